@@ -1,0 +1,1 @@
+"""Configurations: numbers and their meaning."""

@@ -1,0 +1,1 @@
+"""DiscoRL: agents that learn by a discovered rule, and the discovery of rules."""

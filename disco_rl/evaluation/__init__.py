@@ -1,0 +1,1 @@
+"""Training agents with a fixed rule, and scoring them."""

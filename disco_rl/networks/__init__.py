@@ -1,0 +1,1 @@
+"""Haiku modules of agents and of the meta-network."""

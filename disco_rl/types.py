@@ -1,0 +1,99 @@
+"""Records that pass between the parts of the system.
+
+Index convention: a rollout of T transitions holds T+1 observations, actions and
+behaviour logits (index 0..T), and T rewards, terminals and masks (0..T-1).
+`reward[t]` and `is_terminal[t]` are the outcome of `action[t]`; where
+`is_terminal[t]`, `observation[t + 1]` is the first of the next episode.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+
+Array = jax.Array
+PyTree = Any
+# Haiku parameters: module name -> parameter name -> array.
+Params = Mapping[str, Mapping[str, Array]]
+# Outputs of the agent network by the name of the head; see OutputSpec.
+Outputs = Mapping[str, Array]
+Logs = Mapping[str, Array]
+
+_Record = TypeVar('_Record')
+
+
+@dataclass_transform(frozen_default=True)
+def record(cls: type[_Record]) -> type[_Record]:
+  """Class decorator: a frozen dataclass that is also a JAX pytree."""
+  return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputSpec:
+  """Which heads a rule wants of the agent network, beside the policy.
+
+  Every network also has the head `logits` [A], the policy.
+
+  Attributes:
+    state: widths of the heads that depend on the state alone, by name.
+    action: widths of the heads that exist once per action, by name. Empty: the
+      network has no action model.
+  """
+
+  state: Mapping[str, int]
+  action: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvironmentSpec:
+  """What an agent must know of an environment.
+
+  Attributes:
+    observation: tree of `jax.ShapeDtypeStruct`, of one environment (no batch).
+    num_actions: number of discrete actions A.
+  """
+
+  observation: PyTree
+  num_actions: int
+
+
+@record
+class TimeStep:
+  """The outcome of one action; leading axes as the caller batches it.
+
+  Attributes:
+    observation: what the agent sees next. After the last step of an episode in
+      an environment that resets at once: the first of the next episode.
+    reward: [] float32.
+    is_terminal: [] bool, nothing may be bootstrapped from `observation`.
+    is_last: [] bool, the episode ended, by termination or by a time limit.
+    mask: [] bool, False where the transition is an artefact of resetting.
+  """
+
+  observation: PyTree
+  reward: Array
+  is_terminal: Array
+  is_last: Array
+  mask: Array
+
+
+@record
+class Rollout:
+  """A batch of trajectories, time-major; the only form in which data travels.
+
+  Attributes:
+    observation: tree of [T+1, B, ...].
+    action: [T+1, B] int32; `action[T]` is never learnt from.
+    logits: [T+1, B, A] float32, of the behaviour policy mu.
+    reward: [T, B] float32.
+    is_terminal: [T, B] bool.
+    mask: [T, B] bool, False where a transition must not be learnt from.
+  """
+
+  observation: PyTree
+  action: Array
+  logits: Array
+  reward: Array
+  is_terminal: Array
+  mask: Array

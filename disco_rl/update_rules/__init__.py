@@ -1,0 +1,1 @@
+"""Update rules: what an agent learns from."""
