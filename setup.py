@@ -4,36 +4,36 @@ import setuptools
 
 # Floors are the oldest versions that the test suite was run with.
 CORE = [
-    'absl-py>=2.1',
-    'chex>=0.1.90',
-    'distrax>=0.1.7',
-    'dm-env>=1.6',
-    'dm-haiku>=0.0.15',
-    'jax>=0.10.0',
-    'matplotlib>=3.8',
-    'ml-collections>=1.0',
-    'numpy>=2.0',
-    'optax>=0.2.5',
-    'orbax-checkpoint>=0.11.30',
-    'pooch>=1.8',
-    'rlax>=0.1.8',
-    'scipy>=1.13',
-    'tensorboardX>=2.6',
-    'tqdm>=4.66',
+  'absl-py>=2.1',
+  'chex>=0.1.90',
+  'distrax>=0.1.7',
+  'dm-env>=1.6',
+  'dm-haiku>=0.0.15',
+  'jax>=0.10.0',
+  'matplotlib>=3.8',
+  'ml-collections>=1.0',
+  'numpy>=2.0',
+  'optax>=0.2.5',
+  'orbax-checkpoint>=0.11.30',
+  'pooch>=1.8',
+  'rlax>=0.1.8',
+  'scipy>=1.13',
+  'tensorboardX>=2.6',
+  'tqdm>=4.66',
 ]
 GYMNASIUM = ['gymnasium>=1.1']
 TEST = ['pytest>=8', 'pytest-xdist>=3.6', *GYMNASIUM]
 DEV = ['mypy>=1.15', 'ruff>=0.11', *TEST]
 
 setuptools.setup(
-    name='disco_rl',
-    version='0.1.0',
-    description='Discovering reinforcement learning algorithms, in JAX.',
-    license='Apache-2.0',
-    packages=setuptools.find_packages(
-        include=['disco_rl', 'disco_rl.*', 'launch', 'configs']
-    ),
-    python_requires='>=3.11',
-    install_requires=CORE,
-    extras_require={'gymnasium': GYMNASIUM, 'test': TEST, 'dev': DEV},
+  name='disco_rl',
+  version='0.1.0',
+  description='Discovering reinforcement learning algorithms, in JAX.',
+  license='Apache-2.0',
+  packages=setuptools.find_packages(
+    include=['disco_rl', 'disco_rl.*', 'launch', 'configs']
+  ),
+  python_requires='>=3.11',
+  install_requires=CORE,
+  extras_require={'gymnasium': GYMNASIUM, 'test': TEST, 'dev': DEV},
 )

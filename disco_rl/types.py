@@ -26,7 +26,9 @@ _Record = TypeVar('_Record')
 @dataclass_transform(frozen_default=True)
 def record(cls: type[_Record]) -> type[_Record]:
   """Class decorator: a frozen dataclass that is also a JAX pytree."""
-  return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+  return jax.tree_util.register_dataclass(
+    dataclasses.dataclass(frozen=True)(cls)
+  )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,24 @@
-"""The meta-network: from an agent's rollout to the targets it moves towards."""
+"""The meta-network: from an agent's rollout to the targets it moves towards.
 
+An LSTM runs backwards along the trajectory, over features that do not depend on
+the number of actions or on the environment; a second one, the meta-RNN, takes
+one step per update and lives as long as the agent. Module names are those of
+the published weights.
+"""
+
+from collections.abc import Callable, Sequence
 import dataclasses
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types, value_targets
+from disco_rl.networks import meta_features
+from disco_rl.networks.lstm import BackwardLSTM
+
+HEAD_INIT_STD = 0.3
+GATE_INIT_STD = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +43,286 @@ class MetaNetworkConfig:
   meta_rnn_input_size: int = 16
   meta_rnn_size: int = 128
 
+  def __post_init__(self) -> None:
+    if self.prediction_embedding[-1:] != (1,):
+      raise ValueError(
+        'prediction_embedding must end in a layer of one unit, the embedded '
+        f'prediction; got widths {self.prediction_embedding}.'
+      )
+
+
+@types.record
+class MetaOutputs:
+  """Targets, as logits, and what analysis wants to see.
+
+  Attributes:
+    pi: [T, B, A] pi_hat.
+    y: [T, B, Y] y_hat.
+    z: [T, B, Y] z_hat, for the taken action.
+    embedding: [T, B, 1] what the meta-RNN is told of the trajectory.
+  """
+
+  pi: types.Array
+  y: types.Array
+  z: types.Array
+  embedding: types.Array
+
+
+PredictionEmbedding = Callable[[types.Array], types.Array]
+
+
+def _prediction_embedding(
+  config: MetaNetworkConfig, name: str
+) -> PredictionEmbedding:
+  """E_y or E_z: an MLP from softmax(logits) to one number, [..., Y] -> [...]."""
+  mlp = hk.nets.MLP(config.prediction_embedding, name=name)
+  return lambda logits: mlp(jax.nn.softmax(logits))[..., 0]
+
+
+class ActionBlock(hk.Module):
+  """One block over the action axis: [channels, mean] -> Conv1D of 1 -> ReLU."""
+
+  def __init__(self, channels: int, name: str = 'conv1_d'):
+    super().__init__(name)
+    self._channels = channels
+
+  def __call__(self, x: types.Array) -> types.Array:
+    """[..., A, C] -> [..., A, channels]."""
+    size = x.shape[-1]
+    init = hk.initializers.TruncatedNormal(1.0 / (2 * size) ** 0.5)
+    w = hk.get_parameter('w', (1, 2 * size, self._channels), x.dtype, init)[0]
+    b = hk.get_parameter('b', (self._channels,), x.dtype, jnp.zeros)
+    # The mean is the same for every action: multiply it once.
+    own = x @ w[:size]
+    shared = jnp.mean(x, axis=-2, keepdims=True) @ w[size:]
+    return jax.nn.relu(own + shared + b)
+
+
+class ActionNet(hk.Module):
+  """Blocks over the action axis, one after the other."""
+
+  def __init__(self, channels: Sequence[int], name: str = 'sequential'):
+    super().__init__(name)
+    self._channels = channels
+
+  def __call__(self, x: types.Array) -> types.Array:
+    """[..., A, C] -> [..., A, channels[-1]]."""
+    for channels in self._channels:
+      x = ActionBlock(channels)(x)
+    return x
+
+
+def _embed_predictions(
+  inputs: meta_features.MetaInputs, config: MetaNetworkConfig
+) -> tuple[meta_features.EmbeddedPredictions, PredictionEmbedding]:
+  """Embeds all predictions once; also returns E_y."""
+  embed_y = _prediction_embedding(config, name='mlp')
+  embed_z = _prediction_embedding(config, name='mlp_1')
+  embedded = meta_features.EmbeddedPredictions(
+    y=embed_y(inputs.outputs['y']),
+    target_y=embed_y(inputs.target_outputs['y']),
+    z=embed_z(inputs.outputs['z']),
+    target_z=embed_z(inputs.target_outputs['z']),
+  )
+  return embedded, embed_y
+
+
+def _features(
+  features: meta_features.FeatureInputs, config: MetaNetworkConfig
+) -> tuple[types.Array, types.Array]:
+  """The 27 features [T, B, F] and the policy embedding [T, B, A, C]."""
+  policy_embedding = ActionNet(config.policy_channels, name='sequential')(
+    meta_features.action_channels(features)
+  )
+  action = features.inputs.rollout.action[:-1, :, None, None]
+  taken = jnp.take_along_axis(policy_embedding, action, axis=-2)[..., 0, :]
+  step_features = jnp.concatenate(
+    [
+      meta_features.step_features(features),
+      jnp.mean(policy_embedding, axis=-2),
+      taken,
+    ],
+    axis=-1,
+  )
+  return step_features, policy_embedding
+
+
+class MetaRNN(hk.Module):
+  """Accumulates, over the agent's lifetime, what its updates looked like."""
+
+  def __init__(
+    self,
+    config: MetaNetworkConfig,
+    axis_name: str | None,
+    name: str = 'meta_lstm',
+  ):
+    super().__init__(name)
+    self._config = config
+    self._axis_name = axis_name
+
+  def unroll(
+    self,
+    inputs: meta_features.MetaInputs,
+    embedding: types.Array,
+    y_hat: types.Array,
+    state: hk.LSTMState,
+  ) -> hk.LSTMState:
+    """One step, on the mean over the batch.
+
+    Args:
+      inputs: the rollout and what is estimated from it.
+      embedding: [T, B, 1] of the trajectory, by the meta-network.
+      y_hat: [T, B, Y] target logits.
+      state: each [meta_rnn_size].
+
+    Returns:
+      The next state.
+    """
+    config = self._config
+    embedded, embed_y = _embed_predictions(inputs, config)
+    features, _ = _features(meta_features.prepare(inputs, embedded), config)
+    x = jnp.concatenate(
+      [features, embedding, embed_y(y_hat)[..., None]], axis=-1
+    )
+    x = hk.nets.MLP([config.meta_rnn_input_size], name='mlp_2')(x)
+    x = jnp.mean(x, axis=(0, 1))
+    if self._axis_name is not None:
+      x = jax.lax.pmean(x, self._axis_name)
+    _, state = hk.LSTM(config.meta_rnn_size, name='lstm')(x, state)
+    return state
+
+
+class MetaNetwork(hk.Module):
+  """The rule itself, eta; see the module's docstring."""
+
+  def __init__(
+    self,
+    config: MetaNetworkConfig,
+    axis_name: str | None = None,
+    name: str = 'lstm',
+  ):
+    super().__init__(name)
+    self._config = config
+    self._meta_rnn = MetaRNN(config, axis_name)
+
+  def __call__(
+    self, inputs: meta_features.MetaInputs, state: hk.LSTMState
+  ) -> tuple[MetaOutputs, hk.LSTMState]:
+    """Computes targets for one update of an agent.
+
+    Args:
+      inputs: the rollout and what is estimated from it.
+      state: of the meta-RNN before this update, each [meta_rnn_size].
+
+    Returns:
+      Targets and the next state of the meta-RNN.
+    """
+    config = self._config
+    embedded, _ = _embed_predictions(inputs, config)
+    features, policy_embedding = _features(
+      meta_features.prepare(inputs, embedded), config
+    )
+    x = BackwardLSTM(config.lstm_size)(features, inputs.rollout.is_terminal)
+    gate = hk.Linear(
+      config.lstm_size,
+      w_init=hk.initializers.TruncatedNormal(GATE_INIT_STD),
+      name='linear',
+    )(state.hidden)
+    x = x * gate
+
+    head_init = hk.initializers.TruncatedNormal(HEAD_INIT_STD)
+    head = lambda size, name: hk.Linear(size, w_init=head_init, name=name)
+    embedding = hk.Linear(1, name='linear_1')(x)
+    y_hat = head(config.prediction_size, 'linear_2')(x)
+    z_hat = head(config.prediction_size, 'linear_3')(x)
+    num_actions = policy_embedding.shape[-2]
+    per_action = jnp.concatenate(
+      [jnp.repeat(x[:, :, None], num_actions, axis=2), policy_embedding],
+      axis=-1,
+    )
+    per_action = ActionNet(config.policy_target_channels, name='sequential_1')(
+      per_action
+    )
+    pi_hat = head(1, 'linear_4')(per_action)[..., 0]
+
+    state = self._meta_rnn.unroll(inputs, embedding, y_hat, state)
+    outputs = MetaOutputs(pi=pi_hat, y=y_hat, z=z_hat, embedding=embedding)
+    return outputs, state
+
+
+def transform(
+  config: MetaNetworkConfig, axis_name: str | None = None
+) -> hk.Transformed:
+  """The meta-network as pure functions.
+
+  Args:
+    config: sizes.
+    axis_name: mapped axis over which the batch is spread, if any.
+
+  Returns:
+    init(key, inputs, state) and apply(eta, inputs, state), which returns what
+    `MetaNetwork.__call__` does.
+  """
+  return hk.without_apply_rng(
+    hk.transform(
+      lambda inputs, state: MetaNetwork(config, axis_name)(inputs, state)
+    )
+  )
+
+
+def initial_state(config: MetaNetworkConfig) -> hk.LSTMState:
+  """State of the meta-RNN at the beginning of an agent's life."""
+  zeros = jnp.zeros((config.meta_rnn_size,))
+  return hk.LSTMState(hidden=zeros, cell=zeros)
+
+
+def init(key: types.Array, config: MetaNetworkConfig) -> types.Params:
+  """A random rule, eta. No shape of eta depends on the number of actions."""
+  inputs = _dummy_inputs(config.prediction_size)
+  return transform(config).init(key, inputs, initial_state(config))
+
 
 def parameter_shapes(config: MetaNetworkConfig) -> dict[str, tuple[int, ...]]:
   """Shapes of eta by `module/parameter`, the keys of a rule's npz file."""
-  raise NotImplementedError
+  params = jax.eval_shape(lambda key: init(key, config), jax.random.key(0))
+  return {
+    f'{module}/{name}': value.shape
+    for module, leaves in params.items()
+    for name, value in leaves.items()
+  }
+
+
+def _dummy_inputs(prediction_size: int) -> meta_features.MetaInputs:
+  """Zeros of the smallest shapes that the network can be built with."""
+  time, batch, num_actions = 1, 1, 2
+  zeros = lambda *shape: jnp.zeros((time + 1, batch, *shape))
+  step = jnp.zeros((time, batch))
+  outputs = {
+    'logits': zeros(num_actions),
+    'y': zeros(prediction_size),
+    'z': zeros(num_actions, prediction_size),
+  }
+  return meta_features.MetaInputs(
+    rollout=types.Rollout(
+      observation=zeros(),
+      action=zeros().astype(jnp.int32),
+      logits=zeros(num_actions),
+      reward=step,
+      is_terminal=step.astype(bool),
+      mask=step.astype(bool),
+    ),
+    outputs=outputs,
+    target_outputs=outputs,
+    estimates=value_targets.RetraceEstimates(
+      value=zeros(),
+      q_value=zeros(num_actions),
+      target_q_value=zeros(num_actions),
+      q_target=step,
+      q_td=step,
+      normalized_q_td=step,
+      advantage=step,
+      normalized_advantage=step,
+      qv_advantage=zeros(num_actions),
+      normalized_qv_advantage=zeros(num_actions),
+    ),
+  )

@@ -1,0 +1,85 @@
+"""Catch: move a paddle under a falling ball."""
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types
+from disco_rl.environments import base
+
+
+@types.record
+class State:
+  """Positions on the board; the paddle is always in the bottom row.
+
+  Attributes:
+    ball_row: [] int32.
+    ball_column: [] int32.
+    paddle_column: [] int32.
+  """
+
+  ball_row: types.Array
+  ball_column: types.Array
+  paddle_column: types.Array
+
+
+class Catch(base.JaxEnvironment):
+  """The game of bsuite (Osband et al., 2020) on a board of any size.
+
+  The ball starts in a random column of the top row and falls one row a step;
+  the paddle starts at the centre. The actions are left, stay and right. When
+  the ball arrives in the bottom row, after `rows - 1` steps, the episode ends
+  with reward +1 if the paddle is there and -1 if not; all others are 0.
+
+  The observation is [rows, columns] float32, 1 at the ball and at the paddle.
+  """
+
+  def __init__(self, rows: int = 8, columns: int = 8):
+    """Raises ValueError if `rows` < 2 or `columns` < 1."""
+    if rows < 2 or columns < 1:
+      raise ValueError(
+        'Catch needs at least 2 rows, for the ball to fall, and 1 column; got '
+        f'rows={rows}, columns={columns}.'
+      )
+    self._rows = rows
+    self._columns = columns
+    self.spec = types.EnvironmentSpec(
+      observation=jax.ShapeDtypeStruct((rows, columns), jnp.float32),
+      num_actions=3,
+    )
+
+  def reset(self, key: types.Array) -> tuple[State, types.Array]:
+    """As `JaxEnvironment.reset`; the observation is [rows, columns]."""
+    state = State(
+      ball_row=jnp.int32(0),
+      ball_column=jax.random.randint(key, (), 0, self._columns, jnp.int32),
+      paddle_column=jnp.int32(self._columns // 2),
+    )
+    return state, self._observe(state)
+
+  def step(
+    self, state: State, action: types.Array, key: types.Array
+  ) -> tuple[State, types.TimeStep]:
+    """As `JaxEnvironment.step`; `action` is 0 left, 1 stay or 2 right."""
+    del key  # Only the start is random.
+    state = State(
+      ball_row=state.ball_row + 1,
+      ball_column=state.ball_column,
+      paddle_column=jnp.clip(
+        state.paddle_column + action - 1, 0, self._columns - 1
+      ),
+    )
+    landed = state.ball_row == self._rows - 1
+    caught = state.ball_column == state.paddle_column
+    reward = jnp.where(landed, jnp.where(caught, 1, -1), 0)
+    return state, types.TimeStep(
+      observation=self._observe(state),
+      reward=reward.astype(jnp.float32),
+      is_terminal=landed,
+      is_last=landed,
+      mask=jnp.bool_(True),
+    )
+
+  def _observe(self, state: State) -> types.Array:
+    board = jnp.zeros((self._rows, self._columns), jnp.float32)
+    board = board.at[state.ball_row, state.ball_column].set(1.0)
+    return board.at[self._rows - 1, state.paddle_column].set(1.0)

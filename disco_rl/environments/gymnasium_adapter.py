@@ -1,0 +1,258 @@
+"""Environments of the Gymnasium API, an optional extra of this package."""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import dataclasses
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from disco_rl import types
+from disco_rl.environments import base
+
+if TYPE_CHECKING:
+  import gymnasium
+
+# JAX would narrow these in transit, so that the spec would not hold.
+_NARROWED = {
+  np.dtype(np.float64): np.dtype(np.float32),
+  np.dtype(np.int64): np.dtype(np.int32),
+  np.dtype(np.uint64): np.dtype(np.uint32),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Leaf:
+  """One array of an observation.
+
+  Attributes:
+    spec: of one environment.
+    read: what the vector environment returns -> a new array [B, ...].
+  """
+
+  spec: jax.ShapeDtypeStruct
+  read: Callable[[Any], np.ndarray]
+
+
+class GymnasiumEnvironment(base.HostEnvironment):
+  """Any vector environment of Gymnasium with discrete actions.
+
+  Actions count from 0, whatever the `start` of the action space. Observations
+  may be `Box` (64-bit types are narrowed to 32 bits), `Discrete` (one-hot
+  float32), and `Dict` and `Tuple` of such.
+
+  Resetting follows the vector environment's own mode:
+    next step: the step after the last one of an episode ignores its action and
+      returns the first observation of the next episode. This transition has
+      mask False, reward 0 and is_terminal True, so that nothing passes from one
+      episode to the other. A truncated episode is not terminal: the observation
+      returned is truly its last, and may be bootstrapped from.
+    same step: the last step returns the first observation of the next episode.
+      The last observation is not seen, hence truncation counts as termination.
+  """
+
+  def __init__(self, env: 'gymnasium.vector.VectorEnv', seed: int):
+    """Takes over a vector environment.
+
+    Args:
+      env: is used by this object alone from now on.
+      seed: of the first reset; later ones continue its random streams.
+
+    Raises:
+      ImportError: if gymnasium is not installed.
+      ValueError: if the action space, the observation space or the autoreset
+        mode is not supported.
+    """
+    self._env = env
+    self._name = str(env) if env.spec is None else env.spec.id
+    self._seed = int(seed)
+    self._num_steps = 0
+    self._is_seeded = False
+    self._resets_in_same_step = _resets_in_same_step(env, self._name)
+    self._leaves = _leaves(env.single_observation_space, self._name)
+    self.num_environments = env.num_envs
+    self._is_resetting = np.zeros(self.num_environments, bool)
+    num_actions, self._first_action = _discrete_actions(
+      env.single_action_space, self._name
+    )
+    self.spec = types.EnvironmentSpec(
+      observation=jax.tree.map(lambda leaf: leaf.spec, self._leaves),
+      num_actions=num_actions,
+    )
+
+  def reset(self) -> types.PyTree:
+    """As `HostEnvironment.reset`.
+
+    Raises:
+      RuntimeError: if an environment raised.
+    """
+    with self._located_errors():
+      observation, _ = self._env.reset(
+        seed=None if self._is_seeded else self._seed
+      )
+    self._is_seeded = True
+    self._is_resetting = np.zeros(self.num_environments, bool)
+    return self._read(observation)
+
+  def step(self, action: Any) -> types.TimeStep:
+    """As `HostEnvironment.step`.
+
+    Raises:
+      RuntimeError: if an environment raised.
+    """
+    self._num_steps += 1
+    with self._located_errors():
+      observation, reward, terminated, truncated, _ = self._env.step(
+        np.asarray(action, self._env.action_space.dtype) + self._first_action
+      )
+    is_dummy = self._is_resetting
+    is_last = np.logical_or(terminated, truncated)
+    if self._resets_in_same_step:
+      is_terminal = is_last
+    else:
+      is_terminal = np.logical_or(terminated, is_dummy)
+      self._is_resetting = is_last
+    outcome: dict[str, Any] = {
+      # Wrappers that shift rewards pay in the step that resets, too.
+      'reward': np.where(is_dummy, 0.0, reward).astype(np.float32),
+      'is_terminal': is_terminal,
+      'is_last': is_last,
+      'mask': ~is_dummy,
+    }
+    return types.TimeStep(observation=self._read(observation), **outcome)
+
+  def close(self) -> None:
+    """As `HostEnvironment.close`."""
+    self._env.close()
+
+  def _read(self, observation: Any) -> types.PyTree:
+    return jax.tree.map(
+      lambda leaf, value: leaf.read(value), self._leaves, observation
+    )
+
+  @contextlib.contextmanager
+  def _located_errors(self) -> Iterator[None]:
+    try:
+      yield
+    except Exception as error:
+      raise RuntimeError(
+        f'{self._name} with seed {self._seed} raised at step '
+        f'{self._num_steps} since it was made: {error!r}'
+      ) from error
+
+
+def make(env_id: str, num_environments: int, seed: int) -> GymnasiumEnvironment:
+  """Makes copies of a registered environment that step one after the other.
+
+  Args:
+    env_id: as `gymnasium.make` takes.
+    num_environments: B.
+    seed: the i-th environment has the seed `seed + i`.
+
+  Returns:
+    The batch of environments, which reset in the next step.
+
+  Raises:
+    ImportError: if gymnasium is not installed.
+    ValueError: if the environment's spaces are not supported.
+    gymnasium.error.Error: if there is no such environment.
+  """
+  env = _import_gymnasium().make_vec(
+    env_id, num_environments, vectorization_mode='sync'
+  )
+  return GymnasiumEnvironment(env, seed)
+
+
+def registered_ids() -> tuple[str, ...]:
+  """Returns the ids that `make` takes; none if gymnasium is not installed."""
+  try:
+    return tuple(_import_gymnasium().registry)
+  except ImportError:
+    return ()
+
+
+def is_registered(env_id: str) -> bool:
+  """Whether `make` would find an environment, which is not built.
+
+  Args:
+    env_id: an id with its version. An id of the form MODULE:ID imports the
+      module first, which is how other packages register their environments.
+
+  Raises:
+    ImportError: if gymnasium or the module is not installed.
+  """
+  gymnasium = _import_gymnasium()
+  module, _, registered_id = env_id.rpartition(':')
+  if module:
+    importlib.import_module(module)
+  return registered_id in gymnasium.registry
+
+
+def _import_gymnasium() -> Any:
+  try:
+    import gymnasium
+  except ImportError as error:
+    raise ImportError(
+      "Environments named 'gymnasium/...' need the package gymnasium, which "
+      f"cannot be imported ({error}): pip install 'disco_rl[gymnasium]'"
+    ) from error
+  return gymnasium
+
+
+def _resets_in_same_step(env: Any, name: str) -> bool:
+  modes = _import_gymnasium().vector.AutoresetMode
+  mode = env.metadata.get('autoreset_mode')
+  # Some environments give the value of the mode in place of the mode.
+  if mode in (modes.SAME_STEP, modes.SAME_STEP.value):
+    return True
+  if mode in (modes.NEXT_STEP, modes.NEXT_STEP.value):
+    return False
+  raise ValueError(
+    f"{name} has metadata['autoreset_mode'] = {mode}: only "
+    f'{modes.NEXT_STEP} and {modes.SAME_STEP} are supported.'
+  )
+
+
+def _discrete_actions(space: Any, name: str) -> tuple[int, int]:
+  """Returns the number of actions and the first of them."""
+  if not isinstance(space, _import_gymnasium().spaces.Discrete):
+    raise ValueError(
+      f'{name} has the action space {space}: only Discrete is supported.'
+    )
+  return int(space.n), int(space.start)
+
+
+def _leaves(space: Any, path: str) -> types.PyTree:
+  """Returns the tree of `_Leaf` of an observation space; `path` names it."""
+  spaces = _import_gymnasium().spaces
+  if isinstance(space, spaces.Dict):
+    return {k: _leaves(s, f'{path}[{k!r}]') for k, s in space.spaces.items()}
+  if isinstance(space, spaces.Tuple):
+    return tuple(_leaves(s, f'{path}[{i}]') for i, s in enumerate(space.spaces))
+  if isinstance(space, spaces.Discrete):
+    return _one_hot(int(space.n), int(space.start))
+  if isinstance(space, spaces.Box):
+    return _array(space.shape, _NARROWED.get(space.dtype, space.dtype))
+  raise ValueError(
+    f'{path} has the observation space {space}: only Box, Discrete, and Dict '
+    'and Tuple of those are supported.'
+  )
+
+
+def _one_hot(size: int, start: int) -> _Leaf:
+  values = np.arange(start, start + size)
+
+  def read(value: Any) -> np.ndarray:
+    return (np.asarray(value)[:, None] == values).astype(np.float32)
+
+  return _Leaf(jax.ShapeDtypeStruct((size,), np.float32), read)
+
+
+def _array(shape: tuple[int, ...], dtype: np.dtype) -> _Leaf:
+  def read(value: Any) -> np.ndarray:
+    # A copy, because vector environments may write into the array later.
+    return np.array(value, dtype)
+
+  return _Leaf(jax.ShapeDtypeStruct(shape, dtype), read)

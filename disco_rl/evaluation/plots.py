@@ -1,0 +1,110 @@
+"""Plots of learning curves."""
+
+from collections.abc import Mapping
+
+from matplotlib import axes, figure, ticker
+import numpy as np
+
+from disco_rl import metrics
+
+# Okabe and Ito's colours, which the colour-blind can tell apart; the yellow is
+# left out because thin lines of it vanish on white.
+_COLOURS = (
+  '#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000'
+)  # fmt: skip
+_INK = '#333333'
+
+
+def learning_curves(
+  curves: Mapping[str, tuple[np.ndarray, np.ndarray]],
+  path: metrics.PathLike,
+  title: str = '',
+  x_label: str = 'environment steps',
+  y_label: str = 'return (mean of the last 100 episodes)',
+) -> None:
+  """Plots each seed as a thin line and their mean as a thick one, as PNG.
+
+  The mean begins where every seed has a value: a mean over some seeds would
+  jump as the others join.
+
+  Args:
+    curves: label -> steps [points] and returns [seeds, points]; NaN where a
+      seed has no value.
+    path: of the PNG file, 1280 x 880 pixels; written atomically.
+    title: of the plot.
+    x_label: of the horizontal axis.
+    y_label: of the vertical axis.
+  """
+  fig = figure.Figure(figsize=(6.4, 4.4), layout='constrained')
+  ax = fig.add_subplot()
+  for i, (label, (steps, returns)) in enumerate(curves.items()):
+    _draw(ax, steps, returns, label, _COLOURS[i % len(_COLOURS)])
+  ax.set_title(title, loc='left', color=_INK, fontsize=12, pad=10)
+  ax.set_xlabel(x_label, color=_INK)
+  ax.set_ylabel(y_label, color=_INK)
+  ax.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
+  # From 0, so that a late first episode shows as such.
+  ax.set_xlim(0, 1.01 * max(np.max(steps) for steps, _ in curves.values()))
+  ax.grid(color='#E6E6E6', linewidth=0.8)
+  ax.set_axisbelow(True)
+  ax.spines[['top', 'right']].set_visible(False)
+  ax.spines[['left', 'bottom']].set_color('#999999')
+  ax.tick_params(color='#999999', labelcolor=_INK)
+  legend = fig.legend(
+    title='thick: mean of the seeds; thin: one seed',
+    loc='outside lower center',
+    ncols=2,
+    frameon=False,
+    labelcolor=_INK,
+  )
+  legend.get_title().set(color='#777777', fontsize=8)
+  with metrics.replacing(path) as temporary:
+    fig.savefig(temporary, format='png', dpi=200)
+
+
+def learning_curves_from_csv(
+  csv_path: metrics.PathLike,
+  png_path: metrics.PathLike,
+  title: str = '',
+  label: str = 'agent',
+) -> None:
+  """Plots the returns in a file that `metrics.MetricsWriter` wrote.
+
+  Args:
+    csv_path: has the columns update, seed, environment_steps, return.
+    png_path: see `learning_curves`.
+    title: of the plot.
+    label: of the curve.
+  """
+  columns = metrics.read(csv_path)
+  updates, point = np.unique(columns['update'], return_inverse=True)
+  seeds, seed = np.unique(columns['seed'], return_inverse=True)
+  # A run that was cut off may lack some seeds at its last point.
+  returns = np.full((len(seeds), len(updates)), np.nan)
+  returns[seed, point] = columns['return']
+  steps = np.empty(len(updates))
+  steps[point] = columns['environment_steps']
+  learning_curves({label: (steps, returns)}, png_path, title)
+
+
+def _draw(
+  ax: axes.Axes, steps: np.ndarray, returns: np.ndarray, label: str, colour: str
+) -> None:
+  # A line through a single point is invisible.
+  marker = 'o' if len(steps) == 1 else None
+  for of_seed in returns:
+    ax.plot(
+      steps, of_seed, color=colour, linewidth=0.7, alpha=0.35, marker=marker
+    )
+  seeds = '1 seed' if len(returns) == 1 else f'{len(returns)} seeds'
+  ax.plot(
+    steps,
+    np.mean(returns, axis=0),
+    color=colour,
+    linewidth=2.2,
+    label=f'{label} ({seeds})',
+    marker=marker,
+    solid_capstyle='round',
+    # Above the thin lines of all the other curves too.
+    zorder=3,
+  )

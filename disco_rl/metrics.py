@@ -1,0 +1,267 @@
+"""Metrics of a run: a CSV file, TensorBoard events and JSON files."""
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import csv
+import io
+import json
+import math
+import os
+import pathlib
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import tensorboardX
+from tensorboardX.proto import summary_pb2
+
+PathLike = str | os.PathLike[str]
+Value = int | float | str
+# Metric -> value of one seed at one log point; also NumPy and JAX scalars.
+Row = Mapping[str, Any]
+
+# They say where a row belongs, so they are no curves of their own.
+_INDEX = ('update', 'seed')
+
+
+@contextlib.contextmanager
+def replacing(path: PathLike) -> Iterator[pathlib.Path]:
+  """Yields a temporary path, whose file replaces `path` if all goes well.
+
+  Whoever reads `path`, even after a kill at any moment, finds the old content
+  or the new one, never a part of it.
+  """
+  path = pathlib.Path(path)
+  temporary = path.with_name(f'{path.name}.tmp')
+  try:
+    yield temporary
+    temporary.replace(path)
+  finally:
+    temporary.unlink(missing_ok=True)
+
+
+def write_json(path: PathLike, tree: Any) -> None:
+  """Writes a tree as JSON, atomically, in the order of its keys.
+
+  Args:
+    path: the file.
+    tree: mappings, sequences, NumPy arrays and scalars, Python scalars, None.
+      JSON has no numbers that aren't finite: they become null.
+  """
+  text = json.dumps(_to_json(tree), indent=2, allow_nan=False)
+  with replacing(path) as temporary:
+    temporary.write_text(text + '\n', encoding='utf-8')
+
+
+def read(path: PathLike) -> dict[str, np.ndarray]:
+  """Reads a CSV file of metrics, also one that is still being written.
+
+  Returns:
+    Column -> [rows]: int64 where all fields are whole numbers, else float64
+    with NaN for empty fields, else str.
+  """
+  header, *rows = _read_rows(path) or [[]]
+  fields = zip(*rows) if rows else ((),) * len(header)
+  return {key: _to_array(column) for key, column in zip(header, fields)}
+
+
+class MetricsWriter:
+  """Appends rows to `metrics.csv` and to TensorBoard events in `tensorboard/`.
+
+  A row belongs to one `seed` and one `update`, both whole numbers. TensorBoard
+  gets the tags `KEY/seed_SEED`, and `KEY/mean` wherever every seed has a finite
+  value: a mean over some seeds would jump as the others join.
+
+  To resume after a kill at any moment, rows of an update must be written before
+  its checkpoint; resume from the checkpoint's update, from 0 if there is none.
+  The CSV file is the record: TensorBoard may lack the seconds before a kill.
+
+  Attributes:
+    path: of the CSV file.
+  """
+
+  def __init__(self, workdir: PathLike, resume_from: int | None = None):
+    """Opens the files, creating the folder where needed.
+
+    Args:
+      workdir: the folder of the run.
+      resume_from: keep rows up to this update, drop later ones. None: a new
+        run.
+
+    Raises:
+      FileExistsError: there are metrics already and nothing is to be resumed.
+      ValueError: the file to resume has no column `update`.
+    """
+    workdir = pathlib.Path(workdir)
+    workdir.mkdir(parents=True, exist_ok=True)
+    self.path = workdir / 'metrics.csv'
+    self._keys: list[str] = []
+    if self.path.exists() and self.path.stat().st_size:
+      if resume_from is None:
+        raise FileExistsError(
+          f'{self.path} holds the metrics of an earlier run. Resume that run '
+          '(resume_from=UPDATE) or choose another workdir.'
+        )
+      self._keys = _truncate(self.path, resume_from)
+    events = workdir / 'tensorboard'
+    with contextlib.ExitStack() as stack:
+      self._csv = stack.enter_context(
+        self.path.open('a', encoding='utf-8', newline='')
+      )
+      self._tensorboard = stack.enter_context(
+        tensorboardX.SummaryWriter(
+          logdir=str(events),
+          purge_step=None if resume_from is None else resume_from + 1,
+          flush_secs=10,
+          # Else a run that is resumed within the second in which it began
+          # overwrites its own events: names hold seconds. Files are read in
+          # the order of their names.
+          filename_suffix=f'.{len(list(events.glob("*"))):04d}',
+        )
+      )
+      self._files = stack.pop_all()
+
+  def write(self, rows: Sequence[Row]) -> None:
+    """Appends rows; they are in the CSV file when this returns.
+
+    Args:
+      rows: with the keys `update` and `seed`, and the same keys in every call;
+        all seeds of an update come in one call. Values are scalars, or strings
+        of one line. NaN means that there is no value yet: an empty field.
+
+    Raises:
+      ValueError: keys differ from those of the first row ever written, an index
+        is missing, or a value is no scalar. Nothing is written.
+    """
+    if not rows:
+      return
+    keys = self._keys or list(rows[0])
+    for row in rows:
+      self._check_keys(row, keys)
+    plain = [{key: _to_value(key, row[key]) for key in keys} for row in rows]
+    text = io.StringIO()
+    csv_writer = csv.writer(text, lineterminator='\n')
+    if not self._keys:
+      csv_writer.writerow(keys)
+    csv_writer.writerows([_to_field(v) for v in row.values()] for row in plain)
+    self._csv.write(text.getvalue())
+    self._csv.flush()
+    self._keys = keys
+    for update in dict.fromkeys(row['update'] for row in plain):
+      self._write_event([row for row in plain if row['update'] == update])
+
+  def close(self) -> None:
+    """Closes the files; the events are on disk when this returns."""
+    self._files.close()
+
+  def __enter__(self) -> 'MetricsWriter':
+    return self
+
+  def __exit__(
+    self,
+    exc_type: type[BaseException] | None,
+    exc_value: BaseException | None,
+    traceback: TracebackType | None,
+  ) -> None:
+    self.close()
+
+  def _check_keys(self, row: Row, keys: Sequence[str]) -> None:
+    absent = [key for key in _INDEX if key not in row]
+    if absent:
+      raise ValueError(f'A row of metrics lacks {absent}; its keys: {[*row]}.')
+    new = [key for key in row if key not in keys]
+    missing = [key for key in keys if key not in row]
+    if new or missing:
+      raise ValueError(
+        f'A row does not fit the columns of {self.path}: new keys {new}, '
+        f'missing keys {missing}. Write the same keys every time (NaN where '
+        'there is no value) or choose another workdir.'
+      )
+
+  def _write_event(self, rows: Sequence[Mapping[str, Value]]) -> None:
+    # `add_scalar` would make an event of each value: some ten times slower,
+    # and a kill could leave a part of an update.
+    summary = summary_pb2.Summary(
+      value=[
+        summary_pb2.Summary.Value(tag=tag, simple_value=value)
+        for tag, value in _scalars(rows).items()
+      ]
+    )
+    self._tensorboard.file_writer.add_summary(summary, rows[0]['update'])
+
+
+def _scalars(rows: Sequence[Mapping[str, Value]]) -> dict[str, float]:
+  """Returns the finite values of one update by their TensorBoard tags."""
+  tagged = {}
+  over_seeds = collections.defaultdict(list)
+  for row in rows:
+    for key, value in row.items():
+      if key not in _INDEX and not isinstance(value, str):
+        tagged[f'{key}/seed_{row["seed"]}'] = float(value)
+        over_seeds[key].append(float(value))
+  for key, values in over_seeds.items():
+    tagged[f'{key}/mean'] = sum(values) / len(values)
+  return {tag: value for tag, value in tagged.items() if math.isfinite(value)}
+
+
+def _to_value(key: str, value: Any) -> Value:
+  if isinstance(value, str):
+    return value
+  value = np.asarray(value)
+  if value.ndim or value.dtype.kind not in 'biuf':
+    raise ValueError(
+      f'Metric {key!r} is no number or string: {value.dtype} {value.shape}.'
+    )
+  value = value.item()
+  return int(value) if key in _INDEX else value
+
+
+def _to_field(value: Value) -> str:
+  if isinstance(value, float):
+    return '' if math.isnan(value) else f'{value:.6g}'
+  return value if isinstance(value, str) else str(int(value))
+
+
+def _to_array(fields: Sequence[str]) -> np.ndarray:
+  for parse in (int, lambda field: float(field or 'nan')):
+    with contextlib.suppress(ValueError):
+      return np.array([parse(field) for field in fields])
+  return np.array(fields)
+
+
+def _to_json(tree: Any) -> Any:
+  if isinstance(tree, Mapping):
+    return {key: _to_json(value) for key, value in tree.items()}
+  if isinstance(tree, list | tuple):
+    return [_to_json(value) for value in tree]
+  if isinstance(tree, np.ndarray | np.generic):
+    return _to_json(tree.tolist())
+  if isinstance(tree, float) and not math.isfinite(tree):
+    return None
+  return tree
+
+
+def _read_rows(path: PathLike) -> list[list[str]]:
+  """Returns the fields of all lines that were written to their end."""
+  content = pathlib.Path(path).read_bytes()
+  complete = content[: content.rfind(b'\n') + 1].decode()
+  return list(csv.reader(io.StringIO(complete, newline='')))
+
+
+def _truncate(path: pathlib.Path, last_update: int) -> list[str]:
+  """Drops the rows after an update; returns the columns ([]: no header)."""
+  header, *rows = _read_rows(path) or [[]]
+  if header and 'update' not in header:
+    raise ValueError(f'{path} has no column "update", only {header}.')
+  kept = [
+    row for row in rows if int(row[header.index('update')]) <= last_update
+  ]
+  with (
+    replacing(path) as temporary,
+    temporary.open('w', encoding='utf-8', newline='') as file,
+  ):
+    csv.writer(file, lineterminator='\n').writerows(
+      [header, *kept] if header else []
+    )
+  return header

@@ -1,0 +1,87 @@
+"""The action model: one step of an LSTM per action, and heads on its output.
+
+In the style of MuZero (Schrittwieser et al., 2020) and Muesli (Hessel et al.,
+2021): every action is tried from the same state, none follows another.
+"""
+
+from collections.abc import Mapping
+
+import haiku as hk
+import jax.numpy as jnp
+
+from disco_rl import types
+from disco_rl.networks import lstm
+
+
+class ActionLSTM(hk.Module):
+  """An LSTM step from one state with each one-hot action as its input."""
+
+  def __init__(self, hidden_size: int, name: str = 'lstm'):
+    super().__init__(name)
+    self._hidden_size = hidden_size
+
+  def __call__(
+    self, cell: types.Array, num_actions: int, action: types.Array
+  ) -> tuple[types.Array, types.Array]:
+    """Steps with all actions, and with the taken one.
+
+    Args:
+      cell: [..., H] the state; its hidden half is tanh(cell).
+      num_actions: A.
+      action: [...] int32, the taken actions.
+
+    Returns:
+      Outputs for all actions [..., A, H], and for the taken one [..., H].
+    """
+    w_action, w_hidden, b = lstm.GateWeights(self._hidden_size)(
+      num_actions, cell.dtype
+    )
+    # A one-hot input selects a row, and the state's share is common to all.
+    gates = jnp.tanh(cell) @ w_hidden + b
+    every = lstm.apply_gates(gates[..., None, :] + w_action, cell[..., None, :])
+    taken = lstm.apply_gates(gates + w_action[action], cell)
+    return every.hidden, taken.hidden
+
+
+class ActionModel(hk.Module):
+  """Action-conditional heads, each an MLP with one hidden layer."""
+
+  def __init__(
+    self,
+    num_actions: int,
+    heads: Mapping[str, int],
+    lstm_size: int,
+    head_hidden_size: int,
+    name: str = 'action_model',
+  ):
+    super().__init__(name)
+    self._num_actions = num_actions
+    self._heads = heads
+    self._lstm_size = lstm_size
+    self._head_hidden_size = head_hidden_size
+
+  def __call__(
+    self, embedding: types.Array, action: types.Array
+  ) -> tuple[types.Outputs, types.Outputs]:
+    """Predictions for all actions, and for the taken one.
+
+    The taken action's are computed on their own, not selected: a loss that
+    reads only them then has a backward pass A times smaller.
+
+    Args:
+      embedding: [..., D].
+      action: [...] int32, the taken actions.
+
+    Returns:
+      By head, [..., A, width] for all actions and [..., width] for the taken.
+    """
+    cell = hk.Linear(self._lstm_size, name='root')(embedding)
+    every, taken = ActionLSTM(self._lstm_size)(cell, self._num_actions, action)
+    heads = {
+      name: hk.nets.MLP([self._head_hidden_size, width], name=name)
+      for name, width in self._heads.items()
+    }
+    return (
+      {name: head(every) for name, head in heads.items()},
+      {name: head(taken) for name, head in heads.items()},
+    )

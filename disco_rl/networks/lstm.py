@@ -1,0 +1,84 @@
+"""Haiku's LSTM with its inputs' share of the gates computed in one product.
+
+Parameters, names and numbers are those of `hk.LSTM`.
+"""
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types
+
+
+class GateWeights(hk.Module):
+  """The linear layer of an `hk.LSTM`, for use in two halves."""
+
+  def __init__(self, hidden_size: int, name: str = 'linear'):
+    super().__init__(name)
+    self._hidden_size = hidden_size
+
+  def __call__(
+    self, input_size: int, dtype: jnp.dtype
+  ) -> tuple[types.Array, types.Array, types.Array]:
+    """Weights of the inputs [I, 4H], of the hidden state [H, 4H], bias [4H]."""
+    size = input_size + self._hidden_size
+    init = hk.initializers.TruncatedNormal(size**-0.5)
+    w = hk.get_parameter('w', (size, 4 * self._hidden_size), dtype, init)
+    b = hk.get_parameter('b', (4 * self._hidden_size,), dtype, jnp.zeros)
+    return w[:input_size], w[input_size:], b
+
+
+def apply_gates(gates: types.Array, cell: types.Array) -> hk.LSTMState:
+  """One step of an LSTM from its pre-activations.
+
+  Args:
+    gates: [..., 4H] input, cell, forget and output gate, in Haiku's order.
+    cell: [..., H], broadcast against the gates.
+
+  Returns:
+    Hidden and cell state, [..., H].
+  """
+  i, g, f, o = jnp.split(gates, 4, axis=-1)
+  # The forget gate starts open (Jozefowicz et al., 2015).
+  cell = jax.nn.sigmoid(f + 1.0) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+  return hk.LSTMState(hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell)
+
+
+class BackwardLSTM(hk.Module):
+  """An LSTM that runs from the end of a trajectory to its beginning."""
+
+  def __init__(self, hidden_size: int, name: str = 'lstm'):
+    super().__init__(name)
+    self._hidden_size = hidden_size
+
+  def __call__(self, inputs: types.Array, reset: types.Array) -> types.Array:
+    """The output at t depends on the inputs at t, t+1, ... up to a reset.
+
+    Args:
+      inputs: [T, B, F].
+      reset: [T, B] bool; the state is forgotten before time t is processed.
+
+    Returns:
+      [T, B, hidden_size].
+    """
+    w_input, w_hidden, b = GateWeights(self._hidden_size)(
+      inputs.shape[-1], inputs.dtype
+    )
+    keep = 1.0 - reset[..., None].astype(inputs.dtype)
+
+    def step(
+      state: hk.LSTMState, x: tuple[types.Array, types.Array]
+    ) -> tuple[hk.LSTMState, types.Array]:
+      gates, keep_t = x
+      hidden, cell = keep_t * state.hidden, keep_t * state.cell
+      state = apply_gates(gates + hidden @ w_hidden, cell)
+      return state, state.hidden
+
+    zeros = jnp.zeros((inputs.shape[1], self._hidden_size), inputs.dtype)
+    _, hidden = jax.lax.scan(
+      step,
+      hk.LSTMState(hidden=zeros, cell=zeros),
+      (inputs @ w_input + b, keep),
+      reverse=True,
+    )
+    return hidden

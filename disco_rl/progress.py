@@ -1,0 +1,91 @@
+"""Progress of a long computation, shown on the standard error stream."""
+
+import sys
+from types import TracebackType
+from typing import Any, TextIO
+
+import tqdm
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+class Progress:
+  """A bar with the rate, the time left and named values.
+
+  Where the stream is no terminal (a log file, a build server), plain lines
+  appear instead: at the start, then at most every few seconds, and at the end.
+  """
+
+  def __init__(
+    self,
+    total: int,
+    initial: int = 0,
+    unit: str = 'update',
+    description: str = '',
+    stream: TextIO | None = None,
+  ):
+    """Shows the first state.
+
+    Args:
+      total: units of work in all.
+      initial: units done by an earlier run; they don't count for the rate.
+      unit: what is counted.
+      description: begins the line.
+      stream: None for the standard error stream.
+    """
+    stream = stream or sys.stderr
+    terminal = stream.isatty()
+    self._bar = tqdm.tqdm(
+      total=total,
+      initial=initial,
+      unit=f' {unit}',
+      desc=description or None,
+      file=stream if terminal else _Lines(stream),
+      # Zero columns: the numbers alone, without a bar.
+      ncols=None if terminal else 0,
+      dynamic_ncols=terminal,
+      mininterval=0.1 if terminal else _SECONDS_BETWEEN_LINES,
+      # The clock alone decides when to print: steps take unequal times.
+      miniters=1,
+    )
+
+  def advance(self, n: int, /, **values: Any) -> None:
+    """Counts units as done.
+
+    Args:
+      n: how many.
+      **values: shown beside the bar, in this order; NaN is left out.
+    """
+    shown = {key: v for key, v in values.items() if v == v}
+    self._bar.set_postfix(shown, refresh=False)
+    self._bar.update(n)
+
+  def close(self) -> None:
+    """Shows the last state."""
+    self._bar.close()
+
+  def __enter__(self) -> 'Progress':
+    return self
+
+  def __exit__(
+    self,
+    exc_type: type[BaseException] | None,
+    exc_value: BaseException | None,
+    traceback: TracebackType | None,
+  ) -> None:
+    self.close()
+
+
+class _Lines:
+  """A stream for tqdm that turns its redrawing into lines."""
+
+  def __init__(self, stream: TextIO):
+    self._stream = stream
+
+  def write(self, text: str) -> None:
+    text = text.strip()
+    if text:
+      self._stream.write(text + '\n')
+
+  def flush(self) -> None:
+    self._stream.flush()

@@ -1,0 +1,133 @@
+"""Actor-critic with V-trace, the hand-made baseline (IMPALA; Espeholt et al.)."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types, value_targets
+from disco_rl.update_rules import base
+
+
+@types.record
+class ActorCriticTargets:
+  """Where the agent moves.
+
+  Attributes:
+    value: [T, B] in units of the return.
+    advantage: [T, B] weight of each action's log-probability.
+  """
+
+  value: types.Array
+  advantage: types.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorCritic(base.UpdateRule):
+  """Policy gradient on V-trace advantages, categorical value, entropy bonus.
+
+  Attributes:
+    num_bins: of the categorical value.
+    max_abs_value: bins are evenly spaced on [-max_abs_value, max_abs_value], in
+      the space of the signed hyperbolic transform.
+    discount: gamma.
+    lambda_: of V-trace.
+    moments_decay: of the lifetime moments.
+    normalize_advantage: whether to normalise by the lifetime moments.
+    policy_cost: weight of the policy gradient.
+    value_cost: weight of the value loss.
+    entropy_cost: weight of the entropy bonus.
+    axis_name: mapped axis over which the batch is spread, if any.
+  """
+
+  num_bins: int = 601
+  max_abs_value: float = 300.0
+  discount: float = 0.997
+  lambda_: float = 0.95
+  moments_decay: float = 0.99
+  normalize_advantage: bool = False
+  policy_cost: float = 1.0
+  value_cost: float = 0.5
+  entropy_cost: float = 0.2
+  axis_name: str | None = None
+
+  def output_spec(self, num_actions: int) -> types.OutputSpec:
+    """One head, the categorical value v; no action model."""
+    del num_actions
+    return types.OutputSpec(state={'v': self.num_bins}, action={})
+
+  def init_params(self, key: types.Array) -> types.Params:
+    """A hand-made rule has no parameters."""
+    del key
+    return {}
+
+  def init_state(
+    self, agent_params: types.Params
+  ) -> value_targets.ValueMoments:
+    """Lifetime moments."""
+    del agent_params
+    return value_targets.init_moments()
+
+  def targets(
+    self,
+    rule_params: types.Params,
+    state: value_targets.ValueMoments,
+    agent_params: types.Params,
+    rollout: types.Rollout,
+    outputs: types.Outputs,
+    unroll: base.Unroll,
+  ) -> tuple[ActorCriticTargets, value_targets.ValueMoments, types.Logs]:
+    """V-trace; see `UpdateRule.targets`."""
+    del rule_params, agent_params, unroll
+    estimates, state = value_targets.vtrace(
+      state,
+      rollout,
+      outputs['logits'],
+      value_targets.values_from_logits(outputs['v'], self.max_abs_value),
+      discount=self.discount,
+      lambda_=self.lambda_,
+      moments_decay=self.moments_decay,
+      axis_name=self.axis_name,
+    )
+    targets = ActorCriticTargets(
+      value=estimates.value_target,
+      advantage=(
+        estimates.normalized_advantage
+        if self.normalize_advantage
+        else estimates.advantage
+      ),
+    )
+    logs = {
+      'value': estimates.value,
+      'td': estimates.td,
+      'normalized_td': estimates.normalized_td,
+      'advantage': estimates.advantage,
+    }
+    return targets, state, jax.tree.map(jnp.mean, logs)
+
+  def loss(
+    self,
+    taken: types.Outputs,
+    targets: ActorCriticTargets,
+    rollout: types.Rollout,
+  ) -> tuple[types.Array, types.Logs]:
+    """Policy gradient, value and entropy; see `UpdateRule.loss`."""
+    logits, v = taken['logits'][:-1], taken['v'][:-1]
+    log_policy = jax.nn.log_softmax(logits)
+    log_taken = value_targets.taken(log_policy, rollout.action[:-1])
+    entropy = -jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1)
+    policy_loss = -log_taken * jax.lax.stop_gradient(targets.advantage)
+    value_loss = value_targets.categorical_value_loss(
+      v, targets.value, self.max_abs_value
+    )
+    loss = (
+      self.policy_cost * policy_loss
+      + self.value_cost * value_loss
+      - self.entropy_cost * entropy
+    )
+    logs = {
+      'policy_loss': policy_loss,
+      'value_loss': value_loss,
+      'policy_entropy': entropy,
+    }
+    return loss, logs

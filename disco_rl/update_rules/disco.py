@@ -1,0 +1,214 @@
+"""DiscoRL: targets by a meta-network (Oh et al., Nature 2025).
+
+The agent's predictions y and z have no meaning beyond what the rule makes of
+them; q is an action value; aux_pi predicts the policy one step ahead.
+"""
+
+import dataclasses
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types, value_targets
+from disco_rl.networks import meta_features, meta_network
+from disco_rl.update_rules import base
+
+
+@types.record
+class DiscoState:
+  """The rule's share of an agent's life.
+
+  Attributes:
+    meta_rnn: state of the meta-RNN.
+    target_params: theta_bar, Polyak average of the agent's parameters.
+    moments: of advantages and TD errors.
+  """
+
+  meta_rnn: hk.LSTMState
+  target_params: types.Params
+  moments: value_targets.ValueMoments
+
+
+@types.record
+class DiscoTargets:
+  """Where the agent moves: logits for the predictions, returns for q.
+
+  Attributes:
+    pi: [T, B, A].
+    y: [T, B, Y].
+    z: [T, B, Y] for the taken action.
+    q: [T, B] in units of the return.
+  """
+
+  pi: types.Array
+  y: types.Array
+  z: types.Array
+  q: types.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Disco(base.UpdateRule):
+  """The discovered rule's architecture; Disco103 with its published weights.
+
+  Attributes:
+    network: sizes of the meta-network.
+    num_bins: of the categorical q.
+    max_abs_value: bins are evenly spaced on [-max_abs_value, max_abs_value], in
+      the space of the signed hyperbolic transform.
+    discount: gamma of Retrace.
+    lambda_: of Retrace.
+    moments_decay: of the lifetime moments.
+    target_decay: weight of the old target network in its Polyak average.
+    pi_cost: weight of KL(pi_hat, pi).
+    y_cost: weight of KL(y_hat, y).
+    z_cost: weight of KL(z_hat, z).
+    aux_pi_cost: weight of KL(pi at t+1, aux_pi).
+    q_cost: weight of the categorical value loss of q.
+    axis_name: mapped axis over which the batch is spread, if any.
+  """
+
+  network: meta_network.MetaNetworkConfig = meta_network.MetaNetworkConfig()
+  num_bins: int = 601
+  max_abs_value: float = 300.0
+  discount: float = 0.997
+  lambda_: float = 0.95
+  moments_decay: float = 0.99
+  target_decay: float = 0.9
+  pi_cost: float = 1.0
+  y_cost: float = 1.0
+  z_cost: float = 1.0
+  aux_pi_cost: float = 1.0
+  q_cost: float = 0.2
+  axis_name: str | None = None
+
+  def output_spec(self, num_actions: int) -> types.OutputSpec:
+    """Heads y of the state; z, aux_pi and q of the actions."""
+    size = self.network.prediction_size
+    return types.OutputSpec(
+      state={'y': size},
+      action={'z': size, 'aux_pi': num_actions, 'q': self.num_bins},
+    )
+
+  def init_params(self, key: types.Array) -> types.Params:
+    """A random meta-network."""
+    return meta_network.init(key, self.network)
+
+  def init_state(self, agent_params: types.Params) -> DiscoState:
+    """The target network starts as a copy of the agent's."""
+    return DiscoState(
+      meta_rnn=meta_network.initial_state(self.network),
+      target_params=agent_params,
+      moments=value_targets.init_moments(),
+    )
+
+  def targets(
+    self,
+    rule_params: types.Params,
+    state: DiscoState,
+    agent_params: types.Params,
+    rollout: types.Rollout,
+    outputs: types.Outputs,
+    unroll: base.Unroll,
+  ) -> tuple[DiscoTargets, DiscoState, types.Logs]:
+    """Runs the meta-network on the rollout; see `UpdateRule.targets`."""
+    target_outputs = unroll(state.target_params)
+    estimates, moments = value_targets.retrace(
+      state.moments,
+      rollout,
+      outputs['logits'],
+      outputs['q'],
+      target_outputs['q'],
+      discount=self.discount,
+      lambda_=self.lambda_,
+      max_abs_value=self.max_abs_value,
+      moments_decay=self.moments_decay,
+      axis_name=self.axis_name,
+    )
+    inputs = meta_features.MetaInputs(
+      rollout=rollout,
+      outputs=outputs,
+      target_outputs=target_outputs,
+      estimates=estimates,
+    )
+    network = meta_network.transform(self.network, self.axis_name)
+    meta_outputs, meta_rnn = network.apply(rule_params, inputs, state.meta_rnn)
+    state = DiscoState(
+      meta_rnn=meta_rnn,
+      target_params=jax.tree.map(
+        lambda old, new: (
+          self.target_decay * old + (1.0 - self.target_decay) * new
+        ),
+        state.target_params,
+        agent_params,
+      ),
+      moments=moments,
+    )
+    targets = DiscoTargets(
+      pi=meta_outputs.pi,
+      y=meta_outputs.y,
+      z=meta_outputs.z,
+      q=estimates.q_target,
+    )
+    logs = {
+      'value': estimates.value,
+      'q_td': estimates.q_td,
+      'normalized_q_td': estimates.normalized_q_td,
+      'advantage': estimates.advantage,
+    }
+    return targets, state, jax.tree.map(jnp.mean, logs)
+
+  def loss(
+    self,
+    taken: types.Outputs,
+    targets: DiscoTargets,
+    rollout: types.Rollout,
+  ) -> tuple[types.Array, types.Logs]:
+    """Divergences from the targets; see spec `UpdateRule.loss`."""
+    next_policy = jax.lax.stop_gradient(taken['logits'][1:])
+    pi, y, z, aux_pi, q = (
+      taken[name][:-1] for name in ('logits', 'y', 'z', 'aux_pi', 'q')
+    )
+    pi_loss = softmax_kl(targets.pi, pi)
+    y_loss = softmax_kl(targets.y, y)
+    z_loss = softmax_kl(targets.z, z)
+    aux_pi_loss = softmax_kl(next_policy, aux_pi) * (1.0 - rollout.is_terminal)
+    q_loss = value_targets.categorical_value_loss(
+      q, targets.q, self.max_abs_value
+    )
+    loss = (
+      self.pi_cost * pi_loss
+      + self.y_cost * y_loss
+      + self.z_cost * z_loss
+      + self.aux_pi_cost * aux_pi_loss
+      + self.q_cost * q_loss
+    )
+    logs = {
+      'pi_loss': pi_loss,
+      'y_loss': y_loss,
+      'z_loss': z_loss,
+      'aux_pi_loss': aux_pi_loss,
+      'q_loss': q_loss,
+      'policy_entropy': entropy(pi),
+      'policy_target_entropy': entropy(targets.pi),
+      'y_entropy': entropy(y),
+      'z_entropy': entropy(z),
+    }
+    return loss, logs
+
+
+def softmax_kl(target_logits: types.Array, logits: types.Array) -> types.Array:
+  """KL(softmax(target_logits) || softmax(logits)), [..., N] -> [...]."""
+  target = jax.nn.softmax(target_logits)
+  return (
+    jnp.sum(target * (target_logits - logits), axis=-1)
+    - jax.nn.logsumexp(target_logits, axis=-1)
+    + jax.nn.logsumexp(logits, axis=-1)
+  )
+
+
+def entropy(logits: types.Array) -> types.Array:
+  """Entropy of softmax(logits) in nats, [..., N] -> [...]."""
+  return jax.nn.logsumexp(logits, axis=-1) - jnp.sum(
+    jax.nn.softmax(logits) * logits, axis=-1
+  )

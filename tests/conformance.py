@@ -1,0 +1,159 @@
+"""What every environment owes its callers, checked by playing it."""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+import chex
+import jax
+import numpy as np
+
+from disco_rl import types
+from disco_rl.environments import base
+
+Environment = base.JaxEnvironment | base.HostEnvironment
+
+
+@dataclasses.dataclass(frozen=True)
+class Trajectory:
+  """What random actions met, as NumPy arrays.
+
+  Attributes:
+    observation: tree of [T+1, B, ...].
+    action: [T, B] int32.
+    timestep: outcomes [T, B, ...]; its observation is `observation[1:]`.
+  """
+
+  observation: Any
+  action: np.ndarray
+  timestep: types.TimeStep
+
+
+def check(
+  make: Callable[[int], Environment],
+  num_steps: int,
+  num_environments: int = 96,
+) -> Trajectory:
+  """Asserts that an environment keeps to the protocol in base.py.
+
+  Args:
+    make: seed -> the environment. A host environment must have
+      `num_environments`; one of JAX is batched here, and the seed is that of
+      its key.
+    num_steps: T, enough for an episode to end and the next to begin.
+    num_environments: B, at least 2.
+
+  Returns:
+    The trajectory of seed 0, for checks that know the environment.
+  """
+  environment = make(0)
+  spec = environment.spec
+  action = np.random.default_rng(0).integers(
+    spec.num_actions, size=(num_steps, num_environments), dtype=np.int32
+  )
+  if isinstance(environment, base.JaxEnvironment):
+    jitted = jax.jit(jax_rollout(environment))
+    played = [jitted(jax.random.key(seed), action) for seed in (0, 0, 1)]
+  else:
+    environment.close()
+    played = [_host_rollout(make, seed, action) for seed in (0, 0, 1)]
+  first, again, other = (_trajectory(x, action, y) for x, y in played)
+
+  _check_observation(first.observation, spec, (num_steps + 1, num_environments))
+  _check_timestep(first.timestep, (num_steps, num_environments))
+  if isinstance(environment, base.JaxEnvironment):
+    assert first.timestep.mask.all(), 'step_autoreset makes real steps only'
+  assert _equal(first.observation, again.observation), 'same seed, but differs'
+  assert _equal(first.timestep, again.timestep), 'same seed, but differs'
+  assert not _equal(first.observation, other.observation), 'the seed is unused'
+  return first
+
+
+def jax_rollout(
+  environment: base.JaxEnvironment,
+) -> Callable[[Any, Any], tuple[Any, types.TimeStep]]:
+  """Returns (key, actions [T, B]) -> first observation, outcomes [T, B]."""
+
+  def rollout(key: Any, action: Any) -> tuple[Any, types.TimeStep]:
+    reset_key, step_key = jax.random.split(key)
+    state, first = jax.vmap(environment.reset)(
+      jax.random.split(reset_key, action.shape[1])
+    )
+    _, timesteps = jax.lax.scan(
+      lambda state, x: jax.vmap(environment.step_autoreset)(state, *x),
+      state,
+      (action, jax.random.split(step_key, action.shape)),
+    )
+    return first, timesteps
+
+  return rollout
+
+
+def _host_rollout(
+  make: Callable[[int], Environment], seed: int, action: np.ndarray
+) -> tuple[Any, types.TimeStep]:
+  environment = make(seed)
+  assert isinstance(environment, base.HostEnvironment)
+  assert environment.num_environments == action.shape[1]
+  first = environment.reset()
+  timesteps = [environment.step(a) for a in action]
+  environment.close()
+  for leaf in jax.tree.leaves((first, timesteps)):
+    assert isinstance(leaf, np.ndarray), f'{type(leaf)} is not of NumPy'
+  # Stacked only here: an environment that writes into what it has returned
+  # gives a trajectory of copies, which has no episodes.
+  return first, jax.tree.map(lambda *x: np.stack(x), *timesteps)
+
+
+def _trajectory(
+  first: Any, action: np.ndarray, timestep: types.TimeStep
+) -> Trajectory:
+  timestep = jax.tree.map(np.asarray, timestep)
+  observation = jax.tree.map(
+    lambda x, y: np.concatenate([np.asarray(x)[None], y]),
+    first,
+    timestep.observation,
+  )
+  return Trajectory(observation, action, timestep)
+
+
+def _check_observation(
+  observation: Any, spec: types.EnvironmentSpec, batch: tuple[int, int]
+) -> None:
+  chex.assert_trees_all_equal_structs(observation, spec.observation)
+  for (path, want), got in zip(
+    jax.tree.leaves_with_path(spec.observation), jax.tree.leaves(observation)
+  ):
+    name = f'observation{jax.tree_util.keystr(path)}'
+    assert got.shape == (*batch, *want.shape), f'{name}: {got.shape}'
+    assert got.dtype == want.dtype, f'{name}: {got.dtype}'
+  assert any(
+    (leaf != leaf[:, :1]).any() for leaf in jax.tree.leaves(observation)
+  ), 'all environments of the batch are the same'
+
+
+def _check_timestep(timestep: types.TimeStep, batch: tuple[int, int]) -> None:
+  for name, dtype in (
+    ('reward', np.float32),
+    ('is_terminal', np.bool_),
+    ('is_last', np.bool_),
+    ('mask', np.bool_),
+  ):
+    field = getattr(timestep, name)
+    assert field.shape == batch, f'{name}: {field.shape}'
+    assert field.dtype == dtype, f'{name}: {field.dtype}'
+
+  mask, is_last = timestep.mask, timestep.is_last
+  assert np.isfinite(timestep.reward).all()
+  assert is_last[:-1].any(), 'no episode ended: raise num_steps'
+  assert is_last[mask & timestep.is_terminal].all(), 'terminal but not last'
+  assert mask[0].all(), 'the first step is masked'
+  assert is_last[:-1][~mask[1:]].all(), 'masked, but no episode ended before'
+  assert not timestep.reward[~mask].any(), 'a masked step is rewarded'
+  assert timestep.is_terminal[~mask].all(), 'a masked step is not terminal'
+  assert not is_last[~mask].any(), 'a masked step ends an episode'
+
+
+def _equal(x: Any, y: Any) -> bool:
+  """Whether two trees of the same structure hold the same arrays."""
+  return all(jax.tree.leaves(jax.tree.map(np.array_equal, x, y)))

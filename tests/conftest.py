@@ -1,0 +1,35 @@
+"""Fixtures shared by the tests, and the compilation cache."""
+
+import os
+import pathlib
+
+import jax
+import pooch
+import pytest
+
+_REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+
+# Most of the suite's time is compilation, and most of it is the same each time.
+jax.config.update('jax_compilation_cache_dir', str(_REPOSITORY / '.jax_cache'))
+jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
+jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+
+
+@pytest.fixture(scope='session')
+def disco103_path() -> pathlib.Path:
+  """The published weights; tests that need them skip where they are not."""
+  directories = [
+    _REPOSITORY.parent / 'shared' / 'weights',
+    pathlib.Path(pooch.os_cache('disco_rl')),
+  ]
+  if os.environ.get('DISCO_RL_WEIGHTS_DIR'):
+    directories.insert(0, pathlib.Path(os.environ['DISCO_RL_WEIGHTS_DIR']))
+  for directory in directories:
+    path = directory / 'disco_103.npz'
+    if path.is_file():
+      return path
+  pytest.skip(
+    'disco_103.npz is not here: download it with '
+    "disco_rl.weights.load('disco103'), or set DISCO_RL_WEIGHTS_DIR to the "
+    'directory that holds it'
+  )
