@@ -1,4 +1,4 @@
-"""Packaging: core dependencies, and extras for suites, tests and development."""
+"""Packaging: core dependencies; extras for suites, tests and development."""
 
 import setuptools
 

@@ -1,1 +1,1 @@
-"""DiscoRL: agents that learn by a discovered rule, and the discovery of rules."""
+"""DiscoRL: agents that learn by a discovered rule, and how rules are discovered."""

@@ -52,15 +52,15 @@ class RetraceEstimates:
 
 
 @types.record
-class VTraceEstimates:
-  """What V-trace says of a rollout.
+class ValueEstimates:
+  """What an estimator of state values says of a rollout.
 
   Attributes:
     value: [T+1, B].
     value_target: [T, B].
     td: [T, B] value_target - V(s_t).
     normalized_td: [T, B] divided by its lifetime deviation, mean kept.
-    advantage: [T, B] for the policy gradient, importance-weighted.
+    advantage: [T, B] for the policy gradient, weighted by min(1, rho).
     normalized_advantage: [T, B] by the lifetime moments of the advantage.
   """
 
@@ -193,11 +193,8 @@ def retrace(
   advantage = q_target - target_value[:-1]
   qv_advantage = target_q_value - target_value[..., None]
 
-  value_moments = ValueMoments(
-    advantage=moments.update(
-      value_moments.advantage, advantage, moments_decay, axis_name
-    ),
-    td=moments.update(value_moments.td, q_td, moments_decay, axis_name),
+  value_moments = _update_moments(
+    value_moments, advantage, q_td, moments_decay, axis_name
   )
   estimates = RetraceEstimates(
     value=value,
@@ -228,7 +225,7 @@ def vtrace(
   lambda_: float,
   moments_decay: float,
   axis_name: str | None = None,
-) -> tuple[VTraceEstimates, ValueMoments]:
+) -> tuple[ValueEstimates, ValueMoments]:
   """V-trace targets and advantages (Espeholt et al., 2018), rho clipped at 1.
 
   Args:
@@ -244,25 +241,77 @@ def vtrace(
   Returns:
     Estimates, normalised by the moments after this batch, and those moments.
   """
-  rho = importance_ratio(policy_logits, rollout)[:-1]
-  # No trace goes on into a transition that must not be learnt from.
-  next_is_real = jnp.concatenate([rollout.mask[1:], rollout.mask[:1]])
   output = jax.vmap(rlax.vtrace_td_error_and_advantage, in_axes=1, out_axes=1)(
     value[:-1],
     value[1:],
     rollout.reward,
     discount * (1.0 - rollout.is_terminal),
-    rho,
-    lambda_ * next_is_real,
+    importance_ratio(policy_logits, rollout)[:-1],
+    lambda_ * _next_is_real(rollout),
   )
-  td, advantage = output.errors, output.pg_advantage
-  value_moments = ValueMoments(
-    advantage=moments.update(
-      value_moments.advantage, advantage, moments_decay, axis_name
-    ),
-    td=moments.update(value_moments.td, td, moments_decay, axis_name),
+  return _value_estimates(
+    value_moments,
+    value,
+    output.errors,
+    output.pg_advantage,
+    moments_decay,
+    axis_name,
   )
-  estimates = VTraceEstimates(
+
+
+def monte_carlo(
+  value_moments: ValueMoments,
+  rollout: types.Rollout,
+  policy_logits: types.Array,
+  value: types.Array,
+  *,
+  discount: float,
+  moments_decay: float,
+  axis_name: str | None = None,
+) -> tuple[ValueEstimates, ValueMoments]:
+  """Returns as they were seen, G_t = r_t + gamma_t G_t+1.
+
+  The value stands in for G where the rollout or a time limit cuts an episode
+  off. Arguments and results are those of `vtrace`.
+  """
+  returns = jax.vmap(rlax.lambda_returns, in_axes=1, out_axes=1)(
+    rollout.reward,
+    discount * (1.0 - rollout.is_terminal),
+    value[1:],
+    _next_is_real(rollout),
+  )
+  td = returns - value[:-1]
+  rho = importance_ratio(policy_logits, rollout)[:-1]
+  return _value_estimates(
+    value_moments,
+    value,
+    td,
+    jnp.minimum(rho, 1.0) * td,
+    moments_decay,
+    axis_name,
+  )
+
+
+def _next_is_real(rollout: types.Rollout) -> types.Array:
+  """[T, B] 0.0 where a trace must not go on into the next transition."""
+  return jnp.concatenate(
+    [rollout.mask[1:], jnp.ones_like(rollout.mask[:1])]
+  ).astype(rollout.reward.dtype)
+
+
+def _value_estimates(
+  value_moments: ValueMoments,
+  value: types.Array,
+  td: types.Array,
+  advantage: types.Array,
+  moments_decay: float,
+  axis_name: str | None,
+) -> tuple[ValueEstimates, ValueMoments]:
+  """Updates the moments, then normalises by them."""
+  value_moments = _update_moments(
+    value_moments, advantage, td, moments_decay, axis_name
+  )
+  estimates = ValueEstimates(
     value=value,
     value_target=td + value[:-1],
     td=td,
@@ -271,3 +320,19 @@ def vtrace(
     normalized_advantage=moments.normalize(value_moments.advantage, advantage),
   )
   return jax.lax.stop_gradient((estimates, value_moments))
+
+
+def _update_moments(
+  value_moments: ValueMoments,
+  advantage: types.Array,
+  td: types.Array,
+  decay: float,
+  axis_name: str | None,
+) -> ValueMoments:
+  """Adds one batch to the lifetime moments."""
+  return ValueMoments(
+    advantage=moments.update(
+      value_moments.advantage, advantage, decay, axis_name
+    ),
+    td=moments.update(value_moments.td, td, decay, axis_name),
+  )

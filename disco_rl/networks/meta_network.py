@@ -74,7 +74,7 @@ PredictionEmbedding = Callable[[types.Array], types.Array]
 def _prediction_embedding(
   config: MetaNetworkConfig, name: str
 ) -> PredictionEmbedding:
-  """E_y or E_z: an MLP from softmax(logits) to one number, [..., Y] -> [...]."""
+  """E_y or E_z: an MLP on softmax(logits), [..., Y] -> [...]."""
   mlp = hk.nets.MLP(config.prediction_embedding, name=name)
   return lambda logits: mlp(jax.nn.softmax(logits))[..., 0]
 

@@ -1,4 +1,4 @@
-"""Actor-critic with V-trace, the hand-made baseline (IMPALA; Espeholt et al.)."""
+"""Actor-critic with V-trace, the hand-made baseline (Espeholt et al., 2018)."""
 
 import dataclasses
 
@@ -68,6 +68,25 @@ class ActorCritic(base.UpdateRule):
     del agent_params
     return value_targets.init_moments()
 
+  def estimate(
+    self,
+    state: value_targets.ValueMoments,
+    rollout: types.Rollout,
+    policy_logits: types.Array,
+    value: types.Array,
+  ) -> tuple[value_targets.ValueEstimates, value_targets.ValueMoments]:
+    """V-trace; see `value_targets.vtrace`."""
+    return value_targets.vtrace(
+      state,
+      rollout,
+      policy_logits,
+      value,
+      discount=self.discount,
+      lambda_=self.lambda_,
+      moments_decay=self.moments_decay,
+      axis_name=self.axis_name,
+    )
+
   def targets(
     self,
     rule_params: types.Params,
@@ -77,17 +96,13 @@ class ActorCritic(base.UpdateRule):
     outputs: types.Outputs,
     unroll: base.Unroll,
   ) -> tuple[ActorCriticTargets, value_targets.ValueMoments, types.Logs]:
-    """V-trace; see `UpdateRule.targets`."""
+    """Value targets and advantages; see `UpdateRule.targets`."""
     del rule_params, agent_params, unroll
-    estimates, state = value_targets.vtrace(
+    estimates, state = self.estimate(
       state,
       rollout,
       outputs['logits'],
       value_targets.values_from_logits(outputs['v'], self.max_abs_value),
-      discount=self.discount,
-      lambda_=self.lambda_,
-      moments_decay=self.moments_decay,
-      axis_name=self.axis_name,
     )
     targets = ActorCriticTargets(
       value=estimates.value_target,

@@ -2,29 +2,33 @@
 
 import dataclasses
 
-from disco_rl import types, value_targets
-from disco_rl.update_rules import actor_critic, base
+from disco_rl import types
+from disco_rl import value_targets
+from disco_rl.update_rules import actor_critic
 
 
 @dataclasses.dataclass(frozen=True)
 class PolicyGradient(actor_critic.ActorCritic):
-  """This is `ActorCritic` with the return itself in place of V-trace.
+  """This is `ActorCritic` with the return as it was seen in place of V-trace.
 
-  - value target: the discounted return of what was seen, bootstrapped from the
-    value where the rollout or a time limit cuts the episode off;
-  - advantage: that return minus the value, weighted by min(1, pi(a) / mu(a)) so
-    that replayed actions count as often as the policy would take them.
+  Advantages are weighted by min(1, pi(a) / mu(a)), so that replayed actions do
+  not count for more than the policy would take them. `lambda_` is not used.
   """
 
-  def targets(
+  def estimate(
     self,
-    rule_params: types.Params,
     state: value_targets.ValueMoments,
-    agent_params: types.Params,
     rollout: types.Rollout,
-    outputs: types.Outputs,
-    unroll: base.Unroll,
-  ) -> tuple[
-    actor_critic.ActorCriticTargets, value_targets.ValueMoments, types.Logs
-  ]:
-    """Returns of the rollout; see `UpdateRule.targets`."""
+    policy_logits: types.Array,
+    value: types.Array,
+  ) -> tuple[value_targets.ValueEstimates, value_targets.ValueMoments]:
+    """Monte Carlo; see `value_targets.monte_carlo`."""
+    return value_targets.monte_carlo(
+      state,
+      rollout,
+      policy_logits,
+      value,
+      discount=self.discount,
+      moments_decay=self.moments_decay,
+      axis_name=self.axis_name,
+    )
