@@ -1,7 +1,9 @@
 """Metrics of a run: a CSV file, TensorBoard events and JSON files."""
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 import contextlib
 import csv
 import io

@@ -2,7 +2,8 @@
 
 import sys
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any
+from typing import TextIO
 
 import tqdm
 

@@ -8,7 +8,9 @@ behaviour logits (index 0..T), and T rewards, terminals and masks (0..T-1).
 
 from collections.abc import Mapping
 import dataclasses
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any
+from typing import TypeVar
+from typing import dataclass_transform
 
 import jax
 

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import rlax
 
-from disco_rl import moments, types
+from disco_rl import moments
+from disco_rl import types
 
 TRANSFORM = rlax.SIGNED_HYPERBOLIC_PAIR
 

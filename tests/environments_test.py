@@ -13,7 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from disco_rl.environments import base, catch, gymnasium_adapter, registry
+from disco_rl.environments import base
+from disco_rl.environments import catch
+from disco_rl.environments import gymnasium_adapter
+from disco_rl.environments import registry
 
 NUM_ENVIRONMENTS = 96
 SAME_STEP = gymnasium.vector.AutoresetMode.SAME_STEP

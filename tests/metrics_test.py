@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from disco_rl import metrics, progress
+from disco_rl import metrics
+from disco_rl import progress
 
 
 def _rows(update: int, **others: Any) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """What is saved comes back; what is not a rule is refused, by name."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from collections.abc import Iterator
 import dataclasses
 import hashlib
 import http.server
@@ -10,7 +11,9 @@ import pathlib
 import pickle
 import shutil
 import threading
-from typing import Any, BinaryIO, NoReturn
+from typing import Any
+from typing import BinaryIO
+from typing import NoReturn
 import zipfile
 
 import jax
@@ -19,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from disco_rl import types, weights
+from disco_rl import types
+from disco_rl import weights
 from disco_rl.networks import meta_network
 
 Arrays = dict[str, Any]

@@ -1,10 +1,12 @@
 """Environments of the Gymnasium API, an optional extra of this package."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import dataclasses
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from typing import Any
 
 import jax
 import numpy as np

@@ -3,13 +3,16 @@
 To add a suite, add an entry to `_SUITES`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from collections.abc import Iterable
 import dataclasses
 import difflib
 import functools
 import re
 
-from disco_rl.environments import base, catch, gymnasium_adapter
+from disco_rl.environments import base
+from disco_rl.environments import catch
+from disco_rl.environments import gymnasium_adapter
 
 Environment = base.JaxEnvironment | base.HostEnvironment
 # (num_environments, seed) -> the environment.

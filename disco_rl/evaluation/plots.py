@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
-from matplotlib import axes, figure, ticker
+from matplotlib import axes
+from matplotlib import figure
+from matplotlib import ticker
 import numpy as np
 
 from disco_rl import metrics

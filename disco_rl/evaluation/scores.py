@@ -1,6 +1,7 @@
 """Statistics over the scores of independent runs."""
 
-from typing import Any, Protocol
+from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy import typing as npt

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 import dataclasses
+from typing import Any
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
 from disco_rl import types
-from disco_rl.networks import action_model, torsos
+from disco_rl.networks import action_model
+from disco_rl.networks import torsos
 
 HEAD_INIT_STD = 1e-2
 
@@ -117,10 +119,10 @@ def make(
   def module() -> AgentNetworkModule:
     return AgentNetworkModule(environment_spec, output_spec, config)
 
-  policy = hk.without_apply_rng(
+  policy: Any = hk.without_apply_rng(
     hk.transform(lambda observation: module().policy(observation))
   )
-  unroll = hk.without_apply_rng(
+  unroll: Any = hk.without_apply_rng(
     hk.transform(
       lambda observation, action: module().unroll(observation, action)
     )

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import rlax
 
-from disco_rl import types, value_targets
+from disco_rl import types
+from disco_rl import value_targets
 
 
 @types.record

@@ -6,14 +6,16 @@ one step per update and lives as long as the agent. Module names are those of
 the published weights.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from disco_rl import types, value_targets
+from disco_rl import types
+from disco_rl import value_targets
 from disco_rl.networks import meta_features
 from disco_rl.networks.lstm import BackwardLSTM
 

@@ -5,7 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from disco_rl import types, value_targets
+from disco_rl import types
+from disco_rl import value_targets
 from disco_rl.update_rules import base
 
 

@@ -1,7 +1,8 @@
 """The contract of an update rule."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
+from typing import Protocol
 
 from disco_rl import types
 

@@ -10,8 +10,10 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from disco_rl import types, value_targets
-from disco_rl.networks import meta_features, meta_network
+from disco_rl import types
+from disco_rl import value_targets
+from disco_rl.networks import meta_features
+from disco_rl.networks import meta_network
 from disco_rl.update_rules import base
 
 
@@ -164,7 +166,7 @@ class Disco(base.UpdateRule):
     targets: DiscoTargets,
     rollout: types.Rollout,
   ) -> tuple[types.Array, types.Logs]:
-    """Divergences from the targets; see spec `UpdateRule.loss`."""
+    """Divergences from the targets; see `UpdateRule.loss`."""
     next_policy = jax.lax.stop_gradient(taken['logits'][1:])
     pi, y, z, aux_pi, q = (
       taken[name][:-1] for name in ('logits', 'y', 'z', 'aux_pi', 'q')
