@@ -1,1 +1,1 @@
-"""DiscoRL: agents that learn by a discovered rule, and how rules are discovered."""
+"""DiscoRL: agents that learn by a discovered rule, and its discovery."""

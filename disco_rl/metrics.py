@@ -56,6 +56,11 @@ def write_json(path: PathLike, tree: Any) -> None:
     temporary.write_text(text + '\n', encoding='utf-8')
 
 
+def read_json(path: PathLike) -> Any:
+  """Reads what `write_json` wrote."""
+  return json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
+
+
 def read(path: PathLike) -> dict[str, np.ndarray]:
   """Reads a CSV file of metrics, also one that is still being written.
 

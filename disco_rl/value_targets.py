@@ -95,10 +95,13 @@ def values_from_logits(
   Returns:
     [...] values in units of the return.
   """
-  transformed = rlax.transform_from_2hot(
-    jax.nn.softmax(logits), -max_abs_value, max_abs_value, logits.shape[-1]
+  bins = jnp.linspace(
+    -max_abs_value, max_abs_value, logits.shape[-1], dtype=logits.dtype
   )
-  return TRANSFORM.apply_inv(transformed)
+  unnormalized = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
+  # One product yields numerator and denominator, in one pass over the bins.
+  sums = unnormalized @ jnp.stack([bins, jnp.ones_like(bins)], axis=-1)
+  return TRANSFORM.apply_inv(sums[..., 0] / sums[..., 1])
 
 
 def categorical_value_loss(

@@ -132,7 +132,7 @@ def load(name_or_path: _Path) -> types.Params:
     WeightsError: the file is damaged, or holds something else.
   """
   text = os.fspath(name_or_path)
-  if _is_path(text):
+  if is_path(text):
     arrays = _read_archive(_read_bytes(text), text)
   else:
     arrays = _load_published(text)
@@ -194,7 +194,7 @@ def infer_config(params: types.Params) -> meta_network.MetaNetworkConfig:
 # Finding the file.
 
 
-def _is_path(text: str) -> bool:
+def is_path(text: str) -> bool:
   separators = (os.sep, os.altsep or os.sep)
   return text.endswith('.npz') or any(s in text for s in separators)
 

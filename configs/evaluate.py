@@ -1,0 +1,79 @@
+"""Training agents with a fixed rule.
+
+  python -m launch.evaluate --config=configs/evaluate.py:catch \
+    --config.rule=disco103 --workdir=runs/catch
+
+Every setting is a flag: --config.learning_rate=1e-3. After the colon stands what
+to start from:
+
+  catch      Catch 8x8 with the settings of the published small-scale recipe.
+  cartpole   CartPole-v1 by Gymnasium, on the host.
+"""
+
+import ml_collections
+
+
+def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
+  """Settings by the name that follows the colon."""
+  variants = {'catch': _catch, 'cartpole': _cartpole}
+  if name not in variants:
+    raise ValueError(
+      f'configs/evaluate.py has no {name!r}; choose one of '
+      f'{", ".join(variants)}.'
+    )
+  config = _base()
+  variants[name](config)
+  return config
+
+
+def _base() -> ml_collections.ConfigDict:
+  """Defaults of the paper where it states them."""
+  config = ml_collections.ConfigDict()
+  config.environment = 'catch'  # See disco_rl/environments/registry.py.
+  config.rule = 'disco103'  # disco103, actor_critic, policy_gradient or a path.
+  config.seeds = 5  # Number of agents, trained side by side.
+  config.seed = 0  # Of the first agent.
+  config.updates = 1000  # Of each agent.
+  config.log_every = 10  # Updates between rows of metrics.
+  config.checkpoint_every = 1000  # Updates between checkpoints.
+
+  config.unroll_length = 28  # Transitions of a trajectory: 29 observations.
+  config.batch_size = 96  # Trajectories in an update.
+  config.replay_ratio = 9.6  # Times that a trajectory is learnt from.
+  config.on_policy_share = 0.1  # Of each batch, from the newest rollout.
+  config.replay_capacity = 1000  # Trajectories.
+  config.learning_rate = 3e-4
+  config.max_abs_update = 1.0  # Bound of Adam's update, entry by entry.
+
+  config.torso = (512, 512)  # Widths of the MLP.
+  config.action_model_lstm = 128  # Size of the action model's LSTM.
+  config.action_model_head = 128  # Width of the hidden layer of its heads.
+
+  config.discount = 0.997
+  config.lambda_ = 0.95  # Of Retrace and V-trace.
+  config.num_bins = 601  # Of the categorical value.
+  config.max_abs_value = 300.0  # Largest bin, in the transformed space.
+
+  # Of the hand-made rules alone.
+  config.policy_cost = 1.0
+  config.value_cost = 0.5
+  config.entropy_cost = 0.2
+  config.normalize_advantage = False
+  return config
+
+
+def _catch(config: ml_collections.ConfigDict) -> None:
+  config.environment = 'catch'
+  config.batch_size = 64
+  config.replay_ratio = 32.0  # Two environments.
+  config.on_policy_share = 0.0
+  config.replay_capacity = 1024
+  config.learning_rate = 1e-2
+
+
+def _cartpole(config: ml_collections.ConfigDict) -> None:
+  config.environment = 'gymnasium/CartPole-v1'
+  config.seeds = 1
+  config.batch_size = 64
+  config.replay_ratio = 8.0  # Eight environments.
+  config.learning_rate = 1e-3

@@ -1,0 +1,125 @@
+"""Acting: from parameters and an environment to a rollout."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.networks import agent_network
+
+
+@types.record
+class ActorState:
+  """Where E JAX-native environments stand.
+
+  Attributes:
+    environment: states of the environments, leading axis E.
+    observation: tree of [E, ...], what the agent sees next.
+  """
+
+  environment: Any
+  observation: types.PyTree
+
+
+def init(
+  key: types.Array, environment: base.JaxEnvironment, num_environments: int
+) -> ActorState:
+  """Begins an episode in every environment."""
+  state, observation = jax.vmap(environment.reset)(
+    jax.random.split(key, num_environments)
+  )
+  return ActorState(environment=state, observation=observation)
+
+
+def unroll(
+  network: agent_network.AgentNetwork,
+  environment: base.JaxEnvironment,
+  params: types.Params,
+  state: ActorState,
+  key: types.Array,
+  length: int,
+) -> tuple[ActorState, types.Rollout, types.Array]:
+  """Acts for T steps in E environments, on the device.
+
+  Args:
+    network: the agent's.
+    environment: to act in.
+    params: theta.
+    state: where the environments stand.
+    key: PRNG key.
+    length: T.
+
+  Returns:
+    Where the environments stand then, the rollout of T transitions of E
+    trajectories, and which steps ended an episode, [T, E].
+  """
+  num_environments = jax.tree.leaves(state.observation)[0].shape[0]
+  noise_key, environment_key = jax.random.split(key)
+  del key
+  # All randomness at once: many small draws would cost more than the steps.
+  noise = policy_noise(
+    noise_key, environment.spec.num_actions, length, num_environments
+  )
+  keys = jax.random.split(environment_key, (length, num_environments))
+
+  def step(
+    state: ActorState, x: tuple[types.Array, types.Array]
+  ) -> tuple[ActorState, tuple[types.TimeStep, types.Array, types.Array]]:
+    noise_t, keys_t = x
+    logits, action = act(network, params, state.observation, noise_t)
+    environment_state, timestep = jax.vmap(environment.step_autoreset)(
+      state.environment, action, keys_t
+    )
+    state = ActorState(
+      environment=environment_state, observation=timestep.observation
+    )
+    return state, (timestep, logits, action)
+
+  first_observation = state.observation
+  state, (timesteps, logits, action) = jax.lax.scan(
+    step, state, (noise[:-1], keys)
+  )
+  last = act(network, params, state.observation, noise[-1])
+  rollout = types.Rollout(
+    observation=jax.tree.map(
+      lambda first, rest: jnp.concatenate([first[None], rest]),
+      first_observation,
+      timesteps.observation,
+    ),
+    logits=jnp.concatenate([logits, last[0][None]]),
+    action=jnp.concatenate([action, last[1][None]]),
+    reward=timesteps.reward,
+    is_terminal=timesteps.is_terminal,
+    mask=timesteps.mask,
+  )
+  return state, rollout, timesteps.is_last
+
+
+def policy_noise(
+  key: types.Array, num_actions: int, length: int, num_environments: int
+) -> types.Array:
+  """Gumbel noise [T+1, E, A] that makes `act` sample from the policy."""
+  return jax.random.gumbel(key, (length + 1, num_environments, num_actions))
+
+
+def act(
+  network: agent_network.AgentNetwork,
+  params: types.Params,
+  observation: types.PyTree,
+  noise: types.Array,
+) -> tuple[types.Array, types.Array]:
+  """Samples actions from the policy by the Gumbel-max trick.
+
+  Args:
+    network: the agent's.
+    params: theta.
+    observation: tree of [E, ...].
+    noise: [E, A] Gumbel noise.
+
+  Returns:
+    logits [E, A] and actions [E] int32.
+  """
+  logits = network.policy(params, observation)
+  return logits, jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)

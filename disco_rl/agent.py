@@ -1,0 +1,236 @@
+"""An agent: acting, replay and learning put together, over one record."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from disco_rl import actor
+from disco_rl import episodes
+from disco_rl import learner
+from disco_rl import optimizers
+from disco_rl import replay
+from disco_rl import types
+from disco_rl.environments import base as environment_base
+from disco_rl.networks import agent_network
+from disco_rl.update_rules import base as rule_base
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentConfig:
+  """How an agent lives; one update follows each rollout.
+
+  Attributes:
+    network: sizes of its network.
+    unroll_length: T, transitions in a rollout.
+    batch_size: trajectories in an update.
+    replay_ratio: how often a trajectory is learnt from on average; the agent
+      acts in batch_size / replay_ratio environments.
+    on_policy_share: share of each batch that is taken from the newest rollout,
+      the rest comes from replay.
+    replay_capacity: trajectories that replay holds.
+    learning_rate: of Adam.
+    max_abs_update: bound of each entry of Adam's update, before the step size.
+  """
+
+  network: agent_network.AgentNetworkConfig = (
+    agent_network.AgentNetworkConfig()
+  )
+  unroll_length: int = 28
+  batch_size: int = 96
+  replay_ratio: float = 9.6
+  on_policy_share: float = 0.1
+  replay_capacity: int = 1000
+  learning_rate: float = 3e-4
+  max_abs_update: float = 1.0
+
+  def __post_init__(self) -> None:
+    for name in ('unroll_length', 'batch_size', 'replay_capacity'):
+      _check(getattr(self, name) >= 1, name, getattr(self, name), 'at least 1')
+    _check(self.replay_ratio > 0, 'replay_ratio', self.replay_ratio, 'positive')
+    _check(
+      0 <= self.on_policy_share <= 1,
+      'on_policy_share',
+      self.on_policy_share,
+      'between 0 and 1',
+    )
+    exact = self.batch_size / self.replay_ratio
+    _check(
+      self.num_environments >= 1
+      and abs(exact - self.num_environments) < 1e-3 * exact,
+      'replay_ratio',
+      self.replay_ratio,
+      f'batch_size={self.batch_size} divided by a whole number of environments,'
+      f' for example {self.batch_size / max(1, round(exact)):g}',
+    )
+    _check(
+      self.num_on_policy <= self.num_environments,
+      'on_policy_share',
+      self.on_policy_share,
+      f'at most {self.num_environments / self.batch_size:g}, as the newest '
+      f'rollout has {self.num_environments} trajectories and the batch '
+      f'{self.batch_size}',
+    )
+
+  @property
+  def num_environments(self) -> int:
+    """E, environments that the agent acts in."""
+    return round(self.batch_size / self.replay_ratio)
+
+  @property
+  def num_on_policy(self) -> int:
+    """Trajectories of a batch that come from the newest rollout."""
+    return round(self.batch_size * self.on_policy_share)
+
+
+def _check(is_valid: bool, name: str, value: object, expected: str) -> None:
+  if not is_valid:
+    raise ValueError(f'{name}={value} is not possible: it must be {expected}.')
+
+
+@types.record
+class AgentState:
+  """An agent's life but for its environments.
+
+  Attributes:
+    learner: parameters, optimiser, the rule's share.
+    replay: what it remembers.
+    episodes: what it was paid.
+    key: PRNG key of all that is to come.
+  """
+
+  learner: learner.LearnerState
+  replay: replay.ReplayState
+  episodes: episodes.EpisodeStatistics
+  key: types.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Agent:
+  """Pure functions over `AgentState` for one kind of agent.
+
+  Attributes:
+    config: how it lives.
+    environment_spec: of the environments that it lives in.
+    rule: what it learns from.
+    network: its network.
+    optimizer: its optimiser.
+  """
+
+  config: AgentConfig
+  environment_spec: types.EnvironmentSpec
+  rule: rule_base.UpdateRule
+  network: agent_network.AgentNetwork
+  optimizer: optax.GradientTransformation
+
+  def init(self, key: types.Array) -> AgentState:
+    """A newborn agent."""
+    params_key, life_key = jax.random.split(key)
+    del key
+    return AgentState(
+      learner=learner.init(
+        params_key, self.network, self.rule, self.optimizer
+      ),
+      replay=replay.init(self._empty_rollout(), self.config.replay_capacity),
+      episodes=episodes.init(self.config.num_environments),
+      key=life_key,
+    )
+
+  def learn(
+    self,
+    rule_params: types.Params,
+    state: AgentState,
+    rollout: types.Rollout,
+    is_last: types.Array,
+  ) -> tuple[AgentState, types.Logs]:
+    """Remembers a rollout, draws a batch and makes one update.
+
+    Args:
+      rule_params: eta.
+      state: before the update.
+      rollout: T transitions of E trajectories, the newest.
+      is_last: [T, E] bool, which steps ended an episode.
+
+    Returns:
+      The state after the update, and scalars to log.
+    """
+    key, sample_key = jax.random.split(state.key)
+    memory = replay.add(state.replay, rollout)
+    num_on_policy = self.config.num_on_policy
+    replayed = replay.sample(
+      memory, sample_key, self.config.batch_size - num_on_policy
+    )
+    batch = jax.tree.map(
+      lambda new, old: jnp.concatenate([new[:, :num_on_policy], old], axis=1),
+      rollout,
+      replayed,
+    )
+    learner_state, logs = learner.update(
+      self.network, self.rule, self.optimizer, rule_params, state.learner, batch
+    )
+    state = AgentState(
+      learner=learner_state,
+      replay=memory,
+      episodes=episodes.update(state.episodes, rollout.reward, is_last),
+      key=key,
+    )
+    return state, logs
+
+  def live(
+    self,
+    environment: environment_base.JaxEnvironment,
+    rule_params: types.Params,
+    state: AgentState,
+    actor_state: actor.ActorState,
+  ) -> tuple[AgentState, actor.ActorState, types.Logs]:
+    """Acts for one rollout in JAX-native environments, then learns."""
+    key, act_key = jax.random.split(state.key)
+    state = dataclasses.replace(state, key=key)
+    actor_state, rollout, is_last = actor.unroll(
+      self.network,
+      environment,
+      state.learner.params,
+      actor_state,
+      act_key,
+      self.config.unroll_length,
+    )
+    state, logs = self.learn(rule_params, state, rollout, is_last)
+    return state, actor_state, logs
+
+  def _empty_rollout(self) -> types.Rollout:
+    """Zeros of the shapes of one rollout, without computing it."""
+    length, batch = self.config.unroll_length, self.config.num_environments
+    num_actions = self.environment_spec.num_actions
+    return types.Rollout(
+      observation=jax.tree.map(
+        lambda leaf: jnp.zeros((length + 1, batch, *leaf.shape), leaf.dtype),
+        self.environment_spec.observation,
+      ),
+      action=jnp.zeros((length + 1, batch), jnp.int32),
+      logits=jnp.zeros((length + 1, batch, num_actions)),
+      reward=jnp.zeros((length, batch)),
+      is_terminal=jnp.zeros((length, batch), bool),
+      mask=jnp.zeros((length, batch), bool),
+    )
+
+
+def make(
+  config: AgentConfig,
+  environment_spec: types.EnvironmentSpec,
+  rule: rule_base.UpdateRule,
+) -> Agent:
+  """Builds an agent for an environment and a rule."""
+  return Agent(
+    config=config,
+    environment_spec=environment_spec,
+    rule=rule,
+    network=agent_network.make(
+      environment_spec,
+      rule.output_spec(environment_spec.num_actions),
+      config.network,
+    ),
+    optimizer=optimizers.agent_optimizer(
+      config.learning_rate, config.max_abs_update
+    ),
+  )

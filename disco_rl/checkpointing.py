@@ -1,0 +1,76 @@
+"""Checkpoints of trees of arrays, by Orbax."""
+
+import os
+import pathlib
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+
+
+class Checkpointer:
+  """The newest checkpoints of a run, written in the background.
+
+  A checkpoint is complete or does not exist: a kill while one is being written
+  leaves those before it. Use as a context manager, which waits for the writer.
+  """
+
+  def __init__(self, directory: str | os.PathLike[str], keep: int = 1):
+    """Opens the folder, creating it where needed.
+
+    Args:
+      directory: of the checkpoints, one folder for each step.
+      keep: how many of the newest remain.
+    """
+    self._manager = ocp.CheckpointManager(
+      pathlib.Path(directory).resolve(),
+      options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True),
+    )
+
+  def latest_step(self) -> int | None:
+    """Step of the newest checkpoint; None if there is none."""
+    return self._manager.latest_step()
+
+  def save(self, step: int, tree: Any) -> None:
+    """Begins to save a tree; returns once the tree may be overwritten."""
+    self._manager.save(
+      step, args=ocp.args.StandardSave(jax.tree.map(_to_data, tree))
+    )
+
+  def restore(self, step: int, like: Any) -> Any:
+    """Loads a tree.
+
+    Args:
+      step: of the checkpoint.
+      like: a tree of the same structure, shapes and dtypes.
+
+    Returns:
+      The tree as it was saved.
+    """
+    abstract = jax.tree.map(
+      lambda x: ocp.utils.to_shape_dtype_struct(_to_data(x)), like
+    )
+    restored = self._manager.restore(
+      step, args=ocp.args.StandardRestore(abstract)
+    )
+    return jax.tree.map(_from_data, restored, like)
+
+  def __enter__(self) -> 'Checkpointer':
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self._manager.wait_until_finished()
+    self._manager.close()
+
+
+def _is_key(x: Any) -> bool:
+  return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _to_data(x: Any) -> Any:
+  """PRNG keys are stored as the integers that they are made of."""
+  return jax.random.key_data(x) if _is_key(x) else x
+
+
+def _from_data(x: Any, like: Any) -> Any:
+  return jax.random.wrap_key_data(x) if _is_key(like) else x

@@ -1,0 +1,211 @@
+"""Training several agents of one kind side by side with a fixed rule.
+
+Agents differ by their keys alone and share nothing but the compiled program:
+everything has a leading axis S, one entry for each agent.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import time
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import actor
+from disco_rl import agent as agent_lib
+from disco_rl import host_actor
+from disco_rl import types
+from disco_rl.environments import base
+
+
+@types.record
+class Lives:
+  """S agents, and their environments if these live on the device.
+
+  Attributes:
+    agents: leading axis S.
+    actors: leading axis S; None where environments live on the host.
+  """
+
+  agents: agent_lib.AgentState
+  actors: actor.ActorState | None
+
+
+class Driver(Protocol):
+  """How agents live, by the kind of their environment."""
+
+  compile_seconds: float
+
+  def init(self, keys: types.Array) -> Lives:
+    """Newborn agents from PRNG keys [S]."""
+    ...
+
+  def advance(
+    self, lives: Lives, num_updates: int
+  ) -> tuple[Lives, types.Logs]:
+    """Makes updates; returns logs [S], means over these updates.
+
+    The lives that are passed in are used up: their buffers are donated.
+    """
+    ...
+
+
+class DeviceDriver:
+  """JAX-native environments: acting, replay and learning are one program."""
+
+  def __init__(
+    self,
+    agent: agent_lib.Agent,
+    environment: base.JaxEnvironment,
+    rule_params: types.Params,
+  ):
+    self._agent = agent
+    self._environment = environment
+    self._rule_params = rule_params
+    self._compiled: Callable[..., Any] | None = None
+    self.compile_seconds = 0.0
+
+  def init(self, keys: types.Array) -> Lives:
+    """Newborn agents in fresh environments; see `Driver.init`."""
+
+    def init_one(key: types.Array) -> Lives:
+      agent_key, environment_key = jax.random.split(key)
+      return Lives(
+        agents=self._agent.init(agent_key),
+        actors=actor.init(
+          environment_key,
+          self._environment,
+          self._agent.config.num_environments,
+        ),
+      )
+
+    lives, seconds = _timed(
+      lambda: jax.block_until_ready(jax.jit(jax.vmap(init_one))(keys))
+    )
+    self.compile_seconds += seconds
+    return lives
+
+  def advance(
+    self, lives: Lives, num_updates: int
+  ) -> tuple[Lives, types.Logs]:
+    """One call of the compiled program; see `Driver.advance`."""
+    arguments = (self._rule_params, lives, jnp.asarray(num_updates))
+    if self._compiled is None:
+      program = jax.jit(
+        jax.vmap(self._advance_one, in_axes=(None, 0, None)),
+        donate_argnums=1,
+      )
+      self._compiled, seconds = _timed(
+        lambda: program.lower(*arguments).compile()
+      )
+      self.compile_seconds += seconds
+    return self._compiled(*arguments)
+
+  def _advance_one(
+    self, rule_params: types.Params, lives: Lives, num_updates: types.Array
+  ) -> tuple[Lives, types.Logs]:
+    """The program for one agent; any number of updates, compiled once."""
+
+    def live(lives: Lives) -> tuple[Lives, types.Logs]:
+      agents, actors, logs = self._agent.live(
+        self._environment, rule_params, lives.agents, lives.actors
+      )
+      return Lives(agents=agents, actors=actors), logs
+
+    def body(
+      _: types.Array, carry: tuple[Lives, types.Logs]
+    ) -> tuple[Lives, types.Logs]:
+      lives, sums = carry
+      lives, logs = live(lives)
+      return lives, jax.tree.map(jnp.add, sums, logs)
+
+    zeros = jax.tree.map(
+      lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(live, lives)[1]
+    )
+    lives, sums = jax.lax.fori_loop(0, num_updates, body, (lives, zeros))
+    return lives, jax.tree.map(lambda x: x / num_updates, sums)
+
+
+class HostDriver:
+  """Host environments: one device call per step, one per update."""
+
+  def __init__(
+    self,
+    agent: agent_lib.Agent,
+    environment: base.HostEnvironment,
+    rule_params: types.Params,
+    num_agents: int,
+  ):
+    self._agent = agent
+    self._rule_params = rule_params
+    self._actor = host_actor.HostActor(agent.network, environment, num_agents)
+    self._split = jax.jit(jax.vmap(jax.random.split, out_axes=1))
+    self._program = jax.jit(
+      jax.vmap(agent.learn, in_axes=(None, 0, 0, 0)), donate_argnums=1
+    )
+    self._compiled: Callable[..., Any] | None = None
+    self.compile_seconds = 0.0
+
+  def init(self, keys: types.Array) -> Lives:
+    """Newborn agents; see `Driver.init`."""
+    agents, seconds = _timed(
+      lambda: jax.block_until_ready(jax.jit(jax.vmap(self._agent.init))(keys))
+    )
+    self.compile_seconds += seconds
+    return Lives(agents=agents, actors=None)
+
+  def advance(
+    self, lives: Lives, num_updates: int
+  ) -> tuple[Lives, types.Logs]:
+    """A loop on the host; see `Driver.advance`."""
+    agents, sums = lives.agents, None
+    for _ in range(num_updates):
+      agents, logs = self._live(agents)
+      sums = logs if sums is None else jax.tree.map(jnp.add, sums, logs)
+    means = jax.tree.map(lambda x: x / num_updates, sums)
+    return Lives(agents=agents, actors=None), means
+
+  def _live(
+    self, agents: agent_lib.AgentState
+  ) -> tuple[agent_lib.AgentState, types.Logs]:
+    keys, act_keys = self._split(agents.key)
+    agents = dataclasses.replace(agents, key=keys)
+    rollout, is_last = self._actor.unroll(
+      agents.learner.params, act_keys, self._agent.config.unroll_length
+    )
+    arguments = (self._rule_params, agents, rollout, is_last)
+    if self._compiled is None:
+      self._compiled, seconds = _timed(
+        lambda: self._program.lower(*arguments).compile()
+      )
+      self.compile_seconds += seconds
+    return self._compiled(*arguments)
+
+
+def make(
+  agent: agent_lib.Agent,
+  environment: base.JaxEnvironment | base.HostEnvironment,
+  rule_params: types.Params,
+  num_agents: int,
+) -> Driver:
+  """Picks the driver for an environment.
+
+  Args:
+    agent: what lives.
+    environment: one JAX-native environment, or num_agents * E on the host.
+    rule_params: eta.
+    num_agents: S.
+
+  Returns:
+    The driver.
+  """
+  if isinstance(environment, base.HostEnvironment):
+    return HostDriver(agent, environment, rule_params, num_agents)
+  return DeviceDriver(agent, environment, rule_params)
+
+
+def _timed(function: Callable[[], Any]) -> tuple[Any, float]:
+  start = time.perf_counter()
+  result = function()
+  return result, time.perf_counter() - start

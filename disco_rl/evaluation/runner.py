@@ -1,0 +1,280 @@
+"""Training agents with a fixed rule, several seeds side by side."""
+
+from collections.abc import Mapping
+import dataclasses
+import math
+import pathlib
+import resource
+import sys
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from disco_rl import agent as agent_lib
+from disco_rl import checkpointing
+from disco_rl import episodes
+from disco_rl import metrics
+from disco_rl import progress
+from disco_rl import types
+from disco_rl.environments import registry as environment_registry
+from disco_rl.evaluation import drivers
+from disco_rl.evaluation import plots
+from disco_rl.evaluation import scores
+from disco_rl.update_rules import registry as rule_registry
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+  """What is trained, and for how long.
+
+  Attributes:
+    environment: name, see `environments.registry`.
+    rule: name or path of an npz file, see `update_rules.registry`.
+    seeds: number of agents, which differ by their seed alone.
+    seed: of the first; agent i is the same however many there are.
+    updates: of each agent.
+    log_every: updates between two rows of metrics.
+    checkpoint_every: updates between two checkpoints.
+    agent: how the agents live.
+    rule_settings: fields of the rule's class.
+  """
+
+  environment: str
+  rule: str
+  seeds: int
+  seed: int
+  updates: int
+  log_every: int
+  checkpoint_every: int
+  agent: agent_lib.AgentConfig
+  rule_settings: Mapping[str, Any]
+
+  def __post_init__(self) -> None:
+    for name in ('seeds', 'updates', 'log_every', 'checkpoint_every'):
+      if getattr(self, name) < 1:
+        raise ValueError(f'{name}={getattr(self, name)} must be at least 1.')
+
+
+class NonFiniteError(ArithmeticError):
+  """A loss or a gradient is no longer finite."""
+
+
+class Evaluation:
+  """One run in one folder.
+
+  Everything that can be wrong with the settings is found when this is built,
+  before anything is compiled or written.
+  """
+
+  def __init__(self, config: EvaluationConfig):
+    """Builds the agent, its environments and its rule.
+
+    Args:
+      config: what to train.
+
+    Raises:
+      ValueError: a setting, name or file is not valid.
+      FileNotFoundError: there is no file of weights at the path.
+      ImportError: the environment needs a package that is not installed.
+    """
+    self._config = config
+    environment_registry.validate(config.environment)
+    rule, rule_params = rule_registry.load(config.rule, **config.rule_settings)
+    environment = environment_registry.make(
+      config.environment,
+      config.seeds * config.agent.num_environments,
+      config.seed,
+    )
+    self._agent = agent_lib.make(config.agent, environment.spec, rule)
+    jax.eval_shape(self._agent.init, jax.random.key(0))
+    self._driver = drivers.make(
+      self._agent, environment, jax.device_put(rule_params), config.seeds
+    )
+
+  def run(
+    self, workdir: str | pathlib.Path, description: Mapping[str, Any]
+  ) -> dict[str, Any]:
+    """Trains, or goes on from the last checkpoint in the folder.
+
+    Writes config.json, metrics.csv, tensorboard/, checkpoints/, summary.json
+    and curves.png.
+
+    Args:
+      workdir: the folder of the run.
+      description: the settings as the user gave them, for config.json.
+
+    Returns:
+      The summary, as in summary.json.
+
+    Raises:
+      ValueError: the folder holds a run with other settings.
+      NonFiniteError: a loss is no longer finite.
+    """
+    workdir = pathlib.Path(workdir)
+    _claim(workdir, description)
+    start = time.perf_counter()
+    lives = self._driver.init(self._keys())
+    with checkpointing.Checkpointer(workdir / 'checkpoints') as checkpointer:
+      update, seconds = checkpointer.latest_step() or 0, 0.0
+      if update:
+        saved = {'lives': lives, 'seconds': np.zeros(())}
+        saved = checkpointer.restore(update, saved)
+        lives, seconds = saved['lives'], float(saved['seconds'])
+      lives, update = self._train(
+        workdir, lives, update, checkpointer, start - seconds
+      )
+    summary = self._summarise(lives, update, time.perf_counter() - start)
+    summary['seconds'] += seconds
+    metrics.write_json(workdir / 'summary.json', summary)
+    plots.learning_curves_from_csv(
+      workdir / 'metrics.csv',
+      workdir / 'curves.png',
+      title=self._config.environment,
+      label=self._config.rule,
+    )
+    return summary
+
+  def _keys(self) -> types.Array:
+    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
+      jax.random.key(self._config.seed), np.arange(self._config.seeds)
+    )
+
+  def _train(
+    self,
+    workdir: pathlib.Path,
+    lives: drivers.Lives,
+    update: int,
+    checkpointer: checkpointing.Checkpointer,
+    start: float,
+  ) -> tuple[drivers.Lives, int]:
+    """Advances to the last update; logs and saves on the way."""
+    config = self._config
+    with (
+      metrics.MetricsWriter(workdir, resume_from=update) as writer,
+      progress.Progress(
+        config.updates, update, description=f'{config.environment} {config.rule}'
+      ) as bar,
+    ):
+      while update < config.updates:
+        # Both cadences end a call: what they need is on the host then.
+        target = min(
+          config.updates,
+          _next_multiple(update, config.log_every),
+          _next_multiple(update, config.checkpoint_every),
+        )
+        lives, logs = self._driver.advance(lives, target - update)
+        rows = self._rows(lives, logs, target)
+        _check_finite(rows, update)
+        bar.advance(target - update, **{'return': _mean_return(rows)})
+        update = target
+        writer.write(rows)
+        if update % config.checkpoint_every == 0 or update == config.updates:
+          seconds = np.asarray(time.perf_counter() - start)
+          checkpointer.save(update, {'lives': lives, 'seconds': seconds})
+    return lives, update
+
+  def _rows(
+    self, lives: drivers.Lives, logs: types.Logs, update: int
+  ) -> list[dict[str, Any]]:
+    """One row of metrics per seed."""
+    statistics = jax.device_get(lives.agents.episodes)
+    returns = self._returns(lives)
+    logs = jax.device_get(logs)
+    return [
+      {
+        'update': update,
+        'seed': self._config.seed + i,
+        'environment_steps': update * self._steps_per_update,
+        'episodes': int(statistics.finished[i]),
+        'return': returns[i],
+        **{name: float(values[i]) for name, values in logs.items()},
+      }
+      for i in range(self._config.seeds)
+    ]
+
+  @property
+  def _steps_per_update(self) -> int:
+    agent = self._config.agent
+    return agent.num_environments * agent.unroll_length
+
+  def _returns(self, lives: drivers.Lives) -> list[float]:
+    """Mean return of the last episodes, of each seed."""
+    returns = jax.vmap(episodes.mean_return)(lives.agents.episodes)
+    return np.asarray(returns).tolist()
+
+  def _summarise(
+    self, lives: drivers.Lives, update: int, seconds: float
+  ) -> dict[str, Any]:
+    return {
+      'environment': self._config.environment,
+      'rule': self._config.rule,
+      'seeds': self._config.seeds,
+      'updates': update,
+      'environment_steps': update * self._steps_per_update,
+      'return': scores.summarise(self._returns(lives)),
+      'seconds': seconds,
+      'compile_seconds': self._driver.compile_seconds,
+      'peak_memory_bytes': peak_memory_bytes(),
+    }
+
+
+def peak_memory_bytes() -> int:
+  """Largest memory of the device so far; of the process where it is a CPU."""
+  statistics = jax.local_devices()[0].memory_stats()
+  if statistics and 'peak_bytes_in_use' in statistics:
+    return statistics['peak_bytes_in_use']
+  # Kibibytes on Linux, bytes on macOS.
+  unit = 1 if sys.platform == 'darwin' else 1024
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _next_multiple(x: int, step: int) -> int:
+  return (x // step + 1) * step
+
+
+def _mean_return(rows: list[dict[str, Any]]) -> float:
+  return float(np.mean([row['return'] for row in rows]))
+
+
+def _check_finite(rows: list[dict[str, Any]], update: int) -> None:
+  for row in rows:
+    bad = [
+      name
+      for name, value in row.items()
+      if name != 'return' and not math.isfinite(value)
+    ]
+    if bad:
+      raise NonFiniteError(
+        f'{", ".join(bad)} of seed {row["seed"]} became non-finite between '
+        f'updates {update} and {row["update"]}. Likely causes: a learning rate '
+        'that is too high, or rewards that are not finite.'
+      )
+
+
+def _claim(workdir: pathlib.Path, description: Mapping[str, Any]) -> None:
+  """Writes config.json, or checks that the folder holds this very run."""
+  path = workdir / 'config.json'
+  if not path.exists():
+    workdir.mkdir(parents=True, exist_ok=True)
+    metrics.write_json(path, description)
+    return
+  earlier = metrics.read_json(path)
+  # These may change: a run can be continued, and watched more closely.
+  free = {'updates', 'log_every', 'checkpoint_every'}
+  different = sorted(
+    name
+    for name in {*earlier, *description} - free
+    if earlier.get(name) != description.get(name)
+  )
+  if different:
+    raise ValueError(
+      f'{workdir} holds a run with other settings: '
+      + '; '.join(
+        f'{name} was {earlier.get(name)!r}, is {description.get(name)!r}'
+        for name in different
+      )
+      + '. Choose another --workdir, or repeat those settings to resume it.'
+    )
+  metrics.write_json(path, description)

@@ -1,0 +1,90 @@
+"""A replay buffer of whole trajectories, as pure functions.
+
+Trajectories are kept in the layout in which they are learnt from: time first,
+then one slot per trajectory. Of the behaviour policy only logits are kept.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types
+
+
+@types.record
+class ReplayState:
+  """Contents of the buffer.
+
+  Attributes:
+    rollouts: with one slot per trajectory on the batch axis.
+    added: [] int32, number of trajectories ever added.
+  """
+
+  rollouts: types.Rollout
+  added: types.Array
+
+
+def init(rollout: types.Rollout, capacity: int) -> ReplayState:
+  """An empty buffer.
+
+  Args:
+    rollout: shapes of what `add` will be given, [time, num_added, ...].
+    capacity: slots; a multiple of num_added.
+
+  Returns:
+    The empty buffer.
+
+  Raises:
+    ValueError: the capacity does not hold a whole number of additions.
+  """
+  num_added = rollout.reward.shape[1]
+  if capacity <= 0 or capacity % num_added:
+    nearest = max(1, round(capacity / num_added)) * num_added
+    raise ValueError(
+      f'replay_capacity={capacity} must be a positive multiple of the '
+      f'{num_added} trajectories that are added at a time; the nearest is '
+      f'{nearest}.'
+    )
+  return ReplayState(
+    rollouts=jax.tree.map(
+      lambda x: jnp.zeros((x.shape[0], capacity, *x.shape[2:]), x.dtype),
+      rollout,
+    ),
+    added=jnp.zeros((), jnp.int32),
+  )
+
+
+def add(state: ReplayState, rollout: types.Rollout) -> ReplayState:
+  """Puts trajectories in the place of the oldest."""
+  capacity = state.rollouts.reward.shape[1]
+  slot = state.added % capacity
+  return ReplayState(
+    rollouts=jax.tree.map(
+      lambda kept, new: jax.lax.dynamic_update_slice_in_dim(
+        kept, new, slot, axis=1
+      ),
+      state.rollouts,
+      rollout,
+    ),
+    added=state.added + rollout.reward.shape[1],
+  )
+
+
+def sample(
+  state: ReplayState, key: types.Array, batch_size: int
+) -> types.Rollout:
+  """Draws trajectories uniformly, with replacement.
+
+  Args:
+    state: a buffer that holds at least one trajectory.
+    key: PRNG key.
+    batch_size: number of trajectories.
+
+  Returns:
+    [time, batch_size, ...].
+  """
+  capacity = state.rollouts.reward.shape[1]
+  filled = jnp.minimum(state.added, capacity)
+  slots = jax.random.randint(key, (batch_size,), 0, filled)
+  return jax.tree.map(
+    lambda kept: jnp.take(kept, slots, axis=1), state.rollouts
+  )

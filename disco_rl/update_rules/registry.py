@@ -1,0 +1,56 @@
+"""Update rules by name, or from a file of weights."""
+
+import dataclasses
+import difflib
+from typing import Any
+
+from disco_rl import types
+from disco_rl import weights
+from disco_rl.update_rules import actor_critic
+from disco_rl.update_rules import base
+from disco_rl.update_rules import disco
+from disco_rl.update_rules import policy_gradient
+
+_HAND_MADE = {
+  'actor_critic': actor_critic.ActorCritic,
+  'policy_gradient': policy_gradient.PolicyGradient,
+}
+NAMES = ('disco103', *_HAND_MADE)
+
+
+def load(
+  name_or_path: str, **settings: Any
+) -> tuple[base.UpdateRule, types.Params]:
+  """Loads a rule and its parameters.
+
+  Args:
+    name_or_path: one of `NAMES`, or the path of an npz file of weights.
+    **settings: fields of the rule's class; those it lacks are left out, so that
+      one set of settings serves several rules.
+
+  Returns:
+    The rule, and eta ({} for a hand-made rule).
+
+  Raises:
+    ValueError: if the name is unknown or the file holds no rule.
+    FileNotFoundError: if there is no such file.
+  """
+  if name_or_path in _HAND_MADE:
+    return _build(_HAND_MADE[name_or_path], settings), {}
+  if name_or_path not in NAMES and not weights.is_path(name_or_path):
+    nearest = difflib.get_close_matches(name_or_path, NAMES)
+    raise ValueError(
+      f'Unknown rule {name_or_path!r}. Nearest names: '
+      f'{", ".join(nearest) or "none is near"}. Give one of '
+      f'{", ".join(NAMES)}, or the path of an npz file of weights.'
+    )
+  params = weights.load(name_or_path)
+  network = weights.infer_config(params)
+  return _build(disco.Disco, {**settings, 'network': network}), params
+
+
+def _build(rule_class: Any, settings: dict[str, Any]) -> base.UpdateRule:
+  fields = {field.name for field in dataclasses.fields(rule_class)}
+  return rule_class(
+    **{name: value for name, value in settings.items() if name in fields}
+  )
