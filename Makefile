@@ -1,0 +1,38 @@
+# Two commands do everything on a fresh machine, the environment included:
+#   make run    sets up, then trains an actor-critic agent on Catch
+#   make test   sets up, then checks style, types and behaviour
+# PYTHON=python3.12 chooses the interpreter (3.11 or later).
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+WORKDIR ?= runs/catch_actor_critic
+
+.PHONY: run test lint
+
+run: $(VENV)/.installed
+	$(BIN)/python -m launch.evaluate --config=configs/evaluate.py:catch \
+	  --config.rule=actor_critic --workdir=$(WORKDIR)
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/.created:
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
+	  "Python 3.11 or later is needed; run make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/.installed: setup.py | $(VENV)/.created
+	$(BIN)/python -m pip install --quiet -e .
+	touch $@
+
+$(VENV)/.installed-dev: setup.py | $(VENV)/.created
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	touch $@ $(VENV)/.installed
