@@ -1,7 +1,6 @@
 """Metrics of a run: a CSV file, TensorBoard events and JSON files."""
 
 import collections
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
@@ -9,7 +8,6 @@ import csv
 import io
 import json
 import math
-import os
 import pathlib
 from types import TracebackType
 from typing import Any
@@ -18,7 +16,8 @@ import numpy as np
 import tensorboardX
 from tensorboardX.proto import summary_pb2
 
-PathLike = str | os.PathLike[str]
+from disco_rl import files
+
 Value = int | float | str
 # Metric -> value of one seed at one log point; also NumPy and JAX scalars.
 Row = Mapping[str, Any]
@@ -27,23 +26,7 @@ Row = Mapping[str, Any]
 _INDEX = ('update', 'seed')
 
 
-@contextlib.contextmanager
-def replacing(path: PathLike) -> Iterator[pathlib.Path]:
-  """Yields a temporary path, whose file replaces `path` if all goes well.
-
-  Whoever reads `path`, even after a kill at any moment, finds the old content
-  or the new one, never a part of it.
-  """
-  path = pathlib.Path(path)
-  temporary = path.with_name(f'{path.name}.tmp')
-  try:
-    yield temporary
-    temporary.replace(path)
-  finally:
-    temporary.unlink(missing_ok=True)
-
-
-def write_json(path: PathLike, tree: Any) -> None:
+def write_json(path: files.PathLike, tree: Any) -> None:
   """Writes a tree as JSON, atomically, in the order of its keys.
 
   Args:
@@ -52,16 +35,16 @@ def write_json(path: PathLike, tree: Any) -> None:
       JSON has no numbers that aren't finite: they become null.
   """
   text = json.dumps(_to_json(tree), indent=2, allow_nan=False)
-  with replacing(path) as temporary:
+  with files.replacing(path) as temporary:
     temporary.write_text(text + '\n', encoding='utf-8')
 
 
-def read_json(path: PathLike) -> Any:
+def read_json(path: files.PathLike) -> Any:
   """Reads what `write_json` wrote."""
   return json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
 
 
-def read(path: PathLike) -> dict[str, np.ndarray]:
+def read(path: files.PathLike) -> dict[str, np.ndarray]:
   """Reads a CSV file of metrics, also one that is still being written.
 
   Returns:
@@ -88,7 +71,7 @@ class MetricsWriter:
     path: of the CSV file.
   """
 
-  def __init__(self, workdir: PathLike, resume_from: int | None = None):
+  def __init__(self, workdir: files.PathLike, resume_from: int | None = None):
     """Opens the files, creating the folder where needed.
 
     Args:
@@ -249,7 +232,7 @@ def _to_json(tree: Any) -> Any:
   return tree
 
 
-def _read_rows(path: PathLike) -> list[list[str]]:
+def _read_rows(path: files.PathLike) -> list[list[str]]:
   """Returns the fields of all lines that were written to their end."""
   content = pathlib.Path(path).read_bytes()
   complete = content[: content.rfind(b'\n') + 1].decode()
@@ -265,7 +248,7 @@ def _truncate(path: pathlib.Path, last_update: int) -> list[str]:
     row for row in rows if int(row[header.index('update')]) <= last_update
   ]
   with (
-    replacing(path) as temporary,
+    files.replacing(path) as temporary,
     temporary.open('w', encoding='utf-8', newline='') as file,
   ):
     csv.writer(file, lineterminator='\n').writerows(

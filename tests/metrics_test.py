@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pathlib
 import struct
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
+from disco_rl import files
 from disco_rl import metrics
 from disco_rl import progress
 
@@ -270,16 +272,44 @@ def test_replacing_is_all_or_nothing(tmp_path: pathlib.Path) -> None:
   path.write_text('old')
   with (
     pytest.raises(RuntimeError, match='stopped'),
-    metrics.replacing(path) as temporary,
+    files.replacing(path) as temporary,
   ):
     temporary.write_text('ne')
     assert path.read_text() == 'old'
     raise RuntimeError('stopped')
   assert path.read_text() == 'old'
-  with metrics.replacing(path) as temporary:
+  with files.replacing(path) as temporary:
     temporary.write_text('new')
   assert path.read_text() == 'new'
   assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_may_replace_a_file_at_once(tmp_path: pathlib.Path) -> None:
+  path = tmp_path / 'file'
+  with files.replacing(path) as outer:
+    outer.write_text('outer')
+    with files.replacing(path) as inner:
+      inner.write_text('inner')
+    assert path.read_text() == 'inner'
+  assert path.read_text() == 'outer'
+  assert outer.parent == inner.parent == tmp_path
+  assert list(tmp_path.iterdir()) == [path]
+
+
+def test_content_is_on_disk_before_its_name(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  calls: list[int | None] = []
+  replace = os.replace
+  monkeypatch.setattr(
+    os, 'fsync', lambda descriptor: calls.append(os.fstat(descriptor).st_size)
+  )
+  monkeypatch.setattr(
+    os, 'replace', lambda *paths: calls.append(replace(*paths))
+  )
+  with files.replacing(tmp_path / 'file') as temporary:
+    temporary.write_text('new')
+  assert calls == [3, None]
 
 
 class _Terminal(io.StringIO):

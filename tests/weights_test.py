@@ -24,6 +24,8 @@ import pytest
 
 from disco_rl import types
 from disco_rl import weights
+from disco_rl import weights_format
+from disco_rl import weights_published
 from disco_rl.networks import meta_network
 
 Arrays = dict[str, Any]
@@ -404,7 +406,7 @@ def test_an_archive_that_unpacks_beyond_reason_is_refused(
 ) -> None:
   path = str(tmp_path / 'rule.npz')
   np.savez_compressed(path, **arrays, zeros=np.zeros(10**6, np.float32))
-  monkeypatch.setattr(weights, '_MAX_BYTES', 10**6)
+  monkeypatch.setattr(weights_format, 'MAX_BYTES', 10**6)
   assert 'unpacks to 4' in refusal(path)
 
 
@@ -502,12 +504,14 @@ def cache(
   """An empty cache, with `content` published as disco103."""
   directory = tmp_path / 'cache'
   publication = dataclasses.replace(
-    weights._PUBLISHED['disco103'],
+    weights_published._PUBLISHED['disco103'],
     url=server.url,
     sha256=hashlib.sha256(content).hexdigest(),
   )
-  monkeypatch.setattr(weights, '_PUBLISHED', {'disco103': publication})
-  monkeypatch.setattr(weights.pooch, 'os_cache', lambda _: directory)
+  monkeypatch.setattr(
+    weights_published, '_PUBLISHED', {'disco103': publication}
+  )
+  monkeypatch.setattr(weights_published.pooch, 'os_cache', lambda _: directory)
   monkeypatch.delenv('DISCO_RL_WEIGHTS_DIR', raising=False)
   monkeypatch.setenv('NO_PROXY', '127.0.0.1')
   monkeypatch.setenv('no_proxy', '127.0.0.1')
@@ -528,7 +532,9 @@ def test_a_download_is_quiet_and_kept(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   # pooch's logger stands alone, and writes to the standard error of its import.
-  monkeypatch.setattr(weights.pooch.get_logger(), 'handlers', [caplog.handler])
+  monkeypatch.setattr(
+    weights_published.pooch.get_logger(), 'handlers', [caplog.handler]
+  )
   assert_identical(weights.load('disco103'), nest(arrays))
   assert server.requests == 1
   assert files(cache) == ['disco_103.npz']
@@ -571,9 +577,12 @@ def test_without_a_network_the_remedy_is_named(
   cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   publication = dataclasses.replace(
-    weights._PUBLISHED['disco103'], url='http://127.0.0.1:9/disco_103.npz'
+    weights_published._PUBLISHED['disco103'],
+    url='http://127.0.0.1:9/disco_103.npz',
   )
-  monkeypatch.setattr(weights, '_PUBLISHED', {'disco103': publication})
+  monkeypatch.setattr(
+    weights_published, '_PUBLISHED', {'disco103': publication}
+  )
   with pytest.raises(OSError, match='Get disco_103.npz by hand'):
     weights.load('disco103')
 

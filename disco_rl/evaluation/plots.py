@@ -7,6 +7,7 @@ from matplotlib import figure
 from matplotlib import ticker
 import numpy as np
 
+from disco_rl import files
 from disco_rl import metrics
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; the yellow is
@@ -19,7 +20,7 @@ _INK = '#333333'
 
 def learning_curves(
   curves: Mapping[str, tuple[np.ndarray, np.ndarray]],
-  path: metrics.PathLike,
+  path: files.PathLike,
   title: str = '',
   x_label: str = 'environment steps',
   y_label: str = 'return (mean of the last 100 episodes)',
@@ -60,13 +61,13 @@ def learning_curves(
     labelcolor=_INK,
   )
   legend.get_title().set(color='#777777', fontsize=8)
-  with metrics.replacing(path) as temporary:
+  with files.replacing(path) as temporary:
     fig.savefig(temporary, format='png', dpi=200)
 
 
 def learning_curves_from_csv(
-  csv_path: metrics.PathLike,
-  png_path: metrics.PathLike,
+  csv_path: files.PathLike,
+  png_path: files.PathLike,
   title: str = '',
   label: str = 'agent',
 ) -> None:

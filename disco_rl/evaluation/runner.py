@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import dataclasses
+import json
 import math
 import pathlib
 import resource
@@ -61,6 +62,10 @@ class NonFiniteError(ArithmeticError):
   """A loss or a gradient is no longer finite."""
 
 
+class WorkdirError(ValueError):
+  """The folder of the run holds something else."""
+
+
 class Evaluation:
   """One run in one folder.
 
@@ -88,7 +93,7 @@ class Evaluation:
       config.seed,
     )
     self._agent = agent_lib.make(config.agent, environment.spec, rule)
-    jax.eval_shape(self._agent.init, jax.random.key(0))
+    jax.eval_shape(lambda: self._agent.init(jax.random.key(0)))
     self._driver = drivers.make(
       self._agent, environment, jax.device_put(rule_params), config.seeds
     )
@@ -106,10 +111,13 @@ class Evaluation:
       description: the settings as the user gave them, for config.json.
 
     Returns:
-      The summary, as in summary.json.
+      The summary, as in summary.json: environment, rule, seeds, updates,
+      environment_steps, return (see `scores.summarise`), seconds,
+      compile_seconds, peak_memory_bytes.
 
     Raises:
-      ValueError: the folder holds a run with other settings.
+      WorkdirError: the folder holds a run with other settings; it stays as it
+        is.
       NonFiniteError: a loss is no longer finite.
     """
     workdir = pathlib.Path(workdir)
@@ -154,7 +162,9 @@ class Evaluation:
     with (
       metrics.MetricsWriter(workdir, resume_from=update) as writer,
       progress.Progress(
-        config.updates, update, description=f'{config.environment} {config.rule}'
+        config.updates,
+        update,
+        description=f'{config.environment} {config.rule}',
       ) as bar,
     ):
       while update < config.updates:
@@ -256,25 +266,39 @@ def _check_finite(rows: list[dict[str, Any]], update: int) -> None:
 def _claim(workdir: pathlib.Path, description: Mapping[str, Any]) -> None:
   """Writes config.json, or checks that the folder holds this very run."""
   path = workdir / 'config.json'
-  if not path.exists():
-    workdir.mkdir(parents=True, exist_ok=True)
-    metrics.write_json(path, description)
-    return
-  earlier = metrics.read_json(path)
+  if path.exists():
+    _check_same(workdir, metrics.read_json(path), description)
+  for name in ('metrics.csv', 'checkpoints'):
+    if not path.exists() and (workdir / name).exists():
+      raise WorkdirError(
+        f'{workdir} has {name}, but no config.json that tells whose it is. '
+        'Choose another --workdir.'
+      )
+  workdir.mkdir(parents=True, exist_ok=True)
+  metrics.write_json(path, description)
+
+
+def _check_same(
+  workdir: pathlib.Path,
+  earlier: Mapping[str, Any],
+  description: Mapping[str, Any],
+) -> None:
+  """Raises WorkdirError if the run in the folder has other settings."""
+  # As it would be read: lists for tuples, null for what is not finite.
+  now = json.loads(json.dumps(description), parse_constant=lambda _: None)
   # These may change: a run can be continued, and watched more closely.
   free = {'updates', 'log_every', 'checkpoint_every'}
   different = sorted(
     name
-    for name in {*earlier, *description} - free
-    if earlier.get(name) != description.get(name)
+    for name in {*earlier, *now} - free
+    if earlier.get(name) != now.get(name)
   )
   if different:
-    raise ValueError(
+    raise WorkdirError(
       f'{workdir} holds a run with other settings: '
       + '; '.join(
-        f'{name} was {earlier.get(name)!r}, is {description.get(name)!r}'
+        f'{name} was {earlier.get(name)!r}, is {now.get(name)!r}'
         for name in different
       )
       + '. Choose another --workdir, or repeat those settings to resume it.'
     )
-  metrics.write_json(path, description)

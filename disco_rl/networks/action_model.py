@@ -23,15 +23,15 @@ class ActionLSTM(hk.Module):
   def __call__(
     self, cell: types.Array, num_actions: int, action: types.Array
   ) -> tuple[types.Array, types.Array]:
-    """Steps with all actions, and with the taken one.
+    """Steps with all actions, and with the taken ones.
 
     Args:
-      cell: [..., H] the state; its hidden half is tanh(cell).
+      cell: [T+1, B, H] the state; its hidden half is tanh(cell).
       num_actions: A.
-      action: [...] int32, the taken actions.
+      action: [T, B] int32, the taken actions.
 
     Returns:
-      Outputs for all actions [..., A, H], and for the taken one [..., H].
+      Outputs for all actions [T+1, B, A, H], and for the taken ones [T, B, H].
     """
     w_action, w_hidden, b = lstm.GateWeights(self._hidden_size)(
       num_actions, cell.dtype
@@ -39,7 +39,9 @@ class ActionLSTM(hk.Module):
     # A one-hot input selects a row, and the state's share is common to all.
     gates = jnp.tanh(cell) @ w_hidden + b
     every = lstm.apply_gates(gates[..., None, :] + w_action, cell[..., None, :])
-    taken = lstm.apply_gates(gates + w_action[action], cell)
+    taken = lstm.apply_gates(
+      gates[: len(action)] + w_action[action], cell[: len(action)]
+    )
     return every.hidden, taken.hidden
 
 
@@ -63,17 +65,17 @@ class ActionModel(hk.Module):
   def __call__(
     self, embedding: types.Array, action: types.Array
   ) -> tuple[types.Outputs, types.Outputs]:
-    """Predictions for all actions, and for the taken one.
+    """Predictions for all actions, and for the taken ones.
 
-    The taken action's are computed on their own, not selected: a loss that
-    reads only them then has a backward pass A times smaller.
+    Those for the taken actions are computed on their own, not selected: a loss
+    that reads only them then has a backward pass A times smaller.
 
     Args:
-      embedding: [..., D].
-      action: [...] int32, the taken actions.
+      embedding: [T+1, B, D].
+      action: [T, B] int32, the taken actions.
 
     Returns:
-      By head, [..., A, width] for all actions and [..., width] for the taken.
+      By head, [T+1, B, A, width] for all actions, [T, B, width] for the taken.
     """
     cell = hk.Linear(self._lstm_size, name='root')(embedding)
     every, taken = ActionLSTM(self._lstm_size)(cell, self._num_actions, action)

@@ -41,8 +41,8 @@ class AgentNetwork:
     unroll: (parameters, observation [T+1, B, ...], action [T+1, B]) -> outputs,
       taken. `outputs` holds [T+1, B, width] for `logits` and each head of the
       state, [T+1, B, A, width] for each head of the actions; `taken` is the
-      same with the heads of the actions for the taken action alone, [T+1, B,
-      width].
+      same with the heads of the actions for the taken actions alone, at the
+      steps that are learnt from, [T, B, width].
   """
 
   init: Callable[[types.Array], types.Params]
@@ -96,7 +96,7 @@ class AgentNetworkModule(hk.Module):
     }
     if not self._output_spec.action:
       return outputs, outputs
-    every, taken = self._action_model(embedding, action)
+    every, taken = self._action_model(embedding, action[:-1])
     return {**outputs, **every}, {**outputs, **taken}
 
 

@@ -62,8 +62,8 @@ class UpdateRule(Protocol):
     """The loss at each step; the learner averages it over real transitions.
 
     Args:
-      taken: outputs of the agent's network, heads of the actions for the taken
-        action alone.
+      taken: outputs of the agent's network: heads of the state [T+1, B, width],
+        heads of the actions for the taken actions alone, [T, B, width].
       targets: as computed by `targets`.
       rollout: T transitions of B trajectories.
 

@@ -168,9 +168,8 @@ class Disco(base.UpdateRule):
   ) -> tuple[types.Array, types.Logs]:
     """Divergences from the targets; see `UpdateRule.loss`."""
     next_policy = jax.lax.stop_gradient(taken['logits'][1:])
-    pi, y, z, aux_pi, q = (
-      taken[name][:-1] for name in ('logits', 'y', 'z', 'aux_pi', 'q')
-    )
+    pi, y = taken['logits'][:-1], taken['y'][:-1]
+    z, aux_pi, q = taken['z'], taken['aux_pi'], taken['q']
     pi_loss = softmax_kl(targets.pi, pi)
     y_loss = softmax_kl(targets.y, y)
     z_loss = softmax_kl(targets.z, z)

@@ -1,0 +1,1 @@
+"""Timings and longer checks."""

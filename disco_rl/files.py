@@ -1,0 +1,40 @@
+"""Files that are replaced whole or not at all."""
+
+from collections.abc import Iterator
+import contextlib
+import os
+import pathlib
+import uuid
+
+PathLike = str | os.PathLike[str]
+
+
+@contextlib.contextmanager
+def replacing(path: PathLike) -> Iterator[pathlib.Path]:
+  """Yields a temporary path, whose file replaces `path` if all goes well.
+
+  Whoever reads `path`, even after a kill or a crash at any moment, finds the
+  old content or the new one, never a part of it. What raises leaves the old one
+  and no temporary file. Writers of one path don't disturb each other.
+
+  Args:
+    path: of the file, in a folder that exists.
+
+  Yields:
+    A path in the same folder (a rename is atomic within a file system only)
+    that no other writer has. The body writes and closes it.
+  """
+  path = pathlib.Path(path)
+  temporary = path.with_name(f'.{path.name}.{uuid.uuid4().hex}.tmp')
+  try:
+    yield temporary
+    _flush_to_disk(temporary)
+    os.replace(temporary, path)
+  finally:
+    temporary.unlink(missing_ok=True)
+
+
+def _flush_to_disk(path: pathlib.Path) -> None:
+  # Else the new name could reach the disk before the content does.
+  with path.open('rb+') as file:
+    os.fsync(file.fileno())

@@ -1,0 +1,302 @@
+"""Agents: their settings, their lives side by side, and that they learn."""
+
+from collections.abc import Iterator
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from disco_rl import actor
+from disco_rl import agent as agent_lib
+from disco_rl import learner
+from disco_rl import types
+from disco_rl import value_targets
+from disco_rl.environments import catch
+from disco_rl.evaluation import drivers
+from disco_rl.networks import agent_network
+from disco_rl.update_rules import actor_critic
+from disco_rl.update_rules import base as rule_base
+from disco_rl.update_rules import policy_gradient
+from tests import probes
+
+SMALL = agent_lib.AgentConfig(
+  network=agent_network.AgentNetworkConfig(torso=(16,)),
+  unroll_length=8,
+  batch_size=16,
+  replay_ratio=2.0,
+  on_policy_share=0.25,
+  replay_capacity=64,
+  learning_rate=1e-2,
+)
+BINS: dict[str, Any] = {'num_bins': 41, 'max_abs_value': 3.0}
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quick_compilation() -> Iterator[None]:
+  """Programs run for moments here: to optimise them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
+@pytest.mark.parametrize(
+  'settings, message',
+  [
+    ({'unroll_length': 0}, 'unroll_length=0 .* at least 1'),
+    ({'batch_size': 0}, 'batch_size=0 .* at least 1'),
+    ({'replay_capacity': -1}, 'replay_capacity=-1 .* at least 1'),
+    ({'replay_ratio': 0.0}, 'replay_ratio=0.0 .* positive'),
+    ({'replay_ratio': -2.0}, 'replay_ratio=-2.0 .* positive'),
+    ({'replay_ratio': float('nan')}, 'replay_ratio=nan .* positive'),
+    # 96 / 10 is no whole number of environments; 96 / 9.6 = 10 is.
+    ({'replay_ratio': 10.0}, 'replay_ratio=10.0 .* for example 9.6'),
+    ({'replay_ratio': 200.0}, 'replay_ratio=200.0 .* for example 96'),
+    ({'replay_ratio': float('inf')}, 'replay_ratio=inf .* for example 96'),
+    ({'on_policy_share': -0.1}, 'on_policy_share=-0.1 .* between 0 and 1'),
+    ({'on_policy_share': 1.1}, 'on_policy_share=1.1 .* between 0 and 1'),
+    ({'on_policy_share': 0.5}, 'on_policy_share=0.5 .* at most 0.104167'),
+  ],
+)
+def test_impossible_settings_are_named_with_a_remedy(
+  settings: dict[str, Any], message: str
+) -> None:
+  with pytest.raises(ValueError, match=message):
+    agent_lib.AgentConfig(**settings)
+
+
+@pytest.mark.parametrize(
+  'settings',
+  [
+    {'replay_ratio': 9.6},
+    {'replay_ratio': 96.0, 'on_policy_share': 0.0},
+    {'replay_ratio': 1.0, 'on_policy_share': 1.0},
+    {'on_policy_share': 0.104167},
+    {'on_policy_share': 0.0},
+  ],
+)
+def test_the_remedies_are_possible(settings: dict[str, Any]) -> None:
+  config = agent_lib.AgentConfig(**settings)
+  assert config.num_on_policy <= config.num_environments
+  assert config.num_environments == round(96 / config.replay_ratio)
+
+
+def test_the_replay_must_hold_whole_rollouts() -> None:
+  config = dataclasses.replace(SMALL, replay_capacity=60)
+  agent = agent_lib.make(
+    config, probes.Probe.spec, actor_critic.ActorCritic(**BINS)
+  )
+  with pytest.raises(ValueError, match='replay_capacity=60 .* nearest is 64'):
+    jax.eval_shape(lambda: agent.init(jax.random.key(0)))
+
+
+def test_a_share_of_each_batch_is_the_newest(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  agent = agent_lib.make(
+    SMALL, probes.Probe.spec, actor_critic.ActorCritic(**BINS)
+  )
+  monkeypatch.setattr(
+    learner, 'update', lambda *args: (args[-2], {'batch': args[-1]})
+  )
+  learn = jax.jit(lambda *args: agent.learn({}, *args))
+  state = jax.jit(agent.init)(jax.random.key(0))
+  empty = state.replay.rollouts
+  replayed = []
+  for i in range(12):
+    # Each trajectory has a number of its own, in all of its entries.
+    number = 100 * (i + 1) + np.arange(SMALL.num_environments)
+    rollout = jax.tree.map(
+      lambda x, number=number: np.broadcast_to(
+        np.expand_dims(number, range(1, x.ndim - 1)),
+        (x.shape[0], SMALL.num_environments, *x.shape[2:]),
+      ).astype(x.dtype),
+      empty,
+    )
+    state, logs = learn(state, rollout, np.zeros((8, 8), bool))
+    batch = logs['batch']
+    assert batch.reward.shape == (8, 16)
+    jax.tree.map(
+      lambda x, new: np.testing.assert_array_equal(x[:, :4], new[:, :4]),
+      batch,
+      rollout,
+    )
+    assert (batch.reward == batch.action[1:]).all()
+    replayed.append(np.asarray(batch.reward[0, 4:]))
+  # The rest is from all that is remembered, the newest included.
+  ages = np.concatenate([i - r // 100 + 1 for i, r in enumerate(replayed)])
+  assert set(ages) == set(range(8))
+
+
+class Counting(catch.Catch):
+  """Counts how often JAX traces a step."""
+
+  traces = 0
+
+  def step(self, *args: Any) -> Any:
+    Counting.traces += 1
+    return super().step(*args)
+
+
+KEYS = jax.random.split(jax.random.key(7), 3)
+
+
+def make_driver() -> drivers.DeviceDriver:
+  environment = Counting(4, 3)
+  agent = agent_lib.make(
+    SMALL, environment.spec, actor_critic.ActorCritic(**BINS)
+  )
+  return drivers.DeviceDriver(agent, environment, {})
+
+
+@pytest.fixture(scope='module')
+def driver() -> drivers.DeviceDriver:
+  return make_driver()
+
+
+def numbers(tree: Any) -> Any:
+  """As NumPy arrays, also of PRNG keys."""
+  return jax.tree.map(
+    lambda x: np.asarray(
+      jax.random.key_data(x)
+      if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+      else x
+    ),
+    tree,
+  )
+
+
+def test_calls_add_up(driver: drivers.DeviceDriver) -> None:
+  once, logs = driver.advance(driver.init(KEYS), 10)
+  lives, first = driver.advance(driver.init(KEYS), 5)
+  twice, second = driver.advance(lives, 5)
+  jax.tree.map(np.testing.assert_array_equal, numbers(once), numbers(twice))
+  jax.tree.map(
+    lambda whole, *halves: np.testing.assert_allclose(
+      whole, np.mean(halves, axis=0), rtol=1e-4, atol=1e-6
+    ),
+    logs,
+    first,
+    second,
+  )
+  steps = 10 * SMALL.unroll_length * SMALL.num_environments
+  # An episode of Catch on four rows takes three steps.
+  np.testing.assert_array_equal(once.agents.episodes.finished // 100, 2)
+  assert (once.agents.replay.added == steps // SMALL.unroll_length).all()
+
+
+def test_one_program_for_any_number_of_updates(
+  driver: drivers.DeviceDriver,
+) -> None:
+  lives, _ = driver.advance(driver.init(KEYS), 1)
+  traces, seconds = Counting.traces, driver.compile_seconds
+  assert traces > 0
+  assert seconds > 0
+  for num_updates in (2, 3):
+    lives, _ = driver.advance(lives, num_updates)
+  assert Counting.traces == traces
+  assert driver.compile_seconds == seconds
+
+
+def test_what_is_passed_in_is_used_up(driver: drivers.DeviceDriver) -> None:
+  lives = driver.init(KEYS)
+  driver.advance(lives, 1)
+  kept = [
+    jax.tree_util.keystr(path)
+    for path, leaf in jax.tree.leaves_with_path(lives)
+    if not leaf.is_deleted()
+  ]
+  assert not kept, f'not donated: {kept}'
+
+
+def test_agents_share_nothing(driver: drivers.DeviceDriver) -> None:
+  together, logs = driver.advance(driver.init(KEYS), 4)
+  alone, logs_alone = make_driver().advance(driver.init(KEYS[1:2]), 4)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x[1:2], y, rtol=1e-3, atol=1e-5),
+    numbers((together, logs)),
+    numbers((alone, logs_alone)),
+  )
+  params = numbers(together.agents.learner.params)
+  assert all((x[0] != x[1]).any() for x in jax.tree.leaves(params) if x.any())
+
+
+RULES: dict[str, rule_base.UpdateRule] = {
+  # Lambda 0: values come from the next value alone, by bootstrapping.
+  'actor_critic': actor_critic.ActorCritic(
+    **BINS, discount=0.5, lambda_=0.0, entropy_cost=0.01
+  ),
+  'policy_gradient': policy_gradient.PolicyGradient(
+    **BINS, discount=0.5, entropy_cost=0.01
+  ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+  """Of one agent per kind of probe; by kind, cue (-1, 1) and step (0, 1).
+
+  Attributes:
+    value: [kinds, cues, steps].
+    policy: [kinds, cues, steps], probability of action 1.
+  """
+
+  value: np.ndarray
+  policy: np.ndarray
+
+
+@pytest.fixture(scope='module', params=RULES)
+def trained(request: pytest.FixtureRequest) -> Trained:
+  agent = agent_lib.make(SMALL, probes.Probe.spec, RULES[request.param])
+
+  @jax.jit
+  @jax.vmap
+  def train(kind: types.Array, key: types.Array) -> Any:
+    probe = probes.Probe(kind)
+    keys = jax.random.split(key)
+    lives = (
+      agent.init(keys[0]),
+      actor.init(keys[1], probe, SMALL.num_environments),
+    )
+    state, _ = jax.lax.fori_loop(
+      0, 300, lambda _, lives: agent.live(probe, {}, *lives)[:2], lives
+    )
+    observation = jnp.stack(
+      [
+        jnp.stack([probes.observe(cue, step) for step in (0, 1)])
+        for cue in (-1.0, 1.0)
+      ]
+    )
+    outputs, _ = agent.network.unroll(
+      state.learner.params, observation, jnp.zeros((2, 2), jnp.int32)
+    )
+    value = value_targets.values_from_logits(
+      outputs['v'], BINS['max_abs_value']
+    )
+    return value, jax.nn.softmax(outputs['logits'])[..., 1]
+
+  kinds = jnp.array(list(probes.Kind))
+  keys = jax.random.split(jax.random.key(0), len(kinds))
+  return Trained(*map(np.asarray, train(kinds, keys)))
+
+
+@pytest.mark.parametrize('kind', probes.Kind, ids=lambda kind: kind.name)
+def test_probes_are_solved(trained: Trained, kind: probes.Kind) -> None:
+  value, policy = trained.value[kind], trained.policy[kind]
+  suspect = f'suspect {probes.SUSPECTS[kind]}'
+  close = lambda got, want: np.testing.assert_allclose(
+    got, want, atol=0.1, err_msg=suspect
+  )
+  match kind:
+    case probes.Kind.CONSTANT:
+      close(value[:, 0], [1, 1])
+    case probes.Kind.CUE:
+      close(value[:, 0], [-1, 1])
+    case probes.Kind.DELAY:
+      close(value, [[0.5, 1], [0.5, 1]])
+    case probes.Kind.ACTION:
+      close(policy[:, 0], [1, 1])
+    case probes.Kind.CUE_AND_ACTION:
+      close(policy[:, 0], [0, 1])

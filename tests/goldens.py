@@ -1,0 +1,587 @@
+"""Golden vectors: numbers of the published rule, under this project's names.
+
+A golden file is an npz archive with slash-separated keys. Every key is an input
+(`Golden.input`), an expectation, or one of UNUSED; see `Golden.kind`.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import pathlib
+import re
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from disco_rl import learner
+from disco_rl import moments
+from disco_rl import optimizers
+from disco_rl import types
+from disco_rl import value_targets
+from disco_rl import weights
+from disco_rl.networks import agent_network
+from disco_rl.networks import meta_features
+from disco_rl.networks import meta_network
+from disco_rl.update_rules import actor_critic
+from disco_rl.update_rules import base
+from disco_rl.update_rules import disco
+
+DIRECTORY = pathlib.Path(__file__).parent / 'data'
+AGENT_FILES = (
+  'disco_small_a3',
+  'disco_small_a9',
+  'disco103_a3',
+  'actor_critic_a3',
+)
+FILES = ('value_estimates', 'adam_sg_denom', *AGENT_FILES)
+
+# Largest absolute difference over max(1, largest expected magnitude).
+ONE_UPDATE = 2e-5
+MORE_UPDATES = 2e-4
+# In float32, h^-1 moves in steps of 2^-23 / eps = 1.2e-4: the last bit of a
+# logit can move a value by a step, and with it what is made of values.
+VALUES = 3e-4
+# A meta-gradient's error over its norm; tensors of a norm below SMALL_NORM are
+# held to an absolute bound.
+META_GRADIENT = 1e-3
+SMALL_NORM = 1e-4
+SMALL_META_GRADIENT = 1e-6
+
+EXPECTED = ('expected/', 'meta_gradient/grad', 'meta_gradient/loss')
+# What the behaviour policy's network predicted; no rule looks at it.
+UNUSED = re.compile(r'rollouts/\d/agent_outs/(aux_pi|q|v|y|z)')
+# Made from values, see VALUES.
+_OF_VALUES = re.compile(
+  r'log/(agent_q_mean|q_target|td|normalized_td|avg_value|pg_advs|raw_advs)'
+  r'|meta_out/(normalized_)?(q_value|q_target|q_td|qv_adv|adv|values|tds'
+  r'|raw_advs|advs|value_target)'
+)
+
+# Modules of the agent's parameters: ours -> the goldens'.
+_MODULES = {
+  'agent/~/torso/mlp/~/linear_0': 'mlp/~_embedding_pass/torso/~/linear_0',
+  'agent/~/torso/mlp/~/linear_1': 'mlp/~_embedding_pass/torso/~/linear_1',
+  'agent/~/logits': 'mlp/~_head_pass/torso_head/~/linear_0',
+  'agent/~/y': 'mlp/~_head_pass/torso_head_1/~/linear_0',
+  'agent/~/action_model/root': 'mlp/linear',
+  'agent/~/action_model/lstm/linear': 'mlp/action_cond/linear',
+  'agent/~/action_model/z/~/linear_0': 'mlp/mlp/~/linear_0',
+  'agent/~/action_model/z/~/linear_1': 'mlp/mlp/~/linear_1',
+  'agent/~/action_model/aux_pi/~/linear_0': 'mlp/mlp_1/~/linear_0',
+  'agent/~/action_model/aux_pi/~/linear_1': 'mlp/mlp_1/~/linear_1',
+  'agent/~/action_model/q/~/linear_0': 'mlp/mlp_2/~/linear_0',
+  'agent/~/action_model/q/~/linear_1': 'mlp/mlp_2/~/linear_1',
+}
+_ACTOR_CRITIC_MODULES = {
+  **{ours: _MODULES[ours] for ours in list(_MODULES)[:3]},
+  'agent/~/v': _MODULES['agent/~/y'],
+}
+_MOMENTS = {'advantage': 'adv_ema_state', 'td': 'td_ema_state'}
+_META_RNN = 'rnn_state/lstm/meta_rnn_state'
+
+_SMALL_META_NETWORK = meta_network.MetaNetworkConfig(
+  prediction_size=10,
+  prediction_embedding=(6, 1),
+  policy_channels=(7, 2),
+  policy_target_channels=(5,),
+  lstm_size=12,
+  meta_rnn_input_size=4,
+  meta_rnn_size=8,
+)
+
+# What a rule sees and makes of one update, by the goldens' keys.
+Report = dict[str, jax.Array]
+Reporter = Callable[
+  [types.Params, learner.LearnerState, types.Rollout, types.Logs], Report
+]
+Step = Callable[
+  [types.Params, learner.LearnerState, types.Rollout],
+  tuple[learner.LearnerState, Report],
+]
+
+
+class Golden:
+  """One golden file; keeps note of the inputs that it handed out."""
+
+  def __init__(self, name: str):
+    self.name = name
+    with np.load(DIRECTORY / f'{name}.npz') as archive:
+      self.arrays = dict(archive)
+    self.read: set[str] = set()
+
+  def input(self, key: str) -> np.ndarray:
+    """The array of an input."""
+    self.read.add(key)
+    return self.arrays[key]
+
+  def inputs(self, prefix: str) -> dict[str, np.ndarray]:
+    """All inputs under a prefix, without it."""
+    return {key: self.input(f'{prefix}{key}') for key in self.under(prefix)}
+
+  def under(self, prefix: str) -> dict[str, np.ndarray]:
+    """All arrays under a prefix, without it."""
+    return {
+      key.removeprefix(prefix): array
+      for key, array in self.arrays.items()
+      if key.startswith(prefix)
+    }
+
+  def kind(self, key: str) -> str:
+    """Whether a key is unused, expected, or an input that was read."""
+    if UNUSED.fullmatch(key):
+      return 'unused'
+    if key.startswith(EXPECTED):
+      return 'expected'
+    return 'input' if key in self.read else 'forgotten'
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Case:
+  """One golden file of an agent that learns.
+
+  Attributes:
+    golden: the file.
+    network: the agent's.
+    rule: what it learns from.
+    rule_params: eta.
+    optimizer: the agent's, behind `replace_first_gradient`.
+    state: before the first update.
+    rollouts: one per update.
+    report: what to compare besides the state.
+    validation: observations and probabilities of the outer loss; or nothing.
+  """
+
+  golden: Golden
+  network: agent_network.AgentNetwork
+  rule: base.UpdateRule
+  rule_params: types.Params
+  optimizer: optax.GradientTransformation
+  state: learner.LearnerState
+  rollouts: tuple[types.Rollout, ...]
+  report: Reporter
+  validation: Mapping[str, np.ndarray]
+
+  def step(
+    self,
+    rule_params: types.Params,
+    state: learner.LearnerState,
+    rollout: types.Rollout,
+  ) -> tuple[learner.LearnerState, Report]:
+    """One update, and everything that the goldens say of it."""
+    after, logs = learner.update(
+      self.network, self.rule, self.optimizer, rule_params, state, rollout
+    )
+    report = {
+      **self.report(rule_params, state, rollout, logs),
+      **_report_state(after),
+      'log/global_gradient_norm': logs['gradient_norm'],
+      'log/global_update_norm': logs['update_norm'],
+      'log/total_loss': logs['loss'],
+      'log/entropy': logs['policy_entropy'],
+    }
+    return after, report
+
+
+def make_case(name: str, weights_path: pathlib.Path | None = None) -> Case:
+  """Reads a golden file of an agent; disco103_a3 wants the weights' path."""
+  golden = Golden(name)
+  if name == 'actor_critic_a3':
+    rule = actor_critic.ActorCritic()
+    rule_params: types.Params = {}
+    reporter = _report_actor_critic
+  else:
+    if name == 'disco103_a3':
+      rule = disco.Disco()
+      rule_params = weights.load(weights_path)
+    else:
+      rule = disco.Disco(
+        network=_SMALL_META_NETWORK, num_bins=21, max_abs_value=10.0
+      )
+      rule_params = _nest(golden.inputs('eta/'))
+    reporter = _report_disco
+  num_actions = int(golden.input('config/A'))
+  network = agent_network.make(
+    types.EnvironmentSpec(jax.ShapeDtypeStruct((6,), np.float32), num_actions),
+    rule.output_spec(num_actions),
+    agent_network.AgentNetworkConfig((24, 16), 14, 12),
+  )
+  params = _agent_params(golden.inputs('params/'))
+  learning_rate = float(golden.input('config/learning_rate'))
+  optimizer = optax.chain(
+    replace_first_gradient(_first_gradient(golden, learning_rate)),
+    optimizers.agent_optimizer(learning_rate),
+  )
+  num_updates = len({key[0] for key in golden.under('rollouts/')})
+  rollouts = tuple(
+    _rollout(golden, f'rollouts/{i}/') for i in range(num_updates)
+  )
+  shape = (int(golden.input('config/T')), int(golden.input('config/B')))
+  assert all(rollout.reward.shape == shape for rollout in rollouts)
+  return Case(
+    golden=golden,
+    network=network,
+    rule=rule,
+    rule_params=jax.tree.map(jnp.asarray, rule_params),
+    optimizer=optimizer,
+    state=learner.LearnerState(
+      params=params,
+      opt_state=optimizer.init(params),
+      rule_state=_rule_state(golden),
+    ),
+    rollouts=rollouts,
+    report=lambda *args: reporter(network, rule, *args),
+    validation={
+      key: golden.input(f'meta_gradient/{key}')
+      for key in ('valid_observation', 'target_probs')
+      if rule_params
+    },
+  )
+
+
+# Reading.
+
+
+def _nest(flat: Mapping[str, np.ndarray]) -> dict[str, dict[str, jax.Array]]:
+  """{'module/name': array} -> {'module': {'name': array}}."""
+  nested: dict[str, dict[str, jax.Array]] = {}
+  for key, array in flat.items():
+    module, _, name = key.rpartition('/')
+    nested.setdefault(module, {})[name] = jnp.asarray(array)
+  return nested
+
+
+def _modules(names: Any) -> Mapping[str, str]:
+  """Modules of an agent that has these parameters, ours -> the goldens'."""
+  has_action_model = any('mlp/linear' in n or 'root' in n for n in names)
+  return _MODULES if has_action_model else _ACTOR_CRITIC_MODULES
+
+
+def _agent_params(flat: Mapping[str, np.ndarray]) -> types.Params:
+  """Parameters of an agent from the goldens' names to ours."""
+  theirs = _nest(flat)
+  modules = _modules(theirs)
+  assert sorted(modules.values()) == sorted(theirs)
+  return {module: theirs[name] for module, name in modules.items()}
+
+
+def _rollout(golden: Golden, prefix: str) -> types.Rollout:
+  """There, rewards[t] and discounts[t] arrived with observation t."""
+  discounts = golden.input(f'{prefix}discounts')
+  # The reward and the end before the first observation are nobody's outcome.
+  return types.Rollout(
+    observation=jnp.asarray(golden.input(f'{prefix}observation')),
+    action=jnp.asarray(golden.input(f'{prefix}actions')),
+    logits=jnp.asarray(golden.input(f'{prefix}agent_outs/logits')),
+    reward=jnp.asarray(golden.input(f'{prefix}rewards')[1:]),
+    is_terminal=jnp.asarray(discounts[1:] == 0),
+    mask=jnp.asarray(discounts[:-1] > 0),
+  )
+
+
+def _rule_state(golden: Golden) -> Any:
+  """The state of the rule before the first update."""
+  flat = _nest(golden.inputs('init_meta_state/'))
+  value_moments = value_targets.ValueMoments(
+    **{
+      ours: moments.Moments(**flat[theirs]) for ours, theirs in _MOMENTS.items()
+    }
+  )
+  if _META_RNN not in flat:
+    return value_moments
+  return disco.DiscoState(
+    meta_rnn=hk.LSTMState(**flat[_META_RNN]),
+    target_params=_agent_params(golden.under('init_meta_state/target_params/')),
+    moments=value_moments,
+  )
+
+
+# The first update of a cold Adam.
+
+
+@types.record
+class ReplaceState:
+  """State of `replace_first_gradient`.
+
+  Attributes:
+    is_first: [] bool.
+    replacement: like the gradient; NaN where it is not replaced.
+  """
+
+  is_first: types.Array
+  replacement: types.Params
+
+
+def replace_first_gradient(
+  replacement: types.Params,
+) -> optax.GradientTransformation:
+  """Puts values in the first gradient; its derivative stays what it is.
+
+  Args:
+    replacement: like the gradient; NaN where it is not replaced.
+
+  Returns:
+    A transformation whose state holds the replacement.
+  """
+
+  def update(
+    updates: types.Params, state: ReplaceState, params: Any = None
+  ) -> tuple[types.Params, ReplaceState]:
+    del params
+
+    def replace(gradient: jax.Array, value: jax.Array) -> jax.Array:
+      is_kept = jnp.isnan(value) | ~state.is_first
+      value = jnp.where(is_kept, gradient, value)
+      return gradient + jax.lax.stop_gradient(value - gradient)
+
+    return (
+      jax.tree.map(replace, updates, state.replacement),
+      ReplaceState(jnp.zeros((), bool), state.replacement),
+    )
+
+  return optax.GradientTransformation(
+    lambda params: ReplaceState(jnp.ones((), bool), replacement), update
+  )
+
+
+def _first_gradient(
+  golden: Golden, learning_rate: float, most: int = 5, bound: float = 1e-6
+) -> types.Params:
+  """The golden gradients that rounding decides, NaN elsewhere.
+
+  Args:
+    golden: file of an agent.
+    learning_rate: of its optimiser.
+    most: this many, the smallest, are kept.
+    bound: of those below this bound.
+
+  Returns:
+    Gradients at the first update, read off that update's size,
+    u = g / (|g| + 1e-8).
+  """
+  gradients = {}
+  for key, before in golden.under('params/').items():
+    after = golden.arrays[f'expected/0/params/{key}'].astype(np.float64)
+    update = (before - after) / learning_rate
+    size = np.abs(update)
+    gradients[key] = 1e-8 * update / (1.0 - size.clip(max=1.0 - 1e-9))
+  sizes = np.abs(np.concatenate([g.ravel() for g in gradients.values()]))
+  # Zero is no rounding error: the ReLU above is off.
+  smallest = np.sort(sizes[(sizes > 0) & (sizes < bound)])[:most]
+  return _agent_params(
+    {
+      key: np.where(np.isin(np.abs(g), smallest), g, np.nan).astype(np.float32)
+      for key, g in gradients.items()
+    }
+  )
+
+
+# Reporting.
+
+
+def golden_params(prefix: str, params: types.Params) -> Report:
+  """Parameters of an agent by the goldens' keys."""
+  modules = _modules(params)
+  assert sorted(modules) == sorted(params)
+  return {
+    f'{prefix}/{modules[module]}/{name}': array
+    for module, leaves in params.items()
+    for name, array in leaves.items()
+  }
+
+
+def _report_state(state: learner.LearnerState) -> Report:
+  """The state after an update."""
+  report = golden_params('params', state.params)
+  value_moments = state.rule_state
+  if isinstance(state.rule_state, disco.DiscoState):
+    value_moments = state.rule_state.moments
+    report |= golden_params('target_params', state.rule_state.target_params)
+    for name, array in state.rule_state.meta_rnn._asdict().items():
+      report[f'meta_state/{_META_RNN}/{name}'] = array
+  for ours, theirs in _MOMENTS.items():
+    for name, array in vars(getattr(value_moments, ours)).items():
+      report[f'meta_state/{theirs}/{name}'] = array
+  return report
+
+
+def _report_disco(
+  network: agent_network.AgentNetwork,
+  rule: disco.Disco,
+  rule_params: types.Params,
+  state: learner.LearnerState,
+  rollout: types.Rollout,
+  logs: types.Logs,
+) -> Report:
+  """What goes into the meta-network, what comes out, and logs."""
+  unroll = lambda params: network.unroll(
+    params, rollout.observation, rollout.action
+  )
+  outputs, taken = unroll(state.params)
+  target_outputs, _ = unroll(state.rule_state.target_params)
+  estimates, _ = value_targets.retrace(
+    state.rule_state.moments,
+    rollout,
+    outputs['logits'],
+    outputs['q'],
+    target_outputs['q'],
+    discount=rule.discount,
+    lambda_=rule.lambda_,
+    max_abs_value=rule.max_abs_value,
+    moments_decay=rule.moments_decay,
+  )
+  meta_outputs, _ = meta_network.transform(rule.network).apply(
+    rule_params,
+    meta_features.MetaInputs(
+      rollout=rollout,
+      outputs=outputs,
+      target_outputs=target_outputs,
+      estimates=estimates,
+    ),
+    state.rule_state.meta_rnn,
+  )
+  targets, _, _ = rule.targets(
+    rule_params,
+    state.rule_state,
+    state.params,
+    rollout,
+    outputs,
+    lambda params: unroll(params)[0],
+  )
+  return {
+    'meta_out/pi': targets.pi,
+    'meta_out/y': targets.y,
+    'meta_out/z': targets.z,
+    'meta_out/q_target': targets.q,
+    'meta_out/meta_input_emb': meta_outputs.embedding,
+    'meta_out/adv': estimates.advantage,
+    'meta_out/normalized_adv': estimates.normalized_advantage,
+    'meta_out/q_td': estimates.q_td,
+    'meta_out/normalized_q_td': estimates.normalized_q_td,
+    'meta_out/q_value': estimates.q_value,
+    'meta_out/qv_adv': estimates.qv_advantage,
+    'meta_out/normalized_qv_adv': estimates.normalized_qv_advantage,
+    'log/aux_kl_loss': logs['aux_pi_loss'],
+    'log/pi_loss': logs['pi_loss'],
+    'log/q_loss': logs['q_loss'],
+    'log/pi_hat_entropy': logs['policy_target_entropy'],
+    'log/y_entropy': logs['y_entropy'],
+    'log/z_entropy': logs['z_entropy'],
+    'log/td': logs['q_td'],
+    'log/normalized_td': logs['normalized_q_td'],
+    # Not logged here.
+    'log/agent_q_mean': jnp.mean(estimates.q_value),
+    'log/q_target': jnp.mean(targets.q),
+    'log/pi_hat': jnp.mean(targets.pi),
+    'log/y_hat': jnp.mean(targets.y),
+    'log/z_hat': jnp.mean(targets.z),
+    'log/logits': jnp.mean(outputs['logits'][:-1]),
+    'log/y': jnp.mean(outputs['y'][:-1]),
+    'log/z': jnp.mean(outputs['z'][:-1]),
+    'log/aux_policy_entropy': jnp.mean(disco.entropy(taken['aux_pi'][:-1])),
+    'log/aux_target_entropy': jnp.mean(disco.entropy(outputs['logits'][1:])),
+  }
+
+
+def _report_actor_critic(
+  network: agent_network.AgentNetwork,
+  rule: actor_critic.ActorCritic,
+  rule_params: types.Params,
+  state: learner.LearnerState,
+  rollout: types.Rollout,
+  logs: types.Logs,
+) -> Report:
+  """Value estimates, and logs."""
+  outputs, _ = network.unroll(state.params, rollout.observation, rollout.action)
+  estimates, _ = rule.estimate(
+    state.rule_state,
+    rollout,
+    outputs['logits'],
+    value_targets.values_from_logits(outputs['v'], rule.max_abs_value),
+  )
+  targets, _, _ = rule.targets(
+    rule_params, state.rule_state, state.params, rollout, outputs, None
+  )
+  return {
+    'meta_out/raw_advs': estimates.advantage,
+    'meta_out/normalized_advs': estimates.normalized_advantage,
+    'meta_out/tds': estimates.td,
+    'meta_out/normalized_tds': estimates.normalized_td,
+    'meta_out/value_target': targets.value,
+    'meta_out/values': estimates.value,
+    'log/avg_value': logs['value'],
+    'log/raw_advs': logs['advantage'],
+    # Not logged here.
+    'log/pg_advs': jnp.mean(targets.advantage),
+    'log/logits': jnp.mean(outputs['logits'][:-1]),
+  }
+
+
+# Comparing.
+
+
+def deviation(actual: Any, expected: np.ndarray) -> float:
+  """Largest absolute difference over max(1, largest expected magnitude)."""
+  actual = np.asarray(actual)
+  assert actual.shape == expected.shape, (actual.shape, expected.shape)
+  difference = np.max(np.abs(actual.astype(np.float64) - expected))
+  return float(difference / max(1.0, np.max(np.abs(expected))))
+
+
+def tolerance(key: str, num_updates: int) -> float:
+  """Bound of the deviation of `expected/i/key`, i = num_updates - 1."""
+  bound = ONE_UPDATE if num_updates == 1 else MORE_UPDATES
+  return max(bound, VALUES) if _OF_VALUES.fullmatch(key) else bound
+
+
+def assert_outcome(golden: Golden, index: int, actual: Report) -> None:
+  """Compares all that the goldens say of an update, `expected/index/...`."""
+  expected = golden.under(f'expected/{index}/')
+  assert expected
+  missed = {}
+  for key, value in expected.items():
+    error = deviation(actual[key], value)
+    if not error <= tolerance(key, index + 1):
+      missed[key] = f'{error:.1e}, not {tolerance(key, index + 1):.1e}'
+  assert not missed, f'{golden.name}, update {index}: {missed}'
+
+
+def assert_meta_gradient(golden: Golden, actual: types.Params) -> None:
+  """Compares a meta-gradient, in full or by its excerpts."""
+  missed = {}
+
+  def check(key: str, difference: Any, scale: Any) -> None:
+    error, scale = np.linalg.norm(difference), np.linalg.norm(scale)
+    bound = META_GRADIENT * scale
+    if scale < SMALL_NORM:
+      bound = max(bound, SMALL_META_GRADIENT)
+    if not error <= bound:
+      missed[key] = f'{error:.1e} of {scale:.1e}'
+
+  gradient = {
+    f'{module}/{name}': np.asarray(array)
+    for module, leaves in actual.items()
+    for name, array in leaves.items()
+  }
+  expected = golden.under('meta_gradient/grad')
+  assert {key.partition('/')[2] for key in expected} == set(gradient)
+  for key, value in expected.items():
+    kind, _, tensor = key.partition('/')
+    own = gradient[tensor]
+    if kind == '':
+      assert own.shape == value.shape
+      check(key, own - value, value)
+    elif kind == '_head':
+      check(key, own.ravel()[:64] - value, value)
+    elif kind == '_norm':
+      check(key, np.linalg.norm(own) - value, value)
+    else:
+      assert kind == '_mean'
+      # |mean(d)| <= |d| / sqrt(n)
+      norm = expected[f'_norm/{tensor}']
+      root = own.size**0.5
+      check(key, root * (own.mean() - value), norm)
+  assert not missed, f'{golden.name}: {missed}'
