@@ -34,9 +34,7 @@ class AgentConfig:
     max_abs_update: bound of each entry of Adam's update, before the step size.
   """
 
-  network: agent_network.AgentNetworkConfig = (
-    agent_network.AgentNetworkConfig()
-  )
+  network: agent_network.AgentNetworkConfig = agent_network.AgentNetworkConfig()
   unroll_length: int = 28
   batch_size: int = 96
   replay_ratio: float = 9.6
@@ -129,9 +127,7 @@ class Agent:
     params_key, life_key = jax.random.split(key)
     del key
     return AgentState(
-      learner=learner.init(
-        params_key, self.network, self.rule, self.optimizer
-      ),
+      learner=learner.init(params_key, self.network, self.rule, self.optimizer),
       replay=replay.init(self._empty_rollout(), self.config.replay_capacity),
       episodes=episodes.init(self.config.num_environments),
       key=life_key,

@@ -7,7 +7,8 @@ everything has a leading axis S, one entry for each agent.
 from collections.abc import Callable
 import dataclasses
 import time
-from typing import Any, Protocol
+from typing import Any
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -41,9 +42,7 @@ class Driver(Protocol):
     """Newborn agents from PRNG keys [S]."""
     ...
 
-  def advance(
-    self, lives: Lives, num_updates: int
-  ) -> tuple[Lives, types.Logs]:
+  def advance(self, lives: Lives, num_updates: int) -> tuple[Lives, types.Logs]:
     """Makes updates; returns logs [S], means over these updates.
 
     The lives that are passed in are used up: their buffers are donated.
@@ -86,9 +85,7 @@ class DeviceDriver:
     self.compile_seconds += seconds
     return lives
 
-  def advance(
-    self, lives: Lives, num_updates: int
-  ) -> tuple[Lives, types.Logs]:
+  def advance(self, lives: Lives, num_updates: int) -> tuple[Lives, types.Logs]:
     """One call of the compiled program; see `Driver.advance`."""
     arguments = (self._rule_params, lives, jnp.asarray(num_updates))
     if self._compiled is None:
@@ -108,6 +105,7 @@ class DeviceDriver:
     """The program for one agent; any number of updates, compiled once."""
 
     def live(lives: Lives) -> tuple[Lives, types.Logs]:
+      assert lives.actors is not None
       agents, actors, logs = self._agent.live(
         self._environment, rule_params, lives.agents, lives.actors
       )
@@ -155,9 +153,7 @@ class HostDriver:
     self.compile_seconds += seconds
     return Lives(agents=agents, actors=None)
 
-  def advance(
-    self, lives: Lives, num_updates: int
-  ) -> tuple[Lives, types.Logs]:
+  def advance(self, lives: Lives, num_updates: int) -> tuple[Lives, types.Logs]:
     """A loop on the host; see `Driver.advance`."""
     agents, sums = lives.agents, None
     for _ in range(num_updates):

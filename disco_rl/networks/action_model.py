@@ -7,6 +7,7 @@ In the style of MuZero (Schrittwieser et al., 2020) and Muesli (Hessel et al.,
 from collections.abc import Mapping
 
 import haiku as hk
+import jax
 import jax.numpy as jnp
 
 from disco_rl import types
@@ -26,21 +27,22 @@ class ActionLSTM(hk.Module):
     """Steps with all actions, and with the taken ones.
 
     Args:
-      cell: [T+1, B, H] the state; its hidden half is tanh(cell).
+      cell: [N, H] the state; its hidden half is tanh(cell).
       num_actions: A.
-      action: [T, B] int32, the taken actions.
+      action: [M] int32, actions taken in the first M of the states.
 
     Returns:
-      Outputs for all actions [T+1, B, A, H], and for the taken ones [T, B, H].
+      Outputs for all actions [N, A, H], and for the taken ones [M, H].
     """
-    w_action, w_hidden, b = lstm.GateWeights(self._hidden_size)(
-      num_actions, cell.dtype
+    w_action, w_hidden, b = lstm.gate_weights(
+      self._hidden_size, num_actions, cell.dtype
     )
     # A one-hot input selects a row, and the state's share is common to all.
     gates = jnp.tanh(cell) @ w_hidden + b
+    one_hot = jax.nn.one_hot(action, num_actions, dtype=cell.dtype)
     every = lstm.apply_gates(gates[..., None, :] + w_action, cell[..., None, :])
     taken = lstm.apply_gates(
-      gates[: len(action)] + w_action[action], cell[: len(action)]
+      gates[: len(action)] + one_hot @ w_action, cell[: len(action)]
     )
     return every.hidden, taken.hidden
 
@@ -71,11 +73,11 @@ class ActionModel(hk.Module):
     that reads only them then has a backward pass A times smaller.
 
     Args:
-      embedding: [T+1, B, D].
-      action: [T, B] int32, the taken actions.
+      embedding: [N, D].
+      action: [M] int32, actions taken in the first M of the states.
 
     Returns:
-      By head, [T+1, B, A, width] for all actions, [T, B, width] for the taken.
+      By head, [N, A, width] for all actions, [M, width] for the taken.
     """
     cell = hk.Linear(self._lstm_size, name='root')(embedding)
     every, taken = ActionLSTM(self._lstm_size)(cell, self._num_actions, action)

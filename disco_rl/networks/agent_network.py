@@ -90,14 +90,21 @@ class AgentNetworkModule(hk.Module):
     self, observation: types.PyTree, action: types.Array
   ) -> tuple[types.Outputs, types.Outputs]:
     """All outputs, and those of the taken actions; see `AgentNetwork`."""
-    embedding = self._torso(observation)
+    batch_size = action.shape[1]
+    # Over rows, not over time and batch: the products of the backward pass are
+    # up to twice as fast on matrices.
+    rows = lambda x: x.reshape(-1, *x.shape[2:])
+    embedding = self._torso(jax.tree.map(rows, observation))
     outputs = {
       name: head(embedding) for name, head in self._state_heads.items()
     }
-    if not self._output_spec.action:
-      return outputs, outputs
-    every, taken = self._action_model(embedding, action[:-1])
-    return {**outputs, **every}, {**outputs, **taken}
+    every, taken = outputs, outputs
+    if self._output_spec.action:
+      for_all, for_taken = self._action_model(embedding, rows(action[:-1]))
+      every, taken = {**outputs, **for_all}, {**outputs, **for_taken}
+    return jax.tree.map(
+      lambda x: x.reshape(-1, batch_size, *x.shape[1:]), (every, taken)
+    )
 
 
 def make(

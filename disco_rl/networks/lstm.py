@@ -8,24 +8,15 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl.networks import linear
 
 
-class GateWeights(hk.Module):
-  """The linear layer of an `hk.LSTM`, for use in two halves."""
-
-  def __init__(self, hidden_size: int, name: str = 'linear'):
-    super().__init__(name)
-    self._hidden_size = hidden_size
-
-  def __call__(
-    self, input_size: int, dtype: jnp.dtype
-  ) -> tuple[types.Array, types.Array, types.Array]:
-    """Weights of the inputs [I, 4H], of the hidden state [H, 4H], bias [4H]."""
-    size = input_size + self._hidden_size
-    init = hk.initializers.TruncatedNormal(size**-0.5)
-    w = hk.get_parameter('w', (size, 4 * self._hidden_size), dtype, init)
-    b = hk.get_parameter('b', (4 * self._hidden_size,), dtype, jnp.zeros)
-    return w[:input_size], w[input_size:], b
+def gate_weights(
+  hidden_size: int, input_size: int, dtype: jnp.dtype
+) -> tuple[types.Array, types.Array, types.Array]:
+  """Weights of the inputs [I, 4H], of the hidden state [H, 4H], bias [4H]."""
+  w, b = linear.LinearWeights(4 * hidden_size)(input_size + hidden_size, dtype)
+  return w[:input_size], w[input_size:], b
 
 
 def apply_gates(gates: types.Array, cell: types.Array) -> hk.LSTMState:
@@ -61,8 +52,8 @@ class BackwardLSTM(hk.Module):
     Returns:
       [T, B, hidden_size].
     """
-    w_input, w_hidden, b = GateWeights(self._hidden_size)(
-      inputs.shape[-1], inputs.dtype
+    w_input, w_hidden, b = gate_weights(
+      self._hidden_size, inputs.shape[-1], inputs.dtype
     )
     keep = 1.0 - reset[..., None].astype(inputs.dtype)
 

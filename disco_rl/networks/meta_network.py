@@ -6,9 +6,9 @@ one step per update and lives as long as the agent. Module names are those of
 the published weights.
 """
 
-from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
+import itertools
 
 import haiku as hk
 import jax
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from disco_rl import types
 from disco_rl import value_targets
+from disco_rl.networks import linear
 from disco_rl.networks import meta_features
 from disco_rl.networks.lstm import BackwardLSTM
 
@@ -70,15 +71,61 @@ class MetaOutputs:
   embedding: types.Array
 
 
-PredictionEmbedding = Callable[[types.Array], types.Array]
+class PredictionEmbedding(hk.Module):
+  """E_y or E_z: an MLP from softmax(logits) to one number.
+
+  Its first layer is evaluated by `embed`, together with that of others.
+  """
+
+  def __init__(self, widths: Sequence[int], name: str):
+    super().__init__(name)
+    self.first = linear.LinearWeights(widths[0], name='linear_0')
+    self._rest = [
+      hk.Linear(width, name=f'linear_{i}')
+      for i, width in enumerate(widths[1:], start=1)
+    ]
+
+  def __call__(self, x: types.Array) -> types.Array:
+    """From the first layer's output [..., widths[0]] to [...]."""
+    for layer in self._rest:
+      x = layer(jax.nn.relu(x))
+    return x[..., 0]
 
 
-def _prediction_embedding(
-  config: MetaNetworkConfig, name: str
-) -> PredictionEmbedding:
-  """E_y or E_z: an MLP on softmax(logits), [..., Y] -> [...]."""
-  mlp = hk.nets.MLP(config.prediction_embedding, name=name)
-  return lambda logits: mlp(jax.nn.softmax(logits))[..., 0]
+def embed(
+  embeddings: Sequence[PredictionEmbedding], logits: types.Array
+) -> list[types.Array]:
+  """Embeds predictions in several ways, in one pass over the probabilities.
+
+  Args:
+    embeddings: of the predictions.
+    logits: [..., Y], the largest tensors that the meta-network reads.
+
+  Returns:
+    [...] for each embedding.
+  """
+  weights, biases = zip(
+    *(e.first(logits.shape[-1], logits.dtype) for e in embeddings)
+  )
+  x = jax.nn.softmax(logits) @ jnp.concatenate(weights, axis=-1)
+  x += jnp.concatenate(biases)
+  ends = itertools.accumulate(e.first.output_size for e in embeddings[:-1])
+  return [e(part) for e, part in zip(embeddings, jnp.split(x, [*ends], -1))]
+
+
+def embed_predictions(
+  inputs: meta_features.MetaInputs,
+  embeddings_y: Sequence[PredictionEmbedding],
+  embeddings_z: Sequence[PredictionEmbedding],
+) -> list[meta_features.EmbeddedPredictions]:
+  """Embeds y and z, online and target, once for each pair of embeddings."""
+  embedded = zip(
+    embed(embeddings_y, inputs.outputs['y']),
+    embed(embeddings_y, inputs.target_outputs['y']),
+    embed(embeddings_z, inputs.outputs['z']),
+    embed(embeddings_z, inputs.target_outputs['z']),
+  )
+  return [meta_features.EmbeddedPredictions(*four) for four in embedded]
 
 
 class ActionBlock(hk.Module):
@@ -88,45 +135,46 @@ class ActionBlock(hk.Module):
     super().__init__(name)
     self._channels = channels
 
-  def __call__(self, x: types.Array) -> types.Array:
-    """[..., A, C] -> [..., A, channels]."""
-    size = x.shape[-1]
-    init = hk.initializers.TruncatedNormal(1.0 / (2 * size) ** 0.5)
-    w = hk.get_parameter('w', (1, 2 * size, self._channels), x.dtype, init)[0]
+  def __call__(
+    self, x: types.Array, shared: types.Array | None = None
+  ) -> types.Array:
+    """Mixes each action's channels with their mean over actions.
+
+    Args:
+      x: [..., A, C].
+      shared: [..., S] further channels, the same for every action; first in
+        order.
+
+    Returns:
+      [..., A, channels].
+    """
+    num_shared = 0 if shared is None else shared.shape[-1]
+    size = num_shared + x.shape[-1]
+    init = hk.initializers.TruncatedNormal((2 * size) ** -0.5)
+    w = hk.get_parameter('w', (1, 2 * size, self._channels), x.dtype, init)
     b = hk.get_parameter('b', (self._channels,), x.dtype, jnp.zeros)
-    # The mean is the same for every action: multiply it once.
-    own = x @ w[:size]
-    shared = jnp.mean(x, axis=-2, keepdims=True) @ w[size:]
-    return jax.nn.relu(own + shared + b)
+    w_own, w_mean = w[0, :size], w[0, size:]
+    # What is the same for every action is multiplied once.
+    common = jnp.mean(x, axis=-2) @ w_mean[num_shared:] + b
+    if shared is not None:
+      common += shared @ (w_own + w_mean)[:num_shared]
+    return jax.nn.relu(x @ w_own[num_shared:] + common[..., None, :])
 
 
 class ActionNet(hk.Module):
   """Blocks over the action axis, one after the other."""
 
-  def __init__(self, channels: Sequence[int], name: str = 'sequential'):
+  def __init__(self, channels: Sequence[int], name: str):
     super().__init__(name)
     self._channels = channels
 
-  def __call__(self, x: types.Array) -> types.Array:
-    """[..., A, C] -> [..., A, channels[-1]]."""
+  def __call__(
+    self, x: types.Array, shared: types.Array | None = None
+  ) -> types.Array:
+    """[..., A, C], and [..., S] for the first block -> [..., A, channels]."""
     for channels in self._channels:
-      x = ActionBlock(channels)(x)
+      x, shared = ActionBlock(channels)(x, shared), None
     return x
-
-
-def _embed_predictions(
-  inputs: meta_features.MetaInputs, config: MetaNetworkConfig
-) -> tuple[meta_features.EmbeddedPredictions, PredictionEmbedding]:
-  """Embeds all predictions once; also returns E_y."""
-  embed_y = _prediction_embedding(config, name='mlp')
-  embed_z = _prediction_embedding(config, name='mlp_1')
-  embedded = meta_features.EmbeddedPredictions(
-    y=embed_y(inputs.outputs['y']),
-    target_y=embed_y(inputs.target_outputs['y']),
-    z=embed_z(inputs.outputs['z']),
-    target_z=embed_z(inputs.target_outputs['z']),
-  )
-  return embedded, embed_y
 
 
 def _features(
@@ -149,6 +197,17 @@ def _features(
   return step_features, policy_embedding
 
 
+def _prediction_embeddings(
+  config: MetaNetworkConfig,
+) -> tuple[PredictionEmbedding, PredictionEmbedding]:
+  """E_y and E_z."""
+  widths = config.prediction_embedding
+  return (
+    PredictionEmbedding(widths, name='mlp'),
+    PredictionEmbedding(widths, name='mlp_1'),
+  )
+
+
 class MetaRNN(hk.Module):
   """Accumulates, over the agent's lifetime, what its updates looked like."""
 
@@ -162,9 +221,16 @@ class MetaRNN(hk.Module):
     self._config = config
     self._axis_name = axis_name
 
+  @hk.name_like('unroll')
+  def prediction_embeddings(
+    self,
+  ) -> tuple[PredictionEmbedding, PredictionEmbedding]:
+    """Its own E_y and E_z."""
+    return _prediction_embeddings(self._config)
+
   def unroll(
     self,
-    inputs: meta_features.MetaInputs,
+    features: meta_features.FeatureInputs,
     embedding: types.Array,
     y_hat: types.Array,
     state: hk.LSTMState,
@@ -172,20 +238,17 @@ class MetaRNN(hk.Module):
     """One step, on the mean over the batch.
 
     Args:
-      inputs: the rollout and what is estimated from it.
+      features: of the rollout, predictions by its own embeddings.
       embedding: [T, B, 1] of the trajectory, by the meta-network.
-      y_hat: [T, B, Y] target logits.
+      y_hat: [T, B], by its own embedding.
       state: each [meta_rnn_size].
 
     Returns:
       The next state.
     """
     config = self._config
-    embedded, embed_y = _embed_predictions(inputs, config)
-    features, _ = _features(meta_features.prepare(inputs, embedded), config)
-    x = jnp.concatenate(
-      [features, embedding, embed_y(y_hat)[..., None]], axis=-1
-    )
+    step_features, _ = _features(features, config)
+    x = jnp.concatenate([step_features, embedding, y_hat[..., None]], axis=-1)
     x = hk.nets.MLP([config.meta_rnn_input_size], name='mlp_2')(x)
     x = jnp.mean(x, axis=(0, 1))
     if self._axis_name is not None:
@@ -220,11 +283,18 @@ class MetaNetwork(hk.Module):
       Targets and the next state of the meta-RNN.
     """
     config = self._config
-    embedded, _ = _embed_predictions(inputs, config)
-    features, policy_embedding = _features(
-      meta_features.prepare(inputs, embedded), config
+    embed_y, embed_z = _prediction_embeddings(config)
+    rnn_embed_y, rnn_embed_z = self._meta_rnn.prediction_embeddings()
+    features, rnn_features = (
+      meta_features.prepare(inputs, embedded)
+      for embedded in embed_predictions(
+        inputs, [embed_y, rnn_embed_y], [embed_z, rnn_embed_z]
+      )
     )
-    x = BackwardLSTM(config.lstm_size)(features, inputs.rollout.is_terminal)
+    step_features, policy_embedding = _features(features, config)
+    x = BackwardLSTM(config.lstm_size)(
+      step_features, inputs.rollout.is_terminal
+    )
     gate = hk.Linear(
       config.lstm_size,
       w_init=hk.initializers.TruncatedNormal(GATE_INIT_STD),
@@ -237,17 +307,15 @@ class MetaNetwork(hk.Module):
     embedding = hk.Linear(1, name='linear_1')(x)
     y_hat = head(config.prediction_size, 'linear_2')(x)
     z_hat = head(config.prediction_size, 'linear_3')(x)
-    num_actions = policy_embedding.shape[-2]
-    per_action = jnp.concatenate(
-      [jnp.repeat(x[:, :, None], num_actions, axis=2), policy_embedding],
-      axis=-1,
-    )
     per_action = ActionNet(config.policy_target_channels, name='sequential_1')(
-      per_action
+      policy_embedding, shared=x
     )
     pi_hat = head(1, 'linear_4')(per_action)[..., 0]
 
-    state = self._meta_rnn.unroll(inputs, embedding, y_hat, state)
+    (embedded_y_hat,) = embed([rnn_embed_y], y_hat)
+    state = self._meta_rnn.unroll(
+      rnn_features, embedding, embedded_y_hat, state
+    )
     outputs = MetaOutputs(pi=pi_hat, y=y_hat, z=z_hat, embedding=embedding)
     return outputs, state
 

@@ -192,8 +192,6 @@ class Disco(base.UpdateRule):
       'q_loss': q_loss,
       'policy_entropy': entropy(pi),
       'policy_target_entropy': entropy(targets.pi),
-      'y_entropy': entropy(y),
-      'z_entropy': entropy(z),
     }
     return loss, logs
 
