@@ -90,15 +90,20 @@ class DeviceDriver:
     """One call of the compiled program; see `Driver.advance`."""
     arguments = (self._rule_params, lives, jnp.asarray(num_updates))
     if self._compiled is None:
-      program = jax.jit(
-        jax.vmap(self._advance_one, in_axes=(None, 0, None)),
-        donate_argnums=1,
-      )
+      program = jax.jit(self._advance_all, donate_argnums=1)
       self._compiled, seconds = _timed(
         lambda: program.lower(*arguments).compile()
       )
       self.compile_seconds += seconds
     return self._compiled(*arguments)
+
+  def _advance_all(
+    self, rule_params: types.Params, lives: Lives, num_updates: types.Array
+  ) -> tuple[Lives, types.Logs]:
+    """The program for all agents."""
+    return _for_each_agent(
+      lambda life: self._advance_one(rule_params, life, num_updates), lives
+    )
 
   def _advance_one(
     self, rule_params: types.Params, lives: Lives, num_updates: types.Array
@@ -140,9 +145,7 @@ class HostDriver:
     self._rule_params = rule_params
     self._actor = host_actor.HostActor(agent.network, environment, num_agents)
     self._split = jax.jit(jax.vmap(jax.random.split, out_axes=1))
-    self._program = jax.jit(
-      jax.vmap(agent.learn, in_axes=(None, 0, 0, 0)), donate_argnums=1
-    )
+    self._program = jax.jit(self._learn_all, donate_argnums=1)
     self._compiled: Callable[..., Any] | None = None
     self.compile_seconds = 0.0
 
@@ -162,6 +165,19 @@ class HostDriver:
       sums = logs if sums is None else jax.tree.map(jnp.add, sums, logs)
     means = jax.tree.map(lambda x: x / num_updates, sums)
     return Lives(agents=agents, actors=None), means
+
+  def _learn_all(
+    self,
+    rule_params: types.Params,
+    agents: agent_lib.AgentState,
+    rollout: types.Rollout,
+    is_last: types.Array,
+  ) -> tuple[agent_lib.AgentState, types.Logs]:
+    """The learning program for all agents."""
+    return _for_each_agent(
+      lambda one: self._agent.learn(rule_params, *one),
+      (agents, rollout, is_last),
+    )
 
   def _live(
     self, agents: agent_lib.AgentState
@@ -200,6 +216,17 @@ def make(
   if isinstance(environment, base.HostEnvironment):
     return HostDriver(agent, environment, rule_params, num_agents)
   return DeviceDriver(agent, environment, rule_params)
+
+
+def _for_each_agent(function: Callable[[Any], Any], tree: Any) -> Any:
+  """Maps over the agents' axis in one program.
+
+  In parallel, but for CPUs: there one agent keeps all cores busy, and products
+  with a batch axis take half as long again as one after the other.
+  """
+  if jax.default_backend() == 'cpu':
+    return jax.lax.map(function, tree)
+  return jax.vmap(function)(tree)
 
 
 def _timed(function: Callable[[], Any]) -> tuple[Any, float]:
