@@ -3,8 +3,8 @@
   python -m launch.evaluate --config=configs/evaluate.py:catch \
     --config.rule=disco103 --workdir=runs/catch
 
-Every setting is a flag: --config.learning_rate=1e-3. After the colon stands what
-to start from:
+Every setting is a flag: --config.learning_rate=1e-3. After the colon stands
+what to start from:
 
   catch      Catch 8x8 with the settings of the published small-scale recipe.
   cartpole   CartPole-v1 by Gymnasium, on the host.
@@ -15,14 +15,13 @@ import ml_collections
 
 def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
   """Settings by the name that follows the colon."""
-  variants = {'catch': _catch, 'cartpole': _cartpole}
-  if name not in variants:
+  if name not in VARIANTS:
     raise ValueError(
       f'configs/evaluate.py has no {name!r}; choose one of '
-      f'{", ".join(variants)}.'
+      f'{", ".join(VARIANTS)}.'
     )
   config = _base()
-  variants[name](config)
+  VARIANTS[name](config)
   return config
 
 
@@ -57,7 +56,7 @@ def _base() -> ml_collections.ConfigDict:
   # Of the hand-made rules alone.
   config.policy_cost = 1.0
   config.value_cost = 0.5
-  config.entropy_cost = 0.2
+  config.entropy_cost = 0.05
   config.normalize_advantage = False
   return config
 
@@ -77,3 +76,6 @@ def _cartpole(config: ml_collections.ConfigDict) -> None:
   config.batch_size = 64
   config.replay_ratio = 8.0  # Eight environments.
   config.learning_rate = 1e-3
+
+
+VARIANTS = {'catch': _catch, 'cartpole': _cartpole}

@@ -96,7 +96,7 @@ def update(
   logs = {
     **target_logs,
     **logs,
-    'gradient_norm': optax.global_norm(gradient),
-    'update_norm': optax.global_norm(updates),
+    'gradient_norm': optax.tree.norm(gradient),
+    'update_norm': optax.tree.norm(updates),
   }
   return state, logs

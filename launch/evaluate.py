@@ -56,27 +56,24 @@ def _exit(reason: object) -> NoReturn:
   sys.exit('error: ' + ' '.join(str(reason).split()))
 
 
-def _build(settings: dict[str, Any]) -> Any:
-  """Sorts the flat settings into those of the run, the agent and the rule."""
+def to_config(settings: dict[str, Any]) -> Any:
+  """Sorts flat settings into an `EvaluationConfig`: run, agent and rule."""
   from disco_rl import agent
   from disco_rl.evaluation import runner
   from disco_rl.networks import agent_network
 
   settings = dict(settings)
 
-  def take(record: type, **others: Any) -> Any:
+  def take(record: type) -> dict[str, Any]:
     names = {field.name for field in dataclasses.fields(record)}
-    taken = {name: settings.pop(name) for name in names & settings.keys()}
-    return record(**taken, **others)
+    return {name: settings.pop(name) for name in names & settings.keys()}
 
-  network = take(agent_network.AgentNetworkConfig)
-  agent_config = take(agent.AgentConfig, network=network)
-  names = {f.name for f in dataclasses.fields(runner.EvaluationConfig)}
-  of_the_run = {name: settings.pop(name) for name in names & settings.keys()}
-  return runner.Evaluation(
-    runner.EvaluationConfig(
-      **of_the_run, agent=agent_config, rule_settings=settings
-    )
+  network = agent_network.AgentNetworkConfig(
+    **take(agent_network.AgentNetworkConfig)
+  )
+  agent_config = agent.AgentConfig(**take(agent.AgentConfig), network=network)
+  return runner.EvaluationConfig(
+    **take(runner.EvaluationConfig), agent=agent_config, rule_settings=settings
   )
 
 
@@ -91,7 +88,7 @@ def main(argv: list[str]) -> None:
 
   settings, workdir = _CONFIG.value.to_dict(), pathlib.Path(_WORKDIR.value)
   try:
-    evaluation = _build(settings)
+    evaluation = runner.Evaluation(to_config(settings))
   except (ValueError, OSError, ImportError) as error:
     _exit(error)
   try:

@@ -41,6 +41,14 @@ def payment(place: Any, action: Any) -> Any:
   return 10.0 * place + action
 
 
+@pytest.fixture(autouse=True, scope='module')
+def quick_compilation() -> Iterator[None]:
+  """Programs run for moments here: to optimise them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
 @types.record
 class State:
   place: types.Array
@@ -266,13 +274,13 @@ class HostLife:
   actions: np.ndarray
 
 
-def live_on_host(seed: int) -> HostLife:
+def live_on_host(seed: int, scale: float = 1.0) -> HostLife:
   environment = HostWalk()
   host = host_actor.HostActor(HOST_NETWORK, environment, AGENTS)
-  # The names are larger than the places, so smaller weights than above.
   of_agents = jax.jit(jax.vmap(HOST_NETWORK.init))(
     jax.random.split(jax.random.key(0), AGENTS)
   )
+  of_agents = jax.tree.map(lambda x: scale * x, of_agents)
   rollouts = []
   for key in jax.random.split(jax.random.key(seed), 2):
     rollout, is_last = host.unroll(
@@ -290,32 +298,22 @@ def host_life() -> Iterator[HostLife]:
 def test_host_rewards_and_observations_follow_actions(
   host_life: HostLife,
 ) -> None:
-  for rollout, is_last in host_life.rollouts:
-    # [S, T, E], with time first as above.
+  for life in host_life.rollouts:
+    # From [S, T, E] to time first, as above.
+    rollout, is_last = jax.tree.map(lambda x: np.moveaxis(x, 1, 0), life)
     place, steps = np.moveaxis(rollout.observation['place'], -1, 0)
-    place, steps = np.moveaxis(place, 1, 0), np.moveaxis(steps, 1, 0)
-    action, reward, terminal, mask, last = (
-      np.moveaxis(x, 1, 0)
-      for x in (
-        rollout.action[:, :-1],
-        rollout.reward,
-        rollout.is_terminal,
-        rollout.mask,
-        is_last,
-      )
-    )
-    real = mask
+    action, real = rollout.action[:-1], rollout.mask
     after = next_place(place[:-1], action)
     np.testing.assert_array_equal(
-      reward, np.where(real, payment(place[:-1], action), 0)
+      rollout.reward, np.where(real, payment(place[:-1], action), 0)
     )
     np.testing.assert_array_equal(place[1:][real], after[real])
     np.testing.assert_array_equal(steps[1:], np.where(real, steps[:-1] + 1, 0))
-    np.testing.assert_array_equal(last, real & (after == 0))
-    np.testing.assert_array_equal(terminal, last | ~real)
+    np.testing.assert_array_equal(is_last, real & (after == 0))
+    np.testing.assert_array_equal(rollout.is_terminal, is_last | ~real)
     # What follows the end of an episode must not be learnt from.
-    np.testing.assert_array_equal(~mask[1:], last[:-1])
-    assert not mask.all()
+    np.testing.assert_array_equal(~real[1:], is_last[:-1])
+    assert not real.all()
 
 
 def test_host_rollouts_join(host_life: HostLife) -> None:
@@ -354,4 +352,14 @@ def test_host_logits_are_those_of_the_agents_own_policies(
 
 def test_host_keys_decide_what_happens(host_life: HostLife) -> None:
   np.testing.assert_array_equal(live_on_host(seed=0).actions, host_life.actions)
-  assert (live_on_host(seed=1).actions != host_life.actions).any()
+  (first, _), (second, _) = host_life.rollouts
+  assert (first.action != second.action).any()
+
+
+def test_host_actions_are_drawn_anew() -> None:
+  # All policies are uniform, so that draws alone decide.
+  life = live_on_host(seed=0, scale=0.0)
+  for rollout, _ in life.rollouts:
+    action = np.moveaxis(rollout.action, 1, 0).reshape(LENGTH + 1, -1)
+    assert len(np.unique(action, axis=1).T) == AGENTS * EACH
+    assert (np.ptp(action, axis=0) > 0).all()
