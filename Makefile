@@ -16,7 +16,7 @@ run: $(VENV)/.installed
 	  --workdir=$(WORKDIR)
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -46,6 +46,8 @@ class AgentConfig:
   def __post_init__(self) -> None:
     for name in ('unroll_length', 'batch_size', 'replay_capacity'):
       _check(getattr(self, name) >= 1, name, getattr(self, name), 'at least 1')
+    for name in ('learning_rate', 'max_abs_update'):
+      _check(getattr(self, name) > 0, name, getattr(self, name), 'positive')
     _check(self.replay_ratio > 0, 'replay_ratio', self.replay_ratio, 'positive')
     _check(
       0 <= self.on_policy_share <= 1,

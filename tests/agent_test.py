@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import probes
 import pytest
 
 from disco_rl import actor
@@ -20,7 +21,6 @@ from disco_rl.networks import agent_network
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base as rule_base
 from disco_rl.update_rules import policy_gradient
-from tests import probes
 
 SMALL = agent_lib.AgentConfig(
   network=agent_network.AgentNetworkConfig(torso=(16,)),

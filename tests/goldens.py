@@ -239,18 +239,7 @@ class Case:
 def make_case(name: str, weights_path: pathlib.Path | None = None) -> Case:
   """Reads a golden file of an agent; disco103_a3 wants the weights' path."""
   golden = Golden(name)
-  if name == 'actor_critic_a3':
-    rule = actor_critic.ActorCritic()
-    rule_params: types.Params = {}
-  else:
-    if name == 'disco103_a3':
-      rule = disco.Disco()
-      rule_params = weights.load(weights_path)
-    else:
-      rule = disco.Disco(
-        network=_SMALL_META_NETWORK, num_bins=21, max_abs_value=10.0
-      )
-      rule_params = _nest(golden.inputs('eta/'))
+  rule, rule_params = _rule(golden, weights_path)
   num_actions = int(golden.input('config/A'))
   network = agent_network.make(
     types.EnvironmentSpec(jax.ShapeDtypeStruct((6,), np.float32), num_actions),
@@ -276,7 +265,7 @@ def make_case(name: str, weights_path: pathlib.Path | None = None) -> Case:
     golden=golden,
     network=network,
     rule=rule,
-    rule_params=jax.tree.map(jnp.asarray, rule_params),
+    rule_params=rule_params,
     optimizer=optimizer,
     replacement=replacement,
     state=learner.LearnerState(
@@ -305,10 +294,13 @@ def _nest(flat: Mapping[str, np.ndarray]) -> dict[str, dict[str, jax.Array]]:
   return nested
 
 
-def _modules(names: Any) -> Mapping[str, str]:
+def _modules(params: types.Params) -> Mapping[str, str]:
   """Modules of an agent that has these parameters, ours -> the goldens'."""
-  has_action_model = any('mlp/linear' in n or 'root' in n for n in names)
-  return _MODULES if has_action_model else _ACTOR_CRITIC_MODULES
+  return (
+    _ACTOR_CRITIC_MODULES
+    if len(params) == len(_ACTOR_CRITIC_MODULES)
+    else _MODULES
+  )
 
 
 def _agent_params(flat: Mapping[str, np.ndarray]) -> types.Params:
@@ -317,6 +309,20 @@ def _agent_params(flat: Mapping[str, np.ndarray]) -> types.Params:
   modules = _modules(theirs)
   assert sorted(modules.values()) == sorted(theirs)
   return {module: theirs[name] for module, name in modules.items()}
+
+
+def _rule(
+  golden: Golden, weights_path: pathlib.Path | None
+) -> tuple[base.UpdateRule, types.Params]:
+  """The rule that a file is about, and eta."""
+  if golden.name == 'actor_critic_a3':
+    return actor_critic.ActorCritic(), {}
+  if golden.name == 'disco103_a3':
+    return disco.Disco(), jax.tree.map(jnp.asarray, weights.load(weights_path))
+  rule = disco.Disco(
+    network=_SMALL_META_NETWORK, num_bins=21, max_abs_value=10.0
+  )
+  return rule, _nest(golden.inputs('eta/'))
 
 
 def _rollout(golden: Golden, prefix: str) -> types.Rollout:

@@ -159,11 +159,18 @@ def make(env_id: str, num_environments: int, seed: int) -> GymnasiumEnvironment:
   Raises:
     ImportError: if gymnasium is not installed.
     ValueError: if the environment's spaces are not supported.
+    ImportError: if a package that the environment needs is not installed.
     gymnasium.error.Error: if there is no such environment.
   """
-  env = _import_gymnasium().make_vec(
-    env_id, num_environments, vectorization_mode='sync'
-  )
+  gymnasium = _import_gymnasium()
+  try:
+    env = gymnasium.make_vec(
+      env_id, num_environments, vectorization_mode='sync'
+    )
+  except gymnasium.error.DependencyNotInstalled as error:
+    raise ImportError(
+      f'gymnasium/{env_id} needs a package that is not installed: {error}'
+    ) from error
   return GymnasiumEnvironment(env, seed)
 
 

@@ -43,6 +43,10 @@ class Driver(Protocol):
     """Newborn agents from PRNG keys [S]."""
     ...
 
+  def resume(self, lives: Lives) -> Lives:
+    """Takes up lives from a checkpoint."""
+    ...
+
   def advance(self, lives: Lives, num_updates: int) -> tuple[Lives, types.Logs]:
     """Makes updates; returns logs [S], means over these updates.
 
@@ -84,6 +88,10 @@ class DeviceDriver:
       lambda: jax.block_until_ready(jax.jit(jax.vmap(init_one))(keys))
     )
     self.compile_seconds += seconds
+    return lives
+
+  def resume(self, lives: Lives) -> Lives:
+    """They hold all there is; see `Driver.resume`."""
     return lives
 
   def advance(self, lives: Lives, num_updates: int) -> tuple[Lives, types.Logs]:
@@ -156,6 +164,15 @@ class HostDriver:
     )
     self.compile_seconds += seconds
     return Lives(agents=agents, actors=None)
+
+  def resume(self, lives: Lives) -> Lives:
+    """Episodes begin anew, as environments are not saved."""
+    statistics = lives.agents.episodes
+    statistics = dataclasses.replace(
+      statistics, running=jnp.zeros_like(statistics.running)
+    )
+    agents = dataclasses.replace(lives.agents, episodes=statistics)
+    return dataclasses.replace(lives, agents=agents)
 
   def advance(self, lives: Lives, num_updates: int) -> tuple[Lives, types.Logs]:
     """A loop on the host; see `Driver.advance`."""

@@ -129,7 +129,8 @@ class Evaluation:
       if update:
         saved = {'lives': lives, 'seconds': np.zeros(())}
         saved = checkpointer.restore(update, saved)
-        lives, seconds = saved['lives'], float(saved['seconds'])
+        lives = self._driver.resume(saved['lives'])
+        seconds = float(saved['seconds'])
       lives, update = self._train(
         workdir, lives, update, checkpointer, start - seconds
       )
@@ -145,9 +146,8 @@ class Evaluation:
     return summary
 
   def _keys(self) -> types.Array:
-    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
-      jax.random.key(self._config.seed), np.arange(self._config.seeds)
-    )
+    seeds = self._config.seed + np.arange(self._config.seeds)
+    return jax.vmap(jax.random.key)(seeds)
 
   def _train(
     self,

@@ -29,6 +29,14 @@ class AgentNetworkConfig:
   action_model_lstm: int = 128
   action_model_head: int = 128
 
+  def __post_init__(self) -> None:
+    widths = (*self.torso, self.action_model_lstm, self.action_model_head)
+    if not all(isinstance(width, int) and width > 0 for width in widths):
+      raise ValueError(
+        f'torso={self.torso}, action_model_lstm={self.action_model_lstm} and '
+        f'action_model_head={self.action_model_head} must be positive widths.'
+      )
+
 
 @dataclasses.dataclass(frozen=True)
 class AgentNetwork:
