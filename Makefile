@@ -12,7 +12,7 @@ WORKDIR ?= runs/catch_actor_critic
 
 run: $(VENV)/.installed
 	$(BIN)/python -m launch.evaluate --config=configs/evaluate.py:catch \
-	  --config.rule=actor_critic --config.learning_rate=1e-3 \
+	  --config.rule=actor_critic --config.learning_rate=1e-3 --config.seeds=3 \
 	  --workdir=$(WORKDIR)
 
 test: lint
