@@ -155,9 +155,12 @@ def run_rows() -> list[Row]:
 def main(argv: list[str]) -> None:
   """Prints the table, and writes it where asked."""
   del argv
-  rows = update_rows() + (run_rows() if _UPDATES.value else [])
-  for name, value, unit in rows:
-    print(f'{name:36} {value:10.4g} {unit}')
+  rows: list[Row] = []
+  for measure in (update_rows, run_rows)[: 2 if _UPDATES.value else 1]:
+    measured = measure()
+    rows += measured
+    for name, value, unit in measured:
+      print(f'{name:36} {value:10.4g} {unit}', flush=True)
   if _JSON.value:
     table = {name: {'value': float(v), 'unit': unit} for name, v, unit in rows}
     with open(_JSON.value, 'w', encoding='utf-8') as file:
