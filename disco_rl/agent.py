@@ -135,24 +135,47 @@ class Agent:
       key=life_key,
     )
 
-  def learn(
+  def act(
     self,
-    rule_params: types.Params,
+    environment: environment_base.JaxEnvironment,
     state: AgentState,
-    rollout: types.Rollout,
-    is_last: types.Array,
-  ) -> tuple[AgentState, types.Logs]:
-    """Remembers a rollout, draws a batch and makes one update.
+    actor_state: actor.ActorState,
+  ) -> tuple[AgentState, actor.ActorState, types.Rollout]:
+    """Acts for T steps in E JAX-native environments."""
+    key, act_key = jax.random.split(state.key)
+    actor_state, rollout, is_last = actor.unroll(
+      self.network,
+      environment,
+      state.learner.params,
+      actor_state,
+      act_key,
+      self.config.unroll_length,
+    )
+    state = self.count_episodes(state, rollout, is_last)
+    return dataclasses.replace(state, key=key), actor_state, rollout
+
+  def count_episodes(
+    self, state: AgentState, rollout: types.Rollout, is_last: types.Array
+  ) -> AgentState:
+    """Adds what a rollout paid.
 
     Args:
-      rule_params: eta.
-      state: before the update.
-      rollout: T transitions of E trajectories, the newest.
+      state: before.
+      rollout: T transitions of E trajectories.
       is_last: [T, E] bool, which steps ended an episode.
 
     Returns:
-      The state after the update, and scalars to log.
+      The state with its statistics brought up to date.
     """
+    return dataclasses.replace(
+      state,
+      episodes=episodes.update(state.episodes, rollout.reward, is_last),
+    )
+
+  def remember(
+    self, state: AgentState, rollout: types.Rollout
+  ) -> tuple[AgentState, types.Rollout]:
+    """Stores the newest rollout, and draws the batch of the next update."""
     key, sample_key = jax.random.split(state.key)
     memory = replay.add(state.replay, rollout)
     num_on_policy = self.config.num_on_policy
@@ -164,16 +187,16 @@ class Agent:
       rollout,
       replayed,
     )
-    learner_state, logs = learner.update(
+    return dataclasses.replace(state, replay=memory, key=key), batch
+
+  def learn(
+    self, rule_params: types.Params, state: AgentState, batch: types.Rollout
+  ) -> tuple[AgentState, learner.Update]:
+    """Makes one update; see `learner.update`."""
+    learner_state, update = learner.update(
       self.network, self.rule, self.optimizer, rule_params, state.learner, batch
     )
-    state = AgentState(
-      learner=learner_state,
-      replay=memory,
-      episodes=episodes.update(state.episodes, rollout.reward, is_last),
-      key=key,
-    )
-    return state, logs
+    return dataclasses.replace(state, learner=learner_state), update
 
   def live(
     self,
@@ -183,18 +206,10 @@ class Agent:
     actor_state: actor.ActorState,
   ) -> tuple[AgentState, actor.ActorState, types.Logs]:
     """Acts for one rollout in JAX-native environments, then learns."""
-    key, act_key = jax.random.split(state.key)
-    state = dataclasses.replace(state, key=key)
-    actor_state, rollout, is_last = actor.unroll(
-      self.network,
-      environment,
-      state.learner.params,
-      actor_state,
-      act_key,
-      self.config.unroll_length,
-    )
-    state, logs = self.learn(rule_params, state, rollout, is_last)
-    return state, actor_state, logs
+    state, actor_state, rollout = self.act(environment, state, actor_state)
+    state, batch = self.remember(state, rollout)
+    state, update = self.learn(rule_params, state, batch)
+    return state, actor_state, update.logs
 
   def _empty_rollout(self) -> types.Rollout:
     """Zeros of the shapes of one rollout, without computing it."""

@@ -41,6 +41,21 @@ def init(
   )
 
 
+@types.record
+class Update:
+  """What one update computed on its way.
+
+  Attributes:
+    targets: where the rule wants the agent to move.
+    gradient: of the loss, of the shape of the parameters.
+    logs: scalars.
+  """
+
+  targets: Any
+  gradient: types.Params
+  logs: types.Logs
+
+
 def update(
   network: agent_network.AgentNetwork,
   rule: base.UpdateRule,
@@ -48,7 +63,7 @@ def update(
   rule_params: types.Params,
   state: LearnerState,
   rollout: types.Rollout,
-) -> tuple[LearnerState, types.Logs]:
+) -> tuple[LearnerState, Update]:
   """One step of gradient descent towards the rule's targets.
 
   The network runs once: the same forward pass feeds the rule (all outputs,
@@ -63,7 +78,7 @@ def update(
     rollout: T transitions of B trajectories.
 
   Returns:
-    The state after the update, and scalars to log.
+    The state after the update, and what was computed on the way.
   """
 
   def forward(params: types.Params) -> tuple[types.Outputs, types.Outputs]:
@@ -79,24 +94,58 @@ def update(
     outputs,
     lambda params: forward(params)[1],
   )
-
-  def total_loss(taken: types.Outputs) -> tuple[types.Array, types.Logs]:
-    loss, logs = rule.loss(taken, targets, rollout)
-    total = jnp.sum(loss * rollout.mask) / (jnp.sum(rollout.mask) + 1e-8)
-    return total, {'loss': total, **jax.tree.map(jnp.mean, logs)}
-
-  taken_gradient, logs = jax.grad(total_loss, has_aux=True)(taken)
+  taken_gradient, logs = jax.grad(total_loss, has_aux=True, argnums=1)(
+    rule, taken, targets, rollout
+  )
   (gradient,) = pullback(taken_gradient)
+  state, update_norm = step(optimizer, state, gradient, rule_state)
+  logs = {
+    **target_logs,
+    **logs,
+    'gradient_norm': optax.tree.norm(gradient),
+    'update_norm': update_norm,
+  }
+  return state, Update(targets=targets, gradient=gradient, logs=logs)
+
+
+def total_loss(
+  rule: base.UpdateRule,
+  taken: types.Outputs,
+  targets: Any,
+  rollout: types.Rollout,
+) -> tuple[types.Array, types.Logs]:
+  """The rule's loss over the real transitions, and scalars to log."""
+  loss, logs = rule.loss(taken, targets, rollout)
+  total = masked_mean(loss, rollout.mask)
+  return total, {'loss': total, **jax.tree.map(jnp.mean, logs)}
+
+
+def masked_mean(x: types.Array, mask: types.Array) -> types.Array:
+  """Mean of x where the mask is set, as all losses are averaged."""
+  return jnp.sum(x * mask) / (jnp.sum(mask) + 1e-8)
+
+
+def step(
+  optimizer: optax.GradientTransformation,
+  state: LearnerState,
+  gradient: types.Params,
+  rule_state: Any,
+) -> tuple[LearnerState, types.Array]:
+  """Takes a step of the optimiser.
+
+  Args:
+    optimizer: the agent's.
+    state: before the update.
+    gradient: of the loss.
+    rule_state: the rule's share after the update.
+
+  Returns:
+    The state after the update, and the norm of the change of the parameters.
+  """
   updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
   state = LearnerState(
     params=optax.apply_updates(state.params, updates),
     opt_state=opt_state,
     rule_state=rule_state,
   )
-  logs = {
-    **target_logs,
-    **logs,
-    'gradient_norm': optax.tree.norm(gradient),
-    'update_norm': optax.tree.norm(updates),
-  }
-  return state, logs
+  return state, optax.tree.norm(updates)

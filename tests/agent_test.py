@@ -12,7 +12,6 @@ import pytest
 
 from disco_rl import actor
 from disco_rl import agent as agent_lib
-from disco_rl import learner
 from disco_rl import types
 from disco_rl import value_targets
 from disco_rl.environments import catch
@@ -92,23 +91,17 @@ def test_the_replay_must_hold_whole_rollouts() -> None:
     jax.eval_shape(lambda: agent.init(jax.random.key(0)))
 
 
-def test_a_share_of_each_batch_is_the_newest(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_share_of_each_batch_is_the_newest() -> None:
   agent = agent_lib.make(
     SMALL, probes.Probe.spec, actor_critic.ActorCritic(**BINS)
   )
-  monkeypatch.setattr(
-    learner, 'update', lambda *args: (args[-2], {'batch': args[-1]})
-  )
-  learn = jax.jit(lambda *args: agent.learn({}, *args))
+  remember = jax.jit(agent.remember)
   state = jax.jit(agent.init)(jax.random.key(0))
   ages: set[int] = set()
   for i in range(12):
     numbers = 100 * i + np.arange(SMALL.num_environments)
     newest = numbered(state.replay.rollouts, numbers)
-    state, logs = learn(state, newest, np.zeros((8, 8), bool))
-    batch = jax.device_get(logs['batch'])
+    state, batch = jax.device_get(remember(state, newest))
     chosen = batch.action[0]
     assert len(chosen) == SMALL.batch_size
     np.testing.assert_array_equal(chosen[:4], numbers[:4])

@@ -196,9 +196,10 @@ class Case:
     rollout: types.Rollout,
   ) -> tuple[learner.LearnerState, types.Logs]:
     """One update."""
-    return learner.update(
+    state, update = learner.update(
       self.network, self.rule, self.optimizer, rule_params, state, rollout
     )
+    return state, update.logs
 
   def report(
     self,

@@ -75,8 +75,13 @@ def make_agent(rule: base.UpdateRule) -> Agent:
     return rule_params, learner.init(agent_key, network, rule, optimizer)
 
   rule_params, state = init(jax.random.key(0))
-  update = functools.partial(learner.update, network, rule, optimizer)
-  return Agent(network, rule_params, state, goldens.quick_jit(update))
+
+  @goldens.quick_jit
+  def update(*args: Any) -> tuple[learner.LearnerState, types.Logs]:
+    state, update = learner.update(network, rule, optimizer, *args)
+    return state, update.logs
+
+  return Agent(network, rule_params, state, update)
 
 
 def make_rollout(seed: int, **changes: Any) -> types.Rollout:

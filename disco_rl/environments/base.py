@@ -14,9 +14,16 @@ class JaxEnvironment(abc.ABC):
 
   Episodes follow one another without a pause: `step` after the end of an
   episode is taken care of by `step_autoreset`, whose transitions are all real.
+
+  An environment is itself a tree (`types.record`): what tells tasks of one
+  shape apart are arrays, so that many tasks stack and are mapped over; what
+  decides shapes or code are fields marked static.
   """
 
-  spec: types.EnvironmentSpec
+  @property
+  @abc.abstractmethod
+  def spec(self) -> types.EnvironmentSpec:
+    """Observations and actions of one environment."""
 
   @abc.abstractmethod
   def reset(self, key: types.Array) -> tuple[Any, types.PyTree]:

@@ -1,5 +1,7 @@
 """Catch: move a paddle under a falling ball."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
@@ -22,6 +24,7 @@ class State:
   paddle_column: types.Array
 
 
+@types.record
 class Catch(base.JaxEnvironment):
   """The game of bsuite (Osband et al., 2020) on a board of any size.
 
@@ -33,17 +36,22 @@ class Catch(base.JaxEnvironment):
   The observation is [rows, columns] float32, 1 at the ball and at the paddle.
   """
 
-  def __init__(self, rows: int = 8, columns: int = 8):
+  rows: int = dataclasses.field(default=8, metadata={'static': True})
+  columns: int = dataclasses.field(default=8, metadata={'static': True})
+
+  def __post_init__(self) -> None:
     """Raises ValueError if `rows` < 2 or `columns` < 1."""
-    if rows < 2 or columns < 1:
+    if self.rows < 2 or self.columns < 1:
       raise ValueError(
         'Catch needs at least 2 rows, for the ball to fall, and 1 column; got '
-        f'rows={rows}, columns={columns}.'
+        f'rows={self.rows}, columns={self.columns}.'
       )
-    self._rows = rows
-    self._columns = columns
-    self.spec = types.EnvironmentSpec(
-      observation=jax.ShapeDtypeStruct((rows, columns), jnp.float32),
+
+  @property
+  def spec(self) -> types.EnvironmentSpec:
+    """Observations [rows, columns], three actions."""
+    return types.EnvironmentSpec(
+      observation=jax.ShapeDtypeStruct((self.rows, self.columns), jnp.float32),
       num_actions=3,
     )
 
@@ -51,8 +59,8 @@ class Catch(base.JaxEnvironment):
     """As `JaxEnvironment.reset`; the observation is [rows, columns]."""
     state = State(
       ball_row=jnp.int32(0),
-      ball_column=jax.random.randint(key, (), 0, self._columns, jnp.int32),
-      paddle_column=jnp.int32(self._columns // 2),
+      ball_column=jax.random.randint(key, (), 0, self.columns, jnp.int32),
+      paddle_column=jnp.int32(self.columns // 2),
     )
     return state, self._observe(state)
 
@@ -65,10 +73,10 @@ class Catch(base.JaxEnvironment):
       ball_row=state.ball_row + 1,
       ball_column=state.ball_column,
       paddle_column=jnp.clip(
-        state.paddle_column + action - 1, 0, self._columns - 1
+        state.paddle_column + action - 1, 0, self.columns - 1
       ),
     )
-    landed = state.ball_row == self._rows - 1
+    landed = state.ball_row == self.rows - 1
     caught = state.ball_column == state.paddle_column
     reward = jnp.where(landed, jnp.where(caught, 1, -1), 0)
     return state, types.TimeStep(
@@ -80,6 +88,6 @@ class Catch(base.JaxEnvironment):
     )
 
   def _observe(self, state: State) -> types.Array:
-    board = jnp.zeros((self._rows, self._columns), jnp.float32)
+    board = jnp.zeros((self.rows, self.columns), jnp.float32)
     board = board.at[state.ball_row, state.ball_column].set(1.0)
-    return board.at[self._rows - 1, state.paddle_column].set(1.0)
+    return board.at[self.rows - 1, state.paddle_column].set(1.0)

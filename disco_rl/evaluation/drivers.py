@@ -191,10 +191,17 @@ class HostDriver:
     is_last: types.Array,
   ) -> tuple[agent_lib.AgentState, types.Logs]:
     """The learning program for all agents."""
-    return _for_each_agent(
-      lambda one: self._agent.learn(rule_params, *one),
-      (agents, rollout, is_last),
-    )
+
+    def learn_one(
+      one: tuple[agent_lib.AgentState, types.Rollout, types.Array],
+    ) -> tuple[agent_lib.AgentState, types.Logs]:
+      state, rollout, is_last = one
+      state = self._agent.count_episodes(state, rollout, is_last)
+      state, batch = self._agent.remember(state, rollout)
+      state, update = self._agent.learn(rule_params, state, batch)
+      return state, update.logs
+
+    return _for_each_agent(learn_one, (agents, rollout, is_last))
 
   def _live(
     self, agents: agent_lib.AgentState
