@@ -41,12 +41,15 @@ class DiscoTargets:
     y: [T, B, Y].
     z: [T, B, Y] for the taken action.
     q: [T, B] in units of the return.
+    target_policy: [T, B, A] logits of the target network's policy; no target,
+      but what discovery keeps pi near.
   """
 
   pi: types.Array
   y: types.Array
   z: types.Array
   q: types.Array
+  target_policy: types.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,6 +154,7 @@ class Disco(base.UpdateRule):
       y=meta_outputs.y,
       z=meta_outputs.z,
       q=estimates.q_target,
+      target_policy=target_outputs['logits'][:-1],
     )
     logs = {
       'value': estimates.value,

@@ -1,0 +1,1 @@
+"""Discovery: one rule learns from the lives of a population of agents."""

@@ -1,0 +1,311 @@
+"""The gradient of the outer loss with respect to the rule, through N updates.
+
+The agents have lived their N updates; a sweep from the last to the first takes
+one vector-Jacobian product of each. No environment is differentiated through,
+and at any time the activations of one update are held.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import learner
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.meta_training import living as living_lib
+from disco_rl.meta_training import mixed_mode
+from disco_rl.meta_training import outer_loss
+
+MODES = ('plain', 'checkpointed', 'mixed')
+
+# (eta, state before, batch, gradient if known) -> state after, its share of the
+# outer loss, scalars to log.
+_Update = Callable[
+  [types.Params, learner.LearnerState, types.Rollout, Any],
+  tuple[learner.LearnerState, types.Array, types.Logs],
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaGradient:
+  """The estimator by differentiation; equal results in all modes.
+
+  Attributes:
+    living: how agents live; says what of it was kept.
+    loss: weights of the outer loss.
+    mode: 'plain' differentiates each segment of updates as a whole, and holds
+      the activations of all of its updates; 'checkpointed' takes one update at
+      a time, reverse over reverse; 'mixed' also, with the inner gradient known
+      and differentiated forward over reverse.
+  """
+
+  living: living_lib.Living
+  loss: outer_loss.OuterLossConfig = outer_loss.OuterLossConfig()
+  mode: str = 'mixed'
+
+  def __post_init__(self) -> None:
+    if self.mode not in MODES:
+      raise ValueError(
+        f'mode={self.mode!r} is unknown; choose one of {", ".join(MODES)}.'
+      )
+
+  def __call__(
+    self,
+    rule_params: types.Params,
+    member: living_lib.Member,
+    environment: base.JaxEnvironment,
+  ) -> tuple[types.Params, living_lib.Member, types.Logs]:
+    """Lives and differentiates; see `living.Estimator`."""
+    member, trajectory, logs = self.living.live(
+      environment, rule_params, member
+    )
+    member, validation = self.living.validate(environment, member)
+    gradient, member, outer_logs = self.differentiate(
+      rule_params, member, trajectory, validation
+    )
+    return gradient, member, {**logs, **outer_logs}
+
+  def differentiate(
+    self,
+    rule_params: types.Params,
+    member: living_lib.Member,
+    trajectory: living_lib.Trajectory,
+    validation: types.Rollout,
+  ) -> tuple[types.Params, living_lib.Member, types.Logs]:
+    """Evaluates the outer loss, and sweeps back through the updates.
+
+    Args:
+      rule_params: eta.
+      member: after its N updates.
+      trajectory: these updates.
+      validation: fresh trajectories of the agent as it is now.
+
+    Returns:
+      The gradient, the member with its meta-value function updated, and scalars
+      to log.
+    """
+    meta_value, estimates, logs = self.living.meta_value.update(
+      member.meta_value, validation, validation.logits
+    )
+    agent = self.living.agent
+
+    def validation_loss(
+      params: types.Params,
+    ) -> tuple[types.Array, types.Logs]:
+      _, taken = agent.network.unroll(
+        params, validation.observation, validation.action
+      )
+      return outer_loss.validation_loss(
+        self.loss, taken, validation, estimates.normalized_advantage
+      )
+
+    last = member.agent.learner
+    cotangent, loss_logs = jax.grad(validation_loss, has_aux=True)(last.params)
+    gradient, target_logs = self.sweep(rule_params, trajectory, last, cotangent)
+    member = dataclasses.replace(member, meta_value=meta_value)
+    return gradient, member, {**logs, **loss_logs, **target_logs}
+
+  def sweep(
+    self,
+    rule_params: types.Params,
+    trajectory: living_lib.Trajectory,
+    last: learner.LearnerState,
+    cotangent: types.Params,
+  ) -> tuple[types.Params, types.Logs]:
+    """Carries the outer loss's gradient from the last parameters back to eta.
+
+    Args:
+      rule_params: eta.
+      trajectory: the N updates.
+      last: learner state after them.
+      cotangent: gradient of the outer loss with respect to its parameters.
+
+    Returns:
+      Gradient of the outer loss and of the regularisers of all updates, and
+      means over the updates to log.
+    """
+    differentiable = jax.tree.map(jnp.zeros_like, _split(last)[0])
+    differentiable = dataclasses.replace(differentiable, params=cotangent)
+    zeros = jax.tree.map(jnp.zeros_like, rule_params)
+    back = self._segment_at_once if self.mode == 'plain' else self._segment
+    (_, gradient), logs = jax.lax.scan(
+      lambda carry, segment: back(rule_params, carry, segment),
+      (differentiable, zeros),
+      trajectory,
+      reverse=True,
+    )
+    return gradient, jax.tree.map(jnp.mean, logs)
+
+  def _segment_at_once(
+    self,
+    rule_params: types.Params,
+    carry: tuple[Any, types.Params],
+    segment: living_lib.Trajectory,
+  ) -> tuple[tuple[Any, types.Params], types.Logs]:
+    """Differentiates through a segment with nothing computed twice."""
+    segment = self.living.to_device(segment)
+    update = self._reverse_update
+
+    def function(
+      rule_params: types.Params, state: learner.LearnerState
+    ) -> tuple[learner.LearnerState, types.Array, types.Logs]:
+      def one(
+        state: learner.LearnerState, batch: types.Rollout
+      ) -> tuple[learner.LearnerState, tuple[types.Array, types.Logs]]:
+        state, loss, logs = update(rule_params, state, batch, None)
+        return state, (loss, logs)
+
+      state, (losses, logs) = jax.lax.scan(one, state, segment.batches)
+      return state, jnp.sum(losses), logs
+
+    return _pull_back(function, rule_params, segment.states, carry)
+
+  def _segment(
+    self,
+    rule_params: types.Params,
+    carry: tuple[Any, types.Params],
+    segment: living_lib.Trajectory,
+  ) -> tuple[tuple[Any, types.Params], types.Logs]:
+    """Differentiates through a segment, one update at a time."""
+    segment = self.living.to_device(segment)
+    states, gradients = self._states(rule_params, segment)
+    update = (
+      self._mixed_update if self.mode == 'mixed' else self._reverse_update
+    )
+
+    def back(
+      carry: tuple[Any, types.Params],
+      one: tuple[learner.LearnerState, types.Rollout, Any],
+    ) -> tuple[tuple[Any, types.Params], types.Logs]:
+      state, batch, gradient = one
+      return _pull_back(
+        lambda rule_params, state: update(rule_params, state, batch, gradient),
+        rule_params,
+        state,
+        carry,
+      )
+
+    return jax.lax.scan(
+      back, carry, (states, segment.batches, gradients), reverse=True
+    )
+
+  def _states(
+    self, rule_params: types.Params, segment: living_lib.Trajectory
+  ) -> tuple[learner.LearnerState, types.Params]:
+    """Learner states before each update of a segment, and the gradients."""
+    if segment.gradients is not None:
+      states = jax.tree.map(lambda x: x[None], segment.states)
+      return states, segment.gradients
+    agent = self.living.agent
+
+    def again(
+      state: learner.LearnerState, batch: types.Rollout
+    ) -> tuple[learner.LearnerState, tuple[learner.LearnerState, types.Params]]:
+      after, update = learner.update(
+        agent.network, agent.rule, agent.optimizer, rule_params, state, batch
+      )
+      return after, (state, update.gradient)
+
+    _, kept = jax.lax.scan(again, segment.states, segment.batches)
+    return kept
+
+  def _reverse_update(
+    self,
+    rule_params: types.Params,
+    state: learner.LearnerState,
+    batch: types.Rollout,
+    gradient: types.Params | None,
+  ) -> tuple[learner.LearnerState, types.Array, types.Logs]:
+    """`learner.update` as it is; see `_Update`."""
+    del gradient
+    agent = self.living.agent
+    state, update = learner.update(
+      agent.network, agent.rule, agent.optimizer, rule_params, state, batch
+    )
+    return state, *self._regularizer(update.targets, batch)
+
+  def _mixed_update(
+    self,
+    rule_params: types.Params,
+    state: learner.LearnerState,
+    batch: types.Rollout,
+    gradient: types.Params,
+  ) -> tuple[learner.LearnerState, types.Array, types.Logs]:
+    """`mixed_mode.update`; see `_Update`."""
+    agent = self.living.agent
+    state, targets = mixed_mode.update(
+      agent.network,
+      agent.rule,
+      agent.optimizer,
+      rule_params,
+      state,
+      batch,
+      gradient,
+    )
+    return state, *self._regularizer(targets, batch)
+
+  def _regularizer(
+    self, targets: Any, batch: types.Rollout
+  ) -> tuple[types.Array, types.Logs]:
+    """One update's share of the mean over the N updates."""
+    loss, logs = outer_loss.target_regularizer(self.loss, targets, batch)
+    return loss / self.living.config.inner_updates, logs
+
+
+def _pull_back(
+  function: Callable[
+    [types.Params, learner.LearnerState],
+    tuple[learner.LearnerState, types.Array, types.Logs],
+  ],
+  rule_params: types.Params,
+  state: learner.LearnerState,
+  carry: tuple[Any, types.Params],
+) -> tuple[tuple[Any, types.Params], types.Logs]:
+  """One vector-Jacobian product.
+
+  Args:
+    function: (eta, state) -> state after, its share of the outer loss, logs.
+    rule_params: eta.
+    state: where to differentiate.
+    carry: gradient of the outer loss with respect to the state after, and with
+      respect to eta so far.
+
+  Returns:
+    The carry for the state before, and the logs.
+  """
+  of_after, of_rule = carry
+  differentiable, constant = _split(state)
+
+  def outputs(
+    rule_params: types.Params, differentiable: Any
+  ) -> tuple[tuple[Any, types.Array], types.Logs]:
+    after, loss, logs = function(rule_params, _merge(differentiable, constant))
+    return (_split(after)[0], loss), logs
+
+  (_, loss), pullback, logs = jax.vjp(
+    outputs, rule_params, differentiable, has_aux=True
+  )
+  change, of_before = pullback((of_after, jnp.ones_like(loss)))
+  return (of_before, jax.tree.map(jnp.add, of_rule, change)), logs
+
+
+def _split(tree: Any) -> tuple[Any, Any]:
+  """The leaves that can be differentiated, and the others; None elsewhere."""
+  is_real = lambda x: jnp.issubdtype(x.dtype, jnp.inexact)
+  return (
+    jax.tree.map(lambda x: x if is_real(x) else None, tree),
+    jax.tree.map(lambda x: None if is_real(x) else x, tree),
+  )
+
+
+def _merge(differentiable: Any, constant: Any) -> Any:
+  """Undoes `_split`."""
+  return jax.tree.map(
+    lambda x, y: y if x is None else x,
+    differentiable,
+    constant,
+    is_leaf=lambda x: x is None,
+  )

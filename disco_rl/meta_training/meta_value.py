@@ -1,0 +1,158 @@
+"""The meta-value function: what discovery measures an agent's actions against.
+
+A network apart from the agent's, used in discovery alone, and trained by
+V-trace on the trajectories that the outer loss is evaluated on. It predicts
+values in the space of the signed hyperbolic transform.
+"""
+
+import dataclasses
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import optax
+
+from disco_rl import learner
+from disco_rl import types
+from disco_rl import value_targets
+from disco_rl.networks import torsos
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaValueConfig:
+  """How values are predicted and learnt.
+
+  Attributes:
+    torso: widths of the network's layers.
+    learning_rate: of Adam.
+    discount: gamma of V-trace.
+    lambda_: of V-trace.
+    moments_decay: of the lifetime moments of advantages and TD errors.
+    on_inner_batches: whether it also learns from each batch that the agent
+      learns from, corrected off-policy, and not from validation alone.
+  """
+
+  torso: tuple[int, ...] = (512, 512)
+  learning_rate: float = 3e-4
+  discount: float = 0.997
+  lambda_: float = 0.95
+  moments_decay: float = 0.99
+  on_inner_batches: bool = False
+
+
+@types.record
+class MetaValueState:
+  """Lives as long as the agent.
+
+  Attributes:
+    params: of the network.
+    opt_state: of its optimiser.
+    moments: of advantages and TD errors.
+  """
+
+  params: types.Params
+  opt_state: Any
+  moments: value_targets.ValueMoments
+
+
+class MetaValue:
+  """Pure functions over `MetaValueState` for one kind of environment."""
+
+  def __init__(
+    self, config: MetaValueConfig, environment_spec: types.EnvironmentSpec
+  ):
+    """Builds the network.
+
+    Args:
+      config: how values are predicted and learnt.
+      environment_spec: observations that values are predicted from.
+    """
+    self.config = config
+    self._spec = environment_spec
+    self._optimizer = optax.adam(config.learning_rate)
+    self._network: Any = hk.without_apply_rng(hk.transform(self._predict))
+
+  def init(self, key: types.Array) -> MetaValueState:
+    """A newborn agent's."""
+    observation = jax.tree.map(
+      lambda leaf: jnp.zeros((1, 1, *leaf.shape), leaf.dtype),
+      self._spec.observation,
+    )
+    params = self._network.init(key, observation)
+    return MetaValueState(
+      params=params,
+      opt_state=self._optimizer.init(params),
+      moments=value_targets.init_moments(),
+    )
+
+  def values(
+    self, params: types.Params, observation: types.PyTree
+  ) -> types.Array:
+    """Predictions in units of the return, [T, B]."""
+    return value_targets.TRANSFORM.apply_inv(
+      self._network.apply(params, observation)
+    )
+
+  def update(
+    self,
+    state: MetaValueState,
+    rollout: types.Rollout,
+    policy_logits: types.Array,
+  ) -> tuple[MetaValueState, value_targets.ValueEstimates, types.Logs]:
+    """Estimates values and advantages by V-trace, then learns from them.
+
+    The loss is 0.5 (v - sg(v + normalized_td))^2 over the real transitions, on
+    the network's output v in the transformed space.
+
+    Args:
+      state: before the update.
+      rollout: T transitions of B trajectories.
+      policy_logits: [T+1, B, A] of the policy whose values are estimated.
+
+    Returns:
+      The state after the update, estimates by the network before it, and
+      scalars to log.
+    """
+    config = self.config
+
+    def total_loss(
+      params: types.Params,
+    ) -> tuple[
+      types.Array,
+      tuple[value_targets.ValueEstimates, value_targets.ValueMoments],
+    ]:
+      v = self._network.apply(params, rollout.observation)
+      estimates, moments = value_targets.vtrace(
+        state.moments,
+        rollout,
+        policy_logits,
+        value_targets.TRANSFORM.apply_inv(v),
+        discount=config.discount,
+        lambda_=config.lambda_,
+        moments_decay=config.moments_decay,
+      )
+      target = jax.lax.stop_gradient(v[:-1] + estimates.normalized_td)
+      loss = 0.5 * jnp.square(v[:-1] - target)
+      total = learner.masked_mean(loss, rollout.mask)
+      return total, (estimates, moments)
+
+    (loss, (estimates, moments)), gradient = jax.value_and_grad(
+      total_loss, has_aux=True
+    )(state.params)
+    updates, opt_state = self._optimizer.update(gradient, state.opt_state)
+    state = MetaValueState(
+      params=optax.apply_updates(state.params, updates),
+      opt_state=opt_state,
+      moments=moments,
+    )
+    logs = {
+      'meta_value_loss': loss,
+      'meta_value': jnp.mean(estimates.value),
+      'meta_value_td': jnp.mean(jnp.abs(estimates.td)),
+    }
+    return state, estimates, logs
+
+  def _predict(self, observation: types.PyTree) -> types.Array:
+    x = torsos.MLPTorso(self._spec.observation, self.config.torso)(observation)
+    return hk.Linear(1, name='value')(jax.nn.relu(x))[..., 0]

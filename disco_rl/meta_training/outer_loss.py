@@ -1,0 +1,101 @@
+"""What discovery minimises: the outer loss and its regularisers (section 6)."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import learner
+from disco_rl import types
+from disco_rl import value_targets
+from disco_rl.update_rules import disco
+
+
+@dataclasses.dataclass(frozen=True)
+class OuterLossConfig:
+  """Weights of the terms beside the policy gradient.
+
+  Attributes:
+    policy_entropy_cost: of -H(pi) on the validation trajectories.
+    y_entropy_cost: of -H(y) on them.
+    z_entropy_cost: of -H(z[a]) on them.
+    target_kl_cost: of KL(pi_target || pi_hat) in each inner update; keeps
+      pi_hat near the target network's policy.
+    target_mean_cost: of the squared mean of the logits of each of pi_hat, y_hat
+      and z_hat in each inner update; a softmax ignores it, so nothing else
+      would hold it.
+  """
+
+  policy_entropy_cost: float = 1e-2
+  y_entropy_cost: float = 1e-3
+  z_entropy_cost: float = 1e-3
+  target_kl_cost: float = 1e-2
+  target_mean_cost: float = 1e-3
+
+
+def validation_loss(
+  config: OuterLossConfig,
+  taken: types.Outputs,
+  rollout: types.Rollout,
+  advantage: types.Array,
+) -> tuple[types.Array, types.Logs]:
+  """Policy gradient on fresh trajectories, -log pi(a) A, and entropies.
+
+  Args:
+    config: weights.
+    taken: outputs of the agent that the rule brought forth; see
+      `AgentNetwork.unroll`. Only through them flows a gradient.
+    rollout: its own T transitions of B trajectories.
+    advantage: [T, B] normalised, by the meta-value function; constant.
+
+  Returns:
+    The loss [], and scalars to log.
+  """
+  logits = taken['logits'][:-1]
+  log_policy = value_targets.taken(
+    jax.nn.log_softmax(logits), rollout.action[:-1]
+  )
+  terms = {
+    'meta_policy_loss': -log_policy * jax.lax.stop_gradient(advantage),
+    'validation_policy_entropy': disco.entropy(logits),
+    'validation_y_entropy': disco.entropy(taken['y'][:-1]),
+    'validation_z_entropy': disco.entropy(taken['z']),
+  }
+  means = {
+    name: learner.masked_mean(term, rollout.mask)
+    for name, term in terms.items()
+  }
+  loss = (
+    means['meta_policy_loss']
+    - config.policy_entropy_cost * means['validation_policy_entropy']
+    - config.y_entropy_cost * means['validation_y_entropy']
+    - config.z_entropy_cost * means['validation_z_entropy']
+  )
+  return loss, means
+
+
+def target_regularizer(
+  config: OuterLossConfig, targets: disco.DiscoTargets, rollout: types.Rollout
+) -> tuple[types.Array, types.Logs]:
+  """What the targets of one inner update add to the outer loss.
+
+  Args:
+    config: weights.
+    targets: of the update.
+    rollout: the batch that they are for.
+
+  Returns:
+    The loss [], and scalars to log.
+  """
+  kl = disco.softmax_kl(
+    jax.lax.stop_gradient(targets.target_policy), targets.pi
+  )
+  means = jnp.stack(
+    [jnp.mean(logits, axis=-1) for logits in (targets.pi, targets.y, targets.z)]
+  )
+  kl = learner.masked_mean(kl, rollout.mask)
+  squared_mean = learner.masked_mean(
+    jnp.sum(jnp.square(means), axis=0), rollout.mask
+  )
+  loss = config.target_kl_cost * kl + config.target_mean_cost * squared_mean
+  return loss, {'target_kl': kl, 'target_squared_mean': squared_mean}
