@@ -25,10 +25,10 @@ from configs import evaluate as evaluate_config
 from disco_rl import actor
 from disco_rl import agent as agent_lib
 from disco_rl import learner
+from disco_rl import memory
 from disco_rl import types
 from disco_rl.environments import catch
 from disco_rl.evaluation import drivers
-from disco_rl.evaluation import runner
 from disco_rl.update_rules import registry
 
 _JSON = flags.DEFINE_string('json', None, 'File to write the table to.')
@@ -135,15 +135,15 @@ def run_rows() -> list[Row]:
   """Times a whole run: compiling, acting, replay and learning."""
   agent, rule_params, environment = build_agent()
   start = time.perf_counter()
-  driver = drivers.make(agent, environment, rule_params, _SEEDS.value)
+  driver = drivers.make(agent, environment, _SEEDS.value)
   keys = jax.random.split(jax.random.key(0), _SEEDS.value)
-  lives, _ = driver.advance(driver.init(keys), _UPDATES.value)
+  lives, _ = driver.advance(rule_params, driver.init(keys), _UPDATES.value)
   jax.block_until_ready(lives)
   elapsed = time.perf_counter() - start
   rows: list[Row] = [
     (f'run of {_UPDATES.value} updates, {_SEEDS.value} seeds', elapsed, 's'),
     ('of which compiling', driver.compile_seconds, 's'),
-    ('peak memory', runner.peak_memory_bytes() / 2**20, 'MiB'),
+    ('peak memory', memory.peak_bytes() / 2**20, 'MiB'),
   ]
   if (_UPDATES.value, _SEEDS.value) == (1000, 1):
     rows.append(

@@ -92,6 +92,16 @@ class HostActor:
     )
     return rollout, steps.is_last
 
+  def replace_observation(self, index: int, observation: types.PyTree) -> None:
+    """The environments of one agent were reset: it sees this [E, ...] next."""
+
+    def replace(kept: Any, new: Any) -> Any:
+      kept = np.array(kept)
+      kept[index] = new
+      return kept
+
+    self._observation = jax.tree.map(replace, self._observation, observation)
+
   def _by_agent(self, tree: Any) -> Any:
     """[S * E, ...] -> [S, E, ...]."""
     return jax.tree.map(

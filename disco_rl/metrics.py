@@ -22,8 +22,36 @@ Value = int | float | str
 # Metric -> value of one seed at one log point; also NumPy and JAX scalars.
 Row = Mapping[str, Any]
 
-# They say where a row belongs, so they are no curves of their own.
-_INDEX = ('update', 'seed')
+
+class NonFiniteError(ArithmeticError):
+  """A loss or a gradient is no longer finite."""
+
+
+def check_finite(rows: Sequence[Row], since: int, likely_causes: str) -> None:
+  """Checks all numbers but `return`, which has no value before an episode ends.
+
+  Args:
+    rows: with the keys that `MetricsWriter` wants.
+    since: the step before the first that these rows are about.
+    likely_causes: for the error.
+
+  Raises:
+    NonFiniteError: names the values, the series and the range of steps.
+  """
+  for row in rows:
+    (step, now), (series, label) = list(row.items())[:2]
+    bad = [
+      name
+      for name, value in row.items()
+      if name != 'return'
+      and not isinstance(value, str)
+      and not math.isfinite(value)
+    ]
+    if bad:
+      raise NonFiniteError(
+        f'{", ".join(bad)} of {series} {label} became non-finite between '
+        f'{step}s {since} and {now}. Likely causes: {likely_causes}.'
+      )
 
 
 def write_json(path: files.PathLike, tree: Any) -> None:
@@ -59,41 +87,50 @@ def read(path: files.PathLike) -> dict[str, np.ndarray]:
 class MetricsWriter:
   """Appends rows to `metrics.csv` and to TensorBoard events in `tensorboard/`.
 
-  A row belongs to one `seed` and one `update`, both whole numbers. TensorBoard
-  gets the tags `KEY/seed_SEED`, and `KEY/mean` wherever every seed has a finite
-  value: a mean over some seeds would jump as the others join.
+  A row belongs to a step, such as an `update`, and to a series, such as a
+  `seed`; they come first. TensorBoard gets the tags `KEY/seed_SEED`, and
+  `KEY/mean` wherever every seed has a finite value: a mean over some would jump
+  as the others join.
 
-  To resume after a kill at any moment, rows of an update must be written before
-  its checkpoint; resume from the checkpoint's update, from 0 if there is none.
+  To resume after a kill at any moment, rows of a step must be written before
+  its checkpoint; resume from the checkpoint's step, from 0 if there is none.
   The CSV file is the record: TensorBoard may lack the seconds before a kill.
 
   Attributes:
     path: of the CSV file.
   """
 
-  def __init__(self, workdir: files.PathLike, resume_from: int | None = None):
+  def __init__(
+    self,
+    workdir: files.PathLike,
+    resume_from: int | None = None,
+    step: str = 'update',
+    series: str = 'seed',
+  ):
     """Opens the files, creating the folder where needed.
 
     Args:
       workdir: the folder of the run.
-      resume_from: keep rows up to this update, drop later ones. None: a new
-        run.
+      resume_from: keep rows up to this step, drop later ones. None: a new run.
+      step: name of the column that counts, whole numbers.
+      series: name of the column that tells rows of one step apart.
 
     Raises:
       FileExistsError: there are metrics already and nothing is to be resumed.
-      ValueError: the file to resume has no column `update`.
+      ValueError: the file to resume has no such column of steps.
     """
     workdir = pathlib.Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
+    self._step, self._series = step, series
     self.path = workdir / 'metrics.csv'
     self._keys: list[str] = []
     if self.path.exists() and self.path.stat().st_size:
       if resume_from is None:
         raise FileExistsError(
           f'{self.path} holds the metrics of an earlier run. Resume that run '
-          '(resume_from=UPDATE) or choose another workdir.'
+          '(resume_from=STEP) or choose another workdir.'
         )
-      self._keys = _truncate(self.path, resume_from)
+      self._keys = _truncate(self.path, step, resume_from)
     events = workdir / 'tensorboard'
     with contextlib.ExitStack() as stack:
       self._csv = stack.enter_context(
@@ -116,9 +153,9 @@ class MetricsWriter:
     """Appends rows; they are in the CSV file when this returns.
 
     Args:
-      rows: with the keys `update` and `seed`, and the same keys in every call;
-        all seeds of an update come in one call. Values are scalars, or strings
-        of one line. NaN means that there is no value yet: an empty field.
+      rows: with the step and the series, and the same keys in every call; all
+        rows of a step come in one call. Values are scalars, or strings of one
+        line. NaN means that there is no value yet: an empty field.
 
     Raises:
       ValueError: keys differ from those of the first row ever written, an index
@@ -129,7 +166,9 @@ class MetricsWriter:
     keys = self._keys or list(rows[0])
     for row in rows:
       self._check_keys(row, keys)
-    plain = [{key: _to_value(key, row[key]) for key in keys} for row in rows]
+    plain = [
+      {key: self._to_value(key, row[key]) for key in keys} for row in rows
+    ]
     text = io.StringIO()
     csv_writer = csv.writer(text, lineterminator='\n')
     if not self._keys:
@@ -138,8 +177,8 @@ class MetricsWriter:
     self._csv.write(text.getvalue())
     self._csv.flush()
     self._keys = keys
-    for update in dict.fromkeys(row['update'] for row in plain):
-      self._write_event([row for row in plain if row['update'] == update])
+    for step in dict.fromkeys(row[self._step] for row in plain):
+      self._write_event([row for row in plain if row[self._step] == step])
 
   def close(self) -> None:
     """Closes the files; the events are on disk when this returns."""
@@ -157,7 +196,7 @@ class MetricsWriter:
     self.close()
 
   def _check_keys(self, row: Row, keys: Sequence[str]) -> None:
-    absent = [key for key in _INDEX if key not in row]
+    absent = [key for key in (self._step, self._series) if key not in row]
     if absent:
       raise ValueError(f'A row of metrics lacks {absent}; its keys: {[*row]}.')
     new = [key for key in row if key not in keys]
@@ -175,36 +214,36 @@ class MetricsWriter:
     summary = summary_pb2.Summary(
       value=[
         summary_pb2.Summary.Value(tag=tag, simple_value=value)
-        for tag, value in _scalars(rows).items()
+        for tag, value in self._scalars(rows).items()
       ]
     )
-    self._tensorboard.file_writer.add_summary(summary, rows[0]['update'])
+    self._tensorboard.file_writer.add_summary(summary, rows[0][self._step])
 
+  def _scalars(self, rows: Sequence[Mapping[str, Value]]) -> dict[str, float]:
+    """Returns the finite values of one step by their TensorBoard tags."""
+    tagged = {}
+    over_series = collections.defaultdict(list)
+    for row in rows:
+      for key, value in row.items():
+        # These say where a row belongs, so they are no curves of their own.
+        is_index = key in (self._step, self._series)
+        if not is_index and not isinstance(value, str):
+          tagged[f'{key}/{self._series}_{row[self._series]}'] = float(value)
+          over_series[key].append(float(value))
+    for key, values in over_series.items():
+      tagged[f'{key}/mean'] = sum(values) / len(values)
+    return {tag: value for tag, value in tagged.items() if math.isfinite(value)}
 
-def _scalars(rows: Sequence[Mapping[str, Value]]) -> dict[str, float]:
-  """Returns the finite values of one update by their TensorBoard tags."""
-  tagged = {}
-  over_seeds = collections.defaultdict(list)
-  for row in rows:
-    for key, value in row.items():
-      if key not in _INDEX and not isinstance(value, str):
-        tagged[f'{key}/seed_{row["seed"]}'] = float(value)
-        over_seeds[key].append(float(value))
-  for key, values in over_seeds.items():
-    tagged[f'{key}/mean'] = sum(values) / len(values)
-  return {tag: value for tag, value in tagged.items() if math.isfinite(value)}
-
-
-def _to_value(key: str, value: Any) -> Value:
-  if isinstance(value, str):
-    return value
-  value = np.asarray(value)
-  if value.ndim or value.dtype.kind not in 'biuf':
-    raise ValueError(
-      f'Metric {key!r} is no number or string: {value.dtype} {value.shape}.'
-    )
-  value = value.item()
-  return int(value) if key in _INDEX else value
+  def _to_value(self, key: str, value: Any) -> Value:
+    if isinstance(value, str):
+      return value
+    value = np.asarray(value)
+    if value.ndim or value.dtype.kind not in 'biuf':
+      raise ValueError(
+        f'Metric {key!r} is no number or string: {value.dtype} {value.shape}.'
+      )
+    value = value.item()
+    return int(value) if key in (self._step, self._series) else value
 
 
 def _to_field(value: Value) -> str:
@@ -239,14 +278,12 @@ def _read_rows(path: files.PathLike) -> list[list[str]]:
   return list(csv.reader(io.StringIO(complete, newline='')))
 
 
-def _truncate(path: pathlib.Path, last_update: int) -> list[str]:
-  """Drops the rows after an update; returns the columns ([]: no header)."""
+def _truncate(path: pathlib.Path, step: str, last: int) -> list[str]:
+  """Drops the rows after a step; returns the columns ([]: no header)."""
   header, *rows = _read_rows(path) or [[]]
-  if header and 'update' not in header:
-    raise ValueError(f'{path} has no column "update", only {header}.')
-  kept = [
-    row for row in rows if int(row[header.index('update')]) <= last_update
-  ]
+  if header and step not in header:
+    raise ValueError(f'{path} has no column "{step}", only {header}.')
+  kept = [row for row in rows if int(row[header.index(step)]) <= last]
   with (
     files.replacing(path) as temporary,
     temporary.open('w', encoding='utf-8', newline='') as file,

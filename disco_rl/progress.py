@@ -61,6 +61,11 @@ class Progress:
     self._bar.set_postfix(shown, refresh=False)
     self._bar.update(n)
 
+  def note(self, text: str) -> None:
+    """Prints a line, above the bar."""
+    self._bar.write(text, file=self._bar.fp)
+    self._bar.fp.flush()
+
   def close(self) -> None:
     """Shows the last state."""
     self._bar.close()
@@ -75,6 +80,11 @@ class Progress:
     traceback: TracebackType | None,
   ) -> None:
     self.close()
+
+
+def next_multiple(x: int, step: int) -> int:
+  """The smallest multiple of a step that is greater than x."""
+  return (x // step + 1) * step
 
 
 class _Lines:

@@ -144,7 +144,7 @@ def make_driver() -> drivers.DeviceDriver:
   agent = agent_lib.make(
     SMALL, environment.spec, actor_critic.ActorCritic(**BINS)
   )
-  return drivers.DeviceDriver(agent, environment, {})
+  return drivers.DeviceDriver(agent, environment)
 
 
 @pytest.fixture(scope='module')
@@ -165,9 +165,9 @@ def numbers(tree: Any) -> Any:
 
 
 def test_calls_add_up(driver: drivers.DeviceDriver) -> None:
-  once, logs = driver.advance(driver.init(KEYS), 10)
-  lives, first = driver.advance(driver.init(KEYS), 5)
-  twice, second = driver.advance(lives, 5)
+  once, logs = driver.advance({}, driver.init(KEYS), 10)
+  lives, first = driver.advance({}, driver.init(KEYS), 5)
+  twice, second = driver.advance({}, lives, 5)
   jax.tree.map(np.testing.assert_array_equal, numbers(once), numbers(twice))
   jax.tree.map(
     lambda whole, *halves: np.testing.assert_allclose(
@@ -186,19 +186,19 @@ def test_calls_add_up(driver: drivers.DeviceDriver) -> None:
 def test_one_program_for_any_number_of_updates(
   driver: drivers.DeviceDriver,
 ) -> None:
-  lives, _ = driver.advance(driver.init(KEYS), 1)
+  lives, _ = driver.advance({}, driver.init(KEYS), 1)
   traces, seconds = Counting.traces, driver.compile_seconds
   assert traces > 0
   assert seconds > 0
   for num_updates in (2, 3):
-    lives, _ = driver.advance(lives, num_updates)
+    lives, _ = driver.advance({}, lives, num_updates)
   assert Counting.traces == traces
   assert driver.compile_seconds == seconds
 
 
 def test_what_is_passed_in_is_used_up(driver: drivers.DeviceDriver) -> None:
   lives = driver.init(KEYS)
-  driver.advance(lives, 1)
+  driver.advance({}, lives, 1)
   kept = [
     jax.tree_util.keystr(path)
     for path, leaf in jax.tree.leaves_with_path(lives)
@@ -208,8 +208,8 @@ def test_what_is_passed_in_is_used_up(driver: drivers.DeviceDriver) -> None:
 
 
 def test_agents_share_nothing(driver: drivers.DeviceDriver) -> None:
-  together, logs = driver.advance(driver.init(KEYS), 4)
-  alone, logs_alone = make_driver().advance(driver.init(KEYS[1:2]), 4)
+  together, logs = driver.advance({}, driver.init(KEYS), 4)
+  alone, logs_alone = make_driver().advance({}, driver.init(KEYS[1:2]), 4)
   jax.tree.map(
     lambda x, y: np.testing.assert_allclose(x[1:2], y, rtol=1e-3, atol=1e-5),
     numbers((together, logs)),

@@ -19,8 +19,17 @@ LAYERS = (
   ('weights*', 'update_rules/*'),
   ('environments/*',),
   ('actor', 'host_actor', 'replay', 'learner', 'agent'),
-  ('checkpointing', 'metrics', 'progress'),
+  (
+    'checkpointing',
+    'compilation',
+    'memory',
+    'metrics',
+    'plotting',
+    'progress',
+    'workdirs',
+  ),
   ('evaluation/*',),
+  ('meta_training/*',),
 )
 # Files that may import only these.
 RESTRICTED = {

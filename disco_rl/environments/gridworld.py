@@ -57,10 +57,11 @@ class GridState:
 class GridWorld(base.JaxEnvironment):
   """Objects on a board of H x W cells, K slots for objects; see `build`.
 
-  A step: the agent moves, unless a wall or the edge of the board is there. It
-  collects the object in its cell, if any: that pays, and may end the episode.
-  Objects collected in earlier steps may reappear, but not under the agent. The
-  episode ends after `step_limit` steps at the latest.
+  The actions are stay, up, down, left and right. In a step, the agent moves,
+  unless a wall or the edge of the board is there. It collects the object in its
+  cell, if any: that pays, and may end the episode. Objects collected in earlier
+  steps may reappear, but not under the agent. The episode ends after
+  `step_limit` steps at the latest, which counts as truncation.
 
   The observation is one of
     image [H, W, 2 + kinds] float32: walls, the agent, the objects of each kind;
@@ -75,8 +76,8 @@ class GridWorld(base.JaxEnvironment):
     object_reward: [K] float32.
     object_termination: [K] float32, probability.
     object_respawn: [K] float32, probability.
-    random_objects: [] bool, objects begin in random `places`, and when one is
-      collected the place is drawn where it will reappear.
+    random_objects: [] bool, objects begin in random `places`; where one will
+      reappear is drawn when it is collected: a place, or its own if taken.
     places: [H * W] int32, cells for what is put at random; -1 after the last.
     step_limit: [] int32.
     step_reward: [] float32, paid in every step.
@@ -115,7 +116,7 @@ class GridWorld(base.JaxEnvironment):
 
   def reset(self, key: types.Array) -> tuple[GridState, types.Array]:
     """As `JaxEnvironment.reset`; the observation is that of the class."""
-    uniform = jax.random.uniform(key, (1 + self.object_kind.size,))
+    uniform = _uniform(key, 1 + self.object_kind.size)
     del key
     drawn = self.places[_distinct_ranks(uniform, jnp.sum(self.places >= 0))]
     is_object = self.object_kind >= 0
@@ -132,9 +133,8 @@ class GridWorld(base.JaxEnvironment):
   def step(
     self, state: GridState, action: types.Array, key: types.Array
   ) -> tuple[GridState, types.TimeStep]:
-    """As `JaxEnvironment.step`; `action` is 0 stay, 1 up, 2 down, 3 left, 4 right."""
-    # A single draw: it is most of what a step costs.
-    uniform = jax.random.uniform(key, (4 + self.object_kind.size,))
+    """As `JaxEnvironment.step`; `action` is that of the class."""
+    uniform = _uniform(key, 4 + self.object_kind.size)
     del key
     direction = (uniform[0] * NUM_ACTIONS).astype(jnp.int32)
     action = jnp.where(uniform[1] < self.slip, direction, action)
@@ -147,7 +147,7 @@ class GridWorld(base.JaxEnvironment):
     reappears = (
       ~state.is_present & ~is_here & (uniform[4:] < self.object_respawn)
     )
-    place = self._draw_place(agent_cell, state.object_cell, uniform[3])
+    place = self._draw_place(state.object_cell, agent_cell, uniform[3])
     state = GridState(
       agent_cell=agent_cell,
       object_cell=jnp.where(
@@ -167,37 +167,44 @@ class GridWorld(base.JaxEnvironment):
   def _move(self, cell: types.Array, action: types.Array) -> types.Array:
     """The cell that an action leads to; all arrays are [] int32."""
     rows, columns = self.walls.shape
-    down = (action == 2).astype(jnp.int32) - (action == 1)
-    right = (action == 4).astype(jnp.int32) - (action == 3)
+    toward = lambda a, b: jnp.where(
+      action == a, -1, jnp.where(action == b, 1, 0)
+    )
+    down, right = toward(1, 2), toward(3, 4)
     row = jnp.clip(cell // columns + down, 0, rows - 1)
     column = jnp.clip(cell % columns + right, 0, columns - 1)
     return jnp.where(self.walls[row, column], cell, row * columns + column)
 
   def _draw_place(
-    self, agent_cell: types.Array, object_cell: types.Array, uniform: types.Array
+    self,
+    object_cell: types.Array,
+    agent_cell: types.Array,
+    uniform: types.Array,
   ) -> types.Array:
-    """One of `places` where neither the agent nor any object is, [] int32."""
-    taken = jnp.append(object_cell, agent_cell)
-    is_free = (self.places >= 0) & ~jnp.any(
-      self.places == taken[:, None], axis=0
-    )
-    count = jnp.cumsum(is_free.astype(jnp.int32))
-    rank = (uniform * count[-1]).astype(jnp.int32)
-    return self.places[jnp.sum(count <= rank)]
+    """Where the object under the agent will reappear, [] int32."""
+    count = jnp.sum(self.places >= 0)
+    place = self.places[(uniform * count).astype(jnp.int32)]
+    is_taken = jnp.any(place == object_cell)
+    return jnp.where(is_taken, agent_cell, place)
 
   def _observe(self, state: GridState) -> types.Array:
+    """Reduced to one number a cell first: images are much of a step's cost."""
     rows, columns = self.walls.shape
     cells = jnp.arange(rows * columns)
     is_agent = cells == state.agent_cell
     if self.is_tabular:
       return jnp.concatenate([is_agent, state.is_present]).astype(jnp.float32)
     is_there = state.is_present & (cells[:, None] == state.object_cell)
-    kinds = jnp.arange(self.num_kinds)[:, None] == self.object_kind
-    channels = [self.walls.reshape(-1), is_agent] + [
-      jnp.any(is_there & is_kind, axis=-1) for is_kind in kinds
-    ]
-    image = jnp.stack(channels, axis=-1).astype(jnp.float32)
-    return image.reshape(rows, columns, 2 + self.num_kinds)
+    kind = jnp.max(jnp.where(is_there, self.object_kind, -1), axis=-1)
+    image = jnp.concatenate(
+      [
+        self.walls.reshape(-1, 1),
+        is_agent[:, None],
+        kind[:, None] == jnp.arange(self.num_kinds),
+      ],
+      axis=-1,
+    )
+    return image.astype(jnp.float32).reshape(rows, columns, -1)
 
 
 @types.record
@@ -222,10 +229,9 @@ class Chain(base.JaxEnvironment):
   """One action decides what the last step pays; see `build_chain`.
 
   The length and one of C cues are drawn for each episode. The action in step
-  `decision_step` (that is, the first if it is 0) is the decisive one: it pays
-  its `lure` at once and its `payoff` under the cue in the last step. All other
-  actions do nothing. Steps before the last also pay +`noise` or -`noise`, as
-  it happens.
+  `decision_step`, 0 being the first, decides: it pays its `lure` at once and
+  its `payoff` under the cue in the last step. All other actions do nothing.
+  Steps before the last also pay +`noise` or -`noise`, as it happens.
 
   The observation is [P + C + A + D] float32: the step one-hot, the cue one-hot,
   the choice one-hot once made, and D random bits, which mean nothing.
@@ -266,7 +272,7 @@ class Chain(base.JaxEnvironment):
 
   def reset(self, key: types.Array) -> tuple[ChainState, types.Array]:
     """As `JaxEnvironment.reset`; the observation is that of the class."""
-    uniform = jax.random.uniform(key, (2 + self.num_bits,))
+    uniform = _uniform(key, 2 + self.num_bits)
     del key
     lengths = 1 + self.max_length - self.min_length
     state = ChainState(
@@ -281,7 +287,7 @@ class Chain(base.JaxEnvironment):
     self, state: ChainState, action: types.Array, key: types.Array
   ) -> tuple[ChainState, types.TimeStep]:
     """As `JaxEnvironment.step`."""
-    uniform = jax.random.uniform(key, (1 + self.num_bits,))
+    uniform = _uniform(key, 1 + self.num_bits)
     del key
     decides = state.step == self.decision_step
     choice = jnp.where(decides, action, state.choice)
@@ -293,8 +299,7 @@ class Chain(base.JaxEnvironment):
     )
     return state, types.TimeStep(
       observation=self._observe(state, uniform[1:]),
-      reward=lure
-      + jnp.where(is_last, self.payoff[state.cue, choice], noise),
+      reward=lure + jnp.where(is_last, self.payoff[state.cue, choice], noise),
       is_terminal=is_last,
       is_last=is_last,
       mask=jnp.bool_(True),
@@ -367,8 +372,7 @@ def build(
   if random_objects:
     may_hold |= is_object
   places = np.flatnonzero(may_hold)
-  # All objects and the start at random, and a place left to draw anew.
-  wanted = num_objects + 2 if random_objects else 1 - starts.size
+  wanted = num_objects * random_objects + 1 - starts.size
   if places.size < wanted:
     raise ValueError(f'{wanted} free cells are wanted:\n{layout}')
 
@@ -461,6 +465,16 @@ def build_chain(
   )
 
 
+def _uniform(key: types.Array, num: int) -> types.Array:
+  """Draws multiples of 2**-16 in [0, 1), [num] float32.
+
+  Two from each random word: random words are most of what a step costs.
+  """
+  words = jax.random.bits(key, (-(-num // 2),))
+  halves = jnp.concatenate([words >> 16, words & 0xFFFF])[:num]
+  return halves.astype(jnp.float32) * 2.0**-16
+
+
 def _distinct_ranks(uniform: types.Array, count: types.Array) -> types.Array:
   """Draws without replacement from 0 .. count - 1.
 
@@ -478,7 +492,7 @@ def _distinct_ranks(uniform: types.Array, count: types.Array) -> types.Array:
   left = jnp.maximum(count - index, 1)
   ranks = (uniform * left).astype(jnp.int32)
   for i in reversed(range(uniform.size - 1)):
-    ranks += (index > i) & (ranks >= ranks[i])
+    ranks = jnp.where((index > i) & (ranks >= ranks[i]), ranks + 1, ranks)
   return ranks
 
 
@@ -496,14 +510,12 @@ def _read(layout: str, letters: str, size: tuple[int, int]) -> np.ndarray:
   if unknown or (cells == START).sum() > 1:
     raise ValueError(
       f'Only # . @ {letters} may be drawn, and @ once; not '
-      f'{sorted(unknown)}:\n{layout}'
+      f'{" ".join(sorted(unknown))}:\n{layout}'
     )
   return cells.reshape(-1)
 
 
-def _check_numbers(
-  kinds: Sequence[Kind], step_limit: int, slip: float
-) -> None:
+def _check_numbers(kinds: Sequence[Kind], step_limit: int, slip: float) -> None:
   probabilities = [
     slip,
     *(kind.termination for kind in kinds),

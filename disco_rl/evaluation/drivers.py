@@ -5,7 +5,6 @@ everything has a leading axis S, one entry for each agent.
 """
 
 from collections.abc import Callable
-import ctypes
 import dataclasses
 import time
 from typing import Any
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 
 from disco_rl import actor
 from disco_rl import agent as agent_lib
+from disco_rl import compilation
 from disco_rl import host_actor
 from disco_rl import types
 from disco_rl.environments import base
@@ -37,7 +37,10 @@ class Lives:
 class Driver(Protocol):
   """How agents live, by the kind of their environment."""
 
-  compile_seconds: float
+  @property
+  def compile_seconds(self) -> float:
+    """Time spent on compiling so far."""
+    ...
 
   def init(self, keys: types.Array) -> Lives:
     """Newborn agents from PRNG keys [S]."""
@@ -47,7 +50,9 @@ class Driver(Protocol):
     """Takes up lives from a checkpoint."""
     ...
 
-  def advance(self, lives: Lives, num_updates: int) -> tuple[Lives, types.Logs]:
+  def advance(
+    self, rule_params: types.Params, lives: Lives, num_updates: int
+  ) -> tuple[Lives, types.Logs]:
     """Makes updates; returns logs [S], means over these updates.
 
     The lives that are passed in are used up: their buffers are donated.
@@ -58,17 +63,16 @@ class Driver(Protocol):
 class DeviceDriver:
   """JAX-native environments: acting, replay and learning are one program."""
 
-  def __init__(
-    self,
-    agent: agent_lib.Agent,
-    environment: base.JaxEnvironment,
-    rule_params: types.Params,
-  ):
+  def __init__(self, agent: agent_lib.Agent, environment: base.JaxEnvironment):
     self._agent = agent
     self._environment = environment
-    self._rule_params = rule_params
-    self._compiled: Callable[..., Any] | None = None
-    self.compile_seconds = 0.0
+    self._advance = compilation.Program(self._advance_all, donate_argnums=1)
+    self._init_seconds = 0.0
+
+  @property
+  def compile_seconds(self) -> float:
+    """Time spent on compiling so far."""
+    return self._init_seconds + self._advance.compile_seconds
 
   def init(self, keys: types.Array) -> Lives:
     """Newborn agents in fresh environments; see `Driver.init`."""
@@ -87,23 +91,18 @@ class DeviceDriver:
     lives, seconds = _timed(
       lambda: jax.block_until_ready(jax.jit(jax.vmap(init_one))(keys))
     )
-    self.compile_seconds += seconds
+    self._init_seconds += seconds
     return lives
 
   def resume(self, lives: Lives) -> Lives:
     """They hold all there is; see `Driver.resume`."""
     return lives
 
-  def advance(self, lives: Lives, num_updates: int) -> tuple[Lives, types.Logs]:
+  def advance(
+    self, rule_params: types.Params, lives: Lives, num_updates: int
+  ) -> tuple[Lives, types.Logs]:
     """One call of the compiled program; see `Driver.advance`."""
-    arguments = (self._rule_params, lives, jnp.asarray(num_updates))
-    if self._compiled is None:
-      program = jax.jit(self._advance_all, donate_argnums=1)
-      self._compiled, seconds = _timed(
-        lambda: program.lower(*arguments).compile()
-      )
-      self.compile_seconds += seconds
-    return self._compiled(*arguments)
+    return self._advance(rule_params, lives, jnp.asarray(num_updates))
 
   def _advance_all(
     self, rule_params: types.Params, lives: Lives, num_updates: types.Array
@@ -146,23 +145,25 @@ class HostDriver:
     self,
     agent: agent_lib.Agent,
     environment: base.HostEnvironment,
-    rule_params: types.Params,
     num_agents: int,
   ):
     self._agent = agent
-    self._rule_params = rule_params
     self._actor = host_actor.HostActor(agent.network, environment, num_agents)
     self._split = jax.jit(jax.vmap(jax.random.split, out_axes=1))
-    self._program = jax.jit(self._learn_all, donate_argnums=1)
-    self._compiled: Callable[..., Any] | None = None
-    self.compile_seconds = 0.0
+    self._learn = compilation.Program(self._learn_all, donate_argnums=1)
+    self._init_seconds = 0.0
+
+  @property
+  def compile_seconds(self) -> float:
+    """Time spent on compiling so far."""
+    return self._init_seconds + self._learn.compile_seconds
 
   def init(self, keys: types.Array) -> Lives:
     """Newborn agents; see `Driver.init`."""
     agents, seconds = _timed(
       lambda: jax.block_until_ready(jax.jit(jax.vmap(self._agent.init))(keys))
     )
-    self.compile_seconds += seconds
+    self._init_seconds += seconds
     return Lives(agents=agents, actors=None)
 
   def resume(self, lives: Lives) -> Lives:
@@ -174,11 +175,13 @@ class HostDriver:
     agents = dataclasses.replace(lives.agents, episodes=statistics)
     return dataclasses.replace(lives, agents=agents)
 
-  def advance(self, lives: Lives, num_updates: int) -> tuple[Lives, types.Logs]:
+  def advance(
+    self, rule_params: types.Params, lives: Lives, num_updates: int
+  ) -> tuple[Lives, types.Logs]:
     """A loop on the host; see `Driver.advance`."""
     agents, sums = lives.agents, None
     for _ in range(num_updates):
-      agents, logs = self._live(agents)
+      agents, logs = self._live(rule_params, agents)
       sums = logs if sums is None else jax.tree.map(jnp.add, sums, logs)
     means = jax.tree.map(lambda x: x / num_updates, sums)
     return Lives(agents=agents, actors=None), means
@@ -204,26 +207,19 @@ class HostDriver:
     return _for_each_agent(learn_one, (agents, rollout, is_last))
 
   def _live(
-    self, agents: agent_lib.AgentState
+    self, rule_params: types.Params, agents: agent_lib.AgentState
   ) -> tuple[agent_lib.AgentState, types.Logs]:
     keys, act_keys = self._split(agents.key)
     agents = dataclasses.replace(agents, key=keys)
     rollout, is_last = self._actor.unroll(
       agents.learner.params, act_keys, self._agent.config.unroll_length
     )
-    arguments = (self._rule_params, agents, rollout, is_last)
-    if self._compiled is None:
-      self._compiled, seconds = _timed(
-        lambda: self._program.lower(*arguments).compile()
-      )
-      self.compile_seconds += seconds
-    return self._compiled(*arguments)
+    return self._learn(rule_params, agents, rollout, is_last)
 
 
 def make(
   agent: agent_lib.Agent,
   environment: base.JaxEnvironment | base.HostEnvironment,
-  rule_params: types.Params,
   num_agents: int,
 ) -> Driver:
   """Picks the driver for an environment.
@@ -231,15 +227,14 @@ def make(
   Args:
     agent: what lives.
     environment: one JAX-native environment, or num_agents * E on the host.
-    rule_params: eta.
     num_agents: S.
 
   Returns:
     The driver.
   """
   if isinstance(environment, base.HostEnvironment):
-    return HostDriver(agent, environment, rule_params, num_agents)
-  return DeviceDriver(agent, environment, rule_params)
+    return HostDriver(agent, environment, num_agents)
+  return DeviceDriver(agent, environment)
 
 
 def _for_each_agent(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -258,7 +253,5 @@ def _timed(function: Callable[[], Any]) -> tuple[Any, float]:
   start = time.perf_counter()
   result = function()
   duration = time.perf_counter() - start
-  # Compiling frees some 400 MiB that the C library would keep for itself.
-  if trim := getattr(ctypes.CDLL(None), 'malloc_trim', None):
-    trim(0)
+  compilation.trim_memory()
   return result, duration

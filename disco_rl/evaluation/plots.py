@@ -9,13 +9,7 @@ import numpy as np
 
 from disco_rl import files
 from disco_rl import metrics
-
-# Okabe and Ito's colours, which the colour-blind can tell apart; the yellow is
-# left out because thin lines of it vanish on white.
-_COLOURS = (
-  '#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000'
-)  # fmt: skip
-_INK = '#333333'
+from disco_rl import plotting
 
 
 def learning_curves(
@@ -41,28 +35,23 @@ def learning_curves(
   fig = figure.Figure(figsize=(6.4, 4.4), layout='constrained')
   ax = fig.add_subplot()
   for i, (label, (steps, returns)) in enumerate(curves.items()):
-    _draw(ax, steps, returns, label, _COLOURS[i % len(_COLOURS)])
-  ax.set_title(title, loc='left', color=_INK, fontsize=12, pad=10)
-  ax.set_xlabel(x_label, color=_INK)
-  ax.set_ylabel(y_label, color=_INK)
+    _draw(ax, steps, returns, label, plotting.colour(i))
+  ax.set_title(title, loc='left', color=plotting.INK, fontsize=12, pad=10)
+  ax.set_xlabel(x_label, color=plotting.INK)
+  ax.set_ylabel(y_label, color=plotting.INK)
   ax.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
   # From 0, so that a late first episode shows as such.
   ax.set_xlim(0, 1.01 * max(np.max(steps) for steps, _ in curves.values()))
-  ax.grid(color='#E6E6E6', linewidth=0.8)
-  ax.set_axisbelow(True)
-  ax.spines[['top', 'right']].set_visible(False)
-  ax.spines[['left', 'bottom']].set_color('#999999')
-  ax.tick_params(color='#999999', labelcolor=_INK)
+  plotting.tidy(ax)
   legend = fig.legend(
     title='thick: mean of the seeds; thin: one seed',
     loc='outside lower center',
     ncols=2,
     frameon=False,
-    labelcolor=_INK,
+    labelcolor=plotting.INK,
   )
   legend.get_title().set(color='#777777', fontsize=8)
-  with files.replacing(path) as temporary:
-    fig.savefig(temporary, format='png', dpi=200)
+  plotting.save(fig, path)
 
 
 def learning_curves_from_csv(

@@ -2,11 +2,7 @@
 
 from collections.abc import Mapping
 import dataclasses
-import json
-import math
 import pathlib
-import resource
-import sys
 import time
 from typing import Any
 
@@ -16,9 +12,11 @@ import numpy as np
 from disco_rl import agent as agent_lib
 from disco_rl import checkpointing
 from disco_rl import episodes
+from disco_rl import memory
 from disco_rl import metrics
 from disco_rl import progress
 from disco_rl import types
+from disco_rl import workdirs
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import drivers
 from disco_rl.evaluation import plots
@@ -58,12 +56,9 @@ class EvaluationConfig:
         raise ValueError(f'{name}={getattr(self, name)} must be at least 1.')
 
 
-class NonFiniteError(ArithmeticError):
-  """A loss or a gradient is no longer finite."""
-
-
-class WorkdirError(ValueError):
-  """The folder of the run holds something else."""
+# These may change: a run can be continued, and watched more closely.
+_FREE = ('updates', 'log_every', 'checkpoint_every')
+_LIKELY = 'a learning rate that is too high, or rewards that are not finite'
 
 
 class Evaluation:
@@ -94,9 +89,8 @@ class Evaluation:
     )
     self._agent = agent_lib.make(config.agent, environment.spec, rule)
     jax.eval_shape(lambda: self._agent.init(jax.random.key(0)))
-    self._driver = drivers.make(
-      self._agent, environment, jax.device_put(rule_params), config.seeds
-    )
+    self._rule_params = jax.device_put(rule_params)
+    self._driver = drivers.make(self._agent, environment, config.seeds)
 
   def run(
     self, workdir: str | pathlib.Path, description: Mapping[str, Any]
@@ -116,12 +110,12 @@ class Evaluation:
       compile_seconds, peak_memory_bytes.
 
     Raises:
-      WorkdirError: the folder holds a run with other settings; it stays as it
-        is.
-      NonFiniteError: a loss is no longer finite.
+      workdirs.WorkdirError: the folder holds a run with other settings; it
+        stays as it is.
+      metrics.NonFiniteError: a loss is no longer finite.
     """
     workdir = pathlib.Path(workdir)
-    _claim(workdir, description)
+    workdirs.claim(workdir, description, _FREE)
     start = time.perf_counter()
     lives = self._driver.init(self._keys())
     with checkpointing.Checkpointer(workdir / 'checkpoints') as checkpointer:
@@ -171,12 +165,14 @@ class Evaluation:
         # Both cadences end a call: what they need is on the host then.
         target = min(
           config.updates,
-          _next_multiple(update, config.log_every),
-          _next_multiple(update, config.checkpoint_every),
+          progress.next_multiple(update, config.log_every),
+          progress.next_multiple(update, config.checkpoint_every),
         )
-        lives, logs = self._driver.advance(lives, target - update)
+        lives, logs = self._driver.advance(
+          self._rule_params, lives, target - update
+        )
         rows = self._rows(lives, logs, target)
-        _check_finite(rows, update)
+        metrics.check_finite(rows, update, _LIKELY)
         bar.advance(target - update, **{'return': _mean_return(rows)})
         update = target
         writer.write(rows)
@@ -226,79 +222,9 @@ class Evaluation:
       'return': scores.summarise(self._returns(lives)),
       'seconds': seconds,
       'compile_seconds': self._driver.compile_seconds,
-      'peak_memory_bytes': peak_memory_bytes(),
+      'peak_memory_bytes': memory.peak_bytes(),
     }
-
-
-def peak_memory_bytes() -> int:
-  """Largest memory of the device so far; of the process where it is a CPU."""
-  statistics = jax.local_devices()[0].memory_stats()
-  if statistics and 'peak_bytes_in_use' in statistics:
-    return statistics['peak_bytes_in_use']
-  # Kibibytes on Linux, bytes on macOS.
-  unit = 1 if sys.platform == 'darwin' else 1024
-  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _next_multiple(x: int, step: int) -> int:
-  return (x // step + 1) * step
 
 
 def _mean_return(rows: list[dict[str, Any]]) -> float:
   return float(np.mean([row['return'] for row in rows]))
-
-
-def _check_finite(rows: list[dict[str, Any]], update: int) -> None:
-  for row in rows:
-    bad = [
-      name
-      for name, value in row.items()
-      if name != 'return' and not math.isfinite(value)
-    ]
-    if bad:
-      raise NonFiniteError(
-        f'{", ".join(bad)} of seed {row["seed"]} became non-finite between '
-        f'updates {update} and {row["update"]}. Likely causes: a learning rate '
-        'that is too high, or rewards that are not finite.'
-      )
-
-
-def _claim(workdir: pathlib.Path, description: Mapping[str, Any]) -> None:
-  """Writes config.json, or checks that the folder holds this very run."""
-  path = workdir / 'config.json'
-  if path.exists():
-    _check_same(workdir, metrics.read_json(path), description)
-  for name in ('metrics.csv', 'checkpoints'):
-    if not path.exists() and (workdir / name).exists():
-      raise WorkdirError(
-        f'{workdir} has {name}, but no config.json that tells whose it is. '
-        'Choose another --workdir.'
-      )
-  workdir.mkdir(parents=True, exist_ok=True)
-  metrics.write_json(path, description)
-
-
-def _check_same(
-  workdir: pathlib.Path,
-  earlier: Mapping[str, Any],
-  description: Mapping[str, Any],
-) -> None:
-  """Raises WorkdirError if the run in the folder has other settings."""
-  # As it would be read: lists for tuples, null for what is not finite.
-  now = json.loads(json.dumps(description), parse_constant=lambda _: None)
-  # These may change: a run can be continued, and watched more closely.
-  free = {'updates', 'log_every', 'checkpoint_every'}
-  different = sorted(
-    name
-    for name in {*earlier, *now} - free
-    if earlier.get(name) != now.get(name)
-  )
-  if different:
-    raise WorkdirError(
-      f'{workdir} holds a run with other settings: '
-      + '; '.join(
-        f'{name} was {earlier.get(name)!r}, is {now.get(name)!r}'
-        for name in different
-      )
-      + '. Choose another --workdir, or repeat those settings to resume it.'
-    )

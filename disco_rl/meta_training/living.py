@@ -186,11 +186,12 @@ class Living:
     def segment(
       member: Member, _: None
     ) -> tuple[Member, tuple[Trajectory, types.Logs]]:
-      before = member.agent.learner
+      # Of the states within, the compiler keeps only what is used: the first.
       member, (lived, logs) = jax.lax.scan(
         one, member, length=self.config.save_every
       )
-      return member, (self.keep(before, lived), logs)
+      kept = jax.tree.map(lambda x: x[0], self.segments(lived))
+      return member, (self.to_host(kept), logs)
 
     member, (trajectory, logs) = jax.lax.scan(
       segment,
@@ -199,24 +200,22 @@ class Living:
     )
     return member, trajectory, jax.tree.map(jnp.mean, logs)
 
-  def keep(self, before: learner.LearnerState, lived: Trajectory) -> Trajectory:
-    """What is kept of a segment.
+  def segments(self, lived: Trajectory) -> Trajectory:
+    """What is kept of updates that were lived one by one.
 
     Args:
-      before: learner state before the segment.
-      lived: all of its updates, leading axis k.
+      lived: these updates, a multiple of k, one leading axis.
 
     Returns:
-      The segment.
+      Their segments.
     """
-    # One of the updates' states is `before`; without a use the compiler drops
-    # the others.
-    kept = Trajectory(
-      states=before,
-      batches=lived.batches,
-      gradients=lived.gradients if self.config.save_every == 1 else None,
+    k = self.config.save_every
+    split = lambda x: x.reshape(-1, k, *x.shape[1:])
+    return Trajectory(
+      states=jax.tree.map(lambda x: x[::k], lived.states),
+      batches=jax.tree.map(split, lived.batches),
+      gradients=jax.tree.map(split, lived.gradients) if k == 1 else None,
     )
-    return self.to_host(kept)
 
   def to_host(self, tree: Any) -> Any:
     """Moves a tree to the host's memory, if that is asked for."""
@@ -226,7 +225,7 @@ class Living:
     """Moves a tree back."""
     return self._move(tree, memory.Space.Device)
 
-  def _move(self, tree: Any, space: memory.Space) -> Any:
+  def _move(self, tree: Any, space: Any) -> Any:
     return jax.device_put(tree, space) if self.config.offload else tree
 
   def validate(

@@ -1,0 +1,77 @@
+"""Defaults of discovery: the paper's figures where it states them.
+
+No config of its own: disco103.py, disco57.py, quickstart.py and
+meta_gridworld.py start from here.
+"""
+
+import ml_collections
+
+
+def base() -> ml_collections.ConfigDict:
+  """All settings of launch.meta_train."""
+  config = ml_collections.ConfigDict()
+  config.environments = ''  # Names, with commas between.
+  config.agents = 1  # The population; it cycles through the environments.
+  config.meta_steps = 1000  # Changes of the rule.
+  config.seed = 0
+  config.checkpoint_every = 100  # Meta-steps between checkpoints.
+  config.keep_checkpoints = 2
+
+  # The rule: 'random', 'disco103' or the path of an npz file, to go on from.
+  config.rule = 'random'
+  config.rule_prediction_size = 600  # Width of the predictions y and z.
+  config.rule_prediction_embedding = (16, 1)  # Layers of E_y and E_z.
+  config.rule_policy_channels = (16, 2)  # Blocks of the policy embedding.
+  config.rule_policy_target_channels = (16,)  # Blocks that emit pi_hat.
+  config.rule_lstm_size = 256  # Of the LSTM along the trajectory.
+  config.rule_meta_rnn_input_size = 16
+  config.rule_meta_rnn_size = 128  # Of the LSTM along the life.
+  config.num_bins = 601  # Of the categorical q.
+  config.max_abs_value = 300.0  # Largest bin, in the transformed space.
+  config.q_cost = 0.2  # Weight of q's loss.
+  config.discount = 0.997  # Of the rule and of the meta-value function.
+  config.lambda_ = 0.95  # Of Retrace and of V-trace.
+
+  # The meta-gradient.
+  config.inner_updates = 20  # It looks back over so many updates.
+  config.validation_trajectories = 48  # Per agent and meta-step.
+  config.estimator = 'differentiation'  # Or 'evolution'.
+  config.mode = 'mixed'  # Or 'checkpointed', 'plain'; equal results.
+  config.save_every = 1  # Learner states kept: every k-th; a divisor of N.
+  config.offload = False  # Whether they wait in the host's memory.
+  config.evolution_pairs = 8  # Antithetic perturbations, of 'evolution'.
+  config.evolution_std = 0.01
+  config.chunk_size = 1  # Agents of a group that are computed at a time.
+  config.meta_learning_rate = 1e-3  # Of each agent's Adam over the rule.
+  config.max_meta_gradient_norm = 1.0  # Before Adam.
+  config.policy_entropy_cost = 1e-2  # On the validation trajectories.
+  config.y_entropy_cost = 1e-3
+  config.z_entropy_cost = 1e-3
+  config.target_kl_cost = 1e-2  # KL(target network's policy || pi_hat).
+  config.target_mean_cost = 1e-3  # Squared means of the targets' logits.
+
+  # The meta-value function.
+  config.meta_value_torso = (512, 512)
+  config.meta_value_learning_rate = 3e-4
+  config.meta_value_on_inner_batches = False  # Or on validation alone.
+
+  # Lives.
+  config.budgets = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
+  config.stagger = False  # Whether the first lives begin at various ages.
+  config.unroll_length = 28  # Transitions of a trajectory: 29 observations.
+  config.batch_size = 96  # Trajectories in an update.
+  config.replay_ratio = 8.0  # Times that one is learnt from: 12 environments.
+  config.on_policy_share = 0.1  # Of each batch, from the newest rollout.
+  config.replay_capacity = 1200  # Trajectories.
+  config.learning_rate = 3e-4
+  config.max_abs_update = 1.0  # Bound of Adam's update, entry by entry.
+  config.torso = (512, 512)  # Widths of the agents' MLP.
+  config.action_model_lstm = 128
+  config.action_model_head = 128
+
+  # Fresh agents try the rule now and then.
+  config.held_out_environments = ''  # Names, with commas between.
+  config.held_out_every = 100  # Meta-steps.
+  config.held_out_updates = 100  # Of each agent.
+  config.held_out_seeds = 3  # Agents per environment.
+  return config

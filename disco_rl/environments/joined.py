@@ -1,0 +1,57 @@
+"""Host environments of several agents, side by side as one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from disco_rl import types
+from disco_rl.environments import base
+
+
+class JoinedEnvironment(base.HostEnvironment):
+  """Host environments with equal specs, their batches one after the other."""
+
+  def __init__(self, environments: Sequence[base.HostEnvironment]):
+    """Joins them.
+
+    Args:
+      environments: with equal specs and equal numbers of environments.
+
+    Raises:
+      ValueError: they cannot be joined.
+    """
+    specs = {
+      (str(e.spec.observation), e.spec.num_actions, e.num_environments)
+      for e in environments
+    }
+    if len(specs) != 1:
+      raise ValueError(f'Environments to be joined differ: {sorted(specs)}.')
+    self._environments = environments
+    self.spec = environments[0].spec
+    self.num_environments = sum(e.num_environments for e in environments)
+
+  def reset(self) -> types.PyTree:
+    """As `HostEnvironment.reset`."""
+    return _concatenate([e.reset() for e in self._environments])
+
+  def reset_one(self, index: int) -> types.PyTree:
+    """Resets one of those that were joined; returns its observations."""
+    return self._environments[index].reset()
+
+  def step(self, action: Any) -> types.TimeStep:
+    """As `HostEnvironment.step`."""
+    actions = np.split(action, len(self._environments))
+    return _concatenate(
+      [e.step(a) for e, a in zip(self._environments, actions)]
+    )
+
+  def close(self) -> None:
+    """As `HostEnvironment.close`."""
+    for environment in self._environments:
+      environment.close()
+
+
+def _concatenate(trees: Sequence[Any]) -> Any:
+  return jax.tree.map(lambda *x: np.concatenate(x), *trees)

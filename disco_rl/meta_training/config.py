@@ -1,0 +1,109 @@
+"""Settings of a discovery run."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+from disco_rl import agent as agent_lib
+from disco_rl.meta_training import held_out
+from disco_rl.meta_training import lifetimes
+from disco_rl.meta_training import living
+from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import meta_value
+from disco_rl.meta_training import outer_loss
+from disco_rl.networks import meta_network
+
+ESTIMATORS = ('differentiation', 'evolution')
+RANDOM = 'random'
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaTrainingConfig:
+  """What is discovered, from what, and for how long.
+
+  Attributes:
+    environments: names; see `environments.registry`.
+    agents: size of the population, which cycles through the environments.
+    rule: 'random', or what to go on from: a name or the path of an npz file.
+    rule_network: sizes of a random rule.
+    rule_settings: other fields of `update_rules.disco.Disco`.
+    meta_steps: changes of the rule.
+    seed: of everything.
+    checkpoint_every: meta-steps between two checkpoints.
+    keep_checkpoints: how many of the newest remain.
+    agent: how each agent lives.
+    meta_value: how each agent is judged.
+    living: what happens between two changes of the rule.
+    loss: weights of the outer loss.
+    lifetimes: how long agents live.
+    held_out: what the rule is tried on.
+    estimator: one of `ESTIMATORS`.
+    mode: of differentiation; see `meta_gradient.MODES`.
+    evolution_pairs: antithetic pairs of perturbed rules, of evolution.
+    evolution_std: of the perturbations.
+    meta_learning_rate: of each agent's Adam over eta.
+    max_meta_gradient_norm: bound of each agent's meta-gradient, before Adam.
+    chunk_size: agents of a group that are computed at a time.
+  """
+
+  environments: tuple[str, ...]
+  agents: int
+  rule: str
+  rule_network: meta_network.MetaNetworkConfig
+  rule_settings: Mapping[str, Any]
+  meta_steps: int
+  seed: int
+  checkpoint_every: int
+  keep_checkpoints: int
+  agent: agent_lib.AgentConfig
+  meta_value: meta_value.MetaValueConfig
+  living: living.LivingConfig
+  loss: outer_loss.OuterLossConfig
+  lifetimes: lifetimes.LifetimeConfig
+  held_out: held_out.HeldOutConfig
+  estimator: str = 'differentiation'
+  mode: str = 'mixed'
+  evolution_pairs: int = 8
+  evolution_std: float = 0.01
+  meta_learning_rate: float = 1e-3
+  max_meta_gradient_norm: float = 1.0
+  chunk_size: int = 1
+
+  def __post_init__(self) -> None:
+    for name in (
+      'agents',
+      'meta_steps',
+      'checkpoint_every',
+      'keep_checkpoints',
+      'evolution_pairs',
+      'chunk_size',
+    ):
+      if getattr(self, name) < 1:
+        raise ValueError(f'{name}={getattr(self, name)} must be at least 1.')
+    for name in (
+      'evolution_std',
+      'meta_learning_rate',
+      'max_meta_gradient_norm',
+    ):
+      if not getattr(self, name) > 0:
+        raise ValueError(f'{name}={getattr(self, name)} must be positive.')
+    if not self.environments:
+      raise ValueError('environments must name at least one environment.')
+    if self.estimator not in ESTIMATORS:
+      raise ValueError(
+        f'estimator={self.estimator!r} is unknown; choose one of '
+        f'{", ".join(ESTIMATORS)}.'
+      )
+    if self.mode not in meta_gradient.MODES:
+      raise ValueError(
+        f'mode={self.mode!r} is unknown; choose one of '
+        f'{", ".join(meta_gradient.MODES)}.'
+      )
+
+  @property
+  def members(self) -> tuple[str, ...]:
+    """Each agent's environment."""
+    environments = self.environments
+    return tuple(
+      environments[i % len(environments)] for i in range(self.agents)
+    )

@@ -1,0 +1,86 @@
+"""The meta-gradient by evolution strategies: the other estimator.
+
+An agent lives its N updates under perturbed rules, from one state and with the
+same random numbers; rules that lead to more reward pull eta towards them
+(Salimans et al., 2017; antithetic pairs). Needs environments that can be
+copied, so JAX-native ones.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from disco_rl import learner
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.meta_training import living as living_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class EvolutionStrategies:
+  """Estimates the gradient of the reward after N updates.
+
+  Attributes:
+    living: how agents live.
+    num_pairs: perturbations of eta, each tried with both signs.
+    std: of the perturbation of each entry of eta.
+  """
+
+  living: living_lib.Living
+  num_pairs: int = 8
+  std: float = 0.01
+
+  def __post_init__(self) -> None:
+    if self.num_pairs < 1 or self.std <= 0:
+      raise ValueError(
+        f'num_pairs={self.num_pairs} must be at least 1, and std={self.std} '
+        'positive.'
+      )
+
+  def __call__(
+    self,
+    rule_params: types.Params,
+    member: living_lib.Member,
+    environment: base.JaxEnvironment,
+  ) -> tuple[types.Params, living_lib.Member, types.Logs]:
+    """Tries rules, then lives by the unperturbed one.
+
+    Args:
+      rule_params: eta.
+      member: before its N updates.
+      environment: of this agent.
+
+    Returns:
+      As `living.Estimator`; the gradient is of minus the mean reward per step.
+    """
+    key, noise_key = jax.random.split(member.agent.key)
+    member = dataclasses.replace(
+      member, agent=dataclasses.replace(member.agent, key=key)
+    )
+
+    def reward(rule_params: types.Params) -> types.Array:
+      after, _, _ = self.living.live(environment, rule_params, member)
+      _, validation = self.living.validate(environment, after)
+      return learner.masked_mean(validation.reward, validation.mask)
+
+    def pair(
+      gradient: types.Params, key: types.Array
+    ) -> tuple[types.Params, types.Array]:
+      noise = optax.tree.random_like(key, rule_params)
+      better, worse = (
+        reward(optax.tree.add_scale(rule_params, sign * self.std, noise))
+        for sign in (1.0, -1.0)
+      )
+      slope = (better - worse) / (2.0 * self.std * self.num_pairs)
+      return optax.tree.add_scale(gradient, -slope, noise), better - worse
+
+    gradient, differences = jax.lax.scan(
+      pair,
+      optax.tree.zeros_like(rule_params),
+      jax.random.split(noise_key, self.num_pairs),
+    )
+    member, _, logs = self.living.live(environment, rule_params, member)
+    logs = {**logs, 'reward_difference': jnp.mean(jnp.abs(differences))}
+    return gradient, member, logs

@@ -1,0 +1,108 @@
+"""Fresh agents learn with the rule in environments outside the population."""
+
+from collections.abc import Sequence
+import dataclasses
+
+import jax
+import numpy as np
+
+from disco_rl import agent as agent_lib
+from disco_rl import episodes
+from disco_rl import types
+from disco_rl.environments import registry
+from disco_rl.evaluation import drivers
+from disco_rl.update_rules import base
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOutConfig:
+  """What the rule is tried on now and then.
+
+  Attributes:
+    environments: names; none: it is not tried.
+    every: meta-steps between two trials.
+    updates: of each agent.
+    seeds: agents per environment.
+  """
+
+  environments: tuple[str, ...] = ()
+  every: int = 100
+  updates: int = 100
+  seeds: int = 3
+
+  def __post_init__(self) -> None:
+    for name in ('every', 'updates', 'seeds'):
+      if getattr(self, name) < 1:
+        raise ValueError(
+          f'held_out_{name}={getattr(self, name)} must be at least 1.'
+        )
+
+
+class HeldOut:
+  """One driver, and so one compiled program, for each environment."""
+
+  def __init__(
+    self,
+    config: HeldOutConfig,
+    agent_config: agent_lib.AgentConfig,
+    rule: base.UpdateRule,
+    seed: int,
+  ):
+    """Builds agents and environments.
+
+    Args:
+      config: what the rule is tried on.
+      agent_config: of the fresh agents.
+      rule: whose parameters are tried.
+      seed: of the agents; the same in every trial, so that trials compare.
+    """
+    self.config = config
+    self._keys = jax.vmap(jax.random.key)(seed + np.arange(config.seeds))
+    self._drivers = {
+      name: _make_driver(name, config.seeds, agent_config, rule, seed)
+      for name in config.environments
+    }
+
+  @property
+  def compile_seconds(self) -> float:
+    """Time spent on compiling so far."""
+    return sum(driver.compile_seconds for driver in self._drivers.values())
+
+  def evaluate(self, rule_params: types.Params) -> dict[str, np.ndarray]:
+    """Trains the agents; returns their last returns [seeds] by environment."""
+    returns = {}
+    for name, driver in self._drivers.items():
+      lives, _ = driver.advance(
+        rule_params, driver.init(self._keys), self.config.updates
+      )
+      means = jax.vmap(episodes.mean_return)(lives.agents.episodes)
+      returns[name] = np.asarray(means)
+    return returns
+
+
+def rows(
+  meta_step: int, returns: dict[str, np.ndarray]
+) -> Sequence[dict[str, object]]:
+  """Rows of metrics, one per environment."""
+  return [
+    {
+      'meta_step': meta_step,
+      'environment': name,
+      'return': np.mean(values),
+      'return_min': np.min(values),
+      'return_max': np.max(values),
+    }
+    for name, values in returns.items()
+  ]
+
+
+def _make_driver(
+  name: str,
+  seeds: int,
+  agent_config: agent_lib.AgentConfig,
+  rule: base.UpdateRule,
+  seed: int,
+) -> drivers.Driver:
+  environment = registry.make(name, seeds * agent_config.num_environments, seed)
+  agent = agent_lib.make(agent_config, environment.spec, rule)
+  return drivers.make(agent, environment, seeds)

@@ -1,0 +1,122 @@
+"""A random rule that can learn: drawn again while it cannot.
+
+The policy embedding ends in a few ReLU channels. Where they are dead, pi_hat is
+the same for every action: such a rule can never prefer one, and no gradient
+would ever tell.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types
+from disco_rl import value_targets
+from disco_rl.networks import meta_features
+from disco_rl.networks import meta_network
+
+MIN_SPREAD = 5e-4
+_MAX_DRAWS = 100
+_SHAPE = (8, 16, 3)
+
+
+def draw(
+  key: types.Array, config: meta_network.MetaNetworkConfig
+) -> tuple[types.Params, float]:
+  """Draws rules until one tells actions apart.
+
+  Args:
+    key: PRNG key.
+    config: sizes.
+
+  Returns:
+    eta, and the spread of its pi_hat; see `spread`.
+
+  Raises:
+    ValueError: no rule of these sizes tells actions apart.
+  """
+
+  @jax.jit
+  def attempt(key: types.Array) -> tuple[types.Params, types.Array]:
+    init_key, probe_key = jax.random.split(key)
+    params = meta_network.init(init_key, config)
+    return params, spread(probe_key, config, params)
+
+  for i in range(_MAX_DRAWS):
+    params, value = attempt(jax.random.fold_in(key, i))
+    if value >= MIN_SPREAD:
+      return params, float(value)
+  raise ValueError(
+    f'{_MAX_DRAWS} random rules emit the same pi_hat for every action. '
+    f'policy_channels={config.policy_channels} are too narrow: widen the last.'
+  )
+
+
+def spread(
+  key: types.Array,
+  config: meta_network.MetaNetworkConfig,
+  params: types.Params,
+) -> types.Array:
+  """How much pi_hat differs between actions at the first update of a life.
+
+  Args:
+    key: PRNG key of the random inputs.
+    config: sizes.
+    params: eta.
+
+  Returns:
+    [] mean over inputs of the deviation of pi_hat over the actions.
+  """
+  outputs, _ = meta_network.transform(config).apply(
+    params,
+    _random_inputs(key, config.prediction_size),
+    meta_network.initial_state(config),
+  )
+  return jnp.mean(jnp.std(outputs.pi, axis=-1))
+
+
+def _random_inputs(
+  key: types.Array, prediction_size: int
+) -> meta_features.MetaInputs:
+  """What a newborn agent shows: predictions near uniform, values near zero."""
+  length, batch, num_actions = _SHAPE
+  keys = map(functools.partial(jax.random.fold_in, key), itertools.count())
+
+  def small(*shape: int) -> types.Array:
+    return 0.1 * jax.random.normal(next(keys), (length + 1, batch, *shape))
+
+  step = lambda: small()[:-1]
+  rollout = types.Rollout(
+    observation=small(),
+    action=jax.random.randint(
+      next(keys), (length + 1, batch), 0, num_actions, jnp.int32
+    ),
+    logits=small(num_actions),
+    reward=step(),
+    is_terminal=jnp.zeros((length, batch), bool),
+    mask=jnp.ones((length, batch), bool),
+  )
+  outputs = {
+    'logits': small(num_actions),
+    'y': small(prediction_size),
+    'z': small(num_actions, prediction_size),
+  }
+  estimates = value_targets.RetraceEstimates(
+    value=small(),
+    q_value=small(num_actions),
+    target_q_value=small(num_actions),
+    q_target=step(),
+    q_td=step(),
+    normalized_q_td=step(),
+    advantage=step(),
+    normalized_advantage=10.0 * step(),
+    qv_advantage=small(num_actions),
+    normalized_qv_advantage=10.0 * small(num_actions),
+  )
+  return meta_features.MetaInputs(
+    rollout=rollout,
+    outputs=outputs,
+    target_outputs=outputs,
+    estimates=estimates,
+  )

@@ -1,0 +1,446 @@
+"""The population: groups of agents of one kind, each with a program of its own.
+
+Agents whose environments have equal shapes form a group, whose members are
+mapped over in chunks; other shapes are other groups. Every member votes for a
+change of the rule; the trainer takes the mean of all votes.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from disco_rl import actor
+from disco_rl import compilation
+from disco_rl import episodes
+from disco_rl import host_actor
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.environments import joined
+from disco_rl.meta_training import living as living_lib
+from disco_rl.meta_training import meta_gradient
+
+# Updates of eta, summed over the members; the members; values [n] to log.
+Votes = tuple[types.Params, living_lib.Member, types.Logs]
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupConfig:
+  """What the members of a group share.
+
+  Attributes:
+    names: of the members' environments, one each.
+    living: how they live.
+    estimator: of the meta-gradient.
+    optimizer: of eta, one state per member.
+    chunk_size: members that are computed at a time, at most.
+  """
+
+  names: tuple[str, ...]
+  living: living_lib.Living
+  estimator: living_lib.Estimator
+  optimizer: optax.GradientTransformation
+  chunk_size: int
+
+  @property
+  def num_members(self) -> int:
+    """The n of all axes."""
+    return len(self.names)
+
+  @property
+  def chunk(self) -> int:
+    """Members computed at a time: the largest divisor of n that is allowed."""
+    sizes = range(1, min(self.chunk_size, self.num_members) + 1)
+    return max(size for size in sizes if self.num_members % size == 0)
+
+
+class Group(Protocol):
+  """n agents with environments of equal shapes."""
+
+  config: GroupConfig
+
+  @property
+  def compile_seconds(self) -> float:
+    """Time spent on compiling so far."""
+    ...
+
+  def init(
+    self, keys: types.Array, rule_params: types.Params
+  ) -> living_lib.Member:
+    """Newborn members, leading axis n, from PRNG keys [n]."""
+    ...
+
+  def resume(self, members: living_lib.Member) -> living_lib.Member:
+    """Takes up members from a checkpoint."""
+    ...
+
+  def step(
+    self, rule_params: types.Params, members: living_lib.Member
+  ) -> Votes:
+    """Lives N updates, and votes for a change of eta.
+
+    The members that are passed in are used up: their buffers are donated.
+    """
+    ...
+
+  def renew(
+    self, keys: types.Array, members: living_lib.Member, over: np.ndarray
+  ) -> living_lib.Member:
+    """Replaces the members whose life is over by newborn ones.
+
+    Parameters, optimiser, the rule's share, meta-value function, replay and
+    environments are new; the moments of eta's optimiser remain.
+
+    Args:
+      keys: [n] PRNG keys.
+      members: leading axis n; used up.
+      over: [n] bool.
+
+    Returns:
+      The members.
+    """
+    ...
+
+
+class DeviceGroup:
+  """Members in JAX-native environments: a step is one program."""
+
+  def __init__(
+    self, config: GroupConfig, environments: Sequence[base.JaxEnvironment]
+  ):
+    """Stacks the environments, one for each member."""
+    self.config = config
+    self._environments = stack(environments)
+    self._step = compilation.Program(self._step_all, donate_argnums=1)
+    self._renew = compilation.Program(self._renew_all, donate_argnums=1)
+
+  @property
+  def compile_seconds(self) -> float:
+    """Time spent on compiling so far."""
+    return self._step.compile_seconds + self._renew.compile_seconds
+
+  def init(
+    self, keys: types.Array, rule_params: types.Params
+  ) -> living_lib.Member:
+    """See `Group.init`."""
+    members = jax.jit(jax.vmap(self._newborn))(keys, self._environments)
+    return with_optimizer(self.config, members, rule_params)
+
+  def resume(self, members: living_lib.Member) -> living_lib.Member:
+    """They hold all there is; see `Group.resume`."""
+    return members
+
+  def step(
+    self, rule_params: types.Params, members: living_lib.Member
+  ) -> Votes:
+    """See `Group.step`."""
+    return self._step(rule_params, members, self._environments)
+
+  def renew(
+    self, keys: types.Array, members: living_lib.Member, over: np.ndarray
+  ) -> living_lib.Member:
+    """See `Group.renew`."""
+    return self._renew(keys, members, self._environments, jnp.asarray(over))
+
+  def _newborn(
+    self, key: types.Array, environment: base.JaxEnvironment
+  ) -> living_lib.Member:
+    life_key, actor_key = jax.random.split(key)
+    actors = actor.init(
+      actor_key, environment, self.config.living.agent.config.num_environments
+    )
+    return dataclasses.replace(
+      newborn(self.config.living, life_key), actor=actors
+    )
+
+  def _step_all(
+    self, rule_params: types.Params, members: Any, environments: Any
+  ) -> Votes:
+    def one(
+      member: living_lib.Member, environment: base.JaxEnvironment
+    ) -> Votes:
+      gradient, member, logs = self.config.estimator(
+        rule_params, member, environment
+      )
+      return vote(self.config, rule_params, member, gradient, logs)
+
+    return collect_votes(self.config, one, members, environments)
+
+  def _renew_all(
+    self,
+    keys: types.Array,
+    members: living_lib.Member,
+    environments: Any,
+    over: types.Array,
+  ) -> living_lib.Member:
+    fresh = jax.vmap(self._newborn)(keys, environments)
+    return replace_where(over, fresh, members)
+
+
+class HostGroup:
+  """Members in environments on the host: these step between small programs."""
+
+  def __init__(
+    self,
+    config: GroupConfig,
+    environments: Sequence[base.HostEnvironment],
+    estimator: meta_gradient.MetaGradient,
+  ):
+    """Begins an episode in every environment.
+
+    Args:
+      config: what the members share.
+      environments: E environments for each member.
+      estimator: of the meta-gradient, from what was lived.
+    """
+    self.config = config
+    self._estimator = estimator
+    self._environment = joined.JoinedEnvironment(environments)
+    self._actor = host_actor.HostActor(
+      config.living.agent.network, self._environment, config.num_members
+    )
+    self._split = jax.jit(jax.vmap(jax.random.split, out_axes=1))
+    self._count = jax.jit(jax.vmap(config.living.agent.count_episodes))
+    # The learner states before the update are kept, so nothing is donated.
+    self._learn = compilation.Program(self._learn_all, donate_argnums=())
+    self._vote = compilation.Program(self._vote_all, donate_argnums=1)
+    self._renew = compilation.Program(self._renew_all, donate_argnums=1)
+
+  @property
+  def compile_seconds(self) -> float:
+    """Time spent on compiling so far."""
+    programs = (self._learn, self._vote, self._renew)
+    return sum(program.compile_seconds for program in programs)
+
+  def init(
+    self, keys: types.Array, rule_params: types.Params
+  ) -> living_lib.Member:
+    """See `Group.init`."""
+    members = jax.jit(jax.vmap(self._newborn))(keys)
+    return with_optimizer(self.config, members, rule_params)
+
+  def resume(self, members: living_lib.Member) -> living_lib.Member:
+    """Episodes begin anew, as environments are not saved."""
+    statistics = members.agent.episodes
+    statistics = dataclasses.replace(
+      statistics, running=jnp.zeros_like(statistics.running)
+    )
+    agents = dataclasses.replace(members.agent, episodes=statistics)
+    return dataclasses.replace(members, agent=agents)
+
+  def step(
+    self, rule_params: types.Params, members: living_lib.Member
+  ) -> Votes:
+    """See `Group.step`."""
+    living, lived, logs = self.config.living, [], []
+    for _ in range(living.config.inner_updates):
+      members, rollout = self._act(members)
+      members, one, update_logs = self._learn(rule_params, members, rollout)
+      lived.append(one)
+      logs.append(update_logs)
+    rollouts = []
+    for _ in range(living.validation_rollouts):
+      members, rollout = self._act(members)
+      rollouts.append(rollout)
+    return self._vote(rule_params, members, lived, rollouts, logs)
+
+  def renew(
+    self, keys: types.Array, members: living_lib.Member, over: np.ndarray
+  ) -> living_lib.Member:
+    """See `Group.renew`."""
+    for index in np.flatnonzero(over).tolist():
+      self._actor.replace_observation(index, self._environment.reset_one(index))
+    return self._renew(keys, members, jnp.asarray(over))
+
+  def _newborn(self, key: types.Array) -> living_lib.Member:
+    return newborn(self.config.living, key)
+
+  def _act(
+    self, members: living_lib.Member
+  ) -> tuple[living_lib.Member, types.Rollout]:
+    agents = members.agent
+    keys, act_keys = self._split(agents.key)
+    rollout, is_last = self._actor.unroll(
+      agents.learner.params,
+      act_keys,
+      self.config.living.agent.config.unroll_length,
+    )
+    agents = self._count(
+      dataclasses.replace(agents, key=keys), rollout, is_last
+    )
+    return dataclasses.replace(members, agent=agents), rollout
+
+  def _learn_all(
+    self,
+    rule_params: types.Params,
+    members: living_lib.Member,
+    rollout: types.Rollout,
+  ) -> tuple[living_lib.Member, living_lib.Trajectory, types.Logs]:
+    return map_chunks(
+      self.config,
+      lambda member, rollout: self.config.living.learn(
+        rule_params, member, rollout
+      ),
+      members,
+      rollout,
+    )
+
+  def _vote_all(
+    self,
+    rule_params: types.Params,
+    members: living_lib.Member,
+    lived: Sequence[living_lib.Trajectory],
+    rollouts: Sequence[types.Rollout],
+    logs: Sequence[types.Logs],
+  ) -> Votes:
+    def one(
+      member: living_lib.Member,
+      lived: Sequence[living_lib.Trajectory],
+      rollouts: Sequence[types.Rollout],
+      logs: Sequence[types.Logs],
+    ) -> Votes:
+      gradient, member, outer_logs = self._estimator.differentiate(
+        rule_params,
+        member,
+        self.config.living.segments(stack(lived)),
+        living_lib.join(stack(rollouts)),
+      )
+      means = jax.tree.map(jnp.mean, stack(logs))
+      return vote(
+        self.config, rule_params, member, gradient, {**means, **outer_logs}
+      )
+
+    return collect_votes(self.config, one, members, lived, rollouts, logs)
+
+  def _renew_all(
+    self,
+    keys: types.Array,
+    members: living_lib.Member,
+    over: types.Array,
+  ) -> living_lib.Member:
+    return replace_where(over, jax.vmap(self._newborn)(keys), members)
+
+
+def newborn(living: living_lib.Living, key: types.Array) -> living_lib.Member:
+  """A member without environments and without moments of eta's optimiser."""
+  agent_key, value_key = jax.random.split(key)
+  return living_lib.Member(
+    agent=living.agent.init(agent_key),
+    actor=None,
+    meta_value=living.meta_value.init(value_key),
+    meta_opt_state=None,
+  )
+
+
+def with_optimizer(
+  config: GroupConfig, members: living_lib.Member, rule_params: types.Params
+) -> living_lib.Member:
+  """Gives each member moments of eta's optimiser."""
+  state = config.optimizer.init(rule_params)
+  states = jax.tree.map(
+    lambda x: jnp.tile(x, (config.num_members, *[1] * x.ndim)), state
+  )
+  return dataclasses.replace(members, meta_opt_state=states)
+
+
+def replace_where(
+  over: types.Array, fresh: living_lib.Member, members: living_lib.Member
+) -> living_lib.Member:
+  """Takes the fresh members where a life is over."""
+  # An empty replay is one in which nothing counts as filled: its storage, most
+  # of a member's memory, stays as it is.
+  replay = dataclasses.replace(
+    members.agent.replay, added=fresh.agent.replay.added
+  )
+  fresh = dataclasses.replace(
+    fresh,
+    agent=dataclasses.replace(fresh.agent, replay=replay),
+    meta_opt_state=members.meta_opt_state,
+  )
+  choose = lambda over, new, old: jax.tree.map(
+    lambda x, y: jnp.where(over, x, y), new, old
+  )
+  return jax.vmap(choose)(over, fresh, members)
+
+
+def vote(
+  config: GroupConfig,
+  rule_params: types.Params,
+  member: living_lib.Member,
+  gradient: types.Params,
+  logs: types.Logs,
+) -> Votes:
+  """Puts a member's gradient through its own optimiser."""
+  updates, opt_state = config.optimizer.update(
+    gradient, member.meta_opt_state, rule_params
+  )
+  logs = {
+    **logs,
+    'return': episodes.mean_return(member.agent.episodes),
+    'meta_gradient_norm': optax.tree.norm(gradient),
+    'meta_update_norm': optax.tree.norm(updates),
+  }
+  return updates, dataclasses.replace(member, meta_opt_state=opt_state), logs
+
+
+def collect_votes(
+  config: GroupConfig, function: Callable[..., Votes], *trees: Any
+) -> Votes:
+  """Maps over members in chunks; updates are summed on the way."""
+
+  def chunk(total: types.Params | None, trees: Any) -> tuple[Any, Any]:
+    updates, members, logs = mapped(config, function)(*trees)
+    if config.chunk > 1:
+      updates = jax.tree.map(lambda x: jnp.sum(x, axis=0), updates)
+    return optax.tree.add(total, updates), (members, logs)
+
+  zeros = jax.tree.map(
+    lambda x: jnp.zeros(x.shape, x.dtype),
+    jax.eval_shape(function, *jax.tree.map(lambda x: x[0], trees))[0],
+  )
+  updates, (members, logs) = jax.lax.scan(chunk, zeros, chunks(config, trees))
+  return updates, *join_chunks(config, (members, logs))
+
+
+def map_chunks(
+  config: GroupConfig, function: Callable[..., Any], *trees: Any
+) -> Any:
+  """Maps over members in chunks, one chunk after the other."""
+  return join_chunks(
+    config,
+    jax.lax.map(
+      lambda trees: mapped(config, function)(*trees), chunks(config, trees)
+    ),
+  )
+
+
+def mapped(
+  config: GroupConfig, function: Callable[..., Any]
+) -> Callable[..., Any]:
+  """The function for a chunk; single members need no axis."""
+  return jax.vmap(function) if config.chunk > 1 else function
+
+
+def chunks(config: GroupConfig, tree: Any) -> Any:
+  """[n, ...] -> [n / c, c, ...]; without the axis c where c = 1."""
+  if config.chunk == 1:
+    return tree
+  return jax.tree.map(lambda x: x.reshape(-1, config.chunk, *x.shape[1:]), tree)
+
+
+def join_chunks(config: GroupConfig, tree: Any) -> Any:
+  """Undoes `chunks`."""
+  if config.chunk == 1:
+    return tree
+  return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
+
+
+def stack(trees: Sequence[Any]) -> Any:
+  """Trees of equal structure as one with a new leading axis."""
+  return jax.tree.map(lambda *x: jnp.stack(x), *trees)

@@ -1,0 +1,331 @@
+"""Discovery: the population lives and votes, and the rule changes."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import pathlib
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from disco_rl import checkpointing
+from disco_rl import compilation
+from disco_rl import memory
+from disco_rl import metrics
+from disco_rl import progress
+from disco_rl import types
+from disco_rl import weights
+from disco_rl import workdirs
+from disco_rl.meta_training import building
+from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import held_out as held_out_lib
+from disco_rl.meta_training import lifetimes as lifetimes_lib
+from disco_rl.meta_training import living as living_lib
+from disco_rl.meta_training import plots
+
+# These may change: a run can be continued.
+_FREE = ('meta_steps', 'checkpoint_every', 'keep_checkpoints')
+_LIKELY = (
+  'a learning_rate or meta_learning_rate that is too high, or rewards that are '
+  'not finite'
+)
+_COLUMNS = ('meta_step', 'environment')
+
+
+@dataclasses.dataclass(frozen=True)
+class _State:
+  """What discovery changes.
+
+  Attributes:
+    meta_step: changes of the rule so far.
+    rule_params: eta.
+    groups: members of each group.
+    lifetimes: of each group's members.
+  """
+
+  meta_step: int
+  rule_params: types.Params
+  groups: Sequence[living_lib.Member]
+  lifetimes: Sequence[lifetimes_lib.Lifetimes]
+
+
+class MetaTraining:
+  """One run in one folder.
+
+  Everything that can be wrong with the settings is found when this is built,
+  before anything is compiled for long, or written.
+  """
+
+  def __init__(self, config: config_lib.MetaTrainingConfig):
+    """Builds the population, the rule and what it is tried on.
+
+    Args:
+      config: what to train.
+
+    Raises:
+      ValueError: a setting, name or file is not valid, or memory is too small.
+      FileNotFoundError: there is no file of weights at the path.
+      ImportError: an environment needs a package that is not installed.
+    """
+    self._config = config
+    self._rule, self._initial_params = building.make_rule(config)
+    self._groups = building.make_groups(config, self._rule)
+    self._held_out = held_out_lib.HeldOut(
+      config.held_out, config.agent, self._rule, config.seed
+    )
+    self._apply = compilation.Program(_apply, donate_argnums=())
+    self._key = jax.random.key(config.seed)
+
+  def run(
+    self, workdir: str | pathlib.Path, description: Mapping[str, Any]
+  ) -> dict[str, Any]:
+    """Trains, or goes on from the last checkpoint in the folder.
+
+    Writes config.json, metrics.csv, tensorboard/, held_out/, checkpoints/,
+    rule.npz, summary.json and curves.png.
+
+    Args:
+      workdir: the folder of the run.
+      description: the settings as the user gave them, for config.json.
+
+    Returns:
+      The summary, as in summary.json: meta_steps, agents, environment_steps,
+      return (by environment), held_out (by environment, of fresh agents),
+      seconds, compile_seconds, peak_memory_bytes.
+
+    Raises:
+      workdirs.WorkdirError: the folder holds a run with other settings; it
+        stays as it is.
+      metrics.NonFiniteError: a loss is no longer finite.
+    """
+    workdir = pathlib.Path(workdir)
+    workdirs.claim(workdir, description, _FREE)
+    start = time.perf_counter()
+    state = self._init()
+    with checkpointing.Checkpointer(
+      workdir / 'checkpoints', self._config.keep_checkpoints
+    ) as checkpointer:
+      if latest := checkpointer.latest_step():
+        tree = checkpointer.restore(latest, _to_tree(state, 0.0))
+        state = self._from_tree(latest, tree)
+        start -= float(tree['seconds'])
+      state = self._train(workdir, state, checkpointer, start)
+    summary = self._summarise(workdir, time.perf_counter() - start)
+    metrics.write_json(workdir / 'summary.json', summary)
+    plots.meta_training_curves(workdir, workdir / 'curves.png')
+    return summary
+
+  def _init(self) -> _State:
+    """Newborn agents, and the rule to begin with."""
+    rng = np.random.default_rng([self._config.seed, 0])
+    groups, lifetimes = [], []
+    for i, group in enumerate(self._groups):
+      keys = self._keys(0, i)
+      groups.append(group.init(keys, self._initial_params))
+      lifetimes.append(
+        lifetimes_lib.init(rng, self._config.lifetimes, len(keys))
+      )
+    return _State(0, self._initial_params, groups, lifetimes)
+
+  def _keys(self, meta_step: int, group: int) -> types.Array:
+    """Keys of the agents of a group that are born at a meta-step."""
+    key = jax.random.fold_in(jax.random.fold_in(self._key, meta_step), group)
+    return jax.random.split(key, self._groups[group].config.num_members)
+
+  def _from_tree(self, meta_step: int, tree: dict[str, Any]) -> _State:
+    """The state in a checkpoint; undoes `_to_tree`."""
+    return _State(
+      meta_step=meta_step,
+      rule_params=tree['rule_params'],
+      groups=[
+        group.resume(members)
+        for group, members in zip(self._groups, tree['groups'])
+      ],
+      lifetimes=[
+        lifetimes_lib.Lifetimes(np.asarray(age), np.asarray(budget))
+        for age, budget in tree['lifetimes']
+      ],
+    )
+
+  def _train(
+    self,
+    workdir: pathlib.Path,
+    state: _State,
+    checkpointer: checkpointing.Checkpointer,
+    start: float,
+  ) -> _State:
+    """Takes the meta-steps that are left; logs, tries and saves on the way."""
+    config = self._config
+    with (
+      metrics.MetricsWriter(workdir, state.meta_step, *_COLUMNS) as writer,
+      metrics.MetricsWriter(
+        workdir / 'held_out', state.meta_step, *_COLUMNS
+      ) as held_out_writer,
+      progress.Progress(
+        config.meta_steps, state.meta_step, 'meta-step', 'discovery'
+      ) as bar,
+    ):
+      if state.meta_step == 0:
+        self._try(state, held_out_writer, bar)
+      while state.meta_step < config.meta_steps:
+        state, rows = self._meta_step(state)
+        metrics.check_finite(rows, state.meta_step - 1, _LIKELY)
+        writer.write(rows)
+        bar.advance(1, **_shown(rows))
+        if self._is_due(state, config.held_out.every):
+          self._try(state, held_out_writer, bar)
+        if self._is_due(state, config.checkpoint_every):
+          weights.save(workdir / 'rule.npz', jax.device_get(state.rule_params))
+          checkpointer.save(
+            state.meta_step, _to_tree(state, time.perf_counter() - start)
+          )
+    return state
+
+  def _is_due(self, state: _State, every: int) -> bool:
+    step = state.meta_step
+    return step % every == 0 or step == self._config.meta_steps
+
+  def _meta_step(self, state: _State) -> tuple[_State, list[dict[str, Any]]]:
+    """All agents live N updates and vote; the rule changes; some are reborn.
+
+    Args:
+      state: before; its members are used up.
+
+    Returns:
+      The state afterwards, and rows of metrics, one per environment.
+    """
+    votes, groups, lifetimes, logs = [], [], [], []
+    meta_step = state.meta_step + 1
+    for i, group in enumerate(self._groups):
+      updates, members, group_logs = group.step(
+        state.rule_params, state.groups[i]
+      )
+      votes.append(updates)
+      ages = lifetimes_lib.advance(
+        state.lifetimes[i], group.config.living.steps
+      )
+      logs.append({**group_logs, 'age': ages.age})
+      if ages.over.any():
+        members = group.renew(self._keys(meta_step, i), members, ages.over)
+        rng = np.random.default_rng([self._config.seed, meta_step, i])
+        ages = lifetimes_lib.renew(rng, self._config.lifetimes, ages)
+      groups.append(members)
+      lifetimes.append(ages)
+    rule_params, norm = self._apply(
+      state.rule_params, votes, jnp.asarray(self._config.agents)
+    )
+    state = _State(meta_step, rule_params, groups, lifetimes)
+    return state, self._rows(meta_step, logs, norm)
+
+  def _rows(
+    self,
+    meta_step: int,
+    logs: Sequence[types.Logs],
+    rule_update_norm: types.Array,
+  ) -> list[dict[str, Any]]:
+    """One row for each environment: means over its agents."""
+    names = [n for group in self._groups for n in group.config.names]
+    values = {
+      key: np.concatenate([np.asarray(group[key]) for group in logs])
+      for key in logs[0]
+    }
+    steps = [
+      group.config.living.steps
+      for group in self._groups
+      for _ in group.config.names
+    ]
+    return [
+      {
+        'meta_step': meta_step,
+        'environment': name,
+        'agents': names.count(name),
+        'environment_steps': meta_step
+        * sum(s for s, n in zip(steps, names) if n == name),
+        'rule_update_norm': float(rule_update_norm),
+        **{
+          key: _mean(key, value[[n == name for n in names]])
+          for key, value in values.items()
+        },
+      }
+      for name in dict.fromkeys(names)
+    ]
+
+  def _try(
+    self,
+    state: _State,
+    writer: metrics.MetricsWriter,
+    bar: progress.Progress,
+  ) -> None:
+    """Tries the rule on held-out environments."""
+    returns = self._held_out.evaluate(state.rule_params)
+    writer.write(held_out_lib.rows(state.meta_step, returns))
+    shown = ', '.join(f'{k} {np.mean(v):.3g}' for k, v in returns.items())
+    if shown:
+      bar.note(f'fresh agents after {state.meta_step} meta-steps: {shown}')
+
+  def _summarise(self, workdir: pathlib.Path, seconds: float) -> dict[str, Any]:
+    last = _last_rows(workdir / 'metrics.csv')
+    programs = [self._apply, self._held_out, *self._groups]
+    return {
+      'rule': self._config.rule,
+      'meta_steps': int(last['meta_step'][0]),
+      'agents': self._config.agents,
+      'environment_steps': int(np.sum(last['environment_steps'])),
+      'return': dict(zip(last['environment'].tolist(), last['return'])),
+      'held_out': _last_returns(workdir / 'held_out' / 'metrics.csv'),
+      'seconds': seconds,
+      'compile_seconds': sum(p.compile_seconds for p in programs),
+      'peak_memory_bytes': memory.peak_bytes(),
+    }
+
+
+def _apply(
+  rule_params: types.Params, votes: Sequence[types.Params], agents: types.Array
+) -> tuple[types.Params, types.Array]:
+  """Moves eta by the mean vote; also returns the norm of the change."""
+  total = jax.tree.map(lambda *x: sum(x), *votes)
+  mean = jax.tree.map(lambda x: x / agents, total)
+  return optax.apply_updates(rule_params, mean), optax.tree.norm(mean)
+
+
+def _to_tree(state: _State, seconds: float) -> dict[str, Any]:
+  """What a checkpoint holds: all but the number of the meta-step."""
+  return {
+    'rule_params': state.rule_params,
+    'groups': list(state.groups),
+    'lifetimes': [(x.age, x.budget) for x in state.lifetimes],
+    'seconds': np.asarray(seconds),
+  }
+
+
+def _mean(key: str, values: np.ndarray) -> float:
+  """Over the agents; returns over those that have finished an episode."""
+  if key == 'return':
+    values = values[~np.isnan(values)]
+  return float(np.mean(values)) if len(values) else float('nan')
+
+
+def _shown(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+  """What the progress bar shows."""
+  returns = np.array([row['return'] for row in rows])
+  steps = sum(row['environment_steps'] for row in rows)
+  return {'return': _mean('return', returns), 'steps': f'{steps:.3g}'}
+
+
+def _last_rows(path: pathlib.Path) -> dict[str, np.ndarray]:
+  """Columns of the last meta-step."""
+  columns = metrics.read(path)
+  is_last = columns['meta_step'] == np.max(columns['meta_step'])
+  return {key: column[is_last] for key, column in columns.items()}
+
+
+def _last_returns(path: pathlib.Path) -> dict[str, Any]:
+  """Of the last trial, by environment; empty if none was made."""
+  if not metrics.read(path):
+    return {}
+  last = _last_rows(path)
+  return dict(zip(last['environment'].tolist(), last['return']))

@@ -1,0 +1,84 @@
+"""What all launchers share: flags, one-line errors, flat settings."""
+
+from collections.abc import Callable
+import dataclasses
+import pathlib
+import re
+import sys
+from typing import Any
+from typing import NoReturn
+
+from absl import app
+from absl import flags
+from absl import logging
+from ml_collections import config_flags
+
+CONFIG = config_flags.DEFINE_config_file(
+  'config', None, 'Settings: a file, a colon, and what to start from.'
+)
+WORKDIR = flags.DEFINE_string(
+  'workdir',
+  None,
+  'Folder of the run; resumed if it holds one.',
+  required=True,
+)
+flags.mark_flag_as_required('config')
+
+_SEE_CONFIG = 'The file that --config names lists all settings.'
+
+
+def run(main: Callable[[dict[str, Any], pathlib.Path], None]) -> None:
+  """Parses the flags and calls main(settings, workdir)."""
+
+  def with_flags(argv: list[str]) -> None:
+    del argv
+    if not flags.FLAGS['verbosity'].present:
+      # Orbax reports each of its steps as INFO.
+      logging.set_verbosity(logging.WARNING)
+    main(CONFIG.value.to_dict(), pathlib.Path(WORKDIR.value))
+
+  app.run(with_flags, flags_parser=parse_flags)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+  """Parses as absl does, but says in one line what is wrong."""
+  try:
+    rest = flags.FLAGS(argv)
+    CONFIG.value.to_dict()  # A missing file shows only when it is used.
+  except (flags.Error, OSError) as error:
+    # Of an error in the config's file the message holds the whole traceback.
+    fail(re.sub(r'^\w+Error: ', '', str(error).strip().splitlines()[-1]))
+  except (AttributeError, KeyError) as error:
+    # So answers ml_collections if the config has no such setting.
+    answer = error.args[0]
+    name, *nearest = str(getattr(answer, 'args', [answer])[0]).splitlines()
+    fail(f'Unknown setting {name}. {" ".join(nearest) or _SEE_CONFIG}')
+  if rest[1:]:
+    fail(f'Not understood: {" ".join(rest[1:])}')
+  return rest
+
+
+def fail(reason: object) -> NoReturn:
+  """Ends the program with one line on the standard error stream."""
+  sys.exit('error: ' + ' '.join(str(reason).split()))
+
+
+def take(
+  settings: dict[str, Any], record: type, prefix: str = ''
+) -> dict[str, Any]:
+  """Removes the settings that are fields of a record; returns them.
+
+  Args:
+    settings: flat; changed.
+    record: a dataclass.
+    prefix: of the settings' names, not of the fields'.
+
+  Returns:
+    Field -> value.
+  """
+  fields = (field.name for field in dataclasses.fields(record))
+  return {
+    name: settings.pop(prefix + name)
+    for name in fields
+    if prefix + name in settings
+  }
