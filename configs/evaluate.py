@@ -8,9 +8,12 @@ what to start from:
 
   catch      Catch 8x8 with the settings of the published small-scale recipe.
   cartpole   CartPole-v1 by Gymnasium, on the host.
+  quickstart Catch 6x5 with the agents of configs/quickstart.py.
 """
 
 import ml_collections
+
+from configs import quickstart
 
 
 def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
@@ -53,6 +56,7 @@ def _base() -> ml_collections.ConfigDict:
   config.num_bins = 601  # Of the categorical value.
   config.max_abs_value = 300.0  # Largest bin, in the transformed space.
 
+  config.q_cost = 0.2  # Of discovered rules: weight of q's loss.
   # Of the hand-made rules alone.
   config.policy_cost = 1.0
   config.value_cost = 0.5
@@ -78,4 +82,16 @@ def _cartpole(config: ml_collections.ConfigDict) -> None:
   config.learning_rate = 1e-3
 
 
-VARIANTS = {'catch': _catch, 'cartpole': _cartpole}
+def _quickstart(config: ml_collections.ConfigDict) -> None:
+  """The agents of configs/quickstart.py, on a board unlike theirs."""
+  config.environment = 'catch/6x5'
+  config.updates = 500
+  for name, value in quickstart.AGENT.items():
+    config[name] = value
+
+
+VARIANTS = {
+  'catch': _catch,
+  'cartpole': _cartpole,
+  'quickstart': _quickstart,
+}

@@ -4,22 +4,37 @@ import ml_collections
 
 from configs import meta_training
 
+# Agents, and the sizes of what they predict.
+AGENT = {
+  'num_bins': 41,
+  'max_abs_value': 2.0,
+  'q_cost': 0.5,
+  'discount': 0.97,
+  'unroll_length': 12,
+  'batch_size': 24,
+  'replay_ratio': 1.0,  # All that an agent learns from is new.
+  'on_policy_share': 1.0,
+  'replay_capacity': 24,
+  'learning_rate': 5e-3,
+  'torso': (64, 64),
+  'action_model_lstm': 32,
+  'action_model_head': 32,
+}
+
 
 def get_config() -> ml_collections.ConfigDict:
   """Eight agents on Catch; small networks."""
   config = meta_training.base()
   config.environments = 'catch/4x3'
   config.agents = 8
-  config.meta_steps = 450
-  config.checkpoint_every = 50
+  for name, value in AGENT.items():
+    config[name] = value
+  config.meta_steps = 500
+  config.checkpoint_every = 100
 
   config.rule_prediction_size = 32
   config.rule_lstm_size = 64
   config.rule_meta_rnn_size = 32
-  config.num_bins = 41
-  config.max_abs_value = 2.0
-  config.q_cost = 0.5
-  config.discount = 0.97
 
   config.inner_updates = 5
   config.validation_trajectories = 24
@@ -33,17 +48,8 @@ def get_config() -> ml_collections.ConfigDict:
 
   config.budgets = (100_000,)  # Some 290 updates.
   config.stagger = True
-  config.unroll_length = 12
-  config.batch_size = 24
-  config.replay_ratio = 1.0
-  config.on_policy_share = 1.0
-  config.replay_capacity = 24
-  config.learning_rate = 5e-3
-  config.torso = (64, 64)
-  config.action_model_lstm = 32
-  config.action_model_head = 32
 
   config.held_out_environments = 'catch/4x4,catch/6x5'
-  config.held_out_every = 150
-  config.held_out_updates = 300
+  config.held_out_every = 125
+  config.held_out_updates = 100
   return config

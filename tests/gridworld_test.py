@@ -1,6 +1,5 @@
 """Tests of the grid worlds, the chains and their tasks."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
 import functools
 from typing import Any
@@ -50,35 +49,36 @@ def _build_chain(**options: Any) -> gridworld.Chain:
   return gridworld.build_chain(**options)
 
 
-@functools.partial(jax.jit, static_argnums=3)
-def _play_many(
-  environment: Any, actions: Any, key: Any, num_episodes: int
-) -> Any:
-  def play(key: Any) -> Any:
-    reset_key, step_key = jax.random.split(key)
-    state, first = environment.reset(reset_key)
+@jax.jit
+def _play_many(environment: Any, actions: Any, keys: Any) -> Any:
+  def play(keys: Any) -> Any:
+    state, first = environment.reset(keys[0])
 
     def step(state: Any, x: Any) -> Any:
       state, timestep = environment.step(state, *x)
       return state, (state, timestep)
 
-    _, played = jax.lax.scan(
-      step, state, (actions, jax.random.split(step_key, NUM_STEPS))
-    )
+    _, played = jax.lax.scan(step, state, (actions, keys[1:]))
     return state, first, *played
 
-  return jax.vmap(play)(jax.random.split(key, num_episodes))
+  return jax.vmap(play)(keys)
+
+
+@functools.cache
+def _keys() -> Any:
+  """Not split where they are used: each split costs compilation time."""
+  return jax.random.split(jax.random.key(0), (2000, NUM_STEPS + 1))
 
 
 def _play(environment: Any, actions: Sequence[int]) -> Any:
-  """Plays a script in many episodes, also beyond their ends.
+  """Plays a script in 2000 episodes, also beyond their ends.
 
   Returns:
     NumPy arrays of leading axes [B] and [B, T]: the first state and
     observation, then the states and outcomes of the steps.
   """
-  padded = jnp.array([*actions, *[0] * (NUM_STEPS - len(actions))])
-  played = _play_many(environment, padded, jax.random.key(0), 2000)
+  padded = np.pad(actions, (0, NUM_STEPS - len(actions)))
+  played = _play_many(environment, padded, _keys())
   first_state, first, states, timesteps = jax.tree.map(np.asarray, played)
   cut = lambda x: x[:, : len(actions)]
   return first_state, first, *jax.tree.map(cut, (states, timesteps))
@@ -324,8 +324,9 @@ def _make(name: str) -> Any:
   return environment
 
 
-def _stack(environments: Sequence[Any]) -> Any:
-  return jax.tree.map(lambda *x: jnp.stack(x), *environments)
+def _stack(trees: Sequence[Any]) -> Any:
+  # Of NumPy: those of JAX would be compiled for every shape.
+  return jax.tree.map(lambda *x: np.stack(x), *trees)
 
 
 class TestNames:
@@ -558,7 +559,7 @@ class TestTasks:
       else:
         assert abs(mean - table)[1] < error[1], measured
 
-  @pytest.mark.parametrize('index', [0, 1, 2])
+  @pytest.mark.parametrize('index', [1, 2])
   def test_stacked_tasks_are_the_same_as_single_ones(self, index: int) -> None:
     named, how, stacked = _played(index)
     for i, task in enumerate(named.values()):

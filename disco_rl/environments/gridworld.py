@@ -8,6 +8,7 @@ agent.
 
 from collections.abc import Sequence
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -136,8 +137,8 @@ class GridWorld(base.JaxEnvironment):
     """As `JaxEnvironment.step`; `action` is that of the class."""
     uniform = _uniform(key, 4 + self.object_kind.size)
     del key
-    direction = (uniform[0] * NUM_ACTIONS).astype(jnp.int32)
-    action = jnp.where(uniform[1] < self.slip, direction, action)
+    random_action = _below(NUM_ACTIONS, uniform[0])
+    action = jnp.where(uniform[1] < self.slip, random_action, action)
     agent_cell = self._move(state.agent_cell, action)
 
     is_here = state.object_cell == agent_cell
@@ -182,8 +183,7 @@ class GridWorld(base.JaxEnvironment):
     uniform: types.Array,
   ) -> types.Array:
     """Where the object under the agent will reappear, [] int32."""
-    count = jnp.sum(self.places >= 0)
-    place = self.places[(uniform * count).astype(jnp.int32)]
+    place = self.places[_below(jnp.sum(self.places >= 0), uniform)]
     is_taken = jnp.any(place == object_cell)
     return jnp.where(is_taken, agent_cell, place)
 
@@ -274,11 +274,11 @@ class Chain(base.JaxEnvironment):
     """As `JaxEnvironment.reset`; the observation is that of the class."""
     uniform = _uniform(key, 2 + self.num_bits)
     del key
-    lengths = 1 + self.max_length - self.min_length
+    num_lengths = 1 + self.max_length - self.min_length
     state = ChainState(
       step=jnp.int32(0),
-      length=self.min_length + (uniform[0] * lengths).astype(jnp.int32),
-      cue=(uniform[1] * self.payoff.shape[0]).astype(jnp.int32),
+      length=self.min_length + _below(num_lengths, uniform[0]),
+      cue=_below(self.payoff.shape[0], uniform[1]),
       choice=jnp.int32(-1),
     )
     return state, self._observe(state, uniform[2:])
@@ -306,7 +306,7 @@ class Chain(base.JaxEnvironment):
     )
 
   def _observe(self, state: ChainState, uniform: types.Array) -> types.Array:
-    """Args: state. uniform: [D] float32. Returns: [P + C + A + D] float32."""
+    """As the class says; `uniform` [D] decides the random bits."""
     num_cues, num_actions = self.payoff.shape
     shown = jnp.where(self.hides_choice, -1, state.choice)
     return jnp.concatenate(
@@ -357,8 +357,9 @@ def build(
   """
   _check_numbers(kinds, step_limit, slip)
   cells = _read(layout, LETTERS[: len(kinds)], size)
-  is_object = np.isin(cells, list(LETTERS))
-  num_objects = int(is_object.sum())
+  object_cells = np.flatnonzero(np.isin(cells, list(LETTERS)))
+  object_kinds = [LETTERS.index(letter) for letter in cells[object_cells]]
+  num_objects = len(object_kinds)
   if num_objects > num_slots or len(kinds) > num_kinds:
     raise ValueError(
       f'{num_objects} objects of {len(kinds)} kinds do not fit into '
@@ -368,36 +369,30 @@ def build(
     raise ValueError('Tabular observations do not show where objects are.')
 
   starts = np.flatnonzero(cells == START)
-  may_hold = cells == FLOOR
+  places = np.flatnonzero(cells == FLOOR)
+  wanted = 1 - starts.size
   if random_objects:
-    may_hold |= is_object
-  places = np.flatnonzero(may_hold)
-  wanted = num_objects * random_objects + 1 - starts.size
+    places = np.union1d(places, object_cells)
+    wanted += num_objects
   if places.size < wanted:
     raise ValueError(f'{wanted} free cells are wanted:\n{layout}')
 
-  object_cells = np.flatnonzero(is_object)
-  kind_of = np.array([LETTERS.index(x) for x in cells[object_cells]], int)
-  pad = (0, num_slots - num_objects)
-  slot = lambda values, fill: np.pad(
-    np.asarray(values), pad, constant_values=fill
-  )
-  of_kind = lambda field: jnp.asarray(
-    slot([getattr(kinds[kind], field) for kind in kind_of], 0.0), jnp.float32
+  of_kind = lambda field: _padded(
+    [getattr(kinds[kind], field) for kind in object_kinds],
+    num_slots,
+    0.0,
+    jnp.float32,
   )
   return GridWorld(
     walls=jnp.asarray((cells == WALL).reshape(size)),
     start_cell=jnp.int32(starts[0] if starts.size else -1),
-    object_cell=jnp.asarray(slot(object_cells, -1), jnp.int32),
-    object_kind=jnp.asarray(slot(kind_of, -1), jnp.int32),
+    object_cell=_padded(object_cells, num_slots, -1, jnp.int32),
+    object_kind=_padded(object_kinds, num_slots, -1, jnp.int32),
     object_reward=of_kind('reward'),
     object_termination=of_kind('termination'),
     object_respawn=of_kind('respawn'),
     random_objects=jnp.bool_(random_objects),
-    places=jnp.asarray(
-      np.pad(places, (0, cells.size - places.size), constant_values=-1),
-      jnp.int32,
-    ),
+    places=_padded(places, cells.size, -1, jnp.int32),
     step_limit=jnp.int32(step_limit),
     step_reward=jnp.float32(step_reward),
     slip=jnp.float32(slip),
@@ -475,6 +470,11 @@ def _uniform(key: types.Array, num: int) -> types.Array:
   return halves.astype(jnp.float32) * 2.0**-16
 
 
+def _below(count: int | types.Array, uniform: types.Array) -> types.Array:
+  """Turns what `_uniform` draws into integers from 0 to count - 1."""
+  return jnp.floor(uniform * jnp.float32(count)).astype(jnp.int32)
+
+
 def _distinct_ranks(uniform: types.Array, count: types.Array) -> types.Array:
   """Draws without replacement from 0 .. count - 1.
 
@@ -489,8 +489,7 @@ def _distinct_ranks(uniform: types.Array, count: types.Array) -> types.Array:
     [N] int32.
   """
   index = jnp.arange(uniform.size)
-  left = jnp.maximum(count - index, 1)
-  ranks = (uniform * left).astype(jnp.int32)
+  ranks = _below(jnp.maximum(count - index, 1), uniform)
   for i in reversed(range(uniform.size - 1)):
     ranks = jnp.where((index > i) & (ranks >= ranks[i]), ranks + 1, ranks)
   return ranks
@@ -513,6 +512,15 @@ def _read(layout: str, letters: str, size: tuple[int, int]) -> np.ndarray:
       f'{" ".join(sorted(unknown))}:\n{layout}'
     )
   return cells.reshape(-1)
+
+
+def _padded(
+  values: Sequence[Any] | np.ndarray, size: int, fill: float, dtype: Any
+) -> types.Array:
+  """Returns `values` followed by `fill`, [size]."""
+  padded = np.full(size, fill)
+  padded[: len(values)] = values
+  return jnp.asarray(padded, dtype)
 
 
 def _check_numbers(kinds: Sequence[Kind], step_limit: int, slip: float) -> None:

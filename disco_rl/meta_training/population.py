@@ -170,7 +170,7 @@ class DeviceGroup:
       )
       return vote(self.config, rule_params, member, gradient, logs)
 
-    return collect_votes(self.config, one, members, environments)
+    return collect_votes(self.config, rule_params, one, members, environments)
 
   def _renew_all(
     self,
@@ -316,7 +316,9 @@ class HostGroup:
         self.config, rule_params, member, gradient, {**means, **outer_logs}
       )
 
-    return collect_votes(self.config, one, members, lived, rollouts, logs)
+    return collect_votes(
+      self.config, rule_params, one, members, lived, rollouts, logs
+    )
 
   def _renew_all(
     self,
@@ -390,7 +392,10 @@ def vote(
 
 
 def collect_votes(
-  config: GroupConfig, function: Callable[..., Votes], *trees: Any
+  config: GroupConfig,
+  rule_params: types.Params,
+  function: Callable[..., Votes],
+  *trees: Any,
 ) -> Votes:
   """Maps over members in chunks; updates are summed on the way."""
 
@@ -400,10 +405,7 @@ def collect_votes(
       updates = jax.tree.map(lambda x: jnp.sum(x, axis=0), updates)
     return optax.tree.add(total, updates), (members, logs)
 
-  zeros = jax.tree.map(
-    lambda x: jnp.zeros(x.shape, x.dtype),
-    jax.eval_shape(function, *jax.tree.map(lambda x: x[0], trees))[0],
-  )
+  zeros = optax.tree.zeros_like(rule_params)
   updates, (members, logs) = jax.lax.scan(chunk, zeros, chunks(config, trees))
   return updates, *join_chunks(config, (members, logs))
 

@@ -85,8 +85,8 @@ class MetaTraining:
   ) -> dict[str, Any]:
     """Trains, or goes on from the last checkpoint in the folder.
 
-    Writes config.json, metrics.csv, tensorboard/, held_out/, checkpoints/,
-    rule.npz, summary.json and curves.png.
+    Writes config.json, initial_rule.npz, metrics.csv, tensorboard/, held_out/,
+    checkpoints/, rule.npz (at each checkpoint), summary.json and curves.png.
 
     Args:
       workdir: the folder of the run.
@@ -105,6 +105,9 @@ class MetaTraining:
     workdir = pathlib.Path(workdir)
     workdirs.claim(workdir, description, _FREE)
     start = time.perf_counter()
+    weights.save(
+      workdir / 'initial_rule.npz', jax.device_get(self._initial_params)
+    )
     state = self._init()
     with checkpointing.Checkpointer(
       workdir / 'checkpoints', self._config.keep_checkpoints
@@ -198,7 +201,8 @@ class MetaTraining:
     Returns:
       The state afterwards, and rows of metrics, one per environment.
     """
-    votes, groups, lifetimes, logs = [], [], [], []
+    votes, groups, lifetimes = [], [], []
+    logs: list[types.Logs] = []
     meta_step = state.meta_step + 1
     for i, group in enumerate(self._groups):
       updates, members, group_logs = group.step(
@@ -269,7 +273,11 @@ class MetaTraining:
 
   def _summarise(self, workdir: pathlib.Path, seconds: float) -> dict[str, Any]:
     last = _last_rows(workdir / 'metrics.csv')
-    programs = [self._apply, self._held_out, *self._groups]
+    compile_seconds = (
+      self._apply.compile_seconds
+      + self._held_out.compile_seconds
+      + sum(group.compile_seconds for group in self._groups)
+    )
     return {
       'rule': self._config.rule,
       'meta_steps': int(last['meta_step'][0]),
@@ -278,7 +286,7 @@ class MetaTraining:
       'return': dict(zip(last['environment'].tolist(), last['return'])),
       'held_out': _last_returns(workdir / 'held_out' / 'metrics.csv'),
       'seconds': seconds,
-      'compile_seconds': sum(p.compile_seconds for p in programs),
+      'compile_seconds': compile_seconds,
       'peak_memory_bytes': memory.peak_bytes(),
     }
 
