@@ -1,18 +1,17 @@
 # Two commands do everything on a fresh machine, the environment included:
-#   make run    sets up, then trains an actor-critic agent on Catch
+#   make run    sets up, then discovers an update rule from nothing
 #   make test   sets up, then checks style, types and behaviour
 # PYTHON=python3.12 chooses the interpreter (3.11 or later).
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-WORKDIR ?= runs/catch_actor_critic
+WORKDIR ?= runs/quickstart
 
 .PHONY: run test lint
 
 run: $(VENV)/.installed
-	$(BIN)/python -m launch.evaluate --config=configs/evaluate.py:catch \
-	  --config.rule=actor_critic --config.learning_rate=1e-3 --config.seeds=3 \
+	$(BIN)/python -m launch.meta_train --config=configs/quickstart.py \
 	  --workdir=$(WORKDIR)
 
 test: lint

@@ -22,6 +22,11 @@ CORE = [
   'tqdm>=4.66',
 ]
 GYMNASIUM = ['gymnasium>=1.1']
+# The wheel carries the games; its licence is GPL-2.
+ATARI = ['ale-py>=0.12.1', *GYMNASIUM]
+# ProcGen also needs Qt 5: apt-get install libqt5gui5. From 1.2.6 on, envpool
+# wants Python 3.12.
+PROCGEN = ['envpool>=1.2.5', *GYMNASIUM]
 TEST = ['pytest>=8', 'pytest-xdist>=3.6', *GYMNASIUM]
 DEV = ['mypy>=1.15', 'ruff>=0.11', *TEST]
 
@@ -35,5 +40,11 @@ setuptools.setup(
   ),
   python_requires='>=3.11',
   install_requires=CORE,
-  extras_require={'gymnasium': GYMNASIUM, 'test': TEST, 'dev': DEV},
+  extras_require={
+    'gymnasium': GYMNASIUM,
+    'atari': ATARI,
+    'procgen': PROCGEN,
+    'test': TEST,
+    'dev': DEV,
+  },
 )

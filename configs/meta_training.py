@@ -1,6 +1,6 @@
 """Defaults of discovery: the paper's figures where it states them.
 
-No config of its own: disco103.py, disco57.py, quickstart.py and
+Not a config of its own: disco103.py, disco57.py, quickstart.py and
 meta_gridworld.py start from here.
 """
 
@@ -10,7 +10,7 @@ import ml_collections
 def base() -> ml_collections.ConfigDict:
   """All settings of launch.meta_train."""
   config = ml_collections.ConfigDict()
-  config.environments = ''  # Names, with commas between.
+  config.environments = ''  # Names or suites, with commas between.
   config.agents = 1  # The population; it cycles through the environments.
   config.meta_steps = 1000  # Changes of the rule.
   config.seed = 0
@@ -75,3 +75,66 @@ def base() -> ml_collections.ConfigDict:
   config.held_out_updates = 100  # Of each agent.
   config.held_out_seeds = 3  # Agents per environment.
   return config
+
+
+def paper() -> ml_collections.ConfigDict:
+  """The paper's large runs: one rule for all suites."""
+  config = base()
+  # 600M steps of each agent, three of the longest lives, at 8,064 a meta-step.
+  config.meta_steps = 75_000
+  config.torso = (768, 768)
+  config.action_model_lstm = 1024
+  config.action_model_head = 1024
+  config.meta_value_torso = (768, 768)
+  config.replay_capacity = 60_000  # About 1.7M steps.
+  config.held_out_every = 1000
+  return config
+
+
+def variant_of(
+  config: ml_collections.ConfigDict, variant: str, tiny_environments: str
+) -> ml_collections.ConfigDict:
+  """The config itself, or its tiny likeness.
+
+  Args:
+    config: full size; changed.
+    variant: '' or 'tiny'.
+    tiny_environments: what the tiny one lives in.
+
+  Returns:
+    The config.
+
+  Raises:
+    ValueError: there is no such variant.
+  """
+  if variant not in ('', 'tiny'):
+    raise ValueError(f'There is no variant {variant!r}; choose tiny, or none.')
+  if variant == 'tiny':
+    config.environments = tiny_environments
+    config.agents = 2 * (tiny_environments.count(',') + 1)
+    for name, value in _TINY.items():
+      config[name] = value
+  return config
+
+
+_TINY = {
+  'meta_steps': 20,
+  'checkpoint_every': 10,
+  'rule_prediction_size': 16,
+  'rule_lstm_size': 16,
+  'rule_meta_rnn_size': 8,
+  'num_bins': 41,
+  'unroll_length': 8,
+  'batch_size': 10,
+  'replay_ratio': 5.0,  # Two environments.
+  'replay_capacity': 100,
+  'validation_trajectories': 4,
+  'budgets': (3_000, 2_000, 1_000),  # Some nine, six and three meta-steps.
+  'torso': (32, 32),
+  'action_model_lstm': 16,
+  'action_model_head': 16,
+  'meta_value_torso': (32, 32),
+  'held_out_environments': 'catch/4x4',
+  'held_out_every': 10,
+  'held_out_updates': 20,
+}

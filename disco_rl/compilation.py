@@ -25,17 +25,21 @@ class Program:
       donate_argnums: arguments whose buffers the results may take over.
     """
     self._jitted = jax.jit(function, donate_argnums=donate_argnums)
-    self._compiled: Callable[..., Any] | None = None
+    self._compiled: jax.stages.Compiled | None = None
     self.compile_seconds = 0.0
 
   def __call__(self, *arguments: Any) -> Any:
     """Runs the program; returns before it has ended, as JAX does."""
+    return self.compile(*arguments)(*arguments)
+
+  def compile(self, *arguments: Any) -> jax.stages.Compiled:
+    """The program for such arguments, which are not used up."""
     if self._compiled is None:
       start = time.perf_counter()
       self._compiled = self._jitted.lower(*arguments).compile()
       self.compile_seconds += time.perf_counter() - start
       trim_memory()
-    return self._compiled(*arguments)
+    return self._compiled
 
 
 def trim_memory() -> None:

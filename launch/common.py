@@ -1,17 +1,16 @@
-"""What all launchers share: flags, one-line errors, flat settings."""
+"""What all launchers share: their flags."""
 
 from collections.abc import Callable
-import dataclasses
 import pathlib
 import re
-import sys
 from typing import Any
-from typing import NoReturn
 
 from absl import app
 from absl import flags
 from absl import logging
 from ml_collections import config_flags
+
+from launch.errors import fail
 
 CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Settings: a file, a colon, and what to start from.'
@@ -56,29 +55,3 @@ def parse_flags(argv: list[str]) -> list[str]:
   if rest[1:]:
     fail(f'Not understood: {" ".join(rest[1:])}')
   return rest
-
-
-def fail(reason: object) -> NoReturn:
-  """Ends the program with one line on the standard error stream."""
-  sys.exit('error: ' + ' '.join(str(reason).split()))
-
-
-def take(
-  settings: dict[str, Any], record: type, prefix: str = ''
-) -> dict[str, Any]:
-  """Removes the settings that are fields of a record; returns them.
-
-  Args:
-    settings: flat; changed.
-    record: a dataclass.
-    prefix: of the settings' names, not of the fields'.
-
-  Returns:
-    Field -> value.
-  """
-  fields = (field.name for field in dataclasses.fields(record))
-  return {
-    name: settings.pop(prefix + name)
-    for name in fields
-    if prefix + name in settings
-  }

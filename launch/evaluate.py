@@ -11,26 +11,8 @@ import pathlib
 from typing import Any
 
 from launch import common
-
-
-def to_config(settings: dict[str, Any]) -> Any:
-  """Sorts flat settings into an `EvaluationConfig`: run, agent and rule."""
-  from disco_rl import agent
-  from disco_rl.evaluation import runner
-  from disco_rl.networks import agent_network
-
-  settings = dict(settings)
-  network = agent_network.AgentNetworkConfig(
-    **common.take(settings, agent_network.AgentNetworkConfig)
-  )
-  agent_config = agent.AgentConfig(
-    **common.take(settings, agent.AgentConfig), network=network
-  )
-  return runner.EvaluationConfig(
-    **common.take(settings, runner.EvaluationConfig),
-    agent=agent_config,
-    rule_settings=settings,
-  )
+from launch import to_records
+from launch.errors import fail
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
@@ -41,13 +23,13 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.evaluation import runner
 
   try:
-    evaluation = runner.Evaluation(to_config(settings))
+    evaluation = runner.Evaluation(to_records.evaluation(settings))
   except (ValueError, OSError, ImportError) as error:
-    common.fail(error)
+    fail(error)
   try:
     evaluation.run(workdir, settings)
   except (workdirs.WorkdirError, metrics.NonFiniteError, OSError) as error:
-    common.fail(error)
+    fail(error)
   print((workdir / 'summary.json').read_text(), end='')
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from disco_rl.environments import base
 from disco_rl.environments import catch
+from disco_rl.environments import gridworld_tasks
 from disco_rl.environments import gymnasium_adapter
 from disco_rl.environments import registry
 
@@ -323,16 +324,28 @@ class TestGymnasiumEnvironment:
 
 
 class TestRegistry:
-  def test_every_listed_name_is_valid(self) -> None:
+  def test_every_listed_name_is_valid_where_its_package_is(self) -> None:
     names = registry.names()
-    assert {'catch', f'gymnasium/{PROBE}'} < set(names)
+    assert {'catch', 'gridworld/00', f'gymnasium/{PROBE}'} < set(names)
+    assert {'atari/pong', 'procgen/easy/maze'} < set(names)
     for name in names:
-      registry.validate(name)
+      try:
+        registry.validate(name)
+      except ImportError:
+        assert name.split('/')[0] in ('atari', 'procgen', 'dmlab')
 
   def test_catch_has_the_size_of_its_name(self) -> None:
     for name, shape in (('catch', (8, 8)), ('catch/10x5', (10, 5))):
       environment = registry.make(name, num_environments=1, seed=0)
       assert environment.spec.observation.shape == shape
+
+  def test_grid_worlds_are_those_of_their_names(self) -> None:
+    for name in ('gridworld/03', 'gridworld/held_out_17'):
+      environment = registry.make(name, num_environments=1, seed=0)
+      want = gridworld_tasks.make(name.removeprefix('gridworld/'))
+      assert want is not None
+      assert jax.tree.structure(environment) == jax.tree.structure(want)
+      jax.tree.map(np.testing.assert_array_equal, environment, want)
 
   def test_gymnasium_gets_the_number_and_the_seed(self) -> None:
     environment = registry.make(f'gymnasium/{PROBE}', 4, seed=5)
@@ -353,6 +366,11 @@ class TestRegistry:
       ('gymnasium/CartPole', 'gymnasium/CartPole-v1'),
       ('gymnasium/FrozenLak-v1', 'gymnasium/FrozenLake-v1'),
       ('gymnasium', 'gymnasium/'),
+      ('atari/Breakout', 'atari/breakout'),
+      ('atari', 'atari57'),
+      ('procgen/easy/easy/maze', 'procgen/easy/maze'),
+      ('gridworld/57', 'gridworld/'),
+      ('atari75', 'atari57'),
       ('zzz', 'none is near'),
     ],
   )
@@ -406,6 +424,6 @@ class TestRegistry:
       ImportError, match=re.escape("pip install 'disco_rl[gymnasium]'")
     ):
       registry.validate('gymnasium/CartPole-v1')
-    assert registry.names() == ('catch',)
+    assert not any(name.startswith('gymnasium/') for name in registry.names())
     with pytest.raises(ValueError, match='Nearest names: catch'):
       registry.validate('cach')

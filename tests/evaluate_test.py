@@ -28,7 +28,9 @@ from disco_rl.evaluation import scores
 from disco_rl.networks import meta_network
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import disco
+from launch import common
 from launch import evaluate
+from launch import to_records
 
 # By ml_collections, when it loads a config's file.
 pytestmark = pytest.mark.filterwarnings(
@@ -79,7 +81,10 @@ def launch(workdir: pathlib.Path, *arguments: str) -> None:
   with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
     # The settings are read from there.
     patch.setattr(sys, 'argv', argv)
-    evaluate.main(evaluate.parse_flags(argv))
+    common.parse_flags(argv)
+    evaluate.main(
+      common.CONFIG.value.to_dict(), pathlib.Path(common.WORKDIR.value)
+    )
 
 
 def error(workdir: pathlib.Path, *arguments: str) -> str:
@@ -486,7 +491,7 @@ def test_agents_are_the_same_however_many_there_are(
 @pytest.mark.parametrize('variant', configs.VARIANTS)
 class TestVariants:
   def test_settings_have_a_place(self, variant: str) -> None:
-    config = evaluate.to_config(configs.get_config(variant).to_dict())
+    config = to_records.evaluation(configs.get_config(variant).to_dict())
     environment_registry.validate(config.environment)
     of_rules = {
       field.name
@@ -503,7 +508,7 @@ class TestVariants:
   ) -> None:
     monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
     settings = configs.get_config(variant).to_dict()
-    runner.Evaluation(evaluate.to_config(settings))
+    runner.Evaluation(to_records.evaluation(settings))
 
   def test_the_docstring_names_it(self, variant: str) -> None:
     assert configs.__doc__

@@ -11,9 +11,12 @@ from disco_rl import files
 from disco_rl import metrics
 from disco_rl import plotting
 
+# Environment steps [points], returns [seeds, points].
+Curve = tuple[np.ndarray, np.ndarray]
+
 
 def learning_curves(
-  curves: Mapping[str, tuple[np.ndarray, np.ndarray]],
+  curves: Mapping[str, Curve],
   path: files.PathLike,
   title: str = '',
   x_label: str = 'environment steps',
@@ -54,19 +57,14 @@ def learning_curves(
   plotting.save(fig, path)
 
 
-def learning_curves_from_csv(
-  csv_path: files.PathLike,
-  png_path: files.PathLike,
-  title: str = '',
-  label: str = 'agent',
-) -> None:
-  """Plots the returns in a file that `metrics.MetricsWriter` wrote.
+def read_curve(csv_path: files.PathLike) -> Curve:
+  """Steps and returns in a file that `metrics.MetricsWriter` wrote.
 
   Args:
     csv_path: has the columns update, seed, environment_steps, return.
-    png_path: see `learning_curves`.
-    title: of the plot.
-    label: of the curve.
+
+  Returns:
+    Steps [points] and returns [seeds, points].
   """
   columns = metrics.read(csv_path)
   updates, point = np.unique(columns['update'], return_inverse=True)
@@ -76,7 +74,7 @@ def learning_curves_from_csv(
   returns[seed, point] = columns['return']
   steps = np.empty(len(updates))
   steps[point] = columns['environment_steps']
-  learning_curves({label: (steps, returns)}, png_path, title)
+  return steps, returns
 
 
 def _draw(

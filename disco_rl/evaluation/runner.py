@@ -131,11 +131,10 @@ class Evaluation:
     summary = self._summarise(lives, update, time.perf_counter() - start)
     summary['seconds'] += seconds
     metrics.write_json(workdir / 'summary.json', summary)
-    plots.learning_curves_from_csv(
-      workdir / 'metrics.csv',
+    plots.learning_curves(
+      {self._config.rule: plots.read_curve(workdir / 'metrics.csv')},
       workdir / 'curves.png',
       title=self._config.environment,
-      label=self._config.rule,
     )
     return summary
 

@@ -74,8 +74,7 @@ def make_groups(
     ValueError: a setting or an environment's name is not valid.
     ImportError: an environment needs a package that is not installed.
   """
-  for name in {*config.environments, *config.held_out.environments}:
-    registry.validate(name)
+  _validate((*config.environments, *config.held_out.environments))
   kinds: dict[Hashable, list[tuple[str, Environment]]] = {}
   for i, name in enumerate(config.members):
     environment = registry.make(
@@ -83,6 +82,22 @@ def make_groups(
     )
     kinds.setdefault(_kind(environment), []).append((name, environment))
   return [_make_group(config, rule, members) for members in kinds.values()]
+
+
+def _validate(names: Sequence[str]) -> None:
+  """Raises one error about all packages that are missing."""
+  missing = {}
+  for name in dict.fromkeys(names):
+    try:
+      registry.validate(name)
+    except ImportError as error:
+      missing[str(error)] = name
+  if missing:
+    raise ImportError(
+      f'{" ".join(missing)} Environments that need nothing more: catch and '
+      'gridworld/00 to 56. configs/quickstart.py and the :tiny configs run '
+      'with these.'
+    )
 
 
 def _kind(environment: Environment) -> Hashable:

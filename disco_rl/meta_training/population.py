@@ -142,6 +142,12 @@ class DeviceGroup:
     """See `Group.step`."""
     return self._step(rule_params, members, self._environments)
 
+  def compile(
+    self, rule_params: types.Params, members: living_lib.Member
+  ) -> jax.stages.Compiled:
+    """The program of `step`, to be analysed."""
+    return self._step.compile(rule_params, members, self._environments)
+
   def renew(
     self, keys: types.Array, members: living_lib.Member, over: np.ndarray
   ) -> living_lib.Member:

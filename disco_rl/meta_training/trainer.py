@@ -22,6 +22,7 @@ from disco_rl import weights
 from disco_rl import workdirs
 from disco_rl.meta_training import building
 from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import footprint
 from disco_rl.meta_training import held_out as held_out_lib
 from disco_rl.meta_training import lifetimes as lifetimes_lib
 from disco_rl.meta_training import living as living_lib
@@ -74,6 +75,7 @@ class MetaTraining:
     self._config = config
     self._rule, self._initial_params = building.make_rule(config)
     self._groups = building.make_groups(config, self._rule)
+    footprint.check(self._groups, config.mode, self._initial_params)
     self._held_out = held_out_lib.HeldOut(
       config.held_out, config.agent, self._rule, config.seed
     )
@@ -212,7 +214,7 @@ class MetaTraining:
       ages = lifetimes_lib.advance(
         state.lifetimes[i], group.config.living.steps
       )
-      logs.append({**group_logs, 'age': ages.age})
+      logs.append({**group_logs, 'age': jnp.asarray(ages.age)})
       if ages.over.any():
         members = group.renew(self._keys(meta_step, i), members, ages.over)
         rng = np.random.default_rng([self._config.seed, meta_step, i])

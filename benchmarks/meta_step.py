@@ -1,0 +1,150 @@
+"""Times a meta-step, and weighs it, in each mode of differentiation.
+
+  python -m benchmarks.meta_step --json=meta_step.json
+
+Agents of full size on Catch 8x8 and a random rule of Disco103's size, at the
+sizes of two runs of the published notebook, whose figures on an idle machine
+(470 GFLOP/s in a matrix product) stand beside ours:
+
+  long    1 agent, 20 updates of 32 trajectories of 29 observations
+  short   2 agents, 2 updates of 32 trajectories of 16 observations
+  memory  1 agent, 20 updates of 96 trajectories of 29; compiled, not run
+
+Times drift on shared machines: a matrix product is timed beside each.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import json
+import time
+from typing import Any
+
+from absl import app
+from absl import flags
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from configs import meta_training
+from disco_rl import memory
+from disco_rl.meta_training import building
+from disco_rl.meta_training import footprint
+from launch import to_records
+
+_JSON = flags.DEFINE_string('json', None, 'File to write the table to.')
+_SIZES = flags.DEFINE_list('sizes', ['long', 'short', 'memory'], 'Which.')
+_MODES = flags.DEFINE_list(
+  'modes',
+  ['mixed', 'checkpointed', 'thinned', 'offloaded', 'plain'],
+  'Modes of differentiation; thinned and offloaded are of mixed.',
+)
+_REPEATS = flags.DEFINE_integer('repeats', 3, 'Timings, of which the median.')
+
+
+REFERENCE_GFLOPS = 470.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+  """A run of the published notebook, and what it took."""
+
+  agents: int
+  updates: int
+  trajectories: int
+  transitions: int
+  step_seconds: float | None
+  compile_seconds: float | None
+
+
+SIZES = {
+  'long': Size(1, 20, 32, 28, 11.0, 91.0),
+  'short': Size(2, 2, 32, 15, 1.23, 63.0),
+  'memory': Size(1, 20, 96, 28, None, None),
+}
+
+
+def make_settings(size: Size, mode: str) -> dict[str, Any]:
+  """Settings of launch.meta_train."""
+  config = meta_training.base()
+  config.environments = 'catch'
+  config.agents = size.agents
+  config.inner_updates = size.updates
+  config.unroll_length = size.transitions
+  config.batch_size = size.trajectories
+  config.replay_ratio = size.trajectories / 4  # Four environments.
+  config.validation_trajectories = 32
+  config.replay_capacity = 320
+  config.mode = mode if mode in ('plain', 'checkpointed') else 'mixed'
+  config.save_every = {
+    'plain': size.updates,
+    'thinned': max(k for k in (1, 2, 4) if size.updates % k == 0),
+  }.get(mode, 1)
+  config.offload = mode == 'offloaded'
+  return config.to_dict()
+
+
+def measure(size: Size, mode: str) -> dict[str, Any]:
+  """Compiles a meta-step; times it where the notebook's time is known."""
+  config = to_records.meta_training(make_settings(size, mode))
+  rule, rule_params = building.make_rule(config)
+  (group,) = building.make_groups(config, rule)
+  keys = jax.random.split(jax.random.key(0), size.agents)
+  members = group.init(keys, rule_params)
+  start = time.perf_counter()
+  compiled = group.compile(rule_params, members)
+  compile_seconds = time.perf_counter() - start
+  estimate = footprint.of_agent(
+    group.config.living, config.mode, group.config.optimizer, rule_params
+  )
+  row = {
+    'mode': mode,
+    'compile_seconds': compile_seconds,
+    'temporaries_mib': compiled.memory_analysis().temp_size_in_bytes / 2**20,
+    'estimate_mib': estimate.working / 2**20,
+  }
+  if size.step_seconds is None:
+    return row
+  samples = []
+  for _ in range(_REPEATS.value + 1):
+    start = time.perf_counter()
+    _, members, _ = jax.block_until_ready(group.step(rule_params, members))
+    samples.append((time.perf_counter() - start, product_gflops()))
+  seconds, rate = np.median(samples[1:], axis=0)
+  return {
+    **row,
+    'step_seconds': seconds,
+    'gflops': rate,
+    'step_over_notebook': seconds * rate / REFERENCE_GFLOPS / size.step_seconds,
+    'peak_mib_of_process': memory.peak_bytes() / 2**20,
+  }
+
+
+def product_gflops() -> float:
+  """Rate of a 2048 matrix product now."""
+  square = jnp.ones((2048, 2048))
+  jax.block_until_ready(_product(square, square))
+  start = time.perf_counter()
+  jax.block_until_ready(_product(square, square))
+  return 2 * 2048**3 / (time.perf_counter() - start) / 1e9
+
+
+_product = jax.jit(jnp.dot)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Prints a line for each measurement, and writes them where asked."""
+  del argv
+  table: dict[str, list[dict[str, Any]]] = {}
+  for name in _SIZES.value:
+    for mode in _MODES.value:
+      row = measure(SIZES[name], mode)
+      table.setdefault(name, []).append(row)
+      numbers = (f'{k} {v:.4g}' for k, v in row.items() if k != 'mode')
+      print(f'{name} {mode}: {", ".join(numbers)}', flush=True)
+  if _JSON.value:
+    with open(_JSON.value, 'w', encoding='utf-8') as file:
+      json.dump(table, file, indent=2)
+
+
+if __name__ == '__main__':
+  app.run(main)

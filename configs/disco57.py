@@ -1,0 +1,28 @@
+"""Discovery on Atari-57, with the figures of the paper's Disco57.
+
+  python -m launch.meta_train --config=configs/disco57.py --workdir=runs/disco57
+
+128 agents cycle through the 57 games in lexicographic order. The paper's run
+took 1,024 TPUv3 cores for 64 hours. Needs `pip install -e '.[atari]'`. Not yet
+the paper's: the agents see pixels through an MLP of its dense layers' width,
+without convolutions before it.
+
+  python -m launch.meta_train --config=configs/disco57.py:tiny \
+    --workdir=runs/disco57_tiny
+
+keeps every component - replay, lives that end, 20 inner updates, environments
+on the host - and shrinks sizes until two CPU cores run it in minutes. It learns
+nothing in that time: it shows that everything works together.
+"""
+
+import ml_collections
+
+from configs import meta_training
+
+
+def get_config(variant: str = '') -> ml_collections.ConfigDict:
+  """Settings; `variant` is empty or 'tiny'."""
+  config = meta_training.paper()
+  config.environments = 'atari57'
+  config.agents = 128
+  return meta_training.variant_of(config, variant, 'gymnasium/CartPole-v1')

@@ -1,0 +1,25 @@
+"""Suites: lists of names of environments, for populations and evaluations."""
+
+from disco_rl.environments import atari
+from disco_rl.environments import dmlab
+from disco_rl.environments import gridworld_tasks
+from disco_rl.environments import procgen
+
+# Name of a suite -> names of its environments, as `registry.make` takes them.
+SUITES = {
+  'atari57': tuple(f'atari/{game}' for game in atari.GAMES),
+  'procgen16': tuple(f'procgen/{game}' for game in procgen.GAMES),
+  'dmlab30': tuple(f'dmlab/{level}' for level in dmlab.LEVELS),
+  'gridworld57': gridworld_tasks.training_names(),
+  'gridworld_held_out': gridworld_tasks.held_out_names(),
+}
+
+
+def expand(name: str) -> tuple[str, ...]:
+  """Returns the names of a suite's environments.
+
+  Args:
+    name: of a suite, or of an environment, which stands for itself. The latter
+      is not looked up: that is for `registry.validate`.
+  """
+  return SUITES.get(name, (name,))

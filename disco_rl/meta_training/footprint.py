@@ -1,0 +1,122 @@
+"""How much memory a population will take, before anything is compiled."""
+
+from collections.abc import Sequence
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from disco_rl import memory
+from disco_rl import types
+from disco_rl.meta_training import living as living_lib
+from disco_rl.meta_training import population
+
+# Activations of one update over the network's outputs, as compiled for CPUs in
+# each mode; benchmarks/meta_step.py prints what was compiled and the estimate.
+_ACTIVATIONS = 11
+
+
+@dataclasses.dataclass(frozen=True)
+class Footprint:
+  """Bytes of one agent.
+
+  Attributes:
+    state: parameters, optimisers, replay; always there.
+    trajectory: learner states, batches and gradients of N updates.
+    activations: of the updates that are differentiated at a time.
+  """
+
+  state: int
+  trajectory: int
+  activations: int
+
+  @property
+  def working(self) -> int:
+    """While the agent is computed."""
+    return self.trajectory + self.activations
+
+
+def of_agent(
+  living: living_lib.Living,
+  mode: str,
+  optimizer: optax.GradientTransformation,
+  rule_params: types.Params,
+) -> Footprint:
+  """Estimates an agent's memory from the shapes of what it is made of.
+
+  Args:
+    living: how it lives.
+    mode: of differentiation; see `meta_gradient.MODES`.
+    optimizer: of eta.
+    rule_params: eta.
+
+  Returns:
+    The estimate.
+  """
+  member, batch, outputs = jax.eval_shape(
+    lambda: _example(living, optimizer, rule_params)
+  )
+  learner_state = memory.tree_bytes(member.agent.learner)
+  gradient = memory.tree_bytes(member.agent.learner.params)
+  config = living.config
+  updates, k = config.inner_updates, config.save_every
+  trajectory = updates // k * learner_state
+  trajectory += updates * memory.tree_bytes(batch)
+  trajectory += updates * gradient if k == 1 else k * (learner_state + gradient)
+  at_once = k if mode == 'plain' else 1
+  return Footprint(
+    state=memory.tree_bytes(member),
+    trajectory=0 if config.offload else trajectory,
+    activations=_ACTIVATIONS * at_once * memory.tree_bytes(outputs),
+  )
+
+
+def _example(
+  living: living_lib.Living,
+  optimizer: optax.GradientTransformation,
+  rule_params: types.Params,
+) -> tuple[living_lib.Member, types.Rollout, types.Outputs]:
+  """A member, a batch and the network's outputs on it; for their shapes."""
+  member = population.newborn(living, jax.random.key(0))
+  member = dataclasses.replace(
+    member, meta_opt_state=optimizer.init(rule_params)
+  )
+  slots = jnp.zeros((living.agent.config.batch_size,), jnp.int32)
+  batch = jax.tree.map(
+    lambda kept: jnp.take(kept, slots, axis=1), member.agent.replay.rollouts
+  )
+  outputs, _ = living.agent.network.unroll(
+    member.agent.learner.params, batch.observation, batch.action
+  )
+  return member, batch, outputs
+
+
+def check(
+  groups: Sequence[population.Group], mode: str, rule_params: types.Params
+) -> None:
+  """Raises ValueError if the population does not fit into the device's memory.
+
+  Args:
+    groups: the population.
+    mode: of differentiation.
+    rule_params: eta.
+  """
+  needed, lines = 0, []
+  for group in groups:
+    config = group.config
+    one = of_agent(config.living, mode, config.optimizer, rule_params)
+    needed += config.num_members * one.state
+    lines.append((config.chunk * one.working, one, config))
+  working, one, config = max(lines, key=lambda line: line[0])
+  available = memory.total_bytes()
+  if needed + working <= available:
+    return
+  gib = lambda x: f'{x / 2**30:.2f} GiB'
+  raise ValueError(
+    f'The population needs about {gib(needed + working)}, the device has '
+    f'{gib(available)}. An agent on {config.names[0]} keeps {gib(one.state)} '
+    f'and takes {gib(one.working)} more while it is computed, {config.chunk} '
+    'at a time. Lower chunk_size, agents, batch_size or replay_capacity; raise '
+    'save_every; set offload=True; or start from a :tiny config.'
+  )

@@ -1,0 +1,49 @@
+"""Draws the learning curves of several runs of launch.evaluate in one figure.
+
+  python -m launch.compare runs/mine runs/actor_critic --output=compare.png
+
+Each folder becomes one curve, named by its rule.
+"""
+
+from collections.abc import Collection
+from collections.abc import Sequence
+import pathlib
+
+from absl import app
+from absl import flags
+
+from disco_rl import metrics
+from disco_rl.evaluation import plots
+from launch.errors import fail
+
+_OUTPUT = flags.DEFINE_string('output', None, 'PNG file.', required=True)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Reads the runs and draws them."""
+  workdirs = [pathlib.Path(name) for name in argv[1:]]
+  if not workdirs:
+    fail('Name at least one folder of a run of launch.evaluate.')
+  curves: dict[str, plots.Curve] = {}
+  environments = []
+  for workdir in workdirs:
+    try:
+      config = metrics.read_json(workdir / 'config.json')
+      curve = plots.read_curve(workdir / 'metrics.csv')
+    except OSError as error:
+      fail(f'{workdir} holds no run of launch.evaluate: {error}')
+    environments.append(config['environment'])
+    curves[_label(config['rule'], curves)] = curve
+  title = ', '.join(dict.fromkeys(environments))
+  plots.learning_curves(curves, _OUTPUT.value, title)
+  print(_OUTPUT.value)
+
+
+def _label(rule: str, taken: Collection[str]) -> str:
+  """The rule's name, told apart from those before it."""
+  labels = (rule, *(f'{rule} ({i})' for i in range(2, len(taken) + 3)))
+  return next(label for label in labels if label not in taken)
+
+
+if __name__ == '__main__':
+  app.run(main)
