@@ -184,8 +184,8 @@ def import_package() -> Any:
     from ale_py import vector_env
   except ImportError as error:
     raise ImportError(
-      "Environments named 'atari/...' need the packages ale-py (0.12 or later) "
-      f'and gymnasium, of which one cannot be imported ({error}): '
+      "Environments named 'atari/...' need the packages ale-py (0.12.1 or "
+      f'later) and gymnasium, of which one cannot be imported ({error}): '
       "pip install -e '.[atari]'"
     ) from error
   return vector_env

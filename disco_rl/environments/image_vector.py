@@ -1,5 +1,6 @@
 """Vector environments of images, as the adapters of simulators build them."""
 
+import contextlib
 from typing import Any
 
 import jax
@@ -131,5 +132,5 @@ class ImageVectorEnvironment(base.HostEnvironment):
       )
     return action
 
-  def _located_errors(self) -> Any:
+  def _located_errors(self) -> contextlib.AbstractContextManager[None]:
     return host.located_errors(self._name, self._seed, self._num_steps)

@@ -213,8 +213,7 @@ class HostGroup:
     )
     self._split = jax.jit(jax.vmap(jax.random.split, out_axes=1))
     self._count = jax.jit(jax.vmap(config.living.agent.count_episodes))
-    # The learner states before the update are kept, so nothing is donated.
-    self._learn = compilation.Program(self._learn_all, donate_argnums=())
+    self._learn = compilation.Program(self._learn_all, donate_argnums=1)
     self._vote = compilation.Program(self._vote_all, donate_argnums=1)
     self._renew = compilation.Program(self._renew_all, donate_argnums=1)
 

@@ -174,6 +174,7 @@ class MetaTraining:
         config.meta_steps, state.meta_step, 'meta-step', 'discovery'
       ) as bar,
     ):
+      bar.note(self._announcement())
       if state.meta_step == 0:
         self._try(state, held_out_writer, bar)
       while state.meta_step < config.meta_steps:
@@ -189,6 +190,14 @@ class MetaTraining:
             state.meta_step, _to_tree(state, time.perf_counter() - start)
           )
     return state
+
+  def _announcement(self) -> str:
+    """Why nothing moves at first."""
+    groups = ', '.join(
+      f'{group.config.num_members} agents like {group.config.names[0]}'
+      for group in self._groups
+    )
+    return f'compiling a program for each group of agents: {groups}'
 
   def _is_due(self, state: _State, every: int) -> bool:
     step = state.meta_step
