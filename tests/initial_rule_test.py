@@ -1,0 +1,92 @@
+"""Tests of disco_rl/meta_training/initial_rule.py."""
+
+from typing import Any
+
+import goldens
+import jax
+import jax.numpy as jnp
+import pytest
+
+from disco_rl import types
+from disco_rl.meta_training import initial_rule
+from disco_rl.networks import meta_network
+
+# A single last channel, so that many random rules are dead.
+CONFIG = meta_network.MetaNetworkConfig(
+  prediction_size=4,
+  prediction_embedding=(3, 1),
+  policy_channels=(2, 1),
+  policy_target_channels=(3,),
+  lstm_size=4,
+  meta_rnn_input_size=3,
+  meta_rnn_size=4,
+)
+# The policy embedding of the rule itself, not that of its meta-RNN.
+LAST_BLOCK = 'lstm/sequential/conv1_d_1'
+
+
+@goldens.quick_jit
+def spread(key: jax.Array, params: types.Params) -> jax.Array:
+  return initial_rule.spread(key, CONFIG, params)
+
+
+@goldens.quick_jit
+def random_rules(key: jax.Array) -> Any:
+  """64 rules, and their spreads."""
+  params = jax.vmap(lambda key: meta_network.init(key, CONFIG))(
+    jax.random.split(key, 64)
+  )
+  return params, jax.vmap(
+    lambda params: initial_rule.spread(key, CONFIG, params)
+  )(params)
+
+
+def test_a_dead_rule_has_no_spread() -> None:
+  params, spreads = random_rules(jax.random.key(0))
+  best = jax.tree.map(lambda x: x[jnp.argmax(spreads)], params)
+  key = jax.random.key(1)
+  assert spread(key, best) > initial_rule.MIN_SPREAD
+  block = best[LAST_BLOCK]
+  dead = {**best, LAST_BLOCK: {**block, 'b': block['b'] - 1e3}}
+  assert spread(key, dead) == 0.0
+
+
+def test_a_rule_that_is_drawn_tells_actions_apart() -> None:
+  _, spreads = random_rules(jax.random.key(2))
+  # Drawn once, many would not.
+  assert jnp.mean(spreads < initial_rule.MIN_SPREAD) > 0.3
+  (first, value), (again, _), (other, _) = (
+    initial_rule.draw(jax.random.key(seed), CONFIG) for seed in (3, 3, 4)
+  )
+  assert value >= initial_rule.MIN_SPREAD
+  # On other random inputs also.
+  for params in (first, other):
+    assert spread(jax.random.key(5), params) > 0.0
+  equal = lambda a, b: jax.tree.all(jax.tree.map(jnp.array_equal, a, b))
+  assert equal(first, again)
+  assert not equal(first, other)
+
+
+def test_it_is_drawn_again_until_it_does(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """A number stands in for a rule, and is its own spread."""
+  bound = 1.0
+  monkeypatch.setattr(
+    meta_network, 'init', lambda key, _: jax.random.normal(key)
+  )
+  monkeypatch.setattr(initial_rule, 'spread', lambda *args: args[-1])
+  monkeypatch.setattr(initial_rule, 'MIN_SPREAD', bound)
+  for seed in range(5):
+    params, value = initial_rule.draw(jax.random.key(seed), CONFIG)
+    assert value == params
+    assert value >= bound
+
+
+def test_sizes_that_make_every_rule_dead(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setattr(meta_network, 'init', lambda *_: {})
+  monkeypatch.setattr(initial_rule, 'spread', lambda *_: jnp.zeros(()))
+  with pytest.raises(ValueError, match=r'policy_channels=\(2, 1\)'):
+    initial_rule.draw(jax.random.key(0), CONFIG)

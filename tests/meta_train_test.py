@@ -1,0 +1,568 @@
+"""Discovery as people run it: what it leaves, resuming, and what it refuses."""
+
+from collections.abc import Iterator
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from absl.testing import flagsaver
+import jax
+import numpy as np
+import pytest
+
+from configs import quickstart
+from disco_rl import metrics
+from disco_rl import types
+from disco_rl import weights
+from disco_rl.meta_training import living
+from disco_rl.meta_training import population
+from launch import common
+from launch import meta_train
+
+# By ml_collections, when it loads a config's file.
+pytestmark = pytest.mark.filterwarnings(
+  'ignore:the load_module:DeprecationWarning'
+)
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+TINY = (
+  f'--config={REPOSITORY}/configs/quickstart.py',
+  '--config.environments=catch/4x3',
+  '--config.agents=2',
+  '--config.chunk_size=2',
+  '--config.meta_steps=4',
+  '--config.checkpoint_every=2',
+  '--config.inner_updates=2',
+  '--config.validation_trajectories=4',
+  # Two environments for each agent; half of a batch is replayed.
+  '--config.unroll_length=5',
+  '--config.batch_size=4',
+  '--config.replay_ratio=2',
+  '--config.on_policy_share=0.5',
+  '--config.replay_capacity=8',
+  '--config.torso=8',
+  '--config.action_model_lstm=6',
+  '--config.action_model_head=7',
+  '--config.num_bins=5',
+  '--config.meta_value_torso=8',
+  '--config.rule_prediction_size=4',
+  '--config.rule_prediction_embedding=(3, 1)',
+  '--config.rule_policy_channels=(3, 2)',
+  '--config.rule_policy_target_channels=3',
+  '--config.rule_lstm_size=6',
+  '--config.rule_meta_rnn_input_size=3',
+  '--config.rule_meta_rnn_size=4',
+  '--config.held_out_environments=',
+)
+# Two groups of two agents, and a trial every other meta-step. An agent takes 40
+# steps in each meta-step; one of each two begins at half of its budget.
+TWO_GROUPS = (
+  *TINY,
+  '--config.budgets=100',
+  '--config.environments=catch/4x3,catch/5x4',
+  '--config.agents=4',
+  '--config.held_out_environments=catch/4x3',
+  '--config.held_out_every=2',
+  '--config.held_out_updates=4',
+  '--config.held_out_seeds=2',
+)
+FILES = {
+  'checkpoints',
+  'config.json',
+  'curves.png',
+  'held_out',
+  'initial_rule.npz',
+  'metrics.csv',
+  'rule.npz',
+  'summary.json',
+  'tensorboard',
+}
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quick_compilation() -> Iterator[None]:
+  """Programs run for moments here: to optimise them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
+def launch(workdir: pathlib.Path, *arguments: str) -> None:
+  """What the command does, without the start of another interpreter."""
+  argv = ['meta_train', f'--workdir={workdir}', *arguments]
+  with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
+    # The settings are read from there.
+    patch.setattr(sys, 'argv', argv)
+    common.parse_flags(argv)
+    meta_train.main(common.CONFIG.value.to_dict(), workdir)
+
+
+def error(workdir: pathlib.Path, *arguments: str) -> str:
+  """What the command says where it ends with an error: one line."""
+  with pytest.raises(SystemExit) as caught:
+    launch(workdir, *arguments)
+  message = caught.value.code
+  # What is no number is printed to stderr, and the exit status is 1.
+  assert isinstance(message, str)
+  assert message.startswith('error: ')
+  assert '\n' not in message
+  return message
+
+
+def contents(workdir: pathlib.Path) -> dict[str, bytes]:
+  return {
+    str(path.relative_to(workdir)): path.read_bytes()
+    for path in workdir.rglob('*')
+    if path.is_file()
+  }
+
+
+def differing(actual: types.Params, expected: types.Params) -> list[str]:
+  """Parameters that are not the same bit for bit."""
+  flat = lambda params: {
+    f'{module}/{name}': np.asarray(array)
+    for module, leaves in params.items()
+    for name, array in leaves.items()
+  }
+  actual, expected = flat(actual), flat(expected)
+  assert actual.keys() == expected.keys()
+  return [
+    key for key in actual if not np.array_equal(actual[key], expected[key])
+  ]
+
+
+def assert_same_run(workdir: pathlib.Path, expected: pathlib.Path) -> None:
+  """All but the time that it took."""
+  assert {path.name for path in workdir.iterdir()} == FILES
+  for name in ('metrics.csv', 'held_out/metrics.csv', 'config.json'):
+    assert (workdir / name).read_text() == (expected / name).read_text()
+  for name in ('initial_rule.npz', 'rule.npz'):
+    assert not differing(
+      weights.load(workdir / name), weights.load(expected / name)
+    )
+  summary, other = (
+    metrics.read_json(path / 'summary.json') for path in (workdir, expected)
+  )
+  for key in ('seconds', 'compile_seconds', 'peak_memory_bytes'):
+    del summary[key], other[key]
+  assert summary == other
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """A run that nothing disturbed; not to be changed."""
+  workdir = tmp_path_factory.mktemp('meta_train') / 'new' / 'run'
+  launch(workdir, *TWO_GROUPS)
+  return workdir
+
+
+@pytest.fixture
+def copy(finished: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+  return shutil.copytree(finished, tmp_path / 'copy')
+
+
+# What a run leaves.
+
+
+def test_files(finished: pathlib.Path) -> None:
+  assert {path.name for path in finished.iterdir()} == FILES
+  settings = metrics.read_json(finished / 'config.json')
+  assert settings['budgets'] == [100]
+  assert settings['meta_learning_rate'] == 2e-3
+  assert set(settings) == set(quickstart.get_config())
+  assert (finished / 'curves.png').read_bytes().startswith(b'\x89PNG')
+  (events,) = (finished / 'tensorboard').iterdir()
+  assert b'target_kl/environment_catch/5x4' in events.read_bytes()
+  checkpoints = {path.name for path in (finished / 'checkpoints').iterdir()}
+  assert checkpoints == {'2', '4'}
+
+
+def test_metrics(finished: pathlib.Path) -> None:
+  columns = metrics.read(finished / 'metrics.csv')
+  np.testing.assert_array_equal(
+    columns['meta_step'], np.repeat([1, 2, 3, 4], 2)
+  )
+  assert columns['environment'].tolist() == ['catch/4x3', 'catch/5x4'] * 4
+  assert (columns['agents'] == 2).all()
+  # Two agents, two environments each; two updates and two rollouts more.
+  np.testing.assert_array_equal(
+    columns['environment_steps'], 2 * 2 * (2 + 2) * 5 * columns['meta_step']
+  )
+  assert set(columns) >= {
+    'age',
+    'gradient_norm',
+    'inner_meta_value_loss',
+    'loss',
+    'meta_gradient_norm',
+    'meta_policy_loss',
+    'meta_update_norm',
+    'meta_value_loss',
+    'policy_entropy',
+    'return',
+    'rule_update_norm',
+    'target_kl',
+    'target_squared_mean',
+    'validation_policy_entropy',
+    'validation_y_entropy',
+    'validation_z_entropy',
+  }
+  for key, column in columns.items():
+    if key != 'environment':
+      assert np.isfinite(column).all(), key
+  for key in ('meta_gradient_norm', 'meta_update_norm', 'rule_update_norm'):
+    assert (columns[key] > 0).all(), key
+  # Agents explore at first: entropies are near those of uniform choices.
+  for key, size in (('policy', 3), ('y', 4), ('z', 4)):
+    entropy = columns[f'validation_{key}_entropy']
+    np.testing.assert_allclose(entropy, np.log(size), rtol=0.1)
+    assert (entropy <= np.log(size) + 1e-5).all()
+
+
+def test_ages_fall_back_when_budgets_are_consumed(
+  finished: pathlib.Path,
+) -> None:
+  """One agent begins at 0, the other at 50; each dies at 100 or beyond."""
+  age = metrics.read(finished / 'metrics.csv')['age'].reshape(4, 2)
+  one, other = [40, 80, 120, 40], [90, 130, 40, 80]
+  expected = np.mean([one, other], axis=0)
+  np.testing.assert_array_equal(age, np.stack([expected, expected], axis=1))
+
+
+def test_held_out(finished: pathlib.Path) -> None:
+  columns = metrics.read(finished / 'held_out' / 'metrics.csv')
+  assert columns['meta_step'].tolist() == [0, 2, 4]
+  assert columns['environment'].tolist() == ['catch/4x3'] * 3
+  assert (columns['return_min'] <= columns['return']).all()
+  assert (columns['return'] <= columns['return_max']).all()
+  assert (np.abs(columns['return']) <= 1).all()
+
+
+def test_summary_is_what_the_metrics_say(finished: pathlib.Path) -> None:
+  summary = metrics.read_json(finished / 'summary.json')
+  for name in ('seconds', 'compile_seconds', 'peak_memory_bytes'):
+    assert summary.pop(name) > 0
+  columns = metrics.read(finished / 'metrics.csv')
+  held_out = metrics.read(finished / 'held_out' / 'metrics.csv')
+  assert summary == {
+    'rule': 'random',
+    'meta_steps': 4,
+    'agents': 4,
+    'environment_steps': 4 * 4 * 40,
+    'return': {
+      'catch/4x3': columns['return'][-2],
+      'catch/5x4': columns['return'][-1],
+    },
+    'held_out': {'catch/4x3': held_out['return'][-1]},
+  }
+
+
+def test_every_parameter_of_the_rule_changes(finished: pathlib.Path) -> None:
+  initial = weights.load(finished / 'initial_rule.npz')
+  rule = weights.load(finished / 'rule.npz')
+  assert differing(rule, initial) == differing(
+    rule, jax.tree.map(lambda x: np.full_like(x, np.nan), rule)
+  )
+
+
+# Determinism and resuming.
+
+
+def test_another_seed_is_another_run(
+  finished: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  launch(tmp_path, *TINY, '--config.seed=1', '--config.meta_steps=1')
+  for name in ('initial_rule.npz', 'rule.npz'):
+    assert differing(
+      weights.load(tmp_path / name), weights.load(finished / name)
+    )
+  one, other = (
+    metrics.read(workdir / 'metrics.csv') for workdir in (tmp_path, finished)
+  )
+  for key in ('loss', 'meta_gradient_norm', 'meta_value_loss'):
+    assert one[key][0] != other[key][0]
+
+
+def test_a_finished_run_can_be_continued(
+  finished: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  """And a run in another folder is the same bit for bit."""
+  workdir = tmp_path / 'run'
+  launch(workdir, *TWO_GROUPS, '--config.meta_steps=2')
+  rows = (workdir / 'metrics.csv').read_text()
+  assert rows.count('\n') == 1 + 2 * 2
+  assert (finished / 'metrics.csv').read_text().startswith(rows)
+  rule = (workdir / 'rule.npz').read_bytes()
+  assert metrics.read_json(workdir / 'summary.json')['meta_steps'] == 2
+
+  launch(workdir, *TWO_GROUPS)
+  assert_same_run(workdir, finished)
+  assert (workdir / 'rule.npz').read_bytes() != rule
+
+
+# Runs the command, but ends it without warning once rows of meta-step 3 are
+# written: as late as can be before the next checkpoint.
+KILLED = """
+import os, pathlib, runpy, signal, sys, time
+from disco_rl import metrics
+
+write = metrics.MetricsWriter.write
+
+def write_and_die(self, rows):
+  write(self, rows)
+  if rows[0]['meta_step'] == 3:
+    while not (self.path.parent / 'checkpoints' / '2').exists():
+      time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+metrics.MetricsWriter.write = write_and_die
+runpy.run_module('launch.meta_train', run_name='__main__', alter_sys=True)
+"""
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+  environment = {
+    **os.environ,
+    'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
+    'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
+    'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
+    'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
+  }
+  return subprocess.run(
+    [sys.executable, *arguments],
+    cwd=REPOSITORY,
+    env=environment,
+    capture_output=True,
+    text=True,
+    timeout=300,
+  )
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_been(
+  finished: pathlib.Path,
+  tmp_path: pathlib.Path,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  workdir = tmp_path / 'run'
+  killed = run_python('-c', KILLED, *TWO_GROUPS, f'--workdir={workdir}')
+  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  # Nothing but progress is on the standard error stream.
+  lines = killed.stderr.splitlines()
+  assert lines
+  for line in lines:
+    assert re.match(
+      'discovery: +[0-9]+% |fresh agents after [0-9]+ meta-steps: catch', line
+    ), line
+  assert metrics.read(workdir / 'metrics.csv')['meta_step'][-1] == 3
+  assert not (workdir / 'summary.json').exists()
+
+  launch(workdir, *TWO_GROUPS)
+  printed = capsys.readouterr()
+  assert ' 50% 2/4 ' in printed.err.splitlines()[0]
+  assert printed.out == (workdir / 'summary.json').read_text()
+  assert_same_run(workdir, finished)
+
+
+# Other populations.
+
+
+def test_environments_on_the_host_beside_others(tmp_path: pathlib.Path) -> None:
+  """All agents are reborn after each meta-step; then the run is resumed."""
+  mixed = (
+    *TINY,
+    '--config.environments=catch/4x3,gymnasium/CartPole-v1',
+    '--config.budgets=40',
+    '--config.stagger=false',
+  )
+  launch(tmp_path, *mixed, '--config.meta_steps=2')
+  rule = weights.load(tmp_path / 'rule.npz')
+  assert not (tmp_path / 'held_out' / 'metrics.csv').read_text()
+  launch(tmp_path, *mixed, '--config.meta_steps=3')
+  columns = metrics.read(tmp_path / 'metrics.csv')
+  assert columns['meta_step'].tolist() == [1, 1, 2, 2, 3, 3]
+  names = ['catch/4x3', 'gymnasium/CartPole-v1']
+  assert columns['environment'].tolist() == names * 3
+  assert (columns['age'] == 40).all()
+  assert (columns['meta_gradient_norm'] > 0).all()
+  # A pole stays up for 8 steps at least, and each pays 1; two environments take
+  # 20 steps each, so some have fallen.
+  returns = columns['return'][1::2]
+  assert ((returns >= 8) & (returns <= 20) | np.isnan(returns)).all()
+  assert np.isfinite(returns).any()
+  assert differing(weights.load(tmp_path / 'rule.npz'), rule)
+
+
+def test_evolution(tmp_path: pathlib.Path) -> None:
+  """Large perturbations, so that some agents act differently at once."""
+  launch(
+    tmp_path,
+    *TINY,
+    '--config.estimator=evolution',
+    '--config.evolution_pairs=2',
+    '--config.evolution_std=1',
+    '--config.learning_rate=0.5',
+    '--config.meta_steps=1',
+  )
+  columns = metrics.read(tmp_path / 'metrics.csv')
+  assert (columns['reward_difference'] > 0).all()
+  assert (columns['meta_gradient_norm'] > 0).all()
+  initial, rule = (
+    weights.load(tmp_path / name) for name in ('initial_rule.npz', 'rule.npz')
+  )
+  # Every entry is perturbed.
+  assert len(differing(rule, initial)) == len(jax.tree.leaves(rule))
+
+
+@pytest.fixture
+def stop_at_birth(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Ends runs before anything costly."""
+
+  def stop(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(population.DeviceGroup, 'init', stop)
+
+
+@pytest.mark.usefixtures('stop_at_birth')
+def test_fine_tuning_begins_with_the_rule_in_the_file(
+  finished: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  """Sizes are those of the file, whatever the settings say."""
+  path = finished / 'rule.npz'
+  with pytest.raises(KeyboardInterrupt):
+    launch(
+      tmp_path,
+      *TINY,
+      f'--config.rule={path}',
+      '--config.rule_lstm_size=50',
+      '--config.seed=3',
+    )
+  assert not differing(
+    weights.load(tmp_path / 'initial_rule.npz'), weights.load(path)
+  )
+
+
+# Errors.
+
+
+def test_another_run_is_not_overwritten(copy: pathlib.Path) -> None:
+  before = contents(copy)
+  message = error(
+    copy, *TWO_GROUPS, '--config.meta_learning_rate=0.5', '--config.seed=3'
+  )
+  assert 'meta_learning_rate was 0.002, is 0.5; seed was 0, is 3.' in message
+  assert 'torso' not in message
+  assert '--workdir' in message
+  assert contents(copy) == before
+
+
+@pytest.mark.parametrize(
+  'argument, message',
+  [
+    ('--config.meta_learning_rte=1', '.*meta_learning_rte.*"meta_learning'),
+    ('--config.zzz=1', ".*'zzz'.* lists all settings"),
+    ('--config.agent.torso=1', ".*'agent'.*agents"),
+    ('--config.meta_steps=abc', '.*meta_steps=abc.* int'),
+    ('--config.meta_learning_rate=fast', '.*meta_learning_rate=fast.* float'),
+    ('--config.offload=maybe', '.*offload.* boolean'),
+    ('--config=configs/quickstrt.py', ".*'configs/quickstrt.py'"),
+    ('--workdr=x', ".*'workdr'.* workdir"),
+    ('quickstart', '.*quickstart'),
+  ],
+)
+def test_mistyped_flags(
+  tmp_path: pathlib.Path, argument: str, message: str
+) -> None:
+  workdir = tmp_path / 'run'
+  assert re.match(f'error: {message}', error(workdir, *TINY, argument))
+  assert not workdir.exists()
+
+
+@pytest.mark.parametrize(
+  'argument, message',
+  [
+    ('environments=cach', "'cach'. Nearest names: catch"),
+    ('environments=catch/4x3,catch/4', "'catch/4'"),
+    ('environments=', 'environments must name at least one'),
+    ('held_out_environments=cach', "'cach'. Nearest names: catch"),
+    ('rule=disco13', "'disco13' cannot be .* 'random', 'disco103'"),
+    ('rule=actor_critic', "'actor_critic' cannot be .* 'random', 'disco103'"),
+    ('rule=missing/rule.npz', 'missing/rule.npz'),
+    ('estimator=guess', "'guess' is unknown; .* differentiation, evolution"),
+    ('mode=fast', "mode='fast' is unknown; .* plain, checkpointed, mixed"),
+    ('validation_trajectories=3', '=3 must be a multiple .* nearest is 4'),
+    ('save_every=3', r'save_every=3 must divide .* one of \[1, 2\]'),
+    ('inner_updates=0', 'inner_updates=0 must be at least 1'),
+    ('meta_steps=0', 'meta_steps=0 must be at least 1'),
+    ('agents=0', 'agents=0 must be at least 1'),
+    ('chunk_size=0', 'chunk_size=0 must be at least 1'),
+    ('checkpoint_every=0', 'checkpoint_every=0 must be at least 1'),
+    ('held_out_every=0', 'held_out_every=0 must be at least 1'),
+    ('meta_learning_rate=0', 'meta_learning_rate=0.0 must be positive'),
+    ('budgets=0', r'budgets=\(100000, 0\) must be'),
+    ('rule_prediction_embedding=3', 'must end in a layer of one unit'),
+    ('replay_ratio=3', 'replay_ratio=3.0 .* for example 4'),
+    ('replay_capacity=7', 'replay_capacity=7 .* nearest is 8'),
+  ],
+)
+def test_impossible_settings(
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  argument: str,
+  message: str,
+) -> None:
+  def fail(*_: Any) -> None:
+    raise AssertionError('too late: something is being compiled')
+
+  monkeypatch.setattr(population.DeviceGroup, 'init', fail)
+  monkeypatch.setattr(jax.stages.Lowered, 'compile', fail)
+  workdir = tmp_path / 'run'
+  assert re.search(message, error(workdir, *TINY, f'--config.{argument}'))
+  assert not workdir.exists()
+
+
+def test_evolution_needs_environments_that_can_be_copied(
+  tmp_path: pathlib.Path,
+) -> None:
+  workdir = tmp_path / 'run'
+  message = error(
+    workdir,
+    *TINY,
+    '--config.environments=catch/4x3,gymnasium/CartPole-v1',
+    '--config.estimator=evolution',
+  )
+  assert re.search(
+    'estimator=evolution .* gymnasium/CartPole-v1 .*=differentiation', message
+  )
+  assert not workdir.exists()
+
+
+def test_losses_that_are_not_finite(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  init = population.DeviceGroup.init
+
+  def poisoned(self: population.DeviceGroup, *args: Any) -> living.Member:
+    members = init(self, *args)
+    learner = members.agent.learner
+    params = jax.tree.map(lambda x: x.at[1].set(np.nan), learner.params)
+    learner = dataclasses.replace(learner, params=params)
+    return dataclasses.replace(
+      members, agent=dataclasses.replace(members.agent, learner=learner)
+    )
+
+  monkeypatch.setattr(population.DeviceGroup, 'init', poisoned)
+  message = error(tmp_path, *TINY)
+  assert re.search(
+    'loss.* of environment catch/4x3 became non-finite between meta_steps 0 '
+    'and 1[.].*meta_learning_rate',
+    message,
+  )
+  # Nobody is to resume from such a state, or to use such a rule.
+  assert not list((tmp_path / 'checkpoints').iterdir())
+  assert not (tmp_path / 'rule.npz').exists()
