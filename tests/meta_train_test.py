@@ -72,6 +72,8 @@ TWO_GROUPS = (
   '--config.held_out_updates=4',
   '--config.held_out_seeds=2',
 )
+# One group; one of the agents is reborn.
+SMALL = (*TINY, '--config.budgets=100')
 FILES = {
   'checkpoints',
   'config.json',
@@ -159,6 +161,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   """A run that nothing disturbed; not to be changed."""
   workdir = tmp_path_factory.mktemp('meta_train') / 'new' / 'run'
   launch(workdir, *TWO_GROUPS)
+  return workdir
+
+
+@pytest.fixture(scope='module')
+def small(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """A run of one group that nothing disturbed; not to be changed."""
+  workdir = tmp_path_factory.mktemp('meta_train') / 'small'
+  launch(workdir, *SMALL)
   return workdir
 
 
@@ -289,19 +299,19 @@ def test_another_seed_is_another_run(
 
 
 def test_a_finished_run_can_be_continued(
-  finished: pathlib.Path, tmp_path: pathlib.Path
+  small: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   """And a run in another folder is the same bit for bit."""
   workdir = tmp_path / 'run'
-  launch(workdir, *TWO_GROUPS, '--config.meta_steps=2')
+  launch(workdir, *SMALL, '--config.meta_steps=2')
   rows = (workdir / 'metrics.csv').read_text()
-  assert rows.count('\n') == 1 + 2 * 2
-  assert (finished / 'metrics.csv').read_text().startswith(rows)
+  assert rows.count('\n') == 1 + 2
+  assert (small / 'metrics.csv').read_text().startswith(rows)
   rule = (workdir / 'rule.npz').read_bytes()
   assert metrics.read_json(workdir / 'summary.json')['meta_steps'] == 2
 
-  launch(workdir, *TWO_GROUPS)
-  assert_same_run(workdir, finished)
+  launch(workdir, *SMALL)
+  assert_same_run(workdir, small)
   assert (workdir / 'rule.npz').read_bytes() != rule
 
 
@@ -315,7 +325,7 @@ write = metrics.MetricsWriter.write
 
 def write_and_die(self, rows):
   write(self, rows)
-  if rows[0]['meta_step'] == 3:
+  if rows and rows[0]['meta_step'] == 3:
     while not (self.path.parent / 'checkpoints' / '2').exists():
       time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -344,35 +354,36 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_killed_run_goes_on_as_if_nothing_had_been(
-  finished: pathlib.Path,
+  small: pathlib.Path,
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
   workdir = tmp_path / 'run'
-  killed = run_python('-c', KILLED, *TWO_GROUPS, f'--workdir={workdir}')
+  killed = run_python('-c', KILLED, *SMALL, f'--workdir={workdir}')
   assert killed.returncode == -signal.SIGKILL, killed.stderr
   # Nothing but progress is on the standard error stream.
   lines = killed.stderr.splitlines()
   assert lines
   for line in lines:
     assert re.match(
-      'discovery: +[0-9]+% |fresh agents after [0-9]+ meta-steps: catch', line
+      'discovery: +[0-9]+% |compiling a program for each group of agents: ',
+      line,
     ), line
   assert metrics.read(workdir / 'metrics.csv')['meta_step'][-1] == 3
   assert not (workdir / 'summary.json').exists()
 
-  launch(workdir, *TWO_GROUPS)
+  launch(workdir, *SMALL)
   printed = capsys.readouterr()
   assert ' 50% 2/4 ' in printed.err.splitlines()[0]
   assert printed.out == (workdir / 'summary.json').read_text()
-  assert_same_run(workdir, finished)
+  assert_same_run(workdir, small)
 
 
 # Other populations.
 
 
 def test_environments_on_the_host_beside_others(tmp_path: pathlib.Path) -> None:
-  """All agents are reborn after each meta-step; then the run is resumed."""
+  """All agents are reborn after each meta-step."""
   mixed = (
     *TINY,
     '--config.environments=catch/4x3,gymnasium/CartPole-v1',
@@ -380,13 +391,11 @@ def test_environments_on_the_host_beside_others(tmp_path: pathlib.Path) -> None:
     '--config.stagger=false',
   )
   launch(tmp_path, *mixed, '--config.meta_steps=2')
-  rule = weights.load(tmp_path / 'rule.npz')
   assert not (tmp_path / 'held_out' / 'metrics.csv').read_text()
-  launch(tmp_path, *mixed, '--config.meta_steps=3')
   columns = metrics.read(tmp_path / 'metrics.csv')
-  assert columns['meta_step'].tolist() == [1, 1, 2, 2, 3, 3]
+  assert columns['meta_step'].tolist() == [1, 1, 2, 2]
   names = ['catch/4x3', 'gymnasium/CartPole-v1']
-  assert columns['environment'].tolist() == names * 3
+  assert columns['environment'].tolist() == names * 2
   assert (columns['age'] == 40).all()
   assert (columns['meta_gradient_norm'] > 0).all()
   # A pole stays up for 8 steps at least, and each pays 1; two environments take
@@ -394,7 +403,6 @@ def test_environments_on_the_host_beside_others(tmp_path: pathlib.Path) -> None:
   returns = columns['return'][1::2]
   assert ((returns >= 8) & (returns <= 20) | np.isnan(returns)).all()
   assert np.isfinite(returns).any()
-  assert differing(weights.load(tmp_path / 'rule.npz'), rule)
 
 
 def test_evolution(tmp_path: pathlib.Path) -> None:
@@ -504,7 +512,7 @@ def test_mistyped_flags(
     ('checkpoint_every=0', 'checkpoint_every=0 must be at least 1'),
     ('held_out_every=0', 'held_out_every=0 must be at least 1'),
     ('meta_learning_rate=0', 'meta_learning_rate=0.0 must be positive'),
-    ('budgets=0', r'budgets=\(100000, 0\) must be'),
+    ('budgets=0', r'budgets=\(0,\) must be'),
     ('rule_prediction_embedding=3', 'must end in a layer of one unit'),
     ('replay_ratio=3', 'replay_ratio=3.0 .* for example 4'),
     ('replay_capacity=7', 'replay_capacity=7 .* nearest is 8'),

@@ -7,6 +7,7 @@ import matplotlib.image
 import numpy as np
 
 from disco_rl import metrics
+from disco_rl import plotting
 from disco_rl.evaluation import plots
 
 
@@ -27,7 +28,7 @@ def _pixels(path: pathlib.Path, colour: str) -> np.ndarray:
 
 def _drawn(path: pathlib.Path, curve: int) -> np.ndarray:
   """Returns the pixels of a mean line; the legend lies below row 740."""
-  pixels = _pixels(path, plots._COLOURS[curve])
+  pixels = _pixels(path, plotting.colour(curve))
   return pixels[:, pixels[1] < 740]
 
 

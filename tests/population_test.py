@@ -163,7 +163,7 @@ def test_a_chunk_is_a_divisor(
     assert dataclasses.replace(config, chunk_size=chunk_size).chunk == expected
 
 
-@pytest.fixture(scope='module', params=[2, 4])
+@pytest.fixture(scope='module', params=[2])
 def chunked(request: pytest.FixtureRequest) -> population.Group:
   (group,), _ = make(chunk_size=request.param)
   assert group.config.chunk == request.param
@@ -360,7 +360,7 @@ class Pair:
 def pair() -> Pair:
   """With but one column nothing in the environments is random."""
   (device,), rule_params = make(
-    environments='catch/4x1', agents=2, inner_updates=4, save_every=2
+    environments='catch/4x1', agents=2, save_every=2
   )
   assert isinstance(device, population.DeviceGroup)
   environments = [HostCatch(catch.Catch(4, 1), 2) for _ in range(2)]

@@ -74,7 +74,6 @@ def make_groups(
     ValueError: a setting or an environment's name is not valid.
     ImportError: an environment needs a package that is not installed.
   """
-  _validate((*config.environments, *config.held_out.environments))
   kinds: dict[Hashable, list[tuple[str, Environment]]] = {}
   for i, name in enumerate(config.members):
     environment = registry.make(
@@ -84,8 +83,16 @@ def make_groups(
   return [_make_group(config, rule, members) for members in kinds.values()]
 
 
-def _validate(names: Sequence[str]) -> None:
-  """Raises one error about all packages that are missing."""
+def validate(names: Sequence[str]) -> None:
+  """Checks names of environments before anything is built.
+
+  Args:
+    names: of environments.
+
+  Raises:
+    ValueError: a name is unknown.
+    ImportError: packages are missing; names all of them.
+  """
   missing = {}
   for name in dict.fromkeys(names):
     try:

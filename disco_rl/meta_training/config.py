@@ -89,6 +89,11 @@ class MetaTrainingConfig:
         raise ValueError(f'{name}={getattr(self, name)} must be positive.')
     if not self.environments:
       raise ValueError('environments must name at least one environment.')
+    if self.agents < len(self.environments):
+      raise ValueError(
+        f'agents={self.agents} must be at least {len(self.environments)}, one '
+        'for each of the environments.'
+      )
     if self.estimator not in ESTIMATORS:
       raise ValueError(
         f'estimator={self.estimator!r} is unknown; choose one of '

@@ -73,6 +73,7 @@ class MetaTraining:
       ImportError: an environment needs a package that is not installed.
     """
     self._config = config
+    building.validate((*config.environments, *config.held_out.environments))
     self._rule, self._initial_params = building.make_rule(config)
     self._groups = building.make_groups(config, self._rule)
     footprint.check(self._groups, config.mode, self._initial_params)
