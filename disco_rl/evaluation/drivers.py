@@ -66,6 +66,8 @@ class DeviceDriver:
   def __init__(self, agent: agent_lib.Agent, environment: base.JaxEnvironment):
     self._agent = agent
     self._environment = environment
+    # Made once: a new one would compile again for every generation of agents.
+    self._init = jax.jit(jax.vmap(self._init_one))
     self._advance = compilation.Program(self._advance_all, donate_argnums=1)
     self._init_seconds = 0.0
 
@@ -76,21 +78,7 @@ class DeviceDriver:
 
   def init(self, keys: types.Array) -> Lives:
     """Newborn agents in fresh environments; see `Driver.init`."""
-
-    def init_one(key: types.Array) -> Lives:
-      agent_key, environment_key = jax.random.split(key)
-      return Lives(
-        agents=self._agent.init(agent_key),
-        actors=actor.init(
-          environment_key,
-          self._environment,
-          self._agent.config.num_environments,
-        ),
-      )
-
-    lives, seconds = _timed(
-      lambda: jax.block_until_ready(jax.jit(jax.vmap(init_one))(keys))
-    )
+    lives, seconds = _timed(lambda: jax.block_until_ready(self._init(keys)))
     self._init_seconds += seconds
     return lives
 
@@ -103,6 +91,17 @@ class DeviceDriver:
   ) -> tuple[Lives, types.Logs]:
     """One call of the compiled program; see `Driver.advance`."""
     return self._advance(rule_params, lives, jnp.asarray(num_updates))
+
+  def _init_one(self, key: types.Array) -> Lives:
+    agent_key, environment_key = jax.random.split(key)
+    return Lives(
+      agents=self._agent.init(agent_key),
+      actors=actor.init(
+        environment_key,
+        self._environment,
+        self._agent.config.num_environments,
+      ),
+    )
 
   def _advance_all(
     self, rule_params: types.Params, lives: Lives, num_updates: types.Array
@@ -150,6 +149,7 @@ class HostDriver:
     self._agent = agent
     self._actor = host_actor.HostActor(agent.network, environment, num_agents)
     self._split = jax.jit(jax.vmap(jax.random.split, out_axes=1))
+    self._init = jax.jit(jax.vmap(agent.init))
     self._learn = compilation.Program(self._learn_all, donate_argnums=1)
     self._init_seconds = 0.0
 
@@ -160,9 +160,7 @@ class HostDriver:
 
   def init(self, keys: types.Array) -> Lives:
     """Newborn agents; see `Driver.init`."""
-    agents, seconds = _timed(
-      lambda: jax.block_until_ready(jax.jit(jax.vmap(self._agent.init))(keys))
-    )
+    agents, seconds = _timed(lambda: jax.block_until_ready(self._init(keys)))
     self._init_seconds += seconds
     return Lives(agents=agents, actors=None)
 
