@@ -1,8 +1,6 @@
 """Environments of the Gymnasium API, an optional extra of this package."""
 
 from collections.abc import Callable
-from collections.abc import Iterator
-import contextlib
 import dataclasses
 import importlib
 from typing import TYPE_CHECKING
@@ -13,6 +11,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import host
 
 if TYPE_CHECKING:
   import gymnasium
@@ -90,7 +89,7 @@ class GymnasiumEnvironment(base.HostEnvironment):
     Raises:
       RuntimeError: if an environment raised.
     """
-    with self._located_errors():
+    with host.located_errors(self._name, self._seed, self._num_steps):
       observation, _ = self._env.reset(
         seed=None if self._is_seeded else self._seed
       )
@@ -105,7 +104,7 @@ class GymnasiumEnvironment(base.HostEnvironment):
       RuntimeError: if an environment raised.
     """
     self._num_steps += 1
-    with self._located_errors():
+    with host.located_errors(self._name, self._seed, self._num_steps):
       observation, reward, terminated, truncated, _ = self._env.step(
         np.asarray(action, self._env.action_space.dtype) + self._first_action
       )
@@ -133,16 +132,6 @@ class GymnasiumEnvironment(base.HostEnvironment):
     return jax.tree.map(
       lambda leaf, value: leaf.read(value), self._leaves, observation
     )
-
-  @contextlib.contextmanager
-  def _located_errors(self) -> Iterator[None]:
-    try:
-      yield
-    except Exception as error:
-      raise RuntimeError(
-        f'{self._name} with seed {self._seed} raised at step '
-        f'{self._num_steps} since it was made: {error!r}'
-      ) from error
 
 
 def make(env_id: str, num_environments: int, seed: int) -> GymnasiumEnvironment:
