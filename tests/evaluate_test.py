@@ -3,17 +3,16 @@
 import collections
 from collections.abc import Iterator
 import dataclasses
-import os
 import pathlib
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from typing import Any
 
 from absl.testing import flagsaver
 import jax
+import launching
 import numpy as np
 import pytest
 
@@ -37,8 +36,7 @@ pytestmark = pytest.mark.filterwarnings(
   'ignore:the load_module:DeprecationWarning'
 )
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
-CONFIG = f'--config={REPOSITORY}/configs/evaluate.py'
+CONFIG = f'--config={launching.REPOSITORY}/configs/evaluate.py'
 CATCH = (
   f'{CONFIG}:catch',
   '--config.environment=catch/4x3',
@@ -97,14 +95,6 @@ def error(workdir: pathlib.Path, *arguments: str) -> str:
   assert message.startswith('error: ')
   assert '\n' not in message
   return message
-
-
-def contents(workdir: pathlib.Path) -> dict[str, bytes]:
-  return {
-    str(path.relative_to(workdir)): path.read_bytes()
-    for path in workdir.rglob('*')
-    if path.is_file()
-  }
 
 
 @pytest.fixture(scope='module')
@@ -187,30 +177,12 @@ runpy.run_module('launch.evaluate', run_name='__main__', alter_sys=True)
 """
 
 
-def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-  environment = {
-    **os.environ,
-    'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
-    'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
-    'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
-    'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
-  }
-  return subprocess.run(
-    [sys.executable, *arguments],
-    cwd=REPOSITORY,
-    env=environment,
-    capture_output=True,
-    text=True,
-    timeout=300,
-  )
-
-
 def test_a_killed_run_goes_on_as_if_nothing_had_been(
   finished: pathlib.Path,
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
-  killed = run_python('-c', KILLED, *CATCH, f'--workdir={tmp_path}')
+  killed = launching.run_python('-c', KILLED, *CATCH, f'--workdir={tmp_path}')
   assert killed.returncode == -signal.SIGKILL, killed.stderr
   # Nothing but progress is on the standard error stream.
   lines = killed.stderr.splitlines()
@@ -271,14 +243,14 @@ def test_a_finished_run_can_be_continued(copy: pathlib.Path) -> None:
 
 
 def test_another_run_is_not_overwritten(copy: pathlib.Path) -> None:
-  before = contents(copy)
+  before = launching.contents(copy)
   message = error(
     copy, *CATCH, '--config.learning_rate=0.5', '--config.seeds=3'
   )
   assert 'learning_rate was 0.01, is 0.5; seeds was 2, is 3.' in message
   assert 'torso' not in message
   assert '--workdir' in message
-  assert contents(copy) == before
+  assert launching.contents(copy) == before
 
 
 @pytest.mark.parametrize('name', ['metrics.csv', 'checkpoints'])
@@ -334,7 +306,7 @@ def test_mistyped_flags(
 def test_missing_flags(tmp_path: pathlib.Path, missing: str) -> None:
   given = {'config': f'{CONFIG}:catch', 'workdir': f'--workdir={tmp_path}'}
   del given[missing]
-  ended = run_python('-m', 'launch.evaluate', *given.values())
+  ended = launching.run_python('-m', 'launch.evaluate', *given.values())
   assert ended.returncode == 1
   assert re.fullmatch(f'error: .*--{missing} must have.*\n', ended.stderr)
   assert not ended.stdout

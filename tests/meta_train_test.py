@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator
 import dataclasses
-import os
 import pathlib
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from typing import Any
 
 from absl.testing import flagsaver
 import jax
+import launching
 import numpy as np
 import pytest
 
@@ -30,9 +29,8 @@ pytestmark = pytest.mark.filterwarnings(
   'ignore:the load_module:DeprecationWarning'
 )
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 TINY = (
-  f'--config={REPOSITORY}/configs/quickstart.py',
+  f'--config={launching.REPOSITORY}/configs/quickstart.py',
   '--config.environments=catch/4x3',
   '--config.agents=2',
   '--config.chunk_size=2',
@@ -115,14 +113,6 @@ def error(workdir: pathlib.Path, *arguments: str) -> str:
   assert message.startswith('error: ')
   assert '\n' not in message
   return message
-
-
-def contents(workdir: pathlib.Path) -> dict[str, bytes]:
-  return {
-    str(path.relative_to(workdir)): path.read_bytes()
-    for path in workdir.rglob('*')
-    if path.is_file()
-  }
 
 
 def differing(actual: types.Params, expected: types.Params) -> list[str]:
@@ -335,31 +325,13 @@ runpy.run_module('launch.meta_train', run_name='__main__', alter_sys=True)
 """
 
 
-def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-  environment = {
-    **os.environ,
-    'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
-    'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
-    'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
-    'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
-  }
-  return subprocess.run(
-    [sys.executable, *arguments],
-    cwd=REPOSITORY,
-    env=environment,
-    capture_output=True,
-    text=True,
-    timeout=300,
-  )
-
-
 def test_a_killed_run_goes_on_as_if_nothing_had_been(
   small: pathlib.Path,
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
   workdir = tmp_path / 'run'
-  killed = run_python('-c', KILLED, *SMALL, f'--workdir={workdir}')
+  killed = launching.run_python('-c', KILLED, *SMALL, f'--workdir={workdir}')
   assert killed.returncode == -signal.SIGKILL, killed.stderr
   # Nothing but progress is on the standard error stream.
   lines = killed.stderr.splitlines()
@@ -459,14 +431,14 @@ def test_fine_tuning_begins_with_the_rule_in_the_file(
 
 
 def test_another_run_is_not_overwritten(copy: pathlib.Path) -> None:
-  before = contents(copy)
+  before = launching.contents(copy)
   message = error(
     copy, *TWO_GROUPS, '--config.meta_learning_rate=0.5', '--config.seed=3'
   )
   assert 'meta_learning_rate was 0.002, is 0.5; seed was 0, is 3.' in message
   assert 'torso' not in message
   assert '--workdir' in message
-  assert contents(copy) == before
+  assert launching.contents(copy) == before
 
 
 @pytest.mark.parametrize(

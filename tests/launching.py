@@ -1,0 +1,36 @@
+"""What the tests of the launchers share."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+  environment = {
+    **os.environ,
+    'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
+    'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
+    'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
+    'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
+  }
+  return subprocess.run(
+    [sys.executable, *arguments],
+    cwd=REPOSITORY,
+    env=environment,
+    capture_output=True,
+    text=True,
+    timeout=300,
+  )
+
+
+def contents(workdir: pathlib.Path) -> dict[str, bytes]:
+  return {
+    str(path.relative_to(workdir)): path.read_bytes()
+    for path in workdir.rglob('*')
+    if path.is_file()
+  }
