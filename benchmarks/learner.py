@@ -68,7 +68,7 @@ def batch_of_catch(
 
   @jax.jit
   def unroll(key: types.Array) -> types.Rollout:
-    state = actor.init(key, environment, agent.config.batch_size)
+    state = actor.init(key, agent.network, environment, agent.config.batch_size)
     return actor.unroll(
       agent.network,
       environment,

@@ -51,7 +51,7 @@ def base() -> ml_collections.ConfigDict:
   config.target_mean_cost = 1e-3  # Squared means of the targets' logits.
 
   # The meta-value function.
-  config.meta_value_torso = (512, 512)
+  config.meta_value_hidden_sizes = (512, 512)  # After a torso like theirs.
   config.meta_value_learning_rate = 3e-4
   config.meta_value_on_inner_batches = False  # Or on validation alone.
 
@@ -65,9 +65,13 @@ def base() -> ml_collections.ConfigDict:
   config.replay_capacity = 1200  # Trajectories.
   config.learning_rate = 3e-4
   config.max_abs_update = 1.0  # Bound of Adam's update, entry by entry.
-  config.torso = (512, 512)  # Widths of the agents' MLP.
+  config.torso = 'mlp'  # Or 'impala', 'resnet', 'nethack'.
+  config.channels = (16, 32, 32)  # Of the stages of convolutions, if any.
+  config.hidden_sizes = (512, 512)  # Of the dense layers after them.
+  config.core_lstm = 0  # LSTM for what one observation does not show; 0: none.
   config.action_model_lstm = 128
   config.action_model_head = 128
+  config.compute_dtype = 'float32'  # Or 'bfloat16', of the agents' networks.
 
   # Fresh agents try the rule now and then.
   config.held_out_environments = ''  # Names, with commas between.
@@ -82,10 +86,12 @@ def paper() -> ml_collections.ConfigDict:
   config = base()
   # 600M steps of each agent, three of the longest lives, at 8,064 a meta-step.
   config.meta_steps = 75_000
-  config.torso = (768, 768)
+  config.torso = 'resnet'
+  config.channels = (256, 384, 384, 256)
+  config.hidden_sizes = (768,)
   config.action_model_lstm = 1024
   config.action_model_head = 1024
-  config.meta_value_torso = (768, 768)
+  config.meta_value_hidden_sizes = (768,)
   config.replay_capacity = 60_000  # About 1.7M steps.
   config.held_out_every = 1000
   return config
@@ -130,10 +136,12 @@ _TINY = {
   'replay_capacity': 100,
   'validation_trajectories': 4,
   'budgets': (3_000, 2_000, 1_000),  # Some nine, six and three meta-steps.
-  'torso': (32, 32),
+  'torso': 'impala',
+  'channels': (4, 8),
+  'hidden_sizes': (32,),
   'action_model_lstm': 16,
   'action_model_head': 16,
-  'meta_value_torso': (32, 32),
+  'meta_value_hidden_sizes': (32,),
   'held_out_environments': 'catch/4x4',
   'held_out_every': 10,
   'held_out_updates': 20,

@@ -26,7 +26,7 @@ AGENT = {
   'on_policy_share': 1.0,
   'replay_capacity': 24,
   'learning_rate': 5e-3,
-  'torso': (64, 64),
+  'hidden_sizes': (64, 64),
   'action_model_lstm': 32,
   'action_model_head': 32,
 }
@@ -52,14 +52,14 @@ def get_config() -> ml_collections.ConfigDict:
   config.meta_learning_rate = 2e-3
   config.policy_entropy_cost = 3e-3
   config.target_kl_cost = 1e-3
-  config.meta_value_torso = (64, 64)
+  config.meta_value_hidden_sizes = (64, 64)
   config.meta_value_learning_rate = 1e-3
   config.meta_value_on_inner_batches = True
 
   config.budgets = (100_000,)  # Some 290 updates.
   config.stagger = True
 
-  config.held_out_environments = 'catch/4x4,catch/6x5'
+  config.held_out_environments = 'catch/6x5'
   config.held_out_every = 125
   config.held_out_updates = 100
   return config

@@ -17,20 +17,29 @@ class ActorState:
   Attributes:
     environment: states of the environments, leading axis E.
     observation: tree of [E, ...], what the agent sees next.
+    core_state: tree of [E, ...], of the agent's core before it sees that.
   """
 
   environment: Any
   observation: types.PyTree
+  core_state: types.PyTree
 
 
 def init(
-  key: types.Array, environment: base.JaxEnvironment, num_environments: int
+  key: types.Array,
+  network: agent_network.AgentNetwork,
+  environment: base.JaxEnvironment,
+  num_environments: int,
 ) -> ActorState:
   """Begins an episode in every environment."""
   state, observation = jax.vmap(environment.reset)(
     jax.random.split(key, num_environments)
   )
-  return ActorState(environment=state, observation=observation)
+  return ActorState(
+    environment=state,
+    observation=observation,
+    core_state=network.initial_state(num_environments),
+  )
 
 
 def unroll(
@@ -68,24 +77,28 @@ def unroll(
     state: ActorState, x: tuple[types.Array, types.Array]
   ) -> tuple[ActorState, tuple[types.TimeStep, types.Array, types.Array]]:
     noise_t, keys_t = x
-    logits, action = act(network, params, state.observation, noise_t)
+    logits, action, core_state = act(
+      network, params, state.observation, state.core_state, noise_t
+    )
     environment_state, timestep = jax.vmap(environment.step_autoreset)(
       state.environment, action, keys_t
     )
     state = ActorState(
-      environment=environment_state, observation=timestep.observation
+      environment=environment_state,
+      observation=timestep.observation,
+      core_state=forget(core_state, timestep),
     )
     return state, (timestep, logits, action)
 
-  first_observation = state.observation
+  first = state
   state, (timesteps, logits, action) = jax.lax.scan(
     step, state, (noise[:-1], keys)
   )
-  last = act(network, params, state.observation, noise[-1])
+  last = act(network, params, state.observation, state.core_state, noise[-1])
   rollout = types.Rollout(
     observation=jax.tree.map(
-      lambda first, rest: jnp.concatenate([first[None], rest]),
-      first_observation,
+      lambda one, rest: jnp.concatenate([one[None], rest]),
+      first.observation,
       timesteps.observation,
     ),
     logits=jnp.concatenate([logits, last[0][None]]),
@@ -93,6 +106,7 @@ def unroll(
     reward=timesteps.reward,
     is_terminal=timesteps.is_terminal,
     mask=timesteps.mask,
+    core_state=jax.tree.map(lambda x: x[None], first.core_state),
   )
   return state, rollout, timesteps.is_last
 
@@ -108,18 +122,37 @@ def act(
   network: agent_network.AgentNetwork,
   params: types.Params,
   observation: types.PyTree,
+  core_state: types.PyTree,
   noise: types.Array,
-) -> tuple[types.Array, types.Array]:
+) -> tuple[types.Array, types.Array, types.PyTree]:
   """Samples actions from the policy by the Gumbel-max trick.
 
   Args:
     network: the agent's.
     params: theta.
     observation: tree of [E, ...].
+    core_state: tree of [E, ...].
     noise: [E, A] Gumbel noise.
 
   Returns:
-    logits [E, A] and actions [E] int32.
+    logits [E, A], actions [E] int32, and the core's state afterwards.
   """
-  logits = network.policy(params, observation)
-  return logits, jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)
+  logits, core_state = network.step(params, observation, core_state)
+  action = jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)
+  return logits, action, core_state
+
+
+def forget(core_state: types.PyTree, timestep: types.TimeStep) -> types.PyTree:
+  """Zeros, a core's state before an episode, where the last one is over.
+
+  Args:
+    core_state: tree of [E, ...].
+    timestep: [E], the outcome of the action that the core chose.
+
+  Returns:
+    What the core knows when it sees the outcome's observation.
+  """
+  is_over = agent_network.has_ended(timestep.is_terminal, timestep.mask)
+  return jax.tree.map(
+    lambda x: jnp.where(is_over[:, None], jnp.zeros_like(x), x), core_state
+  )

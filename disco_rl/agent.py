@@ -213,18 +213,12 @@ class Agent:
 
   def _empty_rollout(self) -> types.Rollout:
     """Zeros of the shapes of one rollout, without computing it."""
-    length, batch = self.config.unroll_length, self.config.num_environments
-    num_actions = self.environment_spec.num_actions
-    return types.Rollout(
-      observation=jax.tree.map(
-        lambda leaf: jnp.zeros((length + 1, batch, *leaf.shape), leaf.dtype),
-        self.environment_spec.observation,
-      ),
-      action=jnp.zeros((length + 1, batch), jnp.int32),
-      logits=jnp.zeros((length + 1, batch, num_actions)),
-      reward=jnp.zeros((length, batch)),
-      is_terminal=jnp.zeros((length, batch), bool),
-      mask=jnp.zeros((length, batch), bool),
+    batch_size = self.config.num_environments
+    return types.empty_rollout(
+      self.environment_spec,
+      self.network.initial_state(batch_size),
+      self.config.unroll_length,
+      batch_size,
     )
 
 

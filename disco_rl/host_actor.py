@@ -1,15 +1,36 @@
 """Acting in environments that step on the host."""
 
+from collections.abc import Callable
+from concurrent import futures
+import dataclasses
 from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import actor
+from disco_rl import agent as agent_lib
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.networks import agent_network
+
+_State = TypeVar('_State')
+_Result = TypeVar('_Result')
+
+
+@types.record
+class Orders:
+  """What several agents need for acting; leading axis S.
+
+  Attributes:
+    params: theta; buffers of their own, as learning takes over the agents'.
+    keys: PRNG keys.
+  """
+
+  params: types.Params
+  keys: types.Array
 
 
 class HostActor:
@@ -37,26 +58,29 @@ class HostActor:
     self._num_agents = num_agents
     self._act = jax.jit(
       jax.vmap(
-        lambda params, observation, noise, t: actor.act(
-          network, params, observation, noise[t]
+        lambda params, observation, core_state, noise, t: actor.act(
+          network, params, observation, core_state, noise[t]
         ),
-        in_axes=(0, 0, 0, None),
+        in_axes=(0, 0, 0, 0, None),
       )
     )
+    self._forget = jax.jit(jax.vmap(actor.forget))
     self._noise = jax.jit(
       jax.vmap(actor.policy_noise, in_axes=(0, None, None, None)),
       static_argnums=(1, 2, 3),
     )
-    self._observation = self._by_agent(environment.reset())
+    self._observation = jax.tree.map(self._by_agent, environment.reset())
+    self._core_state = jax.tree.map(
+      self._by_agent, network.initial_state(environment.num_environments)
+    )
 
   def unroll(
-    self, params: types.Params, keys: types.Array, length: int
-  ) -> tuple[types.Rollout, Any]:
+    self, orders: Orders, length: int
+  ) -> tuple[types.Rollout, types.Array]:
     """Acts for T steps.
 
     Args:
-      params: theta of each agent, leading axis S.
-      keys: [S] PRNG keys.
+      orders: of the S agents.
       length: T.
 
     Returns:
@@ -64,20 +88,22 @@ class HostActor:
       episode, [S, T, E].
     """
     noise = self._noise(
-      keys,
+      orders.keys,
       self._environment.spec.num_actions,
       length,
       self._environment.num_environments // self._num_agents,
     )
+    first_core_state = self._core_state
     observations, decisions, timesteps = [self._observation], [], []
     for t in range(length):
-      decisions.append(self._act(params, self._observation, noise, t))
-      action = np.asarray(decisions[-1][1]).reshape(-1)
-      timestep = jax.tree.map(self._by_agent, self._environment.step(action))
+      logits, action, core_state = self._decide(orders.params, noise, t)
+      decisions.append((logits, action))
+      timestep = self._step(np.asarray(action).reshape(-1))
       self._observation = timestep.observation
+      self._core_state = self._forget(core_state, timestep)
       timesteps.append(timestep)
       observations.append(self._observation)
-    decisions.append(self._act(params, self._observation, noise, length))
+    decisions.append(self._decide(orders.params, noise, length)[:2])
 
     logits, action = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *decisions)
     stack = lambda *x: np.stack(x, axis=1)
@@ -89,6 +115,7 @@ class HostActor:
       reward=steps.reward,
       is_terminal=steps.is_terminal,
       mask=steps.mask,
+      core_state=jax.tree.map(lambda x: x[:, None], first_core_state),
     )
     return rollout, steps.is_last
 
@@ -101,9 +128,68 @@ class HostActor:
       return kept
 
     self._observation = jax.tree.map(replace, self._observation, observation)
-
-  def _by_agent(self, tree: Any) -> Any:
-    """[S * E, ...] -> [S, E, ...]."""
-    return jax.tree.map(
-      lambda x: x.reshape(self._num_agents, -1, *x.shape[1:]), tree
+    self._core_state = jax.tree.map(
+      lambda kept: replace(kept, 0.0), self._core_state
     )
+
+  def _decide(
+    self, params: types.Params, noise: types.Array, t: int
+  ) -> tuple[types.Array, types.Array, types.PyTree]:
+    return self._act(params, self._observation, self._core_state, noise, t)
+
+  def _step(self, action: np.ndarray) -> types.TimeStep:
+    return jax.tree.map(self._by_agent, self._environment.step(action))
+
+  def _by_agent(self, x: Any) -> Any:
+    """[S * E, ...] -> [S, E, ...]."""
+    return x.reshape(self._num_agents, -1, *x.shape[1:])
+
+
+def give_orders(
+  agents: agent_lib.AgentState,
+) -> tuple[agent_lib.AgentState, Orders]:
+  """Prepares S agents for acting; their keys go on."""
+  keys, act_keys = jax.vmap(jax.random.split, out_axes=1)(agents.key)
+  orders = Orders(
+    params=jax.tree.map(jnp.copy, agents.learner.params), keys=act_keys
+  )
+  return dataclasses.replace(agents, key=keys), orders
+
+
+def overlap(
+  state: _State,
+  num_updates: int,
+  give_orders: Callable[[_State], tuple[_State, Orders]],
+  act: Callable[[Orders], _Result],
+  learn: Callable[[_State, _Result], tuple[_State, Any]],
+) -> tuple[_State, list[Any]]:
+  """Acts and learns by turns; environments step while the device learns.
+
+  The first rollout is acted by the agents as they are, every later one by those
+  of one update before: the same at every run, whichever is faster.
+
+  Args:
+    state: of the agents.
+    num_updates: at least 1.
+    give_orders: prepares them for acting; must leave nothing of the state in
+      the orders, as learning uses it up.
+    act: acts for one rollout.
+    learn: makes one update from that.
+
+  Returns:
+    The state afterwards, and what each update returned beside it.
+  """
+  state, orders = give_orders(state)
+  rollout, results = act(orders), []
+  # A thread of its own, as devices run what one thread asks for in its order.
+  with futures.ThreadPoolExecutor(1) as learner:
+    for _ in range(num_updates - 1):
+      state, orders = give_orders(state)
+      learning = learner.submit(
+        lambda *args: jax.block_until_ready(learn(*args)), state, rollout
+      )
+      rollout = act(orders)
+      state, result = learning.result()
+      results.append(result)
+  state, result = learn(state, rollout)
+  return state, [*results, result]

@@ -82,7 +82,7 @@ def update(
   """
 
   def forward(params: types.Params) -> tuple[types.Outputs, types.Outputs]:
-    outputs, taken = network.unroll(params, rollout.observation, rollout.action)
+    outputs, taken = network.unroll(params, rollout)
     return taken, outputs
 
   taken, pullback, outputs = jax.vjp(forward, state.params, has_aux=True)

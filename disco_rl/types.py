@@ -13,6 +13,7 @@ from typing import TypeVar
 from typing import dataclass_transform
 
 import jax
+import jax.numpy as jnp
 
 Array = jax.Array
 PyTree = Any
@@ -93,6 +94,8 @@ class Rollout:
     reward: [T, B] float32.
     is_terminal: [T, B] bool.
     mask: [T, B] bool, False where a transition must not be learnt from.
+    core_state: tree of [1, B, ...], of the actor's recurrent core before it saw
+      `observation[0]`; empty if its network has none.
   """
 
   observation: PyTree
@@ -101,3 +104,32 @@ class Rollout:
   reward: Array
   is_terminal: Array
   mask: Array
+  core_state: PyTree = ()
+
+
+def empty_rollout(
+  spec: EnvironmentSpec, core_state: PyTree, length: int, batch_size: int
+) -> Rollout:
+  """Zeros of the shapes of a rollout.
+
+  Args:
+    spec: of the environment.
+    core_state: tree of [B, ...], before the first observation.
+    length: T.
+    batch_size: B.
+
+  Returns:
+    The rollout.
+  """
+  return Rollout(
+    observation=jax.tree.map(
+      lambda leaf: jnp.zeros((length + 1, batch_size, *leaf.shape), leaf.dtype),
+      spec.observation,
+    ),
+    action=jnp.zeros((length + 1, batch_size), jnp.int32),
+    logits=jnp.zeros((length + 1, batch_size, spec.num_actions)),
+    reward=jnp.zeros((length, batch_size)),
+    is_terminal=jnp.zeros((length, batch_size), bool),
+    mask=jnp.zeros((length, batch_size), bool),
+    core_state=jax.tree.map(lambda x: x[None], core_state),
+  )

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 import dataclasses
+import threading
 from typing import Any
 
+import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,11 +17,13 @@ from disco_rl import host_actor
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.networks import agent_network
+from disco_rl.networks import torsos
 
 LENGTH = 8
 ENVIRONMENTS = 128
 ACTIONS = 3
 PLACES = 7
+CORE = 8  # With a core, what an agent does also tells what it remembers.
 SPEC = types.EnvironmentSpec(
   # Place, and steps since the episode began.
   observation=jax.ShapeDtypeStruct((2,), jnp.float32),
@@ -28,7 +32,9 @@ SPEC = types.EnvironmentSpec(
 NETWORK = agent_network.make(
   SPEC,
   types.OutputSpec(state={}, action={}),
-  agent_network.AgentNetworkConfig(torso=(16,)),
+  agent_network.AgentNetworkConfig(
+    torso=torsos.TorsoConfig(hidden_sizes=(16,)), core_lstm=CORE
+  ),
 )
 
 
@@ -84,7 +90,9 @@ class Walk(base.JaxEnvironment):
 
 def params(seed: int) -> types.Params:
   """Of a policy that is far from uniform, and differs between places."""
-  return jax.tree.map(lambda x: 5.0 * x, NETWORK.init(jax.random.key(seed)))
+  params = jax.tree.map(lambda x: 5.0 * x, NETWORK.init(jax.random.key(seed)))
+  head = jax.tree.map(lambda x: 10.0 * x, params['agent/~/logits'])
+  return {**params, 'agent/~/logits': head}
 
 
 @pytest.fixture(scope='module')
@@ -95,7 +103,7 @@ def unroll() -> Any:
   def run(params: types.Params, key: types.Array) -> Any:
     keys = jax.random.split(key, 3)
     environment = Walk()
-    state = actor.init(keys[0], environment, ENVIRONMENTS)
+    state = actor.init(keys[0], NETWORK, environment, ENVIRONMENTS)
     rollouts = []
     for key in keys[1:]:
       state, rollout, is_last = actor.unroll(
@@ -134,6 +142,7 @@ def test_shapes_and_types_are_those_of_the_record(unroll: Any) -> None:
     reward=((LENGTH, ENVIRONMENTS), 'float32'),
     is_terminal=((LENGTH, ENVIRONMENTS), 'bool'),
     mask=((LENGTH, ENVIRONMENTS), 'bool'),
+    core_state=hk.LSTMState(*2 * [((1, ENVIRONMENTS, CORE), 'float32')]),
   )
   assert (is_last.shape, is_last.dtype.name) == ((LENGTH, ENVIRONMENTS), 'bool')
 
@@ -147,10 +156,25 @@ def test_logits_are_those_of_what_was_observed(unroll: Any) -> None:
   for rollout, _ in unroll(params(0), 0):
     np.testing.assert_allclose(
       rollout.logits,
-      NETWORK.policy(params(0), rollout.observation),
+      NETWORK.policy(params(0), rollout),
       rtol=1e-5,
       atol=1e-5,
     )
+
+
+def test_the_core_remembers_within_episodes_alone(unroll: Any) -> None:
+  (first, is_last), (second, _) = unroll(params(0), 0)
+  forgetful = dataclasses.replace(
+    second, core_state=jax.tree.map(jnp.zeros_like, second.core_state)
+  )
+  differs = np.abs(NETWORK.policy(params(0), forgetful) - second.logits) > 1e-4
+  goes_on = ~is_last[-1]
+  # What was seen in the rollout before matters where its episode goes on,
+  np.testing.assert_array_equal(differs[0].any(axis=-1), goes_on)
+  # until it ends.
+  ended = np.cumsum(second.is_terminal, axis=0) > 0
+  assert not differs[1:][ended].any()
+  assert differs[1:][~ended].any()
 
 
 def test_keys_decide_what_happens(unroll: Any) -> None:
@@ -261,7 +285,9 @@ class HostWalk(base.HostEnvironment):
 HOST_NETWORK = agent_network.make(
   HostWalk.spec,
   types.OutputSpec(state={}, action={}),
-  agent_network.AgentNetworkConfig(torso=(16,)),
+  agent_network.AgentNetworkConfig(
+    torso=torsos.TorsoConfig(hidden_sizes=(16,)), core_lstm=CORE
+  ),
 )
 
 
@@ -284,7 +310,7 @@ def live_on_host(seed: int, scale: float = 1.0) -> HostLife:
   rollouts = []
   for key in jax.random.split(jax.random.key(seed), 2):
     rollout, is_last = host.unroll(
-      of_agents, jax.random.split(key, AGENTS), LENGTH
+      host_actor.Orders(of_agents, jax.random.split(key, AGENTS)), LENGTH
     )
     rollouts.append((jax.device_get(rollout), is_last))
   return HostLife(of_agents, rollouts, np.stack(environment.actions))
@@ -345,7 +371,7 @@ def test_host_logits_are_those_of_the_agents_own_policies(
   host_life: HostLife,
 ) -> None:
   for rollout, _ in host_life.rollouts:
-    want = jax.vmap(HOST_NETWORK.policy)(host_life.params, rollout.observation)
+    want = jax.vmap(HOST_NETWORK.policy)(host_life.params, rollout)
     np.testing.assert_allclose(rollout.logits, want, rtol=1e-5, atol=1e-5)
     assert np.ptp(rollout.logits, axis=0).max() > 1e-3
 
@@ -363,3 +389,42 @@ def test_host_actions_are_drawn_anew() -> None:
     action = np.moveaxis(rollout.action, 1, 0).reshape(LENGTH + 1, -1)
     assert len(np.unique(action, axis=1).T) == AGENTS * EACH
     assert (np.ptp(action, axis=0) > 0).all()
+
+
+def test_environments_step_while_the_device_learns() -> None:
+  """The state counts updates; orders and rollouts tell whose they are."""
+  is_learning, has_acted = threading.Event(), threading.Event()
+  seconds = 60
+
+  def act(orders: tuple[int, int]) -> tuple[int, int]:
+    draws, updates = orders
+    if draws > 1:
+      assert is_learning.wait(seconds), 'acting waits for learning'
+      is_learning.clear()
+      has_acted.set()
+    return draws, updates
+
+  def learn(state: Any, rollout: tuple[int, int]) -> tuple[Any, Any]:
+    draws, updates = state
+    if draws > rollout[0]:  # The orders for the next rollout have been given.
+      is_learning.set()
+      assert has_acted.wait(seconds), 'learning waits for acting'
+      has_acted.clear()
+    return (draws, updates + 1), rollout
+
+  give_orders = lambda state: 2 * ((state[0] + 1, state[1]),)
+  state, rollouts = host_actor.overlap((0, 0), 4, give_orders, act, learn)
+  assert state == (4, 4)
+  # The first by agents as they are, later ones by those of one update before.
+  assert rollouts == [(1, 0), (2, 0), (3, 1), (4, 2)]
+
+
+def test_an_error_of_an_environment_ends_acting_and_learning() -> None:
+  def act(orders: int) -> int:
+    if orders == 2:
+      raise RuntimeError('out of order')
+    return orders
+
+  give_orders = lambda state: (state + 1, state + 1)
+  with pytest.raises(RuntimeError, match='out of order'):
+    host_actor.overlap(0, 3, give_orders, act, lambda *args: args)

@@ -17,12 +17,15 @@ from disco_rl import value_targets
 from disco_rl.environments import catch
 from disco_rl.evaluation import drivers
 from disco_rl.networks import agent_network
+from disco_rl.networks import torsos
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base as rule_base
 from disco_rl.update_rules import policy_gradient
 
 SMALL = agent_lib.AgentConfig(
-  network=agent_network.AgentNetworkConfig(torso=(16,)),
+  network=agent_network.AgentNetworkConfig(
+    torso=torsos.TorsoConfig(hidden_sizes=(16,))
+  ),
   unroll_length=8,
   batch_size=16,
   replay_ratio=2.0,
@@ -254,7 +257,7 @@ def trained(request: pytest.FixtureRequest) -> Trained:
     keys = jax.random.split(key)
     lives = (
       agent.init(keys[0]),
-      actor.init(keys[1], probe, SMALL.num_environments),
+      actor.init(keys[1], agent.network, probe, SMALL.num_environments),
     )
     state, _ = jax.lax.fori_loop(
       0, 200, lambda _, lives: agent.live(probe, {}, *lives)[:2], lives
@@ -265,9 +268,11 @@ def trained(request: pytest.FixtureRequest) -> Trained:
         for cue in (-1.0, 1.0)
       ]
     )
-    outputs, _ = agent.network.unroll(
-      state.learner.params, observation, jnp.zeros((2, 2), jnp.int32)
+    rollout = dataclasses.replace(
+      types.empty_rollout(probe.spec, (), length=1, batch_size=2),
+      observation=observation,
     )
+    outputs, _ = agent.network.unroll(state.learner.params, rollout)
     value = value_targets.values_from_logits(
       outputs['v'], BINS['max_abs_value']
     )

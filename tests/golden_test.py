@@ -243,7 +243,7 @@ def run(
   state, reports = jax.lax.scan(step, state, rollouts)
   observation, probabilities = case.validation
   log_policy = jax.nn.log_softmax(
-    case.network.policy(state.params, observation)
+    case.network.step(state.params, observation, ())[0]
   )
   return -jnp.mean(jnp.sum(probabilities * log_policy, axis=-1)), reports
 

@@ -30,6 +30,7 @@ from disco_rl import weights
 from disco_rl.networks import agent_network
 from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
+from disco_rl.networks import torsos
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
@@ -245,7 +246,11 @@ def make_case(name: str, weights_path: pathlib.Path | None = None) -> Case:
   network = agent_network.make(
     types.EnvironmentSpec(jax.ShapeDtypeStruct((6,), np.float32), num_actions),
     rule.output_spec(num_actions),
-    agent_network.AgentNetworkConfig((24, 16), 14, 12),
+    agent_network.AgentNetworkConfig(
+      torsos.TorsoConfig(hidden_sizes=(24, 16)),
+      action_model_lstm=14,
+      action_model_head=12,
+    ),
   )
   params = _agent_params(golden.inputs('params/'))
   learning_rate = float(golden.input('config/learning_rate'))
@@ -475,9 +480,7 @@ def _report_disco(
   logs: types.Logs,
 ) -> Report:
   """What goes into the meta-network, what comes out, and logs."""
-  unroll = lambda params: network.unroll(
-    params, rollout.observation, rollout.action
-  )
+  unroll = lambda params: network.unroll(params, rollout)
   outputs, _ = unroll(state.params)
   target_outputs, _ = unroll(state.rule_state.target_params)
   estimates, _ = value_targets.retrace(
@@ -557,7 +560,7 @@ def _report_actor_critic(
   logs: types.Logs,
 ) -> Report:
   """Value estimates, and logs."""
-  outputs, _ = network.unroll(state.params, rollout.observation, rollout.action)
+  outputs, _ = network.unroll(state.params, rollout)
   estimates, _ = rule.estimate(
     state.rule_state,
     rollout,

@@ -24,6 +24,7 @@ from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import outer_loss
 from disco_rl.networks import agent_network
 from disco_rl.networks import meta_network
+from disco_rl.networks import torsos
 from disco_rl.update_rules import disco
 
 NO_REGULARIZERS = outer_loss.OuterLossConfig(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -66,7 +67,7 @@ def make_living(
 def cross_entropy(case: goldens.Case, params: types.Params) -> jax.Array:
   """The goldens' outer loss."""
   observation, probabilities = case.validation
-  logits = case.network.policy(params, observation)
+  logits = case.network.step(params, observation, ())[0]
   terms = probabilities * jax.nn.log_softmax(logits)
   return -jnp.mean(jnp.sum(terms, axis=-1))
 
@@ -161,7 +162,11 @@ def small_living(
     network=agent_network.make(
       SPEC,
       RULE.output_spec(A),
-      agent_network.AgentNetworkConfig((6,), 4, 5),
+      agent_network.AgentNetworkConfig(
+        torsos.TorsoConfig(hidden_sizes=(6,)),
+        action_model_lstm=4,
+        action_model_head=5,
+      ),
     ),
     # All parameters in one array: fewer operations to compile.
     optimizer=optax.flatten(optimizer),
@@ -378,9 +383,7 @@ def test_finite_differences(
     return loss + total / num_updates, (seen, states, gradients)
 
   def validation_loss(params: types.Params) -> jax.Array:
-    _, taken = agent.network.unroll(
-      params, validation.observation, validation.action
-    )
+    _, taken = agent.network.unroll(params, validation)
     return outer_loss.validation_loss(
       ALL_REGULARIZERS, taken, validation, advantage
     )[0]

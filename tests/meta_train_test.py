@@ -44,11 +44,11 @@ TINY = (
   '--config.replay_ratio=2',
   '--config.on_policy_share=0.5',
   '--config.replay_capacity=8',
-  '--config.torso=8',
+  '--config.hidden_sizes=8',
   '--config.action_model_lstm=6',
   '--config.action_model_head=7',
   '--config.num_bins=5',
-  '--config.meta_value_torso=8',
+  '--config.meta_value_hidden_sizes=8',
   '--config.rule_prediction_size=4',
   '--config.rule_prediction_embedding=(3, 1)',
   '--config.rule_policy_channels=(3, 2)',
@@ -436,7 +436,7 @@ def test_another_run_is_not_overwritten(copy: pathlib.Path) -> None:
     copy, *TWO_GROUPS, '--config.meta_learning_rate=0.5', '--config.seed=3'
   )
   assert 'meta_learning_rate was 0.002, is 0.5; seed was 0, is 3.' in message
-  assert 'torso' not in message
+  assert 'hidden_sizes' not in message
   assert '--workdir' in message
   assert launching.contents(copy) == before
 

@@ -13,6 +13,7 @@ import pytest
 from disco_rl import types
 from disco_rl import value_targets
 from disco_rl.meta_training import meta_value
+from disco_rl.networks import torsos
 
 # A chain 0 -> 1 -> 2 -> end. Action 0 goes on, and pays by the state; action 1
 # gives up: it pays nothing, and the episode ends.
@@ -28,7 +29,9 @@ NUM_BATCHES, NUM_EPOCHS = 50, 100
 
 META_VALUE = meta_value.MetaValue(
   meta_value.MetaValueConfig(
-    torso=(16,), learning_rate=3e-3, discount=DISCOUNT
+    torso=torsos.TorsoConfig(hidden_sizes=(16,)),
+    learning_rate=3e-3,
+    discount=DISCOUNT,
   ),
   # Not NUM_STATES: an observation more, of the state that a reset comes after.
   types.EnvironmentSpec(
@@ -118,7 +121,7 @@ def _learn(
 
   state, _ = jax.lax.scan(epoch, state, length=NUM_EPOCHS)
   states = jnp.eye(NUM_STATES + 1)[:NUM_STATES]
-  return META_VALUE.values(state.params, states)
+  return META_VALUE.values(state.params, states[None])[0]
 
 
 def learnt_values(rollouts: types.Rollout, go_on: float) -> np.ndarray:

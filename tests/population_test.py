@@ -12,6 +12,7 @@ import pytest
 
 from configs import quickstart
 from disco_rl import actor
+from disco_rl import host_actor
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import catch
@@ -32,11 +33,11 @@ TINY = {
   'replay_ratio': 2.0,  # Two environments for each agent.
   'on_policy_share': 0.5,
   'replay_capacity': 8,
-  'torso': (8,),
+  'hidden_sizes': (8,),
   'action_model_lstm': 6,
   'action_model_head': 7,
   'num_bins': 5,
-  'meta_value_torso': (8,),
+  'meta_value_hidden_sizes': (8,),
   'rule_prediction_size': 4,
   'rule_prediction_embedding': (3, 1),
   'rule_policy_channels': (3, 2),
@@ -356,6 +357,18 @@ class Pair:
   on_device: population.Votes
 
 
+def in_turn(
+  state: Any, num_updates: int, give_orders: Any, act: Any, learn: Any
+) -> tuple[Any, list[Any]]:
+  """`host_actor.overlap`, but each rollout waits for the update before it."""
+  results = []
+  for _ in range(num_updates):
+    state, orders = give_orders(state)
+    state, result = learn(state, act(orders))
+    results.append(result)
+  return state, results
+
+
 @pytest.fixture(scope='module')
 def pair() -> Pair:
   """With but one column nothing in the environments is random."""
@@ -366,6 +379,7 @@ def pair() -> Pair:
   environments = [HostCatch(catch.Catch(4, 1), 2) for _ in range(2)]
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(actor, 'policy_noise', same_noise)
+    patch.setattr(host_actor, 'overlap', in_turn)
     host = population.HostGroup(
       device.config, environments, device.config.estimator
     )

@@ -16,6 +16,7 @@ from disco_rl import optimizers
 from disco_rl import types
 from disco_rl.networks import agent_network
 from disco_rl.networks import meta_network
+from disco_rl.networks import torsos
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
@@ -64,7 +65,13 @@ class Agent:
 @functools.cache
 def make_agent(rule: base.UpdateRule) -> Agent:
   network = agent_network.make(
-    SPEC, rule.output_spec(A), agent_network.AgentNetworkConfig((8, 6), 5, 4)
+    SPEC,
+    rule.output_spec(A),
+    agent_network.AgentNetworkConfig(
+      torsos.TorsoConfig(hidden_sizes=(8, 6)),
+      action_model_lstm=5,
+      action_model_head=4,
+    ),
   )
   optimizer = optimizers.agent_optimizer(LEARNING_RATE)
 
@@ -153,7 +160,7 @@ def test_a_rule_of_ones_own_learns() -> None:
   agent = make_agent(rule)
   rollout = make_rollout(0)
   policy = lambda state: jax.nn.softmax(
-    agent.network.policy(state.params, rollout.observation[:-1])
+    agent.network.policy(state.params, rollout)[:-1]
   )
   # From a policy that is far from uniform.
   state = dataclasses.replace(
@@ -218,7 +225,7 @@ def test_loss_is_the_mean_over_real_steps() -> None:
   mask = np.random.default_rng(2).random((T, B)) < 0.5
   rollout = make_rollout(3, mask=mask)
   _, logs = agent.update(agent.rule_params, state, rollout)
-  logits = agent.network.policy(state.params, rollout.observation[:-1])
+  logits = agent.network.policy(state.params, rollout)[:-1]
   losses = np.asarray(-jnp.mean(jax.nn.log_softmax(logits), axis=-1))
   assert logs['loss'] == pytest.approx(np.mean(losses[mask]), rel=1e-5)
   assert logs['loss'] != pytest.approx(np.mean(losses), rel=1e-2)
@@ -235,9 +242,7 @@ def targets_of_disco(
 ) -> tuple[disco.DiscoTargets, disco.DiscoState]:
   """Of an agent with these parameters."""
   network = make_agent(DISCO).network
-  unroll = lambda params: network.unroll(
-    params, rollout.observation, rollout.action
-  )[0]
+  unroll = lambda params: network.unroll(params, rollout)[0]
   return DISCO.targets(
     rule_params, rule_state, params, rollout, unroll(params), unroll
   )[:2]
@@ -334,7 +339,7 @@ def test_what_is_rewarded_is_done_more_often(
     mask=np.ones((2, num), bool),
   )
   policy = lambda state: jax.nn.softmax(
-    agent.network.policy(state.params, np.eye(2, dtype=np.float32))
+    agent.network.step(state.params, np.eye(2, dtype=np.float32), ())[0]
   )
   state = agent.state
   np.testing.assert_allclose(policy(state), 1 / A, atol=0.05)

@@ -18,6 +18,7 @@ from disco_rl import optimizers
 from disco_rl import types
 from disco_rl import value_targets
 from disco_rl.networks import agent_network
+from disco_rl.networks import torsos
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import policy_gradient
 
@@ -329,7 +330,7 @@ def test_masked_steps_teach_nothing(rule: actor_critic.ActorCritic) -> None:
   network = agent_network.make(
     types.EnvironmentSpec(jax.ShapeDtypeStruct((2,), jnp.float32), A),
     rule.output_spec(A),
-    agent_network.AgentNetworkConfig((5,)),
+    agent_network.AgentNetworkConfig(torsos.TorsoConfig(hidden_sizes=(5,))),
   )
   optimizer = optimizers.agent_optimizer(0.01)
   state = goldens.quick_jit(

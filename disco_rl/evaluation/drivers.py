@@ -98,6 +98,7 @@ class DeviceDriver:
       agents=self._agent.init(agent_key),
       actors=actor.init(
         environment_key,
+        self._agent.network,
         self._environment,
         self._agent.config.num_environments,
       ),
@@ -138,7 +139,11 @@ class DeviceDriver:
 
 
 class HostDriver:
-  """Host environments: one device call per step, one per update."""
+  """Host environments: one device call per step, one per update.
+
+  All but the first rollout of each call of `advance` are acted while the device
+  learns from the one before; see `host_actor.overlap`.
+  """
 
   def __init__(
     self,
@@ -148,7 +153,7 @@ class HostDriver:
   ):
     self._agent = agent
     self._actor = host_actor.HostActor(agent.network, environment, num_agents)
-    self._split = jax.jit(jax.vmap(jax.random.split, out_axes=1))
+    self._give_orders = jax.jit(host_actor.give_orders)
     self._init = jax.jit(jax.vmap(agent.init))
     self._learn = compilation.Program(self._learn_all, donate_argnums=1)
     self._init_seconds = 0.0
@@ -177,11 +182,16 @@ class HostDriver:
     self, rule_params: types.Params, lives: Lives, num_updates: int
   ) -> tuple[Lives, types.Logs]:
     """A loop on the host; see `Driver.advance`."""
-    agents, sums = lives.agents, None
-    for _ in range(num_updates):
-      agents, logs = self._live(rule_params, agents)
-      sums = logs if sums is None else jax.tree.map(jnp.add, sums, logs)
-    means = jax.tree.map(lambda x: x / num_updates, sums)
+    agents, logs = host_actor.overlap(
+      lives.agents,
+      num_updates,
+      self._give_orders,
+      lambda orders: self._actor.unroll(
+        orders, self._agent.config.unroll_length
+      ),
+      lambda agents, acted: self._learn(rule_params, agents, *acted),
+    )
+    means = jax.tree.map(lambda *x: sum(x) / num_updates, *logs)
     return Lives(agents=agents, actors=None), means
 
   def _learn_all(
@@ -203,16 +213,6 @@ class HostDriver:
       return state, update.logs
 
     return _for_each_agent(learn_one, (agents, rollout, is_last))
-
-  def _live(
-    self, rule_params: types.Params, agents: agent_lib.AgentState
-  ) -> tuple[agent_lib.AgentState, types.Logs]:
-    keys, act_keys = self._split(agents.key)
-    agents = dataclasses.replace(agents, key=keys)
-    rollout, is_last = self._actor.unroll(
-      agents.learner.params, act_keys, self._agent.config.unroll_length
-    )
-    return self._learn(rule_params, agents, rollout, is_last)
 
 
 def make(

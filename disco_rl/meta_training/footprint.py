@@ -86,9 +86,7 @@ def _example(
   batch = jax.tree.map(
     lambda kept: jnp.take(kept, slots, axis=1), member.agent.replay.rollouts
   )
-  outputs, _ = living.agent.network.unroll(
-    member.agent.learner.params, batch.observation, batch.action
-  )
+  outputs, _ = living.agent.network.unroll(member.agent.learner.params, batch)
   return member, batch, outputs
 
 

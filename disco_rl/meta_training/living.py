@@ -148,7 +148,7 @@ class Living:
       meta_value, _, value_logs = self.meta_value.update(
         meta_value,
         batch,
-        self.agent.network.policy(before.params, batch.observation),
+        self.agent.network.policy(before.params, batch),
       )
       logs = {**logs, **{f'inner_{k}': v for k, v in value_logs.items()}}
     member = dataclasses.replace(member, agent=state, meta_value=meta_value)

@@ -95,9 +95,7 @@ class MetaGradient:
     def validation_loss(
       params: types.Params,
     ) -> tuple[types.Array, types.Logs]:
-      _, taken = agent.network.unroll(
-        params, validation.observation, validation.action
-      )
+      _, taken = agent.network.unroll(params, validation)
       return outer_loss.validation_loss(
         self.loss, taken, validation, estimates.normalized_advantage
       )

@@ -24,7 +24,7 @@ class MetaValueConfig:
   """How values are predicted and learnt.
 
   Attributes:
-    torso: widths of the network's layers.
+    torso: of the network.
     learning_rate: of Adam.
     discount: gamma of V-trace.
     lambda_: of V-trace.
@@ -33,7 +33,7 @@ class MetaValueConfig:
       learns from, corrected off-policy, and not from validation alone.
   """
 
-  torso: tuple[int, ...] = (512, 512)
+  torso: torsos.TorsoConfig = torsos.TorsoConfig()
   learning_rate: float = 3e-4
   discount: float = 0.997
   lambda_: float = 0.95
@@ -154,5 +154,7 @@ class MetaValue:
     return state, estimates, logs
 
   def _predict(self, observation: types.PyTree) -> types.Array:
-    x = torsos.MLPTorso(self._spec.observation, self.config.torso)(observation)
-    return hk.Linear(1, name='value')(jax.nn.relu(x))[..., 0]
+    shape = jax.tree.leaves(observation)[0].shape[:2]
+    rows = lambda x: x.reshape(-1, *x.shape[2:])
+    x = torsos.TorsoModule(self.config.torso)(jax.tree.map(rows, observation))
+    return hk.Linear(1, name='value')(jax.nn.relu(x)).reshape(shape)

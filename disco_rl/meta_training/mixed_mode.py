@@ -103,12 +103,12 @@ def update(
   """
 
   def unroll(params: types.Params) -> tuple[types.Outputs, types.Outputs]:
-    return network.unroll(params, rollout.observation, rollout.action)
+    return network.unroll(params, rollout)
 
   def loss(
     params: types.Params, targets: Any, rollout: types.Rollout
   ) -> types.Array:
-    _, taken = network.unroll(params, rollout.observation, rollout.action)
+    _, taken = network.unroll(params, rollout)
     return learner.total_loss(rule, taken, targets, rollout)[0]
 
   targets, rule_state, _ = rule.targets(

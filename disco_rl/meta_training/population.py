@@ -159,7 +159,10 @@ class DeviceGroup:
   ) -> living_lib.Member:
     life_key, actor_key = jax.random.split(key)
     actors = actor.init(
-      actor_key, environment, self.config.living.agent.config.num_environments
+      actor_key,
+      self.config.living.agent.network,
+      environment,
+      self.config.living.agent.config.num_environments,
     )
     return dataclasses.replace(
       newborn(self.config.living, life_key), actor=actors
@@ -211,8 +214,8 @@ class HostGroup:
     self._actor = host_actor.HostActor(
       config.living.agent.network, self._environment, config.num_members
     )
-    self._split = jax.jit(jax.vmap(jax.random.split, out_axes=1))
-    self._count = jax.jit(jax.vmap(config.living.agent.count_episodes))
+    self._give_orders = jax.jit(give_orders)
+    self._count = jax.jit(self._count_all)
     self._learn = compilation.Program(self._learn_all, donate_argnums=1)
     self._vote = compilation.Program(self._vote_all, donate_argnums=1)
     self._renew = compilation.Program(self._renew_all, donate_argnums=1)
@@ -243,16 +246,21 @@ class HostGroup:
     self, rule_params: types.Params, members: living_lib.Member
   ) -> Votes:
     """See `Group.step`."""
-    living, lived, logs = self.config.living, [], []
-    for _ in range(living.config.inner_updates):
-      members, rollout = self._act(members)
-      members, one, update_logs = self._learn(rule_params, members, rollout)
-      lived.append(one)
-      logs.append(update_logs)
+    living = self.config.living
+    members, learnt = host_actor.overlap(
+      members,
+      living.config.inner_updates,
+      self._give_orders,
+      self._act,
+      lambda members, acted: self._learn_from(rule_params, members, *acted),
+    )
     rollouts = []
     for _ in range(living.validation_rollouts):
-      members, rollout = self._act(members)
+      members, orders = self._give_orders(members)
+      rollout, is_last = self._act(orders)
+      members = self._count(members, rollout, is_last)
       rollouts.append(rollout)
+    lived, logs = zip(*learnt)
     return self._vote(rule_params, members, lived, rollouts, logs)
 
   def renew(
@@ -267,19 +275,33 @@ class HostGroup:
     return newborn(self.config.living, key)
 
   def _act(
-    self, members: living_lib.Member
-  ) -> tuple[living_lib.Member, types.Rollout]:
-    agents = members.agent
-    keys, act_keys = self._split(agents.key)
-    rollout, is_last = self._actor.unroll(
-      agents.learner.params,
-      act_keys,
-      self.config.living.agent.config.unroll_length,
+    self, orders: host_actor.Orders
+  ) -> tuple[types.Rollout, types.Array]:
+    return self._actor.unroll(
+      orders, self.config.living.agent.config.unroll_length
     )
-    agents = self._count(
-      dataclasses.replace(agents, key=keys), rollout, is_last
+
+  def _learn_from(
+    self,
+    rule_params: types.Params,
+    members: living_lib.Member,
+    rollout: types.Rollout,
+    is_last: types.Array,
+  ) -> tuple[living_lib.Member, tuple[living_lib.Trajectory, types.Logs]]:
+    members = self._count(members, rollout, is_last)
+    members, lived, logs = self._learn(rule_params, members, rollout)
+    return members, (lived, logs)
+
+  def _count_all(
+    self,
+    members: living_lib.Member,
+    rollout: types.Rollout,
+    is_last: types.Array,
+  ) -> living_lib.Member:
+    count = jax.vmap(self.config.living.agent.count_episodes)
+    return dataclasses.replace(
+      members, agent=count(members.agent, rollout, is_last)
     )
-    return dataclasses.replace(members, agent=agents), rollout
 
   def _learn_all(
     self,
@@ -332,6 +354,14 @@ class HostGroup:
     over: types.Array,
   ) -> living_lib.Member:
     return replace_where(over, jax.vmap(self._newborn)(keys), members)
+
+
+def give_orders(
+  members: living_lib.Member,
+) -> tuple[living_lib.Member, host_actor.Orders]:
+  """Prepares members for acting; see `host_actor.give_orders`."""
+  agents, orders = host_actor.give_orders(members.agent)
+  return dataclasses.replace(members, agent=agents), orders
 
 
 def newborn(living: living_lib.Living, key: types.Array) -> living_lib.Member:

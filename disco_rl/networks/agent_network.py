@@ -1,4 +1,4 @@
-"""The agent's network: torso, policy, and the heads that its rule asks for."""
+"""The agent's network: torso, core, policy, and the heads of its rule."""
 
 from collections.abc import Callable
 import dataclasses
@@ -10,9 +10,11 @@ import jax.numpy as jnp
 
 from disco_rl import types
 from disco_rl.networks import action_model
+from disco_rl.networks import lstm
 from disco_rl.networks import torsos
 
 HEAD_INIT_STD = 1e-2
+DTYPES = ('float32', 'bfloat16')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,21 +22,34 @@ class AgentNetworkConfig:
   """Sizes of an agent's network.
 
   Attributes:
-    torso: widths of the torso's layers.
+    torso: from observations to an embedding.
+    core_lstm: size of an LSTM between the torso and the heads, for what cannot
+      be seen in one observation; 0: there is none.
     action_model_lstm: size of the LSTM of the action model.
     action_model_head: width of the hidden layer of each of its heads.
+    compute_dtype: in which it computes, 'float32' or 'bfloat16'. Parameters,
+      outputs and what is computed from these stay float32.
   """
 
-  torso: tuple[int, ...] = (512, 512)
+  torso: torsos.TorsoConfig = torsos.TorsoConfig()
+  core_lstm: int = 0
   action_model_lstm: int = 128
   action_model_head: int = 128
+  compute_dtype: str = 'float32'
 
   def __post_init__(self) -> None:
-    widths = (*self.torso, self.action_model_lstm, self.action_model_head)
+    widths = (self.action_model_lstm, self.action_model_head)
     if not all(isinstance(width, int) and width > 0 for width in widths):
       raise ValueError(
-        f'torso={self.torso}, action_model_lstm={self.action_model_lstm} and '
+        f'action_model_lstm={self.action_model_lstm} and '
         f'action_model_head={self.action_model_head} must be positive widths.'
+      )
+    if self.core_lstm < 0:
+      raise ValueError(f'core_lstm={self.core_lstm} must be a width, or 0.')
+    if self.compute_dtype not in DTYPES:
+      raise ValueError(
+        f'compute_dtype={self.compute_dtype!r} must be one of '
+        f'{", ".join(DTYPES)}.'
       )
 
 
@@ -44,20 +59,27 @@ class AgentNetwork:
 
   Attributes:
     init: key -> parameters.
-    policy: (parameters, observation [...]) -> logits [..., A]; computes nothing
-      else, for acting.
-    unroll: (parameters, observation [T+1, B, ...], action [T+1, B]) -> outputs,
-      taken. `outputs` holds [T+1, B, width] for `logits` and each head of the
-      state, [T+1, B, A, width] for each head of the actions; `taken` is the
-      same with the heads of the actions for the taken actions alone, at the
-      steps that are learnt from, [T, B, width].
+    initial_state: B -> state of the core before an episode, a tree of [B, ...];
+      empty if there is no core.
+    step: (parameters, observation [B, ...], core state [B, ...]) -> logits
+      [B, A] and the next core state; computes nothing else, for acting.
+    policy: (parameters, rollout) -> logits [T+1, B, A].
+    unroll: (parameters, rollout) -> outputs, taken. `outputs` holds
+      [T+1, B, width] for `logits` and each head of the state,
+      [T+1, B, A, width] for each head of the actions; `taken` is the same with
+      the heads of the actions for the taken actions alone, at the steps that
+      are learnt from, [T, B, width].
   """
 
   init: Callable[[types.Array], types.Params]
-  policy: Callable[[types.Params, types.PyTree], types.Array]
+  initial_state: Callable[[int], types.PyTree]
+  step: Callable[
+    [types.Params, types.PyTree, types.PyTree],
+    tuple[types.Array, types.PyTree],
+  ]
+  policy: Callable[[types.Params, types.Rollout], types.Array]
   unroll: Callable[
-    [types.Params, types.PyTree, types.Array],
-    tuple[types.Outputs, types.Outputs],
+    [types.Params, types.Rollout], tuple[types.Outputs, types.Outputs]
   ]
 
 
@@ -69,11 +91,18 @@ class AgentNetworkModule(hk.Module):
     environment_spec: types.EnvironmentSpec,
     output_spec: types.OutputSpec,
     config: AgentNetworkConfig,
+    dtype: Any,
     name: str = 'agent',
   ):
     super().__init__(name)
     self._output_spec = output_spec
-    self._torso = torsos.MLPTorso(environment_spec.observation, config.torso)
+    self._dtype = dtype
+    self._torso = torsos.TorsoModule(config.torso)
+    self._core = (
+      lstm.SequenceLSTM(config.core_lstm, name='core')
+      if config.core_lstm
+      else None
+    )
     head_init = hk.initializers.TruncatedNormal(HEAD_INIT_STD)
     self._state_heads = {
       name: hk.Linear(width, w_init=head_init, name=name)
@@ -90,29 +119,71 @@ class AgentNetworkModule(hk.Module):
         config.action_model_head,
       )
 
-  def policy(self, observation: types.PyTree) -> types.Array:
-    """Logits of the policy, [..., A]."""
-    return self._state_heads['logits'](self._torso(observation))
+  def step(
+    self, observation: types.PyTree, core_state: types.PyTree
+  ) -> tuple[types.Array, types.PyTree]:
+    """Logits of the policy [B, A], and the next state of the core."""
+    embedding = self._torso(observation, self._dtype)
+    if self._core is not None:
+      reset = jnp.zeros((1, embedding.shape[0]), bool)
+      embedding, core_state = self._core(embedding[None], reset, core_state)
+      embedding = embedding[0]
+    return self._state_heads['logits'](embedding), core_state
+
+  def policy(self, rollout: types.Rollout) -> types.Array:
+    """Logits of the policy, [T+1, B, A]."""
+    logits = self._state_heads['logits'](self._embed(rollout))
+    return logits.reshape(*rollout.action.shape, -1)
 
   def unroll(
-    self, observation: types.PyTree, action: types.Array
+    self, rollout: types.Rollout
   ) -> tuple[types.Outputs, types.Outputs]:
     """All outputs, and those of the taken actions; see `AgentNetwork`."""
-    batch_size = action.shape[1]
-    # Over rows, not over time and batch: the products of the backward pass are
-    # up to twice as fast on matrices.
-    rows = lambda x: x.reshape(-1, *x.shape[2:])
-    embedding = self._torso(jax.tree.map(rows, observation))
+    batch_size = rollout.action.shape[1]
+    embedding = self._embed(rollout)
     outputs = {
       name: head(embedding) for name, head in self._state_heads.items()
     }
     every, taken = outputs, outputs
     if self._output_spec.action:
-      for_all, for_taken = self._action_model(embedding, rows(action[:-1]))
+      for_all, for_taken = self._action_model(
+        embedding, rollout.action[:-1].reshape(-1)
+      )
       every, taken = {**outputs, **for_all}, {**outputs, **for_taken}
     return jax.tree.map(
       lambda x: x.reshape(-1, batch_size, *x.shape[1:]), (every, taken)
     )
+
+  def _embed(self, rollout: types.Rollout) -> types.Array:
+    """Embeddings of all observations, [(T+1) * B, D].
+
+    Over rows, not over time and batch: the products of the backward pass are up
+    to twice as fast on matrices.
+    """
+    rows = lambda x: x.reshape(-1, *x.shape[2:])
+    embedding = self._torso(
+      jax.tree.map(rows, rollout.observation), self._dtype
+    )
+    if self._core is None:
+      return embedding
+    state = jax.tree.map(lambda x: x[0], rollout.core_state)
+    by_time = embedding.reshape(*rollout.action.shape, -1)
+    return rows(self._core(by_time, episode_starts(rollout), state)[0])
+
+
+def episode_starts(rollout: types.Rollout) -> types.Array:
+  """Where the core forgets before it sees an observation, [T+1, B] bool.
+
+  After terminations, and after the masked transitions into a new episode that
+  follow a time limit. Never at time 0: the stored state has forgotten already.
+  """
+  is_over = has_ended(rollout.is_terminal, rollout.mask)
+  return jnp.pad(is_over, ((1, 0), (0, 0)))
+
+
+def has_ended(is_terminal: types.Array, mask: types.Array) -> types.Array:
+  """Whether the observation after a transition is not of the same episode."""
+  return jnp.logical_or(is_terminal, jnp.logical_not(mask))
 
 
 def make(
@@ -130,24 +201,49 @@ def make(
   Returns:
     The network as pure functions.
   """
+  dtype = jnp.dtype(config.compute_dtype)
 
-  def module() -> AgentNetworkModule:
-    return AgentNetworkModule(environment_spec, output_spec, config)
+  def transform(method: str) -> Any:
+    """Haiku functions of one of the module's methods."""
 
-  policy: Any = hk.without_apply_rng(
-    hk.transform(lambda observation: module().policy(observation))
-  )
-  unroll: Any = hk.without_apply_rng(
-    hk.transform(
-      lambda observation, action: module().unroll(observation, action)
+    def function(*arguments: Any, dtype: Any = dtype) -> Any:
+      module = AgentNetworkModule(environment_spec, output_spec, config, dtype)
+      return getattr(module, method)(*arguments)
+
+    return hk.without_apply_rng(hk.transform(function))
+
+  def apply(method: str) -> Callable[..., Any]:
+    """The method with parameters and outputs in float32."""
+    transformed = transform(method)
+    if dtype == jnp.float32:
+      return transformed.apply
+    return lambda params, *arguments: cast(
+      transformed.apply(cast(params, dtype), *arguments), jnp.float32
     )
-  )
+
+  def initial_state(batch_size: int) -> types.PyTree:
+    if not config.core_lstm:
+      return ()
+    return lstm.zero_state(batch_size, config.core_lstm)
 
   def init(key: types.Array) -> types.Params:
-    observation = jax.tree.map(
-      lambda leaf: jnp.zeros((1, 1, *leaf.shape), leaf.dtype),
-      environment_spec.observation,
+    rollout = types.empty_rollout(
+      environment_spec, initial_state(1), length=0, batch_size=1
     )
-    return unroll.init(key, observation, jnp.zeros((1, 1), jnp.int32))
+    return transform('unroll').init(key, rollout, dtype=jnp.float32)
 
-  return AgentNetwork(init=init, policy=policy.apply, unroll=unroll.apply)
+  return AgentNetwork(
+    init=init,
+    initial_state=initial_state,
+    step=apply('step'),
+    policy=apply('policy'),
+    unroll=apply('unroll'),
+  )
+
+
+def cast(tree: Any, dtype: Any) -> Any:
+  """The same tree with its floats in another type."""
+  return jax.tree.map(
+    lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x,
+    tree,
+  )

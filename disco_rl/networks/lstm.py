@@ -35,27 +35,42 @@ def apply_gates(gates: types.Array, cell: types.Array) -> hk.LSTMState:
   return hk.LSTMState(hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell)
 
 
-class BackwardLSTM(hk.Module):
-  """An LSTM that runs from the end of a trajectory to its beginning."""
+def zero_state(batch_size: int, hidden_size: int) -> hk.LSTMState:
+  """The state before anything was seen, [B, hidden_size]."""
+  zeros = jnp.zeros((batch_size, hidden_size))
+  return hk.LSTMState(hidden=zeros, cell=zeros)
 
-  def __init__(self, hidden_size: int, name: str = 'lstm'):
+
+class SequenceLSTM(hk.Module):
+  """An LSTM over a trajectory, from its beginning or from its end."""
+
+  def __init__(
+    self, hidden_size: int, reverse: bool = False, name: str = 'lstm'
+  ):
     super().__init__(name)
     self._hidden_size = hidden_size
+    self._reverse = reverse
 
-  def __call__(self, inputs: types.Array, reset: types.Array) -> types.Array:
-    """The output at t depends on the inputs at t, t+1, ... up to a reset.
+  def __call__(
+    self,
+    inputs: types.Array,
+    reset: types.Array,
+    state: hk.LSTMState | None = None,
+  ) -> tuple[types.Array, hk.LSTMState]:
+    """Processes one time after the other, up to a reset.
 
     Args:
       inputs: [T, B, F].
       reset: [T, B] bool; the state is forgotten before time t is processed.
+      state: before the first time that is processed; None: `zero_state`.
 
     Returns:
-      [T, B, hidden_size].
+      Outputs [T, B, hidden_size], and the state in the end.
     """
     w_input, w_hidden, b = gate_weights(
       self._hidden_size, inputs.shape[-1], inputs.dtype
     )
-    keep = 1.0 - reset[..., None].astype(inputs.dtype)
+    keep = 1 - reset[..., None].astype(inputs.dtype)
 
     def step(
       state: hk.LSTMState, x: tuple[types.Array, types.Array]
@@ -65,11 +80,11 @@ class BackwardLSTM(hk.Module):
       state = apply_gates(gates + hidden @ w_hidden, cell)
       return state, state.hidden
 
-    zeros = jnp.zeros((inputs.shape[1], self._hidden_size), inputs.dtype)
-    _, hidden = jax.lax.scan(
+    first = state or zero_state(inputs.shape[1], self._hidden_size)
+    last, hidden = jax.lax.scan(
       step,
-      hk.LSTMState(hidden=zeros, cell=zeros),
+      hk.LSTMState(*(x.astype(inputs.dtype) for x in first)),
       (inputs @ w_input + b, keep),
-      reverse=True,
+      reverse=self._reverse,
     )
-    return hidden
+    return hidden, last

@@ -18,7 +18,7 @@ from disco_rl import types
 from disco_rl import value_targets
 from disco_rl.networks import linear
 from disco_rl.networks import meta_features
-from disco_rl.networks.lstm import BackwardLSTM
+from disco_rl.networks.lstm import SequenceLSTM
 
 HEAD_INIT_STD = 0.3
 GATE_INIT_STD = 1.0
@@ -292,7 +292,7 @@ class MetaNetwork(hk.Module):
       )
     )
     step_features, policy_embedding = _features(features, config)
-    x = BackwardLSTM(config.lstm_size)(
+    x, _ = SequenceLSTM(config.lstm_size, reverse=True)(
       step_features, inputs.rollout.is_terminal
     )
     gate = hk.Linear(

@@ -1,40 +1,176 @@
 """Torsos: from an observation to the embedding that all heads share."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
-import math
+import dataclasses
+import difflib
+from typing import Any
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl.networks import convolutions
+from disco_rl.networks import nethack_encoder
+
+# Rows of observations, leaves [N, ...] -> embedding [N, D]; may use Haiku.
+Torso = Callable[[types.PyTree], types.Array]
+# The same, given the sizes and the type to compute in.
+_Named = Callable[[types.PyTree, 'TorsoConfig', Any], types.Array]
 
 
-class MLPTorso(hk.Module):
-  """All leaves of the observation, flattened and concatenated, then an MLP.
+@dataclasses.dataclass(frozen=True)
+class TorsoConfig:
+  """Which torso, and its sizes.
 
-  ReLU between layers, none after the last.
+  Attributes:
+    kind: a name of `names()`, or a function of your own: it is called inside
+      a Haiku transformation with an observation whose leaves have one leading
+      axis N, and returns [N, D].
+    channels: of the stages of convolutions; used by 'impala' and 'resnet'.
+    hidden_sizes: widths of the dense layers that end every named torso; ReLU
+      between them, none after the last.
   """
 
-  def __init__(
-    self,
-    observation_spec: types.PyTree,
-    hidden_sizes: Sequence[int],
-    name: str = 'torso',
-  ):
-    super().__init__(name)
-    self._ranks = [
-      len(leaf.shape) for leaf in jax.tree.leaves(observation_spec)
-    ]
-    self._hidden_sizes = hidden_sizes
+  kind: str | Torso = 'mlp'
+  channels: tuple[int, ...] = (16, 32, 32)
+  hidden_sizes: tuple[int, ...] = (512, 512)
 
-  def __call__(self, observation: types.PyTree) -> types.Array:
-    """Leaves [..., *shape] -> [..., hidden_sizes[-1]] float32."""
-    flat = []
-    for leaf, rank in zip(jax.tree.leaves(observation), self._ranks):
-      batch_shape = leaf.shape[: leaf.ndim - rank]
-      size = math.prod(leaf.shape[leaf.ndim - rank :])
-      flat.append(leaf.reshape(*batch_shape, size).astype(jnp.float32))
-    return hk.nets.MLP(self._hidden_sizes, name='mlp')(
-      jnp.concatenate(flat, axis=-1)
-    )
+  def __post_init__(self) -> None:
+    if isinstance(self.kind, str) and self.kind not in _TORSOS:
+      nearest = difflib.get_close_matches(self.kind, _TORSOS)
+      raise ValueError(
+        f'Unknown torso {self.kind!r}. Nearest: '
+        f'{", ".join(nearest) or "none"}. There are {", ".join(names())}.'
+      )
+    widths = (*self.channels, *self.hidden_sizes)
+    if not all(isinstance(width, int) and width > 0 for width in widths):
+      raise ValueError(
+        f'channels={self.channels} and hidden_sizes={self.hidden_sizes} must '
+        'be positive widths.'
+      )
+    if not self.hidden_sizes:
+      raise ValueError('hidden_sizes must name at least one dense layer.')
+
+
+def names() -> tuple[str, ...]:
+  """Torsos that can be chosen by name."""
+  return tuple(_TORSOS)
+
+
+def register(name: str, torso: Torso) -> None:
+  """Gives a torso of your own a name, for configs and flags.
+
+  Args:
+    name: not taken yet.
+    torso: see `TorsoConfig.kind`.
+
+  Raises:
+    ValueError: the name is taken.
+  """
+  if name in _TORSOS:
+    raise ValueError(f'There is a torso {name!r} already.')
+  _TORSOS[name] = lambda observation, *_: torso(observation)
+
+
+class TorsoModule(hk.Module):
+  """Runs the torso of a config on rows of observations."""
+
+  def __init__(self, config: TorsoConfig, name: str = 'torso'):
+    super().__init__(name)
+    self._config = config
+
+  def __call__(
+    self, observation: types.PyTree, dtype: Any = jnp.float32
+  ) -> types.Array:
+    """Leaves [N, *shape] -> [N, D].
+
+    Args:
+      observation: uint8 leaves are pixels, and are scaled to [0, 1].
+      dtype: in which it computes.
+
+    Returns:
+      The embedding.
+
+    Raises:
+      ValueError: a torso of the user's own returned something else.
+    """
+    rows = jax.tree.leaves(observation)[0].shape[0]
+    observation = jax.tree.map(lambda x: _as_input(x, dtype), observation)
+    torso = self._config.kind
+    if isinstance(torso, str):
+      return _TORSOS[torso](observation, self._config, dtype)
+    embedding = torso(observation)
+    if jnp.ndim(embedding) != 2 or embedding.shape[0] != rows:
+      raise ValueError(
+        f'The torso {torso} returned shape {jnp.shape(embedding)} for '
+        f'{rows} observations; it must return [{rows}, width].'
+      )
+    return embedding.astype(dtype)
+
+
+def _as_input(leaf: types.Array, dtype: Any) -> types.Array:
+  """Pixels become shares of full brightness; integers that count stay."""
+  if leaf.dtype == jnp.uint8:
+    return leaf.astype(dtype) / 255
+  if jnp.issubdtype(leaf.dtype, jnp.integer):
+    return leaf
+  return leaf.astype(dtype)
+
+
+def _flat(leaves: Sequence[types.Array], dtype: Any) -> types.Array:
+  """Leaves [N, ...], side by side as [N, sum of their sizes]."""
+  return jnp.concatenate(
+    [leaf.reshape(leaf.shape[0], -1).astype(dtype) for leaf in leaves], axis=-1
+  )
+
+
+def _dense(x: types.Array, config: TorsoConfig) -> types.Array:
+  return hk.nets.MLP(config.hidden_sizes, name='mlp')(x)
+
+
+def _mlp(
+  observation: types.PyTree, config: TorsoConfig, dtype: Any
+) -> types.Array:
+  """All leaves, flattened and concatenated, then dense layers."""
+  return _dense(_flat(jax.tree.leaves(observation), dtype), config)
+
+
+def _convolutional(
+  stages: Callable[[types.Array, Sequence[int]], types.Array],
+) -> _Named:
+  """A torso whose images, leaves [N, H, W, C], go through convolutions.
+
+  All other leaves join them before the dense layers; without an image it is the
+  MLP.
+  """
+
+  def encode(leaf: types.Array, config: TorsoConfig, dtype: Any) -> types.Array:
+    if leaf.ndim != 4:
+      return leaf
+    return jax.nn.relu(stages(leaf.astype(dtype), config.channels))
+
+  def torso(
+    observation: types.PyTree, config: TorsoConfig, dtype: Any
+  ) -> types.Array:
+    leaves = jax.tree.leaves(observation)
+    encoded = [encode(leaf, config, dtype) for leaf in leaves]
+    return _dense(_flat(encoded, dtype), config)
+
+  return torso
+
+
+def _nethack(
+  observation: types.PyTree, config: TorsoConfig, dtype: Any
+) -> types.Array:
+  """The dictionary of NetHack's environments."""
+  return _dense(nethack_encoder.encode(observation, dtype), config)
+
+
+_TORSOS: dict[str, _Named] = {
+  'mlp': _mlp,
+  'impala': _convolutional(convolutions.impala),
+  'resnet': _convolutional(convolutions.resnet),
+  'nethack': _nethack,
+}

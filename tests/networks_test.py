@@ -1,0 +1,218 @@
+"""Torsos, the recurrent core and mixed precision of agents' networks."""
+
+from collections.abc import Iterator
+import re
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from disco_rl import types
+from disco_rl.networks import agent_network
+from disco_rl.networks import nethack_encoder
+from disco_rl.networks import torsos
+
+ROWS = 3
+VECTOR = jax.ShapeDtypeStruct((5,), np.float32)
+IMAGE = jax.ShapeDtypeStruct((12, 10, 2), np.uint8)
+NETHACK = {
+  'glyphs': jax.ShapeDtypeStruct((21, 79), np.int16),
+  'blstats': jax.ShapeDtypeStruct((27,), np.int32),
+  'message': jax.ShapeDtypeStruct((256,), np.int16),
+}
+SPEC = {'image': IMAGE, 'vector': VECTOR}
+SMALL = {'channels': (4, 6), 'hidden_sizes': (7,)}
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quick_compilation() -> Iterator[None]:
+  """Programs run for moments here: to optimise them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
+def observe(spec: Any, seed: int = 0, rows: int = ROWS) -> Any:
+  """Random observations, [rows, ...]."""
+  rng = np.random.default_rng(seed)
+
+  def draw(leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+    shape = (rows, *leaf.shape)
+    if np.issubdtype(leaf.dtype, np.integer):
+      return rng.integers(0, 20, shape).astype(leaf.dtype)
+    return rng.normal(size=shape).astype(leaf.dtype)
+
+  return jax.tree.map(draw, spec)
+
+
+def transform(config: torsos.TorsoConfig, dtype: Any = jnp.float32) -> Any:
+  return hk.without_apply_rng(
+    hk.transform(lambda x: torsos.TorsoModule(config)(x, dtype))
+  )
+
+
+@pytest.mark.parametrize(
+  'kind, spec',
+  [
+    ('mlp', SPEC),
+    ('impala', SPEC),
+    ('impala', VECTOR),
+    ('resnet', SPEC),
+    ('nethack', NETHACK),
+  ],
+)
+def test_every_part_of_an_observation_matters(kind: str, spec: Any) -> None:
+  torso = transform(torsos.TorsoConfig(kind, **SMALL))
+  observation = observe(spec)
+  params = torso.init(jax.random.key(0), observation)
+  assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(params))
+  apply = jax.jit(torso.apply)
+  embedding = apply(params, observation)
+  assert embedding.shape == (ROWS, 7)
+  leaves, tree = jax.tree.flatten(observation)
+  for i, other in enumerate(jax.tree.leaves(observe(spec, seed=1))):
+    changed = tree.unflatten([*leaves[:i], other, *leaves[i + 1 :]])
+    moved = np.abs(apply(params, changed) - embedding).max(axis=-1)
+    assert (moved > 1e-5).all(), f'leaf {i} is not looked at'
+
+
+@pytest.mark.parametrize('kind, height', [('impala', 3), ('resnet', 3)])
+def test_each_stage_halves_an_image(kind: str, height: int) -> None:
+  config = torsos.TorsoConfig(kind, **SMALL)
+  params = transform(config).init(jax.random.key(0), observe(IMAGE))
+  # 12 x 10 -> 6 x 5 -> 3 x 3, of six channels.
+  (dense,) = (w['w'] for name, w in params.items() if 'linear_0' in name)
+  assert dense.shape == (height * 3 * 6, 7)
+
+
+def test_pixels_are_scaled_and_counts_are_not() -> None:
+  config = torsos.TorsoConfig(lambda observation: observation['x'])
+  pixels = {'x': np.array([[0, 51, 255]], np.uint8)}
+  counts = {'x': np.array([[0, 51, 255]], np.int32)}
+  apply = lambda x: transform(config).apply({}, x)
+  np.testing.assert_allclose(apply(pixels), [[0.0, 0.2, 1.0]], rtol=1e-6)
+  np.testing.assert_array_equal(apply(counts), [[0, 51, 255]])
+
+
+def mine(observation: Any) -> types.Array:
+  return hk.nets.MLP([4, 9], name='my_layers')(observation)
+
+
+def test_a_torso_of_ones_own_by_object_and_by_name(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setattr(torsos, '_TORSOS', dict(torsos._TORSOS))
+  torsos.register('mine', mine)
+  with pytest.raises(ValueError, match="a torso 'mine' already"):
+    torsos.register('mine', mine)
+  embeddings = []
+  for kind in ('mine', mine):
+    network = agent_network.make(
+      types.EnvironmentSpec(VECTOR, num_actions=2),
+      types.OutputSpec(state={}, action={}),
+      agent_network.AgentNetworkConfig(torsos.TorsoConfig(kind)),
+    )
+    params = network.init(jax.random.key(0))
+    assert any('my_layers' in name for name in params)
+    assert params['agent/~/logits']['w'].shape == (9, 2)
+    embeddings.append(network.step(params, observe(VECTOR), ())[0])
+  np.testing.assert_array_equal(*embeddings)
+
+
+@pytest.mark.parametrize(
+  'settings, message',
+  [
+    ({'kind': 'impalla'}, "'impalla'. Nearest: impala. There are mlp, impala"),
+    ({'hidden_sizes': ()}, 'at least one dense layer'),
+    ({'hidden_sizes': (0,)}, r'hidden_sizes=\(0,\) must be positive'),
+    ({'channels': (4, -1)}, r'channels=\(4, -1\) .* must be positive'),
+  ],
+)
+def test_settings_that_make_no_torso(settings: Any, message: str) -> None:
+  with pytest.raises(ValueError, match=message):
+    torsos.TorsoConfig(**settings)
+
+
+@pytest.mark.parametrize(
+  'kind, message',
+  [
+    (lambda x: x[..., None], 'must return [3, width]'),
+    ('nethack', 'glyphs, blstats, message'),
+  ],
+)
+def test_torsos_that_do_not_fit(kind: Any, message: str) -> None:
+  with pytest.raises(ValueError, match=re.escape(message)):
+    transform(torsos.TorsoConfig(kind)).init(jax.random.key(0), observe(VECTOR))
+
+
+def test_the_heros_surroundings_are_cut_out_of_the_map() -> None:
+  glyphs = jnp.arange(21 * 79).reshape(1, 21, 79)
+  cut = lambda column, row: nethack_encoder.surroundings(
+    glyphs, jnp.array([[column, row]])
+  )[0]
+  np.testing.assert_array_equal(cut(40, 10), glyphs[0, 6:15, 36:45])
+  corner = cut(0, 20)
+  np.testing.assert_array_equal(corner[:5, 4:], glyphs[0, 16:, :5])
+  nothing = nethack_encoder.NUM_GLYPHS - 1
+  assert (corner[5:] == nothing).all() and (corner[:, :4] == nothing).all()
+
+
+def test_bfloat16_computes_much_the_same_from_the_same_parameters() -> None:
+  def make(dtype: str) -> agent_network.AgentNetwork:
+    return agent_network.make(
+      types.EnvironmentSpec(SPEC, num_actions=3),
+      types.OutputSpec(state={'v': 5}, action={'q': 4}),
+      agent_network.AgentNetworkConfig(
+        torsos.TorsoConfig('impala', **SMALL),
+        core_lstm=6,
+        action_model_lstm=8,
+        action_model_head=8,
+        compute_dtype=dtype,
+      ),
+    )
+
+  exact, rough = make('float32'), make('bfloat16')
+  params = exact.init(jax.random.key(0))
+  jax.tree.map(
+    np.testing.assert_array_equal, params, rough.init(jax.random.key(0))
+  )
+  rollout = types.empty_rollout(
+    types.EnvironmentSpec(SPEC, num_actions=3),
+    exact.initial_state(ROWS),
+    length=1,
+    batch_size=ROWS,
+  )
+  rollout = types.Rollout(
+    **{
+      **vars(rollout),
+      'observation': jax.tree.map(
+        lambda x: x.reshape(2, ROWS, *x.shape[1:]), observe(SPEC, rows=2 * ROWS)
+      ),
+    }
+  )
+  every, taken = jax.jit(exact.unroll)(params, rollout)
+  others = jax.jit(rough.unroll)(params, rollout)
+  for want, got in zip((every, taken), others):
+    for name, head in want.items():
+      assert got[name].dtype == jnp.float32
+      scale = np.abs(head).max()
+      np.testing.assert_allclose(got[name], head, atol=0.05 * scale)
+      assert (got[name] != head).any()
+  products = re.findall(
+    r':(\w+)\[[^\]]*\] = (?:dot_general|conv_general_dilated)',
+    str(jax.make_jaxpr(rough.unroll)(params, rollout)),
+  )
+  assert len(products) > 10 and set(products) == {'bf16'}
+
+
+def test_networks_that_cannot_be() -> None:
+  for settings, message in (
+    ({'compute_dtype': 'float16'}, "'float16' must be one of float32, bfloat"),
+    ({'core_lstm': -1}, 'core_lstm=-1 must be a width, or 0'),
+    ({'action_model_lstm': 0}, 'action_model_lstm=0 and'),
+  ):
+    with pytest.raises(ValueError, match=message):
+      agent_network.AgentNetworkConfig(**settings)
