@@ -130,7 +130,7 @@ class Agent:
     del key
     return AgentState(
       learner=learner.init(params_key, self.network, self.rule, self.optimizer),
-      replay=replay.init(self._empty_rollout(), self.config.replay_capacity),
+      replay=self.empty_replay(),
       episodes=episodes.init(self.config.num_environments),
       key=life_key,
     )
@@ -211,15 +211,16 @@ class Agent:
     state, update = self.learn(rule_params, state, batch)
     return state, actor_state, update.logs
 
-  def _empty_rollout(self) -> types.Rollout:
-    """Zeros of the shapes of one rollout, without computing it."""
+  def empty_replay(self) -> replay.ReplayState:
+    """A newborn's."""
     batch_size = self.config.num_environments
-    return types.empty_rollout(
+    rollout = types.empty_rollout(
       self.environment_spec,
       self.network.initial_state(batch_size),
       self.config.unroll_length,
       batch_size,
     )
+    return replay.init(rollout, self.config.replay_capacity)
 
 
 def make(

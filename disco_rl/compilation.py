@@ -16,14 +16,22 @@ class Program:
   """
 
   def __init__(
-    self, function: Callable[..., Any], donate_argnums: int | tuple[int, ...]
+    self,
+    function: Callable[..., Any],
+    donate_argnums: int | tuple[int, ...] = (),
+    runs_often: bool = True,
   ):
     """Compiles nothing yet.
 
     Args:
       function: pure.
       donate_argnums: arguments whose buffers the results may take over.
+      runs_often: otherwise it is compiled in less than half the time, and runs
+        slower.
     """
+    self._options = (
+      None if runs_often else {'xla_backend_optimization_level': 0}
+    )
     self._jitted = jax.jit(function, donate_argnums=donate_argnums)
     self._compiled: jax.stages.Compiled | None = None
     self.compile_seconds = 0.0
@@ -36,7 +44,7 @@ class Program:
     """The program for such arguments, which are not used up."""
     if self._compiled is None:
       start = time.perf_counter()
-      self._compiled = self._jitted.lower(*arguments).compile()
+      self._compiled = self._jitted.lower(*arguments).compile(self._options)
       self.compile_seconds += time.perf_counter() - start
       trim_memory()
     return self._compiled

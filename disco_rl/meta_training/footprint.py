@@ -80,7 +80,9 @@ def _example(
   """A member, a batch and the network's outputs on it; for their shapes."""
   member = population.newborn(living, jax.random.key(0))
   member = dataclasses.replace(
-    member, meta_opt_state=optimizer.init(rule_params)
+    member,
+    agent=living.agent.init(jax.random.key(0)),
+    meta_opt_state=optimizer.init(rule_params),
   )
   slots = jnp.zeros((living.agent.config.batch_size,), jnp.int32)
   batch = jax.tree.map(

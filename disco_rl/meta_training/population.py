@@ -8,6 +8,7 @@ change of the rule; the trainer takes the mean of all votes.
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
+import functools
 from typing import Any
 from typing import Protocol
 
@@ -117,20 +118,20 @@ class DeviceGroup:
     """Stacks the environments, one for each member."""
     self.config = config
     self._environments = stack(environments)
+    self._newborns = compilation.Program(self._all_newborn, runs_often=False)
     self._step = compilation.Program(self._step_all, donate_argnums=1)
-    self._renew = compilation.Program(self._renew_all, donate_argnums=1)
 
   @property
   def compile_seconds(self) -> float:
     """Time spent on compiling so far."""
-    return self._step.compile_seconds + self._renew.compile_seconds
+    return self._step.compile_seconds + self._newborns.compile_seconds
 
   def init(
     self, keys: types.Array, rule_params: types.Params
   ) -> living_lib.Member:
     """See `Group.init`."""
-    members = jax.jit(jax.vmap(self._newborn))(keys, self._environments)
-    return with_optimizer(self.config, members, rule_params)
+    newborns = self._newborns(keys, self._environments)
+    return complete(self.config, newborns, rule_params)
 
   def resume(self, members: living_lib.Member) -> living_lib.Member:
     """They hold all there is; see `Group.resume`."""
@@ -152,7 +153,13 @@ class DeviceGroup:
     self, keys: types.Array, members: living_lib.Member, over: np.ndarray
   ) -> living_lib.Member:
     """See `Group.renew`."""
-    return self._renew(keys, members, self._environments, jnp.asarray(over))
+    newborns = self._newborns(keys, self._environments)
+    return replace_where(jnp.asarray(over), newborns, members)
+
+  def _all_newborn(
+    self, keys: types.Array, environments: Any
+  ) -> living_lib.Member:
+    return jax.vmap(self._newborn)(keys, environments)
 
   def _newborn(
     self, key: types.Array, environment: base.JaxEnvironment
@@ -181,16 +188,6 @@ class DeviceGroup:
 
     return collect_votes(self.config, rule_params, one, members, environments)
 
-  def _renew_all(
-    self,
-    keys: types.Array,
-    members: living_lib.Member,
-    environments: Any,
-    over: types.Array,
-  ) -> living_lib.Member:
-    fresh = jax.vmap(self._newborn)(keys, environments)
-    return replace_where(over, fresh, members)
-
 
 class HostGroup:
   """Members in environments on the host: these step between small programs."""
@@ -216,22 +213,21 @@ class HostGroup:
     )
     self._give_orders = jax.jit(give_orders)
     self._count = jax.jit(self._count_all)
+    self._newborns = compilation.Program(self._all_newborn, runs_often=False)
     self._learn = compilation.Program(self._learn_all, donate_argnums=1)
     self._vote = compilation.Program(self._vote_all, donate_argnums=1)
-    self._renew = compilation.Program(self._renew_all, donate_argnums=1)
 
   @property
   def compile_seconds(self) -> float:
     """Time spent on compiling so far."""
-    programs = (self._learn, self._vote, self._renew)
+    programs = (self._newborns, self._learn, self._vote)
     return sum(program.compile_seconds for program in programs)
 
   def init(
     self, keys: types.Array, rule_params: types.Params
   ) -> living_lib.Member:
     """See `Group.init`."""
-    members = jax.jit(jax.vmap(self._newborn))(keys)
-    return with_optimizer(self.config, members, rule_params)
+    return complete(self.config, self._newborns(keys), rule_params)
 
   def resume(self, members: living_lib.Member) -> living_lib.Member:
     """Episodes begin anew, as environments are not saved."""
@@ -269,10 +265,10 @@ class HostGroup:
     """See `Group.renew`."""
     for index in np.flatnonzero(over).tolist():
       self._actor.replace_observation(index, self._environment.reset_one(index))
-    return self._renew(keys, members, jnp.asarray(over))
+    return replace_where(jnp.asarray(over), self._newborns(keys), members)
 
-  def _newborn(self, key: types.Array) -> living_lib.Member:
-    return newborn(self.config.living, key)
+  def _all_newborn(self, keys: types.Array) -> living_lib.Member:
+    return jax.vmap(lambda key: newborn(self.config.living, key))(keys)
 
   def _act(
     self, orders: host_actor.Orders
@@ -347,14 +343,6 @@ class HostGroup:
       self.config, rule_params, one, members, lived, rollouts, logs
     )
 
-  def _renew_all(
-    self,
-    keys: types.Array,
-    members: living_lib.Member,
-    over: types.Array,
-  ) -> living_lib.Member:
-    return replace_where(over, jax.vmap(self._newborn)(keys), members)
-
 
 def give_orders(
   members: living_lib.Member,
@@ -365,45 +353,51 @@ def give_orders(
 
 
 def newborn(living: living_lib.Living, key: types.Array) -> living_lib.Member:
-  """A member without environments and without moments of eta's optimiser."""
+  """A member without what `complete` adds, and without environments."""
   agent_key, value_key = jax.random.split(key)
+  missing: Any = None
+  agent = living.agent.init(agent_key)
   return living_lib.Member(
-    agent=living.agent.init(agent_key),
+    agent=dataclasses.replace(agent, replay=missing),
     actor=None,
     meta_value=living.meta_value.init(value_key),
     meta_opt_state=None,
   )
 
 
-def with_optimizer(
-  config: GroupConfig, members: living_lib.Member, rule_params: types.Params
+def complete(
+  config: GroupConfig, newborns: living_lib.Member, rule_params: types.Params
 ) -> living_lib.Member:
-  """Gives each member moments of eta's optimiser."""
-  state = config.optimizer.init(rule_params)
-  states = jax.tree.map(
-    lambda x: jnp.tile(x, (config.num_members, *[1] * x.ndim)), state
+  """Gives newborn members an empty replay, and moments of eta's optimiser."""
+  every = lambda x: jnp.tile(x, (config.num_members, *[1] * x.ndim))
+  empty = config.living.agent.empty_replay()
+  return dataclasses.replace(
+    newborns,
+    agent=dataclasses.replace(
+      newborns.agent, replay=jax.tree.map(every, empty)
+    ),
+    meta_opt_state=jax.tree.map(every, config.optimizer.init(rule_params)),
   )
-  return dataclasses.replace(members, meta_opt_state=states)
 
 
+@functools.partial(jax.jit, donate_argnums=2)
 def replace_where(
-  over: types.Array, fresh: living_lib.Member, members: living_lib.Member
+  over: types.Array, newborns: living_lib.Member, members: living_lib.Member
 ) -> living_lib.Member:
-  """Takes the fresh members where a life is over."""
+  """Takes the newborn members where a life is over; see `Group.renew`."""
   # An empty replay is one in which nothing counts as filled: its storage, most
   # of a member's memory, stays as it is.
-  replay = dataclasses.replace(
-    members.agent.replay, added=fresh.agent.replay.added
-  )
-  fresh = dataclasses.replace(
-    fresh,
-    agent=dataclasses.replace(fresh.agent, replay=replay),
+  replay = members.agent.replay
+  replay = dataclasses.replace(replay, added=jnp.zeros_like(replay.added))
+  newborns = dataclasses.replace(
+    newborns,
+    agent=dataclasses.replace(newborns.agent, replay=replay),
     meta_opt_state=members.meta_opt_state,
   )
   choose = lambda over, new, old: jax.tree.map(
     lambda x, y: jnp.where(over, x, y), new, old
   )
-  return jax.vmap(choose)(over, fresh, members)
+  return jax.vmap(choose)(over, newborns, members)
 
 
 def vote(
