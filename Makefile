@@ -1,10 +1,12 @@
 # Two commands do everything on a fresh machine, the environment included:
 #   make run    sets up, then discovers an update rule from nothing
 #   make test   sets up, then checks style, types and behaviour
-# PYTHON=python3.12 chooses the interpreter (3.11 or later).
+# PYTHON=python3.12 chooses the interpreter (3.11 or later);
+# EXTRAS=dev,environments tests the suites of environments as well.
 
 PYTHON ?= python3
 VENV ?= .venv
+EXTRAS ?= dev
 BIN = $(VENV)/bin
 WORKDIR ?= runs/quickstart
 
@@ -17,7 +19,7 @@ run: $(VENV)/.installed
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-lint: $(VENV)/.installed-dev
+lint: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -33,6 +35,6 @@ $(VENV)/.installed: setup.py | $(VENV)/.created
 	$(BIN)/python -m pip install --quiet -e .
 	touch $@
 
-$(VENV)/.installed-dev: setup.py | $(VENV)/.created
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
+$(VENV)/.installed-$(EXTRAS): setup.py | $(VENV)/.created
+	$(BIN)/python -m pip install --quiet -e '.[$(EXTRAS)]'
 	touch $@ $(VENV)/.installed

@@ -27,8 +27,21 @@ ATARI = ['ale-py>=0.12.1', *GYMNASIUM]
 # ProcGen also needs Qt 5: apt-get install libqt5gui5. From 1.2.6 on, envpool
 # wants Python 3.12.
 PROCGEN = ['envpool>=1.2.5', *GYMNASIUM]
+# Its wheel holds the game; wants gymnasium 1.2.0.
+NETHACK = ['nle>=1.3.0', *GYMNASIUM]
+# It holds MinAtar and part of bsuite.
+GYMNAX = ['gymnax>=1.0.1']
+CRAFTAX = ['craftax>=1.6.1']
+# Without numba, a world takes fifteen times as long to make.
+CRAFTER = ['crafter>=1.8.3', 'numba>=0.61']
+SOKOBAN = ['jumanji>=1.1.2']
+ENVIRONMENTS = sorted(
+  {*ATARI, *PROCGEN, *NETHACK, *GYMNAX, *CRAFTAX, *CRAFTER, *SOKOBAN}
+)
 TEST = ['pytest>=8', 'pytest-xdist>=3.6', *GYMNASIUM]
-DEV = ['mypy>=1.15', 'ruff>=0.11', *TEST]
+# To run the notebooks of colabs/.
+NOTEBOOKS = ['ipykernel>=6.29', 'nbclient>=0.10', 'nbformat>=5.10']
+DEV = ['mypy>=1.15', 'ruff>=0.11', *NOTEBOOKS, *TEST]
 
 setuptools.setup(
   name='disco_rl',
@@ -44,6 +57,12 @@ setuptools.setup(
     'gymnasium': GYMNASIUM,
     'atari': ATARI,
     'procgen': PROCGEN,
+    'nethack': NETHACK,
+    'gymnax': GYMNAX,
+    'craftax': CRAFTAX,
+    'crafter': CRAFTER,
+    'sokoban': SOKOBAN,
+    'environments': ENVIRONMENTS,
     'test': TEST,
     'dev': DEV,
   },

@@ -5,16 +5,14 @@
 
 206 agents, two for each environment of Atari-57, ProcGen-16 and DMLab-30. The
 paper's run took 2,048 TPUv3 cores for 60 hours. Needs `pip install -e
-'.[atari,procgen]'` and a build of deepmind_lab of your own. Not yet the
-paper's: the agents see pixels through an MLP of its dense layers' width,
-without convolutions before it.
+'.[atari,procgen]'` and a build of deepmind_lab of your own.
 
   python -m launch.meta_train --config=configs/disco103.py:tiny \
     --workdir=runs/disco103_tiny
 
-keeps every component - several kinds of environments, on the device and on the
-host, replay, lives that end, 20 inner updates - and shrinks sizes until two CPU
-cores run it in minutes. It learns nothing in that time: it shows that
+keeps every component - Atari, ProcGen and two kinds of environments on the
+device, replay, lives that end, 20 inner updates - and shrinks sizes until two
+CPU cores run it in minutes. It learns nothing in that time: it shows that
 everything works together.
 """
 
@@ -29,5 +27,5 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   config.environments = 'atari57,procgen16,dmlab30'
   config.agents = 206
   return meta_training.variant_of(
-    config, variant, 'catch/5x5,gridworld/03,gymnasium/CartPole-v1'
+    config, variant, 'atari/breakout,procgen/coinrun,catch/5x5,gridworld/03'
   )

@@ -3,9 +3,7 @@
   python -m launch.meta_train --config=configs/disco57.py --workdir=runs/disco57
 
 128 agents cycle through the 57 games in lexicographic order. The paper's run
-took 1,024 TPUv3 cores for 64 hours. Needs `pip install -e '.[atari]'`. Not yet
-the paper's: the agents see pixels through an MLP of its dense layers' width,
-without convolutions before it.
+took 1,024 TPUv3 cores for 64 hours. Needs `pip install -e '.[atari]'`.
 
   python -m launch.meta_train --config=configs/disco57.py:tiny \
     --workdir=runs/disco57_tiny
@@ -25,4 +23,4 @@ def get_config(variant: str = '') -> ml_collections.ConfigDict:
   config = meta_training.paper()
   config.environments = 'atari57'
   config.agents = 128
-  return meta_training.variant_of(config, variant, 'gymnasium/CartPole-v1')
+  return meta_training.variant_of(config, variant, 'atari/breakout,atari/pong')

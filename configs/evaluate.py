@@ -3,16 +3,36 @@
   python -m launch.evaluate --config=configs/evaluate.py:catch \
     --config.rule=disco103 --workdir=runs/catch
 
-Every setting is a flag: --config.learning_rate=1e-3. After the colon stands
-what to start from:
+Every setting is a flag: --config.learning_rate=1e-3. Lists make many runs in
+one folder, and a report of them all:
+
+  python -m launch.evaluate --config=configs/evaluate.py:quickstart \
+    --config.environments=catch/4x4,catch/6x5 \
+    --config.rules=disco103,actor_critic --config.learning_rates=1e-3,5e-3 \
+    --workdir=runs/sweep
+
+After the colon stands what to start from:
 
   catch      Catch 8x8 with the settings of the published small-scale recipe.
   cartpole   CartPole-v1 by Gymnasium, on the host.
   quickstart Catch 6x5 with the agents of configs/quickstart.py.
+  minatar    MinAtar's Breakout, small enough for two CPU cores.
+  gridworld  A grid world, likewise.
+  atari      An Atari game, and below other benchmarks, with the settings of the
+             paper, for accelerators.
+  crafter    Crafter.
+  dmlab      A level of DMLab-30.
+  nethack    NetHack's score.
+  procgen    A ProcGen game.
+  sokoban    Sokoban.
 """
+
+from collections.abc import Callable
+import functools
 
 import ml_collections
 
+from configs import benchmarks
 from configs import quickstart
 
 
@@ -33,6 +53,11 @@ def _base() -> ml_collections.ConfigDict:
   config = ml_collections.ConfigDict()
   config.environment = 'catch'  # See disco_rl/environments/registry.py.
   config.rule = 'disco103'  # disco103, actor_critic, policy_gradient or a path.
+  # With commas between, in place of one: names of environments and of suites
+  # (disco_rl/environments/suites.py), rules, learning rates.
+  config.environments = ''
+  config.rules = ''
+  config.learning_rates = ''
   config.seeds = 5  # Number of agents, trained side by side.
   config.seed = 0  # Of the first agent.
   config.updates = 1000  # Of each agent.
@@ -46,10 +71,17 @@ def _base() -> ml_collections.ConfigDict:
   config.replay_capacity = 1000  # Trajectories.
   config.learning_rate = 3e-4
   config.max_abs_update = 1.0  # Bound of Adam's update, entry by entry.
+  config.warm_up_updates = 0  # Over which the learning rate rises from zero.
+  config.decay_updates = 0  # A cosine takes it back to zero by then; 0: none.
+  config.weight_decay = 0.0  # Decoupled from the gradient.
 
-  config.torso = (512, 512)  # Widths of the MLP.
+  config.torso = 'mlp'  # Or 'impala', 'resnet', 'nethack'.
+  config.channels = (16, 32, 32)  # Of the stages of convolutions, if any.
+  config.hidden_sizes = (512, 512)  # Of the dense layers after them.
+  config.core_lstm = 0  # LSTM for what one observation does not show; 0: none.
   config.action_model_lstm = 128  # Size of the action model's LSTM.
   config.action_model_head = 128  # Width of the hidden layer of its heads.
+  config.compute_dtype = 'float32'  # Or 'bfloat16', of the agent's network.
 
   config.discount = 0.997
   config.lambda_ = 0.95  # Of Retrace and V-trace.
@@ -90,8 +122,38 @@ def _quickstart(config: ml_collections.ConfigDict) -> None:
     config[name] = value
 
 
-VARIANTS = {
+def _minatar(config: ml_collections.ConfigDict) -> None:
+  """Small enough for two CPU cores."""
+  config.environment = 'minatar/breakout'
+  config.seeds = 1
+  config.updates = 3000
+  config.log_every = 20
+  config.torso = 'impala'
+  config.channels = (16,)
+  config.hidden_sizes = (128,)
+  config.action_model_lstm = config.action_model_head = 64
+  config.batch_size = 32
+  config.replay_ratio = 2.0  # Sixteen environments.
+  config.on_policy_share = 0.5
+  config.replay_capacity = 4096
+  config.learning_rate = 1e-3
+
+
+def _gridworld(config: ml_collections.ConfigDict) -> None:
+  """As MinAtar, with dense layers alone where there is no image."""
+  _minatar(config)
+  config.environment = 'gridworld/00'
+  config.updates = 1000
+
+
+VARIANTS: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
   'catch': _catch,
   'cartpole': _cartpole,
   'quickstart': _quickstart,
+  'minatar': _minatar,
+  'gridworld': _gridworld,
+  **{
+    name: functools.partial(benchmarks.apply, benchmark=benchmark)
+    for name, benchmark in benchmarks.BENCHMARKS.items()
+  },
 }

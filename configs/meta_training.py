@@ -131,13 +131,13 @@ _TINY = {
   'rule_meta_rnn_size': 8,
   'num_bins': 41,
   'unroll_length': 8,
-  'batch_size': 10,
-  'replay_ratio': 5.0,  # Two environments.
+  'batch_size': 4,
+  'replay_ratio': 2.0,  # Two environments.
+  'on_policy_share': 0.25,
   'replay_capacity': 100,
   'validation_trajectories': 4,
   'budgets': (3_000, 2_000, 1_000),  # Some nine, six and three meta-steps.
-  'torso': 'impala',
-  'channels': (4, 8),
+  'channels': (4, 8, 8, 4),
   'hidden_sizes': (32,),
   'action_model_lstm': 16,
   'action_model_head': 16,

@@ -32,6 +32,9 @@ class AgentConfig:
     replay_capacity: trajectories that replay holds.
     learning_rate: of Adam.
     max_abs_update: bound of each entry of Adam's update, before the step size.
+    warm_up_updates: over which the learning rate rises from zero.
+    decay_updates: at which a cosine has brought it back to zero; 0: it stays.
+    weight_decay: of decoupled weight decay.
   """
 
   network: agent_network.AgentNetworkConfig = agent_network.AgentNetworkConfig()
@@ -42,12 +45,17 @@ class AgentConfig:
   replay_capacity: int = 1000
   learning_rate: float = 3e-4
   max_abs_update: float = 1.0
+  warm_up_updates: int = 0
+  decay_updates: int = 0
+  weight_decay: float = 0.0
 
   def __post_init__(self) -> None:
     for name in ('unroll_length', 'batch_size', 'replay_capacity'):
       _check(getattr(self, name) >= 1, name, getattr(self, name), 'at least 1')
     for name in ('learning_rate', 'max_abs_update'):
       _check(getattr(self, name) > 0, name, getattr(self, name), 'positive')
+    for name in ('warm_up_updates', 'decay_updates', 'weight_decay'):
+      _check(getattr(self, name) >= 0, name, getattr(self, name), 'at least 0')
     _check(self.replay_ratio > 0, 'replay_ratio', self.replay_ratio, 'positive')
     _check(
       0 <= self.on_policy_share <= 1,
@@ -239,6 +247,10 @@ def make(
       config.network,
     ),
     optimizer=optimizers.agent_optimizer(
-      config.learning_rate, config.max_abs_update
+      config.learning_rate,
+      config.max_abs_update,
+      config.warm_up_updates,
+      config.decay_updates,
+      config.weight_decay,
     ),
   )

@@ -29,8 +29,8 @@ class Program:
       runs_often: otherwise it is compiled in less than half the time, and runs
         slower.
     """
-    self._options = (
-      None if runs_often else {'xla_backend_optimization_level': 0}
+    self._options: dict[str, str | bool] | None = (
+      None if runs_often else {'xla_backend_optimization_level': '0'}
     )
     self._jitted = jax.jit(function, donate_argnums=donate_argnums)
     self._compiled: jax.stages.Compiled | None = None

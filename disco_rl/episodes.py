@@ -72,8 +72,18 @@ def update(
 
 def mean_return(statistics: EpisodeStatistics) -> types.Array:
   """Mean return of the last finished episodes, [] ; NaN before the first."""
+  return _recent_mean(statistics, statistics.recent)
+
+
+def share_above(statistics: EpisodeStatistics, threshold: float) -> types.Array:
+  """Share of the last episodes that returned more; NaN before the first."""
+  return _recent_mean(statistics, statistics.recent > threshold)
+
+
+def _recent_mean(
+  statistics: EpisodeStatistics, values: types.Array
+) -> types.Array:
+  """Mean of values [NUM_RECENT] where an episode has finished."""
   count = jnp.minimum(statistics.finished, NUM_RECENT)
   valid = jnp.arange(NUM_RECENT) < count
-  return jnp.sum(statistics.recent * valid) / jnp.where(
-    count > 0, count, jnp.nan
-  )
+  return jnp.sum(values * valid) / jnp.where(count > 0, count, jnp.nan)

@@ -18,11 +18,12 @@ def peak_bytes() -> int:
 
 
 def total_bytes() -> int:
-  """Memory of the device; of the machine where it is a CPU."""
+  """Memory of a device; where it is a CPU, its share of the machine's."""
   statistics = jax.local_devices()[0].memory_stats()
   if statistics and 'bytes_limit' in statistics:
     return statistics['bytes_limit']
-  return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+  machine = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+  return machine // jax.local_device_count()
 
 
 def tree_bytes(tree: object) -> int:

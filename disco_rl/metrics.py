@@ -28,7 +28,7 @@ class NonFiniteError(ArithmeticError):
 
 
 def check_finite(rows: Sequence[Row], since: int, likely_causes: str) -> None:
-  """Checks all numbers but `return`, which has no value before an episode ends.
+  """Checks all but `return` and `success`: no value before an episode ends.
 
   Args:
     rows: with the keys that `MetricsWriter` wants.
@@ -43,7 +43,7 @@ def check_finite(rows: Sequence[Row], since: int, likely_causes: str) -> None:
     bad = [
       name
       for name, value in row.items()
-      if name != 'return'
+      if name not in ('return', 'success')
       and not isinstance(value, str)
       and not math.isfinite(value)
     ]

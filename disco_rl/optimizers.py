@@ -40,19 +40,55 @@ def scale_by_adam_sg_denom(
 
 
 def agent_optimizer(
-  learning_rate: float, max_abs_update: float = 1.0
+  learning_rate: float,
+  max_abs_update: float = 1.0,
+  warm_up_updates: int = 0,
+  decay_updates: int = 0,
+  weight_decay: float = 0.0,
 ) -> optax.GradientTransformation:
   """Adam, its updates clipped elementwise, times -learning_rate.
 
   Args:
-    learning_rate: step size.
+    learning_rate: largest step size.
     max_abs_update: bound of each entry of Adam's update, before the step size.
+    warm_up_updates: over which the step size rises from zero; 0: it does not.
+    decay_updates: at which a cosine has brought the step size back to zero,
+      counted from the first update; 0: it stays.
+    weight_decay: of decoupled weight decay (Loshchilov and Hutter, 2019), added
+      after clipping.
 
   Returns:
     The transformation of gradients into updates.
+
+  Raises:
+    ValueError: the step size would fall before it has risen.
   """
-  return optax.chain(
-    scale_by_adam_sg_denom(),
-    optax.clip(max_abs_update),
-    optax.scale(-learning_rate),
+  if 0 < decay_updates <= warm_up_updates:
+    raise ValueError(
+      f'decay_updates={decay_updates} must be above '
+      f'warm_up_updates={warm_up_updates}, or 0.'
+    )
+  parts = [scale_by_adam_sg_denom(), optax.clip(max_abs_update)]
+  if weight_decay:
+    parts.append(optax.add_decayed_weights(weight_decay))
+  if warm_up_updates or decay_updates:
+    schedule = _schedule(learning_rate, warm_up_updates, decay_updates)
+    parts.append(optax.scale_by_learning_rate(schedule))
+  else:
+    parts.append(optax.scale(-learning_rate))
+  return optax.chain(*parts)
+
+
+def _schedule(
+  learning_rate: float, warm_up_updates: int, decay_updates: int
+) -> optax.Schedule:
+  """Linear up, then a cosine down, or level."""
+  after = (
+    optax.cosine_decay_schedule(learning_rate, decay_updates - warm_up_updates)
+    if decay_updates
+    else optax.constant_schedule(learning_rate)
   )
+  if not warm_up_updates:
+    return after
+  rise = optax.linear_schedule(0.0, learning_rate, warm_up_updates)
+  return optax.join_schedules([rise, after], [warm_up_updates])

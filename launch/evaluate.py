@@ -5,9 +5,14 @@
 
 Any setting of the config can be given as a flag, --config.learning_rate=1e-3.
 The same command again resumes an interrupted run.
+
+Lists (--config.environments, --config.rules, --config.learning_rates) make one
+run of each combination, in a folder of its own, and a report of them all. The
+same command again does what is left to do.
 """
 
 import pathlib
+import sys
 from typing import Any
 
 from launch import common
@@ -16,7 +21,14 @@ from launch.errors import fail
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
-  """Builds and runs."""
+  """Trains in one environment with one rule, or in all of several."""
+  if any(settings[name] for name in to_records.SWEPT):
+    _run_all(settings, workdir)
+  else:
+    _run_one(to_records.of_one_run(settings), workdir)
+
+
+def _run_one(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Here, not above: a mistyped flag should not wait for JAX to load.
   from disco_rl import metrics
   from disco_rl import workdirs
@@ -31,6 +43,35 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   except (workdirs.WorkdirError, metrics.NonFiniteError, OSError) as error:
     fail(error)
   print((workdir / 'summary.json').read_text(), end='')
+
+
+def _run_all(settings: dict[str, Any], workdir: pathlib.Path) -> None:
+  from disco_rl.evaluation import report
+  from disco_rl.evaluation import sweep
+
+  try:
+    jobs = sweep.plan(
+      to_records.of_one_run(settings),
+      **to_records.swept(settings),
+      to_config=to_records.evaluation,
+      workdir=workdir,
+    )
+    sweep.validate(jobs)
+    print(sweep.cost(jobs), file=sys.stderr)
+    results = sweep.run(jobs, workdir)
+  except (ValueError, OSError, ImportError) as error:
+    fail(error)
+  config = jobs[0].config
+  setup = report.Setup(config.seeds, config.updates, config.environment_steps)
+  report.write(results, setup, workdir)
+  print(workdir / 'report.md')
+  failed = [job for job in jobs if job.failure is not None]
+  if failed:
+    fail(
+      f'{len(failed)} of {len(jobs)} runs failed and are left out of the '
+      f'comparison: {"; ".join(job.name for job in failed)}. The report says '
+      'why. Delete the folder of a run to repeat it.'
+    )
 
 
 if __name__ == '__main__':

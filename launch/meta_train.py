@@ -20,6 +20,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Here, not above: a mistyped flag should not wait for JAX to load.
   from disco_rl import metrics
   from disco_rl import workdirs
+  from disco_rl.environments import host
   from disco_rl.meta_training import trainer
 
   try:
@@ -28,7 +29,12 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     fail(error)
   try:
     meta_training.run(workdir, settings)
-  except (workdirs.WorkdirError, metrics.NonFiniteError, OSError) as error:
+  except (
+    workdirs.WorkdirError,
+    metrics.NonFiniteError,
+    host.HostEnvironmentError,
+    OSError,
+  ) as error:
     fail(error)
   print((workdir / 'summary.json').read_text(), end='')
 

@@ -12,6 +12,7 @@ import pytest
 
 from disco_rl import actor
 from disco_rl import agent as agent_lib
+from disco_rl import episodes
 from disco_rl import types
 from disco_rl import value_targets
 from disco_rl.environments import catch
@@ -244,6 +245,23 @@ class Trained:
 
   value: np.ndarray
   policy: np.ndarray
+
+
+@pytest.mark.parametrize('core_lstm, solves', [(8, True), (0, False)])
+def test_only_an_agent_with_a_core_recalls(
+  core_lstm: int, solves: bool
+) -> None:
+  network = dataclasses.replace(SMALL.network, core_lstm=core_lstm)
+  agent = agent_lib.make(
+    dataclasses.replace(SMALL, network=network),
+    probes.Recall.spec,
+    RULES['actor_critic'],
+  )
+  driver = drivers.DeviceDriver(agent, probes.Recall())
+  lives = driver.init(jax.random.split(jax.random.key(0), 1))
+  lives, _ = driver.advance({}, lives, 300)
+  (payment,) = jax.vmap(episodes.mean_return)(lives.agents.episodes)
+  assert payment > 0.9 if solves else abs(payment) < 0.3
 
 
 @pytest.fixture(scope='module', params=RULES)

@@ -17,6 +17,7 @@ from disco_rl.environments import base
 from disco_rl.environments import catch
 from disco_rl.environments import gridworld_tasks
 from disco_rl.environments import gymnasium_adapter
+from disco_rl.environments import host
 from disco_rl.environments import registry
 
 NUM_ENVIRONMENTS = 96
@@ -195,11 +196,10 @@ class TestGymnasiumEnvironment:
     np.testing.assert_array_equal(fell, timestep.is_last)
     assert _is_cart_pole_start(observation[1:][~timestep.mask]).all()
 
-  def test_same_step_mode(self) -> None:
+  @pytest.mark.parametrize('mode', [SAME_STEP, DISABLED])
+  def test_same_step_mode(self, mode: Any) -> None:
     trajectory = conformance.check(
-      lambda seed: _environments(
-        'CartPole-v1', 96, seed, autoreset_mode=SAME_STEP
-      ),
+      lambda seed: _environments('CartPole-v1', 96, seed, autoreset_mode=mode),
       60,
     )
     timestep, observation = trajectory.timestep, trajectory.observation
@@ -264,9 +264,41 @@ class TestGymnasiumEnvironment:
   def test_the_seed_is_used_in_the_first_reset_alone(self) -> None:
     env = gymnasium.make_vec('CartPole-v1', 96, vectorization_mode='sync')
     environment = _environments('CartPole-v1', 96, seed=3)
-    for seed in (3, None):
+    for seed in (host.sub_seeds(3, 96).tolist(), None):
       want, _ = env.reset(seed=seed)
       np.testing.assert_array_equal(environment.reset(), want)
+
+  def test_batches_of_neighbouring_seeds_share_no_environment(self) -> None:
+    first = [_environments(PROBE, 4, seed).reset() for seed in (3, 4)]
+    noise = np.concatenate([x['noise'][0] for x in first])
+    assert len(np.unique(noise)) == noise.size
+
+  def test_vector_environments_of_one_seed_get_one(self) -> None:
+    env = gymnasium.make_vec(
+      'CartPole-v1', 4, vectorization_mode='vector_entry_point'
+    )
+    assert not isinstance(env.unwrapped, gymnasium.vector.SyncVectorEnv)
+    want, _ = env.reset(seed=int(host.sub_seeds(3, 4)[0]))
+    environment = gymnasium_adapter.GymnasiumEnvironment(env, seed=3)
+    np.testing.assert_array_equal(environment.reset(), want)
+
+  def test_a_factory_of_the_users_own(self) -> None:
+    trajectory = conformance.check(
+      lambda seed: gymnasium_adapter.from_factory(Probe, 4, seed), 8, 4
+    )
+    np.testing.assert_array_equal(
+      trajectory.timestep.is_last[:, 0], [0, 0, 1, 0] * 2
+    )
+    noise = gymnasium_adapter.from_factory(Probe, 4, 5).reset()['noise'][0]
+    np.testing.assert_array_equal(
+      noise, _environments(PROBE, 4, 5).reset()['noise'][0]
+    )
+
+  def test_a_factory_of_what_raises_is_named(self) -> None:
+    environment = gymnasium_adapter.from_factory(lambda: Probe(1), 2, seed=7)
+    environment.reset()
+    with pytest.raises(RuntimeError, match='Probe.* with seed 7 .* step 1 '):
+      environment.step(np.zeros(2, np.int32))
 
   def test_reset_forgets_an_episode_that_had_ended(self) -> None:
     environment = _environments(PROBE, 2, seed=0)
@@ -312,14 +344,10 @@ class TestGymnasiumEnvironment:
     ):
       _environments(PROBE, 2, seed=0)
 
-  def test_environments_that_do_not_reset_themselves_are_refused(self) -> None:
-    with pytest.raises(ValueError, match='CartPole-v1 .*DISABLED: only'):
-      _environments('CartPole-v1', 2, seed=0, autoreset_mode=DISABLED)
-
   def test_environments_that_hide_how_they_reset_are_refused(self) -> None:
     env = gymnasium.make_vec(PROBE, 2, vectorization_mode='sync')
     env.metadata = {}
-    with pytest.raises(ValueError, match='None: only'):
+    with pytest.raises(ValueError, match='None, which does not say how'):
       gymnasium_adapter.GymnasiumEnvironment(env, seed=0)
 
 
@@ -332,7 +360,7 @@ class TestRegistry:
       try:
         registry.validate(name)
       except ImportError:
-        assert name.split('/')[0] in ('atari', 'procgen', 'dmlab')
+        assert name.split('/')[0] not in ('catch', 'gridworld', 'gymnasium')
 
   def test_catch_has_the_size_of_its_name(self) -> None:
     for name, shape in (('catch', (8, 8)), ('catch/10x5', (10, 5))):

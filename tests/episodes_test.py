@@ -50,6 +50,9 @@ def test_equals_a_loop(share: float) -> None:
       np.testing.assert_allclose(
         episodes.mean_return(statistics), np.mean(recent), atol=1e-5
       )
+      np.testing.assert_allclose(
+        episodes.share_above(statistics, 0.25), np.mean(np.array(recent) > 0.25)
+      )
     if len(recent) == episodes.NUM_RECENT:
       assert sorted(np.asarray(statistics.recent).tolist()) == sorted(recent)
 
@@ -57,6 +60,7 @@ def test_equals_a_loop(share: float) -> None:
 def test_no_number_before_the_first_ending() -> None:
   statistics = episodes.init(2)
   assert np.isnan(episodes.mean_return(statistics))
+  assert np.isnan(episodes.share_above(statistics, -1.0))
   one = np.ones((3, 2), np.float32)
   statistics = UPDATE(statistics, one, np.zeros((3, 2), bool))
   assert np.isnan(episodes.mean_return(statistics))

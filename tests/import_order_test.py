@@ -26,10 +26,13 @@ LAYERS = (
     'metrics',
     'plotting',
     'progress',
+    'sharding',
     'workdirs',
   ),
   ('evaluation/*',),
   ('meta_training/*',),
+  ('library/*',),
+  ('analysis/*',),
 )
 # Files that may import only these.
 RESTRICTED = {

@@ -10,9 +10,12 @@ import jax
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 
 
-def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_python(
+  *arguments: str, timeout: float = 300, **variables: str
+) -> subprocess.CompletedProcess[str]:
   environment = {
     **os.environ,
+    **variables,
     'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
     'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
     'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
@@ -24,7 +27,7 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     env=environment,
     capture_output=True,
     text=True,
-    timeout=300,
+    timeout=timeout,
   )
 
 

@@ -195,7 +195,9 @@ def test_votes_are_summed(warm: Warm) -> None:
     )
     updates, _ = jax.vmap(optimizer.update)(gradients, before)
     norms = jax.vmap(optax.tree.norm)(gradients)
-    return norms, jax.tree.map(lambda x: jnp.sum(x, axis=0), updates)
+    return norms, jax.tree.map(
+      lambda x: jnp.sum(x, axis=0, keepdims=True), updates
+    )
 
   votes, members, logs = warm.group.step(warm.rule_params, copied(warm.members))
   norms, expected = again(warm.members.meta_opt_state, members.meta_opt_state)

@@ -89,3 +89,34 @@ class Probe(base.JaxEnvironment):
 def observe(cue: float | types.Array, step: int | types.Array) -> types.Array:
   """What an agent sees, [2]."""
   return jnp.stack([jnp.float32(cue), jnp.float32(step)])
+
+
+@types.record
+class Recall(base.JaxEnvironment):
+  """The cue is shown in the first step, and asked for in the second.
+
+  Observes the cue, then 0, [1] float32; two actions. Without a memory the mean
+  payment is 0, with one it is 1.
+  """
+
+  spec = types.EnvironmentSpec(
+    observation=jax.ShapeDtypeStruct((1,), jnp.float32), num_actions=2
+  )
+
+  def reset(self, key: types.Array) -> tuple[State, types.Array]:
+    cue = jax.random.rademacher(key, (), jnp.float32)
+    return State(cue=cue, step=jnp.int32(0)), cue[None]
+
+  def step(
+    self, state: State, action: types.Array, key: types.Array
+  ) -> tuple[State, types.TimeStep]:
+    del key
+    is_asked = state.step == 1
+    payment = (2.0 * action - 1.0) * state.cue
+    return State(cue=state.cue, step=state.step + 1), types.TimeStep(
+      observation=jnp.zeros((1,), jnp.float32),
+      reward=jnp.where(is_asked, payment, 0.0),
+      is_terminal=is_asked,
+      is_last=is_asked,
+      mask=jnp.bool_(True),
+    )

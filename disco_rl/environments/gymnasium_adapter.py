@@ -1,4 +1,8 @@
-"""Environments of the Gymnasium API, an optional extra of this package."""
+"""Environments of the Gymnasium API, an optional extra of this package.
+
+`make` takes the id of a registered environment, `from_factory` a function that
+makes one of your own, and `GymnasiumEnvironment` a vector environment.
+"""
 
 from collections.abc import Callable
 import dataclasses
@@ -15,13 +19,6 @@ from disco_rl.environments import host
 
 if TYPE_CHECKING:
   import gymnasium
-
-# JAX would narrow these in transit, so that the spec would not hold.
-_NARROWED = {
-  np.dtype(np.float64): np.dtype(np.float32),
-  np.dtype(np.int64): np.dtype(np.int32),
-  np.dtype(np.uint64): np.dtype(np.uint32),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,26 +49,37 @@ class GymnasiumEnvironment(base.HostEnvironment):
       returned is truly its last, and may be bootstrapped from.
     same step: the last step returns the first observation of the next episode.
       The last observation is not seen, hence truncation counts as termination.
+    disabled: as in the same step, by resetting with `options['reset_mask']`.
   """
 
-  def __init__(self, env: 'gymnasium.vector.VectorEnv', seed: int):
+  def __init__(
+    self,
+    env: 'gymnasium.vector.VectorEnv',
+    seed: int,
+    name: str | None = None,
+  ):
     """Takes over a vector environment.
 
     Args:
       env: is used by this object alone from now on.
-      seed: of the first reset; later ones continue its random streams.
+      seed: of the batch; see `host.sub_seeds`. It is used in the first reset;
+        later ones continue the random streams.
+      name: for messages; None: what the vector environment says of itself.
 
     Raises:
       ImportError: if gymnasium is not installed.
       ValueError: if the action space, the observation space or the autoreset
         mode is not supported.
     """
+    modes = _import_gymnasium().vector.AutoresetMode
     self._env = env
-    self._name = str(env) if env.spec is None else env.spec.id
+    self._name = name or (str(env) if env.spec is None else env.spec.id)
     self._seed = int(seed)
     self._num_steps = 0
     self._is_seeded = False
-    self._resets_in_same_step = _resets_in_same_step(env, self._name)
+    mode = _autoreset_mode(env, self._name)
+    self._resets_in_next_step = mode == modes.NEXT_STEP
+    self._must_be_reset = mode == modes.DISABLED
     self._leaves = _leaves(env.single_observation_space, self._name)
     self.num_environments = env.num_envs
     self._is_resetting = np.zeros(self.num_environments, bool)
@@ -91,7 +99,7 @@ class GymnasiumEnvironment(base.HostEnvironment):
     """
     with host.located_errors(self._name, self._seed, self._num_steps):
       observation, _ = self._env.reset(
-        seed=None if self._is_seeded else self._seed
+        seed=None if self._is_seeded else _reset_seeds(self._env, self._seed)
       )
     self._is_seeded = True
     self._is_resetting = np.zeros(self.num_environments, bool)
@@ -108,13 +116,15 @@ class GymnasiumEnvironment(base.HostEnvironment):
       observation, reward, terminated, truncated, _ = self._env.step(
         np.asarray(action, self._env.action_space.dtype) + self._first_action
       )
+      is_last = np.logical_or(terminated, truncated)
+      if self._must_be_reset and is_last.any():
+        observation, _ = self._env.reset(options={'reset_mask': is_last})
     is_dummy = self._is_resetting
-    is_last = np.logical_or(terminated, truncated)
-    if self._resets_in_same_step:
-      is_terminal = is_last
-    else:
+    if self._resets_in_next_step:
       is_terminal = np.logical_or(terminated, is_dummy)
       self._is_resetting = is_last
+    else:
+      is_terminal = is_last
     outcome: dict[str, Any] = {
       # Wrappers that shift rewards pay in the step that resets, too.
       'reward': np.where(is_dummy, 0.0, reward).astype(np.float32),
@@ -140,15 +150,15 @@ def make(env_id: str, num_environments: int, seed: int) -> GymnasiumEnvironment:
   Args:
     env_id: as `gymnasium.make` takes.
     num_environments: B.
-    seed: the i-th environment has the seed `seed + i`.
+    seed: of the batch; see `host.sub_seeds`.
 
   Returns:
     The batch of environments, which reset in the next step.
 
   Raises:
-    ImportError: if gymnasium is not installed.
+    ImportError: if gymnasium, or a package that the environment needs, is not
+      installed.
     ValueError: if the environment's spaces are not supported.
-    ImportError: if a package that the environment needs is not installed.
     gymnasium.error.Error: if there is no such environment.
   """
   gymnasium = _import_gymnasium()
@@ -161,6 +171,29 @@ def make(env_id: str, num_environments: int, seed: int) -> GymnasiumEnvironment:
       f'gymnasium/{env_id} needs a package that is not installed: {error}'
     ) from error
   return GymnasiumEnvironment(env, seed)
+
+
+def from_factory(
+  make_env: Callable[[], 'gymnasium.Env'], num_environments: int, seed: int
+) -> GymnasiumEnvironment:
+  """Makes environments of the user's own, which step one after the other.
+
+  Args:
+    make_env: returns a new environment.
+    num_environments: B.
+    seed: of the batch; see `host.sub_seeds`. The environments get theirs in
+      their first reset.
+
+  Returns:
+    The batch of environments, which reset in the next step.
+
+  Raises:
+    ImportError: if gymnasium is not installed.
+    ValueError: if the environment's spaces are not supported.
+  """
+  vector = _import_gymnasium().vector
+  env = vector.SyncVectorEnv([make_env] * num_environments)
+  return GymnasiumEnvironment(env, seed, name=str(env.envs[0]))
 
 
 def registered_ids() -> tuple[str, ...]:
@@ -199,18 +232,28 @@ def _import_gymnasium() -> Any:
   return gymnasium
 
 
-def _resets_in_same_step(env: Any, name: str) -> bool:
+def _autoreset_mode(env: Any, name: str) -> Any:
   modes = _import_gymnasium().vector.AutoresetMode
   mode = env.metadata.get('autoreset_mode')
-  # Some environments give the value of the mode in place of the mode.
-  if mode in (modes.SAME_STEP, modes.SAME_STEP.value):
-    return True
-  if mode in (modes.NEXT_STEP, modes.NEXT_STEP.value):
-    return False
-  raise ValueError(
-    f"{name} has metadata['autoreset_mode'] = {mode}: only "
-    f'{modes.NEXT_STEP} and {modes.SAME_STEP} are supported.'
-  )
+  try:
+    # Some environments give the value of the mode in place of the mode.
+    return modes(mode)
+  except ValueError as error:
+    raise ValueError(
+      f"{name} has metadata['autoreset_mode'] = {mode}, which does not say how "
+      'it resets: set it to what the environment does, one of '
+      f'{", ".join(map(str, modes))}.'
+    ) from error
+
+
+def _reset_seeds(env: Any, seed: int) -> Any:
+  """Returns what the first reset is given: a seed, or one per environment."""
+  vector = _import_gymnasium().vector
+  if isinstance(env.unwrapped, (vector.SyncVectorEnv, vector.AsyncVectorEnv)):
+    return host.sub_seeds(seed, env.num_envs).tolist()
+  # Only these two take a seed for each environment. Others may count up from
+  # the one they get, hence seeds that are far apart.
+  return int(host.sub_seeds(seed, 1)[0])
 
 
 def _discrete_actions(space: Any, name: str) -> tuple[int, int]:
@@ -232,7 +275,8 @@ def _leaves(space: Any, path: str) -> types.PyTree:
   if isinstance(space, spaces.Discrete):
     return _one_hot(int(space.n), int(space.start))
   if isinstance(space, spaces.Box):
-    return _array(space.shape, _NARROWED.get(space.dtype, space.dtype))
+    # JAX would narrow the type in transit, so that the spec would not hold.
+    return _array(space.shape, jax.dtypes.canonicalize_dtype(space.dtype))
   raise ValueError(
     f'{path} has the observation space {space}: only Box, Discrete, and Dict '
     'and Tuple of those are supported.'

@@ -9,17 +9,26 @@ import dataclasses
 import difflib
 import functools
 import re
+from typing import Literal
 
 from disco_rl.environments import atari
 from disco_rl.environments import base
 from disco_rl.environments import catch
+from disco_rl.environments import craftax_adapter
+from disco_rl.environments import crafter_adapter
 from disco_rl.environments import dmlab
 from disco_rl.environments import gridworld_tasks
 from disco_rl.environments import gymnasium_adapter
+from disco_rl.environments import gymnax_adapter
+from disco_rl.environments import nethack
 from disco_rl.environments import procgen
+from disco_rl.environments import sokoban
 from disco_rl.environments import suites
+from disco_rl.environments import watched
 
 Environment = base.JaxEnvironment | base.HostEnvironment
+# Where environments step: `base.JaxEnvironment` or `base.HostEnvironment`.
+Kind = Literal['device', 'host']
 # (num_environments, seed) -> the environment.
 Builder = Callable[[int, int], Environment]
 
@@ -30,6 +39,7 @@ class _Family:
 
   Attributes:
     form: of the names, for error messages.
+    kind: where its environments step.
     names: the full names that can be enumerated.
     builder: variant (None: the bare name of the family) -> its builder, or None
       if there is no such variant. Builds nothing costly itself, but raises
@@ -37,6 +47,7 @@ class _Family:
   """
 
   form: str
+  kind: Kind
   names: Callable[[], Iterable[str]]
   builder: Callable[[str | None], Builder | None]
 
@@ -61,7 +72,10 @@ def make(name: str, num_environments: int, seed: int) -> Environment:
   """
   if num_environments < 1:
     raise ValueError(f'num_environments must be >= 1, got {num_environments}.')
-  return _builder(name)(num_environments, seed)
+  environment = _builder(name)(num_environments, seed)
+  if isinstance(environment, base.HostEnvironment):
+    return watched.WatchedEnvironment(environment, name, seed)
+  return environment
 
 
 def validate(name: str) -> None:
@@ -75,6 +89,15 @@ def names() -> tuple[str, ...]:
   Of names that hold sizes, only the defaults; of Gymnasium, what is registered.
   """
   return tuple(name for family in _FAMILIES.values() for name in family.names())
+
+
+def kind(name: str) -> Kind:
+  """Returns where an environment steps, which is not made.
+
+  Args:
+    name: of the list of `names`.
+  """
+  return _FAMILIES[name.split('/', 1)[0]].kind
 
 
 def _builder(name: str) -> Builder:
@@ -146,19 +169,65 @@ def _dmlab_builder(variant: str | None) -> Builder | None:
   return functools.partial(dmlab.make, variant)
 
 
+def _nethack_builder(variant: str | None) -> Builder | None:
+  if variant not in nethack.TASKS:
+    return None
+  nethack.import_package()
+  return functools.partial(nethack.make, variant)
+
+
+def _minatar_builder(variant: str | None) -> Builder | None:
+  return _gymnax_builder(gymnax_adapter.MINATAR.get(variant or ''))
+
+
+def _bsuite_builder(variant: str | None) -> Builder | None:
+  return _gymnax_builder(gymnax_adapter.BSUITE.get(variant or ''))
+
+
+def _gymnax_builder(env_id: str | None) -> Builder | None:
+  if env_id is None or not gymnax_adapter.is_registered(env_id):
+    return None
+  return lambda *_: gymnax_adapter.make(env_id)
+
+
+def _craftax_builder(variant: str | None) -> Builder | None:
+  if variant is None or variant not in craftax_adapter.VARIANTS:
+    return None
+  craftax_adapter.import_package()
+  return lambda *_: craftax_adapter.make(variant)
+
+
+def _sokoban_builder(variant: str | None) -> Builder | None:
+  levels = sokoban.find_levels(variant)
+  if levels is None:
+    return None
+  sokoban.import_package()
+  return lambda *_: sokoban.make(levels())
+
+
+def _crafter_builder(variant: str | None) -> Builder | None:
+  if variant is not None:
+    return None
+  crafter_adapter.import_package()
+  return crafter_adapter.make
+
+
 _FAMILIES = {
   'catch': _Family(
     form='catch or catch/ROWSxCOLUMNS (catch/10x5)',
+    kind='device',
     names=lambda: ('catch',),
     builder=_catch_builder,
   ),
   'gridworld': _Family(
     form='gridworld/00 and gridworld/held_out_00, and further numbers',
+    kind='device',
     names=gridworld_tasks.names,
     builder=_gridworld_builder,
   ),
   'gymnasium': _Family(
     form='gymnasium/ID (gymnasium/CartPole-v1)',
+    kind='host',
     names=lambda: (
       f'gymnasium/{env_id}' for env_id in gymnasium_adapter.registered_ids()
     ),
@@ -166,11 +235,13 @@ _FAMILIES = {
   ),
   'atari': _Family(
     form='atari/GAME (atari/breakout)',
+    kind='host',
     names=lambda: suites.SUITES['atari57'],
     builder=_atari_builder,
   ),
   'procgen': _Family(
     form='procgen/GAME or procgen/easy/GAME (procgen/bigfish)',
+    kind='host',
     names=lambda: (
       *suites.SUITES['procgen16'],
       *(f'procgen/easy/{game}' for game in procgen.GAMES),
@@ -179,7 +250,50 @@ _FAMILIES = {
   ),
   'dmlab': _Family(
     form='dmlab/LEVEL (dmlab/rooms_watermaze)',
+    kind='host',
     names=lambda: suites.SUITES['dmlab30'],
     builder=_dmlab_builder,
+  ),
+  'nethack': _Family(
+    form='nethack/TASK (nethack/score)',
+    kind='host',
+    names=lambda: (f'nethack/{task}' for task in nethack.TASKS),
+    builder=_nethack_builder,
+  ),
+  'minatar': _Family(
+    form='minatar/GAME (minatar/breakout)',
+    kind='device',
+    names=lambda: suites.SUITES['minatar'],
+    builder=_minatar_builder,
+  ),
+  'bsuite': _Family(
+    form='bsuite/TASK (bsuite/memory_chain)',
+    kind='device',
+    names=lambda: suites.SUITES['bsuite'],
+    builder=_bsuite_builder,
+  ),
+  'gymnax': _Family(
+    form='gymnax/ID (gymnax/CartPole-v1)',
+    kind='device',
+    names=lambda: (f'gymnax/{env_id}' for env_id in gymnax_adapter.OTHERS),
+    builder=_gymnax_builder,
+  ),
+  'craftax': _Family(
+    form='craftax/VARIANT (craftax/classic_symbolic)',
+    kind='device',
+    names=lambda: (f'craftax/{name}' for name in craftax_adapter.VARIANTS),
+    builder=_craftax_builder,
+  ),
+  'sokoban': _Family(
+    form='sokoban, sokoban/held_out or sokoban/PATH of a file of levels',
+    kind='device',
+    names=lambda: ('sokoban', 'sokoban/held_out'),
+    builder=_sokoban_builder,
+  ),
+  'crafter': _Family(
+    form='crafter',
+    kind='host',
+    names=lambda: ('crafter',),
+    builder=_crafter_builder,
   ),
 }

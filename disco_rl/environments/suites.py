@@ -3,6 +3,7 @@
 from disco_rl.environments import atari
 from disco_rl.environments import dmlab
 from disco_rl.environments import gridworld_tasks
+from disco_rl.environments import gymnax_adapter
 from disco_rl.environments import procgen
 
 # Name of a suite -> names of its environments, as `registry.make` takes them.
@@ -12,6 +13,8 @@ SUITES = {
   'dmlab30': tuple(f'dmlab/{level}' for level in dmlab.LEVELS),
   'gridworld57': gridworld_tasks.training_names(),
   'gridworld_held_out': gridworld_tasks.held_out_names(),
+  'minatar': tuple(f'minatar/{game}' for game in gymnax_adapter.MINATAR),
+  'bsuite': tuple(f'bsuite/{task}' for task in gymnax_adapter.BSUITE),
 }
 
 

@@ -57,11 +57,12 @@ def learning_curves(
   plotting.save(fig, path)
 
 
-def read_curve(csv_path: files.PathLike) -> Curve:
+def read_curve(csv_path: files.PathLike, column: str = 'return') -> Curve:
   """Steps and returns in a file that `metrics.MetricsWriter` wrote.
 
   Args:
-    csv_path: has the columns update, seed, environment_steps, return.
+    csv_path: has the columns update, seed, environment_steps and `column`.
+    column: read in place of returns.
 
   Returns:
     Steps [points] and returns [seeds, points].
@@ -71,7 +72,7 @@ def read_curve(csv_path: files.PathLike) -> Curve:
   seeds, seed = np.unique(columns['seed'], return_inverse=True)
   # A run that was cut off may lack some seeds at its last point.
   returns = np.full((len(seeds), len(updates)), np.nan)
-  returns[seed, point] = columns['return']
+  returns[seed, point] = columns[column]
   steps = np.empty(len(updates))
   steps[point] = columns['environment_steps']
   return steps, returns

@@ -17,8 +17,10 @@ from disco_rl import metrics
 from disco_rl import progress
 from disco_rl import types
 from disco_rl import workdirs
+from disco_rl.environments import base
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import drivers
+from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import plots
 from disco_rl.evaluation import scores
 from disco_rl.update_rules import registry as rule_registry
@@ -55,6 +57,16 @@ class EvaluationConfig:
       if getattr(self, name) < 1:
         raise ValueError(f'{name}={getattr(self, name)} must be at least 1.')
 
+  @property
+  def environment_steps(self) -> int:
+    """Of one agent, in all."""
+    return self.updates * self.steps_per_update
+
+  @property
+  def steps_per_update(self) -> int:
+    """Environment steps of one agent between two updates."""
+    return self.agent.num_environments * self.agent.unroll_length
+
 
 # These may change: a run can be continued, and watched more closely.
 _FREE = ('updates', 'log_every', 'checkpoint_every')
@@ -87,6 +99,7 @@ class Evaluation:
       config.seeds * config.agent.num_environments,
       config.seed,
     )
+    self._environment = environment
     self._agent = agent_lib.make(config.agent, environment.spec, rule)
     jax.eval_shape(lambda: self._agent.init(jax.random.key(0)))
     self._rule_params = jax.device_put(rule_params)
@@ -138,6 +151,11 @@ class Evaluation:
     )
     return summary
 
+  def close(self) -> None:
+    """Frees environments on the host; nothing can be run afterwards."""
+    if isinstance(self._environment, base.HostEnvironment):
+      self._environment.close()
+
   def _keys(self) -> types.Array:
     seeds = self._config.seed + np.arange(self._config.seeds)
     return jax.vmap(jax.random.key)(seeds)
@@ -186,28 +204,35 @@ class Evaluation:
     """One row of metrics per seed."""
     statistics = jax.device_get(lives.agents.episodes)
     returns = self._returns(lives)
+    success = self._success_rates(statistics)
     logs = jax.device_get(logs)
     return [
       {
         'update': update,
         'seed': self._config.seed + i,
-        'environment_steps': update * self._steps_per_update,
+        'environment_steps': update * self._config.steps_per_update,
         'episodes': int(statistics.finished[i]),
         'return': returns[i],
+        **({} if success is None else {'success': success[i]}),
         **{name: float(values[i]) for name, values in logs.items()},
       }
       for i in range(self._config.seeds)
     ]
 
-  @property
-  def _steps_per_update(self) -> int:
-    agent = self._config.agent
-    return agent.num_environments * agent.unroll_length
-
   def _returns(self, lives: drivers.Lives) -> list[float]:
     """Mean return of the last episodes, of each seed."""
     returns = jax.vmap(episodes.mean_return)(lives.agents.episodes)
     return np.asarray(returns).tolist()
+
+  def _success_rates(
+    self, statistics: episodes.EpisodeStatistics
+  ) -> list[float] | None:
+    """Share of the last episodes that were solved, where that is defined."""
+    threshold = normalisation.success_threshold(self._config.environment)
+    if threshold is None:
+      return None
+    solved = jax.vmap(episodes.share_above, in_axes=(0, None))
+    return np.asarray(solved(statistics, threshold)).tolist()
 
   def _summarise(
     self, lives: drivers.Lives, update: int, seconds: float
@@ -217,7 +242,7 @@ class Evaluation:
       'rule': self._config.rule,
       'seeds': self._config.seeds,
       'updates': update,
-      'environment_steps': update * self._steps_per_update,
+      'environment_steps': update * self._config.steps_per_update,
       'return': scores.summarise(self._returns(lives)),
       'seconds': seconds,
       'compile_seconds': self._driver.compile_seconds,

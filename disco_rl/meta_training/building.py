@@ -102,8 +102,8 @@ def validate(names: Sequence[str]) -> None:
   if missing:
     raise ImportError(
       f'{" ".join(missing)} Environments that need nothing more: catch and '
-      'gridworld/00 to 56. configs/quickstart.py and the :tiny configs run '
-      'with these.'
+      'gridworld/00 to 56. configs/quickstart.py and configs/meta_gridworld.py '
+      'run with these.'
     )
 
 

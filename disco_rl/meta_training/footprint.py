@@ -95,7 +95,7 @@ def _example(
 def check(
   groups: Sequence[population.Group], mode: str, rule_params: types.Params
 ) -> None:
-  """Raises ValueError if the population does not fit into the device's memory.
+  """Raises ValueError if the population does not fit into the devices' memory.
 
   Args:
     groups: the population.
@@ -106,7 +106,7 @@ def check(
   for group in groups:
     config = group.config
     one = of_agent(config.living, mode, config.optimizer, rule_params)
-    needed += config.num_members * one.state
+    needed += config.num_members // config.mesh.size * one.state
     lines.append((config.chunk * one.working, one, config))
   working, one, config = max(lines, key=lambda line: line[0])
   available = memory.total_bytes()
@@ -114,7 +114,7 @@ def check(
     return
   gib = lambda x: f'{x / 2**30:.2f} GiB'
   raise ValueError(
-    f'The population needs about {gib(needed + working)}, the device has '
+    f'The population needs about {gib(needed + working)} on each device, of '
     f'{gib(available)}. An agent on {config.names[0]} keeps {gib(one.state)} '
     f'and takes {gib(one.working)} more while it is computed, {config.chunk} '
     'at a time. Lower chunk_size, agents, batch_size or replay_capacity; raise '

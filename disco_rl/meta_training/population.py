@@ -21,13 +21,15 @@ from disco_rl import actor
 from disco_rl import compilation
 from disco_rl import episodes
 from disco_rl import host_actor
+from disco_rl import sharding
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import joined
 from disco_rl.meta_training import living as living_lib
 from disco_rl.meta_training import meta_gradient
 
-# Updates of eta, summed over the members; the members; values [n] to log.
+# Updates of eta, for each device summed over its members; the members; values
+# [n] to log.
 Votes = tuple[types.Params, living_lib.Member, types.Logs]
 
 
@@ -40,7 +42,11 @@ class GroupConfig:
     living: how they live.
     estimator: of the meta-gradient.
     optimizer: of eta, one state per member.
-    chunk_size: members that are computed at a time, at most.
+    chunk_size: members that a device computes at a time, at most.
+    mesh: devices that the members are spread over.
+
+  Raises:
+    ValueError: they cannot be spread evenly.
   """
 
   names: tuple[str, ...]
@@ -48,6 +54,14 @@ class GroupConfig:
   estimator: living_lib.Estimator
   optimizer: optax.GradientTransformation
   chunk_size: int
+  mesh: jax.sharding.Mesh = dataclasses.field(
+    default_factory=sharding.all_devices
+  )
+
+  def __post_init__(self) -> None:
+    sharding.check(
+      self.num_members, self.mesh, f'with environments like {self.names[0]}'
+    )
 
   @property
   def num_members(self) -> int:
@@ -56,9 +70,35 @@ class GroupConfig:
 
   @property
   def chunk(self) -> int:
-    """Members computed at a time: the largest divisor of n that is allowed."""
-    sizes = range(1, min(self.chunk_size, self.num_members) + 1)
-    return max(size for size in sizes if self.num_members % size == 0)
+    """Members computed at a time: the largest divisor that is allowed."""
+    share = self.num_members // self.mesh.size
+    sizes = range(1, min(self.chunk_size, share) + 1)
+    return max(size for size in sizes if share % size == 0)
+
+  def program(
+    self,
+    function: Callable[..., Any],
+    in_specs: tuple[Any, ...],
+    donate_argnums: int | tuple[int, ...] = (),
+    runs_often: bool = True,
+  ) -> compilation.Program:
+    """A program that each device runs on its share of the members.
+
+    Args:
+      function: of eta or trees [n, ...]; returns trees [n, ...].
+      in_specs: `sharding.REPLICATED` for eta, `sharding.SPLIT` for the others.
+      donate_argnums: arguments that the results may take the place of.
+      runs_often: see `compilation.Program`.
+
+    Returns:
+      The program.
+    """
+    shares = sharding.per_device(function, self.mesh, in_specs, sharding.SPLIT)
+    return compilation.Program(shares, donate_argnums, runs_often)
+
+  def split(self, tree: Any) -> Any:
+    """Trees [n, ...] as programs take them."""
+    return sharding.put(tree, self.mesh, sharding.SPLIT)
 
 
 class Group(Protocol):
@@ -109,6 +149,53 @@ class Group(Protocol):
     ...
 
 
+class _Births:
+  """How members come into the world, whatever their environments."""
+
+  def __init__(self, config: GroupConfig, newborns: compilation.Program):
+    """Compiles nothing yet.
+
+    Args:
+      config: what the members share.
+      newborns: makes members without what `complete` adds, of keys [n].
+    """
+    self._config = config
+    self._newborns = newborns
+    self._complete = config.program(
+      functools.partial(complete, config),
+      (sharding.REPLICATED, sharding.SPLIT),
+      runs_often=False,
+    )
+    self._replace = config.program(
+      replace_where, 3 * (sharding.SPLIT,), donate_argnums=2, runs_often=False
+    )
+
+  @property
+  def compile_seconds(self) -> float:
+    """Time spent on compiling so far."""
+    programs = (self._newborns, self._complete, self._replace)
+    return sum(program.compile_seconds for program in programs)
+
+  def init(
+    self, keys: types.Array, rule_params: types.Params, *environments: Any
+  ) -> living_lib.Member:
+    """See `Group.init`."""
+    newborns = self._newborns(self._config.split(keys), *environments)
+    return self._complete(rule_params, newborns)
+
+  def renew(
+    self,
+    keys: types.Array,
+    members: living_lib.Member,
+    over: np.ndarray,
+    *environments: Any,
+  ) -> living_lib.Member:
+    """See `Group.renew`."""
+    split = self._config.split
+    newborns = self._newborns(split(keys), *environments)
+    return self._replace(split(jnp.asarray(over)), newborns, members)
+
+
 class DeviceGroup:
   """Members in JAX-native environments: a step is one program."""
 
@@ -117,21 +204,29 @@ class DeviceGroup:
   ):
     """Stacks the environments, one for each member."""
     self.config = config
-    self._environments = stack(environments)
-    self._newborns = compilation.Program(self._all_newborn, runs_often=False)
-    self._step = compilation.Program(self._step_all, donate_argnums=1)
+    self._environments = config.split(stack(environments))
+    self._births = _Births(
+      config,
+      config.program(
+        jax.vmap(self._newborn), 2 * (sharding.SPLIT,), runs_often=False
+      ),
+    )
+    self._step = config.program(
+      self._step_all,
+      (sharding.REPLICATED, sharding.SPLIT, sharding.SPLIT),
+      donate_argnums=1,
+    )
 
   @property
   def compile_seconds(self) -> float:
     """Time spent on compiling so far."""
-    return self._step.compile_seconds + self._newborns.compile_seconds
+    return self._step.compile_seconds + self._births.compile_seconds
 
   def init(
     self, keys: types.Array, rule_params: types.Params
   ) -> living_lib.Member:
     """See `Group.init`."""
-    newborns = self._newborns(keys, self._environments)
-    return complete(self.config, newborns, rule_params)
+    return self._births.init(keys, rule_params, self._environments)
 
   def resume(self, members: living_lib.Member) -> living_lib.Member:
     """They hold all there is; see `Group.resume`."""
@@ -153,13 +248,7 @@ class DeviceGroup:
     self, keys: types.Array, members: living_lib.Member, over: np.ndarray
   ) -> living_lib.Member:
     """See `Group.renew`."""
-    newborns = self._newborns(keys, self._environments)
-    return replace_where(jnp.asarray(over), newborns, members)
-
-  def _all_newborn(
-    self, keys: types.Array, environments: Any
-  ) -> living_lib.Member:
-    return jax.vmap(self._newborn)(keys, environments)
+    return self._births.renew(keys, members, over, self._environments)
 
   def _newborn(
     self, key: types.Array, environment: base.JaxEnvironment
@@ -213,21 +302,29 @@ class HostGroup:
     )
     self._give_orders = jax.jit(give_orders)
     self._count = jax.jit(self._count_all)
-    self._newborns = compilation.Program(self._all_newborn, runs_often=False)
-    self._learn = compilation.Program(self._learn_all, donate_argnums=1)
-    self._vote = compilation.Program(self._vote_all, donate_argnums=1)
+    self._births = _Births(
+      config,
+      config.program(
+        jax.vmap(functools.partial(newborn, config.living)),
+        (sharding.SPLIT,),
+        runs_often=False,
+      ),
+    )
+    rule, members = sharding.REPLICATED, sharding.SPLIT
+    self._learn = config.program(self._learn_all, (rule, members, members), 1)
+    self._vote = config.program(self._vote_all, (rule, *4 * (members,)), 1)
 
   @property
   def compile_seconds(self) -> float:
     """Time spent on compiling so far."""
-    programs = (self._newborns, self._learn, self._vote)
+    programs = (self._births, self._learn, self._vote)
     return sum(program.compile_seconds for program in programs)
 
   def init(
     self, keys: types.Array, rule_params: types.Params
   ) -> living_lib.Member:
     """See `Group.init`."""
-    return complete(self.config, self._newborns(keys), rule_params)
+    return self._births.init(keys, rule_params)
 
   def resume(self, members: living_lib.Member) -> living_lib.Member:
     """Episodes begin anew, as environments are not saved."""
@@ -255,7 +352,7 @@ class HostGroup:
       members, orders = self._give_orders(members)
       rollout, is_last = self._act(orders)
       members = self._count(members, rollout, is_last)
-      rollouts.append(rollout)
+      rollouts.append(self.config.split(rollout))
     lived, logs = zip(*learnt)
     return self._vote(rule_params, members, lived, rollouts, logs)
 
@@ -265,10 +362,7 @@ class HostGroup:
     """See `Group.renew`."""
     for index in np.flatnonzero(over).tolist():
       self._actor.replace_observation(index, self._environment.reset_one(index))
-    return replace_where(jnp.asarray(over), self._newborns(keys), members)
-
-  def _all_newborn(self, keys: types.Array) -> living_lib.Member:
-    return jax.vmap(lambda key: newborn(self.config.living, key))(keys)
+    return self._births.renew(keys, members, over)
 
   def _act(
     self, orders: host_actor.Orders
@@ -285,7 +379,9 @@ class HostGroup:
     is_last: types.Array,
   ) -> tuple[living_lib.Member, tuple[living_lib.Trajectory, types.Logs]]:
     members = self._count(members, rollout, is_last)
-    members, lived, logs = self._learn(rule_params, members, rollout)
+    members, lived, logs = self._learn(
+      rule_params, members, self.config.split(rollout)
+    )
     return members, (lived, logs)
 
   def _count_all(
@@ -366,10 +462,11 @@ def newborn(living: living_lib.Living, key: types.Array) -> living_lib.Member:
 
 
 def complete(
-  config: GroupConfig, newborns: living_lib.Member, rule_params: types.Params
+  config: GroupConfig, rule_params: types.Params, newborns: living_lib.Member
 ) -> living_lib.Member:
   """Gives newborn members an empty replay, and moments of eta's optimiser."""
-  every = lambda x: jnp.tile(x, (config.num_members, *[1] * x.ndim))
+  (share,) = newborns.agent.key.shape
+  every = lambda x: jnp.tile(x, (share, *[1] * x.ndim))
   empty = config.living.agent.empty_replay()
   return dataclasses.replace(
     newborns,
@@ -380,7 +477,6 @@ def complete(
   )
 
 
-@functools.partial(jax.jit, donate_argnums=2)
 def replace_where(
   over: types.Array, newborns: living_lib.Member, members: living_lib.Member
 ) -> living_lib.Member:
@@ -436,7 +532,8 @@ def collect_votes(
 
   zeros = optax.tree.zeros_like(rule_params)
   updates, (members, logs) = jax.lax.scan(chunk, zeros, chunks(config, trees))
-  return updates, *join_chunks(config, (members, logs))
+  members, logs = join_chunks(config, (members, logs))
+  return sharding.as_share(updates), members, logs
 
 
 def map_chunks(

@@ -17,6 +17,7 @@ from disco_rl import compilation
 from disco_rl import memory
 from disco_rl import metrics
 from disco_rl import progress
+from disco_rl import sharding
 from disco_rl import types
 from disco_rl import weights
 from disco_rl import workdirs
@@ -74,13 +75,17 @@ class MetaTraining:
     """
     self._config = config
     building.validate((*config.environments, *config.held_out.environments))
-    self._rule, self._initial_params = building.make_rule(config)
+    self._rule, params = building.make_rule(config)
+    self._initial_params = sharding.put(
+      params, sharding.all_devices(), sharding.REPLICATED
+    )
     self._groups = building.make_groups(config, self._rule)
     footprint.check(self._groups, config.mode, self._initial_params)
     self._held_out = held_out_lib.HeldOut(
       config.held_out, config.agent, self._rule, config.seed
     )
-    self._apply = compilation.Program(_apply, donate_argnums=())
+    self._mesh = sharding.all_devices()
+    self._apply = compilation.Program(self._move)
     self._key = jax.random.key(config.seed)
 
   def run(
@@ -231,11 +236,18 @@ class MetaTraining:
         ages = lifetimes_lib.renew(rng, self._config.lifetimes, ages)
       groups.append(members)
       lifetimes.append(ages)
-    rule_params, norm = self._apply(
-      state.rule_params, votes, jnp.asarray(self._config.agents)
-    )
+    rule_params, norm = self._apply(state.rule_params, votes)
     state = _State(meta_step, rule_params, groups, lifetimes)
     return state, self._rows(meta_step, logs, norm)
+
+  def _move(
+    self, rule_params: types.Params, votes: Sequence[types.Params]
+  ) -> tuple[types.Params, types.Array]:
+    """Moves eta by the mean vote; also returns the norm of the change."""
+    of_devices = jax.tree.map(lambda *x: sum(x), *votes)
+    total = sharding.total(of_devices, self._mesh)
+    mean = jax.tree.map(lambda x: x / self._config.agents, total)
+    return optax.apply_updates(rule_params, mean), optax.tree.norm(mean)
 
   def _rows(
     self,
@@ -301,15 +313,6 @@ class MetaTraining:
       'compile_seconds': compile_seconds,
       'peak_memory_bytes': memory.peak_bytes(),
     }
-
-
-def _apply(
-  rule_params: types.Params, votes: Sequence[types.Params], agents: types.Array
-) -> tuple[types.Params, types.Array]:
-  """Moves eta by the mean vote; also returns the norm of the change."""
-  total = jax.tree.map(lambda *x: sum(x), *votes)
-  mean = jax.tree.map(lambda x: x / agents, total)
-  return optax.apply_updates(rule_params, mean), optax.tree.norm(mean)
 
 
 def _to_tree(state: _State, seconds: float) -> dict[str, Any]:

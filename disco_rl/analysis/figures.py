@@ -1,0 +1,180 @@
+"""Figures of what the other files of this folder find.
+
+All are returned, not written: notebooks show them, `plotting.save` keeps them.
+"""
+
+from collections.abc import Mapping
+
+from matplotlib import axes
+from matplotlib import figure
+import numpy as np
+import scipy.special
+
+from disco_rl import plotting
+from disco_rl import types
+from disco_rl.analysis import scenes
+from disco_rl.analysis import traces
+from disco_rl.update_rules import disco
+
+# Of y_hat and z_hat: hundreds could not be told apart.
+_MAX_ENTRIES = 24
+
+
+def targets(
+  scene: scenes.Scene, found: disco.DiscoTargets, trajectory: int = 0
+) -> figure.Figure:
+  """What a rule asks for along one trajectory.
+
+  Args:
+    scene: T transitions of B trajectories.
+    found: the rule's targets for it.
+    trajectory: which of the B.
+
+  Returns:
+    Five panels, time to the right: rewards and the target of q; pi and pi_hat,
+    with dots at the taken actions; y_hat and z_hat, the entries that vary most.
+  """
+  pick = lambda x: np.asarray(x)[:, trajectory]
+  policy = lambda logits: scipy.special.softmax(pick(logits), axis=-1)
+  rollout = scene.rollout
+  steps = np.arange(len(rollout.reward))
+  fig = figure.Figure(figsize=(8, 9), layout='constrained')
+  panels = fig.subplots(5, 1, sharex=True)
+  _bars(panels[0], steps, pick(rollout.reward), 'reward')
+  _line(panels[0], steps, pick(found.q), 0, 'target of q')
+  panels[0].set_ylabel('return', color=plotting.INK)
+  panels[0].legend(frameon=False, labelcolor=plotting.INK)
+  plotting.tidy(panels[0])
+  for panel, (name, logits) in zip(
+    panels[1:3],
+    {'pi': scene.outputs['logits'][:-1], 'pi_hat': found.pi}.items(),
+  ):
+    _distributions(panel, policy(logits), name, highest=1.0)
+    panel.plot(steps, pick(rollout.action)[:-1], 'o', color='white')
+  _distributions(panels[3], _liveliest(policy(found.y)), 'y_hat')
+  _distributions(panels[4], _liveliest(policy(found.z)), 'z_hat')
+  for panel in panels:
+    _mark_ends(panel, pick(rollout.is_terminal))
+  panels[-1].set_xlabel('step', color=plotting.INK)
+  return fig
+
+
+def trace(found: traces.Trace, trajectory: int = 0) -> figure.Figure:
+  """Rewards, the confidence of y and the policy's entropy, one below the other.
+
+  Args:
+    found: along T transitions of B trajectories.
+    trajectory: which of the B.
+
+  Returns:
+    Three panels; dashed lines where episodes end.
+  """
+  pick = lambda x: np.asarray(x)[:, trajectory]
+  fig = figure.Figure(figsize=(8, 5), layout='constrained')
+  panels = fig.subplots(3, 1, sharex=True)
+  steps = np.arange(len(found.reward))
+  _bars(panels[0], steps, pick(found.reward), 'reward')
+  _line(panels[1], steps, pick(found.y_confidence), 0, 'confidence of y')
+  _line(panels[2], steps, pick(found.policy_entropy), 1, 'entropy of pi')
+  for panel, label in zip(panels, ('reward', 'y: -entropy', 'pi: entropy')):
+    panel.set_ylabel(label, color=plotting.INK)
+    _mark_ends(panel, pick(found.ended))
+    plotting.tidy(panel)
+  panels[-1].set_xlabel('step', color=plotting.INK)
+  return fig
+
+
+def horizon(means: Mapping[str, types.Array]) -> figure.Figure:
+  """How far targets move, by how far ahead a prediction was disturbed.
+
+  Args:
+    means: label -> [T+1], see `horizon.by_distance`; NaN is left out.
+
+  Returns:
+    One curve for each label.
+  """
+  fig = figure.Figure(figsize=(6.4, 4), layout='constrained')
+  ax = fig.add_subplot()
+  for i, (label, values) in enumerate(means.items()):
+    _line(ax, np.arange(len(values)), np.asarray(values), i, label)
+  ax.set_xlabel('steps ahead', color=plotting.INK)
+  ax.set_ylabel('movement (total variation)', color=plotting.INK)
+  ax.legend(frameon=False, labelcolor=plotting.INK)
+  plotting.tidy(ax)
+  return fig
+
+
+def sensitivity(
+  observation: types.Array,
+  norms: Mapping[str, types.Array],
+  step: int,
+  trajectory: int = 0,
+) -> figure.Figure:
+  """An observation, and where each prediction is sensitive to it.
+
+  Args:
+    observation: [T+1, B, H, W], or with channels [T+1, B, H, W, C], which are
+      summed up.
+    norms: by prediction, [T, B, H, W] or [T, B, H, W, C]; see
+      `sensitivity.gradient_norms`.
+    step: which of the T.
+    trajectory: which of the B.
+
+  Returns:
+    One panel for each, all with scales of their own.
+
+  Raises:
+    ValueError: the observation is no image.
+  """
+  if np.ndim(observation) not in (4, 5):
+    raise ValueError(
+      f'An observation of shape {np.shape(observation)[2:]} is no image; '
+      'expected [H, W] or [H, W, C] after the axes of time and batch.'
+    )
+  images = {'observation': observation, **norms}
+  width = 1.7 * len(images)
+  fig = figure.Figure(figsize=(width, 2.4), layout='constrained')
+  for panel, (name, image) in zip(fig.subplots(1, len(images)), images.items()):
+    shown = np.asarray(image)[step, trajectory]
+    shown = shown.sum(axis=-1) if shown.ndim == 3 else shown
+    panel.imshow(shown, cmap='Greys' if name == 'observation' else 'magma')
+    panel.set_title(name, color=plotting.INK, fontsize=10)
+    panel.set_axis_off()
+  return fig
+
+
+def _line(
+  ax: axes.Axes, x: np.ndarray, y: np.ndarray, colour: int, label: str
+) -> None:
+  ax.plot(x, y, 'o-', color=plotting.colour(colour), label=label, markersize=3)
+
+
+def _bars(ax: axes.Axes, x: np.ndarray, y: np.ndarray, label: str) -> None:
+  ax.bar(x, y, color=plotting.FAINT, label=label)
+
+
+def _mark_ends(ax: axes.Axes, ended: np.ndarray) -> None:
+  for step in np.flatnonzero(ended):
+    ax.axvline(step + 0.5, color='#999999', linestyle='--', linewidth=1)
+
+
+def _distributions(
+  ax: axes.Axes,
+  probabilities: np.ndarray,
+  name: str,
+  highest: float | None = None,
+) -> None:
+  """Probabilities [T, n] as an image, time to the right."""
+  image = ax.imshow(
+    probabilities.T, aspect='auto', cmap='viridis', vmin=0, vmax=highest
+  )
+  ax.figure.colorbar(image, ax=ax, label='probability')
+  ax.set_ylabel(name, color=plotting.INK)
+  ax.set_yticks([])
+
+
+def _liveliest(probabilities: np.ndarray) -> np.ndarray:
+  """The entries that vary most along the trajectory, [T, n] -> [T, <= 24]."""
+  spread = np.std(probabilities, axis=0)
+  chosen = np.argsort(-spread)[:_MAX_ENTRIES]
+  return probabilities[:, np.sort(chosen)]

@@ -1,0 +1,105 @@
+"""A scene made up by hand: one trajectory, and an agent that knows but values.
+
+To give it opinions, put logits of your own in place of those in its `outputs`.
+"""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import rlax
+
+from disco_rl import types
+from disco_rl import value_targets
+from disco_rl.analysis import scenes
+from disco_rl.update_rules import disco
+
+# The logarithm of 0 would not do as a logit.
+_NEARLY_0 = 1e-9
+
+
+def scene(
+  rule: disco.Disco,
+  actions: Sequence[int],
+  rewards: Sequence[float],
+  ends: Sequence[bool],
+  values: Sequence[float],
+) -> scenes.Scene:
+  """One trajectory at the beginning of a life.
+
+  The policy, the behaviour policy and all predictions but q are uniform, those
+  of the target network also.
+
+  Args:
+    rule: whose heads the predictions are for.
+    actions: a_t, T numbers below A.
+    rewards: r_t, T numbers, the outcome of a_t.
+    ends: T flags, whether a_t ended an episode.
+    values: what q expects of each of the A actions, in all states, in units of
+      the return.
+
+  Returns:
+    The scene, B = 1. Observations are a placeholder that no rule looks at.
+
+  Raises:
+    ValueError: the lengths differ, there is no step, there is no such action,
+      or a value is too large for the rule's q.
+  """
+  num_actions = len(values)
+  length = _check(actions, rewards, ends, num_actions)
+  q = _categorical(rule, values)
+  spec = rule.output_spec(num_actions)
+  zeros = lambda *shape: jnp.zeros((length + 1, 1, *shape))
+  outputs = {
+    'logits': zeros(num_actions),
+    **{name: zeros(width) for name, width in spec.state.items()},
+    **{name: zeros(num_actions, width) for name, width in spec.action.items()},
+    'q': jnp.broadcast_to(q, (length + 1, 1, *q.shape)),
+  }
+  rollout = types.Rollout(
+    observation=zeros(),
+    # The last one is never learnt from.
+    action=jnp.asarray([*actions, 0], jnp.int32)[:, None],
+    logits=zeros(num_actions),
+    reward=jnp.asarray(rewards, jnp.float32)[:, None],
+    is_terminal=jnp.asarray(ends, bool)[:, None],
+    mask=jnp.ones((length, 1), bool),
+  )
+  state = rule.init_state(scenes.as_params(outputs))
+  return scenes.Scene(rollout, outputs, state)
+
+
+def _check(
+  actions: Sequence[int],
+  rewards: Sequence[float],
+  ends: Sequence[bool],
+  num_actions: int,
+) -> int:
+  """The number of steps, if there is one."""
+  lengths = {len(actions), len(rewards), len(ends)}
+  if len(lengths) > 1 or not len(actions):
+    raise ValueError(
+      f'actions, rewards and ends have {len(actions)}, {len(rewards)} and '
+      f'{len(ends)} entries; give one of each for every step, and at least one '
+      'step.'
+    )
+  unknown = [action for action in actions if not 0 <= action < num_actions]
+  if unknown:
+    raise ValueError(
+      f'actions has {unknown[0]}, but values has {num_actions} entries, one '
+      f'for each action: actions are numbers from 0 to {num_actions - 1}.'
+    )
+  return len(actions)
+
+
+def _categorical(rule: disco.Disco, values: Sequence[float]) -> types.Array:
+  """Logits [A, N] whose expectations are the values."""
+  transformed = value_targets.TRANSFORM.apply(jnp.asarray(values, jnp.float32))
+  bound = rule.max_abs_value
+  largest = jnp.max(jnp.abs(transformed))
+  if largest > bound:
+    raise ValueError(
+      f'values reach {max(values, key=abs)}, but q of this rule ends at '
+      f'{value_targets.TRANSFORM.apply_inv(bound):.4g}.'
+    )
+  two_hot = rlax.transform_to_2hot(transformed, -bound, bound, rule.num_bins)
+  return jnp.log(two_hot + _NEARLY_0)

@@ -1,0 +1,188 @@
+"""Probes: what can be read off a prediction (Fig. 4c of the paper).
+
+A probe is a small MLP that is trained to answer a question from one prediction
+alone, and is scored on trajectories that it was not trained on.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import optax
+
+from disco_rl import learner
+from disco_rl import types
+from disco_rl.analysis import questions
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeConfig:
+  """How probes are trained.
+
+  Attributes:
+    hidden_sizes: widths of the layers before the last; the paper begins with
+      256 units for y and z.
+    folds: of cross-validation.
+    steps: of Adam, each on all of the training data.
+    learning_rate: of Adam.
+  """
+
+  hidden_sizes: tuple[int, ...] = (128, 64, 32)
+  folds: int = 5
+  steps: int = 300
+  learning_rate: float = 1e-3
+
+
+# (output of the MLP, answer), [N] each -> [N].
+_Loss = Callable[[types.Array, types.Array], types.Array]
+
+
+@functools.partial(jax.jit, static_argnames='config')
+def r_squared(
+  key: types.Array,
+  prediction: types.Array,
+  question: questions.Question,
+  config: ProbeConfig = ProbeConfig(),
+) -> types.Array:
+  """R^2 of probes of a number, on trajectories that are new to them.
+
+  Args:
+    key: PRNG key.
+    prediction: [T, B, n] what a probe looks at.
+    question: about T steps of B trajectories.
+    config: of the probes.
+
+  Returns:
+    [folds] 1 - sum (probe - answer)^2 / sum (answer - mean)^2; 0 for one that
+    knows the mean alone, NaN where all answers are the same.
+
+  Raises:
+    ValueError: there are fewer trajectories than folds, or the shapes differ.
+  """
+
+  def score(
+    output: types.Array, answer: types.Array, weight: types.Array
+  ) -> types.Array:
+    mean = learner.masked_mean(answer, weight)
+    error = jnp.sum(weight * jnp.square(output - answer))
+    return 1.0 - error / jnp.sum(weight * jnp.square(answer - mean))
+
+  loss = lambda output, answer: jnp.square(output - answer)
+  return _cross_validate(key, prediction, question, config, loss, score)
+
+
+@functools.partial(jax.jit, static_argnames='config')
+def accuracy(
+  key: types.Array,
+  prediction: types.Array,
+  question: questions.Question,
+  config: ProbeConfig = ProbeConfig(),
+) -> types.Array:
+  """Share of right answers to a question of yes or no.
+
+  Arguments and errors are those of `r_squared`.
+
+  Returns:
+    [folds]; to be compared with `majority`.
+  """
+
+  def score(
+    output: types.Array, answer: types.Array, weight: types.Array
+  ) -> types.Array:
+    return learner.masked_mean((output > 0) == (answer > 0.5), weight)
+
+  return _cross_validate(
+    key,
+    prediction,
+    question,
+    config,
+    optax.sigmoid_binary_cross_entropy,
+    score,
+  )
+
+
+def majority(question: questions.Question) -> types.Array:
+  """The accuracy of the more frequent answer, for comparison."""
+  share = learner.masked_mean(question.answer, question.is_known)
+  return jnp.maximum(share, 1.0 - share)
+
+
+def _cross_validate(
+  key: types.Array,
+  prediction: types.Array,
+  question: questions.Question,
+  config: ProbeConfig,
+  loss: _Loss,
+  score: Callable[[types.Array, types.Array, types.Array], types.Array],
+) -> types.Array:
+  """Scores [folds]; each fold holds whole trajectories.
+
+  Neighbouring steps resemble each other: apart, one would give the other away.
+  """
+  shape = question.answer.shape
+  if prediction.shape[:2] != shape:
+    raise ValueError(
+      f'The prediction has shape {prediction.shape} and the question {shape}; '
+      'expected [T, B, n] and [T, B].'
+    )
+  if shape[1] < config.folds:
+    raise ValueError(
+      f'{shape[1]} trajectories cannot make folds={config.folds}: record more '
+      'of them.'
+    )
+  x = prediction.reshape(-1, prediction.shape[-1])
+  answer, is_known = question.answer.ravel(), question.is_known.ravel()
+  fold = jnp.broadcast_to(jnp.arange(shape[1]) % config.folds, shape).ravel()
+
+  def one(key: types.Array, i: types.Array) -> types.Array:
+    train = (is_known & (fold != i)).astype(x.dtype)
+    test = (is_known & (fold == i)).astype(x.dtype)
+    return score(_fit(key, x, answer, train, config, loss), answer, test)
+
+  keys = jax.random.split(key, config.folds)
+  return jax.lax.map(lambda a: one(*a), (keys, jnp.arange(config.folds)))
+
+
+def _fit(
+  key: types.Array,
+  x: types.Array,
+  answer: types.Array,
+  weight: types.Array,
+  config: ProbeConfig,
+  loss: _Loss,
+) -> types.Array:
+  """Trains a probe where the weight is set; returns its outputs everywhere."""
+  mean = _weighted_mean(x, weight)
+  deviation = jnp.sqrt(_weighted_mean(jnp.square(x - mean), weight))
+  # What does not vary tells nothing.
+  x = (x - mean) / jnp.where(deviation > 0, deviation, 1.0)
+  network = _probe(config)
+  optimizer = optax.adam(config.learning_rate)
+
+  def objective(params: types.Params) -> types.Array:
+    return learner.masked_mean(loss(network.apply(params, x), answer), weight)
+
+  def step(carry: tuple[types.Params, optax.OptState], _: None) -> tuple:
+    params, state = carry
+    updates, state = optimizer.update(jax.grad(objective)(params), state)
+    return (optax.apply_updates(params, updates), state), None
+
+  params = network.init(key, x)
+  (params, _), _ = jax.lax.scan(
+    step, (params, optimizer.init(params)), length=config.steps
+  )
+  return network.apply(params, x)
+
+
+def _probe(config: ProbeConfig) -> hk.Transformed:
+  """The MLP, [N, n] -> [N]."""
+  mlp = lambda x: hk.nets.MLP([*config.hidden_sizes, 1])(x)[..., 0]
+  return hk.without_apply_rng(hk.transform(mlp))
+
+
+def _weighted_mean(x: types.Array, weight: types.Array) -> types.Array:
+  """[N, n], [N] -> [n]."""
+  return weight @ x / (jnp.sum(weight) + 1e-8)

@@ -1,0 +1,129 @@
+"""What a probe may be asked about a trajectory's future, and out of what."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types
+from disco_rl import value_targets
+from disco_rl.analysis import scenes
+from disco_rl.networks import agent_network
+from disco_rl.update_rules import disco
+
+
+@types.record
+class Question:
+  """Something about the future of T steps of B trajectories.
+
+  Attributes:
+    answer: [T, B] float32; 0 or 1 where the question is one of yes or no.
+    is_known: [T, B] bool, whether the trajectory shows the answer.
+  """
+
+  answer: types.Array
+  is_known: types.Array
+
+
+def predictions(
+  rule: disco.Disco, scene: scenes.Scene
+) -> Mapping[str, types.Array]:
+  """What probes look at, by name, [T, B, n].
+
+  Args:
+    rule: that the agent lives by.
+    scene: T transitions of B trajectories.
+
+  Returns:
+    The policy and y as probabilities, z of the taken action likewise, and the
+    value of each action, q.
+  """
+  outputs = {name: x[:-1] for name, x in scene.outputs.items()}
+  action = scene.rollout.action[:-1, :, None, None]
+  z = jnp.take_along_axis(outputs['z'], action, axis=2)[:, :, 0]
+  return {
+    'pi': jax.nn.softmax(outputs['logits']),
+    'q': value_targets.values_from_logits(outputs['q'], rule.max_abs_value),
+    'y': jax.nn.softmax(outputs['y']),
+    'z': jax.nn.softmax(z),
+  }
+
+
+def future_policy_entropy(scene: scenes.Scene, steps: int) -> Question:
+  """How uncertain will the policy be so many steps later, in nats?
+
+  Args:
+    scene: T transitions of B trajectories.
+    steps: at least 1. It is known where the episode goes on for so long.
+
+  Returns:
+    The question.
+
+  Raises:
+    ValueError: `steps` < 1.
+  """
+  _check(steps)
+  entropy = disco.entropy(scene.outputs['logits'])
+  ended = agent_network.has_ended(scene.rollout.is_terminal, scene.rollout.mask)
+  return Question(
+    answer=_ahead(entropy, steps)[:-1],
+    # Observations after the trajectory count as those of another episode.
+    is_known=~_any_of_next(_followed_by(ended, True), steps),
+  )
+
+
+def large_reward(rollout: types.Rollout, steps: int, size: float) -> Question:
+  """Will a reward of at least this size, of either sign, come in so many steps?
+
+  Args:
+    rollout: T transitions of B trajectories.
+    steps: at least 1; the reward of step t counts as one step ahead of it. It
+      is known where the episode ends, the reward comes, or the trajectory goes
+      on for so long.
+    size: of the reward.
+
+  Returns:
+    The question.
+
+  Raises:
+    ValueError: `steps` < 1.
+  """
+  _check(steps)
+  ended = agent_network.has_ended(rollout.is_terminal, rollout.mask)
+  is_open = jnp.ones_like(ended)
+  comes = jnp.zeros_like(ended)
+  is_large = _followed_by((jnp.abs(rollout.reward) >= size), False)
+  ended = _followed_by(ended, False)
+  beyond = _followed_by(jnp.zeros_like(is_open), True)
+  is_unknown = jnp.zeros_like(is_open)
+  for k in range(steps):
+    is_unknown |= is_open & ~comes & _ahead(beyond, k)[:-1]
+    comes |= is_open & _ahead(is_large, k)[:-1]
+    is_open &= ~_ahead(ended, k)[:-1]
+  return Question(
+    answer=comes.astype(jnp.float32), is_known=rollout.mask & ~is_unknown
+  )
+
+
+def _check(steps: int) -> None:
+  if steps < 1:
+    raise ValueError(f'steps={steps} must be at least 1: it asks for a future.')
+
+
+def _followed_by(x: types.Array, last: bool) -> types.Array:
+  """[T, B] -> [T+1, B]."""
+  return jnp.concatenate([x, jnp.full_like(x[:1], last)])
+
+
+def _ahead(x: types.Array, steps: int) -> types.Array:
+  """The value so many steps later; the last one beyond the end."""
+  indices = jnp.minimum(jnp.arange(len(x)) + steps, len(x) - 1)
+  return x[indices]
+
+
+def _any_of_next(x: types.Array, steps: int) -> types.Array:
+  """Whether any of x at t, ..., t + steps - 1 is set, [T+1, B] -> [T, B]."""
+  found = jnp.zeros_like(x)
+  for k in range(steps):
+    found |= _ahead(x, k)
+  return found[:-1]

@@ -1,0 +1,69 @@
+"""An agent is raised by a rule, and what it then does is recorded."""
+
+import jax
+
+from disco_rl import agent as agent_lib
+from disco_rl import learner
+from disco_rl import types
+from disco_rl.analysis import scenes
+from disco_rl.environments import base
+from disco_rl.evaluation import drivers
+
+
+@types.record
+class Recording:
+  """What an agent does, and the agent.
+
+  Attributes:
+    state: of the agent when it acted: its parameters among others.
+    scene: T transitions in E environments, and its predictions along them.
+  """
+
+  state: learner.LearnerState
+  scene: scenes.Scene
+
+
+def record(
+  agent: agent_lib.Agent,
+  environment: base.JaxEnvironment,
+  rule_params: types.Params,
+  key: types.Array,
+  updates: int,
+) -> Recording:
+  """Raises an agent and records one rollout of it.
+
+  Args:
+    agent: lives by a discovered rule.
+    environment: JAX-native, to act in.
+    rule_params: eta.
+    key: PRNG key of the life.
+    updates: before the rollout, at least 1.
+
+  Returns:
+    The recording.
+
+  Raises:
+    ValueError: the environment is not JAX-native, or `updates` < 1.
+  """
+  if not isinstance(environment, base.JaxEnvironment):
+    raise ValueError(
+      f'{type(environment).__name__} lives on the host; recordings are made in '
+      'JAX-native environments, such as catch and gridworld/00. With others, '
+      'pass a rollout of your own to `scenes.from_agent`.'
+    )
+  if updates < 1:
+    raise ValueError(f'updates={updates} must be at least 1.')
+  driver = drivers.DeviceDriver(agent, environment)
+  lives, _ = driver.advance(
+    jax.device_put(rule_params), driver.init(key[None]), updates
+  )
+  life = jax.tree.map(lambda x: x[0], lives)
+
+  @jax.jit
+  def act(life: drivers.Lives) -> Recording:
+    assert life.actors is not None
+    state, _, rollout = agent.act(environment, life.agents, life.actors)
+    scene = scenes.from_agent(agent.network, state.learner, rollout)
+    return Recording(state=state.learner, scene=scene)
+
+  return act(life)

@@ -1,0 +1,114 @@
+"""What adapters of environments on the device share: types, costly resets."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types
+
+# Of so many environments, about one ends its episode in a step.
+_ENVIRONMENTS_PER_END = 64
+# On CPUs, jaxlib 0.10.2 computes some reductions wrongly if they have more than
+# 32,768 elements (issue 39103 of JAX): in Craftax, from nine worlds on.
+_MOST_AT_ONCE = 8
+
+
+def strong_types(tree: Any) -> Any:
+  """Returns a tree of arrays in place of one with numbers of Python among them.
+
+  The types of such numbers give way to others, so that an environment's second
+  step would be compiled anew, for other types than the first.
+  """
+  return jax.tree.map(
+    lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree
+  )
+
+
+def make_few_at_once(
+  make: Callable[..., types.PyTree], *args: types.PyTree
+) -> types.PyTree:
+  """Returns `make(*args)`; under `jax.vmap`, few are made at a time.
+
+  Args:
+    make: as for `replace_where`; returns no PRNG keys.
+    *args: trees of arrays.
+  """
+  blank = jax.tree.map(
+    lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(make, *args)
+  )
+  return replace_where(make, jnp.bool_(True), blank, *args)
+
+
+def replace_where(
+  make: Callable[..., types.PyTree],
+  is_replaced: types.Array,
+  old: types.PyTree,
+  *args: types.PyTree,
+) -> types.PyTree:
+  """Replaces what is old by what is made, and makes no more than that.
+
+  `jnp.where`, and under `jax.vmap` also `jax.lax.cond`, would make everything
+  in order to discard most of it. This takes time in proportion to what is
+  replaced, whatever the number of axes mapped over; the results are the same.
+
+  Args:
+    make: args -> a tree like `old`. A function of its arguments alone: it must
+      not use traced arrays from outside.
+    is_replaced: [] bool.
+    old: tree of arrays, not of PRNG keys.
+    *args: trees of arrays.
+
+  Returns:
+    `make(*args)` in the types of `old` where `is_replaced`, otherwise `old`.
+  """
+
+  @jax.custom_batching.custom_vmap
+  def rows(*trees: Any) -> Any:
+    return _replace_rows(make, *trees)
+
+  @rows.def_vmap
+  def _(size: int, is_mapped: Any, *trees: Any) -> Any:
+    mapped = jax.tree.map(
+      lambda x, has_axis: (
+        x if has_axis else jnp.broadcast_to(x, (size, *x.shape))
+      ),
+      trees,
+      tuple(is_mapped),
+    )
+    # Both axes become one, also where a further one is mapped over.
+    joined = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), mapped)
+    new = jax.tree.map(
+      lambda x: x.reshape(size, -1, *x.shape[1:]), rows(*joined)
+    )
+    return new, jax.tree.map(lambda _: True, new)
+
+  single = jax.tree.map(
+    lambda x: jnp.asarray(x)[None], (is_replaced, old, args)
+  )
+  return jax.tree.map(lambda x: x[0], rows(*single))
+
+
+def _replace_rows(
+  make: Callable[..., types.PyTree],
+  is_replaced: types.Array,
+  old: types.PyTree,
+  args: tuple[types.PyTree, ...],
+) -> types.PyTree:
+  """`replace_where` for leaves with a leading axis B."""
+  (size,) = is_replaced.shape
+  num_at_once = min(_MOST_AT_ONCE, max(1, size // _ENVIRONMENTS_PER_END))
+
+  def replace_some(carry: Any) -> Any:
+    is_pending, rows = carry
+    # Past the last one that is pending, `size`, which is no row.
+    (index,) = jnp.nonzero(is_pending, size=num_at_once, fill_value=size)
+    made = jax.vmap(make)(*jax.tree.map(lambda x: x[index], args))
+    put = lambda x, y: x.at[index].set(y, mode='drop')
+    return put(is_pending, False), jax.tree.map(put, rows, made)
+
+  _, rows = jax.lax.while_loop(
+    lambda carry: jnp.any(carry[0]), replace_some, (is_replaced, old)
+  )
+  return rows

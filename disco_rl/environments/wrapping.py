@@ -1,0 +1,134 @@
+"""From whatever a user calls an environment to one of the two kinds here."""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+import inspect
+import sys
+from typing import Any
+
+import dm_env
+
+from disco_rl.environments import base
+from disco_rl.environments import dm_env_adapter
+from disco_rl.environments import gymnasium_adapter
+from disco_rl.environments import gymnax_style
+from disco_rl.environments import host
+from disco_rl.environments import registry
+
+KINDS = (
+  'a name (launch/list_environments.py lists them)',
+  'a JaxEnvironment or HostEnvironment of disco_rl.environments.base',
+  'a function that makes a Gymnasium or dm_env environment, without arguments '
+  'or from a seed',
+  'an environment or a vector environment of Gymnasium',
+  'an environment of dm_env',
+  'a pair of an environment in the style of gymnax and its parameters',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+  """An environment that is not made yet.
+
+  Attributes:
+    num_environments: how many it brings; None: as many as one likes.
+    build: (num_environments, seed) -> the environment.
+  """
+
+  num_environments: int | None
+  build: registry.Builder
+
+
+def recognise(environment: Any) -> Source:
+  """Finds out what a user means.
+
+  Args:
+    environment: one of `KINDS`.
+
+  Returns:
+    The source of the environment; nothing has been made.
+
+  Raises:
+    TypeError: it is none of them.
+    ValueError: there is no environment of that name, or actions are not
+      discrete.
+    ImportError: the environment of that name needs a package that is not
+      installed.
+  """
+  if isinstance(environment, str):
+    registry.validate(environment)
+    return Source(None, functools.partial(registry.make, environment))
+  if isinstance(environment, base.JaxEnvironment):
+    return Source(None, lambda *_: environment)
+  if isinstance(environment, base.HostEnvironment):
+    return Source(environment.num_environments, lambda *_: environment)
+  if _is_gymnasium(environment, 'VectorEnv'):
+    return Source(
+      environment.num_envs,
+      lambda _, seed: gymnasium_adapter.GymnasiumEnvironment(environment, seed),
+    )
+  if _is_gymnasium(environment, 'Env') or isinstance(
+    environment, dm_env.Environment
+  ):
+    return Source(1, lambda _, seed: _wrap([environment], seed))
+  if isinstance(environment, tuple) and len(environment) == 2:
+    jax_environment = gymnax_style.make(*environment)
+    return Source(None, lambda *_: jax_environment)
+  if callable(environment):
+    return Source(None, functools.partial(_make, environment))
+  raise TypeError(
+    f'{environment!r} of type {type(environment).__name__} is no environment '
+    f'that is known here. Give {"; ".join(KINDS)}.'
+  )
+
+
+def _make(
+  factory: Callable[..., Any], num_environments: int, seed: int
+) -> base.HostEnvironment:
+  """Makes host environments by a user's function."""
+  seeds = host.sub_seeds(seed, num_environments).tolist()
+  arguments = [(s,) if _takes_seed(factory) else () for s in seeds]
+  return _wrap([factory(*args) for args in arguments], seed)
+
+
+def _takes_seed(factory: Callable[..., Any]) -> bool:
+  """Whether a function wants the seed: as `seed`, or as all that it needs.
+
+  What has a default is left alone: classes take settings of all kinds.
+  """
+  parameters = inspect.signature(factory).parameters
+  first = next(iter(parameters.values()), None)
+  if first is None or first.kind not in (
+    first.POSITIONAL_ONLY,
+    first.POSITIONAL_OR_KEYWORD,
+  ):
+    return False
+  return first.name == 'seed' or first.default is first.empty
+
+
+def _wrap(envs: list[Any], seed: int) -> base.HostEnvironment:
+  """Takes over environments that have been made."""
+  is_dm_env = isinstance(envs[0], dm_env.Environment)
+  if not is_dm_env and not _is_gymnasium(envs[0], 'Env'):
+    raise TypeError(
+      f'The function made {envs[0]!r} of type {type(envs[0]).__name__}: it '
+      'must make one environment of Gymnasium or of dm_env.'
+    )
+  if len({id(env) for env in envs}) < len(envs):
+    raise ValueError(
+      f'The function returned the same {type(envs[0]).__name__} twice: it must '
+      'make a new environment each time it is called.'
+    )
+  if is_dm_env:
+    return dm_env_adapter.DmEnvEnvironment(envs, seed)
+  return gymnasium_adapter.from_factory(iter(envs).__next__, len(envs), seed)
+
+
+def _is_gymnasium(thing: Any, kind: str) -> bool:
+  """Whether it is an Env or a VectorEnv; the package is not imported for it."""
+  gymnasium = sys.modules.get('gymnasium')
+  if gymnasium is None:
+    return False
+  classes = {'Env': gymnasium.Env, 'VectorEnv': gymnasium.vector.VectorEnv}
+  return isinstance(thing, classes[kind])

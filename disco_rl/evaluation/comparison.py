@@ -1,0 +1,283 @@
+"""Compares rules over a benchmark, from the files that their runs left."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import itertools
+from typing import Any
+
+import numpy as np
+
+from disco_rl import files
+from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import plots
+from disco_rl.evaluation import scores
+from disco_rl.evaluation import statistics
+
+_CURVE_POINTS = 50
+_PROFILE_POINTS = 101
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+  """What one run left: S agents of one rule in one environment.
+
+  Attributes:
+    environment: name.
+    rule: name, as it is to be shown.
+    learning_rate: of the agents.
+    curve: steps [points] and returns [S, points], or what the environment is
+      scored by in their place; NaN before an agent's first episode has ended.
+    failure: why the run ended early; None if it did not.
+  """
+
+  environment: str
+  rule: str
+  learning_rate: float
+  curve: plots.Curve
+  failure: str | None = None
+
+  @property
+  def returns(self) -> np.ndarray:
+    """Of each agent at the end, [S]."""
+    return self.curve[1][:, -1]
+
+  @property
+  def problem(self) -> str | None:
+    """Why there are no scores of all agents; None if there are."""
+    if self.failure is None and not np.all(np.isfinite(self.returns)):
+      return 'no episode of some agent has ended'
+    return self.failure
+
+
+@dataclasses.dataclass(frozen=True)
+class RuleScores:
+  """One rule over a benchmark, at one learning rate.
+
+  Attributes:
+    rule: name, as it is to be shown.
+    learning_rate: of the agents.
+    aggregates: name of a statistic -> its estimate.
+    returns: environment -> `scores.summarise` of its returns.
+    scores: [S, E] normalised.
+    curve_steps: [points] environment steps.
+    curve: IQM of normalised scores at each.
+    profile: share of agents above each threshold of the comparison.
+    curves: environment -> steps [points] and returns [S, points].
+  """
+
+  rule: str
+  learning_rate: float
+  aggregates: Mapping[str, statistics.Estimate]
+  returns: Mapping[str, Mapping[str, Any]]
+  scores: np.ndarray
+  curve_steps: np.ndarray
+  curve: statistics.Estimate
+  profile: statistics.Estimate
+  curves: Mapping[str, plots.Curve]
+
+
+@dataclasses.dataclass(frozen=True)
+class Improvement:
+  """P(an agent of `rule` scores higher than one of `other`)."""
+
+  rule: str
+  other: str
+  probability: statistics.Estimate
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+  """Rules over one benchmark.
+
+  Attributes:
+    benchmark: what is averaged over.
+    environments: E names.
+    is_normalised: whether scores are; if not, they are returns.
+    best: the rules, each at the learning rate of its highest IQM.
+    iqms: rule -> learning rate -> IQM, None where a run has no scores.
+    improvements: of each pair of rules.
+    thresholds: [points] of the performance profiles.
+    problems: what is wrong with which run.
+  """
+
+  benchmark: normalisation.Benchmark
+  environments: Sequence[str]
+  is_normalised: bool
+  best: Sequence[RuleScores]
+  iqms: Mapping[str, Mapping[float, statistics.Estimate | None]]
+  improvements: Sequence[Improvement]
+  thresholds: np.ndarray
+  problems: Sequence[str]
+
+
+def read_result(
+  csv_path: files.PathLike,
+  environment: str,
+  rule: str,
+  learning_rate: float,
+  environment_steps: int,
+) -> Result:
+  """Reads the metrics of a run.
+
+  Args:
+    csv_path: metrics.csv of the run.
+    environment: name.
+    rule: name, as it is to be shown.
+    learning_rate: of the agents.
+    environment_steps: of one agent at the end of the comparison; what the run
+      did beyond is left out.
+  """
+  column = normalisation.column(environment)
+  steps, returns = plots.read_curve(csv_path, column)
+  kept = steps <= environment_steps
+  curve = steps[kept], returns[:, kept]
+  return Result(environment, rule, learning_rate, curve)
+
+
+def failed(
+  environment: str, rule: str, learning_rate: float, failure: str
+) -> Result:
+  """A run that ended early and has no scores; arguments as in `Result`."""
+  nothing = np.zeros(0), np.zeros((0, 0))
+  return Result(environment, rule, learning_rate, nothing, failure)
+
+
+def compare(results: Sequence[Result]) -> list[Comparison]:
+  """Compares rules over each benchmark that the environments belong to.
+
+  Args:
+    results: one of each environment, rule and learning rate.
+
+  Returns:
+    One comparison for each benchmark, in the order of the environments.
+  """
+  by_benchmark: dict[normalisation.Benchmark, list[Result]] = {}
+  for result in results:
+    benchmark = normalisation.benchmark(result.environment)
+    by_benchmark.setdefault(benchmark, []).append(result)
+  return [_compare(*item) for item in by_benchmark.items()]
+
+
+def _compare(
+  benchmark: normalisation.Benchmark, results: Sequence[Result]
+) -> Comparison:
+  groups: dict[str, dict[float, list[Result]]] = {}
+  for result in results:
+    of_rule = groups.setdefault(result.rule, {})
+    of_rule.setdefault(result.learning_rate, []).append(result)
+  iqms = {
+    rule: {rate: _iqm(group) for rate, group in by_rate.items()}
+    for rule, by_rate in groups.items()
+  }
+  chosen = {rule: _best_rate(by_rate) for rule, by_rate in iqms.items()}
+  best = [
+    groups[rule][rate] for rule, rate in chosen.items() if rate is not None
+  ]
+  thresholds = _thresholds([_scores(group) for group in best])
+  ranked = [_rule_scores(group, thresholds) for group in best]
+  return Comparison(
+    benchmark=benchmark,
+    environments=list(dict.fromkeys(r.environment for r in results)),
+    is_normalised=normalisation.find_scale(results[0].environment) is not None,
+    best=ranked,
+    iqms=iqms,
+    improvements=[
+      Improvement(
+        x.rule,
+        y.rule,
+        statistics.estimate(
+          statistics.probability_of_improvement, x.scores, y.scores
+        ),
+      )
+      for x, y in itertools.combinations(ranked, 2)
+    ],
+    thresholds=thresholds,
+    problems=[
+      f'{r.environment}, {r.rule}, learning rate {r.learning_rate:g}: '
+      f'{r.problem}'
+      for r in results
+      if r.problem
+    ],
+  )
+
+
+def _best_rate(
+  iqms: Mapping[float, statistics.Estimate | None],
+) -> float | None:
+  """The learning rate of the highest IQM among those without failures."""
+  values = {rate: iqm.value for rate, iqm in iqms.items() if iqm is not None}
+  return max(values, key=values.__getitem__) if values else None
+
+
+def _iqm(group: Sequence[Result]) -> statistics.Estimate | None:
+  if any(result.problem for result in group):
+    return None
+  return statistics.estimate(statistics.iqm, _scores(group))
+
+
+def _scores(group: Sequence[Result]) -> np.ndarray:
+  """Normalised scores at the end, [S, E]."""
+  columns = [_normalise(r.environment, r.returns) for r in group]
+  return np.stack(columns, axis=-1)
+
+
+def _normalise(environment: str, returns: np.ndarray) -> np.ndarray:
+  scale = normalisation.find_scale(environment)
+  return returns if scale is None else scale.normalise(returns)
+
+
+def _rule_scores(group: Sequence[Result], thresholds: np.ndarray) -> RuleScores:
+  final = _scores(group)
+  steps, curve = _common_curve(group)
+  return RuleScores(
+    rule=group[0].rule,
+    learning_rate=group[0].learning_rate,
+    aggregates={
+      name: statistics.estimate(statistic, final)
+      for name, statistic in statistics.AGGREGATES.items()
+    },
+    returns={r.environment: scores.summarise(r.returns) for r in group},
+    scores=final,
+    curve_steps=steps,
+    curve=statistics.estimate(
+      statistics.iqm, curve, resamples=statistics.CURVE_RESAMPLES
+    ),
+    profile=statistics.estimate(
+      lambda sample: statistics.performance_profile(sample, thresholds),
+      final,
+      resamples=statistics.CURVE_RESAMPLES,
+    ),
+    curves={r.environment: r.curve for r in group},
+  )
+
+
+def _common_curve(group: Sequence[Result]) -> tuple[np.ndarray, np.ndarray]:
+  """Normalised scores of all environments at the same steps.
+
+  Returns:
+    Steps [points], from where every agent has a score on, and scores
+    [points, S, E].
+  """
+  known = [
+    (steps[valid], returns[:, valid])
+    for steps, returns in (result.curve for result in group)
+    for valid in [np.isfinite(returns).all(axis=0)]
+  ]
+  first = max(steps[0] for steps, _ in known)
+  last = min(steps[-1] for steps, _ in known)
+  points = np.unique(np.linspace(first, last, _CURVE_POINTS))
+  columns = [
+    _normalise(
+      result.environment,
+      np.stack([np.interp(points, steps, agent) for agent in returns], -1),
+    )
+    for result, (steps, returns) in zip(group, known, strict=True)
+  ]
+  return points, np.stack(columns, axis=-1)
+
+
+def _thresholds(all_scores: Sequence[np.ndarray]) -> np.ndarray:
+  """From 0 or the lowest score to the highest, for the profiles."""
+  pooled = np.concatenate([np.zeros(1), *(s.ravel() for s in all_scores)])
+  return np.linspace(pooled.min(), pooled.max(), _PROFILE_POINTS)

@@ -1,0 +1,196 @@
+"""What a return means: 0 for a low reference of its benchmark, 1 for a high.
+
+Environments of a benchmark are averaged; those without references keep their
+returns, and each stands for itself.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+
+import numpy as np
+from numpy import typing as npt
+
+from disco_rl.environments import gridworld_tasks
+from disco_rl.evaluation import reference_scores
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+  """Environments whose scores may be averaged.
+
+  Attributes:
+    name: short, for folders and keys.
+    title: for headings.
+    meaning: of 0 and of 1, and who says so.
+  """
+
+  name: str
+  title: str
+  meaning: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+  """How one environment's returns are normalised.
+
+  Attributes:
+    benchmark: that it belongs to.
+    low: return that becomes 0.
+    high: return that becomes 1.
+  """
+
+  benchmark: Benchmark
+  low: float
+  high: float
+
+  def normalise(self, returns: npt.ArrayLike) -> np.ndarray:
+    """Puts returns of any shape on the scale; they may leave [0, 1]."""
+    return (np.asarray(returns, float) - self.low) / (self.high - self.low)
+
+
+_ATARI = Benchmark(
+  'atari',
+  'Atari, human-normalised',
+  '0 is random play and 1 a professional human tester (Wang et al., 2016).',
+)
+_PROCGEN = 'the bounds of Cobbe et al. (2020, appendix C): 0 is an agent that '
+_PROCGEN += 'sees nothing, 1 the best possible or ever reached score.'
+_PROCGEN_HARD = Benchmark(
+  'procgen', 'ProcGen, hard mode, normalised', f'By {_PROCGEN}'
+)
+_PROCGEN_EASY = Benchmark(
+  'procgen_easy', 'ProcGen, easy mode, normalised', f'By {_PROCGEN}'
+)
+_MINATAR = Benchmark(
+  'minatar',
+  'MinAtar, normalised',
+  '0 is random play as measured here, 1 the checkpoints of PPO whose returns '
+  'the authors of gymnax publish (Lange, 2022). They publish none for '
+  'Seaquest.',
+)
+_GRIDWORLD = Benchmark(
+  'gridworld',
+  'Grid worlds, normalised',
+  '0 is random play, 1 the reference policy of '
+  'disco_rl/environments/gridworld_tasks.py, which is optimal where objects '
+  'have fixed places and can be surpassed elsewhere.',
+)
+_CATCH = Benchmark(
+  'catch',
+  'Catch, normalised',
+  '0 is missing every ball (return -1), 1 catching every ball (return 1).',
+)
+_CRAFTER = Benchmark(
+  'crafter',
+  'Crafter, normalised reward',
+  '0 is random play and 1 human experts (Hafner, 2022). This is the reward, '
+  'not the benchmark score of success rates.',
+)
+_SOKOBAN = Benchmark(
+  'sokoban',
+  'Sokoban, levels solved',
+  'The share of the last 100 episodes in which the level was solved.',
+)
+# A step costs 0.1, of 120 at most; a box on its target pays 1, the solution 10.
+# So a solved episode returns -1 or more, and one that is not, with n boxes,
+# at most n - 13.
+_SOKOBAN_SOLVED = -5.0
+
+
+def benchmark(environment: str) -> Benchmark:
+  """The benchmark that an environment's scores are averaged over."""
+  scale = find_scale(environment)
+  if scale is not None:
+    return scale.benchmark
+  return Benchmark(
+    environment,
+    f'{environment}, raw returns',
+    'No references are known for this environment, so returns are as it pays '
+    'them and are averaged with no other.',
+  )
+
+
+def find_scale(environment: str) -> Scale | None:
+  """How to normalise an environment; None if it has no references.
+
+  Args:
+    environment: name, see `environments.registry`.
+  """
+  family, _, variant = environment.partition('/')
+  find = _FAMILIES.get(family)
+  return find(variant) if find else None
+
+
+def success_threshold(environment: str) -> float | None:
+  """The return above which an episode is a success; None if that says nothing.
+
+  Where there is one, the environment is scored by its share of successes.
+  """
+  is_sokoban = environment.partition('/')[0] == 'sokoban'
+  return _SOKOBAN_SOLVED if is_sokoban else None
+
+
+def column(environment: str) -> str:
+  """The column of metrics.csv that the environment is scored by."""
+  return 'return' if success_threshold(environment) is None else 'success'
+
+
+def crafter_score(success_rates: npt.ArrayLike, axis: int = -1) -> np.ndarray:
+  """Crafter's score: exp(mean(log(1 + s_i))) - 1 over achievements, in percent.
+
+  A geometric mean in which rare achievements count more than common ones, and
+  which an achievement that is never unlocked doesn't turn to 0.
+
+  Args:
+    success_rates: share of episodes in which each achievement was unlocked, in
+      [0, 1].
+    axis: of the achievements.
+
+  Returns:
+    Scores from 0 to 100, without that axis.
+
+  Raises:
+    ValueError: a rate is outside [0, 1].
+  """
+  rates = np.asarray(success_rates, float)
+  if not np.all((rates >= 0) & (rates <= 1)):
+    raise ValueError(
+      'Success rates must be shares of episodes between 0 and 1; got values '
+      f'from {rates.min():g} to {rates.max():g}. Divide percentages by 100.'
+    )
+  return np.expm1(np.mean(np.log1p(100 * rates), axis=axis))
+
+
+def _from_table(
+  benchmark: Benchmark,
+  table: Mapping[str, tuple[float, float]],
+  prefix: str = '',
+) -> Callable[[str], Scale | None]:
+  """Looks up a variant, to which the table's keys add a prefix."""
+
+  def find(variant: str) -> Scale | None:
+    bounds = table.get(prefix + variant)
+    return None if bounds is None else Scale(benchmark, *bounds)
+
+  return find
+
+
+def _find_procgen(variant: str) -> Scale | None:
+  game = variant.removeprefix('easy/')
+  if game == variant:
+    return _from_table(_PROCGEN_HARD, reference_scores.PROCGEN_HARD)(game)
+  return _from_table(_PROCGEN_EASY, reference_scores.PROCGEN_EASY)(game)
+
+
+_FAMILIES: Mapping[str, Callable[[str], Scale | None]] = {
+  'atari': _from_table(_ATARI, reference_scores.ATARI),
+  'procgen': _find_procgen,
+  'minatar': _from_table(_MINATAR, reference_scores.MINATAR),
+  'gridworld': _from_table(
+    _GRIDWORLD, gridworld_tasks.RETURNS, prefix='gridworld/'
+  ),
+  'catch': lambda _: Scale(_CATCH, low=-1.0, high=1.0),
+  'sokoban': lambda _: Scale(_SOKOBAN, low=0.0, high=1.0),
+  'crafter': _from_table(_CRAFTER, {'': reference_scores.CRAFTER}),
+}

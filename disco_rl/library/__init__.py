@@ -1,0 +1,1 @@
+"""What `import disco_rl` offers to programs of the user's own."""

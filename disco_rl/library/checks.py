@@ -1,0 +1,169 @@
+"""Checks of what a user's own program hands over, before anything compiles."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disco_rl import types
+
+_KINDS = {
+  'bool': np.bool_,
+  'an integer type': np.integer,
+  'a floating type': np.floating,
+}
+
+
+def check_rollout(
+  rollout: types.Rollout, spec: types.EnvironmentSpec
+) -> tuple[int, int]:
+  """Checks every field of a rollout.
+
+  Args:
+    rollout: of the user's own.
+    spec: that it must follow.
+
+  Returns:
+    T and B.
+
+  Raises:
+    ValueError: names the field, what was found and what was expected.
+  """
+  shape = jnp.shape(rollout.reward)
+  if len(shape) != 2 or not all(shape):
+    raise ValueError(
+      f'rollout.reward has shape {shape}, expected [T, B]: at least one '
+      'transition of at least one trajectory, time first.'
+    )
+  steps, later = shape, (shape[0] + 1, shape[1])
+  batch = f'T={shape[0]} and B={shape[1]} by rollout.reward'
+  _check_kind('rollout.reward', rollout.reward, 'a floating type')
+  for name, wanted, kind in (
+    ('is_terminal', steps, 'bool'),
+    ('mask', steps, 'bool'),
+    ('action', later, 'an integer type'),
+    ('logits', (*later, spec.num_actions), 'a floating type'),
+  ):
+    field = getattr(rollout, name)
+    check_shape(f'rollout.{name}', field, wanted, batch)
+    _check_kind(f'rollout.{name}', field, kind)
+  check_shapes(
+    'rollout.observation', rollout.observation, spec.observation, later, batch
+  )
+  jax.tree.map_with_path(_check_type, rollout.observation, spec.observation)
+  for path, leaf in jax.tree.leaves_with_path(rollout.core_state):
+    if jnp.shape(leaf)[:2] != (1, shape[1]):
+      raise ValueError(
+        f'rollout.core_state{jax.tree_util.keystr(path)} has shape '
+        f'{jnp.shape(leaf)}, expected [1, {shape[1]}, ...], with {batch}.'
+      )
+  return steps[0], steps[1]
+
+
+def check_outputs(
+  outputs: Any,
+  output_spec: types.OutputSpec,
+  num_actions: int,
+  size: tuple[int, int],
+) -> None:
+  """Checks what a network's `unroll` returns.
+
+  Args:
+    outputs: all outputs, and those of the taken actions.
+    output_spec: that the rule asks for.
+    num_actions: A.
+    size: T and B.
+
+  Raises:
+    ValueError: names the output, what was found and what was expected.
+  """
+  length, batch_size = size
+  state = {'logits': num_actions, **output_spec.state}
+  later = (length + 1, batch_size)
+  every = {
+    **{name: (*later, width) for name, width in state.items()},
+    **{
+      name: (*later, num_actions, width)
+      for name, width in output_spec.action.items()
+    },
+  }
+  taken = {
+    **every,
+    **{
+      name: (length, batch_size, width)
+      for name, width in output_spec.action.items()
+    },
+  }
+  if not isinstance(outputs, tuple) or len(outputs) != 2:
+    raise ValueError(
+      'The unroll of the network must return two mappings, all outputs and '
+      f'those of the taken actions; got {type(outputs).__name__}.'
+    )
+  for which, found, wanted in zip(
+    ('all outputs', 'outputs of the taken actions'), outputs, (every, taken)
+  ):
+    for name, shape in wanted.items():
+      label = f'{name!r} of {which} of the network'
+      if name not in found:
+        raise ValueError(
+          f'There is no {label}, but the rule wants it. There are '
+          f'{", ".join(found) or "none"}. disco_rl.Heads makes what it wants.'
+        )
+      check_shape(label, found[name], shape, f'T={length}, B={batch_size}')
+
+
+def check_shapes(
+  name: str, tree: Any, spec: Any, leading: tuple[int, ...], reason: str
+) -> None:
+  """Checks the structure and the shapes of a tree of arrays.
+
+  Args:
+    name: of the tree, for messages.
+    tree: of arrays.
+    spec: tree of `jax.ShapeDtypeStruct`.
+    leading: axes that the arrays have before those of their spec.
+    reason: where the leading axes come from.
+
+  Raises:
+    ValueError: names the leaf, what was found and what was expected.
+  """
+  found: Any = jax.tree.structure(tree)
+  wanted: Any = jax.tree.structure(spec)
+  if found != wanted:
+    raise ValueError(
+      f'{name} has the structure {found}, expected {wanted}, as in the spec.'
+    )
+  for (path, leaf), leaf_spec in zip(
+    jax.tree.leaves_with_path(tree), jax.tree.leaves(spec)
+  ):
+    shape = (*leading, *leaf_spec.shape)
+    check_shape(name + jax.tree_util.keystr(path), leaf, shape, reason)
+
+
+def check_shape(
+  name: str, array: Any, wanted: tuple[int, ...], reason: str
+) -> None:
+  """Raises ValueError that names an array of another shape than is wanted."""
+  if jnp.shape(array) != wanted:
+    raise ValueError(
+      f'{name} has shape {jnp.shape(array)}, expected {wanted}, with {reason}.'
+    )
+
+
+def _check_kind(name: str, array: Any, kind: str) -> None:
+  if not jnp.issubdtype(_dtype(array), _KINDS[kind]):
+    raise ValueError(f'{name} is of type {_dtype(array)}, expected {kind}.')
+
+
+def _check_type(path: Any, leaf: Any, spec: Any) -> None:
+  dtype = jax.dtypes.canonicalize_dtype(_dtype(leaf))
+  if dtype != spec.dtype:
+    raise ValueError(
+      f'rollout.observation{jax.tree_util.keystr(path)} is of type {dtype}, '
+      f'expected {spec.dtype}, as in the spec.'
+    )
+
+
+def _dtype(array: Any) -> Any:
+  return getattr(array, 'dtype', None) or np.asarray(array).dtype

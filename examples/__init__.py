@@ -1,0 +1,1 @@
+"""Programs that use disco_rl as a library."""

@@ -1,0 +1,73 @@
+"""An agent learns to balance a pole by Disco103, in Gymnasium's CartPole.
+
+  python -m examples.cartpole --updates=400
+
+The environment is any function that makes one, the torso any function that may
+use Haiku; both stand for your own.
+"""
+
+import argparse
+
+import gymnasium
+import haiku as hk
+import jax
+import numpy as np
+
+import disco_rl
+
+
+def torso(observation: jax.Array) -> jax.Array:
+  """[N, 4] -> [N, 128]."""
+  return hk.nets.MLP([128, 128])(observation)
+
+
+def make_env() -> gymnasium.Env:
+  """One environment; the trainer makes as many as it needs."""
+  return gymnasium.make('CartPole-v1')
+
+
+def play(trainer: disco_rl.Trainer, num_episodes: int) -> float:
+  """Mean return of whole episodes, by the likeliest actions."""
+  env = make_env()
+  returns = []
+  for seed in range(num_episodes):
+    observation, _ = env.reset(seed=seed)
+    total, is_over = 0.0, False
+    while not is_over:
+      action = trainer.act(observation, greedy=True)
+      observation, reward, terminated, truncated, _ = env.step(action)
+      total += float(reward)
+      is_over = terminated or truncated
+    returns.append(total)
+  env.close()
+  return float(np.mean(returns))
+
+
+def main() -> None:
+  """Trains, saves the agent, and plays ten episodes with it."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument('--rule', default='disco103')
+  parser.add_argument('--seed', type=int, default=0)
+  parser.add_argument('--updates', type=int, default=400)
+  parser.add_argument('--save', default='runs/cartpole.npz')
+  flags = parser.parse_args()
+
+  trainer = disco_rl.Trainer(
+    make_env,
+    flags.rule,
+    torso=torso,
+    seed=flags.seed,
+    num_environments=8,
+    batch_size=64,
+    learning_rate=1e-3,
+  )
+  while trainer.updates < flags.updates:
+    metrics = trainer.train(min(20, flags.updates - trainer.updates), 20)
+    print(f'update {trainer.updates}: return {metrics["return"][-1]:.1f}')
+  trainer.save(flags.save)
+  print(f'mean return of ten episodes: {play(trainer, 10):.1f}')
+  trainer.close()
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,225 @@
+"""A causal transformer learns to write digits that increase, by Disco103.
+
+  python -m examples.increasing_digits --seed=0
+
+Every digit after the first is paid 1 if it is larger than the one before, else
+0. Of eight digits out of ten, all are paid only if the first ones are small:
+what is written early must leave room for what follows. Sequences grow from 4 to
+6 to 8 digits.
+
+There is no environment here, and no actor: a sequence that the transformer has
+sampled is a trajectory, its tokens are the actions, and `Learner.update` learns
+from it. Nothing else is needed for rewards per token of your own.
+"""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Iterable
+import dataclasses
+import functools
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+import disco_rl
+
+NUM_DIGITS = 10
+START = NUM_DIGITS  # What comes before the first digit.
+SPEC = disco_rl.EnvironmentSpec(
+  observation=jax.ShapeDtypeStruct((), jnp.int32), num_actions=NUM_DIGITS
+)
+# So many digits, for so many updates.
+CURRICULUM = ((4, 300), (6, 300), (8, 600))
+MAX_LENGTH = 8
+BATCH_SIZE = 32
+LEARNING_RATE = 3e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Transformer:
+  """The agent's network, as pure functions; `disco_rl.Learner` uses two.
+
+  Attributes:
+    init: key -> parameters.
+    unroll: (parameters, rollout) -> all outputs, and those of the taken tokens.
+    policy: (parameters, tokens [T, B]) -> logits [T, B, A] of what follows each
+      of them.
+  """
+
+  init: Callable[[jax.Array], Any]
+  unroll: Callable[[Any, Any], tuple[Any, Any]]
+  policy: Callable[[Any, jax.Array], jax.Array]
+
+
+def make_network(rule: Any) -> Transformer:
+  """A small transformer with the heads that the rule wants."""
+  make_heads = functools.partial(
+    disco_rl.Heads, NUM_DIGITS, rule.output_spec(NUM_DIGITS)
+  )
+
+  @hk.without_apply_rng
+  @hk.transform
+  def unroll(rollout: Any) -> tuple[Any, Any]:
+    return make_heads()(embed(rollout.observation), rollout.action)
+
+  @hk.without_apply_rng
+  @hk.transform
+  def policy(tokens: jax.Array) -> jax.Array:
+    return make_heads().policy(embed(tokens))
+
+  def init(key: jax.Array) -> Any:
+    digits = jnp.zeros((2, 1), jnp.int32)
+    return unroll.init(key, judge(digits, jnp.zeros((2, 1, NUM_DIGITS))))
+
+  return Transformer(init=init, unroll=unroll.apply, policy=policy.apply)
+
+
+def embed(
+  tokens: jax.Array, width: int = 64, num_layers: int = 2, num_heads: int = 4
+) -> jax.Array:
+  """Tokens [T, B] -> [T, B, width], each knows itself and those before."""
+  tokens = tokens.T
+  length = tokens.shape[1]
+  places = hk.Embed(MAX_LENGTH + 1, width, name='places')(jnp.arange(length))
+  x = hk.Embed(NUM_DIGITS + 1, width, name='tokens')(tokens) + places
+  is_seen = jnp.tril(jnp.ones((1, 1, length, length), bool))
+  for i in range(num_layers):
+    attention = hk.MultiHeadAttention(
+      num_heads,
+      width // num_heads,
+      w_init=hk.initializers.VarianceScaling(1 / num_layers),
+      model_size=width,
+      name=f'attention_{i}',
+    )
+    normal = normalize(x)
+    x += attention(normal, normal, normal, is_seen)
+    x += hk.nets.MLP([4 * width, width], name=f'mlp_{i}')(normalize(x))
+  return jnp.swapaxes(normalize(x), 0, 1)
+
+
+def normalize(x: jax.Array) -> jax.Array:
+  """Normalises the last axis, and learns a scale and an offset."""
+  return hk.LayerNorm(-1, create_scale=True, create_offset=True)(x)
+
+
+def judge(digits: jax.Array, logits: jax.Array) -> Any:
+  """Pays for sequences.
+
+  Args:
+    digits: [T+1, B] int32; the last one belongs to no sequence, as in every
+      rollout.
+    logits: [T+1, B, A] that they were sampled from.
+
+  Returns:
+    The rollout: B episodes of T steps.
+  """
+  written = digits[:-1]
+  is_larger = (written[1:] > written[:-1]).astype(jnp.float32)
+  is_last = jnp.zeros(written.shape, bool).at[-1].set(True)
+  return disco_rl.Rollout(
+    observation=jnp.pad(written, ((1, 0), (0, 0)), constant_values=START),
+    action=digits,
+    logits=logits,
+    reward=jnp.pad(is_larger, ((1, 0), (0, 0))),
+    is_terminal=is_last,
+    mask=jnp.ones(written.shape, bool),
+  )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3, 4))
+def write(
+  network: Transformer,
+  params: Any,
+  key: jax.Array,
+  length: int,
+  batch_size: int,
+) -> Any:
+  """Samples sequences, digit by digit.
+
+  Args:
+    network: that writes.
+    params: of the network.
+    key: PRNG key.
+    length: T.
+    batch_size: B.
+
+  Returns:
+    The rollout of T steps of B sequences.
+  """
+
+  def step(tokens: jax.Array, x: tuple[jax.Array, jax.Array]) -> Any:
+    t, key = x
+    logits = network.policy(params, tokens)[t]
+    digit = jax.random.categorical(key, logits).astype(jnp.int32)
+    return tokens.at[t + 1].set(digit, mode='drop'), (digit, logits)
+
+  # What is not written yet is not seen either.
+  tokens = jnp.full((length + 1, batch_size), START)
+  times, keys = jnp.arange(length + 1), jax.random.split(key, length + 1)
+  _, (digits, logits) = jax.lax.scan(step, tokens, (times, keys))
+  return judge(digits, logits)
+
+
+def accuracy(rollout: Any) -> float:
+  """Share of the digits that are larger than the one before."""
+  return float(jnp.mean(rollout.reward[1:]))
+
+
+def train(
+  rule: Any,
+  seed: int,
+  curriculum: Iterable[tuple[int, int]] = CURRICULUM,
+  batch_size: int = BATCH_SIZE,
+  learning_rate: float = LEARNING_RATE,
+) -> tuple[Transformer, Any, list[float]]:
+  """Trains a transformer.
+
+  Args:
+    rule: from `disco_rl.load_rule`.
+    seed: of all that is random.
+    curriculum: lengths of sequences, each with its number of updates.
+    batch_size: sequences in an update.
+    learning_rate: of Adam.
+
+  Returns:
+    The network, its parameters, and the accuracy before each update.
+  """
+  network = make_network(rule)
+  learner = disco_rl.Learner(network, SPEC, rule, learning_rate=learning_rate)
+  key, init_key = jax.random.split(jax.random.key(seed))
+  state = learner.init(init_key)
+  accuracies = []
+  for length, num_updates in curriculum:
+    for update in range(num_updates):
+      key, write_key = jax.random.split(key)
+      rollout = write(network, state.params, write_key, length, batch_size)
+      state, metrics = learner.update(state, rollout)
+      accuracies.append(accuracy(rollout))
+      if update % 50 == 49:
+        recent = sum(accuracies[-50:]) / 50
+        entropy = float(metrics['policy_entropy'])
+        print(
+          f'{length} digits, update {update + 1}: accuracy {recent:.3f}, '
+          f'entropy {entropy:.2f}',
+          flush=True,
+        )
+  return network, state.params, accuracies
+
+
+def main() -> None:
+  """Trains, then scores 1,000 new sequences of the longest kind."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument('--rule', default='disco103')
+  parser.add_argument('--seed', type=int, default=0)
+  flags = parser.parse_args()
+  network, params, _ = train(disco_rl.load_rule(flags.rule), flags.seed)
+  rollout = write(network, params, jax.random.key(0), MAX_LENGTH, 1000)
+  for digits in rollout.action[:-1, :5].T.tolist():
+    print(*digits)
+  print(f'accuracy of 1,000 samples: {accuracy(rollout):.3f}')
+
+
+if __name__ == '__main__':
+  main()

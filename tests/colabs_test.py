@@ -1,0 +1,100 @@
+"""Runs the notebooks of colabs/ from top to bottom, as readers do."""
+
+import ast
+import json
+import pathlib
+from typing import Any
+
+import launching
+import pytest
+
+FOLDER = launching.REPOSITORY / 'colabs'
+# Notebook -> figures that it shows.
+FIGURES = {'evaluate': 1, 'meta_train': 1, 'explore_rule': 4}
+# What would be logic, which belongs into the library, where it is tested.
+LOGIC = (
+  ast.FunctionDef,
+  ast.AsyncFunctionDef,
+  ast.ClassDef,
+  ast.If,
+  ast.While,
+  ast.Try,
+)
+# In a process of its own, so that kernels inherit its variables.
+EXECUTE = """
+import sys
+import nbclient
+import nbformat
+source, result, folder = sys.argv[1:]
+notebook = nbformat.read(source, as_version=4)
+nbformat.validate(notebook)
+resources = {'metadata': {'path': folder}}
+nbclient.NotebookClient(notebook, timeout=None, resources=resources).execute()
+nbformat.write(notebook, result)
+"""
+
+
+def code_cells(path: pathlib.Path) -> list[dict[str, Any]]:
+  cells = json.loads(path.read_text())['cells']
+  return [cell for cell in cells if cell['cell_type'] == 'code']
+
+
+def test_every_notebook_is_known() -> None:
+  assert {path.stem for path in FOLDER.glob('*.ipynb')} == set(FIGURES)
+
+
+@pytest.mark.parametrize('name', FIGURES)
+def test_a_notebook_holds_no_logic_and_no_results(name: str) -> None:
+  for cell in code_cells(FOLDER / f'{name}.ipynb'):
+    lines = ''.join(cell['source']).splitlines()
+    code = '\n'.join(line for line in lines if not line.startswith('%'))
+    nodes = ast.walk(ast.parse(code))
+    logic = [node for node in nodes if isinstance(node, LOGIC)]
+    assert not logic, ast.unparse(logic[0])
+    assert cell['outputs'] == []
+    assert cell['execution_count'] is None
+
+
+def shown(
+  name: str, folder: pathlib.Path, tmp_path: pathlib.Path, **variables: str
+) -> list[dict[str, Any]]:
+  """Executes a notebook in a folder; returns what its cells output."""
+  pytest.importorskip('nbclient', reason="pip install -e '.[dev]'")
+  result = tmp_path / 'result.ipynb'
+  process = launching.run_python(
+    '-c',
+    EXECUTE,
+    str(FOLDER / f'{name}.ipynb'),
+    str(result),
+    str(folder),
+    # Seconds; compiling takes most of them, and machines may be busy.
+    timeout=900,
+    **variables,
+  )
+  assert process.returncode == 0, process.stderr
+  return [output for cell in code_cells(result) for output in cell['outputs']]
+
+
+def count_figures(outputs: list[dict[str, Any]]) -> int:
+  return sum('image/png' in output.get('data', {}) for output in outputs)
+
+
+def test_discovery_runs(tmp_path: pathlib.Path) -> None:
+  outputs = shown('meta_train', FOLDER, tmp_path)
+  assert count_figures(outputs) == FIGURES['meta_train']
+
+
+@pytest.mark.parametrize(
+  ('name', 'folder'),
+  [('evaluate', FOLDER), ('explore_rule', launching.REPOSITORY)],
+)
+def test_a_notebook_on_disco103_runs(
+  name: str,
+  folder: pathlib.Path,
+  disco103_path: pathlib.Path,
+  tmp_path: pathlib.Path,
+) -> None:
+  outputs = shown(
+    name, folder, tmp_path, DISCO_RL_WEIGHTS_DIR=str(disco103_path.parent)
+  )
+  assert count_figures(outputs) == FIGURES[name]

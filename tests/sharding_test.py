@@ -1,0 +1,110 @@
+"""Populations on several devices do what they do on one.
+
+Runs are made in processes of their own, with CPUs that pretend to be several.
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+
+import launching
+import numpy as np
+import pytest
+
+from disco_rl import metrics
+from disco_rl import weights
+
+CONFIG = (
+  '--config=configs/quickstart.py',
+  '--config.agents=8',
+  '--config.budgets=(400,)',
+  '--config.chunk_size=2',
+  '--config.inner_updates=2',
+  '--config.validation_trajectories=2',
+  '--config.unroll_length=6',
+  '--config.batch_size=4',
+  '--config.replay_ratio=2.0',
+  '--config.on_policy_share=0.5',
+  '--config.replay_capacity=8',
+  '--config.hidden_sizes=8',
+  '--config.action_model_lstm=8',
+  '--config.action_model_head=8',
+  '--config.num_bins=11',
+  '--config.meta_value_hidden_sizes=8',
+  '--config.rule_prediction_size=8',
+  '--config.rule_lstm_size=8',
+  '--config.rule_meta_rnn_size=4',
+  '--config.held_out_environments=',
+  '--config.checkpoint_every=3',
+)
+WARM, LAST = 3, 8
+
+
+def run(
+  workdir: pathlib.Path, meta_steps: int, devices: int, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+  """Discovers, on so many devices."""
+  return launching.run_python(
+    *('-m', 'launch.meta_train', *CONFIG),
+    *(f'--config.meta_steps={meta_steps}', f'--workdir={workdir}'),
+    *arguments,
+    XLA_FLAGS=f'--xla_force_host_platform_device_count={devices}',
+  )
+
+
+@pytest.fixture(scope='module')
+def workdirs(
+  tmp_path_factory: pytest.TempPathFactory,
+) -> dict[int, pathlib.Path]:
+  """By number of devices, all from the same checkpoint of one device's run.
+
+  The optimisers are warm then: cold, they would blow up rounding errors.
+  """
+  root = tmp_path_factory.mktemp('sharding')
+  first = run(root / 'warm', WARM, 1)
+  assert first.returncode == 0, first.stderr
+  by_devices = {}
+  for devices in (1, 8):
+    by_devices[devices] = root / str(devices)
+    shutil.copytree(root / 'warm', by_devices[devices])
+    after = run(by_devices[devices], LAST, devices)
+    assert after.returncode == 0, after.stderr
+  return by_devices
+
+
+def test_the_rule_is_the_same_on_any_number_of_devices(
+  workdirs: dict[int, pathlib.Path],
+) -> None:
+  start = weights.load(workdirs[1] / 'initial_rule.npz')
+  on_one = weights.load(workdirs[1] / 'rule.npz')
+  on_many = weights.load(workdirs[8] / 'rule.npz')
+  for module, leaves in on_one.items():
+    for name, want in leaves.items():
+      moved = np.linalg.norm(want - start[module][name])
+      error = np.linalg.norm(want - on_many[module][name])
+      assert error <= 1e-5 * np.linalg.norm(want) + 1e-7, (module, name)
+      assert error <= 1e-2 * moved + 1e-7, (module, name)
+
+
+def test_what_is_logged_is_the_same(workdirs: dict[int, pathlib.Path]) -> None:
+  on_one = metrics.read(workdirs[1] / 'metrics.csv')
+  on_many = metrics.read(workdirs[8] / 'metrics.csv')
+  assert on_one.keys() == on_many.keys()
+  np.testing.assert_array_equal(on_one['environment'], on_many['environment'])
+  for name in ('return', 'age', 'meta_gradient_norm', 'environment_steps'):
+    np.testing.assert_allclose(on_many[name], on_one[name], rtol=1e-3)
+  assert (np.diff(on_one['age']) < 0).any()  # Some were reborn on the way.
+
+
+def test_agents_that_cannot_be_shared_out(tmp_path: pathlib.Path) -> None:
+  failed = run(tmp_path / 'run', LAST, 8, '--config.agents=12')
+  assert failed.returncode == 1
+  message = failed.stderr.splitlines()[-1]
+  assert re.fullmatch(
+    'error: 12 agents with environments like catch/4x3 cannot be shared out '
+    'equally among 8 devices: choose agents so that there are 8 or 16 of them, '
+    r'or fewer devices \(.*\)\.',
+    message,
+  )
+  assert not (tmp_path / 'run').exists()
