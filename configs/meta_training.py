@@ -124,8 +124,8 @@ def variant_of(
 
 
 _TINY = {
-  'meta_steps': 20,
-  'checkpoint_every': 10,
+  'meta_steps': 10,
+  'checkpoint_every': 5,
   'rule_prediction_size': 16,
   'rule_lstm_size': 16,
   'rule_meta_rnn_size': 8,
@@ -143,6 +143,6 @@ _TINY = {
   'action_model_head': 16,
   'meta_value_hidden_sizes': (32,),
   'held_out_environments': 'catch/4x4',
-  'held_out_every': 10,
+  'held_out_every': 5,
   'held_out_updates': 20,
 }

@@ -3,42 +3,27 @@
 Runs are made in processes of their own, with CPUs that pretend to be several.
 """
 
+import json
 import pathlib
 import re
 import shutil
 import subprocess
 
+import jax.flatten_util
 import launching
 import numpy as np
 import pytest
+import sharded
 
 from disco_rl import metrics
 from disco_rl import weights
 
-CONFIG = (
+FLAGS = (
   '--config=configs/quickstart.py',
-  '--config.agents=8',
-  '--config.budgets=(400,)',
-  '--config.chunk_size=2',
-  '--config.inner_updates=2',
-  '--config.validation_trajectories=2',
-  '--config.unroll_length=6',
-  '--config.batch_size=4',
-  '--config.replay_ratio=2.0',
-  '--config.on_policy_share=0.5',
-  '--config.replay_capacity=8',
-  '--config.hidden_sizes=8',
-  '--config.action_model_lstm=8',
-  '--config.action_model_head=8',
-  '--config.num_bins=11',
-  '--config.meta_value_hidden_sizes=8',
-  '--config.rule_prediction_size=8',
-  '--config.rule_lstm_size=8',
-  '--config.rule_meta_rnn_size=4',
-  '--config.held_out_environments=',
-  '--config.checkpoint_every=3',
+  *(f'--config.{name}={value}' for name, value in sharded.SETTINGS.items()),
 )
 WARM, LAST = 3, 8
+DEVICES = '--xla_force_host_platform_device_count'
 
 
 def run(
@@ -46,10 +31,10 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
   """Discovers, on so many devices."""
   return launching.run_python(
-    *('-m', 'launch.meta_train', *CONFIG),
+    *('-m', 'launch.meta_train', *FLAGS),
     *(f'--config.meta_steps={meta_steps}', f'--workdir={workdir}'),
     *arguments,
-    XLA_FLAGS=f'--xla_force_host_platform_device_count={devices}',
+    XLA_FLAGS=f'{DEVICES}={devices}',
   )
 
 
@@ -79,12 +64,14 @@ def test_the_rule_is_the_same_on_any_number_of_devices(
   start = weights.load(workdirs[1] / 'initial_rule.npz')
   on_one = weights.load(workdirs[1] / 'rule.npz')
   on_many = weights.load(workdirs[8] / 'rule.npz')
+  flat = lambda params: jax.flatten_util.ravel_pytree(params)[0]
+  error = np.linalg.norm(flat(on_one) - flat(on_many))
+  assert error <= 1e-5 * np.linalg.norm(flat(on_one))
   for module, leaves in on_one.items():
     for name, want in leaves.items():
       moved = np.linalg.norm(want - start[module][name])
       error = np.linalg.norm(want - on_many[module][name])
-      assert error <= 1e-5 * np.linalg.norm(want) + 1e-7, (module, name)
-      assert error <= 1e-2 * moved + 1e-7, (module, name)
+      assert error <= 1e-3 * moved + 1e-6, (module, name)
 
 
 def test_what_is_logged_is_the_same(workdirs: dict[int, pathlib.Path]) -> None:
@@ -95,6 +82,19 @@ def test_what_is_logged_is_the_same(workdirs: dict[int, pathlib.Path]) -> None:
   for name in ('return', 'age', 'meta_gradient_norm', 'environment_steps'):
     np.testing.assert_allclose(on_many[name], on_one[name], rtol=1e-3)
   assert (np.diff(on_one['age']) < 0).any()  # Some were reborn on the way.
+
+
+def test_devices_meet_once_in_a_meta_step() -> None:
+  """In one sum of the size of eta; the agents live without a word."""
+  ended = launching.run_python(
+    'tests/sharded.py',
+    XLA_FLAGS=f'{DEVICES}=8',
+    PYTHONPATH=str(launching.REPOSITORY),
+  )
+  assert ended.returncode == 0, ended.stderr
+  of_step, of_move = map(json.loads, ended.stdout.splitlines())
+  assert of_step == {}
+  assert of_move == {'all-reduce': 1}
 
 
 def test_agents_that_cannot_be_shared_out(tmp_path: pathlib.Path) -> None:
