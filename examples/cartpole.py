@@ -1,4 +1,4 @@
-"""An agent learns to balance a pole by Disco103, in Gymnasium's CartPole.
+"""An agent learns by Disco103 in Gymnasium's CartPole, and then plays it.
 
   python -m examples.cartpole --updates=400
 

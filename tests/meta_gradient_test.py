@@ -60,7 +60,9 @@ def make_living(
     network=case.network,
     optimizer=case.optimizer,
   )
-  value = meta_value.MetaValue(meta_value.MetaValueConfig((4,)), spec)
+  value = meta_value.MetaValue(
+    meta_value.MetaValueConfig(torsos.TorsoConfig(hidden_sizes=(4,))), spec
+  )
   return living_lib.Living(config, agent, value)
 
 
@@ -171,7 +173,9 @@ def small_living(
     # All parameters in one array: fewer operations to compile.
     optimizer=optax.flatten(optimizer),
   )
-  value = meta_value.MetaValue(meta_value.MetaValueConfig((4,)), SPEC)
+  value = meta_value.MetaValue(
+    meta_value.MetaValueConfig(torsos.TorsoConfig(hidden_sizes=(4,))), SPEC
+  )
   return living_lib.Living(config, agent, value)
 
 
