@@ -17,6 +17,8 @@ def run_python(
     **os.environ,
     **variables,
     'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
+    # JAX 0.10.1 calls it an error when it loads what it has itself compiled.
+    'TF_CPP_MIN_LOG_LEVEL': '3',
     'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
     'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
     'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
