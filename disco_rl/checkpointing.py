@@ -7,6 +7,8 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
+from disco_rl import files
+
 
 class Checkpointer:
   """The newest checkpoints of a run, written in the background.
@@ -34,7 +36,7 @@ class Checkpointer:
   def save(self, step: int, tree: Any) -> None:
     """Begins to save a tree; returns once the tree may be overwritten."""
     self._manager.save(
-      step, args=ocp.args.StandardSave(jax.tree.map(_to_data, tree))
+      step, args=ocp.args.StandardSave(jax.tree.map(files.to_data, tree))
     )
 
   def restore(self, step: int, like: Any) -> Any:
@@ -48,12 +50,12 @@ class Checkpointer:
       The tree as it was saved.
     """
     abstract = jax.tree.map(
-      lambda x: ocp.utils.to_shape_dtype_struct(_to_data(x)), like
+      lambda x: ocp.utils.to_shape_dtype_struct(files.to_data(x)), like
     )
     restored = self._manager.restore(
       step, args=ocp.args.StandardRestore(abstract)
     )
-    return jax.tree.map(_from_data, restored, like)
+    return jax.tree.map(files.from_data, restored, like)
 
   def __enter__(self) -> 'Checkpointer':
     return self
@@ -61,16 +63,3 @@ class Checkpointer:
   def __exit__(self, *_: object) -> None:
     self._manager.wait_until_finished()
     self._manager.close()
-
-
-def _is_key(x: Any) -> bool:
-  return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
-def _to_data(x: Any) -> Any:
-  """PRNG keys are stored as the integers that they are made of."""
-  return jax.random.key_data(x) if _is_key(x) else x
-
-
-def _from_data(x: Any, like: Any) -> Any:
-  return jax.random.wrap_key_data(x) if _is_key(like) else x

@@ -1,10 +1,13 @@
-"""Files that are replaced whole or not at all."""
+"""Files that are replaced whole or not at all, and PRNG keys in them."""
 
 from collections.abc import Iterator
 import contextlib
 import os
 import pathlib
+from typing import Any
 import uuid
+
+import jax
 
 PathLike = str | os.PathLike[str]
 
@@ -38,3 +41,25 @@ def _flush_to_disk(path: pathlib.Path) -> None:
   # Else the new name could reach the disk before the content does.
   with path.open('rb+') as file:
     os.fsync(file.fileno())
+
+
+def to_data(x: Any) -> Any:
+  """PRNG keys are stored as the integers that they are made of."""
+  return jax.random.key_data(x) if _is_key(x) else x
+
+
+def from_data(x: Any, like: Any) -> Any:
+  """Undoes `to_data`.
+
+  Args:
+    x: array that was stored.
+    like: array or key of the kind that it was.
+
+  Returns:
+    The array, or the key.
+  """
+  return jax.random.wrap_key_data(x) if _is_key(like) else x
+
+
+def _is_key(x: Any) -> bool:
+  return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)

@@ -18,6 +18,7 @@ from typing import Any
 from launch import common
 from launch import to_records
 from launch.errors import fail
+from launch.errors import of_runs
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
@@ -30,8 +31,6 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 
 def _run_one(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Here, not above: a mistyped flag should not wait for JAX to load.
-  from disco_rl import metrics
-  from disco_rl import workdirs
   from disco_rl.evaluation import runner
 
   try:
@@ -40,7 +39,7 @@ def _run_one(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     fail(error)
   try:
     evaluation.run(workdir, settings)
-  except (workdirs.WorkdirError, metrics.NonFiniteError, OSError) as error:
+  except of_runs() as error:
     fail(error)
   print((workdir / 'summary.json').read_text(), end='')
 
@@ -59,7 +58,9 @@ def _run_all(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     sweep.validate(jobs)
     print(sweep.cost(jobs), file=sys.stderr)
     results = sweep.run(jobs, workdir)
-  except (ValueError, OSError, ImportError) as error:
+  except (ValueError, ImportError) as error:
+    fail(error)
+  except of_runs() as error:
     fail(error)
   config = jobs[0].config
   setup = report.Setup(config.seeds, config.updates, config.environment_steps)

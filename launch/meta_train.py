@@ -13,14 +13,12 @@ from typing import Any
 from launch import common
 from launch import to_records
 from launch.errors import fail
+from launch.errors import of_runs
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   """Builds and runs."""
   # Here, not above: a mistyped flag should not wait for JAX to load.
-  from disco_rl import metrics
-  from disco_rl import workdirs
-  from disco_rl.environments import host
   from disco_rl.meta_training import trainer
 
   try:
@@ -29,12 +27,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     fail(error)
   try:
     meta_training.run(workdir, settings)
-  except (
-    workdirs.WorkdirError,
-    metrics.NonFiniteError,
-    host.HostEnvironmentError,
-    OSError,
-  ) as error:
+  except of_runs() as error:
     fail(error)
   print((workdir / 'summary.json').read_text(), end='')
 

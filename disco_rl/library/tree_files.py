@@ -24,7 +24,7 @@ def save(path: files.PathLike, tree: Any) -> None:
   if target.suffix != '.npz':
     raise ValueError(f'{target}: the name of the file must end in .npz.')
   arrays: dict[str, Any] = {
-    jax.tree_util.keystr(where): np.asarray(_to_data(leaf))
+    jax.tree_util.keystr(where): np.asarray(files.to_data(leaf))
     for where, leaf in jax.tree.leaves_with_path(tree)
   }
   target.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def load(path: files.PathLike, like: Any) -> Any:
     problem = 'lacks' if where in wanted else 'has'
     raise ValueError(_differs(path, f'{problem} {where}'))
   for where, leaf in wanted.items():
-    data = jax.eval_shape(_to_data, leaf)
+    data = jax.eval_shape(files.to_data, leaf)
     found = arrays[where]
     if (found.shape, found.dtype) != (data.shape, data.dtype):
       raise ValueError(
@@ -68,7 +68,10 @@ def load(path: files.PathLike, like: Any) -> Any:
       )
   return jax.tree.unflatten(
     structure,
-    [_from_data(arrays[where], leaf) for where, leaf in wanted.items()],
+    [
+      files.from_data(jnp.asarray(arrays[where]), leaf)
+      for where, leaf in wanted.items()
+    ],
   )
 
 
@@ -90,17 +93,3 @@ def _read(path: files.PathLike) -> dict[str, np.ndarray]:
     raise ValueError(
       f'{path} is not a file that was saved here, or is damaged: {error!r}'
     ) from error
-
-
-def _is_key(x: Any) -> bool:
-  return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
-def _to_data(x: Any) -> Any:
-  """PRNG keys are stored as the integers that they are made of."""
-  return jax.random.key_data(x) if _is_key(x) else x
-
-
-def _from_data(x: np.ndarray, like: Any) -> Any:
-  array = jnp.asarray(x)
-  return jax.random.wrap_key_data(array) if _is_key(like) else array

@@ -76,15 +76,13 @@ class MetaTraining:
     self._config = config
     building.validate((*config.environments, *config.held_out.environments))
     self._rule, params = building.make_rule(config)
-    self._initial_params = sharding.put(
-      params, sharding.all_devices(), sharding.REPLICATED
-    )
+    self._mesh = sharding.all_devices()
+    self._initial_params = sharding.put(params, self._mesh, sharding.REPLICATED)
     self._groups = building.make_groups(config, self._rule)
     footprint.check(self._groups, config.mode, self._initial_params)
     self._held_out = held_out_lib.HeldOut(
       config.held_out, config.agent, self._rule, config.seed
     )
-    self._mesh = sharding.all_devices()
     self._apply = compilation.Program(self._move)
     self._key = jax.random.key(config.seed)
 
