@@ -12,6 +12,7 @@ from disco_rl import learner
 from disco_rl import optimizers
 from disco_rl import replay
 from disco_rl import types
+from disco_rl import validation
 from disco_rl.environments import base as environment_base
 from disco_rl.networks import agent_network
 from disco_rl.update_rules import base as rule_base
@@ -50,10 +51,13 @@ class AgentConfig:
   weight_decay: float = 0.0
 
   def __post_init__(self) -> None:
+    validation.check_types(AgentConfig, vars(self))
     for name in ('unroll_length', 'batch_size', 'replay_capacity'):
       _check(getattr(self, name) >= 1, name, getattr(self, name), 'at least 1')
     for name in ('learning_rate', 'max_abs_update'):
       _check(getattr(self, name) > 0, name, getattr(self, name), 'positive')
+    # Infinite bounds are none.
+    validation.check_finite(self, ('learning_rate', 'weight_decay'))
     for name in ('warm_up_updates', 'decay_updates', 'weight_decay'):
       _check(getattr(self, name) >= 0, name, getattr(self, name), 'at least 0')
     _check(self.replay_ratio > 0, 'replay_ratio', self.replay_ratio, 'positive')
@@ -64,6 +68,13 @@ class AgentConfig:
       'between 0 and 1',
     )
     exact = self.batch_size / self.replay_ratio
+    _check(
+      exact < validation.WHOLE_LIMIT,
+      'replay_ratio',
+      self.replay_ratio,
+      f'larger: batch_size={self.batch_size} divided by it is the number of '
+      'environments',
+    )
     _check(
       self.num_environments >= 1
       and abs(exact - self.num_environments) < 1e-3 * exact,
@@ -77,8 +88,8 @@ class AgentConfig:
       'on_policy_share',
       self.on_policy_share,
       f'at most {self.num_environments / self.batch_size:g}, as the newest '
-      f'rollout has {self.num_environments} trajectories and the batch '
-      f'{self.batch_size}',
+      f'rollout has {self.num_environments} trajectories (batch_size / '
+      f'replay_ratio) and the batch {self.batch_size}',
     )
 
   @property

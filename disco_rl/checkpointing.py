@@ -1,13 +1,20 @@
 """Checkpoints of trees of arrays, by Orbax."""
 
+from collections.abc import Iterator
+import contextlib
 import os
 import pathlib
+import sys
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 
 from disco_rl import files
+
+
+class CheckpointError(RuntimeError):
+  """A checkpoint cannot be written, or none of them can be read."""
 
 
 class Checkpointer:
@@ -17,38 +24,84 @@ class Checkpointer:
   leaves those before it. Use as a context manager, which waits for the writer.
   """
 
-  def __init__(self, directory: str | os.PathLike[str], keep: int = 1):
+  def __init__(self, directory: str | os.PathLike[str], keep: int = 2):
     """Opens the folder, creating it where needed.
 
     Args:
       directory: of the checkpoints, one folder for each step.
-      keep: how many of the newest remain.
+      keep: how many of the newest remain: with two, one may be damaged.
     """
+    self._directory = pathlib.Path(directory).resolve()
     self._manager = ocp.CheckpointManager(
-      pathlib.Path(directory).resolve(),
+      self._directory,
       options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True),
     )
 
-  def latest_step(self) -> int | None:
-    """Step of the newest checkpoint; None if there is none."""
-    return self._manager.latest_step()
-
   def save(self, step: int, tree: Any) -> None:
-    """Begins to save a tree; returns once the tree may be overwritten."""
-    self._manager.save(
-      step, args=ocp.args.StandardSave(jax.tree.map(files.to_data, tree))
-    )
-
-  def restore(self, step: int, like: Any) -> Any:
-    """Loads a tree.
+    """Begins to save a tree; returns once the tree may be overwritten.
 
     Args:
-      step: of the checkpoint.
+      step: that the tree belongs to.
+      tree: of arrays.
+
+    Raises:
+      CheckpointError: this checkpoint, or the one before, cannot be written;
+        those before them stay.
+    """
+    data = jax.tree.map(files.to_data, tree)
+    with self._writing():
+      self._manager.save(step, args=ocp.args.StandardSave(data))
+
+  def restore(self, like: Any) -> tuple[int, Any] | None:
+    """Loads the newest tree that can be read.
+
+    Newer ones are put aside, into a folder beside that of the checkpoints, and
+    a line on the standard error stream says so.
+
+    Args:
       like: a tree of the same structure, shapes and dtypes.
 
     Returns:
-      The tree as it was saved.
+      The step and the tree as it was saved; None if there are no checkpoints.
+
+    Raises:
+      CheckpointError: there are some, but none can be read. They stay.
     """
+    damaged: dict[int, str] = {}
+    for step in sorted(self._manager.all_steps(), reverse=True):
+      try:
+        tree = self._restore(step, like)
+      # Each layer of what is read fails in a way of its own.
+      except Exception as error:
+        damaged[step] = _first_line(error)
+        continue
+      for bad, reason in damaged.items():
+        self._put_aside(bad, reason, step)
+      return step, tree
+    if not damaged:
+      return None
+    newest, reason = next(iter(damaged.items()))
+    raise CheckpointError(
+      f'None of the checkpoints in {self._directory} can be read; step '
+      f'{newest}: {reason}. They are damaged, or of another version of the '
+      'program. Choose another --workdir to start anew.'
+    )
+
+  def _put_aside(self, step: int, reason: str, instead: int) -> None:
+    aside = self._directory.with_name('damaged_checkpoints')
+    aside.mkdir(exist_ok=True)
+    number = len(list(aside.iterdir()))
+    path = aside / f'{step}.{number}'
+    (self._directory / str(step)).rename(path)
+    self._manager.reload()
+    print(
+      f'warning: the checkpoint of step {step} is damaged and was moved to '
+      f'{path}; going on from step {instead}. {reason}',
+      file=sys.stderr,
+      flush=True,
+    )
+
+  def _restore(self, step: int, like: Any) -> Any:
     abstract = jax.tree.map(
       lambda x: ocp.utils.to_shape_dtype_struct(files.to_data(x)), like
     )
@@ -57,9 +110,27 @@ class Checkpointer:
     )
     return jax.tree.map(files.from_data, restored, like)
 
+  @contextlib.contextmanager
+  def _writing(self) -> Iterator[None]:
+    try:
+      yield
+    # Of the file system, of TensorStore, of threads that use either.
+    except Exception as error:
+      raise CheckpointError(
+        f'No checkpoint can be written to {self._directory}: '
+        f'{_first_line(error)}. Is the disk full? Complete checkpoints stay; '
+        'the same command goes on from the last of them.'
+      ) from error
+
   def __enter__(self) -> 'Checkpointer':
     return self
 
   def __exit__(self, *_: object) -> None:
-    self._manager.wait_until_finished()
-    self._manager.close()
+    with self._writing():
+      self._manager.wait_until_finished()
+      self._manager.close()
+
+
+def _first_line(error: Exception) -> str:
+  name, text = type(error).__name__, str(error).strip()
+  return f'{name}: {text.splitlines()[0][:300]}' if text else name

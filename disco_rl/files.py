@@ -12,6 +12,10 @@ import jax
 PathLike = str | os.PathLike[str]
 
 
+class WorkdirError(ValueError):
+  """The folder of a run holds something else, or a damaged file."""
+
+
 @contextlib.contextmanager
 def replacing(path: PathLike) -> Iterator[pathlib.Path]:
   """Yields a temporary path, whose file replaces `path` if all goes well.

@@ -67,9 +67,23 @@ def write_json(path: files.PathLike, tree: Any) -> None:
     temporary.write_text(text + '\n', encoding='utf-8')
 
 
-def read_json(path: files.PathLike) -> Any:
-  """Reads what `write_json` wrote."""
-  return json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
+def read_json(path: files.PathLike) -> dict[str, Any]:
+  """Reads a mapping that `write_json` wrote.
+
+  Raises:
+    OSError: there is no such file, or it cannot be read.
+    files.WorkdirError: it holds something else, or is damaged.
+  """
+  data = pathlib.Path(path).read_bytes()
+  try:
+    content = json.loads(data.decode())
+  # The latter where thousands of brackets are open.
+  except (ValueError, RecursionError) as error:
+    raise files.WorkdirError(_damaged(path, f'no JSON ({error})')) from error
+  if not isinstance(content, dict):
+    kind = type(content).__name__
+    raise files.WorkdirError(_damaged(path, f'{kind}, where {{...}} is wanted'))
+  return content
 
 
 def read(path: files.PathLike) -> dict[str, np.ndarray]:
@@ -78,6 +92,10 @@ def read(path: files.PathLike) -> dict[str, np.ndarray]:
   Returns:
     Column -> [rows]: int64 where all fields are whole numbers, else float64
     with NaN for empty fields, else str.
+
+  Raises:
+    OSError: there is no such file, or it cannot be read.
+    files.WorkdirError: it is no table, or is damaged; says in which row.
   """
   header, *rows = _read_rows(path) or [[]]
   fields = zip(*rows) if rows else ((),) * len(header)
@@ -117,7 +135,8 @@ class MetricsWriter:
 
     Raises:
       FileExistsError: there are metrics already and nothing is to be resumed.
-      ValueError: the file to resume has no such column of steps.
+      files.WorkdirError: the file to resume is damaged, or has no such column
+        of steps.
     """
     workdir = pathlib.Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
@@ -252,9 +271,17 @@ def _to_field(value: Value) -> str:
   return value if isinstance(value, str) else str(int(value))
 
 
+def _damaged(path: files.PathLike, what: str) -> str:
+  return (
+    f'{path} is damaged, or was not written by a run: it holds {what}. Bring '
+    'back the file, or choose another folder.'
+  )
+
+
 def _to_array(fields: Sequence[str]) -> np.ndarray:
-  for parse in (int, lambda field: float(field or 'nan')):
-    with contextlib.suppress(ValueError):
+  # Whole numbers that int64 cannot hold become floats.
+  for parse in (np.int64, lambda field: float(field or 'nan')):
+    with contextlib.suppress(ValueError, OverflowError):
       return np.array([parse(field) for field in fields])
   return np.array(fields)
 
@@ -274,16 +301,31 @@ def _to_json(tree: Any) -> Any:
 def _read_rows(path: files.PathLike) -> list[list[str]]:
   """Returns the fields of all lines that were written to their end."""
   content = pathlib.Path(path).read_bytes()
-  complete = content[: content.rfind(b'\n') + 1].decode()
-  return list(csv.reader(io.StringIO(complete, newline='')))
+  try:
+    complete = content[: content.rfind(b'\n') + 1].decode()
+    rows = list(csv.reader(io.StringIO(complete, newline='')))
+  except (ValueError, csv.Error) as error:
+    raise files.WorkdirError(_damaged(path, f'no table ({error})')) from error
+  if rows and len({*rows[0]}) < len(rows[0]):
+    raise files.WorkdirError(_damaged(path, 'two columns of one name'))
+  for i, row in enumerate(rows):
+    if len(row) != len(rows[0]):
+      what = f'{len(row)} fields in row {i} below {len(rows[0])} columns'
+      raise files.WorkdirError(_damaged(path, what))
+  return rows
 
 
 def _truncate(path: pathlib.Path, step: str, last: int) -> list[str]:
   """Drops the rows after a step; returns the columns ([]: no header)."""
   header, *rows = _read_rows(path) or [[]]
   if header and step not in header:
-    raise ValueError(f'{path} has no column "{step}", only {header}.')
-  kept = [row for row in rows if int(row[header.index(step)]) <= last]
+    what = f'no column "{step}", only {header}'
+    raise files.WorkdirError(_damaged(path, what))
+  try:
+    kept = [row for row in rows if int(row[header.index(step)]) <= last]
+  except ValueError as error:
+    what = f'no whole numbers in the column "{step}" ({error})'
+    raise files.WorkdirError(_damaged(path, what)) from error
   with (
     files.replacing(path) as temporary,
     temporary.open('w', encoding='utf-8', newline='') as file,

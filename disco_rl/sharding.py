@@ -44,9 +44,13 @@ def check(num_agents: int, mesh: jax.sharding.Mesh, what: str) -> None:
 
 
 def put(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:
-  """Moves arrays to where programs on the devices want them."""
+  """Moves arrays to where programs on the devices want them.
+
+  To a single device, too: what comes from a checkpoint is bound to one, and a
+  program for arrays that are not would be another one, compiled again.
+  """
   if mesh.size == 1:
-    return tree
+    return jax.device_put(tree, mesh.devices.item())
   return jax.device_put(tree, NamedSharding(mesh, spec))
 
 

@@ -42,10 +42,12 @@ def load(name_or_path: files.PathLike) -> types.Params:
     FileNotFoundError: there is no such file; or DISCO_RL_WEIGHTS_DIR is set and
       the rule is not there.
     OSError: the download failed.
-    ValueError: no rule is published under this name.
+    ValueError: no rule is published under this name, or it is no path.
     WeightsError: the file is damaged, or holds something else.
   """
   path = os.fspath(name_or_path)
+  if '\0' in path:
+    raise ValueError(f'{path!r} has a character that no path may have.')
   if not is_path(path):
     path, data = weights_published.read(path)
   elif os.path.isdir(path):

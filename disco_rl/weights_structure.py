@@ -18,6 +18,7 @@ from disco_rl.networks import meta_network
 Shapes = Mapping[str, tuple[int, ...]]
 
 _MAX_LISTED = 8
+_MAX_WIDTH = weights_format.MAX_BYTES // 4
 _META_RNN = 'lstm/~/meta_lstm/~unroll'
 
 # Tracing the network takes a good part of a second.
@@ -103,7 +104,9 @@ def _along(shapes: Shapes, axis: int, *keys: str) -> list[int]:
 
 
 def _most_common(votes: Iterable[int], default: int) -> int:
-  return statistics.mode([vote for vote in votes if vote > 0] or [default])
+  # An array without entries may claim any length along its other axes.
+  valid = [vote for vote in votes if 0 < vote <= _MAX_WIDTH]
+  return statistics.mode(valid or [default])
 
 
 def _widths(

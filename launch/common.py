@@ -52,6 +52,9 @@ def parse_flags(argv: list[str]) -> list[str]:
     answer = error.args[0]
     name, *nearest = str(getattr(answer, 'args', [answer])[0]).splitlines()
     fail(f'Unknown setting {name}. {" ".join(nearest) or _SEE_CONFIG}')
+  except (IndexError, SyntaxError, TypeError, ValueError) as error:
+    # So does it answer what cannot be the name of a setting.
+    fail(f'A flag names no setting: {error}. {_SEE_CONFIG}')
   if rest[1:]:
     fail(f'Not understood: {" ".join(rest[1:])}')
   return rest

@@ -29,11 +29,14 @@ def main(argv: Sequence[str]) -> None:
   for workdir in workdirs:
     try:
       config = metrics.read_json(workdir / 'config.json')
+      environment, rule = config['environment'], config['rule']
       curve = plots.read_curve(workdir / 'metrics.csv')
-    except OSError as error:
+    except (OSError, ValueError) as error:
       fail(f'{workdir} holds no run of launch.evaluate: {error}')
-    environments.append(config['environment'])
-    curves[_label(config['rule'], curves)] = curve
+    except KeyError as error:
+      fail(f'{workdir} holds no run of launch.evaluate: no {error} is known.')
+    environments.append(environment)
+    curves[_label(rule, curves)] = curve
   title = ', '.join(dict.fromkeys(environments))
   plots.learning_curves(curves, _OUTPUT.value, title)
   print(_OUTPUT.value)

@@ -56,6 +56,7 @@ CATCH = (
   '--config.max_abs_value=3',
 )
 FILES = {
+  '.lock',
   'checkpoints',
   'config.json',
   'curves.png',
@@ -259,7 +260,7 @@ def test_results_of_unknown_settings_are_not_overwritten(
 ) -> None:
   (tmp_path / name).mkdir()
   assert f'has {name}, but no config.json' in error(tmp_path, *CATCH)
-  assert [path.name for path in tmp_path.iterdir()] == [name]
+  assert {path.name for path in tmp_path.iterdir()} == {name, '.lock'}
 
 
 def test_settings_that_are_not_finite_can_be_resumed(

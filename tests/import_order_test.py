@@ -13,7 +13,7 @@ _REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 
 # From the top: a file may import from its own layer and from those above it.
 LAYERS = (
-  ('__init__', 'types', 'files'),
+  ('__init__', 'types', 'files', 'validation'),
   ('moments', 'value_targets', 'optimizers', 'episodes'),
   ('networks/*',),
   ('weights*', 'update_rules/*'),
@@ -22,6 +22,7 @@ LAYERS = (
   (
     'checkpointing',
     'compilation',
+    'interruption',
     'memory',
     'metrics',
     'plotting',

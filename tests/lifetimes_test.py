@@ -64,8 +64,9 @@ def test_a_life_is_over_when_its_budget_is_consumed() -> None:
   agents = lifetimes.Lifetimes(
     age=np.array([0, 10, 15, 20], np.int32),
     budget=np.array([20, 20, 20, 20], np.int32),
+    failures=np.zeros(4, np.int32),
   )
-  older = lifetimes.advance(agents, 5)
+  older = lifetimes.advance(agents, 5, np.zeros(4, bool))
   np.testing.assert_array_equal(older.age, [5, 15, 20, 25])
   np.testing.assert_array_equal(older.over, [False, False, True, True])
   np.testing.assert_array_equal(older.budget, agents.budget)
@@ -80,6 +81,7 @@ def test_only_those_whose_life_is_over_are_renewed() -> None:
   before = lifetimes.Lifetimes(
     age=rng.integers(60, size=num_agents, dtype=np.int32),
     budget=np.full(num_agents, 30, np.int32),
+    failures=np.zeros(num_agents, np.int32),
   )
   over = before.over
   assert 0 < np.sum(over) < num_agents
@@ -90,6 +92,20 @@ def test_only_those_whose_life_is_over_are_renewed() -> None:
   assert set(after.budget[over]) == set(CONFIG.budgets)
   assert not np.any(after.over)
   assert after.age.dtype == after.budget.dtype == np.int32
+
+
+def test_a_life_that_fails_is_over_and_failures_are_counted() -> None:
+  agents = lifetimes.Lifetimes(
+    age=np.zeros(3, np.int32),
+    budget=np.full(3, 100, np.int32),
+    failures=np.array([0, 1, 2], np.int32),
+  )
+  after = lifetimes.advance(agents, 5, np.array([True, True, False]))
+  np.testing.assert_array_equal(after.failures, [1, 2, 0])
+  np.testing.assert_array_equal(after.over, [True, True, False])
+  reborn = lifetimes.renew(np.random.default_rng(0), CONFIG, after)
+  np.testing.assert_array_equal(reborn.age, [0, 0, 5])
+  np.testing.assert_array_equal(reborn.failures, [1, 2, 0])
 
 
 @pytest.mark.parametrize('budgets', [(), (0,), (100, -1), (2**31,)])

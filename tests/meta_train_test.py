@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 import dataclasses
+import os
 import pathlib
 import re
 import shutil
 import signal
 import sys
+import time
 from typing import Any
 
 from absl.testing import flagsaver
@@ -19,6 +21,7 @@ from configs import quickstart
 from disco_rl import metrics
 from disco_rl import types
 from disco_rl import weights
+from disco_rl import workdirs
 from disco_rl.meta_training import living
 from disco_rl.meta_training import population
 from launch import common
@@ -73,6 +76,7 @@ TWO_GROUPS = (
 # One group; one of the agents is reborn.
 SMALL = (*TINY, '--config.budgets=100')
 FILES = {
+  '.lock',
   'checkpoints',
   'config.json',
   'curves.png',
@@ -305,6 +309,28 @@ def test_a_finished_run_can_be_continued(
   assert (workdir / 'rule.npz').read_bytes() != rule
 
 
+def test_a_run_that_is_asked_to_end_saves_first(
+  small: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  workdir = tmp_path / 'run'
+  write = metrics.MetricsWriter.write
+
+  def write_and_ask(self: metrics.MetricsWriter, rows: Any) -> None:
+    write(self, rows)
+    if rows and rows[0]['meta_step'] == 3:
+      os.kill(os.getpid(), signal.SIGTERM)
+      time.sleep(0.5)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(metrics.MetricsWriter, 'write', write_and_ask)
+    with pytest.raises(SystemExit) as caught:
+      launch(workdir, *SMALL)
+  assert caught.value.code == 128 + signal.SIGTERM
+  assert (workdir / 'checkpoints' / '3').exists()  # Not due: every other one.
+  launch(workdir, *SMALL)
+  assert_same_run(workdir, small)
+
+
 # Runs the command, but ends it without warning once rows of meta-step 3 are
 # written: as late as can be before the next checkpoint.
 KILLED = """
@@ -441,6 +467,16 @@ def test_another_run_is_not_overwritten(copy: pathlib.Path) -> None:
   assert launching.contents(copy) == before
 
 
+@pytest.mark.usefixtures('stop_at_birth')
+def test_two_runs_in_one_folder(tmp_path: pathlib.Path) -> None:
+  with workdirs.locked(tmp_path):
+    message = error(tmp_path, *TINY)
+  assert re.search(f'in use by another run .process {os.getpid()} on', message)
+  assert {path.name for path in tmp_path.iterdir()} == {'.lock'}
+  with pytest.raises(KeyboardInterrupt):
+    launch(tmp_path, *TINY)
+
+
 @pytest.mark.parametrize(
   'argument, message',
   [
@@ -522,27 +558,55 @@ def test_evolution_needs_environments_that_can_be_copied(
   assert not workdir.exists()
 
 
-def test_losses_that_are_not_finite(
+def poison(members: living.Member) -> living.Member:
+  """Agent 1 has parameters that are no numbers."""
+  learner = members.agent.learner
+  params = jax.tree.map(lambda x: x.at[1].set(np.nan), learner.params)
+  learner = dataclasses.replace(learner, params=params)
+  return dataclasses.replace(
+    members, agent=dataclasses.replace(members.agent, learner=learner)
+  )
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+  init = population.DeviceGroup.init
+  monkeypatch.setattr(
+    population.DeviceGroup, 'init', lambda *args: poison(init(*args))
+  )
+
+
+@pytest.mark.usefixtures('poisoned')
+def test_an_agent_whose_losses_are_not_finite_is_born_again(
+  tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+  launch(tmp_path, *TINY)
+  columns = metrics.read(tmp_path / 'metrics.csv')
+  assert columns['failed'].tolist() == [1, 0, 0, 0]
+  for key, column in columns.items():
+    if key != 'environment':
+      assert np.isfinite(column).all(), key
+  # Both began at 0; one of them once more.
+  assert columns['age'].tolist() == [40, 60, 100, 140]
+  assert re.search(
+    'meta-step 1: .* agent 1 .* in catch/4x3, is not finite; its vote is',
+    capfd.readouterr().err,
+  )
+  rule = weights.load(tmp_path / 'rule.npz')
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(rule))
+
+
+@pytest.mark.usefixtures('poisoned')
+def test_an_agent_that_fails_life_after_life_ends_the_run(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  init = population.DeviceGroup.init
-
-  def poisoned(self: population.DeviceGroup, *args: Any) -> living.Member:
-    members = init(self, *args)
-    learner = members.agent.learner
-    params = jax.tree.map(lambda x: x.at[1].set(np.nan), learner.params)
-    learner = dataclasses.replace(learner, params=params)
-    return dataclasses.replace(
-      members, agent=dataclasses.replace(members.agent, learner=learner)
-    )
-
-  monkeypatch.setattr(population.DeviceGroup, 'init', poisoned)
+  renew = population.DeviceGroup.renew
+  monkeypatch.setattr(
+    population.DeviceGroup, 'renew', lambda *args: poison(renew(*args))
+  )
   message = error(tmp_path, *TINY)
   assert re.search(
-    'loss.* of environment catch/4x3 became non-finite between meta_steps 0 '
-    'and 1[.].*meta_learning_rate',
+    'agent 1 .* in catch/4x3, is not finite in any of the meta-steps 1 to 3.*'
+    'meta_learning_rate',
     message,
   )
-  # Nobody is to resume from such a state, or to use such a rule.
-  assert not list((tmp_path / 'checkpoints').iterdir())
-  assert not (tmp_path / 'rule.npz').exists()

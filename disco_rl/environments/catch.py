@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from disco_rl import types
 from disco_rl.environments import base
 
+_LARGEST = 2**20
+
 
 @types.record
 class State:
@@ -40,10 +42,11 @@ class Catch(base.JaxEnvironment):
   columns: int = dataclasses.field(default=8, metadata={'static': True})
 
   def __post_init__(self) -> None:
-    """Raises ValueError if `rows` < 2 or `columns` < 1."""
-    if self.rows < 2 or self.columns < 1:
+    """Raises ValueError if no game fits on the board, or it is too large."""
+    if self.rows < 2 or self.columns < 1 or self.rows * self.columns > _LARGEST:
       raise ValueError(
-        'Catch needs at least 2 rows, for the ball to fall, and 1 column; got '
+        'Catch needs at least 2 rows, for the ball to fall, 1 column, and at '
+        f'most {_LARGEST} cells, for observations to fit in memory; got '
         f'rows={self.rows}, columns={self.columns}.'
       )
 

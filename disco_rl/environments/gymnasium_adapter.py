@@ -215,8 +215,11 @@ def is_registered(env_id: str) -> bool:
     ImportError: if gymnasium or the module is not installed.
   """
   gymnasium = _import_gymnasium()
-  module, _, registered_id = env_id.rpartition(':')
-  if module:
+  module, colon, registered_id = env_id.rpartition(':')
+  if colon:
+    # Nothing else can be imported, least of all a path.
+    if not all(part.isidentifier() for part in module.split('.')):
+      return False
     importlib.import_module(module)
   return registered_id in gymnasium.registry
 

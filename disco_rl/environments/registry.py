@@ -128,7 +128,7 @@ def _unknown(name: str) -> str:
 def _catch_builder(variant: str | None) -> Builder | None:
   if variant is None:
     environment = catch.Catch()
-  elif size := re.fullmatch('([0-9]+)x([0-9]+)', variant):
+  elif size := re.fullmatch('([0-9]{1,9})x([0-9]{1,9})', variant):
     environment = catch.Catch(rows=int(size[1]), columns=int(size[2]))
   else:
     return None

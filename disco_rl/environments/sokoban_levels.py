@@ -92,7 +92,8 @@ def _read_npy(path: pathlib.Path) -> np.ndarray:
   with path.open('rb') as file:
     try:
       levels = np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    # Of a damaged header, NumPy raises nearly anything.
+    except Exception as error:
       raise ValueError(
         f'{path}: not an npy file of numbers, or a damaged one ({error}).'
       ) from error

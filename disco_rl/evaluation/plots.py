@@ -66,8 +66,19 @@ def read_curve(csv_path: files.PathLike, column: str = 'return') -> Curve:
 
   Returns:
     Steps [points] and returns [seeds, points].
+
+  Raises:
+    OSError: there is no such file, or it cannot be read.
+    files.WorkdirError: it is damaged, or lacks a column.
   """
   columns = metrics.read(csv_path)
+  for name in ('update', 'seed', 'environment_steps', column):
+    if name not in columns or columns[name].dtype.kind not in 'if':
+      raise files.WorkdirError(
+        f'{csv_path} has no column {name!r} of numbers, as the metrics of an '
+        'agent have: likely damaged, or of another kind of run. Choose another '
+        'folder.'
+      )
   updates, point = np.unique(columns['update'], return_inverse=True)
   seeds, seed = np.unique(columns['seed'], return_inverse=True)
   # A run that was cut off may lack some seeds at its last point.

@@ -12,10 +12,12 @@ import numpy as np
 from disco_rl import agent as agent_lib
 from disco_rl import checkpointing
 from disco_rl import episodes
+from disco_rl import interruption
 from disco_rl import memory
 from disco_rl import metrics
 from disco_rl import progress
 from disco_rl import types
+from disco_rl import validation
 from disco_rl import workdirs
 from disco_rl.environments import base
 from disco_rl.environments import registry as environment_registry
@@ -53,9 +55,10 @@ class EvaluationConfig:
   rule_settings: Mapping[str, Any]
 
   def __post_init__(self) -> None:
-    for name in ('seeds', 'updates', 'log_every', 'checkpoint_every'):
-      if getattr(self, name) < 1:
-        raise ValueError(f'{name}={getattr(self, name)} must be at least 1.')
+    validation.check_types(EvaluationConfig, vars(self))
+    counts = ('seeds', 'updates', 'log_every', 'checkpoint_every')
+    validation.check_at_least(self, 1, counts)
+    validation.check_at_least(self, 0, ('seed',))
 
   @property
   def environment_steps(self) -> int:
@@ -123,19 +126,25 @@ class Evaluation:
       compile_seconds, peak_memory_bytes.
 
     Raises:
-      workdirs.WorkdirError: the folder holds a run with other settings; it
-        stays as it is.
+      workdirs.WorkdirError: the folder holds a run with other settings, or
+        another run is at work in it; it stays as it is.
       metrics.NonFiniteError: a loss is no longer finite.
+      checkpointing.CheckpointError: one cannot be written, or none be read.
+      interruption.Interrupted: a signal asked the run to end; it has saved.
     """
-    workdir = pathlib.Path(workdir)
-    workdirs.claim(workdir, description, _FREE)
+    with workdirs.locked(workdir := pathlib.Path(workdir)):
+      workdirs.claim(workdir, description, _FREE)
+      return self._run(workdir)
+
+  def _run(self, workdir: pathlib.Path) -> dict[str, Any]:
+    """See `run`; in a folder that is this run's."""
     start = time.perf_counter()
+    update, seconds = 0, 0.0
     lives = self._driver.init(self._keys())
     with checkpointing.Checkpointer(workdir / 'checkpoints') as checkpointer:
-      update, seconds = checkpointer.latest_step() or 0, 0.0
-      if update:
-        saved = {'lives': lives, 'seconds': np.zeros(())}
-        saved = checkpointer.restore(update, saved)
+      like = {'lives': lives, 'seconds': np.zeros(())}
+      if newest := checkpointer.restore(like):
+        update, saved = newest
         lives = self._driver.resume(saved['lives'])
         seconds = float(saved['seconds'])
       lives, update = self._train(
@@ -158,7 +167,9 @@ class Evaluation:
 
   def _keys(self) -> types.Array:
     seeds = self._config.seed + np.arange(self._config.seeds)
-    return jax.vmap(jax.random.key)(seeds)
+    # Bound to the device, as is what comes from a checkpoint: programs for
+    # arrays that are not would be others, compiled again.
+    return jax.device_put(jax.vmap(jax.random.key)(seeds), jax.devices()[0])
 
   def _train(
     self,
@@ -177,6 +188,7 @@ class Evaluation:
         update,
         description=f'{config.environment} {config.rule}',
       ) as bar,
+      interruption.Requests() as requests,
     ):
       while update < config.updates:
         # Both cadences end a call: what they need is on the host then.
@@ -193,9 +205,14 @@ class Evaluation:
         bar.advance(target - update, **{'return': _mean_return(rows)})
         update = target
         writer.write(rows)
-        if update % config.checkpoint_every == 0 or update == config.updates:
+        if (
+          update % config.checkpoint_every == 0
+          or update == config.updates
+          or requests.received
+        ):
           seconds = np.asarray(time.perf_counter() - start)
           checkpointer.save(update, {'lives': lives, 'seconds': seconds})
+        requests.check()
     return lives, update
 
   def _rows(

@@ -59,14 +59,12 @@ class Job:
   @property
   def updates_done(self) -> int:
     """How many updates its finished run has; 0 if it has none."""
-    path = self.folder / 'summary.json'
-    return metrics.read_json(path)['updates'] if path.exists() else 0
+    return _read_entry(self.folder / 'summary.json', 'updates', int) or 0
 
   @property
   def failure(self) -> str | None:
     """Why it ended early; None if it did not."""
-    path = self.folder / 'failure.json'
-    return metrics.read_json(path)['reason'] if path.exists() else None
+    return _read_entry(self.folder / 'failure.json', 'reason', str)
 
   @property
   def is_over(self) -> bool:
@@ -213,6 +211,19 @@ def _read(job: Job) -> comparison.Result:
     return comparison.failed(*identity, job.failure)
   path = job.folder / 'metrics.csv'
   return comparison.read_result(path, *identity, config.environment_steps)
+
+
+def _read_entry(path: pathlib.Path, key: str, kind: type) -> Any:
+  """An entry of a JSON file; None where there is no file."""
+  if not path.exists():
+    return None
+  value = metrics.read_json(path).get(key)
+  if not isinstance(value, kind):
+    raise workdirs.WorkdirError(
+      f'{path} has {key}={value!r}, no {kind.__name__}: likely damaged, or not '
+      'written by a run. Delete the folder of the run to repeat it.'
+    )
+  return value
 
 
 def _claim(workdir: pathlib.Path, jobs: Sequence[Job]) -> None:

@@ -43,7 +43,7 @@ def load(path: files.PathLike, like: Any) -> Any:
     The tree, bit for bit as it was saved.
 
   Raises:
-    FileNotFoundError: there is no such file.
+    OSError: there is no such file, or it cannot be read.
     ValueError: the file is damaged, or holds another tree; the message names a
       leaf that differs.
   """
@@ -83,13 +83,13 @@ def _differs(path: files.PathLike, how: str) -> str:
 
 
 def _read(path: files.PathLike) -> dict[str, np.ndarray]:
-  try:
-    with np.load(path, allow_pickle=False) as archive:
-      return {name: archive[name] for name in archive.files}
-  except FileNotFoundError:
-    raise
-  # A damaged archive raises nearly anything.
-  except Exception as error:
-    raise ValueError(
-      f'{path} is not a file that was saved here, or is damaged: {error!r}'
-    ) from error
+  # Opened here: NumPy leaves files open whose content it refuses.
+  with open(path, 'rb') as file:
+    try:
+      with np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+    # A damaged archive raises nearly anything.
+    except Exception as error:
+      raise ValueError(
+        f'{path} is not a file that was saved here, or is damaged: {error!r}'
+      ) from error

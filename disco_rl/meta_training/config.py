@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 import dataclasses
+import math
 from typing import Any
 
 from disco_rl import agent as agent_lib
+from disco_rl import validation
 from disco_rl.meta_training import held_out
 from disco_rl.meta_training import lifetimes
 from disco_rl.meta_training import living
@@ -70,23 +72,22 @@ class MetaTrainingConfig:
   chunk_size: int = 1
 
   def __post_init__(self) -> None:
-    for name in (
+    validation.check_types(MetaTrainingConfig, vars(self))
+    counts = (
       'agents',
       'meta_steps',
       'checkpoint_every',
       'keep_checkpoints',
       'evolution_pairs',
       'chunk_size',
-    ):
-      if getattr(self, name) < 1:
-        raise ValueError(f'{name}={getattr(self, name)} must be at least 1.')
-    for name in (
-      'evolution_std',
-      'meta_learning_rate',
-      'max_meta_gradient_norm',
-    ):
-      if not getattr(self, name) > 0:
-        raise ValueError(f'{name}={getattr(self, name)} must be positive.')
+    )
+    validation.check_at_least(self, 1, counts)
+    validation.check_at_least(self, 0, ('seed',))
+    validation.check_positive(self, ('evolution_std', 'meta_learning_rate'))
+    # An infinite bound is none.
+    validation.check_positive(
+      self, ('max_meta_gradient_norm',), largest=math.inf
+    )
     if not self.environments:
       raise ValueError('environments must name at least one environment.')
     if self.agents < len(self.environments):

@@ -33,7 +33,7 @@ class EvolutionStrategies:
   std: float = 0.01
 
   def __post_init__(self) -> None:
-    if self.num_pairs < 1 or self.std <= 0:
+    if self.num_pairs < 1 or not self.std > 0:
       raise ValueError(
         f'num_pairs={self.num_pairs} must be at least 1, and std={self.std} '
         'positive.'

@@ -9,6 +9,7 @@ import numpy as np
 from disco_rl import agent as agent_lib
 from disco_rl import episodes
 from disco_rl import types
+from disco_rl import validation
 from disco_rl.environments import registry
 from disco_rl.evaluation import drivers
 from disco_rl.update_rules import base
@@ -31,11 +32,10 @@ class HeldOutConfig:
   seeds: int = 3
 
   def __post_init__(self) -> None:
-    for name in ('every', 'updates', 'seeds'):
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f'held_out_{name}={getattr(self, name)} must be at least 1.'
-        )
+    validation.check_types(HeldOutConfig, vars(self), 'held_out_')
+    validation.check_at_least(
+      self, 1, ('every', 'updates', 'seeds'), 'held_out_'
+    )
 
 
 class HeldOut:

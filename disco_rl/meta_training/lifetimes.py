@@ -10,6 +10,8 @@ import dataclasses
 
 import numpy as np
 
+from disco_rl import validation
+
 # Steps; the paper's.
 BUDGETS = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
 
@@ -29,7 +31,8 @@ class LifetimeConfig:
   stagger: bool = False
 
   def __post_init__(self) -> None:
-    if not self.budgets or not all(0 < b < 2**31 for b in self.budgets):
+    validation.check_types(LifetimeConfig, vars(self))
+    if not self.budgets or not all(b > 0 for b in self.budgets):
       raise ValueError(
         f'budgets={self.budgets} must be one or more positive numbers of '
         'environment steps below 2^31.'
@@ -43,15 +46,18 @@ class Lifetimes:
   Attributes:
     age: [n] int32, environment steps since birth.
     budget: [n] int32, environment steps of the whole life.
+    failures: [n] int32, meta-steps in a row in which something of the agent was
+      not finite, also over several lives.
   """
 
   age: np.ndarray
   budget: np.ndarray
+  failures: np.ndarray
 
   @property
   def over(self) -> np.ndarray:
-    """[n] bool, the budget is consumed."""
-    return self.age >= self.budget
+    """[n] bool, the budget is consumed, or the life has failed."""
+    return (self.age >= self.budget) | (self.failures > 0)
 
 
 def draw(
@@ -70,12 +76,29 @@ def init(
   """The first agents."""
   budget = draw(rng, config.budgets, num_agents)
   share = rng.permutation(num_agents) / num_agents if config.stagger else 0.0
-  return Lifetimes(age=(share * budget).astype(np.int32), budget=budget)
+  return Lifetimes(
+    age=(share * budget).astype(np.int32),
+    budget=budget,
+    failures=np.zeros(num_agents, np.int32),
+  )
 
 
-def advance(lifetimes: Lifetimes, steps: int) -> Lifetimes:
-  """All agents have consumed more environment steps."""
-  return dataclasses.replace(lifetimes, age=lifetimes.age + np.int32(steps))
+def advance(lifetimes: Lifetimes, steps: int, failed: np.ndarray) -> Lifetimes:
+  """All agents have consumed more environment steps.
+
+  Args:
+    lifetimes: before.
+    steps: of each agent.
+    failed: [n] bool, whose losses were not finite.
+
+  Returns:
+    The lifetimes.
+  """
+  return dataclasses.replace(
+    lifetimes,
+    age=lifetimes.age + np.int32(steps),
+    failures=np.where(failed, lifetimes.failures + np.int32(1), np.int32(0)),
+  )
 
 
 def renew(
@@ -83,7 +106,8 @@ def renew(
 ) -> Lifetimes:
   """Those whose life is over begin another."""
   fresh = draw(rng, config.budgets, len(lifetimes.age))
-  return Lifetimes(
+  return dataclasses.replace(
+    lifetimes,
     age=np.where(lifetimes.over, np.int32(0), lifetimes.age),
     budget=np.where(lifetimes.over, fresh, lifetimes.budget),
   )

@@ -16,6 +16,7 @@ from disco_rl import actor
 from disco_rl import agent as agent_lib
 from disco_rl import learner
 from disco_rl import types
+from disco_rl import validation
 from disco_rl.environments import base
 from disco_rl.meta_training import meta_value as meta_value_lib
 
@@ -40,9 +41,9 @@ class LivingConfig:
   offload: bool = False
 
   def __post_init__(self) -> None:
-    for name in ('inner_updates', 'validation_trajectories', 'save_every'):
-      if getattr(self, name) < 1:
-        raise ValueError(f'{name}={getattr(self, name)} must be at least 1.')
+    validation.check_types(LivingConfig, vars(self))
+    counts = ('inner_updates', 'validation_trajectories', 'save_every')
+    validation.check_at_least(self, 1, counts)
     if self.inner_updates % self.save_every:
       divisors = [
         k

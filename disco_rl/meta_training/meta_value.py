@@ -15,6 +15,7 @@ import optax
 
 from disco_rl import learner
 from disco_rl import types
+from disco_rl import validation
 from disco_rl import value_targets
 from disco_rl.networks import torsos
 
@@ -39,6 +40,14 @@ class MetaValueConfig:
   lambda_: float = 0.95
   moments_decay: float = 0.99
   on_inner_batches: bool = False
+
+  def __post_init__(self) -> None:
+    # As settings are called; discount and lambda_ are also the rule's.
+    prefix = 'meta_value_'
+    validation.check_types(MetaValueConfig, vars(self), prefix)
+    validation.check_positive(self, ('learning_rate',), prefix)
+    validation.check_shares(self, ('discount', 'lambda_'))
+    validation.check_shares(self, ('moments_decay',), prefix, below_one=True)
 
 
 @types.record

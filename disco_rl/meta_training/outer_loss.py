@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from disco_rl import learner
 from disco_rl import types
+from disco_rl import validation
 from disco_rl import value_targets
 from disco_rl.update_rules import disco
 
@@ -31,6 +32,10 @@ class OuterLossConfig:
   z_entropy_cost: float = 1e-3
   target_kl_cost: float = 1e-2
   target_mean_cost: float = 1e-3
+
+  def __post_init__(self) -> None:
+    validation.check_types(OuterLossConfig, vars(self))
+    validation.check_finite(self, vars(self))
 
 
 def validation_loss(

@@ -503,15 +503,41 @@ def vote(
   gradient: types.Params,
   logs: types.Logs,
 ) -> Votes:
-  """Puts a member's gradient through its own optimiser."""
+  """Puts a member's gradient through its own optimiser.
+
+  Where the gradient or a loss is not finite, the vote is zero and the optimiser
+  stays as it was.
+
+  Args:
+    config: of the member's group.
+    rule_params: eta.
+    member: that votes.
+    gradient: of the outer loss.
+    logs: of the member, scalars.
+
+  Returns:
+    The vote, the member, and logs; `failed` is 1 where something was not
+    finite.
+  """
   updates, opt_state = config.optimizer.update(
     gradient, member.meta_opt_state, rule_params
   )
   logs = {
     **logs,
-    'return': episodes.mean_return(member.agent.episodes),
     'meta_gradient_norm': optax.tree.norm(gradient),
     'meta_update_norm': optax.tree.norm(updates),
+  }
+  is_finite = jnp.isfinite(jnp.stack(jax.tree.leaves(logs))).all()
+  keep = lambda new, old: jax.tree.map(
+    lambda x, y: jnp.where(is_finite, x, y), new, old
+  )
+  updates = keep(updates, optax.tree.zeros_like(updates))
+  opt_state = keep(opt_state, member.meta_opt_state)
+  logs = {
+    **logs,
+    # It has no value before an episode ends.
+    'return': episodes.mean_return(member.agent.episodes),
+    'failed': 1.0 - is_finite,
   }
   return updates, dataclasses.replace(member, meta_opt_state=opt_state), logs
 

@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
 from disco_rl import checkpointing
 from disco_rl import compilation
+from disco_rl import interruption
 from disco_rl import memory
 from disco_rl import metrics
 from disco_rl import progress
@@ -31,10 +31,8 @@ from disco_rl.meta_training import plots
 
 # These may change: a run can be continued.
 _FREE = ('meta_steps', 'checkpoint_every', 'keep_checkpoints')
-_LIKELY = (
-  'a learning_rate or meta_learning_rate that is too high, or rewards that are '
-  'not finite'
-)
+# Failures of one agent in a row, over so many lives, end a run.
+_MAX_FAILURES = 3
 _COLUMNS = ('meta_step', 'environment')
 
 
@@ -104,12 +102,18 @@ class MetaTraining:
       seconds, compile_seconds, peak_memory_bytes.
 
     Raises:
-      workdirs.WorkdirError: the folder holds a run with other settings; it
-        stays as it is.
-      metrics.NonFiniteError: a loss is no longer finite.
+      workdirs.WorkdirError: the folder holds a run with other settings, or
+        another run is at work in it; it stays as it is.
+      metrics.NonFiniteError: an agent's losses are not finite, life after life.
+      checkpointing.CheckpointError: one cannot be written, or none be read.
+      interruption.Interrupted: a signal asked the run to end; it has saved.
     """
-    workdir = pathlib.Path(workdir)
-    workdirs.claim(workdir, description, _FREE)
+    with workdirs.locked(workdir := pathlib.Path(workdir)):
+      workdirs.claim(workdir, description, _FREE)
+      return self._run(workdir)
+
+  def _run(self, workdir: pathlib.Path) -> dict[str, Any]:
+    """See `run`; in a folder that is this run's."""
     start = time.perf_counter()
     weights.save(
       workdir / 'initial_rule.npz', jax.device_get(self._initial_params)
@@ -118,10 +122,9 @@ class MetaTraining:
     with checkpointing.Checkpointer(
       workdir / 'checkpoints', self._config.keep_checkpoints
     ) as checkpointer:
-      if latest := checkpointer.latest_step():
-        tree = checkpointer.restore(latest, _to_tree(state, 0.0))
-        state = self._from_tree(latest, tree)
-        start -= float(tree['seconds'])
+      if newest := checkpointer.restore(_to_tree(state, 0.0)):
+        state = self._from_tree(*newest)
+        start -= float(newest[1]['seconds'])
       state = self._train(workdir, state, checkpointer, start)
     summary = self._summarise(workdir, time.perf_counter() - start)
     metrics.write_json(workdir / 'summary.json', summary)
@@ -155,8 +158,8 @@ class MetaTraining:
         for group, members in zip(self._groups, tree['groups'])
       ],
       lifetimes=[
-        lifetimes_lib.Lifetimes(np.asarray(age), np.asarray(budget))
-        for age, budget in tree['lifetimes']
+        lifetimes_lib.Lifetimes(*map(np.asarray, columns))
+        for columns in tree['lifetimes']
       ],
     )
 
@@ -177,22 +180,24 @@ class MetaTraining:
       progress.Progress(
         config.meta_steps, state.meta_step, 'meta-step', 'discovery'
       ) as bar,
+      interruption.Requests() as requests,
     ):
       bar.note(self._announcement())
       if state.meta_step == 0:
         self._try(state, held_out_writer, bar)
       while state.meta_step < config.meta_steps:
         state, rows = self._meta_step(state)
-        metrics.check_finite(rows, state.meta_step - 1, _LIKELY)
+        self._report_failures(state, bar)
         writer.write(rows)
         bar.advance(1, **_shown(rows))
         if self._is_due(state, config.held_out.every):
           self._try(state, held_out_writer, bar)
-        if self._is_due(state, config.checkpoint_every):
+        if self._is_due(state, config.checkpoint_every) or requests.received:
           weights.save(workdir / 'rule.npz', jax.device_get(state.rule_params))
           checkpointer.save(
             state.meta_step, _to_tree(state, time.perf_counter() - start)
           )
+        requests.check()
     return state
 
   def _announcement(self) -> str:
@@ -216,27 +221,43 @@ class MetaTraining:
     Returns:
       The state afterwards, and rows of metrics, one per environment.
     """
-    votes, groups, lifetimes = [], [], []
-    logs: list[types.Logs] = []
-    meta_step = state.meta_step + 1
-    for i, group in enumerate(self._groups):
-      updates, members, group_logs = group.step(
-        state.rule_params, state.groups[i]
+    # All groups are asked to live before any is waited for.
+    votes, members, logs = zip(
+      *(
+        group.step(state.rule_params, lived)
+        for group, lived in zip(self._groups, state.groups)
       )
-      votes.append(updates)
-      ages = lifetimes_lib.advance(
-        state.lifetimes[i], group.config.living.steps
-      )
-      logs.append({**group_logs, 'age': jnp.asarray(ages.age)})
-      if ages.over.any():
-        members = group.renew(self._keys(meta_step, i), members, ages.over)
-        rng = np.random.default_rng([self._config.seed, meta_step, i])
-        ages = lifetimes_lib.renew(rng, self._config.lifetimes, ages)
-      groups.append(members)
-      lifetimes.append(ages)
+    )
     rule_params, norm = self._apply(state.rule_params, votes)
-    state = _State(meta_step, rule_params, groups, lifetimes)
-    return state, self._rows(meta_step, logs, norm)
+    logs = jax.device_get(logs)
+    lifetimes = [
+      lifetimes_lib.advance(
+        lived, group.config.living.steps, group_logs['failed'] > 0
+      )
+      for group, lived, group_logs in zip(self._groups, state.lifetimes, logs)
+    ]
+    meta_step = state.meta_step + 1
+    rows = self._rows(meta_step, lifetimes, logs, norm)
+    groups, lifetimes = self._renew(meta_step, members, lifetimes)
+    return _State(meta_step, rule_params, groups, lifetimes), rows
+
+  def _renew(
+    self,
+    meta_step: int,
+    groups: Sequence[living_lib.Member],
+    lifetimes: Sequence[lifetimes_lib.Lifetimes],
+  ) -> tuple[list[living_lib.Member], list[lifetimes_lib.Lifetimes]]:
+    """Agents whose life is over are born again; members are used up."""
+    groups, lifetimes = list(groups), list(lifetimes)
+    for i, lived in enumerate(lifetimes):
+      if not lived.over.any():
+        continue
+      groups[i] = self._groups[i].renew(
+        self._keys(meta_step, i), groups[i], lived.over
+      )
+      rng = np.random.default_rng([self._config.seed, meta_step, i])
+      lifetimes[i] = lifetimes_lib.renew(rng, self._config.lifetimes, lived)
+    return groups, lifetimes
 
   def _move(
     self, rule_params: types.Params, votes: Sequence[types.Params]
@@ -250,35 +271,65 @@ class MetaTraining:
   def _rows(
     self,
     meta_step: int,
+    lifetimes: Sequence[lifetimes_lib.Lifetimes],
     logs: Sequence[types.Logs],
     rule_update_norm: types.Array,
   ) -> list[dict[str, Any]]:
     """One row for each environment: means over its agents."""
-    names = [n for group in self._groups for n in group.config.names]
+    names = np.array([n for group in self._groups for n in group.config.names])
     values = {
-      key: np.concatenate([np.asarray(group[key]) for group in logs])
-      for key in logs[0]
+      key: np.concatenate([group[key] for group in logs]) for key in logs[0]
     }
-    steps = [
-      group.config.living.steps
-      for group in self._groups
-      for _ in group.config.names
-    ]
-    return [
-      {
-        'meta_step': meta_step,
-        'environment': name,
-        'agents': names.count(name),
-        'environment_steps': meta_step
-        * sum(s for s, n in zip(steps, names) if n == name),
-        'rule_update_norm': float(rule_update_norm),
-        **{
-          key: _mean(key, value[[n == name for n in names]])
-          for key, value in values.items()
-        },
-      }
-      for name in dict.fromkeys(names)
-    ]
+    values['age'] = np.concatenate([lived.age for lived in lifetimes])
+    steps = np.concatenate(
+      [
+        np.full(group.config.num_members, group.config.living.steps)
+        for group in self._groups
+      ]
+    )
+    rows = []
+    for name in dict.fromkeys(names.tolist()):
+      own = names == name
+      rows.append(
+        {
+          'meta_step': meta_step,
+          'environment': name,
+          'agents': int(own.sum()),
+          'environment_steps': meta_step * int(steps[own].sum()),
+          'rule_update_norm': float(rule_update_norm),
+          **{key: _mean(value[own]) for key, value in values.items()},
+          'failed': int(values['failed'][own].sum()),
+        }
+      )
+    return rows
+
+  def _report_failures(self, state: _State, bar: progress.Progress) -> None:
+    """Names the agents whose losses were not finite.
+
+    Args:
+      state: after a meta-step.
+      bar: to write to.
+
+    Raises:
+      metrics.NonFiniteError: one of them fails life after life.
+    """
+    for group, lived in zip(self._groups, state.lifetimes):
+      for i in np.flatnonzero(lived.failures).tolist():
+        agent = f'agent {i} of the group like {group.config.names[0]}, in '
+        agent += group.config.names[i]
+        first = state.meta_step - int(lived.failures[i]) + 1
+        if lived.failures[i] >= _MAX_FAILURES:
+          raise metrics.NonFiniteError(
+            f'A loss or the meta-gradient of {agent}, is not finite in any of '
+            f'the meta-steps {first} to {state.meta_step}, though the agent is '
+            'born again after each. Likely causes: a learning_rate or '
+            'meta_learning_rate that is too high, or rewards that are not '
+            'finite.'
+          )
+        bar.note(
+          f'meta-step {state.meta_step}: a loss or the meta-gradient of {agent}'
+          ', is not finite; its vote is dropped and it is born again'
+        )
 
   def _try(
     self,
@@ -318,15 +369,14 @@ def _to_tree(state: _State, seconds: float) -> dict[str, Any]:
   return {
     'rule_params': state.rule_params,
     'groups': list(state.groups),
-    'lifetimes': [(x.age, x.budget) for x in state.lifetimes],
+    'lifetimes': [(x.age, x.budget, x.failures) for x in state.lifetimes],
     'seconds': np.asarray(seconds),
   }
 
 
-def _mean(key: str, values: np.ndarray) -> float:
-  """Over the agents; returns over those that have finished an episode."""
-  if key == 'return':
-    values = values[~np.isnan(values)]
+def _mean(values: np.ndarray) -> float:
+  """Over the agents that have one: a return, or a loss that is finite."""
+  values = values[np.isfinite(values)]
   return float(np.mean(values)) if len(values) else float('nan')
 
 
@@ -334,7 +384,7 @@ def _shown(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
   """What the progress bar shows."""
   returns = np.array([row['return'] for row in rows])
   steps = sum(row['environment_steps'] for row in rows)
-  return {'return': _mean('return', returns), 'steps': f'{steps:.3g}'}
+  return {'return': _mean(returns), 'steps': f'{steps:.3g}'}
 
 
 def _last_rows(path: pathlib.Path) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl import validation
 from disco_rl.networks import action_model
 from disco_rl.networks import lstm
 from disco_rl.networks import torsos
@@ -38,8 +39,9 @@ class AgentNetworkConfig:
   compute_dtype: str = 'float32'
 
   def __post_init__(self) -> None:
+    validation.check_types(AgentNetworkConfig, vars(self))
     widths = (self.action_model_lstm, self.action_model_head)
-    if not all(isinstance(width, int) and width > 0 for width in widths):
+    if min(widths) < 1:
       raise ValueError(
         f'action_model_lstm={self.action_model_lstm} and '
         f'action_model_head={self.action_model_head} must be positive widths.'

@@ -13,8 +13,10 @@ import itertools
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from disco_rl import types
+from disco_rl import validation
 from disco_rl import value_targets
 from disco_rl.networks import linear
 from disco_rl.networks import meta_features
@@ -47,10 +49,17 @@ class MetaNetworkConfig:
   meta_rnn_size: int = 128
 
   def __post_init__(self) -> None:
-    if self.prediction_embedding[-1:] != (1,):
+    prefix = 'rule_'  # As the settings of discovery are called.
+    validation.check_types(MetaNetworkConfig, vars(self), prefix)
+    for name, size in vars(self).items():
+      if not all(width > 0 for width in np.ravel(size)):
+        raise ValueError(
+          f'{prefix}{name}={size} must be positive widths of layers.'
+        )
+    if tuple(self.prediction_embedding[-1:]) != (1,):
       raise ValueError(
-        'prediction_embedding must end in a layer of one unit, the embedded '
-        f'prediction; got widths {self.prediction_embedding}.'
+        'rule_prediction_embedding must end in a layer of one unit, the '
+        f'embedded prediction; got widths {self.prediction_embedding}.'
       )
 
 

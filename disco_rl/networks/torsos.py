@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl import validation
 from disco_rl.networks import convolutions
 from disco_rl.networks import nethack_encoder
 
@@ -38,6 +39,12 @@ class TorsoConfig:
   hidden_sizes: tuple[int, ...] = (512, 512)
 
   def __post_init__(self) -> None:
+    validation.check_types(TorsoConfig, vars(self))
+    if not isinstance(self.kind, str) and not callable(self.kind):
+      raise ValueError(
+        f'torso={self.kind!r} is neither a name nor a function. There are '
+        f'{", ".join(names())}.'
+      )
     if isinstance(self.kind, str) and self.kind not in _TORSOS:
       nearest = difflib.get_close_matches(self.kind, _TORSOS)
       raise ValueError(
@@ -45,7 +52,7 @@ class TorsoConfig:
         f'{", ".join(nearest) or "none"}. There are {", ".join(names())}.'
       )
     widths = (*self.channels, *self.hidden_sizes)
-    if not all(isinstance(width, int) and width > 0 for width in widths):
+    if not all(width > 0 for width in widths):
       raise ValueError(
         f'channels={self.channels} and hidden_sizes={self.hidden_sizes} must '
         'be positive widths.'

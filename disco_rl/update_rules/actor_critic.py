@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl import validation
 from disco_rl import value_targets
 from disco_rl.update_rules import base
 
@@ -51,6 +52,16 @@ class ActorCritic(base.UpdateRule):
   value_cost: float = 0.5
   entropy_cost: float = 0.2
   axis_name: str | None = None
+
+  def __post_init__(self) -> None:
+    validation.check_types(ActorCritic, vars(self))
+    # A value lies between two bins.
+    validation.check_at_least(self, 2, ('num_bins',))
+    validation.check_positive(self, ('max_abs_value',))
+    validation.check_shares(self, ('discount', 'lambda_'))
+    validation.check_shares(self, ('moments_decay',), below_one=True)
+    costs = ('policy_cost', 'value_cost', 'entropy_cost')
+    validation.check_finite(self, costs)
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
     """One head, the categorical value v; no action model."""

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl import validation
 from disco_rl import value_targets
 from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
@@ -86,6 +87,16 @@ class Disco(base.UpdateRule):
   aux_pi_cost: float = 1.0
   q_cost: float = 0.2
   axis_name: str | None = None
+
+  def __post_init__(self) -> None:
+    validation.check_types(Disco, vars(self))
+    # A value lies between two bins.
+    validation.check_at_least(self, 2, ('num_bins',))
+    validation.check_positive(self, ('max_abs_value',))
+    validation.check_shares(self, ('discount', 'lambda_', 'target_decay'))
+    validation.check_shares(self, ('moments_decay',), below_one=True)
+    costs = ('pi_cost', 'y_cost', 'z_cost', 'aux_pi_cost', 'q_cost')
+    validation.check_finite(self, costs)
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
     """Heads y of the state; z, aux_pi and q of the actions."""

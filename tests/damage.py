@@ -1,0 +1,49 @@
+"""What the tests of damaged files share."""
+
+from collections.abc import Callable
+import pathlib
+from typing import Any
+
+import hypothesis
+from hypothesis import strategies as st
+
+FEW = hypothesis.settings(
+  max_examples=60,
+  deadline=None,
+  derandomize=True,
+  database=None,
+  # What is tried is small; what is slow is a first trace.
+  suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, content: bytes) -> bytes:
+  """Cut short, or with bytes changed, left out or put in; or something else."""
+  place = st.integers(0, len(content))
+  start, end = sorted((draw(place), draw(place)))
+  match draw(st.sampled_from(('foreign', 'short', 'bit', 'lack', 'changed'))):
+    case 'foreign':
+      return draw(st.binary(max_size=200))
+    case 'short':
+      return content[:end]
+    case 'bit':
+      start = min(start, len(content) - 1)
+      flipped = content[start] ^ 1 << draw(st.integers(0, 7))
+      return content[:start] + bytes([flipped]) + content[start + 1 :]
+    case 'lack':
+      return content[:start] + content[end:]
+  other = draw(st.binary(min_size=1, max_size=20))
+  return content[:start] + other + content[start + len(other) :]
+
+
+def outcome(
+  read: Callable[[], Any], path: pathlib.Path, error: type[Exception]
+) -> Any:
+  """What is read; None if it is refused in the way that is documented."""
+  try:
+    return read()
+  except error as caught:
+    assert type(caught) is error
+    assert str(path) in str(caught)
+    return None
