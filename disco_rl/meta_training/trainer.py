@@ -313,23 +313,21 @@ class MetaTraining:
     Raises:
       metrics.NonFiniteError: one of them fails life after life.
     """
-    for group, lived in zip(self._groups, state.lifetimes):
-      for i in np.flatnonzero(lived.failures).tolist():
-        agent = f'agent {i} of the group like {group.config.names[0]}, in '
-        agent += group.config.names[i]
-        first = state.meta_step - int(lived.failures[i]) + 1
-        if lived.failures[i] >= _MAX_FAILURES:
-          raise metrics.NonFiniteError(
-            f'A loss or the meta-gradient of {agent}, is not finite in any of '
-            f'the meta-steps {first} to {state.meta_step}, though the agent is '
-            'born again after each. Likely causes: a learning_rate or '
-            'meta_learning_rate that is too high, or rewards that are not '
-            'finite.'
-          )
-        bar.note(
-          f'meta-step {state.meta_step}: a loss or the meta-gradient of {agent}'
-          ', is not finite; its vote is dropped and it is born again'
+    names = [n for group in self._groups for n in group.config.names]
+    failures = np.concatenate([lived.failures for lived in state.lifetimes])
+    for i in np.flatnonzero(failures).tolist():
+      what = f'A loss or the meta-gradient of agent {i}, in {names[i]}, is not '
+      what += 'finite in meta-step'
+      if failures[i] >= _MAX_FAILURES:
+        first = state.meta_step - int(failures[i]) + 1
+        raise metrics.NonFiniteError(
+          f'{what}s {first} to {state.meta_step}, though the agent is born '
+          'again after each. Likely causes: a learning_rate or '
+          'meta_learning_rate that is too high, or rewards that are not finite.'
         )
+      bar.note(
+        f'{what} {state.meta_step}: its vote is dropped, and it is born again'
+      )
 
   def _try(
     self,
