@@ -120,7 +120,8 @@ def test_files(finished: pathlib.Path) -> None:
   assert (finished / 'curves.png').read_bytes().startswith(b'\x89PNG')
   (events,) = (finished / 'tensorboard').iterdir()
   assert b'return/seed_1' in events.read_bytes()
-  assert [path.name for path in (finished / 'checkpoints').iterdir()] == ['20']
+  checkpoints = {path.name for path in (finished / 'checkpoints').iterdir()}
+  assert checkpoints == {'10', '20'}
 
 
 def test_metrics(finished: pathlib.Path) -> None:
