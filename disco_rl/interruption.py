@@ -5,7 +5,6 @@ import signal
 import socket
 import sys
 import threading
-from types import TracebackType
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -55,12 +54,7 @@ class Requests:
     self._watcher.start()
     return self
 
-  def __exit__(
-    self,
-    exc_type: type[BaseException] | None,
-    exc_value: BaseException | None,
-    traceback: TracebackType | None,
-  ) -> None:
+  def __exit__(self, *_: object) -> None:
     if not self._handlers:
       return
     signal.set_wakeup_fd(self._former_fd)

@@ -77,6 +77,8 @@ class MetaTraining:
     self._mesh = sharding.all_devices()
     self._initial_params = sharding.put(params, self._mesh, sharding.REPLICATED)
     self._groups = building.make_groups(config, self._rule)
+    # Of the environment of each agent, group by group.
+    self._names = [n for group in self._groups for n in group.config.names]
     footprint.check(self._groups, config.mode, self._initial_params)
     self._held_out = held_out_lib.HeldOut(
       config.held_out, config.agent, self._rule, config.seed
@@ -276,7 +278,7 @@ class MetaTraining:
     rule_update_norm: types.Array,
   ) -> list[dict[str, Any]]:
     """One row for each environment: means over its agents."""
-    names = np.array([n for group in self._groups for n in group.config.names])
+    names = np.array(self._names)
     values = {
       key: np.concatenate([group[key] for group in logs]) for key in logs[0]
     }
@@ -288,7 +290,7 @@ class MetaTraining:
       ]
     )
     rows = []
-    for name in dict.fromkeys(names.tolist()):
+    for name in dict.fromkeys(self._names):
       own = names == name
       rows.append(
         {
@@ -313,11 +315,10 @@ class MetaTraining:
     Raises:
       metrics.NonFiniteError: one of them fails life after life.
     """
-    names = [n for group in self._groups for n in group.config.names]
     failures = np.concatenate([lived.failures for lived in state.lifetimes])
     for i in np.flatnonzero(failures).tolist():
-      what = f'A loss or the meta-gradient of agent {i}, in {names[i]}, is not '
-      what += 'finite in meta-step'
+      what = f'A loss or the meta-gradient of agent {i}, in {self._names[i]}, '
+      what += 'is not finite in meta-step'
       if failures[i] >= _MAX_FAILURES:
         first = state.meta_step - int(failures[i]) + 1
         raise metrics.NonFiniteError(
