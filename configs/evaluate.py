@@ -128,9 +128,7 @@ def _minatar(config: ml_collections.ConfigDict) -> None:
   config.seeds = 1
   config.updates = 3000
   config.log_every = 20
-  config.torso = 'impala'
-  config.channels = (16,)
-  config.hidden_sizes = (128,)
+  config.hidden_sizes = (256, 256)
   config.action_model_lstm = config.action_model_head = 64
   config.batch_size = 32
   config.replay_ratio = 2.0  # Sixteen environments.
@@ -140,8 +138,11 @@ def _minatar(config: ml_collections.ConfigDict) -> None:
 
 
 def _gridworld(config: ml_collections.ConfigDict) -> None:
-  """As MinAtar, with dense layers alone where there is no image."""
+  """As MinAtar, with convolutions where there is an image."""
   _minatar(config)
+  config.torso = 'impala'
+  config.channels = (16,)
+  config.hidden_sizes = (128,)
   config.environment = 'gridworld/00'
   config.updates = 1000
   config.learning_rate = 1e-2  # At 1e-3 Disco103 has not begun to learn by 400.

@@ -1,9 +1,11 @@
 """Torsos, the recurrent core and mixed precision of agents' networks."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 import re
 from typing import Any
 
+import chex
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ import pytest
 
 from disco_rl import types
 from disco_rl.networks import agent_network
+from disco_rl.networks import convolutions
 from disco_rl.networks import nethack_encoder
 from disco_rl.networks import torsos
 
@@ -216,3 +219,50 @@ def test_networks_that_cannot_be() -> None:
   ):
     with pytest.raises(ValueError, match=message):
       agent_network.AgentNetworkConfig(**settings)
+
+
+@pytest.mark.parametrize('size, stride', [(5, 1), (6, 1), (5, 2), (6, 2)])
+def test_derivatives_of_convolutions_on_cpus(size: int, stride: int) -> None:
+  """First and second ones are those of the plain convolution."""
+  rng = np.random.default_rng(0)
+  with jax.enable_x64(True):
+    image = jnp.asarray(rng.normal(size=(2, size, size, 3)))
+    filters = jnp.asarray(rng.normal(size=(3, 3, 3, 4)))
+    tangents = jax.tree.map(jnp.cos, (image, filters))
+
+    def derivatives(convolve: Callable[..., Any]) -> Any:
+      loss = lambda image, filters: jnp.sum(
+        jnp.sin(convolve(image, filters, stride))
+      )
+      gradient = jax.grad(loss, argnums=(0, 1))
+      return loss(image, filters), jax.jvp(gradient, (image, filters), tangents)
+
+    plain = lambda image, filters, stride: jax.lax.conv_general_dilated(
+      image,
+      filters,
+      (stride, stride),
+      'SAME',
+      dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
+    )
+    chex.assert_trees_all_close(
+      derivatives(convolutions.convolve_on_cpu),
+      derivatives(plain),
+      rtol=1e-10,
+      atol=1e-12,
+    )
+
+
+def test_convolutions_have_the_parameters_of_haiku() -> None:
+  image = jnp.ones((1, 6, 6, 3))
+  ours, haikus = (
+    hk.without_apply_rng(hk.transform(function))
+    for function in (
+      lambda x: convolutions.Convolution(4, 2, name='layer')(x),
+      lambda x: hk.Conv2D(4, 3, 2, name='layer')(x),
+    )
+  )
+  params = ours.init(jax.random.key(0), image)
+  chex.assert_trees_all_equal(params, haikus.init(jax.random.key(0), image))
+  chex.assert_trees_all_close(
+    ours.apply(params, image), haikus.apply(params, image), rtol=1e-5
+  )

@@ -53,7 +53,7 @@ def encode(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
   characters = hk.Embed(NUM_CHARACTERS, _GLYPH_SIZE, name='characters')(
     observation['message'].astype(jnp.int32)
   )
-  nearby = hk.Conv2D(_HIDDEN_SIZE, 3, name='nearby')(
+  nearby = convolutions.Convolution(_HIDDEN_SIZE, name='nearby')(
     embed(surroundings(glyphs, stats))
   )
   parts = [
