@@ -41,7 +41,8 @@ def base() -> ml_collections.ConfigDict:
   config.offload = False  # Whether they wait in the host's memory.
   config.evolution_pairs = 8  # Antithetic perturbations, of 'evolution'.
   config.evolution_std = 0.01
-  config.chunk_size = 1  # Agents of a group that are computed at a time.
+  config.chunk_size = 1  # Agents of a group that a device computes at a time.
+  config.batch_devices = 1  # That share the batches of the same agents.
   config.meta_learning_rate = 1e-3  # Of each agent's Adam over the rule.
   config.max_meta_gradient_norm = 1.0  # Before Adam.
   config.policy_entropy_cost = 1e-2  # On the validation trajectories.

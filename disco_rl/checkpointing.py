@@ -11,6 +11,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from disco_rl import files
+from disco_rl import hosts
 
 
 class CheckpointError(RuntimeError):
@@ -74,6 +75,9 @@ class Checkpointer:
       # Each layer of what is read fails in a way of its own.
       except Exception as error:
         damaged[step] = _first_line(error)
+        if hosts.are_many():
+          # Another process may have read its part of it all right.
+          break
         continue
       for bad, reason in damaged.items():
         self._put_aside(bad, reason, step)
@@ -84,7 +88,12 @@ class Checkpointer:
     raise CheckpointError(
       f'None of the checkpoints in {self._directory} can be read; step '
       f'{newest}: {reason}. They are damaged, or of another version of the '
-      'program. Choose another --workdir to start anew.'
+      'program. Choose another --workdir to start anew'
+      + (
+        ', or move the folder of that step away to go on from the one before.'
+        if hosts.are_many()
+        else '.'
+      )
     )
 
   def _put_aside(self, step: int, reason: str, instead: int) -> None:

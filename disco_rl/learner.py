@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from disco_rl import sharding
 from disco_rl import types
 from disco_rl.networks import agent_network
 from disco_rl.update_rules import base
@@ -75,7 +76,8 @@ def update(
     optimizer: the agent's.
     rule_params: eta.
     state: before the update.
-    rollout: T transitions of B trajectories.
+    rollout: T transitions of B trajectories; this device's share of them, where
+      devices share batches.
 
   Returns:
     The state after the update, and what was computed on the way.
@@ -97,7 +99,7 @@ def update(
   taken_gradient, logs = jax.grad(total_loss, has_aux=True, argnums=1)(
     rule, taken, targets, rollout
   )
-  (gradient,) = pullback(taken_gradient)
+  (gradient,) = sharding.mean(pullback(taken_gradient))
   state, update_norm = step(optimizer, state, gradient, rule_state)
   logs = {
     **target_logs,
@@ -105,7 +107,9 @@ def update(
     'gradient_norm': optax.tree.norm(gradient),
     'update_norm': update_norm,
   }
-  return state, Update(targets=targets, gradient=gradient, logs=logs)
+  return state, Update(
+    targets=targets, gradient=gradient, logs=sharding.mean(logs)
+  )
 
 
 def total_loss(
@@ -122,7 +126,8 @@ def total_loss(
 
 def masked_mean(x: types.Array, mask: types.Array) -> types.Array:
   """Mean of x where the mask is set, as all losses are averaged."""
-  return jnp.sum(x * mask) / (jnp.sum(mask) + 1e-8)
+  weighted, weight = sharding.total((jnp.sum(x * mask), jnp.sum(mask)))
+  return weighted / (weight + 1e-8)
 
 
 def step(

@@ -1,8 +1,8 @@
 """First and second moments of a signal over an agent's lifetime."""
 
-import jax
 import jax.numpy as jnp
 
+from disco_rl import sharding
 from disco_rl import types
 
 
@@ -30,26 +30,18 @@ def init() -> Moments:
   )
 
 
-def update(
-  moments: Moments,
-  x: types.Array,
-  decay: float,
-  axis_name: str | None = None,
-) -> Moments:
+def update(moments: Moments, x: types.Array, decay: float) -> Moments:
   """Moves the averages towards the moments of one batch.
 
   Args:
     moments: of the batches so far.
-    x: batch of any shape.
+    x: batch of any shape; a share of it, where devices share batches.
     decay: weight of the past.
-    axis_name: mapped axis over which the batch is spread, if any.
 
   Returns:
     Moments that include the batch.
   """
-  batch = jnp.stack([jnp.mean(x), jnp.mean(jnp.square(x))])
-  if axis_name is not None:
-    batch = jax.lax.pmean(batch, axis_name)
+  batch = sharding.mean(jnp.stack([jnp.mean(x), jnp.mean(jnp.square(x))]))
   return Moments(
     moment1=decay * moments.moment1 + (1 - decay) * batch[0],
     moment2=decay * moments.moment2 + (1 - decay) * batch[1],

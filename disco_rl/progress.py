@@ -24,6 +24,7 @@ class Progress:
     unit: str = 'update',
     description: str = '',
     stream: TextIO | None = None,
+    is_shown: bool = True,
   ):
     """Shows the first state.
 
@@ -33,10 +34,12 @@ class Progress:
       unit: what is counted.
       description: begins the line.
       stream: None for the standard error stream.
+      is_shown: otherwise it stays silent.
     """
     stream = stream or sys.stderr
     terminal = stream.isatty()
     self._bar = tqdm.tqdm(
+      disable=not is_shown,
       total=total,
       initial=initial,
       unit=f' {unit}',
@@ -63,6 +66,8 @@ class Progress:
 
   def note(self, text: str) -> None:
     """Prints a line, above the bar."""
+    if self._bar.disable:
+      return
     self._bar.write(text, file=self._bar.fp)
     self._bar.fp.flush()
 

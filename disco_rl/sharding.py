@@ -1,7 +1,15 @@
-"""Spreading a population over devices: equal shares along its leading axis.
+"""Spreading a population over devices, and an agent's batch over a few.
 
-Every device runs the same program on its share of the agents; what they have in
-common, the rule, is replicated. What is `split` has a leading axis of agents.
+The devices form a grid. Along `agents` each has an equal share of the
+population; what is `SPLIT` has a leading axis of agents. Along `batch` devices
+live the same lives, but each learns from a share of every batch. What all have
+in common, the rule, is replicated.
+
+Within a program every device sees its own share. What is summed over
+trajectories is summed over devices by `total` and `mean`, which do nothing
+where no batch is shared out. A gradient with respect to what devices have in
+common is each device's part of it times their number, as the derivative of a
+sum over devices is again such a sum: `mean` makes it whole.
 """
 
 from collections.abc import Callable
@@ -14,14 +22,44 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
 
-AXIS = 'agents'
-SPLIT = PartitionSpec(AXIS)
+from disco_rl import hosts
+
+AGENTS = 'agents'
+BATCH = 'batch'
+SPLIT = PartitionSpec(AGENTS)
 REPLICATED = PartitionSpec()
+# Of batches [n, T, B, ...].
+SPLIT_BATCH = PartitionSpec(AGENTS, None, BATCH)
 
 
-def all_devices() -> jax.sharding.Mesh:
-  """The devices of this run in one row."""
-  return jax.sharding.Mesh(np.array(jax.devices()), (AXIS,))
+def make_mesh(batch_devices: int = 1) -> jax.sharding.Mesh:
+  """All devices of this run.
+
+  Args:
+    batch_devices: that share the batches of the same agents, of one machine.
+
+  Returns:
+    The grid, [devices / batch_devices, batch_devices].
+
+  Raises:
+    ValueError: they cannot be arranged so.
+  """
+  local = jax.local_device_count()
+  if local % batch_devices:
+    possible = [n for n in range(1, local + 1) if local % n == 0]
+    raise ValueError(
+      f'batch_devices={batch_devices} must divide the {local} devices of this '
+      f'machine: choose one of {possible}.'
+    )
+  devices = np.array(jax.devices()).reshape(-1, batch_devices)
+  return jax.sharding.Mesh(devices, (AGENTS, BATCH))
+
+
+def mesh_for(num_agents: int) -> jax.sharding.Mesh:
+  """As many of this machine's devices as can share out agents equally."""
+  devices = jax.local_devices()
+  count = max(n for n in range(1, len(devices) + 1) if num_agents % n == 0)
+  return jax.sharding.Mesh(np.array(devices[:count])[:, None], (AGENTS, BATCH))
 
 
 def check(num_agents: int, mesh: jax.sharding.Mesh, what: str) -> None:
@@ -32,15 +70,37 @@ def check(num_agents: int, mesh: jax.sharding.Mesh, what: str) -> None:
     mesh: devices.
     what: the agents are, for the message.
   """
-  if num_agents % mesh.size == 0:
+  shares = mesh.shape[AGENTS]
+  if num_agents % shares == 0:
     return
-  below = num_agents // mesh.size * mesh.size
-  nearest = ' or '.join(str(n) for n in (below, below + mesh.size) if n)
+  below = num_agents // shares * shares
+  nearest = ' or '.join(str(n) for n in (below, below + shares) if n)
+  each = ''
+  if mesh.shape[BATCH] > 1:
+    each = f' groups of batch_devices={mesh.shape[BATCH]}'
   raise ValueError(
     f'{num_agents} agents {what} cannot be shared out equally among '
-    f'{mesh.size} devices: choose agents so that there are {nearest} of them, '
-    'or fewer devices (CUDA_VISIBLE_DEVICES, JAX_NUM_CPU_DEVICES).'
+    f'{shares}{each or " devices"}: choose agents so that there are {nearest} '
+    'of them, or fewer devices (CUDA_VISIBLE_DEVICES, JAX_NUM_CPU_DEVICES).'
   )
+
+
+def check_batch(size: int, mesh: jax.sharding.Mesh, name: str) -> None:
+  """Raises ValueError if trajectories cannot be shared out equally.
+
+  Args:
+    size: their number.
+    mesh: devices.
+    name: of the setting that says it.
+  """
+  shares = mesh.shape[BATCH]
+  if size % shares:
+    below = size // shares * shares
+    nearest = ' or '.join(str(n) for n in (below, below + shares) if n)
+    raise ValueError(
+      f'{name}={size} cannot be shared out equally among '
+      f'batch_devices={shares}: choose {nearest}.'
+    )
 
 
 def put(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:
@@ -51,7 +111,10 @@ def put(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:
   """
   if mesh.size == 1:
     return jax.device_put(tree, mesh.devices.item())
-  return jax.device_put(tree, NamedSharding(mesh, spec))
+  sharding = NamedSharding(mesh, spec)
+  if hosts.are_many():
+    return jax.tree.map(lambda x: hosts.place(x, sharding), tree)
+  return jax.device_put(tree, sharding)
 
 
 def per_device(
@@ -69,7 +132,7 @@ def per_device(
   Args:
     function: of shares; returns shares.
     mesh: devices.
-    in_specs: `SPLIT` or `REPLICATED` for each argument.
+    in_specs: `SPLIT`, ... for each argument, or trees of them.
     out_specs: for each result.
 
   Returns:
@@ -86,16 +149,46 @@ def per_device(
   )
 
 
-def total(tree: Any, mesh: jax.sharding.Mesh) -> Any:
-  """Sums one tree for each device, over a leading axis, in one all-reduce."""
+def shares_batch() -> bool:
+  """Whether the program that is being traced shares out batches."""
+  mesh = jax.sharding.get_abstract_mesh()
+  return BATCH in mesh.manual_axes and mesh.shape[BATCH] > 1
+
+
+def batch_share(tree: Any) -> Any:
+  """This device's share of a batch, trees [T, B, ...]."""
+  if not shares_batch():
+    return tree
+  shares = jax.lax.axis_size(BATCH)
+
+  def own(x: jax.Array) -> jax.Array:
+    size = x.shape[1] // shares
+    start = jax.lax.axis_index(BATCH) * size
+    return jax.lax.dynamic_slice_in_dim(x, start, size, axis=1)
+
+  return jax.tree.map(own, tree)
+
+
+def total(tree: Any) -> Any:
+  """Sum over the devices that share a batch."""
+  return jax.lax.psum(tree, BATCH) if shares_batch() else tree
+
+
+def mean(tree: Any) -> Any:
+  """Mean over the devices that share a batch; see above for gradients."""
+  return jax.lax.pmean(tree, BATCH) if shares_batch() else tree
+
+
+def total_vote(tree: Any, mesh: jax.sharding.Mesh) -> Any:
+  """Sums trees [shares, ...], one for each share of agents; one all-reduce."""
 
   def add(share: Any) -> Any:
     flat, restore = ravel_pytree(jax.tree.map(lambda x: x[0], share))
-    return restore(jax.lax.psum(flat, AXIS) if mesh.size > 1 else flat)
+    return restore(jax.lax.psum(flat, AGENTS) if mesh.size > 1 else flat)
 
   return per_device(add, mesh, (SPLIT,), REPLICATED)(tree)
 
 
 def as_share(tree: Any) -> Any:
-  """One device's tree as its share of a tree for each device; see `total`."""
+  """One device's tree as its share of `total_vote`'s."""
   return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)

@@ -151,7 +151,6 @@ def retrace(
   lambda_: float,
   max_abs_value: float,
   moments_decay: float,
-  axis_name: str | None = None,
 ) -> tuple[RetraceEstimates, ValueMoments]:
   """Off-policy returns of Munos et al. (2016) from the target network's q.
 
@@ -171,7 +170,6 @@ def retrace(
     lambda_: of the trace.
     max_abs_value: of the bins of q.
     moments_decay: weight of the past in the lifetime moments.
-    axis_name: mapped axis over which the batch is spread, if any.
 
   Returns:
     Estimates, normalised by the moments after this batch, and those moments.
@@ -197,9 +195,7 @@ def retrace(
   advantage = q_target - target_value[:-1]
   qv_advantage = target_q_value - target_value[..., None]
 
-  value_moments = _update_moments(
-    value_moments, advantage, q_td, moments_decay, axis_name
-  )
+  value_moments = _update_moments(value_moments, advantage, q_td, moments_decay)
   estimates = RetraceEstimates(
     value=value,
     q_value=q_value,
@@ -228,7 +224,6 @@ def vtrace(
   discount: float,
   lambda_: float,
   moments_decay: float,
-  axis_name: str | None = None,
 ) -> tuple[ValueEstimates, ValueMoments]:
   """V-trace targets and advantages (Espeholt et al., 2018), rho clipped at 1.
 
@@ -240,7 +235,6 @@ def vtrace(
     discount: gamma.
     lambda_: of the trace.
     moments_decay: weight of the past in the lifetime moments.
-    axis_name: mapped axis over which the batch is spread, if any.
 
   Returns:
     Estimates, normalised by the moments after this batch, and those moments.
@@ -259,7 +253,6 @@ def vtrace(
     output.errors,
     output.pg_advantage,
     moments_decay,
-    axis_name,
   )
 
 
@@ -271,7 +264,6 @@ def monte_carlo(
   *,
   discount: float,
   moments_decay: float,
-  axis_name: str | None = None,
 ) -> tuple[ValueEstimates, ValueMoments]:
   """Returns as they were seen, G_t = r_t + gamma_t G_t+1.
 
@@ -292,7 +284,6 @@ def monte_carlo(
     td,
     jnp.minimum(rho, 1.0) * td,
     moments_decay,
-    axis_name,
   )
 
 
@@ -309,12 +300,9 @@ def _value_estimates(
   td: types.Array,
   advantage: types.Array,
   moments_decay: float,
-  axis_name: str | None,
 ) -> tuple[ValueEstimates, ValueMoments]:
   """Updates the moments, then normalises by them."""
-  value_moments = _update_moments(
-    value_moments, advantage, td, moments_decay, axis_name
-  )
+  value_moments = _update_moments(value_moments, advantage, td, moments_decay)
   estimates = ValueEstimates(
     value=value,
     value_target=td + value[:-1],
@@ -331,12 +319,9 @@ def _update_moments(
   advantage: types.Array,
   td: types.Array,
   decay: float,
-  axis_name: str | None,
 ) -> ValueMoments:
   """Adds one batch to the lifetime moments."""
   return ValueMoments(
-    advantage=moments.update(
-      value_moments.advantage, advantage, decay, axis_name
-    ),
-    td=moments.update(value_moments.td, td, decay, axis_name),
+    advantage=moments.update(value_moments.advantage, advantage, decay),
+    td=moments.update(value_moments.td, td, decay),
   )

@@ -5,31 +5,63 @@
 
 Any setting of the config can be given as a flag, --config.meta_steps=100. The
 same command again resumes an interrupted run; with more meta_steps it goes on.
+
+On many machines each runs the same command with --distributed, where JAX knows
+the cluster (SLURM, Open MPI, Kubernetes, TPUs), or with --num_processes=N
+--process=I --coordinator=HOST:PORT; they share the workdir's file system.
 """
 
 import pathlib
 from typing import Any
+
+from absl import flags
 
 from launch import common
 from launch import to_records
 from launch.errors import fail
 from launch.errors import of_runs
 
+_DISTRIBUTED = flags.DEFINE_bool(
+  'distributed', False, 'Whether many processes share the run.'
+)
+_COORDINATOR = flags.DEFINE_string(
+  'coordinator', None, 'HOST:PORT where the first process can be reached.'
+)
+_NUM_PROCESSES = flags.DEFINE_integer(
+  'num_processes', None, 'Processes that share the run.', lower_bound=1
+)
+_PROCESS = flags.DEFINE_integer(
+  'process', None, 'Number of this one of them, from 0.', lower_bound=0
+)
+
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   """Builds and runs."""
   # Here, not above: a mistyped flag should not wait for JAX to load.
+  import jax
+
+  from disco_rl import hosts
   from disco_rl.meta_training import trainer
 
   try:
+    if _DISTRIBUTED.value or _COORDINATOR.value:
+      hosts.connect(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS.value)
     meta_training = trainer.MetaTraining(to_records.meta_training(settings))
-  except (ValueError, OSError, ImportError) as error:
+  except (ValueError, OSError, ImportError, RuntimeError) as error:
     fail(error)
   try:
     meta_training.run(workdir, settings)
   except of_runs() as error:
     fail(error)
-  print((workdir / 'summary.json').read_text(), end='')
+  except jax.errors.JaxRuntimeError as error:
+    if not hosts.are_many():
+      raise
+    fail(
+      'The processes of this run have lost touch; has one of them ended? The '
+      f'same commands go on from the last checkpoint. {error}'
+    )
+  if hosts.is_first():
+    print((workdir / 'summary.json').read_text(), end='')
 
 
 if __name__ == '__main__':

@@ -13,7 +13,7 @@ _REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 
 # From the top: a file may import from its own layer and from those above it.
 LAYERS = (
-  ('__init__', 'types', 'files', 'validation'),
+  ('__init__', 'types', 'files', 'validation', 'hosts', 'sharding'),
   ('moments', 'value_targets', 'optimizers', 'episodes'),
   ('networks/*',),
   ('weights*', 'update_rules/*'),
@@ -27,7 +27,6 @@ LAYERS = (
     'metrics',
     'plotting',
     'progress',
-    'sharding',
     'workdirs',
   ),
   ('evaluation/*',),
@@ -38,7 +37,7 @@ LAYERS = (
 # Files that may import only these.
 RESTRICTED = {
   'environments/*': ('types', 'environments/*'),
-  'checkpointing': ('types', 'files'),
+  'checkpointing': ('types', 'files', 'hosts'),
   'metrics': ('types', 'files'),
   'progress': ('types', 'files'),
 }

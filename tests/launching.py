@@ -13,7 +13,29 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 def run_python(
   *arguments: str, timeout: float = 300, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-  environment = {
+  return subprocess.run(
+    [sys.executable, *arguments],
+    cwd=REPOSITORY,
+    env=_environment(variables),
+    capture_output=True,
+    text=True,
+    timeout=timeout,
+  )
+
+
+def start_python(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+  return subprocess.Popen(
+    [sys.executable, *arguments],
+    cwd=REPOSITORY,
+    env=_environment(variables),
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def _environment(variables: dict[str, str]) -> dict[str, str]:
+  return {
     **os.environ,
     **variables,
     'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
@@ -23,14 +45,6 @@ def run_python(
     'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
     'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
   }
-  return subprocess.run(
-    [sys.executable, *arguments],
-    cwd=REPOSITORY,
-    env=environment,
-    capture_output=True,
-    text=True,
-    timeout=timeout,
-  )
 
 
 def contents(workdir: pathlib.Path) -> dict[str, bytes]:

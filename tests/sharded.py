@@ -1,21 +1,32 @@
-"""A small population for eight devices.
+"""A small population on eight devices, laid out in several ways.
 
-As a program it prints which collectives its programs hold, one line for the
-step of the agents and one for the mean of their votes.
+As a program it prints JSON: for each layout, agents x batch, how far the rule
+is from that of a single device after some meta-steps in double precision, and
+which collectives the programs of a meta-step hold.
 """
 
 import collections
+import dataclasses
 import json
 import re
+from typing import Any
 
 import jax
+from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
+import numpy as np
 
 from configs import quickstart
+from disco_rl import compilation
 from disco_rl import sharding
+from disco_rl import types
+from disco_rl.environments import catch
 from disco_rl.meta_training import building
+from disco_rl.meta_training import population
 from launch import to_records
 
+LAYOUTS = ((4, 2), (1, 8))
+META_STEPS = 5
 SETTINGS = {
   'agents': 8,
   'budgets': (400,),
@@ -38,32 +49,96 @@ SETTINGS = {
   'held_out_environments': '',
   'checkpoint_every': 3,
 }
+# Of the agents whose batches are shared out, among eight devices at most.
+SHARED = {'batch_size': 8, 'validation_trajectories': 8}
 _COLLECTIVES = re.compile(
   r' (all-reduce|all-gather|all-to-all|reduce-scatter|collective-\w+)'
   r'(?:-start)?\('
 )
+_OVER = re.compile(r"replica_groups=mesh\[[^]]*\] {('\w+')}")
+
+
+@types.record
+class PreciseCatch(catch.Catch):
+  """Pays in double precision."""
+
+  def step(self, *args: Any) -> Any:
+    """As `Catch.step`."""
+    state, timestep = super().step(*args)
+    reward = timestep.reward.astype(jnp.float64)
+    return state, dataclasses.replace(timestep, reward=reward)
+
+
+def precise(tree: Any) -> Any:
+  """Floats in double precision."""
+  is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
+  return jax.tree.map(
+    lambda x: x.astype(jnp.float64) if is_float(x) else x, tree
+  )
 
 
 def collectives(program: jax.stages.Compiled) -> dict[str, int]:
-  """How many of each kind a program holds."""
-  return collections.Counter(_COLLECTIVES.findall(program.as_text()))
+  """How many of each kind a program holds, and over what."""
+  lines = [x for x in program.as_text().splitlines() if _COLLECTIVES.search(x)]
+  return collections.Counter(
+    f'{_COLLECTIVES.findall(line)[0]} over {",".join(_OVER.findall(line))}'
+    for line in lines
+  )
 
 
-def main() -> None:
-  settings = {**quickstart.get_config().to_dict(), **SETTINGS}
+def discover(
+  agents: int, batch: int
+) -> tuple[np.ndarray, list[dict[str, int]]]:
+  """Eta after some meta-steps, and the collectives of step and mean."""
+  settings = {**quickstart.get_config().to_dict(), **SETTINGS, **SHARED}
   config = to_records.meta_training(settings)
   rule, params = building.make_rule(config)
   (group,) = building.make_groups(config, rule)
-  mesh = sharding.all_devices()
-  params = sharding.put(params, mesh, sharding.REPLICATED)
+  devices = np.array(jax.devices()[: agents * batch]).reshape(agents, batch)
+  mesh = jax.sharding.Mesh(devices, (sharding.AGENTS, sharding.BATCH))
+  group = population.DeviceGroup(
+    dataclasses.replace(group.config, mesh=mesh), 8 * [PreciseCatch(4, 3)]
+  )
+  params = sharding.put(precise(params), mesh, sharding.REPLICATED)
   members = group.init(jax.random.split(jax.random.key(0), 8), params)
-  votes = jax.tree.map(lambda x: jnp.stack(8 * [x]), params)
-  move = jax.jit(lambda votes: sharding.total(votes, mesh))
-  for program in (
-    group.compile(params, members),
-    move.lower(sharding.put(votes, mesh, sharding.SPLIT)).compile(),
-  ):
-    print(json.dumps(collectives(program)))
+  members = dataclasses.replace(
+    members,
+    agent=dataclasses.replace(
+      members.agent, learner=precise(members.agent.learner)
+    ),
+    meta_value=precise(members.meta_value),
+  )
+  mean = compilation.Program(
+    lambda votes: jax.tree.map(
+      lambda x: x / 8, sharding.total_vote(votes, mesh)
+    )
+  )
+  for _ in range(META_STEPS):
+    votes, members, _ = group.step(params, members)
+    # Simulated devices have too few threads for two programs that meet.
+    params = jax.block_until_ready(
+      jax.tree.map(jnp.add, params, mean(jax.block_until_ready(votes)))
+    )
+  programs = (group.compile(params, members), mean.compile(votes))
+  return np.asarray(ravel_pytree(params)[0]), [
+    collectives(each) for each in programs
+  ]
+
+
+def main() -> None:
+  jax.config.update('jax_enable_x64', True)
+  # Programs run for moments here: to optimise them would take longer.
+  jax.config.update('jax_disable_most_optimizations', True)
+  expected, _ = discover(1, 1)
+  results = {}
+  for layout in LAYOUTS:
+    params, found = discover(*layout)
+    error = np.linalg.norm(params - expected) / np.linalg.norm(expected)
+    results['x'.join(map(str, layout))] = {
+      'error': float(error),
+      'collectives': found,
+    }
+  print(json.dumps(results))
 
 
 if __name__ == '__main__':

@@ -474,19 +474,3 @@ def test_a_constant_signal_is_normalised_to_something_finite() -> None:
     [1e6, 1.5e6],
     rtol=1e-3,
   )
-
-
-def test_moments_of_a_batch_that_is_spread_over_an_axis() -> None:
-  x = np.random.default_rng(19).normal(size=(4, 6)).astype(np.float32)
-  spread = jax.vmap(
-    lambda x: moments.update(moments.init(), x, DECAY, axis_name='shard'),
-    axis_name='shard',
-  )(x)
-  together = moments.update(moments.init(), x, DECAY)
-  jax.tree.map(
-    lambda actual, expected: np.testing.assert_allclose(
-      actual, np.full(4, expected), rtol=1e-5
-    ),
-    spread,
-    together,
-  )

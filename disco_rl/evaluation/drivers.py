@@ -1,22 +1,26 @@
 """Training several agents of one kind side by side with a fixed rule.
 
 Agents differ by their keys alone and share nothing but the compiled program:
-everything has a leading axis S, one entry for each agent.
+everything has a leading axis S, one entry for each agent. They are spread over
+as many devices as share them out equally.
 """
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import time
 from typing import Any
 from typing import Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from disco_rl import actor
 from disco_rl import agent as agent_lib
 from disco_rl import compilation
 from disco_rl import host_actor
+from disco_rl import sharding
 from disco_rl import types
 from disco_rl.environments import base
 
@@ -63,12 +67,28 @@ class Driver(Protocol):
 class DeviceDriver:
   """JAX-native environments: acting, replay and learning are one program."""
 
-  def __init__(self, agent: agent_lib.Agent, environment: base.JaxEnvironment):
+  def __init__(
+    self,
+    agent: agent_lib.Agent,
+    environment: base.JaxEnvironment,
+    num_agents: int = 1,
+  ):
     self._agent = agent
     self._environment = environment
+    self._mesh = sharding.mesh_for(num_agents)
+    agents, common = sharding.SPLIT, sharding.REPLICATED
     # Made once: a new one would compile again for every generation of agents.
-    self._init = jax.jit(jax.vmap(self._init_one))
-    self._advance = compilation.Program(self._advance_all, donate_argnums=1)
+    self._init = jax.jit(
+      sharding.per_device(
+        jax.vmap(self._init_one), self._mesh, (agents,), agents
+      )
+    )
+    self._advance = compilation.Program(
+      sharding.per_device(
+        self._advance_all, self._mesh, (common, agents, common), agents
+      ),
+      donate_argnums=1,
+    )
     self._init_seconds = 0.0
 
   @property
@@ -78,6 +98,7 @@ class DeviceDriver:
 
   def init(self, keys: types.Array) -> Lives:
     """Newborn agents in fresh environments; see `Driver.init`."""
+    keys = sharding.put(keys, self._mesh, sharding.SPLIT)
     lives, seconds = _timed(lambda: jax.block_until_ready(self._init(keys)))
     self._init_seconds += seconds
     return lives
@@ -90,7 +111,10 @@ class DeviceDriver:
     self, rule_params: types.Params, lives: Lives, num_updates: int
   ) -> tuple[Lives, types.Logs]:
     """One call of the compiled program; see `Driver.advance`."""
-    return self._advance(rule_params, lives, jnp.asarray(num_updates))
+    common = sharding.put(
+      (rule_params, np.asarray(num_updates)), self._mesh, sharding.REPLICATED
+    )
+    return self._advance(common[0], lives, common[1])
 
   def _init_one(self, key: types.Array) -> Lives:
     agent_key, environment_key = jax.random.split(key)
@@ -152,10 +176,19 @@ class HostDriver:
     num_agents: int,
   ):
     self._agent = agent
+    self._mesh = sharding.mesh_for(num_agents)
+    agents, common = sharding.SPLIT, sharding.REPLICATED
     self._actor = host_actor.HostActor(agent.network, environment, num_agents)
     self._give_orders = jax.jit(host_actor.give_orders)
-    self._init = jax.jit(jax.vmap(agent.init))
-    self._learn = compilation.Program(self._learn_all, donate_argnums=1)
+    self._init = jax.jit(
+      sharding.per_device(jax.vmap(agent.init), self._mesh, (agents,), agents)
+    )
+    self._learn = compilation.Program(
+      sharding.per_device(
+        self._learn_all, self._mesh, (common, agents, agents, agents), agents
+      ),
+      donate_argnums=1,
+    )
     self._init_seconds = 0.0
 
   @property
@@ -165,6 +198,7 @@ class HostDriver:
 
   def init(self, keys: types.Array) -> Lives:
     """Newborn agents; see `Driver.init`."""
+    keys = sharding.put(keys, self._mesh, sharding.SPLIT)
     agents, seconds = _timed(lambda: jax.block_until_ready(self._init(keys)))
     self._init_seconds += seconds
     return Lives(agents=agents, actors=None)
@@ -182,6 +216,8 @@ class HostDriver:
     self, rule_params: types.Params, lives: Lives, num_updates: int
   ) -> tuple[Lives, types.Logs]:
     """A loop on the host; see `Driver.advance`."""
+    put = functools.partial(sharding.put, mesh=self._mesh)
+    rule_params = put(rule_params, spec=sharding.REPLICATED)
     agents, logs = host_actor.overlap(
       lives.agents,
       num_updates,
@@ -189,7 +225,9 @@ class HostDriver:
       lambda orders: self._actor.unroll(
         orders, self._agent.config.unroll_length
       ),
-      lambda agents, acted: self._learn(rule_params, agents, *acted),
+      lambda agents, acted: self._learn(
+        rule_params, agents, *put(acted, spec=sharding.SPLIT)
+      ),
     )
     means = jax.tree.map(lambda *x: sum(x) / num_updates, *logs)
     return Lives(agents=agents, actors=None), means
@@ -232,7 +270,7 @@ def make(
   """
   if isinstance(environment, base.HostEnvironment):
     return HostDriver(agent, environment, num_agents)
-  return DeviceDriver(agent, environment)
+  return DeviceDriver(agent, environment, num_agents)
 
 
 def _for_each_agent(function: Callable[[Any], Any], tree: Any) -> Any:

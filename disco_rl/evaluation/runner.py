@@ -167,9 +167,7 @@ class Evaluation:
 
   def _keys(self) -> types.Array:
     seeds = self._config.seed + np.arange(self._config.seeds)
-    # Bound to the device, as is what comes from a checkpoint: programs for
-    # arrays that are not would be others, compiled again.
-    return jax.device_put(jax.vmap(jax.random.key)(seeds), jax.devices()[0])
+    return jax.vmap(jax.random.key)(seeds)
 
   def _train(
     self,

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from disco_rl import agent as agent_lib
+from disco_rl import sharding
 from disco_rl import types
 from disco_rl import weights
 from disco_rl.environments import base
@@ -74,13 +75,21 @@ def make_groups(
     ValueError: a setting or an environment's name is not valid.
     ImportError: an environment needs a package that is not installed.
   """
-  kinds: dict[Hashable, list[tuple[str, Environment]]] = {}
+  specimens = {
+    name: registry.make(name, 1, config.seed)
+    for name in dict.fromkeys(config.members)
+  }
+  kinds: dict[Hashable, list[int]] = {}
   for i, name in enumerate(config.members):
-    environment = registry.make(
-      name, config.agent.num_environments, config.seed + i
-    )
-    kinds.setdefault(_kind(environment), []).append((name, environment))
-  return [_make_group(config, rule, members) for members in kinds.values()]
+    kinds.setdefault(_kind(specimens[name]), []).append(i)
+  groups = [
+    _make_group(config, rule, members, specimens[config.members[members[0]]])
+    for members in kinds.values()
+  ]
+  for specimen in specimens.values():
+    if isinstance(specimen, base.HostEnvironment):
+      specimen.close()
+  return groups
 
 
 def validate(names: Sequence[str]) -> None:
@@ -120,17 +129,19 @@ def _kind(environment: Environment) -> Hashable:
 def _make_group(
   config: config_lib.MetaTrainingConfig,
   rule: disco.Disco,
-  members: Sequence[tuple[str, Any]],
+  members: Sequence[int],
+  specimen: Environment,
 ) -> population.Group:
-  names, environments = zip(*members)
-  spec = environments[0].spec
+  """Of the agents with such numbers, in environments like the specimen."""
+  spec = specimen.spec
   agent = agent_lib.make(config.agent, spec, rule)
   jax.eval_shape(lambda: agent.init(jax.random.key(0)))
   living = living_lib.Living(
     config.living, agent, meta_value_lib.MetaValue(config.meta_value, spec)
   )
   differentiation = meta_gradient.MetaGradient(living, config.loss, config.mode)
-  is_on_host = isinstance(environments[0], base.HostEnvironment)
+  is_on_host = isinstance(specimen, base.HostEnvironment)
+  names = tuple(config.members[i] for i in members)
   if is_on_host and config.estimator == 'evolution':
     raise ValueError(
       f'estimator=evolution needs environments that can be copied, and those '
@@ -151,7 +162,16 @@ def _make_group(
       config.meta_learning_rate, config.max_meta_gradient_norm
     ),
     chunk_size=config.chunk_size,
+    mesh=sharding.make_mesh(config.batch_devices),
   )
+  # What steps on the host is made where it steps.
+  made = group.own_members if is_on_host else range(len(members))
+  environments: list[Any] = [
+    registry.make(
+      names[i], config.agent.num_environments, config.seed + members[i]
+    )
+    for i in made
+  ]
   if is_on_host:
     return population.HostGroup(group, environments, differentiation)
   return population.DeviceGroup(group, environments)

@@ -45,7 +45,8 @@ class MetaTrainingConfig:
     evolution_std: of the perturbations.
     meta_learning_rate: of each agent's Adam over eta.
     max_meta_gradient_norm: bound of each agent's meta-gradient, before Adam.
-    chunk_size: agents of a group that are computed at a time.
+    chunk_size: agents of a group that a device computes at a time.
+    batch_devices: that share the batches of the same agents.
   """
 
   environments: tuple[str, ...]
@@ -70,6 +71,7 @@ class MetaTrainingConfig:
   meta_learning_rate: float = 1e-3
   max_meta_gradient_norm: float = 1.0
   chunk_size: int = 1
+  batch_devices: int = 1
 
   def __post_init__(self) -> None:
     validation.check_types(MetaTrainingConfig, vars(self))
@@ -80,6 +82,7 @@ class MetaTrainingConfig:
       'keep_checkpoints',
       'evolution_pairs',
       'chunk_size',
+      'batch_devices',
     )
     validation.check_at_least(self, 1, counts)
     validation.check_at_least(self, 0, ('seed',))

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from disco_rl import actor
 from disco_rl import agent as agent_lib
 from disco_rl import learner
+from disco_rl import sharding
 from disco_rl import types
 from disco_rl import validation
 from disco_rl.environments import base
@@ -79,7 +80,8 @@ class Trajectory:
 
   Attributes:
     states: [N/k] learner states, before the first update of each segment.
-    batches: [N/k, k] what was learnt from.
+    batches: [N/k, k] what was learnt from; this device's share, where devices
+      share batches.
     gradients: [N/k, k] of the agent's loss; None where k > 1, as they are
       computed again with the states.
   """
@@ -142,6 +144,7 @@ class Living:
       axes for the updates), and scalars to log.
     """
     state, batch = self.agent.remember(member.agent, rollout)
+    batch = sharding.batch_share(batch)
     before = state.learner
     state, update = self.agent.learn(rule_params, state, batch)
     meta_value, logs = member.meta_value, update.logs

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import learner
+from disco_rl import sharding
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.meta_training import living as living_lib
@@ -81,12 +82,13 @@ class MetaGradient:
       rule_params: eta.
       member: after its N updates.
       trajectory: these updates.
-      validation: fresh trajectories of the agent as it is now.
+      validation: fresh trajectories of the agent as it is now, all of them.
 
     Returns:
       The gradient, the member with its meta-value function updated, and scalars
       to log.
     """
+    validation = sharding.batch_share(validation)
     meta_value, estimates, logs = self.living.meta_value.update(
       member.meta_value, validation, validation.logits
     )
@@ -102,7 +104,9 @@ class MetaGradient:
 
     last = member.agent.learner
     cotangent, loss_logs = jax.grad(validation_loss, has_aux=True)(last.params)
-    gradient, target_logs = self.sweep(rule_params, trajectory, last, cotangent)
+    gradient, target_logs = self.sweep(
+      rule_params, trajectory, last, sharding.mean(cotangent)
+    )
     member = dataclasses.replace(member, meta_value=meta_value)
     return gradient, member, {**logs, **loss_logs, **target_logs}
 
@@ -286,7 +290,7 @@ def _pull_back(
   (_, loss), pullback, logs = jax.vjp(
     outputs, rule_params, differentiable, has_aux=True
   )
-  change, of_before = pullback((of_after, jnp.ones_like(loss)))
+  change, of_before = sharding.mean(pullback((of_after, jnp.ones_like(loss))))
   return (of_before, jax.tree.map(jnp.add, of_rule, change)), logs
 
 

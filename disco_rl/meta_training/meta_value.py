@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from disco_rl import learner
+from disco_rl import sharding
 from disco_rl import types
 from disco_rl import validation
 from disco_rl import value_targets
@@ -149,7 +150,9 @@ class MetaValue:
     (loss, (estimates, moments)), gradient = jax.value_and_grad(
       total_loss, has_aux=True
     )(state.params)
-    updates, opt_state = self._optimizer.update(gradient, state.opt_state)
+    updates, opt_state = self._optimizer.update(
+      sharding.mean(gradient), state.opt_state
+    )
     state = MetaValueState(
       params=optax.apply_updates(state.params, updates),
       opt_state=opt_state,
@@ -160,7 +163,7 @@ class MetaValue:
       'meta_value': jnp.mean(estimates.value),
       'meta_value_td': jnp.mean(jnp.abs(estimates.td)),
     }
-    return state, estimates, logs
+    return state, estimates, sharding.mean(logs)
 
   def _predict(self, observation: types.PyTree) -> types.Array:
     shape = jax.tree.leaves(observation)[0].shape[:2]

@@ -21,6 +21,7 @@ from disco_rl import actor
 from disco_rl import compilation
 from disco_rl import episodes
 from disco_rl import host_actor
+from disco_rl import hosts
 from disco_rl import sharding
 from disco_rl import types
 from disco_rl.environments import base
@@ -55,13 +56,19 @@ class GroupConfig:
   optimizer: optax.GradientTransformation
   chunk_size: int
   mesh: jax.sharding.Mesh = dataclasses.field(
-    default_factory=sharding.all_devices
+    default_factory=sharding.make_mesh
   )
 
   def __post_init__(self) -> None:
     sharding.check(
       self.num_members, self.mesh, f'with environments like {self.names[0]}'
     )
+    living = self.living
+    for name, size in (
+      ('batch_size', living.agent.config.batch_size),
+      ('validation_trajectories', living.config.validation_trajectories),
+    ):
+      sharding.check_batch(size, self.mesh, name)
 
   @property
   def num_members(self) -> int:
@@ -69,9 +76,19 @@ class GroupConfig:
     return len(self.names)
 
   @property
+  def own_members(self) -> range:
+    """Those whose environments on the host this process steps."""
+    rows = self.mesh.devices[:, 0]
+    share = self.num_members // len(rows)
+    own = [
+      i for i, x in enumerate(rows) if x.process_index == jax.process_index()
+    ]
+    return range(own[0] * share, (own[-1] + 1) * share)
+
+  @property
   def chunk(self) -> int:
     """Members computed at a time: the largest divisor that is allowed."""
-    share = self.num_members // self.mesh.size
+    share = self.num_members // self.mesh.shape[sharding.AGENTS]
     sizes = range(1, min(self.chunk_size, share) + 1)
     return max(size for size in sizes if share % size == 0)
 
@@ -81,6 +98,7 @@ class GroupConfig:
     in_specs: tuple[Any, ...],
     donate_argnums: int | tuple[int, ...] = (),
     runs_often: bool = True,
+    out_specs: Any = sharding.SPLIT,
   ) -> compilation.Program:
     """A program that each device runs on its share of the members.
 
@@ -89,16 +107,27 @@ class GroupConfig:
       in_specs: `sharding.REPLICATED` for eta, `sharding.SPLIT` for the others.
       donate_argnums: arguments that the results may take the place of.
       runs_often: see `compilation.Program`.
+      out_specs: of the results.
 
     Returns:
       The program.
     """
-    shares = sharding.per_device(function, self.mesh, in_specs, sharding.SPLIT)
+    shares = sharding.per_device(function, self.mesh, in_specs, out_specs)
     return compilation.Program(shares, donate_argnums, runs_often)
 
   def split(self, tree: Any) -> Any:
     """Trees [n, ...] as programs take them."""
     return sharding.put(tree, self.mesh, sharding.SPLIT)
+
+  def own_part(self, tree: Any) -> Any:
+    """Trees [n, ...] -> [own, ...], of this process's members."""
+    return hosts.own_part(tree, self.mesh, sharding.SPLIT)
+
+  def join_parts(self, tree: Any) -> Any:
+    """Trees [own, ...] of all processes -> [n, ...], as programs take them."""
+    if not hosts.are_many():
+      return self.split(tree)
+    return hosts.from_parts(tree, self.mesh, sharding.SPLIT)
 
 
 class Group(Protocol):
@@ -291,14 +320,14 @@ class HostGroup:
 
     Args:
       config: what the members share.
-      environments: E environments for each member.
+      environments: E environments for each of this process's members.
       estimator: of the meta-gradient, from what was lived.
     """
     self.config = config
     self._estimator = estimator
     self._environment = joined.JoinedEnvironment(environments)
     self._actor = host_actor.HostActor(
-      config.living.agent.network, self._environment, config.num_members
+      config.living.agent.network, self._environment, len(environments)
     )
     self._give_orders = jax.jit(give_orders)
     self._count = jax.jit(self._count_all)
@@ -311,8 +340,19 @@ class HostGroup:
       ),
     )
     rule, members = sharding.REPLICATED, sharding.SPLIT
-    self._learn = config.program(self._learn_all, (rule, members, members), 1)
-    self._vote = config.program(self._vote_all, (rule, *4 * (members,)), 1)
+    lived: Any = dict(
+      states=members, batches=sharding.SPLIT_BATCH, gradients=members
+    )
+    lived = living_lib.Trajectory(**lived)
+    self._learn = config.program(
+      self._learn_all,
+      (rule, members, members),
+      donate_argnums=1,
+      out_specs=(members, lived, members),
+    )
+    self._vote = config.program(
+      self._vote_all, (rule, members, lived, members, members), donate_argnums=1
+    )
 
   @property
   def compile_seconds(self) -> float:
@@ -352,7 +392,7 @@ class HostGroup:
       members, orders = self._give_orders(members)
       rollout, is_last = self._act(orders)
       members = self._count(members, rollout, is_last)
-      rollouts.append(self.config.split(rollout))
+      rollouts.append(rollout)
     lived, logs = zip(*learnt)
     return self._vote(rule_params, members, lived, rollouts, logs)
 
@@ -360,16 +400,19 @@ class HostGroup:
     self, keys: types.Array, members: living_lib.Member, over: np.ndarray
   ) -> living_lib.Member:
     """See `Group.renew`."""
-    for index in np.flatnonzero(over).tolist():
+    own = self.config.own_members
+    for index in np.flatnonzero(over[own.start : own.stop]).tolist():
       self._actor.replace_observation(index, self._environment.reset_one(index))
     return self._births.renew(keys, members, over)
 
   def _act(
     self, orders: host_actor.Orders
   ) -> tuple[types.Rollout, types.Array]:
-    return self._actor.unroll(
-      orders, self.config.living.agent.config.unroll_length
+    acted = self._actor.unroll(
+      self.config.own_part(orders),
+      self.config.living.agent.config.unroll_length,
     )
+    return self.config.join_parts(acted)
 
   def _learn_from(
     self,
@@ -379,9 +422,7 @@ class HostGroup:
     is_last: types.Array,
   ) -> tuple[living_lib.Member, tuple[living_lib.Trajectory, types.Logs]]:
     members = self._count(members, rollout, is_last)
-    members, lived, logs = self._learn(
-      rule_params, members, self.config.split(rollout)
-    )
+    members, lived, logs = self._learn(rule_params, members, rollout)
     return members, (lived, logs)
 
   def _count_all(

@@ -13,6 +13,7 @@ import optax
 
 from disco_rl import checkpointing
 from disco_rl import compilation
+from disco_rl import hosts
 from disco_rl import interruption
 from disco_rl import memory
 from disco_rl import metrics
@@ -74,7 +75,7 @@ class MetaTraining:
     self._config = config
     building.validate((*config.environments, *config.held_out.environments))
     self._rule, params = building.make_rule(config)
-    self._mesh = sharding.all_devices()
+    self._mesh = sharding.make_mesh(config.batch_devices)
     self._initial_params = sharding.put(params, self._mesh, sharding.REPLICATED)
     self._groups = building.make_groups(config, self._rule)
     # Of the environment of each agent, group by group.
@@ -101,7 +102,8 @@ class MetaTraining:
     Returns:
       The summary, as in summary.json: meta_steps, agents, environment_steps,
       return (by environment), held_out (by environment, of fresh agents),
-      seconds, compile_seconds, peak_memory_bytes.
+      seconds, compile_seconds, peak_memory_bytes. Of many processes only the
+      first returns it, and writes anything but its part of the checkpoints.
 
     Raises:
       workdirs.WorkdirError: the folder holds a run with other settings, or
@@ -110,24 +112,30 @@ class MetaTraining:
       checkpointing.CheckpointError: one cannot be written, or none be read.
       interruption.Interrupted: a signal asked the run to end; it has saved.
     """
-    with workdirs.locked(workdir := pathlib.Path(workdir)):
-      workdirs.claim(workdir, description, _FREE)
-      return self._run(workdir)
+    workdir = pathlib.Path(workdir)
+    with hosts.folder(workdir) as own, workdirs.locked(own):
+      workdirs.claim(own, description, _FREE)
+      hosts.wait('the folder is claimed')
+      return self._run(own, workdir / 'checkpoints')
 
-  def _run(self, workdir: pathlib.Path) -> dict[str, Any]:
-    """See `run`; in a folder that is this run's."""
+  def _run(
+    self, workdir: pathlib.Path, checkpoints: pathlib.Path
+  ) -> dict[str, Any]:
+    """See `run`; in a folder that is this process's."""
     start = time.perf_counter()
     weights.save(
       workdir / 'initial_rule.npz', jax.device_get(self._initial_params)
     )
     state = self._init()
     with checkpointing.Checkpointer(
-      workdir / 'checkpoints', self._config.keep_checkpoints
+      checkpoints, self._config.keep_checkpoints
     ) as checkpointer:
       if newest := checkpointer.restore(_to_tree(state, 0.0)):
         state = self._from_tree(*newest)
         start -= float(newest[1]['seconds'])
       state = self._train(workdir, state, checkpointer, start)
+    if not hosts.is_first():
+      return {}
     summary = self._summarise(workdir, time.perf_counter() - start)
     metrics.write_json(workdir / 'summary.json', summary)
     plots.meta_training_curves(workdir, workdir / 'curves.png')
@@ -180,7 +188,11 @@ class MetaTraining:
         workdir / 'held_out', state.meta_step, *_COLUMNS
       ) as held_out_writer,
       progress.Progress(
-        config.meta_steps, state.meta_step, 'meta-step', 'discovery'
+        config.meta_steps,
+        state.meta_step,
+        'meta-step',
+        'discovery',
+        is_shown=hosts.is_first(),
       ) as bar,
       interruption.Requests() as requests,
     ):
@@ -194,6 +206,8 @@ class MetaTraining:
         bar.advance(1, **_shown(rows))
         if self._is_due(state, config.held_out.every):
           self._try(state, held_out_writer, bar)
+        # All processes end with the same meta-step.
+        requests.received = hosts.largest(requests.received or 0) or None
         if self._is_due(state, config.checkpoint_every) or requests.received:
           weights.save(workdir / 'rule.npz', jax.device_get(state.rule_params))
           checkpointer.save(
@@ -230,8 +244,9 @@ class MetaTraining:
         for group, lived in zip(self._groups, state.groups)
       )
     )
+    hosts.wait(f'meta-step {state.meta_step}')
     rule_params, norm = self._apply(state.rule_params, votes)
-    logs = jax.device_get(logs)
+    logs = hosts.fetch(logs)
     lifetimes = [
       lifetimes_lib.advance(
         lived, group.config.living.steps, group_logs['failed'] > 0
@@ -266,7 +281,7 @@ class MetaTraining:
   ) -> tuple[types.Params, types.Array]:
     """Moves eta by the mean vote; also returns the norm of the change."""
     of_devices = jax.tree.map(lambda *x: sum(x), *votes)
-    total = sharding.total(of_devices, self._mesh)
+    total = sharding.total_vote(of_devices, self._mesh)
     mean = jax.tree.map(lambda x: x / self._config.agents, total)
     return optax.apply_updates(rule_params, mean), optax.tree.norm(mean)
 
@@ -337,7 +352,11 @@ class MetaTraining:
     bar: progress.Progress,
   ) -> None:
     """Tries the rule on held-out environments."""
-    returns = self._held_out.evaluate(state.rule_params)
+    # Each process tries it for itself: what all know costs no communication.
+    params = state.rule_params
+    returns = self._held_out.evaluate(
+      hosts.fetch(params) if hosts.are_many() else params
+    )
     writer.write(held_out_lib.rows(state.meta_step, returns))
     shown = ', '.join(f'{k} {np.mean(v):.3g}' for k, v in returns.items())
     if shown:

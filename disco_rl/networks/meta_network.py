@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disco_rl import sharding
 from disco_rl import types
 from disco_rl import validation
 from disco_rl import value_targets
@@ -220,15 +221,9 @@ def _prediction_embeddings(
 class MetaRNN(hk.Module):
   """Accumulates, over the agent's lifetime, what its updates looked like."""
 
-  def __init__(
-    self,
-    config: MetaNetworkConfig,
-    axis_name: str | None,
-    name: str = 'meta_lstm',
-  ):
+  def __init__(self, config: MetaNetworkConfig, name: str = 'meta_lstm'):
     super().__init__(name)
     self._config = config
-    self._axis_name = axis_name
 
   @hk.name_like('unroll')
   def prediction_embeddings(
@@ -259,9 +254,7 @@ class MetaRNN(hk.Module):
     step_features, _ = _features(features, config)
     x = jnp.concatenate([step_features, embedding, y_hat[..., None]], axis=-1)
     x = hk.nets.MLP([config.meta_rnn_input_size], name='mlp_2')(x)
-    x = jnp.mean(x, axis=(0, 1))
-    if self._axis_name is not None:
-      x = jax.lax.pmean(x, self._axis_name)
+    x = sharding.mean(jnp.mean(x, axis=(0, 1)))
     _, state = hk.LSTM(config.meta_rnn_size, name='lstm')(x, state)
     return state
 
@@ -269,15 +262,10 @@ class MetaRNN(hk.Module):
 class MetaNetwork(hk.Module):
   """The rule itself, eta; see the module's docstring."""
 
-  def __init__(
-    self,
-    config: MetaNetworkConfig,
-    axis_name: str | None = None,
-    name: str = 'lstm',
-  ):
+  def __init__(self, config: MetaNetworkConfig, name: str = 'lstm'):
     super().__init__(name)
     self._config = config
-    self._meta_rnn = MetaRNN(config, axis_name)
+    self._meta_rnn = MetaRNN(config)
 
   def __call__(
     self, inputs: meta_features.MetaInputs, state: hk.LSTMState
@@ -329,23 +317,18 @@ class MetaNetwork(hk.Module):
     return outputs, state
 
 
-def transform(
-  config: MetaNetworkConfig, axis_name: str | None = None
-) -> hk.Transformed:
+def transform(config: MetaNetworkConfig) -> hk.Transformed:
   """The meta-network as pure functions.
 
   Args:
     config: sizes.
-    axis_name: mapped axis over which the batch is spread, if any.
 
   Returns:
     init(key, inputs, state) and apply(eta, inputs, state), which returns what
     `MetaNetwork.__call__` does.
   """
   return hk.without_apply_rng(
-    hk.transform(
-      lambda inputs, state: MetaNetwork(config, axis_name)(inputs, state)
-    )
+    hk.transform(lambda inputs, state: MetaNetwork(config)(inputs, state))
   )
 
 

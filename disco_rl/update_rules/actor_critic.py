@@ -39,7 +39,6 @@ class ActorCritic(base.UpdateRule):
     policy_cost: weight of the policy gradient.
     value_cost: weight of the value loss.
     entropy_cost: weight of the entropy bonus.
-    axis_name: mapped axis over which the batch is spread, if any.
   """
 
   num_bins: int = 601
@@ -51,7 +50,6 @@ class ActorCritic(base.UpdateRule):
   policy_cost: float = 1.0
   value_cost: float = 0.5
   entropy_cost: float = 0.2
-  axis_name: str | None = None
 
   def __post_init__(self) -> None:
     validation.check_types(ActorCritic, vars(self))
@@ -96,7 +94,6 @@ class ActorCritic(base.UpdateRule):
       discount=self.discount,
       lambda_=self.lambda_,
       moments_decay=self.moments_decay,
-      axis_name=self.axis_name,
     )
 
   def targets(

@@ -71,7 +71,6 @@ class Disco(base.UpdateRule):
     z_cost: weight of KL(z_hat, z).
     aux_pi_cost: weight of KL(pi at t+1, aux_pi).
     q_cost: weight of the categorical value loss of q.
-    axis_name: mapped axis over which the batch is spread, if any.
   """
 
   network: meta_network.MetaNetworkConfig = meta_network.MetaNetworkConfig()
@@ -86,7 +85,6 @@ class Disco(base.UpdateRule):
   z_cost: float = 1.0
   aux_pi_cost: float = 1.0
   q_cost: float = 0.2
-  axis_name: str | None = None
 
   def __post_init__(self) -> None:
     validation.check_types(Disco, vars(self))
@@ -139,7 +137,6 @@ class Disco(base.UpdateRule):
       lambda_=self.lambda_,
       max_abs_value=self.max_abs_value,
       moments_decay=self.moments_decay,
-      axis_name=self.axis_name,
     )
     inputs = meta_features.MetaInputs(
       rollout=rollout,
@@ -147,7 +144,7 @@ class Disco(base.UpdateRule):
       target_outputs=target_outputs,
       estimates=estimates,
     )
-    network = meta_network.transform(self.network, self.axis_name)
+    network = meta_network.transform(self.network)
     meta_outputs, meta_rnn = network.apply(rule_params, inputs, state.meta_rnn)
     state = DiscoState(
       meta_rnn=meta_rnn,

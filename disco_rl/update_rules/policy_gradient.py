@@ -30,5 +30,4 @@ class PolicyGradient(actor_critic.ActorCritic):
       value,
       discount=self.discount,
       moments_decay=self.moments_decay,
-      axis_name=self.axis_name,
     )
