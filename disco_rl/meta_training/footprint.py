@@ -42,6 +42,7 @@ def of_agent(
   mode: str,
   optimizer: optax.GradientTransformation,
   rule_params: types.Params,
+  batch_devices: int = 1,
 ) -> Footprint:
   """Estimates an agent's memory from the shapes of what it is made of.
 
@@ -50,9 +51,10 @@ def of_agent(
     mode: of differentiation; see `meta_gradient.MODES`.
     optimizer: of eta.
     rule_params: eta.
+    batch_devices: that share its batches.
 
   Returns:
-    The estimate.
+    The estimate, for each of these devices.
   """
   member, batch, outputs = jax.eval_shape(
     lambda: _example(living, optimizer, rule_params)
@@ -62,13 +64,16 @@ def of_agent(
   config = living.config
   updates, k = config.inner_updates, config.save_every
   trajectory = updates // k * learner_state
-  trajectory += updates * memory.tree_bytes(batch)
+  trajectory += updates * memory.tree_bytes(batch) // batch_devices
   trajectory += updates * gradient if k == 1 else k * (learner_state + gradient)
   at_once = k if mode == 'plain' else 1
   return Footprint(
     state=memory.tree_bytes(member),
     trajectory=0 if config.offload else trajectory,
-    activations=_ACTIVATIONS * at_once * memory.tree_bytes(outputs),
+    activations=_ACTIVATIONS
+    * at_once
+    * memory.tree_bytes(outputs)
+    // batch_devices,
   )
 
 
@@ -105,8 +110,11 @@ def check(
   needed, lines = 0, []
   for group in groups:
     config = group.config
-    one = of_agent(config.living, mode, config.optimizer, rule_params)
-    needed += config.num_members // config.mesh.size * one.state
+    shares, batch_devices = config.mesh.devices.shape
+    one = of_agent(
+      config.living, mode, config.optimizer, rule_params, batch_devices
+    )
+    needed += config.num_members // shares * one.state
     lines.append((config.chunk * one.working, one, config))
   working, one, config = max(lines, key=lambda line: line[0])
   available = memory.total_bytes()

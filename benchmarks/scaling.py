@@ -1,0 +1,104 @@
+"""What a discovery run would need on more devices, by a small model of its cost.
+
+  python -m benchmarks.scaling --config=configs/disco103.py --agent_seconds=2
+
+A meta-step takes as long as the device with the most agents, one after the
+other in chunks, and then one all-reduce of eta; see docs/scaling.md. The memory
+is estimated from the shapes of what an agent is made of. The time of one agent
+is measured beforehand, by benchmarks/meta_step.py or from metrics of a run on
+one device: nothing here can know it.
+"""
+
+from collections.abc import Iterator
+import math
+
+from absl import app
+from absl import flags
+import jax
+from ml_collections import config_flags
+import optax
+
+from disco_rl import memory
+from disco_rl.meta_training import building
+from disco_rl.meta_training import footprint
+from launch import to_records
+
+_CONFIG = config_flags.DEFINE_config_file(
+  'config', 'configs/quickstart.py', 'Settings of the run.'
+)
+_SECONDS = flags.DEFINE_float(
+  'agent_seconds', None, 'Of one agent in a meta-step.', required=True
+)
+_DEVICES = flags.DEFINE_list('devices', ['1', '8', '64', '1024'], 'Numbers.')
+_BANDWIDTH = flags.DEFINE_float(
+  'gigabytes_per_second', 10.0, 'Between two devices.'
+)
+_LATENCY = flags.DEFINE_float('microseconds', 20.0, 'Of one message.')
+
+
+def all_reduce_seconds(
+  num_bytes: int, devices: int, bandwidth: float, latency: float
+) -> float:
+  """Of a ring: each device passes on 2 (D - 1) messages of a D-th.
+
+  Args:
+    num_bytes: of the sum.
+    devices: D.
+    bandwidth: bytes a second between two devices.
+    latency: seconds of a message.
+
+  Returns:
+    Seconds.
+  """
+  messages = 2 * (devices - 1)
+  return messages * (latency + num_bytes / devices / bandwidth)
+
+
+def rows() -> Iterator[tuple[int, int, float, float, float]]:
+  """(devices, agents on the fullest, GiB, seconds, efficiency) of each."""
+  config = to_records.meta_training(_CONFIG.value.to_dict())
+  rule, params = building.make_rule(config)
+  groups = building.make_groups(config, rule)
+  agents = [
+    footprint.of_agent(
+      group.config.living, config.mode, group.config.optimizer, params
+    )
+    for group in groups
+  ]
+  eta_bytes = memory.tree_bytes(params)
+  alone = config.agents * _SECONDS.value
+  for devices in map(int, _DEVICES.value):
+    shares = [
+      math.ceil(group.config.num_members / devices) for group in groups
+    ]
+    kept = sum(n * one.state for n, one in zip(shares, agents))
+    working = max(
+      min(n, config.chunk_size) * one.working for n, one in zip(shares, agents)
+    )
+    seconds = sum(shares) * _SECONDS.value + all_reduce_seconds(
+      eta_bytes,
+      devices,
+      _BANDWIDTH.value * 1e9,
+      _LATENCY.value * 1e-6,
+    )
+    yield (
+      devices,
+      sum(shares),
+      (kept + working) / 2**30,
+      seconds,
+      alone / seconds / devices,
+    )
+
+
+def main(argv: list[str]) -> None:
+  del argv
+  print('devices  agents on one  GiB on one  seconds a meta-step  efficiency')
+  for devices, agents, gib, seconds, efficiency in rows():
+    print(
+      f'{devices:7}  {agents:13}  {gib:10.2f}  {seconds:19.3f}  '
+      f'{efficiency:10.2f}'
+    )
+
+
+if __name__ == '__main__':
+  app.run(main)

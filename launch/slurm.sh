@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Discovery on many machines under SLURM: sbatch launch/slurm.sh
+#
+# One process on each node, all of the node's devices in it. The run ends with
+# 143 after SIGTERM, having saved; SLURM sends that some time before the limit
+# (--signal) or when it wants the nodes for others (--requeue), and starts the
+# job again, which goes on from its last checkpoint. RUN lies on a file system
+# that all nodes share.
+#SBATCH --job-name=disco
+#SBATCH --nodes=8
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --exclusive
+#SBATCH --time=24:00:00
+#SBATCH --signal=TERM@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
+set -u
+
+CONFIG=${CONFIG:-configs/disco103.py}
+RUN=${RUN:-$HOME/runs/disco103}
+
+# The signal is for the job steps: this script waits for their end.
+trap '' TERM
+srun --kill-on-bad-exit=1 \
+  .venv/bin/python -m launch.meta_train \
+  --config="$CONFIG" --workdir="$RUN" --distributed "$@"
+status=$?
+
+# 143: asked to end, and saved. Others are errors, and are not repeated.
+if [ "$status" = 143 ]; then
+  scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$status"
