@@ -1,6 +1,7 @@
-"""What a discovery run would need on more devices, by a small model of its cost.
+r"""What discovery would need on more devices, by a small model of its cost.
 
-  python -m benchmarks.scaling --config=configs/disco103.py --agent_seconds=2
+  python -m benchmarks.scaling --config=configs/meta_gridworld.py \
+    --config.agents=2304 --agent_seconds=0.2
 
 A meta-step takes as long as the device with the most agents, one after the
 other in chunks, and then one all-reduce of eta; see docs/scaling.md. The memory
@@ -14,9 +15,7 @@ import math
 
 from absl import app
 from absl import flags
-import jax
 from ml_collections import config_flags
-import optax
 
 from disco_rl import memory
 from disco_rl.meta_training import building
@@ -24,8 +23,9 @@ from disco_rl.meta_training import footprint
 from launch import to_records
 
 _CONFIG = config_flags.DEFINE_config_file(
-  'config', 'configs/quickstart.py', 'Settings of the run.'
+  'config', None, 'Settings of the run.'
 )
+flags.mark_flag_as_required('config')
 _SECONDS = flags.DEFINE_float(
   'agent_seconds', None, 'Of one agent in a meta-step.', required=True
 )
@@ -68,9 +68,7 @@ def rows() -> Iterator[tuple[int, int, float, float, float]]:
   eta_bytes = memory.tree_bytes(params)
   alone = config.agents * _SECONDS.value
   for devices in map(int, _DEVICES.value):
-    shares = [
-      math.ceil(group.config.num_members / devices) for group in groups
-    ]
+    shares = [math.ceil(group.config.num_members / devices) for group in groups]
     kept = sum(n * one.state for n, one in zip(shares, agents))
     working = max(
       min(n, config.chunk_size) * one.working for n, one in zip(shares, agents)
@@ -91,6 +89,7 @@ def rows() -> Iterator[tuple[int, int, float, float, float]]:
 
 
 def main(argv: list[str]) -> None:
+  """Prints the table."""
   del argv
   print('devices  agents on one  GiB on one  seconds a meta-step  efficiency')
   for devices, agents, gib, seconds, efficiency in rows():

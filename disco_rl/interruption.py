@@ -5,9 +5,13 @@ import signal
 import socket
 import sys
 import threading
+import time
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# Signals so close together are one request: `timeout` and schedulers send them
+# to a process and to its group.
+ONE_REQUEST_SECONDS = 1.0
 
 
 class Interrupted(SystemExit):
@@ -23,7 +27,7 @@ class Interrupted(SystemExit):
 
 
 class Requests:
-  """Notes the first signal, and ends the program at the second.
+  """Notes the first signal, and ends the program at one a second later.
 
   Use as a context manager. A thread of its own watches, as Python's handlers
   wait until a compilation or a program on the device has ended. Outside the
@@ -35,6 +39,7 @@ class Requests:
 
   def __init__(self) -> None:
     self.received: int | None = None
+    self._first = 0.0  # When it came.
     self._handlers: dict[int, Any] = {}
 
   def check(self) -> None:
@@ -72,10 +77,14 @@ class Requests:
   def _receive(self, number: int) -> None:
     if number not in SIGNALS:
       return
+    now = time.monotonic()
     if self.received is not None:
+      if now < self._first + ONE_REQUEST_SECONDS:
+        return
       # Not sys.exit: nothing that a run has begun may hold it back.
       os._exit(128 + number)
     self.received = number
+    self._first = now
     print(
       f'{signal.Signals(number).name}: saving after this step, then ending; '
       'the same command goes on from there. A second signal ends at once.',

@@ -107,7 +107,7 @@ def test_what_is_logged_is_the_same(workdirs: dict[int, pathlib.Path]) -> None:
 def test_one_that_dies_ends_the_others(
   workdirs: dict[int, pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
-  """Soon, and with a reason; one process then goes on, on two devices."""
+  """Soon, and with a reason; one process then goes on, on one device."""
   workdir = tmp_path / 'run'
   shutil.copytree(workdirs[2], workdir)
   survivor, victim = start_two(workdir, 10**6)
@@ -122,7 +122,7 @@ def test_one_that_dies_ends_the_others(
   assert survivor.returncode != 0
   assert 'another task died' in errors or 'have lost touch' in errors, errors
   reached = metrics.read(workdir / 'metrics.csv')['meta_step'][-1]
-  ended = run(workdir, int(reached) + 2, 2)
+  ended = run(workdir, int(reached) + 2, 1)
   assert ended.returncode == 0, ended.stderr
   steps = metrics.read(workdir / 'metrics.csv')['meta_step']
   np.testing.assert_array_equal(steps, np.arange(1, reached + 3))

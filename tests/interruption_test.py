@@ -34,6 +34,17 @@ def test_the_first_signal_is_noted(
   assert signal.set_wakeup_fd(-1) == -1
 
 
+def test_signals_close_together_are_one_request() -> None:
+  """As `timeout` sends them, to a process and to its group."""
+  with interruption.Requests() as requests:
+    for _ in range(2):
+      os.kill(os.getpid(), signal.SIGTERM)
+      wait_for(requests)
+    time.sleep(0.1)
+    with pytest.raises(interruption.Interrupted):
+      requests.check()
+
+
 def test_threads_leave_signals_alone() -> None:
   handler = signal.getsignal(signal.SIGTERM)
   seen = []
@@ -56,7 +67,7 @@ from disco_rl import interruption
 
 def send():
   for number in (signal.SIGTERM, signal.SIGINT):
-    time.sleep(0.2)
+    time.sleep(0.2 + interruption.ONE_REQUEST_SECONDS)
     os.kill(os.getpid(), number)
 
 with interruption.Requests() as requests:
