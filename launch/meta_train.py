@@ -44,8 +44,9 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.meta_training import trainer
 
   try:
-    if _DISTRIBUTED.value or _COORDINATOR.value:
-      hosts.connect(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS.value)
+    others = (_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS.value)
+    if _DISTRIBUTED.value or others != (None, None, None):
+      hosts.connect(*others)
     meta_training = trainer.MetaTraining(to_records.meta_training(settings))
   except (ValueError, OSError, ImportError, RuntimeError) as error:
     fail(error)

@@ -57,6 +57,17 @@ def start_two(workdir: pathlib.Path, meta_steps: int) -> list[Any]:
   ]
 
 
+@pytest.mark.parametrize('flag', ['--distributed', '--num_processes=2'])
+def test_processes_that_are_not_known(
+  tmp_path: pathlib.Path, flag: str
+) -> None:
+  failed = launching.run_python(*FLAGS, f'--workdir={tmp_path / "run"}', flag)
+  assert failed.returncode == 1
+  line = failed.stderr.splitlines()[-1]
+  assert line.startswith('error: The machines of this run are not known')
+  assert not (tmp_path / 'run').exists()
+
+
 @pytest.fixture(scope='module')
 def workdirs(
   tmp_path_factory: pytest.TempPathFactory,
