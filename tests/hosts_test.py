@@ -111,7 +111,7 @@ def test_what_is_logged_is_the_same(workdirs: dict[int, pathlib.Path]) -> None:
   assert alone.keys() == together.keys()
   np.testing.assert_array_equal(alone['environment'], together['environment'])
   for name in ('return', 'age', 'meta_gradient_norm', 'environment_steps'):
-    np.testing.assert_allclose(together[name], alone[name], rtol=1e-3)
+    np.testing.assert_allclose(together[name], alone[name], rtol=5e-3)
   assert (np.diff(alone['age']) < 0).any()  # Some were reborn on the way.
 
 

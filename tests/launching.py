@@ -35,14 +35,9 @@ def start_python(*arguments: str, **variables: str) -> subprocess.Popen[str]:
 
 
 def _environment(variables: dict[str, str]) -> dict[str, str]:
-  flags = variables.get('XLA_FLAGS', os.environ.get('XLA_FLAGS', ''))
-  if jax.__version_info__ < (0, 11):
-    # A quarter less to compile; with later versions it is more.
-    flags += ' --xla_cpu_use_fusion_emitters=false'
   return {
     **os.environ,
     **variables,
-    'XLA_FLAGS': flags,
     'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
     # JAX 0.10.1 calls it an error when it loads what it has itself compiled.
     'TF_CPP_MIN_LOG_LEVEL': '3',

@@ -55,7 +55,8 @@ _COLLECTIVES = re.compile(
   r' (all-reduce|all-gather|all-to-all|reduce-scatter|collective-\w+)'
   r'(?:-start)?\('
 )
-_OVER = re.compile(r"replica_groups=mesh\[[^]]*\] {('\w+')}")
+_NAMED_GROUPS = re.compile(r"replica_groups=mesh\[[^]]*\] {'(\w+)'}")
+_GROUPS: Any = re.compile(r'replica_groups=({{.*?}})')
 
 
 @types.record
@@ -77,13 +78,30 @@ def precise(tree: Any) -> Any:
   )
 
 
-def collectives(program: jax.stages.Compiled) -> dict[str, int]:
-  """How many of each kind a program holds, and over what."""
+def collectives(
+  program: jax.stages.Compiled, mesh: jax.sharding.Mesh
+) -> dict[str, int]:
+  """How many of each kind a program holds, and over which axis."""
   lines = [x for x in program.as_text().splitlines() if _COLLECTIVES.search(x)]
   return collections.Counter(
-    f'{_COLLECTIVES.findall(line)[0]} over {",".join(_OVER.findall(line))}'
+    f'{_COLLECTIVES.findall(line)[0]} over {axis_of(line, mesh)}'
     for line in lines
   )
+
+
+def axis_of(line: str, mesh: jax.sharding.Mesh) -> str:
+  """Along which axis a collective's groups of devices lie."""
+  if named := _NAMED_GROUPS.search(line):
+    return named[1]
+  # JAX 0.10 lists the devices of each group.
+  groups = json.loads(re.sub('[{}]', _to_bracket, _GROUPS.search(line)[1]))
+  rows = np.arange(mesh.size).reshape(mesh.devices.shape)
+  lying = {sharding.BATCH: rows.tolist(), sharding.AGENTS: rows.T.tolist()}
+  return next((axis for axis in lying if lying[axis] == groups), str(groups))
+
+
+def _to_bracket(brace: re.Match[str]) -> str:
+  return '[' if brace[0] == '{' else ']'
 
 
 def discover(

@@ -31,11 +31,11 @@ def test_layouts_of_devices_agree() -> None:
     assert result['error'] <= 1e-10, layout
     of_step, of_mean = result['collectives']
     # The agents live without a word between those that share no batch.
-    assert not of_step.keys() - {"all-reduce over 'batch'"}, layout
+    assert not of_step.keys() - {'all-reduce over batch'}, layout
     # XLA joins what can be: sums of both passes of an update, of the meta-value
     # function, of the outer loss and of the way back.
     assert sum(of_step.values()) <= 20, layout
-    assert of_mean == {"all-reduce over 'agents'": 1}, layout
+    assert of_mean == {'all-reduce over agents': 1}, layout
 
 
 @pytest.mark.parametrize(

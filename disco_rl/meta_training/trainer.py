@@ -30,8 +30,13 @@ from disco_rl.meta_training import lifetimes as lifetimes_lib
 from disco_rl.meta_training import living as living_lib
 from disco_rl.meta_training import plots
 
-# These may change: a run can be continued.
-_FREE = ('meta_steps', 'checkpoint_every', 'keep_checkpoints')
+# These may change: a run can be continued, on other devices.
+_FREE = (
+  'meta_steps',
+  'checkpoint_every',
+  'keep_checkpoints',
+  'batch_devices',
+)
 # Failures of one agent in a row, over so many lives, end a run.
 _MAX_FAILURES = 3
 _COLUMNS = ('meta_step', 'environment')
@@ -207,13 +212,14 @@ class MetaTraining:
         if self._is_due(state, config.held_out.every):
           self._try(state, held_out_writer, bar)
         # All processes end with the same meta-step.
-        requests.received = hosts.largest(requests.received or 0) or None
-        if self._is_due(state, config.checkpoint_every) or requests.received:
+        signal = hosts.largest(requests.received or 0)
+        if self._is_due(state, config.checkpoint_every) or signal:
           weights.save(workdir / 'rule.npz', jax.device_get(state.rule_params))
           checkpointer.save(
             state.meta_step, _to_tree(state, time.perf_counter() - start)
           )
-        requests.check()
+        if signal:
+          raise interruption.Interrupted(signal)
     return state
 
   def _announcement(self) -> str:
