@@ -139,7 +139,7 @@ def discover(
     )
   programs = (group.compile(params, members), mean.compile(votes))
   return np.asarray(ravel_pytree(params)[0]), [
-    collectives(each) for each in programs
+    collectives(each, mesh) for each in programs
   ]
 
 
