@@ -350,8 +350,11 @@ class HostGroup:
       donate_argnums=1,
       out_specs=(members, lived, members),
     )
+    all_lived = config.living.config.inner_updates * (lived,)
     self._vote = config.program(
-      self._vote_all, (rule, members, lived, members, members), donate_argnums=1
+      self._vote_all,
+      (rule, members, all_lived, members, members),
+      donate_argnums=1,
     )
 
   @property
