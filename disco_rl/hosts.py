@@ -18,6 +18,8 @@ from jax.sharding import PartitionSpec
 import numpy as np
 from orbax.checkpoint import multihost
 
+from disco_rl import files
+
 # A machine that has not been heard of for so long is gone.
 _HEARTBEAT_SECONDS = 30
 _COMPILING_SECONDS = 3600
@@ -111,12 +113,11 @@ def place(x: Any, sharding: NamedSharding) -> jax.Array:
   Returns:
     The array.
   """
-  if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-    return jax.random.wrap_key_data(place(jax.random.key_data(x), sharding))
   if isinstance(x, jax.Array) and not x.is_fully_addressable:
     return jax.device_put(x, sharding)
-  x = np.asarray(x)
-  return jax.make_array_from_callback(x.shape, sharding, lambda i: x[i])
+  data = np.asarray(files.to_data(x))
+  placed = jax.make_array_from_callback(data.shape, sharding, lambda i: data[i])
+  return files.from_data(placed, x)
 
 
 def fetch(tree: Any) -> Any:

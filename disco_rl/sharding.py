@@ -73,8 +73,7 @@ def check(num_agents: int, mesh: jax.sharding.Mesh, what: str) -> None:
   shares = mesh.shape[AGENTS]
   if num_agents % shares == 0:
     return
-  below = num_agents // shares * shares
-  nearest = ' or '.join(str(n) for n in (below, below + shares) if n)
+  nearest = _nearest(num_agents, shares)
   each = ''
   if mesh.shape[BATCH] > 1:
     each = f' groups of batch_devices={mesh.shape[BATCH]}'
@@ -95,12 +94,16 @@ def check_batch(size: int, mesh: jax.sharding.Mesh, name: str) -> None:
   """
   shares = mesh.shape[BATCH]
   if size % shares:
-    below = size // shares * shares
-    nearest = ' or '.join(str(n) for n in (below, below + shares) if n)
     raise ValueError(
       f'{name}={size} cannot be shared out equally among '
-      f'batch_devices={shares}: choose {nearest}.'
+      f'batch_devices={shares}: choose {_nearest(size, shares)}.'
     )
+
+
+def _nearest(size: int, shares: int) -> str:
+  """The positive multiples of the shares around a size."""
+  below = size // shares * shares
+  return ' or '.join(str(n) for n in (below, below + shares) if n)
 
 
 def put(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:

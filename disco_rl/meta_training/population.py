@@ -340,10 +340,8 @@ class HostGroup:
       ),
     )
     rule, members = sharding.REPLICATED, sharding.SPLIT
-    lived: Any = dict(
-      states=members, batches=sharding.SPLIT_BATCH, gradients=members
-    )
-    lived = living_lib.Trajectory(**lived)
+    specs: Any = (members, sharding.SPLIT_BATCH, members)
+    lived = living_lib.Trajectory(*specs)
     self._learn = config.program(
       self._learn_all,
       (rule, members, members),
