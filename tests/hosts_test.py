@@ -1,11 +1,11 @@
 """Two processes with four devices each are one run."""
 
+import dataclasses
 import pathlib
 import shutil
 import socket
 import subprocess
 import time
-from typing import Any
 
 import jax.flatten_util
 import launching
@@ -20,7 +20,8 @@ FLAGS = (
   *('-m', 'launch.meta_train', '--config=configs/quickstart.py'),
   *(f'--config.{name}={value}' for name, value in sharded.SETTINGS.items()),
 )
-WARM, LAST = 3, 8
+CHECKPOINT_EVERY = sharded.SETTINGS['checkpoint_every']
+WARM, LAST = CHECKPOINT_EVERY, 3 * CHECKPOINT_EVERY
 DEVICES = '--xla_force_host_platform_device_count'
 # The first meta-steps wait for programs to be compiled, on a busy machine.
 PATIENCE = 900.0
@@ -40,15 +41,17 @@ def run(
   )
 
 
-def start_two(workdir: pathlib.Path, meta_steps: int) -> list[Any]:
-  """Begins to discover in two processes."""
+def start_two(workdir: pathlib.Path) -> list[subprocess.Popen[str]]:
+  """Begins to discover in two processes, without an end."""
   with socket.socket() as free:
     free.bind(('localhost', 0))
     port = free.getsockname()[1]
   return [
     launching.start_python(
       *FLAGS,
-      *(f'--config.meta_steps={meta_steps}', f'--workdir={workdir}'),
+      *('--config.meta_steps=1000000', f'--workdir={workdir}'),
+      # The next one is far off when the first is there.
+      f'--config.checkpoint_every={LAST}',
       *(f'--coordinator=localhost:{port}', '--num_processes=2'),
       f'--process={process}',
       XLA_FLAGS=f'{DEVICES}=4',
@@ -68,33 +71,50 @@ def test_processes_that_are_not_known(
   assert not (tmp_path / 'run').exists()
 
 
-@pytest.fixture(scope='module')
-def workdirs(
-  tmp_path_factory: pytest.TempPathFactory,
-) -> dict[int, pathlib.Path]:
-  """By number of processes; two go on from a checkpoint of one on one device.
+@dataclasses.dataclass(frozen=True)
+class Runs:
+  """What was observed of two runs that should be one.
 
-  The optimisers are warm then: cold, they would blow up rounding errors.
+  Attributes:
+    alone: folder of one process on one device, to meta-step LAST.
+    together: folder of two processes of four devices, which went on from an
+      early checkpoint of the first: cold optimisers would blow up rounding
+      errors. After meta-step LAST one process was killed.
+    survivor: exit status and last words of the other process.
   """
+
+  alone: pathlib.Path
+  together: pathlib.Path
+  survivor: tuple[int, str]
+
+
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
   root = tmp_path_factory.mktemp('hosts')
-  by_processes = {1: root / '1', 2: root / '2'}
-  alone = run(by_processes[1], LAST, 1, '--config.keep_checkpoints=9')
-  assert alone.returncode == 0, alone.stderr
-  shutil.copytree(by_processes[1], by_processes[2])
-  (by_processes[2] / 'rule.npz').unlink()
-  for checkpoint in (by_processes[2] / 'checkpoints').iterdir():
+  alone, together = root / 'alone', root / 'together'
+  ended = run(alone, LAST, 1, '--config.keep_checkpoints=9')
+  assert ended.returncode == 0, ended.stderr
+  shutil.copytree(alone, together)
+  (together / 'rule.npz').unlink()
+  for checkpoint in (together / 'checkpoints').iterdir():
     if checkpoint.name != str(WARM):
       shutil.rmtree(checkpoint)
-  for process in start_two(by_processes[2], LAST):
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-  return by_processes
+  survivor, victim = start_two(together)
+  began = time.monotonic()
+  while not (together / 'checkpoints' / str(LAST)).exists():
+    assert survivor.poll() is None, survivor.communicate()
+    assert time.monotonic() < began + PATIENCE
+    time.sleep(0.01)
+  victim.kill()
+  _, errors = survivor.communicate(timeout=SECONDS_TO_END)
+  victim.communicate()
+  return Runs(alone, together, (survivor.returncode, errors))
 
 
-def test_the_rule_is_the_same(workdirs: dict[int, pathlib.Path]) -> None:
-  start = weights.load(workdirs[1] / 'initial_rule.npz')
-  alone = weights.load(workdirs[1] / 'rule.npz')
-  together = weights.load(workdirs[2] / 'rule.npz')
+def test_the_rule_is_the_same(runs: Runs) -> None:
+  start = weights.load(runs.alone / 'initial_rule.npz')
+  alone = weights.load(runs.alone / 'rule.npz')
+  together = weights.load(runs.together / 'rule.npz')
   flat = lambda params: jax.flatten_util.ravel_pytree(params)[0]
   error = np.linalg.norm(flat(alone) - flat(together))
   assert error <= 1e-5 * np.linalg.norm(flat(alone))
@@ -105,9 +125,12 @@ def test_the_rule_is_the_same(workdirs: dict[int, pathlib.Path]) -> None:
       assert error <= 1e-3 * moved + 1e-6, (module, name)
 
 
-def test_what_is_logged_is_the_same(workdirs: dict[int, pathlib.Path]) -> None:
-  alone = metrics.read(workdirs[1] / 'metrics.csv')
-  together = metrics.read(workdirs[2] / 'metrics.csv')
+def test_what_is_logged_is_the_same(runs: Runs) -> None:
+  alone = metrics.read(runs.alone / 'metrics.csv')
+  together = {
+    name: column[: len(alone['meta_step'])]
+    for name, column in metrics.read(runs.together / 'metrics.csv').items()
+  }
   assert alone.keys() == together.keys()
   np.testing.assert_array_equal(alone['environment'], together['environment'])
   for name in ('return', 'age', 'meta_gradient_norm', 'environment_steps'):
@@ -115,25 +138,21 @@ def test_what_is_logged_is_the_same(workdirs: dict[int, pathlib.Path]) -> None:
   assert (np.diff(alone['age']) < 0).any()  # Some were reborn on the way.
 
 
-def test_one_that_dies_ends_the_others(
-  workdirs: dict[int, pathlib.Path], tmp_path: pathlib.Path
-) -> None:
-  """Soon, and with a reason; one process then goes on, on one device."""
-  workdir = tmp_path / 'run'
-  shutil.copytree(workdirs[2], workdir)
-  survivor, victim = start_two(workdir, 10**6)
-  began = time.monotonic()
-  while metrics.read(workdir / 'metrics.csv')['meta_step'][-1] < LAST + 2:
-    assert survivor.poll() is None, survivor.communicate()
-    assert time.monotonic() < began + PATIENCE
-    time.sleep(0.2)
-  victim.kill()
-  _, errors = survivor.communicate(timeout=SECONDS_TO_END)
-  victim.communicate()
-  assert survivor.returncode != 0
+def test_one_that_dies_ends_the_others(runs: Runs) -> None:
+  """Within SECONDS_TO_END, and with a reason."""
+  code, errors = runs.survivor
+  assert code != 0
   assert 'another task died' in errors or 'have lost touch' in errors, errors
-  reached = metrics.read(workdir / 'metrics.csv')['meta_step'][-1]
-  ended = run(workdir, int(reached) + 2, 1)
+
+
+def test_one_process_goes_on_for_many(
+  runs: Runs, tmp_path: pathlib.Path
+) -> None:
+  """On another number of devices."""
+  workdir = tmp_path / 'run'
+  shutil.copytree(runs.together, workdir)
+  ended = run(workdir, LAST + CHECKPOINT_EVERY, 1)
   assert ended.returncode == 0, ended.stderr
   steps = metrics.read(workdir / 'metrics.csv')['meta_step']
-  np.testing.assert_array_equal(steps, np.arange(1, reached + 3))
+  np.testing.assert_array_equal(steps, np.arange(1, steps[-1] + 1))
+  assert steps[-1] >= LAST + CHECKPOINT_EVERY

@@ -16,6 +16,7 @@ import scipy.stats
 
 from disco_rl import checkpointing
 from disco_rl import metrics
+from disco_rl import workdirs
 from disco_rl.environments import registry
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import drivers
@@ -382,6 +383,20 @@ def test_the_folder_of_a_single_run_is_left_alone(
   (tmp_path / 'metrics.csv').touch()
   assert 'holds a single run' in evaluate_test.error(tmp_path, *FOUR_RUNS)
   assert not pretended.started
+
+
+def test_two_sweeps_in_one_folder(
+  pretended: type[Pretended],
+  reported: list[comparison.Result],
+  tmp_path: pathlib.Path,
+) -> None:
+  with workdirs.locked(tmp_path):
+    message = evaluate_test.error(tmp_path, *FOUR_RUNS)
+  assert 'in use by another run' in message
+  assert not pretended.started
+  assert {path.name for path in tmp_path.iterdir()} == {'.lock'}
+  evaluate_test.launch(tmp_path, *FOUR_RUNS)
+  assert len(pretended.started) == 4
 
 
 def test_a_rule_that_changed_is_another_rule(

@@ -170,10 +170,16 @@ def run(jobs: Sequence[Job], workdir: pathlib.Path) -> list[comparison.Result]:
     One result for each job.
 
   Raises:
-    workdirs.WorkdirError: a folder holds something else, or a file of weights
-      has changed since runs in this folder began.
+    workdirs.WorkdirError: a folder holds something else, another sweep is at
+      work in it, or a file of weights has changed since runs in it began.
   """
-  _claim(workdir, jobs)
+  with workdirs.locked(workdir):
+    _claim(workdir, jobs)
+    return _run_all(jobs)
+
+
+def _run_all(jobs: Sequence[Job]) -> list[comparison.Result]:
+  """See `run`; in a folder that is this process's."""
   todo = [job for job in jobs if not job.is_over]
   start = time.perf_counter()
   for i, job in enumerate(todo):

@@ -1,0 +1,26 @@
+"""A discovery that is killed again and again ends as one that never was."""
+
+import pathlib
+import re
+
+import launching
+
+
+def test_ten_kills(tmp_path: pathlib.Path) -> None:
+  ended = launching.run_python(
+    *('-m', 'benchmarks.kills', '--kills=10', f'--workdir={tmp_path / "runs"}'),
+    timeout=1200,
+  )
+  assert ended.returncode == 0, ended.stderr
+  resumed, compared = ended.stdout.splitlines()
+  assert 'both rules are the same bit for bit' in compared
+  last = int(re.search('After ([0-9]+) meta-steps', compared)[1])
+  # It went on from a checkpoint, and more than once.
+  stops = {int(x) for x in re.findall('[0-9]+', resumed.split('at', 1)[1])}
+  assert len(stops - {0}) > 2
+  assert last == max(stops) + 5
+  again = launching.run_python(
+    *('-m', 'benchmarks.kills', f'--workdir={tmp_path / "runs"}')
+  )
+  assert again.returncode == 1
+  assert 'holds runs already' in again.stdout + again.stderr
