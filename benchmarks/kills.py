@@ -63,7 +63,7 @@ SETTINGS = {
 _ENDLESS = 10**9
 # How many meta-steps a life may have before it is killed: some checkpoints.
 _LONGEST_LIFE = 3 * CHECKPOINT_EVERY
-# A kill follows within this time, so that it may strike anywhere in a meta-step.
+# A kill follows so much later at most: it may strike anywhere in a meta-step.
 _SECONDS_LATER = 0.2
 # Of the kills, those that come earlier, while programs are compiled.
 _EARLY_SHARE = 0.2

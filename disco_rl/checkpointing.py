@@ -5,6 +5,7 @@ import contextlib
 import os
 import pathlib
 import sys
+import time
 from typing import Any
 
 import jax
@@ -23,6 +24,9 @@ class Checkpointer:
 
   A checkpoint is complete or does not exist: a kill while one is being written
   leaves those before it. Use as a context manager, which waits for the writer.
+
+  Attributes:
+    seconds: that saving has held up the run so far.
   """
 
   def __init__(self, directory: str | os.PathLike[str], keep: int = 2):
@@ -32,6 +36,7 @@ class Checkpointer:
       directory: of the checkpoints, one folder for each step.
       keep: how many of the newest remain: with two, one may be damaged.
     """
+    self.seconds = 0.0
     self._directory = pathlib.Path(directory).resolve()
     self._manager = ocp.CheckpointManager(
       self._directory,
@@ -49,8 +54,8 @@ class Checkpointer:
       CheckpointError: this checkpoint, or the one before, cannot be written;
         those before them stay.
     """
-    data = jax.tree.map(files.to_data, tree)
     with self._writing():
+      data = jax.tree.map(files.to_data, tree)
       self._manager.save(step, args=ocp.args.StandardSave(data))
 
   def restore(self, like: Any) -> tuple[int, Any] | None:
@@ -121,6 +126,7 @@ class Checkpointer:
 
   @contextlib.contextmanager
   def _writing(self) -> Iterator[None]:
+    start = time.perf_counter()
     try:
       yield
     # Of the file system, of TensorStore, of threads that use either.
@@ -130,6 +136,8 @@ class Checkpointer:
         f'{_first_line(error)}. Is the disk full? Complete checkpoints stay; '
         'the same command goes on from the last of them.'
       ) from error
+    finally:
+      self.seconds += time.perf_counter() - start
 
   def __enter__(self) -> 'Checkpointer':
     return self

@@ -33,8 +33,8 @@ SPEC = disco_rl.EnvironmentSpec(
 # So many digits, for so many updates.
 CURRICULUM = ((4, 300), (6, 300), (8, 600))
 MAX_LENGTH = 8
-BATCH_SIZE = 32
-LEARNING_RATE = 3e-3
+BATCH_SIZE = 64
+LEARNING_RATE = 1e-2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -107,8 +107,9 @@ class MetaTraining:
     Returns:
       The summary, as in summary.json: meta_steps, agents, environment_steps,
       return (by environment), held_out (by environment, of fresh agents),
-      seconds, compile_seconds, peak_memory_bytes. Of many processes only the
-      first returns it, and writes anything but its part of the checkpoints.
+      seconds, compile_seconds, peak_memory_bytes, checkpoint_seconds (since
+      the last resumption, that saving held up the run). Of many processes only
+      the first returns it, and writes anything but its part of the checkpoints.
 
     Raises:
       workdirs.WorkdirError: the folder holds a run with other settings, or
@@ -141,7 +142,10 @@ class MetaTraining:
       state = self._train(workdir, state, checkpointer, start)
     if not hosts.is_first():
       return {}
-    summary = self._summarise(workdir, time.perf_counter() - start)
+    summary = {
+      **self._summarise(workdir, time.perf_counter() - start),
+      'checkpoint_seconds': checkpointer.seconds,
+    }
     metrics.write_json(workdir / 'summary.json', summary)
     plots.meta_training_curves(workdir, workdir / 'curves.png')
     return summary
