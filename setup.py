@@ -40,7 +40,7 @@ SOKOBAN = ['jumanji>=1.1.2']
 ENVIRONMENTS = sorted(
   {*ATARI, *PROCGEN, *NETHACK, *GYMNAX, *CRAFTAX, *CRAFTER, *SOKOBAN}
 )
-TEST = ['hypothesis>=6.100', 'pytest>=8', 'pytest-xdist>=3.6', *GYMNASIUM]
+TEST = ['hypothesis>=6.100', 'pytest>=8', 'pytest-xdist>=3.8', *GYMNASIUM]
 # To run the notebooks of colabs/.
 NOTEBOOKS = ['ipykernel>=6.29', 'nbclient>=0.10', 'nbformat>=5.10']
 DEV = ['mypy>=1.15', 'ruff>=0.11', *NOTEBOOKS, *TEST]

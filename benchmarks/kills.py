@@ -29,16 +29,20 @@ from disco_rl import weights
 
 _KILLS = flags.DEFINE_integer('kills', 25, 'How many.', lower_bound=1)
 _SEED = flags.DEFINE_integer('seed', 0, 'Of the moments.')
+_EARLY = flags.DEFINE_float(
+  'early', 0.2, 'Share of the kills that come while programs are compiled.'
+)
+_ENVIRONMENTS = flags.DEFINE_list(
+  'environments', ['catch/4x3', 'gymnasium/CartPole-v1'], 'Of one agent each.'
+)
 _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder for both runs; must not hold any.', required=True
 )
 
 CHECKPOINT_EVERY = 5
-# One agent in each kind of environment; with smallest networks, so that most of
-# the time goes into meta-steps and checkpoints.
+# Smallest networks, so that most of the time goes into meta-steps and
+# checkpoints.
 SETTINGS = {
-  'environments': 'catch/4x3,gymnasium/CartPole-v1',
-  'agents': 2,
   'budgets': (200,),
   'chunk_size': 1,
   'checkpoint_every': CHECKPOINT_EVERY,
@@ -65,8 +69,6 @@ _ENDLESS = 10**9
 _LONGEST_LIFE = 3 * CHECKPOINT_EVERY
 # A kill follows so much later at most: it may strike anywhere in a meta-step.
 _SECONDS_LATER = 0.2
-# Of the kills, those that come earlier, while programs are compiled.
-_EARLY_SHARE = 0.2
 
 
 def main(_: Sequence[str]) -> None:
@@ -107,7 +109,7 @@ def kill_repeatedly(workdir: pathlib.Path, kills: int, seed: int) -> list[int]:
   startup = None
   for kill in range(kills):
     # The first life shows how long a start takes.
-    is_early = startup is not None and rng.random() < _EARLY_SHARE
+    is_early = startup is not None and rng.random() < _EARLY.value
     began = time.monotonic()
     with started(workdir, _ENDLESS) as process:
       if is_early:
@@ -151,6 +153,8 @@ def started(
         *(sys.executable, '-m', 'launch.meta_train'),
         '--config=configs/quickstart.py',
         *(f'--config.{name}={value}' for name, value in SETTINGS.items()),
+        f'--config.environments={",".join(_ENVIRONMENTS.value)}',
+        f'--config.agents={len(_ENVIRONMENTS.value)}',
         *(f'--config.meta_steps={meta_steps}', f'--workdir={workdir}'),
       ],
       cwd=pathlib.Path(__file__).resolve().parents[1],

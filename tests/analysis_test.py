@@ -117,6 +117,7 @@ def movement(name: str, scale: float = 1.0) -> np.ndarray:
   return np.asarray(moved[..., 0])
 
 
+@pytest.mark.slow
 def test_a_recording_shows_the_rule_what_the_learner_does() -> None:
   found = recorded()
   rollout = found.scene.rollout

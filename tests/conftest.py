@@ -23,6 +23,25 @@ jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
 jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 
+# Minutes each; the others are seconds.
+_LONGEST = (
+  'hosts_test',
+  'kills_test',
+  'meta_train_test',
+  'sharding_test',
+  'colabs_test',
+  'population_test',
+  'golden_test',
+  'meta_gradient_test',
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+  """Files that take minutes come first: workers then end together."""
+  places = {name: place for place, name in enumerate(_LONGEST)}
+  items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
 @pytest.fixture(scope='session')
 def disco103_path() -> pathlib.Path:
   """The published weights; tests that need them skip where they are not."""

@@ -274,7 +274,15 @@ def lane(tree: Any, index: int) -> Any:
   return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
-@pytest.mark.parametrize('case', META_FILES, indirect=True)
+@pytest.mark.parametrize(
+  'case',
+  [
+    'disco_small_a3',
+    pytest.param('disco_small_a9', marks=pytest.mark.slow),
+    PUBLISHED,
+  ],
+  indirect=True,
+)
 def test_updates_and_meta_gradient(case: goldens.Case) -> None:
   (loss, reports), gradient = goldens.quick_jit(
     meta_gradient, static_argnums=1
@@ -298,6 +306,7 @@ def test_updates_unjitted(case: goldens.Case) -> None:
   goldens.assert_outcomes(case.golden, run_unjitted(case))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('case', ['disco_small_a9'], indirect=True)
 def test_rule_unjitted(case: goldens.Case) -> None:
   """Targets and loss operation by operation; 700 of them take a minute."""
@@ -379,6 +388,7 @@ def assert_without_replacement(
   goldens.assert_outcome(case.golden, 0, patched)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('case', ['disco_small_a9'], indirect=True)
 def test_updates_and_meta_gradients_of_many_seeds(case: goldens.Case) -> None:
   """Here no gradient is replaced: the first and the last lane are the same."""

@@ -51,6 +51,7 @@ def test_a_dead_rule_has_no_spread() -> None:
   assert spread(key, dead) == 0.0
 
 
+@pytest.mark.slow
 def test_a_rule_that_is_drawn_tells_actions_apart() -> None:
   _, spreads = random_rules(jax.random.key(2))
   # Drawn once, many would not.

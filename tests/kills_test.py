@@ -7,9 +7,13 @@ import launching
 
 
 def test_ten_kills(tmp_path: pathlib.Path) -> None:
+  """Of two agents in environments on the host, each on a device of its own."""
   ended = launching.run_python(
-    *('-m', 'benchmarks.kills', '--kills=10', f'--workdir={tmp_path / "runs"}'),
+    *('-m', 'benchmarks.kills', '--kills=10', '--early=0.5'),
+    '--environments=gymnasium/CartPole-v1,gymnasium/CartPole-v1',
+    f'--workdir={tmp_path / "runs"}',
     timeout=1200,
+    XLA_FLAGS='--xla_force_host_platform_device_count=2',
   )
   assert ended.returncode == 0, ended.stderr
   resumed, compared = ended.stdout.splitlines()

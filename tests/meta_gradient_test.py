@@ -76,7 +76,13 @@ def cross_entropy(case: goldens.Case, params: types.Params) -> jax.Array:
 
 @pytest.mark.parametrize('mode', meta_gradient.MODES)
 @pytest.mark.parametrize(
-  'case', ['disco_small_a3', 'disco_small_a9', 'disco103_a3'], indirect=True
+  'case',
+  [
+    'disco_small_a3',
+    pytest.param('disco_small_a9', marks=pytest.mark.slow),
+    pytest.param('disco103_a3', marks=pytest.mark.slow),
+  ],
+  indirect=True,
 )
 def test_golden_meta_gradient(case: goldens.Case, mode: str) -> None:
   num_updates = len(case.rollouts)

@@ -22,6 +22,7 @@ from disco_rl import metrics
 from disco_rl import types
 from disco_rl import weights
 from disco_rl import workdirs
+from disco_rl.meta_training import building
 from disco_rl.meta_training import living
 from disco_rl.meta_training import population
 from launch import common
@@ -97,6 +98,30 @@ def quick_compilation() -> Iterator[None]:
   jax.config.update('jax_disable_most_optimizations', True)
   yield
   jax.config.update('jax_disable_most_optimizations', False)
+
+
+@pytest.fixture(autouse=True, scope='module')
+def shared_programs() -> Iterator[None]:
+  """Runs of equal agents share their programs, where these keep no state.
+
+  That other processes arrive at the same is shown by those that are killed.
+  """
+  made: dict[str, Any] = {}
+  make = building.make_groups
+
+  def make_once(config: Any, rule: Any) -> Any:
+    other = ('meta_steps', 'seed', 'rule', 'lifetimes', 'held_out')
+    agents = {k: v for k, v in vars(config).items() if k not in other}
+    key = repr((agents, rule))
+    if key not in made:
+      made[key] = make(config, rule)
+    if any(isinstance(x, population.HostGroup) for x in made[key]):
+      return made.pop(key)
+    return made[key]
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(building, 'make_groups', make_once)
+    yield
 
 
 def launch(workdir: pathlib.Path, *arguments: str) -> None:
@@ -376,6 +401,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(
 # Other populations.
 
 
+@pytest.mark.slow
 def test_environments_on_the_host_beside_others(tmp_path: pathlib.Path) -> None:
   """All agents are reborn after each meta-step."""
   mixed = (
@@ -400,6 +426,7 @@ def test_environments_on_the_host_beside_others(tmp_path: pathlib.Path) -> None:
   assert np.isfinite(returns).any()
 
 
+@pytest.mark.slow
 def test_evolution(tmp_path: pathlib.Path) -> None:
   """Large perturbations, so that some agents act differently at once."""
   launch(

@@ -1,14 +1,15 @@
 """A small population on eight devices, laid out in several ways.
 
-As a program it prints JSON: for each layout, agents x batch, how far the rule
-is from that of a single device after some meta-steps in double precision, and
-which collectives the programs of a meta-step hold.
+As a program it is given layouts, such as 4x2, agents x batch, and prints JSON:
+for each how far the rule is from that of a single device after some meta-steps
+in double precision, and which collectives the programs of a meta-step hold.
 """
 
 import collections
 import dataclasses
 import json
 import re
+import sys
 from typing import Any
 
 import jax
@@ -25,7 +26,6 @@ from disco_rl.meta_training import building
 from disco_rl.meta_training import population
 from launch import to_records
 
-LAYOUTS = ((4, 2), (1, 8))
 META_STEPS = 5
 SETTINGS = {
   'agents': 8,
@@ -149,10 +149,10 @@ def main() -> None:
   jax.config.update('jax_disable_most_optimizations', True)
   expected, _ = discover(1, 1)
   results = {}
-  for layout in LAYOUTS:
-    params, found = discover(*layout)
+  for layout in sys.argv[1:]:
+    params, found = discover(*map(int, layout.split('x')))
     error = np.linalg.norm(params - expected) / np.linalg.norm(expected)
-    results['x'.join(map(str, layout))] = {
+    results[layout] = {
       'error': float(error),
       'collectives': found,
     }

@@ -18,16 +18,21 @@ FLAGS = (
 DEVICES = '--xla_force_host_platform_device_count'
 
 
-def test_layouts_of_devices_agree() -> None:
+@pytest.mark.parametrize(
+  'layouts', [['4x2'], pytest.param(['8x1', '1x8'], marks=pytest.mark.slow)]
+)
+def test_layouts_of_devices_agree(layouts: list[str]) -> None:
   """To rounding; devices meet where they must, in sums, and nowhere else."""
   ended = launching.run_python(
-    'tests/sharded.py',
+    *('tests/sharded.py', *layouts),
     timeout=900,
     XLA_FLAGS=f'{DEVICES}=8',
     PYTHONPATH=str(launching.REPOSITORY),
   )
   assert ended.returncode == 0, ended.stderr
-  for layout, result in json.loads(ended.stdout).items():
+  results = json.loads(ended.stdout)
+  assert list(results) == layouts
+  for layout, result in results.items():
     assert result['error'] <= 1e-10, layout
     of_step, of_mean = result['collectives']
     # The agents live without a word between those that share no batch.
