@@ -46,19 +46,19 @@ BENCHMARK = Preprocessing()
 
 @dataclasses.dataclass(frozen=True)
 class Achievements:
-  """What was unlocked in the episodes that have ended.
+  """What was unlocked in the episodes that have ended, in each of B games.
 
   The score of the benchmark is exp(mean(log(1 + s))) - 1, where s are the
   success rates of the achievements, 100 * unlocked / num_episodes.
 
   Attributes:
-    num_episodes: how many have ended.
-    unlocked: name of each of the 22 achievements -> the number of these
+    num_episodes: [B] how many have ended.
+    unlocked: name of each of the 22 achievements -> [B] the number of these
       episodes in which it was unlocked.
   """
 
-  num_episodes: int
-  unlocked: Mapping[str, int]
+  num_episodes: np.ndarray
+  unlocked: Mapping[str, np.ndarray]
 
 
 class CrafterEnvironment(image_vector.ImageVectorEnvironment):
@@ -90,8 +90,8 @@ class CrafterEnvironment(image_vector.ImageVectorEnvironment):
   def achievements(self) -> Achievements:
     """Of all episodes that have ended since this object was made."""
     return Achievements(
-      num_episodes=self._games.num_episodes,
-      unlocked=dict(self._games.unlocked),
+      num_episodes=self._games.num_episodes.copy(),
+      unlocked={name: x.copy() for name, x in self._games.unlocked.items()},
     )
 
 
@@ -111,10 +111,11 @@ class _Games:
     self._is_resetting = [False] * len(games)
     self.num_envs = len(games)
     self.single_action_space = games[0].action_space
-    self.num_episodes = 0
-    self.unlocked: dict[str, int] = dict.fromkeys(
-      import_package().constants.achievements, 0
-    )
+    self.num_episodes = np.zeros(len(games), int)
+    self.unlocked = {
+      name: np.zeros(len(games), int)
+      for name in import_package().constants.achievements
+    }
 
   def reset(self, seed: None) -> tuple[np.ndarray, dict[str, Any]]:
     """Begins an episode in every game; they are seeded when they are made."""
@@ -143,16 +144,16 @@ class _Games:
       frame, reward, is_last, info = game.step(action)
       total += reward
       if is_last:
-        self._count(info['achievements'])
+        self._count(index, info['achievements'])
         break
     is_terminated = info['discount'] == 0
     return frame, total, is_terminated, is_last and not is_terminated
 
-  def _count(self, achievements: Mapping[str, int]) -> None:
+  def _count(self, index: int, achievements: Mapping[str, int]) -> None:
     """Counts an episode, given how often it reached each achievement."""
-    self.num_episodes += 1
+    self.num_episodes[index] += 1
     for name, count in achievements.items():
-      self.unlocked[name] += count > 0
+      self.unlocked[name][index] += count > 0
 
 
 class _OrderedSet(dict):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from disco_rl import files
+from disco_rl.evaluation import achievements
 from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import plots
 from disco_rl.evaluation import scores
@@ -29,6 +30,8 @@ class Result:
     curve: steps [points] and returns [S, points], or what the environment is
       scored by in their place; NaN before an agent's first episode has ended.
     failure: why the run ended early; None if it did not.
+    crafter_scores: [S], see `achievements.crafter_scores`; None where there are
+      no achievements.
   """
 
   environment: str
@@ -36,6 +39,7 @@ class Result:
   learning_rate: float
   curve: plots.Curve
   failure: str | None = None
+  crafter_scores: np.ndarray | None = None
 
   @property
   def returns(self) -> np.ndarray:
@@ -64,6 +68,8 @@ class RuleScores:
     curve: IQM of normalised scores at each.
     profile: share of agents above each threshold of the comparison.
     curves: environment -> steps [points] and returns [S, points].
+    crafter_scores: environment -> `scores.summarise` of its agents' scores, for
+      those that have achievements.
   """
 
   rule: str
@@ -75,6 +81,7 @@ class RuleScores:
   curve: statistics.Estimate
   profile: statistics.Estimate
   curves: Mapping[str, plots.Curve]
+  crafter_scores: Mapping[str, Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +139,13 @@ def read_result(
   steps, returns = plots.read_curve(csv_path, column)
   kept = steps <= environment_steps
   curve = steps[kept], returns[:, kept]
-  return Result(environment, rule, learning_rate, curve)
+  return Result(
+    environment,
+    rule,
+    learning_rate,
+    curve,
+    crafter_scores=achievements.crafter_scores(csv_path, environment_steps),
+  )
 
 
 def failed(
@@ -249,6 +262,11 @@ def _rule_scores(group: Sequence[Result], thresholds: np.ndarray) -> RuleScores:
       resamples=statistics.CURVE_RESAMPLES,
     ),
     curves={r.environment: r.curve for r in group},
+    crafter_scores={
+      r.environment: scores.summarise(r.crafter_scores)
+      for r in group
+      if r.crafter_scores is not None
+    },
   )
 
 

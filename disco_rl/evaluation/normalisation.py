@@ -84,8 +84,8 @@ _CATCH = Benchmark(
 _CRAFTER = Benchmark(
   'crafter',
   'Crafter, normalised reward',
-  '0 is random play and 1 human experts (Hafner, 2022). This is the reward, '
-  'not the benchmark score of success rates.',
+  '0 is random play and 1 human experts (Hafner, 2022). This is the reward; '
+  'the score of success rates stands below, under achievements.',
 )
 _SOKOBAN = Benchmark(
   'sokoban',

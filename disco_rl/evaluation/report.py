@@ -1,6 +1,7 @@
 """The report of a sweep: report.md, report.html, summary.json, figures/."""
 
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import pathlib
@@ -34,6 +35,11 @@ _PUBLISHED = (
   "What is published is the DiscoRL paper's (Oh et al., 2025): agents that may "
   'be larger, and lived for as long as stated. Ours are those of the tables '
   'above. A comparison of unequal numbers of environment steps says little.'
+)
+_CRAFTER_SCORE = (
+  'exp(mean(log(1 + s))) - 1 over the 22 achievements, where s is the '
+  'percentage of all episodes of an agent in which one was unlocked (Hafner, '
+  '2022); mean over agents. There, random play has 1.6 and human experts 50.5.'
 )
 
 
@@ -113,6 +119,7 @@ def _section(
     yield from _learning_rates(compared, folder)
   if compared.best:
     yield from _environments(compared, folder)
+    yield from _achievements(compared)
   if _published(compared):
     yield document.Heading('Published figures beside ours', 3)
     yield document.Paragraph(_PUBLISHED)
@@ -213,12 +220,25 @@ def _environments(
   )
 
 
+def _achievements(
+  compared: comparison.Comparison,
+) -> Iterator[document.Block]:
+  """Crafter's score, where episodes unlock achievements."""
+  rows = [
+    [scores.rule, _mean(summary)]
+    for scores in compared.best
+    for summary in scores.crafter_scores.values()
+  ]
+  if rows:
+    yield document.Heading('Achievements', 3)
+    yield document.Paragraph(_CRAFTER_SCORE)
+    yield document.Table(['rule', "Crafter's score, percent"], rows)
+
+
 def _environment_row(compared: comparison.Comparison, name: str) -> list[str]:
   row = [name]
   for scores in compared.best:
-    summary = scores.returns[name]
-    low, high = summary['ci95'] or (None, None)
-    row.append(_estimate(statistics.Estimate(summary['mean'], low, high)))
+    row.append(_mean(scores.returns[name]))
   scale = normalisation.find_scale(name)
   return (
     row if scale is None else [*row, _number(scale.low), _number(scale.high)]
@@ -287,6 +307,11 @@ def _benchmark_summary(compared: comparison.Comparison) -> dict[str, Any]:
         'learning_rate': scores.learning_rate,
         **{name: _as_json(scores.aggregates[name]) for name in names},
         'returns': scores.returns,
+        **(
+          {'crafter_scores': scores.crafter_scores}
+          if scores.crafter_scores
+          else {}
+        ),
       }
       for scores in compared.best
     },
@@ -309,6 +334,12 @@ def _as_json(estimate: statistics.Estimate | None) -> dict[str, Any] | None:
   has_interval = estimate.low is not None
   ci95 = [float(estimate.low), float(estimate.high)] if has_interval else None
   return {'value': float(estimate.value), 'ci95': ci95}
+
+
+def _mean(summary: Mapping[str, Any]) -> str:
+  """Of `scores.summarise`, with its interval."""
+  low, high = summary['ci95'] or (None, None)
+  return _estimate(statistics.Estimate(summary['mean'], low, high))
 
 
 def _num_rates(compared: comparison.Comparison) -> int:

@@ -21,6 +21,7 @@ from disco_rl import validation
 from disco_rl import workdirs
 from disco_rl.environments import base
 from disco_rl.environments import registry as environment_registry
+from disco_rl.evaluation import achievements
 from disco_rl.evaluation import drivers
 from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import plots
@@ -107,6 +108,7 @@ class Evaluation:
     jax.eval_shape(lambda: self._agent.init(jax.random.key(0)))
     self._rule_params = jax.device_put(rule_params)
     self._driver = drivers.make(self._agent, environment, config.seeds)
+    self._achievements = achievements.Counter(environment, config.seeds)
 
   def run(
     self, workdir: str | pathlib.Path, description: Mapping[str, Any]
@@ -123,7 +125,7 @@ class Evaluation:
     Returns:
       The summary, as in summary.json: environment, rule, seeds, updates,
       environment_steps, return (see `scores.summarise`), seconds,
-      compile_seconds, peak_memory_bytes.
+      compile_seconds, peak_memory_bytes; in Crafter also crafter_score.
 
     Raises:
       workdirs.WorkdirError: the folder holds a run with other settings, or
@@ -152,6 +154,9 @@ class Evaluation:
       )
     summary = self._summarise(lives, update, time.perf_counter() - start)
     summary['seconds'] += seconds
+    crafter_scores = achievements.crafter_scores(workdir / 'metrics.csv')
+    if crafter_scores is not None:
+      summary['crafter_score'] = scores.summarise(crafter_scores)
     metrics.write_json(workdir / 'summary.json', summary)
     plots.learning_curves(
       {self._config.rule: plots.read_curve(workdir / 'metrics.csv')},
@@ -220,6 +225,7 @@ class Evaluation:
     statistics = jax.device_get(lives.agents.episodes)
     returns = self._returns(lives)
     success = self._success_rates(statistics)
+    unlocked = self._achievements.advance()
     logs = jax.device_get(logs)
     return [
       {
@@ -229,6 +235,7 @@ class Evaluation:
         'episodes': int(statistics.finished[i]),
         'return': returns[i],
         **({} if success is None else {'success': success[i]}),
+        **unlocked[i],
         **{name: float(values[i]) for name, values in logs.items()},
       }
       for i in range(self._config.seeds)
