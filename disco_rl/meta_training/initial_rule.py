@@ -36,21 +36,23 @@ def draw(
   Raises:
     ValueError: no rule of these sizes tells actions apart.
   """
-
-  @jax.jit
-  def attempt(key: types.Array) -> tuple[types.Params, types.Array]:
-    init_key, probe_key = jax.random.split(key)
-    params = meta_network.init(init_key, config)
-    return params, spread(probe_key, config, params)
-
   for i in range(_MAX_DRAWS):
-    params, value = attempt(jax.random.fold_in(key, i))
+    params, value = _attempt(jax.random.fold_in(key, i), config)
     if value >= MIN_SPREAD:
       return params, float(value)
   raise ValueError(
     f'{_MAX_DRAWS} random rules emit the same pi_hat for every action. '
     f'policy_channels={config.policy_channels} are too narrow: widen the last.'
   )
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _attempt(
+  key: types.Array, config: meta_network.MetaNetworkConfig
+) -> tuple[types.Params, types.Array]:
+  init_key, probe_key = jax.random.split(key)
+  params = meta_network.init(init_key, config)
+  return params, spread(probe_key, config, params)
 
 
 def spread(
