@@ -74,9 +74,8 @@ def test_it_is_drawn_again_until_it_does(
   """A number stands in for a rule, and is its own spread."""
   bound = 1.0
   monkeypatch.setattr(
-    meta_network, 'init', lambda key, _: jax.random.normal(key)
+    initial_rule, '_attempt', lambda key, _: 2 * (jax.random.normal(key),)
   )
-  monkeypatch.setattr(initial_rule, 'spread', lambda *args: args[-1])
   monkeypatch.setattr(initial_rule, 'MIN_SPREAD', bound)
   for seed in range(5):
     params, value = initial_rule.draw(jax.random.key(seed), CONFIG)
@@ -87,7 +86,6 @@ def test_it_is_drawn_again_until_it_does(
 def test_sizes_that_make_every_rule_dead(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  monkeypatch.setattr(meta_network, 'init', lambda *_: {})
-  monkeypatch.setattr(initial_rule, 'spread', lambda *_: jnp.zeros(()))
+  monkeypatch.setattr(initial_rule, '_attempt', lambda *_: ({}, 0.0))
   with pytest.raises(ValueError, match=r'policy_channels=\(2, 1\)'):
     initial_rule.draw(jax.random.key(0), CONFIG)
