@@ -23,8 +23,8 @@ import time
 
 from absl import app
 from absl import flags
-import numpy as np
 
+from benchmarks import small_runs
 from disco_rl import weights
 
 _KILLS = flags.DEFINE_integer('kills', 25, 'How many.', lower_bound=1)
@@ -40,28 +40,12 @@ _WORKDIR = flags.DEFINE_string(
 )
 
 CHECKPOINT_EVERY = 5
-# Smallest networks, so that most of the time goes into meta-steps and
-# checkpoints.
 SETTINGS = {
+  **small_runs.SETTINGS,
   'budgets': (200,),
   'chunk_size': 1,
   'checkpoint_every': CHECKPOINT_EVERY,
   'inner_updates': 1,
-  'validation_trajectories': 2,
-  'unroll_length': 6,
-  'batch_size': 4,
-  'replay_ratio': 2.0,
-  'on_policy_share': 0.5,
-  'replay_capacity': 8,
-  'hidden_sizes': (8,),
-  'action_model_lstm': 8,
-  'action_model_head': 8,
-  'num_bins': 11,
-  'meta_value_hidden_sizes': (8,),
-  'rule_prediction_size': 8,
-  'rule_lstm_size': 8,
-  'rule_meta_rnn_size': 4,
-  'held_out_environments': '',
 }
 # A run that is never killed would go on for so long.
 _ENDLESS = 10**9
@@ -84,7 +68,9 @@ def main(_: Sequence[str]) -> None:
   print(f'{_KILLS.value} kills; resumed at meta-steps {resumed_at}')
   for stop in stops:
     run(undisturbed, stop)
-  different = differing(killed / 'rule.npz', undisturbed / 'rule.npz')
+  different = small_runs.differing(
+    weights.load(killed / 'rule.npz'), weights.load(undisturbed / 'rule.npz')
+  )
   if different:
     sys.exit(f'After {last} meta-steps these differ: {", ".join(different)}')
   print(f'After {last} meta-steps both rules are the same bit for bit.')
@@ -196,17 +182,6 @@ def newest_checkpoint(workdir: pathlib.Path) -> int:
   """Meta-step of the newest that is complete; 0 if there is none."""
   folders = (workdir / 'checkpoints').glob('*')
   return max((int(x.name) for x in folders if x.name.isdigit()), default=0)
-
-
-def differing(path: pathlib.Path, other: pathlib.Path) -> list[str]:
-  """Parameters of two rules that are not the same bit for bit."""
-  ours, theirs = weights.load(path), weights.load(other)
-  return [
-    f'{module}/{name}'
-    for module, leaves in ours.items()
-    for name, array in leaves.items()
-    if not np.array_equal(array, theirs[module][name])
-  ]
 
 
 if __name__ == '__main__':

@@ -54,8 +54,8 @@ class Checkpointer:
       CheckpointError: this checkpoint, or the one before, cannot be written;
         those before them stay.
     """
+    data = jax.tree.map(files.to_data, tree)
     with self._writing():
-      data = jax.tree.map(files.to_data, tree)
       self._manager.save(step, args=ocp.args.StandardSave(data))
 
   def restore(self, like: Any) -> tuple[int, Any] | None:

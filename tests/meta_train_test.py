@@ -17,9 +17,9 @@ import launching
 import numpy as np
 import pytest
 
+from benchmarks import small_runs
 from configs import quickstart
 from disco_rl import metrics
-from disco_rl import types
 from disco_rl import weights
 from disco_rl import workdirs
 from disco_rl.meta_training import building
@@ -146,27 +146,13 @@ def error(workdir: pathlib.Path, *arguments: str) -> str:
   return message
 
 
-def differing(actual: types.Params, expected: types.Params) -> list[str]:
-  """Parameters that are not the same bit for bit."""
-  flat = lambda params: {
-    f'{module}/{name}': np.asarray(array)
-    for module, leaves in params.items()
-    for name, array in leaves.items()
-  }
-  actual, expected = flat(actual), flat(expected)
-  assert actual.keys() == expected.keys()
-  return [
-    key for key in actual if not np.array_equal(actual[key], expected[key])
-  ]
-
-
 def assert_same_run(workdir: pathlib.Path, expected: pathlib.Path) -> None:
   """All but the time that it took."""
   assert {path.name for path in workdir.iterdir()} == FILES
   for name in ('metrics.csv', 'held_out/metrics.csv', 'config.json'):
     assert (workdir / name).read_text() == (expected / name).read_text()
   for name in ('initial_rule.npz', 'rule.npz'):
-    assert not differing(
+    assert not small_runs.differing(
       weights.load(workdir / name), weights.load(expected / name)
     )
   summary, other = (
@@ -290,7 +276,7 @@ def test_summary_is_what_the_metrics_say(finished: pathlib.Path) -> None:
 def test_every_parameter_of_the_rule_changes(finished: pathlib.Path) -> None:
   initial = weights.load(finished / 'initial_rule.npz')
   rule = weights.load(finished / 'rule.npz')
-  assert differing(rule, initial) == differing(
+  assert small_runs.differing(rule, initial) == small_runs.differing(
     rule, jax.tree.map(lambda x: np.full_like(x, np.nan), rule)
   )
 
@@ -303,7 +289,7 @@ def test_another_seed_is_another_run(
 ) -> None:
   launch(tmp_path, *TINY, '--config.seed=1', '--config.meta_steps=1')
   for name in ('initial_rule.npz', 'rule.npz'):
-    assert differing(
+    assert small_runs.differing(
       weights.load(tmp_path / name), weights.load(finished / name)
     )
   one, other = (
@@ -445,7 +431,7 @@ def test_evolution(tmp_path: pathlib.Path) -> None:
     weights.load(tmp_path / name) for name in ('initial_rule.npz', 'rule.npz')
   )
   # Every entry is perturbed.
-  assert len(differing(rule, initial)) == len(jax.tree.leaves(rule))
+  assert len(small_runs.differing(rule, initial)) == len(jax.tree.leaves(rule))
 
 
 @pytest.fixture
@@ -472,7 +458,7 @@ def test_fine_tuning_begins_with_the_rule_in_the_file(
       '--config.rule_lstm_size=50',
       '--config.seed=3',
     )
-  assert not differing(
+  assert not small_runs.differing(
     weights.load(tmp_path / 'initial_rule.npz'), weights.load(path)
   )
 

@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import small_runs
 from configs import quickstart
 from disco_rl import compilation
 from disco_rl import sharding
@@ -28,26 +29,12 @@ from launch import to_records
 
 META_STEPS = 5
 SETTINGS = {
+  **small_runs.SETTINGS,
   'agents': 8,
   'budgets': (400,),
   'chunk_size': 2,
-  'inner_updates': 2,
-  'validation_trajectories': 2,
-  'unroll_length': 6,
-  'batch_size': 4,
-  'replay_ratio': 2.0,
-  'on_policy_share': 0.5,
-  'replay_capacity': 8,
-  'hidden_sizes': (8,),
-  'action_model_lstm': 8,
-  'action_model_head': 8,
-  'num_bins': 11,
-  'meta_value_hidden_sizes': (8,),
-  'rule_prediction_size': 8,
-  'rule_lstm_size': 8,
-  'rule_meta_rnn_size': 4,
-  'held_out_environments': '',
   'checkpoint_every': 3,
+  'inner_updates': 2,
 }
 # Of the agents whose batches are shared out, among eight devices at most.
 SHARED = {'batch_size': 8, 'validation_trajectories': 8}

@@ -1,0 +1,39 @@
+"""Discoveries small enough to be repeated: agents of smallest networks."""
+
+import numpy as np
+
+from disco_rl import types
+
+# On top of configs/quickstart.py; most of the time goes into meta-steps and
+# checkpoints.
+SETTINGS = {
+  'validation_trajectories': 2,
+  'unroll_length': 6,
+  'batch_size': 4,
+  'replay_ratio': 2.0,
+  'on_policy_share': 0.5,
+  'replay_capacity': 8,
+  'hidden_sizes': (8,),
+  'action_model_lstm': 8,
+  'action_model_head': 8,
+  'num_bins': 11,
+  'meta_value_hidden_sizes': (8,),
+  'rule_prediction_size': 8,
+  'rule_lstm_size': 8,
+  'rule_meta_rnn_size': 4,
+  'held_out_environments': '',
+}
+
+
+def differing(actual: types.Params, expected: types.Params) -> list[str]:
+  """Parameters of two rules that are not the same bit for bit."""
+  flat = lambda params: {
+    f'{module}/{name}': np.asarray(array)
+    for module, leaves in params.items()
+    for name, array in leaves.items()
+  }
+  actual, expected = flat(actual), flat(expected)
+  assert actual.keys() == expected.keys()
+  return [
+    key for key in actual if not np.array_equal(actual[key], expected[key])
+  ]
