@@ -31,6 +31,8 @@ class Benchmark:
     max_abs_update: bound of Adam's update.
     discount: of the rule.
     core_lstm: of its network; 0: none.
+    frame_stack: frames seen at once; None: as the family has it, or nothing to
+      be stacked.
   """
 
   environment: str
@@ -47,6 +49,7 @@ class Benchmark:
   max_abs_update: float = 1.0
   discount: float = 0.997
   core_lstm: int = 0
+  frame_stack: int | None = None
 
 
 BENCHMARKS = {
@@ -72,6 +75,7 @@ BENCHMARKS = {
     replay_steps=4e5,
     num_environments=1,
     batch_size=24,
+    frame_stack=32,
   ),
   'dmlab': Benchmark(
     environment='dmlab/rooms_watermaze',
@@ -146,6 +150,10 @@ def apply(config: ml_collections.ConfigDict, benchmark: Benchmark) -> None:
   config.warm_up_updates = updates(benchmark.warm_up_steps)
   config.decay_updates = config.updates if benchmark.decays else 0
   config.log_every, config.checkpoint_every = 100, 5000
+
+  if benchmark.frame_stack is not None:
+    family = benchmark.environment.split('/')[0]
+    config.preprocessing[family].frame_stack = benchmark.frame_stack
 
   num_new = benchmark.num_environments
   config.replay_ratio = benchmark.batch_size / num_new

@@ -33,6 +33,7 @@ import functools
 import ml_collections
 
 from configs import benchmarks
+from configs import preprocessing
 from configs import quickstart
 
 
@@ -58,6 +59,7 @@ def _base() -> ml_collections.ConfigDict:
   config.environments = ''
   config.rules = ''
   config.learning_rates = ''
+  config.preprocessing = preprocessing.benchmarks()
   config.seeds = 5  # Number of agents, trained side by side.
   config.seed = 0  # Of the first agent.
   config.updates = 1000  # Of each agent.

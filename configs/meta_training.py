@@ -6,11 +6,14 @@ meta_gridworld.py start from here.
 
 import ml_collections
 
+from configs import preprocessing
+
 
 def base() -> ml_collections.ConfigDict:
   """All settings of launch.meta_train."""
   config = ml_collections.ConfigDict()
   config.environments = ''  # Names or suites, with commas between.
+  config.preprocessing = preprocessing.benchmarks()
   config.agents = 1  # The population; it cycles through the environments.
   config.meta_steps = 1000  # Changes of the rule.
   config.seed = 0
@@ -43,6 +46,7 @@ def base() -> ml_collections.ConfigDict:
   config.evolution_std = 0.01
   config.chunk_size = 1  # Agents of a group that a device computes at a time.
   config.batch_devices = 1  # That share the batches of the same agents.
+  config.cpu_devices = 1  # Without an accelerator: shares of the population.
   config.meta_learning_rate = 1e-3  # Of each agent's Adam over the rule.
   config.max_meta_gradient_norm = 1.0  # Before Adam.
   config.policy_entropy_cost = 1e-2  # On the validation trajectories.
@@ -125,6 +129,7 @@ def variant_of(
 
 
 _TINY = {
+  'cpu_devices': 2,
   'meta_steps': 10,
   'checkpoint_every': 5,
   'rule_prediction_size': 16,

@@ -13,6 +13,7 @@ sum over devices is again such a sum: `mean` makes it whole.
 """
 
 from collections.abc import Callable
+import os
 from typing import Any
 
 import jax
@@ -30,6 +31,19 @@ SPLIT = PartitionSpec(AGENTS)
 REPLICATED = PartitionSpec()
 # Of batches [n, T, B, ...].
 SPLIT_BATCH = PartitionSpec(AGENTS, None, BATCH)
+
+
+def divide_cpu(devices: int) -> None:
+  """Lets a CPU count as several devices, which compute side by side.
+
+  The operations of small networks are too short for cores to share; agents on
+  devices of their own keep all cores busy. To be called before JAX is used.
+
+  Args:
+    devices: their number. The variable JAX_NUM_CPU_DEVICES comes first.
+  """
+  if 'JAX_NUM_CPU_DEVICES' not in os.environ:
+    jax.config.update('jax_num_cpu_devices', devices)
 
 
 def make_mesh(batch_devices: int = 1) -> jax.sharding.Mesh:
@@ -80,7 +94,7 @@ def check(num_agents: int, mesh: jax.sharding.Mesh, what: str) -> None:
   raise ValueError(
     f'{num_agents} agents {what} cannot be shared out equally among '
     f'{shares}{each or " devices"}: choose agents so that there are {nearest} '
-    'of them, or fewer devices (CUDA_VISIBLE_DEVICES, JAX_NUM_CPU_DEVICES).'
+    'of them, or fewer devices (cpu_devices, CUDA_VISIBLE_DEVICES).'
   )
 
 

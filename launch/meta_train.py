@@ -41,13 +41,16 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   import jax
 
   from disco_rl import hosts
+  from disco_rl import sharding
   from disco_rl.meta_training import trainer
 
   try:
+    config = to_records.meta_training(settings)
+    sharding.divide_cpu(config.cpu_devices)
     others = (_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS.value)
     if _DISTRIBUTED.value or others != (None, None, None):
       hosts.connect(*others)
-    meta_training = trainer.MetaTraining(to_records.meta_training(settings))
+    meta_training = trainer.MetaTraining(config)
   except (ValueError, OSError, ImportError, RuntimeError) as error:
     fail(error)
   try:

@@ -22,7 +22,6 @@ FLAGS = (
 )
 CHECKPOINT_EVERY = sharded.SETTINGS['checkpoint_every']
 WARM, LAST = CHECKPOINT_EVERY, 3 * CHECKPOINT_EVERY
-DEVICES = '--xla_force_host_platform_device_count'
 # The first meta-steps wait for programs to be compiled, on a busy machine.
 PATIENCE = 900.0
 SECONDS_TO_END = 60.0
@@ -37,7 +36,7 @@ def run(
     *(f'--config.meta_steps={meta_steps}', f'--workdir={workdir}'),
     *arguments,
     timeout=PATIENCE,
-    XLA_FLAGS=f'{DEVICES}={devices}',
+    JAX_NUM_CPU_DEVICES=str(devices),
   )
 
 
@@ -54,7 +53,7 @@ def start_two(workdir: pathlib.Path) -> list[subprocess.Popen[str]]:
       f'--config.checkpoint_every={LAST}',
       *(f'--coordinator=localhost:{port}', '--num_processes=2'),
       f'--process={process}',
-      XLA_FLAGS=f'{DEVICES}=4',
+      JAX_NUM_CPU_DEVICES='4',
     )
     for process in range(2)
   ]

@@ -36,7 +36,7 @@ LAYERS = (
 )
 # Files that may import only these.
 RESTRICTED = {
-  'environments/*': ('types', 'environments/*'),
+  'environments/*': ('types', 'validation', 'environments/*'),
   'checkpointing': ('types', 'files', 'hosts'),
   'metrics': ('types', 'files'),
   'progress': ('types', 'files'),

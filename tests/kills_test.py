@@ -13,7 +13,7 @@ def test_ten_kills(tmp_path: pathlib.Path) -> None:
     '--environments=gymnasium/CartPole-v1,gymnasium/CartPole-v1',
     f'--workdir={tmp_path / "runs"}',
     timeout=1200,
-    XLA_FLAGS='--xla_force_host_platform_device_count=2',
+    JAX_NUM_CPU_DEVICES='2',
   )
   assert ended.returncode == 0, ended.stderr
   resumed, compared = ended.stdout.splitlines()

@@ -35,11 +35,9 @@ def start_python(*arguments: str, **variables: str) -> subprocess.Popen[str]:
 
 
 def _environment(variables: dict[str, str]) -> dict[str, str]:
-  flags = [os.environ.get('XLA_FLAGS', ''), variables.pop('XLA_FLAGS', '')]
   return {
     **os.environ,
     **variables,
-    'XLA_FLAGS': ' '.join(flags).strip(),
     'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
     # JAX 0.10.1 calls it an error when it loads what it has itself compiled.
     'TF_CPP_MIN_LOG_LEVEL': '3',

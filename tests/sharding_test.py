@@ -15,7 +15,6 @@ FLAGS = (
   '--config=configs/quickstart.py',
   *(f'--config.{name}={value}' for name, value in sharded.SETTINGS.items()),
 )
-DEVICES = '--xla_force_host_platform_device_count'
 
 
 @pytest.mark.parametrize(
@@ -26,7 +25,7 @@ def test_layouts_of_devices_agree(layouts: list[str]) -> None:
   ended = launching.run_python(
     *('tests/sharded.py', *layouts),
     timeout=900,
-    XLA_FLAGS=f'{DEVICES}=8',
+    JAX_NUM_CPU_DEVICES='8',
     PYTHONPATH=str(launching.REPOSITORY),
   )
   assert ended.returncode == 0, ended.stderr
@@ -71,7 +70,7 @@ def test_what_cannot_be_shared_out(
   failed = launching.run_python(
     *('-m', 'launch.meta_train', *FLAGS, *flags),
     f'--workdir={tmp_path / "run"}',
-    XLA_FLAGS=f'{DEVICES}=8',
+    JAX_NUM_CPU_DEVICES='8',
   )
   assert failed.returncode == 1
   assert re.fullmatch(expected, failed.stderr.splitlines()[-1])

@@ -1,6 +1,7 @@
 """Atari-57: games of the Arcade Learning Environment, an optional extra."""
 
 import dataclasses
+import math
 from typing import Any
 
 from disco_rl.environments import base
@@ -74,10 +75,8 @@ class Preprocessing:
   """What lies between the emulator and the agent; defaults: the benchmark's.
 
   The protocol is that of Machado et al. (2018), with a frame skip of 4 instead
-  of 5, as is usual. Two things are not settable. Rewards are never clipped, so
-  that returns are the game's score: a learner that wants clipped rewards clips
-  its own. The loss of a life does not end an episode, since agents should learn
-  what a life is worth.
+  of 5, as is usual. One thing is not settable: the loss of a life does not end
+  an episode, since agents should learn what a life is worth.
 
   Attributes:
     frame_skip: frames for which an action is held; 4 leaves 15 decisions a
@@ -102,6 +101,8 @@ class Preprocessing:
       all games then have one shape.
     max_episode_frames: time limit in emulated frames, a truncation: 30 minutes
       of play.
+    max_abs_reward: to which rewards are clipped; returns are then sums of
+      clipped rewards, not the game's score. 0: they are not clipped.
   """
 
   frame_skip: int = 4
@@ -115,6 +116,7 @@ class Preprocessing:
   fires_on_reset: bool = False
   has_all_actions: bool = True
   max_episode_frames: int = 108_000
+  max_abs_reward: float = 0.0
 
 
 BENCHMARK = Preprocessing()
@@ -170,6 +172,7 @@ def make(
       1 if preprocessing.is_grayscale else 3,
     ),
     frame_stack=preprocessing.frame_stack,
+    max_abs_reward=preprocessing.max_abs_reward or math.inf,
     reset_seeds=host.sub_seeds(seed, num_environments),
   )
 

@@ -1,6 +1,7 @@
 """Vector environments of images, as the adapters of simulators build them."""
 
 import contextlib
+import math
 from typing import Any
 
 import jax
@@ -30,6 +31,7 @@ class ImageVectorEnvironment(base.HostEnvironment):
     frame_shape: tuple[int, int, int],
     frame_stack: int,
     reset_seeds: np.ndarray | None = None,
+    max_abs_reward: float = math.inf,
   ):
     """Takes over a vector environment.
 
@@ -42,11 +44,13 @@ class ImageVectorEnvironment(base.HostEnvironment):
       frame_stack: S.
       reset_seeds: [B] int32, for the first reset; later ones continue the
         random streams. None: the environment was seeded when it was made.
+      max_abs_reward: to which rewards are clipped.
     """
     self._env = env
     self._name = name
     self._seed = seed
     self._reset_seeds = reset_seeds
+    self._max_abs_reward = max_abs_reward
     self._num_steps = 0
     self.num_environments = env.num_envs
     height, width, self._channels = frame_shape
@@ -86,6 +90,7 @@ class ImageVectorEnvironment(base.HostEnvironment):
       )
     is_dummy = self._is_resetting
     self._is_resetting = np.logical_or(terminated, truncated)
+    reward = np.clip(reward, -self._max_abs_reward, self._max_abs_reward)
     outcome: dict[str, Any] = {
       'reward': np.where(is_dummy, 0.0, reward).astype(np.float32),
       'is_terminal': np.logical_or(terminated, is_dummy),

@@ -5,10 +5,12 @@ To add a family, add an entry to `_FAMILIES`. Lists of names are in suites.py.
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 import dataclasses
 import difflib
 import functools
 import re
+from typing import Any
 from typing import Literal
 
 from disco_rl.environments import atari
@@ -25,10 +27,16 @@ from disco_rl.environments import procgen
 from disco_rl.environments import sokoban
 from disco_rl.environments import suites
 from disco_rl.environments import watched
+from disco_rl.environments.preprocessing import changed
 
 Environment = base.JaxEnvironment | base.HostEnvironment
 # Where environments step: `base.JaxEnvironment` or `base.HostEnvironment`.
 Kind = Literal['device', 'host']
+# Fields of a family's `Preprocessing` that differ from its defaults.
+Changes = Mapping[str, Any]
+# Family of names -> its changes.
+Preprocessing = Mapping[str, Changes]
+_NO_CHANGES: Preprocessing = {}
 # (num_environments, seed) -> the environment.
 Builder = Callable[[int, int], Environment]
 
@@ -44,15 +52,22 @@ class _Family:
     builder: variant (None: the bare name of the family) -> its builder, or None
       if there is no such variant. Builds nothing costly itself, but raises
       ImportError if a package is not installed.
+    has_preprocessing: whether `builder` takes changes of it as well.
   """
 
   form: str
   kind: Kind
   names: Callable[[], Iterable[str]]
-  builder: Callable[[str | None], Builder | None]
+  builder: Callable[..., Builder | None]
+  has_preprocessing: bool = False
 
 
-def make(name: str, num_environments: int, seed: int) -> Environment:
+def make(
+  name: str,
+  num_environments: int,
+  seed: int,
+  preprocessing: Preprocessing = _NO_CHANGES,
+) -> Environment:
   """Makes an environment.
 
   Args:
@@ -61,18 +76,20 @@ def make(name: str, num_environments: int, seed: int) -> Environment:
     num_environments: B, of host environments; the others are batched by their
       callers.
     seed: of host environments; the others are given keys by their callers.
+    preprocessing: family of names ('atari') -> fields of its module's
+      `Preprocessing` -> values in place of its defaults.
 
   Returns:
     The environment.
 
   Raises:
     ImportError: if the environment needs a package that is not installed.
-    ValueError: if the name is unknown, `num_environments` < 1, or the
-      environment is of a kind that is not supported.
+    ValueError: if the name is unknown, `num_environments` < 1, the environment
+      is of a kind that is not supported, or a preprocessing is.
   """
   if num_environments < 1:
     raise ValueError(f'num_environments must be >= 1, got {num_environments}.')
-  environment = _builder(name)(num_environments, seed)
+  environment = _builder(name, preprocessing)(num_environments, seed)
   if isinstance(environment, base.HostEnvironment):
     return watched.WatchedEnvironment(environment, name, seed)
   return environment
@@ -80,7 +97,7 @@ def make(name: str, num_environments: int, seed: int) -> Environment:
 
 def validate(name: str) -> None:
   """Raises what `make` raises of the name, without making the environment."""
-  _builder(name)
+  _builder(name, _NO_CHANGES)
 
 
 def names() -> tuple[str, ...]:
@@ -100,14 +117,30 @@ def kind(name: str) -> Kind:
   return _FAMILIES[name.split('/', 1)[0]].kind
 
 
-def _builder(name: str) -> Builder:
-  family, *variant = name.split('/', 1)
-  builder = None
-  if family in _FAMILIES:
-    builder = _FAMILIES[family].builder(variant[0] if variant else None)
+def _builder(name: str, preprocessing: Preprocessing) -> Builder:
+  family_name, *variant = name.split('/', 1)
+  family = _FAMILIES.get(family_name)
+  if family is None:
+    raise ValueError(_unknown(name))
+  _check(preprocessing)
+  changes = (
+    [preprocessing.get(family_name, {})] if family.has_preprocessing else []
+  )
+  builder = family.builder(variant[0] if variant else None, *changes)
   if builder is None:
     raise ValueError(_unknown(name))
   return builder
+
+
+def _check(preprocessing: Preprocessing) -> None:
+  """Raises ValueError for what is not of the form that `make` takes."""
+  known = [name for name, f in _FAMILIES.items() if f.has_preprocessing]
+  for family, changes in preprocessing.items():
+    if family not in known or not isinstance(changes, Mapping):
+      raise ValueError(
+        f'preprocessing.{family}={changes!r} is not possible: choose one of '
+        f'{", ".join(known)}, and settings of it.'
+      )
 
 
 def _unknown(name: str) -> str:
@@ -146,34 +179,38 @@ def _gymnasium_builder(variant: str | None) -> Builder | None:
   return functools.partial(gymnasium_adapter.make, variant)
 
 
-def _atari_builder(variant: str | None) -> Builder | None:
+def _atari_builder(variant: str | None, changes: Changes) -> Builder | None:
   if variant not in atari.GAMES:
     return None
   atari.import_package()
-  return functools.partial(atari.make, variant)
+  preprocessing = changed(atari.BENCHMARK, changes)
+  return functools.partial(atari.make, variant, preprocessing=preprocessing)
 
 
-def _procgen_builder(variant: str | None) -> Builder | None:
+def _procgen_builder(variant: str | None, changes: Changes) -> Builder | None:
   game = (variant or '').removeprefix('easy/')
   if game not in procgen.GAMES:
     return None
   procgen.import_package()
-  preprocessing = procgen.HARD if game == variant else procgen.EASY
+  default = procgen.HARD if game == variant else procgen.EASY
+  preprocessing = changed(default, changes)
   return functools.partial(procgen.make, game, preprocessing=preprocessing)
 
 
-def _dmlab_builder(variant: str | None) -> Builder | None:
+def _dmlab_builder(variant: str | None, changes: Changes) -> Builder | None:
   if variant not in dmlab.LEVELS:
     return None
   dmlab.import_package()
-  return functools.partial(dmlab.make, variant)
+  preprocessing = changed(dmlab.Preprocessing(), changes)
+  return functools.partial(dmlab.make, variant, preprocessing=preprocessing)
 
 
-def _nethack_builder(variant: str | None) -> Builder | None:
+def _nethack_builder(variant: str | None, changes: Changes) -> Builder | None:
   if variant not in nethack.TASKS:
     return None
   nethack.import_package()
-  return functools.partial(nethack.make, variant)
+  preprocessing = changed(nethack.BENCHMARK, changes)
+  return functools.partial(nethack.make, variant, preprocessing=preprocessing)
 
 
 def _minatar_builder(variant: str | None) -> Builder | None:
@@ -205,11 +242,12 @@ def _sokoban_builder(variant: str | None) -> Builder | None:
   return lambda *_: sokoban.make(levels())
 
 
-def _crafter_builder(variant: str | None) -> Builder | None:
+def _crafter_builder(variant: str | None, changes: Changes) -> Builder | None:
   if variant is not None:
     return None
   crafter_adapter.import_package()
-  return crafter_adapter.make
+  preprocessing = changed(crafter_adapter.BENCHMARK, changes)
+  return functools.partial(crafter_adapter.make, preprocessing=preprocessing)
 
 
 _FAMILIES = {
@@ -238,6 +276,7 @@ _FAMILIES = {
     kind='host',
     names=lambda: suites.SUITES['atari57'],
     builder=_atari_builder,
+    has_preprocessing=True,
   ),
   'procgen': _Family(
     form='procgen/GAME or procgen/easy/GAME (procgen/bigfish)',
@@ -247,18 +286,21 @@ _FAMILIES = {
       *(f'procgen/easy/{game}' for game in procgen.GAMES),
     ),
     builder=_procgen_builder,
+    has_preprocessing=True,
   ),
   'dmlab': _Family(
     form='dmlab/LEVEL (dmlab/rooms_watermaze)',
     kind='host',
     names=lambda: suites.SUITES['dmlab30'],
     builder=_dmlab_builder,
+    has_preprocessing=True,
   ),
   'nethack': _Family(
     form='nethack/TASK (nethack/score)',
     kind='host',
     names=lambda: (f'nethack/{task}' for task in nethack.TASKS),
     builder=_nethack_builder,
+    has_preprocessing=True,
   ),
   'minatar': _Family(
     form='minatar/GAME (minatar/breakout)',
@@ -295,5 +337,6 @@ _FAMILIES = {
     kind='host',
     names=lambda: ('crafter',),
     builder=_crafter_builder,
+    has_preprocessing=True,
   ),
 }

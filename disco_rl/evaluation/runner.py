@@ -43,6 +43,7 @@ class EvaluationConfig:
     checkpoint_every: updates between two checkpoints.
     agent: how the agents live.
     rule_settings: fields of the rule's class.
+    preprocessing: of environments, see `environments.registry.make`.
   """
 
   environment: str
@@ -54,6 +55,7 @@ class EvaluationConfig:
   checkpoint_every: int
   agent: agent_lib.AgentConfig
   rule_settings: Mapping[str, Any]
+  preprocessing: environment_registry.Preprocessing
 
   def __post_init__(self) -> None:
     validation.check_types(EvaluationConfig, vars(self))
@@ -102,6 +104,7 @@ class Evaluation:
       config.environment,
       config.seeds * config.agent.num_environments,
       config.seed,
+      config.preprocessing,
     )
     self._environment = environment
     self._agent = agent_lib.make(config.agent, environment.spec, rule)

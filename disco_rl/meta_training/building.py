@@ -76,7 +76,7 @@ def make_groups(
     ImportError: an environment needs a package that is not installed.
   """
   specimens = {
-    name: registry.make(name, 1, config.seed)
+    name: registry.make(name, 1, config.seed, config.preprocessing)
     for name in dict.fromkeys(config.members)
   }
   kinds: dict[Hashable, list[int]] = {}
@@ -168,7 +168,10 @@ def _make_group(
   made = group.own_members if is_on_host else range(len(members))
   environments: list[Any] = [
     registry.make(
-      names[i], config.agent.num_environments, config.seed + members[i]
+      names[i],
+      config.agent.num_environments,
+      config.seed + members[i],
+      config.preprocessing,
     )
     for i in made
   ]

@@ -7,6 +7,7 @@ from typing import Any
 
 from disco_rl import agent as agent_lib
 from disco_rl import validation
+from disco_rl.environments import registry
 from disco_rl.meta_training import held_out
 from disco_rl.meta_training import lifetimes
 from disco_rl.meta_training import living
@@ -26,6 +27,7 @@ class MetaTrainingConfig:
   Attributes:
     environments: names; see `environments.registry`.
     agents: size of the population, which cycles through the environments.
+    preprocessing: of environments, see `environments.registry.make`.
     rule: 'random', or what to go on from: a name or the path of an npz file.
     rule_network: sizes of a random rule.
     rule_settings: other fields of `update_rules.disco.Disco`.
@@ -47,9 +49,11 @@ class MetaTrainingConfig:
     max_meta_gradient_norm: bound of each agent's meta-gradient, before Adam.
     chunk_size: agents of a group that a device computes at a time.
     batch_devices: that share the batches of the same agents.
+    cpu_devices: that a CPU counts as; see `sharding.divide_cpu`.
   """
 
   environments: tuple[str, ...]
+  preprocessing: registry.Preprocessing
   agents: int
   rule: str
   rule_network: meta_network.MetaNetworkConfig
@@ -72,6 +76,7 @@ class MetaTrainingConfig:
   max_meta_gradient_norm: float = 1.0
   chunk_size: int = 1
   batch_devices: int = 1
+  cpu_devices: int = 1
 
   def __post_init__(self) -> None:
     validation.check_types(MetaTrainingConfig, vars(self))
@@ -83,6 +88,7 @@ class MetaTrainingConfig:
       'evolution_pairs',
       'chunk_size',
       'batch_devices',
+      'cpu_devices',
     )
     validation.check_at_least(self, 1, counts)
     validation.check_at_least(self, 0, ('seed',))

@@ -47,6 +47,7 @@ class HeldOut:
     agent_config: agent_lib.AgentConfig,
     rule: base.UpdateRule,
     seed: int,
+    preprocessing: registry.Preprocessing,
   ):
     """Builds agents and environments.
 
@@ -55,11 +56,12 @@ class HeldOut:
       agent_config: of the fresh agents.
       rule: whose parameters are tried.
       seed: of the agents; the same in every trial, so that trials compare.
+      preprocessing: of environments, see `registry.make`.
     """
     self.config = config
     self._keys = jax.vmap(jax.random.key)(seed + np.arange(config.seeds))
     self._drivers = {
-      name: _make_driver(name, config.seeds, agent_config, rule, seed)
+      name: _make_driver(name, config, agent_config, rule, seed, preprocessing)
       for name in config.environments
     }
 
@@ -98,11 +100,14 @@ def rows(
 
 def _make_driver(
   name: str,
-  seeds: int,
+  config: HeldOutConfig,
   agent_config: agent_lib.AgentConfig,
   rule: base.UpdateRule,
   seed: int,
+  preprocessing: registry.Preprocessing,
 ) -> drivers.Driver:
-  environment = registry.make(name, seeds * agent_config.num_environments, seed)
+  environment = registry.make(
+    name, config.seeds * agent_config.num_environments, seed, preprocessing
+  )
   agent = agent_lib.make(agent_config, environment.spec, rule)
-  return drivers.make(agent, environment, seeds)
+  return drivers.make(agent, environment, config.seeds)

@@ -36,6 +36,7 @@ _FREE = (
   'checkpoint_every',
   'keep_checkpoints',
   'batch_devices',
+  'cpu_devices',
 )
 # Failures of one agent in a row, over so many lives, end a run.
 _MAX_FAILURES = 3
@@ -87,7 +88,11 @@ class MetaTraining:
     self._names = [n for group in self._groups for n in group.config.names]
     footprint.check(self._groups, config.mode, self._initial_params)
     self._held_out = held_out_lib.HeldOut(
-      config.held_out, config.agent, self._rule, config.seed
+      config.held_out,
+      config.agent,
+      self._rule,
+      config.seed,
+      config.preprocessing,
     )
     self._apply = compilation.Program(self._move)
     self._key = jax.random.key(config.seed)

@@ -1,0 +1,52 @@
+"""What lies between simulators and agents, as each benchmark has it.
+
+Not a config of its own: all configs hold these settings, by family of names:
+--config.preprocessing.atari.frame_stack=1. Their meanings stand with
+`Preprocessing` in disco_rl/environments/, in the module of the family.
+"""
+
+import ml_collections
+
+_BENCHMARKS = {
+  'atari': {
+    'frame_skip': 4,
+    'max_over_frames': True,
+    'height': 84,
+    'width': 84,
+    'is_grayscale': True,
+    'frame_stack': 4,
+    'sticky_action_probability': 0.25,
+    'max_no_ops': 0,
+    'fires_on_reset': False,
+    'has_all_actions': True,
+    'max_episode_frames': 108_000,
+    'max_abs_reward': 0.0,  # 0: rewards are not clipped.
+  },
+  'crafter': {
+    'height': 64,
+    'width': 64,
+    'frame_stack': 1,
+    'action_repeat': 1,
+    'max_episode_steps': 10_000,
+  },
+  'dmlab': {
+    'action_repeat': 4,
+    'height': 72,
+    'width': 96,
+    'num_words': 16,
+    'num_word_ids': 1_000,
+    'renderer': 'software',
+  },
+  'nethack': {
+    'character': 'mon-hum-neu-mal',
+    'max_episode_steps': 5_000,
+    'has_all_actions': False,
+    'idle_penalty': -0.01,
+  },
+  'procgen': {'num_levels': 0, 'start_level': 0, 'frame_stack': 4},
+}
+
+
+def benchmarks() -> ml_collections.ConfigDict:
+  """Family of names -> settings."""
+  return ml_collections.ConfigDict(_BENCHMARKS)
