@@ -7,6 +7,7 @@ from disco_rl import types
 # On top of configs/quickstart.py; most of the time goes into meta-steps and
 # checkpoints.
 SETTINGS = {
+  'cpu_devices': 1,
   'validation_trajectories': 2,
   'unroll_length': 6,
   'batch_size': 4,

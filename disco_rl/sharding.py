@@ -41,8 +41,11 @@ def divide_cpu(devices: int) -> None:
 
   Args:
     devices: their number. The variable JAX_NUM_CPU_DEVICES comes first.
+
+  Raises:
+    RuntimeError: JAX has been used.
   """
-  if 'JAX_NUM_CPU_DEVICES' not in os.environ:
+  if devices > 1 and 'JAX_NUM_CPU_DEVICES' not in os.environ:
     jax.config.update('jax_num_cpu_devices', devices)
 
 

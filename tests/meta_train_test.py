@@ -37,6 +37,7 @@ TINY = (
   f'--config={launching.REPOSITORY}/configs/quickstart.py',
   '--config.environments=catch/4x3',
   '--config.agents=2',
+  '--config.cpu_devices=1',
   '--config.chunk_size=2',
   '--config.meta_steps=4',
   '--config.checkpoint_every=2',

@@ -75,3 +75,27 @@ def test_what_cannot_be_shared_out(
   assert failed.returncode == 1
   assert re.fullmatch(expected, failed.stderr.splitlines()[-1])
   assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize('variable, devices', [(None, 3), ('2', 2)])
+def test_a_cpu_counts_as_several_devices(
+  variable: str | None, devices: int
+) -> None:
+  code = (
+    'import jax; from disco_rl import sharding; sharding.divide_cpu(3); '
+    'print(jax.device_count())'
+  )
+  variables = {'JAX_NUM_CPU_DEVICES': variable} if variable else {}
+  ended = launching.run_python('-c', code, **variables)
+  assert ended.stdout.split() == [str(devices)], ended.stderr
+
+
+def test_agents_are_divided_among_the_devices_of_a_cpu(
+  tmp_path: pathlib.Path,
+) -> None:
+  failed = launching.run_python(
+    *('-m', 'launch.meta_train', *FLAGS, '--config.cpu_devices=3'),
+    f'--workdir={tmp_path / "run"}',
+  )
+  assert failed.returncode == 1
+  assert 'among 3 devices: choose' in failed.stderr.splitlines()[-1]
