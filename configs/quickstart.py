@@ -39,7 +39,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.agents = 8
   for name, value in AGENT.items():
     config[name] = value
-  config.meta_steps = 350
+  config.meta_steps = 400
   config.checkpoint_every = 100
 
   config.rule_prediction_size = 32

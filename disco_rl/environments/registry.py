@@ -51,15 +51,14 @@ class _Family:
     names: the full names that can be enumerated.
     builder: variant (None: the bare name of the family) -> its builder, or None
       if there is no such variant. Builds nothing costly itself, but raises
-      ImportError if a package is not installed.
-    has_preprocessing: whether `builder` takes changes of it as well.
+      ImportError if a package is not installed. Those of `_PREPROCESSING` also
+      take changes.
   """
 
   form: str
   kind: Kind
   names: Callable[[], Iterable[str]]
   builder: Callable[..., Builder | None]
-  has_preprocessing: bool = False
 
 
 def make(
@@ -117,30 +116,37 @@ def kind(name: str) -> Kind:
   return _FAMILIES[name.split('/', 1)[0]].kind
 
 
+def check_preprocessing(preprocessing: Preprocessing) -> None:
+  """Raises ValueError for what `make` does not take."""
+  known = ', '.join(_PREPROCESSING)
+  if not isinstance(preprocessing, Mapping):
+    raise ValueError(
+      f'preprocessing={preprocessing!r} must hold settings by family of names, '
+      f'of {known}.'
+    )
+  for family, changes in preprocessing.items():
+    if family not in _PREPROCESSING or not isinstance(changes, Mapping):
+      raise ValueError(
+        f'preprocessing.{family}={changes!r} is not possible: choose one of '
+        f'{known}, and settings of it.'
+      )
+    changed(_PREPROCESSING[family](), changes)
+
+
 def _builder(name: str, preprocessing: Preprocessing) -> Builder:
-  family_name, *variant = name.split('/', 1)
-  family = _FAMILIES.get(family_name)
-  if family is None:
-    raise ValueError(_unknown(name))
-  _check(preprocessing)
-  changes = (
-    [preprocessing.get(family_name, {})] if family.has_preprocessing else []
-  )
-  builder = family.builder(variant[0] if variant else None, *changes)
+  family, *variant = name.split('/', 1)
+  builder = None
+  if family in _FAMILIES:
+    check_preprocessing(preprocessing)
+    changes = (
+      [preprocessing.get(family, {})] if family in _PREPROCESSING else []
+    )
+    builder = _FAMILIES[family].builder(
+      variant[0] if variant else None, *changes
+    )
   if builder is None:
     raise ValueError(_unknown(name))
   return builder
-
-
-def _check(preprocessing: Preprocessing) -> None:
-  """Raises ValueError for what is not of the form that `make` takes."""
-  known = [name for name, f in _FAMILIES.items() if f.has_preprocessing]
-  for family, changes in preprocessing.items():
-    if family not in known or not isinstance(changes, Mapping):
-      raise ValueError(
-        f'preprocessing.{family}={changes!r} is not possible: choose one of '
-        f'{", ".join(known)}, and settings of it.'
-      )
 
 
 def _unknown(name: str) -> str:
@@ -250,6 +256,13 @@ def _crafter_builder(variant: str | None, changes: Changes) -> Builder | None:
   return functools.partial(crafter_adapter.make, preprocessing=preprocessing)
 
 
+_PREPROCESSING: Mapping[str, Callable[[], Any]] = {
+  'atari': atari.Preprocessing,
+  'crafter': crafter_adapter.Preprocessing,
+  'dmlab': dmlab.Preprocessing,
+  'nethack': nethack.Preprocessing,
+  'procgen': procgen.Preprocessing,
+}
 _FAMILIES = {
   'catch': _Family(
     form='catch or catch/ROWSxCOLUMNS (catch/10x5)',
@@ -276,7 +289,6 @@ _FAMILIES = {
     kind='host',
     names=lambda: suites.SUITES['atari57'],
     builder=_atari_builder,
-    has_preprocessing=True,
   ),
   'procgen': _Family(
     form='procgen/GAME or procgen/easy/GAME (procgen/bigfish)',
@@ -286,21 +298,18 @@ _FAMILIES = {
       *(f'procgen/easy/{game}' for game in procgen.GAMES),
     ),
     builder=_procgen_builder,
-    has_preprocessing=True,
   ),
   'dmlab': _Family(
     form='dmlab/LEVEL (dmlab/rooms_watermaze)',
     kind='host',
     names=lambda: suites.SUITES['dmlab30'],
     builder=_dmlab_builder,
-    has_preprocessing=True,
   ),
   'nethack': _Family(
     form='nethack/TASK (nethack/score)',
     kind='host',
     names=lambda: (f'nethack/{task}' for task in nethack.TASKS),
     builder=_nethack_builder,
-    has_preprocessing=True,
   ),
   'minatar': _Family(
     form='minatar/GAME (minatar/breakout)',
@@ -337,6 +346,5 @@ _FAMILIES = {
     kind='host',
     names=lambda: ('crafter',),
     builder=_crafter_builder,
-    has_preprocessing=True,
   ),
 }

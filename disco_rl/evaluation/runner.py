@@ -62,6 +62,7 @@ class EvaluationConfig:
     counts = ('seeds', 'updates', 'log_every', 'checkpoint_every')
     validation.check_at_least(self, 1, counts)
     validation.check_at_least(self, 0, ('seed',))
+    environment_registry.check_preprocessing(self.preprocessing)
 
   @property
   def environment_steps(self) -> int:

@@ -92,6 +92,7 @@ class MetaTrainingConfig:
     )
     validation.check_at_least(self, 1, counts)
     validation.check_at_least(self, 0, ('seed',))
+    registry.check_preprocessing(self.preprocessing)
     validation.check_positive(self, ('evolution_std', 'meta_learning_rate'))
     # An infinite bound is none.
     validation.check_positive(
