@@ -38,6 +38,7 @@ TINY = (
   '--config.environments=catch/4x3',
   '--config.agents=2',
   '--config.cpu_devices=1',
+  '--config.meta_learning_rate=2e-3',
   '--config.chunk_size=2',
   '--config.meta_steps=4',
   '--config.checkpoint_every=2',
