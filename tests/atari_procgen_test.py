@@ -395,7 +395,7 @@ class TestMissingPackages:
   def test_nothing_is_built_by_validation(
     self, monkeypatch: pytest.MonkeyPatch
   ) -> None:
-    def build(*_: Any) -> base.HostEnvironment:
+    def build(*_: Any, **__: Any) -> base.HostEnvironment:
       raise AssertionError('built')
 
     monkeypatch.setattr(atari, 'make', build)
