@@ -32,7 +32,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.environments = ','.join(f'{task},catch/4x3' for task in TASKS)
   config.agents = 2 * len(TASKS)
   config.meta_steps = 1500
-  config.meta_learning_rate = 2e-3
   config.checkpoint_every = 100
   config.unroll_length = 16
   config.budgets = (160_000,)

@@ -39,7 +39,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.agents = 8
   for name, value in AGENT.items():
     config[name] = value
-  config.meta_steps = 400
+  config.meta_steps = 500
   config.checkpoint_every = 100
 
   config.rule_prediction_size = 32
@@ -50,7 +50,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.validation_trajectories = 24
   config.chunk_size = 8
   config.cpu_devices = 2
-  config.meta_learning_rate = 4e-3
+  config.meta_learning_rate = 2e-3
   config.policy_entropy_cost = 3e-3
   config.target_kl_cost = 1e-3
   config.meta_value_hidden_sizes = (64, 64)
@@ -61,6 +61,6 @@ def get_config() -> ml_collections.ConfigDict:
   config.stagger = True
 
   config.held_out_environments = 'catch/6x5'
-  config.held_out_every = 100
+  config.held_out_every = 125
   config.held_out_updates = 100
   return config
