@@ -7,6 +7,7 @@ text with a number would fail without naming the setting.
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
+import difflib
 import math
 import numbers
 from typing import Any
@@ -26,6 +27,18 @@ _MEANINGS: Mapping[Any, str] = {
   tuple[int, ...]: 'whole numbers between -2^31 and 2^31, as in (64, 64)',
   tuple[str, ...]: "texts, as in ('catch',)",
 }
+
+
+def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
+  """Raises ValueError for a name that is not known, with the nearest ones."""
+  known = sorted(known)
+  for name in given:
+    if name not in known:
+      nearest = difflib.get_close_matches(name, known)
+      raise ValueError(
+        f'{owner} has no setting {name!r}. Nearest: '
+        f'{", ".join(nearest) or "none"}. There are {", ".join(known)}.'
+      )
 
 
 def check_types(

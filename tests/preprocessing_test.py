@@ -81,7 +81,10 @@ def test_easy_levels_stay_easy() -> None:
 @pytest.mark.parametrize(
   'preprocessing, message',
   [
-    ({'crafter': {'frame_stak': 2}}, "no setting 'frame_stak' .* frame_stack"),
+    (
+      {'crafter': {'frame_stak': 2}},
+      r"preprocessing has no setting 'frame_stak'\. .* frame_stack",
+    ),
     ({'crafter': {'frame_stack': 'two'}}, "frame_stack='two' must be a whole"),
     ({'catch': {'height': 2}}, 'preprocessing.catch=.* choose one of atari'),
     ({'crafter': 4}, 'preprocessing.crafter=4 is not possible'),

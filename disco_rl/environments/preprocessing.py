@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 import dataclasses
-import difflib
 from typing import Any
 from typing import TypeVar
 
@@ -25,12 +24,6 @@ def changed(default: _Record, changes: Mapping[str, Any]) -> _Record:
     ValueError: there is no such field, or its values are of another type.
   """
   names = [field.name for field in dataclasses.fields(default)]  # type: ignore
-  for name in changes:
-    if name not in names:
-      nearest = difflib.get_close_matches(name, names)
-      raise ValueError(
-        f'There is no setting {name!r} of preprocessing. Nearest: '
-        f'{", ".join(nearest) or "none"}. There are {", ".join(names)}.'
-      )
+  validation.check_names(changes, names, 'The preprocessing')
   validation.check_types(type(default), changes, 'preprocessing: ')
   return dataclasses.replace(default, **changes)  # type: ignore

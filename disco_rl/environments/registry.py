@@ -88,6 +88,7 @@ def make(
   """
   if num_environments < 1:
     raise ValueError(f'num_environments must be >= 1, got {num_environments}.')
+  check_preprocessing(preprocessing)
   environment = _builder(name, preprocessing)(num_environments, seed)
   if isinstance(environment, base.HostEnvironment):
     return watched.WatchedEnvironment(environment, name, seed)
@@ -137,7 +138,6 @@ def _builder(name: str, preprocessing: Preprocessing) -> Builder:
   family, *variant = name.split('/', 1)
   builder = None
   if family in _FAMILIES:
-    check_preprocessing(preprocessing)
     changes = (
       [preprocessing.get(family, {})] if family in _PREPROCESSING else []
     )

@@ -1,11 +1,10 @@
 """Rules to learn from, with their parameters."""
 
-from collections.abc import Iterable
 import dataclasses
-import difflib
 from typing import Any
 
 from disco_rl import types
+from disco_rl import validation
 from disco_rl.update_rules import base
 from disco_rl.update_rules import registry
 
@@ -48,17 +47,7 @@ def load_rule(name_or_path: str, **settings: Any) -> LoadedRule:
   rule, params = registry.load(name_or_path, **settings)
   fields = {field.name for field in dataclasses.fields(type(rule))}  # type: ignore[arg-type]
   # The weights decide the sizes of the network.
-  check_names(settings, fields - {'network'}, f'The rule {name_or_path!r}')
+  validation.check_names(
+    settings, fields - {'network'}, f'The rule {name_or_path!r}'
+  )
   return LoadedRule(rule, params)
-
-
-def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
-  """Raises ValueError for a name that is not known, with the nearest ones."""
-  known = sorted(known)
-  for name in given:
-    if name not in known:
-      nearest = difflib.get_close_matches(name, known)
-      raise ValueError(
-        f'{owner} has no setting {name!r}. Nearest: '
-        f'{", ".join(nearest) or "none"}. There are {", ".join(known)}.'
-      )

@@ -5,7 +5,7 @@ import dataclasses
 from typing import Any
 
 from disco_rl import agent
-from disco_rl.library import rules
+from disco_rl import validation
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 
@@ -41,7 +41,7 @@ def agent_config(
       (torsos.TorsoConfig, ('kind',)),
     )
   }
-  rules.check_names(settings, set().union(*names.values()), 'Trainer')
+  validation.check_names(settings, set().union(*names.values()), 'Trainer')
   of_agent, of_network, of_torso = (
     {name: value for name, value in settings.items() if name in fields}
     for fields in names.values()
