@@ -18,8 +18,9 @@ from launch import list_environments
 
 def _print(capsys: Any, arguments: Sequence[str] = (), **values: Any) -> str:
   """What the launcher prints, given values of flags."""
-  if not flags.FLAGS.is_parsed():
-    flags.FLAGS(['list_environments'])
+  # Not parsed: other launchers' flags, which other tests may have defined in
+  # this process, are required.
+  flags.FLAGS.mark_as_parsed()
   with flagsaver.flagsaver(**values):
     list_environments.main(['list_environments', *arguments])
   return capsys.readouterr().out
