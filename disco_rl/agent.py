@@ -209,13 +209,15 @@ class Agent:
     return dataclasses.replace(state, replay=memory, key=key), batch
 
   def learn(
-    self, rule_params: types.Params, state: AgentState, batch: types.Rollout
-  ) -> tuple[AgentState, learner.Update]:
+    self,
+    rule_params: types.Params,
+    state: learner.LearnerState,
+    batch: types.Rollout,
+  ) -> tuple[learner.LearnerState, learner.Update]:
     """Makes one update; see `learner.update`."""
-    learner_state, update = learner.update(
-      self.network, self.rule, self.optimizer, rule_params, state.learner, batch
+    return learner.update(
+      self.network, self.rule, self.optimizer, rule_params, state, batch
     )
-    return dataclasses.replace(state, learner=learner_state), update
 
   def live(
     self,
@@ -227,7 +229,8 @@ class Agent:
     """Acts for one rollout in JAX-native environments, then learns."""
     state, actor_state, rollout = self.act(environment, state, actor_state)
     state, batch = self.remember(state, rollout)
-    state, update = self.learn(rule_params, state, batch)
+    learner_state, update = self.learn(rule_params, state.learner, batch)
+    state = dataclasses.replace(state, learner=learner_state)
     return state, actor_state, update.logs
 
   def empty_replay(self) -> replay.ReplayState:

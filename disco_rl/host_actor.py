@@ -148,12 +148,22 @@ class HostActor:
 def give_orders(
   agents: agent_lib.AgentState,
 ) -> tuple[agent_lib.AgentState, Orders]:
-  """Prepares S agents for acting; their keys go on."""
-  keys, act_keys = jax.vmap(jax.random.split, out_axes=1)(agents.key)
-  orders = Orders(
-    params=jax.tree.map(jnp.copy, agents.learner.params), keys=act_keys
-  )
+  """Prepares S agents for acting; their keys go on.
+
+  Not to be compiled as a whole: the program would copy all it passes through,
+  replay included.
+  """
+  keys, orders = _prepare(agents.learner.params, agents.key)
   return dataclasses.replace(agents, key=keys), orders
+
+
+@jax.jit
+def _prepare(
+  params: types.Params, keys: types.Array
+) -> tuple[types.Array, Orders]:
+  """Keys to go on with, and orders."""
+  keys, act_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+  return keys, Orders(params=jax.tree.map(jnp.copy, params), keys=act_keys)
 
 
 def overlap(

@@ -226,11 +226,11 @@ def lives() -> dict[str, Any]:
     rollouts: types.Rollout,
   ) -> tuple[living_lib.Member, living_lib.Trajectory]:
     def one(member: living_lib.Member, batch: types.Rollout) -> Any:
-      state, update = living.agent.learn(rule_params, member.agent, batch)
-      lived = living_lib.Trajectory(
-        member.agent.learner, batch, update.gradient
-      )
-      return dataclasses.replace(member, agent=state), lived
+      before = member.agent.learner
+      after, update = living.agent.learn(rule_params, before, batch)
+      lived = living_lib.Trajectory(before, batch, update.gradient)
+      agent = dataclasses.replace(member.agent, learner=after)
+      return dataclasses.replace(member, agent=agent), lived
 
     return jax.lax.scan(one, member, rollouts)
 

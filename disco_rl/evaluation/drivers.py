@@ -20,6 +20,7 @@ from disco_rl import actor
 from disco_rl import agent as agent_lib
 from disco_rl import compilation
 from disco_rl import host_actor
+from disco_rl import learner
 from disco_rl import sharding
 from disco_rl import types
 from disco_rl.environments import base
@@ -179,7 +180,6 @@ class HostDriver:
     self._mesh = sharding.mesh_for(num_agents)
     agents, common = sharding.SPLIT, sharding.REPLICATED
     self._actor = host_actor.HostActor(agent.network, environment, num_agents)
-    self._give_orders = jax.jit(host_actor.give_orders)
     self._init = jax.jit(
       sharding.per_device(jax.vmap(agent.init), self._mesh, (agents,), agents)
     )
@@ -221,7 +221,7 @@ class HostDriver:
     agents, logs = host_actor.overlap(
       lives.agents,
       num_updates,
-      self._give_orders,
+      host_actor.give_orders,
       lambda orders: self._actor.unroll(
         orders, self._agent.config.unroll_length
       ),
@@ -242,15 +242,16 @@ class HostDriver:
     """The learning program for all agents."""
 
     def learn_one(
-      one: tuple[agent_lib.AgentState, types.Rollout, types.Array],
-    ) -> tuple[agent_lib.AgentState, types.Logs]:
-      state, rollout, is_last = one
-      state = self._agent.count_episodes(state, rollout, is_last)
-      state, batch = self._agent.remember(state, rollout)
-      state, update = self._agent.learn(rule_params, state, batch)
+      one: tuple[learner.LearnerState, types.Rollout],
+    ) -> tuple[learner.LearnerState, types.Logs]:
+      state, update = self._agent.learn(rule_params, *one)
       return state, update.logs
 
-    return _for_each_agent(learn_one, (agents, rollout, is_last))
+    agents = jax.vmap(self._agent.count_episodes)(agents, rollout, is_last)
+    # All agents' at once, in place: a loop over agents would copy each replay.
+    agents, batches = jax.vmap(self._agent.remember)(agents, rollout)
+    learners, logs = _for_each_agent(learn_one, (agents.learner, batches))
+    return dataclasses.replace(agents, learner=learners), logs
 
 
 def make(

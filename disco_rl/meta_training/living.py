@@ -130,23 +130,22 @@ class Living:
     return rollouts * config.num_environments * config.unroll_length
 
   def learn(
-    self, rule_params: types.Params, member: Member, rollout: types.Rollout
+    self, rule_params: types.Params, member: Member, batch: types.Rollout
   ) -> tuple[Member, Trajectory, types.Logs]:
-    """Remembers the newest rollout and makes one update.
+    """Makes one update.
 
     Args:
       rule_params: eta.
-      member: before the update.
-      rollout: T transitions of E trajectories.
+      member: before the update; its replay may be missing.
+      batch: what it learns from, T transitions of B trajectories.
 
     Returns:
       The member after the update, what the meta-gradient needs of it (without
       axes for the updates), and scalars to log.
     """
-    state, batch = self.agent.remember(member.agent, rollout)
     batch = sharding.batch_share(batch)
-    before = state.learner
-    state, update = self.agent.learn(rule_params, state, batch)
+    before = member.agent.learner
+    after, update = self.agent.learn(rule_params, before, batch)
     meta_value, logs = member.meta_value, update.logs
     if self.meta_value.config.on_inner_batches:
       meta_value, _, value_logs = self.meta_value.update(
@@ -155,7 +154,11 @@ class Living:
         self.agent.network.policy(before.params, batch),
       )
       logs = {**logs, **{f'inner_{k}': v for k, v in value_logs.items()}}
-    member = dataclasses.replace(member, agent=state, meta_value=meta_value)
+    member = dataclasses.replace(
+      member,
+      agent=dataclasses.replace(member.agent, learner=after),
+      meta_value=meta_value,
+    )
     lived = Trajectory(states=before, batches=batch, gradients=update.gradient)
     return member, lived, logs
 
@@ -183,8 +186,9 @@ class Living:
       state, actors, rollout = self.agent.act(
         environment, member.agent, member.actor
       )
+      state, batch = self.agent.remember(state, rollout)
       member = dataclasses.replace(member, agent=state, actor=actors)
-      member, lived, logs = self.learn(rule_params, member, rollout)
+      member, lived, logs = self.learn(rule_params, member, batch)
       return member, (lived, logs)
 
     def segment(

@@ -22,6 +22,7 @@ from disco_rl import compilation
 from disco_rl import episodes
 from disco_rl import host_actor
 from disco_rl import hosts
+from disco_rl import replay as replay_lib
 from disco_rl import sharding
 from disco_rl import types
 from disco_rl.environments import base
@@ -329,8 +330,7 @@ class HostGroup:
     self._actor = host_actor.HostActor(
       config.living.agent.network, self._environment, len(environments)
     )
-    self._give_orders = jax.jit(give_orders)
-    self._count = jax.jit(self._count_all)
+    self._count = jax.jit(jax.vmap(episodes.update))
     self._births = _Births(
       config,
       config.program(
@@ -384,15 +384,15 @@ class HostGroup:
     members, learnt = host_actor.overlap(
       members,
       living.config.inner_updates,
-      self._give_orders,
+      give_orders,
       self._act,
       lambda members, acted: self._learn_from(rule_params, members, *acted),
     )
     rollouts = []
     for _ in range(living.validation_rollouts):
-      members, orders = self._give_orders(members)
+      members, orders = give_orders(members)
       rollout, is_last = self._act(orders)
-      members = self._count(members, rollout, is_last)
+      members = self._count_episodes(members, rollout, is_last)
       rollouts.append(rollout)
     lived, logs = zip(*learnt)
     return self._vote(rule_params, members, lived, rollouts, logs)
@@ -422,20 +422,19 @@ class HostGroup:
     rollout: types.Rollout,
     is_last: types.Array,
   ) -> tuple[living_lib.Member, tuple[living_lib.Trajectory, types.Logs]]:
-    members = self._count(members, rollout, is_last)
+    members = self._count_episodes(members, rollout, is_last)
     members, lived, logs = self._learn(rule_params, members, rollout)
     return members, (lived, logs)
 
-  def _count_all(
+  def _count_episodes(
     self,
     members: living_lib.Member,
     rollout: types.Rollout,
     is_last: types.Array,
   ) -> living_lib.Member:
-    count = jax.vmap(self.config.living.agent.count_episodes)
-    return dataclasses.replace(
-      members, agent=count(members.agent, rollout, is_last)
-    )
+    statistics = self._count(members.agent.episodes, rollout.reward, is_last)
+    agents = dataclasses.replace(members.agent, episodes=statistics)
+    return dataclasses.replace(members, agent=agents)
 
   def _learn_all(
     self,
@@ -443,14 +442,16 @@ class HostGroup:
     members: living_lib.Member,
     rollout: types.Rollout,
   ) -> tuple[living_lib.Member, living_lib.Trajectory, types.Logs]:
-    return map_chunks(
+    living = self.config.living
+    agents, batches = jax.vmap(living.agent.remember)(members.agent, rollout)
+    members, replay = without_replay(dataclasses.replace(members, agent=agents))
+    members, lived, logs = map_chunks(
       self.config,
-      lambda member, rollout: self.config.living.learn(
-        rule_params, member, rollout
-      ),
+      lambda member, batch: living.learn(rule_params, member, batch),
       members,
-      rollout,
+      batches,
     )
+    return with_replay(members, replay), lived, logs
 
   def _vote_all(
     self,
@@ -477,9 +478,31 @@ class HostGroup:
         self.config, rule_params, member, gradient, {**means, **outer_logs}
       )
 
-    return collect_votes(
+    members, replay = without_replay(members)
+    updates, members, all_logs = collect_votes(
       self.config, rule_params, one, members, lived, rollouts, logs
     )
+    return updates, with_replay(members, replay), all_logs
+
+
+def without_replay(
+  members: living_lib.Member,
+) -> tuple[living_lib.Member, replay_lib.ReplayState]:
+  """Members for a loop that does not need what they remember.
+
+  It would copy that, most of a member's memory, at every turn.
+  """
+  missing: Any = None
+  agents = dataclasses.replace(members.agent, replay=missing)
+  return dataclasses.replace(members, agent=agents), members.agent.replay
+
+
+def with_replay(
+  members: living_lib.Member, replay: replay_lib.ReplayState
+) -> living_lib.Member:
+  """Undoes `without_replay`."""
+  agents = dataclasses.replace(members.agent, replay=replay)
+  return dataclasses.replace(members, agent=agents)
 
 
 def give_orders(
