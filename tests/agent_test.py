@@ -13,9 +13,12 @@ import pytest
 from disco_rl import actor
 from disco_rl import agent as agent_lib
 from disco_rl import episodes
+from disco_rl import host_actor
+from disco_rl import memory
 from disco_rl import types
 from disco_rl import value_targets
 from disco_rl.environments import catch
+from disco_rl.environments import gymnasium_adapter
 from disco_rl.evaluation import drivers
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
@@ -221,6 +224,26 @@ def test_agents_share_nothing(driver: drivers.DeviceDriver) -> None:
   )
   params = numbers(together.agents.learner.params)
   assert all((x[0] != x[1]).any() for x in jax.tree.leaves(params) if x.any())
+
+
+def test_replay_is_never_copied() -> None:
+  """Most of an agent's memory, as large as it may be."""
+  environment = gymnasium_adapter.make('CartPole-v1', 2, seed=0)
+  config = dataclasses.replace(SMALL, batch_size=2, replay_capacity=50_000)
+  agent = agent_lib.make(
+    config, environment.spec, actor_critic.ActorCritic(**BINS)
+  )
+  driver = drivers.HostDriver(agent, environment, num_agents=2)
+  agents = driver.init(KEYS[:2]).agents
+  after, orders = host_actor.give_orders(agents)
+  assert after.replay is agents.replay
+  acted = host_actor.HostActor(agent.network, environment, num_agents=2).unroll(
+    orders, SMALL.unroll_length
+  )
+  learn = driver._learn.compile({}, agents, *acted)
+  temporaries = learn.memory_analysis().temp_size_in_bytes
+  assert temporaries < memory.tree_bytes(agents.replay) / 4
+  environment.close()
 
 
 RULES: dict[str, rule_base.UpdateRule] = {
