@@ -116,6 +116,8 @@ class ImageVectorEnvironment(base.HostEnvironment):
       [B, H, W, S * C], a new array.
     """
     frame = np.reshape(frame, (*self._stack.shape[:-1], self._channels))
+    if frame.shape == self._stack.shape:  # A stack of one.
+      return np.array(frame)
     stack = np.empty_like(self._stack)
     # One shift of all bytes, and a loop over channels, are several times faster
     # than many short copies. Into the channels of the newest frame the shift
