@@ -51,14 +51,16 @@ class _Family:
     names: the full names that can be enumerated.
     builder: variant (None: the bare name of the family) -> its builder, or None
       if there is no such variant. Builds nothing costly itself, but raises
-      ImportError if a package is not installed. Those of `_PREPROCESSING` also
-      take changes.
+      ImportError if a package is not installed. Also takes changes where the
+      family has a preprocessing.
+    preprocessing: makes the record that changes are changes of.
   """
 
   form: str
   kind: Kind
   names: Callable[[], Iterable[str]]
   builder: Callable[..., Builder | None]
+  preprocessing: Callable[[], Any] | None = None
 
 
 def make(
@@ -119,31 +121,32 @@ def kind(name: str) -> Kind:
 
 def check_preprocessing(preprocessing: Preprocessing) -> None:
   """Raises ValueError for what `make` does not take."""
-  known = ', '.join(_PREPROCESSING)
+  defaults = {
+    name: family.preprocessing
+    for name, family in _FAMILIES.items()
+    if family.preprocessing
+  }
+  known = ', '.join(defaults)
   if not isinstance(preprocessing, Mapping):
     raise ValueError(
       f'preprocessing={preprocessing!r} must hold settings by family of names, '
       f'of {known}.'
     )
   for family, changes in preprocessing.items():
-    if family not in _PREPROCESSING or not isinstance(changes, Mapping):
+    if family not in defaults or not isinstance(changes, Mapping):
       raise ValueError(
         f'preprocessing.{family}={changes!r} is not possible: choose one of '
         f'{known}, and settings of it.'
       )
-    changed(_PREPROCESSING[family](), changes)
+    changed(defaults[family](), changes)
 
 
 def _builder(name: str, preprocessing: Preprocessing) -> Builder:
-  family, *variant = name.split('/', 1)
+  prefix, *variant = name.split('/', 1)
   builder = None
-  if family in _FAMILIES:
-    changes = (
-      [preprocessing.get(family, {})] if family in _PREPROCESSING else []
-    )
-    builder = _FAMILIES[family].builder(
-      variant[0] if variant else None, *changes
-    )
+  if family := _FAMILIES.get(prefix):
+    changes = [preprocessing.get(prefix, {})] if family.preprocessing else []
+    builder = family.builder(variant[0] if variant else None, *changes)
   if builder is None:
     raise ValueError(_unknown(name))
   return builder
@@ -256,13 +259,6 @@ def _crafter_builder(variant: str | None, changes: Changes) -> Builder | None:
   return functools.partial(crafter_adapter.make, preprocessing=preprocessing)
 
 
-_PREPROCESSING: Mapping[str, Callable[[], Any]] = {
-  'atari': atari.Preprocessing,
-  'crafter': crafter_adapter.Preprocessing,
-  'dmlab': dmlab.Preprocessing,
-  'nethack': nethack.Preprocessing,
-  'procgen': procgen.Preprocessing,
-}
 _FAMILIES = {
   'catch': _Family(
     form='catch or catch/ROWSxCOLUMNS (catch/10x5)',
@@ -289,6 +285,7 @@ _FAMILIES = {
     kind='host',
     names=lambda: suites.SUITES['atari57'],
     builder=_atari_builder,
+    preprocessing=atari.Preprocessing,
   ),
   'procgen': _Family(
     form='procgen/GAME or procgen/easy/GAME (procgen/bigfish)',
@@ -298,18 +295,21 @@ _FAMILIES = {
       *(f'procgen/easy/{game}' for game in procgen.GAMES),
     ),
     builder=_procgen_builder,
+    preprocessing=procgen.Preprocessing,
   ),
   'dmlab': _Family(
     form='dmlab/LEVEL (dmlab/rooms_watermaze)',
     kind='host',
     names=lambda: suites.SUITES['dmlab30'],
     builder=_dmlab_builder,
+    preprocessing=dmlab.Preprocessing,
   ),
   'nethack': _Family(
     form='nethack/TASK (nethack/score)',
     kind='host',
     names=lambda: (f'nethack/{task}' for task in nethack.TASKS),
     builder=_nethack_builder,
+    preprocessing=nethack.Preprocessing,
   ),
   'minatar': _Family(
     form='minatar/GAME (minatar/breakout)',
@@ -346,5 +346,6 @@ _FAMILIES = {
     kind='host',
     names=lambda: ('crafter',),
     builder=_crafter_builder,
+    preprocessing=crafter_adapter.Preprocessing,
   ),
 }
