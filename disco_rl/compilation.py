@@ -29,9 +29,7 @@ class Program:
       runs_often: otherwise it is compiled in less than half the time, and runs
         slower.
     """
-    self._options: dict[str, str | bool] | None = (
-      None if runs_often else {'xla_backend_optimization_level': '0'}
-    )
+    self._runs_often = runs_often
     self._jitted = jax.jit(function, donate_argnums=donate_argnums)
     self._compiled: jax.stages.Compiled | None = None
     self.compile_seconds = 0.0
@@ -44,10 +42,24 @@ class Program:
     """The program for such arguments, which are not used up."""
     if self._compiled is None:
       start = time.perf_counter()
-      self._compiled = self._jitted.lower(*arguments).compile(self._options)
+      self._compiled = self._jitted.lower(*arguments).compile(
+        _options(self._runs_often)
+      )
       self.compile_seconds += time.perf_counter() - start
       trim_memory()
     return self._compiled
+
+
+def _options(runs_often: bool) -> dict[str, str | bool]:
+  """What the compiler is told; see `Program`."""
+  options: dict[str, str | bool] = {}
+  if not runs_often:
+    options['xla_backend_optimization_level'] = '0'
+  if jax.default_backend() == 'cpu' and jax.__version_info__ < (0, 11):
+    # Compiling with them takes twice the memory, and what comes out is not
+    # faster. JAX 0.11 has nothing else.
+    options['xla_cpu_use_fusion_emitters'] = False
+  return options
 
 
 def trim_memory() -> None:
