@@ -23,7 +23,7 @@ from launch.errors import of_runs
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   """Trains in one environment with one rule, or in all of several."""
-  if any(settings[name] for name in to_records.SWEPT):
+  if any(settings.get(name) for name in to_records.SWEPT):
     _run_all(settings, workdir)
   else:
     _run_one(to_records.of_one_run(settings), workdir)

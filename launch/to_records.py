@@ -50,6 +50,7 @@ def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
   Raises:
     ValueError: a list is no text, or a learning rate is no number.
   """
+  settings = {**dict.fromkeys(SWEPT, ''), **settings}
   lists = {
     'environments': _names(settings, 'environments'),
     'rules': _split(settings, 'rules'),

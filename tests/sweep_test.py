@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from configs import evaluate as configs
 from disco_rl import checkpointing
 from disco_rl import metrics
 from disco_rl import workdirs
@@ -23,6 +24,8 @@ from disco_rl.evaluation import drivers
 from disco_rl.evaluation import report
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import sweep
+from launch import evaluate
+from launch import to_records
 
 # By ml_collections, when it loads a config's file.
 pytestmark = pytest.mark.filterwarnings(
@@ -316,6 +319,28 @@ def test_one_list_is_enough_and_suites_are_expanded(
   assert names[-1] == 'catch/5x5'
   assert {config.rule for config in pretended.started} == {'actor_critic'}
   assert [result.environment for result in reported] == names
+
+
+@pytest.mark.parametrize(
+  ('given', 'rules'),
+  [({}, []), ({'rules': ','.join(RULES)}, [*RULES])],
+)
+def test_a_config_without_lists(
+  given: dict[str, str],
+  rules: list[str],
+  pretended: type[Pretended],
+  reported: list[comparison.Result],
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """Of the user's own, that holds the settings of one run."""
+  settings = configs.get_config().to_dict()
+  lacking = {x: v for x, v in settings.items() if x not in to_records.SWEPT}
+  single: list[pathlib.Path] = []
+  monkeypatch.setattr(evaluate, '_run_one', lambda _, path: single.append(path))
+  evaluate.main({**lacking, **given}, tmp_path)
+  assert single == ([] if given else [tmp_path])
+  assert [config.rule for config in pretended.started] == rules
 
 
 def test_a_missing_package_is_found_before_anything_starts(
