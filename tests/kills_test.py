@@ -9,7 +9,7 @@ import launching
 def test_ten_kills(tmp_path: pathlib.Path) -> None:
   """Of two agents in environments on the host, each on a device of its own."""
   ended = launching.run_python(
-    *('-m', 'benchmarks.kills', '--kills=10', '--early=0.5', '--seed=972'),
+    *('-m', 'benchmarks.kills', '--kills=10', '--early=0.5', '--seed=1209'),
     '--environments=gymnasium/CartPole-v1,gymnasium/CartPole-v1',
     f'--workdir={tmp_path / "runs"}',
     timeout=1200,
