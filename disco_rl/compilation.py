@@ -56,8 +56,8 @@ def _options(runs_often: bool) -> dict[str, str | bool]:
   if not runs_often:
     options['xla_backend_optimization_level'] = '0'
   if jax.default_backend() == 'cpu' and jax.__version_info__ < (0, 11):
-    # Compiling with them takes twice the memory, and what comes out is not
-    # faster. JAX 0.11 has nothing else.
+    # With the new emitters, which JAX 0.11 alone has, compiling takes up to
+    # twice the memory, and programs are not faster.
     options['xla_cpu_use_fusion_emitters'] = False
   return options
 
