@@ -8,6 +8,8 @@ import launching
 
 def test_ten_kills(tmp_path: pathlib.Path) -> None:
   """Of two agents in environments on the host, each on a device of its own."""
+  # Moments of this seed: three long lives, which pass checkpoints even where
+  # these are written some meta-steps late, and seven that end as they start.
   ended = launching.run_python(
     *('-m', 'benchmarks.kills', '--kills=10', '--early=0.5', '--seed=1209'),
     '--environments=gymnasium/CartPole-v1,gymnasium/CartPole-v1',
