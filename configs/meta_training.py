@@ -48,6 +48,7 @@ def base() -> ml_collections.ConfigDict:
   config.batch_devices = 1  # That share the batches of the same agents.
   config.cpu_devices = 1  # Without an accelerator: shares of the population.
   config.meta_learning_rate = 1e-3  # Of each agent's Adam over the rule.
+  config.meta_decay_steps = 0  # By when a cosine has brought it to 0; 0: never.
   config.max_meta_gradient_norm = 1.0  # Before Adam.
   config.policy_entropy_cost = 1e-2  # On the validation trajectories.
   config.y_entropy_cost = 1e-3

@@ -71,18 +71,20 @@ def agent_optimizer(
   parts = [scale_by_adam_sg_denom(), optax.clip(max_abs_update)]
   if weight_decay:
     parts.append(optax.add_decayed_weights(weight_decay))
-  if warm_up_updates or decay_updates:
-    schedule = _schedule(learning_rate, warm_up_updates, decay_updates)
-    parts.append(optax.scale_by_learning_rate(schedule))
-  else:
-    parts.append(optax.scale(-learning_rate))
+  parts.append(
+    optax.scale_by_learning_rate(
+      schedule(learning_rate, warm_up_updates, decay_updates)
+    )
+  )
   return optax.chain(*parts)
 
 
-def _schedule(
-  learning_rate: float, warm_up_updates: int, decay_updates: int
-) -> optax.Schedule:
-  """Linear up, then a cosine down, or level."""
+def schedule(
+  learning_rate: float, warm_up_updates: int = 0, decay_updates: int = 0
+) -> optax.ScalarOrSchedule:
+  """Linear up, then a cosine down, or level; see `agent_optimizer`."""
+  if not (warm_up_updates or decay_updates):
+    return learning_rate
   after = (
     optax.cosine_decay_schedule(learning_rate, decay_updates - warm_up_updates)
     if decay_updates

@@ -26,9 +26,13 @@ def random_gradients() -> dict[str, np.ndarray]:
   }
 
 
-def votes(gradients: Any, max_norm: float = MAX_NORM) -> Any:
+def votes(
+  gradients: Any, max_norm: float = MAX_NORM, decay_steps: int = 0
+) -> Any:
   """What the optimiser makes of one agent's gradients, [steps, ...]."""
-  optimizer = meta_optimizer.meta_optimizer(LEARNING_RATE, max_norm)
+  optimizer = meta_optimizer.meta_optimizer(
+    LEARNING_RATE, max_norm, decay_steps
+  )
   gradients = jax.tree.map(jnp.float32, gradients)
   state = optimizer.init(jax.tree.map(lambda x: x[0], gradients))
 
@@ -119,3 +123,12 @@ def test_steps_are_bounded_by_the_learning_rate_and_not_by_the_norm() -> None:
   update = votes(many)
   np.testing.assert_allclose(update['w'], -LEARNING_RATE, rtol=1e-4)
   assert optax.tree.norm(update) == pytest.approx(100 * LEARNING_RATE, rel=1e-4)
+
+
+def test_the_learning_rate_decays_by_a_cosine() -> None:
+  gradients = agent(random_gradients(), 0)
+  level, decayed = votes(gradients), votes(gradients, decay_steps=3)
+  factors = np.array([1.0, 0.75, 0.25, 0.0])  # (1 + cos(pi i / 3)) / 2.
+  for name in gradients:
+    expected = level[name] * factors.reshape(-1, *[1] * (level[name].ndim - 1))
+    np.testing.assert_allclose(decayed[name], expected, rtol=1e-4, atol=1e-9)

@@ -527,6 +527,7 @@ def test_mistyped_flags(
     ('save_every=3', r'save_every=3 must divide .* one of \[1, 2\]'),
     ('inner_updates=0', 'inner_updates=0 must be at least 1'),
     ('meta_steps=0', 'meta_steps=0 must be at least 1'),
+    ('meta_decay_steps=1', 'meta_steps=4 is above meta_decay_steps=1'),
     ('agents=0', 'agents=0 must be at least 1'),
     ('chunk_size=0', 'chunk_size=0 must be at least 1'),
     ('checkpoint_every=0', 'checkpoint_every=0 must be at least 1'),

@@ -61,6 +61,7 @@ MAY_BE_ZERO = COSTS | {
   'on_policy_share',
   'warm_up_updates',
   'decay_updates',
+  'meta_decay_steps',
   'weight_decay',
   'discount',
   'lambda_',

@@ -159,7 +159,9 @@ def _make_group(
       )
     ),
     optimizer=meta_optimizer.meta_optimizer(
-      config.meta_learning_rate, config.max_meta_gradient_norm
+      config.meta_learning_rate,
+      config.max_meta_gradient_norm,
+      config.meta_decay_steps,
     ),
     chunk_size=config.chunk_size,
     mesh=sharding.make_mesh(config.batch_devices),

@@ -46,6 +46,8 @@ class MetaTrainingConfig:
     evolution_pairs: antithetic pairs of perturbed rules, of evolution.
     evolution_std: of the perturbations.
     meta_learning_rate: of each agent's Adam over eta.
+    meta_decay_steps: meta-steps after which a cosine has brought that learning
+      rate to zero; 0: it stays.
     max_meta_gradient_norm: bound of each agent's meta-gradient, before Adam.
     chunk_size: agents of a group that a device computes at a time.
     batch_devices: that share the batches of the same agents.
@@ -73,6 +75,7 @@ class MetaTrainingConfig:
   evolution_pairs: int = 8
   evolution_std: float = 0.01
   meta_learning_rate: float = 1e-3
+  meta_decay_steps: int = 0
   max_meta_gradient_norm: float = 1.0
   chunk_size: int = 1
   batch_devices: int = 1
@@ -91,7 +94,13 @@ class MetaTrainingConfig:
       'cpu_devices',
     )
     validation.check_at_least(self, 1, counts)
-    validation.check_at_least(self, 0, ('seed',))
+    validation.check_at_least(self, 0, ('seed', 'meta_decay_steps'))
+    if 0 < self.meta_decay_steps < self.meta_steps:
+      raise ValueError(
+        f'meta_steps={self.meta_steps} is above meta_decay_steps='
+        f'{self.meta_decay_steps}, after which the rule does not change any '
+        'more. Raise both, in a new workdir, or set meta_decay_steps=0.'
+      )
     registry.check_preprocessing(self.preprocessing)
     validation.check_positive(self, ('evolution_std', 'meta_learning_rate'))
     # An infinite bound is none.
