@@ -39,7 +39,9 @@ def get_config() -> ml_collections.ConfigDict:
   config.agents = 8
   for name, value in AGENT.items():
     config[name] = value
-  config.meta_steps = 500
+  config.meta_steps = 1000
+  # At a constant learning rate a rule that has been found comes and goes.
+  config.meta_decay_steps = 1000
   config.checkpoint_every = 100
 
   config.rule_prediction_size = 32

@@ -94,22 +94,27 @@ class HostActor:
       self._environment.num_environments // self._num_agents,
     )
     first_core_state = self._core_state
-    observations, decisions, timesteps = [self._observation], [], []
+    # Filled while the policy decides, as long as frames are in a cache.
+    observations = jax.tree.map(
+      lambda x: np.empty((len(x), length + 1, *x.shape[1:]), x.dtype),
+      self._observation,
+    )
+    decisions, timesteps = [], []
     for t in range(length):
       logits, action, core_state = self._decide(orders.params, noise, t)
+      self._record(observations, t)
       decisions.append((logits, action))
       timestep = self._step(np.asarray(action).reshape(-1))
       self._observation = timestep.observation
       self._core_state = self._forget(core_state, timestep)
       timesteps.append(timestep)
-      observations.append(self._observation)
+    self._record(observations, length)
     decisions.append(self._decide(orders.params, noise, length)[:2])
 
     logits, action = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *decisions)
-    stack = lambda *x: np.stack(x, axis=1)
-    steps = jax.tree.map(stack, *timesteps)
+    steps = jax.tree.map(lambda *x: np.stack(x, axis=1), *timesteps)
     rollout = types.Rollout(
-      observation=jax.tree.map(stack, *observations),
+      observation=observations,
       action=action,
       logits=logits,
       reward=steps.reward,
@@ -131,6 +136,14 @@ class HostActor:
     self._core_state = jax.tree.map(
       lambda kept: replace(kept, 0.0), self._core_state
     )
+
+  def _record(self, observations: types.PyTree, t: int) -> None:
+    """Writes what is seen at t into [S, T+1, E, ...]."""
+
+    def write(record: np.ndarray, now: Any) -> None:
+      record[:, t] = now
+
+    jax.tree.map(write, observations, self._observation)
 
   def _decide(
     self, params: types.Params, noise: types.Array, t: int
