@@ -31,8 +31,8 @@ class Benchmark:
     max_abs_update: bound of Adam's update.
     discount: of the rule.
     core_lstm: of its network; 0: none.
-    frame_stack: frames seen at once; None: as the family has it, or nothing to
-      be stacked.
+    frame_stack: frames seen at once; None: as the family has it, which is 4
+      but in DMLab, where nothing is stacked.
   """
 
   environment: str

@@ -42,8 +42,10 @@ _BENCHMARKS = {
     'max_episode_steps': 5_000,
     'has_all_actions': False,
     'idle_penalty': -0.01,
+    'frame_stack': 4,
   },
   'procgen': {'num_levels': 0, 'start_level': 0, 'frame_stack': 4},
+  'sokoban': {'frame_stack': 4, 'time_limit': 120},
 }
 
 

@@ -89,6 +89,31 @@ def jax_rollout(
   return rollout
 
 
+def stacked(
+  frame: np.ndarray, is_first: np.ndarray, num_frames: int
+) -> np.ndarray:
+  """What a stack shows of a trajectory of single frames.
+
+  Args:
+    frame: [T+1, B, ...].
+    is_first: [T+1, B] bool, of its episode.
+    num_frames: S.
+
+  Returns:
+    [T+1, B, ..., S], the newest last; before the first of an episode, that one.
+  """
+  time = np.arange(len(frame))[:, None]
+  start = np.maximum.accumulate(np.where(is_first, time, 0))
+  row = np.arange(frame.shape[1])
+  return np.stack(
+    [
+      frame[np.maximum(time - ago, start), row]
+      for ago in reversed(range(num_frames))
+    ],
+    axis=-1,
+  )
+
+
 def _host_rollout(
   make: Callable[[int], Environment], seed: int, action: np.ndarray
 ) -> tuple[Any, types.TimeStep]:

@@ -1,5 +1,6 @@
 """Tests of NetHack's adapter."""
 
+import dataclasses
 import sys
 
 import conformance
@@ -10,6 +11,7 @@ from disco_rl.environments import nethack
 from disco_rl.environments import registry
 
 SHORT = nethack.Preprocessing(max_episode_steps=10)
+SCREEN = {'glyphs': (21, 79), 'blstats': (27,), 'message': (256,)}
 
 
 @pytest.fixture
@@ -38,16 +40,33 @@ class TestNetHack:
     np.testing.assert_array_equal(timestep.mask, t % 11 != 10)
     np.testing.assert_array_equal(timestep.is_terminal, ~timestep.mask)
     assert trajectory.action.max() == 22
-    assert {key: x.dtype for key, x in observation.items()} == {
-      'glyphs': np.int16,
-      'blstats': np.int32,
-      'message': np.int16,
+    assert {key: (x.dtype, x.shape[2:]) for key, x in observation.items()} == {
+      'glyphs': (np.int16, (21, 79, 4)),
+      'blstats': (np.int32, (27, 4)),
+      'message': (np.int16, (256, 4)),
     }
     # The last observation is still one of the game: the hero has health and is
     # on the map. After a game both are blank.
-    assert (observation['blstats'][..., 10] > 0).all()
-    glyphs = observation['glyphs'].reshape(35 * 4, -1)
+    assert (observation['blstats'][..., 10, :] > 0).all()
+    glyphs = observation['glyphs'][..., -1].reshape(35 * 4, -1)
     assert (glyphs != glyphs[:, :1]).any(-1).all()
+
+  def test_screens_are_stacked_within_episodes(self) -> None:
+    def play(frame_stack: int) -> conformance.Trajectory:
+      settings = dataclasses.replace(SHORT, frame_stack=frame_stack)
+      make = lambda seed: nethack.make('score', 2, seed, settings)
+      return conformance.check(make, 25, num_environments=2)
+
+    single, stack = play(1), play(4)
+    is_first = np.concatenate([np.ones((1, 2), bool), ~single.timestep.mask])
+    for key, shape in SCREEN.items():
+      frame = single.observation[key]
+      assert frame.shape[2:] == shape
+      np.testing.assert_array_equal(
+        stack.observation[key], conformance.stacked(frame, is_first, 4)
+      )
+    # The hero does move: the screens of a stack differ.
+    assert (np.ptp(stack.observation['blstats'][:, :, :2], -1) > 0).any()
 
   def test_96_environments_do_not_depend_on_one_another(self) -> None:
     large = registry.make('nethack/score', 96, seed=0)
@@ -96,7 +115,10 @@ class TestNetHack:
 
   def test_settings_are_used(self) -> None:
     preprocessing = nethack.Preprocessing(
-      character='val-dwa-law-fem', has_all_actions=True, idle_penalty=-3.0
+      character='val-dwa-law-fem',
+      has_all_actions=True,
+      idle_penalty=-3.0,
+      frame_stack=1,
     )
     environment = nethack.make('score', 2, 0, preprocessing)
     num_actions = environment.spec.num_actions

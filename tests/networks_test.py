@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Iterator
+import itertools
 import re
 from typing import Any
 
@@ -25,6 +26,10 @@ NETHACK = {
   'glyphs': jax.ShapeDtypeStruct((21, 79), np.int16),
   'blstats': jax.ShapeDtypeStruct((27,), np.int32),
   'message': jax.ShapeDtypeStruct((256,), np.int16),
+}
+NETHACK_STACK = {
+  key: jax.ShapeDtypeStruct((*x.shape, 3), x.dtype)
+  for key, x in NETHACK.items()
 }
 SPEC = {'image': IMAGE, 'vector': VECTOR}
 SMALL = {'channels': (4, 6), 'hidden_sizes': (7,)}
@@ -65,6 +70,7 @@ def transform(config: torsos.TorsoConfig, dtype: Any = jnp.float32) -> Any:
     ('impala', VECTOR),
     ('resnet', SPEC),
     ('nethack', NETHACK),
+    ('nethack', NETHACK_STACK),
   ],
 )
 def test_every_part_of_an_observation_matters(kind: str, spec: Any) -> None:
@@ -151,11 +157,46 @@ def test_torsos_that_do_not_fit(kind: Any, message: str) -> None:
     transform(torsos.TorsoConfig(kind)).init(jax.random.key(0), observe(VECTOR))
 
 
+def test_every_frame_of_a_stack_of_nethack_matters() -> None:
+  torso = transform(torsos.TorsoConfig('nethack', **SMALL))
+  observation, other = (observe(NETHACK_STACK, seed) for seed in (0, 1))
+  params = torso.init(jax.random.key(0), observation)
+  apply = jax.jit(torso.apply)
+  embedding = apply(params, observation)
+  for key, frame in itertools.product(NETHACK_STACK, range(3)):
+    is_changed = np.arange(3) == frame
+    leaf = np.where(is_changed, other[key], observation[key])
+    moved = np.abs(apply(params, {**observation, key: leaf}) - embedding)
+    assert (moved.max(axis=-1) > 1e-5).all(), f'{key}, frame {frame}'
+
+
+def test_a_stack_of_one_screen_of_nethack_is_the_screen() -> None:
+  torso = transform(torsos.TorsoConfig('nethack', **SMALL))
+  observation = observe(NETHACK)
+  stack = {key: x[..., None] for key, x in observation.items()}
+  params = torso.init(jax.random.key(0), observation)
+  chex.assert_trees_all_equal(params, torso.init(jax.random.key(0), stack))
+  np.testing.assert_array_equal(
+    torso.apply(params, observation), torso.apply(params, stack)
+  )
+
+
 def test_the_heros_surroundings_are_cut_out_of_the_map() -> None:
   glyphs = jnp.arange(21 * 79).reshape(1, 21, 79)
-  cut = lambda column, row: nethack_encoder.surroundings(
-    glyphs, jnp.array([[column, row]])
-  )[0]
+  frames = jnp.stack([glyphs + 1, glyphs], axis=-1)
+
+  def cut(column: int, row: int) -> types.Array:
+    # The hero of the older frame was elsewhere.
+    stats = jnp.array([[[1, column], [2, row]]])
+    older, newer = jnp.moveaxis(
+      nethack_encoder.surroundings(frames, stats)[0], -1, 0
+    )
+    is_nothing = newer == nethack_encoder.NUM_GLYPHS - 1
+    np.testing.assert_array_equal(
+      older, jnp.where(is_nothing, newer, newer + 1)
+    )
+    return newer
+
   np.testing.assert_array_equal(cut(40, 10), glyphs[0, 6:15, 36:45])
   corner = cut(0, 20)
   np.testing.assert_array_equal(corner[:5, 4:], glyphs[0, 16:, :5])

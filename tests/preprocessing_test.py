@@ -16,6 +16,7 @@ from disco_rl.environments import image_vector
 from disco_rl.environments import nethack
 from disco_rl.environments import procgen
 from disco_rl.environments import registry
+from disco_rl.environments import sokoban
 from disco_rl.environments.preprocessing import changed
 from launch import to_records
 
@@ -25,6 +26,7 @@ RECORDS: dict[str, Any] = {
   'dmlab': dmlab.Preprocessing(),
   'nethack': nethack.BENCHMARK,
   'procgen': procgen.HARD,
+  'sokoban': sokoban.BENCHMARK,
 }
 # Said otherwise: by the name of the environment, and by a variable.
 NOT_IN_CONFIGS = {'procgen': {'is_hard'}, 'dmlab': {'dataset_path'}}
@@ -40,10 +42,19 @@ def test_configs_state_what_adapters_do() -> None:
     assert config[family] == stated, family
 
 
-def test_the_papers_stack_of_crafter() -> None:
-  config = evaluate_config.get_config('crafter')
-  assert config.preprocessing.crafter.frame_stack == 32
-  assert config.preprocessing.atari.frame_stack == 4
+@pytest.mark.parametrize(
+  'family, frames',
+  [
+    ('atari', 4),
+    ('crafter', 32),
+    ('nethack', 4),
+    ('procgen', 4),
+    ('sokoban', 4),
+  ],
+)
+def test_stacks_are_the_papers(family: str, frames: int) -> None:
+  config = evaluate_config.get_config(family)
+  assert config.preprocessing[family].frame_stack == frames
 
 
 @pytest.mark.parametrize(

@@ -177,8 +177,9 @@ class TestSokoban:
     is_last[119] = True
     np.testing.assert_array_equal(timestep.is_last, is_last)
     np.testing.assert_array_equal(timestep.is_terminal, is_last)
-    # Of walls, targets, boxes and agents.
-    counts = observation.sum((2, 3))
+    # Of walls, targets, boxes and agents, in each of four frames.
+    assert observation.shape[2:] == (10, 10, 16)
+    counts = observation.reshape(131, 96, 10, 10, 4, 4).sum((2, 3))
     np.testing.assert_array_equal(np.unique(counts[..., 1:3]), 4)
     np.testing.assert_array_equal(np.unique(counts[..., 3]), 1)
     # Boxes are pushed onto targets and off them.
@@ -187,6 +188,24 @@ class TestSokoban:
     # Levels change where episodes begin, and only there.
     is_same = (observation[1:, ..., 0] == observation[:-1, ..., 0]).all((2, 3))
     np.testing.assert_array_equal(is_same, ~is_last)
+
+  def test_frames_are_stacked_within_episodes(
+    self, training_levels: np.ndarray
+  ) -> None:
+    def play(frame_stack: int) -> conformance.Trajectory:
+      settings = sokoban.Preprocessing(frame_stack, time_limit=7)
+      environment = sokoban.make(training_levels, settings)
+      return conformance.check(lambda _: environment, num_steps=20)
+
+    single, stack = play(1), play(3)
+    frame = single.observation
+    assert frame.shape[2:] == (10, 10, 4)
+    is_first = np.concatenate([np.ones((1, 96), bool), single.timestep.is_last])
+    assert is_first[7::7].all()
+    want = np.swapaxes(conformance.stacked(frame, is_first, 3), -1, -2)
+    np.testing.assert_array_equal(
+      stack.observation, want.reshape(*frame.shape[:-1], 12)
+    )
 
   def test_a_solved_level_ends_the_episode_and_pays(
     self, training_levels: np.ndarray
@@ -204,7 +223,7 @@ class TestSokoban:
     np.testing.assert_allclose(
       timestep.reward.sum(), 10 + 4 - 0.1 * num_steps, atol=1e-4
     )
-    last = timestep.observation[-1]
+    last = timestep.observation[-1, ..., -4:]
     np.testing.assert_array_equal(last[..., 1], last[..., 2])
 
   def test_the_time_limit_is_a_truncation(
@@ -223,13 +242,22 @@ class TestSokoban:
     rows = LEVEL.splitlines()
     for channel, characters in enumerate(('#', '.*', '$*', '@')):
       want = [[character in characters for character in row] for row in rows]
-      np.testing.assert_array_equal(observation[..., channel], want)
+      for frame in np.split(observation, 4, axis=-1):
+        np.testing.assert_array_equal(frame[..., channel], want)
     # Up, right, down, left: the agent comes back; then it pushes nothing.
     timestep = _play(sokoban_levels.read(path)[0], [0, 1, 2, 3, 2])
     agents = [
-      np.argwhere(image)[0].tolist() for image in timestep.observation[..., 3]
+      np.argwhere(image)[0].tolist() for image in timestep.observation[..., -1]
     ]
     assert agents == [[1, 7], [1, 8], [2, 8], [2, 7], [2, 7]]
+
+  def test_settings_reach_the_game(self) -> None:
+    changes = {'frame_stack': 2, 'time_limit': 5}
+    environment: Any = registry.make(
+      'sokoban/held_out', 1, seed=0, preprocessing={'sokoban': changes}
+    )
+    assert environment.spec.observation.shape == (10, 10, 8)
+    assert environment.preprocessing == sokoban.Preprocessing(**changes)
 
   def test_names(self) -> None:
     for name, number in (('sokoban', 4096), ('sokoban/held_out', 1024)):

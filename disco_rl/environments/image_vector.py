@@ -9,6 +9,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import frame_stack
 from disco_rl.environments import host
 
 
@@ -118,15 +119,8 @@ class ImageVectorEnvironment(base.HostEnvironment):
     frame = np.reshape(frame, (*self._stack.shape[:-1], self._channels))
     if frame.shape == self._stack.shape:  # A stack of one.
       return np.array(frame)
-    stack = np.empty_like(self._stack)
-    # One shift of all bytes, and a loop over channels, are several times faster
-    # than many short copies. Into the channels of the newest frame the shift
-    # carries other pixels, which the loop overwrites.
-    shifted = self._stack.reshape(-1)[self._channels :]
-    stack.reshape(-1)[: -self._channels] = shifted
-    stack[is_first] = 0
-    for channel in range(-self._channels, 0):
-      stack[..., channel] = frame[..., channel]
+    stack = frame_stack.push(self._stack, frame)
+    stack[is_first, ..., : -self._channels] = 0
     self._stack = stack
     return stack
 

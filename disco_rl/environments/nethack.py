@@ -9,6 +9,8 @@ import jax
 import numpy as np
 
 from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.environments import frame_stack
 from disco_rl.environments import host
 from disco_rl.environments import sequential
 
@@ -47,12 +49,14 @@ class Preprocessing:
       which one moves, kicks, eats and searches.
     idle_penalty: added to the reward of a step in which no time passes in the
       game.
+    frame_stack: S, how many screens are seen at once; 4 in the paper.
   """
 
   character: str = 'mon-hum-neu-mal'
   max_episode_steps: int = 5_000
   has_all_actions: bool = False
   idle_penalty: float = -0.01
+  frame_stack: int = 4
 
 
 BENCHMARK = Preprocessing()
@@ -63,7 +67,7 @@ def make(
   num_environments: int,
   seed: int,
   preprocessing: Preprocessing = BENCHMARK,
-) -> sequential.SequentialEnvironment:
+) -> base.HostEnvironment:
   """Makes games, which step one after the other.
 
   Equal seeds and actions make equal games, on every day: the moon's phase and
@@ -73,11 +77,13 @@ def make(
     task: of `TASKS`.
     num_environments: B.
     seed: of the batch; see `host.sub_seeds`.
-    preprocessing: of actions and episodes.
+    preprocessing: of screens, actions and episodes.
 
   Returns:
-    The batch, with observations {'glyphs': [21, 79] int16, the map; 'blstats':
-    [27] int32, the bottom line; 'message': [256] int16, characters}.
+    The batch, with observations {'glyphs': [21, 79, S] int16, the map;
+    'blstats': [27, S] int32, the bottom line; 'message': [256, S] int16,
+    characters}; see `frame_stack.FrameStack`. A single screen is not stacked:
+    [21, 79], [27] and [256].
 
   Raises:
     ImportError: if a package is not installed.
@@ -112,7 +118,12 @@ def make(
     },
     num_actions=len(actions),
   )
-  return sequential.SequentialEnvironment(games, spec, f'nethack/{task}', seed)
+  environment = sequential.SequentialEnvironment(
+    games, spec, f'nethack/{task}', seed
+  )
+  if preprocessing.frame_stack == 1:
+    return environment
+  return frame_stack.FrameStack(environment, preprocessing.frame_stack)
 
 
 def import_package() -> Any:

@@ -243,12 +243,13 @@ def _craftax_builder(variant: str | None) -> Builder | None:
   return lambda *_: craftax_adapter.make(variant)
 
 
-def _sokoban_builder(variant: str | None) -> Builder | None:
+def _sokoban_builder(variant: str | None, changes: Changes) -> Builder | None:
   levels = sokoban.find_levels(variant)
   if levels is None:
     return None
   sokoban.import_package()
-  return lambda *_: sokoban.make(levels())
+  preprocessing = changed(sokoban.BENCHMARK, changes)
+  return lambda *_: sokoban.make(levels(), preprocessing)
 
 
 def _crafter_builder(variant: str | None, changes: Changes) -> Builder | None:
@@ -340,6 +341,7 @@ _FAMILIES = {
     kind='device',
     names=lambda: ('sokoban', 'sokoban/held_out'),
     builder=_sokoban_builder,
+    preprocessing=sokoban.Preprocessing,
   ),
   'crafter': _Family(
     form='crafter',

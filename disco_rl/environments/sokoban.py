@@ -27,13 +27,31 @@ GENERATED: Mapping[str | None, tuple[int, int]] = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+  """What lies between the game and the agent; defaults: the benchmark's.
+
+  Attributes:
+    frame_stack: S, how many frames are seen at once; 4 in the paper.
+    time_limit: steps, a truncation. Which levels were solved is told from
+      returns, with limits of 81 to 159 steps; see evaluation/normalisation.py.
+  """
+
+  frame_stack: int = 4
+  time_limit: int = 120
+
+
+BENCHMARK = Preprocessing()
+
+
 @types.record
 class State:
   """Where things are.
 
   Attributes:
     fixed: [10, 10] uint8; see `sokoban_levels`.
-    movable: [10, 10] uint8.
+    movable: [S, 10, 10] uint8, now and in the S - 1 steps before, the newest
+      last. The first of the episode stands in for those before it.
     agent: [2] int32, row and column.
     step: [] int32, steps taken in this episode.
   """
@@ -54,22 +72,26 @@ class Sokoban(base.JaxEnvironment):
   the episode. After `time_limit` steps the episode ends, too, which counts as
   truncation.
 
-  The observation is [10, 10, 4] float32: walls, targets, boxes, the agent.
+  The observation is [10, 10, S * 4] float32, the last S frames, the newest
+  last. The channels of each: walls, targets, boxes, the agent. The first frame
+  of an episode stands in for those before it.
 
   Attributes:
     levels: [N, 10, 10, 2] uint8; see `sokoban_levels`.
-    time_limit: steps.
+    preprocessing: of frames and episodes.
   """
 
   levels: types.Array
-  time_limit: int = dataclasses.field(default=120, metadata={'static': True})
+  preprocessing: Preprocessing = dataclasses.field(
+    default=BENCHMARK, metadata={'static': True}
+  )
 
   @property
   def spec(self) -> types.EnvironmentSpec:
-    """Observations [10, 10, 4], four actions."""
-    side = sokoban_levels.SIDE
+    """Observations [10, 10, S * 4], four actions."""
+    side, channels = sokoban_levels.SIDE, 4 * self.preprocessing.frame_stack
     return types.EnvironmentSpec(
-      observation=jax.ShapeDtypeStruct((side, side, 4), jnp.float32),
+      observation=jax.ShapeDtypeStruct((side, side, channels), jnp.float32),
       num_actions=NUM_ACTIONS,
     )
 
@@ -80,7 +102,7 @@ class Sokoban(base.JaxEnvironment):
     cell = jnp.argmax(movable.reshape(-1) == sokoban_levels.AGENT)
     state = State(
       fixed=fixed,
-      movable=movable,
+      movable=jnp.stack([movable] * self.preprocessing.frame_stack),
       agent=jnp.stack(jnp.unravel_index(cell, fixed.shape)).astype(jnp.int32),
       step=jnp.int32(0),
     )
@@ -91,12 +113,12 @@ class Sokoban(base.JaxEnvironment):
   ) -> tuple[State, types.TimeStep]:
     """As `JaxEnvironment.step`; `action` is that of the class."""
     del key  # Only the choice of the level is random.
-    after, timestep = _game(self.time_limit).step(
+    after, timestep = _game(self.preprocessing.time_limit).step(
       _package_state(state), jnp.asarray(action, jnp.int32)
     )
     state = State(
       fixed=after.fixed_grid,
-      movable=after.variable_grid,
+      movable=jnp.concatenate([state.movable[1:], after.variable_grid[None]]),
       agent=after.agent_location,
       step=after.step_count,
     )
@@ -131,14 +153,20 @@ def find_levels(variant: str | None) -> Callable[[], np.ndarray] | None:
   return None
 
 
-def make(levels: np.ndarray) -> Sokoban:
-  """Makes the game of these levels, [N, 10, 10, 2].
+def make(
+  levels: np.ndarray, preprocessing: Preprocessing = BENCHMARK
+) -> Sokoban:
+  """Makes the game of these levels.
+
+  Args:
+    levels: [N, 10, 10, 2].
+    preprocessing: of frames and episodes.
 
   Raises:
     ImportError: if Jumanji is not installed.
   """
   import_package()
-  return Sokoban(levels=jnp.asarray(levels, jnp.uint8))
+  return Sokoban(jnp.asarray(levels, jnp.uint8), preprocessing)
 
 
 def import_package() -> Any:
@@ -173,18 +201,24 @@ def _package_state(state: State) -> Any:
   return import_package().State(
     key=None,
     fixed_grid=state.fixed,
-    variable_grid=state.movable,
+    variable_grid=state.movable[-1],
     agent_location=state.agent,
     step_count=state.step,
   )
 
 
 def _observe(state: State) -> types.Array:
-  """[10, 10, 4] float32, one channel for each kind of thing."""
+  """[10, 10, S * 4] float32, in each frame a channel for each kind of thing."""
+  frames = [_channels(state.fixed, movable) for movable in state.movable]
+  return jnp.concatenate(frames, axis=-1).astype(jnp.float32)
+
+
+def _channels(fixed: types.Array, movable: types.Array) -> types.Array:
+  """[10, 10, 4] bool."""
   channels = (
-    state.fixed == sokoban_levels.WALL,
-    state.fixed == sokoban_levels.TARGET,
-    state.movable == sokoban_levels.BOX,
-    state.movable == sokoban_levels.AGENT,
+    fixed == sokoban_levels.WALL,
+    fixed == sokoban_levels.TARGET,
+    movable == sokoban_levels.BOX,
+    movable == sokoban_levels.AGENT,
   )
-  return jnp.stack(channels, axis=-1).astype(jnp.float32)
+  return jnp.stack(channels, axis=-1)

@@ -94,7 +94,7 @@ _SOKOBAN = Benchmark(
 )
 # A step costs 0.1, of 120 at most; a box on its target pays 1, the solution 10.
 # So a solved episode returns -1 or more, and one that is not, with n boxes,
-# at most n - 13.
+# at most n - 13. With four boxes limits of 81 to 159 steps would do, too.
 _SOKOBAN_SOLVED = -5.0
 
 

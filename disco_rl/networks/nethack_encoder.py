@@ -2,10 +2,11 @@
 
 In the spirit of the baseline of the NetHack Learning Environment (Kuettler et
 al., 2020): the whole map, the hero's surroundings, the bottom line, and the
-message, each by its own few layers.
+message, each by its own few layers. The frames of a stack are their channels.
 """
 
 from collections.abc import Mapping
+import functools
 from typing import Any
 
 import haiku as hk
@@ -29,9 +30,10 @@ def encode(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
   """Encodes a batch of observations.
 
   Args:
-    observation: `glyphs` [N, 21, 79] integers, `blstats` [N, S] numbers, the
-      first two of which are the hero's column and row, `message` [N, L]
-      integers, characters. Other entries are not looked at.
+    observation: `glyphs` [N, 21, 79, S] integers, `blstats` [N, K, S] numbers,
+      the first two of which are the hero's column and row, `message` [N, L, S]
+      integers, characters: S frames, the newest last. Of a single frame also
+      without the last axis. Other entries are not looked at.
     dtype: in which it computes.
 
   Returns:
@@ -46,25 +48,28 @@ def encode(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
       f"{', '.join(KEYS)}, as nethack/score has; choose 'mlp', 'impala' or "
       "'resnet' for other environments."
     )
-  stats = observation['blstats'].astype(jnp.float32)
-  embedding = hk.Embed(NUM_GLYPHS, _GLYPH_SIZE, name='glyphs')
-  embed = lambda glyphs: embedding(glyphs).astype(dtype)
-  glyphs = observation['glyphs'].astype(jnp.int32)
-  characters = hk.Embed(NUM_CHARACTERS, _GLYPH_SIZE, name='characters')(
-    observation['message'].astype(jnp.int32)
+  glyphs, stats, message = (observation[key] for key in KEYS)
+  if glyphs.ndim == 3:
+    glyphs, stats, message = (x[..., None] for x in (glyphs, stats, message))
+  stats = stats.astype(jnp.float32)
+  embed = functools.partial(
+    _embed, hk.Embed(NUM_GLYPHS, _GLYPH_SIZE, name='glyphs'), dtype=dtype
   )
   nearby = convolutions.Convolution(_HIDDEN_SIZE, name='nearby')(
     embed(surroundings(glyphs, stats))
+  )
+  characters = _embed(
+    hk.Embed(NUM_CHARACTERS, _GLYPH_SIZE, name='characters'), message, dtype
   )
   parts = [
     convolutions.impala(embed(glyphs), _MAP_CHANNELS),
     convolutions.residual_block(nearby, 'nearby_block'),
     hk.nets.MLP([_HIDDEN_SIZE, _HIDDEN_SIZE], name='stats')(
-      squash(stats).astype(dtype)
+      squash(stats).astype(dtype).reshape(len(stats), -1)
     ),
-    hk.Conv1D(_HIDDEN_SIZE, 5, stride=4, name='message')(
-      characters.astype(dtype)
-    ).max(axis=1),
+    hk.Conv1D(_HIDDEN_SIZE, 5, stride=4, name='message')(characters).max(
+      axis=1
+    ),
   ]
   return jax.nn.relu(
     jnp.concatenate([x.reshape(x.shape[0], -1) for x in parts], axis=-1)
@@ -72,28 +77,36 @@ def encode(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
 
 
 def surroundings(glyphs: types.Array, stats: types.Array) -> types.Array:
-  """Cuts out the cells around the hero.
+  """Cuts out the cells around the hero, of all frames those of the newest.
+
+  What moves is then seen to move, and what rests to rest.
 
   Args:
-    glyphs: [N, H, W] int32.
-    stats: [N, S], the hero's column and row first.
+    glyphs: [N, H, W, S] integers.
+    stats: [N, K, S], the hero's column and row first.
 
   Returns:
-    [N, 9, 9] int32; beyond the map's border the glyph that stands for none.
+    [N, 9, 9, S]; beyond the map's border the glyph that stands for none.
   """
   half = _CROP // 2
   padded = jnp.pad(
     glyphs,
-    ((0, 0), (half, half), (half, half)),
+    ((0, 0), (half, half), (half, half), (0, 0)),
     constant_values=NUM_GLYPHS - 1,
   )
   cut = lambda one, row, column: jax.lax.dynamic_slice(
-    one, (row, column), (_CROP, _CROP)
+    one, (row, column, 0), (_CROP, _CROP, one.shape[-1])
   )
-  column, row = (stats[:, i].astype(jnp.int32) for i in range(2))
+  column, row = (stats[:, i, -1].astype(jnp.int32) for i in range(2))
   return jax.vmap(cut)(padded, row, column)
 
 
 def squash(stats: types.Array) -> types.Array:
   """Numbers of all magnitudes on one scale: sign(x) log(1 + |x|)."""
   return jnp.sign(stats) * jnp.log1p(jnp.abs(stats))
+
+
+def _embed(table: hk.Embed, ids: types.Array, dtype: Any) -> types.Array:
+  """[..., S] integers -> [..., S * E], the frames one after the other."""
+  embedded = table(ids.astype(jnp.int32)).astype(dtype)
+  return embedded.reshape(*ids.shape[:-1], -1)
