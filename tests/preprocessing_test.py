@@ -96,6 +96,8 @@ def test_easy_levels_stay_easy() -> None:
       {'crafter': {'frame_stak': 2}},
       r"preprocessing has no setting 'frame_stak'\. .* frame_stack",
     ),
+    ({'nethack': {'frame_stack': 0}}, 'frame_stack=0 must be at least 1'),
+    ({'sokoban': {'time_limit': -1}}, 'time_limit=-1 must be at least 1'),
     ({'crafter': {'frame_stack': 'two'}}, "frame_stack='two' must be a whole"),
     ({'catch': {'height': 2}}, 'preprocessing.catch=.* choose one of atari'),
     ({'crafter': 4}, 'preprocessing.crafter=4 is not possible'),

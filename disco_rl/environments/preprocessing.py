@@ -9,6 +9,15 @@ from disco_rl import validation
 
 _Record = TypeVar('_Record')
 
+# Fields that count something of which there is at least one.
+_COUNTS = frozenset(
+  {
+    *('action_repeat', 'frame_skip', 'frame_stack', 'height', 'width'),
+    *('max_episode_frames', 'max_episode_steps', 'time_limit'),
+    *('num_words', 'num_word_ids'),
+  }
+)
+
 
 def changed(default: _Record, changes: Mapping[str, Any]) -> _Record:
   """Replaces fields of an adapter's `Preprocessing`.
@@ -21,9 +30,13 @@ def changed(default: _Record, changes: Mapping[str, Any]) -> _Record:
     The record with these values.
 
   Raises:
-    ValueError: there is no such field, or its values are of another type.
+    ValueError: there is no such field, or its values are of another type, or
+      not positive where they must be.
   """
   names = [field.name for field in dataclasses.fields(default)]  # type: ignore
   validation.check_names(changes, names, 'The preprocessing')
   validation.check_types(type(default), changes, 'preprocessing: ')
-  return dataclasses.replace(default, **changes)  # type: ignore
+  record = dataclasses.replace(default, **changes)  # type: ignore
+  counts = [name for name in names if name in _COUNTS]
+  validation.check_at_least(record, 1, counts, 'preprocessing: ')
+  return record
