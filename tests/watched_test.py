@@ -13,6 +13,7 @@ import pytest
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import host
+from disco_rl.environments import joined
 from disco_rl.environments import registry
 from disco_rl.environments import watched
 
@@ -62,6 +63,28 @@ def test_a_watched_environment_is_what_it_watches() -> None:
   assert environment.steps == 2
   environment.close()
   assert environment.steps == -1
+
+
+class Meeting(Counter):
+  """Steps only while another one steps."""
+
+  def __init__(self, barrier: threading.Barrier):
+    super().__init__()
+    self._barrier = barrier
+
+  def step(self, action: Any) -> types.TimeStep:
+    self._barrier.wait(timeout=60)
+    return super().step(action)
+
+
+def test_those_that_were_joined_step_at_the_same_time() -> None:
+  barrier = threading.Barrier(2)
+  environment = joined.JoinedEnvironment(
+    [watched.WatchedEnvironment(Meeting(barrier), 'a', i) for i in range(2)]
+  )
+  timestep = environment.step(np.arange(6))
+  np.testing.assert_array_equal(timestep.reward, np.arange(6))
+  environment.close()
 
 
 def test_one_that_hangs_is_named() -> None:

@@ -88,6 +88,7 @@ class HostEnvironment(abc.ABC):
 
   spec: types.EnvironmentSpec
   num_environments: int
+  _action: Any = None
 
   @abc.abstractmethod
   def reset(self) -> types.PyTree:
@@ -103,6 +104,17 @@ class HostEnvironment(abc.ABC):
     Returns:
       Outcomes as NumPy arrays with leading axis B.
     """
+
+  def start(self, action: Any) -> None:
+    """Starts a step, which `finish` ends; in between others can do so, too.
+
+    Where an environment has no thread of its own, all happens in `finish`.
+    """
+    self._action = action
+
+  def finish(self) -> types.TimeStep:
+    """Ends the step that was started; returns what `step` does."""
+    return self.step(self._action)
 
   @abc.abstractmethod
   def close(self) -> None:

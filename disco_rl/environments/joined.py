@@ -41,11 +41,11 @@ class JoinedEnvironment(base.HostEnvironment):
     return self._environments[index].reset()
 
   def step(self, action: Any) -> types.TimeStep:
-    """As `HostEnvironment.step`."""
+    """As `HostEnvironment.step`; all of them step at the same time."""
     actions = np.split(action, len(self._environments))
-    return _concatenate(
-      [e.step(a) for e, a in zip(self._environments, actions)]
-    )
+    for environment, own in zip(self._environments, actions):
+      environment.start(own)
+    return _concatenate([e.finish() for e in self._environments])
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""

@@ -68,8 +68,17 @@ class WatchedEnvironment(base.HostEnvironment):
     Raises:
       host.HostEnvironmentError: it took too long, or an environment raised.
     """
+    self.start(action)
+    return self.finish()
+
+  def start(self, action: Any) -> None:
+    """As `HostEnvironment.start`; steps meanwhile."""
     self._num_steps += 1
-    return self._call(lambda: self._environment.step(action))
+    self._calls.put(lambda: self._environment.step(action))
+
+  def finish(self) -> types.TimeStep:
+    """As `HostEnvironment.finish`; raises what `step` does."""
+    return self._answer()
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""
@@ -82,6 +91,9 @@ class WatchedEnvironment(base.HostEnvironment):
 
   def _call(self, function: Callable[[], Any]) -> Any:
     self._calls.put(function)
+    return self._answer()
+
+  def _answer(self) -> Any:
     try:
       result, error = self._answers.get(timeout=self._step_seconds)
     except queue.Empty:
