@@ -32,6 +32,7 @@ def base() -> ml_collections.ConfigDict:
   config.num_bins = 601  # Of the categorical q.
   config.max_abs_value = 300.0  # Largest bin, in the transformed space.
   config.q_cost = 0.2  # Weight of q's loss.
+  config.reward_scale = 1.0  # Of rewards, before the rule sees them.
   config.discount = 0.997  # Of the rule and of the meta-value function.
   config.lambda_ = 0.95  # Of Retrace and of V-trace.
 

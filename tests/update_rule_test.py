@@ -239,11 +239,12 @@ def targets_of_disco(
   rule_state: disco.DiscoState,
   params: types.Params,
   rollout: types.Rollout,
+  rule: disco.Disco = DISCO,
 ) -> tuple[disco.DiscoTargets, disco.DiscoState]:
   """Of an agent with these parameters."""
   network = make_agent(DISCO).network
   unroll = lambda params: network.unroll(params, rollout)[0]
-  return DISCO.targets(
+  return rule.targets(
     rule_params, rule_state, params, rollout, unroll(params), unroll
   )[:2]
 
@@ -265,6 +266,29 @@ def test_the_target_network_follows_slowly() -> None:
     state.rule_state.target_params,
     expected,
   )
+
+
+def test_rewards_are_scaled_before_the_rule_sees_them() -> None:
+  agent = make_agent(DISCO)
+  rule_state = dataclasses.replace(
+    agent.state.rule_state,
+    meta_rnn=perturb(agent.state.rule_state.meta_rnn, 1.0),
+  )
+  rollout = make_rollout(6)
+  larger = dataclasses.replace(rollout, reward=8.0 * rollout.reward)
+  scaled = dataclasses.replace(DISCO, reward_scale=8.0)
+  plain, expected, actual = (
+    targets_of_disco(
+      agent.rule_params, rule_state, agent.state.params, seen, rule
+    )
+    for seen, rule in (
+      (rollout, DISCO),
+      (larger, DISCO),
+      (rollout, scaled),
+    )
+  )
+  jax.tree.map(np.testing.assert_array_equal, actual, expected)
+  assert np.max(np.abs(actual[0].pi - plain[0].pi)) > 1e-3
 
 
 def test_targets_of_q_do_not_depend_on_eta() -> None:

@@ -41,7 +41,7 @@ class DiscoTargets:
     pi: [T, B, A].
     y: [T, B, Y].
     z: [T, B, Y] for the taken action.
-    q: [T, B] in units of the return.
+    q: [T, B] in units of the return, scaled.
     target_policy: [T, B, A] logits of the target network's policy; no target,
       but what discovery keeps pi near.
   """
@@ -62,6 +62,9 @@ class Disco(base.UpdateRule):
     num_bins: of the categorical q.
     max_abs_value: bins are evenly spaced on [-max_abs_value, max_abs_value], in
       the space of the signed hyperbolic transform.
+    reward_scale: rewards are multiplied by it before the rule sees them; values
+      and advantages are in these units. How far a policy is to move depends on
+      their size, and Disco103 was discovered where games pay tens to thousands.
     discount: gamma of Retrace.
     lambda_: of Retrace.
     moments_decay: of the lifetime moments.
@@ -76,6 +79,7 @@ class Disco(base.UpdateRule):
   network: meta_network.MetaNetworkConfig = meta_network.MetaNetworkConfig()
   num_bins: int = 601
   max_abs_value: float = 300.0
+  reward_scale: float = 1.0
   discount: float = 0.997
   lambda_: float = 0.95
   moments_decay: float = 0.99
@@ -90,7 +94,7 @@ class Disco(base.UpdateRule):
     validation.check_types(Disco, vars(self))
     # A value lies between two bins.
     validation.check_at_least(self, 2, ('num_bins',))
-    validation.check_positive(self, ('max_abs_value',))
+    validation.check_positive(self, ('max_abs_value', 'reward_scale'))
     validation.check_shares(self, ('discount', 'lambda_', 'target_decay'))
     validation.check_shares(self, ('moments_decay',), below_one=True)
     costs = ('pi_cost', 'y_cost', 'z_cost', 'aux_pi_cost', 'q_cost')
@@ -126,6 +130,9 @@ class Disco(base.UpdateRule):
     unroll: base.Unroll,
   ) -> tuple[DiscoTargets, DiscoState, types.Logs]:
     """Runs the meta-network on the rollout; see `UpdateRule.targets`."""
+    rollout = dataclasses.replace(
+      rollout, reward=self.reward_scale * rollout.reward
+    )
     target_outputs = unroll(state.target_params)
     estimates, moments = value_targets.retrace(
       state.moments,
