@@ -8,7 +8,6 @@ import pytest
 from disco_rl.meta_training import building
 from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import footprint
-from disco_rl.meta_training import meta_optimizer
 from launch import to_records
 
 
@@ -89,8 +88,9 @@ def test_a_population_that_does_not_fit(
   rule, params = building.make_rule(config)
   groups = building.make_groups(config, rule)
   (group,) = groups
-  optimizer = meta_optimizer.meta_optimizer(1e-3, 1.0)
-  one = footprint.of_agent(group.config.living, config.mode, optimizer, params)
+  one = footprint.of_agent(
+    group.config.living, config.mode, group.config.optimizer, params
+  )
   needed = 8 * (one.state + one.working)
   monkeypatch.setattr(footprint.memory, 'total_bytes', lambda: needed)
   footprint.check(groups, config.mode, params)
