@@ -64,7 +64,7 @@ class Disco(base.UpdateRule):
       the space of the signed hyperbolic transform.
     reward_scale: rewards are multiplied by it before the rule sees them; values
       and advantages are in these units. How far a policy is to move depends on
-      their size, and Disco103 was discovered where games pay tens to thousands.
+      their size: Disco103 asks for little where rewards are small.
     discount: gamma of Retrace.
     lambda_: of Retrace.
     moments_decay: of the lifetime moments.
