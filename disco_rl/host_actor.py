@@ -65,6 +65,9 @@ class HostActor:
       )
     )
     self._forget = jax.jit(jax.vmap(actor.forget))
+    self._stack = jax.jit(
+      lambda steps: jax.tree.map(lambda *x: jnp.stack(x, axis=1), *steps)
+    )
     self._noise = jax.jit(
       jax.vmap(actor.policy_noise, in_axes=(0, None, None, None)),
       static_argnums=(1, 2, 3),
@@ -107,11 +110,11 @@ class HostActor:
       timestep = self._step(np.asarray(action).reshape(-1))
       self._observation = timestep.observation
       self._core_state = self._forget(core_state, timestep)
-      timesteps.append(timestep)
+      timesteps.append(dataclasses.replace(timestep, observation=None))
     self._record(observations, length)
     decisions.append(self._decide(orders.params, noise, length)[:2])
 
-    logits, action = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *decisions)
+    logits, action = self._stack(decisions)
     steps = jax.tree.map(lambda *x: np.stack(x, axis=1), *timesteps)
     rollout = types.Rollout(
       observation=observations,
