@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import rlax
 
+from disco_rl import categorical
 from disco_rl import moments
 from disco_rl import types
 
@@ -98,10 +99,8 @@ def values_from_logits(
   bins = jnp.linspace(
     -max_abs_value, max_abs_value, logits.shape[-1], dtype=logits.dtype
   )
-  unnormalized = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
-  # One product yields numerator and denominator, in one pass over the bins.
-  sums = unnormalized @ jnp.stack([bins, jnp.ones_like(bins)], axis=-1)
-  return TRANSFORM.apply_inv(sums[..., 0] / sums[..., 1])
+  mean = categorical.expectation(logits, bins[:, None])[..., 0]
+  return TRANSFORM.apply_inv(mean)
 
 
 def categorical_value_loss(
@@ -124,10 +123,7 @@ def categorical_value_loss(
     max_abs_value,
     num_bins,
   )
-  # The code sums to one, so the log-partition leaves the sum over bins.
-  return jax.nn.logsumexp(logits, axis=-1) - jnp.sum(
-    probabilities * logits, axis=-1
-  )
+  return categorical.cross_entropy(probabilities, logits)
 
 
 def importance_ratio(

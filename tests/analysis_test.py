@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from disco_rl import agent as agent_lib
+from disco_rl import categorical
 from disco_rl import learner
 from disco_rl import plotting
 from disco_rl import types
@@ -471,7 +472,7 @@ def test_questions_about_the_policy() -> None:
   # The episodes hold observations 0..2 and 3..6.
   known = [True, False, False, True, True, False]
   assert asked.is_known[:, 0].tolist() == known
-  entropy = disco.entropy(scene().outputs['logits'])
+  entropy = categorical.entropy(scene().outputs['logits'])
   for t in (0, 3, 4):
     assert asked.answer[t, 0] == entropy[t + 2, 0]
   with pytest.raises(ValueError, match='steps=0'):

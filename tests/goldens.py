@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from disco_rl import categorical
 from disco_rl import learner
 from disco_rl import moments
 from disco_rl import optimizers
@@ -544,10 +545,12 @@ def _report_disco(
     'log/logits': jnp.mean(outputs['logits'][:-1]),
     'log/y': jnp.mean(outputs['y'][:-1]),
     'log/z': jnp.mean(outputs['z'][:-1]),
-    'log/y_entropy': jnp.mean(disco.entropy(outputs['y'][:-1])),
-    'log/z_entropy': jnp.mean(disco.entropy(taken('z'))),
-    'log/aux_policy_entropy': jnp.mean(disco.entropy(taken('aux_pi'))),
-    'log/aux_target_entropy': jnp.mean(disco.entropy(outputs['logits'][1:])),
+    'log/y_entropy': jnp.mean(categorical.entropy(outputs['y'][:-1])),
+    'log/z_entropy': jnp.mean(categorical.entropy(taken('z'))),
+    'log/aux_policy_entropy': jnp.mean(categorical.entropy(taken('aux_pi'))),
+    'log/aux_target_entropy': jnp.mean(
+      categorical.entropy(outputs['logits'][1:])
+    ),
   }
 
 

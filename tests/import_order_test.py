@@ -14,7 +14,7 @@ _REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 # From the top: a file may import from its own layer and from those above it.
 LAYERS = (
   ('__init__', 'types', 'files', 'validation', 'hosts', 'sharding'),
-  ('moments', 'value_targets', 'optimizers', 'episodes'),
+  ('categorical', 'moments', 'value_targets', 'optimizers', 'episodes'),
   ('networks/*',),
   ('weights*', 'update_rules/*'),
   ('environments/*',),

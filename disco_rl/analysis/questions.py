@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
+from disco_rl import categorical
 from disco_rl import types
 from disco_rl import value_targets
 from disco_rl.analysis import scenes
@@ -63,7 +64,7 @@ def future_policy_entropy(scene: scenes.Scene, steps: int) -> Question:
     ValueError: `steps` < 1.
   """
   _check(steps)
-  entropy = disco.entropy(scene.outputs['logits'])
+  entropy = categorical.entropy(scene.outputs['logits'])
   ended = agent_network.has_ended(scene.rollout.is_terminal, scene.rollout.mask)
   return Question(
     answer=_ahead(entropy, steps)[:-1],

@@ -6,10 +6,10 @@ that rewards alone do not tell yet.
 
 import jax
 
+from disco_rl import categorical
 from disco_rl import types
 from disco_rl.analysis import scenes
 from disco_rl.networks import agent_network
-from disco_rl.update_rules import disco
 
 
 @types.record
@@ -35,7 +35,7 @@ def trace(scene: scenes.Scene) -> Trace:
   rollout, outputs = scene.rollout, scene.outputs
   return Trace(
     reward=rollout.reward,
-    y_confidence=-disco.entropy(outputs['y'][:-1]),
-    policy_entropy=disco.entropy(outputs['logits'][:-1]),
+    y_confidence=-categorical.entropy(outputs['y'][:-1]),
+    policy_entropy=categorical.entropy(outputs['logits'][:-1]),
     ended=agent_network.has_ended(rollout.is_terminal, rollout.mask),
   )

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from disco_rl import categorical
 from disco_rl import learner
 from disco_rl import types
 from disco_rl import validation
@@ -62,9 +63,9 @@ def validation_loss(
   )
   terms = {
     'meta_policy_loss': -log_policy * jax.lax.stop_gradient(advantage),
-    'validation_policy_entropy': disco.entropy(logits),
-    'validation_y_entropy': disco.entropy(taken['y'][:-1]),
-    'validation_z_entropy': disco.entropy(taken['z']),
+    'validation_policy_entropy': categorical.entropy(logits),
+    'validation_y_entropy': categorical.entropy(taken['y'][:-1]),
+    'validation_z_entropy': categorical.entropy(taken['z']),
   }
   means = {
     name: learner.masked_mean(term, rollout.mask)
@@ -92,7 +93,7 @@ def target_regularizer(
   Returns:
     The loss [], and scalars to log.
   """
-  kl = disco.softmax_kl(
+  kl = categorical.kl_divergence(
     jax.lax.stop_gradient(targets.target_policy), targets.pi
   )
   means = jnp.stack(

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disco_rl import categorical
 from disco_rl import sharding
 from disco_rl import types
 from disco_rl import validation
@@ -117,7 +118,7 @@ def embed(
   weights, biases = zip(
     *(e.first(logits.shape[-1], logits.dtype) for e in embeddings)
   )
-  x = jax.nn.softmax(logits) @ jnp.concatenate(weights, axis=-1)
+  x = categorical.expectation(logits, jnp.concatenate(weights, axis=-1))
   x += jnp.concatenate(biases)
   ends = itertools.accumulate(e.first.output_size for e in embeddings[:-1])
   return [e(part) for e, part in zip(embeddings, jnp.split(x, [*ends], -1))]

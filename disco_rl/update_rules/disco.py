@@ -10,6 +10,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from disco_rl import categorical
 from disco_rl import types
 from disco_rl import validation
 from disco_rl import value_targets
@@ -189,10 +190,12 @@ class Disco(base.UpdateRule):
     next_policy = jax.lax.stop_gradient(taken['logits'][1:])
     pi, y = taken['logits'][:-1], taken['y'][:-1]
     z, aux_pi, q = taken['z'], taken['aux_pi'], taken['q']
-    pi_loss = softmax_kl(targets.pi, pi)
-    y_loss = softmax_kl(targets.y, y)
-    z_loss = softmax_kl(targets.z, z)
-    aux_pi_loss = softmax_kl(next_policy, aux_pi) * (1.0 - rollout.is_terminal)
+    pi_loss = categorical.kl_divergence(targets.pi, pi)
+    y_loss = categorical.kl_divergence(targets.y, y)
+    z_loss = categorical.kl_divergence(targets.z, z)
+    aux_pi_loss = categorical.kl_divergence(next_policy, aux_pi) * (
+      1.0 - rollout.is_terminal
+    )
     q_loss = value_targets.categorical_value_loss(
       q, targets.q, self.max_abs_value
     )
@@ -209,24 +212,7 @@ class Disco(base.UpdateRule):
       'z_loss': z_loss,
       'aux_pi_loss': aux_pi_loss,
       'q_loss': q_loss,
-      'policy_entropy': entropy(pi),
-      'policy_target_entropy': entropy(targets.pi),
+      'policy_entropy': categorical.entropy(pi),
+      'policy_target_entropy': categorical.entropy(targets.pi),
     }
     return loss, logs
-
-
-def softmax_kl(target_logits: types.Array, logits: types.Array) -> types.Array:
-  """KL(softmax(target_logits) || softmax(logits)), [..., N] -> [...]."""
-  target = jax.nn.softmax(target_logits)
-  return (
-    jnp.sum(target * (target_logits - logits), axis=-1)
-    - jax.nn.logsumexp(target_logits, axis=-1)
-    + jax.nn.logsumexp(logits, axis=-1)
-  )
-
-
-def entropy(logits: types.Array) -> types.Array:
-  """Entropy of softmax(logits) in nats, [..., N] -> [...]."""
-  return jax.nn.logsumexp(logits, axis=-1) - jnp.sum(
-    jax.nn.softmax(logits) * logits, axis=-1
-  )
