@@ -3,11 +3,13 @@
   python -m benchmarks.learner --json=benchmark.json
 
 Catch 8x8 with the settings of configs/evaluate.py:catch: batches of 64
-trajectories of 29 observations, the published rule. Times drift on shared
-machines: each update is timed next to a matrix product, and is also given as
-it would be at the rate of the machine on which the published harness was
-timed, 470 GFLOP/s. There the harness takes 0.166 s for an update and about
-185 s for the run.
+trajectories of 29 observations, the published rule. Updates are timed as runs
+make them, several in one program; a single one, called from outside, takes
+longer, as the system has to find memory for it. Times drift on shared machines:
+updates are timed next to a matrix product, and are also given as they would be
+at the rate of the machine on which the published harness was timed, 470
+GFLOP/s. There the harness takes 0.166 s for an update and about 185 s for the
+run.
 """
 
 from collections.abc import Callable
@@ -37,6 +39,9 @@ _RULE = flags.DEFINE_string('rule', 'disco103', 'See configs/evaluate.py.')
 _SEEDS = flags.DEFINE_integer('seeds', 1, 'Agents side by side in the run.')
 _UPDATES = flags.DEFINE_integer('updates', 1000, 'Of the run; 0: no run.')
 _REPEATS = flags.DEFINE_integer('repeats', 20, 'Timings, of which the median.')
+
+# Updates of a program.
+_LENGTH = 20
 
 REFERENCE_GFLOPS = 470.0
 HARNESS_UPDATE_SECONDS = 0.166
@@ -96,37 +101,47 @@ def update_rows() -> list[Row]:
   agent, rule_params, environment = build_agent()
   state = jax.jit(agent.init)(jax.random.key(0)).learner
   batch = batch_of_catch(agent, environment, state.params)
-  program = compilation.Program(
-    lambda state, batch: learner.update(
+
+  def update(
+    state: learner.LearnerState, batch: types.Rollout
+  ) -> learner.LearnerState:
+    return learner.update(
       agent.network, agent.rule, agent.optimizer, rule_params, state, batch
+    )[0]
+
+  single = compilation.Program(update)
+  several = compilation.Program(
+    lambda state, batch: jax.lax.fori_loop(
+      0, _LENGTH, lambda _, state: update(state, batch), state
     )
   )
-  compiled = program.compile(state, batch)
-
   square = jnp.ones((2048, 2048))
   product = jax.jit(jnp.dot)
-  # Both once outside the timings.
-  jax.block_until_ready((compiled(state, batch), product(square, square)))
-  samples = [
-    (
-      seconds(lambda: compiled(state, batch)),
+
+  def sample() -> tuple[float, float, float]:
+    return (
+      seconds(lambda: several(state, batch), calls=1) / _LENGTH,
       2 * 2048**3 / seconds(lambda: product(square, square)) / 1e9,
+      seconds(lambda: single(state, batch)),
     )
-    for _ in range(_REPEATS.value)
-  ]
-  update, rate = np.median(np.asarray(samples), axis=0)
-  scaled = float(np.median([s * r for s, r in samples])) / REFERENCE_GFLOPS
+
+  sample()  # Compiles.
+  samples = np.asarray([sample() for _ in range(_REPEATS.value)])
+  duration, rate, alone = np.median(samples, axis=0)
+  scaled = float(np.median(samples[:, 0] * samples[:, 1])) / REFERENCE_GFLOPS
+  compiled = single.compile(state, batch)
   cost = compiled.cost_analysis()
   memory = compiled.memory_analysis()
   return [
-    ('update', update, 's'),
+    ('update', duration, 's'),
     ('matrix product', rate, 'GFLOP/s'),
     ('update at 470 GFLOP/s', scaled, 's'),
     ('the same over the harness', scaled / HARNESS_UPDATE_SECONDS, 'ratio'),
+    ('update, called alone', alone, 's'),
     ('update, arithmetic', cost['flops'] / 1e9, 'GFLOP'),
     ('update, bytes accessed', cost['bytes accessed'] / 1e9, 'GB'),
     ('update, temporaries', memory.temp_size_in_bytes / 2**20, 'MiB'),
-    ('update, compiling', program.compile_seconds, 's'),
+    ('update, compiling', single.compile_seconds, 's'),
   ]
 
 

@@ -1,6 +1,7 @@
 """The agent's network: torso, core, policy, and the heads of its rule."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 from disco_rl import types
 from disco_rl import validation
 from disco_rl.networks import action_model
+from disco_rl.networks import linear
 from disco_rl.networks import lstm
 from disco_rl.networks import torsos
 
@@ -107,7 +109,7 @@ class AgentNetworkModule(hk.Module):
     )
     head_init = hk.initializers.TruncatedNormal(HEAD_INIT_STD)
     self._state_heads = {
-      name: hk.Linear(width, w_init=head_init, name=name)
+      name: linear.LinearWeights(width, head_init, name)
       for name, width in {
         'logits': environment_spec.num_actions,
         **output_spec.state,
@@ -130,11 +132,11 @@ class AgentNetworkModule(hk.Module):
       reset = jnp.zeros((1, embedding.shape[0]), bool)
       embedding, core_state = self._core(embedding[None], reset, core_state)
       embedding = embedding[0]
-    return self._state_heads['logits'](embedding), core_state
+    return self._predict(embedding, ('logits',))['logits'], core_state
 
   def policy(self, rollout: types.Rollout) -> types.Array:
     """Logits of the policy, [T+1, B, A]."""
-    logits = self._state_heads['logits'](self._embed(rollout))
+    logits = self._predict(self._embed(rollout), ('logits',))['logits']
     return logits.reshape(*rollout.action.shape, -1)
 
   def unroll(
@@ -143,9 +145,7 @@ class AgentNetworkModule(hk.Module):
     """All outputs, and those of the taken actions; see `AgentNetwork`."""
     batch_size = rollout.action.shape[1]
     embedding = self._embed(rollout)
-    outputs = {
-      name: head(embedding) for name, head in self._state_heads.items()
-    }
+    outputs = self._predict(embedding, tuple(self._state_heads))
     every, taken = outputs, outputs
     if self._output_spec.action:
       for_all, for_taken = self._action_model(
@@ -155,6 +155,14 @@ class AgentNetworkModule(hk.Module):
     return jax.tree.map(
       lambda x: x.reshape(-1, batch_size, *x.shape[1:]), (every, taken)
     )
+
+  def _predict(
+    self, embedding: types.Array, names: Sequence[str]
+  ) -> types.Outputs:
+    """Heads of the state, by one product."""
+    layers = [self._state_heads[name] for name in names]
+    w, b = linear.concatenate(layers, embedding.shape[-1], embedding.dtype)
+    return dict(zip(names, linear.split(layers, embedding @ w + b)))
 
   def _embed(self, rollout: types.Rollout) -> types.Array:
     """Embeddings of all observations, [(T+1) * B, D].

@@ -8,7 +8,6 @@ the published weights.
 
 from collections.abc import Sequence
 import dataclasses
-import itertools
 
 import haiku as hk
 import jax
@@ -115,13 +114,10 @@ def embed(
   Returns:
     [...] for each embedding.
   """
-  weights, biases = zip(
-    *(e.first(logits.shape[-1], logits.dtype) for e in embeddings)
-  )
-  x = categorical.expectation(logits, jnp.concatenate(weights, axis=-1))
-  x += jnp.concatenate(biases)
-  ends = itertools.accumulate(e.first.output_size for e in embeddings[:-1])
-  return [e(part) for e, part in zip(embeddings, jnp.split(x, [*ends], -1))]
+  layers = [embedding.first for embedding in embeddings]
+  w, b = linear.concatenate(layers, logits.shape[-1], logits.dtype)
+  parts = linear.split(layers, categorical.expectation(logits, w) + b)
+  return [embedding(part) for embedding, part in zip(embeddings, parts)]
 
 
 def embed_predictions(
