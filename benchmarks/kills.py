@@ -46,7 +46,6 @@ SETTINGS = {
   'chunk_size': 1,
   'checkpoint_every': CHECKPOINT_EVERY,
   'inner_updates': 1,
-  'meta_decay_steps': 0,  # Killed runs know no last meta-step.
 }
 # A run that is never killed would go on for so long.
 _ENDLESS = 10**9

@@ -8,6 +8,7 @@ from disco_rl import types
 # checkpoints.
 SETTINGS = {
   'cpu_devices': 1,
+  'meta_decay_steps': 0,  # Runs that are killed know no last meta-step.
   'validation_trajectories': 2,
   'unroll_length': 6,
   'batch_size': 4,

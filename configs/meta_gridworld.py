@@ -32,7 +32,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.environments = ','.join(f'{task},catch/4x3' for task in TASKS)
   config.agents = 2 * len(TASKS)
   config.meta_steps = 1500
-  config.meta_decay_steps = 0
+  config.meta_decay_steps = 0  # Its learning rate stays.
   config.checkpoint_every = 100
   config.unroll_length = 16
   config.budgets = (160_000,)

@@ -41,7 +41,7 @@ def get_config() -> ml_collections.ConfigDict:
     config[name] = value
   config.meta_steps = 1000
   # At a constant learning rate a rule that has been found comes and goes.
-  config.meta_decay_steps = 1000
+  config.meta_decay_steps = config.meta_steps
   config.checkpoint_every = 100
 
   config.rule_prediction_size = 32

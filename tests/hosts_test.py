@@ -48,7 +48,7 @@ def start_two(workdir: pathlib.Path) -> list[subprocess.Popen[str]]:
   return [
     launching.start_python(
       *FLAGS,
-      *('--config.meta_steps=1000', f'--workdir={workdir}'),
+      *('--config.meta_steps=1_000_000', f'--workdir={workdir}'),
       # The next one is far off when the first is there.
       f'--config.checkpoint_every={LAST}',
       *(f'--coordinator=localhost:{port}', '--num_processes=2'),
