@@ -332,6 +332,7 @@ class TestLevelFiles:
     [
       (lambda x: x[0], r'holds uint8 \[10, 10, 2\], where integers'),
       (lambda x: x.astype(np.float32), r'holds float32 \[3, 10, 10, 2\]'),
+      (lambda x: x.astype('m8[s]'), r'holds timedelta64\[s\] \[3, 10'),
       (lambda x: x.astype(object), 'not an npy file of numbers'),
       (lambda x: x[:0], 'holds no levels'),
       (lambda x: x.astype(np.int64) + 256, 'numbers from 256 to 260'),

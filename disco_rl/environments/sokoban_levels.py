@@ -97,7 +97,8 @@ def _read_npy(path: pathlib.Path) -> np.ndarray:
       raise ValueError(
         f'{path}: not an npy file of numbers, or a damaged one ({error}).'
       ) from error
-  if levels.shape[1:] != SHAPE or not np.issubdtype(levels.dtype, np.integer):
+  # By kind: to NumPy, times are a type of integers.
+  if levels.shape[1:] != SHAPE or levels.dtype.kind not in 'iu':
     raise ValueError(
       f'{path}: holds {levels.dtype} {list(levels.shape)}, where integers '
       f'{["N", *SHAPE]} are wanted.'
