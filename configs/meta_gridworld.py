@@ -8,7 +8,7 @@ punish, end the episode or reappear (one program for all of them, as they
 stack), and Catch. Fresh agents try the rule on tasks of kinds that it was not
 discovered on: chains that pay late, and a larger board.
 
-1,500 meta-steps took 13 minutes on two CPU cores, of which 1.8 compiling. Five
+1,500 meta-steps took 14 minutes on two CPU cores, of which 1.4 compiling. Five
 fresh agents learn chains that pay late with the rule that it exports, a kind of
 task that the rule has never seen:
 
