@@ -105,7 +105,7 @@ class PredictionEmbedding(hk.Module):
 def embed(
   embeddings: Sequence[PredictionEmbedding], logits: types.Array
 ) -> list[types.Array]:
-  """Embeds predictions in several ways, in one pass over the probabilities.
+  """Embeds predictions in several ways, by one product.
 
   Args:
     embeddings: of the predictions.
