@@ -12,6 +12,7 @@ import numpy as np
 
 from disco_rl import actor
 from disco_rl import agent as agent_lib
+from disco_rl import compilation
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.networks import agent_network
@@ -62,7 +63,8 @@ class HostActor:
           network, params, observation, core_state, noise[t]
         ),
         in_axes=(0, 0, 0, 0, None),
-      )
+      ),
+      compiler_options=compilation.few_rows_options(),
     )
     self._forget = jax.jit(jax.vmap(actor.forget))
     self._stack = jax.jit(
@@ -97,7 +99,6 @@ class HostActor:
       self._environment.num_environments // self._num_agents,
     )
     first_core_state = self._core_state
-    # Filled while the policy decides, as long as frames are in a cache.
     observations = jax.tree.map(
       lambda x: np.empty((len(x), length + 1, *x.shape[1:]), x.dtype),
       self._observation,
@@ -105,11 +106,15 @@ class HostActor:
     decisions, timesteps = [], []
     for t in range(length):
       logits, action, core_state = self._decide(orders.params, noise, t)
+      self._environment.start(np.asarray(action).reshape(-1))
+      # What costs time here, environments step through.
       self._record(observations, t)
       decisions.append((logits, action))
-      timestep = self._step(np.asarray(action).reshape(-1))
+      timestep = jax.tree.map(self._by_agent, self._environment.finish())
       self._observation = timestep.observation
-      self._core_state = self._forget(core_state, timestep)
+      if jax.tree.leaves(core_state):
+        core_state = self._forget(core_state, timestep)
+      self._core_state = core_state
       timesteps.append(dataclasses.replace(timestep, observation=None))
     self._record(observations, length)
     decisions.append(self._decide(orders.params, noise, length)[:2])
@@ -152,9 +157,6 @@ class HostActor:
     self, params: types.Params, noise: types.Array, t: int
   ) -> tuple[types.Array, types.Array, types.PyTree]:
     return self._act(params, self._observation, self._core_state, noise, t)
-
-  def _step(self, action: np.ndarray) -> types.TimeStep:
-    return jax.tree.map(self._by_agent, self._environment.step(action))
 
   def _by_agent(self, x: Any) -> Any:
     """[S * E, ...] -> [S, E, ...]."""

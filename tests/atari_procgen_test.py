@@ -1,5 +1,6 @@
 """Tests of Atari-57 and ProcGen-16, and of what their adapters share."""
 
+import dataclasses
 import sys
 import types as python_types
 from typing import Any
@@ -198,16 +199,17 @@ class TestSubSeeds:
 class TestAtari:
   # Making an environment takes a fifth of a second, hence so few.
   @pytest.mark.parametrize(
-    'game, num_actions',
-    [('breakout', 18), ('montezuma_revenge', 18), ('skiing', 9)],
+    'game, num_actions, frame_stack',
+    [('breakout', 18, 4), ('montezuma_revenge', 18, 4), ('skiing', 9, 1)],
   )
   def test_conforms_and_time_limits_are_truncations(
-    self, game: str, num_actions: int
+    self, game: str, num_actions: int, frame_stack: int
   ) -> None:
+    settings = dataclasses.replace(SHORT, frame_stack=frame_stack)
     trajectory = conformance.check(
-      lambda seed: atari.make(game, 2, seed, SHORT), 25, num_environments=2
+      lambda seed: atari.make(game, 2, seed, settings), 25, num_environments=2
     )
-    assert trajectory.observation.shape == (26, 2, 84, 84, 4)
+    assert trajectory.observation.shape == (26, 2, 84, 84, frame_stack)
     assert trajectory.observation.dtype == np.uint8
     assert trajectory.action.max() == num_actions - 1
     timestep = trajectory.timestep
@@ -302,24 +304,27 @@ class TestAtari:
 @pytest.mark.usefixtures('_envpool')
 class TestProcgen:
   @pytest.mark.parametrize(
-    'name, num_environments',
-    [('procgen/bigfish', 96), ('procgen/easy/leaper', 4)],
+    'name, num_environments, frame_stack',
+    [('procgen/bigfish', 96, 4), ('procgen/easy/leaper', 4, 1)],
   )
-  def test_conforms(self, name: str, num_environments: int) -> None:
+  def test_conforms(
+    self, name: str, num_environments: int, frame_stack: int
+  ) -> None:
+    settings = {'procgen': {'frame_stack': frame_stack}}
     trajectory = conformance.check(
-      lambda seed: registry.make(name, num_environments, seed),
+      lambda seed: registry.make(name, num_environments, seed, settings),
       40,
       num_environments,
     )
-    assert trajectory.observation.shape[2:] == (64, 64, 12)
+    assert trajectory.observation.shape[2:] == (64, 64, 3 * frame_stack)
     assert trajectory.observation.dtype == np.uint8
     assert trajectory.action.max() == 14
     timestep = trajectory.timestep
     np.testing.assert_array_equal(timestep.mask[1:], ~timestep.is_last[:-1])
-    # Where an episode begins, three of four frames are black.
+    # Where an episode begins, all frames but the newest are black.
     first = trajectory.observation[1:][~timestep.mask]
-    assert not first[..., :9].any()
-    assert first[..., 9:].any((-3, -2, -1)).all()
+    assert not first[..., :-3].any()
+    assert first[..., -3:].any((-3, -2, -1)).all()
 
   def test_time_limits_are_truncations(self) -> None:
     environment = registry.make('procgen/maze', 2, seed=0)

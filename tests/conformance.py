@@ -66,6 +66,10 @@ def check(
   assert _equal(first.observation, again.observation), 'same seed, but differs'
   assert _equal(first.timestep, again.timestep), 'same seed, but differs'
   assert not _equal(first.observation, other.observation), 'the seed is unused'
+  if isinstance(environment, base.HostEnvironment):
+    earlier = jax.tree.map(lambda x: x[:-1], first.observation)
+    later = jax.tree.map(lambda x: x[1:], first.observation)
+    assert not _equal(earlier, later), 'what was returned was written into'
   return first
 
 
@@ -126,7 +130,7 @@ def _host_rollout(
   for leaf in jax.tree.leaves((first, timesteps)):
     assert isinstance(leaf, np.ndarray), f'{type(leaf)} is not of NumPy'
   # Stacked only here: an environment that writes into what it has returned
-  # gives a trajectory of copies, which has no episodes.
+  # gives a trajectory of copies.
   return first, jax.tree.map(lambda *x: np.stack(x), *timesteps)
 
 

@@ -118,7 +118,7 @@ class ImageVectorEnvironment(base.HostEnvironment):
     """
     frame = np.reshape(frame, (*self._stack.shape[:-1], self._channels))
     if frame.shape == self._stack.shape:  # A stack of one.
-      return np.array(frame)
+      return frame
     stack = frame_stack.push(self._stack, frame)
     stack[is_first, ..., : -self._channels] = 0
     self._stack = stack
