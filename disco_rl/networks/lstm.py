@@ -72,19 +72,23 @@ class SequenceLSTM(hk.Module):
     )
     keep = 1 - reset[..., None].astype(inputs.dtype)
 
+    # The cell has an axis more, lest it be updated in place: loops that write
+    # where they read are not vectorised on CPUs.
     def step(
-      state: hk.LSTMState, x: tuple[types.Array, types.Array]
-    ) -> tuple[hk.LSTMState, types.Array]:
+      carry: tuple[types.Array, types.Array], x: tuple[types.Array, types.Array]
+    ) -> tuple[tuple[types.Array, types.Array], types.Array]:
       gates, keep_t = x
-      hidden, cell = keep_t * state.hidden, keep_t * state.cell
+      hidden, cell = keep_t * carry[0], keep_t * carry[1][0]
       state = apply_gates(gates + hidden @ w_hidden, cell)
-      return state, state.hidden
+      return (state.hidden, state.cell[None]), state.hidden
 
     first = state or zero_state(inputs.shape[1], self._hidden_size)
-    last, hidden = jax.lax.scan(
+    hidden, cell = (x.astype(inputs.dtype) for x in first)
+    (last_hidden, last_cell), hidden = jax.lax.scan(
       step,
-      hk.LSTMState(*(x.astype(inputs.dtype) for x in first)),
+      (hidden, cell[None]),
       (inputs @ w_input + b, keep),
       reverse=self._reverse,
     )
+    last = hk.LSTMState(hidden=last_hidden, cell=last_cell[0])
     return hidden, last
