@@ -13,7 +13,15 @@ _REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 
 # From the top: a file may import from its own layer and from those above it.
 LAYERS = (
-  ('__init__', 'types', 'files', 'validation', 'hosts', 'sharding'),
+  (
+    '__init__',
+    'compilation',
+    'files',
+    'hosts',
+    'sharding',
+    'types',
+    'validation',
+  ),
   ('categorical', 'moments', 'value_targets', 'optimizers', 'episodes'),
   ('networks/*',),
   ('weights*', 'update_rules/*'),
@@ -21,7 +29,6 @@ LAYERS = (
   ('actor', 'host_actor', 'replay', 'learner', 'agent'),
   (
     'checkpointing',
-    'compilation',
     'interruption',
     'memory',
     'metrics',

@@ -23,8 +23,9 @@ from disco_rl import metrics
 from disco_rl import weights
 from disco_rl import workdirs
 from disco_rl.meta_training import building
+from disco_rl.meta_training import device_group
+from disco_rl.meta_training import host_group
 from disco_rl.meta_training import living
-from disco_rl.meta_training import population
 from launch import common
 from launch import meta_train
 
@@ -117,7 +118,7 @@ def shared_programs() -> Iterator[None]:
     key = repr((agents, rule))
     if key not in made:
       made[key] = make(config, rule)
-    if any(isinstance(x, population.HostGroup) for x in made[key]):
+    if any(isinstance(x, host_group.HostGroup) for x in made[key]):
       return made.pop(key)
     return made[key]
 
@@ -443,7 +444,7 @@ def stop_at_birth(monkeypatch: pytest.MonkeyPatch) -> None:
   def stop(*_: Any) -> None:
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(population.DeviceGroup, 'init', stop)
+  monkeypatch.setattr(device_group.DeviceGroup, 'init', stop)
 
 
 @pytest.mark.usefixtures('stop_at_birth')
@@ -548,7 +549,7 @@ def test_impossible_settings(
   def fail(*_: Any) -> None:
     raise AssertionError('too late: something is being compiled')
 
-  monkeypatch.setattr(population.DeviceGroup, 'init', fail)
+  monkeypatch.setattr(device_group.DeviceGroup, 'init', fail)
   monkeypatch.setattr(jax.stages.Lowered, 'compile', fail)
   workdir = tmp_path / 'run'
   assert re.search(message, error(workdir, *TINY, f'--config.{argument}'))
@@ -583,9 +584,9 @@ def poison(members: living.Member) -> living.Member:
 
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-  init = population.DeviceGroup.init
+  init = device_group.DeviceGroup.init
   monkeypatch.setattr(
-    population.DeviceGroup, 'init', lambda *args: poison(init(*args))
+    device_group.DeviceGroup, 'init', lambda *args: poison(init(*args))
   )
 
 
@@ -613,9 +614,9 @@ def test_an_agent_whose_losses_are_not_finite_is_born_again(
 def test_an_agent_that_fails_life_after_life_ends_the_run(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  renew = population.DeviceGroup.renew
+  renew = device_group.DeviceGroup.renew
   monkeypatch.setattr(
-    population.DeviceGroup, 'renew', lambda *args: poison(renew(*args))
+    device_group.DeviceGroup, 'renew', lambda *args: poison(renew(*args))
   )
   message = error(tmp_path, *TINY)
   assert re.search(

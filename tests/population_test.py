@@ -18,6 +18,8 @@ from disco_rl.environments import base
 from disco_rl.environments import catch
 from disco_rl.environments import joined
 from disco_rl.meta_training import building
+from disco_rl.meta_training import device_group
+from disco_rl.meta_training import host_group
 from disco_rl.meta_training import living as living_lib
 from disco_rl.meta_training import population
 from launch import to_records
@@ -352,7 +354,7 @@ class Pair:
     on_device: the same of the other group.
   """
 
-  host: population.HostGroup
+  host: host_group.HostGroup
   environments: list[HostCatch]
   rule_params: types.Params
   on_host: population.Votes
@@ -377,12 +379,12 @@ def pair() -> Pair:
   (device,), rule_params = make(
     environments='catch/4x1', agents=2, save_every=2
   )
-  assert isinstance(device, population.DeviceGroup)
+  assert isinstance(device, device_group.DeviceGroup)
   environments = [HostCatch(catch.Catch(4, 1), 2) for _ in range(2)]
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(actor, 'policy_noise', same_noise)
     patch.setattr(host_actor, 'overlap', in_turn)
-    host = population.HostGroup(
+    host = host_group.HostGroup(
       device.config, environments, device.config.estimator
     )
     on_device = device.step(rule_params, device.init(keys(0, 2), rule_params))

@@ -24,7 +24,7 @@ from disco_rl import sharding
 from disco_rl import types
 from disco_rl.environments import catch
 from disco_rl.meta_training import building
-from disco_rl.meta_training import population
+from disco_rl.meta_training import device_group
 from launch import to_records
 
 META_STEPS = 5
@@ -101,7 +101,7 @@ def discover(
   (group,) = building.make_groups(config, rule)
   devices = np.array(jax.devices()[: agents * batch]).reshape(agents, batch)
   mesh = jax.sharding.Mesh(devices, (sharding.AGENTS, sharding.BATCH))
-  group = population.DeviceGroup(
+  group = device_group.DeviceGroup(
     dataclasses.replace(group.config, mesh=mesh), 8 * [PreciseCatch(4, 3)]
   )
   params = sharding.put(precise(params), mesh, sharding.REPLICATED)

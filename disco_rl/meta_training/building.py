@@ -13,7 +13,9 @@ from disco_rl import weights
 from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import device_group
 from disco_rl.meta_training import evolution
+from disco_rl.meta_training import host_group
 from disco_rl.meta_training import initial_rule
 from disco_rl.meta_training import living as living_lib
 from disco_rl.meta_training import meta_gradient
@@ -178,5 +180,5 @@ def _make_group(
     for i in made
   ]
   if is_on_host:
-    return population.HostGroup(group, environments, differentiation)
-  return population.DeviceGroup(group, environments)
+    return host_group.HostGroup(group, environments, differentiation)
+  return device_group.DeviceGroup(group, environments)

@@ -9,6 +9,7 @@ import optax
 
 from disco_rl import memory
 from disco_rl import types
+from disco_rl.meta_training import births
 from disco_rl.meta_training import living as living_lib
 from disco_rl.meta_training import population
 
@@ -83,7 +84,7 @@ def _example(
   rule_params: types.Params,
 ) -> tuple[living_lib.Member, types.Rollout, types.Outputs]:
   """A member, a batch and the network's outputs on it; for their shapes."""
-  member = population.newborn(living, jax.random.key(0))
+  member = births.newborn(living, jax.random.key(0))
   member = dataclasses.replace(
     member,
     agent=living.agent.init(jax.random.key(0)),

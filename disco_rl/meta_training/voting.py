@@ -1,0 +1,114 @@
+"""Votes of members for a change of the rule, in chunks of members."""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from disco_rl import episodes
+from disco_rl import sharding
+from disco_rl import types
+from disco_rl.meta_training import living as living_lib
+from disco_rl.meta_training import population
+
+
+def vote(
+  config: population.GroupConfig,
+  rule_params: types.Params,
+  member: living_lib.Member,
+  gradient: types.Params,
+  logs: types.Logs,
+) -> population.Votes:
+  """Puts a member's gradient through its own optimiser.
+
+  Where the gradient or a loss is not finite, the vote is zero and the optimiser
+  stays as it was.
+
+  Args:
+    config: of the member's group.
+    rule_params: eta.
+    member: that votes.
+    gradient: of the outer loss.
+    logs: of the member, scalars.
+
+  Returns:
+    The vote, the member, and logs; `failed` is 1 where something was not
+    finite.
+  """
+  updates, opt_state = config.optimizer.update(
+    gradient, member.meta_opt_state, rule_params
+  )
+  logs = {
+    **logs,
+    'meta_gradient_norm': optax.tree.norm(gradient),
+    'meta_update_norm': optax.tree.norm(updates),
+  }
+  is_finite = jnp.isfinite(jnp.stack(jax.tree.leaves(logs))).all()
+  keep = lambda new, old: jax.tree.map(
+    lambda x, y: jnp.where(is_finite, x, y), new, old
+  )
+  updates = keep(updates, optax.tree.zeros_like(updates))
+  opt_state = keep(opt_state, member.meta_opt_state)
+  logs = {
+    **logs,
+    # It has no value before an episode ends.
+    'return': episodes.mean_return(member.agent.episodes),
+    'failed': 1.0 - is_finite,
+  }
+  return updates, dataclasses.replace(member, meta_opt_state=opt_state), logs
+
+
+def collect_votes(
+  config: population.GroupConfig,
+  rule_params: types.Params,
+  function: Callable[..., population.Votes],
+  *trees: Any,
+) -> population.Votes:
+  """Maps over members in chunks; updates are summed on the way."""
+
+  def chunk(total: types.Params | None, trees: Any) -> tuple[Any, Any]:
+    updates, members, logs = mapped(config, function)(*trees)
+    if config.chunk > 1:
+      updates = jax.tree.map(lambda x: jnp.sum(x, axis=0), updates)
+    return optax.tree.add(total, updates), (members, logs)
+
+  zeros = optax.tree.zeros_like(rule_params)
+  updates, (members, logs) = jax.lax.scan(chunk, zeros, chunks(config, trees))
+  members, logs = join_chunks(config, (members, logs))
+  return sharding.as_share(updates), members, logs
+
+
+def map_chunks(
+  config: population.GroupConfig, function: Callable[..., Any], *trees: Any
+) -> Any:
+  """Maps over members in chunks, one chunk after the other."""
+  return join_chunks(
+    config,
+    jax.lax.map(
+      lambda trees: mapped(config, function)(*trees), chunks(config, trees)
+    ),
+  )
+
+
+def mapped(
+  config: population.GroupConfig, function: Callable[..., Any]
+) -> Callable[..., Any]:
+  """The function for a chunk; single members need no axis."""
+  return jax.vmap(function) if config.chunk > 1 else function
+
+
+def chunks(config: population.GroupConfig, tree: Any) -> Any:
+  """[n, ...] -> [n / c, c, ...]; without the axis c where c = 1."""
+  if config.chunk == 1:
+    return tree
+  return jax.tree.map(lambda x: x.reshape(-1, config.chunk, *x.shape[1:]), tree)
+
+
+def join_chunks(config: population.GroupConfig, tree: Any) -> Any:
+  """Undoes `chunks`."""
+  if config.chunk == 1:
+    return tree
+  return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
