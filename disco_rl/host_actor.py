@@ -163,6 +163,17 @@ class HostActor:
     return x.reshape(self._num_agents, -1, *x.shape[1:])
 
 
+def begin_anew(agents: agent_lib.AgentState) -> agent_lib.AgentState:
+  """Agents from a checkpoint, which holds no environments on the host.
+
+  Their episodes begin again: what these had returned so far is forgotten.
+  """
+  statistics = dataclasses.replace(
+    agents.episodes, running=jnp.zeros_like(agents.episodes.running)
+  )
+  return dataclasses.replace(agents, episodes=statistics)
+
+
 def give_orders(
   agents: agent_lib.AgentState,
 ) -> tuple[agent_lib.AgentState, Orders]:

@@ -204,13 +204,10 @@ class HostDriver:
     return Lives(agents=agents, actors=None)
 
   def resume(self, lives: Lives) -> Lives:
-    """Episodes begin anew, as environments are not saved."""
-    statistics = lives.agents.episodes
-    statistics = dataclasses.replace(
-      statistics, running=jnp.zeros_like(statistics.running)
+    """See `host_actor.begin_anew`."""
+    return dataclasses.replace(
+      lives, agents=host_actor.begin_anew(lives.agents)
     )
-    agents = dataclasses.replace(lives.agents, episodes=statistics)
-    return dataclasses.replace(lives, agents=agents)
 
   def advance(
     self, rule_params: types.Params, lives: Lives, num_updates: int

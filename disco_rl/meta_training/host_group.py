@@ -83,13 +83,10 @@ class HostGroup:
     return self._births.init(keys, rule_params)
 
   def resume(self, members: living_lib.Member) -> living_lib.Member:
-    """Episodes begin anew, as environments are not saved."""
-    statistics = members.agent.episodes
-    statistics = dataclasses.replace(
-      statistics, running=jnp.zeros_like(statistics.running)
+    """See `host_actor.begin_anew`."""
+    return dataclasses.replace(
+      members, agent=host_actor.begin_anew(members.agent)
     )
-    agents = dataclasses.replace(members.agent, episodes=statistics)
-    return dataclasses.replace(members, agent=agents)
 
   def step(
     self, rule_params: types.Params, members: living_lib.Member
