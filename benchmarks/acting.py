@@ -12,9 +12,7 @@ The two are timed by turns, as times drift on shared machines.
 
 from collections.abc import Callable
 import dataclasses
-import json
 import statistics
-import time
 from typing import Any
 
 from absl import app
@@ -23,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import timing
 from disco_rl import actor
 from disco_rl import agent as agent_lib
 from disco_rl import host_actor
@@ -78,8 +77,11 @@ def measure(name: str) -> dict[str, Any]:
     act, at_random = on_device(environment)
     meaning = 'of the time is the environments'
   for function in (act, at_random):  # Compiles.
-    seconds(function)
-  samples = [(seconds(act), seconds(at_random)) for _ in range(_REPEATS.value)]
+    timing.seconds(function)
+  samples = [
+    (timing.seconds(act), timing.seconds(at_random))
+    for _ in range(_REPEATS.value)
+  ]
   steps = _BATCH.value * _LENGTH.value
   return {
     'environment': name,
@@ -94,13 +96,6 @@ def preprocessing(name: str) -> registry.Preprocessing:
   if _FRAME_STACK.value is None:
     return {}
   return {name.partition('/')[0]: {'frame_stack': _FRAME_STACK.value}}
-
-
-def seconds(act: Act) -> float:
-  """Duration of one rollout."""
-  start = time.perf_counter()
-  jax.block_until_ready(act())
-  return time.perf_counter() - start
 
 
 def make_agent(
@@ -277,9 +272,7 @@ def main(argv: list[str]) -> None:
       '{meaning}'.format(**rows[-1]),
       flush=True,
     )
-  if _JSON.value:
-    with open(_JSON.value, 'w', encoding='utf-8') as file:
-      json.dump(rows, file, indent=2)
+  timing.write(rows, _JSON.value)
 
 
 if __name__ == '__main__':

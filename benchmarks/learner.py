@@ -12,17 +12,14 @@ GFLOP/s. There the harness takes 0.166 s for an update and about 185 s for the
 run.
 """
 
-from collections.abc import Callable
-import json
 import time
-from typing import Any
 
 from absl import app
 from absl import flags
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import timing
 from configs import evaluate as evaluate_config
 from disco_rl import actor
 from disco_rl import agent as agent_lib
@@ -87,15 +84,6 @@ def batch_of_catch(
   return unroll(jax.random.key(1))
 
 
-def seconds(function: Callable[[], Any], calls: int = 3) -> float:
-  """Mean duration of a few calls in a row."""
-  start = time.perf_counter()
-  for _ in range(calls):
-    result = function()
-  jax.block_until_ready(result)
-  return (time.perf_counter() - start) / calls
-
-
 def update_rows() -> list[Row]:
   """Times `learner.update` next to a matrix product."""
   agent, rule_params, environment = build_agent()
@@ -115,14 +103,12 @@ def update_rows() -> list[Row]:
       0, _LENGTH, lambda _, state: update(state, batch), state
     )
   )
-  square = jnp.ones((2048, 2048))
-  product = jax.jit(jnp.dot)
 
   def sample() -> tuple[float, float, float]:
     return (
-      seconds(lambda: several(state, batch), calls=1) / _LENGTH,
-      2 * 2048**3 / seconds(lambda: product(square, square)) / 1e9,
-      seconds(lambda: single(state, batch)),
+      timing.seconds(lambda: several(state, batch)) / _LENGTH,
+      timing.product_gflops(calls=3),
+      timing.seconds(lambda: single(state, batch), calls=3),
     )
 
   sample()  # Compiles.
@@ -175,10 +161,10 @@ def main(argv: list[str]) -> None:
     rows += measured
     for name, value, unit in measured:
       print(f'{name:36} {value:10.4g} {unit}', flush=True)
-  if _JSON.value:
-    table = {name: {'value': float(v), 'unit': unit} for name, v, unit in rows}
-    with open(_JSON.value, 'w', encoding='utf-8') as file:
-      json.dump(table, file, indent=2)
+  timing.write(
+    {name: {'value': float(v), 'unit': unit} for name, v, unit in rows},
+    _JSON.value,
+  )
 
 
 if __name__ == '__main__':

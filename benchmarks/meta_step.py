@@ -15,16 +15,15 @@ Times drift on shared machines: a matrix product is timed beside each.
 
 from collections.abc import Sequence
 import dataclasses
-import json
 import time
 from typing import Any
 
 from absl import app
 from absl import flags
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import timing
 from configs import meta_training
 from disco_rl import memory
 from disco_rl.meta_training import building
@@ -108,7 +107,7 @@ def measure(size: Size, mode: str) -> dict[str, Any]:
   for _ in range(_REPEATS.value + 1):
     start = time.perf_counter()
     _, members, _ = jax.block_until_ready(group.step(rule_params, members))
-    samples.append((time.perf_counter() - start, product_gflops()))
+    samples.append((time.perf_counter() - start, timing.product_gflops()))
   seconds, rate = np.median(samples[1:], axis=0)
   return {
     **row,
@@ -117,18 +116,6 @@ def measure(size: Size, mode: str) -> dict[str, Any]:
     'step_over_notebook': seconds * rate / REFERENCE_GFLOPS / size.step_seconds,
     'peak_mib_of_process': memory.peak_bytes() / 2**20,
   }
-
-
-def product_gflops() -> float:
-  """Rate of a 2048 matrix product now."""
-  square = jnp.ones((2048, 2048))
-  jax.block_until_ready(_product(square, square))
-  start = time.perf_counter()
-  jax.block_until_ready(_product(square, square))
-  return 2 * 2048**3 / (time.perf_counter() - start) / 1e9
-
-
-_product = jax.jit(jnp.dot)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -141,9 +128,7 @@ def main(argv: Sequence[str]) -> None:
       table.setdefault(name, []).append(row)
       numbers = (f'{k} {v:.4g}' for k, v in row.items() if k != 'mode')
       print(f'{name} {mode}: {", ".join(numbers)}', flush=True)
-  if _JSON.value:
-    with open(_JSON.value, 'w', encoding='utf-8') as file:
-      json.dump(table, file, indent=2)
+  timing.write(table, _JSON.value)
 
 
 if __name__ == '__main__':
