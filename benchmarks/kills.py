@@ -92,10 +92,10 @@ def kill_repeatedly(workdir: pathlib.Path, kills: int, seed: int) -> list[int]:
   """
   rng = random.Random(seed)
   resumed_at = []
-  startup = None
+  startup = 0.0
   for kill in range(kills):
     # The first life shows how long a start takes.
-    is_early = startup is not None and rng.random() < _EARLY.value
+    is_early = kill > 0 and rng.random() < _EARLY.value
     began = time.monotonic()
     with started(workdir, _ENDLESS) as process:
       if is_early:

@@ -13,6 +13,7 @@ run.
 """
 
 import time
+from typing import Any
 
 from absl import app
 from absl import flags
@@ -116,8 +117,8 @@ def update_rows() -> list[Row]:
   duration, rate, alone = np.median(samples, axis=0)
   scaled = float(np.median(samples[:, 0] * samples[:, 1])) / REFERENCE_GFLOPS
   compiled = single.compile(state, batch)
-  cost = compiled.cost_analysis()
-  memory = compiled.memory_analysis()
+  cost: Any = compiled.cost_analysis()
+  usage: Any = compiled.memory_analysis()
   return [
     ('update', duration, 's'),
     ('matrix product', rate, 'GFLOP/s'),
@@ -126,7 +127,7 @@ def update_rows() -> list[Row]:
     ('update, called alone', alone, 's'),
     ('update, arithmetic', cost['flops'] / 1e9, 'GFLOP'),
     ('update, bytes accessed', cost['bytes accessed'] / 1e9, 'GB'),
-    ('update, temporaries', memory.temp_size_in_bytes / 2**20, 'MiB'),
+    ('update, temporaries', usage.temp_size_in_bytes / 2**20, 'MiB'),
     ('update, compiling', single.compile_seconds, 's'),
   ]
 

@@ -27,6 +27,7 @@ from benchmarks import timing
 from configs import meta_training
 from disco_rl import memory
 from disco_rl.meta_training import building
+from disco_rl.meta_training import device_group
 from disco_rl.meta_training import footprint
 from launch import to_records
 
@@ -87,6 +88,7 @@ def measure(size: Size, mode: str) -> dict[str, Any]:
   config = to_records.meta_training(make_settings(size, mode))
   rule, rule_params = building.make_rule(config)
   (group,) = building.make_groups(config, rule)
+  assert isinstance(group, device_group.DeviceGroup)
   keys = jax.random.split(jax.random.key(0), size.agents)
   members = group.init(keys, rule_params)
   start = time.perf_counter()
@@ -95,10 +97,11 @@ def measure(size: Size, mode: str) -> dict[str, Any]:
   estimate = footprint.of_agent(
     group.config.living, config.mode, group.config.optimizer, rule_params
   )
+  usage: Any = compiled.memory_analysis()
   row = {
     'mode': mode,
     'compile_seconds': compile_seconds,
-    'temporaries_mib': compiled.memory_analysis().temp_size_in_bytes / 2**20,
+    'temporaries_mib': usage.temp_size_in_bytes / 2**20,
     'estimate_mib': estimate.working / 2**20,
   }
   if size.step_seconds is None:

@@ -34,8 +34,6 @@ def differing(actual: types.Params, expected: types.Params) -> list[str]:
     for module, leaves in params.items()
     for name, array in leaves.items()
   }
-  actual, expected = flat(actual), flat(expected)
-  assert actual.keys() == expected.keys()
-  return [
-    key for key in actual if not np.array_equal(actual[key], expected[key])
-  ]
+  ours, others = flat(actual), flat(expected)
+  assert ours.keys() == others.keys()
+  return [key for key in ours if not np.array_equal(ours[key], others[key])]

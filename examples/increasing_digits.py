@@ -59,15 +59,14 @@ def make_network(rule: Any) -> Transformer:
     disco_rl.Heads, NUM_DIGITS, rule.output_spec(NUM_DIGITS)
   )
 
-  @hk.without_apply_rng
-  @hk.transform
-  def unroll(rollout: Any) -> tuple[Any, Any]:
+  def apply_heads(rollout: Any) -> tuple[Any, Any]:
     return make_heads()(embed(rollout.observation), rollout.action)
 
-  @hk.without_apply_rng
-  @hk.transform
-  def policy(tokens: jax.Array) -> jax.Array:
+  def apply_policy(tokens: jax.Array) -> jax.Array:
     return make_heads().policy(embed(tokens))
+
+  unroll: Any = hk.without_apply_rng(hk.transform(apply_heads))
+  policy: Any = hk.without_apply_rng(hk.transform(apply_policy))
 
   def init(key: jax.Array) -> Any:
     digits = jnp.zeros((2, 1), jnp.int32)
