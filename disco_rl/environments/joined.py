@@ -42,9 +42,17 @@ class JoinedEnvironment(base.HostEnvironment):
 
   def step(self, action: Any) -> types.TimeStep:
     """As `HostEnvironment.step`; all of them step at the same time."""
+    self.start(action)
+    return self.finish()
+
+  def start(self, action: Any) -> None:
+    """As `HostEnvironment.start`."""
     actions = np.split(action, len(self._environments))
     for environment, own in zip(self._environments, actions):
       environment.start(own)
+
+  def finish(self) -> types.TimeStep:
+    """As `HostEnvironment.finish`."""
     return _concatenate([e.finish() for e in self._environments])
 
   def close(self) -> None:
