@@ -81,6 +81,9 @@ class JaxEnvironment(abc.ABC):
 class HostEnvironment(abc.ABC):
   """A batch of environments that step together on the host, in NumPy.
 
+  What it has returned it must not write into: that is still read while it takes
+  the next step.
+
   Attributes:
     spec: of one environment.
     num_environments: B, the leading axis of everything that passes.
