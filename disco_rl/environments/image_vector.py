@@ -37,8 +37,8 @@ class ImageVectorEnvironment(base.HostEnvironment):
     """Takes over a vector environment.
 
     Args:
-      env: is used by this object alone from now on. Its frames may have any
-        shape that reshapes to `frame_shape`.
+      env: is used by this object alone from now on. Its frames are new arrays
+        at every step, of any shape that reshapes to `frame_shape`.
       name: for messages.
       seed: of the batch, for messages.
       frame_shape: (H, W, C).
