@@ -34,6 +34,6 @@ def differing(actual: types.Params, expected: types.Params) -> list[str]:
     for module, leaves in params.items()
     for name, array in leaves.items()
   }
-  ours, others = flat(actual), flat(expected)
-  assert ours.keys() == others.keys()
-  return [key for key in ours if not np.array_equal(ours[key], others[key])]
+  got, wanted = flat(actual), flat(expected)
+  assert got.keys() == wanted.keys()
+  return [key for key in got if not np.array_equal(got[key], wanted[key])]

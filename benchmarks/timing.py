@@ -25,13 +25,13 @@ def product_gflops(calls: int = 1) -> float:
   """The rate of a product of matrices of 2048 x 2048, in GFLOP/s."""
   square = jnp.ones((_SIZE, _SIZE))
   multiply = lambda: _product(square, square)
-  jax.block_until_ready(multiply())  # Compiles.
+  jax.block_until_ready(multiply())  # Compiles, and warms up.
   return 2 * _SIZE**3 / seconds(multiply, calls) / 1e9
 
 
 def write(table: Any, path: str | None) -> None:
-  """Writes a table as JSON; None: nowhere."""
-  if path is None:
+  """Writes a table as JSON; None or empty: nowhere."""
+  if not path:
     return
   with open(path, 'w', encoding='utf-8') as file:
     json.dump(table, file, indent=2)

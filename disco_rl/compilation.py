@@ -51,11 +51,11 @@ class Program:
 
 
 def few_rows_options() -> dict[str, str | bool]:
-  """For `jax.jit` of what multiplies matrices of few rows, such as acting."""
-  if not _is_early_cpu():
+  """Compiler options for products of matrices of few rows, such as acting's."""
+  if not _is_old_cpu_compiler():
     return {}
   # YNN is to do convolutions alone: it multiplies large matrices faster than
-  # XLA itself, but those of some 100 rows in up to half as long again.
+  # XLA itself, but takes half as long again for those of a hundred rows.
   kind = 'LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION'
   return {'xla_cpu_experimental_ynn_fusion_type': kind}
 
@@ -65,14 +65,14 @@ def _options(runs_often: bool) -> dict[str, str | bool]:
   options: dict[str, str | bool] = {}
   if not runs_often:
     options['xla_backend_optimization_level'] = '0'
-  if _is_early_cpu():
+  if _is_old_cpu_compiler():
     # With the new emitters, which JAX 0.11 alone has, compiling takes up to
     # twice the memory, and programs are not faster.
     options['xla_cpu_use_fusion_emitters'] = False
   return options
 
 
-def _is_early_cpu() -> bool:
+def _is_old_cpu_compiler() -> bool:
   """Whether the XLA of JAX 0.10 compiles for CPUs."""
   return jax.default_backend() == 'cpu' and jax.__version_info__ < (0, 11)
 

@@ -107,7 +107,7 @@ class HostActor:
     for t in range(length):
       logits, action, core_state = self._decide(orders.params, noise, t)
       self._environment.start(np.asarray(action).reshape(-1))
-      # What costs time here, environments step through.
+      # Copied while environments step: frames are large.
       self._record(observations, t)
       decisions.append((logits, action))
       timestep = jax.tree.map(self._by_agent, self._environment.finish())

@@ -66,7 +66,7 @@ def test_a_watched_environment_is_what_it_watches() -> None:
 
 
 class Meeting(Counter):
-  """Steps only while another one steps."""
+  """Steps only once all others that wait do."""
 
   def __init__(self, barrier: threading.Barrier):
     super().__init__()
@@ -78,11 +78,13 @@ class Meeting(Counter):
 
 
 def test_those_that_were_joined_step_at_the_same_time() -> None:
-  barrier = threading.Barrier(2)
+  barrier = threading.Barrier(3)
   environment = joined.JoinedEnvironment(
     [watched.WatchedEnvironment(Meeting(barrier), 'a', i) for i in range(2)]
   )
-  timestep = environment.step(np.arange(6))
+  environment.start(np.arange(6))
+  barrier.wait(timeout=60)  # They step before anybody asks for the outcome.
+  timestep = environment.finish()
   np.testing.assert_array_equal(timestep.reward, np.arange(6))
   environment.close()
 

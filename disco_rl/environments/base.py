@@ -81,8 +81,8 @@ class JaxEnvironment(abc.ABC):
 class HostEnvironment(abc.ABC):
   """A batch of environments that step together on the host, in NumPy.
 
-  What it has returned it must not write into: that is still read while it takes
-  the next step.
+  It must not write into arrays that it has returned: callers read them later,
+  up to the end of a rollout.
 
   Attributes:
     spec: of one environment.

@@ -98,7 +98,7 @@ def complete(
 def replace_where(
   over: types.Array, newborns: living_lib.Member, members: living_lib.Member
 ) -> living_lib.Member:
-  """Takes the newborn members where a life is over; see `Births.renew`."""
+  """Takes the newborn members where a life is over; see `population.Group`."""
   # An empty replay is one in which nothing counts as filled: its storage, most
   # of a member's memory, stays as it is.
   replay = members.agent.replay

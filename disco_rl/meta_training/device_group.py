@@ -27,7 +27,7 @@ class DeviceGroup:
   ):
     """Stacks the environments, one for each member."""
     self.config = config
-    self._environments = config.split(living_lib.stack(environments))
+    self._environments = config.split(population.stack(environments))
     self._births = births.Births(
       config,
       config.program(

@@ -17,6 +17,7 @@ from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import joined
 from disco_rl.meta_training import births
+from disco_rl.meta_training import chunks
 from disco_rl.meta_training import living as living_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import population
@@ -157,8 +158,8 @@ class HostGroup:
     living = self.config.living
     agents, batches = jax.vmap(living.agent.remember)(members.agent, rollout)
     members, replay = without_replay(dataclasses.replace(members, agent=agents))
-    members, lived, logs = voting.map_chunks(
-      self.config,
+    members, lived, logs = chunks.map_chunks(
+      self.config.chunk,
       lambda member, batch: living.learn(rule_params, member, batch),
       members,
       batches,
@@ -182,10 +183,10 @@ class HostGroup:
       gradient, member, outer_logs = self._estimator.differentiate(
         rule_params,
         member,
-        self.config.living.segments(living_lib.stack(lived)),
-        living_lib.join(living_lib.stack(rollouts)),
+        self.config.living.segments(population.stack(lived)),
+        living_lib.join(population.stack(rollouts)),
       )
-      means = jax.tree.map(jnp.mean, living_lib.stack(logs))
+      means = jax.tree.map(jnp.mean, population.stack(logs))
       return voting.vote(
         self.config, rule_params, member, gradient, {**means, **outer_logs}
       )

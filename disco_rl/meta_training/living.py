@@ -5,7 +5,6 @@ would with a fixed rule, and what the meta-gradient needs is kept on the way.
 """
 
 from collections.abc import Callable
-from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
@@ -272,11 +271,6 @@ def join(rollouts: types.Rollout) -> types.Rollout:
     ),
     rollouts,
   )
-
-
-def stack(trees: Sequence[Any]) -> Any:
-  """Trees of equal structure as one with a new leading axis."""
-  return jax.tree.map(lambda *x: jnp.stack(x), *trees)
 
 
 # (eta, member, its environment) -> gradient of the outer loss with respect to

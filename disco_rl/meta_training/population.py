@@ -3,14 +3,18 @@
 Agents whose environments have equal shapes form a group, whose members are
 mapped over in chunks; other shapes are other groups. Every member votes for a
 change of the rule; the trainer takes the mean of all votes.
+
+Here is what groups share: device_group.py and host_group.py are the two kinds.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 from typing import Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -167,3 +171,8 @@ class Group(Protocol):
       The members.
     """
     ...
+
+
+def stack(trees: Sequence[Any]) -> Any:
+  """Trees of equal structure as one with a new leading axis."""
+  return jax.tree.map(lambda *x: jnp.stack(x), *trees)

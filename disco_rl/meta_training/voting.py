@@ -1,4 +1,4 @@
-"""Votes of members for a change of the rule, in chunks of members."""
+"""Votes of members for a change of the rule."""
 
 from collections.abc import Callable
 import dataclasses
@@ -11,6 +11,7 @@ import optax
 from disco_rl import episodes
 from disco_rl import sharding
 from disco_rl import types
+from disco_rl.meta_training import chunks
 from disco_rl.meta_training import living as living_lib
 from disco_rl.meta_training import population
 
@@ -68,47 +69,17 @@ def collect_votes(
   *trees: Any,
 ) -> population.Votes:
   """Maps over members in chunks; updates are summed on the way."""
+  size = config.chunk
 
   def chunk(total: types.Params | None, trees: Any) -> tuple[Any, Any]:
-    updates, members, logs = mapped(config, function)(*trees)
-    if config.chunk > 1:
+    updates, members, logs = chunks.mapped(size, function)(*trees)
+    if size > 1:
       updates = jax.tree.map(lambda x: jnp.sum(x, axis=0), updates)
     return optax.tree.add(total, updates), (members, logs)
 
   zeros = optax.tree.zeros_like(rule_params)
-  updates, (members, logs) = jax.lax.scan(chunk, zeros, chunks(config, trees))
-  members, logs = join_chunks(config, (members, logs))
-  return sharding.as_share(updates), members, logs
-
-
-def map_chunks(
-  config: population.GroupConfig, function: Callable[..., Any], *trees: Any
-) -> Any:
-  """Maps over members in chunks, one chunk after the other."""
-  return join_chunks(
-    config,
-    jax.lax.map(
-      lambda trees: mapped(config, function)(*trees), chunks(config, trees)
-    ),
+  updates, (members, logs) = jax.lax.scan(
+    chunk, zeros, chunks.split(size, trees)
   )
-
-
-def mapped(
-  config: population.GroupConfig, function: Callable[..., Any]
-) -> Callable[..., Any]:
-  """The function for a chunk; single members need no axis."""
-  return jax.vmap(function) if config.chunk > 1 else function
-
-
-def chunks(config: population.GroupConfig, tree: Any) -> Any:
-  """[n, ...] -> [n / c, c, ...]; without the axis c where c = 1."""
-  if config.chunk == 1:
-    return tree
-  return jax.tree.map(lambda x: x.reshape(-1, config.chunk, *x.shape[1:]), tree)
-
-
-def join_chunks(config: population.GroupConfig, tree: Any) -> Any:
-  """Undoes `chunks`."""
-  if config.chunk == 1:
-    return tree
-  return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
+  members, logs = chunks.join(size, (members, logs))
+  return sharding.as_share(updates), members, logs

@@ -72,21 +72,23 @@ class SequenceLSTM(hk.Module):
     )
     keep = 1 - reset[..., None].astype(inputs.dtype)
 
-    # The cell has an axis more, lest it be updated in place: loops that write
-    # where they read are not vectorised on CPUs.
+    # The cell has an axis more, lest XLA update it in place: on CPUs loops that
+    # write where they read are not vectorised.
     def step(
       carry: tuple[types.Array, types.Array], x: tuple[types.Array, types.Array]
     ) -> tuple[tuple[types.Array, types.Array], types.Array]:
       gates, keep_t = x
-      hidden, cell = keep_t * carry[0], keep_t * carry[1][0]
-      state = apply_gates(gates + hidden @ w_hidden, cell)
+      hidden, cell = carry
+      state = apply_gates(
+        gates + (keep_t * hidden) @ w_hidden, keep_t * cell[0]
+      )
       return (state.hidden, state.cell[None]), state.hidden
 
     first = state or zero_state(inputs.shape[1], self._hidden_size)
-    hidden, cell = (x.astype(inputs.dtype) for x in first)
+    first_hidden, first_cell = (x.astype(inputs.dtype) for x in first)
     (last_hidden, last_cell), hidden = jax.lax.scan(
       step,
-      (hidden, cell[None]),
+      (first_hidden, first_cell[None]),
       (inputs @ w_input + b, keep),
       reverse=self._reverse,
     )

@@ -1,0 +1,42 @@
+"""Maps over the members of a group in chunks, of which one takes memory."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+
+def map_chunks(size: int, function: Callable[..., Any], *trees: Any) -> Any:
+  """Maps over members in chunks, one chunk after the other.
+
+  Args:
+    size: c of a chunk, a divisor of n.
+    function: of the trees of one member.
+    *trees: [n, ...].
+
+  Returns:
+    The results, [n, ...].
+  """
+  of_chunk = mapped(size, function)
+  return join(
+    size, jax.lax.map(lambda trees: of_chunk(*trees), split(size, trees))
+  )
+
+
+def mapped(size: int, function: Callable[..., Any]) -> Callable[..., Any]:
+  """The function for a chunk; single members need no axis."""
+  return jax.vmap(function) if size > 1 else function
+
+
+def split(size: int, tree: Any) -> Any:
+  """[n, ...] -> [n / c, c, ...]; without the axis c where c = 1."""
+  if size == 1:
+    return tree
+  return jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), tree)
+
+
+def join(size: int, tree: Any) -> Any:
+  """Undoes `split`."""
+  if size == 1:
+    return tree
+  return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
