@@ -23,9 +23,9 @@ class OuterLossConfig:
     z_entropy_cost: of -H(z[a]) on them.
     target_kl_cost: of KL(pi_target || pi_hat) in each inner update; keeps
       pi_hat near the target network's policy.
-    target_mean_cost: of the squared mean of the logits of each of pi_hat, y_hat
-      and z_hat in each inner update; a softmax ignores it, so nothing else
-      would hold it.
+    target_mean_cost: of the squared mean, over time, batch and the last axis
+      together, of the logits of each of pi_hat, y_hat and z_hat in each inner
+      update. A softmax ignores a constant, so nothing else bounds it.
   """
 
   policy_entropy_cost: float = 1e-2
@@ -96,12 +96,13 @@ def target_regularizer(
   kl = categorical.kl_divergence(
     jax.lax.stop_gradient(targets.target_policy), targets.pi
   )
-  means = jnp.stack(
-    [jnp.mean(logits, axis=-1) for logits in (targets.pi, targets.y, targets.z)]
-  )
   kl = learner.masked_mean(kl, rollout.mask)
-  squared_mean = learner.masked_mean(
-    jnp.sum(jnp.square(means), axis=0), rollout.mask
-  )
+  # One mean over time, batch and the last axis of each tensor: the mean of each
+  # step's own squared mean would pull far harder.
+  means = [
+    learner.masked_mean(jnp.mean(logits, axis=-1), rollout.mask)
+    for logits in (targets.pi, targets.y, targets.z)
+  ]
+  squared_mean = jnp.sum(jnp.square(jnp.stack(means)))
   loss = config.target_kl_cost * kl + config.target_mean_cost * squared_mean
   return loss, {'target_kl': kl, 'target_squared_mean': squared_mean}
