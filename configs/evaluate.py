@@ -52,13 +52,11 @@ def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
 def _base() -> ml_collections.ConfigDict:
   """Defaults of the paper where it states them."""
   config = ml_collections.ConfigDict()
-  config.environment = 'catch'  # See disco_rl/environments/registry.py.
+  config.environment = 'catch'  # A name of the environments' list.
   config.rule = 'disco103'  # disco103, actor_critic, policy_gradient or a path.
-  # With commas between, in place of one: names of environments and of suites
-  # (disco_rl/environments/suites.py), rules, learning rates.
-  config.environments = ''
-  config.rules = ''
-  config.learning_rates = ''
+  config.environments = ''  # Several, or suites, with commas between.
+  config.rules = ''  # Several, with commas between.
+  config.learning_rates = ''  # Several, with commas between.
   config.preprocessing = preprocessing.benchmarks()
   config.seeds = 5  # Number of agents, trained side by side.
   config.seed = 0  # Of the first agent.
@@ -66,17 +64,19 @@ def _base() -> ml_collections.ConfigDict:
   config.log_every = 10  # Updates between rows of metrics.
   config.checkpoint_every = 1000  # Updates between checkpoints.
 
+  # Data and optimisation.
   config.unroll_length = 28  # Transitions of a trajectory: 29 observations.
   config.batch_size = 96  # Trajectories in an update.
   config.replay_ratio = 9.6  # Times that a trajectory is learnt from.
   config.on_policy_share = 0.1  # Of each batch, from the newest rollout.
   config.replay_capacity = 1000  # Trajectories.
-  config.learning_rate = 3e-4
+  config.learning_rate = 3e-4  # Of Adam.
   config.max_abs_update = 1.0  # Bound of Adam's update, entry by entry.
   config.warm_up_updates = 0  # Over which the learning rate rises from zero.
   config.decay_updates = 0  # A cosine takes it back to zero by then; 0: none.
   config.weight_decay = 0.0  # Decoupled from the gradient.
 
+  # The agent's network.
   config.torso = 'mlp'  # Or 'impala', 'resnet', 'nethack'.
   config.channels = (16, 32, 32)  # Of the stages of convolutions, if any.
   config.hidden_sizes = (512, 512)  # Of the dense layers after them.
@@ -85,19 +85,21 @@ def _base() -> ml_collections.ConfigDict:
   config.action_model_head = 128  # Width of the hidden layer of its heads.
   config.compute_dtype = 'float32'  # Or 'bfloat16', of the agent's network.
 
-  config.discount = 0.997
+  # The rule.
+  config.discount = 0.997  # Gamma.
   config.lambda_ = 0.95  # Of Retrace and V-trace.
   config.num_bins = 601  # Of the categorical value.
   config.max_abs_value = 300.0  # Largest bin, in the transformed space.
 
-  # Of discovered rules alone.
+  # Discovered rules alone.
   config.q_cost = 0.2  # Weight of q's loss.
-  config.reward_scale = 1.0  # Of rewards, before the rule sees them.
-  # Of the hand-made rules alone.
-  config.policy_cost = 1.0
-  config.value_cost = 0.5
-  config.entropy_cost = 0.05
-  config.normalize_advantage = False
+  config.reward_scale = 1.0  # Multiplies rewards before the rule sees them.
+
+  # Hand-made rules alone.
+  config.policy_cost = 1.0  # Weight of the policy gradient.
+  config.value_cost = 0.5  # Weight of the value loss.
+  config.entropy_cost = 0.05  # Weight of the entropy bonus.
+  config.normalize_advantage = False  # By its moments over the lifetime.
   return config
 
 
