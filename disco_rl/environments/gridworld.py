@@ -416,7 +416,7 @@ def build_chain(
   """Makes a chain.
 
   Args:
-    payoff: [C][A].
+    payoff: [C, A].
     lengths: the shortest and the longest episode.
     num_positions: P, at least the longest episode.
     num_bits: D.
