@@ -55,13 +55,16 @@ class EvolutionStrategies:
     Returns:
       As `living.Estimator`; the gradient is of minus the mean reward per step.
     """
-    key, noise_key = jax.random.split(member.agent.key)
-    member = dataclasses.replace(
+    # Trials have a key of their own: with that of the member they would use up
+    # what its next perturbations come from.
+    key, noise_key, trial_key = jax.random.split(member.agent.key, 3)
+    with_key = lambda key: dataclasses.replace(
       member, agent=dataclasses.replace(member.agent, key=key)
     )
+    tried = with_key(trial_key)
 
     def reward(rule_params: types.Params) -> types.Array:
-      after, _, _ = self.living.live(environment, rule_params, member)
+      after, _, _ = self.living.live(environment, rule_params, tried)
       _, validation = self.living.validate(environment, after)
       return learner.masked_mean(validation.reward, validation.mask)
 
@@ -81,6 +84,6 @@ class EvolutionStrategies:
       optax.tree.zeros_like(rule_params),
       jax.random.split(noise_key, self.num_pairs),
     )
-    member, _, logs = self.living.live(environment, rule_params, member)
+    member, _, logs = self.living.live(environment, rule_params, with_key(key))
     logs = {**logs, 'reward_difference': jnp.mean(jnp.abs(differences))}
     return gradient, member, logs
