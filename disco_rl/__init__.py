@@ -1,35 +1,19 @@
-"""DiscoRL: agents that learn by a discovered rule, and its discovery.
+"""DiscoRL: trains agents with discovered update rules, and discovers them.
 
-For programs of your own:
+  load_rule        Loads an update rule by name or from a file.
+  Trainer          Trains an agent in an environment.
+  Learner          Makes single updates, for a training loop of your own.
+  Heads            Adds the outputs that a rule requires to your network.
+  Rollout          A batch of trajectories, what agents learn from.
+  EnvironmentSpec  The shapes of observations and the number of actions.
+  weights          Loads and saves the parameters of discovered rules.
 
-  load_rule        a rule by name or from a file.
-  Trainer          trains an agent in an environment, also of your own.
-  Learner          single updates, for a training loop of your own.
-  Heads            what a rule wants on top of a network of your own.
-  Rollout          what is learnt from.
-  EnvironmentSpec  what there is to see and to do.
+The names are listed in __init__.pyi and imported when they are first used:
+launchers report a mistyped flag before JAX has loaded.
 """
 
-import importlib
-from typing import Any
+import lazy_loader
 
-_MODULES = {
-  'EnvironmentSpec': 'disco_rl.types',
-  'Heads': 'disco_rl.networks.heads',
-  'Learner': 'disco_rl.library.stepwise',
-  'Rollout': 'disco_rl.types',
-  'Trainer': 'disco_rl.library.trainer',
-  'load_rule': 'disco_rl.library.rules',
-}
+__version__ = '0.1.0'
 
-
-def __getattr__(name: str) -> Any:
-  # Not imported before they are used: launchers answer to a mistyped flag
-  # before JAX has loaded.
-  if name not in _MODULES:
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  return getattr(importlib.import_module(_MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-  return sorted({*globals(), *_MODULES})
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

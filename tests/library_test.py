@@ -5,8 +5,6 @@ from collections.abc import Iterator
 import dataclasses
 import functools
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import dm_env
@@ -51,24 +49,6 @@ def quick_compilation() -> Iterator[None]:
   jax.config.update('jax_disable_most_optimizations', True)
   yield
   jax.config.update('jax_disable_most_optimizations', False)
-
-
-def test_importing_does_not_load_jax() -> None:
-  code = 'import sys, disco_rl; print("jax" in sys.modules, *dir(disco_rl))'
-  output = subprocess.run(
-    [sys.executable, '-c', code], check=True, capture_output=True, text=True
-  ).stdout.split()
-  assert output[0] == 'False'
-  exported = set(output) & {*disco_rl._MODULES}
-  assert exported == {*disco_rl._MODULES}
-  for name in exported:
-    assert f'  {name} ' in disco_rl.__doc__
-    assert getattr(disco_rl, name).__name__ == name
-
-
-def test_what_is_not_exported() -> None:
-  with pytest.raises(AttributeError, match="'disco_rl' has no .*'trainer'"):
-    _ = disco_rl.trainer
 
 
 def test_settings_of_rules() -> None:
