@@ -218,8 +218,16 @@ class Run:
   held_out: dict[str, np.ndarray]
 
 
+@pytest.fixture(autouse=True, scope='module')
+def quick_compilation() -> Iterator[None]:
+  """Programs run for moments here: to optimise them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
 @pytest.fixture(scope='module')
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
   settings = {**quickstart.get_config().to_dict(), **SETTINGS}
   config = to_records.meta_training(settings)
   made: list[RecordedDriver] = []
@@ -233,7 +241,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     saved[path.name] = flat(rule_params)
 
   workdir = pathlib.Path(tmp_path_factory.mktemp('meta_update'))
-  jax.config.update('jax_disable_most_optimizations', True)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(building, 'make_rule', make_rule)
     patch.setattr(building, 'make_groups', make_groups)
@@ -241,9 +248,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     # It refuses what are no parameters of a meta-network.
     patch.setattr(weights, 'save', save)
     trainer.MetaTraining(config).run(workdir, {})
-  jax.config.update('jax_disable_most_optimizations', False)
   (driver,) = made
-  yield Run(
+  return Run(
     initial=saved['initial_rule.npz'],
     final=saved['rule.npz'],
     trials=driver.trials,

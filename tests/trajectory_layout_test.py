@@ -1,0 +1,113 @@
+"""Where each entry of a trajectory goes: distinct numbers, moved by loops."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import quickstart
+from disco_rl import agent as agent_lib
+from disco_rl import types
+from disco_rl.meta_training import chunks
+from disco_rl.meta_training import living as living_lib
+from disco_rl.meta_training import meta_value as meta_value_lib
+from disco_rl.update_rules import actor_critic
+from launch import to_records
+
+SPEC = types.EnvironmentSpec(
+  observation=jax.ShapeDtypeStruct((2,), jnp.float32), num_actions=3
+)
+# Rollouts V, transitions T, environments E: all different.
+V, T, E = 2, 4, 3
+
+
+def numbered(*shape: int) -> np.ndarray:
+  return np.arange(np.prod(shape)).reshape(shape)
+
+
+def test_rollouts_are_joined_side_by_side() -> None:
+  """Column v * E + e is environment e of rollout v, from first to last step."""
+  rollouts = types.Rollout(
+    observation={'frame': numbered(V, T + 1, E, 2)},
+    action=numbered(V, T + 1, E),
+    logits=numbered(V, T + 1, E, 3),
+    reward=numbered(V, T, E),
+    is_terminal=numbered(V, T, E),
+    mask=numbered(V, T, E),
+    core_state=(numbered(V, 1, E, 5), numbered(V, 1, E, 6)),
+  )
+  joined = living_lib.join(rollouts)
+  pairs = [
+    (joined.observation['frame'], rollouts.observation['frame']),
+    (joined.action, rollouts.action),
+    (joined.logits, rollouts.logits),
+    (joined.reward, rollouts.reward),
+    (joined.is_terminal, rollouts.is_terminal),
+    (joined.mask, rollouts.mask),
+    (joined.core_state[0], rollouts.core_state[0]),
+    (joined.core_state[1], rollouts.core_state[1]),
+  ]
+  for actual, parts in pairs:
+    length = parts.shape[1]
+    assert actual.shape == (length, V * E, *parts.shape[3:])
+    for v in range(V):
+      for t in range(length):
+        for e in range(E):
+          np.testing.assert_array_equal(actual[t, v * E + e], parts[v, t, e])
+
+
+def make_living(save_every: int) -> living_lib.Living:
+  settings = {
+    **quickstart.get_config().to_dict(),
+    'inner_updates': 6,
+    'save_every': save_every,
+  }
+  config = to_records.meta_training(settings)
+  return living_lib.Living(
+    config.living,
+    agent_lib.make(config.agent, SPEC, actor_critic.ActorCritic()),
+    meta_value_lib.MetaValue(config.meta_value, SPEC),
+  )
+
+
+@pytest.mark.parametrize('k', [1, 2, 3, 6])
+def test_segments_keep_the_state_before_their_first_update(k: int) -> None:
+  """Update i is number i % k of segment i // k."""
+  lived: Any = living_lib.Trajectory(
+    states={'params': numbered(6, 5)},
+    batches={'reward': numbered(6, T, E)},
+    gradients={'params': 1000 + numbered(6, 5)},
+  )
+  segments: Any = make_living(k).segments(lived)
+  assert segments.states['params'].shape == (6 // k, 5)
+  assert segments.batches['reward'].shape == (6 // k, k, T, E)
+  for i in range(6):
+    np.testing.assert_array_equal(
+      segments.batches['reward'][i // k, i % k], lived.batches['reward'][i]
+    )
+    if i % k == 0:
+      np.testing.assert_array_equal(
+        segments.states['params'][i // k], lived.states['params'][i]
+      )
+  if k == 1:
+    np.testing.assert_array_equal(
+      segments.gradients['params'][:, 0], lived.gradients['params']
+    )
+  else:
+    assert segments.gradients is None
+
+
+@pytest.mark.parametrize('size', [1, 2, 3, 6])
+def test_chunks_return_members_in_their_order(size: int) -> None:
+  """And each member meets its own entry of every tree."""
+  members, others = numbered(6, 2), 100 * numbered(6)
+  sums, echo = chunks.map_chunks(
+    size,
+    lambda member, other: (jnp.sum(member) + other, member),
+    jnp.asarray(members),
+    jnp.asarray(others),
+  )
+  np.testing.assert_array_equal(sums, members.sum(axis=1) + others)
+  np.testing.assert_array_equal(echo, members)
