@@ -103,7 +103,7 @@ class LambdaActorCritic(base.UpdateRule):
 
 
 # --8<-- [start:train]
-def train(rule: base.UpdateRule, updates: int) -> np.ndarray:
+def train(rule: Any, updates: int) -> np.ndarray:
   """Trains an agent; returns its mean return, every ten updates."""
   trainer = disco_rl.Trainer(
     'catch/5x5',
