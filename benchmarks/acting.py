@@ -22,17 +22,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import timing
-from disco_rl import actor
-from disco_rl import agent as agent_lib
-from disco_rl import host_actor
 from disco_rl import types
-from disco_rl.environments import atari
+from disco_rl.agent import actor
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import host_actor
 from disco_rl.environments import base
-from disco_rl.environments import crafter_adapter
-from disco_rl.environments import host
-from disco_rl.environments import nethack
-from disco_rl.environments import procgen
 from disco_rl.environments import registry
+from disco_rl.environments.host import adapters
+from disco_rl.environments.host import atari
+from disco_rl.environments.host import crafter_adapter
+from disco_rl.environments.host import nethack
+from disco_rl.environments.host import procgen
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.update_rules import actor_critic
@@ -153,11 +153,13 @@ def on_host(environment: base.HostEnvironment) -> Act:
   """Acting by a linear policy, as evaluation and discovery do."""
   agent = make_agent(environment.spec, torsos.TorsoConfig(kind=flat))
   state = jax.vmap(agent.init)(jax.random.split(jax.random.key(0), 1))
-  host = host_actor.HostActor(agent.network, environment, num_agents=1)
-  orders = host_actor.Orders(params=state.learner.params, keys=state.key)
+  actor = host_actor.HostActor(agent.network, environment, num_agents=1)
+  actor_params = host_actor.ActorParams(
+    params=state.learner.params, keys=state.key
+  )
   keys = iter(jax.random.split(jax.random.key(2), 10_000))
-  return lambda: host.unroll(
-    dataclasses.replace(orders, keys=next(keys)[None]), _LENGTH.value
+  return lambda: actor.unroll(
+    dataclasses.replace(actor_params, keys=next(keys)[None]), _LENGTH.value
   )
 
 
@@ -226,7 +228,7 @@ def _procgen(game: str) -> Any:
     num_envs=_BATCH.value,
     channel_first=False,
     # The levels of the adapter's games: some take a tenth longer than others.
-    seed=host.sub_seeds(_SEED, _BATCH.value).tolist(),
+    seed=adapters.sub_seeds(_SEED, _BATCH.value).tolist(),
   )
 
 

@@ -25,7 +25,7 @@ from absl import app
 from absl import flags
 
 from benchmarks import small_runs
-from disco_rl import weights
+from disco_rl.update_rules import weights
 
 _KILLS = flags.DEFINE_integer('kills', 25, 'How many.', lower_bound=1)
 _SEED = flags.DEFINE_integer('seed', 0, 'Of the moments.')

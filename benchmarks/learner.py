@@ -22,14 +22,14 @@ import numpy as np
 
 from benchmarks import timing
 from configs import evaluate as evaluate_config
-from disco_rl import actor
-from disco_rl import agent as agent_lib
-from disco_rl import compilation
-from disco_rl import learner
-from disco_rl import memory
 from disco_rl import types
-from disco_rl.environments import catch
-from disco_rl.evaluation import drivers
+from disco_rl.agent import actor
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import learner
+from disco_rl.environments.jax_native import catch
+from disco_rl.evaluation import training
+from disco_rl.runtime import compilation
+from disco_rl.runtime import memory
 from disco_rl.update_rules import registry
 
 _JSON = flags.DEFINE_string('json', None, 'File to write the table to.')
@@ -136,10 +136,12 @@ def run_rows() -> list[Row]:
   """Times a whole run: compiling, acting, replay and learning."""
   agent, rule_params, environment = build_agent()
   start = time.perf_counter()
-  driver = drivers.make(agent, environment, _SEEDS.value)
+  driver = training.make(agent, environment, _SEEDS.value)
   keys = jax.random.split(jax.random.key(0), _SEEDS.value)
-  lives, _ = driver.advance(rule_params, driver.init(keys), _UPDATES.value)
-  jax.block_until_ready(lives)
+  train_state, _ = driver.advance(
+    rule_params, driver.init(keys), _UPDATES.value
+  )
+  jax.block_until_ready(train_state)
   elapsed = time.perf_counter() - start
   rows: list[Row] = [
     (f'run of {_UPDATES.value} updates, {_SEEDS.value} seeds', elapsed, 's'),

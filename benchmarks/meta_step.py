@@ -25,10 +25,10 @@ import numpy as np
 
 from benchmarks import timing
 from configs import meta_training
-from disco_rl import memory
-from disco_rl.meta_training import building
+from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
 from disco_rl.meta_training import footprint
+from disco_rl.runtime import memory
 from launch import to_records
 
 _JSON = flags.DEFINE_string('json', None, 'File to write the table to.')
@@ -86,8 +86,8 @@ def make_settings(size: Size, mode: str) -> dict[str, Any]:
 def measure(size: Size, mode: str) -> dict[str, Any]:
   """Compiles a meta-step; times it where the notebook's time is known."""
   config = to_records.meta_training(make_settings(size, mode))
-  rule, rule_params = building.make_rule(config)
-  (group,) = building.make_groups(config, rule)
+  rule, rule_params = build.make_rule(config)
+  (group,) = build.make_groups(config, rule)
   assert isinstance(group, device_group.DeviceGroup)
   keys = jax.random.split(jax.random.key(0), size.agents)
   members = group.init(keys, rule_params)
@@ -95,7 +95,7 @@ def measure(size: Size, mode: str) -> dict[str, Any]:
   compiled = group.compile(rule_params, members)
   compile_seconds = time.perf_counter() - start
   estimate = footprint.of_agent(
-    group.config.living, config.mode, group.config.optimizer, rule_params
+    group.config.inner_loop, config.mode, group.config.optimizer, rule_params
   )
   usage: Any = compiled.memory_analysis()
   row = {

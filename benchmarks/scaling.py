@@ -4,7 +4,7 @@ r"""What discovery would need on more devices, by a small model of its cost.
     --config.agents=2304 --agent_seconds=0.2
 
 A meta-step takes as long as the device with the most agents, one after the
-other in chunks, and then one all-reduce of eta; see docs/scaling.md. The memory
+other in chunks, and then one all-reduce of eta; see docs/many-devices.md. The memory
 is estimated from the shapes of what an agent is made of. The time of one agent
 is measured beforehand, by benchmarks/meta_step.py or from metrics of a run on
 one device: nothing here can know it.
@@ -17,9 +17,9 @@ from absl import app
 from absl import flags
 from ml_collections import config_flags
 
-from disco_rl import memory
-from disco_rl.meta_training import building
+from disco_rl.meta_training import build
 from disco_rl.meta_training import footprint
+from disco_rl.runtime import memory
 from launch import to_records
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -57,11 +57,11 @@ def all_reduce_seconds(
 def rows() -> Iterator[tuple[int, int, float, float, float]]:
   """(devices, agents on the fullest, GiB, seconds, efficiency) of each."""
   config = to_records.meta_training(_CONFIG.value.to_dict())
-  rule, params = building.make_rule(config)
-  groups = building.make_groups(config, rule)
+  rule, params = build.make_rule(config)
+  groups = build.make_groups(config, rule)
   agents = [
     footprint.of_agent(
-      group.config.living, config.mode, group.config.optimizer, params
+      group.config.inner_loop, config.mode, group.config.optimizer, params
     )
     for group in groups
   ]

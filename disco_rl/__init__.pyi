@@ -1,9 +1,9 @@
-from . import weights as weights
-from .library.rules import load_rule as load_rule
-from .library.stepwise import Learner as Learner
-from .library.trainer import Trainer as Trainer
+from .api.learner import Learner as Learner
+from .api.rules import load_rule as load_rule
+from .api.trainer import Trainer as Trainer
 from .networks.heads import Heads as Heads
 from .types import EnvironmentSpec as EnvironmentSpec
 from .types import Rollout as Rollout
+from .update_rules import weights as weights
 
 __version__: str

@@ -37,6 +37,7 @@ BATCH_SIZE = 64
 LEARNING_RATE = 1e-2
 
 
+# --8<-- [start:network]
 @dataclasses.dataclass(frozen=True)
 class Transformer:
   """The agent's network, as pure functions; `disco_rl.Learner` uses two.
@@ -73,6 +74,7 @@ def make_network(rule: Any) -> Transformer:
     return unroll.init(key, judge(digits, jnp.zeros((2, 1, NUM_DIGITS))))
 
   return Transformer(init=init, unroll=unroll.apply, policy=policy.apply)
+  # --8<-- [end:network]
 
 
 def embed(
@@ -103,6 +105,7 @@ def normalize(x: jax.Array) -> jax.Array:
   return hk.LayerNorm(-1, create_scale=True, create_offset=True)(x)
 
 
+# --8<-- [start:rollout]
 def judge(digits: jax.Array, logits: jax.Array) -> Any:
   """Pays for sequences.
 
@@ -125,6 +128,7 @@ def judge(digits: jax.Array, logits: jax.Array) -> Any:
     is_terminal=is_last,
     mask=jnp.ones(written.shape, bool),
   )
+  # --8<-- [end:rollout]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4))
@@ -185,6 +189,7 @@ def train(
   Returns:
     The network, its parameters, and the accuracy before each update.
   """
+  # --8<-- [start:train]
   network = make_network(rule)
   learner = disco_rl.Learner(network, SPEC, rule, learning_rate=learning_rate)
   key, init_key = jax.random.split(jax.random.key(seed))
@@ -196,6 +201,7 @@ def train(
       rollout = write(network, state.params, write_key, length, batch_size)
       state, metrics = learner.update(state, rollout)
       accuracies.append(accuracy(rollout))
+      # --8<-- [end:train]
       if update % 50 == 49:
         recent = sum(accuracies[-50:]) / 50
         entropy = float(metrics['policy_entropy'])

@@ -12,8 +12,8 @@ import pathlib
 from absl import app
 from absl import flags
 
-from disco_rl import metrics
-from disco_rl.evaluation import plots
+from disco_rl.evaluation import learning_curves
+from disco_rl.runtime import metrics
 from launch.errors import fail
 
 _OUTPUT = flags.DEFINE_string('output', None, 'PNG file.', required=True)
@@ -24,13 +24,13 @@ def main(argv: Sequence[str]) -> None:
   workdirs = [pathlib.Path(name) for name in argv[1:]]
   if not workdirs:
     fail('Name at least one folder of a run of launch.evaluate.')
-  curves: dict[str, plots.Curve] = {}
+  curves: dict[str, learning_curves.Curve] = {}
   environments = []
   for workdir in workdirs:
     try:
       config = metrics.read_json(workdir / 'config.json')
       environment, rule = config['environment'], config['rule']
-      curve = plots.read_curve(workdir / 'metrics.csv')
+      curve = learning_curves.read_curve(workdir / 'metrics.csv')
     except (OSError, ValueError) as error:
       fail(f'{workdir} holds no run of launch.evaluate: {error}')
     except KeyError as error:
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
     environments.append(environment)
     curves[_label(rule, curves)] = curve
   title = ', '.join(dict.fromkeys(environments))
-  plots.learning_curves(curves, _OUTPUT.value, title)
+  learning_curves.learning_curves(curves, _OUTPUT.value, title)
   print(_OUTPUT.value)
 
 

@@ -12,15 +12,15 @@ def fail(reason: object) -> NoReturn:
 def of_runs() -> tuple[type[Exception], ...]:
   """What may end a run that could be built, and is no fault of the program."""
   # Here, not above: a mistyped flag should not wait for JAX to load.
-  from disco_rl import checkpointing
-  from disco_rl import metrics
-  from disco_rl import workdirs
-  from disco_rl.environments import host
+  from disco_rl.environments.host import adapters
+  from disco_rl.runtime import checkpointing
+  from disco_rl.runtime import metrics
+  from disco_rl.runtime import workdirs
 
   return (
     workdirs.WorkdirError,
     metrics.NonFiniteError,
     checkpointing.CheckpointError,
-    host.HostEnvironmentError,
+    adapters.HostEnvironmentError,
     OSError,
   )

@@ -40,17 +40,17 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Here, not above: a mistyped flag should not wait for JAX to load.
   import jax
 
-  from disco_rl import hosts
-  from disco_rl import sharding
-  from disco_rl.meta_training import trainer
+  from disco_rl.meta_training import meta_trainer
+  from disco_rl.runtime import distributed
+  from disco_rl.runtime import sharding
 
   try:
     config = to_records.meta_training(settings)
     sharding.divide_cpu(config.cpu_devices)
     others = (_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS.value)
     if _DISTRIBUTED.value or others != (None, None, None):
-      hosts.connect(*others)
-    meta_training = trainer.MetaTraining(config)
+      distributed.connect(*others)
+    meta_training = meta_trainer.MetaTrainer(config)
   except (ValueError, OSError, ImportError, RuntimeError) as error:
     fail(error)
   try:
@@ -58,13 +58,13 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   except of_runs() as error:
     fail(error)
   except jax.errors.JaxRuntimeError as error:
-    if not hosts.are_many():
+    if not distributed.is_distributed():
       raise
     fail(
       'The processes of this run have lost touch; has one of them ended? The '
       f'same commands go on from the last checkpoint. {error}'
     )
-  if hosts.is_first():
+  if distributed.is_first():
     print((workdir / 'summary.json').read_text(), end='')
 
 

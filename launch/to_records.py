@@ -70,8 +70,8 @@ def meta_training(settings: Mapping[str, Any]) -> Any:
   """
   from disco_rl.meta_training import config as config_lib
   from disco_rl.meta_training import held_out
+  from disco_rl.meta_training import inner_loop
   from disco_rl.meta_training import lifetimes
-  from disco_rl.meta_training import living
   from disco_rl.meta_training import meta_value
   from disco_rl.meta_training import outer_loss
   from disco_rl.networks import meta_network
@@ -93,7 +93,7 @@ def meta_training(settings: Mapping[str, Any]) -> Any:
       **shared,
       torso=value_torso,
     ),
-    'living': _build(living.LivingConfig, settings),
+    'inner_loop': _build(inner_loop.InnerLoopConfig, settings),
     'loss': _build(outer_loss.OuterLossConfig, settings),
     'lifetimes': _build(lifetimes.LifetimeConfig, settings),
     'held_out': _build(held_out.HeldOutConfig, settings, 'held_out_'),
@@ -108,7 +108,7 @@ def meta_training(settings: Mapping[str, Any]) -> Any:
 
 def _agent(settings: dict[str, Any]) -> Any:
   """Removes an agent's settings; returns its `AgentConfig`."""
-  from disco_rl import agent
+  from disco_rl.agent import agent
   from disco_rl.networks import agent_network
   from disco_rl.networks import torsos
 
@@ -170,7 +170,7 @@ def _build(
   Raises:
     ValueError: a setting is lacking or not possible.
   """
-  from disco_rl import validation
+  from disco_rl.runtime import config_checks
 
   fields = [f for f in dataclasses.fields(record) if f.name not in others]
   values = {
@@ -182,7 +182,7 @@ def _build(
     has_default = field.default is not dataclasses.MISSING
     if field.name not in values and not has_default:
       _get(settings, prefix + field.name)
-  validation.check_types(record, values, prefix)
+  config_checks.check_types(record, values, prefix)
   return record(**values, **others)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import disco_rl
-from disco_rl import weights
+from disco_rl.update_rules import weights
 from examples import cartpole
 from examples import increasing_digits
 

@@ -21,13 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from disco_rl import categorical
-from disco_rl import learner
-from disco_rl import moments
-from disco_rl import optimizers
 from disco_rl import types
-from disco_rl import value_targets
-from disco_rl import weights
+from disco_rl.agent import learner
+from disco_rl.maths import categorical
+from disco_rl.maths import moments
+from disco_rl.maths import optimizers
+from disco_rl.maths import value_targets
 from disco_rl.networks import agent_network
 from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
@@ -35,6 +34,7 @@ from disco_rl.networks import torsos
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
+from disco_rl.update_rules import weights
 
 DIRECTORY = pathlib.Path(__file__).parent / 'data'
 AGENT_FILES = (
@@ -53,7 +53,23 @@ MORE_UPDATES = 2e-4
 VALUES = 5e-4
 # Norm of a tensor's error over its norm; or, where terms cancel, over the
 # largest norm of all tensors: the bias of pi_hat has no effect but rounding.
-META_GRADIENT = 1e-3
+#
+# Largest deviation of a tensor that is above CANCELLED, measured with JAX 0.10.1
+# on a CPU; float32 is `quick_jit`, `jax.jit`, and the latter with fast-math:
+#
+#                             disco_small_a3     disco_small_a9  disco103_a3
+#                          meta-RNN  all others
+#   golden, float64         9.1e-5     1.7e-3        1.1e-4        8.2e-5
+#   float32, float64        9.4e-5     1.3e-3        1.4e-4        1.3e-4
+#   golden, float32           -        9.7e-4        3.2e-5        6.4e-5
+#   float32, float32          -        3.1e-4        3.6e-5    not measured
+#
+# In disco_small_a3, gradients near their own rounding errors are left after five
+# have been replaced, and a cold Adam passes these errors on to all that acts
+# through pi_hat, y_hat and z_hat of the second update. Both the golden and the
+# project's number are rounded, so a bound is twice the distance from float64.
+META_GRADIENT = 3e-4
+COLD_META_GRADIENT = 3.5e-3
 CANCELLED = 1e-6
 
 EXPECTED = ('expected/', 'meta_gradient/grad', 'meta_gradient/loss')
@@ -621,6 +637,12 @@ def assert_outcome(golden: Golden, index: int, actual: Report) -> None:
   assert not missed, f'{golden.name}, update {index}: {missed}'
 
 
+def meta_gradient_tolerance(name: str, tensor: str) -> float:
+  """Bound of the relative error of a tensor of a file's meta-gradient."""
+  is_cold = name == 'disco_small_a3' and '/meta_lstm/' not in tensor
+  return COLD_META_GRADIENT if is_cold else META_GRADIENT
+
+
 def assert_meta_gradient(golden: Golden, actual: types.Params) -> None:
   """Compares a meta-gradient, in full or by its excerpts."""
   expected = golden.under('meta_gradient/grad')
@@ -633,7 +655,8 @@ def assert_meta_gradient(golden: Golden, actual: types.Params) -> None:
 
   def check(key: str, difference: Any, scale: Any) -> None:
     error, scale = np.linalg.norm(difference), np.linalg.norm(scale)
-    if not error <= max(META_GRADIENT * scale, CANCELLED * largest):
+    bound = meta_gradient_tolerance(golden.name, key.partition('/')[2])
+    if not error <= max(bound * scale, CANCELLED * largest):
       missed[key] = f'{error:.1e} of {scale:.1e}'
 
   gradient = {

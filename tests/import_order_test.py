@@ -203,14 +203,14 @@ def _assert_named(found: list[str], file: str, target: str) -> None:
 @pytest.mark.parametrize(
   'source',
   [
-    'import disco_rl.agent',
-    'import disco_rl.agent as agent_lib',
-    'from disco_rl import agent',
+    'import disco_rl.agent.agent',
+    'import disco_rl.agent.agent as agent_lib',
+    'from disco_rl.agent import agent',
     'from disco_rl import types, agent',
-    'from disco_rl.agent import Agent',
+    'from disco_rl.agent.agent import Agent',
     'from .. import agent',
     'from ..agent import Agent',
-    'def f():\n  import disco_rl.agent',
+    'def f():\n  import disco_rl.agent.agent',
     'if TYPE_CHECKING:\n  from disco_rl import agent',
   ],
 )
@@ -229,7 +229,7 @@ def test_an_import_is_found_in_every_form(
     ('types', 'from disco_rl import moments', 'moments'),
     ('networks/__init__', 'from disco_rl import weights', 'weights'),
     ('weights', 'import disco_rl.environments.base', 'environments/base'),
-    ('weights', 'import disco_rl.actor', 'actor'),
+    ('weights', 'import disco_rl.agent.actor', 'actor'),
     ('agent', 'from disco_rl.evaluation import scores', 'evaluation/scores'),
     # Down the layers, but more than the layer may import.
     ('environments/base', 'from disco_rl import moments', 'moments'),

@@ -95,7 +95,7 @@ def test_all_files_are_safe() -> None:
   found = {name: offences(source) for name, source in files.items()}
   assert {name: lines for name, lines in found.items() if lines} == {}
   downloads = [n for n, text in files.items() if 'pooch.retrieve(' in text]
-  assert downloads == ['disco_rl/weights_published.py']
+  assert downloads == ['disco_rl/update_rules/weights_published.py']
 
 
 @pytest.mark.parametrize(

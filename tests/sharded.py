@@ -19,12 +19,12 @@ import numpy as np
 
 from benchmarks import small_runs
 from configs import quickstart
-from disco_rl import compilation
-from disco_rl import sharding
 from disco_rl import types
-from disco_rl.environments import catch
-from disco_rl.meta_training import building
+from disco_rl.environments.jax_native import catch
+from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
+from disco_rl.runtime import compilation
+from disco_rl.runtime import sharding
 from launch import to_records
 
 META_STEPS = 5
@@ -97,8 +97,8 @@ def discover(
   """Eta after some meta-steps, and the collectives of step and mean."""
   settings = {**quickstart.get_config().to_dict(), **SETTINGS, **SHARED}
   config = to_records.meta_training(settings)
-  rule, params = building.make_rule(config)
-  (group,) = building.make_groups(config, rule)
+  rule, params = build.make_rule(config)
+  (group,) = build.make_groups(config, rule)
   devices = np.array(jax.devices()[: agents * batch]).reshape(agents, batch)
   mesh = jax.sharding.Mesh(devices, (sharding.AGENTS, sharding.BATCH))
   group = device_group.DeviceGroup(
@@ -114,17 +114,17 @@ def discover(
     meta_value=precise(members.meta_value),
   )
   mean = compilation.Program(
-    lambda votes: jax.tree.map(
-      lambda x: x / 8, sharding.total_vote(votes, mesh)
+    lambda updates: jax.tree.map(
+      lambda x: x / 8, sharding.sum_over_devices(updates, mesh)
     )
   )
   for _ in range(META_STEPS):
-    votes, members, _ = group.step(params, members)
+    updates, members, _ = group.step(params, members)
     # Simulated devices have too few threads for two programs that meet.
     params = jax.block_until_ready(
-      jax.tree.map(jnp.add, params, mean(jax.block_until_ready(votes)))
+      jax.tree.map(jnp.add, params, mean(jax.block_until_ready(updates)))
     )
-  programs = (group.compile(params, members), mean.compile(votes))
+  programs = (group.compile(params, members), mean.compile(updates))
   return np.asarray(ravel_pytree(params)[0]), [
     collectives(each, mesh) for each in programs
   ]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from configs import quickstart
-from disco_rl import agent as agent_lib
 from disco_rl import types
+from disco_rl.agent import agent as agent_lib
 from disco_rl.meta_training import chunks
-from disco_rl.meta_training import living as living_lib
+from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.update_rules import actor_critic
 from launch import to_records
@@ -38,7 +38,7 @@ def test_rollouts_are_joined_side_by_side() -> None:
     mask=numbered(V, T, E),
     core_state=(numbered(V, 1, E, 5), numbered(V, 1, E, 6)),
   )
-  joined = living_lib.join(rollouts)
+  joined = inner_loop_lib.join(rollouts)
   pairs = [
     (joined.observation['frame'], rollouts.observation['frame']),
     (joined.action, rollouts.action),
@@ -58,15 +58,15 @@ def test_rollouts_are_joined_side_by_side() -> None:
           np.testing.assert_array_equal(actual[t, v * E + e], parts[v, t, e])
 
 
-def make_living(save_every: int) -> living_lib.Living:
+def make_living(save_every: int) -> inner_loop_lib.InnerLoop:
   settings = {
     **quickstart.get_config().to_dict(),
     'inner_updates': 6,
     'save_every': save_every,
   }
   config = to_records.meta_training(settings)
-  return living_lib.Living(
-    config.living,
+  return inner_loop_lib.InnerLoop(
+    config.inner_loop,
     agent_lib.make(config.agent, SPEC, actor_critic.ActorCritic()),
     meta_value_lib.MetaValue(config.meta_value, SPEC),
   )
@@ -75,7 +75,7 @@ def make_living(save_every: int) -> living_lib.Living:
 @pytest.mark.parametrize('k', [1, 2, 3, 6])
 def test_segments_keep_the_state_before_their_first_update(k: int) -> None:
   """Update i is number i % k of segment i // k."""
-  lived: Any = living_lib.Trajectory(
+  lived: Any = inner_loop_lib.Trajectory(
     states={'params': numbered(6, 5)},
     batches={'reward': numbered(6, T, E)},
     gradients={'params': 1000 + numbered(6, 5)},

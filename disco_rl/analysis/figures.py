@@ -10,10 +10,10 @@ from matplotlib import figure
 import numpy as np
 import scipy.special
 
-from disco_rl import plotting
 from disco_rl import types
 from disco_rl.analysis import scenes
 from disco_rl.analysis import traces
+from disco_rl.runtime import plotting
 from disco_rl.update_rules import disco
 
 # Of y_hat and z_hat: hundreds could not be told apart.

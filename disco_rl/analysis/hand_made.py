@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import rlax
 
 from disco_rl import types
-from disco_rl import value_targets
 from disco_rl.analysis import scenes
+from disco_rl.maths import value_targets
 from disco_rl.update_rules import disco
 
 # The logarithm of 0 would not do as a logit.

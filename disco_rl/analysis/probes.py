@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from disco_rl import learner
 from disco_rl import types
+from disco_rl.agent import learner
 from disco_rl.analysis import questions
 
 

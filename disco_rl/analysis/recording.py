@@ -2,12 +2,12 @@
 
 import jax
 
-from disco_rl import agent as agent_lib
-from disco_rl import learner
 from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import learner
 from disco_rl.analysis import scenes
 from disco_rl.environments import base
-from disco_rl.evaluation import drivers
+from disco_rl.evaluation import training
 
 
 @types.record
@@ -53,14 +53,14 @@ def record(
     )
   if updates < 1:
     raise ValueError(f'updates={updates} must be at least 1.')
-  driver = drivers.DeviceDriver(agent, environment)
-  lives, _ = driver.advance(
+  driver = training.DeviceDriver(agent, environment)
+  train_state, _ = driver.advance(
     jax.device_put(rule_params), driver.init(key[None]), updates
   )
-  life = jax.tree.map(lambda x: x[0], lives)
+  life = jax.tree.map(lambda x: x[0], train_state)
 
   @jax.jit
-  def act(life: drivers.Lives) -> Recording:
+  def act(life: training.TrainState) -> Recording:
     assert life.actors is not None
     state, _, rollout = agent.act(environment, life.agents, life.actors)
     scene = scenes.from_agent(agent.network, state.learner, rollout)

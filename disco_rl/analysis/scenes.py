@@ -10,8 +10,8 @@ import functools
 
 import jax
 
-from disco_rl import learner
 from disco_rl import types
+from disco_rl.agent import learner
 from disco_rl.networks import agent_network
 from disco_rl.update_rules import disco
 

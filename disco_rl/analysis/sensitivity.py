@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
-from disco_rl import value_targets
+from disco_rl.maths import value_targets
 from disco_rl.networks import agent_network
 from disco_rl.update_rules import disco
 

@@ -6,9 +6,9 @@ that rewards alone do not tell yet.
 
 import jax
 
-from disco_rl import categorical
 from disco_rl import types
 from disco_rl.analysis import scenes
+from disco_rl.maths import categorical
 from disco_rl.networks import agent_network
 
 

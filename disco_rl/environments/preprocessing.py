@@ -5,7 +5,7 @@ import dataclasses
 from typing import Any
 from typing import TypeVar
 
-from disco_rl import validation
+from disco_rl.runtime import config_checks
 
 _Record = TypeVar('_Record')
 
@@ -34,9 +34,9 @@ def changed(default: _Record, changes: Mapping[str, Any]) -> _Record:
       not positive where they must be.
   """
   names = [field.name for field in dataclasses.fields(default)]  # type: ignore
-  validation.check_names(changes, names, 'The preprocessing')
-  validation.check_types(type(default), changes, 'preprocessing: ')
+  config_checks.check_names(changes, names, 'The preprocessing')
+  config_checks.check_types(type(default), changes, 'preprocessing: ')
   record = dataclasses.replace(default, **changes)  # type: ignore
   counts = [name for name in names if name in _COUNTS]
-  validation.check_at_least(record, 1, counts, 'preprocessing: ')
+  config_checks.check_at_least(record, 1, counts, 'preprocessing: ')
   return record

@@ -13,20 +13,20 @@ import re
 from typing import Any
 from typing import Literal
 
-from disco_rl.environments import atari
 from disco_rl.environments import base
-from disco_rl.environments import catch
-from disco_rl.environments import craftax_adapter
-from disco_rl.environments import crafter_adapter
-from disco_rl.environments import dmlab
-from disco_rl.environments import gridworld_tasks
-from disco_rl.environments import gymnasium_adapter
-from disco_rl.environments import gymnax_adapter
-from disco_rl.environments import nethack
-from disco_rl.environments import procgen
-from disco_rl.environments import sokoban
 from disco_rl.environments import suites
-from disco_rl.environments import watched
+from disco_rl.environments.host import atari
+from disco_rl.environments.host import crafter_adapter
+from disco_rl.environments.host import dmlab
+from disco_rl.environments.host import gymnasium_adapter
+from disco_rl.environments.host import nethack
+from disco_rl.environments.host import procgen
+from disco_rl.environments.host import timeouts
+from disco_rl.environments.jax_native import catch
+from disco_rl.environments.jax_native import craftax_adapter
+from disco_rl.environments.jax_native import gridworld_tasks
+from disco_rl.environments.jax_native import gymnax_adapter
+from disco_rl.environments.jax_native import sokoban
 from disco_rl.environments.preprocessing import changed
 
 Environment = base.JaxEnvironment | base.HostEnvironment
@@ -93,7 +93,7 @@ def make(
   check_preprocessing(preprocessing)
   environment = _builder(name, preprocessing)(num_environments, seed)
   if isinstance(environment, base.HostEnvironment):
-    return watched.WatchedEnvironment(environment, name, seed)
+    return timeouts.WatchedEnvironment(environment, name, seed)
   return environment
 
 

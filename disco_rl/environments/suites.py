@@ -1,10 +1,10 @@
 """Suites: lists of names of environments, for populations and evaluations."""
 
-from disco_rl.environments import atari
-from disco_rl.environments import dmlab
-from disco_rl.environments import gridworld_tasks
-from disco_rl.environments import gymnax_adapter
-from disco_rl.environments import procgen
+from disco_rl.environments.host import atari
+from disco_rl.environments.host import dmlab
+from disco_rl.environments.host import procgen
+from disco_rl.environments.jax_native import gridworld_tasks
+from disco_rl.environments.jax_native import gymnax_adapter
 
 # Name of a suite -> names of its environments, as `registry.make` takes them.
 SUITES = {

@@ -10,11 +10,11 @@ from typing import Any
 import dm_env
 
 from disco_rl.environments import base
-from disco_rl.environments import dm_env_adapter
-from disco_rl.environments import gymnasium_adapter
-from disco_rl.environments import gymnax_style
-from disco_rl.environments import host
 from disco_rl.environments import registry
+from disco_rl.environments.host import adapters
+from disco_rl.environments.host import dm_env_adapter
+from disco_rl.environments.host import gymnasium_adapter
+from disco_rl.environments.jax_native import gymnax_style
 
 KINDS = (
   'a name (launch/list_environments.py lists them)',
@@ -87,7 +87,7 @@ def _make(
   factory: Callable[..., Any], num_environments: int, seed: int
 ) -> base.HostEnvironment:
   """Makes host environments by a user's function."""
-  seeds = host.sub_seeds(seed, num_environments).tolist()
+  seeds = adapters.sub_seeds(seed, num_environments).tolist()
   arguments = [(s,) if _takes_seed(factory) else () for s in seeds]
   return _wrap([factory(*args) for args in arguments], seed)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from disco_rl import files
-from disco_rl import metrics
 from disco_rl.evaluation import normalisation
+from disco_rl.runtime import files
+from disco_rl.runtime import metrics
 
 _EPISODES = 'achievements/episodes'
 _UNLOCKED = 'achievements/unlocked/'

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from disco_rl import files
 from disco_rl.evaluation import achievements
+from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalisation
-from disco_rl.evaluation import plots
 from disco_rl.evaluation import scores
 from disco_rl.evaluation import statistics
+from disco_rl.runtime import files
 
 _CURVE_POINTS = 50
 _PROFILE_POINTS = 101
@@ -37,7 +37,7 @@ class Result:
   environment: str
   rule: str
   learning_rate: float
-  curve: plots.Curve
+  curve: learning_curves.Curve
   failure: str | None = None
   crafter_scores: np.ndarray | None = None
 
@@ -80,7 +80,7 @@ class RuleScores:
   curve_steps: np.ndarray
   curve: statistics.Estimate
   profile: statistics.Estimate
-  curves: Mapping[str, plots.Curve]
+  curves: Mapping[str, learning_curves.Curve]
   crafter_scores: Mapping[str, Mapping[str, Any]]
 
 
@@ -136,7 +136,7 @@ def read_result(
       did beyond is left out.
   """
   column = normalisation.column(environment)
-  steps, returns = plots.read_curve(csv_path, column)
+  steps, returns = learning_curves.read_curve(csv_path, column)
   kept = steps <= environment_steps
   curve = steps[kept], returns[:, kept]
   return Result(

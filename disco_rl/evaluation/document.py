@@ -7,7 +7,7 @@ import html
 import os
 import pathlib
 
-from disco_rl import files
+from disco_rl.runtime import files
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 from numpy import typing as npt
 
-from disco_rl.environments import gridworld_tasks
+from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.evaluation import reference_scores
 
 
@@ -73,8 +73,8 @@ _GRIDWORLD = Benchmark(
   'gridworld',
   'Grid worlds, normalised',
   '0 is random play, 1 the reference policy of '
-  'disco_rl/environments/gridworld_tasks.py, which is optimal where objects '
-  'have fixed places and can be surpassed elsewhere.',
+  'disco_rl/environments/jax_native/gridworld_tasks.py, which is optimal where '
+  'objects have fixed places and can be surpassed elsewhere.',
 )
 _CATCH = Benchmark(
   'catch',

@@ -8,13 +8,13 @@ import pathlib
 import re
 from typing import Any
 
-from disco_rl import metrics
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import document
 from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import reference_scores
-from disco_rl.evaluation import report_plots
+from disco_rl.evaluation import report_figures
 from disco_rl.evaluation import statistics
+from disco_rl.runtime import metrics
 
 _METHOD = (
   "An agent's score is the mean undiscounted return of its last 100 episodes "
@@ -145,9 +145,9 @@ def _choice(compared: comparison.Comparison) -> str:
 def _scores(
   compared: comparison.Comparison, folder: pathlib.Path
 ) -> Iterator[document.Block]:
-  names = report_plots.aggregate_names(compared)
+  names = report_figures.aggregate_names(compared)
   yield document.Table(
-    ['rule', 'learning rate', *(report_plots.TITLES[name] for name in names)],
+    ['rule', 'learning rate', *(report_figures.TITLES[name] for name in names)],
     [
       [
         scores.rule,
@@ -158,17 +158,17 @@ def _scores(
     ],
   )
   path = _figure_path(folder, compared, 'aggregates')
-  report_plots.aggregates(compared, path)
+  report_figures.aggregates(compared, path)
   caption = _AGGREGATES + (_OPTIMALITY_GAP if compared.is_normalised else '')
   yield document.Figure(path, f'{caption}Bars: 95% intervals.')
   path = _figure_path(folder, compared, 'sample_efficiency')
-  report_plots.sample_efficiency(compared, path)
+  report_figures.sample_efficiency(compared, path)
   yield document.Figure(
     path, 'IQM while agents learn, from where all have a score on.'
   )
   if compared.is_normalised:
     path = _figure_path(folder, compared, 'profiles')
-    report_plots.profiles(compared, path)
+    report_figures.profiles(compared, path)
     yield document.Figure(
       path, 'Performance profiles: higher everywhere is better.'
     )
@@ -198,7 +198,7 @@ def _learning_rates(
     ],
   )
   path = _figure_path(folder, compared, 'learning_rates')
-  report_plots.learning_rates(compared, path)
+  report_figures.learning_rates(compared, path)
   yield document.Figure(path, 'IQM at each learning rate; bars: 95% intervals.')
 
 
@@ -214,7 +214,7 @@ def _environments(
     [_environment_row(compared, name) for name in compared.environments],
   )
   path = _figure_path(folder, compared, 'environments')
-  report_plots.environments(compared, path)
+  report_figures.environments(compared, path)
   yield document.Figure(
     path, 'Mean over agents; bands: from the lowest to the highest.'
   )
@@ -298,7 +298,7 @@ def _summary(
 
 
 def _benchmark_summary(compared: comparison.Comparison) -> dict[str, Any]:
-  names = report_plots.aggregate_names(compared)
+  names = report_figures.aggregate_names(compared)
   return {
     'is_normalised': compared.is_normalised,
     'environments': list(compared.environments),

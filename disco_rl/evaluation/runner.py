@@ -9,23 +9,23 @@ from typing import Any
 import jax
 import numpy as np
 
-from disco_rl import agent as agent_lib
-from disco_rl import checkpointing
-from disco_rl import episodes
-from disco_rl import interruption
-from disco_rl import memory
-from disco_rl import metrics
-from disco_rl import progress
 from disco_rl import types
-from disco_rl import validation
-from disco_rl import workdirs
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import episodes
 from disco_rl.environments import base
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import achievements
-from disco_rl.evaluation import drivers
+from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalisation
-from disco_rl.evaluation import plots
 from disco_rl.evaluation import scores
+from disco_rl.evaluation import training
+from disco_rl.runtime import checkpointing
+from disco_rl.runtime import config_checks
+from disco_rl.runtime import memory
+from disco_rl.runtime import metrics
+from disco_rl.runtime import progress
+from disco_rl.runtime import signals
+from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
 
 
@@ -58,10 +58,10 @@ class EvaluationConfig:
   preprocessing: environment_registry.Preprocessing
 
   def __post_init__(self) -> None:
-    validation.check_types(EvaluationConfig, vars(self))
+    config_checks.check_types(EvaluationConfig, vars(self))
     counts = ('seeds', 'updates', 'log_every', 'checkpoint_every')
-    validation.check_at_least(self, 1, counts)
-    validation.check_at_least(self, 0, ('seed',))
+    config_checks.check_at_least(self, 1, counts)
+    config_checks.check_at_least(self, 0, ('seed',))
     environment_registry.check_preprocessing(self.preprocessing)
 
   @property
@@ -111,7 +111,7 @@ class Evaluation:
     self._agent = agent_lib.make(config.agent, environment.spec, rule)
     jax.eval_shape(lambda: self._agent.init(jax.random.key(0)))
     self._rule_params = jax.device_put(rule_params)
-    self._driver = drivers.make(self._agent, environment, config.seeds)
+    self._driver = training.make(self._agent, environment, config.seeds)
     self._achievements = achievements.Counter(environment, config.seeds)
 
   def run(
@@ -136,7 +136,7 @@ class Evaluation:
         another run is at work in it; it stays as it is.
       metrics.NonFiniteError: a loss is no longer finite.
       checkpointing.CheckpointError: one cannot be written, or none be read.
-      interruption.Interrupted: a signal asked the run to end; it has saved.
+      signals.Interrupted: a signal asked the run to end; it has saved.
     """
     with workdirs.locked(workdir := pathlib.Path(workdir)):
       workdirs.claim(workdir, description, _FREE)
@@ -146,24 +146,24 @@ class Evaluation:
     """See `run`; in a folder that is this run's."""
     start = time.perf_counter()
     update, seconds = 0, 0.0
-    lives = self._driver.init(self._keys())
+    train_state = self._driver.init(self._keys())
     with checkpointing.Checkpointer(workdir / 'checkpoints') as checkpointer:
-      like = {'lives': lives, 'seconds': np.zeros(())}
+      like = {'lives': train_state, 'seconds': np.zeros(())}
       if newest := checkpointer.restore(like):
         update, saved = newest
-        lives = self._driver.resume(saved['lives'])
+        train_state = self._driver.resume(saved['lives'])
         seconds = float(saved['seconds'])
-      lives, update = self._train(
-        workdir, lives, update, checkpointer, start - seconds
+      train_state, update = self._train(
+        workdir, train_state, update, checkpointer, start - seconds
       )
-    summary = self._summarise(lives, update, time.perf_counter() - start)
+    summary = self._summarise(train_state, update, time.perf_counter() - start)
     summary['seconds'] += seconds
     crafter_scores = achievements.crafter_scores(workdir / 'metrics.csv')
     if crafter_scores is not None:
       summary['crafter_score'] = scores.summarise(crafter_scores)
     metrics.write_json(workdir / 'summary.json', summary)
-    plots.learning_curves(
-      {self._config.rule: plots.read_curve(workdir / 'metrics.csv')},
+    learning_curves.learning_curves(
+      {self._config.rule: learning_curves.read_curve(workdir / 'metrics.csv')},
       workdir / 'curves.png',
       title=self._config.environment,
     )
@@ -181,11 +181,11 @@ class Evaluation:
   def _train(
     self,
     workdir: pathlib.Path,
-    lives: drivers.Lives,
+    train_state: training.TrainState,
     update: int,
     checkpointer: checkpointing.Checkpointer,
     start: float,
-  ) -> tuple[drivers.Lives, int]:
+  ) -> tuple[training.TrainState, int]:
     """Advances to the last update; logs and saves on the way."""
     config = self._config
     with (
@@ -195,7 +195,7 @@ class Evaluation:
         update,
         description=f'{config.environment} {config.rule}',
       ) as bar,
-      interruption.Requests() as requests,
+      signals.Requests() as requests,
     ):
       while update < config.updates:
         # Both cadences end a call: what they need is on the host then.
@@ -204,10 +204,10 @@ class Evaluation:
           progress.next_multiple(update, config.log_every),
           progress.next_multiple(update, config.checkpoint_every),
         )
-        lives, logs = self._driver.advance(
-          self._rule_params, lives, target - update
+        train_state, logs = self._driver.advance(
+          self._rule_params, train_state, target - update
         )
-        rows = self._rows(lives, logs, target)
+        rows = self._rows(train_state, logs, target)
         metrics.check_finite(rows, update, _LIKELY)
         bar.advance(target - update, **{'return': _mean_return(rows)})
         update = target
@@ -218,16 +218,16 @@ class Evaluation:
           or requests.received
         ):
           seconds = np.asarray(time.perf_counter() - start)
-          checkpointer.save(update, {'lives': lives, 'seconds': seconds})
+          checkpointer.save(update, {'lives': train_state, 'seconds': seconds})
         requests.check()
-    return lives, update
+    return train_state, update
 
   def _rows(
-    self, lives: drivers.Lives, logs: types.Logs, update: int
+    self, train_state: training.TrainState, logs: types.Logs, update: int
   ) -> list[dict[str, Any]]:
     """One row of metrics per seed."""
-    statistics = jax.device_get(lives.agents.episodes)
-    returns = self._returns(lives)
+    statistics = jax.device_get(train_state.agents.episodes)
+    returns = self._returns(train_state)
     success = self._success_rates(statistics)
     unlocked = self._achievements.advance()
     logs = jax.device_get(logs)
@@ -245,9 +245,9 @@ class Evaluation:
       for i in range(self._config.seeds)
     ]
 
-  def _returns(self, lives: drivers.Lives) -> list[float]:
+  def _returns(self, train_state: training.TrainState) -> list[float]:
     """Mean return of the last episodes, of each seed."""
-    returns = jax.vmap(episodes.mean_return)(lives.agents.episodes)
+    returns = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
     return np.asarray(returns).tolist()
 
   def _success_rates(
@@ -257,11 +257,11 @@ class Evaluation:
     threshold = normalisation.success_threshold(self._config.environment)
     if threshold is None:
       return None
-    solved = jax.vmap(episodes.share_above, in_axes=(0, None))
+    solved = jax.vmap(episodes.fraction_above, in_axes=(0, None))
     return np.asarray(solved(statistics, threshold)).tolist()
 
   def _summarise(
-    self, lives: drivers.Lives, update: int, seconds: float
+    self, train_state: training.TrainState, update: int, seconds: float
   ) -> dict[str, Any]:
     return {
       'environment': self._config.environment,
@@ -269,7 +269,7 @@ class Evaluation:
       'seeds': self._config.seeds,
       'updates': update,
       'environment_steps': update * self._config.steps_per_update,
-      'return': scores.summarise(self._returns(lives)),
+      'return': scores.summarise(self._returns(train_state)),
       'seconds': seconds,
       'compile_seconds': self._driver.compile_seconds,
       'peak_memory_bytes': memory.peak_bytes(),

@@ -15,13 +15,13 @@ import sys
 import time
 from typing import Any
 
-from disco_rl import metrics
-from disco_rl import weights
-from disco_rl import workdirs
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import runner
+from disco_rl.runtime import metrics
+from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
+from disco_rl.update_rules import weights
 
 # What a command may change in a folder that it comes back to.
 _FREE = (

@@ -5,16 +5,16 @@ import dataclasses
 import math
 from typing import Any
 
-from disco_rl import agent as agent_lib
-from disco_rl import validation
+from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import registry
 from disco_rl.meta_training import held_out
+from disco_rl.meta_training import inner_loop
 from disco_rl.meta_training import lifetimes
-from disco_rl.meta_training import living
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import outer_loss
 from disco_rl.networks import meta_network
+from disco_rl.runtime import config_checks
 
 ESTIMATORS = ('differentiation', 'evolution')
 RANDOM = 'random'
@@ -37,7 +37,7 @@ class MetaTrainingConfig:
     keep_checkpoints: how many of the newest remain.
     agent: how each agent lives.
     meta_value: how each agent is judged.
-    living: what happens between two changes of the rule.
+    inner_loop: what happens between two changes of the rule.
     loss: weights of the outer loss.
     lifetimes: how long agents live.
     held_out: what the rule is tried on.
@@ -66,7 +66,7 @@ class MetaTrainingConfig:
   keep_checkpoints: int
   agent: agent_lib.AgentConfig
   meta_value: meta_value.MetaValueConfig
-  living: living.LivingConfig
+  inner_loop: inner_loop.InnerLoopConfig
   loss: outer_loss.OuterLossConfig
   lifetimes: lifetimes.LifetimeConfig
   held_out: held_out.HeldOutConfig
@@ -82,7 +82,7 @@ class MetaTrainingConfig:
   cpu_devices: int = 1
 
   def __post_init__(self) -> None:
-    validation.check_types(MetaTrainingConfig, vars(self))
+    config_checks.check_types(MetaTrainingConfig, vars(self))
     counts = (
       'agents',
       'meta_steps',
@@ -93,8 +93,8 @@ class MetaTrainingConfig:
       'batch_devices',
       'cpu_devices',
     )
-    validation.check_at_least(self, 1, counts)
-    validation.check_at_least(self, 0, ('seed', 'meta_decay_steps'))
+    config_checks.check_at_least(self, 1, counts)
+    config_checks.check_at_least(self, 0, ('seed', 'meta_decay_steps'))
     if 0 < self.meta_decay_steps < self.meta_steps:
       raise ValueError(
         f'meta_steps={self.meta_steps} is above meta_decay_steps='
@@ -102,9 +102,9 @@ class MetaTrainingConfig:
         'more. Raise both, in a new workdir, or set meta_decay_steps=0.'
       )
     registry.check_preprocessing(self.preprocessing)
-    validation.check_positive(self, ('evolution_std', 'meta_learning_rate'))
+    config_checks.check_positive(self, ('evolution_std', 'meta_learning_rate'))
     # An infinite bound is none.
-    validation.check_positive(
+    config_checks.check_positive(
       self, ('max_meta_gradient_norm',), largest=math.inf
     )
     if not self.environments:

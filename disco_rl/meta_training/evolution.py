@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from disco_rl import learner
 from disco_rl import types
+from disco_rl.agent import learner
 from disco_rl.environments import base
-from disco_rl.meta_training import living as living_lib
+from disco_rl.meta_training import inner_loop as inner_loop_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,12 +23,12 @@ class EvolutionStrategies:
   """Estimates the gradient of the reward after N updates.
 
   Attributes:
-    living: how agents live.
+    inner_loop: how agents live.
     num_pairs: perturbations of eta, each tried with both signs.
     std: of the perturbation of each entry of eta.
   """
 
-  living: living_lib.Living
+  inner_loop: inner_loop_lib.InnerLoop
   num_pairs: int = 8
   std: float = 0.01
 
@@ -42,9 +42,9 @@ class EvolutionStrategies:
   def __call__(
     self,
     rule_params: types.Params,
-    member: living_lib.Member,
+    member: inner_loop_lib.Member,
     environment: base.JaxEnvironment,
-  ) -> tuple[types.Params, living_lib.Member, types.Logs]:
+  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
     """Tries rules, then lives by the unperturbed one.
 
     Args:
@@ -53,7 +53,8 @@ class EvolutionStrategies:
       environment: of this agent.
 
     Returns:
-      As `living.Estimator`; the gradient is of minus the mean reward per step.
+      As `inner_loop.Estimator`; the gradient is of minus the mean reward per
+      step.
     """
     # Trials have a key of their own: with that of the member they would use up
     # what its next perturbations come from.
@@ -64,8 +65,8 @@ class EvolutionStrategies:
     tried = with_key(trial_key)
 
     def reward(rule_params: types.Params) -> types.Array:
-      after, _, _ = self.living.live(environment, rule_params, tried)
-      _, validation = self.living.validate(environment, after)
+      after, _, _ = self.inner_loop.live(environment, rule_params, tried)
+      _, validation = self.inner_loop.validate(environment, after)
       return learner.masked_mean(validation.reward, validation.mask)
 
     def pair(
@@ -84,6 +85,8 @@ class EvolutionStrategies:
       optax.tree.zeros_like(rule_params),
       jax.random.split(noise_key, self.num_pairs),
     )
-    member, _, logs = self.living.live(environment, rule_params, with_key(key))
+    member, _, logs = self.inner_loop.live(
+      environment, rule_params, with_key(key)
+    )
     logs = {**logs, 'reward_difference': jnp.mean(jnp.abs(differences))}
     return gradient, member, logs

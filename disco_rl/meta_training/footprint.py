@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from disco_rl import memory
 from disco_rl import types
-from disco_rl.meta_training import births
-from disco_rl.meta_training import living as living_lib
+from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import population
+from disco_rl.meta_training import resets
+from disco_rl.runtime import memory
 
 # Activations of one update over the network's outputs, as compiled for CPUs in
 # each mode; benchmarks/meta_step.py prints what was compiled and the estimate.
@@ -39,7 +39,7 @@ class Footprint:
 
 
 def of_agent(
-  living: living_lib.Living,
+  inner_loop: inner_loop_lib.InnerLoop,
   mode: str,
   optimizer: optax.GradientTransformation,
   rule_params: types.Params,
@@ -48,7 +48,7 @@ def of_agent(
   """Estimates an agent's memory from the shapes of what it is made of.
 
   Args:
-    living: how it lives.
+    inner_loop: how it lives.
     mode: of differentiation; see `meta_gradient.MODES`.
     optimizer: of eta.
     rule_params: eta.
@@ -58,11 +58,11 @@ def of_agent(
     The estimate, for each of these devices.
   """
   member, batch, outputs = jax.eval_shape(
-    lambda: _example(living, optimizer, rule_params)
+    lambda: _example(inner_loop, optimizer, rule_params)
   )
   learner_state = memory.tree_bytes(member.agent.learner)
   gradient = memory.tree_bytes(member.agent.learner.params)
-  config = living.config
+  config = inner_loop.config
   updates, k = config.inner_updates, config.save_every
   trajectory = updates // k * learner_state
   trajectory += updates * memory.tree_bytes(batch) // batch_devices
@@ -79,22 +79,24 @@ def of_agent(
 
 
 def _example(
-  living: living_lib.Living,
+  inner_loop: inner_loop_lib.InnerLoop,
   optimizer: optax.GradientTransformation,
   rule_params: types.Params,
-) -> tuple[living_lib.Member, types.Rollout, types.Outputs]:
+) -> tuple[inner_loop_lib.Member, types.Rollout, types.Outputs]:
   """A member, a batch and the network's outputs on it; for their shapes."""
-  member = births.newborn(living, jax.random.key(0))
+  member = resets.initial_member(inner_loop, jax.random.key(0))
   member = dataclasses.replace(
     member,
-    agent=living.agent.init(jax.random.key(0)),
+    agent=inner_loop.agent.init(jax.random.key(0)),
     meta_opt_state=optimizer.init(rule_params),
   )
-  slots = jnp.zeros((living.agent.config.batch_size,), jnp.int32)
+  slots = jnp.zeros((inner_loop.agent.config.batch_size,), jnp.int32)
   batch = jax.tree.map(
     lambda kept: jnp.take(kept, slots, axis=1), member.agent.replay.rollouts
   )
-  outputs, _ = living.agent.network.unroll(member.agent.learner.params, batch)
+  outputs, _ = inner_loop.agent.network.unroll(
+    member.agent.learner.params, batch
+  )
   return member, batch, outputs
 
 
@@ -113,7 +115,7 @@ def check(
     config = group.config
     shares, batch_devices = config.mesh.devices.shape
     one = of_agent(
-      config.living, mode, config.optimizer, rule_params, batch_devices
+      config.inner_loop, mode, config.optimizer, rule_params, batch_devices
     )
     needed += config.num_members // shares * one.state
     lines.append((config.chunk * one.working, one, config))

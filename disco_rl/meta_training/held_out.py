@@ -6,12 +6,12 @@ import dataclasses
 import jax
 import numpy as np
 
-from disco_rl import agent as agent_lib
-from disco_rl import episodes
 from disco_rl import types
-from disco_rl import validation
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import episodes
 from disco_rl.environments import registry
-from disco_rl.evaluation import drivers
+from disco_rl.evaluation import training
+from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base
 
 
@@ -32,8 +32,8 @@ class HeldOutConfig:
   seeds: int = 3
 
   def __post_init__(self) -> None:
-    validation.check_types(HeldOutConfig, vars(self), 'held_out_')
-    validation.check_at_least(
+    config_checks.check_types(HeldOutConfig, vars(self), 'held_out_')
+    config_checks.check_at_least(
       self, 1, ('every', 'updates', 'seeds'), 'held_out_'
     )
 
@@ -74,10 +74,10 @@ class HeldOut:
     """Trains the agents; returns their last returns [seeds] by environment."""
     returns = {}
     for name, driver in self._drivers.items():
-      lives, _ = driver.advance(
+      train_state, _ = driver.advance(
         rule_params, driver.init(self._keys), self.config.updates
       )
-      means = jax.vmap(episodes.mean_return)(lives.agents.episodes)
+      means = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
       returns[name] = np.asarray(means)
     return returns
 
@@ -105,9 +105,9 @@ def _make_driver(
   rule: base.UpdateRule,
   seed: int,
   preprocessing: registry.Preprocessing,
-) -> drivers.Driver:
+) -> training.Driver:
   environment = registry.make(
     name, config.seeds * agent_config.num_environments, seed, preprocessing
   )
   agent = agent_lib.make(agent_config, environment.spec, rule)
-  return drivers.make(agent, environment, config.seeds)
+  return training.make(agent, environment, config.seeds)

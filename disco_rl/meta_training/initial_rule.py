@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
-from disco_rl import value_targets
+from disco_rl.maths import value_targets
 from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
 

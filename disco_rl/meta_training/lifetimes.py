@@ -10,7 +10,7 @@ import dataclasses
 
 import numpy as np
 
-from disco_rl import validation
+from disco_rl.runtime import config_checks
 
 # Steps; the paper's.
 BUDGETS = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
@@ -31,7 +31,7 @@ class LifetimeConfig:
   stagger: bool = False
 
   def __post_init__(self) -> None:
-    validation.check_types(LifetimeConfig, vars(self))
+    config_checks.check_types(LifetimeConfig, vars(self))
     if not self.budgets or not all(b > 0 for b in self.budgets):
       raise ValueError(
         f'budgets={self.budgets} must be one or more positive numbers of '
@@ -101,7 +101,7 @@ def advance(lifetimes: Lifetimes, steps: int, failed: np.ndarray) -> Lifetimes:
   )
 
 
-def renew(
+def reset_expired(
   rng: np.random.Generator, config: LifetimeConfig, lifetimes: Lifetimes
 ) -> Lifetimes:
   """Those whose life is over begin another."""

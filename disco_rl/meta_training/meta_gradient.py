@@ -12,13 +12,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from disco_rl import learner
-from disco_rl import sharding
 from disco_rl import types
+from disco_rl.agent import learner
 from disco_rl.environments import base
-from disco_rl.meta_training import living as living_lib
+from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import mixed_mode
 from disco_rl.meta_training import outer_loss
+from disco_rl.runtime import sharding
 
 MODES = ('plain', 'checkpointed', 'mixed')
 
@@ -35,7 +35,7 @@ class MetaGradient:
   """The estimator by differentiation; equal results in all modes.
 
   Attributes:
-    living: how agents live; says what of it was kept.
+    inner_loop: how agents live; says what of it was kept.
     loss: weights of the outer loss.
     mode: 'plain' differentiates each segment of updates as a whole, and holds
       the activations of all of its updates; 'checkpointed' takes one update at
@@ -43,7 +43,7 @@ class MetaGradient:
       and differentiated forward over reverse.
   """
 
-  living: living_lib.Living
+  inner_loop: inner_loop_lib.InnerLoop
   loss: outer_loss.OuterLossConfig = outer_loss.OuterLossConfig()
   mode: str = 'mixed'
 
@@ -56,14 +56,14 @@ class MetaGradient:
   def __call__(
     self,
     rule_params: types.Params,
-    member: living_lib.Member,
+    member: inner_loop_lib.Member,
     environment: base.JaxEnvironment,
-  ) -> tuple[types.Params, living_lib.Member, types.Logs]:
-    """Lives and differentiates; see `living.Estimator`."""
-    member, trajectory, logs = self.living.live(
+  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+    """Lives and differentiates; see `inner_loop.Estimator`."""
+    member, trajectory, logs = self.inner_loop.live(
       environment, rule_params, member
     )
-    member, validation = self.living.validate(environment, member)
+    member, validation = self.inner_loop.validate(environment, member)
     gradient, member, outer_logs = self.differentiate(
       rule_params, member, trajectory, validation
     )
@@ -72,10 +72,10 @@ class MetaGradient:
   def differentiate(
     self,
     rule_params: types.Params,
-    member: living_lib.Member,
-    trajectory: living_lib.Trajectory,
+    member: inner_loop_lib.Member,
+    trajectory: inner_loop_lib.Trajectory,
     validation: types.Rollout,
-  ) -> tuple[types.Params, living_lib.Member, types.Logs]:
+  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
     """Evaluates the outer loss, and sweeps back through the updates.
 
     Args:
@@ -89,10 +89,10 @@ class MetaGradient:
       to log.
     """
     validation = sharding.batch_share(validation)
-    meta_value, estimates, logs = self.living.meta_value.update(
+    meta_value, estimates, logs = self.inner_loop.meta_value.update(
       member.meta_value, validation, validation.logits
     )
-    agent = self.living.agent
+    agent = self.inner_loop.agent
 
     def validation_loss(
       params: types.Params,
@@ -113,7 +113,7 @@ class MetaGradient:
   def sweep(
     self,
     rule_params: types.Params,
-    trajectory: living_lib.Trajectory,
+    trajectory: inner_loop_lib.Trajectory,
     last: learner.LearnerState,
     cotangent: types.Params,
   ) -> tuple[types.Params, types.Logs]:
@@ -145,10 +145,10 @@ class MetaGradient:
     self,
     rule_params: types.Params,
     carry: tuple[Any, types.Params],
-    segment: living_lib.Trajectory,
+    segment: inner_loop_lib.Trajectory,
   ) -> tuple[tuple[Any, types.Params], types.Logs]:
     """Differentiates through a segment with nothing computed twice."""
-    segment = self.living.to_device(segment)
+    segment = self.inner_loop.to_device(segment)
     update = self._reverse_update
 
     def function(
@@ -169,10 +169,10 @@ class MetaGradient:
     self,
     rule_params: types.Params,
     carry: tuple[Any, types.Params],
-    segment: living_lib.Trajectory,
+    segment: inner_loop_lib.Trajectory,
   ) -> tuple[tuple[Any, types.Params], types.Logs]:
     """Differentiates through a segment, one update at a time."""
-    segment = self.living.to_device(segment)
+    segment = self.inner_loop.to_device(segment)
     states, gradients = self._states(rule_params, segment)
     update = (
       self._mixed_update if self.mode == 'mixed' else self._reverse_update
@@ -195,13 +195,13 @@ class MetaGradient:
     )
 
   def _states(
-    self, rule_params: types.Params, segment: living_lib.Trajectory
+    self, rule_params: types.Params, segment: inner_loop_lib.Trajectory
   ) -> tuple[learner.LearnerState, types.Params]:
     """Learner states before each update of a segment, and the gradients."""
     if segment.gradients is not None:
       states = jax.tree.map(lambda x: x[None], segment.states)
       return states, segment.gradients
-    agent = self.living.agent
+    agent = self.inner_loop.agent
 
     def again(
       state: learner.LearnerState, batch: types.Rollout
@@ -223,7 +223,7 @@ class MetaGradient:
   ) -> tuple[learner.LearnerState, types.Array, types.Logs]:
     """`learner.update` as it is; see `_Update`."""
     del gradient
-    agent = self.living.agent
+    agent = self.inner_loop.agent
     state, update = learner.update(
       agent.network, agent.rule, agent.optimizer, rule_params, state, batch
     )
@@ -237,7 +237,7 @@ class MetaGradient:
     gradient: types.Params,
   ) -> tuple[learner.LearnerState, types.Array, types.Logs]:
     """`mixed_mode.update`; see `_Update`."""
-    agent = self.living.agent
+    agent = self.inner_loop.agent
     state, targets = mixed_mode.update(
       agent.network,
       agent.rule,
@@ -254,7 +254,7 @@ class MetaGradient:
   ) -> tuple[types.Array, types.Logs]:
     """One update's share of the mean over the N updates."""
     loss, logs = outer_loss.target_regularizer(self.loss, targets, batch)
-    return loss / self.living.config.inner_updates, logs
+    return loss / self.inner_loop.config.inner_updates, logs
 
 
 def _pull_back(

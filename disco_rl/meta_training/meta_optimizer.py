@@ -6,7 +6,7 @@ their gradients; each one's own second moments put them on an equal footing.
 
 import optax
 
-from disco_rl import optimizers
+from disco_rl.maths import optimizers
 
 
 def meta_optimizer(

@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from disco_rl import learner
-from disco_rl import sharding
 from disco_rl import types
-from disco_rl import validation
-from disco_rl import value_targets
+from disco_rl.agent import learner
+from disco_rl.maths import value_targets
 from disco_rl.networks import torsos
+from disco_rl.runtime import config_checks
+from disco_rl.runtime import sharding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +45,12 @@ class MetaValueConfig:
   def __post_init__(self) -> None:
     # As settings are called; discount and lambda_ are also the rule's.
     prefix = 'meta_value_'
-    validation.check_types(MetaValueConfig, vars(self), prefix)
-    validation.check_positive(self, ('learning_rate',), prefix)
-    validation.check_shares(self, ('discount', 'lambda_'))
-    validation.check_shares(self, ('moments_decay',), prefix, below_one=True)
+    config_checks.check_types(MetaValueConfig, vars(self), prefix)
+    config_checks.check_positive(self, ('learning_rate',), prefix)
+    config_checks.check_fractions(self, ('discount', 'lambda_'))
+    config_checks.check_fractions(
+      self, ('moments_decay',), prefix, below_one=True
+    )
 
 
 @types.record

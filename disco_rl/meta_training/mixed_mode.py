@@ -15,8 +15,8 @@ from typing import Any
 import jax
 import optax
 
-from disco_rl import learner
 from disco_rl import types
+from disco_rl.agent import learner
 from disco_rl.networks import agent_network
 from disco_rl.update_rules import base
 

@@ -5,11 +5,11 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from disco_rl import categorical
-from disco_rl import learner
 from disco_rl import types
-from disco_rl import validation
-from disco_rl import value_targets
+from disco_rl.agent import learner
+from disco_rl.maths import categorical
+from disco_rl.maths import value_targets
+from disco_rl.runtime import config_checks
 from disco_rl.update_rules import disco
 
 
@@ -35,8 +35,8 @@ class OuterLossConfig:
   target_mean_cost: float = 1e-3
 
   def __post_init__(self) -> None:
-    validation.check_types(OuterLossConfig, vars(self))
-    validation.check_finite(self, vars(self))
+    config_checks.check_types(OuterLossConfig, vars(self))
+    config_checks.check_finite(self, vars(self))
 
 
 def validation_loss(

@@ -18,15 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from disco_rl import compilation
-from disco_rl import hosts
-from disco_rl import sharding
 from disco_rl import types
-from disco_rl.meta_training import living as living_lib
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.runtime import compilation
+from disco_rl.runtime import distributed
+from disco_rl.runtime import sharding
 
 # Updates of eta, for each device summed over its members; the members; values
 # [n] to log.
-Votes = tuple[types.Params, living_lib.Member, types.Logs]
+MetaUpdates = tuple[types.Params, inner_loop_lib.Member, types.Logs]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class GroupConfig:
 
   Attributes:
     names: of the members' environments, one each.
-    living: how they live.
+    inner_loop: how they live.
     estimator: of the meta-gradient.
     optimizer: of eta, one state per member.
     chunk_size: members that a device computes at a time, at most.
@@ -46,8 +46,8 @@ class GroupConfig:
   """
 
   names: tuple[str, ...]
-  living: living_lib.Living
-  estimator: living_lib.Estimator
+  inner_loop: inner_loop_lib.InnerLoop
+  estimator: inner_loop_lib.Estimator
   optimizer: optax.GradientTransformation
   chunk_size: int
   mesh: jax.sharding.Mesh = dataclasses.field(
@@ -58,10 +58,10 @@ class GroupConfig:
     sharding.check(
       self.num_members, self.mesh, f'with environments like {self.names[0]}'
     )
-    living = self.living
+    inner_loop = self.inner_loop
     for name, size in (
-      ('batch_size', living.agent.config.batch_size),
-      ('validation_trajectories', living.config.validation_trajectories),
+      ('batch_size', inner_loop.agent.config.batch_size),
+      ('validation_trajectories', inner_loop.config.validation_trajectories),
     ):
       sharding.check_batch(size, self.mesh, name)
 
@@ -116,13 +116,13 @@ class GroupConfig:
 
   def own_part(self, tree: Any) -> Any:
     """Trees [n, ...] -> [own, ...], of this process's members."""
-    return hosts.own_part(tree, self.mesh, sharding.SPLIT)
+    return distributed.own_part(tree, self.mesh, sharding.SPLIT)
 
   def join_parts(self, tree: Any) -> Any:
     """Trees [own, ...] of all processes -> [n, ...], as programs take them."""
-    if not hosts.are_many():
+    if not distributed.is_distributed():
       return self.split(tree)
-    return hosts.from_parts(tree, self.mesh, sharding.SPLIT)
+    return distributed.from_parts(tree, self.mesh, sharding.SPLIT)
 
 
 class Group(Protocol):
@@ -137,26 +137,26 @@ class Group(Protocol):
 
   def init(
     self, keys: types.Array, rule_params: types.Params
-  ) -> living_lib.Member:
+  ) -> inner_loop_lib.Member:
     """Newborn members, leading axis n, from PRNG keys [n]."""
     ...
 
-  def resume(self, members: living_lib.Member) -> living_lib.Member:
+  def resume(self, members: inner_loop_lib.Member) -> inner_loop_lib.Member:
     """Takes up members from a checkpoint."""
     ...
 
   def step(
-    self, rule_params: types.Params, members: living_lib.Member
-  ) -> Votes:
+    self, rule_params: types.Params, members: inner_loop_lib.Member
+  ) -> MetaUpdates:
     """Lives N updates, and votes for a change of eta.
 
     The members that are passed in are used up: their buffers are donated.
     """
     ...
 
-  def renew(
-    self, keys: types.Array, members: living_lib.Member, over: np.ndarray
-  ) -> living_lib.Member:
+  def reset_expired(
+    self, keys: types.Array, members: inner_loop_lib.Member, over: np.ndarray
+  ) -> inner_loop_lib.Member:
     """Replaces the members whose life is over by newborn ones.
 
     Parameters, optimiser, the rule's share, meta-value function, replay and

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
-from disco_rl import validation
 from disco_rl.networks import action_model
 from disco_rl.networks import linear
 from disco_rl.networks import lstm
 from disco_rl.networks import torsos
+from disco_rl.runtime import config_checks
 
 HEAD_INIT_STD = 1e-2
 DTYPES = ('float32', 'bfloat16')
@@ -41,7 +41,7 @@ class AgentNetworkConfig:
   compute_dtype: str = 'float32'
 
   def __post_init__(self) -> None:
-    validation.check_types(AgentNetworkConfig, vars(self))
+    config_checks.check_types(AgentNetworkConfig, vars(self))
     widths = (self.action_model_lstm, self.action_model_head)
     if min(widths) < 1:
       raise ValueError(

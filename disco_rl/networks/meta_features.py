@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import rlax
 
 from disco_rl import types
-from disco_rl import value_targets
+from disco_rl.maths import value_targets
 
 
 @types.record

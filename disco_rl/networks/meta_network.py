@@ -14,14 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from disco_rl import categorical
-from disco_rl import sharding
 from disco_rl import types
-from disco_rl import validation
-from disco_rl import value_targets
+from disco_rl.maths import categorical
+from disco_rl.maths import value_targets
 from disco_rl.networks import linear
 from disco_rl.networks import meta_features
 from disco_rl.networks.lstm import SequenceLSTM
+from disco_rl.runtime import config_checks
+from disco_rl.runtime import sharding
 
 HEAD_INIT_STD = 0.3
 GATE_INIT_STD = 1.0
@@ -51,7 +51,7 @@ class MetaNetworkConfig:
 
   def __post_init__(self) -> None:
     prefix = 'rule_'  # As the settings of discovery are called.
-    validation.check_types(MetaNetworkConfig, vars(self), prefix)
+    config_checks.check_types(MetaNetworkConfig, vars(self), prefix)
     for name, size in vars(self).items():
       if not all(width > 0 for width in np.ravel(size)):
         raise ValueError(

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
-from disco_rl import validation
 from disco_rl.networks import convolutions
 from disco_rl.networks import nethack_encoder
+from disco_rl.runtime import config_checks
 
 # Rows of observations, leaves [N, ...] -> embedding [N, D]; may use Haiku.
 Torso = Callable[[types.PyTree], types.Array]
@@ -39,7 +39,7 @@ class TorsoConfig:
   hidden_sizes: tuple[int, ...] = (512, 512)
 
   def __post_init__(self) -> None:
-    validation.check_types(TorsoConfig, vars(self))
+    config_checks.check_types(TorsoConfig, vars(self))
     if not isinstance(self.kind, str) and not callable(self.kind):
       raise ValueError(
         f'torso={self.kind!r} is neither a name nor a function. There are '

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
-from disco_rl import validation
-from disco_rl import value_targets
+from disco_rl.maths import value_targets
+from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base
 
 
@@ -52,14 +52,14 @@ class ActorCritic(base.UpdateRule):
   entropy_cost: float = 0.2
 
   def __post_init__(self) -> None:
-    validation.check_types(ActorCritic, vars(self))
+    config_checks.check_types(ActorCritic, vars(self))
     # A value lies between two bins.
-    validation.check_at_least(self, 2, ('num_bins',))
-    validation.check_positive(self, ('max_abs_value',))
-    validation.check_shares(self, ('discount', 'lambda_'))
-    validation.check_shares(self, ('moments_decay',), below_one=True)
+    config_checks.check_at_least(self, 2, ('num_bins',))
+    config_checks.check_positive(self, ('max_abs_value',))
+    config_checks.check_fractions(self, ('discount', 'lambda_'))
+    config_checks.check_fractions(self, ('moments_decay',), below_one=True)
     costs = ('policy_cost', 'value_cost', 'entropy_cost')
-    validation.check_finite(self, costs)
+    config_checks.check_finite(self, costs)
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
     """One head, the categorical value v; no action model."""

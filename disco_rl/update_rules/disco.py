@@ -10,12 +10,12 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from disco_rl import categorical
 from disco_rl import types
-from disco_rl import validation
-from disco_rl import value_targets
+from disco_rl.maths import categorical
+from disco_rl.maths import value_targets
 from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
+from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base
 
 
@@ -92,14 +92,14 @@ class Disco(base.UpdateRule):
   q_cost: float = 0.2
 
   def __post_init__(self) -> None:
-    validation.check_types(Disco, vars(self))
+    config_checks.check_types(Disco, vars(self))
     # A value lies between two bins.
-    validation.check_at_least(self, 2, ('num_bins',))
-    validation.check_positive(self, ('max_abs_value', 'reward_scale'))
-    validation.check_shares(self, ('discount', 'lambda_', 'target_decay'))
-    validation.check_shares(self, ('moments_decay',), below_one=True)
+    config_checks.check_at_least(self, 2, ('num_bins',))
+    config_checks.check_positive(self, ('max_abs_value', 'reward_scale'))
+    config_checks.check_fractions(self, ('discount', 'lambda_', 'target_decay'))
+    config_checks.check_fractions(self, ('moments_decay',), below_one=True)
     costs = ('pi_cost', 'y_cost', 'z_cost', 'aux_pi_cost', 'q_cost')
-    validation.check_finite(self, costs)
+    config_checks.check_finite(self, costs)
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
     """Heads y of the state; z, aux_pi and q of the actions."""

@@ -3,7 +3,7 @@
 import dataclasses
 
 from disco_rl import types
-from disco_rl import value_targets
+from disco_rl.maths import value_targets
 from disco_rl.update_rules import actor_critic
 
 

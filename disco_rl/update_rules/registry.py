@@ -5,11 +5,11 @@ import difflib
 from typing import Any
 
 from disco_rl import types
-from disco_rl import weights
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import policy_gradient
+from disco_rl.update_rules import weights
 
 _HAND_MADE = {
   'actor_critic': actor_critic.ActorCritic,

@@ -1,0 +1,1 @@
+"""An agent: acting, replay, learning."""

@@ -1,0 +1,160 @@
+"""Acting: from parameters and an environment to a rollout."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.networks import agent_network
+
+
+@types.record
+class ActorState:
+  """Where E JAX-native environments stand.
+
+  Attributes:
+    environment: states of the environments, leading axis E.
+    observation: tree of [E, ...], what the agent sees next.
+    core_state: tree of [E, ...], of the agent's core before it sees that.
+  """
+
+  environment: Any
+  observation: types.PyTree
+  core_state: types.PyTree
+
+
+def init(
+  key: types.Array,
+  network: agent_network.AgentNetwork,
+  environment: base.JaxEnvironment,
+  num_environments: int,
+) -> ActorState:
+  """Begins an episode in every environment."""
+  state, observation = jax.vmap(environment.reset)(
+    jax.random.split(key, num_environments)
+  )
+  return ActorState(
+    environment=state,
+    observation=observation,
+    core_state=network.initial_state(num_environments),
+  )
+
+
+def unroll(
+  network: agent_network.AgentNetwork,
+  environment: base.JaxEnvironment,
+  params: types.Params,
+  state: ActorState,
+  key: types.Array,
+  length: int,
+) -> tuple[ActorState, types.Rollout, types.Array]:
+  """Acts for T steps in E environments, on the device.
+
+  Args:
+    network: the agent's.
+    environment: to act in.
+    params: theta.
+    state: where the environments stand.
+    key: PRNG key.
+    length: T.
+
+  Returns:
+    Where the environments stand then, the rollout of T transitions of E
+    trajectories, and which steps ended an episode, [T, E].
+  """
+  num_environments = jax.tree.leaves(state.observation)[0].shape[0]
+  noise_key, environment_key = jax.random.split(key)
+  del key
+  # All randomness at once: many small draws would cost more than the steps.
+  noise = policy_noise(
+    noise_key, environment.spec.num_actions, length, num_environments
+  )
+  keys = jax.random.split(environment_key, (length, num_environments))
+
+  def step(
+    state: ActorState, x: tuple[types.Array, types.Array]
+  ) -> tuple[ActorState, tuple[types.TimeStep, types.Array, types.Array]]:
+    noise_t, keys_t = x
+    logits, action, core_state = act(
+      network, params, state.observation, state.core_state, noise_t
+    )
+    environment_state, timestep = jax.vmap(environment.step_autoreset)(
+      state.environment, action, keys_t
+    )
+    state = ActorState(
+      environment=environment_state,
+      observation=timestep.observation,
+      core_state=reset_core(core_state, timestep),
+    )
+    return state, (timestep, logits, action)
+
+  first = state
+  state, (timesteps, logits, action) = jax.lax.scan(
+    step, state, (noise[:-1], keys)
+  )
+  last = act(network, params, state.observation, state.core_state, noise[-1])
+  rollout = types.Rollout(
+    observation=jax.tree.map(
+      lambda one, rest: jnp.concatenate([one[None], rest]),
+      first.observation,
+      timesteps.observation,
+    ),
+    logits=jnp.concatenate([logits, last[0][None]]),
+    action=jnp.concatenate([action, last[1][None]]),
+    reward=timesteps.reward,
+    is_terminal=timesteps.is_terminal,
+    mask=timesteps.mask,
+    core_state=jax.tree.map(lambda x: x[None], first.core_state),
+  )
+  return state, rollout, timesteps.is_last
+
+
+def policy_noise(
+  key: types.Array, num_actions: int, length: int, num_environments: int
+) -> types.Array:
+  """Gumbel noise [T+1, E, A] that makes `act` sample from the policy."""
+  return jax.random.gumbel(key, (length + 1, num_environments, num_actions))
+
+
+def act(
+  network: agent_network.AgentNetwork,
+  params: types.Params,
+  observation: types.PyTree,
+  core_state: types.PyTree,
+  noise: types.Array,
+) -> tuple[types.Array, types.Array, types.PyTree]:
+  """Samples actions from the policy by the Gumbel-max trick.
+
+  Args:
+    network: the agent's.
+    params: theta.
+    observation: tree of [E, ...].
+    core_state: tree of [E, ...].
+    noise: [E, A] Gumbel noise.
+
+  Returns:
+    logits [E, A], actions [E] int32, and the core's state afterwards.
+  """
+  logits, core_state = network.step(params, observation, core_state)
+  action = jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)
+  return logits, action, core_state
+
+
+def reset_core(
+  core_state: types.PyTree, timestep: types.TimeStep
+) -> types.PyTree:
+  """Zeros, a core's state before an episode, where the last one is over.
+
+  Args:
+    core_state: tree of [E, ...].
+    timestep: [E], the outcome of the action that the core chose.
+
+  Returns:
+    What the core knows when it sees the outcome's observation.
+  """
+  is_over = agent_network.has_ended(timestep.is_terminal, timestep.mask)
+  return jax.tree.map(
+    lambda x: jnp.where(is_over[:, None], jnp.zeros_like(x), x), core_state
+  )

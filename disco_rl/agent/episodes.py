@@ -1,0 +1,91 @@
+"""Returns of finished episodes, undiscounted, as the environment pays them."""
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types
+
+# Scores are means over this many finished episodes, as is usual for Catch.
+NUM_RECENT = 100
+
+
+@types.record
+class EpisodeStatistics:
+  """What an agent's environments have paid it.
+
+  Attributes:
+    running: [E] return so far of each environment's current episode.
+    recent: [NUM_RECENT] returns of the last finished episodes, a ring.
+    finished: [] int32, number of episodes ever finished.
+  """
+
+  running: types.Array
+  recent: types.Array
+  finished: types.Array
+
+
+def init(num_environments: int) -> EpisodeStatistics:
+  """No episode has finished."""
+  return EpisodeStatistics(
+    running=jnp.zeros((num_environments,)),
+    recent=jnp.zeros((NUM_RECENT,)),
+    finished=jnp.zeros((), jnp.int32),
+  )
+
+
+def update(
+  statistics: EpisodeStatistics, reward: types.Array, is_last: types.Array
+) -> EpisodeStatistics:
+  """Adds T steps of E environments.
+
+  Args:
+    statistics: of all steps before.
+    reward: [T, E].
+    is_last: [T, E] bool, the episode ended with this step.
+
+  Returns:
+    The statistics after these steps.
+  """
+
+  def step(
+    running: types.Array, x: tuple[types.Array, types.Array]
+  ) -> tuple[types.Array, types.Array]:
+    reward_t, is_last_t = x
+    total = running + reward_t
+    return jnp.where(is_last_t, 0.0, total), total
+
+  running, totals = jax.lax.scan(step, statistics.running, (reward, is_last))
+  ended = is_last.reshape(-1)
+  order = jnp.cumsum(ended)
+  # Slots of older ones among these are about to be overwritten: leave them out.
+  kept = ended & (order > order[-1] - NUM_RECENT)
+  slot = (statistics.finished + order - 1) % NUM_RECENT
+  recent = statistics.recent.at[jnp.where(kept, slot, NUM_RECENT)].set(
+    totals.reshape(-1), mode='drop'
+  )
+  return EpisodeStatistics(
+    running=running,
+    recent=recent,
+    finished=statistics.finished + order[-1].astype(jnp.int32),
+  )
+
+
+def mean_return(statistics: EpisodeStatistics) -> types.Array:
+  """Mean return of the last finished episodes, [] ; NaN before the first."""
+  return _recent_mean(statistics, statistics.recent)
+
+
+def fraction_above(
+  statistics: EpisodeStatistics, threshold: float
+) -> types.Array:
+  """Share of the last episodes that returned more; NaN before the first."""
+  return _recent_mean(statistics, statistics.recent > threshold)
+
+
+def _recent_mean(
+  statistics: EpisodeStatistics, values: types.Array
+) -> types.Array:
+  """Mean of values [NUM_RECENT] where an episode has finished."""
+  count = jnp.minimum(statistics.finished, NUM_RECENT)
+  valid = jnp.arange(NUM_RECENT) < count
+  return jnp.sum(values * valid) / jnp.where(count > 0, count, jnp.nan)

@@ -1,0 +1,119 @@
+"""Acting with a trained agent, one call for each step."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disco_rl import types
+from disco_rl.agent import actor
+from disco_rl.api import checks
+from disco_rl.networks import agent_network
+
+
+class Player:
+  """Chooses actions; remembers the state of the agent's core between calls."""
+
+  def __init__(
+    self,
+    network: agent_network.AgentNetwork,
+    spec: types.EnvironmentSpec,
+    seed: int,
+  ):
+    self._network = network
+    self._spec = spec
+    self._key = jax.random.key(seed)
+    self._num_calls = 0
+    self._core_state: types.PyTree = None
+    self._batch_size = 0
+    self._act = jax.jit(self._act_batch)
+
+  def reset_core(self) -> None:
+    """Episodes begin with the next call."""
+    self._core_state, self._batch_size = None, 0
+
+  def act(
+    self, params: types.Params, observation: Any, greedy: bool, is_first: Any
+  ) -> Any:
+    """See `Trainer.act`.
+
+    Args:
+      params: theta with a leading axis of one agent.
+      observation: one or a batch.
+      greedy: whether the likeliest action is taken.
+      is_first: bool or [B].
+
+    Returns:
+      An int, or [B] int32.
+    """
+    is_batch = self._is_batch(observation)
+    batch = jax.tree.map(
+      lambda x, leaf: _as_batch(x, leaf, is_batch),
+      observation,
+      self._spec.observation,
+    )
+    size = len(jax.tree.leaves(batch)[0])
+    is_first = np.broadcast_to(is_first, size)
+    if size != self._batch_size:
+      if self._batch_size and not is_first.all() and self._network_has_core():
+        raise ValueError(
+          f'There are {size} observations after {self._batch_size} in the call '
+          'before: give is_first=True where other episodes begin.'
+        )
+      self._core_state = self._network.initial_state(size)
+      self._batch_size = size
+    self._num_calls += 1
+    action, self._core_state = self._act(
+      params, batch, self._core_state, is_first, greedy, self._num_calls
+    )
+    return np.asarray(action) if is_batch else int(action[0])
+
+  def _act_batch(
+    self,
+    params: types.Params,
+    observation: types.PyTree,
+    core_state: types.PyTree,
+    is_first: types.Array,
+    greedy: types.Array,
+    num_calls: types.Array,
+  ) -> tuple[types.Array, types.PyTree]:
+    core_state = jax.tree.map(
+      lambda x: jnp.where(is_first[:, None], jnp.zeros_like(x), x), core_state
+    )
+    noise = jax.random.gumbel(
+      jax.random.fold_in(self._key, num_calls),
+      (is_first.shape[0], self._spec.num_actions),
+    )
+    _, action, core_state = actor.act(
+      self._network,
+      jax.tree.map(lambda x: x[0], params),
+      observation,
+      core_state,
+      jnp.where(greedy, 0.0, noise),
+    )
+    return action, core_state
+
+  def _network_has_core(self) -> bool:
+    return bool(jax.tree.leaves(self._network.initial_state(1)))
+
+  def _is_batch(self, observation: Any) -> bool:
+    """Whether there is a leading axis; raises if the shapes are others."""
+    specs = jax.tree.leaves(self._spec.observation)
+    leaves = jax.tree.leaves(observation)
+    is_batch = bool(leaves) and np.ndim(leaves[0]) == len(specs[0].shape) + 1
+    leading = (len(leaves[0]),) if is_batch else ()
+    checks.check_shapes(
+      'observation',
+      observation,
+      self._spec.observation,
+      leading,
+      'one observation, or a batch with one leading axis; discrete ones are '
+      'one-hot',
+    )
+    return is_batch
+
+
+def _as_batch(x: Any, spec: Any, is_batch: bool) -> np.ndarray:
+  array = np.asarray(x, spec.dtype)
+  return array if is_batch else array[None]

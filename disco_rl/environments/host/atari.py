@@ -1,0 +1,194 @@
+"""Atari-57: games of the Arcade Learning Environment, an optional extra."""
+
+import dataclasses
+import math
+from typing import Any
+
+from disco_rl.environments import base
+from disco_rl.environments.host import adapters
+from disco_rl.environments.host import image_vector
+
+# The games of the benchmark, in lexicographic order.
+GAMES = (
+  'alien',
+  'amidar',
+  'assault',
+  'asterix',
+  'asteroids',
+  'atlantis',
+  'bank_heist',
+  'battle_zone',
+  'beam_rider',
+  'berzerk',
+  'bowling',
+  'boxing',
+  'breakout',
+  'centipede',
+  'chopper_command',
+  'crazy_climber',
+  'defender',
+  'demon_attack',
+  'double_dunk',
+  'enduro',
+  'fishing_derby',
+  'freeway',
+  'frostbite',
+  'gopher',
+  'gravitar',
+  'hero',
+  'ice_hockey',
+  'jamesbond',
+  'kangaroo',
+  'krull',
+  'kung_fu_master',
+  'montezuma_revenge',
+  'ms_pacman',
+  'name_this_game',
+  'phoenix',
+  'pitfall',
+  'pong',
+  'private_eye',
+  'qbert',
+  'riverraid',
+  'road_runner',
+  'robotank',
+  'seaquest',
+  'skiing',
+  'solaris',
+  'space_invaders',
+  'star_gunner',
+  'surround',
+  'tennis',
+  'time_pilot',
+  'tutankham',
+  'up_n_down',
+  'venture',
+  'video_pinball',
+  'wizard_of_wor',
+  'yars_revenge',
+  'zaxxon',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+  """What lies between the emulator and the agent; defaults: the benchmark's.
+
+  The protocol is that of Machado et al. (2018), with a frame skip of 4 instead
+  of 5, as is usual. One thing is not settable: the loss of a life does not end
+  an episode, since agents should learn what a life is worth.
+
+  Attributes:
+    frame_skip: frames for which an action is held; 4 leaves 15 decisions a
+      second. The rewards of the frames are added up.
+    max_over_frames: each frame seen is the maximum of the last two emulated
+      ones, because the console draws some sprites in every other frame only.
+    height: of the frames, which are scaled down from 210.
+    width: of the frames, which are scaled down from 160.
+    is_grayscale: colours say little in most games, and cost three times the
+      memory.
+    frame_stack: S, how many frames are seen at once, so that velocities can be
+      told.
+    sticky_action_probability: of holding the previous action for one more
+      emulated frame. The console is deterministic: without this, a memorised
+      sequence of actions would do.
+    max_no_ops: most no-op actions at the beginning of an episode, a random
+      number. None: sticky actions already tell episodes apart.
+    fires_on_reset: presses the button once, for games that wait for it. Agents
+      should find that out.
+    has_all_actions: offers all 18 actions in every game (9 in Skiing, which
+      has no more), not only those that matter: this is harder, but agents of
+      all games then have one shape.
+    max_episode_frames: time limit in emulated frames, a truncation: 30 minutes
+      of play.
+    max_abs_reward: to which rewards are clipped; returns are then sums of
+      clipped rewards, not the game's score. 0: they are not clipped.
+  """
+
+  frame_skip: int = 4
+  max_over_frames: bool = True
+  height: int = 84
+  width: int = 84
+  is_grayscale: bool = True
+  frame_stack: int = 4
+  sticky_action_probability: float = 0.25
+  max_no_ops: int = 0
+  fires_on_reset: bool = False
+  has_all_actions: bool = True
+  max_episode_frames: int = 108_000
+  max_abs_reward: float = 0.0
+
+
+BENCHMARK = Preprocessing()
+
+
+def make(
+  game: str,
+  num_environments: int,
+  seed: int,
+  preprocessing: Preprocessing = BENCHMARK,
+) -> base.HostEnvironment:
+  """Makes copies of a game, which one pool of threads steps together.
+
+  Args:
+    game: of `GAMES`.
+    num_environments: B.
+    seed: of the batch; see `adapters.sub_seeds`.
+    preprocessing: of frames and actions.
+
+  Returns:
+    The batch, with observations [height, width, S] uint8 (S * 3 channels if in
+    colour).
+
+  Raises:
+    ImportError: if a package is not installed.
+  """
+  env = import_package().AtariVectorEnv(
+    game,
+    num_environments,
+    frameskip=preprocessing.frame_skip,
+    maxpool=preprocessing.max_over_frames,
+    img_height=preprocessing.height,
+    img_width=preprocessing.width,
+    grayscale=preprocessing.is_grayscale,
+    # Stacked in the order [H, W, S] on our side.
+    stack_num=1,
+    repeat_action_probability=preprocessing.sticky_action_probability,
+    noop_max=preprocessing.max_no_ops,
+    use_fire_reset=preprocessing.fires_on_reset,
+    full_action_space=preprocessing.has_all_actions,
+    max_num_frames_per_episode=preprocessing.max_episode_frames,
+    episodic_life=False,
+    reward_clipping=False,
+    autoreset_mode='NextStep',
+  )
+  return image_vector.ImageVectorEnvironment(
+    env,
+    f'atari/{game}',
+    seed,
+    frame_shape=(
+      preprocessing.height,
+      preprocessing.width,
+      1 if preprocessing.is_grayscale else 3,
+    ),
+    frame_stack=preprocessing.frame_stack,
+    max_abs_reward=preprocessing.max_abs_reward or math.inf,
+    reset_seeds=adapters.sub_seeds(seed, num_environments),
+  )
+
+
+def import_package() -> Any:
+  """Returns the module that holds `AtariVectorEnv`.
+
+  Raises:
+    ImportError: if a package is not installed.
+  """
+  try:
+    from ale_py import vector_env
+  except ImportError as error:
+    raise ImportError(
+      "Environments named 'atari/...' need the packages ale-py (0.12.1 or "
+      f'later) and gymnasium, of which one cannot be imported ({error}): '
+      "pip install -e '.[atari]'"
+    ) from error
+  return vector_env

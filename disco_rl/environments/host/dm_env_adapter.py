@@ -1,0 +1,144 @@
+"""Environments of the dm_env API.
+
+`from_factory` takes a function that makes one, `DmEnvEnvironment` several that
+have been made.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import dm_env
+from dm_env import specs
+import jax
+import numpy as np
+
+from disco_rl import types
+from disco_rl.environments.host import adapters
+from disco_rl.environments.host import sequential
+
+
+class DmEnvEnvironment(sequential.SequentialEnvironment):
+  """Any environments of dm_env with discrete actions, one after the other.
+
+  Observations keep the structure and the types of their spec, of which 64-bit
+  types are narrowed to 32 bits, and sequences become tuples. Networks take
+  uint8 for pixels.
+
+  A last step whose discount is 0 is a termination, any other a truncation.
+  Discounts are used for nothing else: agents have their own.
+  """
+
+  def __init__(self, envs: Sequence[dm_env.Environment], seed: int):
+    """Takes over environments.
+
+    Args:
+      envs: B of them with equal specs, used by this object alone from now on.
+      seed: of the batch, for messages: environments of this API are seeded
+        when they are made.
+
+    Raises:
+      ValueError: if there are none, they differ, or their specs are not
+        supported.
+    """
+    if not envs:
+      raise ValueError('At least one environment is needed, got none.')
+    name = type(envs[0]).__name__
+    all_specs = [_environment_spec(env, name) for env in envs]
+    differing = [i for i, x in enumerate(all_specs) if x != all_specs[0]]
+    if differing:
+      i = differing[0]
+      raise ValueError(
+        f'The specs of environments 0 and {i} differ: {all_specs[0]} and '
+        f'{all_specs[i]}. Environments of one batch must have equal ones.'
+      )
+    super().__init__(
+      [_Simulator(env) for env in envs], all_specs[0], name, seed
+    )
+
+
+def from_factory(
+  make_env: Callable[[int], dm_env.Environment],
+  num_environments: int,
+  seed: int,
+) -> DmEnvEnvironment:
+  """Makes environments that differ in their seeds.
+
+  Args:
+    make_env: the seed of one environment, at least 0 -> the environment.
+    num_environments: B.
+    seed: of the batch; see `adapters.sub_seeds`.
+
+  Returns:
+    The batch.
+
+  Raises:
+    ValueError: if the specs are not supported.
+  """
+  seeds = adapters.sub_seeds(seed, num_environments).tolist()
+  return DmEnvEnvironment([make_env(sub_seed) for sub_seed in seeds], seed)
+
+
+class _Simulator:
+  """One environment, as `sequential.Simulator`."""
+
+  def __init__(self, env: dm_env.Environment):
+    self._env = env
+    self._as_action = env.action_spec().dtype.type
+
+  def reset(self) -> types.PyTree:
+    return self._env.reset().observation
+
+  def step(self, action: int) -> tuple[types.PyTree, float, bool, bool]:
+    timestep = self._env.step(self._as_action(action))
+    if timestep.first():
+      raise ValueError('an episode began, but no LAST step had ended another')
+    is_terminated = timestep.last() and float(timestep.discount) == 0.0
+    is_truncated = timestep.last() and not is_terminated
+    return timestep.observation, timestep.reward, is_terminated, is_truncated
+
+  def close(self) -> None:
+    self._env.close()
+
+
+def _environment_spec(
+  env: dm_env.Environment, name: str
+) -> types.EnvironmentSpec:
+  action_spec = env.action_spec()
+  if not isinstance(action_spec, specs.DiscreteArray):
+    raise ValueError(
+      f'{name} has the action spec {action_spec}: only DiscreteArray is '
+      'supported. Wrap the environment so that it numbers its actions.'
+    )
+  for what in ('reward', 'discount'):
+    spec = getattr(env, f'{what}_spec')()
+    if not isinstance(spec, specs.Array) or spec.shape:
+      raise ValueError(
+        f'{name} has the {what} spec {spec}: only a single number is supported.'
+      )
+  return types.EnvironmentSpec(
+    observation=_observation_spec(env.observation_spec(), name),
+    num_actions=action_spec.num_values,
+  )
+
+
+def _observation_spec(spec: Any, path: str) -> types.PyTree:
+  """Returns the tree of `jax.ShapeDtypeStruct`; `path` names it."""
+  if isinstance(spec, Mapping):
+    return {k: _observation_spec(s, f'{path}[{k!r}]') for k, s in spec.items()}
+  if isinstance(spec, (list, tuple)):
+    return tuple(
+      _observation_spec(s, f'{path}[{i}]') for i, s in enumerate(spec)
+    )
+  if (
+    not isinstance(spec, specs.Array) or np.dtype(spec.dtype).kind not in 'biuf'
+  ):
+    raise ValueError(
+      f'{path} has the observation spec {spec}: only Array of numbers, and '
+      'mappings and sequences of such are supported.'
+    )
+  # JAX would narrow them in transit, so that the spec would not hold.
+  return jax.ShapeDtypeStruct(
+    spec.shape, jax.dtypes.canonicalize_dtype(spec.dtype)
+  )

@@ -1,0 +1,173 @@
+"""NetHack: tasks of the NetHack Learning Environment, an optional extra."""
+
+from collections.abc import Mapping
+import dataclasses
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.environments.host import adapters
+from disco_rl.environments.host import frame_stack
+from disco_rl.environments.host import sequential
+
+# Task -> its class in nle.env.tasks: those of Kuettler et al. (2020). Their
+# successor NetHackChallenge refuses seeds, so that no run could be repeated.
+TASKS = {
+  'eat': 'NetHackEat',
+  'gold': 'NetHackGold',
+  'oracle': 'NetHackOracle',
+  'score': 'NetHackScore',
+  'scout': 'NetHackScout',
+  'staircase': 'NetHackStaircase',
+  'staircase_pet': 'NetHackStaircasePet',
+}
+
+# What agents see -> its type. Networks take uint8 for pixels, hence none here.
+OBSERVATION_TYPES = {
+  'glyphs': np.int16,
+  'blstats': np.int32,
+  'message': np.int16,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+  """What lies between the game and the agent; defaults: the benchmark's.
+
+  Menus are declined, as are all questions but those of eating, praying,
+  attacking and directions. Games are not recorded.
+
+  Attributes:
+    character: role, race, alignment and gender of the hero; '@': a random one
+      in every episode.
+    max_episode_steps: time limit, a truncation.
+    has_all_actions: offers all keys that can be of use, not only the 23 with
+      which one moves, kicks, eats and searches.
+    idle_penalty: added to the reward of a step in which no time passes in the
+      game.
+    frame_stack: S, how many screens are seen at once; 4 in the paper.
+  """
+
+  character: str = 'mon-hum-neu-mal'
+  max_episode_steps: int = 5_000
+  has_all_actions: bool = False
+  idle_penalty: float = -0.01
+  frame_stack: int = 4
+
+
+BENCHMARK = Preprocessing()
+
+
+def make(
+  task: str,
+  num_environments: int,
+  seed: int,
+  preprocessing: Preprocessing = BENCHMARK,
+) -> base.HostEnvironment:
+  """Makes games, which step one after the other.
+
+  Equal seeds and actions make equal games, on every day: the moon's phase and
+  the hour of the day, which matter in NetHack, are drawn from the seed.
+
+  Args:
+    task: of `TASKS`.
+    num_environments: B.
+    seed: of the batch; see `adapters.sub_seeds`.
+    preprocessing: of screens, actions and episodes.
+
+  Returns:
+    The batch, with observations {'glyphs': [21, 79, S] int16, the map;
+    'blstats': [27, S] int32, the bottom line; 'message': [256, S] int16,
+    characters}; see `frame_stack.FrameStack`. A single screen is not stacked:
+    [21, 79], [27] and [256].
+
+  Raises:
+    ImportError: if a package is not installed.
+  """
+  tasks = import_package()
+  actions = tasks.nethack.USEFUL_ACTIONS
+  if not preprocessing.has_all_actions:
+    actions = tasks.TASK_ACTIONS
+  envs = [
+    getattr(tasks, TASKS[task])(
+      character=preprocessing.character,
+      actions=actions,
+      penalty_mode='constant',
+      penalty_step=preprocessing.idle_penalty,
+      observation_keys=tuple(OBSERVATION_TYPES),
+      save_ttyrec_every=0,
+      fix_moon_phase=True,
+      # The package would report its own limit as a termination, and return an
+      # observation from after the game.
+      max_episode_steps=sys.maxsize,
+    )
+    for _ in range(num_environments)
+  ]
+  games = [
+    _Game(env, preprocessing.max_episode_steps, sub_seed)
+    for env, sub_seed in zip(envs, adapters.sub_seeds(seed, num_environments))
+  ]
+  spec = types.EnvironmentSpec(
+    observation={
+      key: jax.ShapeDtypeStruct(envs[0].observation_space[key].shape, dtype)
+      for key, dtype in OBSERVATION_TYPES.items()
+    },
+    num_actions=len(actions),
+  )
+  environment = sequential.SequentialEnvironment(
+    games, spec, f'nethack/{task}', seed
+  )
+  if preprocessing.frame_stack == 1:
+    return environment
+  return frame_stack.FrameStack(environment, preprocessing.frame_stack)
+
+
+def import_package() -> Any:
+  """Returns the module that holds the tasks.
+
+  Raises:
+    ImportError: if a package is not installed.
+  """
+  try:
+    from nle.env import tasks
+  except ImportError as error:
+    raise ImportError(
+      "Environments named 'nethack/...' need the package nle (1.3.0 or later), "
+      f"which cannot be imported ({error}): pip install -e '.[nethack]'"
+    ) from error
+  return tasks
+
+
+class _Game:
+  """One task, as `sequential.Simulator`."""
+
+  def __init__(self, env: Any, max_episode_steps: int, seed: int):
+    self._env = env
+    self._max_episode_steps = max_episode_steps
+    self._num_steps = 0
+    # The game forgets its seeds with every episode, and would draw new ones
+    # from the operating system.
+    self._rng = np.random.default_rng(seed)
+
+  def reset(self) -> Mapping[str, np.ndarray]:
+    core, display = self._rng.integers(2**31, size=2).tolist()
+    self._env.seed(core, display, reseed=False)
+    self._num_steps = 0
+    observation, _ = self._env.reset()
+    return observation
+
+  def step(
+    self, action: int
+  ) -> tuple[Mapping[str, np.ndarray], float, bool, bool]:
+    observation, reward, is_terminated, _, _ = self._env.step(action)
+    self._num_steps += 1
+    is_out_of_time = self._num_steps >= self._max_episode_steps
+    is_truncated = is_out_of_time and not is_terminated
+    return observation, reward, is_terminated, is_truncated
+
+  def close(self) -> None:
+    self._env.close()

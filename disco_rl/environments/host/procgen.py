@@ -1,0 +1,121 @@
+"""ProcGen-16: games with generated levels, by EnvPool, an optional extra."""
+
+import dataclasses
+from typing import Any
+
+from disco_rl.environments import base
+from disco_rl.environments.host import adapters
+from disco_rl.environments.host import image_vector
+
+# The games of the benchmark, in lexicographic order.
+GAMES = (
+  'bigfish',
+  'bossfight',
+  'caveflyer',
+  'chaser',
+  'climber',
+  'coinrun',
+  'dodgeball',
+  'fruitbot',
+  'heist',
+  'jumper',
+  'leaper',
+  'maze',
+  'miner',
+  'ninja',
+  'plunder',
+  'starpilot',
+)
+_FRAME_SHAPE = (64, 64, 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+  """What lies between the game and the agent; defaults: the paper's.
+
+  Rewards are the game's own. Time limits are, too (500, 1,000, 4,000 or 6,000
+  steps), and are truncations.
+
+  Attributes:
+    is_hard: levels of the hard mode, to which published scores at 50M steps and
+      more refer; the easy mode is for small budgets.
+    num_levels: how many levels episodes are drawn from; 0: without limit. A
+      limit (500 in hard mode, 200 in easy mode) is for measuring how well
+      agents generalise to the other levels.
+    start_level: number of the first of these levels.
+    frame_stack: S, how many frames are seen at once; 4 in the paper, although
+      most games can be played from one.
+  """
+
+  is_hard: bool = True
+  num_levels: int = 0
+  start_level: int = 0
+  frame_stack: int = 4
+
+
+HARD = Preprocessing()
+EASY = Preprocessing(is_hard=False)
+
+
+def make(
+  game: str,
+  num_environments: int,
+  seed: int,
+  preprocessing: Preprocessing = HARD,
+) -> base.HostEnvironment:
+  """Makes copies of a game, which one pool of threads steps together.
+
+  Args:
+    game: of `GAMES`.
+    num_environments: B.
+    seed: of the batch; see `adapters.sub_seeds`.
+    preprocessing: of levels and frames.
+
+  Returns:
+    The batch, with observations [64, 64, S * 3] uint8 and 15 actions.
+
+  Raises:
+    ImportError: if a package or a library is not installed.
+  """
+  env = import_package().make(
+    _task(game, preprocessing.is_hard),
+    env_type='gymnasium',
+    num_envs=num_environments,
+    seed=adapters.sub_seeds(seed, num_environments).tolist(),
+    channel_first=False,
+    num_levels=preprocessing.num_levels,
+    start_level=preprocessing.start_level,
+  )
+  return image_vector.ImageVectorEnvironment(
+    env,
+    f'procgen/{game}' if preprocessing.is_hard else f'procgen/easy/{game}',
+    seed,
+    _FRAME_SHAPE,
+    preprocessing.frame_stack,
+  )
+
+
+def import_package() -> Any:
+  """Returns the module envpool, after a look at the libraries for ProcGen.
+
+  Raises:
+    ImportError: if a package or a library is not installed.
+  """
+  try:
+    import envpool
+
+    # Loads the library for ProcGen, which in turn needs Qt.
+    envpool.make_spec(_task(GAMES[0], is_hard=True))
+  except ImportError as error:
+    raise ImportError(
+      "Environments named 'procgen/...' need the package envpool (1.2.5 or "
+      "later; pip install -e '.[procgen]') and the library Qt 5 (Debian: "
+      'apt-get install libqt5gui5), of which one cannot be imported: '
+      f'{error}'
+    ) from error
+  return envpool
+
+
+def _task(game: str, is_hard: bool) -> str:
+  """EnvPool's name of a game."""
+  return f'{game.capitalize()}{"Hard" if is_hard else "Easy"}-v0'

@@ -1,0 +1,1 @@
+"""Environments that step on the device."""

@@ -1,0 +1,162 @@
+"""Craftax-Classic, Crafter on the device; an optional extra of this package."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.environments.jax_native import adapters
+
+# Our names -> those of the package.
+VARIANTS = {
+  'classic_pixels': 'Craftax-Classic-Pixels-v1',
+  'classic_symbolic': 'Craftax-Classic-Symbolic-v1',
+}
+_NEVER = jnp.iinfo(jnp.int32).max
+
+
+@types.record
+class CraftaxClassic(base.JaxEnvironment):
+  """The rules of Crafter (Hafner, 2021) as Craftax implements them.
+
+  The observation is one of
+    symbolic [1345] float32: what is in each cell in view, the inventory, the
+      player's needs, the light;
+    pixels [63, 63, 3] uint8.
+
+  An episode ends with death; 10,000 steps truncate it. To generate a world
+  takes far longer than a step. Worlds are generated where an episode ends and
+  nowhere else, so that every episode has its own; the price is that a step
+  takes the longer, the more episodes end in it.
+
+  Attributes:
+    params: record of arrays, those of the game's parameters that the package
+      lets one change without compiling anew.
+    variant: of `VARIANTS`.
+  """
+
+  params: Any
+  variant: str = dataclasses.field(metadata={'static': True})
+
+  @property
+  def spec(self) -> types.EnvironmentSpec:
+    """Of one environment, also where several are stacked; 17 actions."""
+    env = _package_env(self.variant)
+    shape = env.observation_space(env.default_params).shape
+    dtype = jnp.uint8 if self._has_pixels else jnp.float32
+    return types.EnvironmentSpec(
+      observation=jax.ShapeDtypeStruct(shape, dtype),
+      num_actions=env.num_actions,
+    )
+
+  def reset(self, key: types.Array) -> tuple[Any, types.Array]:
+    """As `JaxEnvironment.reset`; the state is a record of Craftax."""
+    state = adapters.make_few_at_once(
+      functools.partial(_first_state, self.variant), key, self.params
+    )
+    return state, self._observe(state)
+
+  def step(
+    self, state: Any, action: types.Array, key: types.Array
+  ) -> tuple[Any, types.TimeStep]:
+    """As `JaxEnvironment.step`; a time limit does not make a step terminal."""
+    env = _package_env(self.variant)
+    _, state, reward, is_last, _ = env.step_env(
+      jax.random.key_data(key), state, action, self.params
+    )
+    without_limit = self.params.replace(max_timesteps=_NEVER)
+    return state, types.TimeStep(
+      observation=self._observe(state),
+      reward=reward.astype(jnp.float32),
+      is_terminal=env.is_terminal(state, without_limit),
+      is_last=is_last,
+      mask=jnp.bool_(True),
+    )
+
+  def step_autoreset(
+    self, state: Any, action: types.Array, key: types.Array
+  ) -> tuple[Any, types.TimeStep]:
+    """As `JaxEnvironment.step_autoreset`, and equal to it in all results."""
+    step_key, reset_key = jax.random.split(key)
+    del key
+    state, timestep = self.step(state, action, step_key)
+    state = adapters.replace_where(
+      functools.partial(_first_state, self.variant),
+      timestep.is_last,
+      state,
+      reset_key,
+      self.params,
+    )
+    return state, dataclasses.replace(
+      timestep,
+      observation=self._observe(state),
+      is_terminal=timestep.is_last,
+    )
+
+  @property
+  def _has_pixels(self) -> bool:
+    return self.variant == 'classic_pixels'
+
+  def _observe(self, state: Any) -> types.Array:
+    observation = _package_env(self.variant).get_obs(state)
+    if self._has_pixels:
+      return jnp.round(255 * observation).astype(jnp.uint8)
+    return observation.astype(jnp.float32)
+
+
+def make(variant: str) -> CraftaxClassic:
+  """Makes an environment with the parameters that it has in Craftax.
+
+  The first environment with pixels after an installation takes a minute: the
+  package scales its images then, and keeps them in its own folder.
+
+  Args:
+    variant: of `VARIANTS`.
+
+  Returns:
+    The environment.
+
+  Raises:
+    ImportError: if craftax is not installed.
+  """
+  params = adapters.strong_types(_package_env(variant).default_params)
+  return CraftaxClassic(params=params, variant=variant)
+
+
+def import_package() -> Any:
+  """Returns the module that makes the package's environments.
+
+  Raises:
+    ImportError: if the package is not installed.
+  """
+  try:
+    from craftax import craftax_env
+  except ImportError as error:
+    raise ImportError(
+      "Environments named 'craftax/...' need the package craftax (1.6.1 or "
+      f"later), which cannot be imported ({error}): pip install -e '.[craftax]'"
+    ) from error
+  return craftax_env
+
+
+@functools.cache
+def _package_env(variant: str) -> Any:
+  # They hold arrays, which must not become part of a program being traced.
+  with jax.ensure_compile_time_eval():
+    return import_package().make_craftax_env_from_name(
+      VARIANTS[variant], auto_reset=False
+    )
+
+
+def _first_state(variant: str, key: types.Array, params: Any) -> Any:
+  """State at the beginning of an episode.
+
+  The state holds a key, which must be an array of integers for
+  `adapters.replace_where`.
+  """
+  _, state = _package_env(variant).reset_env(jax.random.key_data(key), params)
+  return adapters.strong_types(state)

@@ -1,0 +1,105 @@
+"""Environments of the user's own with the interface of gymnax."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.environments.jax_native import adapters
+
+# What is used of an environment; `is_truncated` and `observation_space`, too,
+# where there are any.
+METHODS = ('reset_env', 'step_env', 'action_space')
+
+
+@types.record
+class GymnaxStyleEnvironment(base.JaxEnvironment):
+  """One environment that is an object of pure functions, and its parameters.
+
+  Observations that number a cell (spaces with a size `n`) are one-hot float32.
+  Where the environment has no `is_truncated`, every end is a termination.
+
+  Attributes:
+    params: tree of arrays.
+    env: the object; equal to itself alone.
+  """
+
+  params: Any
+  env: Any = dataclasses.field(metadata={'static': True})
+
+  @property
+  def spec(self) -> types.EnvironmentSpec:
+    """Of one environment."""
+    _, observation = jax.eval_shape(self.reset, jax.random.key(0))
+    return types.EnvironmentSpec(
+      observation=observation,
+      num_actions=int(self.env.action_space(self.params).n),
+    )
+
+  def reset(self, key: types.Array) -> tuple[Any, types.PyTree]:
+    """As `JaxEnvironment.reset`."""
+    observation, state = self.env.reset_env(key, self.params)
+    return adapters.strong_types(state), self._read(observation)
+
+  def step(
+    self, state: Any, action: types.Array, key: types.Array
+  ) -> tuple[Any, types.TimeStep]:
+    """As `JaxEnvironment.step`; a time limit does not make a step terminal."""
+    observation, state, reward, is_terminal, _ = self.env.step_env(
+      key, state, action, self.params
+    )
+    is_terminal = jnp.asarray(is_terminal, bool)
+    is_last = is_terminal
+    if hasattr(self.env, 'is_truncated'):
+      is_last = is_terminal | self.env.is_truncated(state, self.params)
+    return adapters.strong_types(state), types.TimeStep(
+      observation=self._read(observation),
+      reward=jnp.asarray(reward, jnp.float32),
+      is_terminal=is_terminal,
+      is_last=is_last,
+      mask=jnp.bool_(True),
+    )
+
+  def _read(self, observation: types.PyTree) -> types.PyTree:
+    if hasattr(self.env, 'observation_space'):
+      space = self.env.observation_space(self.params)
+      if hasattr(space, 'n'):
+        return jax.nn.one_hot(observation, space.n, dtype=jnp.float32)
+    return adapters.strong_types(observation)
+
+
+def make(env: Any, params: Any) -> GymnaxStyleEnvironment:
+  """Takes an environment and its parameters.
+
+  Args:
+    env: an object with the methods `METHODS`, as those of gymnax: `reset_env`
+      (key, params) -> observation, state; `step_env` (key, state, action,
+      params) -> observation, state, reward, is_terminal, info, without a reset;
+      `action_space` (params) -> a space with the number of actions `n`.
+    params: tree of numbers and arrays; None: the environment's
+      `default_params`.
+
+  Returns:
+    The environment.
+
+  Raises:
+    ValueError: a method is missing, or the actions are not discrete.
+  """
+  name = type(env).__name__
+  missing = [method for method in METHODS if not hasattr(env, method)]
+  if missing:
+    raise ValueError(
+      f'{name} lacks {", ".join(missing)}: an environment in the style of '
+      f'gymnax has the methods {", ".join(METHODS)}.'
+    )
+  params = env.default_params if params is None else params
+  space = env.action_space(params)
+  if not hasattr(space, 'n'):
+    raise ValueError(
+      f'{name} has actions {space}: only discrete actions are supported, a '
+      'space with their number `n`. Let the environment number its actions.'
+    )
+  return GymnaxStyleEnvironment(params=adapters.strong_types(params), env=env)

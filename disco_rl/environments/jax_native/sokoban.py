@@ -1,0 +1,224 @@
+"""Sokoban by Jumanji, an optional extra, with levels of our own or of a file.
+
+Jumanji's own levels would be downloaded.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.environments.jax_native import sokoban_generator
+from disco_rl.environments.jax_native import sokoban_levels
+
+NUM_ACTIONS = 4  # Up, right, down, left.
+
+# Variant -> number and seed of its levels; None: the bare name of the family.
+GENERATED: Mapping[str | None, tuple[int, int]] = {
+  None: (4096, 0),
+  'held_out': (1024, 1),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+  """What lies between the game and the agent; defaults: the benchmark's.
+
+  Attributes:
+    frame_stack: S, how many frames are seen at once; 4 in the paper.
+    time_limit: steps, a truncation. Which levels were solved is told from
+      returns, with limits of 81 to 159 steps; see evaluation/normalisation.py.
+  """
+
+  frame_stack: int = 4
+  time_limit: int = 120
+
+
+BENCHMARK = Preprocessing()
+
+
+@types.record
+class State:
+  """Where things are.
+
+  Attributes:
+    fixed: [10, 10] uint8; see `sokoban_levels`.
+    movable: [S, 10, 10] uint8, now and in the S - 1 steps before, the newest
+      last. The first of the episode stands in for those before it.
+    agent: [2] int32, row and column.
+    step: [] int32, steps taken in this episode.
+  """
+
+  fixed: types.Array
+  movable: types.Array
+  agent: types.Array
+  step: types.Array
+
+
+@types.record
+class Sokoban(base.JaxEnvironment):
+  """Push all boxes onto targets; each episode is a random one of N levels.
+
+  The actions are up, right, down and left; one that a wall or a second box
+  prevents does nothing. A step pays -0.1, and +1 where it pushes a box onto a
+  target, -1 where it pushes one off, +10 where it solves the level, which ends
+  the episode. After `time_limit` steps the episode ends, too, which counts as
+  truncation.
+
+  The observation is [10, 10, S * 4] float32, the last S frames, the newest
+  last. The channels of each: walls, targets, boxes, the agent. The first frame
+  of an episode stands in for those before it.
+
+  Attributes:
+    levels: [N, 10, 10, 2] uint8; see `sokoban_levels`.
+    preprocessing: of frames and episodes.
+  """
+
+  levels: types.Array
+  preprocessing: Preprocessing = dataclasses.field(
+    default=BENCHMARK, metadata={'static': True}
+  )
+
+  @property
+  def spec(self) -> types.EnvironmentSpec:
+    """Observations [10, 10, S * 4], four actions."""
+    side, channels = sokoban_levels.SIDE, 4 * self.preprocessing.frame_stack
+    return types.EnvironmentSpec(
+      observation=jax.ShapeDtypeStruct((side, side, channels), jnp.float32),
+      num_actions=NUM_ACTIONS,
+    )
+
+  def reset(self, key: types.Array) -> tuple[State, types.Array]:
+    """As `JaxEnvironment.reset`; the observation is that of the class."""
+    level = self.levels[jax.random.randint(key, (), 0, self.levels.shape[0])]
+    fixed, movable = level[..., 0], level[..., 1]
+    cell = jnp.argmax(movable.reshape(-1) == sokoban_levels.AGENT)
+    state = State(
+      fixed=fixed,
+      movable=jnp.stack([movable] * self.preprocessing.frame_stack),
+      agent=jnp.stack(jnp.unravel_index(cell, fixed.shape)).astype(jnp.int32),
+      step=jnp.int32(0),
+    )
+    return state, _observe(state)
+
+  def step(
+    self, state: State, action: types.Array, key: types.Array
+  ) -> tuple[State, types.TimeStep]:
+    """As `JaxEnvironment.step`; `action` is that of the class."""
+    del key  # Only the choice of the level is random.
+    after, timestep = _game(self.preprocessing.time_limit).step(
+      _package_state(state), jnp.asarray(action, jnp.int32)
+    )
+    state = State(
+      fixed=after.fixed_grid,
+      movable=jnp.concatenate([state.movable[1:], after.variable_grid[None]]),
+      agent=after.agent_location,
+      step=after.step_count,
+    )
+    return state, types.TimeStep(
+      observation=_observe(state),
+      reward=timestep.reward.astype(jnp.float32),
+      is_terminal=timestep.extras['solved'],
+      is_last=timestep.last(),
+      mask=jnp.bool_(True),
+    )
+
+
+def find_levels(variant: str | None) -> Callable[[], np.ndarray] | None:
+  """The levels that a name means.
+
+  Args:
+    variant: what follows 'sokoban/' in the name: a key of `GENERATED`, or the
+      path of a file, which is read.
+
+  Returns:
+    What gives the levels, [N, 10, 10, 2]; None if there is no such variant.
+
+  Raises:
+    OSError: the file cannot be read.
+    ValueError: the file is malformed; see `sokoban_levels.read`.
+  """
+  if variant in GENERATED:
+    return functools.partial(sokoban_generator.generate, *GENERATED[variant])
+  if variant is not None and sokoban_levels.is_path(variant):
+    levels = sokoban_levels.read(variant)
+    return lambda: levels
+  return None
+
+
+def make(
+  levels: np.ndarray, preprocessing: Preprocessing = BENCHMARK
+) -> Sokoban:
+  """Makes the game of these levels.
+
+  Args:
+    levels: [N, 10, 10, 2].
+    preprocessing: of frames and episodes.
+
+  Raises:
+    ImportError: if Jumanji is not installed.
+  """
+  import_package()
+  return Sokoban(jnp.asarray(levels, jnp.uint8), preprocessing)
+
+
+def import_package() -> Any:
+  """Returns Jumanji's package of Sokoban.
+
+  Raises:
+    ImportError: if it is not installed.
+  """
+  try:
+    from jumanji.environments.routing import sokoban
+  except ImportError as error:
+    raise ImportError(
+      "Environments named 'sokoban...' need the package jumanji (1.1.2 or "
+      f"later), which cannot be imported ({error}): pip install -e '.[sokoban]'"
+    ) from error
+  return sokoban
+
+
+@functools.cache
+def _game(time_limit: int) -> Any:
+  """Jumanji's environment, of which `step` alone is used."""
+  # By default it would download levels, and leave files of pictures open.
+  unused: Any = object()
+  # It keeps arrays, which must outlive the trace that happens to be first.
+  with jax.ensure_compile_time_eval():
+    return import_package().Sokoban(
+      generator=unused, viewer=unused, time_limit=time_limit
+    )
+
+
+def _package_state(state: State) -> Any:
+  return import_package().State(
+    key=None,
+    fixed_grid=state.fixed,
+    variable_grid=state.movable[-1],
+    agent_location=state.agent,
+    step_count=state.step,
+  )
+
+
+def _observe(state: State) -> types.Array:
+  """[10, 10, S * 4] float32, in each frame a channel for each kind of thing."""
+  frames = [_channels(state.fixed, movable) for movable in state.movable]
+  return jnp.concatenate(frames, axis=-1).astype(jnp.float32)
+
+
+def _channels(fixed: types.Array, movable: types.Array) -> types.Array:
+  """[10, 10, 4] bool."""
+  channels = (
+    fixed == sokoban_levels.WALL,
+    fixed == sokoban_levels.TARGET,
+    movable == sokoban_levels.BOX,
+    movable == sokoban_levels.AGENT,
+  )
+  return jnp.stack(channels, axis=-1)

@@ -1,0 +1,1 @@
+"""Distributions, moments, value targets, optimisers."""

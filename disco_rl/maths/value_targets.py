@@ -1,0 +1,323 @@
+"""Values, returns and advantages from categorical or scalar value predictions.
+
+Values are predicted in the space of the signed hyperbolic transform h (Pohlen
+et al., 2018). No gradient flows through anything that `retrace` and `vtrace`
+return: they are data for the losses and for the meta-network.
+"""
+
+import jax
+import jax.numpy as jnp
+import rlax
+
+from disco_rl import types
+from disco_rl.maths import categorical
+from disco_rl.maths import moments
+
+TRANSFORM = rlax.SIGNED_HYPERBOLIC_PAIR
+
+
+@types.record
+class ValueMoments:
+  """Lifetime moments of an agent's advantages and of its TD errors."""
+
+  advantage: moments.Moments
+  td: moments.Moments
+
+
+@types.record
+class RetraceEstimates:
+  """What Retrace says of a rollout; q and v by the target network but for q_td.
+
+  Attributes:
+    value: [T+1, B] V = sum_a pi(a) q(a) of the online network.
+    q_value: [T+1, B, A] of the online network.
+    target_q_value: [T+1, B, A].
+    q_target: [T, B] the return G.
+    q_td: [T, B] G - q(s, a), online.
+    normalized_q_td: [T, B] divided by its lifetime deviation, mean kept.
+    advantage: [T, B] G - V.
+    normalized_advantage: [T, B] by the lifetime moments of the advantage.
+    qv_advantage: [T+1, B, A] q(s, a) - V(s).
+    normalized_qv_advantage: [T+1, B, A] by the moments of the advantage.
+  """
+
+  value: types.Array
+  q_value: types.Array
+  target_q_value: types.Array
+  q_target: types.Array
+  q_td: types.Array
+  normalized_q_td: types.Array
+  advantage: types.Array
+  normalized_advantage: types.Array
+  qv_advantage: types.Array
+  normalized_qv_advantage: types.Array
+
+
+@types.record
+class ValueEstimates:
+  """What an estimator of state values says of a rollout.
+
+  Attributes:
+    value: [T+1, B].
+    value_target: [T, B].
+    td: [T, B] value_target - V(s_t).
+    normalized_td: [T, B] divided by its lifetime deviation, mean kept.
+    advantage: [T, B] for the policy gradient, weighted by min(1, rho).
+    normalized_advantage: [T, B] by the lifetime moments of the advantage.
+  """
+
+  value: types.Array
+  value_target: types.Array
+  td: types.Array
+  normalized_td: types.Array
+  advantage: types.Array
+  normalized_advantage: types.Array
+
+
+def init_moments() -> ValueMoments:
+  """Moments of an agent that has not seen a batch yet."""
+  return ValueMoments(advantage=moments.init(), td=moments.init())
+
+
+def taken(x: types.Array, action: types.Array) -> types.Array:
+  """Selects the taken action's entry: [..., A], [...] -> [...]."""
+  return jnp.take_along_axis(x, action[..., None], axis=-1)[..., 0]
+
+
+def values_from_logits(
+  logits: types.Array, max_abs_value: float
+) -> types.Array:
+  """Scalar values of categorical predictions: h^-1(sum_i softmax(l)_i bin_i).
+
+  Args:
+    logits: [..., N].
+    max_abs_value: bins are evenly spaced on [-max_abs_value, max_abs_value].
+
+  Returns:
+    [...] values in units of the return.
+  """
+  bins = jnp.linspace(
+    -max_abs_value, max_abs_value, logits.shape[-1], dtype=logits.dtype
+  )
+  mean = categorical.expectation(logits, bins[:, None])[..., 0]
+  return TRANSFORM.apply_inv(mean)
+
+
+def categorical_value_loss(
+  logits: types.Array, target: types.Array, max_abs_value: float
+) -> types.Array:
+  """Cross-entropy between the two-hot code of h(target) and the prediction.
+
+  Args:
+    logits: [..., N].
+    target: [...] in units of the return; constant.
+    max_abs_value: of the bins.
+
+  Returns:
+    [...] loss.
+  """
+  num_bins = logits.shape[-1]
+  probabilities = rlax.transform_to_2hot(
+    TRANSFORM.apply(jax.lax.stop_gradient(target)),
+    -max_abs_value,
+    max_abs_value,
+    num_bins,
+  )
+  return categorical.cross_entropy(probabilities, logits)
+
+
+def importance_ratio(
+  policy_logits: types.Array, rollout: types.Rollout
+) -> types.Array:
+  """Rho = pi(a) / mu(a) of the taken actions, [T+1, B]."""
+  log_ratio = jax.nn.log_softmax(policy_logits) - jax.nn.log_softmax(
+    rollout.logits
+  )
+  return jax.lax.stop_gradient(jnp.exp(taken(log_ratio, rollout.action)))
+
+
+def retrace(
+  value_moments: ValueMoments,
+  rollout: types.Rollout,
+  policy_logits: types.Array,
+  q_logits: types.Array,
+  target_q_logits: types.Array,
+  *,
+  discount: float,
+  lambda_: float,
+  max_abs_value: float,
+  moments_decay: float,
+) -> tuple[RetraceEstimates, ValueMoments]:
+  """Off-policy returns of Munos et al. (2016) from the target network's q.
+
+  G_t = r_t + gamma_t (V(s_t+1) + c_t+1 (G_t+1 - Q(s_t+1, a_t+1))),
+  c = lambda min(1, rho), G_T-1 = r_T-1 + gamma_T-1 V(s_T).
+
+  The trace is also cut at transitions that must not be learnt from: what
+  follows an episode that a time limit ended belongs to another episode.
+
+  Args:
+    value_moments: lifetime moments before this batch.
+    rollout: T transitions of B trajectories.
+    policy_logits: [T+1, B, A] of the current policy; both V average over it.
+    q_logits: [T+1, B, A, N] of the online network.
+    target_q_logits: [T+1, B, A, N] of the target network.
+    discount: gamma.
+    lambda_: of the trace.
+    max_abs_value: of the bins of q.
+    moments_decay: weight of the past in the lifetime moments.
+
+  Returns:
+    Estimates, normalised by the moments after this batch, and those moments.
+  """
+  policy = jax.nn.softmax(policy_logits)
+  q_value = values_from_logits(q_logits, max_abs_value)
+  target_q_value = values_from_logits(target_q_logits, max_abs_value)
+  value = jnp.sum(policy * q_value, axis=-1)
+  target_value = jnp.sum(policy * target_q_value, axis=-1)
+
+  rho = importance_ratio(policy_logits, rollout)[:-1]
+  trace = lambda_ * jnp.minimum(rho, 1.0) * rollout.mask
+  q_target = jax.vmap(
+    rlax.general_off_policy_returns_from_q_and_v, in_axes=1, out_axes=1
+  )(
+    taken(target_q_value, rollout.action)[1:-1],
+    target_value[1:],
+    rollout.reward,
+    discount * (1.0 - rollout.is_terminal),
+    trace[1:],
+  )
+  q_td = q_target - taken(q_value, rollout.action)[:-1]
+  advantage = q_target - target_value[:-1]
+  qv_advantage = target_q_value - target_value[..., None]
+
+  value_moments = _update_moments(value_moments, advantage, q_td, moments_decay)
+  estimates = RetraceEstimates(
+    value=value,
+    q_value=q_value,
+    target_q_value=target_q_value,
+    q_target=q_target,
+    q_td=q_td,
+    normalized_q_td=moments.normalize(
+      value_moments.td, q_td, subtract_mean=False
+    ),
+    advantage=advantage,
+    normalized_advantage=moments.normalize(value_moments.advantage, advantage),
+    qv_advantage=qv_advantage,
+    normalized_qv_advantage=moments.normalize(
+      value_moments.advantage, qv_advantage
+    ),
+  )
+  return jax.lax.stop_gradient((estimates, value_moments))
+
+
+def vtrace(
+  value_moments: ValueMoments,
+  rollout: types.Rollout,
+  policy_logits: types.Array,
+  value: types.Array,
+  *,
+  discount: float,
+  lambda_: float,
+  moments_decay: float,
+) -> tuple[ValueEstimates, ValueMoments]:
+  """V-trace targets and advantages (Espeholt et al., 2018), rho clipped at 1.
+
+  Args:
+    value_moments: lifetime moments before this batch.
+    rollout: T transitions of B trajectories.
+    policy_logits: [T+1, B, A] of the current policy.
+    value: [T+1, B] in units of the return.
+    discount: gamma.
+    lambda_: of the trace.
+    moments_decay: weight of the past in the lifetime moments.
+
+  Returns:
+    Estimates, normalised by the moments after this batch, and those moments.
+  """
+  output = jax.vmap(rlax.vtrace_td_error_and_advantage, in_axes=1, out_axes=1)(
+    value[:-1],
+    value[1:],
+    rollout.reward,
+    discount * (1.0 - rollout.is_terminal),
+    importance_ratio(policy_logits, rollout)[:-1],
+    lambda_ * _next_is_real(rollout),
+  )
+  return _value_estimates(
+    value_moments,
+    value,
+    output.errors,
+    output.pg_advantage,
+    moments_decay,
+  )
+
+
+def monte_carlo(
+  value_moments: ValueMoments,
+  rollout: types.Rollout,
+  policy_logits: types.Array,
+  value: types.Array,
+  *,
+  discount: float,
+  moments_decay: float,
+) -> tuple[ValueEstimates, ValueMoments]:
+  """Returns as they were seen, G_t = r_t + gamma_t G_t+1.
+
+  The value stands in for G where the rollout or a time limit cuts an episode
+  off. Arguments and results are those of `vtrace`.
+  """
+  returns = jax.vmap(rlax.lambda_returns, in_axes=1, out_axes=1)(
+    rollout.reward,
+    discount * (1.0 - rollout.is_terminal),
+    value[1:],
+    _next_is_real(rollout),
+  )
+  td = returns - value[:-1]
+  rho = importance_ratio(policy_logits, rollout)[:-1]
+  return _value_estimates(
+    value_moments,
+    value,
+    td,
+    jnp.minimum(rho, 1.0) * td,
+    moments_decay,
+  )
+
+
+def _next_is_real(rollout: types.Rollout) -> types.Array:
+  """[T, B] 0.0 where a trace must not go on into the next transition."""
+  return jnp.concatenate(
+    [rollout.mask[1:], jnp.ones_like(rollout.mask[:1])]
+  ).astype(rollout.reward.dtype)
+
+
+def _value_estimates(
+  value_moments: ValueMoments,
+  value: types.Array,
+  td: types.Array,
+  advantage: types.Array,
+  moments_decay: float,
+) -> tuple[ValueEstimates, ValueMoments]:
+  """Updates the moments, then normalises by them."""
+  value_moments = _update_moments(value_moments, advantage, td, moments_decay)
+  estimates = ValueEstimates(
+    value=value,
+    value_target=td + value[:-1],
+    td=td,
+    normalized_td=moments.normalize(value_moments.td, td, subtract_mean=False),
+    advantage=advantage,
+    normalized_advantage=moments.normalize(value_moments.advantage, advantage),
+  )
+  return jax.lax.stop_gradient((estimates, value_moments))
+
+
+def _update_moments(
+  value_moments: ValueMoments,
+  advantage: types.Array,
+  td: types.Array,
+  decay: float,
+) -> ValueMoments:
+  """Adds one batch to the lifetime moments."""
+  return ValueMoments(
+    advantage=moments.update(value_moments.advantage, advantage, decay),
+    td=moments.update(value_moments.td, td, decay),
+  )

@@ -1,0 +1,186 @@
+"""From settings to a rule and a population; what is wrong is said here."""
+
+from collections.abc import Hashable
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.environments import base
+from disco_rl.environments import registry
+from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import device_group
+from disco_rl.meta_training import evolution
+from disco_rl.meta_training import host_group
+from disco_rl.meta_training import initial_rule
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import meta_optimizer
+from disco_rl.meta_training import meta_value as meta_value_lib
+from disco_rl.meta_training import population
+from disco_rl.runtime import sharding
+from disco_rl.update_rules import disco
+from disco_rl.update_rules import registry as rule_registry
+from disco_rl.update_rules import weights
+
+Environment = base.JaxEnvironment | base.HostEnvironment
+
+
+def make_rule(
+  config: config_lib.MetaTrainingConfig,
+) -> tuple[disco.Disco, types.Params]:
+  """The rule, and eta to begin with.
+
+  Args:
+    config: of the run.
+
+  Returns:
+    The rule and its parameters.
+
+  Raises:
+    ValueError: the rule cannot be improved, or its file is not valid.
+    FileNotFoundError: there is no such file.
+  """
+  if config.rule == config_lib.RANDOM:
+    params, _ = initial_rule.draw(
+      jax.random.fold_in(jax.random.key(config.seed), 2**31),
+      config.rule_network,
+    )
+    return disco.Disco(
+      network=config.rule_network, **config.rule_settings
+    ), params
+  if config.rule in rule_registry.NAMES or weights.is_path(config.rule):
+    rule, params = rule_registry.load(config.rule, **config.rule_settings)
+    if isinstance(rule, disco.Disco):
+      return rule, jax.device_put(params)
+  raise ValueError(
+    f'rule={config.rule!r} cannot be where discovery begins: choose '
+    f"'{config_lib.RANDOM}', 'disco103' or the path of an npz file of weights."
+  )
+
+
+def make_groups(
+  config: config_lib.MetaTrainingConfig, rule: disco.Disco
+) -> list[population.Group]:
+  """Agents with environments of equal shapes, group by group.
+
+  Args:
+    config: of the run.
+    rule: what agents learn from.
+
+  Returns:
+    The groups, in the order of their first members.
+
+  Raises:
+    ValueError: a setting or an environment's name is not valid.
+    ImportError: an environment needs a package that is not installed.
+  """
+  specimens = {
+    name: registry.make(name, 1, config.seed, config.preprocessing)
+    for name in dict.fromkeys(config.members)
+  }
+  kinds: dict[Hashable, list[int]] = {}
+  for i, name in enumerate(config.members):
+    kinds.setdefault(_kind(specimens[name]), []).append(i)
+  groups = [
+    _make_group(config, rule, members, specimens[config.members[members[0]]])
+    for members in kinds.values()
+  ]
+  for specimen in specimens.values():
+    if isinstance(specimen, base.HostEnvironment):
+      specimen.close()
+  return groups
+
+
+def validate(names: Sequence[str]) -> None:
+  """Checks names of environments before anything is built.
+
+  Args:
+    names: of environments.
+
+  Raises:
+    ValueError: a name is unknown.
+    ImportError: packages are missing; names all of them.
+  """
+  missing = {}
+  for name in dict.fromkeys(names):
+    try:
+      registry.validate(name)
+    except ImportError as error:
+      missing[str(error)] = name
+  if missing:
+    raise ImportError(
+      f'{" ".join(missing)} Environments that need nothing more: catch and '
+      'gridworld/00 to 56. configs/quickstart.py and configs/meta_gridworld.py '
+      'run with these.'
+    )
+
+
+def _kind(environment: Environment) -> Hashable:
+  """Equal for environments whose agents can share a program."""
+  spec = environment.spec
+  shapes: Any = (str(spec.observation), spec.num_actions)
+  if isinstance(environment, base.HostEnvironment):
+    return shapes
+  leaves = [(x.shape, str(x.dtype)) for x in jax.tree.leaves(environment)]
+  return (*shapes, jax.tree.structure(environment), tuple(leaves))
+
+
+def _make_group(
+  config: config_lib.MetaTrainingConfig,
+  rule: disco.Disco,
+  members: Sequence[int],
+  specimen: Environment,
+) -> population.Group:
+  """Of the agents with such numbers, in environments like the specimen."""
+  spec = specimen.spec
+  agent = agent_lib.make(config.agent, spec, rule)
+  jax.eval_shape(lambda: agent.init(jax.random.key(0)))
+  inner_loop = inner_loop_lib.InnerLoop(
+    config.inner_loop, agent, meta_value_lib.MetaValue(config.meta_value, spec)
+  )
+  differentiation = meta_gradient.MetaGradient(
+    inner_loop, config.loss, config.mode
+  )
+  is_on_host = isinstance(specimen, base.HostEnvironment)
+  names = tuple(config.members[i] for i in members)
+  if is_on_host and config.estimator == 'evolution':
+    raise ValueError(
+      f'estimator=evolution needs environments that can be copied, and those '
+      f'of {names[0]} live on the host. Use estimator=differentiation, or '
+      'JAX-native environments.'
+    )
+  group = population.GroupConfig(
+    names=names,
+    inner_loop=inner_loop,
+    estimator=(
+      differentiation
+      if config.estimator == 'differentiation'
+      else evolution.EvolutionStrategies(
+        inner_loop, config.evolution_pairs, config.evolution_std
+      )
+    ),
+    optimizer=meta_optimizer.meta_optimizer(
+      config.meta_learning_rate,
+      config.max_meta_gradient_norm,
+      config.meta_decay_steps,
+    ),
+    chunk_size=config.chunk_size,
+    mesh=sharding.make_mesh(config.batch_devices),
+  )
+  # What steps on the host is made where it steps.
+  made = group.own_members if is_on_host else range(len(members))
+  environments: list[Any] = [
+    registry.make(
+      names[i],
+      config.agent.num_environments,
+      config.seed + members[i],
+      config.preprocessing,
+    )
+    for i in made
+  ]
+  if is_on_host:
+    return host_group.HostGroup(group, environments, differentiation)
+  return device_group.DeviceGroup(group, environments)

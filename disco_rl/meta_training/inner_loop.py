@@ -1,0 +1,281 @@
+"""How the members of the population live between two changes of the rule.
+
+Living and differentiating are separate: agents act, remember and learn as they
+would with a fixed rule, and what the meta-gradient needs is kept on the way.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+import jax
+from jax import memory
+import jax.numpy as jnp
+
+from disco_rl import types
+from disco_rl.agent import actor
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import learner
+from disco_rl.environments import base
+from disco_rl.meta_training import meta_value as meta_value_lib
+from disco_rl.runtime import config_checks
+from disco_rl.runtime import sharding
+
+
+@dataclasses.dataclass(frozen=True)
+class InnerLoopConfig:
+  """What happens, and what is kept, between two changes of the rule.
+
+  Attributes:
+    inner_updates: N, updates of each agent; the meta-gradient looks back as
+      far.
+    validation_trajectories: fresh ones that the outer loss is evaluated on; a
+      multiple of the E environments that an agent acts in.
+    save_every: updates between two learner states that are kept; a divisor of
+      N. Those between are computed again when they are needed.
+    offload: whether what is kept waits in the host's memory.
+  """
+
+  inner_updates: int = 20
+  validation_trajectories: int = 48
+  save_every: int = 1
+  offload: bool = False
+
+  def __post_init__(self) -> None:
+    config_checks.check_types(InnerLoopConfig, vars(self))
+    counts = ('inner_updates', 'validation_trajectories', 'save_every')
+    config_checks.check_at_least(self, 1, counts)
+    if self.inner_updates % self.save_every:
+      divisors = [
+        k
+        for k in range(1, self.inner_updates + 1)
+        if self.inner_updates % k == 0
+      ]
+      raise ValueError(
+        f'save_every={self.save_every} must divide '
+        f'inner_updates={self.inner_updates}; choose one of {divisors}.'
+      )
+
+
+@types.record
+class Member:
+  """One agent of the population and what lives beside it.
+
+  Attributes:
+    agent: parameters, optimiser, the rule's share, replay, statistics.
+    actor: its environments; None where these live on the host.
+    meta_value: its meta-value function.
+    meta_opt_state: its own Adam moments over eta, which outlive it.
+  """
+
+  agent: agent_lib.AgentState
+  actor: actor.ActorState | None
+  meta_value: meta_value_lib.MetaValueState
+  meta_opt_state: Any
+
+
+@types.record
+class Trajectory:
+  """An agent's last N updates, as they were lived: N/k segments of k.
+
+  Attributes:
+    states: [N/k] learner states, before the first update of each segment.
+    batches: [N/k, k] what was learnt from; this device's share, where devices
+      share batches.
+    gradients: [N/k, k] of the agent's loss; None where k > 1, as they are
+      computed again with the states.
+  """
+
+  states: learner.LearnerState
+  batches: types.Rollout
+  gradients: types.Params | None
+
+
+@dataclasses.dataclass(frozen=True)
+class InnerLoop:
+  """Pure functions over `Member` for one kind of agent.
+
+  Attributes:
+    config: what happens and what is kept.
+    agent: what lives.
+    meta_value: what judges it.
+  """
+
+  config: InnerLoopConfig
+  agent: agent_lib.Agent
+  meta_value: meta_value_lib.MetaValue
+
+  def __post_init__(self) -> None:
+    trajectories = self.config.validation_trajectories
+    environments = self.agent.config.num_environments
+    if trajectories % environments:
+      nearest = max(1, round(trajectories / environments)) * environments
+      raise ValueError(
+        f'validation_trajectories={trajectories} must be a multiple of the '
+        f'{environments} environments that each agent acts in (batch_size / '
+        f'replay_ratio); the nearest is {nearest}.'
+      )
+
+  @property
+  def validation_rollouts(self) -> int:
+    """Rollouts that make up the validation trajectories."""
+    config = self.agent.config
+    return self.config.validation_trajectories // config.num_environments
+
+  @property
+  def steps(self) -> int:
+    """Environment steps of one agent between two changes of the rule."""
+    config = self.agent.config
+    rollouts = self.config.inner_updates + self.validation_rollouts
+    return rollouts * config.num_environments * config.unroll_length
+
+  def learn(
+    self, rule_params: types.Params, member: Member, batch: types.Rollout
+  ) -> tuple[Member, Trajectory, types.Logs]:
+    """Makes one update.
+
+    Args:
+      rule_params: eta.
+      member: before the update; its replay may be missing.
+      batch: what it learns from, T transitions of B trajectories.
+
+    Returns:
+      The member after the update, what the meta-gradient needs of it (without
+      axes for the updates), and scalars to log.
+    """
+    batch = sharding.batch_share(batch)
+    before = member.agent.learner
+    after, update = self.agent.learn(rule_params, before, batch)
+    meta_value, logs = member.meta_value, update.logs
+    if self.meta_value.config.on_inner_batches:
+      meta_value, _, value_logs = self.meta_value.update(
+        meta_value,
+        batch,
+        self.agent.network.policy(before.params, batch),
+      )
+      logs = {**logs, **{f'inner_{k}': v for k, v in value_logs.items()}}
+    member = dataclasses.replace(
+      member,
+      agent=dataclasses.replace(member.agent, learner=after),
+      meta_value=meta_value,
+    )
+    lived = Trajectory(states=before, batches=batch, gradients=update.gradient)
+    return member, lived, logs
+
+  def live(
+    self,
+    environment: base.JaxEnvironment,
+    rule_params: types.Params,
+    member: Member,
+  ) -> tuple[Member, Trajectory, types.Logs]:
+    """Lives N updates in JAX-native environments.
+
+    Args:
+      environment: of this agent.
+      rule_params: eta.
+      member: before.
+
+    Returns:
+      The member afterwards, its trajectory, and means to log.
+    """
+
+    def one(
+      member: Member, _: None
+    ) -> tuple[Member, tuple[Trajectory, types.Logs]]:
+      assert member.actor is not None
+      state, actors, rollout = self.agent.act(
+        environment, member.agent, member.actor
+      )
+      state, batch = self.agent.add_and_sample(state, rollout)
+      member = dataclasses.replace(member, agent=state, actor=actors)
+      member, lived, logs = self.learn(rule_params, member, batch)
+      return member, (lived, logs)
+
+    def segment(
+      member: Member, _: None
+    ) -> tuple[Member, tuple[Trajectory, types.Logs]]:
+      # Of the states within, the compiler keeps only what is used: the first.
+      member, (lived, logs) = jax.lax.scan(
+        one, member, length=self.config.save_every
+      )
+      kept = jax.tree.map(lambda x: x[0], self.segments(lived))
+      return member, (self.to_host(kept), logs)
+
+    member, (trajectory, logs) = jax.lax.scan(
+      segment,
+      member,
+      length=self.config.inner_updates // self.config.save_every,
+    )
+    return member, trajectory, jax.tree.map(jnp.mean, logs)
+
+  def segments(self, lived: Trajectory) -> Trajectory:
+    """What is kept of updates that were lived one by one.
+
+    Args:
+      lived: these updates, a multiple of k, one leading axis.
+
+    Returns:
+      Their segments.
+    """
+    k = self.config.save_every
+    split = lambda x: x.reshape(-1, k, *x.shape[1:])
+    return Trajectory(
+      states=jax.tree.map(lambda x: x[::k], lived.states),
+      batches=jax.tree.map(split, lived.batches),
+      gradients=jax.tree.map(split, lived.gradients) if k == 1 else None,
+    )
+
+  def to_host(self, tree: Any) -> Any:
+    """Moves a tree to the host's memory, if that is asked for."""
+    return self._move(tree, memory.Space.Host)
+
+  def to_device(self, tree: Any) -> Any:
+    """Moves a tree back."""
+    return self._move(tree, memory.Space.Device)
+
+  def _move(self, tree: Any, space: Any) -> Any:
+    return jax.device_put(tree, space) if self.config.offload else tree
+
+  def validate(
+    self, environment: base.JaxEnvironment, member: Member
+  ) -> tuple[Member, types.Rollout]:
+    """Acts without learning: fresh trajectories for the outer loss.
+
+    Args:
+      environment: of this agent.
+      member: after its N updates.
+
+    Returns:
+      The member, whose environments have gone on, and a rollout of all
+      validation trajectories.
+    """
+
+    def one(member: Member, _: None) -> tuple[Member, types.Rollout]:
+      assert member.actor is not None
+      state, actors, rollout = self.agent.act(
+        environment, member.agent, member.actor
+      )
+      return dataclasses.replace(member, agent=state, actor=actors), rollout
+
+    member, rollouts = jax.lax.scan(
+      one, member, length=self.validation_rollouts
+    )
+    return member, join(rollouts)
+
+
+def join(rollouts: types.Rollout) -> types.Rollout:
+  """Rollouts [V, T, E, ...] side by side as one, [T, V * E, ...]."""
+  return jax.tree.map(
+    lambda x: jnp.moveaxis(x, 0, 1).reshape(
+      x.shape[1], x.shape[0] * x.shape[2], *x.shape[3:]
+    ),
+    rollouts,
+  )
+
+
+# (eta, member, its environment) -> gradient of the outer loss with respect to
+# eta, the member after N updates, scalars to log.
+Estimator = Callable[
+  [types.Params, Member, base.JaxEnvironment],
+  tuple[types.Params, Member, types.Logs],
+]

@@ -1,0 +1,1 @@
+"""What touches devices, disk, signals and the terminal."""

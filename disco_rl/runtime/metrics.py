@@ -1,0 +1,336 @@
+"""Metrics of a run: a CSV file, TensorBoard events and JSON files."""
+
+import collections
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import csv
+import io
+import json
+import math
+import pathlib
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import tensorboardX
+from tensorboardX.proto import summary_pb2
+
+from disco_rl.runtime import files
+
+Value = int | float | str
+# Metric -> value of one seed at one log point; also NumPy and JAX scalars.
+Row = Mapping[str, Any]
+
+
+class NonFiniteError(ArithmeticError):
+  """A loss or a gradient is no longer finite."""
+
+
+def check_finite(rows: Sequence[Row], since: int, likely_causes: str) -> None:
+  """Checks all but `return` and `success`: no value before an episode ends.
+
+  Args:
+    rows: with the keys that `MetricsWriter` wants.
+    since: the step before the first that these rows are about.
+    likely_causes: for the error.
+
+  Raises:
+    NonFiniteError: names the values, the series and the range of steps.
+  """
+  for row in rows:
+    (step, now), (series, label) = list(row.items())[:2]
+    bad = [
+      name
+      for name, value in row.items()
+      if name not in ('return', 'success')
+      and not isinstance(value, str)
+      and not math.isfinite(value)
+    ]
+    if bad:
+      raise NonFiniteError(
+        f'{", ".join(bad)} of {series} {label} became non-finite between '
+        f'{step}s {since} and {now}. Likely causes: {likely_causes}.'
+      )
+
+
+def write_json(path: files.PathLike, tree: Any) -> None:
+  """Writes a tree as JSON, atomically, in the order of its keys.
+
+  Args:
+    path: the file.
+    tree: mappings, sequences, NumPy arrays and scalars, Python scalars, None.
+      JSON has no numbers that aren't finite: they become null.
+  """
+  text = json.dumps(_to_json(tree), indent=2, allow_nan=False)
+  with files.replacing(path) as temporary:
+    temporary.write_text(text + '\n', encoding='utf-8')
+
+
+def read_json(path: files.PathLike) -> dict[str, Any]:
+  """Reads a mapping that `write_json` wrote.
+
+  Raises:
+    OSError: there is no such file, or it cannot be read.
+    files.WorkdirError: it holds something else, or is damaged.
+  """
+  data = pathlib.Path(path).read_bytes()
+  try:
+    content = json.loads(data.decode())
+  # The latter where thousands of brackets are open.
+  except (ValueError, RecursionError) as error:
+    raise files.WorkdirError(_damaged(path, f'no JSON ({error})')) from error
+  if not isinstance(content, dict):
+    kind = type(content).__name__
+    raise files.WorkdirError(_damaged(path, f'{kind}, where {{...}} is wanted'))
+  return content
+
+
+def read(path: files.PathLike) -> dict[str, np.ndarray]:
+  """Reads a CSV file of metrics, also one that is still being written.
+
+  Returns:
+    Column -> [rows]: int64 where all fields are whole numbers, else float64
+    with NaN for empty fields, else str.
+
+  Raises:
+    OSError: there is no such file, or it cannot be read.
+    files.WorkdirError: it is no table, or is damaged; says in which row.
+  """
+  header, *rows = _read_rows(path) or [[]]
+  fields = zip(*rows) if rows else ((),) * len(header)
+  return {key: _to_array(column) for key, column in zip(header, fields)}
+
+
+class MetricsWriter:
+  """Appends rows to `metrics.csv` and to TensorBoard events in `tensorboard/`.
+
+  A row belongs to a step, such as an `update`, and to a series, such as a
+  `seed`; they come first. TensorBoard gets the tags `KEY/seed_SEED`, and
+  `KEY/mean` wherever every seed has a finite value: a mean over some would jump
+  as the others join.
+
+  To resume after a kill at any moment, rows of a step must be written before
+  its checkpoint; resume from the checkpoint's step, from 0 if there is none.
+  The CSV file is the record: TensorBoard may lack the seconds before a kill.
+
+  Attributes:
+    path: of the CSV file.
+  """
+
+  def __init__(
+    self,
+    workdir: files.PathLike,
+    resume_from: int | None = None,
+    step: str = 'update',
+    series: str = 'seed',
+  ):
+    """Opens the files, creating the folder where needed.
+
+    Args:
+      workdir: the folder of the run.
+      resume_from: keep rows up to this step, drop later ones. None: a new run.
+      step: name of the column that counts, whole numbers.
+      series: name of the column that tells rows of one step apart.
+
+    Raises:
+      FileExistsError: there are metrics already and nothing is to be resumed.
+      files.WorkdirError: the file to resume is damaged, or has no such column
+        of steps.
+    """
+    workdir = pathlib.Path(workdir)
+    workdir.mkdir(parents=True, exist_ok=True)
+    self._step, self._series = step, series
+    self.path = workdir / 'metrics.csv'
+    self._keys: list[str] = []
+    if self.path.exists() and self.path.stat().st_size:
+      if resume_from is None:
+        raise FileExistsError(
+          f'{self.path} holds the metrics of an earlier run. Resume that run '
+          '(resume_from=STEP) or choose another workdir.'
+        )
+      self._keys = _truncate(self.path, step, resume_from)
+    events = workdir / 'tensorboard'
+    with contextlib.ExitStack() as stack:
+      self._csv = stack.enter_context(
+        self.path.open('a', encoding='utf-8', newline='')
+      )
+      self._tensorboard = stack.enter_context(
+        tensorboardX.SummaryWriter(
+          logdir=str(events),
+          purge_step=None if resume_from is None else resume_from + 1,
+          flush_secs=10,
+          # Else a run that is resumed within the second in which it began
+          # overwrites its own events: names hold seconds. Files are read in
+          # the order of their names.
+          filename_suffix=f'.{len(list(events.glob("*"))):04d}',
+        )
+      )
+      self._files = stack.pop_all()
+
+  def write(self, rows: Sequence[Row]) -> None:
+    """Appends rows; they are in the CSV file when this returns.
+
+    Args:
+      rows: with the step and the series, and the same keys in every call; all
+        rows of a step come in one call. Values are scalars, or strings of one
+        line. NaN means that there is no value yet: an empty field.
+
+    Raises:
+      ValueError: keys differ from those of the first row ever written, an index
+        is missing, or a value is no scalar. Nothing is written.
+    """
+    if not rows:
+      return
+    keys = self._keys or list(rows[0])
+    for row in rows:
+      self._check_keys(row, keys)
+    plain = [
+      {key: self._to_value(key, row[key]) for key in keys} for row in rows
+    ]
+    text = io.StringIO()
+    csv_writer = csv.writer(text, lineterminator='\n')
+    if not self._keys:
+      csv_writer.writerow(keys)
+    csv_writer.writerows([_to_field(v) for v in row.values()] for row in plain)
+    self._csv.write(text.getvalue())
+    self._csv.flush()
+    self._keys = keys
+    for step in dict.fromkeys(row[self._step] for row in plain):
+      self._write_event([row for row in plain if row[self._step] == step])
+
+  def close(self) -> None:
+    """Closes the files; the events are on disk when this returns."""
+    self._files.close()
+
+  def __enter__(self) -> 'MetricsWriter':
+    return self
+
+  def __exit__(
+    self,
+    exc_type: type[BaseException] | None,
+    exc_value: BaseException | None,
+    traceback: TracebackType | None,
+  ) -> None:
+    self.close()
+
+  def _check_keys(self, row: Row, keys: Sequence[str]) -> None:
+    absent = [key for key in (self._step, self._series) if key not in row]
+    if absent:
+      raise ValueError(f'A row of metrics lacks {absent}; its keys: {[*row]}.')
+    new = [key for key in row if key not in keys]
+    missing = [key for key in keys if key not in row]
+    if new or missing:
+      raise ValueError(
+        f'A row does not fit the columns of {self.path}: new keys {new}, '
+        f'missing keys {missing}. Write the same keys every time (NaN where '
+        'there is no value) or choose another workdir.'
+      )
+
+  def _write_event(self, rows: Sequence[Mapping[str, Value]]) -> None:
+    # `add_scalar` would make an event of each value: some ten times slower,
+    # and a kill could leave a part of an update.
+    summary = summary_pb2.Summary(
+      value=[
+        summary_pb2.Summary.Value(tag=tag, simple_value=value)
+        for tag, value in self._scalars(rows).items()
+      ]
+    )
+    self._tensorboard.file_writer.add_summary(summary, rows[0][self._step])
+
+  def _scalars(self, rows: Sequence[Mapping[str, Value]]) -> dict[str, float]:
+    """Returns the finite values of one step by their TensorBoard tags."""
+    tagged = {}
+    over_series = collections.defaultdict(list)
+    for row in rows:
+      for key, value in row.items():
+        # These say where a row belongs, so they are no curves of their own.
+        is_index = key in (self._step, self._series)
+        if not is_index and not isinstance(value, str):
+          tagged[f'{key}/{self._series}_{row[self._series]}'] = float(value)
+          over_series[key].append(float(value))
+    for key, values in over_series.items():
+      tagged[f'{key}/mean'] = sum(values) / len(values)
+    return {tag: value for tag, value in tagged.items() if math.isfinite(value)}
+
+  def _to_value(self, key: str, value: Any) -> Value:
+    if isinstance(value, str):
+      return value
+    value = np.asarray(value)
+    if value.ndim or value.dtype.kind not in 'biuf':
+      raise ValueError(
+        f'Metric {key!r} is no number or string: {value.dtype} {value.shape}.'
+      )
+    value = value.item()
+    return int(value) if key in (self._step, self._series) else value
+
+
+def _to_field(value: Value) -> str:
+  if isinstance(value, float):
+    return '' if math.isnan(value) else f'{value:.6g}'
+  return value if isinstance(value, str) else str(int(value))
+
+
+def _damaged(path: files.PathLike, what: str) -> str:
+  return (
+    f'{path} is damaged, or was not written by a run: it holds {what}. Bring '
+    'back the file, or choose another folder.'
+  )
+
+
+def _to_array(fields: Sequence[str]) -> np.ndarray:
+  # Whole numbers that int64 cannot hold become floats.
+  for parse in (np.int64, lambda field: float(field or 'nan')):
+    with contextlib.suppress(ValueError, OverflowError):
+      return np.array([parse(field) for field in fields])
+  return np.array(fields)
+
+
+def _to_json(tree: Any) -> Any:
+  if isinstance(tree, Mapping):
+    return {key: _to_json(value) for key, value in tree.items()}
+  if isinstance(tree, list | tuple):
+    return [_to_json(value) for value in tree]
+  if isinstance(tree, np.ndarray | np.generic):
+    return _to_json(tree.tolist())
+  if isinstance(tree, float) and not math.isfinite(tree):
+    return None
+  return tree
+
+
+def _read_rows(path: files.PathLike) -> list[list[str]]:
+  """Returns the fields of all lines that were written to their end."""
+  content = pathlib.Path(path).read_bytes()
+  try:
+    complete = content[: content.rfind(b'\n') + 1].decode()
+    rows = list(csv.reader(io.StringIO(complete, newline='')))
+  except (ValueError, csv.Error) as error:
+    raise files.WorkdirError(_damaged(path, f'no table ({error})')) from error
+  if rows and len({*rows[0]}) < len(rows[0]):
+    raise files.WorkdirError(_damaged(path, 'two columns of one name'))
+  for i, row in enumerate(rows):
+    if len(row) != len(rows[0]):
+      what = f'{len(row)} fields in row {i} below {len(rows[0])} columns'
+      raise files.WorkdirError(_damaged(path, what))
+  return rows
+
+
+def _truncate(path: pathlib.Path, step: str, last: int) -> list[str]:
+  """Drops the rows after a step; returns the columns ([]: no header)."""
+  header, *rows = _read_rows(path) or [[]]
+  if header and step not in header:
+    what = f'no column "{step}", only {header}'
+    raise files.WorkdirError(_damaged(path, what))
+  try:
+    kept = [row for row in rows if int(row[header.index(step)]) <= last]
+  except ValueError as error:
+    what = f'no whole numbers in the column "{step}" ({error})'
+    raise files.WorkdirError(_damaged(path, what)) from error
+  with (
+    files.replacing(path) as temporary,
+    temporary.open('w', encoding='utf-8', newline='') as file,
+  ):
+    csv.writer(file, lineterminator='\n').writerows(
+      [header, *kept] if header else []
+    )
+  return header

@@ -1,0 +1,110 @@
+"""The folder of a run: whose it is, and that it stays one run's."""
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import socket
+from typing import Any
+
+from disco_rl.runtime import files
+from disco_rl.runtime import metrics
+
+WorkdirError = files.WorkdirError
+
+
+@contextlib.contextmanager
+def locked(workdir: pathlib.Path) -> Iterator[None]:
+  """Keeps other runs out of a folder, which is created where needed.
+
+  The lock is the operating system's and ends with the process, however that
+  ends; the file stays.
+
+  Args:
+    workdir: the folder.
+
+  Yields:
+    While the folder is this run's.
+
+  Raises:
+    WorkdirError: another run is at work in the folder.
+  """
+  workdir.mkdir(parents=True, exist_ok=True)
+  with (workdir / '.lock').open('a+', encoding='utf-8') as file:
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      file.seek(0)
+      raise WorkdirError(
+        f'{workdir} is in use by another run ({file.read() or "unknown"}). '
+        'Wait for it, end it, or choose another --workdir.'
+      ) from None
+    file.truncate(0)
+    file.write(f'process {os.getpid()} on {socket.gethostname()}')
+    file.flush()
+    yield
+
+
+def claim(
+  workdir: pathlib.Path,
+  description: Mapping[str, Any],
+  free: Collection[str],
+) -> None:
+  """Writes config.json, or checks that the folder holds this very run.
+
+  Args:
+    workdir: the folder.
+    description: the settings as the user gave them.
+    free: settings that may change when a run is resumed.
+
+  Raises:
+    WorkdirError: the folder holds something else, or damaged files; it stays
+      as it is.
+  """
+  path = workdir / 'config.json'
+  if path.exists():
+    _check_same(workdir, metrics.read_json(path), description, free)
+    _check_metrics(workdir / 'metrics.csv')
+  for name in ('metrics.csv', 'checkpoints'):
+    if not path.exists() and (workdir / name).exists():
+      raise WorkdirError(
+        f'{workdir} has {name}, but no config.json that tells whose it is. '
+        'Choose another --workdir.'
+      )
+  workdir.mkdir(parents=True, exist_ok=True)
+  metrics.write_json(path, description)
+
+
+def _check_metrics(path: pathlib.Path) -> None:
+  # A run that is resumed reads them late: once all is built and compiled.
+  if path.exists():
+    metrics.read(path)
+
+
+def _check_same(
+  workdir: pathlib.Path,
+  earlier: Mapping[str, Any],
+  description: Mapping[str, Any],
+  free: Collection[str],
+) -> None:
+  """Raises WorkdirError if the run in the folder has other settings."""
+  # As it would be read: lists for tuples, null for what is not finite.
+  now = json.loads(json.dumps(description), parse_constant=lambda _: None)
+  different = sorted(
+    name
+    for name in {*earlier, *now} - {*free}
+    if earlier.get(name) != now.get(name)
+  )
+  if different:
+    raise WorkdirError(
+      f'{workdir} holds a run with other settings: '
+      + '; '.join(
+        f'{name} was {earlier.get(name)!r}, is {now.get(name)!r}'
+        for name in different
+      )
+      + '. Choose another --workdir, or repeat those settings to resume it.'
+    )

@@ -1,0 +1,347 @@
+"""Agents: their settings, their lives side by side, and that they learn."""
+
+from collections.abc import Iterator
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import probes
+import pytest
+
+from disco_rl import types
+from disco_rl.agent import actor
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import episodes
+from disco_rl.agent import host_actor
+from disco_rl.environments.host import gymnasium_adapter
+from disco_rl.environments.jax_native import catch
+from disco_rl.evaluation import training
+from disco_rl.maths import value_targets
+from disco_rl.networks import agent_network
+from disco_rl.networks import torsos
+from disco_rl.runtime import memory
+from disco_rl.update_rules import actor_critic
+from disco_rl.update_rules import base as rule_base
+from disco_rl.update_rules import policy_gradient
+
+SMALL = agent_lib.AgentConfig(
+  network=agent_network.AgentNetworkConfig(
+    torso=torsos.TorsoConfig(hidden_sizes=(16,))
+  ),
+  unroll_length=8,
+  batch_size=16,
+  replay_ratio=2.0,
+  on_policy_share=0.25,
+  replay_capacity=64,
+  learning_rate=1e-2,
+)
+BINS: dict[str, Any] = {'num_bins': 41, 'max_abs_value': 3.0}
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quick_compilation() -> Iterator[None]:
+  """Programs run for moments here: to optimise them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
+@pytest.mark.parametrize(
+  'settings, message',
+  [
+    ({'unroll_length': 0}, 'unroll_length=0 .* at least 1'),
+    ({'batch_size': 0}, 'batch_size=0 .* at least 1'),
+    ({'replay_capacity': -1}, 'replay_capacity=-1 .* at least 1'),
+    ({'replay_ratio': 0.0}, 'replay_ratio=0.0 .* positive'),
+    ({'replay_ratio': -2.0}, 'replay_ratio=-2.0 .* positive'),
+    ({'replay_ratio': float('nan')}, 'replay_ratio=nan .* positive'),
+    # 96 / 10 is no whole number of environments; 96 / 9.6 = 10 is.
+    ({'replay_ratio': 10.0}, 'replay_ratio=10.0 .* for example 9.6'),
+    ({'replay_ratio': 200.0}, 'replay_ratio=200.0 .* for example 96'),
+    ({'replay_ratio': float('inf')}, 'replay_ratio=inf .* for example 96'),
+    ({'on_policy_share': -0.1}, 'on_policy_share=-0.1 .* between 0 and 1'),
+    ({'on_policy_share': 1.1}, 'on_policy_share=1.1 .* between 0 and 1'),
+    ({'on_policy_share': 0.5}, 'on_policy_share=0.5 .* at most 0.104167'),
+  ],
+)
+def test_impossible_settings_are_named_with_a_remedy(
+  settings: dict[str, Any], message: str
+) -> None:
+  with pytest.raises(ValueError, match=message):
+    agent_lib.AgentConfig(**settings)
+
+
+@pytest.mark.parametrize(
+  'settings',
+  [
+    {'replay_ratio': 9.6},
+    {'replay_ratio': 96.0, 'on_policy_share': 0.0},
+    {'replay_ratio': 1.0, 'on_policy_share': 1.0},
+    {'on_policy_share': 0.104167},
+    {'on_policy_share': 0.0},
+  ],
+)
+def test_the_remedies_are_possible(settings: dict[str, Any]) -> None:
+  config = agent_lib.AgentConfig(**settings)
+  assert config.num_on_policy <= config.num_environments
+  assert config.num_environments == round(96 / config.replay_ratio)
+
+
+def test_the_replay_must_hold_whole_rollouts() -> None:
+  config = dataclasses.replace(SMALL, replay_capacity=60)
+  agent = agent_lib.make(
+    config, probes.Probe.spec, actor_critic.ActorCritic(**BINS)
+  )
+  with pytest.raises(ValueError, match='replay_capacity=60 .* nearest is 64'):
+    jax.eval_shape(lambda: agent.init(jax.random.key(0)))
+
+
+def test_a_share_of_each_batch_is_the_newest() -> None:
+  agent = agent_lib.make(
+    SMALL, probes.Probe.spec, actor_critic.ActorCritic(**BINS)
+  )
+  add_and_sample = jax.jit(agent.add_and_sample)
+  state = jax.jit(agent.init)(jax.random.key(0))
+  ages: set[int] = set()
+  for i in range(12):
+    numbers = 100 * i + np.arange(SMALL.num_environments)
+    newest = numbered(state.replay.rollouts, numbers)
+    state, batch = jax.device_get(add_and_sample(state, newest))
+    chosen = batch.action[0]
+    assert len(chosen) == SMALL.batch_size
+    np.testing.assert_array_equal(chosen[:4], numbers[:4])
+    jax.tree.map(
+      np.testing.assert_array_equal,
+      batch,
+      numbered(state.replay.rollouts, chosen),
+    )
+    ages |= set(i - chosen[4:] // 100)
+  # The rest is from all that is remembered, the newest included.
+  assert ages == set(range(8))
+
+
+def numbered(like: types.Rollout, numbers: np.ndarray) -> types.Rollout:
+  """Trajectories whose entries are all their number."""
+  return jax.tree.map(
+    lambda x: np.broadcast_to(
+      numbers.reshape(-1, *[1] * (x.ndim - 2)),
+      (x.shape[0], len(numbers), *x.shape[2:]),
+    ).astype(x.dtype),
+    like,
+  )
+
+
+class Counting(catch.Catch):
+  """Counts how often JAX traces a step."""
+
+  traces = 0
+
+  def step(self, *args: Any) -> Any:
+    Counting.traces += 1
+    return super().step(*args)
+
+
+KEYS = jax.random.split(jax.random.key(7), 3)
+
+
+def make_driver() -> training.DeviceDriver:
+  environment = Counting(4, 3)
+  agent = agent_lib.make(
+    SMALL, environment.spec, actor_critic.ActorCritic(**BINS)
+  )
+  return training.DeviceDriver(agent, environment)
+
+
+@pytest.fixture(scope='module')
+def driver() -> training.DeviceDriver:
+  return make_driver()
+
+
+def numbers(tree: Any) -> Any:
+  """As NumPy arrays, also of PRNG keys."""
+  return jax.tree.map(
+    lambda x: np.asarray(
+      jax.random.key_data(x)
+      if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+      else x
+    ),
+    tree,
+  )
+
+
+def test_calls_add_up(driver: training.DeviceDriver) -> None:
+  once, logs = driver.advance({}, driver.init(KEYS), 10)
+  train_state, first = driver.advance({}, driver.init(KEYS), 5)
+  twice, second = driver.advance({}, train_state, 5)
+  jax.tree.map(np.testing.assert_array_equal, numbers(once), numbers(twice))
+  jax.tree.map(
+    lambda whole, *halves: np.testing.assert_allclose(
+      whole, np.mean(halves, axis=0), rtol=1e-4, atol=1e-6
+    ),
+    logs,
+    first,
+    second,
+  )
+  steps = 10 * SMALL.unroll_length * SMALL.num_environments
+  # An episode of Catch on four rows takes three steps.
+  np.testing.assert_array_equal(once.agents.episodes.finished // 100, 2)
+  assert (once.agents.replay.added == steps // SMALL.unroll_length).all()
+
+
+def test_one_program_for_any_number_of_updates(
+  driver: training.DeviceDriver,
+) -> None:
+  train_state, _ = driver.advance({}, driver.init(KEYS), 1)
+  traces, seconds = Counting.traces, driver.compile_seconds
+  assert traces > 0
+  assert seconds > 0
+  for num_updates in (2, 3):
+    train_state, _ = driver.advance({}, train_state, num_updates)
+  assert Counting.traces == traces
+  assert driver.compile_seconds == seconds
+
+
+def test_what_is_passed_in_is_used_up(driver: training.DeviceDriver) -> None:
+  train_state = driver.init(KEYS)
+  driver.advance({}, train_state, 1)
+  kept = [
+    jax.tree_util.keystr(path)
+    for path, leaf in jax.tree.leaves_with_path(train_state)
+    if not leaf.is_deleted()
+  ]
+  assert not kept, f'not donated: {kept}'
+
+
+def test_agents_share_nothing(driver: training.DeviceDriver) -> None:
+  together, logs = driver.advance({}, driver.init(KEYS), 4)
+  alone, logs_alone = make_driver().advance({}, driver.init(KEYS[1:2]), 4)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x[1:2], y, rtol=1e-3, atol=1e-4),
+    numbers((together, logs)),
+    numbers((alone, logs_alone)),
+  )
+  params = numbers(together.agents.learner.params)
+  assert all((x[0] != x[1]).any() for x in jax.tree.leaves(params) if x.any())
+
+
+def test_replay_is_never_copied() -> None:
+  """Most of an agent's memory, as large as it may be."""
+  environment = gymnasium_adapter.make('CartPole-v1', 2, seed=0)
+  config = dataclasses.replace(SMALL, batch_size=2, replay_capacity=50_000)
+  agent = agent_lib.make(
+    config, environment.spec, actor_critic.ActorCritic(**BINS)
+  )
+  driver = training.HostDriver(agent, environment, num_agents=2)
+  agents = driver.init(KEYS[:2]).agents
+  after, actor_params = host_actor.prepare_acting(agents)
+  assert after.replay is agents.replay
+  acted = host_actor.HostActor(agent.network, environment, num_agents=2).unroll(
+    actor_params, SMALL.unroll_length
+  )
+  learn = driver._learn.compile({}, agents, *acted)
+  temporaries = learn.memory_analysis().temp_size_in_bytes
+  assert temporaries < memory.tree_bytes(agents.replay) / 4
+  environment.close()
+
+
+RULES: dict[str, rule_base.UpdateRule] = {
+  # Lambda 0: values come from the next value alone, by bootstrapping.
+  'actor_critic': actor_critic.ActorCritic(
+    **BINS, discount=0.5, lambda_=0.0, entropy_cost=0.01
+  ),
+  'policy_gradient': policy_gradient.PolicyGradient(
+    **BINS, discount=0.5, entropy_cost=0.01
+  ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+  """Of one agent per kind of probe; by kind, cue (-1, 1) and step (0, 1).
+
+  Attributes:
+    value: [kinds, cues, steps].
+    policy: [kinds, cues, steps], probability of action 1.
+  """
+
+  value: np.ndarray
+  policy: np.ndarray
+
+
+@pytest.mark.parametrize('core_lstm, solves', [(8, True), (0, False)])
+def test_only_an_agent_with_a_core_recalls(
+  core_lstm: int, solves: bool
+) -> None:
+  network = dataclasses.replace(SMALL.network, core_lstm=core_lstm)
+  agent = agent_lib.make(
+    dataclasses.replace(SMALL, network=network),
+    probes.Recall.spec,
+    RULES['actor_critic'],
+  )
+  driver = training.DeviceDriver(agent, probes.Recall())
+  train_state = driver.init(jax.random.split(jax.random.key(0), 1))
+  train_state, _ = driver.advance({}, train_state, 300)
+  (payment,) = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
+  assert payment > 0.9 if solves else abs(payment) < 0.3
+
+
+@pytest.fixture(scope='module', params=RULES)
+def trained(request: pytest.FixtureRequest) -> Trained:
+  agent = agent_lib.make(SMALL, probes.Probe.spec, RULES[request.param])
+
+  @jax.jit
+  @jax.vmap
+  def train(kind: types.Array, key: types.Array) -> Any:
+    probe = probes.Probe(kind)
+    keys = jax.random.split(key)
+    train_state = (
+      agent.init(keys[0]),
+      actor.init(keys[1], agent.network, probe, SMALL.num_environments),
+    )
+    state, _ = jax.lax.fori_loop(
+      0,
+      200,
+      lambda _, train_state: agent.live(probe, {}, *train_state)[:2],
+      train_state,
+    )
+    observation = jnp.stack(
+      [
+        jnp.stack([probes.observe(cue, step) for step in (0, 1)])
+        for cue in (-1.0, 1.0)
+      ]
+    )
+    rollout = dataclasses.replace(
+      types.empty_rollout(probe.spec, (), length=1, batch_size=2),
+      observation=observation,
+    )
+    outputs, _ = agent.network.unroll(state.learner.params, rollout)
+    value = value_targets.values_from_logits(
+      outputs['v'], BINS['max_abs_value']
+    )
+    return value, jax.nn.softmax(outputs['logits'])[..., 1]
+
+  kinds = jnp.array(list(probes.Kind))
+  keys = jax.random.split(jax.random.key(0), len(kinds))
+  return Trained(*map(np.asarray, train(kinds, keys)))
+
+
+@pytest.mark.parametrize('kind', probes.Kind, ids=lambda kind: kind.name)
+def test_probes_are_solved(trained: Trained, kind: probes.Kind) -> None:
+  value, policy = trained.value[kind], trained.policy[kind]
+  suspect = f'suspect {probes.SUSPECTS[kind]}'
+  close = lambda got, want: np.testing.assert_allclose(
+    got, want, atol=0.05, err_msg=suspect
+  )
+  match kind:
+    case probes.Kind.CONSTANT:
+      close(value[:, 0], [1, 1])
+    case probes.Kind.CUE:
+      close(value[:, 0], [-1, 1])
+    case probes.Kind.DELAY:
+      close(value, [[0.5, 1], [0.5, 1]])
+    case probes.Kind.ACTION:
+      close(policy[:, 0], [1, 1])
+    case probes.Kind.CUE_AND_ACTION:
+      close(policy[:, 0], [0, 1])

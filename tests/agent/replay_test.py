@@ -1,0 +1,126 @@
+"""Replay is a ring of whole trajectories, drawn from uniformly."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from disco_rl import types
+from disco_rl.agent import replay
+
+LENGTH = 3
+SIZE = 4096
+ADD = jax.jit(replay.add)
+SAMPLE = jax.jit(replay.sample, static_argnums=2)
+
+
+def rollout(*names: int) -> types.Rollout:
+  """One trajectory per name; each entry tells whose and of which time it is."""
+  name = np.asarray(names)
+  after = 100 * name + np.arange(LENGTH + 1)[:, None]
+  step = after[:LENGTH]
+  return types.Rollout(
+    observation={'x': np.stack([after, -after], -1).astype(np.float32)},
+    action=after.astype(np.int32),
+    logits=np.stack([after, after + 0.5], -1).astype(np.float32),
+    reward=step.astype(np.float32),
+    is_terminal=step % 2 == 0,
+    mask=step % 3 == 0,
+  )
+
+
+def names(memory: types.Rollout) -> list[int]:
+  """Whose trajectories these are."""
+  return (np.asarray(memory.reward[0]) // 100).astype(int).tolist()
+
+
+def filled(capacity: int, *additions: types.Rollout) -> replay.ReplayState:
+  state = replay.init(additions[0], capacity)
+  for addition in additions:
+    state = ADD(state, addition)
+  return state
+
+
+def test_the_oldest_are_overwritten() -> None:
+  state = filled(8, rollout(1, 2), rollout(3, 4))
+  assert names(state.rollouts)[:4] == [1, 2, 3, 4]
+  state = ADD(ADD(state, rollout(5, 6)), rollout(7, 8))
+  assert names(state.rollouts) == [1, 2, 3, 4, 5, 6, 7, 8]
+  state = ADD(ADD(state, rollout(9, 10)), rollout(11, 12))
+  assert names(state.rollouts) == [9, 10, 11, 12, 5, 6, 7, 8]
+  assert state.added == 12
+
+
+def test_what_was_never_filled_is_never_drawn() -> None:
+  state = filled(8, rollout(1, 2), rollout(3, 4))
+  batch = SAMPLE(state, jax.random.key(0), SIZE)
+  assert set(names(batch)) == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize('additions', [2, 4, 7])
+def test_drawing_is_uniform(additions: int) -> None:
+  state = filled(8, *(rollout(2 * i + 1, 2 * i + 2) for i in range(additions)))
+  held = range(max(1, 2 * additions - 7), 2 * additions + 1)
+  drawn = names(SAMPLE(state, jax.random.key(1), SIZE))
+  counts = np.array([drawn.count(name) for name in held])
+  assert counts.sum() == SIZE, 'something else was drawn'
+  expected = SIZE / len(held)
+  # Five standard deviations of a count.
+  np.testing.assert_allclose(counts, expected, atol=5 * np.sqrt(expected))
+
+
+def test_trajectories_stay_whole() -> None:
+  state = filled(8, *(rollout(i, i + 1) for i in range(1, 13, 2)))
+  batch = SAMPLE(state, jax.random.key(2), SIZE)
+  want = rollout(*names(batch))
+  jax.tree.map(np.testing.assert_array_equal, batch, want)
+  assert jax.tree.map(lambda x: x.dtype, batch) == jax.tree.map(
+    lambda x: x.dtype, want
+  )
+
+
+def test_keys_decide_what_is_drawn() -> None:
+  state = filled(8, rollout(1, 2), rollout(3, 4))
+  draw = lambda seed: names(SAMPLE(state, jax.random.key(seed), SIZE))
+  assert draw(3) == draw(3)
+  assert draw(3) != draw(4)
+
+
+def test_none_may_be_drawn() -> None:
+  batch = replay.sample(filled(2, rollout(1, 2)), jax.random.key(0), 0)
+  assert batch.reward.shape == (LENGTH, 0)
+
+
+@pytest.mark.parametrize(
+  'capacity, nearest', [(7, 8), (5, 4), (1, 2), (0, 2), (-4, 2)]
+)
+def test_capacities_that_hold_no_whole_addition(
+  capacity: int, nearest: int
+) -> None:
+  with pytest.raises(
+    ValueError, match=f'replay_capacity={capacity} .*the nearest is {nearest}'
+  ):
+    replay.init(rollout(1, 2), capacity)
+
+
+def test_mapped_over_agents_equals_one_by_one() -> None:
+  # The agents' buffers are not equally full.
+  states = [
+    filled(8, rollout(1, 2)),
+    filled(8, rollout(3, 4), rollout(5, 6), rollout(7, 8)),
+  ]
+  additions = [rollout(11, 12), rollout(13, 14)]
+  keys = jax.random.split(jax.random.key(5), 2)
+
+  def live(
+    state: replay.ReplayState, addition: types.Rollout, key: types.Array
+  ) -> tuple[replay.ReplayState, types.Rollout]:
+    state = replay.add(state, addition)
+    return state, replay.sample(state, key, SIZE)
+
+  stack = lambda *x: jnp.stack(x)
+  together = jax.jit(jax.vmap(live))(
+    jax.tree.map(stack, *states), jax.tree.map(stack, *additions), keys
+  )
+  alone = jax.tree.map(stack, *map(jax.jit(live), states, additions, keys))
+  jax.tree.map(np.testing.assert_array_equal, together, alone)

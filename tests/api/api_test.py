@@ -1,0 +1,572 @@
+"""What `import disco_rl` offers to programs of the user's own."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import dataclasses
+import functools
+import pathlib
+from typing import Any
+
+import dm_env
+from dm_env import specs
+import gymnasium
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import disco_rl
+from disco_rl import types
+from disco_rl.agent import learner as learner_lib
+from disco_rl.api import checks
+from disco_rl.api import player as player_lib
+from disco_rl.api import settings as settings_lib
+from disco_rl.api import tree_files
+from disco_rl.environments import base
+from disco_rl.environments import wrapping
+from disco_rl.environments.host import gymnasium_adapter
+from disco_rl.environments.jax_native import catch
+from disco_rl.maths import optimizers
+from disco_rl.networks import agent_network
+from disco_rl.networks import torsos
+from disco_rl.update_rules import disco
+
+CARTPOLE = 'CartPole-v1'
+RULE = disco_rl.load_rule('actor_critic', num_bins=21, max_abs_value=3.0)
+SMALL: dict[str, Any] = {
+  'unroll_length': 4,
+  'batch_size': 8,
+  'num_environments': 2,
+  'replay_capacity': 16,
+  'hidden_sizes': (8,),
+}
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quick_compilation() -> Iterator[None]:
+  """Programs run for moments here: to optimise them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
+def test_settings_of_rules() -> None:
+  rule = disco_rl.load_rule('actor_critic', discount=0.5)
+  assert rule.rule.discount == 0.5
+  assert rule.params == {}
+  assert rule.output_spec(3) == rule.rule.output_spec(3)
+  with pytest.raises(ValueError, match="'discuont'. Nearest: discount"):
+    disco_rl.load_rule('actor_critic', discuont=0.5)
+  with pytest.raises(ValueError, match="Unknown rule 'actor_critc'"):
+    disco_rl.load_rule('actor_critc')
+
+
+class Bandit(dm_env.Environment):
+  """Pays its number for action 1; two steps."""
+
+  def __init__(self, seed: int = 0):
+    self.seed = seed
+    self._steps = 0
+
+  def reset(self) -> dm_env.TimeStep:
+    self._steps = 0
+    return dm_env.restart(self._observe())
+
+  def step(self, action: Any) -> dm_env.TimeStep:
+    self._steps += 1
+    if self._steps == 2:
+      return dm_env.termination(float(action), self._observe())
+    return dm_env.transition(float(action), self._observe())
+
+  def observation_spec(self) -> Any:
+    return specs.Array((2,), np.float32)
+
+  def action_spec(self) -> Any:
+    return specs.DiscreteArray(2)
+
+  def _observe(self) -> np.ndarray:
+    return np.array([self._steps, self.seed % 7], np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+  """Attributes: n: its size."""
+
+  n: int
+
+
+class Walk:
+  """In the style of gymnax: action 1 is paid; cells 0 to params['end'] - 1."""
+
+  default_params = {'end': 3, 'limit': 10}
+
+  def reset_env(self, key: Any, params: Any) -> Any:
+    del key, params
+    return jnp.int32(0), {'cell': 0, 'time': 0}
+
+  def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+    del key
+    state = {'cell': state['cell'] + action, 'time': state['time'] + 1}
+    is_over = state['cell'] == params['end'] - 1
+    return state['cell'], state, action, is_over, {}
+
+  def action_space(self, params: Any) -> Space:
+    del params
+    return Space(2)
+
+
+class LimitedWalk(Walk):
+  def is_truncated(self, state: Any, params: Any) -> Any:
+    return state['time'] == params['limit']
+
+  def observation_space(self, params: Any) -> Space:
+    del params
+    return Space(5)
+
+
+def make_env() -> gymnasium.Env:
+  return gymnasium.make(CARTPOLE)
+
+
+def make_vec(**settings: Any) -> gymnasium.vector.VectorEnv:
+  return gymnasium.make_vec(
+    CARTPOLE, 3, vectorization_mode='sync', vector_kwargs=settings
+  )
+
+
+SAME_STEP = gymnasium.vector.AutoresetMode.SAME_STEP
+
+
+@pytest.mark.parametrize(
+  ('make', 'brought', 'shape', 'num_actions'),
+  [
+    (lambda: 'catch/4x3', None, (4, 3), 3),
+    (lambda: f'gymnasium/{CARTPOLE}', None, (4,), 2),
+    (lambda: catch.Catch(4, 3), None, (4, 3), 3),
+    (lambda: gymnasium_adapter.make(CARTPOLE, 3, 0), 3, (4,), 2),
+    (lambda: make_env, None, (4,), 2),
+    (make_env, 1, (4,), 2),
+    (make_vec, 3, (4,), 2),
+    (lambda: make_vec(autoreset_mode=SAME_STEP), 3, (4,), 2),
+    (lambda: Bandit, None, (2,), 2),
+    (lambda: lambda s: Bandit(s), None, (2,), 2),
+    (Bandit, 1, (2,), 2),
+    (lambda: (Walk(), {'end': 3}), None, (), 2),
+    (lambda: (LimitedWalk(), None), None, (5,), 2),
+  ],
+)
+def test_environments_of_all_kinds(
+  make: Callable[[], Any],
+  brought: int | None,
+  shape: tuple[int, ...],
+  num_actions: int,
+) -> None:
+  source = wrapping.recognise(make())
+  assert source.num_environments == brought
+  environment = source.build(brought or 2, 5)
+  assert environment.spec.observation.shape == shape
+  assert environment.spec.num_actions == num_actions
+  if isinstance(environment, base.HostEnvironment):
+    assert environment.num_environments == (brought or 2)
+    assert environment.reset().shape == (brought or 2, *shape)
+    environment.step(np.zeros(brought or 2, np.int32))
+    environment.close()
+
+
+def test_seeds_are_passed_to_functions_that_take_them() -> None:
+  environment = wrapping.recognise(Bandit).build(8, 1)
+  assert len({*environment.reset()[:, 1]}) > 1
+
+
+def test_the_style_of_gymnax() -> None:
+  environment = wrapping.recognise((LimitedWalk(), {'end': 3, 'limit': 2}))
+  environment = environment.build(1, 0)
+  key = jax.random.key(0)
+  state, observation = environment.reset(key)
+  np.testing.assert_array_equal(observation, [1, 0, 0, 0, 0])
+  ends = []
+  for action in (1, 0):
+    state, timestep = environment.step(state, jnp.int32(action), key)
+    ends.append((bool(timestep.is_terminal), bool(timestep.is_last)))
+  assert ends == [(False, False), (False, True)]
+  state, timestep = environment.step(state, jnp.int32(1), key)
+  assert timestep.is_terminal
+  assert timestep.reward.dtype == jnp.float32
+  np.testing.assert_array_equal(timestep.observation, [0, 0, 1, 0, 0])
+  # It goes through the same checks as environments of this project do.
+  state, timestep = environment.step_autoreset(state, jnp.int32(1), key)
+  assert state['cell'].dtype == jnp.int32
+
+
+class Continuous(Walk):
+  def action_space(self, params: Any) -> Any:
+    del params
+    return gymnasium.spaces.Box(-1, 1)
+
+
+ENV = make_env()
+
+
+@pytest.mark.parametrize(
+  ('environment', 'settings', 'error', 'message'),
+  [
+    (3.0, {}, TypeError, '3.0 of type float is no environment.* a name'),
+    (lambda: 3.0, {}, TypeError, 'The function made 3.0 of type float'),
+    (lambda: ENV, {}, ValueError, 'returned the same .* make a new'),
+    ('cach', {}, ValueError, "Unknown environment 'cach'. Nearest.* catch"),
+    (
+      lambda: gymnasium.make('Pendulum-v1'),
+      {},
+      ValueError,
+      'Pendulum.* only Discrete',
+    ),
+    ((Continuous(), None), {}, ValueError, 'Continuous has actions Box'),
+    ((Bandit(), None), {}, ValueError, 'Bandit lacks reset_env, step_env'),
+    (make_vec, {'rule': 'actor_critc'}, ValueError, 'Unknown rule'),
+    ('catch', {'torso': 'inpala'}, ValueError, 'Unknown torso .* impala'),
+    ('catch', {'learnin_rate': 1.0}, ValueError, 'Nearest: learning_rate'),
+    ('catch', {'unroll_length': 0}, ValueError, 'unroll_length=0 .* least 1'),
+    ('catch', {'batch_size': 0}, ValueError, 'batch_size=0 .* least 1'),
+    ('catch', {'replay_ratio': 0.0}, ValueError, 'replay_ratio=0.0 .* positiv'),
+    (
+      'catch',
+      {'num_environments': 0},
+      ValueError,
+      'num_environments=0 .* leas',
+    ),
+    (
+      'catch',
+      {'replay_ratio': 8.0, 'batch_size': 16, 'num_environments': 3},
+      ValueError,
+      'make 2 environments, but there are 3: leave replay_ratio out',
+    ),
+    (make_vec(), {'num_environments': 2}, ValueError, '=2, but .* brings 3'),
+    (
+      'catch',
+      {'torso': lambda observation: observation},
+      ValueError,
+      r'returned shape \(1, 8, 8\) for 1 observations; .* \[1, width\]',
+    ),
+  ],
+)
+def test_bad_input_is_named(
+  environment: Any,
+  settings: dict[str, Any],
+  error: type[Exception],
+  message: str,
+) -> None:
+  with pytest.raises(error, match=message):
+    disco_rl.Trainer(environment, **{'rule': RULE, **settings})
+
+
+@pytest.mark.parametrize(
+  ('settings', 'num_environments'),
+  [
+    ({}, 10),
+    ({'batch_size': 64}, 7),
+    ({'batch_size': 64, 'replay_ratio': 8.0}, 8),
+    ({'num_environments': 1}, 1),
+    ({'num_environments': 200}, 200),
+    ({'batch_size': 1}, 1),
+  ],
+)
+def test_defaults_fit_the_number_of_environments(
+  settings: dict[str, Any], num_environments: int
+) -> None:
+  settings = dict(settings)
+  config = settings_lib.agent_config(
+    'mlp', settings, settings.pop('num_environments', None)
+  )
+  assert config.num_environments == num_environments
+  assert config.replay_capacity % num_environments == 0
+  assert config.num_on_policy <= num_environments
+
+
+@pytest.fixture(scope='module')
+def trainer() -> disco_rl.Trainer:
+  """On the device, with a core."""
+  return disco_rl.Trainer(
+    'catch/4x3', RULE, **SMALL, core_lstm=4, learning_rate=1e-2, seed=3
+  )
+
+
+def test_training_returns_metrics_by_update(trainer: disco_rl.Trainer) -> None:
+  series = trainer.train(5, log_every=2)
+  since = trainer.updates - 5
+  assert since == 0
+  np.testing.assert_array_equal(series['update'], [2, 4, 5])
+  np.testing.assert_array_equal(series['environment_steps'], [16, 32, 40])
+  # An episode of Catch on four rows takes three steps.
+  np.testing.assert_array_equal(series['episodes'], [4, 10, 12])
+  assert {len(values) for values in series.values()} == {3}
+  assert np.isfinite(series['loss']).all()
+
+
+def test_a_saved_agent_goes_on_as_if_nothing_had_happened(
+  trainer: disco_rl.Trainer, tmp_path: pathlib.Path
+) -> None:
+  path = tmp_path / 'new' / 'agent.npz'
+  trainer.save(path)
+  updates = trainer.updates
+  first = trainer.train(3)
+  trainer.load(path)
+  assert trainer.updates == updates
+  again = trainer.train(3)
+  jax.tree.map(np.testing.assert_array_equal, first, again)
+  with np.load(path, allow_pickle=False) as archive:
+    assert archive["['updates']"] == updates
+
+
+def test_acting(trainer: disco_rl.Trainer) -> None:
+  observations = np.eye(12)[:5].reshape(5, 4, 3)
+  assert trainer.act(observations[0], greedy=True, is_first=True) in range(3)
+  assert isinstance(trainer.act(observations[0]), int)
+  greedy = lambda: trainer.act(observations, greedy=True, is_first=True)
+  first = greedy()
+  assert first.shape == (5,)
+  np.testing.assert_array_equal(greedy(), first)
+  sampled = np.stack(
+    [trainer.act(observations, is_first=True) for _ in range(20)]
+  )
+  assert len(np.unique(sampled)) == 3
+  with pytest.raises(ValueError, match='3 observations after 5 .* is_first'):
+    trainer.act(observations[:3])
+
+
+def test_a_core_remembers_until_episodes_begin() -> None:
+  network = agent_network.make(
+    SPEC,
+    types.OutputSpec({}, {}),
+    agent_network.AgentNetworkConfig(core_lstm=2),
+  )
+  network = dataclasses.replace(
+    network,
+    # Its actions count its calls.
+    step=lambda *args: (jnp.eye(A)[args[2][:, 0].astype(int)], args[2] + 1),
+    initial_state=lambda size: jnp.zeros((size, 1)),
+  )
+  player = player_lib.Player(network, SPEC, 0)
+  act = lambda is_first: player.act(
+    {'x': {'y': jnp.zeros(1)}}, np.zeros((2, 2)), True, is_first
+  ).tolist()
+  calls = [act(False), act(False), act([True, False]), act(False), act(True)]
+  assert calls == [[0, 0], [1, 1], [0, 2], [1, 3], [0, 0]]
+  player.reset_core()
+  assert act(False) == [0, 0]
+
+
+@pytest.mark.parametrize(
+  ('observation', 'message'),
+  [
+    (np.zeros(4), r'observation has shape \(4,\), expected \(4, 3\)'),
+    (np.zeros((2, 3, 3)), r'shape \(2, 3, 3\), expected \(2, 4, 3\)'),
+    ({'x': np.zeros((4, 3))}, 'structure .*x.* as in the spec'),
+  ],
+)
+def test_observations_of_wrong_shape_are_named(
+  trainer: disco_rl.Trainer, observation: Any, message: str
+) -> None:
+  with pytest.raises(ValueError, match=message):
+    trainer.act(observation)
+
+
+@pytest.mark.parametrize('name', ['updates', 'log_every'])
+def test_nothing_to_train(trainer: disco_rl.Trainer, name: str) -> None:
+  with pytest.raises(ValueError, match=f'{name}=0 must be at least 1'):
+    trainer.train(**{'updates': 1, name: 0})
+
+
+class Breaking(gymnasium.Wrapper):
+  """Raises in the step of a number."""
+
+  last = 1_000_000
+
+  def step(self, action: Any) -> Any:
+    Breaking.last -= 1
+    if not Breaking.last:
+      raise OSError('no such thing')
+    return super().step(action)
+
+
+def test_environments_of_your_own_on_the_host(tmp_path: pathlib.Path) -> None:
+  torso = lambda observation: hk.nets.MLP([8])(observation)
+  trainer = disco_rl.Trainer(
+    lambda: Breaking(make_env()), RULE, torso=torso, **SMALL
+  )
+  trainer.train(2)
+  trainer.save(tmp_path / 'agent.npz')
+  assert trainer.act(ENV.reset(seed=0)[0]) in (0, 1)
+  Breaking.last = 1
+  with pytest.raises(
+    RuntimeError, match=r'Breaking.* seed 0 (.|\n)*no such thing'
+  ):
+    trainer.train(1)
+  with pytest.raises(RuntimeError, match='make a new Trainer, and load'):
+    trainer.train(1)
+  trainer.close()
+
+
+class TestTreeFiles:
+  tree = {'a': jnp.arange(3), 'key': jax.random.key(1), 'b': (jnp.zeros(2),)}
+
+  def test_round_trip(self, tmp_path: pathlib.Path) -> None:
+    tree_files.save(tmp_path / 'x.npz', self.tree)
+    like = jax.eval_shape(lambda: jax.tree.map(jnp.zeros_like, {**self.tree}))
+    loaded = tree_files.load(tmp_path / 'x.npz', like)
+    assert loaded['key'].dtype == self.tree['key'].dtype
+    data = lambda tree: {**tree, 'key': jax.random.key_data(tree['key'])}
+    jax.tree.map(np.testing.assert_array_equal, data(loaded), data(self.tree))
+
+  @pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+      ({'c': jnp.zeros(1)}, r"lacks \['c'\].* other settings"),
+      ({'b': ()}, r"has \['b'\]\[0\].* other settings"),
+      ({'a': jnp.arange(4)}, r"has \['a'\] of int32\[3\] in place of int32\[4"),
+      ({'a': jnp.zeros(3)}, r'of int32\[3\] in place of float32\[3\]'),
+    ],
+  )
+  def test_another_tree_is_named(
+    self, changes: dict[str, Any], message: str, tmp_path: pathlib.Path
+  ) -> None:
+    tree_files.save(tmp_path / 'x.npz', self.tree)
+    with pytest.raises(ValueError, match=message):
+      tree_files.load(tmp_path / 'x.npz', {**self.tree, **changes})
+
+  def test_other_files(self, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / 'x.npz'
+    with pytest.raises(FileNotFoundError):
+      tree_files.load(path, self.tree)
+    with pytest.raises(ValueError, match='must end in .npz'):
+      tree_files.save(tmp_path / 'x', self.tree)
+    np.savez(path, **{"['a']": np.array([print], object)})
+    with pytest.raises(ValueError, match='x.npz is not a file that was saved'):
+      tree_files.load(path, self.tree)
+    path.write_bytes(b'PK')
+    with pytest.raises(ValueError, match='x.npz is not a file that was saved'):
+      tree_files.load(path, self.tree)
+
+
+T, B, A = 3, 2, 4
+SPEC = types.EnvironmentSpec(
+  observation=jax.ShapeDtypeStruct((2,), jnp.float32), num_actions=A
+)
+
+
+def rollout() -> types.Rollout:
+  """As a user may make one, with NumPy."""
+  generator = np.random.default_rng(0)
+  return disco_rl.Rollout(
+    observation=generator.normal(size=(T + 1, B, 2)),
+    action=generator.integers(A, size=(T + 1, B)),
+    logits=np.zeros((T + 1, B, A)),
+    reward=generator.normal(size=(T, B)),
+    is_terminal=np.zeros((T, B), bool),
+    mask=np.ones((T, B), bool),
+  )
+
+
+NETWORK = agent_network.make(
+  SPEC,
+  RULE.output_spec(A),
+  agent_network.AgentNetworkConfig(torso=torsos.TorsoConfig(hidden_sizes=(8,))),
+)
+
+
+def test_step_by_step() -> None:
+  learner = disco_rl.Learner(NETWORK, SPEC, RULE, learning_rate=0.01)
+  initial_member = learner.init(jax.random.key(0))
+  states, logs = [initial_member], []
+  for _ in range(2):
+    state, log = learner.update(states[-1], rollout())
+    states.append(state)
+    logs.append(log)
+  optimizer = optimizers.agent_optimizer(0.01)
+  want = functools.partial(learner_lib.update, NETWORK, RULE.rule, optimizer)
+
+  # Within a program of the user's own, too.
+  @jax.jit
+  def wanted(state: Any) -> Any:
+    batch = jax.tree.map(jnp.asarray, rollout())
+    return want({}, state, batch), learner.update(state, rollout())
+
+  for before, after, log in zip(states, states[1:], logs):
+    (state, update), inner = wanted(before)
+    for result in ((state, dict(update.logs)), inner):
+      jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-2, atol=1e-4),
+        (after, dict(log)),
+        result,
+      )
+
+
+@pytest.mark.parametrize(
+  ('name', 'value', 'message'),
+  [
+    ('reward', np.zeros(3), r'reward has shape \(3,\), expected \[T, B\]'),
+    ('reward', np.zeros((0, 2)), r'reward has shape \(0, 2\)'),
+    ('reward', np.zeros((T, B), int), 'reward is of type int64, .* floating'),
+    ('action', np.zeros((T, B), int), r'action .*\(3, 2\), expected \(4, 2\)'),
+    ('action', np.zeros((T + 1, B)), 'action is of type float64, .* integer'),
+    ('logits', np.zeros((4, 2, 5)), r'\(4, 2, 5\), expected \(4, 2, 4\)'),
+    ('mask', np.zeros((T, B)), 'mask is of type float64, expected bool'),
+    ('is_terminal', np.zeros((T, 1), bool), r'terminal .* expected \(3, 2\)'),
+    (
+      'observation',
+      np.zeros((4, 2, 3)),
+      r'observation .* expected \(4, 2, 2\)',
+    ),
+    ('observation', (np.zeros(1),), 'observation has the structure'),
+    ('observation', np.zeros((4, 2, 2), int), 'int32, expected float32'),
+    ('core_state', {'x': np.zeros((2, 3))}, r"\['x'\] .* \[1, 2, ...\]"),
+  ],
+)
+def test_rollouts_of_wrong_shape_are_named(
+  name: str, value: Any, message: str
+) -> None:
+  wrong = dataclasses.replace(rollout(), **{name: value})
+  learner = disco_rl.Learner(NETWORK, SPEC, RULE)
+  with pytest.raises(ValueError, match=f'rollout.*{message}'):
+    learner.update(None, wrong)
+
+
+@pytest.mark.parametrize(
+  ('unroll', 'message'),
+  [
+    (lambda *_: {}, 'must return two mappings, .* got dict'),
+    (lambda *_: ({}, {}), "no 'logits' of all outputs .* There are none"),
+    (
+      lambda *_: ({'logits': jnp.zeros((T, B, A))}, {}),
+      r"'logits' of all outputs .* \(3, 2, 4\), expected \(4, 2, 4\)",
+    ),
+    (
+      lambda *args: (NETWORK.unroll(*args)[0], {}),
+      "no 'logits' of outputs of the taken",
+    ),
+  ],
+)
+def test_networks_of_wrong_outputs_are_named(
+  unroll: Callable[..., Any], message: str
+) -> None:
+  network = dataclasses.replace(NETWORK, unroll=unroll)
+  learner = disco_rl.Learner(network, SPEC, RULE)
+  state = jax.eval_shape(learner.init, jax.random.key(0))
+  with pytest.raises(ValueError, match=message):
+    learner.update(state, rollout())
+
+
+@pytest.mark.parametrize('rule', [RULE.rule, disco.Disco()])
+def test_heads_are_what_rules_want(rule: Any) -> None:
+  spec = rule.output_spec(A)
+
+  def unroll(x: types.Rollout) -> Any:
+    return disco_rl.Heads(A, spec)(x.observation, x.action)
+
+  transformed = hk.without_apply_rng(hk.transform(unroll))
+  params = jax.eval_shape(transformed.init, jax.random.key(0), rollout())
+  outputs = jax.eval_shape(transformed.apply, params, rollout())
+  checks.check_outputs(outputs, spec, A, (T, B))
+  assert set(outputs[0]) == {'logits', *spec.state, *spec.action}
+  has_model = any('action_model' in module for module in params)
+  assert has_model == bool(spec.action), 'parameters that nothing uses'

@@ -1,0 +1,435 @@
+"""Tests of Atari-57 and ProcGen-16, and of what their adapters share."""
+
+import dataclasses
+import sys
+import types as python_types
+from typing import Any
+
+import conformance
+import numpy as np
+import pytest
+
+from disco_rl.environments import base
+from disco_rl.environments import registry
+from disco_rl.environments import suites
+from disco_rl.environments.host import adapters
+from disco_rl.environments.host import atari
+from disco_rl.environments.host import image_vector
+from disco_rl.environments.host import procgen
+
+# Ten steps of four frames.
+SHORT = atari.Preprocessing(max_episode_frames=40)
+
+
+@pytest.fixture
+def _ale() -> None:
+  _skip_without('atari/pong')
+
+
+@pytest.fixture
+def _envpool() -> None:
+  _skip_without('procgen/maze')
+
+
+def _skip_without(name: str) -> None:
+  try:
+    registry.validate(name)
+  except ImportError as error:
+    pytest.skip(str(error))
+
+
+class FakeVector:
+  """Two environments, whose frames hold the number of their step.
+
+  The first is terminated in its second step, the second truncated in its third;
+  each then resets in the next step. Rewards are paid in these steps, too.
+  """
+
+  num_envs = 2
+  single_action_space = python_types.SimpleNamespace(n=3)
+
+  def __init__(self) -> None:
+    self.seeds: list[Any] = []
+    self.actions: list[Any] = []
+    self.is_closed = False
+
+  def reset(self, seed: Any) -> tuple[Any, dict[str, Any]]:
+    self.seeds.append(seed)
+    self._count = np.array([1, 1])
+    return self._frame(), {}
+
+  def step(self, action: Any) -> tuple[Any, ...]:
+    self.actions.append(action)
+    if len(self.actions) == 10:
+      raise ArithmeticError('the fake broke')
+    self._count = np.where(self._count == [3, 4], 1, self._count + 1)
+    ended = self._count == [3, 4]
+    is_first = np.array([True, False])
+    return self._frame(), action + 5, ended & is_first, ended & ~is_first, {}
+
+  def close(self) -> None:
+    self.is_closed = True
+
+  def _frame(self) -> np.ndarray:
+    """[2, 1, 2, 2, 2] uint8: all bytes differ, the tens are the count."""
+    return np.arange(8, dtype=np.uint8).reshape(1, 2, 2, 2) + (
+      10 * self._count[:, None, None, None, None]
+    ).astype(np.uint8)
+
+
+def _fake(frame_stack: int = 3) -> Any:
+  vector = FakeVector()
+  environment = image_vector.ImageVectorEnvironment(
+    vector,
+    'fake',
+    seed=7,
+    frame_shape=(2, 2, 2),
+    frame_stack=frame_stack,
+    reset_seeds=np.array([4, 2]),
+  )
+  return vector, environment
+
+
+class TestImageVectorEnvironment:
+  def test_frames_are_stacked_within_episodes(self) -> None:
+    _, environment = _fake(frame_stack=3)
+    assert environment.spec.observation.shape == (2, 2, 6)
+    observations = [environment.reset()]
+    observations += [environment.step([0, 0]).observation for _ in range(5)]
+    one_frame = np.arange(8).reshape(2, 2, 2)
+    # The counts of the last three frames; 0 is a black one.
+    want = [
+      [(0, 0, 1), (0, 1, 2), (1, 2, 3), (0, 0, 1), (0, 1, 2), (1, 2, 3)],
+      [(0, 0, 1), (0, 1, 2), (1, 2, 3), (2, 3, 4), (0, 0, 1), (0, 1, 2)],
+    ]
+    for i, stacks in enumerate(want):
+      for observation, counts in zip(observations, stacks):
+        frames = [(one_frame + 10 * c) * (c > 0) for c in counts]
+        np.testing.assert_array_equal(
+          observation[i], np.concatenate(frames, axis=-1)
+        )
+
+  def test_a_stack_of_one_is_the_frame(self) -> None:
+    _, environment = _fake(frame_stack=1)
+    environment.reset()
+    observation = environment.step([0, 0]).observation
+    np.testing.assert_array_equal(observation[1].ravel(), 20 + np.arange(8))
+
+  def test_steps_that_reset_are_masked(self) -> None:
+    _, environment = _fake()
+    environment.reset()
+    steps = [environment.step([0, 1]) for _ in range(6)]
+    fields = {
+      name: np.stack([getattr(step, name) for step in steps], axis=1)
+      for name in ('reward', 'is_terminal', 'is_last', 'mask')
+    }
+    np.testing.assert_array_equal(
+      fields['is_last'], [[0, 1, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0]]
+    )
+    np.testing.assert_array_equal(
+      fields['is_terminal'], [[0, 1, 1, 0, 1, 1], [0, 0, 0, 1, 0, 0]]
+    )
+    np.testing.assert_array_equal(
+      fields['mask'], [[1, 1, 0, 1, 1, 0], [1, 1, 1, 0, 1, 1]]
+    )
+    np.testing.assert_array_equal(
+      fields['reward'], [[5, 5, 0, 5, 5, 0], [6, 6, 6, 0, 6, 6]]
+    )
+
+  def test_a_reset_begins_anew_and_seeds_but_once(self) -> None:
+    vector, environment = _fake()
+    first = environment.reset()
+    for _ in range(2):
+      environment.step([0, 0])
+    np.testing.assert_array_equal(environment.reset(), first)
+    assert environment.step([0, 0]).mask.all()
+    np.testing.assert_array_equal(vector.seeds[0], [4, 2])
+    assert vector.seeds[1:] == [None]
+
+  def test_observations_are_not_written_into_later(self) -> None:
+    _, environment = _fake()
+    environment.reset()
+    timesteps = [environment.step([0, 0]) for _ in range(2)]
+    kept = [t.observation.copy() for t in timesteps]
+    for _ in range(3):
+      environment.step([0, 0])
+    np.testing.assert_array_equal([t.observation for t in timesteps], kept)
+
+  def test_an_environment_that_raises_is_named(self) -> None:
+    _, environment = _fake()
+    environment.reset()
+    for _ in range(9):
+      environment.step([0, 0])
+    with pytest.raises(
+      RuntimeError, match='fake with seed 7 .* step 10 .*the fake broke'
+    ) as raised:
+      environment.step([0, 0])
+    assert isinstance(raised.value.__cause__, ArithmeticError)
+
+  @pytest.mark.parametrize('action', [[0, 3], [-1, 0]])
+  def test_actions_out_of_range_do_not_reach_the_simulator(
+    self, action: list[int]
+  ) -> None:
+    vector, environment = _fake()
+    environment.reset()
+    with pytest.raises(RuntimeError, match='fake .* step 1 .*must be 0 .. 2'):
+      environment.step(np.array(action))
+    assert not vector.actions
+
+  def test_close_closes_the_environment(self) -> None:
+    vector, environment = _fake()
+    environment.close()
+    assert vector.is_closed
+
+
+class TestSubSeeds:
+  def test_batches_share_no_seed(self) -> None:
+    drawn = np.stack([adapters.sub_seeds(seed, 96) for seed in range(100)])
+    assert drawn.dtype == np.int32
+    assert (drawn >= 0).all()
+    assert len(np.unique(drawn)) == drawn.size
+
+  def test_a_larger_batch_begins_with_a_smaller_one(self) -> None:
+    np.testing.assert_array_equal(
+      adapters.sub_seeds(3, 96)[:16], adapters.sub_seeds(3, 16)
+    )
+
+
+@pytest.mark.usefixtures('_ale')
+class TestAtari:
+  # Making an environment takes a fifth of a second, hence so few.
+  @pytest.mark.parametrize(
+    'game, num_actions, frame_stack',
+    [('breakout', 18, 4), ('montezuma_revenge', 18, 4), ('skiing', 9, 1)],
+  )
+  def test_conforms_and_time_limits_are_truncations(
+    self, game: str, num_actions: int, frame_stack: int
+  ) -> None:
+    settings = dataclasses.replace(SHORT, frame_stack=frame_stack)
+    trajectory = conformance.check(
+      lambda seed: atari.make(game, 2, seed, settings), 25, num_environments=2
+    )
+    assert trajectory.observation.shape == (26, 2, 84, 84, frame_stack)
+    assert trajectory.observation.dtype == np.uint8
+    assert trajectory.action.max() == num_actions - 1
+    timestep = trajectory.timestep
+    # Ten steps and one that resets, over and over.
+    t = np.arange(25)
+    np.testing.assert_array_equal(timestep.is_last[:, 0], t % 11 == 9)
+    np.testing.assert_array_equal(timestep.mask[:, 0], t % 11 != 10)
+    np.testing.assert_array_equal(timestep.is_terminal, ~timestep.mask)
+
+  def test_96_environments_do_not_depend_on_one_another(self) -> None:
+    large = registry.make('atari/breakout', 96, seed=0)
+    small = registry.make('atari/breakout', 2, seed=0)
+    np.testing.assert_array_equal(large.reset()[:2], small.reset())
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+      action = rng.integers(18, size=96)
+      got, want = large.step(action), small.step(action[:2])
+      np.testing.assert_array_equal(got.observation[:2], want.observation)
+      np.testing.assert_array_equal(got.reward[:2], want.reward)
+    assert got.observation.shape == (96, 84, 84, 4)
+    assert len({x.tobytes() for x in got.observation}) > 48
+    large.close()
+    small.close()
+
+  def test_the_end_of_a_game_is_a_termination(self) -> None:
+    environment = registry.make('atari/breakout', 4, seed=0)
+    environment.reset()
+    rng = np.random.default_rng(0)
+    num_terminated = 0
+    for _ in range(400):
+      timestep = environment.step(rng.integers(18, size=4))
+      np.testing.assert_array_equal(
+        timestep.is_terminal, timestep.is_last | ~timestep.mask
+      )
+      num_terminated += timestep.is_last.sum()
+    environment.close()
+    # A random policy plays five lives in some two hundred steps: if the loss of
+    # one were an end, there would be forty.
+    assert 2 <= num_terminated <= 16
+
+  def test_frames_are_stacked_as_the_package_does(self) -> None:
+    environment = atari.make('pong', 2, 3, SHORT)
+    env = atari.import_package().AtariVectorEnv(
+      'pong',
+      2,
+      stack_num=4,
+      repeat_action_probability=0.25,
+      full_action_space=True,
+      max_num_frames_per_episode=40,
+      noop_max=0,
+      use_fire_reset=False,
+    )
+    want, _ = env.reset(seed=adapters.sub_seeds(3, 2))
+    got = environment.reset()
+    for t in range(25):
+      np.testing.assert_array_equal(got, np.moveaxis(want, 1, -1))
+      action = np.array([t % 18, t % 5], np.int32)
+      want = env.step(action)[0]
+      got = environment.step(action).observation
+
+  def test_rewards_are_not_clipped(self) -> None:
+    environment = registry.make('atari/ms_pacman', 2, seed=0)
+    environment.reset()
+    rng = np.random.default_rng(0)
+    # The first points, 10 each, come after the music.
+    rewards = [
+      environment.step(rng.integers(18, size=2)).reward for _ in range(100)
+    ]
+    assert np.max(rewards) >= 10
+
+  def test_settings_are_used(self) -> None:
+    preprocessing = atari.Preprocessing(
+      height=42,
+      width=50,
+      is_grayscale=False,
+      frame_stack=2,
+      has_all_actions=False,
+      max_no_ops=30,
+      sticky_action_probability=0.0,
+    )
+    environment = atari.make('breakout', 2, 0, preprocessing)
+    assert environment.spec.observation.shape == (42, 50, 6)
+    assert environment.spec.num_actions == 4
+    environment.reset()
+    assert environment.step(np.ones(2, np.int32)).observation.any()
+
+  def test_every_game_is_here(self) -> None:
+    for game in atari.GAMES:
+      atari.import_package().roms.get_rom_path(game).stat()
+
+
+@pytest.mark.usefixtures('_envpool')
+class TestProcgen:
+  @pytest.mark.parametrize(
+    'name, num_environments, frame_stack',
+    [('procgen/bigfish', 96, 4), ('procgen/easy/leaper', 4, 1)],
+  )
+  def test_conforms(
+    self, name: str, num_environments: int, frame_stack: int
+  ) -> None:
+    settings = {'procgen': {'frame_stack': frame_stack}}
+    trajectory = conformance.check(
+      lambda seed: registry.make(name, num_environments, seed, settings),
+      40,
+      num_environments,
+    )
+    assert trajectory.observation.shape[2:] == (64, 64, 3 * frame_stack)
+    assert trajectory.observation.dtype == np.uint8
+    assert trajectory.action.max() == 14
+    timestep = trajectory.timestep
+    np.testing.assert_array_equal(timestep.mask[1:], ~timestep.is_last[:-1])
+    # Where an episode begins, all frames but the newest are black.
+    first = trajectory.observation[1:][~timestep.mask]
+    assert not first[..., :-3].any()
+    assert first[..., -3:].any((-3, -2, -1)).all()
+
+  def test_time_limits_are_truncations(self) -> None:
+    environment = registry.make('procgen/maze', 2, seed=0)
+    environment.reset()
+    stay = np.full(2, 4)
+    steps = [environment.step(stay) for _ in range(502)]
+    is_last = np.stack([step.is_last for step in steps])
+    np.testing.assert_array_equal(is_last[:, 0], np.arange(502) == 499)
+    assert not steps[499].is_terminal.any()
+    assert not steps[500].mask.any()
+
+  def test_modes_differ(self) -> None:
+    first = [
+      registry.make(name, 2, seed=0).reset()
+      for name in ('procgen/bigfish', 'procgen/bigfish', 'procgen/easy/bigfish')
+    ]
+    np.testing.assert_array_equal(first[0], first[1])
+    assert (first[0] != first[2]).any()
+
+  def test_levels_can_be_limited(self) -> None:
+    one_level = procgen.Preprocessing(num_levels=1, start_level=5)
+    first = procgen.make('coinrun', 4, 0, one_level).reset()
+    np.testing.assert_array_equal(
+      first, np.broadcast_to(first[:1], first.shape)
+    )
+
+  def test_every_game_is_here(self) -> None:
+    for game in procgen.GAMES:
+      for prefix in ('procgen', 'procgen/easy'):
+        environment = registry.make(f'{prefix}/{game}', 1, seed=0)
+        assert environment.spec.num_actions == 15
+        environment.close()
+
+
+class TestMissingPackages:
+  @pytest.mark.parametrize(
+    'name, module, remedies',
+    [
+      ('atari/pong', 'ale_py', ("pip install -e '.[atari]'",)),
+      (
+        'procgen/easy/maze',
+        'envpool',
+        ("pip install -e '.[procgen]'", 'apt-get install libqt5gui5'),
+      ),
+    ],
+  )
+  def test_what_is_missing_is_named(
+    self,
+    name: str,
+    module: str,
+    remedies: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+  ) -> None:
+    # What the import system keeps for a module that cannot be imported.
+    monkeypatch.setitem(sys.modules, module, None)
+    for call in (registry.validate, lambda name: registry.make(name, 2, 0)):
+      with pytest.raises(ImportError) as raised:
+        call(name)
+      for part in (module, *remedies):
+        assert part in str(raised.value)
+
+  def test_a_missing_library_is_named(
+    self, monkeypatch: pytest.MonkeyPatch
+  ) -> None:
+    def make_spec(task: str) -> None:
+      raise ImportError(f'{task} wants libQt5Gui.so.5')
+
+    fake = python_types.SimpleNamespace(make_spec=make_spec)
+    monkeypatch.setitem(sys.modules, 'envpool', fake)
+    with pytest.raises(ImportError, match='libqt5gui5.*wants libQt5Gui.so.5'):
+      registry.validate('procgen/bigfish')
+
+  def test_nothing_is_built_by_validation(
+    self, monkeypatch: pytest.MonkeyPatch
+  ) -> None:
+    def build(*_: Any, **__: Any) -> base.HostEnvironment:
+      raise AssertionError('built')
+
+    monkeypatch.setattr(atari, 'make', build)
+    monkeypatch.setattr(atari, 'import_package', lambda: None)
+    registry.validate('atari/pong')
+    with pytest.raises(AssertionError, match='built'):
+      registry.make('atari/pong', 2, seed=0)
+
+
+class TestSuites:
+  @pytest.mark.parametrize(
+    'name, size',
+    [
+      ('atari57', 57),
+      ('procgen16', 16),
+      ('dmlab30', 30),
+      ('gridworld57', 57),
+      ('gridworld_held_out', 18),
+    ],
+  )
+  def test_suites_expand_to_known_names(self, name: str, size: int) -> None:
+    names = suites.expand(name)
+    assert len(set(names)) == size
+    assert names == tuple(sorted(names))
+    assert set(names) <= set(registry.names())
+
+  def test_an_environment_stands_for_itself(self) -> None:
+    assert suites.expand('catch/10x5') == ('catch/10x5',)
+
+  def test_a_suite_is_no_environment(self) -> None:
+    with pytest.raises(ValueError, match="'atari57' is a suite of 57"):
+      registry.validate('atari57')

@@ -1,0 +1,252 @@
+"""Tests of the adapter of dm_env, and of what sequential adapters share."""
+
+import collections
+from typing import Any
+
+from absl.testing import absltest
+import conformance
+import dm_env
+from dm_env import specs
+from dm_env import test_utils
+import jax
+import numpy as np
+import pytest
+
+from disco_rl.environments.host import dm_env_adapter
+
+
+class Probe(dm_env.Environment):
+  """Pays its action.
+
+  The episodes are terminated in their second step and truncated in their third
+  step by turns.
+  """
+
+  def __init__(self, seed: int = 0, fails_at: int | None = None):
+    self._rng = np.random.default_rng(seed)
+    self._fails_at = fails_at
+    self._num_episodes = 0
+    self._count: int | None = None
+    # Written into in every step, as simulators do.
+    self._image = np.zeros((2, 3), np.uint8)
+    self.seed = seed
+    self.is_closed = False
+
+  def reset(self) -> dm_env.TimeStep:
+    self._num_episodes += 1
+    self._count = 0
+    return dm_env.restart(self._observe())
+
+  def step(self, action: Any) -> dm_env.TimeStep:
+    if self._count is None:
+      return self.reset()
+    self._count += 1
+    if self._count == self._fails_at:
+      raise ArithmeticError('the probe broke')
+    reward = float(action)
+    is_limited = self._num_episodes % 2 == 0
+    if self._count < 2 + is_limited:
+      return dm_env.transition(reward, self._observe(), discount=0.5)
+    observation = self._observe()
+    self._count = None
+    end = dm_env.truncation if is_limited else dm_env.termination
+    return end(reward, observation)
+
+  def close(self) -> None:
+    self.is_closed = True
+
+  def action_spec(self) -> Any:
+    return specs.DiscreteArray(3, dtype=np.int64)
+
+  def observation_spec(self) -> Any:
+    return collections.OrderedDict(
+      image=specs.BoundedArray((2, 3), np.uint8, 0, 255),
+      rest=[specs.Array((), np.int64), specs.Array((2,), np.float64)],
+    )
+
+  def _observe(self) -> Any:
+    assert self._count is not None
+    self._image[:] = self._count
+    noise = self._rng.random(2)
+    return collections.OrderedDict(
+      image=self._image, rest=[np.int64(self._count), noise]
+    )
+
+
+class ProbeIsLawful(test_utils.EnvironmentTestMixin, absltest.TestCase):
+  def make_object_under_test(self) -> dm_env.Environment:
+    return Probe()
+
+
+def _probes(number: int = 2, **kwargs: Any) -> Any:
+  return dm_env_adapter.DmEnvEnvironment(
+    [Probe(seed, **kwargs) for seed in range(number)], seed=7
+  )
+
+
+def _steps(environment: Any, number: int) -> list[Any]:
+  return [environment.step(np.ones(2, np.int32)) for _ in range(number)]
+
+
+def test_conforms_and_time_limits_are_truncations() -> None:
+  trajectory = conformance.check(
+    lambda seed: dm_env_adapter.from_factory(Probe, 96, seed), 14
+  )
+  timestep = trajectory.timestep
+  # Two steps, one that resets, three steps, one that resets, over and over.
+  is_last = np.array([0, 1, 0, 0, 0, 1, 0] * 2, bool)[:, None]
+  is_dummy = np.array([0, 0, 1, 0, 0, 0, 1] * 2, bool)[:, None]
+  is_truncated = np.array([0, 0, 0, 0, 0, 1, 0] * 2, bool)[:, None]
+  for got, want in (
+    (timestep.is_last, is_last),
+    (timestep.mask, ~is_dummy),
+    (timestep.is_terminal, (is_last & ~is_truncated) | is_dummy),
+    (timestep.reward, np.where(is_dummy, 0, trajectory.action)),
+  ):
+    np.testing.assert_array_equal(got, np.broadcast_to(want, got.shape))
+  # The last observation of an episode is seen, then the first of the next.
+  np.testing.assert_array_equal(
+    trajectory.observation['rest'][0][:, 0],
+    [0, *(1, 2, 0, 1, 2, 3, 0) * 2],
+  )
+
+
+def test_specs_become_trees_of_arrays() -> None:
+  spec = _probes().spec
+  assert spec.num_actions == 3
+  assert spec.observation == {
+    'image': jax.ShapeDtypeStruct((2, 3), np.uint8),
+    'rest': (
+      jax.ShapeDtypeStruct((), np.int32),
+      jax.ShapeDtypeStruct((2,), np.float32),
+    ),
+  }
+
+
+def test_each_environment_gets_its_seed() -> None:
+  seeds: list[int] = []
+
+  def make_env(seed: int) -> Probe:
+    seeds.append(seed)
+    return Probe(seed)
+
+  for seed in (3, 4):
+    dm_env_adapter.from_factory(make_env, 5, seed)
+  assert len(set(seeds)) == 10
+  assert all(type(seed) is int and seed >= 0 for seed in seeds)
+
+
+def test_observations_are_not_written_into_later() -> None:
+  environment = _probes()
+  first = environment.reset()
+  timestep = environment.step([0, 0])
+  environment.step([0, 0])
+  np.testing.assert_array_equal(first['image'], 0)
+  np.testing.assert_array_equal(timestep.observation['image'], 1)
+
+
+def test_a_reset_forgets_an_episode_that_had_ended() -> None:
+  environment = _probes()
+  environment.reset()
+  assert _steps(environment, 2)[-1].is_last.all()
+  environment.reset()
+  timestep = environment.step([1, 2])
+  assert timestep.mask.all()
+  np.testing.assert_array_equal(timestep.reward, [1, 2])
+
+
+def test_close_closes_all() -> None:
+  probes = [Probe(), Probe()]
+  dm_env_adapter.DmEnvEnvironment(probes, seed=0).close()
+  assert all(probe.is_closed for probe in probes)
+
+
+def test_an_environment_that_raises_is_named() -> None:
+  environment = _probes(fails_at=2)
+  environment.reset()
+  environment.step([0, 0])
+  with pytest.raises(
+    RuntimeError, match='Probe with seed 7 raised at step 2 .*the probe broke'
+  ) as raised:
+    environment.step([0, 0])
+  assert isinstance(raised.value.__cause__, ArithmeticError)
+
+
+@pytest.mark.parametrize('action', [[0, 3], [-1, 0]])
+def test_actions_out_of_range_are_refused(action: list[int]) -> None:
+  environment = _probes()
+  environment.reset()
+  with pytest.raises(RuntimeError, match='Probe .* step 1 .*must be 0 .. 2'):
+    environment.step(action)
+
+
+@pytest.mark.parametrize(
+  'rest, message',
+  [
+    ([np.int64(1), np.zeros(1)], r"\['rest'\]\[1\] of .* 0 is float64\[1\]"),
+    ([np.float64(1), np.zeros(2)], r"\['rest'\]\[0\] .*float64\[\], .*int32"),
+    ([np.int64(1)], 'IndexError'),
+  ],
+)
+def test_observations_that_break_their_spec_are_refused(
+  rest: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  environment = _probes()
+  observation = {'image': np.zeros((2, 3), np.uint8), 'rest': rest}
+  monkeypatch.setattr(Probe, '_observe', lambda _: observation)
+  with pytest.raises(RuntimeError, match=f'Probe .* step 0 .*{message}'):
+    environment.reset()
+
+
+def test_episodes_that_begin_without_an_end_are_refused(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  environment = _probes()
+  environment.reset()
+  monkeypatch.setattr(Probe, 'step', lambda self, _: self.reset())
+  with pytest.raises(RuntimeError, match='an episode began, but no LAST'):
+    environment.step([0, 0])
+
+
+@pytest.mark.parametrize(
+  'name, spec, message',
+  [
+    (
+      'action',
+      specs.BoundedArray((), np.int32, 0, 2),
+      'Probe has the action spec BoundedArray.*only DiscreteArray',
+    ),
+    (
+      'observation',
+      {'a': (specs.StringArray(()),)},
+      r"Probe\['a'\]\[0\] has the observation spec StringArray.*of numbers",
+    ),
+    (
+      'observation',
+      [np.zeros(2)],
+      r'Probe\[0\] has the observation spec \[0. 0.\]: only Array',
+    ),
+    ('reward', specs.Array((2,), float), r'Probe has the reward spec .*\(2,\)'),
+    ('discount', {'a': specs.Array((), float)}, 'Probe has the discount spec'),
+  ],
+)
+def test_what_is_not_supported_is_named(
+  name: str, spec: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(Probe, f'{name}_spec', lambda _: spec)
+  with pytest.raises(ValueError, match=message):
+    _probes()
+
+
+def test_environments_must_be_alike() -> None:
+  class Other(Probe):
+    def action_spec(self) -> Any:
+      return specs.DiscreteArray(4)
+
+  with pytest.raises(ValueError, match='environments 0 and 2 differ'):
+    dm_env_adapter.DmEnvEnvironment([Probe(), Probe(), Other()], seed=0)
+
+
+def test_there_must_be_environments() -> None:
+  with pytest.raises(ValueError, match='At least one environment'):
+    dm_env_adapter.DmEnvEnvironment([], seed=0)

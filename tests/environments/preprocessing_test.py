@@ -1,0 +1,139 @@
+"""Settings of preprocessing: from a config to the environment."""
+
+import dataclasses
+import types as python_types
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs import evaluate as evaluate_config
+from configs import preprocessing as preprocessing_config
+from disco_rl.environments import registry
+from disco_rl.environments.host import atari
+from disco_rl.environments.host import crafter_adapter
+from disco_rl.environments.host import dmlab
+from disco_rl.environments.host import image_vector
+from disco_rl.environments.host import nethack
+from disco_rl.environments.host import procgen
+from disco_rl.environments.jax_native import sokoban
+from disco_rl.environments.preprocessing import changed
+from launch import to_records
+
+RECORDS: dict[str, Any] = {
+  'atari': atari.BENCHMARK,
+  'crafter': crafter_adapter.BENCHMARK,
+  'dmlab': dmlab.Preprocessing(),
+  'nethack': nethack.BENCHMARK,
+  'procgen': procgen.HARD,
+  'sokoban': sokoban.BENCHMARK,
+}
+# Said otherwise: by the name of the environment, and by a variable.
+NOT_IN_CONFIGS = {'procgen': {'is_hard'}, 'dmlab': {'dataset_path'}}
+
+
+def test_configs_state_what_adapters_do() -> None:
+  config = preprocessing_config.benchmarks().to_dict()
+  assert config.keys() == RECORDS.keys()
+  for family, record in RECORDS.items():
+    stated = dataclasses.asdict(record)
+    for name in NOT_IN_CONFIGS.get(family, ()):
+      del stated[name]
+    assert config[family] == stated, family
+
+
+@pytest.mark.parametrize(
+  'family, frames',
+  [
+    ('atari', 4),
+    ('crafter', 32),
+    ('nethack', 4),
+    ('procgen', 4),
+    ('sokoban', 4),
+  ],
+)
+def test_stacks_are_the_papers(family: str, frames: int) -> None:
+  config = evaluate_config.get_config(family)
+  assert config.preprocessing[family].frame_stack == frames
+
+
+@pytest.mark.parametrize(
+  'name, family, changes, shape',
+  [
+    ('crafter', 'crafter', {'frame_stack': 2, 'height': 32}, (32, 64, 6)),
+    ('atari/pong', 'atari', {'frame_stack': 2, 'width': 50}, (84, 50, 2)),
+    ('procgen/easy/maze', 'procgen', {'frame_stack': 1}, (64, 64, 3)),
+  ],
+)
+def test_changes_reach_the_environment(
+  name: str, family: str, changes: dict[str, Any], shape: tuple[int, ...]
+) -> None:
+  try:
+    registry.validate(name)
+  except ImportError as error:
+    pytest.skip(str(error))
+  settings = evaluate_config.get_config('catch').to_dict()
+  settings['environment'] = name
+  settings['preprocessing'][family].update(changes)
+  config = to_records.evaluation(to_records.of_one_run(settings))
+  environment = registry.make(
+    name, 2, seed=0, preprocessing=config.preprocessing
+  )
+  assert environment.spec.observation.shape == shape
+  assert environment.reset().shape == (2, *shape)
+  environment.close()
+
+
+def test_easy_levels_stay_easy() -> None:
+  easy = changed(procgen.EASY, {'num_levels': 200})
+  assert (easy.is_hard, easy.num_levels) == (False, 200)
+
+
+@pytest.mark.parametrize(
+  'preprocessing, message',
+  [
+    (
+      {'crafter': {'frame_stak': 2}},
+      r"preprocessing has no setting 'frame_stak'\. .* frame_stack",
+    ),
+    ({'nethack': {'frame_stack': 0}}, 'frame_stack=0 must be at least 1'),
+    ({'sokoban': {'time_limit': -1}}, 'time_limit=-1 must be at least 1'),
+    ({'crafter': {'frame_stack': 'two'}}, "frame_stack='two' must be a whole"),
+    ({'catch': {'height': 2}}, 'preprocessing.catch=.* choose one of atari'),
+    ({'crafter': 4}, 'preprocessing.crafter=4 is not possible'),
+    (4, 'preprocessing=4 must hold settings by family'),
+  ],
+)
+def test_what_is_wrong_is_said_before_anything_is_built(
+  preprocessing: Any, message: str
+) -> None:
+  settings = evaluate_config.get_config('catch').to_dict()
+  settings['preprocessing'] = preprocessing
+  with pytest.raises(ValueError, match=message):
+    to_records.evaluation(to_records.of_one_run(settings))
+
+
+class Payer:
+  """A vector environment of two games that pay -3, 0.5, and so on."""
+
+  num_envs = 2
+  single_action_space = python_types.SimpleNamespace(n=3)
+
+  def reset(self, seed: Any) -> tuple[Any, dict[str, Any]]:
+    del seed
+    return np.zeros((2, 4, 4), np.uint8), {}
+
+  def step(self, action: np.ndarray) -> tuple[Any, ...]:
+    del action
+    end = np.zeros(2, bool)
+    return self.reset(None)[0], np.array([-3.0, 0.5]), end, end, {}
+
+
+@pytest.mark.parametrize('bound, paid', [(1.0, -1.0), (np.inf, -3.0)])
+def test_rewards_are_clipped_where_asked(bound: float, paid: float) -> None:
+  environment = image_vector.ImageVectorEnvironment(
+    Payer(), 'payer', 0, (4, 4, 1), 1, max_abs_reward=bound
+  )
+  environment.reset()
+  timestep = environment.step(np.zeros(2, np.int32))
+  np.testing.assert_array_equal(timestep.reward, np.float32([paid, 0.5]))

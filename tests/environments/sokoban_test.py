@@ -1,0 +1,382 @@
+"""Tests of Sokoban: its levels, their files, and the game."""
+
+import heapq
+import itertools
+import pathlib
+import re
+import sys
+from typing import Any
+
+import conformance
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from disco_rl.environments import base
+from disco_rl.environments import registry
+from disco_rl.environments.jax_native import sokoban
+from disco_rl.environments.jax_native import sokoban_generator
+from disco_rl.environments.jax_native import sokoban_levels
+
+Cell = tuple[int, int]
+MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
+LEVEL = """\
+##########
+# . #    #
+#   $  @ #
+#  *   $ #
+#   .  $ #
+#     .###
+#      ###
+##########
+##########
+##########
+"""
+
+
+@pytest.fixture(scope='module', name='training_levels')
+def _training_levels() -> np.ndarray:
+  return sokoban_generator.generate(*sokoban.GENERATED[None])
+
+
+@pytest.fixture
+def _jumanji() -> None:
+  try:
+    sokoban.import_package()
+  except ImportError as error:
+    pytest.skip(str(error))
+
+
+def _solve(level: np.ndarray) -> list[int]:
+  """Actions that solve a level, by search; knows nothing of its making."""
+  floor = _cells(level[..., 0] != sokoban_levels.WALL)
+  target = _cells(level[..., 0] == sokoban_levels.TARGET)
+  box = _cells(level[..., 1] == sokoban_levels.BOX)
+  (agent,) = _cells(level[..., 1] == sokoban_levels.AGENT)
+  useful = _useful(floor, target)
+  tie = itertools.count()
+  queue = [(0, next(tie), [], agent, box)]
+  seen = set()
+  while queue:
+    _, _, actions, agent, box = heapq.heappop(queue)
+    if box == target:
+      return actions
+    walks = _walks(agent, floor - box)
+    if (box, min(walks)) in seen:
+      continue
+    seen.add((box, min(walks)))
+    for (cell, walk), action in itertools.product(walks.items(), range(4)):
+      pushed = _move(cell, action)
+      after = _move(pushed, action)
+      if pushed in box and after in useful - box:
+        moved = box - {pushed} | {after}
+        longer = [*actions, *walk, action]
+        missing = sum(
+          min(abs(r - i) + abs(c - j) for i, j in target) for r, c in moved
+        )
+        heapq.heappush(
+          queue, (len(longer) + 3 * missing, next(tie), longer, pushed, moved)
+        )
+  raise AssertionError('the level has no solution')
+
+
+def _cells(mask: np.ndarray) -> frozenset[Cell]:
+  return frozenset((int(r), int(c)) for r, c in np.argwhere(mask))
+
+
+def _move(cell: Cell, action: int) -> Cell:
+  return cell[0] + MOVES[action][0], cell[1] + MOVES[action][1]
+
+
+def _useful(floor: frozenset[Cell], target: frozenset[Cell]) -> set[Cell]:
+  """Where a box that is alone can still be pushed to a target."""
+  useful, queue = set(target), list(target)
+  while queue:
+    cell = queue.pop()
+    for action in range(4):
+      before = _move(cell, action)
+      if {before, _move(before, action)} <= floor and before not in useful:
+        useful.add(before)
+        queue.append(before)
+  return useful
+
+
+def _walks(agent: Cell, free: frozenset[Cell]) -> dict[Cell, list[int]]:
+  """Cells that can be walked to -> shortest walks."""
+  walks: dict[Cell, list[int]] = {agent: []}
+  for cell in (queue := [agent]):
+    for action in range(4):
+      after = _move(cell, action)
+      if after in free and after not in walks:
+        walks[after] = [*walks[cell], action]
+        queue.append(after)
+  return walks
+
+
+def _play(level: np.ndarray, actions: Any) -> Any:
+  """Outcomes [T] of actions [T], which do not begin new episodes."""
+  environment = sokoban.make(level[None])
+  key = jax.random.key(0)
+  state, _ = environment.reset(key)
+  _, timesteps = jax.lax.scan(
+    lambda state, action: environment.step(state, action, key),
+    state,
+    jnp.asarray(actions),
+  )
+  return jax.tree.map(np.asarray, timesteps)
+
+
+class TestGenerator:
+  def test_levels_are_well_formed(
+    self, training_levels: np.ndarray, tmp_path: pathlib.Path
+  ) -> None:
+    assert training_levels.shape == (4096, 10, 10, 2)
+    np.save(tmp_path / 'levels.npy', training_levels)
+    # Refuses levels with faults.
+    np.testing.assert_array_equal(
+      sokoban_levels.read(tmp_path / 'levels.npy'), training_levels
+    )
+    fixed, movable = np.moveaxis(training_levels, -1, 0)
+    is_on_target = (fixed == sokoban_levels.TARGET) & (
+      movable == sokoban_levels.BOX
+    )
+    assert not is_on_target.any()
+    inner = fixed[:, 1:-1, 1:-1] != sokoban_levels.WALL
+    assert (fixed != sokoban_levels.WALL).sum() == inner.sum()
+
+  def test_levels_differ_and_none_is_held_out(
+    self, training_levels: np.ndarray
+  ) -> None:
+    held_out = sokoban_generator.generate(*sokoban.GENERATED['held_out'])
+    levels = np.concatenate([training_levels, held_out])
+    assert len({level.tobytes() for level in levels}) == 4096 + 1024
+
+  def test_the_seed_decides(self) -> None:
+    first, again, other = (
+      sokoban_generator.generate(8, seed) for seed in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+  def test_levels_can_be_solved(self, training_levels: np.ndarray) -> None:
+    for level in training_levels[:30]:
+      _solve(level)
+
+
+@pytest.mark.usefixtures('_jumanji')
+class TestSokoban:
+  def test_conforms_and_time_limits_end_episodes(
+    self, training_levels: np.ndarray
+  ) -> None:
+    environment = sokoban.make(training_levels)
+    trajectory = conformance.check(lambda _: environment, num_steps=130)
+    timestep, observation = trajectory.timestep, trajectory.observation
+    # Random actions solve nothing.
+    is_last = np.zeros((130, 96), bool)
+    is_last[119] = True
+    np.testing.assert_array_equal(timestep.is_last, is_last)
+    np.testing.assert_array_equal(timestep.is_terminal, is_last)
+    # Of walls, targets, boxes and agents, in each of four frames.
+    assert observation.shape[2:] == (10, 10, 16)
+    counts = observation.reshape(131, 96, 10, 10, 4, 4).sum((2, 3))
+    np.testing.assert_array_equal(np.unique(counts[..., 1:3]), 4)
+    np.testing.assert_array_equal(np.unique(counts[..., 3]), 1)
+    # Boxes are pushed onto targets and off them.
+    rewards = np.unique(timestep.reward)
+    np.testing.assert_allclose(rewards, [-1.1, -0.1, 0.9], atol=1e-6)
+    # Levels change where episodes begin, and only there.
+    is_same = (observation[1:, ..., 0] == observation[:-1, ..., 0]).all((2, 3))
+    np.testing.assert_array_equal(is_same, ~is_last)
+
+  def test_frames_are_stacked_within_episodes(
+    self, training_levels: np.ndarray
+  ) -> None:
+    def play(frame_stack: int) -> conformance.Trajectory:
+      settings = sokoban.Preprocessing(frame_stack, time_limit=7)
+      environment = sokoban.make(training_levels, settings)
+      return conformance.check(lambda _: environment, num_steps=20)
+
+    single, stack = play(1), play(3)
+    frame = single.observation
+    assert frame.shape[2:] == (10, 10, 4)
+    is_first = np.concatenate([np.ones((1, 96), bool), single.timestep.is_last])
+    assert is_first[7::7].all()
+    want = np.swapaxes(conformance.stacked(frame, is_first, 3), -1, -2)
+    np.testing.assert_array_equal(
+      stack.observation, want.reshape(*frame.shape[:-1], 12)
+    )
+
+  def test_a_solved_level_ends_the_episode_and_pays(
+    self, training_levels: np.ndarray
+  ) -> None:
+    actions = _solve(training_levels[0])
+    timestep = _play(training_levels[0], actions)
+    num_steps = len(actions)
+    assert num_steps <= 120
+    is_final = np.arange(num_steps) == num_steps - 1
+    np.testing.assert_array_equal(timestep.is_last, is_final)
+    np.testing.assert_array_equal(timestep.is_terminal, is_final)
+    assert timestep.mask.all()
+    # Four boxes, the level, and the steps.
+    np.testing.assert_allclose(timestep.reward[-1], 10 + 1 - 0.1, atol=1e-6)
+    np.testing.assert_allclose(
+      timestep.reward.sum(), 10 + 4 - 0.1 * num_steps, atol=1e-4
+    )
+    last = timestep.observation[-1, ..., -4:]
+    np.testing.assert_array_equal(last[..., 1], last[..., 2])
+
+  def test_the_time_limit_is_a_truncation(
+    self, training_levels: np.ndarray
+  ) -> None:
+    timestep = _play(training_levels[1], np.zeros(120, np.int32))
+    np.testing.assert_array_equal(timestep.is_last, np.arange(120) == 119)
+    assert not timestep.is_terminal.any()
+
+  def test_the_observation_shows_the_level(self, tmp_path: Any) -> None:
+    path = tmp_path / 'level.txt'
+    path.write_text(LEVEL)
+    environment = registry.make(f'sokoban/{path}', 1, seed=0)
+    assert isinstance(environment, base.JaxEnvironment)
+    _, observation = environment.reset(jax.random.key(0))
+    rows = LEVEL.splitlines()
+    for channel, characters in enumerate(('#', '.*', '$*', '@')):
+      want = [[character in characters for character in row] for row in rows]
+      for frame in np.split(observation, 4, axis=-1):
+        np.testing.assert_array_equal(frame[..., channel], want)
+    # Up, right, down, left: the agent comes back; then it pushes nothing.
+    timestep = _play(sokoban_levels.read(path)[0], [0, 1, 2, 3, 2])
+    agents = [
+      np.argwhere(image)[0].tolist() for image in timestep.observation[..., -1]
+    ]
+    assert agents == [[1, 7], [1, 8], [2, 8], [2, 7], [2, 7]]
+
+  def test_settings_reach_the_game(self) -> None:
+    changes = {'frame_stack': 2, 'time_limit': 5}
+    environment: Any = registry.make(
+      'sokoban/held_out', 1, seed=0, preprocessing={'sokoban': changes}
+    )
+    assert environment.spec.observation.shape == (10, 10, 8)
+    assert environment.preprocessing == sokoban.Preprocessing(**changes)
+
+  def test_names(self) -> None:
+    for name, number in (('sokoban', 4096), ('sokoban/held_out', 1024)):
+      assert name in registry.names()
+      environment: Any = registry.make(name, 1, seed=0)
+      assert environment.levels.shape == (number, 10, 10, 2)
+
+  def test_nothing_is_built_by_validation(
+    self, monkeypatch: pytest.MonkeyPatch
+  ) -> None:
+    def build(*_: Any) -> np.ndarray:
+      raise AssertionError('built')
+
+    monkeypatch.setattr(sokoban_generator, 'generate', build)
+    registry.validate('sokoban')
+    with pytest.raises(AssertionError, match='built'):
+      registry.make('sokoban', 1, seed=0)
+
+
+class TestLevelFiles:
+  def test_boxoban_text(self, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / '000.txt'
+    on_target = LEVEL.replace('@', ' ').replace('.', '+', 1)
+    path.write_text(f'; 0\n{LEVEL}\n; 1\n{on_target}')
+    levels = sokoban_levels.read(path)
+    assert levels.shape == (2, 10, 10, 2)
+    assert levels.dtype == np.uint8
+    assert levels[0, 2, 7].tolist() == [0, sokoban_levels.AGENT]
+    assert levels[0, 3, 3].tolist() == [
+      sokoban_levels.TARGET,
+      sokoban_levels.BOX,
+    ]
+    assert levels[1, 1, 2].tolist() == [
+      sokoban_levels.TARGET,
+      sokoban_levels.AGENT,
+    ]
+    assert levels[0, 0, 0].tolist() == [sokoban_levels.WALL, 0]
+
+  @pytest.mark.parametrize(
+    'text, message',
+    [
+      ('', 'holds no levels'),
+      ('; 0\n\n', 'holds no levels'),
+      (LEVEL.replace('@', 'x'), r"line 3: \['x'\] mean nothing"),
+      (LEVEL.replace(' @ ', ' @'), 'line 3: a row of 9 characters'),
+      (f'; 0\n{LEVEL[:-11]}; 1\n{LEVEL}', 'line 11: a level of 9 rows ends'),
+      (LEVEL[:-11], 'line 10: a level of 9 rows ends'),
+      (LEVEL + LEVEL, 'line 21: a level of 20 rows ends'),
+      (f'{LEVEL}\n{LEVEL.replace("@", " ")}', 'level 1, .*0 agents, where 1'),
+      (LEVEL.replace('@', '$'), 'level 0, .*0 agents'),
+      (LEVEL.replace('*', '$'), 'level 0, .*3 targets, where 4'),
+      (LEVEL.replace('*', '.'), 'level 0, .*3 boxes, where 4'),
+      (
+        LEVEL.replace('$', ' ').replace('.', '*'),
+        'level 0, .*solved already',
+      ),
+      ('; \u00e9', 'not a text file'),
+    ],
+  )
+  def test_malformed_text_is_located(
+    self, text: str, message: str, tmp_path: pathlib.Path
+  ) -> None:
+    path = tmp_path / 'levels.txt'
+    path.write_text(text, 'utf-8')
+    with pytest.raises(ValueError, match=f'{re.escape(str(path))}.*{message}'):
+      sokoban_levels.read(path)
+    with pytest.raises(ValueError, match=message):
+      registry.validate(f'sokoban/{path}')
+
+  @pytest.mark.parametrize(
+    'change, message',
+    [
+      (lambda x: x[0], r'holds uint8 \[10, 10, 2\], where integers'),
+      (lambda x: x.astype(np.float32), r'holds float32 \[3, 10, 10, 2\]'),
+      (lambda x: x.astype('m8[s]'), r'holds timedelta64\[s\] \[3, 10'),
+      (lambda x: x.astype(object), 'not an npy file of numbers'),
+      (lambda x: x[:0], 'holds no levels'),
+      (lambda x: x.astype(np.int64) + 256, 'numbers from 256 to 260'),
+      (lambda x: np.where(x == 2, 4, x), r'level 0.* fixed cells hold \[4\]'),
+      (lambda x: np.where(x == 3, 2, x), r'level 0.* movable cells hold \[2\]'),
+      (lambda x: np.where(x[..., :1] == 0, [1, 0], x), 'a box is|0 agents'),
+    ],
+  )
+  def test_malformed_arrays_are_located(
+    self, change: Any, message: str, tmp_path: pathlib.Path
+  ) -> None:
+    path = tmp_path / 'levels.npy'
+    np.save(path, change(sokoban_generator.generate(3, 0)))
+    with pytest.raises(ValueError, match=f'{re.escape(str(path))}.*{message}'):
+      sokoban_levels.read(path)
+
+  @pytest.mark.parametrize('data', [b'', b'PK\x03\x04', b'\x93NUMPY\x01'])
+  def test_damaged_arrays_are_named(
+    self, data: bytes, tmp_path: pathlib.Path
+  ) -> None:
+    path = tmp_path / 'levels.npy'
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=re.escape(str(path))):
+      sokoban_levels.read(path)
+
+  def test_missing_files_are_named(self, tmp_path: pathlib.Path) -> None:
+    for suffix in sokoban_levels.SUFFIXES:
+      path = tmp_path / f'none{suffix}'
+      with pytest.raises(FileNotFoundError, match=re.escape(str(path))):
+        registry.validate(f'sokoban/{path}')
+
+  def test_other_files_are_unknown(self) -> None:
+    with pytest.raises(ValueError, match='Nearest names: .*sokoban/held_out'):
+      registry.validate('sokoban/held-out')
+    with pytest.raises(ValueError, match='levels.json: .* end in .txt or .npy'):
+      sokoban_levels.read('levels.json')
+
+
+def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+  # What the import system keeps for a module that cannot be imported.
+  monkeypatch.setitem(sys.modules, 'jumanji', None)
+  monkeypatch.setitem(sys.modules, 'jumanji.environments.routing', None)
+  for call in (registry.validate, lambda name: registry.make(name, 1, 0)):
+    with pytest.raises(
+      ImportError, match=r"jumanji.*pip install -e '\.\[sokoban\]'"
+    ):
+      call('sokoban')

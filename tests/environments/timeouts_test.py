@@ -1,0 +1,133 @@
+"""Environments that hang or raise are named, and end the program."""
+
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.environments import registry
+from disco_rl.environments.host import adapters
+from disco_rl.environments.host import joined
+from disco_rl.environments.host import timeouts
+
+
+class Counter(base.HostEnvironment):
+  """Observes how often it stepped; hangs or raises at a step of its choice."""
+
+  spec = types.EnvironmentSpec(jax.ShapeDtypeStruct((), np.float32), 2)
+  num_environments = 3
+
+  def __init__(self, hangs_at: int = -1, raises_at: int = -1):
+    self._hangs_at = hangs_at
+    self._raises_at = raises_at
+    self.steps = 0
+
+  def reset(self) -> types.PyTree:
+    return np.zeros(3, np.float32)
+
+  def step(self, action: Any) -> types.TimeStep:
+    self.steps += 1
+    if self.steps == self._hangs_at:
+      threading.Event().wait()
+    if self.steps == self._raises_at:
+      raise ValueError('out of levels')
+    false = np.zeros(3, bool)
+    return types.TimeStep(
+      observation=np.full(3, self.steps, np.float32),
+      reward=np.asarray(action, np.float32),
+      is_terminal=false,
+      is_last=false,
+      mask=~false,
+    )
+
+  def close(self) -> None:
+    self.steps = -1
+
+
+def test_a_watched_environment_is_what_it_watches() -> None:
+  environment = timeouts.WatchedEnvironment(Counter(), 'counter', seed=4)
+  assert environment.spec is Counter.spec
+  assert environment.num_environments == 3
+  np.testing.assert_array_equal(environment.reset(), np.zeros(3))
+  for step in (1, 2):
+    timestep = environment.step(np.array([0, 1, 1]))
+    np.testing.assert_array_equal(timestep.observation, [step] * 3)
+    np.testing.assert_array_equal(timestep.reward, [0, 1, 1])
+  assert environment.steps == 2
+  environment.close()
+  assert environment.steps == -1
+
+
+class Meeting(Counter):
+  """Steps only once all others that wait do."""
+
+  def __init__(self, barrier: threading.Barrier):
+    super().__init__()
+    self._barrier = barrier
+
+  def step(self, action: Any) -> types.TimeStep:
+    self._barrier.wait(timeout=60)
+    return super().step(action)
+
+
+def test_those_that_were_joined_step_at_the_same_time() -> None:
+  barrier = threading.Barrier(3)
+  environment = joined.JoinedEnvironment(
+    [timeouts.WatchedEnvironment(Meeting(barrier), 'a', i) for i in range(2)]
+  )
+  environment.start(np.arange(6))
+  barrier.wait(timeout=60)  # They step before anybody asks for the outcome.
+  timestep = environment.finish()
+  np.testing.assert_array_equal(timestep.reward, np.arange(6))
+  environment.close()
+
+
+def test_one_that_hangs_is_named() -> None:
+  environment = timeouts.WatchedEnvironment(
+    Counter(hangs_at=2), 'counter', seed=4, step_seconds=0.2
+  )
+  action = np.zeros(3, np.int32)
+  environment.step(action)
+  with pytest.raises(
+    adapters.HostEnvironmentError,
+    match='counter with seed 4 hangs: step 2 .* 0.2',
+  ):
+    environment.step(action)
+
+
+def test_what_it_raises_is_passed_on() -> None:
+  environment = timeouts.WatchedEnvironment(
+    Counter(raises_at=1), 'counter', seed=4
+  )
+  with pytest.raises(ValueError, match='out of levels'):
+    environment.step(np.zeros(3, np.int32))
+
+
+def test_one_that_hangs_does_not_keep_the_program_from_ending() -> None:
+  program = (
+    'import numpy as np, watched_test as t;'
+    't.watched.WatchedEnvironment(t.Counter(hangs_at=1), "counter", 0, 0.2)'
+    '.step(np.zeros(3, np.int32))'
+  )
+  ended = subprocess.run(
+    [sys.executable, '-c', program],
+    env={'PYTHONPATH': os.pathsep.join(sys.path)},
+    timeout=120,
+    capture_output=True,
+    text=True,
+  )
+  assert ended.returncode == 1
+  assert 'counter with seed 0 hangs' in ended.stderr
+
+
+def test_the_registry_has_host_environments_watched() -> None:
+  environment = registry.make('gymnasium/CartPole-v1', 2, seed=0)
+  assert isinstance(environment, timeouts.WatchedEnvironment)
+  environment.close()

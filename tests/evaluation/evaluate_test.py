@@ -1,0 +1,501 @@
+"""The command that people run: what it leaves, and what it says if it fails."""
+
+import collections
+from collections.abc import Iterator
+import dataclasses
+import pathlib
+import re
+import shutil
+import signal
+import sys
+from typing import Any
+
+from absl.testing import flagsaver
+import jax
+import launching
+import numpy as np
+import pytest
+
+from configs import evaluate as configs
+from disco_rl.agent import learner
+from disco_rl.environments import registry as environment_registry
+from disco_rl.evaluation import runner
+from disco_rl.evaluation import scores
+from disco_rl.evaluation import training
+from disco_rl.networks import meta_network
+from disco_rl.runtime import metrics
+from disco_rl.update_rules import actor_critic
+from disco_rl.update_rules import disco
+from disco_rl.update_rules import weights
+from launch import common
+from launch import evaluate
+from launch import to_records
+
+# By ml_collections, when it loads a config's file.
+pytestmark = pytest.mark.filterwarnings(
+  'ignore:the load_module:DeprecationWarning'
+)
+
+CONFIG = f'--config={launching.REPOSITORY}/configs/evaluate.py'
+CATCH = (
+  f'{CONFIG}:catch',
+  '--config.environment=catch/4x3',
+  '--config.rule=actor_critic',
+  '--config.seeds=2',
+  '--config.updates=20',
+  '--config.log_every=5',
+  '--config.checkpoint_every=10',
+  '--config.unroll_length=6',
+  '--config.batch_size=8',
+  '--config.replay_ratio=4',
+  '--config.replay_capacity=16',
+  '--config.hidden_sizes=16',
+  '--config.action_model_lstm=8',
+  '--config.action_model_head=8',
+  '--config.num_bins=41',
+  '--config.max_abs_value=3',
+)
+FILES = {
+  '.lock',
+  'checkpoints',
+  'config.json',
+  'curves.png',
+  'metrics.csv',
+  'summary.json',
+  'tensorboard',
+}
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quick_compilation() -> Iterator[None]:
+  """Programs run for moments here: to optimise them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
+def launch(workdir: pathlib.Path, *arguments: str) -> None:
+  """What the command does, without the start of another interpreter."""
+  argv = ['evaluate', f'--workdir={workdir}', *arguments]
+  with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
+    # The settings are read from there.
+    patch.setattr(sys, 'argv', argv)
+    common.parse_flags(argv)
+    evaluate.main(
+      common.CONFIG.value.to_dict(), pathlib.Path(common.WORKDIR.value)
+    )
+
+
+def error(workdir: pathlib.Path, *arguments: str) -> str:
+  """What the command says where it ends with an error: one line."""
+  with pytest.raises(SystemExit) as caught:
+    launch(workdir, *arguments)
+  message = caught.value.code
+  # What is no number is printed to stderr, and the exit status is 1.
+  assert isinstance(message, str)
+  assert message.startswith('error: ')
+  assert '\n' not in message
+  return message
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """A run that nothing disturbed; not to be changed."""
+  workdir = tmp_path_factory.mktemp('evaluate') / 'new' / 'run'
+  launch(workdir, *CATCH)
+  return workdir
+
+
+@pytest.fixture
+def copy(finished: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+  return shutil.copytree(finished, tmp_path / 'run')
+
+
+def test_files(finished: pathlib.Path) -> None:
+  assert {path.name for path in finished.iterdir()} == FILES
+  settings = metrics.read_json(finished / 'config.json')
+  assert settings['hidden_sizes'] == [16]
+  assert settings['learning_rate'] == 0.01
+  assert set(settings) == {*configs.get_config('catch')} - {*to_records.SWEPT}
+  assert (finished / 'curves.png').read_bytes().startswith(b'\x89PNG')
+  (events,) = (finished / 'tensorboard').iterdir()
+  assert b'return/seed_1' in events.read_bytes()
+  checkpoints = {path.name for path in (finished / 'checkpoints').iterdir()}
+  assert checkpoints == {'10', '20'}
+
+
+def test_metrics(finished: pathlib.Path) -> None:
+  columns = metrics.read(finished / 'metrics.csv')
+  np.testing.assert_array_equal(
+    columns['update'], np.repeat([5, 10, 15, 20], 2)
+  )
+  np.testing.assert_array_equal(columns['seed'], [0, 1] * 4)
+  # Two environments, six steps each.
+  np.testing.assert_array_equal(
+    columns['environment_steps'], 12 * columns['update']
+  )
+  # An episode takes three steps.
+  np.testing.assert_array_equal(columns['episodes'], 4 * columns['update'])
+  assert {'loss', 'value', 'policy_entropy', 'gradient_norm'} <= set(columns)
+  assert all(np.isfinite(column).all() for column in columns.values())
+
+
+def test_summary_is_what_the_metrics_say(finished: pathlib.Path) -> None:
+  summary = metrics.read_json(finished / 'summary.json')
+  columns = metrics.read(finished / 'metrics.csv')
+  last = columns['update'] == 20
+  returns = summary.pop('return')
+  assert set(returns) == {'mean', 'iqm', 'ci95', 'per_seed'}
+  for name, value in scores.summarise(columns['return'][last]).items():
+    np.testing.assert_allclose(returns[name], value, rtol=1e-5)
+  for name in ('seconds', 'compile_seconds', 'peak_memory_bytes'):
+    assert summary.pop(name) > 0
+  assert summary == {
+    'environment': 'catch/4x3',
+    'rule': 'actor_critic',
+    'seeds': 2,
+    'updates': 20,
+    'environment_steps': 240,
+  }
+
+
+# Runs the command, but ends it without warning once rows of update 15 are
+# written: as late as can be before the next checkpoint.
+KILLED = """
+import os, pathlib, runpy, signal, sys, time
+from disco_rl.runtime import metrics
+
+write = metrics.MetricsWriter.write
+
+def write_and_die(self, rows):
+  write(self, rows)
+  if rows[0]['update'] == 15:
+    while not (self.path.parent / 'checkpoints' / '10').exists():
+      time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+metrics.MetricsWriter.write = write_and_die
+runpy.run_module('launch.evaluate', run_name='__main__', alter_sys=True)
+"""
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_been(
+  finished: pathlib.Path,
+  tmp_path: pathlib.Path,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  killed = launching.run_python('-c', KILLED, *CATCH, f'--workdir={tmp_path}')
+  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  # Nothing but progress is on the standard error stream.
+  lines = killed.stderr.splitlines()
+  assert lines
+  for line in lines:
+    assert re.match('catch/4x3 actor_critic: +[0-9]+% ', line), line
+  assert metrics.read(tmp_path / 'metrics.csv')['update'][-1] == 15
+  assert not (tmp_path / 'summary.json').exists()
+  # As if another kill had struck while a checkpoint was being written.
+  (tmp_path / 'checkpoints' / '15.orbax-checkpoint-tmp').mkdir()
+
+  launch(tmp_path, *CATCH)
+  printed = capsys.readouterr()
+  assert ' 50% 10/20 ' in printed.err.splitlines()[0]
+  assert printed.out == (tmp_path / 'summary.json').read_text()
+  assert {path.name for path in tmp_path.iterdir()} == FILES
+  for name in ('metrics.csv', 'config.json'):
+    assert (tmp_path / name).read_text() == (finished / name).read_text()
+  summary, expected = (
+    metrics.read_json(workdir / 'summary.json')
+    for workdir in (tmp_path, finished)
+  )
+  assert summary['return'] == expected['return']
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_begins_anew(
+  finished: pathlib.Path,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  write = metrics.MetricsWriter.write
+
+  def write_and_die(self: metrics.MetricsWriter, rows: Any) -> None:
+    write(self, rows)
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(metrics.MetricsWriter, 'write', write_and_die)
+    launch(tmp_path, *CATCH)
+  assert metrics.read(tmp_path / 'metrics.csv')['update'].tolist() == [5, 5]
+  launch(tmp_path, *CATCH)
+  assert (tmp_path / 'metrics.csv').read_text() == (
+    finished / 'metrics.csv'
+  ).read_text()
+
+
+def test_a_finished_run_can_be_continued(copy: pathlib.Path) -> None:
+  before = (copy / 'metrics.csv').read_text()
+  launch(copy, *CATCH, '--config.updates=30')
+  assert (copy / 'metrics.csv').read_text().startswith(before)
+  columns = metrics.read(copy / 'metrics.csv')
+  np.testing.assert_array_equal(columns['update'][::2], range(5, 31, 5))
+  np.testing.assert_array_equal(
+    columns['episodes'], 4 * columns['update'], 'episodes are counted anew'
+  )
+  assert metrics.read_json(copy / 'summary.json')['updates'] == 30
+  assert metrics.read_json(copy / 'config.json')['updates'] == 30
+
+
+def test_another_run_is_not_overwritten(copy: pathlib.Path) -> None:
+  before = launching.contents(copy)
+  message = error(
+    copy, *CATCH, '--config.learning_rate=0.5', '--config.seeds=3'
+  )
+  assert 'learning_rate was 0.01, is 0.5; seeds was 2, is 3.' in message
+  assert 'hidden_sizes' not in message
+  assert '--workdir' in message
+  assert launching.contents(copy) == before
+
+
+@pytest.mark.parametrize('name', ['metrics.csv', 'checkpoints'])
+def test_results_of_unknown_settings_are_not_overwritten(
+  tmp_path: pathlib.Path, name: str
+) -> None:
+  (tmp_path / name).mkdir()
+  assert f'has {name}, but no config.json' in error(tmp_path, *CATCH)
+  assert {path.name for path in tmp_path.iterdir()} == {name, '.lock'}
+
+
+def test_settings_that_are_not_finite_can_be_resumed(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """JSON has no infinity; clipping is switched off by it."""
+
+  def stop(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(training.DeviceDriver, 'init', stop)
+  for _ in range(2):
+    with pytest.raises(KeyboardInterrupt):
+      launch(tmp_path, *CATCH, '--config.max_abs_update=inf')
+  assert 'max_abs_update was None, is 1.0' in error(tmp_path, *CATCH)
+
+
+@pytest.mark.parametrize(
+  'argument, message',
+  [
+    ('--config.learning_rte=1', '.*learning_rte.*"learning_rate"'),
+    ('--config.zzz=1', ".*'zzz'.* lists all settings"),
+    ('--config.agent.torso=1', ".*'agent'.* lists all settings"),
+    ('--config.updates=abc', '.*updates=abc.* int'),
+    ('--config.updates=1.5', '.*updates=1.5.* int'),
+    ('--config.learning_rate=fast', '.*learning_rate=fast.* float'),
+    ('--config.normalize_advantage=maybe', '.*normalize_advantage.* boolean'),
+    ('--config.updates', '.*Missing value.*updates'),
+    (f'{CONFIG}:catchh', ".*'catchh'; choose one of catch, cartpole"),
+    ('--config=configs/evalute.py:catch', ".*'configs/evalute.py'"),
+    ('--workdr=x', ".*'workdr'.* workdir"),
+    ('catch', '.*catch'),
+  ],
+)
+def test_mistyped_flags(
+  tmp_path: pathlib.Path, argument: str, message: str
+) -> None:
+  workdir = tmp_path / 'run'
+  assert re.match(f'error: {message}', error(workdir, *CATCH, argument))
+  assert not workdir.exists()
+
+
+@pytest.mark.parametrize('missing', ['config', 'workdir'])
+def test_missing_flags(tmp_path: pathlib.Path, missing: str) -> None:
+  given = {'config': f'{CONFIG}:catch', 'workdir': f'--workdir={tmp_path}'}
+  del given[missing]
+  ended = launching.run_python('-m', 'launch.evaluate', *given.values())
+  assert ended.returncode == 1
+  assert re.fullmatch(f'error: .*--{missing} must have.*\n', ended.stderr)
+  assert not ended.stdout
+
+
+@pytest.mark.parametrize(
+  'argument, message',
+  [
+    ('environment=cach', "'cach'. Nearest names: catch"),
+    ('environment=gymnasium/CartPol-v1', 'gymnasium/CartPole-v1'),
+    ('rule=actor_critc', "'actor_critc'. Nearest names: actor_critic"),
+    ('rule=missing/rule.npz', 'missing/rule.npz'),
+    ('rule=setup.npz', 'setup.npz'),
+    ('updates=0', 'updates=0 must be at least 1'),
+    ('seeds=0', 'seeds=0 must be at least 1'),
+    ('log_every=0', 'log_every=0 must be at least 1'),
+    ('checkpoint_every=-1', 'checkpoint_every=-1 must be at least 1'),
+    ('replay_ratio=3', 'replay_ratio=3.0 .* for example 2.66667'),
+    ('replay_capacity=15', 'replay_capacity=15 .* nearest is 16'),
+  ],
+)
+def test_impossible_settings(
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  argument: str,
+  message: str,
+) -> None:
+  def fail(*_: Any) -> None:
+    raise AssertionError('too late: something is being compiled')
+
+  monkeypatch.setattr(training.DeviceDriver, 'init', fail)
+  monkeypatch.setattr(jax.stages.Lowered, 'compile', fail)
+  workdir = tmp_path / 'run'
+  assert re.search(message, error(workdir, *CATCH, f'--config.{argument}'))
+  assert not workdir.exists()
+
+
+def test_losses_that_are_not_finite(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  init = training.DeviceDriver.init
+
+  def poisoned(driver: training.DeviceDriver, keys: Any) -> training.TrainState:
+    train_state = init(driver, keys)
+    params = jax.tree.map(
+      lambda x: x.at[1].set(np.nan), train_state.agents.learner.params
+    )
+    agents = dataclasses.replace(
+      train_state.agents,
+      learner=dataclasses.replace(train_state.agents.learner, params=params),
+    )
+    return dataclasses.replace(train_state, agents=agents)
+
+  monkeypatch.setattr(training.DeviceDriver, 'init', poisoned)
+  message = error(tmp_path, *CATCH, '--config.seed=7')
+  assert re.search(
+    'loss.* of seed 8 became non-finite between updates 0 and 5[.].*'
+    'learning rate',
+    message,
+  )
+  # Nobody is to resume from such a state.
+  assert not list((tmp_path / 'checkpoints').iterdir())
+
+
+@pytest.fixture
+def rule_path(tmp_path: pathlib.Path) -> pathlib.Path:
+  """A rule of random weights."""
+  config = meta_network.MetaNetworkConfig(
+    prediction_size=10,
+    prediction_embedding=(1,),
+    policy_channels=(2,),
+    policy_target_channels=(),
+    lstm_size=8,
+    meta_rnn_input_size=4,
+    meta_rnn_size=8,
+  )
+  rng = np.random.default_rng(0)
+  params: dict[str, dict[str, np.ndarray]] = collections.defaultdict(dict)
+  for key, shape in meta_network.parameter_shapes(config).items():
+    module, _, parameter = key.rpartition('/')
+    params[module][parameter] = 0.3 * rng.normal(size=shape)
+  path = tmp_path / 'rules' / 'mine.npz'
+  weights.save(path, params)
+  return path
+
+
+def test_a_rule_by_its_path_in_environments_on_the_host(
+  rule_path: pathlib.Path,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  traces = 0
+  update = learner.update
+
+  def counted(*args: Any) -> Any:
+    nonlocal traces
+    traces += 1
+    return update(*args)
+
+  monkeypatch.setattr(learner, 'update', counted)
+  workdir = tmp_path / 'run'
+  cartpole = (
+    f'{CONFIG}:cartpole',
+    '--config.environment=gymnasium/CartPole-v1',
+    *CATCH[2:],
+    f'--config.rule={rule_path}',
+  )
+  launch(workdir, *cartpole, '--config.updates=15', '--config.log_every=1')
+  assert traces == 1
+  columns = metrics.read(workdir / 'metrics.csv')
+  np.testing.assert_array_equal(columns['update'][::2], range(1, 16))
+  np.testing.assert_array_equal(columns['seed'], [0, 1] * 15)
+  # In six steps no pole has fallen yet.
+  assert (columns['episodes'][:2] == 0).all()
+  assert np.isnan(columns['return'][:2]).all()
+  assert (columns['episodes'][-2:] > 0).all()
+  # A pole stays up for 8 steps at least, and each pays 1.
+  assert (columns['return'][-2:] >= 8).all()
+  losses = {'pi_loss', 'y_loss', 'z_loss', 'aux_pi_loss', 'q_loss', 'loss'}
+  assert losses <= set(columns)
+  for name in losses:
+    assert (columns[name][0::2] != columns[name][1::2]).all(), name
+
+  # Once more: what was saved is read, and there is nothing left to do.
+  summary = metrics.read_json(workdir / 'summary.json')
+  assert summary['rule'] == str(rule_path)
+  launch(workdir, *cartpole, '--config.updates=15')
+  again = metrics.read_json(workdir / 'summary.json')
+  assert again['return'] == summary['return']
+  assert again['seconds'] > summary['seconds']
+
+
+def test_agents_are_the_same_however_many_there_are(
+  monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+  given: list[np.ndarray] = []
+
+  def record(self: training.DeviceDriver, keys: Any) -> None:
+    given.append(np.asarray(jax.random.key_data(keys)))
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(training.DeviceDriver, 'init', record)
+  for i, arguments in enumerate(
+    [(), ('--config.seeds=5',), ('--config.seed=1',)]
+  ):
+    with pytest.raises(KeyboardInterrupt):
+      launch(tmp_path / str(i), *CATCH, *arguments)
+  two, five, other = given
+  assert len(np.unique(five, axis=0)) == 5
+  np.testing.assert_array_equal(two, five[:2])
+  assert (other[0] != two[0]).any()
+
+
+@pytest.mark.parametrize('variant', configs.VARIANTS)
+class TestVariants:
+  def test_settings_have_a_place(self, variant: str) -> None:
+    config = to_records.evaluation(configs.get_config(variant).to_dict())
+    of_rules = {
+      field.name
+      for rule in (actor_critic.ActorCritic, disco.Disco)
+      for field in dataclasses.fields(rule)
+    }
+    assert set(config.rule_settings) <= of_rules
+
+  def test_everything_can_be_built(
+    self,
+    variant: str,
+    disco103_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+  ) -> None:
+    monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
+    settings = configs.get_config(variant).to_dict()
+    # Shapes are checked all the same, with less to allocate.
+    settings.update(replay_ratio=float(settings['batch_size']))
+    settings.update(on_policy_share=0.0, replay_capacity=2)
+    config = to_records.evaluation(settings)
+    try:
+      environment_registry.validate(config.environment)
+    except ImportError as error:
+      pytest.skip(str(error))
+    runner.Evaluation(config).close()
+
+  def test_the_docstring_names_it(self, variant: str) -> None:
+    assert configs.__doc__
+    assert f'\n  {variant} ' in configs.__doc__
+
+
+def test_the_first_variant_is_the_default() -> None:
+  default, *_ = configs.VARIANTS
+  assert configs.get_config() == configs.get_config(default)

@@ -1,0 +1,120 @@
+"""Scales of benchmarks: the tables are complete, and mean what they say."""
+
+import numpy as np
+import pytest
+
+from disco_rl.environments import suites
+from disco_rl.environments.host import atari
+from disco_rl.environments.host import procgen
+from disco_rl.environments.jax_native import gridworld_tasks
+from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import reference_scores
+
+SCALED = (
+  *suites.SUITES['atari57'],
+  *suites.SUITES['procgen16'],
+  *(f'procgen/easy/{game}' for game in procgen.GAMES),
+  *gridworld_tasks.names(),
+  *(f'minatar/{game}' for game in reference_scores.MINATAR),
+  'catch',
+  'catch/6x5',
+  'crafter',
+  'sokoban',
+  'sokoban/held_out',
+)
+
+
+@pytest.mark.parametrize(
+  'environment, value, score',
+  [
+    # (2 - 1.7) / (30.5 - 1.7), and Disco57's figure in the paper's text.
+    ('atari/breakout', 2.0, 0.3 / 28.8),
+    ('atari/ms_pacman', 101_876, 101_568.7 / 6644.3),
+    ('procgen/starpilot', 35.0, 1.0),
+    ('procgen/easy/starpilot', 33.25, 0.5),
+    ('procgen/fruitbot', -0.5, 0.0),
+    ('gridworld/00', 1.0, 1.0),
+    ('gridworld/held_out_01', -0.84, 0.0),
+    ('catch/6x5', 0.5, 0.75),
+    ('crafter', 14.3, 1.0),
+    ('minatar/breakout', 28.0, 1.0),
+    ('sokoban', 0.4, 0.4),
+  ],
+)
+def test_scores(environment: str, value: float, score: float) -> None:
+  scale = normalisation.find_scale(environment)
+  assert scale is not None
+  assert scale.normalise(value) == pytest.approx(score)
+  np.testing.assert_allclose(scale.normalise([value, value]), [score, score])
+
+
+@pytest.mark.parametrize('environment', SCALED)
+def test_scales_rise(environment: str) -> None:
+  scale = normalisation.find_scale(environment)
+  assert scale is not None
+  assert scale.low < scale.high
+  assert normalisation.benchmark(environment) == scale.benchmark
+
+
+def test_tables_hold_the_games_of_their_benchmarks_and_no_others() -> None:
+  assert set(reference_scores.ATARI) == set(atari.GAMES)
+  assert set(reference_scores.PROCGEN_HARD) == set(procgen.GAMES)
+  assert set(reference_scores.PROCGEN_EASY) == set(procgen.GAMES)
+  minatar = {f'minatar/{game}' for game in reference_scores.MINATAR}
+  assert set(suites.SUITES['minatar']) - minatar == {'minatar/seaquest'}
+
+
+def test_hard_and_easy_levels_are_not_averaged() -> None:
+  hard = normalisation.benchmark('procgen/bigfish')
+  assert hard == normalisation.benchmark('procgen/coinrun')
+  assert hard != normalisation.benchmark('procgen/easy/bigfish')
+
+
+@pytest.mark.parametrize(
+  'environment',
+  ['nethack/score', 'gymnasium/CartPole-v1', 'minatar/seaquest', 'dmlab/x'],
+)
+def test_without_references_returns_are_raw(environment: str) -> None:
+  assert normalisation.find_scale(environment) is None
+  benchmark = normalisation.benchmark(environment)
+  assert benchmark.name == environment
+  assert 'raw' in benchmark.title
+  assert normalisation.column(environment) == 'return'
+
+
+@pytest.mark.parametrize('boxes', range(1, 8))
+def test_returns_tell_solved_sokoban_from_unsolved(boxes: int) -> None:
+  threshold = normalisation.success_threshold('sokoban')
+  assert threshold is not None
+  # All 120 steps taken, and one box or all but one on their targets before.
+  worst_solution = 1 + 10 - 0.1 * 120
+  best_failure = (boxes - 1) - 0.1 * 120
+  assert best_failure < threshold < worst_solution
+  assert normalisation.column('sokoban') == 'success'
+
+
+def test_published_figures_are_of_environments_and_benchmarks() -> None:
+  names = {
+    *(name for suite in suites.SUITES.values() for name in suite),
+    'atari',
+    'crafter',
+    'nethack/score',
+  }
+  assert {figure.subject for figure in reference_scores.PAPER} <= names
+
+
+def test_crafter_score() -> None:
+  # Hafner, 2022: exp(mean(ln(1 + s))) - 1 of percentages.
+  assert normalisation.crafter_score([0.0] * 22) == 0
+  assert normalisation.crafter_score([1.0] * 22) == pytest.approx(100)
+  # sqrt((1 + 8) * (1 + 0)) - 1
+  assert normalisation.crafter_score([0.08, 0.0]) == pytest.approx(2.0)
+  np.testing.assert_allclose(
+    normalisation.crafter_score([[0.08, 0.0], [0.0, 0.0]]), [2.0, 0.0]
+  )
+
+
+@pytest.mark.parametrize('rates', [[0.5, 50.0], [-0.1], [np.nan]])
+def test_percentages_are_no_rates(rates: list[float]) -> None:
+  with pytest.raises(ValueError, match='between 0 and 1'):
+    normalisation.crafter_score(rates)

@@ -1,0 +1,184 @@
+"""Comparisons and reports of results that are made up here."""
+
+from collections.abc import Sequence
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+from disco_rl.evaluation import comparison
+from disco_rl.evaluation import document
+from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import report
+from disco_rl.evaluation import statistics
+from disco_rl.runtime import metrics
+
+SETUP = report.Setup(agents=3, updates=10, environment_steps=100)
+
+
+def result(
+  environment: str,
+  rule: str = 'mine',
+  rate: float = 0.1,
+  returns: Sequence[float] = (0.0, 0.1, 0.2),
+  steps: Sequence[float] = (50.0, 100.0),
+) -> comparison.Result:
+  """Agents that begin at 0 and rise straight to their returns."""
+  share = np.asarray(steps) / steps[-1]
+  curve = np.asarray(steps), np.asarray(returns)[:, None] * share
+  return comparison.Result(environment, rule, rate, curve)
+
+
+def test_environments_are_averaged_within_their_benchmark() -> None:
+  names = ['catch', 'procgen/bigfish', 'gymnasium/A-v0', 'catch/5x5']
+  names += ['procgen/easy/bigfish', 'gymnasium/B-v0', 'minatar/seaquest']
+  compared = comparison.compare([result(name) for name in names])
+  assert [list(c.environments) for c in compared] == [
+    ['catch', 'catch/5x5'],
+    ['procgen/bigfish'],
+    ['gymnasium/A-v0'],
+    ['procgen/easy/bigfish'],
+    ['gymnasium/B-v0'],
+    ['minatar/seaquest'],
+  ]
+  normalised = [c.is_normalised for c in compared]
+  assert normalised == [True, True, False, True, False, False]
+
+
+def test_the_learning_rate_of_the_highest_iqm_is_chosen_for_each_rule() -> None:
+  results = [
+    result(environment, rule, rate, [value] * 3)
+    for environment in ('catch', 'catch/5x5')
+    for rule, values in {'a': (0.1, 0.7, 0.3), 'b': (0.9, 0.2, 0.0)}.items()
+    for rate, value in zip((1e-4, 3e-4, 5e-4), values, strict=True)
+  ]
+  (compared,) = comparison.compare(results)
+  assert {s.rule: s.learning_rate for s in compared.best} == {
+    'a': 3e-4,
+    'b': 1e-4,
+  }
+  assert [*compared.iqms['b']] == [1e-4, 3e-4, 5e-4]
+  iqm = compared.iqms['a'][5e-4]
+  assert iqm is not None
+  assert iqm.value == pytest.approx(0.65)  # Of Catch, from [-1, 1] to [0, 1].
+
+
+@pytest.mark.parametrize(
+  'bad',
+  [
+    comparison.failed('catch/5x5', 'mine', 0.1, 'diverged'),
+    result('catch/5x5', returns=(1.0, np.nan, 1.0)),
+  ],
+)
+def test_a_run_without_scores_rules_out_its_learning_rate(
+  bad: comparison.Result,
+) -> None:
+  results = [result('catch', returns=(1.0, 1.0, 1.0)), bad]
+  (compared,) = comparison.compare(results)
+  assert not compared.best
+  assert compared.iqms == {'mine': {0.1: None}}
+  (problem,) = compared.problems
+  assert problem == f'catch/5x5, mine, learning rate 0.1: {bad.problem}'
+  results += [result(name, rate=0.2) for name in ('catch', 'catch/5x5')]
+  (compared,) = comparison.compare(results)
+  (best,) = compared.best
+  # Although what is left is worse than what the other has in Catch 8x8.
+  assert best.learning_rate == 0.2
+
+
+def test_the_curve_begins_where_all_have_scores() -> None:
+  late = result('catch', steps=(20.0, 60.0, 100.0))
+  late.curve[1][1, 0] = np.nan
+  early = result('catch/5x5', steps=(10.0, 90.0))
+  (compared,) = comparison.compare([late, early])
+  (scores,) = compared.best
+  assert scores.curve_steps[0] == 60
+  assert scores.curve_steps[-1] == 90
+  scale = normalisation.find_scale('catch')
+  assert scale is not None
+  # Both rise straight, so that what lies between their points is known.
+  means = [
+    np.array([0.0, 0.1, 0.2])[:, None] * np.array([steps / 100, steps / 90])
+    for steps in (60, 90)
+  ]
+  expected = [statistics.iqm(scale.normalise(mean)) for mean in means]
+  np.testing.assert_allclose(scores.curve.value[[0, -1]], expected)
+
+
+def test_what_a_run_did_beyond_is_left_out(tmp_path: pathlib.Path) -> None:
+  with metrics.MetricsWriter(tmp_path) as writer:
+    for update in (1, 2, 3):
+      row = {'update': update, 'seed': 0, 'environment_steps': 10 * update}
+      writer.write([{**row, 'return': update, 'success': update / 10}])
+  path = tmp_path / 'metrics.csv'
+  read = comparison.read_result(path, 'catch', 'mine', 0.1, 20)
+  assert read.returns.tolist() == [2.0]
+  assert read.curve[0].tolist() == [10, 20]
+  sokoban = comparison.read_result(path, 'sokoban', 'mine', 0.1, 30)
+  assert sokoban.returns.tolist() == [0.3]
+
+
+def test_one_agent_and_one_point(tmp_path: pathlib.Path) -> None:
+  results = [
+    result('gymnasium/A-v0', rule, returns=[value], steps=[100.0])
+    for rule, value in (('a', 2.0), ('b', 1.0))
+  ]
+  report.write(results, SETUP, tmp_path)
+  text = (tmp_path / 'report.md').read_text()
+  assert '| a | 0.1 | 2.00 | 2.00 | 2.00 |' in text
+  assert '| a | b | 1.00 |' in text
+  assert 'optimality' not in text.lower()
+  summary = metrics.read_json(tmp_path / 'summary.json')
+  (raw,) = summary['benchmarks'].values()
+  assert raw['rules']['a']['iqm'] == {'value': 2.0, 'ci95': None}
+  assert 'optimality_gap' not in raw['rules']['a']
+
+
+def test_published_figures_stand_beside_ours(tmp_path: pathlib.Path) -> None:
+  names = ['atari/pong', 'atari/ms_pacman', 'catch']
+  returns = (6951.6, 6951.6, 6951.6)
+  results = [result(name, returns=returns) for name in names]
+  report.write(results, SETUP, tmp_path)
+  text = (tmp_path / 'report.md').read_text()
+  _, after = text.split('### Published figures beside ours')
+  assert "the DiscoRL paper's (Oh et al., 2025)" in after
+  iqm = comparison.compare(results)[0].best[0].aggregates['iqm'].value
+  assert f'| atari | Disco57 | 13.86 | 200,000,000 | {iqm:#.3g} |' in after
+  row = '| atari/ms_pacman | Disco103 | 101,290 | 200,000,000 | 6,952 |'
+  assert row in after
+  assert 'MuZero | 79,319 | not stated |' in after
+  assert 'bigfish' not in after
+
+
+def test_a_rule_without_any_scores_is_named(tmp_path: pathlib.Path) -> None:
+  results = [
+    comparison.failed('catch', 'broken', 0.1, 'diverged'),
+    comparison.failed('catch', 'worse', 0.1, 'diverged'),
+  ]
+  report.write(results, SETUP, tmp_path)
+  text = (tmp_path / 'report.md').read_text()
+  assert 'No learning rate has all scores: broken, worse.' in text
+  assert text.count('diverged') == 2
+  assert not list((tmp_path / 'figures').iterdir())
+
+
+def test_documents_quote_what_their_languages_would_take_for_their_own(
+  tmp_path: pathlib.Path,
+) -> None:
+  blocks = [
+    document.Heading('A & B', 1),
+    document.Paragraph('1 < 2'),
+    document.Table(['a|b', 'c'], [['<i>', 'x']]),
+  ]
+  document.write_markdown(blocks, tmp_path / 'report.md')
+  document.write_html(blocks, tmp_path / 'report.html')
+  assert (
+    '| a\\|b | c |\n| --- | ---: |\n| <i> | x |\n'
+    in (tmp_path / 'report.md').read_text()
+  )
+  text = (tmp_path / 'report.html').read_text()
+  assert '<title>A &amp; B</title>' in text
+  assert '<p>1 &lt; 2</p>' in text
+  assert '<tr><td>&lt;i&gt;</td><td>x</td></tr>' in text
+  assert not re.search('<i>', text)

@@ -1,0 +1,200 @@
+"""Seconds of a run add up over its resumptions, by a clock that work moves."""
+
+from collections.abc import Callable
+import dataclasses
+import pathlib
+import time
+import types as builtin_types
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from configs import evaluate as evaluate_configs
+from configs import quickstart
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import episodes
+from disco_rl.evaluation import runner
+from disco_rl.evaluation import training
+from disco_rl.meta_training import build
+from disco_rl.meta_training import footprint
+from disco_rl.meta_training import meta_trainer
+from disco_rl.runtime import metrics
+from disco_rl.update_rules import weights
+from launch import to_records
+
+# Seconds that agents take to be made, that an update or a meta-step takes, and
+# between two sessions.
+INIT, STEP, BETWEEN = 3.0, 10.0, 1000.0
+AGENTS = 2
+PARAMS = {'module': {'w': jnp.ones((2,))}}
+
+# A session: trains up to so many steps, in a folder.
+Session = Callable[[int, pathlib.Path], dict[str, Any]]
+
+
+class Killed(BaseException):
+  """Ends a session without warning."""
+
+
+@dataclasses.dataclass
+class Clock:
+  """In the place of `time.perf_counter`.
+
+  Attributes:
+    now: seconds.
+    steps_left: before the session is killed.
+  """
+
+  now: float = 0.0
+  steps_left: int = 1000
+
+  def __call__(self) -> float:
+    return self.now
+
+  def step(self, count: int = 1) -> None:
+    self.now += count * STEP
+    self.steps_left -= count
+    if self.steps_left < 0:
+      raise Killed
+
+
+class Group:
+  """A group whose meta-steps do nothing but take time."""
+
+  compile_seconds = 0.0
+  config = builtin_types.SimpleNamespace(
+    names=AGENTS * ('catch/4x3',),
+    num_members=AGENTS,
+    inner_loop=builtin_types.SimpleNamespace(steps=1),
+  )
+
+  def __init__(self, clock: Clock):
+    self._clock = clock
+
+  def init(self, keys: types.Array, rule_params: types.Params) -> Any:
+    del keys, rule_params
+    self._clock.now += INIT
+    return {'members': jnp.zeros(AGENTS)}
+
+  def resume(self, members: Any) -> Any:
+    return members
+
+  def step(self, rule_params: types.Params, members: Any) -> Any:
+    del rule_params
+    self._clock.step()
+    updates = jax.tree.map(lambda x: x[None], PARAMS)
+    logs = {'failed': jnp.zeros(AGENTS), 'return': jnp.ones(AGENTS)}
+    return updates, members, logs
+
+
+class Driver:
+  """A driver whose updates do nothing but take time."""
+
+  compile_seconds = 0.0
+
+  def __init__(self, clock: Clock):
+    self._clock = clock
+
+  def init(self, keys: types.Array) -> training.TrainState:
+    del keys
+    self._clock.now += INIT
+    nothing: Any = jnp.zeros(AGENTS)
+    statistics = episodes.EpisodeStatistics(
+      running=jnp.zeros((AGENTS, 1)),
+      recent=jnp.zeros((AGENTS, episodes.NUM_RECENT)),
+      finished=jnp.ones((AGENTS,), jnp.int32),
+    )
+    agents = agent_lib.AgentState(nothing, nothing, statistics, nothing)
+    return training.TrainState(agents=agents, actors=None)
+
+  def resume(self, train_state: training.TrainState) -> training.TrainState:
+    return train_state
+
+  def advance(
+    self,
+    rule_params: types.Params,
+    train_state: training.TrainState,
+    num_updates: int,
+  ) -> tuple[training.TrainState, types.Logs]:
+    del rule_params
+    self._clock.step(num_updates)
+    return train_state, {'loss': jnp.zeros(AGENTS)}
+
+
+def discovery(clock: Clock, patch: pytest.MonkeyPatch) -> Session:
+  patch.setattr(build, 'make_rule', lambda _: (None, PARAMS))
+  patch.setattr(build, 'make_groups', lambda *_: [Group(clock)])
+  patch.setattr(footprint, 'check', lambda *_: None)
+  patch.setattr(weights, 'save', lambda *_: None)
+
+  def session(meta_steps: int, workdir: pathlib.Path) -> dict[str, Any]:
+    settings = {
+      **quickstart.get_config().to_dict(),
+      'agents': AGENTS,
+      'meta_steps': meta_steps,
+      'meta_decay_steps': 0,
+      'checkpoint_every': 2,
+      'held_out_environments': '',
+    }
+    config = to_records.meta_training(settings)
+    return meta_trainer.MetaTrainer(config).run(workdir, {})
+
+  return session
+
+
+def evaluation(clock: Clock, patch: pytest.MonkeyPatch) -> Session:
+  patch.setattr(training, 'make', lambda *_: Driver(clock))
+
+  def session(updates: int, workdir: pathlib.Path) -> dict[str, Any]:
+    settings = {
+      **evaluate_configs.get_config('catch').to_dict(),
+      'environment': 'catch/4x3',
+      'rule': 'actor_critic',
+      'seeds': AGENTS,
+      'updates': updates,
+      'log_every': 1,
+      'checkpoint_every': 2,
+    }
+    config = to_records.evaluation(settings)
+    return runner.Evaluation(config).run(workdir, {})
+
+  return session
+
+
+@pytest.mark.parametrize('kind', [discovery, evaluation])
+def test_seconds_add_up_over_resumptions(
+  kind: Callable[[Clock, pytest.MonkeyPatch], Session],
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """What was lost, or passed while nothing ran, does not count."""
+  clock = Clock()
+  monkeypatch.setattr(time, 'perf_counter', clock)
+  session = kind(clock, monkeypatch)
+
+  clock.now += BETWEEN
+  # The two first steps.
+  expected = INIT + 2 * STEP
+  assert session(2, tmp_path)['seconds'] == expected
+
+  clock.now += BETWEEN
+  clock.steps_left = 2
+  with pytest.raises(Killed):
+    session(5, tmp_path)
+  # Two more, up to the last checkpoint.
+  expected += INIT + 2 * STEP
+
+  clock.now += BETWEEN
+  clock.steps_left = 1000
+  summary = session(5, tmp_path)
+  expected += INIT + STEP
+  assert summary['seconds'] == pytest.approx(expected)
+  saved = metrics.read_json(tmp_path / 'summary.json')
+  assert saved['seconds'] == pytest.approx(expected)
+
+  # Nothing is left to do.
+  clock.now += BETWEEN
+  assert session(5, tmp_path)['seconds'] == pytest.approx(expected + INIT)

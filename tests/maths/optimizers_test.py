@@ -1,0 +1,63 @@
+"""The agents' optimiser: its step sizes and weight decay."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from disco_rl.maths import optimizers
+
+PARAMS = {'w': jnp.array([1.0, -2.0])}
+
+
+def changes(num_updates: int, **settings: Any) -> np.ndarray:
+  """Of the parameters at each update with a gradient that stays, [n, 2].
+
+  Adam then moves each of them by one, so that what remains is the step size.
+  """
+  optimizer = optimizers.agent_optimizer(0.1, **settings)
+  state = optimizer.init(PARAMS)
+  gradient = {'w': jnp.array([3.0, -0.2])}
+  moved = []
+  for _ in range(num_updates):
+    updates, state = optimizer.update(gradient, state, PARAMS)
+    moved.append(updates['w'])
+  return np.stack(moved)
+
+
+def test_step_sizes_stay() -> None:
+  np.testing.assert_allclose(changes(3), 3 * [[-0.1, 0.1]], rtol=1e-4)
+
+
+def test_step_sizes_rise_and_fall() -> None:
+  sizes = -changes(11, warm_up_updates=4, decay_updates=10)[:, 0]
+  np.testing.assert_allclose(sizes[:5], [0, 0.025, 0.05, 0.075, 0.1], atol=1e-6)
+  cosine = 0.05 * (1 + np.cos(np.pi * np.arange(7) / 6))
+  np.testing.assert_allclose(sizes[4:], cosine, atol=1e-6)
+  only_up = -changes(6, warm_up_updates=4)[:, 0]
+  np.testing.assert_allclose(only_up[4:], 0.1, rtol=1e-4)
+  only_down = -changes(5, decay_updates=4)[:, 0]
+  np.testing.assert_allclose(only_down[[0, 2, 4]], [0.1, 0.05, 0], atol=1e-6)
+
+
+def test_weights_decay_apart_from_the_gradient() -> None:
+  moved = changes(1, weight_decay=0.5)[0]
+  expected = changes(1)[0] - 0.1 * 0.5 * np.asarray(PARAMS['w'])
+  np.testing.assert_allclose(moved, expected, rtol=1e-4)
+
+
+def test_updates_are_bounded_before_the_step_size() -> None:
+  moved = changes(1, max_abs_update=0.3)
+  np.testing.assert_allclose(moved, [[-0.03, 0.03]], rtol=1e-4)
+
+
+def test_defaults_keep_no_state_but_adams() -> None:
+  state = optimizers.agent_optimizer(0.1).init(PARAMS)
+  assert len(optax.tree.get_all_with_path(state, 'count')) == 1
+
+
+def test_a_step_size_cannot_fall_before_it_has_risen() -> None:
+  with pytest.raises(ValueError, match='decay_updates=4 must be above .*=4'):
+    optimizers.agent_optimizer(0.1, warm_up_updates=4, decay_updates=4)

@@ -1,0 +1,173 @@
+"""Tests of disco_rl/meta_training/evolution.py: rewards with known slopes."""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+from typing import Any
+
+import goldens
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from disco_rl import types
+from disco_rl.meta_training import evolution
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+
+Reward = Callable[[types.Params], jax.Array]
+
+SLOPE = {'a': {'w': np.float32([1.0, -2.0])}, 'b': {'w': np.float32(0.5)}}
+RULE = {'a': {'w': jnp.array([0.3, -0.7])}, 'b': {'w': jnp.array(1.5)}}
+
+
+def linear(rule_params: types.Params) -> jax.Array:
+  return optax.tree.vdot(SLOPE, rule_params)
+
+
+def quadratic(rule_params: types.Params) -> jax.Array:
+  return linear(rule_params) - 2.0 * optax.tree.vdot(rule_params, rule_params)
+
+
+@types.record
+class Life:
+  """Attributes: key: PRNG key. rule: what it lived by. lives, trials: []."""
+
+  key: types.Array
+  rule: types.Params
+  train_state: types.Array
+  trials: types.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class StubLiving:
+  """Pays by the rule that was lived by, and by luck.
+
+  Attributes:
+    reward: of a rule.
+    luck: how much of what is paid the member's random numbers decide.
+  """
+
+  reward: Reward
+  luck: float = 0.0
+
+  def live(
+    self, environment: None, rule_params: types.Params, member: Any
+  ) -> tuple[inner_loop_lib.Member, None, types.Logs]:
+    del environment
+    key, _ = jax.random.split(member.agent.key)
+    life = Life(
+      key, rule_params, member.agent.train_state + 1, member.agent.trials
+    )
+    member = dataclasses.replace(member, agent=life)
+    return member, None, {'reward': self.reward(rule_params)}
+
+  def validate(
+    self, environment: None, member: Any
+  ) -> tuple[inner_loop_lib.Member, types.Rollout]:
+    del environment
+    life = member.agent
+    reward = self.reward(life.rule) + self.luck * jax.random.normal(life.key)
+    masked = 1e3 * life.rule['a']['w']
+    rollout = types.Rollout(
+      observation=(),
+      action=jnp.zeros((3, 2), jnp.int32),
+      logits=jnp.zeros((3, 2, 2)),
+      # The mean over the real steps is the reward.
+      reward=jnp.stack([reward + jnp.array([1.0, -1.0]), masked]),
+      is_terminal=jnp.zeros((2, 2), bool),
+      mask=jnp.array([[True, True], [False, False]]),
+    )
+    life = dataclasses.replace(life, trials=life.trials + 1)
+    return dataclasses.replace(member, agent=life), rollout
+
+
+def initial_member(seed: int | jax.Array) -> inner_loop_lib.Member:
+  life = Life(
+    key=jax.random.key(seed),
+    rule=jax.tree.map(jnp.zeros_like, RULE),
+    train_state=jnp.int32(0),
+    trials=jnp.int32(0),
+  )
+  return inner_loop_lib.Member(
+    agent=life, actor=None, meta_value=None, meta_opt_state=None
+  )
+
+
+@functools.partial(
+  goldens.quick_jit, static_argnames=('reward', 'num_pairs', 'std', 'luck')
+)
+def estimate(
+  reward: Reward,
+  seed: int | jax.Array = 0,
+  num_pairs: int = 1,
+  std: float = 0.25,
+  luck: float = 0.0,
+) -> Any:
+  """The estimated gradient, the member afterwards, and logs."""
+  strategies = evolution.EvolutionStrategies(
+    StubLiving(reward, luck), num_pairs, std
+  )
+  return strategies(RULE, initial_member(seed), None)
+
+
+def distance(a: types.Params, b: types.Params) -> float:
+  """Norm of the difference over the norm of b."""
+  return float(optax.tree.norm(optax.tree.sub(a, b)) / optax.tree.norm(b))
+
+
+@pytest.mark.parametrize('reward', [linear, quadratic])
+def test_it_approaches_the_gradient_of_minus_the_reward(reward: Reward) -> None:
+  expected = jax.grad(lambda rule: -reward(rule))(RULE)
+  # The error of n pairs in d dimensions is about sqrt((d + 1) / n) of the norm.
+  gradient, _, _ = estimate(reward, num_pairs=4000)
+  assert distance(gradient, expected) < 0.1
+
+
+def test_a_pair_measures_the_slope_along_its_direction() -> None:
+  """Of one pair along e it is -(c . e) e, and c . e is in the logs."""
+  std = 0.25
+  for seed in range(3):
+    gradient, _, logs = estimate(linear, seed, std=std)
+    along = logs['reward_difference'] / (2.0 * std)
+    assert along > 1e-2
+    assert optax.tree.vdot(SLOPE, gradient) == pytest.approx(
+      -(float(along) ** 2), rel=1e-4
+    )
+
+
+def test_pairs_cancel_what_is_even() -> None:
+  """So a parabola's slope is exact at any distance."""
+  near, _, _ = estimate(quadratic, num_pairs=3, std=0.1)
+  far, _, _ = estimate(quadratic, num_pairs=3, std=10.0)
+  assert distance(near, far) < 1e-3
+
+
+def test_a_pair_shares_its_luck() -> None:
+  lucky, _, _ = estimate(linear, num_pairs=3, luck=10.0)
+  plain, _, _ = estimate(linear, num_pairs=3)
+  assert distance(lucky, plain) < 1e-4
+
+
+def test_life_goes_on_by_the_unperturbed_rule() -> None:
+  before = initial_member(0)
+  _, member, logs = estimate(linear, num_pairs=3)
+  jax.tree.map(np.testing.assert_array_equal, member.agent.rule, RULE)
+  assert logs['reward'] == pytest.approx(float(linear(RULE)))
+  # Once, from where it was: what was tried is forgotten.
+  assert member.agent.train_state == 1
+  assert member.agent.trials == 0
+  data = jax.random.key_data
+  assert np.any(data(member.agent.key) != data(before.agent.key))
+
+
+def test_perturbations_depend_on_the_member_s_key() -> None:
+  directions = [estimate(linear, seed, std=0.25)[0] for seed in range(2)]
+  assert distance(*directions) > 1e-2
+
+
+@pytest.mark.parametrize(('num_pairs', 'std'), [(0, 0.1), (4, 0.0), (4, -1.0)])
+def test_impossible_settings(num_pairs: int, std: float) -> None:
+  with pytest.raises(ValueError, match='num_pairs='):
+    evolution.EvolutionStrategies(StubLiving(linear), num_pairs, std)

@@ -1,0 +1,169 @@
+"""A reset agent whose environments step on the host: what it acts from."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import quickstart
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import host_actor
+from disco_rl.environments import base
+from disco_rl.meta_training import host_group
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_optimizer
+from disco_rl.meta_training import meta_value as meta_value_lib
+from disco_rl.meta_training import population
+from disco_rl.update_rules import actor_critic
+from launch import to_records
+
+AGENTS, EACH, LENGTH, CORE = 3, 2, 2, 4
+# An update and a rollout of validation trajectories.
+STEPS = 2 * LENGTH
+SETTINGS = {
+  'environments': 'catch/4x3',
+  'agents': AGENTS,
+  'inner_updates': 1,
+  'validation_trajectories': EACH,
+  'unroll_length': LENGTH,
+  'batch_size': EACH,
+  'replay_ratio': 1.0,
+  'on_policy_share': 1.0,
+  'replay_capacity': EACH,
+  'hidden_sizes': (3,),
+  'core_lstm': CORE,
+  'meta_value_hidden_sizes': (2,),
+}
+
+
+class Counting(base.HostEnvironment):
+  """Observes its agent's number, its resets and the steps since; never ends."""
+
+  spec = types.EnvironmentSpec(
+    observation=jax.ShapeDtypeStruct((3,), jnp.float32), num_actions=2
+  )
+  num_environments = EACH
+
+  def __init__(self, agent: int):
+    self._agent = agent
+    self._resets = 0
+
+  def reset(self) -> types.PyTree:
+    self._resets += 1
+    self._steps = 0
+    return self._observe()
+
+  def step(self, action: Any) -> types.TimeStep:
+    del action
+    self._steps += 1
+    nothing: Any = np.zeros(EACH, bool)
+    return types.TimeStep(
+      observation=self._observe(),
+      reward=nothing.astype(np.float32),
+      is_terminal=nothing,
+      is_last=nothing,
+      mask=~nothing,
+    )
+
+  def close(self) -> None:
+    pass
+
+  def _observe(self) -> np.ndarray:
+    counts = [self._agent, self._resets, self._steps]
+    return np.tile(np.float32(counts), (EACH, 1))
+
+
+class NoGradient:
+  """An estimator that costs nothing."""
+
+  def differentiate(
+    self, rule_params: types.Params, member: inner_loop_lib.Member, *_: Any
+  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+    return jax.tree.map(jnp.zeros_like, rule_params), member, {}
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quick_compilation() -> Iterator[None]:
+  """Programs run for moments here: to optimise them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
+@pytest.fixture(scope='module')
+def rollouts() -> list[types.Rollout]:
+  """Of all agents, [S, T or T+1, E, ...]; agent 1 is reset after the second."""
+  settings = {**quickstart.get_config().to_dict(), **SETTINGS}
+  config = to_records.meta_training(settings)
+  rule = actor_critic.ActorCritic(num_bins=3)
+  estimator: Any = NoGradient()
+  group = host_group.HostGroup(
+    population.GroupConfig(
+      names=AGENTS * ('counting',),
+      inner_loop=inner_loop_lib.InnerLoop(
+        config.inner_loop,
+        agent_lib.make(config.agent, Counting.spec, rule),
+        meta_value_lib.MetaValue(config.meta_value, Counting.spec),
+      ),
+      estimator=estimator,
+      optimizer=meta_optimizer.meta_optimizer(0.1, 1.0),
+      chunk_size=1,
+    ),
+    [Counting(i) for i in range(AGENTS)],
+    estimator,
+  )
+  rule_params = {'module': {'w': jnp.zeros((2,))}}
+  unroll = host_actor.HostActor.unroll
+  recorded = []
+
+  def record(self: Any, actor_params: Any, length: int) -> Any:
+    rollout, is_last = unroll(self, actor_params, length)
+    recorded.append(jax.device_get(rollout))
+    return rollout, is_last
+
+  keys = jax.random.split(jax.random.key(0), AGENTS)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(host_actor.HostActor, 'unroll', record)
+    members = group.init(keys, rule_params)
+    _, members, _ = group.step(rule_params, members)
+    members = group.reset_expired(keys, members, np.array([False, True, False]))
+    group.step(rule_params, members)
+  assert len(recorded) == 4
+  return recorded
+
+
+def test_a_reset_agent_sees_the_observation_of_the_reset(
+  rollouts: list[types.Rollout],
+) -> None:
+  """Its number, two resets, and the steps since; others go on."""
+  after = rollouts[2].observation
+  assert after.shape == (AGENTS, LENGTH + 1, EACH, 3)
+  for agent, (resets, steps) in enumerate([(1, STEPS), (2, 0), (1, STEPS)]):
+    for t in range(LENGTH + 1):
+      expected = np.tile([agent, resets, steps + t], (EACH, 1))
+      np.testing.assert_array_equal(after[agent, t], expected)
+
+
+def test_a_reset_agent_begins_with_a_zeroed_core_state(
+  rollouts: list[types.Rollout],
+) -> None:
+  leaves = jax.tree.leaves(rollouts[2].core_state)
+  assert len(leaves) == 2  # Of an LSTM.
+  for leaf in leaves:
+    assert leaf.shape == (AGENTS, 1, EACH, CORE)
+    assert (leaf[1] == 0).all()
+    # Those of the others go on.
+    assert (leaf[[0, 2]] != 0).all()
+
+
+def test_all_agents_begin_with_a_zeroed_core_state(
+  rollouts: list[types.Rollout],
+) -> None:
+  for leaf in jax.tree.leaves(rollouts[0].core_state):
+    assert (leaf == 0).all()
+  for leaf in jax.tree.leaves(rollouts[1].core_state):
+    assert (leaf != 0).all()

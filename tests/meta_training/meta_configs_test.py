@@ -1,0 +1,99 @@
+"""Every config of discovery as it stands."""
+
+import importlib
+from typing import Any
+
+import pytest
+
+from disco_rl.meta_training import build
+from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import footprint
+from launch import to_records
+
+
+def read(name: str, *arguments: str) -> config_lib.MetaTrainingConfig:
+  module = importlib.import_module(f'configs.{name}')
+  config: Any = module.get_config(*arguments)
+  return to_records.meta_training(config.to_dict())
+
+
+def test_the_papers_populations() -> None:
+  disco57, disco103 = read('disco57'), read('disco103')
+  assert len(disco57.environments) == 57
+  assert len(disco57.members) == 128
+  assert disco57.members[57] == disco57.members[0] == 'atari/alien'
+  assert len(disco103.environments) == 103
+  counts = {disco103.members.count(name) for name in disco103.environments}
+  assert counts == {2}
+  for config in (disco57, disco103):
+    assert config.inner_loop.inner_updates == 20
+    assert config.agent.batch_size == 96
+    assert config.inner_loop.validation_trajectories == 48
+    assert config.agent.num_on_policy == 10  # 10%, in whole trajectories.
+    assert config.agent.unroll_length + 1 == 29
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+  def validate(name: str) -> None:
+    suite = name.split('/')[0]
+    if suite != 'procgen':
+      raise ImportError(f'install {suite}')
+
+  monkeypatch.setattr(build.registry, 'validate', validate)
+  config = read('disco103')
+  with pytest.raises(ImportError) as caught:
+    build.validate(config.environments)
+  message = str(caught.value)
+  assert message.count('install') == 2
+  assert 'install atari' in message
+  assert 'install dmlab' in message
+  assert 'quickstart' in message
+
+
+@pytest.mark.parametrize(
+  ('name', 'variant', 'groups'),
+  [
+    ('quickstart', (), 1),
+    ('meta_gridworld', (), 2),
+    ('disco57', ('tiny',), 1),
+    ('disco103', ('tiny',), 4),
+  ],
+)
+def test_configs_that_run_here(
+  name: str, variant: tuple[str, ...], groups: int
+) -> None:
+  config = read(name, *variant)
+  try:
+    build.validate(config.environments)
+  except ImportError as error:
+    pytest.skip(str(error))
+  rule, params = build.make_rule(config)
+  built = build.make_groups(config, rule)
+  assert len(built) == groups
+  assert sum(group.config.num_members for group in built) == config.agents
+  footprint.check(built, config.mode, params)
+  trained = set(config.environments)
+  assert not trained & set(config.held_out.environments)
+
+
+def test_an_unknown_variant() -> None:
+  with pytest.raises(ValueError, match="no variant 'small'; choose tiny"):
+    read('disco103', 'small')
+
+
+def test_a_population_that_does_not_fit(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  config = read('quickstart')
+  rule, params = build.make_rule(config)
+  groups = build.make_groups(config, rule)
+  (group,) = groups
+  one = footprint.of_agent(
+    group.config.inner_loop, config.mode, group.config.optimizer, params
+  )
+  needed = 8 * (one.state + one.working)
+  monkeypatch.setattr(footprint.memory, 'total_bytes', lambda: needed)
+  footprint.check(groups, config.mode, params)
+  monkeypatch.setattr(footprint.memory, 'total_bytes', lambda: needed - 1)
+  with pytest.raises(ValueError, match='GiB.*chunk_size.*:tiny'):
+    footprint.check(groups, config.mode, params)

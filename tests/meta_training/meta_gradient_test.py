@@ -1,0 +1,432 @@
+"""The meta-gradient: golden values, equal modes, finite differences."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import dataclasses
+import functools
+import sys
+from typing import Any
+
+import goldens
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import learner
+from disco_rl.maths import optimizers
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import meta_value
+from disco_rl.meta_training import outer_loss
+from disco_rl.networks import agent_network
+from disco_rl.networks import meta_network
+from disco_rl.networks import torsos
+from disco_rl.update_rules import disco
+
+NO_REGULARIZERS = outer_loss.OuterLossConfig(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def stack(*trees: Any) -> Any:
+  return jax.tree.map(lambda *x: jnp.stack(x), *trees)
+
+
+# Golden values.
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest) -> goldens.Case:
+  path = None
+  if request.param == 'disco103_a3':
+    path = request.getfixturevalue('disco103_path')
+  return goldens.make_case(request.param, path)
+
+
+def make_living(
+  case: goldens.Case, config: inner_loop_lib.InnerLoopConfig
+) -> inner_loop_lib.InnerLoop:
+  """The agent of a golden file."""
+  num_actions = int(case.golden.input('config/A'))
+  spec = types.EnvironmentSpec(
+    jax.ShapeDtypeStruct((6,), jnp.float32), num_actions
+  )
+  agent = agent_lib.Agent(
+    config=agent_lib.AgentConfig(batch_size=8, replay_ratio=1.0),
+    environment_spec=spec,
+    rule=case.rule,
+    network=case.network,
+    optimizer=case.optimizer,
+  )
+  value = meta_value.MetaValue(
+    meta_value.MetaValueConfig(torsos.TorsoConfig(hidden_sizes=(4,))), spec
+  )
+  return inner_loop_lib.InnerLoop(config, agent, value)
+
+
+def cross_entropy(case: goldens.Case, params: types.Params) -> jax.Array:
+  """The goldens' outer loss."""
+  observation, probabilities = case.validation
+  logits = case.network.step(params, observation, ())[0]
+  terms = probabilities * jax.nn.log_softmax(logits)
+  return -jnp.mean(jnp.sum(terms, axis=-1))
+
+
+@pytest.mark.parametrize('mode', meta_gradient.MODES)
+@pytest.mark.parametrize(
+  'case',
+  [
+    'disco_small_a3',
+    pytest.param('disco_small_a9', marks=pytest.mark.slow),
+    pytest.param('disco103_a3', marks=pytest.mark.slow),
+  ],
+  indirect=True,
+)
+def test_golden_meta_gradient(case: goldens.Case, mode: str) -> None:
+  num_updates = len(case.rollouts)
+  save_every = num_updates if mode == 'plain' else 1
+  config = inner_loop_lib.InnerLoopConfig(num_updates, 8, save_every)
+  estimator = meta_gradient.MetaGradient(
+    make_living(case, config), NO_REGULARIZERS, mode
+  )
+
+  @goldens.quick_jit
+  def run(
+    rule_params: types.Params, state: learner.LearnerState, rollouts: Any
+  ) -> tuple[jax.Array, types.Params]:
+    def one(state: learner.LearnerState, rollout: types.Rollout) -> Any:
+      after, update = learner.update(
+        case.network, case.rule, case.optimizer, rule_params, state, rollout
+      )
+      return after, (state, update.gradient)
+
+    last, (states, gradients) = jax.lax.scan(one, state, rollouts)
+    segments = lambda x: x.reshape(-1, save_every, *x.shape[1:])
+    trajectory = inner_loop_lib.Trajectory(
+      states=jax.tree.map(lambda x: x[::save_every], states),
+      batches=jax.tree.map(segments, rollouts),
+      gradients=(
+        jax.tree.map(segments, gradients) if save_every == 1 else None
+      ),
+    )
+    loss, cotangent = jax.value_and_grad(
+      functools.partial(cross_entropy, case)
+    )(last.params)
+    gradient, _ = estimator.sweep(rule_params, trajectory, last, cotangent)
+    return loss, gradient
+
+  loss, gradient = run(case.rule_params, case.state, stack(*case.rollouts))
+  expected = case.golden.arrays['meta_gradient/loss']
+  assert goldens.deviation(loss, expected) <= goldens.MORE_UPDATES
+  goldens.assert_meta_gradient(case.golden, gradient)
+
+
+# In float64, on an agent small enough for it.
+
+T, B, A = 4, 3, 3
+NUM_UPDATES = 4
+ADAM = optimizers.agent_optimizer(0.02)
+SPEC = types.EnvironmentSpec(jax.ShapeDtypeStruct((3,), jnp.float32), A)
+RULE = disco.Disco(
+  network=meta_network.MetaNetworkConfig(
+    prediction_size=5,
+    prediction_embedding=(4, 1),
+    policy_channels=(4, 3),
+    policy_target_channels=(4,),
+    lstm_size=5,
+    meta_rnn_input_size=3,
+    meta_rnn_size=4,
+  ),
+  num_bins=9,
+  max_abs_value=3.0,
+)
+ALL_REGULARIZERS = outer_loss.OuterLossConfig(0.3, 0.2, 0.4, 0.5, 0.1)
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+  """Rounding decides nothing here."""
+  with jax.enable_x64(True):
+    yield
+
+
+def to_double(tree: Any) -> Any:
+  return jax.tree.map(
+    lambda x: x.astype(jnp.float64) if x.dtype == jnp.float32 else x, tree
+  )
+
+
+def small_living(
+  config: inner_loop_lib.InnerLoopConfig,
+  optimizer: optax.GradientTransformation,
+) -> inner_loop_lib.InnerLoop:
+  agent = agent_lib.Agent(
+    config=agent_lib.AgentConfig(
+      unroll_length=T, batch_size=B, replay_ratio=1.0, replay_capacity=B
+    ),
+    environment_spec=SPEC,
+    rule=RULE,
+    network=agent_network.make(
+      SPEC,
+      RULE.output_spec(A),
+      agent_network.AgentNetworkConfig(
+        torsos.TorsoConfig(hidden_sizes=(6,)),
+        action_model_lstm=4,
+        action_model_head=5,
+      ),
+    ),
+    # All parameters in one array: fewer operations to compile.
+    optimizer=optax.flatten(optimizer),
+  )
+  value = meta_value.MetaValue(
+    meta_value.MetaValueConfig(torsos.TorsoConfig(hidden_sizes=(4,))), SPEC
+  )
+  return inner_loop_lib.InnerLoop(config, agent, value)
+
+
+def random_rollout(rng: np.random.Generator) -> types.Rollout:
+  """With ends of episodes, and steps that must not be learnt from."""
+  is_terminal, mask = np.zeros((T, B), bool), np.ones((T, B), bool)
+  is_terminal[rng.integers(T - 1), 0] = True
+  mask[rng.integers(T), 1] = False
+  return types.Rollout(
+    observation=rng.normal(size=(T + 1, B, 3)).astype(np.float32),
+    action=rng.integers(A, size=(T + 1, B), dtype=np.int32),
+    logits=rng.normal(size=(T + 1, B, A)),
+    reward=rng.normal(size=(T, B)),
+    is_terminal=is_terminal,
+    mask=mask,
+  )
+
+
+def random_rollouts(rng: np.random.Generator) -> list[types.Rollout]:
+  return [random_rollout(rng) for _ in range(NUM_UPDATES)]
+
+
+@functools.cache
+def train_state() -> dict[str, Any]:
+  """By age: a rule, a member after N updates, these, and its validation."""
+  inner_loop = small_living(inner_loop_lib.InnerLoopConfig(), ADAM)
+
+  @goldens.quick_jit
+  def init(key: jax.Array) -> Any:
+    member = inner_loop_lib.Member(
+      agent=inner_loop.agent.init(key),
+      actor=None,
+      meta_value=inner_loop.meta_value.init(key),
+      meta_opt_state=(),
+    )
+    return RULE.init_params(key), member
+
+  @goldens.quick_jit
+  def live(
+    rule_params: types.Params,
+    member: inner_loop_lib.Member,
+    rollouts: types.Rollout,
+  ) -> tuple[inner_loop_lib.Member, inner_loop_lib.Trajectory]:
+    def one(member: inner_loop_lib.Member, batch: types.Rollout) -> Any:
+      before = member.agent.learner
+      after, update = inner_loop.agent.learn(rule_params, before, batch)
+      lived = inner_loop_lib.Trajectory(before, batch, update.gradient)
+      agent = dataclasses.replace(member.agent, learner=after)
+      return dataclasses.replace(member, agent=agent), lived
+
+    return jax.lax.scan(one, member, rollouts)
+
+  rule_params, member = to_double(init(jax.random.key(0)))
+  rng = np.random.default_rng(1)
+  cases = {}
+  for age in ('newborn', 'old'):
+    member, lived = live(rule_params, member, stack(*random_rollouts(rng)))
+    cases[age] = rule_params, member, lived, random_rollout(rng)
+  return cases
+
+
+def differentiate(
+  estimator: meta_gradient.MetaGradient,
+) -> Callable[..., types.Params]:
+  """A program: (eta, member, its updates, validation) -> the gradient."""
+  inner_loop = estimator.inner_loop
+
+  @goldens.quick_jit
+  def run(
+    rule_params: types.Params,
+    member: inner_loop_lib.Member,
+    lived: inner_loop_lib.Trajectory,
+    validation: types.Rollout,
+  ) -> types.Params:
+    trajectory = inner_loop.to_host(inner_loop.segments(lived))
+    gradient, _, _ = estimator.differentiate(
+      rule_params, member, trajectory, validation
+    )
+    return gradient
+
+  return run
+
+
+# Equal modes.
+
+
+def in_mode(
+  mode: str, save_every: int, offload: bool = False
+) -> meta_gradient.MetaGradient:
+  config = inner_loop_lib.InnerLoopConfig(NUM_UPDATES, B, save_every, offload)
+  inner_loop = small_living(config, ADAM)
+  return meta_gradient.MetaGradient(inner_loop, ALL_REGULARIZERS, mode)
+
+
+@functools.cache
+def expected_gradients() -> dict[str, types.Params]:
+  """By age, with nothing computed twice."""
+  gradient_of = differentiate(in_mode('plain', NUM_UPDATES))
+  return {age: gradient_of(*life) for age, life in train_state().items()}
+
+
+@pytest.mark.parametrize(
+  ('mode', 'save_every', 'offload'),
+  [
+    ('checkpointed', 1, False),
+    ('mixed', 1, False),
+    ('mixed', 2, True),
+  ],
+)
+def test_modes_are_equal(
+  double: None, mode: str, save_every: int, offload: bool
+) -> None:
+  """Also for a newborn, whose Adam makes much of rounding in float32."""
+  gradient_of = differentiate(in_mode(mode, save_every, offload))
+  for age, expected in expected_gradients().items():
+    assert_close(gradient_of(*train_state()[age]), expected, 1e-9)
+
+
+def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
+  """Each tensor's error by its norm; 1e-6 of the largest counts as nil."""
+  norms = jax.tree.map(np.linalg.norm, expected)
+  largest = max(jax.tree.leaves(norms))
+  missed = {}
+  for module, leaves in expected.items():
+    for name, value in leaves.items():
+      assert value.dtype == jnp.float64
+      scale = max(norms[module][name], 1e-6 * largest)
+      error = np.linalg.norm(actual[module][name] - value) / scale
+      if not error <= tolerance:
+        missed[f'{module}/{name}'] = error
+  assert not missed
+
+
+# Finite differences.
+
+
+def hold_constants(
+  patch: pytest.MonkeyPatch, held: list[Any] | None
+) -> list[Any]:
+  """Makes everything that the project stops what its name says: constant.
+
+  Differences see a change where `stop_gradient` says that there is none.
+
+  Args:
+    patch: of `jax.lax.stop_gradient`.
+    held: values in the order of the calls; None: those that are passed in.
+
+  Returns:
+    The values passed in, once the calls are made.
+  """
+  stop, seen = jax.lax.stop_gradient, []
+
+  def constant(x: Any) -> Any:
+    # JAX's own, in the softmax, change no numbers.
+    if not sys._getframe(1).f_globals['__name__'].startswith('disco_rl'):
+      return stop(x)
+    seen.append(stop(x))
+    return seen[-1] if held is None else held[len(seen) - 1]
+
+  patch.setattr(jax.lax, 'stop_gradient', constant)
+  return seen
+
+
+@pytest.mark.parametrize(
+  ('num_updates', 'optimizer'),
+  [(1, optax.sgd(0.5)), (2, ADAM)],
+  ids=['one_update_by_sgd', 'two_by_adam'],
+)
+def test_finite_differences(
+  double: None,
+  monkeypatch: pytest.MonkeyPatch,
+  num_updates: int,
+  optimizer: optax.GradientTransformation,
+) -> None:
+  """The whole outer loss, along two directions of eta.
+
+  Of what is stopped, nothing depends on eta within one update by SGD; of two by
+  Adam, much does: it is held at what it is for the unperturbed rule.
+  """
+  inner_loop = small_living(
+    inner_loop_lib.InnerLoopConfig(num_updates, B), optimizer
+  )
+  agent = inner_loop.agent
+  rule_params, member, _, validation = train_state()['old']
+  first = member.agent.learner
+  if num_updates == 1:
+    first = dataclasses.replace(
+      first, opt_state=agent.optimizer.init(first.params)
+    )
+  rng = np.random.default_rng(2)
+  batches = [random_rollout(rng) for _ in range(num_updates)]
+  advantage = rng.normal(size=(T, B))
+
+  @goldens.quick_jit
+  def total_loss(
+    rule_params: types.Params, held: list[Any] | None = None
+  ) -> tuple[jax.Array, Any]:
+    with monkeypatch.context() as patch:
+      seen = hold_constants(patch, held)
+      states, gradients, total = [first], [], 0.0
+      for batch in batches:
+        state, update = learner.update(
+          agent.network, RULE, agent.optimizer, rule_params, states[-1], batch
+        )
+        states.append(state)
+        gradients.append(update.gradient)
+        total += outer_loss.target_regularizer(
+          ALL_REGULARIZERS, update.targets, batch
+        )[0]
+      loss = validation_loss(states[-1].params)
+    return loss + total / num_updates, (seen, states, gradients)
+
+  def validation_loss(params: types.Params) -> jax.Array:
+    _, taken = agent.network.unroll(params, validation)
+    return outer_loss.validation_loss(
+      ALL_REGULARIZERS, taken, validation, advantage
+    )[0]
+
+  @goldens.quick_jit
+  def sweep(
+    rule_params: types.Params, states: Any, gradients: Any
+  ) -> types.Params:
+    estimator = meta_gradient.MetaGradient(inner_loop, ALL_REGULARIZERS)
+    trajectory = inner_loop.segments(
+      inner_loop_lib.Trajectory(
+        stack(*states[:-1]), stack(*batches), stack(*gradients)
+      )
+    )
+    cotangent = jax.grad(validation_loss)(states[-1].params)
+    return estimator.sweep(rule_params, trajectory, states[-1], cotangent)[0]
+
+  _, (held, states, gradients) = total_loss(rule_params)
+  gradient = sweep(rule_params, states, gradients)
+  for _ in range(2):
+    direction = jax.tree.map(lambda x: rng.normal(size=x.shape), rule_params)
+    size = 1e-5
+    more, less = (
+      total_loss(
+        optax.tree.add_scale(rule_params, sign * size, direction),
+        held if num_updates > 1 else None,
+      )[0]
+      for sign in (1.0, -1.0)
+    )
+    slope = float(more - less) / (2.0 * size)
+    assert optax.tree.vdot(gradient, direction) == pytest.approx(
+      slope, rel=1e-5
+    )

@@ -1,0 +1,628 @@
+"""Discovery as people run it: what it leaves, resuming, and what it refuses."""
+
+from collections.abc import Iterator
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import signal
+import sys
+import time
+from typing import Any
+
+from absl.testing import flagsaver
+import jax
+import launching
+import numpy as np
+import pytest
+
+from benchmarks import small_runs
+from configs import quickstart
+from disco_rl.meta_training import build
+from disco_rl.meta_training import device_group
+from disco_rl.meta_training import host_group
+from disco_rl.meta_training import inner_loop
+from disco_rl.runtime import metrics
+from disco_rl.runtime import workdirs
+from disco_rl.update_rules import weights
+from launch import common
+from launch import meta_train
+
+# By ml_collections, when it loads a config's file.
+pytestmark = pytest.mark.filterwarnings(
+  'ignore:the load_module:DeprecationWarning'
+)
+
+TINY = (
+  f'--config={launching.REPOSITORY}/configs/quickstart.py',
+  '--config.environments=catch/4x3',
+  '--config.agents=2',
+  '--config.cpu_devices=1',
+  '--config.meta_learning_rate=2e-3',
+  '--config.chunk_size=2',
+  '--config.meta_steps=4',
+  '--config.checkpoint_every=2',
+  '--config.inner_updates=2',
+  '--config.validation_trajectories=4',
+  # Two environments for each agent; half of a batch is replayed.
+  '--config.unroll_length=5',
+  '--config.batch_size=4',
+  '--config.replay_ratio=2',
+  '--config.on_policy_share=0.5',
+  '--config.replay_capacity=8',
+  '--config.hidden_sizes=8',
+  '--config.action_model_lstm=6',
+  '--config.action_model_head=7',
+  '--config.num_bins=5',
+  '--config.meta_value_hidden_sizes=8',
+  '--config.rule_prediction_size=4',
+  '--config.rule_prediction_embedding=(3, 1)',
+  '--config.rule_policy_channels=(3, 2)',
+  '--config.rule_policy_target_channels=3',
+  '--config.rule_lstm_size=6',
+  '--config.rule_meta_rnn_input_size=3',
+  '--config.rule_meta_rnn_size=4',
+  '--config.held_out_environments=',
+)
+# An agent takes 40 steps in each meta-step; one of the two begins at half of
+# its budget, and each is reborn.
+SMALL = (*TINY, '--config.budgets=100')
+# And a trial every other meta-step.
+TRIED = (
+  *SMALL,
+  '--config.held_out_environments=catch/4x3',
+  '--config.held_out_every=2',
+  '--config.held_out_updates=4',
+  '--config.held_out_seeds=2',
+)
+# What no two runs have in common.
+TIMES = (
+  *('seconds', 'compile_seconds', 'checkpoint_seconds'),
+  'peak_memory_bytes',
+)
+FILES = {
+  '.lock',
+  'checkpoints',
+  'config.json',
+  'curves.png',
+  'held_out',
+  'initial_rule.npz',
+  'metrics.csv',
+  'rule.npz',
+  'summary.json',
+  'tensorboard',
+}
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quick_compilation() -> Iterator[None]:
+  """Programs run for moments here: to optimise them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
+@pytest.fixture(autouse=True, scope='module')
+def shared_programs() -> Iterator[None]:
+  """Runs of equal agents share their programs, where these keep no state.
+
+  That other processes arrive at the same is shown by those that are killed.
+  """
+  made: dict[str, Any] = {}
+  make = build.make_groups
+
+  def make_once(config: Any, rule: Any) -> Any:
+    other = ('meta_steps', 'seed', 'rule', 'lifetimes', 'held_out')
+    agents = {k: v for k, v in vars(config).items() if k not in other}
+    key = repr((agents, rule))
+    if key not in made:
+      made[key] = make(config, rule)
+    if any(isinstance(x, host_group.HostGroup) for x in made[key]):
+      return made.pop(key)
+    return made[key]
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(build, 'make_groups', make_once)
+    yield
+
+
+def launch(workdir: pathlib.Path, *arguments: str) -> None:
+  """What the command does, without the start of another interpreter."""
+  argv = ['meta_train', f'--workdir={workdir}', *arguments]
+  with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
+    # The settings are read from there.
+    patch.setattr(sys, 'argv', argv)
+    common.parse_flags(argv)
+    meta_train.main(common.CONFIG.value.to_dict(), workdir)
+
+
+def error(workdir: pathlib.Path, *arguments: str) -> str:
+  """What the command says where it ends with an error: one line."""
+  with pytest.raises(SystemExit) as caught:
+    launch(workdir, *arguments)
+  message = caught.value.code
+  # What is no number is printed to stderr, and the exit status is 1.
+  assert isinstance(message, str)
+  assert message.startswith('error: ')
+  assert '\n' not in message
+  return message
+
+
+def assert_same_run(workdir: pathlib.Path, expected: pathlib.Path) -> None:
+  """All but the time that it took."""
+  assert {path.name for path in workdir.iterdir()} == FILES
+  for name in ('metrics.csv', 'held_out/metrics.csv', 'config.json'):
+    assert (workdir / name).read_text() == (expected / name).read_text()
+  for name in ('initial_rule.npz', 'rule.npz'):
+    assert not small_runs.differing(
+      weights.load(workdir / name), weights.load(expected / name)
+    )
+  summary, other = (
+    metrics.read_json(path / 'summary.json') for path in (workdir, expected)
+  )
+  for key in TIMES:
+    del summary[key], other[key]
+  assert summary == other
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """A run that nothing disturbed; not to be changed."""
+  workdir = tmp_path_factory.mktemp('meta_train') / 'new' / 'run'
+  launch(workdir, *TRIED)
+  return workdir
+
+
+@pytest.fixture(scope='module')
+def small(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """Such a run without trials; not to be changed."""
+  workdir = tmp_path_factory.mktemp('meta_train') / 'small'
+  launch(workdir, *SMALL)
+  return workdir
+
+
+@pytest.fixture
+def copy(finished: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+  return shutil.copytree(finished, tmp_path / 'copy')
+
+
+# What a run leaves.
+
+
+def test_files(finished: pathlib.Path) -> None:
+  assert {path.name for path in finished.iterdir()} == FILES
+  settings = metrics.read_json(finished / 'config.json')
+  assert settings['budgets'] == [100]
+  assert settings['meta_learning_rate'] == 2e-3
+  assert set(settings) == set(quickstart.get_config())
+  assert (finished / 'curves.png').read_bytes().startswith(b'\x89PNG')
+  (events,) = (finished / 'tensorboard').iterdir()
+  assert b'target_kl/environment_catch/4x3' in events.read_bytes()
+  checkpoints = {path.name for path in (finished / 'checkpoints').iterdir()}
+  assert checkpoints == {'2', '4'}
+
+
+def test_metrics(finished: pathlib.Path) -> None:
+  columns = metrics.read(finished / 'metrics.csv')
+  np.testing.assert_array_equal(columns['meta_step'], [1, 2, 3, 4])
+  assert columns['environment'].tolist() == ['catch/4x3'] * 4
+  assert (columns['agents'] == 2).all()
+  # Two agents, two environments each; two updates and two rollouts more.
+  np.testing.assert_array_equal(
+    columns['environment_steps'], 2 * 2 * (2 + 2) * 5 * columns['meta_step']
+  )
+  assert set(columns) >= {
+    'age',
+    'gradient_norm',
+    'inner_meta_value_loss',
+    'loss',
+    'meta_gradient_norm',
+    'meta_policy_loss',
+    'meta_update_norm',
+    'meta_value_loss',
+    'policy_entropy',
+    'return',
+    'rule_update_norm',
+    'target_kl',
+    'target_squared_mean',
+    'validation_policy_entropy',
+    'validation_y_entropy',
+    'validation_z_entropy',
+  }
+  for key, column in columns.items():
+    if key != 'environment':
+      assert np.isfinite(column).all(), key
+  for key in ('meta_gradient_norm', 'meta_update_norm', 'rule_update_norm'):
+    assert (columns[key] > 0).all(), key
+  # Agents explore at first: entropies are near those of uniform choices.
+  for key, size in (('policy', 3), ('y', 4), ('z', 4)):
+    entropy = columns[f'validation_{key}_entropy']
+    np.testing.assert_allclose(entropy, np.log(size), rtol=0.1)
+    assert (entropy <= np.log(size) + 1e-5).all()
+
+
+def test_ages_fall_back_when_budgets_are_consumed(
+  finished: pathlib.Path,
+) -> None:
+  """One agent begins at 0, the other at 50; each dies at 100 or beyond."""
+  age = metrics.read(finished / 'metrics.csv')['age']
+  one, other = [40, 80, 120, 40], [90, 130, 40, 80]
+  np.testing.assert_array_equal(age, np.mean([one, other], axis=0))
+
+
+def test_held_out(finished: pathlib.Path) -> None:
+  columns = metrics.read(finished / 'held_out' / 'metrics.csv')
+  assert columns['meta_step'].tolist() == [0, 2, 4]
+  assert columns['environment'].tolist() == ['catch/4x3'] * 3
+  assert (columns['return_min'] <= columns['return']).all()
+  assert (columns['return'] <= columns['return_max']).all()
+  assert (np.abs(columns['return']) <= 1).all()
+
+
+def test_summary_is_what_the_metrics_say(finished: pathlib.Path) -> None:
+  summary = metrics.read_json(finished / 'summary.json')
+  for name in TIMES:
+    assert summary.pop(name) > 0
+  columns = metrics.read(finished / 'metrics.csv')
+  held_out = metrics.read(finished / 'held_out' / 'metrics.csv')
+  assert summary == {
+    'rule': 'random',
+    'meta_steps': 4,
+    'agents': 2,
+    'environment_steps': 2 * 4 * 40,
+    'return': {'catch/4x3': columns['return'][-1]},
+    'held_out': {'catch/4x3': held_out['return'][-1]},
+  }
+
+
+def test_every_parameter_of_the_rule_changes(finished: pathlib.Path) -> None:
+  initial = weights.load(finished / 'initial_rule.npz')
+  rule = weights.load(finished / 'rule.npz')
+  assert small_runs.differing(rule, initial) == small_runs.differing(
+    rule, jax.tree.map(lambda x: np.full_like(x, np.nan), rule)
+  )
+
+
+# Determinism and resuming.
+
+
+def test_another_seed_is_another_run(
+  finished: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  launch(tmp_path, *TINY, '--config.seed=1', '--config.meta_steps=1')
+  for name in ('initial_rule.npz', 'rule.npz'):
+    assert small_runs.differing(
+      weights.load(tmp_path / name), weights.load(finished / name)
+    )
+  one, other = (
+    metrics.read(workdir / 'metrics.csv') for workdir in (tmp_path, finished)
+  )
+  for key in ('loss', 'meta_gradient_norm', 'meta_value_loss'):
+    assert one[key][0] != other[key][0]
+
+
+def test_a_finished_run_can_be_continued(
+  small: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  """And a run in another folder is the same bit for bit."""
+  workdir = tmp_path / 'run'
+  launch(workdir, *SMALL, '--config.meta_steps=2')
+  rows = (workdir / 'metrics.csv').read_text()
+  assert rows.count('\n') == 1 + 2
+  assert (small / 'metrics.csv').read_text().startswith(rows)
+  rule = (workdir / 'rule.npz').read_bytes()
+  assert metrics.read_json(workdir / 'summary.json')['meta_steps'] == 2
+
+  launch(workdir, *SMALL)
+  assert_same_run(workdir, small)
+  assert (workdir / 'rule.npz').read_bytes() != rule
+
+
+def test_a_run_that_is_asked_to_end_saves_first(
+  small: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  workdir = tmp_path / 'run'
+  write = metrics.MetricsWriter.write
+
+  def write_and_ask(self: metrics.MetricsWriter, rows: Any) -> None:
+    write(self, rows)
+    if rows and rows[0]['meta_step'] == 3:
+      os.kill(os.getpid(), signal.SIGTERM)
+      time.sleep(0.5)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(metrics.MetricsWriter, 'write', write_and_ask)
+    with pytest.raises(SystemExit) as caught:
+      launch(workdir, *SMALL)
+  assert caught.value.code == 128 + signal.SIGTERM
+  assert (workdir / 'checkpoints' / '3').exists()  # Not due: every other one.
+  launch(workdir, *SMALL)
+  assert_same_run(workdir, small)
+
+
+# Runs the command, but ends it without warning once rows of meta-step 3 are
+# written: as late as can be before the next checkpoint.
+KILLED = """
+import os, pathlib, runpy, signal, sys, time
+from disco_rl.runtime import metrics
+
+write = metrics.MetricsWriter.write
+
+def write_and_die(self, rows):
+  write(self, rows)
+  if rows and rows[0]['meta_step'] == 3:
+    while not (self.path.parent / 'checkpoints' / '2').exists():
+      time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+metrics.MetricsWriter.write = write_and_die
+runpy.run_module('launch.meta_train', run_name='__main__', alter_sys=True)
+"""
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_been(
+  small: pathlib.Path,
+  tmp_path: pathlib.Path,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  workdir = tmp_path / 'run'
+  killed = launching.run_python('-c', KILLED, *SMALL, f'--workdir={workdir}')
+  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  # Nothing but progress is on the standard error stream.
+  lines = killed.stderr.splitlines()
+  assert lines
+  for line in lines:
+    assert re.match(
+      'discovery: +[0-9]+% |compiling a program for each group of agents: ',
+      line,
+    ), line
+  assert metrics.read(workdir / 'metrics.csv')['meta_step'][-1] == 3
+  assert not (workdir / 'summary.json').exists()
+
+  launch(workdir, *SMALL)
+  printed = capsys.readouterr()
+  assert ' 50% 2/4 ' in printed.err.splitlines()[0]
+  assert printed.out == (workdir / 'summary.json').read_text()
+  assert_same_run(workdir, small)
+
+
+# Other populations.
+
+
+@pytest.mark.slow
+def test_environments_on_the_host_beside_others(tmp_path: pathlib.Path) -> None:
+  """All agents are reborn after each meta-step."""
+  mixed = (
+    *TINY,
+    '--config.environments=catch/4x3,gymnasium/CartPole-v1',
+    '--config.budgets=40',
+    '--config.stagger=false',
+  )
+  launch(tmp_path, *mixed, '--config.meta_steps=2')
+  assert not (tmp_path / 'held_out' / 'metrics.csv').read_text()
+  columns = metrics.read(tmp_path / 'metrics.csv')
+  assert columns['meta_step'].tolist() == [1, 1, 2, 2]
+  names = ['catch/4x3', 'gymnasium/CartPole-v1']
+  assert (columns['agents'] == 1).all()
+  assert columns['environment'].tolist() == names * 2
+  assert (columns['age'] == 40).all()
+  assert (columns['meta_gradient_norm'] > 0).all()
+  # A pole stays up for 8 steps at least, and each pays 1; two environments take
+  # 20 steps each, so some have fallen.
+  returns = columns['return'][1::2]
+  assert ((returns >= 8) & (returns <= 20) | np.isnan(returns)).all()
+  assert np.isfinite(returns).any()
+
+
+@pytest.mark.slow
+def test_evolution(tmp_path: pathlib.Path) -> None:
+  """Large perturbations, so that some agents act differently at once."""
+  launch(
+    tmp_path,
+    *TINY,
+    '--config.estimator=evolution',
+    '--config.evolution_pairs=2',
+    '--config.evolution_std=1',
+    '--config.learning_rate=0.5',
+    '--config.meta_steps=1',
+  )
+  columns = metrics.read(tmp_path / 'metrics.csv')
+  assert (columns['reward_difference'] > 0).all()
+  assert (columns['meta_gradient_norm'] > 0).all()
+  initial, rule = (
+    weights.load(tmp_path / name) for name in ('initial_rule.npz', 'rule.npz')
+  )
+  # Every entry is perturbed.
+  assert len(small_runs.differing(rule, initial)) == len(jax.tree.leaves(rule))
+
+
+@pytest.fixture
+def stop_at_birth(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Ends runs before anything costly."""
+
+  def stop(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(device_group.DeviceGroup, 'init', stop)
+
+
+@pytest.mark.usefixtures('stop_at_birth')
+def test_fine_tuning_begins_with_the_rule_in_the_file(
+  finished: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  """Sizes are those of the file, whatever the settings say."""
+  path = finished / 'rule.npz'
+  with pytest.raises(KeyboardInterrupt):
+    launch(
+      tmp_path,
+      *TINY,
+      f'--config.rule={path}',
+      '--config.rule_lstm_size=50',
+      '--config.seed=3',
+    )
+  assert not small_runs.differing(
+    weights.load(tmp_path / 'initial_rule.npz'), weights.load(path)
+  )
+
+
+# Errors.
+
+
+def test_another_run_is_not_overwritten(copy: pathlib.Path) -> None:
+  before = launching.contents(copy)
+  message = error(
+    copy, *TRIED, '--config.meta_learning_rate=0.5', '--config.seed=3'
+  )
+  assert 'meta_learning_rate was 0.002, is 0.5; seed was 0, is 3.' in message
+  assert 'hidden_sizes' not in message
+  assert '--workdir' in message
+  assert launching.contents(copy) == before
+
+
+@pytest.mark.usefixtures('stop_at_birth')
+def test_two_runs_in_one_folder(tmp_path: pathlib.Path) -> None:
+  with workdirs.locked(tmp_path):
+    message = error(tmp_path, *TINY)
+  assert re.search(f'in use by another run .process {os.getpid()} on', message)
+  assert {path.name for path in tmp_path.iterdir()} == {'.lock'}
+  with pytest.raises(KeyboardInterrupt):
+    launch(tmp_path, *TINY)
+
+
+@pytest.mark.parametrize(
+  'argument, message',
+  [
+    ('--config.meta_learning_rte=1', '.*meta_learning_rte.*"meta_learning'),
+    ('--config.zzz=1', ".*'zzz'.* lists all settings"),
+    ('--config.agent.torso=1', ".*'agent'.*agents"),
+    ('--config.meta_steps=abc', '.*meta_steps=abc.* int'),
+    ('--config.meta_learning_rate=fast', '.*meta_learning_rate=fast.* float'),
+    ('--config.offload=maybe', '.*offload.* boolean'),
+    ('--config=configs/quickstrt.py', ".*'configs/quickstrt.py'"),
+    ('--workdr=x', ".*'workdr'.* workdir"),
+    ('quickstart', '.*quickstart'),
+  ],
+)
+def test_mistyped_flags(
+  tmp_path: pathlib.Path, argument: str, message: str
+) -> None:
+  workdir = tmp_path / 'run'
+  assert re.match(f'error: {message}', error(workdir, *TINY, argument))
+  assert not workdir.exists()
+
+
+@pytest.mark.parametrize(
+  'argument, message',
+  [
+    ('environments=cach', "'cach'. Nearest names: catch"),
+    ('environments=catch/4x3,catch/4', "'catch/4'"),
+    ('environments=', 'environments must name at least one'),
+    ('held_out_environments=cach', "'cach'. Nearest names: catch"),
+    ('rule=disco13', "'disco13' cannot be .* 'random', 'disco103'"),
+    ('rule=actor_critic', "'actor_critic' cannot be .* 'random', 'disco103'"),
+    ('rule=missing/rule.npz', 'missing/rule.npz'),
+    ('estimator=guess', "'guess' is unknown; .* differentiation, evolution"),
+    ('mode=fast', "mode='fast' is unknown; .* plain, checkpointed, mixed"),
+    ('validation_trajectories=3', '=3 must be a multiple .* nearest is 4'),
+    ('save_every=3', r'save_every=3 must divide .* one of \[1, 2\]'),
+    ('inner_updates=0', 'inner_updates=0 must be at least 1'),
+    ('meta_steps=0', 'meta_steps=0 must be at least 1'),
+    ('meta_decay_steps=1', 'meta_steps=4 is above meta_decay_steps=1'),
+    ('agents=0', 'agents=0 must be at least 1'),
+    ('chunk_size=0', 'chunk_size=0 must be at least 1'),
+    ('checkpoint_every=0', 'checkpoint_every=0 must be at least 1'),
+    ('held_out_every=0', 'held_out_every=0 must be at least 1'),
+    ('meta_learning_rate=0', 'meta_learning_rate=0.0 must be positive'),
+    ('budgets=0', r'budgets=\(0,\) must be'),
+    ('rule_prediction_embedding=3', 'must end in a layer of one unit'),
+    ('replay_ratio=3', 'replay_ratio=3.0 .* for example 4'),
+    ('replay_capacity=7', 'replay_capacity=7 .* nearest is 8'),
+  ],
+)
+def test_impossible_settings(
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  argument: str,
+  message: str,
+) -> None:
+  def fail(*_: Any) -> None:
+    raise AssertionError('too late: something is being compiled')
+
+  monkeypatch.setattr(device_group.DeviceGroup, 'init', fail)
+  monkeypatch.setattr(jax.stages.Lowered, 'compile', fail)
+  workdir = tmp_path / 'run'
+  assert re.search(message, error(workdir, *TINY, f'--config.{argument}'))
+  assert not workdir.exists()
+
+
+def test_evolution_needs_environments_that_can_be_copied(
+  tmp_path: pathlib.Path,
+) -> None:
+  workdir = tmp_path / 'run'
+  message = error(
+    workdir,
+    *TINY,
+    '--config.environments=catch/4x3,gymnasium/CartPole-v1',
+    '--config.estimator=evolution',
+  )
+  assert re.search(
+    'estimator=evolution .* gymnasium/CartPole-v1 .*=differentiation', message
+  )
+  assert not workdir.exists()
+
+
+def poison(members: inner_loop.Member) -> inner_loop.Member:
+  """Agent 1 has parameters that are no numbers."""
+  learner = members.agent.learner
+  params = jax.tree.map(lambda x: x.at[1].set(np.nan), learner.params)
+  learner = dataclasses.replace(learner, params=params)
+  return dataclasses.replace(
+    members, agent=dataclasses.replace(members.agent, learner=learner)
+  )
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+  init = device_group.DeviceGroup.init
+  monkeypatch.setattr(
+    device_group.DeviceGroup, 'init', lambda *args: poison(init(*args))
+  )
+
+
+@pytest.mark.usefixtures('poisoned')
+def test_an_agent_whose_losses_are_not_finite_is_born_again(
+  tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+  launch(tmp_path, *TINY, '--config.stagger=False')
+  columns = metrics.read(tmp_path / 'metrics.csv')
+  assert columns['failed'].tolist() == [1, 0, 0, 0]
+  for key, column in columns.items():
+    if key != 'environment':
+      assert np.isfinite(column).all(), key
+  # Both began at 0; one of them once more.
+  assert columns['age'].tolist() == [40, 60, 100, 140]
+  assert re.search(
+    'agent 1, in catch/4x3, is not finite in meta-step 1: its vote is dropped',
+    capfd.readouterr().err,
+  )
+  rule = weights.load(tmp_path / 'rule.npz')
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(rule))
+
+
+@pytest.mark.usefixtures('poisoned')
+def test_an_agent_that_fails_life_after_life_ends_the_run(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  reset_expired = device_group.DeviceGroup.reset_expired
+  monkeypatch.setattr(
+    device_group.DeviceGroup,
+    'renew',
+    lambda *args: poison(reset_expired(*args)),
+  )
+  message = error(tmp_path, *TINY)
+  assert re.search(
+    'agent 1, in catch/4x3, is not finite in meta-steps 1 to 3, .*'
+    'meta_learning_rate',
+    message,
+  )

@@ -1,0 +1,403 @@
+"""The meta-update and the held-out trials of a run, against a NumPy reference.
+
+Two groups of unequal size take meta-steps with meta-gradients that are known
+functions of the rule's parameters, so that NumPy can follow the whole run.
+"""
+
+from collections.abc import Iterator
+import dataclasses
+import pathlib
+from typing import Any
+
+import goldens
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import quickstart
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import episodes
+from disco_rl.environments import base
+from disco_rl.evaluation import training
+from disco_rl.meta_training import build
+from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import device_group
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_optimizer
+from disco_rl.meta_training import meta_trainer
+from disco_rl.meta_training import meta_update
+from disco_rl.meta_training import meta_value as meta_value_lib
+from disco_rl.meta_training import population
+from disco_rl.runtime import metrics
+from disco_rl.update_rules import actor_critic
+from disco_rl.update_rules import weights
+from launch import to_records
+
+META_STEPS = 4
+LEARNING_RATE = 0.1
+MAX_NORM = 2.0
+# Agents of the two groups; by their numbers, 0 to 4.
+SIZES = (4, 1)
+AGENTS = sum(SIZES)
+# Norms of the meta-gradients, some of them above MAX_NORM.
+NORMS = (0.1, 30.0, 1.0, 5.0, 0.01)
+# The loss of one agent is NaN in every second meta-step, its gradient is not.
+FAILING = 2
+SEEDS = 3
+UPDATES = 7
+SETTINGS = {
+  'environments': 'catch/4x3',
+  'agents': AGENTS,
+  'meta_steps': META_STEPS,
+  'meta_decay_steps': 0,
+  'checkpoint_every': META_STEPS,
+  'inner_updates': 1,
+  'validation_trajectories': 1,
+  'unroll_length': 2,
+  'batch_size': 1,
+  'replay_ratio': 1.0,
+  'on_policy_share': 1.0,
+  'replay_capacity': 1,
+  'hidden_sizes': (2,),
+  'action_model_lstm': 2,
+  'action_model_head': 2,
+  'meta_value_hidden_sizes': (2,),
+  'held_out_environments': 'catch/4x3',
+  'held_out_every': 1,
+  'held_out_updates': UPDATES,
+  'held_out_seeds': SEEDS,
+  'seed': 11,
+}
+
+
+@types.record
+class Numbered(base.JaxEnvironment):
+  """Knows the number of its agent."""
+
+  spec = types.EnvironmentSpec(
+    observation=jax.ShapeDtypeStruct((1,), jnp.float32), num_actions=2
+  )
+  number: types.Array
+
+  def reset(self, key: types.Array) -> tuple[types.Array, types.Array]:
+    del key
+    return jnp.int32(0), jnp.zeros((1,))
+
+  def step(self, state: Any, action: types.Array, key: types.Array) -> Any:
+    raise NotImplementedError('The estimator below does not act.')
+
+
+def make_rule(config: Any) -> tuple[Any, types.Params]:
+  """For `build.make_rule`: parameters that agents do not look at."""
+  rng = np.random.default_rng(0)
+  params = {
+    'one': {'w': rng.normal(size=(3, 4)), 'b': rng.normal(size=(4,))},
+    'two': {'w': rng.normal(size=(4, 2))},
+  }
+  return actor_critic.ActorCritic(num_bins=3), jax.tree.map(jnp.float32, params)
+
+
+def gradient_of(number: Any, rule_params: Any, library: Any) -> Any:
+  """The meta-gradient of an agent; not yet of the norm in NORMS."""
+  return library.cos((number + 1) * rule_params + number)
+
+
+def estimator(
+  rule_params: types.Params, member: inner_loop_lib.Member, environment: Any
+) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+  """Known gradients; finished episodes count an agent's meta-steps."""
+  number = environment.number
+  gradient = jax.tree.map(lambda x: gradient_of(number, x, jnp), rule_params)
+  square = sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(gradient))
+  factor = jnp.asarray(NORMS)[number] / jnp.sqrt(square)
+  statistics = member.agent.episodes
+  fails = (number == FAILING) & (statistics.finished == 1)
+  statistics = dataclasses.replace(statistics, finished=statistics.finished + 1)
+  return (
+    jax.tree.map(lambda x: factor * x, gradient),
+    dataclasses.replace(
+      member, agent=dataclasses.replace(member.agent, episodes=statistics)
+    ),
+    {'loss': jnp.where(fails, jnp.nan, 1.0)},
+  )
+
+
+def make_groups(
+  config: config_lib.MetaTrainingConfig, rule: Any
+) -> list[population.Group]:
+  """For `build.make_groups`: as many agents, in numbered environments."""
+  spec = Numbered.spec
+  inner_loop = inner_loop_lib.InnerLoop(
+    config.inner_loop,
+    agent_lib.make(config.agent, spec, rule),
+    meta_value_lib.MetaValue(config.meta_value, spec),
+  )
+  groups: list[population.Group] = []
+  numbers = iter(range(AGENTS))
+  for size, name in zip(SIZES, ('many', 'one')):
+    group = population.GroupConfig(
+      names=(name,) * size,
+      inner_loop=inner_loop,
+      estimator=estimator,
+      optimizer=meta_optimizer.meta_optimizer(LEARNING_RATE, MAX_NORM),
+      chunk_size=2,
+    )
+    environments = [Numbered(jnp.int32(next(numbers))) for _ in range(size)]
+    groups.append(device_group.DeviceGroup(group, environments))
+  return groups
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+  """What a driver was given: the keys of its agents, parameters, updates."""
+
+  keys: np.ndarray
+  rule_params: np.ndarray
+  updates: int
+
+
+class RecordedDriver:
+  """For `training.make`; agent i of trial t returns 10 t + i."""
+
+  compile_seconds = 0.0
+
+  def __init__(self, num_agents: int):
+    self.num_agents = num_agents
+    self.trials: list[Trial] = []
+
+  def init(self, keys: types.Array) -> Any:
+    return np.asarray(jax.random.key_data(keys))
+
+  def advance(
+    self, rule_params: types.Params, train_state: np.ndarray, num_updates: int
+  ) -> tuple[training.TrainState, types.Logs]:
+    returned = 10.0 * len(self.trials) + np.arange(self.num_agents)
+    self.trials.append(Trial(train_state, flat(rule_params), num_updates))
+    statistics = episodes.EpisodeStatistics(
+      running=jnp.zeros((self.num_agents, 1)),
+      recent=jnp.broadcast_to(
+        jnp.asarray(returned)[:, None], (self.num_agents, episodes.NUM_RECENT)
+      ),
+      finished=jnp.ones((self.num_agents,), jnp.int32),
+    )
+    agents: Any = agent_lib.AgentState(
+      learner=None, replay=None, episodes=statistics, key=None
+    )
+    return training.TrainState(agents=agents, actors=None), {}
+
+
+def flat(rule_params: types.Params) -> np.ndarray:
+  """All parameters as one vector, in the order of their names."""
+  return np.concatenate(
+    [
+      np.asarray(rule_params[module][name], np.float64).ravel()
+      for module in sorted(rule_params)
+      for name in sorted(rule_params[module])
+    ]
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A whole run.
+
+  Attributes:
+    initial: the rule's parameters as saved before it.
+    final: and as saved after it.
+    trials: held-out trials in their order.
+    metrics: columns of metrics.csv.
+    held_out: columns of held_out/metrics.csv.
+  """
+
+  initial: np.ndarray
+  final: np.ndarray
+  trials: list[Trial]
+  metrics: dict[str, np.ndarray]
+  held_out: dict[str, np.ndarray]
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quick_compilation() -> Iterator[None]:
+  """Programs run for moments here: to optimise them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+  settings = {**quickstart.get_config().to_dict(), **SETTINGS}
+  config = to_records.meta_training(settings)
+  made: list[RecordedDriver] = []
+  saved: dict[str, np.ndarray] = {}
+
+  def make_driver(agent: Any, environment: Any, num_agents: int) -> Any:
+    made.append(RecordedDriver(num_agents))
+    return made[-1]
+
+  def save(path: pathlib.Path, rule_params: types.Params) -> None:
+    saved[path.name] = flat(rule_params)
+
+  workdir = pathlib.Path(tmp_path_factory.mktemp('meta_update'))
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(build, 'make_rule', make_rule)
+    patch.setattr(build, 'make_groups', make_groups)
+    patch.setattr(training, 'make', make_driver)
+    # It refuses what are no parameters of a meta-network.
+    patch.setattr(weights, 'save', save)
+    meta_trainer.MetaTrainer(config).run(workdir, {})
+  (driver,) = made
+  return Run(
+    initial=saved['initial_rule.npz'],
+    final=saved['rule.npz'],
+    trials=driver.trials,
+    metrics=metrics.read(workdir / 'metrics.csv'),
+    held_out=metrics.read(workdir / 'held_out' / 'metrics.csv'),
+  )
+
+
+def reference(initial: np.ndarray) -> list[np.ndarray]:
+  """The rule's parameters before and after each meta-step.
+
+  eta <- eta - (1 / n) sum_i Adam_i(clip(g_i)); Kingma & Ba (2015), algorithm 1.
+  The sum leaves out an agent that fails, and its Adam does not see that step.
+  """
+  eta = initial
+  m, v = np.zeros((AGENTS, eta.size)), np.zeros((AGENTS, eta.size))
+  count = np.zeros(AGENTS)
+  etas = [eta]
+  for meta_step in range(META_STEPS):
+    total = np.zeros_like(eta)
+    for i in range(AGENTS):
+      if i == FAILING and meta_step % 2:
+        continue
+      gradient = gradient_of(i, eta, np)
+      gradient *= min(NORMS[i], MAX_NORM) / np.linalg.norm(gradient)
+      m[i] = 0.9 * m[i] + 0.1 * gradient
+      v[i] = 0.999 * v[i] + 0.001 * gradient**2
+      count[i] += 1
+      m_hat, v_hat = (
+        m[i] / (1 - 0.9 ** count[i]),
+        v[i] / (1 - 0.999 ** count[i]),
+      )
+      total -= LEARNING_RATE * m_hat / (np.sqrt(v_hat) + 1e-8)
+    eta = eta + total / AGENTS
+    etas.append(eta)
+  return etas
+
+
+# The mean over the population.
+
+
+def test_the_rule_moves_by_the_mean_over_groups_of_unequal_size(
+  run: Run,
+) -> None:
+  np.testing.assert_allclose(run.final, reference(run.initial)[-1], atol=2e-5)
+
+
+def test_the_logged_norm_is_that_of_the_mean(run: Run) -> None:
+  changes = np.diff(reference(run.initial), axis=0)
+  norms = np.linalg.norm(changes, axis=1)
+  # A row for each of the two environments.
+  np.testing.assert_allclose(
+    run.metrics['rule_update_norm'], np.repeat(norms, 2), rtol=1e-3
+  )
+
+
+def test_an_agent_with_a_nan_loss_is_reported(run: Run) -> None:
+  assert run.metrics['environment'].tolist() == ['many', 'one'] * META_STEPS
+  assert run.metrics['failed'].tolist() == [0, 0, 1, 0, 0, 0, 1, 0]
+
+
+# Held-out trials.
+
+
+def test_held_out_trials_get_the_current_rule(run: Run) -> None:
+  etas = reference(run.initial)
+  assert len(run.trials) == len(etas)
+  for trial, eta in zip(run.trials, etas):
+    np.testing.assert_allclose(trial.rule_params, eta, atol=2e-5)
+  assert all(np.abs(x - y).max() > 0.01 for x, y in zip(etas, etas[1:]))
+
+
+def test_held_out_agents_have_seeds_of_their_own(run: Run) -> None:
+  """The same ones in each trial, so that trials can be compared."""
+  expected = [jax.random.key_data(jax.random.key(11 + i)) for i in range(SEEDS)]
+  for trial in run.trials:
+    np.testing.assert_array_equal(trial.keys, expected)
+
+
+def test_held_out_agents_make_all_their_updates(run: Run) -> None:
+  assert [trial.updates for trial in run.trials] == [UPDATES] * len(run.trials)
+
+
+def test_held_out_returns_are_logged_with_their_meta_step(run: Run) -> None:
+  trials = np.arange(1 + META_STEPS)
+  assert run.held_out['meta_step'].tolist() == trials.tolist()
+  for name, of_agents in (('return', 1), ('return_min', 0), ('return_max', 2)):
+    np.testing.assert_array_equal(run.held_out[name], 10 * trials + of_agents)
+
+
+# What is not finite.
+
+
+@pytest.mark.parametrize(
+  'gradient, loss, is_kept',
+  [
+    (1.0, 1.0, True),
+    (1.0, np.nan, False),
+    (1.0, np.inf, False),
+    (np.nan, 1.0, False),
+    (np.inf, 1.0, False),
+  ],
+)
+def test_the_meta_update_is_dropped_where_something_is_not_finite(
+  gradient: float, loss: float, is_kept: bool
+) -> None:
+  """Of the gradient or the losses; Adam stays as it was."""
+  optimizer = meta_optimizer.meta_optimizer(LEARNING_RATE, MAX_NORM)
+  missing: Any = None
+  config: Any = population.GroupConfig(
+    names=('one',),
+    inner_loop=to_living(),
+    estimator=estimator,
+    optimizer=optimizer,
+    chunk_size=1,
+  )
+  rule_params = {'module': {'w': jnp.zeros((3,))}}
+  before = optimizer.init(rule_params)
+  member = inner_loop_lib.Member(
+    agent=agent_lib.AgentState(
+      learner=missing, replay=missing, episodes=episodes.init(1), key=missing
+    ),
+    actor=None,
+    meta_value=missing,
+    meta_opt_state=before,
+  )
+  update, member, logs = goldens.quick_jit(
+    lambda gradient, loss: meta_update.member_update(
+      config,
+      rule_params,
+      member,
+      {'module': {'w': gradient}},
+      {'loss': loss, 'other': jnp.float32(1.0)},
+    )
+  )(jnp.array([gradient, 0.5, -0.5]), jnp.float32(loss))
+  assert logs['failed'] == (not is_kept)
+  # The first step of Adam is the learning rate times the sign.
+  expected = LEARNING_RATE * np.array([-1.0, -1.0, 1.0]) * is_kept
+  np.testing.assert_allclose(update['module']['w'], expected, rtol=1e-5)
+  same = jax.tree.map(
+    lambda x, y: bool((x == y).all()), member.meta_opt_state, before
+  )
+  assert all(jax.tree.leaves(same)) == (not is_kept)
+
+
+def to_living() -> inner_loop_lib.InnerLoop:
+  """How agents in `Numbered` live."""
+  settings = {**quickstart.get_config().to_dict(), **SETTINGS}
+  config = to_records.meta_training(settings)
+  group, _ = make_groups(config, make_rule(config)[0])
+  return group.config.inner_loop

@@ -1,0 +1,446 @@
+"""Groups of agents: members are independent, and all groups do the same."""
+
+from collections.abc import Iterator
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from configs import quickstart
+from disco_rl import types
+from disco_rl.agent import actor
+from disco_rl.agent import host_actor
+from disco_rl.environments import base
+from disco_rl.environments.host import joined
+from disco_rl.environments.jax_native import catch
+from disco_rl.meta_training import build
+from disco_rl.meta_training import device_group
+from disco_rl.meta_training import host_group
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import population
+from launch import to_records
+
+TINY = {
+  'environments': 'catch/4x3',
+  'agents': 4,
+  'chunk_size': 1,
+  'inner_updates': 2,
+  'validation_trajectories': 4,
+  'unroll_length': 5,
+  'batch_size': 4,
+  'replay_ratio': 2.0,  # Two environments for each agent.
+  'on_policy_share': 0.5,
+  'replay_capacity': 8,
+  'hidden_sizes': (8,),
+  'action_model_lstm': 6,
+  'action_model_head': 7,
+  'num_bins': 5,
+  'meta_value_hidden_sizes': (8,),
+  'rule_prediction_size': 4,
+  'rule_prediction_embedding': (3, 1),
+  'rule_policy_channels': (3, 2),
+  'rule_policy_target_channels': (3,),
+  'rule_lstm_size': 6,
+  'rule_meta_rnn_input_size': 3,
+  'rule_meta_rnn_size': 4,
+}
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quick_compilation() -> Iterator[None]:
+  """Programs run for moments here: to optimise them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
+def make(**changes: Any) -> tuple[list[population.Group], types.Params]:
+  """The groups of a run, and eta."""
+  settings = {**quickstart.get_config().to_dict(), **TINY, **changes}
+  config = to_records.meta_training(settings)
+  rule, rule_params = build.make_rule(config)
+  return build.make_groups(config, rule), rule_params
+
+
+def keys(seed: int, num_members: int) -> types.Array:
+  return jax.random.split(jax.random.key(seed), num_members)
+
+
+def is_key(x: Any) -> bool:
+  return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def leaves(tree: Any) -> dict[str, np.ndarray]:
+  """Copies of all arrays by their paths."""
+  return {
+    jax.tree_util.keystr(path): np.array(
+      jax.random.key_data(x) if is_key(x) else x
+    )
+    for path, x in jax.tree_util.tree_leaves_with_path(tree)
+  }
+
+
+@jax.jit
+def copied(tree: Any) -> Any:
+  """What a program may use up in the place of the tree."""
+  return jax.tree.map(jnp.copy, tree)
+
+
+def without_environments(
+  members: inner_loop_lib.Member,
+) -> inner_loop_lib.Member:
+  return dataclasses.replace(members, actor=None)
+
+
+def changed(before: Any, after: Any, index: int) -> set[str]:
+  """Paths of the arrays that are not the same bit for bit for one member."""
+  before, after = leaves(before), leaves(after)
+  assert before.keys() == after.keys()
+  return {
+    path
+    for path, x in before.items()
+    if not np.array_equal(x[index], after[path][index], equal_nan=True)
+  }
+
+
+def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
+  """Compares each array by the norm of its difference."""
+  actual, expected = leaves(actual), leaves(expected)
+  assert actual.keys() == expected.keys()
+  for path, x in expected.items():
+    assert actual[path].shape == x.shape, path
+    assert actual[path].dtype == x.dtype, path
+    if not np.issubdtype(x.dtype, np.floating):
+      np.testing.assert_array_equal(actual[path], x, path)
+      continue
+    error = np.linalg.norm(np.nan_to_num(actual[path] - x, nan=0.0))
+    np.testing.assert_array_equal(np.isnan(actual[path]), np.isnan(x), path)
+    assert error <= tolerance * max(np.linalg.norm(np.nan_to_num(x)), 1e-3), (
+      f'{path}: {error:.1e} of {np.linalg.norm(x):.1e}'
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Warm:
+  """Four members after two steps.
+
+  Attributes:
+    group: theirs, with chunks of one.
+    rule_params: eta.
+    born: before the first step.
+    members: after the second step; nobody may use them up.
+  """
+
+  group: population.Group
+  rule_params: types.Params
+  born: inner_loop_lib.Member
+  members: inner_loop_lib.Member
+
+
+@pytest.fixture(scope='module')
+def warm() -> Warm:
+  (group,), rule_params = make()
+  born = group.init(keys(0, 4), rule_params)
+  members = copied(born)
+  for _ in range(2):
+    _, members, _ = group.step(rule_params, members)
+  return Warm(group, rule_params, born, members)
+
+
+# Chunks.
+
+
+@pytest.mark.parametrize(
+  'num_members, sizes',
+  [(1, [1, 1, 1]), (4, [1, 2, 2, 4, 4]), (6, [1, 2, 3, 3, 3, 6, 6])],
+)
+def test_a_chunk_is_a_divisor(
+  warm: Warm, num_members: int, sizes: list[int]
+) -> None:
+  config = dataclasses.replace(
+    warm.group.config, names=('catch/4x3',) * num_members
+  )
+  for chunk_size, expected in enumerate(sizes, start=1):
+    assert dataclasses.replace(config, chunk_size=chunk_size).chunk == expected
+
+
+@pytest.fixture(scope='module', params=[2])
+def chunked(request: pytest.FixtureRequest) -> population.Group:
+  (group,), _ = make(chunk_size=request.param)
+  assert group.config.chunk == request.param
+  return group
+
+
+def test_chunks_vote_alike(warm: Warm, chunked: population.Group) -> None:
+  outcomes = [
+    group.step(warm.rule_params, copied(warm.members))
+    for group in (warm.group, chunked)
+  ]
+  (updates, members, logs), (other_votes, other_members, other_logs) = outcomes
+  assert_close(other_votes, updates, 5e-3)
+  assert_close(other_logs, logs, 1e-4)
+  assert_close(other_members, members, 1e-4)
+  for path, x in leaves(logs).items():
+    assert x.shape == (4,), path
+
+
+def test_votes_are_summed(warm: Warm) -> None:
+  """Of each member's own Adam; gradients are read from its first moments."""
+  optimizer = warm.group.config.optimizer
+
+  @jax.jit
+  def again(before: Any, after: Any) -> tuple[types.Array, types.Params]:
+    gradients = jax.tree.map(
+      lambda old, new: (new - 0.9 * old) / 0.1, before[1][0].mu, after[1][0].mu
+    )
+    updates, _ = jax.vmap(optimizer.update)(gradients, before)
+    norms = jax.vmap(optax.tree.norm)(gradients)
+    return norms, jax.tree.map(
+      lambda x: jnp.sum(x, axis=0, keepdims=True), updates
+    )
+
+  updates, members, logs = warm.group.step(
+    warm.rule_params, copied(warm.members)
+  )
+  norms, expected = again(warm.members.meta_opt_state, members.meta_opt_state)
+  clipped = np.minimum(logs['meta_gradient_norm'], 1.0)
+  np.testing.assert_allclose(norms, clipped, rtol=1e-3)
+  assert_close(updates, expected, 1e-3)
+
+
+# Members.
+
+
+def test_every_parameter_of_the_agents_changes(warm: Warm) -> None:
+  for name, parts in {
+    'agent': lambda member: member.agent.learner.params,
+    'target network': lambda m: m.agent.learner.rule_state.target_params,
+    'meta-value function': lambda member: member.meta_value.params,
+  }.items():
+    for i in range(4):
+      before, after = parts(warm.born), parts(warm.members)
+      assert changed(before, after, i) == set(leaves(before)), (name, i)
+
+
+def test_every_parameter_of_the_rule_gets_a_gradient(warm: Warm) -> None:
+  """From some member: a ReLU of the rule may be dead for one of them."""
+  before, after = warm.born.meta_opt_state, warm.members.meta_opt_state
+  moved = set().union(*(changed(before, after, i) for i in range(4)))
+  assert moved == set(leaves(before))
+
+
+def test_members_are_independent(warm: Warm) -> None:
+  """One is disturbed; the others live on as if it were not."""
+
+  @jax.jit
+  def disturb(members: inner_loop_lib.Member) -> inner_loop_lib.Member:
+    return jax.tree.map(
+      lambda x: x.at[1].multiply(1.5) if x.dtype == jnp.float32 else x, members
+    )
+
+  updates, members, logs = warm.group.step(
+    warm.rule_params, copied(warm.members)
+  )
+  others = warm.group.step(warm.rule_params, disturb(warm.members))
+  for i in range(4):
+    differences = changed(members, others[1], i) | changed(logs, others[2], i)
+    assert bool(differences) == (i == 1), differences
+  assert any(
+    (x != y).any()
+    for x, y in zip(jax.tree.leaves(updates), jax.tree.leaves(others[0]))
+  )
+
+
+def test_members_are_born_different(warm: Warm) -> None:
+  for path, x in leaves(warm.born.agent.learner.params).items():
+    if path.endswith("['w']"):
+      assert len(np.unique(x.reshape(4, -1), axis=0)) == 4, path
+
+
+# Lives.
+
+
+def assert_renewed(
+  before: inner_loop_lib.Member,
+  after: inner_loop_lib.Member,
+  fresh: inner_loop_lib.Member,
+  index: int,
+) -> None:
+  """This member is as fresh as can be, and the others are untouched."""
+  for i in range(len(before.agent.replay.added)):
+    if i != index:
+      assert not changed(before, after, i)
+  assert not changed(before.meta_opt_state, after.meta_opt_state, index)
+  assert before.agent.replay.added[index] > 0
+  assert after.agent.replay.added[index] == 0
+
+  def comparable(members: inner_loop_lib.Member) -> Any:
+    # Storage of which nothing counts as filled, and the moments, remain.
+    replay = dataclasses.replace(members.agent.replay, rollouts=None)
+    members = dataclasses.replace(
+      members,
+      agent=dataclasses.replace(members.agent, replay=replay),
+      meta_opt_state=None,
+    )
+    return {path: x[index] for path, x in leaves(members).items()}
+
+  assert_close(comparable(after), comparable(fresh), 1e-5)
+  for part in (
+    lambda member: member.agent.learner.params,
+    lambda member: member.meta_value.params,
+  ):
+    weights = {path for path in leaves(part(before)) if path.endswith("['w']")}
+    assert weights <= changed(part(before), part(after), index)
+
+
+def test_one_of_the_members_is_reborn(warm: Warm) -> None:
+  over = np.array([False, False, True, False])
+  after = warm.group.reset_expired(keys(5, 4), copied(warm.members), over)
+  fresh = warm.group.init(keys(5, 4), warm.rule_params)
+  assert_renewed(warm.members, after, fresh, 2)
+  # It lives on.
+  _, after, logs = warm.group.step(warm.rule_params, after)
+  assert all(np.isfinite(x).all() for x in leaves(logs).values())
+  added = after.agent.replay.added.tolist()
+  assert added == [12, 12, 4, 12]
+
+
+# Environments on the host.
+
+
+class HostCatch(base.HostEnvironment):
+  """Catch as if it were on the host."""
+
+  def __init__(self, environment: catch.Catch, num_environments: int):
+    self.spec = environment.spec
+    self.num_environments = num_environments
+    self.resets = 0
+    self._reset = jax.jit(jax.vmap(environment.reset))
+    self._step = jax.jit(jax.vmap(environment.step_autoreset))
+    self._keys = keys(0, num_environments)
+
+  def reset(self) -> types.PyTree:
+    self.resets += 1
+    self._state, observation = self._reset(self._keys)
+    return np.asarray(observation)
+
+  def step(self, action: Any) -> types.TimeStep:
+    self._state, timestep = self._step(
+      self._state, jnp.asarray(action), self._keys
+    )
+    return jax.tree.map(np.asarray, timestep)
+
+  def close(self) -> None:
+    pass
+
+
+def same_noise(
+  key: types.Array, num_actions: int, length: int, num_environments: int
+) -> types.Array:
+  """For `actor.policy_noise`: the two kinds of actor use keys differently."""
+  del key
+  return jax.random.gumbel(
+    jax.random.key(7), (length + 1, num_environments, num_actions)
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+  """The same two members in both kinds of environment, after two steps.
+
+  Attributes:
+    host: the group on the host.
+    environments: its environments.
+    rule_params: eta.
+    on_host: votes, members and logs of the last step.
+    on_device: the same of the other group.
+  """
+
+  host: host_group.HostGroup
+  environments: list[HostCatch]
+  rule_params: types.Params
+  on_host: population.MetaUpdates
+  on_device: population.MetaUpdates
+
+
+def in_turn(
+  state: Any, num_updates: int, prepare_acting: Any, act: Any, learn: Any
+) -> tuple[Any, list[Any]]:
+  """`host_actor.overlap`, but each rollout waits for the update before it."""
+  results = []
+  for _ in range(num_updates):
+    state, actor_params = prepare_acting(state)
+    state, result = learn(state, act(actor_params))
+    results.append(result)
+  return state, results
+
+
+@pytest.fixture(scope='module')
+def pair() -> Pair:
+  """With but one column nothing in the environments is random."""
+  (device,), rule_params = make(
+    environments='catch/4x1', agents=2, save_every=2
+  )
+  assert isinstance(device, device_group.DeviceGroup)
+  environments = [HostCatch(catch.Catch(4, 1), 2) for _ in range(2)]
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(actor, 'policy_noise', same_noise)
+    patch.setattr(host_actor, 'overlap', in_turn)
+    host = host_group.HostGroup(
+      device.config, environments, device.config.estimator
+    )
+    on_device = device.step(rule_params, device.init(keys(0, 2), rule_params))
+    members = device.init(keys(0, 2), rule_params)
+    on_host = host.step(rule_params, without_environments(members))
+    on_device = device.step(rule_params, on_device[1])
+    on_host = host.step(rule_params, on_host[1])
+  return Pair(host, environments, rule_params, on_host, on_device)
+
+
+def test_both_kinds_of_group_do_the_same(pair: Pair) -> None:
+  updates, members, logs = pair.on_host
+  expected_votes, expected_members, expected_logs = pair.on_device
+  assert_close(logs, expected_logs, 1e-3)
+  assert_close(members, without_environments(expected_members), 1e-3)
+  assert_close(updates, expected_votes, 1e-3)
+  assert (members.agent.episodes.finished > 0).all()
+
+
+def test_one_of_the_members_on_the_host_is_reborn(pair: Pair) -> None:
+  members = pair.host.init(keys(0, 2), pair.rule_params)
+  _, members, _ = pair.host.step(pair.rule_params, members)
+  resets = [environment.resets for environment in pair.environments]
+  after = pair.host.reset_expired(
+    keys(5, 2), copied(members), np.array([True, False])
+  )
+  fresh = pair.host.init(keys(5, 2), pair.rule_params)
+  assert_renewed(members, after, fresh, 0)
+  resets[0] += 1
+  assert [environment.resets for environment in pair.environments] == resets
+
+
+def test_resumed_members_on_the_host_begin_an_episode(pair: Pair) -> None:
+  members = pair.host.init(keys(0, 2), pair.rule_params)
+  statistics = dataclasses.replace(
+    members.agent.episodes,
+    running=members.agent.episodes.running + 3.0,
+    finished=members.agent.episodes.finished + 1,
+  )
+  members = dataclasses.replace(
+    members, agent=dataclasses.replace(members.agent, episodes=statistics)
+  )
+  resumed = pair.host.resume(members)
+  for i in range(2):
+    assert changed(members, resumed, i) == {'.agent.episodes.running'}
+  assert (resumed.agent.episodes.running == 0).all()
+
+
+def test_joined_environments_differ() -> None:
+  with pytest.raises(ValueError, match='differ'):
+    joined.JoinedEnvironment(
+      [HostCatch(catch.Catch(4, 1), 2), HostCatch(catch.Catch(5, 1), 2)]
+    )

@@ -1,0 +1,143 @@
+"""Convolutional torsos against the layers of Haiku, written out one by one.
+
+Same parameters, same observations: outputs and gradients must agree.
+"""
+
+from typing import Any
+
+import goldens
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from disco_rl import types
+from disco_rl.networks import torsos
+
+ROWS = 4
+CHANNELS = (4, 5)
+HIDDEN_SIZES = (12, 4)
+
+
+def plain_impala(image: types.Array) -> types.Array:
+  """Espeholt et al., 2018, figure 3, with two stages; before the last ReLU."""
+  x = hk.Conv2D(4, kernel_shape=3, name='stage_0')(image)
+  x = hk.MaxPool(window_shape=(3, 3, 1), strides=(2, 2, 1), padding='SAME')(x)
+  y = hk.Conv2D(4, kernel_shape=3, name='stage_0_block_0_0')(jax.nn.relu(x))
+  y = hk.Conv2D(4, kernel_shape=3, name='stage_0_block_0_1')(jax.nn.relu(y))
+  x = x + y
+  y = hk.Conv2D(4, kernel_shape=3, name='stage_0_block_1_0')(jax.nn.relu(x))
+  y = hk.Conv2D(4, kernel_shape=3, name='stage_0_block_1_1')(jax.nn.relu(y))
+  x = x + y
+  x = hk.Conv2D(5, kernel_shape=3, name='stage_1')(x)
+  x = hk.MaxPool(window_shape=(3, 3, 1), strides=(2, 2, 1), padding='SAME')(x)
+  y = hk.Conv2D(5, kernel_shape=3, name='stage_1_block_0_0')(jax.nn.relu(x))
+  y = hk.Conv2D(5, kernel_shape=3, name='stage_1_block_0_1')(jax.nn.relu(y))
+  x = x + y
+  y = hk.Conv2D(5, kernel_shape=3, name='stage_1_block_1_0')(jax.nn.relu(x))
+  y = hk.Conv2D(5, kernel_shape=3, name='stage_1_block_1_1')(jax.nn.relu(y))
+  return x + y
+
+
+def plain_resnet(image: types.Array) -> types.Array:
+  """Strided convolutions, a residual block after each; two stages."""
+  x = hk.Conv2D(4, kernel_shape=3, stride=2, name='stage_0')(image)
+  y = hk.Conv2D(4, kernel_shape=3, name='stage_0_block_0')(jax.nn.relu(x))
+  y = hk.Conv2D(4, kernel_shape=3, name='stage_0_block_1')(jax.nn.relu(y))
+  x = x + y
+  x = hk.Conv2D(5, kernel_shape=3, stride=2, name='stage_1')(x)
+  y = hk.Conv2D(5, kernel_shape=3, name='stage_1_block_0')(jax.nn.relu(x))
+  y = hk.Conv2D(5, kernel_shape=3, name='stage_1_block_1')(jax.nn.relu(y))
+  return x + y
+
+
+PLAIN = {'impala': plain_impala, 'resnet': plain_resnet}
+
+
+def plain_torso(kind: str, observation: Any) -> types.Array:
+  """Pixels in [0, 1], convolutions, then dense layers; see `torsos`."""
+  image = observation['image'] / 255.0
+  embedding = jax.nn.relu(PLAIN[kind](image))
+  # The vector joins; leaves are sorted by their names.
+  x = jnp.concatenate(
+    [embedding.reshape(ROWS, -1), observation['vector']], axis=-1
+  )
+  x = jax.nn.relu(hk.Linear(12, name='linear_0')(x))
+  return hk.Linear(4, name='linear_1')(x)
+
+
+def observe(height: int, width: int, channels: int) -> Any:
+  rng = np.random.default_rng(height * width)
+  shape = (ROWS, height, width, channels)
+  return {
+    'image': rng.integers(0, 256, shape).astype(np.uint8),
+    'vector': rng.normal(size=(ROWS, 3)),
+  }
+
+
+def by_layer(params: types.Params) -> types.Params:
+  """Parameters by the last part of the names of their modules."""
+  layers = {name.split('/')[-1]: values for name, values in params.items()}
+  assert len(layers) == len(params)
+  return layers
+
+
+@pytest.mark.parametrize('kind', PLAIN)
+@pytest.mark.parametrize('height, width, channels', [(9, 7, 3), (6, 5, 2)])
+def test_torsos_are_plain_haiku(
+  kind: str, height: int, width: int, channels: int
+) -> None:
+  """Outputs, and gradients for all parameters of an uneven loss."""
+  with jax.enable_x64(True):
+    compare(kind, observe(height, width, channels))
+
+
+def compare(kind: str, observation: Any) -> None:
+  """Our torso and the plain one, in float64."""
+  config = torsos.TorsoConfig(kind, CHANNELS, HIDDEN_SIZES)
+  ours, plain = (
+    hk.without_apply_rng(hk.transform(function))
+    for function in (
+      lambda x: torsos.TorsoModule(config)(x, jnp.float64),
+      lambda x: plain_torso(kind, x),
+    )
+  )
+  shapes = jax.eval_shape(ours.init, jax.random.key(0), observation)
+  expected_shapes = jax.eval_shape(plain.init, jax.random.key(0), observation)
+  assert by_layer(shapes) == dict(expected_shapes)
+
+  # Numbers stay near one from layer to layer, and biases keep most ReLUs alive.
+  rng = np.random.default_rng(0)
+  params = jax.tree.map(
+    lambda x: rng.normal(
+      loc=0.3 * (x.ndim == 1),
+      scale=(1 + np.prod(x.shape[:-1])) ** -0.5,
+      size=x.shape,
+    ),
+    shapes,
+  )
+  weights = rng.normal(size=(ROWS, HIDDEN_SIZES[-1]))
+
+  def run(transformed: Any, params: types.Params) -> Any:
+    def loss(params: types.Params) -> Any:
+      embedding = transformed.apply(params, observation)
+      return jnp.sum(weights * jnp.sin(embedding)), embedding
+
+    differentiate = goldens.quick_jit(jax.grad(loss, has_aux=True))
+    gradient, embedding = differentiate(params)
+    return embedding, by_layer(gradient)
+
+  embedding, gradient = run(ours, params)
+  expected, expected_gradient = run(plain, by_layer(params))
+  np.testing.assert_allclose(embedding, expected, rtol=1e-9, atol=1e-12)
+  for name, layer in expected_gradient.items():
+    for key, values in layer.items():
+      assert np.abs(values).max() > 1e-4, f'{name}/{key} is not looked at'
+      np.testing.assert_allclose(
+        gradient[name][key],
+        values,
+        rtol=1e-9,
+        atol=1e-12,
+        err_msg=f'{name}/{key}',
+      )

@@ -1,0 +1,173 @@
+"""Tests of runtime/checkpointing.py: what damage may do, and may not."""
+
+from collections.abc import Iterator
+import gc
+import pathlib
+import shutil
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import launching
+import numpy as np
+import pytest
+
+from disco_rl.runtime import checkpointing
+
+# Orbax leaves what else it was reading behind when one file cannot be read.
+pytestmark = [
+  pytest.mark.filterwarnings(f'ignore::pytest.{name}')
+  for name in (
+    'PytestUnraisableExceptionWarning',
+    'PytestUnhandledThreadExceptionWarning',
+  )
+]
+
+
+@pytest.fixture(autouse=True)
+def collect_garbage() -> Iterator[None]:
+  yield
+  gc.collect()  # Here, where what is left behind is known.
+
+
+def tree(step: int) -> dict[str, Any]:
+  rng = np.random.default_rng(step)
+  return {
+    'params': jnp.asarray(rng.normal(size=(40, 30)), jnp.float32),
+    'keys': jax.random.split(jax.random.key(step), 3),
+    'lives': [(np.arange(step, step + 5), np.asarray(1.5))],
+  }
+
+
+def step_of(restored: dict[str, Any]) -> int:
+  """That the tree belongs to, if it is one of `tree` from end to end."""
+  step = int(restored['lives'][0][0][0])
+  for actual, expected in zip(
+    jax.tree.leaves(restored), jax.tree.leaves(tree(step))
+  ):
+    np.testing.assert_array_equal(to_numpy(actual), to_numpy(expected))
+  return step
+
+
+def to_numpy(x: Any) -> np.ndarray:
+  is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+  return np.asarray(jax.random.key_data(x) if is_key else x)
+
+
+@pytest.fixture(scope='module')
+def saved(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """A folder with the checkpoints of steps 2 and 3; not to be changed."""
+  directory = tmp_path_factory.mktemp('run') / 'checkpoints'
+  with checkpointing.Checkpointer(directory) as checkpointer:
+    assert checkpointer.restore(tree(0)) is None
+    for step in (1, 2, 3):
+      checkpointer.save(step, tree(step))
+  assert {path.name for path in directory.iterdir()} == {'2', '3'}
+  return directory
+
+
+@pytest.fixture
+def copy(saved: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+  return shutil.copytree(saved, tmp_path / 'checkpoints')
+
+
+def restore(directory: pathlib.Path) -> int:
+  with checkpointing.Checkpointer(directory) as checkpointer:
+    newest = checkpointer.restore(tree(0))
+  assert newest is not None
+  step, restored = newest
+  assert step_of(restored) == step
+  return step
+
+
+def truncate(path: pathlib.Path) -> None:
+  content = path.read_bytes()
+  path.write_bytes(content[: len(content) // 2])
+
+
+def test_the_newest_is_restored(saved: pathlib.Path) -> None:
+  assert restore(saved) == 3
+
+
+@pytest.mark.parametrize('damage', [truncate, pathlib.Path.unlink])
+def test_damage_to_any_file_costs_one_checkpoint_at_most(
+  saved: pathlib.Path,
+  tmp_path: pathlib.Path,
+  capsys: pytest.CaptureFixture[str],
+  damage: Any,
+) -> None:
+  files = [path for path in (saved / '3').rglob('*') if path.is_file()]
+  steps = []
+  for i, path in enumerate(files):
+    directory = shutil.copytree(saved, tmp_path / str(i) / 'checkpoints')
+    damage(directory / path.relative_to(saved))
+    steps.append(restore(directory))
+    warning = capsys.readouterr().err
+    aside = directory.with_name('damaged_checkpoints') / '3.0'
+    # Some files are there for people alone.
+    assert aside.exists() == (steps[-1] == 2)
+    assert (str(aside) in warning) == (steps[-1] == 2)
+  assert set(steps) == {2, 3}
+
+
+def test_the_run_goes_on_where_a_checkpoint_was_put_aside(
+  copy: pathlib.Path,
+) -> None:
+  for name in ('_METADATA', 'manifest.ocdbt'):
+    truncate(copy / '3' / 'default' / name)
+    with checkpointing.Checkpointer(copy) as checkpointer:
+      assert checkpointer.restore(tree(0))
+      checkpointer.save(3, tree(3))
+    assert restore(copy) == 3
+  aside = copy.with_name('damaged_checkpoints')
+  assert {path.name for path in aside.iterdir()} == {'3.0', '3.1'}
+
+
+def test_nothing_that_can_be_read(copy: pathlib.Path) -> None:
+  for step in ('2', '3'):
+    truncate(copy / step / 'default' / '_METADATA')
+  before = launching.contents(copy)
+  with pytest.raises(
+    checkpointing.CheckpointError, match='None of .*; step 3: .*--workdir'
+  ):
+    restore(copy)
+  assert launching.contents(copy) == before
+
+
+def test_checkpoints_of_something_else(copy: pathlib.Path) -> None:
+  other = {**tree(0), 'params': jnp.zeros((40, 31))}
+  with (
+    checkpointing.Checkpointer(copy) as checkpointer,
+    pytest.raises(checkpointing.CheckpointError, match='None of'),
+  ):
+    checkpointer.restore(other)
+  assert restore(copy) == 3
+
+
+# Files may not grow beyond 64 KiB: to who writes them, the disk is full.
+FULL_DISK = """
+import resource, sys
+import numpy as np
+from disco_rl.runtime import checkpointing
+
+with checkpointing.Checkpointer(sys.argv[1]) as checkpointer:
+  checkpointer.save(1, {'x': np.zeros(10)})
+resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
+noise = np.random.default_rng(0).normal(size=10**6)
+try:
+  with checkpointing.Checkpointer(sys.argv[1]) as checkpointer:
+    checkpointer.save(2, {'x': noise})
+except checkpointing.CheckpointError as error:
+  print(error)
+with checkpointing.Checkpointer(sys.argv[1]) as checkpointer:
+  print(checkpointer.restore({'x': np.zeros(10)})[0])
+"""
+
+
+def test_a_full_disk_leaves_what_was_complete(tmp_path: pathlib.Path) -> None:
+  ended = launching.run_python('-c', FULL_DISK, str(tmp_path / 'checkpoints'))
+  assert ended.returncode == 0, ended.stderr
+  message, step = ended.stdout.splitlines()
+  assert message.startswith('No checkpoint can be written to')
+  assert 'Is the disk full?' in message
+  assert step == '1'

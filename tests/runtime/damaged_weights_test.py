@@ -1,0 +1,259 @@
+"""Damaged and foreign files: read, or refused by name; nothing in them runs."""
+
+from collections.abc import Callable
+import io
+import os
+import pathlib
+import pickle
+from typing import Any
+
+import damage
+import hypothesis
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+import jax
+import numpy as np
+import pytest
+
+from disco_rl.api import tree_files
+from disco_rl.environments.jax_native import sokoban_levels
+from disco_rl.networks import meta_network
+from disco_rl.update_rules import weights
+
+Arrays = dict[str, Any]
+
+ARRAYS: Arrays = {
+  key: np.random.default_rng(0).normal(size=shape).astype(np.float32)
+  for key, shape in meta_network.parameter_shapes(
+    meta_network.MetaNetworkConfig(
+      prediction_size=3,
+      prediction_embedding=(2, 1),
+      policy_channels=(3, 2),
+      policy_target_channels=(2,),
+      lstm_size=4,
+      meta_rnn_input_size=2,
+      meta_rnn_size=3,
+    )
+  ).items()
+}
+TREE = {
+  'w': np.arange(6, dtype=np.float32).reshape(2, 3),
+  'n': [np.int32(3), np.ones(2, bool)],
+}
+LEVEL = (
+  '; 0',
+  '##########',
+  '#@ $.    #',
+  '#  $.    #',
+  '#  $.    #',
+  '#  $.    #',
+  *['#        #'] * 4,
+  '##########',
+)
+
+
+def npz(arrays: Arrays) -> bytes:
+  file = io.BytesIO()
+  np.savez(file, **arrays)
+  return file.getvalue()
+
+
+def npy(array: Any) -> bytes:
+  file = io.BytesIO()
+  np.save(file, array)
+  return file.getvalue()
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  return tmp_path_factory.mktemp('damaged')
+
+
+# Weights and saved agents.
+
+
+def load_weights(folder: pathlib.Path, content: bytes) -> Any:
+  path = folder / 'rule.npz'
+  path.write_bytes(content)
+  return damage.outcome(lambda: weights.load(path), path, weights.WeightsError)
+
+
+def load_tree(folder: pathlib.Path, content: bytes) -> Any:
+  path = folder / 'agent.npz'
+  path.write_bytes(content)
+  return damage.outcome(lambda: tree_files.load(path, TREE), path, ValueError)
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+  assert jax.tree.structure(found) == jax.tree.structure(expected)
+  jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def flat(params: Any) -> Arrays:
+  return {
+    f'{m}/{k}': v for m, leaves in params.items() for k, v in leaves.items()
+  }
+
+
+@damage.FEW
+@hypothesis.given(content=damage.damaged(npz(ARRAYS)))
+def test_damaged_weights(folder: pathlib.Path, content: bytes) -> None:
+  found = load_weights(folder, content)
+  if found is not None:
+    assert_equal(flat(found), ARRAYS)
+
+
+OTHER = hnp.arrays(
+  hnp.scalar_dtypes(), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)
+)
+
+
+@damage.FEW
+@hypothesis.given(
+  key=st.sampled_from(sorted(ARRAYS)),
+  other=st.none() | OTHER | OTHER.map(lambda array: array.astype(object)),
+  name=st.text(max_size=5) | st.sampled_from(sorted(ARRAYS)),
+)
+def test_weights_with_another_array(
+  folder: pathlib.Path, key: str, other: Any, name: str
+) -> None:
+  """Left out, under another name, of another type, shape or value."""
+  hypothesis.assume('\0' not in name and not name.startswith('/'))
+  changed = {k: v for k, v in ARRAYS.items() if k != key}
+  if other is not None:
+    changed[name] = other
+  found = load_weights(folder, npz(changed))
+  if found is None:
+    return
+  assert name == key
+  assert np.isfinite(np.asarray(other, np.float32)).all()
+  expected = np.asarray(other, np.float32)
+  assert_equal(flat(found), {**ARRAYS, key: expected})
+
+
+@pytest.mark.parametrize('axis', [0, 1])
+@pytest.mark.parametrize('side', [5, 2**31, 2**60])
+def test_arrays_without_entries_may_claim_any_length(
+  folder: pathlib.Path, side: int, axis: int
+) -> None:
+  shape = (side, 0) if axis else (0, side)
+  empty = {
+    key: np.empty(shape if array.ndim > 1 else 0, np.float32)
+    for key, array in ARRAYS.items()
+  }
+  assert load_weights(folder, npz(empty)) is None
+
+
+@damage.FEW
+@hypothesis.given(content=damage.damaged(npz({"['w']": TREE['w']})))
+def test_damaged_agents_that_lack_arrays(
+  folder: pathlib.Path, content: bytes
+) -> None:
+  assert load_tree(folder, content) is None
+
+
+@damage.FEW
+@hypothesis.given(data=st.data())
+def test_damaged_agents(folder: pathlib.Path, data: st.DataObject) -> None:
+  path = folder / 'whole.npz'
+  tree_files.save(path, TREE)
+  found = load_tree(folder, data.draw(damage.damaged(path.read_bytes())))
+  if found is not None:
+    assert_equal(found, TREE)
+
+
+class Payload:
+  """Makes a directory when it is unpickled."""
+
+  def __init__(self, path: pathlib.Path) -> None:
+    self._path = path
+
+  def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+    return os.mkdir, (str(self._path),)
+
+
+@pytest.mark.parametrize('kind', ['pickle', 'npy', 'npz'])
+def test_nothing_is_unpickled(tmp_path: pathlib.Path, kind: str) -> None:
+  mark = tmp_path / 'was_here'
+  payload = np.array([Payload(mark)], dtype=object)
+  content = {
+    'pickle': pickle.dumps(Payload(mark)),
+    'npy': npy(payload),
+    'npz': npz({"['w']": payload, **ARRAYS, 'lstm/linear/w': payload}),
+  }[kind]
+  assert load_weights(tmp_path, content) is None
+  assert load_tree(tmp_path, content) is None
+  assert read_levels(tmp_path / 'levels.npy', content) is None
+  assert not mark.exists()
+  # It would have been.
+  pickle.loads(pickle.dumps(Payload(mark)))
+  assert mark.exists()
+
+
+# Levels.
+
+
+def read_levels(path: pathlib.Path, content: bytes) -> Any:
+  path.write_bytes(content)
+  levels = damage.outcome(lambda: sokoban_levels.read(path), path, ValueError)
+  if levels is not None:
+    assert levels.dtype == np.uint8
+    assert levels.shape[1:] == sokoban_levels.SHAPE
+    assert (levels[..., 1] == sokoban_levels.AGENT).sum((1, 2)).tolist() == (
+      [1] * len(levels)
+    )
+  return levels
+
+
+@damage.FEW
+@hypothesis.given(
+  content=damage.damaged('\n'.join([*LEVEL, '', *LEVEL]).encode())
+)
+def test_damaged_levels(folder: pathlib.Path, content: bytes) -> None:
+  read_levels(folder / 'levels.txt', content)
+
+
+@damage.FEW
+@hypothesis.given(row=st.integers(1, 10), line=st.text(' #.@+$*x', max_size=12))
+def test_lines_of_levels_are_located(
+  folder: pathlib.Path, row: int, line: str
+) -> None:
+  path = folder / 'levels.txt'
+  lines = [*LEVEL[:row], line, *LEVEL[row + 1 :]]
+  path.write_text('\n'.join(lines))
+  try:
+    sokoban_levels.read(path)
+  except ValueError as error:
+    if not line:  # It ends a level, or leaves the last one too short.
+      where = f'line {row + 1 if row > 1 else 12}: a level of {row - 1 or 9} '
+    elif len(line) == 10 and 'x' not in line:
+      where = 'level 0'
+    else:
+      where = f'line {row + 1}: '
+    assert str(error).startswith(f'{path}, {where}')
+  else:
+    assert len(line) == 10
+
+
+@damage.FEW
+@hypothesis.given(
+  content=st.one_of(
+    damage.damaged(npy(np.zeros((1, *sokoban_levels.SHAPE), np.uint8))),
+    hnp.arrays(
+      hnp.scalar_dtypes(),
+      st.sampled_from(((1, *sokoban_levels.SHAPE), (0, 10, 10, 2), (), (3,))),
+      fill=st.nothing(),
+    ).map(npy),
+  )
+)
+def test_damaged_arrays_of_levels(folder: pathlib.Path, content: bytes) -> None:
+  read_levels(folder / 'levels.npy', content)
+
+
+@damage.FEW
+@hypothesis.given(header=st.text(max_size=60) | st.text('{}[]():\'"a1,\n '))
+def test_headers_of_arrays_of_levels(folder: pathlib.Path, header: str) -> None:
+  data = header.encode('utf-8', 'replace')
+  # Of the first version, which NumPy mends where it was written by Python 2.
+  content = b'\x93NUMPY\x01\x00' + len(data).to_bytes(2, 'little') + data
+  assert read_levels(folder / 'levels.npy', content) is None

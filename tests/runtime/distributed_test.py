@@ -1,0 +1,157 @@
+"""Two processes with four devices each are one run."""
+
+import dataclasses
+import pathlib
+import shutil
+import socket
+import subprocess
+import time
+
+import jax.flatten_util
+import launching
+import numpy as np
+import pytest
+import sharded
+
+from disco_rl.runtime import metrics
+from disco_rl.update_rules import weights
+
+FLAGS = (
+  *('-m', 'launch.meta_train', '--config=configs/quickstart.py'),
+  *(f'--config.{name}={value}' for name, value in sharded.SETTINGS.items()),
+)
+CHECKPOINT_EVERY = sharded.SETTINGS['checkpoint_every']
+WARM, LAST = CHECKPOINT_EVERY, 3 * CHECKPOINT_EVERY
+# The first meta-steps wait for programs to be compiled, on a busy machine.
+PATIENCE = 900.0
+SECONDS_TO_END = 60.0
+
+
+def run(
+  workdir: pathlib.Path, meta_steps: int, devices: int, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+  """Discovers in one process."""
+  return launching.run_python(
+    *FLAGS,
+    *(f'--config.meta_steps={meta_steps}', f'--workdir={workdir}'),
+    *arguments,
+    timeout=PATIENCE,
+    JAX_NUM_CPU_DEVICES=str(devices),
+  )
+
+
+def start_two(workdir: pathlib.Path) -> list[subprocess.Popen[str]]:
+  """Begins to discover in two processes, without an end."""
+  with socket.socket() as free:
+    free.bind(('localhost', 0))
+    port = free.getsockname()[1]
+  return [
+    launching.start_python(
+      *FLAGS,
+      *('--config.meta_steps=1_000_000', f'--workdir={workdir}'),
+      # The next one is far off when the first is there.
+      f'--config.checkpoint_every={LAST}',
+      *(f'--coordinator=localhost:{port}', '--num_processes=2'),
+      f'--process={process}',
+      JAX_NUM_CPU_DEVICES='4',
+    )
+    for process in range(2)
+  ]
+
+
+@pytest.mark.parametrize('flag', ['--distributed', '--num_processes=2'])
+def test_processes_that_are_not_known(
+  tmp_path: pathlib.Path, flag: str
+) -> None:
+  failed = launching.run_python(*FLAGS, f'--workdir={tmp_path / "run"}', flag)
+  assert failed.returncode == 1
+  line = failed.stderr.splitlines()[-1]
+  assert line.startswith('error: The machines of this run are not known')
+  assert not (tmp_path / 'run').exists()
+
+
+@dataclasses.dataclass(frozen=True)
+class Runs:
+  """What was observed of two runs that should be one.
+
+  Attributes:
+    alone: folder of one process on one device, to meta-step LAST.
+    together: folder of two processes of four devices, which went on from an
+      early checkpoint of the first: cold optimisers would blow up rounding
+      errors. After meta-step LAST one process was killed.
+    survivor: exit status and last words of the other process.
+  """
+
+  alone: pathlib.Path
+  together: pathlib.Path
+  survivor: tuple[int, str]
+
+
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+  root = tmp_path_factory.mktemp('hosts')
+  alone, together = root / 'alone', root / 'together'
+  ended = run(alone, LAST, 1, '--config.keep_checkpoints=9')
+  assert ended.returncode == 0, ended.stderr
+  shutil.copytree(alone, together)
+  (together / 'rule.npz').unlink()
+  for checkpoint in (together / 'checkpoints').iterdir():
+    if checkpoint.name != str(WARM):
+      shutil.rmtree(checkpoint)
+  survivor, victim = start_two(together)
+  began = time.monotonic()
+  while not (together / 'checkpoints' / str(LAST)).exists():
+    assert survivor.poll() is None, survivor.communicate()
+    assert time.monotonic() < began + PATIENCE
+    time.sleep(0.01)
+  victim.kill()
+  _, errors = survivor.communicate(timeout=SECONDS_TO_END)
+  victim.communicate()
+  return Runs(alone, together, (survivor.returncode, errors))
+
+
+def test_the_rule_is_the_same(runs: Runs) -> None:
+  start = weights.load(runs.alone / 'initial_rule.npz')
+  alone = weights.load(runs.alone / 'rule.npz')
+  together = weights.load(runs.together / 'rule.npz')
+  flat = lambda params: jax.flatten_util.ravel_pytree(params)[0]
+  error = np.linalg.norm(flat(alone) - flat(together))
+  assert error <= 1e-5 * np.linalg.norm(flat(alone))
+  for module, leaves in alone.items():
+    for name, want in leaves.items():
+      moved = np.linalg.norm(want - start[module][name])
+      error = np.linalg.norm(want - together[module][name])
+      assert error <= 1e-3 * moved + 1e-6, (module, name)
+
+
+def test_what_is_logged_is_the_same(runs: Runs) -> None:
+  alone = metrics.read(runs.alone / 'metrics.csv')
+  together = {
+    name: column[: len(alone['meta_step'])]
+    for name, column in metrics.read(runs.together / 'metrics.csv').items()
+  }
+  assert alone.keys() == together.keys()
+  np.testing.assert_array_equal(alone['environment'], together['environment'])
+  for name in ('return', 'age', 'meta_gradient_norm', 'environment_steps'):
+    np.testing.assert_allclose(together[name], alone[name], rtol=5e-3)
+  assert (np.diff(alone['age']) < 0).any()  # Some were reborn on the way.
+
+
+def test_one_that_dies_ends_the_others(runs: Runs) -> None:
+  """Within SECONDS_TO_END, and with a reason."""
+  code, errors = runs.survivor
+  assert code != 0
+  assert 'another task died' in errors or 'have lost touch' in errors, errors
+
+
+def test_one_process_goes_on_for_many(
+  runs: Runs, tmp_path: pathlib.Path
+) -> None:
+  """On another number of devices."""
+  workdir = tmp_path / 'run'
+  shutil.copytree(runs.together, workdir)
+  ended = run(workdir, LAST + CHECKPOINT_EVERY, 1)
+  assert ended.returncode == 0, ended.stderr
+  steps = metrics.read(workdir / 'metrics.csv')['meta_step']
+  np.testing.assert_array_equal(steps, np.arange(1, steps[-1] + 1))
+  assert steps[-1] >= LAST + CHECKPOINT_EVERY

@@ -1,0 +1,336 @@
+"""Settings, flags and names that cannot work: refused early, and by name."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import math
+import pathlib
+import sys
+from typing import Any
+
+from absl.testing import flagsaver
+import damage
+import hypothesis
+from hypothesis import strategies as st
+import jax
+import numpy as np
+import pytest
+
+from configs import evaluate
+from configs import quickstart
+from disco_rl.environments import registry as environment_registry
+from disco_rl.environments import suites
+from disco_rl.networks import meta_network
+from disco_rl.runtime import config_checks
+from disco_rl.update_rules import disco
+from disco_rl.update_rules import registry as rule_registry
+from disco_rl.update_rules import weights
+from launch import common
+from launch import to_records
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+Settings = Mapping[str, Any]
+
+CONFIGS: Mapping[str, Settings] = {
+  'evaluation': evaluate.get_config('catch').to_dict(),
+  'meta_training': quickstart.get_config().to_dict(),
+}
+EACH = [(name, s) for name, settings in CONFIGS.items() for s in settings]
+
+# No setting can be any of these.
+NEVER = (
+  None,
+  math.nan,
+  -math.inf,
+  10**400,
+  1e300,
+  1j,
+  b'x',
+  {},
+  object(),
+  (None,),
+  (0.5,),
+  (math.nan,),
+  ((64,),),
+)
+# Weights of losses have any sign, and so have the agents' entropies.
+COSTS = {name for c in CONFIGS.values() for name in c if name.endswith('_cost')}
+MAY_BE_ZERO = COSTS | {
+  'seed',
+  'core_lstm',
+  'on_policy_share',
+  'warm_up_updates',
+  'decay_updates',
+  'meta_decay_steps',
+  'weight_decay',
+  'discount',
+  'lambda_',
+}
+MAY_BE_INFINITE = {'max_abs_update', 'max_meta_gradient_norm'}
+SHARES = {'on_policy_share', 'discount', 'lambda_'}
+# Only the run itself looks these up: names, and lists of names.
+TEXTS = {
+  'environment',
+  'environments',
+  'held_out_environments',
+  'rule',
+  'rules',
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+  def fail(*_: Any, **__: Any) -> None:
+    raise AssertionError('too late: something is being compiled')
+
+  monkeypatch.setattr(jax.stages.Lowered, 'compile', fail)
+
+
+def build(name: str, settings: Settings) -> Any:
+  """The records, and the rules that the run would build."""
+  if name == 'meta_training':
+    config = to_records.meta_training(settings)
+    disco.Disco(network=config.rule_network, **config.rule_settings)
+    return config
+  swept = to_records.swept(settings)
+  assert all(swept.values()) or not all(settings[s] for s in swept.values())
+  config = to_records.evaluation(settings)
+  for rule in ('actor_critic', 'policy_gradient'):
+    rule_registry.load(rule, **config.rule_settings)
+  known = {field.name for field in dataclasses.fields(disco.Disco)}
+  disco.Disco(**{k: v for k, v in config.rule_settings.items() if k in known})
+  return config
+
+
+def is_built(name: str, changes: Settings) -> bool:
+  """Whether these settings are taken; if not, one of them must be named."""
+  try:
+    build(name, {**CONFIGS[name], **changes})
+  except ValueError as error:
+    assert any(setting in str(error) for setting in changes), error
+    return False
+  return True
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_the_settings_themselves_are_taken(name: str) -> None:
+  assert is_built(name, {})
+  for setting, value in CONFIGS[name].items():
+    assert is_built(name, {setting: value})
+
+
+@pytest.mark.parametrize(('name', 'setting'), EACH)
+def test_impossible_values_are_refused(name: str, setting: str) -> None:
+  default = CONFIGS[name][setting]
+  for value in NEVER:
+    # Nothing is said of any family: all is as it is by default.
+    possible = (setting, value) == ('preprocessing', {})
+    assert is_built(name, {setting: value}) == possible, value
+  if setting not in TEXTS and setting != 'learning_rates':
+    assert not is_built(name, {setting: 'cach'})
+  if isinstance(default, bool):
+    assert not is_built(name, {setting: 1})
+    return
+  for value in (True, (True,), ('64',), (0,), (-1,), (2**31,)):
+    assert not is_built(name, {setting: value}), value
+  number = isinstance(default, int | float)
+  assert is_built(name, {setting: -1}) == (setting in COSTS)
+  assert is_built(name, {setting: 0}) == (setting in MAY_BE_ZERO)
+  assert is_built(name, {setting: math.inf}) == (setting in MAY_BE_INFINITE)
+  if setting in SHARES:
+    assert not is_built(name, {setting: 1.5})
+  if isinstance(default, int) or not number:
+    assert not is_built(name, {setting: 1.5})
+    assert not is_built(name, {setting: 2**31})
+
+
+NUMBERS = st.integers() | st.floats() | st.integers(-2, 100)
+ANYTHING = (
+  NUMBERS | st.none() | st.booleans() | st.text(max_size=5) | st.lists(NUMBERS)
+)
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+@damage.FEW
+@hypothesis.given(data=st.data())
+def test_several_settings_at_once(name: str, data: st.DataObject) -> None:
+  """What is taken has no number that is none, or that 32 bits do not hold."""
+  names = st.sampled_from(sorted(CONFIGS[name]))
+  changes = data.draw(
+    st.dictionaries(names, ANYTHING, min_size=1, max_size=3), label='changes'
+  )
+  if is_built(name, changes):
+    for value in changes.values():
+      for number in np.ravel(np.array(value, object)):
+        if isinstance(number, int | float):
+          assert number == math.inf or abs(number) < 2.0**128
+        if isinstance(number, int):
+          assert abs(number) < config_checks.WHOLE_LIMIT or number > 2**31
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+@damage.FEW
+@hypothesis.given(data=st.data())
+def test_settings_that_lack_or_are_unknown(
+  name: str, data: st.DataObject
+) -> None:
+  settings = dict(CONFIGS[name])
+  lost = data.draw(st.sampled_from(sorted(settings)))
+  typo = data.draw(st.text(max_size=3)) + lost + 'x'
+  with pytest.raises(ValueError, match='no setting') as caught:
+    build(name, {**settings, typo: settings[lost]})
+  assert repr(typo) in str(caught.value)
+  assert lost in str(caught.value)
+  del settings[lost]
+  # Some have defaults.
+  try:
+    build(name, settings)
+  except ValueError as error:
+    assert lost in str(error)
+
+
+# Flags.
+
+
+@pytest.fixture(scope='module', autouse=True)
+def flags_as_before() -> Iterator[None]:
+  with flagsaver.flagsaver():
+    yield
+
+
+def parse(*arguments: str) -> str | None:
+  """What the launcher says of its flags; None if it takes them."""
+  config = f'--config={REPOSITORY}/configs/evaluate.py:catch'
+  argv = ['evaluate', '--workdir=nowhere', config, *arguments]
+  with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
+    patch.setattr(sys, 'argv', argv)
+    try:
+      common.parse_flags(argv)
+    except SystemExit as ended:
+      assert isinstance(ended.code, str)
+      assert ended.code.startswith('error: ')
+      assert '\n' not in ended.code
+      return ended.code
+  return None
+
+
+SETTING = st.sampled_from(sorted(CONFIGS['evaluation']))
+PIECE = st.text('.[]()0\'"ab_ =-', max_size=4)
+# By ml_collections, when it loads a config's file.
+LOADS_CONFIGS = pytest.mark.filterwarnings(
+  'ignore:the load_module:DeprecationWarning'
+)
+
+
+@LOADS_CONFIGS
+@damage.FEW
+@hypothesis.given(
+  setting=st.tuples(PIECE, SETTING, PIECE).map(''.join) | st.text(max_size=8),
+  value=st.text(max_size=8) | st.sampled_from(('', '1', '(', '1e3', 'nan')),
+)
+def test_malformed_flags(setting: str, value: str) -> None:
+  answer = parse(f'--config.{setting}={value}')
+  name = setting.split('=')[0]
+  if answer is None:
+    assert name in CONFIGS['evaluation'] or '[' in name or ' ' in name
+
+
+@LOADS_CONFIGS
+@pytest.mark.parametrize(
+  ('argument', 'expected'),
+  [
+    ('--config.batch_sze=1', 'batch_size'),
+    ('--config.batch_size=x', 'batch_size=x'),
+    ('--config.=1', 'names no setting'),
+    ('--config..=1', 'names no setting'),
+    ('--config.hidden_sizes[0]=3', 'hidden_sizes'),
+    ('--config.hidden_sizes=(1,2', 'hidden_sizes'),
+    ('--config=', 'empty'),
+    ('--config=configs', 'configs'),
+    ('---x', 'x'),
+  ],
+)
+def test_flags_are_named(argument: str, expected: str) -> None:
+  answer = parse(argument)
+  assert answer is not None
+  assert expected in answer
+
+
+# Names.
+
+NAMES = (*environment_registry.names(), *suites.SUITES)
+FAMILIES = sorted({name.split('/')[0] for name in NAMES})
+ODD = st.sampled_from(
+  ('..', '/', '../..', '.npy', '.txt', '\0', ':', '..:x', '9' * 5000, 'x', '٣')
+)
+VARIANT = st.lists(ODD | st.text(max_size=4), max_size=4).map(''.join)
+
+
+@damage.FEW
+@hypothesis.given(
+  name=st.text(max_size=20)
+  | st.builds('{}/{}'.format, st.sampled_from(FAMILIES), VARIANT)
+  | st.builds(
+    lambda n, i: n[:i] + n[i + 1 :], st.sampled_from(NAMES), st.integers(0, 9)
+  )
+  | st.builds('catch/{}x{}'.format, st.integers(), st.integers())
+)
+def test_names_of_environments(name: str) -> None:
+  try:
+    environment_registry.validate(name)
+  except ValueError as error:
+    message = str(error)
+    assert (
+      'Nearest names' in message or 'suite' in message or 'Catch' in message
+    )
+  except FileNotFoundError as error:
+    assert name.startswith('sokoban/')
+    assert name.removeprefix('sokoban/') in str(error)
+  except ImportError:
+    # The family is known; its package, or a module that is named, is not here.
+    assert name.split('/')[0] in FAMILIES
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    'gymnasium/../x:CartPole-v1',
+    'gymnasium/:CartPole-v1',
+    'gymnasium/..:CartPole-v1',
+    'gymnasium/\0:CartPole-v1',
+    'catch/100000x100000',
+    'catch/' + '9' * 5000 + 'x3',
+    '',
+    '/',
+  ],
+)
+def test_names_that_mean_nothing(name: str) -> None:
+  with pytest.raises(ValueError, match='Nearest names|Catch needs'):
+    environment_registry.validate(name)
+
+
+@damage.FEW
+@hypothesis.given(
+  name=st.text(max_size=12)
+  | st.builds('{}{}'.format, st.sampled_from(rule_registry.NAMES), PIECE)
+  | st.builds('{}.npz'.format, VARIANT)
+)
+def test_names_of_rules(
+  tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+  hypothesis.assume(name not in rule_registry.NAMES)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.chdir(tmp_path_factory.getbasetemp())
+    with pytest.raises((ValueError, OSError)) as caught:
+      rule_registry.load(name)
+  if not weights.is_path(name):
+    assert isinstance(caught.value, ValueError)
+    assert 'Nearest names' in str(caught.value)
+  assert name in str(caught.value) or repr(name) in str(caught.value)
+
+
+def test_sizes_of_rules() -> None:
+  for field in dataclasses.fields(meta_network.MetaNetworkConfig):
+    for value in (0, -1, None, 'x', (0,), (1, -1)):
+      with pytest.raises(ValueError, match=f'rule_{field.name}='):
+        meta_network.MetaNetworkConfig(**{field.name: value})

@@ -1,0 +1,101 @@
+"""Folders of runs with damaged files: read, or refused and left alone."""
+
+import json
+import pathlib
+
+import damage
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+
+from disco_rl.evaluation import learning_curves
+from disco_rl.runtime import metrics
+from disco_rl.runtime import workdirs
+
+CSV = b'update,seed,environment_steps,return\n5,0,40,\n5,1,40,0.5\n10,0,80,-1\n'
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  return tmp_path_factory.mktemp('damaged')
+
+
+@damage.FEW
+@hypothesis.given(
+  content=st.one_of(
+    damage.damaged(CSV), st.text('1a,.-"\n\r', max_size=60).map(str.encode)
+  )
+)
+def test_damaged_metrics(folder: pathlib.Path, content: bytes) -> None:
+  path = folder / 'metrics.csv'
+  path.write_bytes(content)
+  error = workdirs.WorkdirError
+  columns = damage.outcome(lambda: metrics.read(path), path, error)
+  curve = damage.outcome(lambda: learning_curves.read_curve(path), path, error)
+  if columns is None:
+    assert curve is None
+  else:
+    assert len({len(column) for column in columns.values()}) <= 1
+    assert {column.dtype.kind for column in columns.values()} <= set('ifU')
+
+
+@damage.FEW
+@hypothesis.given(content=damage.damaged(CSV), last=st.integers(0, 10))
+def test_resuming_damaged_metrics(
+  tmp_path_factory: pytest.TempPathFactory, content: bytes, last: int
+) -> None:
+  """Either rows up to the step are kept, or the file stays as it is."""
+  workdir = tmp_path_factory.mktemp('run')
+  path = workdir / 'metrics.csv'
+  path.write_bytes(content)
+
+  def resume() -> bytes:
+    metrics.MetricsWriter(workdir, last).close()
+    return path.read_bytes()
+
+  kept = damage.outcome(resume, path, workdirs.WorkdirError)
+  if kept is None:
+    assert path.read_bytes() == content
+  elif kept:
+    assert (metrics.read(path)['update'] <= last).all()
+
+
+SETTINGS = {'seed': 0, 'rule': 'disco103', 'hidden_sizes': [4, 4]}
+JSON = st.recursive(
+  st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+  lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(), x, max_size=3),
+  max_leaves=5,
+)
+
+
+@damage.FEW
+@hypothesis.given(
+  content=st.one_of(
+    damage.damaged(json.dumps(SETTINGS).encode()),
+    JSON.map(lambda tree: json.dumps(tree).encode()),
+    st.just(b'[' * 100_000),
+    st.just(json.dumps(SETTINGS, indent=2).encode()),
+  )
+)
+def test_a_folder_with_a_damaged_config(
+  folder: pathlib.Path, content: bytes
+) -> None:
+  path = folder / 'config.json'
+  path.write_bytes(content)
+  refused = False
+  try:
+    workdirs.claim(folder, SETTINGS, free=())
+  except workdirs.WorkdirError as error:
+    assert str(folder) in str(error)
+    refused = True
+  if refused:
+    assert path.read_bytes() == content
+  else:
+    assert json.loads(content) == SETTINGS == metrics.read_json(path)
+
+
+def test_a_folder_with_damaged_metrics(tmp_path: pathlib.Path) -> None:
+  workdirs.claim(tmp_path, SETTINGS, free=())
+  (tmp_path / 'metrics.csv').write_bytes(CSV + b'1,2\n')
+  with pytest.raises(workdirs.WorkdirError, match='metrics.csv .* row 4'):
+    workdirs.claim(tmp_path, SETTINGS, free=())

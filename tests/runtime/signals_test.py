@@ -1,0 +1,86 @@
+"""Tests of disco_rl/runtime/signals.py; of whole runs: meta_train_test.py."""
+
+import os
+import signal
+import threading
+import time
+
+import launching
+import pytest
+
+from disco_rl.runtime import signals
+
+
+def wait_for(requests: signals.Requests) -> None:
+  deadline = time.monotonic() + 10
+  while requests.received is None and time.monotonic() < deadline:
+    time.sleep(0.01)
+
+
+@pytest.mark.parametrize('number', signals.SIGNALS)
+def test_the_first_signal_is_noted(
+  number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+  handler = signal.getsignal(number)
+  with signals.Requests() as requests:
+    requests.check()
+    os.kill(os.getpid(), number)
+    wait_for(requests)
+    with pytest.raises(signals.Interrupted) as caught:
+      requests.check()
+  assert caught.value.code == 128 + number
+  assert number.name in capfd.readouterr().err
+  assert signal.getsignal(number) is handler
+  assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_signals_close_together_are_one_request() -> None:
+  """As `timeout` sends them, to a process and to its group."""
+  with signals.Requests() as requests:
+    for _ in range(2):
+      os.kill(os.getpid(), signal.SIGTERM)
+      wait_for(requests)
+    time.sleep(0.1)
+    with pytest.raises(signals.Interrupted):
+      requests.check()
+
+
+def test_threads_leave_signals_alone() -> None:
+  handler = signal.getsignal(signal.SIGTERM)
+  seen = []
+
+  def run() -> None:
+    with signals.Requests() as requests:
+      seen.append(signal.getsignal(signal.SIGTERM))
+      requests.check()
+
+  thread = threading.Thread(target=run)
+  thread.start()
+  thread.join()
+  assert seen == [handler]
+
+
+# The second signal comes while the main thread runs no Python at all.
+SECOND = """
+import os, signal, sys, threading, time
+from disco_rl.runtime import signals
+
+def send():
+  for number in (signal.SIGTERM, signal.SIGINT):
+    time.sleep(0.2 + signals.ONE_REQUEST_SECONDS)
+    os.kill(os.getpid(), number)
+
+with signals.Requests() as requests:
+  threading.Thread(target=send).start()
+  lock = threading.Lock()
+  lock.acquire()
+  lock.acquire()
+"""
+
+
+def test_the_second_signal_ends_the_program_at_once() -> None:
+  start = time.monotonic()
+  ended = launching.run_python('-c', SECOND)
+  assert ended.returncode == 128 + signal.SIGINT
+  assert 'A second signal ends at once.' in ended.stderr
+  assert time.monotonic() - start < 60
