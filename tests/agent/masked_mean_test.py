@@ -5,6 +5,7 @@ JSON; the test compares with NumPy.
 """
 
 import json
+import os
 
 import jax
 import jax.numpy as jnp
@@ -58,9 +59,11 @@ def main() -> None:
 def test_masked_mean_over_devices_with_unequal_masks() -> None:
   """And its gradient, made whole by `sharding.mean`."""
   ended = launching.run_python(
-    'tests/masked_mean_test.py',
+    __file__,
     JAX_NUM_CPU_DEVICES='4',
-    PYTHONPATH=str(launching.REPOSITORY),
+    PYTHONPATH=os.pathsep.join(
+      str(launching.REPOSITORY / folder) for folder in ('', 'tests')
+    ),
   )
   assert ended.returncode == 0, ended.stderr
   results = json.loads(ended.stdout)
