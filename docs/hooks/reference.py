@@ -70,7 +70,7 @@ def _public_page() -> str:
   """The exports, whose docstrings stand where they are defined."""
   stub = ast.parse((_PACKAGE / '__init__.pyi').read_text())
   exports = [
-    '.'.join(filter(None, ('disco_rl', node.module, alias.name)))
+    ('.'.join(filter(None, ('disco_rl', node.module, alias.name))), alias.name)
     for node in stub.body
     if isinstance(node, ast.ImportFrom)
     for alias in node.names
@@ -80,7 +80,11 @@ def _public_page() -> str:
       '# disco_rl',
       'What `import disco_rl` offers. Everything else can be imported from the '
       'package that holds it.',
-      *(f'::: {name}' for name in exports),
+      *(
+        f'::: {path}\n    options:\n      heading: disco_rl.{name}\n'
+        f'      toc_label: {name}'
+        for path, name in exports
+      ),
     ]
   )
 
@@ -89,7 +93,7 @@ def _package_page(name: str) -> str:
   folder = _PACKAGE / name
   docstring = ast.get_docstring(ast.parse((folder / '__init__.py').read_text()))
   modules = [
-    '.'.join(path.relative_to(_ROOT).with_suffix('').parts)
+    path.relative_to(_ROOT)
     for path in sorted(folder.rglob('*.py'))
     if path.name != '__init__.py'
   ]
@@ -97,6 +101,11 @@ def _package_page(name: str) -> str:
     [
       f'# disco_rl.{name}',
       docstring or '',
-      *(f'::: {module}' for module in modules),
+      *map(_module, modules),
     ]
   )
+
+
+def _module(path: pathlib.PurePath) -> str:
+  name = '.'.join(path.with_suffix('').parts)
+  return f'::: {name}\n\n[Source](../{path}){{ .source }}'
