@@ -30,6 +30,7 @@ lint: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 $(VENV)/.created:
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \

@@ -65,7 +65,7 @@ TEST = [
 # To run the notebooks of colabs/.
 NOTEBOOKS = ['ipykernel>=6.29', 'nbclient>=0.10', 'nbformat>=5.10']
 DEV = [
-  'import-linter>=2.3',
+  'import-linter>=2.16',
   'mypy>=1.15',
   'pre-commit>=4',
   'ruff>=0.11',

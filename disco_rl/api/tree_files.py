@@ -86,7 +86,7 @@ def _read(path: files.PathLike) -> dict[str, np.ndarray]:
   # Opened here: NumPy leaves files open whose content it refuses.
   with open(path, 'rb') as file:
     try:
-      with np.load(file, allow_pickle=False) as archive:
+      with np.load(file, allow_pickle=False) as archive:  # noqa: TID251
         return {name: archive[name] for name in archive.files}
     # A damaged archive raises nearly anything.
     except Exception as error:

@@ -110,7 +110,7 @@ def _read_array(
   try:
     data = io.BytesIO(archive.read(member))
     # Objects are refused here: to unpickle them would run code of the file.
-    return np.lib.format.read_array(data, allow_pickle=False)
+    return np.lib.format.read_array(data, allow_pickle=False)  # noqa: TID251
   # As above, and so do the decompressors and NumPy's parser of headers.
   except Exception as error:
     raise WeightsError(

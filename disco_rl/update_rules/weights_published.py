@@ -103,7 +103,7 @@ def _path_in_cache(publication: _Publication) -> str:
   cache = pooch.os_cache('disco_rl')
   try:
     with _quiet(pooch.get_logger()):
-      return pooch.retrieve(
+      return pooch.retrieve(  # noqa: TID251
         publication.url,
         known_hash=f'sha256:{publication.sha256}',
         fname=publication.file,

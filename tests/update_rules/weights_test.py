@@ -474,14 +474,14 @@ class Server:
 @pytest.fixture
 def server(content: bytes) -> Iterator[Server]:
   class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
       served.requests += 1
       self.send_response(served.status)
       self.send_header('Content-Length', str(len(served.content)))
       self.end_headers()
       self.wfile.write(served.content[: len(served.content) - served.omitted])
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
       pass
 
   with http.server.HTTPServer(('127.0.0.1', 0), Handler) as httpd:

@@ -91,7 +91,7 @@ def _fault(level: np.ndarray) -> str:
 def _read_npy(path: pathlib.Path) -> np.ndarray:
   with path.open('rb') as file:
     try:
-      levels = np.lib.format.read_array(file, allow_pickle=False)
+      levels = np.lib.format.read_array(file, allow_pickle=False)  # noqa: TID251
     # Of a damaged header, NumPy raises nearly anything.
     except Exception as error:
       raise ValueError(
