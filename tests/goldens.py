@@ -54,8 +54,8 @@ VALUES = 5e-4
 # Norm of a tensor's error over its norm; or, where terms cancel, over the
 # largest norm of all tensors: the bias of pi_hat has no effect but rounding.
 #
-# Largest deviation of a tensor that is above CANCELLED, measured with JAX 0.10.1
-# on a CPU; float32 is `quick_jit`, `jax.jit`, and the latter with fast-math:
+# Largest deviations of a tensor that are above CANCELLED (JAX 0.10.1, CPU);
+# float32 is `quick_jit`, `jax.jit`, and the latter with fast-math:
 #
 #                             disco_small_a3     disco_small_a9  disco103_a3
 #                          meta-RNN  all others
@@ -64,10 +64,11 @@ VALUES = 5e-4
 #   golden, float32           -        9.7e-4        3.2e-5        6.4e-5
 #   float32, float32          -        3.1e-4        3.6e-5    not measured
 #
-# In disco_small_a3, gradients near their own rounding errors are left after five
-# have been replaced, and a cold Adam passes these errors on to all that acts
-# through pi_hat, y_hat and z_hat of the second update. Both the golden and the
-# project's number are rounded, so a bound is twice the distance from float64.
+# In disco_small_a3 a single entry of the first gradient, 3e-7 with a rounding
+# error of 4e-8, leads the meta-gradient outside the meta-RNN, as a cold Adam
+# divides by it: 1e-3 of its value moves tensors by 1.9e-3. Its value is
+# replaced, its derivative has rounding errors of its own. Both the goldens and
+# the numbers here are rounded: a bound is twice the distance from float64.
 META_GRADIENT = 3e-4
 COLD_META_GRADIENT = 3.5e-3
 CANCELLED = 1e-6

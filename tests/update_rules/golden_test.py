@@ -212,6 +212,43 @@ def test_no_gradient_through_the_denominator() -> None:
   np.testing.assert_allclose(jacobian[1], jnp.diag(0.1 * factor), rtol=1e-4)
 
 
+# The target network.
+
+
+def test_meta_gradients_pass_through_the_target_network() -> None:
+  """Its parameters are 0.1 of the agent's, also for derivatives.
+
+  In the goldens that term is too small to be seen.
+  """
+  case = goldens.make_case('disco_small_a3')
+  rollout = case.rollouts[0]
+  unroll = lambda params: case.network.unroll(params, rollout)[0]
+
+  def target_params(params: types.Params) -> types.Params:
+    _, state, _ = case.rule.targets(
+      case.rule_params,
+      case.state.rule_state,
+      params,
+      rollout,
+      unroll(params),
+      unroll,
+    )
+    return state.target_params
+
+  rng = np.random.default_rng(0)
+  change = jax.tree.map(
+    lambda x: rng.normal(size=x.shape).astype(np.float32), case.state.params
+  )
+  _, moved = goldens.quick_jit(lambda *x: jax.jvp(target_params, *x))(
+    (case.state.params,), (change,)
+  )
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, 0.1 * y, rtol=1e-5),
+    moved,
+    change,
+  )
+
+
 # Sequences of updates, and meta-gradients through them.
 
 
