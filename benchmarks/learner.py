@@ -55,7 +55,7 @@ def build_agent() -> tuple[agent_lib.Agent, types.Params, catch.Catch]:
   environment = catch.Catch()
   settings = agent_lib.AgentConfig(
     batch_size=config.batch_size,
-    replay_ratio=config.replay_ratio,
+    num_environments=config.num_environments,
     on_policy_share=config.on_policy_share,
     replay_capacity=config.replay_capacity,
     unroll_length=config.unroll_length,

@@ -71,7 +71,7 @@ def make_settings(size: Size, mode: str) -> dict[str, Any]:
   config.inner_updates = size.updates
   config.unroll_length = size.transitions
   config.batch_size = size.trajectories
-  config.replay_ratio = size.trajectories / 4  # Four environments.
+  config.num_environments = 4
   config.validation_trajectories = 32
   config.replay_capacity = 320
   config.mode = mode if mode in ('plain', 'checkpointed') else 'mixed'

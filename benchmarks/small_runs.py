@@ -12,7 +12,7 @@ SETTINGS = {
   'validation_trajectories': 2,
   'unroll_length': 6,
   'batch_size': 4,
-  'replay_ratio': 2.0,
+  'num_environments': 2,
   'on_policy_share': 0.5,
   'replay_capacity': 8,
   'hidden_sizes': (8,),

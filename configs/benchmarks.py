@@ -156,7 +156,6 @@ def apply(config: ml_collections.ConfigDict, benchmark: Benchmark) -> None:
     config.preprocessing[family].frame_stack = benchmark.frame_stack
 
   num_new = benchmark.num_environments
-  config.replay_ratio = benchmark.batch_size / num_new
   config.on_policy_share = num_new / benchmark.batch_size
   config.replay_capacity = updates(benchmark.replay_steps) * num_new
   config.seeds = 1

@@ -67,7 +67,7 @@ def _base() -> ml_collections.ConfigDict:
   # Data and optimisation.
   config.unroll_length = 28  # Transitions of a trajectory: 29 observations.
   config.batch_size = 96  # Trajectories in an update.
-  config.replay_ratio = 9.6  # Times that a trajectory is learnt from.
+  config.num_environments = 10  # Replay ratio: batch_size / num_environments.
   config.on_policy_share = 0.1  # Of each batch, from the newest rollout.
   config.replay_capacity = 1000  # Trajectories.
   config.learning_rate = 3e-4  # Of Adam.
@@ -106,7 +106,7 @@ def _base() -> ml_collections.ConfigDict:
 def _catch(config: ml_collections.ConfigDict) -> None:
   config.environment = 'catch'
   config.batch_size = 64
-  config.replay_ratio = 32.0  # Two environments.
+  config.num_environments = 2
   config.on_policy_share = 0.0
   config.replay_capacity = 1024
   config.learning_rate = 1e-2
@@ -116,7 +116,7 @@ def _cartpole(config: ml_collections.ConfigDict) -> None:
   config.environment = 'gymnasium/CartPole-v1'
   config.seeds = 1
   config.batch_size = 64
-  config.replay_ratio = 8.0  # Eight environments.
+  config.num_environments = 8
   config.learning_rate = 1e-3
 
 
@@ -138,7 +138,7 @@ def _minatar(config: ml_collections.ConfigDict) -> None:
   config.hidden_sizes = (256, 256)
   config.action_model_lstm = config.action_model_head = 64
   config.batch_size = 32
-  config.replay_ratio = 2.0  # Sixteen environments.
+  config.num_environments = 16
   config.on_policy_share = 0.5
   config.replay_capacity = 4096
   config.learning_rate = 3e-3  # For Disco103; actor-critic learns more at 1e-3.

@@ -72,7 +72,7 @@ def base() -> ml_collections.ConfigDict:
   # The agents.
   config.unroll_length = 28  # Transitions of a trajectory: 29 observations.
   config.batch_size = 96  # Trajectories in an update.
-  config.replay_ratio = 8.0  # Times that one is learnt from: 12 environments.
+  config.num_environments = 12  # Replay ratio: batch_size / num_environments.
   config.on_policy_share = 0.1  # Of each batch, from the newest rollout.
   config.replay_capacity = 1200  # Trajectories.
   config.learning_rate = 3e-4  # Of the agent's Adam.
@@ -145,7 +145,7 @@ _TINY = {
   'num_bins': 41,
   'unroll_length': 8,
   'batch_size': 4,
-  'replay_ratio': 2.0,  # Two environments.
+  'num_environments': 2,
   'on_policy_share': 0.25,
   'replay_capacity': 100,
   'validation_trajectories': 4,

@@ -22,7 +22,7 @@ AGENT = {
   'discount': 0.97,
   'unroll_length': 12,
   'batch_size': 24,
-  'replay_ratio': 1.0,  # All that an agent learns from is new.
+  'num_environments': 24,  # As many as trajectories in a batch: no replay.
   'on_policy_share': 1.0,
   'replay_capacity': 24,
   'learning_rate': 5e-3,

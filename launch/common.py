@@ -8,8 +8,10 @@ from typing import Any
 from absl import app
 from absl import flags
 from absl import logging
+import ml_collections
 from ml_collections import config_flags
 
+from disco_rl.runtime import config_checks
 from launch.errors import fail
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -41,6 +43,7 @@ def run(main: Callable[[dict[str, Any], pathlib.Path], None]) -> None:
 
 def parse_flags(argv: list[str]) -> list[str]:
   """Parses as absl does, but says in one line what is wrong."""
+  replay_ratio = _take(argv, '--config.replay_ratio')
   try:
     rest = flags.FLAGS(argv)
     CONFIG.value.to_dict()  # A missing file shows only when it is used.
@@ -57,4 +60,25 @@ def parse_flags(argv: list[str]) -> list[str]:
     fail(f'A flag names no setting: {error}. {_SEE_CONFIG}')
   if rest[1:]:
     fail(f'Not understood: {" ".join(rest[1:])}')
+  if replay_ratio is not None:
+    _set_replay_ratio(replay_ratio, CONFIG.value)
   return rest
+
+
+def _take(argv: list[str], flag: str) -> str | None:
+  """Removes a flag from the arguments; returns its last value, if any."""
+  value = None
+  for argument in argv[1:]:
+    if argument.startswith(f'{flag}='):
+      value = argument.removeprefix(f'{flag}=')
+      argv.remove(argument)
+  return value
+
+
+def _set_replay_ratio(text: str, config: ml_collections.ConfigDict) -> None:
+  """Sets the number of environments by the flag that older versions had."""
+  try:
+    old = {'batch_size': config.batch_size, 'replay_ratio': float(text)}
+    config.num_environments = config_checks.translate(old)['num_environments']
+  except ValueError as error:
+    fail(error)

@@ -5,10 +5,11 @@ Imports are inside the functions: a mistyped flag should not wait for JAX.
 
 from collections.abc import Mapping
 import dataclasses
-import difflib
 from typing import Any
 
-# Setting of a sweep -> the setting of one run that takes its values in turn.
+from disco_rl.runtime import config_checks
+
+# Setting of a sweep -> the setting of a run that takes its values in turn.
 SWEPT = {
   'environments': 'environment',
   'rules': 'rule',
@@ -17,35 +18,40 @@ SWEPT = {
 
 
 def evaluation(settings: Mapping[str, Any]) -> Any:
-  """Sorts flat settings into an `EvaluationConfig`: run, agent and rule.
+  """Builds an `EvaluationConfig`.
 
   Raises:
-    ValueError: a setting is lacking, unknown or not possible.
+    ValueError: a setting is absent, unknown or not valid.
   """
   from disco_rl.evaluation import runner
   from disco_rl.update_rules import actor_critic
   from disco_rl.update_rules import disco
 
-  given = settings
-  settings = of_one_run(settings)
-  agent_config = _agent(settings)
-  config = _build(
-    runner.EvaluationConfig,
-    settings,
-    agent=agent_config,
-    rule_settings=settings,
-  )
-  _check_all_used(settings, given, disco.Disco, actor_critic.ActorCritic)
-  return config
+  rules = (disco.Disco, actor_critic.ActorCritic)
+  return _build(runner.EvaluationConfig, of_one_run(settings), *rules)
+
+
+def meta_training(settings: Mapping[str, Any]) -> Any:
+  """Builds a `MetaTrainingConfig`.
+
+  Raises:
+    ValueError: a setting is absent, unknown or not valid.
+  """
+  from disco_rl.meta_training import config as config_lib
+  from disco_rl.update_rules import disco
+
+  lists = ('environments', 'held_out_environments')
+  settings = {**settings, **{name: _names(settings, name) for name in lists}}
+  return _build(config_lib.MetaTrainingConfig, settings, disco.Disco)
 
 
 def of_one_run(settings: Mapping[str, Any]) -> dict[str, Any]:
-  """The settings without those that hold lists."""
+  """The settings of a sweep but for its lists."""
   return {name: v for name, v in settings.items() if name not in SWEPT}
 
 
 def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-  """The lists of a sweep; a list that is not given holds the one of a run.
+  """The lists of a sweep; an empty list becomes the setting of one run.
 
   Raises:
     ValueError: a list is no text, or a learning rate is no number.
@@ -62,79 +68,26 @@ def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
   }
 
 
-def meta_training(settings: Mapping[str, Any]) -> Any:
-  """Sorts flat settings into a `MetaTrainingConfig`.
-
-  Raises:
-    ValueError: a setting is lacking, unknown or not possible.
-  """
-  from disco_rl.meta_training import config as config_lib
-  from disco_rl.meta_training import held_out
-  from disco_rl.meta_training import inner_loop
-  from disco_rl.meta_training import lifetimes
-  from disco_rl.meta_training import meta_value
-  from disco_rl.meta_training import outer_loss
-  from disco_rl.networks import meta_network
-  from disco_rl.update_rules import disco
-
-  given = settings
-  settings = dict(settings)
-  for name in ('environments', 'held_out_environments'):
-    settings[name] = _names(settings, name)
-  agent = _agent(settings)
-  value_torso = _value_torso(settings, agent.network.torso)
-  shared = {name: _get(settings, name) for name in ('discount', 'lambda_')}
-  records: dict[str, Any] = {
-    'agent': agent,
-    'meta_value': _build(
-      meta_value.MetaValueConfig,
-      settings,
-      'meta_value_',
-      **shared,
-      torso=value_torso,
-    ),
-    'inner_loop': _build(inner_loop.InnerLoopConfig, settings),
-    'loss': _build(outer_loss.OuterLossConfig, settings),
-    'lifetimes': _build(lifetimes.LifetimeConfig, settings),
-    'held_out': _build(held_out.HeldOutConfig, settings, 'held_out_'),
-    'rule_network': _build(meta_network.MetaNetworkConfig, settings, 'rule_'),
-  }
-  config = _build(
-    config_lib.MetaTrainingConfig, settings, **records, rule_settings=settings
-  )
-  _check_all_used(settings, given, disco.Disco)
-  return config
-
-
-def _agent(settings: dict[str, Any]) -> Any:
-  """Removes an agent's settings; returns its `AgentConfig`."""
-  from disco_rl.agent import agent
-  from disco_rl.networks import agent_network
-  from disco_rl.networks import torsos
-
-  torso = _build(torsos.TorsoConfig, settings, kind=_pop(settings, 'torso'))
-  network = _build(agent_network.AgentNetworkConfig, settings, torso=torso)
-  return _build(agent.AgentConfig, settings, network=network)
-
-
-def _value_torso(settings: dict[str, Any], like: Any) -> Any:
-  """A torso like the agent's, but for its dense layers."""
-  name = 'meta_value_hidden_sizes'
-  try:
-    return dataclasses.replace(like, hidden_sizes=_pop(settings, name))
-  except ValueError as error:
-    raise ValueError(f'{name}: {error}') from error
+def _build(record: Any, settings: Mapping[str, Any], *rules: Any) -> Any:
+  """Builds a record that holds the settings of rules in `rule_settings`."""
+  settings = config_checks.translate(settings)
+  of_rules = {f.name for rule in rules for f in dataclasses.fields(rule)}
+  of_rules -= {'network'}
+  known = {*config_checks.names(record), *of_rules} - {'rule_settings'}
+  config_checks.check_names(settings, known, 'The config')
+  rule_settings = {n: v for n, v in settings.items() if n in of_rules}
+  return config_checks.build(record, settings, rule_settings=rule_settings)
 
 
 def _names(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
-  """Environments, from names of theirs and of suites with commas between."""
+  """Environments, from their names and those of suites, split at commas."""
   from disco_rl.environments import suites
 
   return tuple(e for n in _split(settings, name) for e in suites.expand(n))
 
 
 def _split(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
-  """What stands between the commas of a setting."""
+  """The entries of a setting, split at commas."""
   text = _get(settings, name)
   if not isinstance(text, str):
     raise ValueError(
@@ -153,72 +106,7 @@ def _rate(text: str) -> float:
     ) from error
 
 
-def _build(
-  record: type, settings: dict[str, Any], prefix: str = '', **others: Any
-) -> Any:
-  """Removes the settings that are fields of a record; returns the record.
-
-  Args:
-    record: a dataclass.
-    settings: flat; changed.
-    prefix: of the settings' names, not of the fields'.
-    **others: values of the other fields.
-
-  Returns:
-    The record.
-
-  Raises:
-    ValueError: a setting is lacking or not possible.
-  """
-  from disco_rl.runtime import config_checks
-
-  fields = [f for f in dataclasses.fields(record) if f.name not in others]
-  values = {
-    field.name: settings.pop(prefix + field.name)
-    for field in fields
-    if prefix + field.name in settings
-  }
-  for field in fields:
-    has_default = field.default is not dataclasses.MISSING
-    if field.name not in values and not has_default:
-      _get(settings, prefix + field.name)
-  config_checks.check_types(record, values, prefix)
-  return record(**values, **others)
-
-
-def _pop(settings: dict[str, Any], name: str) -> Any:
-  value = _get(settings, name)
-  del settings[name]
-  return value
-
-
 def _get(settings: Mapping[str, Any], name: str) -> Any:
   if name not in settings:
-    raise ValueError(
-      f'The config lacks the setting {name!r}. Likely misspelt there: start '
-      'from a config of configs/, which has all of them.'
-    )
+    raise config_checks.absent(name)
   return settings[name]
-
-
-def _check_all_used(
-  left: Mapping[str, Any], given: Mapping[str, Any], *rules: type
-) -> None:
-  """Raises ValueError for a setting that no record and no rule has.
-
-  Args:
-    left: settings that no record has.
-    given: all settings.
-    *rules: classes whose fields may be among them.
-  """
-  of_rules = {
-    field.name for rule in rules for field in dataclasses.fields(rule)
-  }
-  for name in left:
-    if name not in of_rules:
-      known = [*(given.keys() - left.keys()), *of_rules]
-      nearest = difflib.get_close_matches(str(name), known)
-      raise ValueError(
-        f'There is no setting {name!r}. Nearest: '
-        f'{", ".join(nearest) or "none"}. Likely misspelt in the config.'
-      )

@@ -1,5 +1,6 @@
 """An agent: acting, replay and learning put together, over one record."""
 
+from collections.abc import Iterator
 import dataclasses
 
 import jax
@@ -19,18 +20,18 @@ from disco_rl.update_rules import base as rule_base
 
 
 @dataclasses.dataclass(frozen=True)
-class AgentConfig:
+class AgentConfig(config_checks.Settings):
   """How an agent lives; one update follows each rollout.
 
   Attributes:
     network: sizes of its network.
     unroll_length: T, transitions in a rollout.
     batch_size: trajectories in an update.
-    replay_ratio: how often a trajectory is learnt from on average; the agent
-      acts in batch_size / replay_ratio environments.
-    on_policy_share: share of each batch that is taken from the newest rollout,
-      the rest comes from replay.
-    replay_capacity: trajectories that replay holds.
+    num_environments: E, environments that the agent acts in; the replay ratio
+      is batch_size / num_environments.
+    on_policy_share: fraction of each batch that is taken from the newest
+      rollout, the rest comes from replay.
+    replay_capacity: trajectories that replay holds, a multiple of E.
     learning_rate: of Adam.
     max_abs_update: bound of each entry of Adam's update, before the step size.
     warm_up_updates: over which the learning rate rises from zero.
@@ -39,73 +40,44 @@ class AgentConfig:
   """
 
   network: agent_network.AgentNetworkConfig = agent_network.AgentNetworkConfig()
-  unroll_length: int = 28
-  batch_size: int = 96
-  replay_ratio: float = 9.6
-  on_policy_share: float = 0.1
-  replay_capacity: int = 1000
-  learning_rate: float = 3e-4
-  max_abs_update: float = 1.0
-  warm_up_updates: int = 0
-  decay_updates: int = 0
-  weight_decay: float = 0.0
+  unroll_length: config_checks.Count = 28
+  batch_size: config_checks.Count = 96
+  num_environments: config_checks.Count = 10
+  on_policy_share: config_checks.Fraction = 0.1
+  replay_capacity: config_checks.Count = 1000
+  learning_rate: config_checks.Positive = 3e-4
+  max_abs_update: config_checks.Bound = 1.0
+  warm_up_updates: config_checks.CountOrZero = 0
+  decay_updates: config_checks.CountOrZero = 0
+  weight_decay: config_checks.FiniteOrZero = 0.0
 
-  def __post_init__(self) -> None:
-    config_checks.check_types(AgentConfig, vars(self))
-    for name in ('unroll_length', 'batch_size', 'replay_capacity'):
-      _check(getattr(self, name) >= 1, name, getattr(self, name), 'at least 1')
-    for name in ('learning_rate', 'max_abs_update'):
-      _check(getattr(self, name) > 0, name, getattr(self, name), 'positive')
-    # Infinite bounds are none.
-    config_checks.check_finite(self, ('learning_rate', 'weight_decay'))
-    for name in ('warm_up_updates', 'decay_updates', 'weight_decay'):
-      _check(getattr(self, name) >= 0, name, getattr(self, name), 'at least 0')
-    _check(self.replay_ratio > 0, 'replay_ratio', self.replay_ratio, 'positive')
-    _check(
-      0 <= self.on_policy_share <= 1,
-      'on_policy_share',
-      self.on_policy_share,
-      'between 0 and 1',
-    )
-    exact = self.batch_size / self.replay_ratio
-    _check(
-      exact < config_checks.WHOLE_LIMIT,
-      'replay_ratio',
-      self.replay_ratio,
-      f'larger: batch_size={self.batch_size} divided by it is the number of '
-      'environments',
-    )
-    _check(
-      self.num_environments >= 1
-      and abs(exact - self.num_environments) < 1e-3 * exact,
-      'replay_ratio',
-      self.replay_ratio,
-      f'batch_size={self.batch_size} divided by a whole number of environments,'
-      f' for example {self.batch_size / max(1, round(exact)):g}',
-    )
-    _check(
-      self.num_on_policy <= self.num_environments,
-      'on_policy_share',
-      self.on_policy_share,
-      f'at most {self.num_environments / self.batch_size:g}, as the newest '
-      f'rollout has {self.num_environments} trajectories (batch_size / '
-      f'replay_ratio) and the batch {self.batch_size}',
-    )
+  def conflicts(self) -> Iterator[str]:
+    """Every rollout fits into replay, and the newest one into a batch."""
+    number = self.num_environments
+    if self.replay_capacity % number:
+      nearest = max(1, round(self.replay_capacity / number)) * number
+      yield (
+        f'replay_capacity={self.replay_capacity} must be a multiple of '
+        f'num_environments={number}, the trajectories that are added at a '
+        f'time; the nearest is {nearest}.'
+      )
+    if self.num_on_policy > number:
+      yield (
+        f'on_policy_share={self.on_policy_share} must be at most '
+        f'{number / self.batch_size:g}: the newest rollout has '
+        f'num_environments={number} trajectories, and the batch '
+        f'batch_size={self.batch_size}.'
+      )
 
   @property
-  def num_environments(self) -> int:
-    """E, environments that the agent acts in."""
-    return round(self.batch_size / self.replay_ratio)
+  def replay_ratio(self) -> float:
+    """Number of updates that learn from a trajectory, on average."""
+    return self.batch_size / self.num_environments
 
   @property
   def num_on_policy(self) -> int:
     """Trajectories of a batch that come from the newest rollout."""
     return round(self.batch_size * self.on_policy_share)
-
-
-def _check(is_valid: bool, name: str, value: object, expected: str) -> None:
-  if not is_valid:
-    raise ValueError(f'{name}={value} is not possible: it must be {expected}.')
 
 
 @types.record
@@ -213,10 +185,17 @@ class Agent:
     rule_params: types.Params,
     state: learner.LearnerState,
     batch: types.Rollout,
+    known_gradient: types.Params | None = None,
   ) -> tuple[learner.LearnerState, learner.Update]:
     """Makes one update; see `learner.update`."""
     return learner.update(
-      self.network, self.rule, self.optimizer, rule_params, state, batch
+      self.network,
+      self.rule,
+      self.optimizer,
+      rule_params,
+      state,
+      batch,
+      known_gradient,
     )
 
   def live(

@@ -32,18 +32,7 @@ def init(rollout: types.Rollout, capacity: int) -> ReplayState:
 
   Returns:
     The empty buffer.
-
-  Raises:
-    ValueError: the capacity does not hold a whole number of additions.
   """
-  num_added = rollout.reward.shape[1]
-  if capacity <= 0 or capacity % num_added:
-    nearest = max(1, round(capacity / num_added)) * num_added
-    raise ValueError(
-      f'replay_capacity={capacity} must be a positive multiple of the '
-      f'{num_added} trajectories that are added at a time; the nearest is '
-      f'{nearest}.'
-    )
   return ReplayState(
     rollouts=jax.tree.map(
       lambda x: jnp.zeros((x.shape[0], capacity, *x.shape[2:]), x.dtype),

@@ -5,10 +5,12 @@ the rule. It is a rule like any other: agents are made and trained with it.
 """
 
 import dataclasses
+from typing import Annotated
 
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 
@@ -24,14 +26,7 @@ class Blind(disco.Disco):
       z_hat; pi_hat is made by one that sees, and so is the meta-RNN's state.
   """
 
-  extent: str = 'all'
-
-  def __post_init__(self) -> None:
-    if self.extent not in EXTENTS:
-      raise ValueError(
-        f'extent={self.extent!r} is unknown; choose one of '
-        f'{", ".join(EXTENTS)}.'
-      )
+  extent: Annotated[str, config_checks.one_of(*EXTENTS)] = 'all'
 
   def targets(
     self,

@@ -27,7 +27,7 @@ from disco_rl.environments.jax_native import craftax_adapter
 from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.environments.jax_native import gymnax_adapter
 from disco_rl.environments.jax_native import sokoban
-from disco_rl.environments.preprocessing import changed
+from disco_rl.runtime import config_checks
 
 Environment = base.JaxEnvironment | base.HostEnvironment
 # Where environments step: `base.JaxEnvironment` or `base.HostEnvironment`.
@@ -138,7 +138,7 @@ def check_preprocessing(preprocessing: Preprocessing) -> None:
         f'preprocessing.{family}={changes!r} is not possible: choose one of '
         f'{known}, and settings of it.'
       )
-    changed(defaults[family](), changes)
+    config_checks.replace(defaults[family](), changes)
 
 
 def _builder(name: str, preprocessing: Preprocessing) -> Builder:
@@ -192,7 +192,7 @@ def _atari_builder(variant: str | None, changes: Changes) -> Builder | None:
   if variant not in atari.GAMES:
     return None
   atari.import_package()
-  preprocessing = changed(atari.BENCHMARK, changes)
+  preprocessing = config_checks.replace(atari.BENCHMARK, changes)
   return functools.partial(atari.make, variant, preprocessing=preprocessing)
 
 
@@ -202,7 +202,7 @@ def _procgen_builder(variant: str | None, changes: Changes) -> Builder | None:
     return None
   procgen.import_package()
   default = procgen.HARD if game == variant else procgen.EASY
-  preprocessing = changed(default, changes)
+  preprocessing = config_checks.replace(default, changes)
   return functools.partial(procgen.make, game, preprocessing=preprocessing)
 
 
@@ -210,7 +210,7 @@ def _dmlab_builder(variant: str | None, changes: Changes) -> Builder | None:
   if variant not in dmlab.LEVELS:
     return None
   dmlab.import_package()
-  preprocessing = changed(dmlab.Preprocessing(), changes)
+  preprocessing = config_checks.replace(dmlab.Preprocessing(), changes)
   return functools.partial(dmlab.make, variant, preprocessing=preprocessing)
 
 
@@ -218,7 +218,7 @@ def _nethack_builder(variant: str | None, changes: Changes) -> Builder | None:
   if variant not in nethack.TASKS:
     return None
   nethack.import_package()
-  preprocessing = changed(nethack.BENCHMARK, changes)
+  preprocessing = config_checks.replace(nethack.BENCHMARK, changes)
   return functools.partial(nethack.make, variant, preprocessing=preprocessing)
 
 
@@ -248,7 +248,7 @@ def _sokoban_builder(variant: str | None, changes: Changes) -> Builder | None:
   if levels is None:
     return None
   sokoban.import_package()
-  preprocessing = changed(sokoban.BENCHMARK, changes)
+  preprocessing = config_checks.replace(sokoban.BENCHMARK, changes)
   return lambda *_: sokoban.make(levels(), preprocessing)
 
 
@@ -256,7 +256,7 @@ def _crafter_builder(variant: str | None, changes: Changes) -> Builder | None:
   if variant is not None:
     return None
   crafter_adapter.import_package()
-  preprocessing = changed(crafter_adapter.BENCHMARK, changes)
+  preprocessing = config_checks.replace(crafter_adapter.BENCHMARK, changes)
   return functools.partial(crafter_adapter.make, preprocessing=preprocessing)
 
 

@@ -1,5 +1,6 @@
-"""Training agents with a fixed rule, several seeds side by side."""
+"""Training and evaluating agents with a fixed rule, several seeds at once."""
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import pathlib
@@ -17,7 +18,7 @@ from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import achievements
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalisation
-from disco_rl.evaluation import scores
+from disco_rl.evaluation import statistics
 from disco_rl.evaluation import training
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import config_checks
@@ -30,43 +31,42 @@ from disco_rl.update_rules import registry as rule_registry
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationConfig:
-  """What is trained, and for how long.
+class EvaluationConfig(config_checks.Settings):
+  """Settings of an evaluation.
 
   Attributes:
     environment: name, see `environments.registry`.
     rule: name or path of an npz file, see `update_rules.registry`.
-    seeds: number of agents, which differ by their seed alone.
-    seed: of the first; agent i is the same however many there are.
-    updates: of each agent.
+    seeds: number of agents, which differ only in their seeds.
+    seed: seed of the first agent, then counting up; an agent does not depend on
+      the number of agents.
+    updates: number of updates of each agent.
     log_every: updates between two rows of metrics.
     checkpoint_every: updates between two checkpoints.
-    agent: how the agents live.
+    agent: configuration of the agents.
     rule_settings: fields of the rule's class.
     preprocessing: of environments, see `environments.registry.make`.
   """
 
   environment: str
   rule: str
-  seeds: int
-  seed: int
-  updates: int
-  log_every: int
-  checkpoint_every: int
+  seeds: config_checks.Count
+  seed: config_checks.CountOrZero
+  updates: config_checks.Count
+  log_every: config_checks.Count
+  checkpoint_every: config_checks.Count
   agent: agent_lib.AgentConfig
   rule_settings: Mapping[str, Any]
   preprocessing: environment_registry.Preprocessing
 
-  def __post_init__(self) -> None:
-    config_checks.check_types(EvaluationConfig, vars(self))
-    counts = ('seeds', 'updates', 'log_every', 'checkpoint_every')
-    config_checks.check_at_least(self, 1, counts)
-    config_checks.check_at_least(self, 0, ('seed',))
+  def conflicts(self) -> Iterator[str]:
+    """Preprocessing has checks of its own."""
     environment_registry.check_preprocessing(self.preprocessing)
+    yield from ()
 
   @property
   def environment_steps(self) -> int:
-    """Of one agent, in all."""
+    """Environment steps of one agent in total."""
     return self.updates * self.steps_per_update
 
   @property
@@ -75,27 +75,27 @@ class EvaluationConfig:
     return self.agent.num_environments * self.agent.unroll_length
 
 
-# These may change: a run can be continued, and watched more closely.
+# Settings that a resumed run may change.
 _FREE = ('updates', 'log_every', 'checkpoint_every')
-_LIKELY = 'a learning rate that is too high, or rewards that are not finite'
+_LIKELY_CAUSES = 'a learning rate that is too high, or rewards that are not finite'
 
 
 class Evaluation:
   """One run in one folder.
 
-  Everything that can be wrong with the settings is found when this is built,
-  before anything is compiled or written.
+  The constructor finds every error in the settings, before anything is compiled
+  or written.
   """
 
   def __init__(self, config: EvaluationConfig):
     """Builds the agent, its environments and its rule.
 
     Args:
-      config: what to train.
+      config: settings.
 
     Raises:
       ValueError: a setting, name or file is not valid.
-      FileNotFoundError: there is no file of weights at the path.
+      FileNotFoundError: the file of the rule's weights does not exist.
       ImportError: the environment needs a package that is not installed.
     """
     self._config = config
@@ -117,7 +117,7 @@ class Evaluation:
   def run(
     self, workdir: str | pathlib.Path, description: Mapping[str, Any]
   ) -> dict[str, Any]:
-    """Trains, or goes on from the last checkpoint in the folder.
+    """Trains, resuming from the last checkpoint in the folder.
 
     Writes config.json, metrics.csv, tensorboard/, checkpoints/, summary.json
     and curves.png.
@@ -128,22 +128,22 @@ class Evaluation:
 
     Returns:
       The summary, as in summary.json: environment, rule, seeds, updates,
-      environment_steps, return (see `scores.summarise`), seconds,
+      environment_steps, return (see `statistics.summarise`), seconds,
       compile_seconds, peak_memory_bytes; in Crafter also crafter_score.
 
     Raises:
-      workdirs.WorkdirError: the folder holds a run with other settings, or
-        another run is at work in it; it stays as it is.
-      metrics.NonFiniteError: a loss is no longer finite.
-      checkpointing.CheckpointError: one cannot be written, or none be read.
-      signals.Interrupted: a signal asked the run to end; it has saved.
+      workdirs.WorkdirError: the folder contains a run with other settings, or
+        is in use by another run; nothing is changed.
+      metrics.NonFiniteError: a loss is not finite.
+      checkpointing.CheckpointError: a checkpoint cannot be written or read.
+      signals.Interrupted: a signal ended the run; a checkpoint was saved.
     """
     with workdirs.locked(workdir := pathlib.Path(workdir)):
       workdirs.claim(workdir, description, _FREE)
       return self._run(workdir)
 
   def _run(self, workdir: pathlib.Path) -> dict[str, Any]:
-    """See `run`; in a folder that is this run's."""
+    """See `run`; the folder is locked."""
     start = time.perf_counter()
     update, seconds = 0, 0.0
     train_state = self._driver.init(self._keys())
@@ -160,7 +160,7 @@ class Evaluation:
     summary['seconds'] += seconds
     crafter_scores = achievements.crafter_scores(workdir / 'metrics.csv')
     if crafter_scores is not None:
-      summary['crafter_score'] = scores.summarise(crafter_scores)
+      summary['crafter_score'] = statistics.summarise(crafter_scores)
     metrics.write_json(workdir / 'summary.json', summary)
     learning_curves.learning_curves(
       {self._config.rule: learning_curves.read_curve(workdir / 'metrics.csv')},
@@ -170,7 +170,7 @@ class Evaluation:
     return summary
 
   def close(self) -> None:
-    """Frees environments on the host; nothing can be run afterwards."""
+    """Closes host environments; `run` cannot be called afterwards."""
     if isinstance(self._environment, base.HostEnvironment):
       self._environment.close()
 
@@ -198,7 +198,7 @@ class Evaluation:
       signals.Requests() as requests,
     ):
       while update < config.updates:
-        # Both cadences end a call: what they need is on the host then.
+        # Logs and checkpoints are written between calls of the driver.
         target = min(
           config.updates,
           progress.next_multiple(update, config.log_every),
@@ -208,7 +208,7 @@ class Evaluation:
           self._rule_params, train_state, target - update
         )
         rows = self._rows(train_state, logs, target)
-        metrics.check_finite(rows, update, _LIKELY)
+        metrics.check_finite(rows, update, _LIKELY_CAUSES)
         bar.advance(target - update, **{'return': _mean_return(rows)})
         update = target
         writer.write(rows)
@@ -226,9 +226,9 @@ class Evaluation:
     self, train_state: training.TrainState, logs: types.Logs, update: int
   ) -> list[dict[str, Any]]:
     """One row of metrics per seed."""
-    statistics = jax.device_get(train_state.agents.episodes)
+    finished = jax.device_get(train_state.agents.episodes.finished)
     returns = self._returns(train_state)
-    success = self._success_rates(statistics)
+    success = self._success_rates(train_state)
     unlocked = self._achievements.advance()
     logs = jax.device_get(logs)
     return [
@@ -236,7 +236,7 @@ class Evaluation:
         'update': update,
         'seed': self._config.seed + i,
         'environment_steps': update * self._config.steps_per_update,
-        'episodes': int(statistics.finished[i]),
+        'episodes': int(finished[i]),
         'return': returns[i],
         **({} if success is None else {'success': success[i]}),
         **unlocked[i],
@@ -246,19 +246,19 @@ class Evaluation:
     ]
 
   def _returns(self, train_state: training.TrainState) -> list[float]:
-    """Mean return of the last episodes, of each seed."""
+    """Mean return of the last episodes of each seed."""
     returns = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
     return np.asarray(returns).tolist()
 
   def _success_rates(
-    self, statistics: episodes.EpisodeStatistics
+    self, train_state: training.TrainState
   ) -> list[float] | None:
-    """Share of the last episodes that were solved, where that is defined."""
+    """Fraction of the last episodes that were solved, where that is defined."""
     threshold = normalisation.success_threshold(self._config.environment)
     if threshold is None:
       return None
     solved = jax.vmap(episodes.fraction_above, in_axes=(0, None))
-    return np.asarray(solved(statistics, threshold)).tolist()
+    return np.asarray(solved(train_state.agents.episodes, threshold)).tolist()
 
   def _summarise(
     self, train_state: training.TrainState, update: int, seconds: float
@@ -269,7 +269,7 @@ class Evaluation:
       'seeds': self._config.seeds,
       'updates': update,
       'environment_steps': update * self._config.steps_per_update,
-      'return': scores.summarise(self._returns(train_state)),
+      'return': statistics.summarise(self._returns(train_state)),
       'seconds': seconds,
       'compile_seconds': self._driver.compile_seconds,
       'peak_memory_bytes': memory.peak_bytes(),

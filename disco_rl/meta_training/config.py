@@ -1,8 +1,10 @@
 """Settings of a discovery run."""
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
-import math
+import functools
+from typing import Annotated
 from typing import Any
 
 from disco_rl.agent import agent as agent_lib
@@ -21,7 +23,7 @@ RANDOM = 'random'
 
 
 @dataclasses.dataclass(frozen=True)
-class MetaTrainingConfig:
+class MetaTrainingConfig(config_checks.Settings):
   """What is discovered, from what, and for how long.
 
   Attributes:
@@ -56,76 +58,60 @@ class MetaTrainingConfig:
 
   environments: tuple[str, ...]
   preprocessing: registry.Preprocessing
-  agents: int
+  agents: config_checks.Count
   rule: str
   rule_network: meta_network.MetaNetworkConfig
   rule_settings: Mapping[str, Any]
-  meta_steps: int
-  seed: int
-  checkpoint_every: int
-  keep_checkpoints: int
+  meta_steps: config_checks.Count
+  seed: config_checks.CountOrZero
+  checkpoint_every: config_checks.Count
+  keep_checkpoints: config_checks.Count
   agent: agent_lib.AgentConfig
   meta_value: meta_value.MetaValueConfig
   inner_loop: inner_loop.InnerLoopConfig
   loss: outer_loss.OuterLossConfig
   lifetimes: lifetimes.LifetimeConfig
   held_out: held_out.HeldOutConfig
-  estimator: str = 'differentiation'
-  mode: str = 'mixed'
-  evolution_pairs: int = 8
-  evolution_std: float = 0.01
-  meta_learning_rate: float = 1e-3
-  meta_decay_steps: int = 0
-  max_meta_gradient_norm: float = 1.0
-  chunk_size: int = 1
-  batch_devices: int = 1
-  cpu_devices: int = 1
+  estimator: Annotated[str, config_checks.one_of(*ESTIMATORS)] = (
+    'differentiation'
+  )
+  mode: meta_gradient.Mode = 'mixed'
+  evolution_pairs: config_checks.Count = 8
+  evolution_std: config_checks.Positive = 0.01
+  meta_learning_rate: config_checks.Positive = 1e-3
+  meta_decay_steps: config_checks.CountOrZero = 0
+  max_meta_gradient_norm: config_checks.Bound = 1.0
+  chunk_size: config_checks.Count = 1
+  batch_devices: config_checks.Count = 1
+  cpu_devices: config_checks.Count = 1
 
-  def __post_init__(self) -> None:
-    config_checks.check_types(MetaTrainingConfig, vars(self))
-    counts = (
-      'agents',
-      'meta_steps',
-      'checkpoint_every',
-      'keep_checkpoints',
-      'evolution_pairs',
-      'chunk_size',
-      'batch_devices',
-      'cpu_devices',
-    )
-    config_checks.check_at_least(self, 1, counts)
-    config_checks.check_at_least(self, 0, ('seed', 'meta_decay_steps'))
+  def conflicts(self) -> Iterator[str]:
+    """The population, its agents and its schedule go together."""
+    registry.check_preprocessing(self.preprocessing)
+    if not self.environments:
+      yield 'environments must name at least one environment.'
+    if self.agents < len(self.environments):
+      yield (
+        f'agents={self.agents} must be at least {len(self.environments)}, one '
+        'for each of the environments.'
+      )
     if 0 < self.meta_decay_steps < self.meta_steps:
-      raise ValueError(
+      yield (
         f'meta_steps={self.meta_steps} is above meta_decay_steps='
         f'{self.meta_decay_steps}, after which the rule does not change any '
         'more. Raise both, in a new workdir, or set meta_decay_steps=0.'
       )
-    registry.check_preprocessing(self.preprocessing)
-    config_checks.check_positive(self, ('evolution_std', 'meta_learning_rate'))
-    # An infinite bound is none.
-    config_checks.check_positive(
-      self, ('max_meta_gradient_norm',), largest=math.inf
-    )
-    if not self.environments:
-      raise ValueError('environments must name at least one environment.')
-    if self.agents < len(self.environments):
-      raise ValueError(
-        f'agents={self.agents} must be at least {len(self.environments)}, one '
-        'for each of the environments.'
-      )
-    if self.estimator not in ESTIMATORS:
-      raise ValueError(
-        f'estimator={self.estimator!r} is unknown; choose one of '
-        f'{", ".join(ESTIMATORS)}.'
-      )
-    if self.mode not in meta_gradient.MODES:
-      raise ValueError(
-        f'mode={self.mode!r} is unknown; choose one of '
-        f'{", ".join(meta_gradient.MODES)}.'
+    trajectories = self.inner_loop.validation_trajectories
+    number = self.agent.num_environments
+    if trajectories % number:
+      nearest = max(1, round(trajectories / number)) * number
+      yield (
+        f'validation_trajectories={trajectories} must be a multiple of '
+        f'num_environments={number}, those that each agent acts in; the '
+        f'nearest is {nearest}.'
       )
 
-  @property
+  @functools.cached_property
   def members(self) -> tuple[str, ...]:
     """Each agent's environment."""
     environments = self.environments

@@ -16,10 +16,11 @@ from disco_rl import types
 from disco_rl.agent import learner
 from disco_rl.environments import base
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.runtime import config_checks
 
 
 @dataclasses.dataclass(frozen=True)
-class EvolutionStrategies:
+class EvolutionStrategies(config_checks.Settings):
   """Estimates the gradient of the reward after N updates.
 
   Attributes:
@@ -29,15 +30,8 @@ class EvolutionStrategies:
   """
 
   inner_loop: inner_loop_lib.InnerLoop
-  num_pairs: int = 8
-  std: float = 0.01
-
-  def __post_init__(self) -> None:
-    if self.num_pairs < 1 or not self.std > 0:
-      raise ValueError(
-        f'num_pairs={self.num_pairs} must be at least 1, and std={self.std} '
-        'positive.'
-      )
+  num_pairs: config_checks.Count = 8
+  std: config_checks.Positive = 0.01
 
   def __call__(
     self,

@@ -16,7 +16,7 @@ from disco_rl.update_rules import base
 
 
 @dataclasses.dataclass(frozen=True)
-class HeldOutConfig:
+class HeldOutConfig(config_checks.Settings, prefix='held_out_'):
   """What the rule is tried on now and then.
 
   Attributes:
@@ -27,15 +27,9 @@ class HeldOutConfig:
   """
 
   environments: tuple[str, ...] = ()
-  every: int = 100
-  updates: int = 100
-  seeds: int = 3
-
-  def __post_init__(self) -> None:
-    config_checks.check_types(HeldOutConfig, vars(self), 'held_out_')
-    config_checks.check_at_least(
-      self, 1, ('every', 'updates', 'seeds'), 'held_out_'
-    )
+  every: config_checks.Count = 100
+  updates: config_checks.Count = 100
+  seeds: config_checks.Count = 3
 
 
 class HeldOut:

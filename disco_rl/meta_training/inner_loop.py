@@ -5,6 +5,7 @@ would with a fixed rule, and what the meta-gradient needs is kept on the way.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 import dataclasses
 from typing import Any
 
@@ -23,7 +24,7 @@ from disco_rl.runtime import sharding
 
 
 @dataclasses.dataclass(frozen=True)
-class InnerLoopConfig:
+class InnerLoopConfig(config_checks.Settings):
   """What happens, and what is kept, between two changes of the rule.
 
   Attributes:
@@ -36,24 +37,19 @@ class InnerLoopConfig:
     offload: whether what is kept waits in the host's memory.
   """
 
-  inner_updates: int = 20
-  validation_trajectories: int = 48
-  save_every: int = 1
+  inner_updates: config_checks.Count = 20
+  validation_trajectories: config_checks.Count = 48
+  save_every: config_checks.Count = 1
   offload: bool = False
 
-  def __post_init__(self) -> None:
-    config_checks.check_types(InnerLoopConfig, vars(self))
-    counts = ('inner_updates', 'validation_trajectories', 'save_every')
-    config_checks.check_at_least(self, 1, counts)
-    if self.inner_updates % self.save_every:
-      divisors = [
-        k
-        for k in range(1, self.inner_updates + 1)
-        if self.inner_updates % k == 0
-      ]
-      raise ValueError(
-        f'save_every={self.save_every} must divide '
-        f'inner_updates={self.inner_updates}; choose one of {divisors}.'
+  def conflicts(self) -> Iterator[str]:
+    """The inner updates fall into equal segments."""
+    updates = self.inner_updates
+    if updates % self.save_every:
+      divisors = [k for k in range(1, updates + 1) if updates % k == 0]
+      yield (
+        f'save_every={self.save_every} must divide inner_updates={updates}; '
+        f'choose one of {divisors}.'
       )
 
 
@@ -104,17 +100,6 @@ class InnerLoop:
   config: InnerLoopConfig
   agent: agent_lib.Agent
   meta_value: meta_value_lib.MetaValue
-
-  def __post_init__(self) -> None:
-    trajectories = self.config.validation_trajectories
-    environments = self.agent.config.num_environments
-    if trajectories % environments:
-      nearest = max(1, round(trajectories / environments)) * environments
-      raise ValueError(
-        f'validation_trajectories={trajectories} must be a multiple of the '
-        f'{environments} environments that each agent acts in (batch_size / '
-        f'replay_ratio); the nearest is {nearest}.'
-      )
 
   @property
   def validation_rollouts(self) -> int:

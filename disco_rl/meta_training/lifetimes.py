@@ -7,6 +7,7 @@ their size, so that every category gets the same share of all steps.
 
 from collections.abc import Sequence
 import dataclasses
+from typing import Annotated
 
 import numpy as np
 
@@ -17,7 +18,7 @@ BUDGETS = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
 
 
 @dataclasses.dataclass(frozen=True)
-class LifetimeConfig:
+class LifetimeConfig(config_checks.Settings):
   """Lengths of life.
 
   Attributes:
@@ -27,16 +28,12 @@ class LifetimeConfig:
       there: they are newborn.
   """
 
-  budgets: tuple[int, ...] = BUDGETS
+  budgets: Annotated[
+    tuple[int, ...],
+    config_checks.each_positive('numbers of environment steps'),
+    config_checks.Requirement('at least one number', bool),
+  ] = BUDGETS
   stagger: bool = False
-
-  def __post_init__(self) -> None:
-    config_checks.check_types(LifetimeConfig, vars(self))
-    if not self.budgets or not all(b > 0 for b in self.budgets):
-      raise ValueError(
-        f'budgets={self.budgets} must be one or more positive numbers of '
-        'environment steps below 2^31.'
-      )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ and at any time the activations of one update are held.
 
 from collections.abc import Callable
 import dataclasses
+from typing import Annotated
 from typing import Any
 
 import jax
@@ -16,22 +17,16 @@ from disco_rl import types
 from disco_rl.agent import learner
 from disco_rl.environments import base
 from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import mixed_mode
 from disco_rl.meta_training import outer_loss
+from disco_rl.runtime import config_checks
 from disco_rl.runtime import sharding
 
 MODES = ('plain', 'checkpointed', 'mixed')
-
-# (eta, state before, batch, gradient if known) -> state after, its share of the
-# outer loss, scalars to log.
-_Update = Callable[
-  [types.Params, learner.LearnerState, types.Rollout, Any],
-  tuple[learner.LearnerState, types.Array, types.Logs],
-]
+Mode = Annotated[str, config_checks.one_of(*MODES)]
 
 
 @dataclasses.dataclass(frozen=True)
-class MetaGradient:
+class MetaGradient(config_checks.Settings):
   """The estimator by differentiation; equal results in all modes.
 
   Attributes:
@@ -45,13 +40,7 @@ class MetaGradient:
 
   inner_loop: inner_loop_lib.InnerLoop
   loss: outer_loss.OuterLossConfig = outer_loss.OuterLossConfig()
-  mode: str = 'mixed'
-
-  def __post_init__(self) -> None:
-    if self.mode not in MODES:
-      raise ValueError(
-        f'mode={self.mode!r} is unknown; choose one of {", ".join(MODES)}.'
-      )
+  mode: Mode = 'mixed'
 
   def __call__(
     self,
@@ -149,7 +138,6 @@ class MetaGradient:
   ) -> tuple[tuple[Any, types.Params], types.Logs]:
     """Differentiates through a segment with nothing computed twice."""
     segment = self.inner_loop.to_device(segment)
-    update = self._reverse_update
 
     def function(
       rule_params: types.Params, state: learner.LearnerState
@@ -157,7 +145,7 @@ class MetaGradient:
       def one(
         state: learner.LearnerState, batch: types.Rollout
       ) -> tuple[learner.LearnerState, tuple[types.Array, types.Logs]]:
-        state, loss, logs = update(rule_params, state, batch, None)
+        state, loss, logs = self._update(rule_params, state, batch, None)
         return state, (loss, logs)
 
       state, (losses, logs) = jax.lax.scan(one, state, segment.batches)
@@ -174,9 +162,6 @@ class MetaGradient:
     """Differentiates through a segment, one update at a time."""
     segment = self.inner_loop.to_device(segment)
     states, gradients = self._states(rule_params, segment)
-    update = (
-      self._mixed_update if self.mode == 'mixed' else self._reverse_update
-    )
 
     def back(
       carry: tuple[Any, types.Params],
@@ -184,7 +169,9 @@ class MetaGradient:
     ) -> tuple[tuple[Any, types.Params], types.Logs]:
       state, batch, gradient = one
       return _pull_back(
-        lambda rule_params, state: update(rule_params, state, batch, gradient),
+        lambda rule_params, state: self._update(
+          rule_params, state, batch, gradient
+        ),
         rule_params,
         state,
         carry,
@@ -201,60 +188,39 @@ class MetaGradient:
     if segment.gradients is not None:
       states = jax.tree.map(lambda x: x[None], segment.states)
       return states, segment.gradients
-    agent = self.inner_loop.agent
 
     def again(
       state: learner.LearnerState, batch: types.Rollout
     ) -> tuple[learner.LearnerState, tuple[learner.LearnerState, types.Params]]:
-      after, update = learner.update(
-        agent.network, agent.rule, agent.optimizer, rule_params, state, batch
-      )
+      after, update = self.inner_loop.agent.learn(rule_params, state, batch)
       return after, (state, update.gradient)
 
     _, kept = jax.lax.scan(again, segment.states, segment.batches)
     return kept
 
-  def _reverse_update(
+  def _update(
     self,
     rule_params: types.Params,
     state: learner.LearnerState,
     batch: types.Rollout,
     gradient: types.Params | None,
   ) -> tuple[learner.LearnerState, types.Array, types.Logs]:
-    """`learner.update` as it is; see `_Update`."""
-    del gradient
-    agent = self.inner_loop.agent
-    state, update = learner.update(
-      agent.network, agent.rule, agent.optimizer, rule_params, state, batch
-    )
-    return state, *self._regularizer(update.targets, batch)
+    """One update of the agent, made again to be differentiated.
 
-  def _mixed_update(
-    self,
-    rule_params: types.Params,
-    state: learner.LearnerState,
-    batch: types.Rollout,
-    gradient: types.Params,
-  ) -> tuple[learner.LearnerState, types.Array, types.Logs]:
-    """`mixed_mode.update`; see `_Update`."""
-    agent = self.inner_loop.agent
-    state, targets = mixed_mode.update(
-      agent.network,
-      agent.rule,
-      agent.optimizer,
-      rule_params,
-      state,
-      batch,
-      gradient,
-    )
-    return state, *self._regularizer(targets, batch)
+    Args:
+      rule_params: eta.
+      state: before the update.
+      batch: of the update.
+      gradient: of the agent's loss, as computed in the inner loop.
 
-  def _regularizer(
-    self, targets: Any, batch: types.Rollout
-  ) -> tuple[types.Array, types.Logs]:
-    """One update's share of the mean over the N updates."""
-    loss, logs = outer_loss.target_regularizer(self.loss, targets, batch)
-    return loss / self.inner_loop.config.inner_updates, logs
+    Returns:
+      The state after the update; its regulariser, divided by N; and logs.
+    """
+    state, update = self.inner_loop.agent.learn(
+      rule_params, state, batch, gradient if self.mode == 'mixed' else None
+    )
+    loss, logs = outer_loss.target_regularizer(self.loss, update.targets, batch)
+    return state, loss / self.inner_loop.config.inner_updates, logs
 
 
 def _pull_back(

@@ -6,6 +6,7 @@ values in the space of the signed hyperbolic transform.
 """
 
 import dataclasses
+from typing import Annotated
 from typing import Any
 
 import haiku as hk
@@ -22,7 +23,7 @@ from disco_rl.runtime import sharding
 
 
 @dataclasses.dataclass(frozen=True)
-class MetaValueConfig:
+class MetaValueConfig(config_checks.Settings, prefix='meta_value_'):
   """How values are predicted and learnt.
 
   Attributes:
@@ -35,22 +36,20 @@ class MetaValueConfig:
       learns from, corrected off-policy, and not from validation alone.
   """
 
-  torso: torsos.TorsoConfig = torsos.TorsoConfig()
-  learning_rate: float = 3e-4
-  discount: float = 0.997
-  lambda_: float = 0.95
-  moments_decay: float = 0.99
+  torso: Annotated[
+    torsos.TorsoConfig,
+    config_checks.Renamed({'hidden_sizes': 'meta_value_hidden_sizes'}),
+  ] = torsos.TorsoConfig()
+  learning_rate: config_checks.Positive = 3e-4
+  # These two are also the rule's.
+  discount: Annotated[
+    config_checks.Fraction, config_checks.Called('discount')
+  ] = 0.997
+  lambda_: Annotated[
+    config_checks.Fraction, config_checks.Called('lambda_')
+  ] = 0.95
+  moments_decay: config_checks.Decay = 0.99
   on_inner_batches: bool = False
-
-  def __post_init__(self) -> None:
-    # As settings are called; discount and lambda_ are also the rule's.
-    prefix = 'meta_value_'
-    config_checks.check_types(MetaValueConfig, vars(self), prefix)
-    config_checks.check_positive(self, ('learning_rate',), prefix)
-    config_checks.check_fractions(self, ('discount', 'lambda_'))
-    config_checks.check_fractions(
-      self, ('moments_decay',), prefix, below_one=True
-    )
 
 
 @types.record

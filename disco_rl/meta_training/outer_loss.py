@@ -14,7 +14,7 @@ from disco_rl.update_rules import disco
 
 
 @dataclasses.dataclass(frozen=True)
-class OuterLossConfig:
+class OuterLossConfig(config_checks.Settings):
   """Weights of the terms beside the policy gradient.
 
   Attributes:
@@ -28,15 +28,11 @@ class OuterLossConfig:
       update. A softmax ignores a constant, so nothing else bounds it.
   """
 
-  policy_entropy_cost: float = 1e-2
-  y_entropy_cost: float = 1e-3
-  z_entropy_cost: float = 1e-3
-  target_kl_cost: float = 1e-2
-  target_mean_cost: float = 1e-3
-
-  def __post_init__(self) -> None:
-    config_checks.check_types(OuterLossConfig, vars(self))
-    config_checks.check_finite(self, vars(self))
+  policy_entropy_cost: config_checks.Finite = 1e-2
+  y_entropy_cost: config_checks.Finite = 1e-3
+  z_entropy_cost: config_checks.Finite = 1e-3
+  target_kl_cost: config_checks.Finite = 1e-2
+  target_mean_cost: config_checks.Finite = 1e-3
 
 
 def validation_loss(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
+from typing import Annotated
 from typing import Any
 
 import haiku as hk
@@ -21,7 +22,7 @@ DTYPES = ('float32', 'bfloat16')
 
 
 @dataclasses.dataclass(frozen=True)
-class AgentNetworkConfig:
+class AgentNetworkConfig(config_checks.Settings):
   """Sizes of an agent's network.
 
   Attributes:
@@ -35,26 +36,10 @@ class AgentNetworkConfig:
   """
 
   torso: torsos.TorsoConfig = torsos.TorsoConfig()
-  core_lstm: int = 0
-  action_model_lstm: int = 128
-  action_model_head: int = 128
-  compute_dtype: str = 'float32'
-
-  def __post_init__(self) -> None:
-    config_checks.check_types(AgentNetworkConfig, vars(self))
-    widths = (self.action_model_lstm, self.action_model_head)
-    if min(widths) < 1:
-      raise ValueError(
-        f'action_model_lstm={self.action_model_lstm} and '
-        f'action_model_head={self.action_model_head} must be positive widths.'
-      )
-    if self.core_lstm < 0:
-      raise ValueError(f'core_lstm={self.core_lstm} must be a width, or 0.')
-    if self.compute_dtype not in DTYPES:
-      raise ValueError(
-        f'compute_dtype={self.compute_dtype!r} must be one of '
-        f'{", ".join(DTYPES)}.'
-      )
+  core_lstm: config_checks.CountOrZero = 0
+  action_model_lstm: config_checks.Count = 128
+  action_model_head: config_checks.Count = 128
+  compute_dtype: Annotated[str, config_checks.one_of(*DTYPES)] = 'float32'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,13 +6,13 @@ one step per update and lives as long as the agent. Module names are those of
 the published weights.
 """
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from disco_rl import types
 from disco_rl.maths import categorical
@@ -28,7 +28,7 @@ GATE_INIT_STD = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
-class MetaNetworkConfig:
+class MetaNetworkConfig(config_checks.Settings, prefix='rule_'):
   """Sizes of the meta-network; the defaults are those of Disco103.
 
   Attributes:
@@ -41,26 +41,20 @@ class MetaNetworkConfig:
     meta_rnn_size: of the LSTM that lives as long as the agent.
   """
 
-  prediction_size: int = 600
-  prediction_embedding: tuple[int, ...] = (16, 1)
-  policy_channels: tuple[int, ...] = (16, 2)
-  policy_target_channels: tuple[int, ...] = (16,)
-  lstm_size: int = 256
-  meta_rnn_input_size: int = 16
-  meta_rnn_size: int = 128
+  prediction_size: config_checks.Count = 600
+  prediction_embedding: config_checks.Widths = (16, 1)
+  policy_channels: config_checks.Widths = (16, 2)
+  policy_target_channels: config_checks.Widths = (16,)
+  lstm_size: config_checks.Count = 256
+  meta_rnn_input_size: config_checks.Count = 16
+  meta_rnn_size: config_checks.Count = 128
 
-  def __post_init__(self) -> None:
-    prefix = 'rule_'  # As the settings of discovery are called.
-    config_checks.check_types(MetaNetworkConfig, vars(self), prefix)
-    for name, size in vars(self).items():
-      if not all(width > 0 for width in np.ravel(size)):
-        raise ValueError(
-          f'{prefix}{name}={size} must be positive widths of layers.'
-        )
+  def conflicts(self) -> Iterator[str]:
+    """The embedded prediction is one number."""
     if tuple(self.prediction_embedding[-1:]) != (1,):
-      raise ValueError(
-        'rule_prediction_embedding must end in a layer of one unit, the '
-        f'embedded prediction; got widths {self.prediction_embedding}.'
+      yield (
+        f'rule_prediction_embedding={self.prediction_embedding} must end in a '
+        'layer of one unit, the embedded prediction.'
       )
 
 

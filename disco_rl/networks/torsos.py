@@ -1,9 +1,11 @@
 """Torsos: from an observation to the embedding that all heads share."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 import difflib
+from typing import Annotated
 from typing import Any
 
 import haiku as hk
@@ -22,7 +24,7 @@ _Named = Callable[[types.PyTree, 'TorsoConfig', Any], types.Array]
 
 
 @dataclasses.dataclass(frozen=True)
-class TorsoConfig:
+class TorsoConfig(config_checks.Settings):
   """Which torso, and its sizes.
 
   Attributes:
@@ -34,31 +36,27 @@ class TorsoConfig:
       between them, none after the last.
   """
 
-  kind: str | Torso = 'mlp'
-  channels: tuple[int, ...] = (16, 32, 32)
-  hidden_sizes: tuple[int, ...] = (512, 512)
+  kind: Annotated[
+    str | Torso,
+    config_checks.Called('torso'),
+    config_checks.Requirement(
+      'a name or a function', lambda x: isinstance(x, str) or callable(x)
+    ),
+  ] = 'mlp'
+  channels: config_checks.Widths = (16, 32, 32)
+  hidden_sizes: Annotated[
+    config_checks.Widths,
+    config_checks.Requirement('widths of at least one dense layer', bool),
+  ] = (512, 512)
 
-  def __post_init__(self) -> None:
-    config_checks.check_types(TorsoConfig, vars(self))
-    if not isinstance(self.kind, str) and not callable(self.kind):
-      raise ValueError(
-        f'torso={self.kind!r} is neither a name nor a function. There are '
-        f'{", ".join(names())}.'
-      )
+  def conflicts(self) -> Iterator[str]:
+    """Names must be registered."""
     if isinstance(self.kind, str) and self.kind not in _TORSOS:
       nearest = difflib.get_close_matches(self.kind, _TORSOS)
-      raise ValueError(
+      yield (
         f'Unknown torso {self.kind!r}. Nearest: '
         f'{", ".join(nearest) or "none"}. There are {", ".join(names())}.'
       )
-    widths = (*self.channels, *self.hidden_sizes)
-    if not all(width > 0 for width in widths):
-      raise ValueError(
-        f'channels={self.channels} and hidden_sizes={self.hidden_sizes} must '
-        'be positive widths.'
-      )
-    if not self.hidden_sizes:
-      raise ValueError('hidden_sizes must name at least one dense layer.')
 
 
 def names() -> tuple[str, ...]:

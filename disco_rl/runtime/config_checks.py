@@ -1,16 +1,30 @@
-"""Checks of settings in records; what is wrong is named as the user wrote it.
+"""Settings as records whose fields declare which values are valid.
 
-Records call these before anything else looks at their fields: a comparison of
-text with a number would fail without naming the setting.
+A field's type states what its values are, and its annotation what they must
+fulfil:
+
+  class AgentConfig(config_checks.Settings):
+    batch_size: config_checks.Count = 96
+    compute_dtype: Annotated[str, config_checks.one_of('float32', 'bfloat16')]
+
+Records are checked when they are built, by hand or by `build` from the flat
+settings of a launcher or of keyword arguments. Errors name the setting as the
+user wrote it, its value, and what it must be.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import difflib
 import math
 import numbers
+from typing import Annotated
 from typing import Any
+from typing import ClassVar
+from typing import TypeVar
+from typing import get_origin
 
 import numpy as np
 
@@ -18,7 +32,7 @@ import numpy as np
 WHOLE_LIMIT = 2**31
 _LARGEST = float(np.finfo(np.float32).max)
 
-# Type of a field -> what its values are.
+# Type of a field -> description of its values.
 _MEANINGS: Mapping[Any, str] = {
   bool: 'True or False',
   int: 'a whole number between -2^31 and 2^31',
@@ -29,101 +43,265 @@ _MEANINGS: Mapping[Any, str] = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Requirement:
+  """A condition on the value of a field.
+
+  Attributes:
+    text: completes the error message '... must be'.
+    is_met: value of the field's type -> whether it is valid.
+  """
+
+  text: str
+  is_met: Callable[[Any], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Called:
+  """The name of a setting that is not the prefix and the field's name."""
+
+  name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Renamed:
+  """Names of settings of a nested record: field -> setting."""
+
+  names: Mapping[str, str]
+
+
+def at_least(least: float) -> Requirement:
+  """Finite numbers that are not below `least`."""
+  return Requirement(f'at least {least}', lambda x: least <= x < math.inf)
+
+
+def one_of(*choices: str) -> Requirement:
+  """Texts to choose from."""
+  return Requirement(f'one of {", ".join(choices)}', lambda x: x in choices)
+
+
+def each_positive(what: str) -> Requirement:
+  """Sequences of numbers above zero."""
+  return Requirement(f'positive {what}', lambda xs: all(x > 0 for x in xs))
+
+
+Count = Annotated[int, at_least(1)]
+CountOrZero = Annotated[int, at_least(0)]
+Finite = Annotated[float, Requirement('finite', math.isfinite)]
+FiniteOrZero = Annotated[float, at_least(0)]
+Positive = Annotated[
+  float, Requirement('positive and finite', lambda x: 0 < x < math.inf)
+]
+# Infinite bounds bound nothing.
+Bound = Annotated[float, Requirement('positive', lambda x: x > 0)]
+Fraction = Annotated[
+  float, Requirement('between 0 and 1', lambda x: 0 <= x <= 1)
+]
+Decay = Annotated[
+  float, Requirement('at least 0 and below 1', lambda x: 0 <= x < 1)
+]
+Widths = Annotated[tuple[int, ...], each_positive('widths')]
+
+
+class Settings:
+  """Base of frozen dataclasses of settings, checked when they are built.
+
+  Subclasses give the prefix that the names of their settings have before those
+  of the fields: `class HeldOutConfig(Settings, prefix='held_out_')`.
+  """
+
+  prefix: ClassVar[str] = ''
+
+  def __init_subclass__(cls, prefix: str = '') -> None:
+    super().__init_subclass__()
+    cls.prefix = prefix
+
+  def __post_init__(self) -> None:
+    """Raises ValueError for the first setting that is not valid."""
+    for field in dataclasses.fields(self):  # type: ignore[arg-type]
+      name = _setting(type(self), field)
+      check(name, getattr(self, field.name), field.type)
+    for conflict in self.conflicts():
+      raise ValueError(conflict)
+
+  def conflicts(self) -> Iterator[str]:
+    """Yields errors about settings that do not go together."""
+    yield from ()
+
+
+_Record = TypeVar('_Record', bound=Settings)
+_NO_RENAMES: Mapping[str, str] = {}
+
+
+def names(
+  record: Any, renames: Mapping[str, str] = _NO_RENAMES
+) -> Iterator[str]:
+  """Yields the flat names of a record's settings, and of those in it."""
+  for field in dataclasses.fields(record):
+    kind, marks = _parse(field.type)
+    if _is_record(kind):
+      yield from names(kind, _renames(marks))
+    else:
+      yield _setting(record, field, renames)
+
+
+def build(
+  record: type[_Record],
+  settings: Mapping[str, Any],
+  renames: Mapping[str, str] = _NO_RENAMES,
+  **given: Any,
+) -> _Record:
+  """Builds a record, and the records in it, from flat settings.
+
+  Args:
+    record: a dataclass.
+    settings: by name; may hold those of other records, too.
+    renames: field -> name of its setting, where the record has another one.
+    **given: values of fields that are not in the settings.
+
+  Returns:
+    The record. Settings that are absent have their defaults.
+
+  Raises:
+    ValueError: a setting without a default is absent, or a value is not valid.
+  """
+  for field in dataclasses.fields(record):  # type: ignore[arg-type]
+    kind, marks = _parse(field.type)
+    name = _setting(record, field, renames)
+    if field.name in given:
+      continue
+    if _is_record(kind):
+      given[field.name] = build(kind, settings, _renames(marks))
+    elif name in settings:
+      check(name, settings[name], field.type)
+      given[field.name] = settings[name]
+    elif field.default is dataclasses.MISSING:
+      raise absent(name)
+  return record(**given)
+
+
+def replace(record: _Record, changes: Mapping[str, Any]) -> _Record:
+  """Replaces fields of a record by name.
+
+  Raises:
+    ValueError: there is no such field, or its value is not valid.
+  """
+  fields = [field.name for field in dataclasses.fields(record)]  # type: ignore
+  check_names(changes, fields, record.prefix.rstrip('.'))
+  return dataclasses.replace(record, **changes)  # type: ignore
+
+
+def check(name: str, value: Any, annotation: Any) -> None:
+  """Checks a value against the type and the requirements of a field.
+
+  Whole numbers must fit in 32 bits, other numbers in float32. Of types other
+  than numbers, truth values, text and sequences of them nothing is checked.
+
+  Args:
+    name: of the setting.
+    value: its value.
+    annotation: type of the field.
+
+  Raises:
+    ValueError: the value is not valid.
+  """
+  kind, marks = _parse(annotation)
+  required = [mark for mark in marks if isinstance(mark, Requirement)]
+  if not _fits(value, kind):
+    expected = _MEANINGS[kind]
+  else:
+    unmet = [need.text for need in required if not need.is_met(value)]
+    if not unmet:
+      return
+    expected = unmet[0]
+  raise ValueError(f'{name}={_shown(value)} must be {expected}.')
+
+
 def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
   """Raises ValueError for a name that is not known, with the nearest ones."""
   known = sorted(known)
   for name in given:
     if name not in known:
-      nearest = difflib.get_close_matches(name, known)
+      nearest = difflib.get_close_matches(str(name), known)
       raise ValueError(
-        f'{owner} has no setting {name!r}. Nearest: '
-        f'{", ".join(nearest) or "none"}. There are {", ".join(known)}.'
+        f'{owner} has no setting {name!r}. '
+        + (
+          f'Nearest: {", ".join(nearest)}.'
+          if nearest
+          else f'There are {", ".join(known)}.'
+        )
       )
 
 
-def check_types(
-  record: type, values: Mapping[str, Any], prefix: str = ''
-) -> None:
-  """Checks values against the types of the fields of a record.
+def absent(name: str) -> ValueError:
+  """The error about a setting that is not given."""
+  return ValueError(
+    f'The config lacks the setting {name!r}. Likely misspelt there: start from '
+    'a config of configs/, which has all of them.'
+  )
 
-  Whole numbers must fit in 32 bits, other numbers in float32; infinity and NaN
-  are for the checks of ranges. Fields of other types than numbers, truth
-  values, text and sequences of them are not looked at.
+
+def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
+  """Settings by their present names.
 
   Args:
-    record: a dataclass.
-    values: of some of its fields, or of all.
-    prefix: of the settings' names, not of the fields'.
+    settings: flat. The `replay_ratio` of older versions, how often a trajectory
+      is learnt from, becomes `num_environments = batch_size / replay_ratio`.
+
+  Returns:
+    The settings without it.
 
   Raises:
-    ValueError: names the first value of another type.
+    ValueError: there is no such number of environments, or another is given.
   """
-  for field in dataclasses.fields(record):
-    if field.name in values and not _fits(values[field.name], field.type):
-      raise ValueError(
-        f'{prefix}{field.name}={_shown(values[field.name])} must be '
-        f'{_MEANINGS[field.type]}.'
-      )
-
-
-def check_at_least(
-  record: Any, least: float, names: Iterable[str], prefix: str = ''
-) -> None:
-  """Checks that fields hold finite numbers that are not below `least`.
-
-  Raises:
-    ValueError: names the first that does not.
-  """
-  for name in names:
-    value = getattr(record, name)
-    _require(
-      least <= value < math.inf, prefix + name, value, f'at least {least}'
+  settings = dict(settings)
+  if 'replay_ratio' not in settings:
+    return settings
+  ratio, batch_size = settings.pop('replay_ratio'), settings.get('batch_size')
+  check('replay_ratio', ratio, Positive)
+  check('batch_size', batch_size, Count)
+  exact = batch_size / ratio
+  number = max(1, round(exact))
+  implied = f'batch_size={batch_size} / replay_ratio={ratio}'
+  if abs(exact - number) > 1e-3 * exact:
+    raise ValueError(
+      f'{implied} is no whole number of environments: set num_environments in '
+      f'place of replay_ratio, for example num_environments={number}.'
     )
+  if settings.setdefault('num_environments', number) != number:
+    raise ValueError(
+      f'{implied} makes {number} environments, but num_environments='
+      f'{_shown(settings["num_environments"])}: leave replay_ratio out.'
+    )
+  return settings
 
 
-def check_positive(
-  record: Any, names: Iterable[str], prefix: str = '', largest: float = _LARGEST
-) -> None:
-  """Checks that fields hold numbers above zero, at most `largest`.
-
-  Raises:
-    ValueError: names the first that does not.
-  """
-  for name in names:
-    value = getattr(record, name)
-    what = 'positive' + ('' if math.isinf(largest) else ' and finite')
-    _require(0 < value <= largest, prefix + name, value, what)
+def _parse(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+  """The type of a field, and what it is annotated with."""
+  if get_origin(annotation) is Annotated:
+    return annotation.__origin__, annotation.__metadata__
+  return annotation, ()
 
 
-def check_fractions(
-  record: Any, names: Iterable[str], prefix: str = '', below_one: bool = False
-) -> None:
-  """Checks that fields hold numbers of [0, 1], or of [0, 1).
-
-  Raises:
-    ValueError: names the first that does not.
-  """
-  what = 'at least 0 and ' + ('below 1' if below_one else 'at most 1')
-  for name in names:
-    value = getattr(record, name)
-    is_valid = 0 <= value < 1 or (value == 1 and not below_one)
-    _require(is_valid, prefix + name, value, what)
+def _is_record(kind: Any) -> bool:
+  return isinstance(kind, type) and issubclass(kind, Settings)
 
 
-def check_finite(record: Any, names: Iterable[str]) -> None:
-  """Checks that fields hold finite numbers.
-
-  Raises:
-    ValueError: names the first that does not.
-  """
-  for name in names:
-    value = getattr(record, name)
-    _require(math.isfinite(value), name, value, 'finite')
+def _renames(marks: tuple[Any, ...]) -> Mapping[str, str]:
+  renamed = (mark.names for mark in marks if isinstance(mark, Renamed))
+  return next(renamed, _NO_RENAMES)
 
 
-def _require(is_valid: bool, name: str, value: Any, expected: str) -> None:
-  if not is_valid:
-    raise ValueError(f'{name}={_shown(value)} must be {expected}.')
+def _setting(
+  record: type[Settings],
+  field: dataclasses.Field[Any],
+  renames: Mapping[str, str] = _NO_RENAMES,
+) -> str:
+  """The name of the setting that a field holds."""
+  _, marks = _parse(field.type)
+  called = (mark.name for mark in marks if isinstance(mark, Called))
+  name = next(called, record.prefix + field.name)
+  return renames.get(field.name, name)
 
 
 def _fits(value: Any, kind: Any) -> bool:

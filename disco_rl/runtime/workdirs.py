@@ -11,6 +11,7 @@ import pathlib
 import socket
 from typing import Any
 
+from disco_rl.runtime import config_checks
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
@@ -94,6 +95,8 @@ def _check_same(
   """Raises WorkdirError if the run in the folder has other settings."""
   # As it would be read: lists for tuples, null for what is not finite.
   now = json.loads(json.dumps(description), parse_constant=lambda _: None)
+  with contextlib.suppress(ValueError):
+    earlier = config_checks.translate(earlier)
   different = sorted(
     name
     for name in {*earlier, *now} - {*free}

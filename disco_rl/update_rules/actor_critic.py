@@ -1,6 +1,7 @@
 """Actor-critic with V-trace, the hand-made baseline (Espeholt et al., 2018)."""
 
 import dataclasses
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ class ActorCriticTargets:
 
 
 @dataclasses.dataclass(frozen=True)
-class ActorCritic(base.UpdateRule):
+class ActorCritic(base.UpdateRule, config_checks.Settings):
   """Policy gradient on V-trace advantages, categorical value, entropy bonus.
 
   Attributes:
@@ -41,25 +42,16 @@ class ActorCritic(base.UpdateRule):
     entropy_cost: weight of the entropy bonus.
   """
 
-  num_bins: int = 601
-  max_abs_value: float = 300.0
-  discount: float = 0.997
-  lambda_: float = 0.95
-  moments_decay: float = 0.99
+  # A value lies between two bins.
+  num_bins: Annotated[int, config_checks.at_least(2)] = 601
+  max_abs_value: config_checks.Positive = 300.0
+  discount: config_checks.Fraction = 0.997
+  lambda_: config_checks.Fraction = 0.95
+  moments_decay: config_checks.Decay = 0.99
   normalize_advantage: bool = False
-  policy_cost: float = 1.0
-  value_cost: float = 0.5
-  entropy_cost: float = 0.2
-
-  def __post_init__(self) -> None:
-    config_checks.check_types(ActorCritic, vars(self))
-    # A value lies between two bins.
-    config_checks.check_at_least(self, 2, ('num_bins',))
-    config_checks.check_positive(self, ('max_abs_value',))
-    config_checks.check_fractions(self, ('discount', 'lambda_'))
-    config_checks.check_fractions(self, ('moments_decay',), below_one=True)
-    costs = ('policy_cost', 'value_cost', 'entropy_cost')
-    config_checks.check_finite(self, costs)
+  policy_cost: config_checks.Finite = 1.0
+  value_cost: config_checks.Finite = 0.5
+  entropy_cost: config_checks.Finite = 0.2
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
     """One head, the categorical value v; no action model."""

@@ -5,6 +5,7 @@ them; q is an action value; aux_pi predicts the policy one step ahead.
 """
 
 import dataclasses
+from typing import Annotated
 
 import haiku as hk
 import jax
@@ -55,7 +56,7 @@ class DiscoTargets:
 
 
 @dataclasses.dataclass(frozen=True)
-class Disco(base.UpdateRule):
+class Disco(base.UpdateRule, config_checks.Settings):
   """The discovered rule's architecture; Disco103 with its published weights.
 
   Attributes:
@@ -78,28 +79,19 @@ class Disco(base.UpdateRule):
   """
 
   network: meta_network.MetaNetworkConfig = meta_network.MetaNetworkConfig()
-  num_bins: int = 601
-  max_abs_value: float = 300.0
-  reward_scale: float = 1.0
-  discount: float = 0.997
-  lambda_: float = 0.95
-  moments_decay: float = 0.99
-  target_decay: float = 0.9
-  pi_cost: float = 1.0
-  y_cost: float = 1.0
-  z_cost: float = 1.0
-  aux_pi_cost: float = 1.0
-  q_cost: float = 0.2
-
-  def __post_init__(self) -> None:
-    config_checks.check_types(Disco, vars(self))
-    # A value lies between two bins.
-    config_checks.check_at_least(self, 2, ('num_bins',))
-    config_checks.check_positive(self, ('max_abs_value', 'reward_scale'))
-    config_checks.check_fractions(self, ('discount', 'lambda_', 'target_decay'))
-    config_checks.check_fractions(self, ('moments_decay',), below_one=True)
-    costs = ('pi_cost', 'y_cost', 'z_cost', 'aux_pi_cost', 'q_cost')
-    config_checks.check_finite(self, costs)
+  # A value lies between two bins.
+  num_bins: Annotated[int, config_checks.at_least(2)] = 601
+  max_abs_value: config_checks.Positive = 300.0
+  reward_scale: config_checks.Positive = 1.0
+  discount: config_checks.Fraction = 0.997
+  lambda_: config_checks.Fraction = 0.95
+  moments_decay: config_checks.Decay = 0.99
+  target_decay: config_checks.Fraction = 0.9
+  pi_cost: config_checks.Finite = 1.0
+  y_cost: config_checks.Finite = 1.0
+  z_cost: config_checks.Finite = 1.0
+  aux_pi_cost: config_checks.Finite = 1.0
+  q_cost: config_checks.Finite = 0.2
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
     """Heads y of the state; z, aux_pi and q of the actions."""

@@ -32,7 +32,7 @@ SMALL = agent_lib.AgentConfig(
   ),
   unroll_length=8,
   batch_size=16,
-  replay_ratio=2.0,
+  num_environments=8,
   on_policy_share=0.25,
   replay_capacity=64,
   learning_rate=1e-2,
@@ -54,13 +54,9 @@ def quick_compilation() -> Iterator[None]:
     ({'unroll_length': 0}, 'unroll_length=0 .* at least 1'),
     ({'batch_size': 0}, 'batch_size=0 .* at least 1'),
     ({'replay_capacity': -1}, 'replay_capacity=-1 .* at least 1'),
-    ({'replay_ratio': 0.0}, 'replay_ratio=0.0 .* positive'),
-    ({'replay_ratio': -2.0}, 'replay_ratio=-2.0 .* positive'),
-    ({'replay_ratio': float('nan')}, 'replay_ratio=nan .* positive'),
-    # 96 / 10 is no whole number of environments; 96 / 9.6 = 10 is.
-    ({'replay_ratio': 10.0}, 'replay_ratio=10.0 .* for example 9.6'),
-    ({'replay_ratio': 200.0}, 'replay_ratio=200.0 .* for example 96'),
-    ({'replay_ratio': float('inf')}, 'replay_ratio=inf .* for example 96'),
+    ({'num_environments': 0}, 'num_environments=0 .* at least 1'),
+    ({'num_environments': 2.5}, 'num_environments=2.5 .* whole number'),
+    ({'replay_capacity': 1001}, 'replay_capacity=1001 .* nearest is 1000'),
     ({'on_policy_share': -0.1}, 'on_policy_share=-0.1 .* between 0 and 1'),
     ({'on_policy_share': 1.1}, 'on_policy_share=1.1 .* between 0 and 1'),
     ({'on_policy_share': 0.5}, 'on_policy_share=0.5 .* at most 0.104167'),
@@ -76,9 +72,8 @@ def test_impossible_settings_are_named_with_a_remedy(
 @pytest.mark.parametrize(
   'settings',
   [
-    {'replay_ratio': 9.6},
-    {'replay_ratio': 96.0, 'on_policy_share': 0.0},
-    {'replay_ratio': 1.0, 'on_policy_share': 1.0},
+    {'replay_capacity': 1000},
+    {'num_environments': 1, 'on_policy_share': 0.0},
     {'on_policy_share': 0.104167},
     {'on_policy_share': 0.0},
   ],
@@ -86,16 +81,6 @@ def test_impossible_settings_are_named_with_a_remedy(
 def test_the_remedies_are_possible(settings: dict[str, Any]) -> None:
   config = agent_lib.AgentConfig(**settings)
   assert config.num_on_policy <= config.num_environments
-  assert config.num_environments == round(96 / config.replay_ratio)
-
-
-def test_the_replay_must_hold_whole_rollouts() -> None:
-  config = dataclasses.replace(SMALL, replay_capacity=60)
-  agent = agent_lib.make(
-    config, probes.Probe.spec, actor_critic.ActorCritic(**BINS)
-  )
-  with pytest.raises(ValueError, match='replay_capacity=60 .* nearest is 64'):
-    jax.eval_shape(lambda: agent.init(jax.random.key(0)))
 
 
 def test_a_share_of_each_batch_is_the_newest() -> None:

@@ -91,18 +91,6 @@ def test_none_may_be_drawn() -> None:
   assert batch.reward.shape == (LENGTH, 0)
 
 
-@pytest.mark.parametrize(
-  'capacity, nearest', [(7, 8), (5, 4), (1, 2), (0, 2), (-4, 2)]
-)
-def test_capacities_that_hold_no_whole_addition(
-  capacity: int, nearest: int
-) -> None:
-  with pytest.raises(
-    ValueError, match=f'replay_capacity={capacity} .*the nearest is {nearest}'
-  ):
-    replay.init(rollout(1, 2), capacity)
-
-
 def test_mapped_over_agents_equals_one_by_one() -> None:
   # The agents' buffers are not equally full.
   states = [

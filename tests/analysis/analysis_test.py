@@ -63,7 +63,7 @@ AGENT = agent_lib.make(
     network=NETWORK,
     unroll_length=9,
     batch_size=2,
-    replay_ratio=1.0,
+    num_environments=2,
     on_policy_share=1.0,
     replay_capacity=2,
   ),

@@ -239,7 +239,7 @@ ENV = make_env()
       'catch',
       {'replay_ratio': 8.0, 'batch_size': 16, 'num_environments': 3},
       ValueError,
-      'make 2 environments, but there are 3: leave replay_ratio out',
+      'makes 2 environments, but num_environments=3: leave replay_ratio out',
     ),
     (make_vec(), {'num_environments': 2}, ValueError, '=2, but .* brings 3'),
     (
@@ -265,7 +265,7 @@ def test_bad_input_is_named(
   [
     ({}, 10),
     ({'batch_size': 64}, 7),
-    ({'batch_size': 64, 'replay_ratio': 8.0}, 8),
+    ({'batch_size': 64, 'replay_ratio': 8.0}, 8),  # The old name.
     ({'num_environments': 1}, 1),
     ({'num_environments': 200}, 200),
     ({'batch_size': 1}, 1),

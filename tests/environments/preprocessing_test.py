@@ -17,7 +17,7 @@ from disco_rl.environments.host import image_vector
 from disco_rl.environments.host import nethack
 from disco_rl.environments.host import procgen
 from disco_rl.environments.jax_native import sokoban
-from disco_rl.environments.preprocessing import changed
+from disco_rl.runtime import config_checks
 from launch import to_records
 
 RECORDS: dict[str, Any] = {
@@ -85,7 +85,7 @@ def test_changes_reach_the_environment(
 
 
 def test_easy_levels_stay_easy() -> None:
-  easy = changed(procgen.EASY, {'num_levels': 200})
+  easy = config_checks.replace(procgen.EASY, {'num_levels': 200})
   assert (easy.is_hard, easy.num_levels) == (False, 200)
 
 
@@ -94,10 +94,14 @@ def test_easy_levels_stay_easy() -> None:
   [
     (
       {'crafter': {'frame_stak': 2}},
-      r"preprocessing has no setting 'frame_stak'\. .* frame_stack",
+      r"preprocessing.crafter has no setting 'frame_stak'\. .* frame_stack",
     ),
-    ({'nethack': {'frame_stack': 0}}, 'frame_stack=0 must be at least 1'),
+    (
+      {'nethack': {'frame_stack': 0}},
+      'nethack.frame_stack=0 must be at least 1',
+    ),
     ({'sokoban': {'time_limit': -1}}, 'time_limit=-1 must be at least 1'),
+    ({'dmlab': {'renderer': 'x'}}, "'x' must be one of software, hardware"),
     ({'crafter': {'frame_stack': 'two'}}, "frame_stack='two' must be a whole"),
     ({'catch': {'height': 2}}, 'preprocessing.catch=.* choose one of atari'),
     ({'crafter': 4}, 'preprocessing.crafter=4 is not possible'),

@@ -47,7 +47,7 @@ CATCH = (
   '--config.checkpoint_every=10',
   '--config.unroll_length=6',
   '--config.batch_size=8',
-  '--config.replay_ratio=4',
+  '--config.num_environments=2',
   '--config.replay_capacity=16',
   '--config.hidden_sizes=16',
   '--config.action_model_lstm=8',
@@ -326,7 +326,8 @@ def test_missing_flags(tmp_path: pathlib.Path, missing: str) -> None:
     ('seeds=0', 'seeds=0 must be at least 1'),
     ('log_every=0', 'log_every=0 must be at least 1'),
     ('checkpoint_every=-1', 'checkpoint_every=-1 must be at least 1'),
-    ('replay_ratio=3', 'replay_ratio=3.0 .* for example 2.66667'),
+    ('num_environments=0', 'num_environments=0 must be at least 1'),
+    ('replay_ratio=3', 'replay_ratio=3.* for example num_environments=3'),
     ('replay_capacity=15', 'replay_capacity=15 .* nearest is 16'),
   ],
 )
@@ -482,8 +483,7 @@ class TestVariants:
     monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
     settings = configs.get_config(variant).to_dict()
     # Shapes are checked all the same, with less to allocate.
-    settings.update(replay_ratio=float(settings['batch_size']))
-    settings.update(on_policy_share=0.0, replay_capacity=2)
+    settings.update(num_environments=1, on_policy_share=0, replay_capacity=2)
     config = to_records.evaluation(settings)
     try:
       environment_registry.validate(config.environment)

@@ -375,7 +375,7 @@ def test_a_missing_package_is_found_before_anything_starts(
     ('rules=missing/rule.npz', 'missing/rule.npz'),
     ('learning_rates=1e-3,fast', "'fast', which is no number"),
     ('learning_rates=1e-3,0.001', '0.001 and 0.001, which'),
-    ('learning_rates=1e-3,-1', 'learning_rate=-1.0 is not possible'),
+    ('learning_rates=1e-3,-1', 'learning_rate=-1.0 must be positive'),
     ('updates=0', 'updates=0 must be at least 1'),
   ],
 )

@@ -74,7 +74,7 @@ def returns() -> list[np.ndarray]:
     ),
     unroll_length=LENGTH,
     batch_size=1,
-    replay_ratio=1.0,
+    num_environments=1,
     on_policy_share=1.0,
     replay_capacity=1,
   )

@@ -31,7 +31,7 @@ SETTINGS = {
   'validation_trajectories': EACH,
   'unroll_length': LENGTH,
   'batch_size': EACH,
-  'replay_ratio': 1.0,
+  'num_environments': EACH,
   'on_policy_share': 1.0,
   'replay_capacity': EACH,
   'hidden_sizes': (3,),

@@ -54,7 +54,7 @@ def make_living(
     jax.ShapeDtypeStruct((6,), jnp.float32), num_actions
   )
   agent = agent_lib.Agent(
-    config=agent_lib.AgentConfig(batch_size=8, replay_ratio=1.0),
+    config=agent_lib.AgentConfig(batch_size=8, num_environments=8),
     environment_spec=spec,
     rule=case.rule,
     network=case.network,
@@ -164,7 +164,7 @@ def small_living(
 ) -> inner_loop_lib.InnerLoop:
   agent = agent_lib.Agent(
     config=agent_lib.AgentConfig(
-      unroll_length=T, batch_size=B, replay_ratio=1.0, replay_capacity=B
+      unroll_length=T, batch_size=B, num_environments=B, replay_capacity=B
     ),
     environment_spec=SPEC,
     rule=RULE,

@@ -48,7 +48,7 @@ TINY = (
   # Two environments for each agent; half of a batch is replayed.
   '--config.unroll_length=5',
   '--config.batch_size=4',
-  '--config.replay_ratio=2',
+  '--config.num_environments=2',
   '--config.on_policy_share=0.5',
   '--config.replay_capacity=8',
   '--config.hidden_sizes=8',
@@ -522,8 +522,8 @@ def test_mistyped_flags(
     ('rule=disco13', "'disco13' cannot be .* 'random', 'disco103'"),
     ('rule=actor_critic', "'actor_critic' cannot be .* 'random', 'disco103'"),
     ('rule=missing/rule.npz', 'missing/rule.npz'),
-    ('estimator=guess', "'guess' is unknown; .* differentiation, evolution"),
-    ('mode=fast', "mode='fast' is unknown; .* plain, checkpointed, mixed"),
+    ('estimator=guess', "'guess' must be one of differentiation, evolution"),
+    ('mode=fast', "mode='fast' must be one of plain, checkpointed, mixed"),
     ('validation_trajectories=3', '=3 must be a multiple .* nearest is 4'),
     ('save_every=3', r'save_every=3 must divide .* one of \[1, 2\]'),
     ('inner_updates=0', 'inner_updates=0 must be at least 1'),
@@ -536,7 +536,7 @@ def test_mistyped_flags(
     ('meta_learning_rate=0', 'meta_learning_rate=0.0 must be positive'),
     ('budgets=0', r'budgets=\(0,\) must be'),
     ('rule_prediction_embedding=3', 'must end in a layer of one unit'),
-    ('replay_ratio=3', 'replay_ratio=3.0 .* for example 4'),
+    ('replay_ratio=3', 'replay_ratio=3.* for example num_environments=1'),
     ('replay_capacity=7', 'replay_capacity=7 .* nearest is 8'),
   ],
 )

@@ -58,7 +58,7 @@ SETTINGS = {
   'validation_trajectories': 1,
   'unroll_length': 2,
   'batch_size': 1,
-  'replay_ratio': 1.0,
+  'num_environments': 1,
   'on_policy_share': 1.0,
   'replay_capacity': 1,
   'hidden_sizes': (2,),

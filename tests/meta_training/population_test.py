@@ -32,7 +32,7 @@ TINY = {
   'validation_trajectories': 4,
   'unroll_length': 5,
   'batch_size': 4,
-  'replay_ratio': 2.0,  # Two environments for each agent.
+  'num_environments': 2,
   'on_policy_share': 0.5,
   'replay_capacity': 8,
   'hidden_sizes': (8,),

@@ -128,7 +128,7 @@ def make_living(on_inner_batches: bool = False) -> inner_loop_lib.InnerLoop:
   )
   agent = agent_lib.Agent(
     config=agent_lib.AgentConfig(
-      unroll_length=T, batch_size=B, replay_ratio=1.0, replay_capacity=B
+      unroll_length=T, batch_size=B, num_environments=B, replay_capacity=B
     ),
     environment_spec=SPEC,
     rule=TableRule(),

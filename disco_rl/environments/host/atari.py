@@ -7,6 +7,7 @@ from typing import Any
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import image_vector
+from disco_rl.runtime import config_checks
 
 # The games of the benchmark, in lexicographic order.
 GAMES = (
@@ -71,7 +72,7 @@ GAMES = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Preprocessing:
+class Preprocessing(config_checks.Settings, prefix='preprocessing.atari.'):
   """What lies between the emulator and the agent; defaults: the benchmark's.
 
   The protocol is that of Machado et al. (2018), with a frame skip of 4 instead
@@ -105,18 +106,18 @@ class Preprocessing:
       clipped rewards, not the game's score. 0: they are not clipped.
   """
 
-  frame_skip: int = 4
+  frame_skip: config_checks.Count = 4
   max_over_frames: bool = True
-  height: int = 84
-  width: int = 84
+  height: config_checks.Count = 84
+  width: config_checks.Count = 84
   is_grayscale: bool = True
-  frame_stack: int = 4
-  sticky_action_probability: float = 0.25
-  max_no_ops: int = 0
+  frame_stack: config_checks.Count = 4
+  sticky_action_probability: config_checks.Fraction = 0.25
+  max_no_ops: config_checks.CountOrZero = 0
   fires_on_reset: bool = False
   has_all_actions: bool = True
-  max_episode_frames: int = 108_000
-  max_abs_reward: float = 0.0
+  max_episode_frames: config_checks.Count = 108_000
+  max_abs_reward: config_checks.FiniteOrZero = 0.0
 
 
 BENCHMARK = Preprocessing()

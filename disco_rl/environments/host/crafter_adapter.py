@@ -14,12 +14,13 @@ import numpy as np
 
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import image_vector
+from disco_rl.runtime import config_checks
 
 NAME = 'crafter'
 
 
 @dataclasses.dataclass(frozen=True)
-class Preprocessing:
+class Preprocessing(config_checks.Settings, prefix='preprocessing.crafter.'):
   """What lies between the game and the agent; defaults: the benchmark's.
 
   Rewards are the game's own: +1 in a step that unlocks achievements for the
@@ -34,11 +35,11 @@ class Preprocessing:
     max_episode_steps: time limit in steps of the game, a truncation.
   """
 
-  height: int = 64
-  width: int = 64
-  frame_stack: int = 1
-  action_repeat: int = 1
-  max_episode_steps: int = 10_000
+  height: config_checks.Count = 64
+  width: config_checks.Count = 64
+  frame_stack: config_checks.Count = 1
+  action_repeat: config_checks.Count = 1
+  max_episode_steps: config_checks.Count = 10_000
 
 
 BENCHMARK = Preprocessing()

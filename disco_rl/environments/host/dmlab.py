@@ -14,6 +14,7 @@ Without it, something of the kind is a first-person maze of ViZDoom:
 from collections.abc import Sequence
 import dataclasses
 import os
+from typing import Annotated
 from typing import Any
 import zlib
 
@@ -23,6 +24,7 @@ import numpy as np
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
+from disco_rl.runtime import config_checks
 
 # The levels of the benchmark, in lexicographic order.
 LEVELS = (
@@ -82,7 +84,7 @@ ACTIONS = np.array(
 
 
 @dataclasses.dataclass(frozen=True)
-class Preprocessing:
+class Preprocessing(config_checks.Settings, prefix='preprocessing.dmlab.'):
   """What lies between the level and the agent; defaults: IMPALA's.
 
   Rewards are the level's own. Episodes end by the level's time limit.
@@ -101,12 +103,14 @@ class Preprocessing:
       DMLAB_DATASET_PATH.
   """
 
-  action_repeat: int = 4
-  height: int = 72
-  width: int = 96
-  num_words: int = 16
-  num_word_ids: int = 1_000
-  renderer: str = 'software'
+  action_repeat: config_checks.Count = 4
+  height: config_checks.Count = 72
+  width: config_checks.Count = 96
+  num_words: config_checks.Count = 16
+  num_word_ids: config_checks.Count = 1_000
+  renderer: Annotated[str, config_checks.one_of('software', 'hardware')] = (
+    'software'
+  )
   dataset_path: str = dataclasses.field(
     default_factory=lambda: os.environ.get('DMLAB_DATASET_PATH', '')
   )

@@ -13,6 +13,7 @@ from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import sequential
+from disco_rl.runtime import config_checks
 
 # Task -> its class in nle.env.tasks: those of Kuettler et al. (2020). Their
 # successor NetHackChallenge refuses seeds, so that no run could be repeated.
@@ -35,7 +36,7 @@ OBSERVATION_TYPES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Preprocessing:
+class Preprocessing(config_checks.Settings, prefix='preprocessing.nethack.'):
   """What lies between the game and the agent; defaults: the benchmark's.
 
   Menus are declined, as are all questions but those of eating, praying,
@@ -53,10 +54,10 @@ class Preprocessing:
   """
 
   character: str = 'mon-hum-neu-mal'
-  max_episode_steps: int = 5_000
+  max_episode_steps: config_checks.Count = 5_000
   has_all_actions: bool = False
-  idle_penalty: float = -0.01
-  frame_stack: int = 4
+  idle_penalty: config_checks.Finite = -0.01
+  frame_stack: config_checks.Count = 4
 
 
 BENCHMARK = Preprocessing()

@@ -6,6 +6,7 @@ from typing import Any
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import image_vector
+from disco_rl.runtime import config_checks
 
 # The games of the benchmark, in lexicographic order.
 GAMES = (
@@ -30,7 +31,7 @@ _FRAME_SHAPE = (64, 64, 3)
 
 
 @dataclasses.dataclass(frozen=True)
-class Preprocessing:
+class Preprocessing(config_checks.Settings, prefix='preprocessing.procgen.'):
   """What lies between the game and the agent; defaults: the paper's.
 
   Rewards are the game's own. Time limits are, too (500, 1,000, 4,000 or 6,000
@@ -48,9 +49,9 @@ class Preprocessing:
   """
 
   is_hard: bool = True
-  num_levels: int = 0
-  start_level: int = 0
-  frame_stack: int = 4
+  num_levels: config_checks.CountOrZero = 0
+  start_level: config_checks.CountOrZero = 0
+  frame_stack: config_checks.Count = 4
 
 
 HARD = Preprocessing()

@@ -17,6 +17,7 @@ from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.jax_native import sokoban_generator
 from disco_rl.environments.jax_native import sokoban_levels
+from disco_rl.runtime import config_checks
 
 NUM_ACTIONS = 4  # Up, right, down, left.
 
@@ -28,7 +29,7 @@ GENERATED: Mapping[str | None, tuple[int, int]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Preprocessing:
+class Preprocessing(config_checks.Settings, prefix='preprocessing.sokoban.'):
   """What lies between the game and the agent; defaults: the benchmark's.
 
   Attributes:
@@ -37,8 +38,8 @@ class Preprocessing:
       returns, with limits of 81 to 159 steps; see evaluation/normalisation.py.
   """
 
-  frame_stack: int = 4
-  time_limit: int = 120
+  frame_stack: config_checks.Count = 4
+  time_limit: config_checks.Count = 120
 
 
 BENCHMARK = Preprocessing()
