@@ -1,6 +1,7 @@
-"""What all launchers share: their flags."""
+"""Flags that the launchers share."""
 
 from collections.abc import Callable
+import contextlib
 import pathlib
 import re
 from typing import Any
@@ -8,19 +9,18 @@ from typing import Any
 from absl import app
 from absl import flags
 from absl import logging
-import ml_collections
 from ml_collections import config_flags
 
 from disco_rl.runtime import config_checks
 from launch.errors import fail
 
 CONFIG = config_flags.DEFINE_config_file(
-  'config', None, 'Settings: a file, a colon, and what to start from.'
+  'config', None, 'Settings: a file, optionally a colon and a variant.'
 )
 WORKDIR = flags.DEFINE_string(
   'workdir',
   None,
-  'Folder of the run; resumed if it holds one.',
+  'Folder of the run, which is resumed if the folder holds one.',
   required=True,
 )
 flags.mark_flag_as_required('config')
@@ -42,43 +42,58 @@ def run(main: Callable[[dict[str, Any], pathlib.Path], None]) -> None:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-  """Parses as absl does, but says in one line what is wrong."""
-  replay_ratio = _take(argv, '--config.replay_ratio')
+  """Parses flags as absl does, but reports errors in one line."""
+  replay_ratio = _take_replay_ratio(argv)
   try:
     rest = flags.FLAGS(argv)
-    CONFIG.value.to_dict()  # A missing file shows only when it is used.
+    CONFIG.value.to_dict()  # A missing file raises only when it is used.
   except (flags.Error, OSError) as error:
-    # Of an error in the config's file the message holds the whole traceback.
+    # If the config's file raises, the message holds the whole traceback.
     fail(re.sub(r'^\w+Error: ', '', str(error).strip().splitlines()[-1]))
   except (AttributeError, KeyError) as error:
-    # So answers ml_collections if the config has no such setting.
+    # ml_collections raises these if the config has no such setting.
     answer = error.args[0]
     name, *nearest = str(getattr(answer, 'args', [answer])[0]).splitlines()
     fail(f'Unknown setting {name}. {" ".join(nearest) or _SEE_CONFIG}')
   except (IndexError, SyntaxError, TypeError, ValueError) as error:
-    # So does it answer what cannot be the name of a setting.
+    # It raises these for text that cannot be the name of a setting.
     fail(f'A flag names no setting: {error}. {_SEE_CONFIG}')
   if rest[1:]:
     fail(f'Not understood: {" ".join(rest[1:])}')
   if replay_ratio is not None:
-    _set_replay_ratio(replay_ratio, CONFIG.value)
+    _set_replay_ratio(replay_ratio, argv)
   return rest
 
 
-def _take(argv: list[str], flag: str) -> str | None:
-  """Removes a flag from the arguments; returns its last value, if any."""
+def _take_replay_ratio(argv: list[str]) -> str | None:
+  """Removes --config.replay_ratio, a flag of older versions; returns its value.
+
+  Args:
+    argv: changed in place, as ml_collections reads it, too.
+  """
   value = None
-  for argument in argv[1:]:
-    if argument.startswith(f'{flag}='):
-      value = argument.removeprefix(f'{flag}=')
-      argv.remove(argument)
+  arguments = iter(argv[1:])
+  kept = argv[:1]
+  for argument in arguments:
+    name, equals, text = argument.partition('=')
+    if name.lstrip('-') == 'config.replay_ratio':
+      value = text if equals else next(arguments, '')
+    else:
+      kept.append(argument)
+  argv[:] = kept
   return value
 
 
-def _set_replay_ratio(text: str, config: ml_collections.ConfigDict) -> None:
-  """Sets the number of environments by the flag that older versions had."""
+def _set_replay_ratio(text: str, argv: list[str]) -> None:
+  """Sets the number of environments to that of a replay ratio."""
+  config = CONFIG.value
+  old: dict[str, Any] = {'batch_size': config.get('batch_size')}
+  old['replay_ratio'] = text
+  with contextlib.suppress(ValueError):
+    old['replay_ratio'] = float(text)
+  if any(x.lstrip('-').startswith('config.num_environments') for x in argv):
+    old['num_environments'] = config.num_environments
   try:
-    old = {'batch_size': config.batch_size, 'replay_ratio': float(text)}
     config.num_environments = config_checks.translate(old)['num_environments']
   except ValueError as error:
     fail(error)

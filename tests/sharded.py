@@ -37,7 +37,11 @@ SETTINGS = {
   'inner_updates': 2,
 }
 # Of the agents whose batches are shared out, among eight devices at most.
-SHARED = {'batch_size': 8, 'validation_trajectories': 8}
+SHARED = {
+  'batch_size': 8,
+  'num_environments': 4,
+  'validation_trajectories': 8,
+}
 _COLLECTIVES = re.compile(
   r' (all-reduce|all-gather|all-to-all|reduce-scatter|collective-\w+)'
   r'(?:-start)?\('

@@ -214,7 +214,9 @@ def test_agents_share_nothing(driver: training.DeviceDriver) -> None:
 def test_replay_is_never_copied() -> None:
   """Most of an agent's memory, as large as it may be."""
   environment = gymnasium_adapter.make('CartPole-v1', 2, seed=0)
-  config = dataclasses.replace(SMALL, batch_size=2, replay_capacity=50_000)
+  config = dataclasses.replace(
+    SMALL, batch_size=2, num_environments=1, replay_capacity=50_000
+  )
   agent = agent_lib.make(
     config, environment.spec, actor_critic.ActorCritic(**BINS)
   )
