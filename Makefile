@@ -2,6 +2,7 @@
 #   make run    sets up, then discovers an update rule from nothing
 #   make test   sets up, then checks style, types and behaviour
 # make test-all also runs the tests that are slow and say little more.
+# make docs builds the documentation, site/index.html; make test does so, too.
 # PYTHON=python3.12 chooses the interpreter (3.11 or later);
 # EXTRAS=dev,environments tests the suites of environments as well.
 
@@ -11,7 +12,7 @@ EXTRAS ?= dev
 BIN = $(VENV)/bin
 WORKDIR ?= runs/quickstart
 
-.PHONY: run test test-all lint
+.PHONY: run test test-all lint docs
 
 run: $(VENV)/.installed
 	$(BIN)/python -m launch.meta_train --config=configs/quickstart.py \
@@ -25,6 +26,9 @@ test: lint
 
 test-all: lint
 	$(PYTEST) -m ''
+
+docs: $(VENV)/.installed-$(EXTRAS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/ruff check .

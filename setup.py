@@ -64,11 +64,19 @@ TEST = [
 ]
 # To run the notebooks of colabs/.
 NOTEBOOKS = ['ipykernel>=6.29', 'nbclient>=0.10', 'nbformat>=5.10']
+# Equations are converted to MathML while the site is built.
+DOCS = [
+  'latex2mathml>=3.77',
+  'mkdocs>=1.6',
+  'mkdocs-material>=9.6',
+  'mkdocstrings-python>=1.16',
+]
 DEV = [
   'import-linter>=2.16',
   'mypy>=1.15',
   'pre-commit>=4',
   'ruff>=0.11',
+  *DOCS,
   *NOTEBOOKS,
   *TEST,
 ]
@@ -96,6 +104,7 @@ setuptools.setup(
     'crafter': CRAFTER,
     'sokoban': SOKOBAN,
     'environments': ENVIRONMENTS,
+    'docs': DOCS,
     'test': TEST,
     'dev': DEV,
   },
