@@ -1,20 +1,23 @@
-"""The programs in examples/, and what README.md shows of the library."""
+"""The programs in examples/, which the documentation shows."""
 
 from collections.abc import Iterator
 import pathlib
 import re
 import sys
 
+import conformance
 import jax
 import numpy as np
 import pytest
 
 import disco_rl
-from disco_rl.update_rules import weights
+from disco_rl.environments.host import gymnasium_adapter
+from disco_rl.networks import torsos
 from examples import cartpole
 from examples import increasing_digits
-
-_REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+from examples import own_environment
+from examples import own_network
+from examples import own_rule
 
 
 @pytest.fixture(autouse=True, scope='module')
@@ -23,34 +26,6 @@ def quick_compilation() -> Iterator[None]:
   jax.config.update('jax_disable_most_optimizations', True)
   yield
   jax.config.update('jax_disable_most_optimizations', False)
-
-
-def _code_of_readme() -> list[str]:
-  """Blocks of Python of the section on the library."""
-  text = (_REPOSITORY / 'README.md').read_text()
-  section = text.split('## In your own code\n')[1].split('\n## ')[0]
-  return re.findall('```python\n(.*?)```', section, re.DOTALL)
-
-
-def test_the_readme_needs_no_more_than_ten_lines() -> None:
-  first = _code_of_readme()[0]
-  assert 'disco103' in first
-  assert len([line for line in first.splitlines() if line]) <= 10
-
-
-def test_the_code_of_the_readme_runs(
-  disco103_path: pathlib.Path,
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
-  monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
-  monkeypatch.chdir(tmp_path)
-  names: dict = {}
-  for block in _code_of_readme():
-    exec(compile(block, 'README.md', 'exec'), names)
-  assert np.isfinite(names['metrics']['loss']).all()
-  assert names['action'] in (0, 1)
-  assert [path.name for path in tmp_path.iterdir()] == ['cartpole.npz']
 
 
 def test_cartpole(
@@ -92,3 +67,63 @@ def test_the_transformer_learns() -> None:
   np.testing.assert_allclose(
     outputs['logits'], rollout.logits, rtol=1e-3, atol=1e-4
   )
+
+
+@pytest.mark.parametrize('seed', [0, 1])
+def test_the_corridor_pays_at_its_open_end(seed: int) -> None:
+  environment = own_environment.Corridor(length=5)
+  key = jax.random.key(seed)
+  for action in (0, 1):
+    state, observation = environment.reset(key)
+    is_open = state.goal == 4 * action
+    np.testing.assert_array_equal(np.argmax(observation, 1), [2, state.goal])
+    for is_last in (False, True):
+      state, timestep = environment.step(state, action, key)
+      assert timestep.is_last == timestep.is_terminal == is_last
+      assert timestep.reward == is_last * (1 if is_open else -1)
+
+
+def test_the_corridor_has_a_time_limit() -> None:
+  environment = own_environment.Corridor(max_steps=3)
+  key = jax.random.key(0)
+  state, _ = environment.reset(key)
+  for is_last in (False, False, True):
+    state, timestep = environment.step(state, 1 - state.num_steps % 2, key)
+    assert timestep.is_last == is_last
+    assert not timestep.is_terminal
+
+
+def test_corridors_keep_to_the_protocol() -> None:
+  conformance.check(lambda _: own_environment.Corridor(), num_steps=40)
+  conformance.check(
+    lambda seed: gymnasium_adapter.from_factory(
+      own_environment.HostCorridor, 96, seed
+    ),
+    num_steps=20,
+  )
+
+
+@pytest.mark.parametrize('flags', [[], ['--on_host']])
+def test_own_environment(
+  flags: list[str],
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  flags = ['--rule=policy_gradient', '--updates=2', *flags]
+  monkeypatch.setattr(sys, 'argv', ['own_environment', *flags])
+  own_environment.main()
+  assert re.fullmatch(r'update 2: return -?\d\.\d\d\n', capsys.readouterr().out)
+
+
+def test_own_network() -> None:
+  returns = own_network.train('policy_gradient', updates=12)
+  assert returns.shape == (2,)
+  assert np.isfinite(returns).all()
+  config = torsos.TorsoConfig('residual')
+  assert config.kind == 'residual'
+
+
+def test_own_rule_learns() -> None:
+  returns = own_rule.train(own_rule.LambdaActorCritic(), updates=200)
+  assert returns[0] < -0.2
+  assert returns[-1] > 0.5

@@ -107,5 +107,11 @@ def _package_page(name: str) -> str:
 
 
 def _module(path: pathlib.PurePath) -> str:
+  """A module's heading, a link to its source, and its docstrings."""
   name = '.'.join(path.with_suffix('').parts)
-  return f'::: {name}\n\n[Source](../{path}){{ .source }}'
+  return (
+    f'## {name} {{ data-toc-label="{path.stem}" }}\n\n'
+    f'[Source](../{path})\n\n'
+    f'::: {name}\n    options:\n      heading_level: 3\n'
+    '      show_root_heading: false\n      show_root_toc_entry: false'
+  )

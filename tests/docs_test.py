@@ -1,0 +1,244 @@
+"""The documentation: it builds, its links lead somewhere, its code runs."""
+
+import ast
+from collections.abc import Iterator
+import importlib
+import importlib.util
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from types import ModuleType
+from typing import Any
+
+import jax
+import launching
+import numpy as np
+import pytest
+
+from disco_rl.update_rules import weights
+from launch import to_records
+
+_ROOT = launching.REPOSITORY
+_README = _ROOT / 'README.md'
+_PAGES = sorted((_ROOT / 'docs').glob('*.md'))
+_TEXTS = [_README, *_PAGES]
+_LAUNCHERS = {
+  'launch.evaluate': to_records.evaluation,
+  'launch.meta_train': to_records.meta_training,
+}
+_SWEEP = ('environments', 'rules', 'learning_rates')
+
+
+def _name(path: pathlib.Path) -> str:
+  return path.stem
+
+
+@pytest.fixture(autouse=True, scope='module')
+def quick_compilation() -> Iterator[None]:
+  """Programs run for moments here: to optimise them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
+
+
+@pytest.fixture(scope='module')
+def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  pytest.importorskip('mkdocs', reason="pip install -e '.[dev]'")
+  folder = tmp_path_factory.mktemp('site')
+  process = subprocess.run(
+    [sys.executable, '-m', 'mkdocs', 'build', '--strict', f'-d{folder}'],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+  )
+  assert process.returncode == 0, process.stderr
+  return folder
+
+
+def _hook(name: str) -> ModuleType:
+  pytest.importorskip('mkdocs', reason="pip install -e '.[dev]'")
+  path = _ROOT / 'docs' / 'hooks' / f'{name}.py'
+  spec = importlib.util.spec_from_file_location(f'docs_{name}', path)
+  assert spec is not None and spec.loader is not None
+  module = importlib.util.module_from_spec(spec)
+  # Dataclasses look up their module by its name.
+  sys.modules[spec.name] = module
+  spec.loader.exec_module(module)
+  return module
+
+
+def test_pages_need_no_network(site: pathlib.Path) -> None:
+  pages = list(site.rglob('*.html'))
+  assert len(pages) > len(_PAGES)
+  for page in pages:
+    remote = re.findall(
+      r'<(?:script|img|iframe|link)[^>]+(?:src|href)="?(?:https?:)?//[^>]*',
+      page.read_text(),
+    )
+    assert not remote, page
+
+
+def test_equations_are_mathml(site: pathlib.Path) -> None:
+  page = (site / 'how-it-works.html').read_text()
+  text = (_ROOT / 'docs' / 'how-it-works.md').read_text()
+  assert 'arithmatex' not in page
+  assert page.count('display="block"') == text.count('$$') // 2 > 5
+
+
+def test_links_into_the_repository_lead_to_lines(site: pathlib.Path) -> None:
+  page = (site / 'how-it-works.html').read_text()
+  line = re.search(
+    r'href="(source/[\w/]+/value_targets\.py\.html)#(__codelineno-0-\d+)"', page
+  )
+  assert line is not None
+  source = (site / line[1]).read_text()
+  assert f'id="{line[2]}"' in source
+  after = re.sub('<[^>]+>', '', source.split(f'id="{line[2]}"')[1][:800])
+  assert 'def retrace' in after
+
+
+@pytest.mark.parametrize(
+  ('link', 'culprit'),
+  [
+    ('[x](../disco_rl/no_such_file.py)', 'no_such_file'),
+    ('[x](../disco_rl/types.py#NoSuchClass)', 'NoSuchClass'),
+  ],
+)
+def test_broken_links_into_the_repository_are_errors(
+  link: str, culprit: str
+) -> None:
+  hook = _hook('source_links')
+  page: Any = type('Page', (), {})()
+  page.file = page
+  page.src_uri = 'a_page.md'
+  with pytest.raises(Exception, match=f'a_page.md links to .*{culprit}'):
+    hook.on_page_markdown(link, page=page)
+
+
+def test_every_setting_has_its_meaning_in_the_tables() -> None:
+  hook = _hook('settings')
+  for name in ('meta_training', 'evaluate'):
+    module = importlib.import_module(f'configs.{name}')
+    config = (module.base if name == 'meta_training' else module._base)()
+    table = hook.on_page_markdown(
+      '<!-- settings: discovery --><!-- settings: evaluation -->'
+    )
+    for setting in config:
+      row = f'| `{setting}` | `{config[setting]!r}` | '
+      assert setting == 'preprocessing' or row in table, setting
+
+
+def test_links_of_the_readme(site: pathlib.Path) -> None:
+  links = re.findall(
+    r'\]\((?!https?:)([^)#]+)(?:#([^)]+))?\)', _README.read_text()
+  )
+  assert len(links) > 20
+  for path, fragment in links:
+    assert (_ROOT / path).exists(), path
+    if fragment:
+      page = site / pathlib.Path(path).with_suffix('.html').name
+      assert f'id="{fragment}"' in page.read_text(), (path, fragment)
+
+
+def _blocks(path: pathlib.Path, language: str) -> list[str]:
+  """Contents of the fenced blocks of a language."""
+  fences = re.findall(
+    r'^```(\w*)\n(.*?)^```$', path.read_text(), re.DOTALL | re.MULTILINE
+  )
+  return [block for name, block in fences if name == language]
+
+
+def test_the_readme_needs_no_more_than_ten_lines() -> None:
+  first = _blocks(_README, 'python')[0]
+  assert 'disco103' in first
+  assert len([line for line in first.splitlines() if line]) <= 10
+  assert len(_README.read_text().splitlines()) <= 200
+
+
+def test_the_code_of_the_readme_runs(
+  disco103_path: pathlib.Path,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
+  monkeypatch.chdir(tmp_path)
+  names: dict = {}
+  for block in _blocks(_README, 'python'):
+    exec(compile(block, 'README.md', 'exec'), names)
+  assert np.isfinite(names['metrics']['loss']).all()
+  assert names['action'] in (0, 1)
+  assert [path.name for path in tmp_path.iterdir()] == ['cartpole.npz']
+
+
+@pytest.mark.parametrize('page', _PAGES, ids=_name)
+def test_the_code_of_a_page_runs(
+  page: pathlib.Path,
+  disco103_path: pathlib.Path,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
+  monkeypatch.chdir(tmp_path)
+  known = _blocks(_README, 'python')
+  names: dict = {}
+  for block in _blocks(page, 'python'):
+    # Snippets of examples/ are run by examples_test.py.
+    if block not in known and '--8<--' not in block:
+      exec(compile(block, page.name, 'exec'), names)
+
+
+def _commands() -> Iterator[tuple[pathlib.Path, list[str]]]:
+  """Commands that begin with `python -m`, of all pages."""
+  for path in _TEXTS:
+    for block in _blocks(path, ''):
+      for line in block.replace('\\\n', ' ').splitlines():
+        # Not what a shell computes.
+        words = shlex.split(
+          re.sub(r'\$\(.*?\)|\$\w+', 'X', line), comments=True
+        )
+        if words[:2] == ['python', '-m']:
+          yield path, words[2:]
+
+
+def test_commands_of_the_pages_are_valid() -> None:
+  commands = list(_commands())
+  assert len(commands) > 25
+  for path, (module, *flags) in commands:
+    where = f'{path.name}: {module} {" ".join(flags)}'
+    assert (_ROOT / f'{module.replace(".", "/")}.py').is_file() or (
+      module == 'pip'
+    ), where
+    if module in _LAUNCHERS:
+      _check_flags(module, flags, where)
+
+
+def _check_flags(module: str, flags: list[str], where: str) -> None:
+  """Builds the run's settings, as the launcher does first of all."""
+  values = dict(flag.removeprefix('--').split('=', 1) for flag in flags)
+  assert 'workdir' in values, where
+  file, _, variant = values['config'].partition(':')
+  source = importlib.import_module(file.removesuffix('.py').replace('/', '.'))
+  config = source.get_config(*filter(None, [variant]))
+  for name, text in values.items():
+    if name.startswith('config.'):
+      *groups, last = name.split('.')[1:]
+      target = config
+      for group in groups:
+        target = target[group]
+      assert last in target, where
+      target[last] = _as_type_of(target[last], text)
+  settings = config.to_dict()
+  for name in _SWEEP if module == 'launch.evaluate' else ():
+    settings.pop(name)
+  assert _LAUNCHERS[module](settings), where
+
+
+def _as_type_of(default: Any, text: str) -> Any:
+  if isinstance(default, str):
+    return text
+  value = ast.literal_eval(text)
+  if isinstance(default, tuple) and not isinstance(value, tuple):
+    return (value,)
+  return type(default)(value)
