@@ -17,11 +17,13 @@ VERSION = re.search(
 CORE = [
   # Used by launch/ and configs/, which run from a checkout.
   'absl-py>=2.1',
+  'chex>=0.1.90',
   'dm-env>=1.6',
   'dm-haiku>=0.0.15',
   # On CPUs, 0.10.2 computes some fused products and sums wrong without a word
   # (jax issue 39103), and 0.11.0 crashes in others (39257).
   'jax>=0.10.0,!=0.10.2,!=0.11.0',
+  'jinja2>=3.1',
   'lazy_loader>=0.4',
   'matplotlib>=3.8',
   # As absl-py.
@@ -53,7 +55,6 @@ ENVIRONMENTS = sorted(
   {*ATARI, *PROCGEN, *NETHACK, *GYMNAX, *CRAFTAX, *CRAFTER, *SOKOBAN}
 )
 TEST = [
-  'chex>=0.1.90',
   'distrax>=0.1.7',
   'hypothesis>=6.100',
   'pytest>=8',
@@ -90,7 +91,7 @@ setuptools.setup(
   license='Apache-2.0',
   packages=setuptools.find_packages(include=['disco_rl', 'disco_rl.*']),
   package_data={
-    'disco_rl': ['py.typed', '**/*.pyi', '**/*.html', '**/*.npz'],
+    'disco_rl': ['py.typed', '**/*.pyi', '**/*.npz', '**/templates/*'],
   },
   python_requires='>=3.11',
   install_requires=CORE,

@@ -1,4 +1,4 @@
-"""Compares rules over a benchmark, from the files that their runs left."""
+"""Comparison of rules over benchmarks, from the metrics of their runs."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -11,7 +11,6 @@ import numpy as np
 from disco_rl.evaluation import achievements
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalisation
-from disco_rl.evaluation import scores
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import files
 
@@ -21,17 +20,18 @@ _PROFILE_POINTS = 101
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-  """What one run left: S agents of one rule in one environment.
+  """Results of one run: S agents of one rule in one environment.
 
   Attributes:
     environment: name.
-    rule: name, as it is to be shown.
+    rule: name of the rule in figures and tables.
     learning_rate: of the agents.
-    curve: steps [points] and returns [S, points], or what the environment is
-      scored by in their place; NaN before an agent's first episode has ended.
+    curve: steps [points] and scores [S, points]: mean returns, or the metric
+      that the environment is scored by; NaN before an agent's first episode has
+      ended.
     failure: why the run ended early; None if it did not.
-    crafter_scores: [S], see `achievements.crafter_scores`; None where there are
-      no achievements.
+    crafter_scores: [S], see `achievements.crafter_scores`; None in environments
+      without achievements.
   """
 
   environment: str
@@ -43,12 +43,12 @@ class Result:
 
   @property
   def returns(self) -> np.ndarray:
-    """Of each agent at the end, [S]."""
+    """Scores of the agents at the end of training, [S]."""
     return self.curve[1][:, -1]
 
   @property
   def problem(self) -> str | None:
-    """Why there are no scores of all agents; None if there are."""
+    """Why some agent has no score; None if all have one."""
     if self.failure is None and not np.all(np.isfinite(self.returns)):
       return 'no episode of some agent has ended'
     return self.failure
@@ -56,20 +56,20 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class RuleScores:
-  """One rule over a benchmark, at one learning rate.
+  """Scores of one rule over a benchmark, at one learning rate.
 
   Attributes:
-    rule: name, as it is to be shown.
+    rule: name of the rule in figures and tables.
     learning_rate: of the agents.
     aggregates: name of a statistic -> its estimate.
-    returns: environment -> `scores.summarise` of its returns.
-    scores: [S, E] normalised.
+    returns: environment -> `statistics.summarise` of its returns.
+    scores: [S, E] normalised scores.
     curve_steps: [points] environment steps.
-    curve: IQM of normalised scores at each.
-    profile: share of agents above each threshold of the comparison.
+    curve: IQM of the normalised scores at these steps.
+    profile: fraction of agents above each threshold of the comparison.
     curves: environment -> steps [points] and returns [S, points].
-    crafter_scores: environment -> `scores.summarise` of its agents' scores, for
-      those that have achievements.
+    crafter_scores: environment -> `statistics.summarise` of its agents'
+      Crafter scores, for environments with achievements.
   """
 
   rule: str
@@ -86,7 +86,7 @@ class RuleScores:
 
 @dataclasses.dataclass(frozen=True)
 class Improvement:
-  """P(an agent of `rule` scores higher than one of `other`)."""
+  """Probability that an agent of `rule` scores higher than one of `other`."""
 
   rule: str
   other: str
@@ -95,17 +95,17 @@ class Improvement:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """Rules over one benchmark.
+  """Comparison of rules over one benchmark.
 
   Attributes:
-    benchmark: what is averaged over.
-    environments: E names.
-    is_normalised: whether scores are; if not, they are returns.
+    benchmark: the environments that are averaged.
+    environments: names of the E environments that were run.
+    is_normalised: whether scores are normalised; if not, they are returns.
     best: the rules, each at the learning rate of its highest IQM.
     iqms: rule -> learning rate -> IQM, None where a run has no scores.
     improvements: of each pair of rules.
-    thresholds: [points] of the performance profiles.
-    problems: what is wrong with which run.
+    thresholds: [points] scores, of the performance profiles.
+    problems: runs without scores, and why.
   """
 
   benchmark: normalisation.Benchmark
@@ -130,20 +130,18 @@ def read_result(
   Args:
     csv_path: metrics.csv of the run.
     environment: name.
-    rule: name, as it is to be shown.
+    rule: name of the rule in figures and tables.
     learning_rate: of the agents.
-    environment_steps: of one agent at the end of the comparison; what the run
-      did beyond is left out.
+    environment_steps: of one agent; later rows are left out.
   """
   column = normalisation.column(environment)
   steps, returns = learning_curves.read_curve(csv_path, column)
   kept = steps <= environment_steps
-  curve = steps[kept], returns[:, kept]
   return Result(
     environment,
     rule,
     learning_rate,
-    curve,
+    curve=(steps[kept], returns[:, kept]),
     crafter_scores=achievements.crafter_scores(csv_path, environment_steps),
   )
 
@@ -151,16 +149,16 @@ def read_result(
 def failed(
   environment: str, rule: str, learning_rate: float, failure: str
 ) -> Result:
-  """A run that ended early and has no scores; arguments as in `Result`."""
-  nothing = np.zeros(0), np.zeros((0, 0))
-  return Result(environment, rule, learning_rate, nothing, failure)
+  """The result of a run that ended early; arguments as in `Result`."""
+  empty = np.zeros(0), np.zeros((0, 0))
+  return Result(environment, rule, learning_rate, empty, failure)
 
 
 def compare(results: Sequence[Result]) -> list[Comparison]:
   """Compares rules over each benchmark that the environments belong to.
 
   Args:
-    results: one of each environment, rule and learning rate.
+    results: one for each environment, rule and learning rate.
 
   Returns:
     One comparison for each benchmark, in the order of the environments.
@@ -230,7 +228,7 @@ def _iqm(group: Sequence[Result]) -> statistics.Estimate | None:
 
 
 def _scores(group: Sequence[Result]) -> np.ndarray:
-  """Normalised scores at the end, [S, E]."""
+  """Normalised scores at the end of training, [S, E]."""
   columns = [_normalise(r.environment, r.returns) for r in group]
   return np.stack(columns, axis=-1)
 
@@ -250,7 +248,7 @@ def _rule_scores(group: Sequence[Result], thresholds: np.ndarray) -> RuleScores:
       name: statistics.estimate(statistic, final)
       for name, statistic in statistics.AGGREGATES.items()
     },
-    returns={r.environment: scores.summarise(r.returns) for r in group},
+    returns={r.environment: statistics.summarise(r.returns) for r in group},
     scores=final,
     curve_steps=steps,
     curve=statistics.estimate(
@@ -263,7 +261,7 @@ def _rule_scores(group: Sequence[Result], thresholds: np.ndarray) -> RuleScores:
     ),
     curves={r.environment: r.curve for r in group},
     crafter_scores={
-      r.environment: scores.summarise(r.crafter_scores)
+      r.environment: statistics.summarise(r.crafter_scores)
       for r in group
       if r.crafter_scores is not None
     },
@@ -271,10 +269,10 @@ def _rule_scores(group: Sequence[Result], thresholds: np.ndarray) -> RuleScores:
 
 
 def _common_curve(group: Sequence[Result]) -> tuple[np.ndarray, np.ndarray]:
-  """Normalised scores of all environments at the same steps.
+  """Normalised scores of all environments, interpolated at the same steps.
 
   Returns:
-    Steps [points], from where every agent has a score on, and scores
+    Steps [points], which begin where every agent has a score, and scores
     [points, S, E].
   """
   known = [
@@ -296,6 +294,6 @@ def _common_curve(group: Sequence[Result]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _thresholds(all_scores: Sequence[np.ndarray]) -> np.ndarray:
-  """From 0 or the lowest score to the highest, for the profiles."""
+  """Thresholds of the profiles: from 0 or the lowest score to the highest."""
   pooled = np.concatenate([np.zeros(1), *(s.ravel() for s in all_scores)])
   return np.linspace(pooled.min(), pooled.max(), _PROFILE_POINTS)

@@ -1,8 +1,8 @@
 """Figures of a comparison of rules over a benchmark."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from collections.abc import Mapping
 import math
-from typing import Any
 
 from matplotlib import axes
 from matplotlib import figure
@@ -11,7 +11,6 @@ import numpy as np
 
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import statistics
-from disco_rl.runtime import files
 from disco_rl.runtime import plotting
 
 TITLES = {
@@ -23,13 +22,29 @@ TITLES = {
 _PANEL_COLUMNS = 4
 
 
-def aggregates(compared: comparison.Comparison, path: files.PathLike) -> None:
-  """One panel per statistic: a point and its interval for each rule.
+def applicable(compared: comparison.Comparison) -> list[str]:
+  """Names of the figures in `FIGURES` that the comparison has data for."""
+  names = []
+  if compared.best:
+    names += ['aggregates', 'sample_efficiency', 'environments']
+  if compared.best and compared.is_normalised:
+    names.append('profiles')
+  if any(len(by_rate) > 1 for by_rate in compared.iqms.values()):
+    names.append('learning_rates')
+  return names
 
-  Args:
-    compared: what to draw, with at least one rule.
-    path: of the PNG file, as in all functions here; written atomically.
-  """
+
+def aggregate_names(compared: comparison.Comparison) -> list[str]:
+  """The statistics that apply: raw returns have no optimum at 1."""
+  return [
+    name
+    for name in statistics.AGGREGATES
+    if compared.is_normalised or name != 'optimality_gap'
+  ]
+
+
+def _aggregates(compared: comparison.Comparison) -> figure.Figure:
+  """One panel per statistic: a point and its interval for each rule."""
   names = aggregate_names(compared)
   num_rules = len(compared.best)
   fig = figure.Figure(
@@ -45,57 +60,66 @@ def aggregates(compared: comparison.Comparison, path: files.PathLike) -> None:
     ax.margins(x=0.15)
     plotting.tidy(ax)
     ax.grid(visible=False, axis='y')
-  panels[0].set_yticks(
-    range(num_rules), [scores.rule for scores in compared.best]
-  )
+  panels[0].set_yticks(range(num_rules), [s.rule for s in compared.best])
   panels[0].set_ylim(num_rules - 0.5, -0.5)
-  plotting.save(fig, path)
+  return fig
 
 
-def sample_efficiency(
-  compared: comparison.Comparison, path: files.PathLike
-) -> None:
+def _sample_efficiency(compared: comparison.Comparison) -> figure.Figure:
   """IQM over environment steps, with bands."""
-  fig, ax = _figure()
+  fig, ax = plotting.panel(
+    'environment steps of one agent', _score_label(compared)
+  )
   for i, scores in enumerate(compared.best):
     _draw_band(ax, i, scores.curve_steps, scores.curve, scores.rule)
-  ax.set_xlabel('environment steps of one agent', color=plotting.INK)
-  ax.set_ylabel(_score_label(compared), color=plotting.INK)
   ax.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
-  _finish(fig, path)
+  plotting.legend_below(fig)
+  return fig
 
 
-def profiles(compared: comparison.Comparison, path: files.PathLike) -> None:
-  """Share of agents above each score, with bands."""
-  fig, ax = _figure()
+def _profiles(compared: comparison.Comparison) -> figure.Figure:
+  """Fraction of agents above each score, with bands."""
+  fig, ax = plotting.panel('normalised score', 'fraction of agents above it')
   for i, scores in enumerate(compared.best):
     _draw_band(ax, i, compared.thresholds, scores.profile, scores.rule)
-  ax.set_xlabel('normalised score', color=plotting.INK)
-  ax.set_ylabel('share of agents above it', color=plotting.INK)
   ax.set_ylim(-0.02, 1.02)
-  _finish(fig, path)
+  plotting.legend_below(fig)
+  return fig
 
 
-def learning_rates(
-  compared: comparison.Comparison, path: files.PathLike
-) -> None:
-  """IQM at each learning rate."""
-  fig, ax = _figure()
+def _learning_rates(compared: comparison.Comparison) -> figure.Figure:
+  """IQM at each learning rate, with intervals."""
+  fig, ax = plotting.panel('learning rate', _score_label(compared))
   for i, (rule, by_rate) in enumerate(compared.iqms.items()):
     known = {rate: e for rate, e in sorted(by_rate.items()) if e is not None}
+    # A percentile interval need not contain the value itself.
+    errors = [
+      (max(e.value - e.low, 0), max(e.high - e.value, 0))
+      for e in known.values()
+      if e.low is not None
+    ]
     if known:
-      _draw_rates(ax, i, known, rule)
+      ax.errorbar(
+        list(known),
+        [e.value for e in known.values()],
+        yerr=np.transpose(errors) if errors else None,
+        color=plotting.colour(i),
+        label=rule,
+        marker='o',
+        capsize=3,
+      )
   ax.set_xscale('log')
-  rates = sorted({rate for rates in compared.iqms.values() for rate in rates})
+  rates = sorted(
+    {rate for by_rate in compared.iqms.values() for rate in by_rate}
+  )
   ax.set_xticks(rates, [f'{rate:g}' for rate in rates])
   ax.minorticks_off()
-  ax.set_xlabel('learning rate', color=plotting.INK)
-  ax.set_ylabel(_score_label(compared), color=plotting.INK)
-  _finish(fig, path)
+  plotting.legend_below(fig)
+  return fig
 
 
-def environments(compared: comparison.Comparison, path: files.PathLike) -> None:
-  """Learning curves in each environment, means over agents and their range."""
+def _environments(compared: comparison.Comparison) -> figure.Figure:
+  """Learning curves in each environment: mean over agents and range."""
   names = compared.environments
   columns = min(len(names), _PANEL_COLUMNS)
   rows = math.ceil(len(names) / columns)
@@ -117,41 +141,18 @@ def environments(compared: comparison.Comparison, path: files.PathLike) -> None:
     ax.tick_params(labelsize=8)
   for ax in panels[len(names) :]:
     ax.set_visible(False)
-  # Not as labels of axes: those of a whole figure lie where the legend does.
-  _finish(fig, path, 'score, not normalised, over environment steps')
+  # The figure's own axis labels would overlap the legend.
+  plotting.legend_below(fig, 'score, not normalised, over environment steps')
+  return fig
 
 
-def aggregate_names(compared: comparison.Comparison) -> Sequence[str]:
-  """The statistics that make sense: raw returns have no optimum at 1."""
-  return [
-    name
-    for name in statistics.AGGREGATES
-    if compared.is_normalised or name != 'optimality_gap'
-  ]
-
-
-def _figure() -> tuple[figure.Figure, axes.Axes]:
-  fig = figure.Figure(figsize=(6.4, 4.2), layout='constrained')
-  ax = fig.add_subplot()
-  plotting.tidy(ax)
-  return fig, ax
-
-
-def _finish(
-  fig: figure.Figure, path: files.PathLike, title: str | None = None
-) -> None:
-  """Adds the legend, which may have a title, and writes the file."""
-  handles, labels = fig.axes[0].get_legend_handles_labels()
-  fig.legend(
-    handles,
-    labels,
-    title=title,
-    loc='outside lower center',
-    ncols=3,
-    frameon=False,
-    labelcolor=plotting.INK,
-  )
-  plotting.save(fig, path)
+FIGURES: Mapping[str, Callable[[comparison.Comparison], figure.Figure]] = {
+  'aggregates': _aggregates,
+  'sample_efficiency': _sample_efficiency,
+  'profiles': _profiles,
+  'learning_rates': _learning_rates,
+  'environments': _environments,
+}
 
 
 def _score_label(compared: comparison.Comparison) -> str:
@@ -189,26 +190,3 @@ def _draw_band(
     ax.fill_between(
       x, estimate.low, estimate.high, color=colour, alpha=0.2, linewidth=0
     )
-
-
-def _draw_rates(
-  ax: axes.Axes,
-  index: int,
-  known: dict[float, statistics.Estimate],
-  label: str,
-) -> None:
-  errors: Any = None
-  if all(e.low is not None for e in known.values()):
-    errors = np.transpose(
-      [(e.value - e.low, e.high - e.value) for e in known.values()]
-    )
-  ax.errorbar(
-    list(known),
-    [e.value for e in known.values()],
-    # The percentile interval need not hold the value itself.
-    yerr=None if errors is None else np.maximum(errors, 0),
-    color=plotting.colour(index),
-    label=label,
-    marker='o',
-    capsize=3,
-  )

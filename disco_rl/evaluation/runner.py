@@ -77,7 +77,7 @@ class EvaluationConfig(config_checks.Settings):
 
 # Settings that a resumed run may change.
 _FREE = ('updates', 'log_every', 'checkpoint_every')
-_LIKELY_CAUSES = 'a learning rate that is too high, or rewards that are not finite'
+_CAUSES = 'a learning rate that is too high, or rewards that are not finite'
 
 
 class Evaluation:
@@ -208,7 +208,7 @@ class Evaluation:
           self._rule_params, train_state, target - update
         )
         rows = self._rows(train_state, logs, target)
-        metrics.check_finite(rows, update, _LIKELY_CAUSES)
+        metrics.check_finite(rows, update, _CAUSES)
         bar.advance(target - update, **{'return': _mean_return(rows)})
         update = target
         writer.write(rows)

@@ -1,10 +1,10 @@
-"""Statistics over a suite: the scores of several agents in several tasks.
+"""Statistics of the scores of several agents in several environments.
 
-Those of Agarwal et al., 2021, "Deep Reinforcement Learning at the Edge of the
-Statistical Precipice". Scores are arrays [..., S, E] of S agents in each of E
-environments; the statistics reduce the last two axes. An interval comes from
-resampling the agents of each environment on their own: the environments are
-the benchmark, not a sample of something larger.
+The statistics of Agarwal et al., 2021, "Deep Reinforcement Learning at the Edge
+of the Statistical Precipice". Scores are arrays [..., S, E] of S agents in each
+of E environments; a statistic reduces the last two axes. Intervals resample the
+agents of each environment independently: the environments are the benchmark,
+not a sample from a larger set.
 """
 
 from collections.abc import Callable
@@ -13,13 +13,13 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-
-from disco_rl.evaluation import scores as scores_lib
+from numpy import typing as npt
+import scipy.stats
 
 RESAMPLES = 10_000
-# Of curves and profiles, where a rough bound of a band is invisible.
+# For curves and profiles, whose bands need not be as precise.
 CURVE_RESAMPLES = 2_000
-# Numbers that are resampled at once, to bound the memory.
+# Numbers resampled at once; bounds the memory.
 _CHUNK = 4_000_000
 
 Statistic = Callable[..., Any]
@@ -27,12 +27,12 @@ Statistic = Callable[..., Any]
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-  """A statistic, or one for each point of a curve.
+  """A statistic, or one for each point of a curve, with its 95% interval.
 
   Attributes:
     value: [] or [points].
-    low: lower bound of the 95% interval, of the same shape. None if there is no
-      interval, because one agent says nothing of the spread.
+    low: lower bound of the interval, of the same shape; None without an
+      interval, because a single agent has no spread.
     high: upper bound.
   """
 
@@ -52,12 +52,16 @@ def median(scores: np.ndarray) -> Any:
 
 
 def iqm(scores: np.ndarray) -> Any:
-  """Interquartile mean over agents and environments together."""
-  return scores_lib.iqm(scores.reshape(*scores.shape[:-2], -1), axis=-1)
+  """Interquartile mean over agents and environments together.
+
+  Of n scores, the floor(n / 4) lowest and highest are left out.
+  """
+  pooled = scores.reshape(*scores.shape[:-2], -1)
+  return scipy.stats.trim_mean(pooled, 0.25, axis=-1)
 
 
 def optimality_gap(scores: np.ndarray) -> Any:
-  """How far agents fall short of 1 on average; beyond 1 nothing is gained."""
+  """Mean shortfall from 1; scores above 1 count as 1."""
   return np.mean(np.maximum(1 - scores, 0), axis=(-2, -1))
 
 
@@ -70,7 +74,7 @@ AGGREGATES: Mapping[str, Statistic] = {
 
 
 def probability_of_improvement(x: np.ndarray, y: np.ndarray) -> Any:
-  """How likely an agent of X scores higher than one of Y in the same task.
+  """Probability that an agent of X scores higher than one of Y.
 
   The mean over environments of P(X > Y) + P(X = Y) / 2, which is the statistic
   of Mann and Whitney over the number of pairs.
@@ -87,7 +91,7 @@ def probability_of_improvement(x: np.ndarray, y: np.ndarray) -> Any:
 
 
 def performance_profile(scores: np.ndarray, thresholds: np.ndarray) -> Any:
-  """Share of all agents' scores above each threshold.
+  """Fraction of all agents' scores above each threshold.
 
   Args:
     scores: [..., S, E].
@@ -96,8 +100,8 @@ def performance_profile(scores: np.ndarray, thresholds: np.ndarray) -> Any:
   Returns:
     [..., points].
   """
-  shares = [np.mean(scores > t, axis=(-2, -1)) for t in thresholds]
-  return np.stack(shares, axis=-1)
+  fractions = [np.mean(scores > t, axis=(-2, -1)) for t in thresholds]
+  return np.stack(fractions, axis=-1)
 
 
 def estimate(
@@ -108,18 +112,22 @@ def estimate(
 ) -> Estimate:
   """A statistic with its 95% percentile bootstrap interval.
 
+  With few agents the interval is too narrow: for normally distributed scores in
+  one environment it contains the true mean in 75% of cases with 3 agents, 84%
+  with 5, 90% with 10, 93% with 20.
+
   Args:
     statistic: of one or several samples, as those of this module.
-    *samples: [..., S, E] each. Axes before these are kept together: an agent
-      that is drawn is drawn at all points of its curve.
-    resamples: how many.
+    *samples: [..., S, E] each. Axes before the last two are resampled together:
+      a resampled agent is the same at all points of its curve.
+    resamples: number of bootstrap resamples.
     seed: of the resampling; equal arguments give equal intervals.
 
   Returns:
     The estimate.
 
   Raises:
-    ValueError: a sample is no [..., S, E] or holds what is not finite.
+    ValueError: a sample is not [..., S, E], or not finite.
   """
   for sample in samples:
     if sample.ndim < 2 or not np.all(np.isfinite(sample)):
@@ -141,10 +149,30 @@ def estimate(
   return Estimate(value=value, low=low, high=high)
 
 
+def summarise(per_seed: npt.ArrayLike) -> dict[str, Any]:
+  """Summarises one score per agent [S], ready for JSON.
+
+  Returns:
+    `mean`; `iqm`; `ci95`: [low, high] of the mean, None for a single agent or
+    scores that are not finite; `per_seed`.
+  """
+  scores = np.asarray(per_seed, float)[:, None]
+  ci95 = None
+  if len(scores) > 1 and np.all(np.isfinite(scores)):
+    of_mean = estimate(mean, scores)
+    ci95 = [float(of_mean.low), float(of_mean.high)]
+  return {
+    'mean': float(mean(scores)),
+    'iqm': float(iqm(scores)),
+    'ci95': ci95,
+    'per_seed': scores[:, 0].tolist(),
+  }
+
+
 def _resample(
   sample: np.ndarray, n: int, rng: np.random.Generator
 ) -> np.ndarray:
-  """Draws agents anew in each environment: [..., S, E] -> [n, ..., S, E]."""
+  """Resamples the agents of each environment: [..., S, E] -> [n, ..., S, E]."""
   *leading, num_agents, num_environments = sample.shape
   chosen = rng.integers(
     num_agents, size=(n, *(1 for _ in leading), num_agents, num_environments)

@@ -19,6 +19,34 @@ def colour(index: int) -> str:
   return _COLOURS[index % len(_COLOURS)]
 
 
+def panel(
+  x_label: str, y_label: str, height: float = 4.2
+) -> tuple[figure.Figure, axes.Axes]:
+  """A figure of one panel, 6.4 inches wide."""
+  fig = figure.Figure(figsize=(6.4, height), layout='constrained')
+  ax = fig.add_subplot()
+  ax.set_xlabel(x_label, color=INK)
+  ax.set_ylabel(y_label, color=INK)
+  tidy(ax)
+  return fig, ax
+
+
+def legend_below(
+  fig: figure.Figure, title: str | None = None, columns: int = 3
+) -> None:
+  """Adds a legend of the first panel's curves below all panels."""
+  handles, labels = fig.axes[0].get_legend_handles_labels()
+  fig.legend(
+    handles,
+    labels,
+    title=title,
+    loc='outside lower center',
+    ncols=columns,
+    frameon=False,
+    labelcolor=INK,
+  )
+
+
 def tidy(ax: axes.Axes) -> None:
   """Takes away what is not data."""
   ax.grid(color='#E6E6E6', linewidth=0.8)

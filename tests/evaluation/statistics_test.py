@@ -1,4 +1,6 @@
-"""The statistics over a suite, against rliable and by hand."""
+"""Tests of the statistics: against rliable, by hand, and their properties."""
+
+import json
 
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ Y = np.array(
 )
 # Of X and Y, by rliable 1.2.0 with arch 7.2.0: the value, then the bounds from
 # 20,000 resamples (3,000 for the probability, 5,000 for the profile), which
-# differ from ours by the noise of resampling alone.
+# differ from ours only by the noise of resampling.
 RLIABLE = {
   'iqm': ((0.601, 0.446, 0.776), (0.6808333, 0.5333333, 0.9016667)),
   'median': ((0.624, 0.423, 0.812), (0.7616667, 0.5583333, 1.0008333)),
@@ -53,49 +55,47 @@ def assert_near(
 
 
 @pytest.mark.parametrize('name', statistics.AGGREGATES)
-def test_aggregates_are_those_of_rliable(name: str) -> None:
+def test_aggregates_equal_those_of_rliable(name: str) -> None:
   for scores, expected in zip((X, Y), RLIABLE[name], strict=True):
     estimate = statistics.estimate(statistics.AGGREGATES[name], scores)
     assert_near(estimate, expected, noise=0.015)
 
 
-def test_probability_of_improvement_is_that_of_rliable() -> None:
+def test_probability_of_improvement_equals_that_of_rliable() -> None:
   estimate = statistics.estimate(statistics.probability_of_improvement, X, Y)
   assert_near(estimate, RLIABLE_IMPROVEMENT, noise=0.015)
 
 
-def test_profile_is_that_of_rliable() -> None:
+def test_profile_equals_that_of_rliable() -> None:
   estimate = statistics.estimate(
     lambda s: statistics.performance_profile(s, RLIABLE_THRESHOLDS), X
   )
-  # Shares of 20 scores move in steps of 0.05.
+  # Fractions of 20 scores are multiples of 0.05.
   assert_near(estimate, RLIABLE_PROFILE, noise=0.051)
 
 
-def test_probability_of_improvement_by_hand() -> None:
-  x, y = np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([[1.0, 0.0]])
-  # A tie and a win; two ties.
-  assert statistics.probability_of_improvement(x, y) == (0.75 + 0.5) / 2
-  assert statistics.probability_of_improvement(y, x) == (0.25 + 0.5) / 2
+def test_iqm_by_hand() -> None:
+  # Eight scores: the lowest two and the highest two are left out.
+  eight = np.array([[100, 1], [2, 3], [4, 5], [-50, 99]])
+  assert statistics.iqm(eight) == pytest.approx(3.5)
+  # Fewer than four: nothing can be left out.
+  assert statistics.iqm(np.array([[0.0, 1.0, 5.0]])) == pytest.approx(2.0)
 
 
-def test_each_environment_is_resampled_on_its_own() -> None:
-  # Agents that are all alike in each environment leave nothing to chance,
-  # however unlike the environments are.
+def test_each_environment_is_resampled_independently() -> None:
+  # Without spread between agents the interval is a point, however different
+  # the environments are.
   scores = np.tile([0.0, 1.0, 10.0], (4, 1))
   for statistic in statistics.AGGREGATES.values():
     estimate = statistics.estimate(statistic, scores)
     assert estimate.low == estimate.value == estimate.high
-
-
-def test_agents_of_an_environment_are_drawn_independently() -> None:
-  # Drawn as whole rows, the two would always cancel.
+  # Resampled as whole rows, the two environments would always cancel.
   scores = np.array([[0.0, 1.0], [1.0, 0.0]])
   estimate = statistics.estimate(statistics.mean, scores)
   assert (estimate.low, estimate.high) == (0.0, 1.0)
 
 
-def test_an_agent_is_drawn_at_all_points_of_its_curve() -> None:
+def test_an_agent_is_resampled_at_all_points_of_its_curve() -> None:
   rng = np.random.default_rng(0)
   offset = rng.normal(size=(6, 3))
   curve = np.stack([offset, offset + 1, offset + 2])
@@ -105,7 +105,7 @@ def test_an_agent_is_drawn_at_all_points_of_its_curve() -> None:
   np.testing.assert_allclose(np.diff(estimate.high), 1)
 
 
-def test_chunks_change_nothing_but_memory(
+def test_chunks_do_not_change_the_interval(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   whole = statistics.estimate(statistics.iqm, X, resamples=1000)
@@ -119,8 +119,28 @@ def test_one_agent_has_no_interval() -> None:
 
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf])
-def test_scores_that_are_missing_are_an_error(bad: float) -> None:
+def test_scores_that_are_not_finite_are_an_error(bad: float) -> None:
   scores = X.copy()
   scores[2, 1] = bad
   with pytest.raises(ValueError, match=r'\(5, 4\) with 1 that are not finite'):
     statistics.estimate(statistics.mean, scores)
+
+
+def test_summary_by_hand() -> None:
+  # 20 agents of which one scores 1: the number of times it is drawn is binomial
+  # (20, 1/20), with P(0) = 0.36, P(<= 2) = 0.925, P(<= 3) = 0.984.
+  per_seed = np.array([0.0] * 19 + [1.0], np.float32)
+  summary = statistics.summarise(per_seed)
+  assert summary == {
+    'mean': pytest.approx(1 / 20),
+    'iqm': 0.0,
+    'ci95': pytest.approx([0.0, 3 / 20]),
+    'per_seed': per_seed.tolist(),
+  }
+  assert json.loads(json.dumps(summary)) == summary
+  assert statistics.summarise(per_seed) == summary
+
+
+@pytest.mark.parametrize('per_seed', [[0.7], [0.1, np.nan], [0.1, np.inf]])
+def test_summary_without_an_interval(per_seed: list[float]) -> None:
+  assert statistics.summarise(per_seed)['ci95'] is None
