@@ -1,7 +1,7 @@
-"""What agents' episodes unlocked: Crafter is scored by it.
+"""Achievements that episodes unlocked, by which Crafter is scored.
 
-Rows of metrics.csv hold counts since the row before, so that a run that was
-resumed adds up like any other.
+Rows of metrics.csv contain the counts since the previous row, so that those of
+a resumed run add up, too.
 """
 
 from typing import Any
@@ -17,23 +17,24 @@ _UNLOCKED = 'achievements/unlocked/'
 
 
 class Counter:
-  """Counts episodes, and those that unlocked an achievement, for each agent."""
+  """Counts each agent's episodes, and those that unlocked an achievement."""
 
   def __init__(self, environment: Any, num_agents: int):
-    """Begins to count.
+    """Starts counting.
 
     Args:
-      environment: the agents'; what has no achievements is not asked for any.
-      num_agents: S, whose environments lie next to one another.
+      environment: environments of all agents, those of one agent adjacent;
+        nothing is counted if it has no method `achievements`.
+      num_agents: S.
     """
-    self._ask = getattr(environment, 'achievements', None)
+    self._achievements = getattr(environment, 'achievements', None)
     self._num_agents = num_agents
     self._before = self._counts()
 
   def advance(self) -> list[dict[str, int]]:
-    """Columns for a row of each agent, [S]: what was new since the last call.
+    """Counts since the last call: one row of metrics per agent, [S].
 
-    No episode may be under way in another thread meanwhile.
+    No other thread may step the environments meanwhile.
     """
     before, self._before = self._before, self._counts()
     new = {name: now - before[name] for name, now in self._before.items()}
@@ -43,10 +44,10 @@ class Counter:
     ]
 
   def _counts(self) -> dict[str, np.ndarray]:
-    """By column, [S]."""
-    if self._ask is None:
+    """Counts so far, by column, [S]."""
+    if self._achievements is None:
       return {}
-    counted = self._ask()
+    counted = self._achievements()
     columns = {
       _EPISODES: counted.num_episodes,
       **{_UNLOCKED + name: x for name, x in counted.unlocked.items()},
@@ -64,11 +65,11 @@ def crafter_scores(
 
   Args:
     csv_path: metrics.csv of a run.
-    environment_steps: of one agent; what the run did beyond is left out.
+    environment_steps: of one agent; later rows are left out.
 
   Returns:
     [S] from 0 to 100, NaN where no episode has ended; see
-    `normalisation.crafter_score`. None where nothing was counted.
+    `normalisation.crafter_score`. None without achievements.
   """
   columns = metrics.read(csv_path)
   unlocked = [x for name, x in columns.items() if name.startswith(_UNLOCKED)]

@@ -1,7 +1,7 @@
-"""What a return means: 0 for a low reference of its benchmark, 1 for a high.
+"""Normalisation of returns: 0 is a low reference score, 1 a high one.
 
-Environments of a benchmark are averaged; those without references keep their
-returns, and each stands for itself.
+Normalised scores are averaged over the environments of a benchmark. Returns of
+an environment without references are not normalised, and not averaged.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Benchmark:
   Attributes:
     name: short, for folders and keys.
     title: for headings.
-    meaning: of 0 and of 1, and who says so.
+    meaning: of the scores 0 and 1, with the source.
   """
 
   name: str
@@ -32,12 +32,12 @@ class Benchmark:
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-  """How one environment's returns are normalised.
+  """The scale that an environment's returns are normalised on.
 
   Attributes:
-    benchmark: that it belongs to.
-    low: return that becomes 0.
-    high: return that becomes 1.
+    benchmark: to which the environment belongs.
+    low: return that is normalised to 0.
+    high: return that is normalised to 1.
   """
 
   benchmark: Benchmark
@@ -45,7 +45,7 @@ class Scale:
   high: float
 
   def normalise(self, returns: npt.ArrayLike) -> np.ndarray:
-    """Puts returns of any shape on the scale; they may leave [0, 1]."""
+    """Normalises returns of any shape; scores outside [0, 1] are not cut."""
     return (np.asarray(returns, float) - self.low) / (self.high - self.low)
 
 
@@ -90,11 +90,11 @@ _CRAFTER = Benchmark(
 _SOKOBAN = Benchmark(
   'sokoban',
   'Sokoban, levels solved',
-  'The share of the last 100 episodes in which the level was solved.',
+  'The fraction of the last 100 episodes in which the level was solved.',
 )
-# A step costs 0.1, of 120 at most; a box on its target pays 1, the solution 10.
-# So a solved episode returns -1 or more, and one that is not, with n boxes,
-# at most n - 13. With four boxes limits of 81 to 159 steps would do, too.
+# Each of at most 120 steps has a reward of -0.1, a box on its target 1, and the
+# solution 10. So a solved episode returns at least -1, and an unsolved one with
+# n boxes at most n - 13. With four boxes, limits of 81 to 159 steps also work.
 _SOKOBAN_SOLVED = -5.0
 
 
@@ -106,13 +106,13 @@ def benchmark(environment: str) -> Benchmark:
   return Benchmark(
     environment,
     f'{environment}, raw returns',
-    'No references are known for this environment, so returns are as it pays '
-    'them and are averaged with no other.',
+    'There are no reference scores for this environment, so its returns are '
+    'neither normalised nor averaged with those of others.',
   )
 
 
 def find_scale(environment: str) -> Scale | None:
-  """How to normalise an environment; None if it has no references.
+  """The scale of an environment; None if it has no reference scores.
 
   Args:
     environment: name, see `environments.registry`.
@@ -123,9 +123,9 @@ def find_scale(environment: str) -> Scale | None:
 
 
 def success_threshold(environment: str) -> float | None:
-  """The return above which an episode is a success; None if that says nothing.
+  """The return above which an episode is a success; None if undefined.
 
-  Where there is one, the environment is scored by its share of successes.
+  If it is defined, the environment is scored by its fraction of successes.
   """
   is_sokoban = environment.partition('/')[0] == 'sokoban'
   return _SOKOBAN_SOLVED if is_sokoban else None
@@ -139,12 +139,12 @@ def column(environment: str) -> str:
 def crafter_score(success_rates: npt.ArrayLike, axis: int = -1) -> np.ndarray:
   """Crafter's score: exp(mean(log(1 + s_i))) - 1 over achievements, in percent.
 
-  A geometric mean in which rare achievements count more than common ones, and
-  which an achievement that is never unlocked doesn't turn to 0.
+  A geometric mean, in which rare achievements count more than common ones; 1 is
+  added so that an achievement that is never unlocked does not make it 0.
 
   Args:
-    success_rates: share of episodes in which each achievement was unlocked, in
-      [0, 1].
+    success_rates: fraction of episodes in which each achievement was unlocked,
+      in [0, 1].
     axis: of the achievements.
 
   Returns:
@@ -156,7 +156,7 @@ def crafter_score(success_rates: npt.ArrayLike, axis: int = -1) -> np.ndarray:
   rates = np.asarray(success_rates, float)
   if not np.all((rates >= 0) & (rates <= 1)):
     raise ValueError(
-      'Success rates must be shares of episodes between 0 and 1; got values '
+      'Success rates must be fractions between 0 and 1; got values '
       f'from {rates.min():g} to {rates.max():g}. Divide percentages by 100.'
     )
   return np.expm1(np.mean(np.log1p(100 * rates), axis=axis))
@@ -167,7 +167,7 @@ def _from_table(
   table: Mapping[str, tuple[float, float]],
   prefix: str = '',
 ) -> Callable[[str], Scale | None]:
-  """Looks up a variant, to which the table's keys add a prefix."""
+  """Looks up prefix + variant in a table."""
 
   def find(variant: str) -> Scale | None:
     bounds = table.get(prefix + variant)

@@ -1,15 +1,15 @@
-"""Published scores: what normalises ours, and what ours are set beside.
+"""Published scores, by which ours are normalised or with which compared.
 
-All are mean undiscounted returns. These are facts of others' papers; nothing in
-this file was measured here but random play of MinAtar.
+All are mean undiscounted returns from other papers; only random play of MinAtar
+was measured here.
 """
 
 from collections.abc import Mapping
 import dataclasses
 
 # Game -> random play, human play. Wang et al., 2016, "Dueling Network
-# Architectures", from up to 30 no-ops. Later papers of the same laboratory put
-# random play of Video Pinball at 0: the mean is at its mercy, the IQM is not.
+# Architectures", from up to 30 no-ops. Later papers of the same laboratory
+# report 0 for random play of Video Pinball: that changes the mean, not the IQM.
 ATARI: Mapping[str, tuple[float, float]] = {
   'alien': (227.8, 7127.7),
   'amidar': (5.8, 1719.5),
@@ -72,7 +72,7 @@ ATARI: Mapping[str, tuple[float, float]] = {
 
 # Game -> R_min, R_max. Cobbe et al., 2020, "Leveraging Procedural Generation to
 # Benchmark Reinforcement Learning", appendix C: the score of an agent that
-# sees nothing, and the best that is possible or was ever reached.
+# receives no observations, and the best score possible or ever reached.
 PROCGEN_HARD: Mapping[str, tuple[float, float]] = {
   'bigfish': (0.0, 40.0),
   'bossfight': (0.5, 13.0),
@@ -128,13 +128,13 @@ MINATAR: Mapping[str, tuple[float, float]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-  """A figure of the DiscoRL paper, of much larger agents than ours by default.
+  """A score from the DiscoRL paper, whose agents are larger than our defaults.
 
   Attributes:
-    subject: name of an environment, or of a benchmark whose IQM it is.
-    method: who reached it.
+    subject: name of an environment, or of a benchmark for its IQM.
+    method: name of the rule or algorithm.
     value: mean return, or normalised IQM.
-    environment_steps: after how many; None if the paper's table doesn't say.
+    environment_steps: of training; None if the paper's table does not state it.
   """
 
   subject: str

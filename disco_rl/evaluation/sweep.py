@@ -1,4 +1,4 @@
-"""Many runs in one folder: environments x rules x learning rates."""
+"""Sweeps: a run for each of environments x rules x learning rates."""
 
 import collections
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import weights
 
-# What a command may change in a folder that it comes back to.
+# Settings that a resumed sweep may change.
 _FREE = (
   'environments',
   'rules',
@@ -39,9 +39,9 @@ class Job:
   """One run of a sweep.
 
   Attributes:
-    config: what is trained.
-    description: its settings as the user gave them, for its config.json.
-    rule: name of its rule in figures and tables.
+    config: of the run.
+    description: settings as the user gave them, for config.json.
+    rule: name of the rule in figures and tables.
     folder: of the run.
   """
 
@@ -52,23 +52,23 @@ class Job:
 
   @property
   def name(self) -> str:
-    """For people."""
+    """The job as messages name it."""
     rate = self.config.agent.learning_rate
     return f'{self.config.environment}, {self.rule}, learning rate {rate:g}'
 
   @property
   def updates_done(self) -> int:
-    """How many updates its finished run has; 0 if it has none."""
+    """Updates of the finished run; 0 if it has not finished."""
     return _read_entry(self.folder / 'summary.json', 'updates', int) or 0
 
   @property
   def failure(self) -> str | None:
-    """Why it ended early; None if it did not."""
+    """Why the run ended early; None if it did not."""
     return _read_entry(self.folder / 'failure.json', 'reason', str)
 
   @property
   def is_over(self) -> bool:
-    """Whether nothing is left to do."""
+    """Whether the run has finished or failed."""
     return self.failure is not None or self.updates_done >= self.config.updates
 
 
@@ -80,53 +80,46 @@ def plan(
   to_config: Callable[[Mapping[str, Any]], runner.EvaluationConfig],
   workdir: pathlib.Path,
 ) -> list[Job]:
-  """Lists the runs; environments change slowest.
+  """Lists the runs of a sweep; environments change slowest.
 
   Args:
-    settings: that all runs share.
+    settings: shared by all runs.
     environments: names.
     rules: names or paths.
     learning_rates: of the agents.
-    to_config: from the settings of one run to its config.
-    workdir: the folder of the sweep; ENVIRONMENT/RULE/LEARNING_RATE in it, with
-      - for /, is the folder of a run.
+    to_config: converts the settings of one run to its config.
+    workdir: the folder of the sweep, with a run in each of its folders
+      ENVIRONMENT/RULE/LEARNING_RATE, where - replaces / in names.
 
   Returns:
     The runs.
 
   Raises:
-    ValueError: a list is empty or holds something twice, two names would share
-      a folder, or a setting is not valid.
+    ValueError: a list is empty or has duplicates, two names would share a
+      folder, or a setting is not valid.
   """
-  for what, values in (
-    ('environments', environments),
-    ('rules', rules),
-    ('learning_rates', learning_rates),
-  ):
-    _check_distinct(what, values)
+  _check_distinct('environments', environments)
+  _check_distinct('rules', rules)
+  _check_distinct('learning_rates', learning_rates)
   labels = _labels(rules)
   jobs = []
   for environment, rule, rate in itertools.product(
     environments, rules, learning_rates
   ):
-    description = {
-      **settings,
-      'environment': environment,
-      'rule': rule,
-      'learning_rate': rate,
-    }
+    swept = {'environment': environment, 'rule': rule, 'learning_rate': rate}
+    description = {**settings, **swept}
     folder = workdir.joinpath(*map(_slug, (environment, rule, f'{rate}')))
     jobs.append(Job(to_config(description), description, labels[rule], folder))
   return jobs
 
 
 def validate(jobs: Sequence[Job]) -> None:
-  """Looks for what would end a run before it begins, in all of them.
+  """Checks that the environments and rules of all runs can be loaded.
 
   Raises:
-    ValueError: the name of an environment or of a rule is not known.
+    ValueError: the name of an environment or of a rule is unknown.
     ImportError: an environment needs a package that is not installed.
-    FileNotFoundError: there is no file of weights at a path.
+    FileNotFoundError: a file of a rule's weights does not exist.
   """
   for environment in dict.fromkeys(job.config.environment for job in jobs):
     environment_registry.validate(environment)
@@ -135,32 +128,26 @@ def validate(jobs: Sequence[Job]) -> None:
 
 
 def cost(jobs: Sequence[Job]) -> str:
-  """Says how many runs there are, how long, and how many are over."""
+  """Describes the number of runs, their lengths, and how many are over."""
   config = jobs[0].config
   over = sum(job.is_over for job in jobs)
   begun = sum((job.folder / 'config.json').exists() for job in jobs) - over
-  num_environments, num_rules, num_rates = (
-    len({key(job) for job in jobs})
-    for key in (
-      lambda job: job.config.environment,
-      lambda job: job.config.rule,
-      lambda job: job.config.agent.learning_rate,
-    )
-  )
+  sizes = {name: len(values) for name, values in _swept(jobs).items()}
   per_run = config.seeds * config.environment_steps
   return (
-    f'{len(jobs)} runs: environments {num_environments} x rules {num_rules} x '
-    f'learning rates {num_rates}. Each: {config.seeds} agents x '
-    f'{config.updates:,} updates = {per_run:,} environment steps; in all '
-    f'{per_run * len(jobs):,}. {over} are over, {begun} begun.'
+    f'{len(jobs)} runs: environments {sizes["environments"]} x rules '
+    f'{sizes["rules"]} x learning rates {sizes["learning_rates"]}. Each: '
+    f'{config.seeds} agents x {config.updates:,} updates = {per_run:,} '
+    f'environment steps; in all {per_run * len(jobs):,}. {over} are over, '
+    f'{begun} begun.'
   )
 
 
 def run(jobs: Sequence[Job], workdir: pathlib.Path) -> list[comparison.Result]:
-  """Runs what is not over yet, one after the other, and reads all results.
+  """Runs the jobs that are not over, one after another; reads all results.
 
-  A run whose losses are no longer finite has failed: this is noted in its
-  folder, and the others go on.
+  A run fails if its losses are not finite: this is recorded in its folder, and
+  the other runs continue.
 
   Args:
     jobs: of `plan`.
@@ -170,35 +157,27 @@ def run(jobs: Sequence[Job], workdir: pathlib.Path) -> list[comparison.Result]:
     One result for each job.
 
   Raises:
-    workdirs.WorkdirError: a folder holds something else, another sweep is at
-      work in it, or a file of weights has changed since runs in it began.
+    workdirs.WorkdirError: the folder contains something else, is in use by
+      another sweep, or a file of weights has changed since its runs began.
   """
   with workdirs.locked(workdir):
     _claim(workdir, jobs)
-    return _run_all(jobs)
-
-
-def _run_all(jobs: Sequence[Job]) -> list[comparison.Result]:
-  """See `run`; in a folder that is this process's."""
-  todo = [job for job in jobs if not job.is_over]
-  start = time.perf_counter()
-  for i, job in enumerate(todo):
-    elapsed = time.perf_counter() - start
-    # A bar would be torn apart by those of the runs.
-    print(
-      f'Run {len(jobs) - len(todo) + i + 1} of {len(jobs)}'
-      + (f', about {_hours(elapsed / i * (len(todo) - i))} left' if i else '')
-      + f': {job.name}',
-      file=sys.stderr,
-      flush=True,
-    )
-    _run_one(job)
-  return [_read(job) for job in jobs]
-
-
-def _hours(seconds: float) -> str:
-  """As hours, minutes and seconds."""
-  return str(datetime.timedelta(seconds=round(seconds)))
+    todo = [job for job in jobs if not job.is_over]
+    start = time.perf_counter()
+    for i, job in enumerate(todo):
+      left = ''
+      if i:
+        seconds = (time.perf_counter() - start) / i * (len(todo) - i)
+        left = f', about {datetime.timedelta(seconds=round(seconds))} left'
+      number = len(jobs) - len(todo) + i + 1
+      # No progress bar: the runs print theirs.
+      print(
+        f'Run {number} of {len(jobs)}{left}: {job.name}',
+        file=sys.stderr,
+        flush=True,
+      )
+      _run_one(job)
+    return [_read(job) for job in jobs]
 
 
 def _run_one(job: Job) -> None:
@@ -206,7 +185,7 @@ def _run_one(job: Job) -> None:
     try:
       evaluation.run(job.folder, job.description)
     except metrics.NonFiniteError as error:
-      # Else a learning rate that is too high would end the others, too.
+      # One learning rate that is too high must not end the sweep.
       metrics.write_json(job.folder / 'failure.json', {'reason': str(error)})
 
 
@@ -220,24 +199,24 @@ def _read(job: Job) -> comparison.Result:
 
 
 def _read_entry(path: pathlib.Path, key: str, kind: type) -> Any:
-  """An entry of a JSON file; None where there is no file."""
+  """Reads an entry of a JSON file; None if the file does not exist."""
   if not path.exists():
     return None
   value = metrics.read_json(path).get(key)
   if not isinstance(value, kind):
     raise workdirs.WorkdirError(
-      f'{path} has {key}={value!r}, no {kind.__name__}: likely damaged, or not '
-      'written by a run. Delete the folder of the run to repeat it.'
+      f'{path} has {key}={value!r}, which is not {kind.__name__}: likely '
+      "damaged, or not written by a run. Delete the run's folder to repeat it."
     )
   return value
 
 
 def _claim(workdir: pathlib.Path, jobs: Sequence[Job]) -> None:
-  """Checks that the folder is this sweep's, and that its rules are the same."""
+  """Checks that the folder belongs to this sweep, with unchanged rules."""
   for name in ('metrics.csv', 'checkpoints'):
     if (workdir / name).exists():
       raise workdirs.WorkdirError(
-        f'{workdir} holds a single run, as it has {name}. Choose another '
+        f'{workdir} contains a single run, as it has {name}. Choose another '
         '--workdir for several runs.'
       )
   path = workdir / 'rules.json'
@@ -250,29 +229,34 @@ def _claim(workdir: pathlib.Path, jobs: Sequence[Job]) -> None:
   changed = [name for name in now if earlier.get(name, now[name]) != now[name]]
   if changed:
     raise workdirs.WorkdirError(
-      f'{", ".join(changed)} changed since runs in {workdir} began, so that '
-      'they are of another rule. Choose another --workdir, or bring back the '
-      'file.'
+      f'{", ".join(changed)} changed since the runs in {workdir} began: they '
+      'used another rule. Choose another --workdir, or restore the file.'
     )
   workdirs.claim(workdir, _description(jobs), _FREE)
   metrics.write_json(path, {**earlier, **now})
 
 
 def _description(jobs: Sequence[Job]) -> dict[str, Any]:
-  """The settings of all runs, with lists of what tells them apart."""
-  description = dict(jobs[0].description)
-  for name, values in (
-    ('environment', [job.config.environment for job in jobs]),
-    ('rule', [job.config.rule for job in jobs]),
-    ('learning_rate', [job.config.agent.learning_rate for job in jobs]),
-  ):
-    del description[name]
-    description[f'{name}s'] = list(dict.fromkeys(values))
-  return description
+  """The settings that all runs share, and lists of those that differ."""
+  swept = _swept(jobs)
+  shared = {
+    k: v for k, v in jobs[0].description.items() if f'{k}s' not in swept
+  }
+  return {**shared, **swept}
+
+
+def _swept(jobs: Sequence[Job]) -> dict[str, list[Any]]:
+  """Distinct values of the settings that are swept over."""
+  values = {
+    'environments': [job.config.environment for job in jobs],
+    'rules': [job.config.rule for job in jobs],
+    'learning_rates': [job.config.agent.learning_rate for job in jobs],
+  }
+  return {name: list(dict.fromkeys(listed)) for name, listed in values.items()}
 
 
 def _check_distinct(what: str, values: Sequence[Any]) -> None:
-  """Raises ValueError if there are none, or equals among them."""
+  """Raises ValueError if there are no values, or two share a folder."""
   if not values:
     raise ValueError(f'{what} is empty: name at least one.')
   by_folder = collections.defaultdict(list)
@@ -287,12 +271,12 @@ def _check_distinct(what: str, values: Sequence[Any]) -> None:
 
 
 def _slug(name: str) -> str:
-  """A name as that of a folder."""
+  """The name of a folder."""
   return re.sub('[^A-Za-z0-9_.]+', '-', name.removesuffix('.npz')).strip('-.')
 
 
 def _labels(rules: Sequence[str]) -> dict[str, str]:
-  """Rules as they are shown: paths by their last part where that will do."""
+  """Names in figures and tables: of paths, the last part if it is unique."""
   short = [pathlib.PurePath(rule.removesuffix('.npz')).name for rule in rules]
   return {
     rule: name if short.count(name) == 1 else rule

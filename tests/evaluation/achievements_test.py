@@ -1,4 +1,4 @@
-"""Crafter's score of each agent, from what its metrics count."""
+"""Tests of Crafter's score of each agent, from the counts in its metrics."""
 
 import dataclasses
 import pathlib
@@ -15,14 +15,14 @@ from disco_rl.runtime import metrics
 
 @dataclasses.dataclass
 class Counts:
-  """As `crafter_adapter.Achievements`, of four games."""
+  """Stands for `crafter_adapter.Achievements` of four games."""
 
   num_episodes: np.ndarray
   unlocked: dict[str, np.ndarray]
 
 
 class Games:
-  """Counts that a test sets; two games for each of two agents."""
+  """Two games for each of two agents, with counts set by the test."""
 
   def __init__(self) -> None:
     self.counts = Counts(
@@ -45,7 +45,7 @@ class Games:
 
 @pytest.fixture
 def csv_path(tmp_path: pathlib.Path) -> pathlib.Path:
-  """Of two rows for each agent, and of a third after a resumption."""
+  """Metrics with two rows for each agent, and a third after a resumption."""
   games = Games()
   with metrics.MetricsWriter(tmp_path, 0) as writer:
     counter = achievements.Counter(games, 2)
@@ -82,7 +82,7 @@ def test_scores_are_of_all_episodes_of_an_agent(csv_path: pathlib.Path) -> None:
   )
 
 
-def test_what_came_later_is_left_out(csv_path: pathlib.Path) -> None:
+def test_later_rows_are_left_out(csv_path: pathlib.Path) -> None:
   first, second = achievements.crafter_scores(csv_path, 10)
   assert first == pytest.approx(normalisation.crafter_score([2 / 3, 0]))
   assert np.isnan(second)
@@ -96,7 +96,7 @@ def test_environments_without_achievements(tmp_path: pathlib.Path) -> None:
   assert achievements.crafter_scores(tmp_path / 'metrics.csv') is None
 
 
-def test_the_report_shows_them(
+def test_the_report_shows_the_scores(
   csv_path: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   result = comparison.read_result(csv_path, 'crafter', 'disco103', 1e-3, 30)

@@ -1,4 +1,4 @@
-"""Scales of benchmarks: the tables are complete, and mean what they say."""
+"""Tests of the scales: the tables are complete, and are applied correctly."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_scales_rise(environment: str) -> None:
   assert normalisation.benchmark(environment) == scale.benchmark
 
 
-def test_tables_hold_the_games_of_their_benchmarks_and_no_others() -> None:
+def test_tables_contain_exactly_the_games_of_their_benchmarks() -> None:
   assert set(reference_scores.ATARI) == set(atari.GAMES)
   assert set(reference_scores.PROCGEN_HARD) == set(procgen.GAMES)
   assert set(reference_scores.PROCGEN_EASY) == set(procgen.GAMES)
@@ -83,24 +83,24 @@ def test_without_references_returns_are_raw(environment: str) -> None:
 
 
 @pytest.mark.parametrize('boxes', range(1, 8))
-def test_returns_tell_solved_sokoban_from_unsolved(boxes: int) -> None:
+def test_a_threshold_separates_solved_sokoban_from_unsolved(boxes: int) -> None:
   threshold = normalisation.success_threshold('sokoban')
   assert threshold is not None
-  # All 120 steps taken, and one box or all but one on their targets before.
+  # After 120 steps: the only box on its target; all boxes but one.
   worst_solution = 1 + 10 - 0.1 * 120
   best_failure = (boxes - 1) - 0.1 * 120
   assert best_failure < threshold < worst_solution
   assert normalisation.column('sokoban') == 'success'
 
 
-def test_published_figures_are_of_environments_and_benchmarks() -> None:
+def test_published_scores_name_known_environments_and_benchmarks() -> None:
   names = {
     *(name for suite in suites.SUITES.values() for name in suite),
     'atari',
     'crafter',
     'nethack/score',
   }
-  assert {figure.subject for figure in reference_scores.PAPER} <= names
+  assert {published.subject for published in reference_scores.PAPER} <= names
 
 
 def test_crafter_score() -> None:
@@ -115,6 +115,6 @@ def test_crafter_score() -> None:
 
 
 @pytest.mark.parametrize('rates', [[0.5, 50.0], [-0.1], [np.nan]])
-def test_percentages_are_no_rates(rates: list[float]) -> None:
+def test_percentages_are_rejected(rates: list[float]) -> None:
   with pytest.raises(ValueError, match='between 0 and 1'):
     normalisation.crafter_score(rates)

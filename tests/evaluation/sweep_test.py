@@ -408,7 +408,7 @@ def test_the_folder_of_a_single_run_is_left_alone(
   pretended: type[Pretended], tmp_path: pathlib.Path
 ) -> None:
   (tmp_path / 'metrics.csv').touch()
-  assert 'holds a single run' in evaluate_test.error(tmp_path, *FOUR_RUNS)
+  assert 'contains a single run' in evaluate_test.error(tmp_path, *FOUR_RUNS)
   assert not pretended.started
 
 
