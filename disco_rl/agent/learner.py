@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
 
 from disco_rl import types
+from disco_rl.maths import mixed_mode
 from disco_rl.networks import agent_network
 from disco_rl.runtime import sharding
 from disco_rl.update_rules import base
@@ -64,31 +66,45 @@ def update(
   rule_params: types.Params,
   state: LearnerState,
   rollout: types.Rollout,
+  known_gradient: types.Params | None = None,
 ) -> tuple[LearnerState, Update]:
-  """One step of gradient descent towards the rule's targets.
+  """One step of gradient descent on the rule's loss.
 
   The network runs once: the same forward pass feeds the rule (all outputs,
-  beside the gradient's path) and the loss (outputs of the taken actions).
+  without a gradient) and the loss (outputs of the taken actions).
 
   Args:
     network: the agent's.
-    rule: what to learn from.
+    rule: sets the targets and the loss.
     optimizer: the agent's.
     rule_params: eta.
     state: before the update.
-    rollout: T transitions of B trajectories; this device's share of them, where
+    rollout: T transitions of B trajectories; a device's shard of them, where
       devices share batches.
+    known_gradient: `Update.gradient` of this very update, made before. It is
+      used in place of another backward pass, and is differentiable in forward
+      over reverse mode; see `mixed_mode`. The logs then lack those of the loss.
 
   Returns:
-    The state after the update, and what was computed on the way.
+    The state after the update, and intermediate results.
   """
 
   def forward(params: types.Params) -> tuple[types.Outputs, types.Outputs]:
     outputs, taken = network.unroll(params, rollout)
     return taken, outputs
 
-  taken, pullback, outputs = jax.vjp(forward, state.params, has_aux=True)
-  targets, rule_state, target_logs = rule.targets(
+  def loss(
+    params: types.Params, targets: Any, rollout: types.Rollout
+  ) -> types.Array:
+    _, taken = network.unroll(params, rollout)
+    return total_loss(rule, taken, targets, rollout)[0]
+
+  if known_gradient is None:
+    taken, pullback, outputs = jax.vjp(forward, state.params, has_aux=True)
+  else:
+    _, outputs = forward(state.params)
+  chex.assert_tree_shape_prefix(outputs, rollout.action.shape)
+  targets, rule_state, logs = rule.targets(
     rule_params,
     state.rule_state,
     state.params,
@@ -96,17 +112,28 @@ def update(
     outputs,
     lambda params: forward(params)[1],
   )
-  taken_gradient, logs = jax.grad(total_loss, has_aux=True, argnums=1)(
-    rule, taken, targets, rollout
-  )
-  (gradient,) = sharding.mean(pullback(taken_gradient))
-  state, update_norm = step(optimizer, state, gradient, rule_state)
+  if known_gradient is None:
+    taken_gradient, loss_logs = jax.grad(total_loss, has_aux=True, argnums=1)(
+      rule, taken, targets, rollout
+    )
+    logs = {**logs, **loss_logs}
+    (gradient,) = sharding.mean(pullback(taken_gradient))
+  else:
+    gradient = mixed_mode.known_gradient(
+      loss, state.params, targets, rollout, known_gradient
+    )
+  chex.assert_trees_all_equal_shapes(gradient, state.params)
+  updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
   logs = {
-    **target_logs,
     **logs,
     'gradient_norm': optax.tree.norm(gradient),
-    'update_norm': update_norm,
+    'update_norm': optax.tree.norm(updates),
   }
+  state = LearnerState(
+    params=optax.apply_updates(state.params, updates),
+    opt_state=opt_state,
+    rule_state=rule_state,
+  )
   return state, Update(
     targets=targets, gradient=gradient, logs=sharding.mean(logs)
   )
@@ -128,29 +155,3 @@ def masked_mean(x: types.Array, mask: types.Array) -> types.Array:
   """Mean of x where the mask is set, as all losses are averaged."""
   weighted, weight = sharding.total((jnp.sum(x * mask), jnp.sum(mask)))
   return weighted / (weight + 1e-8)
-
-
-def step(
-  optimizer: optax.GradientTransformation,
-  state: LearnerState,
-  gradient: types.Params,
-  rule_state: Any,
-) -> tuple[LearnerState, types.Array]:
-  """Takes a step of the optimiser.
-
-  Args:
-    optimizer: the agent's.
-    state: before the update.
-    gradient: of the loss.
-    rule_state: the rule's share after the update.
-
-  Returns:
-    The state after the update, and the norm of the change of the parameters.
-  """
-  updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
-  state = LearnerState(
-    params=optax.apply_updates(state.params, updates),
-    opt_state=opt_state,
-    rule_state=rule_state,
-  )
-  return state, optax.tree.norm(updates)

@@ -13,12 +13,8 @@ import functools
 from typing import Any
 
 import jax
-import optax
 
 from disco_rl import types
-from disco_rl.agent import learner
-from disco_rl.networks import agent_network
-from disco_rl.update_rules import base
 
 # (parameters, targets, rollout) -> loss [].
 Loss = Callable[[types.Params, Any, types.Rollout], types.Array]
@@ -32,14 +28,14 @@ def known_gradient(
   rollout: types.Rollout,
   gradient: types.Params,
 ) -> types.Params:
-  """The gradient of the loss, known already, with a derivative of its own.
+  """A gradient that was computed before, with a derivative of its own.
 
   Args:
     loss: of the agent.
     params: theta; differentiable.
     targets: m; differentiable.
     rollout: the batch; constant.
-    gradient: grad_theta loss(params, targets, rollout), computed before.
+    gradient: grad_theta loss(params, targets, rollout).
 
   Returns:
     `gradient`, differentiable with respect to theta and m.
@@ -73,52 +69,3 @@ def _backward(
 
 
 known_gradient.defvjp(_forward, _backward)
-
-
-def update(
-  network: agent_network.AgentNetwork,
-  rule: base.UpdateRule,
-  optimizer: optax.GradientTransformation,
-  rule_params: types.Params,
-  state: learner.LearnerState,
-  rollout: types.Rollout,
-  gradient: types.Params,
-) -> tuple[learner.LearnerState, Any]:
-  """`learner.update`, made to be differentiated.
-
-  Its numbers and derivatives are those of `learner.update`, but the inner
-  gradient is not computed again: it is the one that was used while living.
-
-  Args:
-    network: the agent's.
-    rule: what it learns from.
-    optimizer: the agent's.
-    rule_params: eta.
-    state: before the update.
-    rollout: T transitions of B trajectories.
-    gradient: `learner.Update.gradient` of this very update.
-
-  Returns:
-    The state after the update, and the rule's targets.
-  """
-
-  def unroll(params: types.Params) -> tuple[types.Outputs, types.Outputs]:
-    return network.unroll(params, rollout)
-
-  def loss(
-    params: types.Params, targets: Any, rollout: types.Rollout
-  ) -> types.Array:
-    _, taken = network.unroll(params, rollout)
-    return learner.total_loss(rule, taken, targets, rollout)[0]
-
-  targets, rule_state, _ = rule.targets(
-    rule_params,
-    state.rule_state,
-    state.params,
-    rollout,
-    unroll(state.params)[0],
-    lambda params: unroll(params)[0],
-  )
-  gradient = known_gradient(loss, state.params, targets, rollout, gradient)
-  state, _ = learner.step(optimizer, state, gradient, rule_state)
-  return state, targets
