@@ -52,15 +52,17 @@ def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
 def _base() -> ml_collections.ConfigDict:
   """Defaults of the paper where it states them."""
   config = ml_collections.ConfigDict()
-  config.environment = 'catch'  # A name of the environments' list.
-  config.rule = 'disco103'  # disco103, actor_critic, policy_gradient or a path.
-  config.environments = ''  # Several, or suites, with commas between.
-  config.rules = ''  # Several, with commas between.
-  config.learning_rates = ''  # Several, with commas between.
+  config.environment = 'catch'  # Name of an environment.
+  # 'disco103', 'actor_critic', 'policy_gradient' or a path.
+  config.rule = 'disco103'
+  # For sweeps: environments and suites, with commas between.
+  config.environments = ''
+  config.rules = ''  # For sweeps: rules, with commas between.
+  config.learning_rates = ''  # For sweeps: learning rates, with commas between.
   config.preprocessing = preprocessing.benchmarks()
-  config.seeds = 5  # Number of agents, trained side by side.
-  config.seed = 0  # Of the first agent.
-  config.updates = 1000  # Of each agent.
+  config.seeds = 5  # Agents, trained side by side.
+  config.seed = 0  # Seed of the first agent.
+  config.updates = 1000  # Updates of each agent.
   config.log_every = 10  # Updates between rows of metrics.
   config.checkpoint_every = 1000  # Updates between checkpoints.
 
@@ -68,27 +70,31 @@ def _base() -> ml_collections.ConfigDict:
   config.unroll_length = 28  # Transitions of a trajectory: 29 observations.
   config.batch_size = 96  # Trajectories in an update.
   config.num_environments = 10  # Replay ratio: batch_size / num_environments.
-  config.on_policy_share = 0.1  # Of each batch, from the newest rollout.
-  config.replay_capacity = 1000  # Trajectories.
-  config.learning_rate = 3e-4  # Of Adam.
-  config.max_abs_update = 1.0  # Bound of Adam's update, entry by entry.
-  config.warm_up_updates = 0  # Over which the learning rate rises from zero.
-  config.decay_updates = 0  # A cosine takes it back to zero by then; 0: none.
-  config.weight_decay = 0.0  # Decoupled from the gradient.
+  # Fraction of a batch that comes from the newest rollout.
+  config.on_policy_share = 0.1
+  config.replay_capacity = 1000  # Trajectories that replay holds.
+  config.learning_rate = 3e-4  # Learning rate of the agent's Adam.
+  config.max_abs_update = 1.0  # Bound of each entry of Adam's update.
+  config.warm_up_updates = 0  # Updates in which the learning rate rises from 0.
+  config.decay_updates = 0  # Updates until a cosine brings it to 0; 0: never.
+  config.weight_decay = 0.0  # Decoupled weight decay.
 
   # The agent's network.
-  config.torso = 'mlp'  # Or 'impala', 'resnet', 'nethack'.
-  config.channels = (16, 32, 32)  # Of the stages of convolutions, if any.
-  config.hidden_sizes = (512, 512)  # Of the dense layers after them.
-  config.core_lstm = 0  # LSTM for what one observation does not show; 0: none.
+  config.torso = 'mlp'  # 'mlp', 'impala', 'resnet' or 'nethack'.
+  # Stages of convolutions, of torsos for images.
+  config.channels = (16, 32, 32)
+  config.hidden_sizes = (512, 512)  # Dense layers after them.
+  # Size of an LSTM after the torso, which adds memory; 0: none.
+  config.core_lstm = 0
   config.action_model_lstm = 128  # Size of the action model's LSTM.
   config.action_model_head = 128  # Width of the hidden layer of its heads.
-  config.compute_dtype = 'float32'  # Or 'bfloat16', of the agent's network.
+  # 'float32' or 'bfloat16', of the agent's network.
+  config.compute_dtype = 'float32'
 
   # The rule.
-  config.discount = 0.997  # Gamma.
-  config.lambda_ = 0.95  # Of Retrace and V-trace.
-  config.num_bins = 601  # Of the categorical value.
+  config.discount = 0.997  # Discount, gamma.
+  config.lambda_ = 0.95  # Lambda of Retrace and of V-trace.
+  config.num_bins = 601  # Bins of the categorical value.
   config.max_abs_value = 300.0  # Largest bin, in the transformed space.
 
   # Discovered rules alone.
@@ -99,7 +105,8 @@ def _base() -> ml_collections.ConfigDict:
   config.policy_cost = 1.0  # Weight of the policy gradient.
   config.value_cost = 0.5  # Weight of the value loss.
   config.entropy_cost = 0.05  # Weight of the entropy bonus.
-  config.normalize_advantage = False  # By its moments over the lifetime.
+  # Whether to divide by the lifetime moments.
+  config.normalize_advantage = False
   return config
 
 

@@ -1,8 +1,8 @@
 """Tables of settings, from the files in configs/.
 
 A page asks for one by <!-- settings: NAME -->. A setting's meaning is the
-comment beside it, its default the value; comments above a paragraph are
-headings. Those of preprocessing are described with the classes that hold them.
+comment beside it or above it, its default the value; the first comment of a
+paragraph is a heading. Those of preprocessing are described with the classes that hold them.
 A setting without a description is an error.
 """
 
@@ -130,14 +130,14 @@ def _parse(function: Any, config: Any) -> list[tuple[str, Setting]]:
     elif match is not None:
       name = match['name']
       if has_paragraph_begun and comments:
-        heading = ' '.join(comments).rstrip('.')
-        comments = []
+        heading, *comments = comments
+        heading = heading.rstrip('.')
       meaning = comment or ' '.join(comments)
       if name != 'preprocessing':
         _require(meaning, name)
         setting = Setting(name, _show(config[name]), meaning)
         parsed.append((heading, setting))
-      heading, has_paragraph_begun = '', False
+      heading, has_paragraph_begun, comments = '', False, []
     elif comment and not code.strip():
       comments.append(comment)
   return parsed
