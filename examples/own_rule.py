@@ -18,6 +18,7 @@ import rlax
 
 import disco_rl
 from disco_rl import types
+from disco_rl.api import rules
 from disco_rl.update_rules import base
 
 
@@ -103,11 +104,11 @@ class LambdaActorCritic(base.UpdateRule):
 
 
 # --8<-- [start:train]
-def train(rule: Any, updates: int) -> np.ndarray:
+def train(rule: base.UpdateRule, updates: int) -> np.ndarray:
   """Trains an agent; returns its mean return, every ten updates."""
   trainer = disco_rl.Trainer(
     'catch/5x5',
-    rule,
+    rules.LoadedRule(rule, params={}),
     hidden_sizes=(64, 64),
     num_environments=32,
     batch_size=32,  # As many as environments: no replay, all is on-policy.
