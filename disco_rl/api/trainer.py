@@ -67,13 +67,13 @@ class Trainer:
         embeddings [N, width].
       seed: of all that is random.
       num_environments: that it acts in at a time; None: those that
-        `environment` brings, otherwise batch_size / replay_ratio.
+        `environment` brings, otherwise about a tenth of batch_size.
       **settings: fields of `agent.AgentConfig` (unroll_length, batch_size,
-        replay_ratio, on_policy_share, replay_capacity, learning_rate, ...), of
+        on_policy_share, replay_capacity, learning_rate, ...), of
         `agent_network.AgentNetworkConfig` (core_lstm, action_model_lstm, ...)
         and of `torsos.TorsoConfig` (channels, hidden_sizes), in place of their
-        defaults. The defaults of replay_ratio, on_policy_share and
-        replay_capacity give way to what the number of environments allows.
+        defaults. The defaults of on_policy_share and replay_capacity fit the
+        number of environments.
 
     Raises:
       TypeError: the environment is of a kind that is not known.

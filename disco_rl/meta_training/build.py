@@ -1,6 +1,7 @@
 """From settings to a rule and a population; what is wrong is said here."""
 
 from collections.abc import Hashable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,12 +82,12 @@ def make_groups(
     name: registry.make(name, 1, config.seed, config.preprocessing)
     for name in dict.fromkeys(config.members)
   }
+  kind = {name: _kind(specimen) for name, specimen in specimens.items()}
   kinds: dict[Hashable, list[int]] = {}
   for i, name in enumerate(config.members):
-    kinds.setdefault(_kind(specimens[name]), []).append(i)
+    kinds.setdefault(kind[name], []).append(i)
   groups = [
-    _make_group(config, rule, members, specimens[config.members[members[0]]])
-    for members in kinds.values()
+    _make_group(config, rule, members, specimens) for members in kinds.values()
   ]
   for specimen in specimens.values():
     if isinstance(specimen, base.HostEnvironment):
@@ -132,9 +133,10 @@ def _make_group(
   config: config_lib.MetaTrainingConfig,
   rule: disco.Disco,
   members: Sequence[int],
-  specimen: Environment,
+  specimens: Mapping[str, Any],
 ) -> population.Group:
-  """Of the agents with such numbers, in environments like the specimen."""
+  """Makes a group of these members; `specimens` holds environments by name."""
+  specimen = specimens[config.members[members[0]]]
   spec = specimen.spec
   agent = agent_lib.make(config.agent, spec, rule)
   jax.eval_shape(lambda: agent.init(jax.random.key(0)))
@@ -170,8 +172,9 @@ def _make_group(
     chunk_size=config.chunk_size,
     mesh=sharding.make_mesh(config.batch_devices),
   )
-  # What steps on the host is made where it steps.
-  made = group.own_members if is_on_host else range(len(members))
+  if not is_on_host:
+    return device_group.DeviceGroup(group, [specimens[name] for name in names])
+  # Each process makes the environments that it steps.
   environments: list[Any] = [
     registry.make(
       names[i],
@@ -179,8 +182,6 @@ def _make_group(
       config.seed + members[i],
       config.preprocessing,
     )
-    for i in made
+    for i in group.own_members
   ]
-  if is_on_host:
-    return host_group.HostGroup(group, environments, differentiation)
-  return device_group.DeviceGroup(group, environments)
+  return host_group.HostGroup(group, environments, differentiation)

@@ -1,8 +1,9 @@
-"""Settings, flags and names that cannot work: refused early, and by name."""
+"""Invalid settings, flags and names raise early errors that name them."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+import json
 import math
 import pathlib
 import sys
@@ -22,6 +23,7 @@ from disco_rl.environments import registry as environment_registry
 from disco_rl.environments import suites
 from disco_rl.networks import meta_network
 from disco_rl.runtime import config_checks
+from disco_rl.runtime import workdirs
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import weights
@@ -37,7 +39,7 @@ CONFIGS: Mapping[str, Settings] = {
 }
 EACH = [(name, s) for name, settings in CONFIGS.items() for s in settings]
 
-# No setting can be any of these.
+# Values that no setting may have.
 NEVER = (
   None,
   math.nan,
@@ -53,7 +55,7 @@ NEVER = (
   (math.nan,),
   ((64,),),
 )
-# Weights of losses have any sign, and so have the agents' entropies.
+# Weights of losses may have any sign.
 COSTS = {name for c in CONFIGS.values() for name in c if name.endswith('_cost')}
 MAY_BE_ZERO = COSTS | {
   'seed',
@@ -67,12 +69,9 @@ MAY_BE_ZERO = COSTS | {
   'lambda_',
 }
 MAY_BE_INFINITE = {'max_abs_update', 'max_meta_gradient_norm'}
-SHARES = {'on_policy_share', 'discount', 'lambda_'}
-# Only the run itself looks these up: names, and lists of names.
-TEXTS = {
-  'environment',
-  'environments',
-  'held_out_environments',
+FRACTIONS = {'on_policy_share', 'discount', 'lambda_'}
+# Names, which are looked up only when the run is built.
+TEXTS = {'environment', 'environments', 'held_out_environments'} | {
   'rule',
   'rules',
 }
@@ -81,13 +80,13 @@ TEXTS = {
 @pytest.fixture(autouse=True)
 def nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
   def fail(*_: Any, **__: Any) -> None:
-    raise AssertionError('too late: something is being compiled')
+    raise AssertionError('a program is compiled')
 
   monkeypatch.setattr(jax.stages.Lowered, 'compile', fail)
 
 
 def build(name: str, settings: Settings) -> Any:
-  """The records, and the rules that the run would build."""
+  """Builds the records, and the rules of the run."""
   if name == 'meta_training':
     config = to_records.meta_training(settings)
     disco.Disco(network=config.rule_network, **config.rule_settings)
@@ -103,7 +102,7 @@ def build(name: str, settings: Settings) -> Any:
 
 
 def is_built(name: str, changes: Settings) -> bool:
-  """Whether these settings are taken; if not, one of them must be named."""
+  """Whether settings are valid; if not, the error must name one of them."""
   try:
     build(name, {**CONFIGS[name], **changes})
   except ValueError as error:
@@ -113,19 +112,19 @@ def is_built(name: str, changes: Settings) -> bool:
 
 
 @pytest.mark.parametrize('name', CONFIGS)
-def test_the_settings_themselves_are_taken(name: str) -> None:
+def test_the_configs_are_valid(name: str) -> None:
   assert is_built(name, {})
   for setting, value in CONFIGS[name].items():
     assert is_built(name, {setting: value})
 
 
 @pytest.mark.parametrize(('name', 'setting'), EACH)
-def test_impossible_values_are_refused(name: str, setting: str) -> None:
+def test_invalid_values_raise(name: str, setting: str) -> None:
   default = CONFIGS[name][setting]
   for value in NEVER:
-    # Nothing is said of any family: all is as it is by default.
-    possible = (setting, value) == ('preprocessing', {})
-    assert is_built(name, {setting: value}) == possible, value
+    # Empty preprocessing leaves all families at their defaults.
+    valid = (setting, value) == ('preprocessing', {})
+    assert is_built(name, {setting: value}) == valid, value
   if setting not in TEXTS and setting != 'learning_rates':
     assert not is_built(name, {setting: 'cach'})
   if isinstance(default, bool):
@@ -137,7 +136,7 @@ def test_impossible_values_are_refused(name: str, setting: str) -> None:
   assert is_built(name, {setting: -1}) == (setting in COSTS)
   assert is_built(name, {setting: 0}) == (setting in MAY_BE_ZERO)
   assert is_built(name, {setting: math.inf}) == (setting in MAY_BE_INFINITE)
-  if setting in SHARES:
+  if setting in FRACTIONS:
     assert not is_built(name, {setting: 1.5})
   if isinstance(default, int) or not number:
     assert not is_built(name, {setting: 1.5})
@@ -154,7 +153,7 @@ ANYTHING = (
 @damage.FEW
 @hypothesis.given(data=st.data())
 def test_several_settings_at_once(name: str, data: st.DataObject) -> None:
-  """What is taken has no number that is none, or that 32 bits do not hold."""
+  """Valid settings hold no NaN and no number that exceeds 32 bits."""
   names = st.sampled_from(sorted(CONFIGS[name]))
   changes = data.draw(
     st.dictionaries(names, ANYTHING, min_size=1, max_size=3), label='changes'
@@ -171,9 +170,7 @@ def test_several_settings_at_once(name: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize('name', CONFIGS)
 @damage.FEW
 @hypothesis.given(data=st.data())
-def test_settings_that_lack_or_are_unknown(
-  name: str, data: st.DataObject
-) -> None:
+def test_absent_and_unknown_settings(name: str, data: st.DataObject) -> None:
   settings = dict(CONFIGS[name])
   lost = data.draw(st.sampled_from(sorted(settings)))
   typo = data.draw(st.text(max_size=3)) + lost + 'x'
@@ -182,7 +179,7 @@ def test_settings_that_lack_or_are_unknown(
   assert repr(typo) in str(caught.value)
   assert lost in str(caught.value)
   del settings[lost]
-  # Some have defaults.
+  # Some have defaults in the records.
   try:
     build(name, settings)
   except ValueError as error:
@@ -198,8 +195,8 @@ def flags_as_before() -> Iterator[None]:
     yield
 
 
-def parse(*arguments: str) -> str | None:
-  """What the launcher says of its flags; None if it takes them."""
+def parse(*arguments: str) -> str | dict[str, Any]:
+  """The settings that flags make, or the launcher's error message."""
   config = f'--config={REPOSITORY}/configs/evaluate.py:catch'
   argv = ['evaluate', '--workdir=nowhere', config, *arguments]
   with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
@@ -211,7 +208,7 @@ def parse(*arguments: str) -> str | None:
       assert ended.code.startswith('error: ')
       assert '\n' not in ended.code
       return ended.code
-  return None
+    return common.CONFIG.value.to_dict()
 
 
 SETTING = st.sampled_from(sorted(CONFIGS['evaluation']))
@@ -231,7 +228,7 @@ LOADS_CONFIGS = pytest.mark.filterwarnings(
 def test_malformed_flags(setting: str, value: str) -> None:
   answer = parse(f'--config.{setting}={value}')
   name = setting.split('=')[0]
-  if answer is None:
+  if not isinstance(answer, str):
     assert name in CONFIGS['evaluation'] or '[' in name or ' ' in name
 
 
@@ -252,8 +249,59 @@ def test_malformed_flags(setting: str, value: str) -> None:
 )
 def test_flags_are_named(argument: str, expected: str) -> None:
   answer = parse(argument)
-  assert answer is not None
+  assert isinstance(answer, str)
   assert expected in answer
+
+
+# The setting num_environments was once given as batch_size / replay_ratio.
+
+
+@LOADS_CONFIGS
+@pytest.mark.parametrize(
+  'arguments, expected',
+  [
+    (('--config.replay_ratio=8',), 8),
+    (('--config.replay_ratio', '8'), 8),
+    (('-config.replay_ratio=4.0', '--config.batch_size=16'), 4),
+    (('--config.replay_ratio=8', '--config.num_environments=8'), 8),
+    (('--config.replay_ratio=7',), 'num_environments=9'),
+    (('--config.replay_ratio=x',), "replay_ratio='x' must be a number"),
+    (('--config.replay_ratio=0',), 'replay_ratio=0.0 must be positive'),
+    (
+      ('--config.replay_ratio=8', '--config.num_environments=3'),
+      'makes 8 environments, but num_environments=3: leave replay_ratio out',
+    ),
+  ],
+)
+def test_the_old_flag(arguments: tuple[str, ...], expected: int | str) -> None:
+  """The config's batch holds 64 trajectories."""
+  answer = parse(*arguments)
+  if isinstance(answer, str):
+    assert str(expected) in answer
+  else:
+    assert answer['num_environments'] == expected
+    assert 'replay_ratio' not in answer
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_the_old_setting_of_a_users_config(name: str) -> None:
+  settings = {**CONFIGS[name], 'batch_size': 24, 'replay_capacity': 120}
+  del settings['num_environments']
+  config = build(name, {**settings, 'replay_ratio': 1.0})
+  assert config.agent.num_environments == 24
+  assert config.agent.replay_ratio == 1.0
+  with pytest.raises(ValueError, match='leave replay_ratio out'):
+    build(name, {**settings, 'replay_ratio': 1.0, 'num_environments': 12})
+
+
+def test_a_run_with_the_old_setting_is_resumed(tmp_path: pathlib.Path) -> None:
+  old = {'batch_size': 96, 'replay_ratio': 9.6, 'seed': 0}
+  (tmp_path / 'config.json').write_text(json.dumps(old))
+  now = {'batch_size': 96, 'num_environments': 10, 'seed': 0}
+  with pytest.raises(workdirs.WorkdirError, match='num_environments was 10'):
+    workdirs.claim(tmp_path, {**now, 'num_environments': 12}, free=())
+  workdirs.claim(tmp_path, now, free=())
+  assert json.loads((tmp_path / 'config.json').read_text()) == now
 
 
 # Names.
@@ -304,7 +352,7 @@ def test_names_of_environments(name: str) -> None:
     '/',
   ],
 )
-def test_names_that_mean_nothing(name: str) -> None:
+def test_meaningless_names_of_environments(name: str) -> None:
   with pytest.raises(ValueError, match='Nearest names|Catch needs'):
     environment_registry.validate(name)
 
