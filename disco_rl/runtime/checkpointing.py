@@ -26,15 +26,15 @@ class Checkpointer:
   leaves those before it. Use as a context manager, which waits for the writer.
 
   Attributes:
-    seconds: that saving has held up the run so far.
+    seconds: total time for which saving has blocked the run.
   """
 
   def __init__(self, directory: str | os.PathLike[str], keep: int = 2):
     """Opens the folder, creating it where needed.
 
     Args:
-      directory: of the checkpoints, one folder for each step.
-      keep: how many of the newest remain: with two, one may be damaged.
+      directory: folder of the checkpoints, with a folder for each step.
+      keep: number of checkpoints to keep; two, because one may be damaged.
     """
     self.seconds = 0.0
     self._directory = pathlib.Path(directory).resolve()
@@ -47,8 +47,8 @@ class Checkpointer:
     """Begins to save a tree; returns once the tree may be overwritten.
 
     Args:
-      step: that the tree belongs to.
-      tree: of arrays.
+      step: number of the checkpoint.
+      tree: tree of arrays.
 
     Raises:
       CheckpointError: this checkpoint, or the one before, cannot be written;
@@ -61,8 +61,8 @@ class Checkpointer:
   def restore(self, like: Any) -> tuple[int, Any] | None:
     """Loads the newest tree that can be read.
 
-    Newer ones are put aside, into a folder beside that of the checkpoints, and
-    a line on the standard error stream says so.
+    Damaged newer ones are moved to a folder beside that of the checkpoints, and
+    a line on the standard error stream reports it.
 
     Args:
       like: a tree of the same structure, shapes and dtypes.
@@ -77,11 +77,11 @@ class Checkpointer:
     for step in sorted(self._manager.all_steps(), reverse=True):
       try:
         tree = self._restore(step, like)
-      # Each layer of what is read fails in a way of its own.
+      # Orbax, TensorStore and JSON each raise exceptions of their own.
       except Exception as error:
         damaged[step] = _first_line(error)
         if distributed.is_distributed():
-          # Another process may have read its part of it all right.
+          # Another process may have read its part successfully.
           break
         continue
       for bad, reason in damaged.items():
@@ -129,7 +129,7 @@ class Checkpointer:
     start = time.perf_counter()
     try:
       yield
-    # Of the file system, of TensorStore, of threads that use either.
+    # The file system, TensorStore and their threads raise many types.
     except Exception as error:
       raise CheckpointError(
         f'No checkpoint can be written to {self._directory}: '

@@ -1,4 +1,4 @@
-"""Compiling programs once, ahead of their first run."""
+"""Programs that are compiled once, ahead of their first run."""
 
 from collections.abc import Callable
 import ctypes
@@ -26,8 +26,8 @@ class Program:
     Args:
       function: pure.
       donate_argnums: arguments whose buffers the results may take over.
-      runs_often: otherwise it is compiled in less than half the time, and runs
-        slower.
+      runs_often: False halves the time of compilation, at the cost of a slower
+        program.
     """
     self._runs_often = runs_often
     self._jitted = jax.jit(function, donate_argnums=donate_argnums)
@@ -54,20 +54,20 @@ def few_rows_options() -> dict[str, str | bool]:
   """Compiler options for products of matrices of few rows, such as acting's."""
   if not _is_old_cpu_compiler():
     return {}
-  # YNN is to do convolutions alone: it multiplies large matrices faster than
-  # XLA itself, but takes half as long again for those of a hundred rows.
+  # YNN for convolutions only: its matrix products are faster than XLA's for
+  # large matrices, but take 1.5 times as long for a hundred rows.
   kind = 'LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION'
   return {'xla_cpu_experimental_ynn_fusion_type': kind}
 
 
 def _options(runs_often: bool) -> dict[str, str | bool]:
-  """What the compiler is told; see `Program`."""
+  """Compiler options; see `Program`."""
   options: dict[str, str | bool] = {}
   if not runs_often:
     options['xla_backend_optimization_level'] = '0'
   if _is_old_cpu_compiler():
-    # With the new emitters, which JAX 0.11 alone has, compiling takes up to
-    # twice the memory, and programs are not faster.
+    # The new emitters, the only ones from JAX 0.11 on, take up to twice the
+    # memory to compile, and the programs are not faster.
     options['xla_cpu_use_fusion_emitters'] = False
   return options
 
@@ -80,7 +80,7 @@ def _is_old_cpu_compiler() -> bool:
 def trim_memory() -> None:
   """Returns freed memory to the system.
 
-  Compiling frees some 400 MiB that the C library would keep for itself.
+  After a compilation the C library would keep some 400 MiB of freed memory.
   """
   if trim := getattr(ctypes.CDLL(None), 'malloc_trim', None):
     trim(0)

@@ -20,7 +20,7 @@ from orbax.checkpoint import multihost
 
 from disco_rl.runtime import files
 
-# A machine that has not been heard of for so long is gone.
+# A process that sends no heartbeat for this long counts as lost.
 _HEARTBEAT_SECONDS = 30
 _COMPILING_SECONDS = 3600
 
@@ -28,17 +28,17 @@ _COMPILING_SECONDS = 3600
 def connect(
   coordinator: str | None, num_processes: int | None, process: int | None
 ) -> None:
-  """Joins the run; call it before anything else of JAX.
+  """Connects this process to the others; call it before any other use of JAX.
 
   Args:
-    coordinator: HOST:PORT where process 0 can be reached; None, and so the
-      others, where JAX knows the cluster: SLURM, Open MPI, Kubernetes, TPUs.
-    num_processes: in all.
-    process: number of this one.
+    coordinator: HOST:PORT of process 0. None for all three arguments where JAX
+      detects the cluster: SLURM, Open MPI, Kubernetes, TPUs.
+    num_processes: the total number of processes.
+    process: the index of this process.
 
   Raises:
-    ValueError: neither is given, or they do not go together.
-    RuntimeError: the others cannot be reached.
+    ValueError: no cluster is detected and an argument is missing.
+    RuntimeError: the coordinator cannot be reached.
   """
   try:
     jax.distributed.initialize(
@@ -49,31 +49,31 @@ def connect(
     )
   except ValueError as error:
     raise ValueError(
-      f'The machines of this run are not known: {error} Give --coordinator, '
+      f'No cluster was detected: {error} Give --coordinator, '
       '--num_processes and --process, or start it under SLURM, Open MPI or '
       'Kubernetes, or on TPUs.'
     ) from error
 
 
 def is_distributed() -> bool:
-  """Whether other processes take part in this run."""
+  """Whether this run has more than one process."""
   return jax.process_count() > 1
 
 
 def is_first() -> bool:
-  """Whether this process speaks and writes for all."""
+  """Whether this is process 0, which reports progress and writes files."""
   return jax.process_index() == 0
 
 
 @contextlib.contextmanager
 def folder(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Where this process writes what all know.
+  """The folder for metrics, rules and summaries, which every process computes.
 
   Args:
-    workdir: of the run, on a file system that all share.
+    workdir: the run's folder, on a file system that all processes share.
 
   Yields:
-    The folder for the first process, for others one that is deleted at the end.
+    `workdir` in process 0, a temporary folder in the others.
   """
   if is_first():
     yield workdir
@@ -83,12 +83,13 @@ def folder(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def wait(what: str) -> None:
-  """Until all processes have come so far, whatever they compile meanwhile.
+  """Waits until all processes have reached this point.
 
-  Devices that wait for one another in a program give up after half a minute.
+  Compilation may delay a process for minutes, and collective operations on
+  devices time out after half a minute.
 
   Args:
-    what: they have done; never the same again.
+    what: name of this point, unique within a run.
   """
   if is_distributed():
     multihost.get_barrier_sync_fn()(
@@ -97,21 +98,21 @@ def wait(what: str) -> None:
 
 
 def largest(x: int) -> int:
-  """The largest of the processes' numbers."""
+  """The maximum of x over all processes."""
   if not is_distributed():
     return x
   return int(np.max(multihost_utils.process_allgather(np.asarray(x))))
 
 
 def place(x: Any, sharding: NamedSharding) -> jax.Array:
-  """An array that all processes have, as one on the devices of all.
+  """Makes a global array from a value that every process holds.
 
   Args:
-    x: the same in all processes; may hold PRNG keys.
-    sharding: over the devices.
+    x: an array, equal in all processes; may hold PRNG keys.
+    sharding: over the devices of all processes.
 
   Returns:
-    The array.
+    The global array.
   """
   if isinstance(x, jax.Array) and not x.is_fully_addressable:
     return jax.device_put(x, sharding)
@@ -121,7 +122,7 @@ def place(x: Any, sharding: NamedSharding) -> jax.Array:
 
 
 def fetch(tree: Any) -> Any:
-  """Arrays on the devices of all, as NumPy arrays that every process has."""
+  """Fetches global arrays; every process gets the whole NumPy arrays."""
   if not is_distributed():
     return jax.device_get(tree)
 
@@ -136,12 +137,12 @@ def fetch(tree: Any) -> Any:
 
 
 def own_part(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:
-  """What this process's devices hold of arrays on the devices of all."""
+  """The part of global arrays that this process's devices hold."""
   if not is_distributed():
     return tree
   return multihost_utils.global_array_to_host_local_array(tree, mesh, spec)
 
 
 def from_parts(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:
-  """Undoes `own_part`: each process has what its devices are to hold."""
+  """Makes global arrays from each process's part; the inverse of `own_part`."""
   return multihost_utils.host_local_array_to_global_array(tree, mesh, spec)

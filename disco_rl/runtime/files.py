@@ -20,9 +20,9 @@ class WorkdirError(ValueError):
 def replacing(path: PathLike) -> Iterator[pathlib.Path]:
   """Yields a temporary path, whose file replaces `path` if all goes well.
 
-  Whoever reads `path`, even after a kill or a crash at any moment, finds the
-  old content or the new one, never a part of it. What raises leaves the old one
-  and no temporary file. Writers of one path don't disturb each other.
+  A reader of `path` finds the old content or the new one, never a part of it,
+  even after a kill or a crash. An exception in the body leaves the old content
+  and no temporary file. Concurrent writers of one path do not interfere.
 
   Args:
     path: of the file, in a folder that exists.
@@ -42,22 +42,22 @@ def replacing(path: PathLike) -> Iterator[pathlib.Path]:
 
 
 def _flush_to_disk(path: pathlib.Path) -> None:
-  # Else the new name could reach the disk before the content does.
+  # Otherwise the new name could reach the disk before the content does.
   with path.open('rb+') as file:
     os.fsync(file.fileno())
 
 
 def to_data(x: Any) -> Any:
-  """PRNG keys are stored as the integers that they are made of."""
+  """Converts PRNG keys to integer arrays, which can be stored."""
   return jax.random.key_data(x) if _is_key(x) else x
 
 
 def from_data(x: Any, like: Any) -> Any:
-  """Undoes `to_data`.
+  """The inverse of `to_data`.
 
   Args:
-    x: array that was stored.
-    like: array or key of the kind that it was.
+    x: the stored array.
+    like: an array or a key, the type to restore.
 
   Returns:
     The array, or the key.

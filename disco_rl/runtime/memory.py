@@ -1,4 +1,4 @@
-"""How much memory there is, and how much of it was used."""
+"""Available and used memory, in bytes."""
 
 import os
 import resource
@@ -8,7 +8,7 @@ import jax
 
 
 def peak_bytes() -> int:
-  """Largest memory of the device so far; of the process where it is a CPU."""
+  """Peak memory of the first device; of the process on a CPU."""
   statistics = jax.local_devices()[0].memory_stats()
   if statistics and 'peak_bytes_in_use' in statistics:
     return statistics['peak_bytes_in_use']
@@ -18,7 +18,7 @@ def peak_bytes() -> int:
 
 
 def total_bytes() -> int:
-  """Memory of a device; where it is a CPU, its share of the machine's."""
+  """Memory of a device; on a CPU, the machine's divided by its devices."""
   statistics = jax.local_devices()[0].memory_stats()
   if statistics and 'bytes_limit' in statistics:
     return statistics['bytes_limit']
@@ -27,5 +27,5 @@ def total_bytes() -> int:
 
 
 def tree_bytes(tree: object) -> int:
-  """Of all leaves, arrays or their shapes."""
+  """Total size of the leaves: arrays, or `jax.ShapeDtypeStruct`."""
   return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -28,12 +28,14 @@ class NonFiniteError(ArithmeticError):
 
 
 def check_finite(rows: Sequence[Row], since: int, likely_causes: str) -> None:
-  """Checks all but `return` and `success`: no value before an episode ends.
+  """Checks that all values but `return` and `success` are finite.
+
+  These two are NaN until an episode has ended.
 
   Args:
-    rows: with the keys that `MetricsWriter` wants.
-    since: the step before the first that these rows are about.
-    likely_causes: for the error.
+    rows: as for `MetricsWriter.write`.
+    since: the last step that earlier rows cover.
+    likely_causes: part of the error message.
 
   Raises:
     NonFiniteError: names the values, the series and the range of steps.
@@ -60,7 +62,7 @@ def write_json(path: files.PathLike, tree: Any) -> None:
   Args:
     path: the file.
     tree: mappings, sequences, NumPy arrays and scalars, Python scalars, None.
-      JSON has no numbers that aren't finite: they become null.
+      Non-finite numbers, which JSON lacks, become null.
   """
   text = json.dumps(_to_json(tree), indent=2, allow_nan=False)
   with files.replacing(path) as temporary:
@@ -72,12 +74,12 @@ def read_json(path: files.PathLike) -> dict[str, Any]:
 
   Raises:
     OSError: there is no such file, or it cannot be read.
-    files.WorkdirError: it holds something else, or is damaged.
+    files.WorkdirError: the file is not a JSON object, or is damaged.
   """
   data = pathlib.Path(path).read_bytes()
   try:
     content = json.loads(data.decode())
-  # The latter where thousands of brackets are open.
+  # RecursionError: thousands of nested brackets.
   except (ValueError, RecursionError) as error:
     raise files.WorkdirError(_damaged(path, f'no JSON ({error})')) from error
   if not isinstance(content, dict):
@@ -95,7 +97,7 @@ def read(path: files.PathLike) -> dict[str, np.ndarray]:
 
   Raises:
     OSError: there is no such file, or it cannot be read.
-    files.WorkdirError: it is no table, or is damaged; says in which row.
+    files.WorkdirError: the file is not a table, or is damaged; names the row.
   """
   header, *rows = _read_rows(path) or [[]]
   fields = zip(*rows) if rows else ((),) * len(header)
@@ -105,10 +107,9 @@ def read(path: files.PathLike) -> dict[str, np.ndarray]:
 class MetricsWriter:
   """Appends rows to `metrics.csv` and to TensorBoard events in `tensorboard/`.
 
-  A row belongs to a step, such as an `update`, and to a series, such as a
-  `seed`; they come first. TensorBoard gets the tags `KEY/seed_SEED`, and
-  `KEY/mean` wherever every seed has a finite value: a mean over some would jump
-  as the others join.
+  The first two columns are the step, such as `update`, and the series, such as
+  `seed`. TensorBoard gets the tags `KEY/seed_SEED`, and `KEY/mean` once every
+  seed has a finite value: a mean over some of them would jump when others join.
 
   To resume after a kill at any moment, rows of a step must be written before
   its checkpoint; resume from the checkpoint's step, from 0 if there is none.
@@ -130,8 +131,8 @@ class MetricsWriter:
     Args:
       workdir: the folder of the run.
       resume_from: keep rows up to this step, drop later ones. None: a new run.
-      step: name of the column that counts, whole numbers.
-      series: name of the column that tells rows of one step apart.
+      step: name of the column of steps, whole numbers.
+      series: name of the column that distinguishes rows of one step.
 
     Raises:
       FileExistsError: there are metrics already and nothing is to be resumed.
@@ -160,9 +161,9 @@ class MetricsWriter:
           logdir=str(events),
           purge_step=None if resume_from is None else resume_from + 1,
           flush_secs=10,
-          # Else a run that is resumed within the second in which it began
-          # overwrites its own events: names hold seconds. Files are read in
-          # the order of their names.
+          # Names of event files have a resolution of one second: without a
+          # suffix, a run resumed within a second overwrites its own events.
+          # Files are read in the order of their names.
           filename_suffix=f'.{len(list(events.glob("*"))):04d}',
         )
       )
@@ -228,8 +229,8 @@ class MetricsWriter:
       )
 
   def _write_event(self, rows: Sequence[Mapping[str, Value]]) -> None:
-    # `add_scalar` would make an event of each value: some ten times slower,
-    # and a kill could leave a part of an update.
+    # `add_scalar` writes an event per value: ten times slower, and a kill could
+    # leave an incomplete update.
     summary = summary_pb2.Summary(
       value=[
         summary_pb2.Summary.Value(tag=tag, simple_value=value)
@@ -244,7 +245,7 @@ class MetricsWriter:
     over_series = collections.defaultdict(list)
     for row in rows:
       for key, value in row.items():
-        # These say where a row belongs, so they are no curves of their own.
+        # The step and the series are indices, not curves.
         is_index = key in (self._step, self._series)
         if not is_index and not isinstance(value, str):
           tagged[f'{key}/{self._series}_{row[self._series]}'] = float(value)

@@ -1,12 +1,12 @@
-"""The look that all figures share."""
+"""The style that all figures share."""
 
 from matplotlib import axes
 from matplotlib import figure
 
 from disco_rl.runtime import files
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; the yellow is
-# left out because thin lines of it vanish on white.
+# Okabe and Ito's palette for colour-blind readers, without its yellow, which is
+# too faint for thin lines on white.
 _COLOURS = (
   '#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000'
 )  # fmt: skip
@@ -48,7 +48,7 @@ def legend_below(
 
 
 def tidy(ax: axes.Axes) -> None:
-  """Takes away what is not data."""
+  """Removes decoration that carries no data."""
   ax.grid(color='#E6E6E6', linewidth=0.8)
   ax.set_axisbelow(True)
   ax.spines[['top', 'right']].set_visible(False)

@@ -13,7 +13,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 class Progress:
   """A bar with the rate, the time left and named values.
 
-  Where the stream is no terminal (a log file, a build server), plain lines
+  If the stream is not a terminal (a log file, a build server), plain lines
   appear instead: at the start, then at most every few seconds, and at the end.
   """
 
@@ -29,10 +29,10 @@ class Progress:
     """Shows the first state.
 
     Args:
-      total: units of work in all.
-      initial: units done by an earlier run; they don't count for the rate.
-      unit: what is counted.
-      description: begins the line.
+      total: total units of work.
+      initial: units done by an earlier run; they do not count for the rate.
+      unit: name of a unit.
+      description: start of the line.
       stream: None for the standard error stream.
       is_shown: otherwise it stays silent.
     """
@@ -57,15 +57,15 @@ class Progress:
     """Counts units as done.
 
     Args:
-      n: how many.
-      **values: shown beside the bar, in this order; NaN is left out.
+      n: number of units.
+      **values: shown beside the bar, in this order; NaN is omitted.
     """
     shown = {key: v for key, v in values.items() if v == v}
     self._bar.set_postfix(shown, refresh=False)
     self._bar.update(n)
 
   def note(self, text: str) -> None:
-    """Prints a line, above the bar."""
+    """Prints a line above the bar."""
     if self._bar.disable:
       return
     self._bar.write(text, file=self._bar.fp)

@@ -1,4 +1,4 @@
-"""Signals that ask a run to end: it saves what it has, then goes."""
+"""Signals that end a run after it has saved a checkpoint."""
 
 import os
 import signal
@@ -15,11 +15,11 @@ ONE_REQUEST_SECONDS = 1.0
 
 
 class Interrupted(SystemExit):
-  """A run has saved its state and ends, as it was asked to.
+  """Ends a run that has saved its state after a signal.
 
-  Not caught, it ends the program with 128 and the number of the signal, as
-  schedulers and shells expect of a job that may be queued again: 143 after
-  SIGTERM, 130 after an interrupt from the keyboard.
+  If it is not caught, the program's status is 128 plus the signal's number, by
+  which schedulers recognise a job that can be queued again: 143 after SIGTERM,
+  130 after an interrupt from the keyboard.
   """
 
   def __init__(self, signal_number: int):
@@ -27,23 +27,23 @@ class Interrupted(SystemExit):
 
 
 class Requests:
-  """Notes the first signal, and ends the program at one a second later.
+  """Records the first signal; a signal more than a second later ends at once.
 
-  Use as a context manager. A thread of its own watches, as Python's handlers
-  wait until a compilation or a program on the device has ended. Outside the
-  main thread of a program signals are left alone.
+  Use as a context manager. A separate thread receives the signals, because
+  Python's handlers run only after a compilation or a device program has ended.
+  Outside the main thread it does nothing.
 
   Attributes:
-    received: number of the signal that asked the run to end; None so far.
+    received: number of the first signal; None if there was none.
   """
 
   def __init__(self) -> None:
     self.received: int | None = None
-    self._first = 0.0  # When it came.
+    self._first = 0.0  # Time of the first signal, in seconds.
     self._handlers: dict[int, Any] = {}
 
   def check(self) -> None:
-    """Raises Interrupted if the run was asked to end; call it after saving."""
+    """Raises Interrupted if a signal was received; call it after saving."""
     if self.received is not None:
       raise Interrupted(self.received)
 
@@ -81,7 +81,7 @@ class Requests:
     if self.received is not None:
       if now < self._first + ONE_REQUEST_SECONDS:
         return
-      # Not sys.exit: nothing that a run has begun may hold it back.
+      # Not sys.exit, which would wait for threads and context managers.
       os._exit(128 + number)
     self.received = number
     self._first = now

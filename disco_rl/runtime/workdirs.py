@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is, and that it stays one run's."""
+"""The folder of a run: locked, and bound to one set of settings."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ WorkdirError = files.WorkdirError
 
 @contextlib.contextmanager
 def locked(workdir: pathlib.Path) -> Iterator[None]:
-  """Keeps other runs out of a folder, which is created where needed.
+  """Locks a folder against other runs; creates it if needed.
 
-  The lock is the operating system's and ends with the process, however that
-  ends; the file stays.
+  The operating system releases the lock when the process ends, in whatever
+  way; the lock file stays.
 
   Args:
     workdir: the folder.
 
   Yields:
-    While the folder is this run's.
+    None; the folder is locked within the body.
 
   Raises:
     WorkdirError: another run is at work in the folder.
@@ -73,7 +73,7 @@ def claim(
   for name in ('metrics.csv', 'checkpoints'):
     if not path.exists() and (workdir / name).exists():
       raise WorkdirError(
-        f'{workdir} has {name}, but no config.json that tells whose it is. '
+        f'{workdir} has {name}, but no config.json with its settings. '
         'Choose another --workdir.'
       )
   workdir.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def claim(
 
 
 def _check_metrics(path: pathlib.Path) -> None:
-  # A run that is resumed reads them late: once all is built and compiled.
+  # A resumed run reads them only after minutes of building and compiling.
   if path.exists():
     metrics.read(path)
 
@@ -93,7 +93,7 @@ def _check_same(
   free: Collection[str],
 ) -> None:
   """Raises WorkdirError if the run in the folder has other settings."""
-  # As it would be read: lists for tuples, null for what is not finite.
+  # As JSON stores them: lists for tuples, null for non-finite numbers.
   now = json.loads(json.dumps(description), parse_constant=lambda _: None)
   with contextlib.suppress(ValueError):
     earlier = config_checks.translate(earlier)
