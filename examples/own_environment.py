@@ -122,8 +122,11 @@ class HostCorridor(gymnasium.Env):
     return cells[[self._position, self._goal]]
 
 
-# By this name the launchers find it: gymnasium/examples.own_environment:...
-gymnasium.register('Corridor-v0', HostCorridor, max_episode_steps=20)
+gymnasium.register(
+  'Corridor-v0',
+  entry_point='examples.own_environment:HostCorridor',
+  max_episode_steps=20,
+)
 # --8<-- [end:host]
 
 

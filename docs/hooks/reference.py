@@ -70,7 +70,7 @@ def _public_page() -> str:
   """The exports, whose docstrings stand where they are defined."""
   stub = ast.parse((_PACKAGE / '__init__.pyi').read_text())
   exports = [
-    ('.'.join(filter(None, ('disco_rl', node.module, alias.name))), alias.name)
+    alias.name
     for node in stub.body
     if isinstance(node, ast.ImportFrom)
     for alias in node.names
@@ -81,9 +81,8 @@ def _public_page() -> str:
       'What `import disco_rl` offers. Everything else can be imported from the '
       'package that holds it.',
       *(
-        f'::: {path}\n    options:\n      heading: disco_rl.{name}\n'
-        f'      toc_label: {name}'
-        for path, name in exports
+        f'::: disco_rl.{name}\n    options:\n      toc_label: {name}'
+        for name in exports
       ),
     ]
   )
