@@ -1,5 +1,6 @@
 """Fixtures shared by the tests, and the compilation cache."""
 
+from collections.abc import Iterator
 import os
 import pathlib
 
@@ -40,6 +41,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
   """Files that take minutes come first: workers then end together."""
   places = {name: place for place, name in enumerate(_LONGEST)}
   items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
+@pytest.fixture(scope='module')
+def quick_compilation() -> Iterator[None]:
+  """For programs that run for moments: optimising them would take longer."""
+  jax.config.update('jax_disable_most_optimizations', True)
+  yield
+  jax.config.update('jax_disable_most_optimizations', False)
 
 
 @pytest.fixture(scope='session')

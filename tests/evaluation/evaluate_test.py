@@ -1,16 +1,18 @@
-"""The command that people run: what it leaves, and what it says if it fails."""
+"""Tests of launch.evaluate with one run: its files, resuming, failures."""
 
 import collections
-from collections.abc import Iterator
 import dataclasses
 import pathlib
 import re
 import shutil
 import signal
-import sys
 from typing import Any
 
-from absl.testing import flagsaver
+from evaluating import CATCH
+from evaluating import CONFIG
+from evaluating import FILES
+from evaluating import error
+from evaluating import launch
 import jax
 import launching
 import numpy as np
@@ -18,89 +20,23 @@ import pytest
 
 from configs import evaluate as configs
 from disco_rl.agent import learner
-from disco_rl.environments import registry as environment_registry
-from disco_rl.evaluation import runner
-from disco_rl.evaluation import scores
+from disco_rl.evaluation import statistics
 from disco_rl.evaluation import training
 from disco_rl.networks import meta_network
 from disco_rl.runtime import metrics
-from disco_rl.update_rules import actor_critic
-from disco_rl.update_rules import disco
 from disco_rl.update_rules import weights
-from launch import common
-from launch import evaluate
 from launch import to_records
 
-# By ml_collections, when it loads a config's file.
-pytestmark = pytest.mark.filterwarnings(
-  'ignore:the load_module:DeprecationWarning'
-)
-
-CONFIG = f'--config={launching.REPOSITORY}/configs/evaluate.py'
-CATCH = (
-  f'{CONFIG}:catch',
-  '--config.environment=catch/4x3',
-  '--config.rule=actor_critic',
-  '--config.seeds=2',
-  '--config.updates=20',
-  '--config.log_every=5',
-  '--config.checkpoint_every=10',
-  '--config.unroll_length=6',
-  '--config.batch_size=8',
-  '--config.num_environments=2',
-  '--config.replay_capacity=16',
-  '--config.hidden_sizes=16',
-  '--config.action_model_lstm=8',
-  '--config.action_model_head=8',
-  '--config.num_bins=41',
-  '--config.max_abs_value=3',
-)
-FILES = {
-  '.lock',
-  'checkpoints',
-  'config.json',
-  'curves.png',
-  'metrics.csv',
-  'summary.json',
-  'tensorboard',
-}
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Programs run for moments here: to optimise them would take longer."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
-
-
-def launch(workdir: pathlib.Path, *arguments: str) -> None:
-  """What the command does, without the start of another interpreter."""
-  argv = ['evaluate', f'--workdir={workdir}', *arguments]
-  with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
-    # The settings are read from there.
-    patch.setattr(sys, 'argv', argv)
-    common.parse_flags(argv)
-    evaluate.main(
-      common.CONFIG.value.to_dict(), pathlib.Path(common.WORKDIR.value)
-    )
-
-
-def error(workdir: pathlib.Path, *arguments: str) -> str:
-  """What the command says where it ends with an error: one line."""
-  with pytest.raises(SystemExit) as caught:
-    launch(workdir, *arguments)
-  message = caught.value.code
-  # What is no number is printed to stderr, and the exit status is 1.
-  assert isinstance(message, str)
-  assert message.startswith('error: ')
-  assert '\n' not in message
-  return message
+pytestmark = [
+  pytest.mark.usefixtures('quick_compilation'),
+  # Raised by ml_collections when it loads a file of settings.
+  pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
+]
 
 
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  """A run that nothing disturbed; not to be changed."""
+  """An uninterrupted run, to be read only."""
   workdir = tmp_path_factory.mktemp('evaluate') / 'new' / 'run'
   launch(workdir, *CATCH)
   return workdir
@@ -140,13 +76,13 @@ def test_metrics(finished: pathlib.Path) -> None:
   assert all(np.isfinite(column).all() for column in columns.values())
 
 
-def test_summary_is_what_the_metrics_say(finished: pathlib.Path) -> None:
+def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
   summary = metrics.read_json(finished / 'summary.json')
   columns = metrics.read(finished / 'metrics.csv')
   last = columns['update'] == 20
   returns = summary.pop('return')
   assert set(returns) == {'mean', 'iqm', 'ci95', 'per_seed'}
-  for name, value in scores.summarise(columns['return'][last]).items():
+  for name, value in statistics.summarise(columns['return'][last]).items():
     np.testing.assert_allclose(returns[name], value, rtol=1e-5)
   for name in ('seconds', 'compile_seconds', 'peak_memory_bytes'):
     assert summary.pop(name) > 0
@@ -159,8 +95,8 @@ def test_summary_is_what_the_metrics_say(finished: pathlib.Path) -> None:
   }
 
 
-# Runs the command, but ends it without warning once rows of update 15 are
-# written: as late as can be before the next checkpoint.
+# Runs the command, and kills it once the rows of update 15 are written, shortly
+# before the next checkpoint.
 KILLED = """
 import os, pathlib, runpy, signal, sys, time
 from disco_rl.runtime import metrics
@@ -179,21 +115,21 @@ runpy.run_module('launch.evaluate', run_name='__main__', alter_sys=True)
 """
 
 
-def test_a_killed_run_goes_on_as_if_nothing_had_been(
+def test_a_killed_run_resumes_to_the_same_results(
   finished: pathlib.Path,
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
   killed = launching.run_python('-c', KILLED, *CATCH, f'--workdir={tmp_path}')
   assert killed.returncode == -signal.SIGKILL, killed.stderr
-  # Nothing but progress is on the standard error stream.
+  # The standard error stream contains only progress.
   lines = killed.stderr.splitlines()
   assert lines
   for line in lines:
     assert re.match('catch/4x3 actor_critic: +[0-9]+% ', line), line
   assert metrics.read(tmp_path / 'metrics.csv')['update'][-1] == 15
   assert not (tmp_path / 'summary.json').exists()
-  # As if another kill had struck while a checkpoint was being written.
+  # As if another process had been killed while writing a checkpoint.
   (tmp_path / 'checkpoints' / '15.orbax-checkpoint-tmp').mkdir()
 
   launch(tmp_path, *CATCH)
@@ -210,7 +146,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(
   assert summary['return'] == expected['return']
 
 
-def test_a_run_that_ended_before_its_first_checkpoint_begins_anew(
+def test_a_run_killed_before_its_first_checkpoint_restarts(
   finished: pathlib.Path,
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,
@@ -238,7 +174,7 @@ def test_a_finished_run_can_be_continued(copy: pathlib.Path) -> None:
   columns = metrics.read(copy / 'metrics.csv')
   np.testing.assert_array_equal(columns['update'][::2], range(5, 31, 5))
   np.testing.assert_array_equal(
-    columns['episodes'], 4 * columns['update'], 'episodes are counted anew'
+    columns['episodes'], 4 * columns['update'], 'episodes were counted from 0'
   )
   assert metrics.read_json(copy / 'summary.json')['updates'] == 30
   assert metrics.read_json(copy / 'config.json')['updates'] == 30
@@ -267,7 +203,7 @@ def test_results_of_unknown_settings_are_not_overwritten(
 def test_settings_that_are_not_finite_can_be_resumed(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  """JSON has no infinity; clipping is switched off by it."""
+  """JSON has no infinity, which turns clipping off."""
 
   def stop(*_: Any) -> None:
     raise KeyboardInterrupt
@@ -277,74 +213,6 @@ def test_settings_that_are_not_finite_can_be_resumed(
     with pytest.raises(KeyboardInterrupt):
       launch(tmp_path, *CATCH, '--config.max_abs_update=inf')
   assert 'max_abs_update was None, is 1.0' in error(tmp_path, *CATCH)
-
-
-@pytest.mark.parametrize(
-  'argument, message',
-  [
-    ('--config.learning_rte=1', '.*learning_rte.*"learning_rate"'),
-    ('--config.zzz=1', ".*'zzz'.* lists all settings"),
-    ('--config.agent.torso=1', ".*'agent'.* lists all settings"),
-    ('--config.updates=abc', '.*updates=abc.* int'),
-    ('--config.updates=1.5', '.*updates=1.5.* int'),
-    ('--config.learning_rate=fast', '.*learning_rate=fast.* float'),
-    ('--config.normalize_advantage=maybe', '.*normalize_advantage.* boolean'),
-    ('--config.updates', '.*Missing value.*updates'),
-    (f'{CONFIG}:catchh', ".*'catchh'; choose one of catch, cartpole"),
-    ('--config=configs/evalute.py:catch', ".*'configs/evalute.py'"),
-    ('--workdr=x', ".*'workdr'.* workdir"),
-    ('catch', '.*catch'),
-  ],
-)
-def test_mistyped_flags(
-  tmp_path: pathlib.Path, argument: str, message: str
-) -> None:
-  workdir = tmp_path / 'run'
-  assert re.match(f'error: {message}', error(workdir, *CATCH, argument))
-  assert not workdir.exists()
-
-
-@pytest.mark.parametrize('missing', ['config', 'workdir'])
-def test_missing_flags(tmp_path: pathlib.Path, missing: str) -> None:
-  given = {'config': f'{CONFIG}:catch', 'workdir': f'--workdir={tmp_path}'}
-  del given[missing]
-  ended = launching.run_python('-m', 'launch.evaluate', *given.values())
-  assert ended.returncode == 1
-  assert re.fullmatch(f'error: .*--{missing} must have.*\n', ended.stderr)
-  assert not ended.stdout
-
-
-@pytest.mark.parametrize(
-  'argument, message',
-  [
-    ('environment=cach', "'cach'. Nearest names: catch"),
-    ('environment=gymnasium/CartPol-v1', 'gymnasium/CartPole-v1'),
-    ('rule=actor_critc', "'actor_critc'. Nearest names: actor_critic"),
-    ('rule=missing/rule.npz', 'missing/rule.npz'),
-    ('rule=setup.npz', 'setup.npz'),
-    ('updates=0', 'updates=0 must be at least 1'),
-    ('seeds=0', 'seeds=0 must be at least 1'),
-    ('log_every=0', 'log_every=0 must be at least 1'),
-    ('checkpoint_every=-1', 'checkpoint_every=-1 must be at least 1'),
-    ('num_environments=0', 'num_environments=0 must be at least 1'),
-    ('replay_ratio=3', 'replay_ratio=3.* for example num_environments=3'),
-    ('replay_capacity=15', 'replay_capacity=15 .* nearest is 16'),
-  ],
-)
-def test_impossible_settings(
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-  argument: str,
-  message: str,
-) -> None:
-  def fail(*_: Any) -> None:
-    raise AssertionError('too late: something is being compiled')
-
-  monkeypatch.setattr(training.DeviceDriver, 'init', fail)
-  monkeypatch.setattr(jax.stages.Lowered, 'compile', fail)
-  workdir = tmp_path / 'run'
-  assert re.search(message, error(workdir, *CATCH, f'--config.{argument}'))
-  assert not workdir.exists()
 
 
 def test_losses_that_are_not_finite(
@@ -370,13 +238,13 @@ def test_losses_that_are_not_finite(
     'learning rate',
     message,
   )
-  # Nobody is to resume from such a state.
+  # No run may resume from such a state.
   assert not list((tmp_path / 'checkpoints').iterdir())
 
 
 @pytest.fixture
 def rule_path(tmp_path: pathlib.Path) -> pathlib.Path:
-  """A rule of random weights."""
+  """A rule with random weights."""
   config = meta_network.MetaNetworkConfig(
     prediction_size=10,
     prediction_embedding=(1,),
@@ -396,7 +264,7 @@ def rule_path(tmp_path: pathlib.Path) -> pathlib.Path:
   return path
 
 
-def test_a_rule_by_its_path_in_environments_on_the_host(
+def test_a_rule_from_a_file_in_host_environments(
   rule_path: pathlib.Path,
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,
@@ -422,18 +290,18 @@ def test_a_rule_by_its_path_in_environments_on_the_host(
   columns = metrics.read(workdir / 'metrics.csv')
   np.testing.assert_array_equal(columns['update'][::2], range(1, 16))
   np.testing.assert_array_equal(columns['seed'], [0, 1] * 15)
-  # In six steps no pole has fallen yet.
+  # No pole falls within six steps.
   assert (columns['episodes'][:2] == 0).all()
   assert np.isnan(columns['return'][:2]).all()
   assert (columns['episodes'][-2:] > 0).all()
-  # A pole stays up for 8 steps at least, and each pays 1.
+  # A pole stays up for at least 8 steps, each with a reward of 1.
   assert (columns['return'][-2:] >= 8).all()
   losses = {'pi_loss', 'y_loss', 'z_loss', 'aux_pi_loss', 'q_loss', 'loss'}
   assert losses <= set(columns)
   for name in losses:
     assert (columns[name][0::2] != columns[name][1::2]).all(), name
 
-  # Once more: what was saved is read, and there is nothing left to do.
+  # Again: the checkpoint is read, and no update is left.
   summary = metrics.read_json(workdir / 'summary.json')
   assert summary['rule'] == str(rule_path)
   launch(workdir, *cartpole, '--config.updates=15')
@@ -442,7 +310,7 @@ def test_a_rule_by_its_path_in_environments_on_the_host(
   assert again['seconds'] > summary['seconds']
 
 
-def test_agents_are_the_same_however_many_there_are(
+def test_an_agent_does_not_depend_on_the_number_of_agents(
   monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
   given: list[np.ndarray] = []
@@ -461,41 +329,3 @@ def test_agents_are_the_same_however_many_there_are(
   assert len(np.unique(five, axis=0)) == 5
   np.testing.assert_array_equal(two, five[:2])
   assert (other[0] != two[0]).any()
-
-
-@pytest.mark.parametrize('variant', configs.VARIANTS)
-class TestVariants:
-  def test_settings_have_a_place(self, variant: str) -> None:
-    config = to_records.evaluation(configs.get_config(variant).to_dict())
-    of_rules = {
-      field.name
-      for rule in (actor_critic.ActorCritic, disco.Disco)
-      for field in dataclasses.fields(rule)
-    }
-    assert set(config.rule_settings) <= of_rules
-
-  def test_everything_can_be_built(
-    self,
-    variant: str,
-    disco103_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-  ) -> None:
-    monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
-    settings = configs.get_config(variant).to_dict()
-    # Shapes are checked all the same, with less to allocate.
-    settings.update(num_environments=1, on_policy_share=0, replay_capacity=2)
-    config = to_records.evaluation(settings)
-    try:
-      environment_registry.validate(config.environment)
-    except ImportError as error:
-      pytest.skip(str(error))
-    runner.Evaluation(config).close()
-
-  def test_the_docstring_names_it(self, variant: str) -> None:
-    assert configs.__doc__
-    assert f'\n  {variant} ' in configs.__doc__
-
-
-def test_the_first_variant_is_the_default() -> None:
-  default, *_ = configs.VARIANTS
-  assert configs.get_config() == configs.get_config(default)

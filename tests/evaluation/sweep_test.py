@@ -1,14 +1,12 @@
-"""Many runs by one command: what is done, what is skipped, what is said."""
+"""Tests of sweeps: what is run, what is skipped, and what is reported."""
 
-from collections.abc import Iterator
 import dataclasses
 import pathlib
 import re
 import shutil
 from typing import Any
 
-import evaluate_test
-import jax
+import evaluating
 import launching
 import numpy as np
 import pytest
@@ -27,38 +25,30 @@ from disco_rl.runtime import workdirs
 from launch import evaluate
 from launch import to_records
 
-# By ml_collections, when it loads a config's file.
-pytestmark = pytest.mark.filterwarnings(
-  'ignore:the load_module:DeprecationWarning'
-)
+pytestmark = [
+  pytest.mark.usefixtures('quick_compilation'),
+  # Raised by ml_collections when it loads a file of settings.
+  pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
+]
 
 ENVIRONMENTS = ('catch/4x3', 'catch/3x3')
 RULES = ('actor_critic', 'policy_gradient')
-TWO_RUNS = (*evaluate_test.CATCH, f'--config.rules={",".join(RULES)}')
+TWO_RUNS = (*evaluating.CATCH, f'--config.rules={",".join(RULES)}')
 FOUR_RUNS = (*TWO_RUNS, f'--config.environments={",".join(ENVIRONMENTS)}')
 FOLDERS = [f'catch-4x3/{rule}/0.01' for rule in RULES]
 
 
-@pytest.fixture(autouse=True, scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Programs run for moments here: to optimise them would take longer."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
-
-
 @dataclasses.dataclass
 class Interrupted:
-  """A sweep that was stopped in its second run, and gone on with."""
+  """A sweep that was interrupted in its second run, and resumed."""
 
   workdir: pathlib.Path
   updates_after: int = 0
-  printed: str = ''
 
 
 @pytest.fixture(scope='module')
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
-  """Not to be changed."""
+  """To be read only."""
   sweep_run = Interrupted(tmp_path_factory.mktemp('sweep') / 'new')
   save, advance = checkpointing.Checkpointer.save, training.DeviceDriver.advance
   saved = 0
@@ -79,11 +69,11 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
 
   with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
     patch.setattr(checkpointing.Checkpointer, 'save', save_and_die)
-    evaluate_test.launch(sweep_run.workdir, *TWO_RUNS)
+    evaluating.launch(sweep_run.workdir, *TWO_RUNS)
   assert not (sweep_run.workdir / 'report.md').exists()
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(training.DeviceDriver, 'advance', counted)
-    evaluate_test.launch(sweep_run.workdir, *TWO_RUNS)
+    evaluating.launch(sweep_run.workdir, *TWO_RUNS)
   return sweep_run
 
 
@@ -92,7 +82,7 @@ def test_an_interrupted_sweep_repeats_nothing(resumed: Interrupted) -> None:
   assert resumed.updates_after == 10
   for folder in FOLDERS:
     run = resumed.workdir / folder
-    assert {path.name for path in run.iterdir()} == evaluate_test.FILES
+    assert {path.name for path in run.iterdir()} == evaluating.FILES
     columns = metrics.read(run / 'metrics.csv')
     assert columns['update'].tolist() == [5, 5, 10, 10, 15, 15, 20, 20]
 
@@ -109,7 +99,7 @@ def test_a_finished_sweep_runs_nothing(
   monkeypatch.setattr(runner, 'Evaluation', fail)
   workdir = shutil.copytree(resumed.workdir, tmp_path / 'sweep')
   before = launching.contents(workdir)
-  evaluate_test.launch(workdir, *TWO_RUNS)
+  evaluating.launch(workdir, *TWO_RUNS)
   assert launching.contents(workdir) == before
   printed = capsys.readouterr()
   assert printed.out == f'{workdir / "report.md"}\n'
@@ -121,16 +111,16 @@ def test_a_finished_sweep_runs_nothing(
   assert 'Run ' not in printed.err
 
 
-def test_each_run_is_as_if_alone(
+def test_each_run_equals_a_single_run(
   resumed: Interrupted, tmp_path: pathlib.Path
 ) -> None:
-  evaluate_test.launch(tmp_path / 'run', *evaluate_test.CATCH)
+  evaluating.launch(tmp_path / 'run', *evaluating.CATCH)
   for name in ('metrics.csv', 'config.json'):
     alone = (tmp_path / 'run' / name).read_text()
     assert (resumed.workdir / FOLDERS[0] / name).read_text() == alone
 
 
-def test_the_html_report_needs_no_other_file(resumed: Interrupted) -> None:
+def test_the_html_report_contains_its_figures(resumed: Interrupted) -> None:
   text = (resumed.workdir / 'report.html').read_text()
   sources = re.findall('src="([^"]{0,30})', text)
   assert len(sources) == 4
@@ -145,7 +135,7 @@ def test_the_html_report_needs_no_other_file(resumed: Interrupted) -> None:
 
 
 class Pretended:
-  """Leaves the files of a run without training; at a rate of 0.5, it fails."""
+  """Writes the files of a run without training; fails at a rate of 0.5."""
 
   started: list[runner.EvaluationConfig] = []
 
@@ -190,7 +180,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> type[Pretended]:
 
 @pytest.fixture
 def reported(monkeypatch: pytest.MonkeyPatch) -> list[comparison.Result]:
-  """What the report would be about; to draw it takes longer than all else."""
+  """The results to report; drawing the report would take longest."""
   results: list[comparison.Result] = []
 
   def record(given: list[comparison.Result], *_: Any) -> None:
@@ -201,7 +191,7 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> list[comparison.Result]:
 
 
 def final_scores(workdir: pathlib.Path, rule: str, rate: str) -> np.ndarray:
-  """From metrics.csv, by other means than the report's: [agents, boards]."""
+  """From metrics.csv, independently of the report: [agents, environments]."""
   columns = []
   for environment in ENVIRONMENTS:
     path = workdir / environment.replace('/', '-') / rule / rate
@@ -214,12 +204,10 @@ def final_scores(workdir: pathlib.Path, rule: str, rate: str) -> np.ndarray:
   return np.array(columns).T
 
 
-def test_the_report_says_what_the_metrics_say(
+def test_the_report_agrees_with_the_metrics(
   pretended: type[Pretended], tmp_path: pathlib.Path
 ) -> None:
-  evaluate_test.launch(
-    tmp_path, *FOUR_RUNS, '--config.learning_rates=0.1,0.7,0.3'
-  )
+  evaluating.launch(tmp_path, *FOUR_RUNS, '--config.learning_rates=0.1,0.7,0.3')
   assert len(pretended.started) == 12
   summary = metrics.read_json(tmp_path / 'summary.json')
   assert (summary['agents'], summary['updates']) == (2, 20)
@@ -228,7 +216,7 @@ def test_the_report_says_what_the_metrics_say(
   assert catch['environments'] == list(ENVIRONMENTS)
   assert not catch['problems']
   text = (tmp_path / 'report.md').read_text()
-  # Returns lie about the learning rate.
+  # Returns are about the learning rate.
   assert {of['learning_rate'] for of in catch['rules'].values()} == {0.7}
   assert 'one of 3 learning rates with its highest IQM' in text
   for rule, by_rate in catch['iqm_by_learning_rate'].items():
@@ -269,7 +257,7 @@ def test_a_diverging_run_does_not_end_the_others(
   capsys: pytest.CaptureFixture[str],
 ) -> None:
   arguments = (*FOUR_RUNS, '--config.learning_rates=0.1,0.5,0.2')
-  message = evaluate_test.error(tmp_path, *arguments)
+  message = evaluating.error(tmp_path, *arguments)
   assert '4 of 12 runs failed' in message
   assert 'catch/4x3, actor_critic, learning rate 0.5' in message
   assert len(pretended.started) == 12
@@ -282,28 +270,30 @@ def test_a_diverging_run_does_not_end_the_others(
   summary = metrics.read_json(tmp_path / 'summary.json')
   for rule in summary['benchmarks']['catch']['rules'].values():
     assert rule['learning_rate'] == 0.2
-  # Neither what is done nor what failed is repeated.
-  evaluate_test.error(tmp_path, *arguments)
+  # Neither finished nor failed runs are repeated.
+  evaluating.error(tmp_path, *arguments)
   assert len(pretended.started) == 12
 
 
-def test_a_sweep_can_grow(
+def test_lists_of_a_sweep_can_change_and_other_settings_cannot(
   pretended: type[Pretended],
   reported: list[comparison.Result],
   tmp_path: pathlib.Path,
 ) -> None:
-  evaluate_test.launch(tmp_path, *FOUR_RUNS)
-  evaluate_test.launch(tmp_path, *FOUR_RUNS, '--config.rules=policy_gradient')
+  evaluating.launch(tmp_path, *FOUR_RUNS)
+  evaluating.launch(tmp_path, *FOUR_RUNS, '--config.rules=policy_gradient')
   assert len(pretended.started) == 4
-  # The report is of what was asked for.
+  # The report covers the runs of this command only.
   assert {result.rule for result in reported} == {'policy_gradient'}
-  evaluate_test.launch(
+  evaluating.launch(
     tmp_path, *FOUR_RUNS, '--config.environments=catch/4x3,catch'
   )
-  assert [config.environment for config in pretended.started[4:]] == [
-    'catch',
-    'catch',
-  ]
+  environments = [config.environment for config in pretended.started[4:]]
+  assert environments == ['catch', 'catch']
+  before = launching.contents(tmp_path)
+  message = evaluating.error(tmp_path, *FOUR_RUNS, '--config.seeds=3')
+  assert 'seeds was 2, is 3' in message
+  assert launching.contents(tmp_path) == before
 
 
 def test_one_list_is_enough_and_suites_are_expanded(
@@ -311,9 +301,9 @@ def test_one_list_is_enough_and_suites_are_expanded(
   reported: list[comparison.Result],
   tmp_path: pathlib.Path,
 ) -> None:
-  evaluate_test.launch(
+  evaluating.launch(
     tmp_path,
-    *evaluate_test.CATCH,
+    *evaluating.CATCH,
     '--config.environments=gridworld_held_out, catch/5x5',
   )
   names = [config.environment for config in pretended.started]
@@ -335,7 +325,7 @@ def test_a_config_without_lists(
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  """Of the user's own, that holds the settings of one run."""
+  """A file of settings that has those of one run only."""
   settings = configs.get_config().to_dict()
   lacking = {x: v for x, v in settings.items() if x not in to_records.SWEPT}
   single: list[pathlib.Path] = []
@@ -359,56 +349,16 @@ def test_a_missing_package_is_found_before_anything_starts(
 
   monkeypatch.setattr(registry, 'validate', without_package)
   workdir = tmp_path / 'new'
-  assert 'three' in evaluate_test.error(workdir, *FOUR_RUNS)
+  assert 'three' in evaluating.error(workdir, *FOUR_RUNS)
   assert not pretended.started
   assert not workdir.exists()
-
-
-@pytest.mark.parametrize(
-  'argument, message',
-  [
-    ('environments=catch,cach', "'cach'. Nearest names: catch"),
-    ('environments=catch,catch', 'environments has catch and catch, which'),
-    ('environments=,', 'environments is empty'),
-    ('rules=actor_critic,actor_critc', 'Nearest names: actor_critic'),
-    ('rules=a/b.npz,a-b.npz', 'a/b.npz and a-b.npz.* share the folder a-b:'),
-    ('rules=missing/rule.npz', 'missing/rule.npz'),
-    ('learning_rates=1e-3,fast', "'fast', which is no number"),
-    ('learning_rates=1e-3,0.001', '0.001 and 0.001, which'),
-    ('learning_rates=1e-3,-1', 'learning_rate=-1.0 must be positive'),
-    ('updates=0', 'updates=0 must be at least 1'),
-  ],
-)
-def test_impossible_lists(
-  pretended: type[Pretended],
-  tmp_path: pathlib.Path,
-  argument: str,
-  message: str,
-) -> None:
-  workdir = tmp_path / 'new'
-  text = evaluate_test.error(workdir, *FOUR_RUNS, f'--config.{argument}')
-  assert re.search(message, text)
-  assert not pretended.started
-  assert not workdir.exists()
-
-
-def test_other_settings_are_another_sweep(
-  pretended: type[Pretended],
-  reported: list[comparison.Result],
-  tmp_path: pathlib.Path,
-) -> None:
-  evaluate_test.launch(tmp_path, *FOUR_RUNS)
-  before = launching.contents(tmp_path)
-  message = evaluate_test.error(tmp_path, *FOUR_RUNS, '--config.seeds=3')
-  assert 'seeds was 2, is 3' in message
-  assert launching.contents(tmp_path) == before
 
 
 def test_the_folder_of_a_single_run_is_left_alone(
   pretended: type[Pretended], tmp_path: pathlib.Path
 ) -> None:
   (tmp_path / 'metrics.csv').touch()
-  assert 'contains a single run' in evaluate_test.error(tmp_path, *FOUR_RUNS)
+  assert 'contains a single run' in evaluating.error(tmp_path, *FOUR_RUNS)
   assert not pretended.started
 
 
@@ -418,15 +368,15 @@ def test_two_sweeps_in_one_folder(
   tmp_path: pathlib.Path,
 ) -> None:
   with workdirs.locked(tmp_path):
-    message = evaluate_test.error(tmp_path, *FOUR_RUNS)
+    message = evaluating.error(tmp_path, *FOUR_RUNS)
   assert 'in use by another run' in message
   assert not pretended.started
   assert {path.name for path in tmp_path.iterdir()} == {'.lock'}
-  evaluate_test.launch(tmp_path, *FOUR_RUNS)
+  evaluating.launch(tmp_path, *FOUR_RUNS)
   assert len(pretended.started) == 4
 
 
-def test_a_rule_that_changed_is_another_rule(
+def test_a_changed_file_of_weights_is_another_rule(
   pretended: type[Pretended],
   reported: list[comparison.Result],
   tmp_path: pathlib.Path,
@@ -437,11 +387,11 @@ def test_a_rule_that_changed_is_another_rule(
   path.parent.mkdir()
   path.write_bytes(b'first')
   arguments = (*FOUR_RUNS, f'--config.rules={path},actor_critic')
-  evaluate_test.launch(tmp_path / 'sweep', *arguments)
-  evaluate_test.launch(tmp_path / 'sweep', *arguments)
+  evaluating.launch(tmp_path / 'sweep', *arguments)
+  evaluating.launch(tmp_path / 'sweep', *arguments)
   assert len(pretended.started) == 4
-  # By the last part of its path.
+  # Named by the last part of its path.
   assert {result.rule for result in reported} == {'rule', 'actor_critic'}
   path.write_bytes(b'second')
-  message = evaluate_test.error(tmp_path / 'sweep', *arguments)
+  message = evaluating.error(tmp_path / 'sweep', *arguments)
   assert f'{path} changed since' in message
