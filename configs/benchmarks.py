@@ -1,55 +1,34 @@
 """Settings of the paper's evaluations, by benchmark (Extended Data Table 6).
 
 Not a config of its own: configs/evaluate.py offers them by name. The paper
-counts in environment steps and in shares of replayed trajectories; agents here
-count updates and environments. Each update follows one rollout, all of which it
-learns from; the other trajectories of its batch come from replay.
+counts environment steps and fractions of replayed trajectories; settings count
+updates and environments. Each update follows a rollout and learns from all of
+it; the other trajectories of its batch come from replay.
 """
 
 import dataclasses
-
-import ml_collections
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-  """How an agent lives in a benchmark.
+  """Training of an agent in a benchmark."""
 
-  Attributes:
-    environment: one of the benchmark's; any other can be chosen.
-    torso: of its network.
-    learning_rate: of Adam, at its highest.
-    decays: whether a cosine takes it to zero.
-    weight_decay: decoupled.
-    steps: of the environment, of each agent.
-    warm_up_steps: in which the learning rate rises.
-    replay_steps: that replay holds.
-    num_environments: that an agent acts in; of a batch so many trajectories are
-      new.
-    batch_size: trajectories.
-    unroll_length: transitions of each.
-    max_abs_update: bound of Adam's update.
-    discount: of the rule.
-    core_lstm: of its network; 0: none.
-    frame_stack: frames seen at once; None: as the family has it, which is 4
-      but in DMLab, where nothing is stacked.
-  """
-
-  environment: str
+  environment: str  # One of the benchmark's; any other can be chosen.
   torso: str
-  learning_rate: float
-  decays: bool
+  learning_rate: float  # The highest, between warm-up and decay.
+  decays: bool  # Whether a cosine takes the learning rate to zero.
   weight_decay: float
-  steps: float
-  warm_up_steps: float
-  replay_steps: float
-  num_environments: int
+  steps: float  # Environment steps of an agent.
+  warm_up_steps: float  # Steps in which the learning rate rises.
+  replay_steps: float  # Steps that replay holds.
+  num_environments: int  # Of a batch so many trajectories are new.
   batch_size: int = 96
   unroll_length: int = 28
   max_abs_update: float = 1.0
   discount: float = 0.997
   core_lstm: int = 0
-  frame_stack: int | None = None
+  frame_stack: int | None = None  # None: the default of the family.
 
 
 BENCHMARKS = {
@@ -127,8 +106,8 @@ BENCHMARKS = {
     num_environments=10,
   ),
 }
-# Stages of convolutions and dense layers; those of 'impala' as DMLab's paper
-# has them, of 'resnet' as this one.
+# Torso -> stages of convolutions, dense layers; those of 'impala' are of the
+# IMPALA paper, those of 'resnet' of this one.
 _TORSOS = {
   'impala': ((16, 32, 32), (256,)),
   'nethack': ((), (768,)),
@@ -136,26 +115,30 @@ _TORSOS = {
 }
 
 
-def apply(config: ml_collections.ConfigDict, benchmark: Benchmark) -> None:
-  """Changes the settings of configs/evaluate.py to those of a benchmark."""
-  for field in dataclasses.fields(benchmark):
-    if field.name in config:
-      config[field.name] = getattr(benchmark, field.name)
-  config.channels, config.hidden_sizes = _TORSOS[benchmark.torso]
-  config.action_model_lstm = config.action_model_head = 1024
-
-  steps_per_update = benchmark.num_environments * benchmark.unroll_length
-  updates = lambda steps: round(steps / steps_per_update)
-  config.updates = updates(benchmark.steps)
-  config.warm_up_updates = updates(benchmark.warm_up_steps)
-  config.decay_updates = config.updates if benchmark.decays else 0
-  config.log_every, config.checkpoint_every = 100, 5000
-
-  if benchmark.frame_stack is not None:
-    family = benchmark.environment.split('/')[0]
-    config.preprocessing[family].frame_stack = benchmark.frame_stack
-
-  num_new = benchmark.num_environments
-  config.on_policy_share = num_new / benchmark.batch_size
-  config.replay_capacity = updates(benchmark.replay_steps) * num_new
-  config.seeds = 1
+def settings(name: str) -> dict[str, Any]:
+  """The changes of the defaults in configs/evaluate.py for a benchmark."""
+  benchmark = BENCHMARKS[name]
+  number, batch_size = benchmark.num_environments, benchmark.batch_size
+  updates = lambda steps: round(steps / (number * benchmark.unroll_length))
+  channels, hidden_sizes = _TORSOS[benchmark.torso]
+  changes = {
+    **dataclasses.asdict(benchmark),
+    'seeds': 1,
+    'updates': updates(benchmark.steps),
+    'log_every': 100,
+    'checkpoint_every': 5000,
+    'on_policy_share': number / batch_size,
+    'replay_capacity': updates(benchmark.replay_steps) * number,
+    'warm_up_updates': updates(benchmark.warm_up_steps),
+    'decay_updates': updates(benchmark.steps) if benchmark.decays else 0,
+    'channels': channels,
+    'hidden_sizes': hidden_sizes,
+    'action_model_lstm': 1024,
+    'action_model_head': 1024,
+  }
+  for field in ('decays', 'steps', 'warm_up_steps', 'replay_steps'):
+    del changes[field]
+  frame_stack = changes.pop('frame_stack')
+  if frame_stack is not None:
+    changes['preprocessing'] = {name: {'frame_stack': frame_stack}}
+  return changes

@@ -11,7 +11,7 @@ one folder, and a report of them all:
     --config.rules=disco103,actor_critic --config.learning_rates=1e-3,5e-3 \
     --workdir=runs/sweep
 
-After the colon stands what to start from:
+The name after the colon selects a starting point:
 
   catch      Catch 8x8 with the settings of the published small-scale recipe.
   cartpole   CartPole-v1 by Gymnasium, on the host.
@@ -27,8 +27,7 @@ After the colon stands what to start from:
   sokoban    Sokoban.
 """
 
-from collections.abc import Callable
-import functools
+from typing import Any
 
 import ml_collections
 
@@ -45,7 +44,7 @@ def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
       f'{", ".join(VARIANTS)}.'
     )
   config = _base()
-  VARIANTS[name](config)
+  config.update(VARIANTS[name])
   return config
 
 
@@ -69,7 +68,8 @@ def _base() -> ml_collections.ConfigDict:
   # Data and optimisation.
   config.unroll_length = 28  # Transitions of a trajectory: 29 observations.
   config.batch_size = 96  # Trajectories in an update.
-  config.num_environments = 10  # Replay ratio: batch_size / num_environments.
+  # Environments of an agent; the replay ratio is batch_size / num_environments.
+  config.num_environments = 10
   # Fraction of a batch that comes from the newest rollout.
   config.on_policy_share = 0.1
   config.replay_capacity = 1000  # Trajectories that replay holds.
@@ -110,65 +110,50 @@ def _base() -> ml_collections.ConfigDict:
   return config
 
 
-def _catch(config: ml_collections.ConfigDict) -> None:
-  config.environment = 'catch'
-  config.batch_size = 64
-  config.num_environments = 2
-  config.on_policy_share = 0.0
-  config.replay_capacity = 1024
-  config.learning_rate = 1e-2
-
-
-def _cartpole(config: ml_collections.ConfigDict) -> None:
-  config.environment = 'gymnasium/CartPole-v1'
-  config.seeds = 1
-  config.batch_size = 64
-  config.num_environments = 8
-  config.learning_rate = 1e-3
-
-
-def _quickstart(config: ml_collections.ConfigDict) -> None:
-  """The agents of configs/quickstart.py, on a board unlike theirs."""
-  config.environment = 'catch/6x5'
-  config.updates = 500
-  for name, value in quickstart.AGENT.items():
-    config[name] = value
-
-
-def _minatar(config: ml_collections.ConfigDict) -> None:
-  """Small enough for two CPU cores."""
-  config.environment = 'minatar/breakout'
-  config.seeds = 1
-  config.updates = 3000
-  config.log_every = 20
-  config.channels = (16,)  # For torsos that look at images.
-  config.hidden_sizes = (256, 256)
-  config.action_model_lstm = config.action_model_head = 64
-  config.batch_size = 32
-  config.num_environments = 16
-  config.on_policy_share = 0.5
-  config.replay_capacity = 4096
-  config.learning_rate = 3e-3  # For Disco103; actor-critic learns more at 1e-3.
-
-
-def _gridworld(config: ml_collections.ConfigDict) -> None:
-  """As MinAtar, with convolutions where there is an image."""
-  _minatar(config)
-  config.torso = 'impala'
-  config.hidden_sizes = (128,)
-  config.environment = 'gridworld/00'
-  config.updates = 1000
-  config.reward_scale = 30.0  # Disco103 learns sooner: rewards are about 1.
-
-
-VARIANTS: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
-  'catch': _catch,
-  'cartpole': _cartpole,
-  'quickstart': _quickstart,
-  'minatar': _minatar,
-  'gridworld': _gridworld,
-  **{
-    name: functools.partial(benchmarks.apply, benchmark=benchmark)
-    for name, benchmark in benchmarks.BENCHMARKS.items()
+_MINATAR = {
+  'environment': 'minatar/breakout',
+  'seeds': 1,
+  'updates': 3000,
+  'log_every': 20,
+  'channels': (16,),
+  'hidden_sizes': (256, 256),
+  'action_model_lstm': 64,
+  'action_model_head': 64,
+  'batch_size': 32,
+  'num_environments': 16,
+  'on_policy_share': 0.5,
+  'replay_capacity': 4096,
+  'learning_rate': 3e-3,  # For Disco103; actor-critic learns more at 1e-3.
+}
+# Name after the colon -> changes of the defaults.
+VARIANTS: dict[str, dict[str, Any]] = {
+  'catch': {
+    'batch_size': 64,
+    'num_environments': 2,
+    'on_policy_share': 0.0,
+    'replay_capacity': 1024,
+    'learning_rate': 1e-2,
   },
+  'cartpole': {
+    'environment': 'gymnasium/CartPole-v1',
+    'seeds': 1,
+    'batch_size': 64,
+    'num_environments': 8,
+    'learning_rate': 1e-3,
+  },
+  'quickstart': {
+    'environment': 'catch/6x5',
+    'updates': 500,
+    **quickstart.AGENT,
+  },
+  'minatar': _MINATAR,
+  'gridworld': {
+    **_MINATAR,
+    'environment': 'gridworld/00',
+    'updates': 1000,
+    'torso': 'impala',
+    'hidden_sizes': (128,),
+    'reward_scale': 30.0,  # Disco103 learns sooner: rewards are about 1.
+  },
+  **{name: benchmarks.settings(name) for name in benchmarks.BENCHMARKS},
 }

@@ -91,7 +91,8 @@ def base() -> ml_collections.ConfigDict:
   # The agents.
   config.unroll_length = 28  # Transitions of a trajectory: 29 observations.
   config.batch_size = 96  # Trajectories in an update.
-  config.num_environments = 12  # Replay ratio: batch_size / num_environments.
+  # Environments of an agent; the replay ratio is batch_size / num_environments.
+  config.num_environments = 12
   # Fraction of a batch that comes from the newest rollout.
   config.on_policy_share = 0.1
   config.replay_capacity = 1200  # Trajectories that replay holds.
@@ -119,28 +120,31 @@ def base() -> ml_collections.ConfigDict:
 def paper() -> ml_collections.ConfigDict:
   """The paper's large runs: one rule for all suites."""
   config = base()
-  # 600M steps of each agent, three of the longest lives, at 8,064 a meta-step.
-  config.meta_steps = 75_000
-  config.torso = 'resnet'
-  config.channels = (256, 384, 384, 256)
-  config.hidden_sizes = (768,)
-  config.action_model_lstm = 1024
-  config.action_model_head = 1024
-  config.meta_value_hidden_sizes = (768,)
-  config.replay_capacity = 60_000  # About 1.7M steps.
-  config.held_out_every = 1000
+  config.update(
+    # 600M steps of each agent, three of the longest lifetimes; a meta-step
+    # takes 8,064.
+    meta_steps=75_000,
+    torso='resnet',
+    channels=(256, 384, 384, 256),
+    hidden_sizes=(768,),
+    action_model_lstm=1024,
+    action_model_head=1024,
+    meta_value_hidden_sizes=(768,),
+    replay_capacity=60_000,  # About 1.7M steps.
+    held_out_every=1000,
+  )
   return config
 
 
 def variant_of(
   config: ml_collections.ConfigDict, variant: str, tiny_environments: str
 ) -> ml_collections.ConfigDict:
-  """The config itself, or its tiny likeness.
+  """Returns the config, made small if `variant` is 'tiny'.
 
   Args:
-    config: full size; changed.
+    config: of full size; changed in place.
     variant: '' or 'tiny'.
-    tiny_environments: what the tiny one lives in.
+    tiny_environments: environments of the small config.
 
   Returns:
     The config.
@@ -151,10 +155,9 @@ def variant_of(
   if variant not in ('', 'tiny'):
     raise ValueError(f'There is no variant {variant!r}; choose tiny, or none.')
   if variant == 'tiny':
+    config.update(_TINY)
     config.environments = tiny_environments
     config.agents = 2 * (tiny_environments.count(',') + 1)
-    for name, value in _TINY.items():
-      config[name] = value
   return config
 
 

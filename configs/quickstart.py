@@ -14,7 +14,7 @@ import ml_collections
 
 from configs import meta_training
 
-# Agents, and the sizes of what they predict.
+# Settings of the agents, and sizes of their predictions.
 AGENT = {
   'num_bins': 41,
   'max_abs_value': 2.0,
@@ -37,10 +37,9 @@ def get_config() -> ml_collections.ConfigDict:
   config = meta_training.base()
   config.environments = 'catch/4x3'
   config.agents = 8
-  for name, value in AGENT.items():
-    config[name] = value
+  config.update(AGENT)
   config.meta_steps = 1000
-  # At a constant learning rate a rule that has been found comes and goes.
+  # At a constant learning rate, good rules are found and lost again.
   config.meta_decay_steps = config.meta_steps
   config.checkpoint_every = 100
 

@@ -141,7 +141,11 @@ def _make_group(
   agent = agent_lib.make(config.agent, spec, rule)
   jax.eval_shape(lambda: agent.init(jax.random.key(0)))
   inner_loop = inner_loop_lib.InnerLoop(
-    config.inner_loop, agent, meta_value_lib.MetaValue(config.meta_value, spec)
+    config.inner_loop,
+    agent,
+    meta_value_lib.MetaValue(
+      config.meta_value, spec, config.agent.network.torso
+    ),
   )
   differentiation = meta_gradient.MetaGradient(
     inner_loop, config.loss, config.mode

@@ -21,13 +21,15 @@ from disco_rl.networks import torsos
 from disco_rl.runtime import config_checks
 from disco_rl.runtime import sharding
 
+_TORSO = torsos.TorsoConfig()
+
 
 @dataclasses.dataclass(frozen=True)
 class MetaValueConfig(config_checks.Settings, prefix='meta_value_'):
   """How values are predicted and learnt.
 
   Attributes:
-    torso: of the network.
+    hidden_sizes: widths of the dense layers that end the torso.
     learning_rate: of Adam.
     discount: gamma of V-trace.
     lambda_: of V-trace.
@@ -36,10 +38,7 @@ class MetaValueConfig(config_checks.Settings, prefix='meta_value_'):
       learns from, corrected off-policy, and not from validation alone.
   """
 
-  torso: Annotated[
-    torsos.TorsoConfig,
-    config_checks.Renamed({'hidden_sizes': 'meta_value_hidden_sizes'}),
-  ] = torsos.TorsoConfig()
+  hidden_sizes: torsos.HiddenSizes = (512, 512)
   learning_rate: config_checks.Positive = 3e-4
   # These two are also the rule's.
   discount: Annotated[
@@ -71,15 +70,20 @@ class MetaValue:
   """Pure functions over `MetaValueState` for one kind of environment."""
 
   def __init__(
-    self, config: MetaValueConfig, environment_spec: types.EnvironmentSpec
+    self,
+    config: MetaValueConfig,
+    environment_spec: types.EnvironmentSpec,
+    torso: torsos.TorsoConfig = _TORSO,
   ):
     """Builds the network.
 
     Args:
       config: how values are predicted and learnt.
       environment_spec: observations that values are predicted from.
+      torso: of the agent, which this network's is like but for `hidden_sizes`.
     """
     self.config = config
+    self._torso = dataclasses.replace(torso, hidden_sizes=config.hidden_sizes)
     self._spec = environment_spec
     self._optimizer = optax.adam(config.learning_rate)
     self._network: Any = hk.without_apply_rng(hk.transform(self._predict))
@@ -169,5 +173,5 @@ class MetaValue:
   def _predict(self, observation: types.PyTree) -> types.Array:
     shape = jax.tree.leaves(observation)[0].shape[:2]
     rows = lambda x: x.reshape(-1, *x.shape[2:])
-    x = torsos.TorsoModule(self.config.torso)(jax.tree.map(rows, observation))
+    x = torsos.TorsoModule(self._torso)(jax.tree.map(rows, observation))
     return hk.Linear(1, name='value')(jax.nn.relu(x)).reshape(shape)

@@ -21,6 +21,10 @@ from disco_rl.runtime import config_checks
 Torso = Callable[[types.PyTree], types.Array]
 # The same, given the sizes and the type to compute in.
 _Named = Callable[[types.PyTree, 'TorsoConfig', Any], types.Array]
+HiddenSizes = Annotated[
+  config_checks.Widths,
+  config_checks.Requirement('widths of at least one dense layer', bool),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +48,7 @@ class TorsoConfig(config_checks.Settings):
     ),
   ] = 'mlp'
   channels: config_checks.Widths = (16, 32, 32)
-  hidden_sizes: Annotated[
-    config_checks.Widths,
-    config_checks.Requirement('widths of at least one dense layer', bool),
-  ] = (512, 512)
+  hidden_sizes: HiddenSizes = (512, 512)
 
   def conflicts(self) -> Iterator[str]:
     """Names must be registered."""

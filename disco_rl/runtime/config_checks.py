@@ -63,13 +63,6 @@ class Called:
   name: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Renamed:
-  """Names of settings of a nested record: field -> setting."""
-
-  names: Mapping[str, str]
-
-
 def at_least(least: float) -> Requirement:
   """Finite numbers that are not below `least`."""
   return Requirement(f'at least {least}', lambda x: least <= x < math.inf)
@@ -130,33 +123,25 @@ class Settings:
 
 
 _Record = TypeVar('_Record', bound=Settings)
-_NO_RENAMES: Mapping[str, str] = {}
 
 
-def names(
-  record: Any, renames: Mapping[str, str] = _NO_RENAMES
-) -> Iterator[str]:
+def names(record: Any) -> Iterator[str]:
   """Yields the flat names of a record's settings, and of those in it."""
   for field in dataclasses.fields(record):
-    kind, marks = _parse(field.type)
-    if _is_record(kind):
-      yield from names(kind, _renames(marks))
+    if isinstance(field.type, type) and issubclass(field.type, Settings):
+      yield from names(field.type)
     else:
-      yield _setting(record, field, renames)
+      yield _setting(record, field)
 
 
 def build(
-  record: type[_Record],
-  settings: Mapping[str, Any],
-  renames: Mapping[str, str] = _NO_RENAMES,
-  **given: Any,
+  record: type[_Record], settings: Mapping[str, Any], **given: Any
 ) -> _Record:
   """Builds a record, and the records in it, from flat settings.
 
   Args:
     record: a dataclass.
     settings: by name; may hold those of other records, too.
-    renames: field -> name of its setting, where the record has another one.
     **given: values of fields that are not in the settings.
 
   Returns:
@@ -166,14 +151,12 @@ def build(
     ValueError: a setting without a default is absent, or a value is not valid.
   """
   for field in dataclasses.fields(record):  # type: ignore[arg-type]
-    kind, marks = _parse(field.type)
-    name = _setting(record, field, renames)
+    name, kind = _setting(record, field), field.type
     if field.name in given:
       continue
-    if _is_record(kind):
-      given[field.name] = build(kind, settings, _renames(marks))
+    if isinstance(kind, type) and issubclass(kind, Settings):
+      given[field.name] = build(kind, settings)
     elif name in settings:
-      check(name, settings[name], field.type)
       given[field.name] = settings[name]
     elif field.default is dataclasses.MISSING:
       raise absent(name)
@@ -206,15 +189,10 @@ def check(name: str, value: Any, annotation: Any) -> None:
     ValueError: the value is not valid.
   """
   kind, marks = _parse(annotation)
-  required = [mark for mark in marks if isinstance(mark, Requirement)]
-  if not _fits(value, kind):
-    expected = _MEANINGS[kind]
-  else:
-    unmet = [need.text for need in required if not need.is_met(value)]
-    if not unmet:
-      return
-    expected = unmet[0]
-  raise ValueError(f'{name}={_shown(value)} must be {expected}.')
+  has_type = Requirement(_MEANINGS.get(kind, ''), lambda x: _fits(x, kind))
+  for mark in (has_type, *marks):
+    if isinstance(mark, Requirement) and not mark.is_met(value):
+      raise ValueError(f'{name}={_shown(value)} must be {mark.text}.')
 
 
 def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
@@ -283,25 +261,11 @@ def _parse(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
   return annotation, ()
 
 
-def _is_record(kind: Any) -> bool:
-  return isinstance(kind, type) and issubclass(kind, Settings)
-
-
-def _renames(marks: tuple[Any, ...]) -> Mapping[str, str]:
-  renamed = (mark.names for mark in marks if isinstance(mark, Renamed))
-  return next(renamed, _NO_RENAMES)
-
-
-def _setting(
-  record: type[Settings],
-  field: dataclasses.Field[Any],
-  renames: Mapping[str, str] = _NO_RENAMES,
-) -> str:
+def _setting(record: type[Settings], field: dataclasses.Field[Any]) -> str:
   """The name of the setting that a field holds."""
   _, marks = _parse(field.type)
   called = (mark.name for mark in marks if isinstance(mark, Called))
-  name = next(called, record.prefix + field.name)
-  return renames.get(field.name, name)
+  return next(called, record.prefix + field.name)
 
 
 def _fits(value: Any, kind: Any) -> bool:

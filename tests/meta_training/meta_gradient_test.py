@@ -61,7 +61,7 @@ def make_living(
     optimizer=case.optimizer,
   )
   value = meta_value.MetaValue(
-    meta_value.MetaValueConfig(torsos.TorsoConfig(hidden_sizes=(4,))), spec
+    meta_value.MetaValueConfig(hidden_sizes=(4,)), spec
   )
   return inner_loop_lib.InnerLoop(config, agent, value)
 
@@ -181,7 +181,7 @@ def small_living(
     optimizer=optax.flatten(optimizer),
   )
   value = meta_value.MetaValue(
-    meta_value.MetaValueConfig(torsos.TorsoConfig(hidden_sizes=(4,))), SPEC
+    meta_value.MetaValueConfig(hidden_sizes=(4,)), SPEC
   )
   return inner_loop_lib.InnerLoop(config, agent, value)
 

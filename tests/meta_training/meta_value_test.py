@@ -13,7 +13,6 @@ import pytest
 from disco_rl import types
 from disco_rl.maths import value_targets
 from disco_rl.meta_training import meta_value
-from disco_rl.networks import torsos
 
 # A chain 0 -> 1 -> 2 -> end. Action 0 goes on, and pays by the state; action 1
 # gives up: it pays nothing, and the episode ends.
@@ -29,7 +28,7 @@ NUM_BATCHES, NUM_EPOCHS = 50, 100
 
 META_VALUE = meta_value.MetaValue(
   meta_value.MetaValueConfig(
-    torso=torsos.TorsoConfig(hidden_sizes=(16,)),
+    hidden_sizes=(16,),
     learning_rate=3e-3,
     discount=DISCOUNT,
   ),

@@ -29,7 +29,6 @@ from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import outer_loss
 from disco_rl.networks import agent_network
-from disco_rl.networks import torsos
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 
@@ -137,7 +136,7 @@ def make_living(on_inner_batches: bool = False) -> inner_loop_lib.InnerLoop:
   )
   value = meta_value.MetaValue(
     meta_value.MetaValueConfig(
-      torso=torsos.TorsoConfig(hidden_sizes=(7,)),
+      hidden_sizes=(7,),
       learning_rate=LEARNING_RATE,
       discount=DISCOUNT,
       lambda_=LAMBDA,
