@@ -1,30 +1,81 @@
-"""Weights of update rules: published ones by name, any others by path.
+"""Weights of update rules: published ones by name, others by path.
 
 A file is an npz archive of float32 arrays under the keys `module/parameter`.
-What is read or written is checked in full: the keys and shapes against those of
-a meta-network of the sizes that the arrays themselves imply, and every value.
+Keys, shapes and values are checked when they are read and when written.
 """
 
 from collections.abc import Mapping
+import dataclasses
+import functools
+import itertools
+import math
 import os
-import pathlib
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+import pooch
 
 from disco_rl import types
 from disco_rl.networks import meta_network
 from disco_rl.runtime import files
-from disco_rl.update_rules import weights_format
-from disco_rl.update_rules import weights_published
-from disco_rl.update_rules import weights_structure
+from disco_rl.runtime import npz
 
-DIRECTORY_VARIABLE = weights_published.DIRECTORY_VARIABLE
-WeightsError = weights_format.WeightsError
+DIRECTORY_VARIABLE = 'DISCO_RL_WEIGHTS_DIR'
+# Disco103 takes 3 MB.
+MAX_BYTES = 2**30
+_MAX_LISTED = 8
+_META_RNN = 'lstm/~/meta_lstm/~unroll'
+
+# Key `module/parameter` -> shape.
+_Shapes = Mapping[str, tuple[int, ...]]
+
+# Tracing the network takes a good part of a second.
+_parameter_shapes = functools.lru_cache(maxsize=8)(
+  meta_network.parameter_shapes
+)
+
+
+class WeightsError(ValueError):
+  """A file or a tree of arrays is not the weights of an update rule."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Publication:
+  """Where the weights of a rule are published.
+
+  Attributes:
+    file: its name in the cache and in the directory of DIRECTORY_VARIABLE.
+    url: to download it from.
+    sha256: hexadecimal digest of the file.
+  """
+
+  file: str
+  url: str
+  sha256: str
+
+  @property
+  def remedy(self) -> str:
+    return (
+      f'Download {self.url} by hand and set {DIRECTORY_VARIABLE} to the '
+      f'directory of {self.file}.'
+    )
+
+
+_PUBLISHED: Mapping[str, _Publication] = {
+  'disco103': _Publication(
+    file='disco_103.npz',
+    url=(
+      'https://raw.githubusercontent.com/google-deepmind/disco_rl/main/'
+      'disco_rl/update_rules/weights/disco_103.npz'
+    ),
+    sha256='dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa',
+  )
+}
 
 
 def load(name_or_path: files.PathLike) -> types.Params:
-  """Weights of an update rule, as float32 NumPy arrays.
+  """Loads the weights of an update rule as float32 NumPy arrays.
 
   A published rule is taken from the directory that DISCO_RL_WEIGHTS_DIR names;
   where that is not set, from the user's cache; else it is downloaded into the
@@ -41,27 +92,27 @@ def load(name_or_path: files.PathLike) -> types.Params:
   Raises:
     FileNotFoundError: there is no such file; or DISCO_RL_WEIGHTS_DIR is set and
       the rule is not there.
-    OSError: the download failed.
-    ValueError: no rule is published under this name, or it is no path.
+    OSError: the download failed, or the file cannot be opened.
+    ValueError: no rule is published under this name.
     WeightsError: the file is damaged, or holds something else.
   """
   path = os.fspath(name_or_path)
-  if '\0' in path:
-    raise ValueError(f'{path!r} has a character that no path may have.')
   if not is_path(path):
-    path, data = weights_published.read(path)
-  elif os.path.isdir(path):
-    raise WeightsError(f'{path}: a directory; name the npz file in it.')
-  else:
-    data = pathlib.Path(path).read_bytes()
-  return _nest(_check(weights_format.read(data, path), path))
+    path = _find_published(path)
+  try:
+    arrays = npz.read(path, lambda headers: _check(headers, path))
+  except npz.ArchiveError as error:
+    raise WeightsError(str(error)) from error
+  params: dict[str, dict[str, Any]] = {}
+  for key, array in _to_float32(arrays, path).items():
+    module, _, name = key.rpartition('/')
+    params.setdefault(module, {})[name] = array
+  # NumPy arrays pass for JAX arrays wherever parameters are used.
+  return params
 
 
 def save(path: files.PathLike, params: types.Params) -> None:
-  """Writes weights that `load` reads back bit for bit.
-
-  The file appears whole or not at all, and one that was there stays as it was
-  until then. Directories on the way to it are made.
+  """Writes weights that `load` reads back bit for bit; see `npz.write`.
 
   Args:
     path: of the file, ending in '.npz'.
@@ -72,27 +123,22 @@ def save(path: files.PathLike, params: types.Params) -> None:
     WeightsError: `params` are not the weights of an update rule; nothing is
       written.
   """
-  target = pathlib.Path(path)
-  if target.suffix != '.npz':
-    raise ValueError(
-      f'{target}: the name of a file of weights must end in .npz, or `load` '
-      'could take it for the name of a rule.'
-    )
-  arrays = _check(_flatten(params, str(target)), str(target))
-  target.parent.mkdir(parents=True, exist_ok=True)
-  with files.replacing(target) as temporary, temporary.open('wb') as file:
-    np.savez(file, **arrays)
+  where = os.fspath(path)
+  arrays = _flatten(params, where)
+  _check(arrays, where)
+  npz.write(path, _to_float32(arrays, where))
 
 
 def infer_config(params: types.Params) -> meta_network.MetaNetworkConfig:
-  """Sizes of the meta-network that these parameters belong to.
+  """Returns the sizes of the meta-network that these parameters belong to.
 
   Raises:
     WeightsError: a parameter is missing, is one too many, or has a shape that
       does not fit the others.
   """
   where = 'the parameters'
-  return weights_structure.infer_config(_shapes(_flatten(params, where)), where)
+  arrays = _flatten(params, where)
+  return _infer_config({k: x.shape for k, x in arrays.items()}, where)
 
 
 def is_path(text: str) -> bool:
@@ -101,20 +147,34 @@ def is_path(text: str) -> bool:
   return text.endswith('.npz') or any(s in text for s in separators)
 
 
-def _check(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
-  """The arrays in float32, if they are the parameters of a meta-network."""
-  weights_structure.infer_config(_shapes(arrays), where)
-  return {
-    key: weights_format.to_float32(np.asarray(array), key, where)
-    for key, array in arrays.items()
-  }
+def _check(arrays: Mapping[str, Any], where: str) -> None:
+  """Checks arrays, or their headers, against those of a meta-network."""
+  _infer_config({key: x.shape for key, x in arrays.items()}, where)
+  for key, x in arrays.items():
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+      raise WeightsError(
+        f'{where}: {key} is of type {x.dtype}, expected float32. Likely '
+        'quantised, or not a parameter of a rule.'
+      )
 
 
-def _shapes(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-  return {key: np.shape(array) for key, array in arrays.items()}
+def _to_float32(
+  arrays: Mapping[str, np.ndarray], where: str
+) -> dict[str, np.ndarray]:
+  with np.errstate(over='ignore'):
+    result = {k: np.array(x, np.float32, order='C') for k, x in arrays.items()}
+  for key, array in result.items():
+    bad = array.size - np.count_nonzero(np.isfinite(array))
+    if bad:
+      raise WeightsError(
+        f'{where}: {key} has {bad} values of {array.size} that are not finite '
+        'in float32. Likely saved after training had diverged: take an earlier '
+        'checkpoint.'
+      )
+  return result
 
 
-def _flatten(params: types.Params, where: str) -> dict[str, Any]:
+def _flatten(params: types.Params, where: str) -> dict[str, np.ndarray]:
   flat = {}
   for module, leaves in params.items():
     if not isinstance(leaves, Mapping):
@@ -123,14 +183,139 @@ def _flatten(params: types.Params, where: str) -> dict[str, Any]:
         'from parameter names to arrays. Likely flattened: parameters are '
         'nested as {module: {parameter: array}}.'
       )
-    flat.update({f'{module}/{name}': value for name, value in leaves.items()})
+    flat.update(
+      {f'{module}/{name}': np.asarray(x) for name, x in leaves.items()}
+    )
   return flat
 
 
-def _nest(arrays: Mapping[str, Any]) -> types.Params:
-  # NumPy arrays pass for JAX arrays wherever parameters are used.
-  params: dict[str, dict[str, Any]] = {}
-  for key, array in arrays.items():
-    module, _, name = key.rpartition('/')
-    params.setdefault(module, {})[name] = array
-  return params
+# Sizes.
+
+
+def _infer_config(
+  shapes: _Shapes, where: str
+) -> meta_network.MetaNetworkConfig:
+  """The network whose parameters have all of these shapes, and no others."""
+  try:
+    config = _read_sizes(shapes)
+  except (LookupError, ValueError):
+    # A tensor that sizes are read from differs from that of every network.
+    config = meta_network.MetaNetworkConfig()
+  expected = _parameter_shapes(config)
+  # First those that are unknown, then those that are missing.
+  keys = sorted(
+    {*shapes, *expected}, key=lambda k: (k in expected, k in shapes, k)
+  )
+  differing = [k for k in keys if shapes.get(k) != expected.get(k)]
+  if not differing:
+    return config
+  lines = [
+    f'  {key}: found {shapes.get(key, "nothing")}, '
+    f'expected {expected.get(key, "nothing")}\n'
+    for key in differing[:_MAX_LISTED]
+  ]
+  if len(differing) > _MAX_LISTED:
+    lines.append(f'  and {len(differing) - _MAX_LISTED} more\n')
+  if not set(shapes) & set(expected):
+    cause = 'the parameters of something else, such as an agent'
+  elif set(shapes) != set(expected):
+    cause = 'another architecture, or incomplete'
+  else:
+    cause = 'from rules of different sizes, or transposed ([inputs, outputs])'
+  raise WeightsError(
+    f'{where}: not the parameters of a meta-network with {config}:\n'
+    f'{"".join(lines)}Likely {cause}. Save a rule with `weights.save`, or load '
+    'a published one by name.'
+  )
+
+
+def _read_sizes(shapes: _Shapes) -> meta_network.MetaNetworkConfig:
+  """Reads sizes from biases, each of the width of its layer, and from the gate.
+
+  Raises:
+    LookupError: one of these tensors is absent, or lacks an axis.
+    ValueError: no network has such sizes.
+  """
+  if 4 * sum(map(math.prod, shapes.values())) > MAX_BYTES or any(
+    not 0 < size <= MAX_BYTES for shape in shapes.values() for size in shape
+  ):
+    raise ValueError('An array is empty, or all are too large.')
+  meta_rnn_size, lstm_size = shapes['lstm/linear/w']
+  embedding = 'lstm/mlp/~/linear'
+  channels = 'lstm/sequential/conv1_d'
+  target_channels = 'lstm/sequential_1/conv1_d'
+  return meta_network.MetaNetworkConfig(
+    prediction_size=shapes['lstm/linear_2/b'][0],
+    prediction_embedding=_widths(shapes, f'{embedding}_0', embedding),
+    policy_channels=_widths(shapes, channels, channels),
+    policy_target_channels=_widths(shapes, target_channels, target_channels),
+    lstm_size=lstm_size,
+    meta_rnn_input_size=shapes[f'{_META_RNN}/mlp_2/~/linear_0/b'][0],
+    meta_rnn_size=meta_rnn_size,
+  )
+
+
+def _widths(shapes: _Shapes, first: str, others: str) -> tuple[int, ...]:
+  """Widths of the layers FIRST, OTHERS_1, OTHERS_2, ..."""
+  modules = {key.rpartition('/')[0] for key in shapes}
+  names = [first, *(f'{others}_{i}' for i in range(1, len(modules)))]
+  layers = itertools.takewhile(modules.__contains__, names)
+  return tuple(shapes[f'{layer}/b'][0] for layer in layers)
+
+
+# Published rules.
+
+
+def _find_published(name: str) -> str:
+  """Path of the file of a published rule; see `load`."""
+  if name not in _PUBLISHED:
+    raise ValueError(
+      f'No rule is published as {name!r}. Valid names: '
+      f'{", ".join(_PUBLISHED)}. A path must end in .npz or contain {os.sep!r}.'
+    )
+  publication = _PUBLISHED[name]
+  directory = os.environ.get(DIRECTORY_VARIABLE)
+  if not directory:
+    return _download(publication)
+  path = os.path.join(directory, publication.file)
+  if not os.path.exists(path):
+    # The variable is set on purpose: no other file is used in its place.
+    raise FileNotFoundError(
+      f'{DIRECTORY_VARIABLE} is set, but there is no {path}. Put the file of '
+      f'{publication.url} there, or unset the variable to download it.'
+    )
+  digest = pooch.file_hash(path)
+  if digest != publication.sha256:
+    raise WeightsError(
+      f'{path}: not the published {name}: SHA-256 {digest}, expected '
+      f'{publication.sha256}. Likely damaged, or another file of that name. '
+      f'{publication.remedy}'
+    )
+  return path
+
+
+def _download(publication: _Publication) -> str:
+  """Path in the cache; downloads a file that is absent or has another hash."""
+  cache = pooch.os_cache('disco_rl')
+  pooch.get_logger().setLevel('WARNING')
+  try:
+    return pooch.retrieve(  # noqa: TID251
+      publication.url,
+      known_hash=f'sha256:{publication.sha256}',
+      fname=publication.file,
+      path=cache,
+      # A stream would leave the connection open where the status is bad.
+      downloader=pooch.HTTPDownloader(stream=False),
+    )
+  # In this order: the errors of requests can be both.
+  except OSError as error:
+    raise OSError(
+      f'Could not download {publication.url} to {cache}: {error}. '
+      f'{publication.remedy}'
+    ) from error
+  except ValueError as error:
+    raise WeightsError(
+      f'{publication.url}: the SHA-256 of the download is not '
+      f'{publication.sha256}. Likely a proxy answered with a page of its own, '
+      f'or the published file has changed. {publication.remedy}'
+    ) from error

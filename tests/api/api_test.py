@@ -441,10 +441,10 @@ class TestTreeFiles:
     with pytest.raises(ValueError, match='must end in .npz'):
       tree_files.save(tmp_path / 'x', self.tree)
     np.savez(path, **{"['a']": np.array([print], object)})
-    with pytest.raises(ValueError, match='x.npz is not a file that was saved'):
+    with pytest.raises(ValueError, match='x.npz is not an npz archive'):
       tree_files.load(path, self.tree)
     path.write_bytes(b'PK')
-    with pytest.raises(ValueError, match='x.npz is not a file that was saved'):
+    with pytest.raises(ValueError, match='x.npz is not an npz archive'):
       tree_files.load(path, self.tree)
 
 

@@ -18,6 +18,7 @@ import pytest
 from disco_rl.api import tree_files
 from disco_rl.environments.jax_native import sokoban_levels
 from disco_rl.networks import meta_network
+from disco_rl.runtime import npz
 from disco_rl.update_rules import weights
 
 Arrays = dict[str, Any]
@@ -52,7 +53,7 @@ LEVEL = (
 )
 
 
-def npz(arrays: Arrays) -> bytes:
+def to_npz(arrays: Arrays) -> bytes:
   file = io.BytesIO()
   np.savez(file, **arrays)
   return file.getvalue()
@@ -81,7 +82,9 @@ def load_weights(folder: pathlib.Path, content: bytes) -> Any:
 def load_tree(folder: pathlib.Path, content: bytes) -> Any:
   path = folder / 'agent.npz'
   path.write_bytes(content)
-  return damage.outcome(lambda: tree_files.load(path, TREE), path, ValueError)
+  return damage.outcome(
+    lambda: tree_files.load(path, TREE), path, npz.ArchiveError
+  )
 
 
 def assert_equal(found: Any, expected: Any) -> None:
@@ -96,7 +99,7 @@ def flat(params: Any) -> Arrays:
 
 
 @damage.FEW
-@hypothesis.given(content=damage.damaged(npz(ARRAYS)))
+@hypothesis.given(content=damage.damaged(to_npz(ARRAYS)))
 def test_damaged_weights(folder: pathlib.Path, content: bytes) -> None:
   found = load_weights(folder, content)
   if found is not None:
@@ -122,7 +125,7 @@ def test_weights_with_another_array(
   changed = {k: v for k, v in ARRAYS.items() if k != key}
   if other is not None:
     changed[name] = other
-  found = load_weights(folder, npz(changed))
+  found = load_weights(folder, to_npz(changed))
   if found is None:
     return
   assert name == key
@@ -141,11 +144,11 @@ def test_arrays_without_entries_may_claim_any_length(
     key: np.empty(shape if array.ndim > 1 else 0, np.float32)
     for key, array in ARRAYS.items()
   }
-  assert load_weights(folder, npz(empty)) is None
+  assert load_weights(folder, to_npz(empty)) is None
 
 
 @damage.FEW
-@hypothesis.given(content=damage.damaged(npz({"['w']": TREE['w']})))
+@hypothesis.given(content=damage.damaged(to_npz({"['w']": TREE['w']})))
 def test_damaged_agents_that_lack_arrays(
   folder: pathlib.Path, content: bytes
 ) -> None:
@@ -179,7 +182,7 @@ def test_nothing_is_unpickled(tmp_path: pathlib.Path, kind: str) -> None:
   content = {
     'pickle': pickle.dumps(Payload(mark)),
     'npy': npy(payload),
-    'npz': npz({"['w']": payload, **ARRAYS, 'lstm/linear/w': payload}),
+    'npz': to_npz({"['w']": payload, **ARRAYS, 'lstm/linear/w': payload}),
   }[kind]
   assert load_weights(tmp_path, content) is None
   assert load_tree(tmp_path, content) is None

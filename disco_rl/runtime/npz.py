@@ -1,0 +1,129 @@
+"""npz archives: arrays by name in one file.
+
+Files come from anywhere. None of their code runs, and no more is unpacked than
+the caller has agreed to.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
+import math
+import pathlib
+from typing import IO
+from typing import Any
+from typing import NamedTuple
+import zipfile
+
+import numpy as np
+
+from disco_rl.runtime import files
+
+# Other methods of compression unpack without a bound on what they return.
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+class ArchiveError(ValueError):
+  """A file is not an npz archive, is damaged, or holds other arrays."""
+
+
+class Header(NamedTuple):
+  """The shape and type of an array, as its header states them."""
+
+  shape: tuple[int, ...]
+  dtype: np.dtype
+
+
+def write(path: files.PathLike, arrays: Mapping[str, Any]) -> None:
+  """Writes arrays; the file appears whole or not at all.
+
+  Args:
+    path: of the file, ending in '.npz'; folders on the way to it are made.
+    arrays: by name.
+
+  Raises:
+    ValueError: the path does not end in '.npz'.
+  """
+  target = pathlib.Path(path)
+  if target.suffix != '.npz':
+    raise ValueError(f'{target}: the name of the file must end in .npz.')
+  target.parent.mkdir(parents=True, exist_ok=True)
+  with files.replacing(target) as temporary, temporary.open('wb') as file:
+    np.savez(file, **arrays)
+
+
+def read(
+  path: files.PathLike, check: Callable[[Mapping[str, Header]], None]
+) -> dict[str, np.ndarray]:
+  """Reads arrays.
+
+  Args:
+    path: of the file.
+    check: receives the headers of all arrays before any array is unpacked;
+      raises an error if they are not the expected ones.
+
+  Returns:
+    The arrays by name.
+
+  Raises:
+    OSError: there is no such file, or it cannot be opened.
+    ArchiveError: the file is no npz archive, or is damaged.
+  """
+  with open(path, 'rb') as file:
+    with _refusing(path):
+      archive = zipfile.ZipFile(file)
+      members = archive.infolist()
+      headers = {}
+      for member in members:
+        with archive.open(member) as stream:
+          headers[member.filename.removesuffix('.npy')] = _read_header(
+            member, stream
+          )[0]
+      if len(headers) < len(members):
+        raise ValueError('an array is there twice')
+    check(headers)
+    with _refusing(path):
+      return dict(zip(headers, (_read_array(archive, m) for m in members)))
+
+
+@contextlib.contextmanager
+def _refusing(path: files.PathLike) -> Iterator[None]:
+  try:
+    yield
+  # Of damaged files, zipfile and NumPy raise nearly anything.
+  except Exception as error:
+    raise ArchiveError(
+      f'{path} is not an npz archive of arrays, or is damaged: {error!r}. '
+      'Likely a download or copy was interrupted, or saved a web page or a '
+      'Git LFS pointer in its place: get the file again.'
+    ) from error
+
+
+def _read_header(
+  member: zipfile.ZipInfo, stream: IO[bytes]
+) -> tuple[Header, bool]:
+  """The header of an array, and whether its first axis varies fastest."""
+  name = member.filename
+  if member.compress_type not in _COMPRESSIONS:
+    raise ValueError(f'{name} is compressed by another method than deflate')
+  if np.lib.format.read_magic(stream) != (1, 0):
+    raise ValueError(f'{name} is no array of the first version of npy')
+  shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+  if dtype.hasobject:
+    raise ValueError(
+      f'{name} holds objects, which are pickled and can run code'
+    )
+  size = stream.tell() + math.prod(shape) * dtype.itemsize
+  if size != member.file_size:
+    raise ValueError(f'{name} takes {member.file_size} bytes, expected {size}')
+  return Header(shape, dtype), is_fortran
+
+
+def _read_array(
+  archive: zipfile.ZipFile, member: zipfile.ZipInfo
+) -> np.ndarray:
+  with archive.open(member) as stream:
+    (shape, dtype), is_fortran = _read_header(member, stream)
+    # No more than the header states, whatever the archive unpacks to.
+    data = stream.read(member.file_size - stream.tell())
+  return np.ndarray(shape, dtype, data, order='F' if is_fortran else 'C')
