@@ -1,1 +1,1 @@
-"""Configurations: numbers and their meaning."""
+"""Configs of the launchers: settings and their meanings."""

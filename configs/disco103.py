@@ -1,20 +1,20 @@
-"""Discovery on 103 environments, with the figures of the paper's Disco103.
+"""Discovery on 103 environments, with the settings of the paper's Disco103.
 
   python -m launch.meta_train --config=configs/disco103.py \
     --workdir=runs/disco103
 
 206 agents, two for each environment of Atari-57, ProcGen-16 and DMLab-30. The
-paper's run took 2,048 TPUv3 cores for 60 hours. Needs `pip install -e
-'.[atari,procgen]'` and a build of deepmind_lab of your own.
+paper's run took 2,048 TPUv3 cores for 60 hours. Requires `pip install -e
+'.[atari,procgen]'` and your own build of deepmind_lab.
 
   python -m launch.meta_train --config=configs/disco103.py:tiny \
     --workdir=runs/disco103_tiny
 
-keeps every component - Atari, ProcGen and two kinds of environments on the
-device, replay, lives that end, 20 inner updates - and shrinks sizes until two
-CPU cores run it: three and a half minutes of compiling, then ten seconds a
-meta-step, 3.3 GiB at most; on one slow core ten minutes, a minute and 4.2 GiB.
-It learns nothing in that time: it shows that everything works together.
+keeps every component - Atari, ProcGen and two kinds of JAX-native environments,
+replay, resets of agents, 20 inner updates - with sizes that two CPU cores can
+run: three and a half minutes of compiling, then ten seconds a meta-step, and
+3.3 GiB at most; on one slow core ten minutes, a minute and 4.2 GiB. The run is
+too short to learn anything: it shows that everything works together.
 """
 
 import ml_collections

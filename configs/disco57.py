@@ -1,16 +1,16 @@
-"""Discovery on Atari-57, with the figures of the paper's Disco57.
+"""Discovery on Atari-57, with the settings of the paper's Disco57.
 
   python -m launch.meta_train --config=configs/disco57.py --workdir=runs/disco57
 
 128 agents cycle through the 57 games in lexicographic order. The paper's run
-took 1,024 TPUv3 cores for 64 hours. Needs `pip install -e '.[atari]'`.
+took 1,024 TPUv3 cores for 64 hours. Requires `pip install -e '.[atari]'`.
 
   python -m launch.meta_train --config=configs/disco57.py:tiny \
     --workdir=runs/disco57_tiny
 
-keeps every component - replay, lives that end, 20 inner updates, environments
-on the host - and shrinks sizes until two CPU cores run it in minutes. It learns
-nothing in that time: it shows that everything works together.
+keeps every component - replay, resets of agents, 20 inner updates, environments
+on the host - with sizes that two CPU cores run in minutes. The run is too short
+to learn anything: it shows that everything works together.
 """
 
 import ml_collections

@@ -3,14 +3,14 @@
   python -m launch.meta_train --config=configs/meta_gridworld.py \
     --workdir=runs/meta_gridworld
 
-A population over tasks of two kinds: small grid worlds with objects that pay,
-punish, end the episode or reappear (one program for all of them, as they
-stack), and Catch. Fresh agents try the rule on tasks of kinds that it was not
-discovered on: chains that pay late, and a larger board.
+The population trains on tasks of two kinds: small grid worlds, whose objects
+give positive or negative rewards, end the episode or reappear (they share one
+program), and Catch. The rule is evaluated on tasks of other kinds: chains with
+delayed rewards, and a larger board.
 
-1,500 meta-steps took 14 minutes on two CPU cores, of which 1.4 compiling. Five
-fresh agents learn chains that pay late with the rule that it exports, a kind of
-task that the rule has never seen:
+1,500 meta-steps took 14 minutes on two CPU cores, of which 1.4 compiling. With
+the exported rule five new agents learn chains with delayed rewards, a kind of
+task that is not part of discovery:
 
   python -m launch.evaluate --config=configs/evaluate.py:quickstart \
     --config.rule=runs/meta_gridworld/rule.npz \
@@ -22,7 +22,7 @@ import ml_collections
 
 from configs import quickstart
 
-# Tabular 5x5 tasks that an agent can solve within a short life.
+# Tabular 5x5 tasks that an agent solves within a short lifetime.
 TASKS = tuple(f'gridworld/{i:02d}' for i in (0, 1, 3, 5, 9, 10, 14, 20))
 
 

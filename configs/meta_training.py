@@ -1,4 +1,4 @@
-"""Defaults of discovery: the paper's figures where it states them.
+"""Defaults of discovery: those of the paper where it states them.
 
 Not a config of its own: disco103.py, disco57.py, quickstart.py and
 meta_gridworld.py start from here.

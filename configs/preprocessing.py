@@ -1,8 +1,8 @@
-"""What lies between simulators and agents, as each benchmark has it.
+"""Preprocessing of observations, actions and rewards, of each benchmark.
 
-Not a config of its own: all configs hold these settings, by family of names:
---config.preprocessing.atari.frame_stack=1. Their meanings stand with
-`Preprocessing` in disco_rl/environments/, in the module of the family.
+Not a config of its own: all configs hold these settings, by family of
+environments: --config.preprocessing.atari.frame_stack=1. The class
+`Preprocessing` in the module of each family documents them.
 """
 
 import ml_collections

@@ -1,4 +1,4 @@
-"""Draws the learning curves of several runs of launch.evaluate in one figure.
+"""Plots the learning curves of several runs of launch.evaluate in one figure.
 
   python -m launch.compare runs/mine runs/actor_critic --output=compare.png
 
@@ -20,7 +20,7 @@ _OUTPUT = flags.DEFINE_string('output', None, 'PNG file.', required=True)
 
 
 def main(argv: Sequence[str]) -> None:
-  """Reads the runs and draws them."""
+  """Reads the runs and plots them."""
   workdirs = [pathlib.Path(name) for name in argv[1:]]
   if not workdirs:
     fail('Name at least one folder of a run of launch.evaluate.')
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _label(rule: str, taken: Collection[str]) -> str:
-  """The rule's name, told apart from those before it."""
+  """The rule's name, numbered if it is taken."""
   labels = (rule, *(f'{rule} ({i})' for i in range(2, len(taken) + 3)))
   return next(label for label in labels if label not in taken)
 

@@ -1,4 +1,4 @@
-"""How launchers end when something is wrong."""
+"""Errors that end a launcher with one line."""
 
 import sys
 from typing import NoReturn
@@ -10,8 +10,8 @@ def fail(reason: object) -> NoReturn:
 
 
 def of_runs() -> tuple[type[Exception], ...]:
-  """What may end a run that could be built, and is no fault of the program."""
-  # Here, not above: a mistyped flag should not wait for JAX to load.
+  """Errors that end a run and are not bugs of the program."""
+  # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.environments.host import adapters
   from disco_rl.runtime import checkpointing
   from disco_rl.runtime import metrics

@@ -7,8 +7,8 @@ Any setting of the config can be given as a flag, --config.learning_rate=1e-3.
 The same command again resumes an interrupted run.
 
 Lists (--config.environments, --config.rules, --config.learning_rates) make one
-run of each combination, in a folder of its own, and a report of them all. The
-same command again does what is left to do.
+run of each combination, in a folder of its own, and a report of all runs. The
+same command again runs what is missing.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ from launch.errors import of_runs
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
-  """Trains in one environment with one rule, or in all of several."""
+  """Runs one training, or a sweep if the settings hold lists."""
   if any(settings.get(name) for name in to_records.SWEPT):
     _run_all(settings, workdir)
   else:
@@ -30,7 +30,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 
 
 def _run_one(settings: dict[str, Any], workdir: pathlib.Path) -> None:
-  # Here, not above: a mistyped flag should not wait for JAX to load.
+  # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import runner
 
   try:

@@ -1,13 +1,13 @@
-"""Lists the environments that launch.evaluate and launch.meta_train take.
+"""Lists the environments that launch.evaluate and launch.meta_train accept.
 
   python -m launch.list_environments
   python -m launch.list_environments --suite=atari57 --specs
   python -m launch.list_environments --json
 
-One line for each: its name, where it steps (on JAX's device or on the host),
-and whether its package is here; if not, what to install follows below. Names of
-other sizes and files, such as catch/10x5, are taken, too. With --specs, each is
-made, which shows also what cannot be made for other reasons.
+Each line shows an environment's name, where it steps (on JAX's device or on the
+host), and whether its package is installed; notes below say what to install.
+Names of other sizes and files, such as catch/10x5, are valid, too. With --specs
+each environment is made, which also finds other errors.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,6 @@ from absl import flags
 from absl import logging
 import jax
 
-from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments import suites
@@ -36,8 +35,8 @@ _SPECS = flags.DEFINE_bool(
 )
 _JSON = flags.DEFINE_bool('json', False, 'Prints JSON instead of a table.')
 
-# Column -> what it says of one environment. `problem` says why it cannot be
-# made, None if it can.
+# Column -> its value for an environment; `problem` is the error when the
+# environment is made, or None.
 Row = dict[str, Any]
 
 
@@ -59,15 +58,14 @@ def list_rows(suite: str | None, has_specs: bool) -> list[Row]:
   """Describes environments.
 
   Args:
-    suite: of the flag.
-    has_specs: whether each is made; if not, those of one family are taken to be
-      alike in what they need.
+    suite: see the flag; None: all environments.
+    has_specs: whether each environment is made; if not, only the package of
+      each family is checked.
 
   Returns:
-    A row for each.
+    A row for each environment.
   """
   names = _selected(suite)
-  # Any one of a family tells whether its package is there.
   examples = {name.split('/')[0]: name for name in names}
   problems = {family: _problem(name) for family, name in examples.items()}
   rows: list[Row] = [
@@ -87,12 +85,11 @@ def _selected(suite: str | None) -> Sequence[str]:
     return names
   if suite in suites.SUITES:
     return suites.SUITES[suite]
-  beginning = f'{suite}/'
-  return [n for n in names if f'{n}/'.startswith(beginning)] or [suite]
+  return [n for n in names if f'{n}/'.startswith(f'{suite}/')] or [suite]
 
 
 def _problem(name: str) -> str | None:
-  """Why an environment cannot be made, as far as its package goes."""
+  """The error if the environment's package is not installed."""
   try:
     registry.validate(name)
   except ImportError as error:
@@ -108,44 +105,25 @@ def _with_spec(row: Row) -> Row:
   if row['problem'] is not None:
     return row
   try:
-    spec = _spec(row['name'])
-  # Packages raise what they like, and one should not hide the others.
+    # Some packages print when they are used; standard output is for the list.
+    with contextlib.redirect_stdout(sys.stderr):
+      environment = registry.make(row['name'], num_environments=1, seed=0)
+    if isinstance(environment, base.HostEnvironment):
+      environment.close()
+  # Packages raise errors of any type, which should not end the list.
   except Exception as error:
     return {**row, 'problem': str(error)}
-  return {
-    **row,
-    'observation': _describe(spec.observation),
-    'num_actions': spec.num_actions,
-  }
-
-
-def _spec(name: str) -> types.EnvironmentSpec:
-  # What packages print in passing is no part of the list.
-  with contextlib.redirect_stdout(sys.stderr):
-    environment = registry.make(name, num_environments=1, seed=0)
-  if isinstance(environment, base.HostEnvironment):
-    environment.close()
-  return environment.spec
-
-
-def _describe(observation: types.PyTree) -> str:
-  """Such as 'glyphs int16[21,79], blstats int32[27]'."""
-  return ', '.join(
-    f'{_path(path)} {leaf.dtype}{_sizes(leaf.shape)}'.lstrip()
-    for path, leaf in jax.tree.leaves_with_path(observation)
+  spec = environment.spec
+  leaves = ', '.join(
+    f'{jax.tree_util.keystr(path, simple=True, separator="/")} '
+    f'{leaf.dtype}[{",".join(map(str, leaf.shape))}]'.lstrip()
+    for path, leaf in jax.tree.leaves_with_path(spec.observation)
   )
-
-
-def _path(path: Any) -> str:
-  return jax.tree_util.keystr(path, simple=True, separator='/')
-
-
-def _sizes(shape: tuple[int, ...]) -> str:
-  return f'[{",".join(map(str, shape))}]'
+  return {**row, 'observation': leaves, 'num_actions': spec.num_actions}
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
-  """Lines: the rows in columns below their titles, then their problems."""
+  """Yields the rows, in columns with titles, and then their problems."""
   problems = dict.fromkeys(row['problem'] for row in rows if row['problem'])
   available = {None: 'yes'}
   available |= {p: f'no ({i})' for i, p in enumerate(problems, start=1)}

@@ -1,14 +1,15 @@
-"""Discovers an update rule from the lives of a population of agents.
+"""Discovers an update rule by training a population of agents.
 
   python -m launch.meta_train --config=configs/quickstart.py \
     --workdir=runs/quickstart
 
 Any setting of the config can be given as a flag, --config.meta_steps=100. The
-same command again resumes an interrupted run; with more meta_steps it goes on.
+same command again resumes an interrupted run; a larger meta_steps continues it.
 
-On many machines each runs the same command with --distributed, where JAX knows
-the cluster (SLURM, Open MPI, Kubernetes, TPUs), or with --num_processes=N
---process=I --coordinator=HOST:PORT; they share the workdir's file system.
+On many machines, run the same command on each with --distributed, if JAX
+recognises the cluster (SLURM, Open MPI, Kubernetes, TPUs), or with
+--num_processes=N --process=I --coordinator=HOST:PORT. The workdir must be on a
+file system that all of them share.
 """
 
 import pathlib
@@ -22,22 +23,22 @@ from launch.errors import fail
 from launch.errors import of_runs
 
 _DISTRIBUTED = flags.DEFINE_bool(
-  'distributed', False, 'Whether many processes share the run.'
+  'distributed', False, 'Whether several processes run together.'
 )
 _COORDINATOR = flags.DEFINE_string(
-  'coordinator', None, 'HOST:PORT where the first process can be reached.'
+  'coordinator', None, 'HOST:PORT of the first process.'
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
-  'num_processes', None, 'Processes that share the run.', lower_bound=1
+  'num_processes', None, 'Number of processes.', lower_bound=1
 )
 _PROCESS = flags.DEFINE_integer(
-  'process', None, 'Number of this one of them, from 0.', lower_bound=0
+  'process', None, 'Index of this process, from 0.', lower_bound=0
 )
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
-  """Builds and runs."""
-  # Here, not above: a mistyped flag should not wait for JAX to load.
+  """Builds and runs meta-training."""
+  # Imported late: a mistyped flag should not wait for JAX to load.
   import jax
 
   from disco_rl.meta_training import meta_trainer
@@ -61,8 +62,8 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     if not distributed.is_distributed():
       raise
     fail(
-      'The processes of this run have lost touch; has one of them ended? The '
-      f'same commands go on from the last checkpoint. {error}'
+      'The processes of this run lost their connection; has one of them ended? '
+      f'The same commands resume from the last checkpoint. {error}'
     )
   if distributed.is_first():
     print((workdir / 'summary.json').read_text(), end='')
