@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import functools
 import re
+from typing import Annotated
 from typing import Any
 from typing import Literal
 
@@ -34,8 +35,34 @@ Environment = base.JaxEnvironment | base.HostEnvironment
 Kind = Literal['device', 'host']
 # Fields of a family's `Preprocessing` that differ from its defaults.
 Changes = Mapping[str, Any]
+
+
+def _check_preprocessing(preprocessing: Any) -> None:
+  """Raises ValueError for settings that no family has."""
+  defaults = {
+    name: family.preprocessing
+    for name, family in _FAMILIES.items()
+    if family.preprocessing
+  }
+  known = ', '.join(defaults)
+  if not isinstance(preprocessing, Mapping):
+    raise ValueError(
+      f'preprocessing={preprocessing!r} must hold settings by family of names, '
+      f'of {known}.'
+    )
+  for family, changes in preprocessing.items():
+    if family not in defaults or not isinstance(changes, Mapping):
+      raise ValueError(
+        f'preprocessing.{family}={changes!r} is not possible: choose one of '
+        f'{known}, and settings of it.'
+      )
+    config_checks.replace(defaults[family](), changes)
+
+
 # Family of names -> its changes.
-Preprocessing = Mapping[str, Changes]
+Preprocessing = Annotated[
+  Mapping[str, Changes], config_checks.CheckedBy(_check_preprocessing)
+]
 _NO_CHANGES: Preprocessing = {}
 # (num_environments, seed) -> the environment.
 Builder = Callable[[int, int], Environment]
@@ -90,7 +117,7 @@ def make(
   """
   if num_environments < 1:
     raise ValueError(f'num_environments must be >= 1, got {num_environments}.')
-  check_preprocessing(preprocessing)
+  _check_preprocessing(preprocessing)
   environment = _builder(name, preprocessing)(num_environments, seed)
   if isinstance(environment, base.HostEnvironment):
     return timeouts.WatchedEnvironment(environment, name, seed)
@@ -117,28 +144,6 @@ def kind(name: str) -> Kind:
     name: of the list of `names`.
   """
   return _FAMILIES[name.split('/', 1)[0]].kind
-
-
-def check_preprocessing(preprocessing: Preprocessing) -> None:
-  """Raises ValueError for what `make` does not take."""
-  defaults = {
-    name: family.preprocessing
-    for name, family in _FAMILIES.items()
-    if family.preprocessing
-  }
-  known = ', '.join(defaults)
-  if not isinstance(preprocessing, Mapping):
-    raise ValueError(
-      f'preprocessing={preprocessing!r} must hold settings by family of names, '
-      f'of {known}.'
-    )
-  for family, changes in preprocessing.items():
-    if family not in defaults or not isinstance(changes, Mapping):
-      raise ValueError(
-        f'preprocessing.{family}={changes!r} is not possible: choose one of '
-        f'{known}, and settings of it.'
-      )
-    config_checks.replace(defaults[family](), changes)
 
 
 def _builder(name: str, preprocessing: Preprocessing) -> Builder:

@@ -1,6 +1,5 @@
 """Training and evaluating agents with a fixed rule, several seeds at once."""
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import pathlib
@@ -58,11 +57,6 @@ class EvaluationConfig(config_checks.Settings):
   agent: agent_lib.AgentConfig
   rule_settings: Mapping[str, Any]
   preprocessing: environment_registry.Preprocessing
-
-  def conflicts(self) -> Iterator[str]:
-    """Preprocessing has checks of its own."""
-    environment_registry.check_preprocessing(self.preprocessing)
-    yield from ()
 
   @property
   def environment_steps(self) -> int:

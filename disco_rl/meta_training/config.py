@@ -87,7 +87,6 @@ class MetaTrainingConfig(config_checks.Settings):
 
   def conflicts(self) -> Iterator[str]:
     """The population, its agents and its schedule go together."""
-    registry.check_preprocessing(self.preprocessing)
     if not self.environments:
       yield 'environments must name at least one environment.'
     if self.agents < len(self.environments):

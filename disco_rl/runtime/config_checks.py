@@ -57,6 +57,13 @@ class Requirement:
 
 
 @dataclasses.dataclass(frozen=True)
+class CheckedBy:
+  """A function that raises ValueError for values that are not valid."""
+
+  function: Callable[[Any], None]
+
+
+@dataclasses.dataclass(frozen=True)
 class Called:
   """The name of a setting that is not the prefix and the field's name."""
 
@@ -191,6 +198,8 @@ def check(name: str, value: Any, annotation: Any) -> None:
   kind, marks = _parse(annotation)
   has_type = Requirement(_MEANINGS.get(kind, ''), lambda x: _fits(x, kind))
   for mark in (has_type, *marks):
+    if isinstance(mark, CheckedBy):
+      mark.function(value)
     if isinstance(mark, Requirement) and not mark.is_met(value):
       raise ValueError(f'{name}={_shown(value)} must be {mark.text}.')
 
