@@ -18,7 +18,6 @@ import rlax
 
 import disco_rl
 from disco_rl import types
-from disco_rl.api import rules
 from disco_rl.update_rules import base
 
 
@@ -108,7 +107,7 @@ def train(rule: base.UpdateRule, updates: int) -> np.ndarray:
   """Trains an agent; returns its mean return, every ten updates."""
   trainer = disco_rl.Trainer(
     'catch/5x5',
-    rules.LoadedRule(rule, params={}),
+    rule,
     hidden_sizes=(64, 64),
     num_environments=32,
     batch_size=32,  # As many as environments: no replay, all is on-policy.

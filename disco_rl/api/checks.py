@@ -1,4 +1,4 @@
-"""Checks of what a user's own program hands over, before anything compiles."""
+"""Checks of the user's own rollouts and networks, before compilation."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ def check_rollout(
   """Checks every field of a rollout.
 
   Args:
-    rollout: of the user's own.
-    spec: that it must follow.
+    rollout: made by the user.
+    spec: of its observations and actions.
 
   Returns:
     T and B.
@@ -71,7 +71,7 @@ def check_outputs(
 
   Args:
     outputs: all outputs, and those of the taken actions.
-    output_spec: that the rule asks for.
+    output_spec: heads that the rule requires.
     num_actions: A.
     size: T and B.
 
@@ -79,22 +79,15 @@ def check_outputs(
     ValueError: names the output, what was found and what was expected.
   """
   length, batch_size = size
-  state = {'logits': num_actions, **output_spec.state}
   later = (length + 1, batch_size)
-  every = {
-    **{name: (*later, width) for name, width in state.items()},
-    **{
-      name: (*later, num_actions, width)
-      for name, width in output_spec.action.items()
-    },
+  state = {
+    name: (*later, width)
+    for name, width in {'logits': num_actions, **output_spec.state}.items()
   }
-  taken = {
-    **every,
-    **{
-      name: (length, batch_size, width)
-      for name, width in output_spec.action.items()
-    },
-  }
+  every, taken = (
+    {**state, **{name: (*axes, x) for name, x in output_spec.action.items()}}
+    for axes in ((*later, num_actions), size)
+  )
   if not isinstance(outputs, tuple) or len(outputs) != 2:
     raise ValueError(
       'The unroll of the network must return two mappings, all outputs and '
@@ -107,8 +100,9 @@ def check_outputs(
       label = f'{name!r} of {which} of the network'
       if name not in found:
         raise ValueError(
-          f'There is no {label}, but the rule wants it. There are '
-          f'{", ".join(found) or "none"}. disco_rl.Heads makes what it wants.'
+          f'There is no {label}, but the rule requires it. There are '
+          f'{", ".join(found) or "none"}. disco_rl.Heads makes the required '
+          'outputs.'
         )
       check_shape(label, found[name], shape, f'T={length}, B={batch_size}')
 

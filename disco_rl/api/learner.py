@@ -11,9 +11,11 @@ import jax.numpy as jnp
 from disco_rl import types
 from disco_rl.agent import learner
 from disco_rl.api import checks
+from disco_rl.api import rule_checks
 from disco_rl.api import rules
 from disco_rl.maths import optimizers
 from disco_rl.networks import agent_network
+from disco_rl.update_rules import base
 
 
 class Network(Protocol):
@@ -56,21 +58,27 @@ class Learner:
     self,
     network: Network,
     spec: types.EnvironmentSpec,
-    rule: rules.LoadedRule,
+    rule: str | base.UpdateRule | rules.LoadedRule,
     *,
     learning_rate: float = 3e-4,
     max_abs_update: float = 1.0,
   ):
-    """Puts an update together; compiles nothing.
+    """Checks the rule; compiles nothing.
 
     Args:
       network: of the agent.
-      spec: observations and actions.
-      rule: from `disco_rl.load_rule`.
+      spec: of observations and actions.
+      rule: as `disco_rl.load_rule` takes or returns it.
       learning_rate: of Adam.
       max_abs_update: bound of each entry of Adam's update, before the step
         size.
+
+    Raises:
+      ValueError: a method of a rule of your own returns something else than
+        `UpdateRule` states.
     """
+    rule = rules.load_rule(rule)
+    rule_checks.check_rule(rule.rule, rule.params, spec)
     self._network = network
     self._spec = spec
     self._rule = rule

@@ -1,4 +1,4 @@
-"""Rules to learn from, with their parameters."""
+"""Update rules with their parameters."""
 
 import dataclasses
 from typing import Any
@@ -8,14 +8,17 @@ from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base
 from disco_rl.update_rules import registry
 
+_METHODS = ('output_spec', 'init_params', 'init_state', 'targets', 'loss')
+
 
 @dataclasses.dataclass(frozen=True)
 class LoadedRule:
-  """A rule, ready to learn from.
+  """A rule with its parameters.
 
   Attributes:
     rule: its functions.
-    params: its parameters eta; {} for a hand-made rule.
+    params: its parameters (meta-parameters, eta in the paper); {} for a
+      hand-made rule.
   """
 
   rule: base.UpdateRule
@@ -26,14 +29,20 @@ class LoadedRule:
     return self.rule.output_spec(num_actions)
 
 
-def load_rule(name_or_path: str, **settings: Any) -> LoadedRule:
-  """Loads a rule.
+def load_rule(
+  rule: str | base.UpdateRule | LoadedRule,
+  params: types.Params | None = None,
+  **settings: Any,
+) -> LoadedRule:
+  """Loads a rule, or takes one of your own.
 
   Args:
-    name_or_path: 'disco103', 'actor_critic', 'policy_gradient', or the path of
-      an npz file of weights.
-    **settings: fields of the rule's class in place of their defaults, such as
-      `discount=0.99`; see `update_rules`.
+    rule: 'disco103', 'actor_critic', 'policy_gradient', the path of an npz file
+      of weights, or an object with the methods of `UpdateRule`. What was loaded
+      already is returned as it is.
+    params: parameters of an object's own; None: it has none.
+    **settings: fields of a named rule's class in place of their defaults, such
+      as `discount=0.99`; see `update_rules`.
 
   Returns:
     The rule and its parameters.
@@ -41,13 +50,30 @@ def load_rule(name_or_path: str, **settings: Any) -> LoadedRule:
   Raises:
     ValueError: the name is unknown, the rule has no such setting, or the file
       holds no rule.
+    TypeError: it is neither a text nor a rule.
     FileNotFoundError: there is no such file.
     OSError: the download of a published rule failed.
   """
-  rule, params = registry.load(name_or_path, **settings)
-  fields = {field.name for field in dataclasses.fields(type(rule))}  # type: ignore[arg-type]
-  # The weights decide the sizes of the network.
-  config_checks.check_names(
-    settings, fields - {'network'}, f'The rule {name_or_path!r}'
-  )
-  return LoadedRule(rule, params)
+  if isinstance(rule, str):
+    loaded, loaded_params = registry.load(rule, **settings)
+    fields = {field.name for field in dataclasses.fields(type(loaded))}  # type: ignore[arg-type]
+    # The weights decide the sizes of the network.
+    config_checks.check_names(
+      settings, fields - {'network'}, f'The rule {rule!r}'
+    )
+    return LoadedRule(loaded, loaded_params)
+  if settings:
+    raise TypeError(
+      f'Settings ({", ".join(settings)}) are for rules by name; set the fields '
+      f'of {rule!r} itself.'
+    )
+  if isinstance(rule, LoadedRule):
+    return rule
+  has_methods = all(callable(getattr(rule, name, None)) for name in _METHODS)
+  if isinstance(rule, type) or not has_methods:
+    raise TypeError(
+      f'{rule!r} is no rule: expected a name, a path, or an object (not a '
+      f'class) with the methods {", ".join(_METHODS)}; see '
+      'disco_rl.update_rules.base.UpdateRule.'
+    )
+  return LoadedRule(rule, params or {})

@@ -10,6 +10,7 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.api import player
+from disco_rl.api import rule_checks
 from disco_rl.api import rules
 from disco_rl.api import settings as settings_lib
 from disco_rl.api import tree_files
@@ -20,6 +21,7 @@ from disco_rl.networks import torsos
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import progress
+from disco_rl.update_rules import base as rule_base
 
 _LIKELY = 'a learning rate that is too high, or rewards that are not finite'
 
@@ -40,7 +42,7 @@ class Trainer:
   def __init__(
     self,
     environment: Any,
-    rule: str | rules.LoadedRule = 'disco103',
+    rule: str | rule_base.UpdateRule | rules.LoadedRule = 'disco103',
     *,
     torso: str | torsos.Torso = 'mlp',
     seed: int = 0,
@@ -61,7 +63,7 @@ class Trainer:
           (None: its defaults);
         - a `JaxEnvironment` or `HostEnvironment` of
           `disco_rl.environments.base`.
-      rule: what `load_rule` returned or takes.
+      rule: as `load_rule` takes or returns it.
       torso: 'mlp', 'impala', 'resnet', 'nethack', or a function of your own
         that may use Haiku: observations whose leaves have a leading axis N ->
         embeddings [N, width].
@@ -82,7 +84,7 @@ class Trainer:
       ImportError: a package that the environment needs is not installed.
       FileNotFoundError: there is no file of weights at the path.
     """
-    rule = rules.load_rule(rule) if isinstance(rule, str) else rule
+    rule = rules.load_rule(rule)
     source = wrapping.recognise(environment)
     brought = source.num_environments
     if None not in (brought, num_environments) and brought != num_environments:
@@ -96,6 +98,7 @@ class Trainer:
     self.updates = 0
     self._environment = source.build(self.config.num_environments, seed)
     self.spec = self._environment.spec
+    rule_checks.check_rule(rule.rule, rule.params, self.spec)
     agent = agent_lib.make(self.config, self.spec, rule.rule)
     # What does not fit together is found here, before anything is compiled.
     jax.eval_shape(agent.init, jax.random.key(0))

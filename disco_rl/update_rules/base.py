@@ -1,4 +1,4 @@
-"""The contract of an update rule."""
+"""The interface of update rules."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +10,13 @@ Unroll = Callable[[types.Params], types.Outputs]
 
 
 class UpdateRule(Protocol):
-  """What an agent learns from: targets, and a loss that moves it there.
+  """Computes an agent's targets, and the loss that moves it towards them.
 
-  A rule is a record of pure functions; an agent's share of it, which lives as
-  long as the agent (lifetime moments, target network, recurrent state), is a
-  tree that passes in and out. To learn with a rule of your own, implement these
-  five methods.
+  A rule is a record of pure functions. Its state for an agent (lifetime
+  moments, target network, recurrent state) is a tree that is passed in and out.
+  To learn with a rule of your own, implement these five methods and pass an
+  instance to `disco_rl.Trainer` or `disco_rl.Learner`, which check the shapes of
+  what the methods return.
   """
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
@@ -23,11 +24,14 @@ class UpdateRule(Protocol):
     ...
 
   def init_params(self, key: types.Array) -> types.Params:
-    """Parameters of the rule itself, eta: random, or {} if it has none."""
+    """The rule's parameters (meta-parameters, eta in the paper).
+
+    Random, or {} if it has none.
+    """
     ...
 
   def init_state(self, agent_params: types.Params) -> Any:
-    """State of the rule at the beginning of an agent's life."""
+    """State of the rule for an agent before its first update."""
     ...
 
   def targets(
@@ -39,27 +43,27 @@ class UpdateRule(Protocol):
     outputs: types.Outputs,
     unroll: Unroll,
   ) -> tuple[Any, Any, types.Logs]:
-    """Computes what the agent should move towards.
+    """Computes the agent's targets.
 
     Args:
       rule_params: eta.
       state: the rule's state before this update.
       agent_params: theta before this update.
       rollout: T transitions of B trajectories.
-      outputs: of the agent's network on the rollout, heads of the actions for
-        all actions; see `AgentNetwork.unroll`.
-      unroll: the same outputs for other parameters, for target networks.
+      outputs: of the agent's network on the rollout, with heads of the actions
+        for all actions; see `AgentNetwork.unroll`.
+      unroll: parameters -> the same outputs for them, for target networks.
 
     Returns:
-      targets (constants for the agent's gradient, not for the meta-gradient),
-      the rule's next state, and scalars to log.
+      targets, a tree of [T, B, ...] (constants for the agent's gradient, not
+      for the meta-gradient); the rule's next state; and scalars to log.
     """
     ...
 
   def loss(
     self, taken: types.Outputs, targets: Any, rollout: types.Rollout
   ) -> tuple[types.Array, types.Logs]:
-    """The loss at each step; the learner averages it over real transitions.
+    """The loss of each step; the learner averages it over real transitions.
 
     Args:
       taken: outputs of the agent's network: heads of the state [T+1, B, width],

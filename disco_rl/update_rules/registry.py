@@ -15,6 +15,7 @@ _HAND_MADE = {
   'actor_critic': actor_critic.ActorCritic,
   'policy_gradient': policy_gradient.PolicyGradient,
 }
+CLASSES = (disco.Disco, *_HAND_MADE.values())
 NAMES = ('disco103', *_HAND_MADE)
 
 

@@ -21,6 +21,7 @@ from disco_rl import types
 from disco_rl.agent import learner as learner_lib
 from disco_rl.api import checks
 from disco_rl.api import player as player_lib
+from disco_rl.api import rules
 from disco_rl.api import settings as settings_lib
 from disco_rl.api import tree_files
 from disco_rl.environments import base
@@ -31,6 +32,7 @@ from disco_rl.maths import optimizers
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.update_rules import disco
+from examples import own_rule
 
 CARTPOLE = 'CartPole-v1'
 RULE = disco_rl.load_rule('actor_critic', num_bins=21, max_abs_value=3.0)
@@ -554,6 +556,96 @@ def test_networks_of_wrong_outputs_are_named(
   state = jax.eval_shape(learner.init, jax.random.key(0))
   with pytest.raises(ValueError, match=message):
     learner.update(state, rollout())
+
+
+# Rules of one's own.
+
+
+def make_rule(**methods: Any) -> Any:
+  """Actor-critic with other methods."""
+  return type('MyRule', (own_rule.LambdaActorCritic,), methods)()
+
+
+def change(method: str, i: int, function: Callable[[Any], Any]) -> Any:
+  """Actor-critic with a change of the i-th result of a method."""
+  original = getattr(own_rule.LambdaActorCritic, method)
+
+  def changed(*args: Any) -> Any:
+    results = list(original(*args))
+    results[i] = function(results[i])
+    return tuple(results)
+
+  return make_rule(**{method: changed})
+
+
+def test_a_rule_object_is_learnt_from() -> None:
+  rule = make_rule()
+  assert disco_rl.load_rule(rule) == rules.LoadedRule(rule, {})
+  trainer = disco_rl.Trainer('catch/4x3', rule, **SMALL)
+  assert np.isfinite(trainer.train(1)['value_loss']).all()
+  network = agent_network.make(
+    SPEC, rule.output_spec(A), agent_network.AgentNetworkConfig()
+  )
+  learner = disco_rl.Learner(network, SPEC, rule)
+  _, logs = learner.update(learner.init(jax.random.key(0)), rollout())
+  assert np.isfinite(logs['value_loss'])
+
+
+def test_parameters_of_a_rule_object() -> None:
+  initial = {'m': {'w': jnp.zeros(2)}}
+  rule = make_rule(init_params=lambda *_: initial)
+  loaded = disco_rl.load_rule(rule, {'m': {'w': np.ones(2, np.float32)}})
+  disco_rl.Learner(NETWORK, SPEC, loaded)
+  for params in (None, {'m': {'w': np.ones(3, np.float32)}}):
+    with pytest.raises(ValueError, match='tree of MyRule.init_params is not'):
+      disco_rl.Learner(NETWORK, SPEC, disco_rl.load_rule(rule, params))
+
+
+@pytest.mark.parametrize(
+  ('rule', 'message'),
+  [
+    (make_rule(output_spec=lambda *_: {'v': 1}), 'output_spec returned .*v'),
+    (
+      make_rule(output_spec=lambda *_: types.OutputSpec({}, {})),
+      "targets reads 'v', .* has the outputs logits",
+    ),
+    (make_rule(targets=lambda *_: ()), r'targets returned \(\), .* tuple of 3'),
+    (
+      make_rule(loss=lambda *_: 0.0),
+      'loss returned 0.0, expected a tuple of 2',
+    ),
+    (
+      change('targets', 0, lambda x: dataclasses.replace(x, value=x.value[0])),
+      r'targets: target.value has shape \(3,\), expected \[T, B\] = \[5, 3\]',
+    ),
+    (
+      change('targets', 1, lambda _: jnp.zeros(2)),
+      'tree of MyRule.init_state is not that of MyRule.targets',
+    ),
+    (
+      change('targets', 2, lambda _: {'value': jnp.zeros(3)}),
+      r"targets: log\['value'\] has shape \(3,\), expected \(\)",
+    ),
+    (change('loss', 0, lambda x: x.T), r'loss: loss has shape \(3, 5\)'),
+    (change('loss', 1, lambda _: {'x': jnp.zeros(3)}), r"loss: log\['x'\]"),
+  ],
+)
+def test_methods_of_wrong_results_are_named(rule: Any, message: str) -> None:
+  with pytest.raises(ValueError, match=message):
+    disco_rl.Trainer('catch/4x3', rule, **SMALL)
+  with pytest.raises(ValueError, match=message):
+    disco_rl.Learner(NETWORK, SPEC, rule)
+
+
+@pytest.mark.parametrize('rule', [3, own_rule.LambdaActorCritic])
+def test_what_is_no_rule_is_refused(rule: Any) -> None:
+  with pytest.raises(TypeError, match='is no rule: .* an object .not a class'):
+    disco_rl.load_rule(rule)
+
+
+def test_settings_are_for_named_rules() -> None:
+  with pytest.raises(TypeError, match='Settings .discount. are for rules by'):
+    disco_rl.load_rule(make_rule(), discount=0.5)
 
 
 @pytest.mark.parametrize('rule', [RULE.rule, disco.Disco()])
