@@ -63,7 +63,9 @@ def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     'learning_rates': tuple(map(_rate, _split(settings, 'learning_rates'))),
   }
   return {
-    name: values if settings[name] else (_get(settings, SWEPT[name]),)
+    name: values
+    if settings[name]
+    else (config_checks.get(settings, SWEPT[name]),)
     for name, values in lists.items()
   }
 
@@ -88,7 +90,7 @@ def _names(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 def _split(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
   """The entries of a setting, split at commas."""
-  text = _get(settings, name)
+  text = config_checks.get(settings, name)
   if not isinstance(text, str):
     raise ValueError(
       f'{name}={text!r} must be text, with commas between its entries.'
@@ -104,9 +106,3 @@ def _rate(text: str) -> float:
       f'learning_rates has {text!r}, which is no number; write them with '
       'commas between, as in 1e-4,3e-4.'
     ) from error
-
-
-def _get(settings: Mapping[str, Any], name: str) -> Any:
-  if name not in settings:
-    raise config_checks.absent(name)
-  return settings[name]

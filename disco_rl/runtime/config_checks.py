@@ -32,16 +32,6 @@ import numpy as np
 WHOLE_LIMIT = 2**31
 _LARGEST = float(np.finfo(np.float32).max)
 
-# Type of a field -> description of its values.
-_MEANINGS: Mapping[Any, str] = {
-  bool: 'True or False',
-  int: 'a whole number between -2^31 and 2^31',
-  float: 'a number that float32 can hold',
-  str: 'text',
-  tuple[int, ...]: 'whole numbers between -2^31 and 2^31, as in (64, 64)',
-  tuple[str, ...]: "texts, as in ('catch',)",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Requirement:
@@ -84,6 +74,41 @@ def each_positive(what: str) -> Requirement:
   """Sequences of numbers above zero."""
   return Requirement(f'positive {what}', lambda xs: all(x > 0 for x in xs))
 
+
+def _is_text(value: Any) -> bool:
+  return isinstance(value, str)
+
+
+def _is_whole(value: Any) -> bool:
+  # To Python, truth values are whole numbers.
+  is_number = isinstance(value, numbers.Integral) and not isinstance(
+    value, bool
+  )
+  return is_number and abs(value) < WHOLE_LIMIT
+
+
+def _is_real(value: Any) -> bool:
+  is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+  return is_number and not _LARGEST < abs(value) < math.inf
+
+
+def _all(
+  is_valid: Callable[[Any], bool],
+) -> Callable[[Any], bool]:
+  return lambda xs: isinstance(xs, list | tuple) and all(map(is_valid, xs))
+
+
+# Type of a field -> requirement on its values. Others are not checked.
+_TYPES: Mapping[Any, Requirement] = {
+  bool: Requirement('True or False', lambda x: isinstance(x, bool | np.bool_)),
+  int: Requirement('a whole number between -2^31 and 2^31', _is_whole),
+  float: Requirement('a number that float32 can hold', _is_real),
+  str: Requirement('text', _is_text),
+  tuple[int, ...]: Requirement(
+    'whole numbers between -2^31 and 2^31, as in (64, 64)', _all(_is_whole)
+  ),
+  tuple[str, ...]: Requirement("texts, as in ('catch',)", _all(_is_text)),
+}
 
 Count = Annotated[int, at_least(1)]
 CountOrZero = Annotated[int, at_least(0)]
@@ -135,8 +160,9 @@ _Record = TypeVar('_Record', bound=Settings)
 def names(record: Any) -> Iterator[str]:
   """Yields the flat names of a record's settings, and of those in it."""
   for field in dataclasses.fields(record):
-    if isinstance(field.type, type) and issubclass(field.type, Settings):
-      yield from names(field.type)
+    kind = field.type
+    if isinstance(kind, type) and issubclass(kind, Settings):
+      yield from names(kind)
     else:
       yield _setting(record, field)
 
@@ -163,10 +189,8 @@ def build(
       continue
     if isinstance(kind, type) and issubclass(kind, Settings):
       given[field.name] = build(kind, settings)
-    elif name in settings:
-      given[field.name] = settings[name]
-    elif field.default is dataclasses.MISSING:
-      raise absent(name)
+    elif name in settings or field.default is dataclasses.MISSING:
+      given[field.name] = get(settings, name)
   return record(**given)
 
 
@@ -182,22 +206,9 @@ def replace(record: _Record, changes: Mapping[str, Any]) -> _Record:
 
 
 def check(name: str, value: Any, annotation: Any) -> None:
-  """Checks a value against the type and the requirements of a field.
-
-  Whole numbers must fit in 32 bits, other numbers in float32. Of types other
-  than numbers, truth values, text and sequences of them nothing is checked.
-
-  Args:
-    name: of the setting.
-    value: its value.
-    annotation: type of the field.
-
-  Raises:
-    ValueError: the value is not valid.
-  """
+  """Raises ValueError if a value of a setting does not fit a field's type."""
   kind, marks = _parse(annotation)
-  has_type = Requirement(_MEANINGS.get(kind, ''), lambda x: _fits(x, kind))
-  for mark in (has_type, *marks):
+  for mark in (_TYPES.get(kind), *marks):
     if isinstance(mark, CheckedBy):
       mark.function(value)
     if isinstance(mark, Requirement) and not mark.is_met(value):
@@ -211,21 +222,19 @@ def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
     if name not in known:
       nearest = difflib.get_close_matches(str(name), known)
       raise ValueError(
-        f'{owner} has no setting {name!r}. '
-        + (
-          f'Nearest: {", ".join(nearest)}.'
-          if nearest
-          else f'There are {", ".join(known)}.'
-        )
+        f'{owner} has no setting {name!r}. Nearest: '
+        f'{", ".join(nearest or known)}.'
       )
 
 
-def absent(name: str) -> ValueError:
-  """The error about a setting that is not given."""
-  return ValueError(
-    f'The config lacks the setting {name!r}. Likely misspelt there: start from '
-    'a config of configs/, which has all of them.'
-  )
+def get(settings: Mapping[str, Any], name: str) -> Any:
+  """A setting's value; raises ValueError if it is absent."""
+  if name not in settings:
+    raise ValueError(
+      f'The config lacks the setting {name!r}. Likely misspelt there: start '
+      'from a config of configs/, which has all of them.'
+    )
+  return settings[name]
 
 
 def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,7 +257,7 @@ def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
   check('replay_ratio', ratio, Positive)
   check('batch_size', batch_size, Count)
   exact = batch_size / ratio
-  number = max(1, round(exact))
+  number = max(1, round(min(exact, WHOLE_LIMIT)))
   implied = f'batch_size={batch_size} / replay_ratio={ratio}'
   if abs(exact - number) > 1e-3 * exact:
     raise ValueError(
@@ -275,30 +284,6 @@ def _setting(record: type[Settings], field: dataclasses.Field[Any]) -> str:
   _, marks = _parse(field.type)
   called = (mark.name for mark in marks if isinstance(mark, Called))
   return next(called, record.prefix + field.name)
-
-
-def _fits(value: Any, kind: Any) -> bool:
-  if kind is bool:
-    return isinstance(value, bool | np.bool_)
-  if kind is str:
-    return isinstance(value, str)
-  if kind is int:
-    return _is_number(value, numbers.Integral) and abs(value) < WHOLE_LIMIT
-  if kind is float:
-    return _is_number(value, numbers.Real) and not (
-      _LARGEST < abs(value) < math.inf
-    )
-  if kind in (tuple[int, ...], tuple[str, ...]):
-    (item, _) = kind.__args__
-    return isinstance(value, list | tuple) and all(
-      _fits(entry, item) for entry in value
-    )
-  return True
-
-
-def _is_number(value: Any, kind: type) -> bool:
-  # To Python, truth values are whole numbers.
-  return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _shown(value: Any) -> str:

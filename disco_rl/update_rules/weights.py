@@ -97,6 +97,8 @@ def load(name_or_path: files.PathLike) -> types.Params:
     WeightsError: the file is damaged, or holds something else.
   """
   path = os.fspath(name_or_path)
+  if '\0' in path:
+    raise ValueError(f'{path!r} has a character that no path may have.')
   if not is_path(path):
     path = _find_published(path)
   try:

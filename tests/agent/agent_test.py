@@ -48,41 +48,6 @@ def quick_compilation() -> Iterator[None]:
   jax.config.update('jax_disable_most_optimizations', False)
 
 
-@pytest.mark.parametrize(
-  'settings, message',
-  [
-    ({'unroll_length': 0}, 'unroll_length=0 .* at least 1'),
-    ({'batch_size': 0}, 'batch_size=0 .* at least 1'),
-    ({'replay_capacity': -1}, 'replay_capacity=-1 .* at least 1'),
-    ({'num_environments': 0}, 'num_environments=0 .* at least 1'),
-    ({'num_environments': 2.5}, 'num_environments=2.5 .* whole number'),
-    ({'replay_capacity': 1001}, 'replay_capacity=1001 .* nearest is 1000'),
-    ({'on_policy_share': -0.1}, 'on_policy_share=-0.1 .* between 0 and 1'),
-    ({'on_policy_share': 1.1}, 'on_policy_share=1.1 .* between 0 and 1'),
-    ({'on_policy_share': 0.5}, 'on_policy_share=0.5 .* at most 0.104167'),
-  ],
-)
-def test_impossible_settings_are_named_with_a_remedy(
-  settings: dict[str, Any], message: str
-) -> None:
-  with pytest.raises(ValueError, match=message):
-    agent_lib.AgentConfig(**settings)
-
-
-@pytest.mark.parametrize(
-  'settings',
-  [
-    {'replay_capacity': 1000},
-    {'num_environments': 1, 'on_policy_share': 0.0},
-    {'on_policy_share': 0.104167},
-    {'on_policy_share': 0.0},
-  ],
-)
-def test_the_remedies_are_possible(settings: dict[str, Any]) -> None:
-  config = agent_lib.AgentConfig(**settings)
-  assert config.num_on_policy <= config.num_environments
-
-
 def test_a_share_of_each_batch_is_the_newest() -> None:
   agent = agent_lib.make(
     SMALL, probes.Probe.spec, actor_critic.ActorCritic(**BINS)

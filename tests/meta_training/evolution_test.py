@@ -165,9 +165,3 @@ def test_life_goes_on_by_the_unperturbed_rule() -> None:
 def test_perturbations_depend_on_the_member_s_key() -> None:
   directions = [estimate(linear, seed, std=0.25)[0] for seed in range(2)]
   assert distance(*directions) > 1e-2
-
-
-@pytest.mark.parametrize(('num_pairs', 'std'), [(0, 0.1), (4, 0.0), (4, -1.0)])
-def test_impossible_settings(num_pairs: int, std: float) -> None:
-  with pytest.raises(ValueError, match='num_pairs='):
-    evolution.EvolutionStrategies(StubLiving(linear), num_pairs, std)

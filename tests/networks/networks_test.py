@@ -88,15 +88,6 @@ def test_every_part_of_an_observation_matters(kind: str, spec: Any) -> None:
     assert (moved > 1e-5).all(), f'leaf {i} is not looked at'
 
 
-@pytest.mark.parametrize('kind, height', [('impala', 3), ('resnet', 3)])
-def test_each_stage_halves_an_image(kind: str, height: int) -> None:
-  config = torsos.TorsoConfig(kind, **SMALL)
-  params = transform(config).init(jax.random.key(0), observe(IMAGE))
-  # 12 x 10 -> 6 x 5 -> 3 x 3, of six channels.
-  (dense,) = (w['w'] for name, w in params.items() if 'linear_0' in name)
-  assert dense.shape == (height * 3 * 6, 7)
-
-
 def test_pixels_are_scaled_and_counts_are_not() -> None:
   config = torsos.TorsoConfig(lambda observation: observation['x'])
   pixels = {'x': np.array([[0, 51, 255]], np.uint8)}
@@ -129,20 +120,6 @@ def test_a_torso_of_ones_own_by_object_and_by_name(
     assert params['agent/~/logits']['w'].shape == (9, 2)
     embeddings.append(network.step(params, observe(VECTOR), ())[0])
   np.testing.assert_array_equal(*embeddings)
-
-
-@pytest.mark.parametrize(
-  'settings, message',
-  [
-    ({'kind': 'impalla'}, "'impalla'. Nearest: impala. There are mlp, impala"),
-    ({'hidden_sizes': ()}, 'at least one dense layer'),
-    ({'hidden_sizes': (0,)}, r'hidden_sizes=\(0,\) must be positive'),
-    ({'channels': (4, -1)}, r'channels=\(4, -1\) must be positive'),
-  ],
-)
-def test_settings_that_make_no_torso(settings: Any, message: str) -> None:
-  with pytest.raises(ValueError, match=message):
-    torsos.TorsoConfig(**settings)
 
 
 @pytest.mark.parametrize(
@@ -291,19 +268,3 @@ def test_derivatives_of_convolutions_on_cpus(size: int, stride: int) -> None:
       rtol=1e-10,
       atol=1e-12,
     )
-
-
-def test_convolutions_have_the_parameters_of_haiku() -> None:
-  image = jnp.ones((1, 6, 6, 3))
-  ours, haikus = (
-    hk.without_apply_rng(hk.transform(function))
-    for function in (
-      lambda x: convolutions.Convolution(4, 2, name='layer')(x),
-      lambda x: hk.Conv2D(4, 3, 2, name='layer')(x),
-    )
-  )
-  params = ours.init(jax.random.key(0), image)
-  chex.assert_trees_all_equal(params, haikus.init(jax.random.key(0), image))
-  chex.assert_trees_all_close(
-    ours.apply(params, image), haikus.apply(params, image), rtol=1e-5
-  )

@@ -141,7 +141,9 @@ def test_one_that_dies_ends_the_others(runs: Runs) -> None:
   """Within SECONDS_TO_END, and with a reason."""
   code, errors = runs.survivor
   assert code != 0
-  assert 'another task died' in errors or 'lost their connection' in errors, errors
+  assert 'another task died' in errors or 'lost their connection' in errors, (
+    errors
+  )
 
 
 def test_one_process_goes_on_for_many(

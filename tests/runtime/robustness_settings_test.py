@@ -143,6 +143,42 @@ def test_invalid_values_raise(name: str, setting: str) -> None:
     assert not is_built(name, {setting: 2**31})
 
 
+@pytest.mark.parametrize(
+  'name, changes, message',
+  [
+    (
+      'evaluation',
+      {'torso': 'impalla'},
+      'Nearest: impala. There are mlp, ',
+    ),
+    ('evaluation', {'hidden_sizes': ()}, r'=\(\) .* at least one dense layer'),
+    ('evaluation', {'channels': (4, -1)}, r'channels=\(4, -1\) .* positive'),
+    ('evaluation', {'compute_dtype': 'f16'}, 'one of float32, bfloat16'),
+    ('evaluation', {'replay_capacity': 1023}, '=1023 .* the nearest is 1024'),
+    ('evaluation', {'on_policy_share': 0.5}, '=0.5 must be at most 0.03125'),
+    ('meta_training', {'environments': ''}, 'must name at least one'),
+    ('meta_training', {'estimator': 'x'}, 'one of differentiation, evolution'),
+    ('meta_training', {'mode': 'fast'}, 'one of plain, checkpointed, mixed'),
+    ('meta_training', {'validation_trajectories': 25}, '=25 .* nearest is 24'),
+    ('meta_training', {'save_every': 2}, r'=2 must divide .* one of \[1, 5\]'),
+    ('meta_training', {'meta_decay_steps': 1}, 'meta_steps=1000 is above .*=1'),
+    ('meta_training', {'rule_prediction_embedding': (3,)}, 'layer of one unit'),
+    ('meta_training', {'meta_value_hidden_sizes': ()}, 'at least one dense'),
+  ],
+)
+def test_errors_state_the_remedy(
+  name: str, changes: Settings, message: str
+) -> None:
+  with pytest.raises(ValueError, match=message) as caught:
+    build(name, {**CONFIGS[name], **changes})
+  assert '\n' not in str(caught.value)
+
+
+def test_the_remedies_are_valid() -> None:
+  assert is_built('evaluation', {'on_policy_share': 0.03125})
+  assert is_built('meta_training', {'agents': 1, 'validation_trajectories': 48})
+
+
 NUMBERS = st.integers() | st.floats() | st.integers(-2, 100)
 ANYTHING = (
   NUMBERS | st.none() | st.booleans() | st.text(max_size=5) | st.lists(NUMBERS)
