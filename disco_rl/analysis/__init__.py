@@ -1,1 +1,1 @@
-"""Looking into a rule: what it asks for, what it heeds, what it ignores."""
+"""Analysis of a discovered rule: its targets, and the inputs they depend on."""

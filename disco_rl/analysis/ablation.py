@@ -1,7 +1,8 @@
-"""A rule that is kept from its agents' predictions y and z (Fig. 4e).
+"""Ablation of the predictions y and z from a rule's inputs (Fig. 4e).
 
-How much worse agents learn with it shows what those predictions are worth to
-the rule. It is a rule like any other: agents are made and trained with it.
+How much worse agents learn with the ablated rule shows how much the rule
+depends on these predictions. Agents are built and trained with it as with any
+other rule.
 """
 
 import dataclasses
@@ -19,11 +20,12 @@ EXTENTS = ('y_and_z', 'all')
 
 @dataclasses.dataclass(frozen=True)
 class Blind(disco.Disco):
-  """Disco, whose meta-network sees zeros for the logits of y and z.
+  """Disco whose meta-network receives zeros for the logits of y and z.
 
   Attributes:
-    extent: when it does. 'all': always. 'y_and_z': when it makes y_hat and
-      z_hat; pi_hat is made by one that sees, and so is the meta-RNN's state.
+    extent: the targets that are affected. 'all': all of them. 'y_and_z': y_hat
+      and z_hat; pi_hat and the state of the meta-RNN are those of the original
+      rule.
   """
 
   extent: Annotated[str, config_checks.one_of(*EXTENTS)] = 'all'
@@ -37,7 +39,7 @@ class Blind(disco.Disco):
     outputs: types.Outputs,
     unroll: base.Unroll,
   ) -> tuple[disco.DiscoTargets, disco.DiscoState, types.Logs]:
-    """As `Disco.targets`, of predictions that are hidden; see the class."""
+    """`Disco.targets` without the predictions y and z; see the class."""
     blind = super().targets(
       rule_params,
       state,
@@ -48,25 +50,25 @@ class Blind(disco.Disco):
     )
     if self.extent == 'all':
       return blind
-    seeing, state, logs = super().targets(
+    full, state, logs = super().targets(
       rule_params, state, agent_params, rollout, outputs, unroll
     )
-    targets = dataclasses.replace(seeing, y=blind[0].y, z=blind[0].z)
+    targets = dataclasses.replace(full, y=blind[0].y, z=blind[0].z)
     return targets, state, logs
 
 
 def blind(rule: disco.Disco, extent: str = 'all') -> Blind:
-  """The same rule, kept from y and z.
+  """The rule with y and z ablated from its inputs.
 
   Args:
-    rule: a discovered one.
+    rule: a discovered rule.
     extent: 'all' or 'y_and_z'; see `Blind`.
 
   Returns:
-    A rule for the same parameters eta.
+    A rule with the same parameters.
 
   Raises:
-    ValueError: there is no such extent.
+    ValueError: the extent is unknown.
   """
   fields = dataclasses.fields(disco.Disco)
   settings = {field.name: getattr(rule, field.name) for field in fields}

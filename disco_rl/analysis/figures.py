@@ -1,6 +1,6 @@
-"""Figures of what the other files of this folder find.
+"""Figures of the results of this package.
 
-All are returned, not written: notebooks show them, `plotting.save` keeps them.
+Functions return figures: notebooks show them, `plotting.save` writes them.
 """
 
 from collections.abc import Mapping
@@ -16,26 +16,26 @@ from disco_rl.analysis import traces
 from disco_rl.runtime import plotting
 from disco_rl.update_rules import disco
 
-# Of y_hat and z_hat: hundreds could not be told apart.
+# Of y_hat and z_hat; hundreds of rows would be illegible.
 _MAX_ENTRIES = 24
 
 
 def targets(
   scene: scenes.Scene, found: disco.DiscoTargets, trajectory: int = 0
 ) -> figure.Figure:
-  """What a rule asks for along one trajectory.
+  """A rule's targets along one trajectory.
 
   Args:
     scene: T transitions of B trajectories.
     found: the rule's targets for it.
-    trajectory: which of the B.
+    trajectory: index of the trajectory, below B.
 
   Returns:
-    Five panels, time to the right: rewards and the target of q; pi and pi_hat,
-    with dots at the taken actions; y_hat and z_hat, the entries that vary most.
+    Five panels over time: rewards and the target of q; pi; pi_hat, both with
+    dots at the actions taken; y_hat; z_hat, of both the entries that vary most.
   """
   pick = lambda x: np.asarray(x)[:, trajectory]
-  policy = lambda logits: scipy.special.softmax(pick(logits), axis=-1)
+  softmax = lambda logits: scipy.special.softmax(pick(logits), axis=-1)
   rollout = scene.rollout
   steps = np.arange(len(rollout.reward))
   fig = figure.Figure(figsize=(8, 9), layout='constrained')
@@ -49,10 +49,10 @@ def targets(
     panels[1:3],
     {'pi': scene.outputs['logits'][:-1], 'pi_hat': found.pi}.items(),
   ):
-    _distributions(panel, policy(logits), name, highest=1.0)
+    _distributions(panel, softmax(logits), name, highest=1.0)
     panel.plot(steps, pick(rollout.action)[:-1], 'o', color='white')
-  _distributions(panels[3], _liveliest(policy(found.y)), 'y_hat')
-  _distributions(panels[4], _liveliest(policy(found.z)), 'z_hat')
+  _distributions(panels[3], _most_varied(softmax(found.y)), 'y_hat')
+  _distributions(panels[4], _most_varied(softmax(found.z)), 'z_hat')
   for panel in panels:
     _mark_ends(panel, pick(rollout.is_terminal))
   panels[-1].set_xlabel('step', color=plotting.INK)
@@ -60,11 +60,11 @@ def targets(
 
 
 def trace(found: traces.Trace, trajectory: int = 0) -> figure.Figure:
-  """Rewards, the confidence of y and the policy's entropy, one below the other.
+  """Rewards, the confidence of y and the policy's entropy along a trajectory.
 
   Args:
-    found: along T transitions of B trajectories.
-    trajectory: which of the B.
+    found: of T transitions of B trajectories.
+    trajectory: index of the trajectory, below B.
 
   Returns:
     Three panels; dashed lines where episodes end.
@@ -85,7 +85,7 @@ def trace(found: traces.Trace, trajectory: int = 0) -> figure.Figure:
 
 
 def horizon(means: Mapping[str, types.Array]) -> figure.Figure:
-  """How far targets move, by how far ahead a prediction was disturbed.
+  """Change of targets, by how many steps ahead a prediction was perturbed.
 
   Args:
     means: label -> [T+1], see `horizon.by_distance`; NaN is left out.
@@ -93,14 +93,10 @@ def horizon(means: Mapping[str, types.Array]) -> figure.Figure:
   Returns:
     One curve for each label.
   """
-  fig = figure.Figure(figsize=(6.4, 4), layout='constrained')
-  ax = fig.add_subplot()
+  fig, ax = plotting.panel('steps ahead', 'change (total variation)', height=4)
   for i, (label, values) in enumerate(means.items()):
     _line(ax, np.arange(len(values)), np.asarray(values), i, label)
-  ax.set_xlabel('steps ahead', color=plotting.INK)
-  ax.set_ylabel('movement (total variation)', color=plotting.INK)
   ax.legend(frameon=False, labelcolor=plotting.INK)
-  plotting.tidy(ax)
   return fig
 
 
@@ -110,25 +106,24 @@ def sensitivity(
   step: int,
   trajectory: int = 0,
 ) -> figure.Figure:
-  """An observation, and where each prediction is sensitive to it.
+  """An observation, and how sensitive each prediction is to its pixels.
 
   Args:
-    observation: [T+1, B, H, W], or with channels [T+1, B, H, W, C], which are
-      summed up.
+    observation: [T+1, B, H, W] or [T+1, B, H, W, C]; channels are summed.
     norms: by prediction, [T, B, H, W] or [T, B, H, W, C]; see
       `sensitivity.gradient_norms`.
-    step: which of the T.
-    trajectory: which of the B.
+    step: index of the step, below T.
+    trajectory: index of the trajectory, below B.
 
   Returns:
-    One panel for each, all with scales of their own.
+    One panel for the observation and for each prediction, with its own scale.
 
   Raises:
-    ValueError: the observation is no image.
+    ValueError: the observation is not an image.
   """
   if np.ndim(observation) not in (4, 5):
     raise ValueError(
-      f'An observation of shape {np.shape(observation)[2:]} is no image; '
+      f'An observation of shape {np.shape(observation)[2:]} is not an image; '
       'expected [H, W] or [H, W, C] after the axes of time and batch.'
     )
   images = {'observation': observation, **norms}
@@ -164,7 +159,7 @@ def _distributions(
   name: str,
   highest: float | None = None,
 ) -> None:
-  """Probabilities [T, n] as an image, time to the right."""
+  """Probabilities [T, n] as an image over time."""
   image = ax.imshow(
     probabilities.T, aspect='auto', cmap='viridis', vmin=0, vmax=highest
   )
@@ -173,7 +168,7 @@ def _distributions(
   ax.set_yticks([])
 
 
-def _liveliest(probabilities: np.ndarray) -> np.ndarray:
+def _most_varied(probabilities: np.ndarray) -> np.ndarray:
   """The entries that vary most along the trajectory, [T, n] -> [T, <= 24]."""
   spread = np.std(probabilities, axis=0)
   chosen = np.argsort(-spread)[:_MAX_ENTRIES]

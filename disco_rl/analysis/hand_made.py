@@ -1,6 +1,6 @@
-"""A scene made up by hand: one trajectory, and an agent that knows but values.
+"""Hand-made scenes: one trajectory, and an agent with values only.
 
-To give it opinions, put logits of your own in place of those in its `outputs`.
+For other predictions, replace the logits in the scene's `outputs`.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from disco_rl.analysis import scenes
 from disco_rl.maths import value_targets
 from disco_rl.update_rules import disco
 
-# The logarithm of 0 would not do as a logit.
-_NEARLY_0 = 1e-9
+# Keeps logits finite.
+_EPSILON = 1e-9
 
 
 def scene(
@@ -24,24 +24,24 @@ def scene(
   ends: Sequence[bool],
   values: Sequence[float],
 ) -> scenes.Scene:
-  """One trajectory at the beginning of a life.
+  """One trajectory of an agent in its initial state.
 
-  The policy, the behaviour policy and all predictions but q are uniform, those
-  of the target network also.
+  The policy, the behaviour policy and all predictions but q are uniform, also
+  those of the target network.
 
   Args:
-    rule: whose heads the predictions are for.
-    actions: a_t, T numbers below A.
-    rewards: r_t, T numbers, the outcome of a_t.
-    ends: T flags, whether a_t ended an episode.
-    values: what q expects of each of the A actions, in all states, in units of
-      the return.
+    rule: that defines the heads.
+    actions: a_t, T integers below A.
+    rewards: r_t, T numbers, received after a_t.
+    ends: T flags, whether the episode ended after a_t.
+    values: expected returns q of the A actions, in all states.
 
   Returns:
-    The scene, B = 1. Observations are a placeholder that no rule looks at.
+    The scene, with B = 1. Its observations are placeholders, as rules do not
+    use them.
 
   Raises:
-    ValueError: the lengths differ, there is no step, there is no such action,
+    ValueError: the lengths differ, there is no step, an action is out of range,
       or a value is too large for the rule's q.
   """
   num_actions = len(values)
@@ -57,7 +57,7 @@ def scene(
   }
   rollout = types.Rollout(
     observation=zeros(),
-    # The last one is never learnt from.
+    # The action at T is not used by updates.
     action=jnp.asarray([*actions, 0], jnp.int32)[:, None],
     logits=zeros(num_actions),
     reward=jnp.asarray(rewards, jnp.float32)[:, None],
@@ -74,7 +74,7 @@ def _check(
   ends: Sequence[bool],
   num_actions: int,
 ) -> int:
-  """The number of steps, if there is one."""
+  """Checks the arguments of `scene`; returns the number of steps."""
   lengths = {len(actions), len(rewards), len(ends)}
   if len(lengths) > 1 or not len(actions):
     raise ValueError(
@@ -82,12 +82,12 @@ def _check(
       f'{len(ends)} entries; give one of each for every step, and at least one '
       'step.'
     )
-  unknown = [action for action in actions if not 0 <= action < num_actions]
-  if unknown:
-    raise ValueError(
-      f'actions has {unknown[0]}, but values has {num_actions} entries, one '
-      f'for each action: actions are numbers from 0 to {num_actions - 1}.'
-    )
+  for action in actions:
+    if not 0 <= action < num_actions:
+      raise ValueError(
+        f'actions has {action}, but values has {num_actions} entries, one for '
+        f'each action: actions are numbers from 0 to {num_actions - 1}.'
+      )
   return len(actions)
 
 
@@ -98,8 +98,8 @@ def _categorical(rule: disco.Disco, values: Sequence[float]) -> types.Array:
   largest = jnp.max(jnp.abs(transformed))
   if largest > bound:
     raise ValueError(
-      f'values reach {max(values, key=abs)}, but q of this rule ends at '
+      f'values reach {max(values, key=abs)}, but the largest q of this rule is '
       f'{value_targets.TRANSFORM.apply_inv(bound):.4g}.'
     )
   two_hot = rlax.transform_to_2hot(transformed, -bound, bound, rule.num_bins)
-  return jnp.log(two_hot + _NEARLY_0)
+  return jnp.log(two_hot + _EPSILON)

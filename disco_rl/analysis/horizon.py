@@ -1,7 +1,7 @@
-"""How far ahead a rule looks when it makes targets out of predictions.
+"""The horizon of a rule: how far ahead its targets depend on predictions.
 
-A rule that bootstraps makes z_hat at t out of z at t+k. How much z_hat moves
-when z at t+k is disturbed shows from how far (Fig. 4d of the paper).
+A rule that bootstraps computes the target z_hat at t from the prediction z at
+t+k. The change of z_hat when z at t+k is perturbed measures how much (Fig. 4d).
 """
 
 import dataclasses
@@ -27,29 +27,29 @@ def movement(
   name: str = 'z',
   scale: float = 1.0,
 ) -> types.Array:
-  """How far each target moves when a prediction at one time is disturbed.
+  """Change of each target when a prediction at one time is perturbed.
 
-  Normal noise is added to the online network's logits of the prediction, of all
-  actions; all else stays, the target network's included.
+  Normal noise is added to the online network's logits of the prediction, for
+  all actions; the target network's outputs are not changed.
 
   Args:
-    rule: a discovered one.
-    rule_params: eta.
+    rule: a discovered rule.
+    rule_params: its parameters (eta).
     scene: T transitions of B trajectories.
     key: PRNG key of the noise.
-    name: of the prediction, 'y' or 'z', and so of the target.
-    scale: deviation of the noise.
+    name: of the prediction and its target, 'y' or 'z'.
+    scale: standard deviation of the noise.
 
   Returns:
     [T+1, T, B]: at s, t the total variation, in [0, 1], between the targets at
     t with and without noise at s.
 
   Raises:
-    ValueError: there is no such prediction.
+    ValueError: the prediction is unknown.
   """
   if name not in PREDICTIONS:
     raise ValueError(
-      f'name={name!r} is no prediction that a rule gives its own meaning; '
+      f'name={name!r} is not a prediction whose semantics the rule discovers; '
       f'choose one of {", ".join(PREDICTIONS)}.'
     )
   logits = scene.outputs[name]
@@ -57,42 +57,42 @@ def movement(
 
   def target(logits: types.Array) -> types.Array:
     outputs = {**scene.outputs, name: logits}
-    disturbed = dataclasses.replace(scene, outputs=outputs)
-    targets, _ = scenes.show(rule, rule_params, disturbed)
+    perturbed = dataclasses.replace(scene, outputs=outputs)
+    targets, _ = scenes.apply_rule(rule, rule_params, perturbed)
     return jax.nn.softmax(getattr(targets, name))
 
-  undisturbed = target(logits)
+  unperturbed = target(logits)
 
   def move(s: types.Array) -> types.Array:
     moved = target(logits.at[s].add(noise[s]))
-    return 0.5 * jnp.sum(jnp.abs(moved - undisturbed), axis=-1)
+    return 0.5 * jnp.sum(jnp.abs(moved - unperturbed), axis=-1)
 
   return jax.lax.map(move, jnp.arange(len(logits)))
 
 
 @jax.jit
 def by_distance(movements: types.Array, rollout: types.Rollout) -> types.Array:
-  """Means of `movement` over all pairs k steps apart in one episode.
+  """Means of `movement` over all pairs k steps apart in the same episode.
 
-  The features of an episode's last step hold z of the observation that follows
-  it, though that is of another episode. Such pairs are left out.
+  Pairs across the end of an episode are left out: the features of an episode's
+  last step contain z of the next observation, which is of another episode.
 
   Args:
     movements: [T+1, T, B].
     rollout: T transitions of B trajectories.
 
   Returns:
-    [T+1], by k from 0 to T; NaN where no episode is so long.
+    [T+1], by k from 0 to T; NaN beyond the longest episode.
   """
   starts = agent_network.episode_starts(rollout)
   episode = jnp.cumsum(starts, axis=0)
   length = len(rollout.reward)
   distance = jnp.arange(length + 1)[:, None] - jnp.arange(length)
-  is_one = episode[:, None] == episode[None, :-1]
-  is_one &= (distance >= 0)[..., None] & rollout.mask[None]
+  same_episode = episode[:, None] == episode[None, :-1]
+  same_episode &= (distance >= 0)[..., None] & rollout.mask[None]
 
   def mean(k: types.Array) -> types.Array:
-    pairs = is_one & (distance == k)[..., None]
+    pairs = same_episode & (distance == k)[..., None]
     return jnp.sum(movements * pairs) / jnp.sum(pairs)
 
   return jax.lax.map(mean, jnp.arange(length + 1))

@@ -1,7 +1,7 @@
-"""Probes: what can be read off a prediction (Fig. 4c of the paper).
+"""Probes: the information that a prediction contains (Fig. 4c of the paper).
 
-A probe is a small MLP that is trained to answer a question from one prediction
-alone, and is scored on trajectories that it was not trained on.
+A probe is a small MLP that is trained to answer a question from one prediction,
+and is tested on held-out trajectories.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,12 @@ from disco_rl.analysis import questions
 
 @dataclasses.dataclass(frozen=True)
 class ProbeConfig:
-  """How probes are trained.
+  """Training of probes.
 
   Attributes:
-    hidden_sizes: widths of the layers before the last; the paper begins with
-      256 units for y and z.
-    folds: of cross-validation.
-    steps: of Adam, each on all of the training data.
+    hidden_sizes: of the MLP; the first of the paper has 256 units for y and z.
+    folds: number of folds of the cross-validation.
+    steps: of Adam, each on all training data.
     learning_rate: of Adam.
   """
 
@@ -47,17 +46,17 @@ def r_squared(
   question: questions.Question,
   config: ProbeConfig = ProbeConfig(),
 ) -> types.Array:
-  """R^2 of probes of a number, on trajectories that are new to them.
+  """R^2 of probes of a number on held-out trajectories.
 
   Args:
     key: PRNG key.
-    prediction: [T, B, n] what a probe looks at.
+    prediction: [T, B, n] input of the probes.
     question: about T steps of B trajectories.
     config: of the probes.
 
   Returns:
-    [folds] 1 - sum (probe - answer)^2 / sum (answer - mean)^2; 0 for one that
-    knows the mean alone, NaN where all answers are the same.
+    [folds] 1 - sum (probe - answer)^2 / sum (answer - mean)^2; 0 for a probe
+    that outputs the mean, NaN if all answers are equal.
 
   Raises:
     ValueError: there are fewer trajectories than folds, or the shapes differ.
@@ -81,12 +80,12 @@ def accuracy(
   question: questions.Question,
   config: ProbeConfig = ProbeConfig(),
 ) -> types.Array:
-  """Share of right answers to a question of yes or no.
+  """Accuracy of probes of a yes-no question on held-out trajectories.
 
   Arguments and errors are those of `r_squared`.
 
   Returns:
-    [folds]; to be compared with `majority`.
+    [folds] fractions of correct answers; compare with `majority`.
   """
 
   def score(
@@ -105,9 +104,9 @@ def accuracy(
 
 
 def majority(question: questions.Question) -> types.Array:
-  """The accuracy of the more frequent answer, for comparison."""
-  share = learner.masked_mean(question.answer, question.is_known)
-  return jnp.maximum(share, 1.0 - share)
+  """The accuracy of always giving the more frequent answer."""
+  yes = learner.masked_mean(question.answer, question.is_known)
+  return jnp.maximum(yes, 1.0 - yes)
 
 
 def _cross_validate(
@@ -118,9 +117,9 @@ def _cross_validate(
   loss: _Loss,
   score: Callable[[types.Array, types.Array, types.Array], types.Array],
 ) -> types.Array:
-  """Scores [folds]; each fold holds whole trajectories.
+  """Scores [folds]; each fold consists of whole trajectories.
 
-  Neighbouring steps resemble each other: apart, one would give the other away.
+  Neighbouring steps are similar: in different folds, they would leak answers.
   """
   shape = question.answer.shape
   if prediction.shape[:2] != shape:
@@ -130,8 +129,8 @@ def _cross_validate(
     )
   if shape[1] < config.folds:
     raise ValueError(
-      f'{shape[1]} trajectories cannot make folds={config.folds}: record more '
-      'of them.'
+      f'{shape[1]} trajectories are too few for folds={config.folds}: record '
+      'more of them.'
     )
   x = prediction.reshape(-1, prediction.shape[-1])
   answer, is_known = question.answer.ravel(), question.is_known.ravel()
@@ -154,10 +153,9 @@ def _fit(
   config: ProbeConfig,
   loss: _Loss,
 ) -> types.Array:
-  """Trains a probe where the weight is set; returns its outputs everywhere."""
+  """Trains a probe where the weight is 1; returns its outputs for all steps."""
   mean = _weighted_mean(x, weight)
   deviation = jnp.sqrt(_weighted_mean(jnp.square(x - mean), weight))
-  # What does not vary tells nothing.
   x = (x - mean) / jnp.where(deviation > 0, deviation, 1.0)
   network = _probe(config)
   optimizer = optax.adam(config.learning_rate)

@@ -1,4 +1,4 @@
-"""What a probe may be asked about a trajectory's future, and out of what."""
+"""Inputs of probes, and questions about the future of a trajectory."""
 
 from collections.abc import Mapping
 
@@ -15,11 +15,11 @@ from disco_rl.update_rules import disco
 
 @types.record
 class Question:
-  """Something about the future of T steps of B trajectories.
+  """A question about the future of T steps of B trajectories, with answers.
 
   Attributes:
-    answer: [T, B] float32; 0 or 1 where the question is one of yes or no.
-    is_known: [T, B] bool, whether the trajectory shows the answer.
+    answer: [T, B] float32; 0 or 1 for yes-no questions.
+    is_known: [T, B] bool, whether the trajectory determines the answer.
   """
 
   answer: types.Array
@@ -29,15 +29,15 @@ class Question:
 def predictions(
   rule: disco.Disco, scene: scenes.Scene
 ) -> Mapping[str, types.Array]:
-  """What probes look at, by name, [T, B, n].
+  """Inputs of probes, by name, [T, B, n].
 
   Args:
-    rule: that the agent lives by.
+    rule: of the agent.
     scene: T transitions of B trajectories.
 
   Returns:
-    The policy and y as probabilities, z of the taken action likewise, and the
-    value of each action, q.
+    The policy, y, and z of the taken action as probabilities; the value q of
+    each action.
   """
   outputs = {name: x[:-1] for name, x in scene.outputs.items()}
   action = scene.rollout.action[:-1, :, None, None]
@@ -51,11 +51,11 @@ def predictions(
 
 
 def future_policy_entropy(scene: scenes.Scene, steps: int) -> Question:
-  """How uncertain will the policy be so many steps later, in nats?
+  """The entropy of the policy a number of steps later, in nats.
 
   Args:
     scene: T transitions of B trajectories.
-    steps: at least 1. It is known where the episode goes on for so long.
+    steps: at least 1; the answer is known if the episode lasts that long.
 
   Returns:
     The question.
@@ -68,19 +68,19 @@ def future_policy_entropy(scene: scenes.Scene, steps: int) -> Question:
   ended = agent_network.has_ended(scene.rollout.is_terminal, scene.rollout.mask)
   return Question(
     answer=_ahead(entropy, steps)[:-1],
-    # Observations after the trajectory count as those of another episode.
+    # Observations after the trajectory count as another episode.
     is_known=~_any_of_next(_followed_by(ended, True), steps),
   )
 
 
 def large_reward(rollout: types.Rollout, steps: int, size: float) -> Question:
-  """Will a reward of at least this size, of either sign, come in so many steps?
+  """Whether a reward of at least this size, of either sign, comes in time.
 
   Args:
     rollout: T transitions of B trajectories.
-    steps: at least 1; the reward of step t counts as one step ahead of it. It
-      is known where the episode ends, the reward comes, or the trajectory goes
-      on for so long.
+    steps: in which the reward must come, at least 1; the reward of step t is
+      one step ahead of it. The answer is known if the episode ends, the reward
+      comes, or the trajectory lasts that long.
     size: of the reward.
 
   Returns:
@@ -108,7 +108,7 @@ def large_reward(rollout: types.Rollout, steps: int, size: float) -> Question:
 
 def _check(steps: int) -> None:
   if steps < 1:
-    raise ValueError(f'steps={steps} must be at least 1: it asks for a future.')
+    raise ValueError(f'steps={steps} must be at least 1.')
 
 
 def _followed_by(x: types.Array, last: bool) -> types.Array:
@@ -117,7 +117,7 @@ def _followed_by(x: types.Array, last: bool) -> types.Array:
 
 
 def _ahead(x: types.Array, steps: int) -> types.Array:
-  """The value so many steps later; the last one beyond the end."""
+  """Values a number of steps later; beyond the end, the last one."""
   indices = jnp.minimum(jnp.arange(len(x)) + steps, len(x) - 1)
   return x[indices]
 

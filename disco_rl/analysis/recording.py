@@ -1,4 +1,4 @@
-"""An agent is raised by a rule, and what it then does is recorded."""
+"""Recordings: a rollout of an agent that was trained with a rule."""
 
 import jax
 
@@ -12,10 +12,10 @@ from disco_rl.evaluation import training
 
 @types.record
 class Recording:
-  """What an agent does, and the agent.
+  """A rollout of an agent, with the agent.
 
   Attributes:
-    state: of the agent when it acted: its parameters among others.
+    state: of the agent when it acted, with its parameters.
     scene: T transitions in E environments, and its predictions along them.
   """
 
@@ -30,14 +30,14 @@ def record(
   key: types.Array,
   updates: int,
 ) -> Recording:
-  """Raises an agent and records one rollout of it.
+  """Trains an agent and records one rollout of it.
 
   Args:
-    agent: lives by a discovered rule.
-    environment: JAX-native, to act in.
-    rule_params: eta.
-    key: PRNG key of the life.
-    updates: before the rollout, at least 1.
+    agent: built for a discovered rule.
+    environment: JAX-native.
+    rule_params: parameters of the rule (eta).
+    key: PRNG key of the agent.
+    updates: number of updates before the rollout, at least 1.
 
   Returns:
     The recording.
@@ -47,8 +47,8 @@ def record(
   """
   if not isinstance(environment, base.JaxEnvironment):
     raise ValueError(
-      f'{type(environment).__name__} lives on the host; recordings are made in '
-      'JAX-native environments, such as catch and gridworld/00. With others, '
+      f'{type(environment).__name__} steps on the host; recordings are made in '
+      'JAX-native environments, such as catch and gridworld/00. For others, '
       'pass a rollout of your own to `scenes.from_agent`.'
     )
   if updates < 1:
@@ -57,13 +57,14 @@ def record(
   train_state, _ = driver.advance(
     jax.device_put(rule_params), driver.init(key[None]), updates
   )
-  life = jax.tree.map(lambda x: x[0], train_state)
 
   @jax.jit
-  def act(life: training.TrainState) -> Recording:
-    assert life.actors is not None
-    state, _, rollout = agent.act(environment, life.agents, life.actors)
+  def act(train_state: training.TrainState) -> Recording:
+    assert train_state.actors is not None
+    state, _, rollout = agent.act(
+      environment, train_state.agents, train_state.actors
+    )
     scene = scenes.from_agent(agent.network, state.learner, rollout)
     return Recording(state=state.learner, scene=scene)
 
-  return act(life)
+  return act(jax.tree.map(lambda x: x[0], train_state))

@@ -1,4 +1,4 @@
-"""The rule to look into: the published one if there is a way to get it."""
+"""The rule to analyse: the published one if it can be loaded."""
 
 import jax
 
@@ -12,23 +12,23 @@ from disco_rl.update_rules import registry
 def disco103_or_random(
   seed: int = 0,
 ) -> tuple[disco.Disco, types.Params, str]:
-  """Loads Disco103; draws a random rule of its sizes if it cannot be had.
+  """Loads Disco103, or draws a random rule of its sizes if it is unavailable.
 
   Args:
     seed: of the random rule.
 
   Returns:
-    The rule, eta, and a sentence that says which rule it is, to be shown.
+    The rule, its parameters (eta), and a sentence that names the rule.
 
   Raises:
-    WeightsError: the file is there, but damaged.
+    WeightsError: the file exists, but is damaged.
   """
   try:
     rule, params = registry.load('disco103')
   except OSError as error:
     network = meta_network.MetaNetworkConfig()
     params, _ = initial_rule.draw(jax.random.key(seed), network)
-    note = f'A RANDOM rule, as Disco103 cannot be had. {error}'
+    note = f'A RANDOM rule, as Disco103 is unavailable. {error}'
     return disco.Disco(network=network), params, note
   assert isinstance(rule, disco.Disco)
   return rule, jax.device_put(params), 'Disco103, as published.'

@@ -1,8 +1,9 @@
-"""Scenes: trajectories with predictions along them, shown to a rule.
+"""Scenes: trajectories with an agent's predictions, the inputs of a rule.
 
-A rule asks for the outputs of a network, not for the network. So predictions
-stand in for parameters here, and the network for the identity: any trajectory,
-recorded or made up, can be shown to a rule, and changed at will in between.
+A rule reads the outputs of a network, not the network itself. So predictions
+take the place of parameters here, and the identity that of the network: a rule
+can be applied to any trajectory, recorded or hand-made, and to changed
+predictions.
 """
 
 import dataclasses
@@ -20,13 +21,13 @@ _MODULE = 'predictions'
 
 @types.record
 class Scene:
-  """All that a rule is shown for one update.
+  """The inputs of a rule for one update.
 
   Attributes:
     rollout: T transitions of B trajectories.
     outputs: predictions along them, by head; see `AgentNetwork.unroll`.
-    state: the rule's share of the life so far; its `target_params` are what
-      `as_params` makes of the target network's predictions.
+    state: the rule's state; its `target_params` are the target network's
+      predictions, converted by `as_params`.
   """
 
   rollout: types.Rollout
@@ -35,12 +36,12 @@ class Scene:
 
 
 def as_params(outputs: types.Outputs) -> types.Params:
-  """Predictions in the place of parameters, as those of a single module."""
+  """Converts predictions to parameters of a single module."""
   return {_MODULE: outputs}
 
 
 def as_outputs(params: types.Params) -> types.Outputs:
-  """Undoes `as_params`."""
+  """The inverse of `as_params`."""
   return params[_MODULE]
 
 
@@ -49,11 +50,11 @@ def from_agent(
   state: learner.LearnerState,
   rollout: types.Rollout,
 ) -> Scene:
-  """What a rule is shown when an agent learns from a rollout.
+  """The inputs of a rule when an agent learns from a rollout.
 
   Args:
-    network: the agent's.
-    state: of the agent; it must live by a discovered rule.
+    network: of the agent.
+    state: of the agent, with the state of a discovered rule.
     rollout: T transitions of B trajectories.
 
   Returns:
@@ -72,51 +73,50 @@ def from_agent(
 def targets(
   rule: disco.Disco, rule_params: types.Params, scene: Scene
 ) -> disco.DiscoTargets:
-  """Where the rule would move the agent.
+  """The rule's targets for the agent's predictions.
 
   Args:
-    rule: a discovered one.
-    rule_params: eta.
+    rule: a discovered rule.
+    rule_params: its parameters (eta).
     scene: T transitions of B trajectories.
 
   Returns:
     Logits pi_hat [T, B, A], y_hat and z_hat [T, B, Y], returns q [T, B].
   """
-  return show(rule, rule_params, scene)[0]
+  return apply_rule(rule, rule_params, scene)[0]
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def settle(
   rule: disco.Disco, rule_params: types.Params, scene: Scene, times: int
 ) -> Scene:
-  """The same scene, after the rule has seen it so many times.
+  """Applies the rule to a scene a number of times, to advance its state.
 
-  At birth the meta-RNN is silent and nothing is known of the size of
-  advantages. This is the least that makes up for it: predictions stay as they
-  are, what the rule remembers of the life moves on.
+  Initially the output of the meta-RNN is zero and the scale of advantages is
+  unknown. Here the predictions do not change, only the rule's state does.
 
   Args:
-    rule: a discovered one.
-    rule_params: eta.
+    rule: a discovered rule.
+    rule_params: its parameters (eta).
     scene: T transitions of B trajectories.
-    times: that it is shown, at least 0.
+    times: number of applications, at least 0.
 
   Returns:
-    The scene with the rule's state after that.
+    The scene with the rule's state after the last one.
   """
 
   def once(_: types.Array, scene: Scene) -> Scene:
-    state = show(rule, rule_params, scene)[1]
+    state = apply_rule(rule, rule_params, scene)[1]
     state = _with_target(state, scene.state.target_params)
     return dataclasses.replace(scene, state=state)
 
   return jax.lax.fori_loop(0, times, once, scene)
 
 
-def show(
+def apply_rule(
   rule: disco.Disco, rule_params: types.Params, scene: Scene
 ) -> tuple[disco.DiscoTargets, disco.DiscoState]:
-  """Shows the rule a scene; returns its targets and its next state."""
+  """Returns the targets of the rule and its next state."""
   found, state, _ = rule.targets(
     rule_params,
     scene.state,

@@ -1,4 +1,4 @@
-"""What in an observation each prediction of an agent depends on (Fig. 4b)."""
+"""Sensitivity of an agent's predictions to its observations (Fig. 4b)."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -23,30 +23,30 @@ def gradient_norms(
   params: types.Params,
   rollout: types.Rollout,
 ) -> Mapping[str, types.PyTree]:
-  """Norm of the gradient of each prediction at each place of an observation.
+  """Norm of the gradient of each prediction by each entry of an observation.
 
-  sqrt(sum_i (d p_i / d o)^2): for the policy, y, z and aux_pi, p is the vector
-  of probabilities, and for value the expected q, a single number; z, aux_pi and
-  q are those of the taken action. One backward pass for each p_i.
+  sqrt(sum_i (d p_i / d o)^2), where p is the vector of probabilities of the
+  policy, y, z or aux_pi, or the expected q, a single number; z, aux_pi and q
+  are those of the taken action. Each p_i takes one backward pass.
 
   Args:
-    rule: that the agent lives by.
-    network: the agent's, without a recurrent core.
-    params: theta.
+    rule: of the agent.
+    network: of the agent, without a recurrent core.
+    params: of the agent (theta).
     rollout: T transitions of B trajectories.
 
   Returns:
     By name in `PREDICTIONS`, a tree like an observation's, [T, B, ...]. Pixels
-    count from 0 to 1.
+    are scaled to [0, 1].
 
   Raises:
-    ValueError: the network has a recurrent core, or an observation holds
-      integers that are no pixels.
+    ValueError: the network has a recurrent core, or an observation has integers
+      that are not pixels.
   """
   if jax.tree.leaves(rollout.core_state):
     raise ValueError(
       'The network has a recurrent core, so that a prediction depends on all '
-      'observations before it. Use an agent with core_lstm=0.'
+      'earlier observations. Use an agent with core_lstm=0.'
     )
   observation = jax.tree_util.tree_map_with_path(_as_float, rollout.observation)
 
@@ -62,13 +62,13 @@ def gradient_norms(
 
 
 def _as_float(path: tuple[object, ...], leaf: types.Array) -> types.Array:
-  """The observation as the torso sees it, to be differentiated."""
+  """A leaf of the observation as the torso receives it, in float32."""
   if leaf.dtype == jnp.uint8:
     return leaf.astype(jnp.float32) / 255
   if not jnp.issubdtype(leaf.dtype, jnp.floating):
     raise ValueError(
       f'observation{jax.tree_util.keystr(path)} is of type {leaf.dtype}, which '
-      'has no gradient. Use an environment that shows floats or uint8 pixels.'
+      'has no gradient. Use an environment with float or uint8 observations.'
     )
   return leaf
 
@@ -90,11 +90,11 @@ def _predictions(
 def _norms(
   predict: Callable[[types.PyTree], types.Array], observation: types.PyTree
 ) -> types.PyTree:
-  """The norm over a prediction's last axis, of T steps."""
+  """Norms over the last axis of a prediction, for T steps."""
   prediction, pullback = jax.vjp(predict, observation)
 
   def add(squares: types.PyTree, i: types.Array) -> tuple[types.PyTree, None]:
-    # Rows do not mix: the gradient of their sum holds the gradient of each.
+    # Rows are independent: the gradient of their sum has the gradient of each.
     (gradient,) = pullback(jnp.zeros_like(prediction).at[..., i].set(1.0))
     return jax.tree.map(lambda s, g: s + g**2, squares, gradient), None
 

@@ -1,7 +1,7 @@
-"""Along an episode: what is paid, how sure y is, how free the policy.
+"""Traces: rewards, the confidence of y and the policy's entropy over time.
 
-In the paper (Fig. 4a) y grows sure of itself where something is about to happen
-that rewards alone do not tell yet.
+In the paper (Fig. 4a) the confidence of y rises ahead of salient events, before
+any reward.
 """
 
 import jax
@@ -14,13 +14,13 @@ from disco_rl.networks import agent_network
 
 @types.record
 class Trace:
-  """Numbers along T transitions of B trajectories.
+  """Values along T transitions of B trajectories.
 
   Attributes:
     reward: [T, B].
     y_confidence: [T, B] negative entropy of softmax(y), nats; at most 0.
     policy_entropy: [T, B] nats.
-    ended: [T, B] bool, whether the next observation is of another episode.
+    ended: [T, B] bool, whether the next observation begins another episode.
   """
 
   reward: types.Array
@@ -31,7 +31,7 @@ class Trace:
 
 @jax.jit
 def trace(scene: scenes.Scene) -> Trace:
-  """Reads rewards, the confidence of y and the policy's entropy."""
+  """Computes the trace of a scene."""
   rollout, outputs = scene.rollout, scene.outputs
   return Trace(
     reward=rollout.reward,

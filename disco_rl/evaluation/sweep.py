@@ -247,7 +247,7 @@ def _description(jobs: Sequence[Job]) -> dict[str, Any]:
 
 def _swept(jobs: Sequence[Job]) -> dict[str, list[Any]]:
   """Distinct values of the settings that are swept over."""
-  values = {
+  values: dict[str, list[Any]] = {
     'environments': [job.config.environment for job in jobs],
     'rules': [job.config.rule for job in jobs],
     'learning_rates': [job.config.agent.learning_rate for job in jobs],
