@@ -32,9 +32,12 @@ def main(argv: Sequence[str]) -> None:
       environment, rule = config['environment'], config['rule']
       curve = learning_curves.read_curve(workdir / 'metrics.csv')
     except (OSError, ValueError) as error:
-      fail(f'{workdir} holds no run of launch.evaluate: {error}')
+      fail(f'{workdir} contains no run of launch.evaluate: {error}')
     except KeyError as error:
-      fail(f'{workdir} holds no run of launch.evaluate: no {error} is known.')
+      fail(
+        f'{workdir} contains no run of launch.evaluate: config.json lacks '
+        f'{error}.'
+      )
     environments.append(environment)
     curves[_label(rule, curves)] = curve
   title = ', '.join(dict.fromkeys(environments))

@@ -36,7 +36,7 @@ def legend_below(
 ) -> None:
   """Adds a legend of the first panel's curves below all panels."""
   handles, labels = fig.axes[0].get_legend_handles_labels()
-  fig.legend(
+  legend = fig.legend(
     handles,
     labels,
     title=title,
@@ -45,6 +45,7 @@ def legend_below(
     frameon=False,
     labelcolor=INK,
   )
+  legend.get_title().set(color=INK, fontsize=9)
 
 
 def tidy(ax: axes.Axes) -> None:
