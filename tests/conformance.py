@@ -1,4 +1,4 @@
-"""What every environment owes its callers, checked by playing it."""
+"""Checks of an environment against the protocol of base.py, by playing it."""
 
 from collections.abc import Callable
 import dataclasses
@@ -7,16 +7,18 @@ from typing import Any
 import chex
 import jax
 import numpy as np
+import pytest
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import registry
 
 Environment = base.JaxEnvironment | base.HostEnvironment
 
 
 @dataclasses.dataclass(frozen=True)
 class Trajectory:
-  """What random actions met, as NumPy arrays.
+  """A trajectory of random actions, as NumPy arrays.
 
   Attributes:
     observation: tree of [T+1, B, ...].
@@ -69,6 +71,38 @@ def check(
   return first
 
 
+def skip_without(name: str) -> None:
+  """Skips a test where the package of an environment is not installed."""
+  try:
+    registry.validate(name)
+  except ImportError as error:
+    pytest.skip(str(error))
+
+
+def check_truncations(timestep: types.TimeStep, limit: int) -> None:
+  """Asserts that each episode is truncated after `limit` steps, then reset."""
+  time = np.arange(len(timestep.mask))[:, None] % (limit + 1)
+  time = np.broadcast_to(time, timestep.mask.shape)
+  np.testing.assert_array_equal(timestep.is_last, time == limit - 1)
+  np.testing.assert_array_equal(timestep.mask, time != limit)
+  np.testing.assert_array_equal(timestep.is_terminal, ~timestep.mask)
+
+
+def check_independence(name: str, num_steps: int) -> None:
+  """Asserts that the first 2 of 96 environments are those of a batch of 2."""
+  large, small = (registry.make(name, size, seed=0) for size in (96, 2))
+  assert _equal(jax.tree.map(lambda x: x[:2], large.reset()), small.reset())
+  rng = np.random.default_rng(0)
+  for _ in range(num_steps):
+    action = rng.integers(large.spec.num_actions, size=96)
+    got, want = large.step(action), small.step(action[:2])
+    assert _equal(jax.tree.map(lambda x: x[:2], got), want)
+  frames = jax.tree.leaves(got.observation)
+  assert any(len({x.tobytes() for x in leaf}) > 48 for leaf in frames)
+  large.close()
+  small.close()
+
+
 def jax_rollout(
   environment: base.JaxEnvironment,
 ) -> Callable[[Any, Any], tuple[Any, types.TimeStep]]:
@@ -92,7 +126,7 @@ def jax_rollout(
 def stacked(
   frame: np.ndarray, is_first: np.ndarray, num_frames: int
 ) -> np.ndarray:
-  """What a stack shows of a trajectory of single frames.
+  """Stacks the single frames of a trajectory.
 
   Args:
     frame: [T+1, B, ...].

@@ -1,6 +1,6 @@
-"""Tiny environments: each needs one part more of an agent than the one before.
+"""Tiny environments, each of which requires one more part of an agent.
 
-An agent that fails has its fault in the part that is new. In the manner of the
+If an agent fails, the fault is in the part that is new. In the manner of the
 probe environments of A. Jones, "Debugging RL, Without the Agonizing Pain".
 """
 
@@ -14,7 +14,7 @@ from disco_rl.environments import base
 
 
 class Kind(enum.IntEnum):
-  """What pays; the cue is drawn anew in each episode."""
+  """Kinds of rewards; the cue is drawn anew in each episode."""
 
   CONSTANT = 0  # 1, whatever happens.
   CUE = 1  # The cue.
@@ -23,7 +23,7 @@ class Kind(enum.IntEnum):
   CUE_AND_ACTION = 4  # 1 for the action that the cue names, -1 for the other.
 
 
-# What fails first where a probe of this kind is the first that is not solved.
+# The likely fault if a probe of this kind is the first that is not solved.
 SUSPECTS = {
   Kind.CONSTANT: 'the value loss, its optimiser, or the cut at terminal steps',
   Kind.CUE: 'the way from the observation to the value',
@@ -67,14 +67,14 @@ class Probe(base.JaxEnvironment):
   ) -> tuple[State, types.TimeStep]:
     del key
     sign = 2.0 * action - 1.0
-    payments = {
+    rewards = {
       Kind.CONSTANT: 1.0,
       Kind.CUE: state.cue,
       Kind.DELAY: state.step.astype(jnp.float32),
       Kind.ACTION: sign,
       Kind.CUE_AND_ACTION: sign * state.cue,
     }
-    reward = jnp.stack([jnp.float32(payments[kind]) for kind in Kind])
+    reward = jnp.stack([jnp.float32(rewards[kind]) for kind in Kind])
     is_last = jnp.where(self.kind == Kind.DELAY, state.step == 1, True)
     state = State(cue=state.cue, step=state.step + 1)
     return state, types.TimeStep(
@@ -87,16 +87,16 @@ class Probe(base.JaxEnvironment):
 
 
 def observe(cue: float | types.Array, step: int | types.Array) -> types.Array:
-  """What an agent sees, [2]."""
+  """Returns the observation, [2]."""
   return jnp.stack([jnp.float32(cue), jnp.float32(step)])
 
 
 @types.record
 class Recall(base.JaxEnvironment):
-  """The cue is shown in the first step, and asked for in the second.
+  """The cue is observed in the first step, and rewarded in the second.
 
   Observes the cue, then 0, [1] float32; two actions. Without a memory the mean
-  payment is 0, with one it is 1.
+  reward is 0, with one it is 1.
   """
 
   spec = types.EnvironmentSpec(
@@ -111,12 +111,12 @@ class Recall(base.JaxEnvironment):
     self, state: State, action: types.Array, key: types.Array
   ) -> tuple[State, types.TimeStep]:
     del key
-    is_asked = state.step == 1
-    payment = (2.0 * action - 1.0) * state.cue
+    is_second = state.step == 1
+    signed = (2.0 * action - 1.0) * state.cue
     return State(cue=state.cue, step=state.step + 1), types.TimeStep(
       observation=jnp.zeros((1,), jnp.float32),
-      reward=jnp.where(is_asked, payment, 0.0),
-      is_terminal=is_asked,
-      is_last=is_asked,
+      reward=jnp.where(is_second, signed, 0.0),
+      is_terminal=is_second,
+      is_last=is_second,
       mask=jnp.bool_(True),
     )

@@ -1,6 +1,7 @@
 """The two kinds of environment: on the device, and on the host."""
 
 import abc
+import dataclasses
 from typing import Any
 
 import jax
@@ -12,12 +13,12 @@ from disco_rl import types
 class JaxEnvironment(abc.ABC):
   """One environment as pure functions; callers vmap, jit and scan it.
 
-  Episodes follow one another without a pause: `step` after the end of an
-  episode is taken care of by `step_autoreset`, whose transitions are all real.
+  `step_autoreset` steps and resets where an episode ends, such that every
+  transition is real.
 
-  An environment is itself a tree (`types.record`): what tells tasks of one
-  shape apart are arrays, so that many tasks stack and are mapped over; what
-  decides shapes or code are fields marked static.
+  An environment is itself a pytree (`types.record`). Fields in which tasks of
+  equal shapes differ are arrays, so that tasks can be stacked and vmapped over;
+  fields that determine shapes or code are static.
   """
 
   @property
@@ -54,11 +55,10 @@ class JaxEnvironment(abc.ABC):
   def step_autoreset(
     self, state: Any, action: types.Array, key: types.Array
   ) -> tuple[Any, types.TimeStep]:
-    """As `step`; where the episode ends, the next one begins in the same step.
+    """As `step`, but resets in the same step where the episode ends.
 
-    The observation returned is then the first of the next episode, so that
-    nothing can be bootstrapped from the last one: time limits count as
-    terminations.
+    The observation is then the first of the next episode. No value can be
+    bootstrapped from the last observation: time limits count as terminations.
     """
     step_key, reset_key = jax.random.split(key)
     del key
@@ -69,24 +69,20 @@ class JaxEnvironment(abc.ABC):
       (fresh, first_observation),
       (stepped, timestep.observation),
     )
-    return state, types.TimeStep(
-      observation=observation,
-      reward=timestep.reward,
-      is_terminal=timestep.is_last,
-      is_last=timestep.is_last,
-      mask=timestep.mask,
+    return state, dataclasses.replace(
+      timestep, observation=observation, is_terminal=timestep.is_last
     )
 
 
 class HostEnvironment(abc.ABC):
   """A batch of environments that step together on the host, in NumPy.
 
-  It must not write into arrays that it has returned: callers read them later,
-  up to the end of a rollout.
+  It must not write into arrays that it has returned: callers read them until
+  the end of a rollout.
 
   Attributes:
     spec: of one environment.
-    num_environments: B, the leading axis of everything that passes.
+    num_environments: B, the leading axis of actions and outcomes.
   """
 
   spec: types.EnvironmentSpec
@@ -109,16 +105,16 @@ class HostEnvironment(abc.ABC):
     """
 
   def start(self, action: Any) -> None:
-    """Starts a step, which `finish` ends; in between others can do so, too.
+    """Starts a step, which `finish` ends, so that several can step in parallel.
 
-    Where an environment has no thread of its own, all happens in `finish`.
+    An environment without a thread of its own steps in `finish`.
     """
     self._action = action
 
   def finish(self) -> types.TimeStep:
-    """Ends the step that was started; returns what `step` does."""
+    """Ends the step that `start` began; returns the result of `step`."""
     return self.step(self._action)
 
   @abc.abstractmethod
   def close(self) -> None:
-    """Frees what the environments hold; the object is unusable afterwards."""
+    """Frees the environments' resources; the object is unusable afterwards."""

@@ -6,7 +6,7 @@ from disco_rl.environments.host import procgen
 from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.environments.jax_native import gymnax_adapter
 
-# Name of a suite -> names of its environments, as `registry.make` takes them.
+# Name of a suite -> names of its environments for `registry.make`.
 SUITES = {
   'atari57': tuple(f'atari/{game}' for game in atari.GAMES),
   'procgen16': tuple(f'procgen/{game}' for game in procgen.GAMES),
@@ -22,7 +22,7 @@ def expand(name: str) -> tuple[str, ...]:
   """Returns the names of a suite's environments.
 
   Args:
-    name: of a suite, or of an environment, which stands for itself. The latter
-      is not looked up: that is for `registry.validate`.
+    name: of a suite, or of an environment, which is returned unchanged:
+      `registry.validate` checks it.
   """
   return SUITES.get(name, (name,))

@@ -1,4 +1,4 @@
-"""From whatever a user calls an environment to one of the two kinds here."""
+"""Wraps environments of users' kinds as JAX or host environments."""
 
 from collections.abc import Callable
 import dataclasses
@@ -10,6 +10,7 @@ from typing import Any
 import dm_env
 
 from disco_rl.environments import base
+from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import dm_env_adapter
@@ -29,25 +30,25 @@ KINDS = (
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-  """An environment that is not made yet.
+  """A way to make an environment.
 
   Attributes:
-    num_environments: how many it brings; None: as many as one likes.
+    num_environments: of its batch; None: any number.
     build: (num_environments, seed) -> the environment.
   """
 
   num_environments: int | None
-  build: registry.Builder
+  build: families.Builder
 
 
 def recognise(environment: Any) -> Source:
-  """Finds out what a user means.
+  """Recognises the kind of an environment.
 
   Args:
     environment: one of `KINDS`.
 
   Returns:
-    The source of the environment; nothing has been made.
+    The source of the environment, which has not been made.
 
   Raises:
     TypeError: it is none of them.
@@ -79,23 +80,24 @@ def recognise(environment: Any) -> Source:
     return Source(None, functools.partial(_make, environment))
   raise TypeError(
     f'{environment!r} of type {type(environment).__name__} is no environment '
-    f'that is known here. Give {"; ".join(KINDS)}.'
+    f'of a known kind. Pass {"; ".join(KINDS)}.'
   )
 
 
 def _make(
   factory: Callable[..., Any], num_environments: int, seed: int
 ) -> base.HostEnvironment:
-  """Makes host environments by a user's function."""
+  """Makes host environments by a function."""
   seeds = adapters.sub_seeds(seed, num_environments).tolist()
   arguments = [(s,) if _takes_seed(factory) else () for s in seeds]
   return _wrap([factory(*args) for args in arguments], seed)
 
 
 def _takes_seed(factory: Callable[..., Any]) -> bool:
-  """Whether a function wants the seed: as `seed`, or as all that it needs.
+  """Whether the first parameter of a function is the seed.
 
-  What has a default is left alone: classes take settings of all kinds.
+  It is if it is called `seed` or has no default: classes have optional settings
+  of all kinds.
   """
   parameters = inspect.signature(factory).parameters
   first = next(iter(parameters.values()), None)
@@ -108,7 +110,7 @@ def _takes_seed(factory: Callable[..., Any]) -> bool:
 
 
 def _wrap(envs: list[Any], seed: int) -> base.HostEnvironment:
-  """Takes over environments that have been made."""
+  """Wraps environments of Gymnasium or dm_env."""
   is_dm_env = isinstance(envs[0], dm_env.Environment)
   if not is_dm_env and not _is_gymnasium(envs[0], 'Env'):
     raise TypeError(

@@ -1,4 +1,4 @@
-"""Tests of Atari-57 and ProcGen-16, and of what their adapters share."""
+"""Tests of Atari-57, ProcGen-16 and the adapter of vector environments."""
 
 import dataclasses
 import sys
@@ -9,11 +9,10 @@ import conformance
 import numpy as np
 import pytest
 
-from disco_rl.environments import base
 from disco_rl.environments import registry
-from disco_rl.environments import suites
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import atari
+from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import image_vector
 from disco_rl.environments.host import procgen
 
@@ -23,26 +22,19 @@ SHORT = atari.Preprocessing(max_episode_frames=40)
 
 @pytest.fixture
 def _ale() -> None:
-  _skip_without('atari/pong')
+  conformance.skip_without('atari/pong')
 
 
 @pytest.fixture
 def _envpool() -> None:
-  _skip_without('procgen/maze')
-
-
-def _skip_without(name: str) -> None:
-  try:
-    registry.validate(name)
-  except ImportError as error:
-    pytest.skip(str(error))
+  conformance.skip_without('procgen/maze')
 
 
 class FakeVector:
   """Two environments, whose frames hold the number of their step.
 
   The first is terminated in its second step, the second truncated in its third;
-  each then resets in the next step. Rewards are paid in these steps, too.
+  each then resets in the next step, which has a reward, too.
   """
 
   num_envs = 2
@@ -77,22 +69,22 @@ class FakeVector:
     ).astype(np.uint8)
 
 
-def _fake(frame_stack: int = 3) -> Any:
+def _fake(num_frames: int = 3, max_abs_reward: float = np.inf) -> Any:
   vector = FakeVector()
   environment = image_vector.ImageVectorEnvironment(
     vector,
     'fake',
     seed=7,
     frame_shape=(2, 2, 2),
-    frame_stack=frame_stack,
     reset_seeds=np.array([4, 2]),
+    max_abs_reward=max_abs_reward,
   )
-  return vector, environment
+  return vector, frame_stack.stack(environment, num_frames, is_image=True)
 
 
 class TestImageVectorEnvironment:
   def test_frames_are_stacked_within_episodes(self) -> None:
-    _, environment = _fake(frame_stack=3)
+    _, environment = _fake(num_frames=3)
     assert environment.spec.observation.shape == (2, 2, 6)
     observations = [environment.reset()]
     observations += [environment.step([0, 0]).observation for _ in range(5)]
@@ -110,7 +102,7 @@ class TestImageVectorEnvironment:
         )
 
   def test_a_stack_of_one_is_the_frame(self) -> None:
-    _, environment = _fake(frame_stack=1)
+    _, environment = _fake(num_frames=1)
     environment.reset()
     observation = environment.step([0, 0]).observation
     np.testing.assert_array_equal(observation[1].ravel(), 20 + np.arange(8))
@@ -146,14 +138,10 @@ class TestImageVectorEnvironment:
     np.testing.assert_array_equal(vector.seeds[0], [4, 2])
     assert vector.seeds[1:] == [None]
 
-  def test_observations_are_not_written_into_later(self) -> None:
-    _, environment = _fake()
+  def test_rewards_are_clipped(self) -> None:
+    _, environment = _fake(max_abs_reward=5.5)
     environment.reset()
-    timesteps = [environment.step([0, 0]) for _ in range(2)]
-    kept = [t.observation.copy() for t in timesteps]
-    for _ in range(3):
-      environment.step([0, 0])
-    np.testing.assert_array_equal([t.observation for t in timesteps], kept)
+    np.testing.assert_array_equal(environment.step([0, 1]).reward, [5, 5.5])
 
   def test_an_environment_that_raises_is_named(self) -> None:
     _, environment = _fake()
@@ -189,50 +177,27 @@ class TestSubSeeds:
     assert (drawn >= 0).all()
     assert len(np.unique(drawn)) == drawn.size
 
-  def test_a_larger_batch_begins_with_a_smaller_one(self) -> None:
-    np.testing.assert_array_equal(
-      adapters.sub_seeds(3, 96)[:16], adapters.sub_seeds(3, 16)
-    )
-
 
 @pytest.mark.usefixtures('_ale')
 class TestAtari:
   # Making an environment takes a fifth of a second, hence so few.
   @pytest.mark.parametrize(
-    'game, num_actions, frame_stack',
+    'game, num_actions, num_frames',
     [('breakout', 18, 4), ('montezuma_revenge', 18, 4), ('skiing', 9, 1)],
   )
   def test_conforms_and_time_limits_are_truncations(
-    self, game: str, num_actions: int, frame_stack: int
+    self, game: str, num_actions: int, num_frames: int
   ) -> None:
-    settings = dataclasses.replace(SHORT, frame_stack=frame_stack)
+    settings = dataclasses.replace(SHORT, frame_stack=num_frames)
     trajectory = conformance.check(
       lambda seed: atari.make(game, 2, seed, settings), 25, num_environments=2
     )
-    assert trajectory.observation.shape == (26, 2, 84, 84, frame_stack)
-    assert trajectory.observation.dtype == np.uint8
+    assert trajectory.observation.shape == (26, 2, 84, 84, num_frames)
     assert trajectory.action.max() == num_actions - 1
-    timestep = trajectory.timestep
-    # Ten steps and one that resets, over and over.
-    t = np.arange(25)
-    np.testing.assert_array_equal(timestep.is_last[:, 0], t % 11 == 9)
-    np.testing.assert_array_equal(timestep.mask[:, 0], t % 11 != 10)
-    np.testing.assert_array_equal(timestep.is_terminal, ~timestep.mask)
+    conformance.check_truncations(trajectory.timestep, 10)
 
   def test_96_environments_do_not_depend_on_one_another(self) -> None:
-    large = registry.make('atari/breakout', 96, seed=0)
-    small = registry.make('atari/breakout', 2, seed=0)
-    np.testing.assert_array_equal(large.reset()[:2], small.reset())
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-      action = rng.integers(18, size=96)
-      got, want = large.step(action), small.step(action[:2])
-      np.testing.assert_array_equal(got.observation[:2], want.observation)
-      np.testing.assert_array_equal(got.reward[:2], want.reward)
-    assert got.observation.shape == (96, 84, 84, 4)
-    assert len({x.tobytes() for x in got.observation}) > 48
-    large.close()
-    small.close()
+    conformance.check_independence('atari/breakout', 30)
 
   def test_the_end_of_a_game_is_a_termination(self) -> None:
     environment = registry.make('atari/breakout', 4, seed=0)
@@ -304,21 +269,19 @@ class TestAtari:
 @pytest.mark.usefixtures('_envpool')
 class TestProcgen:
   @pytest.mark.parametrize(
-    'name, num_environments, frame_stack',
+    'name, num_environments, num_frames',
     [('procgen/bigfish', 96, 4), ('procgen/easy/leaper', 4, 1)],
   )
   def test_conforms(
-    self, name: str, num_environments: int, frame_stack: int
+    self, name: str, num_environments: int, num_frames: int
   ) -> None:
-    settings = {'procgen': {'frame_stack': frame_stack}}
+    settings = {'procgen': {'frame_stack': num_frames}}
     trajectory = conformance.check(
       lambda seed: registry.make(name, num_environments, seed, settings),
       40,
       num_environments,
     )
-    assert trajectory.observation.shape[2:] == (64, 64, 3 * frame_stack)
-    assert trajectory.observation.dtype == np.uint8
-    assert trajectory.action.max() == 14
+    assert trajectory.observation.shape[2:] == (64, 64, 3 * num_frames)
     timestep = trajectory.timestep
     np.testing.assert_array_equal(timestep.mask[1:], ~timestep.is_last[:-1])
     # Where an episode begins, all frames but the newest are black.
@@ -359,77 +322,11 @@ class TestProcgen:
         environment.close()
 
 
-class TestMissingPackages:
-  @pytest.mark.parametrize(
-    'name, module, remedies',
-    [
-      ('atari/pong', 'ale_py', ("pip install -e '.[atari]'",)),
-      (
-        'procgen/easy/maze',
-        'envpool',
-        ("pip install -e '.[procgen]'", 'apt-get install libqt5gui5'),
-      ),
-    ],
-  )
-  def test_what_is_missing_is_named(
-    self,
-    name: str,
-    module: str,
-    remedies: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
-  ) -> None:
-    # What the import system keeps for a module that cannot be imported.
-    monkeypatch.setitem(sys.modules, module, None)
-    for call in (registry.validate, lambda name: registry.make(name, 2, 0)):
-      with pytest.raises(ImportError) as raised:
-        call(name)
-      for part in (module, *remedies):
-        assert part in str(raised.value)
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+  def make_spec(task: str) -> None:
+    raise ImportError(f'{task} wants libQt5Gui.so.5')
 
-  def test_a_missing_library_is_named(
-    self, monkeypatch: pytest.MonkeyPatch
-  ) -> None:
-    def make_spec(task: str) -> None:
-      raise ImportError(f'{task} wants libQt5Gui.so.5')
-
-    fake = python_types.SimpleNamespace(make_spec=make_spec)
-    monkeypatch.setitem(sys.modules, 'envpool', fake)
-    with pytest.raises(ImportError, match='libqt5gui5.*wants libQt5Gui.so.5'):
-      registry.validate('procgen/bigfish')
-
-  def test_nothing_is_built_by_validation(
-    self, monkeypatch: pytest.MonkeyPatch
-  ) -> None:
-    def build(*_: Any, **__: Any) -> base.HostEnvironment:
-      raise AssertionError('built')
-
-    monkeypatch.setattr(atari, 'make', build)
-    monkeypatch.setattr(atari, 'import_package', lambda: None)
-    registry.validate('atari/pong')
-    with pytest.raises(AssertionError, match='built'):
-      registry.make('atari/pong', 2, seed=0)
-
-
-class TestSuites:
-  @pytest.mark.parametrize(
-    'name, size',
-    [
-      ('atari57', 57),
-      ('procgen16', 16),
-      ('dmlab30', 30),
-      ('gridworld57', 57),
-      ('gridworld_held_out', 18),
-    ],
-  )
-  def test_suites_expand_to_known_names(self, name: str, size: int) -> None:
-    names = suites.expand(name)
-    assert len(set(names)) == size
-    assert names == tuple(sorted(names))
-    assert set(names) <= set(registry.names())
-
-  def test_an_environment_stands_for_itself(self) -> None:
-    assert suites.expand('catch/10x5') == ('catch/10x5',)
-
-  def test_a_suite_is_no_environment(self) -> None:
-    with pytest.raises(ValueError, match="'atari57' is a suite of 57"):
-      registry.validate('atari57')
+  fake = python_types.SimpleNamespace(make_spec=make_spec)
+  monkeypatch.setitem(sys.modules, 'envpool', fake)
+  with pytest.raises(ImportError, match='libqt5gui5.*wants libQt5Gui.so.5'):
+    registry.validate('procgen/bigfish')

@@ -1,8 +1,6 @@
 """Tests of disco_rl/environments: craftax_adapter.py and adapters.py."""
 
-from collections.abc import Iterator
 import dataclasses
-import sys
 from typing import Any
 
 import conformance
@@ -17,20 +15,12 @@ from disco_rl.environments.jax_native import adapters
 STEP_LIMIT = 5
 
 
-@pytest.fixture(autouse=True)
-def _quick_compilation() -> Iterator[None]:
-  """Programs that run once for a few steps: compiling them is all they cost."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 
 @pytest.fixture
 def _craftax() -> None:
-  try:
-    registry.validate('craftax/classic_symbolic')
-  except ImportError as error:
-    pytest.skip(str(error))
+  conformance.skip_without('craftax/classic_symbolic')
 
 
 def _make_number(key: Any, scale: Any) -> dict[str, Any]:
@@ -130,15 +120,3 @@ class TestCraftaxClassic:
     assert len(np.unique(starts, axis=0)) == 2 * 16
     # An episode begins with 9 of 10 of everything that the player needs.
     np.testing.assert_allclose(starts[:, -10:-6], 0.9, atol=1e-3)
-
-  def test_the_missing_extra_is_named(
-    self, monkeypatch: pytest.MonkeyPatch
-  ) -> None:
-    # What the import system keeps for a module that cannot be imported.
-    monkeypatch.setitem(sys.modules, 'craftax', None)
-    with pytest.raises(ImportError, match=r"pip install -e '.\[craftax\]'"):
-      registry.validate('craftax/classic_pixels')
-
-  def test_unknown_variants_are_answered_with_the_nearest(self) -> None:
-    with pytest.raises(ValueError, match='craftax/classic_symbolic'):
-      registry.validate('craftax/classic_symbols')

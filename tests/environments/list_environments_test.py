@@ -86,22 +86,11 @@ def test_what_cannot_be_made_does_not_hide_the_others(
     lambda: ('gymnasium/Pendulum-v1', 'gymnasium/FrozenLake-v1'),
   )
   rows = list_environments.list_rows('gymnasium', has_specs=True)
-  assert 'only Discrete' in rows[0].pop('problem')
-  assert rows == [
-    {
-      'name': 'gymnasium/Pendulum-v1',
-      'kind': 'host',
-      'observation': None,
-      'num_actions': None,
-    },
-    {
-      'name': 'gymnasium/FrozenLake-v1',
-      'kind': 'host',
-      'problem': None,
-      'observation': 'float32[16]',
-      'num_actions': 4,
-    },
-  ]
+  assert 'only Discrete' in rows[0]['problem']
+  assert rows[0]['observation'] is None
+  assert rows[1]['problem'] is None
+  assert rows[1]['observation'] == 'float32[16]'
+  assert rows[1]['num_actions'] == 4
 
 
 @pytest.mark.parametrize(

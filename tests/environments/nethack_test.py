@@ -1,7 +1,6 @@
 """Tests of NetHack's adapter."""
 
 import dataclasses
-import sys
 
 import conformance
 import numpy as np
@@ -16,10 +15,7 @@ SCREEN = {'glyphs': (21, 79), 'blstats': (27,), 'message': (256,)}
 
 @pytest.fixture
 def _nle() -> None:
-  try:
-    registry.validate('nethack/score')
-  except ImportError as error:
-    pytest.skip(str(error))
+  conformance.skip_without('nethack/score')
 
 
 def _random_actions(num_steps: int, num_environments: int) -> np.ndarray:
@@ -34,17 +30,7 @@ class TestNetHack:
       lambda seed: nethack.make('score', 4, seed, SHORT), 34, num_environments=4
     )
     observation, timestep = trajectory.observation, trajectory.timestep
-    # Ten steps and one that resets, over and over.
-    t = np.arange(34)[:, None] + np.zeros(4, int)
-    np.testing.assert_array_equal(timestep.is_last, t % 11 == 9)
-    np.testing.assert_array_equal(timestep.mask, t % 11 != 10)
-    np.testing.assert_array_equal(timestep.is_terminal, ~timestep.mask)
-    assert trajectory.action.max() == 22
-    assert {key: (x.dtype, x.shape[2:]) for key, x in observation.items()} == {
-      'glyphs': (np.int16, (21, 79, 4)),
-      'blstats': (np.int32, (27, 4)),
-      'message': (np.int16, (256, 4)),
-    }
+    conformance.check_truncations(timestep, 10)
     # The last observation is still one of the game: the hero has health and is
     # on the map. After a game both are blank.
     assert (observation['blstats'][..., 10, :] > 0).all()
@@ -69,17 +55,7 @@ class TestNetHack:
     assert (np.ptp(stack.observation['blstats'][:, :, :2], -1) > 0).any()
 
   def test_96_environments_do_not_depend_on_one_another(self) -> None:
-    large = registry.make('nethack/score', 96, seed=0)
-    small = registry.make('nethack/score', 2, seed=0)
-    got, want = large.reset(), small.reset()
-    for action in _random_actions(5, 96):
-      for key, value in want.items():
-        np.testing.assert_array_equal(got[key][:2], value)
-      got = large.step(action).observation
-      want = small.step(action[:2]).observation
-    large.close()
-    small.close()
-    assert len({x.tobytes() for x in got['glyphs']}) == 96
+    conformance.check_independence('nethack/score', 5)
 
   def test_every_episode_is_another_dungeon(self) -> None:
     environment = nethack.make('score', 2, 0, SHORT)
@@ -128,18 +104,3 @@ class TestNetHack:
     rewards = [environment.step([a, a]).reward for a in range(num_actions)]
     environment.close()
     assert np.min(rewards) == -3
-
-
-class TestMissingPackage:
-  def test_it_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What the import system keeps for a module that cannot be imported.
-    monkeypatch.setitem(sys.modules, 'nle.env', None)
-    for call in (registry.validate, lambda name: registry.make(name, 2, 0)):
-      with pytest.raises(ImportError) as raised:
-        call('nethack/score')
-      for part in ('nle', "pip install -e '.[nethack]'"):
-        assert part in str(raised.value)
-
-  def test_unknown_tasks_are_answered_with_the_nearest(self) -> None:
-    with pytest.raises(ValueError, match="'nethack/stair'.*nethack/staircase"):
-      registry.validate('nethack/stair')

@@ -1,10 +1,8 @@
 """Settings of preprocessing: from a config to the environment."""
 
 import dataclasses
-import types as python_types
 from typing import Any
 
-import numpy as np
 import pytest
 
 from configs import evaluate as evaluate_config
@@ -13,11 +11,9 @@ from disco_rl.environments import registry
 from disco_rl.environments.host import atari
 from disco_rl.environments.host import crafter_adapter
 from disco_rl.environments.host import dmlab
-from disco_rl.environments.host import image_vector
 from disco_rl.environments.host import nethack
 from disco_rl.environments.host import procgen
 from disco_rl.environments.jax_native import sokoban
-from disco_rl.runtime import config_checks
 from launch import to_records
 
 RECORDS: dict[str, Any] = {
@@ -40,21 +36,6 @@ def test_configs_state_what_adapters_do() -> None:
     for name in NOT_IN_CONFIGS.get(family, ()):
       del stated[name]
     assert config[family] == stated, family
-
-
-@pytest.mark.parametrize(
-  'family, frames',
-  [
-    ('atari', 4),
-    ('crafter', 32),
-    ('nethack', 4),
-    ('procgen', 4),
-    ('sokoban', 4),
-  ],
-)
-def test_stacks_are_the_papers(family: str, frames: int) -> None:
-  config = evaluate_config.get_config(family)
-  assert config.preprocessing[family].frame_stack == frames
 
 
 @pytest.mark.parametrize(
@@ -84,11 +65,6 @@ def test_changes_reach_the_environment(
   environment.close()
 
 
-def test_easy_levels_stay_easy() -> None:
-  easy = config_checks.replace(procgen.EASY, {'num_levels': 200})
-  assert (easy.is_hard, easy.num_levels) == (False, 200)
-
-
 @pytest.mark.parametrize(
   'preprocessing, message',
   [
@@ -115,29 +91,3 @@ def test_what_is_wrong_is_said_before_anything_is_built(
   settings['preprocessing'] = preprocessing
   with pytest.raises(ValueError, match=message):
     to_records.evaluation(to_records.of_one_run(settings))
-
-
-class Payer:
-  """A vector environment of two games that pay -3, 0.5, and so on."""
-
-  num_envs = 2
-  single_action_space = python_types.SimpleNamespace(n=3)
-
-  def reset(self, seed: Any) -> tuple[Any, dict[str, Any]]:
-    del seed
-    return np.zeros((2, 4, 4), np.uint8), {}
-
-  def step(self, action: np.ndarray) -> tuple[Any, ...]:
-    del action
-    end = np.zeros(2, bool)
-    return self.reset(None)[0], np.array([-3.0, 0.5]), end, end, {}
-
-
-@pytest.mark.parametrize('bound, paid', [(1.0, -1.0), (np.inf, -3.0)])
-def test_rewards_are_clipped_where_asked(bound: float, paid: float) -> None:
-  environment = image_vector.ImageVectorEnvironment(
-    Payer(), 'payer', 0, (4, 4, 1), 1, max_abs_reward=bound
-  )
-  environment.reset()
-  timestep = environment.step(np.zeros(2, np.int32))
-  np.testing.assert_array_equal(timestep.reward, np.float32([paid, 0.5]))

@@ -1,4 +1,4 @@
-"""Environments that hang or raise are named, and end the program."""
+"""Tests of the time limit of steps of host environments."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from disco_rl.environments.host import timeouts
 
 
 class Counter(base.HostEnvironment):
-  """Observes how often it stepped; hangs or raises at a step of its choice."""
+  """Observes its number of steps; hangs or raises at a given step."""
 
   spec = types.EnvironmentSpec(jax.ShapeDtypeStruct((), np.float32), 2)
   num_environments = 3
@@ -51,7 +51,7 @@ class Counter(base.HostEnvironment):
     self.steps = -1
 
 
-def test_a_watched_environment_is_what_it_watches() -> None:
+def test_a_watched_environment_behaves_as_the_original() -> None:
   environment = timeouts.WatchedEnvironment(Counter(), 'counter', seed=4)
   assert environment.spec is Counter.spec
   assert environment.num_environments == 3
@@ -66,7 +66,7 @@ def test_a_watched_environment_is_what_it_watches() -> None:
 
 
 class Meeting(Counter):
-  """Steps only once all others that wait do."""
+  """Steps once all others wait at the barrier."""
 
   def __init__(self, barrier: threading.Barrier):
     super().__init__()
@@ -77,19 +77,19 @@ class Meeting(Counter):
     return super().step(action)
 
 
-def test_those_that_were_joined_step_at_the_same_time() -> None:
+def test_joined_environments_step_in_parallel() -> None:
   barrier = threading.Barrier(3)
   environment = joined.JoinedEnvironment(
     [timeouts.WatchedEnvironment(Meeting(barrier), 'a', i) for i in range(2)]
   )
   environment.start(np.arange(6))
-  barrier.wait(timeout=60)  # They step before anybody asks for the outcome.
+  barrier.wait(timeout=60)  # They step before `finish` is called.
   timestep = environment.finish()
   np.testing.assert_array_equal(timestep.reward, np.arange(6))
   environment.close()
 
 
-def test_one_that_hangs_is_named() -> None:
+def test_an_environment_that_hangs_is_named() -> None:
   environment = timeouts.WatchedEnvironment(
     Counter(hangs_at=2), 'counter', seed=4, step_seconds=0.2
   )
@@ -102,7 +102,7 @@ def test_one_that_hangs_is_named() -> None:
     environment.step(action)
 
 
-def test_what_it_raises_is_passed_on() -> None:
+def test_exceptions_are_raised_again() -> None:
   environment = timeouts.WatchedEnvironment(
     Counter(raises_at=1), 'counter', seed=4
   )
@@ -110,15 +110,15 @@ def test_what_it_raises_is_passed_on() -> None:
     environment.step(np.zeros(3, np.int32))
 
 
-def test_one_that_hangs_does_not_keep_the_program_from_ending() -> None:
+def test_an_environment_that_hangs_does_not_keep_the_process_alive() -> None:
   program = (
-    'import numpy as np, watched_test as t;'
-    't.watched.WatchedEnvironment(t.Counter(hangs_at=1), "counter", 0, 0.2)'
+    'import numpy as np, timeouts_test as t;'
+    't.timeouts.WatchedEnvironment(t.Counter(hangs_at=1), "counter", 0, 0.2)'
     '.step(np.zeros(3, np.int32))'
   )
   ended = subprocess.run(
     [sys.executable, '-c', program],
-    env={'PYTHONPATH': os.pathsep.join(sys.path)},
+    env={'PYTHONPATH': os.pathsep.join([os.path.dirname(__file__), *sys.path])},
     timeout=120,
     capture_output=True,
     text=True,
@@ -127,7 +127,7 @@ def test_one_that_hangs_does_not_keep_the_program_from_ending() -> None:
   assert 'counter with seed 0 hangs' in ended.stderr
 
 
-def test_the_registry_has_host_environments_watched() -> None:
+def test_the_registry_limits_the_time_of_host_environments() -> None:
   environment = registry.make('gymnasium/CartPole-v1', 2, seed=0)
   assert isinstance(environment, timeouts.WatchedEnvironment)
   environment.close()

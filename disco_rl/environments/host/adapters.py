@@ -1,14 +1,113 @@
-"""What adapters of host environments share: seeds, actions, located errors."""
+"""The common part of adapters of host environments, their seeds and errors."""
 
+import abc
 from collections.abc import Iterator
 import contextlib
 from typing import Any
 
 import numpy as np
 
+from disco_rl import types
+from disco_rl.environments import base
+
 
 class HostEnvironmentError(RuntimeError):
-  """An environment failed: the message says which, its seed and its step."""
+  """An environment failed; the message contains its name, seed and step."""
+
+
+class Adapter(base.HostEnvironment):
+  """A batch of environments, with checked actions and masked resets.
+
+  An environment resets in one of two modes:
+    next step: the step after the last one of an episode ignores its action and
+      returns the first observation of the next episode. This transition has
+      mask False, reward 0 and is_terminal True, so that no value is
+      bootstrapped across episodes. A truncated episode is not terminal: the
+      observation returned is its last, and may be bootstrapped from.
+    same step: the last step returns the first observation of the next episode.
+      The last observation is not returned, hence truncation counts as
+      termination.
+
+  A subclass implements `_reset`, `_step` and `close`.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    seed: int,
+    spec: types.EnvironmentSpec,
+    num_environments: int,
+    resets_in_next_step: bool = True,
+  ):
+    """Initialises the bookkeeping.
+
+    Args:
+      name: for messages.
+      seed: of the batch, for messages.
+      spec: of one environment.
+      num_environments: B.
+      resets_in_next_step: which of the two modes the environments have.
+    """
+    self.spec = spec
+    self.num_environments = num_environments
+    self._name = name
+    self._seed = seed
+    self._num_steps = 0
+    self._resets_in_next_step = resets_in_next_step
+    self._is_resetting = np.zeros(num_environments, bool)
+
+  def reset(self) -> types.PyTree:
+    """As `HostEnvironment.reset`.
+
+    Raises:
+      HostEnvironmentError: if an environment raised.
+    """
+    self._is_resetting = np.zeros(self.num_environments, bool)
+    with located_errors(self._name, self._seed, self._num_steps):
+      return self._reset()
+
+  def step(self, action: Any) -> types.TimeStep:
+    """As `HostEnvironment.step`.
+
+    Raises:
+      HostEnvironmentError: if an environment raised, or an action is out of
+        range.
+    """
+    self._num_steps += 1
+    with located_errors(self._name, self._seed, self._num_steps):
+      observation, reward, is_terminated, is_truncated = self._step(
+        in_range(action, self.spec.num_actions)
+      )
+    is_dummy = self._is_resetting
+    is_last = np.logical_or(is_terminated, is_truncated)
+    is_terminal = is_last
+    if self._resets_in_next_step:
+      is_terminal = np.logical_or(is_terminated, is_dummy)
+      self._is_resetting = is_last
+    outcome: dict[str, Any] = {
+      # Wrappers that shift rewards also reward the step that resets.
+      'reward': np.where(is_dummy, 0.0, reward).astype(np.float32),
+      'is_terminal': is_terminal,
+      'is_last': is_last,
+      'mask': ~is_dummy,
+    }
+    return types.TimeStep(observation=observation, **outcome)
+
+  @abc.abstractmethod
+  def _reset(self) -> types.PyTree:
+    """Begins an episode in every environment; returns observations [B, ...]."""
+
+  @abc.abstractmethod
+  def _step(self, action: np.ndarray) -> tuple[types.PyTree, Any, Any, Any]:
+    """Takes one action in every environment; resets according to the mode.
+
+    Args:
+      action: [B] int32, each 0 .. A - 1.
+
+    Returns:
+      Observations [B, ...], which are not written into later; rewards, whether
+      episodes were terminated, and whether they were truncated, [B] each.
+    """
 
 
 def sub_seeds(seed: int, num_environments: int) -> np.ndarray:
@@ -49,12 +148,12 @@ def in_range(action: Any, num_actions: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def located_errors(name: str, seed: int, step: int) -> Iterator[None]:
-  """Says where an environment raised.
+  """Adds the name, seed and step of an environment to what it raises.
 
   Args:
     name: of the environment.
     seed: of the batch.
-    step: how many steps the batch took since it was made.
+    step: number of steps of the batch since it was made.
 
   Raises:
     HostEnvironmentError: in place of any exception.

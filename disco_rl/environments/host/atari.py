@@ -5,7 +5,9 @@ import math
 from typing import Any
 
 from disco_rl.environments import base
+from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
+from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import image_vector
 from disco_rl.runtime import config_checks
 
@@ -73,37 +75,38 @@ GAMES = (
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing(config_checks.Settings, prefix='preprocessing.atari.'):
-  """What lies between the emulator and the agent; defaults: the benchmark's.
+  """Preprocessing of Atari; the defaults are the benchmark's.
 
-  The protocol is that of Machado et al. (2018), with a frame skip of 4 instead
-  of 5, as is usual. One thing is not settable: the loss of a life does not end
-  an episode, since agents should learn what a life is worth.
+  The protocol is that of Machado et al. (2018), with the usual frame skip of 4
+  in place of 5. The loss of a life never ends an episode: agents should learn
+  what a life is worth.
 
   Attributes:
-    frame_skip: frames for which an action is held; 4 leaves 15 decisions a
-      second. The rewards of the frames are added up.
-    max_over_frames: each frame seen is the maximum of the last two emulated
-      ones, because the console draws some sprites in every other frame only.
+    frame_skip: number of frames for which an action is repeated; with 4 there
+      are 15 decisions a second. Their rewards are summed.
+    max_over_frames: each frame is the maximum of the last two emulated ones,
+      because the console draws some sprites in every other frame only.
     height: of the frames, which are scaled down from 210.
     width: of the frames, which are scaled down from 160.
-    is_grayscale: colours say little in most games, and cost three times the
-      memory.
-    frame_stack: S, how many frames are seen at once, so that velocities can be
-      told.
-    sticky_action_probability: of holding the previous action for one more
-      emulated frame. The console is deterministic: without this, a memorised
-      sequence of actions would do.
-    max_no_ops: most no-op actions at the beginning of an episode, a random
-      number. None: sticky actions already tell episodes apart.
-    fires_on_reset: presses the button once, for games that wait for it. Agents
-      should find that out.
+    is_grayscale: frames have one channel. Colours carry little information in
+      most games, at three times the memory.
+    frame_stack: S, the number of frames in an observation, which makes
+      velocities observable.
+    sticky_action_probability: of repeating the previous action for one more
+      emulated frame. The console is deterministic: without sticky actions, a
+      memorised sequence of actions would suffice.
+    max_no_ops: largest number of no-op actions at the beginning of an episode,
+      where it is random. 0: none, since sticky actions already make episodes
+      differ.
+    fires_on_reset: presses the button once, for games that wait for it. By
+      default agents have to learn it.
     has_all_actions: offers all 18 actions in every game (9 in Skiing, which
-      has no more), not only those that matter: this is harder, but agents of
-      all games then have one shape.
+      has no more) in place of those with an effect. This is harder, but agents
+      of all games then have the same shapes.
     max_episode_frames: time limit in emulated frames, a truncation: 30 minutes
       of play.
-    max_abs_reward: to which rewards are clipped; returns are then sums of
-      clipped rewards, not the game's score. 0: they are not clipped.
+    max_abs_reward: bound to which rewards are clipped; returns are then sums of
+      clipped rewards, not the game's score. 0: rewards are not clipped.
   """
 
   frame_skip: config_checks.Count = 4
@@ -129,7 +132,7 @@ def make(
   seed: int,
   preprocessing: Preprocessing = BENCHMARK,
 ) -> base.HostEnvironment:
-  """Makes copies of a game, which one pool of threads steps together.
+  """Makes copies of a game, which a pool of threads steps.
 
   Args:
     game: of `GAMES`.
@@ -152,7 +155,7 @@ def make(
     img_height=preprocessing.height,
     img_width=preprocessing.width,
     grayscale=preprocessing.is_grayscale,
-    # Stacked in the order [H, W, S] on our side.
+    # `frame_stack` stacks them, in the order [H, W, S].
     stack_num=1,
     repeat_action_probability=preprocessing.sticky_action_probability,
     noop_max=preprocessing.max_no_ops,
@@ -163,7 +166,7 @@ def make(
     reward_clipping=False,
     autoreset_mode='NextStep',
   )
-  return image_vector.ImageVectorEnvironment(
+  environment = image_vector.ImageVectorEnvironment(
     env,
     f'atari/{game}',
     seed,
@@ -172,24 +175,17 @@ def make(
       preprocessing.width,
       1 if preprocessing.is_grayscale else 3,
     ),
-    frame_stack=preprocessing.frame_stack,
-    max_abs_reward=preprocessing.max_abs_reward or math.inf,
     reset_seeds=adapters.sub_seeds(seed, num_environments),
+    max_abs_reward=preprocessing.max_abs_reward or math.inf,
   )
+  return frame_stack.stack(environment, preprocessing.frame_stack, True)
 
 
 def import_package() -> Any:
-  """Returns the module that holds `AtariVectorEnv`.
-
-  Raises:
-    ImportError: if a package is not installed.
-  """
-  try:
-    from ale_py import vector_env
-  except ImportError as error:
-    raise ImportError(
-      "Environments named 'atari/...' need the packages ale-py (0.12.1 or "
-      f'later) and gymnasium, of which one cannot be imported ({error}): '
-      "pip install -e '.[atari]'"
-    ) from error
-  return vector_env
+  """Returns ale_py.vector_env; raises ImportError if it is not installed."""
+  return packages.load(
+    'ale_py.vector_env',
+    "'atari/...'",
+    'the packages ale-py (0.12.1 or later) and gymnasium',
+    "pip install -e '.[atari]'",
+  )

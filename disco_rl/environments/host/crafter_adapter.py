@@ -10,10 +10,15 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
-from disco_rl.environments.host import image_vector
+from disco_rl.environments.host import frame_stack
+from disco_rl.environments.host import sequential
 from disco_rl.runtime import config_checks
 
 NAME = 'crafter'
@@ -21,7 +26,7 @@ NAME = 'crafter'
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing(config_checks.Settings, prefix='preprocessing.crafter.'):
-  """What lies between the game and the agent; defaults: the benchmark's.
+  """Preprocessing of Crafter; the defaults are the benchmark's.
 
   Rewards are the game's own: +1 in a step that unlocks achievements for the
   first time in the episode, and a tenth of the change in health.
@@ -29,9 +34,9 @@ class Preprocessing(config_checks.Settings, prefix='preprocessing.crafter.'):
   Attributes:
     height: of the frames, in colour.
     width: of the frames.
-    frame_stack: S, how many frames are seen at once; hardly anything moves.
-    action_repeat: steps of the game for which an action is held. The rewards
-      of the steps are added up.
+    frame_stack: S, the number of frames in an observation.
+    action_repeat: number of steps of the game for which an action is repeated.
+      Their rewards are summed.
     max_episode_steps: time limit in steps of the game, a truncation.
   """
 
@@ -47,13 +52,13 @@ BENCHMARK = Preprocessing()
 
 @dataclasses.dataclass(frozen=True)
 class Achievements:
-  """What was unlocked in the episodes that have ended, in each of B games.
+  """Achievements unlocked in the episodes that have ended, for each of B games.
 
   The score of the benchmark is exp(mean(log(1 + s))) - 1, where s are the
   success rates of the achievements, 100 * unlocked / num_episodes.
 
   Attributes:
-    num_episodes: [B] how many have ended.
+    num_episodes: [B] the number of episodes that have ended.
     unlocked: name of each of the 22 achievements -> [B] the number of these
       episodes in which it was unlocked.
   """
@@ -62,103 +67,78 @@ class Achievements:
   unlocked: Mapping[str, np.ndarray]
 
 
-class CrafterEnvironment(image_vector.ImageVectorEnvironment):
+class CrafterEnvironment(sequential.SequentialEnvironment):
   """Copies of the game, which step one after the other.
 
-  Observations are [height, width, S * 3] uint8; there are 17 actions.
-  Transitions are those of `ImageVectorEnvironment`.
+  Observations are single frames, [height, width, 3] uint8; there are 17
+  actions.
   """
 
   def __init__(
     self, games: Sequence[Any], seed: int, preprocessing: Preprocessing
   ):
-    """Takes over games.
+    """Wraps games.
 
     Args:
       games: B of `crafter.Env`, used by this object alone from now on.
       seed: of the batch, for messages.
       preprocessing: of frames and actions, as the games were made with.
     """
-    self._games = _Games(games, preprocessing.action_repeat)
-    super().__init__(
-      self._games,
-      NAME,
-      seed,
-      (preprocessing.height, preprocessing.width, 3),
-      preprocessing.frame_stack,
+    self._games = [_Game(game, preprocessing.action_repeat) for game in games]
+    shape = (preprocessing.height, preprocessing.width, 3)
+    spec = types.EnvironmentSpec(
+      observation=jax.ShapeDtypeStruct(shape, np.uint8),
+      num_actions=int(games[0].action_space.n),
     )
+    super().__init__(self._games, spec, NAME, seed)
 
   def achievements(self) -> Achievements:
-    """Of all episodes that have ended since this object was made."""
+    """Returns counts of all episodes that have ended since this was made."""
     return Achievements(
-      num_episodes=self._games.num_episodes.copy(),
-      unlocked={name: x.copy() for name, x in self._games.unlocked.items()},
+      num_episodes=np.array([game.num_episodes for game in self._games]),
+      unlocked={
+        name: np.array([game.unlocked[name] for game in self._games])
+        for name in import_package().constants.achievements
+      },
     )
 
 
-class _Games:
-  """A vector environment of the Gymnasium API that resets in the next step.
+class _Game:
+  """One game, as `sequential.Simulator`.
 
   Attributes:
-    num_envs: B.
-    single_action_space: with `n`, the number of actions.
-    num_episodes: as in `Achievements`.
-    unlocked: as in `Achievements`.
+    num_episodes: number of episodes that have ended.
+    unlocked: achievement -> the number of these in which it was unlocked.
   """
 
-  def __init__(self, games: Sequence[Any], action_repeat: int):
-    self._games = games
+  def __init__(self, game: Any, action_repeat: int):
+    self._game = game
     self._action_repeat = action_repeat
-    self._is_resetting = [False] * len(games)
-    self.num_envs = len(games)
-    self.single_action_space = games[0].action_space
-    self.num_episodes = np.zeros(len(games), int)
-    self.unlocked = {
-      name: np.zeros(len(games), int)
-      for name in import_package().constants.achievements
-    }
+    self.num_episodes = 0
+    self.unlocked: collections.Counter[str] = collections.Counter()
 
-  def reset(self, seed: None) -> tuple[np.ndarray, dict[str, Any]]:
-    """Begins an episode in every game; they are seeded when they are made."""
-    del seed
-    self._is_resetting = [False] * self.num_envs
-    return np.stack([_begin_episode(game) for game in self._games]), {}
+  def reset(self) -> np.ndarray:
+    return _begin_episode(self._game)
 
-  def step(self, action: np.ndarray) -> tuple[Any, ...]:
-    """Takes actions [B]; returns frames, rewards, and which ended and how."""
-    steps = [self._step_one(i, a) for i, a in enumerate(action.tolist())]
-    frame, reward, is_terminated, is_truncated = map(np.stack, zip(*steps))
-    self._is_resetting = (is_terminated | is_truncated).tolist()
-    return frame, reward, is_terminated, is_truncated, {}
-
-  def close(self) -> None:
-    """Nothing is held that outlives the games."""
-
-  def _step_one(
-    self, index: int, action: int
-  ) -> tuple[np.ndarray, float, bool, bool]:
-    game = self._games[index]
-    if self._is_resetting[index]:
-      return _begin_episode(game), 0.0, False, False
+  def step(self, action: int) -> tuple[np.ndarray, float, bool, bool]:
     total = 0.0
     for _ in range(self._action_repeat):
-      frame, reward, is_last, info = game.step(action)
+      frame, reward, is_last, info = self._game.step(action)
       total += reward
       if is_last:
-        self._count(index, info['achievements'])
+        self.num_episodes += 1
+        counts = info['achievements']
+        self.unlocked.update(name for name in counts if counts[name] > 0)
         break
     is_terminated = info['discount'] == 0
     return frame, total, is_terminated, is_last and not is_terminated
 
-  def _count(self, index: int, achievements: Mapping[str, int]) -> None:
-    """Counts an episode, given how often it reached each achievement."""
-    self.num_episodes[index] += 1
-    for name, count in achievements.items():
-      self.unlocked[name][index] += count > 0
+  def close(self) -> None:
+    """Nothing is held that outlives the game."""
 
 
 class _OrderedSet(dict):
-  """What Crafter asks of a set, iterated in the order of insertion."""
+  """The methods of a set that Crafter uses, in the order of insertion."""
 
   def add(self, item: Any) -> None:
     self[item] = None
@@ -168,7 +148,7 @@ class _OrderedSet(dict):
 
 
 def _begin_episode(game: Any) -> np.ndarray:
-  """Resets a game, and makes it depend on its seed alone.
+  """Resets a game such that it depends on its seed alone.
 
   Crafter draws creatures from sets, whose order is that of memory addresses.
   """
@@ -183,7 +163,7 @@ def _begin_episode(game: Any) -> np.ndarray:
 
 def make(
   num_environments: int, seed: int, preprocessing: Preprocessing = BENCHMARK
-) -> CrafterEnvironment:
+) -> base.HostEnvironment:
   """Makes copies of the game.
 
   Args:
@@ -192,11 +172,12 @@ def make(
     preprocessing: of frames and actions.
 
   Returns:
-    The batch.
+    The batch, with observations [height, width, S * 3] uint8 and the method
+    `achievements` of `CrafterEnvironment`.
 
   Raises:
     ImportError: if Crafter is not installed.
-    RuntimeError: if it raised.
+    HostEnvironmentError: if it raised.
   """
   crafter = import_package()
   with adapters.located_errors(NAME, seed, step=0):
@@ -208,20 +189,12 @@ def make(
       )
       for sub_seed in adapters.sub_seeds(seed, num_environments)
     ]
-  return CrafterEnvironment(games, seed, preprocessing)
+  environment = CrafterEnvironment(games, seed, preprocessing)
+  return frame_stack.stack(environment, preprocessing.frame_stack, True)
 
 
 def import_package() -> Any:
-  """Returns the module crafter.
-
-  Raises:
-    ImportError: if it is not installed.
-  """
-  try:
-    import crafter
-  except ImportError as error:
-    raise ImportError(
-      f'The environment {NAME!r} needs the package crafter, which cannot be '
-      f"imported ({error}): pip install -e '.[crafter]'"
-    ) from error
-  return crafter
+  """Returns the module crafter; raises ImportError if it is not installed."""
+  return packages.load(
+    'crafter', f'{NAME!r}', 'the package crafter', "pip install -e '.[crafter]'"
+  )

@@ -1,7 +1,7 @@
 """Environments of the dm_env API.
 
-`from_factory` takes a function that makes one, `DmEnvEnvironment` several that
-have been made.
+`from_factory` takes a function that makes one, `DmEnvEnvironment` takes
+environments.
 """
 
 from collections.abc import Callable
@@ -22,21 +22,21 @@ from disco_rl.environments.host import sequential
 class DmEnvEnvironment(sequential.SequentialEnvironment):
   """Any environments of dm_env with discrete actions, one after the other.
 
-  Observations keep the structure and the types of their spec, of which 64-bit
-  types are narrowed to 32 bits, and sequences become tuples. Networks take
-  uint8 for pixels.
+  Observations have the structure and the types of their spec, but 64-bit types
+  are narrowed to 32 bits, and sequences become tuples. Networks take uint8 for
+  pixels.
 
-  A last step whose discount is 0 is a termination, any other a truncation.
-  Discounts are used for nothing else: agents have their own.
+  A last step with discount 0 is a termination, any other a truncation. Other
+  uses of the discount are ignored: agents have their own.
   """
 
   def __init__(self, envs: Sequence[dm_env.Environment], seed: int):
-    """Takes over environments.
+    """Wraps environments.
 
     Args:
       envs: B of them with equal specs, used by this object alone from now on.
-      seed: of the batch, for messages: environments of this API are seeded
-        when they are made.
+      seed: of the batch, for messages: environments of this API are seeded when
+        they are made.
 
     Raises:
       ValueError: if there are none, they differ, or their specs are not
@@ -138,7 +138,7 @@ def _observation_spec(spec: Any, path: str) -> types.PyTree:
       f'{path} has the observation spec {spec}: only Array of numbers, and '
       'mappings and sequences of such are supported.'
     )
-  # JAX would narrow them in transit, so that the spec would not hold.
+  # JAX would narrow the type anyway, so that the spec would not hold.
   return jax.ShapeDtypeStruct(
     spec.shape, jax.dtypes.canonicalize_dtype(spec.dtype)
   )

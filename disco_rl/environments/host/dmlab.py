@@ -1,11 +1,11 @@
-"""DMLab-30: levels of DeepMind Lab, for those who have built it.
+"""DMLab-30: levels of DeepMind Lab, which has to be built from source.
 
-DeepMind Lab is on no package index in a form that pip can build: it is built
-with Bazel, by the instructions of https://github.com/google-deepmind/lab
-(docs/users/build.md), and installed from the wheel that comes out. This adapter
-uses its module `deepmind_lab` and is tested against a fake of it.
+No package index has DeepMind Lab in a form that pip can build. Build it with
+Bazel, following https://github.com/google-deepmind/lab (docs/users/build.md),
+and install the resulting wheel. This adapter uses its module `deepmind_lab` and
+is tested against a fake of it.
 
-Without it, something of the kind is a first-person maze of ViZDoom:
+A substitute that pip can install is a first-person maze of ViZDoom:
 
   pip install -e '.[gymnasium]' vizdoom
   gymnasium/vizdoom.gymnasium_wrapper:VizdoomMyWayHome-v1
@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from disco_rl import types
-from disco_rl.environments import base
+from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
 from disco_rl.runtime import config_checks
 
@@ -59,7 +59,7 @@ LEVELS = (
   'skymaze_irreversible_path_hard',
   'skymaze_irreversible_path_varied',
 )
-# Level -> its script, where there is one to train on and one held out.
+# Level -> its training script, where a held-out one exists, too.
 _TRAINING_SCRIPTS = {
   'rooms_collect_good_objects': 'rooms_collect_good_objects_train',
   'rooms_exploit_deferred_effects': 'rooms_exploit_deferred_effects_train',
@@ -85,22 +85,22 @@ ACTIONS = np.array(
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing(config_checks.Settings, prefix='preprocessing.dmlab.'):
-  """What lies between the level and the agent; defaults: IMPALA's.
+  """Preprocessing of DeepMind Lab; the defaults are IMPALA's.
 
   Rewards are the level's own. Episodes end by the level's time limit.
 
   Attributes:
-    action_repeat: frames for which an action is held, of 60 a second. The
-      rewards of the frames are added up.
+    action_repeat: number of frames for which an action is repeated, of 60 a
+      second. Their rewards are summed.
     height: of the images, in colour.
     width: of the images.
-    num_words: how many words of the instruction are seen; only the four
-      language levels give instructions.
-    num_word_ids: words are hashed to 1 .. this number; 0 is no word.
+    num_words: number of words of the instruction in an observation; only the
+      four language levels give instructions.
+    num_word_ids: words are hashed to 1 .. this number; 0 is padding.
     renderer: 'software' or 'hardware'.
     dataset_path: directory of the pictures that two psychlab levels need, which
-      are licensed apart; by default, that of the environment variable
-      DMLAB_DATASET_PATH.
+      have a licence of their own; by default the value of the environment
+      variable DMLAB_DATASET_PATH.
   """
 
   action_repeat: config_checks.Count = 4
@@ -116,13 +116,12 @@ class Preprocessing(config_checks.Settings, prefix='preprocessing.dmlab.'):
   )
 
 
-class DMLabEnvironment(base.HostEnvironment):
+class DMLabEnvironment(adapters.Adapter):
   """Copies of a level, which step one after the other.
 
   Observations are {'image': [height, width, 3] uint8, 'instruction':
-  [num_words] int32}. The last observation of an episode cannot be had: the step
-  that ends an episode returns the first of the next one, is terminal, and is
-  not masked.
+  [num_words] int32}. DeepMind Lab does not provide the last observation of an
+  episode, hence environments reset in the same step.
   """
 
   def __init__(
@@ -132,7 +131,7 @@ class DMLabEnvironment(base.HostEnvironment):
     seed: int,
     preprocessing: Preprocessing,
   ):
-    """Takes over environments.
+    """Wraps environments.
 
     Args:
       labs: B of `deepmind_lab.Lab`, used by this object alone from now on.
@@ -141,83 +140,53 @@ class DMLabEnvironment(base.HostEnvironment):
       preprocessing: of images, instructions and actions.
     """
     self._labs = labs
-    self._name = name
-    self._seed = seed
     self._preprocessing = preprocessing
-    self._num_steps = 0
     # Each draws the seeds of its episodes.
     self._rngs = [
       np.random.default_rng(sub_seed)
       for sub_seed in adapters.sub_seeds(seed, len(labs))
     ]
-    self.num_environments = len(labs)
     image_shape = (preprocessing.height, preprocessing.width, 3)
-    self.spec = types.EnvironmentSpec(
+    words_shape = (preprocessing.num_words,)
+    spec = types.EnvironmentSpec(
       observation={
         'image': jax.ShapeDtypeStruct(image_shape, np.uint8),
-        'instruction': jax.ShapeDtypeStruct(
-          (preprocessing.num_words,), np.int32
-        ),
+        'instruction': jax.ShapeDtypeStruct(words_shape, np.int32),
       },
       num_actions=len(ACTIONS),
     )
-
-  def reset(self) -> types.PyTree:
-    """As `HostEnvironment.reset`.
-
-    Raises:
-      RuntimeError: if an environment raised.
-    """
-    with adapters.located_errors(self._name, self._seed, self._num_steps):
-      for i in range(self.num_environments):
-        self._begin_episode(i)
-      return self._observe()
-
-  def step(self, action: Any) -> types.TimeStep:
-    """As `HostEnvironment.step`.
-
-    Raises:
-      RuntimeError: if an environment raised.
-    """
-    self._num_steps += 1
-    with adapters.located_errors(self._name, self._seed, self._num_steps):
-      reward = [
-        lab.step(ACTIONS[a], num_steps=self._preprocessing.action_repeat)
-        for lab, a in zip(self._labs, action)
-      ]
-      is_last = np.array([not lab.is_running() for lab in self._labs])
-      for i in np.flatnonzero(is_last).tolist():
-        self._begin_episode(i)
-      observation = self._observe()
-    outcome: dict[str, Any] = {
-      'reward': np.array(reward, np.float32),
-      'is_terminal': is_last,
-      'is_last': is_last,
-      'mask': np.ones_like(is_last),
-    }
-    return types.TimeStep(observation=observation, **outcome)
+    super().__init__(name, seed, spec, len(labs), resets_in_next_step=False)
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""
     for lab in self._labs:
       lab.close()
 
+  def _reset(self) -> types.PyTree:
+    for i in range(self.num_environments):
+      self._begin_episode(i)
+    return self._observe()
+
+  def _step(self, action: np.ndarray) -> tuple[Any, ...]:
+    reward = [
+      lab.step(ACTIONS[a], num_steps=self._preprocessing.action_repeat)
+      for lab, a in zip(self._labs, action)
+    ]
+    is_last = np.array([not lab.is_running() for lab in self._labs])
+    for i in np.flatnonzero(is_last).tolist():
+      self._begin_episode(i)
+    return self._observe(), reward, is_last, np.zeros_like(is_last)
+
   def _begin_episode(self, index: int) -> None:
     self._labs[index].reset(seed=int(self._rngs[index].integers(2**31)))
 
   def _observe(self) -> types.PyTree:
     observations = [lab.observations() for lab in self._labs]
+    sizes = self._preprocessing.num_words, self._preprocessing.num_word_ids
     return {
       'image': np.stack([x['RGB_INTERLEAVED'] for x in observations]),
       'instruction': np.stack(
-        [
-          _word_ids(
-            str(x['INSTR']),
-            self._preprocessing.num_words,
-            self._preprocessing.num_word_ids,
-          )
-          for x in observations
-        ]
+        [_word_ids(str(x['INSTR']), *sizes) for x in observations]
       ),
     }
 
@@ -231,8 +200,8 @@ def make(
   """Makes copies of a level.
 
   Args:
-    level: of `LEVELS`. Of the two that have a variant to train on and one held
-      out, the former.
+    level: of `LEVELS`. Two of them have a training and a held-out variant; this
+      makes the former.
     num_environments: B.
     seed: of the batch; see `adapters.sub_seeds`.
     preprocessing: of images, instructions and actions; None: IMPALA's.
@@ -242,7 +211,7 @@ def make(
 
   Raises:
     ImportError: if DeepMind Lab is not installed.
-    RuntimeError: if it raised.
+    HostEnvironmentError: if it raised.
   """
   deepmind_lab = import_package()
   preprocessing = preprocessing or Preprocessing()
@@ -268,21 +237,15 @@ def make(
 
 
 def import_package() -> Any:
-  """Returns the module deepmind_lab.
-
-  Raises:
-    ImportError: if it is not installed.
-  """
-  try:
-    import deepmind_lab
-  except ImportError as error:
-    raise ImportError(
-      "Environments named 'dmlab/...' need the module deepmind_lab, which "
-      f'cannot be imported ({error}). pip cannot install it: build it as '
-      'https://github.com/google-deepmind/lab says, and pip install the wheel. '
-      'disco_rl/environments/host/dmlab.py names a substitute.'
-    ) from error
-  return deepmind_lab
+  """Returns deepmind_lab; raises ImportError if it is not installed."""
+  return packages.load(
+    'deepmind_lab',
+    "'dmlab/...'",
+    'the module deepmind_lab',
+    'pip cannot install it. Build it as https://github.com/google-deepmind/lab '
+    'says, and pip install the wheel; '
+    'disco_rl/environments/host/dmlab.py names a substitute.',
+  )
 
 
 def _word_ids(text: str, num_words: int, num_ids: int) -> np.ndarray:

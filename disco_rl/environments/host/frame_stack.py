@@ -1,4 +1,4 @@
-"""Several frames at once, for environments on the host."""
+"""Frame stacking for host environments."""
 
 import dataclasses
 from typing import Any
@@ -10,61 +10,95 @@ from disco_rl import types
 from disco_rl.environments import base
 
 
-class FrameStack(base.HostEnvironment):
-  """Shows the last S observations of environments, or frames, as one.
+def stack(
+  environment: base.HostEnvironment, num_frames: int, is_image: bool = False
+) -> base.HostEnvironment:
+  """Returns a `FrameStack`; the environment itself for a single frame."""
+  if num_frames == 1:
+    return environment
+  return FrameStack(environment, num_frames, is_image)
 
-  Each leaf [B, ...] of the observation becomes [B, ..., S], of the same type,
-  the newest frame last. The first frame of an episode stands in for those
-  before it: blank ones would mean something, such as a map full of glyph 0.
+
+class FrameStack(base.HostEnvironment):
+  """Stacks the last S observations (frames), the newest last.
+
+  Images [B, H, W, C] become [B, H, W, S * C], and frames before the first one
+  of an episode are black. Of other observations each leaf [B, ...] becomes
+  [B, ..., S], and the first frame of an episode stands in for those before it:
+  zeros would have a meaning, such as a map full of glyph 0.
 
   The environments must mask the transition that begins an episode, as
-  `SequentialEnvironment` does.
+  `adapters.Adapter` does in the mode "next step".
   """
 
-  def __init__(self, environment: base.HostEnvironment, num_frames: int):
-    """Takes over environments.
+  def __init__(
+    self,
+    environment: base.HostEnvironment,
+    num_frames: int,
+    is_image: bool = False,
+  ):
+    """Wraps environments.
 
     Args:
       environment: used by this object alone from now on.
       num_frames: S.
+      is_image: see the class.
     """
     self._environment = environment
-    self._num_frames = num_frames
-    self._stack: types.PyTree = None
+    self._is_image = is_image
     self.num_environments = environment.num_environments
+
+    def stacked(frame: Any) -> jax.ShapeDtypeStruct:
+      *shape, channels = frame.shape if is_image else (*frame.shape, 1)
+      return jax.ShapeDtypeStruct((*shape, num_frames * channels), frame.dtype)
+
     self.spec = types.EnvironmentSpec(
-      observation=jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct((*x.shape, num_frames), x.dtype),
-        environment.spec.observation,
-      ),
+      observation=jax.tree.map(stacked, environment.spec.observation),
       num_actions=environment.spec.num_actions,
     )
+    self._stack = self._blank()
 
   def reset(self) -> types.PyTree:
     """As `HostEnvironment.reset`; returns the stacks."""
-    self._stack = jax.tree.map(
-      lambda frame: np.repeat(frame[..., None], self._num_frames, axis=-1),
-      self._environment.reset(),
-    )
-    return self._stack
+    frame = self._environment.reset()
+    self._stack = self._blank()
+    return self._push(frame, np.ones(self.num_environments, bool))
 
   def step(self, action: Any) -> types.TimeStep:
     """As `HostEnvironment.step`; the observation is that of the class."""
     timestep = self._environment.step(action)
-    is_first = ~timestep.mask
-
-    def next_stack(stack: np.ndarray, frame: np.ndarray) -> np.ndarray:
-      frame = frame[..., None]
-      stack = push(stack, frame)
-      stack[is_first] = frame[is_first]
-      return stack
-
-    self._stack = jax.tree.map(next_stack, self._stack, timestep.observation)
-    return dataclasses.replace(timestep, observation=self._stack)
+    return dataclasses.replace(
+      timestep, observation=self._push(timestep.observation, ~timestep.mask)
+    )
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""
     self._environment.close()
+
+  def __getattr__(self, name: str) -> Any:
+    """Methods of one environment alone, such as its statistics."""
+    return getattr(self._environment, name)
+
+  def _blank(self) -> types.PyTree:
+    return jax.tree.map(
+      lambda x: np.zeros((self.num_environments, *x.shape), x.dtype),
+      self.spec.observation,
+    )
+
+  def _push(self, frame: types.PyTree, is_first: Any) -> types.PyTree:
+    """Adds frames; `is_first` [B] marks the first of an episode."""
+
+    def next_stack(old: np.ndarray, frame: np.ndarray) -> np.ndarray:
+      if self._is_image:
+        new = push(old, frame)
+        new[is_first, ..., : -frame.shape[-1]] = 0
+      else:
+        new = push(old, frame[..., None])
+        new[is_first] = frame[is_first][..., None]
+      return new
+
+    self._stack = jax.tree.map(next_stack, self._stack, frame)
+    return self._stack
 
 
 def push(stack: np.ndarray, frame: np.ndarray) -> np.ndarray:

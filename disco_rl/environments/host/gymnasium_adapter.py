@@ -1,7 +1,7 @@
 """Environments of the Gymnasium API, an optional extra of this package.
 
 `make` takes the id of a registered environment, `from_factory` a function that
-makes one of your own, and `GymnasiumEnvironment` a vector environment.
+returns an environment, and `GymnasiumEnvironment` a vector environment.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from disco_rl import types
-from disco_rl.environments import base
+from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
 
 if TYPE_CHECKING:
@@ -27,29 +27,29 @@ class _Leaf:
 
   Attributes:
     spec: of one environment.
-    read: what the vector environment returns -> a new array [B, ...].
+    values: of a Discrete space, which is one-hot encoded; None for a Box.
   """
 
   spec: jax.ShapeDtypeStruct
-  read: Callable[[Any], np.ndarray]
+  values: np.ndarray | None = None
+
+  def read(self, value: Any) -> np.ndarray:
+    """Returns a new array [B, ...], as the argument may be reused."""
+    if self.values is None:
+      return np.array(value, self.spec.dtype)
+    return (np.asarray(value)[:, None] == self.values).astype(np.float32)
 
 
-class GymnasiumEnvironment(base.HostEnvironment):
+class GymnasiumEnvironment(adapters.Adapter):
   """Any vector environment of Gymnasium with discrete actions.
 
   Actions count from 0, whatever the `start` of the action space. Observations
   may be `Box` (64-bit types are narrowed to 32 bits), `Discrete` (one-hot
-  float32), and `Dict` and `Tuple` of such.
+  float32), and `Dict` and `Tuple` of these.
 
-  Resetting follows the vector environment's own mode:
-    next step: the step after the last one of an episode ignores its action and
-      returns the first observation of the next episode. This transition has
-      mask False, reward 0 and is_terminal True, so that nothing passes from one
-      episode to the other. A truncated episode is not terminal: the observation
-      returned is truly its last, and may be bootstrapped from.
-    same step: the last step returns the first observation of the next episode.
-      The last observation is not seen, hence truncation counts as termination.
-    disabled: as in the same step, by resetting with `options['reset_mask']`.
+  The environments reset in the next or the same step, as the vector environment
+  does; where its autoreset mode is "disabled", they are reset in the same step
+  by `options['reset_mask']`.
   """
 
   def __init__(
@@ -58,13 +58,13 @@ class GymnasiumEnvironment(base.HostEnvironment):
     seed: int,
     name: str | None = None,
   ):
-    """Takes over a vector environment.
+    """Wraps a vector environment.
 
     Args:
-      env: is used by this object alone from now on.
+      env: used by this object alone from now on.
       seed: of the batch; see `adapters.sub_seeds`. It is used in the first
         reset; later ones continue the random streams.
-      name: for messages; None: what the vector environment says of itself.
+      name: for messages; None: the name in the vector environment's spec.
 
     Raises:
       ImportError: if gymnasium is not installed.
@@ -72,71 +72,42 @@ class GymnasiumEnvironment(base.HostEnvironment):
         mode is not supported.
     """
     modes = _import_gymnasium().vector.AutoresetMode
+    name = name or (str(env) if env.spec is None else env.spec.id)
+    mode = _autoreset_mode(env, name)
     self._env = env
-    self._name = name or (str(env) if env.spec is None else env.spec.id)
-    self._seed = int(seed)
-    self._num_steps = 0
     self._is_seeded = False
-    mode = _autoreset_mode(env, self._name)
-    self._resets_in_next_step = mode == modes.NEXT_STEP
     self._must_be_reset = mode == modes.DISABLED
-    self._leaves = _leaves(env.single_observation_space, self._name)
-    self.num_environments = env.num_envs
-    self._is_resetting = np.zeros(self.num_environments, bool)
+    self._leaves = _leaves(env.single_observation_space, name)
     num_actions, self._first_action = _discrete_actions(
-      env.single_action_space, self._name
+      env.single_action_space, name
     )
-    self.spec = types.EnvironmentSpec(
+    spec = types.EnvironmentSpec(
       observation=jax.tree.map(lambda leaf: leaf.spec, self._leaves),
       num_actions=num_actions,
     )
-
-  def reset(self) -> types.PyTree:
-    """As `HostEnvironment.reset`.
-
-    Raises:
-      RuntimeError: if an environment raised.
-    """
-    with adapters.located_errors(self._name, self._seed, self._num_steps):
-      observation, _ = self._env.reset(
-        seed=None if self._is_seeded else _reset_seeds(self._env, self._seed)
-      )
-    self._is_seeded = True
-    self._is_resetting = np.zeros(self.num_environments, bool)
-    return self._read(observation)
-
-  def step(self, action: Any) -> types.TimeStep:
-    """As `HostEnvironment.step`.
-
-    Raises:
-      RuntimeError: if an environment raised.
-    """
-    self._num_steps += 1
-    with adapters.located_errors(self._name, self._seed, self._num_steps):
-      observation, reward, terminated, truncated, _ = self._env.step(
-        np.asarray(action, self._env.action_space.dtype) + self._first_action
-      )
-      is_last = np.logical_or(terminated, truncated)
-      if self._must_be_reset and is_last.any():
-        observation, _ = self._env.reset(options={'reset_mask': is_last})
-    is_dummy = self._is_resetting
-    if self._resets_in_next_step:
-      is_terminal = np.logical_or(terminated, is_dummy)
-      self._is_resetting = is_last
-    else:
-      is_terminal = is_last
-    outcome: dict[str, Any] = {
-      # Wrappers that shift rewards pay in the step that resets, too.
-      'reward': np.where(is_dummy, 0.0, reward).astype(np.float32),
-      'is_terminal': is_terminal,
-      'is_last': is_last,
-      'mask': ~is_dummy,
-    }
-    return types.TimeStep(observation=self._read(observation), **outcome)
+    super().__init__(
+      name, int(seed), spec, env.num_envs, mode == modes.NEXT_STEP
+    )
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""
     self._env.close()
+
+  def _reset(self) -> types.PyTree:
+    observation, _ = self._env.reset(
+      seed=None if self._is_seeded else _reset_seeds(self._env, self._seed)
+    )
+    self._is_seeded = True
+    return self._read(observation)
+
+  def _step(self, action: np.ndarray) -> tuple[Any, ...]:
+    observation, reward, is_terminated, is_truncated, _ = self._env.step(
+      action.astype(self._env.action_space.dtype) + self._first_action
+    )
+    is_last = np.logical_or(is_terminated, is_truncated)
+    if self._must_be_reset and is_last.any():
+      observation, _ = self._env.reset(options={'reset_mask': is_last})
+    return self._read(observation), reward, is_terminated, is_truncated
 
   def _read(self, observation: Any) -> types.PyTree:
     return jax.tree.map(
@@ -176,13 +147,13 @@ def make(env_id: str, num_environments: int, seed: int) -> GymnasiumEnvironment:
 def from_factory(
   make_env: Callable[[], 'gymnasium.Env'], num_environments: int, seed: int
 ) -> GymnasiumEnvironment:
-  """Makes environments of the user's own, which step one after the other.
+  """Makes environments by a function; they step one after the other.
 
   Args:
     make_env: returns a new environment.
     num_environments: B.
-    seed: of the batch; see `adapters.sub_seeds`. The environments get theirs in
-      their first reset.
+    seed: of the batch; see `adapters.sub_seeds`. The environments receive
+      theirs in the first reset.
 
   Returns:
     The batch of environments, which reset in the next step.
@@ -205,11 +176,11 @@ def registered_ids() -> tuple[str, ...]:
 
 
 def is_registered(env_id: str) -> bool:
-  """Whether `make` would find an environment, which is not built.
+  """Whether `make` would find an environment; builds nothing.
 
   Args:
     env_id: an id with its version. An id of the form MODULE:ID imports the
-      module first, which is how other packages register their environments.
+      module first, so that other packages can register their environments.
 
   Raises:
     ImportError: if gymnasium or the module is not installed.
@@ -225,14 +196,12 @@ def is_registered(env_id: str) -> bool:
 
 
 def _import_gymnasium() -> Any:
-  try:
-    import gymnasium
-  except ImportError as error:
-    raise ImportError(
-      "Environments named 'gymnasium/...' need the package gymnasium, which "
-      f"cannot be imported ({error}): pip install 'disco_rl[gymnasium]'"
-    ) from error
-  return gymnasium
+  return packages.load(
+    'gymnasium',
+    "'gymnasium/...'",
+    'the package gymnasium',
+    "pip install 'disco_rl[gymnasium]'",
+  )
 
 
 def _autoreset_mode(env: Any, name: str) -> Any:
@@ -244,18 +213,18 @@ def _autoreset_mode(env: Any, name: str) -> Any:
   except ValueError as error:
     raise ValueError(
       f"{name} has metadata['autoreset_mode'] = {mode}, which does not say how "
-      'it resets: set it to what the environment does, one of '
+      'it resets: set it to the mode of the environment, one of '
       f'{", ".join(map(str, modes))}.'
     ) from error
 
 
 def _reset_seeds(env: Any, seed: int) -> Any:
-  """Returns what the first reset is given: a seed, or one per environment."""
+  """Returns the argument of the first reset: a seed, or one per environment."""
   vector = _import_gymnasium().vector
   if isinstance(env.unwrapped, (vector.SyncVectorEnv, vector.AsyncVectorEnv)):
     return adapters.sub_seeds(seed, env.num_envs).tolist()
-  # Only these two take a seed for each environment. Others may count up from
-  # the one they get, hence seeds that are far apart.
+  # Only these two accept a seed for each environment. Others may count up from
+  # the seed they receive, hence seeds that are far apart.
   return int(adapters.sub_seeds(seed, 1)[0])
 
 
@@ -276,28 +245,13 @@ def _leaves(space: Any, path: str) -> types.PyTree:
   if isinstance(space, spaces.Tuple):
     return tuple(_leaves(s, f'{path}[{i}]') for i, s in enumerate(space.spaces))
   if isinstance(space, spaces.Discrete):
-    return _one_hot(int(space.n), int(space.start))
+    values = np.arange(space.start, space.start + space.n)
+    return _Leaf(jax.ShapeDtypeStruct(values.shape, np.float32), values)
   if isinstance(space, spaces.Box):
-    # JAX would narrow the type in transit, so that the spec would not hold.
-    return _array(space.shape, jax.dtypes.canonicalize_dtype(space.dtype))
+    # JAX would narrow the type anyway, so that the spec would not hold.
+    dtype = jax.dtypes.canonicalize_dtype(space.dtype)
+    return _Leaf(jax.ShapeDtypeStruct(space.shape, dtype))
   raise ValueError(
     f'{path} has the observation space {space}: only Box, Discrete, and Dict '
     'and Tuple of those are supported.'
   )
-
-
-def _one_hot(size: int, start: int) -> _Leaf:
-  values = np.arange(start, start + size)
-
-  def read(value: Any) -> np.ndarray:
-    return (np.asarray(value)[:, None] == values).astype(np.float32)
-
-  return _Leaf(jax.ShapeDtypeStruct((size,), np.float32), read)
-
-
-def _array(shape: tuple[int, ...], dtype: np.dtype) -> _Leaf:
-  def read(value: Any) -> np.ndarray:
-    # A copy, because vector environments may write into the array later.
-    return np.array(value, dtype)
-
-  return _Leaf(jax.ShapeDtypeStruct(shape, dtype), read)

@@ -1,4 +1,4 @@
-"""Host environments of several agents, side by side as one."""
+"""Host environments of several agents, concatenated into one batch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,10 +11,10 @@ from disco_rl.environments import base
 
 
 class JoinedEnvironment(base.HostEnvironment):
-  """Host environments with equal specs, their batches one after the other."""
+  """Host environments with equal specs; their batches are concatenated."""
 
   def __init__(self, environments: Sequence[base.HostEnvironment]):
-    """Joins them.
+    """Wraps environments.
 
     Args:
       environments: with equal specs and equal numbers of environments.
@@ -37,7 +37,7 @@ class JoinedEnvironment(base.HostEnvironment):
     return _concatenate([e.reset() for e in self._environments])
 
   def reset_one(self, index: int) -> types.PyTree:
-    """Resets one of those that were joined; returns its observations."""
+    """Resets the environment with this index; returns its observations."""
     return self._environments[index].reset()
 
   def step(self, action: Any) -> types.TimeStep:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 import sys
 from typing import Any
 
@@ -10,13 +11,14 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import sequential
 from disco_rl.runtime import config_checks
 
-# Task -> its class in nle.env.tasks: those of Kuettler et al. (2020). Their
-# successor NetHackChallenge refuses seeds, so that no run could be repeated.
+# Task -> its class in nle.env.tasks, as in Kuettler et al. (2020). Their
+# successor NetHackChallenge accepts no seeds, so that runs would not repeat.
 TASKS = {
   'eat': 'NetHackEat',
   'gold': 'NetHackGold',
@@ -27,7 +29,7 @@ TASKS = {
   'staircase_pet': 'NetHackStaircasePet',
 }
 
-# What agents see -> its type. Networks take uint8 for pixels, hence none here.
+# Key of the observation -> type. Not uint8, which networks take for pixels.
 OBSERVATION_TYPES = {
   'glyphs': np.int16,
   'blstats': np.int32,
@@ -37,20 +39,20 @@ OBSERVATION_TYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing(config_checks.Settings, prefix='preprocessing.nethack.'):
-  """What lies between the game and the agent; defaults: the benchmark's.
+  """Preprocessing of NetHack; the defaults are the benchmark's.
 
-  Menus are declined, as are all questions but those of eating, praying,
+  Menus are declined, and so are all questions but those of eating, praying,
   attacking and directions. Games are not recorded.
 
   Attributes:
     character: role, race, alignment and gender of the hero; '@': a random one
       in every episode.
     max_episode_steps: time limit, a truncation.
-    has_all_actions: offers all keys that can be of use, not only the 23 with
-      which one moves, kicks, eats and searches.
+    has_all_actions: offers all useful keys, not only the 23 for moving,
+      kicking, eating and searching.
     idle_penalty: added to the reward of a step in which no time passes in the
       game.
-    frame_stack: S, how many screens are seen at once; 4 in the paper.
+    frame_stack: S, the number of screens in an observation; 4 in the paper.
   """
 
   character: str = 'mon-hum-neu-mal'
@@ -71,8 +73,8 @@ def make(
 ) -> base.HostEnvironment:
   """Makes games, which step one after the other.
 
-  Equal seeds and actions make equal games, on every day: the moon's phase and
-  the hour of the day, which matter in NetHack, are drawn from the seed.
+  Equal seeds and actions give equal games on any day: the phase of the moon and
+  the time of day, on which NetHack depends, are drawn from the seed.
 
   Args:
     task: of `TASKS`.
@@ -83,8 +85,7 @@ def make(
   Returns:
     The batch, with observations {'glyphs': [21, 79, S] int16, the map;
     'blstats': [27, S] int32, the bottom line; 'message': [256, S] int16,
-    characters}; see `frame_stack.FrameStack`. A single screen is not stacked:
-    [21, 79], [27] and [256].
+    characters}; see `frame_stack.FrameStack`. For S = 1 they have no last axis.
 
   Raises:
     ImportError: if a package is not installed.
@@ -93,21 +94,20 @@ def make(
   actions = tasks.nethack.USEFUL_ACTIONS
   if not preprocessing.has_all_actions:
     actions = tasks.TASK_ACTIONS
-  envs = [
-    getattr(tasks, TASKS[task])(
-      character=preprocessing.character,
-      actions=actions,
-      penalty_mode='constant',
-      penalty_step=preprocessing.idle_penalty,
-      observation_keys=tuple(OBSERVATION_TYPES),
-      save_ttyrec_every=0,
-      fix_moon_phase=True,
-      # The package would report its own limit as a termination, and return an
-      # observation from after the game.
-      max_episode_steps=sys.maxsize,
-    )
-    for _ in range(num_environments)
-  ]
+  make_env = functools.partial(
+    getattr(tasks, TASKS[task]),
+    character=preprocessing.character,
+    actions=actions,
+    penalty_mode='constant',
+    penalty_step=preprocessing.idle_penalty,
+    observation_keys=tuple(OBSERVATION_TYPES),
+    save_ttyrec_every=0,
+    fix_moon_phase=True,
+    # The package would report its own limit as a termination, and return an
+    # observation from after the game.
+    max_episode_steps=sys.maxsize,
+  )
+  envs = [make_env() for _ in range(num_environments)]
   games = [
     _Game(env, preprocessing.max_episode_steps, sub_seed)
     for env, sub_seed in zip(envs, adapters.sub_seeds(seed, num_environments))
@@ -122,25 +122,17 @@ def make(
   environment = sequential.SequentialEnvironment(
     games, spec, f'nethack/{task}', seed
   )
-  if preprocessing.frame_stack == 1:
-    return environment
-  return frame_stack.FrameStack(environment, preprocessing.frame_stack)
+  return frame_stack.stack(environment, preprocessing.frame_stack)
 
 
 def import_package() -> Any:
-  """Returns the module that holds the tasks.
-
-  Raises:
-    ImportError: if a package is not installed.
-  """
-  try:
-    from nle.env import tasks
-  except ImportError as error:
-    raise ImportError(
-      "Environments named 'nethack/...' need the package nle (1.3.0 or later), "
-      f"which cannot be imported ({error}): pip install -e '.[nethack]'"
-    ) from error
-  return tasks
+  """Returns nle.env.tasks; raises ImportError if it is not installed."""
+  return packages.load(
+    'nle.env.tasks',
+    "'nethack/...'",
+    'the package nle (1.3.0 or later)',
+    "pip install -e '.[nethack]'",
+  )
 
 
 class _Game:
@@ -150,7 +142,7 @@ class _Game:
     self._env = env
     self._max_episode_steps = max_episode_steps
     self._num_steps = 0
-    # The game forgets its seeds with every episode, and would draw new ones
+    # The game loses its seeds at the end of an episode, and would draw new ones
     # from the operating system.
     self._rng = np.random.default_rng(seed)
 

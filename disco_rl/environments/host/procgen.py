@@ -5,6 +5,7 @@ from typing import Any
 
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
+from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import image_vector
 from disco_rl.runtime import config_checks
 
@@ -32,20 +33,20 @@ _FRAME_SHAPE = (64, 64, 3)
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing(config_checks.Settings, prefix='preprocessing.procgen.'):
-  """What lies between the game and the agent; defaults: the paper's.
+  """Preprocessing of ProcGen; the defaults are the paper's.
 
-  Rewards are the game's own. Time limits are, too (500, 1,000, 4,000 or 6,000
-  steps), and are truncations.
+  Rewards are the game's own, and so are time limits (500, 1,000, 4,000 or 6,000
+  steps), which are truncations.
 
   Attributes:
     is_hard: levels of the hard mode, to which published scores at 50M steps and
       more refer; the easy mode is for small budgets.
-    num_levels: how many levels episodes are drawn from; 0: without limit. A
-      limit (500 in hard mode, 200 in easy mode) is for measuring how well
+    num_levels: number of levels that episodes are drawn from; 0: without limit.
+      A limit (500 in hard mode, 200 in easy mode) serves to measure how well
       agents generalise to the other levels.
     start_level: number of the first of these levels.
-    frame_stack: S, how many frames are seen at once; 4 in the paper, although
-      most games can be played from one.
+    frame_stack: S, the number of frames in an observation; 4 in the paper,
+      although one suffices for most games.
   """
 
   is_hard: bool = True
@@ -64,7 +65,7 @@ def make(
   seed: int,
   preprocessing: Preprocessing = HARD,
 ) -> base.HostEnvironment:
-  """Makes copies of a game, which one pool of threads steps together.
+  """Makes copies of a game, which a pool of threads steps.
 
   Args:
     game: of `GAMES`.
@@ -87,21 +88,15 @@ def make(
     num_levels=preprocessing.num_levels,
     start_level=preprocessing.start_level,
   )
-  return image_vector.ImageVectorEnvironment(
-    env,
-    f'procgen/{game}' if preprocessing.is_hard else f'procgen/easy/{game}',
-    seed,
-    _FRAME_SHAPE,
-    preprocessing.frame_stack,
+  name = f'procgen/{game}' if preprocessing.is_hard else f'procgen/easy/{game}'
+  environment = image_vector.ImageVectorEnvironment(
+    env, name, seed, _FRAME_SHAPE
   )
+  return frame_stack.stack(environment, preprocessing.frame_stack, True)
 
 
 def import_package() -> Any:
-  """Returns the module envpool, after a look at the libraries for ProcGen.
-
-  Raises:
-    ImportError: if a package or a library is not installed.
-  """
+  """Returns envpool; raises ImportError if it or a library is missing."""
   try:
     import envpool
 
@@ -109,7 +104,7 @@ def import_package() -> Any:
     envpool.make_spec(_task(GAMES[0], is_hard=True))
   except ImportError as error:
     raise ImportError(
-      "Environments named 'procgen/...' need the package envpool (1.2.5 or "
+      "'procgen/...' requires the package envpool (1.2.5 or "
       "later; pip install -e '.[procgen]') and the library Qt 5 (Debian: "
       'apt-get install libqt5gui5), of which one cannot be imported: '
       f'{error}'
@@ -118,5 +113,5 @@ def import_package() -> Any:
 
 
 def _task(game: str, is_hard: bool) -> str:
-  """EnvPool's name of a game."""
+  """Returns EnvPool's name of a game."""
   return f'{game.capitalize()}{"Hard" if is_hard else "Easy"}-v0'

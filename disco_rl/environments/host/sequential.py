@@ -1,4 +1,4 @@
-"""Simulators of one environment each, side by side as a host environment."""
+"""Simulators of one environment each, as one host environment."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,15 +8,14 @@ import jax
 import numpy as np
 
 from disco_rl import types
-from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 
 
 class Simulator(Protocol):
-  """What an adapter makes of one environment of a package.
+  """One environment of a package.
 
-  Observations may be written into by the simulator later, and need not have the
-  types that the spec names, only such as convert to them.
+  The simulator may write into an observation later, and its types only need to
+  convert to those of the spec.
   """
 
   def reset(self) -> types.PyTree:
@@ -34,18 +33,11 @@ class Simulator(Protocol):
     """
 
   def close(self) -> None:
-    """Frees what the simulator holds."""
+    """Frees the resources of the simulator."""
 
 
-class SequentialEnvironment(base.HostEnvironment):
-  """Simulators that step one after the other.
-
-  An episode's last observation is seen. The step after it ignores its action
-  and returns the first observation of the next episode; this transition has
-  mask False, reward 0 and is_terminal True, so that nothing passes from one
-  episode to the other. Truncated episodes are not terminal, and may be
-  bootstrapped from.
-  """
+class SequentialEnvironment(adapters.Adapter):
+  """Simulators that step one after the other, and reset in the next step."""
 
   def __init__(
     self,
@@ -54,73 +46,37 @@ class SequentialEnvironment(base.HostEnvironment):
     name: str,
     seed: int,
   ):
-    """Takes over simulators.
+    """Wraps simulators.
 
     Args:
       simulators: B of them, used by this object alone from now on.
-      spec: of each; its observation is made of dictionaries and tuples.
+      spec: of each; its observation consists of dictionaries and tuples.
         Observations are converted to it.
       name: for messages.
       seed: of the batch, for messages.
     """
+    super().__init__(name, seed, spec, len(simulators))
     self._simulators = simulators
-    self._name = name
-    self._seed = seed
-    self._num_steps = 0
-    self.num_environments = len(simulators)
-    self.spec = spec
-    self._is_resetting = [False] * self.num_environments
-
-  def reset(self) -> types.PyTree:
-    """As `HostEnvironment.reset`.
-
-    Raises:
-      RuntimeError: if a simulator raised, or broke the spec.
-    """
-    with adapters.located_errors(self._name, self._seed, self._num_steps):
-      self._is_resetting = [False] * self.num_environments
-      return self._stack([simulator.reset() for simulator in self._simulators])
-
-  def step(self, action: Any) -> types.TimeStep:
-    """As `HostEnvironment.step`.
-
-    Raises:
-      RuntimeError: if a simulator raised or broke the spec, or an action is out
-        of range.
-    """
-    self._num_steps += 1
-    with adapters.located_errors(self._name, self._seed, self._num_steps):
-      outcomes = map(
-        self._step_one,
-        self._simulators,
-        adapters.in_range(action, self.spec.num_actions).tolist(),
-        self._is_resetting,
-      )
-      observations, reward, terminated, truncated = zip(*outcomes)
-      observation = self._stack(observations)
-    is_dummy = np.array(self._is_resetting)
-    is_last = np.logical_or(terminated, truncated)
-    self._is_resetting = is_last.tolist()
-    outcome: dict[str, Any] = {
-      'reward': np.array(reward, np.float32),
-      'is_terminal': np.logical_or(terminated, is_dummy),
-      'is_last': is_last,
-      'mask': ~is_dummy,
-    }
-    return types.TimeStep(observation=observation, **outcome)
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""
     for simulator in self._simulators:
       simulator.close()
 
-  @staticmethod
-  def _step_one(
-    simulator: Simulator, action: int, is_resetting: bool
-  ) -> tuple[types.PyTree, float, bool, bool]:
-    if is_resetting:
-      return simulator.reset(), 0.0, False, False
-    return simulator.step(action)
+  def _reset(self) -> types.PyTree:
+    return self._stack([simulator.reset() for simulator in self._simulators])
+
+  def _step(self, action: np.ndarray) -> tuple[Any, ...]:
+    outcomes = [
+      (simulator.reset(), 0.0, False, False)
+      if is_resetting
+      else simulator.step(a)
+      for simulator, a, is_resetting in zip(
+        self._simulators, action.tolist(), self._is_resetting.tolist()
+      )
+    ]
+    observations, *outcome = zip(*outcomes)
+    return self._stack(observations), *outcome
 
   def _stack(self, observations: Sequence[types.PyTree]) -> types.PyTree:
     return _stack(self.spec.observation, observations, 'observation')
@@ -131,7 +87,7 @@ def _stack(spec: Any, values: Sequence[Any], path: str) -> types.PyTree:
 
   Args:
     spec: a tree of `jax.ShapeDtypeStruct`, of dictionaries and tuples.
-    values: B trees, which may have entries that the spec does not name.
+    values: B trees, which may have further entries.
     path: of the spec, for messages.
 
   Returns:
@@ -165,7 +121,7 @@ def _stack_leaf(
     ):
       raise ValueError(
         f'{path} of environment {i} is {value.dtype}{list(value.shape)}, where '
-        f'the spec says {np.dtype(spec.dtype)}{list(spec.shape)}'
+        f'the spec is {np.dtype(spec.dtype)}{list(spec.shape)}'
       )
     stacked[i] = value
   return stacked

@@ -1,4 +1,4 @@
-"""A host environment whose steps may take only so long."""
+"""A time limit for the steps of a host environment."""
 
 from collections.abc import Callable
 import queue
@@ -9,18 +9,18 @@ from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 
-# Of a batch: many times what the slowest suite takes.
+# For a batch: many times the duration of the slowest suite.
 STEP_SECONDS = 300.0
 
-# A result, or what was raised in its place.
+# A result, or the exception raised in its place.
 _Answer = tuple[Any, BaseException | None]
 
 
 class WatchedEnvironment(base.HostEnvironment):
-  """Steps an environment in a thread of its own, and does not wait for ever.
+  """Steps an environment in its own thread, with a time limit.
 
   A simulator that hangs while it holds Python's interpreter lock cannot be
-  watched: then the whole process hangs.
+  interrupted: then the whole process hangs.
   """
 
   def __init__(
@@ -30,13 +30,13 @@ class WatchedEnvironment(base.HostEnvironment):
     seed: int,
     step_seconds: float = STEP_SECONDS,
   ):
-    """Takes over an environment.
+    """Wraps an environment.
 
     Args:
       environment: used by this object alone from now on.
       name: for messages.
       seed: for messages.
-      step_seconds: that a step or a reset may take.
+      step_seconds: time limit of a step or a reset.
     """
     self.spec = environment.spec
     self.num_environments = environment.num_environments
@@ -49,7 +49,7 @@ class WatchedEnvironment(base.HostEnvironment):
       queue.SimpleQueue()
     )
     self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
-    # A daemon: a simulator that hangs must not keep the program from ending.
+    # A daemon: a simulator that hangs must not keep the process alive.
     threading.Thread(
       target=_serve, args=(self._calls, self._answers), daemon=True
     ).start()
@@ -72,12 +72,12 @@ class WatchedEnvironment(base.HostEnvironment):
     return self.finish()
 
   def start(self, action: Any) -> None:
-    """As `HostEnvironment.start`; steps meanwhile."""
+    """As `HostEnvironment.start`; the thread begins to step."""
     self._num_steps += 1
     self._calls.put(lambda: self._environment.step(action))
 
   def finish(self) -> types.TimeStep:
-    """As `HostEnvironment.finish`; raises what `step` does."""
+    """As `HostEnvironment.finish`; raises the errors of `step`."""
     return self._answer()
 
   def close(self) -> None:
@@ -86,7 +86,7 @@ class WatchedEnvironment(base.HostEnvironment):
     self._calls.put(None)
 
   def __getattr__(self, name: str) -> Any:
-    """What one suite alone has, such as statistics of its own."""
+    """Methods of one environment alone, such as its statistics."""
     return getattr(self._environment, name)
 
   def _call(self, function: Callable[[], Any]) -> Any:
@@ -110,9 +110,9 @@ def _serve(
   calls: 'queue.SimpleQueue[Callable[[], Any] | None]',
   answers: 'queue.SimpleQueue[_Answer]',
 ) -> None:
-  """Makes calls until there are no more."""
+  """Makes calls until it receives None."""
   while (function := calls.get()) is not None:
     try:
       answers.put((function(), None))
-    except BaseException as error:  # Raised again where it was called for.
+    except BaseException as error:  # Raised again by the caller.
       answers.put((None, error))

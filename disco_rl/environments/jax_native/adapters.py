@@ -1,4 +1,4 @@
-"""What adapters of environments on the device share: types, costly resets."""
+"""Helpers of adapters of JAX environments: types, costly resets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from disco_rl import types
 
-# Of so many environments, about one ends its episode in a step.
+# About one of this number of environments ends its episode in a step.
 _ENVIRONMENTS_PER_END = 64
 # On CPUs, jaxlib 0.10.2 computes some reductions wrongly if they have more than
 # 32,768 elements (issue 39103 of JAX): in Craftax, from nine worlds on.
@@ -16,10 +16,10 @@ _MOST_AT_ONCE = 8
 
 
 def strong_types(tree: Any) -> Any:
-  """Returns a tree of arrays in place of one with numbers of Python among them.
+  """Returns a tree of arrays without weak types, which Python's numbers have.
 
-  The types of such numbers give way to others, so that an environment's second
-  step would be compiled anew, for other types than the first.
+  Weak types are promoted to others, so that an environment's second step would
+  be compiled anew, for other types than the first.
   """
   return jax.tree.map(
     lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree
@@ -29,7 +29,7 @@ def strong_types(tree: Any) -> Any:
 def make_few_at_once(
   make: Callable[..., types.PyTree], *args: types.PyTree
 ) -> types.PyTree:
-  """Returns `make(*args)`; under `jax.vmap`, few are made at a time.
+  """Returns `make(*args)`; under `jax.vmap`, makes few at a time.
 
   Args:
     make: as for `replace_where`; returns no PRNG keys.
@@ -47,15 +47,14 @@ def replace_where(
   old: types.PyTree,
   *args: types.PyTree,
 ) -> types.PyTree:
-  """Replaces what is old by what is made, and makes no more than that.
+  """Replaces `old` by `make(*args)`, and calls `make` only where it is needed.
 
   `jnp.where`, and under `jax.vmap` also `jax.lax.cond`, would make everything
-  in order to discard most of it. This takes time in proportion to what is
-  replaced, whatever the number of axes mapped over; the results are the same.
+  and discard most of it. Here the time is proportional to the number of
+  replacements, for any number of axes mapped over; the results are the same.
 
   Args:
-    make: args -> a tree like `old`. A function of its arguments alone: it must
-      not use traced arrays from outside.
+    make: args -> a tree like `old`. It must not close over traced arrays.
     is_replaced: [] bool.
     old: tree of arrays, not of PRNG keys.
     *args: trees of arrays.
@@ -102,7 +101,7 @@ def _replace_rows(
 
   def replace_some(carry: Any) -> Any:
     is_pending, rows = carry
-    # Past the last one that is pending, `size`, which is no row.
+    # `size`, which is no row, after the last one that is pending.
     (index,) = jnp.nonzero(is_pending, size=num_at_once, fill_value=size)
     made = jax.vmap(make)(*jax.tree.map(lambda x: x[index], args))
     put = lambda x, y: x.at[index].set(y, mode='drop')

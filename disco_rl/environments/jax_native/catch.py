@@ -42,7 +42,7 @@ class Catch(base.JaxEnvironment):
   columns: int = dataclasses.field(default=8, metadata={'static': True})
 
   def __post_init__(self) -> None:
-    """Raises ValueError if no game fits on the board, or it is too large."""
+    """Raises ValueError if the board is too small or too large."""
     if self.rows < 2 or self.columns < 1 or self.rows * self.columns > _LARGEST:
       raise ValueError(
         'Catch needs at least 2 rows, for the ball to fall, 1 column, and at '

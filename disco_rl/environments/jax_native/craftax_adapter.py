@@ -1,4 +1,4 @@
-"""Craftax-Classic, Crafter on the device; an optional extra of this package."""
+"""Craftax-Classic, Crafter in JAX; an optional extra of this package."""
 
 import dataclasses
 import functools
@@ -9,9 +9,10 @@ import jax.numpy as jnp
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import packages
 from disco_rl.environments.jax_native import adapters
 
-# Our names -> those of the package.
+# Our names -> names of the package.
 VARIANTS = {
   'classic_pixels': 'Craftax-Classic-Pixels-v1',
   'classic_symbolic': 'Craftax-Classic-Symbolic-v1',
@@ -24,14 +25,14 @@ class CraftaxClassic(base.JaxEnvironment):
   """The rules of Crafter (Hafner, 2021) as Craftax implements them.
 
   The observation is one of
-    symbolic [1345] float32: what is in each cell in view, the inventory, the
-      player's needs, the light;
+    symbolic [1345] float32: the contents of each cell in view, the inventory,
+      the player's needs, the light;
     pixels [63, 63, 3] uint8.
 
-  An episode ends with death; 10,000 steps truncate it. To generate a world
-  takes far longer than a step. Worlds are generated where an episode ends and
-  nowhere else, so that every episode has its own; the price is that a step
-  takes the longer, the more episodes end in it.
+  An episode ends with death, and is truncated after 10,000 steps. Generating a
+  world takes far longer than a step. Every episode has its own world, which is
+  generated only where an episode ends: the duration of a step increases with
+  the number of episodes that end in it.
 
   Attributes:
     params: record of arrays, those of the game's parameters that the package
@@ -80,7 +81,7 @@ class CraftaxClassic(base.JaxEnvironment):
   def step_autoreset(
     self, state: Any, action: types.Array, key: types.Array
   ) -> tuple[Any, types.TimeStep]:
-    """As `JaxEnvironment.step_autoreset`, and equal to it in all results."""
+    """As `JaxEnvironment.step_autoreset`, with the same results."""
     step_key, reset_key = jax.random.split(key)
     del key
     state, timestep = self.step(state, action, step_key)
@@ -109,10 +110,10 @@ class CraftaxClassic(base.JaxEnvironment):
 
 
 def make(variant: str) -> CraftaxClassic:
-  """Makes an environment with the parameters that it has in Craftax.
+  """Makes an environment with Craftax's default parameters.
 
-  The first environment with pixels after an installation takes a minute: the
-  package scales its images then, and keeps them in its own folder.
+  The first environment with pixels after an installation takes a minute, in
+  which the package scales its images and caches them in its own folder.
 
   Args:
     variant: of `VARIANTS`.
@@ -128,19 +129,13 @@ def make(variant: str) -> CraftaxClassic:
 
 
 def import_package() -> Any:
-  """Returns the module that makes the package's environments.
-
-  Raises:
-    ImportError: if the package is not installed.
-  """
-  try:
-    from craftax import craftax_env
-  except ImportError as error:
-    raise ImportError(
-      "Environments named 'craftax/...' need the package craftax (1.6.1 or "
-      f"later), which cannot be imported ({error}): pip install -e '.[craftax]'"
-    ) from error
-  return craftax_env
+  """Returns craftax.craftax_env; raises ImportError if it is not installed."""
+  return packages.load(
+    'craftax.craftax_env',
+    "'craftax/...'",
+    'the package craftax (1.6.1 or later)',
+    "pip install -e '.[craftax]'",
+  )
 
 
 @functools.cache
@@ -153,9 +148,9 @@ def _package_env(variant: str) -> Any:
 
 
 def _first_state(variant: str, key: types.Array, params: Any) -> Any:
-  """State at the beginning of an episode.
+  """Returns the state at the beginning of an episode.
 
-  The state holds a key, which must be an array of integers for
+  The state has a key, which must be an array of integers for
   `adapters.replace_where`.
   """
   _, state = _package_env(variant).reset_env(jax.random.key_data(key), params)

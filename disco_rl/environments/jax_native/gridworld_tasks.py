@@ -1,13 +1,14 @@
 """The grid-world suite: 57 tasks to train on, 18 held out.
 
-  gridworld/00 .. 20            tabular, 5 x 5, 4 objects; the cheapest
+  gridworld/00 .. 20            tabular, 5 x 5, 4 objects; the fastest
   gridworld/21 .. 42            image, 7 x 7, 6 objects
   gridworld/43 .. 56            chains of up to 24 steps
   gridworld/held_out_00 .. 17   other dynamics, layouts and sizes
 
 All have five actions. The tasks of one group stack, so that one compiled
-program maps over them; `groups` lists them. There are three to train on, one a
-line above, and of those held out 00 .. 02, 07 .. 09 and 13, 14 stack with them:
+program maps over them; `groups` lists the groups. The training tasks are three
+groups, one a line above; the held-out tasks 00 .. 02, 07 .. 09 and 13, 14 stack
+with them:
 
   tasks = [make(variant) for variant in ...]
   stacked = jax.tree.map(lambda *x: jnp.stack(x), *tasks)
@@ -24,6 +25,7 @@ import itertools
 from typing import Any
 
 from disco_rl.environments import base
+from disco_rl.environments.jax_native import chain
 from disco_rl.environments.jax_native import gridworld
 
 
@@ -32,7 +34,7 @@ class _Group:
   """Tasks that stack.
 
   Attributes:
-    build: with the arguments that decide shapes.
+    build: with the arguments that determine shapes.
     tasks: the other arguments of `build`.
   """
 
@@ -42,7 +44,7 @@ class _Group:
 
 _tabular = functools.partial(gridworld.build, num_kinds=3, is_tabular=True)
 _image = gridworld.build
-_chain = functools.partial(gridworld.build_chain, num_bits=8)
+_chain = functools.partial(chain.build, num_bits=8)
 
 # Reward, termination, respawn.
 _kind = gridworld.Kind
@@ -127,15 +129,15 @@ _EXIT = """
   @...b"""
 
 _TABULAR_5X5 = (
-  # One goal, then with a start anywhere, then with a cost of living.
+  # One goal, then with a random start, then with a cost of each step.
   dict(layout=_CORNER, kinds=[_GOAL], step_limit=50),
   dict(layout=_ANYWHERE, kinds=[_GOAL], step_limit=20),
   dict(layout=_CORNER, kinds=[_GOAL], step_limit=40, step_reward=-0.05),
-  # Much to collect: what returns soon, what returns late, what is gone.
+  # Many objects, which reappear soon, late or never.
   dict(layout=_FIELD, kinds=[_kind(1.0, 0.0, 0.3)], step_limit=20),
   dict(layout=_FIELD, kinds=[_kind(1.0, 0.0, 0.02)], step_limit=100),
   dict(layout=_FIELD, kinds=[_COIN], step_limit=30),
-  # Good and bad ones side by side.
+  # Good and bad objects side by side.
   dict(layout=_CROSS, kinds=[_FRUIT, _WEED], step_limit=30),
   dict(layout=_CROSS, kinds=[_FRUIT, _kind(-1.0, 0.5, 0.1)], step_limit=50),
   dict(layout=_CHAMBERS, kinds=[_FRUIT, _PIT], step_limit=60),
@@ -158,17 +160,17 @@ _TABULAR_5X5 = (
   dict(layout=_HOOK, kinds=[_GOAL], step_limit=40),
   dict(layout=_SNAKE, kinds=[_GOAL], step_limit=100),
   dict(layout=_SNAKE, kinds=[_GOAL], step_limit=60, step_reward=-0.01),
-  # Something bad in the way: a toll, and mines.
+  # Bad objects in the way: a toll, and mines.
   dict(layout=_TOLL, kinds=[_GOAL, _kind(-0.3, 0.0, 0.0)], step_limit=40),
   dict(layout=_MINES, kinds=[_GOAL, _PIT], step_limit=40),
-  # Far apart, each returns while the other is fetched.
+  # Far apart; each reappears while the agent fetches the other.
   dict(layout=_ENDS, kinds=[_kind(1.0, 0.0, 0.05)], step_limit=100),
-  # The exit pays, but what was not collected before is lost.
+  # The exit has a reward, but ends the episode before others are collected.
   dict(layout=_EXIT, kinds=[_kind(0.3, 0.0, 0.0), _GOAL], step_limit=30),
 )
 
-# Layouts of 7 x 7, or of 5 x 5 within. Where objects are placed at random, they
-# only say how many there are.
+# Layouts of 7 x 7, or of 5 x 5 within. Where objects are placed at random, only
+# their number matters.
 _MEADOW = """
   a.....a
   .......
@@ -279,7 +281,7 @@ _LONE = """
   ......."""
 
 _IMAGE_7X7 = (
-  # One goal that is elsewhere in each episode.
+  # One goal, in another place in each episode.
   dict(layout=_ANYWHERE, kinds=[_GOAL], step_limit=20, random_objects=True),
   dict(layout=_LONE, kinds=[_GOAL], step_limit=40, random_objects=True),
   dict(
@@ -289,7 +291,7 @@ _IMAGE_7X7 = (
     random_objects=True,
     step_reward=-0.02,
   ),
-  # Much to collect, in fixed and in random places.
+  # Many objects, in fixed and in random places.
   dict(layout=_SMALL_MEADOW, kinds=[_kind(1, 0, 0.3)], step_limit=20),
   dict(layout=_MEADOW, kinds=[_FRUIT], step_limit=50),
   dict(
@@ -300,7 +302,7 @@ _IMAGE_7X7 = (
   ),
   dict(layout=_MEADOW, kinds=[_FRUIT], step_limit=50, random_objects=True),
   dict(layout=_MEADOW, kinds=[_COIN], step_limit=40, random_objects=True),
-  # Good and bad ones, in fixed and in random places.
+  # Good and bad objects, in fixed and in random places.
   dict(layout=_SMALL_PLOTS, kinds=[_FRUIT, _WEED], step_limit=30),
   dict(
     layout=_SMALL_PLOTS,
@@ -345,27 +347,27 @@ _IMAGE_7X7 = (
     kinds=[_kind(1.0, 0.0, 0.02), _kind(-0.3, 0.0, 0.1)],
     step_limit=100,
   ),
-  # A round trip pays more than waiting, and one way is poisoned.
+  # A round trip gives more reward than waiting; bad objects block one way.
   dict(
     layout=_RING,
     kinds=[_kind(1.0, 0.0, 0.05), _kind(-0.2, 0.0, 0.5)],
     step_limit=100,
   ),
-  # Small ones nearby end the episode, large ones are a long way off.
+  # Small rewards nearby end the episode, large ones are far away.
   dict(
     layout=_FORK,
     kinds=[_kind(1.0, 0.5, 0.0), _kind(0.2, 1, 0), _kind(0.1, 1, 0)],
     step_limit=50,
   ),
-  # A shut vault: what is seen there cannot be had.
+  # A closed vault: its objects are visible but out of reach.
   dict(layout=_VAULT, kinds=[_GOAL, _FRUIT], step_limit=40),
-  # The gate costs, what is behind it pays.
+  # The gate costs, the objects behind it have rewards.
   dict(
     layout=_GATE,
     kinds=[_kind(1.0, 0.0, 0.03), _kind(-0.5, 0.0, 0.2)],
     step_limit=80,
   ),
-  # The way out pays most, but only once.
+  # The exit has the largest reward, but only once.
   dict(
     layout=_GARDEN,
     kinds=[_kind(0.3, 0, 0.05), _kind(-0.3, 0, 0.05), _kind(2.0, 1.0, 0.0)],
@@ -390,15 +392,15 @@ _CHAINS_24 = (
   # Of random length.
   dict(payoff=_ONE_GOOD, lengths=(3, 12)),
   dict(payoff=_GRADED, lengths=(5, 24)),
-  # The cue decides which action is right.
+  # The cue determines the right action.
   dict(payoff=_CUED, lengths=(5, 5)),
   dict(payoff=_CUED_GRADED, lengths=(5, 15)),
-  # Rewards and bits that mean nothing.
+  # Rewards and bits of noise.
   dict(payoff=_ONE_GOOD, lengths=(5, 10), noise=1.0),
   dict(payoff=_GRADED, lengths=(5, 10), bit_rate=0.5),
   dict(payoff=_TWO_MATTER, lengths=(10, 20), noise=0.3, bit_rate=0.5),
   dict(payoff=_CUED, lengths=(5, 15), noise=0.3, bit_rate=0.2),
-  # What pays at once costs more in the end.
+  # An immediate reward costs more in the end.
   dict(payoff=_GRADED, lengths=(5, 10), lure=[0.9, 0.6, 0.3, 0.0, 0.0]),
   dict(payoff=_ONE_GOOD, lengths=(10, 20), lure=[-0.5, 0, 0.5, 0.0, 0.0]),
 )
@@ -551,7 +553,7 @@ _HELD_OUT_IMAGE_9X9 = (
   ),
 )
 _HELD_OUT_CHAINS_24 = (
-  # The choice is not seen, or comes late.
+  # The choice is not observed, or comes late.
   dict(payoff=_ONE_GOOD, lengths=(5, 15), hides_choice=True),
   dict(payoff=_CUED, lengths=(10, 20), decision_step=4, bit_rate=0.5),
 )
@@ -584,9 +586,9 @@ _HELD_OUT = (
 
 # Mean undiscounted return of an episode under uniformly random actions, and
 # under a reference policy. Where objects begin in random places, both are
-# measured, and the reference, which goes to the object of most reward for its
-# distance and around bad ones, can be surpassed. Elsewhere both are exact, and
-# the reference is optimal; it knows the time that is left, which agents do not.
+# measured, and the reference, which goes to the object with the largest reward
+# for its distance and around bad ones, is not optimal. Elsewhere both are
+# exact, and the reference is optimal; it observes the time left, unlike agents.
 RETURNS: Mapping[str, tuple[float, float]] = {
   'gridworld/00': (0.237, 1.0),
   'gridworld/01': (0.406, 1.0),
@@ -696,12 +698,12 @@ def training_names() -> tuple[str, ...]:
 
 
 def held_out_names() -> tuple[str, ...]:
-  """Returns the names of the tasks that are not to be trained on."""
+  """Returns the names of the held-out tasks."""
   return tuple(name for group in _NAMED_HELD_OUT for name in group)
 
 
 def groups() -> tuple[tuple[str, ...], ...]:
-  """Returns names by group; those to train on first. Each group stacks."""
+  """Returns names by group, training tasks first. Each group stacks."""
   return tuple(tuple(group) for group in _NAMED_TRAINING + _NAMED_HELD_OUT)
 
 

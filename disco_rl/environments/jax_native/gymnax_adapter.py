@@ -1,17 +1,16 @@
-"""Environments of gymnax, on the device; an optional extra of this package."""
+"""Environments of gymnax, an optional extra of this package."""
 
-import dataclasses
 import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from disco_rl import types
-from disco_rl.environments import base
+from disco_rl.environments import packages
 from disco_rl.environments.jax_native import adapters
+from disco_rl.environments.jax_native import gymnax_style
 
-# Our names -> the ids of gymnax.
+# Our names -> ids of gymnax.
 MINATAR = {
   'asterix': 'Asterix-MinAtar',
   'breakout': 'Breakout-MinAtar',
@@ -47,55 +46,34 @@ _REFUSED = {
 
 
 @types.record
-class GymnaxEnvironment(base.JaxEnvironment):
-  """One environment of gymnax, with the dynamics that gymnax gives it.
+class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
+  """One environment of gymnax, with gymnax's own dynamics.
 
-  What MinAtar is there differs from its first publication: actions are not
-  sticky, only those that matter are offered, and episodes are truncated after
-  1,000 steps (Freeway: 2,500). Its observations, [10, 10, C] of zeros and ones,
-  are bool here: exact, and a quarter of the memory. Observations that number a
-  cell are one-hot float32; all others are as in gymnax.
+  Its MinAtar differs from the first publication: actions are not sticky, only
+  those with an effect are offered, and episodes are truncated after 1,000 steps
+  (Freeway: 2,500). MinAtar's observations, [10, 10, C] of zeros and ones, are
+  bool here: exact, and a quarter of the memory.
 
   Attributes:
     params: record of arrays, those of the environment's parameters that gymnax
       lets one change without compiling anew.
-    env_id: of gymnax.
+    env: of the package, from a cache: equal names give equal objects, so that
+      tasks of one name stack.
   """
-
-  params: Any
-  env_id: str = dataclasses.field(metadata={'static': True})
 
   @property
   def spec(self) -> types.EnvironmentSpec:
     """Of one environment, also where several are stacked."""
-    return _spec(self.env_id)
+    return _spec(self.env)
 
-  def reset(self, key: types.Array) -> tuple[Any, types.PyTree]:
-    """As `JaxEnvironment.reset`; the state is a record of gymnax."""
-    observation, state = _package_env(self.env_id).reset_env(key, self.params)
-    return adapters.strong_types(state), _observation(self.env_id, observation)
-
-  def step(
-    self, state: Any, action: types.Array, key: types.Array
-  ) -> tuple[Any, types.TimeStep]:
-    """As `JaxEnvironment.step`; a time limit does not make a step terminal."""
-    env = _package_env(self.env_id)
-    # Its `step` would reset as well, which `step_autoreset` does.
-    observation, state, reward, is_terminal, _ = env.step_env(
-      key, state, action, self.params
-    )
-    is_truncated = env.is_truncated(state, self.params)
-    return adapters.strong_types(state), types.TimeStep(
-      observation=_observation(self.env_id, observation),
-      reward=jnp.asarray(reward, jnp.float32),
-      is_terminal=is_terminal,
-      is_last=is_terminal | is_truncated,
-      mask=jnp.bool_(True),
-    )
+  def _read(self, observation: types.PyTree) -> types.PyTree:
+    if self.env.name in MINATAR.values():
+      return observation != 0
+    return gymnax_style.read(self.env, self.env.default_params, observation)
 
 
 def make(env_id: str) -> GymnaxEnvironment:
-  """Makes an environment with the parameters that it has in gymnax.
+  """Makes an environment with gymnax's default parameters.
 
   Args:
     env_id: registered with gymnax.
@@ -113,13 +91,13 @@ def make(env_id: str) -> GymnaxEnvironment:
     )
   env = _package_env(env_id)
   space = env.action_space(env.default_params)
-  if not isinstance(space, _spaces().Discrete):
+  if not hasattr(space, 'n'):
     raise ValueError(
       f'{env_id} of gymnax has actions {space}: only Discrete is supported, '
       f'which {", ".join(OTHERS)} and all of MinAtar have.'
     )
   params = adapters.strong_types(env.default_params)
-  return GymnaxEnvironment(params=params, env_id=env_id)
+  return GymnaxEnvironment(params=params, env=env)
 
 
 def is_registered(env_id: str) -> bool:
@@ -132,27 +110,13 @@ def is_registered(env_id: str) -> bool:
 
 
 def import_package() -> Any:
-  """Returns the package.
-
-  Raises:
-    ImportError: if it is not installed.
-  """
-  try:
-    import gymnax
-  except ImportError as error:
-    raise ImportError(
-      "Environments named 'minatar/...', 'bsuite/...' and 'gymnax/...' need "
-      f'the package gymnax (1.0.1 or later), which cannot be imported ({error})'
-      ": pip install -e '.[gymnax]'"
-    ) from error
-  return gymnax
-
-
-def _spaces() -> Any:
-  import_package()
-  from gymnax.environments import spaces
-
-  return spaces
+  """Returns the module gymnax; raises ImportError if it is not installed."""
+  return packages.load(
+    'gymnax',
+    "'minatar/...', 'bsuite/...' or 'gymnax/...'",
+    'the package gymnax (1.0.1 or later)',
+    "pip install -e '.[gymnax]'",
+  )
 
 
 @functools.cache
@@ -163,25 +127,6 @@ def _package_env(env_id: str) -> Any:
 
 
 @functools.cache
-def _spec(env_id: str) -> types.EnvironmentSpec:
-  env = _package_env(env_id)
-
-  def first_observation(key: types.Array) -> types.PyTree:
-    observation, _ = env.reset_env(key, env.default_params)
-    return _observation(env_id, observation)
-
-  return types.EnvironmentSpec(
-    observation=jax.eval_shape(first_observation, jax.random.key(0)),
-    num_actions=env.num_actions,
-  )
-
-
-def _observation(env_id: str, observation: types.PyTree) -> types.PyTree:
-  """From gymnax's observation to ours; see `GymnaxEnvironment`."""
-  env = _package_env(env_id)
-  space = env.observation_space(env.default_params)
-  if isinstance(space, _spaces().Discrete):
-    return jax.nn.one_hot(observation, space.n, dtype=jnp.float32)
-  if env_id in MINATAR.values():
-    return observation != 0
-  return adapters.strong_types(observation)
+def _spec(env: Any) -> types.EnvironmentSpec:
+  single = GymnaxEnvironment(params=env.default_params, env=env)
+  return gymnax_style.infer_spec(single)

@@ -1,4 +1,4 @@
-"""Environments of the user's own with the interface of gymnax."""
+"""Environments with the interface of gymnax, which users provide."""
 
 import dataclasses
 from typing import Any
@@ -10,17 +10,16 @@ from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.jax_native import adapters
 
-# What is used of an environment; `is_truncated` and `observation_space`, too,
-# where there are any.
+# Required methods; `is_truncated` and `observation_space` are optional.
 METHODS = ('reset_env', 'step_env', 'action_space')
 
 
 @types.record
 class GymnaxStyleEnvironment(base.JaxEnvironment):
-  """One environment that is an object of pure functions, and its parameters.
+  """An object of pure functions and its parameters.
 
-  Observations that number a cell (spaces with a size `n`) are one-hot float32.
-  Where the environment has no `is_truncated`, every end is a termination.
+  Observations in spaces of `n` values are one-hot float32. Where the
+  environment has no `is_truncated`, every end of an episode is a termination.
 
   Attributes:
     params: tree of arrays.
@@ -33,11 +32,7 @@ class GymnaxStyleEnvironment(base.JaxEnvironment):
   @property
   def spec(self) -> types.EnvironmentSpec:
     """Of one environment."""
-    _, observation = jax.eval_shape(self.reset, jax.random.key(0))
-    return types.EnvironmentSpec(
-      observation=observation,
-      num_actions=int(self.env.action_space(self.params).n),
-    )
+    return infer_spec(self)
 
   def reset(self, key: types.Array) -> tuple[Any, types.PyTree]:
     """As `JaxEnvironment.reset`."""
@@ -64,18 +59,30 @@ class GymnaxStyleEnvironment(base.JaxEnvironment):
     )
 
   def _read(self, observation: types.PyTree) -> types.PyTree:
-    if hasattr(self.env, 'observation_space'):
-      space = self.env.observation_space(self.params)
-      if hasattr(space, 'n'):
-        return jax.nn.one_hot(observation, space.n, dtype=jnp.float32)
-    return adapters.strong_types(observation)
+    return read(self.env, self.params, observation)
+
+
+def infer_spec(environment: GymnaxStyleEnvironment) -> types.EnvironmentSpec:
+  """Traces a reset of an environment that is not stacked."""
+  _, observation = jax.eval_shape(environment.reset, jax.random.key(0))
+  space = environment.env.action_space(environment.params)
+  return types.EnvironmentSpec(observation, num_actions=int(space.n))
+
+
+def read(env: Any, params: Any, observation: types.PyTree) -> types.PyTree:
+  """Converts an observation to arrays; see `GymnaxStyleEnvironment`."""
+  if hasattr(env, 'observation_space'):
+    space = env.observation_space(params)
+    if hasattr(space, 'n'):
+      return jax.nn.one_hot(observation, space.n, dtype=jnp.float32)
+  return adapters.strong_types(observation)
 
 
 def make(env: Any, params: Any) -> GymnaxStyleEnvironment:
-  """Takes an environment and its parameters.
+  """Wraps an environment and its parameters.
 
   Args:
-    env: an object with the methods `METHODS`, as those of gymnax: `reset_env`
+    env: an object with the methods `METHODS`, as in gymnax: `reset_env`
       (key, params) -> observation, state; `step_env` (key, state, action,
       params) -> observation, state, reward, is_terminal, info, without a reset;
       `action_space` (params) -> a space with the number of actions `n`.

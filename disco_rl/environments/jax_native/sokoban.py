@@ -1,6 +1,6 @@
-"""Sokoban by Jumanji, an optional extra, with levels of our own or of a file.
+"""Sokoban by Jumanji, an optional extra, with generated levels or a file's.
 
-Jumanji's own levels would be downloaded.
+Jumanji would download its own levels.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import packages
 from disco_rl.environments.jax_native import sokoban_generator
 from disco_rl.environments.jax_native import sokoban_levels
 from disco_rl.runtime import config_checks
@@ -30,12 +31,12 @@ GENERATED: Mapping[str | None, tuple[int, int]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing(config_checks.Settings, prefix='preprocessing.sokoban.'):
-  """What lies between the game and the agent; defaults: the benchmark's.
+  """Preprocessing of Sokoban; the defaults are the benchmark's.
 
   Attributes:
-    frame_stack: S, how many frames are seen at once; 4 in the paper.
-    time_limit: steps, a truncation. Which levels were solved is told from
-      returns, with limits of 81 to 159 steps; see evaluation/normalisation.py.
+    frame_stack: S, the number of frames in an observation; 4 in the paper.
+    time_limit: steps, a truncation. Returns show which levels were solved for
+      limits of 81 to 159 steps; see evaluation/normalisation.py.
   """
 
   frame_stack: config_checks.Count = 4
@@ -47,12 +48,12 @@ BENCHMARK = Preprocessing()
 
 @types.record
 class State:
-  """Where things are.
+  """Positions on the board.
 
   Attributes:
     fixed: [10, 10] uint8; see `sokoban_levels`.
-    movable: [S, 10, 10] uint8, now and in the S - 1 steps before, the newest
-      last. The first of the episode stands in for those before it.
+    movable: [S, 10, 10] uint8, of the last S steps, the newest last. The first
+      of the episode stands in for those before it.
     agent: [2] int32, row and column.
     step: [] int32, steps taken in this episode.
   """
@@ -68,10 +69,9 @@ class Sokoban(base.JaxEnvironment):
   """Push all boxes onto targets; each episode is a random one of N levels.
 
   The actions are up, right, down and left; one that a wall or a second box
-  prevents does nothing. A step pays -0.1, and +1 where it pushes a box onto a
-  target, -1 where it pushes one off, +10 where it solves the level, which ends
-  the episode. After `time_limit` steps the episode ends, too, which counts as
-  truncation.
+  prevents does nothing. The reward of a step is -0.1, plus 1 if it pushes a box
+  onto a target, minus 1 if it pushes one off, plus 10 if it solves the level,
+  which ends the episode. Episodes are truncated after `time_limit` steps.
 
   The observation is [10, 10, S * 4] float32, the last S frames, the newest
   last. The channels of each: walls, targets, boxes, the agent. The first frame
@@ -133,14 +133,15 @@ class Sokoban(base.JaxEnvironment):
 
 
 def find_levels(variant: str | None) -> Callable[[], np.ndarray] | None:
-  """The levels that a name means.
+  """Looks up the levels of a variant.
 
   Args:
     variant: what follows 'sokoban/' in the name: a key of `GENERATED`, or the
       path of a file, which is read.
 
   Returns:
-    What gives the levels, [N, 10, 10, 2]; None if there is no such variant.
+    A function that returns the levels, [N, 10, 10, 2]; None if there is no such
+    variant.
 
   Raises:
     OSError: the file cannot be read.
@@ -157,7 +158,7 @@ def find_levels(variant: str | None) -> Callable[[], np.ndarray] | None:
 def make(
   levels: np.ndarray, preprocessing: Preprocessing = BENCHMARK
 ) -> Sokoban:
-  """Makes the game of these levels.
+  """Makes the game with these levels.
 
   Args:
     levels: [N, 10, 10, 2].
@@ -171,27 +172,21 @@ def make(
 
 
 def import_package() -> Any:
-  """Returns Jumanji's package of Sokoban.
-
-  Raises:
-    ImportError: if it is not installed.
-  """
-  try:
-    from jumanji.environments.routing import sokoban
-  except ImportError as error:
-    raise ImportError(
-      "Environments named 'sokoban...' need the package jumanji (1.1.2 or "
-      f"later), which cannot be imported ({error}): pip install -e '.[sokoban]'"
-    ) from error
-  return sokoban
+  """Returns Jumanji's Sokoban; raises ImportError if it is not installed."""
+  return packages.load(
+    'jumanji.environments.routing.sokoban',
+    "'sokoban...'",
+    'the package jumanji (1.1.2 or later)',
+    "pip install -e '.[sokoban]'",
+  )
 
 
 @functools.cache
 def _game(time_limit: int) -> Any:
-  """Jumanji's environment, of which `step` alone is used."""
+  """Returns Jumanji's environment, of which only `step` is used."""
   # By default it would download levels, and leave files of pictures open.
   unused: Any = object()
-  # It keeps arrays, which must outlive the trace that happens to be first.
+  # It keeps arrays, which must not belong to the first trace.
   with jax.ensure_compile_time_eval():
     return import_package().Sokoban(
       generator=unused, viewer=unused, time_limit=time_limit
@@ -209,7 +204,7 @@ def _package_state(state: State) -> Any:
 
 
 def _observe(state: State) -> types.Array:
-  """[10, 10, S * 4] float32, in each frame a channel for each kind of thing."""
+  """[10, 10, S * 4] float32, four channels a frame; see `Sokoban`."""
   frames = [_channels(state.fixed, movable) for movable in state.movable]
   return jnp.concatenate(frames, axis=-1).astype(jnp.float32)
 

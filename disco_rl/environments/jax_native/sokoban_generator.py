@@ -1,8 +1,8 @@
-"""Solvable Sokoban levels, made by playing backwards from the solved state.
+"""Generates solvable Sokoban levels by playing backwards from the solved state.
 
 Thousands are made at once. The inner 8 x 8 cells of a level are the bits of one
 64-bit word, from the top left row by row, so that one operation on [N] words
-does something to all cells of N levels. All cells outside are walls.
+applies to all cells of N levels. All cells outside are walls.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ _ROUNDS = 14
 _MAX_PULLS = 5
 _MAX_SOLUTION = 110
 
-# The cell after the last stands for all that is outside.
+# The cell after the last stands for all cells outside.
 _OUTSIDE = NUM_CELLS
 _BIT = np.append(
   np.uint64(1) << np.arange(NUM_CELLS, dtype=np.uint64), np.uint64(0)
@@ -93,7 +93,7 @@ class _Play:
 
   @property
   def is_on_target(self) -> np.ndarray:
-    """[N, 4] bool: which boxes are."""
+    """[N, 4] bool: boxes on targets."""
     return _is_in(self.box, _board(self.target))
 
 
@@ -106,13 +106,13 @@ def generate(num_levels: int, seed: int) -> np.ndarray:
 
   Args:
     num_levels: N, at least 1.
-    seed: levels depend on nothing else, and two seeds share none but by chance.
+    seed: determines the levels; two seeds share none but by chance.
 
   Returns:
     [N, 10, 10, 2] uint8; see `sokoban_levels`.
   """
   rng = np.random.default_rng(seed)
-  # By their bytes, in the order in which they were made.
+  # Keyed by their bytes, in the order of generation.
   levels: dict[bytes, np.ndarray] = {}
   while len(levels) < num_levels:
     made = _candidates(rng, num_levels)
@@ -160,17 +160,14 @@ def _carve(rng: np.random.Generator, num_levels: int) -> np.ndarray:
 
 
 def _can_be_left(floor: np.ndarray) -> np.ndarray:
-  """[N, 64] bool: floor off which a box can be pulled if nothing is near."""
+  """[N, 64] bool: floor from which a box can be pulled, without other boxes."""
   return _contents(floor) & np.any(
     [_is_in(one, floor) & _is_in(two, floor) for one, two in _WAYS], axis=0
   )
 
 
 def _pull(rng: np.random.Generator, play: _Play) -> None:
-  """Walks to a random box and pulls it, where one can be pulled.
-
-  Boxes on targets come first.
-  """
+  """Walks to a random box and pulls it, preferring boxes on targets."""
   rows = np.arange(len(play.agent))
   # Options [N, 16]: boxes times directions.
   direction = np.arange(16) % 4
@@ -201,7 +198,7 @@ def _pull(rng: np.random.Generator, play: _Play) -> None:
 
 
 def _walk(rng: np.random.Generator, play: _Play) -> None:
-  """Walks to a random cell: beside its box, the player would give it away."""
+  """Walks to a random cell: beside its box, the player would reveal it."""
   rows = np.arange(len(play.agent))
   cells = np.broadcast_to(np.arange(NUM_CELLS), (len(rows), NUM_CELLS))
   distance = _distances(play, cells)
@@ -213,17 +210,17 @@ def _walk(rng: np.random.Generator, play: _Play) -> None:
 
 
 def _distances(play: _Play, goal: np.ndarray) -> np.ndarray:
-  """Steps from the agent to cells, around boxes; -1 where there is no way.
+  """Computes distances from the agent to cells, around boxes.
 
   Args:
     play: the games.
     goal: [N, K] int, cells.
 
   Returns:
-    [N, K] int.
+    [N, K] int; -1 where there is no way.
   """
   free, reached, goal_bit = play.free, _BIT[play.agent], _BIT[goal]
-  # The number of steps after which a goal is still not reached.
+  # Counts the steps before a goal is reached.
   distance = np.zeros(goal.shape, int)
   for _ in range(NUM_CELLS):
     distance += (goal_bit & reached[:, None]) == 0

@@ -1,7 +1,8 @@
-"""Sokoban levels as arrays, and the files that they are published in.
+"""Sokoban levels as arrays, and their files.
 
-Levels are [N, 10, 10, 2] uint8: what is fixed (EMPTY, WALL or TARGET), and what
-moves (EMPTY, AGENT or BOX); each has one agent, four boxes and four targets.
+Levels are [N, 10, 10, 2] uint8: the fixed things (EMPTY, WALL or TARGET), then
+the movable ones (EMPTY, AGENT or BOX); each has one agent, four boxes and four
+targets.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ NUM_BOXES = 4
 SHAPE = (SIDE, SIDE, 2)
 SUFFIXES = ('.txt', '.npy')
 
-# Character of a Boxoban file -> what is fixed and what moves there.
+# Character of a Boxoban file -> fixed and movable thing.
 _CELLS = {
   ' ': (EMPTY, EMPTY),
   '#': (WALL, EMPTY),
@@ -30,7 +31,7 @@ _PATHS = str | os.PathLike[str]
 
 
 def is_path(text: str) -> bool:
-  """Whether this is the path of a file that `read` takes, by its suffix."""
+  """Whether the suffix is that of a file that `read` accepts."""
   return text.endswith(SUFFIXES)
 
 
@@ -46,7 +47,7 @@ def read(path: _PATHS) -> np.ndarray:
 
   Raises:
     OSError: there is no such file, or it cannot be read.
-    ValueError: the file is malformed; says where.
+    ValueError: the file is malformed; the message locates the fault.
   """
   path = pathlib.Path(path)
   if path.suffix not in SUFFIXES:
@@ -66,7 +67,7 @@ def read(path: _PATHS) -> np.ndarray:
 
 
 def _fault(level: np.ndarray) -> str:
-  """What is wrong with a level [10, 10, 2]; empty if nothing is."""
+  """Returns the fault of a level [10, 10, 2]; empty if there is none."""
   fixed, movable = level[..., 0], level[..., 1]
   for name, cells, kinds in (
     ('fixed', fixed, (EMPTY, WALL, TARGET)),
@@ -92,18 +93,18 @@ def _read_npy(path: pathlib.Path) -> np.ndarray:
   with path.open('rb') as file:
     try:
       levels = np.lib.format.read_array(file, allow_pickle=False)  # noqa: TID251
-    # Of a damaged header, NumPy raises nearly anything.
+    # NumPy raises nearly anything for a damaged header.
     except Exception as error:
       raise ValueError(
         f'{path}: not an npy file of numbers, or a damaged one ({error}).'
       ) from error
-  # By kind: to NumPy, times are a type of integers.
+  # Compared by kind: in NumPy, times are a subtype of integers.
   if levels.shape[1:] != SHAPE or levels.dtype.kind not in 'iu':
     raise ValueError(
       f'{path}: holds {levels.dtype} {list(levels.shape)}, where integers '
       f'{["N", *SHAPE]} are wanted.'
     )
-  # Narrowing would make cells of other numbers.
+  # Narrowing would turn other numbers into cells.
   if levels.size and not 0 <= levels.min() <= levels.max() <= BOX:
     raise ValueError(
       f'{path}: holds numbers from {levels.min()} to {levels.max()}, where '
@@ -125,7 +126,7 @@ def _parse(
 ) -> Iterator[list[list[tuple[int, int]]]]:
   """Yields levels, each as rows of cells."""
   rows: list[list[tuple[int, int]]] = []
-  # The line that is added ends the last level.
+  # The additional line ends the last level.
   for number, line in enumerate([*lines, ''], start=1):
     where = f'{path}, line {number}'
     if line and not line.startswith(';'):

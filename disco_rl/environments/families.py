@@ -1,0 +1,238 @@
+"""The table of families: environments whose names begin alike.
+
+To add a suite of environments:
+  1. Write an adapter: a `base.JaxEnvironment` in jax_native/, or an
+     `adapters.Adapter` (or simulators for `sequential.SequentialEnvironment`)
+     in host/.
+  2. Add an entry to `FAMILIES`, at the end of this module.
+  3. List the names of a benchmark in suites.py.
+  4. Test it by `conformance.check` of tests/conformance.py.
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import functools
+import re
+from typing import Any
+from typing import Literal
+
+from disco_rl.environments import base
+from disco_rl.environments import suites
+from disco_rl.environments.host import atari
+from disco_rl.environments.host import crafter_adapter
+from disco_rl.environments.host import dmlab
+from disco_rl.environments.host import gymnasium_adapter
+from disco_rl.environments.host import nethack
+from disco_rl.environments.host import procgen
+from disco_rl.environments.jax_native import catch
+from disco_rl.environments.jax_native import craftax_adapter
+from disco_rl.environments.jax_native import gridworld_tasks
+from disco_rl.environments.jax_native import gymnax_adapter
+from disco_rl.environments.jax_native import sokoban
+from disco_rl.runtime import config_checks
+
+Environment = base.JaxEnvironment | base.HostEnvironment
+# Where environments step: `base.JaxEnvironment` or `base.HostEnvironment`.
+Kind = Literal['device', 'host']
+# Fields of a family's `Preprocessing` -> values in place of its defaults.
+Changes = Mapping[str, Any]
+# (num_environments, seed) -> the environment.
+Builder = Callable[[int, int], Environment]
+# (variant, changes) -> its builder, or None if there is no such variant. The
+# variant is None for the bare name of the family.
+Finder = Callable[[str | None, Changes], Builder | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+  """Environments whose names begin alike.
+
+  Attributes:
+    form: of the names, for error messages.
+    kind: where its environments step.
+    names: returns the full names that can be enumerated.
+    find: the builder of a variant. Builds nothing costly itself, but raises
+      ImportError if a package is not installed.
+    preprocessing: record of settings, where there are any.
+  """
+
+  form: str
+  kind: Kind
+  names: Callable[[], Iterable[str]]
+  find: Finder
+  preprocessing: Callable[[], Any] | None = None
+
+
+def _listed(module: Any, variants: Collection[str]) -> Finder:
+  """Finds variants of a list, which `module.make` makes on the host."""
+
+  def find(variant: str | None, changes: Changes) -> Builder | None:
+    if variant is None or variant not in variants:
+      return None
+    module.import_package()
+    preprocessing = config_checks.replace(module.Preprocessing(), changes)
+    return functools.partial(module.make, variant, preprocessing=preprocessing)
+
+  return find
+
+
+def _find_catch(variant: str | None, _: Changes) -> Builder | None:
+  if variant is None:
+    environment = catch.Catch()
+  elif size := re.fullmatch('([0-9]{1,9})x([0-9]{1,9})', variant):
+    environment = catch.Catch(rows=int(size[1]), columns=int(size[2]))
+  else:
+    return None
+  return lambda *_: environment
+
+
+def _find_gridworld(variant: str | None, _: Changes) -> Builder | None:
+  environment = None if variant is None else gridworld_tasks.make(variant)
+  return None if environment is None else lambda *_: environment
+
+
+def _find_gymnasium(variant: str | None, _: Changes) -> Builder | None:
+  if variant is None or not gymnasium_adapter.is_registered(variant):
+    return None
+  return functools.partial(gymnasium_adapter.make, variant)
+
+
+def _find_procgen(variant: str | None, changes: Changes) -> Builder | None:
+  game = (variant or '').removeprefix('easy/')
+  if game not in procgen.GAMES:
+    return None
+  procgen.import_package()
+  default = procgen.HARD if game == variant else procgen.EASY
+  preprocessing = config_checks.replace(default, changes)
+  return functools.partial(procgen.make, game, preprocessing=preprocessing)
+
+
+def _find_gymnax(env_id: str | None, _: Changes) -> Builder | None:
+  if env_id is None or not gymnax_adapter.is_registered(env_id):
+    return None
+  return lambda *_: gymnax_adapter.make(env_id)
+
+
+def _find_craftax(variant: str | None, _: Changes) -> Builder | None:
+  if variant is None or variant not in craftax_adapter.VARIANTS:
+    return None
+  craftax_adapter.import_package()
+  return lambda *_: craftax_adapter.make(variant)
+
+
+def _find_sokoban(variant: str | None, changes: Changes) -> Builder | None:
+  levels = sokoban.find_levels(variant)
+  if levels is None:
+    return None
+  sokoban.import_package()
+  preprocessing = config_checks.replace(sokoban.BENCHMARK, changes)
+  return lambda *_: sokoban.make(levels(), preprocessing)
+
+
+def _find_crafter(variant: str | None, changes: Changes) -> Builder | None:
+  if variant is not None:
+    return None
+  crafter_adapter.import_package()
+  preprocessing = config_checks.replace(crafter_adapter.BENCHMARK, changes)
+  return functools.partial(crafter_adapter.make, preprocessing=preprocessing)
+
+
+# The part of a name before the slash -> its family.
+FAMILIES = {
+  'catch': Family(
+    form='catch or catch/ROWSxCOLUMNS (catch/10x5)',
+    kind='device',
+    names=lambda: ('catch',),
+    find=_find_catch,
+  ),
+  'gridworld': Family(
+    form='gridworld/00 and gridworld/held_out_00, and further numbers',
+    kind='device',
+    names=gridworld_tasks.names,
+    find=_find_gridworld,
+  ),
+  'gymnasium': Family(
+    form='gymnasium/ID (gymnasium/CartPole-v1)',
+    kind='host',
+    names=lambda: (
+      f'gymnasium/{env_id}' for env_id in gymnasium_adapter.registered_ids()
+    ),
+    find=_find_gymnasium,
+  ),
+  'atari': Family(
+    form='atari/GAME (atari/breakout)',
+    kind='host',
+    names=lambda: suites.SUITES['atari57'],
+    find=_listed(atari, atari.GAMES),
+    preprocessing=atari.Preprocessing,
+  ),
+  'procgen': Family(
+    form='procgen/GAME or procgen/easy/GAME (procgen/bigfish)',
+    kind='host',
+    names=lambda: (
+      *suites.SUITES['procgen16'],
+      *(f'procgen/easy/{game}' for game in procgen.GAMES),
+    ),
+    find=_find_procgen,
+    preprocessing=procgen.Preprocessing,
+  ),
+  'dmlab': Family(
+    form='dmlab/LEVEL (dmlab/rooms_watermaze)',
+    kind='host',
+    names=lambda: suites.SUITES['dmlab30'],
+    find=_listed(dmlab, dmlab.LEVELS),
+    preprocessing=dmlab.Preprocessing,
+  ),
+  'nethack': Family(
+    form='nethack/TASK (nethack/score)',
+    kind='host',
+    names=lambda: (f'nethack/{task}' for task in nethack.TASKS),
+    find=_listed(nethack, nethack.TASKS),
+    preprocessing=nethack.Preprocessing,
+  ),
+  'minatar': Family(
+    form='minatar/GAME (minatar/breakout)',
+    kind='device',
+    names=lambda: suites.SUITES['minatar'],
+    find=lambda variant, changes: _find_gymnax(
+      gymnax_adapter.MINATAR.get(variant or ''), changes
+    ),
+  ),
+  'bsuite': Family(
+    form='bsuite/TASK (bsuite/memory_chain)',
+    kind='device',
+    names=lambda: suites.SUITES['bsuite'],
+    find=lambda variant, changes: _find_gymnax(
+      gymnax_adapter.BSUITE.get(variant or ''), changes
+    ),
+  ),
+  'gymnax': Family(
+    form='gymnax/ID (gymnax/CartPole-v1)',
+    kind='device',
+    names=lambda: (f'gymnax/{env_id}' for env_id in gymnax_adapter.OTHERS),
+    find=_find_gymnax,
+  ),
+  'craftax': Family(
+    form='craftax/VARIANT (craftax/classic_symbolic)',
+    kind='device',
+    names=lambda: (f'craftax/{name}' for name in craftax_adapter.VARIANTS),
+    find=_find_craftax,
+  ),
+  'sokoban': Family(
+    form='sokoban, sokoban/held_out or sokoban/PATH of a file of levels',
+    kind='device',
+    names=lambda: ('sokoban', 'sokoban/held_out'),
+    find=_find_sokoban,
+    preprocessing=sokoban.Preprocessing,
+  ),
+  'crafter': Family(
+    form='crafter',
+    kind='host',
+    names=lambda: ('crafter',),
+    find=_find_crafter,
+    preprocessing=crafter_adapter.Preprocessing,
+  ),
+}

@@ -1,0 +1,184 @@
+"""Chains: tasks with delayed rewards and credit assignment."""
+
+from collections.abc import Sequence
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.environments.jax_native import draws
+
+
+@types.record
+class ChainState:
+  """Progress of an episode.
+
+  Attributes:
+    step: [] int32, steps taken in this episode.
+    length: [] int32, of this episode.
+    cue: [] int32, of this episode.
+    choice: [] int32, the decisive action, -1 before it.
+  """
+
+  step: types.Array
+  length: types.Array
+  cue: types.Array
+  choice: types.Array
+
+
+@types.record
+class Chain(base.JaxEnvironment):
+  """One action determines the reward of the last step; see `build`.
+
+  The length and one of C cues are drawn for each episode. The action in step
+  `decision_step`, counted from 0, is the choice: its `lure` is added to the
+  reward at once, and its `payoff` under the cue is the reward of the last step.
+  All other actions have no effect. Rewards before the last step also include
+  +`noise` or -`noise` at random.
+
+  The observation is [P + C + A + D] float32: the step one-hot, the cue one-hot,
+  the choice one-hot once made, and D random bits as distractors.
+
+  Attributes:
+    payoff: [C, A] float32.
+    lure: [A] float32.
+    min_length: [] int32.
+    max_length: [] int32, at most P.
+    decision_step: [] int32, less than `min_length`.
+    noise: [] float32.
+    bit_rate: [] float32, probability that a random bit is 1.
+    hides_choice: [] bool, the choice is never observed.
+    num_positions: P.
+    num_bits: D.
+  """
+
+  payoff: types.Array
+  lure: types.Array
+  min_length: types.Array
+  max_length: types.Array
+  decision_step: types.Array
+  noise: types.Array
+  bit_rate: types.Array
+  hides_choice: types.Array
+  num_positions: int = dataclasses.field(metadata={'static': True})
+  num_bits: int = dataclasses.field(metadata={'static': True})
+
+  @property
+  def spec(self) -> types.EnvironmentSpec:
+    """Of one task, also where several are stacked."""
+    *_, num_cues, num_actions = self.payoff.shape
+    size = self.num_positions + num_cues + num_actions + self.num_bits
+    return types.EnvironmentSpec(
+      observation=jax.ShapeDtypeStruct((size,), jnp.float32),
+      num_actions=num_actions,
+    )
+
+  def reset(self, key: types.Array) -> tuple[ChainState, types.Array]:
+    """As `JaxEnvironment.reset`; the observation is that of the class."""
+    uniform = draws.uniform(key, 2 + self.num_bits)
+    del key
+    num_lengths = 1 + self.max_length - self.min_length
+    state = ChainState(
+      step=jnp.int32(0),
+      length=self.min_length + draws.below(num_lengths, uniform[0]),
+      cue=draws.below(self.payoff.shape[0], uniform[1]),
+      choice=jnp.int32(-1),
+    )
+    return state, self._observe(state, uniform[2:])
+
+  def step(
+    self, state: ChainState, action: types.Array, key: types.Array
+  ) -> tuple[ChainState, types.TimeStep]:
+    """As `JaxEnvironment.step`."""
+    uniform = draws.uniform(key, 1 + self.num_bits)
+    del key
+    decides = state.step == self.decision_step
+    choice = jnp.where(decides, action, state.choice)
+    is_last = state.step + 1 == state.length
+    lure = jnp.where(decides, self.lure[action], 0.0)
+    noise = jnp.where(uniform[0] < 0.5, -self.noise, self.noise)
+    state = ChainState(
+      step=state.step + 1, length=state.length, cue=state.cue, choice=choice
+    )
+    return state, types.TimeStep(
+      observation=self._observe(state, uniform[1:]),
+      reward=lure + jnp.where(is_last, self.payoff[state.cue, choice], noise),
+      is_terminal=is_last,
+      is_last=is_last,
+      mask=jnp.bool_(True),
+    )
+
+  def _observe(self, state: ChainState, uniform: types.Array) -> types.Array:
+    """Returns the class's observation; `uniform` [D] gives the random bits."""
+    num_cues, num_actions = self.payoff.shape
+    shown = jnp.where(self.hides_choice, -1, state.choice)
+    return jnp.concatenate(
+      [
+        jnp.arange(self.num_positions) == state.step,
+        jnp.arange(num_cues) == state.cue,
+        jnp.arange(num_actions) == shown,
+        uniform < self.bit_rate,
+      ]
+    ).astype(jnp.float32)
+
+
+def build(
+  payoff: Sequence[Sequence[float]],
+  lengths: tuple[int, int],
+  *,
+  num_positions: int,
+  num_bits: int,
+  lure: Sequence[float] | None = None,
+  decision_step: int = 0,
+  noise: float = 0.0,
+  bit_rate: float = 0.0,
+  hides_choice: bool = False,
+) -> Chain:
+  """Makes a chain.
+
+  Args:
+    payoff: [C, A].
+    lengths: the shortest and the longest episode.
+    num_positions: P, at least the longest episode.
+    num_bits: D.
+    lure: [A], zeros by default.
+    decision_step: see `Chain`.
+    noise: see `Chain`.
+    bit_rate: see `Chain`.
+    hides_choice: see `Chain`.
+
+  Returns:
+    The task. Those of equal C, A, P and D stack.
+
+  Raises:
+    ValueError: if a number is not as described.
+  """
+  shortest, longest = lengths
+  if not 0 <= decision_step < shortest <= longest <= num_positions:
+    raise ValueError(
+      'Required: 0 <= decision_step < shortest <= longest <= num_positions; '
+      f'got {decision_step}, {shortest}, {longest}, {num_positions}.'
+    )
+  if not 0 <= bit_rate <= 1:
+    raise ValueError(f'bit_rate must be in [0, 1], got {bit_rate}.')
+  table = np.asarray(payoff, np.float32)
+  first = np.zeros(table.shape[1:]) if lure is None else np.asarray(lure)
+  if table.ndim != 2 or first.shape != table.shape[1:]:
+    raise ValueError(
+      f'payoff must be [C, A] and lure [A], got {table.shape}, {first.shape}.'
+    )
+  return Chain(
+    payoff=jnp.asarray(table),
+    lure=jnp.asarray(first, jnp.float32),
+    min_length=jnp.int32(shortest),
+    max_length=jnp.int32(longest),
+    decision_step=jnp.int32(decision_step),
+    noise=jnp.float32(noise),
+    bit_rate=jnp.float32(bit_rate),
+    hides_choice=jnp.bool_(hides_choice),
+    num_positions=num_positions,
+    num_bits=num_bits,
+  )

@@ -1,0 +1,242 @@
+"""Tests of the adapter of Gymnasium."""
+
+from collections.abc import Iterator
+import re
+import sys
+from typing import Any
+
+import conformance
+import gymnasium
+from gymnasium import spaces
+import jax
+import numpy as np
+import pytest
+
+from disco_rl.environments import registry
+from disco_rl.environments.host import adapters
+from disco_rl.environments.host import gymnasium_adapter
+
+SAME_STEP = gymnasium.vector.AutoresetMode.SAME_STEP
+DISABLED = gymnasium.vector.AutoresetMode.DISABLED
+PROBE = 'DiscoTest/Probe-v0'
+
+
+class Probe(gymnasium.Env):
+  """Observes the step and rewards the action; truncated after three steps."""
+
+  action_space = spaces.Discrete(3, start=5)
+  observation_space = spaces.Dict(
+    {
+      'count': spaces.Discrete(4, start=-1),
+      'image': spaces.Box(0, 255, (2, 3), np.uint8),
+      'noise': spaces.Tuple((spaces.Box(0.0, 1.0, (2,), np.float64),)),
+    }
+  )
+
+  def _observe(self) -> dict[str, Any]:
+    return {
+      'count': np.int64(self._count - 1),
+      'image': np.full((2, 3), 250 + self._count, np.uint8),
+      'noise': (self.np_random.random(2),),
+    }
+
+  def reset(
+    self, *, seed: int | None = None, options: dict[str, Any] | None = None
+  ) -> tuple[dict[str, Any], dict[str, Any]]:
+    super().reset(seed=seed, options=options)
+    self._count = 0
+    return self._observe(), {}
+
+  def step(
+    self, action: Any
+  ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+    self._count += 1
+    return self._observe(), float(action), False, self._count == 3, {}
+
+
+@pytest.fixture(autouse=True)
+def _registered_probe() -> Iterator[None]:
+  gymnasium.register(PROBE, entry_point=Probe)
+  yield
+  del gymnasium.registry[PROBE]
+
+
+def _environments(
+  env_id: str, num_environments: int, seed: int, **vector_kwargs: Any
+) -> gymnasium_adapter.GymnasiumEnvironment:
+  env = gymnasium.make_vec(
+    env_id,
+    num_environments,
+    vectorization_mode='sync',
+    vector_kwargs=vector_kwargs,
+  )
+  return gymnasium_adapter.GymnasiumEnvironment(env, seed)
+
+
+def _is_cart_pole_start(observation: np.ndarray) -> np.ndarray:
+  return (np.abs(observation) <= 0.05).all(-1)
+
+
+def test_next_step_mode() -> None:
+  trajectory = conformance.check(
+    lambda seed: registry.make('gymnasium/CartPole-v1', 96, seed), 60
+  )
+  timestep, observation = trajectory.timestep, trajectory.observation
+  # Exactly one masked transition after every end, and none elsewhere.
+  np.testing.assert_array_equal(timestep.mask[1:], ~timestep.is_last[:-1])
+  np.testing.assert_array_equal(timestep.reward, timestep.mask)
+  np.testing.assert_array_equal(
+    timestep.is_terminal, timestep.is_last | ~timestep.mask
+  )
+  # The last observation of an episode is returned, then the first of the next.
+  fell = np.abs(observation[1:, :, 2]) > np.deg2rad(12)
+  np.testing.assert_array_equal(fell, timestep.is_last)
+  assert _is_cart_pole_start(observation[1:][~timestep.mask]).all()
+
+
+@pytest.mark.parametrize('mode', [SAME_STEP, DISABLED])
+def test_same_step_mode(mode: Any) -> None:
+  trajectory = conformance.check(
+    lambda seed: _environments('CartPole-v1', 96, seed, autoreset_mode=mode),
+    60,
+  )
+  timestep, observation = trajectory.timestep, trajectory.observation
+  assert np.all(timestep.mask)
+  np.testing.assert_array_equal(timestep.reward, 1)
+  np.testing.assert_array_equal(timestep.is_terminal, timestep.is_last)
+  assert _is_cart_pole_start(observation[1:][timestep.is_last]).all()
+
+
+def test_truncation_is_not_termination() -> None:
+  trajectory = conformance.check(lambda seed: _environments(PROBE, 96, seed), 8)
+  timestep, count = trajectory.timestep, trajectory.observation['count']
+  counts = [0, 1, 2, 3, 0, 1, 2, 3, 0]
+  np.testing.assert_array_equal(count[:, 0].argmax(-1), counts)
+  np.testing.assert_array_equal(timestep.is_last[:, 0], [0, 0, 1, 0] * 2)
+  np.testing.assert_array_equal(timestep.is_terminal[:, 0], [0, 0, 0, 1] * 2)
+  np.testing.assert_array_equal(timestep.mask[:, 0], [1, 1, 1, 0] * 2)
+  # The first action of the space is 5, and is passed on as such.
+  np.testing.assert_array_equal(
+    timestep.reward, np.where(timestep.mask, trajectory.action + 5, 0)
+  )
+
+
+def test_truncation_is_termination_where_the_last_observation_is_lost() -> None:
+  trajectory = conformance.check(
+    lambda seed: _environments(PROBE, 96, seed, autoreset_mode=SAME_STEP), 6
+  )
+  timestep, count = trajectory.timestep, trajectory.observation['count']
+  np.testing.assert_array_equal(count[:, 0].argmax(-1), [0, 1, 2] * 2 + [0])
+  np.testing.assert_array_equal(timestep.is_last[:, 0], [0, 0, 1] * 2)
+  np.testing.assert_array_equal(timestep.is_terminal, timestep.is_last)
+
+
+def test_steps_that_reset_are_not_rewarded_by_wrappers() -> None:
+  env = gymnasium.wrappers.vector.TransformReward(
+    gymnasium.make_vec(PROBE, 2, vectorization_mode='sync'), lambda r: r + 1
+  )
+  environment = gymnasium_adapter.GymnasiumEnvironment(env, seed=0)
+  environment.reset()
+  rewards = [environment.step(np.zeros(2, np.int32)).reward for _ in range(5)]
+  np.testing.assert_array_equal(np.stack(rewards)[:, 0], [6, 6, 6, 0, 6])
+
+
+def test_observation_spaces_become_trees_of_arrays() -> None:
+  environment = _environments(PROBE, 2, seed=0)
+  assert environment.spec.num_actions == 3
+  assert environment.spec.observation == {
+    'count': jax.ShapeDtypeStruct((4,), np.float32),
+    'image': jax.ShapeDtypeStruct((2, 3), np.uint8),
+    'noise': (jax.ShapeDtypeStruct((2,), np.float32),),
+  }
+  observation = environment.reset()
+  np.testing.assert_array_equal(observation['count'], [[1, 0, 0, 0]] * 2)
+  np.testing.assert_array_equal(observation['image'], 250)
+
+
+def test_the_seed_is_used_in_the_first_reset_alone() -> None:
+  env = gymnasium.make_vec('CartPole-v1', 96, vectorization_mode='sync')
+  environment = _environments('CartPole-v1', 96, seed=3)
+  for seed in (adapters.sub_seeds(3, 96).tolist(), None):
+    want, _ = env.reset(seed=seed)
+    np.testing.assert_array_equal(environment.reset(), want)
+
+
+def test_vector_environments_of_one_seed_get_one() -> None:
+  env = gymnasium.make_vec(
+    'CartPole-v1', 4, vectorization_mode='vector_entry_point'
+  )
+  assert not isinstance(env.unwrapped, gymnasium.vector.SyncVectorEnv)
+  want, _ = env.reset(seed=int(adapters.sub_seeds(3, 4)[0]))
+  environment = gymnasium_adapter.GymnasiumEnvironment(env, seed=3)
+  np.testing.assert_array_equal(environment.reset(), want)
+
+
+def test_a_factory_of_the_users_own() -> None:
+  trajectory = conformance.check(
+    lambda seed: gymnasium_adapter.from_factory(Probe, 4, seed), 8, 4
+  )
+  np.testing.assert_array_equal(
+    trajectory.timestep.is_last[:, 0], [0, 0, 1, 0] * 2
+  )
+  noise = gymnasium_adapter.from_factory(Probe, 4, 5).reset()['noise'][0]
+  np.testing.assert_array_equal(
+    noise, _environments(PROBE, 4, 5).reset()['noise'][0]
+  )
+
+
+def test_close_closes_the_environment() -> None:
+  env = gymnasium.make_vec(PROBE, 2, vectorization_mode='sync')
+  gymnasium_adapter.GymnasiumEnvironment(env, seed=0).close()
+  assert env.closed
+
+
+def test_actions_that_are_not_discrete_are_refused() -> None:
+  with pytest.raises(
+    ValueError, match=r'Pendulum-v1 .*Box\(-2.0, 2.0.*only Discrete is'
+  ):
+    registry.make('gymnasium/Pendulum-v1', 2, seed=0)
+
+
+def test_unsupported_observations_are_located(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  space = spaces.Dict({'mission': spaces.Tuple((spaces.Text(3),))})
+  monkeypatch.setattr(Probe, 'observation_space', space)
+  with pytest.raises(
+    ValueError, match=re.escape(f"{PROBE}['mission'][0]") + '.*Text.*only Box'
+  ):
+    _environments(PROBE, 2, seed=0)
+
+
+def test_environments_that_hide_how_they_reset_are_refused() -> None:
+  env = gymnasium.make_vec(PROBE, 2, vectorization_mode='sync')
+  env.metadata = {}
+  with pytest.raises(ValueError, match='None, which does not say how'):
+    gymnasium_adapter.GymnasiumEnvironment(env, seed=0)
+
+
+def test_nothing_is_built_by_validation(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  def build(self: Probe) -> None:
+    raise AssertionError('built')
+
+  monkeypatch.setattr(Probe, '__init__', build)
+  registry.validate(f'gymnasium/{PROBE}')
+  with pytest.raises(AssertionError, match='built'):
+    registry.make(f'gymnasium/{PROBE}', num_environments=1, seed=0)
+
+
+def test_a_module_is_imported_to_register_its_environments(
+  tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  module = tmp_path / 'registers_a_probe.py'
+  module.write_text(
+    'import gymnasium\n'
+    "gymnasium.register('DiscoTest/Module-v0', entry_point='none:None')\n"
+  )
+  monkeypatch.syspath_prepend(tmp_path)
+  registry.validate('gymnasium/registers_a_probe:DiscoTest/Module-v0')
+  del gymnasium.registry['DiscoTest/Module-v0']
+  del sys.modules['registers_a_probe']

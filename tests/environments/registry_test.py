@@ -1,0 +1,151 @@
+"""Tests of names of environments, for every family."""
+
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from disco_rl.environments import registry
+from disco_rl.environments import suites
+from disco_rl.environments.jax_native import gridworld_tasks
+from disco_rl.environments.jax_native import sokoban_generator
+
+
+def test_every_listed_name_is_valid_where_its_package_is() -> None:
+  names = set(registry.names())
+  for suite in suites.SUITES.values():
+    assert set(suite) < names
+  for name in names:
+    try:
+      registry.validate(name)
+    except ImportError:
+      assert name.split('/')[0] not in ('catch', 'gridworld', 'gymnasium')
+
+
+def test_catch_has_the_size_of_its_name() -> None:
+  for name, shape in (('catch', (8, 8)), ('catch/10x5', (10, 5))):
+    environment = registry.make(name, num_environments=1, seed=0)
+    assert environment.spec.observation.shape == shape
+
+
+def test_grid_worlds_are_those_of_their_names() -> None:
+  for name in ('gridworld/03', 'gridworld/held_out_17'):
+    environment = registry.make(name, num_environments=1, seed=0)
+    want = gridworld_tasks.make(name.removeprefix('gridworld/'))
+    assert jax.tree.structure(environment) == jax.tree.structure(want)
+    jax.tree.map(np.testing.assert_array_equal, environment, want)
+
+
+def test_sokoban_has_the_levels_of_its_name_and_the_settings() -> None:
+  pytest.importorskip('jumanji')
+  changes = {'frame_stack': 2, 'time_limit': 5}
+  for name, arguments in (
+    ('sokoban', (4096, 0)),
+    ('sokoban/held_out', (1024, 1)),
+  ):
+    environment: Any = registry.make(name, 1, 0, {'sokoban': changes})
+    want = sokoban_generator.generate(*arguments)
+    np.testing.assert_array_equal(environment.levels, want)
+    assert environment.spec.observation.shape == (10, 10, 8)
+    assert environment.preprocessing.time_limit == 5
+
+
+@pytest.mark.parametrize(
+  'name, nearest',
+  [
+    ('cach', 'catch'),
+    ('catch/8', 'catch'),
+    ('catch/', 'catch'),
+    ('CartPole-v1', 'gymnasium/CartPole-v1'),
+    ('gymnasium/FrozenLak-v1', 'gymnasium/FrozenLake-v1'),
+    ('gymnasium', 'gymnasium/'),
+    ('atari/Breakout', 'atari/breakout'),
+    ('atari', 'atari57'),
+    ('procgen/easy/easy/maze', 'procgen/easy/maze'),
+    ('dmlab/watermaze', 'dmlab/rooms_watermaze'),
+    ('nethack/stair', 'nethack/staircase'),
+    ('crafter/reward', 'crafter'),
+    ('craftax/classic_symbols', 'craftax/classic_symbolic'),
+    ('sokoban/held-out', 'sokoban/held_out'),
+    ('minatar', 'minatar'),
+    ('bsuite/deepsea', 'bsuite/deep_sea'),
+    ('gymnax/CartPole', 'gymnax/CartPole-v1'),
+    ('gridworld/57', 'gridworld/'),
+    ('atari75', 'atari57'),
+    ('zzz', 'none is near'),
+  ],
+)
+def test_unknown_names_are_answered_with_the_nearest(
+  name: str, nearest: str
+) -> None:
+  if name.startswith('gymnax'):
+    pytest.importorskip('gymnax')
+  if name == 'minatar':
+    message = "'minatar' is a suite of 5 environments"
+  else:
+    message = f"'{name}'. Nearest names: .*{nearest}.* Forms of names: "
+  with pytest.raises(ValueError, match=message):
+    registry.validate(name)
+  with pytest.raises(ValueError, match=message):
+    registry.make(name, num_environments=1, seed=0)
+
+
+@pytest.mark.parametrize(
+  'name, module, remedy',
+  [
+    ('gymnasium/CartPole-v1', 'gymnasium', "'disco_rl[gymnasium]'"),
+    ('atari/pong', 'ale_py', "'.[atari]'"),
+    ('procgen/easy/maze', 'envpool', "'.[procgen]'"),
+    ('dmlab/rooms_watermaze', 'deepmind_lab', 'google-deepmind/lab'),
+    ('nethack/score', 'nle', "'.[nethack]'"),
+    ('crafter', 'crafter', "'.[crafter]'"),
+    ('craftax/classic_pixels', 'craftax', "'.[craftax]'"),
+    ('sokoban', 'jumanji', "'.[sokoban]'"),
+    ('minatar/asterix', 'gymnax', "'.[gymnax]'"),
+    ('bsuite/catch', 'gymnax', "'.[gymnax]'"),
+    ('gymnax/CartPole-v1', 'gymnax', "'.[gymnax]'"),
+  ],
+)
+def test_a_missing_package_is_named(
+  name: str, module: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  # What the import system keeps for a module that cannot be imported.
+  monkeypatch.setitem(sys.modules, module, None)
+  for call in (registry.validate, lambda name: registry.make(name, 2, 0)):
+    with pytest.raises(ImportError, match=module) as raised:
+      call(name)
+    assert remedy in str(raised.value)
+
+
+def test_names_are_listed_without_gymnasium(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setitem(sys.modules, 'gymnasium', None)
+  assert not any(name.startswith('gymnasium/') for name in registry.names())
+  with pytest.raises(ValueError, match='Nearest names: catch'):
+    registry.validate('cach')
+
+
+def test_levels_are_not_generated_by_validation(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  pytest.importorskip('jumanji')
+
+  def build(*_: Any) -> np.ndarray:
+    raise AssertionError('built')
+
+  monkeypatch.setattr(sokoban_generator, 'generate', build)
+  registry.validate('sokoban')
+  with pytest.raises(AssertionError, match='built'):
+    registry.make('sokoban', 1, seed=0)
+
+
+def test_impossible_sizes_and_numbers_are_refused() -> None:
+  with pytest.raises(ValueError, match='rows=1, columns=5'):
+    registry.validate('catch/1x5')
+  with pytest.raises(ValueError, match='rows=5, columns=0'):
+    registry.validate('catch/5x0')
+  with pytest.raises(ValueError, match='num_environments.*0'):
+    registry.make('catch', num_environments=0, seed=0)
