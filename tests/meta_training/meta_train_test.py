@@ -493,28 +493,6 @@ def test_two_runs_in_one_folder(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
   'argument, message',
   [
-    ('--config.meta_learning_rte=1', '.*meta_learning_rte.*"meta_learning'),
-    ('--config.zzz=1', ".*'zzz'.* lists all settings"),
-    ('--config.agent.torso=1', ".*'agent'.*agents"),
-    ('--config.meta_steps=abc', '.*meta_steps=abc.* int'),
-    ('--config.meta_learning_rate=fast', '.*meta_learning_rate=fast.* float'),
-    ('--config.offload=maybe', '.*offload.* boolean'),
-    ('--config=configs/quickstrt.py', ".*'configs/quickstrt.py'"),
-    ('--workdr=x', ".*'workdr'.* workdir"),
-    ('quickstart', '.*quickstart'),
-  ],
-)
-def test_mistyped_flags(
-  tmp_path: pathlib.Path, argument: str, message: str
-) -> None:
-  workdir = tmp_path / 'run'
-  assert re.match(f'error: {message}', error(workdir, *TINY, argument))
-  assert not workdir.exists()
-
-
-@pytest.mark.parametrize(
-  'argument, message',
-  [
     ('environments=cach', "'cach'. Nearest names: catch"),
     ('environments=catch/4x3,catch/4', "'catch/4'"),
     ('held_out_environments=cach', "'cach'. Nearest names: catch"),
