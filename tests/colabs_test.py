@@ -11,7 +11,7 @@ import pytest
 FOLDER = launching.REPOSITORY / 'colabs'
 # Notebook -> figures that it shows.
 FIGURES = {'evaluate': 1, 'meta_train': 1, 'explore_rule': 4}
-# What would be logic, which belongs into the library, where it is tested.
+# Logic belongs in the library, where it is tested.
 LOGIC = (
   ast.FunctionDef,
   ast.AsyncFunctionDef,
@@ -20,7 +20,7 @@ LOGIC = (
   ast.While,
   ast.Try,
 )
-# In a process of its own, so that kernels inherit its variables.
+# Runs in a process of its own, whose variables kernels inherit.
 EXECUTE = """
 import sys
 import nbclient
@@ -39,12 +39,12 @@ def code_cells(path: pathlib.Path) -> list[dict[str, Any]]:
   return [cell for cell in cells if cell['cell_type'] == 'code']
 
 
-def test_every_notebook_is_known() -> None:
+def test_every_notebook_is_listed() -> None:
   assert {path.stem for path in FOLDER.glob('*.ipynb')} == set(FIGURES)
 
 
 @pytest.mark.parametrize('name', FIGURES)
-def test_a_notebook_holds_no_logic_and_no_results(name: str) -> None:
+def test_a_notebook_has_no_logic_and_no_outputs(name: str) -> None:
   for cell in code_cells(FOLDER / f'{name}.ipynb'):
     lines = ''.join(cell['source']).splitlines()
     code = '\n'.join(line for line in lines if not line.startswith('%'))
@@ -55,10 +55,10 @@ def test_a_notebook_holds_no_logic_and_no_results(name: str) -> None:
     assert cell['execution_count'] is None
 
 
-def shown(
+def run(
   name: str, folder: pathlib.Path, tmp_path: pathlib.Path, **variables: str
 ) -> list[dict[str, Any]]:
-  """Executes a notebook in a folder; returns what its cells output."""
+  """Executes a notebook in a folder; returns the outputs of its cells."""
   pytest.importorskip('nbclient', reason="pip install -e '.[dev]'")
   result = tmp_path / 'result.ipynb'
   process = launching.run_python(
@@ -67,7 +67,7 @@ def shown(
     str(FOLDER / f'{name}.ipynb'),
     str(result),
     str(folder),
-    # Seconds; compiling takes most of them, and machines may be busy.
+    # Seconds, most of them for compilation; machines may be busy.
     timeout=900,
     **variables,
   )
@@ -80,7 +80,7 @@ def count_figures(outputs: list[dict[str, Any]]) -> int:
 
 
 def test_discovery_runs(tmp_path: pathlib.Path) -> None:
-  outputs = shown('meta_train', FOLDER, tmp_path)
+  outputs = run('meta_train', FOLDER, tmp_path)
   assert count_figures(outputs) == FIGURES['meta_train']
 
 
@@ -94,7 +94,7 @@ def test_a_notebook_on_disco103_runs(
   disco103_path: pathlib.Path,
   tmp_path: pathlib.Path,
 ) -> None:
-  outputs = shown(
+  outputs = run(
     name, folder, tmp_path, DISCO_RL_WEIGHTS_DIR=str(disco103_path.parent)
   )
   assert count_figures(outputs) == FIGURES[name]
