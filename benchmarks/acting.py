@@ -3,11 +3,11 @@
   python -m benchmarks.acting --json=acting.json
   python -m benchmarks.acting --environments=procgen/coinrun --frame_stack=1
 
-One agent acts in 96 environments. Those on the device are acted in by the MLP
-of configs/evaluate.py; what is timed beside it is the same program with random
-actions, the environments' own share. Those on the host are acted in by a linear
-policy, beside random actions given to the package itself, without this project.
-The two are timed by turns, as times drift on shared machines.
+One agent acts in 96 environments. In those on the device the MLP of
+configs/evaluate.py acts; the same program with random actions measures the
+environments' part of the time. In those on the host a linear policy acts; the
+package itself, without this project, is stepped with random actions. The two
+are timed by turns, as times drift on shared machines.
 """
 
 from collections.abc import Callable
@@ -54,16 +54,15 @@ _LENGTH = flags.DEFINE_integer('length', 28, 'Steps of a rollout.')
 _FRAME_STACK = flags.DEFINE_integer(
   'frame_stack',
   None,
-  "Frames that are seen at once; without it each environment's default. The "
+  "Frames in one observation; without it each environment's default. The "
   'packages of NetHack and ProcGen show one.',
 )
 _REPEATS = flags.DEFINE_integer('repeats', 7, 'Timings, of which the median.')
-_JSON = flags.DEFINE_string('json', None, 'File to write the table to.')
 
 # Of the environments.
 _SEED = 0
 
-# Takes _LENGTH steps in _BATCH environments.
+# Makes _LENGTH steps in _BATCH environments.
 Act = Callable[[], object]
 
 
@@ -101,14 +100,14 @@ def preprocessing(name: str) -> registry.Preprocessing:
 def make_agent(
   spec: types.EnvironmentSpec, torso: torsos.TorsoConfig
 ) -> agent_lib.Agent:
-  """An agent, of which only the policy acts."""
+  """An agent; only its policy is used."""
   network = agent_network.AgentNetworkConfig(torso=torso)
   config = agent_lib.AgentConfig(network=network)
   return agent_lib.make(config, spec, actor_critic.ActorCritic())
 
 
 def on_device(environment: base.JaxEnvironment) -> tuple[Act, Act]:
-  """Acting by an MLP, and at random; each goes on from its last state."""
+  """Acting by an MLP, and at random."""
   agent = make_agent(environment.spec, torsos.TorsoConfig())
   params = jax.jit(agent.init)(jax.random.key(0)).learner.params
   start = jax.jit(
@@ -134,11 +133,11 @@ def on_device(environment: base.JaxEnvironment) -> tuple[Act, Act]:
       (actions, jax.random.split(key, shape)),
     )
 
-  return going_on(by_mlp, start), going_on(at_random, start.environment)
+  return with_state(by_mlp, start), with_state(at_random, start.environment)
 
 
-def going_on(function: Callable[[Any, types.Array], Any], state: Any) -> Act:
-  """Calls a function on the state that it returned first of all."""
+def with_state(function: Callable[[Any, types.Array], Any], state: Any) -> Act:
+  """Each call passes on the state that the previous one returned."""
   keys = iter(jax.random.split(jax.random.key(2), 10_000))
 
   def act() -> Any:
@@ -164,7 +163,7 @@ def on_host(environment: base.HostEnvironment) -> Act:
 
 
 def flat(observation: types.PyTree) -> types.Array:
-  """No torso: heads are then linear in what is observed."""
+  """No torso: heads are then linear in the observation."""
   leaves = [
     leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(observation)
   ]
@@ -172,7 +171,7 @@ def flat(observation: types.PyTree) -> types.Array:
 
 
 def by_package(name: str) -> Act:
-  """Random actions in the environments of a package as it makes them."""
+  """Random actions in the environments of a package, without adapters."""
   family, _, variant = name.partition('/')
   if family not in PACKAGES:
     raise ValueError(f'{name}: only {", ".join(PACKAGES)} can be compared.')
@@ -196,12 +195,12 @@ class OneByOne:
     self.single_action_space = environments[0].action_space
 
   def reset(self) -> None:
-    """Begins an episode in each."""
+    """Starts an episode in each."""
     for environment in self._environments:
       environment.reset()
 
   def step(self, actions: np.ndarray) -> None:
-    """Takes an action in each, and begins again where an episode ended."""
+    """Takes an action in each; resets those whose episode ended."""
     for environment, action in zip(self._environments, actions.tolist()):
       _, _, *has_ended, _ = environment.step(action)
       if any(has_ended):
@@ -209,7 +208,7 @@ class OneByOne:
 
 
 def _atari(game: str) -> Any:
-  # As the adapter sets it, but for the frames, which the package stacks here.
+  # The adapter's settings, but the package stacks the frames.
   return atari.import_package().AtariVectorEnv(
     game,
     _BATCH.value,
@@ -264,7 +263,7 @@ PACKAGES = {
 
 
 def main(argv: list[str]) -> None:
-  """Prints the table, and writes it where asked."""
+  """Prints the table, and writes it to --json."""
   del argv
   rows = []
   for name in _ENVIRONMENTS.value:
@@ -274,7 +273,7 @@ def main(argv: list[str]) -> None:
       '{meaning}'.format(**rows[-1]),
       flush=True,
     )
-  timing.write(rows, _JSON.value)
+  timing.write(rows)
 
 
 if __name__ == '__main__':

@@ -1,13 +1,13 @@
-r"""Kills a discovery again and again, and looks at what remains.
+r"""Kills a discovery again and again, and compares the rule that results.
 
   python -m benchmarks.kills --kills=25 --workdir=runs/kills
 
 A small population on Catch and on CartPole, which steps on the host, is killed
 (SIGKILL) at random moments: while programs are compiled, between checkpoints
-and while one is written. The same command takes it up each time. A second run
-is nowhere killed, but ends and goes on where the first had to: episodes on the
-host begin anew at a resumption. Both rules must be the same bit for bit; the
-exit status says whether they are.
+and while one is written. The same command resumes it each time. A second run
+is never killed, but ends and resumes at the same meta-steps as the first:
+episodes on the host restart at a resumption. Both rules must be the same bit
+for bit; otherwise the exit status is 1.
 """
 
 from collections.abc import Iterator
@@ -27,16 +27,16 @@ from absl import flags
 from benchmarks import small_runs
 from disco_rl.update_rules import weights
 
-_KILLS = flags.DEFINE_integer('kills', 25, 'How many.', lower_bound=1)
-_SEED = flags.DEFINE_integer('seed', 0, 'Of the moments.')
+_KILLS = flags.DEFINE_integer('kills', 25, 'Number of kills.', lower_bound=1)
+_SEED = flags.DEFINE_integer('seed', 0, 'Seed of the moments.')
 _EARLY = flags.DEFINE_float(
-  'early', 0.2, 'Share of the kills that come while programs are compiled.'
+  'early', 0.2, 'Fraction of the kills that come while programs are compiled.'
 )
 _ENVIRONMENTS = flags.DEFINE_list(
   'environments', ['catch/4x3', 'gymnasium/CartPole-v1'], 'Of one agent each.'
 )
 _WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Folder for both runs; must not hold any.', required=True
+  'workdir', None, 'Folder for both runs; must not contain any.', required=True
 )
 
 CHECKPOINT_EVERY = 5
@@ -47,16 +47,16 @@ SETTINGS = {
   'checkpoint_every': CHECKPOINT_EVERY,
   'inner_updates': 1,
 }
-# A run that is never killed would go on for so long.
+# Meta-steps of a run that always ends by a kill.
 _ENDLESS = 10**9
-# How many meta-steps a life may have before it is killed: some checkpoints.
-_LONGEST_LIFE = 3 * CHECKPOINT_EVERY
-# A kill follows so much later at most: it may strike anywhere in a meta-step.
-_SECONDS_LATER = 0.2
+# A process is killed after fewer meta-steps, which include some checkpoints.
+_MAX_META_STEPS = 3 * CHECKPOINT_EVERY
+# The largest delay after a meta-step: a kill may come anywhere in the next.
+_MAX_SECONDS_LATER = 0.2
 
 
 def main(_: Sequence[str]) -> None:
-  """Kills, undisturbed, compares."""
+  """Kills one run, resumes another without kills, compares their rules."""
   root = pathlib.Path(_WORKDIR.value)
   killed, undisturbed = root / 'killed', root / 'undisturbed'
   if killed.exists() or undisturbed.exists():
@@ -77,24 +77,24 @@ def main(_: Sequence[str]) -> None:
 
 
 def kill_repeatedly(workdir: pathlib.Path, kills: int, seed: int) -> list[int]:
-  """Starts a run and kills it, so many times.
+  """Starts a run and kills it, several times.
 
   Args:
     workdir: of the run.
-    kills: how many.
+    kills: number of kills.
     seed: of the moments.
 
   Returns:
     After each kill, the meta-step of the newest complete checkpoint; 0: none.
 
   Raises:
-    RuntimeError: the run ended otherwise.
+    RuntimeError: the run ended before it was killed.
   """
   rng = random.Random(seed)
   resumed_at = []
   startup = 0.0
   for kill in range(kills):
-    # The first life shows how long a start takes.
+    # The first process measures how long a start takes.
     is_early = kill > 0 and rng.random() < _EARLY.value
     began = time.monotonic()
     with started(workdir, _ENDLESS) as process:
@@ -103,9 +103,9 @@ def kill_repeatedly(workdir: pathlib.Path, kills: int, seed: int) -> list[int]:
       else:
         _await_meta_step(workdir, process)
         startup = time.monotonic() - began
-        for _ in range(rng.randrange(_LONGEST_LIFE)):
+        for _ in range(rng.randrange(_MAX_META_STEPS)):
           _await_meta_step(workdir, process)
-        time.sleep(rng.uniform(0.0, _SECONDS_LATER))
+        time.sleep(rng.uniform(0.0, _MAX_SECONDS_LATER))
       process.kill()
     if process.returncode >= 0:
       raise RuntimeError(f'the run ended by itself, with {process.returncode}')
@@ -113,7 +113,7 @@ def kill_repeatedly(workdir: pathlib.Path, kills: int, seed: int) -> list[int]:
     print(
       f'kill {kill + 1} of {kills}, '
       f'{"while starting" if is_early else "while running"}: '
-      f'goes on from meta-step {resumed_at[-1]}',
+      f'resumes at meta-step {resumed_at[-1]}',
       file=sys.stderr,
       flush=True,
     )
@@ -121,7 +121,7 @@ def kill_repeatedly(workdir: pathlib.Path, kills: int, seed: int) -> list[int]:
 
 
 def run(workdir: pathlib.Path, meta_steps: int) -> None:
-  """Starts a run, or goes on with it, to its end."""
+  """Starts or resumes a run, and waits for its end."""
   with started(workdir, meta_steps) as process:
     code = process.wait()
   if code:
@@ -132,8 +132,8 @@ def run(workdir: pathlib.Path, meta_steps: int) -> None:
 def started(
   workdir: pathlib.Path, meta_steps: int
 ) -> Iterator[subprocess.Popen[bytes]]:
-  """A run in a process of its own; what it says is shown if it fails."""
-  with tempfile.TemporaryFile() as said:
+  """A run in a process of its own; its output is shown if it fails."""
+  with tempfile.TemporaryFile() as output:
     with subprocess.Popen(
       [
         *(sys.executable, '-m', 'launch.meta_train'),
@@ -144,18 +144,18 @@ def started(
         *(f'--config.meta_steps={meta_steps}', f'--workdir={workdir}'),
       ],
       cwd=pathlib.Path(__file__).resolve().parents[1],
-      env={**os.environ, **_quick_start(workdir.parent)},
-      stdout=said,
+      env={**os.environ, **_variables(workdir.parent)},
+      stdout=output,
       stderr=subprocess.STDOUT,
     ) as process:
       yield process
     if process.returncode > 0:
-      said.seek(0)
-      sys.stderr.buffer.write(said.read())
+      output.seek(0)
+      sys.stderr.buffer.write(output.read())
 
 
-def _quick_start(root: pathlib.Path) -> dict[str, str]:
-  """Variables that make lives begin sooner; the caller's own come first."""
+def _variables(root: pathlib.Path) -> dict[str, str]:
+  """Variables that shorten the start; the caller's own take precedence."""
   defaults = {
     'JAX_COMPILATION_CACHE_DIR': str(root.resolve() / 'compiled'),
     'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
@@ -168,7 +168,7 @@ def _quick_start(root: pathlib.Path) -> dict[str, str]:
 def _await_meta_step(
   workdir: pathlib.Path, process: subprocess.Popen[bytes]
 ) -> None:
-  """Waits until another meta-step is logged, or the process has ended."""
+  """Waits until another meta-step is logged, or the process ends."""
   path = workdir / 'metrics.csv'
   size = lambda: path.stat().st_size if path.exists() else 0
   # A resumption first cuts off the rows after its checkpoint.

@@ -1,15 +1,14 @@
-"""Times an agent's update, and its whole life on Catch.
+"""Times an agent's update, and a whole training run on Catch.
 
   python -m benchmarks.learner --json=benchmark.json
 
 Catch 8x8 with the settings of configs/evaluate.py:catch: batches of 64
-trajectories of 29 observations, the published rule. Updates are timed as runs
-make them, several in one program; a single one, called from outside, takes
-longer, as the system has to find memory for it. Times drift on shared machines:
-updates are timed next to a matrix product, and are also given as they would be
-at the rate of the machine on which the published harness was timed, 470
-GFLOP/s. There the harness takes 0.166 s for an update and about 185 s for the
-run.
+trajectories of 29 observations, the published rule. Updates are timed as in
+runs, several in one program; a single one, called from outside, takes longer,
+as memory is allocated for it. Times drift on shared machines: updates are timed
+next to a matrix product, and are also given as they would be at the rate of the
+machine on which the published harness was timed, 470 GFLOP/s. There the harness
+takes 0.166 s for an update and about 185 s for the run.
 """
 
 import time
@@ -31,17 +30,18 @@ from disco_rl.evaluation import training
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
 from disco_rl.update_rules import registry
+from launch import to_records
 
-_JSON = flags.DEFINE_string('json', None, 'File to write the table to.')
 _RULE = flags.DEFINE_string('rule', 'disco103', 'See configs/evaluate.py.')
 _SEEDS = flags.DEFINE_integer('seeds', 1, 'Agents side by side in the run.')
-_UPDATES = flags.DEFINE_integer('updates', 1000, 'Of the run; 0: no run.')
+_UPDATES = flags.DEFINE_integer(
+  'updates', 1000, 'Updates of the run; 0: no run.'
+)
 _REPEATS = flags.DEFINE_integer('repeats', 20, 'Timings, of which the median.')
 
 # Updates of a program.
 _LENGTH = 20
 
-REFERENCE_GFLOPS = 470.0
 HARNESS_UPDATE_SECONDS = 0.166
 HARNESS_RUN_SECONDS = 185.0
 
@@ -50,17 +50,10 @@ Row = tuple[str, float, str]
 
 def build_agent() -> tuple[agent_lib.Agent, types.Params, catch.Catch]:
   """The agent of configs/evaluate.py:catch, its rule's parameters, Catch."""
-  config = evaluate_config.get_config('catch')
+  config = evaluate_config.get_config('catch').to_dict()
   rule, rule_params = registry.load(_RULE.value)
   environment = catch.Catch()
-  settings = agent_lib.AgentConfig(
-    batch_size=config.batch_size,
-    num_environments=config.num_environments,
-    on_policy_share=config.on_policy_share,
-    replay_capacity=config.replay_capacity,
-    unroll_length=config.unroll_length,
-    learning_rate=config.learning_rate,
-  )
+  settings = to_records.evaluation(config).agent
   agent = agent_lib.make(settings, environment.spec, rule)
   return agent, jax.device_put(rule_params), environment
 
@@ -68,18 +61,14 @@ def build_agent() -> tuple[agent_lib.Agent, types.Params, catch.Catch]:
 def batch_of_catch(
   agent: agent_lib.Agent, environment: catch.Catch, params: types.Params
 ) -> types.Rollout:
-  """A batch as the learner sees it."""
+  """A batch of trajectories by the agent's policy."""
+  config = agent.config
 
   @jax.jit
   def unroll(key: types.Array) -> types.Rollout:
-    state = actor.init(key, agent.network, environment, agent.config.batch_size)
+    state = actor.init(key, agent.network, environment, config.batch_size)
     return actor.unroll(
-      agent.network,
-      environment,
-      params,
-      state,
-      key,
-      agent.config.unroll_length,
+      agent.network, environment, params, state, key, config.unroll_length
     )[1]
 
   return unroll(jax.random.key(1))
@@ -115,7 +104,9 @@ def update_rows() -> list[Row]:
   sample()  # Compiles.
   samples = np.asarray([sample() for _ in range(_REPEATS.value)])
   duration, rate, alone = np.median(samples, axis=0)
-  scaled = float(np.median(samples[:, 0] * samples[:, 1])) / REFERENCE_GFLOPS
+  scaled = (
+    float(np.median(samples[:, 0] * samples[:, 1])) / timing.REFERENCE_GFLOPS
+  )
   compiled = single.compile(state, batch)
   cost: Any = compiled.cost_analysis()
   usage: Any = compiled.memory_analysis()
@@ -156,18 +147,14 @@ def run_rows() -> list[Row]:
 
 
 def main(argv: list[str]) -> None:
-  """Prints the table, and writes it where asked."""
+  """Prints the table, and writes it to --json."""
   del argv
-  rows: list[Row] = []
+  table = {}
   for measure in (update_rows, run_rows)[: 2 if _UPDATES.value else 1]:
-    measured = measure()
-    rows += measured
-    for name, value, unit in measured:
+    for name, value, unit in measure():
       print(f'{name:36} {value:10.4g} {unit}', flush=True)
-  timing.write(
-    {name: {'value': float(v), 'unit': unit} for name, v, unit in rows},
-    _JSON.value,
-  )
+      table[name] = {'value': float(value), 'unit': unit}
+  timing.write(table)
 
 
 if __name__ == '__main__':

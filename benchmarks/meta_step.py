@@ -1,4 +1,4 @@
-"""Times a meta-step, and weighs it, in each mode of differentiation.
+"""Measures time and memory of a meta-step in each mode of differentiation.
 
   python -m benchmarks.meta_step --json=meta_step.json
 
@@ -31,7 +31,6 @@ from disco_rl.meta_training import footprint
 from disco_rl.runtime import memory
 from launch import to_records
 
-_JSON = flags.DEFINE_string('json', None, 'File to write the table to.')
 _SIZES = flags.DEFINE_list('sizes', ['long', 'short', 'memory'], 'Which.')
 _MODES = flags.DEFINE_list(
   'modes',
@@ -41,45 +40,43 @@ _MODES = flags.DEFINE_list(
 _REPEATS = flags.DEFINE_integer('repeats', 3, 'Timings, of which the median.')
 
 
-REFERENCE_GFLOPS = 470.0
-
-
 @dataclasses.dataclass(frozen=True)
 class Size:
-  """A run of the published notebook, and what it took."""
+  """A run of the published notebook, and its times."""
 
   agents: int
   updates: int
   trajectories: int
   transitions: int
   step_seconds: float | None
-  compile_seconds: float | None
 
 
 SIZES = {
-  'long': Size(1, 20, 32, 28, 11.0, 91.0),
-  'short': Size(2, 2, 32, 15, 1.23, 63.0),
-  'memory': Size(1, 20, 96, 28, None, None),
+  'long': Size(1, 20, 32, 28, 11.0),
+  'short': Size(2, 2, 32, 15, 1.23),
+  'memory': Size(1, 20, 96, 28, None),
 }
 
 
 def make_settings(size: Size, mode: str) -> dict[str, Any]:
   """Settings of launch.meta_train."""
   config = meta_training.base()
-  config.environments = 'catch'
-  config.agents = size.agents
-  config.inner_updates = size.updates
-  config.unroll_length = size.transitions
-  config.batch_size = size.trajectories
-  config.num_environments = 4
-  config.validation_trajectories = 32
-  config.replay_capacity = 320
-  config.mode = mode if mode in ('plain', 'checkpointed') else 'mixed'
+  config.update(
+    environments='catch',
+    agents=size.agents,
+    inner_updates=size.updates,
+    unroll_length=size.transitions,
+    batch_size=size.trajectories,
+    num_environments=4,
+    validation_trajectories=32,
+    replay_capacity=320,
+    mode=mode if mode in ('plain', 'checkpointed') else 'mixed',
+    offload=mode == 'offloaded',
+  )
   config.save_every = {
     'plain': size.updates,
     'thinned': max(k for k in (1, 2, 4) if size.updates % k == 0),
   }.get(mode, 1)
-  config.offload = mode == 'offloaded'
   return config.to_dict()
 
 
@@ -116,13 +113,16 @@ def measure(size: Size, mode: str) -> dict[str, Any]:
     **row,
     'step_seconds': seconds,
     'gflops': rate,
-    'step_over_notebook': seconds * rate / REFERENCE_GFLOPS / size.step_seconds,
+    'step_over_notebook': seconds
+    * rate
+    / timing.REFERENCE_GFLOPS
+    / size.step_seconds,
     'peak_mib_of_process': memory.peak_bytes() / 2**20,
   }
 
 
 def main(argv: Sequence[str]) -> None:
-  """Prints a line for each measurement, and writes them where asked."""
+  """Prints a line for each measurement, and writes them to --json."""
   del argv
   table: dict[str, list[dict[str, Any]]] = {}
   for name in _SIZES.value:
@@ -131,7 +131,7 @@ def main(argv: Sequence[str]) -> None:
       table.setdefault(name, []).append(row)
       numbers = (f'{k} {v:.4g}' for k, v in row.items() if k != 'mode')
       print(f'{name} {mode}: {", ".join(numbers)}', flush=True)
-  timing.write(table, _JSON.value)
+  timing.write(table)
 
 
 if __name__ == '__main__':

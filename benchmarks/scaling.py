@@ -1,13 +1,13 @@
-r"""What discovery would need on more devices, by a small model of its cost.
+r"""Time and memory of discovery on more devices, by a small model of its cost.
 
   python -m benchmarks.scaling --config=configs/meta_gridworld.py \
     --config.agents=2304 --agent_seconds=0.2
 
-A meta-step takes as long as the device with the most agents, one after the
-other in chunks, and then one all-reduce of eta; see docs/many-devices.md. The memory
-is estimated from the shapes of what an agent is made of. The time of one agent
-is measured beforehand, by benchmarks/meta_step.py or from metrics of a run on
-one device: nothing here can know it.
+A meta-step takes as long as the device with the most agents, which it updates
+one after the other, and one all-reduce of the rule's parameters; see
+docs/many-devices.md. The memory is estimated from the shapes of an agent's
+arrays. The time of one agent is measured beforehand, by benchmarks/meta_step.py
+or from the metrics of a run on one device.
 """
 
 from collections.abc import Iterator
@@ -36,22 +36,10 @@ _BANDWIDTH = flags.DEFINE_float(
 _LATENCY = flags.DEFINE_float('microseconds', 20.0, 'Of one message.')
 
 
-def all_reduce_seconds(
-  num_bytes: int, devices: int, bandwidth: float, latency: float
-) -> float:
-  """Of a ring: each device passes on 2 (D - 1) messages of a D-th.
-
-  Args:
-    num_bytes: of the sum.
-    devices: D.
-    bandwidth: bytes a second between two devices.
-    latency: seconds of a message.
-
-  Returns:
-    Seconds.
-  """
-  messages = 2 * (devices - 1)
-  return messages * (latency + num_bytes / devices / bandwidth)
+def all_reduce_seconds(num_bytes: int, devices: int) -> float:
+  """Time of a ring of D devices: each sends 2 (D - 1) messages of a D-th."""
+  message = num_bytes / devices / (_BANDWIDTH.value * 1e9)
+  return 2 * (devices - 1) * (_LATENCY.value * 1e-6 + message)
 
 
 def rows() -> Iterator[tuple[int, int, float, float, float]]:
@@ -65,27 +53,18 @@ def rows() -> Iterator[tuple[int, int, float, float, float]]:
     )
     for group in groups
   ]
-  eta_bytes = memory.tree_bytes(params)
+  rule_bytes = memory.tree_bytes(params)
   alone = config.agents * _SECONDS.value
   for devices in map(int, _DEVICES.value):
-    shares = [math.ceil(group.config.num_members / devices) for group in groups]
-    kept = sum(n * one.state for n, one in zip(shares, agents))
+    counts = [math.ceil(group.config.num_members / devices) for group in groups]
+    kept = sum(n * one.state for n, one in zip(counts, agents))
     working = max(
-      min(n, config.chunk_size) * one.working for n, one in zip(shares, agents)
+      min(n, config.chunk_size) * one.working for n, one in zip(counts, agents)
     )
-    seconds = sum(shares) * _SECONDS.value + all_reduce_seconds(
-      eta_bytes,
-      devices,
-      _BANDWIDTH.value * 1e9,
-      _LATENCY.value * 1e-6,
-    )
-    yield (
-      devices,
-      sum(shares),
-      (kept + working) / 2**30,
-      seconds,
-      alone / seconds / devices,
-    )
+    seconds = sum(counts) * _SECONDS.value
+    seconds += all_reduce_seconds(rule_bytes, devices)
+    gib = (kept + working) / 2**30
+    yield devices, sum(counts), gib, seconds, alone / seconds / devices
 
 
 def main(argv: list[str]) -> None:

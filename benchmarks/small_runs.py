@@ -1,4 +1,4 @@
-"""Discoveries small enough to be repeated: agents of smallest networks."""
+"""Settings of tiny discoveries, which tests repeat."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from disco_rl import types
 # checkpoints.
 SETTINGS = {
   'cpu_devices': 1,
-  'meta_decay_steps': 0,  # Runs that are killed know no last meta-step.
+  'meta_decay_steps': 0,  # The last meta-step is unknown to killed runs.
   'validation_trajectories': 2,
   'unroll_length': 6,
   'batch_size': 4,
@@ -28,7 +28,7 @@ SETTINGS = {
 
 
 def differing(actual: types.Params, expected: types.Params) -> list[str]:
-  """Parameters of two rules that are not the same bit for bit."""
+  """Names of the parameters that differ between two rules, bit for bit."""
   flat = lambda params: {
     f'{module}/{name}': np.asarray(array)
     for module, leaves in params.items()

@@ -1,12 +1,18 @@
-"""What the benchmarks share: durations, the rate of the machine, files."""
+"""Shared by the benchmarks: durations, the rate of the machine, JSON files."""
 
 from collections.abc import Callable
 import json
 import time
 from typing import Any
 
+from absl import flags
 import jax
 import jax.numpy as jnp
+
+_JSON = flags.DEFINE_string('json', None, 'File to write the table to.')
+
+# Rate of the machine on which the published code was timed.
+REFERENCE_GFLOPS = 470.0
 
 _SIZE = 2048
 _product = jax.jit(jnp.dot)
@@ -29,9 +35,8 @@ def product_gflops(calls: int = 1) -> float:
   return 2 * _SIZE**3 / seconds(multiply, calls) / 1e9
 
 
-def write(table: Any, path: str | None) -> None:
-  """Writes a table as JSON; None or empty: nowhere."""
-  if not path:
-    return
-  with open(path, 'w', encoding='utf-8') as file:
-    json.dump(table, file, indent=2)
+def write(table: Any) -> None:
+  """Writes a table as JSON to --json; without the flag it does nothing."""
+  if _JSON.value:
+    with open(_JSON.value, 'w', encoding='utf-8') as file:
+      json.dump(table, file, indent=2)
