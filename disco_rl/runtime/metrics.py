@@ -9,7 +9,6 @@ import io
 import json
 import math
 import pathlib
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -81,10 +80,10 @@ def read_json(path: files.PathLike) -> dict[str, Any]:
     content = json.loads(data.decode())
   # RecursionError: thousands of nested brackets.
   except (ValueError, RecursionError) as error:
-    raise files.WorkdirError(_damaged(path, f'no JSON ({error})')) from error
+    raise _damaged(path, f'no JSON ({error})') from error
   if not isinstance(content, dict):
     kind = type(content).__name__
-    raise files.WorkdirError(_damaged(path, f'{kind}, where {{...}} is wanted'))
+    raise _damaged(path, f'{kind}, not an object {{...}}')
   return content
 
 
@@ -152,22 +151,16 @@ class MetricsWriter:
         )
       self._keys = _truncate(self.path, step, resume_from)
     events = workdir / 'tensorboard'
-    with contextlib.ExitStack() as stack:
-      self._csv = stack.enter_context(
-        self.path.open('a', encoding='utf-8', newline='')
-      )
-      self._tensorboard = stack.enter_context(
-        tensorboardX.SummaryWriter(
-          logdir=str(events),
-          purge_step=None if resume_from is None else resume_from + 1,
-          flush_secs=10,
-          # Names of event files have a resolution of one second: without a
-          # suffix, a run resumed within a second overwrites its own events.
-          # Files are read in the order of their names.
-          filename_suffix=f'.{len(list(events.glob("*"))):04d}',
-        )
-      )
-      self._files = stack.pop_all()
+    self._tensorboard = tensorboardX.SummaryWriter(
+      logdir=str(events),
+      purge_step=None if resume_from is None else resume_from + 1,
+      flush_secs=10,
+      # Names of event files have a resolution of one second: without a suffix,
+      # a run resumed within a second overwrites its own events. Files are read
+      # in the order of their names.
+      filename_suffix=f'.{len(list(events.glob("*"))):04d}',
+    )
+    self._csv = self.path.open('a', encoding='utf-8', newline='')
 
   def write(self, rows: Sequence[Row]) -> None:
     """Appends rows; they are in the CSV file when this returns.
@@ -202,17 +195,13 @@ class MetricsWriter:
 
   def close(self) -> None:
     """Closes the files; the events are on disk when this returns."""
-    self._files.close()
+    self._csv.close()
+    self._tensorboard.close()
 
   def __enter__(self) -> 'MetricsWriter':
     return self
 
-  def __exit__(
-    self,
-    exc_type: type[BaseException] | None,
-    exc_value: BaseException | None,
-    traceback: TracebackType | None,
-  ) -> None:
+  def __exit__(self, *_: object) -> None:
     self.close()
 
   def _check_keys(self, row: Row, keys: Sequence[str]) -> None:
@@ -229,30 +218,27 @@ class MetricsWriter:
       )
 
   def _write_event(self, rows: Sequence[Mapping[str, Value]]) -> None:
+    """Writes the finite values of one step to TensorBoard."""
+    scalars = {}
+    over_series = collections.defaultdict(list)
+    for row in rows:
+      for key, value in row.items():
+        if key in (self._step, self._series) or isinstance(value, str):
+          continue
+        scalars[f'{key}/{self._series}_{row[self._series]}'] = float(value)
+        over_series[key].append(float(value))
+    for key, values in over_series.items():
+      scalars[f'{key}/mean'] = sum(values) / len(values)
     # `add_scalar` writes an event per value: ten times slower, and a kill could
     # leave an incomplete update.
     summary = summary_pb2.Summary(
       value=[
         summary_pb2.Summary.Value(tag=tag, simple_value=value)
-        for tag, value in self._scalars(rows).items()
+        for tag, value in scalars.items()
+        if math.isfinite(value)
       ]
     )
     self._tensorboard.file_writer.add_summary(summary, rows[0][self._step])
-
-  def _scalars(self, rows: Sequence[Mapping[str, Value]]) -> dict[str, float]:
-    """Returns the finite values of one step by their TensorBoard tags."""
-    tagged = {}
-    over_series = collections.defaultdict(list)
-    for row in rows:
-      for key, value in row.items():
-        # The step and the series are indices, not curves.
-        is_index = key in (self._step, self._series)
-        if not is_index and not isinstance(value, str):
-          tagged[f'{key}/{self._series}_{row[self._series]}'] = float(value)
-          over_series[key].append(float(value))
-    for key, values in over_series.items():
-      tagged[f'{key}/mean'] = sum(values) / len(values)
-    return {tag: value for tag, value in tagged.items() if math.isfinite(value)}
 
   def _to_value(self, key: str, value: Any) -> Value:
     if isinstance(value, str):
@@ -272,10 +258,10 @@ def _to_field(value: Value) -> str:
   return value if isinstance(value, str) else str(int(value))
 
 
-def _damaged(path: files.PathLike, what: str) -> str:
-  return (
-    f'{path} is damaged, or was not written by a run: it holds {what}. Bring '
-    'back the file, or choose another folder.'
+def _damaged(path: files.PathLike, content: str) -> files.WorkdirError:
+  return files.WorkdirError(
+    f'{path} is damaged, or was not written by a run: it holds {content}. '
+    'Restore the file, or choose another folder.'
   )
 
 
@@ -306,13 +292,13 @@ def _read_rows(path: files.PathLike) -> list[list[str]]:
     complete = content[: content.rfind(b'\n') + 1].decode()
     rows = list(csv.reader(io.StringIO(complete, newline='')))
   except (ValueError, csv.Error) as error:
-    raise files.WorkdirError(_damaged(path, f'no table ({error})')) from error
+    raise _damaged(path, f'no table ({error})') from error
   if rows and len({*rows[0]}) < len(rows[0]):
-    raise files.WorkdirError(_damaged(path, 'two columns of one name'))
+    raise _damaged(path, 'two columns of one name')
   for i, row in enumerate(rows):
     if len(row) != len(rows[0]):
-      what = f'{len(row)} fields in row {i} below {len(rows[0])} columns'
-      raise files.WorkdirError(_damaged(path, what))
+      found = f'{len(row)} fields in row {i} below {len(rows[0])} columns'
+      raise _damaged(path, found)
   return rows
 
 
@@ -320,13 +306,12 @@ def _truncate(path: pathlib.Path, step: str, last: int) -> list[str]:
   """Drops the rows after a step; returns the columns ([]: no header)."""
   header, *rows = _read_rows(path) or [[]]
   if header and step not in header:
-    what = f'no column "{step}", only {header}'
-    raise files.WorkdirError(_damaged(path, what))
+    raise _damaged(path, f'no column "{step}", only {header}')
   try:
     kept = [row for row in rows if int(row[header.index(step)]) <= last]
   except ValueError as error:
-    what = f'no whole numbers in the column "{step}" ({error})'
-    raise files.WorkdirError(_damaged(path, what)) from error
+    content = f'no whole numbers in the column "{step}" ({error})'
+    raise _damaged(path, content) from error
   with (
     files.replacing(path) as temporary,
     temporary.open('w', encoding='utf-8', newline='') as file,

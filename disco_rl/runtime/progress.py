@@ -1,7 +1,6 @@
 """Progress of a long computation, shown on the standard error stream."""
 
 import sys
-from types import TracebackType
 from typing import Any
 from typing import TextIO
 
@@ -78,12 +77,7 @@ class Progress:
   def __enter__(self) -> 'Progress':
     return self
 
-  def __exit__(
-    self,
-    exc_type: type[BaseException] | None,
-    exc_value: BaseException | None,
-    traceback: TracebackType | None,
-  ) -> None:
+  def __exit__(self, *_: object) -> None:
     self.close()
 
 
