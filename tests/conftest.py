@@ -26,7 +26,7 @@ jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 # Minutes each; the others are seconds.
 _LONGEST = (
-  'hosts_test',
+  'distributed_test',
   'kills_test',
   'meta_train_test',
   'sharding_test',

@@ -1,4 +1,4 @@
-"""What the tests of damaged files share."""
+"""Damaged files for property tests."""
 
 from collections.abc import Callable
 import pathlib
@@ -12,14 +12,14 @@ FEW = hypothesis.settings(
   deadline=None,
   derandomize=True,
   database=None,
-  # What is tried is small; what is slow is a first trace.
+  # Examples are small; only the first trace is slow.
   suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 
 
 @st.composite
 def damaged(draw: st.DrawFn, content: bytes) -> bytes:
-  """Cut short, or with bytes changed, left out or put in; or something else."""
+  """Content cut short, with bytes changed, removed or inserted; or random."""
   place = st.integers(0, len(content))
   start, end = sorted((draw(place), draw(place)))
   match draw(st.sampled_from(('foreign', 'short', 'bit', 'lack', 'changed'))):
@@ -40,7 +40,7 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
 def outcome(
   read: Callable[[], Any], path: pathlib.Path, error: type[Exception]
 ) -> Any:
-  """What is read; None if it is refused in the way that is documented."""
+  """Returns what `read` returns; None if it raises the documented error."""
   try:
     return read()
   except error as caught:

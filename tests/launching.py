@@ -1,4 +1,4 @@
-"""What the tests of the launchers share."""
+"""Runs Python programs, such as the launchers, in processes of their own."""
 
 import os
 import pathlib
@@ -13,41 +13,41 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 def run_python(
   *arguments: str, timeout: float = 300, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-  return subprocess.run(
-    [sys.executable, *arguments],
-    cwd=REPOSITORY,
-    env=_environment(variables),
-    capture_output=True,
-    text=True,
-    timeout=timeout,
+  """Runs Python to its end, with additional environment variables."""
+  with start_python(*arguments, **variables) as process:
+    try:
+      output, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+      process.kill()
+      raise
+  return subprocess.CompletedProcess(
+    process.args, process.returncode, output, errors
   )
 
 
 def start_python(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+  """Starts Python with additional environment variables."""
   return subprocess.Popen(
     [sys.executable, *arguments],
     cwd=REPOSITORY,
-    env=_environment(variables),
+    env={
+      **os.environ,
+      **variables,
+      'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
+      # JAX 0.10.1 logs an error when it loads programs that it has compiled.
+      'TF_CPP_MIN_LOG_LEVEL': '3',
+      'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
+      'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
+      'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
+    },
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
   )
 
 
-def _environment(variables: dict[str, str]) -> dict[str, str]:
-  return {
-    **os.environ,
-    **variables,
-    'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
-    # JAX 0.10.1 calls it an error when it loads what it has itself compiled.
-    'TF_CPP_MIN_LOG_LEVEL': '3',
-    'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
-    'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
-    'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
-  }
-
-
 def contents(workdir: pathlib.Path) -> dict[str, bytes]:
+  """The bytes of all files in a folder by their relative paths."""
   return {
     str(path.relative_to(workdir)): path.read_bytes()
     for path in workdir.rglob('*')

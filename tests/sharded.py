@@ -1,8 +1,8 @@
 """A small population on eight devices, laid out in several ways.
 
-As a program it is given layouts, such as 4x2, agents x batch, and prints JSON:
-for each how far the rule is from that of a single device after some meta-steps
-in double precision, and which collectives the programs of a meta-step hold.
+The program takes layouts, such as 4x2, agents x batch, and prints as JSON, for
+each, the distance of the rule from that of a single device after some
+meta-steps in double precision, and the collectives of a meta-step's programs.
 """
 
 import collections
@@ -36,8 +36,12 @@ SETTINGS = {
   'checkpoint_every': 3,
   'inner_updates': 2,
 }
-# Of the agents whose batches are shared out, among eight devices at most.
-SHARED = {
+FLAGS = (
+  '--config=configs/quickstart.py',
+  *(f'--config.{name}={value}' for name, value in SETTINGS.items()),
+)
+# Batches that can be divided among up to eight devices.
+DIVISIBLE = {
   'batch_size': 8,
   'num_environments': 4,
   'validation_trajectories': 8,
@@ -52,7 +56,7 @@ _GROUPS: Any = re.compile(r'replica_groups=({{.*?}})')
 
 @types.record
 class PreciseCatch(catch.Catch):
-  """Pays in double precision."""
+  """Catch with rewards in double precision."""
 
   def step(self, *args: Any) -> Any:
     """As `Catch.step`."""
@@ -72,7 +76,7 @@ def precise(tree: Any) -> Any:
 def collectives(
   program: jax.stages.Compiled, mesh: jax.sharding.Mesh
 ) -> dict[str, int]:
-  """How many of each kind a program holds, and over which axis."""
+  """Counts a program's collectives by their kind and axis."""
   lines = [x for x in program.as_text().splitlines() if _COLLECTIVES.search(x)]
   return collections.Counter(
     f'{_COLLECTIVES.findall(line)[0]} over {axis_of(line, mesh)}'
@@ -81,25 +85,22 @@ def collectives(
 
 
 def axis_of(line: str, mesh: jax.sharding.Mesh) -> str:
-  """Along which axis a collective's groups of devices lie."""
+  """The axis of the mesh along which a collective's groups lie."""
   if named := _NAMED_GROUPS.search(line):
     return named[1]
   # JAX 0.10 lists the devices of each group.
-  groups = json.loads(re.sub('[{}]', _to_bracket, _GROUPS.search(line)[1]))
+  text = _GROUPS.search(line)[1]
+  groups = json.loads(text.translate(str.maketrans('{}', '[]')))
   rows = np.arange(mesh.size).reshape(mesh.devices.shape)
-  lying = {sharding.BATCH: rows.tolist(), sharding.AGENTS: rows.T.tolist()}
-  return next((axis for axis in lying if lying[axis] == groups), str(groups))
-
-
-def _to_bracket(brace: re.Match[str]) -> str:
-  return '[' if brace[0] == '{' else ']'
+  axes = {sharding.BATCH: rows.tolist(), sharding.AGENTS: rows.T.tolist()}
+  return next((axis for axis in axes if axes[axis] == groups), str(groups))
 
 
 def discover(
   agents: int, batch: int
 ) -> tuple[np.ndarray, list[dict[str, int]]]:
-  """Eta after some meta-steps, and the collectives of step and mean."""
-  settings = {**quickstart.get_config().to_dict(), **SETTINGS, **SHARED}
+  """The rule after some meta-steps; the collectives of step and mean."""
+  settings = {**quickstart.get_config().to_dict(), **SETTINGS, **DIVISIBLE}
   config = to_records.meta_training(settings)
   rule, params = build.make_rule(config)
   (group,) = build.make_groups(config, rule)
@@ -136,17 +137,14 @@ def discover(
 
 def main() -> None:
   jax.config.update('jax_enable_x64', True)
-  # Programs run for moments here: to optimise them would take longer.
+  # Optimising these programs would take longer than running them.
   jax.config.update('jax_disable_most_optimizations', True)
   expected, _ = discover(1, 1)
   results = {}
   for layout in sys.argv[1:]:
     params, found = discover(*map(int, layout.split('x')))
     error = np.linalg.norm(params - expected) / np.linalg.norm(expected)
-    results[layout] = {
-      'error': float(error),
-      'collectives': found,
-    }
+    results[layout] = {'error': float(error), 'collectives': found}
   print(json.dumps(results))
 
 

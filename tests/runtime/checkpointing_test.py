@@ -1,4 +1,4 @@
-"""Tests of runtime/checkpointing.py: what damage may do, and may not."""
+"""Tests of runtime/checkpointing.py: saving, restoring, and damage."""
 
 from collections.abc import Iterator
 import gc
@@ -14,7 +14,7 @@ import pytest
 
 from disco_rl.runtime import checkpointing
 
-# Orbax leaves what else it was reading behind when one file cannot be read.
+# Orbax leaks its other reads when one file cannot be read.
 pytestmark = [
   pytest.mark.filterwarnings(f'ignore::pytest.{name}')
   for name in (
@@ -27,7 +27,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def collect_garbage() -> Iterator[None]:
   yield
-  gc.collect()  # Here, where what is left behind is known.
+  gc.collect()  # While warnings of leaks are ignored.
 
 
 def tree(step: int) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def tree(step: int) -> dict[str, Any]:
 
 
 def step_of(restored: dict[str, Any]) -> int:
-  """That the tree belongs to, if it is one of `tree` from end to end."""
+  """The step of a tree; all of its arrays must be those of `tree(step)`."""
   step = int(restored['lives'][0][0][0])
   for actual, expected in zip(
     jax.tree.leaves(restored), jax.tree.leaves(tree(step))
@@ -104,7 +104,7 @@ def test_damage_to_any_file_costs_one_checkpoint_at_most(
     steps.append(restore(directory))
     warning = capsys.readouterr().err
     aside = directory.with_name('damaged_checkpoints') / '3.0'
-    # Some files are there for people alone.
+    # Some files are only for people.
     assert aside.exists() == (steps[-1] == 2)
     assert (str(aside) in warning) == (steps[-1] == 2)
   assert set(steps) == {2, 3}
@@ -123,7 +123,7 @@ def test_the_run_goes_on_where_a_checkpoint_was_put_aside(
   assert {path.name for path in aside.iterdir()} == {'3.0', '3.1'}
 
 
-def test_nothing_that_can_be_read(copy: pathlib.Path) -> None:
+def test_no_checkpoint_can_be_read(copy: pathlib.Path) -> None:
   for step in ('2', '3'):
     truncate(copy / step / 'default' / '_METADATA')
   before = launching.contents(copy)
@@ -134,7 +134,7 @@ def test_nothing_that_can_be_read(copy: pathlib.Path) -> None:
   assert launching.contents(copy) == before
 
 
-def test_checkpoints_of_something_else(copy: pathlib.Path) -> None:
+def test_checkpoints_of_another_tree(copy: pathlib.Path) -> None:
   other = {**tree(0), 'params': jnp.zeros((40, 31))}
   with (
     checkpointing.Checkpointer(copy) as checkpointer,
@@ -144,7 +144,7 @@ def test_checkpoints_of_something_else(copy: pathlib.Path) -> None:
   assert restore(copy) == 3
 
 
-# Files may not grow beyond 64 KiB: to who writes them, the disk is full.
+# Files may not grow beyond 64 KiB: to the writer the disk is full.
 FULL_DISK = """
 import resource, sys
 import numpy as np
@@ -164,7 +164,9 @@ with checkpointing.Checkpointer(sys.argv[1]) as checkpointer:
 """
 
 
-def test_a_full_disk_leaves_what_was_complete(tmp_path: pathlib.Path) -> None:
+def test_a_full_disk_leaves_complete_checkpoints(
+  tmp_path: pathlib.Path,
+) -> None:
   ended = launching.run_python('-c', FULL_DISK, str(tmp_path / 'checkpoints'))
   assert ended.returncode == 0, ended.stderr
   message, step = ended.stdout.splitlines()

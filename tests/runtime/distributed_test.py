@@ -1,4 +1,4 @@
-"""Two processes with four devices each are one run."""
+"""Two processes with four devices each compute one run."""
 
 import dataclasses
 import pathlib
@@ -16,10 +16,7 @@ import sharded
 from disco_rl.runtime import metrics
 from disco_rl.update_rules import weights
 
-FLAGS = (
-  *('-m', 'launch.meta_train', '--config=configs/quickstart.py'),
-  *(f'--config.{name}={value}' for name, value in sharded.SETTINGS.items()),
-)
+FLAGS = ('-m', 'launch.meta_train', *sharded.FLAGS)
 CHECKPOINT_EVERY = sharded.SETTINGS['checkpoint_every']
 WARM, LAST = CHECKPOINT_EVERY, 3 * CHECKPOINT_EVERY
 # The first meta-steps wait for programs to be compiled, on a busy machine.
@@ -41,7 +38,7 @@ def run(
 
 
 def start_two(workdir: pathlib.Path) -> list[subprocess.Popen[str]]:
-  """Begins to discover in two processes, without an end."""
+  """Starts an endless discovery in two processes."""
   with socket.socket() as free:
     free.bind(('localhost', 0))
     port = free.getsockname()[1]
@@ -49,7 +46,7 @@ def start_two(workdir: pathlib.Path) -> list[subprocess.Popen[str]]:
     launching.start_python(
       *FLAGS,
       *('--config.meta_steps=1_000_000', f'--workdir={workdir}'),
-      # The next one is far off when the first is there.
+      # The process is killed between the first checkpoint and the second.
       f'--config.checkpoint_every={LAST}',
       *(f'--coordinator=localhost:{port}', '--num_processes=2'),
       f'--process={process}',
@@ -72,14 +69,14 @@ def test_processes_that_are_not_known(
 
 @dataclasses.dataclass(frozen=True)
 class Runs:
-  """What was observed of two runs that should be one.
+  """Two runs that should agree.
 
   Attributes:
     alone: folder of one process on one device, to meta-step LAST.
-    together: folder of two processes of four devices, which went on from an
-      early checkpoint of the first: cold optimisers would blow up rounding
-      errors. After meta-step LAST one process was killed.
-    survivor: exit status and last words of the other process.
+    together: folder of two processes of four devices, which resumed an early
+      checkpoint of the first: cold optimisers would amplify rounding errors.
+      After meta-step LAST one process was killed.
+    survivor: exit status and error output of the other process.
   """
 
   alone: pathlib.Path
@@ -89,7 +86,7 @@ class Runs:
 
 @pytest.fixture(scope='module')
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-  root = tmp_path_factory.mktemp('hosts')
+  root = tmp_path_factory.mktemp('processes')
   alone, together = root / 'alone', root / 'together'
   ended = run(alone, LAST, 1, '--config.keep_checkpoints=9')
   assert ended.returncode == 0, ended.stderr
@@ -124,7 +121,7 @@ def test_the_rule_is_the_same(runs: Runs) -> None:
       assert error <= 1e-3 * moved + 1e-6, (module, name)
 
 
-def test_what_is_logged_is_the_same(runs: Runs) -> None:
+def test_the_metrics_are_the_same(runs: Runs) -> None:
   alone = metrics.read(runs.alone / 'metrics.csv')
   together = {
     name: column[: len(alone['meta_step'])]
@@ -134,10 +131,10 @@ def test_what_is_logged_is_the_same(runs: Runs) -> None:
   np.testing.assert_array_equal(alone['environment'], together['environment'])
   for name in ('return', 'age', 'meta_gradient_norm', 'environment_steps'):
     np.testing.assert_allclose(together[name], alone[name], rtol=5e-3)
-  assert (np.diff(alone['age']) < 0).any()  # Some were reborn on the way.
+  assert (np.diff(alone['age']) < 0).any()  # Some agents were reset.
 
 
-def test_one_that_dies_ends_the_others(runs: Runs) -> None:
+def test_the_death_of_one_process_ends_the_others(runs: Runs) -> None:
   """Within SECONDS_TO_END, and with a reason."""
   code, errors = runs.survivor
   assert code != 0
@@ -146,7 +143,7 @@ def test_one_that_dies_ends_the_others(runs: Runs) -> None:
   )
 
 
-def test_one_process_goes_on_for_many(
+def test_one_process_resumes_a_run_of_two(
   runs: Runs, tmp_path: pathlib.Path
 ) -> None:
   """On another number of devices."""

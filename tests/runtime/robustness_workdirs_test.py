@@ -1,4 +1,4 @@
-"""Folders of runs with damaged files: read, or refused and left alone."""
+"""Damaged files in folders of runs are read, or refused and not changed."""
 
 import json
 import pathlib

@@ -1,6 +1,6 @@
-"""Populations on several devices do what they do on one.
+"""Populations on several devices compute the same as on one.
 
-Runs are made in processes of their own, with CPUs that pretend to be several.
+Runs are processes of their own, whose CPU is divided into several devices.
 """
 
 import json
@@ -11,17 +11,24 @@ import launching
 import pytest
 import sharded
 
-FLAGS = (
-  '--config=configs/quickstart.py',
-  *(f'--config.{name}={value}' for name, value in sharded.SETTINGS.items()),
-)
+
+def error_of(workdir: pathlib.Path, *flags: str, **variables: str) -> str:
+  """The error message of a run that fails before it creates its folder."""
+  failed = launching.run_python(
+    *('-m', 'launch.meta_train', *sharded.FLAGS, *flags),
+    f'--workdir={workdir / "run"}',
+    **variables,
+  )
+  assert failed.returncode == 1
+  assert not (workdir / 'run').exists()
+  return failed.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
   'layouts', [['4x2'], pytest.param(['8x1', '1x8'], marks=pytest.mark.slow)]
 )
 def test_layouts_of_devices_agree(layouts: list[str]) -> None:
-  """To rounding; devices meet where they must, in sums, and nowhere else."""
+  """To rounding; devices communicate in the necessary sums alone."""
   ended = launching.run_python(
     *('tests/sharded.py', *layouts),
     timeout=900,
@@ -34,10 +41,10 @@ def test_layouts_of_devices_agree(layouts: list[str]) -> None:
   for layout, result in results.items():
     assert result['error'] <= 1e-10, layout
     of_step, of_mean = result['collectives']
-    # The agents live without a word between those that share no batch.
+    # Agents that share no batch do not communicate.
     assert not of_step.keys() - {'all-reduce over batch'}, layout
-    # XLA joins what can be: sums of both passes of an update, of the meta-value
-    # function, of the outer loss and of the way back.
+    # XLA joins sums where it can: of both passes of an update, of the
+    # meta-value function, of the outer loss and of the backward pass.
     assert sum(of_step.values()) <= 20, layout
     assert of_mean == {'all-reduce over agents': 1}, layout
 
@@ -63,18 +70,12 @@ def test_layouts_of_devices_agree(layouts: list[str]) -> None:
     ),
   ],
 )
-def test_what_cannot_be_shared_out(
+def test_agents_and_batches_that_cannot_be_divided(
   tmp_path: pathlib.Path, settings: dict[str, int], expected: str
 ) -> None:
   flags = [f'--config.{name}={value}' for name, value in settings.items()]
-  failed = launching.run_python(
-    *('-m', 'launch.meta_train', *FLAGS, *flags),
-    f'--workdir={tmp_path / "run"}',
-    JAX_NUM_CPU_DEVICES='8',
-  )
-  assert failed.returncode == 1
-  assert re.fullmatch(expected, failed.stderr.splitlines()[-1])
-  assert not (tmp_path / 'run').exists()
+  error = error_of(tmp_path, *flags, JAX_NUM_CPU_DEVICES='8')
+  assert re.fullmatch(expected, error)
 
 
 @pytest.mark.parametrize('variable, devices', [(None, 3), ('2', 2)])
@@ -82,8 +83,8 @@ def test_a_cpu_counts_as_several_devices(
   variable: str | None, devices: int
 ) -> None:
   code = (
-    'import jax; from disco_rl import sharding; sharding.divide_cpu(3); '
-    'print(jax.device_count())'
+    'import jax; from disco_rl.runtime import sharding; '
+    'sharding.divide_cpu(3); print(jax.device_count())'
   )
   variables = {'JAX_NUM_CPU_DEVICES': variable} if variable else {}
   ended = launching.run_python('-c', code, **variables)
@@ -93,9 +94,5 @@ def test_a_cpu_counts_as_several_devices(
 def test_agents_are_divided_among_the_devices_of_a_cpu(
   tmp_path: pathlib.Path,
 ) -> None:
-  failed = launching.run_python(
-    *('-m', 'launch.meta_train', *FLAGS, '--config.cpu_devices=3'),
-    f'--workdir={tmp_path / "run"}',
-  )
-  assert failed.returncode == 1
-  assert 'among 3 devices: choose' in failed.stderr.splitlines()[-1]
+  error = error_of(tmp_path, '--config.cpu_devices=3')
+  assert 'among 3 devices: choose' in error
