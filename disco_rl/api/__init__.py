@@ -1,1 +1,1 @@
-"""What `import disco_rl` offers to programs of the user's own."""
+"""The programming interface: `import disco_rl`."""

@@ -8,10 +8,11 @@ import numpy as np
 
 from disco_rl import types
 
+# Kind of a type, as NumPy abbreviates it -> its description, its superclass.
 _KINDS = {
-  'bool': np.bool_,
-  'an integer type': np.integer,
-  'a floating type': np.floating,
+  'b': ('bool', np.bool_),
+  'i': ('an integer type', np.integer),
+  'f': ('a floating type', np.floating),
 }
 
 
@@ -36,29 +37,31 @@ def check_rollout(
       f'rollout.reward has shape {shape}, expected [T, B]: at least one '
       'transition of at least one trajectory, time first.'
     )
-  steps, later = shape, (shape[0] + 1, shape[1])
-  batch = f'T={shape[0]} and B={shape[1]} by rollout.reward'
-  _check_kind('rollout.reward', rollout.reward, 'a floating type')
-  for name, wanted, kind in (
-    ('is_terminal', steps, 'bool'),
-    ('mask', steps, 'bool'),
-    ('action', later, 'an integer type'),
-    ('logits', (*later, spec.num_actions), 'a floating type'),
-  ):
-    field = getattr(rollout, name)
-    check_shape(f'rollout.{name}', field, wanted, batch)
-    _check_kind(f'rollout.{name}', field, kind)
+  length, batch_size = shape
+  batch = f'T={length} and B={batch_size} by rollout.reward'
+  expected = jax.eval_shape(
+    lambda: types.empty_rollout(spec, (), length, batch_size)
+  )
+  for name in ('reward', 'is_terminal', 'mask', 'action', 'logits'):
+    field, like = getattr(rollout, name), getattr(expected, name)
+    check_shape(f'rollout.{name}', field, like.shape, batch)
+    kind, superclass = _KINDS[like.dtype.kind]
+    if not jnp.issubdtype(_dtype(field), superclass):
+      raise ValueError(
+        f'rollout.{name} is of type {_dtype(field)}, expected {kind}.'
+      )
+  leading = (length + 1, batch_size)
   check_shapes(
-    'rollout.observation', rollout.observation, spec.observation, later, batch
+    'rollout.observation', rollout.observation, spec.observation, leading, batch
   )
   jax.tree.map_with_path(_check_type, rollout.observation, spec.observation)
   for path, leaf in jax.tree.leaves_with_path(rollout.core_state):
-    if jnp.shape(leaf)[:2] != (1, shape[1]):
+    if jnp.shape(leaf)[:2] != (1, batch_size):
       raise ValueError(
         f'rollout.core_state{jax.tree_util.keystr(path)} has shape '
-        f'{jnp.shape(leaf)}, expected [1, {shape[1]}, ...], with {batch}.'
+        f'{jnp.shape(leaf)}, expected [1, {batch_size}, ...], with {batch}.'
       )
-  return steps[0], steps[1]
+  return length, batch_size
 
 
 def check_outputs(
@@ -143,11 +146,6 @@ def check_shape(
     raise ValueError(
       f'{name} has shape {jnp.shape(array)}, expected {wanted}, with {reason}.'
     )
-
-
-def _check_kind(name: str, array: Any, kind: str) -> None:
-  if not jnp.issubdtype(_dtype(array), _KINDS[kind]):
-    raise ValueError(f'{name} is of type {_dtype(array)}, expected {kind}.')
 
 
 def _check_type(path: Any, leaf: Any, spec: Any) -> None:

@@ -1,4 +1,4 @@
-"""Updates one by one, for a training loop and a network of the user's own."""
+"""Single updates, for a training loop and a network of the user's own."""
 
 from collections.abc import Callable
 import functools
@@ -19,7 +19,7 @@ from disco_rl.update_rules import base
 
 
 class Network(Protocol):
-  """What learning needs of a network; an `AgentNetwork` has it, and more."""
+  """The functions of a network that learning uses; `AgentNetwork` has them."""
 
   @property
   def init(self) -> Callable[[types.Array], types.Params]:
@@ -40,7 +40,7 @@ class Network(Protocol):
 
 
 class Learner:
-  """Learns from rollouts that come from anywhere.
+  """Makes updates of an agent from rollouts of any source.
 
   ```
   learner = disco_rl.Learner(network, spec, disco_rl.load_rule('disco103'))
@@ -94,7 +94,7 @@ class Learner:
     self._checked: set[tuple[int, int]] = set()
 
   def init(self, key: types.Array) -> learner.LearnerState:
-    """A newborn agent; its parameters are `.params` of the state."""
+    """The initial state of an agent; its parameters are `.params`."""
     return self._init(key)
 
   def update(
@@ -111,11 +111,11 @@ class Learner:
       The state after the update, and scalars to log.
 
     Raises:
-      ValueError: a field of the rollout or an output of the network is not of
-        the shape or the type that it must have; it is found before compiling.
+      ValueError: a field of the rollout or an output of the network has another
+        shape or type than required; raised before anything is compiled.
     """
     size = checks.check_rollout(rollout, self._spec)
-    # NumPy's 64 bits become JAX's 32 here, not somewhere within the program.
+    # Converts NumPy's 64 bits to JAX's 32.
     rollout = jax.tree.map(jnp.asarray, rollout)
     if size not in self._checked:
       checks.check_outputs(

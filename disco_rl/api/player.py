@@ -13,7 +13,7 @@ from disco_rl.networks import agent_network
 
 
 class Player:
-  """Chooses actions; remembers the state of the agent's core between calls."""
+  """Chooses actions; keeps the state of the agent's core between calls."""
 
   def __init__(
     self,
@@ -30,7 +30,7 @@ class Player:
     self._act = jax.jit(self._act_batch)
 
   def reset_core(self) -> None:
-    """Episodes begin with the next call."""
+    """Resets the core state of all episodes before the next call."""
     self._core_state, self._batch_size = None, 0
 
   def act(
@@ -41,8 +41,8 @@ class Player:
     Args:
       params: theta with a leading axis of one agent.
       observation: one or a batch.
-      greedy: whether the likeliest action is taken.
-      is_first: bool or [B].
+      greedy: whether to take the most likely action.
+      is_first: bool or [B], whether an episode begins.
 
     Returns:
       An int, or [B] int32.
@@ -98,7 +98,7 @@ class Player:
     return bool(jax.tree.leaves(self._network.initial_state(1)))
 
   def _is_batch(self, observation: Any) -> bool:
-    """Whether there is a leading axis; raises if the shapes are others."""
+    """Whether there is a leading axis; raises ValueError for other shapes."""
     specs = jax.tree.leaves(self._spec.observation)
     leaves = jax.tree.leaves(observation)
     is_batch = bool(leaves) and np.ndim(leaves[0]) == len(specs[0].shape) + 1

@@ -1,4 +1,4 @@
-"""From the keyword arguments of a `Trainer` to the records of an agent."""
+"""Builds the config of an agent from the keyword arguments of a `Trainer`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,16 +15,16 @@ def agent_config(
   settings: Mapping[str, Any],
   num_environments: int | None,
 ) -> agent.AgentConfig:
-  """Builds the records of an agent.
+  """Builds the config of an agent.
 
   Args:
     torso: see `TorsoConfig.kind`.
     settings: fields of `AgentConfig`, `AgentNetworkConfig` and `TorsoConfig`.
-      Defaults that depend on the number of environments fit it.
+      Some defaults depend on the number of environments.
     num_environments: E; None: by default, about batch_size / 9.6.
 
   Returns:
-    The record.
+    The config.
 
   Raises:
     ValueError: a name is unknown, a value is not valid, or two do not go

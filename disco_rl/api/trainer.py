@@ -30,9 +30,9 @@ class Trainer:
   """One agent in an environment of your own, learning by a rule.
 
   Attributes:
-    spec: what the agent sees and can do. Actions count from 0.
-    config: how it lives, as its settings and their defaults say.
-    updates: made so far.
+    spec: of the observations and the actions, which count from 0.
+    config: of the agent, with defaults filled in.
+    updates: number of updates so far.
   """
 
   spec: types.EnvironmentSpec
@@ -49,7 +49,7 @@ class Trainer:
     num_environments: int | None = None,
     **settings: Any,
   ):
-    """Makes a newborn agent and its environments.
+    """Initialises an agent and its environments.
 
     Args:
       environment: one of
@@ -67,9 +67,9 @@ class Trainer:
       torso: 'mlp', 'impala', 'resnet', 'nethack', or a function of your own
         that may use Haiku: observations whose leaves have a leading axis N ->
         embeddings [N, width].
-      seed: of all that is random.
-      num_environments: that it acts in at a time; None: those that
-        `environment` brings, otherwise about a tenth of batch_size.
+      seed: of all random numbers.
+      num_environments: stepped in parallel; None: those of `environment` if it
+        is a batch, otherwise about a tenth of batch_size.
       **settings: fields of `agent.AgentConfig` (unroll_length, batch_size,
         on_policy_share, replay_capacity, learning_rate, ...), of
         `agent_network.AgentNetworkConfig` (core_lstm, action_model_lstm, ...)
@@ -86,34 +86,37 @@ class Trainer:
     """
     rule = rules.load_rule(rule)
     source = wrapping.recognise(environment)
-    brought = source.num_environments
-    if None not in (brought, num_environments) and brought != num_environments:
+    own_number = source.num_environments
+    if (
+      None not in (own_number, num_environments)
+      and own_number != num_environments
+    ):
       raise ValueError(
-        f'num_environments={num_environments}, but the environment brings '
-        f'{brought}: leave num_environments out.'
+        f'num_environments={num_environments}, but the environment has '
+        f'{own_number}: leave num_environments out.'
       )
     self.config = settings_lib.agent_config(
-      torso, settings, brought or num_environments
+      torso, settings, own_number or num_environments
     )
     self.updates = 0
     self._environment = source.build(self.config.num_environments, seed)
     self.spec = self._environment.spec
     rule_checks.check_rule(rule.rule, rule.params, self.spec)
     agent = agent_lib.make(self.config, self.spec, rule.rule)
-    # What does not fit together is found here, before anything is compiled.
+    # Raises errors about shapes before anything is compiled.
     jax.eval_shape(agent.init, jax.random.key(0))
     self._rule_params = jax.device_put(rule.params)
     self._driver = training.make(agent, self._environment, num_agents=1)
     self._player = player.Player(agent.network, self.spec, seed)
-    self._lives: training.TrainState | None = self._driver.init(
+    self._train_state: training.TrainState | None = self._driver.init(
       jax.random.key(seed)[None]
     )
 
   def train(self, updates: int, log_every: int = 10) -> dict[str, np.ndarray]:
-    """Makes updates; each follows a rollout in all environments.
+    """Trains the agent; each update follows a rollout in all environments.
 
     Args:
-      updates: how many more.
+      updates: number of further updates.
       log_every: updates between two entries of the metrics. Host environments
         step while the device learns, but for the first rollout of each entry.
 
@@ -145,9 +148,9 @@ class Trainer:
     Args:
       observation: one, or a batch with a leading axis B, of the shapes and
         types in `spec`; numbers are converted.
-      greedy: takes the likeliest action, instead of a sample of the policy.
-      is_first: bool or [B], whether an episode begins: an agent with a core
-        (core_lstm) forgets the calls before.
+      greedy: takes the most likely action, instead of a sample of the policy.
+      is_first: bool or [B], whether an episode begins; resets the core state
+        of an agent with core_lstm.
 
     Returns:
       The action, or [B] int32, counted from 0.
@@ -159,7 +162,7 @@ class Trainer:
     return self._player.act(params, observation, greedy, is_first)
 
   def save(self, path: files.PathLike) -> None:
-    """Writes all that training goes on from, but for host environments.
+    """Saves the agent and the state of training, except host environments.
 
     Args:
       path: of the file, ending in '.npz'.
@@ -170,10 +173,9 @@ class Trainer:
     tree_files.save(path, self._saved())
 
   def load(self, path: files.PathLike) -> None:
-    """Takes up what a trainer of the same environment and settings saved.
+    """Loads a file that a trainer of the same environment and settings saved.
 
-    Training goes on exactly as it would have; in host environments, episodes
-    begin anew.
+    Training continues exactly as it would have; host environments are reset.
 
     Args:
       path: of the file.
@@ -183,24 +185,24 @@ class Trainer:
       ValueError: the file is damaged, or of another agent.
     """
     saved = tree_files.load(path, self._saved())
-    self._lives = self._driver.resume(saved['lives'])
+    self._train_state = self._driver.resume(saved['lives'])
     self.updates = int(saved['updates'])
     self._player.reset_core()
 
   def close(self) -> None:
-    """Frees environments on the host; nothing can be trained afterwards."""
+    """Closes host environments; the agent cannot be trained afterwards."""
     if isinstance(self._environment, base.HostEnvironment):
       self._environment.close()
 
   def _advance(self, target: int) -> dict[str, Any]:
     """Trains up to an update; returns a row of metrics."""
     since = self.updates
-    train_state, self._lives = self._get_train_state(), None
-    self._lives, logs = self._driver.advance(
+    train_state, self._train_state = self._get_train_state(), None
+    self._train_state, logs = self._driver.advance(
       self._rule_params, train_state, target - since
     )
     self.updates = target
-    statistics = jax.tree.map(lambda x: x[0], self._lives.agents.episodes)
+    statistics = jax.tree.map(lambda x: x[0], self._train_state.agents.episodes)
     steps = self.config.num_environments * self.config.unroll_length
     row = {
       'update': target,
@@ -213,13 +215,13 @@ class Trainer:
     return row
 
   def _get_train_state(self) -> training.TrainState:
-    if self._lives is None:
-      # Learning takes over the memory of the agent that it begins with.
+    if self._train_state is None:
+      # Updates donate the buffers of the previous state.
       raise RuntimeError(
         'The agent was lost when its training was interrupted: make a new '
         'Trainer, and load what was saved last.'
       )
-    return self._lives
+    return self._train_state
 
   def _saved(self) -> dict[str, Any]:
     return {

@@ -1,7 +1,7 @@
-"""Softmax distributions over hundreds of categories, in few passes.
+"""Softmax distributions over hundreds of categories, in few passes over memory.
 
-The rule's predictions are its largest tensors, and much of a learner's time
-goes into their reductions.
+The predictions of the agent are the largest tensors of an update, and their
+reductions take much of its time.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,9 @@ import jax.numpy as jnp
 
 from disco_rl import types
 
-# For reductions on CPUs with JAX 0.10, whose XLA goes through the last axis one
-# element after the other: slices of it are combined first, as vectors, in a
-# tenth of the time. With later ones that would take several times as long.
+# For reductions on CPUs with JAX 0.10, whose XLA reduces the last axis one
+# element at a time: combining slices of it as vectors first takes a tenth of
+# the time. In later versions it would take several times as long.
 _NUM_SLICES = 8
 
 
@@ -69,8 +69,8 @@ def expectation(logits: types.Array, values: types.Array) -> types.Array:
   """
   _, weights = _shift_and_weights(logits)
   ones = jnp.ones_like(values[:, :1])
-  # One product yields numerators and denominator. In full precision, as GPUs
-  # would otherwise keep three digits.
+  # One product yields numerators and denominator. Full precision, as GPUs keep
+  # three digits by default.
   sums = jnp.dot(
     weights,
     jnp.concatenate([values, ones], axis=-1),
@@ -81,7 +81,7 @@ def expectation(logits: types.Array, values: types.Array) -> types.Array:
 
 def _shift_and_weights(logits: types.Array) -> tuple[types.Array, types.Array]:
   """The largest logit [...], and exp(logits - that) [..., N]."""
-  # softmax is the same whatever is subtracted.
+  # Softmax does not depend on the shift.
   shift = jax.lax.stop_gradient(_max(logits))
   return shift, jnp.exp(logits - shift[..., None])
 
@@ -101,14 +101,14 @@ def _sum(x: types.Array) -> types.Array:
 def _sum_jvp(
   primals: tuple[types.Array], tangents: tuple[types.Array]
 ) -> tuple[types.Array, types.Array]:
-  """Backwards, a plain sum is a broadcast, where slices would be padded."""
+  """Of a plain sum: its transpose is a broadcast, that of slices pads them."""
   return _sum(*primals), jnp.sum(*tangents, axis=-1)
 
 
 def _fold(
   x: types.Array, combine: Callable[[types.Array, types.Array], types.Array]
 ) -> types.Array:
-  """Makes the last axis shorter, where that helps; see `_NUM_SLICES`."""
+  """Shortens the last axis where that is faster; see `_NUM_SLICES`."""
   if jax.__version_info__ >= (0, 11) or jax.default_backend() != 'cpu':
     return x
   size = x.shape[-1] // _NUM_SLICES

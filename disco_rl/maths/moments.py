@@ -35,7 +35,7 @@ def update(moments: Moments, x: types.Array, decay: float) -> Moments:
 
   Args:
     moments: of the batches so far.
-    x: batch of any shape; a share of it, where devices share batches.
+    x: batch of any shape; a device's shard, where batches are sharded.
     decay: weight of the past.
 
   Returns:

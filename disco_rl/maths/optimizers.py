@@ -51,9 +51,9 @@ def agent_optimizer(
   Args:
     learning_rate: largest step size.
     max_abs_update: bound of each entry of Adam's update, before the step size.
-    warm_up_updates: over which the step size rises from zero; 0: it does not.
-    decay_updates: at which a cosine has brought the step size back to zero,
-      counted from the first update; 0: it stays.
+    warm_up_updates: over which the step size rises from zero; 0: no warm-up.
+    decay_updates: number of updates after which a cosine schedule ends at zero,
+      counted from the first; 0: the step size stays constant.
     weight_decay: of decoupled weight decay (Loshchilov and Hutter, 2019), added
       after clipping.
 
@@ -61,7 +61,7 @@ def agent_optimizer(
     The transformation of gradients into updates.
 
   Raises:
-    ValueError: the step size would fall before it has risen.
+    ValueError: the decay would end before the warm-up.
   """
   if 0 < decay_updates <= warm_up_updates:
     raise ValueError(
@@ -82,15 +82,11 @@ def agent_optimizer(
 def schedule(
   learning_rate: float, warm_up_updates: int = 0, decay_updates: int = 0
 ) -> optax.ScalarOrSchedule:
-  """Linear up, then a cosine down, or level; see `agent_optimizer`."""
-  if not (warm_up_updates or decay_updates):
-    return learning_rate
-  after = (
-    optax.cosine_decay_schedule(learning_rate, decay_updates - warm_up_updates)
-    if decay_updates
-    else optax.constant_schedule(learning_rate)
-  )
-  if not warm_up_updates:
-    return after
-  rise = optax.linear_schedule(0.0, learning_rate, warm_up_updates)
-  return optax.join_schedules([rise, after], [warm_up_updates])
+  """Linear warm-up, then cosine decay or a constant; see `agent_optimizer`."""
+  if decay_updates:
+    return optax.warmup_cosine_decay_schedule(
+      0.0, learning_rate, warm_up_updates, decay_updates
+    )
+  if warm_up_updates:
+    return optax.linear_schedule(0.0, learning_rate, warm_up_updates)
+  return learning_rate

@@ -2,7 +2,7 @@
 
 Values are predicted in the space of the signed hyperbolic transform h (Pohlen
 et al., 2018). No gradient flows through anything that `retrace` and `vtrace`
-return: they are data for the losses and for the meta-network.
+return: they are constants for the losses and for the meta-network.
 """
 
 import jax
@@ -26,7 +26,7 @@ class ValueMoments:
 
 @types.record
 class RetraceEstimates:
-  """What Retrace says of a rollout; q and v by the target network but for q_td.
+  """Retrace estimates of a rollout, by the target network's q but for q_td.
 
   Attributes:
     value: [T+1, B] V = sum_a pi(a) q(a) of the online network.
@@ -55,7 +55,7 @@ class RetraceEstimates:
 
 @types.record
 class ValueEstimates:
-  """What an estimator of state values says of a rollout.
+  """Estimates of a rollout from state values.
 
   Attributes:
     value: [T+1, B].
@@ -75,7 +75,7 @@ class ValueEstimates:
 
 
 def init_moments() -> ValueMoments:
-  """Moments of an agent that has not seen a batch yet."""
+  """Moments before the first batch."""
   return ValueMoments(advantage=moments.init(), td=moments.init())
 
 
@@ -153,8 +153,8 @@ def retrace(
   G_t = r_t + gamma_t (V(s_t+1) + c_t+1 (G_t+1 - Q(s_t+1, a_t+1))),
   c = lambda min(1, rho), G_T-1 = r_T-1 + gamma_T-1 V(s_T).
 
-  The trace is also cut at transitions that must not be learnt from: what
-  follows an episode that a time limit ended belongs to another episode.
+  The trace is also cut at masked transitions, between an episode that a time
+  limit ended and the next one.
 
   Args:
     value_moments: lifetime moments before this batch.
@@ -261,10 +261,10 @@ def monte_carlo(
   discount: float,
   moments_decay: float,
 ) -> tuple[ValueEstimates, ValueMoments]:
-  """Returns as they were seen, G_t = r_t + gamma_t G_t+1.
+  """Observed returns, G_t = r_t + gamma_t G_t+1.
 
-  The value stands in for G where the rollout or a time limit cuts an episode
-  off. Arguments and results are those of `vtrace`.
+  They bootstrap from the value where the rollout or a time limit ends before
+  the episode. Arguments and results are those of `vtrace`.
   """
   returns = jax.vmap(rlax.lambda_returns, in_axes=1, out_axes=1)(
     rollout.reward,
@@ -284,7 +284,7 @@ def monte_carlo(
 
 
 def _next_is_real(rollout: types.Rollout) -> types.Array:
-  """[T, B] 0.0 where a trace must not go on into the next transition."""
+  """[T, B] float, 0 where the next transition is masked and cuts the trace."""
   return jnp.concatenate(
     [rollout.mask[1:], jnp.ones_like(rollout.mask[:1])]
   ).astype(rollout.reward.dtype)

@@ -1,7 +1,7 @@
 """The action model: one step of an LSTM per action, and heads on its output.
 
 In the style of MuZero (Schrittwieser et al., 2020) and Muesli (Hessel et al.,
-2021): every action is tried from the same state, none follows another.
+2021), but for a single step: all actions are evaluated from the same state.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class ActionLSTM(hk.Module):
     w_action, w_hidden, b = lstm.gate_weights(
       self._hidden_size, num_actions, cell.dtype
     )
-    # A one-hot input selects a row, and the state's share is common to all.
+    # A one-hot input selects a row; the term of the state is common to all.
     gates = jnp.tanh(cell) @ w_hidden + b
     one_hot = jax.nn.one_hot(action, num_actions, dtype=cell.dtype)
     every = lstm.apply_gates(gates[..., None, :] + w_action, cell[..., None, :])

@@ -27,12 +27,12 @@ class AgentNetworkConfig(config_checks.Settings):
 
   Attributes:
     torso: from observations to an embedding.
-    core_lstm: size of an LSTM between the torso and the heads, for what cannot
-      be seen in one observation; 0: there is none.
+    core_lstm: size of an LSTM between the torso and the heads, for
+      environments that are only partially observed; 0: there is none.
     action_model_lstm: size of the LSTM of the action model.
     action_model_head: width of the hidden layer of each of its heads.
-    compute_dtype: in which it computes, 'float32' or 'bfloat16'. Parameters,
-      outputs and what is computed from these stay float32.
+    compute_dtype: of its computations, 'float32' or 'bfloat16'. Parameters and
+      outputs are float32 in either case.
   """
 
   torso: torsos.TorsoConfig = torsos.TorsoConfig()
@@ -51,13 +51,13 @@ class AgentNetwork:
     initial_state: B -> state of the core before an episode, a tree of [B, ...];
       empty if there is no core.
     step: (parameters, observation [B, ...], core state [B, ...]) -> logits
-      [B, A] and the next core state; computes nothing else, for acting.
+      [B, A] and the next core state; for acting.
     policy: (parameters, rollout) -> logits [T+1, B, A].
     unroll: (parameters, rollout) -> outputs, taken. `outputs` holds
       [T+1, B, width] for `logits` and each head of the state,
       [T+1, B, A, width] for each head of the actions; `taken` is the same with
-      the heads of the actions for the taken actions alone, at the steps that
-      are learnt from, [T, B, width].
+      the heads of the actions for the taken actions alone, at the first T
+      steps, [T, B, width].
   """
 
   init: Callable[[types.Array], types.Params]
@@ -167,17 +167,18 @@ class AgentNetworkModule(hk.Module):
 
 
 def episode_starts(rollout: types.Rollout) -> types.Array:
-  """Where the core forgets before it sees an observation, [T+1, B] bool.
+  """Observations before which the core state is reset, [T+1, B] bool.
 
-  After terminations, and after the masked transitions into a new episode that
-  follow a time limit. Never at time 0: the stored state has forgotten already.
+  The first of each episode: after terminations, and after the masked
+  transitions that follow a time limit. Never at time 0, where the stored core
+  state is reset already.
   """
   is_over = has_ended(rollout.is_terminal, rollout.mask)
   return jnp.pad(is_over, ((1, 0), (0, 0)))
 
 
 def has_ended(is_terminal: types.Array, mask: types.Array) -> types.Array:
-  """Whether the observation after a transition is not of the same episode."""
+  """Whether the observation after a transition is of another episode."""
   return jnp.logical_or(is_terminal, jnp.logical_not(mask))
 
 
@@ -190,7 +191,7 @@ def make(
 
   Args:
     environment_spec: observations and actions.
-    output_spec: heads that the rule asks for.
+    output_spec: heads that the rule requires.
     config: sizes.
 
   Returns:

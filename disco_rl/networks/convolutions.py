@@ -34,8 +34,8 @@ def impala(image: types.Array, channels: Sequence[int]) -> types.Array:
 def resnet(image: types.Array, channels: Sequence[int]) -> types.Array:
   """The network of the paper's large agents: one residual block a stage.
 
-  The paper states the number of blocks and their filters (256, 384, 384, 256);
-  that a strided convolution leads into each is ours.
+  The paper states the number of blocks and their filters (256, 384, 384, 256).
+  The strided convolution before each block is an assumption.
 
   Args:
     image: [N, H, W, C].
@@ -63,7 +63,7 @@ class Convolution(hk.Module):
   """Filters of 3x3 and a bias; the parameters are those of `hk.Conv2D`."""
 
   def __init__(self, width: int, stride: int = 1, name: str | None = None):
-    """Of so many filters; the stride divides height and width, rounded up."""
+    """The stride divides height and width, rounded up."""
     super().__init__(name)
     self._width = width
     self._stride = stride
@@ -95,7 +95,7 @@ def convolve_on_cpu(
 ) -> types.Array:
   """A convolution whose derivatives are products of matrices.
 
-  XLA computes convolutions well on CPUs, but not what they turn into in reverse
+  XLA computes convolutions well on CPUs, but not their transposes in reverse
   mode: within a loop the gradient of one of 16 filters takes 30 times as long.
 
   Args:
@@ -127,7 +127,7 @@ def _convolve_on_cpu_jvp(
 
 
 def patches(image: types.Array, stride: int) -> types.Array:
-  """What each filter sees.
+  """The inputs of each filter application.
 
   Args:
     image: [N, H, W, C], with zeros around it.
@@ -138,7 +138,7 @@ def patches(image: types.Array, stride: int) -> types.Array:
   """
   sizes = [-(-size // stride) for size in image.shape[1:3]]
   spans = [(size - 1) * stride + 1 for size in sizes]
-  # As XLA pads for 'SAME': what is odd goes to the end.
+  # As XLA pads for 'SAME': an odd row or column is padded at the end.
   needed = [
     max(span + _SIZE - 1 - size, 0)
     for span, size in zip(spans, image.shape[1:3])

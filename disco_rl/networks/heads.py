@@ -1,4 +1,4 @@
-"""The heads that a rule wants, for networks of the user's own."""
+"""The heads that a rule requires, for networks of the user's own."""
 
 import haiku as hk
 import jax
@@ -11,8 +11,8 @@ from disco_rl.networks import agent_network
 class Heads(hk.Module):
   """The policy and a rule's heads on top of embeddings of whole trajectories.
 
-  What `AgentNetwork` puts on its torso, for embeddings that come from anywhere:
-  a transformer over time, say. Call it inside a Haiku transformation.
+  The heads of `AgentNetwork`, for embeddings of any network, such as a
+  transformer over time. Call it inside a Haiku transformation.
   """
 
   def __init__(
@@ -46,7 +46,7 @@ class Heads(hk.Module):
       )
 
   def policy(self, embedding: types.Array) -> types.Array:
-    """[..., D] -> logits of the policy [..., A]; all that acting needs."""
+    """[..., D] -> logits of the policy [..., A]; for acting."""
     return self._state_heads['logits'](embedding)
 
   def __call__(
@@ -62,7 +62,7 @@ class Heads(hk.Module):
       As `AgentNetwork.unroll`.
     """
     batch_size = action.shape[1]
-    # Rows, as the action model takes them.
+    # The action model takes rows.
     rows = embedding.reshape(-1, embedding.shape[-1])
     outputs = {head: f(rows) for head, f in self._state_heads.items()}
     every, taken = outputs, outputs

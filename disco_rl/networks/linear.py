@@ -35,7 +35,7 @@ class LinearWeights(hk.Module):
 def concatenate(
   layers: Sequence[LinearWeights], input_size: int, dtype: jnp.dtype
 ) -> tuple[types.Array, types.Array]:
-  """Returns w and b of all layers at once, next to one another."""
+  """Returns w and b of all layers, concatenated along the outputs."""
   weights, biases = zip(*(layer(input_size, dtype) for layer in layers))
   return jnp.concatenate(weights, axis=-1), jnp.concatenate(biases)
 

@@ -1,4 +1,4 @@
-"""Haiku's LSTM with its inputs' share of the gates computed in one product.
+"""Haiku's LSTM, with the gates' terms of all inputs computed in one product.
 
 Parameters, names and numbers are those of `hk.LSTM`.
 """
@@ -36,7 +36,7 @@ def apply_gates(gates: types.Array, cell: types.Array) -> hk.LSTMState:
 
 
 def zero_state(batch_size: int, hidden_size: int) -> hk.LSTMState:
-  """The state before anything was seen, [B, hidden_size]."""
+  """The initial state, [B, hidden_size]."""
   zeros = jnp.zeros((batch_size, hidden_size))
   return hk.LSTMState(hidden=zeros, cell=zeros)
 
@@ -57,15 +57,15 @@ class SequenceLSTM(hk.Module):
     reset: types.Array,
     state: hk.LSTMState | None = None,
   ) -> tuple[types.Array, hk.LSTMState]:
-    """Processes one time after the other, up to a reset.
+    """Processes one time step after the other.
 
     Args:
       inputs: [T, B, F].
-      reset: [T, B] bool; the state is forgotten before time t is processed.
+      reset: [T, B] bool; where True, the state is zeroed before time t.
       state: before the first time that is processed; None: `zero_state`.
 
     Returns:
-      Outputs [T, B, hidden_size], and the state in the end.
+      Outputs [T, B, hidden_size], and the final state.
     """
     w_input, w_hidden, b = gate_weights(
       self._hidden_size, inputs.shape[-1], inputs.dtype

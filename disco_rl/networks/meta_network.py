@@ -2,8 +2,8 @@
 
 An LSTM runs backwards along the trajectory, over features that do not depend on
 the number of actions or on the environment; a second one, the meta-RNN, takes
-one step per update and lives as long as the agent. Module names are those of
-the published weights.
+one step per update and keeps its state for the agent's lifetime. Module names
+are those of the published weights.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ class MetaNetworkConfig(config_checks.Settings, prefix='rule_'):
     policy_target_channels: channels of the blocks that emit pi_hat.
     lstm_size: of the LSTM that runs backwards along the trajectory.
     meta_rnn_input_size: of the layer in front of the meta-RNN.
-    meta_rnn_size: of the LSTM that lives as long as the agent.
+    meta_rnn_size: of the LSTM whose state lasts for the agent's lifetime.
   """
 
   prediction_size: config_checks.Count = 600
@@ -60,13 +60,13 @@ class MetaNetworkConfig(config_checks.Settings, prefix='rule_'):
 
 @types.record
 class MetaOutputs:
-  """Targets, as logits, and what analysis wants to see.
+  """Targets as logits, and an embedding for analysis.
 
   Attributes:
     pi: [T, B, A] pi_hat.
     y: [T, B, Y] y_hat.
     z: [T, B, Y] z_hat, for the taken action.
-    embedding: [T, B, 1] what the meta-RNN is told of the trajectory.
+    embedding: [T, B, 1] of the trajectory, an input of the meta-RNN.
   """
 
   pi: types.Array
@@ -99,11 +99,11 @@ class PredictionEmbedding(hk.Module):
 def embed(
   embeddings: Sequence[PredictionEmbedding], logits: types.Array
 ) -> list[types.Array]:
-  """Embeds predictions in several ways, by one product.
+  """Applies several embeddings to predictions, by one matrix product.
 
   Args:
     embeddings: of the predictions.
-    logits: [..., Y], the largest tensors that the meta-network reads.
+    logits: [..., Y]; these are the largest inputs of the meta-network.
 
   Returns:
     [...] for each embedding.
@@ -119,7 +119,7 @@ def embed_predictions(
   embeddings_y: Sequence[PredictionEmbedding],
   embeddings_z: Sequence[PredictionEmbedding],
 ) -> list[meta_features.EmbeddedPredictions]:
-  """Embeds y and z, online and target, once for each pair of embeddings."""
+  """Embeds y and z, online and target, by each pair of embeddings."""
   embedded = zip(
     embed(embeddings_y, inputs.outputs['y']),
     embed(embeddings_y, inputs.target_outputs['y']),
@@ -155,7 +155,7 @@ class ActionBlock(hk.Module):
     w = hk.get_parameter('w', (1, 2 * size, self._channels), x.dtype, init)
     b = hk.get_parameter('b', (self._channels,), x.dtype, jnp.zeros)
     w_own, w_mean = w[0, :size], w[0, size:]
-    # What is the same for every action is multiplied once.
+    # Inputs that all actions share are multiplied once.
     common = jnp.mean(x, axis=-2) @ w_mean[num_shared:] + b
     if shared is not None:
       common += shared @ (w_own + w_mean)[:num_shared]
@@ -210,7 +210,7 @@ def _prediction_embeddings(
 
 
 class MetaRNN(hk.Module):
-  """Accumulates, over the agent's lifetime, what its updates looked like."""
+  """Summarises the agent's updates over its lifetime."""
 
   def __init__(self, config: MetaNetworkConfig, name: str = 'meta_lstm'):
     super().__init__(name)
@@ -251,7 +251,7 @@ class MetaRNN(hk.Module):
 
 
 class MetaNetwork(hk.Module):
-  """The rule itself, eta; see the module's docstring."""
+  """The meta-network; see the module's docstring."""
 
   def __init__(self, config: MetaNetworkConfig, name: str = 'lstm'):
     super().__init__(name)
@@ -264,7 +264,7 @@ class MetaNetwork(hk.Module):
     """Computes targets for one update of an agent.
 
     Args:
-      inputs: the rollout and what is estimated from it.
+      inputs: the rollout, the agent's outputs, and Retrace estimates.
       state: of the meta-RNN before this update, each [meta_rnn_size].
 
     Returns:
@@ -324,19 +324,19 @@ def transform(config: MetaNetworkConfig) -> hk.Transformed:
 
 
 def initial_state(config: MetaNetworkConfig) -> hk.LSTMState:
-  """State of the meta-RNN at the beginning of an agent's life."""
+  """The initial state of the meta-RNN."""
   zeros = jnp.zeros((config.meta_rnn_size,))
   return hk.LSTMState(hidden=zeros, cell=zeros)
 
 
 def init(key: types.Array, config: MetaNetworkConfig) -> types.Params:
-  """A random rule, eta. No shape of eta depends on the number of actions."""
+  """Random parameters; no shape depends on the number of actions."""
   inputs = _dummy_inputs(config.prediction_size)
   return transform(config).init(key, inputs, initial_state(config))
 
 
 def parameter_shapes(config: MetaNetworkConfig) -> dict[str, tuple[int, ...]]:
-  """Shapes of eta by `module/parameter`, the keys of a rule's npz file."""
+  """Shapes of the parameters by `module/parameter`, as in a rule's npz file."""
   params = jax.eval_shape(lambda key: init(key, config), jax.random.key(0))
   return {
     f'{module}/{name}': value.shape
@@ -348,6 +348,7 @@ def parameter_shapes(config: MetaNetworkConfig) -> dict[str, tuple[int, ...]]:
 def _dummy_inputs(prediction_size: int) -> meta_features.MetaInputs:
   """Zeros of the smallest shapes that the network can be built with."""
   time, batch, num_actions = 1, 1, 2
+  spec = types.EnvironmentSpec((), num_actions)
   zeros = lambda *shape: jnp.zeros((time + 1, batch, *shape))
   step = jnp.zeros((time, batch))
   outputs = {
@@ -356,14 +357,7 @@ def _dummy_inputs(prediction_size: int) -> meta_features.MetaInputs:
     'z': zeros(num_actions, prediction_size),
   }
   return meta_features.MetaInputs(
-    rollout=types.Rollout(
-      observation=zeros(),
-      action=zeros().astype(jnp.int32),
-      logits=zeros(num_actions),
-      reward=step,
-      is_terminal=step.astype(bool),
-      mask=step.astype(bool),
-    ),
+    rollout=types.empty_rollout(spec, (), time, batch),
     outputs=outputs,
     target_outputs=outputs,
     estimates=value_targets.RetraceEstimates(

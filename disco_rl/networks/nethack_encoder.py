@@ -32,19 +32,19 @@ def encode(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
   Args:
     observation: `glyphs` [N, 21, 79, S] integers, `blstats` [N, K, S] numbers,
       the first two of which are the hero's column and row, `message` [N, L, S]
-      integers, characters: S frames, the newest last. Of a single frame also
-      without the last axis. Other entries are not looked at.
-    dtype: in which it computes.
+      integers, characters: S frames, the newest last. A single frame may lack
+      the last axis. Other entries are ignored.
+    dtype: of the computations.
 
   Returns:
     [N, D], before a dense layer.
 
   Raises:
-    ValueError: the observation is none of NetHack's.
+    ValueError: the observation is not one of NetHack's.
   """
   if not isinstance(observation, Mapping) or not set(KEYS) <= set(observation):
     raise ValueError(
-      "torso='nethack' wants observations with the entries "
+      "torso='nethack' requires observations with the entries "
       f"{', '.join(KEYS)}, as nethack/score has; choose 'mlp', 'impala' or "
       "'resnet' for other environments."
     )
@@ -77,16 +77,16 @@ def encode(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
 
 
 def surroundings(glyphs: types.Array, stats: types.Array) -> types.Array:
-  """Cuts out the cells around the hero, of all frames those of the newest.
+  """Cuts out the cells around the hero's position in the newest frame.
 
-  What moves is then seen to move, and what rests to rest.
+  All frames are cut at the same cells, so that motion is visible in the stack.
 
   Args:
     glyphs: [N, H, W, S] integers.
     stats: [N, K, S], the hero's column and row first.
 
   Returns:
-    [N, 9, 9, S]; beyond the map's border the glyph that stands for none.
+    [N, 9, 9, S]; beyond the map's border, the glyph for no glyph.
   """
   half = _CROP // 2
   padded = jnp.pad(
@@ -102,7 +102,7 @@ def surroundings(glyphs: types.Array, stats: types.Array) -> types.Array:
 
 
 def squash(stats: types.Array) -> types.Array:
-  """Numbers of all magnitudes on one scale: sign(x) log(1 + |x|)."""
+  """Compresses numbers of all magnitudes: sign(x) log(1 + |x|)."""
   return jnp.sign(stats) * jnp.log1p(jnp.abs(stats))
 
 

@@ -1,4 +1,4 @@
-"""Torsos: from an observation to the embedding that all heads share."""
+"""Torsos: encode an observation as the embedding that all heads share."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from disco_rl.runtime import config_checks
 
 # Rows of observations, leaves [N, ...] -> embedding [N, D]; may use Haiku.
 Torso = Callable[[types.PyTree], types.Array]
-# The same, given the sizes and the type to compute in.
+# The same, with sizes and the type of the computations as arguments.
 _Named = Callable[[types.PyTree, 'TorsoConfig', Any], types.Array]
 HiddenSizes = Annotated[
   config_checks.Widths,
@@ -29,14 +29,14 @@ HiddenSizes = Annotated[
 
 @dataclasses.dataclass(frozen=True)
 class TorsoConfig(config_checks.Settings):
-  """Which torso, and its sizes.
+  """Kind and sizes of a torso.
 
   Attributes:
-    kind: a name of `names()`, or a function of your own: it is called inside
-      a Haiku transformation with an observation whose leaves have one leading
+    kind: one of `names()`, or a function of your own: it is called inside a
+      Haiku transformation with an observation whose leaves have one leading
       axis N, and returns [N, D].
     channels: of the stages of convolutions; used by 'impala' and 'resnet'.
-    hidden_sizes: widths of the dense layers that end every named torso; ReLU
+    hidden_sizes: widths of the last layers of every named torso, dense; ReLU
       between them, none after the last.
   """
 
@@ -66,7 +66,7 @@ def names() -> tuple[str, ...]:
 
 
 def register(name: str, torso: Torso) -> None:
-  """Gives a torso of your own a name, for configs and flags.
+  """Registers a torso of your own under a name, for configs and flags.
 
   Args:
     name: not taken yet.
@@ -94,7 +94,7 @@ class TorsoModule(hk.Module):
 
     Args:
       observation: uint8 leaves are pixels, and are scaled to [0, 1].
-      dtype: in which it computes.
+      dtype: of the computations.
 
     Returns:
       The embedding.
@@ -117,7 +117,7 @@ class TorsoModule(hk.Module):
 
 
 def _as_input(leaf: types.Array, dtype: Any) -> types.Array:
-  """Pixels become shares of full brightness; integers that count stay."""
+  """Scales pixels to [0, 1]; leaves other integers as they are."""
   if leaf.dtype == jnp.uint8:
     return leaf.astype(dtype) / 255
   if jnp.issubdtype(leaf.dtype, jnp.integer):
@@ -126,7 +126,7 @@ def _as_input(leaf: types.Array, dtype: Any) -> types.Array:
 
 
 def _flat(leaves: Sequence[types.Array], dtype: Any) -> types.Array:
-  """Leaves [N, ...], side by side as [N, sum of their sizes]."""
+  """Concatenates leaves [N, ...] to [N, sum of their sizes]."""
   return jnp.concatenate(
     [leaf.reshape(leaf.shape[0], -1).astype(dtype) for leaf in leaves], axis=-1
   )
@@ -146,10 +146,10 @@ def _mlp(
 def _convolutional(
   stages: Callable[[types.Array, Sequence[int]], types.Array],
 ) -> _Named:
-  """A torso whose images, leaves [N, H, W, C], go through convolutions.
+  """A torso that applies convolutions to images, leaves [N, H, W, C].
 
-  All other leaves join them before the dense layers; without an image it is the
-  MLP.
+  Their outputs and all other leaves are inputs of the dense layers. Without an
+  image it is the MLP.
   """
 
   def encode(leaf: types.Array, config: TorsoConfig, dtype: Any) -> types.Array:
@@ -170,7 +170,7 @@ def _convolutional(
 def _nethack(
   observation: types.PyTree, config: TorsoConfig, dtype: Any
 ) -> types.Array:
-  """The dictionary of NetHack's environments."""
+  """Encodes the dictionaries of NetHack's environments."""
   return _dense(nethack_encoder.encode(observation, dtype), config)
 
 

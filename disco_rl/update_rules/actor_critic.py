@@ -1,4 +1,4 @@
-"""Actor-critic with V-trace, the hand-made baseline (Espeholt et al., 2018)."""
+"""Actor-critic with V-trace, a hand-made baseline (Espeholt et al., 2018)."""
 
 import dataclasses
 from typing import Annotated
@@ -14,7 +14,7 @@ from disco_rl.update_rules import base
 
 @types.record
 class ActorCriticTargets:
-  """Where the agent moves.
+  """Targets of actor-critic.
 
   Attributes:
     value: [T, B] in units of the return.

@@ -15,8 +15,8 @@ class UpdateRule(Protocol):
   A rule is a record of pure functions. Its state for an agent (lifetime
   moments, target network, recurrent state) is a tree that is passed in and out.
   To learn with a rule of your own, implement these five methods and pass an
-  instance to `disco_rl.Trainer` or `disco_rl.Learner`, which check the shapes of
-  what the methods return.
+  instance to `disco_rl.Trainer` or `disco_rl.Learner`; both check the shapes
+  that the methods return.
   """
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:

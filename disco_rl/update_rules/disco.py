@@ -1,7 +1,7 @@
 """DiscoRL: targets by a meta-network (Oh et al., Nature 2025).
 
-The agent's predictions y and z have no meaning beyond what the rule makes of
-them; q is an action value; aux_pi predicts the policy one step ahead.
+The agent's predictions y and z have no fixed semantics: discovery gives them
+their meaning. q is an action value; aux_pi predicts the policy one step ahead.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from disco_rl.update_rules import base
 
 @types.record
 class DiscoState:
-  """The rule's share of an agent's life.
+  """State of the rule for one agent.
 
   Attributes:
     meta_rnn: state of the meta-RNN.
@@ -37,15 +37,15 @@ class DiscoState:
 
 @types.record
 class DiscoTargets:
-  """Where the agent moves: logits for the predictions, returns for q.
+  """Targets: logits for the predictions, returns for q.
 
   Attributes:
     pi: [T, B, A].
     y: [T, B, Y].
     z: [T, B, Y] for the taken action.
     q: [T, B] in units of the return, scaled.
-    target_policy: [T, B, A] logits of the target network's policy; no target,
-      but what discovery keeps pi near.
+    target_policy: [T, B, A] logits of the target network's policy; not a target
+      of the agent, but of a regulariser of pi in discovery.
   """
 
   pi: types.Array
@@ -57,16 +57,16 @@ class DiscoTargets:
 
 @dataclasses.dataclass(frozen=True)
 class Disco(base.UpdateRule, config_checks.Settings):
-  """The discovered rule's architecture; Disco103 with its published weights.
+  """DiscoRL's update rule; with its published weights, Disco103.
 
   Attributes:
     network: sizes of the meta-network.
     num_bins: of the categorical q.
     max_abs_value: bins are evenly spaced on [-max_abs_value, max_abs_value], in
       the space of the signed hyperbolic transform.
-    reward_scale: rewards are multiplied by it before the rule sees them; values
-      and advantages are in these units. How far a policy is to move depends on
-      their size: Disco103 asks for little where rewards are small.
+    reward_scale: factor of all rewards; values and advantages are in these
+      units. The step of the policy depends on their size: Disco103's targets
+      are close to the policy where rewards are small.
     discount: gamma of Retrace.
     lambda_: of Retrace.
     moments_decay: of the lifetime moments.
@@ -106,7 +106,7 @@ class Disco(base.UpdateRule, config_checks.Settings):
     return meta_network.init(key, self.network)
 
   def init_state(self, agent_params: types.Params) -> DiscoState:
-    """The target network starts as a copy of the agent's."""
+    """The initial state; the target network is a copy of the agent's."""
     return DiscoState(
       meta_rnn=meta_network.initial_state(self.network),
       target_params=agent_params,

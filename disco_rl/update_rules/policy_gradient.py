@@ -9,10 +9,10 @@ from disco_rl.update_rules import actor_critic
 
 @dataclasses.dataclass(frozen=True)
 class PolicyGradient(actor_critic.ActorCritic):
-  """This is `ActorCritic` with the return as it was seen in place of V-trace.
+  """This is `ActorCritic` with observed returns in place of V-trace.
 
-  Advantages are weighted by min(1, pi(a) / mu(a)), so that replayed actions do
-  not count for more than the policy would take them. `lambda_` is not used.
+  Advantages are weighted by the clipped importance ratio min(1, pi(a) / mu(a)).
+  `lambda_` is not used.
   """
 
   def estimate(

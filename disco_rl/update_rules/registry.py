@@ -26,8 +26,8 @@ def load(
 
   Args:
     name_or_path: one of `NAMES`, or the path of an npz file of weights.
-    **settings: fields of the rule's class; those it lacks are left out, so that
-      one set of settings serves several rules.
+    **settings: fields of the rule's class; names of no field are ignored, so
+      that one set of settings serves several rules.
 
   Returns:
     The rule, and eta ({} for a hand-made rule).

@@ -5,7 +5,6 @@ Keys, shapes and values are checked when they are read and when written.
 """
 
 from collections.abc import Mapping
-import dataclasses
 import functools
 import itertools
 import math
@@ -40,36 +39,12 @@ class WeightsError(ValueError):
   """A file or a tree of arrays is not the weights of an update rule."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Publication:
-  """Where the weights of a rule are published.
-
-  Attributes:
-    file: its name in the cache and in the directory of DIRECTORY_VARIABLE.
-    url: to download it from.
-    sha256: hexadecimal digest of the file.
-  """
-
-  file: str
-  url: str
-  sha256: str
-
-  @property
-  def remedy(self) -> str:
-    return (
-      f'Download {self.url} by hand and set {DIRECTORY_VARIABLE} to the '
-      f'directory of {self.file}.'
-    )
-
-
-_PUBLISHED: Mapping[str, _Publication] = {
-  'disco103': _Publication(
-    file='disco_103.npz',
-    url=(
-      'https://raw.githubusercontent.com/google-deepmind/disco_rl/main/'
-      'disco_rl/update_rules/weights/disco_103.npz'
-    ),
-    sha256='dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa',
+# Name of a rule -> URL and SHA-256 of its file.
+_PUBLISHED = {
+  'disco103': (
+    'https://raw.githubusercontent.com/google-deepmind/disco_rl/main/'
+    'disco_rl/update_rules/weights/disco_103.npz',
+    'dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa',
   )
 }
 
@@ -275,36 +250,38 @@ def _find_published(name: str) -> str:
       f'No rule is published as {name!r}. Valid names: '
       f'{", ".join(_PUBLISHED)}. A path must end in .npz or contain {os.sep!r}.'
     )
-  publication = _PUBLISHED[name]
+  url, sha256 = _PUBLISHED[name]
+  remedy = (
+    f'Download {url} by hand and set {DIRECTORY_VARIABLE} to its directory.'
+  )
   directory = os.environ.get(DIRECTORY_VARIABLE)
   if not directory:
-    return _download(publication)
-  path = os.path.join(directory, publication.file)
+    return _download(url, sha256, remedy)
+  path = os.path.join(directory, os.path.basename(url))
   if not os.path.exists(path):
     # The variable is set on purpose: no other file is used in its place.
     raise FileNotFoundError(
       f'{DIRECTORY_VARIABLE} is set, but there is no {path}. Put the file of '
-      f'{publication.url} there, or unset the variable to download it.'
+      f'{url} there, or unset the variable to download it.'
     )
   digest = pooch.file_hash(path)
-  if digest != publication.sha256:
+  if digest != sha256:
     raise WeightsError(
-      f'{path}: not the published {name}: SHA-256 {digest}, expected '
-      f'{publication.sha256}. Likely damaged, or another file of that name. '
-      f'{publication.remedy}'
+      f'{path}: not the published {name}: SHA-256 {digest}, expected {sha256}. '
+      f'Likely damaged, or another file of that name. {remedy}'
     )
   return path
 
 
-def _download(publication: _Publication) -> str:
+def _download(url: str, sha256: str, remedy: str) -> str:
   """Path in the cache; downloads a file that is absent or has another hash."""
   cache = pooch.os_cache('disco_rl')
   pooch.get_logger().setLevel('WARNING')
   try:
     return pooch.retrieve(  # noqa: TID251
-      publication.url,
-      known_hash=f'sha256:{publication.sha256}',
-      fname=publication.file,
+      url,
+      known_hash=f'sha256:{sha256}',
+      fname=os.path.basename(url),
       path=cache,
       # A stream would leave the connection open where the status is bad.
       downloader=pooch.HTTPDownloader(stream=False),
@@ -312,12 +289,11 @@ def _download(publication: _Publication) -> str:
   # In this order: the errors of requests can be both.
   except OSError as error:
     raise OSError(
-      f'Could not download {publication.url} to {cache}: {error}. '
-      f'{publication.remedy}'
+      f'Could not download {url} to {cache}: {error}. {remedy}'
     ) from error
   except ValueError as error:
     raise WeightsError(
-      f'{publication.url}: the SHA-256 of the download is not '
-      f'{publication.sha256}. Likely a proxy answered with a page of its own, '
-      f'or the published file has changed. {publication.remedy}'
+      f'{url}: the SHA-256 of the download is not {sha256}. Likely a proxy '
+      f'answered with a page of its own, or the published file has changed. '
+      f'{remedy}'
     ) from error

@@ -1,4 +1,4 @@
-"""What `import disco_rl` offers to programs of the user's own."""
+"""The programming interface: `import disco_rl`."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def test_settings_of_rules() -> None:
 
 
 class Bandit(dm_env.Environment):
-  """Pays its number for action 1; two steps."""
+  """Rewards the number of the action; two steps."""
 
   def __init__(self, seed: int = 0):
     self.seed = seed
@@ -91,15 +91,8 @@ class Bandit(dm_env.Environment):
     return np.array([self._steps, self.seed % 7], np.float32)
 
 
-@dataclasses.dataclass(frozen=True)
-class Space:
-  """Attributes: n: its size."""
-
-  n: int
-
-
 class Walk:
-  """In the style of gymnax: action 1 is paid; cells 0 to params['end'] - 1."""
+  """In the style of gymnax: action 1 is rewarded; cells 0 to end - 1."""
 
   default_params = {'end': 3, 'limit': 10}
 
@@ -113,18 +106,18 @@ class Walk:
     is_over = state['cell'] == params['end'] - 1
     return state['cell'], state, action, is_over, {}
 
-  def action_space(self, params: Any) -> Space:
+  def action_space(self, params: Any) -> gymnasium.spaces.Discrete:
     del params
-    return Space(2)
+    return gymnasium.spaces.Discrete(2)
 
 
 class LimitedWalk(Walk):
   def is_truncated(self, state: Any, params: Any) -> Any:
     return state['time'] == params['limit']
 
-  def observation_space(self, params: Any) -> Space:
+  def observation_space(self, params: Any) -> gymnasium.spaces.Discrete:
     del params
-    return Space(5)
+    return gymnasium.spaces.Discrete(5)
 
 
 def make_env() -> gymnasium.Env:
@@ -243,7 +236,7 @@ ENV = make_env()
       ValueError,
       'makes 2 environments, but num_environments=3: leave replay_ratio out',
     ),
-    (make_vec(), {'num_environments': 2}, ValueError, '=2, but .* brings 3'),
+    (make_vec(), {'num_environments': 2}, ValueError, '=2, but .* has 3'),
     (
       'catch',
       {'torso': lambda observation: observation},
@@ -305,7 +298,7 @@ def test_training_returns_metrics_by_update(trainer: disco_rl.Trainer) -> None:
   assert np.isfinite(series['loss']).all()
 
 
-def test_a_saved_agent_goes_on_as_if_nothing_had_happened(
+def test_training_continues_exactly_from_a_file(
   trainer: disco_rl.Trainer, tmp_path: pathlib.Path
 ) -> None:
   path = tmp_path / 'new' / 'agent.npz'
@@ -336,7 +329,7 @@ def test_acting(trainer: disco_rl.Trainer) -> None:
     trainer.act(observations[:3])
 
 
-def test_a_core_remembers_until_episodes_begin() -> None:
+def test_a_core_is_reset_where_episodes_begin() -> None:
   network = agent_network.make(
     SPEC,
     types.OutputSpec({}, {}),
@@ -374,7 +367,9 @@ def test_observations_of_wrong_shape_are_named(
 
 
 @pytest.mark.parametrize('name', ['updates', 'log_every'])
-def test_nothing_to_train(trainer: disco_rl.Trainer, name: str) -> None:
+def test_counts_of_updates_must_be_positive(
+  trainer: disco_rl.Trainer, name: str
+) -> None:
   with pytest.raises(ValueError, match=f'{name}=0 must be at least 1'):
     trainer.train(**{'updates': 1, name: 0})
 
@@ -391,7 +386,7 @@ class Breaking(gymnasium.Wrapper):
     return super().step(action)
 
 
-def test_environments_of_your_own_on_the_host(tmp_path: pathlib.Path) -> None:
+def test_errors_of_host_environments_are_named(tmp_path: pathlib.Path) -> None:
   torso = lambda observation: hk.nets.MLP([8])(observation)
   trainer = disco_rl.Trainer(
     lambda: Breaking(make_env()), RULE, torso=torso, **SMALL
@@ -442,9 +437,6 @@ class TestTreeFiles:
       tree_files.load(path, self.tree)
     with pytest.raises(ValueError, match='must end in .npz'):
       tree_files.save(tmp_path / 'x', self.tree)
-    np.savez(path, **{"['a']": np.array([print], object)})
-    with pytest.raises(ValueError, match='x.npz is not an npz archive'):
-      tree_files.load(path, self.tree)
     path.write_bytes(b'PK')
     with pytest.raises(ValueError, match='x.npz is not an npz archive'):
       tree_files.load(path, self.tree)
@@ -476,10 +468,9 @@ NETWORK = agent_network.make(
 )
 
 
-def test_step_by_step() -> None:
+def test_single_updates_equal_those_of_the_learner() -> None:
   learner = disco_rl.Learner(NETWORK, SPEC, RULE, learning_rate=0.01)
-  initial_member = learner.init(jax.random.key(0))
-  states, logs = [initial_member], []
+  states, logs = [learner.init(jax.random.key(0))], []
   for _ in range(2):
     state, log = learner.update(states[-1], rollout())
     states.append(state)
@@ -649,7 +640,7 @@ def test_settings_are_for_named_rules() -> None:
 
 
 @pytest.mark.parametrize('rule', [RULE.rule, disco.Disco()])
-def test_heads_are_what_rules_want(rule: Any) -> None:
+def test_heads_are_those_that_rules_require(rule: Any) -> None:
   spec = rule.output_spec(A)
 
   def unroll(x: types.Rollout) -> Any:
