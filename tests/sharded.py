@@ -23,6 +23,7 @@ from disco_rl import types
 from disco_rl.environments.jax_native import catch
 from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
+from disco_rl.meta_training import meta_update
 from disco_rl.runtime import compilation
 from disco_rl.runtime import sharding
 from launch import to_records
@@ -104,32 +105,32 @@ def discover(
   config = to_records.meta_training(settings)
   rule, params = build.make_rule(config)
   (group,) = build.make_groups(config, rule)
+  assert isinstance(group, device_group.DeviceGroup)
   devices = np.array(jax.devices()[: agents * batch]).reshape(agents, batch)
   mesh = jax.sharding.Mesh(devices, (sharding.AGENTS, sharding.BATCH))
   group = device_group.DeviceGroup(
-    dataclasses.replace(group.config, mesh=mesh), 8 * [PreciseCatch(4, 3)]
+    dataclasses.replace(group.config, mesh=mesh),
+    8 * [PreciseCatch(4, 3)],
+    group.estimator,
   )
   params = sharding.put(precise(params), mesh, sharding.REPLICATED)
   members = group.init(jax.random.split(jax.random.key(0), 8), params)
   members = dataclasses.replace(
-    members,
-    agent=dataclasses.replace(
-      members.agent, learner=precise(members.agent.learner)
-    ),
+    members.replace_agent(learner=precise(members.agent.learner)),
     meta_value=precise(members.meta_value),
   )
-  mean = compilation.Program(
-    lambda updates: jax.tree.map(
-      lambda x: x / 8, sharding.sum_over_devices(updates, mesh)
-    )
+  apply_mean = compilation.Program(
+    lambda params, updates: meta_update.apply_mean(params, [updates], 8, mesh)
   )
   for _ in range(META_STEPS):
     updates, members, _ = group.step(params, members)
     # Simulated devices have too few threads for two programs that meet.
-    params = jax.block_until_ready(
-      jax.tree.map(jnp.add, params, mean(jax.block_until_ready(updates)))
-    )
-  programs = (group.compile(params, members), mean.compile(updates))
+    jax.block_until_ready(updates)
+    params, _ = jax.block_until_ready(apply_mean(params, updates))
+  programs = (
+    group.compile(params, members),
+    apply_mean.compile(params, updates),
+  )
   return np.asarray(ravel_pytree(params)[0]), [
     collectives(each, mesh) for each in programs
   ]

@@ -1,4 +1,4 @@
-"""Acting: from parameters and an environment to a rollout."""
+"""Acting in JAX-native environments: produces rollouts."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from disco_rl.networks import agent_network
 
 @types.record
 class ActorState:
-  """Where E JAX-native environments stand.
+  """State of acting in E JAX-native environments.
 
   Attributes:
     environment: states of the environments, leading axis E.
-    observation: tree of [E, ...], what the agent sees next.
-    core_state: tree of [E, ...], of the agent's core before it sees that.
+    observation: tree of [E, ...], the agent's next input.
+    core_state: tree of [E, ...], of the agent's core before that input.
   """
 
   environment: Any
@@ -31,7 +31,7 @@ def init(
   environment: base.JaxEnvironment,
   num_environments: int,
 ) -> ActorState:
-  """Begins an episode in every environment."""
+  """Starts an episode in every environment."""
   state, observation = jax.vmap(environment.reset)(
     jax.random.split(key, num_environments)
   )
@@ -56,12 +56,12 @@ def unroll(
     network: the agent's.
     environment: to act in.
     params: theta.
-    state: where the environments stand.
+    state: before the first step.
     key: PRNG key.
     length: T.
 
   Returns:
-    Where the environments stand then, the rollout of T transitions of E
+    The state after the last step, the rollout of T transitions of E
     trajectories, and which steps ended an episode, [T, E].
   """
   num_environments = jax.tree.leaves(state.observation)[0].shape[0]
@@ -114,7 +114,7 @@ def unroll(
 def policy_noise(
   key: types.Array, num_actions: int, length: int, num_environments: int
 ) -> types.Array:
-  """Gumbel noise [T+1, E, A] that makes `act` sample from the policy."""
+  """Gumbel noise [T+1, E, A] with which `act` samples from the policy."""
   return jax.random.gumbel(key, (length + 1, num_environments, num_actions))
 
 
@@ -145,14 +145,14 @@ def act(
 def reset_core(
   core_state: types.PyTree, timestep: types.TimeStep
 ) -> types.PyTree:
-  """Zeros, a core's state before an episode, where the last one is over.
+  """Zeros the core's state where an episode has ended.
 
   Args:
     core_state: tree of [E, ...].
-    timestep: [E], the outcome of the action that the core chose.
+    timestep: [E], the outcome of the last action.
 
   Returns:
-    What the core knows when it sees the outcome's observation.
+    The core's state before it receives the timestep's observation.
   """
   is_over = agent_network.has_ended(timestep.is_terminal, timestep.mask)
   return jax.tree.map(

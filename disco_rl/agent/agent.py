@@ -1,4 +1,4 @@
-"""An agent: acting, replay and learning put together, over one record."""
+"""An agent: acting, replay and learning over one record of its state."""
 
 from collections.abc import Iterator
 import dataclasses
@@ -21,7 +21,7 @@ from disco_rl.update_rules import base as rule_base
 
 @dataclasses.dataclass(frozen=True)
 class AgentConfig(config_checks.Settings):
-  """How an agent lives; one update follows each rollout.
+  """Settings of an agent, which makes one update after each rollout.
 
   Attributes:
     network: sizes of its network.
@@ -82,13 +82,13 @@ class AgentConfig(config_checks.Settings):
 
 @types.record
 class AgentState:
-  """An agent's life but for its environments.
+  """State of an agent, without its environments.
 
   Attributes:
-    learner: parameters, optimiser, the rule's share.
-    replay: what it remembers.
-    episodes: what it was paid.
-    key: PRNG key of all that is to come.
+    learner: parameters, optimiser state, rule state.
+    replay: past trajectories.
+    episodes: returns of its episodes.
+    key: PRNG key of its future.
   """
 
   learner: learner.LearnerState
@@ -102,9 +102,9 @@ class Agent:
   """Pure functions over `AgentState` for one kind of agent.
 
   Attributes:
-    config: how it lives.
-    environment_spec: of the environments that it lives in.
-    rule: what it learns from.
+    config: its settings.
+    environment_spec: of its environments.
+    rule: the update rule that it learns with.
     network: its network.
     optimizer: its optimiser.
   """
@@ -116,14 +116,21 @@ class Agent:
   optimizer: optax.GradientTransformation
 
   def init(self, key: types.Array) -> AgentState:
-    """A newborn agent."""
-    params_key, life_key = jax.random.split(key)
-    del key
+    """The initial state of an agent."""
+    params_key, key = jax.random.split(key)
     return AgentState(
       learner=learner.init(params_key, self.network, self.rule, self.optimizer),
       replay=self.empty_replay(),
       episodes=episodes.init(self.config.num_environments),
-      key=life_key,
+      key=key,
+    )
+
+  def init_actor(
+    self, key: types.Array, environment: environment_base.JaxEnvironment
+  ) -> actor.ActorState:
+    """Starts an episode in each of E JAX-native environments."""
+    return actor.init(
+      key, self.network, environment, self.config.num_environments
     )
 
   def act(
@@ -148,16 +155,7 @@ class Agent:
   def count_episodes(
     self, state: AgentState, rollout: types.Rollout, is_last: types.Array
   ) -> AgentState:
-    """Adds what a rollout paid.
-
-    Args:
-      state: before.
-      rollout: T transitions of E trajectories.
-      is_last: [T, E] bool, which steps ended an episode.
-
-    Returns:
-      The state with its statistics brought up to date.
-    """
+    """Adds a rollout's rewards, [T, E], to the statistics of episodes."""
     return dataclasses.replace(
       state,
       episodes=episodes.update(state.episodes, rollout.reward, is_last),
@@ -166,7 +164,7 @@ class Agent:
   def add_and_sample(
     self, state: AgentState, rollout: types.Rollout
   ) -> tuple[AgentState, types.Rollout]:
-    """Stores the newest rollout, and draws the batch of the next update."""
+    """Adds the newest rollout to replay, and samples the next batch."""
     key, sample_key = jax.random.split(state.key)
     memory = replay.add(state.replay, rollout)
     num_on_policy = self.config.num_on_policy
@@ -179,6 +177,24 @@ class Agent:
       replayed,
     )
     return dataclasses.replace(state, replay=memory, key=key), batch
+
+  def receive(
+    self, states: AgentState, rollouts: types.Rollout, is_last: types.Array
+  ) -> tuple[AgentState, types.Rollout]:
+    """Counts, adds and samples for S agents that acted on the host.
+
+    All agents at once, in place: a loop over agents would copy each replay.
+
+    Args:
+      states: leading axis S.
+      rollouts: [S, T or T+1, E, ...].
+      is_last: [S, T, E], which steps ended an episode.
+
+    Returns:
+      The states, and the batches of the next updates, [S, T or T+1, B, ...].
+    """
+    states = jax.vmap(self.count_episodes)(states, rollouts, is_last)
+    return jax.vmap(self.add_and_sample)(states, rollouts)
 
   def learn(
     self,
@@ -198,14 +214,14 @@ class Agent:
       known_gradient,
     )
 
-  def live(
+  def train_step(
     self,
     environment: environment_base.JaxEnvironment,
     rule_params: types.Params,
     state: AgentState,
     actor_state: actor.ActorState,
   ) -> tuple[AgentState, actor.ActorState, types.Logs]:
-    """Acts for one rollout in JAX-native environments, then learns."""
+    """Acts for one rollout in JAX-native environments, then updates once."""
     state, actor_state, rollout = self.act(environment, state, actor_state)
     state, batch = self.add_and_sample(state, rollout)
     learner_state, update = self.learn(rule_params, state.learner, batch)
@@ -213,7 +229,7 @@ class Agent:
     return state, actor_state, update.logs
 
   def empty_replay(self) -> replay.ReplayState:
-    """A newborn's."""
+    """The replay of an initial agent."""
     batch_size = self.config.num_environments
     rollout = types.empty_rollout(
       self.environment_spec,
@@ -229,7 +245,7 @@ def make(
   environment_spec: types.EnvironmentSpec,
   rule: rule_base.UpdateRule,
 ) -> Agent:
-  """Builds an agent for an environment and a rule."""
+  """Makes an agent for an environment and a rule."""
   return Agent(
     config=config,
     environment_spec=environment_spec,

@@ -1,4 +1,4 @@
-"""Returns of finished episodes, undiscounted, as the environment pays them."""
+"""Statistics of undiscounted episode returns."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ NUM_RECENT = 100
 
 @types.record
 class EpisodeStatistics:
-  """What an agent's environments have paid it.
+  """Episode returns of an agent.
 
   Attributes:
     running: [E] return so far of each environment's current episode.
@@ -25,7 +25,7 @@ class EpisodeStatistics:
 
 
 def init(num_environments: int) -> EpisodeStatistics:
-  """No episode has finished."""
+  """Statistics before the first step."""
   return EpisodeStatistics(
     running=jnp.zeros((num_environments,)),
     recent=jnp.zeros((NUM_RECENT,)),
@@ -41,7 +41,7 @@ def update(
   Args:
     statistics: of all steps before.
     reward: [T, E].
-    is_last: [T, E] bool, the episode ended with this step.
+    is_last: [T, E] bool, whether the step ended an episode.
 
   Returns:
     The statistics after these steps.
@@ -57,7 +57,7 @@ def update(
   running, totals = jax.lax.scan(step, statistics.running, (reward, is_last))
   ended = is_last.reshape(-1)
   order = jnp.cumsum(ended)
-  # Slots of older ones among these are about to be overwritten: leave them out.
+  # Older ones among these would be overwritten at once: leave them out.
   kept = ended & (order > order[-1] - NUM_RECENT)
   slot = (statistics.finished + order - 1) % NUM_RECENT
   recent = statistics.recent.at[jnp.where(kept, slot, NUM_RECENT)].set(
@@ -78,7 +78,7 @@ def mean_return(statistics: EpisodeStatistics) -> types.Array:
 def fraction_above(
   statistics: EpisodeStatistics, threshold: float
 ) -> types.Array:
-  """Share of the last episodes that returned more; NaN before the first."""
+  """Fraction of recent returns above a threshold; NaN before the first."""
   return _recent_mean(statistics, statistics.recent > threshold)
 
 

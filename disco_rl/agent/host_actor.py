@@ -23,10 +23,10 @@ _Result = TypeVar('_Result')
 
 @types.record
 class ActorParams:
-  """What several agents need for acting; leading axis S.
+  """Parameters and keys with which S agents act; leading axis S.
 
   Attributes:
-    params: theta; buffers of their own, as learning takes over the agents'.
+    params: theta; copies, as learning donates the agents' buffers.
     keys: PRNG keys.
   """
 
@@ -35,11 +35,11 @@ class ActorParams:
 
 
 class HostActor:
-  """Several agents of one kind act side by side, each in E environments.
+  """S agents of one kind that act in parallel, each in E environments.
 
-  What `actor.unroll` is for JAX-native environments, with a leading axis S for
-  the agents. The environments' states live on the host and are part of no
-  checkpoint: after a resumption episodes begin anew.
+  The counterpart of `actor.unroll`, with a leading axis S for the agents. The
+  environments' states are part of no checkpoint: after a resumption new
+  episodes begin.
   """
 
   def __init__(
@@ -48,11 +48,11 @@ class HostActor:
     environment: base.HostEnvironment,
     num_agents: int,
   ):
-    """Begins an episode in every environment.
+    """Starts an episode in every environment.
 
     Args:
       network: the agents'.
-      environment: S * E environments, those of an agent next to one another.
+      environment: S * E environments, those of an agent contiguous.
       num_agents: S.
     """
     self._environment = environment
@@ -85,7 +85,7 @@ class HostActor:
     """Acts for T steps.
 
     Args:
-      actor_params: of the S agents.
+      actor_params: of the agents.
       length: T.
 
     Returns:
@@ -133,7 +133,7 @@ class HostActor:
     return rollout, steps.is_last
 
   def replace_observation(self, index: int, observation: types.PyTree) -> None:
-    """The environments of one agent were reset: it sees this [E, ...] next."""
+    """Sets the first observation [E, ...] of an agent that was reset."""
 
     def replace(kept: Any, new: Any) -> Any:
       kept = np.array(kept)
@@ -146,7 +146,7 @@ class HostActor:
     )
 
   def _record(self, observations: types.PyTree, t: int) -> None:
-    """Writes what is seen at t into [S, T+1, E, ...]."""
+    """Writes the current observation into [S, T+1, E, ...]."""
 
     def write(record: np.ndarray, now: Any) -> None:
       record[:, t] = now
@@ -164,10 +164,7 @@ class HostActor:
 
 
 def restart_episodes(agents: agent_lib.AgentState) -> agent_lib.AgentState:
-  """Agents from a checkpoint, which holds no environments on the host.
-
-  Their episodes begin again: what these had returned so far is forgotten.
-  """
+  """Discards unfinished episodes, as checkpoints hold no host environments."""
   statistics = dataclasses.replace(
     agents.episodes, running=jnp.zeros_like(agents.episodes.running)
   )
@@ -177,9 +174,9 @@ def restart_episodes(agents: agent_lib.AgentState) -> agent_lib.AgentState:
 def prepare_acting(
   agents: agent_lib.AgentState,
 ) -> tuple[agent_lib.AgentState, ActorParams]:
-  """Prepares S agents for acting; their keys go on.
+  """Takes parameters and new keys for acting from S agents.
 
-  Not to be compiled as a whole: the program would copy all it passes through,
+  Not to be compiled as a whole: the program would copy its unchanged arguments,
   replay included.
   """
   keys, actor_params = _prepare(agents.learner.params, agents.key)
@@ -190,7 +187,7 @@ def prepare_acting(
 def _prepare(
   params: types.Params, keys: types.Array
 ) -> tuple[types.Array, ActorParams]:
-  """Keys to go on with, and orders."""
+  """The agents' next keys, and actor parameters."""
   keys, act_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
   return keys, ActorParams(params=jax.tree.map(jnp.copy, params), keys=act_keys)
 
@@ -202,25 +199,25 @@ def overlap(
   act: Callable[[ActorParams], _Result],
   learn: Callable[[_State, _Result], tuple[_State, Any]],
 ) -> tuple[_State, list[Any]]:
-  """Acts and learns by turns; environments step while the device learns.
+  """Alternates acting and learning; environments step while the device learns.
 
-  The first rollout is acted by the agents as they are, every later one by those
-  of one update before: the same at every run, whichever is faster.
+  The first rollout is acted by the current agents, every later one by those of
+  one update before: the same in every run, whichever is faster.
 
   Args:
     state: of the agents.
     num_updates: at least 1.
-    prepare_acting: prepares them for acting; must leave nothing of the state in
-      the orders, as learning uses it up.
+    prepare_acting: returns actor parameters, which must not share buffers with
+      the state, as learning donates these.
     act: acts for one rollout.
     learn: makes one update from that.
 
   Returns:
-    The state afterwards, and what each update returned beside it.
+    The state afterwards, and the other result of each update.
   """
   state, actor_params = prepare_acting(state)
   rollout, results = act(actor_params), []
-  # A thread of its own, as devices run what one thread asks for in its order.
+  # In another thread, as devices run the programs of one thread in order.
   with futures.ThreadPoolExecutor(1) as learner:
     for _ in range(num_updates - 1):
       state, actor_params = prepare_acting(state)

@@ -16,12 +16,12 @@ from disco_rl.update_rules import base
 
 @types.record
 class LearnerState:
-  """What learning changes; lives as long as the agent.
+  """State of learning.
 
   Attributes:
     params: theta.
     opt_state: of the agent's optimiser.
-    rule_state: the rule's share: moments, target network, recurrent state.
+    rule_state: of the rule: moments, target network, recurrent state.
   """
 
   params: types.Params
@@ -35,7 +35,7 @@ def init(
   rule: base.UpdateRule,
   optimizer: optax.GradientTransformation,
 ) -> LearnerState:
-  """A newborn agent."""
+  """The initial state."""
   params = network.init(key)
   return LearnerState(
     params=params,
@@ -46,10 +46,10 @@ def init(
 
 @types.record
 class Update:
-  """What one update computed on its way.
+  """Intermediate results of an update.
 
   Attributes:
-    targets: where the rule wants the agent to move.
+    targets: of the rule, for the agent's outputs.
     gradient: of the loss, of the shape of the parameters.
     logs: scalars.
   """

@@ -1,7 +1,7 @@
 """A replay buffer of whole trajectories, as pure functions.
 
-Trajectories are kept in the layout in which they are learnt from: time first,
-then one slot per trajectory. Of the behaviour policy only logits are kept.
+Trajectories are stored in the layout of the learner's batches: time first, then
+one slot per trajectory. Of the behaviour policy only logits are stored.
 """
 
 import jax
@@ -27,7 +27,7 @@ def init(rollout: types.Rollout, capacity: int) -> ReplayState:
   """An empty buffer.
 
   Args:
-    rollout: shapes of what `add` will be given, [time, num_added, ...].
+    rollout: an example of what is added, [time, num_added, ...].
     capacity: slots; a multiple of num_added.
 
   Returns:
@@ -43,7 +43,7 @@ def init(rollout: types.Rollout, capacity: int) -> ReplayState:
 
 
 def add(state: ReplayState, rollout: types.Rollout) -> ReplayState:
-  """Puts trajectories in the place of the oldest."""
+  """Overwrites the oldest trajectories."""
   capacity = state.rollouts.reward.shape[1]
   slot = state.added % capacity
   return ReplayState(
@@ -61,7 +61,7 @@ def add(state: ReplayState, rollout: types.Rollout) -> ReplayState:
 def sample(
   state: ReplayState, key: types.Array, batch_size: int
 ) -> types.Rollout:
-  """Draws trajectories uniformly, with replacement.
+  """Samples trajectories uniformly, with replacement.
 
   Args:
     state: a buffer that holds at least one trajectory.

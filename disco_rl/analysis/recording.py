@@ -53,7 +53,7 @@ def record(
     )
   if updates < 1:
     raise ValueError(f'updates={updates} must be at least 1.')
-  driver = training.DeviceDriver(agent, environment)
+  driver = training.DeviceTraining(agent, environment)
   train_state, _ = driver.advance(
     jax.device_put(rule_params), driver.init(key[None]), updates
   )

@@ -1,1 +1,1 @@
-"""Discovery: one rule learns from the lives of a population of agents."""
+"""Discovery: training of a rule on a population of agents."""

@@ -1,4 +1,4 @@
-"""From settings to a rule and a population; what is wrong is said here."""
+"""Makes the rule and the population from settings, and checks both."""
 
 from collections.abc import Hashable
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from disco_rl.meta_training import host_group
 from disco_rl.meta_training import initial_rule
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
-from disco_rl.meta_training import meta_optimizer
+from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
 from disco_rl.runtime import sharding
@@ -32,7 +32,7 @@ Environment = base.JaxEnvironment | base.HostEnvironment
 def make_rule(
   config: config_lib.MetaTrainingConfig,
 ) -> tuple[disco.Disco, types.Params]:
-  """The rule, and eta to begin with.
+  """Makes the rule and its initial parameters.
 
   Args:
     config: of the run.
@@ -41,7 +41,7 @@ def make_rule(
     The rule and its parameters.
 
   Raises:
-    ValueError: the rule cannot be improved, or its file is not valid.
+    ValueError: discovery cannot start from the rule, or its file is not valid.
     FileNotFoundError: there is no such file.
   """
   if config.rule == config_lib.RANDOM:
@@ -57,7 +57,7 @@ def make_rule(
     if isinstance(rule, disco.Disco):
       return rule, jax.device_put(params)
   raise ValueError(
-    f'rule={config.rule!r} cannot be where discovery begins: choose '
+    f'rule={config.rule!r} cannot be where discovery starts: choose '
     f"'{config_lib.RANDOM}', 'disco103' or the path of an npz file of weights."
   )
 
@@ -65,11 +65,11 @@ def make_rule(
 def make_groups(
   config: config_lib.MetaTrainingConfig, rule: disco.Disco
 ) -> list[population.Group]:
-  """Agents with environments of equal shapes, group by group.
+  """Makes groups of agents with environments of equal shapes.
 
   Args:
     config: of the run.
-    rule: what agents learn from.
+    rule: the update rule.
 
   Returns:
     The groups, in the order of their first members.
@@ -113,7 +113,7 @@ def validate(names: Sequence[str]) -> None:
       missing[str(error)] = name
   if missing:
     raise ImportError(
-      f'{" ".join(missing)} Environments that need nothing more: catch and '
+      f'{" ".join(missing)} Environments without more packages: catch and '
       'gridworld/00 to 56. configs/quickstart.py and configs/meta_gridworld.py '
       'run with these.'
     )
@@ -155,20 +155,13 @@ def _make_group(
   if is_on_host and config.estimator == 'evolution':
     raise ValueError(
       f'estimator=evolution needs environments that can be copied, and those '
-      f'of {names[0]} live on the host. Use estimator=differentiation, or '
+      f'of {names[0]} step on the host. Use estimator=differentiation, or '
       'JAX-native environments.'
     )
   group = population.GroupConfig(
     names=names,
     inner_loop=inner_loop,
-    estimator=(
-      differentiation
-      if config.estimator == 'differentiation'
-      else evolution.EvolutionStrategies(
-        inner_loop, config.evolution_pairs, config.evolution_std
-      )
-    ),
-    optimizer=meta_optimizer.meta_optimizer(
+    optimizer=meta_update.per_agent_adam(
       config.meta_learning_rate,
       config.max_meta_gradient_norm,
       config.meta_decay_steps,
@@ -177,7 +170,14 @@ def _make_group(
     mesh=sharding.make_mesh(config.batch_devices),
   )
   if not is_on_host:
-    return device_group.DeviceGroup(group, [specimens[name] for name in names])
+    estimator: inner_loop_lib.Estimator = differentiation
+    if config.estimator == 'evolution':
+      estimator = evolution.EvolutionStrategies(
+        inner_loop, config.evolution_pairs, config.evolution_std
+      )
+    return device_group.DeviceGroup(
+      group, [specimens[name] for name in names], estimator
+    )
   # Each process makes the environments that it steps.
   environments: list[Any] = [
     registry.make(

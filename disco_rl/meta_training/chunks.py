@@ -1,4 +1,4 @@
-"""Maps over the members of a group in chunks, of which one takes memory."""
+"""Maps over the members of a group in chunks, to bound the memory."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ def split(size: int, tree: Any) -> Any:
 
 
 def join(size: int, tree: Any) -> Any:
-  """Undoes `split`."""
+  """Inverse of `split`."""
   if size == 1:
     return tree
   return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)

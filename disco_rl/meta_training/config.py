@@ -24,25 +24,25 @@ RANDOM = 'random'
 
 @dataclasses.dataclass(frozen=True)
 class MetaTrainingConfig(config_checks.Settings):
-  """What is discovered, from what, and for how long.
+  """Settings of a discovery run.
 
   Attributes:
     environments: names; see `environments.registry`.
     agents: size of the population, which cycles through the environments.
     preprocessing: of environments, see `environments.registry.make`.
-    rule: 'random', or what to go on from: a name or the path of an npz file.
+    rule: to start from: 'random', a name or the path of an npz file.
     rule_network: sizes of a random rule.
     rule_settings: other fields of `update_rules.disco.Disco`.
-    meta_steps: changes of the rule.
+    meta_steps: number of meta-updates.
     seed: of everything.
     checkpoint_every: meta-steps between two checkpoints.
     keep_checkpoints: how many of the newest remain.
-    agent: how each agent lives.
-    meta_value: how each agent is judged.
-    inner_loop: what happens between two changes of the rule.
+    agent: of each agent.
+    meta_value: of each agent's meta-value function.
+    inner_loop: lengths of the inner loop.
     loss: weights of the outer loss.
-    lifetimes: how long agents live.
-    held_out: what the rule is tried on.
+    lifetimes: of the agents.
+    held_out: evaluation on held-out environments.
     estimator: one of `ESTIMATORS`.
     mode: of differentiation; see `meta_gradient.MODES`.
     evolution_pairs: antithetic pairs of perturbed rules, of evolution.

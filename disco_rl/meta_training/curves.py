@@ -1,4 +1,4 @@
-"""A look at a discovery run: returns, held-out returns, norms, entropies."""
+"""Plots a discovery run: returns, held-out returns, norms, entropies."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
 
-# More lines than colours cannot be told apart: then only their mean is named.
+# With more lines than colours only their mean is named.
 _MAX_NAMED = 7
 
 _NORMS = {
   'meta_gradient_norm': 'meta-gradient, before Adam',
-  'meta_update_norm': "each agent's vote, after Adam",
-  'rule_update_norm': 'mean of the votes',
+  'meta_update_norm': "each agent's meta-update, after Adam",
+  'rule_update_norm': 'mean of the meta-updates',
 }
 _ENTROPIES = {
   'validation_policy_entropy': 'entropy of pi',

@@ -1,9 +1,9 @@
-"""The meta-gradient by evolution strategies: the other estimator.
+"""The meta-gradient by evolution strategies: an alternative estimator.
 
-An agent lives its N updates under perturbed rules, from one state and with the
-same random numbers; rules that lead to more reward pull eta towards them
-(Salimans et al., 2017; antithetic pairs). Needs environments that can be
-copied, so JAX-native ones.
+An agent runs its inner loop with perturbed rules, from the same state and with
+the same random numbers; the gradient estimate points from rules with more
+reward to rules with less (Salimans et al., 2017; antithetic pairs). It requires
+environments that can be copied, so JAX-native ones.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ class EvolutionStrategies(config_checks.Settings):
   """Estimates the gradient of the reward after N updates.
 
   Attributes:
-    inner_loop: how agents live.
-    num_pairs: perturbations of eta, each tried with both signs.
+    inner_loop: N updates and validation.
+    num_pairs: perturbations of eta, each with both signs.
     std: of the perturbation of each entry of eta.
   """
 
@@ -39,7 +39,7 @@ class EvolutionStrategies(config_checks.Settings):
     member: inner_loop_lib.Member,
     environment: base.JaxEnvironment,
   ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
-    """Tries rules, then lives by the unperturbed one.
+    """Evaluates perturbed rules, then runs with the unperturbed one.
 
     Args:
       rule_params: eta.
@@ -50,16 +50,13 @@ class EvolutionStrategies(config_checks.Settings):
       As `inner_loop.Estimator`; the gradient is of minus the mean reward per
       step.
     """
-    # Trials have a key of their own: with that of the member they would use up
-    # what its next perturbations come from.
-    key, noise_key, trial_key = jax.random.split(member.agent.key, 3)
-    with_key = lambda key: dataclasses.replace(
-      member, agent=dataclasses.replace(member.agent, key=key)
-    )
-    tried = with_key(trial_key)
+    # Perturbed runs have a key of their own: with the member's key they would
+    # use the keys of its next perturbations.
+    key, noise_key, run_key = jax.random.split(member.agent.key, 3)
+    start = member.replace_agent(key=run_key)
 
     def reward(rule_params: types.Params) -> types.Array:
-      after, _, _ = self.inner_loop.live(environment, rule_params, tried)
+      after, _, _ = self.inner_loop.run(environment, rule_params, start)
       _, validation = self.inner_loop.validate(environment, after)
       return learner.masked_mean(validation.reward, validation.mask)
 
@@ -79,8 +76,8 @@ class EvolutionStrategies(config_checks.Settings):
       optax.tree.zeros_like(rule_params),
       jax.random.split(noise_key, self.num_pairs),
     )
-    member, _, logs = self.inner_loop.live(
-      environment, rule_params, with_key(key)
+    member, _, logs = self.inner_loop.run(
+      environment, rule_params, member.replace_agent(key=key)
     )
     logs = {**logs, 'reward_difference': jnp.mean(jnp.abs(differences))}
     return gradient, member, logs

@@ -1,4 +1,4 @@
-"""How much memory a population will take, before anything is compiled."""
+"""Estimates the memory of a population before anything is compiled."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -23,7 +23,7 @@ class Footprint:
   """Bytes of one agent.
 
   Attributes:
-    state: parameters, optimisers, replay; always there.
+    state: parameters, optimisers, replay; always allocated.
     trajectory: learner states, batches and gradients of N updates.
     activations: of the updates that are differentiated at a time.
   """
@@ -34,7 +34,7 @@ class Footprint:
 
   @property
   def working(self) -> int:
-    """While the agent is computed."""
+    """Additional bytes while the agent is computed."""
     return self.trajectory + self.activations
 
 
@@ -45,10 +45,10 @@ def of_agent(
   rule_params: types.Params,
   batch_devices: int = 1,
 ) -> Footprint:
-  """Estimates an agent's memory from the shapes of what it is made of.
+  """Estimates an agent's memory from the shapes of its arrays.
 
   Args:
-    inner_loop: how it lives.
+    inner_loop: N updates and validation, for one kind of agent.
     mode: of differentiation; see `meta_gradient.MODES`.
     optimizer: of eta.
     rule_params: eta.
@@ -86,8 +86,7 @@ def _example(
   """A member, a batch and the network's outputs on it; for their shapes."""
   member = resets.initial_member(inner_loop, jax.random.key(0))
   member = dataclasses.replace(
-    member,
-    agent=inner_loop.agent.init(jax.random.key(0)),
+    member.replace_agent(replay=inner_loop.agent.empty_replay()),
     meta_opt_state=optimizer.init(rule_params),
   )
   slots = jnp.zeros((inner_loop.agent.config.batch_size,), jnp.int32)
@@ -113,11 +112,11 @@ def check(
   needed, lines = 0, []
   for group in groups:
     config = group.config
-    shares, batch_devices = config.mesh.devices.shape
+    shards, batch_devices = config.mesh.devices.shape
     one = of_agent(
       config.inner_loop, mode, config.optimizer, rule_params, batch_devices
     )
-    needed += config.num_members // shares * one.state
+    needed += config.num_members // shards * one.state
     lines.append((config.chunk * one.working, one, config))
   working, one, config = max(lines, key=lambda line: line[0])
   available = memory.total_bytes()

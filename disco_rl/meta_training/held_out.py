@@ -1,4 +1,4 @@
-"""Fresh agents learn with the rule in environments outside the population."""
+"""Evaluation of the rule on held-out environments, with fresh agents."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -17,11 +17,11 @@ from disco_rl.update_rules import base
 
 @dataclasses.dataclass(frozen=True)
 class HeldOutConfig(config_checks.Settings, prefix='held_out_'):
-  """What the rule is tried on now and then.
+  """Settings of the evaluation on held-out environments.
 
   Attributes:
-    environments: names; none: it is not tried.
-    every: meta-steps between two trials.
+    environments: names; none: no evaluation.
+    every: meta-steps between two evaluations.
     updates: of each agent.
     seeds: agents per environment.
   """
@@ -33,7 +33,7 @@ class HeldOutConfig(config_checks.Settings, prefix='held_out_'):
 
 
 class HeldOut:
-  """One driver, and so one compiled program, for each environment."""
+  """The evaluation: one compiled program for each environment."""
 
   def __init__(
     self,
@@ -43,33 +43,36 @@ class HeldOut:
     seed: int,
     preprocessing: registry.Preprocessing,
   ):
-    """Builds agents and environments.
+    """Makes agents and environments.
 
     Args:
-      config: what the rule is tried on.
+      config: environments, and sizes of the evaluation.
       agent_config: of the fresh agents.
-      rule: whose parameters are tried.
-      seed: of the agents; the same in every trial, so that trials compare.
+      rule: the rule that is evaluated.
+      seed: of the agents; the same in every evaluation.
       preprocessing: of environments, see `registry.make`.
     """
     self.config = config
     self._keys = jax.vmap(jax.random.key)(seed + np.arange(config.seeds))
-    self._drivers = {
-      name: _make_driver(name, config, agent_config, rule, seed, preprocessing)
-      for name in config.environments
-    }
+    self._trainings: dict[str, training.Training] = {}
+    for name in config.environments:
+      environment = registry.make(
+        name, config.seeds * agent_config.num_environments, seed, preprocessing
+      )
+      agent = agent_lib.make(agent_config, environment.spec, rule)
+      self._trainings[name] = training.make(agent, environment, config.seeds)
 
   @property
   def compile_seconds(self) -> float:
     """Time spent on compiling so far."""
-    return sum(driver.compile_seconds for driver in self._drivers.values())
+    return sum(x.compile_seconds for x in self._trainings.values())
 
   def evaluate(self, rule_params: types.Params) -> dict[str, np.ndarray]:
-    """Trains the agents; returns their last returns [seeds] by environment."""
+    """Trains fresh agents; their mean returns [seeds] by environment."""
     returns = {}
-    for name, driver in self._drivers.items():
-      train_state, _ = driver.advance(
-        rule_params, driver.init(self._keys), self.config.updates
+    for name, agents in self._trainings.items():
+      train_state, _ = agents.advance(
+        rule_params, agents.init(self._keys), self.config.updates
       )
       means = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
       returns[name] = np.asarray(means)
@@ -90,18 +93,3 @@ def rows(
     }
     for name, values in returns.items()
   ]
-
-
-def _make_driver(
-  name: str,
-  config: HeldOutConfig,
-  agent_config: agent_lib.AgentConfig,
-  rule: base.UpdateRule,
-  seed: int,
-  preprocessing: registry.Preprocessing,
-) -> training.Driver:
-  environment = registry.make(
-    name, config.seeds * agent_config.num_environments, seed, preprocessing
-  )
-  agent = agent_lib.make(agent_config, environment.spec, rule)
-  return training.make(agent, environment, config.seeds)

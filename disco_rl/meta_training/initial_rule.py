@@ -1,8 +1,7 @@
-"""A random rule that can learn: drawn again while it cannot.
+"""Random rules that can learn: drawn again until pi_hat depends on the action.
 
 The policy embedding ends in a few ReLU channels. Where they are dead, pi_hat is
-the same for every action: such a rule can never prefer one, and no gradient
-would ever tell.
+the same for every action, and no gradient changes that.
 """
 
 import functools
@@ -24,7 +23,7 @@ _SHAPE = (8, 16, 3)
 def draw(
   key: types.Array, config: meta_network.MetaNetworkConfig
 ) -> tuple[types.Params, float]:
-  """Draws rules until one tells actions apart.
+  """Draws rules until pi_hat of one depends on the action.
 
   Args:
     key: PRNG key.
@@ -34,7 +33,7 @@ def draw(
     eta, and the spread of its pi_hat; see `spread`.
 
   Raises:
-    ValueError: no rule of these sizes tells actions apart.
+    ValueError: no rule of these sizes does.
   """
   for i in range(_MAX_DRAWS):
     params, value = _attempt(jax.random.fold_in(key, i), config)
@@ -60,7 +59,7 @@ def spread(
   config: meta_network.MetaNetworkConfig,
   params: types.Params,
 ) -> types.Array:
-  """How much pi_hat differs between actions at the first update of a life.
+  """How much pi_hat differs between actions at an agent's first update.
 
   Args:
     key: PRNG key of the random inputs.
@@ -81,7 +80,7 @@ def spread(
 def _random_inputs(
   key: types.Array, prediction_size: int
 ) -> meta_features.MetaInputs:
-  """What a newborn agent shows: predictions near uniform, values near zero."""
+  """Inputs like an initial agent's: near uniform predictions, small values."""
   length, batch, num_actions = _SHAPE
   keys = map(functools.partial(jax.random.fold_in, key), itertools.count())
 

@@ -1,7 +1,8 @@
-"""How the members of the population live between two changes of the rule.
+"""The inner loop: N updates of an agent between two meta-updates.
 
-Living and differentiating are separate: agents act, remember and learn as they
-would with a fixed rule, and what the meta-gradient needs is kept on the way.
+Agents act, store, sample and learn as they would with a fixed rule; the loop
+keeps the trajectory of updates that the meta-gradient is computed from. Nothing
+is differentiated here.
 """
 
 from collections.abc import Callable
@@ -25,16 +26,16 @@ from disco_rl.runtime import sharding
 
 @dataclasses.dataclass(frozen=True)
 class InnerLoopConfig(config_checks.Settings):
-  """What happens, and what is kept, between two changes of the rule.
+  """Lengths of the inner loop, and which learner states are kept.
 
   Attributes:
-    inner_updates: N, updates of each agent; the meta-gradient looks back as
-      far.
+    inner_updates: N, updates of each agent in a meta-step; the meta-gradient is
+      computed through all of them.
     validation_trajectories: fresh ones that the outer loss is evaluated on; a
       multiple of the E environments that an agent acts in.
-    save_every: updates between two learner states that are kept; a divisor of
-      N. Those between are computed again when they are needed.
-    offload: whether what is kept waits in the host's memory.
+    save_every: k, updates between two learner states that are kept; a divisor
+      of N. Those between are recomputed.
+    offload: whether the trajectory is kept in the host's memory.
   """
 
   inner_updates: config_checks.Count = 20
@@ -55,13 +56,13 @@ class InnerLoopConfig(config_checks.Settings):
 
 @types.record
 class Member:
-  """One agent of the population and what lives beside it.
+  """One agent of the population, and the state of its meta-training.
 
   Attributes:
-    agent: parameters, optimiser, the rule's share, replay, statistics.
-    actor: its environments; None where these live on the host.
+    agent: parameters, optimiser, rule state, replay, statistics.
+    actor: its environments; None where these step on the host.
     meta_value: its meta-value function.
-    meta_opt_state: its own Adam moments over eta, which outlive it.
+    meta_opt_state: moments of its own Adam over eta, which survive resets.
   """
 
   agent: agent_lib.AgentState
@@ -69,17 +70,23 @@ class Member:
   meta_value: meta_value_lib.MetaValueState
   meta_opt_state: Any
 
+  def replace_agent(self, **changes: Any) -> 'Member':
+    """The member with some fields of its agent replaced."""
+    return dataclasses.replace(
+      self, agent=dataclasses.replace(self.agent, **changes)
+    )
+
 
 @types.record
 class Trajectory:
-  """An agent's last N updates, as they were lived: N/k segments of k.
+  """An agent's last N updates, in N/k segments of k.
 
   Attributes:
     states: [N/k] learner states, before the first update of each segment.
-    batches: [N/k, k] what was learnt from; this device's share, where devices
+    batches: [N/k, k] batches of the updates; a device's shard, where devices
       share batches.
     gradients: [N/k, k] of the agent's loss; None where k > 1, as they are
-      computed again with the states.
+      recomputed with the states.
   """
 
   states: learner.LearnerState
@@ -92,9 +99,9 @@ class InnerLoop:
   """Pure functions over `Member` for one kind of agent.
 
   Attributes:
-    config: what happens and what is kept.
-    agent: what lives.
-    meta_value: what judges it.
+    config: lengths, and which states are kept.
+    agent: the agent that is trained.
+    meta_value: its meta-value function.
   """
 
   config: InnerLoopConfig
@@ -109,7 +116,7 @@ class InnerLoop:
 
   @property
   def steps(self) -> int:
-    """Environment steps of one agent between two changes of the rule."""
+    """Environment steps of one agent in a meta-step."""
     config = self.agent.config
     rollouts = self.config.inner_updates + self.validation_rollouts
     return rollouts * config.num_environments * config.unroll_length
@@ -117,18 +124,18 @@ class InnerLoop:
   def learn(
     self, rule_params: types.Params, member: Member, batch: types.Rollout
   ) -> tuple[Member, Trajectory, types.Logs]:
-    """Makes one update.
+    """Makes one update of the agent.
 
     Args:
       rule_params: eta.
       member: before the update; its replay may be missing.
-      batch: what it learns from, T transitions of B trajectories.
+      batch: T transitions of B trajectories.
 
     Returns:
-      The member after the update, what the meta-gradient needs of it (without
-      axes for the updates), and scalars to log.
+      The member after the update, the update's entry of the trajectory (without
+      leading axes), and scalars to log.
     """
-    batch = sharding.batch_share(batch)
+    batch = sharding.batch_shard(batch)
     before = member.agent.learner
     after, update = self.agent.learn(rule_params, before, batch)
     meta_value, logs = member.meta_value, update.logs
@@ -140,20 +147,17 @@ class InnerLoop:
       )
       logs = {**logs, **{f'inner_{k}': v for k, v in value_logs.items()}}
     member = dataclasses.replace(
-      member,
-      agent=dataclasses.replace(member.agent, learner=after),
-      meta_value=meta_value,
+      member.replace_agent(learner=after), meta_value=meta_value
     )
-    lived = Trajectory(states=before, batches=batch, gradients=update.gradient)
-    return member, lived, logs
+    return member, Trajectory(before, batch, update.gradient), logs
 
-  def live(
+  def run(
     self,
     environment: base.JaxEnvironment,
     rule_params: types.Params,
     member: Member,
   ) -> tuple[Member, Trajectory, types.Logs]:
-    """Lives N updates in JAX-native environments.
+    """Makes N updates in JAX-native environments.
 
     Args:
       environment: of this agent.
@@ -164,26 +168,23 @@ class InnerLoop:
       The member afterwards, its trajectory, and means to log.
     """
 
-    def one(
+    def update(
       member: Member, _: None
     ) -> tuple[Member, tuple[Trajectory, types.Logs]]:
-      assert member.actor is not None
-      state, actors, rollout = self.agent.act(
-        environment, member.agent, member.actor
-      )
-      state, batch = self.agent.add_and_sample(state, rollout)
-      member = dataclasses.replace(member, agent=state, actor=actors)
-      member, lived, logs = self.learn(rule_params, member, batch)
-      return member, (lived, logs)
+      member, rollout = self._act(environment, member)
+      state, batch = self.agent.add_and_sample(member.agent, rollout)
+      member = dataclasses.replace(member, agent=state)
+      member, trajectory, logs = self.learn(rule_params, member, batch)
+      return member, (trajectory, logs)
 
     def segment(
       member: Member, _: None
     ) -> tuple[Member, tuple[Trajectory, types.Logs]]:
       # Of the states within, the compiler keeps only what is used: the first.
-      member, (lived, logs) = jax.lax.scan(
-        one, member, length=self.config.save_every
+      member, (trajectory, logs) = jax.lax.scan(
+        update, member, length=self.config.save_every
       )
-      kept = jax.tree.map(lambda x: x[0], self.segments(lived))
+      kept = jax.tree.map(lambda x: x[0], self.segments(trajectory))
       return member, (self.to_host(kept), logs)
 
     member, (trajectory, logs) = jax.lax.scan(
@@ -193,11 +194,21 @@ class InnerLoop:
     )
     return member, trajectory, jax.tree.map(jnp.mean, logs)
 
-  def segments(self, lived: Trajectory) -> Trajectory:
-    """What is kept of updates that were lived one by one.
+  def _act(
+    self, environment: base.JaxEnvironment, member: Member
+  ) -> tuple[Member, types.Rollout]:
+    """Acts for one rollout."""
+    assert member.actor is not None
+    state, actors, rollout = self.agent.act(
+      environment, member.agent, member.actor
+    )
+    return dataclasses.replace(member, agent=state, actor=actors), rollout
+
+  def segments(self, updates: Trajectory) -> Trajectory:
+    """Groups single updates into segments, and drops what is recomputed.
 
     Args:
-      lived: these updates, a multiple of k, one leading axis.
+      updates: a multiple of k, one leading axis.
 
     Returns:
       Their segments.
@@ -205,13 +216,13 @@ class InnerLoop:
     k = self.config.save_every
     split = lambda x: x.reshape(-1, k, *x.shape[1:])
     return Trajectory(
-      states=jax.tree.map(lambda x: x[::k], lived.states),
-      batches=jax.tree.map(split, lived.batches),
-      gradients=jax.tree.map(split, lived.gradients) if k == 1 else None,
+      states=jax.tree.map(lambda x: x[::k], updates.states),
+      batches=jax.tree.map(split, updates.batches),
+      gradients=jax.tree.map(split, updates.gradients) if k == 1 else None,
     )
 
   def to_host(self, tree: Any) -> Any:
-    """Moves a tree to the host's memory, if that is asked for."""
+    """Moves a tree to the host's memory, if `offload` is set."""
     return self._move(tree, memory.Space.Host)
 
   def to_device(self, tree: Any) -> Any:
@@ -234,16 +245,10 @@ class InnerLoop:
       The member, whose environments have gone on, and a rollout of all
       validation trajectories.
     """
-
-    def one(member: Member, _: None) -> tuple[Member, types.Rollout]:
-      assert member.actor is not None
-      state, actors, rollout = self.agent.act(
-        environment, member.agent, member.actor
-      )
-      return dataclasses.replace(member, agent=state, actor=actors), rollout
-
     member, rollouts = jax.lax.scan(
-      one, member, length=self.validation_rollouts
+      lambda member, _: self._act(environment, member),
+      member,
+      length=self.validation_rollouts,
     )
     return member, join(rollouts)
 
@@ -258,8 +263,8 @@ def join(rollouts: types.Rollout) -> types.Rollout:
   )
 
 
-# (eta, member, its environment) -> gradient of the outer loss with respect to
-# eta, the member after N updates, scalars to log.
+# Of the meta-gradient: (eta, member, its environment) -> gradient of the outer
+# loss with respect to eta, the member after N updates, scalars to log.
 Estimator = Callable[
   [types.Params, Member, base.JaxEnvironment],
   tuple[types.Params, Member, types.Logs],

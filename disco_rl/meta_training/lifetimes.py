@@ -1,8 +1,8 @@
-"""How long the agents of the population live.
+"""Lifetimes of the agents of the population.
 
-An agent is reborn when it has consumed its budget of environment steps; a new
-budget is drawn from a few categories with probability inversely proportional to
-their size, so that every category gets the same share of all steps.
+An agent is reset after its budget of environment steps. A new budget is drawn
+from a few categories with probability inversely proportional to their size, so
+that every category gets the same fraction of all steps.
 """
 
 from collections.abc import Sequence
@@ -13,19 +13,18 @@ import numpy as np
 
 from disco_rl.runtime import config_checks
 
-# Steps; the paper's.
+# In steps, as in the paper.
 BUDGETS = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
 
 
 @dataclasses.dataclass(frozen=True)
 class LifetimeConfig(config_checks.Settings):
-  """Lengths of life.
+  """Lengths of the agents' lifetimes.
 
   Attributes:
     budgets: environment steps, the categories.
-    stagger: whether the first agents start somewhere within their budget, so
-      that they are not all reborn together. It is only the count that starts
-      there: they are newborn.
+    stagger: whether the ages of the first agents are counted from somewhere
+      within their budgets, so that not all agents are reset together.
   """
 
   budgets: Annotated[
@@ -38,13 +37,13 @@ class LifetimeConfig(config_checks.Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Lifetimes:
-  """Of n agents.
+  """Lifetimes of n agents.
 
   Attributes:
-    age: [n] int32, environment steps since birth.
-    budget: [n] int32, environment steps of the whole life.
-    failures: [n] int32, meta-steps in a row in which something of the agent was
-      not finite, also over several lives.
+    age: [n] int32, environment steps since the last reset.
+    budget: [n] int32, environment steps from one reset to the next.
+    failures: [n] int32, meta-steps in a row in which a loss or meta-gradient of
+      the agent was not finite, also across resets.
   """
 
   age: np.ndarray
@@ -52,8 +51,8 @@ class Lifetimes:
   failures: np.ndarray
 
   @property
-  def over(self) -> np.ndarray:
-    """[n] bool, the budget is consumed, or the life has failed."""
+  def expired(self) -> np.ndarray:
+    """[n] bool, the budget is consumed, or the agent has failed."""
     return (self.age >= self.budget) | (self.failures > 0)
 
 
@@ -70,23 +69,23 @@ def draw(
 def init(
   rng: np.random.Generator, config: LifetimeConfig, num_agents: int
 ) -> Lifetimes:
-  """The first agents."""
+  """Lifetimes of the first agents."""
   budget = draw(rng, config.budgets, num_agents)
-  share = rng.permutation(num_agents) / num_agents if config.stagger else 0.0
+  start = rng.permutation(num_agents) / num_agents if config.stagger else 0.0
   return Lifetimes(
-    age=(share * budget).astype(np.int32),
+    age=(start * budget).astype(np.int32),
     budget=budget,
     failures=np.zeros(num_agents, np.int32),
   )
 
 
 def advance(lifetimes: Lifetimes, steps: int, failed: np.ndarray) -> Lifetimes:
-  """All agents have consumed more environment steps.
+  """Counts the environment steps and failures of a meta-step.
 
   Args:
     lifetimes: before.
     steps: of each agent.
-    failed: [n] bool, whose losses were not finite.
+    failed: [n] bool, whether a loss or the meta-gradient was not finite.
 
   Returns:
     The lifetimes.
@@ -101,10 +100,10 @@ def advance(lifetimes: Lifetimes, steps: int, failed: np.ndarray) -> Lifetimes:
 def reset_expired(
   rng: np.random.Generator, config: LifetimeConfig, lifetimes: Lifetimes
 ) -> Lifetimes:
-  """Those whose life is over begin another."""
+  """Sets the age of expired agents to zero, and draws new budgets."""
   fresh = draw(rng, config.budgets, len(lifetimes.age))
   return dataclasses.replace(
     lifetimes,
-    age=np.where(lifetimes.over, np.int32(0), lifetimes.age),
-    budget=np.where(lifetimes.over, fresh, lifetimes.budget),
+    age=np.where(lifetimes.expired, np.int32(0), lifetimes.age),
+    budget=np.where(lifetimes.expired, fresh, lifetimes.budget),
   )

@@ -1,8 +1,8 @@
-"""The gradient of the outer loss with respect to the rule, through N updates.
+"""The meta-gradient: of the outer loss, through N updates, with respect to eta.
 
-The agents have lived their N updates; a sweep from the last to the first takes
-one vector-Jacobian product of each. No environment is differentiated through,
-and at any time the activations of one update are held.
+The inner loop has made the N updates; a sweep from the last to the first takes
+one vector-Jacobian product of each. Environments are not differentiated, and
+the activations of one update are held at a time.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,12 @@ class MetaGradient(config_checks.Settings):
   """The estimator by differentiation; equal results in all modes.
 
   Attributes:
-    inner_loop: how agents live; says what of it was kept.
+    inner_loop: N updates and validation; which states it keeps.
     loss: weights of the outer loss.
     mode: 'plain' differentiates each segment of updates as a whole, and holds
       the activations of all of its updates; 'checkpointed' takes one update at
-      a time, reverse over reverse; 'mixed' also, with the inner gradient known
-      and differentiated forward over reverse.
+      a time, reverse over reverse; 'mixed' too, but it differentiates the known
+      inner gradient forward over reverse, see `maths.mixed_mode`.
   """
 
   inner_loop: inner_loop_lib.InnerLoop
@@ -48,8 +48,8 @@ class MetaGradient(config_checks.Settings):
     member: inner_loop_lib.Member,
     environment: base.JaxEnvironment,
   ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
-    """Lives and differentiates; see `inner_loop.Estimator`."""
-    member, trajectory, logs = self.inner_loop.live(
+    """Runs the inner loop, then differentiates; see `inner_loop.Estimator`."""
+    member, trajectory, logs = self.inner_loop.run(
       environment, rule_params, member
     )
     member, validation = self.inner_loop.validate(environment, member)
@@ -71,13 +71,13 @@ class MetaGradient(config_checks.Settings):
       rule_params: eta.
       member: after its N updates.
       trajectory: these updates.
-      validation: fresh trajectories of the agent as it is now, all of them.
+      validation: all validation trajectories, of the member's last parameters.
 
     Returns:
       The gradient, the member with its meta-value function updated, and scalars
       to log.
     """
-    validation = sharding.batch_share(validation)
+    validation = sharding.batch_shard(validation)
     meta_value, estimates, logs = self.inner_loop.meta_value.update(
       member.meta_value, validation, validation.logits
     )
@@ -136,7 +136,7 @@ class MetaGradient(config_checks.Settings):
     carry: tuple[Any, types.Params],
     segment: inner_loop_lib.Trajectory,
   ) -> tuple[tuple[Any, types.Params], types.Logs]:
-    """Differentiates through a segment with nothing computed twice."""
+    """Differentiates through a segment without recomputation."""
     segment = self.inner_loop.to_device(segment)
 
     def function(
@@ -189,13 +189,13 @@ class MetaGradient(config_checks.Settings):
       states = jax.tree.map(lambda x: x[None], segment.states)
       return states, segment.gradients
 
-    def again(
+    def update_again(
       state: learner.LearnerState, batch: types.Rollout
     ) -> tuple[learner.LearnerState, tuple[learner.LearnerState, types.Params]]:
       after, update = self.inner_loop.agent.learn(rule_params, state, batch)
       return after, (state, update.gradient)
 
-    _, kept = jax.lax.scan(again, segment.states, segment.batches)
+    _, kept = jax.lax.scan(update_again, segment.states, segment.batches)
     return kept
 
   def _update(
@@ -235,7 +235,7 @@ def _pull_back(
   """One vector-Jacobian product.
 
   Args:
-    function: (eta, state) -> state after, its share of the outer loss, logs.
+    function: (eta, state) -> state after, term of the outer loss, logs.
     rule_params: eta.
     state: where to differentiate.
     carry: gradient of the outer loss with respect to the state after, and with
@@ -261,7 +261,7 @@ def _pull_back(
 
 
 def _split(tree: Any) -> tuple[Any, Any]:
-  """The leaves that can be differentiated, and the others; None elsewhere."""
+  """The differentiable leaves, and the others; None elsewhere."""
   is_real = lambda x: jnp.issubdtype(x.dtype, jnp.inexact)
   return (
     jax.tree.map(lambda x: x if is_real(x) else None, tree),
@@ -270,7 +270,7 @@ def _split(tree: Any) -> tuple[Any, Any]:
 
 
 def _merge(differentiable: Any, constant: Any) -> Any:
-  """Undoes `_split`."""
+  """Inverse of `_split`."""
   return jax.tree.map(
     lambda x, y: y if x is None else x,
     differentiable,

@@ -1,45 +1,81 @@
-"""Votes of members for a change of the rule."""
+"""The meta-update: one Adam per agent, averaged over the population.
+
+  eta <- eta + (1 / n) sum_i Adam_i(g_i)
+
+g_i is the meta-gradient of agent i, and Adam_i its own optimiser of the rule's
+parameters, eta. Meta-gradients of agents differ by orders of magnitude; with
+second moments of their own, all agents have the same influence.
+
+`member_update` computes Adam_i(g_i), `sum_over_members` the sum over the agents
+of a device, and `apply_mean` sums over groups and devices and changes eta.
+"""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
 import jax
+from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import optax
 
 from disco_rl import types
 from disco_rl.agent import episodes
+from disco_rl.maths import optimizers
 from disco_rl.meta_training import chunks
 from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import population
 from disco_rl.runtime import sharding
+
+# Updates of eta, the members, and logs. Of one member: without leading axes. Of
+# a group: sums of updates [devices, ...], members [n, ...] and logs [n].
+MetaUpdates = tuple[types.Params, inner_loop_lib.Member, types.Logs]
+
+
+def per_agent_adam(
+  learning_rate: float, max_gradient_norm: float, decay_steps: int = 0
+) -> optax.GradientTransformation:
+  """Adam_i, from an agent's meta-gradient to its update of eta.
+
+  Args:
+    learning_rate: of Adam.
+    max_gradient_norm: longer gradients are scaled down to it, before Adam.
+    decay_steps: meta-steps after which a cosine has brought the learning rate
+      to zero; 0: it stays.
+
+  Returns:
+    The transformation.
+  """
+  schedule = optimizers.schedule(learning_rate, decay_updates=decay_steps)
+  return optax.chain(
+    optax.clip_by_global_norm(max_gradient_norm), optax.adam(schedule)
+  )
 
 
 def member_update(
-  config: population.GroupConfig,
+  optimizer: optax.GradientTransformation,
   rule_params: types.Params,
   member: inner_loop_lib.Member,
   gradient: types.Params,
   logs: types.Logs,
-) -> population.MetaUpdates:
-  """Puts a member's gradient through its own optimiser.
+) -> MetaUpdates:
+  """One agent's update of eta.
 
-  Where the gradient or a loss is not finite, the vote is zero and the optimiser
-  stays as it was.
+  Where the gradient or a loss is not finite, the update is zero and the
+  optimiser's state stays as it was.
 
   Args:
-    config: of the member's group.
+    optimizer: see `per_agent_adam`.
     rule_params: eta.
-    member: that votes.
-    gradient: of the outer loss.
+    member: the agent.
+    gradient: of the outer loss with respect to eta.
     logs: of the member, scalars.
 
   Returns:
-    The vote, the member, and logs; `failed` is 1 where something was not
+    The update, the member, and logs; `failed` is 1 where something was not
     finite.
   """
-  updates, opt_state = config.optimizer.update(
+  updates, opt_state = optimizer.update(
     gradient, member.meta_opt_state, rule_params
   )
   logs = {
@@ -55,31 +91,77 @@ def member_update(
   opt_state = keep(opt_state, member.meta_opt_state)
   logs = {
     **logs,
-    # It has no value before an episode ends.
+    # NaN before an episode ends.
     'return': episodes.mean_return(member.agent.episodes),
     'failed': 1.0 - is_finite,
   }
   return updates, dataclasses.replace(member, meta_opt_state=opt_state), logs
 
 
-def sum_updates(
-  config: population.GroupConfig,
+def sum_over_members(
+  chunk_size: int,
   rule_params: types.Params,
-  function: Callable[..., population.MetaUpdates],
+  function: Callable[..., MetaUpdates],
   *trees: Any,
-) -> population.MetaUpdates:
-  """Maps over members in chunks; updates are summed on the way."""
-  size = config.chunk
+) -> MetaUpdates:
+  """Maps over a device's members in chunks, and sums their updates.
 
-  def chunk(total: types.Params | None, trees: Any) -> tuple[Any, Any]:
-    updates, members, logs = chunks.mapped(size, function)(*trees)
-    if size > 1:
+  Args:
+    chunk_size: members computed at a time, a divisor of n.
+    rule_params: eta.
+    function: from the trees of one member to its update, see `member_update`.
+    *trees: [n, ...].
+
+  Returns:
+    The sum [1, ...], members [n, ...] and logs [n].
+  """
+
+  def chunk(total: types.Params, trees: Any) -> tuple[Any, Any]:
+    updates, members, logs = chunks.mapped(chunk_size, function)(*trees)
+    if chunk_size > 1:
       updates = jax.tree.map(lambda x: jnp.sum(x, axis=0), updates)
     return optax.tree.add(total, updates), (members, logs)
 
   zeros = optax.tree.zeros_like(rule_params)
-  updates, (members, logs) = jax.lax.scan(
-    chunk, zeros, chunks.split(size, trees)
+  total, (members, logs) = jax.lax.scan(
+    chunk, zeros, chunks.split(chunk_size, trees)
   )
-  members, logs = chunks.join(size, (members, logs))
-  return sharding.as_summand(updates), members, logs
+  members, logs = chunks.join(chunk_size, (members, logs))
+  return jax.tree.map(lambda x: jnp.asarray(x)[None], total), members, logs
+
+
+def apply_mean(
+  rule_params: types.Params,
+  updates: Sequence[types.Params],
+  num_agents: int,
+  mesh: jax.sharding.Mesh,
+) -> tuple[types.Params, types.Array]:
+  """Changes eta by the mean of the agents' updates.
+
+  Args:
+    rule_params: eta.
+    updates: of each group, sums over the members of a device, [devices, ...].
+    num_agents: n, in all groups and on all devices.
+    mesh: the devices.
+
+  Returns:
+    eta afterwards, and the norm of the change.
+  """
+  of_devices = jax.tree.map(lambda *x: sum(x), *updates)
+  total = _sum_over_devices(of_devices, mesh)
+  mean = jax.tree.map(lambda x: x / num_agents, total)
+  return optax.apply_updates(rule_params, mean), optax.tree.norm(mean)
+
+
+def _sum_over_devices(tree: Any, mesh: jax.sharding.Mesh) -> Any:
+  """Sums trees [devices, ...]; one all-reduce."""
+
+  def add(shard: Any) -> Any:
+    flat, restore = ravel_pytree(jax.tree.map(lambda x: x[0], shard))
+    return restore(
+      jax.lax.psum(flat, sharding.AGENTS) if mesh.size > 1 else flat
+    )
+
+  return sharding.per_device(add, mesh, (sharding.SPLIT,), sharding.REPLICATED)(
+    tree
+  )

@@ -1,8 +1,8 @@
-"""The meta-value function: what discovery measures an agent's actions against.
+"""The meta-value function: the baseline of the outer loss.
 
-A network apart from the agent's, used in discovery alone, and trained by
-V-trace on the trajectories that the outer loss is evaluated on. It predicts
-values in the space of the signed hyperbolic transform.
+A network of its own, used in discovery alone, and trained by V-trace on the
+validation trajectories. It predicts values in the space of the signed
+hyperbolic transform.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ _TORSO = torsos.TorsoConfig()
 
 @dataclasses.dataclass(frozen=True)
 class MetaValueConfig(config_checks.Settings, prefix='meta_value_'):
-  """How values are predicted and learnt.
+  """Settings of the meta-value function.
 
   Attributes:
     hidden_sizes: widths of the dense layers that end the torso.
@@ -34,8 +34,8 @@ class MetaValueConfig(config_checks.Settings, prefix='meta_value_'):
     discount: gamma of V-trace.
     lambda_: of V-trace.
     moments_decay: of the lifetime moments of advantages and TD errors.
-    on_inner_batches: whether it also learns from each batch that the agent
-      learns from, corrected off-policy, and not from validation alone.
+    on_inner_batches: whether it also learns from the batches of the agent's
+      updates, corrected off-policy, and not from validation alone.
   """
 
   hidden_sizes: torsos.HiddenSizes = (512, 512)
@@ -53,7 +53,7 @@ class MetaValueConfig(config_checks.Settings, prefix='meta_value_'):
 
 @types.record
 class MetaValueState:
-  """Lives as long as the agent.
+  """State of an agent's meta-value function.
 
   Attributes:
     params: of the network.
@@ -75,11 +75,11 @@ class MetaValue:
     environment_spec: types.EnvironmentSpec,
     torso: torsos.TorsoConfig = _TORSO,
   ):
-    """Builds the network.
+    """Makes the network.
 
     Args:
-      config: how values are predicted and learnt.
-      environment_spec: observations that values are predicted from.
+      config: settings.
+      environment_spec: of the observations.
       torso: of the agent, which this network's is like but for `hidden_sizes`.
     """
     self.config = config
@@ -89,7 +89,7 @@ class MetaValue:
     self._network: Any = hk.without_apply_rng(hk.transform(self._predict))
 
   def init(self, key: types.Array) -> MetaValueState:
-    """A newborn agent's."""
+    """The initial state."""
     observation = jax.tree.map(
       lambda leaf: jnp.zeros((1, 1, *leaf.shape), leaf.dtype),
       self._spec.observation,

@@ -1,4 +1,4 @@
-"""What discovery minimises: the outer loss and its regularisers (section 6)."""
+"""The outer loss of discovery, and its regularisers (section 6)."""
 
 import dataclasses
 
@@ -45,8 +45,8 @@ def validation_loss(
 
   Args:
     config: weights.
-    taken: outputs of the agent that the rule brought forth; see
-      `AgentNetwork.unroll`. Only through them flows a gradient.
+    taken: outputs of the agent after N updates, see `AgentNetwork.unroll`;
+      the gradient flows through them alone.
     rollout: its own T transitions of B trajectories.
     advantage: [T, B] normalised, by the meta-value function; constant.
 
@@ -79,7 +79,7 @@ def validation_loss(
 def target_regularizer(
   config: OuterLossConfig, targets: disco.DiscoTargets, rollout: types.Rollout
 ) -> tuple[types.Array, types.Logs]:
-  """What the targets of one inner update add to the outer loss.
+  """Regularisers of the targets of one inner update.
 
   Args:
     config: weights.

@@ -1,17 +1,15 @@
-"""The population: groups of agents of one kind, each with a program of its own.
+"""The population: groups of agents of one kind, each with programs of its own.
 
 Agents whose environments have equal shapes form a group, whose members are
-mapped over in chunks; other shapes are other groups. Every member votes for a
-change of the rule; the trainer takes the mean of all votes.
-
-Here is what groups share: device_group.py and host_group.py are the two kinds.
+mapped over in chunks. device_group.py and host_group.py are the two kinds of
+groups.
 """
 
-from collections.abc import Callable
+import abc
 from collections.abc import Sequence
 import dataclasses
+import functools
 from typing import Any
-from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -20,34 +18,29 @@ import optax
 
 from disco_rl import types
 from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.runtime import compilation
+from disco_rl.meta_training import meta_update
+from disco_rl.meta_training import resets
 from disco_rl.runtime import distributed
 from disco_rl.runtime import sharding
-
-# Updates of eta, for each device summed over its members; the members; values
-# [n] to log.
-MetaUpdates = tuple[types.Params, inner_loop_lib.Member, types.Logs]
 
 
 @dataclasses.dataclass(frozen=True)
 class GroupConfig:
-  """What the members of a group share.
+  """Settings that the members of a group have in common.
 
   Attributes:
     names: of the members' environments, one each.
-    inner_loop: how they live.
-    estimator: of the meta-gradient.
-    optimizer: of eta, one state per member.
+    inner_loop: N updates and validation.
+    optimizer: of eta, one state per member; see `meta_update.per_agent_adam`.
     chunk_size: members that a device computes at a time, at most.
-    mesh: devices that the members are spread over.
+    mesh: devices that the members are divided among.
 
   Raises:
-    ValueError: they cannot be spread evenly.
+    ValueError: they cannot be divided equally.
   """
 
   names: tuple[str, ...]
   inner_loop: inner_loop_lib.InnerLoop
-  estimator: inner_loop_lib.Estimator
   optimizer: optax.GradientTransformation
   chunk_size: int
   mesh: jax.sharding.Mesh = dataclasses.field(
@@ -72,46 +65,23 @@ class GroupConfig:
 
   @property
   def own_members(self) -> range:
-    """Those whose environments on the host this process steps."""
+    """The members whose environments on the host this process steps."""
     rows = self.mesh.devices[:, 0]
-    share = self.num_members // len(rows)
+    shard = self.num_members // len(rows)
     own = [
       i for i, x in enumerate(rows) if x.process_index == jax.process_index()
     ]
-    return range(own[0] * share, (own[-1] + 1) * share)
+    return range(own[0] * shard, (own[-1] + 1) * shard)
 
   @property
   def chunk(self) -> int:
     """Members computed at a time: the largest divisor that is allowed."""
-    share = self.num_members // self.mesh.shape[sharding.AGENTS]
-    sizes = range(1, min(self.chunk_size, share) + 1)
-    return max(size for size in sizes if share % size == 0)
-
-  def program(
-    self,
-    function: Callable[..., Any],
-    in_specs: tuple[Any, ...],
-    donate_argnums: int | tuple[int, ...] = (),
-    runs_often: bool = True,
-    out_specs: Any = sharding.SPLIT,
-  ) -> compilation.Program:
-    """A program that each device runs on its share of the members.
-
-    Args:
-      function: of eta or trees [n, ...]; returns trees [n, ...].
-      in_specs: `sharding.REPLICATED` for eta, `sharding.SPLIT` for the others.
-      donate_argnums: arguments that the results may take the place of.
-      runs_often: see `compilation.Program`.
-      out_specs: of the results.
-
-    Returns:
-      The program.
-    """
-    shares = sharding.per_device(function, self.mesh, in_specs, out_specs)
-    return compilation.Program(shares, donate_argnums, runs_often)
+    shard = self.num_members // self.mesh.shape[sharding.AGENTS]
+    sizes = range(1, min(self.chunk_size, shard) + 1)
+    return max(size for size in sizes if shard % size == 0)
 
   def split(self, tree: Any) -> Any:
-    """Trees [n, ...] as programs take them."""
+    """Places trees [n, ...] as programs expect them."""
     return sharding.put(tree, self.mesh, sharding.SPLIT)
 
   def own_part(self, tree: Any) -> Any:
@@ -119,58 +89,96 @@ class GroupConfig:
     return distributed.own_part(tree, self.mesh, sharding.SPLIT)
 
   def join_parts(self, tree: Any) -> Any:
-    """Trees [own, ...] of all processes -> [n, ...], as programs take them."""
+    """Trees [own, ...] of all processes -> [n, ...], placed as by `split`."""
     if not distributed.is_distributed():
       return self.split(tree)
     return distributed.from_parts(tree, self.mesh, sharding.SPLIT)
 
 
-class Group(Protocol):
-  """n agents with environments of equal shapes."""
+class Group(abc.ABC):
+  """n agents with environments of equal shapes.
 
-  config: GroupConfig
+  Attributes:
+    config: common to the members.
+    programs: compiled for the group; each device computes its own members.
+  """
+
+  def __init__(self, config: GroupConfig, *environments: Any):
+    """Compiles nothing yet.
+
+    Args:
+      config: common to the members.
+      *environments: one tree [n, ...] of environments, if they are JAX-native.
+    """
+    self.config = config
+    self.programs = sharding.Programs(config.mesh)
+    self._environments = environments
+    rule, members = sharding.REPLICATED, sharding.SPLIT
+    self._initial = self.programs.make(
+      jax.vmap(functools.partial(resets.initial_member, config.inner_loop)),
+      (members, *(members for _ in environments)),
+      runs_often=False,
+    )
+    self._complete = self.programs.make(
+      functools.partial(
+        resets.complete, config.inner_loop.agent, config.optimizer
+      ),
+      (rule, members),
+      runs_often=False,
+    )
+    self._replace = self.programs.make(
+      resets.replace_where, 3 * (members,), donate_argnums=2, runs_often=False
+    )
 
   @property
   def compile_seconds(self) -> float:
     """Time spent on compiling so far."""
-    ...
+    return self.programs.compile_seconds
 
   def init(
     self, keys: types.Array, rule_params: types.Params
   ) -> inner_loop_lib.Member:
-    """Newborn members, leading axis n, from PRNG keys [n]."""
-    ...
+    """Initial members, leading axis n, from PRNG keys [n]."""
+    initial = self._initial(self.config.split(keys), *self._environments)
+    return self._complete(rule_params, initial)
 
   def resume(self, members: inner_loop_lib.Member) -> inner_loop_lib.Member:
-    """Takes up members from a checkpoint."""
-    ...
+    """Takes members from a checkpoint."""
+    return members
 
+  @abc.abstractmethod
   def step(
     self, rule_params: types.Params, members: inner_loop_lib.Member
-  ) -> MetaUpdates:
-    """Lives N updates, and votes for a change of eta.
+  ) -> meta_update.MetaUpdates:
+    """Inner loop, validation, meta-gradient and update of each member.
 
-    The members that are passed in are used up: their buffers are donated.
+    Args:
+      rule_params: eta.
+      members: leading axis n; donated.
+
+    Returns:
+      See `meta_update.MetaUpdates`.
     """
-    ...
 
   def reset_expired(
-    self, keys: types.Array, members: inner_loop_lib.Member, over: np.ndarray
+    self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray
   ) -> inner_loop_lib.Member:
-    """Replaces the members whose life is over by newborn ones.
+    """Resets the members whose lifetime has expired.
 
-    Parameters, optimiser, the rule's share, meta-value function, replay and
+    Parameters, optimiser, rule state, meta-value function, replay and
     environments are new; the moments of eta's optimiser remain.
 
     Args:
       keys: [n] PRNG keys.
-      members: leading axis n; used up.
-      over: [n] bool.
+      members: leading axis n; donated.
+      expired: [n] bool.
 
     Returns:
       The members.
     """
-    ...
+    split = self.config.split
+    initial = self._initial(split(keys), *self._environments)
+    return self._replace(split(jnp.asarray(expired)), initial, members)
 
 
 def stack(trees: Sequence[Any]) -> Any:

@@ -1,116 +1,69 @@
-"""How members of a population come into the world."""
+"""Initial members of the population, and their use in place of expired ones."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+import optax
 
 from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.environments import base
 from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import population
-from disco_rl.runtime import compilation
-from disco_rl.runtime import sharding
-
-
-class Resets:
-  """Programs that make members, whatever their environments."""
-
-  def __init__(
-    self, config: population.GroupConfig, initial: compilation.Program
-  ):
-    """Compiles nothing yet.
-
-    Args:
-      config: what the members share.
-      initial: makes members without what `complete` adds, of keys [n].
-    """
-    self._config = config
-    self._initial = initial
-    self._complete = config.program(
-      functools.partial(complete, config),
-      (sharding.REPLICATED, sharding.SPLIT),
-      runs_often=False,
-    )
-    self._replace = config.program(
-      replace_where, 3 * (sharding.SPLIT,), donate_argnums=2, runs_often=False
-    )
-
-  @property
-  def compile_seconds(self) -> float:
-    """Time spent on compiling so far."""
-    programs = (self._initial, self._complete, self._replace)
-    return sum(program.compile_seconds for program in programs)
-
-  def init(
-    self, keys: types.Array, rule_params: types.Params, *environments: Any
-  ) -> inner_loop_lib.Member:
-    """See `population.Group.init`."""
-    initial = self._initial(self._config.split(keys), *environments)
-    return self._complete(rule_params, initial)
-
-  def reset_expired(
-    self,
-    keys: types.Array,
-    members: inner_loop_lib.Member,
-    over: np.ndarray,
-    *environments: Any,
-  ) -> inner_loop_lib.Member:
-    """See `population.Group.reset_expired`."""
-    split = self._config.split
-    initial = self._initial(split(keys), *environments)
-    return self._replace(split(jnp.asarray(over)), initial, members)
 
 
 def initial_member(
-  inner_loop: inner_loop_lib.InnerLoop, key: types.Array
+  inner_loop: inner_loop_lib.InnerLoop,
+  key: types.Array,
+  environment: base.JaxEnvironment | None = None,
 ) -> inner_loop_lib.Member:
-  """A member without what `complete` adds, and without environments."""
+  """A member without what `complete` adds; an actor if JAX-native."""
+  agent, actors = inner_loop.agent, None
+  if environment is not None:
+    key, actor_key = jax.random.split(key)
+    actors = agent.init_actor(actor_key, environment)
   agent_key, value_key = jax.random.split(key)
   missing: Any = None
-  agent = inner_loop.agent.init(agent_key)
   return inner_loop_lib.Member(
-    agent=dataclasses.replace(agent, replay=missing),
-    actor=None,
+    agent=dataclasses.replace(agent.init(agent_key), replay=missing),
+    actor=actors,
     meta_value=inner_loop.meta_value.init(value_key),
     meta_opt_state=None,
   )
 
 
 def complete(
-  config: population.GroupConfig,
+  agent: agent_lib.Agent,
+  optimizer: optax.GradientTransformation,
   rule_params: types.Params,
   initial: inner_loop_lib.Member,
 ) -> inner_loop_lib.Member:
-  """Gives newborn members an empty replay, and moments of eta's optimiser."""
-  (share,) = initial.agent.key.shape
-  every = lambda x: jnp.tile(x, (share, *[1] * x.ndim))
-  empty = config.inner_loop.agent.empty_replay()
+  """Adds empty replay and the state of eta's optimiser to members [n, ...]."""
+  (n,) = initial.agent.key.shape
+  tile = lambda x: jnp.tile(x, (n, *[1] * x.ndim))
+  members = initial.replace_agent(
+    replay=jax.tree.map(tile, agent.empty_replay())
+  )
   return dataclasses.replace(
-    initial,
-    agent=dataclasses.replace(initial.agent, replay=jax.tree.map(every, empty)),
-    meta_opt_state=jax.tree.map(every, config.optimizer.init(rule_params)),
+    members, meta_opt_state=jax.tree.map(tile, optimizer.init(rule_params))
   )
 
 
 def replace_where(
-  over: types.Array,
+  expired: types.Array,
   initial: inner_loop_lib.Member,
   members: inner_loop_lib.Member,
 ) -> inner_loop_lib.Member:
-  """Takes the newborn members where a life is over; see `population.Group`."""
+  """Takes the initial members where a lifetime has expired, [n, ...]."""
   # An empty replay is one in which nothing counts as filled: its storage, most
   # of a member's memory, stays as it is.
   replay = members.agent.replay
   replay = dataclasses.replace(replay, added=jnp.zeros_like(replay.added))
   initial = dataclasses.replace(
-    initial,
-    agent=dataclasses.replace(initial.agent, replay=replay),
-    meta_opt_state=members.meta_opt_state,
+    initial.replace_agent(replay=replay), meta_opt_state=members.meta_opt_state
   )
-  choose = lambda over, new, old: jax.tree.map(
-    lambda x, y: jnp.where(over, x, y), new, old
+  choose = lambda expired, new, old: jax.tree.map(
+    lambda x, y: jnp.where(expired, x, y), new, old
   )
-  return jax.vmap(choose)(over, initial, members)
+  return jax.vmap(choose)(expired, initial, members)

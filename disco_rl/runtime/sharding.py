@@ -1,15 +1,15 @@
-"""Spreading a population over devices, and an agent's batch over a few.
+"""Sharding: agents over devices, and the batches of an agent over a few.
 
-The devices form a grid. Along `agents` each has an equal share of the
-population; what is `SPLIT` has a leading axis of agents. Along `batch` devices
-live the same lives, but each learns from a share of every batch. What all have
-in common, the rule, is replicated.
+The devices form a mesh. Along `agents` each has an equal shard of the
+population; `SPLIT` arrays have a leading axis of agents. Along `batch` devices
+compute the same agents, but each learns from its shard of every batch. The
+rule's parameters are replicated.
 
-Within a program every device sees its own share. What is summed over
-trajectories is summed over devices by `total` and `mean`, which do nothing
-where no batch is shared out. A gradient with respect to what devices have in
-common is each device's part of it times their number, as the derivative of a
-sum over devices is again such a sum: `mean` makes it whole.
+Within a program every device sees its own shard. Sums and means over
+trajectories are completed over devices by `total` and `mean`, which do nothing
+where batches are not sharded. A gradient with respect to replicated values is
+each device's part of it times their number, as the derivative of a sum over
+devices is again such a sum: `mean` makes it whole.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,11 @@ import os
 from typing import Any
 
 import jax
-from jax.flatten_util import ravel_pytree
-import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
 
+from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 
 AGENTS = 'agents'
@@ -34,13 +33,13 @@ SPLIT_BATCH = PartitionSpec(AGENTS, None, BATCH)
 
 
 def divide_cpu(devices: int) -> None:
-  """Lets a CPU count as several devices, which compute side by side.
+  """Makes a CPU count as several devices, which compute in parallel.
 
-  The operations of small networks are too short for cores to share; agents on
-  devices of their own keep all cores busy. To be called before JAX is used.
+  The operations of small networks are too short for several cores; agents on
+  devices of their own keep all cores busy. Must be called before JAX is used.
 
   Args:
-    devices: their number. The variable JAX_NUM_CPU_DEVICES comes first.
+    devices: their number. The variable JAX_NUM_CPU_DEVICES takes precedence.
 
   Raises:
     RuntimeError: JAX has been used.
@@ -50,13 +49,13 @@ def divide_cpu(devices: int) -> None:
 
 
 def make_mesh(batch_devices: int = 1) -> jax.sharding.Mesh:
-  """All devices of this run.
+  """The mesh of all devices of this run.
 
   Args:
-    batch_devices: that share the batches of the same agents, of one machine.
+    batch_devices: devices of one machine that share the batches of an agent.
 
   Returns:
-    The grid, [devices / batch_devices, batch_devices].
+    The mesh, [devices / batch_devices, batch_devices].
 
   Raises:
     ValueError: they cannot be arranged so.
@@ -73,61 +72,61 @@ def make_mesh(batch_devices: int = 1) -> jax.sharding.Mesh:
 
 
 def mesh_for(num_agents: int) -> jax.sharding.Mesh:
-  """As many of this machine's devices as can share out agents equally."""
+  """As many of this machine's devices as divide the agents equally."""
   devices = jax.local_devices()
   count = max(n for n in range(1, len(devices) + 1) if num_agents % n == 0)
   return jax.sharding.Mesh(np.array(devices[:count])[:, None], (AGENTS, BATCH))
 
 
 def check(num_agents: int, mesh: jax.sharding.Mesh, what: str) -> None:
-  """Raises ValueError if agents cannot be shared out equally.
+  """Raises ValueError if agents cannot be divided equally among devices.
 
   Args:
-    num_agents: to be spread.
+    num_agents: in all.
     mesh: devices.
-    what: the agents are, for the message.
+    what: describes the agents, for the message.
   """
-  shares = mesh.shape[AGENTS]
-  if num_agents % shares == 0:
+  shards = mesh.shape[AGENTS]
+  if num_agents % shards == 0:
     return
-  nearest = _nearest(num_agents, shares)
+  nearest = _nearest(num_agents, shards)
   each = ''
   if mesh.shape[BATCH] > 1:
     each = f' groups of batch_devices={mesh.shape[BATCH]}'
   raise ValueError(
-    f'{num_agents} agents {what} cannot be shared out equally among '
-    f'{shares}{each or " devices"}: choose agents so that there are {nearest} '
+    f'{num_agents} agents {what} cannot be divided equally among '
+    f'{shards}{each or " devices"}: choose agents so that there are {nearest} '
     'of them, or fewer devices (cpu_devices, CUDA_VISIBLE_DEVICES).'
   )
 
 
 def check_batch(size: int, mesh: jax.sharding.Mesh, name: str) -> None:
-  """Raises ValueError if trajectories cannot be shared out equally.
+  """Raises ValueError if trajectories cannot be divided equally.
 
   Args:
     size: their number.
     mesh: devices.
-    name: of the setting that says it.
+    name: of the setting.
   """
-  shares = mesh.shape[BATCH]
-  if size % shares:
+  shards = mesh.shape[BATCH]
+  if size % shards:
     raise ValueError(
-      f'{name}={size} cannot be shared out equally among '
-      f'batch_devices={shares}: choose {_nearest(size, shares)}.'
+      f'{name}={size} cannot be divided equally among '
+      f'batch_devices={shards}: choose {_nearest(size, shards)}.'
     )
 
 
-def _nearest(size: int, shares: int) -> str:
-  """The positive multiples of the shares around a size."""
-  below = size // shares * shares
-  return ' or '.join(str(n) for n in (below, below + shares) if n)
+def _nearest(size: int, shards: int) -> str:
+  """The positive multiples of the shards around a size."""
+  below = size // shards * shards
+  return ' or '.join(str(n) for n in (below, below + shards) if n)
 
 
 def put(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:
-  """Moves arrays to where programs on the devices want them.
+  """Places arrays on the devices as programs expect them.
 
-  To a single device, too: what comes from a checkpoint is bound to one, and a
-  program for arrays that are not would be another one, compiled again.
+  On a single device, too: arrays from a checkpoint are committed to one, and
+  for uncommitted arrays another program would be compiled.
   """
   if mesh.size == 1:
     return jax.device_put(tree, mesh.devices.item())
@@ -143,14 +142,13 @@ def per_device(
   in_specs: Any,
   out_specs: Any,
 ) -> Callable[..., Any]:
-  """Lets each device run a function on its share of the arguments.
+  """Maps a function over the devices' shards of its arguments.
 
-  Types are not tracked by device: within the function derivatives with respect
-  to what is replicated are each device's own, and no sum over devices is
-  slipped in.
+  Values are not tracked by device: within the function derivatives with respect
+  to replicated values are each device's own, and no sum over devices is added.
 
   Args:
-    function: of shares; returns shares.
+    function: of shards; returns shards.
     mesh: devices.
     in_specs: `SPLIT`, ... for each argument, or trees of them.
     out_specs: for each result.
@@ -169,20 +167,48 @@ def per_device(
   )
 
 
-def shares_batch() -> bool:
-  """Whether the program that is being traced shares out batches."""
+class Programs:
+  """Makes programs that each device runs on its own shard."""
+
+  def __init__(self, mesh: jax.sharding.Mesh):
+    """For the devices of a mesh."""
+    self._mesh = mesh
+    self._made: list[compilation.Program] = []
+
+  @property
+  def compile_seconds(self) -> float:
+    """Time spent on compiling so far."""
+    return sum(program.compile_seconds for program in self._made)
+
+  def make(
+    self,
+    function: Callable[..., Any],
+    in_specs: Any,
+    out_specs: Any = SPLIT,
+    donate_argnums: int | tuple[int, ...] = (),
+    runs_often: bool = True,
+  ) -> compilation.Program:
+    """See `per_device` and `compilation.Program`."""
+    mapped = per_device(function, self._mesh, in_specs, out_specs)
+    program = compilation.Program(mapped, donate_argnums, runs_often)
+    self._made.append(program)
+    return program
+
+
+def is_batch_sharded() -> bool:
+  """Whether batches are sharded in the program that is being traced."""
   mesh = jax.sharding.get_abstract_mesh()
   return BATCH in mesh.manual_axes and mesh.shape[BATCH] > 1
 
 
-def batch_share(tree: Any) -> Any:
-  """This device's share of a batch, trees [T, B, ...]."""
-  if not shares_batch():
+def batch_shard(tree: Any) -> Any:
+  """This device's shard of a batch, trees [T, B, ...]."""
+  if not is_batch_sharded():
     return tree
-  shares = jax.lax.axis_size(BATCH)
+  shards = jax.lax.axis_size(BATCH)
 
   def own(x: jax.Array) -> jax.Array:
-    size = x.shape[1] // shares
+    size = x.shape[1] // shards
     start = jax.lax.axis_index(BATCH) * size
     return jax.lax.dynamic_slice_in_dim(x, start, size, axis=1)
 
@@ -191,24 +217,9 @@ def batch_share(tree: Any) -> Any:
 
 def total(tree: Any) -> Any:
   """Sum over the devices that share a batch."""
-  return jax.lax.psum(tree, BATCH) if shares_batch() else tree
+  return jax.lax.psum(tree, BATCH) if is_batch_sharded() else tree
 
 
 def mean(tree: Any) -> Any:
   """Mean over the devices that share a batch; see above for gradients."""
-  return jax.lax.pmean(tree, BATCH) if shares_batch() else tree
-
-
-def sum_over_devices(tree: Any, mesh: jax.sharding.Mesh) -> Any:
-  """Sums trees [shares, ...], one for each share of agents; one all-reduce."""
-
-  def add(share: Any) -> Any:
-    flat, restore = ravel_pytree(jax.tree.map(lambda x: x[0], share))
-    return restore(jax.lax.psum(flat, AGENTS) if mesh.size > 1 else flat)
-
-  return per_device(add, mesh, (SPLIT,), REPLICATED)(tree)
-
-
-def as_summand(tree: Any) -> Any:
-  """One device's tree as its share of `sum_over_devices`'s."""
-  return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)
+  return jax.lax.pmean(tree, BATCH) if is_batch_sharded() else tree

@@ -1,4 +1,4 @@
-"""What a rollout says is what happened: on the device, and on the host."""
+"""Rollouts record what happened, on the device and on the host."""
 
 from collections.abc import Iterator
 import dataclasses
@@ -19,11 +19,13 @@ from disco_rl.environments import base
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 LENGTH = 8
 ENVIRONMENTS = 128
 ACTIONS = 3
 PLACES = 7
-CORE = 8  # With a core, what an agent does also tells what it remembers.
+CORE = 8  # With a core, logits depend on the core's state.
 SPEC = types.EnvironmentSpec(
   # Place, and steps since the episode began.
   observation=jax.ShapeDtypeStruct((2,), jnp.float32),
@@ -43,16 +45,8 @@ def next_place(place: Any, action: Any) -> Any:
   return (3 * place + action) % PLACES
 
 
-def payment(place: Any, action: Any) -> Any:
+def reward_of(place: Any, action: Any) -> Any:
   return 10.0 * place + action
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Programs run for moments here: to optimise them would take longer."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
 
 
 @types.record
@@ -62,7 +56,7 @@ class State:
 
 
 class Walk(base.JaxEnvironment):
-  """What follows, and what is paid, tells the place and the action."""
+  """The next place and the reward determine the place and the action."""
 
   spec = SPEC
 
@@ -78,7 +72,7 @@ class Walk(base.JaxEnvironment):
     is_last = after.place == 0
     return after, types.TimeStep(
       observation=self._observe(after),
-      reward=payment(state.place, action),
+      reward=reward_of(state.place, action),
       is_terminal=is_last,
       is_last=is_last,
       mask=jnp.bool_(True),
@@ -119,7 +113,7 @@ def test_rewards_and_observations_follow_actions(unroll: Any) -> None:
   for rollout, is_last in unroll(params(0), 0):
     place, steps = np.moveaxis(rollout.observation, -1, 0)
     action = rollout.action[:-1]
-    np.testing.assert_array_equal(rollout.reward, payment(place[:-1], action))
+    np.testing.assert_array_equal(rollout.reward, reward_of(place[:-1], action))
     after = next_place(place[:-1], action)
     np.testing.assert_array_equal(is_last, after == 0)
     np.testing.assert_array_equal(rollout.is_terminal, is_last)
@@ -162,7 +156,7 @@ def test_logits_are_those_of_what_was_observed(unroll: Any) -> None:
     )
 
 
-def test_the_core_remembers_within_episodes_alone(unroll: Any) -> None:
+def test_the_core_is_reset_between_episodes(unroll: Any) -> None:
   (first, is_last), (second, _) = unroll(params(0), 0)
   forgetful = dataclasses.replace(
     second, core_state=jax.tree.map(jnp.zeros_like, second.core_state)
@@ -177,7 +171,7 @@ def test_the_core_remembers_within_episodes_alone(unroll: Any) -> None:
   assert differs[1:][~ended].any()
 
 
-def test_keys_decide_what_happens(unroll: Any) -> None:
+def test_rollouts_depend_on_the_key(unroll: Any) -> None:
   (once, _), (later, _) = unroll(params(0), 0)
   (again, _), _ = unroll(params(0), 0)
   (other, _), _ = unroll(params(0), 1)
@@ -196,7 +190,7 @@ def test_actions_are_as_frequent_as_the_policy_says(unroll: Any) -> None:
   for here in range(1, PLACES):
     at = place == here
     assert_drawn_from(np.eye(ACTIONS)[action[at]], policy[at])
-  # Else all of this says nothing.
+  # Otherwise the test would be void.
   assert np.ptp(policy, axis=0).max() > 0.3
 
 
@@ -255,7 +249,7 @@ class HostWalk(base.HostEnvironment):
     assert action.dtype == np.int32
     self.actions.append(action)
     dummy = self.is_over
-    reward = np.where(dummy, 0, payment(self.place, action))
+    reward = np.where(dummy, 0, reward_of(self.place, action))
     self.steps = np.where(dummy, 0, self.steps + 1)
     self.place = np.where(
       dummy, self._first_place(), next_place(self.place, action)
@@ -292,15 +286,15 @@ HOST_NETWORK = agent_network.make(
 
 
 @dataclasses.dataclass
-class HostLife:
-  """Two consecutive rollouts of the agents, and what the environments saw."""
+class HostRollouts:
+  """Two consecutive rollouts of the agents, and the actions received."""
 
   params: types.Params
   rollouts: list[tuple[Any, np.ndarray]]
   actions: np.ndarray
 
 
-def live_on_host(seed: int, scale: float = 1.0) -> HostLife:
+def act_on_host(seed: int, scale: float = 1.0) -> HostRollouts:
   environment = HostWalk()
   host = host_actor.HostActor(HOST_NETWORK, environment, AGENTS)
   of_agents = jax.jit(jax.vmap(HOST_NETWORK.init))(
@@ -313,25 +307,25 @@ def live_on_host(seed: int, scale: float = 1.0) -> HostLife:
       host_actor.ActorParams(of_agents, jax.random.split(key, AGENTS)), LENGTH
     )
     rollouts.append((jax.device_get(rollout), is_last))
-  return HostLife(of_agents, rollouts, np.stack(environment.actions))
+  return HostRollouts(of_agents, rollouts, np.stack(environment.actions))
 
 
 @pytest.fixture(scope='module')
-def host_life() -> Iterator[HostLife]:
-  yield live_on_host(seed=0)
+def host_rollouts() -> Iterator[HostRollouts]:
+  yield act_on_host(seed=0)
 
 
 def test_host_rewards_and_observations_follow_actions(
-  host_life: HostLife,
+  host_rollouts: HostRollouts,
 ) -> None:
-  for life in host_life.rollouts:
+  for acted in host_rollouts.rollouts:
     # From [S, T, E] to time first, as above.
-    rollout, is_last = jax.tree.map(lambda x: np.moveaxis(x, 1, 0), life)
+    rollout, is_last = jax.tree.map(lambda x: np.moveaxis(x, 1, 0), acted)
     place, steps = np.moveaxis(rollout.observation['place'], -1, 0)
     action, real = rollout.action[:-1], rollout.mask
     after = next_place(place[:-1], action)
     np.testing.assert_array_equal(
-      rollout.reward, np.where(real, payment(place[:-1], action), 0)
+      rollout.reward, np.where(real, reward_of(place[:-1], action), 0)
     )
     np.testing.assert_array_equal(place[1:][real], after[real])
     np.testing.assert_array_equal(steps[1:], np.where(real, steps[:-1] + 1, 0))
@@ -342,8 +336,8 @@ def test_host_rewards_and_observations_follow_actions(
     assert not real.all()
 
 
-def test_host_rollouts_join(host_life: HostLife) -> None:
-  (first, _), (second, _) = host_life.rollouts
+def test_host_rollouts_join(host_rollouts: HostRollouts) -> None:
+  (first, _), (second, _) = host_rollouts.rollouts
   jax.tree.map(
     lambda x, y: np.testing.assert_array_equal(x[:, -1], y[:, 0]),
     first.observation,
@@ -351,9 +345,11 @@ def test_host_rollouts_join(host_life: HostLife) -> None:
   )
 
 
-def test_host_environments_stay_with_their_agents(host_life: HostLife) -> None:
+def test_host_environments_stay_with_their_agents(
+  host_rollouts: HostRollouts,
+) -> None:
   names = np.arange(AGENTS * EACH).reshape(AGENTS, 1, EACH)
-  for i, (rollout, is_last) in enumerate(host_life.rollouts):
+  for i, (rollout, is_last) in enumerate(host_rollouts.rollouts):
     assert rollout.observation['name'].shape == (AGENTS, LENGTH + 1, EACH)
     assert is_last.shape == rollout.reward.shape == (AGENTS, LENGTH, EACH)
     np.testing.assert_array_equal(
@@ -361,38 +357,40 @@ def test_host_environments_stay_with_their_agents(host_life: HostLife) -> None:
       np.broadcast_to(names, (AGENTS, LENGTH + 1, EACH)),
     )
     # What an agent chose is what was done in its environments.
-    done = host_life.actions[i * LENGTH : (i + 1) * LENGTH]
+    done = host_rollouts.actions[i * LENGTH : (i + 1) * LENGTH]
     np.testing.assert_array_equal(
       np.moveaxis(rollout.action[:, :-1], 0, 1).reshape(LENGTH, -1), done
     )
 
 
 def test_host_logits_are_those_of_the_agents_own_policies(
-  host_life: HostLife,
+  host_rollouts: HostRollouts,
 ) -> None:
-  for rollout, _ in host_life.rollouts:
-    want = jax.vmap(HOST_NETWORK.policy)(host_life.params, rollout)
+  for rollout, _ in host_rollouts.rollouts:
+    want = jax.vmap(HOST_NETWORK.policy)(host_rollouts.params, rollout)
     np.testing.assert_allclose(rollout.logits, want, rtol=1e-5, atol=1e-5)
     assert np.ptp(rollout.logits, axis=0).max() > 1e-3
 
 
-def test_host_keys_decide_what_happens(host_life: HostLife) -> None:
-  np.testing.assert_array_equal(live_on_host(seed=0).actions, host_life.actions)
-  (first, _), (second, _) = host_life.rollouts
+def test_host_rollouts_depend_on_the_key(host_rollouts: HostRollouts) -> None:
+  np.testing.assert_array_equal(
+    act_on_host(seed=0).actions, host_rollouts.actions
+  )
+  (first, _), (second, _) = host_rollouts.rollouts
   assert (first.action != second.action).any()
 
 
-def test_host_actions_are_drawn_anew() -> None:
+def test_host_actions_are_drawn_independently() -> None:
   # All policies are uniform, so that draws alone decide.
-  life = live_on_host(seed=0, scale=0.0)
-  for rollout, _ in life.rollouts:
+  acted = act_on_host(seed=0, scale=0.0)
+  for rollout, _ in acted.rollouts:
     action = np.moveaxis(rollout.action, 1, 0).reshape(LENGTH + 1, -1)
     assert len(np.unique(action, axis=1).T) == AGENTS * EACH
     assert (np.ptp(action, axis=0) > 0).all()
 
 
 def test_environments_step_while_the_device_learns() -> None:
-  """The state counts updates; orders and rollouts tell whose they are."""
+  """The state counts draws and updates; rollouts contain both counts."""
   is_learning, has_acted = threading.Event(), threading.Event()
   seconds = 60
 
@@ -406,7 +404,7 @@ def test_environments_step_while_the_device_learns() -> None:
 
   def learn(state: Any, rollout: tuple[int, int]) -> tuple[Any, Any]:
     draws, updates = state
-    if draws > rollout[0]:  # The orders for the next rollout have been given.
+    if draws > rollout[0]:  # Acting for the next rollout has been prepared.
       is_learning.set()
       assert has_acted.wait(seconds), 'learning waits for acting'
       has_acted.clear()

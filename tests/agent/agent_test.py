@@ -1,6 +1,5 @@
-"""Agents: their settings, their lives side by side, and that they learn."""
+"""Agents: settings, training in parallel, and learning on probes."""
 
-from collections.abc import Iterator
 import dataclasses
 from typing import Any
 
@@ -11,7 +10,6 @@ import probes
 import pytest
 
 from disco_rl import types
-from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.agent import host_actor
@@ -25,6 +23,8 @@ from disco_rl.runtime import memory
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base as rule_base
 from disco_rl.update_rules import policy_gradient
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 SMALL = agent_lib.AgentConfig(
   network=agent_network.AgentNetworkConfig(
@@ -40,15 +40,7 @@ SMALL = agent_lib.AgentConfig(
 BINS: dict[str, Any] = {'num_bins': 41, 'max_abs_value': 3.0}
 
 
-@pytest.fixture(autouse=True, scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Programs run for moments here: to optimise them would take longer."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
-
-
-def test_a_share_of_each_batch_is_the_newest() -> None:
+def test_a_fraction_of_each_batch_is_the_newest() -> None:
   agent = agent_lib.make(
     SMALL, probes.Probe.spec, actor_critic.ActorCritic(**BINS)
   )
@@ -68,7 +60,7 @@ def test_a_share_of_each_batch_is_the_newest() -> None:
       numbered(state.replay.rollouts, chosen),
     )
     ages |= set(i - chosen[4:] // 100)
-  # The rest is from all that is remembered, the newest included.
+  # The rest is from all of replay, the newest included.
   assert ages == set(range(8))
 
 
@@ -96,17 +88,17 @@ class Counting(catch.Catch):
 KEYS = jax.random.split(jax.random.key(7), 3)
 
 
-def make_driver() -> training.DeviceDriver:
+def make_agents() -> training.DeviceTraining:
   environment = Counting(4, 3)
   agent = agent_lib.make(
     SMALL, environment.spec, actor_critic.ActorCritic(**BINS)
   )
-  return training.DeviceDriver(agent, environment)
+  return training.DeviceTraining(agent, environment)
 
 
 @pytest.fixture(scope='module')
-def driver() -> training.DeviceDriver:
-  return make_driver()
+def agents() -> training.DeviceTraining:
+  return make_agents()
 
 
 def numbers(tree: Any) -> Any:
@@ -121,10 +113,10 @@ def numbers(tree: Any) -> Any:
   )
 
 
-def test_calls_add_up(driver: training.DeviceDriver) -> None:
-  once, logs = driver.advance({}, driver.init(KEYS), 10)
-  train_state, first = driver.advance({}, driver.init(KEYS), 5)
-  twice, second = driver.advance({}, train_state, 5)
+def test_calls_add_up(agents: training.DeviceTraining) -> None:
+  once, logs = agents.advance({}, agents.init(KEYS), 10)
+  train_state, first = agents.advance({}, agents.init(KEYS), 5)
+  twice, second = agents.advance({}, train_state, 5)
   jax.tree.map(np.testing.assert_array_equal, numbers(once), numbers(twice))
   jax.tree.map(
     lambda whole, *halves: np.testing.assert_allclose(
@@ -141,21 +133,23 @@ def test_calls_add_up(driver: training.DeviceDriver) -> None:
 
 
 def test_one_program_for_any_number_of_updates(
-  driver: training.DeviceDriver,
+  agents: training.DeviceTraining,
 ) -> None:
-  train_state, _ = driver.advance({}, driver.init(KEYS), 1)
-  traces, seconds = Counting.traces, driver.compile_seconds
+  train_state, _ = agents.advance({}, agents.init(KEYS), 1)
+  traces, seconds = Counting.traces, agents.compile_seconds
   assert traces > 0
   assert seconds > 0
   for num_updates in (2, 3):
-    train_state, _ = driver.advance({}, train_state, num_updates)
+    train_state, _ = agents.advance({}, train_state, num_updates)
   assert Counting.traces == traces
-  assert driver.compile_seconds == seconds
+  assert agents.compile_seconds == seconds
 
 
-def test_what_is_passed_in_is_used_up(driver: training.DeviceDriver) -> None:
-  train_state = driver.init(KEYS)
-  driver.advance({}, train_state, 1)
+def test_the_state_that_is_passed_in_is_donated(
+  agents: training.DeviceTraining,
+) -> None:
+  train_state = agents.init(KEYS)
+  agents.advance({}, train_state, 1)
   kept = [
     jax.tree_util.keystr(path)
     for path, leaf in jax.tree.leaves_with_path(train_state)
@@ -164,9 +158,10 @@ def test_what_is_passed_in_is_used_up(driver: training.DeviceDriver) -> None:
   assert not kept, f'not donated: {kept}'
 
 
-def test_agents_share_nothing(driver: training.DeviceDriver) -> None:
-  together, logs = driver.advance({}, driver.init(KEYS), 4)
-  alone, logs_alone = make_driver().advance({}, driver.init(KEYS[1:2]), 4)
+def test_agents_share_nothing(agents: training.DeviceTraining) -> None:
+  together, logs = agents.advance({}, agents.init(KEYS), 4)
+  one = make_agents()
+  alone, logs_alone = one.advance({}, one.init(KEYS[1:2]), 4)
   jax.tree.map(
     lambda x, y: np.testing.assert_allclose(x[1:2], y, rtol=1e-3, atol=1e-4),
     numbers((together, logs)),
@@ -177,7 +172,7 @@ def test_agents_share_nothing(driver: training.DeviceDriver) -> None:
 
 
 def test_replay_is_never_copied() -> None:
-  """Most of an agent's memory, as large as it may be."""
+  """It takes most of an agent's memory."""
   environment = gymnasium_adapter.make('CartPole-v1', 2, seed=0)
   config = dataclasses.replace(
     SMALL, batch_size=2, num_environments=1, replay_capacity=50_000
@@ -185,14 +180,14 @@ def test_replay_is_never_copied() -> None:
   agent = agent_lib.make(
     config, environment.spec, actor_critic.ActorCritic(**BINS)
   )
-  driver = training.HostDriver(agent, environment, num_agents=2)
-  agents = driver.init(KEYS[:2]).agents
+  host = training.HostTraining(agent, environment, num_agents=2)
+  agents = host.init(KEYS[:2]).agents
   after, actor_params = host_actor.prepare_acting(agents)
   assert after.replay is agents.replay
   acted = host_actor.HostActor(agent.network, environment, num_agents=2).unroll(
     actor_params, SMALL.unroll_length
   )
-  learn = driver._learn.compile({}, agents, *acted)
+  learn = host._learn.compile({}, agents, *acted)
   temporaries = learn.memory_analysis().temp_size_in_bytes
   assert temporaries < memory.tree_bytes(agents.replay) / 4
   environment.close()
@@ -232,11 +227,11 @@ def test_only_an_agent_with_a_core_recalls(
     probes.Recall.spec,
     RULES['actor_critic'],
   )
-  driver = training.DeviceDriver(agent, probes.Recall())
-  train_state = driver.init(jax.random.split(jax.random.key(0), 1))
-  train_state, _ = driver.advance({}, train_state, 300)
-  (payment,) = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
-  assert payment > 0.9 if solves else abs(payment) < 0.3
+  agents = training.DeviceTraining(agent, probes.Recall())
+  train_state = agents.init(jax.random.split(jax.random.key(0), 1))
+  train_state, _ = agents.advance({}, train_state, 300)
+  (reward,) = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
+  assert reward > 0.9 if solves else abs(reward) < 0.3
 
 
 @pytest.fixture(scope='module', params=RULES)
@@ -250,12 +245,12 @@ def trained(request: pytest.FixtureRequest) -> Trained:
     keys = jax.random.split(key)
     train_state = (
       agent.init(keys[0]),
-      actor.init(keys[1], agent.network, probe, SMALL.num_environments),
+      agent.init_actor(keys[1], probe),
     )
     state, _ = jax.lax.fori_loop(
       0,
       200,
-      lambda _, train_state: agent.live(probe, {}, *train_state)[:2],
+      lambda _, train_state: agent.train_step(probe, {}, *train_state)[:2],
       train_state,
     )
     observation = jnp.stack(

@@ -15,7 +15,7 @@ SAMPLE = jax.jit(replay.sample, static_argnums=2)
 
 
 def rollout(*names: int) -> types.Rollout:
-  """One trajectory per name; each entry tells whose and of which time it is."""
+  """One trajectory per name; each entry encodes the name and the time."""
   name = np.asarray(names)
   after = 100 * name + np.arange(LENGTH + 1)[:, None]
   step = after[:LENGTH]
@@ -30,7 +30,7 @@ def rollout(*names: int) -> types.Rollout:
 
 
 def names(memory: types.Rollout) -> list[int]:
-  """Whose trajectories these are."""
+  """The names of trajectories."""
   return (np.asarray(memory.reward[0]) // 100).astype(int).tolist()
 
 
@@ -51,14 +51,14 @@ def test_the_oldest_are_overwritten() -> None:
   assert state.added == 12
 
 
-def test_what_was_never_filled_is_never_drawn() -> None:
+def test_empty_slots_are_never_sampled() -> None:
   state = filled(8, rollout(1, 2), rollout(3, 4))
   batch = SAMPLE(state, jax.random.key(0), SIZE)
   assert set(names(batch)) == {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize('additions', [2, 4, 7])
-def test_drawing_is_uniform(additions: int) -> None:
+def test_sampling_is_uniform(additions: int) -> None:
   state = filled(8, *(rollout(2 * i + 1, 2 * i + 2) for i in range(additions)))
   held = range(max(1, 2 * additions - 7), 2 * additions + 1)
   drawn = names(SAMPLE(state, jax.random.key(1), SIZE))
@@ -79,14 +79,14 @@ def test_trajectories_stay_whole() -> None:
   )
 
 
-def test_keys_decide_what_is_drawn() -> None:
+def test_samples_depend_on_the_key() -> None:
   state = filled(8, rollout(1, 2), rollout(3, 4))
   draw = lambda seed: names(SAMPLE(state, jax.random.key(seed), SIZE))
   assert draw(3) == draw(3)
   assert draw(3) != draw(4)
 
 
-def test_none_may_be_drawn() -> None:
+def test_a_sample_may_be_empty() -> None:
   batch = replay.sample(filled(2, rollout(1, 2)), jax.random.key(0), 0)
   assert batch.reward.shape == (LENGTH, 0)
 
@@ -100,15 +100,17 @@ def test_mapped_over_agents_equals_one_by_one() -> None:
   additions = [rollout(11, 12), rollout(13, 14)]
   keys = jax.random.split(jax.random.key(5), 2)
 
-  def live(
+  def add_and_sample(
     state: replay.ReplayState, addition: types.Rollout, key: types.Array
   ) -> tuple[replay.ReplayState, types.Rollout]:
     state = replay.add(state, addition)
     return state, replay.sample(state, key, SIZE)
 
   stack = lambda *x: jnp.stack(x)
-  together = jax.jit(jax.vmap(live))(
+  together = jax.jit(jax.vmap(add_and_sample))(
     jax.tree.map(stack, *states), jax.tree.map(stack, *additions), keys
   )
-  alone = jax.tree.map(stack, *map(jax.jit(live), states, additions, keys))
+  alone = jax.tree.map(
+    stack, *map(jax.jit(add_and_sample), states, additions, keys)
+  )
   jax.tree.map(np.testing.assert_array_equal, together, alone)

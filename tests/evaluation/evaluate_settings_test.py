@@ -91,7 +91,7 @@ def test_impossible_settings(
   def fail(*_: Any) -> None:
     raise AssertionError('too late: something is being compiled')
 
-  monkeypatch.setattr(training.DeviceDriver, 'init', fail)
+  monkeypatch.setattr(training.DeviceTraining, 'init', fail)
   monkeypatch.setattr(jax.stages.Lowered, 'compile', fail)
   workdir = tmp_path / 'run'
   assert re.search(message, error(workdir, *CATCH, f'--config.{argument}'))

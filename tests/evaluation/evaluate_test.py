@@ -208,7 +208,7 @@ def test_settings_that_are_not_finite_can_be_resumed(
   def stop(*_: Any) -> None:
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(training.DeviceDriver, 'init', stop)
+  monkeypatch.setattr(training.DeviceTraining, 'init', stop)
   for _ in range(2):
     with pytest.raises(KeyboardInterrupt):
       launch(tmp_path, *CATCH, '--config.max_abs_update=inf')
@@ -218,9 +218,11 @@ def test_settings_that_are_not_finite_can_be_resumed(
 def test_losses_that_are_not_finite(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  init = training.DeviceDriver.init
+  init = training.DeviceTraining.init
 
-  def poisoned(driver: training.DeviceDriver, keys: Any) -> training.TrainState:
+  def poisoned(
+    driver: training.DeviceTraining, keys: Any
+  ) -> training.TrainState:
     train_state = init(driver, keys)
     params = jax.tree.map(
       lambda x: x.at[1].set(np.nan), train_state.agents.learner.params
@@ -231,7 +233,7 @@ def test_losses_that_are_not_finite(
     )
     return dataclasses.replace(train_state, agents=agents)
 
-  monkeypatch.setattr(training.DeviceDriver, 'init', poisoned)
+  monkeypatch.setattr(training.DeviceTraining, 'init', poisoned)
   message = error(tmp_path, *CATCH, '--config.seed=7')
   assert re.search(
     'loss.* of seed 8 became non-finite between updates 0 and 5[.].*'
@@ -315,11 +317,11 @@ def test_an_agent_does_not_depend_on_the_number_of_agents(
 ) -> None:
   given: list[np.ndarray] = []
 
-  def record(self: training.DeviceDriver, keys: Any) -> None:
+  def record(self: training.DeviceTraining, keys: Any) -> None:
     given.append(np.asarray(jax.random.key_data(keys)))
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(training.DeviceDriver, 'init', record)
+  monkeypatch.setattr(training.DeviceTraining, 'init', record)
   for i, arguments in enumerate(
     [(), ('--config.seeds=5',), ('--config.seed=1',)]
   ):

@@ -50,7 +50,10 @@ class Interrupted:
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
   """To be read only."""
   sweep_run = Interrupted(tmp_path_factory.mktemp('sweep') / 'new')
-  save, advance = checkpointing.Checkpointer.save, training.DeviceDriver.advance
+  save, advance = (
+    checkpointing.Checkpointer.save,
+    training.DeviceTraining.advance,
+  )
   saved = 0
 
   def save_and_die(self: Any, step: int, tree: Any) -> None:
@@ -72,7 +75,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
     evaluating.launch(sweep_run.workdir, *TWO_RUNS)
   assert not (sweep_run.workdir / 'report.md').exists()
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(training.DeviceDriver, 'advance', counted)
+    patch.setattr(training.DeviceTraining, 'advance', counted)
     evaluating.launch(sweep_run.workdir, *TWO_RUNS)
   return sweep_run
 

@@ -31,45 +31,44 @@ def quadratic(rule_params: types.Params) -> jax.Array:
 
 
 @types.record
-class Life:
-  """Attributes: key: PRNG key. rule: what it lived by. lives, trials: []."""
+class Agent:
+  """Attributes: key: PRNG key. rule: of its runs. runs, validations: []."""
 
   key: types.Array
   rule: types.Params
-  train_state: types.Array
-  trials: types.Array
+  runs: types.Array
+  validations: types.Array
 
 
 @dataclasses.dataclass(frozen=True)
-class StubLiving:
-  """Pays by the rule that was lived by, and by luck.
+class StubInnerLoop:
+  """Rewards depend on the rule and on random numbers.
 
   Attributes:
     reward: of a rule.
-    luck: how much of what is paid the member's random numbers decide.
+    noise: factor of the random part, which the member's key determines.
   """
 
   reward: Reward
-  luck: float = 0.0
+  noise: float = 0.0
 
-  def live(
+  def run(
     self, environment: None, rule_params: types.Params, member: Any
   ) -> tuple[inner_loop_lib.Member, None, types.Logs]:
     del environment
     key, _ = jax.random.split(member.agent.key)
-    life = Life(
-      key, rule_params, member.agent.train_state + 1, member.agent.trials
+    member = member.replace_agent(
+      key=key, rule=rule_params, runs=member.agent.runs + 1
     )
-    member = dataclasses.replace(member, agent=life)
     return member, None, {'reward': self.reward(rule_params)}
 
   def validate(
     self, environment: None, member: Any
   ) -> tuple[inner_loop_lib.Member, types.Rollout]:
     del environment
-    life = member.agent
-    reward = self.reward(life.rule) + self.luck * jax.random.normal(life.key)
-    masked = 1e3 * life.rule['a']['w']
+    agent = member.agent
+    reward = self.reward(agent.rule) + self.noise * jax.random.normal(agent.key)
+    masked = 1e3 * agent.rule['a']['w']
     rollout = types.Rollout(
       observation=(),
       action=jnp.zeros((3, 2), jnp.int32),
@@ -79,35 +78,35 @@ class StubLiving:
       is_terminal=jnp.zeros((2, 2), bool),
       mask=jnp.array([[True, True], [False, False]]),
     )
-    life = dataclasses.replace(life, trials=life.trials + 1)
-    return dataclasses.replace(member, agent=life), rollout
+    return member.replace_agent(validations=agent.validations + 1), rollout
 
 
 def initial_member(seed: int | jax.Array) -> inner_loop_lib.Member:
-  life = Life(
+  agent: Any = Agent(
     key=jax.random.key(seed),
     rule=jax.tree.map(jnp.zeros_like, RULE),
-    train_state=jnp.int32(0),
-    trials=jnp.int32(0),
+    runs=jnp.int32(0),
+    validations=jnp.int32(0),
   )
+  missing: Any = None
   return inner_loop_lib.Member(
-    agent=life, actor=None, meta_value=None, meta_opt_state=None
+    agent=agent, actor=None, meta_value=missing, meta_opt_state=None
   )
 
 
 @functools.partial(
-  goldens.quick_jit, static_argnames=('reward', 'num_pairs', 'std', 'luck')
+  goldens.quick_jit, static_argnames=('reward', 'num_pairs', 'std', 'noise')
 )
 def estimate(
   reward: Reward,
   seed: int | jax.Array = 0,
   num_pairs: int = 1,
   std: float = 0.25,
-  luck: float = 0.0,
+  noise: float = 0.0,
 ) -> Any:
   """The estimated gradient, the member afterwards, and logs."""
   strategies = evolution.EvolutionStrategies(
-    StubLiving(reward, luck), num_pairs, std
+    StubInnerLoop(reward, noise), num_pairs, std
   )
   return strategies(RULE, initial_member(seed), None)
 
@@ -137,31 +136,31 @@ def test_a_pair_measures_the_slope_along_its_direction() -> None:
     )
 
 
-def test_pairs_cancel_what_is_even() -> None:
+def test_pairs_cancel_even_terms() -> None:
   """So a parabola's slope is exact at any distance."""
   near, _, _ = estimate(quadratic, num_pairs=3, std=0.1)
   far, _, _ = estimate(quadratic, num_pairs=3, std=10.0)
   assert distance(near, far) < 1e-3
 
 
-def test_a_pair_shares_its_luck() -> None:
-  lucky, _, _ = estimate(linear, num_pairs=3, luck=10.0)
+def test_a_pair_shares_its_random_numbers() -> None:
+  noisy, _, _ = estimate(linear, num_pairs=3, noise=10.0)
   plain, _, _ = estimate(linear, num_pairs=3)
-  assert distance(lucky, plain) < 1e-4
+  assert distance(noisy, plain) < 1e-4
 
 
-def test_life_goes_on_by_the_unperturbed_rule() -> None:
+def test_the_member_continues_with_the_unperturbed_rule() -> None:
   before = initial_member(0)
   _, member, logs = estimate(linear, num_pairs=3)
   jax.tree.map(np.testing.assert_array_equal, member.agent.rule, RULE)
   assert logs['reward'] == pytest.approx(float(linear(RULE)))
-  # Once, from where it was: what was tried is forgotten.
-  assert member.agent.train_state == 1
-  assert member.agent.trials == 0
+  # Once, from its state before: the perturbed runs leave no trace.
+  assert member.agent.runs == 1
+  assert member.agent.validations == 0
   data = jax.random.key_data
   assert np.any(data(member.agent.key) != data(before.agent.key))
 
 
-def test_perturbations_depend_on_the_member_s_key() -> None:
+def test_perturbations_depend_on_the_key_of_the_member() -> None:
   directions = [estimate(linear, seed, std=0.25)[0] for seed in range(2)]
   assert distance(*directions) > 1e-2

@@ -1,6 +1,5 @@
 """Held-out trials in an environment whose returns tell what agents did."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -16,6 +15,8 @@ from disco_rl.meta_training import held_out
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.update_rules import actor_critic
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 UPDATES = 3
 LENGTH = 2
@@ -50,14 +51,6 @@ class Draw(base.JaxEnvironment):
       is_last=is_last,
       mask=jnp.bool_(True),
     )
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Programs run for moments here: to optimise them would take longer."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
 
 
 @pytest.fixture(scope='module')

@@ -1,6 +1,5 @@
 """A reset agent whose environments step on the host: what it acts from."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -15,11 +14,13 @@ from disco_rl.agent import host_actor
 from disco_rl.environments import base
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import meta_optimizer
+from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
 from disco_rl.update_rules import actor_critic
 from launch import to_records
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 AGENTS, EACH, LENGTH, CORE = 3, 2, 2, 4
 # An update and a rollout of validation trajectories.
@@ -86,14 +87,6 @@ class NoGradient:
     return jax.tree.map(jnp.zeros_like, rule_params), member, {}
 
 
-@pytest.fixture(autouse=True, scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Programs run for moments here: to optimise them would take longer."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
-
-
 @pytest.fixture(scope='module')
 def rollouts() -> list[types.Rollout]:
   """Of all agents, [S, T or T+1, E, ...]; agent 1 is reset after the second."""
@@ -109,8 +102,7 @@ def rollouts() -> list[types.Rollout]:
         agent_lib.make(config.agent, Counting.spec, rule),
         meta_value_lib.MetaValue(config.meta_value, Counting.spec),
       ),
-      estimator=estimator,
-      optimizer=meta_optimizer.meta_optimizer(0.1, 1.0),
+      optimizer=meta_update.per_agent_adam(0.1, 1.0),
       chunk_size=1,
     ),
     [Counting(i) for i in range(AGENTS)],

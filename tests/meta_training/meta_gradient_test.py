@@ -42,20 +42,21 @@ def case(request: pytest.FixtureRequest) -> goldens.Case:
   return goldens.make_case(request.param, request)
 
 
-def make_living(
-  case: goldens.Case, config: inner_loop_lib.InnerLoopConfig
+def make_inner_loop(
+  config: inner_loop_lib.InnerLoopConfig,
+  spec: types.EnvironmentSpec,
+  batch_size: int,
+  **fields: Any,
 ) -> inner_loop_lib.InnerLoop:
-  """The agent of a golden file."""
-  num_actions = int(case.golden['config/A'])
-  spec = types.EnvironmentSpec(
-    jax.ShapeDtypeStruct((6,), jnp.float32), num_actions
-  )
+  """Of an agent with these fields, in as many environments as trajectories."""
   agent = agent_lib.Agent(
-    config=agent_lib.AgentConfig(batch_size=8, num_environments=8),
+    config=agent_lib.AgentConfig(
+      batch_size=batch_size,
+      num_environments=batch_size,
+      replay_capacity=batch_size,
+    ),
     environment_spec=spec,
-    rule=case.rule,
-    network=case.network,
-    optimizer=case.optimizer,
+    **fields,
   )
   value = meta_value.MetaValue(
     meta_value.MetaValueConfig(hidden_sizes=(4,)), spec
@@ -76,10 +77,18 @@ def make_living(
 def test_golden_meta_gradient(case: goldens.Case, mode: str) -> None:
   num_updates = len(case.rollouts)
   save_every = num_updates if mode == 'plain' else 1
-  config = inner_loop_lib.InnerLoopConfig(num_updates, 8, save_every)
-  estimator = meta_gradient.MetaGradient(
-    make_living(case, config), NO_REGULARIZERS, mode
+  inner_loop = make_inner_loop(
+    inner_loop_lib.InnerLoopConfig(num_updates, 8, save_every),
+    types.EnvironmentSpec(
+      jax.ShapeDtypeStruct((6,), jnp.float32),
+      int(case.golden['config/A']),
+    ),
+    batch_size=8,
+    rule=case.rule,
+    network=case.network,
+    optimizer=case.optimizer,
   )
+  estimator = meta_gradient.MetaGradient(inner_loop, NO_REGULARIZERS, mode)
 
   @goldens.quick_jit
   def run(
@@ -92,13 +101,8 @@ def test_golden_meta_gradient(case: goldens.Case, mode: str) -> None:
       return after, (state, update.gradient)
 
     last, (states, gradients) = jax.lax.scan(one, state, rollouts)
-    segments = lambda x: x.reshape(-1, save_every, *x.shape[1:])
-    trajectory = inner_loop_lib.Trajectory(
-      states=jax.tree.map(lambda x: x[::save_every], states),
-      batches=jax.tree.map(segments, rollouts),
-      gradients=(
-        jax.tree.map(segments, gradients) if save_every == 1 else None
-      ),
+    trajectory = inner_loop.segments(
+      inner_loop_lib.Trajectory(states, rollouts, gradients)
     )
     loss, cotangent = jax.value_and_grad(case.outer_loss)(last.params)
     gradient, _ = estimator.sweep(rule_params, trajectory, last, cotangent)
@@ -143,32 +147,24 @@ def to_double(tree: Any) -> Any:
   )
 
 
-def small_living(
+def small_inner_loop(
   config: inner_loop_lib.InnerLoopConfig,
   optimizer: optax.GradientTransformation,
 ) -> inner_loop_lib.InnerLoop:
-  agent = agent_lib.Agent(
-    config=agent_lib.AgentConfig(
-      unroll_length=T, batch_size=B, num_environments=B, replay_capacity=B
+  network = agent_network.make(
+    SPEC,
+    RULE.output_spec(A),
+    agent_network.AgentNetworkConfig(
+      torsos.TorsoConfig(hidden_sizes=(6,)),
+      action_model_lstm=4,
+      action_model_head=5,
     ),
-    environment_spec=SPEC,
-    rule=RULE,
-    network=agent_network.make(
-      SPEC,
-      RULE.output_spec(A),
-      agent_network.AgentNetworkConfig(
-        torsos.TorsoConfig(hidden_sizes=(6,)),
-        action_model_lstm=4,
-        action_model_head=5,
-      ),
-    ),
-    # All parameters in one array: fewer operations to compile.
-    optimizer=optax.flatten(optimizer),
   )
-  value = meta_value.MetaValue(
-    meta_value.MetaValueConfig(hidden_sizes=(4,)), SPEC
+  # All parameters in one array: fewer operations to compile.
+  flat = optax.flatten(optimizer)
+  return make_inner_loop(
+    config, SPEC, B, rule=RULE, network=network, optimizer=flat
   )
-  return inner_loop_lib.InnerLoop(config, agent, value)
 
 
 def random_rollout(rng: np.random.Generator) -> types.Rollout:
@@ -191,9 +187,9 @@ def random_rollouts(rng: np.random.Generator) -> list[types.Rollout]:
 
 
 @functools.cache
-def train_state() -> dict[str, Any]:
-  """By age: a rule, a member after N updates, these, and its validation."""
-  inner_loop = small_living(inner_loop_lib.InnerLoopConfig(), ADAM)
+def members() -> dict[str, Any]:
+  """By age: eta, a member after N updates, the updates, its validation."""
+  inner_loop = small_inner_loop(inner_loop_lib.InnerLoopConfig(), ADAM)
 
   @goldens.quick_jit
   def init(key: jax.Array) -> Any:
@@ -206,26 +202,22 @@ def train_state() -> dict[str, Any]:
     return RULE.init_params(key), member
 
   @goldens.quick_jit
-  def live(
+  def run(
     rule_params: types.Params,
     member: inner_loop_lib.Member,
     rollouts: types.Rollout,
   ) -> tuple[inner_loop_lib.Member, inner_loop_lib.Trajectory]:
-    def one(member: inner_loop_lib.Member, batch: types.Rollout) -> Any:
-      before = member.agent.learner
-      after, update = inner_loop.agent.learn(rule_params, before, batch)
-      lived = inner_loop_lib.Trajectory(before, batch, update.gradient)
-      agent = dataclasses.replace(member.agent, learner=after)
-      return dataclasses.replace(member, agent=agent), lived
+    def update(member: inner_loop_lib.Member, batch: types.Rollout) -> Any:
+      return inner_loop.learn(rule_params, member, batch)[:2]
 
-    return jax.lax.scan(one, member, rollouts)
+    return jax.lax.scan(update, member, rollouts)
 
   rule_params, member = to_double(init(jax.random.key(0)))
   rng = np.random.default_rng(1)
   cases = {}
-  for age in ('newborn', 'old'):
-    member, lived = live(rule_params, member, stack(*random_rollouts(rng)))
-    cases[age] = rule_params, member, lived, random_rollout(rng)
+  for age in ('initial', 'old'):
+    member, updates = run(rule_params, member, stack(*random_rollouts(rng)))
+    cases[age] = rule_params, member, updates, random_rollout(rng)
   return cases
 
 
@@ -239,10 +231,10 @@ def differentiate(
   def run(
     rule_params: types.Params,
     member: inner_loop_lib.Member,
-    lived: inner_loop_lib.Trajectory,
+    updates: inner_loop_lib.Trajectory,
     validation: types.Rollout,
   ) -> types.Params:
-    trajectory = inner_loop.to_host(inner_loop.segments(lived))
+    trajectory = inner_loop.to_host(inner_loop.segments(updates))
     gradient, _, _ = estimator.differentiate(
       rule_params, member, trajectory, validation
     )
@@ -258,15 +250,15 @@ def in_mode(
   mode: str, save_every: int, offload: bool = False
 ) -> meta_gradient.MetaGradient:
   config = inner_loop_lib.InnerLoopConfig(NUM_UPDATES, B, save_every, offload)
-  inner_loop = small_living(config, ADAM)
+  inner_loop = small_inner_loop(config, ADAM)
   return meta_gradient.MetaGradient(inner_loop, ALL_REGULARIZERS, mode)
 
 
 @functools.cache
 def expected_gradients() -> dict[str, types.Params]:
-  """By age, with nothing computed twice."""
+  """By age, without recomputation."""
   gradient_of = differentiate(in_mode('plain', NUM_UPDATES))
-  return {age: gradient_of(*life) for age, life in train_state().items()}
+  return {age: gradient_of(*case) for age, case in members().items()}
 
 
 @pytest.mark.parametrize(
@@ -280,10 +272,10 @@ def expected_gradients() -> dict[str, types.Params]:
 def test_modes_are_equal(
   double: None, mode: str, save_every: int, offload: bool
 ) -> None:
-  """Also for a newborn, whose Adam makes much of rounding in float32."""
+  """Also for an initial agent, whose Adam amplifies rounding in float32."""
   gradient_of = differentiate(in_mode(mode, save_every, offload))
   for age, expected in expected_gradients().items():
-    assert_close(gradient_of(*train_state()[age]), expected, 1e-9)
+    assert_close(gradient_of(*members()[age]), expected, 1e-9)
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
@@ -307,9 +299,7 @@ def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
 def hold_constants(
   patch: pytest.MonkeyPatch, held: list[Any] | None
 ) -> list[Any]:
-  """Makes everything that the project stops what its name says: constant.
-
-  Differences see a change where `stop_gradient` says that there is none.
+  """Holds the arguments of `stop_gradient` at given values.
 
   Args:
     patch: of `jax.lax.stop_gradient`.
@@ -344,14 +334,14 @@ def test_finite_differences(
 ) -> None:
   """The whole outer loss, along two directions of eta.
 
-  Of what is stopped, nothing depends on eta within one update by SGD; of two by
-  Adam, much does: it is held at what it is for the unperturbed rule.
+  Within one update by SGD no argument of `stop_gradient` depends on eta; within
+  two by Adam many do: they are held at their values for the unperturbed rule.
   """
-  inner_loop = small_living(
+  inner_loop = small_inner_loop(
     inner_loop_lib.InnerLoopConfig(num_updates, B), optimizer
   )
   agent = inner_loop.agent
-  rule_params, member, _, validation = train_state()['old']
+  rule_params, member, _, validation = members()['old']
   first = member.agent.learner
   if num_updates == 1:
     first = dataclasses.replace(

@@ -30,9 +30,10 @@ from launch import common
 from launch import meta_train
 
 # By ml_collections, when it loads a config's file.
-pytestmark = pytest.mark.filterwarnings(
-  'ignore:the load_module:DeprecationWarning'
-)
+pytestmark = [
+  pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
+  pytest.mark.usefixtures('quick_compilation'),
+]
 
 TINY = (
   f'--config={launching.REPOSITORY}/configs/quickstart.py',
@@ -65,11 +66,11 @@ TINY = (
   '--config.rule_meta_rnn_size=4',
   '--config.held_out_environments=',
 )
-# An agent takes 40 steps in each meta-step; one of the two begins at half of
-# its budget, and each is reborn.
+# An agent takes 40 steps in each meta-step; the age of one of the two starts at
+# half of its budget, and both are reset during the run.
 SMALL = (*TINY, '--config.budgets=100')
-# And a trial every other meta-step.
-TRIED = (
+# And an evaluation every other meta-step.
+EVALUATED = (
   *SMALL,
   '--config.held_out_environments=catch/4x3',
   '--config.held_out_every=2',
@@ -93,14 +94,6 @@ FILES = {
   'summary.json',
   'tensorboard',
 }
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Programs run for moments here: to optimise them would take longer."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
 
 
 @pytest.fixture(autouse=True, scope='module')
@@ -138,7 +131,7 @@ def launch(workdir: pathlib.Path, *arguments: str) -> None:
 
 
 def error(workdir: pathlib.Path, *arguments: str) -> str:
-  """What the command says where it ends with an error: one line."""
+  """The error message with which the command ends: one line."""
   with pytest.raises(SystemExit) as caught:
     launch(workdir, *arguments)
   message = caught.value.code
@@ -170,13 +163,13 @@ def assert_same_run(workdir: pathlib.Path, expected: pathlib.Path) -> None:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   """A run that nothing disturbed; not to be changed."""
   workdir = tmp_path_factory.mktemp('meta_train') / 'new' / 'run'
-  launch(workdir, *TRIED)
+  launch(workdir, *EVALUATED)
   return workdir
 
 
 @pytest.fixture(scope='module')
 def small(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  """Such a run without trials; not to be changed."""
+  """Such a run without evaluations; not to be changed."""
   workdir = tmp_path_factory.mktemp('meta_train') / 'small'
   launch(workdir, *SMALL)
   return workdir
@@ -242,10 +235,10 @@ def test_metrics(finished: pathlib.Path) -> None:
     assert (entropy <= np.log(size) + 1e-5).all()
 
 
-def test_ages_fall_back_when_budgets_are_consumed(
+def test_agents_are_reset_when_budgets_are_consumed(
   finished: pathlib.Path,
 ) -> None:
-  """One agent begins at 0, the other at 50; each dies at 100 or beyond."""
+  """One agent begins at 0, the other at 50; each is reset at 100 or more."""
   age = metrics.read(finished / 'metrics.csv')['age']
   one, other = [40, 80, 120, 40], [90, 130, 40, 80]
   np.testing.assert_array_equal(age, np.mean([one, other], axis=0))
@@ -260,7 +253,7 @@ def test_held_out(finished: pathlib.Path) -> None:
   assert (np.abs(columns['return']) <= 1).all()
 
 
-def test_summary_is_what_the_metrics_say(finished: pathlib.Path) -> None:
+def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
   summary = metrics.read_json(finished / 'summary.json')
   for name in TIMES:
     assert summary.pop(name) > 0
@@ -319,7 +312,7 @@ def test_a_finished_run_can_be_continued(
   assert (workdir / 'rule.npz').read_bytes() != rule
 
 
-def test_a_run_that_is_asked_to_end_saves_first(
+def test_a_run_that_receives_sigterm_saves_first(
   small: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   workdir = tmp_path / 'run'
@@ -361,7 +354,7 @@ runpy.run_module('launch.meta_train', run_name='__main__', alter_sys=True)
 """
 
 
-def test_a_killed_run_goes_on_as_if_nothing_had_been(
+def test_a_killed_run_resumes_bit_for_bit(
   small: pathlib.Path,
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
@@ -392,7 +385,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(
 
 @pytest.mark.slow
 def test_environments_on_the_host_beside_others(tmp_path: pathlib.Path) -> None:
-  """All agents are reborn after each meta-step."""
+  """All agents are reset after each meta-step."""
   mixed = (
     *TINY,
     '--config.environments=catch/4x3,gymnasium/CartPole-v1',
@@ -408,8 +401,8 @@ def test_environments_on_the_host_beside_others(tmp_path: pathlib.Path) -> None:
   assert columns['environment'].tolist() == names * 2
   assert (columns['age'] == 40).all()
   assert (columns['meta_gradient_norm'] > 0).all()
-  # A pole stays up for 8 steps at least, and each pays 1; two environments take
-  # 20 steps each, so some have fallen.
+  # A pole stays up for at least 8 steps, with a reward of 1 each; two
+  # environments take 20 steps each, so some have fallen.
   returns = columns['return'][1::2]
   assert ((returns >= 8) & (returns <= 20) | np.isnan(returns)).all()
   assert np.isfinite(returns).any()
@@ -438,7 +431,7 @@ def test_evolution(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.fixture
-def stop_at_birth(monkeypatch: pytest.MonkeyPatch) -> None:
+def stop_at_init(monkeypatch: pytest.MonkeyPatch) -> None:
   """Ends runs before anything costly."""
 
   def stop(*_: Any) -> None:
@@ -447,11 +440,11 @@ def stop_at_birth(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(device_group.DeviceGroup, 'init', stop)
 
 
-@pytest.mark.usefixtures('stop_at_birth')
+@pytest.mark.usefixtures('stop_at_init')
 def test_fine_tuning_begins_with_the_rule_in_the_file(
   finished: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-  """Sizes are those of the file, whatever the settings say."""
+  """Sizes are those of the file, not of the settings."""
   path = finished / 'rule.npz'
   with pytest.raises(KeyboardInterrupt):
     launch(
@@ -472,7 +465,7 @@ def test_fine_tuning_begins_with_the_rule_in_the_file(
 def test_another_run_is_not_overwritten(copy: pathlib.Path) -> None:
   before = launching.contents(copy)
   message = error(
-    copy, *TRIED, '--config.meta_learning_rate=0.5', '--config.seed=3'
+    copy, *EVALUATED, '--config.meta_learning_rate=0.5', '--config.seed=3'
   )
   assert 'meta_learning_rate was 0.002, is 0.5; seed was 0, is 3.' in message
   assert 'hidden_sizes' not in message
@@ -480,7 +473,7 @@ def test_another_run_is_not_overwritten(copy: pathlib.Path) -> None:
   assert launching.contents(copy) == before
 
 
-@pytest.mark.usefixtures('stop_at_birth')
+@pytest.mark.usefixtures('stop_at_init')
 def test_two_runs_in_one_folder(tmp_path: pathlib.Path) -> None:
   with workdirs.locked(tmp_path):
     message = error(tmp_path, *TINY)
@@ -536,13 +529,11 @@ def test_evolution_needs_environments_that_can_be_copied(
 
 
 def poison(members: inner_loop.Member) -> inner_loop.Member:
-  """Agent 1 has parameters that are no numbers."""
+  """Sets the parameters of agent 1 to NaN."""
   learner = members.agent.learner
   params = jax.tree.map(lambda x: x.at[1].set(np.nan), learner.params)
   learner = dataclasses.replace(learner, params=params)
-  return dataclasses.replace(
-    members, agent=dataclasses.replace(members.agent, learner=learner)
-  )
+  return members.replace_agent(learner=learner)
 
 
 @pytest.fixture
@@ -554,7 +545,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures('poisoned')
-def test_an_agent_whose_losses_are_not_finite_is_born_again(
+def test_an_agent_whose_losses_are_not_finite_is_reset(
   tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
   launch(tmp_path, *TINY, '--config.stagger=False')
@@ -566,7 +557,8 @@ def test_an_agent_whose_losses_are_not_finite_is_born_again(
   # Both began at 0; one of them once more.
   assert columns['age'].tolist() == [40, 60, 100, 140]
   assert re.search(
-    'agent 1, in catch/4x3, is not finite in meta-step 1: its vote is dropped',
+    'agent 1, in catch/4x3, is not finite in meta-step 1: its meta-update is '
+    'dropped',
     capfd.readouterr().err,
   )
   rule = weights.load(tmp_path / 'rule.npz')
@@ -574,13 +566,13 @@ def test_an_agent_whose_losses_are_not_finite_is_born_again(
 
 
 @pytest.mark.usefixtures('poisoned')
-def test_an_agent_that_fails_life_after_life_ends_the_run(
+def test_an_agent_that_fails_again_and_again_ends_the_run(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   reset_expired = device_group.DeviceGroup.reset_expired
   monkeypatch.setattr(
     device_group.DeviceGroup,
-    'renew',
+    'reset_expired',
     lambda *args: poison(reset_expired(*args)),
   )
   message = error(tmp_path, *TINY)

@@ -4,7 +4,6 @@ Two groups of unequal size take meta-steps with meta-gradients that are known
 functions of the rule's parameters, so that NumPy can follow the whole run.
 """
 
-from collections.abc import Iterator
 import dataclasses
 import pathlib
 from typing import Any
@@ -25,7 +24,6 @@ from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import device_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import meta_optimizer
 from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
@@ -34,6 +32,8 @@ from disco_rl.runtime import metrics
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import weights
 from launch import to_records
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 META_STEPS = 4
 LEARNING_RATE = 0.1
@@ -119,9 +119,7 @@ def estimator(
   statistics = dataclasses.replace(statistics, finished=statistics.finished + 1)
   return (
     jax.tree.map(lambda x: factor * x, gradient),
-    dataclasses.replace(
-      member, agent=dataclasses.replace(member.agent, episodes=statistics)
-    ),
+    member.replace_agent(episodes=statistics),
     {'loss': jnp.where(fails, jnp.nan, 1.0)},
   )
 
@@ -142,25 +140,24 @@ def make_groups(
     group = population.GroupConfig(
       names=(name,) * size,
       inner_loop=inner_loop,
-      estimator=estimator,
-      optimizer=meta_optimizer.meta_optimizer(LEARNING_RATE, MAX_NORM),
+      optimizer=meta_update.per_agent_adam(LEARNING_RATE, MAX_NORM),
       chunk_size=2,
     )
     environments = [Numbered(jnp.int32(next(numbers))) for _ in range(size)]
-    groups.append(device_group.DeviceGroup(group, environments))
+    groups.append(device_group.DeviceGroup(group, environments, estimator))
   return groups
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-  """What a driver was given: the keys of its agents, parameters, updates."""
+  """Arguments of an evaluation: keys of its agents, parameters, updates."""
 
   keys: np.ndarray
   rule_params: np.ndarray
   updates: int
 
 
-class RecordedDriver:
+class RecordedTraining:
   """For `training.make`; agent i of trial t returns 10 t + i."""
 
   compile_seconds = 0.0
@@ -220,23 +217,15 @@ class Run:
   held_out: dict[str, np.ndarray]
 
 
-@pytest.fixture(autouse=True, scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Programs run for moments here: to optimise them would take longer."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
-
-
 @pytest.fixture(scope='module')
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
   settings = {**quickstart.get_config().to_dict(), **SETTINGS}
   config = to_records.meta_training(settings)
-  made: list[RecordedDriver] = []
+  made: list[RecordedTraining] = []
   saved: dict[str, np.ndarray] = {}
 
-  def make_driver(agent: Any, environment: Any, num_agents: int) -> Any:
-    made.append(RecordedDriver(num_agents))
+  def make_training(agent: Any, environment: Any, num_agents: int) -> Any:
+    made.append(RecordedTraining(num_agents))
     return made[-1]
 
   def save(path: pathlib.Path, rule_params: types.Params) -> None:
@@ -246,15 +235,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(build, 'make_rule', make_rule)
     patch.setattr(build, 'make_groups', make_groups)
-    patch.setattr(training, 'make', make_driver)
+    patch.setattr(training, 'make', make_training)
     # It refuses what are no parameters of a meta-network.
     patch.setattr(weights, 'save', save)
     meta_trainer.MetaTrainer(config).run(workdir, {})
-  (driver,) = made
+  (training_,) = made
   return Run(
     initial=saved['initial_rule.npz'],
     final=saved['rule.npz'],
-    trials=driver.trials,
+    trials=training_.trials,
     metrics=metrics.read(workdir / 'metrics.csv'),
     held_out=metrics.read(workdir / 'held_out' / 'metrics.csv'),
   )
@@ -360,15 +349,8 @@ def test_the_meta_update_is_dropped_where_something_is_not_finite(
   gradient: float, loss: float, is_kept: bool
 ) -> None:
   """Of the gradient or the losses; Adam stays as it was."""
-  optimizer = meta_optimizer.meta_optimizer(LEARNING_RATE, MAX_NORM)
+  optimizer = meta_update.per_agent_adam(LEARNING_RATE, MAX_NORM)
   missing: Any = None
-  config: Any = population.GroupConfig(
-    names=('one',),
-    inner_loop=to_living(),
-    estimator=estimator,
-    optimizer=optimizer,
-    chunk_size=1,
-  )
   rule_params = {'module': {'w': jnp.zeros((3,))}}
   before = optimizer.init(rule_params)
   member = inner_loop_lib.Member(
@@ -381,7 +363,7 @@ def test_the_meta_update_is_dropped_where_something_is_not_finite(
   )
   update, member, logs = goldens.quick_jit(
     lambda gradient, loss: meta_update.member_update(
-      config,
+      optimizer,
       rule_params,
       member,
       {'module': {'w': gradient}},
@@ -398,9 +380,35 @@ def test_the_meta_update_is_dropped_where_something_is_not_finite(
   assert all(jax.tree.leaves(same)) == (not is_kept)
 
 
-def to_living() -> inner_loop_lib.InnerLoop:
-  """How agents in `Numbered` live."""
-  settings = {**quickstart.get_config().to_dict(), **SETTINGS}
-  config = to_records.meta_training(settings)
-  group, _ = make_groups(config, make_rule(config)[0])
-  return group.config.inner_loop
+# Adam of one agent.
+
+
+def adam_updates(
+  gradients: np.ndarray, decay_steps: int = 0, max_norm: float = np.inf
+) -> np.ndarray:
+  """An agent's updates from its gradients, [steps, 3]."""
+  optimizer = meta_update.per_agent_adam(LEARNING_RATE, max_norm, decay_steps)
+
+  def step(state: Any, gradient: types.Array) -> Any:
+    return optimizer.update(gradient, state)[::-1]
+
+  first = optimizer.init(jnp.zeros(3))
+  return np.asarray(jax.lax.scan(step, first, jnp.float32(gradients))[1])
+
+
+def test_agents_with_small_gradients_have_the_same_influence() -> None:
+  gradients = np.random.default_rng(0).normal(size=(4, 3))
+  np.testing.assert_allclose(
+    adam_updates(gradients), adam_updates(100 * gradients), rtol=1e-3
+  )
+
+
+def test_the_learning_rate_decays_by_a_cosine() -> None:
+  gradients = np.random.default_rng(1).normal(size=(4, 3))
+  factors = np.array([[1.0], [0.75], [0.25], [0.0]])  # (1 + cos(pi i / 3)) / 2.
+  np.testing.assert_allclose(
+    adam_updates(gradients, decay_steps=3),
+    factors * adam_updates(gradients),
+    rtol=1e-4,
+    atol=1e-9,
+  )

@@ -14,8 +14,8 @@ from disco_rl import types
 from disco_rl.maths import value_targets
 from disco_rl.meta_training import meta_value
 
-# A chain 0 -> 1 -> 2 -> end. Action 0 goes on, and pays by the state; action 1
-# gives up: it pays nothing, and the episode ends.
+# A chain 0 -> 1 -> 2 -> end. The reward of action 0 depends on the state; of
+# action 1, which ends the episode, it is zero.
 NUM_STATES, NUM_ACTIONS = 3, 2
 REWARD = np.array([1.0, -2.0, 4.0])
 DISCOUNT = 0.9
@@ -57,15 +57,15 @@ def rollouts(go_on: float, dummies: bool = False) -> types.Rollout:
 
   Args:
     go_on: probability.
-    dummies: whether a reset takes a step, that pays nonsense and is masked.
+    dummies: whether a reset takes a step, whose reward is wrong but masked.
 
   Returns:
-    Rollouts of one life, cut into pieces.
+    Consecutive rollouts.
   """
   rng = np.random.default_rng(0)
   steps = NUM_BATCHES * T + 1
   state = rng.integers(NUM_STATES, size=B)
-  lived: dict[str, list[np.ndarray]] = {
+  steps_of: dict[str, list[np.ndarray]] = {
     name: [] for name in ('state', 'action', 'reward', 'is_terminal', 'mask')
   }
   for _ in range(steps):
@@ -81,29 +81,29 @@ def rollouts(go_on: float, dummies: bool = False) -> types.Rollout:
       ('is_terminal', ends),
       ('mask', ~at_the_end),
     ):
-      lived[name].append(value)
+      steps_of[name].append(value)
     after_the_end = NUM_STATES if dummies else 0
     state = np.where(ends, after_the_end, np.where(at_the_end, 0, state + 1))
-  life = {name: np.stack(values) for name, values in lived.items()}
+  whole = {name: np.stack(values) for name, values in steps_of.items()}
 
   def pieces(x: np.ndarray, length: int) -> np.ndarray:
     return np.stack([x[i * T : i * T + length] for i in range(NUM_BATCHES)])
 
-  observation = np.eye(NUM_STATES + 1, dtype=np.float32)[life['state']]
+  observation = np.eye(NUM_STATES + 1, dtype=np.float32)[whole['state']]
   return types.Rollout(
     observation=pieces(observation, T + 1),
-    action=pieces(life['action'], T + 1),
+    action=pieces(whole['action'], T + 1),
     logits=np.broadcast_to(
       logits_of(go_on), (NUM_BATCHES, T + 1, B, NUM_ACTIONS)
     ),
-    reward=pieces(life['reward'], T),
-    is_terminal=pieces(life['is_terminal'], T),
-    mask=pieces(life['mask'], T),
+    reward=pieces(whole['reward'], T),
+    is_terminal=pieces(whole['is_terminal'], T),
+    mask=pieces(whole['mask'], T),
   )
 
 
 @functools.cache
-def initial_member() -> meta_value.MetaValueState:
+def initial_state() -> meta_value.MetaValueState:
   return goldens.quick_jit(META_VALUE.init)(jax.random.key(0))
 
 
@@ -125,7 +125,7 @@ def _learn(
 
 def learnt_values(rollouts: types.Rollout, go_on: float) -> np.ndarray:
   """Of the states, for the policy that takes action 0 with go_on."""
-  return np.asarray(_learn(initial_member(), rollouts, logits_of(go_on)))
+  return np.asarray(_learn(initial_state(), rollouts, logits_of(go_on)))
 
 
 def error(values: np.ndarray, expected: np.ndarray) -> float:
@@ -138,18 +138,7 @@ def test_values_of_a_chain() -> None:
   assert error(values, true_values(go_on)) < TOLERANCE
 
 
-def test_values_are_wrong_with_rewards_that_are_a_step_late() -> None:
-  """What an actor records that notes the reward with the next observation."""
-  go_on = 0.8
-  data = rollouts(go_on)
-  late = np.concatenate(
-    [np.zeros_like(data.reward[:, :1]), data.reward[:, :-1]], axis=1
-  )
-  values = learnt_values(dataclasses.replace(data, reward=late), go_on)
-  assert error(values, true_values(go_on)) > 5.0 * TOLERANCE
-
-
-def test_values_are_the_target_policy_s() -> None:
+def test_values_are_those_of_the_target_policy() -> None:
   """The agents that acted gave up half of the time, the target never does.
 
   V-trace cuts its ratios at 1, so that in general the values are those of a
@@ -165,7 +154,7 @@ def test_values_are_the_target_policy_s() -> None:
   assert error(learnt_values(data, 0.9), true_values(between)) < TOLERANCE
 
 
-def test_what_is_masked_is_not_learnt_from() -> None:
+def test_masked_steps_are_ignored() -> None:
   go_on = 0.8
   data = rollouts(go_on, dummies=True)
   assert 0.2 < np.mean(~data.mask) < 0.5
@@ -185,7 +174,7 @@ def test_what_is_masked_is_not_learnt_from() -> None:
 def test_an_update() -> None:
   """Estimates are by the network before it; everything has moved after it."""
   data = jax.tree.map(lambda x: jnp.asarray(x[0]), rollouts(0.8))
-  before = initial_member()
+  before = initial_state()
 
   @goldens.quick_jit
   def update(state: meta_value.MetaValueState) -> Any:

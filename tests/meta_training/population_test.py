@@ -1,6 +1,5 @@
 """Groups of agents: members are independent, and all groups do the same."""
 
-from collections.abc import Iterator
 import dataclasses
 from typing import Any
 
@@ -21,8 +20,11 @@ from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
 from launch import to_records
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 TINY = {
   'environments': 'catch/4x3',
@@ -48,14 +50,6 @@ TINY = {
   'rule_meta_rnn_input_size': 3,
   'rule_meta_rnn_size': 4,
 }
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Programs run for moments here: to optimise them would take longer."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
 
 
 def make(**changes: Any) -> tuple[list[population.Group], types.Params]:
@@ -86,7 +80,7 @@ def leaves(tree: Any) -> dict[str, np.ndarray]:
 
 @jax.jit
 def copied(tree: Any) -> Any:
-  """What a program may use up in the place of the tree."""
+  """A copy that may be donated."""
   return jax.tree.map(jnp.copy, tree)
 
 
@@ -131,24 +125,24 @@ class Warm:
   Attributes:
     group: theirs, with chunks of one.
     rule_params: eta.
-    born: before the first step.
-    members: after the second step; nobody may use them up.
+    initial: before the first step.
+    members: after the second step; not to be donated.
   """
 
   group: population.Group
   rule_params: types.Params
-  born: inner_loop_lib.Member
+  initial: inner_loop_lib.Member
   members: inner_loop_lib.Member
 
 
 @pytest.fixture(scope='module')
 def warm() -> Warm:
   (group,), rule_params = make()
-  born = group.init(keys(0, 4), rule_params)
-  members = copied(born)
+  initial = group.init(keys(0, 4), rule_params)
+  members = copied(initial)
   for _ in range(2):
     _, members, _ = group.step(rule_params, members)
-  return Warm(group, rule_params, born, members)
+  return Warm(group, rule_params, initial, members)
 
 
 # Chunks.
@@ -175,20 +169,23 @@ def chunked(request: pytest.FixtureRequest) -> population.Group:
   return group
 
 
-def test_chunks_vote_alike(warm: Warm, chunked: population.Group) -> None:
+def test_chunk_sizes_agree(warm: Warm, chunked: population.Group) -> None:
   outcomes = [
     group.step(warm.rule_params, copied(warm.members))
     for group in (warm.group, chunked)
   ]
-  (updates, members, logs), (other_votes, other_members, other_logs) = outcomes
-  assert_close(other_votes, updates, 5e-3)
+  (updates, members, logs), (other_updates, other_members, other_logs) = (
+    outcomes
+  )
+  # Adam amplifies rounding where the gradient is small.
+  assert_close(other_updates, updates, 2e-2)
   assert_close(other_logs, logs, 1e-4)
   assert_close(other_members, members, 1e-4)
   for path, x in leaves(logs).items():
     assert x.shape == (4,), path
 
 
-def test_votes_are_summed(warm: Warm) -> None:
+def test_updates_of_members_are_summed(warm: Warm) -> None:
   """Of each member's own Adam; gradients are read from its first moments."""
   optimizer = warm.group.config.optimizer
 
@@ -222,19 +219,19 @@ def test_every_parameter_of_the_agents_changes(warm: Warm) -> None:
     'meta-value function': lambda member: member.meta_value.params,
   }.items():
     for i in range(4):
-      before, after = parts(warm.born), parts(warm.members)
+      before, after = parts(warm.initial), parts(warm.members)
       assert changed(before, after, i) == set(leaves(before)), (name, i)
 
 
 def test_every_parameter_of_the_rule_gets_a_gradient(warm: Warm) -> None:
   """From some member: a ReLU of the rule may be dead for one of them."""
-  before, after = warm.born.meta_opt_state, warm.members.meta_opt_state
+  before, after = warm.initial.meta_opt_state, warm.members.meta_opt_state
   moved = set().union(*(changed(before, after, i) for i in range(4)))
   assert moved == set(leaves(before))
 
 
 def test_members_are_independent(warm: Warm) -> None:
-  """One is disturbed; the others live on as if it were not."""
+  """A change of one does not affect the others."""
 
   @jax.jit
   def disturb(members: inner_loop_lib.Member) -> inner_loop_lib.Member:
@@ -255,16 +252,16 @@ def test_members_are_independent(warm: Warm) -> None:
   )
 
 
-def test_members_are_born_different(warm: Warm) -> None:
-  for path, x in leaves(warm.born.agent.learner.params).items():
+def test_initial_members_differ(warm: Warm) -> None:
+  for path, x in leaves(warm.initial.agent.learner.params).items():
     if path.endswith("['w']"):
       assert len(np.unique(x.reshape(4, -1), axis=0)) == 4, path
 
 
-# Lives.
+# Resets.
 
 
-def assert_renewed(
+def assert_reset(
   before: inner_loop_lib.Member,
   after: inner_loop_lib.Member,
   fresh: inner_loop_lib.Member,
@@ -282,9 +279,7 @@ def assert_renewed(
     # Storage of which nothing counts as filled, and the moments, remain.
     replay = dataclasses.replace(members.agent.replay, rollouts=None)
     members = dataclasses.replace(
-      members,
-      agent=dataclasses.replace(members.agent, replay=replay),
-      meta_opt_state=None,
+      members.replace_agent(replay=replay), meta_opt_state=None
     )
     return {path: x[index] for path, x in leaves(members).items()}
 
@@ -297,12 +292,12 @@ def assert_renewed(
     assert weights <= changed(part(before), part(after), index)
 
 
-def test_one_of_the_members_is_reborn(warm: Warm) -> None:
-  over = np.array([False, False, True, False])
-  after = warm.group.reset_expired(keys(5, 4), copied(warm.members), over)
+def test_one_of_the_members_is_reset(warm: Warm) -> None:
+  expired = np.array([False, False, True, False])
+  after = warm.group.reset_expired(keys(5, 4), copied(warm.members), expired)
   fresh = warm.group.init(keys(5, 4), warm.rule_params)
-  assert_renewed(warm.members, after, fresh, 2)
-  # It lives on.
+  assert_reset(warm.members, after, fresh, 2)
+  # It goes on learning.
   _, after, logs = warm.group.step(warm.rule_params, after)
   assert all(np.isfinite(x).all() for x in leaves(logs).values())
   added = after.agent.replay.added.tolist()
@@ -356,15 +351,15 @@ class Pair:
     host: the group on the host.
     environments: its environments.
     rule_params: eta.
-    on_host: votes, members and logs of the last step.
+    on_host: updates, members and logs of the last step.
     on_device: the same of the other group.
   """
 
   host: host_group.HostGroup
   environments: list[HostCatch]
   rule_params: types.Params
-  on_host: population.MetaUpdates
-  on_device: population.MetaUpdates
+  on_host: meta_update.MetaUpdates
+  on_device: meta_update.MetaUpdates
 
 
 def in_turn(
@@ -390,9 +385,7 @@ def pair() -> Pair:
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(actor, 'policy_noise', same_noise)
     patch.setattr(host_actor, 'overlap', in_turn)
-    host = host_group.HostGroup(
-      device.config, environments, device.config.estimator
-    )
+    host = host_group.HostGroup(device.config, environments, device.estimator)
     on_device = device.step(rule_params, device.init(keys(0, 2), rule_params))
     members = device.init(keys(0, 2), rule_params)
     on_host = host.step(rule_params, without_environments(members))
@@ -403,14 +396,14 @@ def pair() -> Pair:
 
 def test_both_kinds_of_group_do_the_same(pair: Pair) -> None:
   updates, members, logs = pair.on_host
-  expected_votes, expected_members, expected_logs = pair.on_device
+  expected_updates, expected_members, expected_logs = pair.on_device
   assert_close(logs, expected_logs, 1e-3)
   assert_close(members, without_environments(expected_members), 1e-3)
-  assert_close(updates, expected_votes, 1e-3)
+  assert_close(updates, expected_updates, 1e-3)
   assert (members.agent.episodes.finished > 0).all()
 
 
-def test_one_of_the_members_on_the_host_is_reborn(pair: Pair) -> None:
+def test_one_of_the_members_on_the_host_is_reset(pair: Pair) -> None:
   members = pair.host.init(keys(0, 2), pair.rule_params)
   _, members, _ = pair.host.step(pair.rule_params, members)
   resets = [environment.resets for environment in pair.environments]
@@ -418,21 +411,19 @@ def test_one_of_the_members_on_the_host_is_reborn(pair: Pair) -> None:
     keys(5, 2), copied(members), np.array([True, False])
   )
   fresh = pair.host.init(keys(5, 2), pair.rule_params)
-  assert_renewed(members, after, fresh, 0)
+  assert_reset(members, after, fresh, 0)
   resets[0] += 1
   assert [environment.resets for environment in pair.environments] == resets
 
 
-def test_resumed_members_on_the_host_begin_an_episode(pair: Pair) -> None:
+def test_resumed_members_on_the_host_start_an_episode(pair: Pair) -> None:
   members = pair.host.init(keys(0, 2), pair.rule_params)
   statistics = dataclasses.replace(
     members.agent.episodes,
     running=members.agent.episodes.running + 3.0,
     finished=members.agent.episodes.finished + 1,
   )
-  members = dataclasses.replace(
-    members, agent=dataclasses.replace(members.agent, episodes=statistics)
-  )
+  members = members.replace_agent(episodes=statistics)
   resumed = pair.host.resume(members)
   for i in range(2):
     assert changed(members, resumed, i) == {'.agent.episodes.running'}

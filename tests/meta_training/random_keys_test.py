@@ -329,7 +329,7 @@ class Gambler:
 class Dice:
   """In place of `inner_loop.InnerLoop`: rewards are drawn at random."""
 
-  def live(
+  def run(
     self, environment: None, rule_params: types.Params, member: Any
   ) -> tuple[inner_loop_lib.Member, None, types.Logs]:
     del environment, rule_params

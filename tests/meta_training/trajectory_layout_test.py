@@ -58,7 +58,7 @@ def test_rollouts_are_joined_side_by_side() -> None:
           np.testing.assert_array_equal(actual[t, v * E + e], parts[v, t, e])
 
 
-def make_living(save_every: int) -> inner_loop_lib.InnerLoop:
+def make_inner_loop(save_every: int) -> inner_loop_lib.InnerLoop:
   settings = {
     **quickstart.get_config().to_dict(),
     'inner_updates': 6,
@@ -75,25 +75,25 @@ def make_living(save_every: int) -> inner_loop_lib.InnerLoop:
 @pytest.mark.parametrize('k', [1, 2, 3, 6])
 def test_segments_keep_the_state_before_their_first_update(k: int) -> None:
   """Update i is number i % k of segment i // k."""
-  lived: Any = inner_loop_lib.Trajectory(
+  updates: Any = inner_loop_lib.Trajectory(
     states={'params': numbered(6, 5)},
     batches={'reward': numbered(6, T, E)},
     gradients={'params': 1000 + numbered(6, 5)},
   )
-  segments: Any = make_living(k).segments(lived)
+  segments: Any = make_inner_loop(k).segments(updates)
   assert segments.states['params'].shape == (6 // k, 5)
   assert segments.batches['reward'].shape == (6 // k, k, T, E)
   for i in range(6):
     np.testing.assert_array_equal(
-      segments.batches['reward'][i // k, i % k], lived.batches['reward'][i]
+      segments.batches['reward'][i // k, i % k], updates.batches['reward'][i]
     )
     if i % k == 0:
       np.testing.assert_array_equal(
-        segments.states['params'][i // k], lived.states['params'][i]
+        segments.states['params'][i // k], updates.states['params'][i]
       )
   if k == 1:
     np.testing.assert_array_equal(
-      segments.gradients['params'][:, 0], lived.gradients['params']
+      segments.gradients['params'][:, 0], updates.gradients['params']
     )
   else:
     assert segments.gradients is None

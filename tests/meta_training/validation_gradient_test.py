@@ -117,7 +117,7 @@ def not_called(*_: Any) -> Any:
   raise AssertionError('Nothing here initialises agents or acts.')
 
 
-def make_living(on_inner_batches: bool = False) -> inner_loop_lib.InnerLoop:
+def make_inner_loop(on_inner_batches: bool = False) -> inner_loop_lib.InnerLoop:
   network = agent_network.AgentNetwork(
     init=not_called,
     initial_state=not_called,
@@ -457,7 +457,7 @@ NO_STATE = optax.sgd(STEP_SIZE).init({})
 def test_gradient_of_the_outer_loss() -> None:
   """And the meta-value function learns from the validation trajectories."""
   rng = np.random.default_rng(0)
-  inner_loop = make_living()
+  inner_loop = make_inner_loop()
   rule, table = random_table(rng, rule=True), random_table(rng, rule=False)
   batches = [random_rollout(rng) for _ in range(NUM_UPDATES)]
 
@@ -512,16 +512,16 @@ def test_values_of_inner_batches_are_those_of_the_policy_before(
 ) -> None:
   """Others acted; ratios are with the policy that has not yet learnt."""
   rng = np.random.default_rng(1)
-  inner_loop = make_living(on_inner_batches)
+  inner_loop = make_inner_loop(on_inner_batches)
   rule, table = random_table(rng, rule=True), random_table(rng, rule=False)
   batch = random_rollout(rng)
   value = random_value_state(inner_loop, rng)
-  member, lived, logs = goldens.quick_jit(inner_loop.learn)(
+  member, updates, logs = goldens.quick_jit(inner_loop.learn)(
     {'table': rule}, make_member(table, value), as_rollout(batch)
   )
   gradient = inner_gradient(rule, table, batch)
-  assert_tables(lived.gradients['table'], gradient)
-  assert_tables(lived.states.params['table'], table)
+  assert_tables(updates.gradients['table'], gradient)
+  assert_tables(updates.states.params['table'], table)
   after = descend(table, gradient)
   assert_tables(member.agent.learner.params['table'], after)
 

@@ -54,7 +54,7 @@ def test_layouts_of_devices_agree(layouts: list[str]) -> None:
   [
     (
       {'agents': 12},
-      'error: 12 agents with environments like catch/4x3 cannot be shared out '
+      'error: 12 agents with environments like catch/4x3 cannot be divided '
       'equally among 8 devices: choose agents so that there are 8 or 16 of '
       r'them, or fewer devices \(.*\)\.',
     ),
@@ -65,7 +65,7 @@ def test_layouts_of_devices_agree(layouts: list[str]) -> None:
     ),
     (
       {'batch_devices': 4, 'agents': 2},
-      'error: validation_trajectories=2 cannot be shared out equally among '
+      'error: validation_trajectories=2 cannot be divided equally among '
       r'batch_devices=4: choose 4\.',
     ),
   ],

@@ -1,0 +1,137 @@
+"""Reports of a discovery run: rows of metrics, failures, the summary."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from disco_rl.meta_training import lifetimes as lifetimes_lib
+from disco_rl.meta_training import population
+from disco_rl.runtime import metrics
+
+# Meta-steps in a row in which the same agent may fail before the run ends.
+_MAX_FAILURES = 3
+
+
+def agent_names(groups: Sequence[population.Group]) -> list[str]:
+  """The environment of each agent, group by group."""
+  return [name for group in groups for name in group.config.names]
+
+
+def rows(
+  meta_step: int,
+  groups: Sequence[population.Group],
+  logs: Sequence[Mapping[str, Any]],
+  rule_update_norm: float,
+) -> list[dict[str, Any]]:
+  """Rows of metrics, one per environment: means over its agents.
+
+  Args:
+    meta_step: number of meta-updates so far.
+    groups: the population.
+    logs: [n] of each group.
+    rule_update_norm: of the meta-update.
+
+  Returns:
+    The rows.
+  """
+  names = np.array(agent_names(groups))
+  values = {key: np.concatenate([x[key] for x in logs]) for key in logs[0]}
+  steps = np.concatenate(
+    [
+      np.full(group.config.num_members, group.config.inner_loop.steps)
+      for group in groups
+    ]
+  )
+  table = []
+  for name in dict.fromkeys(names.tolist()):
+    own = names == name
+    table.append(
+      {
+        'meta_step': meta_step,
+        'environment': name,
+        'agents': int(own.sum()),
+        'environment_steps': meta_step * int(steps[own].sum()),
+        'rule_update_norm': rule_update_norm,
+        **{key: _mean(value[own]) for key, value in values.items()},
+        'failed': int(values['failed'][own].sum()),
+      }
+    )
+  return table
+
+
+def failures(
+  meta_step: int,
+  groups: Sequence[population.Group],
+  lifetimes: Sequence[lifetimes_lib.Lifetimes],
+) -> list[str]:
+  """Messages about the agents that failed in the last meta-step.
+
+  Args:
+    meta_step: number of meta-updates so far.
+    groups: the population.
+    lifetimes: of each group's members.
+
+  Returns:
+    A message for each of these agents.
+
+  Raises:
+    metrics.NonFiniteError: an agent fails again and again.
+  """
+  names = agent_names(groups)
+  counts = np.concatenate([x.failures for x in lifetimes])
+  messages = []
+  for i in np.flatnonzero(counts).tolist():
+    what = f'A loss or the meta-gradient of agent {i}, in {names[i]}, '
+    what += 'is not finite in meta-step'
+    if counts[i] >= _MAX_FAILURES:
+      raise metrics.NonFiniteError(
+        f'{what}s {meta_step - int(counts[i]) + 1} to {meta_step}, though the '
+        'agent is reset after each. Likely causes: a learning_rate or '
+        'meta_learning_rate that is too high, or rewards that are not finite.'
+      )
+    messages.append(
+      f'{what} {meta_step}: its meta-update is dropped, and the agent is reset'
+    )
+  return messages
+
+
+def for_progress_bar(table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+  """Values that the progress bar shows, from rows of metrics."""
+  returns = np.array([row['return'] for row in table])
+  steps = sum(row['environment_steps'] for row in table)
+  return {'return': _mean(returns), 'steps': f'{steps:.3g}'}
+
+
+def summary(workdir: pathlib.Path) -> dict[str, Any]:
+  """The part of a run's summary that its metrics contain."""
+  last = _last_rows(workdir / 'metrics.csv')
+  held_out = workdir / 'held_out' / 'metrics.csv'
+  return {
+    'meta_steps': int(last['meta_step'][0]),
+    'environment_steps': int(np.sum(last['environment_steps'])),
+    'return': _returns(last),
+    'held_out': (
+      _returns(_last_rows(held_out)) if metrics.read(held_out) else {}
+    ),
+  }
+
+
+def _mean(values: np.ndarray) -> float:
+  """Mean over the finite values; NaN if there are none."""
+  values = values[np.isfinite(values)]
+  return float(np.mean(values)) if len(values) else float('nan')
+
+
+def _last_rows(path: pathlib.Path) -> dict[str, np.ndarray]:
+  """Columns of the last meta-step."""
+  columns = metrics.read(path)
+  is_last = columns['meta_step'] == np.max(columns['meta_step'])
+  return {key: column[is_last] for key, column in columns.items()}
+
+
+def _returns(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+  """Returns by environment."""
+  return dict(zip(columns['environment'].tolist(), columns['return']))
