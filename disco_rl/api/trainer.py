@@ -86,25 +86,13 @@ class Trainer:
     """
     rule = rules.load_rule(rule)
     source = wrapping.recognise(environment)
-    own_number = source.num_environments
-    if (
-      None not in (own_number, num_environments)
-      and own_number != num_environments
-    ):
-      raise ValueError(
-        f'num_environments={num_environments}, but the environment has '
-        f'{own_number}: leave num_environments out.'
-      )
     self.config = settings_lib.agent_config(
-      torso, settings, own_number or num_environments
+      torso, settings, _resolve(num_environments, source.num_environments)
     )
     self.updates = 0
     self._environment = source.build(self.config.num_environments, seed)
     self.spec = self._environment.spec
-    rule_checks.check_rule(rule.rule, rule.params, self.spec)
-    agent = agent_lib.make(self.config, self.spec, rule.rule)
-    # Raises errors about shapes before anything is compiled.
-    jax.eval_shape(agent.init, jax.random.key(0))
+    agent = self._make_agent(rule)
     self._rule_params = jax.device_put(rule.params)
     self._driver = training.make(agent, self._environment, num_agents=1)
     self._player = player.Player(agent.network, self.spec, seed)
@@ -194,6 +182,13 @@ class Trainer:
     if isinstance(self._environment, base.HostEnvironment):
       self._environment.close()
 
+  def _make_agent(self, rule: rules.LoadedRule) -> agent_lib.Agent:
+    rule_checks.check_rule(rule.rule, rule.params, self.spec)
+    agent = agent_lib.make(self.config, self.spec, rule.rule)
+    # Raises errors about shapes before anything is compiled.
+    jax.eval_shape(agent.init, jax.random.key(0))
+    return agent
+
   def _advance(self, target: int) -> dict[str, Any]:
     """Trains up to an update; returns a row of metrics."""
     since = self.updates
@@ -228,3 +223,13 @@ class Trainer:
       'lives': self._get_train_state(),
       'updates': jnp.asarray(self.updates),
     }
+
+
+def _resolve(chosen: int | None, own: int | None) -> int | None:
+  """The number of environments that is set, or that the environment has."""
+  if None not in (chosen, own) and chosen != own:
+    raise ValueError(
+      f'num_environments={chosen}, but the environment has {own}: leave '
+      'num_environments out.'
+    )
+  return own or chosen

@@ -148,13 +148,7 @@ def retrace(
   max_abs_value: float,
   moments_decay: float,
 ) -> tuple[RetraceEstimates, ValueMoments]:
-  """Off-policy returns of Munos et al. (2016) from the target network's q.
-
-  G_t = r_t + gamma_t (V(s_t+1) + c_t+1 (G_t+1 - Q(s_t+1, a_t+1))),
-  c = lambda min(1, rho), G_T-1 = r_T-1 + gamma_T-1 V(s_T).
-
-  The trace is also cut at masked transitions, between an episode that a time
-  limit ended and the next one.
+  """Estimates by Retrace (Munos et al., 2016) from the target network's q.
 
   Args:
     value_moments: lifetime moments before this batch.
@@ -177,15 +171,8 @@ def retrace(
   target_value = jnp.sum(policy * target_q_value, axis=-1)
 
   rho = importance_ratio(policy_logits, rollout)[:-1]
-  trace = lambda_ * jnp.minimum(rho, 1.0) * rollout.mask
-  q_target = jax.vmap(
-    rlax.general_off_policy_returns_from_q_and_v, in_axes=1, out_axes=1
-  )(
-    taken(target_q_value, rollout.action)[1:-1],
-    target_value[1:],
-    rollout.reward,
-    discount * (1.0 - rollout.is_terminal),
-    trace[1:],
+  q_target = _retrace_returns(
+    rollout, rho, target_q_value, target_value, discount, lambda_
   )
   q_td = q_target - taken(q_value, rollout.action)[:-1]
   advantage = q_target - target_value[:-1]
@@ -209,6 +196,34 @@ def retrace(
     ),
   )
   return jax.lax.stop_gradient((estimates, value_moments))
+
+
+def _retrace_returns(
+  rollout: types.Rollout,
+  rho: types.Array,
+  q_value: types.Array,
+  value: types.Array,
+  discount: float,
+  lambda_: float,
+) -> types.Array:
+  """Off-policy returns G, [T, B].
+
+  G_t = r_t + gamma_t (V(s_t+1) + c_t+1 (G_t+1 - Q(s_t+1, a_t+1))),
+  c = lambda min(1, rho), G_T-1 = r_T-1 + gamma_T-1 V(s_T).
+
+  The trace is also cut at masked transitions, between an episode that a time
+  limit ended and the next one.
+  """
+  trace = lambda_ * jnp.minimum(rho, 1.0) * rollout.mask
+  return jax.vmap(
+    rlax.general_off_policy_returns_from_q_and_v, in_axes=1, out_axes=1
+  )(
+    taken(q_value, rollout.action)[1:-1],
+    value[1:],
+    rollout.reward,
+    discount * (1.0 - rollout.is_terminal),
+    trace[1:],
+  )
 
 
 def vtrace(
