@@ -37,34 +37,16 @@ pytestmark = [
 
 TINY = (
   f'--config={launching.REPOSITORY}/configs/quickstart.py',
+  *(f'--config.{name}={x}' for name, x in small_runs.SETTINGS.items()),
   '--config.environments=catch/4x3',
   '--config.agents=2',
-  '--config.cpu_devices=1',
   '--config.meta_learning_rate=2e-3',
   '--config.chunk_size=2',
   '--config.meta_steps=4',
   '--config.checkpoint_every=2',
   '--config.inner_updates=2',
   '--config.validation_trajectories=4',
-  # Two environments for each agent; half of a batch is replayed.
   '--config.unroll_length=5',
-  '--config.batch_size=4',
-  '--config.num_environments=2',
-  '--config.on_policy_share=0.5',
-  '--config.replay_capacity=8',
-  '--config.hidden_sizes=8',
-  '--config.action_model_lstm=6',
-  '--config.action_model_head=7',
-  '--config.num_bins=5',
-  '--config.meta_value_hidden_sizes=8',
-  '--config.rule_prediction_size=4',
-  '--config.rule_prediction_embedding=(3, 1)',
-  '--config.rule_policy_channels=(3, 2)',
-  '--config.rule_policy_target_channels=3',
-  '--config.rule_lstm_size=6',
-  '--config.rule_meta_rnn_input_size=3',
-  '--config.rule_meta_rnn_size=4',
-  '--config.held_out_environments=',
 )
 # An agent takes 40 steps in each meta-step; the age of one of the two starts at
 # half of its budget, and both are reset during the run.
@@ -229,7 +211,7 @@ def test_metrics(finished: pathlib.Path) -> None:
   for key in ('meta_gradient_norm', 'meta_update_norm', 'rule_update_norm'):
     assert (columns[key] > 0).all(), key
   # Agents explore at first: entropies are near those of uniform choices.
-  for key, size in (('policy', 3), ('y', 4), ('z', 4)):
+  for key, size in (('policy', 3), ('y', 8), ('z', 8)):
     entropy = columns[f'validation_{key}_entropy']
     np.testing.assert_allclose(entropy, np.log(size), rtol=0.1)
     assert (entropy <= np.log(size) + 1e-5).all()

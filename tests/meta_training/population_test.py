@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from benchmarks import small_runs
 from configs import quickstart
 from disco_rl import types
 from disco_rl.agent import actor
@@ -27,28 +28,12 @@ from launch import to_records
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 TINY = {
+  **small_runs.SETTINGS,
   'environments': 'catch/4x3',
   'agents': 4,
   'chunk_size': 1,
   'inner_updates': 2,
   'validation_trajectories': 4,
-  'unroll_length': 5,
-  'batch_size': 4,
-  'num_environments': 2,
-  'on_policy_share': 0.5,
-  'replay_capacity': 8,
-  'hidden_sizes': (8,),
-  'action_model_lstm': 6,
-  'action_model_head': 7,
-  'num_bins': 5,
-  'meta_value_hidden_sizes': (8,),
-  'rule_prediction_size': 4,
-  'rule_prediction_embedding': (3, 1),
-  'rule_policy_channels': (3, 2),
-  'rule_policy_target_channels': (3,),
-  'rule_lstm_size': 6,
-  'rule_meta_rnn_input_size': 3,
-  'rule_meta_rnn_size': 4,
 }
 
 
