@@ -63,7 +63,7 @@ def test_processes_that_are_not_known(
   failed = launching.run_python(*FLAGS, f'--workdir={tmp_path / "run"}', flag)
   assert failed.returncode == 1
   line = failed.stderr.splitlines()[-1]
-  assert line.startswith('error: The machines of this run are not known')
+  assert line.startswith('error: No cluster was detected')
   assert not (tmp_path / 'run').exists()
 
 
