@@ -21,11 +21,7 @@ SETTINGS = {
   'num_bins': 11,
   'meta_value_hidden_sizes': (8,),
   'rule_prediction_size': 8,
-  'rule_prediction_embedding': (3, 1),
-  'rule_policy_channels': (3, 2),
-  'rule_policy_target_channels': (3,),
   'rule_lstm_size': 8,
-  'rule_meta_rnn_input_size': 3,
   'rule_meta_rnn_size': 4,
   'held_out_environments': '',
 }

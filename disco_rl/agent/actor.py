@@ -50,15 +50,7 @@ def unroll(
   key: types.Array,
   length: int,
 ) -> tuple[ActorState, types.Rollout, types.Array]:
-  """Acts for T steps in E environments, on the device.
-
-  Args:
-    network: the agent's.
-    environment: to act in.
-    params: theta.
-    state: before the first step.
-    key: PRNG key.
-    length: T.
+  """Acts for T = length steps in E environments, on the device.
 
   Returns:
     The state after the last step, the rollout of T transitions of E
@@ -90,25 +82,26 @@ def unroll(
     )
     return state, (timestep, logits, action)
 
-  first = state
-  state, (timesteps, logits, action) = jax.lax.scan(
+  last_state, (timesteps, logits, action) = jax.lax.scan(
     step, state, (noise[:-1], keys)
   )
-  last = act(network, params, state.observation, state.core_state, noise[-1])
+  last_logits, last_action, _ = act(
+    network, params, last_state.observation, last_state.core_state, noise[-1]
+  )
   rollout = types.Rollout(
     observation=jax.tree.map(
-      lambda one, rest: jnp.concatenate([one[None], rest]),
-      first.observation,
+      lambda first, rest: jnp.concatenate([first[None], rest]),
+      state.observation,
       timesteps.observation,
     ),
-    logits=jnp.concatenate([logits, last[0][None]]),
-    action=jnp.concatenate([action, last[1][None]]),
+    logits=jnp.concatenate([logits, last_logits[None]]),
+    action=jnp.concatenate([action, last_action[None]]),
     reward=timesteps.reward,
     is_terminal=timesteps.is_terminal,
     mask=timesteps.mask,
-    core_state=jax.tree.map(lambda x: x[None], first.core_state),
+    core_state=jax.tree.map(lambda x: x[None], state.core_state),
   )
-  return state, rollout, timesteps.is_last
+  return last_state, rollout, timesteps.is_last
 
 
 def policy_noise(

@@ -1,5 +1,6 @@
 """One update of an agent: from a batch of trajectories to new parameters."""
 
+import functools
 from typing import Any
 
 import chex
@@ -79,11 +80,9 @@ def update(
     optimizer: the agent's.
     rule_params: eta.
     state: before the update.
-    rollout: T transitions of B trajectories; a device's shard of them, where
-      devices share batches.
-    known_gradient: `Update.gradient` of this very update, made before. It is
-      used in place of another backward pass, and is differentiable in forward
-      over reverse mode; see `mixed_mode`. The logs then lack those of the loss.
+    rollout: T transitions of B trajectories, of this device.
+    known_gradient: of the same update, made before; replaces the backward pass
+      where the update is differentiated, see `mixed_mode`. Not all is logged.
 
   Returns:
     The state after the update, and intermediate results.
@@ -92,12 +91,6 @@ def update(
   def forward(params: types.Params) -> tuple[types.Outputs, types.Outputs]:
     outputs, taken = network.unroll(params, rollout)
     return taken, outputs
-
-  def loss(
-    params: types.Params, targets: Any, rollout: types.Rollout
-  ) -> types.Array:
-    _, taken = network.unroll(params, rollout)
-    return total_loss(rule, taken, targets, rollout)[0]
 
   if known_gradient is None:
     taken, pullback, outputs = jax.vjp(forward, state.params, has_aux=True)
@@ -116,27 +109,44 @@ def update(
     taken_gradient, loss_logs = jax.grad(total_loss, has_aux=True, argnums=1)(
       rule, taken, targets, rollout
     )
-    logs = {**logs, **loss_logs}
     (gradient,) = sharding.mean(pullback(taken_gradient))
+    logs = {**logs, **loss_logs}
   else:
+    loss = functools.partial(_loss, network, rule)
     gradient = mixed_mode.known_gradient(
       loss, state.params, targets, rollout, known_gradient
     )
   chex.assert_trees_all_equal_shapes(gradient, state.params)
+  state, norms = _apply(optimizer, state, gradient, rule_state)
+  logs = sharding.mean({**logs, **norms})
+  return state, Update(targets, gradient, logs)
+
+
+def _apply(
+  optimizer: optax.GradientTransformation,
+  state: LearnerState,
+  gradient: types.Params,
+  rule_state: Any,
+) -> tuple[LearnerState, types.Logs]:
+  """Takes a step of the optimiser."""
   updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
-  logs = {
-    **logs,
+  params = optax.apply_updates(state.params, updates)
+  return LearnerState(params, opt_state, rule_state), {
     'gradient_norm': optax.tree.norm(gradient),
     'update_norm': optax.tree.norm(updates),
   }
-  state = LearnerState(
-    params=optax.apply_updates(state.params, updates),
-    opt_state=opt_state,
-    rule_state=rule_state,
-  )
-  return state, Update(
-    targets=targets, gradient=gradient, logs=sharding.mean(logs)
-  )
+
+
+def _loss(
+  network: agent_network.AgentNetwork,
+  rule: base.UpdateRule,
+  params: types.Params,
+  targets: Any,
+  rollout: types.Rollout,
+) -> types.Array:
+  """The loss from parameters and targets; see `mixed_mode.Loss`."""
+  _, taken = network.unroll(params, rollout)
+  return total_loss(rule, taken, targets, rollout)[0]
 
 
 def total_loss(

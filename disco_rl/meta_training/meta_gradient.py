@@ -7,6 +7,7 @@ the activations of one update are held at a time.
 
 from collections.abc import Callable
 import dataclasses
+import functools
 from typing import Annotated
 from typing import Any
 
@@ -139,19 +140,23 @@ class MetaGradient(config_checks.Settings):
     """Differentiates through a segment without recomputation."""
     segment = self.inner_loop.to_device(segment)
 
-    def function(
+    def update(
+      rule_params: types.Params,
+      state: learner.LearnerState,
+      batch: types.Rollout,
+    ) -> tuple[learner.LearnerState, tuple[types.Array, types.Logs]]:
+      state, loss, logs = self._update(rule_params, state, batch, None)
+      return state, (loss, logs)
+
+    def updates(
       rule_params: types.Params, state: learner.LearnerState
     ) -> tuple[learner.LearnerState, types.Array, types.Logs]:
-      def one(
-        state: learner.LearnerState, batch: types.Rollout
-      ) -> tuple[learner.LearnerState, tuple[types.Array, types.Logs]]:
-        state, loss, logs = self._update(rule_params, state, batch, None)
-        return state, (loss, logs)
-
-      state, (losses, logs) = jax.lax.scan(one, state, segment.batches)
+      state, (losses, logs) = jax.lax.scan(
+        functools.partial(update, rule_params), state, segment.batches
+      )
       return state, jnp.sum(losses), logs
 
-    return _pull_back(function, rule_params, segment.states, carry)
+    return _pull_back(updates, rule_params, segment.states, carry)
 
   def _segment(
     self,

@@ -47,6 +47,9 @@ TINY = (
   '--config.inner_updates=2',
   '--config.validation_trajectories=4',
   '--config.unroll_length=5',
+  '--config.rule_prediction_embedding=(3, 1)',
+  '--config.rule_policy_channels=(3, 2)',
+  '--config.rule_policy_target_channels=3',
 )
 # An agent takes 40 steps in each meta-step; the age of one of the two starts at
 # half of its budget, and both are reset during the run.

@@ -34,6 +34,9 @@ TINY = {
   'chunk_size': 1,
   'inner_updates': 2,
   'validation_trajectories': 4,
+  'rule_prediction_embedding': (3, 1),
+  'rule_policy_channels': (3, 2),
+  'rule_policy_target_channels': (3,),
 }
 
 
