@@ -18,7 +18,8 @@ from disco_rl.update_rules import weights
 
 FLAGS = ('-m', 'launch.meta_train', *sharded.FLAGS)
 CHECKPOINT_EVERY = sharded.SETTINGS['checkpoint_every']
-WARM, LAST = CHECKPOINT_EVERY, 3 * CHECKPOINT_EVERY
+# Over more meta-steps rounding grows until it changes a sampled action.
+WARM, LAST = CHECKPOINT_EVERY, 2 * CHECKPOINT_EVERY
 # The first meta-steps wait for programs to be compiled, on a busy machine.
 PATIENCE = 900.0
 SECONDS_TO_END = 60.0
