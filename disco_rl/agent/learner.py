@@ -82,7 +82,7 @@ def update(
     state: before the update.
     rollout: T transitions of B trajectories, of this device.
     known_gradient: of the same update, made before; replaces the backward pass
-      where the update is differentiated, see `mixed_mode`. Not all is logged.
+      where the update is differentiated, see `mixed_mode`; no loss is logged.
 
   Returns:
     The state after the update, and intermediate results.
