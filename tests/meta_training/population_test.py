@@ -158,15 +158,16 @@ def chunked(request: pytest.FixtureRequest) -> population.Group:
 
 
 def test_chunk_sizes_agree(warm: Warm, chunked: population.Group) -> None:
+  # A third step: the warmer Adam is, the less it amplifies rounding.
+  _, start, _ = warm.group.step(warm.rule_params, copied(warm.members))
   outcomes = [
-    group.step(warm.rule_params, copied(warm.members))
+    group.step(warm.rule_params, copied(start))
     for group in (warm.group, chunked)
   ]
   (updates, members, logs), (other_updates, other_members, other_logs) = (
     outcomes
   )
-  # Adam amplifies rounding where the gradient is small.
-  assert_close(other_updates, updates, 2e-2)
+  assert_close(other_updates, updates, 5e-3)
   assert_close(other_logs, logs, 1e-4)
   assert_close(other_members, members, 1e-4)
   for path, x in leaves(logs).items():
