@@ -12,13 +12,14 @@ import sys
 from types import ModuleType
 from typing import Any
 
-import jax
 import launching
 import numpy as np
 import pytest
 
 from disco_rl.update_rules import weights
 from launch import to_records
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 _ROOT = launching.REPOSITORY
 _README = _ROOT / 'README.md'
@@ -33,14 +34,6 @@ _SWEEP = ('environments', 'rules', 'learning_rates')
 
 def _name(path: pathlib.Path) -> str:
   return path.stem
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Programs run for moments here: to optimise them would take longer."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
 
 
 @pytest.fixture(scope='module')

@@ -1,13 +1,9 @@
 """Calls of launch.evaluate, for its tests."""
 
-import pathlib
-import sys
+import functools
 
-from absl.testing import flagsaver
 import launching
-import pytest
 
-from launch import common
 from launch import evaluate
 
 CONFIG = f'--config={launching.REPOSITORY}/configs/evaluate.py'
@@ -39,26 +35,5 @@ FILES = {
   'tensorboard',
 }
 
-
-def launch(workdir: pathlib.Path, *arguments: str) -> None:
-  """Calls the command, in this process."""
-  argv = ['evaluate', f'--workdir={workdir}', *arguments]
-  with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
-    # ml_collections reads the settings from there.
-    patch.setattr(sys, 'argv', argv)
-    common.parse_flags(argv)
-    evaluate.main(
-      common.CONFIG.value.to_dict(), pathlib.Path(common.WORKDIR.value)
-    )
-
-
-def error(workdir: pathlib.Path, *arguments: str) -> str:
-  """Calls the command; returns the error message that it ends with."""
-  with pytest.raises(SystemExit) as caught:
-    launch(workdir, *arguments)
-  message = caught.value.code
-  # A message is printed to stderr, and the exit status is 1.
-  assert isinstance(message, str)
-  assert message.startswith('error: ')
-  assert '\n' not in message
-  return message
+launch = functools.partial(launching.call, evaluate)
+error = functools.partial(launching.error, evaluate)

@@ -1,6 +1,5 @@
 """The programs in examples/, which the documentation shows."""
 
-from collections.abc import Iterator
 import pathlib
 import re
 import sys
@@ -19,13 +18,7 @@ from examples import own_environment
 from examples import own_network
 from examples import own_rule
 
-
-@pytest.fixture(autouse=True, scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Programs run for moments here: to optimise them would take longer."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 
 def test_cartpole(

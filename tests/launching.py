@@ -1,11 +1,16 @@
-"""Runs Python programs, such as the launchers, in processes of their own."""
+"""Runs launchers in this process, and Python programs in their own."""
 
 import os
 import pathlib
 import subprocess
 import sys
+from types import ModuleType
 
+from absl.testing import flagsaver
 import jax
+import pytest
+
+from launch import common
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 
@@ -44,6 +49,28 @@ def start_python(*arguments: str, **variables: str) -> subprocess.Popen[str]:
     stderr=subprocess.PIPE,
     text=True,
   )
+
+
+def call(launcher: ModuleType, workdir: pathlib.Path, *arguments: str) -> None:
+  """Calls a launcher's command in this process."""
+  argv = [launcher.__name__, f'--workdir={workdir}', *arguments]
+  with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
+    # ml_collections reads the settings from there.
+    patch.setattr(sys, 'argv', argv)
+    common.parse_flags(argv)
+    launcher.main(common.CONFIG.value.to_dict(), workdir)
+
+
+def error(launcher: ModuleType, workdir: pathlib.Path, *arguments: str) -> str:
+  """Calls the command; returns the error message that it ends with."""
+  with pytest.raises(SystemExit) as caught:
+    call(launcher, workdir, *arguments)
+  message = caught.value.code
+  # A message is printed to stderr, and the exit status is 1.
+  assert isinstance(message, str)
+  assert message.startswith('error: ')
+  assert '\n' not in message
+  return message
 
 
 def contents(workdir: pathlib.Path) -> dict[str, bytes]:

@@ -1,6 +1,6 @@
 """Tables of settings, from the files in configs/.
 
-A page asks for one by <!-- settings: NAME -->. A setting's meaning is the
+A page includes one by <!-- settings: NAME -->. A setting's meaning is the
 comment beside it or above it, its default the value; the first comment of a
 paragraph is a heading. Those of preprocessing are described with the classes
 that hold them. A setting without a description is an error.

@@ -1,7 +1,6 @@
 """The programming interface: `import disco_rl`."""
 
 from collections.abc import Callable
-from collections.abc import Iterator
 import dataclasses
 import functools
 import pathlib
@@ -34,6 +33,8 @@ from disco_rl.networks import torsos
 from disco_rl.update_rules import disco
 from examples import own_rule
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 CARTPOLE = 'CartPole-v1'
 RULE = disco_rl.load_rule('actor_critic', num_bins=21, max_abs_value=3.0)
 SMALL: dict[str, Any] = {
@@ -43,14 +44,6 @@ SMALL: dict[str, Any] = {
   'replay_capacity': 16,
   'hidden_sizes': (8,),
 }
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Programs run for moments here: to optimise them would take longer."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
 
 
 def test_settings_of_rules() -> None:

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator
 import dataclasses
+import functools
 import os
 import pathlib
 import re
 import shutil
 import signal
-import sys
 import time
 from typing import Any
 
-from absl.testing import flagsaver
 import jax
 import launching
 import numpy as np
@@ -26,7 +25,6 @@ from disco_rl.meta_training import inner_loop
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import weights
-from launch import common
 from launch import meta_train
 
 # By ml_collections, when it loads a config's file.
@@ -105,26 +103,8 @@ def shared_programs() -> Iterator[None]:
     yield
 
 
-def launch(workdir: pathlib.Path, *arguments: str) -> None:
-  """What the command does, without the start of another interpreter."""
-  argv = ['meta_train', f'--workdir={workdir}', *arguments]
-  with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
-    # The settings are read from there.
-    patch.setattr(sys, 'argv', argv)
-    common.parse_flags(argv)
-    meta_train.main(common.CONFIG.value.to_dict(), workdir)
-
-
-def error(workdir: pathlib.Path, *arguments: str) -> str:
-  """The error message with which the command ends: one line."""
-  with pytest.raises(SystemExit) as caught:
-    launch(workdir, *arguments)
-  message = caught.value.code
-  # What is no number is printed to stderr, and the exit status is 1.
-  assert isinstance(message, str)
-  assert message.startswith('error: ')
-  assert '\n' not in message
-  return message
+launch = functools.partial(launching.call, meta_train)
+error = functools.partial(launching.error, meta_train)
 
 
 def assert_same_run(workdir: pathlib.Path, expected: pathlib.Path) -> None:

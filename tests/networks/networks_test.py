@@ -1,7 +1,6 @@
 """Torsos, the recurrent core and mixed precision of agents' networks."""
 
 from collections.abc import Callable
-from collections.abc import Iterator
 import dataclasses
 import itertools
 import re
@@ -20,6 +19,8 @@ from disco_rl.networks import convolutions
 from disco_rl.networks import nethack_encoder
 from disco_rl.networks import torsos
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 ROWS = 3
 VECTOR = jax.ShapeDtypeStruct((5,), np.float32)
 IMAGE = jax.ShapeDtypeStruct((12, 10, 2), np.uint8)
@@ -34,14 +35,6 @@ NETHACK_STACK = {
 }
 SPEC = {'image': IMAGE, 'vector': VECTOR}
 SMALL = {'channels': (4, 6), 'hidden_sizes': (7,)}
-
-
-@pytest.fixture(autouse=True, scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Programs run for moments here: to optimise them would take longer."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
-  jax.config.update('jax_disable_most_optimizations', False)
 
 
 def observe(spec: Any, seed: int = 0, rows: int = ROWS) -> Any:
