@@ -73,6 +73,8 @@ def _base() -> ml_collections.ConfigDict:
   # Fraction of a batch that comes from the newest rollout.
   config.on_policy_share = 0.1
   config.replay_capacity = 1000  # Trajectories that replay holds.
+  # Whether replay beside environments on the host is in files, not in memory.
+  config.replay_on_disk = False
   config.learning_rate = 3e-4  # Learning rate of the agent's Adam.
   config.max_abs_update = 1.0  # Bound of each entry of Adam's update.
   config.warm_up_updates = 0  # Updates in which the learning rate rises from 0.

@@ -32,6 +32,8 @@ class AgentConfig(config_checks.Settings):
     on_policy_share: fraction of each batch that is taken from the newest
       rollout, the rest comes from replay.
     replay_capacity: trajectories that replay holds, a multiple of E.
+    replay_on_disk: whether replay of environments on the host is in files under
+      the run's folder, of which the system keeps in memory what fits.
     learning_rate: of Adam.
     max_abs_update: bound of each entry of Adam's update, before the step size.
     warm_up_updates: over which the learning rate rises from zero.
@@ -45,6 +47,7 @@ class AgentConfig(config_checks.Settings):
   num_environments: config_checks.Count = 10
   on_policy_share: config_checks.Fraction = 0.1
   replay_capacity: config_checks.Count = 1000
+  replay_on_disk: bool = False
   learning_rate: config_checks.Positive = 3e-4
   max_abs_update: config_checks.Bound = 1.0
   warm_up_updates: config_checks.CountOrZero = 0
@@ -86,7 +89,8 @@ class AgentState:
 
   Attributes:
     learner: parameters, optimiser state, rule state.
-    replay: past trajectories.
+    replay: past trajectories; of agents that act on the host only the counts
+      of a `host_replay.HostReplay`.
     episodes: returns of its episodes.
     key: PRNG key of its future.
   """
@@ -177,24 +181,6 @@ class Agent:
       replayed,
     )
     return dataclasses.replace(state, replay=memory, key=key), batch
-
-  def receive(
-    self, states: AgentState, rollouts: types.Rollout, is_last: types.Array
-  ) -> tuple[AgentState, types.Rollout]:
-    """Counts, adds and samples for S agents that acted on the host.
-
-    All agents at once, in place: a loop over agents would copy each replay.
-
-    Args:
-      states: leading axis S.
-      rollouts: [S, T or T+1, E, ...].
-      is_last: [S, T, E], which steps ended an episode.
-
-    Returns:
-      The states, and the batches of the next updates, [S, T or T+1, B, ...].
-    """
-    states = jax.vmap(self.count_episodes)(states, rollouts, is_last)
-    return jax.vmap(self.add_and_sample)(states, rollouts)
 
   def learn(
     self,

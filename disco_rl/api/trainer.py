@@ -173,7 +173,7 @@ class Trainer:
       ValueError: the file is damaged, or of another agent.
     """
     saved = tree_files.load(path, self._saved())
-    self._train_state = self._driver.resume(saved['lives'])
+    self._train_state = self._driver.from_file(saved['lives'])
     self.updates = int(saved['updates'])
     self._player.reset_core()
 
@@ -220,7 +220,7 @@ class Trainer:
 
   def _saved(self) -> dict[str, Any]:
     return {
-      'lives': self._get_train_state(),
+      'lives': self._driver.to_file(self._get_train_state()),
       'updates': jnp.asarray(self.updates),
     }
 

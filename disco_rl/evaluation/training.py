@@ -8,6 +8,7 @@ sharded over as many devices as divide them equally.
 import abc
 from collections.abc import Callable
 import dataclasses
+import pathlib
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ import numpy as np
 from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
-from disco_rl.agent import host_actor
+from disco_rl.agent import host_collector
 from disco_rl.agent import learner
 from disco_rl.environments import base
 from disco_rl.runtime import sharding
@@ -59,6 +60,26 @@ class Training(abc.ABC):
   def resume(self, train_state: TrainState) -> TrainState:
     """Takes a state from a checkpoint."""
     return train_state
+
+  def open_replays(self, directory: pathlib.Path) -> None:
+    """Prepares a directory for replay that is not part of the state."""
+    del directory
+
+  def save_replays(self, keep: int) -> None:
+    """Saves such replay, before one of `keep` checkpoints."""
+    del keep
+
+  def restore_replays(self, train_state: TrainState) -> None:
+    """Restores such replay, as it was when this state was saved."""
+    del train_state
+
+  def to_file(self, train_state: TrainState) -> Any:
+    """All that training goes on from, but host environments, as one tree."""
+    return train_state
+
+  def from_file(self, tree: Any) -> TrainState:
+    """Inverse of `to_file`."""
+    return self.resume(tree)
 
   @abc.abstractmethod
   def advance(
@@ -158,7 +179,7 @@ class HostTraining(Training):
   """Host environments: one device call per step, one per update.
 
   All but the first rollout of each call of `advance` are acted while the device
-  learns from the one before; see `host_actor.overlap`.
+  learns from the one before; see `host_collector.overlap`.
   """
 
   def __init__(
@@ -169,15 +190,46 @@ class HostTraining(Training):
   ):
     super().__init__(agent, num_agents)
     agents, common = sharding.SPLIT, sharding.REPLICATED
-    self._actor = host_actor.HostActor(agent.network, environment, num_agents)
+    self._num_agents = num_agents
+    self.collector = host_collector.HostCollector(
+      agent, environment, num_agents
+    )
     self._learn = self._programs.make(
-      self._learn_all, (common, agents, agents, agents), donate_argnums=1
+      self._learn_all, (common, agents, agents), donate_argnums=1
     )
 
+  def init(self, keys: types.Array) -> TrainState:
+    """See `Training.init`; replay is the collector's."""
+    return self._with_counters(super().init(keys))
+
+  def open_replays(self, directory: pathlib.Path) -> None:
+    """See `Training.open_replays`; a directory for each agent."""
+    self.collector.open_replays(
+      [directory / str(i) for i in range(self._num_agents)]
+    )
+
+  def save_replays(self, keep: int) -> None:
+    """See `Training.save_replays`."""
+    self.collector.save_replays(keep)
+
+  def restore_replays(self, train_state: TrainState) -> None:
+    """See `Training.restore_replays`."""
+    self.collector.restore_replays(jax.device_get(train_state.agents.replay))
+
+  def to_file(self, train_state: TrainState) -> Any:
+    """See `Training.to_file`; replay is part of it."""
+    return {'state': train_state, 'replay': self.collector.contents()}
+
+  def from_file(self, tree: Any) -> TrainState:
+    """See `Training.from_file`."""
+    counters = jax.device_get(tree['state'].agents.replay)
+    self.collector.replace_contents(np.asarray(tree['replay']), counters)
+    return self.resume(tree['state'])
+
   def resume(self, train_state: TrainState) -> TrainState:
-    """See `host_actor.restart_episodes`."""
+    """See `host_collector.restart_episodes`."""
     return dataclasses.replace(
-      train_state, agents=host_actor.restart_episodes(train_state.agents)
+      train_state, agents=host_collector.restart_episodes(train_state.agents)
     )
 
   def advance(
@@ -185,30 +237,52 @@ class HostTraining(Training):
   ) -> tuple[TrainState, types.Logs]:
     """A loop on the host; see `Training.advance`."""
     rule_params = self._replicate(rule_params)
-    agents, logs = host_actor.overlap(
-      train_state.agents,
+    all_logs: list[types.Logs] = []
+
+    def collect(
+      params: types.Params, acting: agent_lib.AgentState
+    ) -> tuple[agent_lib.AgentState, types.Rollout]:
+      acting, batch = self.collector.act_and_sample(params, acting)
+      return acting, self._split(batch)
+
+    def learn(
+      learners: learner.LearnerState, batch: types.Rollout
+    ) -> learner.LearnerState:
+      learners, logs = self._learn(rule_params, learners, batch)
+      all_logs.append(logs)
+      return learners
+
+    learning, acting = host_collector.split_acting(train_state.agents)
+    learners, acting = host_collector.overlap(
+      learning.learner,
+      acting,
       num_updates,
-      host_actor.prepare_acting,
-      lambda actor_params: self._actor.unroll(
-        actor_params, self._agent.config.unroll_length
-      ),
-      lambda agents, acted: self._learn(
-        rule_params, agents, *self._split(acted)
-      ),
+      lambda learners: host_collector.copy_params(learners.params),
+      collect,
+      learn,
     )
-    means = jax.tree.map(lambda *x: sum(x) / num_updates, *logs)
-    return TrainState(agents=agents, actors=None), means
+    agents = dataclasses.replace(acting, learner=learners)
+    means = jax.tree.map(lambda *x: sum(x) / num_updates, *all_logs)
+    return self._with_counters(TrainState(agents=agents, actors=None)), means
 
   def _init_one(self, key: types.Array) -> TrainState:
-    return TrainState(agents=self._agent.init(key), actors=None)
+    nothing: Any = None
+    agents = dataclasses.replace(self._agent.init(key), replay=nothing)
+    return TrainState(agents=agents, actors=None)
+
+  def _with_counters(self, train_state: TrainState) -> TrainState:
+    """Notes how much is in replay, for checkpoints."""
+    agents = dataclasses.replace(
+      train_state.agents, replay=self.collector.counters
+    )
+    return dataclasses.replace(train_state, agents=agents)
 
   def _learn_all(
     self,
     rule_params: types.Params,
-    agents: agent_lib.AgentState,
-    rollout: types.Rollout,
-    is_last: types.Array,
-  ) -> tuple[agent_lib.AgentState, types.Logs]:
+    learners: learner.LearnerState,
+    batches: types.Rollout,
+  ) -> tuple[learner.LearnerState, types.Logs]:
     """The learning program for all agents."""
 
     def learn_one(
@@ -217,9 +291,7 @@ class HostTraining(Training):
       state, update = self._agent.learn(rule_params, *one)
       return state, update.logs
 
-    agents, batches = self._agent.receive(agents, rollout, is_last)
-    learners, logs = _for_each_agent(learn_one, (agents.learner, batches))
-    return dataclasses.replace(agents, learner=learners), logs
+    return _for_each_agent(learn_one, (learners, batches))
 
 
 def make(

@@ -7,6 +7,7 @@ import jax
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.meta_training import chunks
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
@@ -29,7 +30,11 @@ class DeviceGroup(population.Group):
       environments: one for each member.
       estimator: of the meta-gradient.
     """
-    super().__init__(config, config.split(population.stack(environments)))
+    super().__init__(
+      config,
+      config.inner_loop.agent.empty_replay,
+      config.split(chunks.stack(environments)),
+    )
     self.estimator = estimator
     self._step = self.programs.make(
       self._step_all,
@@ -41,17 +46,19 @@ class DeviceGroup(population.Group):
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> meta_update.MetaUpdates:
     """See `population.Group.step`."""
-    return self._step(rule_params, members, *self._environments)
+    return self._step(rule_params, members, self._environments)
 
   def compile(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> jax.stages.Compiled:
     """The program of `step`, to be analysed."""
-    return self._step.compile(rule_params, members, *self._environments)
+    return self._step.compile(rule_params, members, self._environments)
 
   def _step_all(
     self, rule_params: types.Params, members: Any, environments: Any
   ) -> meta_update.MetaUpdates:
+    """The program of `step`."""
+
     def step(
       member: inner_loop_lib.Member, environment: base.JaxEnvironment
     ) -> meta_update.MetaUpdates:

@@ -111,11 +111,14 @@ class MetaTrainer:
     weights.save(
       workdir / 'initial_rule.npz', jax.device_get(self._initial_params)
     )
+    self._meta_step.open_replays(workdir / 'replay')
     state = self._meta_step.init(self._initial_params)
     with checkpointing.Checkpointer(
       checkpoints, self._config.keep_checkpoints
     ) as checkpointer:
-      if newest := checkpointer.restore(state.to_tree(0.0)):
+      if newest := checkpointer.restore(
+        self._meta_step.to_tree(state, 0.0), self._meta_step.restore_replays
+      ):
         state = self._meta_step.restore(*newest)
         start -= float(newest[1]['seconds'])
       self._train(workdir, state, checkpointer, start)
@@ -178,8 +181,10 @@ class MetaTrainer:
         signal = distributed.largest(requests.received or 0)
         if self._is_due(state, config.checkpoint_every) or signal:
           weights.save(workdir / 'rule.npz', jax.device_get(state.rule_params))
+          seconds = time.perf_counter() - start
+          self._meta_step.save_replays()
           checkpointer.save(
-            state.meta_step, state.to_tree(time.perf_counter() - start)
+            state.meta_step, self._meta_step.to_tree(state, seconds)
           )
         if signal:
           raise signals.Interrupted(signal)

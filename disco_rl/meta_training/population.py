@@ -6,9 +6,10 @@ groups.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable
 import dataclasses
 import functools
+import pathlib
 from typing import Any
 
 import jax
@@ -103,12 +104,18 @@ class Group(abc.ABC):
     programs: compiled for the group; each device computes its own members.
   """
 
-  def __init__(self, config: GroupConfig, *environments: Any):
+  def __init__(
+    self,
+    config: GroupConfig,
+    empty_replay: Callable[[], Any],
+    environments: Any = None,
+  ):
     """Compiles nothing yet.
 
     Args:
       config: common to the members.
-      *environments: one tree [n, ...] of environments, if they are JAX-native.
+      empty_replay: of an initial agent; None where replay is not on the device.
+      environments: a tree [n, ...], if they are JAX-native.
     """
     self.config = config
     self.programs = sharding.Programs(config.mesh)
@@ -116,13 +123,11 @@ class Group(abc.ABC):
     rule, members = sharding.REPLICATED, sharding.SPLIT
     self._initial = self.programs.make(
       jax.vmap(functools.partial(resets.initial_member, config.inner_loop)),
-      (members, *(members for _ in environments)),
+      (members, members),
       runs_often=False,
     )
     self._complete = self.programs.make(
-      functools.partial(
-        resets.complete, config.inner_loop.agent, config.optimizer
-      ),
+      functools.partial(resets.complete, empty_replay, config.optimizer),
       (rule, members),
       runs_often=False,
     )
@@ -139,12 +144,41 @@ class Group(abc.ABC):
     self, keys: types.Array, rule_params: types.Params
   ) -> inner_loop_lib.Member:
     """Initial members, leading axis n, from PRNG keys [n]."""
-    initial = self._initial(self.config.split(keys), *self._environments)
+    initial = self._initial(self.config.split(keys), self._environments)
     return self._complete(rule_params, initial)
 
   def resume(self, members: inner_loop_lib.Member) -> inner_loop_lib.Member:
-    """Takes members from a checkpoint."""
+    """Takes members from a checkpoint; inverse of `to_checkpoint`."""
     return members
+
+  def to_checkpoint(
+    self, members: inner_loop_lib.Member
+  ) -> inner_loop_lib.Member:
+    """The members as a checkpoint holds them, leading axis n."""
+    return members
+
+  def open_replays(self, directory: pathlib.Path) -> None:
+    """Prepares a directory for replay that is not part of the members."""
+    del directory
+
+  def save_replays(self, keep: int) -> None:
+    """Saves such replay, before a checkpoint of the members.
+
+    Args:
+      keep: number of checkpoints that are kept.
+    """
+    del keep
+
+  def restore_replays(self, members: inner_loop_lib.Member) -> None:
+    """Restores such replay.
+
+    Args:
+      members: from the checkpoint.
+
+    Raises:
+      row_log.RowLogError: a file is missing or damaged.
+    """
+    del members
 
   @abc.abstractmethod
   def step(
@@ -177,10 +211,5 @@ class Group(abc.ABC):
       The members.
     """
     split = self.config.split
-    initial = self._initial(split(keys), *self._environments)
+    initial = self._initial(split(keys), self._environments)
     return self._replace(split(jnp.asarray(expired)), initial, members)
-
-
-def stack(trees: Sequence[Any]) -> Any:
-  """Trees of equal structure as one with a new leading axis."""
-  return jax.tree.map(lambda *x: jnp.stack(x), *trees)

@@ -12,7 +12,6 @@ import pytest
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
-from disco_rl.agent import host_actor
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import catch
 from disco_rl.evaluation import training
@@ -171,8 +170,8 @@ def test_agents_share_nothing(agents: training.DeviceTraining) -> None:
   assert all((x[0] != x[1]).any() for x in jax.tree.leaves(params) if x.any())
 
 
-def test_replay_is_never_copied() -> None:
-  """It takes most of an agent's memory."""
+def test_replay_on_the_host_takes_no_memory_of_the_device() -> None:
+  """All that is left of it in the agents' state are counts."""
   environment = gymnasium_adapter.make('CartPole-v1', 2, seed=0)
   config = dataclasses.replace(
     SMALL, batch_size=2, num_environments=1, replay_capacity=50_000
@@ -180,16 +179,14 @@ def test_replay_is_never_copied() -> None:
   agent = agent_lib.make(
     config, environment.spec, actor_critic.ActorCritic(**BINS)
   )
-  host = training.HostTraining(agent, environment, num_agents=2)
-  agents = host.init(KEYS[:2]).agents
-  after, actor_params = host_actor.prepare_acting(agents)
-  assert after.replay is agents.replay
-  acted = host_actor.HostActor(agent.network, environment, num_agents=2).unroll(
-    actor_params, SMALL.unroll_length
-  )
-  learn = host._learn.compile({}, agents, *acted)
-  temporaries = learn.memory_analysis().temp_size_in_bytes
-  assert temporaries < memory.tree_bytes(agents.replay) / 4
+  host = training.make(agent, environment, num_agents=2)
+  state = host.init(KEYS[:2])
+  on_device = agent.empty_replay
+  assert memory.tree_bytes(jax.eval_shape(on_device)) > 10_000_000
+  for _ in range(2):
+    state, _ = host.advance({}, state, 1)
+  assert memory.tree_bytes(state.agents) < 1_000_000
+  np.testing.assert_array_equal(state.agents.replay['added'], [2, 2])
   environment.close()
 
 

@@ -105,7 +105,11 @@ def test_golden_meta_gradient(case: goldens.Case, mode: str) -> None:
       inner_loop_lib.Trajectory(states, rollouts, gradients)
     )
     loss, cotangent = jax.value_and_grad(case.outer_loss)(last.params)
-    gradient, _ = estimator.sweep(rule_params, trajectory, last, cotangent)
+    gradient, _ = estimator.sweep(
+      rule_params,
+      trajectory,
+      meta_gradient.initial_cotangents(rule_params, last, cotangent),
+    )
     return loss, gradient
 
   loss, gradient = run(case.rule_params, case.state, stack(*case.rollouts))
@@ -387,7 +391,10 @@ def test_finite_differences(
       )
     )
     cotangent = jax.grad(validation_loss)(states[-1].params)
-    return estimator.sweep(rule_params, trajectory, states[-1], cotangent)[0]
+    cotangents = meta_gradient.initial_cotangents(
+      rule_params, states[-1], cotangent
+    )
+    return estimator.sweep(rule_params, trajectory, cotangents)[0]
 
   _, (held, states, gradients) = total_loss(rule_params)
   gradient = sweep(rule_params, states, gradients)

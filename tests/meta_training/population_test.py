@@ -13,7 +13,7 @@ from benchmarks import small_runs
 from configs import quickstart
 from disco_rl import types
 from disco_rl.agent import actor
-from disco_rl.agent import host_actor
+from disco_rl.agent import host_collector
 from disco_rl.environments import base
 from disco_rl.environments.host import joined
 from disco_rl.environments.jax_native import catch
@@ -352,15 +352,18 @@ class Pair:
 
 
 def in_turn(
-  state: Any, num_updates: int, prepare_acting: Any, act: Any, learn: Any
-) -> tuple[Any, list[Any]]:
-  """`host_actor.overlap`, but each rollout waits for the update before it."""
-  results = []
+  learning: Any,
+  acting: Any,
+  num_updates: int,
+  copy_params: Any,
+  collect: Any,
+  learn: Any,
+) -> tuple[Any, Any]:
+  """`host_collector.overlap`, but each rollout waits for the update before."""
   for _ in range(num_updates):
-    state, actor_params = prepare_acting(state)
-    state, result = learn(state, act(actor_params))
-    results.append(result)
-  return state, results
+    acting, batch = collect(copy_params(learning), acting)
+    learning = learn(learning, batch)
+  return learning, acting
 
 
 @pytest.fixture(scope='module')
@@ -373,7 +376,7 @@ def pair() -> Pair:
   environments = [HostCatch(catch.Catch(4, 1), 2) for _ in range(2)]
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(actor, 'policy_noise', same_noise)
-    patch.setattr(host_actor, 'overlap', in_turn)
+    patch.setattr(host_collector, 'overlap', in_turn)
     host = host_group.HostGroup(device.config, environments, device.estimator)
     on_device = device.step(rule_params, device.init(keys(0, 2), rule_params))
     members = device.init(keys(0, 2), rule_params)
