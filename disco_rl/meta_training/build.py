@@ -122,7 +122,7 @@ def validate(names: Sequence[str]) -> None:
 def _kind(environment: Environment) -> Hashable:
   """Equal for environments whose agents can share a program."""
   spec = environment.spec
-  shapes: Any = (str(spec.observation), spec.num_actions)
+  shapes: Any = (str(spec.observation), spec.num_actions, spec.frame_stack)
   if isinstance(environment, base.HostEnvironment):
     return shapes
   leaves = [(x.shape, str(x.dtype)) for x in jax.tree.leaves(environment)]
