@@ -70,6 +70,11 @@ class HostReplay:
     """Number of trajectories that can be sampled."""
     return min(self.added - self.start, self._capacity)
 
+  @property
+  def newest_slot(self) -> int:
+    """Slot of the trajectory that was added last."""
+    return (self.added - self.start - 1) % self._capacity
+
   def add(self, rollout: types.Rollout) -> None:
     """Adds E trajectories in place of the oldest.
 
@@ -101,6 +106,29 @@ class HostReplay:
     newest = self.added - self.start - 1
     ages = (newest - slots) % self._capacity
     return self._log.read(self.start + newest - ages)
+
+  def contents(self) -> np.ndarray:
+    """All trajectories by slot, [capacity, bytes of a trajectory] uint8."""
+    rows = np.zeros((self._capacity, self._format.dtype.itemsize), np.uint8)
+    rows[: self.filled] = self.gather(np.arange(self.filled))
+    return rows
+
+  def replace_contents(self, rows: np.ndarray, start: int, added: int) -> None:
+    """Continues as another buffer would, of which nothing is on disk.
+
+    Args:
+      rows: the other's `contents`.
+      start: of the other.
+      added: of the other.
+    """
+    number = added - start
+    filled = min(number, self._capacity)
+    self._log = row_log.make(
+      self._format.dtype.itemsize, self._capacity, None, is_mapped=False
+    )
+    self._log.append(rows[np.arange(number - filled, number) % self._capacity])
+    # The oldest has number 0 in the new log, and keeps its slot.
+    self.start = filled - number
 
   def unpack(self, rows: types.Array) -> types.Rollout:
     """Turns what `gather` returns into a batch [T or T+1, B, ...].
