@@ -69,7 +69,7 @@ class Trainer:
         embeddings [N, width].
       seed: of all random numbers.
       num_environments: stepped in parallel; None: those of `environment` if it
-        is a batch, otherwise about a tenth of batch_size.
+        is a batch, otherwise about an eighth of batch_size.
       **settings: fields of `agent.AgentConfig` (unroll_length, batch_size,
         on_policy_share, replay_capacity, learning_rate, ...), of
         `agent_network.AgentNetworkConfig` (core_lstm, action_model_lstm, ...)
