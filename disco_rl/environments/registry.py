@@ -1,6 +1,6 @@
 """Makes environments by name: FAMILY or FAMILY/VARIANT.
 
-To add a suite of environments, see families.py.
+How to add environments: see families.py.
 """
 
 from collections.abc import Mapping

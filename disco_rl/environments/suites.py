@@ -1,4 +1,7 @@
-"""Suites: lists of names of environments, for populations and evaluations."""
+"""Suites: lists of names of environments, for populations and evaluations.
+
+How to add one: see families.py.
+"""
 
 from disco_rl.environments.host import atari
 from disco_rl.environments.host import dmlab
