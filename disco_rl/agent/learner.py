@@ -52,7 +52,7 @@ class Update:
 
   Attributes:
     targets: what the agent's outputs move towards, by the rule.
-    gradient: of the loss, with the shapes of the parameters.
+    gradient: gradient of the loss, with the shapes of the parameters.
     logs: scalars to log.
   """
 
@@ -84,8 +84,9 @@ def update(
     rule_params: eta.
     state: the learner's state before the update.
     rollout: T transitions of B trajectories, of this device.
-    known_gradient: of the same update, made before; replaces the backward pass
-      where the update is differentiated, see `mixed_mode`; no loss is logged.
+    known_gradient: gradient of the same update, made before; replaces the
+      backward pass where the update is differentiated, see `mixed_mode`; no
+      loss is logged then.
 
   Returns:
     The state after the update, and intermediate results.
@@ -151,7 +152,7 @@ def total_loss(
   Args:
     rule: has the loss of each transition.
     taken: outputs of the taken actions, see `AgentNetwork.unroll`.
-    targets: of the rule.
+    targets: constants that the outputs move towards, by the rule.
     rollout: T transitions of B trajectories.
 
   Returns:

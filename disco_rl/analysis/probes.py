@@ -23,10 +23,11 @@ class ProbeConfig:
   """Training of probes.
 
   Attributes:
-    hidden_sizes: of the MLP; the first of the paper has 256 units for y and z.
+    hidden_sizes: widths of the MLP's layers; the first of the paper has 256
+      units for y and z.
     folds: number of folds of the cross-validation.
-    steps: of Adam, each on all training data.
-    learning_rate: of Adam.
+    steps: updates by Adam, each on all training data.
+    learning_rate: step size of Adam.
   """
 
   hidden_sizes: tuple[int, ...] = (128, 64, 32)
@@ -52,7 +53,7 @@ def r_squared(
     key: PRNG key.
     prediction: [T, B, n] input of the probes.
     question: about T steps of B trajectories.
-    config: of the probes.
+    config: settings of the probes.
 
   Returns:
     [folds] 1 - sum (probe - answer)^2 / sum (answer - mean)^2; 0 for a probe

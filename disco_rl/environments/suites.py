@@ -25,7 +25,7 @@ def expand(name: str) -> tuple[str, ...]:
   """Returns the names of a suite's environments.
 
   Args:
-    name: of a suite, or of an environment, which is returned unchanged:
+    name: name of a suite, or of an environment, which is returned unchanged:
       `registry.validate` checks it.
   """
   return SUITES.get(name, (name,))

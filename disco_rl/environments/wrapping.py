@@ -96,8 +96,8 @@ def _make(
 def _takes_seed(factory: Callable[..., Any]) -> bool:
   """Whether the first parameter of a function is the seed.
 
-  It is if it is called `seed` or has no default: parameters of a class are often
-  optional settings.
+  It is if it is called `seed` or has no default: classes often have optional
+  settings.
   """
   parameters = inspect.signature(factory).parameters
   first = next(iter(parameters.values()), None)

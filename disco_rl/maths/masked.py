@@ -13,7 +13,7 @@ def mean(x: types.Array, mask: types.Array) -> types.Array:
 
   Args:
     x: [T, B], or any shape.
-    mask: of the same shape, bool or weights.
+    mask: of the shape of x, bool or weights.
 
   Returns:
     [] sum(x * mask) / sum(mask); 0 where the mask is empty.

@@ -99,7 +99,7 @@ def validate(names: Sequence[str]) -> None:
   """Checks names of environments before anything is built.
 
   Args:
-    names: of environments.
+    names: names of environments.
 
   Raises:
     ValueError: a name is unknown.

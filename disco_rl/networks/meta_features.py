@@ -97,7 +97,7 @@ def step_features(inputs: PreparedInputs) -> types.Array:
   To add one, add a column. Weights that were discovered before no longer load.
 
   Args:
-    inputs: of T transitions of B trajectories.
+    inputs: T transitions of B trajectories.
 
   Returns:
     [T, B, 23].
@@ -133,7 +133,7 @@ def action_channels(inputs: PreparedInputs) -> types.Array:
   """The 9 channels per action, inputs of the policy embedding.
 
   Args:
-    inputs: of T transitions of B trajectories.
+    inputs: T transitions of B trajectories.
 
   Returns:
     [T, B, A, 9].

@@ -102,7 +102,7 @@ def embed(
   """Applies several embeddings to predictions, by one matrix product.
 
   Args:
-    embeddings: of the predictions.
+    embeddings: E_y or E_z, of one network or of several.
     logits: [..., Y]; these are the largest inputs of the meta-network.
 
   Returns:
@@ -184,7 +184,7 @@ def _features(
   """Features of the steps, and the policy embedding that is a part of them.
 
   Args:
-    inputs: of T transitions of B trajectories.
+    inputs: T transitions of B trajectories.
     config: sizes.
 
   Returns:
@@ -243,7 +243,7 @@ class MetaRNN(hk.Module):
     """One step, on the mean over the batch.
 
     Args:
-      inputs: of the rollout, with predictions by its own embeddings.
+      inputs: the rollout, with predictions by its own embeddings.
       embedding: [T, B, 1] of the trajectory, by the meta-network.
       y_hat: [T, B], by its own embedding.
       state: each [meta_rnn_size].
@@ -275,7 +275,7 @@ class MetaNetwork(hk.Module):
 
     Args:
       inputs: the rollout, the agent's outputs, and Retrace estimates.
-      state: of the meta-RNN before this update, each [meta_rnn_size].
+      state: state of the meta-RNN before this update, each [meta_rnn_size].
 
     Returns:
       Targets and the next state of the meta-RNN.

@@ -37,7 +37,7 @@ class CraftaxClassic(base.JaxEnvironment):
   Attributes:
     params: record of arrays, those of the game's parameters that the package
       lets one change without compiling anew.
-    variant: of `VARIANTS`.
+    variant: one of `VARIANTS`.
   """
 
   params: Any
@@ -116,7 +116,7 @@ def make(variant: str) -> CraftaxClassic:
   which the package scales its images and caches them in its own folder.
 
   Args:
-    variant: of `VARIANTS`.
+    variant: one of `VARIANTS`.
 
   Returns:
     The environment.
