@@ -50,7 +50,8 @@ def base() -> ml_collections.ConfigDict:
   config.validation_trajectories = 48
   # Of the gradient: 'differentiation' or 'evolution'.
   config.estimator = 'differentiation'
-  # 'mixed', 'checkpointed' or 'plain': the same gradient.
+  # 'mixed', 'checkpointed' or 'plain': the same gradient. 'plain' holds the
+  # activations of save_every updates at a time, the others those of one.
   config.mode = 'mixed'
   config.save_every = 1  # Keeps every k-th learner state; k divides N.
   config.offload = False  # Whether kept states wait in the host's memory.

@@ -34,19 +34,20 @@ class AgentConfig(config_checks.Settings):
     replay_capacity: trajectories that replay holds, a multiple of E.
     replay_on_disk: whether replay of environments on the host is in files under
       the run's folder, of which the system keeps in memory what fits.
-    learning_rate: of Adam.
+    learning_rate: step size of Adam.
     max_abs_update: bound of each entry of Adam's update, before the step size.
-    warm_up_updates: over which the learning rate rises from zero.
-    decay_updates: at which a cosine has brought it back to zero; 0: it stays.
-    weight_decay: of decoupled weight decay.
+    warm_up_updates: updates in which the learning rate rises from zero.
+    decay_updates: updates after which a cosine has brought it back to zero; 0:
+      it stays.
+    weight_decay: weight of decoupled weight decay.
   """
 
   network: agent_network.AgentNetworkConfig = agent_network.AgentNetworkConfig()
   unroll_length: config_checks.Count = 28
   batch_size: config_checks.Count = 96
-  num_environments: config_checks.Count = 10
+  num_environments: config_checks.Count = 12
   on_policy_share: config_checks.Fraction = 0.1
-  replay_capacity: config_checks.Count = 1000
+  replay_capacity: config_checks.Count = 1200
   replay_on_disk: bool = False
   learning_rate: config_checks.Positive = 3e-4
   max_abs_update: config_checks.Bound = 1.0
@@ -103,14 +104,14 @@ class AgentState:
 
 @dataclasses.dataclass(frozen=True)
 class Agent:
-  """Pure functions over `AgentState` for one kind of agent.
+  """Pure functions over the `AgentState` of agents with equal settings.
 
   Attributes:
-    config: its settings.
-    environment_spec: of its environments.
-    rule: the update rule that it learns with.
-    network: its network.
-    optimizer: its optimiser.
+    config: their settings.
+    environment_spec: observations and actions of their environments.
+    rule: the update rule that they learn with.
+    network: their network.
+    optimizer: their optimiser.
   """
 
   config: AgentConfig

@@ -251,9 +251,9 @@ def test_bad_input_is_named(
 @pytest.mark.parametrize(
   ('settings', 'num_environments'),
   [
-    ({}, 10),
-    ({'batch_size': 64}, 7),
-    ({'batch_size': 64, 'replay_ratio': 8.0}, 8),  # The old name.
+    ({}, 12),
+    ({'batch_size': 64}, 8),
+    ({'batch_size': 64, 'replay_ratio': 4.0}, 16),  # The old name.
     ({'num_environments': 1}, 1),
     ({'num_environments': 200}, 200),
     ({'batch_size': 1}, 1),
