@@ -24,9 +24,10 @@ EXPORTS = {
   'weights',
 }
 # Extras that only tests and development use.
-DEVELOPMENT = {'dev', 'docs', 'test'}
+DEVELOPMENT = {'dev', 'docs', 'notebooks', 'test'}
 # Modules that disco_rl imports from a simulator that no registry offers.
 UNPUBLISHED = {'deepmind_lab'}
+_SETUP = 'import setuptools; setuptools.setup()'
 
 
 def _run(code: str, folder: pathlib.Path = _REPOSITORY) -> list[str]:
@@ -83,7 +84,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   folder = tmp_path_factory.mktemp('built')
   command = ['egg_info', '--egg-base', str(folder), 'build_py', '--build-lib']
   subprocess.run(
-    [sys.executable, 'setup.py', '-q', *command, str(folder / 'lib')],
+    [sys.executable, '-c', _SETUP, '-q', *command, str(folder / 'lib')],
     cwd=_REPOSITORY,
     check=True,
     capture_output=True,

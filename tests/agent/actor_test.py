@@ -11,14 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+import small
 
 from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import host_actor
 from disco_rl.agent import host_collector
 from disco_rl.environments import base
-from disco_rl.networks import agent_network
-from disco_rl.networks import torsos
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -32,13 +31,8 @@ SPEC = types.EnvironmentSpec(
   observation=jax.ShapeDtypeStruct((2,), jnp.float32),
   num_actions=ACTIONS,
 )
-NETWORK = agent_network.make(
-  SPEC,
-  types.OutputSpec(state={}, action={}),
-  agent_network.AgentNetworkConfig(
-    torso=torsos.TorsoConfig(hidden_sizes=(16,)), core_lstm=CORE
-  ),
-)
+NO_HEADS = types.OutputSpec(state={}, action={})
+NETWORK = small.network(SPEC, NO_HEADS, hidden_sizes=(16,), core_lstm=CORE)
 
 
 def next_place(place: Any, action: Any) -> Any:
@@ -277,12 +271,8 @@ class HostWalk(base.HostEnvironment):
     }
 
 
-HOST_NETWORK = agent_network.make(
-  HostWalk.spec,
-  types.OutputSpec(state={}, action={}),
-  agent_network.AgentNetworkConfig(
-    torso=torsos.TorsoConfig(hidden_sizes=(16,)), core_lstm=CORE
-  ),
+HOST_NETWORK = small.network(
+  HostWalk.spec, NO_HEADS, hidden_sizes=(16,), core_lstm=CORE
 )
 
 

@@ -18,6 +18,7 @@ from disco_rl.evaluation import training
 from disco_rl.maths import value_targets
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
+from disco_rl.runtime import files
 from disco_rl.runtime import memory
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base as rule_base
@@ -102,14 +103,7 @@ def agents() -> training.DeviceTraining:
 
 def numbers(tree: Any) -> Any:
   """As NumPy arrays, also of PRNG keys."""
-  return jax.tree.map(
-    lambda x: np.asarray(
-      jax.random.key_data(x)
-      if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-      else x
-    ),
-    tree,
-  )
+  return jax.tree.map(lambda x: np.asarray(files.to_data(x)), tree)
 
 
 def test_calls_add_up(agents: training.DeviceTraining) -> None:

@@ -18,36 +18,7 @@ from disco_rl.evaluation import training
 from disco_rl.update_rules import weights
 from launch import to_records
 
-pytestmark = [
-  pytest.mark.usefixtures('quick_compilation'),
-  # Raised by ml_collections when it loads a file of settings.
-  pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
-]
-
-
-@pytest.mark.parametrize(
-  'argument, message',
-  [
-    ('--config.learning_rte=1', '.*learning_rte.*"learning_rate"'),
-    ('--config.zzz=1', ".*'zzz'.* lists all settings"),
-    ('--config.agent.torso=1', ".*'agent'.* lists all settings"),
-    ('--config.updates=abc', '.*updates=abc.* int'),
-    ('--config.updates=1.5', '.*updates=1.5.* int'),
-    ('--config.learning_rate=fast', '.*learning_rate=fast.* float'),
-    ('--config.normalize_advantage=maybe', '.*normalize_advantage.* boolean'),
-    ('--config.updates', '.*Missing value.*updates'),
-    (f'{CONFIG}:catchh', ".*'catchh'; choose one of catch, cartpole"),
-    ('--config=configs/evalute.py:catch', ".*'configs/evalute.py'"),
-    ('--workdr=x', ".*'workdr'.* workdir"),
-    ('catch', '.*catch'),
-  ],
-)
-def test_mistyped_flags(
-  tmp_path: pathlib.Path, argument: str, message: str
-) -> None:
-  workdir = tmp_path / 'run'
-  assert re.match(f'error: {message}', error(workdir, *CATCH, argument))
-  assert not workdir.exists()
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 
 @pytest.mark.parametrize('missing', ['config', 'workdir'])

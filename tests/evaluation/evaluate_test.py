@@ -1,11 +1,9 @@
 """Tests of launch.evaluate with one run: its files, resuming, failures."""
 
-import collections
 import dataclasses
 import pathlib
 import re
 import shutil
-import signal
 from typing import Any
 
 from evaluating import CATCH
@@ -17,21 +15,18 @@ import jax
 import launching
 import numpy as np
 import pytest
+import small
 
 from configs import evaluate as configs
 from disco_rl.agent import learner
 from disco_rl.evaluation import statistics
 from disco_rl.evaluation import training
-from disco_rl.networks import meta_network
 from disco_rl.runtime import metrics
 from disco_rl.update_rules import weights
+from launch import evaluate
 from launch import to_records
 
-pytestmark = [
-  pytest.mark.usefixtures('quick_compilation'),
-  # Raised by ml_collections when it loads a file of settings.
-  pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
-]
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 
 @pytest.fixture(scope='module')
@@ -95,40 +90,16 @@ def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
   }
 
 
-# Runs the command, and kills it once the rows of update 15 are written, shortly
-# before the next checkpoint.
-KILLED = """
-import os, pathlib, runpy, signal, sys, time
-from disco_rl.runtime import metrics
-
-write = metrics.MetricsWriter.write
-
-def write_and_die(self, rows):
-  write(self, rows)
-  if rows[0]['update'] == 15:
-    while not (self.path.parent / 'checkpoints' / '10').exists():
-      time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-metrics.MetricsWriter.write = write_and_die
-runpy.run_module('launch.evaluate', run_name='__main__', alter_sys=True)
-"""
-
-
 def test_a_killed_run_resumes_to_the_same_results(
   finished: pathlib.Path,
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
-  killed = launching.run_python('-c', KILLED, *CATCH, f'--workdir={tmp_path}')
-  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  lines = launching.kill(evaluate, tmp_path, 'update', 15, *CATCH)
   # The standard error stream contains only progress.
-  lines = killed.stderr.splitlines()
   assert lines
   for line in lines:
     assert re.match('catch/4x3 actor_critic: +[0-9]+% ', line), line
-  assert metrics.read(tmp_path / 'metrics.csv')['update'][-1] == 15
-  assert not (tmp_path / 'summary.json').exists()
   # As if another process had been killed while writing a checkpoint.
   (tmp_path / 'checkpoints' / '15.orbax-checkpoint-tmp').mkdir()
 
@@ -247,22 +218,10 @@ def test_losses_that_are_not_finite(
 @pytest.fixture
 def rule_path(tmp_path: pathlib.Path) -> pathlib.Path:
   """A rule with random weights."""
-  config = meta_network.MetaNetworkConfig(
-    prediction_size=10,
-    prediction_embedding=(1,),
-    policy_channels=(2,),
-    policy_target_channels=(),
-    lstm_size=8,
-    meta_rnn_input_size=4,
-    meta_rnn_size=8,
-  )
-  rng = np.random.default_rng(0)
-  params: dict[str, dict[str, np.ndarray]] = collections.defaultdict(dict)
-  for key, shape in meta_network.parameter_shapes(config).items():
-    module, _, parameter = key.rpartition('/')
-    params[module][parameter] = 0.3 * rng.normal(size=shape)
   path = tmp_path / 'rules' / 'mine.npz'
-  weights.save(path, params)
+  weights.save(
+    path, small.nest({key: 0.3 * x for key, x in small.arrays().items()})
+  )
   return path
 
 

@@ -25,11 +25,7 @@ from disco_rl.runtime import workdirs
 from launch import evaluate
 from launch import to_records
 
-pytestmark = [
-  pytest.mark.usefixtures('quick_compilation'),
-  # Raised by ml_collections when it loads a file of settings.
-  pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
-]
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 ENVIRONMENTS = ('catch/4x3', 'catch/3x3')
 RULES = ('actor_critic', 'policy_gradient')

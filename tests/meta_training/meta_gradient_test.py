@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import small
 
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
@@ -22,9 +23,6 @@ from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import outer_loss
-from disco_rl.networks import agent_network
-from disco_rl.networks import meta_network
-from disco_rl.networks import torsos
 from disco_rl.update_rules import disco
 
 NO_REGULARIZERS = outer_loss.OuterLossConfig(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -122,19 +120,7 @@ T, B, A = 4, 3, 3
 NUM_UPDATES = 4
 ADAM = optimizers.agent_optimizer(0.02)
 SPEC = types.EnvironmentSpec(jax.ShapeDtypeStruct((3,), jnp.float32), A)
-RULE = disco.Disco(
-  network=meta_network.MetaNetworkConfig(
-    prediction_size=5,
-    prediction_embedding=(4, 1),
-    policy_channels=(4, 3),
-    policy_target_channels=(4,),
-    lstm_size=5,
-    meta_rnn_input_size=3,
-    meta_rnn_size=4,
-  ),
-  num_bins=9,
-  max_abs_value=3.0,
-)
+RULE = disco.Disco(small.META_NETWORK, num_bins=9, max_abs_value=3.0)
 ALL_REGULARIZERS = outer_loss.OuterLossConfig(0.3, 0.2, 0.4, 0.5, 0.1)
 
 
@@ -155,14 +141,12 @@ def small_inner_loop(
   config: inner_loop_lib.InnerLoopConfig,
   optimizer: optax.GradientTransformation,
 ) -> inner_loop_lib.InnerLoop:
-  network = agent_network.make(
+  network = small.network(
     SPEC,
     RULE.output_spec(A),
-    agent_network.AgentNetworkConfig(
-      torsos.TorsoConfig(hidden_sizes=(6,)),
-      action_model_lstm=4,
-      action_model_head=5,
-    ),
+    hidden_sizes=(6,),
+    action_model_lstm=4,
+    action_model_head=5,
   )
   # All parameters in one array: fewer operations to compile.
   flat = optax.flatten(optimizer)

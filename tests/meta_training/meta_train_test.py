@@ -27,11 +27,7 @@ from disco_rl.runtime import workdirs
 from disco_rl.update_rules import weights
 from launch import meta_train
 
-# By ml_collections, when it loads a config's file.
-pytestmark = [
-  pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
-  pytest.mark.usefixtures('quick_compilation'),
-]
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 TINY = (
   f'--config={launching.REPOSITORY}/configs/quickstart.py',
@@ -299,45 +295,18 @@ def test_a_run_that_receives_sigterm_saves_first(
   assert_same_run(workdir, small)
 
 
-# Runs the command, but ends it without warning once rows of meta-step 3 are
-# written: as late as can be before the next checkpoint.
-KILLED = """
-import os, pathlib, runpy, signal, sys, time
-from disco_rl.runtime import metrics
-
-write = metrics.MetricsWriter.write
-
-def write_and_die(self, rows):
-  write(self, rows)
-  if rows and rows[0]['meta_step'] == 3:
-    while not (self.path.parent / 'checkpoints' / '2').exists():
-      time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-metrics.MetricsWriter.write = write_and_die
-runpy.run_module('launch.meta_train', run_name='__main__', alter_sys=True)
-"""
-
-
 def test_a_killed_run_resumes_bit_for_bit(
   small: pathlib.Path,
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
   workdir = tmp_path / 'run'
-  killed = launching.run_python('-c', KILLED, *SMALL, f'--workdir={workdir}')
-  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  lines = launching.kill(meta_train, workdir, 'meta_step', 3, *SMALL)
   # Nothing but progress is on the standard error stream.
-  lines = killed.stderr.splitlines()
   assert lines
+  progress = 'discovery: +[0-9]+% |compiling a program for each group of '
   for line in lines:
-    assert re.match(
-      'discovery: +[0-9]+% |compiling a program for each group of agents: ',
-      line,
-    ), line
-  assert metrics.read(workdir / 'metrics.csv')['meta_step'][-1] == 3
-  assert not (workdir / 'summary.json').exists()
-
+    assert re.match(progress, line), line
   launch(workdir, *SMALL)
   printed = capsys.readouterr()
   assert ' 50% 2/4 ' in printed.err.splitlines()[0]

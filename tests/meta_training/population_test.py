@@ -23,6 +23,7 @@ from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
+from disco_rl.runtime import files
 from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -52,16 +53,10 @@ def keys(seed: int, num_members: int) -> types.Array:
   return jax.random.split(jax.random.key(seed), num_members)
 
 
-def is_key(x: Any) -> bool:
-  return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
 def leaves(tree: Any) -> dict[str, np.ndarray]:
   """Copies of all arrays by their paths."""
   return {
-    jax.tree_util.keystr(path): np.array(
-      jax.random.key_data(x) if is_key(x) else x
-    )
+    jax.tree_util.keystr(path): np.array(files.to_data(x))
     for path, x in jax.tree_util.tree_leaves_with_path(tree)
   }
 
