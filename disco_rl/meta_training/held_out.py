@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import types
@@ -53,7 +54,7 @@ class HeldOut:
       preprocessing: of environments, see `registry.make`.
     """
     self.config = config
-    self._keys = jax.vmap(jax.random.key)(seed + np.arange(config.seeds))
+    self._keys = jax.vmap(_agent_key)(seed + jnp.arange(config.seeds))
     self._trainings: dict[str, training.Training] = {}
     for name in config.environments:
       environment = registry.make(
@@ -77,6 +78,14 @@ class HeldOut:
       means = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
       returns[name] = np.asarray(means)
     return returns
+
+
+def _agent_key(seed: types.Array) -> types.Array:
+  """The key of a held-out agent, which the population does not use.
+
+  Meta-step i folds i into the key of its seed.
+  """
+  return jax.random.fold_in(jax.random.key(seed), 2**32 - 1)
 
 
 def rows(
