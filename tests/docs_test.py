@@ -6,8 +6,6 @@ import importlib.util
 import pathlib
 import re
 import shlex
-import subprocess
-import sys
 from types import ModuleType
 from typing import Any
 
@@ -39,11 +37,8 @@ def _name(path: pathlib.Path) -> str:
 def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   pytest.importorskip('mkdocs', reason="pip install -e '.[dev]'")
   folder = tmp_path_factory.mktemp('site')
-  process = subprocess.run(
-    [sys.executable, '-m', 'mkdocs', 'build', '--strict', f'-d{folder}'],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
+  process = launching.run_python(
+    *('-m', 'mkdocs', 'build', '--strict', f'-d{folder}')
   )
   assert process.returncode == 0, process.stderr
   return folder

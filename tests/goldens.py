@@ -190,8 +190,7 @@ class Case:
     logs = update.logs
     report = {
       **report_rule(
-        self,
-        *jax.lax.stop_gradient((rule_params, state, rollout, logs)),
+        self, *jax.lax.stop_gradient((rule_params, state, rollout, logs))
       ),
       **_report_state(after),
       'log/global_gradient_norm': logs['gradient_norm'],

@@ -95,12 +95,7 @@ def accuracy(
     return masked.mean((output > 0) == (answer > 0.5), weight)
 
   return _cross_validate(
-    key,
-    prediction,
-    question,
-    config,
-    optax.sigmoid_binary_cross_entropy,
-    score,
+    key, prediction, question, config, optax.sigmoid_binary_cross_entropy, score
   )
 
 

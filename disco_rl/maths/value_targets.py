@@ -262,11 +262,7 @@ def vtrace(
     lambda_ * _next_is_real(rollout),
   )
   return _value_estimates(
-    value_moments,
-    value,
-    output.errors,
-    output.pg_advantage,
-    moments_decay,
+    value_moments, value, output.errors, output.pg_advantage, moments_decay
   )
 
 
@@ -293,11 +289,7 @@ def monte_carlo(
   td = returns - value[:-1]
   rho = importance_ratio(policy_logits, rollout)[:-1]
   return _value_estimates(
-    value_moments,
-    value,
-    td,
-    jnp.minimum(rho, 1.0) * td,
-    moments_decay,
+    value_moments, value, td, jnp.minimum(rho, 1.0) * td, moments_decay
   )
 
 

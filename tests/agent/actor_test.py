@@ -144,10 +144,7 @@ def test_consecutive_rollouts_join(unroll: Any) -> None:
 def test_logits_are_those_of_what_was_observed(unroll: Any) -> None:
   for rollout, _ in unroll(params(0), 0):
     np.testing.assert_allclose(
-      rollout.logits,
-      NETWORK.policy(params(0), rollout),
-      rtol=1e-5,
-      atol=1e-5,
+      rollout.logits, NETWORK.policy(params(0), rollout), rtol=1e-5, atol=1e-5
     )
 
 

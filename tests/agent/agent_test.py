@@ -215,10 +215,11 @@ def test_only_an_agent_with_a_core_recalls(
   network = dataclasses.replace(SMALL.network, core_lstm=core_lstm)
   agent = agent_lib.make(
     dataclasses.replace(SMALL, network=network),
-    probes.Recall.spec,
+    probes.Probe.spec,
     RULES['actor_critic'],
   )
-  agents = training.DeviceTraining(agent, probes.Recall())
+  probe = probes.Probe(jnp.int32(probes.Kind.RECALL))
+  agents = training.DeviceTraining(agent, probe)
   train_state = agents.init(jax.random.split(jax.random.key(0), 1))
   train_state, _ = agents.advance({}, train_state, 300)
   (reward,) = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
@@ -234,10 +235,7 @@ def trained(request: pytest.FixtureRequest) -> Trained:
   def train(kind: types.Array, key: types.Array) -> Any:
     probe = probes.Probe(kind)
     keys = jax.random.split(key)
-    train_state = (
-      agent.init(keys[0]),
-      agent.init_actor(keys[1], probe),
-    )
+    train_state = (agent.init(keys[0]), agent.init_actor(keys[1], probe))
     state, _ = jax.lax.fori_loop(
       0,
       200,
@@ -260,12 +258,12 @@ def trained(request: pytest.FixtureRequest) -> Trained:
     )
     return value, jax.nn.softmax(outputs['logits'])[..., 1]
 
-  kinds = jnp.array(list(probes.Kind))
+  kinds = jnp.array(list(probes.SUSPECTS))
   keys = jax.random.split(jax.random.key(0), len(kinds))
   return Trained(*map(np.asarray, train(kinds, keys)))
 
 
-@pytest.mark.parametrize('kind', probes.Kind, ids=lambda kind: kind.name)
+@pytest.mark.parametrize('kind', probes.SUSPECTS, ids=lambda kind: kind.name)
 def test_probes_are_solved(trained: Trained, kind: probes.Kind) -> None:
   value, policy = trained.value[kind], trained.policy[kind]
   suspect = f'suspect {probes.SUSPECTS[kind]}'

@@ -18,11 +18,6 @@ STEP_LIMIT = 5
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 
-@pytest.fixture
-def _craftax() -> None:
-  conformance.skip_without('craftax/classic_symbolic')
-
-
 def _make_number(key: Any, scale: Any) -> dict[str, Any]:
   return {'x': scale * jax.random.key_data(key)[0], 'n': jnp.int32(7)}
 
@@ -99,7 +94,7 @@ class TestReplaceWhere:
     )
 
 
-@pytest.mark.usefixtures('_craftax')
+@pytest.mark.needs('craftax/classic_symbolic')
 class TestCraftaxClassic:
   def test_conformance(self) -> None:
     environment = registry.make('craftax/classic_symbolic', 1, seed=0)

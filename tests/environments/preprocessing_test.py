@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import conformance
 import pytest
 
 from configs import evaluate as evaluate_config
@@ -41,10 +42,7 @@ def test_configs_state_what_adapters_do() -> None:
 def test_changes_reach_the_environment(
   name: str, family: str, changes: dict[str, Any], shape: tuple[int, ...]
 ) -> None:
-  try:
-    registry.validate(name)
-  except ImportError as error:
-    pytest.skip(str(error))
+  conformance.skip_without(name)
   settings = evaluate_config.get_config('catch').to_dict()
   settings['environment'] = name
   settings['preprocessing'][family].update(changes)

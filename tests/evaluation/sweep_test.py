@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 from typing import Any
+from unittest import mock
 
 import evaluating
 import launching
@@ -92,9 +93,7 @@ def test_a_finished_sweep_runs_nothing(
   monkeypatch: pytest.MonkeyPatch,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
-  def fail(*_: Any) -> None:
-    raise AssertionError('a run is repeated')
-
+  fail = mock.Mock(side_effect=AssertionError('a run is repeated'))
   monkeypatch.setattr(runner, 'Evaluation', fail)
   workdir = shutil.copytree(resumed.workdir, tmp_path / 'sweep')
   before = launching.contents(workdir)
@@ -313,8 +312,7 @@ def test_one_list_is_enough_and_suites_are_expanded(
 
 
 @pytest.mark.parametrize(
-  ('given', 'rules'),
-  [({}, []), ({'rules': ','.join(RULES)}, [*RULES])],
+  ('given', 'rules'), [({}, []), ({'rules': ','.join(RULES)}, [*RULES])]
 )
 def test_a_config_without_lists(
   given: dict[str, str],

@@ -78,8 +78,7 @@ def test_golden_meta_gradient(case: goldens.Case, mode: str) -> None:
   inner_loop = make_inner_loop(
     inner_loop_lib.InnerLoopConfig(num_updates, 8, save_every),
     types.EnvironmentSpec(
-      jax.ShapeDtypeStruct((6,), jnp.float32),
-      int(case.golden['config/A']),
+      jax.ShapeDtypeStruct((6,), jnp.float32), int(case.golden['config/A'])
     ),
     batch_size=8,
     rule=case.rule,
@@ -251,11 +250,7 @@ def expected_gradients() -> dict[str, types.Params]:
 
 @pytest.mark.parametrize(
   ('mode', 'save_every', 'offload'),
-  [
-    ('checkpointed', 1, False),
-    ('mixed', 1, False),
-    ('mixed', 2, True),
-  ],
+  [('checkpointed', 1, False), ('mixed', 1, False), ('mixed', 2, True)],
 )
 def test_modes_are_equal(
   double: None, mode: str, save_every: int, offload: bool

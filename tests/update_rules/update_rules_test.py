@@ -190,11 +190,7 @@ def test_rewards_are_scaled_by_reward_scale() -> None:
     targets_of_disco(
       agent.rule_params, rule_state, agent.state.params, seen, rule
     )
-    for seen, rule in (
-      (rollout, DISCO),
-      (larger, DISCO),
-      (rollout, scaled),
-    )
+    for seen, rule in ((rollout, DISCO), (larger, DISCO), (rollout, scaled))
   )
   jax.tree.map(np.testing.assert_array_equal, actual, expected)
   assert np.max(np.abs(actual[0].pi - plain[0].pi)) > 1e-3

@@ -93,9 +93,7 @@ class CraftaxClassic(base.JaxEnvironment):
       self.params,
     )
     return state, dataclasses.replace(
-      timestep,
-      observation=self._observe(state),
-      is_terminal=timestep.is_last,
+      timestep, observation=self._observe(state), is_terminal=timestep.is_last
     )
 
   @property
