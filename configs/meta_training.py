@@ -105,6 +105,8 @@ def base() -> ml_collections.ConfigDict:
   # Stages of convolutions, of torsos for images.
   config.channels = (16, 32, 32)
   config.hidden_sizes = (512, 512)  # Dense layers after them.
+  # Observations that the torso computes at a time, to save memory; 0: all.
+  config.torso_chunk_size = 0
   # Size of an LSTM after the torso, which adds memory; 0: none.
   config.core_lstm = 0
   config.action_model_lstm = 128  # Size of the action model's LSTM.

@@ -3,6 +3,7 @@
 The program takes layouts, such as 4x2, agents x batch, and prints as JSON, for
 each, the distance of the rule from that of a single device after some
 meta-steps in double precision, and the collectives of a meta-step's programs.
+The torso computes a few observations at a time; on the single device, all.
 """
 
 import collections
@@ -98,10 +99,11 @@ def axis_of(line: str, mesh: jax.sharding.Mesh) -> str:
 
 
 def discover(
-  agents: int, batch: int
+  agents: int, batch: int, torso_chunk_size: int = 0
 ) -> tuple[np.ndarray, list[dict[str, int]]]:
   """The rule after some meta-steps; the collectives of step and mean."""
   settings = {**quickstart.get_config().to_dict(), **SETTINGS, **DIVISIBLE}
+  settings['torso_chunk_size'] = torso_chunk_size
   config = to_records.meta_training(settings)
   rule, params = build.make_rule(config)
   (group,) = build.make_groups(config, rule)
@@ -143,7 +145,8 @@ def main() -> None:
   expected, _ = discover(1, 1)
   results = {}
   for layout in sys.argv[1:]:
-    params, found = discover(*map(int, layout.split('x')))
+    # A batch has 8 x 7 observations, of which a device has a few.
+    params, found = discover(*map(int, layout.split('x')), torso_chunk_size=5)
     error = np.linalg.norm(params - expected) / np.linalg.norm(expected)
     results[layout] = {'error': float(error), 'collectives': found}
   print(json.dumps(results))

@@ -204,7 +204,8 @@ def make(
 
     def function(*arguments: Any, dtype: Any = dtype) -> Any:
       module = AgentNetworkModule(environment_spec, output_spec, config, dtype)
-      return getattr(module, method)(*arguments)
+      with hk.custom_getter(lambda get, value, _: get(cast(value, dtype))):
+        return getattr(module, method)(*arguments)
 
     return hk.without_apply_rng(hk.transform(function))
 
@@ -213,8 +214,11 @@ def make(
     transformed = transform(method)
     if dtype == jnp.float32:
       return transformed.apply
+    # Chunks of the torso have gradients whose sum is not to be rounded as often
+    # as there are chunks: their parameters are cast within the loop.
+    before = jnp.float32 if config.torso.chunk_size else dtype
     return lambda params, *arguments: cast(
-      transformed.apply(cast(params, dtype), *arguments), jnp.float32
+      transformed.apply(cast(params, before), *arguments), jnp.float32
     )
 
   def initial_state(batch_size: int) -> types.PyTree:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 import difflib
+import functools
 from typing import Annotated
 from typing import Any
 
@@ -38,6 +39,9 @@ class TorsoConfig(config_checks.Settings):
     channels: of the stages of convolutions; used by 'impala' and 'resnet'.
     hidden_sizes: widths of the last layers of every named torso, dense; ReLU
       between them, none after the last.
+    chunk_size: observations that the torso computes at a time, at most; 0: all.
+      Chunks follow one another and are computed again where the torso is
+      differentiated, so that the activations of one chunk are held at a time.
   """
 
   kind: Annotated[
@@ -49,6 +53,9 @@ class TorsoConfig(config_checks.Settings):
   ] = 'mlp'
   channels: config_checks.Widths = (16, 32, 32)
   hidden_sizes: HiddenSizes = (512, 512)
+  chunk_size: Annotated[
+    config_checks.CountOrZero, config_checks.Called('torso_chunk_size')
+  ] = 0
 
   def conflicts(self) -> Iterator[str]:
     """Names must be registered."""
@@ -102,6 +109,12 @@ class TorsoModule(hk.Module):
     Raises:
       ValueError: a torso of the user's own returned something else.
     """
+    embed = functools.partial(self._embed, dtype=dtype)
+    return _map_chunks(self._config.chunk_size, embed, observation)
+
+  # Layers are named as if `__call__` made them.
+  @hk.transparent
+  def _embed(self, observation: types.PyTree, dtype: Any) -> types.Array:
     rows = jax.tree.leaves(observation)[0].shape[0]
     observation = jax.tree.map(lambda x: _as_input(x, dtype), observation)
     torso = self._config.kind
@@ -114,6 +127,37 @@ class TorsoModule(hk.Module):
         f'{rows} observations; it must return [{rows}, width].'
       )
     return embedding.astype(dtype)
+
+
+def _map_chunks(
+  size: int, torso: Torso, observation: types.PyTree
+) -> types.Array:
+  """Applies a torso to chunks of rows, and differentiates one at a time.
+
+  Args:
+    size: rows of a chunk, at most; 0: all.
+    torso: of some rows; may use Haiku.
+    observation: all rows, leaves [N, ...].
+
+  Returns:
+    The embedding, [N, D].
+  """
+  rows = jax.tree.leaves(observation)[0].shape[0]
+  # Haiku would call the torso twice to initialise it, and name its layers anew.
+  if hk.running_init() or not 0 < size < rows:
+    return torso(observation)
+  count = -(-rows // size)
+  size = -(-rows // count)
+
+  def split(leaf: types.Array) -> types.Array:
+    # Copies of a real row: zeros might have no finite derivative.
+    filled = [(0, count * size - rows)] + [(0, 0)] * (leaf.ndim - 1)
+    return jnp.pad(leaf, filled, 'edge').reshape(count, size, *leaf.shape[1:])
+
+  # In a loop nothing is there to be eliminated as a common subexpression.
+  torso = hk.remat(torso, prevent_cse=False)
+  embedding = hk.map(torso, jax.tree.map(split, observation))
+  return embedding.reshape(count * size, -1)[:rows]
 
 
 def _as_input(leaf: types.Array, dtype: Any) -> types.Array:
