@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from matplotlib import figure
 import numpy as np
 import pytest
-import small
 
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
@@ -36,8 +35,20 @@ from disco_rl.update_rules import weights
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
-SIZE = small.META_NETWORK.prediction_size
-RULE = disco.Disco(small.META_NETWORK, num_bins=7, max_abs_value=2.0)
+SIZE = 5
+RULE = disco.Disco(
+  network=meta_network.MetaNetworkConfig(
+    prediction_size=SIZE,
+    prediction_embedding=(4, 1),
+    policy_channels=(4, 3),
+    policy_target_channels=(4,),
+    lstm_size=8,
+    meta_rnn_input_size=4,
+    meta_rnn_size=6,
+  ),
+  num_bins=7,
+  max_abs_value=2.0,
+)
 NETWORK = agent_network.AgentNetworkConfig(
   torso=torsos.TorsoConfig(hidden_sizes=(8,)),
   action_model_lstm=6,
