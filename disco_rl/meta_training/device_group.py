@@ -17,6 +17,8 @@ from disco_rl.runtime import sharding
 class DeviceGroup(population.Group):
   """Members in JAX-native environments: a step is one program."""
 
+  is_on_host = False
+
   def __init__(
     self,
     config: population.GroupConfig,

@@ -52,6 +52,8 @@ class HostGroup(population.Group):
   holds does not depend on their number. Replay is in the host's memory, too.
   """
 
+  is_on_host = True
+
   def __init__(
     self,
     config: population.GroupConfig,

@@ -102,7 +102,10 @@ class Group(abc.ABC):
   Attributes:
     config: common to the members.
     programs: compiled for the group; each device computes its own members.
+    is_on_host: whether its environments are; members then take turns.
   """
+
+  is_on_host: bool
 
   def __init__(
     self,

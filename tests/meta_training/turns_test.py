@@ -12,6 +12,7 @@ from configs import quickstart
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base
+from disco_rl.meta_training import footprint
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
@@ -104,9 +105,10 @@ class Step:
   device_bytes: int
 
 
-def take_steps(
-  num_members: int, chunk_size: int, monkeypatch: pytest.MonkeyPatch
-) -> Step:
+RULE_PARAMS = {'module': {'w': jnp.zeros((2,))}}
+
+
+def make_group(num_members: int, chunk_size: int) -> host_group.HostGroup:
   settings = {**quickstart.get_config().to_dict(), **SETTINGS}
   config = to_records.meta_training(settings)
   inner_loop = inner_loop_lib.InnerLoop(
@@ -116,7 +118,7 @@ def take_steps(
     ),
     meta_value_lib.MetaValue(config.meta_value, Rewarding.spec),
   )
-  group = host_group.HostGroup(
+  return host_group.HostGroup(
     population.GroupConfig(
       names=num_members * ('rewarding',),
       inner_loop=inner_loop,
@@ -126,7 +128,12 @@ def take_steps(
     [Rewarding(i) for i in range(num_members)],
     Constant(inner_loop),
   )
-  rule_params = {'module': {'w': jnp.zeros((2,))}}
+
+
+def take_steps(
+  num_members: int, chunk_size: int, monkeypatch: pytest.MonkeyPatch
+) -> Step:
+  group = make_group(num_members, chunk_size)
   held = []
 
   class Watched(trajectory_store.TrajectoryStore):
@@ -137,9 +144,9 @@ def take_steps(
   monkeypatch.setattr(trajectory_store, 'TrajectoryStore', Watched)
   start = sum(x.nbytes for x in jax.live_arrays())
   keys = jax.random.split(jax.random.key(0), 4)[:num_members]
-  members = group.init(keys, rule_params)
+  members = group.init(keys, RULE_PARAMS)
   for _ in range(2):
-    updates, members, logs = group.step(rule_params, members)
+    updates, members, logs = group.step(RULE_PARAMS, members)
   assert len(held) == 2 * 4 * num_members // chunk_size
   return Step(group, updates, members, logs, max(held) - start)
 
@@ -172,6 +179,31 @@ def test_waiting_members_take_no_memory_of_the_device(
   assert alone > 200_000
   assert in_turns < 1.02 * alone
   assert at_once > 3 * alone
+
+
+def test_the_estimate_of_memory_counts_members_of_one_turn(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  group = make_group(4, 2)
+  one = footprint.of_agent(
+    group.config.inner_loop,
+    'mixed',
+    group.config.optimizer,
+    RULE_PARAMS,
+    is_on_host=True,
+  )
+  on_device = 2 * (one.state + one.working)
+  on_host = 4 * (one.state + one.host_replay)
+  monkeypatch.setattr(footprint.memory, 'total_bytes', lambda: on_device)
+  monkeypatch.setattr(footprint.memory, 'host_bytes', lambda: on_host)
+  footprint.check([group], 'mixed', RULE_PARAMS)
+  monkeypatch.setattr(footprint.memory, 'host_bytes', lambda: on_host - 1)
+  with pytest.raises(ValueError, match='replay_on_disk=True'):
+    footprint.check([group], 'mixed', RULE_PARAMS)
+  monkeypatch.setattr(footprint.memory, 'total_bytes', lambda: on_device - 1)
+  monkeypatch.setattr(footprint.memory, 'host_bytes', lambda: on_host)
+  with pytest.raises(ValueError, match='GiB.*chunk_size'):
+    footprint.check([group], 'mixed', RULE_PARAMS)
 
 
 def _numbers(members: inner_loop_lib.Member) -> Any:
