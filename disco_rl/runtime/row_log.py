@@ -45,7 +45,7 @@ class RowFiles:
 
   def path(self, number: int) -> pathlib.Path:
     """The file of a row."""
-    return self._directory / f'{number // self.shape[0]:06}.rows'
+    return self._directory / f'{number // self.shape[0]:012}.rows'
 
   def offset(self, number: int) -> int:
     """Where a row begins in its file."""
@@ -106,7 +106,7 @@ class RowFiles:
       yield
     except OSError as error:
       raise RowLogError(
-        f'{path} cannot be written: {error.strerror}. If the disk is full, '
+        f'{path} cannot be written: {error}. If the disk is full, '
         f'free space for files of {self.num_bytes / 1e6:.0f} MB, or lower the '
         'capacity. Rows that were saved before stay.'
       ) from error

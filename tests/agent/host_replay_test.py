@@ -223,6 +223,23 @@ def test_files_that_no_checkpoint_needs_are_deleted(
   check_equal(sample(buffer, 0), batch)
 
 
+@both_kinds
+def test_a_reset_agent_needs_no_older_files(
+  tmp_path: pathlib.Path, is_mapped: bool
+) -> None:
+  buffer, actor = make(tmp_path, is_mapped), Actor()
+  for _ in range(2):
+    buffer.add(actor.unroll())
+  buffer.reset()
+  buffer.add(actor.unroll())
+  buffer.save()
+  buffer.delete_unneeded(buffer.start, buffer.added)
+  assert len(list(tmp_path.iterdir())) == ENVIRONMENTS
+  restored = make(tmp_path, is_mapped)
+  restored.restore(buffer.start, buffer.added)
+  check_equal(sample(restored, 0), sample(buffer, 0))
+
+
 def test_rollouts_of_other_shapes_are_refused() -> None:
   buffer, rollout = make(), Actor().unroll()
   glyphs = rollout.observation['glyphs']

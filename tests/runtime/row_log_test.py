@@ -114,7 +114,7 @@ def test_saved_rows_are_not_written_again(
   log = make(tmp_path, is_mapped)
   log.append(rows(range(7)))
   log.save()
-  path = tmp_path / '000002.rows'
+  path = tmp_path / '000000000002.rows'
   content = bytearray(path.read_bytes())
   assert content[STRIDE:] == bytes(2 * STRIDE)
   log.append(rows(range(7, 8)))
@@ -153,7 +153,7 @@ def test_all_flipped_bits_are_found(
   tmp_path: pathlib.Path, is_mapped: bool
 ) -> None:
   saved(tmp_path)
-  path = tmp_path / '000001.rows'
+  path = tmp_path / '000000000001.rows'
   good = path.read_bytes()
   for place in range(8 * len(good)):
     bad = bytearray(good)
@@ -178,7 +178,7 @@ def test_damage_is_found(
 ) -> None:
   directory = tmp_path_factory.mktemp('log')
   saved(directory)
-  path = directory / '000001.rows'
+  path = directory / '000000000001.rows'
   path.write_bytes(data.draw(damage.damaged(path.read_bytes())))
   log = make(directory, is_mapped)
 
@@ -196,7 +196,7 @@ def test_missing_files_and_swapped_ones(
   tmp_path: pathlib.Path, is_mapped: bool
 ) -> None:
   saved(tmp_path)
-  first, second = tmp_path / '000000.rows', tmp_path / '000001.rows'
+  first, second = tmp_path / '000000000000.rows', tmp_path / '000000000001.rows'
   log = make(tmp_path, is_mapped)
   content = first.read_bytes()
   first.write_bytes(second.read_bytes())
@@ -220,7 +220,7 @@ def test_files_are_deleted(tmp_path: pathlib.Path, is_mapped: bool) -> None:
     log.save()
   assert len(names(tmp_path)) == 20
   log.delete_below(17)
-  assert names(tmp_path)[0] == '000005.rows'
+  assert names(tmp_path)[0] == '000000000005.rows'
   assert len(names(tmp_path)) == 15
   other = make(tmp_path, is_mapped)
   other.restore(17, 57)
@@ -230,7 +230,7 @@ def test_files_are_deleted(tmp_path: pathlib.Path, is_mapped: bool) -> None:
   log.append(rows(range(60, 62)))
   log.save()
   log.delete_below(62)
-  assert names(tmp_path) == ['000020.rows']
+  assert names(tmp_path) == ['000000000020.rows']
   log.append(rows(range(62, 70)))
   check(log, 62)
 
@@ -265,11 +265,11 @@ def test_a_full_disk(
   with monkeypatch.context() as patch:
     patch.setattr(os, 'posix_fallocate', fail)
     with pytest.raises(
-      row_log.RowLogError, match=f'{tmp_path}/000002.rows .* No space left'
+      row_log.RowLogError, match=f'{tmp_path}/0+2.rows .* No space left'
     ):
       log.append(rows(range(5, 8)))
       log.save()
-  assert names(tmp_path) == ['000000.rows', '000001.rows']
+  assert names(tmp_path) == ['000000000000.rows', '000000000001.rows']
   other = make(tmp_path, is_mapped)
   other.restore(0, 5)
   check(other, 0)
