@@ -134,7 +134,8 @@ class HostReplay:
     """Turns what `gather` returns into a batch [T or T+1, B, ...].
 
     A pure function, for use in a compiled program: frames are stacked on the
-    device, which receives each of them once.
+    device, which receives each of them once. On CPUs most of the time goes into
+    new memory: donate the batch before if it is no longer needed.
     """
     return self._format.unpack(rows)
 
