@@ -163,6 +163,20 @@ class HostActor:
     return x.reshape(self._num_agents, -1, *x.shape[1:])
 
 
+def empty_acted(
+  agent: agent_lib.Agent, num_agents: int
+) -> tuple[types.Rollout, types.Array]:
+  """Zeros of the shapes of what `HostActor.unroll` returns."""
+  size, length = agent.config.num_environments, agent.config.unroll_length
+  rollout = types.empty_rollout(
+    agent.environment_spec, agent.network.initial_state(size), length, size
+  )
+  is_last = jnp.zeros((length, size), bool)
+  return jax.tree.map(
+    lambda x: jnp.broadcast_to(x, (num_agents, *x.shape)), (rollout, is_last)
+  )
+
+
 def restart_episodes(agents: agent_lib.AgentState) -> agent_lib.AgentState:
   """Discards unfinished episodes, as checkpoints hold no host environments."""
   statistics = dataclasses.replace(

@@ -20,6 +20,8 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_actor
 from disco_rl.agent import learner
 from disco_rl.environments import base
+from disco_rl.runtime import backend
+from disco_rl.runtime import compilation
 from disco_rl.runtime import sharding
 
 
@@ -41,6 +43,7 @@ class Training(abc.ABC):
 
   def __init__(self, agent: agent_lib.Agent, num_agents: int):
     self._agent = agent
+    self._num_agents = num_agents
     self._mesh = sharding.mesh_for(num_agents)
     self._programs = sharding.Programs(self._mesh)
     self._init = self._programs.make(
@@ -51,6 +54,30 @@ class Training(abc.ABC):
   def compile_seconds(self) -> float:
     """Time spent on compiling so far."""
     return self._programs.compile_seconds
+
+  def calls(self, rule_params: types.Params) -> list[compilation.Call]:
+    """All programs with the shapes of their arguments; longest first.
+
+    They can be compiled in parallel, before the first agent is made.
+    """
+    keys = jax.eval_shape(
+      lambda: jax.random.split(jax.random.key(0), self._num_agents)
+    )
+    keys = sharding.shapes(keys, self._mesh, sharding.SPLIT)
+    initial = self._init.shapes(keys)
+    return [
+      self._update_call(
+        sharding.shapes(rule_params, self._mesh, sharding.REPLICATED),
+        sharding.shapes(initial, self._mesh, sharding.SPLIT),
+      ),
+      (self._init, (keys,)),
+    ]
+
+  @abc.abstractmethod
+  def _update_call(
+    self, rule_params: types.Params, train_state: TrainState
+  ) -> compilation.Call:
+    """The program that learns, from shapes."""
 
   def init(self, keys: types.Array) -> TrainState:
     """Initial agents from PRNG keys [S]."""
@@ -102,6 +129,14 @@ class DeviceTraining(Training):
     """One call of the compiled program; see `Training.advance`."""
     rule_params, count = self._replicate((rule_params, np.asarray(num_updates)))
     return self._advance(rule_params, train_state, count)
+
+  def _update_call(
+    self, rule_params: types.Params, train_state: TrainState
+  ) -> compilation.Call:
+    count = sharding.shapes(
+      np.zeros((), np.int32), self._mesh, sharding.REPLICATED
+    )
+    return self._advance, (rule_params, train_state, count)
 
   def _init_one(self, key: types.Array) -> TrainState:
     agent_key, environment_key = jax.random.split(key)
@@ -199,6 +234,15 @@ class HostTraining(Training):
     means = jax.tree.map(lambda *x: sum(x) / num_updates, *logs)
     return TrainState(agents=agents, actors=None), means
 
+  def _update_call(
+    self, rule_params: types.Params, train_state: TrainState
+  ) -> compilation.Call:
+    acted = jax.eval_shape(
+      lambda: host_actor.empty_acted(self._agent, self._num_agents)
+    )
+    acted = sharding.shapes(acted, self._mesh, sharding.SPLIT)
+    return self._learn, (rule_params, train_state.agents, *acted)
+
   def _init_one(self, key: types.Array) -> TrainState:
     return TrainState(agents=self._agent.init(key), actors=None)
 
@@ -248,6 +292,6 @@ def _for_each_agent(function: Callable[[Any], Any], tree: Any) -> Any:
   In parallel, but for CPUs: there one agent keeps all cores busy, and products
   with a batch axis take half as long again as one after the other.
   """
-  if jax.default_backend() == 'cpu':
+  if backend.is_cpu():
     return jax.lax.map(function, tree)
   return jax.vmap(function)(tree)

@@ -10,6 +10,7 @@ from disco_rl.environments import base
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
+from disco_rl.runtime import compilation
 from disco_rl.runtime import sharding
 
 
@@ -42,6 +43,12 @@ class DeviceGroup(population.Group):
   ) -> meta_update.MetaUpdates:
     """See `population.Group.step`."""
     return self._step(rule_params, members, *self._environments)
+
+  def step_calls(
+    self, rule_params: types.Params, members: inner_loop_lib.Member
+  ) -> list[compilation.Call]:
+    """See `population.Group.step_calls`."""
+    return [(self._step, (rule_params, members, *self._environments))]
 
   def compile(
     self, rule_params: types.Params, members: inner_loop_lib.Member

@@ -17,6 +17,7 @@ from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
+from disco_rl.runtime import compilation
 from disco_rl.runtime import sharding
 
 # A rollout [n, ...], and which of its steps ended an episode.
@@ -85,6 +86,33 @@ class HostGroup(population.Group):
       validation.append(self._act(actor_params))
     updates, logs = zip(*learnt)
     return self._differentiate(rule_params, members, updates, validation, logs)
+
+  def step_calls(
+    self, rule_params: types.Params, members: inner_loop_lib.Member
+  ) -> list[compilation.Call]:
+    """See `population.Group.step_calls`."""
+    inner_loop, shapes = self.config.inner_loop, self.config.shapes
+    n = self.config.num_members
+    acted = shapes(
+      jax.eval_shape(lambda: host_actor.empty_acted(inner_loop.agent, n))
+    )
+    learn = (rule_params, members, *acted)
+    members, (update, logs) = self._learn.shapes(*learn)
+    update = dataclasses.replace(
+      shapes(update),
+      batches=sharding.shapes(
+        update.batches, self.config.mesh, sharding.SPLIT_BATCH
+      ),
+    )
+    updates = inner_loop.config.inner_updates
+    differentiate = (
+      rule_params,
+      shapes(members),
+      updates * (update,),
+      inner_loop.validation_rollouts * [acted],
+      updates * (shapes(logs),),
+    )
+    return [(self._differentiate, differentiate), (self._learn, learn)]
 
   def reset_expired(
     self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray

@@ -20,6 +20,7 @@ from disco_rl import types
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import resets
+from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import sharding
 
@@ -84,6 +85,10 @@ class GroupConfig:
     """Places trees [n, ...] as programs expect them."""
     return sharding.put(tree, self.mesh, sharding.SPLIT)
 
+  def shapes(self, tree: Any) -> Any:
+    """Shapes of trees [n, ...] that `split` has placed."""
+    return sharding.shapes(tree, self.mesh, sharding.SPLIT)
+
   def own_part(self, tree: Any) -> Any:
     """Trees [n, ...] -> [own, ...], of this process's members."""
     return distributed.own_part(tree, self.mesh, sharding.SPLIT)
@@ -141,6 +146,46 @@ class Group(abc.ABC):
     """Initial members, leading axis n, from PRNG keys [n]."""
     initial = self._initial(self.config.split(keys), *self._environments)
     return self._complete(rule_params, initial)
+
+  def calls(self, rule_params: types.Params) -> list[compilation.Call]:
+    """All programs with the shapes of their arguments; longest first.
+
+    They can be compiled in parallel, before the group is used.
+
+    Args:
+      rule_params: eta.
+
+    Returns:
+      The programs.
+    """
+    n = self.config.num_members
+    keys = self.config.shapes(
+      jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n))
+    )
+    start = (keys, *self._environments)
+    initial = self.config.shapes(self._initial.shapes(*start))
+    members = self.config.shapes(self._complete.shapes(rule_params, initial))
+    expired = self.config.shapes(jax.ShapeDtypeStruct((n,), bool))
+    return [
+      *self.step_calls(rule_params, members),
+      (self._initial, start),
+      (self._complete, (rule_params, initial)),
+      (self._replace, (expired, initial, members)),
+    ]
+
+  @abc.abstractmethod
+  def step_calls(
+    self, rule_params: types.Params, members: inner_loop_lib.Member
+  ) -> list[compilation.Call]:
+    """Of `calls`, those that `step` makes.
+
+    Args:
+      rule_params: eta.
+      members: shapes.
+
+    Returns:
+      The programs.
+    """
 
   def resume(self, members: inner_loop_lib.Member) -> inner_loop_lib.Member:
     """Takes members from a checkpoint."""
