@@ -217,6 +217,25 @@ class HostCollector:
     self._actor.replace_observation(index, observation)
 
 
+def rollout_shapes(
+  agent: agent_lib.Agent, num_agents: int, batch_size: int
+) -> types.Rollout:
+  """Shapes of rollouts or batches, [S, T or T+1, B, ...]."""
+
+  def empty() -> types.Rollout:
+    rollout = types.empty_rollout(
+      agent.environment_spec,
+      agent.network.initial_state(batch_size),
+      agent.config.unroll_length,
+      batch_size,
+    )
+    return jax.tree.map(
+      lambda x: jnp.broadcast_to(x, (num_agents, *x.shape)), rollout
+    )
+
+  return jax.eval_shape(empty)
+
+
 def split_acting(
   agents: agent_lib.AgentState,
 ) -> tuple[agent_lib.AgentState, agent_lib.AgentState]:

@@ -21,6 +21,8 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
 from disco_rl.agent import learner
 from disco_rl.environments import base
+from disco_rl.runtime import backend
+from disco_rl.runtime import compilation
 from disco_rl.runtime import sharding
 
 
@@ -42,6 +44,7 @@ class Training(abc.ABC):
 
   def __init__(self, agent: agent_lib.Agent, num_agents: int):
     self._agent = agent
+    self._num_agents = num_agents
     self._mesh = sharding.mesh_for(num_agents)
     self._programs = sharding.Programs(self._mesh)
     self._init = self._programs.make(
@@ -52,6 +55,30 @@ class Training(abc.ABC):
   def compile_seconds(self) -> float:
     """Time spent on compiling so far."""
     return self._programs.compile_seconds
+
+  def calls(self, rule_params: types.Params) -> list[compilation.Call]:
+    """All programs with the shapes of their arguments; longest first.
+
+    They can be compiled in parallel, before the first agent is made.
+    """
+    keys = jax.eval_shape(
+      lambda: jax.random.split(jax.random.key(0), self._num_agents)
+    )
+    keys = sharding.shapes(keys, self._mesh, sharding.SPLIT)
+    initial = self._init.shapes(keys)
+    return [
+      self._update_call(
+        sharding.shapes(rule_params, self._mesh, sharding.REPLICATED),
+        sharding.shapes(initial, self._mesh, sharding.SPLIT),
+      ),
+      (self._init, (keys,)),
+    ]
+
+  @abc.abstractmethod
+  def _update_call(
+    self, rule_params: types.Params, train_state: TrainState
+  ) -> compilation.Call:
+    """The program that learns, from shapes."""
 
   def init(self, keys: types.Array) -> TrainState:
     """Initial agents from PRNG keys [S]."""
@@ -124,6 +151,14 @@ class DeviceTraining(Training):
     rule_params, count = self._replicate((rule_params, np.asarray(num_updates)))
     return self._advance(rule_params, train_state, count)
 
+  def _update_call(
+    self, rule_params: types.Params, train_state: TrainState
+  ) -> compilation.Call:
+    count = sharding.shapes(
+      np.zeros((), np.int32), self._mesh, sharding.REPLICATED
+    )
+    return self._advance, (rule_params, train_state, count)
+
   def _init_one(self, key: types.Array) -> TrainState:
     agent_key, environment_key = jax.random.split(key)
     return TrainState(
@@ -190,7 +225,6 @@ class HostTraining(Training):
   ):
     super().__init__(agent, num_agents)
     agents, common = sharding.SPLIT, sharding.REPLICATED
-    self._num_agents = num_agents
     self.collector = host_collector.HostCollector(
       agent, environment, num_agents
     )
@@ -265,6 +299,15 @@ class HostTraining(Training):
     means = jax.tree.map(lambda *x: sum(x) / num_updates, *all_logs)
     return self._with_counters(TrainState(agents=agents, actors=None)), means
 
+  def _update_call(
+    self, rule_params: types.Params, train_state: TrainState
+  ) -> compilation.Call:
+    batches = host_collector.rollout_shapes(
+      self._agent, self._num_agents, self._agent.config.batch_size
+    )
+    batches = sharding.shapes(batches, self._mesh, sharding.SPLIT)
+    return self._learn, (rule_params, train_state.agents.learner, batches)
+
   def _init_one(self, key: types.Array) -> TrainState:
     nothing: Any = None
     agents = dataclasses.replace(self._agent.init(key), replay=nothing)
@@ -320,6 +363,6 @@ def _for_each_agent(function: Callable[[Any], Any], tree: Any) -> Any:
   In parallel, but for CPUs: there one agent keeps all cores busy, and products
   with a batch axis take half as long again as one after the other.
   """
-  if jax.default_backend() == 'cpu':
+  if backend.is_cpu():
     return jax.lax.map(function, tree)
   return jax.vmap(function)(tree)

@@ -12,6 +12,7 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.environments import registry
 from disco_rl.evaluation import training
+from disco_rl.runtime import compilation
 from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base
 
@@ -67,6 +68,14 @@ class HeldOut:
   def compile_seconds(self) -> float:
     """Time spent on compiling so far."""
     return sum(x.compile_seconds for x in self._trainings.values())
+
+  def calls(self, rule_params: types.Params) -> list[compilation.Call]:
+    """All programs, to be compiled in parallel; see `Training.calls`."""
+    return [
+      call
+      for agents in self._trainings.values()
+      for call in agents.calls(rule_params)
+    ]
 
   def evaluate(self, rule_params: types.Params) -> dict[str, np.ndarray]:
     """Trains fresh agents; their mean returns [seeds] by environment."""

@@ -22,6 +22,7 @@ from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import parking
 from disco_rl.meta_training import population
 from disco_rl.meta_training import trajectory_store
+from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import files
 from disco_rl.runtime import sharding
@@ -90,6 +91,11 @@ class HostGroup(population.Group):
       self._finish_all, (rule, *(3 * (members,))), donate_argnums=1
     )
 
+  @property
+  def members_at_once(self) -> int:
+    """Members of a turn, on all devices."""
+    return self.config.chunk * self.config.mesh.shape[sharding.AGENTS]
+
   def open_replays(self, directory: pathlib.Path) -> None:
     """See `population.Group.open_replays`."""
     first = self.config.own_members.start
@@ -150,6 +156,55 @@ class HostGroup(population.Group):
       all_logs.append(distributed.fetch(logs))
     logs = parking.collect(all_logs, [turn.members for turn in self._turns])
     return total, members, logs
+
+  def step_calls(
+    self, rule_params: types.Params, members: inner_loop_lib.Member
+  ) -> list[compilation.Call]:
+    """See `population.Group.step_calls`."""
+    inner_loop, shapes = self.config.inner_loop, self.config.shapes
+    rollouts = lambda size: shapes(
+      host_collector.rollout_shapes(
+        inner_loop.agent, self.members_at_once, size
+      )
+    )
+    learning, acting = host_collector.split_acting(members.agent)
+    members = dataclasses.replace(members, agent=learning)
+    learn = (rule_params, members, rollouts(inner_loop.agent.config.batch_size))
+    _, update, logs = self._learn.shapes(*learn)
+    update = dataclasses.replace(
+      shapes(update),
+      batches=sharding.shapes(
+        update.batches, self.config.mesh, sharding.SPLIT_BATCH
+      ),
+    )
+    config = inner_loop.config
+    validation = inner_loop.validation_rollouts * (
+      rollouts(inner_loop.agent.config.num_environments),
+    )
+    begin = (rule_params, members, validation)
+    cotangents, _, outer_logs = shapes(self._begin.shapes(*begin))
+    segment = tuple(
+      trajectory_store.kept(config, i, update) for i in range(config.save_every)
+    )
+    back = (rule_params, cotangents, segment)
+    _, sweep_logs = shapes(self._back.shapes(*back))
+    all_logs = (
+      config.inner_updates * (shapes(logs),),
+      outer_logs,
+      config.inner_updates // config.save_every * (sweep_logs,),
+    )
+    finish = (
+      rule_params,
+      members.replace_agent(episodes=acting.episodes),
+      cotangents[1],
+      all_logs,
+    )
+    return [
+      (self._back, back),
+      (self._learn, learn),
+      (self._begin, begin),
+      (self._finish, finish),
+    ]
 
   def reset_expired(
     self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray

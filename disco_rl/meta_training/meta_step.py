@@ -17,6 +17,7 @@ device (device_group). Beside environments on the host the agents take turns
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import itertools
 import pathlib
 from typing import Any
 
@@ -81,6 +82,12 @@ class MetaStep:
     return self._apply_mean.compile_seconds + sum(
       group.compile_seconds for group in self._groups
     )
+
+  def calls(self, rule_params: types.Params) -> list[compilation.Call]:
+    """Programs of all groups, to be compiled in parallel; longest first."""
+    of_groups = [group.calls(rule_params) for group in self._groups]
+    turns = itertools.zip_longest(*of_groups)
+    return [call for turn in turns for call in turn if call is not None]
 
   def init(self, rule_params: types.Params) -> State:
     """Initial agents, and the rule to start from."""

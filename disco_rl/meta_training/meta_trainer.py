@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from disco_rl import types
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import curves
@@ -16,6 +17,7 @@ from disco_rl.meta_training import held_out as held_out_lib
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import reporting
 from disco_rl.runtime import checkpointing
+from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
@@ -164,6 +166,8 @@ class MetaTrainer:
       signals.Requests() as requests,
     ):
       bar.note(self._announcement())
+      if state.meta_step < config.meta_steps:
+        self._compile(state.rule_params)
       if state.meta_step == 0:
         self._evaluate(state, held_out_writer, bar)
       while state.meta_step < config.meta_steps:
@@ -188,6 +192,15 @@ class MetaTrainer:
           )
         if signal:
           raise signals.Interrupted(signal)
+
+  def _compile(self, rule_params: types.Params) -> None:
+    """Compiles the programs of all groups and evaluations in parallel."""
+    calls = self._meta_step.calls(rule_params)
+    own = (
+      distributed.fetch(rule_params) if distributed.is_distributed() else None
+    )
+    calls += self._held_out.calls(rule_params if own is None else own)
+    compilation.compile_all(calls)
 
   def _announcement(self) -> str:
     """A note for the time of the first compilation."""

@@ -13,7 +13,6 @@ import pathlib
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -21,6 +20,7 @@ from disco_rl import types
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import resets
+from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import sharding
 
@@ -85,6 +85,10 @@ class GroupConfig:
     """Places trees [n, ...] as programs expect them."""
     return sharding.put(tree, self.mesh, sharding.SPLIT)
 
+  def shapes(self, tree: Any) -> Any:
+    """Shapes of trees [n, ...] that `split` has placed."""
+    return sharding.shapes(tree, self.mesh, sharding.SPLIT)
+
   def own_part(self, tree: Any) -> Any:
     """Trees [n, ...] -> [own, ...], of this process's members."""
     return distributed.own_part(tree, self.mesh, sharding.SPLIT)
@@ -134,14 +138,16 @@ class Group(abc.ABC):
       (rule, members),
       runs_often=False,
     )
-    self._replace = self.programs.make(
-      resets.replace_where, 3 * (members,), donate_argnums=2, runs_often=False
-    )
 
   @property
   def compile_seconds(self) -> float:
     """Time spent on compiling so far."""
     return self.programs.compile_seconds
+
+  @property
+  def members_at_once(self) -> int:
+    """Members that a program computes, on all devices."""
+    return self.config.num_members
 
   def init(
     self, keys: types.Array, rule_params: types.Params
@@ -149,6 +155,44 @@ class Group(abc.ABC):
     """Initial members, leading axis n, from PRNG keys [n]."""
     initial = self._initial(self.config.split(keys), self._environments)
     return self._complete(rule_params, initial)
+
+  def calls(self, rule_params: types.Params) -> list[compilation.Call]:
+    """All programs with the shapes of their arguments; longest first.
+
+    They can be compiled in parallel, before the group is used.
+
+    Args:
+      rule_params: eta.
+
+    Returns:
+      The programs.
+    """
+    n = self.members_at_once
+    keys = self.config.shapes(
+      jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n))
+    )
+    start = (keys, self._environments)
+    initial = self.config.shapes(self._initial.shapes(*start))
+    members = self.config.shapes(self._complete.shapes(rule_params, initial))
+    return [
+      *self.step_calls(rule_params, members),
+      (self._initial, start),
+      (self._complete, (rule_params, initial)),
+    ]
+
+  @abc.abstractmethod
+  def step_calls(
+    self, rule_params: types.Params, members: inner_loop_lib.Member
+  ) -> list[compilation.Call]:
+    """Of `calls`, those of `step` and `reset_expired`.
+
+    Args:
+      rule_params: eta.
+      members: shapes.
+
+    Returns:
+      The programs.
+    """
 
   def resume(self, members: inner_loop_lib.Member) -> inner_loop_lib.Member:
     """Takes members from a checkpoint; inverse of `to_checkpoint`."""
@@ -197,6 +241,7 @@ class Group(abc.ABC):
       See `meta_update.MetaUpdates`.
     """
 
+  @abc.abstractmethod
   def reset_expired(
     self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray
   ) -> inner_loop_lib.Member:
@@ -213,6 +258,3 @@ class Group(abc.ABC):
     Returns:
       The members.
     """
-    split = self.config.split
-    initial = self._initial(split(keys), self._environments)
-    return self._replace(split(jnp.asarray(expired)), initial, members)

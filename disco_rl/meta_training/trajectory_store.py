@@ -22,12 +22,7 @@ class TrajectoryStore:
 
   def add(self, update: inner_loop_lib.Trajectory) -> None:
     """Keeps the part of an update that cannot be recomputed."""
-    k = self._config.save_every
-    nothing: Any = None
-    if len(self._updates) % k:
-      update = dataclasses.replace(update, states=nothing)
-    if k > 1:
-      update = dataclasses.replace(update, gradients=None)
+    update = kept(self._config, len(self._updates), update)
     if self._config.offload:
       update = _move(update, 'pinned_host')
     self._updates.append(update)
@@ -42,6 +37,29 @@ class TrajectoryStore:
       segment = tuple(self._updates[-k:])
       del self._updates[-k:]
       yield _move(segment, 'device') if self._config.offload else segment
+
+
+def kept(
+  config: inner_loop_lib.InnerLoopConfig,
+  index: int,
+  update: inner_loop_lib.Trajectory,
+) -> inner_loop_lib.Trajectory:
+  """The part of an update that cannot be recomputed.
+
+  Args:
+    config: which states are kept.
+    index: of the update, 0 to N - 1.
+    update: all of it, or shapes.
+
+  Returns:
+    The update; None in place of what is left out.
+  """
+  nothing: Any = None
+  if index % config.save_every:
+    update = dataclasses.replace(update, states=nothing)
+  if config.save_every > 1:
+    update = dataclasses.replace(update, gradients=None)
+  return update
 
 
 def _move(tree: Any, memory_kind: str) -> Any:
