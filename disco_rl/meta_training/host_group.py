@@ -128,10 +128,8 @@ class HostGroup(population.Group):
 
   def resume(self, members: inner_loop_lib.Member) -> inner_loop_lib.Member:
     """See `population.Group.resume` and `host_collector.restart_episodes`."""
-    members = self._own(members)
-    return dataclasses.replace(
-      members, agent=host_collector.restart_episodes(members.agent)
-    )
+    agents = host_collector.restart_episodes(members.agent)
+    return self._own(dataclasses.replace(members, agent=agents))
 
   def to_checkpoint(
     self, members: inner_loop_lib.Member

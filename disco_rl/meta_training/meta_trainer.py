@@ -196,10 +196,7 @@ class MetaTrainer:
   def _compile(self, rule_params: types.Params) -> None:
     """Compiles the programs of all groups and evaluations in parallel."""
     calls = self._meta_step.calls(rule_params)
-    own = (
-      distributed.fetch(rule_params) if distributed.is_distributed() else None
-    )
-    calls += self._held_out.calls(rule_params if own is None else own)
+    calls += self._held_out.calls(distributed.fetch(rule_params))
     compilation.compile_all(calls)
 
   def _announcement(self) -> str:

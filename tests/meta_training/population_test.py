@@ -428,6 +428,8 @@ def test_resumed_members_on_the_host_start_an_episode(pair: Pair) -> None:
   for i in range(2):
     assert changed(members, resumed, i) == {'.agent.episodes.running'}
   assert (resumed.agent.episodes.running == 0).all()
+  # They can be overwritten in place, as each turn does.
+  parking.put(resumed, np.array([0]), parking.take(resumed, np.array([1])))
 
 
 def test_joined_environments_differ() -> None:
