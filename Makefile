@@ -43,10 +43,10 @@ $(VENV)/.created:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	touch $@
 
-$(VENV)/.installed: setup.py | $(VENV)/.created
+$(VENV)/.installed: pyproject.toml | $(VENV)/.created
 	$(BIN)/python -m pip install --quiet -e .
 	touch $@
 
-$(VENV)/.installed-$(EXTRAS): setup.py | $(VENV)/.created
+$(VENV)/.installed-$(EXTRAS): pyproject.toml | $(VENV)/.created
 	$(BIN)/python -m pip install --quiet -e '.[$(EXTRAS)]'
 	touch $@ $(VENV)/.installed

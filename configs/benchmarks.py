@@ -12,17 +12,17 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-  """Training of an agent in a benchmark."""
+  """Training of an agent in a benchmark; the defaults are those of most."""
 
   environment: str  # One of the benchmark's; any other can be chosen.
-  torso: str
-  learning_rate: float  # The highest, between warm-up and decay.
-  decays: bool  # Whether a cosine takes the learning rate to zero.
-  weight_decay: float
-  steps: float  # Environment steps of an agent.
-  warm_up_steps: float  # Steps in which the learning rate rises.
   replay_steps: float  # Steps that replay holds.
   num_environments: int  # Of a batch so many trajectories are new.
+  torso: str = 'resnet'
+  learning_rate: float = 3e-4  # The highest, between warm-up and decay.
+  decays: bool = True  # Whether a cosine takes the learning rate to zero.
+  weight_decay: float = 0.1
+  steps: float = 2e8  # Environment steps of an agent.
+  warm_up_steps: float = 0  # Steps in which the learning rate rises.
   batch_size: int = 96
   unroll_length: int = 28
   max_abs_update: float = 1.0
@@ -34,77 +34,51 @@ class Benchmark:
 BENCHMARKS = {
   'atari': Benchmark(
     environment='atari/breakout',
-    torso='resnet',
-    learning_rate=3e-4,
-    decays=True,
-    weight_decay=0.1,
-    steps=2e8,
-    warm_up_steps=5e6,
     replay_steps=1.76e6,
     num_environments=5,
+    warm_up_steps=5e6,
   ),
   'crafter': Benchmark(
     environment='crafter',
-    torso='resnet',
-    learning_rate=3e-4,
+    replay_steps=4e5,
+    num_environments=1,
     decays=False,
     weight_decay=0.3,
     steps=5e7,
-    warm_up_steps=0,
-    replay_steps=4e5,
-    num_environments=1,
     batch_size=24,
     frame_stack=32,
   ),
   'dmlab': Benchmark(
     environment='dmlab/rooms_watermaze',
+    replay_steps=2.2e5,
+    num_environments=10,
     torso='impala',
     learning_rate=5e-4,
-    decays=True,
     weight_decay=0.01,
     steps=1e9,
     warm_up_steps=1e6,
-    replay_steps=2.2e5,
-    num_environments=10,
     unroll_length=100,
     discount=0.99,
     core_lstm=256,
   ),
   'nethack': Benchmark(
     environment='nethack/score',
-    torso='nethack',
-    learning_rate=1e-4,
-    decays=True,
-    weight_decay=0.03,
-    steps=2e8,
-    warm_up_steps=1e7,
     replay_steps=1.76e6,
     num_environments=5,
+    torso='nethack',
+    learning_rate=1e-4,
+    weight_decay=0.03,
+    warm_up_steps=1e7,
     max_abs_update=0.3,
   ),
   'procgen': Benchmark(
     environment='procgen/coinrun',
-    torso='resnet',
-    learning_rate=3e-4,
-    decays=True,
-    weight_decay=0.1,
-    steps=2e8,
-    warm_up_steps=1e6,
     replay_steps=8.8e5,
     num_environments=20,
+    warm_up_steps=1e6,
     batch_size=192,
   ),
-  'sokoban': Benchmark(
-    environment='sokoban',
-    torso='resnet',
-    learning_rate=3e-4,
-    decays=True,
-    weight_decay=0.1,
-    steps=2e8,
-    warm_up_steps=0,
-    replay_steps=8.8e5,
-    num_environments=10,
-  ),
+  'sokoban': Benchmark('sokoban', replay_steps=8.8e5, num_environments=10),
 }
 # Torso -> stages of convolutions, dense layers; those of 'impala' are of the
 # IMPALA paper, those of 'resnet' of this one.

@@ -69,10 +69,12 @@ def _base() -> ml_collections.ConfigDict:
   config.unroll_length = 28  # Transitions of a trajectory: 29 observations.
   config.batch_size = 96  # Trajectories in an update.
   # Environments of an agent; the replay ratio is batch_size / num_environments.
-  config.num_environments = 10
+  config.num_environments = 12
   # Fraction of a batch that comes from the newest rollout.
   config.on_policy_share = 0.1
-  config.replay_capacity = 1000  # Trajectories that replay holds.
+  config.replay_capacity = 1200  # Trajectories that replay holds.
+  # Whether replay beside environments on the host is in files, not in memory.
+  config.replay_on_disk = False
   config.learning_rate = 3e-4  # Learning rate of the agent's Adam.
   config.max_abs_update = 1.0  # Bound of each entry of Adam's update.
   config.warm_up_updates = 0  # Updates in which the learning rate rises from 0.
@@ -141,6 +143,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     'seeds': 1,
     'batch_size': 64,
     'num_environments': 8,
+    'replay_capacity': 1000,
     'learning_rate': 1e-3,
   },
   'quickstart': {

@@ -50,7 +50,8 @@ def base() -> ml_collections.ConfigDict:
   config.validation_trajectories = 48
   # Of the gradient: 'differentiation' or 'evolution'.
   config.estimator = 'differentiation'
-  # 'mixed', 'checkpointed' or 'plain': the same gradient.
+  # 'mixed', 'checkpointed' or 'plain': the same gradient. 'plain' holds the
+  # activations of save_every updates at a time, the others those of one.
   config.mode = 'mixed'
   config.save_every = 1  # Keeps every k-th learner state; k divides N.
   config.offload = False  # Whether kept states wait in the host's memory.
@@ -96,6 +97,8 @@ def base() -> ml_collections.ConfigDict:
   # Fraction of a batch that comes from the newest rollout.
   config.on_policy_share = 0.1
   config.replay_capacity = 1200  # Trajectories that replay holds.
+  # Whether replay beside environments on the host is in files, not in memory.
+  config.replay_on_disk = False
   config.learning_rate = 3e-4  # Learning rate of the agent's Adam.
   config.max_abs_update = 1.0  # Bound of each entry of Adam's update.
   config.torso = 'mlp'  # 'mlp', 'impala', 'resnet' or 'nethack'.

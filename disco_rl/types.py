@@ -57,10 +57,13 @@ class EnvironmentSpec:
   Attributes:
     observation: tree of `jax.ShapeDtypeStruct`, of one environment (no batch).
     num_actions: number of discrete actions A.
+    frame_stack: S, the number of frames of which the last axis of every leaf of
+      the observation consists, the newest last; 1: they are not stacked.
   """
 
   observation: PyTree
   num_actions: int
+  frame_stack: int = 1
 
 
 @record

@@ -12,6 +12,7 @@ from absl import logging
 from ml_collections import config_flags
 
 from disco_rl.runtime import config_checks
+from launch import compilation_cache
 from launch.errors import fail
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -28,14 +29,24 @@ flags.mark_flag_as_required('config')
 _SEE_CONFIG = 'The file that --config names lists all settings.'
 
 
-def run(main: Callable[[dict[str, Any], pathlib.Path], None]) -> None:
-  """Parses the flags and calls main(settings, workdir)."""
+def run(
+  main: Callable[[dict[str, Any], pathlib.Path], None],
+  is_distributed: Callable[[], bool] = lambda: False,
+) -> None:
+  """Parses the flags and calls main(settings, workdir).
+
+  Args:
+    main: of the launcher.
+    is_distributed: whether, by its flags, this process is one of several.
+  """
 
   def with_flags(argv: list[str]) -> None:
     del argv
     if not flags.FLAGS['verbosity'].present:
       # Orbax reports each of its steps as INFO.
       logging.set_verbosity(logging.WARNING)
+    # Processes that find a program would not answer those that compile it.
+    compilation_cache.set_up(by_default=not is_distributed())
     main(CONFIG.value.to_dict(), pathlib.Path(WORKDIR.value))
 
   app.run(with_flags, flags_parser=parse_flags)

@@ -48,9 +48,8 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   try:
     config = to_records.meta_training(settings)
     sharding.divide_cpu(config.cpu_devices)
-    others = (_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS.value)
-    if _DISTRIBUTED.value or others != (None, None, None):
-      distributed.connect(*others)
+    if _is_distributed():
+      distributed.connect(*_others())
     meta_training = meta_trainer.MetaTrainer(config)
   except (ValueError, OSError, ImportError, RuntimeError) as error:
     fail(error)
@@ -69,5 +68,15 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     print((workdir / 'summary.json').read_text(), end='')
 
 
+def _is_distributed() -> bool:
+  """Whether several processes run together."""
+  return _DISTRIBUTED.value or _others() != (None, None, None)
+
+
+def _others() -> tuple[str | None, int | None, int | None]:
+  """Coordinator, number of processes, and the index of this one; or None."""
+  return _COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS.value
+
+
 if __name__ == '__main__':
-  common.run(main)
+  common.run(main, _is_distributed)

@@ -32,9 +32,7 @@ class Trajectory:
 
 
 def check(
-  make: Callable[[int], Environment],
-  num_steps: int,
-  num_environments: int = 96,
+  make: Callable[[int], Environment], num_steps: int, num_environments: int = 96
 ) -> Trajectory:
   """Asserts that an environment keeps to the protocol in base.py.
 
@@ -50,9 +48,7 @@ def check(
   """
   environment = make(0)
   spec = environment.spec
-  action = np.random.default_rng(0).integers(
-    spec.num_actions, size=(num_steps, num_environments), dtype=np.int32
-  )
+  action = random_actions(spec.num_actions, num_steps, num_environments)
   if isinstance(environment, base.JaxEnvironment):
     jitted = jax.jit(jax_rollout(environment))
     played = [jitted(jax.random.key(seed), action) for seed in (0, 0, 1)]
@@ -69,6 +65,11 @@ def check(
   assert _equal(first.timestep, again.timestep), 'same seed, but differs'
   assert not _equal(first.observation, other.observation), 'the seed is unused'
   return first
+
+
+def random_actions(num_actions: int, *size: int) -> np.ndarray:
+  rng = np.random.default_rng(0)
+  return rng.integers(num_actions, size=size, dtype=np.int32)
 
 
 def skip_without(name: str) -> None:

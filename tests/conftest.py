@@ -43,6 +43,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
   items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+  """Skips tests of environments whose packages are not installed."""
+  for mark in item.iter_markers('needs'):
+    import conformance
+
+    conformance.skip_without(*mark.args)
+
+
 @pytest.fixture(scope='module')
 def quick_compilation() -> Iterator[None]:
   """For programs that run for moments: optimising them would take longer."""

@@ -1,14 +1,11 @@
 """The documentation: it builds, its links lead somewhere, its code runs."""
 
-import ast
 from collections.abc import Iterator
 import importlib
 import importlib.util
 import pathlib
 import re
 import shlex
-import subprocess
-import sys
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +13,7 @@ import launching
 import numpy as np
 import pytest
 
+import disco_rl
 from disco_rl.update_rules import weights
 from launch import to_records
 
@@ -29,7 +27,6 @@ _LAUNCHERS = {
   'launch.evaluate': to_records.evaluation,
   'launch.meta_train': to_records.meta_training,
 }
-_SWEEP = ('environments', 'rules', 'learning_rates')
 
 
 def _name(path: pathlib.Path) -> str:
@@ -40,11 +37,8 @@ def _name(path: pathlib.Path) -> str:
 def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   pytest.importorskip('mkdocs', reason="pip install -e '.[dev]'")
   folder = tmp_path_factory.mktemp('site')
-  process = subprocess.run(
-    [sys.executable, '-m', 'mkdocs', 'build', '--strict', f'-d{folder}'],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
+  process = launching.run_python(
+    *('-m', 'mkdocs', 'build', '--strict', f'-d{folder}')
   )
   assert process.returncode == 0, process.stderr
   return folder
@@ -56,8 +50,6 @@ def _hook(name: str) -> ModuleType:
   spec = importlib.util.spec_from_file_location(f'docs_{name}', path)
   assert spec is not None and spec.loader is not None
   module = importlib.util.module_from_spec(spec)
-  # Dataclasses look up their module by its name.
-  sys.modules[spec.name] = module
   spec.loader.exec_module(module)
   return module
 
@@ -90,6 +82,18 @@ def test_links_into_the_repository_lead_to_lines(site: pathlib.Path) -> None:
   assert f'id="{line[2]}"' in source
   after = re.sub('<[^>]+>', '', source.split(f'id="{line[2]}"')[1][:800])
   assert 'def retrace' in after
+
+
+def test_the_reference_covers_all_packages_and_exports() -> None:
+  pages = {path.stem for path in (_ROOT / 'docs' / 'reference').glob('*.md')}
+  packages = {
+    path.parent.name for path in (_ROOT / 'disco_rl').glob('*/__init__.py')
+  }
+  assert pages == {'disco_rl', *packages}
+  page = (_ROOT / 'docs' / 'reference' / 'disco_rl.md').read_text()
+  assert {*re.findall(r'^::: disco_rl\.(\w+)', page, re.MULTILINE)} == {
+    *disco_rl.__all__
+  }
 
 
 @pytest.mark.parametrize(
@@ -150,36 +154,25 @@ def test_the_readme_needs_no_more_than_ten_lines() -> None:
   assert len(_README.read_text().splitlines()) <= 200
 
 
-def test_the_code_of_the_readme_runs(
+@pytest.mark.parametrize('path', _TEXTS, ids=_name)
+def test_the_code_runs(
+  path: pathlib.Path,
   disco103_path: pathlib.Path,
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
   monkeypatch.chdir(tmp_path)
+  known = [] if path == _README else _blocks(_README, 'python')
   names: dict = {}
-  for block in _blocks(_README, 'python'):
-    exec(compile(block, 'README.md', 'exec'), names)
-  assert np.isfinite(names['metrics']['loss']).all()
-  assert names['action'] in (0, 1)
-  assert [path.name for path in tmp_path.iterdir()] == ['cartpole.npz']
-
-
-@pytest.mark.parametrize('page', _PAGES, ids=_name)
-def test_the_code_of_a_page_runs(
-  page: pathlib.Path,
-  disco103_path: pathlib.Path,
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
-  monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
-  monkeypatch.chdir(tmp_path)
-  known = _blocks(_README, 'python')
-  names: dict = {}
-  for block in _blocks(page, 'python'):
+  for block in _blocks(path, 'python'):
     # Snippets of examples/ are run by examples_test.py.
     if block not in known and '--8<--' not in block:
-      exec(compile(block, page.name, 'exec'), names)
+      exec(compile(block, path.name, 'exec'), names)
+  if path == _README:
+    assert np.isfinite(names['metrics']['loss']).all()
+    assert names['action'] in (0, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ['cartpole.npz']
 
 
 def _commands() -> Iterator[tuple[pathlib.Path, list[str]]]:
@@ -187,15 +180,18 @@ def _commands() -> Iterator[tuple[pathlib.Path, list[str]]]:
   for path in _TEXTS:
     for block in _blocks(path, ''):
       for line in block.replace('\\\n', ' ').splitlines():
-        # Not what a shell computes.
+        # A shell computes some of it; flags may take numbers there.
         words = shlex.split(
-          re.sub(r'\$\(.*?\)|\$\w+', 'X', line), comments=True
+          re.sub(r'\$\(.*?\)|\$\w+', '1', line), comments=True
         )
         if words[:2] == ['python', '-m']:
           yield path, words[2:]
 
 
-def test_commands_of_the_pages_are_valid() -> None:
+def test_commands_of_the_pages_are_valid(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.chdir(_ROOT)
   commands = list(_commands())
   assert len(commands) > 25
   for path, (module, *flags) in commands:
@@ -204,34 +200,8 @@ def test_commands_of_the_pages_are_valid() -> None:
       module == 'pip'
     ), where
     if module in _LAUNCHERS:
-      _check_flags(module, flags, where)
-
-
-def _check_flags(module: str, flags: list[str], where: str) -> None:
-  """Builds the run's settings, as the launcher does first of all."""
-  values = dict(flag.removeprefix('--').split('=', 1) for flag in flags)
-  assert 'workdir' in values, where
-  file, _, variant = values['config'].partition(':')
-  source = importlib.import_module(file.removesuffix('.py').replace('/', '.'))
-  config = source.get_config(*filter(None, [variant]))
-  for name, text in values.items():
-    if name.startswith('config.'):
-      *groups, last = name.split('.')[1:]
-      target = config
-      for group in groups:
-        target = target[group]
-      assert last in target, where
-      target[last] = _as_type_of(target[last], text)
-  settings = config.to_dict()
-  for name in _SWEEP if module == 'launch.evaluate' else ():
-    settings.pop(name)
-  assert _LAUNCHERS[module](settings), where
-
-
-def _as_type_of(default: Any, text: str) -> Any:
-  if isinstance(default, str):
-    return text
-  value = ast.literal_eval(text)
-  if isinstance(default, tuple) and not isinstance(value, tuple):
-    return (value,)
-  return type(default)(value)
+      importlib.import_module(module)  # Defines its flags.
+      assert any(flag.startswith('--workdir=') for flag in flags), where
+      # Builds the run's settings, as the launcher does first of all.
+      with launching.parsed(*flags) as settings:
+        assert _LAUNCHERS[module](settings), where

@@ -6,9 +6,7 @@ A golden file is an npz archive with slash-separated keys.
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
 import dataclasses
-import functools
 import pathlib
 import re
 from typing import Any
@@ -20,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import small
 
 from disco_rl import types
 from disco_rl.agent import learner
@@ -30,7 +29,6 @@ from disco_rl.maths import value_targets
 from disco_rl.networks import agent_network
 from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
-from disco_rl.networks import torsos
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
@@ -101,42 +99,20 @@ _ACTOR_CRITIC_MODULES = {
 _MOMENTS = {'advantage': 'adv_ema_state', 'td': 'td_ema_state'}
 _META_RNN = 'rnn_state/lstm/meta_rnn_state'
 
-_SMALL_META_NETWORK = meta_network.MetaNetworkConfig(
-  prediction_size=10,
-  prediction_embedding=(6, 1),
-  policy_channels=(7, 2),
-  policy_target_channels=(5,),
-  lstm_size=12,
-  meta_rnn_input_size=4,
-  meta_rnn_size=8,
-)
-
 # Numbers of one update by the goldens' keys, without `expected/i/`.
 Report = dict[str, jax.Array]
 
-# Programs run for milliseconds here, and compile for half a minute.
-_COMPILER_OPTIONS = {
-  'xla_backend_optimization_level': 0,
-  'xla_cpu_use_fusion_emitters': False,
-  'xla_llvm_disable_expensive_passes': True,
-}
-
 
 def quick_jit(function: Callable[..., Any], **kwargs: Any) -> Any:
-  """`jax.jit` without the compiler's costly optimisations."""
-  return jax.jit(function, compiler_options=_known_options(), **kwargs)
+  """`jax.jit` without the compiler's costly optimisations.
 
-
-@functools.cache
-def _known_options() -> dict[str, Any]:
-  """Those options that this version of the compiler knows."""
-  known = {}
-  for name, value in _COMPILER_OPTIONS.items():
-    compiled = jax.jit(lambda x: x, compiler_options={name: value})
-    with contextlib.suppress(jax.errors.JaxRuntimeError):
-      compiled(0)
-      known[name] = value
-  return known
+  Programs run for milliseconds here, and would compile for half a minute.
+  """
+  options = {
+    'xla_backend_optimization_level': 0,
+    'xla_llvm_disable_expensive_passes': True,
+  }
+  return jax.jit(function, compiler_options=options, **kwargs)
 
 
 class Golden:
@@ -214,8 +190,7 @@ class Case:
     logs = update.logs
     report = {
       **report_rule(
-        self,
-        *jax.lax.stop_gradient((rule_params, state, rollout, logs)),
+        self, *jax.lax.stop_gradient((rule_params, state, rollout, logs))
       ),
       **_report_state(after),
       'log/global_gradient_norm': logs['gradient_norm'],
@@ -247,14 +222,12 @@ def make_case(name: str, request: pytest.FixtureRequest) -> Case:
   golden = Golden(name)
   rule, rule_params = _make_rule(golden, request)
   num_actions = int(golden['config/A'])
-  network = agent_network.make(
+  network = small.network(
     types.EnvironmentSpec(jax.ShapeDtypeStruct((6,), np.float32), num_actions),
     rule.output_spec(num_actions),
-    agent_network.AgentNetworkConfig(
-      torsos.TorsoConfig(hidden_sizes=(24, 16)),
-      action_model_lstm=14,
-      action_model_head=12,
-    ),
+    hidden_sizes=(24, 16),
+    action_model_lstm=14,
+    action_model_head=12,
   )
   params = _agent_params(golden.under('params/'))
   learning_rate = float(golden['config/learning_rate'])
@@ -289,12 +262,7 @@ def make_case(name: str, request: pytest.FixtureRequest) -> Case:
 
 
 def _nest(flat: Mapping[str, np.ndarray]) -> dict[str, dict[str, jax.Array]]:
-  """{'module/name': array} -> {'module': {'name': array}}."""
-  nested: dict[str, dict[str, jax.Array]] = {}
-  for key, array in flat.items():
-    module, _, name = key.rpartition('/')
-    nested.setdefault(module, {})[name] = jnp.asarray(array)
-  return nested
+  return jax.tree.map(jnp.asarray, small.nest(flat))
 
 
 def _modules(params: types.Params) -> Mapping[str, str]:
@@ -324,7 +292,7 @@ def _make_rule(
     path = request.getfixturevalue('disco103_path')
     return disco.Disco(), jax.tree.map(jnp.asarray, weights.load(path))
   rule = disco.Disco(
-    network=_SMALL_META_NETWORK, num_bins=21, max_abs_value=10.0
+    network=small.META_NETWORK, num_bins=21, max_abs_value=10.0
   )
   return rule, _nest(golden.under('eta/'))
 

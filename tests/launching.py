@@ -1,15 +1,20 @@
 """Runs launchers in this process, and Python programs in their own."""
 
+from collections.abc import Iterator
+import contextlib
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 from types import ModuleType
+from typing import Any
 
 from absl.testing import flagsaver
 import jax
 import pytest
 
+from disco_rl.runtime import metrics
 from launch import common
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
@@ -51,26 +56,77 @@ def start_python(*arguments: str, **variables: str) -> subprocess.Popen[str]:
   )
 
 
-def call(launcher: ModuleType, workdir: pathlib.Path, *arguments: str) -> None:
-  """Calls a launcher's command in this process."""
-  argv = [launcher.__name__, f'--workdir={workdir}', *arguments]
+# Runs a launcher, but kills it once the rows of a step are written: as late as
+# can be before the second checkpoint.
+_KILLED = """
+import os, runpy, signal, sys, time
+from disco_rl.runtime import metrics
+
+launcher, column, step = sys.argv[1:4]
+del sys.argv[1:4]
+write = metrics.MetricsWriter.write
+
+def write_and_die(self, rows):
+  write(self, rows)
+  if rows and rows[0][column] == int(step):
+    while not list(self.path.parent.glob('checkpoints/*[0-9]')):
+      time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+metrics.MetricsWriter.write = write_and_die
+runpy.run_module(launcher, run_name='__main__', alter_sys=True)
+"""
+
+
+def kill(
+  launcher: ModuleType,
+  workdir: pathlib.Path,
+  column: str,
+  step: int,
+  *arguments: str,
+) -> list[str]:
+  """Runs a launcher that is killed after a step; returns lines of stderr."""
+  killed = run_python(
+    *('-c', _KILLED, launcher.__name__, column, str(step)),
+    *(*arguments, f'--workdir={workdir}'),
+  )
+  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  assert metrics.read(workdir / 'metrics.csv')[column][-1] == step
+  assert not (workdir / 'summary.json').exists()
+  return killed.stderr.splitlines()
+
+
+@contextlib.contextmanager
+def parsed(*arguments: str) -> Iterator[dict[str, Any]]:
+  """The settings that a launcher's flags make, while they hold."""
+  argv = ['launcher', *arguments]
   with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
     # ml_collections reads the settings from there.
     patch.setattr(sys, 'argv', argv)
     common.parse_flags(argv)
-    launcher.main(common.CONFIG.value.to_dict(), workdir)
+    yield common.CONFIG.value.to_dict()
+
+
+def call(launcher: ModuleType, workdir: pathlib.Path, *arguments: str) -> None:
+  """Calls a launcher's command in this process."""
+  with parsed(f'--workdir={workdir}', *arguments) as settings:
+    launcher.main(settings, workdir)
 
 
 def error(launcher: ModuleType, workdir: pathlib.Path, *arguments: str) -> str:
   """Calls the command; returns the error message that it ends with."""
   with pytest.raises(SystemExit) as caught:
     call(launcher, workdir, *arguments)
-  message = caught.value.code
-  # A message is printed to stderr, and the exit status is 1.
-  assert isinstance(message, str)
-  assert message.startswith('error: ')
-  assert '\n' not in message
-  return message
+  return message_of(caught.value)
+
+
+def message_of(ended: SystemExit) -> str:
+  """The error message that a launcher ends with, in one line."""
+  # It is printed to stderr, and the exit status is 1.
+  assert isinstance(ended.code, str)
+  assert ended.code.startswith('error: ')
+  assert '\n' not in ended.code
+  return ended.code
 
 
 def contents(workdir: pathlib.Path) -> dict[str, bytes]:

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from importlib import metadata
 import pathlib
 import re
-import subprocess
 import sys
+import tomllib
 
+import launching
 import pytest
 
 import disco_rl
 
-_REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
-_PACKAGE = _REPOSITORY / 'disco_rl'
+_PACKAGE = launching.REPOSITORY / 'disco_rl'
 EXPORTS = {
   'EnvironmentSpec',
   'Heads',
@@ -24,24 +24,21 @@ EXPORTS = {
   'weights',
 }
 # Extras that only tests and development use.
-DEVELOPMENT = {'dev', 'docs', 'test'}
+DEVELOPMENT = {'dev', 'docs', 'notebooks', 'test'}
 # Modules that disco_rl imports from a simulator that no registry offers.
 UNPUBLISHED = {'deepmind_lab'}
 
 
-def _run(code: str, folder: pathlib.Path = _REPOSITORY) -> list[str]:
-  return subprocess.run(
-    [sys.executable, '-c', code],
-    cwd=folder,
-    check=True,
-    capture_output=True,
-    text=True,
-  ).stdout.split()
+def _run(*arguments: str) -> list[str]:
+  """The words that Python prints."""
+  ended = launching.run_python(*arguments)
+  assert ended.returncode == 0, ended.stderr
+  return ended.stdout.split()
 
 
 def test_importing_does_not_load_jax() -> None:
   code = 'import sys, disco_rl; print("jax" in sys.modules, *dir(disco_rl))'
-  loaded, *names = _run(code)
+  loaded, *names = _run('-c', code)
   assert loaded == 'False'
   assert {*names} >= EXPORTS
 
@@ -61,12 +58,7 @@ def test_type_checkers_see_the_exports(tmp_path: pathlib.Path) -> None:
   program.write_text(
     '\n'.join(['import disco_rl', *lines, 'disco_rl.__version__ + 1'])
   )
-  checked = subprocess.run(
-    [sys.executable, '-m', 'mypy', str(program)],
-    cwd=_REPOSITORY,
-    capture_output=True,
-    text=True,
-  )
+  checked = launching.run_python('-m', 'mypy', str(program))
   revealed = re.findall(r'Revealed type is "(.*)"', checked.stdout)
   assert len(revealed) == len(EXPORTS), checked.stdout + checked.stderr
   assert 'Any' not in revealed
@@ -82,12 +74,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   """The packages as a wheel would hold them."""
   folder = tmp_path_factory.mktemp('built')
   command = ['egg_info', '--egg-base', str(folder), 'build_py', '--build-lib']
-  subprocess.run(
-    [sys.executable, 'setup.py', '-q', *command, str(folder / 'lib')],
-    cwd=_REPOSITORY,
-    check=True,
-    capture_output=True,
-  )
+  code = 'import setuptools; setuptools.setup()'
+  _run('-c', code, '-q', *command, str(folder / 'lib'))
   return folder / 'lib'
 
 
@@ -108,8 +96,9 @@ def test_the_wheel_holds_the_package_alone(built: pathlib.Path) -> None:
 
 
 def test_what_is_built_can_be_imported(built: pathlib.Path) -> None:
-  code = 'import disco_rl; print(disco_rl.__file__, disco_rl.Rollout.__name__)'
-  file, name = _run(code, folder=built)
+  code = f'import sys; sys.path.insert(0, {str(built)!r}); import disco_rl; '
+  code += 'print(disco_rl.__file__, disco_rl.Rollout.__name__)'
+  file, name = _run('-c', code)
   assert pathlib.Path(file).is_relative_to(built)
   assert name == 'Rollout'
 
@@ -117,7 +106,7 @@ def test_what_is_built_can_be_imported(built: pathlib.Path) -> None:
 def _imported(folder: str) -> set[str]:
   """Names of packages, not of the standard library, that files import."""
   found = set()
-  for path in (_REPOSITORY / folder).rglob('*.py'):
+  for path in (launching.REPOSITORY / folder).rglob('*.py'):
     for node in ast.walk(ast.parse(path.read_bytes())):
       if isinstance(node, ast.Import):
         found |= {alias.name.split('.')[0] for alias in node.names}
@@ -127,15 +116,14 @@ def _imported(folder: str) -> set[str]:
   return found - sys.stdlib_module_names - {'configs', 'disco_rl', 'launch'}
 
 
-def _required(built: pathlib.Path) -> Iterator[tuple[str, str]]:
+def _required() -> Iterator[tuple[str, str]]:
   """Normalised names of distributions and their extras, '' for none."""
-  distribution = metadata.Distribution.at(built.parent / 'disco_rl.egg-info')
-  assert distribution.requires
-  for requirement in distribution.requires:
-    name, extra = re.fullmatch(
-      r'([\w.-]+)[^;]*(?:;.*extra == [\'"](\w+)[\'"])?', requirement
-    ).groups('')
-    yield _normalise(name), extra
+  text = (launching.REPOSITORY / 'pyproject.toml').read_text()
+  project = tomllib.loads(text)['project']
+  extras = project['optional-dependencies']
+  for extra, names in {'': project['dependencies'], **extras}.items():
+    for name in names:
+      yield _normalise(re.match(r'[\w.-]+', name)[0]), extra
 
 
 def _normalise(name: str) -> str:
@@ -157,16 +145,13 @@ def _distributions(folder: str) -> set[str]:
   return {_normalise(_DISTRIBUTIONS.get(name, name)) for name in names}
 
 
-def test_all_that_is_imported_is_required(built: pathlib.Path) -> None:
-  required = _required(built)
-  of_users = {name for name, extra in required if extra not in DEVELOPMENT}
+def test_all_that_is_imported_is_required() -> None:
+  of_users = {name for name, extra in _required() if extra not in DEVELOPMENT}
   assert _distributions('disco_rl') <= of_users
 
 
-def test_core_holds_nothing_that_only_tests_import(
-  built: pathlib.Path,
-) -> None:
-  core = {name for name, extra in _required(built) if not extra}
+def test_core_holds_nothing_that_only_tests_import() -> None:
+  core = {name for name, extra in _required() if not extra}
   imported = set.union(
     *(_distributions(folder) for folder in ('disco_rl', 'launch', 'configs'))
   )

@@ -21,9 +21,11 @@ class Kind(enum.IntEnum):
   DELAY = 2  # 1 in the second and last step, 0 in the first.
   ACTION = 3  # 1 for action 1, -1 for action 0.
   CUE_AND_ACTION = 4  # 1 for the action that the cue names, -1 for the other.
+  RECALL = 5  # The same in the second step, which does not show the cue.
 
 
-# The likely fault if a probe of this kind is the first that is not solved.
+# The likely fault if a probe of this kind is the first that is not solved. The
+# last kind needs a memory, too.
 SUSPECTS = {
   Kind.CONSTANT: 'the value loss, its optimiser, or the cut at terminal steps',
   Kind.CUE: 'the way from the observation to the value',
@@ -45,7 +47,8 @@ class State:
 class Probe(base.JaxEnvironment):
   """Observes the cue and the step, [2] float32; two actions.
 
-  As a record it can be mapped over: one program for all kinds.
+  Without a memory the mean reward of RECALL is 0, with one it is 1. As a record
+  it can be mapped over: one program for all kinds.
 
   Attributes:
     kind: [] int32, a `Kind`.
@@ -74,11 +77,14 @@ class Probe(base.JaxEnvironment):
       Kind.ACTION: sign,
       Kind.CUE_AND_ACTION: sign * state.cue,
     }
+    rewards[Kind.RECALL] = rewards[Kind.DELAY] * rewards[Kind.CUE_AND_ACTION]
     reward = jnp.stack([jnp.float32(rewards[kind]) for kind in Kind])
-    is_last = jnp.where(self.kind == Kind.DELAY, state.step == 1, True)
+    is_recall = self.kind == Kind.RECALL
+    has_two_steps = (self.kind == Kind.DELAY) | is_recall
+    is_last = (state.step == 1) | ~has_two_steps
     state = State(cue=state.cue, step=state.step + 1)
     return state, types.TimeStep(
-      observation=observe(state.cue, state.step),
+      observation=observe(jnp.where(is_recall, 0, state.cue), state.step),
       reward=reward[self.kind],
       is_terminal=is_last,
       is_last=is_last,
@@ -89,34 +95,3 @@ class Probe(base.JaxEnvironment):
 def observe(cue: float | types.Array, step: int | types.Array) -> types.Array:
   """Returns the observation, [2]."""
   return jnp.stack([jnp.float32(cue), jnp.float32(step)])
-
-
-@types.record
-class Recall(base.JaxEnvironment):
-  """The cue is observed in the first step, and rewarded in the second.
-
-  Observes the cue, then 0, [1] float32; two actions. Without a memory the mean
-  reward is 0, with one it is 1.
-  """
-
-  spec = types.EnvironmentSpec(
-    observation=jax.ShapeDtypeStruct((1,), jnp.float32), num_actions=2
-  )
-
-  def reset(self, key: types.Array) -> tuple[State, types.Array]:
-    cue = jax.random.rademacher(key, (), jnp.float32)
-    return State(cue=cue, step=jnp.int32(0)), cue[None]
-
-  def step(
-    self, state: State, action: types.Array, key: types.Array
-  ) -> tuple[State, types.TimeStep]:
-    del key
-    is_second = state.step == 1
-    signed = (2.0 * action - 1.0) * state.cue
-    return State(cue=state.cue, step=state.step + 1), types.TimeStep(
-      observation=jnp.zeros((1,), jnp.float32),
-      reward=jnp.where(is_second, signed, 0.0),
-      is_terminal=is_second,
-      is_last=is_second,
-      mask=jnp.bool_(True),
-    )

@@ -32,19 +32,23 @@ class AgentConfig(config_checks.Settings):
     on_policy_share: fraction of each batch that is taken from the newest
       rollout, the rest comes from replay.
     replay_capacity: trajectories that replay holds, a multiple of E.
-    learning_rate: of Adam.
+    replay_on_disk: whether replay of environments on the host is in files under
+      the run's folder, of which the system keeps in memory what fits.
+    learning_rate: step size of Adam.
     max_abs_update: bound of each entry of Adam's update, before the step size.
-    warm_up_updates: over which the learning rate rises from zero.
-    decay_updates: at which a cosine has brought it back to zero; 0: it stays.
-    weight_decay: of decoupled weight decay.
+    warm_up_updates: updates in which the learning rate rises from zero.
+    decay_updates: updates after which a cosine has brought it back to zero; 0:
+      it stays.
+    weight_decay: weight of decoupled weight decay.
   """
 
   network: agent_network.AgentNetworkConfig = agent_network.AgentNetworkConfig()
   unroll_length: config_checks.Count = 28
   batch_size: config_checks.Count = 96
-  num_environments: config_checks.Count = 10
+  num_environments: config_checks.Count = 12
   on_policy_share: config_checks.Fraction = 0.1
-  replay_capacity: config_checks.Count = 1000
+  replay_capacity: config_checks.Count = 1200
+  replay_on_disk: bool = False
   learning_rate: config_checks.Positive = 3e-4
   max_abs_update: config_checks.Bound = 1.0
   warm_up_updates: config_checks.CountOrZero = 0
@@ -86,7 +90,8 @@ class AgentState:
 
   Attributes:
     learner: parameters, optimiser state, rule state.
-    replay: past trajectories.
+    replay: past trajectories; of agents that act on the host only the counts
+      of a `host_replay.HostReplay`.
     episodes: returns of its episodes.
     key: PRNG key of its future.
   """
@@ -99,14 +104,14 @@ class AgentState:
 
 @dataclasses.dataclass(frozen=True)
 class Agent:
-  """Pure functions over `AgentState` for one kind of agent.
+  """Pure functions over the `AgentState` of agents with equal settings.
 
   Attributes:
-    config: its settings.
-    environment_spec: of its environments.
-    rule: the update rule that it learns with.
-    network: its network.
-    optimizer: its optimiser.
+    config: their settings.
+    environment_spec: observations and actions of their environments.
+    rule: the update rule that they learn with.
+    network: their network.
+    optimizer: their optimiser.
   """
 
   config: AgentConfig
@@ -177,24 +182,6 @@ class Agent:
       replayed,
     )
     return dataclasses.replace(state, replay=memory, key=key), batch
-
-  def receive(
-    self, states: AgentState, rollouts: types.Rollout, is_last: types.Array
-  ) -> tuple[AgentState, types.Rollout]:
-    """Counts, adds and samples for S agents that acted on the host.
-
-    All agents at once, in place: a loop over agents would copy each replay.
-
-    Args:
-      states: leading axis S.
-      rollouts: [S, T or T+1, E, ...].
-      is_last: [S, T, E], which steps ended an episode.
-
-    Returns:
-      The states, and the batches of the next updates, [S, T or T+1, B, ...].
-    """
-    states = jax.vmap(self.count_episodes)(states, rollouts, is_last)
-    return jax.vmap(self.add_and_sample)(states, rollouts)
 
   def learn(
     self,

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from disco_rl import types
+from disco_rl.maths import masked
 from disco_rl.maths import mixed_mode
 from disco_rl.networks import agent_network
 from disco_rl.runtime import sharding
@@ -20,9 +21,9 @@ class LearnerState:
   """State of learning.
 
   Attributes:
-    params: theta.
-    opt_state: of the agent's optimiser.
-    rule_state: of the rule: moments, target network, recurrent state.
+    params: theta, the parameters of the agent's network.
+    opt_state: state of the agent's optimiser.
+    rule_state: state of the rule: moments, target network, recurrent state.
   """
 
   params: types.Params
@@ -50,9 +51,9 @@ class Update:
   """Intermediate results of an update.
 
   Attributes:
-    targets: of the rule, for the agent's outputs.
-    gradient: of the loss, of the shape of the parameters.
-    logs: scalars.
+    targets: what the agent's outputs move towards, by the rule.
+    gradient: gradient of the loss, with the shapes of the parameters.
+    logs: scalars to log.
   """
 
   targets: Any
@@ -71,18 +72,21 @@ def update(
 ) -> tuple[LearnerState, Update]:
   """One step of gradient descent on the rule's loss.
 
-  The network runs once: the same forward pass feeds the rule (all outputs,
-  without a gradient) and the loss (outputs of the taken actions).
+  The network runs once: the same forward pass feeds the rule (all outputs) and
+  the loss (outputs of the taken actions). Targets are constants for the agent's
+  gradient, so it flows through the loss alone; the meta-gradient flows through
+  both.
 
   Args:
-    network: the agent's.
+    network: the agent's network.
     rule: sets the targets and the loss.
-    optimizer: the agent's.
+    optimizer: the agent's optimiser.
     rule_params: eta.
-    state: before the update.
+    state: the learner's state before the update.
     rollout: T transitions of B trajectories, of this device.
-    known_gradient: of the same update, made before; replaces the backward pass
-      where the update is differentiated, see `mixed_mode`; no loss is logged.
+    known_gradient: gradient of the same update, made before; replaces the
+      backward pass where the update is differentiated, see `mixed_mode`; no
+      loss is logged then.
 
   Returns:
     The state after the update, and intermediate results.
@@ -112,7 +116,7 @@ def update(
     (gradient,) = sharding.mean(pullback(taken_gradient))
     logs = {**logs, **loss_logs}
   else:
-    loss = functools.partial(_loss, network, rule)
+    loss = functools.partial(_loss_of_params, network, rule)
     gradient = mixed_mode.known_gradient(
       loss, state.params, targets, rollout, known_gradient
     )
@@ -137,31 +141,38 @@ def _apply(
   }
 
 
-def _loss(
-  network: agent_network.AgentNetwork,
-  rule: base.UpdateRule,
-  params: types.Params,
-  targets: Any,
-  rollout: types.Rollout,
-) -> types.Array:
-  """The loss from parameters and targets; see `mixed_mode.Loss`."""
-  _, taken = network.unroll(params, rollout)
-  return total_loss(rule, taken, targets, rollout)[0]
-
-
 def total_loss(
   rule: base.UpdateRule,
   taken: types.Outputs,
   targets: Any,
   rollout: types.Rollout,
 ) -> tuple[types.Array, types.Logs]:
-  """The rule's loss over the real transitions, and scalars to log."""
+  """The agent's loss; a term for every rule is added here.
+
+  Args:
+    rule: has the loss of each transition.
+    taken: outputs of the taken actions, see `AgentNetwork.unroll`.
+    targets: constants that the outputs move towards, by the rule.
+    rollout: T transitions of B trajectories.
+
+  Returns:
+    The mean over the real transitions [], and scalars to log.
+  """
   loss, logs = rule.loss(taken, targets, rollout)
-  total = masked_mean(loss, rollout.mask)
+  total = masked.mean(loss, rollout.mask)
   return total, {'loss': total, **jax.tree.map(jnp.mean, logs)}
 
 
-def masked_mean(x: types.Array, mask: types.Array) -> types.Array:
-  """Mean of x where the mask is set, as all losses are averaged."""
-  weighted, weight = sharding.total((jnp.sum(x * mask), jnp.sum(mask)))
-  return weighted / (weight + 1e-8)
+def _loss_of_params(
+  network: agent_network.AgentNetwork,
+  rule: base.UpdateRule,
+  params: types.Params,
+  targets: Any,
+  rollout: types.Rollout,
+) -> types.Array:
+  """`total_loss` as a function of the parameters; see `mixed_mode.Loss`.
+
+  Only `update` with a known gradient calls it. Add terms to `total_loss`.
+  """
+  _, taken = network.unroll(params, rollout)
+  return total_loss(rule, taken, targets, rollout)[0]

@@ -72,8 +72,23 @@ def sample(
     [time, batch_size, ...].
   """
   capacity = state.rollouts.reward.shape[1]
-  filled = jnp.minimum(state.added, capacity)
-  slots = jax.random.randint(key, (batch_size,), 0, filled)
+  slots = draw_slots(key, jnp.minimum(state.added, capacity), batch_size)
   return jax.tree.map(
     lambda kept: jnp.take(kept, slots, axis=1), state.rollouts
   )
+
+
+def draw_slots(
+  key: types.Array, filled: int | types.Array, batch_size: int
+) -> types.Array:
+  """Draws the slots of a batch, uniformly and with replacement.
+
+  Args:
+    key: PRNG key.
+    filled: number of slots that hold a trajectory, at least 1.
+    batch_size: B.
+
+  Returns:
+    [B] int32.
+  """
+  return jax.random.randint(key, (batch_size,), 0, filled)

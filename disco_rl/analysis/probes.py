@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import optax
 
 from disco_rl import types
-from disco_rl.agent import learner
 from disco_rl.analysis import questions
+from disco_rl.maths import masked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +23,11 @@ class ProbeConfig:
   """Training of probes.
 
   Attributes:
-    hidden_sizes: of the MLP; the first of the paper has 256 units for y and z.
+    hidden_sizes: widths of the MLP's layers; the first of the paper has 256
+      units for y and z.
     folds: number of folds of the cross-validation.
-    steps: of Adam, each on all training data.
-    learning_rate: of Adam.
+    steps: updates by Adam, each on all training data.
+    learning_rate: step size of Adam.
   """
 
   hidden_sizes: tuple[int, ...] = (128, 64, 32)
@@ -52,7 +53,7 @@ def r_squared(
     key: PRNG key.
     prediction: [T, B, n] input of the probes.
     question: about T steps of B trajectories.
-    config: of the probes.
+    config: settings of the probes.
 
   Returns:
     [folds] 1 - sum (probe - answer)^2 / sum (answer - mean)^2; 0 for a probe
@@ -65,7 +66,7 @@ def r_squared(
   def score(
     output: types.Array, answer: types.Array, weight: types.Array
   ) -> types.Array:
-    mean = learner.masked_mean(answer, weight)
+    mean = masked.mean(answer, weight)
     error = jnp.sum(weight * jnp.square(output - answer))
     return 1.0 - error / jnp.sum(weight * jnp.square(answer - mean))
 
@@ -91,21 +92,16 @@ def accuracy(
   def score(
     output: types.Array, answer: types.Array, weight: types.Array
   ) -> types.Array:
-    return learner.masked_mean((output > 0) == (answer > 0.5), weight)
+    return masked.mean((output > 0) == (answer > 0.5), weight)
 
   return _cross_validate(
-    key,
-    prediction,
-    question,
-    config,
-    optax.sigmoid_binary_cross_entropy,
-    score,
+    key, prediction, question, config, optax.sigmoid_binary_cross_entropy, score
   )
 
 
 def majority(question: questions.Question) -> types.Array:
   """The accuracy of always giving the more frequent answer."""
-  yes = learner.masked_mean(question.answer, question.is_known)
+  yes = masked.mean(question.answer, question.is_known)
   return jnp.maximum(yes, 1.0 - yes)
 
 
@@ -161,7 +157,7 @@ def _fit(
   optimizer = optax.adam(config.learning_rate)
 
   def objective(params: types.Params) -> types.Array:
-    return learner.masked_mean(loss(network.apply(params, x), answer), weight)
+    return masked.mean(loss(network.apply(params, x), answer), weight)
 
   def step(carry: tuple[types.Params, optax.OptState], _: None) -> tuple:
     params, state = carry

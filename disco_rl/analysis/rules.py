@@ -9,9 +9,7 @@ from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry
 
 
-def disco103_or_random(
-  seed: int = 0,
-) -> tuple[disco.Disco, types.Params, str]:
+def disco103_or_random(seed: int = 0) -> tuple[disco.Disco, types.Params, str]:
   """Loads Disco103, or draws a random rule of its sizes if it is unavailable.
 
   Args:

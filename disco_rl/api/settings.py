@@ -21,7 +21,7 @@ def agent_config(
     torso: see `TorsoConfig.kind`.
     settings: fields of `AgentConfig`, `AgentNetworkConfig` and `TorsoConfig`.
       Some defaults depend on the number of environments.
-    num_environments: E; None: by default, about batch_size / 9.6.
+    num_environments: E; None: by default, about batch_size / 8.
 
   Returns:
     The config.

@@ -30,8 +30,8 @@ class Trainer:
   """One agent in an environment of your own, learning by a rule.
 
   Attributes:
-    spec: of the observations and the actions, which count from 0.
-    config: of the agent, with defaults filled in.
+    spec: shapes of the observations and the actions, which count from 0.
+    config: settings of the agent, with defaults filled in.
     updates: number of updates so far.
   """
 
@@ -67,9 +67,9 @@ class Trainer:
       torso: 'mlp', 'impala', 'resnet', 'nethack', or a function of your own
         that may use Haiku: observations whose leaves have a leading axis N ->
         embeddings [N, width].
-      seed: of all random numbers.
+      seed: seed of all random numbers.
       num_environments: stepped in parallel; None: those of `environment` if it
-        is a batch, otherwise about a tenth of batch_size.
+        is a batch, otherwise about an eighth of batch_size.
       **settings: fields of `agent.AgentConfig` (unroll_length, batch_size,
         on_policy_share, replay_capacity, learning_rate, ...), of
         `agent_network.AgentNetworkConfig` (core_lstm, action_model_lstm, ...)
@@ -153,7 +153,7 @@ class Trainer:
     """Saves the agent and the state of training, except host environments.
 
     Args:
-      path: of the file, ending in '.npz'.
+      path: path of the file, ending in '.npz'.
 
     Raises:
       ValueError: the path does not end in '.npz'.
@@ -166,14 +166,14 @@ class Trainer:
     Training continues exactly as it would have; host environments are reset.
 
     Args:
-      path: of the file.
+      path: path of the file.
 
     Raises:
       FileNotFoundError: there is no such file.
       ValueError: the file is damaged, or of another agent.
     """
     saved = tree_files.load(path, self._saved())
-    self._train_state = self._driver.resume(saved['lives'])
+    self._train_state = self._driver.from_file(saved['lives'])
     self.updates = int(saved['updates'])
     self._player.reset_core()
 
@@ -220,7 +220,7 @@ class Trainer:
 
   def _saved(self) -> dict[str, Any]:
     return {
-      'lives': self._get_train_state(),
+      'lives': self._driver.to_file(self._get_train_state()),
       'updates': jnp.asarray(self.updates),
     }
 

@@ -1,12 +1,19 @@
-"""The table of families: environments whose names begin alike.
+"""The table of families of environments.
 
-To add a suite of environments:
-  1. Write an adapter: a `base.JaxEnvironment` in jax_native/, or an
-     `adapters.Adapter` (or simulators for `sequential.SequentialEnvironment`)
-     in host/.
-  2. Add an entry to `FAMILIES`, at the end of this module.
-  3. List the names of a benchmark in suites.py.
-  4. Test it by `conformance.check` of tests/conformance.py.
+A family is all names with one prefix, such as 'atari/breakout'; a suite is a
+list of names. To add both for a benchmark:
+  1. An adapter, in a module with the family's name: a `base.JaxEnvironment` in
+     jax_native/, or in host/ an `adapters.Adapter` or simulators for
+     `sequential.SequentialEnvironment`. The module has `make`; a record
+     `Preprocessing`, if there are settings; and `import_package`, which calls
+     `packages.load`, if the package is optional.
+  2. An entry of `FAMILIES`, at the end of this module.
+  3. suites.py: the names of the benchmark.
+  4. configs/preprocessing.py: the values of `Preprocessing`.
+  5. setup.py: an extra with the package, also among `ENVIRONMENTS`.
+  6. docs/environments.md: a row of the table, and the suite.
+  7. evaluation/normalisation.py: a scale, if there are reference scores.
+  8. tests/environments/: a test by `conformance.check`.
 """
 
 from collections.abc import Callable
@@ -48,15 +55,15 @@ Finder = Callable[[str | None, Changes], Builder | None]
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-  """Environments whose names begin alike.
+  """Environments whose names have one prefix.
 
   Attributes:
-    form: of the names, for error messages.
+    form: form of the names, for error messages.
     kind: where its environments step.
     names: returns the full names that can be enumerated.
-    find: the builder of a variant. Builds nothing costly itself, but raises
-      ImportError if a package is not installed.
-    preprocessing: record of settings, where there are any.
+    find: returns the builder of a variant. Builds nothing costly itself, but
+      raises ImportError if a package is not installed.
+    preprocessing: record of its settings; None if there are none.
   """
 
   form: str
@@ -67,7 +74,15 @@ class Family:
 
 
 def _listed(module: Any, variants: Collection[str]) -> Finder:
-  """Finds variants of a list, which `module.make` makes on the host."""
+  """Finds the variants of a family on the host.
+
+  Args:
+    module: its adapter, with `make(variant, num_environments, seed,
+      preprocessing)`, a record `Preprocessing` whose defaults are the
+      benchmark's, and `import_package()`, which raises ImportError if the
+      package is not installed.
+    variants: names after the slash.
+  """
 
   def find(variant: str | None, changes: Changes) -> Builder | None:
     if variant is None or variant not in variants:

@@ -1,6 +1,6 @@
 """Makes environments by name: FAMILY or FAMILY/VARIANT.
 
-To add a suite of environments, see families.py.
+How to add environments: see families.py.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ def make(
     name: such as 'catch' or 'atari/breakout'; any other name raises an error
       that lists all forms.
     num_environments: B, of host environments; callers batch JAX environments.
-    seed: of host environments; callers give keys to JAX environments.
+    seed: seed of host environments; callers give keys to JAX environments.
     preprocessing: family of names ('atari') -> fields of its module's
       `Preprocessing` -> values in place of its defaults.
 

@@ -1,4 +1,7 @@
-"""Suites: lists of names of environments, for populations and evaluations."""
+"""Suites: lists of names of environments, for populations and evaluations.
+
+How to add one: see families.py.
+"""
 
 from disco_rl.environments.host import atari
 from disco_rl.environments.host import dmlab
@@ -22,7 +25,7 @@ def expand(name: str) -> tuple[str, ...]:
   """Returns the names of a suite's environments.
 
   Args:
-    name: of a suite, or of an environment, which is returned unchanged:
+    name: name of a suite, or of an environment, which is returned unchanged:
       `registry.validate` checks it.
   """
   return SUITES.get(name, (name,))

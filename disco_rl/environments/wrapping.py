@@ -1,4 +1,4 @@
-"""Wraps environments of users' kinds as JAX or host environments."""
+"""Wraps what users bring as JAX or host environments."""
 
 from collections.abc import Callable
 import dataclasses
@@ -17,7 +17,7 @@ from disco_rl.environments.host import dm_env_adapter
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import gymnax_style
 
-KINDS = (
+ACCEPTED = (
   'a name (launch/list_environments.py lists them)',
   'a JaxEnvironment or HostEnvironment of disco_rl.environments.base',
   'a function that makes a Gymnasium or dm_env environment, without arguments '
@@ -33,7 +33,7 @@ class Source:
   """A way to make an environment.
 
   Attributes:
-    num_environments: of its batch; None: any number.
+    num_environments: size of its batch; None: any number.
     build: (num_environments, seed) -> the environment.
   """
 
@@ -42,10 +42,10 @@ class Source:
 
 
 def recognise(environment: Any) -> Source:
-  """Recognises the kind of an environment.
+  """Recognises what an environment is.
 
   Args:
-    environment: one of `KINDS`.
+    environment: one of `ACCEPTED`.
 
   Returns:
     The source of the environment, which has not been made.
@@ -80,7 +80,7 @@ def recognise(environment: Any) -> Source:
     return Source(None, functools.partial(_make, environment))
   raise TypeError(
     f'{environment!r} of type {type(environment).__name__} is no environment '
-    f'of a known kind. Pass {"; ".join(KINDS)}.'
+    f'that is known. Pass {"; ".join(ACCEPTED)}.'
   )
 
 
@@ -96,8 +96,8 @@ def _make(
 def _takes_seed(factory: Callable[..., Any]) -> bool:
   """Whether the first parameter of a function is the seed.
 
-  It is if it is called `seed` or has no default: classes have optional settings
-  of all kinds.
+  It is if it is called `seed` or has no default: classes often have optional
+  settings.
   """
   parameters = inspect.signature(factory).parameters
   first = next(iter(parameters.values()), None)
@@ -127,10 +127,10 @@ def _wrap(envs: list[Any], seed: int) -> base.HostEnvironment:
   return gymnasium_adapter.from_factory(iter(envs).__next__, len(envs), seed)
 
 
-def _is_gymnasium(thing: Any, kind: str) -> bool:
+def _is_gymnasium(thing: Any, name: str) -> bool:
   """Whether it is an Env or a VectorEnv; the package is not imported for it."""
   gymnasium = sys.modules.get('gymnasium')
   if gymnasium is None:
     return False
   classes = {'Env': gymnasium.Env, 'VectorEnv': gymnasium.vector.VectorEnv}
-  return isinstance(thing, classes[kind])
+  return isinstance(thing, classes[name])

@@ -11,6 +11,8 @@ import dataclasses
 import numpy as np
 from numpy import typing as npt
 
+from disco_rl.environments.host import atari
+from disco_rl.environments.host import procgen
 from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.evaluation import reference_scores
 
@@ -178,13 +180,16 @@ def _from_table(
 
 def _find_procgen(variant: str) -> Scale | None:
   game = variant.removeprefix('easy/')
+  if game not in procgen.GAMES:
+    return None
+  hard, easy = procgen.GAMES[game]
   if game == variant:
-    return _from_table(_PROCGEN_HARD, reference_scores.PROCGEN_HARD)(game)
-  return _from_table(_PROCGEN_EASY, reference_scores.PROCGEN_EASY)(game)
+    return Scale(_PROCGEN_HARD, *hard)
+  return Scale(_PROCGEN_EASY, *easy)
 
 
 _FAMILIES: Mapping[str, Callable[[str], Scale | None]] = {
-  'atari': _from_table(_ATARI, reference_scores.ATARI),
+  'atari': _from_table(_ATARI, atari.GAMES),
   'procgen': _find_procgen,
   'minatar': _from_table(_MINATAR, reference_scores.MINATAR),
   'gridworld': _from_table(

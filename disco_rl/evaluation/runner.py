@@ -140,10 +140,13 @@ class Evaluation:
     """See `run`; the folder is locked."""
     start = time.perf_counter()
     update, seconds = 0, 0.0
+    self._driver.open_replays(workdir / 'replay')
     train_state = self._driver.init(self._keys())
     with checkpointing.Checkpointer(workdir / 'checkpoints') as checkpointer:
       like = {'lives': train_state, 'seconds': np.zeros(())}
-      if newest := checkpointer.restore(like):
+      if newest := checkpointer.restore(
+        like, lambda tree: self._driver.restore_replays(tree['lives'])
+      ):
         update, saved = newest
         train_state = self._driver.resume(saved['lives'])
         seconds = float(saved['seconds'])
@@ -212,6 +215,7 @@ class Evaluation:
           or requests.received
         ):
           seconds = np.asarray(time.perf_counter() - start)
+          self._driver.save_replays(checkpointer.keep)
           checkpointer.save(update, {'lives': train_state, 'seconds': seconds})
         requests.check()
     return train_state, update

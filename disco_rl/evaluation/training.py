@@ -8,6 +8,7 @@ sharded over as many devices as divide them equally.
 import abc
 from collections.abc import Callable
 import dataclasses
+import pathlib
 from typing import Any
 
 import jax
@@ -17,9 +18,11 @@ import numpy as np
 from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
-from disco_rl.agent import host_actor
+from disco_rl.agent import host_collector
 from disco_rl.agent import learner
 from disco_rl.environments import base
+from disco_rl.runtime import backend
+from disco_rl.runtime import compilation
 from disco_rl.runtime import sharding
 
 
@@ -41,6 +44,7 @@ class Training(abc.ABC):
 
   def __init__(self, agent: agent_lib.Agent, num_agents: int):
     self._agent = agent
+    self._num_agents = num_agents
     self._mesh = sharding.mesh_for(num_agents)
     self._programs = sharding.Programs(self._mesh)
     self._init = self._programs.make(
@@ -52,6 +56,30 @@ class Training(abc.ABC):
     """Time spent on compiling so far."""
     return self._programs.compile_seconds
 
+  def calls(self, rule_params: types.Params) -> list[compilation.Call]:
+    """All programs with the shapes of their arguments; longest first.
+
+    They can be compiled in parallel, before the first agent is made.
+    """
+    keys = jax.eval_shape(
+      lambda: jax.random.split(jax.random.key(0), self._num_agents)
+    )
+    keys = sharding.shapes(keys, self._mesh, sharding.SPLIT)
+    initial = self._init.shapes(keys)
+    return [
+      self._update_call(
+        sharding.shapes(rule_params, self._mesh, sharding.REPLICATED),
+        sharding.shapes(initial, self._mesh, sharding.SPLIT),
+      ),
+      (self._init, (keys,)),
+    ]
+
+  @abc.abstractmethod
+  def _update_call(
+    self, rule_params: types.Params, train_state: TrainState
+  ) -> compilation.Call:
+    """The program that learns, from shapes."""
+
   def init(self, keys: types.Array) -> TrainState:
     """Initial agents from PRNG keys [S]."""
     return self._init(self._split(keys))
@@ -59,6 +87,26 @@ class Training(abc.ABC):
   def resume(self, train_state: TrainState) -> TrainState:
     """Takes a state from a checkpoint."""
     return train_state
+
+  def open_replays(self, directory: pathlib.Path) -> None:
+    """Prepares a directory for replay that is not part of the state."""
+    del directory
+
+  def save_replays(self, keep: int) -> None:
+    """Saves such replay, before one of `keep` checkpoints."""
+    del keep
+
+  def restore_replays(self, train_state: TrainState) -> None:
+    """Restores such replay, as it was when this state was saved."""
+    del train_state
+
+  def to_file(self, train_state: TrainState) -> Any:
+    """All that training goes on from, but host environments, as one tree."""
+    return train_state
+
+  def from_file(self, tree: Any) -> TrainState:
+    """Inverse of `to_file`."""
+    return self.resume(tree)
 
   @abc.abstractmethod
   def advance(
@@ -102,6 +150,14 @@ class DeviceTraining(Training):
     """One call of the compiled program; see `Training.advance`."""
     rule_params, count = self._replicate((rule_params, np.asarray(num_updates)))
     return self._advance(rule_params, train_state, count)
+
+  def _update_call(
+    self, rule_params: types.Params, train_state: TrainState
+  ) -> compilation.Call:
+    count = sharding.shapes(
+      np.zeros((), np.int32), self._mesh, sharding.REPLICATED
+    )
+    return self._advance, (rule_params, train_state, count)
 
   def _init_one(self, key: types.Array) -> TrainState:
     agent_key, environment_key = jax.random.split(key)
@@ -158,7 +214,7 @@ class HostTraining(Training):
   """Host environments: one device call per step, one per update.
 
   All but the first rollout of each call of `advance` are acted while the device
-  learns from the one before; see `host_actor.overlap`.
+  learns from the one before; see `host_collector.overlap`.
   """
 
   def __init__(
@@ -169,15 +225,45 @@ class HostTraining(Training):
   ):
     super().__init__(agent, num_agents)
     agents, common = sharding.SPLIT, sharding.REPLICATED
-    self._actor = host_actor.HostActor(agent.network, environment, num_agents)
+    self.collector = host_collector.HostCollector(
+      agent, environment, num_agents
+    )
     self._learn = self._programs.make(
-      self._learn_all, (common, agents, agents, agents), donate_argnums=1
+      self._learn_all, (common, agents, agents), donate_argnums=1
     )
 
+  def init(self, keys: types.Array) -> TrainState:
+    """See `Training.init`; replay is the collector's."""
+    return self._with_counters(super().init(keys))
+
+  def open_replays(self, directory: pathlib.Path) -> None:
+    """See `Training.open_replays`; a directory for each agent."""
+    self.collector.open_replays(
+      [directory / str(i) for i in range(self._num_agents)]
+    )
+
+  def save_replays(self, keep: int) -> None:
+    """See `Training.save_replays`."""
+    self.collector.save_replays(keep)
+
+  def restore_replays(self, train_state: TrainState) -> None:
+    """See `Training.restore_replays`."""
+    self.collector.restore_replays(jax.device_get(train_state.agents.replay))
+
+  def to_file(self, train_state: TrainState) -> Any:
+    """See `Training.to_file`; replay is part of it."""
+    return {'state': train_state, 'replay': self.collector.contents()}
+
+  def from_file(self, tree: Any) -> TrainState:
+    """See `Training.from_file`."""
+    counters = jax.device_get(tree['state'].agents.replay)
+    self.collector.replace_contents(np.asarray(tree['replay']), counters)
+    return self.resume(tree['state'])
+
   def resume(self, train_state: TrainState) -> TrainState:
-    """See `host_actor.restart_episodes`."""
+    """See `host_collector.restart_episodes`."""
     return dataclasses.replace(
-      train_state, agents=host_actor.restart_episodes(train_state.agents)
+      train_state, agents=host_collector.restart_episodes(train_state.agents)
     )
 
   def advance(
@@ -185,30 +271,61 @@ class HostTraining(Training):
   ) -> tuple[TrainState, types.Logs]:
     """A loop on the host; see `Training.advance`."""
     rule_params = self._replicate(rule_params)
-    agents, logs = host_actor.overlap(
-      train_state.agents,
+    all_logs: list[types.Logs] = []
+
+    def collect(
+      params: types.Params, acting: agent_lib.AgentState
+    ) -> tuple[agent_lib.AgentState, types.Rollout]:
+      acting, batch = self.collector.act_and_sample(params, acting)
+      return acting, self._split(batch)
+
+    def learn(
+      learners: learner.LearnerState, batch: types.Rollout
+    ) -> learner.LearnerState:
+      learners, logs = self._learn(rule_params, learners, batch)
+      all_logs.append(logs)
+      return learners
+
+    learning, acting = host_collector.split_acting(train_state.agents)
+    learners, acting = host_collector.overlap(
+      learning.learner,
+      acting,
       num_updates,
-      host_actor.prepare_acting,
-      lambda actor_params: self._actor.unroll(
-        actor_params, self._agent.config.unroll_length
-      ),
-      lambda agents, acted: self._learn(
-        rule_params, agents, *self._split(acted)
-      ),
+      lambda learners: host_collector.copy_params(learners.params),
+      collect,
+      learn,
     )
-    means = jax.tree.map(lambda *x: sum(x) / num_updates, *logs)
-    return TrainState(agents=agents, actors=None), means
+    agents = dataclasses.replace(acting, learner=learners)
+    means = jax.tree.map(lambda *x: sum(x) / num_updates, *all_logs)
+    return self._with_counters(TrainState(agents=agents, actors=None)), means
+
+  def _update_call(
+    self, rule_params: types.Params, train_state: TrainState
+  ) -> compilation.Call:
+    batches = host_collector.rollout_shapes(
+      self._agent, self._num_agents, self._agent.config.batch_size
+    )
+    batches = sharding.shapes(batches, self._mesh, sharding.SPLIT)
+    return self._learn, (rule_params, train_state.agents.learner, batches)
 
   def _init_one(self, key: types.Array) -> TrainState:
-    return TrainState(agents=self._agent.init(key), actors=None)
+    nothing: Any = None
+    agents = dataclasses.replace(self._agent.init(key), replay=nothing)
+    return TrainState(agents=agents, actors=None)
+
+  def _with_counters(self, train_state: TrainState) -> TrainState:
+    """Notes how much is in replay, for checkpoints."""
+    agents = dataclasses.replace(
+      train_state.agents, replay=self.collector.counters
+    )
+    return dataclasses.replace(train_state, agents=agents)
 
   def _learn_all(
     self,
     rule_params: types.Params,
-    agents: agent_lib.AgentState,
-    rollout: types.Rollout,
-    is_last: types.Array,
-  ) -> tuple[agent_lib.AgentState, types.Logs]:
+    learners: learner.LearnerState,
+    batches: types.Rollout,
+  ) -> tuple[learner.LearnerState, types.Logs]:
     """The learning program for all agents."""
 
     def learn_one(
@@ -217,9 +334,7 @@ class HostTraining(Training):
       state, update = self._agent.learn(rule_params, *one)
       return state, update.logs
 
-    agents, batches = self._agent.receive(agents, rollout, is_last)
-    learners, logs = _for_each_agent(learn_one, (agents.learner, batches))
-    return dataclasses.replace(agents, learner=learners), logs
+    return _for_each_agent(learn_one, (learners, batches))
 
 
 def make(
@@ -248,6 +363,6 @@ def _for_each_agent(function: Callable[[Any], Any], tree: Any) -> Any:
   In parallel, but for CPUs: there one agent keeps all cores busy, and products
   with a batch axis take half as long again as one after the other.
   """
-  if jax.default_backend() == 'cpu':
+  if backend.is_cpu():
     return jax.lax.map(function, tree)
   return jax.vmap(function)(tree)

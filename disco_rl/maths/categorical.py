@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl.runtime import backend
 
 # For reductions on CPUs with JAX 0.10, whose XLA reduces the last axis one
 # element at a time: combining slices of it as vectors first takes a tenth of
@@ -109,7 +110,7 @@ def _fold(
   x: types.Array, combine: Callable[[types.Array, types.Array], types.Array]
 ) -> types.Array:
   """Shortens the last axis where that is faster; see `_NUM_SLICES`."""
-  if jax.__version_info__ >= (0, 11) or jax.default_backend() != 'cpu':
+  if not backend.is_old_cpu():
     return x
   size = x.shape[-1] // _NUM_SLICES
   slices = [x[..., i * size : (i + 1) * size] for i in range(_NUM_SLICES)]

@@ -24,9 +24,7 @@ class Moments:
 def init() -> Moments:
   """Moments before any data."""
   return Moments(
-    moment1=jnp.zeros(()),
-    moment2=jnp.zeros(()),
-    decay_product=jnp.ones(()),
+    moment1=jnp.zeros(()), moment2=jnp.zeros(()), decay_product=jnp.ones(())
   )
 
 

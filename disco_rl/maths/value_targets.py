@@ -26,18 +26,21 @@ class ValueMoments:
 
 @types.record
 class RetraceEstimates:
-  """Retrace estimates of a rollout, by the target network's q but for q_td.
+  """Retrace estimates of a rollout.
+
+  q and V are the online network's, q_bar and V_bar the target network's. Both
+  state values average over the current policy: V(s) = sum_a pi(a) q(s, a).
 
   Attributes:
-    value: [T+1, B] V = sum_a pi(a) q(a) of the online network.
-    q_value: [T+1, B, A] of the online network.
-    target_q_value: [T+1, B, A].
-    q_target: [T, B] the return G.
-    q_td: [T, B] G - q(s, a), online.
+    value: [T+1, B] V(s).
+    q_value: [T+1, B, A] q(s, a).
+    target_q_value: [T+1, B, A] q_bar(s, a).
+    q_target: [T, B] the return G, from q_bar and V_bar.
+    q_td: [T, B] G - q(s, a).
     normalized_q_td: [T, B] divided by its lifetime deviation, mean kept.
-    advantage: [T, B] G - V.
+    advantage: [T, B] G - V_bar(s).
     normalized_advantage: [T, B] by the lifetime moments of the advantage.
-    qv_advantage: [T+1, B, A] q(s, a) - V(s).
+    qv_advantage: [T+1, B, A] q_bar(s, a) - V_bar(s).
     normalized_qv_advantage: [T+1, B, A] by the moments of the advantage.
   """
 
@@ -111,7 +114,7 @@ def categorical_value_loss(
   Args:
     logits: [..., N].
     target: [...] in units of the return; constant.
-    max_abs_value: of the bins.
+    max_abs_value: the largest bin.
 
   Returns:
     [...] loss.
@@ -148,17 +151,17 @@ def retrace(
   max_abs_value: float,
   moments_decay: float,
 ) -> tuple[RetraceEstimates, ValueMoments]:
-  """Estimates by Retrace (Munos et al., 2016) from the target network's q.
+  """Retrace (Munos et al., 2016): returns by the target network's q and V.
 
   Args:
     value_moments: lifetime moments before this batch.
     rollout: T transitions of B trajectories.
-    policy_logits: [T+1, B, A] of the current policy; both V average over it.
+    policy_logits: [T+1, B, A] of the current policy, for V and V_bar.
     q_logits: [T+1, B, A, N] of the online network.
     target_q_logits: [T+1, B, A, N] of the target network.
     discount: gamma.
-    lambda_: of the trace.
-    max_abs_value: of the bins of q.
+    lambda_: decay of the trace.
+    max_abs_value: the largest bin of q.
     moments_decay: weight of the past in the lifetime moments.
 
   Returns:
@@ -206,9 +209,9 @@ def _retrace_returns(
   discount: float,
   lambda_: float,
 ) -> types.Array:
-  """Off-policy returns G, [T, B].
+  """Off-policy returns G, [T, B]; q and V are the target network's.
 
-  G_t = r_t + gamma_t (V(s_t+1) + c_t+1 (G_t+1 - Q(s_t+1, a_t+1))),
+  G_t = r_t + gamma_t (V(s_t+1) + c_t+1 (G_t+1 - q(s_t+1, a_t+1))),
   c = lambda min(1, rho), G_T-1 = r_T-1 + gamma_T-1 V(s_T).
 
   The trace is also cut at masked transitions, between an episode that a time
@@ -244,7 +247,7 @@ def vtrace(
     policy_logits: [T+1, B, A] of the current policy.
     value: [T+1, B] in units of the return.
     discount: gamma.
-    lambda_: of the trace.
+    lambda_: decay of the trace.
     moments_decay: weight of the past in the lifetime moments.
 
   Returns:
@@ -259,11 +262,7 @@ def vtrace(
     lambda_ * _next_is_real(rollout),
   )
   return _value_estimates(
-    value_moments,
-    value,
-    output.errors,
-    output.pg_advantage,
-    moments_decay,
+    value_moments, value, output.errors, output.pg_advantage, moments_decay
   )
 
 
@@ -290,11 +289,7 @@ def monte_carlo(
   td = returns - value[:-1]
   rho = importance_ratio(policy_logits, rollout)[:-1]
   return _value_estimates(
-    value_moments,
-    value,
-    td,
-    jnp.minimum(rho, 1.0) * td,
-    moments_decay,
+    value_moments, value, td, jnp.minimum(rho, 1.0) * td, moments_decay
   )
 
 

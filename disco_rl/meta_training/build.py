@@ -35,7 +35,7 @@ def make_rule(
   """Makes the rule and its initial parameters.
 
   Args:
-    config: of the run.
+    config: settings of the run.
 
   Returns:
     The rule and its parameters.
@@ -68,7 +68,7 @@ def make_groups(
   """Makes groups of agents with environments of equal shapes.
 
   Args:
-    config: of the run.
+    config: settings of the run.
     rule: the update rule.
 
   Returns:
@@ -82,12 +82,12 @@ def make_groups(
     name: registry.make(name, 1, config.seed, config.preprocessing)
     for name in dict.fromkeys(config.members)
   }
-  kind = {name: _kind(specimen) for name, specimen in specimens.items()}
-  kinds: dict[Hashable, list[int]] = {}
+  shapes = {name: _shapes(specimen) for name, specimen in specimens.items()}
+  alike: dict[Hashable, list[int]] = {}
   for i, name in enumerate(config.members):
-    kinds.setdefault(kind[name], []).append(i)
+    alike.setdefault(shapes[name], []).append(i)
   groups = [
-    _make_group(config, rule, members, specimens) for members in kinds.values()
+    _make_group(config, rule, members, specimens) for members in alike.values()
   ]
   for specimen in specimens.values():
     if isinstance(specimen, base.HostEnvironment):
@@ -99,7 +99,7 @@ def validate(names: Sequence[str]) -> None:
   """Checks names of environments before anything is built.
 
   Args:
-    names: of environments.
+    names: names of environments.
 
   Raises:
     ValueError: a name is unknown.
@@ -119,10 +119,10 @@ def validate(names: Sequence[str]) -> None:
     )
 
 
-def _kind(environment: Environment) -> Hashable:
+def _shapes(environment: Environment) -> Hashable:
   """Equal for environments whose agents can share a program."""
   spec = environment.spec
-  shapes: Any = (str(spec.observation), spec.num_actions)
+  shapes: Any = (str(spec.observation), spec.num_actions, spec.frame_stack)
   if isinstance(environment, base.HostEnvironment):
     return shapes
   leaves = [(x.shape, str(x.dtype)) for x in jax.tree.leaves(environment)]

@@ -1,9 +1,11 @@
 """Maps over the members of a group in chunks, to bound the memory."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 
 def map_chunks(size: int, function: Callable[..., Any], *trees: Any) -> Any:
@@ -26,6 +28,29 @@ def map_chunks(size: int, function: Callable[..., Any], *trees: Any) -> Any:
 def mapped(size: int, function: Callable[..., Any]) -> Callable[..., Any]:
   """The function for a chunk; single members need no axis."""
   return jax.vmap(function) if size > 1 else function
+
+
+def at_once(size: int, function: Callable[..., Any]) -> Callable[..., Any]:
+  """The function for all members, trees [c, ...], at the same time.
+
+  Args:
+    size: c.
+    function: of the trees of one member.
+
+  Returns:
+    The function of trees [c, ...].
+  """
+  if size > 1:
+    return jax.vmap(function)
+  one = lambda tree: jax.tree.map(lambda x: x[0], tree)
+  return lambda *trees: jax.tree.map(
+    lambda x: jnp.asarray(x)[None], function(*map(one, trees))
+  )
+
+
+def stack(trees: Sequence[Any]) -> Any:
+  """Trees of equal structure as one with a new leading axis."""
+  return jax.tree.map(lambda *x: jnp.stack(x), *trees)
 
 
 def split(size: int, tree: Any) -> Any:

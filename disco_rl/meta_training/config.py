@@ -29,31 +29,31 @@ class MetaTrainingConfig(config_checks.Settings):
   Attributes:
     environments: names; see `environments.registry`.
     agents: size of the population, which cycles through the environments.
-    preprocessing: of environments, see `environments.registry.make`.
-    rule: to start from: 'random', a name or the path of an npz file.
+    preprocessing: changes for environments, see `environments.registry.make`.
+    rule: where discovery starts: 'random', a name or the path of an npz file.
     rule_network: sizes of a random rule.
     rule_settings: other fields of `update_rules.disco.Disco`.
     meta_steps: number of meta-updates.
-    seed: of everything.
+    seed: seed of everything that is random.
     checkpoint_every: meta-steps between two checkpoints.
     keep_checkpoints: how many of the newest remain.
-    agent: of each agent.
-    meta_value: of each agent's meta-value function.
+    agent: settings of each agent.
+    meta_value: settings of each agent's meta-value function.
     inner_loop: lengths of the inner loop.
     loss: weights of the outer loss.
-    lifetimes: of the agents.
+    lifetimes: how long the agents learn before they are reset.
     held_out: evaluation on held-out environments.
     estimator: one of `ESTIMATORS`.
-    mode: of differentiation; see `meta_gradient.MODES`.
+    mode: mode of differentiation; see `meta_gradient.MODES`.
     evolution_pairs: antithetic pairs of perturbed rules, of evolution.
-    evolution_std: of the perturbations.
-    meta_learning_rate: of each agent's Adam over eta.
+    evolution_std: standard deviation of the perturbations.
+    meta_learning_rate: step size of each agent's Adam over eta.
     meta_decay_steps: meta-steps after which a cosine has brought that learning
       rate to zero; 0: it stays.
     max_meta_gradient_norm: bound of each agent's meta-gradient, before Adam.
     chunk_size: agents of a group that a device computes at a time.
-    batch_devices: that share the batches of the same agents.
-    cpu_devices: that a CPU counts as; see `sharding.divide_cpu`.
+    batch_devices: devices that share the batches of the same agents.
+    cpu_devices: devices that a CPU counts as; see `sharding.divide_cpu`.
   """
 
   environments: tuple[str, ...]

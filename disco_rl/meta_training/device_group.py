@@ -1,20 +1,28 @@
 """Members of a population in environments on the device."""
 
 from collections.abc import Sequence
+import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.meta_training import chunks
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
+from disco_rl.meta_training import resets
+from disco_rl.runtime import compilation
 from disco_rl.runtime import sharding
 
 
 class DeviceGroup(population.Group):
   """Members in JAX-native environments: a step is one program."""
+
+  is_on_host = False
 
   def __init__(
     self,
@@ -29,29 +37,64 @@ class DeviceGroup(population.Group):
       environments: one for each member.
       estimator: of the meta-gradient.
     """
-    super().__init__(config, config.split(population.stack(environments)))
+    super().__init__(
+      config,
+      config.inner_loop.agent.empty_replay,
+      config.split(chunks.stack(environments)),
+    )
     self.estimator = estimator
     self._step = self.programs.make(
       self._step_all,
       (sharding.REPLICATED, sharding.SPLIT, sharding.SPLIT),
       donate_argnums=1,
     )
+    self._replace = self.programs.make(
+      resets.replace_where,
+      3 * (sharding.SPLIT,),
+      donate_argnums=2,
+      runs_often=False,
+    )
 
   def step(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> meta_update.MetaUpdates:
     """See `population.Group.step`."""
-    return self._step(rule_params, members, *self._environments)
+    return self._step(rule_params, members, self._environments)
+
+  def step_calls(
+    self, rule_params: types.Params, members: inner_loop_lib.Member
+  ) -> list[compilation.Call]:
+    """See `population.Group.step_calls`."""
+    n = self.config.num_members
+    expired = self.config.shapes(jax.ShapeDtypeStruct((n,), bool))
+    nothing: Any = None
+    initial = dataclasses.replace(
+      members.replace_agent(replay=nothing), meta_opt_state=None
+    )
+    return [
+      (self._step, (rule_params, members, self._environments)),
+      (self._replace, (expired, initial, members)),
+    ]
+
+  def reset_expired(
+    self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray
+  ) -> inner_loop_lib.Member:
+    """See `population.Group.reset_expired`."""
+    split = self.config.split
+    initial = self._initial(split(keys), self._environments)
+    return self._replace(split(jnp.asarray(expired)), initial, members)
 
   def compile(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> jax.stages.Compiled:
     """The program of `step`, to be analysed."""
-    return self._step.compile(rule_params, members, *self._environments)
+    return self._step.compile(rule_params, members, self._environments)
 
   def _step_all(
     self, rule_params: types.Params, members: Any, environments: Any
   ) -> meta_update.MetaUpdates:
+    """The program of `step`."""
+
     def step(
       member: inner_loop_lib.Member, environment: base.JaxEnvironment
     ) -> meta_update.MetaUpdates:

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import optax
 
 from disco_rl import types
-from disco_rl.agent import learner
 from disco_rl.environments import base
+from disco_rl.maths import masked
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.runtime import config_checks
 
@@ -58,7 +58,7 @@ class EvolutionStrategies(config_checks.Settings):
     def reward(rule_params: types.Params) -> types.Array:
       after, _, _ = self.inner_loop.run(environment, rule_params, start)
       _, validation = self.inner_loop.validate(environment, after)
-      return learner.masked_mean(validation.reward, validation.mask)
+      return masked.mean(validation.reward, validation.mask)
 
     def pair(
       gradient: types.Params, key: types.Array

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import types
@@ -11,6 +12,7 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.environments import registry
 from disco_rl.evaluation import training
+from disco_rl.runtime import compilation
 from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base
 
@@ -53,7 +55,7 @@ class HeldOut:
       preprocessing: of environments, see `registry.make`.
     """
     self.config = config
-    self._keys = jax.vmap(jax.random.key)(seed + np.arange(config.seeds))
+    self._keys = jax.vmap(_agent_key)(seed + jnp.arange(config.seeds))
     self._trainings: dict[str, training.Training] = {}
     for name in config.environments:
       environment = registry.make(
@@ -67,6 +69,14 @@ class HeldOut:
     """Time spent on compiling so far."""
     return sum(x.compile_seconds for x in self._trainings.values())
 
+  def calls(self, rule_params: types.Params) -> list[compilation.Call]:
+    """All programs, to be compiled in parallel; see `Training.calls`."""
+    return [
+      call
+      for agents in self._trainings.values()
+      for call in agents.calls(rule_params)
+    ]
+
   def evaluate(self, rule_params: types.Params) -> dict[str, np.ndarray]:
     """Trains fresh agents; their mean returns [seeds] by environment."""
     returns = {}
@@ -77,6 +87,14 @@ class HeldOut:
       means = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
       returns[name] = np.asarray(means)
     return returns
+
+
+def _agent_key(seed: types.Array) -> types.Array:
+  """The key of a held-out agent, which the population does not use.
+
+  Meta-step i folds i into the key of its seed.
+  """
+  return jax.random.fold_in(jax.random.key(seed), 2**32 - 1)
 
 
 def rows(

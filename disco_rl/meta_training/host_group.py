@@ -2,29 +2,58 @@
 
 from collections.abc import Sequence
 import dataclasses
+import pathlib
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from disco_rl import types
-from disco_rl.agent import host_actor
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import host_collector
 from disco_rl.environments import base
 from disco_rl.environments.host import joined
 from disco_rl.meta_training import chunks
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_update
+from disco_rl.meta_training import parking
 from disco_rl.meta_training import population
+from disco_rl.meta_training import trajectory_store
+from disco_rl.runtime import compilation
+from disco_rl.runtime import distributed
+from disco_rl.runtime import files
 from disco_rl.runtime import sharding
 
-# A rollout [n, ...], and which of its steps ended an episode.
-_Acted = tuple[types.Rollout, types.Array]
+
+@dataclasses.dataclass(frozen=True)
+class _Turn:
+  """Members that are computed at the same time, `chunk` on each device.
+
+  Attributes:
+    members: their indices in the group.
+    own: those in this process, as indices of its own members.
+    environment: of this process's members.
+    collector: acts and samples for this process's members.
+  """
+
+  members: np.ndarray
+  own: np.ndarray
+  environment: joined.JoinedEnvironment
+  collector: host_collector.HostCollector
 
 
 class HostGroup(population.Group):
-  """Members in environments on the host: these step between small programs."""
+  """Members in environments on the host; they take turns on the devices.
+
+  A turn is the meta-step of as many members as a chunk has on each device.
+  The others wait in the host's memory, as NumPy arrays, so that what a device
+  holds does not depend on their number. Replay is in the host's memory, too.
+  """
+
+  is_on_host = True
 
   def __init__(
     self,
@@ -39,145 +68,331 @@ class HostGroup(population.Group):
       environments: E environments for each of this process's members.
       estimator: of the meta-gradient, from the trajectory of updates.
     """
-    super().__init__(config)
+    super().__init__(config, empty_replay=lambda: None)
     self._estimator = estimator
-    self._environment = joined.JoinedEnvironment(environments)
-    self._actor = host_actor.HostActor(
-      config.inner_loop.agent.network, self._environment, len(environments)
-    )
+    self._turns = self._make_turns(environments)
     rule, members = sharding.REPLICATED, sharding.SPLIT
     specs: Any = (members, sharding.SPLIT_BATCH, members)
-    trajectory = inner_loop_lib.Trajectory(*specs)
+    update = inner_loop_lib.Trajectory(*specs)
+    segment = config.inner_loop.config.save_every * (update,)
     self._learn = self.programs.make(
       self._learn_all,
-      (rule, members, members, members),
+      (rule, members, members),
       donate_argnums=1,
-      out_specs=(members, (trajectory, members)),
+      out_specs=(members, update, members),
     )
-    updates = config.inner_loop.config.inner_updates * (trajectory,)
-    self._differentiate = self.programs.make(
-      self._differentiate_all,
-      (rule, members, updates, members, members),
-      donate_argnums=1,
+    self._begin = self.programs.make(
+      self._begin_all, (rule, members, members), donate_argnums=1
+    )
+    self._back = self.programs.make(
+      self._back_all, (rule, members, segment), donate_argnums=1
+    )
+    self._finish = self.programs.make(
+      self._finish_all, (rule, *(3 * (members,))), donate_argnums=1
     )
 
+  @property
+  def members_at_once(self) -> int:
+    """Members of a turn, on all devices."""
+    return self.config.chunk * self.config.mesh.shape[sharding.AGENTS]
+
+  def open_replays(self, directory: pathlib.Path) -> None:
+    """See `population.Group.open_replays`."""
+    first = self.config.own_members.start
+    for turn in self._turns:
+      turn.collector.open_replays(
+        [directory / str(first + own) for own in turn.own]
+      )
+
+  def save_replays(self, keep: int) -> None:
+    """See `population.Group.save_replays`."""
+    for turn in self._turns:
+      turn.collector.save_replays(keep)
+
+  def restore_replays(self, members: inner_loop_lib.Member) -> None:
+    """See `population.Group.restore_replays`."""
+    counters = self._own(members.agent.replay)
+    for turn in self._turns:
+      turn.collector.restore_replays(parking.take(counters, turn.own))
+
+  def init(
+    self, keys: types.Array, rule_params: types.Params
+  ) -> inner_loop_lib.Member:
+    """See `population.Group.init`; leading axis of this process's members."""
+    parts = []
+    for turn in self._turns:
+      initial = self._initial(self.config.split(keys[turn.members]), None)
+      members = self._own(self._complete(rule_params, initial))
+      parts.append(members.replace_agent(replay=turn.collector.counters))
+    return parking.collect(parts, [turn.own for turn in self._turns])
+
   def resume(self, members: inner_loop_lib.Member) -> inner_loop_lib.Member:
-    """See `host_actor.restart_episodes`."""
+    """See `population.Group.resume` and `host_collector.restart_episodes`."""
+    members = self._own(members)
     return dataclasses.replace(
-      members, agent=host_actor.restart_episodes(members.agent)
+      members, agent=host_collector.restart_episodes(members.agent)
     )
+
+  def to_checkpoint(
+    self, members: inner_loop_lib.Member
+  ) -> inner_loop_lib.Member:
+    """See `population.Group.to_checkpoint`."""
+    if not distributed.is_distributed():
+      return members
+    return self.config.join_parts(jax.tree.map(files.to_data, members))
 
   def step(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> meta_update.MetaUpdates:
-    """See `population.Group.step`."""
-    inner_loop = self.config.inner_loop
-    members, learnt = host_actor.overlap(
-      members,
-      inner_loop.config.inner_updates,
-      prepare_acting,
-      self._act,
-      lambda members, acted: self._learn(rule_params, members, *acted),
+    """See `population.Group.step`; one turn after the other."""
+    total: Any = None
+    all_logs = []
+    for turn in self._turns:
+      updates, part, logs = self._take_turn(
+        turn, rule_params, parking.take(members, turn.own)
+      )
+      members = parking.put(members, turn.own, part)
+      total = updates if total is None else _add(total, updates)
+      all_logs.append(distributed.fetch(logs))
+    logs = parking.collect(all_logs, [turn.members for turn in self._turns])
+    return total, members, logs
+
+  def step_calls(
+    self, rule_params: types.Params, members: inner_loop_lib.Member
+  ) -> list[compilation.Call]:
+    """See `population.Group.step_calls`."""
+    inner_loop, shapes = self.config.inner_loop, self.config.shapes
+    rollouts = lambda size: shapes(
+      host_collector.rollout_shapes(
+        inner_loop.agent, self.members_at_once, size
+      )
     )
-    validation = []
-    for _ in range(inner_loop.validation_rollouts):
-      members, actor_params = prepare_acting(members)
-      validation.append(self._act(actor_params))
-    updates, logs = zip(*learnt)
-    return self._differentiate(rule_params, members, updates, validation, logs)
+    learning, acting = host_collector.split_acting(members.agent)
+    members = dataclasses.replace(members, agent=learning)
+    learn = (rule_params, members, rollouts(inner_loop.agent.config.batch_size))
+    _, update, logs = self._learn.shapes(*learn)
+    update = dataclasses.replace(
+      shapes(update),
+      batches=sharding.shapes(
+        update.batches, self.config.mesh, sharding.SPLIT_BATCH
+      ),
+    )
+    config = inner_loop.config
+    validation = inner_loop.validation_rollouts * (
+      rollouts(inner_loop.agent.config.num_environments),
+    )
+    begin = (rule_params, members, validation)
+    cotangents, _, outer_logs = shapes(self._begin.shapes(*begin))
+    segment = tuple(
+      trajectory_store.kept(config, i, update) for i in range(config.save_every)
+    )
+    back = (rule_params, cotangents, segment)
+    _, sweep_logs = shapes(self._back.shapes(*back))
+    all_logs = (
+      config.inner_updates * (shapes(logs),),
+      outer_logs,
+      config.inner_updates // config.save_every * (sweep_logs,),
+    )
+    finish = (
+      rule_params,
+      members.replace_agent(episodes=acting.episodes),
+      cotangents[1],
+      all_logs,
+    )
+    return [
+      (self._back, back),
+      (self._learn, learn),
+      (self._begin, begin),
+      (self._finish, finish),
+    ]
 
   def reset_expired(
     self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray
   ) -> inner_loop_lib.Member:
     """See `population.Group.reset_expired`."""
-    own = self.config.own_members
-    for index in np.flatnonzero(expired[own.start : own.stop]).tolist():
-      self._actor.replace_observation(index, self._environment.reset_one(index))
-    return super().reset_expired(keys, members, expired)
+    first = self.config.own_members.start
+    for turn in self._turns:
+      if not expired[turn.members].any():
+        continue
+      initial = self._initial(self.config.split(keys[turn.members]), None)
+      own = np.flatnonzero(expired[first + turn.own])
+      for i in own.tolist():
+        turn.collector.reset(i, turn.environment.reset_one(i))
+      before = parking.take(members, turn.own)
+      fresh = dataclasses.replace(
+        self._own(initial).replace_agent(replay=turn.collector.counters),
+        meta_opt_state=before.meta_opt_state,
+      )
+      members = parking.put(members, turn.own[own], parking.take(fresh, own))
+    return members
 
-  def _act(self, actor_params: host_actor.ActorParams) -> _Acted:
-    acted = self._actor.unroll(
-      self.config.own_part(actor_params),
-      self.config.inner_loop.agent.config.unroll_length,
+  def _take_turn(
+    self,
+    turn: _Turn,
+    rule_params: types.Params,
+    members: inner_loop_lib.Member,
+  ) -> meta_update.MetaUpdates:
+    """The meta-step of the members of a turn."""
+    inner_loop = self.config.inner_loop
+    collector = turn.collector
+    store = trajectory_store.TrajectoryStore(inner_loop.config)
+    inner_logs: list[types.Logs] = []
+
+    def collect(
+      params: types.Params, acting: agent_lib.AgentState
+    ) -> tuple[agent_lib.AgentState, types.Rollout]:
+      acting, batch = collector.act_and_sample(
+        self.config.own_part(params), acting
+      )
+      return acting, self.config.join_parts(batch)
+
+    def learn(
+      members: inner_loop_lib.Member, batch: types.Rollout
+    ) -> inner_loop_lib.Member:
+      members, update, logs = self._learn(rule_params, members, batch)
+      store.add(update)
+      inner_logs.append(logs)
+      return members
+
+    learning, acting = host_collector.split_acting(members.agent)
+    members = self.config.join_parts(
+      dataclasses.replace(members, agent=learning)
     )
-    return self.config.join_parts(acted)
+    members, acting = host_collector.overlap(
+      members,
+      acting,
+      inner_loop.config.inner_updates,
+      lambda members: host_collector.copy_params(members.agent.learner.params),
+      collect,
+      learn,
+    )
+    validation = []
+    params = self.config.own_part(members.agent.learner.params)
+    for _ in range(inner_loop.validation_rollouts):
+      acting, rollout = collector.act(params, acting)
+      validation.append(self.config.join_parts(rollout))
+    cotangents, members, outer_logs = self._begin(
+      rule_params, members, tuple(validation)
+    )
+    sweep_logs = []
+    for segment in store.backwards():
+      cotangents, logs = self._back(rule_params, cotangents, segment)
+      sweep_logs.append(logs)
+    statistics = self.config.join_parts(acting.episodes)
+    updates, members, logs = self._finish(
+      rule_params,
+      members.replace_agent(episodes=statistics),
+      cotangents[1],
+      (tuple(inner_logs), outer_logs, tuple(sweep_logs)),
+    )
+    # The statistics are those that the program returned: it took the others.
+    members = self._own(members).replace_agent(
+      key=acting.key, replay=collector.counters
+    )
+    return updates, members, logs
 
   def _learn_all(
     self,
     rule_params: types.Params,
     members: inner_loop_lib.Member,
-    rollout: types.Rollout,
-    is_last: types.Array,
-  ) -> tuple[
-    inner_loop_lib.Member, tuple[inner_loop_lib.Trajectory, types.Logs]
-  ]:
+    batches: types.Rollout,
+  ) -> tuple[inner_loop_lib.Member, inner_loop_lib.Trajectory, types.Logs]:
     """One update of each member."""
-    inner_loop = self.config.inner_loop
-    agents, batches = inner_loop.agent.receive(members.agent, rollout, is_last)
-    members, updates, logs = chunks.map_chunks(
-      self.config.chunk,
-      lambda member, batch: inner_loop.learn(rule_params, member, batch),
-      _without_replay(dataclasses.replace(members, agent=agents)),
-      batches,
-    )
-    return members.replace_agent(replay=agents.replay), (updates, logs)
+    return self._at_once(
+      lambda member, batch: self.config.inner_loop.learn(
+        rule_params, member, batch
+      )
+    )(members, batches)
 
-  def _differentiate_all(
+  def _begin_all(
     self,
     rule_params: types.Params,
     members: inner_loop_lib.Member,
-    updates: Sequence[inner_loop_lib.Trajectory],
-    validation: Sequence[_Acted],
-    logs: Sequence[types.Logs],
-  ) -> meta_update.MetaUpdates:
-    """Meta-gradients from N updates and the rollouts after them."""
-    inner_loop = self.config.inner_loop
-
-    def step(
-      member: inner_loop_lib.Member,
-      updates: Sequence[inner_loop_lib.Trajectory],
-      validation: Sequence[_Acted],
-      logs: Sequence[types.Logs],
-    ) -> meta_update.MetaUpdates:
-      agent = member.agent
-      for acted in validation:
-        agent = inner_loop.agent.count_episodes(agent, *acted)
-      gradient, member, outer_logs = self._estimator.differentiate(
-        rule_params,
-        dataclasses.replace(member, agent=agent),
-        inner_loop.segments(population.stack(updates)),
-        inner_loop_lib.join(population.stack([x for x, _ in validation])),
+    validation: Sequence[types.Rollout],
+  ) -> tuple[meta_gradient.Cotangents, inner_loop_lib.Member, types.Logs]:
+    """The outer loss of each member; see `MetaGradient.begin`."""
+    return self._at_once(
+      lambda member, rollouts: self._estimator.begin(
+        rule_params, member, inner_loop_lib.join(chunks.stack(rollouts))
       )
-      means = jax.tree.map(jnp.mean, population.stack(logs))
+    )(members, validation)
+
+  def _back_all(
+    self,
+    rule_params: types.Params,
+    cotangents: meta_gradient.Cotangents,
+    updates: Sequence[inner_loop_lib.Trajectory],
+  ) -> tuple[meta_gradient.Cotangents, types.Logs]:
+    """The sweep through k updates of each member; see `MetaGradient.back`."""
+
+    def back(
+      cotangents: meta_gradient.Cotangents,
+      updates: Sequence[inner_loop_lib.Trajectory],
+    ) -> tuple[meta_gradient.Cotangents, types.Logs]:
+      segment = self.config.inner_loop.segment(updates)
+      cotangents, logs = self._estimator.back(rule_params, cotangents, segment)
+      return cotangents, jax.tree.map(jnp.mean, logs)
+
+    return self._at_once(back)(cotangents, updates)
+
+  def _finish_all(
+    self,
+    rule_params: types.Params,
+    members: inner_loop_lib.Member,
+    gradients: types.Params,
+    logs: Any,
+  ) -> meta_update.MetaUpdates:
+    """Each member's update of eta; logs as `_take_turn` gathers them."""
+
+    def finish(
+      member: inner_loop_lib.Member, gradient: types.Params, logs: Any
+    ) -> meta_update.MetaUpdates:
+      inner_logs, outer_logs, sweep_logs = logs
+      mean = lambda logs: jax.tree.map(jnp.mean, chunks.stack(logs))
       return meta_update.member_update(
         self.config.optimizer,
         rule_params,
         member,
         gradient,
-        {**means, **outer_logs},
+        {**mean(inner_logs), **outer_logs, **mean(sweep_logs)},
       )
 
-    replay = members.agent.replay
-    total, members, all_logs = meta_update.sum_over_members(
-      self.config.chunk,
-      rule_params,
-      step,
-      _without_replay(members),
-      updates,
-      validation,
-      logs,
+    return meta_update.sum_over_members(
+      self.config.chunk, rule_params, finish, members, gradients, logs
     )
-    return total, members.replace_agent(replay=replay), all_logs
+
+  def _at_once(self, function: Any) -> Any:
+    """The function for all members that a device computes in a turn."""
+    return chunks.at_once(self.config.chunk, function)
+
+  def _own(self, tree: Any) -> Any:
+    """This process's part of a tree [n, ...], in the host's memory."""
+    return parking.park(self.config.own_part(tree))
+
+  def _make_turns(
+    self, environments: Sequence[base.HostEnvironment]
+  ) -> list[_Turn]:
+    """Divides members among turns: equally many of each device."""
+    config = self.config
+    agent = config.inner_loop.agent
+    by_device = np.arange(config.num_members).reshape(
+      config.mesh.shape[sharding.AGENTS], -1, config.chunk
+    )
+    first, turns = config.own_members.start, []
+    programs = host_collector.Programs(agent)
+    for turn in range(by_device.shape[1]):
+      members = by_device[:, turn].reshape(-1)
+      is_own = np.isin(members, np.asarray(config.own_members))
+      own = members[is_own] - first
+      environment = joined.JoinedEnvironment([environments[i] for i in own])
+      collector = host_collector.HostCollector(
+        agent, environment, len(own), programs
+      )
+      turns.append(_Turn(members, own, environment, collector))
+    return turns
 
 
-def prepare_acting(
-  members: inner_loop_lib.Member,
-) -> tuple[inner_loop_lib.Member, host_actor.ActorParams]:
-  """Prepares members for acting; see `host_actor.prepare_acting`."""
-  agents, actor_params = host_actor.prepare_acting(members.agent)
-  return dataclasses.replace(members, agent=agents), actor_params
-
-
-def _without_replay(members: inner_loop_lib.Member) -> inner_loop_lib.Member:
-  """For loops, which would copy replay, most of the memory, at every turn."""
-  return members.replace_agent(replay=None)
+@jax.jit
+def _add(total: types.Params, updates: types.Params) -> types.Params:
+  """Sums of updates, [devices, ...]."""
+  return optax.tree.add(total, updates)

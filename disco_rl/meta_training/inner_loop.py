@@ -7,6 +7,7 @@ is differentiated here.
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
@@ -219,6 +220,15 @@ class InnerLoop:
       states=jax.tree.map(lambda x: x[::k], updates.states),
       batches=jax.tree.map(split, updates.batches),
       gradients=jax.tree.map(split, updates.gradients) if k == 1 else None,
+    )
+
+  def segment(self, updates: Sequence[Trajectory]) -> Trajectory:
+    """The k updates that a `TrajectoryStore` yields as one segment."""
+    stacked = lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees)
+    return Trajectory(
+      states=updates[0].states,
+      batches=stacked([update.batches for update in updates]),
+      gradients=stacked([update.gradients for update in updates]),
     )
 
   def to_host(self, tree: Any) -> Any:

@@ -24,6 +24,9 @@ from disco_rl.runtime import sharding
 
 MODES = ('plain', 'checkpointed', 'mixed')
 Mode = Annotated[str, config_checks.one_of(*MODES)]
+# Gradients of the outer loss: with respect to the differentiable leaves of a
+# learner state, and with respect to eta, of the updates after that state.
+Cotangents = tuple[Any, types.Params]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +81,26 @@ class MetaGradient(config_checks.Settings):
       The gradient, the member with its meta-value function updated, and scalars
       to log.
     """
+    cotangents, member, logs = self.begin(rule_params, member, validation)
+    gradient, target_logs = self.sweep(rule_params, trajectory, cotangents)
+    return gradient, member, {**logs, **target_logs}
+
+  def begin(
+    self,
+    rule_params: types.Params,
+    member: inner_loop_lib.Member,
+    validation: types.Rollout,
+  ) -> tuple[Cotangents, inner_loop_lib.Member, types.Logs]:
+    """Evaluates the outer loss; the meta-value function learns.
+
+    Args:
+      rule_params: eta.
+      member: after its N updates.
+      validation: all validation trajectories, of the member's last parameters.
+
+    Returns:
+      The cotangents that the sweep starts from, the member, scalars to log.
+    """
     validation = sharding.batch_shard(validation)
     meta_value, estimates, logs = self.inner_loop.meta_value.update(
       member.meta_value, validation, validation.logits
@@ -93,52 +116,64 @@ class MetaGradient(config_checks.Settings):
       )
 
     last = member.agent.learner
-    cotangent, loss_logs = jax.grad(validation_loss, has_aux=True)(last.params)
-    gradient, target_logs = self.sweep(
-      rule_params, trajectory, last, sharding.mean(cotangent)
-    )
+    of_params, loss_logs = jax.grad(validation_loss, has_aux=True)(last.params)
+    cotangents = initial_cotangents(rule_params, last, sharding.mean(of_params))
     member = dataclasses.replace(member, meta_value=meta_value)
-    return gradient, member, {**logs, **loss_logs, **target_logs}
+    return cotangents, member, {**logs, **loss_logs}
 
   def sweep(
     self,
     rule_params: types.Params,
     trajectory: inner_loop_lib.Trajectory,
-    last: learner.LearnerState,
-    cotangent: types.Params,
+    cotangents: Cotangents,
   ) -> tuple[types.Params, types.Logs]:
     """Carries the outer loss's gradient from the last parameters back to eta.
 
     Args:
       rule_params: eta.
       trajectory: the N updates.
-      last: learner state after them.
-      cotangent: gradient of the outer loss with respect to its parameters.
+      cotangents: of the state after them; see `begin`.
 
     Returns:
       Gradient of the outer loss and of the regularisers of all updates, and
       means over the updates to log.
     """
-    differentiable = jax.tree.map(jnp.zeros_like, _split(last)[0])
-    differentiable = dataclasses.replace(differentiable, params=cotangent)
-    zeros = jax.tree.map(jnp.zeros_like, rule_params)
-    back = self._segment_at_once if self.mode == 'plain' else self._segment
     (_, gradient), logs = jax.lax.scan(
-      lambda carry, segment: back(rule_params, carry, segment),
-      (differentiable, zeros),
+      lambda carry, segment: self.back(
+        rule_params, carry, self.inner_loop.to_device(segment)
+      ),
+      cotangents,
       trajectory,
       reverse=True,
     )
     return gradient, jax.tree.map(jnp.mean, logs)
 
+  def back(
+    self,
+    rule_params: types.Params,
+    cotangents: Cotangents,
+    segment: inner_loop_lib.Trajectory,
+  ) -> tuple[Cotangents, types.Logs]:
+    """Carries the cotangents back through one segment of k updates.
+
+    Args:
+      rule_params: eta.
+      cotangents: of the state after the segment.
+      segment: on the device; without the leading axis of segments.
+
+    Returns:
+      The cotangents of the state before it, and logs [k].
+    """
+    back = self._segment_at_once if self.mode == 'plain' else self._segment
+    return back(rule_params, cotangents, segment)
+
   def _segment_at_once(
     self,
     rule_params: types.Params,
-    carry: tuple[Any, types.Params],
+    cotangents: Cotangents,
     segment: inner_loop_lib.Trajectory,
-  ) -> tuple[tuple[Any, types.Params], types.Logs]:
+  ) -> tuple[Cotangents, types.Logs]:
     """Differentiates through a segment without recomputation."""
-    segment = self.inner_loop.to_device(segment)
 
     def update(
       rule_params: types.Params,
@@ -156,22 +191,21 @@ class MetaGradient(config_checks.Settings):
       )
       return state, jnp.sum(losses), logs
 
-    return _pull_back(updates, rule_params, segment.states, carry)
+    return _pull_back(updates, rule_params, segment.states, cotangents)
 
   def _segment(
     self,
     rule_params: types.Params,
-    carry: tuple[Any, types.Params],
+    cotangents: Cotangents,
     segment: inner_loop_lib.Trajectory,
-  ) -> tuple[tuple[Any, types.Params], types.Logs]:
+  ) -> tuple[Cotangents, types.Logs]:
     """Differentiates through a segment, one update at a time."""
-    segment = self.inner_loop.to_device(segment)
     states, gradients = self._states(rule_params, segment)
 
     def back(
-      carry: tuple[Any, types.Params],
+      cotangents: Cotangents,
       one: tuple[learner.LearnerState, types.Rollout, Any],
-    ) -> tuple[tuple[Any, types.Params], types.Logs]:
+    ) -> tuple[Cotangents, types.Logs]:
       state, batch, gradient = one
       return _pull_back(
         lambda rule_params, state: self._update(
@@ -179,11 +213,11 @@ class MetaGradient(config_checks.Settings):
         ),
         rule_params,
         state,
-        carry,
+        cotangents,
       )
 
     return jax.lax.scan(
-      back, carry, (states, segment.batches, gradients), reverse=True
+      back, cotangents, (states, segment.batches, gradients), reverse=True
     )
 
   def _states(
@@ -228,6 +262,24 @@ class MetaGradient(config_checks.Settings):
     return state, loss / self.inner_loop.config.inner_updates, logs
 
 
+def initial_cotangents(
+  rule_params: types.Params, last: learner.LearnerState, of_params: types.Params
+) -> Cotangents:
+  """The cotangents after the last update: only parameters enter the loss.
+
+  Args:
+    rule_params: eta.
+    last: learner state after the last update.
+    of_params: gradient of the outer loss with respect to its parameters.
+
+  Returns:
+    The cotangents that the sweep starts from.
+  """
+  of_state = jax.tree.map(jnp.zeros_like, _partition(last)[0])
+  of_state = dataclasses.replace(of_state, params=of_params)
+  return of_state, jax.tree.map(jnp.zeros_like, rule_params)
+
+
 def _pull_back(
   function: Callable[
     [types.Params, learner.LearnerState],
@@ -235,37 +287,40 @@ def _pull_back(
   ],
   rule_params: types.Params,
   state: learner.LearnerState,
-  carry: tuple[Any, types.Params],
-) -> tuple[tuple[Any, types.Params], types.Logs]:
+  cotangents: Cotangents,
+) -> tuple[Cotangents, types.Logs]:
   """One vector-Jacobian product.
 
   Args:
     function: (eta, state) -> state after, term of the outer loss, logs.
     rule_params: eta.
     state: where to differentiate.
-    carry: gradient of the outer loss with respect to the state after, and with
-      respect to eta so far.
+    cotangents: of the state after.
 
   Returns:
-    The carry for the state before, and the logs.
+    The cotangents of the state before, and the logs.
   """
-  of_after, of_rule = carry
-  differentiable, constant = _split(state)
+  of_after, of_rule = cotangents
+  differentiable, constant = _partition(state)
 
   def outputs(
     rule_params: types.Params, differentiable: Any
   ) -> tuple[tuple[Any, types.Array], types.Logs]:
-    after, loss, logs = function(rule_params, _merge(differentiable, constant))
-    return (_split(after)[0], loss), logs
+    after, loss, logs = function(
+      rule_params, _combine(differentiable, constant)
+    )
+    return (_partition(after)[0], loss), logs
 
   (_, loss), pullback, logs = jax.vjp(
     outputs, rule_params, differentiable, has_aux=True
   )
-  change, of_before = sharding.mean(pullback((of_after, jnp.ones_like(loss))))
-  return (of_before, jax.tree.map(jnp.add, of_rule, change)), logs
+  of_rule_here, of_before = sharding.mean(
+    pullback((of_after, jnp.ones_like(loss)))
+  )
+  return (of_before, jax.tree.map(jnp.add, of_rule, of_rule_here)), logs
 
 
-def _split(tree: Any) -> tuple[Any, Any]:
+def _partition(tree: Any) -> tuple[Any, Any]:
   """The differentiable leaves, and the others; None elsewhere."""
   is_real = lambda x: jnp.issubdtype(x.dtype, jnp.inexact)
   return (
@@ -274,8 +329,8 @@ def _split(tree: Any) -> tuple[Any, Any]:
   )
 
 
-def _merge(differentiable: Any, constant: Any) -> Any:
-  """Inverse of `_split`."""
+def _combine(differentiable: Any, constant: Any) -> Any:
+  """Inverse of `_partition`."""
   return jax.tree.map(
     lambda x, y: y if x is None else x,
     differentiable,

@@ -8,14 +8,17 @@
   eta <- eta + (1 / n) sum_i u_i                        meta_update
   reset the agents whose lifetimes have expired         lifetimes, resets
 
-eta are the parameters of the rule. The loop over agents is `Group.step`: all
-agents of a group in one program on the device (device_group), or in a few small
-ones beside environments on the host (host_group).
+eta are the parameters of the rule; Adam_i clips g_i and includes the minus. The
+loop over agents is `Group.step`: for JAX-native environments one program on the
+device (device_group). Beside environments on the host the agents take turns
+(host_group), and act with the parameters of one update before while they learn.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import itertools
+import pathlib
 from typing import Any
 
 import jax
@@ -38,23 +41,14 @@ class State:
   Attributes:
     meta_step: number of meta-updates so far.
     rule_params: eta.
-    groups: members of each group.
+    members: of each group.
     lifetimes: of each group's members.
   """
 
   meta_step: int
   rule_params: types.Params
-  groups: Sequence[inner_loop_lib.Member]
+  members: Sequence[inner_loop_lib.Member]
   lifetimes: Sequence[lifetimes_lib.Lifetimes]
-
-  def to_tree(self, seconds: float) -> dict[str, Any]:
-    """Content of a checkpoint: all but the meta-step, which is its name."""
-    return {
-      'rule_params': self.rule_params,
-      'groups': list(self.groups),
-      'lifetimes': [(x.age, x.budget, x.failures) for x in self.lifetimes],
-      'seconds': np.asarray(seconds),
-    }
 
 
 class MetaStep:
@@ -89,24 +83,57 @@ class MetaStep:
       group.compile_seconds for group in self._groups
     )
 
+  def calls(self, rule_params: types.Params) -> list[compilation.Call]:
+    """Programs of all groups, to be compiled in parallel; longest first."""
+    of_groups = [group.calls(rule_params) for group in self._groups]
+    turns = itertools.zip_longest(*of_groups)
+    return [call for turn in turns for call in turn if call is not None]
+
   def init(self, rule_params: types.Params) -> State:
     """Initial agents, and the rule to start from."""
     rng = np.random.default_rng([self._config.seed, 0])
-    groups, lifetimes = [], []
+    members, lifetimes = [], []
     for i, group in enumerate(self._groups):
       keys = self._keys(0, i)
-      groups.append(group.init(keys, rule_params))
+      members.append(group.init(keys, rule_params))
       lifetimes.append(
         lifetimes_lib.init(rng, self._config.lifetimes, len(keys))
       )
-    return State(0, rule_params, groups, lifetimes)
+    return State(0, rule_params, members, lifetimes)
+
+  def to_tree(self, state: State, seconds: float) -> dict[str, Any]:
+    """Content of a checkpoint: all but the meta-step, which is its name."""
+    return {
+      'rule_params': state.rule_params,
+      'groups': [
+        group.to_checkpoint(members)
+        for group, members in zip(self._groups, state.members)
+      ],
+      'lifetimes': [(x.age, x.budget, x.failures) for x in state.lifetimes],
+      'seconds': np.asarray(seconds),
+    }
+
+  def open_replays(self, directory: pathlib.Path) -> None:
+    """See `population.Group.open_replays`; a directory for each group."""
+    for i, group in enumerate(self._groups):
+      group.open_replays(directory / str(i))
+
+  def save_replays(self) -> None:
+    """See `population.Group.save_replays`."""
+    for group in self._groups:
+      group.save_replays(self._config.keep_checkpoints)
+
+  def restore_replays(self, tree: Mapping[str, Any]) -> None:
+    """See `population.Group.restore_replays`; `tree` as from `to_tree`."""
+    for group, members in zip(self._groups, tree['groups']):
+      group.restore_replays(members)
 
   def restore(self, meta_step: int, tree: Mapping[str, Any]) -> State:
-    """The state in a checkpoint; inverse of `State.to_tree`."""
+    """The state in a checkpoint; inverse of `to_tree`."""
     return State(
       meta_step=meta_step,
       rule_params=tree['rule_params'],
-      groups=[
+      members=[
         group.resume(members)
         for group, members in zip(self._groups, tree['groups'])
       ],
@@ -126,46 +153,48 @@ class MetaStep:
       The state afterwards, logs [n] of each group, and the norm of the change
       of eta.
     """
-    # The programs of all groups are started before any is waited for.
-    updates, members, device_logs = zip(
+    # Programs of groups on the device are started before any is waited for.
+    updates, stepped, device_logs = zip(
       *(
         group.step(state.rule_params, members)
-        for group, members in zip(self._groups, state.groups)
+        for group, members in zip(self._groups, state.members)
       )
     )
     distributed.wait(f'meta-step {state.meta_step}')
     rule_params, norm = self._apply_mean(state.rule_params, updates)
     lifetimes: list[lifetimes_lib.Lifetimes] = []
     logs: list[dict[str, Any]] = []
-    for group, before, x in zip(
+    for group, before, group_logs in zip(
       self._groups, state.lifetimes, distributed.fetch(device_logs)
     ):
       steps = group.config.inner_loop.steps
-      lifetimes.append(lifetimes_lib.advance(before, steps, x['failed'] > 0))
-      logs.append({**x, 'age': lifetimes[-1].age})
+      lifetimes.append(
+        lifetimes_lib.advance(before, steps, group_logs['failed'] > 0)
+      )
+      logs.append({**group_logs, 'age': lifetimes[-1].age})
     meta_step = state.meta_step + 1
-    groups, lifetimes = self._reset_expired(meta_step, members, lifetimes)
-    return State(meta_step, rule_params, groups, lifetimes), logs, float(norm)
+    members, lifetimes = self._reset_expired(meta_step, stepped, lifetimes)
+    return State(meta_step, rule_params, members, lifetimes), logs, float(norm)
 
   def _reset_expired(
     self,
     meta_step: int,
-    groups: Sequence[inner_loop_lib.Member],
+    members: Sequence[inner_loop_lib.Member],
     lifetimes: Sequence[lifetimes_lib.Lifetimes],
   ) -> tuple[list[inner_loop_lib.Member], list[lifetimes_lib.Lifetimes]]:
     """Resets the agents whose lifetimes have expired; members are donated."""
-    groups, lifetimes = list(groups), list(lifetimes)
+    members, lifetimes = list(members), list(lifetimes)
     for i, before in enumerate(lifetimes):
       if not before.expired.any():
         continue
-      groups[i] = self._groups[i].reset_expired(
-        self._keys(meta_step, i), groups[i], before.expired
+      members[i] = self._groups[i].reset_expired(
+        self._keys(meta_step, i), members[i], before.expired
       )
       rng = np.random.default_rng([self._config.seed, meta_step, i])
       lifetimes[i] = lifetimes_lib.reset_expired(
         rng, self._config.lifetimes, before
       )
-    return groups, lifetimes
+    return members, lifetimes
 
   def _keys(self, meta_step: int, group: int) -> types.Array:
     """Keys of the agents of a group that are reset at a meta-step."""

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from disco_rl import types
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import curves
@@ -16,6 +17,7 @@ from disco_rl.meta_training import held_out as held_out_lib
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import reporting
 from disco_rl.runtime import checkpointing
+from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
@@ -111,11 +113,14 @@ class MetaTrainer:
     weights.save(
       workdir / 'initial_rule.npz', jax.device_get(self._initial_params)
     )
+    self._meta_step.open_replays(workdir / 'replay')
     state = self._meta_step.init(self._initial_params)
     with checkpointing.Checkpointer(
       checkpoints, self._config.keep_checkpoints
     ) as checkpointer:
-      if newest := checkpointer.restore(state.to_tree(0.0)):
+      if newest := checkpointer.restore(
+        self._meta_step.to_tree(state, 0.0), self._meta_step.restore_replays
+      ):
         state = self._meta_step.restore(*newest)
         start -= float(newest[1]['seconds'])
       self._train(workdir, state, checkpointer, start)
@@ -161,6 +166,8 @@ class MetaTrainer:
       signals.Requests() as requests,
     ):
       bar.note(self._announcement())
+      if state.meta_step < config.meta_steps:
+        self._compile(state.rule_params)
       if state.meta_step == 0:
         self._evaluate(state, held_out_writer, bar)
       while state.meta_step < config.meta_steps:
@@ -178,11 +185,22 @@ class MetaTrainer:
         signal = distributed.largest(requests.received or 0)
         if self._is_due(state, config.checkpoint_every) or signal:
           weights.save(workdir / 'rule.npz', jax.device_get(state.rule_params))
+          seconds = time.perf_counter() - start
+          self._meta_step.save_replays()
           checkpointer.save(
-            state.meta_step, state.to_tree(time.perf_counter() - start)
+            state.meta_step, self._meta_step.to_tree(state, seconds)
           )
         if signal:
           raise signals.Interrupted(signal)
+
+  def _compile(self, rule_params: types.Params) -> None:
+    """Compiles the programs of all groups and evaluations in parallel."""
+    calls = self._meta_step.calls(rule_params)
+    own = (
+      distributed.fetch(rule_params) if distributed.is_distributed() else None
+    )
+    calls += self._held_out.calls(rule_params if own is None else own)
+    compilation.compile_all(calls)
 
   def _announcement(self) -> str:
     """A note for the time of the first compilation."""

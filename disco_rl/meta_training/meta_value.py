@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from disco_rl import types
-from disco_rl.agent import learner
+from disco_rl.maths import masked
 from disco_rl.maths import value_targets
 from disco_rl.networks import torsos
 from disco_rl.runtime import config_checks
@@ -149,7 +149,7 @@ class MetaValue:
       )
       target = jax.lax.stop_gradient(v[:-1] + estimates.normalized_td)
       loss = 0.5 * jnp.square(v[:-1] - target)
-      total = learner.masked_mean(loss, rollout.mask)
+      total = masked.mean(loss, rollout.mask)
       return total, (estimates, moments)
 
     (loss, (estimates, moments)), gradient = jax.value_and_grad(

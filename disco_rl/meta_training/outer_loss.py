@@ -1,4 +1,7 @@
-"""The outer loss of discovery, and its regularisers (section 6)."""
+"""The outer loss of discovery, and its regularisers.
+
+The equations are in docs/how-it-works.md, "The meta-gradient".
+"""
 
 import dataclasses
 
@@ -6,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
-from disco_rl.agent import learner
 from disco_rl.maths import categorical
+from disco_rl.maths import masked
 from disco_rl.maths import value_targets
 from disco_rl.runtime import config_checks
 from disco_rl.update_rules import disco
@@ -18,14 +21,14 @@ class OuterLossConfig(config_checks.Settings):
   """Weights of the terms beside the policy gradient.
 
   Attributes:
-    policy_entropy_cost: of -H(pi) on the validation trajectories.
-    y_entropy_cost: of -H(y) on them.
-    z_entropy_cost: of -H(z[a]) on them.
-    target_kl_cost: of KL(pi_target || pi_hat) in each inner update; keeps
-      pi_hat near the target network's policy.
-    target_mean_cost: of the squared mean, over time, batch and the last axis
-      together, of the logits of each of pi_hat, y_hat and z_hat in each inner
-      update. A softmax ignores a constant, so nothing else bounds it.
+    policy_entropy_cost: weight of -H(pi) on the validation trajectories.
+    y_entropy_cost: weight of -H(y) on them.
+    z_entropy_cost: weight of -H(z[a]) on them.
+    target_kl_cost: weight of KL(pi_target || pi_hat) in each inner update;
+      keeps pi_hat near the target network's policy.
+    target_mean_cost: weight of the squared mean, over time, batch and the last
+      axis together, of the logits of each of pi_hat, y_hat and z_hat in each
+      inner update. A softmax ignores a constant, so nothing else bounds it.
   """
 
   policy_entropy_cost: config_checks.Finite = 1e-2
@@ -44,7 +47,7 @@ def validation_loss(
   """Policy gradient on fresh trajectories, -log pi(a) A, and entropies.
 
   Args:
-    config: weights.
+    config: weights of the terms.
     taken: outputs of the agent after N updates, see `AgentNetwork.unroll`;
       the gradient flows through them alone.
     rollout: its own T transitions of B trajectories.
@@ -64,8 +67,7 @@ def validation_loss(
     'validation_z_entropy': categorical.entropy(taken['z']),
   }
   means = {
-    name: learner.masked_mean(term, rollout.mask)
-    for name, term in terms.items()
+    name: masked.mean(term, rollout.mask) for name, term in terms.items()
   }
   loss = (
     means['meta_policy_loss']
@@ -82,8 +84,8 @@ def target_regularizer(
   """Regularisers of the targets of one inner update.
 
   Args:
-    config: weights.
-    targets: of the update.
+    config: weights of the terms.
+    targets: those of the update.
     rollout: the batch that they are for.
 
   Returns:
@@ -92,11 +94,11 @@ def target_regularizer(
   kl = categorical.kl_divergence(
     jax.lax.stop_gradient(targets.target_policy), targets.pi
   )
-  kl = learner.masked_mean(kl, rollout.mask)
+  kl = masked.mean(kl, rollout.mask)
   # One mean over time, batch and the last axis of each tensor: the mean of each
   # step's own squared mean would pull far harder.
   means = [
-    learner.masked_mean(jnp.mean(logits, axis=-1), rollout.mask)
+    masked.mean(jnp.mean(logits, axis=-1), rollout.mask)
     for logits in (targets.pi, targets.y, targets.z)
   ]
   squared_mean = jnp.sum(jnp.square(jnp.stack(means)))

@@ -6,13 +6,13 @@ groups.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable
 import dataclasses
 import functools
+import pathlib
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -20,6 +20,7 @@ from disco_rl import types
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import resets
+from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import sharding
 
@@ -84,6 +85,10 @@ class GroupConfig:
     """Places trees [n, ...] as programs expect them."""
     return sharding.put(tree, self.mesh, sharding.SPLIT)
 
+  def shapes(self, tree: Any) -> Any:
+    """Shapes of trees [n, ...] that `split` has placed."""
+    return sharding.shapes(tree, self.mesh, sharding.SPLIT)
+
   def own_part(self, tree: Any) -> Any:
     """Trees [n, ...] -> [own, ...], of this process's members."""
     return distributed.own_part(tree, self.mesh, sharding.SPLIT)
@@ -101,14 +106,23 @@ class Group(abc.ABC):
   Attributes:
     config: common to the members.
     programs: compiled for the group; each device computes its own members.
+    is_on_host: whether its environments are; members then take turns.
   """
 
-  def __init__(self, config: GroupConfig, *environments: Any):
+  is_on_host: bool
+
+  def __init__(
+    self,
+    config: GroupConfig,
+    empty_replay: Callable[[], Any],
+    environments: Any = None,
+  ):
     """Compiles nothing yet.
 
     Args:
       config: common to the members.
-      *environments: one tree [n, ...] of environments, if they are JAX-native.
+      empty_replay: of an initial agent; None where replay is not on the device.
+      environments: a tree [n, ...], if they are JAX-native.
     """
     self.config = config
     self.programs = sharding.Programs(config.mesh)
@@ -116,18 +130,13 @@ class Group(abc.ABC):
     rule, members = sharding.REPLICATED, sharding.SPLIT
     self._initial = self.programs.make(
       jax.vmap(functools.partial(resets.initial_member, config.inner_loop)),
-      (members, *(members for _ in environments)),
+      (members, members),
       runs_often=False,
     )
     self._complete = self.programs.make(
-      functools.partial(
-        resets.complete, config.inner_loop.agent, config.optimizer
-      ),
+      functools.partial(resets.complete, empty_replay, config.optimizer),
       (rule, members),
       runs_often=False,
-    )
-    self._replace = self.programs.make(
-      resets.replace_where, 3 * (members,), donate_argnums=2, runs_often=False
     )
 
   @property
@@ -135,16 +144,88 @@ class Group(abc.ABC):
     """Time spent on compiling so far."""
     return self.programs.compile_seconds
 
+  @property
+  def members_at_once(self) -> int:
+    """Members that a program computes, on all devices."""
+    return self.config.num_members
+
   def init(
     self, keys: types.Array, rule_params: types.Params
   ) -> inner_loop_lib.Member:
     """Initial members, leading axis n, from PRNG keys [n]."""
-    initial = self._initial(self.config.split(keys), *self._environments)
+    initial = self._initial(self.config.split(keys), self._environments)
     return self._complete(rule_params, initial)
 
+  def calls(self, rule_params: types.Params) -> list[compilation.Call]:
+    """All programs with the shapes of their arguments; longest first.
+
+    They can be compiled in parallel, before the group is used.
+
+    Args:
+      rule_params: eta.
+
+    Returns:
+      The programs.
+    """
+    n = self.members_at_once
+    keys = self.config.shapes(
+      jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n))
+    )
+    start = (keys, self._environments)
+    initial = self.config.shapes(self._initial.shapes(*start))
+    members = self.config.shapes(self._complete.shapes(rule_params, initial))
+    return [
+      *self.step_calls(rule_params, members),
+      (self._initial, start),
+      (self._complete, (rule_params, initial)),
+    ]
+
+  @abc.abstractmethod
+  def step_calls(
+    self, rule_params: types.Params, members: inner_loop_lib.Member
+  ) -> list[compilation.Call]:
+    """Of `calls`, those of `step` and `reset_expired`.
+
+    Args:
+      rule_params: eta.
+      members: shapes.
+
+    Returns:
+      The programs.
+    """
+
   def resume(self, members: inner_loop_lib.Member) -> inner_loop_lib.Member:
-    """Takes members from a checkpoint."""
+    """Takes members from a checkpoint; inverse of `to_checkpoint`."""
     return members
+
+  def to_checkpoint(
+    self, members: inner_loop_lib.Member
+  ) -> inner_loop_lib.Member:
+    """The members as a checkpoint holds them, leading axis n."""
+    return members
+
+  def open_replays(self, directory: pathlib.Path) -> None:
+    """Prepares a directory for replay that is not part of the members."""
+    del directory
+
+  def save_replays(self, keep: int) -> None:
+    """Saves such replay, before a checkpoint of the members.
+
+    Args:
+      keep: number of checkpoints that are kept.
+    """
+    del keep
+
+  def restore_replays(self, members: inner_loop_lib.Member) -> None:
+    """Restores such replay.
+
+    Args:
+      members: from the checkpoint.
+
+    Raises:
+      row_log.RowLogError: a file is missing or damaged.
+    """
+    del members
 
   @abc.abstractmethod
   def step(
@@ -160,6 +241,7 @@ class Group(abc.ABC):
       See `meta_update.MetaUpdates`.
     """
 
+  @abc.abstractmethod
   def reset_expired(
     self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray
   ) -> inner_loop_lib.Member:
@@ -176,11 +258,3 @@ class Group(abc.ABC):
     Returns:
       The members.
     """
-    split = self.config.split
-    initial = self._initial(split(keys), *self._environments)
-    return self._replace(split(jnp.asarray(expired)), initial, members)
-
-
-def stack(trees: Sequence[Any]) -> Any:
-  """Trees of equal structure as one with a new leading axis."""
-  return jax.tree.map(lambda *x: jnp.stack(x), *trees)

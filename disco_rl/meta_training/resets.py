@@ -1,5 +1,6 @@
 """Initial members of the population, and their use in place of expired ones."""
 
+from collections.abc import Callable
 import dataclasses
 from typing import Any
 
@@ -8,7 +9,6 @@ import jax.numpy as jnp
 import optax
 
 from disco_rl import types
-from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 
@@ -18,7 +18,7 @@ def initial_member(
   key: types.Array,
   environment: base.JaxEnvironment | None = None,
 ) -> inner_loop_lib.Member:
-  """A member without what `complete` adds; an actor if JAX-native."""
+  """A member without replay and state of eta's optimiser, which resets keep."""
   agent, actors = inner_loop.agent, None
   if environment is not None:
     key, actor_key = jax.random.split(key)
@@ -34,17 +34,25 @@ def initial_member(
 
 
 def complete(
-  agent: agent_lib.Agent,
+  empty_replay: Callable[[], Any],
   optimizer: optax.GradientTransformation,
   rule_params: types.Params,
   initial: inner_loop_lib.Member,
 ) -> inner_loop_lib.Member:
-  """Adds empty replay and the state of eta's optimiser to members [n, ...]."""
+  """Adds what a reset keeps to members [n, ...].
+
+  Args:
+    empty_replay: makes the replay of an initial agent.
+    optimizer: of eta, whose initial state is added.
+    rule_params: eta.
+    initial: see `initial_member`.
+
+  Returns:
+    The members.
+  """
   (n,) = initial.agent.key.shape
   tile = lambda x: jnp.tile(x, (n, *[1] * x.ndim))
-  members = initial.replace_agent(
-    replay=jax.tree.map(tile, agent.empty_replay())
-  )
+  members = initial.replace_agent(replay=jax.tree.map(tile, empty_replay()))
   return dataclasses.replace(
     members, meta_opt_state=jax.tree.map(tile, optimizer.init(rule_params))
   )

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl.runtime import backend
 
 _SIZE = 3  # Of all filters.
 _LAYOUT = ('NHWC', 'HWIO', 'NHWC')
@@ -76,8 +77,7 @@ class Convolution(hk.Module):
       'w', shape, image.dtype, hk.initializers.TruncatedNormal(fan_in**-0.5)
     )
     bias = hk.get_parameter('b', shape[-1:], image.dtype, jnp.zeros)
-    on_cpu = jax.default_backend() == 'cpu'
-    convolve = convolve_on_cpu if on_cpu else _convolve
+    convolve = convolve_on_cpu if backend.is_cpu() else _convolve
     return convolve(image, filters, self._stride) + bias
 
 

@@ -1,6 +1,8 @@
-"""Inputs of the meta-network: the 27 features of each time step of a rollout.
+"""Inputs of the meta-network: 27 numbers for each time step of a rollout.
 
-The published weights depend on the order of the features.
+`step_features` makes the first 23. The policy embedding of `meta_network`, made
+from `action_channels`, supplies the other 4: its two channels' means over
+actions, then those of the taken action. Published weights depend on this order.
 """
 
 import jax
@@ -17,9 +19,9 @@ class MetaInputs:
 
   Attributes:
     rollout: actions, rewards, terminals and behaviour logits.
-    outputs: of the agent's network: logits, y, z.
+    outputs: outputs of the agent's network: logits, y, z.
     target_outputs: the same of its target network.
-    estimates: by Retrace.
+    estimates: values, returns and advantages by Retrace.
   """
 
   rollout: types.Rollout
@@ -46,29 +48,32 @@ class EmbeddedPredictions:
 
 
 @types.record
-class FeatureInputs:
-  """Inputs of all features, policies as probabilities.
+class PreparedInputs:
+  """Inputs of a rule as the features read them.
 
   Attributes:
-    inputs: the rollout, the agent's outputs, and Retrace estimates.
-    policy: [T+1, B, A] pi, stop-gradient.
-    behaviour: [T+1, B, A] mu.
-    target_policy: [T+1, B, A], stop-gradient.
-    embedded: predictions by their embeddings.
+    raw: the rollout, the agent's outputs, and Retrace estimates.
+    policy: [T+1, B, A] probabilities pi, stop-gradient.
+    behaviour: [T+1, B, A] probabilities mu.
+    target_policy: [T+1, B, A] probabilities of the target network,
+      stop-gradient.
+    embedded: the predictions, by their embeddings.
   """
 
-  inputs: MetaInputs
+  raw: MetaInputs
   policy: types.Array
   behaviour: types.Array
   target_policy: types.Array
   embedded: EmbeddedPredictions
 
 
-def prepare(inputs: MetaInputs, embedded: EmbeddedPredictions) -> FeatureInputs:
+def prepare(
+  inputs: MetaInputs, embedded: EmbeddedPredictions
+) -> PreparedInputs:
   """Turns logits into probabilities that carry no gradient."""
   probabilities = lambda logits: jax.lax.stop_gradient(jax.nn.softmax(logits))
-  return FeatureInputs(
-    inputs=inputs,
+  return PreparedInputs(
+    raw=inputs,
     policy=probabilities(inputs.outputs['logits']),
     behaviour=probabilities(inputs.rollout.logits),
     target_policy=probabilities(inputs.target_outputs['logits']),
@@ -86,30 +91,32 @@ def _pair(x: types.Array) -> types.Array:
   return jnp.stack([x[:-1], x[1:]], axis=-1)
 
 
-def step_features(features: FeatureInputs) -> types.Array:
-  """Features 1 to 16, concatenated; the policy embedding supplies 17 and 18.
+def step_features(inputs: PreparedInputs) -> types.Array:
+  """The first 23 of the 27 numbers of a step.
+
+  To add one, add a column. Weights that were discovered before no longer load.
 
   Args:
-    features: of T transitions of B trajectories.
+    inputs: T transitions of B trajectories.
 
   Returns:
     [T, B, 23].
   """
-  estimates, rollout = features.inputs.estimates, features.inputs.rollout
-  policy, embedded = features.policy, features.embedded
+  estimates, rollout = inputs.raw.estimates, inputs.raw.rollout
+  policy, embedded = inputs.policy, inputs.embedded
   compress = rlax.signed_logp1  # sign(x) log(1 + |x|).
   taken = lambda x: _now(value_targets.taken(x, rollout.action))
   expected = lambda x: _pair(jnp.sum(policy * x, axis=-1))
   largest = lambda x: _pair(jnp.max(x, axis=-1))
   columns = (
     taken(policy),
-    taken(features.behaviour),
+    taken(inputs.behaviour),
     compress(rollout.reward)[..., None],
     1.0 - rollout.is_terminal[..., None],
     _pair(compress(estimates.value)),
     compress(estimates.advantage)[..., None],
     estimates.normalized_advantage[..., None],
-    taken(features.target_policy),
+    taken(inputs.target_policy),
     _pair(embedded.y),
     _pair(embedded.target_y),
     taken(embedded.z),
@@ -122,27 +129,27 @@ def step_features(features: FeatureInputs) -> types.Array:
   return jnp.concatenate(columns, axis=-1)
 
 
-def action_channels(features: FeatureInputs) -> types.Array:
+def action_channels(inputs: PreparedInputs) -> types.Array:
   """The 9 channels per action, inputs of the policy embedding.
 
   Args:
-    features: of T transitions of B trajectories.
+    inputs: T transitions of B trajectories.
 
   Returns:
     [T, B, A, 9].
   """
-  estimates = features.inputs.estimates
-  action = features.inputs.rollout.action
-  num_actions = features.policy.shape[-1]
+  estimates = inputs.raw.estimates
+  action = inputs.raw.rollout.action
+  num_actions = inputs.policy.shape[-1]
   channels = (
-    features.policy,
-    features.behaviour,
-    features.target_policy,
-    features.embedded.z,
-    features.embedded.target_z,
+    inputs.policy,
+    inputs.behaviour,
+    inputs.target_policy,
+    inputs.embedded.z,
+    inputs.embedded.target_z,
     rlax.signed_logp1(estimates.target_q_value),
     rlax.signed_logp1(estimates.qv_advantage),
     estimates.normalized_qv_advantage,
-    jax.nn.one_hot(action, num_actions, dtype=features.policy.dtype),
+    jax.nn.one_hot(action, num_actions, dtype=inputs.policy.dtype),
   )
   return jnp.stack([channel[:-1] for channel in channels], axis=-1)

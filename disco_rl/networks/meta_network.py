@@ -36,9 +36,9 @@ class MetaNetworkConfig(config_checks.Settings, prefix='rule_'):
     prediction_embedding: widths of the layers of E_y and E_z.
     policy_channels: channels of the blocks of the policy embedding.
     policy_target_channels: channels of the blocks that emit pi_hat.
-    lstm_size: of the LSTM that runs backwards along the trajectory.
-    meta_rnn_input_size: of the layer in front of the meta-RNN.
-    meta_rnn_size: of the LSTM whose state lasts for the agent's lifetime.
+    lstm_size: width of the LSTM that runs backwards along the trajectory.
+    meta_rnn_input_size: width of the layer in front of the meta-RNN.
+    meta_rnn_size: width of the LSTM whose state lasts for the agent's lifetime.
   """
 
   prediction_size: config_checks.Count = 600
@@ -102,7 +102,7 @@ def embed(
   """Applies several embeddings to predictions, by one matrix product.
 
   Args:
-    embeddings: of the predictions.
+    embeddings: E_y or E_z, of one network or of several.
     logits: [..., Y]; these are the largest inputs of the meta-network.
 
   Returns:
@@ -179,17 +179,27 @@ class ActionNet(hk.Module):
 
 
 def _features(
-  features: meta_features.FeatureInputs, config: MetaNetworkConfig
+  inputs: meta_features.PreparedInputs, config: MetaNetworkConfig
 ) -> tuple[types.Array, types.Array]:
-  """The 27 features [T, B, F] and the policy embedding [T, B, A, C]."""
+  """Features of the steps, and the policy embedding that is a part of them.
+
+  Args:
+    inputs: T transitions of B trajectories.
+    config: sizes.
+
+  Returns:
+    [T, B, 23 + 2 C] the `meta_features.step_features`, then the policy
+    embedding as its mean over actions and of the taken action; and the policy
+    embedding [T, B, A, C], C = 2 channels by default.
+  """
   policy_embedding = ActionNet(config.policy_channels, name='sequential')(
-    meta_features.action_channels(features)
+    meta_features.action_channels(inputs)
   )
-  action = features.inputs.rollout.action[:-1, :, None, None]
+  action = inputs.raw.rollout.action[:-1, :, None, None]
   taken = jnp.take_along_axis(policy_embedding, action, axis=-2)[..., 0, :]
   step_features = jnp.concatenate(
     [
-      meta_features.step_features(features),
+      meta_features.step_features(inputs),
       jnp.mean(policy_embedding, axis=-2),
       taken,
     ],
@@ -225,7 +235,7 @@ class MetaRNN(hk.Module):
 
   def unroll(
     self,
-    features: meta_features.FeatureInputs,
+    inputs: meta_features.PreparedInputs,
     embedding: types.Array,
     y_hat: types.Array,
     state: hk.LSTMState,
@@ -233,7 +243,7 @@ class MetaRNN(hk.Module):
     """One step, on the mean over the batch.
 
     Args:
-      features: of the rollout, predictions by its own embeddings.
+      inputs: the rollout, with predictions by its own embeddings.
       embedding: [T, B, 1] of the trajectory, by the meta-network.
       y_hat: [T, B], by its own embedding.
       state: each [meta_rnn_size].
@@ -242,7 +252,7 @@ class MetaRNN(hk.Module):
       The next state.
     """
     config = self._config
-    step_features, _ = _features(features, config)
+    step_features, _ = _features(inputs, config)
     x = jnp.concatenate([step_features, embedding, y_hat[..., None]], axis=-1)
     x = hk.nets.MLP([config.meta_rnn_input_size], name='mlp_2')(x)
     x = sharding.mean(jnp.mean(x, axis=(0, 1)))
@@ -265,7 +275,7 @@ class MetaNetwork(hk.Module):
 
     Args:
       inputs: the rollout, the agent's outputs, and Retrace estimates.
-      state: of the meta-RNN before this update, each [meta_rnn_size].
+      state: state of the meta-RNN before this update, each [meta_rnn_size].
 
     Returns:
       Targets and the next state of the meta-RNN.
@@ -273,13 +283,13 @@ class MetaNetwork(hk.Module):
     config = self._config
     embed_y, embed_z = _prediction_embeddings(config)
     rnn_embed_y, rnn_embed_z = self._meta_rnn.prediction_embeddings()
-    features, rnn_features = (
+    prepared, rnn_prepared = (
       meta_features.prepare(inputs, embedded)
       for embedded in embed_predictions(
         inputs, [embed_y, rnn_embed_y], [embed_z, rnn_embed_z]
       )
     )
-    step_features, policy_embedding = _features(features, config)
+    step_features, policy_embedding = _features(prepared, config)
     x, _ = SequenceLSTM(config.lstm_size, reverse=True)(
       step_features, inputs.rollout.is_terminal
     )
@@ -302,7 +312,7 @@ class MetaNetwork(hk.Module):
 
     (embedded_y_hat,) = embed([rnn_embed_y], y_hat)
     state = self._meta_rnn.unroll(
-      rnn_features, embedding, embedded_y_hat, state
+      rnn_prepared, embedding, embedded_y_hat, state
     )
     outputs = MetaOutputs(pi=pi_hat, y=y_hat, z=z_hat, embedding=embedding)
     return outputs, state

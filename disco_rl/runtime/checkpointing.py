@@ -1,5 +1,6 @@
 """Checkpoints of trees of arrays, by Orbax."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import os
@@ -27,6 +28,7 @@ class Checkpointer:
 
   Attributes:
     seconds: total time for which saving has blocked the run.
+    keep: number of checkpoints that are kept.
   """
 
   def __init__(self, directory: str | os.PathLike[str], keep: int = 2):
@@ -37,6 +39,7 @@ class Checkpointer:
       keep: number of checkpoints to keep; two, because one may be damaged.
     """
     self.seconds = 0.0
+    self.keep = keep
     self._directory = pathlib.Path(directory).resolve()
     self._manager = ocp.CheckpointManager(
       self._directory,
@@ -58,7 +61,9 @@ class Checkpointer:
     with self._writing():
       self._manager.save(step, args=ocp.args.StandardSave(data))
 
-  def restore(self, like: Any) -> tuple[int, Any] | None:
+  def restore(
+    self, like: Any, restore_more: Callable[[Any], None] | None = None
+  ) -> tuple[int, Any] | None:
     """Loads the newest tree that can be read.
 
     Damaged newer ones are moved to a folder beside that of the checkpoints, and
@@ -66,6 +71,8 @@ class Checkpointer:
 
     Args:
       like: a tree of the same structure, shapes and dtypes.
+      restore_more: restores what belongs to a tree and is stored elsewhere; if
+        it raises, the checkpoint counts as damaged.
 
     Returns:
       The step and the tree as it was saved; None if there are no checkpoints.
@@ -77,6 +84,8 @@ class Checkpointer:
     for step in sorted(self._manager.all_steps(), reverse=True):
       try:
         tree = self._restore(step, like)
+        if restore_more is not None:
+          restore_more(tree)
       # Orbax, TensorStore and JSON each raise exceptions of their own.
       except Exception as error:
         damaged[step] = _first_line(error)

@@ -1,11 +1,16 @@
 """Programs that are compiled once, ahead of their first run."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
+from concurrent import futures
 import ctypes
+import os
 import time
 from typing import Any
 
 import jax
+
+from disco_rl.runtime import backend
 
 
 class Program:
@@ -39,7 +44,15 @@ class Program:
     return self.compile(*arguments)(*arguments)
 
   def compile(self, *arguments: Any) -> jax.stages.Compiled:
-    """The program for such arguments, which are not used up."""
+    """The program for such arguments.
+
+    Args:
+      *arguments: arrays, which are not used up, or their shapes; see
+        `sharding.shapes`.
+
+    Returns:
+      The program, the same in every call.
+    """
     if self._compiled is None:
       start = time.perf_counter()
       self._compiled = self._jitted.lower(*arguments).compile(
@@ -49,10 +62,49 @@ class Program:
       trim_memory()
     return self._compiled
 
+  def lower(self, platform: str, *arguments: Any) -> jax.stages.Lowered:
+    """The program before XLA compiles it, for any platform.
+
+    Args:
+      platform: see `backend.making_programs_for`; needs no such device.
+      *arguments: as of `compile`.
+
+    Returns:
+      The program in StableHLO.
+    """
+    with backend.making_programs_for(platform):
+      traced = self._jitted.trace(*arguments)
+      return traced.lower(lowering_platforms=(platform,))
+
+  def shapes(self, *arguments: Any) -> Any:
+    """Shapes of the results for such arguments; compiles nothing."""
+    return self._jitted.eval_shape(*arguments)
+
+
+# A program and its arguments, or their shapes.
+Call = tuple[Program, Sequence[Any]]
+
+
+def compile_all(calls: Sequence[Call]) -> None:
+  """Compiles programs in parallel.
+
+  Tracing takes turns, but XLA compiles one program mostly on one core.
+
+  Args:
+    calls: see `Program.compile`; those of programs that take long first, so
+      that no core waits at the end.
+  """
+  with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    compiling = [
+      pool.submit(program.compile, *arguments) for program, arguments in calls
+    ]
+    for future in compiling:
+      future.result()
+
 
 def few_rows_options() -> dict[str, str | bool]:
   """Compiler options for products of matrices of few rows, such as acting's."""
-  if not _is_old_cpu_compiler():
+  if not backend.is_old_cpu():
     return {}
   # YNN for convolutions only: its matrix products are faster than XLA's for
   # large matrices, but take 1.5 times as long for a hundred rows.
@@ -65,16 +117,11 @@ def _options(runs_often: bool) -> dict[str, str | bool]:
   options: dict[str, str | bool] = {}
   if not runs_often:
     options['xla_backend_optimization_level'] = '0'
-  if _is_old_cpu_compiler():
+  if backend.is_old_cpu():
     # The new emitters, the only ones from JAX 0.11 on, take up to twice the
     # memory to compile, and the programs are not faster.
     options['xla_cpu_use_fusion_emitters'] = False
   return options
-
-
-def _is_old_cpu_compiler() -> bool:
-  """Whether the XLA of JAX 0.10 compiles for CPUs."""
-  return jax.default_backend() == 'cpu' and jax.__version_info__ < (0, 11)
 
 
 def trim_memory() -> None:

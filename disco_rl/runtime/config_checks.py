@@ -92,9 +92,7 @@ def _is_real(value: Any) -> bool:
   return is_number and not _LARGEST < abs(value) < math.inf
 
 
-def _all(
-  is_valid: Callable[[Any], bool],
-) -> Callable[[Any], bool]:
+def _all(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
   return lambda xs: isinstance(xs, list | tuple) and all(map(is_valid, xs))
 
 

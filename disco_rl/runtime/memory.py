@@ -22,8 +22,12 @@ def total_bytes() -> int:
   statistics = jax.local_devices()[0].memory_stats()
   if statistics and 'bytes_limit' in statistics:
     return statistics['bytes_limit']
-  machine = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-  return machine // jax.local_device_count()
+  return host_bytes() // jax.local_device_count()
+
+
+def host_bytes() -> int:
+  """Memory of the machine."""
+  return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
 
 
 def tree_bytes(tree: object) -> int:

@@ -128,12 +128,26 @@ def put(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:
   On a single device, too: arrays from a checkpoint are committed to one, and
   for uncommitted arrays another program would be compiled.
   """
+  place = _placement(mesh, spec)
+  if isinstance(place, NamedSharding) and distributed.is_distributed():
+    return jax.tree.map(lambda x: distributed.place(x, place), tree)
+  return jax.device_put(tree, place)
+
+
+def shapes(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:
+  """Shapes of arrays that are placed by `put`, to compile programs for them."""
+  place = _placement(mesh, spec)
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), tree
+  )
+
+
+def _placement(
+  mesh: jax.sharding.Mesh, spec: PartitionSpec
+) -> jax.sharding.Sharding:
   if mesh.size == 1:
-    return jax.device_put(tree, mesh.devices.item())
-  sharding = NamedSharding(mesh, spec)
-  if distributed.is_distributed():
-    return jax.tree.map(lambda x: distributed.place(x, sharding), tree)
-  return jax.device_put(tree, sharding)
+    return jax.sharding.SingleDeviceSharding(mesh.devices.item())
+  return NamedSharding(mesh, spec)
 
 
 def per_device(

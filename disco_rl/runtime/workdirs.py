@@ -51,9 +51,7 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
 
 
 def claim(
-  workdir: pathlib.Path,
-  description: Mapping[str, Any],
-  free: Collection[str],
+  workdir: pathlib.Path, description: Mapping[str, Any], free: Collection[str]
 ) -> None:
   """Writes config.json, or checks that the folder holds this very run.
 

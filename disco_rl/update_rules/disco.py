@@ -173,10 +173,7 @@ class Disco(base.UpdateRule, config_checks.Settings):
     return targets, state, jax.tree.map(jnp.mean, logs)
 
   def loss(
-    self,
-    taken: types.Outputs,
-    targets: DiscoTargets,
-    rollout: types.Rollout,
+    self, taken: types.Outputs, targets: DiscoTargets, rollout: types.Rollout
   ) -> tuple[types.Array, types.Logs]:
     """Divergences from the targets; see `UpdateRule.loss`."""
     next_policy = jax.lax.stop_gradient(taken['logits'][1:])

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+import small
 
 from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import host_actor
+from disco_rl.agent import host_collector
 from disco_rl.environments import base
-from disco_rl.networks import agent_network
-from disco_rl.networks import torsos
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -31,13 +31,8 @@ SPEC = types.EnvironmentSpec(
   observation=jax.ShapeDtypeStruct((2,), jnp.float32),
   num_actions=ACTIONS,
 )
-NETWORK = agent_network.make(
-  SPEC,
-  types.OutputSpec(state={}, action={}),
-  agent_network.AgentNetworkConfig(
-    torso=torsos.TorsoConfig(hidden_sizes=(16,)), core_lstm=CORE
-  ),
-)
+NO_HEADS = types.OutputSpec(state={}, action={})
+NETWORK = small.network(SPEC, NO_HEADS, hidden_sizes=(16,), core_lstm=CORE)
 
 
 def next_place(place: Any, action: Any) -> Any:
@@ -149,10 +144,7 @@ def test_consecutive_rollouts_join(unroll: Any) -> None:
 def test_logits_are_those_of_what_was_observed(unroll: Any) -> None:
   for rollout, _ in unroll(params(0), 0):
     np.testing.assert_allclose(
-      rollout.logits,
-      NETWORK.policy(params(0), rollout),
-      rtol=1e-5,
-      atol=1e-5,
+      rollout.logits, NETWORK.policy(params(0), rollout), rtol=1e-5, atol=1e-5
     )
 
 
@@ -276,12 +268,8 @@ class HostWalk(base.HostEnvironment):
     }
 
 
-HOST_NETWORK = agent_network.make(
-  HostWalk.spec,
-  types.OutputSpec(state={}, action={}),
-  agent_network.AgentNetworkConfig(
-    torso=torsos.TorsoConfig(hidden_sizes=(16,)), core_lstm=CORE
-  ),
+HOST_NETWORK = small.network(
+  HostWalk.spec, NO_HEADS, hidden_sizes=(16,), core_lstm=CORE
 )
 
 
@@ -390,39 +378,40 @@ def test_host_actions_are_drawn_independently() -> None:
 
 
 def test_environments_step_while_the_device_learns() -> None:
-  """The state counts draws and updates; rollouts contain both counts."""
+  """Batches contain the numbers of rollouts and of updates so far."""
   is_learning, has_acted = threading.Event(), threading.Event()
   seconds = 60
+  batches = []
 
-  def act(actor_params: tuple[int, int]) -> tuple[int, int]:
-    draws, updates = actor_params
-    if draws > 1:
+  def collect(updates: int, rollouts: int) -> tuple[int, tuple[int, int]]:
+    rollouts += 1
+    if rollouts > 1:
       assert is_learning.wait(seconds), 'acting waits for learning'
       is_learning.clear()
       has_acted.set()
-    return draws, updates
+    return rollouts, (rollouts, updates)
 
-  def learn(state: Any, rollout: tuple[int, int]) -> tuple[Any, Any]:
-    draws, updates = state
-    if draws > rollout[0]:  # Acting for the next rollout has been prepared.
+  def learn(updates: int, batch: tuple[int, int]) -> int:
+    batches.append(batch)
+    if batch[0] < 4:  # The next rollout is acted meanwhile.
       is_learning.set()
       assert has_acted.wait(seconds), 'learning waits for acting'
       has_acted.clear()
-    return (draws, updates + 1), rollout
+    return updates + 1
 
-  prepare_acting = lambda state: 2 * ((state[0] + 1, state[1]),)
-  state, rollouts = host_actor.overlap((0, 0), 4, prepare_acting, act, learn)
-  assert state == (4, 4)
+  after = host_collector.overlap(0, 0, 4, lambda x: x, collect, learn)
+  assert after == (4, 4)
   # The first by agents as they are, later ones by those of one update before.
-  assert rollouts == [(1, 0), (2, 0), (3, 1), (4, 2)]
+  assert batches == [(1, 0), (2, 0), (3, 1), (4, 2)]
 
 
 def test_an_error_of_an_environment_ends_acting_and_learning() -> None:
-  def act(actor_params: int) -> int:
-    if actor_params == 2:
+  def collect(params: int, rollouts: int) -> tuple[int, int]:
+    if rollouts == 1:
       raise RuntimeError('out of order')
-    return actor_params
+    return rollouts + 1, params
 
-  prepare_acting = lambda state: (state + 1, state + 1)
   with pytest.raises(RuntimeError, match='out of order'):
-    host_actor.overlap(0, 3, prepare_acting, act, lambda *args: args)
+    host_collector.overlap(
+      0, 0, 3, lambda x: x, collect, lambda state, batch: state + batch
+    )

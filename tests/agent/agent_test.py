@@ -12,13 +12,13 @@ import pytest
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
-from disco_rl.agent import host_actor
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import catch
 from disco_rl.evaluation import training
 from disco_rl.maths import value_targets
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
+from disco_rl.runtime import files
 from disco_rl.runtime import memory
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base as rule_base
@@ -103,14 +103,7 @@ def agents() -> training.DeviceTraining:
 
 def numbers(tree: Any) -> Any:
   """As NumPy arrays, also of PRNG keys."""
-  return jax.tree.map(
-    lambda x: np.asarray(
-      jax.random.key_data(x)
-      if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-      else x
-    ),
-    tree,
-  )
+  return jax.tree.map(lambda x: np.asarray(files.to_data(x)), tree)
 
 
 def test_calls_add_up(agents: training.DeviceTraining) -> None:
@@ -171,8 +164,8 @@ def test_agents_share_nothing(agents: training.DeviceTraining) -> None:
   assert all((x[0] != x[1]).any() for x in jax.tree.leaves(params) if x.any())
 
 
-def test_replay_is_never_copied() -> None:
-  """It takes most of an agent's memory."""
+def test_replay_on_the_host_takes_no_memory_of_the_device() -> None:
+  """All that is left of it in the agents' state are counts."""
   environment = gymnasium_adapter.make('CartPole-v1', 2, seed=0)
   config = dataclasses.replace(
     SMALL, batch_size=2, num_environments=1, replay_capacity=50_000
@@ -180,16 +173,14 @@ def test_replay_is_never_copied() -> None:
   agent = agent_lib.make(
     config, environment.spec, actor_critic.ActorCritic(**BINS)
   )
-  host = training.HostTraining(agent, environment, num_agents=2)
-  agents = host.init(KEYS[:2]).agents
-  after, actor_params = host_actor.prepare_acting(agents)
-  assert after.replay is agents.replay
-  acted = host_actor.HostActor(agent.network, environment, num_agents=2).unroll(
-    actor_params, SMALL.unroll_length
-  )
-  learn = host._learn.compile({}, agents, *acted)
-  temporaries = learn.memory_analysis().temp_size_in_bytes
-  assert temporaries < memory.tree_bytes(agents.replay) / 4
+  host = training.make(agent, environment, num_agents=2)
+  state = host.init(KEYS[:2])
+  on_device = agent.empty_replay
+  assert memory.tree_bytes(jax.eval_shape(on_device)) > 10_000_000
+  for _ in range(2):
+    state, _ = host.advance({}, state, 1)
+  assert memory.tree_bytes(state.agents) < 1_000_000
+  np.testing.assert_array_equal(state.agents.replay['added'], [2, 2])
   environment.close()
 
 
@@ -224,10 +215,11 @@ def test_only_an_agent_with_a_core_recalls(
   network = dataclasses.replace(SMALL.network, core_lstm=core_lstm)
   agent = agent_lib.make(
     dataclasses.replace(SMALL, network=network),
-    probes.Recall.spec,
+    probes.Probe.spec,
     RULES['actor_critic'],
   )
-  agents = training.DeviceTraining(agent, probes.Recall())
+  probe = probes.Probe(jnp.int32(probes.Kind.RECALL))
+  agents = training.DeviceTraining(agent, probe)
   train_state = agents.init(jax.random.split(jax.random.key(0), 1))
   train_state, _ = agents.advance({}, train_state, 300)
   (reward,) = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
@@ -243,10 +235,7 @@ def trained(request: pytest.FixtureRequest) -> Trained:
   def train(kind: types.Array, key: types.Array) -> Any:
     probe = probes.Probe(kind)
     keys = jax.random.split(key)
-    train_state = (
-      agent.init(keys[0]),
-      agent.init_actor(keys[1], probe),
-    )
+    train_state = (agent.init(keys[0]), agent.init_actor(keys[1], probe))
     state, _ = jax.lax.fori_loop(
       0,
       200,
@@ -269,12 +258,12 @@ def trained(request: pytest.FixtureRequest) -> Trained:
     )
     return value, jax.nn.softmax(outputs['logits'])[..., 1]
 
-  kinds = jnp.array(list(probes.Kind))
+  kinds = jnp.array(list(probes.SUSPECTS))
   keys = jax.random.split(jax.random.key(0), len(kinds))
   return Trained(*map(np.asarray, train(kinds, keys)))
 
 
-@pytest.mark.parametrize('kind', probes.Kind, ids=lambda kind: kind.name)
+@pytest.mark.parametrize('kind', probes.SUSPECTS, ids=lambda kind: kind.name)
 def test_probes_are_solved(trained: Trained, kind: probes.Kind) -> None:
   value, policy = trained.value[kind], trained.policy[kind]
   suspect = f'suspect {probes.SUSPECTS[kind]}'

@@ -179,10 +179,7 @@ def test_a_hand_made_scene_is_checked(change: dict, message: str) -> None:
 def test_values_of_a_hand_made_scene() -> None:
   values = [0.5, -1.25, 0.0]
   made = hand_made.scene(RULE, [0], [0.0], [False], values)
-  for outputs in (
-    made.outputs,
-    scenes.as_outputs(made.state.target_params),
-  ):
+  for outputs in (made.outputs, scenes.as_outputs(made.state.target_params)):
     q = value_targets.values_from_logits(outputs['q'], RULE.max_abs_value)
     np.testing.assert_allclose(q, np.broadcast_to(values, q.shape), atol=1e-3)
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import small
 
 import disco_rl
 from disco_rl import types
@@ -28,8 +29,6 @@ from disco_rl.environments import wrapping
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import catch
 from disco_rl.maths import optimizers
-from disco_rl.networks import agent_network
-from disco_rl.networks import torsos
 from disco_rl.update_rules import disco
 from examples import own_rule
 
@@ -251,9 +250,9 @@ def test_bad_input_is_named(
 @pytest.mark.parametrize(
   ('settings', 'num_environments'),
   [
-    ({}, 10),
-    ({'batch_size': 64}, 7),
-    ({'batch_size': 64, 'replay_ratio': 8.0}, 8),  # The old name.
+    ({}, 12),
+    ({'batch_size': 64}, 8),
+    ({'batch_size': 64, 'replay_ratio': 4.0}, 16),  # The old name.
     ({'num_environments': 1}, 1),
     ({'num_environments': 200}, 200),
     ({'batch_size': 1}, 1),
@@ -323,11 +322,7 @@ def test_acting(trainer: disco_rl.Trainer) -> None:
 
 
 def test_a_core_is_reset_where_episodes_begin() -> None:
-  network = agent_network.make(
-    SPEC,
-    types.OutputSpec({}, {}),
-    agent_network.AgentNetworkConfig(core_lstm=2),
-  )
+  network = small.network(SPEC, types.OutputSpec({}, {}), core_lstm=2)
   network = dataclasses.replace(
     network,
     # Its actions count its calls.
@@ -454,11 +449,7 @@ def rollout() -> types.Rollout:
   )
 
 
-NETWORK = agent_network.make(
-  SPEC,
-  RULE.output_spec(A),
-  agent_network.AgentNetworkConfig(torso=torsos.TorsoConfig(hidden_sizes=(8,))),
-)
+NETWORK = small.network(SPEC, RULE.output_spec(A))
 
 
 def test_single_updates_equal_those_of_the_learner() -> None:
@@ -567,9 +558,7 @@ def test_a_rule_object_is_learnt_from() -> None:
   assert disco_rl.load_rule(rule) == rules.LoadedRule(rule, {})
   trainer = disco_rl.Trainer('catch/4x3', rule, **SMALL)
   assert np.isfinite(trainer.train(1)['value_loss']).all()
-  network = agent_network.make(
-    SPEC, rule.output_spec(A), agent_network.AgentNetworkConfig()
-  )
+  network = small.network(SPEC, rule.output_spec(A))
   learner = disco_rl.Learner(network, SPEC, rule)
   _, logs = learner.update(learner.init(jax.random.key(0)), rollout())
   assert np.isfinite(logs['value_loss'])

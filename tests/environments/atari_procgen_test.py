@@ -4,6 +4,7 @@ import dataclasses
 import sys
 import types as python_types
 from typing import Any
+from unittest import mock
 
 import conformance
 import numpy as np
@@ -18,16 +19,6 @@ from disco_rl.environments.host import procgen
 
 # Ten steps of four frames.
 SHORT = atari.Preprocessing(max_episode_frames=40)
-
-
-@pytest.fixture
-def _ale() -> None:
-  conformance.skip_without('atari/pong')
-
-
-@pytest.fixture
-def _envpool() -> None:
-  conformance.skip_without('procgen/maze')
 
 
 class FakeVector:
@@ -178,7 +169,7 @@ class TestSubSeeds:
     assert len(np.unique(drawn)) == drawn.size
 
 
-@pytest.mark.usefixtures('_ale')
+@pytest.mark.needs('atari/pong')
 class TestAtari:
   # Making an environment takes a fifth of a second, hence so few.
   @pytest.mark.parametrize(
@@ -266,7 +257,7 @@ class TestAtari:
       atari.import_package().roms.get_rom_path(game).stat()
 
 
-@pytest.mark.usefixtures('_envpool')
+@pytest.mark.needs('procgen/maze')
 class TestProcgen:
   @pytest.mark.parametrize(
     'name, num_environments, num_frames',
@@ -323,10 +314,8 @@ class TestProcgen:
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-  def make_spec(task: str) -> None:
-    raise ImportError(f'{task} wants libQt5Gui.so.5')
-
-  fake = python_types.SimpleNamespace(make_spec=make_spec)
+  fake = mock.Mock()
+  fake.make_spec.side_effect = ImportError('wants libQt5Gui.so.5')
   monkeypatch.setitem(sys.modules, 'envpool', fake)
   with pytest.raises(ImportError, match='libqt5gui5.*wants libQt5Gui.so.5'):
     registry.validate('procgen/bigfish')

@@ -1,4 +1,4 @@
-"""Tests of disco_rl/environments: craftax_adapter.py and adapters.py."""
+"""Tests of disco_rl/environments: craftax_adapter.py and trees.py."""
 
 import dataclasses
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from disco_rl.environments import registry
-from disco_rl.environments.jax_native import adapters
+from disco_rl.environments.jax_native import trees
 
 STEP_LIMIT = 5
 
@@ -18,17 +18,12 @@ STEP_LIMIT = 5
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 
-@pytest.fixture
-def _craftax() -> None:
-  conformance.skip_without('craftax/classic_symbolic')
-
-
 def _make_number(key: Any, scale: Any) -> dict[str, Any]:
   return {'x': scale * jax.random.key_data(key)[0], 'n': jnp.int32(7)}
 
 
 def _replace(is_replaced: Any, old: Any, key: Any, scale: Any) -> Any:
-  return adapters.replace_where(_make_number, is_replaced, old, key, scale)
+  return trees.replace_where(_make_number, is_replaced, old, key, scale)
 
 
 def _want(is_replaced: Any, old: Any, key: Any, scale: Any) -> Any:
@@ -74,7 +69,7 @@ class TestReplaceWhere:
 
     is_replaced = jnp.array([[False, True, False], [True, False, False]])
     x = jnp.arange(6).reshape(2, 3)
-    replace = lambda *args: adapters.replace_where(make, *args)
+    replace = lambda *args: trees.replace_where(make, *args)
     new = jax.jit(jax.vmap(jax.vmap(replace)))(is_replaced, x, x)
     jax.effects_barrier()
     np.testing.assert_array_equal(new, [[0, 101, 2], [103, 4, 5]])
@@ -92,16 +87,14 @@ class TestReplaceWhere:
 
   def test_few_are_made_at_once(self) -> None:
     keys = jax.random.split(jax.random.key(0), 20)
-    make = lambda key: adapters.make_few_at_once(
-      _make_number, key, jnp.float32(3)
-    )
+    make = lambda key: trees.make_few_at_once(_make_number, key, jnp.float32(3))
     want = jax.vmap(_make_number, (0, None))(keys, jnp.float32(3))
     jax.tree.map(
       np.testing.assert_array_equal, jax.jit(jax.vmap(make))(keys), want
     )
 
 
-@pytest.mark.usefixtures('_craftax')
+@pytest.mark.needs('craftax/classic_symbolic')
 class TestCraftaxClassic:
   def test_conformance(self) -> None:
     environment = registry.make('craftax/classic_symbolic', 1, seed=0)

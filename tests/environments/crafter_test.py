@@ -15,17 +15,7 @@ SHORT = crafter_adapter.Preprocessing(max_episode_steps=10)
 NO_OP, DO = 0, 5
 
 
-@pytest.fixture
-def _crafter() -> None:
-  conformance.skip_without('crafter')
-
-
-def _random_actions(num_steps: int, num_environments: int) -> np.ndarray:
-  rng = np.random.default_rng(0)
-  return rng.integers(17, size=(num_steps, num_environments), dtype=np.int32)
-
-
-@pytest.mark.usefixtures('_crafter')
+@pytest.mark.needs('crafter')
 class TestCrafter:
   def test_conforms_and_time_limits_are_truncations(self) -> None:
     trajectory = conformance.check(
@@ -52,7 +42,7 @@ class TestCrafter:
     game = crafter_adapter.import_package().Env(length=10, seed=seed)
     np.testing.assert_array_equal(environment.reset()[1], game.reset())
     # In the tenth step, the package draws from sets.
-    for action in _random_actions(9, 2):
+    for action in conformance.random_actions(17, 9, 2):
       timestep = environment.step(action)
       frame, reward, *_ = game.step(action[1])
       np.testing.assert_array_equal(timestep.observation[1], frame)

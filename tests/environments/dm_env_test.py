@@ -90,8 +90,7 @@ def test_conforms_and_time_limits_are_truncations() -> None:
     np.testing.assert_array_equal(got, np.broadcast_to(want, got.shape))
   # The last observation of an episode is returned, then the first of the next.
   np.testing.assert_array_equal(
-    trajectory.observation['rest'][0][:, 0],
-    [0, *(1, 2, 0, 1, 2, 3, 0) * 2],
+    trajectory.observation['rest'][0][:, 0], [0, *(1, 2, 0, 1, 2, 3, 0) * 2]
   )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import re
 import sys
 from typing import Any
+from unittest import mock
 
 import conformance
 import gymnasium
@@ -97,8 +98,7 @@ def test_next_step_mode() -> None:
 @pytest.mark.parametrize('mode', [SAME_STEP, DISABLED])
 def test_same_step_mode(mode: Any) -> None:
   trajectory = conformance.check(
-    lambda seed: _environments('CartPole-v1', 96, seed, autoreset_mode=mode),
-    60,
+    lambda seed: _environments('CartPole-v1', 96, seed, autoreset_mode=mode), 60
   )
   timestep, observation = trajectory.timestep, trajectory.observation
   assert np.all(timestep.mask)
@@ -191,13 +191,6 @@ def test_close_closes_the_environment() -> None:
   assert env.closed
 
 
-def test_actions_that_are_not_discrete_are_refused() -> None:
-  with pytest.raises(
-    ValueError, match=r'Pendulum-v1 .*Box\(-2.0, 2.0.*only Discrete is'
-  ):
-    registry.make('gymnasium/Pendulum-v1', 2, seed=0)
-
-
 def test_unsupported_observations_are_located(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -219,9 +212,7 @@ def test_environments_that_hide_how_they_reset_are_refused() -> None:
 def test_nothing_is_built_by_validation(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  def build(self: Probe) -> None:
-    raise AssertionError('built')
-
+  build = mock.Mock(side_effect=AssertionError('built'))
   monkeypatch.setattr(Probe, '__init__', build)
   registry.validate(f'gymnasium/{PROBE}')
   with pytest.raises(AssertionError, match='built'):

@@ -121,9 +121,8 @@ class TestGymnaxEnvironment:
   )
   def test_episodes_are_those_of_gymnax(self, name: str) -> None:
     environment = _make(name, max_steps_in_episode=STEP_LIMIT)
-    action = np.random.default_rng(0).integers(
-      environment.spec.num_actions, size=(NUM_STEPS, 8), dtype=np.int32
-    )
+    num_actions = environment.spec.num_actions
+    action = conformance.random_actions(num_actions, NUM_STEPS, 8)
     first, timestep = jax.jit(conformance.jax_rollout(environment))(
       jax.random.key(0), action
     )

@@ -13,17 +13,7 @@ SHORT = nethack.Preprocessing(max_episode_steps=10)
 SCREEN = {'glyphs': (21, 79), 'blstats': (27,), 'message': (256,)}
 
 
-@pytest.fixture
-def _nle() -> None:
-  conformance.skip_without('nethack/score')
-
-
-def _random_actions(num_steps: int, num_environments: int) -> np.ndarray:
-  shape = (num_steps, num_environments)
-  return np.random.default_rng(0).integers(23, size=shape)
-
-
-@pytest.mark.usefixtures('_nle')
+@pytest.mark.needs('nethack/score')
 class TestNetHack:
   def test_conforms_and_time_limits_are_truncations(self) -> None:
     trajectory = conformance.check(
@@ -60,7 +50,10 @@ class TestNetHack:
   def test_every_episode_is_another_dungeon(self) -> None:
     environment = nethack.make('score', 2, 0, SHORT)
     first = environment.reset()
-    steps = [environment.step(action) for action in _random_actions(33, 2)]
+    steps = [
+      environment.step(action)
+      for action in conformance.random_actions(23, 33, 2)
+    ]
     environment.close()
     starts = [first, *(s.observation for s in steps if not s.mask.all())]
     maps = [x.tobytes() for start in starts for x in start['glyphs']]
@@ -69,7 +62,7 @@ class TestNetHack:
   def test_death_is_a_termination(self) -> None:
     environment = registry.make('nethack/score', 4, seed=0)
     environment.reset()
-    for action in _random_actions(2_000, 4):
+    for action in conformance.random_actions(23, 2_000, 4):
       timestep = environment.step(action)
       if timestep.is_terminal.any():
         break

@@ -3,35 +3,28 @@
 import dataclasses
 from typing import Any
 
+import conformance
 import pytest
 
 from configs import evaluate as evaluate_config
 from configs import preprocessing as preprocessing_config
+from disco_rl.environments import families
 from disco_rl.environments import registry
-from disco_rl.environments.host import atari
-from disco_rl.environments.host import crafter_adapter
-from disco_rl.environments.host import dmlab
-from disco_rl.environments.host import nethack
-from disco_rl.environments.host import procgen
-from disco_rl.environments.jax_native import sokoban
 from launch import to_records
 
-RECORDS: dict[str, Any] = {
-  'atari': atari.BENCHMARK,
-  'crafter': crafter_adapter.BENCHMARK,
-  'dmlab': dmlab.Preprocessing(),
-  'nethack': nethack.BENCHMARK,
-  'procgen': procgen.HARD,
-  'sokoban': sokoban.BENCHMARK,
-}
 # Said otherwise: by the name of the environment, and by a variable.
 NOT_IN_CONFIGS = {'procgen': {'is_hard'}, 'dmlab': {'dataset_path'}}
 
 
 def test_configs_state_what_adapters_do() -> None:
+  records = {
+    name: family.preprocessing()
+    for name, family in families.FAMILIES.items()
+    if family.preprocessing
+  }
   config = preprocessing_config.benchmarks().to_dict()
-  assert config.keys() == RECORDS.keys()
-  for family, record in RECORDS.items():
+  assert config.keys() == records.keys()
+  for family, record in records.items():
     stated = dataclasses.asdict(record)
     for name in NOT_IN_CONFIGS.get(family, ()):
       del stated[name]
@@ -49,10 +42,7 @@ def test_configs_state_what_adapters_do() -> None:
 def test_changes_reach_the_environment(
   name: str, family: str, changes: dict[str, Any], shape: tuple[int, ...]
 ) -> None:
-  try:
-    registry.validate(name)
-  except ImportError as error:
-    pytest.skip(str(error))
+  conformance.skip_without(name)
   settings = evaluate_config.get_config('catch').to_dict()
   settings['environment'] = name
   settings['preprocessing'][family].update(changes)

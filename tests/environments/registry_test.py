@@ -2,6 +2,7 @@
 
 import sys
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
@@ -132,10 +133,7 @@ def test_levels_are_not_generated_by_validation(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   pytest.importorskip('jumanji')
-
-  def build(*_: Any) -> np.ndarray:
-    raise AssertionError('built')
-
+  build = mock.Mock(side_effect=AssertionError('built'))
   monkeypatch.setattr(sokoban_generator, 'generate', build)
   registry.validate('sokoban')
   with pytest.raises(AssertionError, match='built'):

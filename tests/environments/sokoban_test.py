@@ -39,11 +39,6 @@ def _training_levels() -> np.ndarray:
   return sokoban_generator.generate(*sokoban.GENERATED[None])
 
 
-@pytest.fixture
-def _jumanji() -> None:
-  conformance.skip_without('sokoban/held_out')
-
-
 def _solve(level: np.ndarray) -> list[int]:
   """Actions that solve a level, by search; knows nothing of its making."""
   floor = _cells(level[..., 0] != sokoban_levels.WALL)
@@ -160,7 +155,7 @@ class TestGenerator:
       _solve(level)
 
 
-@pytest.mark.usefixtures('_jumanji')
+@pytest.mark.needs('sokoban/held_out')
 class TestSokoban:
   def test_conforms_and_time_limits_end_episodes(
     self, training_levels: np.ndarray
@@ -281,10 +276,7 @@ class TestLevelFiles:
       (LEVEL.replace('@', '$'), 'level 0, .*0 agents'),
       (LEVEL.replace('*', '$'), 'level 0, .*3 targets, where 4'),
       (LEVEL.replace('*', '.'), 'level 0, .*3 boxes, where 4'),
-      (
-        LEVEL.replace('$', ' ').replace('.', '*'),
-        'level 0, .*solved already',
-      ),
+      (LEVEL.replace('$', ' ').replace('.', '*'), 'level 0, .*solved already'),
       ('; \u00e9', 'not a text file'),
     ],
   )

@@ -1,12 +1,12 @@
 """Tests of the time limit of steps of host environments."""
 
 import os
-import subprocess
 import sys
 import threading
 from typing import Any
 
 import jax
+import launching
 import numpy as np
 import pytest
 
@@ -116,13 +116,8 @@ def test_an_environment_that_hangs_does_not_keep_the_process_alive() -> None:
     't.timeouts.WatchedEnvironment(t.Counter(hangs_at=1), "counter", 0, 0.2)'
     '.step(np.zeros(3, np.int32))'
   )
-  ended = subprocess.run(
-    [sys.executable, '-c', program],
-    env={'PYTHONPATH': os.pathsep.join([os.path.dirname(__file__), *sys.path])},
-    timeout=120,
-    capture_output=True,
-    text=True,
-  )
+  path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+  ended = launching.run_python('-c', program, PYTHONPATH=path)
   assert ended.returncode == 1
   assert 'counter with seed 0 hangs' in ended.stderr
 

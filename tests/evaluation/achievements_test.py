@@ -77,8 +77,7 @@ def _rows(
 def test_scores_are_of_all_episodes_of_an_agent(csv_path: pathlib.Path) -> None:
   rates = [[3 / 10, 6 / 10], [2 / 4, 1 / 4]]
   np.testing.assert_allclose(
-    achievements.crafter_scores(csv_path),
-    normalisation.crafter_score(rates),
+    achievements.crafter_scores(csv_path), normalisation.crafter_score(rates)
   )
 
 

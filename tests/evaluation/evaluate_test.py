@@ -1,13 +1,13 @@
-"""Tests of launch.evaluate with one run: its files, resuming, failures."""
+"""Tests of launch.evaluate with one run: files, resuming, errors, settings."""
 
-import collections
 import dataclasses
 import pathlib
 import re
 import shutil
-import signal
 from typing import Any
+from unittest import mock
 
+import conformance
 from evaluating import CATCH
 from evaluating import CONFIG
 from evaluating import FILES
@@ -17,21 +17,19 @@ import jax
 import launching
 import numpy as np
 import pytest
+import small
 
 from configs import evaluate as configs
 from disco_rl.agent import learner
+from disco_rl.evaluation import runner
 from disco_rl.evaluation import statistics
 from disco_rl.evaluation import training
-from disco_rl.networks import meta_network
 from disco_rl.runtime import metrics
 from disco_rl.update_rules import weights
+from launch import evaluate
 from launch import to_records
 
-pytestmark = [
-  pytest.mark.usefixtures('quick_compilation'),
-  # Raised by ml_collections when it loads a file of settings.
-  pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
-]
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 
 @pytest.fixture(scope='module')
@@ -95,40 +93,16 @@ def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
   }
 
 
-# Runs the command, and kills it once the rows of update 15 are written, shortly
-# before the next checkpoint.
-KILLED = """
-import os, pathlib, runpy, signal, sys, time
-from disco_rl.runtime import metrics
-
-write = metrics.MetricsWriter.write
-
-def write_and_die(self, rows):
-  write(self, rows)
-  if rows[0]['update'] == 15:
-    while not (self.path.parent / 'checkpoints' / '10').exists():
-      time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-metrics.MetricsWriter.write = write_and_die
-runpy.run_module('launch.evaluate', run_name='__main__', alter_sys=True)
-"""
-
-
 def test_a_killed_run_resumes_to_the_same_results(
   finished: pathlib.Path,
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
-  killed = launching.run_python('-c', KILLED, *CATCH, f'--workdir={tmp_path}')
-  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  lines = launching.kill(evaluate, tmp_path, 'update', 15, *CATCH)
   # The standard error stream contains only progress.
-  lines = killed.stderr.splitlines()
   assert lines
   for line in lines:
     assert re.match('catch/4x3 actor_critic: +[0-9]+% ', line), line
-  assert metrics.read(tmp_path / 'metrics.csv')['update'][-1] == 15
-  assert not (tmp_path / 'summary.json').exists()
   # As if another process had been killed while writing a checkpoint.
   (tmp_path / 'checkpoints' / '15.orbax-checkpoint-tmp').mkdir()
 
@@ -180,17 +154,6 @@ def test_a_finished_run_can_be_continued(copy: pathlib.Path) -> None:
   assert metrics.read_json(copy / 'config.json')['updates'] == 30
 
 
-def test_another_run_is_not_overwritten(copy: pathlib.Path) -> None:
-  before = launching.contents(copy)
-  message = error(
-    copy, *CATCH, '--config.learning_rate=0.5', '--config.seeds=3'
-  )
-  assert 'learning_rate was 0.01, is 0.5; seeds was 2, is 3.' in message
-  assert 'hidden_sizes' not in message
-  assert '--workdir' in message
-  assert launching.contents(copy) == before
-
-
 @pytest.mark.parametrize('name', ['metrics.csv', 'checkpoints'])
 def test_results_of_unknown_settings_are_not_overwritten(
   tmp_path: pathlib.Path, name: str
@@ -204,10 +167,7 @@ def test_settings_that_are_not_finite_can_be_resumed(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   """JSON has no infinity, which turns clipping off."""
-
-  def stop(*_: Any) -> None:
-    raise KeyboardInterrupt
-
+  stop = mock.Mock(side_effect=KeyboardInterrupt)
   monkeypatch.setattr(training.DeviceTraining, 'init', stop)
   for _ in range(2):
     with pytest.raises(KeyboardInterrupt):
@@ -247,22 +207,10 @@ def test_losses_that_are_not_finite(
 @pytest.fixture
 def rule_path(tmp_path: pathlib.Path) -> pathlib.Path:
   """A rule with random weights."""
-  config = meta_network.MetaNetworkConfig(
-    prediction_size=10,
-    prediction_embedding=(1,),
-    policy_channels=(2,),
-    policy_target_channels=(),
-    lstm_size=8,
-    meta_rnn_input_size=4,
-    meta_rnn_size=8,
-  )
-  rng = np.random.default_rng(0)
-  params: dict[str, dict[str, np.ndarray]] = collections.defaultdict(dict)
-  for key, shape in meta_network.parameter_shapes(config).items():
-    module, _, parameter = key.rpartition('/')
-    params[module][parameter] = 0.3 * rng.normal(size=shape)
   path = tmp_path / 'rules' / 'mine.npz'
-  weights.save(path, params)
+  weights.save(
+    path, small.nest({key: 0.3 * x for key, x in small.arrays().items()})
+  )
   return path
 
 
@@ -315,19 +263,44 @@ def test_a_rule_from_a_file_in_host_environments(
 def test_an_agent_does_not_depend_on_the_number_of_agents(
   monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-  given: list[np.ndarray] = []
-
-  def record(self: training.DeviceTraining, keys: Any) -> None:
-    given.append(np.asarray(jax.random.key_data(keys)))
-    raise KeyboardInterrupt
-
-  monkeypatch.setattr(training.DeviceTraining, 'init', record)
+  init = mock.Mock(side_effect=KeyboardInterrupt)
+  monkeypatch.setattr(training.DeviceTraining, 'init', init)
   for i, arguments in enumerate(
     [(), ('--config.seeds=5',), ('--config.seed=1',)]
   ):
     with pytest.raises(KeyboardInterrupt):
       launch(tmp_path / str(i), *CATCH, *arguments)
-  two, five, other = given
+  two, five, other = (
+    np.asarray(jax.random.key_data(call.args[0])) for call in init.mock_calls
+  )
   assert len(np.unique(five, axis=0)) == 5
   np.testing.assert_array_equal(two, five[:2])
   assert (other[0] != two[0]).any()
+
+
+# Settings.
+
+
+@pytest.mark.parametrize('missing', ['config', 'workdir'])
+def test_missing_flags(tmp_path: pathlib.Path, missing: str) -> None:
+  given = {'config': f'{CONFIG}:catch', 'workdir': f'--workdir={tmp_path}'}
+  del given[missing]
+  ended = launching.run_python('-m', 'launch.evaluate', *given.values())
+  assert ended.returncode == 1
+  assert re.fullmatch(f'error: .*--{missing} must have.*\n', ended.stderr)
+  assert not ended.stdout
+
+
+@pytest.mark.parametrize('variant', configs.VARIANTS)
+def test_every_variant_is_documented_and_can_be_built(
+  variant: str, disco103_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  assert configs.__doc__
+  assert f'\n  {variant} ' in configs.__doc__
+  monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
+  settings = configs.get_config(variant).to_dict()
+  # Less to allocate; shapes are checked as before.
+  settings.update(num_environments=1, on_policy_share=0, replay_capacity=2)
+  config = to_records.evaluation(settings)
+  conformance.skip_without(config.environment)
+  runner.Evaluation(config).close()

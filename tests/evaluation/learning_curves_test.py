@@ -13,9 +13,7 @@ STEPS = 5600 * np.arange(1, 21)
 RETURNS = 1 - np.exp(-STEPS / 4e4) + 0.1 * np.arange(3)[:, None]
 
 
-def _drawn(
-  curves: dict[str, learning_curves.Curve],
-) -> list[lines.Line2D]:
+def _drawn(curves: dict[str, learning_curves.Curve]) -> list[lines.Line2D]:
   (ax,) = learning_curves.draw(curves).axes
   return ax.lines
 

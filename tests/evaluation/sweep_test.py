@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 from typing import Any
+from unittest import mock
 
 import evaluating
 import launching
@@ -25,11 +26,7 @@ from disco_rl.runtime import workdirs
 from launch import evaluate
 from launch import to_records
 
-pytestmark = [
-  pytest.mark.usefixtures('quick_compilation'),
-  # Raised by ml_collections when it loads a file of settings.
-  pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
-]
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 ENVIRONMENTS = ('catch/4x3', 'catch/3x3')
 RULES = ('actor_critic', 'policy_gradient')
@@ -96,9 +93,7 @@ def test_a_finished_sweep_runs_nothing(
   monkeypatch: pytest.MonkeyPatch,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
-  def fail(*_: Any) -> None:
-    raise AssertionError('a run is repeated')
-
+  fail = mock.Mock(side_effect=AssertionError('a run is repeated'))
   monkeypatch.setattr(runner, 'Evaluation', fail)
   workdir = shutil.copytree(resumed.workdir, tmp_path / 'sweep')
   before = launching.contents(workdir)
@@ -317,8 +312,7 @@ def test_one_list_is_enough_and_suites_are_expanded(
 
 
 @pytest.mark.parametrize(
-  ('given', 'rules'),
-  [({}, []), ({'rules': ','.join(RULES)}, [*RULES])],
+  ('given', 'rules'), [({}, []), ({'rules': ','.join(RULES)}, [*RULES])]
 )
 def test_a_config_without_lists(
   given: dict[str, str],

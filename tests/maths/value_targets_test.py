@@ -198,8 +198,7 @@ def part(rollout: types.Rollout, start: int, stop: int) -> types.Rollout:
     (rollout.observation, rollout.action, rollout.logits),
   )
   outcomes = jax.tree.map(
-    lambda x: x[start:stop],
-    (rollout.reward, rollout.is_terminal, rollout.mask),
+    lambda x: x[start:stop], (rollout.reward, rollout.is_terminal, rollout.mask)
   )
   return types.Rollout(*states, *outcomes)
 

@@ -81,10 +81,16 @@ class Counting(base.HostEnvironment):
 class NoGradient:
   """An estimator that costs nothing."""
 
-  def differentiate(
+  def begin(
     self, rule_params: types.Params, member: inner_loop_lib.Member, *_: Any
-  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
-    return jax.tree.map(jnp.zeros_like, rule_params), member, {}
+  ) -> tuple[Any, inner_loop_lib.Member, types.Logs]:
+    return ((), jax.tree.map(jnp.zeros_like, rule_params)), member, {}
+
+  def back(
+    self, rule_params: types.Params, cotangents: Any, *_: Any
+  ) -> tuple[Any, types.Logs]:
+    del rule_params
+    return cotangents, {}
 
 
 @pytest.fixture(scope='module')
@@ -103,7 +109,7 @@ def rollouts() -> list[types.Rollout]:
         meta_value_lib.MetaValue(config.meta_value, Counting.spec),
       ),
       optimizer=meta_update.per_agent_adam(0.1, 1.0),
-      chunk_size=1,
+      chunk_size=AGENTS,
     ),
     [Counting(i) for i in range(AGENTS)],
     estimator,

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import small
 
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
@@ -22,9 +23,6 @@ from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import outer_loss
-from disco_rl.networks import agent_network
-from disco_rl.networks import meta_network
-from disco_rl.networks import torsos
 from disco_rl.update_rules import disco
 
 NO_REGULARIZERS = outer_loss.OuterLossConfig(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -80,8 +78,7 @@ def test_golden_meta_gradient(case: goldens.Case, mode: str) -> None:
   inner_loop = make_inner_loop(
     inner_loop_lib.InnerLoopConfig(num_updates, 8, save_every),
     types.EnvironmentSpec(
-      jax.ShapeDtypeStruct((6,), jnp.float32),
-      int(case.golden['config/A']),
+      jax.ShapeDtypeStruct((6,), jnp.float32), int(case.golden['config/A'])
     ),
     batch_size=8,
     rule=case.rule,
@@ -105,7 +102,11 @@ def test_golden_meta_gradient(case: goldens.Case, mode: str) -> None:
       inner_loop_lib.Trajectory(states, rollouts, gradients)
     )
     loss, cotangent = jax.value_and_grad(case.outer_loss)(last.params)
-    gradient, _ = estimator.sweep(rule_params, trajectory, last, cotangent)
+    gradient, _ = estimator.sweep(
+      rule_params,
+      trajectory,
+      meta_gradient.initial_cotangents(rule_params, last, cotangent),
+    )
     return loss, gradient
 
   loss, gradient = run(case.rule_params, case.state, stack(*case.rollouts))
@@ -118,19 +119,7 @@ T, B, A = 4, 3, 3
 NUM_UPDATES = 4
 ADAM = optimizers.agent_optimizer(0.02)
 SPEC = types.EnvironmentSpec(jax.ShapeDtypeStruct((3,), jnp.float32), A)
-RULE = disco.Disco(
-  network=meta_network.MetaNetworkConfig(
-    prediction_size=5,
-    prediction_embedding=(4, 1),
-    policy_channels=(4, 3),
-    policy_target_channels=(4,),
-    lstm_size=5,
-    meta_rnn_input_size=3,
-    meta_rnn_size=4,
-  ),
-  num_bins=9,
-  max_abs_value=3.0,
-)
+RULE = disco.Disco(small.META_NETWORK, num_bins=9, max_abs_value=3.0)
 ALL_REGULARIZERS = outer_loss.OuterLossConfig(0.3, 0.2, 0.4, 0.5, 0.1)
 
 
@@ -151,14 +140,12 @@ def small_inner_loop(
   config: inner_loop_lib.InnerLoopConfig,
   optimizer: optax.GradientTransformation,
 ) -> inner_loop_lib.InnerLoop:
-  network = agent_network.make(
+  network = small.network(
     SPEC,
     RULE.output_spec(A),
-    agent_network.AgentNetworkConfig(
-      torsos.TorsoConfig(hidden_sizes=(6,)),
-      action_model_lstm=4,
-      action_model_head=5,
-    ),
+    hidden_sizes=(6,),
+    action_model_lstm=4,
+    action_model_head=5,
   )
   # All parameters in one array: fewer operations to compile.
   flat = optax.flatten(optimizer)
@@ -263,11 +250,7 @@ def expected_gradients() -> dict[str, types.Params]:
 
 @pytest.mark.parametrize(
   ('mode', 'save_every', 'offload'),
-  [
-    ('checkpointed', 1, False),
-    ('mixed', 1, False),
-    ('mixed', 2, True),
-  ],
+  [('checkpointed', 1, False), ('mixed', 1, False), ('mixed', 2, True)],
 )
 def test_modes_are_equal(
   double: None, mode: str, save_every: int, offload: bool
@@ -387,7 +370,10 @@ def test_finite_differences(
       )
     )
     cotangent = jax.grad(validation_loss)(states[-1].params)
-    return estimator.sweep(rule_params, trajectory, states[-1], cotangent)[0]
+    cotangents = meta_gradient.initial_cotangents(
+      rule_params, states[-1], cotangent
+    )
+    return estimator.sweep(rule_params, trajectory, cotangents)[0]
 
   _, (held, states, gradients) = total_loss(rule_params)
   gradient = sweep(rule_params, states, gradients)

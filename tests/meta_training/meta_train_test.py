@@ -10,6 +10,7 @@ import shutil
 import signal
 import time
 from typing import Any
+from unittest import mock
 
 import jax
 import launching
@@ -27,11 +28,7 @@ from disco_rl.runtime import workdirs
 from disco_rl.update_rules import weights
 from launch import meta_train
 
-# By ml_collections, when it loads a config's file.
-pytestmark = [
-  pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning'),
-  pytest.mark.usefixtures('quick_compilation'),
-]
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 TINY = (
   f'--config={launching.REPOSITORY}/configs/quickstart.py',
@@ -299,45 +296,18 @@ def test_a_run_that_receives_sigterm_saves_first(
   assert_same_run(workdir, small)
 
 
-# Runs the command, but ends it without warning once rows of meta-step 3 are
-# written: as late as can be before the next checkpoint.
-KILLED = """
-import os, pathlib, runpy, signal, sys, time
-from disco_rl.runtime import metrics
-
-write = metrics.MetricsWriter.write
-
-def write_and_die(self, rows):
-  write(self, rows)
-  if rows and rows[0]['meta_step'] == 3:
-    while not (self.path.parent / 'checkpoints' / '2').exists():
-      time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-metrics.MetricsWriter.write = write_and_die
-runpy.run_module('launch.meta_train', run_name='__main__', alter_sys=True)
-"""
-
-
 def test_a_killed_run_resumes_bit_for_bit(
   small: pathlib.Path,
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
   workdir = tmp_path / 'run'
-  killed = launching.run_python('-c', KILLED, *SMALL, f'--workdir={workdir}')
-  assert killed.returncode == -signal.SIGKILL, killed.stderr
+  lines = launching.kill(meta_train, workdir, 'meta_step', 3, *SMALL)
   # Nothing but progress is on the standard error stream.
-  lines = killed.stderr.splitlines()
   assert lines
+  progress = 'discovery: +[0-9]+% |compiling a program for each group of '
   for line in lines:
-    assert re.match(
-      'discovery: +[0-9]+% |compiling a program for each group of agents: ',
-      line,
-    ), line
-  assert metrics.read(workdir / 'metrics.csv')['meta_step'][-1] == 3
-  assert not (workdir / 'summary.json').exists()
-
+    assert re.match(progress, line), line
   launch(workdir, *SMALL)
   printed = capsys.readouterr()
   assert ' 50% 2/4 ' in printed.err.splitlines()[0]
@@ -398,10 +368,7 @@ def test_evolution(tmp_path: pathlib.Path) -> None:
 @pytest.fixture
 def stop_at_init(monkeypatch: pytest.MonkeyPatch) -> None:
   """Ends runs before anything costly."""
-
-  def stop(*_: Any) -> None:
-    raise KeyboardInterrupt
-
+  stop = mock.Mock(side_effect=KeyboardInterrupt)
   monkeypatch.setattr(device_group.DeviceGroup, 'init', stop)
 
 
@@ -446,35 +413,6 @@ def test_two_runs_in_one_folder(tmp_path: pathlib.Path) -> None:
   assert {path.name for path in tmp_path.iterdir()} == {'.lock'}
   with pytest.raises(KeyboardInterrupt):
     launch(tmp_path, *TINY)
-
-
-@pytest.mark.parametrize(
-  'argument, message',
-  [
-    ('environments=cach', "'cach'. Nearest names: catch"),
-    ('environments=catch/4x3,catch/4', "'catch/4'"),
-    ('held_out_environments=cach', "'cach'. Nearest names: catch"),
-    ('rule=disco13', "'disco13' cannot be .* 'random', 'disco103'"),
-    ('rule=actor_critic', "'actor_critic' cannot be .* 'random', 'disco103'"),
-    ('rule=missing/rule.npz', 'missing/rule.npz'),
-    ('agents=0', 'agents=0 must be at least 1'),
-    ('replay_capacity=7', 'replay_capacity=7 .* nearest is 8'),
-  ],
-)
-def test_impossible_settings(
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-  argument: str,
-  message: str,
-) -> None:
-  def fail(*_: Any) -> None:
-    raise AssertionError('too late: something is being compiled')
-
-  monkeypatch.setattr(device_group.DeviceGroup, 'init', fail)
-  monkeypatch.setattr(jax.stages.Lowered, 'compile', fail)
-  workdir = tmp_path / 'run'
-  assert re.search(message, error(workdir, *TINY, f'--config.{argument}'))
-  assert not workdir.exists()
 
 
 def test_evolution_needs_environments_that_can_be_copied(

@@ -28,9 +28,7 @@ NUM_BATCHES, NUM_EPOCHS = 50, 100
 
 META_VALUE = meta_value.MetaValue(
   meta_value.MetaValueConfig(
-    hidden_sizes=(16,),
-    learning_rate=3e-3,
-    discount=DISCOUNT,
+    hidden_sizes=(16,), learning_rate=3e-3, discount=DISCOUNT
   ),
   # Not NUM_STATES: an observation more, of the state that a reset comes after.
   types.EnvironmentSpec(

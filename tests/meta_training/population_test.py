@@ -13,7 +13,8 @@ from benchmarks import small_runs
 from configs import quickstart
 from disco_rl import types
 from disco_rl.agent import actor
-from disco_rl.agent import host_actor
+from disco_rl.agent import host_collector
+from disco_rl.agent import replay
 from disco_rl.environments import base
 from disco_rl.environments.host import joined
 from disco_rl.environments.jax_native import catch
@@ -22,7 +23,9 @@ from disco_rl.meta_training import device_group
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
+from disco_rl.meta_training import parking
 from disco_rl.meta_training import population
+from disco_rl.runtime import files
 from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -52,16 +55,10 @@ def keys(seed: int, num_members: int) -> types.Array:
   return jax.random.split(jax.random.key(seed), num_members)
 
 
-def is_key(x: Any) -> bool:
-  return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
 def leaves(tree: Any) -> dict[str, np.ndarray]:
   """Copies of all arrays by their paths."""
   return {
-    jax.tree_util.keystr(path): np.array(
-      jax.random.key_data(x) if is_key(x) else x
-    )
+    jax.tree_util.keystr(path): np.array(files.to_data(x))
     for path, x in jax.tree_util.tree_leaves_with_path(tree)
   }
 
@@ -72,10 +69,22 @@ def copied(tree: Any) -> Any:
   return jax.tree.map(jnp.copy, tree)
 
 
-def without_environments(
-  members: inner_loop_lib.Member,
-) -> inner_loop_lib.Member:
-  return dataclasses.replace(members, actor=None)
+def as_on_host(members: inner_loop_lib.Member) -> inner_loop_lib.Member:
+  """The members as a group on the host has them."""
+  added = members.agent.replay.added
+  counts: Any = {'start': jnp.zeros_like(added), 'added': added}
+  members = members.replace_agent(replay=counts)
+  return parking.park(dataclasses.replace(members, actor=None))
+
+
+def as_on_device(members: inner_loop_lib.Member) -> inner_loop_lib.Member:
+  """A copy whose replay tells how much is in it, as on a device."""
+  counts: Any = members.agent.replay
+  return members.replace_agent(
+    replay=replay.ReplayState(
+      rollouts=None, added=counts['added'] - counts['start']
+    )
+  )
 
 
 def changed(before: Any, after: Any, index: int) -> set[str]:
@@ -352,15 +361,18 @@ class Pair:
 
 
 def in_turn(
-  state: Any, num_updates: int, prepare_acting: Any, act: Any, learn: Any
-) -> tuple[Any, list[Any]]:
-  """`host_actor.overlap`, but each rollout waits for the update before it."""
-  results = []
+  learning: Any,
+  acting: Any,
+  num_updates: int,
+  copy_params: Any,
+  collect: Any,
+  learn: Any,
+) -> tuple[Any, Any]:
+  """`host_collector.overlap`, but each rollout waits for the update before."""
   for _ in range(num_updates):
-    state, actor_params = prepare_acting(state)
-    state, result = learn(state, act(actor_params))
-    results.append(result)
-  return state, results
+    acting, batch = collect(copy_params(learning), acting)
+    learning = learn(learning, batch)
+  return learning, acting
 
 
 @pytest.fixture(scope='module')
@@ -373,11 +385,11 @@ def pair() -> Pair:
   environments = [HostCatch(catch.Catch(4, 1), 2) for _ in range(2)]
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(actor, 'policy_noise', same_noise)
-    patch.setattr(host_actor, 'overlap', in_turn)
+    patch.setattr(host_collector, 'overlap', in_turn)
     host = host_group.HostGroup(device.config, environments, device.estimator)
     on_device = device.step(rule_params, device.init(keys(0, 2), rule_params))
     members = device.init(keys(0, 2), rule_params)
-    on_host = host.step(rule_params, without_environments(members))
+    on_host = host.step(rule_params, as_on_host(members))
     on_device = device.step(rule_params, on_device[1])
     on_host = host.step(rule_params, on_host[1])
   return Pair(host, environments, rule_params, on_host, on_device)
@@ -387,7 +399,7 @@ def test_both_kinds_of_group_do_the_same(pair: Pair) -> None:
   updates, members, logs = pair.on_host
   expected_updates, expected_members, expected_logs = pair.on_device
   assert_close(logs, expected_logs, 1e-3)
-  assert_close(members, without_environments(expected_members), 1e-3)
+  assert_close(members, as_on_host(expected_members), 1e-3)
   assert_close(updates, expected_updates, 1e-3)
   assert (members.agent.episodes.finished > 0).all()
 
@@ -396,11 +408,10 @@ def test_one_of_the_members_on_the_host_is_reset(pair: Pair) -> None:
   members = pair.host.init(keys(0, 2), pair.rule_params)
   _, members, _ = pair.host.step(pair.rule_params, members)
   resets = [environment.resets for environment in pair.environments]
-  after = pair.host.reset_expired(
-    keys(5, 2), copied(members), np.array([True, False])
-  )
+  before = parking.take(members, np.arange(2))
+  after = pair.host.reset_expired(keys(5, 2), members, np.array([True, False]))
   fresh = pair.host.init(keys(5, 2), pair.rule_params)
-  assert_reset(members, after, fresh, 0)
+  assert_reset(*map(as_on_device, (before, after, fresh)), 0)
   resets[0] += 1
   assert [environment.resets for environment in pair.environments] == resets
 

@@ -165,14 +165,23 @@ def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = {'loss': jnp.mean(batch.reward)}
     return state, learner.Update(targets=None, gradient=gradient, logs=logs)
 
-  def differentiate(
+  def begin(
     self: meta_gradient.MetaGradient,
     rule_params: types.Params,
     member: inner_loop_lib.Member,
-    *_: Any,
-  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
-    del self
-    return jax.tree.map(jnp.ones_like, rule_params), member, {}
+    validation: types.Rollout,
+  ) -> tuple[Any, inner_loop_lib.Member, types.Logs]:
+    del self, validation
+    return ((), jax.tree.map(jnp.ones_like, rule_params)), member, {}
+
+  def back(
+    self: meta_gradient.MetaGradient,
+    rule_params: types.Params,
+    cotangents: Any,
+    segment: Any,
+  ) -> tuple[Any, types.Logs]:
+    del self, rule_params, segment
+    return cotangents, {}
 
   def draw(
     key: types.Array, config: meta_network.MetaNetworkConfig
@@ -183,9 +192,8 @@ def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
 
   monkeypatch.setattr(initial_rule, 'draw', draw)
   monkeypatch.setattr(agent_lib.Agent, 'learn', learn)
-  monkeypatch.setattr(
-    meta_gradient.MetaGradient, 'differentiate', differentiate
-  )
+  monkeypatch.setattr(meta_gradient.MetaGradient, 'begin', begin)
+  monkeypatch.setattr(meta_gradient.MetaGradient, 'back', back)
 
 
 def config_with(**changes: Any) -> Any:

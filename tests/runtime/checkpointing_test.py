@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from disco_rl.runtime import checkpointing
+from disco_rl.runtime import files
 
 # Orbax leaks its other reads when one file cannot be read.
 pytestmark = [
@@ -42,16 +43,9 @@ def tree(step: int) -> dict[str, Any]:
 def step_of(restored: dict[str, Any]) -> int:
   """The step of a tree; all of its arrays must be those of `tree(step)`."""
   step = int(restored['lives'][0][0][0])
-  for actual, expected in zip(
-    jax.tree.leaves(restored), jax.tree.leaves(tree(step))
-  ):
-    np.testing.assert_array_equal(to_numpy(actual), to_numpy(expected))
+  for pair in zip(jax.tree.leaves(restored), jax.tree.leaves(tree(step))):
+    np.testing.assert_array_equal(*map(files.to_data, pair))
   return step
-
-
-def to_numpy(x: Any) -> np.ndarray:
-  is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-  return np.asarray(jax.random.key_data(x) if is_key else x)
 
 
 @pytest.fixture(scope='module')

@@ -14,29 +14,16 @@ from hypothesis.extra import numpy as hnp
 import jax
 import numpy as np
 import pytest
+import small
 
 from disco_rl.api import tree_files
 from disco_rl.environments.jax_native import sokoban_levels
-from disco_rl.networks import meta_network
 from disco_rl.runtime import npz
 from disco_rl.update_rules import weights
 
 Arrays = dict[str, Any]
 
-ARRAYS: Arrays = {
-  key: np.random.default_rng(0).normal(size=shape).astype(np.float32)
-  for key, shape in meta_network.parameter_shapes(
-    meta_network.MetaNetworkConfig(
-      prediction_size=3,
-      prediction_embedding=(2, 1),
-      policy_channels=(3, 2),
-      policy_target_channels=(2,),
-      lstm_size=4,
-      meta_rnn_input_size=2,
-      meta_rnn_size=3,
-    )
-  ).items()
-}
+ARRAYS: Arrays = small.arrays()
 TREE = {
   'w': np.arange(6, dtype=np.float32).reshape(2, 3),
   'n': [np.int32(3), np.ones(2, bool)],

@@ -11,13 +11,12 @@ import numpy as np
 import optax
 import pytest
 import rollouts
+import small
 
 from disco_rl import types
 from disco_rl.agent import learner
 from disco_rl.maths import optimizers
 from disco_rl.networks import agent_network
-from disco_rl.networks import meta_network
-from disco_rl.networks import torsos
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
@@ -29,19 +28,7 @@ SPEC = types.EnvironmentSpec(
 )
 LEARNING_RATE = 0.01
 
-DISCO = disco.Disco(
-  network=meta_network.MetaNetworkConfig(
-    prediction_size=6,
-    prediction_embedding=(5, 1),
-    policy_channels=(4, 2),
-    policy_target_channels=(4,),
-    lstm_size=7,
-    meta_rnn_input_size=3,
-    meta_rnn_size=8,
-  ),
-  num_bins=11,
-  max_abs_value=5.0,
-)
+DISCO = disco.Disco(small.META_NETWORK, num_bins=11, max_abs_value=5.0)
 ACTOR_CRITIC = actor_critic.ActorCritic(num_bins=11, max_abs_value=5.0)
 POLICY_GRADIENT = policy_gradient.PolicyGradient(num_bins=11, max_abs_value=5.0)
 
@@ -65,14 +52,12 @@ class Agent:
 
 @functools.cache
 def make_agent(rule: base.UpdateRule) -> Agent:
-  network = agent_network.make(
+  network = small.network(
     SPEC,
     rule.output_spec(A),
-    agent_network.AgentNetworkConfig(
-      torsos.TorsoConfig(hidden_sizes=(8, 6)),
-      action_model_lstm=5,
-      action_model_head=4,
-    ),
+    hidden_sizes=(8, 6),
+    action_model_lstm=5,
+    action_model_head=4,
   )
   optimizer = optimizers.agent_optimizer(LEARNING_RATE)
 
@@ -205,11 +190,7 @@ def test_rewards_are_scaled_by_reward_scale() -> None:
     targets_of_disco(
       agent.rule_params, rule_state, agent.state.params, seen, rule
     )
-    for seen, rule in (
-      (rollout, DISCO),
-      (larger, DISCO),
-      (rollout, scaled),
-    )
+    for seen, rule in ((rollout, DISCO), (larger, DISCO), (rollout, scaled))
   )
   jax.tree.map(np.testing.assert_array_equal, actual, expected)
   assert np.max(np.abs(actual[0].pi - plain[0].pi)) > 1e-3

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
+import small
 
 from disco_rl import types
 from disco_rl.networks import meta_network
@@ -27,48 +28,22 @@ from disco_rl.update_rules import weights
 
 Arrays = dict[str, Any]
 
-SMALL = meta_network.MetaNetworkConfig(
-  prediction_size=10,
-  prediction_embedding=(6, 1),
-  policy_channels=(7, 2),
-  policy_target_channels=(5,),
-  lstm_size=12,
-  meta_rnn_input_size=4,
-  meta_rnn_size=8,
-)
 DEEP = dataclasses.replace(
-  SMALL,
+  small.META_NETWORK,
   prediction_embedding=(6, 4, 1),
   policy_channels=(7, 3, 2),
   policy_target_channels=(5, 11),
 )
 SHALLOW = dataclasses.replace(
-  SMALL,
+  small.META_NETWORK,
   prediction_embedding=(1,),
   policy_channels=(2,),
   policy_target_channels=(),
 )
 
 
-def random_arrays(config: meta_network.MetaNetworkConfig) -> Arrays:
-  rng = np.random.default_rng(0)
-  shapes = meta_network.parameter_shapes(config)
-  return {
-    key: rng.normal(size=shape).astype(np.float32)
-    for key, shape in shapes.items()
-  }
-
-
-ARRAYS = random_arrays(SMALL)
+ARRAYS = small.arrays()
 GATE = 'lstm/linear/w'
-
-
-def nest(arrays: Arrays) -> types.Params:
-  params: dict[str, Arrays] = {}
-  for key, array in arrays.items():
-    module, name = key.rsplit('/', 1)
-    params.setdefault(module, {})[name] = array
-  return params
 
 
 def assert_identical(actual: types.Params, expected: types.Params) -> None:
@@ -86,7 +61,7 @@ def assert_identical(actual: types.Params, expected: types.Params) -> None:
 def path(tmp_path: pathlib.Path) -> pathlib.Path:
   """Of a file of weights, ARRAYS."""
   path = tmp_path / 'rule.npz'
-  weights.save(path, nest(ARRAYS))
+  weights.save(path, small.nest(ARRAYS))
   return path
 
 
@@ -101,17 +76,17 @@ def assert_refused(path: pathlib.Path, *texts: str) -> None:
 # What is saved is read back.
 
 
-@pytest.mark.parametrize('config', [SMALL, DEEP, SHALLOW])
+@pytest.mark.parametrize('config', [small.META_NETWORK, DEEP, SHALLOW])
 def test_round_trip_is_bit_exact(
   config: meta_network.MetaNetworkConfig, tmp_path: pathlib.Path
 ) -> None:
-  arrays = random_arrays(config)
+  arrays = small.arrays(config)
   # A denormal number, a negative zero, and the largest number.
   arrays['lstm/linear_2/b'][:3] = [1e-45, -0.0, np.finfo(np.float32).max]
   path = tmp_path / 'new' / 'directories' / 'rule.npz'
-  weights.save(path, nest(arrays))
+  weights.save(path, small.nest(arrays))
   loaded = weights.load(str(path))
-  assert_identical(loaded, nest(arrays))
+  assert_identical(loaded, small.nest(arrays))
   assert weights.infer_config(loaded) == config
   assert files(path.parent) == ['rule.npz']
 
@@ -124,9 +99,9 @@ def test_other_floats_become_float32(
   expected = {key: a.astype(np.float32) for key, a in stored.items()}
   if dtype != jnp.bfloat16:  # Files of NumPy have no such type.
     np.savez_compressed(path, **jax.tree.map(np.asfortranarray, stored))
-    assert_identical(weights.load(path), nest(expected))
-  weights.save(path, nest(stored))
-  assert_identical(weights.load(path), nest(expected))
+    assert_identical(weights.load(path), small.nest(expected))
+  weights.save(path, small.nest(stored))
+  assert_identical(weights.load(path), small.nest(expected))
 
 
 # What is not a rule is refused.
@@ -136,7 +111,7 @@ def test_other_floats_become_float32(
 def test_a_missing_tensor_is_named(key: str) -> None:
   others = {k: v for k, v in ARRAYS.items() if k != key}
   with pytest.raises(weights.WeightsError, match='incomplete') as caught:
-    weights.infer_config(nest(others))
+    weights.infer_config(small.nest(others))
   assert f'  {key}: found nothing, expected' in str(caught.value)
 
 
@@ -172,7 +147,7 @@ def test_a_wrong_tensor_is_named(
   assert_refused(path, key, *texts)
   if '/' in key:
     with pytest.raises(weights.WeightsError, match=key):
-      weights.save(path.parent / 'not' / 'written.npz', nest(wrong))
+      weights.save(path.parent / 'not' / 'written.npz', small.nest(wrong))
     assert not (path.parent / 'not').exists()
 
 
@@ -188,7 +163,7 @@ def test_parameters_of_something_else_are_refused(path: pathlib.Path) -> None:
     weights.infer_config({})
   mixed = {**ARRAYS, 'lstm/linear_2/b': np.zeros(9)}
   with pytest.raises(weights.WeightsError, match='rules of different sizes'):
-    weights.infer_config(nest(mixed))
+    weights.infer_config(small.nest(mixed))
   with pytest.raises(weights.WeightsError, match='found ndarray.*nested'):
     weights.save(path, ARRAYS)
 
@@ -285,7 +260,7 @@ def test_a_full_disk_leaves_the_old_file(
 
   monkeypatch.setattr(np, 'savez', write_some)
   with pytest.raises(OSError, match='No space'):
-    weights.save(path, nest({k: v + 1 for k, v in ARRAYS.items()}))
+    weights.save(path, small.nest({k: v + 1 for k, v in ARRAYS.items()}))
   assert path.read_bytes() == content
   assert files(path.parent) == ['rule.npz']
 
@@ -294,7 +269,7 @@ def test_a_path_that_load_would_take_for_a_name_is_refused(
   path: pathlib.Path,
 ) -> None:
   with pytest.raises(ValueError, match='must end in .npz'):
-    weights.save(path.parent / 'rule', nest(ARRAYS))
+    weights.save(path.parent / 'rule', small.nest(ARRAYS))
   assert files(path.parent) == ['rule.npz']
 
 
@@ -363,10 +338,10 @@ def test_a_download_is_quiet_and_kept(
 ) -> None:
   # pooch's logger stands alone, and writes to the standard error of its import.
   monkeypatch.setattr(weights.pooch.get_logger(), 'handlers', [caplog.handler])
-  assert_identical(weights.load('disco103'), nest(ARRAYS))
+  assert_identical(weights.load('disco103'), small.nest(ARRAYS))
   assert files(cache) == ['disco_103.npz']
   server.status = 500
-  assert_identical(weights.load('disco103'), nest(ARRAYS))
+  assert_identical(weights.load('disco103'), small.nest(ARRAYS))
   assert server.requests == 1
   assert not caplog.records
 
@@ -398,7 +373,7 @@ def test_a_failed_download_changes_nothing(
   assert files(cache) == ['disco_103.npz']
   # What is in the cache is not used either.
   vars(server).update(vars(original))
-  assert_identical(weights.load('disco103'), nest(ARRAYS))
+  assert_identical(weights.load('disco103'), small.nest(ARRAYS))
 
 
 def test_the_directory_variable_comes_before_the_cache(
@@ -414,14 +389,14 @@ def test_the_directory_variable_comes_before_the_cache(
     weights.load('disco103')
 
   # Another rule.
-  weights.save(path, nest({k: v + 1 for k, v in ARRAYS.items()}))
+  weights.save(path, small.nest({k: v + 1 for k, v in ARRAYS.items()}))
   assert weights.load(path)
   digest = hashlib.sha256(server.content).hexdigest()
   with pytest.raises(weights.WeightsError, match=f'{path}: not .*{digest}'):
     weights.load('disco103')
 
   path.write_bytes(server.content)
-  assert_identical(weights.load('disco103'), nest(ARRAYS))
+  assert_identical(weights.load('disco103'), small.nest(ARRAYS))
   assert server.requests == 1
 
 

@@ -55,6 +55,7 @@ class FrameStack(base.HostEnvironment):
     self.spec = types.EnvironmentSpec(
       observation=jax.tree.map(stacked, environment.spec.observation),
       num_actions=environment.spec.num_actions,
+      frame_stack=num_frames,
     )
     self._stack = self._blank()
 

@@ -53,10 +53,7 @@ class GymnasiumEnvironment(adapters.Adapter):
   """
 
   def __init__(
-    self,
-    env: 'gymnasium.vector.VectorEnv',
-    seed: int,
-    name: str | None = None,
+    self, env: 'gymnasium.vector.VectorEnv', seed: int, name: str | None = None
   ):
     """Wraps a vector environment.
 

@@ -23,7 +23,12 @@ class JoinedEnvironment(base.HostEnvironment):
       ValueError: they cannot be joined.
     """
     specs = {
-      (str(e.spec.observation), e.spec.num_actions, e.num_environments)
+      (
+        str(e.spec.observation),
+        e.spec.num_actions,
+        e.spec.frame_stack,
+        e.num_environments,
+      )
       for e in environments
     }
     if len(specs) != 1:

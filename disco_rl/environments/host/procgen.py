@@ -1,5 +1,6 @@
 """ProcGen-16: games with generated levels, by EnvPool, an optional extra."""
 
+from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
@@ -9,25 +10,28 @@ from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import image_vector
 from disco_rl.runtime import config_checks
 
-# The games of the benchmark, in lexicographic order.
-GAMES = (
-  'bigfish',
-  'bossfight',
-  'caveflyer',
-  'chaser',
-  'climber',
-  'coinrun',
-  'dodgeball',
-  'fruitbot',
-  'heist',
-  'jumper',
-  'leaper',
-  'maze',
-  'miner',
-  'ninja',
-  'plunder',
-  'starpilot',
-)
+# The games of the benchmark, in lexicographic order -> R_min, R_max in hard
+# mode, then in easy mode. Cobbe et al., 2020, "Leveraging Procedural Generation
+# to Benchmark Reinforcement Learning", appendix C: the score of an agent that
+# receives no observations, and the best score possible or ever reached.
+GAMES: Mapping[str, tuple[tuple[float, float], tuple[float, float]]] = {
+  'bigfish': ((0.0, 40.0), (1.0, 40.0)),
+  'bossfight': ((0.5, 13.0), (0.5, 13.0)),
+  'caveflyer': ((2.0, 13.4), (3.5, 12.0)),
+  'chaser': ((0.5, 14.2), (0.5, 13.0)),
+  'climber': ((1.0, 12.6), (2.0, 12.6)),
+  'coinrun': ((5.0, 10.0), (5.0, 10.0)),
+  'dodgeball': ((1.5, 19.0), (1.5, 19.0)),
+  'fruitbot': ((-0.5, 27.2), (-1.5, 32.4)),
+  'heist': ((2.0, 10.0), (3.5, 10.0)),
+  'jumper': ((1.0, 10.0), (3.0, 10.0)),
+  'leaper': ((1.5, 10.0), (3.0, 10.0)),
+  'maze': ((4.0, 10.0), (5.0, 10.0)),
+  'miner': ((1.5, 20.0), (1.5, 13.0)),
+  'ninja': ((2.0, 10.0), (3.5, 10.0)),
+  'plunder': ((3.0, 30.0), (4.5, 30.0)),
+  'starpilot': ((1.5, 35.0), (2.5, 64.0)),
+}
 _FRAME_SHAPE = (64, 64, 3)
 
 
@@ -101,7 +105,7 @@ def import_package() -> Any:
     import envpool
 
     # Loads the library for ProcGen, which in turn needs Qt.
-    envpool.make_spec(_task(GAMES[0], is_hard=True))
+    envpool.make_spec(_task('bigfish', is_hard=True))
   except ImportError as error:
     raise ImportError(
       "'procgen/...' requires the package envpool (1.2.5 or "

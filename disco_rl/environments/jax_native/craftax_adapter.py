@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import packages
-from disco_rl.environments.jax_native import adapters
+from disco_rl.environments.jax_native import trees
 
 # Our names -> names of the package.
 VARIANTS = {
@@ -37,7 +37,7 @@ class CraftaxClassic(base.JaxEnvironment):
   Attributes:
     params: record of arrays, those of the game's parameters that the package
       lets one change without compiling anew.
-    variant: of `VARIANTS`.
+    variant: one of `VARIANTS`.
   """
 
   params: Any
@@ -56,7 +56,7 @@ class CraftaxClassic(base.JaxEnvironment):
 
   def reset(self, key: types.Array) -> tuple[Any, types.Array]:
     """As `JaxEnvironment.reset`; the state is a record of Craftax."""
-    state = adapters.make_few_at_once(
+    state = trees.make_few_at_once(
       functools.partial(_first_state, self.variant), key, self.params
     )
     return state, self._observe(state)
@@ -85,7 +85,7 @@ class CraftaxClassic(base.JaxEnvironment):
     step_key, reset_key = jax.random.split(key)
     del key
     state, timestep = self.step(state, action, step_key)
-    state = adapters.replace_where(
+    state = trees.replace_where(
       functools.partial(_first_state, self.variant),
       timestep.is_last,
       state,
@@ -93,9 +93,7 @@ class CraftaxClassic(base.JaxEnvironment):
       self.params,
     )
     return state, dataclasses.replace(
-      timestep,
-      observation=self._observe(state),
-      is_terminal=timestep.is_last,
+      timestep, observation=self._observe(state), is_terminal=timestep.is_last
     )
 
   @property
@@ -116,7 +114,7 @@ def make(variant: str) -> CraftaxClassic:
   which the package scales its images and caches them in its own folder.
 
   Args:
-    variant: of `VARIANTS`.
+    variant: one of `VARIANTS`.
 
   Returns:
     The environment.
@@ -124,7 +122,7 @@ def make(variant: str) -> CraftaxClassic:
   Raises:
     ImportError: if craftax is not installed.
   """
-  params = adapters.strong_types(_package_env(variant).default_params)
+  params = trees.strong_types(_package_env(variant).default_params)
   return CraftaxClassic(params=params, variant=variant)
 
 
@@ -151,7 +149,7 @@ def _first_state(variant: str, key: types.Array, params: Any) -> Any:
   """Returns the state at the beginning of an episode.
 
   The state has a key, which must be an array of integers for
-  `adapters.replace_where`.
+  `trees.replace_where`.
   """
   _, state = _package_env(variant).reset_env(jax.random.key_data(key), params)
-  return adapters.strong_types(state)
+  return trees.strong_types(state)

@@ -7,8 +7,8 @@ import jax
 
 from disco_rl import types
 from disco_rl.environments import packages
-from disco_rl.environments.jax_native import adapters
 from disco_rl.environments.jax_native import gymnax_style
+from disco_rl.environments.jax_native import trees
 
 # Our names -> ids of gymnax.
 MINATAR = {
@@ -96,7 +96,7 @@ def make(env_id: str) -> GymnaxEnvironment:
       f'{env_id} of gymnax has actions {space}: only Discrete is supported, '
       f'which {", ".join(OTHERS)} and all of MinAtar have.'
     )
-  params = adapters.strong_types(env.default_params)
+  params = trees.strong_types(env.default_params)
   return GymnaxEnvironment(params=params, env=env)
 
 

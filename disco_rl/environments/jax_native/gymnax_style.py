@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from disco_rl import types
 from disco_rl.environments import base
-from disco_rl.environments.jax_native import adapters
+from disco_rl.environments.jax_native import trees
 
 # Required methods; `is_truncated` and `observation_space` are optional.
 METHODS = ('reset_env', 'step_env', 'action_space')
@@ -37,7 +37,7 @@ class GymnaxStyleEnvironment(base.JaxEnvironment):
   def reset(self, key: types.Array) -> tuple[Any, types.PyTree]:
     """As `JaxEnvironment.reset`."""
     observation, state = self.env.reset_env(key, self.params)
-    return adapters.strong_types(state), self._read(observation)
+    return trees.strong_types(state), self._read(observation)
 
   def step(
     self, state: Any, action: types.Array, key: types.Array
@@ -50,7 +50,7 @@ class GymnaxStyleEnvironment(base.JaxEnvironment):
     is_last = is_terminal
     if hasattr(self.env, 'is_truncated'):
       is_last = is_terminal | self.env.is_truncated(state, self.params)
-    return adapters.strong_types(state), types.TimeStep(
+    return trees.strong_types(state), types.TimeStep(
       observation=self._read(observation),
       reward=jnp.asarray(reward, jnp.float32),
       is_terminal=is_terminal,
@@ -75,7 +75,7 @@ def read(env: Any, params: Any, observation: types.PyTree) -> types.PyTree:
     space = env.observation_space(params)
     if hasattr(space, 'n'):
       return jax.nn.one_hot(observation, space.n, dtype=jnp.float32)
-  return adapters.strong_types(observation)
+  return trees.strong_types(observation)
 
 
 def make(env: Any, params: Any) -> GymnaxStyleEnvironment:
@@ -109,4 +109,4 @@ def make(env: Any, params: Any) -> GymnaxStyleEnvironment:
       f'{name} has actions {space}: only discrete actions are supported, a '
       'space with their number `n`. Let the environment number its actions.'
     )
-  return GymnaxStyleEnvironment(params=adapters.strong_types(params), env=env)
+  return GymnaxStyleEnvironment(params=trees.strong_types(params), env=env)

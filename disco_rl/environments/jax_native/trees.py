@@ -1,4 +1,4 @@
-"""Helpers of adapters of JAX environments: types, costly resets."""
+"""Trees of arrays that JAX environments hold: their types, costly resets."""
 
 from collections.abc import Callable
 from typing import Any

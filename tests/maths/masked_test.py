@@ -13,7 +13,7 @@ import launching
 import numpy as np
 
 from disco_rl import types
-from disco_rl.agent import learner
+from disco_rl.maths import masked
 from disco_rl.runtime import sharding
 
 AGENTS, LENGTH, BATCH = 2, 3, 4
@@ -41,7 +41,7 @@ def main() -> None:
   def mean(
     weight: types.Array, x: types.Array, mask: types.Array
   ) -> types.Array:
-    return learner.masked_mean(jnp.sin(weight * x), mask)
+    return masked.mean(jnp.sin(weight * x), mask)
 
   def one(x: types.Array, mask: types.Array) -> dict[str, types.Array]:
     weight = jnp.float32(WEIGHT)
@@ -80,11 +80,11 @@ def test_masked_mean_on_one_device() -> None:
   x, mask = batches()
   for i in range(AGENTS):
     np.testing.assert_allclose(
-      learner.masked_mean(jnp.float32(x[i]), jnp.float32(mask[i])),
+      masked.mean(jnp.float32(x[i]), jnp.float32(mask[i])),
       x[i][mask[i] > 0].mean(),
       rtol=1e-5,
     )
-  nothing = learner.masked_mean(jnp.ones((2, 2)), jnp.zeros((2, 2)))
+  nothing = masked.mean(jnp.ones((2, 2)), jnp.zeros((2, 2)))
   assert nothing == 0.0
 
 

@@ -1,0 +1,299 @@
+"""Collecting batches beside environments that step on the host."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from concurrent import futures
+import dataclasses
+import operator
+import pathlib
+from typing import Any
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import episodes
+from disco_rl.agent import host_actor
+from disco_rl.agent import host_replay
+from disco_rl.agent import replay as replay_lib
+from disco_rl.agent import trajectory_rows
+from disco_rl.environments import base
+
+_State = TypeVar('_State')
+_Acting = TypeVar('_Acting')
+_Batch = TypeVar('_Batch')
+
+
+class Programs:
+  """Compiled functions of one kind of agent; leading axis S."""
+
+  def __init__(self, agent: agent_lib.Agent):
+    """Compiles nothing yet."""
+    row_format = trajectory_rows.make(
+      agent.environment_spec,
+      agent.network.initial_state(1),
+      agent.config.unroll_length,
+    )
+    self.actor = host_actor.Programs(agent.network)
+    self.split = jax.jit(jax.vmap(jax.random.split, out_axes=1))
+    self.count = jax.jit(jax.vmap(episodes.update))
+    self.draw_slots = jax.jit(
+      jax.vmap(replay_lib.draw_slots, in_axes=(0, 0, None)), static_argnums=2
+    )
+    self.unpack = jax.jit(jax.vmap(row_format.unpack))
+
+
+class HostCollector:
+  """S agents of one kind that act on the host, and the replay of each.
+
+  The counterpart of `Agent.act` and `Agent.add_and_sample`. The acting part of
+  an agent's state, its key and its statistics, comes in and goes out as an
+  `AgentState` [S] without a learner.
+  """
+
+  def __init__(
+    self,
+    agent: agent_lib.Agent,
+    environment: base.HostEnvironment,
+    num_agents: int,
+    programs: Programs | None = None,
+  ):
+    """Starts an episode in every environment; replay is in memory.
+
+    Args:
+      agent: the kind of agent.
+      environment: S * E environments, those of an agent contiguous.
+      num_agents: S.
+      programs: of the agent, where several collectors share them.
+    """
+    self._agent = agent
+    self._programs = programs or Programs(agent)
+    self.replays = self._make_replays(num_agents * [None])
+    self._actor = host_actor.HostActor(
+      agent.network, environment, num_agents, self._programs.actor
+    )
+    self._saved: list[dict[str, np.ndarray]] = []
+
+  def open_replays(self, directories: Sequence[pathlib.Path]) -> None:
+    """Makes empty replays that can be saved, each in a directory of its own."""
+    self.replays = self._make_replays(directories)
+
+  def save_replays(self, keep: int) -> None:
+    """Saves replays, and deletes what no checkpoint needs any longer.
+
+    Args:
+      keep: number of checkpoints that are kept beside the one being written.
+    """
+    for replay in self.replays:
+      replay.save()
+    self._saved = [*self._saved, self.counters][-keep - 1 :]
+    if len(self._saved) > keep:
+      for i, replay in enumerate(self.replays):
+        oldest = self._saved[0]
+        replay.delete_unneeded(int(oldest['start'][i]), int(oldest['added'][i]))
+
+  def restore_replays(self, counters: dict[str, np.ndarray]) -> None:
+    """Returns to the replays of a checkpoint.
+
+    Args:
+      counters: [S], as they were when it was written.
+
+    Raises:
+      row_log.RowLogError: a file is missing or damaged.
+    """
+    for i, replay in enumerate(self.replays):
+      replay.restore(int(counters['start'][i]), int(counters['added'][i]))
+    self._saved = [self.counters]
+
+  def act(
+    self, params: types.Params, acting: agent_lib.AgentState
+  ) -> tuple[agent_lib.AgentState, types.Rollout]:
+    """Acts for one rollout.
+
+    Args:
+      params: theta [S, ...].
+      acting: the acting part of the agents.
+
+    Returns:
+      The acting part afterwards, and a rollout [S, T or T+1, E, ...].
+    """
+    keys, act_keys = self._programs.split(acting.key)
+    rollout, is_last = self._actor.unroll(
+      host_actor.ActorParams(params, act_keys), self._agent.config.unroll_length
+    )
+    statistics = self._programs.count(acting.episodes, rollout.reward, is_last)
+    acting = dataclasses.replace(acting, key=keys, episodes=statistics)
+    return acting, rollout
+
+  def act_and_sample(
+    self, params: types.Params, acting: agent_lib.AgentState
+  ) -> tuple[agent_lib.AgentState, types.Rollout]:
+    """Acts for one rollout, adds it to replay and samples the next batches.
+
+    Args:
+      params: theta [S, ...].
+      acting: the acting part of the agents.
+
+    Returns:
+      The acting part afterwards, and batches [S, T or T+1, B, ...].
+    """
+    acting, rollout = self.act(params, acting)
+    rollout = jax.device_get(rollout)
+    for i, replay in enumerate(self.replays):
+      replay.add(jax.tree.map(operator.itemgetter(i), rollout))
+    keys, sample_keys = self._programs.split(acting.key)
+    slots = self._slots(sample_keys)
+    rows = [replay.gather(own) for replay, own in zip(self.replays, slots)]
+    batch = self._programs.unpack(np.stack(rows))
+    return dataclasses.replace(acting, key=keys), batch
+
+  def _slots(self, keys: types.Array) -> np.ndarray:
+    """Slots of the next batches [S, B]: the newest rollouts, then others."""
+    config = self._agent.config
+    sizes = np.asarray([replay.filled for replay in self.replays], np.int32)
+    newest = np.asarray([replay.newest_slot for replay in self.replays])
+    number = config.num_environments
+    on_policy = newest[:, None] - number + 1 + np.arange(config.num_on_policy)
+    sampled = self._programs.draw_slots(
+      keys, sizes, config.batch_size - config.num_on_policy
+    )
+    return np.concatenate(
+      [on_policy % config.replay_capacity, np.asarray(sampled)], axis=1
+    )
+
+  def _make_replays(
+    self, directories: Sequence[pathlib.Path | None]
+  ) -> list[host_replay.HostReplay]:
+    agent = self._agent
+    return [
+      host_replay.HostReplay(
+        agent.environment_spec,
+        agent.network.initial_state(1),
+        agent.config.unroll_length,
+        agent.config.replay_capacity,
+        directory,
+        agent.config.replay_on_disk and directory is not None,
+      )
+      for directory in directories
+    ]
+
+  @property
+  def counters(self) -> Any:
+    """What a checkpoint holds of the replays, [S]."""
+    return {
+      'start': np.asarray([replay.start for replay in self.replays]),
+      'added': np.asarray([replay.added for replay in self.replays]),
+    }
+
+  def contents(self) -> np.ndarray:
+    """All that is in replay, [S, ...]; see `HostReplay.contents`."""
+    return np.stack([replay.contents() for replay in self.replays])
+
+  def replace_contents(
+    self, rows: np.ndarray, counters: dict[str, np.ndarray]
+  ) -> None:
+    """Takes over replays; see `HostReplay.replace_contents`.
+
+    Args:
+      rows: of `contents`.
+      counters: [S], as they were then.
+    """
+    for i, replay in enumerate(self.replays):
+      replay.replace_contents(
+        rows[i], int(counters['start'][i]), int(counters['added'][i])
+      )
+
+  def reset(self, index: int, observation: types.PyTree) -> None:
+    """Begins anew for an agent that was reset: an empty replay, a zeroed core.
+
+    Args:
+      index: of the agent.
+      observation: [E, ...], the first of its environments.
+    """
+    self.replays[index].reset()
+    self._actor.replace_observation(index, observation)
+
+
+def rollout_shapes(
+  agent: agent_lib.Agent, num_agents: int, batch_size: int
+) -> types.Rollout:
+  """Shapes of rollouts or batches, [S, T or T+1, B, ...]."""
+
+  def empty() -> types.Rollout:
+    rollout = types.empty_rollout(
+      agent.environment_spec,
+      agent.network.initial_state(batch_size),
+      agent.config.unroll_length,
+      batch_size,
+    )
+    return jax.tree.map(
+      lambda x: jnp.broadcast_to(x, (num_agents, *x.shape)), rollout
+    )
+
+  return jax.eval_shape(empty)
+
+
+def split_acting(
+  agents: agent_lib.AgentState,
+) -> tuple[agent_lib.AgentState, agent_lib.AgentState]:
+  """Divides agents into the part that learns and the part that acts."""
+  nothing: Any = None
+  return (
+    dataclasses.replace(agents, replay=nothing, episodes=nothing, key=nothing),
+    dataclasses.replace(agents, learner=nothing),
+  )
+
+
+def restart_episodes(agents: agent_lib.AgentState) -> agent_lib.AgentState:
+  """Discards unfinished episodes, as checkpoints hold no host environments."""
+  statistics = dataclasses.replace(
+    agents.episodes, running=jnp.zeros_like(agents.episodes.running)
+  )
+  return dataclasses.replace(agents, episodes=statistics)
+
+
+@jax.jit
+def copy_params(params: types.Params) -> types.Params:
+  """Copies to act with, as learning donates the agents' buffers."""
+  return jax.tree.map(jnp.copy, params)
+
+
+def overlap(
+  learning: _State,
+  acting: _Acting,
+  num_updates: int,
+  copy_params: Callable[[_State], types.Params],
+  collect: Callable[[types.Params, _Acting], tuple[_Acting, _Batch]],
+  learn: Callable[[_State, _Batch], _State],
+) -> tuple[_State, _Acting]:
+  """Alternates collecting and learning; environments step while agents learn.
+
+  The first rollout is acted by the current agents, every later one by those of
+  one update before: the same in every run, whichever is faster.
+
+  Args:
+    learning: what learns.
+    acting: what acts.
+    num_updates: at least 1.
+    copy_params: of the learning part; must not share buffers with it, as
+      learning donates these.
+    collect: acts for one rollout, and makes the batch of the next update.
+    learn: makes one update from that.
+
+  Returns:
+    Both parts afterwards.
+  """
+  acting, batch = collect(copy_params(learning), acting)
+  # In another thread, as devices run the programs of one thread in order.
+  with futures.ThreadPoolExecutor(1) as learner:
+    for _ in range(num_updates - 1):
+      params = copy_params(learning)
+      learnt = learner.submit(
+        lambda *args: jax.block_until_ready(learn(*args)), learning, batch
+      )
+      acting, batch = collect(params, acting)
+      learning = learnt.result()
+  return learn(learning, batch), acting

@@ -1,0 +1,69 @@
+"""What the sweep needs of an agent's last N updates, kept on the way."""
+
+from collections.abc import Iterator
+import dataclasses
+from typing import Any
+
+import jax
+
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+
+
+class TrajectoryStore:
+  """The updates of the agents whose turn it is, from first to last.
+
+  Holds the state before every k-th update, all batches, and the gradients if
+  k = 1; in the host's memory if `offload` is set.
+  """
+
+  def __init__(self, config: inner_loop_lib.InnerLoopConfig):
+    self._config = config
+    self._updates: list[inner_loop_lib.Trajectory] = []
+
+  def add(self, update: inner_loop_lib.Trajectory) -> None:
+    """Keeps the part of an update that cannot be recomputed."""
+    update = kept(self._config, len(self._updates), update)
+    if self._config.offload:
+      update = _move(update, 'pinned_host')
+    self._updates.append(update)
+
+  def backwards(self) -> Iterator[tuple[inner_loop_lib.Trajectory, ...]]:
+    """Yields the k updates of each segment, on the device, the last first.
+
+    A segment is released once the next one is taken.
+    """
+    k = self._config.save_every
+    while self._updates:
+      segment = tuple(self._updates[-k:])
+      del self._updates[-k:]
+      yield _move(segment, 'device') if self._config.offload else segment
+
+
+def kept(
+  config: inner_loop_lib.InnerLoopConfig,
+  index: int,
+  update: inner_loop_lib.Trajectory,
+) -> inner_loop_lib.Trajectory:
+  """The part of an update that cannot be recomputed.
+
+  Args:
+    config: which states are kept.
+    index: of the update, 0 to N - 1.
+    update: all of it, or shapes.
+
+  Returns:
+    The update; None in place of what is left out.
+  """
+  nothing: Any = None
+  if index % config.save_every:
+    update = dataclasses.replace(update, states=nothing)
+  if config.save_every > 1:
+    update = dataclasses.replace(update, gradients=None)
+  return update
+
+
+def _move(tree: Any, memory_kind: str) -> Any:
+  """Moves arrays between the memories of their devices."""
+  return jax.tree.map(
+    lambda x: jax.device_put(x, x.sharding.with_memory_kind(memory_kind)), tree
+  )

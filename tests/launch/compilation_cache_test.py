@@ -1,0 +1,232 @@
+"""The cache of compiled programs: what is kept, and what must not break a run.
+
+Each call of `events` stands for a process: JAX remembers nothing but the files.
+"""
+
+from collections.abc import Iterator
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+import warnings
+
+from absl import flags
+from absl.testing import flagsaver
+import jax
+from jax.experimental.compilation_cache import compilation_cache as jax_cache
+import launching
+import numpy as np
+import pooch
+import pytest
+
+from disco_rl.agent import agent as agent_lib
+from disco_rl.environments.jax_native import catch
+from disco_rl.evaluation import training
+from disco_rl.networks import agent_network
+from disco_rl.networks import torsos
+from disco_rl.runtime import compilation
+from disco_rl.runtime import files
+from disco_rl.update_rules import registry
+from launch import compilation_cache
+
+HIT, MISS = 'cache_hits', 'cache_misses'
+VARIABLES = (
+  'JAX_COMPILATION_CACHE_DIR',
+  'JAX_COMPILATION_CACHE_MAX_SIZE',
+  'JAX_ENABLE_COMPILATION_CACHE',
+  'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS',
+  'TF_CPP_MIN_LOG_LEVEL',
+)
+
+
+@pytest.fixture(name='folder')
+def _folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """A folder that is used as launchers use it."""
+  folder = tmp_path / 'cache'
+  settings = {
+    'jax_compilation_cache_dir': str(folder),
+    'jax_compilation_cache_max_size': 2**24,
+    'jax_persistent_cache_min_compile_time_secs': 0.0,
+  }
+  before = {name: getattr(jax.config, name) for name in settings}
+  with warnings.catch_warnings():
+    warnings.simplefilter('default')
+    compilation_cache._report_faults(folder)
+    for name, value in settings.items():
+      jax.config.update(name, value)
+    yield folder
+  for name, value in before.items():
+    jax.config.update(name, value)
+  jax_cache.reset_cache()
+
+
+def add_one(x: Any) -> Any:
+  return x + 1
+
+
+def add_two(x: Any) -> Any:
+  return x + 2
+
+
+def events(function: Any = add_one, **settings: bool) -> list[str]:
+  """Compiles and runs a function; whether it was found in the cache."""
+  seen: list[str] = []
+  listen = lambda event, **_: seen.append(event.rsplit('/', 1)[-1])
+  x = np.zeros(3, np.float32)
+  jax_cache.reset_cache()
+  jax.clear_caches()
+  jax.monitoring.register_event_listener(listen)
+  result = compilation.Program(function, **settings)(x)
+  jax.monitoring.unregister_event_listener(listen)
+  np.testing.assert_array_equal(result, function(x))
+  return [event for event in seen if event in (HIT, MISS)]
+
+
+def entries(folder: pathlib.Path) -> list[pathlib.Path]:
+  return sorted(folder.glob('*-cache'))
+
+
+@pytest.mark.parametrize('runs_often', [True, False])
+def test_programs_are_found_again(
+  folder: pathlib.Path, runs_often: bool
+) -> None:
+  assert events(runs_often=runs_often) == [MISS]
+  assert events(runs_often=runs_often) == [HIT]
+  assert events(add_two, runs_often=runs_often) == [MISS]
+  assert events(runs_often=not runs_often) == [MISS]
+  assert len(entries(folder)) == 3
+
+
+@pytest.mark.parametrize('content', [b'', b'x' * 5000, None])
+def test_a_damaged_entry_is_replaced(
+  folder: pathlib.Path,
+  content: bytes | None,
+  caplog: pytest.LogCaptureFixture,
+) -> None:
+  events()
+  (entry,) = entries(folder)
+  whole = entry.read_bytes()
+  entry.write_bytes(whole[: len(whole) // 2] if content is None else content)
+  assert events() == [MISS]
+  (record,) = caplog.records
+  assert str(folder) in record.getMessage()
+  assert '\n' not in record.getMessage()
+  assert events() == [HIT]
+
+
+def test_an_entry_that_a_full_disk_has_cut_hinders_no_other(
+  folder: pathlib.Path,
+) -> None:
+  """Nor does that of a killed run; JAX writes its last part separately."""
+  events()
+  (entry,) = entries(folder)
+  entry.write_bytes(entry.read_bytes()[:100])
+  entry.with_name(entry.name.removesuffix('-cache') + '-atime').unlink()
+  events(add_two)
+  events(add_two)
+  assert events(add_two) == [HIT]
+  assert events() == [MISS]
+  assert events() == [HIT]
+
+
+def test_no_folder_can_be_made(
+  folder: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+  folder.write_text('')
+  assert HIT not in events()
+  assert HIT not in events()
+  assert len(caplog.records) == 1
+
+
+def test_a_full_disk(tmp_path: pathlib.Path) -> None:
+  """Files that grow beyond a limit raise an error as a full disk does."""
+  code = """if True:
+    import resource, sys
+    from absl import flags
+    from launch import compilation_cache
+    flags.FLAGS(sys.argv)
+    compilation_cache.set_up()
+    import jax
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    for number in range(3):
+      print(jax.jit(lambda x: x + number)(1.0))
+  """
+  ended = subprocess.run(
+    [sys.executable, '-c', code, f'--compilation_cache={tmp_path}'],
+    cwd=launching.REPOSITORY,
+    env={**os.environ, 'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0'},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert ended.stdout.split() == ['1.0', '2.0', '3.0']
+  (line,) = ended.stderr.splitlines()
+  assert 'File too large' in line
+  assert str(tmp_path) in line
+
+
+def chosen(
+  monkeypatch: pytest.MonkeyPatch, flag: str | None, **variables: str
+) -> dict[str, str]:
+  """The variables after `set_up` with a flag."""
+  for name in VARIABLES:
+    monkeypatch.delenv(name, raising=False)
+  for name, value in variables.items():
+    monkeypatch.setenv(name, value)
+  monkeypatch.setattr(warnings, 'showwarning', warnings.showwarning)
+  flags.FLAGS.mark_as_parsed()
+  with flagsaver.flagsaver(compilation_cache=flag):
+    compilation_cache.set_up()
+  after = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+  after.pop('TF_CPP_MIN_LOG_LEVEL', None)
+  return after
+
+
+def test_the_folder_is_chosen_by_flag_variable_and_default(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  variable, size, enable, seconds, _ = VARIABLES
+  ours = {size: str(2**30), seconds: '0.1'}
+  theirs = {variable: '/theirs'}
+  default = str(pathlib.Path(pooch.os_cache('disco_rl')) / 'programs')
+  assert chosen(monkeypatch, None) == {variable: default, **ours}
+  assert chosen(monkeypatch, None, **theirs) == theirs
+  assert chosen(monkeypatch, '/a', **theirs) == {variable: '/a', **ours}
+  assert chosen(monkeypatch, 'off', **theirs) == {**theirs, enable: 'false'}
+  assert chosen(monkeypatch, '/a', **{size: '5'})[size] == '5'
+
+
+@pytest.mark.usefixtures('quick_compilation')
+def test_a_program_from_the_cache_computes_the_same_bit_for_bit(
+  folder: pathlib.Path,
+) -> None:
+  rule, params = registry.load('policy_gradient')
+  environment = catch.Catch(4, 3)
+  network = agent_network.AgentNetworkConfig(
+    torsos.TorsoConfig('mlp', (), (8,))
+  )
+  config = agent_lib.AgentConfig(
+    network,
+    unroll_length=4,
+    batch_size=4,
+    num_environments=2,
+    replay_capacity=8,
+  )
+  agent = agent_lib.make(config, environment.spec, rule)
+  keys = jax.random.split(jax.random.key(0), 2)
+
+  def train() -> Any:
+    jax_cache.reset_cache()
+    jax.clear_caches()
+    agents = training.make(agent, environment, 2)
+    state, _ = agents.advance(params, agents.init(keys), 5)
+    return jax.tree.map(files.to_data, state)
+
+  compiled, kept = train(), entries(folder)
+  assert {'jit__advance_all', 'jit__init_one'} <= {
+    entry.name.rsplit('-', 2)[0] for entry in kept
+  }
+  found = train()
+  assert entries(folder) == kept
+  jax.tree.map(np.testing.assert_array_equal, found, compiled)

@@ -1,0 +1,128 @@
+"""Programs of discovery and evaluation for accelerators, on eight devices.
+
+The program lowers them for cases such as `discovery:resnet:4:still/image`: a
+torso, the size of a core, and environments. It prints the cases that it has
+lowered.
+"""
+
+import itertools
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks import small_runs
+from configs import quickstart
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.environments import base
+from disco_rl.environments import families
+from disco_rl.environments import registry
+from disco_rl.environments.host import nethack
+from disco_rl.evaluation import training
+from disco_rl.meta_training import build
+from disco_rl.networks import meta_network
+from disco_rl.runtime import backend
+from disco_rl.runtime import compilation
+from disco_rl.update_rules import disco
+from disco_rl.update_rules import registry as rule_registry
+from launch import to_records
+
+PLATFORMS = ('cuda', 'tpu')
+SETTINGS = {
+  **quickstart.get_config().to_dict(),
+  **small_runs.SETTINGS,
+  'agents': 8,
+  'chunk_size': 2,
+  'inner_updates': 2,
+  'batch_devices': 2,
+  'channels': (2, 2),
+  'rule_prediction_embedding': (3, 1),
+  'rule_policy_channels': (3,),
+  'rule_policy_target_channels': (3,),
+}
+OBSERVATIONS = {
+  'vector': jax.ShapeDtypeStruct((3,), np.float32),
+  'image': jax.ShapeDtypeStruct((6, 5, 2), np.uint8),
+  'nethack': {
+    key: jax.ShapeDtypeStruct((*shape, 4), nethack.OBSERVATION_TYPES[key])
+    for key, shape in (
+      ('glyphs', (21, 79)),
+      ('blstats', (27,)),
+      ('message', (256,)),
+    )
+  },
+}
+
+
+class StillEnvironment(base.HostEnvironment):
+  """Only its first observations are looked at."""
+
+  def __init__(self, observation: str, num_environments: int):
+    self.spec = types.EnvironmentSpec(OBSERVATIONS[observation], num_actions=3)
+    self.num_environments = num_environments
+
+  def reset(self) -> types.PyTree:
+    return jax.tree.map(
+      lambda x: np.zeros((self.num_environments, *x.shape), x.dtype),
+      self.spec.observation,
+    )
+
+  def step(self, action: object) -> types.TimeStep:
+    raise NotImplementedError
+
+  def close(self) -> None:
+    pass
+
+
+families.FAMILIES['still'] = families.Family(
+  form='still/OBSERVATION',
+  kind='host',
+  names=lambda: [f'still/{name}' for name in OBSERVATIONS],
+  find=lambda name, _: (
+    lambda num_environments, _: StillEnvironment(str(name), num_environments)
+  ),
+)
+
+
+def of_discovery(config: Any) -> list[compilation.Call]:
+  """All programs of a group of members."""
+  rule = disco.Disco(network=config.rule_network, **config.rule_settings)
+  params = jax.eval_shape(
+    lambda: meta_network.init(jax.random.key(0), config.rule_network)
+  )
+  (group,) = build.make_groups(config, rule)
+  return group.calls(params)
+
+
+def of_evaluation(config: Any) -> list[compilation.Call]:
+  """All programs of agents that are trained with a fixed rule."""
+  (name,) = config.environments
+  size = config.agents * config.agent.num_environments
+  environment = registry.make(name, size, seed=0)
+  rule, params = rule_registry.load('actor_critic')
+  agent = agent_lib.make(config.agent, environment.spec, rule)
+  return training.make(agent, environment, config.agents).calls(params)
+
+
+def main() -> None:
+  """Each argument is a case: WHAT:TORSO:CORE:ENVIRONMENT."""
+  for case in sys.argv[1:]:
+    what, torso, core, name = case.split(':')
+    config = to_records.meta_training(
+      {**SETTINGS, 'torso': torso, 'core_lstm': int(core), 'environments': name}
+    )
+    # Accelerators share what is traced.
+    with backend.making_programs_for('tpu'):
+      calls = {'discovery': of_discovery, 'evaluation': of_evaluation}[what](
+        config
+      )
+    for platform, (program, arguments) in itertools.product(PLATFORMS, calls):
+      text = program.lower(platform, *arguments).as_text()
+      assert 'num_partitions = 8' in text, case
+    print(case)
+
+
+if __name__ == '__main__':
+  main()

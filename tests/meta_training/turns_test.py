@@ -1,0 +1,211 @@
+"""Members on the host take turns: order, memory, and other layouts of turns."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import quickstart
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.environments import base
+from disco_rl.meta_training import footprint
+from disco_rl.meta_training import host_group
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import meta_update
+from disco_rl.meta_training import meta_value as meta_value_lib
+from disco_rl.meta_training import population
+from disco_rl.meta_training import trajectory_store
+from disco_rl.update_rules import actor_critic
+from launch import to_records
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+EACH, LENGTH, WIDTH = 2, 3, 50
+SETTINGS = {
+  'inner_updates': 4,
+  'validation_trajectories': EACH,
+  'unroll_length': LENGTH,
+  'batch_size': 3,
+  'num_environments': EACH,
+  'on_policy_share': 0.4,
+  'replay_capacity': 400,
+  'hidden_sizes': (64,),
+  'meta_value_hidden_sizes': (4,),
+}
+
+
+class Rewarding(base.HostEnvironment):
+  """Each agent observes its number, and is rewarded by it."""
+
+  num_environments = EACH
+  spec = types.EnvironmentSpec(jax.ShapeDtypeStruct((WIDTH,), jnp.float32), 2)
+
+  def __init__(self, agent: int):
+    self._agent = agent
+
+  def reset(self) -> np.ndarray:
+    return np.full((EACH, WIDTH), 0.1 * self._agent, np.float32)
+
+  def step(self, action: Any) -> types.TimeStep:
+    nothing: Any = np.zeros(EACH, bool)
+    return types.TimeStep(
+      observation=self.reset(),
+      reward=np.float32(self._agent + action),
+      is_terminal=nothing,
+      is_last=nothing,
+      mask=~nothing,
+    )
+
+  def close(self) -> None:
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant(meta_gradient.MetaGradient):
+  """A sweep that costs nothing: the gradient is the mean of all rewards."""
+
+  def begin(
+    self, rule_params: types.Params, member: Any, validation: types.Rollout
+  ) -> Any:
+    gradient = jax.tree.map(
+      lambda x: jnp.full_like(x, jnp.mean(validation.reward)), rule_params
+    )
+    return ((), gradient), member, {}
+
+  def back(
+    self, rule_params: types.Params, cotangents: Any, segment: Any
+  ) -> Any:
+    del rule_params
+    of_state, gradient = cotangents
+    reward = jnp.mean(segment.batches.reward)
+    return (of_state, jax.tree.map(lambda x: x + reward, gradient)), {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+  """Two meta-steps: total of the updates, members, logs, and bytes of device.
+
+  Attributes:
+    group: that took them.
+    updates: [devices, ...].
+    members: [n, ...].
+    logs: [n].
+    device_bytes: most that the device held while it learnt.
+  """
+
+  group: host_group.HostGroup
+  updates: types.Params
+  members: inner_loop_lib.Member
+  logs: types.Logs
+  device_bytes: int
+
+
+RULE_PARAMS = {'module': {'w': jnp.zeros((2,))}}
+
+
+def make_group(num_members: int, chunk_size: int) -> host_group.HostGroup:
+  settings = {**quickstart.get_config().to_dict(), **SETTINGS}
+  config = to_records.meta_training(settings)
+  inner_loop = inner_loop_lib.InnerLoop(
+    config.inner_loop,
+    agent_lib.make(
+      config.agent, Rewarding.spec, actor_critic.ActorCritic(num_bins=3)
+    ),
+    meta_value_lib.MetaValue(config.meta_value, Rewarding.spec),
+  )
+  return host_group.HostGroup(
+    population.GroupConfig(
+      names=num_members * ('rewarding',),
+      inner_loop=inner_loop,
+      optimizer=meta_update.per_agent_adam(0.1, 1.0),
+      chunk_size=chunk_size,
+    ),
+    [Rewarding(i) for i in range(num_members)],
+    Constant(inner_loop),
+  )
+
+
+def take_steps(
+  num_members: int, chunk_size: int, monkeypatch: pytest.MonkeyPatch
+) -> Step:
+  group = make_group(num_members, chunk_size)
+  held = []
+
+  class Watched(trajectory_store.TrajectoryStore):
+    def add(self, update: inner_loop_lib.Trajectory) -> None:
+      super().add(update)
+      held.append(sum(x.nbytes for x in jax.live_arrays()))
+
+  monkeypatch.setattr(trajectory_store, 'TrajectoryStore', Watched)
+  start = sum(x.nbytes for x in jax.live_arrays())
+  keys = jax.random.split(jax.random.key(0), 4)[:num_members]
+  members = group.init(keys, RULE_PARAMS)
+  for _ in range(2):
+    updates, members, logs = group.step(RULE_PARAMS, members)
+  assert len(held) == 2 * 4 * num_members // chunk_size
+  return Step(group, updates, members, logs, max(held) - start)
+
+
+def test_turns_of_any_size_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+  one, two, four = (take_steps(4, size, monkeypatch) for size in (1, 2, 4))
+  for other in (two, four):
+    jax.tree.map(
+      lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5),
+      (one.updates, _numbers(one.members), one.logs),
+      (other.updates, _numbers(other.members), other.logs),
+    )
+  # Each member has met its own environments: rewards are its number, or one
+  # more, in every transition.
+  returns = one.members.agent.episodes.running / (2 * 5 * LENGTH)
+  for i in range(4):
+    assert (returns[i] >= i).all() and (returns[i] <= i + 1).all()
+  np.testing.assert_array_equal(
+    one.members.agent.replay['added'], 4 * [2 * 4 * EACH]
+  )
+
+
+def test_waiting_members_take_no_memory_of_the_device(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """Four in turns of one hold what one alone does; four at once, far more."""
+  alone = take_steps(1, 1, monkeypatch).device_bytes
+  in_turns = take_steps(4, 1, monkeypatch).device_bytes
+  at_once = take_steps(4, 4, monkeypatch).device_bytes
+  assert alone > 200_000
+  assert in_turns < 1.02 * alone
+  assert at_once > 3 * alone
+
+
+def test_the_estimate_of_memory_counts_members_of_one_turn(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  group = make_group(4, 2)
+  one = footprint.of_agent(
+    group.config.inner_loop,
+    'mixed',
+    group.config.optimizer,
+    RULE_PARAMS,
+    is_on_host=True,
+  )
+  on_device = 2 * (one.state + one.working)
+  on_host = 4 * (one.state + one.host_replay)
+  monkeypatch.setattr(footprint.memory, 'total_bytes', lambda: on_device)
+  monkeypatch.setattr(footprint.memory, 'host_bytes', lambda: on_host)
+  footprint.check([group], 'mixed', RULE_PARAMS)
+  monkeypatch.setattr(footprint.memory, 'host_bytes', lambda: on_host - 1)
+  with pytest.raises(ValueError, match='replay_on_disk=True'):
+    footprint.check([group], 'mixed', RULE_PARAMS)
+  monkeypatch.setattr(footprint.memory, 'total_bytes', lambda: on_device - 1)
+  monkeypatch.setattr(footprint.memory, 'host_bytes', lambda: on_host)
+  with pytest.raises(ValueError, match='GiB.*chunk_size'):
+    footprint.check([group], 'mixed', RULE_PARAMS)
+
+
+def _numbers(members: inner_loop_lib.Member) -> Any:
+  """All arrays, keys as their data."""
+  return members.replace_agent(key=jax.random.key_data(members.agent.key))

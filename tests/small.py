@@ -1,0 +1,54 @@
+"""A small meta-network, its weights, and small networks of agents."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from disco_rl import types
+from disco_rl.networks import agent_network
+from disco_rl.networks import meta_network
+from disco_rl.networks import torsos
+
+# That of the golden files.
+META_NETWORK = meta_network.MetaNetworkConfig(
+  prediction_size=10,
+  prediction_embedding=(6, 1),
+  policy_channels=(7, 2),
+  policy_target_channels=(5,),
+  lstm_size=12,
+  meta_rnn_input_size=4,
+  meta_rnn_size=8,
+)
+
+
+def arrays(
+  config: meta_network.MetaNetworkConfig = META_NETWORK,
+) -> dict[str, Any]:
+  """Random weights of a meta-network, {'module/name': array}."""
+  rng = np.random.default_rng(0)
+  return {
+    key: rng.normal(size=shape).astype(np.float32)
+    for key, shape in meta_network.parameter_shapes(config).items()
+  }
+
+
+def nest(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+  """{'module/name': array} -> {'module': {'name': array}}."""
+  nested: dict[str, dict[str, Any]] = {}
+  for key, array in flat.items():
+    module, _, name = key.rpartition('/')
+    nested.setdefault(module, {})[name] = array
+  return nested
+
+
+def network(
+  spec: types.EnvironmentSpec,
+  output_spec: types.OutputSpec,
+  hidden_sizes: tuple[int, ...] = (8,),
+  **settings: Any,
+) -> agent_network.AgentNetwork:
+  """Of an agent, with dense layers and further fields of its config."""
+  torso = torsos.TorsoConfig(hidden_sizes=hidden_sizes)
+  config = agent_network.AgentNetworkConfig(torso, **settings)
+  return agent_network.make(spec, output_spec, config)
