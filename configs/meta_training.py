@@ -168,6 +168,7 @@ def variant_of(
 
 
 _TINY = {
+  'torso_chunk_size': 0,
   'cpu_devices': 2,
   'meta_steps': 10,
   'checkpoint_every': 5,

@@ -1,0 +1,5 @@
+"""For tools that look for this file; pyproject.toml describes the package."""
+
+import setuptools
+
+setuptools.setup()
