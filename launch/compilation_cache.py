@@ -72,11 +72,11 @@ def _report_faults(folder: pathlib.Path) -> None:
   show = warnings.showwarning
   reported = False
 
-  def show_or_repair(message: Warning | str, *rest: Any) -> None:
+  def show_or_repair(message: Warning | str, *rest: Any, **named: Any) -> None:
     nonlocal reported
     fault = _FAULT.match(str(message))
     if fault is None:
-      show(message, *rest)
+      show(message, *rest, **named)
       return
     if not reported:
       reason = ' '.join(str(message).split())
@@ -86,7 +86,7 @@ def _report_faults(folder: pathlib.Path) -> None:
     with contextlib.suppress(OSError):
       _repair(folder, fault[2], is_written=fault[1] == 'writing')
 
-  warnings.showwarning = show_or_repair  # type: ignore[assignment]
+  warnings.showwarning = show_or_repair
 
 
 def _repair(folder: pathlib.Path, program: str, is_written: bool) -> None:

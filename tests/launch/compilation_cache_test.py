@@ -203,11 +203,9 @@ def test_a_program_from_the_cache_computes_the_same_bit_for_bit(
 ) -> None:
   rule, params = registry.load('policy_gradient')
   environment = catch.Catch(4, 3)
-  network = agent_network.AgentNetworkConfig(
-    torsos.TorsoConfig('mlp', (), (8,))
-  )
+  torso = torsos.TorsoConfig(hidden_sizes=(8,))
   config = agent_lib.AgentConfig(
-    network,
+    agent_network.AgentNetworkConfig(torso),
     unroll_length=4,
     batch_size=4,
     num_environments=2,
