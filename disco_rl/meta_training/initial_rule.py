@@ -14,6 +14,7 @@ from disco_rl import types
 from disco_rl.maths import value_targets
 from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
+from disco_rl.runtime import compilation
 
 MIN_SPREAD = 5e-4
 _MAX_DRAWS = 100
@@ -36,7 +37,7 @@ def draw(
     ValueError: no rule of these sizes does.
   """
   for i in range(_MAX_DRAWS):
-    params, value = _attempt(jax.random.fold_in(key, i), config)
+    params, value = _program(config)(jax.random.fold_in(key, i))
     if value >= MIN_SPREAD:
       return params, float(value)
   raise ValueError(
@@ -45,13 +46,16 @@ def draw(
   )
 
 
-@functools.partial(jax.jit, static_argnums=1)
-def _attempt(
-  key: types.Array, config: meta_network.MetaNetworkConfig
-) -> tuple[types.Params, types.Array]:
-  init_key, probe_key = jax.random.split(key)
-  params = meta_network.init(init_key, config)
-  return params, spread(probe_key, config, params)
+@functools.lru_cache(maxsize=8)
+def _program(config: meta_network.MetaNetworkConfig) -> compilation.Program:
+  """From a key to a rule and its spread."""
+
+  def attempt(key: types.Array) -> tuple[types.Params, types.Array]:
+    init_key, probe_key = jax.random.split(key)
+    params = meta_network.init(init_key, config)
+    return params, spread(probe_key, config, params)
+
+  return compilation.Program(attempt, runs_often=False)
 
 
 def spread(

@@ -71,6 +71,6 @@ def test_pi_hat_of_a_drawn_rule_depends_on_the_action() -> None:
 def test_sizes_that_make_every_rule_dead(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  monkeypatch.setattr(initial_rule, '_attempt', lambda *_: ({}, 0.0))
+  monkeypatch.setattr(initial_rule, '_program', lambda _: lambda _: ({}, 0.0))
   with pytest.raises(ValueError, match=r'policy_channels=\(2, 1\)'):
     initial_rule.draw(jax.random.key(0), CONFIG)
