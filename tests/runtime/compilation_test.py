@@ -1,0 +1,70 @@
+"""Programs: compiled once, in parallel, for arrays or for their shapes."""
+
+import os
+import threading
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from disco_rl.runtime import backend
+from disco_rl.runtime import compilation
+
+SHAPE = jax.ShapeDtypeStruct((3,), np.float32)
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason='one core compiles by turns')
+def test_programs_are_compiled_in_parallel() -> None:
+  """Each is traced only once the other has begun, or the test fails."""
+  both = threading.Barrier(2, timeout=60)
+
+  def program() -> compilation.Program:
+
+    def function(x: Any) -> Any:
+      both.wait()
+      return x + 1
+
+    return compilation.Program(function)
+
+  calls = [(program(), (SHAPE,)), (program(), (SHAPE,))]
+  compilation.compile_all(calls)
+  for compiled, _ in calls:
+    np.testing.assert_array_equal(compiled(np.zeros(3, np.float32)), 1.0)
+
+
+def test_a_program_is_traced_once() -> None:
+  traces = []
+
+  def function(x: Any) -> Any:
+    traces.append(x.shape)
+    return 2 * x
+
+  program = compilation.Program(function)
+  assert program.shapes(SHAPE).shape == (3,)
+  compilation.compile_all([(program, (SHAPE,))])
+  seconds = program.compile_seconds
+  assert seconds > 0.0
+  for x in (np.ones(3, np.float32), jnp.ones(3)):
+    np.testing.assert_array_equal(program(x), 2.0)
+  assert traces == [(3,)]
+  assert program.compile_seconds == seconds
+
+
+def test_what_fails_to_compile_is_an_error() -> None:
+  def function(x: Any) -> Any:
+    raise ValueError('no such layer')
+
+  good = compilation.Program(jnp.sin)
+  calls = [(compilation.Program(function), (SHAPE,)), (good, (SHAPE,))]
+  with pytest.raises(ValueError, match='no such layer'):
+    compilation.compile_all(calls)
+
+
+def test_programs_are_lowered_for_the_platform_that_is_named() -> None:
+  program = compilation.Program(
+    lambda x: jnp.sin(x) if backend.is_cpu() else jnp.cos(x)
+  )
+  assert 'stablehlo.cosine' in program.lower('tpu', SHAPE).as_text()
+  assert 'stablehlo.sine' in program.lower('cpu', SHAPE).as_text()
