@@ -15,6 +15,9 @@ from disco_rl.runtime import config_checks
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
+# Settings that older runs do not name, with the values that they had.
+_ADDED = {'torso_chunk_size': 0, 'replay_on_disk': False}
+
 WorkdirError = files.WorkdirError
 
 
@@ -95,6 +98,8 @@ def _check_same(
   now = json.loads(json.dumps(description), parse_constant=lambda _: None)
   with contextlib.suppress(ValueError):
     earlier = config_checks.translate(earlier)
+  added = {name: _ADDED[name] for name in _ADDED.keys() & now.keys()}
+  earlier = {**added, **earlier}
   different = sorted(
     name
     for name in {*earlier, *now} - {*free}

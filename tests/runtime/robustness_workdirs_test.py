@@ -99,3 +99,13 @@ def test_a_folder_with_damaged_metrics(tmp_path: pathlib.Path) -> None:
   (tmp_path / 'metrics.csv').write_bytes(CSV + b'1,2\n')
   with pytest.raises(workdirs.WorkdirError, match='metrics.csv .* row 4'):
     workdirs.claim(tmp_path, SETTINGS, free=())
+
+
+def test_older_runs_go_on_with_the_settings_that_came_later(
+  tmp_path: pathlib.Path,
+) -> None:
+  workdirs.claim(tmp_path, SETTINGS, free=())
+  now = {**SETTINGS, 'torso_chunk_size': 0, 'replay_on_disk': False}
+  with pytest.raises(workdirs.WorkdirError, match='torso_chunk_size was 0'):
+    workdirs.claim(tmp_path, {**now, 'torso_chunk_size': 32}, free=())
+  workdirs.claim(tmp_path, now, free=())
