@@ -204,6 +204,8 @@ def make(
 
     def function(*arguments: Any, dtype: Any = dtype) -> Any:
       module = AgentNetworkModule(environment_spec, output_spec, config, dtype)
+      if dtype == jnp.float32:
+        return getattr(module, method)(*arguments)
       with hk.custom_getter(lambda get, value, _: get(cast(value, dtype))):
         return getattr(module, method)(*arguments)
 
