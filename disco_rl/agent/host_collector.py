@@ -184,8 +184,8 @@ class HostCollector:
   def counters(self) -> Any:
     """What a checkpoint holds of the replays, [S]."""
     return {
-      'start': np.asarray([replay.start for replay in self.replays]),
-      'added': np.asarray([replay.added for replay in self.replays]),
+      'start': np.asarray([x.start for x in self.replays], np.int32),
+      'added': np.asarray([x.added for x in self.replays], np.int32),
     }
 
   def contents(self) -> np.ndarray:

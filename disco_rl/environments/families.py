@@ -10,7 +10,7 @@ list of names. To add both for a benchmark:
   2. An entry of `FAMILIES`, at the end of this module.
   3. suites.py: the names of the benchmark.
   4. configs/preprocessing.py: the values of `Preprocessing`.
-  5. setup.py: an extra with the package, also among `ENVIRONMENTS`.
+  5. pyproject.toml: an extra with the package, also among `ENVIRONMENTS`.
   6. docs/environments.md: a row of the table, and the suite.
   7. evaluation/normalisation.py: a scale, if there are reference scores.
   8. tests/environments/: a test by `conformance.check`.

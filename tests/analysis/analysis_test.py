@@ -280,9 +280,10 @@ def test_targets_of_an_ablated_rule_do_not_depend_on_y_and_z() -> None:
 
 def test_an_ablated_rule_is_otherwise_the_same() -> None:
   assert ablation.blind(dataclasses.replace(RULE, q_cost=0.7)).q_cost == 0.7
-  # Equal to the rule on predictions that are zero.
+  # Equal to the rule on predictions that are zero, to the rounding of float32,
+  # which differs between processors.
   jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+    lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4),
     scenes.targets(ablation.blind(RULE), rule_params(), scene()),
     scenes.targets(RULE, rule_params(), _with_predictions(0.0)),
   )

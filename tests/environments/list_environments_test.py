@@ -33,8 +33,9 @@ def test_every_environment_is_listed_and_none_is_made(
 ) -> None:
   make = mock.Mock(side_effect=AssertionError('made'))
   monkeypatch.setattr(registry, 'make', make)
+  names = registry.names()
   rows = list_environments.list_rows(None, has_specs=False)
-  assert tuple(row['name'] for row in rows) == registry.names()
+  assert tuple(row['name'] for row in rows) == names
   by_name = {row['name']: row for row in rows}
   assert by_name['catch'] == {
     'name': 'catch',

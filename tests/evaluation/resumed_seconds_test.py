@@ -61,7 +61,20 @@ class Clock:
       raise Killed
 
 
-class Group:
+class WithoutReplay:
+  """What has no replay beside its state."""
+
+  def open_replays(self, directory: pathlib.Path) -> None:
+    pass
+
+  def save_replays(self, keep: int) -> None:
+    pass
+
+  def restore_replays(self, state: Any) -> None:
+    pass
+
+
+class Group(WithoutReplay):
   """A group whose meta-steps do nothing but take time."""
 
   compile_seconds = 0.0
@@ -82,6 +95,13 @@ class Group:
   def resume(self, members: Any) -> Any:
     return members
 
+  def to_checkpoint(self, members: Any) -> Any:
+    return members
+
+  def calls(self, rule_params: types.Params) -> list[Any]:
+    del rule_params
+    return []
+
   def step(self, rule_params: types.Params, members: Any) -> Any:
     del rule_params
     self._clock.step()
@@ -90,7 +110,7 @@ class Group:
     return updates, members, logs
 
 
-class Driver:
+class Driver(WithoutReplay):
   """A driver whose updates do nothing but take time."""
 
   compile_seconds = 0.0
