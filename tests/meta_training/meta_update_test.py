@@ -166,6 +166,10 @@ class RecordedTraining:
     self.num_agents = num_agents
     self.trials: list[Trial] = []
 
+  def calls(self, rule_params: Any) -> list[Any]:
+    del rule_params
+    return []
+
   def init(self, keys: types.Array) -> Any:
     return np.asarray(jax.random.key_data(keys))
 
@@ -315,8 +319,14 @@ def test_held_out_trials_get_the_current_rule(run: Run) -> None:
 
 
 def test_held_out_agents_have_seeds_of_their_own(run: Run) -> None:
-  """The same ones in each trial, so that trials can be compared."""
-  expected = [jax.random.key_data(jax.random.key(11 + i)) for i in range(SEEDS)]
+  """The same ones in each trial, so that trials can be compared.
+
+  Not the keys that the population has from these seeds: meta-step 0 folds in 0.
+  """
+  expected = [
+    jax.random.key_data(jax.random.fold_in(jax.random.key(11 + i), 2**32 - 1))
+    for i in range(SEEDS)
+  ]
   for trial in run.trials:
     np.testing.assert_array_equal(trial.keys, expected)
 
