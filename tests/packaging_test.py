@@ -155,4 +155,5 @@ def test_core_holds_nothing_that_only_tests_import() -> None:
   imported = set.union(
     *(_distributions(folder) for folder in ('disco_rl', 'launch', 'configs'))
   )
-  assert core <= imported
+  # JAX imports filelock where a cache of programs is bounded.
+  assert core - {'filelock'} <= imported

@@ -51,6 +51,7 @@ COSTS = {name for c in CONFIGS.values() for name in c if name.endswith('_cost')}
 MAY_BE_ZERO = COSTS | {
   *('seed', 'core_lstm', 'on_policy_share', 'discount', 'lambda_'),
   *('warm_up_updates', 'decay_updates', 'meta_decay_steps', 'weight_decay'),
+  'torso_chunk_size',
 }
 MAY_BE_INFINITE = {'max_abs_update', 'max_meta_gradient_norm'}
 FRACTIONS = {'on_policy_share', 'discount', 'lambda_'}
