@@ -72,10 +72,8 @@ def update(
 ) -> tuple[LearnerState, Update]:
   """One step of gradient descent on the rule's loss.
 
-  The network runs once: the same forward pass feeds the rule (all outputs) and
-  the loss (outputs of the taken actions). Targets are constants for the agent's
-  gradient, so it flows through the loss alone; the meta-gradient flows through
-  both.
+  One forward pass feeds the rule (all outputs) and the loss (those of the taken
+  actions). Targets are constants for the agent's gradient alone.
 
   Args:
     network: the agent's network.
@@ -84,9 +82,8 @@ def update(
     rule_params: eta.
     state: the learner's state before the update.
     rollout: T transitions of B trajectories, of this device.
-    known_gradient: gradient of the same update, made before; replaces the
-      backward pass where the update is differentiated, see `mixed_mode`; no
-      loss is logged then.
+    known_gradient: of the same update, made before; replaces the backward pass
+      where the update is differentiated, see `mixed_mode`; no loss is logged.
 
   Returns:
     The state after the update, and intermediate results.

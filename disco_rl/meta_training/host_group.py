@@ -269,6 +269,30 @@ class HostGroup(population.Group):
     for _ in range(inner_loop.validation_rollouts):
       acting, rollout = collector.act(params, acting)
       validation.append(self.config.join_parts(rollout))
+    members, gradients, outer_logs = self._differentiate(
+      rule_params, members, store, validation
+    )
+    statistics = self.config.join_parts(acting.episodes)
+    updates, members, logs = self._finish(
+      rule_params,
+      members.replace_agent(episodes=statistics),
+      gradients,
+      (tuple(inner_logs), *outer_logs),
+    )
+    # The statistics are those that the program returned: it took the others.
+    members = self._own(members).replace_agent(
+      key=acting.key, replay=collector.counters
+    )
+    return updates, members, logs
+
+  def _differentiate(
+    self,
+    rule_params: types.Params,
+    members: inner_loop_lib.Member,
+    store: trajectory_store.TrajectoryStore,
+    validation: Sequence[types.Rollout],
+  ) -> tuple[inner_loop_lib.Member, types.Params, Any]:
+    """Meta-gradients of a turn's members, and logs; empties the store."""
     cotangents, members, outer_logs = self._begin(
       rule_params, members, tuple(validation)
     )
@@ -276,18 +300,7 @@ class HostGroup(population.Group):
     for segment in store.backwards():
       cotangents, logs = self._back(rule_params, cotangents, segment)
       sweep_logs.append(logs)
-    statistics = self.config.join_parts(acting.episodes)
-    updates, members, logs = self._finish(
-      rule_params,
-      members.replace_agent(episodes=statistics),
-      cotangents[1],
-      (tuple(inner_logs), outer_logs, tuple(sweep_logs)),
-    )
-    # The statistics are those that the program returned: it took the others.
-    members = self._own(members).replace_agent(
-      key=acting.key, replay=collector.counters
-    )
-    return updates, members, logs
+    return members, cotangents[1], (outer_logs, tuple(sweep_logs))
 
   def _learn_all(
     self,

@@ -20,6 +20,7 @@ from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
 from disco_rl.environments import base
+from disco_rl.meta_training import chunks
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.runtime import config_checks
 from disco_rl.runtime import sharding
@@ -224,11 +225,10 @@ class InnerLoop:
 
   def segment(self, updates: Sequence[Trajectory]) -> Trajectory:
     """The k updates that a `TrajectoryStore` yields as one segment."""
-    stacked = lambda trees: jax.tree.map(lambda *x: jnp.stack(x), *trees)
     return Trajectory(
       states=updates[0].states,
-      batches=stacked([update.batches for update in updates]),
-      gradients=stacked([update.gradients for update in updates]),
+      batches=chunks.stack([update.batches for update in updates]),
+      gradients=chunks.stack([update.gradients for update in updates]),
     )
 
   def to_host(self, tree: Any) -> Any:

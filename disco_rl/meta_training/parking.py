@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disco_rl.runtime import files
+
 
 def take(tree: Any, indices: np.ndarray) -> Any:
   """Copies of some entries, [len(indices), ...]."""
@@ -29,7 +31,7 @@ def put(tree: Any, indices: np.ndarray, entries: Any) -> Any:
   """
 
   def put_leaf(kept: Any, new: Any) -> Any:
-    if _is_key(kept):
+    if files.is_key(kept):
       return kept.at[indices].set(new)
     kept[indices] = np.asarray(new)
     return kept
@@ -39,7 +41,7 @@ def put(tree: Any, indices: np.ndarray, entries: Any) -> Any:
 
 def park(tree: Any) -> Any:
   """Copies arrays into the host's memory, where `put` may overwrite them."""
-  return jax.tree.map(lambda x: x if _is_key(x) else np.array(x), tree)
+  return jax.tree.map(lambda x: x if files.is_key(x) else np.array(x), tree)
 
 
 def collect(parts: Sequence[Any], indices: Sequence[np.ndarray]) -> Any:
@@ -47,12 +49,8 @@ def collect(parts: Sequence[Any], indices: Sequence[np.ndarray]) -> Any:
   order = np.argsort(np.concatenate(indices))
 
   def join(*x: Any) -> Any:
-    if _is_key(x[0]):
+    if files.is_key(x[0]):
       return jnp.concatenate(x)[order]
     return np.concatenate(x)[order]
 
   return jax.tree.map(join, *parts)
-
-
-def _is_key(x: Any) -> bool:
-  return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)

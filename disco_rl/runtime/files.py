@@ -49,7 +49,7 @@ def _flush_to_disk(path: pathlib.Path) -> None:
 
 def to_data(x: Any) -> Any:
   """Converts PRNG keys to integer arrays, which can be stored."""
-  return jax.random.key_data(x) if _is_key(x) else x
+  return jax.random.key_data(x) if is_key(x) else x
 
 
 def from_data(x: Any, like: Any) -> Any:
@@ -62,8 +62,9 @@ def from_data(x: Any, like: Any) -> Any:
   Returns:
     The array, or the key.
   """
-  return jax.random.wrap_key_data(x) if _is_key(like) else x
+  return jax.random.wrap_key_data(x) if is_key(like) else x
 
 
-def _is_key(x: Any) -> bool:
+def is_key(x: Any) -> bool:
+  """Whether an array holds PRNG keys."""
   return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
