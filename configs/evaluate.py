@@ -31,6 +31,7 @@ from typing import Any
 
 import ml_collections
 
+from configs import agents
 from configs import benchmarks
 from configs import preprocessing
 from configs import quickstart
@@ -43,17 +44,26 @@ def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
       f'configs/evaluate.py has no {name!r}; choose one of '
       f'{", ".join(VARIANTS)}.'
     )
-  config = _base()
+  config = base()
   config.update(VARIANTS[name])
   return config
 
 
-def _base() -> ml_collections.ConfigDict:
+def base() -> ml_collections.ConfigDict:
   """Defaults of the paper where it states them."""
   config = ml_collections.ConfigDict()
+  for section in SECTIONS:
+    section(config)
+  return config
+
+
+def _run(config: ml_collections.ConfigDict) -> None:
+  """The run."""
   config.environment = 'catch'  # Name of an environment.
   # 'disco103', 'actor_critic', 'policy_gradient' or a path.
   config.rule = 'disco103'
+  # Rule -> settings in place of those below; a flag that sets one still wins.
+  config.by_rule = ml_collections.ConfigDict()
   # For sweeps: environments and suites, with commas between.
   config.environments = ''
   config.rules = ''  # For sweeps: rules, with commas between.
@@ -65,53 +75,33 @@ def _base() -> ml_collections.ConfigDict:
   config.log_every = 10  # Updates between rows of metrics.
   config.checkpoint_every = 1000  # Updates between checkpoints.
 
-  # Data and optimisation.
-  config.unroll_length = 28  # Transitions of a trajectory: 29 observations.
-  config.batch_size = 96  # Trajectories in an update.
-  # Environments of an agent; the replay ratio is batch_size / num_environments.
-  config.num_environments = 12
-  # Fraction of a batch that comes from the newest rollout.
-  config.on_policy_share = 0.1
-  config.replay_capacity = 1200  # Trajectories that replay holds.
-  # Whether replay beside environments on the host is in files, not in memory.
-  config.replay_on_disk = False
-  config.learning_rate = 3e-4  # Learning rate of the agent's Adam.
-  config.max_abs_update = 1.0  # Bound of each entry of Adam's update.
+
+def _optimisation(config: ml_collections.ConfigDict) -> None:
+  """Schedules and weight decay."""
   config.warm_up_updates = 0  # Updates in which the learning rate rises from 0.
   config.decay_updates = 0  # Updates until a cosine brings it to 0; 0: never.
   config.weight_decay = 0.0  # Decoupled weight decay.
 
-  # The agent's network.
-  config.torso = 'mlp'  # 'mlp', 'impala', 'resnet' or 'nethack'.
-  # Stages of convolutions, of torsos for images.
-  config.channels = (16, 32, 32)
-  config.hidden_sizes = (512, 512)  # Dense layers after them.
-  # Observations that the torso computes at a time, to save memory; 0: all.
-  config.torso_chunk_size = 0
-  # Size of an LSTM after the torso, which adds memory; 0: none.
-  config.core_lstm = 0
-  config.action_model_lstm = 128  # Size of the action model's LSTM.
-  config.action_model_head = 128  # Width of the hidden layer of its heads.
-  # 'float32' or 'bfloat16', of the agent's network.
-  config.compute_dtype = 'float32'
 
-  # The rule.
-  config.discount = 0.997  # Discount, gamma.
-  config.lambda_ = 0.95  # Lambda of Retrace and of V-trace.
-  config.num_bins = 601  # Bins of the categorical value.
-  config.max_abs_value = 300.0  # Largest bin, in the transformed space.
-
-  # Discovered rules alone.
-  config.q_cost = 0.2  # Weight of q's loss.
-  config.reward_scale = 1.0  # Multiplies rewards before the rule sees them.
-
-  # Hand-made rules alone.
+def _hand_made_rule(config: ml_collections.ConfigDict) -> None:
+  """Hand-made rules alone."""
   config.policy_cost = 1.0  # Weight of the policy gradient.
   config.value_cost = 0.5  # Weight of the value loss.
   config.entropy_cost = 0.05  # Weight of the entropy bonus.
   # Whether to divide by the lifetime moments.
   config.normalize_advantage = False
-  return config
+
+
+# Each is a table of docs/settings.md.
+SECTIONS = (
+  _run,
+  agents.data,
+  _optimisation,
+  agents.network,
+  agents.rule,
+  agents.discovered_rule,
+  _hand_made_rule,
+)
 
 
 _MINATAR = {

@@ -6,12 +6,20 @@ meta_gridworld.py start from here.
 
 import ml_collections
 
+from configs import agents
 from configs import preprocessing
 
 
 def base() -> ml_collections.ConfigDict:
   """All settings of launch.meta_train."""
   config = ml_collections.ConfigDict()
+  for section in SECTIONS:
+    section(config)
+  return config
+
+
+def _run(config: ml_collections.ConfigDict) -> None:
+  """The run."""
   # Environments and suites of the population, with commas between.
   config.environments = ''
   config.preprocessing = preprocessing.benchmarks()
@@ -22,7 +30,9 @@ def base() -> ml_collections.ConfigDict:
   config.checkpoint_every = 100  # Meta-steps between checkpoints.
   config.keep_checkpoints = 2  # Newest checkpoints that are kept.
 
-  # The rule.
+
+def _rule(config: ml_collections.ConfigDict) -> None:
+  """The rule's network."""
   # Start: 'random', 'disco103' or the path of an npz file.
   config.rule = 'random'
   config.rule_prediction_size = 600  # Width of the predictions y and z.
@@ -36,15 +46,10 @@ def base() -> ml_collections.ConfigDict:
   # Width of the layer before the meta-RNN.
   config.rule_meta_rnn_input_size = 16
   config.rule_meta_rnn_size = 128  # Size of the meta-RNN, along the lifetime.
-  config.num_bins = 601  # Bins of the categorical q.
-  config.max_abs_value = 300.0  # Largest bin, in the transformed space.
-  config.q_cost = 0.2  # Weight of q's loss.
-  config.reward_scale = 1.0  # Multiplies rewards before the rule sees them.
-  # Discount of the rule and of the meta-value function.
-  config.discount = 0.997
-  config.lambda_ = 0.95  # Lambda of Retrace and of V-trace.
 
-  # The meta-gradient.
+
+def _meta_gradient(config: ml_collections.ConfigDict) -> None:
+  """The meta-gradient."""
   config.inner_updates = 20  # N, agent updates that it differentiates through.
   # Fresh trajectories of an agent for the outer loss.
   config.validation_trajectories = 48
@@ -68,7 +73,9 @@ def base() -> ml_collections.ConfigDict:
   # Largest norm of an agent's gradient, before Adam.
   config.max_meta_gradient_norm = 1.0
 
-  # The outer loss beside the policy gradient.
+
+def _outer_loss(config: ml_collections.ConfigDict) -> None:
+  """The outer loss beside the policy gradient."""
   config.policy_entropy_cost = 1e-2  # Weight of the entropy of the policy.
   config.y_entropy_cost = 1e-3  # Weight of the entropy of y.
   config.z_entropy_cost = 1e-3  # Weight of the entropy of z.
@@ -77,49 +84,45 @@ def base() -> ml_collections.ConfigDict:
   # Weight of the squared means of the targets' logits.
   config.target_mean_cost = 1e-3
 
-  # The meta-value function.
+
+def _meta_value(config: ml_collections.ConfigDict) -> None:
+  """The meta-value function."""
   # Dense layers, after the agent's torso.
   config.meta_value_hidden_sizes = (512, 512)
   config.meta_value_learning_rate = 3e-4  # Learning rate of its Adam.
   # Whether it also learns from the batches of the inner updates.
   config.meta_value_on_inner_batches = False
 
-  # Lifetimes of the agents, in environment steps.
+
+def _lifetimes(config: ml_collections.ConfigDict) -> None:
+  """Lifetimes of the agents, in environment steps."""
   # Lengths to draw from.
   config.budgets = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
   config.stagger = False  # Whether the first agents start at various ages.
 
-  # The agents.
-  config.unroll_length = 28  # Transitions of a trajectory: 29 observations.
-  config.batch_size = 96  # Trajectories in an update.
-  # Environments of an agent; the replay ratio is batch_size / num_environments.
-  config.num_environments = 12
-  # Fraction of a batch that comes from the newest rollout.
-  config.on_policy_share = 0.1
-  config.replay_capacity = 1200  # Trajectories that replay holds.
-  # Whether replay beside environments on the host is in files, not in memory.
-  config.replay_on_disk = False
-  config.learning_rate = 3e-4  # Learning rate of the agent's Adam.
-  config.max_abs_update = 1.0  # Bound of each entry of Adam's update.
-  config.torso = 'mlp'  # 'mlp', 'impala', 'resnet' or 'nethack'.
-  # Stages of convolutions, of torsos for images.
-  config.channels = (16, 32, 32)
-  config.hidden_sizes = (512, 512)  # Dense layers after them.
-  # Observations that the torso computes at a time, to save memory; 0: all.
-  config.torso_chunk_size = 0
-  # Size of an LSTM after the torso, which adds memory; 0: none.
-  config.core_lstm = 0
-  config.action_model_lstm = 128  # Size of the action model's LSTM.
-  config.action_model_head = 128  # Width of the hidden layer of its heads.
-  # 'float32' or 'bfloat16', of the agent's network.
-  config.compute_dtype = 'float32'
 
-  # Evaluation of the rule by agents outside the population.
+def _held_out(config: ml_collections.ConfigDict) -> None:
+  """Evaluation of the rule by agents outside the population."""
   config.held_out_environments = ''  # Environments, with commas between.
   config.held_out_every = 100  # Meta-steps between evaluations.
   config.held_out_updates = 100  # Updates of each agent.
   config.held_out_seeds = 3  # Agents in each environment.
-  return config
+
+
+# Each is a table of docs/settings.md.
+SECTIONS = (
+  _run,
+  _rule,
+  agents.discovered_rule,
+  agents.rule,
+  _meta_gradient,
+  _outer_loss,
+  _meta_value,
+  _lifetimes,
+  agents.data,
+  agents.network,
+  _held_out,
+)
 
 
 def paper() -> ml_collections.ConfigDict:

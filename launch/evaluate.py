@@ -50,14 +50,15 @@ def _run_all(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 
   try:
     jobs = sweep.plan(
-      to_records.of_one_run(settings),
+      settings,
       **to_records.swept(settings),
+      to_settings=to_records.of_one_run,
       to_config=to_records.evaluation,
       workdir=workdir,
     )
     sweep.validate(jobs)
     print(sweep.cost(jobs), file=sys.stderr)
-    results = sweep.run(jobs, workdir)
+    results = sweep.run(jobs, settings, workdir)
   except (ValueError, ImportError) as error:
     fail(error)
   except of_runs() as error:

@@ -46,12 +46,20 @@ def meta_training(settings: Mapping[str, Any]) -> Any:
 
 
 def of_one_run(settings: Mapping[str, Any]) -> dict[str, Any]:
-  """The settings of a sweep but for its lists."""
-  return {name: v for name, v in settings.items() if name not in SWEPT}
+  """The settings of a run: without lists, and with those that suit its rule."""
+  suited = settings.get('by_rule', {}).get(settings.get('rule'), {})
+  own = {
+    name: value
+    for name, value in settings.items()
+    if name not in (*SWEPT, 'by_rule')
+  }
+  return {**own, **suited}
 
 
 def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
   """The lists of a sweep; an empty list becomes the setting of one run.
+
+  Without a list of learning rates that is None: the rate may follow the rule.
 
   Raises:
     ValueError: a list is no text, or a learning rate is no number.
@@ -62,10 +70,13 @@ def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     'rules': _split(settings, 'rules'),
     'learning_rates': tuple(map(_rate, _split(settings, 'learning_rates'))),
   }
+  single = {
+    'environments': config_checks.get(settings, 'environment'),
+    'rules': config_checks.get(settings, 'rule'),
+    'learning_rates': None,
+  }
   return {
-    name: values
-    if settings[name]
-    else (config_checks.get(settings, SWEPT[name]),)
+    name: values if settings[name] else (single[name],)
     for name, values in lists.items()
   }
 

@@ -81,7 +81,7 @@ def _section(
   rates = sorted(set().union(*compared.iqms.values()))
   return {
     'compared': compared,
-    'num_rates': len(rates),
+    'num_rates': max(map(len, compared.iqms.values())),
     'missing': sorted(compared.iqms.keys() - {s.rule for s in compared.best}),
     'figures': _figures(compared, workdir),
     'scores': _scores_table(compared),
@@ -95,7 +95,10 @@ def _section(
     'learning_rates': [
       ['IQM of rule', *(f'{rate:g}' for rate in rates)],
       *(
-        [rule, *(_estimate(by_rate[rate]) for rate in rates)]
+        [
+          rule,
+          *(_estimate(by_rate[r]) if r in by_rate else '' for r in rates),
+        ]
         for rule, by_rate in compared.iqms.items()
       ),
     ],

@@ -76,7 +76,8 @@ def plan(
   settings: Mapping[str, Any],
   environments: Sequence[str],
   rules: Sequence[str],
-  learning_rates: Sequence[float],
+  learning_rates: Sequence[float | None],
+  to_settings: Callable[[Mapping[str, Any]], Mapping[str, Any]],
   to_config: Callable[[Mapping[str, Any]], runner.EvaluationConfig],
   workdir: pathlib.Path,
 ) -> list[Job]:
@@ -86,7 +87,9 @@ def plan(
     settings: shared by all runs.
     environments: names.
     rules: names or paths.
-    learning_rates: of the agents.
+    learning_rates: of the agents; None: as the settings say for the rule.
+    to_settings: settings of the sweep with the environment and the rule of a
+      run -> settings of the run.
     to_config: converts the settings of one run to its config.
     workdir: the folder of the sweep, with a run in each of its folders
       ENVIRONMENT/RULE/LEARNING_RATE, where - replaces / in names.
@@ -106,8 +109,12 @@ def plan(
   for environment, rule, rate in itertools.product(
     environments, rules, learning_rates
   ):
-    swept = {'environment': environment, 'rule': rule, 'learning_rate': rate}
-    description = {**settings, **swept}
+    description = dict(
+      to_settings({**settings, 'environment': environment, 'rule': rule})
+    )
+    if rate is not None:
+      description['learning_rate'] = rate
+    rate = description['learning_rate']
     folder = workdir.joinpath(*map(_slug, (environment, rule, f'{rate}')))
     jobs.append(Job(to_config(description), description, labels[rule], folder))
   return jobs
@@ -132,18 +139,21 @@ def cost(jobs: Sequence[Job]) -> str:
   config = jobs[0].config
   over = sum(job.is_over for job in jobs)
   begun = sum((job.folder / 'config.json').exists() for job in jobs) - over
-  sizes = {name: len(values) for name, values in _swept(jobs).items()}
+  swept = _swept(jobs)
+  environments, rules = len(swept['environments']), len(swept['rules'])
   per_run = config.seeds * config.environment_steps
   return (
-    f'{len(jobs)} runs: environments {sizes["environments"]} x rules '
-    f'{sizes["rules"]} x learning rates {sizes["learning_rates"]}. Each: '
+    f'{len(jobs)} runs: environments {environments} x rules {rules} x learning '
+    f'rates {len(jobs) // (environments * rules)}. Each: '
     f'{config.seeds} agents x {config.updates:,} updates = {per_run:,} '
     f'environment steps; in all {per_run * len(jobs):,}. {over} are over, '
     f'{begun} begun.'
   )
 
 
-def run(jobs: Sequence[Job], workdir: pathlib.Path) -> list[comparison.Result]:
+def run(
+  jobs: Sequence[Job], settings: Mapping[str, Any], workdir: pathlib.Path
+) -> list[comparison.Result]:
   """Runs the jobs that are not over, one after another; reads all results.
 
   A run fails if its losses are not finite: this is recorded in its folder, and
@@ -151,6 +161,7 @@ def run(jobs: Sequence[Job], workdir: pathlib.Path) -> list[comparison.Result]:
 
   Args:
     jobs: of `plan`.
+    settings: that they were made from.
     workdir: the folder of the sweep.
 
   Returns:
@@ -161,7 +172,7 @@ def run(jobs: Sequence[Job], workdir: pathlib.Path) -> list[comparison.Result]:
       another sweep, or a file of weights has changed since its runs began.
   """
   with workdirs.locked(workdir):
-    _claim(workdir, jobs)
+    _claim(workdir, settings, jobs)
     todo = [job for job in jobs if not job.is_over]
     start = time.perf_counter()
     for i, job in enumerate(todo):
@@ -211,7 +222,9 @@ def _read_entry(path: pathlib.Path, key: str, kind: type) -> Any:
   return value
 
 
-def _claim(workdir: pathlib.Path, jobs: Sequence[Job]) -> None:
+def _claim(
+  workdir: pathlib.Path, settings: Mapping[str, Any], jobs: Sequence[Job]
+) -> None:
   """Checks that the folder belongs to this sweep, with unchanged rules."""
   for name in ('metrics.csv', 'checkpoints'):
     if (workdir / name).exists():
@@ -232,17 +245,10 @@ def _claim(workdir: pathlib.Path, jobs: Sequence[Job]) -> None:
       f'{", ".join(changed)} changed since the runs in {workdir} began: they '
       'used another rule. Choose another --workdir, or restore the file.'
     )
-  workdirs.claim(workdir, _description(jobs), _FREE)
-  metrics.write_json(path, {**earlier, **now})
-
-
-def _description(jobs: Sequence[Job]) -> dict[str, Any]:
-  """The settings that all runs share, and lists of those that differ."""
   swept = _swept(jobs)
-  shared = {
-    k: v for k, v in jobs[0].description.items() if f'{k}s' not in swept
-  }
-  return {**shared, **swept}
+  shared = {k: v for k, v in settings.items() if f'{k}s' not in swept}
+  workdirs.claim(workdir, {**shared, **swept}, _FREE)
+  metrics.write_json(path, {**earlier, **now})
 
 
 def _swept(jobs: Sequence[Job]) -> dict[str, list[Any]]:

@@ -1,9 +1,10 @@
 """Tables of settings, from the files in configs/.
 
 A page includes one by <!-- settings: NAME -->. A setting's meaning is the
-comment beside it or above it, its default the value; the first comment of a
-paragraph is a heading. Those of preprocessing are described with the classes
-that hold them. A setting without a description is an error.
+comment beside it or above it, its default the value; a function that sets some
+of them is a table, under the first line of its docstring. Those of
+preprocessing are described with the classes that hold them. A setting without a
+description is an error.
 """
 
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ import sys
 from typing import Any
 
 from mkdocs import exceptions
+import ml_collections
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MARK = re.compile(r'<!-- settings: (?P<name>\w+) -->')
@@ -25,7 +27,6 @@ _SETTING = re.compile(
   r'.*?(?:  # (?P<beside>.*))?$',
   re.MULTILINE,
 )
-_HEADING = re.compile(r' *# (.*?)\.?\n')
 _DISCOVERY = ('quickstart', 'meta_gridworld', 'disco57', 'disco103')
 
 
@@ -44,7 +45,7 @@ def _module(name: str) -> Any:
 
 
 def _discovery() -> Iterator[str]:
-  return _groups(_module('meta_training').base)
+  return _sections(_module('meta_training').SECTIONS)
 
 
 def _discovery_changes() -> Iterator[str]:
@@ -54,14 +55,14 @@ def _discovery_changes() -> Iterator[str]:
 
 
 def _evaluation() -> Iterator[str]:
-  return _groups(_module('evaluate')._base)
+  return _sections(_module('evaluate').SECTIONS)
 
 
 def _evaluation_changes() -> Iterator[str]:
   module = _module('evaluate')
   for name in module.VARIANTS:
     title = f'configs/evaluate.py:{name}'
-    yield _changes(title, module._base(), module.get_config(name))
+    yield _changes(title, module.base(), module.get_config(name))
 
 
 def _preprocessing() -> Iterator[str]:
@@ -88,17 +89,15 @@ _TABLES = {
 }
 
 
-def _groups(function: Any) -> Iterator[str]:
-  """Tables of the settings that a function assigns, under its headings."""
-  config = function()
-  first, *others = inspect.getsource(function).split('\n\n')
-  for paragraph in (first, *others):
-    if paragraph is not first and (heading := _HEADING.match(paragraph)):
-      paragraph = paragraph[heading.end() :]
-      yield f'### {heading[1]}'
+def _sections(sections: Iterable[Any]) -> Iterator[str]:
+  """A heading and a table of each function that sets some settings."""
+  for section in sections:
+    config = ml_collections.ConfigDict()
+    section(config)
+    yield f'### {inspect.getdoc(section).removesuffix(".")}'
     yield _table(
       (match['name'], config[match['name']], match['beside'] or match['above'])
-      for match in _SETTING.finditer(paragraph)
+      for match in _SETTING.finditer(inspect.getsource(section))
       if match['name'] != 'preprocessing'
     )
 
