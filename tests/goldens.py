@@ -447,23 +447,13 @@ def _report_disco(
     outputs,
     lambda params: unroll(params)[0],
   )
-  action = rollout.action[:-1, :, None, None]
-  taken = lambda head: jnp.take_along_axis(
-    outputs[head][:-1], action, axis=2
-  ).squeeze(2)
   return {
     'meta_out/pi': targets.pi,
     'meta_out/y': targets.y,
     'meta_out/z': targets.z,
     'meta_out/q_target': targets.q,
     'meta_out/meta_input_emb': meta_outputs.embedding,
-    'meta_out/adv': estimates.advantage,
-    'meta_out/normalized_adv': estimates.normalized_advantage,
-    'meta_out/q_td': estimates.q_td,
-    'meta_out/normalized_q_td': estimates.normalized_q_td,
-    'meta_out/q_value': estimates.q_value,
-    'meta_out/qv_adv': estimates.qv_advantage,
-    'meta_out/normalized_qv_adv': estimates.normalized_qv_advantage,
+    **_report_estimates(estimates),
     'log/aux_kl_loss': logs['aux_pi_loss'],
     'log/pi_loss': logs['pi_loss'],
     'log/q_loss': logs['q_loss'],
@@ -471,11 +461,33 @@ def _report_disco(
     'log/td': logs['q_td'],
     'log/normalized_td': logs['normalized_q_td'],
     # Not logged here.
-    'log/agent_q_mean': jnp.mean(estimates.q_value),
     'log/q_target': jnp.mean(targets.q),
-    'log/pi_hat': jnp.mean(targets.pi),
-    'log/y_hat': jnp.mean(targets.y),
-    'log/z_hat': jnp.mean(targets.z),
+    **{f'log/{x}_hat': jnp.mean(getattr(targets, x)) for x in ('pi', 'y', 'z')},
+    **_report_outputs(rollout, outputs),
+  }
+
+
+def _report_estimates(estimates: value_targets.RetraceEstimates) -> Report:
+  """Inputs of the meta-network."""
+  return {
+    'meta_out/adv': estimates.advantage,
+    'meta_out/normalized_adv': estimates.normalized_advantage,
+    'meta_out/q_td': estimates.q_td,
+    'meta_out/normalized_q_td': estimates.normalized_q_td,
+    'meta_out/q_value': estimates.q_value,
+    'meta_out/qv_adv': estimates.qv_advantage,
+    'meta_out/normalized_qv_adv': estimates.normalized_qv_advantage,
+    'log/agent_q_mean': jnp.mean(estimates.q_value),
+  }
+
+
+def _report_outputs(rollout: types.Rollout, outputs: types.Outputs) -> Report:
+  """Means of the agent's outputs, and of their entropies."""
+  action = rollout.action[:-1, :, None, None]
+  taken = lambda head: jnp.take_along_axis(
+    outputs[head][:-1], action, axis=2
+  ).squeeze(2)
+  return {
     'log/logits': jnp.mean(outputs['logits'][:-1]),
     'log/y': jnp.mean(outputs['y'][:-1]),
     'log/z': jnp.mean(outputs['z'][:-1]),

@@ -14,7 +14,6 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
 from disco_rl.environments import base
-from disco_rl.environments.host import joined
 from disco_rl.meta_training import chunks
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
@@ -22,27 +21,11 @@ from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import parking
 from disco_rl.meta_training import population
 from disco_rl.meta_training import trajectory_store
+from disco_rl.meta_training import turns
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import files
 from disco_rl.runtime import sharding
-
-
-@dataclasses.dataclass(frozen=True)
-class _Turn:
-  """Members that are computed at the same time, `chunk` on each device.
-
-  Attributes:
-    members: their indices in the group.
-    own: those in this process, as indices of its own members.
-    environment: of this process's members.
-    collector: acts and samples for this process's members.
-  """
-
-  members: np.ndarray
-  own: np.ndarray
-  environment: joined.JoinedEnvironment
-  collector: host_collector.HostCollector
 
 
 class HostGroup(population.Group):
@@ -70,7 +53,7 @@ class HostGroup(population.Group):
     """
     super().__init__(config, empty_replay=lambda: None)
     self._estimator = estimator
-    self._turns = self._make_turns(environments)
+    self._turns = turns.divide(config, environments)
     rule, members = sharding.REPLICATED, sharding.SPLIT
     specs: Any = (members, sharding.SPLIT_BATCH, members)
     update = inner_loop_lib.Trajectory(*specs)
@@ -226,7 +209,7 @@ class HostGroup(population.Group):
 
   def _take_turn(
     self,
-    turn: _Turn,
+    turn: turns.Turn,
     rule_params: types.Params,
     members: inner_loop_lib.Member,
   ) -> meta_update.MetaUpdates:
@@ -379,28 +362,6 @@ class HostGroup(population.Group):
   def _own(self, tree: Any) -> Any:
     """This process's part of a tree [n, ...], in the host's memory."""
     return parking.park(self.config.own_part(tree))
-
-  def _make_turns(
-    self, environments: Sequence[base.HostEnvironment]
-  ) -> list[_Turn]:
-    """Divides members among turns: equally many of each device."""
-    config = self.config
-    agent = config.inner_loop.agent
-    by_device = np.arange(config.num_members).reshape(
-      config.mesh.shape[sharding.AGENTS], -1, config.chunk
-    )
-    first, turns = config.own_members.start, []
-    programs = host_collector.Programs(agent)
-    for turn in range(by_device.shape[1]):
-      members = by_device[:, turn].reshape(-1)
-      is_own = np.isin(members, np.asarray(config.own_members))
-      own = members[is_own] - first
-      environment = joined.JoinedEnvironment([environments[i] for i in own])
-      collector = host_collector.HostCollector(
-        agent, environment, len(own), programs
-      )
-      turns.append(_Turn(members, own, environment, collector))
-    return turns
 
 
 @jax.jit

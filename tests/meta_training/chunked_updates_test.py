@@ -29,6 +29,37 @@ def make_spec(*image: int) -> types.EnvironmentSpec:
   return types.EnvironmentSpec(jax.ShapeDtypeStruct(image, np.uint8), A)
 
 
+def make_network(
+  spec: types.EnvironmentSpec, core_lstm: int, dtype: str, chunk_size: int
+) -> agent_network.AgentNetwork:
+  return agent_network.make(
+    spec,
+    types.OutputSpec(state={'y': 4}, action={'z': 4}),
+    agent_network.AgentNetworkConfig(
+      torsos.TorsoConfig('resnet', (4,), (6,), chunk_size),
+      core_lstm=core_lstm,
+      action_model_lstm=4,
+      action_model_head=5,
+      compute_dtype=dtype,
+    ),
+  )
+
+
+def loss_of(network: agent_network.AgentNetwork) -> mixed_mode.Loss:
+  """A loss of the taken outputs that is linear in none of them."""
+
+  def loss(
+    params: types.Params, targets: Any, rollout: types.Rollout
+  ) -> types.Array:
+    _, taken = network.unroll(params, rollout)
+    return sum(
+      jnp.mean(jnp.sin(taken[name] * target))
+      for name, target in targets.items()
+    )
+
+  return loss
+
+
 @pytest.mark.parametrize(
   'core_lstm, dtype, tolerance',
   [(6, 'float32', 1e-5), (0, 'bfloat16', 0.02)],
@@ -40,31 +71,7 @@ def test_products_of_the_sweep_agree(
   spec = make_spec(6, 5, 2)
   rng = np.random.default_rng(0)
 
-  def loss_of(chunk_size: int) -> tuple[agent_network.AgentNetwork, Any]:
-    network = agent_network.make(
-      spec,
-      types.OutputSpec(state={'y': 4}, action={'z': 4}),
-      agent_network.AgentNetworkConfig(
-        torsos.TorsoConfig('resnet', (4,), (6,), chunk_size),
-        core_lstm=core_lstm,
-        action_model_lstm=4,
-        action_model_head=5,
-        compute_dtype=dtype,
-      ),
-    )
-
-    def loss(
-      params: types.Params, targets: Any, rollout: types.Rollout
-    ) -> types.Array:
-      _, taken = network.unroll(params, rollout)
-      return sum(
-        jnp.mean(jnp.sin(taken[name] * target))
-        for name, target in targets.items()
-      )
-
-    return network, loss
-
-  network, _ = loss_of(0)
+  network = make_network(spec, core_lstm, dtype, 0)
   params, direction = (
     goldens.quick_jit(network.init)(jax.random.key(i)) for i in range(2)
   )
@@ -77,8 +84,9 @@ def test_products_of_the_sweep_agree(
     for name, shape in {'y': (T + 1, B), 'z': (T, B)}.items()
   }
 
-  def products(loss: mixed_mode.Loss) -> Any:
+  def products(network: agent_network.AgentNetwork) -> Any:
     """Of the Hessian and a direction, in both modes."""
+    loss = loss_of(network)
 
     @goldens.quick_jit
     def run(params: types.Params, direction: types.Params) -> Any:
@@ -95,8 +103,8 @@ def test_products_of_the_sweep_agree(
     return run(params, direction)
 
   got, want = (
-    flatten_util.ravel_pytree(products(loss_of(chunk_size)[1]))[0]
-    for chunk_size in (4, 0)
+    flatten_util.ravel_pytree(products(x))[0]
+    for x in (make_network(spec, core_lstm, dtype, 4), network)
   )
   error = np.linalg.norm(got - want)
   assert error <= tolerance * np.linalg.norm(want)

@@ -23,6 +23,7 @@ from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import outer_loss
+from disco_rl.networks import agent_network
 from disco_rl.update_rules import disco
 
 NO_REGULARIZERS = outer_loss.OuterLossConfig(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -304,6 +305,62 @@ def hold_constants(
   return seen
 
 
+def validation_loss_of(
+  network: agent_network.AgentNetwork,
+  validation: types.Rollout,
+  advantage: np.ndarray,
+) -> Callable[[types.Params], jax.Array]:
+  """The outer loss of an agent's parameters."""
+
+  def loss(params: types.Params) -> jax.Array:
+    _, taken = network.unroll(params, validation)
+    return outer_loss.validation_loss(
+      ALL_REGULARIZERS, taken, validation, advantage
+    )[0]
+
+  return loss
+
+
+def central_difference(
+  loss: Callable[[types.Params], jax.Array],
+  params: types.Params,
+  direction: types.Params,
+) -> float:
+  """The slope of a loss along a direction."""
+  size = 1e-5
+  more, less = (
+    loss(optax.tree.add_scale(params, sign * size, direction))
+    for sign in (1.0, -1.0)
+  )
+  return float(more - less) / (2.0 * size)
+
+
+def sweep(
+  inner_loop: inner_loop_lib.InnerLoop,
+  rule_params: types.Params,
+  states: Any,
+  batches: Any,
+  gradients: Any,
+  validation_loss: Callable[[types.Params], jax.Array],
+) -> types.Params:
+  """The gradient of the outer loss by the backward sweep."""
+  estimator = meta_gradient.MetaGradient(inner_loop, ALL_REGULARIZERS)
+
+  @goldens.quick_jit
+  def run(rule_params: types.Params, states: Any, gradients: Any) -> Any:
+    trajectory = inner_loop.segments(
+      inner_loop_lib.Trajectory(
+        stack(*states[:-1]), stack(*batches), stack(*gradients)
+      )
+    )
+    cotangents = meta_gradient.initial_cotangents(
+      rule_params, states[-1], jax.grad(validation_loss)(states[-1].params)
+    )
+    return estimator.sweep(rule_params, trajectory, cotangents)[0]
+
+  return run(rule_params, states, gradients)
+
+
 @pytest.mark.parametrize(
   ('num_updates', 'optimizer'),
   [(1, optax.sgd(0.5)), (2, ADAM)],
@@ -332,7 +389,9 @@ def test_finite_differences(
     )
   rng = np.random.default_rng(2)
   batches = [random_rollout(rng) for _ in range(num_updates)]
-  advantage = rng.normal(size=(T, B))
+  validation_loss = validation_loss_of(
+    agent.network, validation, rng.normal(size=(T, B))
+  )
 
   @goldens.quick_jit
   def total_loss(
@@ -353,41 +412,17 @@ def test_finite_differences(
       loss = validation_loss(states[-1].params)
     return loss + total / num_updates, (seen, states, gradients)
 
-  def validation_loss(params: types.Params) -> jax.Array:
-    _, taken = agent.network.unroll(params, validation)
-    return outer_loss.validation_loss(
-      ALL_REGULARIZERS, taken, validation, advantage
-    )[0]
-
-  @goldens.quick_jit
-  def sweep(
-    rule_params: types.Params, states: Any, gradients: Any
-  ) -> types.Params:
-    estimator = meta_gradient.MetaGradient(inner_loop, ALL_REGULARIZERS)
-    trajectory = inner_loop.segments(
-      inner_loop_lib.Trajectory(
-        stack(*states[:-1]), stack(*batches), stack(*gradients)
-      )
-    )
-    cotangent = jax.grad(validation_loss)(states[-1].params)
-    cotangents = meta_gradient.initial_cotangents(
-      rule_params, states[-1], cotangent
-    )
-    return estimator.sweep(rule_params, trajectory, cotangents)[0]
-
   _, (held, states, gradients) = total_loss(rule_params)
-  gradient = sweep(rule_params, states, gradients)
+  gradient = sweep(
+    inner_loop, rule_params, states, batches, gradients, validation_loss
+  )
   for _ in range(2):
     direction = jax.tree.map(lambda x: rng.normal(size=x.shape), rule_params)
-    size = 1e-5
-    more, less = (
-      total_loss(
-        optax.tree.add_scale(rule_params, sign * size, direction),
-        held if num_updates > 1 else None,
-      )[0]
-      for sign in (1.0, -1.0)
+    slope = central_difference(
+      lambda params: total_loss(params, held if num_updates > 1 else None)[0],
+      rule_params,
+      direction,
     )
-    slope = float(more - less) / (2.0 * size)
     assert optax.tree.vdot(gradient, direction) == pytest.approx(
       slope, rel=1e-5
     )

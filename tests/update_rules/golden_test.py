@@ -90,8 +90,7 @@ def estimate_values(
     rollout,
     pi_logits,
     value_targets.TRANSFORM.apply_inv(v_net),
-    discount=config['discount'],
-    lambda_=config['lambda_'],
+    **{name: config[name] for name in ('discount', 'lambda_')},
     moments_decay=0.99,
   )
   rho = value_targets.importance_ratio(pi_logits, rollout)[:-1]
@@ -99,27 +98,13 @@ def estimate_values(
   # The goldens' own: the advantage cut at rho, on top of the target's value.
   value_target = target_value[:-1] + jnp.minimum(rho, 1.0) * q.advantage
   actual = {
-    'q/value': q.value,
+    **report_q(q),
     'q/target_value': target_value,
     'q/rho': rho,
-    'q/adv': q.advantage,
-    'q/normalized_adv': q.normalized_advantage,
-    'q/qv_adv': q.qv_advantage,
-    'q/normalized_qv_adv': q.normalized_qv_advantage,
-    'q/q_value': q.q_value,
-    'q/target_q_value': q.target_q_value,
-    'q/q_target': q.q_target,
-    'q/q_td': q.q_td,
-    'q/normalized_q_td': q.normalized_q_td,
     'q/value_target': value_target,
     'q/td': value_target - q.value[:-1],
-    'v/value': v.value,
+    **report_v(v),
     'v/rho': rho,
-    'v/adv': v.advantage,
-    'v/normalized_adv': v.normalized_advantage,
-    'v/value_target': v.value_target,
-    'v/td': v.td,
-    'v/normalized_td': v.normalized_td,
     'q_loss': value_targets.categorical_value_loss(
       jnp.take_along_axis(q_logits, rollout.action[..., None, None], axis=2)[
         :-1, :, 0
@@ -130,14 +115,47 @@ def estimate_values(
     # 0.5 (v_net - target)^2 of a target that is v_net + normalized_td.
     'v_loss': 0.5 * jnp.square(v_net[:-1] - (v_net[:-1] + v.normalized_td)),
   }
-  for name, value_moments in (('q', q_moments), ('v', v_moments)):
-    for key, moment in (
-      ('adv', value_moments.advantage),
-      ('td', value_moments.td),
-    ):
-      for field, array in vars(moment).items():
-        actual[f'{name}_{key}_ema/{field}'] = array
+  actual |= report_moments('q', q_moments) | report_moments('v', v_moments)
   return actual, q_moments, v_moments
+
+
+def report_q(q: value_targets.RetraceEstimates) -> dict[str, jax.Array]:
+  """Estimates of Retrace by their keys."""
+  return {
+    'q/value': q.value,
+    'q/adv': q.advantage,
+    'q/normalized_adv': q.normalized_advantage,
+    'q/qv_adv': q.qv_advantage,
+    'q/normalized_qv_adv': q.normalized_qv_advantage,
+    'q/q_value': q.q_value,
+    'q/target_q_value': q.target_q_value,
+    'q/q_target': q.q_target,
+    'q/q_td': q.q_td,
+    'q/normalized_q_td': q.normalized_q_td,
+  }
+
+
+def report_v(v: value_targets.ValueEstimates) -> dict[str, jax.Array]:
+  """Estimates of V-trace by their keys."""
+  return {
+    'v/value': v.value,
+    'v/adv': v.advantage,
+    'v/normalized_adv': v.normalized_advantage,
+    'v/value_target': v.value_target,
+    'v/td': v.td,
+    'v/normalized_td': v.normalized_td,
+  }
+
+
+def report_moments(
+  name: str, moments: value_targets.ValueMoments
+) -> dict[str, jax.Array]:
+  """The moments by their keys."""
+  return {
+    f'{name}_{key}_ema/{field}': array
+    for key, moment in (('adv', moments.advantage), ('td', moments.td))
+    for field, array in vars(moment).items()
+  }
 
 
 # The optimiser.
