@@ -86,9 +86,10 @@ class Noise(base.HostEnvironment):
     """See `HostEnvironment.step`."""
     del action
     never: Any = np.zeros(self.num_environments, bool)
+    rewards: Any = np.ones(self.num_environments, np.float32)
     return types.TimeStep(
       observation=self._observation,
-      reward=np.ones(self.num_environments, np.float32),
+      reward=rewards,
       is_terminal=never,
       is_last=never,
       mask=~never,

@@ -47,18 +47,18 @@ def run(
       logging.set_verbosity(logging.WARNING)
     # Processes that find a program would not answer those that compile it.
     compilation_cache.set_up(by_default=not is_distributed())
-    main(_settings(), pathlib.Path(WORKDIR.value))
+    main(settings(), pathlib.Path(WORKDIR.value))
 
   app.run(with_flags, flags_parser=parse_flags)
 
 
-def _settings() -> dict[str, Any]:
-  """The settings; what a flag sets no longer follows the rule."""
-  settings = CONFIG.value.to_dict()
+def settings() -> dict[str, Any]:
+  """The settings of --config; what a flag sets no longer follows the rule."""
+  all_settings = CONFIG.value.to_dict()
   for name in config_flags.get_override_values(flags.FLAGS['config']):
-    for suited in settings.get('by_rule', {}).values():
+    for suited in all_settings.get('by_rule', {}).values():
       suited.pop(name, None)
-  return settings
+  return all_settings
 
 
 def parse_flags(argv: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ CATCH = (
   '--config.rule=actor_critic',
   '--config.seeds=2',
   '--config.updates=20',
+  '--config.learning_rate=0.01',
   '--config.log_every=5',
   '--config.checkpoint_every=10',
   '--config.unroll_length=6',

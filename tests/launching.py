@@ -104,7 +104,7 @@ def parsed(*arguments: str) -> Iterator[dict[str, Any]]:
     # ml_collections reads the settings from there.
     patch.setattr(sys, 'argv', argv)
     common.parse_flags(argv)
-    yield common.CONFIG.value.to_dict()
+    yield common.settings()
 
 
 def call(launcher: ModuleType, workdir: pathlib.Path, *arguments: str) -> None:
