@@ -1,5 +1,6 @@
 """Members on the host take turns: order, memory, and other layouts of turns."""
 
+from collections.abc import Callable
 import dataclasses
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from configs import quickstart
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import host_collector
 from disco_rl.environments import base
 from disco_rl.meta_training import footprint
 from disco_rl.meta_training import host_group
@@ -167,6 +169,38 @@ def test_turns_of_any_size_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
   np.testing.assert_array_equal(
     one.members.agent.replay['added'], 4 * [2 * 4 * EACH]
   )
+
+
+def one_after_the_other(
+  learning: Any,
+  acting: Any,
+  num_updates: int,
+  copy_params: Callable[[Any], Any],
+  collect: Callable[[Any, Any], tuple[Any, Any]],
+  learn: Callable[[Any, Any], Any],
+) -> tuple[Any, Any]:
+  """Acts with the parameters of one update before, and learns when it has."""
+  acting, batch = collect(copy_params(learning), acting)
+  for _ in range(num_updates - 1):
+    params = copy_params(learning)
+    acting, next_batch = jax.block_until_ready(collect(params, acting))
+    learning = jax.block_until_ready(learn(learning, batch))
+    batch = next_batch
+  return learn(learning, batch), acting
+
+
+def test_acting_while_learning_changes_nothing(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """Bit for bit: the threads share no data."""
+  together = take_steps(2, 2, monkeypatch)
+  monkeypatch.setattr(host_collector, 'overlap', one_after_the_other)
+  apart = take_steps(2, 2, monkeypatch)
+  for x, y in zip(
+    (together.updates, _numbers(together.members), together.logs),
+    (apart.updates, _numbers(apart.members), apart.logs),
+  ):
+    jax.tree.map(np.testing.assert_array_equal, x, y)
 
 
 def test_waiting_members_take_no_memory_of_the_device(
