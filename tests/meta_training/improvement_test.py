@@ -1,0 +1,108 @@
+"""Discovery improves a rule on the smallest task that shows it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import small_runs
+from configs import quickstart
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import episodes
+from disco_rl.environments import base
+from disco_rl.meta_training import build
+from disco_rl.meta_training import device_group
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import meta_step
+from disco_rl.meta_training import meta_update
+from disco_rl.meta_training import meta_value
+from disco_rl.meta_training import population
+from disco_rl.runtime import sharding
+from launch import to_records
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+SETTINGS = {
+  **quickstart.get_config().to_dict(),
+  **small_runs.SETTINGS,
+  'agents': 8,
+  'chunk_size': 8,
+  'batch_size': 8,
+  'num_environments': 8,
+  'on_policy_share': 1.0,
+  'validation_trajectories': 8,
+  'learning_rate': 1e-2,
+  'meta_learning_rate': 1e-2,
+  'inner_updates': 3,
+  # Four meta-steps.
+  'budgets': (4 * 4 * 8 * 6,),
+}
+
+
+@types.record
+class Bandit(base.JaxEnvironment):
+  """One action pays 1, the other -1; nothing shows which but the reward.
+
+  Attributes:
+    best: [] int32, the action that pays.
+  """
+
+  spec = types.EnvironmentSpec(
+    observation=jax.ShapeDtypeStruct((1,), jnp.float32), num_actions=2
+  )
+  best: types.Array
+
+  def reset(self, key: types.Array) -> tuple[tuple[()], types.Array]:
+    del key
+    return (), jnp.ones((1,))
+
+  def step(
+    self, state: tuple[()], action: types.Array, key: types.Array
+  ) -> tuple[tuple[()], types.TimeStep]:
+    del key
+    return state, types.TimeStep(
+      observation=jnp.ones((1,)),
+      reward=jnp.where(action == self.best, 1.0, -1.0),
+      is_terminal=jnp.bool_(True),
+      is_last=jnp.bool_(True),
+      mask=jnp.bool_(True),
+    )
+
+
+def test_agents_learn_from_the_discovered_rule_alone() -> None:
+  """Which action pays differs between agents: the rule must use the rewards."""
+  config = to_records.meta_training(SETTINGS)
+  rule, initial = build.make_rule(config)
+  agent = agent_lib.make(config.agent, Bandit.spec, rule)
+  inner_loop = inner_loop_lib.InnerLoop(
+    config.inner_loop,
+    agent,
+    meta_value.MetaValue(config.meta_value, Bandit.spec),
+  )
+  group = device_group.DeviceGroup(
+    population.GroupConfig(
+      names=config.agents * ('bandit',),
+      inner_loop=inner_loop,
+      optimizer=meta_update.per_agent_adam(config.meta_learning_rate, 1.0),
+      chunk_size=config.chunk_size,
+    ),
+    [Bandit(jnp.int32(i % 2)) for i in range(config.agents)],
+    meta_gradient.MetaGradient(inner_loop, config.loss),
+  )
+  take_step = meta_step.MetaStep(config, [group], sharding.make_mesh())
+  state = take_step.init(initial)
+  for _ in range(70):
+    state, _, _ = take_step(state)
+
+  def returns(rule_params: types.Params) -> np.ndarray:
+    """Of fresh agents after some updates by the rule, [agents]."""
+    keys = jax.random.split(jax.random.key(1), config.agents)
+    members = group.init(keys, rule_params)
+    for _ in range(7):
+      _, members, _ = group.step(rule_params, members)
+    return np.asarray(jax.vmap(episodes.mean_return)(members.agent.episodes))
+
+  assert np.mean(np.abs(returns(initial))) < 0.3
+  assert np.min(returns(state.rule_params)) > 0.7
