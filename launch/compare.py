@@ -15,6 +15,8 @@ from absl import flags
 from disco_rl.evaluation import learning_curves
 from disco_rl.runtime import metrics
 from launch.errors import fail
+from launch.errors import in_one_line
+from launch.errors import parse_flags
 
 _OUTPUT = flags.DEFINE_string('output', None, 'PNG file.', required=True)
 
@@ -41,7 +43,9 @@ def main(argv: Sequence[str]) -> None:
     environments.append(environment)
     curves[_label(rule, curves)] = curve
   title = ', '.join(dict.fromkeys(environments))
-  learning_curves.learning_curves(curves, _OUTPUT.value, title)
+  with in_one_line():
+    pathlib.Path(_OUTPUT.value).parent.mkdir(parents=True, exist_ok=True)
+    learning_curves.learning_curves(curves, _OUTPUT.value, title)
   print(_OUTPUT.value)
 
 
@@ -52,4 +56,4 @@ def _label(rule: str, taken: Collection[str]) -> str:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  app.run(main, flags_parser=parse_flags)

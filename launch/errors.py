@@ -1,7 +1,12 @@
 """Errors that end a launcher with one line."""
 
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
 import sys
 from typing import NoReturn
+
+from absl import flags
 
 
 def fail(reason: object) -> NoReturn:
@@ -9,7 +14,39 @@ def fail(reason: object) -> NoReturn:
   sys.exit('error: ' + ' '.join(str(reason).split()))
 
 
-def of_runs() -> tuple[type[Exception], ...]:
+@contextlib.contextmanager
+def in_one_line(*types: type[Exception]) -> Iterator[None]:
+  """Ends the program with one line if the body raises an expected error.
+
+  Args:
+    *types: that are expected beside those of runs and a lack of memory; all
+      others are bugs, whose traceback is shown.
+  """
+  try:
+    yield
+  except Exception as error:
+    if isinstance(error, (*_of_runs(), *types)):
+      fail(error)
+    # The host's memory, or by XLA that of a device.
+    if isinstance(error, MemoryError) or 'RESOURCE_EXHAUSTED' in str(error):
+      fail(
+        f'Out of memory: {str(error).splitlines()[0]} Likely the agents, their '
+        'batches or their replay are too large: lower --config.batch_size, '
+        '--config.replay_capacity or the number of agents, or set '
+        '--config.torso_chunk_size.'
+      )
+    raise
+
+
+def parse_flags(argv: Sequence[str]) -> Sequence[str]:
+  """Parses flags as absl does, but reports errors in one line."""
+  try:
+    return flags.FLAGS(argv)
+  except flags.Error as error:
+    fail(error)
+
+
+def _of_runs() -> tuple[type[Exception], ...]:
   """Errors that end a run and are not bugs of the program."""
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.environments.host import adapters

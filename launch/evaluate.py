@@ -18,7 +18,7 @@ from typing import Any
 from launch import common
 from launch import to_records
 from launch.errors import fail
-from launch.errors import of_runs
+from launch.errors import in_one_line
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
@@ -32,15 +32,14 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 def _run_one(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import runner
+  from disco_rl.runtime import workdirs
 
-  try:
-    evaluation = runner.Evaluation(to_records.evaluation(settings))
-  except (ValueError, OSError, ImportError) as error:
-    fail(error)
-  try:
+  with in_one_line(ValueError, ImportError):
+    config = to_records.evaluation(settings)
+    workdirs.check(workdir, settings, runner.FREE)
+    evaluation = runner.Evaluation(config)
+  with in_one_line():
     evaluation.run(workdir, settings)
-  except of_runs() as error:
-    fail(error)
   print((workdir / 'summary.json').read_text(), end='')
 
 
@@ -48,7 +47,7 @@ def _run_all(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.evaluation import report
   from disco_rl.evaluation import sweep
 
-  try:
+  with in_one_line(ValueError, ImportError):
     jobs = sweep.plan(
       settings,
       **to_records.swept(settings),
@@ -59,10 +58,6 @@ def _run_all(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     sweep.validate(jobs)
     print(sweep.cost(jobs), file=sys.stderr)
     results = sweep.run(jobs, settings, workdir)
-  except (ValueError, ImportError) as error:
-    fail(error)
-  except of_runs() as error:
-    fail(error)
   config = jobs[0].config
   setup = report.Setup(config.seeds, config.updates, config.environment_steps)
   report.write(results, setup, workdir)

@@ -5,7 +5,8 @@
   python -m launch.list_environments --json
 
 Each line shows an environment's name, where it steps (on JAX's device or on the
-host), and whether its package is installed; notes below say what to install.
+host), and whether it is available: its package is installed, and its actions,
+where Gymnasium has to be asked, are discrete. Notes below say what to install.
 Names of other sizes and files, such as catch/10x5, are valid, too. With --specs
 each environment is made, which also finds other errors.
 """
@@ -14,8 +15,9 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import json
-import sys
+import os
 from typing import Any
+import warnings
 
 from absl import app
 from absl import flags
@@ -26,6 +28,7 @@ from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments import suites
 from launch.errors import fail
+from launch.errors import parse_flags
 
 _SUITE = flags.DEFINE_string(
   'suite', None, 'Only these: a suite, a family such as atari, or a name.'
@@ -59,8 +62,8 @@ def list_rows(suite: str | None, has_specs: bool) -> list[Row]:
 
   Args:
     suite: see the flag; None: all environments.
-    has_specs: whether each environment is made; if not, only the package of
-      each family is checked.
+    has_specs: whether each environment is made; if not, only those that were
+      registered with Gymnasium are, and of others the package is checked.
 
   Returns:
     A row for each environment.
@@ -76,7 +79,14 @@ def list_rows(suite: str | None, has_specs: bool) -> list[Row]:
     }
     for name in names
   ]
-  return [_with_spec(row) for row in rows] if has_specs else rows
+  if has_specs:
+    return [_with_spec(row) for row in rows]
+  return [
+    {**row, 'problem': _with_spec(row)['problem']}
+    if row['name'].startswith('gymnasium/')
+    else row
+    for row in rows
+  ]
 
 
 def _selected(suite: str | None) -> Sequence[str]:
@@ -105,14 +115,14 @@ def _with_spec(row: Row) -> Row:
   if row['problem'] is not None:
     return row
   try:
-    # Some packages print when they are used; standard output is for the list.
-    with contextlib.redirect_stdout(sys.stderr):
+    with _quiet():
       environment = registry.make(row['name'], num_environments=1, seed=0)
-    if isinstance(environment, base.HostEnvironment):
-      environment.close()
+      if isinstance(environment, base.HostEnvironment):
+        environment.close()
   # Packages raise errors of any type, which should not end the list.
   except Exception as error:
-    return {**row, 'problem': str(error)}
+    # Without the name, so that a package that many need is noted once.
+    return {**row, 'problem': str(error).removeprefix(f'{row["name"]} ')}
   spec = environment.spec
   leaves = ', '.join(
     f'{jax.tree_util.keystr(path, simple=True, separator="/")} '
@@ -120,6 +130,19 @@ def _with_spec(row: Row) -> Row:
     for path, leaf in jax.tree.leaves_with_path(spec.observation)
   )
   return {**row, 'observation': leaves, 'num_actions': spec.num_actions}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+  """Drops what packages print and warn of when they are used."""
+  with (
+    open(os.devnull, 'w', encoding='utf-8') as nowhere,
+    contextlib.redirect_stdout(nowhere),
+    contextlib.redirect_stderr(nowhere),
+    warnings.catch_warnings(),
+  ):
+    warnings.simplefilter('ignore')
+    yield
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
@@ -140,12 +163,5 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
     yield f'{available[problem]}: {" ".join(problem.split())}'
 
 
-def _parse_flags(argv: Sequence[str]) -> Sequence[str]:
-  try:
-    return flags.FLAGS(argv)
-  except flags.Error as error:
-    fail(error)
-
-
 if __name__ == '__main__':
-  app.run(main, flags_parser=_parse_flags)
+  app.run(main, flags_parser=parse_flags)

@@ -20,7 +20,7 @@ from absl import flags
 from launch import common
 from launch import to_records
 from launch.errors import fail
-from launch.errors import of_runs
+from launch.errors import in_one_line
 
 _DISTRIBUTED = flags.DEFINE_bool(
   'distributed', False, 'Whether several processes run together.'
@@ -44,26 +44,26 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import distributed
   from disco_rl.runtime import sharding
+  from disco_rl.runtime import workdirs
 
-  try:
+  with in_one_line(ValueError, ImportError, RuntimeError):
     config = to_records.meta_training(settings)
+    workdirs.check(workdir, settings, meta_trainer.FREE)
     sharding.divide_cpu(config.cpu_devices)
     if _is_distributed():
       distributed.connect(*_others())
     meta_training = meta_trainer.MetaTrainer(config)
-  except (ValueError, OSError, ImportError, RuntimeError) as error:
-    fail(error)
-  try:
-    meta_training.run(workdir, settings)
-  except of_runs() as error:
-    fail(error)
-  except jax.errors.JaxRuntimeError as error:
-    if not distributed.is_distributed():
-      raise
-    fail(
-      'The processes of this run lost their connection; has one of them ended? '
-      f'The same commands resume from the last checkpoint. {error}'
-    )
+  with in_one_line():
+    try:
+      meta_training.run(workdir, settings)
+    except jax.errors.JaxRuntimeError as error:
+      if not distributed.is_distributed():
+        raise
+      fail(
+        'The processes of this run lost their connection; has one of them '
+        'ended? The same commands resume from the last checkpoint. '
+        f'{error}'
+      )
   if distributed.is_first():
     print((workdir / 'summary.json').read_text(), end='')
 

@@ -79,6 +79,11 @@ class AgentConfig(config_checks.Settings):
     return self.batch_size / self.num_environments
 
   @property
+  def steps_per_update(self) -> int:
+    """Environment steps between two updates."""
+    return self.num_environments * self.unroll_length
+
+  @property
   def num_on_policy(self) -> int:
     """Trajectories of a batch that come from the newest rollout."""
     return round(self.batch_size * self.on_policy_share)

@@ -74,12 +74,18 @@ class HostActor:
       num_agents: S.
       programs: of the network, where several actors share them.
     """
+    self._network = network
     self._environment = environment
     self._num_agents = num_agents
     self._programs = programs or Programs(network)
-    self._observation = jax.tree.map(self._by_agent, environment.reset())
+    self.restart()
+
+  def restart(self) -> None:
+    """Begins an episode in every environment."""
+    self._observation = jax.tree.map(self._by_agent, self._environment.reset())
     self._core_state = jax.tree.map(
-      self._by_agent, network.initial_state(environment.num_environments)
+      self._by_agent,
+      self._network.initial_state(self._environment.num_environments),
     )
 
   def unroll(

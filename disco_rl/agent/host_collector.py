@@ -206,6 +206,10 @@ class HostCollector:
         rows[i], int(counters['start'][i]), int(counters['added'][i])
       )
 
+  def restart(self) -> None:
+    """Begins an episode in every environment; replay stays."""
+    self._actor.restart()
+
   def reset(self, index: int, observation: types.PyTree) -> None:
     """Begins anew for an agent that was reset: an empty replay, a zeroed core.
 
@@ -268,6 +272,7 @@ def overlap(
   copy_params: Callable[[_State], types.Params],
   collect: Callable[[types.Params, _Acting], tuple[_Acting, _Batch]],
   learn: Callable[[_State, _Batch], _State],
+  should_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[_State, _Acting]:
   """Alternates collecting and learning; environments step while agents learn.
 
@@ -282,6 +287,8 @@ def overlap(
       learning donates these.
     collect: acts for one rollout, and makes the batch of the next update.
     learn: makes one update from that.
+    should_stop: asked before each further rollout; True ends with the update
+      for which a batch has been collected.
 
   Returns:
     Both parts afterwards.
@@ -290,6 +297,8 @@ def overlap(
   # In another thread, as devices run the programs of one thread in order.
   with futures.ThreadPoolExecutor(1) as learner:
     for _ in range(num_updates - 1):
+      if should_stop():
+        break
       params = copy_params(learning)
       learnt = learner.submit(
         lambda *args: jax.block_until_ready(learn(*args)), learning, batch

@@ -7,6 +7,7 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
 from disco_rl.analysis import scenes
 from disco_rl.environments import base
+from disco_rl.evaluation import base as training_base
 from disco_rl.evaluation import training
 
 
@@ -59,7 +60,7 @@ def record(
   )
 
   @jax.jit
-  def act(train_state: training.TrainState) -> Recording:
+  def act(train_state: training_base.TrainState) -> Recording:
     assert train_state.actors is not None
     state, _, rollout = agent.act(
       environment, train_state.agents, train_state.actors

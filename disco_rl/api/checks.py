@@ -61,7 +61,30 @@ def check_rollout(
         f'rollout.core_state{jax.tree_util.keystr(path)} has shape '
         f'{jnp.shape(leaf)}, expected [1, {batch_size}, ...], with {batch}.'
       )
+  _check_values(rollout, spec.num_actions)
   return length, batch_size
+
+
+def _check_values(rollout: types.Rollout, num_actions: int) -> None:
+  """Checks rewards, and actions that are learnt from, where they are known."""
+  fields = (rollout.reward, rollout.action[:-1])
+  if any(isinstance(x, jax.core.Tracer) for x in fields):
+    return
+  reward, action = map(np.asarray, jax.device_get(fields))
+  for name, array, is_valid, expected in (
+    ('reward', reward, np.isfinite(reward), 'a finite number'),
+    (
+      'action',
+      action,
+      (action >= 0) & (action < num_actions),
+      f'0 to {num_actions - 1}, as the spec has {num_actions} actions',
+    ),
+  ):
+    if not is_valid.all():
+      t, b = np.argwhere(~is_valid)[0]
+      raise ValueError(
+        f'rollout.{name}[{t}, {b}] is {array[t, b]}, expected {expected}.'
+      )
 
 
 def check_outputs(

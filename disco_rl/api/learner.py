@@ -112,7 +112,10 @@ class Learner:
 
     Raises:
       ValueError: a field of the rollout or an output of the network has another
-        shape or type than required; raised before anything is compiled.
+        shape or type than required, a reward is not finite, or an action is out
+        of range; raised before anything is compiled. Rewards and actions on the
+        device are waited for to check them; within jax.jit, where they are not
+        known, they are not checked.
     """
     size = checks.check_rollout(rollout, self._spec)
     # Converts NumPy's 64 bits to JAX's 32.

@@ -1,5 +1,7 @@
 """Acting with a trained agent, one call for each step."""
 
+from collections.abc import Callable
+import contextlib
 from typing import Any
 
 import jax
@@ -20,7 +22,20 @@ class Player:
     network: agent_network.AgentNetwork,
     spec: types.EnvironmentSpec,
     seed: int,
+    encode: Callable[[Any], types.PyTree] = lambda observation: observation,
+    first_action: int = 0,
   ):
+    """Compiles nothing yet.
+
+    Args:
+      network: of the agent.
+      spec: of its environment.
+      seed: of the actions that are sampled.
+      encode: converts observations to those of the spec.
+      first_action: the environment's name of action 0.
+    """
+    self._encode = encode
+    self._first_action = first_action
     self._network = network
     self._spec = spec
     self._key = jax.random.key(seed)
@@ -46,7 +61,13 @@ class Player:
 
     Returns:
       An int, or [B] int32.
+
+    Raises:
+      ValueError: the observation is of another structure or shape.
     """
+    # An observation of another structure is named by the check below.
+    with contextlib.suppress(KeyError, IndexError, TypeError):
+      observation = self._encode(observation)
     is_batch = self._is_batch(observation)
     batch = jax.tree.map(
       lambda x, leaf: _as_batch(x, leaf, is_batch),
@@ -67,7 +88,8 @@ class Player:
     action, self._core_state = self._act(
       params, batch, self._core_state, is_first, greedy, self._num_calls
     )
-    return np.asarray(action) if is_batch else int(action[0])
+    action = np.asarray(action) + self._first_action
+    return action if is_batch else int(action[0])
 
   def _act_batch(
     self,
@@ -108,8 +130,7 @@ class Player:
       observation,
       self._spec.observation,
       leading,
-      'one observation, or a batch with one leading axis; discrete ones are '
-      'one-hot',
+      'one observation, or a batch with one leading axis',
     )
     return is_batch
 

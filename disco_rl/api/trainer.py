@@ -1,6 +1,8 @@
 """Training one agent, acting with it, saving and loading it."""
 
+from collections.abc import Callable
 from typing import Any
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,6 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
-from disco_rl.agent import episodes
 from disco_rl.api import player
 from disco_rl.api import rule_checks
 from disco_rl.api import rules
@@ -16,11 +17,14 @@ from disco_rl.api import settings as settings_lib
 from disco_rl.api import tree_files
 from disco_rl.environments import base
 from disco_rl.environments import wrapping
+from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
 from disco_rl.networks import torsos
+from disco_rl.runtime import config_checks
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
-from disco_rl.runtime import progress
+from disco_rl.runtime import npz
+from disco_rl.runtime import signals
 from disco_rl.update_rules import base as rule_base
 
 _LIKELY = 'a learning rate that is too high, or rewards that are not finite'
@@ -29,8 +33,11 @@ _LIKELY = 'a learning rate that is too high, or rewards that are not finite'
 class Trainer:
   """One agent in an environment of your own, learning by a rule.
 
+  Use as a context manager, or call `close`, where environments step on the
+  host.
+
   Attributes:
-    spec: shapes of the observations and the actions, which count from 0.
+    spec: shapes of the observations and the actions, as the agent sees them.
     config: settings of the agent, with defaults filled in.
     updates: number of updates so far.
   """
@@ -84,6 +91,8 @@ class Trainer:
       ImportError: a package that the environment needs is not installed.
       FileNotFoundError: there is no file of weights at the path.
     """
+    config_checks.check('seed', seed, config_checks.CountOrZero)
+    self._names = f'{_name(environment)} {_name(rule)}'
     rule = rules.load_rule(rule)
     source = wrapping.recognise(environment)
     self.config = settings_lib.agent_config(
@@ -95,37 +104,98 @@ class Trainer:
     agent = self._make_agent(rule)
     self._rule_params = jax.device_put(rule.params)
     self._driver = training.make(agent, self._environment, num_agents=1)
-    self._player = player.Player(agent.network, self.spec, seed)
-    self._train_state: training.TrainState | None = self._driver.init(
-      jax.random.key(seed)[None]
+    self._player = player.Player(
+      agent.network,
+      self.spec,
+      seed,
+      self._environment.encode,
+      self._environment.first_action,
     )
+    self._train_state = self._driver.init(jax.random.key(seed)[None])
+    self._is_closed = False
 
-  def train(self, updates: int, log_every: int = 10) -> dict[str, np.ndarray]:
+  def train(
+    self,
+    updates: int,
+    log_every: int = 10,
+    *,
+    save_to: files.PathLike | None = None,
+    save_every: int = 100,
+    callback: Callable[[dict[str, Any]], None] | None = None,
+    show_progress: bool = True,
+  ) -> dict[str, np.ndarray]:
     """Trains the agent; each update follows a rollout in all environments.
+
+    The agent stays as it is after the last complete update when an environment
+    raises, or at an interrupt from the keyboard, which ends training after the
+    update: it can be saved, and trained on in new episodes. A JAX-native
+    environment makes `log_every` updates at a time, and nothing is left of the
+    agent if it raises within its compiled program.
 
     Args:
       updates: number of further updates.
       log_every: updates between two entries of the metrics. Host environments
         step while the device learns, but for the first rollout of each entry.
+      save_to: path for `save`; None: nothing is saved.
+      save_every: updates between two such files, which replace one another. The
+        last update, or the last before an error, is saved, too.
+      callback: called with each entry of the metrics, name -> value, at its
+        update.
+      show_progress: whether there is a bar on the standard error stream.
 
     Returns:
-      Metrics as arrays with an entry for every `log_every` updates and one for
-      the last: `update`, `environment_steps`, `episodes` (finished so far),
-      `return` (mean of the last 100 episodes, NaN before the first ends), and
-      the rule's own, means over these updates.
+      Metrics as arrays with an entry for every `log_every` updates, for every
+      file and for the last: `update`, `environment_steps`, `episodes` (finished
+      so far), `return` (mean of the last 100 episodes, NaN before the first
+      ends), and the rule's own, means over these updates.
 
     Raises:
-      ValueError: `updates` or `log_every` is less than 1.
+      ValueError: `updates`, `log_every`, `save_every` or `save_to` is not
+        valid.
+      RuntimeError: the trainer is closed.
       metrics.NonFiniteError: a loss is no longer finite.
+      KeyboardInterrupt: after the update that was being made.
     """
-    for name, value in (('updates', updates), ('log_every', log_every)):
-      if value < 1:
-        raise ValueError(f'{name}={value} must be at least 1.')
-    rows: list[dict[str, Any]] = []
-    last = self.updates + updates
-    while self.updates < last:
-      target = min(last, progress.next_multiple(self.updates, log_every))
-      rows.append(self._advance(target))
+    if self._is_closed:
+      raise RuntimeError('The trainer is closed: make a new one to train.')
+    for name, value in (
+      ('updates', updates),
+      ('log_every', log_every),
+      ('save_every', save_every),
+    ):
+      config_checks.check(name, value, config_checks.Count)
+    if save_to is not None:
+      npz.check_name(save_to)
+    rows: list[train_loop.Row] = []
+
+    def on_stage(stage: train_loop.Stage) -> None:
+      since, self.updates = self.updates, stage.update
+      self._train_state = stage.train_state
+      metrics.check_finite(stage.rows, since, _LIKELY)
+      rows.extend(stage.rows)
+      is_due = stage.is_last or stage.update % save_every == 0
+      if save_to is not None and is_due:
+        self.save(save_to)
+      if callback is not None:
+        for row in stage.rows:
+          callback(row)
+
+    with signals.deferred_interrupt() as is_interrupted:
+      train_loop.train(
+        self._driver,
+        self.config,
+        self._rule_params,
+        self._get_train_state(),
+        train_loop.Span(
+          self.updates,
+          self.updates + updates,
+          (log_every,) if save_to is None else (log_every, save_every),
+        ),
+        on_stage,
+        is_interrupted,
+        self._names,
+        show_progress,
+      )
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
   def act(
@@ -134,14 +204,14 @@ class Trainer:
     """Chooses actions.
 
     Args:
-      observation: one, or a batch with a leading axis B, of the shapes and
-        types in `spec`; numbers are converted.
+      observation: one as the environment returns it, or a batch with a leading
+        axis B; numbers are converted. One in the form of `spec` will do, too.
       greedy: takes the most likely action, instead of a sample of the policy.
       is_first: bool or [B], whether an episode begins; resets the core state
         of an agent with core_lstm.
 
     Returns:
-      The action, or [B] int32, counted from 0.
+      The action, or [B] int32, as the environment takes it.
 
     Raises:
       ValueError: the observation is of another structure or shape.
@@ -158,6 +228,7 @@ class Trainer:
     Raises:
       ValueError: the path does not end in '.npz'.
     """
+    self._get_train_state()
     tree_files.save(path, self._saved())
 
   def load(self, path: files.PathLike) -> None:
@@ -179,8 +250,21 @@ class Trainer:
 
   def close(self) -> None:
     """Closes host environments; the agent cannot be trained afterwards."""
+    if self._is_closed:
+      return
+    self._is_closed = True
     if isinstance(self._environment, base.HostEnvironment):
       self._environment.close()
+
+  def __enter__(self) -> Self:
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self.close()
+
+  def __repr__(self) -> str:
+    closed = ', closed' if self._is_closed else ''
+    return f'<Trainer: {self._names}, {self.updates} updates{closed}>'
 
   def _make_agent(self, rule: rules.LoadedRule) -> agent_lib.Agent:
     rule_checks.check_rule(rule.rule, rule.params, self.spec)
@@ -189,40 +273,31 @@ class Trainer:
     jax.eval_shape(agent.init, jax.random.key(0))
     return agent
 
-  def _advance(self, target: int) -> dict[str, Any]:
-    """Trains up to an update; returns a row of metrics."""
-    since = self.updates
-    train_state, self._train_state = self._get_train_state(), None
-    self._train_state, logs = self._driver.advance(
-      self._rule_params, train_state, target - since
-    )
-    self.updates = target
-    statistics = jax.tree.map(lambda x: x[0], self._train_state.agents.episodes)
-    steps = self.config.num_environments * self.config.unroll_length
-    row = {
-      'update': target,
-      'environment_steps': target * steps,
-      'episodes': int(statistics.finished),
-      'return': float(episodes.mean_return(statistics)),
-      **{name: float(x[0]) for name, x in jax.device_get(logs).items()},
-    }
-    metrics.check_finite([row], since, _LIKELY)
-    return row
-
   def _get_train_state(self) -> training.TrainState:
-    if self._train_state is None:
-      # Updates donate the buffers of the previous state.
+    # Programs take over the buffers of the state before.
+    if any(
+      x.is_deleted() for x in jax.tree.leaves(self._train_state.agents.learner)
+    ):
       raise RuntimeError(
-        'The agent was lost when its training was interrupted: make a new '
-        'Trainer, and load what was saved last.'
+        'The agent was lost when a program was interrupted: make a new '
+        'Trainer, or load what was saved last.'
       )
     return self._train_state
 
   def _saved(self) -> dict[str, Any]:
     return {
-      'lives': self._driver.to_file(self._get_train_state()),
+      'lives': self._driver.to_file(self._train_state),
       'updates': jnp.asarray(self.updates),
     }
+
+
+def _name(thing: Any) -> str:
+  """The name of an environment or of a rule, as it was given."""
+  if isinstance(thing, rules.LoadedRule):
+    thing = thing.rule
+  if isinstance(thing, str):
+    return thing
+  return getattr(thing, '__name__', type(thing).__name__)
 
 
 def _resolve(chosen: int | None, own: int | None) -> int | None:

@@ -21,10 +21,22 @@ class JaxEnvironment(abc.ABC):
   fields that determine shapes or code are static.
   """
 
+  # The number by which users call action 0, as of a `HostEnvironment`.
+  first_action = 0
+
   @property
   @abc.abstractmethod
   def spec(self) -> types.EnvironmentSpec:
     """Observations and actions of one environment."""
+
+  def encode(self, observation: Any) -> types.PyTree:
+    """Converts observations that others made of this environment to the spec's.
+
+    Args:
+      observation: of the environment that this one wraps, or [B, ...]; also one
+        that has been converted.
+    """
+    return observation
 
   @abc.abstractmethod
   def reset(self, key: types.Array) -> tuple[Any, types.PyTree]:
@@ -83,10 +95,12 @@ class HostEnvironment(abc.ABC):
   Attributes:
     spec: of one environment.
     num_environments: B, the leading axis of actions and outcomes.
+    first_action: number by which the simulators call action 0.
   """
 
   spec: types.EnvironmentSpec
   num_environments: int
+  first_action: int = 0
   _action: Any = None
 
   @abc.abstractmethod
@@ -103,6 +117,15 @@ class HostEnvironment(abc.ABC):
     Returns:
       Outcomes as NumPy arrays with leading axis B.
     """
+
+  def encode(self, observation: Any) -> types.PyTree:
+    """Converts observations of the simulators to those of the spec.
+
+    Args:
+      observation: as a simulator returns it, or [B, ...]; also one that has
+        been converted.
+    """
+    return observation
 
   def start(self, action: Any) -> None:
     """Starts a step, which `finish` ends, so that several can step in parallel.

@@ -13,6 +13,7 @@ from disco_rl.environments import base
 from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.environments.host import adapters
+from disco_rl.environments.host import checked
 from disco_rl.environments.host import dm_env_adapter
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import gymnax_style
@@ -63,7 +64,10 @@ def recognise(environment: Any) -> Source:
   if isinstance(environment, base.JaxEnvironment):
     return Source(None, lambda *_: environment)
   if isinstance(environment, base.HostEnvironment):
-    return Source(environment.num_environments, lambda *_: environment)
+    return Source(
+      environment.num_environments,
+      lambda _, seed: checked.CheckedEnvironment(environment, seed),
+    )
   if _is_gymnasium(environment, 'VectorEnv'):
     return Source(
       environment.num_envs,
@@ -124,7 +128,7 @@ def _wrap(envs: list[Any], seed: int) -> base.HostEnvironment:
     )
   if is_dm_env:
     return dm_env_adapter.DmEnvEnvironment(envs, seed)
-  return gymnasium_adapter.from_factory(iter(envs).__next__, len(envs), seed)
+  return gymnasium_adapter.SingleEnvironments(envs, seed)
 
 
 def _is_gymnasium(thing: Any, name: str) -> bool:

@@ -1,6 +1,8 @@
 """Training and evaluating agents with a fixed rule, several seeds at once."""
 
+from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import pathlib
 import time
@@ -12,18 +14,19 @@ import numpy as np
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
-from disco_rl.environments import base
+from disco_rl.environments import base as environment_base
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import achievements
+from disco_rl.evaluation import base
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import statistics
+from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import config_checks
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
-from disco_rl.runtime import progress
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
@@ -42,6 +45,7 @@ class EvaluationConfig(config_checks.Settings):
     updates: number of updates of each agent.
     log_every: updates between two rows of metrics.
     checkpoint_every: updates between two checkpoints.
+    checkpoint_seconds: time after which a checkpoint is saved all the same.
     agent: configuration of the agents.
     rule_settings: fields of the rule's class.
     preprocessing: of environments, see `environments.registry.make`.
@@ -54,6 +58,7 @@ class EvaluationConfig(config_checks.Settings):
   updates: config_checks.Count
   log_every: config_checks.Count
   checkpoint_every: config_checks.Count
+  checkpoint_seconds: config_checks.Bound
   agent: agent_lib.AgentConfig
   rule_settings: Mapping[str, Any]
   preprocessing: environment_registry.Preprocessing
@@ -61,16 +66,13 @@ class EvaluationConfig(config_checks.Settings):
   @property
   def environment_steps(self) -> int:
     """Environment steps of one agent in total."""
-    return self.updates * self.steps_per_update
-
-  @property
-  def steps_per_update(self) -> int:
-    """Environment steps of one agent between two updates."""
-    return self.agent.num_environments * self.agent.unroll_length
+    return self.updates * self.agent.steps_per_update
 
 
 # Settings that a resumed run may change.
-_FREE = ('updates', 'log_every', 'checkpoint_every')
+FREE = ('updates', 'log_every', 'checkpoint_every', 'checkpoint_seconds')
+# By time, checkpoints take no larger part of it.
+_MAX_FRACTION = 0.02
 _CAUSES = 'a learning rate that is too high, or rewards that are not finite'
 
 
@@ -133,7 +135,7 @@ class Evaluation:
       signals.Interrupted: a signal ended the run; a checkpoint was saved.
     """
     with workdirs.locked(workdir := pathlib.Path(workdir)):
-      workdirs.claim(workdir, description, _FREE)
+      workdirs.claim(workdir, description, FREE)
       return self._run(workdir)
 
   def _run(self, workdir: pathlib.Path) -> dict[str, Any]:
@@ -168,7 +170,7 @@ class Evaluation:
 
   def close(self) -> None:
     """Closes host environments; `run` cannot be called afterwards."""
-    if isinstance(self._environment, base.HostEnvironment):
+    if isinstance(self._environment, environment_base.HostEnvironment):
       self._environment.close()
 
   def _keys(self) -> types.Array:
@@ -178,79 +180,69 @@ class Evaluation:
   def _train(
     self,
     workdir: pathlib.Path,
-    train_state: training.TrainState,
+    train_state: base.TrainState,
     update: int,
     checkpointer: checkpointing.Checkpointer,
     start: float,
-  ) -> tuple[training.TrainState, int]:
+  ) -> tuple[base.TrainState, int]:
     """Advances to the last update; logs and saves on the way."""
     config = self._config
-    with (
-      metrics.MetricsWriter(workdir, resume_from=update) as writer,
-      progress.Progress(
-        config.updates,
-        update,
-        description=f'{config.environment} {config.rule}',
-      ) as bar,
-      signals.Requests() as requests,
-    ):
-      while update < config.updates:
-        # Logs and checkpoints are written between calls of the driver.
-        target = min(
-          config.updates,
-          progress.next_multiple(update, config.log_every),
-          progress.next_multiple(update, config.checkpoint_every),
-        )
-        train_state, logs = self._driver.advance(
-          self._rule_params, train_state, target - update
-        )
-        rows = self._rows(train_state, logs, target)
-        metrics.check_finite(rows, update, _CAUSES)
-        bar.advance(target - update, **{'return': _mean_return(rows)})
-        update = target
-        writer.write(rows)
-        if (
-          update % config.checkpoint_every == 0
-          or update == config.updates
-          or requests.received
-        ):
+    latest = train_loop.Stage(update, train_state, [], is_last=False)
+    saved, wait = update, _Wait(config.checkpoint_seconds)
+
+    def on_stage(stage: train_loop.Stage) -> None:
+      nonlocal latest, saved
+      rows = self._rows(stage)
+      metrics.check_finite(rows, latest.update, _CAUSES)
+      writer.write(rows)
+      latest = stage
+      is_due = stage.update % config.checkpoint_every == 0
+      if stage.update > saved and (is_due or stage.is_last or wait.is_over):
+        with wait.saving():
           seconds = np.asarray(time.perf_counter() - start)
           self._driver.save_replays(checkpointer.keep)
-          checkpointer.save(update, {'lives': train_state, 'seconds': seconds})
-        requests.check()
-    return train_state, update
+          checkpointer.save(
+            stage.update, {'lives': stage.train_state, 'seconds': seconds}
+          )
+        saved = stage.update
 
-  def _rows(
-    self, train_state: training.TrainState, logs: types.Logs, update: int
-  ) -> list[dict[str, Any]]:
-    """One row of metrics per seed."""
-    finished = jax.device_get(train_state.agents.episodes.finished)
-    returns = self._returns(train_state)
-    success = self._success_rates(train_state)
+    with (
+      metrics.MetricsWriter(workdir, resume_from=update) as writer,
+      signals.Requests() as requests,
+    ):
+      train_loop.train(
+        self._driver,
+        config.agent,
+        self._rule_params,
+        train_state,
+        train_loop.Span(
+          update, config.updates, (config.log_every, config.checkpoint_every)
+        ),
+        on_stage,
+        lambda: requests.received is not None,
+        f'{config.environment} {config.rule}',
+      )
+      requests.check()
+    return latest.train_state, latest.update
+
+  def _rows(self, stage: train_loop.Stage) -> list[train_loop.Row]:
+    """One row of metrics per seed, with what this environment adds."""
+    success = self._success_rates(stage.train_state)
     unlocked = self._achievements.advance()
-    logs = jax.device_get(logs)
+    common = ('environment_steps', 'episodes', 'return')
     return [
       {
-        'update': update,
+        'update': row['update'],
         'seed': self._config.seed + i,
-        'environment_steps': update * self._config.steps_per_update,
-        'episodes': int(finished[i]),
-        'return': returns[i],
+        **{name: row[name] for name in common},
         **({} if success is None else {'success': success[i]}),
         **unlocked[i],
-        **{name: float(values[i]) for name, values in logs.items()},
+        **row,
       }
-      for i in range(self._config.seeds)
+      for i, row in enumerate(stage.rows)
     ]
 
-  def _returns(self, train_state: training.TrainState) -> list[float]:
-    """Mean return of the last episodes of each seed."""
-    returns = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
-    return np.asarray(returns).tolist()
-
-  def _success_rates(
-    self, train_state: training.TrainState
-  ) -> list[float] | None:
+  def _success_rates(self, train_state: base.TrainState) -> list[float] | None:
     """Fraction of the last episodes that were solved, where that is defined."""
     threshold = normalisation.success_threshold(self._config.environment)
     if threshold is None:
@@ -259,20 +251,38 @@ class Evaluation:
     return np.asarray(solved(train_state.agents.episodes, threshold)).tolist()
 
   def _summarise(
-    self, train_state: training.TrainState, update: int, seconds: float
+    self, train_state: base.TrainState, update: int, seconds: float
   ) -> dict[str, Any]:
     return {
       'environment': self._config.environment,
       'rule': self._config.rule,
       'seeds': self._config.seeds,
       'updates': update,
-      'environment_steps': update * self._config.steps_per_update,
-      'return': statistics.summarise(self._returns(train_state)),
+      'environment_steps': update * self._config.agent.steps_per_update,
+      'return': statistics.summarise(train_loop.returns(train_state)),
       'seconds': seconds,
       'compile_seconds': self._driver.compile_seconds,
       'peak_memory_bytes': memory.peak_bytes(),
     }
 
 
-def _mean_return(rows: list[dict[str, Any]]) -> float:
-  return float(np.mean([row['return'] for row in rows]))
+class _Wait:
+  """The time between two checkpoints, such that they take little of it."""
+
+  def __init__(self, seconds: float):
+    """Begins; `seconds` is the least that passes."""
+    self._seconds = self._least = seconds
+    self._since = time.perf_counter()
+
+  @property
+  def is_over(self) -> bool:
+    """Whether a checkpoint is due."""
+    return time.perf_counter() - self._since >= self._seconds
+
+  @contextlib.contextmanager
+  def saving(self) -> Iterator[None]:
+    """Begins anew after the body, and lasts the longer the longer that took."""
+    start = time.perf_counter()
+    yield
+    self._since = time.perf_counter()
+    self._seconds = max(self._least, (self._since - start) / _MAX_FRACTION)

@@ -24,14 +24,7 @@ from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import weights
 
 # Settings that a resumed sweep may change.
-_FREE = (
-  'environments',
-  'rules',
-  'learning_rates',
-  'updates',
-  'log_every',
-  'checkpoint_every',
-)
+_FREE = ('environments', 'rules', 'learning_rates', *runner.FREE)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,6 @@ all arrays have a leading axis S, with one entry for each agent. They are
 sharded over as many devices as divide them equally.
 """
 
-import abc
 from collections.abc import Callable
 import dataclasses
 import pathlib
@@ -16,119 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import types
-from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
 from disco_rl.agent import learner
 from disco_rl.environments import base
+from disco_rl.evaluation import base as training_base
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
 from disco_rl.runtime import sharding
 
-
-@types.record
-class TrainState:
-  """S agents, and their environments if these are JAX-native.
-
-  Attributes:
-    agents: leading axis S.
-    actors: leading axis S; None where environments step on the host.
-  """
-
-  agents: agent_lib.AgentState
-  actors: actor.ActorState | None
+TrainState = training_base.TrainState
 
 
-class Training(abc.ABC):
-  """Training of S agents; see `make`."""
-
-  def __init__(self, agent: agent_lib.Agent, num_agents: int):
-    self._agent = agent
-    self._num_agents = num_agents
-    self._mesh = sharding.mesh_for(num_agents)
-    self._programs = sharding.Programs(self._mesh)
-    self._init = self._programs.make(
-      jax.vmap(self._init_one), (sharding.SPLIT,), runs_often=False
-    )
-
-  @property
-  def compile_seconds(self) -> float:
-    """Time spent on compiling so far."""
-    return self._programs.compile_seconds
-
-  def calls(self, rule_params: types.Params) -> list[compilation.Call]:
-    """All programs with the shapes of their arguments; longest first.
-
-    They can be compiled in parallel, before the first agent is made.
-    """
-    keys = jax.eval_shape(
-      lambda: jax.random.split(jax.random.key(0), self._num_agents)
-    )
-    keys = sharding.shapes(keys, self._mesh, sharding.SPLIT)
-    initial = self._init.shapes(keys)
-    return [
-      self._update_call(
-        sharding.shapes(rule_params, self._mesh, sharding.REPLICATED),
-        sharding.shapes(initial, self._mesh, sharding.SPLIT),
-      ),
-      (self._init, (keys,)),
-    ]
-
-  @abc.abstractmethod
-  def _update_call(
-    self, rule_params: types.Params, train_state: TrainState
-  ) -> compilation.Call:
-    """The program that learns, from shapes."""
-
-  def init(self, keys: types.Array) -> TrainState:
-    """Initial agents from PRNG keys [S]."""
-    return self._init(self._split(keys))
-
-  def resume(self, train_state: TrainState) -> TrainState:
-    """Takes a state from a checkpoint."""
-    return train_state
-
-  def open_replays(self, directory: pathlib.Path) -> None:
-    """Prepares a directory for replay that is not part of the state."""
-    del directory
-
-  def save_replays(self, keep: int) -> None:
-    """Saves such replay, before one of `keep` checkpoints."""
-    del keep
-
-  def restore_replays(self, train_state: TrainState) -> None:
-    """Restores such replay, as it was when this state was saved."""
-    del train_state
-
-  def to_file(self, train_state: TrainState) -> Any:
-    """All that training goes on from, but host environments, as one tree."""
-    return train_state
-
-  def from_file(self, tree: Any) -> TrainState:
-    """Inverse of `to_file`."""
-    return self.resume(tree)
-
-  @abc.abstractmethod
-  def advance(
-    self, rule_params: types.Params, train_state: TrainState, num_updates: int
-  ) -> tuple[TrainState, types.Logs]:
-    """Makes updates; returns logs [S], means over these updates.
-
-    The state that is passed in is donated.
-    """
-
-  @abc.abstractmethod
-  def _init_one(self, key: types.Array) -> TrainState:
-    """The initial state of one agent."""
-
-  def _split(self, tree: Any) -> Any:
-    return sharding.put(tree, self._mesh, sharding.SPLIT)
-
-  def _replicate(self, tree: Any) -> Any:
-    return sharding.put(tree, self._mesh, sharding.REPLICATED)
-
-
-class DeviceTraining(Training):
+class DeviceTraining(training_base.Training):
   """JAX-native environments: acting, replay and learning are one program."""
 
   def __init__(
@@ -144,12 +43,18 @@ class DeviceTraining(Training):
       self._advance_all, (common, agents, common), donate_argnums=1
     )
 
-  def advance(
-    self, rule_params: types.Params, train_state: TrainState, num_updates: int
-  ) -> tuple[TrainState, types.Logs]:
-    """One call of the compiled program; see `Training.advance`."""
+  def attempt(
+    self,
+    rule_params: types.Params,
+    train_state: TrainState,
+    num_updates: int,
+    should_stop: Callable[[], bool] = lambda: False,
+  ) -> training_base.Advanced:
+    """One call of the compiled program; see `base.Training.attempt`."""
+    del should_stop
     rule_params, count = self._replicate((rule_params, np.asarray(num_updates)))
-    return self._advance(rule_params, train_state, count)
+    train_state, logs = self._advance(rule_params, train_state, count)
+    return training_base.Advanced(train_state, num_updates, logs)
 
   def _update_call(
     self, rule_params: types.Params, train_state: TrainState
@@ -186,7 +91,9 @@ class DeviceTraining(Training):
   ) -> tuple[TrainState, types.Logs]:
     """The program for one agent; any number of updates, compiled once."""
 
-    def step(train_state: TrainState) -> tuple[TrainState, types.Logs]:
+    def step(
+      train_state: TrainState,
+    ) -> tuple[TrainState, types.Logs]:
       assert train_state.actors is not None
       agents, actors, logs = self._agent.train_step(
         self._environment, rule_params, train_state.agents, train_state.actors
@@ -210,7 +117,7 @@ class DeviceTraining(Training):
     return train_state, jax.tree.map(lambda x: x / num_updates, sums)
 
 
-class HostTraining(Training):
+class HostTraining(training_base.Training):
   """Host environments: one device call per step, one per update.
 
   All but the first rollout of each call of `advance` are acted while the device
@@ -228,36 +135,39 @@ class HostTraining(Training):
     self.collector = host_collector.HostCollector(
       agent, environment, num_agents
     )
+    # Whether all episodes begin anew before the next rollout.
+    self._must_restart = False
     self._learn = self._programs.make(
       self._learn_all, (common, agents, agents), donate_argnums=1
     )
 
   def init(self, keys: types.Array) -> TrainState:
-    """See `Training.init`; replay is the collector's."""
+    """See `base.Training.init`; replay is the collector's."""
     return self._with_counters(super().init(keys))
 
   def open_replays(self, directory: pathlib.Path) -> None:
-    """See `Training.open_replays`; a directory for each agent."""
+    """See `base.Training.open_replays`; a directory for each agent."""
     self.collector.open_replays(
       [directory / str(i) for i in range(self._num_agents)]
     )
 
   def save_replays(self, keep: int) -> None:
-    """See `Training.save_replays`."""
+    """See `base.Training.save_replays`."""
     self.collector.save_replays(keep)
 
   def restore_replays(self, train_state: TrainState) -> None:
-    """See `Training.restore_replays`."""
+    """See `base.Training.restore_replays`."""
     self.collector.restore_replays(jax.device_get(train_state.agents.replay))
 
   def to_file(self, train_state: TrainState) -> Any:
-    """See `Training.to_file`; replay is part of it."""
+    """See `base.Training.to_file`; replay is part of it."""
     return {'state': train_state, 'replay': self.collector.contents()}
 
   def from_file(self, tree: Any) -> TrainState:
-    """See `Training.from_file`."""
+    """See `base.Training.from_file`."""
     counters = jax.device_get(tree['state'].agents.replay)
     self.collector.replace_contents(np.asarray(tree['replay']), counters)
+    self._must_restart = True
     return self.resume(tree['state'])
 
   def resume(self, train_state: TrainState) -> TrainState:
@@ -266,38 +176,67 @@ class HostTraining(Training):
       train_state, agents=host_collector.restart_episodes(train_state.agents)
     )
 
-  def advance(
-    self, rule_params: types.Params, train_state: TrainState, num_updates: int
-  ) -> tuple[TrainState, types.Logs]:
-    """A loop on the host; see `Training.advance`."""
+  def attempt(
+    self,
+    rule_params: types.Params,
+    train_state: TrainState,
+    num_updates: int,
+    should_stop: Callable[[], bool] = lambda: False,
+  ) -> training_base.Advanced:
+    """A loop on the host; see `base.Training.attempt`."""
     rule_params = self._replicate(rule_params)
-    all_logs: list[types.Logs] = []
+    learning, acting = host_collector.split_acting(train_state.agents)
+    complete = _Complete(learning.learner, acting)
 
     def collect(
       params: types.Params, acting: agent_lib.AgentState
     ) -> tuple[agent_lib.AgentState, types.Rollout]:
-      acting, batch = self.collector.act_and_sample(params, acting)
-      return acting, self._split(batch)
+      try:
+        if self._must_restart:
+          self.collector.restart()
+          acting = host_collector.restart_episodes(acting)
+          self._must_restart = False
+        complete.acting, batch = self.collector.act_and_sample(params, acting)
+      except BaseException as error:
+        complete.failure = error
+        raise
+      return complete.acting, self._split(batch)
 
     def learn(
       learners: learner.LearnerState, batch: types.Rollout
     ) -> learner.LearnerState:
-      learners, logs = self._learn(rule_params, learners, batch)
-      all_logs.append(logs)
-      return learners
+      complete.learners, logs = self._learn(rule_params, learners, batch)
+      complete.logs.append(logs)
+      return complete.learners
 
-    learning, acting = host_collector.split_acting(train_state.agents)
-    learners, acting = host_collector.overlap(
-      learning.learner,
-      acting,
-      num_updates,
-      lambda learners: host_collector.copy_params(learners.params),
-      collect,
-      learn,
+    try:
+      host_collector.overlap(
+        complete.learners,
+        complete.acting,
+        num_updates,
+        lambda learners: host_collector.copy_params(learners.params),
+        collect,
+        learn,
+        should_stop,
+      )
+    except BaseException:
+      if complete.failure is None:
+        raise
+      self._must_restart = True
+    return self._advanced(complete)
+
+  def _advanced(self, complete: '_Complete') -> training_base.Advanced:
+    """The outcome of an attempt."""
+    agents = dataclasses.replace(complete.acting, learner=complete.learners)
+    number = len(complete.logs)
+    return training_base.Advanced(
+      self._with_counters(TrainState(agents, actors=None)),
+      number,
+      jax.tree.map(lambda *x: sum(x) / number, *complete.logs)
+      if number
+      else {},
+      complete.failure,
     )
-    agents = dataclasses.replace(acting, learner=learners)
-    means = jax.tree.map(lambda *x: sum(x) / num_updates, *all_logs)
-    return self._with_counters(TrainState(agents=agents, actors=None)), means
 
   def _update_call(
     self, rule_params: types.Params, train_state: TrainState
@@ -337,11 +276,21 @@ class HostTraining(Training):
     return _for_each_agent(learn_one, (learners, batches))
 
 
+@dataclasses.dataclass
+class _Complete:
+  """What is complete of an attempt: after updates, and after rollouts."""
+
+  learners: learner.LearnerState
+  acting: agent_lib.AgentState
+  logs: list[types.Logs] = dataclasses.field(default_factory=list)
+  failure: BaseException | None = None
+
+
 def make(
   agent: agent_lib.Agent,
   environment: base.JaxEnvironment | base.HostEnvironment,
   num_agents: int,
-) -> Training:
+) -> training_base.Training:
   """Prepares the training of agents.
 
   Args:

@@ -11,6 +11,7 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.environments import registry
+from disco_rl.evaluation import base as training_base
 from disco_rl.evaluation import training
 from disco_rl.runtime import compilation
 from disco_rl.runtime import config_checks
@@ -56,7 +57,7 @@ class HeldOut:
     """
     self.config = config
     self._keys = jax.vmap(_agent_key)(seed + jnp.arange(config.seeds))
-    self._trainings: dict[str, training.Training] = {}
+    self._trainings: dict[str, training_base.Training] = {}
     for name in config.environments:
       environment = registry.make(
         name, config.seeds * agent_config.num_environments, seed, preprocessing

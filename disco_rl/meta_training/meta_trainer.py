@@ -28,7 +28,7 @@ from disco_rl.runtime import workdirs
 from disco_rl.update_rules import weights
 
 # Settings that may change when a run is resumed, also on other devices.
-_FREE = (
+FREE = (
   'meta_steps',
   'checkpoint_every',
   'keep_checkpoints',
@@ -58,8 +58,10 @@ class MetaTrainer:
     """
     self._config = config
     build.validate((*config.environments, *config.held_out.environments))
-    rule, params = build.make_rule(config)
     mesh = sharding.make_mesh(config.batch_devices)
+    # Groups are known, and checked, only when environments have been made.
+    sharding.check(config.agents, mesh, 'in all')
+    rule, params = build.make_rule(config)
     self._initial_params = sharding.put(params, mesh, sharding.REPLICATED)
     self._groups = build.make_groups(config, rule)
     footprint.check(self._groups, config.mode, self._initial_params)
@@ -101,7 +103,7 @@ class MetaTrainer:
     """
     workdir = pathlib.Path(workdir)
     with distributed.folder(workdir) as own, workdirs.locked(own):
-      workdirs.claim(own, description, _FREE)
+      workdirs.claim(own, description, FREE)
       distributed.wait('the folder is claimed')
       return self._run(own, workdir / 'checkpoints')
 

@@ -44,12 +44,17 @@ def write(path: files.PathLike, arrays: Mapping[str, Any]) -> None:
   Raises:
     ValueError: the path does not end in '.npz'.
   """
+  check_name(path)
   target = pathlib.Path(path)
-  if target.suffix != '.npz':
-    raise ValueError(f'{target}: the name of the file must end in .npz.')
   target.parent.mkdir(parents=True, exist_ok=True)
   with files.replacing(target) as temporary, temporary.open('wb') as file:
     np.savez(file, **arrays)
+
+
+def check_name(path: files.PathLike) -> None:
+  """Raises ValueError if a path does not end in '.npz'."""
+  if pathlib.Path(path).suffix != '.npz':
+    raise ValueError(f'{path}: the name of the file must end in .npz.')
 
 
 def read(

@@ -24,6 +24,7 @@ class Progress:
     description: str = '',
     stream: TextIO | None = None,
     is_shown: bool = True,
+    status: str = '',
   ):
     """Shows the first state.
 
@@ -34,6 +35,7 @@ class Progress:
       description: start of the line.
       stream: None for the standard error stream.
       is_shown: otherwise it stays silent.
+      status: shown in place of values, before there are some.
     """
     stream = stream or sys.stderr
     terminal = stream.isatty()
@@ -43,6 +45,7 @@ class Progress:
       initial=initial,
       unit=f' {unit}',
       desc=description or None,
+      postfix=status or None,
       file=stream if terminal else _Lines(stream),
       # Zero columns: the numbers alone, without a bar.
       ncols=None if terminal else 0,
@@ -51,6 +54,11 @@ class Progress:
       # The clock alone decides when to print: steps take unequal times.
       miniters=1,
     )
+
+  def clear_status(self) -> None:
+    """Shows the state without the status."""
+    if self._bar.postfix:
+      self._bar.set_postfix_str('')
 
   def advance(self, n: int, /, **values: Any) -> None:
     """Counts units as done.

@@ -1,5 +1,8 @@
 """Signals that end a run after it has saved a checkpoint."""
 
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
 import os
 import signal
 import socket
@@ -24,6 +27,41 @@ class Interrupted(SystemExit):
 
   def __init__(self, signal_number: int):
     super().__init__(128 + signal_number)
+
+
+@contextlib.contextmanager
+def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+  """Defers an interrupt from the keyboard to the end of the body.
+
+  A second one is not deferred. Outside the main thread it does nothing.
+
+  Yields:
+    A function that returns whether there was one: the body should end soon.
+
+  Raises:
+    KeyboardInterrupt: at the end, if there was one and nothing else is raised;
+      where the program has a handler of its own, that is called instead.
+  """
+  is_received = False
+  former = signal.getsignal(signal.SIGINT)
+  is_main = threading.current_thread() is threading.main_thread()
+  if not is_main or not callable(former):
+    yield lambda: False
+    return
+
+  def receive(*_: object) -> None:
+    nonlocal is_received
+    is_received = True
+    signal.signal(signal.SIGINT, former)
+    print('Stopping after this update.', file=sys.stderr, flush=True)
+
+  signal.signal(signal.SIGINT, receive)
+  try:
+    yield lambda: is_received
+  finally:
+    signal.signal(signal.SIGINT, former)
+  if is_received:
+    signal.raise_signal(signal.SIGINT)
 
 
 class Requests:

@@ -56,7 +56,16 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
 def claim(
   workdir: pathlib.Path, description: Mapping[str, Any], free: Collection[str]
 ) -> None:
-  """Writes config.json, or checks that the folder holds this very run.
+  """Writes config.json, after the checks of `check`, which see."""
+  check(workdir, description, free)
+  workdir.mkdir(parents=True, exist_ok=True)
+  metrics.write_json(workdir / 'config.json', description)
+
+
+def check(
+  workdir: pathlib.Path, description: Mapping[str, Any], free: Collection[str]
+) -> None:
+  """Checks that the folder is new, or holds this very run; writes nothing.
 
   Args:
     workdir: the folder.
@@ -64,8 +73,7 @@ def claim(
     free: settings that may change when a run is resumed.
 
   Raises:
-    WorkdirError: the folder holds something else, or damaged files; it stays
-      as it is.
+    WorkdirError: the folder holds something else, or damaged files.
   """
   path = workdir / 'config.json'
   if path.exists():
@@ -77,8 +85,6 @@ def claim(
         f'{workdir} has {name}, but no config.json with its settings. '
         'Choose another --workdir.'
       )
-  workdir.mkdir(parents=True, exist_ok=True)
-  metrics.write_json(path, description)
 
 
 def _check_metrics(path: pathlib.Path) -> None:

@@ -152,6 +152,11 @@ def _to_float32(
 
 
 def _flatten(params: types.Params, where: str) -> dict[str, np.ndarray]:
+  if not isinstance(params, Mapping):
+    raise WeightsError(
+      f'{where}: found {params!r:.80}, expected parameters, nested as '
+      '{module: {parameter: array}}; `load` returns those of a name.'
+    )
   flat = {}
   for module, leaves in params.items():
     if not isinstance(leaves, Mapping):

@@ -405,6 +405,24 @@ def test_environments_step_while_the_device_learns() -> None:
   assert batches == [(1, 0), (2, 0), (3, 1), (4, 2)]
 
 
+def test_a_request_to_stop_ends_with_what_has_been_collected() -> None:
+  batches: list[int] = []
+
+  def learn(updates: int, batch: int) -> int:
+    batches.append(batch)
+    return updates + 1
+
+  after = host_collector.overlap(
+    *(0, 0, 9, lambda x: x),
+    lambda _, rollouts: (rollouts + 1, rollouts),
+    learn,
+    lambda: len(batches) >= 2,
+  )
+  # Of as many rollouts as updates, so that none is acted in vain.
+  assert after == (len(batches), len(batches))
+  assert len(batches) in (3, 4)
+
+
 def test_an_error_of_an_environment_ends_acting_and_learning() -> None:
   def collect(params: int, rollouts: int) -> tuple[int, int]:
     if rollouts == 1:

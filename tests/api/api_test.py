@@ -354,40 +354,82 @@ def test_observations_of_wrong_shape_are_named(
     trainer.act(observation)
 
 
-@pytest.mark.parametrize('name', ['updates', 'log_every'])
-def test_counts_of_updates_must_be_positive(
+@pytest.mark.parametrize('name', ['updates', 'log_every', 'save_every'])
+def test_counts_of_updates_must_be_whole_and_positive(
   trainer: disco_rl.Trainer, name: str
 ) -> None:
+  arguments = {'updates': 1, 'save_to': 'x.npz'}
   with pytest.raises(ValueError, match=f'{name}=0 must be at least 1'):
-    trainer.train(**{'updates': 1, name: 0})
+    trainer.train(**{**arguments, name: 0})
+  with pytest.raises(ValueError, match=f'{name}=1.5 must be a whole number'):
+    trainer.train(**{**arguments, name: 1.5})
 
 
-class Breaking(gymnasium.Wrapper):
-  """Raises in the step of a number."""
+def test_the_file_is_checked_before_training(
+  trainer: disco_rl.Trainer,
+) -> None:
+  updates = trainer.updates
+  with pytest.raises(ValueError, match='agent.zip: .* must end in .npz'):
+    trainer.train(1, save_to='agent.zip')
+  assert trainer.updates == updates
 
-  last = 1_000_000
+
+@pytest.mark.parametrize('seed', [-1, 0.5, '3', None])
+def test_seeds_are_checked(seed: Any) -> None:
+  with pytest.raises(ValueError, match=f'seed={seed!r} must be'):
+    disco_rl.Trainer('catch', RULE, seed=seed)
+
+
+class Both(gymnasium.Env):
+  """Observations of all spaces; accepts its own actions alone."""
+
+  action_space = gymnasium.spaces.Discrete(3, start=5)
+  observation_space = gymnasium.spaces.Dict(
+    {
+      'cell': gymnasium.spaces.Discrete(4, start=1),
+      'rest': gymnasium.spaces.Tuple(
+        (
+          gymnasium.spaces.MultiDiscrete([2, 3]),
+          gymnasium.spaces.MultiBinary(2),
+          gymnasium.spaces.Box(0, 1, (2,), np.float64),
+        )
+      ),
+    }
+  )
+
+  def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    super().reset(seed=seed, options=options)
+    self.observation_space.seed(0)
+    return self.observation_space.sample(), {}
 
   def step(self, action: Any) -> Any:
-    Breaking.last -= 1
-    if not Breaking.last:
-      raise OSError('no such thing')
-    return super().step(action)
+    assert self.action_space.contains(action), action
+    return self.observation_space.sample(), 1.0, False, False, {}
 
 
-def test_errors_of_host_environments_are_named(tmp_path: pathlib.Path) -> None:
-  torso = lambda observation: hk.nets.MLP([8])(observation)
-  trainer = disco_rl.Trainer(
-    lambda: Breaking(make_env()), RULE, torso=torso, **SMALL
-  )
-  trainer.train(2)
-  trainer.save(tmp_path / 'agent.npz')
-  assert trainer.act(ENV.reset(seed=0)[0]) in (0, 1)
-  Breaking.last = 1
-  with pytest.raises(
-    RuntimeError, match=r'Breaking.* seed 0 (.|\n)*no such thing'
-  ):
-    trainer.train(1)
-  with pytest.raises(RuntimeError, match='make a new Trainer, and load'):
+def test_a_trainer_acts_in_its_environment() -> None:
+  env = Both()
+  with disco_rl.Trainer(Both, RULE, **SMALL) as trainer:
+    observation, _ = env.reset()
+    actions = set()
+    for _ in range(10):
+      action = trainer.act(observation)
+      actions.add(action)
+      observation, *_ = env.step(np.int64(action))
+    assert actions == {5, 6, 7}
+    batch = jax.tree.map(lambda *x: np.stack(x), observation, observation)
+    assert trainer.act(batch).shape == (2,)
+    with pytest.raises(ValueError, match='observation has the structure'):
+      trainer.act({'cell': 1})
+    with pytest.raises(ValueError, match='observation 9, outside of its space'):
+      trainer.act({**observation, 'cell': 9})
+
+
+def test_a_closed_trainer_does_not_train() -> None:
+  with disco_rl.Trainer(Bandit, RULE, **SMALL) as trainer:
+    assert repr(trainer) == '<Trainer: Bandit ActorCritic, 0 updates>'
+  assert repr(trainer) == '<Trainer: Bandit ActorCritic, 0 updates, closed>'
+  with pytest.raises(RuntimeError, match='trainer is closed: make a new one'):
     trainer.train(1)
   trainer.close()
 
@@ -488,6 +530,10 @@ def test_single_updates_equal_those_of_the_learner() -> None:
     ('action', np.zeros((T + 1, B)), 'action is of type float64, .* integer'),
     ('logits', np.zeros((4, 2, 5)), r'\(4, 2, 5\), expected \(4, 2, 4\)'),
     ('mask', np.zeros((T, B)), 'mask is of type float64, expected bool'),
+    ('reward', np.full((T, B), np.nan), r'reward\[0, 0\] is nan, .* a finite'),
+    ('reward', jnp.zeros((T, B)).at[2, 1].set(jnp.inf), r'\[2, 1\] is inf'),
+    ('action', np.full((T + 1, B), A), r'action\[0, 0\] is 4, expected 0 to 3'),
+    ('action', np.full((T + 1, B), -1), 'is -1, expected 0 to 3, .* 4 actions'),
     ('is_terminal', np.zeros((T, 1), bool), r'terminal .* expected \(3, 2\)'),
     (
       'observation',

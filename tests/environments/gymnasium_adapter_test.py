@@ -215,7 +215,7 @@ def test_nothing_is_built_by_validation(
   build = mock.Mock(side_effect=AssertionError('built'))
   monkeypatch.setattr(Probe, '__init__', build)
   registry.validate(f'gymnasium/{PROBE}')
-  with pytest.raises(AssertionError, match='built'):
+  with pytest.raises(adapters.HostEnvironmentError, match=f'{PROBE}.*built'):
     registry.make(f'gymnasium/{PROBE}', num_environments=1, seed=0)
 
 

@@ -5,6 +5,7 @@ import json
 import sys
 from typing import Any
 from unittest import mock
+import warnings
 
 from absl import flags
 from absl.testing import flagsaver
@@ -28,10 +29,9 @@ def _print(capsys: Any, arguments: Sequence[str] = (), **values: Any) -> str:
   return capsys.readouterr().out
 
 
-def test_every_environment_is_listed_and_none_is_made(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
-  make = mock.Mock(side_effect=AssertionError('made'))
+def test_every_environment_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Without specs, only those of Gymnasium are made."""
+  make = mock.Mock(side_effect=registry.make)
   monkeypatch.setattr(registry, 'make', make)
   names = registry.names()
   rows = list_environments.list_rows(None, has_specs=False)
@@ -43,6 +43,8 @@ def test_every_environment_is_listed_and_none_is_made(
     'problem': None,
   }
   assert by_name['atari/pong']['kind'] == 'host'
+  made = [call.args[0] for call in make.mock_calls]
+  assert made == [name for name in names if name.startswith('gymnasium/')]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +87,9 @@ def test_what_cannot_be_made_does_not_hide_the_others(
     'names',
     lambda: ('gymnasium/Pendulum-v1', 'gymnasium/FrozenLake-v1'),
   )
+  without = list_environments.list_rows('gymnasium', has_specs=False)
+  assert 'only Discrete' in without[0]['problem']
+  assert without[1]['problem'] is None
   rows = list_environments.list_rows('gymnasium', has_specs=True)
   assert 'only Discrete' in rows[0]['problem']
   assert rows[0]['observation'] is None
@@ -136,3 +141,20 @@ def test_wrong_flags_are_answered_in_one_line() -> None:
   assert done.returncode == 1
   assert done.stderr.startswith('error: Unknown command line flag')
   assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_packages_say_is_not_shown(
+  capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+  make = registry.make
+
+  def noisy(*args: Any, **kwargs: Any) -> Any:
+    print('hello')
+    print('beware', file=sys.stderr)
+    warnings.warn('out of date', stacklevel=1)
+    return make(*args, **kwargs)
+
+  monkeypatch.setattr(registry, 'make', noisy)
+  (row,) = list_environments.list_rows('catch', has_specs=True)
+  assert row['num_actions'] == 3
+  assert capfd.readouterr() == ('', '')

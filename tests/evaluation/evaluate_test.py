@@ -21,6 +21,7 @@ import small
 
 from configs import evaluate as configs
 from disco_rl.agent import learner
+from disco_rl.evaluation import base
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import statistics
 from disco_rl.evaluation import training
@@ -160,7 +161,7 @@ def test_results_of_unknown_settings_are_not_overwritten(
 ) -> None:
   (tmp_path / name).mkdir()
   assert f'has {name}, but no config.json' in error(tmp_path, *CATCH)
-  assert {path.name for path in tmp_path.iterdir()} == {name, '.lock'}
+  assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_settings_that_are_not_finite_can_be_resumed(
@@ -180,9 +181,7 @@ def test_losses_that_are_not_finite(
 ) -> None:
   init = training.DeviceTraining.init
 
-  def poisoned(
-    driver: training.DeviceTraining, keys: Any
-  ) -> training.TrainState:
+  def poisoned(driver: training.DeviceTraining, keys: Any) -> base.TrainState:
     train_state = init(driver, keys)
     params = jax.tree.map(
       lambda x: x.at[1].set(np.nan), train_state.agents.learner.params

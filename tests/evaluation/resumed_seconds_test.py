@@ -1,4 +1,8 @@
-"""Seconds of a run add up over its resumptions, by a clock that work moves."""
+"""Seconds and checkpoints of runs, by a clock that work moves.
+
+Seconds add up over resumptions; checkpoints come by the clock, too, and when an
+environment fails.
+"""
 
 from collections.abc import Callable
 import dataclasses
@@ -16,11 +20,13 @@ from configs import quickstart
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
+from disco_rl.evaluation import base
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import training
 from disco_rl.meta_training import build
 from disco_rl.meta_training import footprint
 from disco_rl.meta_training import meta_trainer
+from disco_rl.runtime import checkpointing
 from disco_rl.runtime import metrics
 from disco_rl.update_rules import weights
 from launch import to_records
@@ -114,11 +120,13 @@ class Driver(WithoutReplay):
   """A driver whose updates do nothing but take time."""
 
   compile_seconds = 0.0
+  is_compiled = True
+  fails_at = -1.0
 
   def __init__(self, clock: Clock):
     self._clock = clock
 
-  def init(self, keys: types.Array) -> training.TrainState:
+  def init(self, keys: types.Array) -> base.TrainState:
     del keys
     self._clock.now += INIT
     nothing: Any = jnp.zeros(AGENTS)
@@ -128,20 +136,29 @@ class Driver(WithoutReplay):
       finished=jnp.ones((AGENTS,), jnp.int32),
     )
     agents = agent_lib.AgentState(nothing, nothing, statistics, nothing)
-    return training.TrainState(agents=agents, actors=None)
+    return base.TrainState(agents=agents, actors=None)
 
-  def resume(self, train_state: training.TrainState) -> training.TrainState:
+  def resume(self, train_state: base.TrainState) -> base.TrainState:
     return train_state
 
-  def advance(
+  def compile(
+    self, rule_params: types.Params, train_state: base.TrainState
+  ) -> None:
+    pass
+
+  def attempt(
     self,
     rule_params: types.Params,
-    train_state: training.TrainState,
+    train_state: base.TrainState,
     num_updates: int,
-  ) -> tuple[training.TrainState, types.Logs]:
-    del rule_params
+    should_stop: Callable[[], bool],
+  ) -> base.Advanced:
+    del rule_params, should_stop
     self._clock.step(num_updates)
-    return train_state, {'loss': jnp.zeros(AGENTS)}
+    logs = {'loss': jnp.zeros(AGENTS)}
+    if self._clock.now == self.fails_at:
+      return base.Advanced(train_state, 1, logs, OSError('no such thing'))
+    return base.Advanced(train_state, num_updates, logs)
 
 
 def discovery(clock: Clock, patch: pytest.MonkeyPatch) -> Session:
@@ -165,11 +182,13 @@ def discovery(clock: Clock, patch: pytest.MonkeyPatch) -> Session:
   return session
 
 
-def evaluation(clock: Clock, patch: pytest.MonkeyPatch) -> Session:
+def evaluation(
+  clock: Clock, patch: pytest.MonkeyPatch, **changes: Any
+) -> Session:
   patch.setattr(training, 'make', lambda *_: Driver(clock))
 
   def session(updates: int, workdir: pathlib.Path) -> dict[str, Any]:
-    settings = {
+    settings: dict[str, Any] = {
       **evaluate_configs.get_config('catch').to_dict(),
       'environment': 'catch/4x3',
       'rule': 'actor_critic',
@@ -177,6 +196,7 @@ def evaluation(clock: Clock, patch: pytest.MonkeyPatch) -> Session:
       'updates': updates,
       'log_every': 1,
       'checkpoint_every': 2,
+      **changes,
     }
     config = to_records.evaluation(settings)
     return runner.Evaluation(config).run(workdir, {})
@@ -218,3 +238,68 @@ def test_seconds_add_up_over_resumptions(
   # Nothing is left to do.
   clock.now += BETWEEN
   assert session(5, tmp_path)['seconds'] == pytest.approx(expected + INIT)
+
+
+def checkpoints(workdir: pathlib.Path) -> list[int]:
+  return sorted(int(x.name) for x in (workdir / 'checkpoints').iterdir())
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+  clock = Clock()
+  monkeypatch.setattr(time, 'perf_counter', clock)
+  return clock
+
+
+def test_a_killed_run_loses_no_more_than_the_seconds_between_checkpoints(
+  tmp_path: pathlib.Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  session = evaluation(
+    clock, monkeypatch, checkpoint_every=1000, checkpoint_seconds=3 * STEP
+  )
+  clock.steps_left = 8
+  with pytest.raises(Killed):
+    session(1000, tmp_path)
+  assert checkpoints(tmp_path) == [3, 6]
+  clock.steps_left = 1
+  with pytest.raises(Killed):
+    session(1000, tmp_path)
+  assert metrics.read(tmp_path / 'metrics.csv')['update'][-1] == 7
+
+
+def test_checkpoints_by_time_take_little_of_it(
+  tmp_path: pathlib.Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """Saving takes as long as an update: one in fifty is saved."""
+  save = checkpointing.Checkpointer.save
+
+  def slow_save(*args: Any) -> None:
+    save(*args)
+    clock.now += STEP
+
+  monkeypatch.setattr(checkpointing.Checkpointer, 'save', slow_save)
+  saved: list[int] = []
+  monkeypatch.setattr(
+    Driver, 'save_replays', lambda *_: saved.append(1000 - clock.steps_left)
+  )
+  evaluation(
+    clock, monkeypatch, checkpoint_every=1000, checkpoint_seconds=3 * STEP
+  )(200, tmp_path)
+  assert saved == [3, 53, 103, 153, 200]
+
+
+def test_what_was_complete_is_saved_when_an_environment_fails(
+  tmp_path: pathlib.Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  session = evaluation(clock, monkeypatch, checkpoint_every=1000, log_every=5)
+  monkeypatch.setattr(Driver, 'fails_at', INIT + 10 * STEP)
+  with pytest.raises(OSError, match='no such thing'):
+    session(1000, tmp_path)
+  # Of the second five updates one was made.
+  assert checkpoints(tmp_path) == [6]
+  assert metrics.read(tmp_path / 'metrics.csv')['update'].tolist() == [
+    5,
+    5,
+    6,
+    6,
+  ]

@@ -47,9 +47,9 @@ class Interrupted:
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
   """To be read only."""
   sweep_run = Interrupted(tmp_path_factory.mktemp('sweep') / 'new')
-  save, advance = (
+  save, attempt = (
     checkpointing.Checkpointer.save,
-    training.DeviceTraining.advance,
+    training.DeviceTraining.attempt,
   )
   saved = 0
 
@@ -62,17 +62,17 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
       raise KeyboardInterrupt
 
   def counted(
-    self: Any, params: Any, train_state: Any, num_updates: int
+    self: Any, params: Any, train_state: Any, num_updates: int, stop: Any
   ) -> Any:
     sweep_run.updates_after += num_updates
-    return advance(self, params, train_state, num_updates)
+    return attempt(self, params, train_state, num_updates, stop)
 
   with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
     patch.setattr(checkpointing.Checkpointer, 'save', save_and_die)
     evaluating.launch(sweep_run.workdir, *TWO_RUNS)
   assert not (sweep_run.workdir / 'report.md').exists()
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(training.DeviceTraining, 'advance', counted)
+    patch.setattr(training.DeviceTraining, 'attempt', counted)
     evaluating.launch(sweep_run.workdir, *TWO_RUNS)
   return sweep_run
 
@@ -162,7 +162,7 @@ class Pretended:
       {
         'update': update,
         'seed': seed,
-        'environment_steps': update * self._config.steps_per_update,
+        'environment_steps': update * self._config.agent.steps_per_update,
         'return': of_seed,
       }
       for seed, of_seed in enumerate(returns)

@@ -53,7 +53,9 @@ MAY_BE_ZERO = COSTS | {
   *('warm_up_updates', 'decay_updates', 'meta_decay_steps', 'weight_decay'),
   'torso_chunk_size',
 }
-MAY_BE_INFINITE = {'max_abs_update', 'max_meta_gradient_norm'}
+MAY_BE_INFINITE = {
+  *('max_abs_update', 'max_meta_gradient_norm', 'checkpoint_seconds'),
+}
 FRACTIONS = {'on_policy_share', 'discount', 'lambda_'}
 # Names, which are looked up only when the run is built.
 TEXTS = {'environment', 'environments', 'held_out_environments'} | {

@@ -60,6 +60,27 @@ def test_threads_leave_signals_alone() -> None:
   assert seen == [handler]
 
 
+def test_an_interrupt_is_deferred_to_the_end() -> None:
+  handler = signal.getsignal(signal.SIGINT)
+  done = False
+  with (
+    pytest.raises(KeyboardInterrupt),
+    signals.deferred_interrupt() as is_received,
+  ):
+    assert not is_received()
+    signal.raise_signal(signal.SIGINT)
+    done = is_received()
+  assert done
+  assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_second_interrupt_is_not_deferred() -> None:
+  with pytest.raises(KeyboardInterrupt), signals.deferred_interrupt():
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+    pytest.fail('goes on')
+
+
 # The second signal comes while the main thread runs no Python at all.
 SECOND = """
 import os, signal, sys, threading, time

@@ -166,6 +166,8 @@ def test_parameters_of_something_else_are_refused(path: pathlib.Path) -> None:
     weights.infer_config(small.nest(mixed))
   with pytest.raises(weights.WeightsError, match='found ndarray.*nested'):
     weights.save(path, ARRAYS)
+  with pytest.raises(weights.WeightsError, match="found 'disco103', .* nested"):
+    weights.save(path, 'disco103')  # type: ignore[arg-type]
 
 
 def not_an_archive(path: pathlib.Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments.host import data_checks
 
 
 class HostEnvironmentError(RuntimeError):
@@ -16,7 +17,7 @@ class HostEnvironmentError(RuntimeError):
 
 
 class Adapter(base.HostEnvironment):
-  """A batch of environments, with checked actions and masked resets.
+  """A batch of environments, with checked data and masked resets.
 
   An environment resets in one of two modes:
     next step: the step after the last one of an episode ignores its action and
@@ -60,23 +61,29 @@ class Adapter(base.HostEnvironment):
     """As `HostEnvironment.reset`.
 
     Raises:
-      HostEnvironmentError: if an environment raised.
+      HostEnvironmentError: if an environment raised, or an observation does not
+        fit the spec or is not finite.
     """
     self._is_resetting = np.zeros(self.num_environments, bool)
     with located_errors(self._name, self._seed, self._num_steps):
-      return self._reset()
+      return self._checked(self._reset())
 
   def step(self, action: Any) -> types.TimeStep:
     """As `HostEnvironment.step`.
 
     Raises:
-      HostEnvironmentError: if an environment raised, or an action is out of
-        range.
+      HostEnvironmentError: if an environment raised, an action is out of range,
+        an observation does not fit the spec, or a number is not finite.
     """
     self._num_steps += 1
     with located_errors(self._name, self._seed, self._num_steps):
-      observation, reward, is_terminated, is_truncated = self._step(
+      observation, *outcome = self._step(
         in_range(action, self.spec.num_actions)
+      )
+      observation = self._checked(observation)
+      reward, is_terminated, is_truncated = (
+        data_checks.numbers(what, values, self.num_environments)
+        for what, values in zip(('reward', 'terminated', 'truncated'), outcome)
       )
     is_dummy = self._is_resetting
     is_last = np.logical_or(is_terminated, is_truncated)
@@ -84,14 +91,20 @@ class Adapter(base.HostEnvironment):
     if self._resets_in_next_step:
       is_terminal = np.logical_or(is_terminated, is_dummy)
       self._is_resetting = is_last
-    outcome: dict[str, Any] = {
+    fields: dict[str, Any] = {
       # Wrappers that shift rewards also reward the step that resets.
       'reward': np.where(is_dummy, 0.0, reward).astype(np.float32),
       'is_terminal': is_terminal,
       'is_last': is_last,
       'mask': ~is_dummy,
     }
-    return types.TimeStep(observation=observation, **outcome)
+    return types.TimeStep(observation=observation, **fields)
+
+  def _checked(self, observation: types.PyTree) -> types.PyTree:
+    data_checks.check_observations(
+      observation, self.spec.observation, self.num_environments
+    )
+    return observation
 
   @abc.abstractmethod
   def _reset(self) -> types.PyTree:
@@ -161,7 +174,8 @@ def located_errors(name: str, seed: int, step: int) -> Iterator[None]:
   try:
     yield
   except Exception as error:
+    is_named = isinstance(error, data_checks.SimulatorError)
     raise HostEnvironmentError(
       f'{name} with seed {seed} raised at step {step} since it was made: '
-      f'{error!r}'
+      f'{error if is_named else repr(error)}'
     ) from error

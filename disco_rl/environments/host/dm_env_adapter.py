@@ -16,6 +16,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.environments.host import adapters
+from disco_rl.environments.host import data_checks
 from disco_rl.environments.host import sequential
 
 
@@ -55,6 +56,12 @@ class DmEnvEnvironment(sequential.SequentialEnvironment):
       )
     super().__init__(
       [_Simulator(env) for env in envs], all_specs[0], name, seed
+    )
+
+  def encode(self, observation: Any) -> types.PyTree:
+    """As `HostEnvironment.encode`."""
+    return data_checks.select(
+      self.spec.observation, observation, lambda _, entry: entry
     )
 
 

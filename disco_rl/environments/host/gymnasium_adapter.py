@@ -5,7 +5,7 @@ returns an environment, and `GymnasiumEnvironment` a vector environment.
 """
 
 from collections.abc import Callable
-import dataclasses
+from collections.abc import Sequence
 import importlib
 from typing import TYPE_CHECKING
 from typing import Any
@@ -14,38 +14,19 @@ import jax
 import numpy as np
 
 from disco_rl import types
-from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
+from disco_rl.environments.host import gymnasium_spaces
+from disco_rl.environments.host import sequential
 
 if TYPE_CHECKING:
   import gymnasium
 
 
-@dataclasses.dataclass(frozen=True)
-class _Leaf:
-  """One array of an observation.
-
-  Attributes:
-    spec: of one environment.
-    values: of a Discrete space, which is one-hot encoded; None for a Box.
-  """
-
-  spec: jax.ShapeDtypeStruct
-  values: np.ndarray | None = None
-
-  def read(self, value: Any) -> np.ndarray:
-    """Returns a new array [B, ...], as the argument may be reused."""
-    if self.values is None:
-      return np.array(value, self.spec.dtype)
-    return (np.asarray(value)[:, None] == self.values).astype(np.float32)
-
-
 class GymnasiumEnvironment(adapters.Adapter):
   """Any vector environment of Gymnasium with discrete actions.
 
-  Actions count from 0, whatever the `start` of the action space. Observations
-  may be `Box` (64-bit types are narrowed to 32 bits), `Discrete` (one-hot
-  float32), and `Dict` and `Tuple` of these.
+  Actions count from 0, whatever the `start` of the action space; observations
+  are as `gymnasium_spaces` describes.
 
   The environments reset in the next or the same step, as the vector environment
   does; where its autoreset mode is "disabled", they are reset in the same step
@@ -68,23 +49,23 @@ class GymnasiumEnvironment(adapters.Adapter):
       ValueError: if the action space, the observation space or the autoreset
         mode is not supported.
     """
-    modes = _import_gymnasium().vector.AutoresetMode
+    modes = gymnasium_spaces.import_gymnasium().vector.AutoresetMode
     name = name or (str(env) if env.spec is None else env.spec.id)
     mode = _autoreset_mode(env, name)
     self._env = env
     self._is_seeded = False
     self._must_be_reset = mode == modes.DISABLED
-    self._leaves = _leaves(env.single_observation_space, name)
-    num_actions, self._first_action = _discrete_actions(
-      env.single_action_space, name
+    self._spaces = gymnasium_spaces.make(
+      env.single_observation_space, env.single_action_space, name
     )
-    spec = types.EnvironmentSpec(
-      observation=jax.tree.map(lambda leaf: leaf.spec, self._leaves),
-      num_actions=num_actions,
-    )
+    self.first_action = self._spaces.first_action
     super().__init__(
-      name, int(seed), spec, env.num_envs, mode == modes.NEXT_STEP
+      name, int(seed), self._spaces.spec, env.num_envs, mode == modes.NEXT_STEP
     )
+
+  def encode(self, observation: Any) -> types.PyTree:
+    """As `HostEnvironment.encode`."""
+    return self._spaces.encode(observation)
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""
@@ -99,7 +80,7 @@ class GymnasiumEnvironment(adapters.Adapter):
 
   def _step(self, action: np.ndarray) -> tuple[Any, ...]:
     observation, reward, is_terminated, is_truncated, _ = self._env.step(
-      action.astype(self._env.action_space.dtype) + self._first_action
+      action.astype(self._env.action_space.dtype) + self.first_action
     )
     is_last = np.logical_or(is_terminated, is_truncated)
     if self._must_be_reset and is_last.any():
@@ -107,12 +88,83 @@ class GymnasiumEnvironment(adapters.Adapter):
     return self._read(observation), reward, is_terminated, is_truncated
 
   def _read(self, observation: Any) -> types.PyTree:
-    return jax.tree.map(
-      lambda leaf, value: leaf.read(value), self._leaves, observation
+    # Copies, as the vector environment may reuse its arrays.
+    return jax.tree.map(np.array, self.encode(observation))
+
+
+class SingleEnvironments(sequential.SequentialEnvironment):
+  """Environments of Gymnasium that step one after the other.
+
+  They reset in the next step. Actions and observations are as those of
+  `GymnasiumEnvironment`.
+  """
+
+  def __init__(
+    self, envs: Sequence['gymnasium.Env'], seed: int, name: str | None = None
+  ):
+    """Wraps environments.
+
+    Args:
+      envs: B of them with equal spaces, used by this object alone from now on.
+      seed: of the batch; see `adapters.sub_seeds`. Each receives its own in its
+        first reset.
+      name: for messages; None: that of the first environment.
+
+    Raises:
+      ImportError: if gymnasium is not installed.
+      ValueError: if the spaces are not supported, or differ.
+    """
+    name = name or str(envs[0])
+    spaces = [(env.observation_space, env.action_space) for env in envs]
+    if differing := [i for i, x in enumerate(spaces) if x != spaces[0]]:
+      raise ValueError(
+        f'The spaces of environments 0 and {differing[0]} of {name} differ: '
+        f'{spaces[0]} and {spaces[differing[0]]}. Environments of one batch '
+        'must have equal ones.'
+      )
+    self._spaces = gymnasium_spaces.make(*spaces[0], name)
+    self.first_action = self._spaces.first_action
+    seeds = adapters.sub_seeds(seed, len(envs)).tolist()
+    super().__init__(
+      [
+        _Simulator(env, own, self.first_action) for env, own in zip(envs, seeds)
+      ],
+      self._spaces.spec,
+      name,
+      seed,
+      self._spaces.raw,
     )
 
+  def encode(self, observation: Any) -> types.PyTree:
+    """As `HostEnvironment.encode`."""
+    return self._spaces.encode(observation)
 
-def make(env_id: str, num_environments: int, seed: int) -> GymnasiumEnvironment:
+
+class _Simulator:
+  """One environment, as `sequential.Simulator`."""
+
+  def __init__(self, env: Any, seed: int, first_action: int):
+    self._env = env
+    self._seed: int | None = seed
+    self._first_action = first_action
+    self._as_action = env.action_space.dtype.type
+
+  def reset(self) -> types.PyTree:
+    observation, _ = self._env.reset(seed=self._seed)
+    self._seed = None
+    return observation
+
+  def step(self, action: int) -> tuple[types.PyTree, float, bool, bool]:
+    observation, reward, is_terminated, is_truncated, _ = self._env.step(
+      self._as_action(action + self._first_action)
+    )
+    return observation, reward, is_terminated, is_truncated
+
+  def close(self) -> None:
+    self._env.close()
+
+
+def make(env_id: str, num_environments: int, seed: int) -> SingleEnvironments:
   """Makes copies of a registered environment that step one after the other.
 
   Args:
@@ -127,23 +179,27 @@ def make(env_id: str, num_environments: int, seed: int) -> GymnasiumEnvironment:
     ImportError: if gymnasium, or a package that the environment needs, is not
       installed.
     ValueError: if the environment's spaces are not supported.
-    gymnasium.error.Error: if there is no such environment.
+    adapters.HostEnvironmentError: if making one raises anything else.
   """
-  gymnasium = _import_gymnasium()
+  gymnasium = gymnasium_spaces.import_gymnasium()
   try:
-    env = gymnasium.make_vec(
-      env_id, num_environments, vectorization_mode='sync'
-    )
+    envs = [gymnasium.make(env_id) for _ in range(num_environments)]
   except gymnasium.error.DependencyNotInstalled as error:
     raise ImportError(
       f'gymnasium/{env_id} needs a package that is not installed: {error}'
     ) from error
-  return GymnasiumEnvironment(env, seed)
+  except ImportError:
+    raise
+  except Exception as error:
+    raise adapters.HostEnvironmentError(
+      f'gymnasium/{env_id} raised when it was made: {error!r}'
+    ) from error
+  return SingleEnvironments(envs, seed, envs[0].spec.id)
 
 
 def from_factory(
   make_env: Callable[[], 'gymnasium.Env'], num_environments: int, seed: int
-) -> GymnasiumEnvironment:
+) -> SingleEnvironments:
   """Makes environments by a function; they step one after the other.
 
   Args:
@@ -159,15 +215,13 @@ def from_factory(
     ImportError: if gymnasium is not installed.
     ValueError: if the environment's spaces are not supported.
   """
-  vector = _import_gymnasium().vector
-  env = vector.SyncVectorEnv([make_env] * num_environments)
-  return GymnasiumEnvironment(env, seed, name=str(env.envs[0]))
+  return SingleEnvironments([make_env() for _ in range(num_environments)], seed)
 
 
 def registered_ids() -> tuple[str, ...]:
   """Returns the ids that `make` takes; none if gymnasium is not installed."""
   try:
-    return tuple(_import_gymnasium().registry)
+    return tuple(gymnasium_spaces.import_gymnasium().registry)
   except ImportError:
     return ()
 
@@ -182,7 +236,7 @@ def is_registered(env_id: str) -> bool:
   Raises:
     ImportError: if gymnasium or the module is not installed.
   """
-  gymnasium = _import_gymnasium()
+  gymnasium = gymnasium_spaces.import_gymnasium()
   module, colon, registered_id = env_id.rpartition(':')
   if colon:
     # Nothing else can be imported, least of all a path.
@@ -192,17 +246,8 @@ def is_registered(env_id: str) -> bool:
   return registered_id in gymnasium.registry
 
 
-def _import_gymnasium() -> Any:
-  return packages.load(
-    'gymnasium',
-    "'gymnasium/...'",
-    'the package gymnasium',
-    "pip install 'disco_rl[gymnasium]'",
-  )
-
-
 def _autoreset_mode(env: Any, name: str) -> Any:
-  modes = _import_gymnasium().vector.AutoresetMode
+  modes = gymnasium_spaces.import_gymnasium().vector.AutoresetMode
   mode = env.metadata.get('autoreset_mode')
   try:
     # Some environments give the value of the mode in place of the mode.
@@ -217,38 +262,9 @@ def _autoreset_mode(env: Any, name: str) -> Any:
 
 def _reset_seeds(env: Any, seed: int) -> Any:
   """Returns the argument of the first reset: a seed, or one per environment."""
-  vector = _import_gymnasium().vector
+  vector = gymnasium_spaces.import_gymnasium().vector
   if isinstance(env.unwrapped, (vector.SyncVectorEnv, vector.AsyncVectorEnv)):
     return adapters.sub_seeds(seed, env.num_envs).tolist()
   # Only these two accept a seed for each environment. Others may count up from
   # the seed they receive, hence seeds that are far apart.
   return int(adapters.sub_seeds(seed, 1)[0])
-
-
-def _discrete_actions(space: Any, name: str) -> tuple[int, int]:
-  """Returns the number of actions and the first of them."""
-  if not isinstance(space, _import_gymnasium().spaces.Discrete):
-    raise ValueError(
-      f'{name} has the action space {space}: only Discrete is supported.'
-    )
-  return int(space.n), int(space.start)
-
-
-def _leaves(space: Any, path: str) -> types.PyTree:
-  """Returns the tree of `_Leaf` of an observation space; `path` names it."""
-  spaces = _import_gymnasium().spaces
-  if isinstance(space, spaces.Dict):
-    return {k: _leaves(s, f'{path}[{k!r}]') for k, s in space.spaces.items()}
-  if isinstance(space, spaces.Tuple):
-    return tuple(_leaves(s, f'{path}[{i}]') for i, s in enumerate(space.spaces))
-  if isinstance(space, spaces.Discrete):
-    values = np.arange(space.start, space.start + space.n)
-    return _Leaf(jax.ShapeDtypeStruct(values.shape, np.float32), values)
-  if isinstance(space, spaces.Box):
-    # JAX would narrow the type anyway, so that the spec would not hold.
-    dtype = jax.dtypes.canonicalize_dtype(space.dtype)
-    return _Leaf(jax.ShapeDtypeStruct(space.shape, dtype))
-  raise ValueError(
-    f'{path} has the observation space {space}: only Box, Discrete, and Dict '
-    'and Tuple of those are supported.'
-  )

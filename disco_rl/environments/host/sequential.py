@@ -9,6 +9,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.environments.host import adapters
+from disco_rl.environments.host import data_checks
 
 
 class Simulator(Protocol):
@@ -45,6 +46,7 @@ class SequentialEnvironment(adapters.Adapter):
     spec: types.EnvironmentSpec,
     name: str,
     seed: int,
+    raw: types.PyTree = None,
   ):
     """Wraps simulators.
 
@@ -54,9 +56,11 @@ class SequentialEnvironment(adapters.Adapter):
         Observations are converted to it.
       name: for messages.
       seed: of the batch, for messages.
+      raw: what the simulators observe, before `encode`; None: as in the spec.
     """
     super().__init__(name, seed, spec, len(simulators))
     self._simulators = simulators
+    self._raw = spec.observation if raw is None else raw
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""
@@ -64,22 +68,38 @@ class SequentialEnvironment(adapters.Adapter):
       simulator.close()
 
   def _reset(self) -> types.PyTree:
-    return self._stack([simulator.reset() for simulator in self._simulators])
+    number = self.num_environments
+    observations, *_ = zip(
+      *self._outcomes(np.zeros(number, np.int32), np.ones(number, bool))
+    )
+    return self._stack(observations)
 
   def _step(self, action: np.ndarray) -> tuple[Any, ...]:
-    outcomes = [
-      (simulator.reset(), 0.0, False, False)
-      if is_resetting
-      else simulator.step(a)
-      for simulator, a, is_resetting in zip(
-        self._simulators, action.tolist(), self._is_resetting.tolist()
-      )
-    ]
-    observations, *outcome = zip(*outcomes)
+    observations, *outcome = zip(*self._outcomes(action, self._is_resetting))
     return self._stack(observations), *outcome
 
+  def _outcomes(
+    self, action: np.ndarray, is_resetting: np.ndarray
+  ) -> list[tuple[types.PyTree, float, bool, bool]]:
+    """Steps or resets each simulator."""
+    outcomes = []
+    for simulator, a, is_first in zip(
+      self._simulators, action.tolist(), is_resetting.tolist()
+    ):
+      try:
+        outcomes.append(
+          (simulator.reset(), 0.0, False, False)
+          if is_first
+          else simulator.step(a)
+        )
+      except Exception as error:
+        raise data_checks.SimulatorError(
+          f'environment {len(outcomes)} of {self.num_environments}: {error!r}'
+        ) from error
+    return outcomes
+
   def _stack(self, observations: Sequence[types.PyTree]) -> types.PyTree:
-    return _stack(self.spec.observation, observations, 'observation')
+    return self.encode(_stack(self._raw, observations, 'observation'))
 
 
 def _stack(spec: Any, values: Sequence[Any], path: str) -> types.PyTree:
@@ -94,20 +114,32 @@ def _stack(spec: Any, values: Sequence[Any], path: str) -> types.PyTree:
     A tree like the spec's.
 
   Raises:
-    KeyError: an entry is missing.
-    ValueError: a value does not fit the spec.
+    SimulatorError: an entry is missing, or does not fit the spec.
   """
   if isinstance(spec, dict):
     return {
-      key: _stack(leaf, [value[key] for value in values], f'{path}[{key!r}]')
+      key: _stack(leaf, _entries(values, key, path), f'{path}[{key!r}]')
       for key, leaf in spec.items()
     }
   if isinstance(spec, tuple):
     return tuple(
-      _stack(leaf, [value[i] for value in values], f'{path}[{i}]')
+      _stack(leaf, _entries(values, i, path), f'{path}[{i}]')
       for i, leaf in enumerate(spec)
     )
   return _stack_leaf(spec, values, path)
+
+
+def _entries(values: Sequence[Any], key: Any, path: str) -> list[Any]:
+  """The same entry of B observations."""
+  entries = []
+  for i, value in enumerate(values):
+    try:
+      entries.append(value[key])
+    except (KeyError, IndexError, TypeError) as error:
+      raise data_checks.SimulatorError(
+        f'{path} of environment {i} lacks {key!r}: it is {value!r}'
+      ) from error
+  return entries
 
 
 def _stack_leaf(
@@ -119,7 +151,7 @@ def _stack_leaf(
     if value.shape != spec.shape or not np.can_cast(
       value.dtype, spec.dtype, 'same_kind'
     ):
-      raise ValueError(
+      raise data_checks.SimulatorError(
         f'{path} of environment {i} is {value.dtype}{list(value.shape)}, where '
         f'the spec is {np.dtype(spec.dtype)}{list(spec.shape)}'
       )

@@ -40,6 +40,7 @@ class WatchedEnvironment(base.HostEnvironment):
     """
     self.spec = environment.spec
     self.num_environments = environment.num_environments
+    self.first_action = environment.first_action
     self._environment = environment
     self._name = name
     self._seed = seed
@@ -79,6 +80,10 @@ class WatchedEnvironment(base.HostEnvironment):
   def finish(self) -> types.TimeStep:
     """As `HostEnvironment.finish`; raises the errors of `step`."""
     return self._answer()
+
+  def encode(self, observation: Any) -> types.PyTree:
+    """As `HostEnvironment.encode`."""
+    return self._environment.encode(observation)
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""

@@ -66,7 +66,8 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
     """Of one environment, also where several are stacked."""
     return _spec(self.env)
 
-  def _read(self, observation: types.PyTree) -> types.PyTree:
+  def encode(self, observation: types.PyTree) -> types.PyTree:
+    """As `JaxEnvironment.encode`."""
     if self.env.name in MINATAR.values():
       return observation != 0
     return gymnax_style.read(self.env, self.env.default_params, observation)

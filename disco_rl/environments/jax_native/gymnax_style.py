@@ -37,7 +37,7 @@ class GymnaxStyleEnvironment(base.JaxEnvironment):
   def reset(self, key: types.Array) -> tuple[Any, types.PyTree]:
     """As `JaxEnvironment.reset`."""
     observation, state = self.env.reset_env(key, self.params)
-    return trees.strong_types(state), self._read(observation)
+    return trees.strong_types(state), self.encode(observation)
 
   def step(
     self, state: Any, action: types.Array, key: types.Array
@@ -51,14 +51,15 @@ class GymnaxStyleEnvironment(base.JaxEnvironment):
     if hasattr(self.env, 'is_truncated'):
       is_last = is_terminal | self.env.is_truncated(state, self.params)
     return trees.strong_types(state), types.TimeStep(
-      observation=self._read(observation),
+      observation=self.encode(observation),
       reward=jnp.asarray(reward, jnp.float32),
       is_terminal=is_terminal,
       is_last=is_last,
       mask=jnp.bool_(True),
     )
 
-  def _read(self, observation: types.PyTree) -> types.PyTree:
+  def encode(self, observation: types.PyTree) -> types.PyTree:
+    """As `JaxEnvironment.encode`."""
     return read(self.env, self.params, observation)
 
 
@@ -73,9 +74,15 @@ def read(env: Any, params: Any, observation: types.PyTree) -> types.PyTree:
   """Converts an observation to arrays; see `GymnaxStyleEnvironment`."""
   if hasattr(env, 'observation_space'):
     space = env.observation_space(params)
-    if hasattr(space, 'n'):
+    if hasattr(space, 'n') and not _is_one_hot(observation, space.n):
       return jax.nn.one_hot(observation, space.n, dtype=jnp.float32)
   return trees.strong_types(observation)
+
+
+def _is_one_hot(observation: Any, size: int) -> bool:
+  return jnp.shape(observation)[-1:] == (size,) and jnp.issubdtype(
+    jnp.result_type(observation), jnp.floating
+  )
 
 
 def make(env: Any, params: Any) -> GymnaxStyleEnvironment:

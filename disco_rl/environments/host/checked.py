@@ -1,0 +1,81 @@
+"""Host environments of a user's own, with checked data."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.environments.host import adapters
+from disco_rl.environments.host import data_checks
+
+# Field of a time step -> its type.
+_FIELDS = {
+  'reward': np.float32,
+  'is_terminal': np.bool_,
+  'is_last': np.bool_,
+  'mask': np.bool_,
+}
+
+
+class CheckedEnvironment(base.HostEnvironment):
+  """Checks all that an environment returns, as `adapters.Adapter` does."""
+
+  def __init__(self, environment: base.HostEnvironment, seed: int):
+    """Wraps an environment.
+
+    Args:
+      environment: used by this object alone from now on.
+      seed: for messages.
+    """
+    self.spec = environment.spec
+    self.num_environments = environment.num_environments
+    self.first_action = environment.first_action
+    self._environment = environment
+    self._name = type(environment).__name__
+    self._seed = seed
+    self._num_steps = 0
+
+  def reset(self) -> types.PyTree:
+    """As `HostEnvironment.reset`; raises `adapters.HostEnvironmentError`."""
+    with adapters.located_errors(self._name, self._seed, self._num_steps):
+      observation = self._environment.reset()
+      self._check(observation)
+    return observation
+
+  def step(self, action: Any) -> types.TimeStep:
+    """As `HostEnvironment.step`; raises `adapters.HostEnvironmentError`."""
+    self.start(action)
+    return self.finish()
+
+  def start(self, action: Any) -> None:
+    """As `HostEnvironment.start`."""
+    self._num_steps += 1
+    self._environment.start(action)
+
+  def finish(self) -> types.TimeStep:
+    """As `HostEnvironment.finish`; raises `adapters.HostEnvironmentError`."""
+    with adapters.located_errors(self._name, self._seed, self._num_steps):
+      timestep = self._environment.finish()
+      self._check(timestep.observation)
+      fields: dict[str, Any] = {
+        name: data_checks.numbers(
+          name, getattr(timestep, name), self.num_environments
+        ).astype(dtype)
+        for name, dtype in _FIELDS.items()
+      }
+    return dataclasses.replace(timestep, **fields)
+
+  def encode(self, observation: Any) -> types.PyTree:
+    """As `HostEnvironment.encode`."""
+    return self._environment.encode(observation)
+
+  def close(self) -> None:
+    """As `HostEnvironment.close`."""
+    self._environment.close()
+
+  def _check(self, observation: types.PyTree) -> None:
+    data_checks.check_observations(
+      observation, self.spec.observation, self.num_environments
+    )

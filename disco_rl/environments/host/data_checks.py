@@ -1,0 +1,130 @@
+"""Checks of what host environments return, before agents learn from it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from disco_rl import types
+
+# Larger numbers become infinite in float32.
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class SimulatorError(ValueError):
+  """One environment of a batch failed; the message contains its index."""
+
+
+def select(
+  spec: types.PyTree,
+  observation: Any,
+  function: Callable[[Any, Any], Any],
+) -> types.PyTree:
+  """Brings an observation into the structure of its spec.
+
+  Args:
+    spec: tree of dictionaries and tuples.
+    observation: of any mappings and sequences, which may have further entries.
+    function: (leaf of the spec, entry of the observation) -> entry.
+
+  Raises:
+    KeyError, IndexError: an entry is missing.
+  """
+  if isinstance(spec, dict):
+    return {k: select(x, observation[k], function) for k, x in spec.items()}
+  if isinstance(spec, tuple):
+    return tuple(
+      select(x, observation[i], function) for i, x in enumerate(spec)
+    )
+  return function(spec, observation)
+
+
+def check_observations(
+  observation: types.PyTree, spec: types.PyTree, num_environments: int
+) -> None:
+  """Checks a batch of observations.
+
+  Args:
+    observation: tree of [B, ...].
+    spec: tree of `jax.ShapeDtypeStruct`, of one environment.
+    num_environments: B.
+
+  Raises:
+    ValueError: the structure, a shape or a type is not that of the spec.
+    SimulatorError: a number is not finite.
+  """
+  wanted: Any = jax.tree.structure(spec)
+  if jax.tree.structure(observation) != wanted:
+    raise ValueError(
+      f'the observation is of the structure {jax.tree.structure(observation)}, '
+      f'expected {wanted}, as in the spec'
+    )
+  for i, (found, leaf) in enumerate(
+    zip(jax.tree.leaves(observation), jax.tree.leaves(spec))
+  ):
+    found = np.asarray(found)
+    shape = (num_environments, *leaf.shape)
+    if found.shape != shape or found.dtype != leaf.dtype:
+      raise ValueError(
+        f'{_path(spec, i)} is {found.dtype}{list(found.shape)}, expected '
+        f'{np.dtype(leaf.dtype)}{list(shape)}, as in the spec'
+      )
+    if found.dtype.kind == 'f' and not np.isfinite(found).all():
+      finite = np.isfinite(found).reshape(num_environments, -1).all(axis=1)
+      index = int(np.argmin(finite))
+      raise SimulatorError(
+        f'environment {index} of {num_environments} returned NaN or infinity '
+        f'in its {_path(spec, i)}'
+      )
+
+
+def numbers(what: str, values: Any, num_environments: int) -> np.ndarray:
+  """Checks one number from each environment.
+
+  Args:
+    what: names them, for messages.
+    values: of B environments, as they return them.
+    num_environments: B.
+
+  Returns:
+    [B], of the type that they have.
+
+  Raises:
+    SimulatorError: a value is not a single number, or not finite in float32.
+  """
+  try:
+    array = np.asarray(values)
+  except ValueError:  # Their shapes differ.
+    array = np.asarray(None)
+  if array.shape == (num_environments,) and _are_finite(array):
+    return array
+  for i, value in enumerate(values if np.iterable(values) else ()):
+    if not _is_number(value):
+      raise SimulatorError(
+        f'environment {i} of {num_environments} returned the {what} {value!r}, '
+        'expected a finite number'
+      )
+  raise ValueError(f'{what} is {values!r}, expected {num_environments} numbers')
+
+
+def _is_number(value: Any) -> bool:
+  try:
+    array = np.asarray(value)
+  except ValueError:
+    return False
+  return not array.shape and _are_finite(array)
+
+
+def _are_finite(array: np.ndarray) -> bool:
+  """Whether all are numbers that are finite in float32."""
+  kind = array.dtype.kind
+  return kind == 'b' or (
+    kind in 'iuf' and bool((np.abs(array) <= _LARGEST).all())
+  )
+
+
+def _path(spec: types.PyTree, i: int) -> str:
+  """The name of the i-th array of an observation."""
+  path, _ = jax.tree.leaves_with_path(spec)[i]
+  return f'observation{jax.tree_util.keystr(path)}'

@@ -1,0 +1,162 @@
+"""Spaces of Gymnasium as specs, and their observations as arrays.
+
+Actions must be `Discrete`. Observations may be
+
+  Box            as they are, with 64-bit types narrowed to 32 bits;
+  Discrete       one-hot float32;
+  MultiDiscrete  one-hot float32 of each number, concatenated;
+  MultiBinary    float32;
+
+and `Dict` and `Tuple` of these.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from disco_rl import types
+from disco_rl.environments import packages
+from disco_rl.environments.host import data_checks
+
+
+@dataclasses.dataclass(frozen=True)
+class _Leaf:
+  """One array of an observation.
+
+  Attributes:
+    raw: as environments return it.
+    spec: as agents see it.
+    column: of a one-hot encoding, [width], the number that each entry is about;
+      None: there is none.
+    value: [width], the value for which the entry is 1.
+  """
+
+  raw: jax.ShapeDtypeStruct
+  spec: jax.ShapeDtypeStruct
+  column: np.ndarray | None = None
+  value: np.ndarray | None = None
+
+  def encode(self, observation: Any) -> np.ndarray:
+    """[..., *raw.shape] -> [..., *spec.shape]; floats have been encoded."""
+    array = np.asarray(observation)
+    if self.column is None or array.dtype.kind == 'f':
+      return array.astype(self.spec.dtype, copy=False)
+    leading = array.shape[: array.ndim - len(self.raw.shape)]
+    numbers = array.reshape(*leading, -1)
+    one_hot = numbers[..., self.column] == self.value
+    is_inside = one_hot.sum(axis=-1) == numbers.shape[-1]
+    if not is_inside.all():
+      index = tuple(np.argwhere(~is_inside)[0].tolist())
+      raise data_checks.SimulatorError(
+        f'environment {index[0] if index else 0} returned the observation '
+        f'{array[index]}, outside of its space'
+      )
+    return one_hot.astype(self.spec.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spaces:
+  """The spaces of one environment.
+
+  Attributes:
+    spec: of observations and actions, as agents see them.
+    raw: tree of `jax.ShapeDtypeStruct`, of observations as they are returned.
+    first_action: the `start` of the action space.
+    leaves: tree of `_Leaf`.
+  """
+
+  spec: types.EnvironmentSpec
+  raw: types.PyTree
+  first_action: int
+  leaves: types.PyTree
+
+  def encode(self, observation: Any) -> types.PyTree:
+    """Converts an observation, or a batch, to arrays as in the spec.
+
+    Raises:
+      KeyError, IndexError: an entry is missing.
+      ValueError: a number is outside of its space.
+    """
+    return data_checks.select(self.leaves, observation, _Leaf.encode)
+
+
+def make(observation_space: Any, action_space: Any, name: str) -> Spaces:
+  """Describes spaces.
+
+  Args:
+    observation_space: of one environment.
+    action_space: likewise.
+    name: for messages.
+
+  Returns:
+    The description.
+
+  Raises:
+    ImportError: gymnasium is not installed.
+    ValueError: a space is not supported.
+  """
+  if not isinstance(action_space, import_gymnasium().spaces.Discrete):
+    raise ValueError(
+      f'{name} has the action space {action_space}: only Discrete is supported.'
+    )
+  leaves = _leaves(observation_space, name)
+  return Spaces(
+    spec=types.EnvironmentSpec(
+      observation=jax.tree.map(lambda leaf: leaf.spec, leaves),
+      num_actions=int(action_space.n),
+    ),
+    raw=jax.tree.map(lambda leaf: leaf.raw, leaves),
+    first_action=int(action_space.start),
+    leaves=leaves,
+  )
+
+
+def import_gymnasium() -> Any:
+  """Imports the package; raises ImportError with the remedy."""
+  return packages.load(
+    'gymnasium',
+    "'gymnasium/...'",
+    'the package gymnasium',
+    "pip install 'disco_rl[gymnasium]'",
+  )
+
+
+def _leaves(space: Any, path: str) -> types.PyTree:
+  """Returns the tree of `_Leaf` of an observation space; `path` names it."""
+  spaces = import_gymnasium().spaces
+  if isinstance(space, spaces.Dict):
+    return {k: _leaves(s, f'{path}[{k!r}]') for k, s in space.spaces.items()}
+  if isinstance(space, spaces.Tuple):
+    return tuple(_leaves(s, f'{path}[{i}]') for i, s in enumerate(space.spaces))
+  if isinstance(space, spaces.Discrete):
+    return _one_hot(np.array(space.n), np.array(space.start))
+  if isinstance(space, spaces.MultiDiscrete):
+    return _one_hot(space.nvec, space.start)
+  if isinstance(space, spaces.MultiBinary):
+    raw = jax.ShapeDtypeStruct(space.shape, space.dtype)
+    return _Leaf(raw, jax.ShapeDtypeStruct(space.shape, np.float32))
+  if isinstance(space, spaces.Box):
+    # JAX would narrow the type anyway, so that the spec would not hold.
+    dtype = jax.dtypes.canonicalize_dtype(space.dtype)
+    spec = jax.ShapeDtypeStruct(space.shape, dtype)
+    return _Leaf(spec, spec)
+  raise ValueError(
+    f'{path} has the observation space {space}: only Box, Discrete, '
+    'MultiDiscrete, MultiBinary, and Dict and Tuple of those are supported.'
+  )
+
+
+def _one_hot(sizes: np.ndarray, starts: np.ndarray) -> _Leaf:
+  """Of numbers: how many values each has, and the first of them."""
+  flat = sizes.ravel().tolist()
+  value = np.concatenate(
+    [np.arange(s, s + n) for s, n in zip(starts.ravel().tolist(), flat)]
+  )
+  return _Leaf(
+    raw=jax.ShapeDtypeStruct(sizes.shape, np.int32),
+    spec=jax.ShapeDtypeStruct(value.shape, np.float32),
+    column=np.repeat(np.arange(len(flat)), flat),
+    value=value,
+  )

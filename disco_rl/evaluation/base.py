@@ -1,0 +1,169 @@
+"""The training of several agents of one kind: its state and its interface."""
+
+import abc
+from collections.abc import Callable
+import dataclasses
+import pathlib
+from typing import Any
+
+import jax
+
+from disco_rl import types
+from disco_rl.agent import actor
+from disco_rl.agent import agent as agent_lib
+from disco_rl.runtime import compilation
+from disco_rl.runtime import sharding
+
+
+@types.record
+class TrainState:
+  """S agents, and their environments if these are JAX-native.
+
+  Attributes:
+    agents: leading axis S.
+    actors: leading axis S; None where environments step on the host.
+  """
+
+  agents: agent_lib.AgentState
+  actors: actor.ActorState | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Advanced:
+  """The outcome of `Training.attempt`.
+
+  Attributes:
+    train_state: after the updates.
+    num_updates: that were made; may be fewer than required, also none.
+    logs: [S], means over these updates; empty without any.
+    failure: what an environment raised, which ended them early.
+  """
+
+  train_state: TrainState
+  num_updates: int
+  logs: types.Logs
+  failure: BaseException | None = None
+
+
+class Training(abc.ABC):
+  """Training of S agents; see `training.make`.
+
+  Attributes:
+    is_compiled: whether `compile` has been called.
+  """
+
+  is_compiled: bool = False
+
+  def __init__(self, agent: agent_lib.Agent, num_agents: int):
+    self._agent = agent
+    self._num_agents = num_agents
+    self._mesh = sharding.mesh_for(num_agents)
+    self._programs = sharding.Programs(self._mesh)
+    self._init = self._programs.make(
+      jax.vmap(self._init_one), (sharding.SPLIT,), runs_often=False
+    )
+
+  @property
+  def compile_seconds(self) -> float:
+    """Time spent on compiling so far."""
+    return self._programs.compile_seconds
+
+  def calls(self, rule_params: types.Params) -> list[compilation.Call]:
+    """All programs with the shapes of their arguments; longest first.
+
+    They can be compiled in parallel, before the first agent is made.
+    """
+    keys = jax.eval_shape(
+      lambda: jax.random.split(jax.random.key(0), self._num_agents)
+    )
+    keys = sharding.shapes(keys, self._mesh, sharding.SPLIT)
+    initial = self._init.shapes(keys)
+    return [
+      self._update_call(
+        sharding.shapes(rule_params, self._mesh, sharding.REPLICATED),
+        sharding.shapes(initial, self._mesh, sharding.SPLIT),
+      ),
+      (self._init, (keys,)),
+    ]
+
+  def compile(self, rule_params: types.Params, train_state: TrainState) -> None:
+    """Compiles the program that learns, unless it has been compiled."""
+    program, arguments = self._update_call(
+      self._replicate(rule_params), train_state
+    )
+    program.compile(*arguments)
+    self.is_compiled = True
+
+  @abc.abstractmethod
+  def _update_call(
+    self, rule_params: types.Params, train_state: TrainState
+  ) -> compilation.Call:
+    """The program that learns, and its arguments or their shapes."""
+
+  def init(self, keys: types.Array) -> TrainState:
+    """Initial agents from PRNG keys [S]."""
+    return self._init(self._split(keys))
+
+  def resume(self, train_state: TrainState) -> TrainState:
+    """Takes a state from a checkpoint."""
+    return train_state
+
+  def open_replays(self, directory: pathlib.Path) -> None:
+    """Prepares a directory for replay that is not part of the state."""
+    del directory
+
+  def save_replays(self, keep: int) -> None:
+    """Saves such replay, before one of `keep` checkpoints."""
+    del keep
+
+  def restore_replays(self, train_state: TrainState) -> None:
+    """Restores such replay, as it was when this state was saved."""
+    del train_state
+
+  def to_file(self, train_state: TrainState) -> Any:
+    """All that training goes on from, but host environments, as one tree."""
+    return train_state
+
+  def from_file(self, tree: Any) -> TrainState:
+    """Inverse of `to_file`."""
+    return self.resume(tree)
+
+  def advance(
+    self, rule_params: types.Params, train_state: TrainState, num_updates: int
+  ) -> tuple[TrainState, types.Logs]:
+    """As `attempt`, but raises what environments raise; returns logs [S]."""
+    advanced = self.attempt(rule_params, train_state, num_updates)
+    if advanced.failure is not None:
+      raise advanced.failure
+    return advanced.train_state, advanced.logs
+
+  @abc.abstractmethod
+  def attempt(
+    self,
+    rule_params: types.Params,
+    train_state: TrainState,
+    num_updates: int,
+    should_stop: Callable[[], bool] = lambda: False,
+  ) -> Advanced:
+    """Makes updates, until an environment fails.
+
+    Args:
+      rule_params: of the rule.
+      train_state: is donated.
+      num_updates: at least 1.
+      should_stop: asked after each update where environments step on the host;
+        others are part of the program.
+
+    Returns:
+      The state after the last complete update.
+    """
+
+  @abc.abstractmethod
+  def _init_one(self, key: types.Array) -> TrainState:
+    """The initial state of one agent."""
+
+  def _split(self, tree: Any) -> Any:
+    return sharding.put(tree, self._mesh, sharding.SPLIT)
+
+  def _replicate(self, tree: Any) -> Any:
+    return sharding.put(tree, self._mesh, sharding.REPLICATED)

@@ -1,0 +1,138 @@
+"""The loop of training with a fixed rule: in stages, with a progress bar."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import episodes
+from disco_rl.evaluation import base
+from disco_rl.runtime import progress
+
+# Metric -> value; of one agent after one stage.
+Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+  """What a stage ends with.
+
+  Attributes:
+    update: number of updates so far.
+    train_state: afterwards; valid until the next stage begins, which donates
+      it.
+    rows: of each agent: update, environment_steps, episodes (finished so far),
+      return (mean of the last 100 episodes) and the rule's own metrics, means
+      over the stage; empty if no update was made.
+    is_last: whether training ends with it, for whatever reason.
+  """
+
+  update: int
+  train_state: base.TrainState
+  rows: list[Row]
+  is_last: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+  """From which update to which training goes, and where stages end.
+
+  Attributes:
+    first: updates made before.
+    last: updates afterwards.
+    every: stages end at multiples of each of these.
+  """
+
+  first: int
+  last: int
+  every: Sequence[int]
+
+
+def train(
+  agents: base.Training,
+  config: agent_lib.AgentConfig,
+  rule_params: types.Params,
+  train_state: base.TrainState,
+  span: Span,
+  on_stage: Callable[[Stage], None],
+  should_stop: Callable[[], bool],
+  description: str,
+  is_shown: bool = True,
+) -> None:
+  """Trains, until the last update, a request to stop, or a failure.
+
+  Args:
+    agents: S of them.
+    config: of the agents.
+    rule_params: of the rule.
+    train_state: before; donated.
+    span: of updates.
+    on_stage: called after every stage, also after one that a failing
+      environment cut short.
+    should_stop: whether to end before the next update; within a stage, only
+      environments on the host are interrupted.
+    description: start of the progress bar's line.
+    is_shown: whether there is a bar.
+
+  Raises:
+    BaseException: what an environment raised, after `on_stage`.
+  """
+  update, is_last = span.first, span.first == span.last
+  with progress.Progress(
+    span.last,
+    span.first,
+    description=description,
+    is_shown=is_shown,
+    status='' if is_last or agents.is_compiled else 'compiling',
+  ) as bar:
+    if not is_last:
+      agents.compile(rule_params, train_state)
+      bar.clear_status()
+    while not is_last:
+      target = min(
+        span.last, *(progress.next_multiple(update, n) for n in span.every)
+      )
+      done = agents.attempt(
+        rule_params, train_state, target - update, should_stop
+      )
+      train_state = done.train_state
+      update += done.num_updates
+      rows = _rows(config, update, done) if done.num_updates else []
+      is_last = update == span.last or done.failure is not None or should_stop()
+      on_stage(Stage(update, train_state, rows, is_last))
+      if done.failure is not None:
+        raise done.failure
+      bar.advance(done.num_updates, **{'return': mean_return(rows)})
+
+
+def mean_return(rows: Sequence[Row]) -> float:
+  """Mean over the agents."""
+  return float(np.mean([row['return'] for row in rows]))
+
+
+def returns(train_state: base.TrainState) -> list[float]:
+  """Mean return of the last episodes of each agent."""
+  means = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
+  return np.asarray(means).tolist()
+
+
+def _rows(
+  config: agent_lib.AgentConfig, update: int, done: base.Advanced
+) -> list[Row]:
+  finished = jax.device_get(done.train_state.agents.episodes.finished)
+  logs = jax.device_get(done.logs)
+  return [
+    {
+      'update': update,
+      'environment_steps': update * config.steps_per_update,
+      'episodes': int(finished[i]),
+      'return': mean,
+      **{name: float(values[i]) for name, values in logs.items()},
+    }
+    for i, mean in enumerate(returns(done.train_state))
+  ]

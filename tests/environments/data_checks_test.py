@@ -1,0 +1,220 @@
+"""What host environments return is checked before agents learn from it."""
+
+import dataclasses
+from typing import Any
+
+import dm_env
+from dm_env import specs
+import gymnasium
+from gymnasium import spaces
+import jax
+import numpy as np
+import pytest
+
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.environments import wrapping
+from disco_rl.environments.host import adapters
+from disco_rl.environments.host import data_checks
+
+NUMBER, INDEX, STEP = 4, 2, 3
+ACTIONS = np.zeros(NUMBER, np.int32)
+OBSERVATION = {'x': np.zeros(2, np.float32), 'n': 1}
+
+
+class Faulty(gymnasium.Env):
+  """Returns what it is given at a step, 0 for a reset."""
+
+  observation_space = spaces.Dict(
+    {'x': spaces.Box(-9, 9, (2,)), 'n': spaces.Discrete(3)}
+  )
+  action_space = spaces.Discrete(2)
+
+  def __init__(self, step: int = -1, **changes: Any):
+    self._faulty, self._changes, self._num_steps = step, changes, 0
+
+  def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    del seed, options
+    self._num_steps = 0
+    return self._outcome()['observation'], {}
+
+  def step(self, action: Any) -> Any:
+    del action
+    self._num_steps += 1
+    return (*self._outcome().values(), {})
+
+  def _outcome(self) -> dict[str, Any]:
+    outcome: dict[str, Any] = {
+      'observation': OBSERVATION,
+      'reward': 1.0,
+      'terminated': False,
+      'truncated': False,
+    }
+    if self._num_steps != self._faulty:
+      return outcome
+    if 'error' in self._changes:
+      raise self._changes['error']
+    return {**outcome, **self._changes}
+
+
+def environments(step: int, **changes: Any) -> list[gymnasium.Env]:
+  return [
+    Faulty(step, **changes) if i == INDEX else Faulty() for i in range(NUMBER)
+  ]
+
+
+def play(environment: base.HostEnvironment, steps: int = STEP) -> None:
+  environment.reset()
+  for _ in range(steps):
+    environment.step(ACTIONS)
+
+
+FAULTS: list[tuple[dict[str, Any], str]] = [
+  ({'reward': np.nan}, 'returned the reward nan, expected a finite number'),
+  ({'reward': -np.inf}, 'the reward -inf'),
+  ({'reward': 1e300}, 'the reward 1e[+]300'),
+  ({'reward': None}, 'the reward None'),
+  ({'reward': '1.0'}, "the reward '1.0'"),
+  ({'reward': [1.0, 2.0]}, r'the reward \[1.0, 2.0\]'),
+  ({'reward': np.ones(1)}, r'the reward array\(\[1.\]\)'),
+  ({'terminated': None}, 'the terminated None'),
+  ({'truncated': np.nan}, 'the truncated nan'),
+  (
+    {'observation': {**OBSERVATION, 'x': np.array([0.0, np.nan])}},
+    r"NaN or infinity in its observation\['x'\]",
+  ),
+  (
+    {'observation': {**OBSERVATION, 'x': np.zeros(3)}},
+    r"observation\['x'\] of environment 2 .*\[3\], .* float32\[2\]",
+  ),
+  ({'observation': {**OBSERVATION, 'x': None}}, r"\['x'\] .* is object\[\]"),
+  ({'observation': {**OBSERVATION, 'n': 'one'}}, r"\['n'\] .* int32\[\]"),
+  ({'observation': {**OBSERVATION, 'n': 7}}, 'the observation 7, outside of'),
+  ({'observation': {'x': OBSERVATION['x']}}, "lacks 'n'"),
+  ({'observation': None}, 'lacks '),
+  ({'error': ZeroDivisionError('x / 0')}, r"ZeroDivisionError\('x / 0'\)"),
+]
+
+
+@pytest.mark.parametrize(('changes', 'message'), FAULTS)
+def test_the_environment_index_and_step_are_named(
+  changes: dict[str, Any], message: str
+) -> None:
+  make = iter(environments(STEP, **changes)).__next__
+  environment = wrapping.recognise(make).build(NUMBER, 5)
+  play(environment, STEP - 1)
+  with pytest.raises(adapters.HostEnvironmentError, match=message) as caught:
+    environment.step(ACTIONS)
+  error = str(caught.value)
+  assert 'Faulty' in error
+  assert 'seed 5' in error
+  assert f'environment {INDEX}' in error
+  assert f'at step {STEP} ' in error
+  assert 'learning rate' not in error
+
+
+def test_resets_are_checked() -> None:
+  changes = {'observation': {**OBSERVATION, 'x': np.array([0.0, np.inf])}}
+  make = iter(environments(0, **changes)).__next__
+  environment = wrapping.recognise(make).build(NUMBER, 5)
+  with pytest.raises(
+    adapters.HostEnvironmentError, match='environment 2 of 4 .*NaN or infinity'
+  ):
+    environment.reset()
+
+
+def test_vector_environments_are_checked() -> None:
+  vector = gymnasium.vector.SyncVectorEnv(
+    [lambda env=env: env for env in environments(STEP, reward=np.nan)]
+  )
+  with pytest.raises(adapters.HostEnvironmentError, match='2 of 4 .*nan'):
+    play(wrapping.recognise(vector).build(NUMBER, 0))
+
+
+class FaultyDmEnv(dm_env.Environment):
+  """Its second reward is None."""
+
+  def reset(self) -> dm_env.TimeStep:
+    self._reward: Any = 1.0
+    return dm_env.restart(np.zeros(2))
+
+  def step(self, action: Any) -> dm_env.TimeStep:
+    del action
+    reward, self._reward = self._reward, None
+    return dm_env.transition(reward, np.zeros(2))
+
+  def observation_spec(self) -> Any:
+    return specs.Array((2,), np.float64)
+
+  def action_spec(self) -> Any:
+    return specs.DiscreteArray(2)
+
+
+def test_dm_env_is_checked() -> None:
+  environment = wrapping.recognise(FaultyDmEnv()).build(1, 0)
+  environment.reset()
+  environment.step(ACTIONS[:1])
+  with pytest.raises(
+    adapters.HostEnvironmentError,
+    match='FaultyDmEnv .* step 2 .* 0 of 1 returned the reward None',
+  ):
+    environment.step(ACTIONS[:1])
+
+
+class Own(base.HostEnvironment):
+  """A batch of a user's own, with a fault in the second step."""
+
+  spec = types.EnvironmentSpec(jax.ShapeDtypeStruct((2,), np.float32), 2)
+  num_environments = NUMBER
+
+  def __init__(self, field: str, value: Any):
+    self._fault, self._num_steps = {field: value}, 0
+
+  def reset(self) -> Any:
+    return np.zeros((NUMBER, 2), np.float32)
+
+  def step(self, action: Any) -> types.TimeStep:
+    del action
+    self._num_steps += 1
+    timestep = types.TimeStep(
+      observation=self.reset(),
+      reward=np.zeros(NUMBER, np.float32),
+      is_terminal=np.zeros(NUMBER, bool),
+      is_last=np.zeros(NUMBER, bool),
+      mask=np.ones(NUMBER, bool),
+    )
+    fault = self._fault if self._num_steps == 2 else {}
+    return dataclasses.replace(timestep, **fault)
+
+  def close(self) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+  ('field', 'value', 'message'),
+  [
+    ('reward', np.array([0, 0, np.nan, 0]), '2 of 4 returned the reward .*nan'),
+    ('reward', np.zeros(3), r'reward is array.*, expected 4 numbers'),
+    ('is_last', None, 'is_last is None, expected 4 numbers'),
+    ('observation', np.zeros((4, 2)), r'is float64\[4, 2\], expected float32'),
+    ('observation', np.zeros((4, 3), np.float32), r'\[4, 3\], expected .*4, 2'),
+    ('observation', {'x': np.zeros((4, 2))}, 'is of the structure'),
+  ],
+)
+def test_host_environments_of_users_are_checked(
+  field: str, value: Any, message: str
+) -> None:
+  environment = wrapping.recognise(Own(field, value)).build(NUMBER, 0)
+  environment.reset()
+  assert environment.step(ACTIONS).reward.tolist() == [0.0] * NUMBER
+  with pytest.raises(adapters.HostEnvironmentError, match=message) as caught:
+    environment.step(ACTIONS)
+  assert 'Own with seed 0 raised at step 2' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  'values', [[1, 2], (True, False), np.zeros(2, np.uint8), [np.float64(3), 1]]
+)
+def test_all_kinds_of_numbers_pass(values: Any) -> None:
+  found = data_checks.numbers('reward', values, 2)
+  np.testing.assert_array_equal(found, np.array(values))

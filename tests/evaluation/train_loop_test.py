@@ -1,0 +1,128 @@
+"""The loop of training: its stages, and what the progress bar says."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import episodes
+from disco_rl.evaluation import base
+from disco_rl.evaluation import train_loop
+
+
+def train_state() -> base.TrainState:
+  nothing: Any = None
+  statistics = episodes.EpisodeStatistics(
+    running=jnp.zeros((1, 1)),
+    recent=jnp.ones((1, episodes.NUM_RECENT)),
+    finished=jnp.ones((1,), jnp.int32),
+  )
+  agents = agent_lib.AgentState(nothing, nothing, statistics, nothing)
+  return base.TrainState(agents=agents, actors=None)
+
+
+class Agents:
+  """Notes what it is asked for; fails after so many updates."""
+
+  is_compiled = False
+
+  def __init__(self, fails_after: int = 1000):
+    self.left = fails_after
+    self.asked: list[Any] = []
+
+  def compile(self, *_: Any) -> None:
+    self.asked.append('compile')
+
+  def attempt(
+    self,
+    rule_params: Any,
+    before: base.TrainState,
+    num_updates: int,
+    should_stop: Callable[[], bool],
+  ) -> base.Advanced:
+    del rule_params, should_stop
+    self.asked.append(num_updates)
+    done = min(num_updates, self.left)
+    self.left -= done
+    logs = {'loss': jnp.ones(1)} if done else {}
+    failure = None if done == num_updates else OSError('out of order')
+    return base.Advanced(before, done, logs, failure)
+
+
+def run(
+  agents: Any,
+  span: train_loop.Span,
+  should_stop: Callable[[], bool] = lambda: False,
+) -> list[train_loop.Stage]:
+  stages: list[train_loop.Stage] = []
+  config = agent_lib.AgentConfig(
+    num_environments=2, replay_capacity=2, unroll_length=3, on_policy_share=0.0
+  )
+  try:
+    train_loop.train(
+      agents, config, {}, train_state(), span, stages.append, should_stop, 'x'
+    )
+  except OSError as error:
+    assert str(error) == 'out of order'
+    assert stages[-1].is_last
+  return stages
+
+
+def test_stages_end_at_multiples() -> None:
+  agents = Agents()
+  stages = run(agents, train_loop.Span(3, 14, (5, 4)))
+  assert agents.asked == ['compile', 1, 1, 3, 2, 2, 2]
+  assert [stage.update for stage in stages] == [4, 5, 8, 10, 12, 14]
+  assert [stage.is_last for stage in stages] == [False] * 5 + [True]
+  assert stages[0].rows == [
+    {
+      'update': 4,
+      'environment_steps': 4 * 2 * 3,
+      'episodes': 1,
+      'return': 1.0,
+      'loss': 1.0,
+    }
+  ]
+
+
+def test_nothing_is_done_where_nothing_is_left() -> None:
+  agents = Agents()
+  assert not run(agents, train_loop.Span(7, 7, (5,)))
+  assert not agents.asked
+
+
+@pytest.mark.parametrize(
+  ('fails_after', 'update', 'rows'), [(7, 7, 1), (5, 5, 0)]
+)
+def test_what_is_complete_is_handed_over_before_an_error(
+  fails_after: int, update: int, rows: int
+) -> None:
+  stages = run(Agents(fails_after), train_loop.Span(0, 20, (5,)))
+  assert [stage.update for stage in stages] == [5, update]
+  assert len(stages[-1].rows) == rows
+
+
+def test_a_request_to_stop_ends_with_the_stage() -> None:
+  agents = Agents()
+  stages = run(
+    agents, train_loop.Span(0, 20, (5,)), lambda: len(agents.asked) > 2
+  )
+  assert [(stage.update, stage.is_last) for stage in stages] == [
+    (5, False),
+    (10, True),
+  ]
+
+
+def test_the_bar_says_when_programs_are_compiled(
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  agents = Agents()
+  run(agents, train_loop.Span(0, 5, (5,)))
+  first, second, *_ = capsys.readouterr().err.splitlines()
+  assert 'compiling' in first
+  assert 'compiling' not in second
+  agents.is_compiled = True
+  run(agents, train_loop.Span(0, 5, (5,)))
+  assert 'compiling' not in capsys.readouterr().err

@@ -1,0 +1,148 @@
+"""Launchers end with one line for what is not a bug of theirs, and soon."""
+
+from collections.abc import Iterator
+import json
+import pathlib
+import re
+import types
+from typing import Any
+from unittest import mock
+
+from absl.testing import flagsaver
+import gymnasium
+import jax
+import launching
+import pytest
+
+from configs import quickstart
+from disco_rl.environments.host import adapters
+from disco_rl.meta_training import build
+from disco_rl.meta_training import meta_trainer
+from disco_rl.runtime import sharding
+from launch import errors
+from launch import evaluate
+from launch import meta_train
+
+QUICKSTART = f'--config={quickstart.__file__}'
+
+
+@pytest.fixture(autouse=True)
+def _flags_as_before() -> Iterator[None]:
+  with flagsaver.flagsaver():
+    yield
+
+
+@pytest.mark.parametrize(
+  ('error', 'message'),
+  [
+    (adapters.HostEnvironmentError('Pong hangs'), '^error: Pong hangs$'),
+    (OSError(28, 'No space left'), 'No space left'),
+    (KeyError('x'), "^error: 'x'$"),
+    (
+      jax.errors.JaxRuntimeError(
+        'RESOURCE_EXHAUSTED: Out of memory: 9 GiB.\nx'
+      ),
+      '^error: Out of memory: RESOURCE.* 9 GiB. Likely .* lower --config.',
+    ),
+    (MemoryError('Unable to allocate 2 TiB'), 'Unable .* lower .*replay_capac'),
+  ],
+)
+def test_expected_errors_take_one_line(error: Exception, message: str) -> None:
+  with (
+    pytest.raises(SystemExit, match=message) as ended,
+    errors.in_one_line(KeyError),
+  ):
+    raise error
+  launching.message_of(ended.value)
+
+
+@pytest.mark.parametrize(
+  'error', [ZeroDivisionError('a bug'), jax.errors.JaxRuntimeError('INTERNAL')]
+)
+def test_bugs_show_their_traceback(error: Exception) -> None:
+  with pytest.raises(type(error)), errors.in_one_line():
+    raise error
+
+
+class Unusable(gymnasium.Env):
+  observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+  action_space = gymnasium.spaces.Discrete(2)
+
+  def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    del seed, options
+    raise KeyError('no such level')
+
+
+def unmakeable() -> Any:
+  raise TypeError('no such asset')
+
+
+@pytest.mark.parametrize(
+  ('make', 'message'),
+  [
+    (
+      Unusable,
+      "Unusable-v0 .* at step 0 .* 0 of 8: KeyError.'no s",
+    ),
+    (unmakeable, "Unusable-v0 raised when it was made: TypeError.'no such as"),
+  ],
+)
+def test_environments_that_cannot_be_used(
+  make: Any, message: str, tmp_path: pathlib.Path
+) -> None:
+  gymnasium.register('Unusable-v0', make)
+  try:
+    found = launching.error(
+      evaluate,
+      tmp_path / 'run',
+      f'--config={launching.REPOSITORY}/configs/evaluate.py:cartpole',
+      '--config.environment=gymnasium/Unusable-v0',
+      '--config.rule=actor_critic',
+    )
+  finally:
+    del gymnasium.registry['Unusable-v0']
+  assert re.search(message, found), found
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_figure_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
+  (tmp_path / 'config.json').write_text(
+    json.dumps({'environment': 'catch', 'rule': 'disco103'})
+  )
+  (tmp_path / 'metrics.csv').write_text(
+    'update,seed,environment_steps,return\n1,0,2,0.5\n'
+  )
+  output = tmp_path / 'config.json' / 'figure.png'
+  ended = launching.run_python(
+    '-m', 'launch.compare', f'{tmp_path}', f'--output={output}'
+  )
+  assert ended.returncode == 1
+  assert re.fullmatch("error: .*config.json'\n", ended.stderr)
+
+
+def test_the_folder_is_checked_before_anything_is_made(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  make = mock.Mock(side_effect=AssertionError('made'))
+  monkeypatch.setattr(meta_trainer, 'MetaTrainer', make)
+  (tmp_path / 'config.json').write_text('{"agents": 1}')
+  found = launching.error(meta_train, tmp_path, QUICKSTART)
+  assert 'holds a run with other settings: ' in found
+  assert [path.name for path in tmp_path.iterdir()] == ['config.json']
+
+
+def test_the_division_of_agents_is_checked_before_anything_is_made(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  mesh = types.SimpleNamespace(shape={sharding.AGENTS: 2, sharding.BATCH: 1})
+  monkeypatch.setattr(sharding, 'make_mesh', lambda _: mesh)
+  make = mock.Mock(side_effect=AssertionError('made'))
+  monkeypatch.setattr(build, 'make_rule', make)
+  found = launching.error(
+    meta_train,
+    tmp_path / 'run',
+    QUICKSTART,
+    '--config.agents=7',
+    '--config.cpu_devices=1',
+  )
+  assert '7 agents in all cannot be divided equally among 2 devices' in found
