@@ -27,6 +27,7 @@ from disco_rl.runtime import progress
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
+from disco_rl.update_rules import weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +134,9 @@ class Evaluation:
       signals.Interrupted: a signal ended the run; a checkpoint was saved.
     """
     with workdirs.locked(workdir := pathlib.Path(workdir)):
-      workdirs.claim(workdir, description, _FREE)
+      rule = self._config.rule
+      rules = [rule] if weights.is_path(rule) else []
+      workdirs.claim(workdir, description, _FREE, rules)
       return self._run(workdir)
 
   def _run(self, workdir: pathlib.Path) -> dict[str, Any]:
@@ -142,7 +145,13 @@ class Evaluation:
     update, seconds = 0, 0.0
     self._driver.open_replays(workdir / 'replay')
     train_state = self._driver.init(self._keys())
-    with checkpointing.Checkpointer(workdir / 'checkpoints') as checkpointer:
+    with (
+      # Outermost: a second signal must not end the writing of a checkpoint.
+      signals.Requests() as requests,
+      checkpointing.Checkpointer(
+        workdir / 'checkpoints', logs=[workdir / 'metrics.csv']
+      ) as checkpointer,
+    ):
       like = {'lives': train_state, 'seconds': np.zeros(())}
       if newest := checkpointer.restore(
         like, lambda tree: self._driver.restore_replays(tree['lives'])
@@ -151,7 +160,7 @@ class Evaluation:
         train_state = self._driver.resume(saved['lives'])
         seconds = float(saved['seconds'])
       train_state, update = self._train(
-        workdir, train_state, update, checkpointer, start - seconds
+        workdir, train_state, update, checkpointer, requests, start - seconds
       )
     summary = self._summarise(train_state, update, time.perf_counter() - start)
     summary['seconds'] += seconds
@@ -181,6 +190,7 @@ class Evaluation:
     train_state: training.TrainState,
     update: int,
     checkpointer: checkpointing.Checkpointer,
+    requests: signals.Requests,
     start: float,
   ) -> tuple[training.TrainState, int]:
     """Advances to the last update; logs and saves on the way."""
@@ -192,7 +202,6 @@ class Evaluation:
         update,
         description=f'{config.environment} {config.rule}',
       ) as bar,
-      signals.Requests() as requests,
     ):
       while update < config.updates:
         # Logs and checkpoints are written between calls of the driver.
@@ -204,6 +213,7 @@ class Evaluation:
         train_state, logs = self._driver.advance(
           self._rule_params, train_state, target - update
         )
+        requests.listen()  # Until here nothing could be saved.
         rows = self._rows(train_state, logs, target)
         metrics.check_finite(rows, update, _CAUSES)
         bar.advance(target - update, **{'return': _mean_return(rows)})

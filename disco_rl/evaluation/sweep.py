@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import datetime
-import hashlib
 import itertools
 import pathlib
 import re
@@ -219,21 +218,10 @@ def _claim(workdir: pathlib.Path, jobs: Sequence[Job]) -> None:
         f'{workdir} contains a single run, as it has {name}. Choose another '
         '--workdir for several runs.'
       )
-  path = workdir / 'rules.json'
-  earlier = metrics.read_json(path) if path.exists() else {}
-  now = {
-    name: hashlib.sha256(pathlib.Path(name).read_bytes()).hexdigest()
-    for name in dict.fromkeys(job.config.rule for job in jobs)
-    if weights.is_path(name)
-  }
-  changed = [name for name in now if earlier.get(name, now[name]) != now[name]]
-  if changed:
-    raise workdirs.WorkdirError(
-      f'{", ".join(changed)} changed since the runs in {workdir} began: they '
-      'used another rule. Choose another --workdir, or restore the file.'
-    )
-  workdirs.claim(workdir, _description(jobs), _FREE)
-  metrics.write_json(path, {**earlier, **now})
+  rules = dict.fromkeys(job.config.rule for job in jobs)
+  workdirs.claim(
+    workdir, _description(jobs), _FREE, list(filter(weights.is_path, rules))
+  )
 
 
 def _description(jobs: Sequence[Job]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -54,20 +55,27 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
 
 
 def claim(
-  workdir: pathlib.Path, description: Mapping[str, Any], free: Collection[str]
+  workdir: pathlib.Path,
+  description: Mapping[str, Any],
+  free: Collection[str],
+  rules: Collection[str] = (),
 ) -> None:
   """Writes config.json, or checks that the folder holds this very run.
+
+  Removes temporary files that a killed run has left.
 
   Args:
     workdir: the folder.
     description: the settings as the user gave them.
     free: settings that may change when a run is resumed.
+    rules: files of rules, which must stay the same; rules.json notes them.
 
   Raises:
-    WorkdirError: the folder holds something else, or damaged files; it stays
-      as it is.
+    WorkdirError: the folder holds something else, damaged files, or a run with
+      another rule; it stays as it is.
   """
   path = workdir / 'config.json'
+  digests = _check_rules(workdir, rules)
   if path.exists():
     _check_same(workdir, metrics.read_json(path), description, free)
     _check_metrics(workdir / 'metrics.csv')
@@ -78,7 +86,30 @@ def claim(
         'Choose another --workdir.'
       )
   workdir.mkdir(parents=True, exist_ok=True)
+  for directory in (workdir, workdir / 'held_out'):
+    files.remove_temporary(directory)
   metrics.write_json(path, description)
+  if rules:
+    metrics.write_json(workdir / 'rules.json', digests)
+
+
+def _check_rules(
+  workdir: pathlib.Path, rules: Collection[str]
+) -> dict[str, str]:
+  """Returns the SHA-256 of all files of rules that the folder has used."""
+  path = workdir / 'rules.json'
+  earlier = metrics.read_json(path) if path.exists() else {}
+  now = {
+    name: hashlib.sha256(pathlib.Path(name).read_bytes()).hexdigest()
+    for name in rules
+  }
+  changed = [name for name in now if earlier.get(name, now[name]) != now[name]]
+  if changed:
+    raise WorkdirError(
+      f'{", ".join(changed)} changed since the runs in {workdir} began: they '
+      'used another rule. Choose another --workdir, or restore the file.'
+    )
+  return {**earlier, **now}
 
 
 def _check_metrics(path: pathlib.Path) -> None:

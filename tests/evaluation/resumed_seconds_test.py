@@ -165,21 +165,26 @@ def discovery(clock: Clock, patch: pytest.MonkeyPatch) -> Session:
   return session
 
 
+def evaluation_config(
+  updates: int, rule: str = 'actor_critic'
+) -> runner.EvaluationConfig:
+  settings = {
+    **evaluate_configs.get_config('catch').to_dict(),
+    'environment': 'catch/4x3',
+    'rule': rule,
+    'seeds': AGENTS,
+    'updates': updates,
+    'log_every': 1,
+    'checkpoint_every': 2,
+  }
+  return to_records.evaluation(settings)
+
+
 def evaluation(clock: Clock, patch: pytest.MonkeyPatch) -> Session:
   patch.setattr(training, 'make', lambda *_: Driver(clock))
 
   def session(updates: int, workdir: pathlib.Path) -> dict[str, Any]:
-    settings = {
-      **evaluate_configs.get_config('catch').to_dict(),
-      'environment': 'catch/4x3',
-      'rule': 'actor_critic',
-      'seeds': AGENTS,
-      'updates': updates,
-      'log_every': 1,
-      'checkpoint_every': 2,
-    }
-    config = to_records.evaluation(settings)
-    return runner.Evaluation(config).run(workdir, {})
+    return runner.Evaluation(evaluation_config(updates)).run(workdir, {})
 
   return session
 
