@@ -25,7 +25,8 @@ from absl import flags
 from absl import logging
 
 from benchmarks import short_runs
-from launch import errors
+from disco_rl.runtime import checkpointing
+from disco_rl.runtime import workdirs
 
 _FLIPS = flags.DEFINE_integer('flips', 300, 'Number of bits, over all kinds.')
 _SEED = flags.DEFINE_integer('seed', 0, 'Seed of the choice of bits.')
@@ -40,6 +41,9 @@ _STEPS = 2 * short_runs.CHECKPOINT_EVERY
 _MORE = _STEPS + short_runs.CHECKPOINT_EVERY
 # Nobody reads them, or whatever they hold.
 _UNREAD = ('.lock', 'curves.png', 'tensorboard')
+
+# Launchers print them in one line.
+_EXPECTED = (workdirs.WorkdirError, checkpointing.CheckpointError, OSError)
 
 # A kind of damage, and the function that does it.
 Damage = tuple[str, Callable[[pathlib.Path], None]]
@@ -136,7 +140,7 @@ def _continue(
   try:
     with contextlib.redirect_stderr(output):
       run(workdir)
-  except errors.of_runs() as error:
+  except _EXPECTED as error:
     return f'error ({type(error).__name__})'
   is_reported = 'warning: ' in output.getvalue()
   if not short_runs.differences(workdir, expected):
