@@ -160,6 +160,20 @@ def test_an_agent_that_unpacks_to_more_is_refused_before(
     tree_files.load(path, TREE)
 
 
+def test_an_agent_of_zeros_that_unpack_to_far_more(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  path = tmp_path / 'agent.npz'
+  tree = {'w': np.zeros(10**6, np.float32)}
+  np.savez_compressed(path, **{"['w']": tree['w']})
+  with monkeypatch.context() as patch:
+    patch.delattr(npz, '_read_array')
+    with pytest.raises(npz.ArchiveError, match='bytes unpack to 4000128'):
+      tree_files.load(path, tree)
+  tree_files.save(path, tree)
+  assert_equal(tree_files.load(path, tree), tree)
+
+
 class Payload:
   """Makes a directory when it is unpickled."""
 
