@@ -70,7 +70,13 @@ class Requests:
   def __enter__(self) -> 'Requests':
     return self
 
-  def __exit__(self, *_: object) -> None:
+  def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    self._stop_listening()
+    if kind is None:
+      # It came while the last checkpoint was written.
+      self.check()
+
+  def _stop_listening(self) -> None:
     if self._watcher is None:
       return
     signal.set_wakeup_fd(self._former_fd)
