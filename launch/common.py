@@ -4,6 +4,7 @@ from collections.abc import Callable
 import contextlib
 import pathlib
 import re
+import signal
 from typing import Any
 
 from absl import app
@@ -13,6 +14,7 @@ from ml_collections import config_flags
 
 from disco_rl.runtime import config_checks
 from launch import compilation_cache
+from launch import streams
 from launch.errors import fail
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -45,10 +47,15 @@ def run(
     if not flags.FLAGS['verbosity'].present:
       # Orbax reports each of its steps as INFO.
       logging.set_verbosity(logging.WARNING)
+      streams.hide_tracebacks()
     # Processes that find a program would not answer those that compile it.
     compilation_cache.set_up(by_default=not is_distributed())
     main(settings(), pathlib.Path(WORKDIR.value))
 
+  streams.protect()
+  if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # As SIGTERM does. KeyboardInterrupt can get lost in imports and callbacks.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
   app.run(with_flags, flags_parser=parse_flags)
 
 

@@ -71,7 +71,13 @@ def make(
   if num_environments < 1:
     raise ValueError(f'num_environments must be >= 1, got {num_environments}.')
   _check_preprocessing(preprocessing)
-  environment = _builder(name, preprocessing)(num_environments, seed)
+  try:
+    environment = _builder(name, preprocessing)(num_environments, seed)
+  except SystemExit as error:
+    raise ValueError(
+      f'{name} with seed {seed} called sys.exit({error.code!r}) while it was '
+      'made.'
+    ) from error
   if isinstance(environment, base.HostEnvironment):
     return timeouts.WatchedEnvironment(environment, name, seed)
   return environment

@@ -80,11 +80,12 @@ def read_curve(csv_path: files.PathLike, column: str = 'return') -> Curve:
   """
   columns = metrics.read(csv_path)
   for name in ('update', 'seed', 'environment_steps', column):
-    if name not in columns or columns[name].dtype.kind not in 'if':
+    values = columns.get(name, np.empty(0))
+    if not len(values) or values.dtype.kind not in 'if':
       raise files.WorkdirError(
         f'{csv_path} has no column {name!r} of numbers, which the metrics of '
-        'agents have: likely damaged, or of another kind of run. Choose '
-        'another folder.'
+        'agents have: likely damaged, or of another kind of run. Restore the '
+        'file, or choose another folder.'
       )
   updates, point = np.unique(columns['update'], return_inverse=True)
   seeds, seed = np.unique(columns['seed'], return_inverse=True)

@@ -30,6 +30,7 @@ from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
+from disco_rl.update_rules import weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +136,9 @@ class Evaluation:
       signals.Interrupted: a signal ended the run; a checkpoint was saved.
     """
     with workdirs.locked(workdir := pathlib.Path(workdir)):
-      workdirs.claim(workdir, description, FREE)
+      rule = self._config.rule
+      rules = [rule] if weights.is_path(rule) else []
+      workdirs.claim(workdir, description, FREE, rules)
       return self._run(workdir)
 
   def _run(self, workdir: pathlib.Path) -> dict[str, Any]:
@@ -144,7 +147,13 @@ class Evaluation:
     update, seconds = 0, 0.0
     self._driver.open_replays(workdir / 'replay')
     train_state = self._driver.init(self._keys())
-    with checkpointing.Checkpointer(workdir / 'checkpoints') as checkpointer:
+    with (
+      # Outermost: a second signal must not end the writing of a checkpoint.
+      signals.Requests() as requests,
+      checkpointing.Checkpointer(
+        workdir / 'checkpoints', logs=[workdir / 'metrics.csv']
+      ) as checkpointer,
+    ):
       like = {'lives': train_state, 'seconds': np.zeros(())}
       if newest := checkpointer.restore(
         like, lambda tree: self._driver.restore_replays(tree['lives'])
@@ -153,7 +162,7 @@ class Evaluation:
         train_state = self._driver.resume(saved['lives'])
         seconds = float(saved['seconds'])
       train_state, update = self._train(
-        workdir, train_state, update, checkpointer, start - seconds
+        workdir, train_state, update, checkpointer, requests, start - seconds
       )
     summary = self._summarise(train_state, update, time.perf_counter() - start)
     summary['seconds'] += seconds
@@ -183,6 +192,7 @@ class Evaluation:
     train_state: base.TrainState,
     update: int,
     checkpointer: checkpointing.Checkpointer,
+    requests: signals.Requests,
     start: float,
   ) -> tuple[base.TrainState, int]:
     """Advances to the last update; logs and saves on the way."""
@@ -192,6 +202,7 @@ class Evaluation:
 
     def on_stage(stage: train_loop.Stage) -> None:
       nonlocal latest, saved
+      requests.listen()  # Until here nothing could be saved.
       rows = self._rows(stage)
       metrics.check_finite(rows, latest.update, _CAUSES)
       writer.write(rows)
@@ -206,10 +217,7 @@ class Evaluation:
           )
         saved = stage.update
 
-    with (
-      metrics.MetricsWriter(workdir, resume_from=update) as writer,
-      signals.Requests() as requests,
-    ):
+    with metrics.MetricsWriter(workdir, resume_from=update) as writer:
       train_loop.train(
         self._driver,
         config.agent,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import datetime
-import hashlib
 import itertools
 import pathlib
 import re
@@ -225,23 +224,12 @@ def _claim(
         f'{workdir} contains a single run, as it has {name}. Choose another '
         '--workdir for several runs.'
       )
-  path = workdir / 'rules.json'
-  earlier = metrics.read_json(path) if path.exists() else {}
-  now = {
-    name: hashlib.sha256(pathlib.Path(name).read_bytes()).hexdigest()
-    for name in dict.fromkeys(job.config.rule for job in jobs)
-    if weights.is_path(name)
-  }
-  changed = [name for name in now if earlier.get(name, now[name]) != now[name]]
-  if changed:
-    raise workdirs.WorkdirError(
-      f'{", ".join(changed)} changed since the runs in {workdir} began: they '
-      'used another rule. Choose another --workdir, or restore the file.'
-    )
+  rules = dict.fromkeys(job.config.rule for job in jobs)
   swept = _swept(jobs)
   shared = {k: v for k, v in settings.items() if f'{k}s' not in swept}
-  workdirs.claim(workdir, {**shared, **swept}, _FREE)
-  metrics.write_json(path, {**earlier, **now})
+  workdirs.claim(
+    workdir, {**shared, **swept}, _FREE, list(filter(weights.is_path, rules))
+  )
 
 
 def _swept(jobs: Sequence[Job]) -> dict[str, list[Any]]:

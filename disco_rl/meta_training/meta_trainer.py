@@ -22,6 +22,7 @@ from disco_rl.runtime import distributed
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import progress
+from disco_rl.runtime import reports
 from disco_rl.runtime import sharding
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
@@ -103,7 +104,9 @@ class MetaTrainer:
     """
     workdir = pathlib.Path(workdir)
     with distributed.folder(workdir) as own, workdirs.locked(own):
-      workdirs.claim(own, description, FREE)
+      rule = self._config.rule
+      rules = [rule] if weights.is_path(rule) else []
+      workdirs.claim(own, description, FREE, rules)
       distributed.wait('the folder is claimed')
       return self._run(own, workdir / 'checkpoints')
 
@@ -117,15 +120,23 @@ class MetaTrainer:
     )
     self._meta_step.open_replays(workdir / 'replay')
     state = self._meta_step.init(self._initial_params)
-    with checkpointing.Checkpointer(
-      checkpoints, self._config.keep_checkpoints
-    ) as checkpointer:
+    own = [workdir / 'metrics.csv', workdir / 'held_out' / 'metrics.csv']
+    with (
+      # Outermost: a second signal must not end the writing of a checkpoint.
+      signals.Requests() as requests,
+      checkpointing.Checkpointer(
+        checkpoints,
+        self._config.keep_checkpoints,
+        logs=own if distributed.is_first() else (),
+      ) as checkpointer,
+    ):
       if newest := checkpointer.restore(
         self._meta_step.to_tree(state, 0.0), self._meta_step.restore_replays
       ):
         state = self._meta_step.restore(*newest)
         start -= float(newest[1]['seconds'])
-      self._train(workdir, state, checkpointer, start)
+        _write_rule_again(workdir / 'rule.npz', state)
+      self._train(workdir, state, checkpointer, requests, start)
     if not distributed.is_first():
       return {}
     compile_seconds = (
@@ -149,6 +160,7 @@ class MetaTrainer:
     workdir: pathlib.Path,
     state: meta_step.State,
     checkpointer: checkpointing.Checkpointer,
+    requests: signals.Requests,
     start: float,
   ) -> None:
     """Takes the remaining meta-steps; logs, evaluates and saves."""
@@ -165,7 +177,6 @@ class MetaTrainer:
         'discovery',
         is_shown=distributed.is_first(),
       ) as bar,
-      signals.Requests() as requests,
     ):
       bar.note(self._announcement())
       if state.meta_step < config.meta_steps:
@@ -174,6 +185,7 @@ class MetaTrainer:
         self._evaluate(state, held_out_writer, bar)
       while state.meta_step < config.meta_steps:
         state, logs, norm = self._meta_step(state)
+        requests.listen()  # Until here nothing could be saved.
         for message in reporting.failures(
           state.meta_step, self._groups, state.lifetimes
         ):
@@ -229,3 +241,16 @@ class MetaTrainer:
     shown = ', '.join(f'{k} {np.mean(v):.3g}' for k, v in returns.items())
     if shown:
       bar.note(f'fresh agents after {state.meta_step} meta-steps: {shown}')
+
+
+def _write_rule_again(path: pathlib.Path, state: meta_step.State) -> None:
+  """Writes the rule of a checkpoint; reports it if the file was lost."""
+  try:
+    weights.load(path)
+  except (OSError, weights.WeightsError) as error:
+    if distributed.is_first():
+      reports.warn(
+        f'{path} is missing or damaged, and is written again from the '
+        f'checkpoint of meta-step {state.meta_step}. {error}'
+      )
+  weights.save(path, jax.device_get(state.rule_params))

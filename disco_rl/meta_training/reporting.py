@@ -9,6 +9,7 @@ import numpy as np
 
 from disco_rl.meta_training import lifetimes as lifetimes_lib
 from disco_rl.meta_training import population
+from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
 # Meta-steps in a row in which the same agent may fail before the run ends.
@@ -128,6 +129,11 @@ def _mean(values: np.ndarray) -> float:
 def _last_rows(path: pathlib.Path) -> dict[str, np.ndarray]:
   """Columns of the last meta-step."""
   columns = metrics.read(path)
+  if not columns or not len(columns['meta_step']):
+    raise files.WorkdirError(
+      f'{path} has lost its rows, which the summary needs: restore the file. '
+      'The rule and the checkpoints are complete.'
+    )
   is_last = columns['meta_step'] == np.max(columns['meta_step'])
   return {key: column[is_last] for key, column in columns.items()}
 

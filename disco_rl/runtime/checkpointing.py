@@ -2,48 +2,83 @@
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import os
 import pathlib
-import sys
 import time
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 
+from disco_rl.runtime import digests
 from disco_rl.runtime import distributed
 from disco_rl.runtime import files
+from disco_rl.runtime import reports
 
 
 class CheckpointError(RuntimeError):
   """A checkpoint cannot be written, or none of them can be read."""
 
 
+class _Handler(ocp.StandardCheckpointHandler):
+  """Records digests of a checkpoint's files before it counts as complete."""
+
+  def finalize(self, directory: Any) -> None:
+    """As Orbax calls it in its thread, before it renames the folder."""
+    super().finalize(directory)
+    digests.record(pathlib.Path(directory))
+
+
+@ocp.args.register_with_handler(_Handler, for_save=True)
+class _Save(ocp.args.StandardSave):
+  """A tree to save."""
+
+
+@ocp.args.register_with_handler(_Handler, for_restore=True)
+class _Restore(ocp.args.StandardRestore):
+  """The shapes of a tree to restore."""
+
+
 class Checkpointer:
   """The newest checkpoints of a run, written in the background.
 
   A checkpoint is complete or does not exist: a kill while one is being written
-  leaves those before it. Use as a context manager, which waits for the writer.
+  leaves those before it. Its files are compared with digests before it is used.
+  Use as a context manager, which waits for the writer.
 
   Attributes:
     seconds: total time for which saving has blocked the run.
     keep: number of checkpoints that are kept.
   """
 
-  def __init__(self, directory: str | os.PathLike[str], keep: int = 2):
+  def __init__(
+    self,
+    directory: str | os.PathLike[str],
+    keep: int = 2,
+    logs: Sequence[pathlib.Path] = (),
+  ):
     """Opens the folder, creating it where needed.
 
     Args:
       directory: folder of the checkpoints, with a folder for each step.
       keep: number of checkpoints to keep; two, because one may be damaged.
+      logs: files that the run appends to and that a checkpoint relies on. They
+        are on the disk before it is, and are compared with it when it is used.
     """
     self.seconds = 0.0
     self.keep = keep
     self._directory = pathlib.Path(directory).resolve()
+    self._logs = {
+      os.path.relpath(path, self._directory.parent): path for path in logs
+    }
     self._manager = ocp.CheckpointManager(
       self._directory,
-      options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True),
+      options=ocp.CheckpointManagerOptions(
+        max_to_keep=keep, create=True, cleanup_tmp_directories=True
+      ),
+      item_handlers=_Handler(),
     )
 
   def save(self, step: int, tree: Any) -> None:
@@ -59,15 +94,19 @@ class Checkpointer:
     """
     data = jax.tree.map(files.to_data, tree)
     with self._writing():
-      self._manager.save(step, args=ocp.args.StandardSave(data))
+      notes = {
+        name: _sync(path) for name, path in self._logs.items() if path.exists()
+      }
+      self._manager.save(step, args=_Save(data, custom_metadata=notes))
 
   def restore(
     self, like: Any, restore_more: Callable[[Any], None] | None = None
   ) -> tuple[int, Any] | None:
     """Loads the newest tree that can be read.
 
-    Damaged newer ones are moved to a folder beside that of the checkpoints, and
-    a line on the standard error stream reports it.
+    Damaged newer ones are moved to a folder beside that of the checkpoints.
+    Lines on the standard error stream report these, and logs that lack a part
+    or differ from what they were.
 
     Args:
       like: a tree of the same structure, shapes and dtypes.
@@ -95,8 +134,10 @@ class Checkpointer:
         continue
       for bad, reason in damaged.items():
         self._put_aside(bad, reason, step)
+      self._check_logs(step)
       return step, tree
     if not damaged:
+      self._report_rows_without_checkpoint()
       return None
     newest, reason = next(iter(damaged.items()))
     raise CheckpointError(
@@ -117,21 +158,50 @@ class Checkpointer:
     path = aside / f'{step}.{number}'
     (self._directory / str(step)).rename(path)
     self._manager.reload()
-    print(
-      f'warning: the checkpoint of step {step} is damaged and was moved to '
-      f'{path}; going on from step {instead}. {reason}',
-      file=sys.stderr,
-      flush=True,
+    reports.warn(
+      f'the checkpoint of step {step} is damaged and was moved to {path}; '
+      f'going on from step {instead}. {reason}'
     )
 
   def _restore(self, step: int, like: Any) -> Any:
+    if distributed.is_first():
+      self._check_files(step)
     abstract = jax.tree.map(
       lambda x: ocp.utils.to_shape_dtype_struct(files.to_data(x)), like
     )
-    restored = self._manager.restore(
-      step, args=ocp.args.StandardRestore(abstract)
-    )
+    restored = self._manager.restore(step, args=_Restore(abstract))
     return jax.tree.map(files.from_data, restored, like)
+
+  def _check_files(self, step: int) -> None:
+    if not digests.check(self._directory / str(step) / 'default'):
+      reports.warn(
+        f'the checkpoint of step {step} in {self._directory} has no digests '
+        '(an older version wrote it, or they were deleted): its files are used '
+        'unchecked.'
+      )
+
+  def _check_logs(self, step: int) -> None:
+    """Reports the logs that are not as they were at a checkpoint."""
+    notes = self._manager.item_metadata(step).custom_metadata or {}
+    for name, path in self._logs.items():
+      if name not in notes:
+        continue
+      digest = digests.Digest(*notes[name])
+      if not path.exists() or digests.of_file(path, digest.size) != digest:
+        reports.warn(
+          f'{path} is not as it was at the checkpoint of step {step}: rows up '
+          'to there are missing or changed. The run goes on from there, and '
+          'adds only later rows: restore the file if you can.'
+        )
+
+  def _report_rows_without_checkpoint(self) -> None:
+    for path in self._logs.values():
+      if path.exists() and path.stat().st_size:
+        reports.warn(
+          f'{path} has rows, but there are no checkpoints in '
+          f'{self._directory}: the run was killed before its first, or they '
+          'were deleted. It begins anew, and writes these rows again.'
+        )
 
   @contextlib.contextmanager
   def _writing(self) -> Iterator[None]:
@@ -155,6 +225,12 @@ class Checkpointer:
     with self._writing():
       self._manager.wait_until_finished()
       self._manager.close()
+
+
+def _sync(log: pathlib.Path) -> digests.Digest:
+  """The digest of a file whose content is on the disk."""
+  files.flush_to_disk(log)
+  return digests.of_file(log)
 
 
 def _first_line(error: Exception) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import contextlib
 import os
 import pathlib
+import re
 from typing import Any
 import uuid
 
@@ -34,15 +35,35 @@ def replacing(path: PathLike) -> Iterator[pathlib.Path]:
   path = pathlib.Path(path)
   temporary = path.with_name(f'.{path.name}.{uuid.uuid4().hex}.tmp')
   try:
-    yield temporary
-    _flush_to_disk(temporary)
+    with naming(path):
+      yield temporary
+    # Otherwise the new name could reach the disk before the content does.
+    flush_to_disk(temporary)
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)
 
 
-def _flush_to_disk(path: pathlib.Path) -> None:
-  # Otherwise the new name could reach the disk before the content does.
+def remove_temporary(directory: pathlib.Path) -> None:
+  """Removes files that `replacing` has left in a folder after a kill."""
+  for path in directory.glob('.*.tmp'):
+    if re.fullmatch(r'\..+\.[0-9a-f]{32}\.tmp', path.name):
+      path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: PathLike) -> Iterator[None]:
+  """Adds a path to errors of the system, such as that of a full disk."""
+  try:
+    yield
+  except OSError as error:
+    if error.errno is None or error.filename is not None:
+      raise
+    raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def flush_to_disk(path: pathlib.Path) -> None:
+  """Returns once the content of a file is on the disk."""
   with path.open('rb+') as file:
     os.fsync(file.fileno())
 

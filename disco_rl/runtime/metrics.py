@@ -9,15 +9,18 @@ import io
 import json
 import math
 import pathlib
+import time
 from typing import Any
 
 import numpy as np
-import tensorboardX
+from tensorboardX import event_file_writer
+from tensorboardX.proto import event_pb2
 from tensorboardX.proto import summary_pb2
 
 from disco_rl.runtime import files
 
 Value = int | float | str
+_FLUSH_SECONDS = 10.0
 # Metric -> value of one seed at one log point; also NumPy and JAX scalars.
 Row = Mapping[str, Any]
 
@@ -150,16 +153,23 @@ class MetricsWriter:
           '(resume_from=STEP) or choose another workdir.'
         )
       self._keys = _truncate(self.path, step, resume_from)
-    events = workdir / 'tensorboard'
-    self._tensorboard = tensorboardX.SummaryWriter(
-      logdir=str(events),
-      purge_step=None if resume_from is None else resume_from + 1,
-      flush_secs=10,
+    self._events = workdir / 'tensorboard'
+    self._events.mkdir(exist_ok=True)
+    # Not its SummaryWriter, whose thread would print the errors of a full disk.
+    self._tensorboard = event_file_writer.EventsWriter(
+      str(self._events / 'events'),
       # Names of event files have a resolution of one second: without a suffix,
       # a run resumed within a second overwrites its own events. Files are read
       # in the order of their names.
-      filename_suffix=f'.{len(list(events.glob("*"))):04d}',
+      f'.{len(list(self._events.glob("*"))):04d}',
     )
+    self._last_flush = time.monotonic()
+    if resume_from is not None:
+      # TensorBoard drops events from this step on.
+      start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+      self._write_event(
+        event_pb2.Event(step=resume_from + 1, session_log=start)
+      )
     self._csv = self.path.open('a', encoding='utf-8', newline='')
 
   def write(self, rows: Sequence[Row]) -> None:
@@ -187,22 +197,34 @@ class MetricsWriter:
     if not self._keys:
       csv_writer.writerow(keys)
     csv_writer.writerows([_to_field(v) for v in row.values()] for row in plain)
-    self._csv.write(text.getvalue())
-    self._csv.flush()
+    with files.naming(self.path):
+      self._csv.write(text.getvalue())
+      self._csv.flush()
     self._keys = keys
     for step in dict.fromkeys(row[self._step] for row in plain):
-      self._write_event([row for row in plain if row[self._step] == step])
+      self._write_event(
+        self._to_event([row for row in plain if row[self._step] == step])
+      )
 
   def close(self) -> None:
     """Closes the files; the events are on disk when this returns."""
-    self._csv.close()
-    self._tensorboard.close()
+    try:
+      with files.naming(self.path):
+        self._csv.close()
+    finally:
+      with files.naming(self._events):
+        self._tensorboard.close()
 
   def __enter__(self) -> 'MetricsWriter':
     return self
 
-  def __exit__(self, *_: object) -> None:
-    self.close()
+  def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    try:
+      self.close()
+    except OSError:
+      # The same full disk may have ended the run: that error says more.
+      if kind is None:
+        raise
 
   def _check_keys(self, row: Row, keys: Sequence[str]) -> None:
     absent = [key for key in (self._step, self._series) if key not in row]
@@ -217,8 +239,16 @@ class MetricsWriter:
         'there is no value) or choose another workdir.'
       )
 
-  def _write_event(self, rows: Sequence[Mapping[str, Value]]) -> None:
-    """Writes the finite values of one step to TensorBoard."""
+  def _write_event(self, event: event_pb2.Event) -> None:
+    event.wall_time = time.time()
+    with files.naming(self._events):
+      self._tensorboard.write_event(event)
+      if time.monotonic() > self._last_flush + _FLUSH_SECONDS:
+        self._tensorboard.flush()
+        self._last_flush = time.monotonic()
+
+  def _to_event(self, rows: Sequence[Mapping[str, Value]]) -> event_pb2.Event:
+    """The finite values of one step."""
     scalars = {}
     over_series = collections.defaultdict(list)
     for row in rows:
@@ -229,8 +259,8 @@ class MetricsWriter:
         over_series[key].append(float(value))
     for key, values in over_series.items():
       scalars[f'{key}/mean'] = sum(values) / len(values)
-    # `add_scalar` writes an event per value: ten times slower, and a kill could
-    # leave an incomplete update.
+    # An event per value would be ten times slower, and a kill could leave an
+    # incomplete update.
     summary = summary_pb2.Summary(
       value=[
         summary_pb2.Summary.Value(tag=tag, simple_value=value)
@@ -238,7 +268,7 @@ class MetricsWriter:
         if math.isfinite(value)
       ]
     )
-    self._tensorboard.file_writer.add_summary(summary, rows[0][self._step])
+    return event_pb2.Event(step=rows[0][self._step], summary=summary)
 
   def _to_value(self, key: str, value: Any) -> Value:
     if isinstance(value, str):

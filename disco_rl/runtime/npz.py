@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import math
+import os
 import pathlib
 from typing import IO
 from typing import Any
@@ -21,6 +22,9 @@ from disco_rl.runtime import files
 
 # Other methods of compression unpack without a bound on what they return.
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# `write` does not compress, and trained arrays hardly can be; zeros shrink to a
+# thousandth.
+_MAX_EXPANSION = 20
 
 
 class ArchiveError(ValueError):
@@ -88,6 +92,7 @@ def read(
         raise ValueError('an array is there twice')
     check(headers)
     with _refusing(path):
+      _check_expansion(members, os.fstat(file.fileno()).st_size)
       return dict(zip(headers, (_read_array(archive, m) for m in members)))
 
 
@@ -102,6 +107,13 @@ def _refusing(path: files.PathLike) -> Iterator[None]:
       'Likely a download or copy was interrupted, or saved a web page or a '
       'Git LFS pointer in its place: get the file again.'
     ) from error
+
+
+def _check_expansion(members: list[zipfile.ZipInfo], size: int) -> None:
+  """Raises ValueError if a file of this size unpacks to far more."""
+  unpacked = sum(member.file_size for member in members)
+  if unpacked > _MAX_EXPANSION * size:
+    raise ValueError(f'{size} bytes unpack to {unpacked}')
 
 
 def _read_header(

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Signals so close together are one request: `timeout` and schedulers send them
 # to a process and to its group.
 ONE_REQUEST_SECONDS = 1.0
@@ -22,7 +22,7 @@ class Interrupted(SystemExit):
 
   If it is not caught, the program's status is 128 plus the signal's number, by
   which schedulers recognise a job that can be queued again: 143 after SIGTERM,
-  130 after an interrupt from the keyboard.
+  130 after an interrupt from the keyboard, 129 after the terminal is closed.
   """
 
   def __init__(self, signal_number: int):
@@ -67,7 +67,8 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
 class Requests:
   """Records the first signal; a signal more than a second later ends at once.
 
-  Use as a context manager. A separate thread receives the signals, because
+  Use as a context manager around all that saves, so that a second signal within
+  a second does not end it. A separate thread receives the signals, because
   Python's handlers run only after a compilation or a device program has ended.
   Outside the main thread it does nothing.
 
@@ -79,31 +80,46 @@ class Requests:
     self.received: int | None = None
     self._first = 0.0  # Time of the first signal, in seconds.
     self._handlers: dict[int, Any] = {}
+    self._watcher: threading.Thread | None = None
 
   def check(self) -> None:
     """Raises Interrupted if a signal was received; call it after saving."""
     if self.received is not None:
       raise Interrupted(self.received)
 
-  def __enter__(self) -> 'Requests':
-    if threading.current_thread() is not threading.main_thread():
-      return self
+  def listen(self) -> None:
+    """Begins to record signals; later calls do nothing.
+
+    Until there is something to save, signals should end the program.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if self._watcher or not is_main:
+      return
     self._reader, self._writer = socket.socketpair()
     self._writer.setblocking(False)
     for number in SIGNALS:
-      self._handlers[number] = signal.signal(number, lambda *_: None)
+      # Such as SIGHUP under nohup.
+      if signal.getsignal(number) is not signal.SIG_IGN:
+        self._handlers[number] = signal.signal(number, lambda *_: None)
     self._former_fd = signal.set_wakeup_fd(self._writer.fileno())
     self._watcher = threading.Thread(target=self._watch, daemon=True)
     self._watcher.start()
+
+  def __enter__(self) -> 'Requests':
     return self
 
-  def __exit__(self, *_: object) -> None:
-    if not self._handlers:
+  def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    self._stop_listening()
+    if kind is None:
+      # It came while the last checkpoint was written.
+      self.check()
+
+  def _stop_listening(self) -> None:
+    if self._watcher is None:
       return
     signal.set_wakeup_fd(self._former_fd)
     for number, handler in self._handlers.items():
       signal.signal(number, handler)
-    self._handlers.clear()
     self._writer.close()  # The watcher reads the end.
     self._watcher.join()
     self._reader.close()

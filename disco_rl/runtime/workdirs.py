@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -54,12 +55,33 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
 
 
 def claim(
-  workdir: pathlib.Path, description: Mapping[str, Any], free: Collection[str]
+  workdir: pathlib.Path,
+  description: Mapping[str, Any],
+  free: Collection[str],
+  rules: Collection[str] = (),
 ) -> None:
-  """Writes config.json, after the checks of `check`, which see."""
+  """Writes config.json, after the checks of `check`, which see.
+
+  Removes temporary files that a killed run has left.
+
+  Args:
+    workdir: the folder.
+    description: the settings as the user gave them.
+    free: settings that may change when a run is resumed.
+    rules: files of rules, which must stay the same; rules.json notes them.
+
+  Raises:
+    WorkdirError: as of `check`, or a file of a rule has changed; the folder
+      stays as it is.
+  """
+  digests = _check_rules(workdir, rules)
   check(workdir, description, free)
   workdir.mkdir(parents=True, exist_ok=True)
+  for directory in (workdir, workdir / 'held_out'):
+    files.remove_temporary(directory)
   metrics.write_json(workdir / 'config.json', description)
+  if rules:
+    metrics.write_json(workdir / 'rules.json', digests)
 
 
 def check(
@@ -85,6 +107,25 @@ def check(
         f'{workdir} has {name}, but no config.json with its settings. '
         'Choose another --workdir.'
       )
+
+
+def _check_rules(
+  workdir: pathlib.Path, rules: Collection[str]
+) -> dict[str, str]:
+  """Returns the SHA-256 of all files of rules that the folder has used."""
+  path = workdir / 'rules.json'
+  earlier = metrics.read_json(path) if path.exists() else {}
+  now = {
+    name: hashlib.sha256(pathlib.Path(name).read_bytes()).hexdigest()
+    for name in rules
+  }
+  changed = [name for name in now if earlier.get(name, now[name]) != now[name]]
+  if changed:
+    raise WorkdirError(
+      f'{", ".join(changed)} changed since the runs in {workdir} began: they '
+      'used another rule. Choose another --workdir, or restore the file.'
+    )
+  return {**earlier, **now}
 
 
 def _check_metrics(path: pathlib.Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import re
 import sys
 from typing import Any
+from typing import NoReturn
 from unittest import mock
 
 import conformance
@@ -217,6 +218,29 @@ def test_nothing_is_built_by_validation(
   registry.validate(f'gymnasium/{PROBE}')
   with pytest.raises(adapters.HostEnvironmentError, match=f'{PROBE}.*built'):
     registry.make(f'gymnasium/{PROBE}', num_environments=1, seed=0)
+
+
+def leave(*_: Any, **__: Any) -> NoReturn:
+  sys.exit(0)
+
+
+def test_environments_that_leave_are_errors(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """A run would end without a word, as if it had been successful."""
+  name = f'gymnasium/{PROBE}'
+  with monkeypatch.context() as patch:
+    patch.setattr(Probe, '__init__', leave)
+    with pytest.raises(ValueError, match=f'{name} .*sys.exit.0. while it was'):
+      registry.make(name, num_environments=1, seed=0)
+  monkeypatch.setattr(Probe, 'step', leave)
+  environment = registry.make(name, num_environments=1, seed=3)
+  environment.reset()
+  with pytest.raises(
+    adapters.HostEnvironmentError, match=f'{PROBE} with seed 3 .*SystemExit'
+  ):
+    environment.step(np.zeros(1, np.int32))
+  environment.close()
 
 
 def test_a_module_is_imported_to_register_its_environments(

@@ -182,23 +182,29 @@ def discovery(clock: Clock, patch: pytest.MonkeyPatch) -> Session:
   return session
 
 
+def evaluation_config(
+  updates: int, rule: str = 'actor_critic', **changes: Any
+) -> runner.EvaluationConfig:
+  settings = {
+    **evaluate_configs.get_config('catch').to_dict(),
+    'environment': 'catch/4x3',
+    'rule': rule,
+    'seeds': AGENTS,
+    'updates': updates,
+    'log_every': 1,
+    'checkpoint_every': 2,
+    **changes,
+  }
+  return to_records.evaluation(settings)
+
+
 def evaluation(
   clock: Clock, patch: pytest.MonkeyPatch, **changes: Any
 ) -> Session:
   patch.setattr(training, 'make', lambda *_: Driver(clock))
 
   def session(updates: int, workdir: pathlib.Path) -> dict[str, Any]:
-    settings: dict[str, Any] = {
-      **evaluate_configs.get_config('catch').to_dict(),
-      'environment': 'catch/4x3',
-      'rule': 'actor_critic',
-      'seeds': AGENTS,
-      'updates': updates,
-      'log_every': 1,
-      'checkpoint_every': 2,
-      **changes,
-    }
-    config = to_records.evaluation(settings)
+    config = evaluation_config(updates, **changes)
     return runner.Evaluation(config).run(workdir, {})
 
   return session

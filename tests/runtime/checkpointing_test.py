@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 import gc
+import os
 import pathlib
 import shutil
 from typing import Any
@@ -83,7 +84,13 @@ def test_the_newest_is_restored(saved: pathlib.Path) -> None:
   assert restore(saved) == 3
 
 
-@pytest.mark.parametrize('damage', [truncate, pathlib.Path.unlink])
+def flip(path: pathlib.Path) -> None:
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 1
+  path.write_bytes(content)
+
+
+@pytest.mark.parametrize('damage', [truncate, flip, pathlib.Path.unlink])
 def test_damage_to_any_file_costs_one_checkpoint_at_most(
   saved: pathlib.Path,
   tmp_path: pathlib.Path,
@@ -102,6 +109,97 @@ def test_damage_to_any_file_costs_one_checkpoint_at_most(
     assert aside.exists() == (steps[-1] == 2)
     assert (str(aside) in warning) == (steps[-1] == 2)
   assert set(steps) == {2, 3}
+
+
+def test_a_checkpoint_without_its_folder_of_arrays(copy: pathlib.Path) -> None:
+  shutil.rmtree(copy / '3' / 'default')
+  assert restore(copy) == 2
+  assert (copy.with_name('damaged_checkpoints') / '3.0').exists()
+
+
+def test_a_checkpoint_without_digests_is_used_and_reported(
+  copy: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  """As one that an older version wrote."""
+  (copy / '3' / 'default' / 'digests.json').unlink()
+  assert restore(copy) == 3
+  assert 'step 3 in .* has no digests' in capsys.readouterr().err.replace(
+    str(copy), '.*'
+  )
+
+
+ROWS = b'update,seed\n1,0\n'
+
+
+@pytest.mark.parametrize(
+  ('now', 'is_reported'),
+  [
+    (ROWS, False),
+    (ROWS + b'2,0\n', False),
+    (ROWS[:-1], True),
+    (b'', True),
+    (None, True),
+    (ROWS.replace(b'1,0', b'3,0') + b'2,0\n', True),
+  ],
+)
+def test_logs_are_compared_with_the_checkpoint(
+  tmp_path: pathlib.Path,
+  capsys: pytest.CaptureFixture[str],
+  now: bytes | None,
+  is_reported: bool,
+) -> None:
+  log = tmp_path / 'metrics.csv'
+  log.write_bytes(ROWS)
+  directory = tmp_path / 'checkpoints'
+  with checkpointing.Checkpointer(directory, logs=[log]) as checkpointer:
+    checkpointer.save(1, tree(1))
+  log.unlink() if now is None else log.write_bytes(now)
+  assert not capsys.readouterr().err
+  with checkpointing.Checkpointer(directory, logs=[log]) as checkpointer:
+    restored = checkpointer.restore(tree(0))
+  assert restored is not None
+  warning = f'{log} is not as it was at the checkpoint of step 1'
+  assert (warning in capsys.readouterr().err) == is_reported
+
+
+def test_logs_are_on_the_disk_before_a_checkpoint(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  synced = []
+  fsync = os.fsync
+
+  def recorded(descriptor: int) -> None:
+    synced.append(os.fstat(descriptor).st_ino)
+    fsync(descriptor)
+
+  monkeypatch.setattr(os, 'fsync', recorded)
+  log = tmp_path / 'metrics.csv'
+  log.write_bytes(ROWS)
+  directory = tmp_path / 'checkpoints'
+  with checkpointing.Checkpointer(directory, logs=[log]) as checkpointer:
+    checkpointer.save(1, tree(1))
+  assert log.stat().st_ino in synced
+
+
+def test_rows_of_deleted_checkpoints(
+  tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  log = tmp_path / 'metrics.csv'
+  for content in (b'', ROWS):
+    log.write_bytes(content)
+    directory = tmp_path / 'checkpoints'
+    with checkpointing.Checkpointer(directory, logs=[log]) as checkpointer:
+      assert checkpointer.restore(tree(0)) is None
+    warning = f'{log} has rows, but there are no checkpoints in {directory}'
+    assert (warning in capsys.readouterr().err) == bool(content)
+
+
+def test_what_a_killed_writer_left_is_removed(copy: pathlib.Path) -> None:
+  left = copy / '4.orbax-checkpoint-tmp'
+  (left / 'default.orbax-checkpoint-tmp').mkdir(parents=True)
+  with checkpointing.Checkpointer(copy) as checkpointer:
+    checkpointer.save(5, tree(5))
+  assert not left.exists()
 
 
 def test_the_run_goes_on_where_a_checkpoint_was_put_aside(
@@ -141,9 +239,13 @@ def test_checkpoints_of_another_tree(copy: pathlib.Path) -> None:
 # Files may not grow beyond 64 KiB: to the writer the disk is full.
 FULL_DISK = """
 import resource, sys
+from absl import logging
 import numpy as np
 from disco_rl.runtime import checkpointing
+from launch import streams
 
+logging.use_absl_handler()
+streams.hide_tracebacks()
 with checkpointing.Checkpointer(sys.argv[1]) as checkpointer:
   checkpointer.save(1, {'x': np.zeros(10)})
 resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
@@ -163,6 +265,7 @@ def test_a_full_disk_leaves_complete_checkpoints(
 ) -> None:
   ended = launching.run_python('-c', FULL_DISK, str(tmp_path / 'checkpoints'))
   assert ended.returncode == 0, ended.stderr
+  assert not ended.stderr
   message, step = ended.stdout.splitlines()
   assert message.startswith('No checkpoint can be written to')
   assert 'Is the disk full?' in message

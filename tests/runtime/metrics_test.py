@@ -68,6 +68,24 @@ def test_round_trip(tmp_path: pathlib.Path) -> None:
   assert columns['environment_steps'].dtype == np.int64
 
 
+def test_a_full_disk_is_reported_with_the_path(tmp_path: pathlib.Path) -> None:
+  with (
+    pytest.raises(OSError, match='No space left .*metrics.csv'),
+    metrics.MetricsWriter(tmp_path) as writer,
+  ):
+    writer.path.unlink()
+    writer.path.symlink_to('/dev/full')
+    writer._csv.close()
+    writer._csv = writer.path.open('a')
+    writer.write(_rows(1))
+  with (
+    pytest.raises(OSError, match='No space left .*rule.npz'),
+    files.replacing(tmp_path / 'rule.npz'),
+    open('/dev/full', 'w') as full,
+  ):
+    full.write('lost')
+
+
 def test_formats_of_fields(tmp_path: pathlib.Path) -> None:
   steps = 2**53 + 1
   row = {

@@ -101,6 +101,34 @@ def test_a_folder_with_damaged_metrics(tmp_path: pathlib.Path) -> None:
     workdirs.claim(tmp_path, SETTINGS, free=())
 
 
+def test_temporary_files_of_a_killed_run_are_removed(
+  tmp_path: pathlib.Path,
+) -> None:
+  (tmp_path / 'held_out').mkdir()
+  left = [
+    tmp_path / f'.rule.npz.{"0a" * 16}.tmp',
+    tmp_path / 'held_out' / f'.metrics.csv.{"b1" * 16}.tmp',
+  ]
+  other = [tmp_path / '.notes.tmp', tmp_path / 'metrics.tmp']
+  for path in (*left, *other):
+    path.touch()
+  workdirs.claim(tmp_path, SETTINGS, free=())
+  assert not any(path.exists() for path in left)
+  assert all(path.exists() for path in other)
+
+
+def test_a_rule_that_changed_since_the_run_began(
+  tmp_path: pathlib.Path,
+) -> None:
+  rule, workdir = tmp_path / 'rule.npz', tmp_path / 'run'
+  rule.write_bytes(b'one')
+  for _ in range(2):
+    workdirs.claim(workdir, SETTINGS, free=(), rules=[str(rule)])
+  rule.write_bytes(b'two')
+  with pytest.raises(workdirs.WorkdirError, match=f'{rule} changed since'):
+    workdirs.claim(workdir, SETTINGS, free=(), rules=[str(rule)])
+
+
 def test_older_runs_go_on_with_the_settings_that_came_later(
   tmp_path: pathlib.Path,
 ) -> None:

@@ -1,5 +1,6 @@
 """Tests of disco_rl/runtime/signals.py; of whole runs: meta_train_test.py."""
 
+from collections.abc import Iterator
 import os
 import signal
 import threading
@@ -17,17 +18,34 @@ def wait_for(requests: signals.Requests) -> None:
     time.sleep(0.01)
 
 
+@pytest.fixture(autouse=True)
+def default_handlers() -> Iterator[None]:
+  """Those of a program in the foreground: a parent may ignore some."""
+  former = {number: signal.getsignal(number) for number in signals.SIGNALS}
+  for number in signals.SIGNALS:
+    signal.signal(number, signal.SIG_DFL)
+  yield
+  for number, handler in former.items():
+    signal.signal(number, handler)
+
+
 @pytest.mark.parametrize('number', signals.SIGNALS)
 def test_the_first_signal_is_noted(
   number: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
   handler = signal.getsignal(number)
-  with signals.Requests() as requests:
+  with (
+    pytest.raises(signals.Interrupted) as caught,
+    signals.Requests() as requests,
+  ):
+    assert signal.getsignal(number) is handler
+    for _ in range(2):
+      requests.listen()
     requests.check()
     os.kill(os.getpid(), number)
     wait_for(requests)
-    with pytest.raises(signals.Interrupted) as caught:
-      requests.check()
+    requests.check()
+    pytest.fail('there was no signal')
   assert caught.value.code == 128 + number
   assert number.name in capfd.readouterr().err
   assert signal.getsignal(number) is handler
@@ -36,13 +54,30 @@ def test_the_first_signal_is_noted(
 
 def test_signals_close_together_are_one_request() -> None:
   """As `timeout` sends them, to a process and to its group."""
-  with signals.Requests() as requests:
+  with pytest.raises(signals.Interrupted), signals.Requests() as requests:
+    requests.listen()
     for _ in range(2):
       os.kill(os.getpid(), signal.SIGTERM)
       wait_for(requests)
     time.sleep(0.1)
-    with pytest.raises(signals.Interrupted):
-      requests.check()
+    requests.check()
+
+
+def test_a_signal_that_comes_last_is_not_lost() -> None:
+  """A sweep would go on with its next run."""
+  with pytest.raises(signals.Interrupted), signals.Requests() as requests:
+    requests.listen()
+    os.kill(os.getpid(), signal.SIGTERM)
+    wait_for(requests)
+
+
+def test_ignored_signals_stay_ignored() -> None:
+  """As SIGHUP is under nohup."""
+  signal.signal(signal.SIGHUP, signal.SIG_IGN)
+  with signals.Requests() as requests:
+    requests.listen()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+  assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def test_threads_leave_signals_alone() -> None:
@@ -51,6 +86,7 @@ def test_threads_leave_signals_alone() -> None:
 
   def run() -> None:
     with signals.Requests() as requests:
+      requests.listen()
       seen.append(signal.getsignal(signal.SIGTERM))
       requests.check()
 
@@ -92,6 +128,7 @@ def send():
     os.kill(os.getpid(), number)
 
 with signals.Requests() as requests:
+  requests.listen()
   threading.Thread(target=send).start()
   lock = threading.Lock()
   lock.acquire()

@@ -169,11 +169,11 @@ def located_errors(name: str, seed: int, step: int) -> Iterator[None]:
     step: number of steps of the batch since it was made.
 
   Raises:
-    HostEnvironmentError: in place of any exception.
+    HostEnvironmentError: in place of any exception, also of sys.exit.
   """
   try:
     yield
-  except Exception as error:
+  except (Exception, SystemExit) as error:
     is_named = isinstance(error, data_checks.SimulatorError)
     raise HostEnvironmentError(
       f'{name} with seed {seed} raised at step {step} since it was made: '

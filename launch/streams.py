@@ -1,0 +1,58 @@
+"""Standard streams that may fail: losing the log must not lose the run."""
+
+import contextlib
+import io
+import os
+import sys
+from typing import Any
+
+from absl import logging
+
+
+class _Lossy(io.FileIO):
+  """Drops what cannot be written: closed pipes, full disks, lost terminals."""
+
+  def write(self, data: Any) -> int:
+    """Returns the number of bytes that were written or dropped."""
+    with contextlib.suppress(OSError):
+      # None: the stream does not block, and cannot take any now.
+      return super().write(data) or len(data)
+    return len(data)
+
+
+def hide_tracebacks() -> None:
+  """Drops tracebacks of threads of libraries.
+
+  They raise the same errors where they are called, which end a launcher with
+  one line; of a full disk there would be hundreds of lines before it.
+  """
+  logging.get_absl_handler().addFilter(lambda record: not record.exc_info)
+  show = sys.unraisablehook
+
+  def show_others(unraisable: Any) -> None:
+    # TensorStore's callbacks that come too late are errors of no object.
+    if unraisable.object is not None:
+      show(unraisable)
+
+  sys.unraisablehook = show_others
+
+
+def protect() -> None:
+  """Replaces the standard streams by some that never fail."""
+  for _ in range(3):
+    # Otherwise a file of the run could take the number of a closed stream, and
+    # messages of libraries would be written into it.
+    unused = os.open(os.devnull, os.O_RDWR)
+    if unused > 2:
+      os.close(unused)
+      break
+  sys.stdout = _open(1, is_line_buffered=os.isatty(1))
+  sys.stderr = _open(2, is_line_buffered=True)
+
+
+def _open(descriptor: int, is_line_buffered: bool) -> io.TextIOWrapper:
+  return io.TextIOWrapper(
+    io.BufferedWriter(_Lossy(descriptor, 'w', closefd=False)),
+    errors='backslashreplace',
+    line_buffering=is_line_buffered,
+  )

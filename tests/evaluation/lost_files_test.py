@@ -1,0 +1,95 @@
+"""Files that were lost or replaced under a run, which does nothing else."""
+
+import pathlib
+import shutil
+import types as builtin_types
+from typing import Any
+
+import pytest
+import resumed_seconds_test as idle
+import small
+
+from benchmarks import small_runs
+from disco_rl.evaluation import runner
+from disco_rl.evaluation import training
+from disco_rl.meta_training import meta_trainer
+from disco_rl.meta_training import reporting
+from disco_rl.runtime import plotting
+from disco_rl.runtime import workdirs
+from disco_rl.update_rules import weights
+
+RULE = small.nest(small.arrays())
+OTHER = small.nest({key: 2 * x for key, x in small.arrays().items()})
+
+
+def test_a_rule_that_changed_under_an_evaluation(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(training, 'make', lambda *_: idle.Driver(idle.Clock()))
+  path, workdir = tmp_path / 'rule.npz', tmp_path / 'run'
+
+  def run(updates: int) -> dict[str, Any]:
+    config = idle.evaluation_config(updates, rule=str(path))
+    return runner.Evaluation(config).run(workdir, {})
+
+  weights.save(path, RULE)
+  run(2)
+  run(4)
+  weights.save(path, OTHER)
+  with pytest.raises(workdirs.WorkdirError, match=f'{path} changed since'):
+    run(6)
+
+
+@pytest.mark.parametrize('kind', [idle.discovery, idle.evaluation])
+def test_lost_rows_and_checkpoints_are_reported(
+  kind: Any,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  session = kind(idle.Clock(), monkeypatch)
+  monkeypatch.setattr(plotting, 'save', lambda *_: None)
+  rows = tmp_path / 'metrics.csv'
+  session(2, tmp_path)
+  session(4, tmp_path)
+  assert 'metrics.csv' not in capsys.readouterr().err
+
+  whole = rows.read_text()
+  lines = whole.splitlines(keepends=True)
+  rows.write_text(''.join(lines[:-1]))
+  session(6, tmp_path)
+  warning = f'{rows} is not as it was at the checkpoint of step 4'
+  assert warning in capsys.readouterr().err
+
+  rows.unlink()
+  with pytest.raises(workdirs.WorkdirError, match=f'{rows} has'):
+    session(6, tmp_path)
+  assert 'checkpoint of step 6' in capsys.readouterr().err
+
+  shutil.rmtree(tmp_path / 'checkpoints')
+  rows.write_text(whole)
+  session(4, tmp_path)
+  assert f'{rows} has rows, but there are no' in capsys.readouterr().err
+  assert rows.read_text() == whole
+
+
+@pytest.mark.parametrize('junk', [None, b'', b'PK'])
+def test_a_lost_rule_is_written_again(
+  tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], junk: bytes | None
+) -> None:
+  path = tmp_path / 'rule.npz'
+  if junk is not None:
+    path.write_bytes(junk)
+  state: Any = builtin_types.SimpleNamespace(rule_params=RULE, meta_step=4)
+  for is_reported in (True, False):
+    meta_trainer._write_rule_again(path, state)
+    printed = capsys.readouterr().err
+    assert ('checkpoint of meta-step 4' in printed) == is_reported
+    assert not small_runs.differing(weights.load(path), RULE)
+
+
+@pytest.mark.parametrize('content', ['', 'meta_step,environment\n'])
+def test_a_summary_needs_rows(tmp_path: pathlib.Path, content: str) -> None:
+  (tmp_path / 'metrics.csv').write_text(content)
+  with pytest.raises(workdirs.WorkdirError, match='metrics.csv has lost'):
+    reporting.summary(tmp_path)

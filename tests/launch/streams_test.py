@@ -1,0 +1,98 @@
+"""Launchers go on where the standard streams fail, and end by an interrupt."""
+
+from collections.abc import Iterator
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import launching
+import pytest
+
+# A launcher that prints more than buffers hold, then leaves a file.
+PRINTING = """
+import pathlib, sys
+from launch import common
+
+def main(settings, workdir):
+  with (workdir / 'data').open('w') as data:
+    print('lost', file=data)
+    for stream in (sys.stderr, sys.stdout):
+      print('x' * 10**5, file=stream, flush=True)
+    assert data.fileno() > 2
+  print('y' * 10**5)
+  sys.exit(7)
+
+common.run(main)
+"""
+INTERRUPTED = """
+import os, signal
+from launch import common
+
+def main(settings, workdir):
+  try:
+    os.kill(os.getpid(), signal.SIGINT)
+    while True:
+      pass
+  except KeyboardInterrupt:
+    print('swallowed')
+
+common.run(main)
+"""
+
+
+@pytest.fixture(autouse=True)
+def foreground() -> Iterator[None]:
+  """Programs inherit it if interrupts are ignored."""
+  former = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, former)
+
+
+def run(
+  program: str,
+  workdir: pathlib.Path,
+  redirection: str = '',
+  stdout: int = subprocess.PIPE,
+) -> subprocess.CompletedProcess[str]:
+  command = f'exec "$@" {redirection}'
+  flags = ('--config=configs/quickstart.py', f'--workdir={workdir}')
+  return subprocess.run(
+    ['sh', '-c', command, 'sh', sys.executable, '-c', program, *flags],
+    cwd=launching.REPOSITORY,
+    stdout=stdout,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+@pytest.mark.parametrize(
+  'redirection',
+  ['>/dev/full 2>/dev/full', '>&- 2>&-', '<&- >&- 2>&-'],
+)
+def test_streams_that_cannot_be_written_to(
+  tmp_path: pathlib.Path, redirection: str
+) -> None:
+  assert run(PRINTING, tmp_path, redirection).returncode == 7
+  assert (tmp_path / 'data').read_text() == 'lost\n'
+
+
+def test_a_reader_that_goes_away(tmp_path: pathlib.Path) -> None:
+  reader, writer = os.pipe()
+  os.close(reader)
+  ended = run(PRINTING, tmp_path, '2>&1', writer)
+  os.close(writer)
+  assert ended.returncode == 7
+
+
+def test_other_streams_get_everything(tmp_path: pathlib.Path) -> None:
+  ended = run(PRINTING, tmp_path)
+  assert ended.stderr == 'x' * 10**5 + '\n'
+  assert ended.stdout == 'x' * 10**5 + '\n' + 'y' * 10**5 + '\n'
+
+
+def test_an_interrupt_ends_the_program_at_once(tmp_path: pathlib.Path) -> None:
+  ended = run(INTERRUPTED, tmp_path)
+  assert ended.returncode == -signal.SIGINT
+  assert not ended.stdout
