@@ -24,6 +24,7 @@ def default_handlers() -> Iterator[None]:
   former = {number: signal.getsignal(number) for number in signals.SIGNALS}
   for number in signals.SIGNALS:
     signal.signal(number, signal.SIG_DFL)
+  signal.signal(signal.SIGINT, signal.default_int_handler)
   yield
   for number, handler in former.items():
     signal.signal(number, handler)
