@@ -15,9 +15,9 @@ measurement:
 
 Each measurement is a process of its own: its peak of memory is its own, and one
 that needs more than there is does not end the others. An agent of the paper's
-size sees noise in place of Atari, which needs no package and no time. TFLOP/s
-count the arithmetic of the traced programs, loops multiplied out; that of a
-meta-step is N updates, the outer loss and N vector-Jacobian products.
+size sees noise in place of Atari, which needs no package and no time. Its
+arithmetic is that of `paper_agent.tflop`; of a meta-step N updates, the outer
+loss and N vector-Jacobian products.
 """
 
 from collections.abc import Callable
@@ -32,8 +32,11 @@ from typing import Any
 from absl import app
 from absl import flags
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import paper_agent
+from benchmarks import small_runs
 from benchmarks import timing
 from configs import disco57
 from configs import evaluate
@@ -43,14 +46,10 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.evaluation import training
-from disco_rl.meta_training import agent_costs
 from disco_rl.meta_training import build
 from disco_rl.meta_training import host_group
-from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import meta_update
-from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import population
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
@@ -62,21 +61,26 @@ _SMALL = flags.DEFINE_bool('small', False, 'The smallest sizes.')
 _ONLY = flags.DEFINE_string('only', '', 'One measurement, in this process.')
 
 Row = dict[str, Any]
+_SMALLEST = {
+  **small_runs.SETTINGS,
+  'inner_updates': 2,
+  'torso': 'mlp',
+  'torso_chunk_size': 0,
+}
 
 
 class Noise(base.HostEnvironment):
-  """Frames of noise in Atari's shape, rewards of one, no end of an episode."""
+  """The same noise in every frame, in Atari's shape; rewards of 1."""
 
-  spec = types.EnvironmentSpec(
-    jax.ShapeDtypeStruct((84, 84, 4), np.uint8), num_actions=18
-  )
+  spec = paper_agent.ATARI
 
   def __init__(self, num_environments: int):
     self.num_environments = num_environments
-    shape = (num_environments, *self.spec.observation.shape)
-    self._observation = np.random.default_rng(0).integers(
-      0, 256, shape, np.uint8
+    height, width, num_frames = self.spec.observation.shape
+    frames = np.random.default_rng(0).integers(
+      0, 256, (num_environments, height, width, 1), np.uint8
     )
+    self._observation = np.repeat(frames, num_frames, axis=-1)
 
   def reset(self) -> np.ndarray:
     """See `HostEnvironment.reset`."""
@@ -101,69 +105,59 @@ class Noise(base.HostEnvironment):
 
 def measure_agent(dtype: str, offload: bool) -> Row:
   """An update and a meta-step of an agent of the paper's size."""
-  settings = disco57.get_config('tiny' if _SMALL.value else '').to_dict()
-  settings.update(compute_dtype=dtype, offload=offload, replay_capacity=1000)
-  settings.update(agents=1, cpu_devices=1)
+  settings: dict[str, Any] = {
+    'compute_dtype': dtype,
+    'offload': offload,
+    'replay_capacity': 996,
+  }
   if _SMALL.value:
-    settings.update(inner_updates=2)
-  config = to_records.meta_training(settings)
-  rule, rule_params = build.make_rule(config)
-  inner_loop = inner_loop_lib.InnerLoop(
-    config.inner_loop,
-    agent_lib.make(config.agent, Noise.spec, rule),
-    meta_value.MetaValue(
-      config.meta_value, Noise.spec, config.agent.network.torso
-    ),
-  )
-  estimator = meta_gradient.MetaGradient(inner_loop, config.loss, config.mode)
+    settings |= _SMALLEST
+  agent = paper_agent.make_agent(settings)
+  inner_loop = agent.estimator.inner_loop
   group = host_group.HostGroup(
     population.GroupConfig(
       names=('noise',),
       inner_loop=inner_loop,
-      optimizer=meta_update.per_agent_adam(config.meta_learning_rate, 1.0),
+      optimizer=meta_update.per_agent_adam(1e-3, 1.0),
       chunk_size=1,
     ),
-    [Noise(config.agent.num_environments)],
-    estimator,
+    [Noise(inner_loop.agent.config.num_environments)],
+    agent.estimator,
   )
-  costs = agent_costs.of(estimator, rule_params)
-  n = config.inner_loop.inner_updates
-  of_update = costs.learn.arithmetic
-  of_meta_step = (
-    n * of_update
-    + costs.begin.arithmetic
-    + n // config.inner_loop.save_every * costs.back.arithmetic
+  tflop = {
+    name: paper_agent.tflop(name, agent) for name in paper_agent.PROGRAMS
+  }
+  update_seconds = time_update(agent)
+  members = group.init(
+    jax.random.split(jax.random.key(0), 1), agent.rule_params
   )
-  update_seconds = time_update(inner_loop.agent, rule_params)
-  members = group.init(jax.random.split(jax.random.key(0), 1), rule_params)
 
   def step() -> Any:
     nonlocal members
-    updates, members, _ = group.step(rule_params, members)
+    updates, members, _ = group.step(agent.rule_params, members)
     return updates
 
   step_seconds = median_seconds(step, repeats=3)
+  n = inner_loop.config.inner_updates
+  in_step = n * (tflop['update'] + tflop['vjp']) + tflop['validation']
   return {
     'update_seconds': update_seconds,
-    'update_tflops_per_second': of_update / update_seconds / 1e12,
+    'update_tflops_per_second': tflop['update'] / update_seconds,
     'meta_step_seconds': step_seconds,
-    'meta_step_tflops_per_second': of_meta_step / step_seconds / 1e12,
+    'meta_step_tflops_per_second': in_step / step_seconds,
     'compile_seconds': group.compile_seconds,
   }
 
 
-def time_update(agent: agent_lib.Agent, rule_params: types.Params) -> float:
-  """Seconds of an update on a batch of noise."""
-  config = agent.config
-  batch = types.empty_rollout(
-    Noise.spec,
-    agent.network.initial_state(config.batch_size),
-    config.unroll_length,
-    config.batch_size,
+def time_update(agent: paper_agent.Agent) -> float:
+  """Seconds of an update on a batch of zeros."""
+  batch = jax.tree.map(
+    lambda x: jnp.zeros(x.shape, x.dtype), agent.update.batches
   )
-  state = jax.jit(agent.init)(jax.random.key(0)).learner
+  learning = agent.estimator.inner_loop.agent
+  state = jax.jit(learning.init)(jax.random.key(0)).learner
   program = compilation.Program(
-    lambda state, batch: agent.learn(rule_params, state, batch)[0]
+    lambda state, batch: learning.learn(agent.rule_params, state, batch)[0]
   )
   return median_seconds(lambda: program(state, batch), repeats=5)
 
@@ -178,6 +172,8 @@ def measure_population(agents: int) -> Row:
     cpu_devices=1,
     held_out_environments='',
   )
+  if _SMALL.value:
+    settings |= small_runs.SETTINGS
   config = to_records.meta_training(settings)
   rule, rule_params = build.make_rule(config)
   groups = build.make_groups(config, rule)
@@ -203,7 +199,9 @@ def measure_population(agents: int) -> Row:
 def measure_seeds(seeds: int) -> Row:
   """Updates of agents side by side in MinAtar's Breakout."""
   settings = evaluate.get_config('minatar').to_dict()
-  config = to_records.evaluation(to_records.of_one_run(settings))
+  if _SMALL.value:
+    settings.update(hidden_sizes=(8,), batch_size=16)
+  config = to_records.evaluation(settings)
   rule, rule_params = build.make_rule(
     to_records.meta_training(disco57.get_config().to_dict())
   )
@@ -219,7 +217,7 @@ def measure_seeds(seeds: int) -> Row:
     return logs
 
   seconds = median_seconds(advance, repeats=3)
-  steps = seeds * updates * config.steps_per_update
+  steps = seeds * updates * config.agent.steps_per_update
   return {
     'environment_steps_per_second': steps / seconds,
     'updates_per_second': seeds * updates / seconds,

@@ -202,7 +202,7 @@ class Evaluation:
 
     def on_stage(stage: train_loop.Stage) -> None:
       nonlocal latest, saved
-      requests.listen()  # Until here nothing could be saved.
+      requests.listen()
       rows = self._rows(stage)
       metrics.check_finite(rows, latest.update, _CAUSES)
       writer.write(rows)
@@ -217,6 +217,10 @@ class Evaluation:
           )
         saved = stage.update
 
+    def should_stop() -> bool:
+      requests.listen()  # Until the first update nothing could be saved.
+      return requests.received is not None
+
     with metrics.MetricsWriter(workdir, resume_from=update) as writer:
       train_loop.train(
         self._driver,
@@ -227,7 +231,7 @@ class Evaluation:
           update, config.updates, (config.log_every, config.checkpoint_every)
         ),
         on_stage,
-        lambda: requests.received is not None,
+        should_stop,
         f'{config.environment} {config.rule}',
       )
       requests.check()
