@@ -17,6 +17,9 @@ The name after the colon selects a starting point:
   cartpole   CartPole-v1 by Gymnasium, on the host.
   quickstart Catch 6x5 with the agents of configs/quickstart.py.
   minatar    MinAtar's Breakout, small enough for two CPU cores.
+  asterix    MinAtar's Asterix, likewise.
+  atari_small
+             Atari's Breakout in frames of 42 x 42, likewise.
   gridworld  A grid world, likewise.
   atari      An Atari game, and below other benchmarks, with the settings of the
              paper, for accelerators.
@@ -120,7 +123,8 @@ _MINATAR = {
   'num_environments': 16,
   'on_policy_share': 0.5,
   'replay_capacity': 4096,
-  'learning_rate': 3e-3,  # For Disco103; actor-critic learns more at 1e-3.
+  'learning_rate': 3e-3,
+  'by_rule': {'actor_critic': {'learning_rate': 1e-3}},
 }
 # Name after the colon -> changes of the defaults.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -130,6 +134,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
     'on_policy_share': 0.0,
     'replay_capacity': 1024,
     'learning_rate': 1e-2,
+    'by_rule': {
+      'actor_critic': {
+        'learning_rate': 1e-3,
+        'entropy_cost': 0.03,
+        # With bins up to 300 an untrained network's values are so far off that
+        # the first updates end exploration.
+        'num_bins': 41,
+        'max_abs_value': 2.0,
+      },
+    },
   },
   'cartpole': {
     'environment': 'gymnasium/CartPole-v1',
@@ -145,6 +159,31 @@ VARIANTS: dict[str, dict[str, Any]] = {
     **quickstart.AGENT,
   },
   'minatar': _MINATAR,
+  'asterix': {
+    **_MINATAR,
+    'environment': 'minatar/asterix',
+    'updates': 4500,
+    'torso': 'impala',
+    'hidden_sizes': (256,),
+    'reward_scale': 30.0,
+    'by_rule': {
+      'actor_critic': {'learning_rate': 1e-3, 'entropy_cost': 0.01},
+    },
+  },
+  'atari_small': {
+    **_MINATAR,
+    'environment': 'atari/breakout',
+    'updates': 8120,
+    'learning_rate': 5e-4,
+    'preprocessing': {
+      'atari': {
+        'height': 42,
+        'width': 42,
+        'has_all_actions': False,
+        'fires_on_reset': True,
+      }
+    },
+  },
   'gridworld': {
     **_MINATAR,
     'environment': 'gridworld/00',
