@@ -54,7 +54,8 @@ def test_layouts_of_devices_agree(layouts: list[str]) -> None:
   [
     (
       {'agents': 12},
-      'error: 12 agents in all cannot be divided equally among 8 devices: choose agents so that there are 8 or 16 of '
+      'error: 12 agents in all cannot be divided equally among 8 devices: '
+      'choose agents so that there are 8 or 16 of '
       r'them, or fewer devices \(.*\)\.',
     ),
     (
