@@ -6,12 +6,11 @@ import re
 import launching
 
 
-def test_ten_kills(tmp_path: pathlib.Path) -> None:
+def test_four_kills(tmp_path: pathlib.Path) -> None:
   """Two agents in environments on the host, each on a device of its own."""
-  # With this seed three processes pass checkpoints, even where these come some
-  # meta-steps late, and seven are killed while they start.
+  # About one in four processes is killed while it starts.
   ended = launching.run_python(
-    *('-m', 'benchmarks.kills', '--kills=10', '--early=0.5', '--seed=1209'),
+    *('-m', 'benchmarks.kills', '--kills=4', '--early=0.25', '--seed=1209'),
     '--kind=discover_host',
     f'--workdir={tmp_path / "runs"}',
     timeout=1200,
@@ -21,9 +20,9 @@ def test_ten_kills(tmp_path: pathlib.Path) -> None:
   resumed, compared = ended.stdout.splitlines()
   assert 'all is equal' in compared
   last = int(re.search('after ([0-9]+) steps', compared)[1])
-  # It resumed from a checkpoint, and more than once.
+  # It resumed from checkpoints.
   stops = {int(x) for x in re.findall('[0-9]+', resumed.split('at', 1)[1])}
-  assert len(stops - {0}) > 2
+  assert len(stops - {0}) >= 2
   assert last == max(stops) + 5
   again = launching.run_python(
     *('-m', 'benchmarks.kills', f'--workdir={tmp_path / "runs"}')
