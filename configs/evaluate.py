@@ -18,8 +18,7 @@ The name after the colon selects a starting point:
   quickstart Catch 6x5 with the agents of configs/quickstart.py.
   minatar    MinAtar's Breakout, small enough for two CPU cores.
   asterix    MinAtar's Asterix, likewise.
-  atari_small
-             Atari's Breakout in frames of 42 x 42, likewise.
+  atari42    Atari's Breakout in frames of 42 x 42, likewise.
   gridworld  A grid world, likewise.
   atari      An Atari game, and below other benchmarks, with the settings of the
              paper, for accelerators.
@@ -170,7 +169,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
       'actor_critic': {'learning_rate': 1e-3, 'entropy_cost': 0.01},
     },
   },
-  'atari_small': {
+  'atari42': {
     **_MINATAR,
     'environment': 'atari/breakout',
     'updates': 8120,
