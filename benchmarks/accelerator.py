@@ -23,7 +23,6 @@ loss and N vector-Jacobian products.
 from collections.abc import Callable
 from collections.abc import Mapping
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -137,7 +136,7 @@ def measure_agent(dtype: str, offload: bool) -> Row:
     updates, members, _ = group.step(agent.rule_params, members)
     return updates
 
-  step_seconds = median_seconds(step, repeats=3)
+  step_seconds = timing.median_seconds(step, repeats=3)
   n = inner_loop.config.inner_updates
   in_step = n * (tflop['update'] + tflop['vjp']) + tflop['validation']
   return {
@@ -159,7 +158,7 @@ def time_update(agent: paper_agent.Agent) -> float:
   program = compilation.Program(
     lambda state, batch: learning.learn(agent.rule_params, state, batch)[0]
   )
-  return median_seconds(lambda: program(state, batch), repeats=5)
+  return timing.median_seconds(lambda: program(state, batch), repeats=5)
 
 
 def measure_population(agents: int) -> Row:
@@ -185,7 +184,7 @@ def measure_population(agents: int) -> Row:
     state, _, _ = take_step(state)
     return state.rule_params
 
-  seconds = median_seconds(step, repeats=2 if _SMALL.value else 10)
+  seconds = timing.median_seconds(step, repeats=2 if _SMALL.value else 10)
   steps = sum(
     group.config.num_members * group.config.inner_loop.steps for group in groups
   )
@@ -216,19 +215,13 @@ def measure_seeds(seeds: int) -> Row:
     state, logs = driver.advance(rule_params, state, updates)
     return logs
 
-  seconds = median_seconds(advance, repeats=3)
+  seconds = timing.median_seconds(advance, repeats=3)
   steps = seeds * updates * config.agent.steps_per_update
   return {
     'environment_steps_per_second': steps / seconds,
     'updates_per_second': seeds * updates / seconds,
     'compile_seconds': driver.compile_seconds,
   }
-
-
-def median_seconds(function: Callable[[], Any], repeats: int) -> float:
-  """Median duration of a call, after one that compiles."""
-  timing.seconds(function)
-  return statistics.median(timing.seconds(function) for _ in range(repeats))
 
 
 def measurements() -> Mapping[str, Callable[[], Row]]:

@@ -9,7 +9,6 @@ memory, but far beyond all caches, as that would be.
 """
 
 from collections.abc import Callable
-import statistics
 from typing import Any
 
 from absl import app
@@ -82,9 +81,7 @@ def make_rollout() -> types.Rollout:
 
 def milliseconds(function: Callable[[], Any]) -> float:
   """Median duration of a call."""
-  timing.seconds(function)  # Compiles.
-  samples = [timing.seconds(function) for _ in range(_REPEATS)]
-  return 1e3 * statistics.median(samples)
+  return 1e3 * timing.median_seconds(function, _REPEATS)
 
 
 def main(argv: list[str]) -> None:

@@ -82,13 +82,13 @@ def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     'rules': _split(settings, 'rules'),
     'learning_rates': tuple(map(_rate, _split(settings, 'learning_rates'))),
   }
-  single = {
-    'environments': config_checks.get(settings, 'environment'),
-    'rules': config_checks.get(settings, 'rule'),
-    'learning_rates': None,
-  }
+  single = lambda name: (
+    None
+    if name == 'learning_rates'
+    else config_checks.get(settings, SWEPT[name])
+  )
   return {
-    name: values if settings[name] else (single[name],)
+    name: values if settings[name] else (single(name),)
     for name, values in lists.items()
   }
 

@@ -1,6 +1,7 @@
 """Training one agent, acting with it, saving and loading it."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 from typing import Self
 
@@ -68,8 +69,7 @@ class Trainer:
           of dm_env, used by the trainer alone from now on;
         - a pair of an environment in the style of gymnax and its parameters
           (None: its defaults);
-        - a `JaxEnvironment` or `HostEnvironment` of
-          `disco_rl.environments.base`.
+        - a `JaxEnvironment` or `HostEnvironment` of `environments.base`.
       rule: as `load_rule` takes or returns it.
       torso: 'mlp', 'impala', 'resnet', 'nethack', or a function of your own
         that may use Haiku: observations whose leaves have a leading axis N ->
@@ -104,13 +104,7 @@ class Trainer:
     agent = self._make_agent(rule)
     self._rule_params = jax.device_put(rule.params)
     self._driver = training.make(agent, self._environment, num_agents=1)
-    self._player = player.Player(
-      agent.network,
-      self.spec,
-      seed,
-      self._environment.encode,
-      self._environment.first_action,
-    )
+    self._player = self._make_player(agent, seed)
     self._train_state = self._driver.init(jax.random.key(seed)[None])
     self._is_closed = False
 
@@ -126,11 +120,10 @@ class Trainer:
   ) -> dict[str, np.ndarray]:
     """Trains the agent; each update follows a rollout in all environments.
 
-    The agent stays as it is after the last complete update when an environment
-    raises, or at an interrupt from the keyboard, which ends training after the
-    update: it can be saved, and trained on in new episodes. A JAX-native
-    environment makes `log_every` updates at a time, and nothing is left of the
-    agent if it raises within its compiled program.
+    If an environment raises, or at an interrupt from the keyboard, the agent
+    stays as after the last complete update: it can be saved, and trained on in
+    new episodes. JAX-native environments make `log_every` updates at a time;
+    the agent is lost if one raises within its compiled program.
 
     Args:
       updates: number of further updates.
@@ -139,23 +132,45 @@ class Trainer:
       save_to: path for `save`; None: nothing is saved.
       save_every: updates between two such files, which replace one another. The
         last update, or the last before an error, is saved, too.
-      callback: called with each entry of the metrics, name -> value, at its
-        update.
+      callback: called with each entry of the metrics, name -> value.
       show_progress: whether there is a bar on the standard error stream.
 
     Returns:
-      Metrics as arrays with an entry for every `log_every` updates, for every
-      file and for the last: `update`, `environment_steps`, `episodes` (finished
-      so far), `return` (mean of the last 100 episodes, NaN before the first
-      ends), and the rule's own, means over these updates.
+      Metrics as arrays with an entry for every `log_every` updates, every file
+      and the end: `update`, `environment_steps`, `episodes` (finished so far),
+      `return` (mean of the last 100 episodes, NaN before the first ends), and
+      the rule's own, means over these updates.
 
     Raises:
-      ValueError: `updates`, `log_every`, `save_every` or `save_to` is not
-        valid.
+      ValueError: one of the arguments is not valid.
       RuntimeError: the trainer is closed.
       metrics.NonFiniteError: a loss is no longer finite.
       KeyboardInterrupt: after the update that was being made.
     """
+    self._check_training(updates, log_every, save_to, save_every)
+    rows: list[train_loop.Row] = []
+
+    def on_stage(stage: train_loop.Stage) -> None:
+      self._take_over(stage)
+      rows.extend(stage.rows)
+      if save_to and (stage.is_last or stage.update % save_every == 0):
+        self.save(save_to)
+      if callback is not None:
+        for row in stage.rows:
+          callback(row)
+
+    every = (log_every, save_every) if save_to else (log_every,)
+    self._train(updates, every, on_stage, show_progress)
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+  def _check_training(
+    self,
+    updates: int,
+    log_every: int,
+    save_to: files.PathLike | None,
+    save_every: int,
+  ) -> None:
+    """Raises the errors of `train` that can be known before it."""
     if self._is_closed:
       raise RuntimeError('The trainer is closed: make a new one to train.')
     for name, value in (
@@ -166,37 +181,33 @@ class Trainer:
       config_checks.check(name, value, config_checks.Count)
     if save_to is not None:
       npz.check_name(save_to)
-    rows: list[train_loop.Row] = []
 
-    def on_stage(stage: train_loop.Stage) -> None:
-      since, self.updates = self.updates, stage.update
-      self._train_state = stage.train_state
-      metrics.check_finite(stage.rows, since, _LIKELY)
-      rows.extend(stage.rows)
-      is_due = stage.is_last or stage.update % save_every == 0
-      if save_to is not None and is_due:
-        self.save(save_to)
-      if callback is not None:
-        for row in stage.rows:
-          callback(row)
+  def _take_over(self, stage: train_loop.Stage) -> None:
+    """Keeps what a stage ends with; raises `metrics.NonFiniteError`."""
+    since, self.updates = self.updates, stage.update
+    self._train_state = stage.train_state
+    metrics.check_finite(stage.rows, since, _LIKELY)
 
+  def _train(
+    self,
+    updates: int,
+    every: Sequence[int],
+    on_stage: Callable[[train_loop.Stage], None],
+    show_progress: bool,
+  ) -> None:
+    """Makes updates in stages, until an interrupt from the keyboard."""
     with signals.deferred_interrupt() as is_interrupted:
       train_loop.train(
         self._driver,
         self.config,
         self._rule_params,
         self._get_train_state(),
-        train_loop.Span(
-          self.updates,
-          self.updates + updates,
-          (log_every,) if save_to is None else (log_every, save_every),
-        ),
+        train_loop.Span(self.updates, self.updates + updates, every),
         on_stage,
         is_interrupted,
         self._names,
         show_progress,
       )
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
   def act(
     self, observation: Any, *, greedy: bool = False, is_first: Any = False
@@ -272,6 +283,16 @@ class Trainer:
     # Raises errors about shapes before anything is compiled.
     jax.eval_shape(agent.init, jax.random.key(0))
     return agent
+
+  def _make_player(self, agent: agent_lib.Agent, seed: int) -> player.Player:
+    """Acts in the environment as it was before it was wrapped."""
+    return player.Player(
+      agent.network,
+      self.spec,
+      seed,
+      self._environment.encode,
+      self._environment.first_action,
+    )
 
   def _get_train_state(self) -> training.TrainState:
     # Programs take over the buffers of the state before.

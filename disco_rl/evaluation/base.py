@@ -132,7 +132,9 @@ class Training(abc.ABC):
     self, rule_params: types.Params, train_state: TrainState, num_updates: int
   ) -> tuple[TrainState, types.Logs]:
     """As `attempt`, but raises what environments raise; returns logs [S]."""
-    advanced = self.attempt(rule_params, train_state, num_updates)
+    advanced = self.attempt(
+      rule_params, train_state, num_updates, should_stop=lambda: False
+    )
     if advanced.failure is not None:
       raise advanced.failure
     return advanced.train_state, advanced.logs
@@ -143,7 +145,7 @@ class Training(abc.ABC):
     rule_params: types.Params,
     train_state: TrainState,
     num_updates: int,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool],
   ) -> Advanced:
     """Makes updates, until an environment fails.
 

@@ -136,8 +136,7 @@ class Evaluation:
       signals.Interrupted: a signal ended the run; a checkpoint was saved.
     """
     with workdirs.locked(workdir := pathlib.Path(workdir)):
-      rule = self._config.rule
-      rules = [rule] if weights.is_path(rule) else []
+      rules = weights.paths_among([self._config.rule])
       workdirs.claim(workdir, description, FREE, rules)
       return self._run(workdir)
 
@@ -202,7 +201,6 @@ class Evaluation:
 
     def on_stage(stage: train_loop.Stage) -> None:
       nonlocal latest, saved
-      requests.listen()
       rows = self._rows(stage)
       metrics.check_finite(rows, latest.update, _CAUSES)
       writer.write(rows)
@@ -234,7 +232,6 @@ class Evaluation:
         should_stop,
         f'{config.environment} {config.rule}',
       )
-      requests.check()
     return latest.train_state, latest.update
 
   def _rows(self, stage: train_loop.Stage) -> list[train_loop.Row]:

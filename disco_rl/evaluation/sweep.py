@@ -224,12 +224,10 @@ def _claim(
         f'{workdir} contains a single run, as it has {name}. Choose another '
         '--workdir for several runs.'
       )
-  rules = dict.fromkeys(job.config.rule for job in jobs)
+  rules = weights.paths_among(job.config.rule for job in jobs)
   swept = _swept(jobs)
   shared = {k: v for k, v in settings.items() if f'{k}s' not in swept}
-  workdirs.claim(
-    workdir, {**shared, **swept}, _FREE, list(filter(weights.is_path, rules))
-  )
+  workdirs.claim(workdir, {**shared, **swept}, _FREE, rules)
 
 
 def _swept(jobs: Sequence[Job]) -> dict[str, list[Any]]:

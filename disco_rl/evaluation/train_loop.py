@@ -74,8 +74,8 @@ def train(
     span: of updates.
     on_stage: called after every stage, also after one that a failing
       environment cut short.
-    should_stop: whether to end before the next update; within a stage, only
-      environments on the host are interrupted.
+    should_stop: asked after every stage, and within one after every update
+      beside environments on the host; True ends training.
     description: start of the progress bar's line.
     is_shown: whether there is a bar.
 
@@ -103,16 +103,12 @@ def train(
       train_state = done.train_state
       update += done.num_updates
       rows = _rows(config, update, done) if done.num_updates else []
-      is_last = update == span.last or done.failure is not None or should_stop()
+      is_last = should_stop() or update == span.last or done.failure is not None
       on_stage(Stage(update, train_state, rows, is_last))
       if done.failure is not None:
         raise done.failure
-      bar.advance(done.num_updates, **{'return': mean_return(rows)})
-
-
-def mean_return(rows: Sequence[Row]) -> float:
-  """Mean over the agents."""
-  return float(np.mean([row['return'] for row in rows]))
+      mean_return = float(np.mean([row['return'] for row in rows]))
+      bar.advance(done.num_updates, **{'return': mean_return})
 
 
 def returns(train_state: base.TrainState) -> list[float]:

@@ -48,7 +48,7 @@ class DeviceTraining(training_base.Training):
     rule_params: types.Params,
     train_state: TrainState,
     num_updates: int,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool],
   ) -> training_base.Advanced:
     """One call of the compiled program; see `base.Training.attempt`."""
     del should_stop
@@ -91,9 +91,7 @@ class DeviceTraining(training_base.Training):
   ) -> tuple[TrainState, types.Logs]:
     """The program for one agent; any number of updates, compiled once."""
 
-    def step(
-      train_state: TrainState,
-    ) -> tuple[TrainState, types.Logs]:
+    def step(train_state: TrainState) -> tuple[TrainState, types.Logs]:
       assert train_state.actors is not None
       agents, actors, logs = self._agent.train_step(
         self._environment, rule_params, train_state.agents, train_state.actors
@@ -181,7 +179,7 @@ class HostTraining(training_base.Training):
     rule_params: types.Params,
     train_state: TrainState,
     num_updates: int,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool],
   ) -> training_base.Advanced:
     """A loop on the host; see `base.Training.attempt`."""
     rule_params = self._replicate(rule_params)

@@ -104,8 +104,7 @@ class MetaTrainer:
     """
     workdir = pathlib.Path(workdir)
     with distributed.folder(workdir) as own, workdirs.locked(own):
-      rule = self._config.rule
-      rules = [rule] if weights.is_path(rule) else []
+      rules = weights.paths_among([self._config.rule])
       workdirs.claim(own, description, FREE, rules)
       distributed.wait('the folder is claimed')
       return self._run(own, workdir / 'checkpoints')

@@ -4,6 +4,7 @@ A file is an npz archive of float32 arrays under the keys `module/parameter`.
 Keys, shapes and values are checked when they are read and when written.
 """
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 import functools
 import itertools
@@ -122,6 +123,11 @@ def is_path(text: str) -> bool:
   """Whether this is a path, not a name: it ends in .npz or has a separator."""
   separators = (os.sep, os.altsep or os.sep)
   return text.endswith('.npz') or any(s in text for s in separators)
+
+
+def paths_among(rules: Iterable[str]) -> list[str]:
+  """The names of rules that are paths, each once."""
+  return list(dict.fromkeys(filter(is_path, rules)))
 
 
 def _check(arrays: Mapping[str, Any], where: str) -> None:
