@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from matplotlib import axes
 from matplotlib import figure
 import numpy as np
-import scipy.special
+import scipy
 
 from disco_rl import types
 from disco_rl.analysis import scenes

@@ -18,7 +18,6 @@ from disco_rl.environments import base as environment_base
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import achievements
 from disco_rl.evaluation import base
-from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import statistics
 from disco_rl.evaluation import train_loop
@@ -169,6 +168,9 @@ class Evaluation:
     if crafter_scores is not None:
       summary['crafter_score'] = statistics.summarise(crafter_scores)
     metrics.write_json(workdir / 'summary.json', summary)
+    # Imported late: a start should not wait for matplotlib.
+    from disco_rl.evaluation import learning_curves
+
     learning_curves.learning_curves(
       {self._config.rule: learning_curves.read_curve(workdir / 'metrics.csv')},
       workdir / 'curves.png',

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy import typing as npt
-import scipy.stats
+import scipy
 
 RESAMPLES = 10_000
 # For curves and profiles, whose bands need not be as precise.

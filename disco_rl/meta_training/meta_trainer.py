@@ -11,7 +11,6 @@ import numpy as np
 from disco_rl import types
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
-from disco_rl.meta_training import curves
 from disco_rl.meta_training import footprint
 from disco_rl.meta_training import held_out as held_out_lib
 from disco_rl.meta_training import meta_step
@@ -151,6 +150,9 @@ class MetaTrainer:
       'checkpoint_seconds': checkpointer.seconds,
     }
     metrics.write_json(workdir / 'summary.json', summary)
+    # Imported late: a start should not wait for matplotlib.
+    from disco_rl.meta_training import curves
+
     curves.meta_training_curves(workdir, workdir / 'curves.png')
     return summary
 
