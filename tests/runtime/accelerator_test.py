@@ -16,12 +16,10 @@ def run(*flags: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
   'name',
   [
-    'agent, bfloat16',
+    pytest.param('agent, bfloat16', marks=pytest.mark.slow),
     pytest.param('agent, float32, offloaded', marks=pytest.mark.slow),
     pytest.param('population of 8', marks=pytest.mark.slow),
-    pytest.param(
-      '1 seeds', marks=[pytest.mark.slow, pytest.mark.needs('minatar/breakout')]
-    ),
+    pytest.param('1 seeds', marks=pytest.mark.needs('minatar/breakout')),
   ],
 )
 def test_each_kind_of_measurement(name: str) -> None:
