@@ -36,7 +36,7 @@ def main() -> None:
     copy = copied(pathlib.Path(folder) / 'copy')
     healthy = sorted({test for mutant in mutants for test in mutant['tests']})
     if failure := first_failure(copy, healthy):
-      sys.exit(f'Without any mutant {failure} fails.')
+      sys.exit(f'Without any mutant this does not pass: {failure}')
     survivors = sum(not is_killed(copy, mutant) for mutant in mutants)
   print(f'{len(mutants) - survivors} of {len(mutants)} mutants are killed.')
   sys.exit(survivors > 0)
@@ -74,7 +74,7 @@ def is_killed(copy: pathlib.Path, mutant: Mapping[str, str]) -> bool:
 
 
 def first_failure(copy: pathlib.Path, tests: Sequence[str]) -> str:
-  """Name of the first test that fails; '' where none does."""
+  """Name of the first test that fails; '' where all pass."""
   command = (
     sys.executable,
     '-B',
@@ -86,12 +86,13 @@ def first_failure(copy: pathlib.Path, tests: Sequence[str]) -> str:
     *tests,
   )
   result = subprocess.run(command, cwd=copy, capture_output=True, text=True)
-  if result.returncode == 0:
-    return ''
-  marks = ('FAILED ', 'ERROR ')
+  # A test that is skipped would let every mutant survive.
+  marks = ('FAILED ', 'ERROR ', 'SKIPPED ')
   lines = [x for x in result.stdout.splitlines() if x.startswith(marks)]
-  # A mutant that cannot even be imported is killed by what imports it.
-  return lines[0].split()[1] if lines else f'{tests[0]} (not collected)'
+  if not lines and result.returncode != 0:
+    # A mutant that cannot even be imported is killed by what imports it.
+    return f'{tests[0]} (not collected)'
+  return ' '.join(lines[:1]).removeprefix('FAILED ').split(' - ')[0]
 
 
 if __name__ == '__main__':
