@@ -27,7 +27,7 @@ from benchmarks import timing
 from configs import meta_training
 from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
-from disco_rl.meta_training import footprint
+from disco_rl.runtime import limits
 from disco_rl.runtime import memory
 from launch import to_records
 
@@ -91,15 +91,13 @@ def measure(size: Size, mode: str) -> dict[str, Any]:
   start = time.perf_counter()
   compiled = group.compile(rule_params, members)
   compile_seconds = time.perf_counter() - start
-  estimate = footprint.of_agent(
-    group.config.inner_loop, config.mode, group.config.optimizer, rule_params
-  )
+  call = group.named_calls(rule_params)['step']
   usage: Any = compiled.memory_analysis()
   row = {
     'mode': mode,
     'compile_seconds': compile_seconds,
     'temporaries_mib': usage.temp_size_in_bytes / 2**20,
-    'estimate_mib': estimate.working / 2**20,
+    'bound_mib': limits.usage_at_most(call).temporaries / 2**20,
   }
   if size.step_seconds is None:
     return row

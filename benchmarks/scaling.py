@@ -17,8 +17,10 @@ from absl import app
 from absl import flags
 from ml_collections import config_flags
 
+from disco_rl import types
 from disco_rl.meta_training import build
 from disco_rl.meta_training import footprint
+from disco_rl.meta_training import population
 from disco_rl.runtime import memory
 from launch import to_records
 
@@ -42,24 +44,31 @@ def all_reduce_seconds(num_bytes: int, devices: int) -> float:
   return 2 * (devices - 1) * (_LATENCY.value * 1e-6 + message)
 
 
+def memory_of(
+  group: population.Group, params: types.Params
+) -> tuple[float, float]:
+  """Bytes of an agent's state, and those beside while it is computed."""
+  ((_, programs),) = footprint.on_device([group], params)
+  held = max(program.held().total for program in programs)
+  state = footprint.member_bytes(group, group.named_calls(params))
+  kept = 0 if group.is_on_host else group.config.num_members * state
+  return state, (held - kept) / group.config.chunk
+
+
 def rows() -> Iterator[tuple[int, int, float, float, float]]:
   """(devices, agents on the fullest, GiB, seconds, efficiency) of each."""
   config = to_records.meta_training(_CONFIG.value.to_dict())
   rule, params = build.make_rule(config)
   groups = build.make_groups(config, rule)
-  agents = [
-    footprint.of_agent(
-      group.config.inner_loop, config.mode, group.config.optimizer, params
-    )
-    for group in groups
-  ]
+  agents = [memory_of(group, params) for group in groups]
   rule_bytes = memory.tree_bytes(params)
   alone = config.agents * _SECONDS.value
   for devices in map(int, _DEVICES.value):
     counts = [math.ceil(group.config.num_members / devices) for group in groups]
-    kept = sum(n * one.state for n, one in zip(counts, agents))
+    kept = sum(n * state for n, (state, _) in zip(counts, agents))
     working = max(
-      min(n, config.chunk_size) * one.working for n, one in zip(counts, agents)
+      min(n, config.chunk_size) * working
+      for n, (_, working) in zip(counts, agents)
     )
     seconds = sum(counts) * _SECONDS.value
     seconds += all_reduce_seconds(rule_bytes, devices)

@@ -28,7 +28,8 @@ def network(config: ml_collections.ConfigDict) -> None:
   # Stages of convolutions, of torsos for images.
   config.channels = (16, 32, 32)
   config.hidden_sizes = (512, 512)  # Dense layers after them.
-  # Observations that the torso computes at a time, to save memory; 0: all.
+  # Observations that the torso computes at a time, to save memory; 0: all, -1:
+  # the first of all, 512, 128 and 32 that fits into it.
   config.torso_chunk_size = 0
   # Size of an LSTM after the torso, which adds memory; 0: none.
   config.core_lstm = 0

@@ -135,7 +135,7 @@ def paper() -> ml_collections.ConfigDict:
     torso='resnet',
     channels=(256, 384, 384, 256),
     hidden_sizes=(768,),
-    torso_chunk_size=32,  # In float32 on a CPU an update then takes 2 GiB.
+    torso_chunk_size=-1,
     action_model_lstm=1024,
     action_model_head=1024,
     meta_value_hidden_sizes=(768,),

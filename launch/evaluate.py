@@ -35,6 +35,7 @@ def _run_one(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.runtime import workdirs
 
   with in_one_line(ValueError, ImportError):
+    settings = workdirs.with_choices(workdir, settings)
     config = to_records.evaluation(settings)
     workdirs.check(workdir, settings, runner.FREE)
     evaluation = runner.Evaluation(config)

@@ -47,6 +47,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.runtime import workdirs
 
   with in_one_line(ValueError, ImportError, RuntimeError):
+    settings = workdirs.with_choices(workdir, settings)
     config = to_records.meta_training(settings)
     workdirs.check(workdir, settings, meta_trainer.FREE)
     sharding.divide_cpu(config.cpu_devices)

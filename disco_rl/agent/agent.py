@@ -1,6 +1,7 @@
 """An agent: acting, replay and learning over one record of its state."""
 
 from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
 
 import jax
@@ -15,6 +16,7 @@ from disco_rl.agent import replay
 from disco_rl.environments import base as environment_base
 from disco_rl.maths import optimizers
 from disco_rl.networks import agent_network
+from disco_rl.networks import torsos
 from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base as rule_base
 
@@ -72,6 +74,17 @@ class AgentConfig(config_checks.Settings):
         f'num_environments={number} trajectories, and the batch '
         f'batch_size={self.batch_size}.'
       )
+
+  def chunkings(self) -> Iterator['AgentConfig']:
+    """Yields itself; for each size of chunks if the torso's is automatic."""
+    torso = self.network.torso
+    sizes: Sequence[int] = (torso.chunk_size,)
+    if torso.chunk_size == torsos.AUTOMATIC:
+      sizes = torsos.CHUNK_SIZES
+    for size in sizes:
+      chunked = dataclasses.replace(torso, chunk_size=size)
+      network = dataclasses.replace(self.network, torso=chunked)
+      yield dataclasses.replace(self, network=network)
 
   @property
   def replay_ratio(self) -> float:

@@ -240,6 +240,19 @@ def rollout_shapes(
   return jax.eval_shape(empty)
 
 
+def replay_footprint(agent: agent_lib.Agent) -> host_replay.Footprint:
+  """That of the replay of one agent; no memory where it is in files."""
+  footprint = host_replay.footprint(
+    agent.environment_spec,
+    agent.network.initial_state(1),
+    agent.config.unroll_length,
+    agent.config.replay_capacity,
+  )
+  if agent.config.replay_on_disk:
+    return footprint._replace(memory=0)
+  return footprint
+
+
 def split_acting(
   agents: agent_lib.AgentState,
 ) -> tuple[agent_lib.AgentState, agent_lib.AgentState]:

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from collections.abc import Iterator
 import dataclasses
 import pathlib
 from typing import Any
@@ -12,6 +13,7 @@ from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.runtime import compilation
+from disco_rl.runtime import limits
 from disco_rl.runtime import sharding
 
 
@@ -54,10 +56,25 @@ class Training(abc.ABC):
 
   is_compiled: bool = False
 
-  def __init__(self, agent: agent_lib.Agent, num_agents: int):
+  def __init__(
+    self,
+    agent: agent_lib.Agent,
+    environment: Any,
+    num_agents: int = 1,
+    mesh: jax.sharding.Mesh | None = None,
+  ):
+    """Compiles nothing yet, and begins no episode.
+
+    Args:
+      agent: of one kind.
+      environment: one JAX-native environment, or num_agents * E on the host.
+      num_agents: S.
+      mesh: devices; None: as many of this machine as divide the agents.
+    """
     self._agent = agent
+    self._environment = environment
     self._num_agents = num_agents
-    self._mesh = sharding.mesh_for(num_agents)
+    self._mesh = mesh or sharding.mesh_for(num_agents)
     self._programs = sharding.Programs(self._mesh)
     self._init = self._programs.make(
       jax.vmap(self._init_one), (sharding.SPLIT,), runs_often=False
@@ -85,6 +102,25 @@ class Training(abc.ABC):
       ),
       (self._init, (keys,)),
     ]
+
+  def running(self, rule_params: types.Params) -> Iterator[limits.Running]:
+    """Yields the programs, and what a device holds beside them."""
+    learn, initial = self.calls(rule_params)
+
+    def alone(index: int) -> compilation.Call:
+      mesh = limits.row_of(self._mesh)
+      number = self._num_agents // self._mesh.shape[sharding.AGENTS]
+      training = type(self)(self._agent, self._environment, number, mesh)
+      return training.calls(rule_params)[index]
+
+    yield limits.Running('initial', initial, 0, lambda: alone(1))
+    beside = self._bytes_beside(learn)
+    yield limits.Running('learn', learn, beside, lambda: alone(0))
+
+  def _bytes_beside(self, learn: compilation.Call) -> int:
+    """What a device holds beside the program that learns, and its arguments."""
+    del learn
+    return 0
 
   def compile(self, rule_params: types.Params, train_state: TrainState) -> None:
     """Compiles the program that learns, unless it has been compiled."""

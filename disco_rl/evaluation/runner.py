@@ -18,14 +18,18 @@ from disco_rl.environments import base as environment_base
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import achievements
 from disco_rl.evaluation import base
+from disco_rl.evaluation import footprint
 from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import statistics
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
+from disco_rl.networks import torsos
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import config_checks
+from disco_rl.runtime import limits
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
+from disco_rl.runtime import reports
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
@@ -73,6 +77,9 @@ class EvaluationConfig(config_checks.Settings):
 FREE = ('updates', 'log_every', 'checkpoint_every', 'checkpoint_seconds')
 # By time, checkpoints take no larger part of it.
 _MAX_FRACTION = 0.02
+_DISK_REMEDY = (
+  'Choose a --workdir on a larger disk, or lower seeds or replay_capacity.'
+)
 _CAUSES = 'a learning rate that is too high, or rewards that are not finite'
 
 
@@ -90,7 +97,7 @@ class Evaluation:
       config: settings.
 
     Raises:
-      ValueError: a setting, name or file is not valid.
+      ValueError: a setting, name or file is not valid, or memory is too small.
       FileNotFoundError: the file of the rule's weights does not exist.
       ImportError: the environment needs a package that is not installed.
     """
@@ -104,11 +111,29 @@ class Evaluation:
       config.preprocessing,
     )
     self._environment = environment
-    self._agent = agent_lib.make(config.agent, environment.spec, rule)
-    jax.eval_shape(lambda: self._agent.init(jax.random.key(0)))
     self._rule_params = jax.device_put(rule_params)
-    self._driver = training.make(self._agent, environment, config.seeds)
+    agent, self._driver, self._needed = limits.first_that_fits(
+      config.agent.chunkings(), lambda agent: self._fit(agent, rule)
+    )
+    self._chosen: dict[str, Any] = {}
+    if config.agent.network.torso.chunk_size == torsos.AUTOMATIC:
+      self._chosen['torso_chunk_size'] = agent.network.torso.chunk_size
+      reports.note(
+        f'torso_chunk_size={agent.network.torso.chunk_size} fits into memory'
+      )
     self._achievements = achievements.Counter(environment, config.seeds)
+
+  def _fit(
+    self, config: agent_lib.AgentConfig, rule: Any
+  ) -> tuple[agent_lib.AgentConfig, base.Training, limits.OffDevice]:
+    """The training of such agents; raises if it does not fit."""
+    agent = agent_lib.make(config, self._environment.spec, rule)
+    jax.eval_shape(lambda: agent.init(jax.random.key(0)))
+    driver = training.make(agent, self._environment, self._config.seeds)
+    needed = footprint.check(
+      driver, agent, self._config.seeds, self._rule_params
+    )
+    return config, driver, needed
 
   def run(
     self, workdir: str | pathlib.Path, description: Mapping[str, Any]
@@ -120,7 +145,8 @@ class Evaluation:
 
     Args:
       workdir: the folder of the run.
-      description: the settings as the user gave them, for config.json.
+      description: the settings as the user gave them, for config.json, which
+        holds those that were chosen automatically as they were chosen.
 
     Returns:
       The summary, as in summary.json: environment, rule, seeds, updates,
@@ -136,7 +162,8 @@ class Evaluation:
     """
     with workdirs.locked(workdir := pathlib.Path(workdir)):
       rules = weights.paths_among([self._config.rule])
-      workdirs.claim(workdir, description, FREE, rules)
+      limits.check_disk(workdir, self._needed.disk, _DISK_REMEDY)
+      workdirs.claim(workdir, {**description, **self._chosen}, FREE, rules)
       return self._run(workdir)
 
   def _run(self, workdir: pathlib.Path) -> dict[str, Any]:

@@ -108,6 +108,7 @@ def plan(
       description['learning_rate'] = rate
     rate = description['learning_rate']
     folder = workdir.joinpath(*map(_slug, (environment, rule, f'{rate}')))
+    description = workdirs.with_choices(folder, description)
     jobs.append(Job(to_config(description), description, labels[rule], folder))
   return jobs
 

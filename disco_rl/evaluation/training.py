@@ -7,6 +7,7 @@ sharded over as many devices as divide them equally.
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import pathlib
 from typing import Any
 
@@ -22,6 +23,7 @@ from disco_rl.environments import base
 from disco_rl.evaluation import base as training_base
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
+from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
 TrainState = training_base.TrainState
@@ -35,9 +37,9 @@ class DeviceTraining(training_base.Training):
     agent: agent_lib.Agent,
     environment: base.JaxEnvironment,
     num_agents: int = 1,
+    mesh: jax.sharding.Mesh | None = None,
   ):
-    super().__init__(agent, num_agents)
-    self._environment = environment
+    super().__init__(agent, environment, num_agents, mesh)
     agents, common = sharding.SPLIT, sharding.REPLICATED
     self._advance = self._programs.make(
       self._advance_all, (common, agents, common), donate_argnums=1
@@ -126,17 +128,22 @@ class HostTraining(training_base.Training):
     self,
     agent: agent_lib.Agent,
     environment: base.HostEnvironment,
-    num_agents: int,
+    num_agents: int = 1,
+    mesh: jax.sharding.Mesh | None = None,
   ):
-    super().__init__(agent, num_agents)
+    super().__init__(agent, environment, num_agents, mesh)
     agents, common = sharding.SPLIT, sharding.REPLICATED
-    self.collector = host_collector.HostCollector(
-      agent, environment, num_agents
-    )
     # Whether all episodes begin anew before the next rollout.
     self._must_restart = False
     self._learn = self._programs.make(
       self._learn_all, (common, agents, agents), donate_argnums=1
+    )
+
+  @functools.cached_property
+  def collector(self) -> host_collector.HostCollector:
+    """Made at first use, which begins an episode in every environment."""
+    return host_collector.HostCollector(
+      self._agent, self._environment, self._num_agents
     )
 
   def init(self, keys: types.Array) -> TrainState:
@@ -244,6 +251,11 @@ class HostTraining(training_base.Training):
     )
     batches = sharding.shapes(batches, self._mesh, sharding.SPLIT)
     return self._learn, (rule_params, train_state.agents.learner, batches)
+
+  def _bytes_beside(self, learn: compilation.Call) -> int:
+    """The parameters to act with, and the next batch."""
+    _, (_, learners, batches) = learn
+    return memory.device_bytes((learners.params, batches))
 
   def _init_one(self, key: types.Array) -> TrainState:
     nothing: Any = None

@@ -63,13 +63,16 @@ def make_rule(
 
 
 def make_groups(
-  config: config_lib.MetaTrainingConfig, rule: disco.Disco
+  config: config_lib.MetaTrainingConfig,
+  rule: disco.Disco,
+  mesh: jax.sharding.Mesh | None = None,
 ) -> list[population.Group]:
   """Makes groups of agents with environments of equal shapes.
 
   Args:
     config: settings of the run.
     rule: the update rule.
+    mesh: devices; None: all of the run.
 
   Returns:
     The groups, in the order of their first members.
@@ -86,8 +89,10 @@ def make_groups(
   alike: dict[Hashable, list[int]] = {}
   for i, name in enumerate(config.members):
     alike.setdefault(shapes[name], []).append(i)
+  mesh = mesh or sharding.make_mesh(config.batch_devices)
   groups = [
-    _make_group(config, rule, members, specimens) for members in alike.values()
+    _make_group(config, rule, members, specimens, mesh)
+    for members in alike.values()
   ]
   for specimen in specimens.values():
     if isinstance(specimen, base.HostEnvironment):
@@ -134,6 +139,7 @@ def _make_group(
   rule: disco.Disco,
   members: Sequence[int],
   specimens: Mapping[str, Any],
+  mesh: jax.sharding.Mesh,
 ) -> population.Group:
   """Makes a group of these members; `specimens` holds environments by name."""
   specimen = specimens[config.members[members[0]]]
@@ -167,7 +173,7 @@ def _make_group(
       config.meta_decay_steps,
     ),
     chunk_size=config.chunk_size,
-    mesh=sharding.make_mesh(config.batch_devices),
+    mesh=mesh,
   )
   if not is_on_host:
     estimator: inner_loop_lib.Estimator = differentiation
@@ -178,14 +184,17 @@ def _make_group(
     return device_group.DeviceGroup(
       group, [specimens[name] for name in names], estimator
     )
-  # Each process makes the environments that it steps.
-  environments: list[Any] = [
-    registry.make(
-      names[i],
-      config.agent.num_environments,
-      config.seed + members[i],
-      config.preprocessing,
-    )
-    for i in group.own_members
-  ]
-  return host_group.HostGroup(group, environments, differentiation)
+
+  def make_environments() -> list[Any]:
+    # Each process makes the environments that it steps.
+    return [
+      registry.make(
+        names[i],
+        config.agent.num_environments,
+        config.seed + members[i],
+        config.preprocessing,
+      )
+      for i in group.own_members
+    ]
+
+  return host_group.HostGroup(group, make_environments, differentiation)

@@ -1,5 +1,6 @@
 """Members of a population in environments on the device."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from typing import Any
@@ -16,6 +17,7 @@ from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
 from disco_rl.meta_training import resets
 from disco_rl.runtime import compilation
+from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
 
@@ -42,6 +44,7 @@ class DeviceGroup(population.Group):
       config.inner_loop.agent.empty_replay,
       config.split(chunks.stack(environments)),
     )
+    self._each_environment = environments
     self.estimator = estimator
     self._step = self.programs.make(
       self._step_all,
@@ -63,7 +66,7 @@ class DeviceGroup(population.Group):
 
   def step_calls(
     self, rule_params: types.Params, members: inner_loop_lib.Member
-  ) -> list[compilation.Call]:
+  ) -> dict[str, compilation.Call]:
     """See `population.Group.step_calls`."""
     n = self.config.num_members
     expired = self.config.shapes(jax.ShapeDtypeStruct((n,), bool))
@@ -71,10 +74,23 @@ class DeviceGroup(population.Group):
     initial = dataclasses.replace(
       members.replace_agent(replay=nothing), meta_opt_state=None
     )
-    return [
-      (self._step, (rule_params, members, self._environments)),
-      (self._replace, (expired, initial, members)),
-    ]
+    return {
+      'step': (self._step, (rule_params, members, self._environments)),
+      'replace': (self._replace, (expired, initial, members)),
+    }
+
+  def bytes_beside(
+    self, calls: Mapping[str, compilation.Call]
+  ) -> dict[str, int]:
+    """See `population.Group.bytes_beside`: members, while some are reset."""
+    _, (_, members, _) = calls['step']
+    return {'initial': memory.device_bytes(members)}
+
+  def alone_on(self, mesh: jax.sharding.Mesh) -> 'DeviceGroup':
+    """See `population.Group.alone_on`."""
+    config = self.config.alone_on(mesh)
+    environments = self._each_environment[: config.num_members]
+    return DeviceGroup(config, environments, self.estimator)
 
   def reset_expired(
     self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray

@@ -1,176 +1,162 @@
-"""Estimates the memory of a population before anything is compiled."""
+"""The memory and the disk that a population needs, before it is compiled."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence
-import dataclasses
-
-import jax
-import jax.numpy as jnp
-import optax
+import functools
 
 from disco_rl import types
-from disco_rl.agent import host_replay
-from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.agent import host_collector
 from disco_rl.meta_training import population
-from disco_rl.meta_training import resets
+from disco_rl.runtime import compilation
+from disco_rl.runtime import limits
 from disco_rl.runtime import memory
+from disco_rl.runtime import sharding
 
-# Activations of one update over the network's outputs, as compiled for CPUs in
-# each mode; benchmarks/meta_step.py prints what was compiled and the estimate.
-_ACTIVATIONS = 11
-
-
-@dataclasses.dataclass(frozen=True)
-class Footprint:
-  """Bytes of one agent.
-
-  Attributes:
-    state: parameters, optimisers, statistics, and replay on the device.
-    trajectory: learner states, batches and gradients of N updates.
-    activations: of the updates that are differentiated at a time.
-    host_replay: replay in the host's memory, of environments there.
-  """
-
-  state: int
-  trajectory: int
-  activations: int
-  host_replay: int = 0
-
-  @property
-  def working(self) -> int:
-    """Additional bytes while the agent is computed."""
-    return self.trajectory + self.activations
-
-
-def of_agent(
-  inner_loop: inner_loop_lib.InnerLoop,
-  mode: str,
-  optimizer: optax.GradientTransformation,
-  rule_params: types.Params,
-  batch_devices: int = 1,
-  is_on_host: bool = False,
-) -> Footprint:
-  """Estimates an agent's memory from the shapes of its arrays.
-
-  Args:
-    inner_loop: N updates and validation, for one kind of agent.
-    mode: of differentiation; see `meta_gradient.MODES`.
-    optimizer: of eta.
-    rule_params: eta.
-    batch_devices: that share its batches.
-    is_on_host: whether its environments are, and so its replay.
-
-  Returns:
-    The estimate, for each of these devices.
-  """
-  member, batch, outputs = jax.eval_shape(
-    lambda: _example(inner_loop, optimizer, rule_params)
-  )
-  learner_state = memory.tree_bytes(member.agent.learner)
-  gradient = memory.tree_bytes(member.agent.learner.params)
-  config = inner_loop.config
-  updates, k = config.inner_updates, config.save_every
-  trajectory = updates // k * learner_state
-  trajectory += updates * memory.tree_bytes(batch) // batch_devices
-  trajectory += updates * gradient if k == 1 else k * (learner_state + gradient)
-  at_once = k if mode == 'plain' else 1
-  replay = memory.tree_bytes(member.agent.replay) if is_on_host else 0
-  return Footprint(
-    state=memory.tree_bytes(member) - replay,
-    trajectory=0 if config.offload else trajectory,
-    activations=_ACTIVATIONS
-    * at_once
-    * memory.tree_bytes(outputs)
-    // batch_devices,
-    host_replay=_host_replay(inner_loop) if is_on_host else 0,
-  )
-
-
-def _host_replay(inner_loop: inner_loop_lib.InnerLoop) -> int:
-  """Bytes of an agent's replay in the host's memory."""
-  agent = inner_loop.agent
-  if agent.config.replay_on_disk:
-    return 0
-  return host_replay.footprint(
-    agent.environment_spec,
-    agent.network.initial_state(1),
-    agent.config.unroll_length,
-    agent.config.replay_capacity,
-  ).memory
-
-
-def _example(
-  inner_loop: inner_loop_lib.InnerLoop,
-  optimizer: optax.GradientTransformation,
-  rule_params: types.Params,
-) -> tuple[inner_loop_lib.Member, types.Rollout, types.Outputs]:
-  """A member, a batch and the network's outputs on it; for their shapes."""
-  member = resets.initial_member(inner_loop, jax.random.key(0))
-  member = dataclasses.replace(
-    member.replace_agent(replay=inner_loop.agent.empty_replay()),
-    meta_opt_state=optimizer.init(rule_params),
-  )
-  slots = jnp.zeros((inner_loop.agent.config.batch_size,), jnp.int32)
-  batch = jax.tree.map(
-    lambda kept: jnp.take(kept, slots, axis=1), member.agent.replay.rollouts
-  )
-  outputs, _ = inner_loop.agent.network.unroll(
-    member.agent.learner.params, batch
-  )
-  return member, batch, outputs
+_Calls = dict[str, compilation.Call]
 
 
 def check(
-  groups: Sequence[population.Group], mode: str, rule_params: types.Params
-) -> None:
-  """Raises ValueError if the population does not fit into memory.
+  groups: Sequence[population.Group],
+  rule_params: types.Params,
+  keep_checkpoints: int = 1,
+) -> limits.OffDevice:
+  """Checks that a population fits into the memory of this machine.
 
   Args:
     groups: the population.
-    mode: of differentiation.
     rule_params: eta.
+    keep_checkpoints: how many of the newest remain.
+
+  Returns:
+    What it takes beside devices.
+
+  Raises:
+    limits.DoesNotFitError: a device is too small.
+    ValueError: the host's memory is.
   """
-  needed, on_host, lines = 0, 0, []
+  needed = off_device(groups, rule_params, keep_checkpoints)
+  limits.check_host(
+    needed.host,
+    'Agents beside environments on the host wait there, with their replay: '
+    'set replay_on_disk=True, or lower replay_capacity or agents.',
+  )
+  available = limits.device_bytes(needed.host)
+  for group, programs in on_device(groups, rule_params):
+    for _, held in limits.too_large(programs, available):
+      raise limits.DoesNotFitError(_message(group, held, available))
+  return needed
+
+
+def on_device(
+  groups: Sequence[population.Group], rule_params: types.Params
+) -> Iterator[tuple[population.Group, Iterator[limits.Running]]]:
+  """Yields each group and its programs, those that are compiled fastest first.
+
+  Args:
+    groups: the population.
+    rule_params: eta.
+
+  Yields:
+    A group, and its programs with what each device holds beside them.
+  """
+  calls = [group.named_calls(rule_params) for group in groups]
+  states = [_state_bytes(group, own) for group, own in zip(groups, calls)]
+  for group, own, state in zip(groups, calls, states):
+    yield group, _running(group, own, rule_params, sum(states) - state)
+
+
+def _running(
+  group: population.Group,
+  calls: _Calls,
+  rule_params: types.Params,
+  others: int,
+) -> Iterator[limits.Running]:
+  """Yields the programs of a group, the longest last."""
+
+  @functools.cache
+  def alone() -> _Calls:
+    mesh = limits.row_of(group.config.mesh)
+    rule = sharding.shapes(rule_params, mesh, sharding.REPLICATED)
+    return group.alone_on(mesh).named_calls(rule)
+
+  beside = group.bytes_beside(calls)
+  for name in reversed(calls):
+    yield limits.Running(
+      name,
+      calls[name],
+      others + beside.get(name, 0),
+      lambda name=name: alone()[name],  # type: ignore[misc]
+    )
+
+
+def _state_bytes(group: population.Group, calls: _Calls) -> int:
+  """Of the members that a device holds from one meta-step to the next."""
+  if group.is_on_host:
+    return 0
+  _, (_, members, environments) = calls['step']
+  return memory.device_bytes((members, environments))
+
+
+def off_device(
+  groups: Sequence[population.Group],
+  rule_params: types.Params,
+  keep_checkpoints: int,
+) -> limits.OffDevice:
+  """Computes it from the shapes of arrays.
+
+  Args:
+    groups: the population.
+    rule_params: eta.
+    keep_checkpoints: how many of the newest remain.
+
+  Returns:
+    The bytes.
+  """
+  host, disk = 0, 0
   for group in groups:
     config = group.config
-    shards, batch_devices = config.mesh.devices.shape
-    one = of_agent(
-      config.inner_loop,
-      mode,
-      config.optimizer,
-      rule_params,
-      batch_devices,
-      group.is_on_host,
-    )
-    working = config.chunk * one.working
+    calls = group.named_calls(rule_params)
+    state = member_bytes(group, calls)
+    disk += (keep_checkpoints + 1) * config.num_members * state
     if group.is_on_host:
-      # The others wait in the host's memory.
-      working += config.chunk * one.state
-      on_host += len(config.own_members) * (one.state + one.host_replay)
-    else:
-      needed += config.num_members // shards * one.state
-    lines.append((working, one, config))
-  _check_host(on_host)
-  working, one, config = max(lines, key=lambda line: line[0])
-  available = memory.total_bytes()
-  if needed + working <= available:
-    return
-  gib = lambda x: f'{x / 2**30:.2f} GiB'
-  raise ValueError(
-    f'The population needs about {gib(needed + working)} on each device, of '
-    f'{gib(available)}. An agent on {config.names[0]} keeps {gib(one.state)} '
-    f'and takes {gib(one.working)} more while it is computed, {config.chunk} '
-    'at a time. Lower chunk_size, agents, batch_size or replay_capacity; raise '
-    'save_every; set offload=True; or start from a :tiny config.'
-  )
+      replay = host_collector.replay_footprint(config.inner_loop.agent)
+      host += len(config.own_members) * (state + replay.memory)
+      host += _offloaded_bytes(group, calls)
+      disk += config.num_members * replay.disk
+  return limits.OffDevice(host, disk)
 
 
-def _check_host(needed: int) -> None:
-  """Raises ValueError if waiting agents and replay exceed the host's memory."""
-  available = memory.host_bytes()
-  if needed <= available:
-    return
-  raise ValueError(
-    f'Agents beside environments on the host need about {needed / 2**30:.2f} '
-    f'GiB of its {available / 2**30:.2f} GiB of memory, most of it for replay. '
-    'Set replay_on_disk=True, or lower replay_capacity or agents.'
+def member_bytes(group: population.Group, calls: _Calls) -> int:
+  """Of the state of one member, as a checkpoint holds it."""
+  _, (_, members, *_) = calls['finish' if group.is_on_host else 'step']
+  return memory.tree_bytes(members) // group.members_at_once
+
+
+def _offloaded_bytes(group: population.Group, calls: _Calls) -> int:
+  """Of the updates of one turn that wait in the host's memory."""
+  config = group.config.inner_loop.config
+  if not config.offload:
+    return 0
+  _, (_, _, segment) = calls['back']
+  return config.inner_updates // config.save_every * memory.tree_bytes(segment)
+
+
+def _message(group: population.Group, held: limits.Held, available: int) -> str:
+  """Says what does not fit, and which settings would help."""
+  config, inner_loop = group.config, group.config.inner_loop
+  size = inner_loop.agent.config.network.torso.chunk_size
+  remedies = {
+    'lower chunk_size': config.chunk > 1,
+    'lower agents or replay_capacity': not group.is_on_host,
+    'set torso_chunk_size=-1': not 0 < size <= 32,
+    'raise save_every': inner_loop.config.save_every == 1,
+    'set offload=True': not inner_loop.config.offload,
+    'lower batch_size': True,
+    'start from a :tiny config': True,
+  }
+  return (
+    f'The population needs {limits.gib(held.total)} on each device, of '
+    f'{limits.gib(available)}: {config.chunk} at a time of the agents like '
+    f'that on {config.names[0]} take {held}. One of these may help: '
+    f'{", ".join(text for text, helps in remedies.items() if helps)}.'
   )

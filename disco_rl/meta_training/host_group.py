@@ -1,7 +1,10 @@
 """Members of a population in environments on the host."""
 
+from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 import pathlib
 from typing import Any
 
@@ -25,7 +28,10 @@ from disco_rl.meta_training import turns
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import files
+from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
+
+_add = jax.jit(optax.tree.add)  # Sums of updates, [devices, ...].
 
 
 class HostGroup(population.Group):
@@ -41,19 +47,20 @@ class HostGroup(population.Group):
   def __init__(
     self,
     config: population.GroupConfig,
-    environments: Sequence[base.HostEnvironment],
+    make_environments: Callable[[], Sequence[base.HostEnvironment]],
     estimator: meta_gradient.MetaGradient,
   ):
-    """Begins an episode in every environment.
+    """Compiles nothing yet, and makes no environment.
 
     Args:
       config: common to the members.
-      environments: E environments for each of this process's members.
+      make_environments: makes E of them for each of this process's members;
+        called when the group is first used.
       estimator: of the meta-gradient, from the trajectory of updates.
     """
     super().__init__(config, empty_replay=lambda: None)
     self._estimator = estimator
-    self._turns = turns.divide(config, environments)
+    self._make_environments = make_environments
     rule, members = sharding.REPLICATED, sharding.SPLIT
     specs: Any = (members, sharding.SPLIT_BATCH, members)
     update = inner_loop_lib.Trajectory(*specs)
@@ -74,9 +81,14 @@ class HostGroup(population.Group):
       self._finish_all, (rule, *(3 * (members,))), donate_argnums=1
     )
 
+  @functools.cached_property
+  def _turns(self) -> list[turns.Turn]:
+    """Made at first use; an episode begins in every environment."""
+    return turns.divide(self.config, self._make_environments())
+
   @property
   def members_at_once(self) -> int:
-    """Members of a turn, on all devices."""
+    """See `population.Group.members_at_once`; those of a turn."""
     return self.config.chunk * self.config.mesh.shape[sharding.AGENTS]
 
   def open_replays(self, directory: pathlib.Path) -> None:
@@ -140,7 +152,7 @@ class HostGroup(population.Group):
 
   def step_calls(
     self, rule_params: types.Params, members: inner_loop_lib.Member
-  ) -> list[compilation.Call]:
+  ) -> dict[str, compilation.Call]:
     """See `population.Group.step_calls`."""
     inner_loop, shapes = self.config.inner_loop, self.config.shapes
     rollouts = lambda size: shapes(
@@ -180,12 +192,37 @@ class HostGroup(population.Group):
       cotangents[1],
       all_logs,
     )
-    return [
-      (self._back, back),
-      (self._learn, learn),
-      (self._begin, begin),
-      (self._finish, finish),
-    ]
+    return {
+      'back': (self._back, back),
+      'learn': (self._learn, learn),
+      'begin': (self._begin, begin),
+      'finish': (self._finish, finish),
+    }
+
+  def bytes_beside(
+    self, calls: Mapping[str, compilation.Call]
+  ) -> dict[str, int]:
+    """See `population.Group.bytes_beside`: updates, and what waits for them."""
+    _, (_, members, validation) = calls['begin']
+    _, (_, _, segment) = calls['back']
+    size, config = memory.device_bytes, self.config.inner_loop.config
+    updates = trajectory_store.device_bytes(config, segment)
+    return {
+      # The next batch is acted with a copy of the parameters.
+      'learn': updates * (config.inner_updates - 1) // config.inner_updates
+      + size(members.agent.learner.params),
+      'begin': updates,
+      'back': max(0, updates - size(segment)) + size((members, validation)),
+      'finish': size(validation),
+    }
+
+  def alone_on(self, mesh: jax.sharding.Mesh) -> 'HostGroup':
+    """See `population.Group.alone_on`; has no environments."""
+    return HostGroup(
+      self.config.alone_on(mesh),
+      make_environments=list,
+      estimator=self._estimator,
+    )
 
   def reset_expired(
     self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray
@@ -362,9 +399,3 @@ class HostGroup(population.Group):
   def _own(self, tree: Any) -> Any:
     """This process's part of a tree [n, ...], in the host's memory."""
     return parking.park(self.config.own_part(tree))
-
-
-@jax.jit
-def _add(total: types.Params, updates: types.Params) -> types.Params:
-  """Sums of updates, [devices, ...]."""
-  return optax.tree.add(total, updates)

@@ -1,6 +1,7 @@
 """Discovery: a run of meta-steps in a folder, with reports and checkpoints."""
 
 from collections.abc import Mapping
+import dataclasses
 import pathlib
 import time
 from typing import Any
@@ -9,15 +10,19 @@ import jax
 import numpy as np
 
 from disco_rl import types
+from disco_rl.agent import agent as agent_lib
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import footprint
 from disco_rl.meta_training import held_out as held_out_lib
 from disco_rl.meta_training import meta_step
+from disco_rl.meta_training import population
 from disco_rl.meta_training import reporting
+from disco_rl.networks import torsos
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
+from disco_rl.runtime import limits
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import progress
@@ -25,6 +30,7 @@ from disco_rl.runtime import reports
 from disco_rl.runtime import sharding
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
+from disco_rl.update_rules import disco
 from disco_rl.update_rules import weights
 
 # Settings that may change when a run is resumed, also on other devices.
@@ -34,6 +40,10 @@ FREE = (
   'keep_checkpoints',
   'batch_devices',
   'cpu_devices',
+)
+_DISK_REMEDY = (
+  'Choose a --workdir on a larger disk, or lower keep_checkpoints, agents or '
+  'replay_capacity.'
 )
 _COLUMNS = ('meta_step', 'environment')
 
@@ -56,15 +66,23 @@ class MetaTrainer:
       FileNotFoundError: there is no file of weights at the path.
       ImportError: an environment needs a package that is not installed.
     """
-    self._config = config
     build.validate((*config.environments, *config.held_out.environments))
     mesh = sharding.make_mesh(config.batch_devices)
     # Groups are known, and checked, only when environments have been made.
     sharding.check(config.agents, mesh, 'in all')
     rule, params = build.make_rule(config)
     self._initial_params = sharding.put(params, mesh, sharding.REPLICATED)
-    self._groups = build.make_groups(config, rule)
-    footprint.check(self._groups, config.mode, self._initial_params)
+    is_automatic = config.agent.network.torso.chunk_size == torsos.AUTOMATIC
+    config, self._groups, self._needed = limits.first_that_fits(
+      config.agent.chunkings(), lambda agent: self._fit(config, agent, rule)
+    )
+    self._config = config
+    self._chosen: dict[str, Any] = {}
+    if is_automatic:
+      size = config.agent.network.torso.chunk_size
+      self._chosen['torso_chunk_size'] = size
+      if distributed.is_first():
+        reports.note(f'torso_chunk_size={size} fits into memory')
     self._held_out = held_out_lib.HeldOut(
       config.held_out,
       config.agent,
@@ -73,6 +91,22 @@ class MetaTrainer:
       config.preprocessing,
     )
     self._meta_step = meta_step.MetaStep(config, self._groups, mesh)
+
+  def _fit(
+    self,
+    config: config_lib.MetaTrainingConfig,
+    agent: agent_lib.AgentConfig,
+    rule: disco.Disco,
+  ) -> tuple[
+    config_lib.MetaTrainingConfig, list[population.Group], limits.OffDevice
+  ]:
+    """The population with such agents; raises if it does not fit."""
+    config = dataclasses.replace(config, agent=agent)
+    groups = build.make_groups(config, rule)
+    needed = footprint.check(
+      groups, self._initial_params, config.keep_checkpoints
+    )
+    return config, groups, needed
 
   def run(
     self, workdir: str | pathlib.Path, description: Mapping[str, Any]
@@ -84,7 +118,8 @@ class MetaTrainer:
 
     Args:
       workdir: the folder of the run.
-      description: the settings as the user gave them, for config.json.
+      description: the settings as the user gave them, for config.json, which
+        holds those that were chosen automatically as they were chosen.
 
     Returns:
       The summary, as in summary.json: meta_steps, agents, environment_steps,
@@ -104,7 +139,8 @@ class MetaTrainer:
     workdir = pathlib.Path(workdir)
     with distributed.folder(workdir) as own, workdirs.locked(own):
       rules = weights.paths_among([self._config.rule])
-      workdirs.claim(own, description, FREE, rules)
+      limits.check_disk(own, self._needed.disk, _DISK_REMEDY)
+      workdirs.claim(own, {**description, **self._chosen}, FREE, rules)
       distributed.wait('the folder is claimed')
       return self._run(own, workdir / 'checkpoints')
 

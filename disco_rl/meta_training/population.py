@@ -7,6 +7,7 @@ groups.
 
 import abc
 from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
 import functools
 import pathlib
@@ -80,6 +81,11 @@ class GroupConfig:
     shard = self.num_members // self.mesh.shape[sharding.AGENTS]
     sizes = range(1, min(self.chunk_size, shard) + 1)
     return max(size for size in sizes if shard % size == 0)
+
+  def alone_on(self, mesh: jax.sharding.Mesh) -> 'GroupConfig':
+    """The config of one row of devices; see `Group.alone_on`."""
+    shard = self.num_members // self.mesh.shape[sharding.AGENTS]
+    return dataclasses.replace(self, names=self.names[:shard], mesh=mesh)
 
   def split(self, tree: Any) -> Any:
     """Places trees [n, ...] as programs expect them."""
@@ -167,6 +173,12 @@ class Group(abc.ABC):
     Returns:
       The programs.
     """
+    return list(self.named_calls(rule_params).values())
+
+  def named_calls(
+    self, rule_params: types.Params
+  ) -> dict[str, compilation.Call]:
+    """The same by name."""
     n = self.members_at_once
     keys = self.config.shapes(
       jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n))
@@ -174,17 +186,17 @@ class Group(abc.ABC):
     start = (keys, self._environments)
     initial = self.config.shapes(self._initial.shapes(*start))
     members = self.config.shapes(self._complete.shapes(rule_params, initial))
-    return [
-      *self.step_calls(rule_params, members),
-      (self._initial, start),
-      (self._complete, (rule_params, initial)),
-    ]
+    return {
+      **self.step_calls(rule_params, members),
+      'initial': (self._initial, start),
+      'complete': (self._complete, (rule_params, initial)),
+    }
 
   @abc.abstractmethod
   def step_calls(
     self, rule_params: types.Params, members: inner_loop_lib.Member
-  ) -> list[compilation.Call]:
-    """Of `calls`, those of `step` and `reset_expired`.
+  ) -> dict[str, compilation.Call]:
+    """Of `named_calls`, those of `step` and `reset_expired`.
 
     Args:
       rule_params: eta.
@@ -192,6 +204,30 @@ class Group(abc.ABC):
 
     Returns:
       The programs.
+    """
+
+  @abc.abstractmethod
+  def bytes_beside(
+    self, calls: Mapping[str, compilation.Call]
+  ) -> dict[str, int]:
+    """What a device holds of the group beside a program and its arguments.
+
+    Args:
+      calls: as of `named_calls`.
+
+    Returns:
+      Bytes, by the names of programs; 0 for those that are left out.
+    """
+
+  @abc.abstractmethod
+  def alone_on(self, mesh: jax.sharding.Mesh) -> 'Group':
+    """The group as one row of its devices sees it, to be compiled, not run.
+
+    Args:
+      mesh: one row of devices, of any platform.
+
+    Returns:
+      A group of so many members as a row has, for these devices.
     """
 
   def resume(self, members: inner_loop_lib.Member) -> inner_loop_lib.Member:

@@ -1,12 +1,14 @@
 """What the sweep needs of an agent's last N updates, kept on the way."""
 
 from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
 import jax
 
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.runtime import memory
 
 
 class TrajectoryStore:
@@ -60,6 +62,25 @@ def kept(
   if config.save_every > 1:
     update = dataclasses.replace(update, gradients=None)
   return update
+
+
+def device_bytes(
+  config: inner_loop_lib.InnerLoopConfig,
+  segment: Sequence[inner_loop_lib.Trajectory],
+) -> int:
+  """What a device holds of N updates.
+
+  Args:
+    config: which states are kept, and where.
+    segment: k updates, or shapes, without what is left out.
+
+  Returns:
+    The bytes.
+  """
+  if config.offload:
+    return 0
+  segments = config.inner_updates // config.save_every
+  return segments * memory.device_bytes(segment)
 
 
 def _move(tree: Any, memory_kind: str) -> Any:

@@ -22,6 +22,9 @@ from disco_rl.runtime import config_checks
 Torso = Callable[[types.PyTree], types.Array]
 # The same, with sizes and the type of the computations as arguments.
 _Named = Callable[[types.PyTree, 'TorsoConfig', Any], types.Array]
+# In place of a size of chunks; and the sizes to choose from, the fastest first.
+AUTOMATIC = -1
+CHUNK_SIZES = (0, 512, 128, 32)
 HiddenSizes = Annotated[
   config_checks.Widths,
   config_checks.Requirement('widths of at least one dense layer', bool),
@@ -39,7 +42,9 @@ class TorsoConfig(config_checks.Settings):
     channels: of the stages of convolutions; used by 'impala' and 'resnet'.
     hidden_sizes: widths of the last layers of every named torso, dense; ReLU
       between them, none after the last.
-    chunk_size: observations that the torso computes at a time, at most; 0: all.
+    chunk_size: observations that the torso computes at a time, at most; 0: all;
+      AUTOMATIC: to be replaced by one of `CHUNK_SIZES`, see
+      `AgentConfig.chunkings`.
       Chunks follow one another and are computed again where the torso is
       differentiated, so that the activations of one chunk are held at a time.
   """
@@ -54,7 +59,7 @@ class TorsoConfig(config_checks.Settings):
   channels: config_checks.Widths = (16, 32, 32)
   hidden_sizes: HiddenSizes = (512, 512)
   chunk_size: Annotated[
-    config_checks.CountOrZero, config_checks.Called('torso_chunk_size')
+    int, config_checks.at_least(-1), config_checks.Called('torso_chunk_size')
   ] = 0
 
   def conflicts(self) -> Iterator[str]:

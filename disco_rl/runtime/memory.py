@@ -1,8 +1,10 @@
 """Available and used memory, in bytes."""
 
+import math
 import os
 import resource
 import sys
+from typing import Any
 
 import jax
 
@@ -33,3 +35,14 @@ def host_bytes() -> int:
 def tree_bytes(tree: object) -> int:
   """Total size of the leaves: arrays, or `jax.ShapeDtypeStruct`."""
   return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def device_bytes(tree: object) -> int:
+  """The same on each device, where leaves are divided among several."""
+
+  def size(leaf: Any) -> int:
+    placed = getattr(leaf, 'sharding', None)
+    shape = placed.shard_shape(leaf.shape) if placed else leaf.shape
+    return math.prod(shape) * leaf.dtype.itemsize
+
+  return sum(map(size, jax.tree.leaves(tree)))

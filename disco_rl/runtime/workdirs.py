@@ -18,6 +18,8 @@ from disco_rl.runtime import metrics
 
 # Settings that older runs do not name, with the values that they had.
 _ADDED = {'torso_chunk_size': 0, 'replay_on_disk': False}
+# Settings that a run chooses, with the values that ask for it.
+_AUTOMATIC = {'torso_chunk_size': -1}
 
 WorkdirError = files.WorkdirError
 
@@ -107,6 +109,30 @@ def check(
         f'{workdir} has {name}, but no config.json with its settings. '
         'Choose another --workdir.'
       )
+
+
+def with_choices(
+  workdir: pathlib.Path, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Settings with what a run chose automatically when it began.
+
+  Args:
+    workdir: the folder of the run, which may be new.
+    settings: as the user gave them.
+
+  Returns:
+    The settings; those that are to be chosen automatically are as in the run.
+  """
+  path = workdir / 'config.json'
+  if not path.exists():
+    return dict(settings)
+  earlier = {**_ADDED, **metrics.read_json(path)}
+  chosen = {
+    name: earlier[name]
+    for name in _AUTOMATIC.keys() & earlier.keys()
+    if settings.get(name) == _AUTOMATIC[name]
+  }
+  return {**settings, **chosen}
 
 
 def _check_rules(

@@ -111,7 +111,7 @@ def rollouts() -> list[types.Rollout]:
       optimizer=meta_update.per_agent_adam(0.1, 1.0),
       chunk_size=AGENTS,
     ),
-    [Counting(i) for i in range(AGENTS)],
+    lambda: [Counting(i) for i in range(AGENTS)],
     estimator,
   )
   rule_params = {'module': {'w': jnp.zeros((2,))}}

@@ -386,7 +386,9 @@ def pair() -> Pair:
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(actor, 'policy_noise', same_noise)
     patch.setattr(host_collector, 'overlap', in_turn)
-    host = host_group.HostGroup(device.config, environments, device.estimator)
+    host = host_group.HostGroup(
+      device.config, lambda: environments, device.estimator
+    )
     on_device = device.step(rule_params, device.init(keys(0, 2), rule_params))
     members = device.init(keys(0, 2), rule_params)
     on_host = host.step(rule_params, as_on_host(members))

@@ -22,6 +22,8 @@ from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
 from disco_rl.meta_training import trajectory_store
+from disco_rl.runtime import limits
+from disco_rl.runtime import memory
 from disco_rl.update_rules import actor_critic
 from launch import to_records
 
@@ -127,7 +129,7 @@ def make_group(num_members: int, chunk_size: int) -> host_group.HostGroup:
       optimizer=meta_update.per_agent_adam(0.1, 1.0),
       chunk_size=chunk_size,
     ),
-    [Rewarding(i) for i in range(num_members)],
+    lambda: [Rewarding(i) for i in range(num_members)],
     Constant(inner_loop),
   )
 
@@ -215,29 +217,58 @@ def test_waiting_members_take_no_memory_of_the_device(
   assert at_once > 3 * alone
 
 
-def test_the_estimate_of_memory_counts_members_of_one_turn(
+def test_the_estimate_of_what_waits_on_the_device(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """Against the arrays that are alive when the last update has been made."""
+  step = take_steps(2, 1, monkeypatch)
+  calls = step.group.named_calls(RULE_PARAMS)
+  _, (_, members, validation) = calls['begin']
+  updates = step.group.bytes_beside(calls)['begin']
+  estimate = updates + memory.device_bytes(members)
+  assert estimate == pytest.approx(step.device_bytes, rel=0.2)
+  sweep = step.group.bytes_beside(calls)['back']
+  assert sweep == pytest.approx(
+    estimate * 3 / 4 + memory.device_bytes(validation), rel=0.1
+  )
+
+
+def test_a_population_that_does_not_fit_is_refused(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   group = make_group(4, 2)
-  one = footprint.of_agent(
-    group.config.inner_loop,
-    'mixed',
-    group.config.optimizer,
-    RULE_PARAMS,
-    is_on_host=True,
+  needed = max(
+    program.held().total
+    for _, programs in footprint.on_device([group], RULE_PARAMS)
+    for program in programs
   )
-  on_device = 2 * (one.state + one.working)
-  on_host = 4 * (one.state + one.host_replay)
-  monkeypatch.setattr(footprint.memory, 'total_bytes', lambda: on_device)
-  monkeypatch.setattr(footprint.memory, 'host_bytes', lambda: on_host)
-  footprint.check([group], 'mixed', RULE_PARAMS)
-  monkeypatch.setattr(footprint.memory, 'host_bytes', lambda: on_host - 1)
+  host = footprint.off_device([group], RULE_PARAMS, 2).host
+  monkeypatch.setattr(limits, 'device_bytes', lambda _: needed)
+  monkeypatch.setattr(limits.memory, 'host_bytes', lambda: host)
+  check = lambda: footprint.check([group], RULE_PARAMS)
+  check()
+  monkeypatch.setattr(limits.memory, 'host_bytes', lambda: host - 1)
   with pytest.raises(ValueError, match='replay_on_disk=True'):
-    footprint.check([group], 'mixed', RULE_PARAMS)
-  monkeypatch.setattr(footprint.memory, 'total_bytes', lambda: on_device - 1)
-  monkeypatch.setattr(footprint.memory, 'host_bytes', lambda: on_host)
-  with pytest.raises(ValueError, match='GiB.*chunk_size'):
-    footprint.check([group], 'mixed', RULE_PARAMS)
+    check()
+  monkeypatch.setattr(limits.memory, 'host_bytes', lambda: host)
+  monkeypatch.setattr(limits, 'device_bytes', lambda _: needed - 1)
+  with pytest.raises(limits.DoesNotFitError, match='2 at a time.*chunk_size'):
+    check()
+
+
+def test_memory_and_disk_beside_devices() -> None:
+  """Every member waits on the host; replay is in memory, and on the disk."""
+  two, four = (
+    footprint.off_device([make_group(n, 1)], RULE_PARAMS, keep_checkpoints=2)
+    for n in (2, 4)
+  )
+  assert (four.host, four.disk) == (2 * two.host, 2 * two.disk)
+  observations = SETTINGS['replay_capacity'] * (LENGTH + 1) * WIDTH * 4
+  parameters = 4 * WIDTH * 64
+  assert (
+    2 * observations < two.host < 2 * (1.5 * observations + 10 * parameters)
+  )
+  assert two.disk > 2 * (observations + 3 * 3 * parameters)
 
 
 def _numbers(members: inner_loop_lib.Member) -> Any:

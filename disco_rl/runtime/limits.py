@@ -1,0 +1,239 @@
+"""Whether programs fit into the memory at hand, before they are compiled.
+
+A bound is read from the traced program, which costs next to nothing; see
+`costs`. Only where that does not fit, XLA is asked: it compiles the program for
+a CPU, without optimising the machine code.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+import dataclasses
+import pathlib
+import shutil
+from typing import Any
+from typing import TypeVar
+
+import jax
+import numpy as np
+
+from disco_rl.runtime import compilation
+from disco_rl.runtime import costs
+from disco_rl.runtime import distributed
+from disco_rl.runtime import memory
+from disco_rl.runtime import sharding
+
+_Choice = TypeVar('_Choice')
+_Checked = TypeVar('_Checked')
+
+
+class DoesNotFitError(ValueError):
+  """A program needs more memory than a device has."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+  """Bytes that a program holds on a device while it runs.
+
+  Attributes:
+    arguments: given to it.
+    results: beside those that take over the buffers of arguments.
+    temporaries: all others.
+  """
+
+  arguments: int
+  results: int
+  temporaries: int
+
+  @property
+  def total(self) -> int:
+    """All of them."""
+    return self.arguments + self.results + self.temporaries
+
+
+def usage_at_most(call: compilation.Call) -> Usage:
+  """A bound, from the traced program; results count as temporaries."""
+  program, arguments = call
+  jaxpr = program.trace(*arguments).jaxpr
+  values = costs.of_program(jaxpr, while_turns=1).memory
+  return Usage(memory.device_bytes(arguments), 0, values)
+
+
+def usage(call: compilation.Call) -> Usage:
+  """What XLA reports of the compiled program."""
+  program, arguments = call
+  reported: Any = program.compile_quickly(*arguments).memory_analysis()
+  return Usage(
+    reported.argument_size_in_bytes,
+    reported.output_size_in_bytes - reported.alias_size_in_bytes,
+    reported.temp_size_in_bytes,
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class OffDevice:
+  """Bytes that a run takes beside those of the devices.
+
+  Attributes:
+    host: of this machine's memory: agents that wait, their replay, and updates
+      that are offloaded.
+    disk: of the run's folder: checkpoints, one more than are kept, and the
+      replay of environments on the host; of all machines.
+  """
+
+  host: int
+  disk: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+  """A program, and what else a device holds while it runs.
+
+  Attributes:
+    name: of the program.
+    call: the program and the shapes of its arguments.
+    beside: bytes that are neither the program's nor its arguments.
+    alone: makes the same program for one row of devices, see `row_of`.
+  """
+
+  name: str
+  call: compilation.Call
+  beside: int
+  alone: Callable[[], compilation.Call]
+
+  def held(self, enough: float = 0) -> 'Held':
+    """What a device holds.
+
+    Args:
+      enough: bytes; a bound that is not above it stands for what XLA reports.
+
+    Returns:
+      The bytes.
+    """
+    most = usage_at_most(self.call)
+    if most.total + self.beside <= enough:
+      return Held(self.name, most, self.beside)
+    return Held(self.name, usage(self.alone()), self.beside)
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+  """Bytes on a device while a program runs; see `Running`."""
+
+  name: str
+  usage: Usage
+  beside: int
+
+  @property
+  def total(self) -> int:
+    """All of them."""
+    return self.usage.total + self.beside
+
+  def __str__(self) -> str:
+    usage = self.usage
+    return (
+      f'{gib(usage.temporaries)} of temporaries, '
+      f'{gib(usage.arguments + usage.results)} of states and batches, and '
+      f'{gib(self.beside)} that waits'
+    )
+
+
+def too_large(
+  programs: Iterable[Running], available: int
+) -> Iterator[tuple[Running, Held]]:
+  """Yields the programs that do not fit, as they are found."""
+  for running in programs:
+    held = running.held(available)
+    if held.total > available:
+      yield running, held
+
+
+def first_that_fits(
+  choices: Iterable[_Choice], check: Callable[[_Choice], _Checked]
+) -> _Checked:
+  """The first choice that fits into the memory of all processes.
+
+  Args:
+    choices: at least one.
+    check: raises DoesNotFitError for those that do not fit.
+
+  Returns:
+    What `check` returned.
+
+  Raises:
+    DoesNotFitError: of the last choice.
+  """
+  for choice in choices:
+    error: DoesNotFitError | None = None
+    try:
+      checked = check(choice)
+    except DoesNotFitError as raised:
+      error = raised
+    if not distributed.largest(int(error is not None)):
+      return checked
+  raise error or DoesNotFitError('Another process has too little memory.')
+
+
+def row_of(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
+  """One row of a mesh; of CPUs if it can be: XLA compiles fastest for them."""
+  count = mesh.shape[sharding.BATCH]
+  row = list(mesh.devices[0])
+  try:
+    cpus = jax.local_devices(backend='cpu')
+  except RuntimeError:  # JAX_PLATFORMS leaves them out.
+    cpus = []
+  if len(cpus) >= count:
+    row = cpus[:count]
+  return jax.sharding.Mesh(np.array(row).reshape(1, -1), mesh.axis_names)
+
+
+def gib(size: float) -> str:
+  """Bytes as text."""
+  return f'{size / 2**30:.2f} GiB'
+
+
+def device_bytes(host_needed: int = 0) -> int:
+  """Bytes that a program may hold on a device.
+
+  Args:
+    host_needed: bytes of the host's memory that are taken. CPUs share it.
+
+  Returns:
+    Those of an accelerator, or of the part of the memory that a CPU has.
+  """
+  if jax.local_devices()[0].platform != 'cpu':
+    return memory.total_bytes()
+  return memory.total_bytes() - host_needed // jax.local_device_count()
+
+
+def check_host(needed: int, remedy: str) -> None:
+  """Raises ValueError if the machine's memory is too small.
+
+  Args:
+    needed: bytes, beside those of devices.
+    remedy: what to change.
+  """
+  available = memory.host_bytes()
+  if needed > available:
+    raise ValueError(
+      f'The run needs {gib(needed)} of the memory of this machine, which has '
+      f'{gib(available)}. {remedy}'
+    )
+
+
+def check_disk(folder: pathlib.Path, needed: int, remedy: str) -> None:
+  """Raises ValueError if there is too little space for a run's folder.
+
+  Args:
+    folder: exists; what it holds by now counts as part of the need.
+    needed: bytes.
+    remedy: what to change.
+  """
+  files = (path for path in folder.rglob('*') if path.is_file())
+  held = sum(path.stat().st_size for path in files)
+  available = shutil.disk_usage(folder).free
+  if needed - held > available:
+    raise ValueError(
+      f'The run needs {gib(needed)} of disk for checkpoints and replay. '
+      f'{folder} holds {gib(held)}, and {gib(available)} are free. {remedy}'
+    )

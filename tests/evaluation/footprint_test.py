@@ -1,0 +1,168 @@
+"""What training with a fixed rule takes: estimated, compiled, refused."""
+
+import json
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from configs import evaluate
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.environments.host import nethack
+from disco_rl.evaluation import footprint
+from disco_rl.evaluation import runner
+from disco_rl.evaluation import training
+from disco_rl.networks import agent_network
+from disco_rl.networks import torsos
+from disco_rl.runtime import limits
+from disco_rl.runtime import workdirs
+from disco_rl.update_rules import actor_critic
+from launch import to_records
+
+BATCH, LENGTH, CAPACITY = 8, 5, 40
+OBSERVATIONS = {
+  'mlp': jax.ShapeDtypeStruct((2_000,), np.uint8),
+  'impala': jax.ShapeDtypeStruct((20, 20, 4), np.uint8),
+  'resnet': jax.ShapeDtypeStruct((20, 20, 4), np.uint8),
+  'nethack': {
+    key: jax.ShapeDtypeStruct((*shape, 2), nethack.OBSERVATION_TYPES[key])
+    for key, shape in (
+      ('glyphs', (21, 79)),
+      ('blstats', (27,)),
+      ('message', (256,)),
+    )
+  },
+}
+
+
+def make_agent(
+  torso: str, core: int = 0, chunk: int = 0, **settings: Any
+) -> agent_lib.Agent:
+  network = agent_network.AgentNetworkConfig(
+    torsos.TorsoConfig(torso, (4, 8), (32,), chunk), core_lstm=core
+  )
+  config = agent_lib.AgentConfig(
+    network,
+    unroll_length=LENGTH,
+    batch_size=BATCH,
+    num_environments=4,
+    replay_capacity=CAPACITY,
+    **settings,
+  )
+  spec = types.EnvironmentSpec(OBSERVATIONS[torso], num_actions=3)
+  return agent_lib.make(config, spec, actor_critic.ActorCritic(num_bins=5))
+
+
+def make(agent: agent_lib.Agent, num_agents: int = 1) -> training.HostTraining:
+  nothing: Any = None  # Environments are needed only to act.
+  return training.HostTraining(agent, nothing, num_agents)
+
+
+@pytest.mark.parametrize(
+  ('torso', 'core', 'chunk'),
+  [
+    ('mlp', 8, 0),
+    ('resnet', 0, 16),
+    # They take longer to compile, and say the same.
+    pytest.param('impala', 8, 0, marks=pytest.mark.slow),
+    pytest.param('nethack', 0, 0, marks=pytest.mark.slow),
+  ],
+)
+def test_the_estimate_is_what_xla_reports(
+  torso: str, core: int, chunk: int
+) -> None:
+  agents = make(make_agent(torso, core, chunk))
+  _, learn = agents.running({})
+  bound, estimate = learn.held(enough=np.inf), learn.held()
+  program, arguments = learn.call
+  usage: Any = program.compile(*arguments).memory_analysis()
+  held = (
+    usage.temp_size_in_bytes
+    + usage.argument_size_in_bytes
+    + usage.output_size_in_bytes
+    - usage.alias_size_in_bytes
+  )
+  _, state, batch = arguments
+  parameters = sum(x.nbytes for x in map(zeros, jax.tree.leaves(state.params)))
+  waiting = sum(x.nbytes for x in map(zeros, jax.tree.leaves(batch)))
+  assert estimate.total == pytest.approx(held + parameters + waiting, rel=0.2)
+  assert bound.total >= estimate.total
+
+
+def zeros(shape: jax.ShapeDtypeStruct) -> np.ndarray:
+  return np.zeros(shape.shape, shape.dtype)
+
+
+def test_chunks_of_the_torso_are_seen() -> None:
+  _, whole = make(make_agent('impala')).running({})
+  _, chunked = make(make_agent('impala', chunk=8)).running({})
+  most = [x.held(enough=np.inf).usage.temporaries for x in (whole, chunked)]
+  assert most[1] < 0.5 * most[0]
+
+
+def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+  agent = make_agent('mlp')
+  agents = make(agent, 2)
+  needed = max(program.held().total for program in agents.running({}))
+  host = footprint.off_device(agents, agent, 2, {}).host
+  assert host > 2 * CAPACITY * (LENGTH + 1) * 2_000  # Of observations alone.
+  monkeypatch.setattr(limits.memory, 'host_bytes', lambda: host)
+  monkeypatch.setattr(limits, 'device_bytes', lambda _: needed)
+  footprint.check(agents, agent, 2, {})
+  monkeypatch.setattr(limits, 'device_bytes', lambda _: needed - 1)
+  with pytest.raises(limits.DoesNotFitError, match='GiB.*lower seeds.*=-1'):
+    footprint.check(agents, agent, 2, {})
+  monkeypatch.setattr(limits.memory, 'host_bytes', lambda: host - 1)
+  with pytest.raises(ValueError, match='replay_on_disk=True'):
+    footprint.check(agents, agent, 2, {})
+
+
+def test_a_full_disk_is_refused(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  (tmp_path / 'checkpoint').write_bytes(bytes(1000))
+  free = lambda _: limits.shutil._ntuple_diskusage(0, 0, free=500)
+  monkeypatch.setattr(limits.shutil, 'disk_usage', free)
+  limits.check_disk(tmp_path, 1500, 'Buy one.')
+  with pytest.raises(ValueError, match='Buy one'):
+    limits.check_disk(tmp_path, 1501, 'Buy one.')
+
+
+def test_the_first_size_that_fits_is_chosen_and_kept(
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  capfd: pytest.CaptureFixture[str],
+) -> None:
+  settings = {
+    **evaluate.get_config('quickstart').to_dict(),
+    'environment': 'catch/2x2',
+    'rule': 'policy_gradient',
+    'updates': 1,
+    'seeds': 1,
+    'hidden_sizes': (4,),
+    'torso_chunk_size': torsos.AUTOMATIC,
+  }
+  check, tried = footprint.check, []
+
+  def refuse_large_ones(agents: Any, agent: Any, *rest: Any) -> Any:
+    size = agent.config.network.torso.chunk_size
+    tried.append(size)
+    if size in (0, 512):
+      raise limits.DoesNotFitError('too large')
+    return check(agents, agent, *rest)
+
+  monkeypatch.setattr(footprint, 'check', refuse_large_ones)
+  config = to_records.evaluation(to_records.of_one_run(settings))
+  evaluation = runner.Evaluation(config)
+  assert tried == [0, 512, 128]
+  assert 'torso_chunk_size=128 fits into memory' in capfd.readouterr().err
+  evaluation.run(tmp_path, settings)
+  kept = json.loads((tmp_path / 'config.json').read_text())
+  assert kept['torso_chunk_size'] == 128
+  again = workdirs.with_choices(tmp_path, settings)
+  assert again == {**settings, 'torso_chunk_size': 128}
+  workdirs.check(tmp_path, again, free=())
+  assert workdirs.with_choices(tmp_path / 'new', settings) == settings
