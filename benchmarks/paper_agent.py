@@ -22,6 +22,7 @@ from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import resets
 from disco_rl.runtime import compilation
+from disco_rl.runtime import costs
 from disco_rl.runtime import sharding
 from launch import to_records
 
@@ -55,7 +56,11 @@ class Agent:
 
 def make_agent(settings: Mapping[str, Any]) -> Agent:
   """The agent; `settings` replace those of configs/disco57.py."""
-  settings = {**disco57.get_config().to_dict(), **settings}
+  settings = {
+    **disco57.get_config().to_dict(),
+    'torso_chunk_size': 32,  # In float32 on a CPU an update then takes 2 GiB.
+    **settings,
+  }
   config = to_records.meta_training(settings)
   rule, rule_params = build.make_rule(config)
   agent = agent_lib.make(config.agent, ATARI, rule)
@@ -112,11 +117,6 @@ class Program:
     )
     usage = program.compile(*arguments).memory_analysis()
     return usage, program.compile_seconds
-
-  def tflop(self) -> float:
-    """Arithmetic as XLA counts it, loop bodies once."""
-    cost: Any = jax.jit(self.call).lower(*self.arguments).cost_analysis()
-    return cost['flops'] / 1e12
 
 
 def update(agent: Agent) -> Program:
@@ -178,11 +178,7 @@ PROGRAMS = {'update': update, 'validation': validation, 'vjp': vjp}
 
 
 def tflop(name: str, agent: Agent) -> float:
-  """Arithmetic of a program with the whole batch, before optimisation.
-
-  XLA counts the body of a loop once. Of the torso's loop over chunks all turns
-  are added: by the difference to a program with chunks of half the size. Of
-  loops over time, of recurrent networks and value targets, one step is counted.
+  """Arithmetic of a program with the whole batch, loops multiplied out.
 
   Args:
     name: one of PROGRAMS.
@@ -191,13 +187,6 @@ def tflop(name: str, agent: Agent) -> float:
   Returns:
     10^12 floating-point operations.
   """
-  size = agent.estimator.inner_loop.agent.config.network.torso.chunk_size
-  rows = agent.update.batches.action.size
-  whole = PROGRAMS[name](agent).tflop()
-  if not 0 < size < rows:
-    return whole
-  halved = make_agent({**agent.settings, 'torso_chunk_size': size // 2})
-  half = PROGRAMS[name](halved).tflop()
-  of_rows = lambda size: -(-rows // -(-rows // size))
-  slope = (whole - half) / (of_rows(size) - of_rows(size // 2))
-  return whole + slope * (rows - of_rows(size))
+  program = PROGRAMS[name](agent)
+  traced = jax.jit(program.call).trace(*program.arguments)
+  return costs.of_program(traced.jaxpr).flop / 1e12

@@ -300,6 +300,7 @@ def make(
   agent: agent_lib.Agent,
   environment: base.JaxEnvironment | base.HostEnvironment,
   num_agents: int,
+  mesh: jax.sharding.Mesh | None = None,
 ) -> training_base.Training:
   """Prepares the training of agents.
 
@@ -307,13 +308,14 @@ def make(
     agent: of one kind.
     environment: one JAX-native environment, or num_agents * E on the host.
     num_agents: S.
+    mesh: see `base.Training`.
 
   Returns:
     The training.
   """
   if isinstance(environment, base.HostEnvironment):
-    return HostTraining(agent, environment, num_agents)
-  return DeviceTraining(agent, environment, num_agents)
+    return HostTraining(agent, environment, num_agents, mesh)
+  return DeviceTraining(agent, environment, num_agents, mesh)
 
 
 def _for_each_agent(function: Callable[[Any], Any], tree: Any) -> Any:

@@ -86,9 +86,11 @@ class DeviceGroup(population.Group):
     _, (_, members, _) = calls['step']
     return {'initial': memory.device_bytes(members)}
 
-  def alone_on(self, mesh: jax.sharding.Mesh) -> 'DeviceGroup':
+  def alone_on(
+    self, mesh: jax.sharding.Mesh, num_members: int
+  ) -> 'DeviceGroup':
     """See `population.Group.alone_on`."""
-    config = self.config.alone_on(mesh)
+    config = self.config.alone_on(mesh, num_members)
     environments = self._each_environment[: config.num_members]
     return DeviceGroup(config, environments, self.estimator)
 

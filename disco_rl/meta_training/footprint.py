@@ -77,7 +77,10 @@ def _running(
   def alone() -> _Calls:
     mesh = limits.row_of(group.config.mesh)
     rule = sharding.shapes(rule_params, mesh, sharding.REPLICATED)
-    return group.alone_on(mesh).named_calls(rule)
+    members = (
+      group.config.num_members // group.config.mesh.shape[sharding.AGENTS]
+    )
+    return group.alone_on(mesh, members).named_calls(rule)
 
   beside = group.bytes_beside(calls)
   for name in reversed(calls):

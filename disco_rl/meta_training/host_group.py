@@ -216,10 +216,10 @@ class HostGroup(population.Group):
       'finish': size(validation),
     }
 
-  def alone_on(self, mesh: jax.sharding.Mesh) -> 'HostGroup':
+  def alone_on(self, mesh: jax.sharding.Mesh, num_members: int) -> 'HostGroup':
     """See `population.Group.alone_on`; has no environments."""
     return HostGroup(
-      self.config.alone_on(mesh),
+      self.config.alone_on(mesh, num_members),
       make_environments=list,
       estimator=self._estimator,
     )

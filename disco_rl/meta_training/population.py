@@ -82,10 +82,11 @@ class GroupConfig:
     sizes = range(1, min(self.chunk_size, shard) + 1)
     return max(size for size in sizes if shard % size == 0)
 
-  def alone_on(self, mesh: jax.sharding.Mesh) -> 'GroupConfig':
-    """The config of one row of devices; see `Group.alone_on`."""
-    shard = self.num_members // self.mesh.shape[sharding.AGENTS]
-    return dataclasses.replace(self, names=self.names[:shard], mesh=mesh)
+  def alone_on(
+    self, mesh: jax.sharding.Mesh, num_members: int
+  ) -> 'GroupConfig':
+    """The config of some of the members; see `Group.alone_on`."""
+    return dataclasses.replace(self, names=self.names[:num_members], mesh=mesh)
 
   def split(self, tree: Any) -> Any:
     """Places trees [n, ...] as programs expect them."""
@@ -220,14 +221,15 @@ class Group(abc.ABC):
     """
 
   @abc.abstractmethod
-  def alone_on(self, mesh: jax.sharding.Mesh) -> 'Group':
-    """The group as one row of its devices sees it, to be compiled, not run.
+  def alone_on(self, mesh: jax.sharding.Mesh, num_members: int) -> 'Group':
+    """The group as one row of devices sees it, to be compiled, not run.
 
     Args:
       mesh: one row of devices, of any platform.
+      num_members: that a row has.
 
     Returns:
-      A group of so many members as a row has, for these devices.
+      A group of so many members for these devices.
     """
 
   def resume(self, members: inner_loop_lib.Member) -> inner_loop_lib.Member:

@@ -174,7 +174,7 @@ class TestAtari:
   # Making an environment takes a fifth of a second, hence so few.
   @pytest.mark.parametrize(
     'game, num_actions, num_frames',
-    [('breakout', 18, 4), ('montezuma_revenge', 18, 4), ('skiing', 9, 1)],
+    [('breakout', 18, 4), ('montezuma_revenge', 18, 4), ('skiing', 18, 1)],
   )
   def test_conforms_and_time_limits_are_truncations(
     self, game: str, num_actions: int, num_frames: int
@@ -186,6 +186,21 @@ class TestAtari:
     assert trajectory.observation.shape == (26, 2, 84, 84, num_frames)
     assert trajectory.action.max() == num_actions - 1
     conformance.check_truncations(trajectory.timestep, 10)
+
+  def test_games_without_a_button_have_all_actions_too(self) -> None:
+    names = [
+      str(action).removeprefix('Action.')
+      for action in atari.import_package().ALEInterface().getLegalActionSet()
+    ]
+    env = atari.import_package().AtariVectorEnv(
+      'skiing', 1, full_action_space=True
+    )
+    own = [str(x).removeprefix('Action.') for x in env.ale.get_action_set()]
+    env.close()
+    mapped = atari._with_button(len(own))
+    assert [own[i] for i in mapped] == [
+      name.removesuffix('FIRE') or 'NOOP' for name in names
+    ]
 
   def test_96_environments_do_not_depend_on_one_another(self) -> None:
     conformance.check_independence('atari/breakout', 30)

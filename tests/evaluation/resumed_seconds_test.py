@@ -21,12 +21,14 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.evaluation import base
+from disco_rl.evaluation import footprint as evaluation_footprint
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import training
 from disco_rl.meta_training import build
 from disco_rl.meta_training import footprint
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import checkpointing
+from disco_rl.runtime import limits
 from disco_rl.runtime import metrics
 from disco_rl.update_rules import weights
 from launch import to_records
@@ -164,7 +166,7 @@ class Driver(WithoutReplay):
 def discovery(clock: Clock, patch: pytest.MonkeyPatch) -> Session:
   patch.setattr(build, 'make_rule', lambda _: (None, PARAMS))
   patch.setattr(build, 'make_groups', lambda *_: [Group(clock)])
-  patch.setattr(footprint, 'check', lambda *_: None)
+  patch.setattr(footprint, 'check', lambda *_: limits.OffDevice(0, 0))
   patch.setattr(weights, 'save', lambda *_: None)
 
   def session(meta_steps: int, workdir: pathlib.Path) -> dict[str, Any]:
@@ -202,6 +204,9 @@ def evaluation(
   clock: Clock, patch: pytest.MonkeyPatch, **changes: Any
 ) -> Session:
   patch.setattr(training, 'make', lambda *_: Driver(clock))
+  patch.setattr(
+    evaluation_footprint, 'check', lambda *_: limits.OffDevice(0, 0)
+  )
 
   def session(updates: int, workdir: pathlib.Path) -> dict[str, Any]:
     config = evaluation_config(updates, **changes)

@@ -5,6 +5,8 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
+
 from disco_rl.environments import base
 from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
@@ -104,9 +106,11 @@ class Preprocessing(config_checks.Settings, prefix='preprocessing.atari.'):
       differ.
     fires_on_reset: presses the button once, for games that wait for it. By
       default agents have to learn it.
-    has_all_actions: offers all 18 actions in every game (9 in Skiing, which
-      has no more) in place of those with an effect. This is harder, but agents
-      of all games then have the same shapes.
+    has_all_actions: offers all 18 actions in every game in place of those with
+      an effect: nine directions, each with the button or without. This is
+      harder, but agents of all games then have the same shapes. The emulator
+      offers Skiing, which ignores the button, nine alone; either of two actions
+      is then the same direction.
     max_episode_frames: time limit in emulated frames, a truncation: 30 minutes
       of play.
     max_abs_reward: bound to which rewards are clipped; returns are then sums of
@@ -181,8 +185,27 @@ def make(
     ),
     reset_seeds=adapters.sub_seeds(seed, num_environments),
     max_abs_reward=preprocessing.max_abs_reward or math.inf,
+    actions=_with_button(int(env.single_action_space.n))
+    if preprocessing.has_all_actions
+    else None,
   )
   return frame_stack.stack(environment, preprocessing.frame_stack, True)
+
+
+def _with_button(num_actions: int) -> np.ndarray | None:
+  """For each of the 18 actions one of a game that offers the directions alone.
+
+  Args:
+    num_actions: that the emulator offers.
+
+  Returns:
+    [18] actions, or None where these are the 18. In both, no direction is first
+    and the button alone, which is no direction either, second of the 18; then
+    come eight directions, and these with the button.
+  """
+  if num_actions != 9:
+    return None
+  return np.array([0, 0, *range(1, 9), *range(1, 9)])
 
 
 def import_package() -> Any:

@@ -24,6 +24,7 @@ class ImageVectorEnvironment(adapters.Adapter):
     frame_shape: tuple[int, int, int],
     reset_seeds: np.ndarray | None = None,
     max_abs_reward: float = math.inf,
+    actions: np.ndarray | None = None,
   ):
     """Wraps a vector environment.
 
@@ -36,13 +37,17 @@ class ImageVectorEnvironment(adapters.Adapter):
       reset_seeds: [B] int32, for the first reset; later ones continue the
         random streams. None: the environment was seeded when it was made.
       max_abs_reward: bound to which rewards are clipped.
+      actions: the environment's action for each that agents choose from; None:
+        its own.
     """
     self._env = env
     self._reset_seeds = reset_seeds
     self._max_abs_reward = max_abs_reward
+    own = int(env.single_action_space.n)
+    self._actions = np.arange(own) if actions is None else actions
     spec = types.EnvironmentSpec(
       observation=jax.ShapeDtypeStruct(frame_shape, np.uint8),
-      num_actions=int(env.single_action_space.n),
+      num_actions=len(self._actions),
     )
     super().__init__(name, seed, spec, env.num_envs)
 
@@ -58,7 +63,9 @@ class ImageVectorEnvironment(adapters.Adapter):
     return self._reshaped(frame)
 
   def _step(self, action: np.ndarray) -> tuple[Any, ...]:
-    frame, reward, is_terminated, is_truncated, _ = self._env.step(action)
+    frame, reward, is_terminated, is_truncated, _ = self._env.step(
+      self._actions[action].astype(action.dtype)
+    )
     reward = np.clip(reward, -self._max_abs_reward, self._max_abs_reward)
     return self._reshaped(frame), reward, is_terminated, is_truncated
 

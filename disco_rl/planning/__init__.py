@@ -1,0 +1,1 @@
+"""What a run takes: memory, arithmetic, time, and settings that suit them."""

@@ -1,0 +1,138 @@
+"""Says what a run takes on devices that need not be here.
+
+  python -m launch.plan --config=configs/disco57.py --devices=8 --device=h100
+  python -m launch.plan --config=configs/evaluate.py:atari --json
+
+Memory is what XLA reports of the run's programs, compiled for a CPU; arithmetic
+is counted in them. The time is a model: each program takes the longer of its
+arithmetic and its traffic, at --efficiency of what the device can do at most;
+environments on the host step at --steps_per_second. --calibrate measures this
+machine instead, in a minute, and prints the flags that describe it.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+import dataclasses
+import json
+from typing import Any
+
+from absl import app
+from absl import flags
+from absl import logging
+from ml_collections import config_flags
+
+from launch import to_records
+from launch.errors import fail
+from launch.errors import in_one_line
+from launch.errors import parse_flags
+
+_CONFIG = config_flags.DEFINE_config_file(
+  'config', None, 'Settings of launch.meta_train or launch.evaluate.'
+)
+_DEVICE = flags.DEFINE_string('device', 'h100', 'By name, such as h100.')
+_DEVICES = flags.DEFINE_integer('devices', 1, 'Their number.', lower_bound=1)
+_PER_MACHINE = flags.DEFINE_integer(
+  'devices_per_machine', None, 'Of them; by default at most 8.', lower_bound=1
+)
+_MEMORY = flags.DEFINE_float('memory_gib', None, "A device's, in GiB.")
+_TFLOPS = flags.DEFINE_float('tflops', None, "A device's, in TFLOP/s.")
+_BANDWIDTH = flags.DEFINE_float('bandwidth_gbs', None, "A device's, in GB/s.")
+_FRACTION = flags.DEFINE_float(
+  'memory_fraction',
+  0.75,
+  "Of a device's memory for programs; 0.75 is JAX's default on GPUs.",
+)
+_EFFICIENCY = flags.DEFINE_float(
+  'efficiency', 0.4, 'Of TFLOP/s and GB/s that programs reach; assumed.'
+)
+_HOST = flags.DEFINE_float(
+  'host_memory_gib', 1024.0, "Of a machine's own memory."
+)
+_STEPS = flags.DEFINE_float(
+  'steps_per_second',
+  50_000.0,
+  'Of environments on the host of a machine; see benchmarks/acting.py.',
+)
+_CALIBRATE = flags.DEFINE_bool('calibrate', False, 'Measures this machine.')
+_JSON = flags.DEFINE_bool('json', False, 'Prints JSON instead of a table.')
+
+
+def main(argv: Sequence[str]) -> None:
+  """Prints the plan."""
+  if argv[1:]:
+    fail(f'Not understood: {" ".join(argv[1:])}')
+  if not flags.FLAGS['verbosity'].present:
+    logging.set_verbosity(logging.WARNING)
+  if _CALIBRATE.value:
+    from disco_rl.planning import calibration
+
+    print(' '.join(calibration.flags_of_this_machine()))
+    return
+  if _CONFIG.value is None:
+    fail('--config is required.')
+  with in_one_line(ValueError, ImportError):
+    plan = make_plan(_CONFIG.value.to_dict())
+  if _JSON.value:
+    print(json.dumps({name: value for name, value, _ in plan.rows()}, indent=2))
+  else:
+    print('\n'.join(_lines(plan)))
+
+
+def make_plan(settings: dict[str, Any]) -> Any:
+  """The plan of a run of discovery, or of training."""
+  from disco_rl.planning import discovery
+  from disco_rl.planning import training
+  from disco_rl.runtime import sharding
+
+  cluster = make_cluster()
+  if 'meta_steps' in settings:
+    # Devices that share batches are as many CPUs here.
+    sharding.divide_cpu(cluster.per_machine)
+    return discovery.make(to_records.meta_training(settings), cluster)
+  if any(settings.get(name) for name in to_records.SWEPT):
+    raise ValueError(
+      'Sweeps make their runs one after the other: plan one of them, by '
+      '--config.environment and --config.rule, and leave the lists out.'
+    )
+  settings = to_records.of_one_run(settings)
+  return training.make(to_records.evaluation(settings), cluster)
+
+
+def make_cluster() -> Any:
+  """The devices that the flags describe."""
+  from disco_rl.planning import cluster
+
+  if _DEVICE.value not in cluster.DEVICES:
+    raise ValueError(
+      f'--device={_DEVICE.value} is not known; choose one of '
+      f'{", ".join(cluster.DEVICES)}, or describe it with --memory_gib, '
+      '--tflops and --bandwidth_gbs.'
+    )
+  device = cluster.DEVICES[_DEVICE.value]
+  if _MEMORY.value is not None:
+    device = dataclasses.replace(device, memory=_MEMORY.value * cluster.GIB)
+  if _TFLOPS.value is not None:
+    flops = dict.fromkeys(device.flops, 1e12 * _TFLOPS.value)
+    device = dataclasses.replace(device, flops=flops)
+  if _BANDWIDTH.value is not None:
+    device = dataclasses.replace(device, bandwidth=1e9 * _BANDWIDTH.value)
+  return cluster.Cluster(
+    device,
+    _DEVICES.value,
+    _PER_MACHINE.value or min(_DEVICES.value, 8),
+    _HOST.value * cluster.GIB,
+    _FRACTION.value,
+    _EFFICIENCY.value,
+    _STEPS.value,
+  )
+
+
+def _lines(plan: Any) -> Iterator[str]:
+  """Yields the table."""
+  for name, value, unit in plan.rows():
+    shown = f'{value:,.4g}' if isinstance(value, float) else f'{value}'
+    yield f'{name:32} {shown:>12}  {unit}'.rstrip()
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=parse_flags)

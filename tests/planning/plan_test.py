@@ -1,0 +1,163 @@
+"""Plans of runs: time by hand, settings that fit, and what is refused."""
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks import small_runs
+from configs import evaluate
+from configs import quickstart
+from disco_rl.networks import torsos
+from disco_rl.planning import cluster as cluster_lib
+from disco_rl.planning import discovery
+from disco_rl.planning import training
+from disco_rl.planning import work
+from disco_rl.runtime import costs
+from disco_rl.runtime import limits
+from launch import plan as launcher
+from launch import to_records
+
+DEVICE = cluster_lib.Device(
+  memory=2**30, flops={'float32': 100.0, 'bfloat16': 400.0}, bandwidth=10.0
+)
+ONE = cluster_lib.Cluster(
+  DEVICE,
+  devices=1,
+  per_machine=1,
+  host_memory=2**30,
+  memory_fraction=0.5,
+  efficiency=0.5,
+  steps_per_second=1000.0,
+)
+
+
+def config_of(**changes: Any) -> Any:
+  settings = {
+    **quickstart.get_config().to_dict(),
+    **small_runs.SETTINGS,
+    'environments': 'catch/2x2',
+    'agents': 4,
+    **changes,
+  }
+  return to_records.meta_training(settings)
+
+
+def test_a_program_takes_the_longer_of_arithmetic_and_traffic() -> None:
+  cost = costs.Cost(flop=1000, traffic=50)
+  assert work.seconds(cost, ONE, 'float32') == work.Seconds(arithmetic=20)
+  assert work.seconds(cost, ONE, 'bfloat16') == work.Seconds(bandwidth=10)
+
+
+def test_acting_beside_learning_takes_the_rest() -> None:
+  learning = work.Seconds(arithmetic=3, bandwidth=1)
+  assert learning.beside(2) == learning
+  waiting = learning.beside(10)
+  assert (waiting.total, waiting.acting) == (10, 6)
+  assert waiting.bottleneck == 'acting'
+  assert (waiting.times(2) + learning).total == 24
+
+
+@pytest.mark.parametrize(
+  ('sizes', 'devices', 'share'),
+  [((128,), 8, 1), ((126, 2), 2, 1), ((126, 2), 8, 4), ((112, 32, 60), 32, 8)],
+)
+def test_devices_that_divide_every_group(
+  sizes: tuple[int, ...], devices: int, share: int
+) -> None:
+  groups = [(size, f'game {size}') for size in sizes]
+  cluster = dataclasses.replace(
+    ONE, devices=devices, per_machine=min(devices, 8)
+  )
+  config = config_of(batch_size=96, validation_trajectories=48)
+  chosen = discovery.choose_batch_devices(config, groups, cluster)
+  assert chosen == share
+
+
+def test_devices_that_divide_no_group_are_refused_with_those_that_do() -> None:
+  groups = [(126, 'atari/alien'), (2, 'atari/skiing')]
+  cluster = dataclasses.replace(ONE, devices=64, per_machine=8)
+  config = config_of(batch_size=96, validation_trajectories=48)
+  message = r'126 like .*alien, 2 like .*skiing.*divide 2\..*\[1, 2, 4, 8, 16\]'
+  with pytest.raises(ValueError, match=message):
+    discovery.choose_batch_devices(config, groups, cluster)
+  with pytest.raises(ValueError, match='must be a multiple'):
+    dataclasses.replace(ONE, devices=9, per_machine=8)
+
+
+def test_settings_that_take_less_memory_come_later() -> None:
+  config = config_of(
+    inner_updates=4, chunk_size=4, torso_chunk_size=torsos.AUTOMATIC
+  )
+  tried = [
+    (
+      one.agent.network.torso.chunk_size,
+      one.chunk_size,
+      one.inner_loop.save_every,
+      one.inner_loop.offload,
+    )
+    for one in discovery._candidates(config)
+  ]
+  assert tried[:4] == [(n, 4, 1, False) for n in torsos.CHUNK_SIZES]
+  assert tried[4:6] == [(32, 2, 1, False), (32, 1, 1, False)]
+  assert tried[6:] == [
+    (32, 1, 2, False),
+    (32, 1, 4, False),
+    (32, 1, 4, True),
+  ]
+
+
+def test_the_plan_of_a_small_discovery() -> None:
+  config = config_of()
+  plan = discovery.make(config, ONE)
+  inner_loop, agent = config.inner_loop, config.agent
+  rollouts = inner_loop.inner_updates + (
+    inner_loop.validation_trajectories // agent.num_environments
+  )
+  each = rollouts * agent.num_environments * agent.unroll_length
+  assert plan.environment_steps == 4 * each
+  assert plan.seconds.total >= plan.flop / (0.5 * 100.0)
+  assert 0 < plan.device_bytes < 2**29
+  assert plan.host_bytes == 0
+  table = {name: value for name, value, _ in plan.rows()}
+  assert table['days'] == pytest.approx(
+    config.meta_steps * plan.seconds.total / 86_400
+  )
+  parts = ('arithmetic', 'bandwidth', 'acting')
+  assert sum(table[f'fraction_{part}'] for part in parts) == pytest.approx(1)
+  assert json.loads(json.dumps(table))['torso_chunk_size'] == 0
+  assert len(list(launcher._lines(plan))) == len(table)
+  # Rows have half the members each, and devices half of the arithmetic.
+  two = dataclasses.replace(ONE, devices=2, per_machine=2)
+  halved = discovery.make(config, two)
+  assert halved.seconds.total == pytest.approx(plan.seconds.total / 2, rel=0.1)
+  assert halved.flop == pytest.approx(plan.flop, rel=0.1)
+  assert halved.environment_steps == plan.environment_steps
+  small = dataclasses.replace(DEVICE, memory=plan.device_bytes)
+  with pytest.raises(limits.DoesNotFitError, match='program .* GiB'):
+    discovery.make(config, dataclasses.replace(ONE, device=small))
+
+
+def test_the_plan_of_a_small_training() -> None:
+  settings = {
+    **evaluate.get_config('quickstart').to_dict(),
+    'environment': 'catch/2x2',
+    'rule': 'policy_gradient',
+    'updates': 10,
+    'seeds': 2,
+    'hidden_sizes': (4,),
+  }
+  config = to_records.evaluation(to_records.of_one_run(settings))
+  plan = training.make(config, ONE)
+  assert plan.steps == 10
+  assert plan.environment_steps == 2 * config.agent.steps_per_update
+  assert plan.settings == {'torso_chunk_size': 0, 'devices': 1}
+  with pytest.raises(ValueError, match='one machine, and not 2'):
+    training.make(config, dataclasses.replace(ONE, devices=2))
+
+
+def test_the_table_is_of_known_devices() -> None:
+  for name, device in cluster_lib.DEVICES.items():
+    assert 15 * 2**30 < device.memory < 150e9, name
+    assert device.flops['float32'] <= device.flops['bfloat16'], name
