@@ -97,6 +97,12 @@ class TorsoModule(hk.Module):
 
   def __init__(self, config: TorsoConfig, name: str = 'torso'):
     super().__init__(name)
+    if config.chunk_size == AUTOMATIC:
+      raise ValueError(
+        f'torso_chunk_size={AUTOMATIC} is for launch.meta_train and '
+        'launch.evaluate, which choose one that fits into the memory; give a '
+        'number here, or 0 for all observations at a time.'
+      )
     self._config = config
 
   def __call__(

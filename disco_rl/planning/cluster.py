@@ -89,9 +89,9 @@ class Cluster:
     return int(self.memory_fraction * self.device.memory)
 
   def check_host(self, needed: float) -> None:
-    """Raises DoesNotFitError if a machine's own memory is too small."""
+    """Raises ValueError if a machine's own memory is too small."""
     if needed > self.host_memory:
-      raise limits.DoesNotFitError(
+      raise ValueError(
         f'Agents that wait and their replay need {limits.gib(needed)} of the '
         f'{limits.gib(self.host_memory)} of memory of each machine: set '
         'replay_on_disk=True, lower replay_capacity, or use more machines.'

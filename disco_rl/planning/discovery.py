@@ -37,9 +37,10 @@ def make(config: Config, cluster: cluster_lib.Cluster) -> plan.Plan:
     limits.DoesNotFitError: no settings fit into their memory.
   """
   rule, rule_params = build.make_rule(config)
+  first = next(_candidates(config))
   sizes = [
     (group.config.num_members, group.config.names[0])
-    for group in build.make_groups(config, rule, _row(1))
+    for group in build.make_groups(first, rule, _row(1))
   ]
   batch_devices = choose_batch_devices(config, sizes, cluster)
   rows = cluster.devices // batch_devices

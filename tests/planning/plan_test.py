@@ -33,6 +33,13 @@ ONE = cluster_lib.Cluster(
 )
 
 
+BATCHES = {
+  'batch_size': 96,
+  'validation_trajectories': 48,
+  'on_policy_share': 0.0,
+}
+
+
 def config_of(**changes: Any) -> Any:
   settings = {
     **quickstart.get_config().to_dict(),
@@ -70,7 +77,7 @@ def test_devices_that_divide_every_group(
   cluster = dataclasses.replace(
     ONE, devices=devices, per_machine=min(devices, 8)
   )
-  config = config_of(batch_size=96, validation_trajectories=48)
+  config = config_of(**BATCHES)
   chosen = discovery.choose_batch_devices(config, groups, cluster)
   assert chosen == share
 
@@ -78,7 +85,7 @@ def test_devices_that_divide_every_group(
 def test_devices_that_divide_no_group_are_refused_with_those_that_do() -> None:
   groups = [(126, 'atari/alien'), (2, 'atari/skiing')]
   cluster = dataclasses.replace(ONE, devices=64, per_machine=8)
-  config = config_of(batch_size=96, validation_trajectories=48)
+  config = config_of(**BATCHES)
   message = r'126 like .*alien, 2 like .*skiing.*divide 2\..*\[1, 2, 4, 8, 16\]'
   with pytest.raises(ValueError, match=message):
     discovery.choose_batch_devices(config, groups, cluster)
