@@ -4,6 +4,8 @@ import dataclasses
 import json
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from benchmarks import small_runs
@@ -12,8 +14,10 @@ from configs import quickstart
 from disco_rl.networks import torsos
 from disco_rl.planning import cluster as cluster_lib
 from disco_rl.planning import discovery
+from disco_rl.planning import plan as plan_lib
 from disco_rl.planning import training
 from disco_rl.planning import work
+from disco_rl.runtime import compilation
 from disco_rl.runtime import costs
 from disco_rl.runtime import limits
 from launch import plan as launcher
@@ -115,16 +119,20 @@ def test_settings_that_take_less_memory_come_later() -> None:
   ]
 
 
-def test_the_plan_of_a_small_discovery() -> None:
-  config = config_of()
-  plan = discovery.make(config, ONE)
+def test_the_plan_of_a_small_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
+  # What XLA reports is compared with compiled programs elsewhere.
+  monkeypatch.setattr(limits, 'usage', limits.usage_at_most)
+  config = config_of(inner_updates=2, chunk_size=1)
+  # Each of two devices has two of the four agents.
+  two = dataclasses.replace(ONE, devices=2, per_machine=2)
+  plan = discovery.make(config, two)
   inner_loop, agent = config.inner_loop, config.agent
   rollouts = inner_loop.inner_updates + (
     inner_loop.validation_trajectories // agent.num_environments
   )
   each = rollouts * agent.num_environments * agent.unroll_length
   assert plan.environment_steps == 4 * each
-  assert plan.seconds.total >= plan.flop / (0.5 * 100.0)
+  assert plan.seconds.total >= plan.flop / 2 / (0.5 * 100.0)
   assert 0 < plan.device_bytes < 2**29
   assert plan.host_bytes == 0
   table = {name: value for name, value, _ in plan.rows()}
@@ -135,15 +143,21 @@ def test_the_plan_of_a_small_discovery() -> None:
   assert sum(table[f'fraction_{part}'] for part in parts) == pytest.approx(1)
   assert json.loads(json.dumps(table))['torso_chunk_size'] == 0
   assert len(list(launcher._lines(plan))) == len(table)
-  # Rows have half the members each, and devices half of the arithmetic.
-  two = dataclasses.replace(ONE, devices=2, per_machine=2)
-  halved = discovery.make(config, two)
-  assert halved.seconds.total == pytest.approx(plan.seconds.total / 2, rel=0.1)
-  assert halved.flop == pytest.approx(plan.flop, rel=0.1)
-  assert halved.environment_steps == plan.environment_steps
-  small = dataclasses.replace(DEVICE, memory=plan.device_bytes)
-  with pytest.raises(limits.DoesNotFitError, match='program .* GiB'):
-    discovery.make(config, dataclasses.replace(ONE, device=small))
+
+
+def test_a_program_that_does_not_fit_is_refused() -> None:
+  square = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+  call = (compilation.Program(lambda x: x @ x), (square,))
+  running = limits.Running('product', call, 100, lambda: call)
+  held = 2 * 4 * 64**2 + 100
+  fits = dataclasses.replace(DEVICE, memory=2 * held)
+  cluster = dataclasses.replace(ONE, device=fits)
+  assert plan_lib.checked(running, cluster) == held
+  small = dataclasses.replace(DEVICE, memory=2 * held - 2)
+  with pytest.raises(limits.DoesNotFitError, match="'product' .* GiB"):
+    plan_lib.checked(running, dataclasses.replace(ONE, device=small))
+  with pytest.raises(ValueError, match='replay_on_disk=True'):
+    ONE.check_host(2**30 + 1)
 
 
 def test_the_plan_of_a_small_training() -> None:
