@@ -35,17 +35,28 @@ def _rule(config: ml_collections.ConfigDict) -> None:
   """The rule's network."""
   # Start: 'random', 'disco103' or the path of an npz file.
   config.rule = 'random'
-  config.rule_prediction_size = 600  # Width of the predictions y and z.
+  # Width of the predictions y and z; 0: agents have neither.
+  config.rule_prediction_size = 600
   # Layers of the embeddings of y and z.
   config.rule_prediction_embedding = (16, 1)
   # Channels of the blocks of the policy embedding.
   config.rule_policy_channels = (16, 2)
   # Channels of the blocks that emit pi_hat.
   config.rule_policy_target_channels = (16,)
+  # Whether agents predict action values, q, and the rule reads them.
+  config.rule_has_q = True
+  # Weight of the loss of aux_pi, the prediction of the next step's policy; 0:
+  # agents lack it.
+  config.aux_pi_cost = 1.0
   config.rule_lstm_size = 256  # Size of the LSTM along the trajectory.
+  # Blocks of a transformer of that width in its place; 0: the LSTM.
+  config.rule_transformer_layers = 0
+  # Heads of its attention, a divisor of its width.
+  config.rule_transformer_heads = 4
   # Width of the layer before the meta-RNN.
   config.rule_meta_rnn_input_size = 16
-  config.rule_meta_rnn_size = 128  # Size of the meta-RNN, along the lifetime.
+  # Size of the meta-RNN, along the lifetime; 0: there is none.
+  config.rule_meta_rnn_size = 128
 
 
 def _meta_gradient(config: ml_collections.ConfigDict) -> None:
@@ -66,11 +77,13 @@ def _meta_gradient(config: ml_collections.ConfigDict) -> None:
   config.chunk_size = 1  # Agents of a group that a device computes at a time.
   config.batch_devices = 1  # Devices that share the batches of an agent.
   config.cpu_devices = 1  # Devices that a CPU counts as.
-  # Learning rate of each agent's Adam over the rule.
-  config.meta_learning_rate = 1e-3
+  # Whether each agent has its own Adam over the rule; if not, one takes the
+  # mean of their gradients.
+  config.adam_per_agent = True
+  config.meta_learning_rate = 1e-3  # Learning rate of Adam over the rule.
   # Meta-steps until a cosine brings that rate to 0; 0: never.
   config.meta_decay_steps = 0
-  # Largest norm of an agent's gradient, before Adam.
+  # Largest norm of the gradient that Adam takes.
   config.max_meta_gradient_norm = 1.0
 
 

@@ -17,6 +17,7 @@ import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from benchmarks import small_runs
 from configs import quickstart
@@ -122,13 +123,15 @@ def discover(
     meta_value=precise(members.meta_value),
   )
   apply_mean = compilation.Program(
-    lambda params, updates: meta_update.apply_mean(params, [updates], 8, mesh)
+    lambda params, updates: meta_update.apply_mean(
+      optax.identity(), params, optax.EmptyState(), [updates], 8, mesh
+    )
   )
   for _ in range(META_STEPS):
     updates, members, _ = group.step(params, members)
     # Simulated devices have too few threads for two programs that meet.
     jax.block_until_ready(updates)
-    params, _ = jax.block_until_ready(apply_mean(params, updates))
+    params, *_ = jax.block_until_ready(apply_mean(params, updates))
   programs = (
     group.compile(params, members),
     apply_mean.compile(params, updates),

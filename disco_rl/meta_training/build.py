@@ -167,11 +167,7 @@ def _make_group(
   group = population.GroupConfig(
     names=names,
     inner_loop=inner_loop,
-    optimizer=meta_update.per_agent_adam(
-      config.meta_learning_rate,
-      config.max_meta_gradient_norm,
-      config.meta_decay_steps,
-    ),
+    optimizer=meta_update.meta_optimizers(config)[0],
     chunk_size=config.chunk_size,
     mesh=mesh,
   )

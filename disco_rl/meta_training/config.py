@@ -47,10 +47,12 @@ class MetaTrainingConfig(config_checks.Settings):
     mode: mode of differentiation; see `meta_gradient.MODES`.
     evolution_pairs: antithetic pairs of perturbed rules, of evolution.
     evolution_std: standard deviation of the perturbations.
-    meta_learning_rate: step size of each agent's Adam over eta.
+    adam_per_agent: whether each agent has its own Adam over eta; if not, one
+      takes the mean of their meta-gradients.
+    meta_learning_rate: step size of Adam over eta.
     meta_decay_steps: meta-steps after which a cosine has brought that learning
       rate to zero; 0: it stays.
-    max_meta_gradient_norm: bound of each agent's meta-gradient, before Adam.
+    max_meta_gradient_norm: bound of the meta-gradient that Adam takes.
     chunk_size: agents of a group that a device computes at a time.
     batch_devices: devices that share the batches of the same agents.
     cpu_devices: devices that a CPU counts as; see `sharding.divide_cpu`.
@@ -78,6 +80,7 @@ class MetaTrainingConfig(config_checks.Settings):
   mode: meta_gradient.Mode = 'mixed'
   evolution_pairs: config_checks.Count = 8
   evolution_std: config_checks.Positive = 0.01
+  adam_per_agent: bool = True
   meta_learning_rate: config_checks.Positive = 1e-3
   meta_decay_steps: config_checks.CountOrZero = 0
   max_meta_gradient_norm: config_checks.Bound = 1.0

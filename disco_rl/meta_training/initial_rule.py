@@ -75,14 +75,14 @@ def spread(
   """
   outputs, _ = meta_network.transform(config).apply(
     params,
-    _random_inputs(key, config.prediction_size),
+    _random_inputs(key, config),
     meta_network.initial_state(config),
   )
   return jnp.mean(jnp.std(outputs.pi, axis=-1))
 
 
 def _random_inputs(
-  key: types.Array, prediction_size: int
+  key: types.Array, config: meta_network.MetaNetworkConfig
 ) -> meta_features.MetaInputs:
   """Inputs like an initial agent's: near uniform predictions, small values."""
   length, batch, num_actions = _SHAPE
@@ -102,11 +102,10 @@ def _random_inputs(
     is_terminal=jnp.zeros((length, batch), bool),
     mask=jnp.ones((length, batch), bool),
   )
-  outputs = {
-    'logits': small(num_actions),
-    'y': small(prediction_size),
-    'z': small(num_actions, prediction_size),
-  }
+  outputs = {'logits': small(num_actions)}
+  if config.prediction_size:
+    outputs['y'] = small(config.prediction_size)
+    outputs['z'] = small(num_actions, config.prediction_size)
   estimates = value_targets.RetraceEstimates(
     value=small(),
     q_value=small(num_actions),
@@ -123,5 +122,5 @@ def _random_inputs(
     rollout=rollout,
     outputs=outputs,
     target_outputs=outputs,
-    estimates=estimates,
+    estimates=estimates if config.has_q else None,
   )

@@ -23,6 +23,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 
 from disco_rl import types
 from disco_rl.meta_training import config as config_lib
@@ -32,6 +33,7 @@ from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
+from disco_rl.runtime import sharding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,12 +43,14 @@ class State:
   Attributes:
     meta_step: number of meta-updates so far.
     rule_params: eta.
+    opt_state: of an Adam that the agents share; empty if each has its own.
     members: of each group.
     lifetimes: of each group's members.
   """
 
   meta_step: int
   rule_params: types.Params
+  opt_state: Any
   members: Sequence[inner_loop_lib.Member]
   lifetimes: Sequence[lifetimes_lib.Lifetimes]
 
@@ -70,9 +74,13 @@ class MetaStep:
     self._config = config
     self._groups = groups
     self._key = jax.random.key(config.seed)
+    _, optimizer = meta_update.meta_optimizers(config)
+    self._init_optimizer = lambda rule_params: sharding.put(
+      optimizer.init(rule_params), mesh, sharding.REPLICATED
+    )
     self._apply_mean = compilation.Program(
-      lambda rule_params, updates: meta_update.apply_mean(
-        rule_params, updates, config.agents, mesh
+      lambda rule_params, opt_state, updates: meta_update.apply_mean(
+        optimizer, rule_params, opt_state, updates, config.agents, mesh
       )
     )
 
@@ -99,11 +107,15 @@ class MetaStep:
       lifetimes.append(
         lifetimes_lib.init(rng, self._config.lifetimes, len(keys))
       )
-    return State(0, rule_params, members, lifetimes)
+    opt_state = self._init_optimizer(rule_params)
+    return State(0, rule_params, opt_state, members, lifetimes)
 
   def to_tree(self, state: State, seconds: float) -> dict[str, Any]:
     """Content of a checkpoint: all but the meta-step, which is its name."""
+    # Checkpoints of agents with an Adam each have no such entry.
+    shared = {'meta_opt_state': state.opt_state}
     return {
+      **(shared if jax.tree.leaves(shared) else {}),
       'rule_params': state.rule_params,
       'groups': [
         group.to_checkpoint(members)
@@ -133,6 +145,7 @@ class MetaStep:
     return State(
       meta_step=meta_step,
       rule_params=tree['rule_params'],
+      opt_state=tree.get('meta_opt_state', optax.EmptyState()),
       members=[
         group.resume(members)
         for group, members in zip(self._groups, tree['groups'])
@@ -161,7 +174,9 @@ class MetaStep:
       )
     )
     distributed.wait(f'meta-step {state.meta_step}')
-    rule_params, norm = self._apply_mean(state.rule_params, updates)
+    rule_params, opt_state, norm = self._apply_mean(
+      state.rule_params, state.opt_state, updates
+    )
     lifetimes: list[lifetimes_lib.Lifetimes] = []
     logs: list[dict[str, Any]] = []
     for group, before, group_logs in zip(
@@ -174,7 +189,8 @@ class MetaStep:
       logs.append({**group_logs, 'age': lifetimes[-1].age})
     meta_step = state.meta_step + 1
     members, lifetimes = self._reset_expired(meta_step, stepped, lifetimes)
-    return State(meta_step, rule_params, members, lifetimes), logs, float(norm)
+    state = State(meta_step, rule_params, opt_state, members, lifetimes)
+    return state, logs, float(norm)
 
   def _reset_expired(
     self,

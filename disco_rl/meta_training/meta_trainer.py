@@ -30,7 +30,7 @@ from disco_rl.runtime import reports
 from disco_rl.runtime import sharding
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
-from disco_rl.update_rules import disco
+from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import weights
 
 # Settings that may change when a run is resumed, also on other devices.
@@ -70,11 +70,11 @@ class MetaTrainer:
     mesh = sharding.make_mesh(config.batch_devices)
     # Groups are known, and checked, only when environments have been made.
     sharding.check(config.agents, mesh, 'in all')
-    rule, params = build.make_rule(config)
+    self._rule, params = build.make_rule(config)
     self._initial_params = sharding.put(params, mesh, sharding.REPLICATED)
     is_automatic = config.agent.network.torso.chunk_size == torsos.AUTOMATIC
     config, self._groups, self._needed = limits.first_that_fits(
-      config.agent.chunkings(), lambda agent: self._fit(config, agent, rule)
+      config.agent.chunkings(), lambda agent: self._fit(config, agent)
     )
     self._config = config
     self._chosen: dict[str, Any] = {}
@@ -86,7 +86,7 @@ class MetaTrainer:
     self._held_out = held_out_lib.HeldOut(
       config.held_out,
       config.agent,
-      rule,
+      self._rule,
       config.seed,
       config.preprocessing,
     )
@@ -96,13 +96,12 @@ class MetaTrainer:
     self,
     config: config_lib.MetaTrainingConfig,
     agent: agent_lib.AgentConfig,
-    rule: disco.Disco,
   ) -> tuple[
     config_lib.MetaTrainingConfig, list[population.Group], limits.OffDevice
   ]:
     """The population with such agents; raises if it does not fit."""
     config = dataclasses.replace(config, agent=agent)
-    groups = build.make_groups(config, rule)
+    groups = build.make_groups(config, self._rule)
     needed = footprint.check(
       groups, self._initial_params, config.keep_checkpoints
     )
@@ -149,9 +148,7 @@ class MetaTrainer:
   ) -> dict[str, Any]:
     """See `run`; `workdir` is this process's own folder."""
     start = time.perf_counter()
-    weights.save(
-      workdir / 'initial_rule.npz', jax.device_get(self._initial_params)
-    )
+    self._save(workdir / 'initial_rule.npz', self._initial_params)
     self._meta_step.open_replays(workdir / 'replay')
     state = self._meta_step.init(self._initial_params)
     own = [workdir / 'metrics.csv', workdir / 'held_out' / 'metrics.csv']
@@ -169,7 +166,7 @@ class MetaTrainer:
       ):
         state = self._meta_step.restore(*newest)
         start -= float(newest[1]['seconds'])
-        _write_rule_again(workdir / 'rule.npz', state)
+        self._write_rule_again(workdir / 'rule.npz', state)
       self._train(workdir, state, checkpointer, requests, start)
     if not distributed.is_first():
       return {}
@@ -235,7 +232,7 @@ class MetaTrainer:
         # All processes end with the same meta-step.
         signal = distributed.largest(requests.received or 0)
         if self._is_due(state, config.checkpoint_every) or signal:
-          weights.save(workdir / 'rule.npz', jax.device_get(state.rule_params))
+          self._save(workdir / 'rule.npz', state.rule_params)
           seconds = time.perf_counter() - start
           self._meta_step.save_replays()
           checkpointer.save(
@@ -279,15 +276,20 @@ class MetaTrainer:
     if shown:
       bar.note(f'fresh agents after {state.meta_step} meta-steps: {shown}')
 
+  def _write_rule_again(
+    self, path: pathlib.Path, state: meta_step.State
+  ) -> None:
+    """Writes the rule of a checkpoint; reports it if the file was lost."""
+    try:
+      weights.load(path)
+    except (OSError, weights.WeightsError) as error:
+      if distributed.is_first():
+        reports.warn(
+          f'{path} is missing or damaged, and is written again from the '
+          f'checkpoint of meta-step {state.meta_step}. {error}'
+        )
+    self._save(path, state.rule_params)
 
-def _write_rule_again(path: pathlib.Path, state: meta_step.State) -> None:
-  """Writes the rule of a checkpoint; reports it if the file was lost."""
-  try:
-    weights.load(path)
-  except (OSError, weights.WeightsError) as error:
-    if distributed.is_first():
-      reports.warn(
-        f'{path} is missing or damaged, and is written again from the '
-        f'checkpoint of meta-step {state.meta_step}. {error}'
-      )
-  weights.save(path, jax.device_get(state.rule_params))
+  def _save(self, path: pathlib.Path, rule_params: types.Params) -> None:
+    """Writes the rule."""
+    rule_registry.save(path, self._rule, jax.device_get(rule_params))

@@ -4,7 +4,8 @@
 
 g_i is the meta-gradient of agent i, and Adam_i its own optimiser of the rule's
 parameters, eta. Meta-gradients of agents differ by orders of magnitude; with
-second moments of their own, all agents have the same influence.
+second moments of their own, all agents have the same influence. The variant
+with one Adam for all is eta <- eta + Adam((1 / n) sum_i g_i).
 
 `member_update` computes Adam_i(g_i), `sum_over_members` the sum over the agents
 of a device, and `apply_mean` sums over groups and devices and changes eta.
@@ -24,6 +25,7 @@ from disco_rl import types
 from disco_rl.agent import episodes
 from disco_rl.maths import optimizers
 from disco_rl.meta_training import chunks
+from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.runtime import sharding
 
@@ -36,6 +38,8 @@ def per_agent_adam(
   learning_rate: float, max_gradient_norm: float, decay_steps: int = 0
 ) -> optax.GradientTransformation:
   """Adam_i, from an agent's meta-gradient to its update of eta.
+
+  One that all agents share takes the mean of their meta-gradients.
 
   Args:
     learning_rate: of Adam.
@@ -52,6 +56,22 @@ def per_agent_adam(
   )
 
 
+def meta_optimizers(
+  config: config_lib.MetaTrainingConfig,
+) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
+  """Of each agent's meta-gradient, and of the mean of what these return.
+
+  One is Adam, the other the identity; see `MetaTrainingConfig.adam_per_agent`.
+  """
+  adam = per_agent_adam(
+    config.meta_learning_rate,
+    config.max_meta_gradient_norm,
+    config.meta_decay_steps,
+  )
+  both = (adam, optax.identity())
+  return both if config.adam_per_agent else both[::-1]
+
+
 def member_update(
   optimizer: optax.GradientTransformation,
   rule_params: types.Params,
@@ -65,7 +85,7 @@ def member_update(
   optimiser's state stays as it was.
 
   Args:
-    optimizer: see `per_agent_adam`.
+    optimizer: see `per_agent_adam`; the identity if the agents share one.
     rule_params: eta.
     member: the agent.
     gradient: of the outer loss with respect to eta.
@@ -131,26 +151,32 @@ def sum_over_members(
 
 
 def apply_mean(
+  optimizer: optax.GradientTransformation,
   rule_params: types.Params,
+  opt_state: Any,
   updates: Sequence[types.Params],
   num_agents: int,
   mesh: jax.sharding.Mesh,
-) -> tuple[types.Params, types.Array]:
+) -> tuple[types.Params, Any, types.Array]:
   """Changes eta by the mean of the agents' updates.
 
   Args:
+    optimizer: of the mean: the identity, or an Adam that the agents share.
     rule_params: eta.
+    opt_state: its state.
     updates: of each group, sums over the members of a device, [devices, ...].
     num_agents: n, in all groups and on all devices.
     mesh: the devices.
 
   Returns:
-    eta afterwards, and the norm of the change.
+    eta and the optimiser's state afterwards, and the norm of the change.
   """
   of_devices = jax.tree.map(lambda *x: sum(x), *updates)
   total = _sum_over_devices(of_devices, mesh)
   mean = jax.tree.map(lambda x: x / num_agents, total)
-  return optax.apply_updates(rule_params, mean), optax.tree.norm(mean)
+  change, opt_state = optimizer.update(mean, opt_state, rule_params)
+  rule_params = optax.apply_updates(rule_params, change)
+  return rule_params, opt_state, optax.tree.norm(change)
 
 
 def _sum_over_devices(tree: Any, mesh: jax.sharding.Mesh) -> Any:

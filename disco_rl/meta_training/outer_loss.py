@@ -22,8 +22,8 @@ class OuterLossConfig(config_checks.Settings):
 
   Attributes:
     policy_entropy_cost: weight of -H(pi) on the validation trajectories.
-    y_entropy_cost: weight of -H(y) on them.
-    z_entropy_cost: weight of -H(z[a]) on them.
+    y_entropy_cost: weight of -H(y) on them, where agents have y and z.
+    z_entropy_cost: weight of -H(z[a]) on them, likewise.
     target_kl_cost: weight of KL(pi_target || pi_hat) in each inner update;
       keeps pi_hat near the target network's policy.
     target_mean_cost: weight of the squared mean, over time, batch and the last
@@ -63,18 +63,20 @@ def validation_loss(
   terms = {
     'meta_policy_loss': -log_policy * jax.lax.stop_gradient(advantage),
     'validation_policy_entropy': categorical.entropy(logits),
-    'validation_y_entropy': categorical.entropy(taken['y'][:-1]),
-    'validation_z_entropy': categorical.entropy(taken['z']),
   }
+  if 'y' in taken:
+    terms['validation_y_entropy'] = categorical.entropy(taken['y'][:-1])
+    terms['validation_z_entropy'] = categorical.entropy(taken['z'])
   means = {
     name: masked.mean(term, rollout.mask) for name, term in terms.items()
   }
   loss = (
     means['meta_policy_loss']
     - config.policy_entropy_cost * means['validation_policy_entropy']
-    - config.y_entropy_cost * means['validation_y_entropy']
-    - config.z_entropy_cost * means['validation_z_entropy']
   )
+  if 'y' in taken:
+    loss -= config.y_entropy_cost * means['validation_y_entropy']
+    loss -= config.z_entropy_cost * means['validation_z_entropy']
   return loss, means
 
 
@@ -100,6 +102,7 @@ def target_regularizer(
   means = [
     masked.mean(jnp.mean(logits, axis=-1), rollout.mask)
     for logits in (targets.pi, targets.y, targets.z)
+    if logits is not None
   ]
   squared_mean = jnp.sum(jnp.square(jnp.stack(means)))
   loss = config.target_kl_cost * kl + config.target_mean_cost * squared_mean

@@ -3,6 +3,7 @@
 `step_features` makes the first 23. The policy embedding of `meta_network`, made
 from `action_channels`, supplies the other 4: its two channels' means over
 actions, then those of the taken action. Published weights depend on this order.
+Variants without q, or without y and z, leave the numbers made from them out.
 """
 
 import jax
@@ -21,13 +22,13 @@ class MetaInputs:
     rollout: actions, rewards, terminals and behaviour logits.
     outputs: outputs of the agent's network: logits, y, z.
     target_outputs: the same of its target network.
-    estimates: values, returns and advantages by Retrace.
+    estimates: values, returns and advantages by Retrace; None without q.
   """
 
   rollout: types.Rollout
   outputs: types.Outputs
   target_outputs: types.Outputs
-  estimates: value_targets.RetraceEstimates
+  estimates: value_targets.RetraceEstimates | None
 
 
 @types.record
@@ -57,18 +58,18 @@ class PreparedInputs:
     behaviour: [T+1, B, A] probabilities mu.
     target_policy: [T+1, B, A] probabilities of the target network,
       stop-gradient.
-    embedded: the predictions, by their embeddings.
+    embedded: the predictions, by their embeddings; None without y and z.
   """
 
   raw: MetaInputs
   policy: types.Array
   behaviour: types.Array
   target_policy: types.Array
-  embedded: EmbeddedPredictions
+  embedded: EmbeddedPredictions | None
 
 
 def prepare(
-  inputs: MetaInputs, embedded: EmbeddedPredictions
+  inputs: MetaInputs, embedded: EmbeddedPredictions | None
 ) -> PreparedInputs:
   """Turns logits into probabilities that carry no gradient."""
   probabilities = lambda logits: jax.lax.stop_gradient(jax.nn.softmax(logits))
@@ -100,7 +101,7 @@ def step_features(inputs: PreparedInputs) -> types.Array:
     inputs: T transitions of B trajectories.
 
   Returns:
-    [T, B, 23].
+    [T, B, 23]; 19 without q, 9 without y and z, 5 without all three.
   """
   estimates, rollout = inputs.raw.estimates, inputs.raw.rollout
   policy, embedded = inputs.policy, inputs.embedded
@@ -108,24 +109,30 @@ def step_features(inputs: PreparedInputs) -> types.Array:
   taken = lambda x: _now(value_targets.taken(x, rollout.action))
   expected = lambda x: _pair(jnp.sum(policy * x, axis=-1))
   largest = lambda x: _pair(jnp.max(x, axis=-1))
-  columns = (
+  columns = [
     taken(policy),
     taken(inputs.behaviour),
     compress(rollout.reward)[..., None],
     1.0 - rollout.is_terminal[..., None],
-    _pair(compress(estimates.value)),
-    compress(estimates.advantage)[..., None],
-    estimates.normalized_advantage[..., None],
-    taken(inputs.target_policy),
-    _pair(embedded.y),
-    _pair(embedded.target_y),
-    taken(embedded.z),
-    expected(embedded.z),
-    largest(embedded.z),
-    taken(embedded.target_z),
-    expected(embedded.target_z),  # By the online policy.
-    largest(embedded.target_z),
-  )
+  ]
+  if estimates is not None:
+    columns += [
+      _pair(compress(estimates.value)),
+      compress(estimates.advantage)[..., None],
+      estimates.normalized_advantage[..., None],
+    ]
+  columns.append(taken(inputs.target_policy))
+  if embedded is not None:
+    columns += [
+      _pair(embedded.y),
+      _pair(embedded.target_y),
+      taken(embedded.z),
+      expected(embedded.z),
+      largest(embedded.z),
+      taken(embedded.target_z),
+      expected(embedded.target_z),  # By the online policy.
+      largest(embedded.target_z),
+    ]
   return jnp.concatenate(columns, axis=-1)
 
 
@@ -136,20 +143,64 @@ def action_channels(inputs: PreparedInputs) -> types.Array:
     inputs: T transitions of B trajectories.
 
   Returns:
-    [T, B, A, 9].
+    [T, B, A, 9]; see `num_action_channels`.
   """
-  estimates = inputs.raw.estimates
+  estimates, embedded = inputs.raw.estimates, inputs.embedded
   action = inputs.raw.rollout.action
   num_actions = inputs.policy.shape[-1]
-  channels = (
-    inputs.policy,
-    inputs.behaviour,
-    inputs.target_policy,
-    inputs.embedded.z,
-    inputs.embedded.target_z,
-    rlax.signed_logp1(estimates.target_q_value),
-    rlax.signed_logp1(estimates.qv_advantage),
-    estimates.normalized_qv_advantage,
-    jax.nn.one_hot(action, num_actions, dtype=inputs.policy.dtype),
+  channels = [inputs.policy, inputs.behaviour, inputs.target_policy]
+  if embedded is not None:
+    channels += [embedded.z, embedded.target_z]
+  if estimates is not None:
+    channels += [
+      rlax.signed_logp1(estimates.target_q_value),
+      rlax.signed_logp1(estimates.qv_advantage),
+      estimates.normalized_qv_advantage,
+    ]
+  channels.append(
+    jax.nn.one_hot(action, num_actions, dtype=inputs.policy.dtype)
   )
   return jnp.stack([channel[:-1] for channel in channels], axis=-1)
+
+
+def num_action_channels(has_y_and_z: bool, has_q: bool) -> int:
+  """The number of the `action_channels`: 9 with all predictions."""
+  return 4 + 2 * has_y_and_z + 3 * has_q
+
+
+def zeros(prediction_size: int, has_q: bool) -> MetaInputs:
+  """Inputs of the smallest shapes that a rule's network can be built with.
+
+  Args:
+    prediction_size: Y; 0: without y and z.
+    has_q: whether agents predict action values.
+
+  Returns:
+    One transition of one trajectory, with two actions.
+  """
+  time, batch, num_actions = 1, 1, 2
+  spec = types.EnvironmentSpec((), num_actions)
+  zeros = lambda *shape: jnp.zeros((time + 1, batch, *shape))
+  step = jnp.zeros((time, batch))
+  outputs = {'logits': zeros(num_actions)}
+  if prediction_size:
+    outputs['y'] = zeros(prediction_size)
+    outputs['z'] = zeros(num_actions, prediction_size)
+  estimates = value_targets.RetraceEstimates(
+    value=zeros(),
+    q_value=zeros(num_actions),
+    target_q_value=zeros(num_actions),
+    q_target=step,
+    q_td=step,
+    normalized_q_td=step,
+    advantage=step,
+    normalized_advantage=step,
+    qv_advantage=zeros(num_actions),
+    normalized_qv_advantage=zeros(num_actions),
+  )
+  return MetaInputs(
+    rollout=types.empty_rollout(spec, (), time, batch),
+    outputs=outputs,
+    target_outputs=outputs,
+    estimates=estimates if has_q else None,
+  )

@@ -3,7 +3,8 @@
 An LSTM runs backwards along the trajectory, over features that do not depend on
 the number of actions or on the environment; a second one, the meta-RNN, takes
 one step per update and keeps its state for the agent's lifetime. Module names
-are those of the published weights.
+are those of the published weights. Variants (Fig. 3, Extended Data Fig. 3) lack
+some of the modules, and the inputs that are made from what they lack.
 """
 
 from collections.abc import Iterator
@@ -16,10 +17,10 @@ import jax.numpy as jnp
 
 from disco_rl import types
 from disco_rl.maths import categorical
-from disco_rl.maths import value_targets
 from disco_rl.networks import linear
 from disco_rl.networks import meta_features
 from disco_rl.networks.lstm import SequenceLSTM
+from disco_rl.networks.transformer import BackwardTransformer
 from disco_rl.runtime import config_checks
 from disco_rl.runtime import sharding
 
@@ -32,29 +33,42 @@ class MetaNetworkConfig(config_checks.Settings, prefix='rule_'):
   """Sizes of the meta-network; the defaults are those of Disco103.
 
   Attributes:
-    prediction_size: Y, width of the predictions y and z.
+    prediction_size: Y, width of the predictions y and z; 0: there are none.
     prediction_embedding: widths of the layers of E_y and E_z.
     policy_channels: channels of the blocks of the policy embedding.
     policy_target_channels: channels of the blocks that emit pi_hat.
     lstm_size: width of the LSTM that runs backwards along the trajectory.
     meta_rnn_input_size: width of the layer in front of the meta-RNN.
-    meta_rnn_size: width of the LSTM whose state lasts for the agent's lifetime.
+    meta_rnn_size: width of the LSTM whose state lasts for the agent's lifetime;
+      0: there is none, and targets depend on the newest batch alone.
+    has_q: whether agents predict action values, and the network reads them.
+    transformer_layers: blocks of a transformer in place of the backward LSTM,
+      of its width; 0: the LSTM.
+    transformer_heads: heads of its attention, a divisor of that width.
   """
 
-  prediction_size: config_checks.Count = 600
+  prediction_size: config_checks.CountOrZero = 600
   prediction_embedding: config_checks.Widths = (16, 1)
   policy_channels: config_checks.Widths = (16, 2)
   policy_target_channels: config_checks.Widths = (16,)
   lstm_size: config_checks.Count = 256
   meta_rnn_input_size: config_checks.Count = 16
-  meta_rnn_size: config_checks.Count = 128
+  meta_rnn_size: config_checks.CountOrZero = 128
+  has_q: bool = True
+  transformer_layers: config_checks.CountOrZero = 0
+  transformer_heads: config_checks.Count = 4
 
   def conflicts(self) -> Iterator[str]:
-    """The embedded prediction is one number."""
+    """The embedded prediction is one number; heads are of equal widths."""
     if tuple(self.prediction_embedding[-1:]) != (1,):
       yield (
         f'rule_prediction_embedding={self.prediction_embedding} must end in a '
         'layer of one unit, the embedded prediction.'
+      )
+    if self.transformer_layers and self.lstm_size % self.transformer_heads:
+      yield (
+        f'rule_lstm_size={self.lstm_size} must be a multiple of '
+        f'rule_transformer_heads={self.transformer_heads}, which share it.'
       )
 
 
@@ -64,15 +78,16 @@ class MetaOutputs:
 
   Attributes:
     pi: [T, B, A] pi_hat.
-    y: [T, B, Y] y_hat.
-    z: [T, B, Y] z_hat, for the taken action.
-    embedding: [T, B, 1] of the trajectory, an input of the meta-RNN.
+    y: [T, B, Y] y_hat; None without y and z.
+    z: [T, B, Y] z_hat, for the taken action; None likewise.
+    embedding: [T, B, 1] of the trajectory, an input of the meta-RNN; None
+      without it.
   """
 
   pi: types.Array
-  y: types.Array
-  z: types.Array
-  embedding: types.Array
+  y: types.Array | None
+  z: types.Array | None
+  embedding: types.Array | None
 
 
 class PredictionEmbedding(hk.Module):
@@ -116,10 +131,20 @@ def embed(
 
 def embed_predictions(
   inputs: meta_features.MetaInputs,
-  embeddings_y: Sequence[PredictionEmbedding],
-  embeddings_z: Sequence[PredictionEmbedding],
-) -> list[meta_features.EmbeddedPredictions]:
-  """Embeds y and z, online and target, by each pair of embeddings."""
+  embeddings: Sequence[tuple[PredictionEmbedding, PredictionEmbedding]],
+) -> Sequence[meta_features.EmbeddedPredictions | None]:
+  """Embeds y and z, online and target, by each pair of E_y and E_z.
+
+  Args:
+    inputs: with outputs of the agent's network and of its target network.
+    embeddings: of one network or of several.
+
+  Returns:
+    One for each pair; None where agents have no y and z.
+  """
+  if 'y' not in inputs.outputs:
+    return [None] * len(embeddings)
+  embeddings_y, embeddings_z = zip(*embeddings)
   embedded = zip(
     embed(embeddings_y, inputs.outputs['y']),
     embed(embeddings_y, inputs.target_outputs['y']),
@@ -188,7 +213,7 @@ def _features(
     config: sizes.
 
   Returns:
-    [T, B, 23 + 2 C] the `meta_features.step_features`, then the policy
+    [T, B, F + 2 C] the F `meta_features.step_features`, then the policy
     embedding as its mean over actions and of the taken action; and the policy
     embedding [T, B, A, C], C = 2 channels by default.
   """
@@ -219,6 +244,17 @@ def _prediction_embeddings(
   )
 
 
+def _along_trajectory(
+  config: MetaNetworkConfig, x: types.Array, is_terminal: types.Array
+) -> types.Array:
+  """[T, B, F] -> [T, B, lstm_size]; a step sees the rest of its episode."""
+  if not config.transformer_layers:
+    return SequenceLSTM(config.lstm_size, reverse=True)(x, is_terminal)[0]
+  return BackwardTransformer(
+    config.lstm_size, config.transformer_layers, config.transformer_heads
+  )(x, is_terminal)
+
+
 class MetaRNN(hk.Module):
   """Summarises the agent's updates over its lifetime."""
 
@@ -237,7 +273,7 @@ class MetaRNN(hk.Module):
     self,
     inputs: meta_features.PreparedInputs,
     embedding: types.Array,
-    y_hat: types.Array,
+    y_hat: types.Array | None,
     state: hk.LSTMState,
   ) -> hk.LSTMState:
     """One step, on the mean over the batch.
@@ -245,15 +281,17 @@ class MetaRNN(hk.Module):
     Args:
       inputs: the rollout, with predictions by its own embeddings.
       embedding: [T, B, 1] of the trajectory, by the meta-network.
-      y_hat: [T, B], by its own embedding.
+      y_hat: [T, B], by its own embedding; None without y and z.
       state: each [meta_rnn_size].
 
     Returns:
       The next state.
     """
     config = self._config
-    step_features, _ = _features(inputs, config)
-    x = jnp.concatenate([step_features, embedding, y_hat[..., None]], axis=-1)
+    columns = [_features(inputs, config)[0], embedding]
+    if y_hat is not None:
+      columns.append(y_hat[..., None])
+    x = jnp.concatenate(columns, axis=-1)
     x = hk.nets.MLP([config.meta_rnn_input_size], name='mlp_2')(x)
     x = sharding.mean(jnp.mean(x, axis=(0, 1)))
     _, state = hk.LSTM(config.meta_rnn_size, name='lstm')(x, state)
@@ -269,51 +307,52 @@ class MetaNetwork(hk.Module):
     self._meta_rnn = MetaRNN(config)
 
   def __call__(
-    self, inputs: meta_features.MetaInputs, state: hk.LSTMState
-  ) -> tuple[MetaOutputs, hk.LSTMState]:
+    self, inputs: meta_features.MetaInputs, state: hk.LSTMState | None
+  ) -> tuple[MetaOutputs, hk.LSTMState | None]:
     """Computes targets for one update of an agent.
 
     Args:
       inputs: the rollout, the agent's outputs, and Retrace estimates.
-      state: state of the meta-RNN before this update, each [meta_rnn_size].
+      state: state of the meta-RNN before this update, each [meta_rnn_size];
+        None without it.
 
     Returns:
       Targets and the next state of the meta-RNN.
     """
     config = self._config
-    embed_y, embed_z = _prediction_embeddings(config)
-    rnn_embed_y, rnn_embed_z = self._meta_rnn.prediction_embeddings()
-    prepared, rnn_prepared = (
+    embeddings = [_prediction_embeddings(config)]
+    if state is not None:
+      embeddings.append(self._meta_rnn.prediction_embeddings())
+    prepared = [
       meta_features.prepare(inputs, embedded)
-      for embedded in embed_predictions(
-        inputs, [embed_y, rnn_embed_y], [embed_z, rnn_embed_z]
-      )
-    )
-    step_features, policy_embedding = _features(prepared, config)
-    x, _ = SequenceLSTM(config.lstm_size, reverse=True)(
-      step_features, inputs.rollout.is_terminal
-    )
-    gate = hk.Linear(
-      config.lstm_size,
-      w_init=hk.initializers.TruncatedNormal(GATE_INIT_STD),
-      name='linear',
-    )(state.hidden)
-    x = x * gate
+      for embedded in embed_predictions(inputs, embeddings)
+    ]
+    step_features, policy_embedding = _features(prepared[0], config)
+    x = _along_trajectory(config, step_features, inputs.rollout.is_terminal)
+    if state is not None:
+      gate_init = hk.initializers.TruncatedNormal(GATE_INIT_STD)
+      gate = hk.Linear(config.lstm_size, w_init=gate_init, name='linear')
+      x = x * gate(state.hidden)
 
     head_init = hk.initializers.TruncatedNormal(HEAD_INIT_STD)
     head = lambda size, name: hk.Linear(size, w_init=head_init, name=name)
-    embedding = hk.Linear(1, name='linear_1')(x)
-    y_hat = head(config.prediction_size, 'linear_2')(x)
-    z_hat = head(config.prediction_size, 'linear_3')(x)
+    embedding = y_hat = z_hat = embedded_y_hat = None
+    if state is not None:
+      embedding = hk.Linear(1, name='linear_1')(x)
+    if config.prediction_size:
+      y_hat = head(config.prediction_size, 'linear_2')(x)
+      z_hat = head(config.prediction_size, 'linear_3')(x)
     per_action = ActionNet(config.policy_target_channels, name='sequential_1')(
       policy_embedding, shared=x
     )
     pi_hat = head(1, 'linear_4')(per_action)[..., 0]
 
-    (embedded_y_hat,) = embed([rnn_embed_y], y_hat)
-    state = self._meta_rnn.unroll(
-      rnn_prepared, embedding, embedded_y_hat, state
-    )
+    if state is not None and embedding is not None:  # Both or neither.
+      if y_hat is not None:
+        (embedded_y_hat,) = embed([embeddings[1][0]], y_hat)
+      state = self._meta_rnn.unroll(
+        prepared[1], embedding, embedded_y_hat, state
+      )
     outputs = MetaOutputs(pi=pi_hat, y=y_hat, z=z_hat, embedding=embedding)
     return outputs, state
 
@@ -333,15 +372,17 @@ def transform(config: MetaNetworkConfig) -> hk.Transformed:
   )
 
 
-def initial_state(config: MetaNetworkConfig) -> hk.LSTMState:
-  """The initial state of the meta-RNN."""
+def initial_state(config: MetaNetworkConfig) -> hk.LSTMState | None:
+  """The initial state of the meta-RNN; None without it."""
+  if not config.meta_rnn_size:
+    return None
   zeros = jnp.zeros((config.meta_rnn_size,))
   return hk.LSTMState(hidden=zeros, cell=zeros)
 
 
 def init(key: types.Array, config: MetaNetworkConfig) -> types.Params:
   """Random parameters; no shape depends on the number of actions."""
-  inputs = _dummy_inputs(config.prediction_size)
+  inputs = meta_features.zeros(config.prediction_size, config.has_q)
   return transform(config).init(key, inputs, initial_state(config))
 
 
@@ -353,33 +394,3 @@ def parameter_shapes(config: MetaNetworkConfig) -> dict[str, tuple[int, ...]]:
     for module, leaves in params.items()
     for name, value in leaves.items()
   }
-
-
-def _dummy_inputs(prediction_size: int) -> meta_features.MetaInputs:
-  """Zeros of the smallest shapes that the network can be built with."""
-  time, batch, num_actions = 1, 1, 2
-  spec = types.EnvironmentSpec((), num_actions)
-  zeros = lambda *shape: jnp.zeros((time + 1, batch, *shape))
-  step = jnp.zeros((time, batch))
-  outputs = {
-    'logits': zeros(num_actions),
-    'y': zeros(prediction_size),
-    'z': zeros(num_actions, prediction_size),
-  }
-  return meta_features.MetaInputs(
-    rollout=types.empty_rollout(spec, (), time, batch),
-    outputs=outputs,
-    target_outputs=outputs,
-    estimates=value_targets.RetraceEstimates(
-      value=zeros(),
-      q_value=zeros(num_actions),
-      target_q_value=zeros(num_actions),
-      q_target=step,
-      q_td=step,
-      normalized_q_td=step,
-      advantage=step,
-      normalized_advantage=step,
-      qv_advantage=zeros(num_actions),
-      normalized_qv_advantage=zeros(num_actions),
-    ),
-  )

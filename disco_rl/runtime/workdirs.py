@@ -17,7 +17,15 @@ from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
 # Settings that older runs do not name, with the values that they had.
-_ADDED = {'torso_chunk_size': 0, 'replay_on_disk': False}
+_ADDED = {
+  'torso_chunk_size': 0,
+  'replay_on_disk': False,
+  'adam_per_agent': True,
+  'aux_pi_cost': 1.0,
+  'rule_has_q': True,
+  'rule_transformer_heads': 4,
+  'rule_transformer_layers': 0,
+}
 # Settings that a run chooses, with the values that ask for it.
 _AUTOMATIC = {'torso_chunk_size': -1}
 

@@ -5,6 +5,8 @@ their meaning. q is an action value; aux_pi predicts the policy one step ahead.
 """
 
 import dataclasses
+import functools
+import operator
 from typing import Annotated
 
 import haiku as hk
@@ -25,12 +27,12 @@ class DiscoState:
   """State of the rule for one agent.
 
   Attributes:
-    meta_rnn: state of the meta-RNN.
+    meta_rnn: state of the meta-RNN; None without it.
     target_params: theta_bar, Polyak average of the agent's parameters.
     moments: of advantages and TD errors.
   """
 
-  meta_rnn: hk.LSTMState
+  meta_rnn: hk.LSTMState | None
   target_params: types.Params
   moments: value_targets.ValueMoments
 
@@ -41,17 +43,17 @@ class DiscoTargets:
 
   Attributes:
     pi: [T, B, A].
-    y: [T, B, Y].
-    z: [T, B, Y] for the taken action.
-    q: [T, B] in units of the return, scaled.
+    y: [T, B, Y]; None without y and z.
+    z: [T, B, Y] for the taken action; None likewise.
+    q: [T, B] in units of the return, scaled; None without q.
     target_policy: [T, B, A] logits of the target network's policy; not a target
       of the agent, but of a regulariser of pi in discovery.
   """
 
   pi: types.Array
-  y: types.Array
-  z: types.Array
-  q: types.Array
+  y: types.Array | None
+  z: types.Array | None
+  q: types.Array | None
   target_policy: types.Array
 
 
@@ -59,8 +61,12 @@ class DiscoTargets:
 class Disco(base.UpdateRule, config_checks.Settings):
   """DiscoRL's update rule; with its published weights, Disco103.
 
+  Variants of the method (Fig. 3, Extended Data Fig. 3) lack predictions: agents
+  have no heads for them, and the meta-network no inputs and outputs. `network`
+  says whether there are y and z, and whether there is q.
+
   Attributes:
-    network: sizes of the meta-network.
+    network: sizes of the meta-network, and which predictions it reads.
     num_bins: of the categorical q.
     max_abs_value: bins are evenly spaced on [-max_abs_value, max_abs_value], in
       the space of the signed hyperbolic transform.
@@ -74,7 +80,7 @@ class Disco(base.UpdateRule, config_checks.Settings):
     pi_cost: weight of KL(pi_hat, pi).
     y_cost: weight of KL(y_hat, y).
     z_cost: weight of KL(z_hat, z).
-    aux_pi_cost: weight of KL(pi at t+1, aux_pi).
+    aux_pi_cost: weight of KL(pi at t+1, aux_pi); 0: agents lack aux_pi.
     q_cost: weight of the categorical value loss of q.
   """
 
@@ -96,9 +102,14 @@ class Disco(base.UpdateRule, config_checks.Settings):
   def output_spec(self, num_actions: int) -> types.OutputSpec:
     """Heads y of the state; z, aux_pi and q of the actions."""
     size = self.network.prediction_size
+    action = {
+      'z': size,
+      'aux_pi': num_actions if self.aux_pi_cost else 0,
+      'q': self.num_bins if self.network.has_q else 0,
+    }
     return types.OutputSpec(
-      state={'y': size},
-      action={'z': size, 'aux_pi': num_actions, 'q': self.num_bins},
+      state={'y': size} if size else {},
+      action={name: width for name, width in action.items() if width},
     )
 
   def init_params(self, key: types.Array) -> types.Params:
@@ -127,16 +138,8 @@ class Disco(base.UpdateRule, config_checks.Settings):
       rollout, reward=self.reward_scale * rollout.reward
     )
     target_outputs = unroll(state.target_params)
-    estimates, moments = value_targets.retrace(
-      state.moments,
-      rollout,
-      outputs['logits'],
-      outputs['q'],
-      target_outputs['q'],
-      discount=self.discount,
-      lambda_=self.lambda_,
-      max_abs_value=self.max_abs_value,
-      moments_decay=self.moments_decay,
+    estimates, moments = self._estimate(
+      state.moments, rollout, outputs, target_outputs
     )
     inputs = meta_features.MetaInputs(
       rollout=rollout,
@@ -161,47 +164,70 @@ class Disco(base.UpdateRule, config_checks.Settings):
       pi=meta_outputs.pi,
       y=meta_outputs.y,
       z=meta_outputs.z,
-      q=estimates.q_target,
+      q=None if estimates is None else estimates.q_target,
       target_policy=target_outputs['logits'][:-1],
     )
-    logs = {
-      'value': estimates.value,
-      'q_td': estimates.q_td,
-      'normalized_q_td': estimates.normalized_q_td,
-      'advantage': estimates.advantage,
-    }
+    logs = {}
+    if estimates is not None:
+      logs = {
+        'value': estimates.value,
+        'q_td': estimates.q_td,
+        'normalized_q_td': estimates.normalized_q_td,
+        'advantage': estimates.advantage,
+      }
     return targets, state, jax.tree.map(jnp.mean, logs)
 
   def loss(
     self, taken: types.Outputs, targets: DiscoTargets, rollout: types.Rollout
   ) -> tuple[types.Array, types.Logs]:
     """Divergences from the targets; see `UpdateRule.loss`."""
-    next_policy = jax.lax.stop_gradient(taken['logits'][1:])
-    pi, y = taken['logits'][:-1], taken['y'][:-1]
-    z, aux_pi, q = taken['z'], taken['aux_pi'], taken['q']
-    pi_loss = categorical.kl_divergence(targets.pi, pi)
-    y_loss = categorical.kl_divergence(targets.y, y)
-    z_loss = categorical.kl_divergence(targets.z, z)
-    aux_pi_loss = categorical.kl_divergence(next_policy, aux_pi) * (
-      1.0 - rollout.is_terminal
-    )
-    q_loss = value_targets.categorical_value_loss(
-      q, targets.q, self.max_abs_value
-    )
-    loss = (
-      self.pi_cost * pi_loss
-      + self.y_cost * y_loss
-      + self.z_cost * z_loss
-      + self.aux_pi_cost * aux_pi_loss
-      + self.q_cost * q_loss
-    )
+    pi = taken['logits'][:-1]
+    losses = {'pi': categorical.kl_divergence(targets.pi, pi)}
+    if targets.y is not None and targets.z is not None:
+      losses['y'] = categorical.kl_divergence(targets.y, taken['y'][:-1])
+      losses['z'] = categorical.kl_divergence(targets.z, taken['z'])
+    if self.aux_pi_cost:
+      next_policy = jax.lax.stop_gradient(taken['logits'][1:])
+      losses['aux_pi'] = categorical.kl_divergence(
+        next_policy, taken['aux_pi']
+      ) * (1.0 - rollout.is_terminal)
+    if targets.q is not None:
+      losses['q'] = value_targets.categorical_value_loss(
+        taken['q'], targets.q, self.max_abs_value
+      )
+    costs = {
+      'pi': self.pi_cost,
+      'y': self.y_cost,
+      'z': self.z_cost,
+      'aux_pi': self.aux_pi_cost,
+      'q': self.q_cost,
+    }
+    terms = (costs[name] * loss for name, loss in losses.items())
     logs = {
-      'pi_loss': pi_loss,
-      'y_loss': y_loss,
-      'z_loss': z_loss,
-      'aux_pi_loss': aux_pi_loss,
-      'q_loss': q_loss,
+      **{f'{name}_loss': loss for name, loss in losses.items()},
       'policy_entropy': categorical.entropy(pi),
       'policy_target_entropy': categorical.entropy(targets.pi),
     }
-    return loss, logs
+    return functools.reduce(operator.add, terms), logs
+
+  def _estimate(
+    self,
+    moments: value_targets.ValueMoments,
+    rollout: types.Rollout,
+    outputs: types.Outputs,
+    target_outputs: types.Outputs,
+  ) -> tuple[value_targets.RetraceEstimates | None, value_targets.ValueMoments]:
+    """Returns by Retrace and the moments after them; None without q."""
+    if not self.network.has_q:
+      return None, moments
+    return value_targets.retrace(
+      moments,
+      rollout,
+      outputs['logits'],
+      outputs['q'],
+      target_outputs['q'],
+      discount=self.discount,
+      lambda_=self.lambda_,
+      max_abs_value=self.max_abs_value,
+      moments_decay=self.moments_decay,
+    )

@@ -5,6 +5,7 @@ import difflib
 from typing import Any
 
 from disco_rl import types
+from disco_rl.runtime import files
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
@@ -26,8 +27,8 @@ def load(
 
   Args:
     name_or_path: one of `NAMES`, or the path of an npz file of weights.
-    **settings: fields of the rule's class; names of no field are ignored, so
-      that one set of settings serves several rules.
+    **settings: fields of the rule's class, in place of those in the file; names
+      of no field are ignored, so that one set of settings serves several rules.
 
   Returns:
     The rule, and eta ({} for a hand-made rule).
@@ -45,9 +46,34 @@ def load(
       f'{", ".join(nearest) or "none is near"}. Give one of '
       f'{", ".join(NAMES)}, or the path of an npz file of weights.'
     )
-  params = weights.load(name_or_path)
+  params, of_file = weights.load_with_settings(name_or_path)
   network = weights.infer_config(params)
-  return _build(disco.Disco, {**settings, 'network': network}), params
+  settings = {**of_file, **settings, 'network': network}
+  return _build(disco.Disco, settings), params
+
+
+def save(
+  path: files.PathLike, rule: base.UpdateRule, params: types.Params
+) -> None:
+  """Writes a discovered rule, a variant as well, as `load` reads it.
+
+  Args:
+    path: of the npz file.
+    rule: the rule; of its settings the file holds those of `weights.SETTINGS`
+      that differ from the defaults.
+    params: eta.
+
+  Raises:
+    ValueError: see `weights.save`.
+  """
+  fields = dataclasses.fields(rule)  # type: ignore[arg-type]
+  settings = {
+    field.name: getattr(rule, field.name)
+    for field in fields
+    if field.name in weights.SETTINGS
+    and getattr(rule, field.name) != field.default
+  }
+  weights.save(path, params, settings)
 
 
 def _build(rule_class: Any, settings: dict[str, Any]) -> base.UpdateRule:

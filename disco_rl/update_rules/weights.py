@@ -1,7 +1,9 @@
 """Weights of update rules: published ones by name, others by path.
 
 A file is an npz archive of float32 arrays under the keys `module/parameter`.
-Keys, shapes and values are checked when they are read and when written.
+Keys, shapes and values are checked when they are read and when written. The
+parameters and their shapes tell the network, that of a variant as well; numbers
+under `settings/NAME` tell what they do not.
 """
 
 from collections.abc import Iterable
@@ -10,6 +12,7 @@ import functools
 import itertools
 import math
 import os
+import re
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,6 +20,7 @@ import numpy as np
 import pooch
 
 from disco_rl import types
+from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
@@ -26,6 +30,11 @@ DIRECTORY_VARIABLE = 'DISCO_RL_WEIGHTS_DIR'
 MAX_BYTES = 2**30
 _MAX_LISTED = 8
 _META_RNN = 'lstm/~/meta_lstm/~unroll'
+_TRANSFORMER = 'lstm/transformer'
+
+# Fields of `disco.Disco` that a file may hold.
+SETTINGS = ('aux_pi_cost',)
+_SETTINGS = 'settings'
 
 # Key `module/parameter` -> shape.
 _Shapes = Mapping[str, tuple[int, ...]]
@@ -72,6 +81,13 @@ def load(name_or_path: files.PathLike) -> types.Params:
     ValueError: no rule is published under this name.
     WeightsError: the file is damaged, or holds something else.
   """
+  return load_with_settings(name_or_path)[0]
+
+
+def load_with_settings(
+  name_or_path: files.PathLike,
+) -> tuple[types.Params, dict[str, float]]:
+  """As `load`; also returns those of the `SETTINGS` that the file holds."""
   path = os.fspath(name_or_path)
   if '\0' in path:
     raise ValueError(f'{path!r} has a character that no path may have.')
@@ -85,16 +101,22 @@ def load(name_or_path: files.PathLike) -> types.Params:
   for key, array in _to_float32(arrays, path).items():
     module, _, name = key.rpartition('/')
     params.setdefault(module, {})[name] = array
+  settings = params.pop(_SETTINGS, {})
   # NumPy arrays pass for JAX arrays wherever parameters are used.
-  return params
+  return params, {name: float(x) for name, x in settings.items()}
 
 
-def save(path: files.PathLike, params: types.Params) -> None:
+def save(
+  path: files.PathLike,
+  params: types.Params,
+  settings: Mapping[str, float] | None = None,
+) -> None:
   """Writes weights that `load` reads back bit for bit; see `npz.write`.
 
   Args:
     path: of the file, ending in '.npz'.
     params: the parameters of a meta-network, of any floating type.
+    settings: some of the `SETTINGS`, with their values.
 
   Raises:
     ValueError: the path does not end in '.npz'.
@@ -103,6 +125,8 @@ def save(path: files.PathLike, params: types.Params) -> None:
   """
   where = os.fspath(path)
   arrays = _flatten(params, where)
+  for name, value in (settings or {}).items():
+    arrays[f'{_SETTINGS}/{name}'] = np.asarray(value, np.float32)
   _check(arrays, where)
   npz.write(path, _to_float32(arrays, where))
 
@@ -132,7 +156,11 @@ def paths_among(rules: Iterable[str]) -> list[str]:
 
 def _check(arrays: Mapping[str, Any], where: str) -> None:
   """Checks arrays, or their headers, against those of a meta-network."""
-  _infer_config({key: x.shape for key, x in arrays.items()}, where)
+  shapes = {key: x.shape for key, x in arrays.items()}
+  for name in SETTINGS:
+    if shapes.get(f'{_SETTINGS}/{name}') == ():
+      del shapes[f'{_SETTINGS}/{name}']
+  _infer_config(shapes, where)
   for key, x in arrays.items():
     if not jnp.issubdtype(x.dtype, jnp.floating):
       raise WeightsError(
@@ -220,6 +248,8 @@ def _infer_config(
 def _read_sizes(shapes: _Shapes) -> meta_network.MetaNetworkConfig:
   """Reads sizes from biases, each of the width of its layer, and from the gate.
 
+  Variants lack parts; one of which any parameter is there counts as there.
+
   Raises:
     LookupError: one of these tensors is absent, or lacks an axis.
     ValueError: no network has such sizes.
@@ -228,18 +258,38 @@ def _read_sizes(shapes: _Shapes) -> meta_network.MetaNetworkConfig:
     not 0 < size <= MAX_BYTES for shape in shapes.values() for size in shape
   ):
     raise ValueError('An array is empty, or all are too large.')
-  meta_rnn_size, lstm_size = shapes['lstm/linear/w']
-  embedding = 'lstm/mlp/~/linear'
+  modules = {key.rpartition('/')[0] for key in shapes}
+  has = lambda *names: any(name.startswith(names) for name in modules)
+  sizes: dict[str, Any] = {'prediction_size': 0, 'meta_rnn_size': 0}
+  if has('lstm/linear_2', 'lstm/linear_3', 'lstm/mlp'):
+    embedding = 'lstm/mlp/~/linear'
+    sizes['prediction_size'] = shapes['lstm/linear_2/b'][0]
+    sizes['prediction_embedding'] = _widths(shapes, f'{embedding}_0', embedding)
+  if has(_TRANSFORMER):
+    sizes['transformer_layers'] = sum(
+      re.fullmatch(f'{_TRANSFORMER}/attention_[0-9]+', module) is not None
+      for module in modules
+    )
+    sizes['transformer_heads'] = shapes[f'{_TRANSFORMER}/attention_0/w'][2]
+    sizes['lstm_size'] = shapes[f'{_TRANSFORMER}/inputs/b'][0]
+  else:
+    # The biases of four gates.
+    sizes['lstm_size'] = shapes['lstm/lstm/linear/b'][0] // 4
+  if 'lstm/linear' in modules or has(_META_RNN):
+    sizes['meta_rnn_size'], sizes['lstm_size'] = shapes['lstm/linear/w']
+    inputs = f'{_META_RNN}/mlp_2/~/linear_0'
+    sizes['meta_rnn_input_size'] = shapes[f'{inputs}/b'][0]
   channels = 'lstm/sequential/conv1_d'
   target_channels = 'lstm/sequential_1/conv1_d'
+  # Each action's channels, and their means over actions.
+  without_q = 2 * meta_features.num_action_channels(
+    has_y_and_z=bool(sizes['prediction_size']), has_q=False
+  )
   return meta_network.MetaNetworkConfig(
-    prediction_size=shapes['lstm/linear_2/b'][0],
-    prediction_embedding=_widths(shapes, f'{embedding}_0', embedding),
     policy_channels=_widths(shapes, channels, channels),
     policy_target_channels=_widths(shapes, target_channels, target_channels),
-    lstm_size=lstm_size,
-    meta_rnn_input_size=shapes[f'{_META_RNN}/mlp_2/~/linear_0/b'][0],
-    meta_rnn_size=meta_rnn_size,
+    has_q=channels not in modules or shapes[f'{channels}/w'][1] != without_q,
+    **sizes,
   )
 
 

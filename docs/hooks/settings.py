@@ -52,6 +52,10 @@ def _discovery_changes() -> Iterator[str]:
   base = _module('meta_training').base()
   for name in _DISCOVERY:
     yield _changes(f'configs/{name}.py', base, _module(name).get_config())
+  ablations = _module('ablations')
+  for name in ablations.VARIANTS:
+    title = f'configs/ablations.py:{name}'
+    yield _changes(title, ablations.get_config(), ablations.get_config(name))
 
 
 def _evaluation() -> Iterator[str]:

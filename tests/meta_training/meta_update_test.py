@@ -232,7 +232,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     made.append(RecordedTraining(num_agents))
     return made[-1]
 
-  def save(path: pathlib.Path, rule_params: types.Params) -> None:
+  def save(
+    path: pathlib.Path, rule_params: types.Params, settings: Any
+  ) -> None:
+    assert not settings
     saved[path.name] = flat(rule_params)
 
   workdir = pathlib.Path(tmp_path_factory.mktemp('meta_update'))

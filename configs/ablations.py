@@ -1,0 +1,63 @@
+"""Variants of the method (Fig. 3, Extended Data Fig. 3), in the quick start.
+
+  python -m launch.ablate --config=configs/ablations.py \
+    --variants=full,no_q,no_y_and_z --seeds=3 --workdir=runs/ablations
+
+runs each variant with several seeds and compares their held-out returns. One of
+them, and evaluation with the rule, which its file describes in full:
+
+  python -m launch.meta_train --config=configs/ablations.py:no_q \
+    --workdir=runs/no_q
+  python -m launch.evaluate --config=configs/evaluate.py:quickstart \
+    --config.rule=runs/no_q/rule.npz --workdir=runs/no_q_6x5
+
+The name after the colon selects the variant; without one it is `full`, the
+quick start itself. A variant that lacks a part does so altogether: the network
+of the rule, that of the agents, and the losses.
+"""
+
+from typing import Any
+
+import ml_collections
+
+from configs import meta_gridworld
+from configs import quickstart
+
+# Name after the colon -> changes of the quick start.
+VARIANTS: dict[str, dict[str, Any]] = {
+  'full': {},
+  'no_y_and_z': {'rule_prediction_size': 0},
+  'no_q': {'rule_has_q': False},
+  'no_aux_pi': {'aux_pi_cost': 0.0},
+  'no_meta_rnn': {'rule_meta_rnn_size': 0},
+  'lstm_16': {'rule_lstm_size': 16},
+  'lstm_128': {'rule_lstm_size': 128},
+  'transformer': {'rule_transformer_layers': 2},
+  'shared_adam': {'adam_per_agent': False},
+  'evolution': {'estimator': 'evolution'},
+  'small_agents': {
+    'hidden_sizes': (16, 16),
+    'action_model_lstm': 8,
+    'action_model_head': 8,
+  },
+  **{f'inner_{n}': {'inner_updates': n} for n in (1, 10, 20)},
+  'gridworlds': {
+    'environments': ','.join(meta_gridworld.TASKS),
+  },
+  'catch_and_gridworlds': {
+    'environments': ','.join(f'{x},catch/4x3' for x in meta_gridworld.TASKS),
+    'agents': 2 * len(meta_gridworld.TASKS),
+  },
+}
+
+
+def get_config(variant: str = 'full') -> ml_collections.ConfigDict:
+  """Settings of a variant by its name."""
+  if variant not in VARIANTS:
+    raise ValueError(
+      f'configs/ablations.py has no {variant!r}; choose one of '
+      f'{", ".join(VARIANTS)}.'
+    )
+  config = quickstart.get_config()
+  config.update(VARIANTS[variant])
+  return config

@@ -1,0 +1,284 @@
+"""Variants of DiscoRL: what they lack, and files of their weights."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import goldens
+import jax
+import numpy as np
+import pytest
+import rollouts
+import small
+
+from disco_rl.networks import meta_features
+from disco_rl.update_rules import disco
+from disco_rl.update_rules import registry
+from disco_rl.update_rules import weights
+
+T, B, A, Y, BINS = 5, 2, 3, 10, 9
+FULL = disco.Disco(small.META_NETWORK, num_bins=BINS, max_abs_value=3.0)
+
+
+def variant(aux_pi_cost: float = 1.0, **network: Any) -> disco.Disco:
+  """The full rule with other fields of its network."""
+  changed = dataclasses.replace(small.META_NETWORK, **network)
+  return dataclasses.replace(FULL, network=changed, aux_pi_cost=aux_pi_cost)
+
+
+NO_Y_AND_Z = variant(prediction_size=0, prediction_embedding=(16, 1))
+NO_Q = variant(has_q=False)
+NO_META_RNN = variant(meta_rnn_size=0, meta_rnn_input_size=16)
+NO_AUX_PI = variant(aux_pi_cost=0.0)
+TRANSFORMER = variant(transformer_layers=2, transformer_heads=3)
+# Nothing but a policy and a trajectory.
+BARE = variant(
+  aux_pi_cost=0.0,
+  prediction_size=0,
+  prediction_embedding=(16, 1),
+  has_q=False,
+  meta_rnn_size=0,
+  meta_rnn_input_size=16,
+  transformer_layers=1,
+  transformer_heads=2,
+)
+VARIANTS = {
+  'no_y_and_z': NO_Y_AND_Z,
+  'no_q': NO_Q,
+  'no_meta_rnn': NO_META_RNN,
+  'no_aux_pi': NO_AUX_PI,
+  'transformer': TRANSFORMER,
+  'bare': BARE,
+}
+
+
+def random_outputs(seed: int) -> dict[str, jax.Array]:
+  """All outputs of an agent's network on a rollout."""
+  keys = iter(jax.random.split(jax.random.key(seed), 5))
+  draw = lambda *shape: jax.random.normal(next(keys), (T + 1, B, *shape))
+  return {
+    'logits': draw(A),
+    'y': draw(Y),
+    'z': draw(A, Y),
+    'q': draw(A, BINS),
+    'aux_pi': draw(A, A),
+  }
+
+
+ROLLOUT = rollouts.draw(0, T, B, A)
+OUTPUTS, TARGET_OUTPUTS = random_outputs(1), random_outputs(2)
+
+
+def heads(rule: disco.Disco) -> set[str]:
+  spec = rule.output_spec(A)
+  return {*spec.state, *spec.action}
+
+
+def evaluate(rule: disco.Disco, params: Any, state: Any) -> Any:
+  """Targets and the next state, from the outputs that the rule asks for."""
+  own = {'logits', *heads(rule)}
+  pick = lambda outputs: {name: outputs[name] for name in own}
+  targets, state, _ = rule.targets(
+    params, state, {}, ROLLOUT, pick(OUTPUTS), lambda _: pick(TARGET_OUTPUTS)
+  )
+  return targets, state
+
+
+def twice(rule: disco.Disco) -> Any:
+  """Targets of one batch at two updates, and the state after them."""
+  params = small.nest(small.arrays(rule.network))
+
+  @goldens.quick_jit
+  def run(params: Any, state: Any) -> Any:
+    first, state = evaluate(rule, params, state)
+    again, state = evaluate(rule, params, state)
+    return first, again, state
+
+  return run(params, rule.init_state({}))
+
+
+# What they lack.
+
+
+def test_agents_have_no_heads_for_what_is_not_predicted() -> None:
+  everything = {'y', 'z', 'q', 'aux_pi'}
+  assert heads(FULL) == heads(TRANSFORMER) == heads(NO_META_RNN) == everything
+  assert heads(NO_Y_AND_Z) == {'q', 'aux_pi'}
+  assert heads(NO_Q) == {'y', 'z', 'aux_pi'}
+  assert heads(NO_AUX_PI) == {'y', 'z', 'q'}
+  assert heads(BARE) == set()
+
+
+@pytest.mark.parametrize(
+  ('rule', 'columns', 'channels'),
+  [
+    # V at t and t+1, the advantage and the normalised one; of each action the
+    # value and two advantages.
+    (NO_Q, {4, 5, 6, 7}, {5, 6, 7}),
+    # All after the target network's policy; of each action two embeddings of z.
+    (NO_Y_AND_Z, set(range(9, 23)), {3, 4}),
+  ],
+)
+def test_features_are_those_of_the_full_rule_without_some_columns(
+  rule: disco.Disco, columns: set[int], channels: set[int]
+) -> None:
+  moments = FULL.init_state({}).moments
+  estimates, _ = FULL._estimate(moments, ROLLOUT, OUTPUTS, TARGET_OUTPUTS)
+  embedded = meta_features.EmbeddedPredictions(
+    y=OUTPUTS['y'][..., 0],
+    target_y=TARGET_OUTPUTS['y'][..., 0],
+    z=OUTPUTS['z'][..., 0],
+    target_z=TARGET_OUTPUTS['z'][..., 0],
+  )
+
+  def prepare(has_q: bool, has_y_and_z: bool) -> meta_features.PreparedInputs:
+    inputs = meta_features.MetaInputs(
+      ROLLOUT, OUTPUTS, TARGET_OUTPUTS, estimates if has_q else None
+    )
+    return meta_features.prepare(inputs, embedded if has_y_and_z else None)
+
+  full = prepare(True, True)
+  fewer = prepare(rule.network.has_q, bool(rule.network.prediction_size))
+  for function, missing in (
+    (meta_features.step_features, columns),
+    (meta_features.action_channels, channels),
+  ):
+    every = np.asarray(function(full))
+    kept = [i for i in range(every.shape[-1]) if i not in missing]
+    np.testing.assert_array_equal(function(fewer), every[..., kept])
+
+
+def divergence(target: Any, prediction: Any) -> np.ndarray:
+  """KL in NumPy, from logits."""
+  log_p, log_q = (
+    x - np.log(np.exp(x).sum(-1, keepdims=True))
+    for x in (np.asarray(target, float), np.asarray(prediction, float))
+  )
+  return (np.exp(log_p) * (log_p - log_q)).sum(-1)
+
+
+def test_losses_are_the_terms_that_are_left() -> None:
+  outputs = {k: x for k, x in OUTPUTS.items() if k in ('logits', 'y')}
+  of_action = {k: x[:-1, :, 0] for k, x in OUTPUTS.items() if k not in outputs}
+  taken = {**outputs, **of_action}
+  logits = {k: x[:-1, :, 0] for k, x in TARGET_OUTPUTS.items()}
+  pi = TARGET_OUTPUTS['logits'][:-1]
+  targets = disco.DiscoTargets(
+    pi=pi,
+    y=TARGET_OUTPUTS['y'][:-1],
+    z=logits['z'],
+    q=ROLLOUT.reward,
+    target_policy=pi,
+  )
+  no_y_and_z = dataclasses.replace(targets, y=None, z=None)
+  no_q = dataclasses.replace(targets, q=None)
+  of_pi = divergence(pi, OUTPUTS['logits'][:-1])
+  of_y = divergence(targets.y, OUTPUTS['y'][:-1])
+  of_z = divergence(targets.z, taken['z'])
+  of_aux_pi = divergence(OUTPUTS['logits'][1:], taken['aux_pi'])
+  full, _ = FULL.loss(taken, targets, ROLLOUT)
+  of_q = np.asarray(full) - (of_pi + of_y + of_z + of_aux_pi)
+  assert np.min(of_q) > 0.01
+  for rule, kept, expected in (
+    (NO_Y_AND_Z, no_y_and_z, of_pi + of_aux_pi + of_q),
+    (NO_Q, no_q, of_pi + of_y + of_z + of_aux_pi),
+    (NO_AUX_PI, targets, of_pi + of_y + of_z + of_q),
+    (BARE, dataclasses.replace(no_y_and_z, q=None), of_pi),
+  ):
+    own = {k: taken[k] for k in ('logits', *heads(rule))}
+    loss, _ = rule.loss(own, kept, ROLLOUT)
+    np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_without_the_meta_rnn_nothing_is_remembered() -> None:
+  """The same batch has the same targets, at any update of the lifetime."""
+  first, again, state = twice(BARE)
+  assert state.meta_rnn is None
+  # The moments are those of one batch, but for rounding.
+  np.testing.assert_allclose(again.pi, first.pi, atol=1e-4)
+  assert np.std(first.pi) > 0.01
+  first, again, _ = twice(FULL)
+  assert np.max(np.abs(again.pi - first.pi)) > 0.01
+
+
+@pytest.mark.parametrize('name', VARIANTS)
+def test_targets_are_those_of_the_heads(name: str) -> None:
+  rule = VARIANTS[name]
+  params = small.nest(small.arrays(rule.network))
+  targets, state = jax.eval_shape(
+    lambda params, state: evaluate(rule, params, state),
+    params,
+    rule.init_state({}),
+  )
+  shapes = {
+    name: x.shape
+    for name, x in vars(targets).items()
+    if x is not None and name != 'target_policy'
+  }
+  every = {'pi': (T, B, A), 'y': (T, B, Y), 'z': (T, B, Y), 'q': (T, B)}
+  assert shapes == {k: x for k, x in every.items() if k in heads(rule) | {'pi'}}
+  assert (state.meta_rnn is None) == (not rule.network.meta_rnn_size)
+
+
+# Files.
+
+
+@pytest.mark.parametrize('name', VARIANTS)
+def test_a_file_says_which_variant_it_holds(
+  name: str, tmp_path: pathlib.Path
+) -> None:
+  rule, path = VARIANTS[name], tmp_path / 'rule.npz'
+  params = small.nest(small.arrays(rule.network))
+  registry.save(path, rule, params)
+  settings = {'num_bins': BINS, 'max_abs_value': 3.0}
+  loaded, loaded_params = registry.load(str(path), **settings)
+  assert loaded == rule
+  jax.tree.map(np.testing.assert_array_equal, loaded_params, params)
+
+
+def test_settings_given_by_name_win_over_those_of_the_file(
+  tmp_path: pathlib.Path,
+) -> None:
+  path = tmp_path / 'rule.npz'
+  registry.save(path, NO_AUX_PI, small.nest(small.arrays()))
+  rule, _ = registry.load(str(path), aux_pi_cost=0.5)
+  assert isinstance(rule, disco.Disco)
+  assert rule.aux_pi_cost == 0.5
+
+
+def test_the_full_rules_file_holds_parameters_alone(
+  tmp_path: pathlib.Path,
+) -> None:
+  path = tmp_path / 'rule.npz'
+  registry.save(path, FULL, small.nest(small.arrays()))
+  with np.load(path) as archive:
+    assert set(archive.files) == set(small.arrays())
+
+
+@pytest.mark.parametrize(
+  ('key', 'value'),
+  [('settings/discount', 0.9), ('settings/aux_pi_cost', [0.0, 0.0])],
+)
+def test_other_settings_are_refused(
+  key: str, value: Any, tmp_path: pathlib.Path
+) -> None:
+  path = tmp_path / 'rule.npz'
+  np.savez(path, **{**small.arrays(), key: np.float32(value)})
+  with pytest.raises(weights.WeightsError, match=key):
+    weights.load(path)
+
+
+@pytest.mark.parametrize('name', ['no_y_and_z', 'no_q', 'bare'])
+def test_a_variant_that_lacks_a_tensor_is_refused(name: str) -> None:
+  arrays = small.arrays(VARIANTS[name].network)
+  for key in arrays:
+    others = {k: x for k, x in arrays.items() if k != key}
+    with pytest.raises(weights.WeightsError, match='incomplete'):
+      weights.infer_config(small.nest(others))
+
+
+def test_heads_that_do_not_divide_the_width_are_refused() -> None:
+  with pytest.raises(ValueError, match=r'rule_lstm_size=12 .*heads=5'):
+    variant(transformer_layers=1, transformer_heads=5)
+  # They are not used by an LSTM.
+  assert not variant(transformer_heads=5).network.transformer_layers
