@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 import contextlib
+import functools
 import pathlib
 import re
 import signal
+from types import ModuleType
 from typing import Any
 
 from absl import app
@@ -14,6 +16,7 @@ from ml_collections import config_flags
 
 from disco_rl.runtime import config_checks
 from launch import compilation_cache
+from launch import help
 from launch import streams
 from launch.errors import fail
 
@@ -34,12 +37,14 @@ _SEE_CONFIG = 'The file that --config names lists all settings.'
 def run(
   main: Callable[[dict[str, Any], pathlib.Path], None],
   is_distributed: Callable[[], bool] = lambda: False,
+  base: ModuleType | None = None,
 ) -> None:
   """Parses the flags and calls main(settings, workdir).
 
   Args:
     main: of the launcher.
     is_distributed: whether, by its flags, this process is one of several.
+    base: the file in configs/ that describes the settings, for --help.
   """
 
   def with_flags(argv: list[str]) -> None:
@@ -56,7 +61,7 @@ def run(
   if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # As SIGTERM does. KeyboardInterrupt can get lost in imports and callbacks.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-  app.run(with_flags, flags_parser=parse_flags)
+  app.run(with_flags, flags_parser=functools.partial(parse_flags, base=base))
 
 
 def settings() -> dict[str, Any]:
@@ -68,8 +73,18 @@ def settings() -> dict[str, Any]:
   return all_settings
 
 
-def parse_flags(argv: list[str]) -> list[str]:
-  """Parses flags as absl does, but reports errors in one line."""
+def parse_flags(argv: list[str], base: ModuleType | None = None) -> list[str]:
+  """Parses flags as absl does, but reports errors in one line.
+
+  Args:
+    argv: the command line.
+    base: the file in configs/ that describes the settings, for --help.
+
+  Returns:
+    The name of the program.
+  """
+  if help.is_asked(argv):
+    help.show(base, _given_settings(argv))
   replay_ratio = _take_replay_ratio(argv)
   try:
     rest = flags.FLAGS(argv)
@@ -90,6 +105,17 @@ def parse_flags(argv: list[str]) -> list[str]:
   if replay_ratio is not None:
     _set_replay_ratio(replay_ratio, argv)
   return rest
+
+
+def _given_settings(argv: list[str]) -> dict[str, Any]:
+  """The settings of a command that asks for help; {} if it has no --config."""
+  names = [argument.lstrip('-').partition('=')[0] for argument in argv[1:]]
+  if 'config' not in names:
+    return {}
+  # ml_collections reads the command line as well.
+  argv[:] = [x for x in argv if not help.is_asked(['', x])]
+  parse_flags([*argv, '--workdir=.'])
+  return CONFIG.value.to_dict()
 
 
 def _take_replay_ratio(argv: list[str]) -> str | None:

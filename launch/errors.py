@@ -8,6 +8,8 @@ from typing import NoReturn
 
 from absl import flags
 
+from launch import help
+
 
 def fail(reason: object) -> NoReturn:
   """Ends the program with one line on the standard error stream."""
@@ -39,7 +41,9 @@ def in_one_line(*types: type[Exception]) -> Iterator[None]:
 
 
 def parse_flags(argv: Sequence[str]) -> Sequence[str]:
-  """Parses flags as absl does, but reports errors in one line."""
+  """Parses flags as absl does; shows help, and errors in one line."""
+  if help.is_asked(argv):
+    help.show()
   try:
     return flags.FLAGS(argv)
   except flags.Error as error:

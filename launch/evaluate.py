@@ -1,4 +1,4 @@
-"""Trains agents with a fixed rule, several seeds side by side.
+r"""Trains agents with a fixed rule, several seeds side by side.
 
   python -m launch.evaluate --config=configs/evaluate.py:catch \
     --config.rule=disco103 --workdir=runs/catch
@@ -15,6 +15,7 @@ import pathlib
 import sys
 from typing import Any
 
+from configs import evaluate
 from launch import common
 from launch import to_records
 from launch.errors import fail
@@ -73,4 +74,4 @@ def _run_all(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 
 
 if __name__ == '__main__':
-  common.run(main)
+  common.run(main, base=evaluate)

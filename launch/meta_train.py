@@ -1,4 +1,4 @@
-"""Discovers an update rule by training a population of agents.
+r"""Discovers an update rule by training a population of agents.
 
   python -m launch.meta_train --config=configs/quickstart.py \
     --workdir=runs/quickstart
@@ -17,6 +17,7 @@ from typing import Any
 
 from absl import flags
 
+from configs import meta_training
 from launch import common
 from launch import to_records
 from launch.errors import fail
@@ -53,10 +54,10 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     sharding.divide_cpu(config.cpu_devices)
     if _is_distributed():
       distributed.connect(*_others())
-    meta_training = meta_trainer.MetaTrainer(config)
+    trainer = meta_trainer.MetaTrainer(config)
   with in_one_line():
     try:
-      meta_training.run(workdir, settings)
+      trainer.run(workdir, settings)
     except jax.errors.JaxRuntimeError as error:
       if not distributed.is_distributed():
         raise
@@ -80,4 +81,4 @@ def _others() -> tuple[str | None, int | None, int | None]:
 
 
 if __name__ == '__main__':
-  common.run(main, _is_distributed)
+  common.run(main, _is_distributed, meta_training)

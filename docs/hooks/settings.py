@@ -1,32 +1,19 @@
 """Tables of settings, from the files in configs/.
 
-A page includes one by <!-- settings: NAME -->. A setting's meaning is the
-comment beside it or above it, its default the value; a function that sets some
-of them is a table, under the first line of its docstring. Those of
-preprocessing are described with the classes that hold them. A setting without a
-description is an error.
+A page includes one by <!-- settings: NAME -->. Meanings are those that
+launch/descriptions.py finds; a setting without one is an error.
 """
 
 from collections.abc import Iterable
 from collections.abc import Iterator
 import importlib
-import inspect
 import pathlib
 import re
 import sys
 from typing import Any
 
-from mkdocs import exceptions
-import ml_collections
-
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MARK = re.compile(r'<!-- settings: (?P<name>\w+) -->')
-# Comments above, the name, a comment beside; each statement is one line.
-_SETTING = re.compile(
-  r'(?P<above>(?:^ *#.*\n)*)^ *config\.(?P<name>\w+) = '
-  r'.*?(?:  # (?P<beside>.*))?$',
-  re.MULTILINE,
-)
 _DISCOVERY = ('quickstart', 'meta_gridworld', 'disco57', 'disco103')
 
 
@@ -37,15 +24,20 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
   )
 
 
-def _module(name: str) -> Any:
-  """A file of configs/."""
+def _import(name: str) -> Any:
+  """A module that is not installed."""
   if str(_ROOT) not in sys.path:
     sys.path.insert(0, str(_ROOT))
-  return importlib.import_module(f'configs.{name}')
+  return importlib.import_module(name)
+
+
+def _module(name: str) -> Any:
+  """A file of configs/."""
+  return _import(f'configs.{name}')
 
 
 def _discovery() -> Iterator[str]:
-  return _sections(_module('meta_training').SECTIONS)
+  return _tables(_descriptions().sections(_module('meta_training')))
 
 
 def _discovery_changes() -> Iterator[str]:
@@ -59,7 +51,7 @@ def _discovery_changes() -> Iterator[str]:
 
 
 def _evaluation() -> Iterator[str]:
-  return _sections(_module('evaluate').SECTIONS)
+  return _tables(_descriptions().sections(_module('evaluate')))
 
 
 def _evaluation_changes() -> Iterator[str]:
@@ -70,18 +62,11 @@ def _evaluation_changes() -> Iterator[str]:
 
 
 def _preprocessing() -> Iterator[str]:
-  from disco_rl.environments import families
+  return _tables(_descriptions().preprocessing())
 
-  for family, settings in _module('preprocessing').benchmarks().items():
-    described = inspect.getdoc(families.FAMILIES[family].preprocessing)
-    meanings = dict(
-      re.findall(r'^  (\w+): (.*(?:\n    .*)*)', described, re.MULTILINE)
-    )
-    yield f'### {family}'
-    yield _table(
-      (f'preprocessing.{family}.{name}', value, meanings.get(name, ''))
-      for name, value in settings.items()
-    )
+
+def _descriptions() -> Any:
+  return _import('launch.descriptions')
 
 
 _TABLES = {
@@ -93,17 +78,11 @@ _TABLES = {
 }
 
 
-def _sections(sections: Iterable[Any]) -> Iterator[str]:
-  """A heading and a table of each function that sets some settings."""
-  for section in sections:
-    config = ml_collections.ConfigDict()
-    section(config)
-    yield f'### {inspect.getdoc(section).removesuffix(".")}'
-    yield _table(
-      (match['name'], config[match['name']], match['beside'] or match['above'])
-      for match in _SETTING.finditer(inspect.getsource(section))
-      if match['name'] != 'preprocessing'
-    )
+def _tables(sections: Iterable[tuple[str, Iterable[Any]]]) -> Iterator[str]:
+  """A heading and a table of each section."""
+  for title, settings in sections:
+    yield f'### {title}'
+    yield _table(settings)
 
 
 def _changes(title: str, base: Any, config: Any) -> str:
@@ -137,12 +116,7 @@ def _table(settings: Iterable[tuple[str, Any, str]]) -> str:
   """A table of (name, default, meaning)."""
   lines = ['| setting | default | meaning |', '|---|---|---|']
   for name, default, meaning in settings:
-    text = ' '.join(re.sub('^ *#', '', meaning, flags=re.MULTILINE).split())
-    if not text:
-      raise exceptions.PluginError(
-        f'The setting {name} has no comment that says what it means.'
-      )
-    text = re.sub(r'([|_*])', r'\\\1', text[0].upper() + text[1:])
+    text = re.sub(r'([|_*])', r'\\\1', meaning)
     lines.append(f'| `{name}` | `{_show(default)}` | {text} |')
   return '\n'.join(lines)
 

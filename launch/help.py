@@ -1,0 +1,91 @@
+"""The answer to --help: a launcher's flags, then the settings of its config."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import sys
+import textwrap
+from types import ModuleType
+from typing import Any
+from typing import NoReturn
+
+from absl import flags
+
+from launch import descriptions
+
+_ASKS = ('-h', '-help', '--help', '-?')
+_WIDTH = 80
+# Where meanings begin.
+_COLUMN = 36
+
+
+def is_asked(argv: Sequence[str]) -> bool:
+  """Whether the command line asks for help."""
+  return any(argument in _ASKS for argument in argv[1:])
+
+
+def show(
+  config: ModuleType | None = None, values: Mapping[str, Any] | None = None
+) -> NoReturn:
+  """Prints the help of the launcher that runs, and ends the program.
+
+  Args:
+    config: the file in configs/ that describes the settings; None: there are
+      none.
+    values: flat settings in place of the defaults there.
+  """
+  launcher = sys.modules['__main__'].__doc__ or ''
+  print('\n'.join((launcher.strip(), '', *lines(config, values or {}))))
+  sys.exit(0)
+
+
+def lines(
+  config: ModuleType | None, values: Mapping[str, Any]
+) -> Iterator[str]:
+  """The lines below the launcher's description; see `show`."""
+  yield 'Flags:'
+  for flag in _flags():
+    shown = '' if flag.default is None else f'={flag.default}'
+    yield from _entry(f'--{flag.name}{shown}', flag.help)
+  yield from _entry('--helpfull', 'Shows those of libraries, too.')
+  if config is None:
+    return
+  yield ''
+  yield 'Settings, each a flag --config.NAME=VALUE:'
+  for title, settings in descriptions.sections(config):
+    yield f'\n{title}'
+    for name, default, meaning in settings:
+      yield from _entry(f'{name}={values.get(name, default)!r}', meaning)
+  for family, settings in descriptions.preprocessing():
+    yield f'\nPreprocessing of {family}'
+    given = values.get('preprocessing', {}).get(family, {})
+    for name, default, meaning in settings:
+      value = given.get(name.rpartition('.')[2], default)
+      yield from _entry(f'{name}={value!r}', meaning)
+
+
+def _flags() -> list[Any]:
+  """The flags that launchers define, by name; not those of libraries."""
+  by_module = flags.FLAGS.flags_by_module_dict()
+  own = (
+    flag
+    for module, defined in by_module.items()
+    # absl knows the module that runs by its path.
+    if module == sys.argv[0] or module.startswith('launch.')
+    for flag in defined
+  )
+  return sorted(own, key=lambda flag: flag.name)
+
+
+def _entry(left: str, text: str) -> list[str]:
+  """A name and its meaning in columns of text."""
+  if len(left) > _WIDTH - 2:
+    left = f'{left[: _WIDTH - 5]}...'
+  indent = ' ' * _COLUMN
+  wrapped = textwrap.wrap(
+    text, _WIDTH, initial_indent=indent, subsequent_indent=indent
+  )
+  left = f'  {left}'
+  if len(left) + 2 > _COLUMN:
+    return [left, *wrapped]
+  return [left.ljust(_COLUMN) + wrapped[0].lstrip(), *wrapped[1:]]

@@ -1,0 +1,73 @@
+"""What --help shows: the launcher's flags, then the settings of its config."""
+
+import re
+
+from absl.testing import flagsaver
+import launching
+import pytest
+
+from configs import evaluate
+from configs import meta_training
+from launch import common
+from launch import descriptions
+
+
+def shown(launcher: str, *arguments: str) -> str:
+  ended = launching.run_python('-m', f'launch.{launcher}', *arguments)
+  assert ended.returncode == 0, ended.stderr
+  assert not ended.stderr
+  assert max(map(len, ended.stdout.splitlines())) <= 80
+  return ended.stdout
+
+
+def test_flags_come_before_the_settings_and_those_of_libraries_not() -> None:
+  text = shown('meta_train', '--help')
+  assert text.startswith('Discovers an update rule')
+  places = [
+    text.index(part)
+    for part in ('\nFlags:', '\n  --workdir ', 'Settings,', 'meta_steps=1000  ')
+  ]
+  assert places == sorted(places)
+  assert 'alsologtostderr' not in text
+  # The example is as it is typed.
+  assert '--config=configs/quickstart.py \\\n    --workdir' in text
+
+
+def test_launchers_without_a_config() -> None:
+  text = shown('compare', '-h')
+  assert re.search(r'--output +PNG file', text)
+  assert 'Settings' not in text
+
+
+@pytest.mark.parametrize('base', [meta_training, evaluate])
+def test_every_setting_is_shown_with_the_values_of_the_given_config(
+  base: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+  name = 'quickstart' if base is meta_training else 'evaluate:quickstart'
+  path = launching.REPOSITORY / 'configs' / f'{name}'.replace(':', '.py:')
+  argument = f'--config={path}' + ('' if ':' in name else '.py')
+  argv = ['launcher', argument, '--config.batch_size=7', '--help']
+  with pytest.MonkeyPatch.context() as patch, flagsaver.flagsaver():
+    patch.setattr('sys.argv', argv)
+    with pytest.raises(SystemExit) as ended:
+      common.parse_flags(argv, base)  # type: ignore[arg-type]
+  assert ended.value.code == 0
+  text = capsys.readouterr().out
+  for setting in base.base():  # type: ignore[attr-defined]
+    assert setting == 'preprocessing' or f'\n  {setting}=' in text, setting
+  assert '\n  batch_size=7 ' in text
+  assert '\n  discount=0.97 ' in text  # Of the quick start.
+  assert '\n  preprocessing.atari.frame_skip=4 ' in text
+
+
+def test_a_setting_without_a_comment_is_an_error() -> None:
+  def section(config: dict) -> None:
+    """A section."""
+    config.told = 1  # What it means.
+    config.untold = 2
+
+  class Module:
+    SECTIONS = (section,)
+
+  with pytest.raises(ValueError, match='untold has no comment'):
+    list(descriptions.sections(Module))  # type: ignore[arg-type]
