@@ -1,6 +1,8 @@
 """Flags that the launchers share."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import functools
 import pathlib
@@ -64,13 +66,32 @@ def run(
   app.run(with_flags, flags_parser=functools.partial(parse_flags, base=base))
 
 
-def settings() -> dict[str, Any]:
+def settings(parsed: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
   """The settings of --config; what a flag sets no longer follows the rule."""
-  all_settings = CONFIG.value.to_dict()
-  for name in config_flags.get_override_values(flags.FLAGS['config']):
+  config: Any = parsed['config'].value
+  all_settings = config.to_dict()
+  for name in config_flags.get_override_values(parsed['config']):
     for suited in all_settings.get('by_rule', {}).values():
       suited.pop(name, None)
   return all_settings
+
+
+def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:
+  """The settings of another command.
+
+  Args:
+    config: its --config.
+    overrides: its flags --config.NAME=VALUE.
+
+  Returns:
+    The settings.
+  """
+  argv = ['launcher', f'--config={config}', *overrides]
+  parsed = flags.FlagValues()
+  config_flags.DEFINE_config_file('config', flag_values=parsed, sys_argv=argv)
+  with _failing_in_one_line():
+    parsed(argv)
+    return settings(parsed)
 
 
 def parse_flags(argv: list[str], base: ModuleType | None = None) -> list[str]:
@@ -86,9 +107,21 @@ def parse_flags(argv: list[str], base: ModuleType | None = None) -> list[str]:
   if help.is_asked(argv):
     help.show(base, _given_settings(argv))
   replay_ratio = _take_replay_ratio(argv)
-  try:
+  with _failing_in_one_line():
     rest = flags.FLAGS(argv)
     CONFIG.value.to_dict()  # A missing file raises only when it is used.
+  if rest[1:]:
+    fail(f'Not understood: {" ".join(rest[1:])}')
+  if replay_ratio is not None:
+    _set_replay_ratio(replay_ratio, argv)
+  return rest
+
+
+@contextlib.contextmanager
+def _failing_in_one_line() -> Iterator[None]:
+  """Ends the program with one line where flags or the config are wrong."""
+  try:
+    yield
   except (flags.Error, OSError) as error:
     # If the config's file raises, the message holds the whole traceback.
     fail(re.sub(r'^\w+Error: ', '', str(error).strip().splitlines()[-1]))
@@ -100,11 +133,6 @@ def parse_flags(argv: list[str], base: ModuleType | None = None) -> list[str]:
   except (IndexError, SyntaxError, TypeError, ValueError) as error:
     # It raises these for text that cannot be the name of a setting.
     fail(f'A flag names no setting: {error}. {_SEE_CONFIG}')
-  if rest[1:]:
-    fail(f'Not understood: {" ".join(rest[1:])}')
-  if replay_ratio is not None:
-    _set_replay_ratio(replay_ratio, argv)
-  return rest
 
 
 def _given_settings(argv: list[str]) -> dict[str, Any]:

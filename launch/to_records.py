@@ -41,7 +41,7 @@ def meta_training(settings: Mapping[str, Any]) -> Any:
   from disco_rl.update_rules import disco
 
   lists = ('environments', 'held_out_environments')
-  settings = {**settings, **{name: _names(settings, name) for name in lists}}
+  settings = {**settings, **{name: names(settings, name) for name in lists}}
   return _build(config_lib.MetaTrainingConfig, settings, disco.Disco)
 
 
@@ -78,7 +78,7 @@ def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
   """
   settings = {**dict.fromkeys(SWEPT, ''), **settings}
   lists = {
-    'environments': _names(settings, 'environments'),
+    'environments': names(settings, 'environments'),
     'rules': _split(settings, 'rules'),
     'learning_rates': tuple(map(_rate, _split(settings, 'learning_rates'))),
   }
@@ -104,7 +104,7 @@ def _build(record: Any, settings: Mapping[str, Any], *rules: Any) -> Any:
   return config_checks.build(record, settings, rule_settings=rule_settings)
 
 
-def _names(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
+def names(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
   """Environments, from their names and those of suites, split at commas."""
   from disco_rl.environments import suites
 
@@ -129,3 +129,7 @@ def _rate(text: str) -> float:
       f'learning_rates has {text!r}, which is no number; write them with '
       'commas between, as in 1e-4,3e-4.'
     ) from error
+
+
+# Launcher -> the record that its settings make.
+BY_LAUNCHER = {'meta_train': meta_training, 'evaluate': evaluation}

@@ -7,6 +7,7 @@ import dataclasses
 import pathlib
 import re
 from typing import Any
+from typing import Protocol
 
 import jinja2
 
@@ -37,15 +38,47 @@ class Setup:
   updates: int
   environment_steps: int
 
+  @property
+  def extent(self) -> str:
+    """How much was run, in the report's words."""
+    return (
+      f'Agents of each rule in each environment: {self.agents}. Updates of '
+      f'each agent: {self.updates:,}, in {self.environment_steps:,} '
+      'environment steps.'
+    )
+
+  @property
+  def score(self) -> str:
+    """What a score is, in the report's words."""
+    return (
+      "An agent's score is the mean undiscounted return of its last 100 "
+      'episodes at the end of training: the column "return" ("success" in '
+      'Sokoban) of the last rows of metrics.csv in the folder of its run.'
+    )
+
+
+class Described(Protocol):
+  """What a report says of its runs; a dataclass, whose fields it stores."""
+
+  @property
+  def extent(self) -> str:
+    """How much was run."""
+    ...
+
+  @property
+  def score(self) -> str:
+    """What a score is."""
+    ...
+
 
 def write(
-  results: Sequence[comparison.Result], setup: Setup, workdir: pathlib.Path
+  results: Sequence[comparison.Result], setup: Described, workdir: pathlib.Path
 ) -> None:
   """Writes the report of a sweep into its folder.
 
   Args:
     results: one for each environment, rule and learning rate.
-    setup: settings that they share.
+    setup: settings that they share, a `Setup` or another `Described`.
     workdir: the folder.
   """
   compared = comparison.compare(results)
@@ -192,11 +225,11 @@ def _published_table(compared: comparison.Comparison) -> _Table | None:
 
 
 def _summary(
-  compared: Sequence[comparison.Comparison], setup: Setup
+  compared: Sequence[comparison.Comparison], setup: Described
 ) -> dict[str, Any]:
   """The report's numbers, for programs."""
   return {
-    **dataclasses.asdict(setup),
+    **dataclasses.asdict(setup),  # type: ignore[call-overload]
     'benchmarks': {c.benchmark.name: _benchmark_summary(c) for c in compared},
   }
 

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
-import datetime
 import itertools
 import pathlib
 import re
-import sys
-import time
 from typing import Any
 
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import runner
+from disco_rl.runtime import jobs as jobs_lib
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
@@ -27,41 +25,18 @@ _FREE = ('environments', 'rules', 'learning_rates', *runner.FREE)
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class Job(jobs_lib.Job):
   """One run of a sweep.
 
   Attributes:
     config: of the run.
     description: settings as the user gave them, for config.json.
     rule: name of the rule in figures and tables.
-    folder: of the run.
   """
 
   config: runner.EvaluationConfig
   description: Mapping[str, Any]
   rule: str
-  folder: pathlib.Path
-
-  @property
-  def name(self) -> str:
-    """The job as messages name it."""
-    rate = self.config.agent.learning_rate
-    return f'{self.config.environment}, {self.rule}, learning rate {rate:g}'
-
-  @property
-  def updates_done(self) -> int:
-    """Updates of the finished run; 0 if it has not finished."""
-    return _read_entry(self.folder / 'summary.json', 'updates', int) or 0
-
-  @property
-  def failure(self) -> str | None:
-    """Why the run ended early; None if it did not."""
-    return _read_entry(self.folder / 'failure.json', 'reason', str)
-
-  @property
-  def is_over(self) -> bool:
-    """Whether the run has finished or failed."""
-    return self.failure is not None or self.updates_done >= self.config.updates
 
 
 def plan(
@@ -107,9 +82,20 @@ def plan(
     if rate is not None:
       description['learning_rate'] = rate
     rate = description['learning_rate']
-    folder = workdir.joinpath(*map(_slug, (environment, rule, f'{rate}')))
+    folder = workdir.joinpath(*map(slug, (environment, rule, f'{rate}')))
     description = workdirs.with_choices(folder, description)
-    jobs.append(Job(to_config(description), description, labels[rule], folder))
+    config = to_config(description)
+    jobs.append(
+      Job(
+        name=f'{environment}, {labels[rule]}, learning rate {rate:g}',
+        folder=folder,
+        counter='updates',
+        goal=config.updates,
+        config=config,
+        description=description,
+        rule=labels[rule],
+      )
+    )
   return jobs
 
 
@@ -131,7 +117,7 @@ def cost(jobs: Sequence[Job]) -> str:
   """Describes the number of runs, their lengths, and how many are over."""
   config = jobs[0].config
   over = sum(job.is_over for job in jobs)
-  begun = sum((job.folder / 'config.json').exists() for job in jobs) - over
+  begun = sum(job.has_begun for job in jobs) - over
   swept = _swept(jobs)
   environments, rules = len(swept['environments']), len(swept['rules'])
   per_run = config.seeds * config.environment_steps
@@ -166,20 +152,7 @@ def run(
   """
   with workdirs.locked(workdir):
     _claim(workdir, settings, jobs)
-    todo = [job for job in jobs if not job.is_over]
-    start = time.perf_counter()
-    for i, job in enumerate(todo):
-      left = ''
-      if i:
-        seconds = (time.perf_counter() - start) / i * (len(todo) - i)
-        left = f', about {datetime.timedelta(seconds=round(seconds))} left'
-      number = len(jobs) - len(todo) + i + 1
-      # No progress bar: the runs print theirs.
-      print(
-        f'Run {number} of {len(jobs)}{left}: {job.name}',
-        file=sys.stderr,
-        flush=True,
-      )
+    for job in jobs_lib.announced(jobs):
       _run_one(job)
     return [_read(job) for job in jobs]
 
@@ -190,7 +163,7 @@ def _run_one(job: Job) -> None:
       evaluation.run(job.folder, job.description)
     except metrics.NonFiniteError as error:
       # One learning rate that is too high must not end the sweep.
-      metrics.write_json(job.folder / 'failure.json', {'reason': str(error)})
+      job.fail(str(error))
 
 
 def _read(job: Job) -> comparison.Result:
@@ -200,19 +173,6 @@ def _read(job: Job) -> comparison.Result:
     return comparison.failed(*identity, job.failure)
   path = job.folder / 'metrics.csv'
   return comparison.read_result(path, *identity, config.environment_steps)
-
-
-def _read_entry(path: pathlib.Path, key: str, kind: type) -> Any:
-  """Reads an entry of a JSON file; None if the file does not exist."""
-  if not path.exists():
-    return None
-  value = metrics.read_json(path).get(key)
-  if not isinstance(value, kind):
-    raise workdirs.WorkdirError(
-      f'{path} has {key}={value!r}, which is not {kind.__name__}: likely '
-      "damaged, or not written by a run. Delete the run's folder to repeat it."
-    )
-  return value
 
 
 def _claim(
@@ -247,7 +207,7 @@ def _check_distinct(what: str, values: Sequence[Any]) -> None:
     raise ValueError(f'{what} is empty: name at least one.')
   by_folder = collections.defaultdict(list)
   for value in values:
-    by_folder[_slug(f'{value}')].append(f'{value}')
+    by_folder[slug(f'{value}')].append(f'{value}')
   for folder, sharing in by_folder.items():
     if len(sharing) > 1:
       raise ValueError(
@@ -256,7 +216,7 @@ def _check_distinct(what: str, values: Sequence[Any]) -> None:
       )
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
   """The name of a folder."""
   return re.sub('[^A-Za-z0-9_.]+', '-', name.removesuffix('.npz')).strip('-.')
 

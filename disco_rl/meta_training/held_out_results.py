@@ -1,0 +1,126 @@
+"""Held-out returns of several discoveries, as results to compare in a report.
+
+A variant of the method takes the place of a rule, its seeds that of agents.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import pathlib
+
+import numpy as np
+
+from disco_rl.evaluation import comparison
+from disco_rl.evaluation import learning_curves
+from disco_rl.evaluation import normalisation
+from disco_rl.runtime import files
+from disco_rl.runtime import metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+  """Settings of the discoveries, a `report.Described`.
+
+  Attributes:
+    seeds: discoveries of each variant.
+    meta_steps: least and most meta-steps of a discovery.
+    agents: least and most agents of its population.
+    held_out_seeds: least and most fresh agents of an evaluation.
+    held_out_updates: least and most updates of each of them.
+  """
+
+  seeds: int
+  meta_steps: tuple[int, int]
+  agents: tuple[int, int]
+  held_out_seeds: tuple[int, int]
+  held_out_updates: tuple[int, int]
+
+  @property
+  def extent(self) -> str:
+    """See `report.Described`."""
+    return (
+      f'These are rules of variants of discovery. Discoveries of each variant, '
+      f'which differ in their seeds: {self.seeds}. Meta-steps of each: '
+      f'{_span(self.meta_steps)}. Agents of its population: '
+      f'{_span(self.agents)}. Steps are those of one of these agents.'
+    )
+
+  @property
+  def score(self) -> str:
+    """See `report.Described`."""
+    return (
+      'A score is the mean return of fresh agents that learn from the rule of '
+      'one discovery in an environment outside its population '
+      f'({_span(self.held_out_seeds)} agents, {_span(self.held_out_updates)} '
+      'updates each): the last rows of held_out/metrics.csv in the folder of '
+      'the discovery, which counts as one agent below.'
+    )
+
+
+def read(
+  variant: str, learning_rate: float, workdirs: Sequence[pathlib.Path]
+) -> list[comparison.Result]:
+  """Reads the held-out returns of a variant's discoveries.
+
+  Args:
+    variant: its name in the report.
+    learning_rate: of the rule.
+    workdirs: of discoveries that have ended, which differ in their seeds.
+
+  Returns:
+    A result for each held-out environment.
+
+  Raises:
+    OSError: a file does not exist.
+    files.WorkdirError: a file is damaged, or runs were not evaluated alike.
+  """
+  curves = [_read_one(workdir) for workdir in workdirs]
+  results = []
+  for environment, (steps, _) in curves[0].items():
+    if normalisation.success_threshold(environment) is not None:
+      reason = 'it is scored by successes, and discovery logs returns alone'
+      results.append(
+        comparison.failed(environment, variant, learning_rate, reason)
+      )
+      continue
+    alike = all(
+      environment in of_run and np.array_equal(of_run[environment][0], steps)
+      for of_run in curves
+    )
+    if not alike:
+      raise files.WorkdirError(
+        f'The discoveries of {variant} were not evaluated in the same '
+        'environments at the same meta-steps: '
+        f'{", ".join(map(str, workdirs))}. Delete the folders of those '
+        'that differ, and run them again.'
+      )
+    returns = np.concatenate([of_run[environment][1] for of_run in curves])
+    results.append(
+      comparison.Result(environment, variant, learning_rate, (steps, returns))
+    )
+  return results
+
+
+def _read_one(workdir: pathlib.Path) -> dict[str, learning_curves.Curve]:
+  """Held-out environment -> steps [points] and returns [1, points]."""
+  population = metrics.read(workdir / 'metrics.csv')
+  held_out = metrics.read(workdir / 'held_out' / 'metrics.csv')
+  if not population or not held_out:
+    raise files.WorkdirError(
+      f'{workdir} holds no held-out returns: set held_out_environments, or '
+      'delete the folder if its files were lost.'
+    )
+  first = population['meta_step'] == population['meta_step'][0]
+  steps_per_agent = np.sum(population['environment_steps'][first]) / np.sum(
+    population['agents'][first] * population['meta_step'][first]
+  )
+  curves = {}
+  for environment in dict.fromkeys(held_out['environment'].tolist()):
+    own = held_out['environment'] == environment
+    steps = steps_per_agent * held_out['meta_step'][own]
+    curves[environment] = steps, held_out['return'][own][None].astype(float)
+  return curves
+
+
+def _span(bounds: tuple[int, int]) -> str:
+  low, high = bounds
+  return f'{low:,}' if low == high else f'{low:,} to {high:,}'
