@@ -79,6 +79,9 @@ def _run(config: ml_collections.ConfigDict) -> None:
   # Seconds after which a checkpoint is saved all the same. Runs wait longer if
   # saving would take over 2% of the time.
   config.checkpoint_seconds = 60.0
+  # Loggers beside metrics.csv and TensorBoard, with commas between: 'wandb',
+  # 'mlflow' or your own.
+  config.loggers = ''
 
 
 def _optimisation(config: ml_collections.ConfigDict) -> None:

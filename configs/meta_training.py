@@ -29,6 +29,9 @@ def _run(config: ml_collections.ConfigDict) -> None:
   config.seed = 0  # Seed of all that is random.
   config.checkpoint_every = 100  # Meta-steps between checkpoints.
   config.keep_checkpoints = 2  # Newest checkpoints that are kept.
+  # Loggers beside metrics.csv and TensorBoard, with commas between: 'wandb',
+  # 'mlflow' or your own.
+  config.loggers = ''
 
 
 def _rule(config: ml_collections.ConfigDict) -> None:

@@ -19,6 +19,7 @@ import rlax
 import disco_rl
 from disco_rl import types
 from disco_rl.update_rules import base
+from disco_rl.update_rules import registry
 
 
 # --8<-- [start:rule]
@@ -100,6 +101,9 @@ class LambdaActorCritic(base.UpdateRule):
       'policy_entropy': entropy,
     }
     # --8<-- [end:rule]
+
+
+registry.register('lambda_actor_critic', LambdaActorCritic)
 
 
 # --8<-- [start:train]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import functools
+import importlib
 import pathlib
 import re
 import signal
@@ -30,6 +31,11 @@ WORKDIR = flags.DEFINE_string(
   None,
   'Folder of the run, which is resumed if the folder holds one.',
   required=True,
+)
+IMPORT = flags.DEFINE_list(
+  'import',
+  [],
+  'Modules that register rules, environments or loggers of your own by name.',
 )
 flags.mark_flag_as_required('config')
 
@@ -57,6 +63,7 @@ def run(
       streams.hide_tracebacks()
     # Processes that find a program would not answer those that compile it.
     compilation_cache.set_up(by_default=not is_distributed())
+    import_modules()
     main(settings(), pathlib.Path(WORKDIR.value))
 
   streams.protect()
@@ -64,6 +71,18 @@ def run(
     # As SIGTERM does. KeyboardInterrupt can get lost in imports and callbacks.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
   app.run(with_flags, flags_parser=functools.partial(parse_flags, base=base))
+
+
+def import_modules() -> None:
+  """Imports the modules of --import; ends the program if one is missing."""
+  for name in IMPORT.value:
+    try:
+      importlib.import_module(name)
+    except ImportError as error:
+      fail(
+        f'--import={name}: {error}. Modules are looked for in the folder in '
+        'which the command is given, and on PYTHONPATH.'
+      )
 
 
 def settings(parsed: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:

@@ -216,6 +216,7 @@ def _make_run(
     arguments=(
       *('-m', f'launch.{launcher}', f'--config={config}'),
       *(*_as_flags(changes), f'--workdir={folder}'),
+      *(f'--import={name}' for name in common.IMPORT.value),
     ),
     label=', '.join([variant, *label] if variant else label) or name,
     settings=settings,

@@ -24,10 +24,9 @@ def evaluation(settings: Mapping[str, Any]) -> Any:
     ValueError: a setting is absent, unknown or not valid.
   """
   from disco_rl.evaluation import runner
-  from disco_rl.update_rules import actor_critic
-  from disco_rl.update_rules import disco
+  from disco_rl.update_rules import registry
 
-  rules = (disco.Disco, actor_critic.ActorCritic)
+  rules = registry.classes()
   return _build(runner.EvaluationConfig, of_one_run(settings), *rules)
 
 
@@ -96,6 +95,8 @@ def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
 def _build(record: Any, settings: Mapping[str, Any], *rules: Any) -> Any:
   """Builds a record that holds the settings of rules in `rule_settings`."""
   settings = config_checks.translate(settings)
+  if 'loggers' in settings:
+    settings['loggers'] = _split(settings, 'loggers')
   of_rules = {f.name for rule in rules for f in dataclasses.fields(rule)}
   of_rules -= {'network'}
   known = {*config_checks.names(record), *of_rules} - {'rule_settings'}

@@ -88,6 +88,30 @@ def validate(name: str) -> None:
   _builder(name, _NO_CHANGES)
 
 
+def register(name: str, build: families.Builder, kind: families.Kind) -> None:
+  """Makes an environment known by a name, to the launchers as well.
+
+  Args:
+    name: without a slash.
+    build: (num_environments, seed) -> the environment; see `base`.
+    kind: where it steps, 'device' or 'host'.
+
+  Raises:
+    ValueError: the name is taken, or has a slash.
+  """
+  if name in families.FAMILIES or '/' in name:
+    raise ValueError(
+      f'{name!r} cannot be registered: a family of environments has this name, '
+      'or it has a slash.'
+    )
+  families.FAMILIES[name] = families.Family(
+    form=name,
+    kind=kind,
+    names=lambda: (name,),
+    find=lambda variant, _: build if variant is None else None,
+  )
+
+
 def names() -> tuple[str, ...]:
   """Returns all names, including those of packages that are not installed.
 

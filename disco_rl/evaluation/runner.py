@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import contextlib
 import dataclasses
 import pathlib
@@ -27,6 +28,7 @@ from disco_rl.networks import torsos
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import config_checks
 from disco_rl.runtime import limits
+from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
@@ -53,6 +55,7 @@ class EvaluationConfig(config_checks.Settings):
     agent: configuration of the agents.
     rule_settings: fields of the rule's class.
     preprocessing: of environments, see `environments.registry.make`.
+    loggers: names, see `runtime.loggers`.
   """
 
   environment: str
@@ -66,6 +69,7 @@ class EvaluationConfig(config_checks.Settings):
   agent: agent_lib.AgentConfig
   rule_settings: Mapping[str, Any]
   preprocessing: environment_registry.Preprocessing
+  loggers: loggers_lib.Names = ()
 
   @property
   def environment_steps(self) -> int:
@@ -74,7 +78,13 @@ class EvaluationConfig(config_checks.Settings):
 
 
 # Settings that a resumed run may change.
-FREE = ('updates', 'log_every', 'checkpoint_every', 'checkpoint_seconds')
+FREE = (
+  'updates',
+  'log_every',
+  'checkpoint_every',
+  'checkpoint_seconds',
+  'loggers',
+)
 # By time, checkpoints take no larger part of it.
 _MAX_FRACTION = 0.02
 _DISK_REMEDY = (
@@ -164,9 +174,13 @@ class Evaluation:
       rules = weights.paths_among([self._config.rule])
       limits.check_disk(workdir, self._needed.disk, _DISK_REMEDY)
       workdirs.claim(workdir, {**description, **self._chosen}, FREE, rules)
-      return self._run(workdir)
+      run = loggers_lib.Run(workdir, description, step='update')
+      with loggers_lib.opened(self._config.loggers, run) as loggers:
+        return self._run(workdir, loggers)
 
-  def _run(self, workdir: pathlib.Path) -> dict[str, Any]:
+  def _run(
+    self, workdir: pathlib.Path, loggers: Sequence[metrics.Logger]
+  ) -> dict[str, Any]:
     """See `run`; the folder is locked."""
     start = time.perf_counter()
     update, seconds = 0, 0.0
@@ -186,8 +200,11 @@ class Evaluation:
         update, saved = newest
         train_state = self._driver.resume(saved['lives'])
         seconds = float(saved['seconds'])
+      writer = metrics.MetricsWriter(
+        workdir, resume_from=update, loggers=loggers
+      )
       train_state, update = self._train(
-        workdir, train_state, update, checkpointer, requests, start - seconds
+        writer, train_state, update, checkpointer, requests, start - seconds
       )
     summary = self._summarise(train_state, update, time.perf_counter() - start)
     summary['seconds'] += seconds
@@ -216,7 +233,7 @@ class Evaluation:
 
   def _train(
     self,
-    workdir: pathlib.Path,
+    writer: metrics.MetricsWriter,
     train_state: base.TrainState,
     update: int,
     checkpointer: checkpointing.Checkpointer,
@@ -248,7 +265,7 @@ class Evaluation:
       requests.listen()  # Until the first update nothing could be saved.
       return requests.received is not None
 
-    with metrics.MetricsWriter(workdir, resume_from=update) as writer:
+    with writer:
       train_loop.train(
         self._driver,
         config.agent,

@@ -52,7 +52,7 @@ def make_rule(
     return disco.Disco(
       network=config.rule_network, **config.rule_settings
     ), params
-  if config.rule in rule_registry.NAMES or weights.is_path(config.rule):
+  if config.rule in rule_registry.names() or weights.is_path(config.rule):
     rule, params = rule_registry.load(config.rule, **config.rule_settings)
     if isinstance(rule, disco.Disco):
       return rule, jax.device_put(params)

@@ -17,6 +17,7 @@ from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import outer_loss
 from disco_rl.networks import meta_network
 from disco_rl.runtime import config_checks
+from disco_rl.runtime import loggers as loggers_lib
 
 ESTIMATORS = ('differentiation', 'evolution')
 RANDOM = 'random'
@@ -56,6 +57,7 @@ class MetaTrainingConfig(config_checks.Settings):
     chunk_size: agents of a group that a device computes at a time.
     batch_devices: devices that share the batches of the same agents.
     cpu_devices: devices that a CPU counts as; see `sharding.divide_cpu`.
+    loggers: names, see `runtime.loggers`.
   """
 
   environments: tuple[str, ...]
@@ -87,6 +89,7 @@ class MetaTrainingConfig(config_checks.Settings):
   chunk_size: config_checks.Count = 1
   batch_devices: config_checks.Count = 1
   cpu_devices: config_checks.Count = 1
+  loggers: loggers_lib.Names = ()
 
   def conflicts(self) -> Iterator[str]:
     """The population, its agents and its schedule go together."""

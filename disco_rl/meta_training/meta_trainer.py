@@ -1,6 +1,7 @@
 """Discovery: a run of meta-steps in a folder, with reports and checkpoints."""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import pathlib
 import time
@@ -23,6 +24,7 @@ from disco_rl.runtime import checkpointing
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import limits
+from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import progress
@@ -40,6 +42,7 @@ FREE = (
   'keep_checkpoints',
   'batch_devices',
   'cpu_devices',
+  'loggers',
 )
 _DISK_REMEDY = (
   'Choose a --workdir on a larger disk, or lower keep_checkpoints, agents or '
@@ -141,10 +144,16 @@ class MetaTrainer:
       limits.check_disk(own, self._needed.disk, _DISK_REMEDY)
       workdirs.claim(own, {**description, **self._chosen}, FREE, rules)
       distributed.wait('the folder is claimed')
-      return self._run(own, workdir / 'checkpoints')
+      names = self._config.loggers if distributed.is_first() else ()
+      logged = loggers_lib.Run(own, description, step='meta_step')
+      with loggers_lib.opened(names, logged) as loggers:
+        return self._run(own, workdir / 'checkpoints', loggers)
 
   def _run(
-    self, workdir: pathlib.Path, checkpoints: pathlib.Path
+    self,
+    workdir: pathlib.Path,
+    checkpoints: pathlib.Path,
+    loggers: Sequence[metrics.Logger],
   ) -> dict[str, Any]:
     """See `run`; `workdir` is this process's own folder."""
     start = time.perf_counter()
@@ -167,7 +176,7 @@ class MetaTrainer:
         state = self._meta_step.restore(*newest)
         start -= float(newest[1]['seconds'])
         self._write_rule_again(workdir / 'rule.npz', state)
-      self._train(workdir, state, checkpointer, requests, start)
+      self._train(workdir, state, checkpointer, requests, start, loggers)
     if not distributed.is_first():
       return {}
     compile_seconds = (
@@ -196,13 +205,16 @@ class MetaTrainer:
     checkpointer: checkpointing.Checkpointer,
     requests: signals.Requests,
     start: float,
+    loggers: Sequence[metrics.Logger],
   ) -> None:
     """Takes the remaining meta-steps; logs, evaluates and saves."""
     config = self._config
     with (
-      metrics.MetricsWriter(workdir, state.meta_step, *_COLUMNS) as writer,
       metrics.MetricsWriter(
-        workdir / 'held_out', state.meta_step, *_COLUMNS
+        workdir, state.meta_step, *_COLUMNS, loggers
+      ) as writer,
+      metrics.MetricsWriter(
+        workdir / 'held_out', state.meta_step, *_COLUMNS, loggers, 'held_out/'
       ) as held_out_writer,
       progress.Progress(
         config.meta_steps,

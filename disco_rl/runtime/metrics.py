@@ -11,6 +11,7 @@ import math
 import pathlib
 import time
 from typing import Any
+from typing import Protocol
 
 import numpy as np
 from tensorboardX import event_file_writer
@@ -23,6 +24,28 @@ Value = int | float | str
 _FLUSH_SECONDS = 10.0
 # Metric -> value of one seed at one log point; also NumPy and JAX scalars.
 Row = Mapping[str, Any]
+
+
+class Logger(Protocol):
+  """Where metrics go beside metrics.csv; see `runtime.loggers.register`."""
+
+  def log(self, step: int, scalars: Mapping[str, float]) -> None:
+    """Takes the finite values of one step.
+
+    Args:
+      step: number of updates or of meta-steps. After a kill, steps that came
+        after the last checkpoint come again.
+      scalars: by tags such as 'return/seed_0' and 'held_out/return/mean'.
+    """
+    ...
+
+  def close(self, has_failed: bool) -> None:
+    """Ends the log of a run, which can be resumed.
+
+    Args:
+      has_failed: whether an error or a signal ended the run.
+    """
+    ...
 
 
 class NonFiniteError(ArithmeticError):
@@ -127,6 +150,8 @@ class MetricsWriter:
     resume_from: int | None = None,
     step: str = 'update',
     series: str = 'seed',
+    loggers: Sequence[Logger] = (),
+    prefix: str = '',
   ):
     """Opens the files, creating the folder where needed.
 
@@ -135,6 +160,8 @@ class MetricsWriter:
       resume_from: keep rows up to this step, drop later ones. None: a new run.
       step: name of the column of steps, whole numbers.
       series: name of the column that distinguishes rows of one step.
+      loggers: get what TensorBoard gets.
+      prefix: of the tags there.
 
     Raises:
       FileExistsError: there are metrics already and nothing is to be resumed.
@@ -144,6 +171,7 @@ class MetricsWriter:
     workdir = pathlib.Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     self._step, self._series = step, series
+    self._loggers, self._prefix = loggers, prefix
     self.path = workdir / 'metrics.csv'
     self._keys: list[str] = []
     if self.path.exists() and self.path.stat().st_size:
@@ -201,10 +229,11 @@ class MetricsWriter:
       self._csv.write(text.getvalue())
       self._csv.flush()
     self._keys = keys
-    for step in dict.fromkeys(row[self._step] for row in plain):
-      self._write_event(
-        self._to_event([row for row in plain if row[self._step] == step])
-      )
+    for step in dict.fromkeys(int(row[self._step]) for row in plain):
+      scalars = self._scalars([row for row in plain if row[self._step] == step])
+      self._write_event(_to_event(step, scalars))
+      for logger in self._loggers:
+        logger.log(step, {self._prefix + tag: x for tag, x in scalars.items()})
 
   def close(self) -> None:
     """Closes the files; the events are on disk when this returns."""
@@ -247,8 +276,8 @@ class MetricsWriter:
         self._tensorboard.flush()
         self._last_flush = time.monotonic()
 
-  def _to_event(self, rows: Sequence[Mapping[str, Value]]) -> event_pb2.Event:
-    """The finite values of one step."""
+  def _scalars(self, rows: Sequence[Mapping[str, Value]]) -> dict[str, float]:
+    """The finite values of one step, by their tags."""
     scalars = {}
     over_series = collections.defaultdict(list)
     for row in rows:
@@ -259,16 +288,7 @@ class MetricsWriter:
         over_series[key].append(float(value))
     for key, values in over_series.items():
       scalars[f'{key}/mean'] = sum(values) / len(values)
-    # An event per value would be ten times slower, and a kill could leave an
-    # incomplete update.
-    summary = summary_pb2.Summary(
-      value=[
-        summary_pb2.Summary.Value(tag=tag, simple_value=value)
-        for tag, value in scalars.items()
-        if math.isfinite(value)
-      ]
-    )
-    return event_pb2.Event(step=rows[0][self._step], summary=summary)
+    return {tag: x for tag, x in scalars.items() if math.isfinite(x)}
 
   def _to_value(self, key: str, value: Any) -> Value:
     if isinstance(value, str):
@@ -280,6 +300,18 @@ class MetricsWriter:
       )
     value = value.item()
     return int(value) if key in (self._step, self._series) else value
+
+
+def _to_event(step: int, scalars: Mapping[str, float]) -> event_pb2.Event:
+  # An event per value would be ten times slower, and a kill could leave an
+  # incomplete update.
+  summary = summary_pb2.Summary(
+    value=[
+      summary_pb2.Summary.Value(tag=tag, simple_value=value)
+      for tag, value in scalars.items()
+    ]
+  )
+  return event_pb2.Event(step=step, summary=summary)
 
 
 def _to_field(value: Value) -> str:

@@ -12,12 +12,42 @@ from disco_rl.update_rules import disco
 from disco_rl.update_rules import policy_gradient
 from disco_rl.update_rules import weights
 
-_HAND_MADE = {
+_HAND_MADE: dict[str, Any] = {
   'actor_critic': actor_critic.ActorCritic,
   'policy_gradient': policy_gradient.PolicyGradient,
 }
 CLASSES = (disco.Disco, *_HAND_MADE.values())
-NAMES = ('disco103', *_HAND_MADE)
+
+
+def names() -> tuple[str, ...]:
+  """The names of rules."""
+  return ('disco103', *_HAND_MADE)
+
+
+def classes() -> tuple[Any, ...]:
+  """The classes of rules, dataclasses whose fields are their settings."""
+  return (disco.Disco, *_HAND_MADE.values())
+
+
+def register(name: str, rule_class: Any) -> None:
+  """Makes a hand-made rule known by a name, to the launchers as well.
+
+  Args:
+    name: without a path separator.
+    rule_class: a dataclass with the methods of `base.UpdateRule`; its fields
+      are settings, of which configs hold some.
+
+  Raises:
+    TypeError: it is no dataclass.
+  """
+  if not isinstance(rule_class, type) or not dataclasses.is_dataclass(
+    rule_class
+  ):
+    raise TypeError(
+      f'{rule_class!r} cannot be registered as {name!r}: expected a class that '
+      'is a dataclass, whose fields are the settings of the rule.'
+    )
+  _HAND_MADE[name] = rule_class
 
 
 def load(
@@ -26,7 +56,7 @@ def load(
   """Loads a rule and its parameters.
 
   Args:
-    name_or_path: one of `NAMES`, or the path of an npz file of weights.
+    name_or_path: one of `names`, or the path of an npz file of weights.
     **settings: fields of the rule's class, in place of those in the file; names
       of no field are ignored, so that one set of settings serves several rules.
 
@@ -39,12 +69,12 @@ def load(
   """
   if name_or_path in _HAND_MADE:
     return _build(_HAND_MADE[name_or_path], settings), {}
-  if name_or_path not in NAMES and not weights.is_path(name_or_path):
-    nearest = difflib.get_close_matches(name_or_path, NAMES)
+  if name_or_path not in names() and not weights.is_path(name_or_path):
+    nearest = difflib.get_close_matches(name_or_path, names())
     raise ValueError(
       f'Unknown rule {name_or_path!r}. Nearest names: '
       f'{", ".join(nearest) or "none is near"}. Give one of '
-      f'{", ".join(NAMES)}, or the path of an npz file of weights.'
+      f'{", ".join(names())}, or the path of an npz file of weights.'
     )
   params, of_file = weights.load_with_settings(name_or_path)
   network = weights.infer_config(params)

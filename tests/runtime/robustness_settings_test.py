@@ -425,13 +425,13 @@ def test_meaningless_names_of_environments(name: str) -> None:
 @damage.FEW
 @hypothesis.given(
   name=st.text(max_size=12)
-  | st.builds('{}{}'.format, st.sampled_from(rule_registry.NAMES), PIECE)
+  | st.builds('{}{}'.format, st.sampled_from(rule_registry.names()), PIECE)
   | st.builds('{}.npz'.format, VARIANT)
 )
 def test_names_of_rules(
   tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:
-  hypothesis.assume(name not in rule_registry.NAMES)
+  hypothesis.assume(name not in rule_registry.names())
   with pytest.MonkeyPatch.context() as patch:
     patch.chdir(tmp_path_factory.getbasetemp())
     with pytest.raises((ValueError, OSError)) as caught:

@@ -1,0 +1,256 @@
+"""Loggers by name: Weights & Biases, MLflow, and those that users register.
+
+They get what TensorBoard gets; metrics.csv remains the record. A run that is
+resumed goes on in the same run there: loggers.json in its folder notes which.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import difflib
+import importlib.util
+import os
+import pathlib
+import re
+import time
+from typing import Annotated
+from typing import Any
+import uuid
+
+from disco_rl.runtime import config_checks
+from disco_rl.runtime import metrics
+from disco_rl.runtime import reports
+
+_PROJECT = 'disco_rl'
+# The most that a server of MLflow takes at once, and the longest parameter.
+_MLFLOW_METRICS = 1000
+_MLFLOW_PARAMETERS = 100
+_MLFLOW_LENGTH = 6000
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """What a logger is made for.
+
+  Attributes:
+    workdir: the folder of the run.
+    settings: as in config.json, to be logged as hyperparameters.
+    step: what is counted, 'update' or 'meta_step'.
+  """
+
+  workdir: pathlib.Path
+  settings: Mapping[str, Any]
+  step: str
+
+  def identity(self, logger: str) -> str | None:
+    """What `remember` noted when the run began; None if it begins now."""
+    path = self.workdir / 'loggers.json'
+    return metrics.read_json(path).get(logger) if path.exists() else None
+
+  def remember(self, logger: str, identity: str) -> None:
+    """Notes the run's name there, for when it is resumed."""
+    path = self.workdir / 'loggers.json'
+    known = metrics.read_json(path) if path.exists() else {}
+    metrics.write_json(path, {**known, logger: identity})
+
+
+Factory = Callable[[Run], metrics.Logger]
+
+
+def register(name: str, factory: Factory) -> None:
+  """Makes a logger known to the setting `loggers` by a name.
+
+  Args:
+    name: without commas.
+    factory: makes it when a run begins or is resumed.
+  """
+  _FACTORIES[name] = factory
+
+
+def check(names: Sequence[str]) -> None:
+  """Checks the names of loggers.
+
+  Raises:
+    ValueError: a name is unknown.
+    ImportError: a package is not installed.
+  """
+  for name in names:
+    if name not in _FACTORIES:
+      nearest = difflib.get_close_matches(name, _FACTORIES)
+      raise ValueError(
+        f'Unknown logger {name!r}. Nearest: '
+        f'{", ".join(nearest or _FACTORIES)}. The module that registers one of '
+        'your own must be imported: --import=MODULE.'
+      )
+    if name in _PACKAGES and importlib.util.find_spec(name) is None:
+      raise ImportError(
+        f'The logger {name!r} needs the package {_PACKAGES[name]}: pip install '
+        f"'disco_rl[{name}]'."
+      )
+
+
+# A setting: the names of a run's loggers.
+Names = Annotated[tuple[str, ...], config_checks.CheckedBy(check)]
+
+
+@contextlib.contextmanager
+def opened(names: Sequence[str], run: Run) -> Iterator[list[metrics.Logger]]:
+  """Opens the loggers of a run, and closes them at its end.
+
+  A logger that fails later does not end the run: a warning says so, once.
+
+  Args:
+    names: of loggers.
+    run: that they log.
+
+  Yields:
+    The loggers.
+  """
+  loggers: list[metrics.Logger] = []
+  has_failed = True
+  try:
+    for name in names:
+      loggers.append(_Guarded(name, _FACTORIES[name](run)))
+    yield loggers
+    has_failed = False
+  finally:
+    for logger in loggers:
+      logger.close(has_failed)
+
+
+class _Guarded:
+  """A logger whose errors become warnings, such as those of a network."""
+
+  def __init__(self, name: str, logger: metrics.Logger):
+    self._name, self._logger = name, logger
+    self._has_warned = False
+
+  def log(self, step: int, scalars: Mapping[str, float]) -> None:
+    with self._warning(f'from step {step} on'):
+      self._logger.log(step, scalars)
+
+  def close(self, has_failed: bool) -> None:
+    with self._warning('at the end'):
+      self._logger.close(has_failed)
+
+  @contextlib.contextmanager
+  def _warning(self, when: str) -> Iterator[None]:
+    try:
+      yield
+    except Exception as error:
+      if not self._has_warned:
+        reports.warn(
+          f'The logger {self._name} may lack metrics {when}; metrics.csv has '
+          f'them all. {type(error).__name__}: {error}'
+        )
+      self._has_warned = True
+
+
+class WeightsAndBiases:
+  """https://docs.wandb.ai; WANDB_MODE, WANDB_PROJECT and others hold."""
+
+  def __init__(self, run: Run):
+    import wandb
+
+    identity = run.identity('wandb') or uuid.uuid4().hex[:12]
+    self._step = run.step
+    self._run = wandb.init(
+      project=os.environ.get('WANDB_PROJECT', _PROJECT),
+      id=identity,
+      resume='allow',
+      name=str(run.workdir),
+      dir=run.workdir,
+      config=dict(run.settings),
+      # A resumed run may have more steps to take.
+      allow_val_change=True,
+      # It would take over the standard streams, and the progress bar's lines.
+      settings=wandb.Settings(console='off'),
+    )
+    run.remember('wandb', identity)
+    # Its own steps cannot go back, as those of a run after a kill do.
+    self._run.define_metric(run.step)
+    self._run.define_metric('*', step_metric=run.step)
+
+  def log(self, step: int, scalars: Mapping[str, float]) -> None:
+    """See `metrics.Logger`."""
+    self._run.log({self._step: step, **scalars})
+
+  def close(self, has_failed: bool) -> None:
+    """See `metrics.Logger`."""
+    self._run.finish(exit_code=int(has_failed))
+
+
+class Mlflow:
+  """https://mlflow.org; MLFLOW_TRACKING_URI says where runs are tracked."""
+
+  def __init__(self, run: Run):
+    from mlflow import entities
+    from mlflow import tracking
+
+    self._entities = entities
+    self._client = tracking.MlflowClient()
+    identity = run.identity('mlflow')
+    if identity is not None:
+      self._client.update_run(identity, status='RUNNING')
+      self._identity = identity
+      return
+    created = self._client.create_run(
+      self._experiment(), run_name=str(run.workdir)
+    )
+    self._identity = created.info.run_id
+    run.remember('mlflow', self._identity)
+    parameters = [
+      entities.Param(name, str(value)[:_MLFLOW_LENGTH])
+      for name, value in _flatten(run.settings)
+    ]
+    for i in range(0, len(parameters), _MLFLOW_PARAMETERS):
+      self._client.log_batch(
+        self._identity, params=parameters[i : i + _MLFLOW_PARAMETERS]
+      )
+
+  def log(self, step: int, scalars: Mapping[str, float]) -> None:
+    """See `metrics.Logger`."""
+    now = time.time_ns() // 10**6
+    values = [
+      self._entities.Metric(re.sub(r'[^\w./ -]', '_', key), value, now, step)
+      for key, value in scalars.items()
+    ]
+    for i in range(0, len(values), _MLFLOW_METRICS):
+      self._client.log_batch(
+        self._identity, metrics=values[i : i + _MLFLOW_METRICS]
+      )
+
+  def close(self, has_failed: bool) -> None:
+    """See `metrics.Logger`."""
+    status = 'FAILED' if has_failed else 'FINISHED'
+    self._client.set_terminated(self._identity, status)
+
+  def _experiment(self) -> str:
+    """The experiment of all runs, which is created if it is missing."""
+    name = os.environ.get('MLFLOW_EXPERIMENT_NAME', _PROJECT)
+    found = self._client.get_experiment_by_name(name)
+    return (
+      found.experiment_id if found else self._client.create_experiment(name)
+    )
+
+
+def _flatten(
+  settings: Mapping[str, Any], prefix: str = ''
+) -> Iterator[tuple[str, Any]]:
+  """Settings by names such as preprocessing.atari.height."""
+  for name, value in settings.items():
+    if isinstance(value, Mapping):
+      yield from _flatten(value, f'{prefix}{name}.')
+    else:
+      yield f'{prefix}{name}', value
+
+
+_FACTORIES: dict[str, Factory] = {
+  'wandb': WeightsAndBiases,
+  'mlflow': Mlflow,
+}
+# Module that a logger imports -> the package that has it.
+_PACKAGES = {'wandb': 'wandb', 'mlflow': 'mlflow or mlflow-skinny'}

@@ -1,0 +1,88 @@
+"""--import: rules, environments and loggers of one's own by name."""
+
+from collections.abc import Iterator
+import pathlib
+
+import launching
+import pytest
+
+from disco_rl.environments import families
+from disco_rl.environments import registry as environments
+from disco_rl.environments.jax_native import catch
+from disco_rl.runtime import loggers
+from disco_rl.update_rules import actor_critic
+from disco_rl.update_rules import registry as rules
+from launch import common
+from launch import to_records
+
+MODULE = """
+import dataclasses
+from disco_rl.environments import registry as environments
+from disco_rl.environments.jax_native import catch
+from disco_rl.runtime import loggers
+from disco_rl.update_rules import actor_critic
+from disco_rl.update_rules import registry as rules
+
+@dataclasses.dataclass(frozen=True)
+class Mine(actor_critic.ActorCritic):
+  boldness: float = 1.0
+
+rules.register('mine', Mine)
+environments.register('wide', lambda n, seed: catch.Catch(4, 9), 'device')
+loggers.register('silence', lambda run: None)
+"""
+
+
+@pytest.fixture
+def module(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+  """The name of a module; what it registers is forgotten afterwards."""
+  (tmp_path / 'my_module_of_rules.py').write_text(MODULE)
+  monkeypatch.syspath_prepend(tmp_path)
+  yield 'my_module_of_rules'
+  rules._HAND_MADE.pop('mine', None)
+  families.FAMILIES.pop('wide', None)
+  loggers._FACTORIES.pop('silence', None)
+
+
+def test_what_a_module_registers_has_a_name(module: str) -> None:
+  with launching.parsed(
+    f'--config={launching.REPOSITORY}/configs/evaluate.py',
+    '--workdir=x',
+    f'--import={module}',
+    '--config.rule=mine',
+    '--config.environment=wide',
+    '--config.discount=0.5',
+    '--config.loggers=silence',
+  ) as settings:
+    common.import_modules()
+    # A config of one's own has settings of one's own rule.
+    config = to_records.evaluation({**settings, 'boldness': 2.0})
+  rule, params = rules.load(config.rule, **config.rule_settings)
+  assert isinstance(rule, actor_critic.ActorCritic)
+  assert (rule.discount, vars(rule)['boldness'], params) == (0.5, 2.0, {})
+  environment = environments.make(config.environment, 1, 0)
+  assert isinstance(environment, catch.Catch)
+  assert environment.spec.observation.shape == (4, 9)
+  assert 'wide' in environments.names()
+  assert config.loggers == ('silence',)
+
+
+def test_a_module_that_is_missing() -> None:
+  with (
+    launching.parsed(
+      f'--config={launching.REPOSITORY}/configs/evaluate.py',
+      '--workdir=x',
+      '--import=no_such_module',
+    ),
+    pytest.raises(SystemExit, match='--import=no_such_module: No module'),
+  ):
+    common.import_modules()
+
+
+def test_what_cannot_be_registered() -> None:
+  with pytest.raises(ValueError, match="'catch' cannot be registered"):
+    environments.register('catch', lambda *_: catch.Catch(), 'device')
+  with pytest.raises(TypeError, match='expected a class that is a dataclass'):
+    rules.register('mine', actor_critic.ActorCritic())

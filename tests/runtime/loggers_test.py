@@ -1,0 +1,183 @@
+"""Tests of disco_rl/runtime/loggers.py: one's own, and packages offline."""
+
+from collections.abc import Iterator
+import contextlib
+import pathlib
+import re
+from typing import Any
+
+import launching
+import numpy as np
+import pytest
+
+from disco_rl.runtime import loggers
+from disco_rl.runtime import metrics
+from launch import to_records
+
+SETTINGS = {
+  'learning_rate': 1e-3,
+  'hidden_sizes': (8, 4),
+  'by': {'a': {'b': 2}},
+}
+ROWS = [
+  {'update': update, 'seed': seed, 'return': update + seed, 'loss': np.nan}
+  for update in (10, 20, 30)
+  for seed in (0, 1)
+]
+
+
+class Recorder:
+  """A logger that keeps what it gets."""
+
+  def __init__(self, run: loggers.Run):
+    self.run = run
+    self.logged: list[tuple[int, dict]] = []
+    self.has_failed: bool | None = None
+
+  def log(self, step: int, scalars: Any) -> None:
+    self.logged.append((step, dict(scalars)))
+
+  def close(self, has_failed: bool) -> None:
+    self.has_failed = has_failed
+
+
+@pytest.fixture
+def made() -> Iterator[list[Recorder]]:
+  """Recorders that were made by the name `recorder`."""
+  recorders: list[Recorder] = []
+
+  def make(run: loggers.Run) -> Recorder:
+    recorders.append(Recorder(run))
+    return recorders[-1]
+
+  loggers.register('recorder', make)
+  yield recorders
+  del loggers._FACTORIES['recorder']
+
+
+def write(
+  workdir: pathlib.Path, name: str, rows: list[dict], since: int | None = None
+) -> None:
+  run = loggers.Run(workdir, SETTINGS, 'update')
+  with (
+    loggers.opened([name], run) as opened,
+    metrics.MetricsWriter(
+      workdir, since, loggers=opened, prefix='of/'
+    ) as writer,
+  ):
+    for i in range(0, len(rows), 2):
+      writer.write(rows[i : i + 2])
+
+
+# One's own.
+
+
+def test_loggers_get_the_finite_values_of_each_step(
+  tmp_path: pathlib.Path, made: list[Recorder]
+) -> None:
+  write(tmp_path, 'recorder', ROWS)
+  (recorder,) = made
+  tags = ('of/return/seed_0', 'of/return/seed_1', 'of/return/mean')
+  assert recorder.logged == [
+    (step, dict(zip(tags, (step, step + 1, step + 0.5))))
+    for step in (10, 20, 30)
+  ]
+  assert recorder.run.settings == SETTINGS
+  assert recorder.has_failed is False
+
+
+def test_an_error_of_the_run_reaches_the_logger(
+  tmp_path: pathlib.Path, made: list[Recorder]
+) -> None:
+  run = loggers.Run(tmp_path, SETTINGS, 'update')
+  with contextlib.suppress(SystemExit), loggers.opened(['recorder'], run):
+    raise SystemExit(143)
+  assert made[0].has_failed is True
+
+
+def test_an_error_of_a_logger_is_a_warning(
+  tmp_path: pathlib.Path,
+  made: list[Recorder],
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  def log(self: Any, step: int, scalars: Any) -> None:
+    raise OSError('the network is down')
+
+  monkeypatch.setattr(Recorder, 'log', log)
+  write(tmp_path, 'recorder', ROWS)
+  (line,) = capsys.readouterr().err.splitlines()
+  assert 'recorder may lack metrics from step 10 on' in line
+  assert 'the network is down' in line
+  assert len(metrics.read(tmp_path / 'metrics.csv')['return']) == 6
+  assert made[0].has_failed is False
+
+
+def test_names_are_checked_with_the_settings(
+  made: list[Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+  configs = f'--config={launching.REPOSITORY}/configs'
+  for name, build in to_records.BY_LAUNCHER.items():
+    file = {'meta_train': 'quickstart', 'evaluate': 'evaluate'}[name]
+    flags = ('--workdir=x', f'{configs}/{file}.py')
+    with launching.parsed(*flags, '--config.loggers=recorder, ') as settings:
+      assert build(settings).loggers == ('recorder',)
+    with (
+      launching.parsed(*flags, '--config.loggers=wandbb') as settings,
+      pytest.raises(ValueError, match='Nearest: wandb. .*--import=MODULE'),
+    ):
+      build(settings)
+  monkeypatch.setattr('importlib.util.find_spec', lambda _: None)
+  with pytest.raises(ImportError, match=r"pip install 'disco_rl\[mlflow\]'"):
+    loggers.check(['mlflow'])
+
+
+# Those of packages.
+
+
+def test_mlflow(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  tracking = pytest.importorskip(
+    'mlflow.tracking', reason="pip install 'disco_rl[mlflow]'"
+  )
+  monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')
+  monkeypatch.setenv('MLFLOW_TRACKING_URI', (tmp_path / 'store').as_uri())
+  (tmp_path / 'run').mkdir()
+  write(tmp_path / 'run', 'mlflow', ROWS[:4], since=0)
+  write(tmp_path / 'run', 'mlflow', ROWS[4:], since=20)  # Resumed.
+  client = tracking.MlflowClient()
+  experiment = client.get_experiment_by_name('disco_rl').experiment_id
+  (run,) = client.search_runs([experiment])
+  assert run.info.status == 'FINISHED'
+  assert run.data.params == {
+    'learning_rate': '0.001',
+    'hidden_sizes': '(8, 4)',
+    'by.a.b': '2',
+  }
+  history = client.get_metric_history(run.info.run_id, 'of/return/mean')
+  assert [(x.step, x.value) for x in history] == [
+    (10, 10.5),
+    (20, 20.5),
+    (30, 30.5),
+  ]
+
+
+def test_weights_and_biases_offline(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  pytest.importorskip('wandb', reason="pip install 'disco_rl[wandb]'")
+  monkeypatch.setenv('WANDB_MODE', 'offline')
+  monkeypatch.setenv('WANDB_SILENT', 'true')
+  write(tmp_path, 'wandb', ROWS[:4], since=0)
+  write(tmp_path, 'wandb', ROWS[4:], since=20)  # Resumed.
+  logs = sorted(tmp_path.glob('wandb/offline-run-*/run-*.wandb'))
+  assert len(logs) == 2  # `wandb sync` joins them: they have one identity.
+  assert logs[0].name == logs[1].name
+  # Records of names and of values as JSON.
+  first, second = (path.read_bytes() for path in logs)
+  for content in (first, second):
+    assert b'of/return/mean' in content
+    assert re.search(rb'learning_rate.{1,4}0\.001', content)
+  assert b'20.5' in first and b'30.5' not in first
+  assert b'30.5' in second and b'20.5' not in second
