@@ -57,7 +57,8 @@ class Progress:
 
   def clear_status(self) -> None:
     """Shows the state without the status."""
-    if self._bar.postfix:
+    # A bar that is not shown has no such attribute.
+    if not self._bar.disable and self._bar.postfix:
       self._bar.set_postfix_str('')
 
   def advance(self, n: int, /, **values: Any) -> None:
