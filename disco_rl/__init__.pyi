@@ -1,4 +1,7 @@
+from .api.agent_files import load_agent as load_agent
+from .api.agent_files import load_policy as load_policy
 from .api.learner import Learner as Learner
+from .api.policy import Policy as Policy
 from .api.rules import load_rule as load_rule
 from .api.trainer import Trainer as Trainer
 from .networks.heads import Heads as Heads

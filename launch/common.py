@@ -22,22 +22,18 @@ from launch import compilation_cache
 from launch import help
 from launch import streams
 from launch.errors import fail
+from launch.workdir import WORKDIR
 
 CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'Settings: a file, optionally a colon and a variant.'
-)
-WORKDIR = flags.DEFINE_string(
-  'workdir',
-  None,
-  'Folder of the run, which is resumed if the folder holds one.',
-  required=True,
 )
 IMPORT = flags.DEFINE_list(
   'import',
   [],
   'Modules that register rules, environments or loggers of your own by name.',
 )
-flags.mark_flag_as_required('config')
+# A folder that holds a run is resumed.
+flags.mark_flags_as_required(['config', 'workdir'])
 
 _SEE_CONFIG = 'The file that --config names lists all settings.'
 
@@ -64,6 +60,7 @@ def run(
     # Processes that find a program would not answer those that compile it.
     compilation_cache.set_up(by_default=not is_distributed())
     import_modules()
+    assert WORKDIR.value is not None  # It is required.
     main(settings(), pathlib.Path(WORKDIR.value))
 
   streams.protect()

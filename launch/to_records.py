@@ -4,7 +4,6 @@ Imports are inside the functions: a mistyped flag should not wait for JAX.
 """
 
 from collections.abc import Mapping
-import dataclasses
 from typing import Any
 
 from disco_rl.runtime import config_checks
@@ -24,10 +23,8 @@ def evaluation(settings: Mapping[str, Any]) -> Any:
     ValueError: a setting is absent, unknown or not valid.
   """
   from disco_rl.evaluation import runner
-  from disco_rl.update_rules import registry
 
-  rules = registry.classes()
-  return _build(runner.EvaluationConfig, of_one_run(settings), *rules)
+  return runner.config_of(of_one_run(settings))
 
 
 def meta_training(settings: Mapping[str, Any]) -> Any:
@@ -41,7 +38,9 @@ def meta_training(settings: Mapping[str, Any]) -> Any:
 
   lists = ('environments', 'held_out_environments')
   settings = {**settings, **{name: names(settings, name) for name in lists}}
-  return _build(config_lib.MetaTrainingConfig, settings, disco.Disco)
+  return config_checks.build_with_rules(
+    config_lib.MetaTrainingConfig, settings, disco.Disco
+  )
 
 
 def of_one_run(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,8 +77,10 @@ def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
   settings = {**dict.fromkeys(SWEPT, ''), **settings}
   lists = {
     'environments': names(settings, 'environments'),
-    'rules': _split(settings, 'rules'),
-    'learning_rates': tuple(map(_rate, _split(settings, 'learning_rates'))),
+    'rules': config_checks.split(settings, 'rules'),
+    'learning_rates': tuple(
+      map(_rate, config_checks.split(settings, 'learning_rates'))
+    ),
   }
   single = lambda name: (
     None
@@ -92,34 +93,13 @@ def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
   }
 
 
-def _build(record: Any, settings: Mapping[str, Any], *rules: Any) -> Any:
-  """Builds a record that holds the settings of rules in `rule_settings`."""
-  settings = config_checks.translate(settings)
-  if 'loggers' in settings:
-    settings['loggers'] = _split(settings, 'loggers')
-  of_rules = {f.name for rule in rules for f in dataclasses.fields(rule)}
-  of_rules -= {'network'}
-  known = {*config_checks.names(record), *of_rules} - {'rule_settings'}
-  config_checks.check_names(settings, known, 'The config')
-  rule_settings = {n: v for n, v in settings.items() if n in of_rules}
-  return config_checks.build(record, settings, rule_settings=rule_settings)
-
-
 def names(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
   """Environments, from their names and those of suites, split at commas."""
   from disco_rl.environments import suites
 
-  return tuple(e for n in _split(settings, name) for e in suites.expand(n))
-
-
-def _split(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
-  """The entries of a setting, split at commas."""
-  text = config_checks.get(settings, name)
-  if not isinstance(text, str):
-    raise ValueError(
-      f'{name}={text!r} must be text, with commas between its entries.'
-    )
-  return tuple(item.strip() for item in text.split(',') if item.strip())
+  return tuple(
+    e for n in config_checks.split(settings, name) for e in suites.expand(n)
+  )
 
 
 def _rate(text: str) -> float:

@@ -38,15 +38,19 @@ class Player:
     self._first_action = first_action
     self._network = network
     self._spec = spec
+    self.restart(seed)
+    self._act = jax.jit(self._act_batch)
+
+  def restart(self, seed: int) -> None:
+    """Begins anew, with another seed of the actions that are sampled."""
     self._key = jax.random.key(seed)
     self._num_calls = 0
-    self._core_state: types.PyTree = None
-    self._batch_size = 0
-    self._act = jax.jit(self._act_batch)
+    self.reset_core()
 
   def reset_core(self) -> None:
     """Resets the core state of all episodes before the next call."""
-    self._core_state, self._batch_size = None, 0
+    self._core_state: types.PyTree = None
+    self._batch_size = 0
 
   def act(
     self, params: types.Params, observation: Any, greedy: bool, is_first: Any
@@ -86,7 +90,13 @@ class Player:
       self._batch_size = size
     self._num_calls += 1
     action, self._core_state = self._act(
-      params, batch, self._core_state, is_first, greedy, self._num_calls
+      params,
+      batch,
+      self._core_state,
+      is_first,
+      greedy,
+      self._key,
+      self._num_calls,
     )
     action = np.asarray(action) + self._first_action
     return action if is_batch else int(action[0])
@@ -98,13 +108,14 @@ class Player:
     core_state: types.PyTree,
     is_first: types.Array,
     greedy: types.Array,
+    key: types.Array,
     num_calls: types.Array,
   ) -> tuple[types.Array, types.PyTree]:
     core_state = jax.tree.map(
       lambda x: jnp.where(is_first[:, None], jnp.zeros_like(x), x), core_state
     )
     noise = jax.random.gumbel(
-      jax.random.fold_in(self._key, num_calls),
+      jax.random.fold_in(key, num_calls),
       (is_first.shape[0], self._spec.num_actions),
     )
     _, action, core_state = actor.act(

@@ -1,5 +1,6 @@
 """Update rules with their parameters."""
 
+from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
@@ -19,10 +20,14 @@ class LoadedRule:
     rule: its functions.
     params: its parameters (meta-parameters, eta in the paper); {} for a
       hand-made rule.
+    name: its name or path; None: an object of the user's own.
+    settings: that were given for it.
   """
 
   rule: base.UpdateRule
   params: types.Params
+  name: str | None = None
+  settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
     """Heads that the agent's network must have."""
@@ -61,7 +66,7 @@ def load_rule(
     config_checks.check_names(
       settings, fields - {'network'}, f'The rule {rule!r}'
     )
-    return LoadedRule(loaded, loaded_params)
+    return LoadedRule(loaded, loaded_params, rule, settings)
   if settings:
     raise TypeError(
       f'Settings ({", ".join(settings)}) are for rules by name; set the fields '

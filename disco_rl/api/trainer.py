@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import dataclasses
 from typing import Any
 from typing import Self
 
@@ -11,13 +12,18 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
-from disco_rl.api import player
+from disco_rl.agent import host_collector
+from disco_rl.api import descriptions
+from disco_rl.api import games
+from disco_rl.api import policy as policy_lib
 from disco_rl.api import rule_checks
 from disco_rl.api import rules
 from disco_rl.api import settings as settings_lib
 from disco_rl.api import tree_files
 from disco_rl.environments import base
+from disco_rl.environments import registry
 from disco_rl.environments import wrapping
+from disco_rl.evaluation import playing
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
 from disco_rl.networks import torsos
@@ -55,6 +61,7 @@ class Trainer:
     torso: str | torsos.Torso = 'mlp',
     seed: int = 0,
     num_environments: int | None = None,
+    preprocessing: registry.Preprocessing = registry.NO_CHANGES,
     **settings: Any,
   ):
     """Initialises an agent and its environments.
@@ -77,6 +84,8 @@ class Trainer:
       seed: seed of all random numbers.
       num_environments: stepped in parallel; None: those of `environment` if it
         is a batch, otherwise about an eighth of batch_size.
+      preprocessing: of an environment by name, such as {'atari':
+        {'frame_skip': 1}}; see `environments.registry.make`.
       **settings: fields of `agent.AgentConfig` (unroll_length, batch_size,
         on_policy_share, replay_capacity, learning_rate, ...), of
         `agent_network.AgentNetworkConfig` (core_lstm, action_model_lstm, ...)
@@ -94,7 +103,7 @@ class Trainer:
     config_checks.check('seed', seed, config_checks.CountOrZero)
     self._names = f'{_name(environment)} {_name(rule)}'
     rule = rules.load_rule(rule)
-    source = wrapping.recognise(environment)
+    source = wrapping.recognise(environment, preprocessing)
     self.config = settings_lib.agent_config(
       torso, settings, _resolve(num_environments, source.num_environments)
     )
@@ -104,7 +113,13 @@ class Trainer:
     agent = self._make_agent(rule)
     self._rule_params = jax.device_put(rule.params)
     self._driver = training.make(agent, self._environment, num_agents=1)
-    self._player = self._make_player(agent, seed)
+    self._games = games.Games(
+      agent.network, self._environment, environment, preprocessing
+    )
+    self._player = self._games.make_player(seed)
+    self._description = descriptions.describe(
+      environment, preprocessing, rule, seed, self.config, self.spec
+    )
     self._train_state = self._driver.init(jax.random.key(seed)[None])
     self._is_closed = False
 
@@ -230,6 +245,33 @@ class Trainer:
     params = self._get_train_state().agents.learner.params
     return self._player.act(params, observation, greedy, is_first)
 
+  def policy(self) -> policy_lib.Policy:
+    """The agent as it acts now, without what it needs for learning."""
+    params = self._get_train_state().agents.learner.params
+    return policy_lib.Policy(
+      self._description, host_collector.copy_params(params), self._games
+    )
+
+  def evaluate(
+    self, episodes: int = 100, *, greedy: bool = False, seed: int = 0
+  ) -> playing.Episodes:
+    """Plays episodes in new environments; see `Policy.evaluate`.
+
+    The agent learns nothing, and its training goes on as if not.
+    """
+    return self.policy().evaluate(episodes, greedy=greedy, seed=seed)
+
+  def render(
+    self,
+    path: files.PathLike | None = None,
+    episodes: int = 1,
+    *,
+    greedy: bool = False,
+    seed: int = 0,
+  ) -> np.ndarray:
+    """Draws episodes, into a GIF if there is a path; see `Policy.render`."""
+    return self.policy().render(path, episodes, greedy=greedy, seed=seed)
+
   def save(self, path: files.PathLike) -> None:
     """Saves the agent and the state of training, except host environments.
 
@@ -240,7 +282,8 @@ class Trainer:
       ValueError: the path does not end in '.npz'.
     """
     self._get_train_state()
-    tree_files.save(path, self._saved())
+    notes = descriptions.to_array(self._description)
+    tree_files.save(path, self._saved(), {descriptions.KEY: notes})
 
   def load(self, path: files.PathLike) -> None:
     """Loads a file that a trainer of the same environment and settings saved.
@@ -254,9 +297,25 @@ class Trainer:
       FileNotFoundError: there is no such file.
       ValueError: the file is damaged, or of another agent.
     """
-    saved = tree_files.load(path, self._saved())
+    saved = tree_files.load(path, self._saved(), [descriptions.KEY])
     self._train_state = self._driver.from_file(saved['lives'])
     self.updates = int(saved['updates'])
+    self._player.reset_core()
+
+  def take_over(self, train_state: training.TrainState, updates: int) -> None:
+    """Replaces the agent by one of the same kind; see `load_agent`.
+
+    Args:
+      train_state: with a leading axis of one agent. Beside environments on the
+        host its replay is not taken over, and new episodes begin.
+      updates: that it has made.
+    """
+    if isinstance(self._environment, base.HostEnvironment):
+      replay = self._train_state.agents.replay
+      agents = dataclasses.replace(train_state.agents, replay=replay)
+      train_state = dataclasses.replace(train_state, agents=agents)
+    self._train_state = self._driver.resume(train_state)
+    self.updates = updates
     self._player.reset_core()
 
   def close(self) -> None:
@@ -283,16 +342,6 @@ class Trainer:
     # Raises errors about shapes before anything is compiled.
     jax.eval_shape(agent.init, jax.random.key(0))
     return agent
-
-  def _make_player(self, agent: agent_lib.Agent, seed: int) -> player.Player:
-    """Acts in the environment as it was before it was wrapped."""
-    return player.Player(
-      agent.network,
-      self.spec,
-      seed,
-      self._environment.encode,
-      self._environment.first_action,
-    )
 
   def _get_train_state(self) -> training.TrainState:
     # Programs take over the buffers of the state before.

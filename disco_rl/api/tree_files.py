@@ -1,6 +1,8 @@
 """Trees of arrays as npz files, one array for each leaf."""
 
+from collections.abc import Collection
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,24 +12,38 @@ import numpy as np
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
 
-
-def save(path: files.PathLike, tree: Any) -> None:
-  """Writes a tree of arrays and PRNG keys; see `npz.write`."""
-  npz.write(
-    path,
-    {
-      jax.tree_util.keystr(where): np.asarray(files.to_data(leaf))
-      for where, leaf in jax.tree.leaves_with_path(tree)
-    },
-  )
+_NO_NOTES: Mapping[str, np.ndarray] = {}
 
 
-def load(path: files.PathLike, like: Any) -> Any:
+def save(
+  path: files.PathLike,
+  tree: Any,
+  notes: Mapping[str, np.ndarray] = _NO_NOTES,
+) -> None:
+  """Writes a tree of arrays and PRNG keys, and further arrays, by `npz.write`.
+
+  Args:
+    path: of the file, ending in '.npz'.
+    tree: of arrays.
+    notes: arrays that are no part of the tree, by name.
+
+  Raises:
+    ValueError: the path does not end in '.npz'.
+  """
+  arrays = {
+    name: np.asarray(files.to_data(leaf))
+    for name, leaf in _leaves(tree).items()
+  }
+  npz.write(path, {**arrays, **notes})
+
+
+def load(path: files.PathLike, like: Any, notes: Collection[str] = ()) -> Any:
   """Reads a tree.
 
   Args:
     path: of a file that `save` wrote.
     like: tree of arrays, or of their shapes, of the same structure.
+    notes: names of arrays that are no part of the tree, if they are there.
 
   Returns:
     The tree, bit for bit as it was saved.
@@ -37,25 +53,71 @@ def load(path: files.PathLike, like: Any) -> Any:
     ArchiveError: the file is damaged, or holds another tree; the message names
       a leaf that differs.
   """
-  paths_and_leaves, structure = jax.tree.flatten_with_path(like)
-  expected = {
-    jax.tree_util.keystr(where): leaf for where, leaf in paths_and_leaves
-  }
+  expected = _leaves(like)
 
   def check(headers: Mapping[str, npz.Header]) -> None:
-    if difference := _difference(headers, expected):
-      raise npz.ArchiveError(
-        f'{path} {difference}. Likely it was saved with another environment, '
-        'another rule or other settings: load it with those.'
-      )
+    own = {name: headers[name] for name in headers if name not in notes}
+    if difference := _difference(own, expected):
+      raise npz.ArchiveError(_wrong(path, difference))
 
-  arrays = npz.read(path, check)
-  return jax.tree.unflatten(
-    structure,
-    [
-      files.from_data(jnp.asarray(arrays[name]), leaf)
-      for name, leaf in expected.items()
-    ],
+  return _rebuild(npz.read(path, check), like, '')
+
+
+def load_part(
+  path: files.PathLike,
+  arrays: Mapping[str, np.ndarray],
+  places: Sequence[str],
+  like: Any,
+) -> Any:
+  """Picks a subtree from the arrays of a file.
+
+  Args:
+    path: of the file, for messages.
+    arrays: all of the file, by name.
+    places: where the subtree may be, as `jax.tree_util.keystr` writes it.
+    like: the subtree's shapes.
+
+  Returns:
+    The subtree, at the first of these places that the file has.
+
+  Raises:
+    ArchiveError: there is none, or another one; the message names a leaf that
+      differs.
+  """
+  for place in places:
+    headers = {
+      name: npz.Header(x.shape, x.dtype)
+      for name, x in arrays.items()
+      if name.startswith(place)
+    }
+    if headers:
+      expected = {place + name: leaf for name, leaf in _leaves(like).items()}
+      if difference := _difference(headers, expected):
+        raise npz.ArchiveError(_wrong(path, difference))
+      return _rebuild(arrays, like, place)
+  raise npz.ArchiveError(_wrong(path, f'has none of {", ".join(places)}'))
+
+
+def _leaves(tree: Any) -> dict[str, Any]:
+  return {
+    jax.tree_util.keystr(where): leaf
+    for where, leaf in jax.tree.leaves_with_path(tree)
+  }
+
+
+def _rebuild(arrays: Mapping[str, np.ndarray], like: Any, place: str) -> Any:
+  """The tree whose leaves are the arrays at a place."""
+  leaves = [
+    files.from_data(jnp.asarray(arrays[place + name]), leaf)
+    for name, leaf in _leaves(like).items()
+  ]
+  return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _wrong(path: files.PathLike, difference: str) -> str:
+  return (
+    f'{path} {difference}. Likely it was saved with another environment, '
+    'another rule or other settings: load it with those.'
   )
 
 

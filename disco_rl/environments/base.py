@@ -6,8 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from disco_rl import types
+
+
+class RenderError(ValueError):
+  """An environment cannot be drawn; the message says why, in one line."""
 
 
 class JaxEnvironment(abc.ABC):
@@ -23,6 +28,8 @@ class JaxEnvironment(abc.ABC):
 
   # The number by which users call action 0, as of a `HostEnvironment`.
   first_action = 0
+  # The pace at which pictures of it are shown.
+  frames_per_second = 5.0
 
   @property
   @abc.abstractmethod
@@ -85,6 +92,21 @@ class JaxEnvironment(abc.ABC):
       timestep, observation=observation, is_terminal=timestep.is_last
     )
 
+  def render(self, state: Any) -> np.ndarray:
+    """Draws a state; called on the host, never within a compiled program.
+
+    Args:
+      state: the environment's state, arrays without further axes.
+
+    Returns:
+      [H, W, 3] uint8; small pictures are scaled up where they are shown.
+
+    Raises:
+      RenderError: there are no pictures of this environment.
+    """
+    del state
+    raise RenderError(f'There are no pictures of {type(self).__name__}.')
+
 
 class HostEnvironment(abc.ABC):
   """A batch of environments that step together on the host, in NumPy.
@@ -96,11 +118,13 @@ class HostEnvironment(abc.ABC):
     spec: of one environment.
     num_environments: B, the leading axis of actions and outcomes.
     first_action: number by which the simulators call action 0.
+    frames_per_second: the pace at which pictures of them are shown.
   """
 
   spec: types.EnvironmentSpec
   num_environments: int
   first_action: int = 0
+  frames_per_second: float = 5.0
   _action: Any = None
 
   @abc.abstractmethod
@@ -126,6 +150,26 @@ class HostEnvironment(abc.ABC):
         been converted.
     """
     return observation
+
+  def render(self) -> np.ndarray:
+    """Draws the first environment of the batch, as it is now.
+
+    Returns:
+      [H, W, 3] uint8; small pictures are scaled up where they are shown.
+
+    Raises:
+      RenderError: there are no pictures of this environment, or it was made
+        without `can_render`.
+    """
+    raise RenderError(f'There are no pictures of {type(self).__name__}.')
+
+  def screen(self) -> str:
+    """The first environment as text, '' where it is not played in a terminal.
+
+    Raises:
+      RenderError: it was made without `can_render`.
+    """
+    return ''
 
   def start(self, action: Any) -> None:
     """Starts a step, which `finish` ends, so that several can step in parallel.

@@ -64,6 +64,8 @@ class Family:
     find: returns the builder of a variant. Builds nothing costly itself, but
       raises ImportError if a package is not installed.
     preprocessing: record of its settings; None if there are none.
+    find_rendered: as `find`, of environments that can be drawn, where this has
+      to be known when they are made; None: `find` does for those, too.
   """
 
   form: str
@@ -71,9 +73,10 @@ class Family:
   names: Callable[[], Iterable[str]]
   find: Finder
   preprocessing: Callable[[], Any] | None = None
+  find_rendered: Finder | None = None
 
 
-def _listed(module: Any, variants: Collection[str]) -> Finder:
+def _listed(module: Any, variants: Collection[str], **arguments: Any) -> Finder:
   """Finds the variants of a family on the host.
 
   Args:
@@ -82,6 +85,7 @@ def _listed(module: Any, variants: Collection[str]) -> Finder:
       benchmark's, and `import_package()`, which raises ImportError if the
       package is not installed.
     variants: names after the slash.
+    **arguments: further ones of `make`.
   """
 
   def find(variant: str | None, changes: Changes) -> Builder | None:
@@ -89,7 +93,9 @@ def _listed(module: Any, variants: Collection[str]) -> Finder:
       return None
     module.import_package()
     preprocessing = config_checks.replace(module.Preprocessing(), changes)
-    return functools.partial(module.make, variant, preprocessing=preprocessing)
+    return functools.partial(
+      module.make, variant, preprocessing=preprocessing, **arguments
+    )
 
   return find
 
@@ -109,10 +115,14 @@ def _find_gridworld(variant: str | None, _: Changes) -> Builder | None:
   return None if environment is None else lambda *_: environment
 
 
-def _find_gymnasium(variant: str | None, _: Changes) -> Builder | None:
+def _find_gymnasium(
+  variant: str | None, _: Changes, can_render: bool = False
+) -> Builder | None:
   if variant is None or not gymnasium_adapter.is_registered(variant):
     return None
-  return functools.partial(gymnasium_adapter.make, variant)
+  return functools.partial(
+    gymnasium_adapter.make, variant, can_render=can_render
+  )
 
 
 def _find_procgen(variant: str | None, changes: Changes) -> Builder | None:
@@ -176,6 +186,7 @@ FAMILIES = {
       f'gymnasium/{env_id}' for env_id in gymnasium_adapter.registered_ids()
     ),
     find=_find_gymnasium,
+    find_rendered=functools.partial(_find_gymnasium, can_render=True),
   ),
   'atari': Family(
     form='atari/GAME (atari/breakout)',
@@ -183,6 +194,7 @@ FAMILIES = {
     names=lambda: suites.SUITES['atari57'],
     find=_listed(atari, atari.GAMES),
     preprocessing=atari.Preprocessing,
+    find_rendered=_listed(atari, atari.GAMES, can_render=True),
   ),
   'procgen': Family(
     form='procgen/GAME or procgen/easy/GAME (procgen/bigfish)',
@@ -207,6 +219,7 @@ FAMILIES = {
     names=lambda: (f'nethack/{task}' for task in nethack.TASKS),
     find=_listed(nethack, nethack.TASKS),
     preprocessing=nethack.Preprocessing,
+    find_rendered=_listed(nethack, nethack.TASKS, can_render=True),
   ),
   'minatar': Family(
     form='minatar/GAME (minatar/breakout)',

@@ -41,14 +41,15 @@ def _check_preprocessing(preprocessing: Any) -> None:
 Preprocessing = Annotated[
   Mapping[str, families.Changes], config_checks.CheckedBy(_check_preprocessing)
 ]
-_NO_CHANGES: Preprocessing = {}
+NO_CHANGES: Preprocessing = {}
 
 
 def make(
   name: str,
   num_environments: int,
   seed: int,
-  preprocessing: Preprocessing = _NO_CHANGES,
+  preprocessing: Preprocessing = NO_CHANGES,
+  can_render: bool = False,
 ) -> families.Environment:
   """Makes an environment.
 
@@ -59,6 +60,8 @@ def make(
     seed: seed of host environments; callers give keys to JAX environments.
     preprocessing: family of names ('atari') -> fields of its module's
       `Preprocessing` -> values in place of its defaults.
+    can_render: whether `render` will be called, for which some environments do
+      more in every step.
 
   Returns:
     The environment.
@@ -72,7 +75,9 @@ def make(
     raise ValueError(f'num_environments must be >= 1, got {num_environments}.')
   _check_preprocessing(preprocessing)
   try:
-    environment = _builder(name, preprocessing)(num_environments, seed)
+    environment = _builder(name, preprocessing, can_render)(
+      num_environments, seed
+    )
   except SystemExit as error:
     raise ValueError(
       f'{name} with seed {seed} called sys.exit({error.code!r}) while it was '
@@ -85,7 +90,7 @@ def make(
 
 def validate(name: str) -> None:
   """Raises the errors of `make` for a name, without making the environment."""
-  _builder(name, _NO_CHANGES)
+  _builder(name, NO_CHANGES)
 
 
 def register(name: str, build: families.Builder, kind: families.Kind) -> None:
@@ -132,11 +137,14 @@ def kind(name: str) -> families.Kind:
   return families.FAMILIES[name.split('/', 1)[0]].kind
 
 
-def _builder(name: str, preprocessing: Preprocessing) -> families.Builder:
+def _builder(
+  name: str, preprocessing: Preprocessing, can_render: bool = False
+) -> families.Builder:
   prefix, *variant = name.split('/', 1)
   builder = None
   if family := families.FAMILIES.get(prefix):
-    builder = family.find(
+    find = (can_render and family.find_rendered) or family.find
+    builder = find(
       variant[0] if variant else None, preprocessing.get(prefix, {})
     )
   if builder is None:

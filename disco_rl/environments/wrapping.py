@@ -42,25 +42,44 @@ class Source:
   build: families.Builder
 
 
-def recognise(environment: Any) -> Source:
+def recognise(
+  environment: Any,
+  preprocessing: registry.Preprocessing = registry.NO_CHANGES,
+  can_render: bool = False,
+) -> Source:
   """Recognises what an environment is.
 
   Args:
     environment: one of `ACCEPTED`.
+    preprocessing: of an environment by name; see `registry.make`.
+    can_render: likewise.
 
   Returns:
     The source of the environment, which has not been made.
 
   Raises:
     TypeError: it is none of them.
-    ValueError: there is no environment of that name, or actions are not
-      discrete.
+    ValueError: there is no environment of that name, actions are not discrete,
+      or preprocessing is given for another environment than one by name.
     ImportError: the environment of that name needs a package that is not
       installed.
   """
   if isinstance(environment, str):
     registry.validate(environment)
-    return Source(None, functools.partial(registry.make, environment))
+    return Source(
+      None,
+      functools.partial(
+        registry.make,
+        environment,
+        preprocessing=preprocessing,
+        can_render=can_render,
+      ),
+    )
+  if preprocessing:
+    raise ValueError(
+      f'preprocessing={dict(preprocessing)!r} is for environments by name: '
+      f'preprocess {environment!r} where you make it.'
+    )
   if isinstance(environment, base.JaxEnvironment):
     return Source(None, lambda *_: environment)
   if isinstance(environment, base.HostEnvironment):

@@ -77,6 +77,20 @@ class EvaluationConfig(config_checks.Settings):
     return self.updates * self.agent.steps_per_update
 
 
+def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
+  """Builds the config of an evaluation from flat settings.
+
+  Args:
+    settings: as config.json holds them.
+
+  Raises:
+    ValueError: a setting is absent, unknown or not valid.
+  """
+  return config_checks.build_with_rules(
+    EvaluationConfig, settings, *rule_registry.classes()
+  )
+
+
 # Settings that a resumed run may change.
 FREE = (
   'updates',

@@ -227,6 +227,54 @@ class Checkpointer:
       self._manager.close()
 
 
+def read(directory: pathlib.Path, like: Any) -> tuple[int, Any]:
+  """Loads the newest tree that can be read, and changes nothing in the folder.
+
+  A run may be writing there at the same time.
+
+  Args:
+    directory: folder of the checkpoints of a run.
+    like: a tree of the same structure, with `jax.ShapeDtypeStruct` for arrays,
+      which come to the first device, and with NumPy arrays for those.
+
+  Returns:
+    The step and the tree.
+
+  Raises:
+    CheckpointError: there are none yet, or none can be read.
+  """
+  if not directory.is_dir():
+    raise CheckpointError(f'{directory} is no folder of checkpoints.')
+  device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+
+  def abstract(x: Any) -> Any:
+    if not isinstance(x, jax.ShapeDtypeStruct):
+      return ocp.utils.to_shape_dtype_struct(x)
+    data = jax.eval_shape(files.to_data, x)
+    return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=device)
+
+  target = jax.tree.map(abstract, like)
+  reason = 'the run has saved none yet'
+  # Those that are being written have other names.
+  steps = [
+    int(path.name) for path in directory.iterdir() if path.name.isdigit()
+  ]
+  with ocp.Checkpointer(_Handler()) as reader:
+    for step in sorted(steps, reverse=True):
+      path = directory.resolve() / str(step) / 'default'
+      try:
+        digests.check(path)
+        tree = reader.restore(path, args=_Restore(target))
+      # Of many types, as above; also where the run has just deleted it.
+      except Exception as error:
+        reason = _first_line(error)
+        continue
+      return step, jax.tree.map(files.from_data, tree, like)
+  raise CheckpointError(
+    f'None of the checkpoints in {directory} can be read: {reason}'
+  )
+
+
 def _sync(log: pathlib.Path) -> digests.Digest:
   """The digest of a file whose content is on the disk."""
   files.flush_to_disk(log)

@@ -192,6 +192,56 @@ def build(
   return record(**given)
 
 
+def build_with_rules(
+  record: type[_Record], settings: Mapping[str, Any], *rules: Any
+) -> _Record:
+  """As `build`, of a record that holds settings of rules in `rule_settings`.
+
+  Args:
+    record: a dataclass.
+    settings: all of them, also by names of older versions.
+    *rules: classes whose fields are settings, too.
+
+  Raises:
+    ValueError: a setting is absent, unknown or not valid.
+  """
+  settings = translate(settings)
+  if 'loggers' in settings:
+    settings['loggers'] = split(settings, 'loggers')
+  of_rules = {f.name for rule in rules for f in dataclasses.fields(rule)}
+  of_rules -= {'network'}
+  known = {*names(record), *of_rules} - {'rule_settings'}
+  check_names(settings, known, 'The config')
+  rule_settings = {n: v for n, v in settings.items() if n in of_rules}
+  return build(record, settings, rule_settings=rule_settings)
+
+
+def split(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
+  """The entries of a setting, text with commas between them.
+
+  Raises:
+    ValueError: the setting is absent, or no text.
+  """
+  text = get(settings, name)
+  if not isinstance(text, str):
+    raise ValueError(
+      f'{name}={text!r} must be text, with commas between its entries.'
+    )
+  return tuple(item.strip() for item in text.split(',') if item.strip())
+
+
+def flatten(record: Settings) -> dict[str, Any]:
+  """Settings by their flat names, from which `build` makes an equal record."""
+  settings: dict[str, Any] = {}
+  for field in dataclasses.fields(record):  # type: ignore[arg-type]
+    value = getattr(record, field.name)
+    if isinstance(value, Settings):
+      settings |= flatten(value)
+    else:
+      settings[_setting(type(record), field)] = value
+  return settings
+
+
 def replace(record: _Record, changes: Mapping[str, Any]) -> _Record:
   """Replaces fields of a record by name.
 

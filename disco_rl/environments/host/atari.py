@@ -10,6 +10,7 @@ import numpy as np
 from disco_rl.environments import base
 from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
+from disco_rl.environments.host import atari_screen
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import image_vector
 from disco_rl.runtime import config_checks
@@ -132,6 +133,8 @@ class Preprocessing(config_checks.Settings, prefix='preprocessing.atari.'):
 
 
 BENCHMARK = Preprocessing()
+# Of the console, in pixels; that of most games.
+_SCREEN_SHAPE = (210, 160)
 
 
 def make(
@@ -139,6 +142,7 @@ def make(
   num_environments: int,
   seed: int,
   preprocessing: Preprocessing = BENCHMARK,
+  can_render: bool = False,
 ) -> base.HostEnvironment:
   """Makes copies of a game, which a pool of threads steps.
 
@@ -147,6 +151,7 @@ def make(
     num_environments: B.
     seed: of the batch; see `adapters.sub_seeds`.
     preprocessing: of frames and actions.
+    can_render: whether they can be drawn, which takes twice the time.
 
   Returns:
     The batch, with observations [height, width, S] uint8 (S * 3 channels if in
@@ -155,6 +160,22 @@ def make(
   Raises:
     ImportError: if a package is not installed.
   """
+  environment = _make_frames(game, num_environments, seed, preprocessing)
+  if can_render:
+    height, width = _SCREEN_SHAPE
+    whole = dataclasses.replace(
+      preprocessing, height=height, width=width, is_grayscale=False
+    )
+    environment = atari_screen.ScreenEnvironment(
+      environment, _make_frames(game, num_environments, seed, whole)
+    )
+  return frame_stack.stack(environment, preprocessing.frame_stack, True)
+
+
+def _make_frames(
+  game: str, num_environments: int, seed: int, preprocessing: Preprocessing
+) -> base.HostEnvironment:
+  """As `make`, but observations are single frames."""
   env = import_package().AtariVectorEnv(
     game,
     num_environments,
@@ -189,7 +210,9 @@ def make(
     if preprocessing.has_all_actions
     else None,
   )
-  return frame_stack.stack(environment, preprocessing.frame_stack, True)
+  # The console draws 60 frames a second.
+  environment.frames_per_second = 60 / preprocessing.frame_skip
+  return environment
 
 
 def _with_button(num_actions: int) -> np.ndarray | None:

@@ -32,6 +32,7 @@ class CheckedEnvironment(base.HostEnvironment):
     self.spec = environment.spec
     self.num_environments = environment.num_environments
     self.first_action = environment.first_action
+    self.frames_per_second = environment.frames_per_second
     self._environment = environment
     self._name = type(environment).__name__
     self._seed = seed
@@ -70,6 +71,14 @@ class CheckedEnvironment(base.HostEnvironment):
   def encode(self, observation: Any) -> types.PyTree:
     """As `HostEnvironment.encode`."""
     return self._environment.encode(observation)
+
+  def render(self) -> np.ndarray:
+    """As `HostEnvironment.render`."""
+    return self._environment.render()
+
+  def screen(self) -> str:
+    """As `HostEnvironment.screen`."""
+    return self._environment.screen()
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""

@@ -22,6 +22,8 @@ from disco_rl.environments.host import sequential
 from disco_rl.runtime import config_checks
 
 NAME = 'crafter'
+# Of pictures for people, in pixels; a multiple of the nine cells in view.
+_PICTURE_SIZE = np.array([288, 288])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +76,8 @@ class CrafterEnvironment(sequential.SequentialEnvironment):
   actions.
   """
 
+  frames_per_second = 10.0
+
   def __init__(
     self, games: Sequence[Any], seed: int, preprocessing: Preprocessing
   ):
@@ -103,7 +107,7 @@ class CrafterEnvironment(sequential.SequentialEnvironment):
     )
 
 
-class _Game:
+class _Game(sequential.Simulator):
   """One game, as `sequential.Simulator`.
 
   Attributes:
@@ -132,6 +136,20 @@ class _Game:
         break
     is_terminated = info['discount'] == 0
     return frame, total, is_terminated, is_last and not is_terminated
+
+  def render(self) -> np.ndarray:
+    """Draws the game larger than the agent sees it; the game goes on as if not.
+
+    At night the package draws noise from the game's own random numbers.
+    """
+    game, random = self._game, self._game._world.random
+    size, state = game._size, random.get_state()
+    game._size = _PICTURE_SIZE  # Its `render` accepts no size.
+    try:
+      return game.render()
+    finally:
+      game._size = size
+      random.set_state(state)
 
   def close(self) -> None:
     """Nothing is held that outlives the game."""

@@ -87,7 +87,7 @@ def from_factory(
   return DmEnvEnvironment([make_env(sub_seed) for sub_seed in seeds], seed)
 
 
-class _Simulator:
+class _Simulator(sequential.Simulator):
   """One environment, as `sequential.Simulator`."""
 
   def __init__(self, env: dm_env.Environment):

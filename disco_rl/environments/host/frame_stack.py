@@ -47,6 +47,7 @@ class FrameStack(base.HostEnvironment):
     self._environment = environment
     self._is_image = is_image
     self.num_environments = environment.num_environments
+    self.frames_per_second = environment.frames_per_second
 
     def stacked(frame: Any) -> jax.ShapeDtypeStruct:
       *shape, channels = frame.shape if is_image else (*frame.shape, 1)
@@ -71,6 +72,14 @@ class FrameStack(base.HostEnvironment):
     return dataclasses.replace(
       timestep, observation=self._push(timestep.observation, ~timestep.mask)
     )
+
+  def render(self) -> np.ndarray:
+    """As `HostEnvironment.render`."""
+    return self._environment.render()
+
+  def screen(self) -> str:
+    """As `HostEnvironment.screen`."""
+    return self._environment.screen()
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""

@@ -14,12 +14,17 @@ import jax
 import numpy as np
 
 from disco_rl import types
+from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import gymnasium_spaces
 from disco_rl.environments.host import sequential
 
 if TYPE_CHECKING:
   import gymnasium
+
+_RGB = 'rgb_array'
+# Where an environment does not say.
+_FRAMES_PER_SECOND = 30.0
 
 
 class GymnasiumEnvironment(adapters.Adapter):
@@ -134,13 +139,15 @@ class SingleEnvironments(sequential.SequentialEnvironment):
       seed,
       self._spaces.raw,
     )
+    pace = envs[0].metadata.get('render_fps')
+    self.frames_per_second = float(pace or _FRAMES_PER_SECOND)
 
   def encode(self, observation: Any) -> types.PyTree:
     """As `HostEnvironment.encode`."""
     return self._spaces.encode(observation)
 
 
-class _Simulator:
+class _Simulator(sequential.Simulator):
   """One environment, as `sequential.Simulator`."""
 
   def __init__(self, env: Any, seed: int, first_action: int):
@@ -160,17 +167,34 @@ class _Simulator:
     )
     return observation, reward, is_terminated, is_truncated
 
+  def render(self) -> np.ndarray:
+    if self._env.render_mode != _RGB:
+      raise base.RenderError(
+        f'{self._env} was made without render_mode={_RGB!r}: make it with '
+        f'that, if it has this mode; it has {_render_modes(self._env)}.'
+      )
+    try:
+      return np.asarray(self._env.render(), np.uint8)
+    # Each package raises errors of its own where a library is missing.
+    except Exception as error:
+      raise base.RenderError(
+        f'{self._env} cannot be drawn: {error!r}'
+      ) from error
+
   def close(self) -> None:
     self._env.close()
 
 
-def make(env_id: str, num_environments: int, seed: int) -> SingleEnvironments:
+def make(
+  env_id: str, num_environments: int, seed: int, can_render: bool = False
+) -> SingleEnvironments:
   """Makes copies of a registered environment that step one after the other.
 
   Args:
     env_id: as `gymnasium.make` takes.
     num_environments: B.
     seed: of the batch; see `adapters.sub_seeds`.
+    can_render: whether they can be drawn, if they have the mode 'rgb_array'.
 
   Returns:
     The batch of environments, which reset in the next step.
@@ -183,7 +207,8 @@ def make(env_id: str, num_environments: int, seed: int) -> SingleEnvironments:
   """
   gymnasium = gymnasium_spaces.import_gymnasium()
   try:
-    envs = [gymnasium.make(env_id) for _ in range(num_environments)]
+    settings = {'render_mode': _RGB} if can_render and _has_rgb(env_id) else {}
+    envs = [gymnasium.make(env_id, **settings) for _ in range(num_environments)]
   except gymnasium.error.DependencyNotInstalled as error:
     raise ImportError(
       f'gymnasium/{env_id} needs a package that is not installed: {error}'
@@ -244,6 +269,18 @@ def is_registered(env_id: str) -> bool:
       return False
     importlib.import_module(module)
   return registered_id in gymnasium.registry
+
+
+def _has_rgb(env_id: str) -> bool:
+  """Whether a registered environment says that it has the mode 'rgb_array'."""
+  registration = importlib.import_module('gymnasium.envs.registration')
+  env_spec = gymnasium_spaces.import_gymnasium().spec(env_id.rpartition(':')[2])
+  creator = registration.load_env_creator(env_spec.entry_point)
+  return _RGB in _render_modes(creator)
+
+
+def _render_modes(env: Any) -> list[str]:
+  return list(getattr(env, 'metadata', {}).get('render_modes', []))
 
 
 def _autoreset_mode(env: Any, name: str) -> Any:

@@ -16,6 +16,8 @@ class ImageVectorEnvironment(adapters.Adapter):
   Observations are single frames, [H, W, C] uint8.
   """
 
+  frames_per_second = 15.0
+
   def __init__(
     self,
     env: Any,
@@ -50,12 +52,17 @@ class ImageVectorEnvironment(adapters.Adapter):
       num_actions=len(self._actions),
     )
     super().__init__(name, seed, spec, env.num_envs)
+    self._frames = np.zeros((env.num_envs, *frame_shape), np.uint8)
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""
     self._env.close()
     # Some simulators end their threads only when they are collected.
     del self._env
+
+  def render(self) -> np.ndarray:
+    """As `HostEnvironment.render`; the frame that the agent sees."""
+    return np.broadcast_to(self._frames[0], (*self._frames.shape[1:3], 3))
 
   def _reset(self) -> np.ndarray:
     frame, _ = self._env.reset(seed=self._reset_seeds)
@@ -71,4 +78,5 @@ class ImageVectorEnvironment(adapters.Adapter):
 
   def _reshaped(self, frame: Any) -> np.ndarray:
     shape = self.num_environments, *self.spec.observation.shape
-    return np.reshape(frame, shape)
+    self._frames = np.reshape(frame, shape)
+    return self._frames

@@ -15,6 +15,7 @@ from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import sequential
+from disco_rl.environments.host import terminal
 from disco_rl.runtime import config_checks
 
 # Task -> its class in nle.env.tasks, as in Kuettler et al. (2020). Their
@@ -35,6 +36,10 @@ OBSERVATION_TYPES = {
   'blstats': np.int32,
   'message': np.int16,
 }
+
+
+# Keys of the screen as a person sees it: characters and colours.
+_TERMINAL = ('tty_chars', 'tty_colors')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +75,7 @@ def make(
   num_environments: int,
   seed: int,
   preprocessing: Preprocessing = BENCHMARK,
+  can_render: bool = False,
 ) -> base.HostEnvironment:
   """Makes games, which step one after the other.
 
@@ -81,6 +87,7 @@ def make(
     num_environments: B.
     seed: of the batch; see `adapters.sub_seeds`.
     preprocessing: of screens, actions and episodes.
+    can_render: whether they can be drawn.
 
   Returns:
     The batch, with observations {'glyphs': [21, 79, S] int16, the map;
@@ -100,7 +107,7 @@ def make(
     actions=actions,
     penalty_mode='constant',
     penalty_step=preprocessing.idle_penalty,
-    observation_keys=tuple(OBSERVATION_TYPES),
+    observation_keys=(*OBSERVATION_TYPES, *(_TERMINAL if can_render else ())),
     save_ttyrec_every=0,
     fix_moon_phase=True,
     # The package would report its own limit as a termination, and return an
@@ -135,7 +142,7 @@ def import_package() -> Any:
   )
 
 
-class _Game:
+class _Game(sequential.Simulator):
   """One task, as `sequential.Simulator`."""
 
   def __init__(self, env: Any, max_episode_steps: int, seed: int):
@@ -145,22 +152,36 @@ class _Game:
     # The game loses its seeds at the end of an episode, and would draw new ones
     # from the operating system.
     self._rng = np.random.default_rng(seed)
+    self._observation: Mapping[str, np.ndarray] = {}
 
   def reset(self) -> Mapping[str, np.ndarray]:
     core, display = self._rng.integers(2**31, size=2).tolist()
     self._env.seed(core, display, reseed=False)
     self._num_steps = 0
-    observation, _ = self._env.reset()
-    return observation
+    self._observation, _ = self._env.reset()
+    return self._observation
 
   def step(
     self, action: int
   ) -> tuple[Mapping[str, np.ndarray], float, bool, bool]:
     observation, reward, is_terminated, _, _ = self._env.step(action)
+    self._observation = observation
     self._num_steps += 1
     is_out_of_time = self._num_steps >= self._max_episode_steps
     is_truncated = is_out_of_time and not is_terminated
     return observation, reward, is_terminated, is_truncated
 
+  def render(self) -> np.ndarray:
+    return terminal.draw(*self._terminal())
+
+  def screen(self) -> str:
+    return terminal.to_text(self._terminal()[0])
+
   def close(self) -> None:
     self._env.close()
+
+  def _terminal(self) -> list[np.ndarray]:
+    """Characters and colours, [24, 80] each."""
+    if _TERMINAL[0] not in self._observation:
+      raise base.RenderError('NetHack was made without can_render=True.')
+    return [self._observation[key] for key in _TERMINAL]

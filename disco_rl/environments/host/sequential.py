@@ -8,12 +8,13 @@ import jax
 import numpy as np
 
 from disco_rl import types
+from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import data_checks
 
 
 class Simulator(Protocol):
-  """One environment of a package.
+  """One environment of a package; inherit what is optional.
 
   The simulator may write into an observation later, and its types only need to
   convert to those of the spec.
@@ -35,6 +36,14 @@ class Simulator(Protocol):
 
   def close(self) -> None:
     """Frees the resources of the simulator."""
+
+  def render(self) -> np.ndarray:
+    """Draws it, as `HostEnvironment.render`."""
+    raise base.RenderError('There are no pictures of this environment.')
+
+  def screen(self) -> str:
+    """It as text, as `HostEnvironment.screen`."""
+    return ''
 
 
 class SequentialEnvironment(adapters.Adapter):
@@ -66,6 +75,14 @@ class SequentialEnvironment(adapters.Adapter):
     """As `HostEnvironment.close`."""
     for simulator in self._simulators:
       simulator.close()
+
+  def render(self) -> np.ndarray:
+    """As `HostEnvironment.render`."""
+    return self._simulators[0].render()
+
+  def screen(self) -> str:
+    """As `HostEnvironment.screen`."""
+    return self._simulators[0].screen()
 
   def _reset(self) -> types.PyTree:
     number = self.num_environments

@@ -5,6 +5,8 @@ import queue
 import threading
 from typing import Any
 
+import numpy as np
+
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
@@ -41,6 +43,7 @@ class WatchedEnvironment(base.HostEnvironment):
     self.spec = environment.spec
     self.num_environments = environment.num_environments
     self.first_action = environment.first_action
+    self.frames_per_second = environment.frames_per_second
     self._environment = environment
     self._name = name
     self._seed = seed
@@ -84,6 +87,14 @@ class WatchedEnvironment(base.HostEnvironment):
   def encode(self, observation: Any) -> types.PyTree:
     """As `HostEnvironment.encode`."""
     return self._environment.encode(observation)
+
+  def render(self) -> np.ndarray:
+    """As `HostEnvironment.render`."""
+    return self._call(self._environment.render)
+
+  def screen(self) -> str:
+    """As `HostEnvironment.screen`."""
+    return self._call(self._environment.screen)
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""

@@ -4,9 +4,11 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import boards
 
 _LARGEST = 2**20
 
@@ -89,6 +91,13 @@ class Catch(base.JaxEnvironment):
       is_last=landed,
       mask=jnp.bool_(True),
     )
+
+  def render(self, state: State) -> np.ndarray:
+    """As `JaxEnvironment.render`; the ball hides the paddle."""
+    board = np.zeros((2, self.rows, self.columns), bool)
+    board[0, -1, state.paddle_column] = True
+    board[1, state.ball_row, state.ball_column] = True
+    return boards.paint((board[0], boards.AGENT), (board[1], boards.COLOURS[0]))
 
   def _observe(self, state: State) -> types.Array:
     board = jnp.zeros((self.rows, self.columns), jnp.float32)

@@ -9,6 +9,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import boards
 from disco_rl.environments.jax_native import draws
 
 
@@ -110,6 +111,22 @@ class Chain(base.JaxEnvironment):
       is_last=is_last,
       mask=jnp.bool_(True),
     )
+
+  def render(self, state: ChainState) -> np.ndarray:
+    """As `JaxEnvironment.render`.
+
+    From above: the cue, the choice once it is made, and the steps taken.
+    """
+    width = max(self.num_positions + 1, *self.payoff.shape)
+    place = np.arange(width)
+    shown = [state.cue, state.choice, state.step]
+    rows = np.eye(3, dtype=bool)[:, :, None] & np.stack(
+      [place == np.asarray(x) for x in shown]
+    )
+    ends = np.zeros((3, width), bool)
+    ends[2] = place > np.asarray(state.length)
+    colours = (boards.COLOURS[0], boards.COLOURS[1], boards.AGENT)
+    return boards.paint((ends, boards.WALL), *zip(rows, colours))
 
   def _observe(self, state: ChainState, uniform: types.Array) -> types.Array:
     """Returns the class's observation; `uniform` [D] gives the random bits."""

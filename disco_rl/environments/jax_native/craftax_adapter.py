@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
@@ -17,6 +18,8 @@ VARIANTS = {
   'classic_pixels': 'Craftax-Classic-Pixels-v1',
   'classic_symbolic': 'Craftax-Classic-Symbolic-v1',
 }
+# Of a cell in pictures for people; the package has textures of this size.
+_CELL_PIXELS = 16
 _NEVER = jnp.iinfo(jnp.int32).max
 
 
@@ -39,6 +42,8 @@ class CraftaxClassic(base.JaxEnvironment):
       lets one change without compiling anew.
     variant: one of `VARIANTS`.
   """
+
+  frames_per_second = 10.0
 
   params: Any
   variant: str = dataclasses.field(metadata={'static': True})
@@ -96,6 +101,10 @@ class CraftaxClassic(base.JaxEnvironment):
       timestep, observation=self._observe(state), is_terminal=timestep.is_last
     )
 
+  def render(self, state: Any) -> np.ndarray:
+    """As `JaxEnvironment.render`: [144, 144, 3], nine cells in view."""
+    return np.asarray(_draw()(state)).round().astype(np.uint8)
+
   @property
   def _has_pixels(self) -> bool:
     return self.variant == 'classic_pixels'
@@ -143,6 +152,16 @@ def _package_env(variant: str) -> Any:
     return import_package().make_craftax_env_from_name(
       VARIANTS[variant], auto_reset=False
     )
+
+
+@functools.cache
+def _draw() -> Any:
+  """The package's renderer, which is slow until it is compiled."""
+  with jax.ensure_compile_time_eval():
+    renderer = packages.load(
+      'craftax.craftax_classic.renderer', "'craftax/...'", 'craftax', ''
+    )
+    return jax.jit(renderer.make_craftax_pixel_renderer(_CELL_PIXELS))
 
 
 def _first_state(variant: str, key: types.Array, params: Any) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import boards
 from disco_rl.environments.jax_native import draws
 
 NUM_ACTIONS = 5  # In a grid: stay, up, down, left, right.
@@ -166,6 +167,26 @@ class GridWorld(base.JaxEnvironment):
       is_terminal=is_terminal,
       is_last=is_terminal | (state.step >= self.step_limit),
       mask=jnp.bool_(True),
+    )
+
+  def render(self, state: GridState) -> np.ndarray:
+    """As `JaxEnvironment.render`; each kind of objects has its colour."""
+    shape = self.walls.shape
+    kind_of_cell = np.full(np.prod(shape), -1)
+    is_present = np.asarray(state.is_present)
+    cells = np.asarray(state.object_cell)[is_present]
+    kind_of_cell[cells] = np.asarray(self.object_kind)[is_present]
+    is_agent = np.arange(kind_of_cell.size) == np.asarray(state.agent_cell)
+    return boards.paint(
+      (np.asarray(self.walls), boards.WALL),
+      *(
+        (
+          (kind_of_cell == kind).reshape(shape),
+          boards.COLOURS[kind % len(boards.COLOURS)],
+        )
+        for kind in range(self.num_kinds)
+      ),
+      (is_agent.reshape(shape), boards.AGENT),
     )
 
   def _move(self, cell: types.Array, action: types.Array) -> types.Array:

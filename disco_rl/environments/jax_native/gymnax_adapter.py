@@ -4,8 +4,11 @@ import functools
 from typing import Any
 
 import jax
+import numpy as np
 
 from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.environments import boards
 from disco_rl.environments import packages
 from disco_rl.environments.jax_native import gymnax_style
 from disco_rl.environments.jax_native import trees
@@ -61,6 +64,8 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
       tasks of one name stack.
   """
 
+  frames_per_second = 10.0
+
   @property
   def spec(self) -> types.EnvironmentSpec:
     """Of one environment, also where several are stacked."""
@@ -71,6 +76,22 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
     if self.env.name in MINATAR.values():
       return observation != 0
     return gymnax_style.read(self.env, self.env.default_params, observation)
+
+  def render(self, state: Any) -> np.ndarray:
+    """As `JaxEnvironment.render`; boards alone, each channel in a colour."""
+    board = np.asarray(self._board(state))
+    if board.ndim not in (2, 3):
+      raise base.RenderError(
+        f'There are no pictures of {self.env.name} of gymnax: only boards are '
+        f'drawn, and its observation has the shape {board.shape}.'
+      )
+    return boards.paint_channels(board if board.ndim == 3 else board[..., None])
+
+  def _board(self, state: Any) -> types.Array:
+    """The observation of a state, which draws no random numbers in boards."""
+    return self.env.get_obs(
+      state=state, params=self.params, key=jax.random.key(0)
+    )
 
 
 def make(env_id: str) -> GymnaxEnvironment:

@@ -15,6 +15,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import boards
 from disco_rl.environments import packages
 from disco_rl.environments.jax_native import sokoban_generator
 from disco_rl.environments.jax_native import sokoban_levels
@@ -129,6 +130,19 @@ class Sokoban(base.JaxEnvironment):
       is_terminal=timestep.extras['solved'],
       is_last=timestep.last(),
       mask=jnp.bool_(True),
+    )
+
+  def render(self, state: State) -> np.ndarray:
+    """As `JaxEnvironment.render`; a box on a target is green."""
+    fixed, movable = np.asarray(state.fixed), np.asarray(state.movable[-1])
+    is_target = fixed == sokoban_levels.TARGET
+    is_box = movable == sokoban_levels.BOX
+    return boards.paint(
+      (fixed == sokoban_levels.WALL, boards.WALL),
+      (is_target, boards.COLOURS[3]),
+      (is_box, boards.COLOURS[0]),
+      (is_box & is_target, boards.COLOURS[1]),
+      (movable == sokoban_levels.AGENT, boards.AGENT),
     )
 
 

@@ -1,0 +1,185 @@
+"""Loading agents from files, and from the folders of runs."""
+
+from collections.abc import Mapping
+import dataclasses
+import pathlib
+from typing import Any
+
+import jax
+
+from disco_rl.agent import agent as agent_lib
+from disco_rl.api import descriptions
+from disco_rl.api import games as games_lib
+from disco_rl.api import policy as policy_lib
+from disco_rl.api import rules
+from disco_rl.api import trainer as trainer_lib
+from disco_rl.api import tree_files
+from disco_rl.environments import base
+from disco_rl.environments import families
+from disco_rl.environments import registry
+from disco_rl.environments import wrapping
+from disco_rl.evaluation import runner
+from disco_rl.evaluation import stored
+from disco_rl.networks import agent_network
+from disco_rl.runtime import files
+from disco_rl.runtime import npz
+
+# Where files hold theta: those of `Policy.save`, and those of `Trainer.save`
+# with environments on the device and on the host.
+_PLACES = (
+  f'[{policy_lib.PARAMS!r}]',
+  "['lives'].agents.learner.params",
+  "['lives']['state'].agents.learner.params",
+)
+
+
+def load_policy(
+  path: files.PathLike,
+  *,
+  seed: int | None = None,
+  environment: Any = None,
+  torso: Any = None,
+) -> policy_lib.Policy:
+  """Loads a policy from a file or from a run, also from one that goes on.
+
+  Args:
+    path: of a file of `Policy.save` or `Trainer.save`, or of the folder of a
+      run of launch.evaluate, whose newest checkpoint is read.
+    seed: of a run's agent; None: its first. A file holds one agent.
+    environment: as `Trainer` takes it, in place of the one that is named there;
+      required where that was an object.
+    torso: of an agent whose torso is a function.
+
+  Returns:
+    The policy.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: the file is damaged or holds no agent, the folder holds no run,
+      it is not known which environment or torso the agent had, or they do not
+      fit its parameters.
+    checkpointing.CheckpointError: the run has no checkpoint that can be read.
+    ImportError: a package that the environment needs is not installed.
+  """
+  if pathlib.Path(path).is_dir():
+    return _of_run(path, seed)
+  if seed is not None:
+    raise ValueError(
+      f'{path} holds one agent: a seed chooses among those of a run.'
+    )
+  arrays = npz.read(path, lambda headers: _check(path, headers))
+  description = descriptions.from_array(arrays[descriptions.KEY])
+  preprocessing: registry.Preprocessing = {}
+  if environment is None:
+    environment = description.environment
+    preprocessing = description.preprocessing
+  if environment is None:
+    raise ValueError(
+      f'{path} holds an agent of an environment of your own: pass it as '
+      'environment=... to disco_rl.load_policy.'
+    )
+  config = description.config(torso)
+  own = _make_one(environment, preprocessing)
+  network = agent_network.make(
+    own.spec, description.output_spec, config.network
+  )
+  like = jax.eval_shape(
+    lambda: jax.tree.map(lambda x: x[None], network.init(jax.random.key(0)))
+  )
+  return policy_lib.Policy(
+    description,
+    tree_files.load_part(path, arrays, _PLACES, like),
+    games_lib.Games(network, own, environment, preprocessing),
+  )
+
+
+def load_agent(
+  workdir: files.PathLike, *, seed: int | None = None
+) -> trainer_lib.Trainer:
+  """Loads an agent of a run of launch.evaluate, to be trained further.
+
+  The agent has its parameters, the states of its optimiser and its rule, its
+  random numbers, and beside JAX-native environments its replay and its
+  environments: it learns on as in the run, but for rounding. Beside
+  environments on the host its replay begins empty.
+
+  Args:
+    workdir: folder of the run, which may go on; it stays unchanged.
+    seed: of the agent; None: the run's first.
+
+  Returns:
+    The agent, with as many updates as it has in the newest checkpoint.
+
+  Raises:
+    ValueError: the folder holds no run, or the run has no such agent.
+    checkpointing.CheckpointError: the run has no checkpoint that can be read.
+    FileNotFoundError: the file of its rule is no longer there.
+    ImportError: a package that the environment needs is not installed.
+  """
+  config = stored.read_config(workdir)
+  rule = _rule(config)
+  own = _make_one(config.environment, config.preprocessing)
+  agent = agent_lib.make(config.agent, own.spec, rule.rule)
+  one = stored.read_agent(workdir, config, agent, own, seed)
+  trainer = trainer_lib.Trainer(
+    config.environment,
+    rule,
+    seed=one.seed,
+    preprocessing=config.preprocessing,
+    **descriptions.settings_of(config.agent),
+  )
+  trainer.take_over(one.train_state, one.update)
+  return trainer
+
+
+def _of_run(workdir: files.PathLike, seed: int | None) -> policy_lib.Policy:
+  """The policy of an agent of a run."""
+  config = stored.read_config(workdir)
+  rule = _rule(config)
+  own = _make_one(config.environment, config.preprocessing)
+  agent = agent_lib.make(config.agent, own.spec, rule.rule)
+  one = stored.read_agent(workdir, config, agent, own, seed)
+  return policy_lib.Policy(
+    descriptions.describe(
+      config.environment,
+      config.preprocessing,
+      rule,
+      one.seed,
+      config.agent,
+      own.spec,
+    ),
+    one.train_state.agents.learner.params,
+    games_lib.Games(
+      agent.network, own, config.environment, config.preprocessing
+    ),
+  )
+
+
+def _rule(config: runner.EvaluationConfig) -> rules.LoadedRule:
+  """The rule of a run, with those of the run's settings that are its own."""
+  name, settings = config.rule, config.rule_settings
+  loaded = rules.load_rule(name)
+  fields = {field.name for field in dataclasses.fields(type(loaded.rule))}  # type: ignore[arg-type]
+  return rules.load_rule(
+    name, **{key: settings[key] for key in settings if key in fields}
+  )
+
+
+def _make_one(
+  given: Any, preprocessing: registry.Preprocessing
+) -> families.Environment:
+  """One environment; on the host it is closed, but its spec can be read."""
+  source = wrapping.recognise(given, preprocessing)
+  environment = source.build(source.num_environments or 1, 0)
+  if isinstance(environment, base.HostEnvironment) and isinstance(given, str):
+    environment.close()
+  return environment
+
+
+def _check(path: files.PathLike, headers: Mapping[str, npz.Header]) -> None:
+  if descriptions.KEY not in headers:
+    raise npz.ArchiveError(
+      f'{path} does not say how its agent was made: it holds no agent, or an '
+      'older version saved it. Make the Trainer as it was, load the file with '
+      'Trainer.load, and save it again.'
+    )

@@ -1,0 +1,119 @@
+"""Episodes of an agent in environments of their own."""
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from disco_rl import types
+from disco_rl.api import player
+from disco_rl.environments import base
+from disco_rl.environments import families
+from disco_rl.environments import registry
+from disco_rl.environments import wrapping
+from disco_rl.environments.jax_native import on_host
+from disco_rl.evaluation import playing
+from disco_rl.networks import agent_network
+from disco_rl.runtime import config_checks
+
+# Environments that play side by side.
+_MAX_ENVIRONMENTS = 16
+# Of 160 x 210 pixels they take 200 MB.
+MAX_FRAMES = 2_000
+
+
+class Games:
+  """Plays with a network of one kind; programs are compiled once."""
+
+  def __init__(
+    self,
+    network: agent_network.AgentNetwork,
+    environment: families.Environment,
+    given: Any,
+    preprocessing: registry.Preprocessing,
+  ):
+    """Makes and compiles nothing yet.
+
+    Args:
+      network: of the agent.
+      environment: one as others will be; on the host it may be closed.
+      given: what it was made from; see `Trainer`.
+      preprocessing: likewise.
+    """
+    self.spec = environment.spec
+    self._network = network
+    self._environment = environment
+    self._given = given
+    self._preprocessing = preprocessing
+    self._player = player.Player(network, self.spec, 0)
+    # Those of JAX by their number: each has programs of its own.
+    self._kept: dict[int, on_host.OnHost] = {}
+
+  def make_player(self, seed: int) -> player.Player:
+    """A player in the environment as it was before it was wrapped."""
+    return player.Player(
+      self._network,
+      self.spec,
+      seed,
+      self._environment.encode,
+      self._environment.first_action,
+    )
+
+  def evaluate(
+    self, params: types.Params, episodes: int, greedy: bool, seed: int
+  ) -> playing.Episodes:
+    """See `Policy.evaluate`."""
+    _check(episodes, seed)
+    number = min(episodes, _MAX_ENVIRONMENTS)
+    with contextlib.closing(
+      self._environments(number, seed, can_render=False)
+    ) as environment:
+      return playing.play(
+        environment, self._policy(params, greedy, seed), episodes
+      )
+
+  def film(
+    self, params: types.Params, episodes: int, greedy: bool, seed: int
+  ) -> tuple[playing.Episodes, playing.Film]:
+    """As `evaluate`, in one environment, of which pictures are taken."""
+    _check(episodes, seed)
+    with contextlib.closing(
+      self._environments(1, seed, can_render=True)
+    ) as environment:
+      film = playing.Film(environment, MAX_FRAMES)
+      act = self._policy(params, greedy, seed)
+      return playing.play(environment, act, episodes, film.take), film
+
+  def _policy(
+    self, params: types.Params, greedy: bool, seed: int
+  ) -> playing.Act:
+    self._player.restart(seed)
+
+    def act(observation: Any, is_first: np.ndarray) -> np.ndarray:
+      return self._player.act(params, observation, greedy, is_first)
+
+    return act
+
+  def _environments(
+    self, number: int, seed: int, can_render: bool
+  ) -> base.HostEnvironment:
+    """New environments, or kept ones with another seed."""
+    if isinstance(self._environment, base.JaxEnvironment):
+      if number not in self._kept:
+        self._kept[number] = on_host.OnHost(self._environment, number, seed)
+      self._kept[number].seed(seed)
+      return self._kept[number]
+    source = wrapping.recognise(self._given, self._preprocessing, can_render)
+    if source.num_environments is not None:
+      raise ValueError(
+        f'Episodes are played in new environments, but {self._given!r} is a '
+        'single object: pass a function that makes it, or a name.'
+      )
+    environment = source.build(number, seed)
+    assert isinstance(environment, base.HostEnvironment)
+    return environment
+
+
+def _check(episodes: int, seed: int) -> None:
+  config_checks.check('episodes', episodes, config_checks.Count)
+  config_checks.check('seed', seed, config_checks.CountOrZero)

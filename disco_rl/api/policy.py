@@ -1,0 +1,119 @@
+"""A trained agent that acts, plays and is saved, and learns no further."""
+
+from typing import Any
+
+import numpy as np
+
+from disco_rl import types
+from disco_rl.api import descriptions
+from disco_rl.api import games as games_lib
+from disco_rl.api import tree_files
+from disco_rl.evaluation import playing
+from disco_rl.runtime import files
+from disco_rl.runtime import video
+
+# Of the tree that a file of a policy holds.
+PARAMS = 'params'
+
+
+class Policy:
+  """The policy of an agent; made by `Trainer.policy` and `load_policy`.
+
+  Attributes:
+    description: how the agent was made.
+    spec: of observations and actions.
+    params: theta, with a leading axis of one agent.
+  """
+
+  description: descriptions.Description
+  spec: types.EnvironmentSpec
+  params: types.Params
+
+  def __init__(
+    self,
+    description: descriptions.Description,
+    params: types.Params,
+    games: games_lib.Games,
+  ):
+    """Is made by those that the class names."""
+    self.description = description
+    self.params = params
+    self.spec = games.spec
+    self._games = games
+    self._player = games.make_player(description.seed)
+
+  def act(
+    self, observation: Any, *, greedy: bool = False, is_first: Any = False
+  ) -> Any:
+    """Chooses actions, as `Trainer.act`."""
+    return self._player.act(self.params, observation, greedy, is_first)
+
+  def evaluate(
+    self, episodes: int = 100, *, greedy: bool = False, seed: int = 0
+  ) -> playing.Episodes:
+    """Plays episodes in new environments, up to 16 side by side.
+
+    Args:
+      episodes: their number.
+      greedy: takes the most likely actions, instead of samples of the policy.
+      seed: of environments and actions.
+
+    Returns:
+      Returns and lengths, the mean return and its 95% interval.
+
+    Raises:
+      ValueError: an argument is not valid, or the environment was given as an
+        object, of which there can be no others.
+    """
+    return self._games.evaluate(self.params, episodes, greedy, seed)
+
+  def render(
+    self,
+    path: files.PathLike | None = None,
+    episodes: int = 1,
+    *,
+    greedy: bool = False,
+    seed: int = 0,
+  ) -> np.ndarray:
+    """Plays episodes in a new environment, and draws them.
+
+    Args:
+      path: of a GIF, or of an MP4 file, to write; None: none.
+      episodes: their number; of very long ones the first 2,000 pictures.
+      greedy: as in `evaluate`.
+      seed: as in `evaluate`.
+
+    Returns:
+      Pictures [N, H, W, 3] uint8, small ones scaled up.
+
+    Raises:
+      ValueError: an argument is not valid, the environment was given as an
+        object, or cannot be drawn.
+      ImportError: imageio-ffmpeg, which writes MP4, is not installed.
+      OSError: the file cannot be written.
+    """
+    if path is not None:
+      video.check_name(path)
+    _, film = self._games.film(self.params, episodes, greedy, seed)
+    frames = video.enlarge(film.frames)
+    if path is not None:
+      video.write(path, frames, film.frames_per_second)
+    return frames
+
+  def film(
+    self, episodes: int, *, greedy: bool, seed: int
+  ) -> tuple[playing.Episodes, playing.Film]:
+    """As `render`; returns the episodes and their pictures as they were."""
+    return self._games.film(self.params, episodes, greedy, seed)
+
+  def save(self, path: files.PathLike) -> None:
+    """Saves the parameters and the description, which `load_policy` reads.
+
+    Args:
+      path: of the file, ending in '.npz'.
+
+    Raises:
+      ValueError: the path does not end in '.npz'.
+    """
+    notes = descriptions.to_array(self.description)
+    tree_files.save(path, {PARAMS: self.params}, {descriptions.KEY: notes})

@@ -1,0 +1,50 @@
+"""Pictures of boards: one pixel for each cell.
+
+Whoever shows them scales them up. The colours are Okabe and Ito's, which
+colour-blind readers can tell apart, on a dark floor.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+Colour = tuple[int, int, int]
+
+FLOOR: Colour = (24, 26, 32)
+WALL: Colour = (112, 116, 124)
+AGENT: Colour = (86, 180, 233)
+# Of objects and channels, one after the other, and then again from the first.
+COLOURS: Sequence[Colour] = (
+  (230, 159, 0),
+  (0, 158, 115),
+  (213, 94, 0),
+  (204, 121, 167),
+  (240, 228, 66),
+  (0, 114, 178),
+  (238, 238, 238),
+)
+
+
+def paint(*layers: tuple[np.ndarray, Colour]) -> np.ndarray:
+  """Paints a board.
+
+  Args:
+    *layers: cells [H, W] bool and their colour; later layers hide earlier ones.
+
+  Returns:
+    [H, W, 3] uint8.
+  """
+  picture = np.full((*np.shape(layers[0][0]), 3), FLOOR, np.uint8)
+  for cells, colour in layers:
+    picture[np.asarray(cells, bool)] = colour
+  return picture
+
+
+def paint_channels(board: np.ndarray) -> np.ndarray:
+  """Paints each channel [H, W, C] in a colour of its own, as `paint`."""
+  return paint(
+    *(
+      (board[..., i] != 0, COLOURS[i % len(COLOURS)])
+      for i in range(board.shape[-1])
+    )
+  )

@@ -1,0 +1,50 @@
+"""Atari with pictures of the whole screen, in colour."""
+
+import numpy as np
+
+from disco_rl import types
+from disco_rl.environments import base
+
+
+class ScreenEnvironment(base.HostEnvironment):
+  """Plays a game twice in step: once for the agent, once for the viewer.
+
+  The vector environment scales frames in its own threads, and returns no
+  others. Emulators are deterministic given their seeds, sticky actions
+  included: the second game, with whole frames, is the same as the first.
+  """
+
+  def __init__(
+    self, environment: base.HostEnvironment, screen: base.HostEnvironment
+  ):
+    """Wraps two batches, used by this object alone from now on.
+
+    Args:
+      environment: what the agent sees.
+      screen: a batch of equal size, seed and settings that differs in its
+        frames alone.
+    """
+    self.spec = environment.spec
+    self.num_environments = environment.num_environments
+    self.frames_per_second = screen.frames_per_second
+    self._environment = environment
+    self._screen = screen
+
+  def reset(self) -> types.PyTree:
+    """As `HostEnvironment.reset`."""
+    self._screen.reset()
+    return self._environment.reset()
+
+  def step(self, action: np.ndarray) -> types.TimeStep:
+    """As `HostEnvironment.step`."""
+    self._screen.step(action)
+    return self._environment.step(action)
+
+  def render(self) -> np.ndarray:
+    """As `HostEnvironment.render`."""
+    return self._screen.render()
+
+  def close(self) -> None:
+    """As `HostEnvironment.close`."""
+    self._screen.close()
+    self._environment.close()

@@ -1,0 +1,85 @@
+"""JAX-native environments that are stepped from the host, to be watched."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from disco_rl import types
+from disco_rl.environments import base
+
+
+class OnHost(base.HostEnvironment):
+  """Copies of a JAX-native environment, which reset in the next step.
+
+  Unlike `JaxEnvironment.step_autoreset` this shows the last state of every
+  episode. The transition that begins the next one is masked, as those of
+  `host.adapters.Adapter`.
+  """
+
+  def __init__(
+    self, environment: base.JaxEnvironment, num_environments: int, seed: int
+  ):
+    """Compiles nothing yet.
+
+    Args:
+      environment: of which there are to be copies.
+      num_environments: B.
+      seed: of all random numbers.
+    """
+    self.spec = environment.spec
+    self.num_environments = num_environments
+    self.frames_per_second = environment.frames_per_second
+    self._environment = environment
+    self.seed(seed)
+    self._reset = jax.jit(jax.vmap(environment.reset))
+    self._step = jax.jit(jax.vmap(environment.step))
+    self._select = jax.jit(jax.vmap(_select))
+    self._is_resetting = np.zeros(num_environments, bool)
+    self._state: Any = None
+
+  def seed(self, seed: int) -> None:
+    """Sets the seed of all random numbers from now on; `reset` comes next."""
+    self._key = jax.random.key(seed)
+
+  def reset(self) -> types.PyTree:
+    """As `HostEnvironment.reset`."""
+    self._is_resetting = np.zeros(self.num_environments, bool)
+    self._state, observation = self._reset(self._keys())
+    return jax.device_get(observation)
+
+  def step(self, action: np.ndarray) -> types.TimeStep:
+    """As `HostEnvironment.step`."""
+    is_dummy = self._is_resetting
+    state, timestep = self._step(self._state, action, self._keys())
+    observation = timestep.observation
+    if is_dummy.any():
+      state, observation = self._select(
+        is_dummy, self._reset(self._keys()), (state, observation)
+      )
+    self._state = state
+    outcome = jax.device_get(timestep)
+    self._is_resetting = outcome.is_last & ~is_dummy
+    fields: dict[str, Any] = {
+      'reward': np.where(is_dummy, np.float32(0), outcome.reward),
+      'is_terminal': outcome.is_terminal | is_dummy,
+      'is_last': self._is_resetting,
+      'mask': ~is_dummy,
+    }
+    return types.TimeStep(observation=jax.device_get(observation), **fields)
+
+  def render(self) -> np.ndarray:
+    """As `HostEnvironment.render`."""
+    return self._environment.render(jax.tree.map(lambda x: x[0], self._state))
+
+  def close(self) -> None:
+    """Nothing is held."""
+
+  def _keys(self) -> types.Array:
+    self._key, key = jax.random.split(self._key)
+    return jax.random.split(key, self.num_environments)
+
+
+def _select(condition: types.Array, new: Any, old: Any) -> Any:
+  return jax.tree.map(lambda x, y: jnp.where(condition, x, y), new, old)

@@ -1,0 +1,121 @@
+"""Agents of finished and running evaluations, read from their folders."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.environments import base as environment_base
+from disco_rl.evaluation import base
+from disco_rl.evaluation import runner
+from disco_rl.runtime import checkpointing
+from disco_rl.runtime import files
+from disco_rl.runtime import metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredAgent:
+  """One agent of an evaluation, as its newest checkpoint holds it.
+
+  Attributes:
+    seed: of the agent.
+    update: number of its updates.
+    train_state: with a leading axis of one agent. Of replay beside environments
+      on the host it holds the counts alone.
+  """
+
+  seed: int
+  update: int
+  train_state: base.TrainState
+
+
+def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
+  """Reads the settings of an evaluation.
+
+  Args:
+    workdir: folder of a run of launch.evaluate.
+
+  Raises:
+    files.WorkdirError: the folder holds no such run.
+    ValueError: it has settings that this version does not know.
+  """
+  path = pathlib.Path(workdir) / 'config.json'
+  try:
+    settings = metrics.read_json(path)
+  except OSError as error:
+    raise files.WorkdirError(
+      f'{workdir} holds no run of launch.evaluate: {error}'
+    ) from error
+  if 'environment' not in settings:
+    raise files.WorkdirError(
+      f'{workdir} holds no single run of launch.evaluate: name the folder of '
+      'one run.'
+    )
+  return runner.config_of(settings)
+
+
+def read_agent(
+  workdir: files.PathLike,
+  config: runner.EvaluationConfig,
+  agent: agent_lib.Agent,
+  environment: environment_base.JaxEnvironment
+  | environment_base.HostEnvironment,
+  seed: int | None = None,
+) -> StoredAgent:
+  """Reads an agent from the newest checkpoint; changes nothing in the folder.
+
+  Args:
+    workdir: folder of the run.
+    config: of the run.
+    agent: of its kind.
+    environment: one like those of the run.
+    seed: of the agent, one of config.seed to config.seed + config.seeds - 1;
+      None: the first.
+
+  Returns:
+    The agent.
+
+  Raises:
+    ValueError: the run has no agent with this seed.
+    checkpointing.CheckpointError: the run has no checkpoint that can be read.
+  """
+  seed = config.seed if seed is None else seed
+  index = seed - config.seed
+  if not 0 <= index < config.seeds:
+    raise ValueError(
+      f'{workdir} has no agent with seed {seed}: the seeds of its agents are '
+      f'{config.seed} to {config.seed + config.seeds - 1}.'
+    )
+  like = {
+    'lives': _shapes(agent, environment, config.seeds),
+    'seconds': np.zeros(()),
+  }
+  update, tree = checkpointing.read(pathlib.Path(workdir) / 'checkpoints', like)
+  return StoredAgent(
+    seed=seed,
+    update=update,
+    train_state=jax.tree.map(lambda x: x[index : index + 1], tree['lives']),
+  )
+
+
+def _shapes(
+  agent: agent_lib.Agent,
+  environment: environment_base.JaxEnvironment
+  | environment_base.HostEnvironment,
+  num_agents: int,
+) -> base.TrainState:
+  """Shapes of the state of S agents, as checkpoints hold it."""
+
+  def init(key: types.Array) -> base.TrainState:
+    agents = agent.init(key)
+    if isinstance(environment, environment_base.JaxEnvironment):
+      return base.TrainState(agents, agent.init_actor(key, environment))
+    counts: Any = dict.fromkeys(('start', 'added'), np.zeros((), np.int32))
+    return base.TrainState(dataclasses.replace(agents, replay=counts), None)
+
+  keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), num_agents))
+  return jax.eval_shape(jax.vmap(init), keys)

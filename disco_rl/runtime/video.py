@@ -1,0 +1,125 @@
+"""Pictures of an episode as a file: GIF by Pillow, MP4 by imageio-ffmpeg."""
+
+from collections.abc import Sequence
+import importlib
+import pathlib
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from disco_rl.runtime import files
+
+SUFFIXES = ('.gif', '.mp4')
+# The shorter side of a picture that was scaled up has at most so many pixels,
+# and the longer one four times as many.
+_SIDE = 256
+
+
+def check_name(path: files.PathLike) -> None:
+  """Checks, before anything is played, that a film can be written.
+
+  Args:
+    path: of the file.
+
+  Raises:
+    ValueError: it ends neither in '.gif' nor in '.mp4'.
+    ImportError: imageio-ffmpeg, which writes MP4, is not installed.
+  """
+  suffix = pathlib.Path(path).suffix
+  if suffix not in SUFFIXES:
+    raise ValueError(
+      f'{path}: the name of the file must end in {" or ".join(SUFFIXES)}.'
+    )
+  if suffix == '.mp4':
+    _import_ffmpeg()
+
+
+def enlarge(frames: Sequence[np.ndarray]) -> np.ndarray:
+  """Scales small pictures up by a whole number, so that pixels stay crisp.
+
+  Args:
+    frames: N >= 1 pictures [H, W, 3] uint8; smaller ones than the largest are
+      padded with black, below and to the right.
+
+  Returns:
+    [N, H * n, W * n, 3] uint8.
+  """
+  height, width = np.max([x.shape[:2] for x in frames], axis=0)
+  stacked = np.zeros((len(frames), height, width, 3), np.uint8)
+  for i, x in enumerate(frames):
+    stacked[i, : x.shape[0], : x.shape[1]] = x
+  scale = min(_SIDE // min(height, width), 4 * _SIDE // max(height, width))
+  scale = max(1, scale)
+  return stacked.repeat(scale, axis=1).repeat(scale, axis=2)
+
+
+def write(
+  path: files.PathLike, frames: np.ndarray, frames_per_second: float
+) -> None:
+  """Writes a film, atomically; folders on the way to it are made.
+
+  Args:
+    path: of the file, '.gif' or '.mp4'.
+    frames: [N, H, W, 3] uint8, N >= 1.
+    frames_per_second: of a GIF at most 50, which all viewers show.
+
+  Raises:
+    ValueError: as of `check_name`.
+    ImportError: as of `check_name`.
+    OSError: the file cannot be written.
+  """
+  check_name(path)
+  target = pathlib.Path(path)
+  target.parent.mkdir(parents=True, exist_ok=True)
+  write_file = _write_gif if target.suffix == '.gif' else _write_mp4
+  with files.replacing(target) as temporary:
+    write_file(temporary, frames, frames_per_second)
+
+
+def _write_gif(
+  path: pathlib.Path, frames: np.ndarray, frames_per_second: float
+) -> None:
+  # Viewers slow down what is shown for less than 20 milliseconds.
+  milliseconds = max(20, round(100 / frames_per_second) * 10)
+  first, *rest = (
+    Image.fromarray(x).quantize(256, dither=Image.Dither.NONE) for x in frames
+  )
+  first.save(
+    path,
+    format='GIF',
+    save_all=True,
+    append_images=rest,
+    duration=milliseconds,
+    loop=0,
+  )
+
+
+def _write_mp4(
+  path: pathlib.Path, frames: np.ndarray, frames_per_second: float
+) -> None:
+  _, height, width, _ = frames.shape
+  # The codec shares colours between two rows and two columns.
+  even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))
+  writer = _import_ffmpeg().write_frames(
+    str(path),
+    even.shape[2:0:-1],
+    fps=frames_per_second,
+    macro_block_size=2,
+    output_params=['-f', 'mp4'],
+  )
+  writer.send(None)
+  for frame in even:
+    writer.send(np.ascontiguousarray(frame))
+  writer.close()
+
+
+def _import_ffmpeg() -> Any:
+  try:
+    return importlib.import_module('imageio_ffmpeg')
+  except ImportError as error:
+    raise ImportError(
+      f'MP4 requires the package imageio-ffmpeg, which cannot be imported '
+      f"({error}): pip install 'disco_rl[video]', or name a file that ends in "
+      '.gif.'
+    ) from error

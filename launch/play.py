@@ -1,0 +1,111 @@
+"""Plays episodes with a trained agent, and draws them.
+
+  python -m launch.play --workdir=runs/catch
+  python -m launch.play --agent=agent.npz --episodes=10 --to=episodes.mp4
+
+The agent is one of a run of launch.evaluate, which may be going on, or that of
+a file of `Trainer.save` or `Policy.save`. It plays in a new environment with
+what it has learnt, and learns no further. Its returns are printed, in NetHack
+also the last screen of each episode; the pictures become a GIF, or an MP4 file
+where the name says so (pip install 'disco_rl[video]').
+"""
+
+from collections.abc import Sequence
+import pathlib
+import sys
+from typing import TYPE_CHECKING
+
+from absl import app
+from absl import flags
+from absl import logging
+
+from launch import compilation_cache
+from launch.errors import fail
+from launch.errors import in_one_line
+from launch.errors import parse_flags
+from launch.workdir import WORKDIR
+
+if TYPE_CHECKING:
+  from disco_rl.api import policy as policy_lib
+  from disco_rl.evaluation import playing
+
+_AGENT = flags.DEFINE_string('agent', None, 'File of an agent, or of a policy.')
+_SEED = flags.DEFINE_integer(
+  'seed', None, "Seed of the run's agent; by default its first.", lower_bound=0
+)
+_EPISODES = flags.DEFINE_integer('episodes', 3, 'Their number.', lower_bound=1)
+_GREEDY = flags.DEFINE_bool(
+  'greedy', False, 'Takes the likeliest actions in place of sampled ones.'
+)
+_TO = flags.DEFINE_string(
+  'to', None, 'GIF or MP4 file; by default play.gif in the folder.'
+)
+# Of the environments and the sampled actions.
+_PLAY_SEED = 0
+
+
+def main(argv: Sequence[str]) -> None:
+  """Plays, prints and writes."""
+  if argv[1:]:
+    fail(f'Not understood: {" ".join(argv[1:])}')
+  named = [x for x in (WORKDIR.value, _AGENT.value) if x is not None]
+  if len(named) != 1:
+    fail('Name the agent by --workdir=RUN or by --agent=FILE.')
+  if not flags.FLAGS['verbosity'].present:
+    # Orbax reports each of its steps as INFO.
+    logging.set_verbosity(logging.WARNING)
+  compilation_cache.set_up(by_default=True)
+  path = pathlib.Path(named[0])
+  folder = path.parent if _AGENT.value else path
+  to = pathlib.Path(_TO.value or folder / 'play.gif')
+  # Imported late: a mistyped flag should not wait for JAX to load.
+  import disco_rl
+  from disco_rl.runtime import video
+
+  with in_one_line(ValueError, ImportError):
+    video.check_name(to)
+    policy = disco_rl.load_policy(path, seed=_SEED.value)
+    episodes, film = _play(policy)
+    if film is not None:
+      frames = video.enlarge(film.frames)
+      video.write(to, frames, film.frames_per_second)
+  _report(episodes, film)
+  if film is not None:
+    print(to)
+
+
+def _play(
+  policy: 'policy_lib.Policy',
+) -> 'tuple[playing.Episodes, playing.Film | None]':
+  """Plays with pictures, or without where there can be none."""
+  from disco_rl.environments import base
+
+  try:
+    return policy.film(_EPISODES.value, greedy=_GREEDY.value, seed=_PLAY_SEED)
+  except base.RenderError as error:
+    print(f'No pictures: {error}', file=sys.stderr)
+  episodes = policy.evaluate(
+    _EPISODES.value, greedy=_GREEDY.value, seed=_PLAY_SEED
+  )
+  return episodes, None
+
+
+def _report(episodes: 'playing.Episodes', film: 'playing.Film | None') -> None:
+  """Prints what was played."""
+  for screen in film.screens if film else ():
+    print(screen)
+  for i, (total, length) in enumerate(
+    zip(episodes.returns.tolist(), episodes.lengths.tolist()), start=1
+  ):
+    print(f'episode {i}: return {total:.4g}, {length} steps')
+  print(episodes)
+  if film is not None and film.is_cut:
+    print(
+      f'The episodes are longer than {len(film.frames)} pictures: later ones '
+      'are left out.',
+      file=sys.stderr,
+    )
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=parse_flags)

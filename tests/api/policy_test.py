@@ -1,0 +1,173 @@
+"""Agents that are watched, saved and loaded: policies, files and trainers."""
+
+import pathlib
+from typing import Any
+
+import gymnasium
+import jax.numpy as jnp
+import numpy as np
+from PIL import Image
+import pytest
+
+import disco_rl
+from disco_rl.environments import base
+from disco_rl.environments.jax_native import catch
+from disco_rl.runtime import npz
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+RULE = disco_rl.load_rule('actor_critic', num_bins=21, max_abs_value=3.0)
+SMALL: dict[str, Any] = {
+  'unroll_length': 4,
+  'batch_size': 8,
+  'num_environments': 2,
+  'replay_capacity': 16,
+  'hidden_sizes': (8,),
+}
+
+
+@pytest.fixture(scope='module')
+def trainer() -> disco_rl.Trainer:
+  return disco_rl.Trainer('catch/4x3', RULE, seed=1, **SMALL)
+
+
+def logit_weights(trainer: disco_rl.Trainer) -> np.ndarray:
+  return np.asarray(trainer.policy().params['agent/~/logits']['w'])
+
+
+def test_playing_leaves_training_as_it_is(tmp_path: pathlib.Path) -> None:
+  trainer = disco_rl.Trainer('catch/4x3', RULE, seed=1, **SMALL)
+  trainer.save(tmp_path / 'start.npz')
+  want = trainer.train(4, 4, show_progress=False)
+  weights = logit_weights(trainer)
+  trainer.load(tmp_path / 'start.npz')
+  trainer.train(2, 2, show_progress=False)
+  played = trainer.evaluate(5, greedy=True)
+  # Episodes take three steps, and pay 1 or -1.
+  np.testing.assert_array_equal(played.lengths, 5 * [3])
+  np.testing.assert_array_equal(np.abs(played.returns), 1)
+  trainer.render()
+  got = trainer.train(2, 2, show_progress=False)
+  for name in ('return', 'episodes', 'environment_steps'):
+    np.testing.assert_array_equal(got[name], want[name])
+  np.testing.assert_array_equal(logit_weights(trainer), weights)
+
+
+def test_films_show_the_board(
+  trainer: disco_rl.Trainer, tmp_path: pathlib.Path
+) -> None:
+  frames = trainer.render(tmp_path / 'film.gif', episodes=2, seed=3)
+  # Four boards an episode, the last for half a second more: of five a second,
+  # two.
+  assert frames.shape == (12, 4 * 85, 3 * 85, 3)
+  cells = frames[:, 40::85, 40::85]
+  lit = (cells != cells[0, 1, 1]).any(-1)
+  for episode in (lit[:4], lit[6:10]):
+    rows = [np.flatnonzero(board[:-1].any(-1)).tolist() for board in episode]
+    assert rows == [[0], [1], [2], []]
+  np.testing.assert_array_equal(frames[4], frames[3])
+  np.testing.assert_array_equal(trainer.render(episodes=2, seed=3), frames)
+  with Image.open(tmp_path / 'film.gif') as film:
+    np.testing.assert_array_equal(np.asarray(film.convert('RGB')), frames[0])
+
+
+def test_files_of_agents_play_as_they_did(
+  trainer: disco_rl.Trainer, tmp_path: pathlib.Path
+) -> None:
+  trainer.save(tmp_path / 'agent.npz')
+  trainer.policy().save(tmp_path / 'policy.npz')
+  sizes = [
+    (tmp_path / name).stat().st_size for name in ('agent.npz', 'policy.npz')
+  ]
+  assert sizes[1] < sizes[0] / 2  # Adam's moments and replay are left out.
+  want = trainer.evaluate(6, seed=2)
+  for name in ('agent.npz', 'policy.npz'):
+    policy = disco_rl.load_policy(tmp_path / name)
+    np.testing.assert_array_equal(
+      policy.evaluate(6, seed=2).returns, want.returns
+    )
+    board = np.eye(4, 3)
+    assert policy.act(board, greedy=True) == trainer.act(board, greedy=True)
+    assert policy.description.environment == 'catch/4x3'
+    assert policy.description.rule_settings['num_bins'] == 21
+  trainer.load(tmp_path / 'agent.npz')
+
+
+def test_another_environment_of_the_same_shapes(
+  trainer: disco_rl.Trainer, tmp_path: pathlib.Path
+) -> None:
+  path = tmp_path / 'policy.npz'
+  trainer.policy().save(path)
+  policy = disco_rl.load_policy(path, environment=catch.Catch(4, 3))
+  assert len(policy.evaluate(20).returns) == 20
+  with pytest.raises(ValueError, match=r'linear_0.*12, 8.*20, 8|torso'):
+    disco_rl.load_policy(path, environment='catch/5x4')
+
+
+def test_files_that_cannot_be_played(
+  trainer: disco_rl.Trainer, tmp_path: pathlib.Path
+) -> None:
+  path = tmp_path / 'policy.npz'
+  trainer.policy().save(path)
+  data = bytearray(path.read_bytes())
+  # After the name of an array and its header of 128 bytes.
+  data[data.index(b"['w'].npy") + 160] ^= 1
+  path.write_bytes(data)
+  with pytest.raises(npz.ArchiveError, match='damaged'):
+    disco_rl.load_policy(path)
+  npz.write(path, {'x': np.zeros(3)})
+  with pytest.raises(ValueError, match='does not say how its agent was made'):
+    disco_rl.load_policy(path)
+  with pytest.raises(FileNotFoundError):
+    disco_rl.load_policy(tmp_path / 'absent.npz')
+  with pytest.raises(ValueError, match='a seed chooses among those of a run'):
+    disco_rl.load_policy(path, seed=1)
+
+
+def test_torsos_and_environments_of_the_users_own(
+  tmp_path: pathlib.Path,
+) -> None:
+  torso = lambda board: jnp.reshape(board, (len(board), -1))
+  settings = {**SMALL, 'torso': torso}
+  del settings['hidden_sizes']
+  trainer = disco_rl.Trainer(catch.Catch(4, 3), RULE, **settings)
+  path = tmp_path / 'policy.npz'
+  trainer.policy().save(path)
+  with pytest.raises(ValueError, match='environment of your own: pass it'):
+    disco_rl.load_policy(path)
+  with pytest.raises(ValueError, match='torso of your own'):
+    disco_rl.load_policy(path, environment='catch/4x3')
+  policy = disco_rl.load_policy(path, environment='catch/4x3', torso=torso)
+  np.testing.assert_array_equal(
+    policy.evaluate(4).returns, trainer.evaluate(4).returns
+  )
+
+
+def test_single_environments_are_left_alone() -> None:
+  env = gymnasium.make('CartPole-v1')
+  trainer = disco_rl.Trainer(env, RULE, **{**SMALL, 'num_environments': 1})
+  with pytest.raises(ValueError, match='pass a function that makes it'):
+    trainer.evaluate(2)
+  trainer.close()
+
+
+def test_environments_on_the_host() -> None:
+  make_env = lambda: gymnasium.make('CartPole-v1')
+  with disco_rl.Trainer(make_env, RULE, **SMALL) as trainer:
+    played = trainer.evaluate(3)
+    # Each step pays 1.
+    np.testing.assert_array_equal(played.returns, played.lengths)
+    assert len(set(played.lengths.tolist())) > 1
+    with pytest.raises(base.RenderError, match="render_mode='rgb_array'"):
+      trainer.render()
+
+
+def test_arguments_are_checked(
+  trainer: disco_rl.Trainer, tmp_path: pathlib.Path
+) -> None:
+  with pytest.raises(ValueError, match='episodes=0 must be at least 1'):
+    trainer.evaluate(0)
+  with pytest.raises(ValueError, match='must end in .gif or .mp4'):
+    trainer.render(tmp_path / 'film.png')
+  with pytest.raises(ValueError, match='preprocessing=.* for environments by'):
+    disco_rl.Trainer(catch.Catch(), RULE, preprocessing={'atari': {}})

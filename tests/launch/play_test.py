@@ -1,0 +1,114 @@
+"""Tests of launch.play, and of loading agents of runs."""
+
+import pathlib
+import shutil
+
+from absl.testing import flagsaver
+from evaluating import CATCH
+from evaluating import launch
+import launching
+import numpy as np
+from PIL import Image
+import pytest
+
+import disco_rl
+from disco_rl.runtime import checkpointing
+from disco_rl.runtime import metrics
+from launch import play
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """Of two agents with checkpoints after 10 and 20 updates; read only."""
+  workdir = tmp_path_factory.mktemp('play') / 'run'
+  launch(workdir, *CATCH)
+  return workdir
+
+
+def call(**values: object) -> None:
+  with flagsaver.flagsaver(compilation_cache='off', **values):
+    play.main(['play'])
+
+
+def error(**values: object) -> str:
+  with pytest.raises(SystemExit) as caught:
+    call(**values)
+  return launching.message_of(caught.value)
+
+
+def test_plays_an_agent_of_a_run_and_changes_nothing(
+  run: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  # As while a checkpoint is being written.
+  (run / 'checkpoints' / '30.orbax-checkpoint-tmp').mkdir()
+  before = launching.contents(run)
+  to = tmp_path / 'film.gif'
+  call(workdir=str(run), seed=1, episodes=2, greedy=True, to=str(to))
+  assert launching.contents(run) == before
+  *episodes, mean, path = capsys.readouterr().out.splitlines()
+  want = disco_rl.load_policy(run, seed=1).evaluate(2, greedy=True)
+  assert [x.split(': ')[0] for x in episodes] == ['episode 1', 'episode 2']
+  assert all(x.endswith(', 3 steps') for x in episodes)
+  assert mean.startswith('mean return ') and mean.endswith(', 2 episodes')
+  assert len(want.returns) == 2
+  assert path == str(to)
+  with Image.open(to) as film:
+    assert film.n_frames >= 7
+
+
+def test_a_loaded_agent_trains_on_as_in_the_run(
+  run: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  half = shutil.copytree(run, tmp_path / 'run')
+  shutil.rmtree(half / 'checkpoints' / '20')
+  trainer = disco_rl.load_agent(half, seed=1)
+  assert trainer.updates == 10
+  got = trainer.train(10, 5, show_progress=False)
+  rows = metrics.read(run / 'metrics.csv')
+  is_there = (rows['seed'] == 1) & (rows['update'] > 10)
+  for name in ('update', 'episodes', 'return', 'loss', 'gradient_norm'):
+    # The program for one agent rounds otherwise than that for two.
+    np.testing.assert_allclose(got[name], rows[name][is_there], rtol=1e-4)
+
+
+def test_damaged_checkpoints_are_passed_over(
+  run: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  copy = shutil.copytree(run, tmp_path / 'run')
+  (copy / 'checkpoints' / '20' / 'default' / '_METADATA').write_text('{')
+  assert disco_rl.load_agent(copy).updates == 10
+  shutil.rmtree(copy / 'checkpoints')
+  with pytest.raises(checkpointing.CheckpointError, match='is no folder of'):
+    disco_rl.load_agent(copy)
+  (copy / 'checkpoints').mkdir()
+  with pytest.raises(checkpointing.CheckpointError, match='has saved none yet'):
+    disco_rl.load_agent(copy)
+
+
+def test_errors_in_one_line(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+  assert '--workdir=RUN or by --agent=FILE' in error()
+  assert (
+    'has no agent with seed 2: the seeds of its agents are 0 to 1'
+    in error(workdir=str(run), seed=2)
+  )
+  assert 'holds no run of launch.evaluate' in error(workdir=str(tmp_path))
+  assert 'must end in .gif or .mp4' in error(workdir=str(run), to='film.avi')
+
+
+def test_what_cannot_be_drawn_is_played(
+  tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  pytest.importorskip('gymnax')
+  trainer = disco_rl.Trainer(
+    'gymnax/CartPole-v1', 'actor_critic', hidden_sizes=(8,)
+  )
+  trainer.policy().save(tmp_path / 'policy.npz')
+  call(agent=str(tmp_path / 'policy.npz'), episodes=1)
+  printed = capsys.readouterr()
+  assert printed.err.startswith(
+    'No pictures: There are no pictures of CartPole'
+  )
+  assert printed.out.startswith('episode 1: return ')
+  assert [x.name for x in tmp_path.iterdir()] == ['policy.npz']
