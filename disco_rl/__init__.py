@@ -2,6 +2,9 @@
 
   load_rule        Loads an update rule by name or from a file.
   Trainer          Trains an agent in an environment.
+  Policy           A trained agent that acts and plays.
+  load_agent       Loads an agent of a run, to be trained further.
+  load_policy      Loads a policy from a file or from a run.
   Learner          Makes single updates, for a training loop of your own.
   Heads            Adds the outputs that a rule requires to your network.
   Rollout          A batch of trajectories, what agents learn from.

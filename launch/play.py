@@ -67,8 +67,7 @@ def main(argv: Sequence[str]) -> None:
     policy = disco_rl.load_policy(path, seed=_SEED.value)
     episodes, film = _play(policy)
     if film is not None:
-      frames = video.enlarge(film.frames)
-      video.write(to, frames, film.frames_per_second)
+      video.write(to, film.frames, film.frames_per_second)
   _report(episodes, film)
   if film is not None:
     print(to)

@@ -18,8 +18,11 @@ EXPORTS = {
   'EnvironmentSpec',
   'Heads',
   'Learner',
+  'Policy',
   'Rollout',
   'Trainer',
+  'load_agent',
+  'load_policy',
   'load_rule',
   'weights',
 }
@@ -137,6 +140,7 @@ _DISTRIBUTIONS = {
   'ale_py': 'ale-py',
   'haiku': 'dm-haiku',
   'orbax': 'orbax-checkpoint',
+  'PIL': 'pillow',
 }
 
 

@@ -18,8 +18,8 @@ from disco_rl.runtime import config_checks
 
 # Environments that play side by side.
 _MAX_ENVIRONMENTS = 16
-# Of 160 x 210 pixels they take 200 MB.
-MAX_FRAMES = 2_000
+# Of 600 x 400 pixels, as CartPole draws, they take 720 MB.
+MAX_FRAMES = 1_000
 
 
 class Games:

@@ -78,13 +78,15 @@ class Policy:
     """Plays episodes in a new environment, and draws them.
 
     Args:
-      path: of a GIF, or of an MP4 file, to write; None: none.
-      episodes: their number; of very long ones the first 2,000 pictures.
+      path: of a GIF, or of an MP4 file, to write; None: none. There small
+        pictures are scaled up.
+      episodes: their number; the first 1,000 pictures are taken.
       greedy: as in `evaluate`.
       seed: as in `evaluate`.
 
     Returns:
-      Pictures [N, H, W, 3] uint8, small ones scaled up.
+      Pictures [N, H, W, 3] uint8. The last of an episode is there for half a
+      second more.
 
     Raises:
       ValueError: an argument is not valid, the environment was given as an
@@ -95,10 +97,9 @@ class Policy:
     if path is not None:
       video.check_name(path)
     _, film = self._games.film(self.params, episodes, greedy, seed)
-    frames = video.enlarge(film.frames)
     if path is not None:
-      video.write(path, frames, film.frames_per_second)
-    return frames
+      video.write(path, film.frames, film.frames_per_second)
+    return np.stack(film.frames)
 
   def film(
     self, episodes: int, *, greedy: bool, seed: int

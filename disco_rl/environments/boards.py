@@ -1,7 +1,7 @@
-"""Pictures of boards: one pixel for each cell.
+"""Pictures of boards: a square for each cell.
 
-Whoever shows them scales them up. The colours are Okabe and Ito's, which
-colour-blind readers can tell apart, on a dark floor.
+The colours are Okabe and Ito's, which colour-blind readers can tell apart, on a
+dark floor.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 Colour = tuple[int, int, int]
+
+# Of a cell, in pixels.
+CELL = 8
 
 FLOOR: Colour = (24, 26, 32)
 WALL: Colour = (112, 116, 124)
@@ -32,11 +35,14 @@ def paint(*layers: tuple[np.ndarray, Colour]) -> np.ndarray:
     *layers: cells [H, W] bool and their colour; later layers hide earlier ones.
 
   Returns:
-    [H, W, 3] uint8.
+    [H * CELL, W * CELL, 3] uint8, with darker lines between cells.
   """
   picture = np.full((*np.shape(layers[0][0]), 3), FLOOR, np.uint8)
   for cells, colour in layers:
     picture[np.asarray(cells, bool)] = colour
+  picture = picture.repeat(CELL, axis=0).repeat(CELL, axis=1)
+  for lines in (picture[CELL - 1 :: CELL], picture[:, CELL - 1 :: CELL]):
+    lines -= lines // 4
   return picture
 
 

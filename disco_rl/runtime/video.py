@@ -1,7 +1,9 @@
 """Pictures of an episode as a file: GIF by Pillow, MP4 by imageio-ffmpeg."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 import importlib
+import itertools
 import pathlib
 from typing import Any
 
@@ -35,33 +37,19 @@ def check_name(path: files.PathLike) -> None:
     _import_ffmpeg()
 
 
-def enlarge(frames: Sequence[np.ndarray]) -> np.ndarray:
-  """Scales small pictures up by a whole number, so that pixels stay crisp.
-
-  Args:
-    frames: N >= 1 pictures [H, W, 3] uint8; smaller ones than the largest are
-      padded with black, below and to the right.
-
-  Returns:
-    [N, H * n, W * n, 3] uint8.
-  """
-  height, width = np.max([x.shape[:2] for x in frames], axis=0)
-  stacked = np.zeros((len(frames), height, width, 3), np.uint8)
-  for i, x in enumerate(frames):
-    stacked[i, : x.shape[0], : x.shape[1]] = x
-  scale = min(_SIDE // min(height, width), 4 * _SIDE // max(height, width))
-  scale = max(1, scale)
-  return stacked.repeat(scale, axis=1).repeat(scale, axis=2)
-
-
 def write(
-  path: files.PathLike, frames: np.ndarray, frames_per_second: float
+  path: files.PathLike,
+  frames: Sequence[np.ndarray],
+  frames_per_second: float,
 ) -> None:
   """Writes a film, atomically; folders on the way to it are made.
 
+  Small pictures are scaled up by a whole number, so that pixels stay crisp.
+
   Args:
     path: of the file, '.gif' or '.mp4'.
-    frames: [N, H, W, 3] uint8, N >= 1.
+    frames: N >= 1 pictures [H, W, 3] uint8; smaller ones than the largest are
+      padded with black, below and to the right.
     frames_per_second: of a GIF at most 50, which all viewers show.
 
   Raises:
@@ -74,42 +62,53 @@ def write(
   target.parent.mkdir(parents=True, exist_ok=True)
   write_file = _write_gif if target.suffix == '.gif' else _write_mp4
   with files.replacing(target) as temporary:
-    write_file(temporary, frames, frames_per_second)
+    write_file(temporary, _enlarged(frames), frames_per_second)
+
+
+def _enlarged(frames: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+  """Yields pictures of equal sizes, which are even: one after the other."""
+  height, width = np.max([x.shape[:2] for x in frames], axis=0)
+  scale = min(_SIDE // min(height, width), 4 * _SIDE // max(height, width))
+  scale = max(1, scale)
+  # MP4 shares colours between two rows and two columns.
+  shape = [-(-size * scale // 2) * 2 for size in (height, width)]
+  for frame in frames:
+    large = frame.repeat(scale, axis=0).repeat(scale, axis=1)
+    missing = [(0, n - m) for n, m in zip(shape, large.shape)]
+    yield np.pad(large, [*missing, (0, 0)])
 
 
 def _write_gif(
-  path: pathlib.Path, frames: np.ndarray, frames_per_second: float
+  path: pathlib.Path, frames: Iterator[np.ndarray], frames_per_second: float
 ) -> None:
   # Viewers slow down what is shown for less than 20 milliseconds.
   milliseconds = max(20, round(100 / frames_per_second) * 10)
-  first, *rest = (
+  images = (
     Image.fromarray(x).quantize(256, dither=Image.Dither.NONE) for x in frames
   )
-  first.save(
+  next(images).save(
     path,
     format='GIF',
     save_all=True,
-    append_images=rest,
+    append_images=images,
     duration=milliseconds,
     loop=0,
   )
 
 
 def _write_mp4(
-  path: pathlib.Path, frames: np.ndarray, frames_per_second: float
+  path: pathlib.Path, frames: Iterator[np.ndarray], frames_per_second: float
 ) -> None:
-  _, height, width, _ = frames.shape
-  # The codec shares colours between two rows and two columns.
-  even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))
+  first = next(frames)
   writer = _import_ffmpeg().write_frames(
     str(path),
-    even.shape[2:0:-1],
+    first.shape[1::-1],
     fps=frames_per_second,
     macro_block_size=2,
     output_params=['-f', 'mp4'],
   )
   writer.send(None)
-  for frame in even:
+  for frame in itertools.chain([first], frames):
     writer.send(np.ascontiguousarray(frame))
   writer.close()
 

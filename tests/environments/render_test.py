@@ -34,11 +34,19 @@ def drawing(*rows: str) -> np.ndarray:
   return np.array([[COLOURS[x] for x in row] for row in rows], np.uint8)
 
 
+def cells(picture: np.ndarray) -> np.ndarray:
+  """The colour of each cell of a board."""
+  return picture[::8, ::8]
+
+
 def test_catch() -> None:
   state = catch.State(jnp.int32(1), jnp.int32(0), jnp.int32(2))
-  np.testing.assert_array_equal(
-    catch.Catch(3, 4).render(state), drawing('....', 'a...', '..@.')
-  )
+  picture = catch.Catch(3, 4).render(state)
+  assert picture.shape == (24, 32, 3)
+  np.testing.assert_array_equal(cells(picture), drawing('....', 'a...', '..@.'))
+  # Cells are squares between darker lines.
+  assert (picture[8:15, :7] == boards.COLOURS[0]).all()
+  assert (picture[15, :7] == (173, 120, 0)).all()
 
 
 def test_grid_worlds_without_collected_objects() -> None:
@@ -55,7 +63,7 @@ def test_grid_worlds_without_collected_objects() -> None:
       step=jnp.int32(0),
     )
     np.testing.assert_array_equal(
-      world.render(state), drawing(first_row, '.#b#', '####')
+      cells(world.render(state)), drawing(first_row, '.#b#', '####')
     )
 
 
@@ -68,15 +76,15 @@ def test_sokoban() -> None:
   state = sokoban.State(fixed, np.stack([movable * 0, movable]), None, None)
   want = drawing('#' * 10, 'db........', '..a.......', '...@......')
   picture = sokoban.Sokoban(np.zeros((1, 10, 10, 2), np.uint8)).render(state)
-  np.testing.assert_array_equal(picture[:4], want)
-  assert (picture[4:] == boards.FLOOR).all()
+  np.testing.assert_array_equal(cells(picture)[:4], want)
+  assert (cells(picture)[4:] == boards.FLOOR).all()
 
 
 @pytest.mark.needs('minatar/breakout')
 def test_gymnax_draws_boards_alone() -> None:
   environment: Any = registry.make('minatar/breakout', 1, 0)
   state, observation = environment.reset(jax.random.key(0))
-  picture = environment.render(state)
+  picture = cells(environment.render(state))
   assert picture.shape == (10, 10, 3)
   # A cell is dark where all channels are zero.
   np.testing.assert_array_equal(
@@ -167,11 +175,11 @@ def test_terminals() -> None:
   characters[0, 1], characters[1, 0] = ord('@'), ord('#')
   assert terminal.to_text(characters) == ' @\n#'
   colours = np.array([[0, 15, 0, 0], [1, 0, 0, 0]])
-  cells = terminal.draw(characters, colours).reshape(2, 14, 4, 7, 3)
-  inked = cells.any(axis=(1, 3, 4))
+  glyphs = terminal.draw(characters, colours).reshape(2, 14, 4, 7, 3)
+  inked = glyphs.any(axis=(1, 3, 4))
   np.testing.assert_array_equal(inked, characters != ord(' '))
-  assert cells[0, :, 1].max(axis=(0, 1)).min() > 200  # White.
-  red, green, _ = cells[1, :, 0].max(axis=(0, 1))
+  assert glyphs[0, :, 1].max(axis=(0, 1)).min() > 200  # White.
+  red, green, _ = glyphs[1, :, 0].max(axis=(0, 1))
   assert red > 3 * green
 
 

@@ -9,43 +9,63 @@ import pytest
 from disco_rl.runtime import video
 
 
-def test_small_pictures_are_enlarged_by_whole_numbers() -> None:
+def read_gif(path: pathlib.Path) -> np.ndarray:
+  """[N, H, W, 3] uint8."""
+  with Image.open(path) as film:
+    pictures = []
+    for i in range(film.n_frames):
+      film.seek(i)
+      pictures.append(np.asarray(film.convert('RGB')))
+      assert film.info['duration'] == 70
+    assert film.info['loop'] == 0
+  return np.stack(pictures)
+
+
+def test_gifs_hold_the_pictures_enlarged_by_whole_numbers(
+  tmp_path: pathlib.Path,
+) -> None:
   rng = np.random.default_rng(0)
-  frames = rng.integers(256, size=(2, 3, 5, 3), dtype=np.uint8)
-  large = video.enlarge(list(frames))
-  assert large.shape == (2, 3 * 85, 5 * 85, 3)
-  np.testing.assert_array_equal(large[:, ::85, ::85], frames)
-  np.testing.assert_array_equal(large[:, 84::85, 84::85], frames)
-  # Neither a wide one nor a large one grows out of bounds.
-  assert video.enlarge([np.zeros((1, 100, 3), np.uint8)]).shape[2] == 1000
-  assert video.enlarge([np.zeros((210, 160, 3), np.uint8)]).shape[1] == 210
-
-
-def test_smaller_pictures_are_padded() -> None:
-  frames = [
-    np.full((2, 200, 3), 9, np.uint8),
-    np.full((300, 100, 3), 7, np.uint8),
-  ]
-  padded = video.enlarge(frames)
-  assert padded.shape == (2, 300, 200, 3)
-  assert (padded[0, :2] == 9).all() and not padded[0, 2:].any()
-  assert (padded[1, :, :100] == 7).all() and not padded[1, :, 100:].any()
-
-
-def test_gifs_hold_the_pictures(tmp_path: pathlib.Path) -> None:
-  frames = np.zeros((3, 4, 6, 3), np.uint8)
-  frames[0, 1, 2], frames[1, 2, 3] = (230, 159, 0), (86, 180, 233)
-  frames[2, 0, 0] = (1, 2, 3)
+  frames = rng.integers(256, size=(3, 4, 6, 3), dtype=np.uint8)
   path = tmp_path / 'new' / 'film.gif'
   video.write(path, frames, 15.0)
-  with Image.open(path) as film:
-    assert film.n_frames == 3
-    assert film.info['loop'] == 0
-    for i, frame in enumerate(frames):
-      film.seek(i)
-      assert film.info['duration'] == 70
-      np.testing.assert_array_equal(np.asarray(film.convert('RGB')), frame)
+  large = read_gif(path)
+  assert large.shape == (3, 256, 384, 3)
+  # 64 x 64 pixels for each.
+  np.testing.assert_array_equal(large[:, ::64, ::64], frames)
+  np.testing.assert_array_equal(large[:, 63::64, 63::64], frames)
   assert [x.name for x in path.parent.iterdir()] == ['film.gif']
+
+
+@pytest.mark.parametrize(
+  'shape, large',
+  [
+    ((1, 100), (10, 1000)),
+    ((210, 160), (210, 160)),
+    ((301, 5000), (302, 5000)),
+  ],
+)
+def test_neither_wide_nor_large_pictures_grow_out_of_bounds(
+  tmp_path: pathlib.Path, shape: tuple[int, int], large: tuple[int, int]
+) -> None:
+  video.write(tmp_path / 'film.gif', np.zeros((1, *shape, 3), np.uint8), 15.0)
+  with Image.open(tmp_path / 'film.gif') as film:
+    assert film.size == large[::-1]
+
+
+def test_smaller_pictures_are_padded(tmp_path: pathlib.Path) -> None:
+  wide, high = (
+    np.zeros((2, 200, 3), np.uint8),
+    np.zeros((300, 100, 3), np.uint8),
+  )
+  wide += np.uint8(9)
+  high += np.uint8(7)
+  video.write(tmp_path / 'film.gif', [wide, high], 15.0)
+  padded = read_gif(tmp_path / 'film.gif')
+  assert padded.shape == (2, 300, 200, 3)
+  assert (padded[0, :2] == 9).all()
+  assert not padded[0, 2:].any()
+  assert (padded[1, :, :100] == 7).all()
+  assert not padded[1, :, 100:].any()
 
 
 def test_names_are_checked(tmp_path: pathlib.Path) -> None:
@@ -59,7 +79,8 @@ def test_mp4(tmp_path: pathlib.Path) -> None:
   frames[:, :, :, 0] = 255
   video.write(tmp_path / 'film.mp4', frames, 5.0)
   reader = ffmpeg.read_frames(str(tmp_path / 'film.mp4'))
-  assert next(reader)['size'] == (8, 6)
-  picture = np.frombuffer(next(reader), np.uint8).reshape(6, 8, 3)
-  assert picture[2, 2, 0] > 200 and (picture[2, 2, 1:] < 60).all()
+  assert next(reader)['size'] == (358, 256)
+  picture = np.frombuffer(next(reader), np.uint8).reshape(256, 358, 3)
+  assert picture[99, 99, 0] > 200
+  assert (picture[99, 99, 1:] < 60).all()
   reader.close()
