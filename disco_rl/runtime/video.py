@@ -8,8 +8,6 @@ import pathlib
 from typing import Any
 
 import numpy as np
-from PIL import Image
-
 from disco_rl.runtime import files
 
 SUFFIXES = ('.gif', '.mp4')
@@ -81,6 +79,9 @@ def _enlarged(frames: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
 def _write_gif(
   path: pathlib.Path, frames: Iterator[np.ndarray], frames_per_second: float
 ) -> None:
+  # Imported late: most programs write no film.
+  from PIL import Image
+
   # Viewers slow down what is shown for less than 20 milliseconds.
   milliseconds = max(20, round(100 / frames_per_second) * 10)
   images = (

@@ -3,11 +3,7 @@
 import functools
 import pathlib
 
-import matplotlib
 import numpy as np
-from PIL import Image
-from PIL import ImageDraw
-from PIL import ImageFont
 
 # Of a character, in pixels.
 _WIDTH, _HEIGHT = 7, 14
@@ -58,6 +54,12 @@ def draw(characters: np.ndarray, colours: np.ndarray) -> np.ndarray:
 @functools.cache
 def _glyphs() -> np.ndarray:
   """The ink of every character, [256, height, width] uint8."""
+  # Imported late: agents that are not watched need neither.
+  import matplotlib
+  from PIL import Image
+  from PIL import ImageDraw
+  from PIL import ImageFont
+
   # Matplotlib brings the font, and Pillow.
   folder = pathlib.Path(matplotlib.get_data_path()) / 'fonts' / 'ttf'
   font = ImageFont.truetype(
