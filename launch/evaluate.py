@@ -6,6 +6,9 @@ r"""Trains agents with a fixed rule, several seeds side by side.
 Any setting of the config can be given as a flag, --config.learning_rate=1e-3.
 The same command again resumes an interrupted run.
 
+--from=RUN begins where another run is, with its newest checkpoint, and goes on
+with the settings of this command.
+
 Lists (--config.environments, --config.rules, --config.learning_rates) make one
 run of each combination, in a folder of its own, and a report of all runs. The
 same command again runs what is missing.
@@ -17,6 +20,7 @@ from typing import Any
 
 from configs import evaluate
 from launch import common
+from launch import fork
 from launch import to_records
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -25,6 +29,7 @@ from launch.errors import in_one_line
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   """Runs one training, or a sweep if the settings hold lists."""
   if any(settings.get(name) for name in to_records.SWEPT):
+    fork.refuse('a sweep')
     _run_all(settings, workdir)
   else:
     _run_one(to_records.of_one_run(settings), workdir)
@@ -33,15 +38,19 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 def _run_one(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import runner
+  from disco_rl.evaluation import stored
   from disco_rl.runtime import workdirs
 
   with in_one_line(ValueError, ImportError):
     settings = workdirs.with_choices(workdir, settings)
     config = to_records.evaluation(settings)
-    workdirs.check(workdir, settings, runner.FREE)
+    description = fork.describe(
+      workdir, settings, stored.kept_by_forks, config.updates
+    )
+    workdirs.check(workdir, description, runner.FREE)
     evaluation = runner.Evaluation(config)
   with in_one_line():
-    evaluation.run(workdir, settings)
+    evaluation.run(workdir, description)
   print((workdir / 'summary.json').read_text(), end='')
 
 

@@ -27,6 +27,7 @@ from disco_rl.evaluation import training
 from disco_rl.networks import torsos
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import config_checks
+from disco_rl.runtime import forks
 from disco_rl.runtime import limits
 from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import memory
@@ -170,7 +171,8 @@ class Evaluation:
     Args:
       workdir: the folder of the run.
       description: the settings as the user gave them, for config.json, which
-        holds those that were chosen automatically as they were chosen.
+        holds those that were chosen automatically as they were chosen; of a
+        fork also where it begins, see `runtime.forks`.
 
     Returns:
       The summary, as in summary.json: environment, rule, seeds, updates,
@@ -188,6 +190,7 @@ class Evaluation:
       rules = weights.paths_among([self._config.rule])
       limits.check_disk(workdir, self._needed.disk, _DISK_REMEDY)
       workdirs.claim(workdir, {**description, **self._chosen}, FREE, rules)
+      forks.begin(workdir, description.get(forks.KEY))
       run = loggers_lib.Run(workdir, description, step='update')
       with loggers_lib.opened(self._config.loggers, run) as loggers:
         return self._run(workdir, loggers)

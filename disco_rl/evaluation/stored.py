@@ -1,5 +1,6 @@
 """Agents of finished and running evaluations, read from their folders."""
 
+from collections.abc import Mapping
 import dataclasses
 import pathlib
 from typing import Any
@@ -10,11 +11,14 @@ import numpy as np
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base as environment_base
+from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import base
 from disco_rl.evaluation import runner
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import files
+from disco_rl.runtime import forks
 from disco_rl.runtime import metrics
+from disco_rl.update_rules import registry as rule_registry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +50,7 @@ def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
   path = pathlib.Path(workdir) / 'config.json'
   try:
     settings = metrics.read_json(path)
+    settings.pop(forks.KEY, None)
   except OSError as error:
     raise files.WorkdirError(
       f'{workdir} holds no run of launch.evaluate: {error}'
@@ -119,3 +124,37 @@ def _shapes(
 
   keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), num_agents))
   return jax.eval_shape(jax.vmap(init), keys)
+
+
+def kept_by_forks(settings: Mapping[str, Any]) -> Any:
+  """What a fork of an evaluation must have in common with its source.
+
+  Args:
+    settings: flat, of the fork or of its source.
+
+  Returns:
+    The shapes of the agents, their replay and their environments, and the seed:
+    agents keep the random numbers that they began with.
+
+  Raises:
+    ValueError: a setting is not valid.
+  """
+  config = runner.config_of(settings)
+  rule, _ = rule_registry.load(config.rule, **config.rule_settings)
+  environment = environment_registry.make(
+    config.environment, 1, config.seed, config.preprocessing
+  )
+  if isinstance(environment, environment_base.HostEnvironment):
+    environment.close()
+  agent = agent_lib.make(config.agent, environment.spec, rule)
+  keys = jax.eval_shape(
+    lambda: jax.random.split(jax.random.key(0), config.seeds)
+  )
+  # With replay in any case, whose files have rows of that size.
+  agents = jax.eval_shape(jax.vmap(agent.init), keys)
+  shapes = agents, _shapes(agent, environment, config.seeds).actors
+  described = {
+    jax.tree_util.keystr(path): (leaf.shape, str(leaf.dtype))
+    for path, leaf in jax.tree.leaves_with_path(shapes)
+  }
+  return config.seed, described

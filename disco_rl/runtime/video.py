@@ -8,6 +8,7 @@ import pathlib
 from typing import Any
 
 import numpy as np
+
 from disco_rl.runtime import files
 
 SUFFIXES = ('.gif', '.mp4')

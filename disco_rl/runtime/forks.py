@@ -1,0 +1,134 @@
+"""Runs that begin where another run is, with other settings.
+
+A fork begins with a copy of the newest checkpoint of its source, and of what
+belongs to it: then it is resumed, as any run is. Nothing in the folder of the
+source changes, which may be going on.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import pathlib
+import shutil
+from typing import Any
+
+from disco_rl.runtime import files
+from disco_rl.runtime import metrics
+
+# The entry of config.json that says where a run was forked from.
+KEY = 'forked_from'
+# What a checkpoint relies on, where it is there.
+_BESIDE = ('metrics.csv', 'held_out/metrics.csv', 'replay', 'rule.npz')
+
+
+def origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
+  """Where a run was forked from, or is to be.
+
+  Args:
+    workdir: folder of the run.
+    source: folder to fork from, as the user gave it; None: not given, as when
+      a fork is resumed.
+
+  Returns:
+    `workdir` and `step`, of the source and of its checkpoint; None: the run is
+    no fork.
+
+  Raises:
+    files.WorkdirError: the source has no checkpoints, or the run is there
+      already and is another.
+  """
+  if (workdir / 'config.json').exists():
+    found = metrics.read_json(workdir / 'config.json').get(KEY)
+    if source is not None and (found or {}).get('workdir') != source:
+      raise files.WorkdirError(
+        f'{workdir} holds a run that was not forked from {source}: choose '
+        'another --workdir, or leave --from out to resume it.'
+      )
+    return found
+  if source is None:
+    return None
+  folder = pathlib.Path(source) / 'checkpoints'
+  # Those that are being written have other names.
+  steps = [int(x.name) for x in folder.glob('*') if x.name.isdigit()]
+  if not steps:
+    raise files.WorkdirError(f'{source} has no checkpoints to fork from.')
+  return {'workdir': source, 'step': max(steps)}
+
+
+def check(
+  where: Mapping[str, Any],
+  settings: Mapping[str, Any],
+  shapes: Callable[[Mapping[str, Any]], Any],
+) -> None:
+  """Checks that the state of the source fits the settings of the fork.
+
+  Args:
+    where: from `origin`.
+    settings: of the fork.
+    shapes: settings -> what must stay the same, comparable by `==`; raises
+      ValueError for settings that are not valid.
+
+  Raises:
+    files.WorkdirError: it does not fit; names the settings that change it, or,
+      where none does alone, all that differ.
+  """
+  old = metrics.read_json(pathlib.Path(where['workdir']) / 'config.json')
+  old.pop(KEY, None)
+  wanted = shapes(old)
+  if shapes(settings) == wanted:
+    return
+  differing = [
+    name
+    for name in sorted({*old, *settings})
+    if _as_json(old.get(name)) != _as_json(settings.get(name))
+  ]
+
+  def fits(name: str) -> bool:
+    changed = {**old, name: settings.get(name)}
+    try:
+      return shapes(changed) == wanted
+    except ValueError:
+      return True  # Valid together with others alone.
+
+  culprits = [name for name in differing if not fits(name)] or differing
+  raise files.WorkdirError(
+    f'The state of {where["workdir"]} does not fit '
+    + ', '.join(
+      f'{name}={settings.get(name)!r} (there {old.get(name)!r})'
+      for name in culprits
+    )
+    + ': a fork keeps what determines the shapes of its arrays.'
+  )
+
+
+def begin(workdir: pathlib.Path, where: Mapping[str, Any] | None) -> None:
+  """Copies what a fork begins with, unless it has begun.
+
+  Args:
+    workdir: folder of the fork, locked.
+    where: from `origin`; None: the run is no fork.
+
+  Raises:
+    OSError: something is no longer there, or cannot be copied.
+  """
+  if where is None or (workdir / 'checkpoints').exists():
+    return
+  source, step = pathlib.Path(where['workdir']), str(where['step'])
+  for name in _BESIDE:
+    _copy(source / name, workdir / name)
+  # Last, and by a rename: the fork has begun once there are checkpoints.
+  temporary = workdir / '.forked'
+  shutil.rmtree(temporary, ignore_errors=True)
+  _copy(source / 'checkpoints' / step, temporary / step)
+  temporary.rename(workdir / 'checkpoints')
+
+
+def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
+  if source.is_dir():
+    shutil.copytree(source, target, dirs_exist_ok=True)
+  elif source.exists():
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source, target)
+
+
+def _as_json(value: Any) -> Any:
+  return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,53 @@
+"""The flag --from: a run that begins where another one is."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import pathlib
+from typing import Any
+
+from absl import flags
+
+from launch.errors import fail
+
+FROM = flags.DEFINE_string(
+  'from', None, 'Folder of a run, whose newest checkpoint this one begins with.'
+)
+
+
+def describe(
+  workdir: pathlib.Path,
+  settings: dict[str, Any],
+  kept: Callable[[Mapping[str, Any]], Any],
+  last_step: int,
+) -> dict[str, Any]:
+  """The settings, and where the run was forked from, if it is a fork.
+
+  Args:
+    workdir: of the run, which may be there already.
+    settings: of the run.
+    kept: what a fork must have in common with its source; see `forks.check`.
+    last_step: number of updates or meta-steps that the run is to have.
+
+  Raises:
+    files.WorkdirError: the run cannot be forked so.
+  """
+  # Imported late: a mistyped flag should not wait for JAX to load.
+  from disco_rl.runtime import forks
+
+  origin = forks.origin(workdir, FROM.value)
+  if origin is None:
+    return settings
+  if not (workdir / 'checkpoints').exists():
+    forks.check(origin, settings, kept)
+    if last_step <= origin['step']:
+      fail(
+        f'{origin["workdir"]} has made {origin["step"]} of {last_step} steps: '
+        'raise --config.updates or --config.meta_steps.'
+      )
+  return {**settings, forks.KEY: origin}
+
+
+def refuse(what: str) -> None:
+  """Ends the program if the flag is set."""
+  if FROM.value is not None:
+    fail(f'--from begins one run, and cannot begin {what}.')
