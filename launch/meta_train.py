@@ -5,6 +5,8 @@ r"""Discovers an update rule by training a population of agents.
 
 Any setting of the config can be given as a flag, --config.meta_steps=100. The
 same command again resumes an interrupted run; a larger meta_steps continues it.
+--from=RUN begins where another run is, with its newest checkpoint, and goes on
+with the settings of this command.
 
 On many machines, run the same command on each with --distributed, if JAX
 recognises the cluster (SLURM, Open MPI, Kubernetes, TPUs), or with
@@ -19,6 +21,7 @@ from absl import flags
 
 from configs import meta_training
 from launch import common
+from launch import fork
 from launch import to_records
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -42,6 +45,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Imported late: a mistyped flag should not wait for JAX to load.
   import jax
 
+  from disco_rl.meta_training import build
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import distributed
   from disco_rl.runtime import sharding
@@ -50,14 +54,22 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   with in_one_line(ValueError, ImportError, RuntimeError):
     settings = workdirs.with_choices(workdir, settings)
     config = to_records.meta_training(settings)
-    workdirs.check(workdir, settings, meta_trainer.FREE)
     sharding.divide_cpu(config.cpu_devices)
+    if _is_distributed():
+      fork.refuse('a run of several processes')
+    description = fork.describe(
+      workdir,
+      settings,
+      lambda stored: build.kept_by_forks(to_records.meta_training(stored)),
+      config.meta_steps,
+    )
+    workdirs.check(workdir, description, meta_trainer.FREE)
     if _is_distributed():
       distributed.connect(*_others())
     trainer = meta_trainer.MetaTrainer(config)
   with in_one_line():
     try:
-      trainer.run(workdir, settings)
+      trainer.run(workdir, description)
     except jax.errors.JaxRuntimeError as error:
       if not distributed.is_distributed():
         raise

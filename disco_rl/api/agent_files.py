@@ -171,7 +171,11 @@ def _make_one(
   """One environment; on the host it is closed, but its spec can be read."""
   source = wrapping.recognise(given, preprocessing)
   environment = source.build(source.num_environments or 1, 0)
-  if isinstance(environment, base.HostEnvironment) and isinstance(given, str):
+  # An environment that is an object is not closed: others may be using it.
+  if (
+    isinstance(environment, base.HostEnvironment)
+    and source.num_environments is None
+  ):
     environment.close()
   return environment
 

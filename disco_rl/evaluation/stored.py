@@ -17,7 +17,6 @@ from disco_rl.evaluation import runner
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import files
 from disco_rl.runtime import forks
-from disco_rl.runtime import metrics
 from disco_rl.update_rules import registry as rule_registry
 
 
@@ -47,10 +46,8 @@ def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
     files.WorkdirError: the folder holds no such run.
     ValueError: it has settings that this version does not know.
   """
-  path = pathlib.Path(workdir) / 'config.json'
   try:
-    settings = metrics.read_json(path)
-    settings.pop(forks.KEY, None)
+    settings = forks.read_settings(pathlib.Path(workdir))
   except OSError as error:
     raise files.WorkdirError(
       f'{workdir} holds no run of launch.evaluate: {error}'
@@ -146,7 +143,9 @@ def kept_by_forks(settings: Mapping[str, Any]) -> Any:
   )
   if isinstance(environment, environment_base.HostEnvironment):
     environment.close()
-  agent = agent_lib.make(config.agent, environment.spec, rule)
+  # Shapes do not depend on chunks, whose size may be automatic.
+  chunked = next(config.agent.chunkings())
+  agent = agent_lib.make(chunked, environment.spec, rule)
   keys = jax.eval_shape(
     lambda: jax.random.split(jax.random.key(0), config.seeds)
   )

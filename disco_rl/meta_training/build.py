@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
+from disco_rl.meta_training import resets
 from disco_rl.runtime import sharding
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
@@ -81,10 +83,7 @@ def make_groups(
     ValueError: a setting or an environment's name is not valid.
     ImportError: an environment needs a package that is not installed.
   """
-  specimens = {
-    name: registry.make(name, 1, config.seed, config.preprocessing)
-    for name in dict.fromkeys(config.members)
-  }
+  specimens = _make_specimens(config)
   shapes = {name: _shapes(specimen) for name, specimen in specimens.items()}
   alike: dict[Hashable, list[int]] = {}
   for i, name in enumerate(config.members):
@@ -98,6 +97,46 @@ def make_groups(
     if isinstance(specimen, base.HostEnvironment):
       specimen.close()
   return groups
+
+
+def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
+  """What a fork of a run must have in common with its source.
+
+  Args:
+    config: of the fork or of its source.
+
+  Returns:
+    The environment of each agent, and the shapes of the rule's parameters and
+    of an agent in each environment; comparable by `==`.
+
+  Raises:
+    ValueError: a setting or an environment's name is not valid.
+  """
+  # Shapes do not depend on chunks, whose size may be automatic.
+  config = dataclasses.replace(config, agent=next(config.agent.chunkings()))
+  rule, params = make_rule(config)
+  optimizer, _ = meta_update.meta_optimizers(config)
+
+  def state(specimen: Any) -> Any:
+    inner_loop = _make_inner_loop(config, rule, specimen.spec)
+    own = specimen if isinstance(specimen, base.JaxEnvironment) else None
+    return (
+      resets.initial_member(inner_loop, jax.random.key(0), own),
+      inner_loop.agent.empty_replay(),
+      optimizer.init(params),
+    )
+
+  shapes = {}
+  for name, specimen in _make_specimens(config).items():
+    leaves = jax.tree.leaves_with_path(
+      (params, jax.eval_shape(lambda specimen=specimen: state(specimen)))
+    )
+    shapes[name] = {
+      jax.tree_util.keystr(path): (x.shape, str(x.dtype)) for path, x in leaves
+    }
+    if isinstance(specimen, base.HostEnvironment):
+      specimen.close()
+  return config.members, shapes
 
 
 def validate(names: Sequence[str]) -> None:
@@ -124,6 +163,31 @@ def validate(names: Sequence[str]) -> None:
     )
 
 
+def _make_specimens(
+  config: config_lib.MetaTrainingConfig,
+) -> dict[str, Environment]:
+  """One environment of each name."""
+  return {
+    name: registry.make(name, 1, config.seed, config.preprocessing)
+    for name in dict.fromkeys(config.members)
+  }
+
+
+def _make_inner_loop(
+  config: config_lib.MetaTrainingConfig,
+  rule: disco.Disco,
+  spec: types.EnvironmentSpec,
+) -> inner_loop_lib.InnerLoop:
+  """The inner loop of agents with environments of one kind."""
+  return inner_loop_lib.InnerLoop(
+    config.inner_loop,
+    agent_lib.make(config.agent, spec, rule),
+    meta_value_lib.MetaValue(
+      config.meta_value, spec, config.agent.network.torso
+    ),
+  )
+
+
 def _shapes(environment: Environment) -> Hashable:
   """Equal for environments whose agents can share a program."""
   spec = environment.spec
@@ -143,16 +207,8 @@ def _make_group(
 ) -> population.Group:
   """Makes a group of these members; `specimens` holds environments by name."""
   specimen = specimens[config.members[members[0]]]
-  spec = specimen.spec
-  agent = agent_lib.make(config.agent, spec, rule)
-  jax.eval_shape(lambda: agent.init(jax.random.key(0)))
-  inner_loop = inner_loop_lib.InnerLoop(
-    config.inner_loop,
-    agent,
-    meta_value_lib.MetaValue(
-      config.meta_value, spec, config.agent.network.torso
-    ),
-  )
+  inner_loop = _make_inner_loop(config, rule, specimen.spec)
+  jax.eval_shape(lambda: inner_loop.agent.init(jax.random.key(0)))
   differentiation = meta_gradient.MetaGradient(
     inner_loop, config.loss, config.mode
   )

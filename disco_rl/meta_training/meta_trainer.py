@@ -23,6 +23,7 @@ from disco_rl.networks import torsos
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
+from disco_rl.runtime import forks
 from disco_rl.runtime import limits
 from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import memory
@@ -121,7 +122,8 @@ class MetaTrainer:
     Args:
       workdir: the folder of the run.
       description: the settings as the user gave them, for config.json, which
-        holds those that were chosen automatically as they were chosen.
+        holds those that were chosen automatically as they were chosen; of a
+        fork also where it begins, see `runtime.forks`.
 
     Returns:
       The summary, as in summary.json: meta_steps, agents, environment_steps,
@@ -143,6 +145,7 @@ class MetaTrainer:
       rules = weights.paths_among([self._config.rule])
       limits.check_disk(own, self._needed.disk, _DISK_REMEDY)
       workdirs.claim(own, {**description, **self._chosen}, FREE, rules)
+      forks.begin(own, description.get(forks.KEY))
       distributed.wait('the folder is claimed')
       names = self._config.loggers if distributed.is_first() else ()
       logged = loggers_lib.Run(own, description, step='meta_step')

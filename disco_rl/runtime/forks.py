@@ -7,6 +7,7 @@ source changes, which may be going on.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import math
 import pathlib
 import shutil
 from typing import Any
@@ -54,6 +55,22 @@ def origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
   return {'workdir': source, 'step': max(steps)}
 
 
+def read_settings(workdir: pathlib.Path) -> dict[str, Any]:
+  """The settings of a run, from its config.json.
+
+  Raises:
+    OSError: there is no such file.
+    files.WorkdirError: it is damaged.
+  """
+  settings = metrics.read_json(workdir / 'config.json')
+  settings.pop(KEY, None)
+  # JSON has no infinity, which is the one such value that a setting may have.
+  return {
+    name: math.inf if value is None else value
+    for name, value in settings.items()
+  }
+
+
 def check(
   where: Mapping[str, Any],
   settings: Mapping[str, Any],
@@ -71,8 +88,7 @@ def check(
     files.WorkdirError: it does not fit; names the settings that change it, or,
       where none does alone, all that differ.
   """
-  old = metrics.read_json(pathlib.Path(where['workdir']) / 'config.json')
-  old.pop(KEY, None)
+  old = read_settings(pathlib.Path(where['workdir']))
   wanted = shapes(old)
   if shapes(settings) == wanted:
     return

@@ -4,8 +4,6 @@ import pathlib
 import shutil
 
 from absl.testing import flagsaver
-from evaluating import CATCH
-from evaluating import launch
 import launching
 import numpy as np
 from PIL import Image
@@ -17,14 +15,6 @@ from disco_rl.runtime import metrics
 from launch import play
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
-
-
-@pytest.fixture(scope='module')
-def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  """Of two agents with checkpoints after 10 and 20 updates; read only."""
-  workdir = tmp_path_factory.mktemp('play') / 'run'
-  launch(workdir, *CATCH)
-  return workdir
 
 
 def call(**values: object) -> None:

@@ -1,0 +1,104 @@
+"""Tests of --from: runs that begin where others are."""
+
+import pathlib
+import shutil
+
+from evaluating import CATCH
+from evaluating import error
+from evaluating import launch
+import launching
+import numpy as np
+import pytest
+
+from disco_rl.runtime import metrics
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+LONGER = (*CATCH, '--config.updates=25')
+
+
+def test_a_fork_goes_on_as_its_source_would(
+  run: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  before = launching.contents(run)
+  resumed = shutil.copytree(run, tmp_path / 'resumed')
+  launch(resumed, *LONGER)
+  fork = tmp_path / 'fork'
+  launch(fork, *LONGER, f'--from={run}')
+  assert launching.contents(run) == before
+  rows = [(x / 'metrics.csv').read_bytes() for x in (fork, resumed)]
+  assert rows[0] == rows[1]
+  settings = metrics.read_json(fork / 'config.json')
+  assert settings.pop('forked_from') == {'workdir': str(run), 'step': 20}
+  assert settings == metrics.read_json(resumed / 'config.json')
+
+  # It is resumed with and without the flag, and has not been forked again.
+  launch(fork, *CATCH, '--config.updates=26', f'--from={run}')
+  launch(fork, *CATCH, '--config.updates=27')
+  assert metrics.read(fork / 'metrics.csv')['update'][-1] == 27
+  assert 'forked_from' in metrics.read_json(fork / 'config.json')
+  assert 'not forked from runs/other: choose another' in error(
+    fork, *LONGER, '--from=runs/other'
+  )
+
+
+def test_settings_of_a_fork_may_differ(
+  run: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  changes = ('--config.learning_rate=0.5', '--config.entropy_cost=0.2')
+  launch(tmp_path / 'fork', *LONGER, *changes, f'--from={run}')
+  rows = metrics.read(tmp_path / 'fork' / 'metrics.csv')
+  old = metrics.read(run / 'metrics.csv')
+  np.testing.assert_array_equal(rows['loss'][:8], old['loss'])
+  # With such a learning rate the policy is soon certain.
+  assert (rows['policy_entropy'][8:] < old['policy_entropy'][6:]).all()
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    (
+      ['hidden_sizes=32'],
+      'does not fit hidden_sizes=(32,) (there [16]): a',
+    ),
+    (
+      ['replay_capacity=32', 'learning_rate=0.5'],
+      'does not fit replay_capacity=32 (there 16): a fork',
+    ),
+    (
+      ['environment=catch/5x3'],
+      "fit environment='catch/5x3' (there 'catch/4x3')",
+    ),
+    (['seeds=3'], 'does not fit seeds=3 (there 2)'),
+    (['seed=1'], 'does not fit seed=1 (there 0)'),
+    (['updates=20'], 'has made 20 of 20 steps: raise --config.updates'),
+    (['rules=actor_critic,disco103'], 'and cannot begin a sweep'),
+  ],
+)
+def test_what_does_not_fit_is_named(
+  run: pathlib.Path, tmp_path: pathlib.Path, changes: list[str], message: str
+) -> None:
+  flags = [f'--config.{change}' for change in changes]
+  workdir = tmp_path / 'fork'
+  answer = error(workdir, *LONGER, *flags, f'--from={run}')
+  assert message in answer
+  assert not workdir.exists()
+
+
+def test_there_is_a_checkpoint_to_fork_from(tmp_path: pathlib.Path) -> None:
+  assert 'has no checkpoints to fork from' in error(
+    tmp_path / 'fork', *LONGER, f'--from={tmp_path}'
+  )
+
+
+def test_a_fork_that_was_killed_while_it_began_begins_again(
+  run: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  fork = tmp_path / 'fork'
+  launch(fork, *LONGER, f'--from={run}')
+  want = (fork / 'metrics.csv').read_bytes()
+  shutil.rmtree(fork / 'checkpoints')
+  (fork / 'metrics.csv').unlink()
+  (fork / '.forked').mkdir()
+  launch(fork, *LONGER, f'--from={run}')
+  assert (fork / 'metrics.csv').read_bytes() == want

@@ -1,0 +1,54 @@
+"""Tests of launch.meta_train --from."""
+
+import pathlib
+
+import launching
+import numpy as np
+import pytest
+
+from benchmarks import small_runs
+from disco_rl.runtime import metrics
+from launch import meta_train
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+TINY = (
+  f'--config={launching.REPOSITORY}/configs/quickstart.py',
+  *(f'--config.{name}={x}' for name, x in small_runs.SETTINGS.items()),
+  '--config.environments=catch/4x3',
+  '--config.agents=2',
+  '--config.chunk_size=2',
+  '--config.checkpoint_every=1',
+  '--config.inner_updates=2',
+  '--config.validation_trajectories=4',
+  '--config.unroll_length=5',
+  '--config.rule_prediction_embedding=(3, 1)',
+  '--config.rule_policy_channels=(3, 2)',
+  '--config.rule_policy_target_channels=3',
+  '--config.held_out_environments=',
+)
+
+
+def test_discovery_is_forked_with_other_settings(
+  tmp_path: pathlib.Path,
+) -> None:
+  source, fork = tmp_path / 'source', tmp_path / 'fork'
+  launching.call(meta_train, source, *TINY, '--config.meta_steps=1')
+  before = launching.contents(source)
+  flags = (*TINY, '--config.meta_steps=2', f'--from={source}')
+  for change, named in (
+    ('agents=3', 'does not fit agents=3 (there 2): a fork'),
+    ('rule_lstm_size=9', 'does not fit rule_lstm_size=9 (there'),
+    ('environments=catch/5x3', "does not fit environments='catch/5x3' (there"),
+  ):
+    answer = launching.error(meta_train, fork, *flags, f'--config.{change}')
+    assert named in answer
+  launching.call(meta_train, fork, *flags, '--config.meta_learning_rate=0.1')
+  assert launching.contents(source) == before
+  origin = metrics.read_json(fork / 'config.json')['forked_from']
+  assert origin == {'workdir': str(source), 'step': 1}
+  rows, old = (metrics.read(x / 'metrics.csv') for x in (fork, source))
+  np.testing.assert_array_equal(rows['meta_step'], [1, 2])
+  assert rows['rule_update_norm'][0] == old['rule_update_norm'][0]
+  # Adam's steps are as large as its learning rate.
+  assert rows['rule_update_norm'][1] > 10 * old['rule_update_norm'][0]
