@@ -56,7 +56,7 @@ def origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
 
 
 def read_settings(workdir: pathlib.Path) -> dict[str, Any]:
-  """The settings of a run, from its config.json.
+  """The settings of a run, from its config.json, with tuples for lists.
 
   Raises:
     OSError: there is no such file.
@@ -66,7 +66,7 @@ def read_settings(workdir: pathlib.Path) -> dict[str, Any]:
   settings.pop(KEY, None)
   # JSON has no infinity, which is the one such value that a setting may have.
   return {
-    name: math.inf if value is None else value
+    name: math.inf if value is None else _hashable(value)
     for name, value in settings.items()
   }
 
@@ -95,7 +95,7 @@ def check(
   differing = [
     name
     for name in sorted({*old, *settings})
-    if _as_json(old.get(name)) != _as_json(settings.get(name))
+    if old.get(name) != _hashable(settings.get(name))
   ]
 
   def fits(name: str) -> bool:
@@ -146,5 +146,5 @@ def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
     shutil.copy2(source, target)
 
 
-def _as_json(value: Any) -> Any:
-  return list(value) if isinstance(value, tuple) else value
+def _hashable(value: Any) -> Any:
+  return tuple(value) if isinstance(value, list) else value

@@ -59,7 +59,7 @@ def test_settings_of_a_fork_may_differ(
   [
     (
       ['hidden_sizes=32'],
-      'does not fit hidden_sizes=(32,) (there [16]): a',
+      'does not fit hidden_sizes=(32,) (there (16,)): a',
     ),
     (
       ['replay_capacity=32', 'learning_rate=0.5'],

@@ -29,6 +29,33 @@ TINY = (
 )
 
 
+@pytest.mark.parametrize(
+  ('change', 'named'),
+  [
+    ('agents=3', 'agents=3 (there 2)'),
+    ('rule_lstm_size=9', 'rule_lstm_size=9 (there 8)'),
+    ('environments=catch/5x3', "environments='catch/5x3' (there 'catch/4x3')"),
+  ],
+)
+def test_what_does_not_fit_is_named(
+  tmp_path: pathlib.Path, change: str, named: str
+) -> None:
+  source = tmp_path / 'source'
+  (source / 'checkpoints' / '1').mkdir(parents=True)
+  with launching.parsed(*TINY, f'--workdir={source}') as settings:
+    metrics.write_json(source / 'config.json', settings)
+  answer = launching.error(
+    meta_train,
+    tmp_path / 'fork',
+    *TINY,
+    '--config.meta_learning_rate=0.1',
+    f'--config.{change}',
+    f'--from={source}',
+  )
+  assert f'The state of {source} does not fit {named}: a fork' in answer
+
+
+@pytest.mark.slow
 def test_discovery_is_forked_with_other_settings(
   tmp_path: pathlib.Path,
 ) -> None:
@@ -36,13 +63,6 @@ def test_discovery_is_forked_with_other_settings(
   launching.call(meta_train, source, *TINY, '--config.meta_steps=1')
   before = launching.contents(source)
   flags = (*TINY, '--config.meta_steps=2', f'--from={source}')
-  for change, named in (
-    ('agents=3', 'does not fit agents=3 (there 2): a fork'),
-    ('rule_lstm_size=9', 'does not fit rule_lstm_size=9 (there'),
-    ('environments=catch/5x3', "does not fit environments='catch/5x3' (there"),
-  ):
-    answer = launching.error(meta_train, fork, *flags, f'--config.{change}')
-    assert named in answer
   launching.call(meta_train, fork, *flags, '--config.meta_learning_rate=0.1')
   assert launching.contents(source) == before
   origin = metrics.read_json(fork / 'config.json')['forked_from']
