@@ -1,6 +1,5 @@
 """The report of a sweep: report.md, report.html, summary.json, figures/."""
 
-import base64
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -9,14 +8,12 @@ import re
 from typing import Any
 from typing import Protocol
 
-import jinja2
-
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import pages
 from disco_rl.evaluation import reference_scores
 from disco_rl.evaluation import report_figures
 from disco_rl.evaluation import statistics
-from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
 
@@ -94,17 +91,7 @@ def write(
     'sections': [_section(c, workdir) for c in compared],
   }
   for name in ('report.md', 'report.html'):
-    environment = jinja2.Environment(
-      loader=jinja2.PackageLoader('disco_rl.evaluation'),
-      autoescape=name.endswith('.html'),
-      undefined=jinja2.StrictUndefined,
-      trim_blocks=True,
-      lstrip_blocks=True,
-      keep_trailing_newline=True,
-    )
-    with files.replacing(workdir / name) as temporary:
-      text = environment.get_template(name).render(content)
-      temporary.write_text(text, encoding='utf-8')
+    pages.write(workdir / name, name, content)
 
 
 def _section(
@@ -151,14 +138,10 @@ def _figures(
     source = f'figures/{benchmark}_{name}.png'
     fig = report_figures.FIGURES[name](compared)
     plotting.save(fig, workdir / source)
-    content = (workdir / source).read_bytes()
     figures[name] = {
       'name': f'{benchmark}_{name}',
       'source': source,
-      'data': base64.b64encode(content).decode(),
-      # In CSS pixels: figures have 200 dots per inch, pages 96. The width of a
-      # PNG image is the four bytes from the 16th on.
-      'width': int.from_bytes(content[16:20], 'big') // 2,
+      **pages.png(workdir / source),
     }
   return figures
 

@@ -31,21 +31,28 @@ _ENTROPIES = {
 _Series = Mapping[str, Mapping[str, np.ndarray]]
 
 
-def meta_training_curves(workdir: files.PathLike, path: files.PathLike) -> None:
-  """Plots the metrics of a run as PNG, 2000 x 1400 pixels, atomically.
+def meta_training_curves(
+  workdir: files.PathLike, path: files.PathLike, held_out_updates: int
+) -> None:
+  """Plots the metrics of a run as PNG, 2000 x 1600 pixels, atomically.
 
   Args:
     workdir: has metrics.csv, and held_out/metrics.csv.
     path: of the PNG file.
+    held_out_updates: of each held-out agent.
   """
   workdir = pathlib.Path(workdir)
   series = _read(workdir / 'metrics.csv')
   held_out = _read(workdir / 'held_out' / 'metrics.csv')
-  fig = figure.Figure(figsize=(10, 7), layout='constrained')
+  fig = figure.Figure(figsize=(10, 8), layout='constrained')
   panels = fig.subplots(2, 2).ravel()
   _draw_returns(panels[0], series, "returns of the population's agents")
-  _draw_returns(panels[1], held_out, 'returns of fresh agents, held out')
-  _draw_means(panels[2], series, _NORMS, 'norms')
+  _draw_returns(
+    panels[1],
+    held_out,
+    f'returns of held-out agents after {held_out_updates:,} updates',
+  )
+  _draw_means(panels[2], series, _NORMS, 'norms, no unit')
   panels[2].set_yscale('log')
   _draw_means(panels[3], series, _ENTROPIES, 'entropies and divergence, nats')
   for panel in panels:
@@ -118,6 +125,13 @@ def _mean_over(series: _Series, key: str) -> Sequence[np.ndarray]:
 def _finish(panel: axes.Axes, title: str, num_lines: int) -> None:
   panel.set_title(title, loc='left', color=plotting.INK, fontsize=11)
   if num_lines:
-    panel.legend(frameon=False, labelcolor=plotting.INK, fontsize=8)
+    panel.legend(
+      loc='upper center',
+      bbox_to_anchor=(0.5, -0.14),  # Below the label of the axis.
+      ncols=2,
+      frameon=False,
+      labelcolor=plotting.INK,
+      fontsize=8,
+    )
   else:
     panel.text(0.5, 0.5, 'none', transform=panel.transAxes, ha='center')

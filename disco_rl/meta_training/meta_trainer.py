@@ -198,7 +198,9 @@ class MetaTrainer:
     # Imported late: a start should not wait for matplotlib.
     from disco_rl.meta_training import curves
 
-    curves.meta_training_curves(workdir, workdir / 'curves.png')
+    curves.meta_training_curves(
+      workdir, workdir / 'curves.png', self._config.held_out.updates
+    )
     return summary
 
   def _train(

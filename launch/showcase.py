@@ -1,0 +1,205 @@
+"""Shows what a discovery has found, on one page: index.html.
+
+  python -m launch.showcase --workdir=runs/quickstart
+
+Fresh agents are trained with the discovered rule, with the rule as it was
+before discovery, and with actor-critic, on an environment that the population
+did not have. The page has their scores, their learning curves and films of
+them, beside the curves of the discovery. The same command again resumes what
+was interrupted, and repeats nothing.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import pathlib
+import sys
+from typing import TYPE_CHECKING
+from typing import Any
+
+from absl import app
+from absl import flags
+from absl import logging
+import ml_collections
+
+from configs import agents
+from configs import evaluate
+from launch import compilation_cache
+from launch import to_records
+from launch.errors import fail
+from launch.errors import in_one_line
+from launch.errors import parse_flags
+from launch.workdir import WORKDIR
+
+if TYPE_CHECKING:
+  from disco_rl.evaluation import showcase
+  from disco_rl.evaluation import sweep
+
+_ENVIRONMENT = flags.DEFINE_string(
+  'environment',
+  None,
+  'Of the fresh agents; by default the first held-out one of the discovery.',
+)
+_UPDATES = flags.DEFINE_integer(
+  'updates', 500, 'Of each fresh agent.', lower_bound=1
+)
+_SEEDS = flags.DEFINE_integer('seeds', 5, 'Fresh agents a rule.', lower_bound=1)
+_EPISODES = 6  # In each film.
+# File in the run's folder, or name, -> label on the page.
+_LABELS = {
+  'initial_rule.npz': 'before discovery',
+  'rule.npz': 'discovered',
+  'actor_critic': 'actor-critic',
+}
+_FILMED = ('before discovery', 'discovered')
+
+
+def main(argv: Sequence[str]) -> None:
+  """Trains, films and writes the page."""
+  if argv[1:]:
+    fail(f'Not understood: {" ".join(argv[1:])}')
+  if WORKDIR.value is None:
+    fail('Name the folder of a discovery: --workdir=RUN.')
+  if not flags.FLAGS['verbosity'].present:
+    # Orbax reports each of its steps as INFO.
+    logging.set_verbosity(logging.WARNING)
+  compilation_cache.set_up(by_default=True)
+  run = pathlib.Path(WORKDIR.value)
+  # Imported late: a mistyped flag should not wait for JAX to load.
+  from disco_rl.evaluation import showcase
+  from disco_rl.evaluation import sweep
+  from disco_rl.runtime import metrics
+
+  with in_one_line(ValueError, ImportError):
+    try:
+      settings = metrics.read_json(run / 'config.json')
+      steps = metrics.read_json(run / 'summary.json')['meta_steps']
+    except (OSError, KeyError) as error:
+      fail(f'{run} holds no finished run of launch.meta_train: {error}')
+    # A discovery that was continued has another rule.
+    folder = run / 'showcase' / f'{steps}'
+    shared = _settings(settings)
+    jobs = _plan(shared, run, folder)
+    sweep.validate(jobs)
+    print(sweep.cost(jobs), file=sys.stderr)
+    sweep.run(jobs, shared, folder)
+    trained, no_film = _trained(jobs)
+    page = run / 'index.html'
+    environment = jobs[0].config.environment
+    showcase.write(
+      page,
+      showcase.Showcase(
+        discovery=f'{settings["agents"]} agents on {settings["environments"]}, '
+        f'{steps:,} meta-steps.',
+        meta_curves=run / 'curves.png',
+        environment=environment,
+        updates=_UPDATES.value,
+        trained=trained,
+        no_film=no_film,
+        commands=_commands(run, jobs),
+      ),
+    )
+  print(page)
+
+
+def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
+  """Settings of fresh agents that are like those of the population."""
+  own = ml_collections.ConfigDict()
+  for section in evaluate.SECTIONS:
+    if section.__module__ == agents.__name__:
+      section(own)
+  environment = _ENVIRONMENT.value or next(
+    name
+    for key in ('held_out_environments', 'environments')
+    for name in discovery[key].split(',')
+    if name
+  )
+  return {
+    **evaluate.base().to_dict(),
+    **{name: discovery[name] for name in own if name in discovery},
+    'environment': environment,
+    'seeds': _SEEDS.value,
+    'updates': _UPDATES.value,
+  }
+
+
+def _plan(
+  settings: Mapping[str, Any], run: pathlib.Path, folder: pathlib.Path
+) -> 'list[sweep.Job]':
+  """A run for each rule."""
+  from disco_rl.evaluation import sweep
+
+  return sweep.plan(
+    settings,
+    environments=(settings['environment'],),
+    rules=[
+      f'{run / name}' if name.endswith('.npz') else name for name in _LABELS
+    ],
+    learning_rates=(None,),
+    to_settings=to_records.of_one_run,
+    to_config=to_records.evaluation,
+    workdir=folder,
+  )
+
+
+def _trained(
+  jobs: 'Sequence[sweep.Job]',
+) -> 'tuple[list[showcase.Trained], str | None]':
+  """What the page shows of each run, and why there are no films."""
+  from disco_rl.evaluation import learning_curves
+  from disco_rl.evaluation import showcase
+
+  trained, reason = [], None
+  for job, label in zip(jobs, _LABELS.values(), strict=True):
+    if job.failure is not None:
+      fail(f'The run of {label} has failed: {job.failure}')
+    film = None
+    if label in _FILMED and reason is None:
+      film, reason = _film(job.folder)
+    curve = learning_curves.read_curve(job.folder / 'metrics.csv')
+    trained.append(showcase.Trained(label, curve, film))
+  return trained, reason
+
+
+def _film(folder: pathlib.Path) -> 'tuple[showcase.Film | None, str | None]':
+  """A film of the first agent of a run, or why there is none."""
+  import disco_rl
+  from disco_rl.environments import base
+  from disco_rl.evaluation import showcase
+  from disco_rl.runtime import video
+
+  policy = disco_rl.load_policy(folder)
+  try:
+    episodes, film = policy.film(_EPISODES, greedy=False, seed=0)
+  except base.RenderError as error:
+    return None, f'{error}'
+  path = folder / 'play.gif'
+  video.write(path, video.enlarge(film.frames), film.frames_per_second)
+  return showcase.Film(path, episodes.mean, _EPISODES), None
+
+
+def _commands(
+  run: pathlib.Path, jobs: 'Sequence[sweep.Job]'
+) -> list[tuple[str, str]]:
+  """What to try next."""
+  found = jobs[list(_LABELS).index('rule.npz')]
+  return [
+    (
+      'Watch one of these agents for longer:',
+      f'python -m launch.play --workdir={found.folder} --episodes=20',
+    ),
+    (
+      'Show the rule on another environment, such as a larger board:',
+      f'python -m launch.showcase --workdir={run} --environment=catch/9x4',
+    ),
+    (
+      'Train an agent with it in Python:',
+      'import disco_rl\n'
+      f'trainer = disco_rl.Trainer({found.config.environment!r}, '
+      f'rule={f"{run}/rule.npz"!r})\n'
+      'metrics = trainer.train(updates=100)',
+    ),
+  ]
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=parse_flags)
