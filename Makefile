@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh machine, the environment included:
-#   make run    sets up, then discovers an update rule from nothing
+#   make run    sets up, then discovers an update rule from nothing and shows it
 #   make test   sets up, then checks style, types and behaviour
 # make test-all also runs the tests that are slow and say little more.
 # make docs builds the documentation, site/index.html; make test does so, too.
@@ -17,6 +17,7 @@ WORKDIR ?= runs/quickstart
 run: $(VENV)/.installed
 	$(BIN)/python -m launch.meta_train --config=configs/quickstart.py \
 	  --workdir=$(WORKDIR)
+	$(BIN)/python -m launch.showcase --workdir=$(WORKDIR)
 
 # What takes long begins first, so that no core waits at the end.
 PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -173,7 +173,7 @@ def _film(folder: pathlib.Path) -> 'tuple[showcase.Film | None, str | None]':
   except base.RenderError as error:
     return None, f'{error}'
   path = folder / 'play.gif'
-  video.write(path, video.enlarge(film.frames), film.frames_per_second)
+  video.write(path, film.frames, film.frames_per_second)
   return showcase.Film(path, episodes.mean, _EPISODES), None
 
 
