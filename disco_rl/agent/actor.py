@@ -15,7 +15,7 @@ class ActorState:
   """State of acting in E JAX-native environments.
 
   Attributes:
-    environment: states of the environments, leading axis E.
+    environment: of all E environments, see `JaxEnvironment.reset_batch`.
     observation: tree of [E, ...], the agent's next input.
     core_state: tree of [E, ...], of the agent's core before that input.
   """
@@ -32,9 +32,7 @@ def init(
   num_environments: int,
 ) -> ActorState:
   """Starts an episode in every environment."""
-  state, observation = jax.vmap(environment.reset)(
-    jax.random.split(key, num_environments)
-  )
+  state, observation = environment.reset_batch(key, num_environments)
   return ActorState(
     environment=state,
     observation=observation,
@@ -72,7 +70,7 @@ def unroll(
     logits, action, core_state = act(
       network, params, state.observation, state.core_state, noise_t
     )
-    environment_state, timestep = jax.vmap(environment.step_autoreset)(
+    environment_state, timestep = environment.step_batch(
       state.environment, action, keys_t
     )
     state = ActorState(

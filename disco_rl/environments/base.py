@@ -107,6 +107,35 @@ class JaxEnvironment(abc.ABC):
     del state
     raise RenderError(f'There are no pictures of {type(self).__name__}.')
 
+  def reset_batch(
+    self, key: types.Array, num_environments: int
+  ) -> tuple[Any, types.PyTree]:
+    """Begins an episode in each of the E environments of an agent.
+
+    Args:
+      key: PRNG key.
+      num_environments: E.
+
+    Returns:
+      Their state; what they share has no axis E. First observations, [E, ...].
+    """
+    return jax.vmap(self.reset)(jax.random.split(key, num_environments))
+
+  def step_batch(
+    self, state: Any, action: types.Array, keys: types.Array
+  ) -> tuple[Any, types.TimeStep]:
+    """As `step_autoreset`, in each of the E environments of an agent.
+
+    Args:
+      state: from `reset_batch`.
+      action: [E] int32.
+      keys: [E] PRNG keys.
+
+    Returns:
+      The next state and the outcomes [E, ...].
+    """
+    return jax.vmap(self.step_autoreset)(state, action, keys)
+
 
 class HostEnvironment(abc.ABC):
   """A batch of environments that step together on the host, in NumPy.

@@ -38,7 +38,10 @@ from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import craftax_adapter
 from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.environments.jax_native import gymnax_adapter
+from disco_rl.environments.jax_native import random_chains
+from disco_rl.environments.jax_native import random_grids
 from disco_rl.environments.jax_native import sokoban
+from disco_rl.environments.jax_native import task_distribution
 from disco_rl.runtime import config_checks
 
 Environment = base.JaxEnvironment | base.HostEnvironment
@@ -115,6 +118,25 @@ def _find_gridworld(variant: str | None, _: Changes) -> Builder | None:
   return None if environment is None else lambda *_: environment
 
 
+def _find_task(
+  make: Callable[[], task_distribution.TaskDistribution], number: str | None
+) -> Builder | None:
+  """A distribution of tasks; by a number after its name, one of the tasks."""
+  if number is None:
+    return lambda *_: make()
+  if not re.fullmatch('0|[1-9][0-9]{0,8}', number):
+    return None
+  return lambda *_: task_distribution.numbered(make(), int(number))
+
+
+def _find_lpg(variant: str | None, _: Changes) -> Builder | None:
+  name, *number = (variant or '').split('/', 1)
+  if name not in random_grids.LPG_TASKS:
+    return None
+  make = functools.partial(random_grids.make_lpg, name)
+  return _find_task(make, number[0] if number else None)
+
+
 def _find_gymnasium(
   variant: str | None, _: Changes, can_render: bool = False
 ) -> Builder | None:
@@ -178,6 +200,24 @@ FAMILIES = {
     kind='device',
     names=gridworld_tasks.names,
     find=_find_gridworld,
+  ),
+  'random_grid': Family(
+    form='random_grid or random_grid/NUMBER (random_grid/17)',
+    kind='device',
+    names=lambda: ('random_grid',),
+    find=lambda variant, _: _find_task(random_grids.RandomGrid, variant),
+  ),
+  'random_chain': Family(
+    form='random_chain or random_chain/NUMBER (random_chain/17)',
+    kind='device',
+    names=lambda: ('random_chain',),
+    find=lambda variant, _: _find_task(random_chains.RandomChain, variant),
+  ),
+  'lpg': Family(
+    form='lpg/TASK or lpg/TASK/NUMBER (lpg/dense/17)',
+    kind='device',
+    names=lambda: suites.SUITES['lpg5'],
+    find=_find_lpg,
   ),
   'gymnasium': Family(
     form='gymnasium/ID (gymnasium/CartPole-v1)',

@@ -8,6 +8,7 @@ from disco_rl.environments.host import dmlab
 from disco_rl.environments.host import procgen
 from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.environments.jax_native import gymnax_adapter
+from disco_rl.environments.jax_native import random_grids
 
 # Name of a suite -> names of its environments for `registry.make`.
 SUITES = {
@@ -16,6 +17,7 @@ SUITES = {
   'dmlab30': tuple(f'dmlab/{level}' for level in dmlab.LEVELS),
   'gridworld57': gridworld_tasks.training_names(),
   'gridworld_held_out': gridworld_tasks.held_out_names(),
+  'lpg5': tuple(f'lpg/{task}' for task in random_grids.LPG_TASKS),
   'minatar': tuple(f'minatar/{game}' for game in gymnax_adapter.MINATAR),
   'bsuite': tuple(f'bsuite/{task}' for task in gymnax_adapter.BSUITE),
 }

@@ -14,6 +14,7 @@ from numpy import typing as npt
 from disco_rl.environments.host import atari
 from disco_rl.environments.host import procgen
 from disco_rl.environments.jax_native import gridworld_tasks
+from disco_rl.evaluation import exact_returns
 from disco_rl.evaluation import reference_scores
 
 
@@ -77,6 +78,21 @@ _GRIDWORLD = Benchmark(
   '0 is random play, 1 the reference policy of '
   'disco_rl/environments/jax_native/gridworld_tasks.py, which is optimal where '
   'objects have fixed places and can be surpassed elsewhere.',
+)
+_RANDOM_GRID = Benchmark(
+  'random_grid',
+  'Random grid worlds, normalised',
+  '0 is random play, 1 the optimal policy that observes the time left, both '
+  'computed by disco_rl/evaluation/exact_returns.py.',
+)
+_LPG = dataclasses.replace(
+  _RANDOM_GRID, name='lpg', title="LPG's grid worlds, normalised"
+)
+_RANDOM_CHAIN = Benchmark(
+  'random_chain',
+  'Random chains, normalised',
+  '0 is random play (return 0), 1 the better action (return 1), by the mean of '
+  'the noise.',
 )
 _CATCH = Benchmark(
   'catch',
@@ -188,6 +204,18 @@ def _find_procgen(variant: str) -> Scale | None:
   return Scale(_PROCGEN_EASY, *easy)
 
 
+def _levels(benchmark: Benchmark, family: str) -> Callable[[str], Scale | None]:
+  """Computes the scale of a numbered level; others depend on the agent's."""
+
+  def find(variant: str) -> Scale | None:
+    if not variant.rpartition('/')[2].isdecimal():
+      return None
+    name = f'{family}/{variant}'
+    return Scale(benchmark, *exact_returns.of_environment(name))
+
+  return find
+
+
 _FAMILIES: Mapping[str, Callable[[str], Scale | None]] = {
   'atari': _from_table(_ATARI, atari.GAMES),
   'procgen': _find_procgen,
@@ -195,6 +223,9 @@ _FAMILIES: Mapping[str, Callable[[str], Scale | None]] = {
   'gridworld': _from_table(
     _GRIDWORLD, gridworld_tasks.RETURNS, prefix='gridworld/'
   ),
+  'random_grid': _levels(_RANDOM_GRID, 'random_grid'),
+  'lpg': _levels(_LPG, 'lpg'),
+  'random_chain': lambda _: Scale(_RANDOM_CHAIN, low=0.0, high=1.0),
   'catch': lambda _: Scale(_CATCH, low=-1.0, high=1.0),
   'sokoban': lambda _: Scale(_SOKOBAN, low=0.0, high=1.0),
   'crafter': _from_table(_CRAFTER, {'': reference_scores.CRAFTER}),

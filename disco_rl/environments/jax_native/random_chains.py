@@ -1,0 +1,62 @@
+"""Chains at random: delayed rewards after waits of any length.
+
+  random_chain     a new chain for each agent
+  random_chain/17  the chain of number 17 for all agents, by the same generator
+
+In the manner of the delayed chains of LPG (Oh et al., 2020, "Discovering
+Reinforcement Learning Algorithms", appendix).
+"""
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types
+from disco_rl.environments.jax_native import chain
+from disco_rl.environments.jax_native import task_distribution
+
+LENGTHS = (5, 50)  # Both are possible.
+NUM_BITS = 20
+NUM_ACTIONS = 2
+
+
+@types.record
+class RandomChain(task_distribution.TaskDistribution):
+  """Chains in which the first action determines the last reward, +1 or -1.
+
+  A chain is drawn as follows, independently.
+    The length of all its episodes is uniform in 5 .. 50.
+    One of the two actions, equally likely, is the better.
+    With probability 1/2 all other rewards are +1 or -1 at random, else 0.
+    With probability 1/2 the 20 distractor bits are random, else 0.
+
+  The observation is that of `chain.Chain`: [50 + 1 + 2 + 20].
+  """
+
+  @property
+  def spec(self) -> types.EnvironmentSpec:
+    """Observations [73], two actions."""
+    size = LENGTHS[1] + 1 + NUM_ACTIONS + NUM_BITS
+    return types.EnvironmentSpec(
+      observation=jax.ShapeDtypeStruct((size,), jnp.float32),
+      num_actions=NUM_ACTIONS,
+    )
+
+  def draw(self, key: types.Array) -> chain.Chain:
+    """See the class."""
+    length_key, coin_key = jax.random.split(key)
+    del key
+    length = jax.random.randint(length_key, (), LENGTHS[0], LENGTHS[1] + 1)
+    is_first, is_noisy, has_bits = jax.random.bernoulli(coin_key, shape=(3,))
+    better = jnp.where(is_first, jnp.float32(1.0), jnp.float32(-1.0))
+    return chain.Chain(
+      payoff=jnp.stack([better, -better])[None],
+      lure=jnp.zeros(NUM_ACTIONS),
+      min_length=length,
+      max_length=length,
+      decision_step=jnp.int32(0),
+      noise=is_noisy.astype(jnp.float32),
+      bit_rate=0.5 * has_bits.astype(jnp.float32),
+      hides_choice=jnp.bool_(False),
+      num_positions=LENGTHS[1],
+      num_bits=NUM_BITS,
+    )

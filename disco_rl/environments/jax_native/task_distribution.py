@@ -1,0 +1,101 @@
+"""Distributions of tasks: each agent draws one, and keeps it for its lifetime.
+
+A rule that is discovered on one draw per agent has to work on tasks that it has
+not seen, as every agent that is reset meets a new one.
+"""
+
+import abc
+import dataclasses
+from typing import Any
+
+import jax
+
+from disco_rl import types
+from disco_rl.environments import base
+
+
+@types.record
+class TaskState:
+  """The task that an agent drew, and the episodes in its environments.
+
+  Attributes:
+    task: without the axis E of the agent's environments, which share it.
+    episode: the task's state, with that axis in `reset_batch`.
+  """
+
+  task: base.JaxEnvironment
+  episode: Any
+
+
+class TaskDistribution(base.JaxEnvironment):
+  """Tasks of equal shapes, so that one program serves all of them.
+
+  The task is part of the state: `reset` and `reset_batch` draw it, steps keep
+  it, also where they begin the next episode. So it lives as long as the state
+  of an agent's environments, is saved with it, and is replaced when the agent
+  is reset.
+  """
+
+  @abc.abstractmethod
+  def draw(self, key: types.Array) -> base.JaxEnvironment:
+    """Draws a task.
+
+    Args:
+      key: PRNG key.
+
+    Returns:
+      The task; all have the same tree structure and shapes, and `self.spec`.
+    """
+
+  def reset(self, key: types.Array) -> tuple[TaskState, types.PyTree]:
+    """As `JaxEnvironment.reset`, in a new task."""
+    task_key, episode_key = jax.random.split(key)
+    del key
+    task = self.draw(task_key)
+    episode, observation = task.reset(episode_key)
+    return TaskState(task, episode), observation
+
+  def step(
+    self, state: TaskState, action: types.Array, key: types.Array
+  ) -> tuple[TaskState, types.TimeStep]:
+    """As `JaxEnvironment.step`."""
+    episode, timestep = state.task.step(state.episode, action, key)
+    return dataclasses.replace(state, episode=episode), timestep
+
+  def step_autoreset(
+    self, state: TaskState, action: types.Array, key: types.Array
+  ) -> tuple[TaskState, types.TimeStep]:
+    """As `JaxEnvironment.step_autoreset`; the next episode is in this task."""
+    episode, timestep = state.task.step_autoreset(state.episode, action, key)
+    return dataclasses.replace(state, episode=episode), timestep
+
+  def reset_batch(
+    self, key: types.Array, num_environments: int
+  ) -> tuple[TaskState, types.PyTree]:
+    """As `JaxEnvironment.reset_batch`, with one new task for all."""
+    task_key, episodes_key = jax.random.split(key)
+    del key
+    task = self.draw(task_key)
+    episodes, observation = task.reset_batch(episodes_key, num_environments)
+    return TaskState(task, episodes), observation
+
+  def step_batch(
+    self, state: TaskState, action: types.Array, keys: types.Array
+  ) -> tuple[TaskState, types.TimeStep]:
+    """As `JaxEnvironment.step_batch`."""
+    episodes, timestep = state.task.step_batch(state.episode, action, keys)
+    return dataclasses.replace(state, episode=episodes), timestep
+
+
+# Numbered tasks are not those that agents draw from the seeds in use.
+_SEED_OF_NUMBERS = 2**31 - 1
+_draw = jax.jit(lambda distribution, key: distribution.draw(key))
+
+
+def numbered(
+  distribution: TaskDistribution, number: int
+) -> base.JaxEnvironment:
+  """Draws the task of a number, which is the same for all agents and runs."""
+  key = jax.random.fold_in(jax.random.key(_SEED_OF_NUMBERS), number)
+  task: base.JaxEnvironment = _draw(distribution, key)
+  return task

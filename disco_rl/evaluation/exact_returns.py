@@ -1,0 +1,112 @@
+"""Expected returns in grid worlds whose layout is fixed, in NumPy.
+
+Backward induction over the time left. The state is the agent's cell and which
+objects are present: values are [H * W, 2^K], and bit k of the second index is 1
+where the object of slot k is present. The optimal policy also observes the time
+left, which agents do not, so its return is an upper bound for them.
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from disco_rl.environments import base
+from disco_rl.environments import registry
+from disco_rl.environments.jax_native import gridworld
+
+# Row and column of a step, by action.
+_STEPS = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
+
+
+@functools.lru_cache(maxsize=1024)
+def of_environment(name: str) -> tuple[float, float]:
+  """As `of_grid_world`, of the environment of a name."""
+  environment = registry.make(name, 1, 0)
+  assert isinstance(environment, gridworld.GridWorld)
+  return of_grid_world(environment)
+
+
+def of_grid_world(world: gridworld.GridWorld) -> tuple[float, float]:
+  """Mean undiscounted returns of an episode.
+
+  Args:
+    world: objects have fixed places.
+
+  Returns:
+    Of uniformly random actions, and of the optimal policy.
+
+  Raises:
+    ValueError: objects begin in random places, where there are too many states.
+  """
+  task: Any = _on_host(world)
+  if task.random_objects:
+    raise ValueError(
+      'Returns are computed where objects have fixed places, and those of this '
+      'grid world are random; measure them instead.'
+    )
+  arrive = _arrivals(task.walls)
+  starts = (
+    [task.start_cell] if task.start_cell >= 0 else task.places[task.places >= 0]
+  )
+  all_present = sum(1 << k for k in _slots(task))
+  returns = []
+  for slip in (1.0, float(task.slip)):
+    # Each action is random with this probability, else the best.
+    values = np.zeros((task.walls.size, 1 << task.object_kind.size))
+    for _ in range(task.step_limit):
+      of_arrival = _collect(task, _respawn(task, values))
+      by_action = of_arrival[arrive]
+      values = task.step_reward + slip * by_action.mean(0)
+      if slip < 1:
+        values += (1 - slip) * by_action.max(0)
+    returns.append(float(values[starts, all_present].mean()))
+  return returns[0], returns[1]
+
+
+def _on_host(world: base.JaxEnvironment) -> Any:
+  """The record with arrays of NumPy."""
+  fields = {name: np.asarray(value) for name, value in vars(world).items()}
+  return type(world)(**fields)
+
+
+def _slots(task: Any) -> np.ndarray:
+  """Indices k of the slots that hold objects."""
+  return np.flatnonzero(task.object_kind >= 0)
+
+
+def _arrivals(walls: np.ndarray) -> np.ndarray:
+  """The cell that each action leads to from each cell, [A, H * W]."""
+  rows, columns = walls.shape
+  arrivals = np.empty((len(_STEPS), walls.size), int)
+  for action, (down, right) in enumerate(_STEPS):
+    for row, column in np.ndindex(rows, columns):
+      to = (row + down, column + right)
+      inside = 0 <= to[0] < rows and 0 <= to[1] < columns
+      if not inside or walls[to]:
+        to = (row, column)
+      arrivals[action, row * columns + column] = to[0] * columns + to[1]
+  return arrivals
+
+
+def _respawn(task: Any, values: np.ndarray) -> np.ndarray:
+  """Values before absent objects reappear, which none does under the agent."""
+  for k in _slots(task):
+    bits = values.reshape(len(values), -1, 2, 1 << k)
+    absent, present = bits[:, :, 0], bits[:, :, 1]
+    chance = np.full((len(values), 1, 1), task.object_respawn[k])
+    chance[task.object_cell[k]] = 0.0
+    mixed = absent + chance * (present - absent)
+    values = np.stack([mixed, present], axis=2).reshape(values.shape)
+  return values
+
+
+def _collect(task: Any, after: np.ndarray) -> np.ndarray:
+  """Values on arrival in a cell, from those after its object is collected."""
+  values = after.copy()
+  for k in _slots(task):
+    cell = task.object_cell[k]
+    bits = values[cell].reshape(-1, 2, 1 << k)
+    going_on = 1.0 - task.object_termination[k]
+    bits[:, 1] = task.object_reward[k] + going_on * bits[:, 0]
+  return values

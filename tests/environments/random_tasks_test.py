@@ -1,0 +1,361 @@
+"""Tests of tasks at random: levels, chains, and who draws which."""
+
+import collections
+import pathlib
+from typing import Any
+
+import conformance
+import jax
+import numpy as np
+import pytest
+
+from configs import quickstart
+from disco_rl.environments import registry
+from disco_rl.environments.jax_native import gridworld
+from disco_rl.environments.jax_native import random_chains
+from disco_rl.environments.jax_native import random_grids
+from disco_rl.environments.jax_native import task_distribution
+from disco_rl.evaluation import exact_returns
+from disco_rl.meta_training import build
+from disco_rl.runtime import checkpointing
+from disco_rl.update_rules import disco
+from launch import to_records
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+NUM_LEVELS = 600
+MOVES = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
+
+
+def draw(distribution: task_distribution.TaskDistribution, num: int) -> Any:
+  """Tasks [num] as a record of NumPy arrays."""
+  keys = jax.random.split(jax.random.key(0), num)
+  tasks = jax.jit(jax.vmap(distribution.draw))(keys)
+  return jax.tree.map(np.asarray, tasks)
+
+
+@pytest.fixture(scope='module')
+def levels() -> Any:
+  return draw(random_grids.RandomGrid(), NUM_LEVELS)
+
+
+def reachable(
+  walls: np.ndarray, start: tuple[int, ...]
+) -> set[tuple[int, ...]]:
+  """Cells that a walk from `start` visits, breadth first."""
+  found, queue = {start}, collections.deque([start])
+  while queue:
+    row, column = queue.popleft()
+    for down, right in MOVES:
+      to = (row + down, column + right)
+      is_inside = all(0 <= x < n for x, n in zip(to, walls.shape))
+      if is_inside and not walls[to] and to not in found:
+        found.add(to)
+        queue.append(to)
+  return found
+
+
+def quantiles(values: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
+  """Deciles of log-uniform numbers, on a scale from 0 to 1."""
+  assert values.min() >= bounds[0] and values.max() <= bounds[1]
+  low, high = np.log(bounds)
+  scaled = (np.log(values) - low) / (high - low)
+  return np.quantile(scaled, np.arange(0.1, 1, 0.1))
+
+
+class TestLevels:
+  def test_the_floor_is_connected_and_large_enough(self, levels: Any) -> None:
+    sides, wall_counts = set(), set()
+    for walls in levels.walls:
+      rows, columns = np.nonzero(~walls)
+      cells = set(zip(rows.tolist(), columns.tolist()))
+      assert reachable(walls, min(cells)) == cells
+      size = rows.max() + 1, columns.max() + 1
+      num_walls = size[0] * size[1] - len(cells)
+      assert len(cells) >= 12  # Of 16 at most 4 are walls.
+      sides.update(size)
+      wall_counts.add(num_walls)
+    assert sides == set(range(4, 11))
+    assert wall_counts == set(range(16))
+
+  def test_objects_are_on_floor_and_apart_from_starts(
+    self, levels: Any
+  ) -> None:
+    counts = collections.Counter[int]()
+    for walls, cells, places, kinds in zip(
+      levels.walls, levels.object_cell, levels.places, levels.object_kind
+    ):
+      present = cells[kinds >= 0]
+      assert (cells[kinds < 0] == -1).all()
+      assert len(set(present)) == len(present)
+      floor = set(np.flatnonzero(~walls))
+      assert set(present) <= floor
+      assert sorted(floor - set(present)) == list(places[places >= 0])
+      counts[len(present)] += 1
+    # Expected 120 of each; the standard deviation is 10.
+    assert set(counts) == {1, 2, 3, 4, 5}
+    assert all(80 < count < 160 for count in counts.values())
+    # In all parts of the board, not only where the search begins.
+    assert len(np.unique(levels.object_cell)) > 95
+
+  def test_numbers_have_their_distributions(self, levels: Any) -> None:
+    exists = levels.object_kind >= 0
+    reward = levels.object_reward
+    assert (reward[:, 0] > 0).all()
+    assert abs(reward[:, 0].mean() - 0.5) < 0.06
+    others = reward[:, 1:][exists[:, 1:]]
+    assert others.min() < -0.9 and others.max() > 0.9
+    assert abs(others.mean()) < 0.08
+    want = np.arange(0.1, 1, 0.1)
+    for values, bounds in (
+      (levels.object_termination[exists], (0.01, 1.0)),
+      (levels.object_respawn[exists], (0.001, 0.1)),
+      (levels.step_limit, (20, 750)),
+    ):
+      np.testing.assert_allclose(quantiles(values, bounds), want, atol=0.08)
+    for values in (reward, levels.object_termination, levels.object_respawn):
+      assert (values[~exists] == 0).all()
+
+  def test_lpg_has_the_published_numbers(self) -> None:
+    # Sums over objects of reward, termination, respawn: good ones, bad ones.
+    want = {
+      'dense': ((11, 11), 500, [2.0, 0.0, 0.1, -2.0, 0.5, 0.6]),
+      'sparse': ((13, 13), 50, [1.0, 1.0, 0.0, -1.0, 1.0, 0.0]),
+      'long': ((11, 11), 1000, [2.0, 0.0, 0.02, -2.0, 1.0, 2.0]),
+      'longer': ((7, 9), 2000, [2.0, 0.2, 0.02, -5.0, 4.0, 5.0]),
+      'long_dense': ((11, 11), 2000, [4.0, 0.0, 0.02, 0.0, 0.0, 0.0]),
+    }
+    tasks = {name: random_grids.make_lpg(name) for name in want}
+    assert tuple(want) == random_grids.LPG_TASKS
+    keys = jax.random.split(jax.random.key(0), 2)
+    draw_two = jax.jit(jax.vmap(lambda task, key: task.draw(key), (None, 0)))
+    for name, (size, limit, sums) in want.items():
+      level = jax.tree.map(np.asarray, draw_two(tasks[name], keys))
+      floor = np.zeros((13, 13), bool)
+      floor[: size[0], : size[1]] = True
+      np.testing.assert_array_equal(level.walls, [~floor, ~floor])
+      assert (level.step_limit == limit).all()
+      assert (level.object_cell[0] != level.object_cell[1]).any()
+      is_good = level.object_reward[0] > 0
+      got = [
+        numbers[0][chosen].sum()
+        for chosen in (is_good, ~is_good)
+        for numbers in (
+          level.object_reward,
+          level.object_termination,
+          level.object_respawn,
+        )
+      ]
+      np.testing.assert_allclose(got, sums, rtol=1e-6)
+    assert draw_two._cache_size() == 1, 'one program serves all tasks'
+
+  def test_a_level_is_played_as_described(self) -> None:
+    """Every step of 1,500 environments against a simulation in NumPy."""
+    level: Any = registry.make('random_grid/0', 1, 0)
+    played = conformance.check(lambda _: level, 60, num_environments=1500)
+    level = jax.tree.map(np.asarray, level)
+    cell = played.observation[..., :100].argmax(-1)
+    present = played.observation[..., 100:] == 1
+    end = np.asarray(played.timestep.is_last)
+    time = steps_of_episodes(end)
+
+    moved = np.where(
+      level.walls.reshape(-1)[targets(cell[:-1], played.action)],
+      cell[:-1],
+      targets(cell[:-1], played.action),
+    )
+    is_here = moved[..., None] == level.object_cell
+    collected = present[:-1] & is_here
+    reward = (collected * level.object_reward).sum(-1)
+    np.testing.assert_allclose(played.timestep.reward, reward, rtol=1e-6)
+    # Episodes end at the limit, else only by an object, as often as it says.
+    assert end[time == level.step_limit].all()
+    early = time < level.step_limit
+    assert not end[early & ~collected.any(-1)].any()
+    went_on, gone = ~end, ~present[:-1] & ~is_here
+    np.testing.assert_array_equal(cell[1:][went_on], moved[went_on])
+    assert (present[1:] & collected)[went_on].sum() == 0
+    assert (~present[1:] & present[:-1] & ~collected)[went_on].sum() == 0
+    for k in range(5):
+      assert_frequency(
+        end[early & collected[..., k]], level.object_termination[k]
+      )
+      assert_frequency(
+        present[1:][..., k][went_on & gone[..., k]], level.object_respawn[k]
+      )
+    # The next one begins with all objects, in any place without one.
+    assert present[1:][end].all() and present[0].all()
+    assert set(cell[1:][end]) == set(level.places[level.places >= 0])
+    # The returns of first episodes, which all are over.
+    first = np.cumsum(end, axis=0) - end == 0
+    returns = (played.timestep.reward * first).sum(0)
+    random, best = exact_returns.of_environment('random_grid/0')
+    error = returns.std() / np.sqrt(len(returns))
+    assert abs(returns.mean() - random) < 4 * error
+    assert random < best < returns.max() + 1
+
+
+def targets(cell: np.ndarray, action: np.ndarray) -> np.ndarray:
+  """Where actions lead on a board of 10 x 10 without walls."""
+  step = np.array(MOVES)[action]
+  row = np.clip(cell // 10 + step[..., 0], 0, 9)
+  return row * 10 + np.clip(cell % 10 + step[..., 1], 0, 9)
+
+
+def steps_of_episodes(end: np.ndarray) -> np.ndarray:
+  """How many steps of its episode each step [T, B] completes."""
+  steps, before = np.zeros(end.shape, int), np.zeros(end.shape[1], int)
+  for t, is_last in enumerate(end):
+    steps[t] = before + 1
+    before = np.where(is_last, 0, steps[t])
+  return steps
+
+
+def assert_frequency(happened: np.ndarray, probability: float) -> None:
+  assert happened.size > 100
+  error = np.sqrt(probability * (1 - probability) / happened.size)
+  assert abs(happened.mean() - probability) < 4.5 * error
+
+
+class TestChains:
+  def test_numbers_have_their_distributions(self) -> None:
+    chains = draw(random_chains.RandomChain(), 600)
+    np.testing.assert_array_equal(chains.min_length, chains.max_length)
+    assert set(chains.max_length) == set(range(5, 51))
+    np.testing.assert_array_equal(chains.payoff.sum((1, 2)), np.zeros(600))
+    np.testing.assert_array_equal(abs(chains.payoff), np.ones((600, 1, 2)))
+    coins = np.stack(
+      [chains.payoff[:, 0, 0] > 0, chains.noise == 1, chains.bit_rate == 0.5]
+    )
+    assert set(chains.noise) == {0, 1} and set(chains.bit_rate) == {0, 0.5}
+    # Each heads half of the time, and none with another.
+    np.testing.assert_allclose(np.cov(coins), np.eye(3) / 4, atol=0.04)
+
+  def test_the_first_action_determines_the_last_reward(self) -> None:
+    tasks: Any = (registry.make(f'random_chain/{i}', 1, 0) for i in range(99))
+    task = next(x for x in tasks if x.noise == 0 and x.bit_rate > 0)
+    length = int(task.max_length)
+    played = conformance.check(lambda _: task, 2 * length, num_environments=32)
+    starts = played.action[[0, length]]
+    rewards = np.asarray(played.timestep.reward)[[length - 1, 2 * length - 1]]
+    np.testing.assert_array_equal(rewards, np.asarray(task.payoff)[0][starts])
+    is_last = np.arange(1, 2 * length + 1) % length == 0
+    np.testing.assert_array_equal(played.timestep.is_last.T, [is_last] * 32)
+
+
+@pytest.mark.parametrize('name', ['random_grid', 'lpg/sparse', 'random_chain'])
+def test_distributions_draw_a_task_for_each_state(name: str) -> None:
+  """Within an agent the task is shared; here each has its own."""
+  distribution: Any = registry.make(name, 1, 0)
+  conformance.check(lambda _: distribution, 60, num_environments=8)
+  task = registry.make(f'{name}/3', 1, 0)
+  assert task.spec == distribution.spec
+
+
+def test_numbers_name_tasks() -> None:
+  again, same, other = (
+    jax.tree.leaves(registry.make(f'random_grid/{number}', 1, seed))
+    for number, seed in ((3, 0), (3, 1), (4, 0))
+  )
+  assert all(map(np.array_equal, again, same))
+  assert not all(map(np.array_equal, again, other))
+
+
+@pytest.mark.parametrize(
+  'name',
+  ['random_grid/', 'random_grid/01', 'random_grid/-1', 'lpg', 'lpg/dense/x'],
+)
+def test_wrong_names_are_refused(name: str) -> None:
+  with pytest.raises(ValueError, match=f"Unknown environment '{name}'"):
+    registry.validate(name)
+
+
+def test_all_episodes_of_an_agent_are_in_its_level() -> None:
+  distribution = random_grids.RandomGrid()
+
+  @jax.jit
+  def play(key: Any) -> Any:
+    state, first = distribution.reset_batch(key, 4)
+
+    def step(state: Any, key: Any) -> Any:
+      keys = jax.random.split(key, 4)
+      action = jax.vmap(lambda key: jax.random.randint(key, (), 0, 5))(keys)
+      state, timestep = distribution.step_batch(state, action, keys)
+      return state, timestep
+
+    last, timesteps = jax.lax.scan(step, state, jax.random.split(key, 800))
+    return state, first, last, timesteps
+
+  tasks = []
+  for seed in range(2):
+    state, first, last, timesteps = play(jax.random.key(seed))
+    assert timesteps.is_last.any(0).all()
+    jax.tree.map(np.testing.assert_array_equal, state.task, last.task)
+    tasks.append(state.task)
+    # Each environment moves on floor of the one level, episode after episode.
+    places = np.asarray(timesteps.observation[..., :100]).any((0, 1))
+    assert not (places & np.asarray(state.task.walls).reshape(-1)).any()
+    assert len(set(np.asarray(first[:, :100]).argmax(-1))) > 1
+  assert not np.array_equal(tasks[0].object_reward, tasks[1].object_reward)
+
+
+TINY = {
+  'environments': 'random_grid',
+  'agents': 3,
+  'unroll_length': 2,
+  'batch_size': 2,
+  'num_environments': 2,
+  'replay_capacity': 4,
+  'validation_trajectories': 2,
+  'hidden_sizes': (4,),
+  'action_model_lstm': 4,
+  'action_model_head': 4,
+  'num_bins': 5,
+  'meta_value_hidden_sizes': (4,),
+  'rule_prediction_size': 4,
+  'rule_lstm_size': 4,
+  'rule_meta_rnn_size': 4,
+}
+
+
+def test_resets_draw_new_levels_and_checkpoints_keep_them(
+  tmp_path: pathlib.Path,
+) -> None:
+  settings = {**quickstart.get_config().to_dict(), **TINY}
+  config = to_records.meta_training(settings)
+  rule = disco.Disco(network=config.rule_network, **config.rule_settings)
+  (group,) = build.make_groups(config, rule)
+  rule_params: Any = {}  # Nothing learns here.
+  first_keys, next_keys = (
+    jax.random.split(jax.random.key(seed), 3) for seed in (1, 2)
+  )
+  members = group.init(first_keys, rule_params)
+  before = copy_levels(members)
+  assert len({level.tobytes() for level in before['object_reward']}) == 3
+  expired = np.array([False, True, False])
+  members = group.reset_expired(next_keys, members, expired)
+  after = copy_levels(members)
+  for name in ('walls', 'object_cell', 'object_reward', 'step_limit'):
+    kept = [np.array_equal(*pair) for pair in zip(before[name], after[name])]
+    assert kept == [True, False, True], name
+
+  with checkpointing.Checkpointer(tmp_path / 'checkpoints') as checkpointer:
+    checkpointer.save(1, group.to_checkpoint(members))
+  fresh = group.init(next_keys, rule_params)
+  assert not np.array_equal(copy_levels(fresh)['walls'], after['walls'])
+  with checkpointing.Checkpointer(tmp_path / 'checkpoints') as checkpointer:
+    restored = checkpointer.restore(group.to_checkpoint(fresh))
+  assert restored is not None
+  resumed = copy_levels(group.resume(restored[1]))
+  jax.tree.map(np.testing.assert_array_equal, resumed, after)
+
+
+def copy_levels(members: Any) -> dict[str, np.ndarray]:
+  """The levels [n, ...], which later steps may donate."""
+  task = members.actor.environment.task
+  assert isinstance(task, gridworld.GridWorld)
+  return {
+    name: np.array(value)
+    for name, value in vars(task).items()
+    if isinstance(value, jax.Array)
+  }

@@ -1,0 +1,67 @@
+"""Tests of the expected returns in grid worlds."""
+
+import pytest
+
+from disco_rl.environments import registry
+from disco_rl.environments.jax_native import gridworld
+from disco_rl.environments.jax_native import gridworld_tasks
+from disco_rl.evaluation import exact_returns
+from disco_rl.evaluation import normalisation
+
+
+def build(layout: str, limit: int, **options: object) -> gridworld.GridWorld:
+  kinds = [gridworld.Kind(1.0, 0.5, 0.25)]
+  sizes = {'size': (2, 3), 'num_slots': 2, 'num_kinds': 1}
+  return gridworld.build(layout, kinds, limit, **sizes, **options)  # type: ignore[arg-type]
+
+
+def test_by_hand() -> None:
+  """A corridor: right, right collects; then away and back, if it respawns."""
+  # Random actions go right twice in two steps with probability 1 / 25.
+  random, best = exact_returns.of_grid_world(build('@.a', 2))
+  assert random == pytest.approx(1 / 25)
+  assert best == pytest.approx(1.0)
+  # In step 2 it is collected, in step 3 the agent leaves, and it reappears
+  # with probability 1/4; in step 4 the agent is back, if the episode goes on.
+  _, best = exact_returns.of_grid_world(build('@.a', 4))
+  assert best == pytest.approx(1.0 + 0.5 * 0.25)
+  # Random starts: next to it, or two steps away.
+  random, best = exact_returns.of_grid_world(build('..a', 1))
+  assert (random, best) == (pytest.approx(1 / 10), pytest.approx(1 / 2))
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    *(f'gridworld/{i:02}' for i in range(21)),
+    *(f'gridworld/held_out_{i:02}' for i in range(7)),
+  ],
+)
+def test_grid_worlds_of_the_suite(name: str) -> None:
+  """The table is from another implementation, in the tests of that suite."""
+  world = registry.make(name, 1, 0)
+  assert isinstance(world, gridworld.GridWorld)
+  got = exact_returns.of_grid_world(world)
+  assert got == pytest.approx(gridworld_tasks.RETURNS[name], abs=1e-3)
+
+
+def test_random_places_are_refused() -> None:
+  world = build('..a', 4, random_objects=True)
+  with pytest.raises(ValueError, match='are random; measure'):
+    exact_returns.of_grid_world(world)
+
+
+def test_scales_of_random_tasks() -> None:
+  chain = normalisation.find_scale('random_chain/4')
+  assert chain is not None
+  assert chain.normalise([0.0, 1.0]).tolist() == [0.0, 1.0]
+  for name in ('random_grid/5', 'lpg/sparse/2'):
+    scale = normalisation.find_scale(name)
+    assert scale is not None
+    assert scale.low < scale.high
+    assert normalisation.benchmark(name).name == name.split('/')[0]
+  # All sparse boards have a goal that can be reached within the limit.
+  assert scale.high == pytest.approx(1.0)
+  # What an agent draws is not known from the name.
+  for name in ('random_grid', 'lpg/dense'):
+    assert normalisation.find_scale(name) is None
