@@ -117,6 +117,15 @@ def _lifetimes(config: ml_collections.ConfigDict) -> None:
   config.stagger = False  # Whether the first agents start at various ages.
 
 
+def _variation(config: ml_collections.ConfigDict) -> None:
+  """How the agents differ."""
+  # Bounds of the learning rate that each agent draws, log-uniformly; (): all
+  # have learning_rate.
+  config.learning_rate_range = ()
+  # Bounds of the fraction of hidden_sizes that it draws; (): all have 1.
+  config.width_range = ()
+
+
 def _held_out(config: ml_collections.ConfigDict) -> None:
   """Evaluation of the rule by agents outside the population."""
   config.held_out_environments = ''  # Environments, with commas between.
@@ -135,6 +144,7 @@ SECTIONS = (
   _outer_loss,
   _meta_value,
   _lifetimes,
+  _variation,
   agents.data,
   agents.network,
   _held_out,

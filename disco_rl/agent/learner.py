@@ -38,7 +38,15 @@ def init(
   optimizer: optax.GradientTransformation,
 ) -> LearnerState:
   """The initial state."""
-  params = network.init(key)
+  return with_params(network.init(key), rule, optimizer)
+
+
+def with_params(
+  params: types.Params,
+  rule: base.UpdateRule,
+  optimizer: optax.GradientTransformation,
+) -> LearnerState:
+  """The initial state of an agent that starts from these parameters."""
   return LearnerState(
     params=params,
     opt_state=optimizer.init(params),

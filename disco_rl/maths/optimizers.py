@@ -1,8 +1,13 @@
 """The agents' optimiser."""
 
+from typing import Any
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import optax
+
+from disco_rl import types
 
 
 def scale_by_adam_sg_denom(
@@ -77,6 +82,48 @@ def agent_optimizer(
     )
   )
   return optax.chain(*parts)
+
+
+class OwnRateState(NamedTuple):
+  """Attributes: inner: of the optimiser; learning_rate: []."""
+
+  inner: Any
+  learning_rate: types.Array
+
+
+def with_own_rate(
+  optimizer: optax.GradientTransformation,
+) -> optax.GradientTransformation:
+  """Multiplies an optimiser's updates by a learning rate in its state.
+
+  Programs then serve agents with different rates; see `set_own_rate`.
+
+  Args:
+    optimizer: with a learning rate of 1.
+
+  Returns:
+    The transformation; the rate is 1 at first.
+  """
+
+  def init(params: optax.Params) -> OwnRateState:
+    return OwnRateState(optimizer.init(params), jnp.ones(()))
+
+  def update(
+    updates: optax.Updates,
+    state: OwnRateState,
+    params: optax.Params | None = None,
+  ) -> tuple[optax.Updates, OwnRateState]:
+    updates, inner = optimizer.update(updates, state.inner, params)
+    rate = jax.lax.stop_gradient(state.learning_rate)
+    updates = jax.tree.map(lambda x: rate * x, updates)
+    return updates, OwnRateState(inner, rate)
+
+  return optax.GradientTransformation(init, update)
+
+
+def set_own_rate(state: OwnRateState, rate: types.Array) -> OwnRateState:
+  """Sets the learning rate in the state of `with_own_rate`."""
+  return state._replace(learning_rate=rate)
 
 
 def schedule(

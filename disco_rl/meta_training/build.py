@@ -23,6 +23,7 @@ from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
 from disco_rl.meta_training import resets
+from disco_rl.meta_training import variation
 from disco_rl.runtime import sharding
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
@@ -121,7 +122,9 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
     inner_loop = _make_inner_loop(config, rule, specimen.spec)
     own = specimen if isinstance(specimen, base.JaxEnvironment) else None
     return (
-      resets.initial_member(inner_loop, jax.random.key(0), own),
+      resets.initial_member(
+        inner_loop, jax.random.key(0), own, config.variation
+      ),
       inner_loop.agent.empty_replay(),
       optimizer.init(params),
     )
@@ -181,7 +184,9 @@ def _make_inner_loop(
   """The inner loop of agents with environments of one kind."""
   return inner_loop_lib.InnerLoop(
     config.inner_loop,
-    agent_lib.make(config.agent, spec, rule),
+    variation.prepare(
+      config.variation, agent_lib.make(config.agent, spec, rule)
+    ),
     meta_value_lib.MetaValue(
       config.meta_value, spec, config.agent.network.torso
     ),
@@ -208,7 +213,12 @@ def _make_group(
   """Makes a group of these members; `specimens` holds environments by name."""
   specimen = specimens[config.members[members[0]]]
   inner_loop = _make_inner_loop(config, rule, specimen.spec)
-  jax.eval_shape(lambda: inner_loop.agent.init(jax.random.key(0)))
+  agent = inner_loop.agent
+  jax.eval_shape(
+    lambda: variation.draw(
+      config.variation, agent, agent.init(jax.random.key(0))
+    )
+  )
   differentiation = meta_gradient.MetaGradient(
     inner_loop, config.loss, config.mode
   )
@@ -226,6 +236,7 @@ def _make_group(
     optimizer=meta_update.meta_optimizers(config)[0],
     chunk_size=config.chunk_size,
     mesh=mesh,
+    variation=config.variation,
   )
   if not is_on_host:
     estimator: inner_loop_lib.Estimator = differentiation

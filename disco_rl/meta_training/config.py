@@ -15,6 +15,7 @@ from disco_rl.meta_training import lifetimes
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import outer_loss
+from disco_rl.meta_training import variation as variation_lib
 from disco_rl.networks import meta_network
 from disco_rl.runtime import config_checks
 from disco_rl.runtime import loggers as loggers_lib
@@ -44,6 +45,7 @@ class MetaTrainingConfig(config_checks.Settings):
     loss: weights of the outer loss.
     lifetimes: how long the agents learn before they are reset.
     held_out: evaluation on held-out environments.
+    variation: how the agents differ.
     estimator: one of `ESTIMATORS`.
     mode: mode of differentiation; see `meta_gradient.MODES`.
     evolution_pairs: antithetic pairs of perturbed rules, of evolution.
@@ -76,6 +78,7 @@ class MetaTrainingConfig(config_checks.Settings):
   loss: outer_loss.OuterLossConfig
   lifetimes: lifetimes.LifetimeConfig
   held_out: held_out.HeldOutConfig
+  variation: variation_lib.VariationConfig = variation_lib.VariationConfig()
   estimator: Annotated[str, config_checks.one_of(*ESTIMATORS)] = (
     'differentiation'
   )

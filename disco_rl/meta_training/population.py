@@ -21,6 +21,7 @@ from disco_rl import types
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import resets
+from disco_rl.meta_training import variation as variation_lib
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import sharding
@@ -36,6 +37,7 @@ class GroupConfig:
     optimizer: of eta, one state per member; see `meta_update.per_agent_adam`.
     chunk_size: members that a device computes at a time, at most.
     mesh: devices that the members are divided among.
+    variation: how the members differ.
 
   Raises:
     ValueError: they cannot be divided equally.
@@ -48,6 +50,7 @@ class GroupConfig:
   mesh: jax.sharding.Mesh = dataclasses.field(
     default_factory=sharding.make_mesh
   )
+  variation: variation_lib.VariationConfig = variation_lib.VariationConfig()
 
   def __post_init__(self) -> None:
     sharding.check(
@@ -136,7 +139,13 @@ class Group(abc.ABC):
     self._environments = environments
     rule, members = sharding.REPLICATED, sharding.SPLIT
     self._initial = self.programs.make(
-      jax.vmap(functools.partial(resets.initial_member, config.inner_loop)),
+      jax.vmap(
+        functools.partial(
+          resets.initial_member,
+          config.inner_loop,
+          variation=config.variation,
+        )
+      ),
       (members, members),
       runs_often=False,
     )

@@ -11,12 +11,16 @@ import optax
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import variation as variation_lib
+
+_NONE = variation_lib.VariationConfig()
 
 
 def initial_member(
   inner_loop: inner_loop_lib.InnerLoop,
   key: types.Array,
   environment: base.JaxEnvironment | None = None,
+  variation: variation_lib.VariationConfig = _NONE,
 ) -> inner_loop_lib.Member:
   """A member without replay and state of eta's optimiser, which resets keep."""
   agent, actors = inner_loop.agent, None
@@ -25,8 +29,9 @@ def initial_member(
     actors = agent.init_actor(actor_key, environment)
   agent_key, value_key = jax.random.split(key)
   missing: Any = None
+  state = variation_lib.draw(variation, agent, agent.init(agent_key))
   return inner_loop_lib.Member(
-    agent=dataclasses.replace(agent.init(agent_key), replay=missing),
+    agent=dataclasses.replace(state, replay=missing),
     actor=actors,
     meta_value=inner_loop.meta_value.init(value_key),
     meta_opt_state=None,

@@ -105,6 +105,9 @@ _TYPES: Mapping[Any, Requirement] = {
   tuple[int, ...]: Requirement(
     'whole numbers between -2^31 and 2^31, as in (64, 64)', _all(_is_whole)
   ),
+  tuple[float, ...]: Requirement(
+    'numbers that float32 can hold, as in (0.1, 1.0)', _all(_is_real)
+  ),
   tuple[str, ...]: Requirement("texts, as in ('catch',)", _all(_is_text)),
 }
 
@@ -122,6 +125,14 @@ Fraction = Annotated[
 ]
 Decay = Annotated[
   float, Requirement('at least 0 and below 1', lambda x: 0 <= x < 1)
+]
+# Bounds of what is drawn log-uniformly.
+Range = Annotated[
+  tuple[float, ...],
+  Requirement(
+    'empty, or two positive numbers, the lower one first',
+    lambda x: not x or len(x) == 2 and 0 < x[0] <= x[1] < math.inf,
+  ),
 ]
 Widths = Annotated[tuple[int, ...], each_positive('widths')]
 

@@ -25,6 +25,8 @@ _ADDED = {
   'rule_has_q': True,
   'rule_transformer_heads': 4,
   'rule_transformer_layers': 0,
+  'learning_rate_range': [],
+  'width_range': [],
 }
 # Settings that a run chooses, with the values that ask for it.
 _AUTOMATIC = {'torso_chunk_size': -1}

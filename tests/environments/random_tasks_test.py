@@ -308,6 +308,8 @@ TINY = {
   'replay_capacity': 4,
   'validation_trajectories': 2,
   'hidden_sizes': (4,),
+  'learning_rate_range': (1e-4, 1e-2),
+  'width_range': (0.25, 1.0),
   'action_model_lstm': 4,
   'action_model_head': 4,
   'num_bins': 5,
@@ -318,7 +320,7 @@ TINY = {
 }
 
 
-def test_resets_draw_new_levels_and_checkpoints_keep_them(
+def test_resets_draw_new_levels_and_rates_and_checkpoints_keep_them(
   tmp_path: pathlib.Path,
 ) -> None:
   settings = {**quickstart.get_config().to_dict(), **TINY}
@@ -330,32 +332,38 @@ def test_resets_draw_new_levels_and_checkpoints_keep_them(
     jax.random.split(jax.random.key(seed), 3) for seed in (1, 2)
   )
   members = group.init(first_keys, rule_params)
-  before = copy_levels(members)
+  before = copy_drawn(members)
   assert len({level.tobytes() for level in before['object_reward']}) == 3
   expired = np.array([False, True, False])
   members = group.reset_expired(next_keys, members, expired)
-  after = copy_levels(members)
-  for name in ('walls', 'object_cell', 'object_reward', 'step_limit'):
+  after = copy_drawn(members)
+  drawn = ('walls', 'object_cell', 'object_reward', 'step_limit')
+  for name in (*drawn, 'learning_rate', 'torso'):
     kept = [np.array_equal(*pair) for pair in zip(before[name], after[name])]
     assert kept == [True, False, True], name
 
   with checkpointing.Checkpointer(tmp_path / 'checkpoints') as checkpointer:
     checkpointer.save(1, group.to_checkpoint(members))
   fresh = group.init(next_keys, rule_params)
-  assert not np.array_equal(copy_levels(fresh)['walls'], after['walls'])
+  assert not np.array_equal(copy_drawn(fresh)['walls'], after['walls'])
   with checkpointing.Checkpointer(tmp_path / 'checkpoints') as checkpointer:
     restored = checkpointer.restore(group.to_checkpoint(fresh))
   assert restored is not None
-  resumed = copy_levels(group.resume(restored[1]))
+  resumed = copy_drawn(group.resume(restored[1]))
   jax.tree.map(np.testing.assert_array_equal, resumed, after)
 
 
-def copy_levels(members: Any) -> dict[str, np.ndarray]:
-  """The levels [n, ...], which later steps may donate."""
+def copy_drawn(members: Any) -> dict[str, np.ndarray]:
+  """What is drawn for each agent [n, ...]; later steps may donate it."""
   task = members.actor.environment.task
   assert isinstance(task, gridworld.GridWorld)
+  learner = members.agent.learner
   return {
-    name: np.array(value)
-    for name, value in vars(task).items()
-    if isinstance(value, jax.Array)
+    'learning_rate': np.array(learner.opt_state.learning_rate),
+    'torso': np.array(learner.params['agent/~/torso/mlp/~/linear_0']['w']),
+    **{
+      name: np.array(value)
+      for name, value in vars(task).items()
+      if isinstance(value, jax.Array)
+    },
   }
