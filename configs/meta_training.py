@@ -1,7 +1,7 @@
 """Defaults of discovery: those of the paper where it states them.
 
-Not a config of its own: disco103.py, disco57.py, quickstart.py and
-meta_gridworld.py start from here.
+Not a config of its own: disco103.py, disco57.py, quickstart.py,
+meta_gridworld.py and general.py start from here.
 """
 
 import ml_collections

@@ -14,7 +14,13 @@ from typing import Any
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MARK = re.compile(r'<!-- settings: (?P<name>\w+) -->')
-_DISCOVERY = ('quickstart', 'meta_gridworld', 'disco57', 'disco103')
+_DISCOVERY = (
+  'quickstart',
+  'meta_gridworld',
+  'general',
+  'disco57',
+  'disco103',
+)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -54,6 +54,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
   [
     ('quickstart', (), 1),
     ('meta_gridworld', (), 2),
+    ('general', (), 3),
     ('disco57', ('tiny',), 1),
     ('disco103', ('tiny',), 4),
   ],
