@@ -58,8 +58,8 @@ def test_settings_of_a_fork_may_differ(
   ('changes', 'message'),
   [
     (
-      ['hidden_sizes=32'],
-      'does not fit hidden_sizes=(32,) (there (16,)): a',
+      ['hidden_sizes=32'],  # Added to the width that is given before.
+      'does not fit hidden_sizes=(16, 32) (there (16,)): a fork',
     ),
     (
       ['replay_capacity=32', 'learning_rate=0.5'],
