@@ -95,9 +95,8 @@ class HostGroup(population.Group):
     """See `population.Group.open_replays`."""
     first = self.config.own_members.start
     for turn in self._turns:
-      turn.collector.open_replays(
-        [directory / str(first + own) for own in turn.own]
-      )
+      paths = [directory / str(first + own) for own in turn.own]
+      turn.collector.open_replays(paths)
 
   def save_replays(self, keep: int) -> None:
     """See `population.Group.save_replays`."""
