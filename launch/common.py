@@ -152,7 +152,7 @@ def _failing_in_one_line() -> Iterator[None]:
 
 
 def _given_settings(argv: list[str]) -> dict[str, Any]:
-  """The settings of a command that asks for help; {} if it has no --config."""
+  """The settings of a command with --help; {} if it has no --config."""
   names = [argument.lstrip('-').partition('=')[0] for argument in argv[1:]]
   if 'config' not in names:
     return {}

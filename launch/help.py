@@ -20,7 +20,7 @@ _COLUMN = 36
 
 
 def is_asked(argv: Sequence[str]) -> bool:
-  """Whether the command line asks for help."""
+  """Whether the command line has --help."""
   return any(argument in _ASKS for argument in argv[1:])
 
 

@@ -99,7 +99,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 
 
 def plan(workdir: pathlib.Path) -> list[Run]:
-  """The runs that the flags ask for, those of the first seed first.
+  """The runs that the flags describe, those of the first seed first.
 
   Args:
     workdir: of the sweep.

@@ -107,19 +107,29 @@ class Trainer:
     self.config = settings_lib.agent_config(
       torso, settings, _resolve(num_environments, source.num_environments)
     )
-    self.updates = 0
     self._environment = source.build(self.config.num_environments, seed)
     self.spec = self._environment.spec
+    self._description = descriptions.describe(
+      environment, preprocessing, rule, seed, self.config, self.spec
+    )
+    self._initialise(environment, preprocessing, rule, seed)
+
+  def _initialise(
+    self,
+    given: Any,
+    preprocessing: registry.Preprocessing,
+    rule: rules.LoadedRule,
+    seed: int,
+  ) -> None:
+    """Initialises the agent, and what trains it and plays with it."""
+    self.updates = 0
     agent = self._make_agent(rule)
     self._rule_params = jax.device_put(rule.params)
     self._driver = training.make(agent, self._environment, num_agents=1)
     self._games = games.Games(
-      agent.network, self._environment, environment, preprocessing
+      agent.network, self._environment, given, preprocessing
     )
     self._player = self._games.make_player(seed)
-    self._description = descriptions.describe(
-      environment, preprocessing, rule, seed, self.config, self.spec
-    )
     self._train_state = self._driver.init(jax.random.key(seed)[None])
     self._is_closed = False
 

@@ -65,16 +65,7 @@ def recognise(
       installed.
   """
   if isinstance(environment, str):
-    registry.validate(environment)
-    return Source(
-      None,
-      functools.partial(
-        registry.make,
-        environment,
-        preprocessing=preprocessing,
-        can_render=can_render,
-      ),
-    )
+    return _named(environment, preprocessing, can_render)
   if preprocessing:
     raise ValueError(
       f'preprocessing={dict(preprocessing)!r} is for environments by name: '
@@ -105,6 +96,16 @@ def recognise(
     f'{environment!r} of type {type(environment).__name__} is no environment '
     f'that is known. Pass {"; ".join(ACCEPTED)}.'
   )
+
+
+def _named(
+  name: str, preprocessing: registry.Preprocessing, can_render: bool
+) -> Source:
+  registry.validate(name)
+  build = functools.partial(
+    registry.make, name, preprocessing=preprocessing, can_render=can_render
+  )
+  return Source(None, build)
 
 
 def _make(

@@ -28,7 +28,7 @@ _ADDED = {
   'learning_rate_range': [],
   'width_range': [],
 }
-# Settings that a run chooses, with the values that ask for it.
+# Settings that a run chooses, with the values that leave it to the run.
 _AUTOMATIC = {'torso_chunk_size': -1}
 
 WorkdirError = files.WorkdirError
