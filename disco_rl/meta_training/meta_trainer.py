@@ -33,6 +33,7 @@ from disco_rl.runtime import reports
 from disco_rl.runtime import sharding
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
+from disco_rl.update_rules import base as rule_base
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import weights
 
@@ -178,7 +179,7 @@ class MetaTrainer:
       ):
         state = self._meta_step.restore(*newest)
         start -= float(newest[1]['seconds'])
-        self._write_rule_again(workdir / 'rule.npz', state)
+        _write_rule_again(workdir / 'rule.npz', self._rule, state)
       self._train(workdir, state, checkpointer, requests, start, loggers)
     if not distributed.is_first():
       return {}
@@ -293,20 +294,21 @@ class MetaTrainer:
     if shown:
       bar.note(f'fresh agents after {state.meta_step} meta-steps: {shown}')
 
-  def _write_rule_again(
-    self, path: pathlib.Path, state: meta_step.State
-  ) -> None:
-    """Writes the rule of a checkpoint; reports it if the file was lost."""
-    try:
-      weights.load(path)
-    except (OSError, weights.WeightsError) as error:
-      if distributed.is_first():
-        reports.warn(
-          f'{path} is missing or damaged, and is written again from the '
-          f'checkpoint of meta-step {state.meta_step}. {error}'
-        )
-    self._save(path, state.rule_params)
-
   def _save(self, path: pathlib.Path, rule_params: types.Params) -> None:
     """Writes the rule."""
     rule_registry.save(path, self._rule, jax.device_get(rule_params))
+
+
+def _write_rule_again(
+  path: pathlib.Path, rule: rule_base.UpdateRule, state: meta_step.State
+) -> None:
+  """Writes the rule of a checkpoint; reports it if the file was lost."""
+  try:
+    weights.load(path)
+  except (OSError, weights.WeightsError) as error:
+    if distributed.is_first():
+      reports.warn(
+        f'{path} is missing or damaged, and is written again from the '
+        f'checkpoint of meta-step {state.meta_step}. {error}'
+      )
+  rule_registry.save(path, rule, jax.device_get(state.rule_params))

@@ -10,12 +10,11 @@ import resumed_seconds_test as idle
 import small
 
 from benchmarks import small_runs
-from disco_rl.evaluation import runner
-from disco_rl.evaluation import training
 from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import reporting
 from disco_rl.runtime import plotting
 from disco_rl.runtime import workdirs
+from disco_rl.update_rules import disco
 from disco_rl.update_rules import weights
 
 RULE = small.nest(small.arrays())
@@ -25,19 +24,14 @@ OTHER = small.nest({key: 2 * x for key, x in small.arrays().items()})
 def test_a_rule_that_changed_under_an_evaluation(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  monkeypatch.setattr(training, 'make', lambda *_: idle.Driver(idle.Clock()))
   path, workdir = tmp_path / 'rule.npz', tmp_path / 'run'
-
-  def run(updates: int) -> dict[str, Any]:
-    config = idle.evaluation_config(updates, rule=str(path))
-    return runner.Evaluation(config).run(workdir, {})
-
+  session = idle.evaluation(idle.Clock(), monkeypatch, rule=str(path))
   weights.save(path, RULE)
-  run(2)
-  run(4)
+  session(2, workdir)
+  session(4, workdir)
   weights.save(path, OTHER)
   with pytest.raises(workdirs.WorkdirError, match=f'{path} changed since'):
-    run(6)
+    session(6, workdir)
 
 
 @pytest.mark.parametrize('kind', [idle.discovery, idle.evaluation])
@@ -82,7 +76,7 @@ def test_a_lost_rule_is_written_again(
     path.write_bytes(junk)
   state: Any = builtin_types.SimpleNamespace(rule_params=RULE, meta_step=4)
   for is_reported in (True, False):
-    meta_trainer._write_rule_again(path, state)
+    meta_trainer._write_rule_again(path, disco.Disco(), state)
     printed = capsys.readouterr().err
     assert ('checkpoint of meta-step 4' in printed) == is_reported
     assert not small_runs.differing(weights.load(path), RULE)

@@ -30,6 +30,7 @@ from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import limits
 from disco_rl.runtime import metrics
+from disco_rl.update_rules import disco
 from disco_rl.update_rules import weights
 from launch import to_records
 
@@ -164,7 +165,7 @@ class Driver(WithoutReplay):
 
 
 def discovery(clock: Clock, patch: pytest.MonkeyPatch) -> Session:
-  patch.setattr(build, 'make_rule', lambda _: (None, PARAMS))
+  patch.setattr(build, 'make_rule', lambda _: (disco.Disco(), PARAMS))
   patch.setattr(build, 'make_groups', lambda *_: [Group(clock)])
   patch.setattr(footprint, 'check', lambda *_: limits.OffDevice(0, 0))
   patch.setattr(weights, 'save', lambda *_: None)
