@@ -21,12 +21,10 @@ from disco_rl.runtime import config_checks
 from launch import compilation_cache
 from launch import help
 from launch import streams
+from launch.config import CONFIG
 from launch.errors import fail
 from launch.workdir import WORKDIR
 
-CONFIG = config_flags.DEFINE_config_file(
-  'config', None, 'Settings: a file, optionally a colon and a variant.'
-)
 IMPORT = flags.DEFINE_list(
   'import',
   [],

@@ -29,6 +29,7 @@ from disco_rl.environments import registry
 from disco_rl.environments import suites
 from launch.errors import fail
 from launch.errors import parse_flags
+from launch.output import JSON
 
 _SUITE = flags.DEFINE_string(
   'suite', None, 'Only these: a suite, a family such as atari, or a name.'
@@ -36,7 +37,6 @@ _SUITE = flags.DEFINE_string(
 _SPECS = flags.DEFINE_bool(
   'specs', False, 'Makes each one, and shows what agents see and can do. Slow.'
 )
-_JSON = flags.DEFINE_bool('json', False, 'Prints JSON instead of a table.')
 
 # Column -> its value for an environment; `problem` is the error when the
 # environment is made, or None.
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> None:
     # JAX reports the backends that it does not find as INFO.
     logging.set_verbosity(logging.WARNING)
   rows = list_rows(_SUITE.value, _SPECS.value)
-  if _JSON.value:
+  if JSON.value:
     print(json.dumps(rows, indent=2))
   else:
     print('\n'.join(_table(rows)))

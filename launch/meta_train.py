@@ -14,6 +14,7 @@ recognises the cluster (SLURM, Open MPI, Kubernetes, TPUs), or with
 file system that all of them share.
 """
 
+from collections.abc import Mapping
 import pathlib
 from typing import Any
 
@@ -45,7 +46,6 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Imported late: a mistyped flag should not wait for JAX to load.
   import jax
 
-  from disco_rl.meta_training import build
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import distributed
   from disco_rl.runtime import sharding
@@ -54,16 +54,11 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   with in_one_line(ValueError, ImportError, RuntimeError):
     settings = workdirs.with_choices(workdir, settings)
     config = to_records.meta_training(settings)
-    sharding.divide_cpu(config.cpu_devices)
     if _is_distributed():
       fork.refuse('a run of several processes')
-    description = fork.describe(
-      workdir,
-      settings,
-      lambda stored: build.kept_by_forks(to_records.meta_training(stored)),
-      config.meta_steps,
-    )
+    description = fork.describe(workdir, settings, _kept, config.meta_steps)
     workdirs.check(workdir, description, meta_trainer.FREE)
+    sharding.divide_cpu(config.cpu_devices)
     if _is_distributed():
       distributed.connect(*_others())
     trainer = meta_trainer.MetaTrainer(config)
@@ -80,6 +75,17 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       )
   if distributed.is_first():
     print((workdir / 'summary.json').read_text(), end='')
+
+
+def _kept(settings: Mapping[str, Any]) -> Any:
+  """See `build.kept_by_forks`."""
+  from disco_rl.meta_training import build
+  from disco_rl.runtime import sharding
+
+  config = to_records.meta_training(settings)
+  # It makes arrays, before which a CPU is divided.
+  sharding.divide_cpu(config.cpu_devices)
+  return build.kept_by_forks(config)
 
 
 def _is_distributed() -> bool:

@@ -19,16 +19,14 @@ from typing import Any
 from absl import app
 from absl import flags
 from absl import logging
-from ml_collections import config_flags
 
 from launch import to_records
+from launch.config import CONFIG
 from launch.errors import fail
 from launch.errors import in_one_line
 from launch.errors import parse_flags
+from launch.output import JSON
 
-_CONFIG = config_flags.DEFINE_config_file(
-  'config', None, 'Settings of launch.meta_train or launch.evaluate.'
-)
 _DEVICE = flags.DEFINE_string('device', 'h100', 'By name, such as h100.')
 _DEVICES = flags.DEFINE_integer('devices', 1, 'Their number.', lower_bound=1)
 _PER_MACHINE = flags.DEFINE_integer(
@@ -54,7 +52,6 @@ _STEPS = flags.DEFINE_float(
   'Of environments on the host of a machine; see benchmarks/acting.py.',
 )
 _CALIBRATE = flags.DEFINE_bool('calibrate', False, 'Measures this machine.')
-_JSON = flags.DEFINE_bool('json', False, 'Prints JSON instead of a table.')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -68,11 +65,11 @@ def main(argv: Sequence[str]) -> None:
 
     print(' '.join(calibration.flags_of_this_machine()))
     return
-  if _CONFIG.value is None:
-    fail('--config is required.')
+  if CONFIG.value is None:
+    fail('Name the settings of launch.meta_train or launch.evaluate: --config.')
   with in_one_line(ValueError, ImportError):
-    plan = make_plan(_CONFIG.value.to_dict())
-  if _JSON.value:
+    plan = make_plan(CONFIG.value.to_dict())
+  if JSON.value:
     print(json.dumps({name: value for name, value, _ in plan.rows()}, indent=2))
   else:
     print('\n'.join(_lines(plan)))

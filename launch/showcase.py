@@ -42,7 +42,9 @@ _ENVIRONMENT = flags.DEFINE_string(
 _UPDATES = flags.DEFINE_integer(
   'updates', 500, 'Of each fresh agent.', lower_bound=1
 )
-_SEEDS = flags.DEFINE_integer('seeds', 5, 'Fresh agents a rule.', lower_bound=1)
+_AGENTS = flags.DEFINE_integer(
+  'agents', 5, 'Fresh agents of each rule.', lower_bound=1
+)
 _EPISODES = 6  # In each film.
 # File in the run's folder, or name, -> label on the page.
 _LABELS = {
@@ -117,7 +119,7 @@ def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
     **evaluate.base().to_dict(),
     **{name: discovery[name] for name in own if name in discovery},
     'environment': environment,
-    'seeds': _SEEDS.value,
+    'seeds': _AGENTS.value,
     'updates': _UPDATES.value,
   }
 

@@ -144,6 +144,9 @@ class Training(abc.ABC):
     """Takes a state from a checkpoint."""
     return train_state
 
+  def begin_episodes(self) -> None:  # noqa: B027
+    """Resets environments on the host: faults in them show before a run."""
+
   def open_replays(self, directory: pathlib.Path) -> None:
     """Prepares a directory for replay that is not part of the state."""
     del directory

@@ -140,6 +140,7 @@ class Evaluation:
     agent, self._driver, self._needed = limits.first_that_fits(
       config.agent.chunkings(), lambda agent: self._fit(agent, rule)
     )
+    self._driver.begin_episodes()
     self._chosen: dict[str, Any] = {}
     if config.agent.network.torso.chunk_size == torsos.AUTOMATIC:
       self._chosen['torso_chunk_size'] = agent.network.torso.chunk_size

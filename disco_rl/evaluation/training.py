@@ -146,6 +146,10 @@ class HostTraining(training_base.Training):
       self._agent, self._environment, self._num_agents
     )
 
+  def begin_episodes(self) -> None:
+    """See `base.Training.begin_episodes`."""
+    _ = self.collector
+
   def init(self, keys: types.Array) -> TrainState:
     """See `base.Training.init`; replay is the collector's."""
     return self._with_counters(super().init(keys))

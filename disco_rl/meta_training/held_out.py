@@ -64,6 +64,7 @@ class HeldOut:
       )
       agent = agent_lib.make(agent_config, environment.spec, rule)
       self._trainings[name] = training.make(agent, environment, config.seeds)
+      self._trainings[name].begin_episodes()
 
   @property
   def compile_seconds(self) -> float:

@@ -91,6 +91,10 @@ class HostGroup(population.Group):
     """See `population.Group.members_at_once`; those of a turn."""
     return self.config.chunk * self.config.mesh.shape[sharding.AGENTS]
 
+  def begin_episodes(self) -> None:
+    """See `population.Group.begin_episodes`."""
+    _ = self._turns
+
   def open_replays(self, directory: pathlib.Path) -> None:
     """See `population.Group.open_replays`."""
     first = self.config.own_members.start
@@ -170,9 +174,8 @@ class HostGroup(population.Group):
       ),
     )
     config = inner_loop.config
-    validation = inner_loop.validation_rollouts * (
-      rollouts(inner_loop.agent.config.num_environments),
-    )
+    rollout = rollouts(inner_loop.agent.config.num_environments)
+    validation = inner_loop.validation_rollouts * (rollout,)
     begin = (rule_params, members, validation)
     cotangents, _, outer_logs = shapes(self._begin.shapes(*begin))
     segment = tuple(
@@ -185,12 +188,8 @@ class HostGroup(population.Group):
       outer_logs,
       config.inner_updates // config.save_every * (sweep_logs,),
     )
-    finish = (
-      rule_params,
-      members.replace_agent(episodes=acting.episodes),
-      cotangents[1],
-      all_logs,
-    )
+    members = members.replace_agent(episodes=acting.episodes)
+    finish = (rule_params, members, cotangents[1], all_logs)
     return {
       'back': (self._back, back),
       'learn': (self._learn, learn),

@@ -81,6 +81,8 @@ class MetaTrainer:
     config, self._groups, self._needed = limits.first_that_fits(
       config.agent.chunkings(), lambda agent: self._fit(config, agent)
     )
+    for group in self._groups:
+      group.begin_episodes()
     self._config = config
     self._chosen: dict[str, Any] = {}
     if is_automatic:

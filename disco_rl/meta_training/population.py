@@ -251,6 +251,9 @@ class Group(abc.ABC):
     """The members as a checkpoint holds them, leading axis n."""
     return members
 
+  def begin_episodes(self) -> None:  # noqa: B027
+    """Resets environments on the host: faults in them show before a run."""
+
   def open_replays(self, directory: pathlib.Path) -> None:
     """Prepares a directory for replay that is not part of the members."""
     del directory

@@ -81,7 +81,7 @@ def check(names: Sequence[str]) -> None:
     if name not in _FACTORIES:
       nearest = difflib.get_close_matches(name, _FACTORIES)
       raise ValueError(
-        f'Unknown logger {name!r}. Nearest: '
+        f'loggers has {name!r}, which is unknown. Nearest: '
         f'{", ".join(nearest or _FACTORIES)}. The module that registers one of '
         'your own must be imported: --import=MODULE.'
       )

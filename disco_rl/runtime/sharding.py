@@ -44,7 +44,8 @@ def divide_cpu(devices: int) -> None:
   Raises:
     RuntimeError: JAX has been used.
   """
-  if devices > 1 and 'JAX_NUM_CPU_DEVICES' not in os.environ:
+  is_done = jax.config.values['jax_num_cpu_devices'] == devices
+  if devices > 1 and not is_done and 'JAX_NUM_CPU_DEVICES' not in os.environ:
     jax.config.update('jax_num_cpu_devices', devices)
 
 

@@ -73,6 +73,9 @@ class Clock:
 class WithoutReplay:
   """What has no replay beside its state."""
 
+  def begin_episodes(self) -> None:
+    pass
+
   def open_replays(self, directory: pathlib.Path) -> None:
     pass
 

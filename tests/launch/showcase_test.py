@@ -45,7 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def call(workdir: pathlib.Path, **values: object) -> None:
-  given = {'updates': 3, 'seeds': 2, **values}
+  given = {'updates': 3, 'agents': 2, **values}
   flags.FLAGS.mark_as_parsed()
   with flagsaver.flagsaver(
     compilation_cache='off', workdir=str(workdir), **given

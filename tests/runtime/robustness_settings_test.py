@@ -51,6 +51,7 @@ COSTS = {name for c in CONFIGS.values() for name in c if name.endswith('_cost')}
 MAY_BE_ZERO = COSTS | {
   *('seed', 'core_lstm', 'on_policy_share', 'discount', 'lambda_'),
   *('warm_up_updates', 'decay_updates', 'meta_decay_steps', 'weight_decay'),
+  *('rule_prediction_size', 'rule_meta_rnn_size', 'rule_transformer_layers'),
   'torso_chunk_size',
 }
 MAY_BE_MINUS_ONE = COSTS | {'torso_chunk_size'}
