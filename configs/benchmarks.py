@@ -107,6 +107,7 @@ def settings(name: str) -> dict[str, Any]:
     'decay_updates': updates(benchmark.steps) if benchmark.decays else 0,
     'channels': channels,
     'hidden_sizes': hidden_sizes,
+    'torso_chunk_size': -1,  # As many as fit into memory.
     'action_model_lstm': 1024,
     'action_model_head': 1024,
   }
