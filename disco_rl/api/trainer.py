@@ -109,9 +109,6 @@ class Trainer:
     )
     self._environment = source.build(self.config.num_environments, seed)
     self.spec = self._environment.spec
-    self._description = descriptions.describe(
-      environment, preprocessing, rule, seed, self.config, self.spec
-    )
     self._initialise(environment, preprocessing, rule, seed)
 
   def _initialise(
@@ -124,6 +121,9 @@ class Trainer:
     """Initialises the agent, and what trains it and plays with it."""
     self.updates = 0
     agent = self._make_agent(rule)
+    self._description = descriptions.describe(
+      given, preprocessing, rule, seed, self.config, self.spec
+    )
     self._rule_params = jax.device_put(rule.params)
     self._driver = training.make(agent, self._environment, num_agents=1)
     self._games = games.Games(
