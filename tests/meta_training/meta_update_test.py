@@ -166,6 +166,9 @@ class RecordedTraining:
     self.num_agents = num_agents
     self.trials: list[Trial] = []
 
+  def begin_episodes(self) -> None:
+    pass
+
   def calls(self, rule_params: Any) -> list[Any]:
     del rule_params
     return []
