@@ -49,7 +49,6 @@ def get_config() -> ml_collections.ConfigDict:
 
   config.inner_updates = 5
   config.validation_trajectories = 24
-  config.chunk_size = 8
   config.cpu_devices = 2
   config.meta_learning_rate = 2e-3
   config.policy_entropy_cost = 3e-3

@@ -22,6 +22,7 @@ from disco_rl.meta_training import reporting
 from disco_rl.networks import torsos
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import compilation
+from disco_rl.runtime import compile_times
 from disco_rl.runtime import distributed
 from disco_rl.runtime import forks
 from disco_rl.runtime import limits
@@ -232,9 +233,8 @@ class MetaTrainer:
         is_shown=distributed.is_first(),
       ) as bar,
     ):
-      bar.note(self._announcement())
       if state.meta_step < config.meta_steps:
-        self._compile(state.rule_params)
+        self._compile(state.rule_params, bar)
       if state.meta_step == 0:
         self._evaluate(state, held_out_writer, bar)
       while state.meta_step < config.meta_steps:
@@ -261,19 +261,22 @@ class MetaTrainer:
         if signal:
           raise signals.Interrupted(signal)
 
-  def _compile(self, rule_params: types.Params) -> None:
+  def _compile(self, rule_params: types.Params, bar: progress.Progress) -> None:
     """Compiles the programs of all groups and evaluations in parallel."""
-    calls = self._meta_step.calls(rule_params)
-    calls += self._held_out.calls(distributed.fetch(rule_params))
-    compilation.compile_all(calls)
-
-  def _announcement(self) -> str:
-    """A note for the time of the first compilation."""
     groups = ', '.join(
       f'{group.config.num_members} agents like {group.config.names[0]}'
       for group in self._groups
     )
-    return f'compiling a program for each group of agents: {groups}'
+    key = f'{groups} {dataclasses.replace(self._config, seed=0)}'
+    bar.note(
+      f'{compile_times.status(key)}: a program for each group of agents, '
+      f'{groups}'
+    )
+    calls = self._meta_step.calls(rule_params)
+    calls += self._held_out.calls(distributed.fetch(rule_params))
+    with compile_times.kept(key):
+      compilation.compile_all(calls)
+    bar.begin()
 
   def _is_due(self, state: meta_step.State, every: int) -> bool:
     step = state.meta_step

@@ -55,10 +55,12 @@ class Progress:
       miniters=1,
     )
 
-  def clear_status(self) -> None:
-    """Shows the state without the status."""
-    # A bar that is not shown has no such attribute.
-    if not self._bar.disable and self._bar.postfix:
+  def begin(self) -> None:
+    """Shows no status any more; the time until now is not in the rate."""
+    if self._bar.disable:
+      return
+    self._bar.unpause()
+    if self._bar.postfix:
       self._bar.set_postfix_str('')
 
   def advance(self, n: int, /, **values: Any) -> None:
