@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import struct
+import time
 from typing import Any
 
 import numpy as np
@@ -343,6 +344,18 @@ def test_progress_in_a_log_file_is_lines() -> None:
   assert first.startswith('catch:  20% 20/100')
   assert last.startswith('catch: 100% 100/100')
   assert last.endswith('return=7]')
+
+
+def test_time_before_the_beginning_is_not_in_the_rate() -> None:
+  stream = io.StringIO()
+  with progress.Progress(10, stream=stream, status='compiling') as bar:
+    time.sleep(1.2)
+    bar.begin()
+    bar.advance(1)
+  first, *_, last = stream.getvalue().splitlines()
+  assert first.endswith('compiling]')
+  assert '[00:00<' in last
+  assert 'compiling' not in last
 
 
 def test_progress_in_a_terminal_is_redrawn() -> None:
