@@ -82,8 +82,9 @@ def expectation(logits: types.Array, values: types.Array) -> types.Array:
 
 def _shift_and_weights(logits: types.Array) -> tuple[types.Array, types.Array]:
   """The largest logit [...], and exp(logits - that) [..., N]."""
-  # Softmax does not depend on the shift.
-  shift = jax.lax.stop_gradient(_max(logits))
+  # Softmax does not depend on the shift. Stopped before the maximum, which is
+  # then not even traced to be differentiated.
+  shift = _max(jax.lax.stop_gradient(logits))
   return shift, jnp.exp(logits - shift[..., None])
 
 
@@ -110,9 +111,13 @@ def _fold(
   x: types.Array, combine: Callable[[types.Array, types.Array], types.Array]
 ) -> types.Array:
   """Shortens the last axis where that is faster; see `_NUM_SLICES`."""
-  if not backend.is_old_cpu():
-    return x
   size = x.shape[-1] // _NUM_SLICES
-  slices = [x[..., i * size : (i + 1) * size] for i in range(_NUM_SLICES)]
-  rest = x[..., _NUM_SLICES * size :]
+  # Single elements are no vectors.
+  if size < 2 or not backend.is_old_cpu():
+    return x
+  ends = [i * size for i in range(_NUM_SLICES + 1)]
+  *slices, rest = (
+    jax.lax.slice_in_dim(x, start, end, axis=-1)
+    for start, end in zip(ends, [*ends[1:], x.shape[-1]])
+  )
   return jnp.concatenate([functools.reduce(combine, slices), rest], axis=-1)
