@@ -14,12 +14,12 @@ from typing import Any
 
 from absl import app
 from absl import flags
-from absl import logging
 from ml_collections import config_flags
 
 from disco_rl.runtime import config_checks
 from launch import compilation_cache
 from launch import help
+from launch import start
 from launch import streams
 from launch.config import CONFIG
 from launch.errors import fail
@@ -50,10 +50,8 @@ def run(
   """
 
   def with_flags(argv: list[str]) -> None:
-    del argv
+    start.begin(argv)
     if not flags.FLAGS['verbosity'].present:
-      # Orbax reports each of its steps as INFO.
-      logging.set_verbosity(logging.WARNING)
       streams.hide_tracebacks()
     # Processes that find a program would not answer those that compile it.
     compilation_cache.set_up(by_default=not is_distributed())

@@ -21,12 +21,12 @@ import warnings
 
 from absl import app
 from absl import flags
-from absl import logging
 import jax
 
 from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments import suites
+from launch import start
 from launch.errors import fail
 from launch.errors import parse_flags
 from launch.output import JSON
@@ -45,11 +45,7 @@ Row = dict[str, Any]
 
 def main(argv: Sequence[str]) -> None:
   """Prints the list."""
-  if argv[1:]:
-    fail(f'Not understood: {" ".join(argv[1:])}')
-  if not flags.FLAGS['verbosity'].present:
-    # JAX reports the backends that it does not find as INFO.
-    logging.set_verbosity(logging.WARNING)
+  start.begin(argv)
   rows = list_rows(_SUITE.value, _SPECS.value)
   if JSON.value:
     print(json.dumps(rows, indent=2))

@@ -18,8 +18,8 @@ from typing import Any
 
 from absl import app
 from absl import flags
-from absl import logging
 
+from launch import start
 from launch import to_records
 from launch.config import CONFIG
 from launch.errors import fail
@@ -56,10 +56,7 @@ _CALIBRATE = flags.DEFINE_bool('calibrate', False, 'Measures this machine.')
 
 def main(argv: Sequence[str]) -> None:
   """Prints the plan."""
-  if argv[1:]:
-    fail(f'Not understood: {" ".join(argv[1:])}')
-  if not flags.FLAGS['verbosity'].present:
-    logging.set_verbosity(logging.WARNING)
+  start.begin(argv)
   if _CALIBRATE.value:
     from disco_rl.planning import calibration
 

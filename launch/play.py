@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from absl import app
 from absl import flags
-from absl import logging
 
 from launch import compilation_cache
+from launch import start
 from launch.errors import fail
 from launch.errors import in_one_line
 from launch.errors import parse_flags
@@ -46,14 +46,10 @@ _PLAY_SEED = 0
 
 def main(argv: Sequence[str]) -> None:
   """Plays, prints and writes."""
-  if argv[1:]:
-    fail(f'Not understood: {" ".join(argv[1:])}')
+  start.begin(argv)
   named = [x for x in (WORKDIR.value, _AGENT.value) if x is not None]
   if len(named) != 1:
     fail('Name the agent by --workdir=RUN or by --agent=FILE.')
-  if not flags.FLAGS['verbosity'].present:
-    # Orbax reports each of its steps as INFO.
-    logging.set_verbosity(logging.WARNING)
   compilation_cache.set_up(by_default=True)
   path = pathlib.Path(named[0])
   folder = path.parent if _AGENT.value else path

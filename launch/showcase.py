@@ -18,12 +18,12 @@ from typing import Any
 
 from absl import app
 from absl import flags
-from absl import logging
 import ml_collections
 
 from configs import agents
 from configs import evaluate
 from launch import compilation_cache
+from launch import start
 from launch import to_records
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -57,13 +57,9 @@ _FILMED = ('before discovery', 'discovered')
 
 def main(argv: Sequence[str]) -> None:
   """Trains, films and writes the page."""
-  if argv[1:]:
-    fail(f'Not understood: {" ".join(argv[1:])}')
+  start.begin(argv)
   if WORKDIR.value is None:
     fail('Name the folder of a discovery: --workdir=RUN.')
-  if not flags.FLAGS['verbosity'].present:
-    # Orbax reports each of its steps as INFO.
-    logging.set_verbosity(logging.WARNING)
   compilation_cache.set_up(by_default=True)
   run = pathlib.Path(WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.

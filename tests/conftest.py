@@ -1,12 +1,15 @@
 """Fixtures shared by the tests, and the compilation cache."""
 
 from collections.abc import Iterator
+import gc
 import os
 import pathlib
 
 import jax
 import pooch
 import pytest
+
+from disco_rl.runtime import garbage
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 
@@ -23,6 +26,8 @@ jax.config.update('jax_compilation_cache_dir', str(_REPOSITORY / '.jax_cache'))
 jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
 jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
+
+garbage.collect_rarely()
 
 # Minutes each; the others are seconds.
 _LONGEST = (
@@ -41,6 +46,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
   """Files that take minutes come first: workers then end together."""
   places = {name: place for place, name in enumerate(_LONGEST)}
   items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
+def pytest_collection_finish() -> None:
+  """What is imported by now stays: no need to look through it for garbage."""
+  gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -25,6 +25,7 @@ from disco_rl.meta_training import build
 from disco_rl.networks import meta_network
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
+from disco_rl.runtime import garbage
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 from launch import to_records
@@ -37,7 +38,7 @@ SETTINGS = {
   'chunk_size': 2,
   'inner_updates': 2,
   'batch_devices': 2,
-  'channels': (2, 2),
+  'channels': (2,),
   'rule_prediction_embedding': (3, 1),
   'rule_policy_channels': (3,),
   'rule_policy_target_channels': (3,),
@@ -108,6 +109,7 @@ def of_evaluation(config: Any) -> list[compilation.Call]:
 
 def main() -> None:
   """Each argument is a case: WHAT:TORSO:CORE:ENVIRONMENT."""
+  garbage.collect_rarely()
   for case in sys.argv[1:]:
     what, torso, core, name = case.split(':')
     config = to_records.meta_training(

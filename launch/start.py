@@ -1,0 +1,23 @@
+"""How every launcher begins, once its flags are parsed."""
+
+from collections.abc import Sequence
+
+from absl import flags
+from absl import logging
+
+from disco_rl.runtime import garbage
+from launch.errors import fail
+
+
+def begin(argv: Sequence[str]) -> None:
+  """Prepares this process; ends it if the command line has more than flags.
+
+  Args:
+    argv: the name of the program, and what is left of the command line.
+  """
+  if argv[1:]:
+    fail(f'Not understood: {" ".join(argv[1:])}')
+  if not flags.FLAGS['verbosity'].present:
+    # Packages report each of their steps as INFO.
+    logging.set_verbosity(logging.WARNING)
+  garbage.collect_rarely()
