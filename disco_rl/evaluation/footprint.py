@@ -28,8 +28,7 @@ def off_device(
   Returns:
     The bytes.
   """
-  (learn, arguments), _ = agents.calls(rule_params)
-  del learn
+  (_, arguments), _ = agents.calls(rule_params)
   host, disk = 0, _CHECKPOINTS * memory.tree_bytes(arguments[1])
   if isinstance(agents, training.HostTraining):
     replay = host_collector.replay_footprint(agent)
@@ -60,13 +59,8 @@ def check(
     ValueError: the host's memory is.
   """
   needed = off_device(agents, agent, num_agents, rule_params)
-  limits.check_host(
-    needed.host,
-    'It holds the replay of agents beside environments on the host: set '
-    'replay_on_disk=True, or lower replay_capacity or seeds.',
-  )
-  available = limits.device_bytes(needed.host)
-  for _, held in limits.too_large(agents.running(rule_params), available):
+
+  def message(agent: agent_lib.Agent, held: limits.Held, available: int) -> str:
     size = agent.config.network.torso.chunk_size
     remedies = {
       'lower seeds': num_agents > 1,
@@ -74,9 +68,17 @@ def check(
       'set torso_chunk_size=-1': not 0 < size <= 32,
       'lower batch_size': True,
     }
-    raise limits.DoesNotFitError(
+    return (
       f'Training needs {limits.gib(held.total)} on each device, of '
       f'{limits.gib(available)}: {held}. One of these may help: '
       f'{", ".join(text for text, helps in remedies.items() if helps)}.'
     )
+
+  limits.check(
+    needed.host,
+    'It holds the replay of agents beside environments on the host: set '
+    'replay_on_disk=True, or lower replay_capacity or seeds.',
+    [(agent, agents.running(rule_params))],
+    message,
+  )
   return needed

@@ -24,7 +24,6 @@ from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import statistics
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
-from disco_rl.networks import torsos
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import config_checks
 from disco_rl.runtime import forks
@@ -32,7 +31,6 @@ from disco_rl.runtime import limits
 from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
-from disco_rl.runtime import reports
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
@@ -141,12 +139,11 @@ class Evaluation:
       config.agent.chunkings(), lambda agent: self._fit(agent, rule)
     )
     self._driver.begin_episodes()
-    self._chosen: dict[str, Any] = {}
-    if config.agent.network.torso.chunk_size == torsos.AUTOMATIC:
-      self._chosen['torso_chunk_size'] = agent.network.torso.chunk_size
-      reports.note(
-        f'torso_chunk_size={agent.network.torso.chunk_size} fits into memory'
-      )
+    self._chosen = limits.chosen(
+      'torso_chunk_size',
+      config.agent.network.torso.chunk_size,
+      agent.network.torso.chunk_size,
+    )
     self._achievements = achievements.Counter(environment, config.seeds)
 
   def _fit(

@@ -35,15 +35,13 @@ def check(
     ValueError: the host's memory is.
   """
   needed = off_device(groups, rule_params, keep_checkpoints)
-  limits.check_host(
+  limits.check(
     needed.host,
     'Agents beside environments on the host wait there, with their replay: '
     'set replay_on_disk=True, or lower replay_capacity or agents.',
+    on_device(groups, rule_params),
+    _message,
   )
-  available = limits.device_bytes(needed.host)
-  for group, programs in on_device(groups, rule_params):
-    for _, held in limits.too_large(programs, available):
-      raise limits.DoesNotFitError(_message(group, held, available))
   return needed
 
 

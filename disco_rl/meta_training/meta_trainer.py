@@ -19,7 +19,6 @@ from disco_rl.meta_training import held_out as held_out_lib
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import population
 from disco_rl.meta_training import reporting
-from disco_rl.networks import torsos
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import compilation
 from disco_rl.runtime import compile_times
@@ -78,19 +77,16 @@ class MetaTrainer:
     sharding.check(config.agents, mesh, 'in all')
     self._rule, params = build.make_rule(config)
     self._initial_params = sharding.put(params, mesh, sharding.REPLICATED)
-    is_automatic = config.agent.network.torso.chunk_size == torsos.AUTOMATIC
+    given = config.agent.network.torso.chunk_size
     config, self._groups, self._needed = limits.first_that_fits(
       config.agent.chunkings(), lambda agent: self._fit(config, agent)
     )
     for group in self._groups:
       group.begin_episodes()
     self._config = config
-    self._chosen: dict[str, Any] = {}
-    if is_automatic:
-      size = config.agent.network.torso.chunk_size
-      self._chosen['torso_chunk_size'] = size
-      if distributed.is_first():
-        reports.note(f'torso_chunk_size={size} fits into memory')
+    self._chosen = limits.chosen(
+      'torso_chunk_size', given, config.agent.network.torso.chunk_size
+    )
     self._held_out = held_out_lib.HeldOut(
       config.held_out,
       config.agent,

@@ -7,7 +7,6 @@ a CPU, without optimising the machine code.
 
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Iterator
 import dataclasses
 import pathlib
 import shutil
@@ -21,10 +20,12 @@ from disco_rl.runtime import compilation
 from disco_rl.runtime import costs
 from disco_rl.runtime import distributed
 from disco_rl.runtime import memory
+from disco_rl.runtime import reports
 from disco_rl.runtime import sharding
 
 _Choice = TypeVar('_Choice')
 _Checked = TypeVar('_Checked')
+_Owner = TypeVar('_Owner')
 
 
 class DoesNotFitError(ValueError):
@@ -138,16 +139,6 @@ class Held:
     )
 
 
-def too_large(
-  programs: Iterable[Running], available: int
-) -> Iterator[tuple[Running, Held]]:
-  """Yields the programs that do not fit, as they are found."""
-  for running in programs:
-    held = running.held(available)
-    if held.total > available:
-      yield running, held
-
-
 def first_that_fits(
   choices: Iterable[_Choice], check: Callable[[_Choice], _Checked]
 ) -> _Checked:
@@ -172,6 +163,25 @@ def first_that_fits(
     if not distributed.largest(int(error is not None)):
       return checked
   raise error or DoesNotFitError('Another process has too little memory.')
+
+
+def chosen(name: str, given: int, fits: int) -> dict[str, int]:
+  """What was chosen of a setting; says so, if it was not the user's choice.
+
+  Args:
+    name: of the setting.
+    given: its value as the user gave it.
+    fits: that of the choice that fits; another one only if the user left it to
+      the memory at hand.
+
+  Returns:
+    {name: fits}, or {} if that was given.
+  """
+  if given == fits:
+    return {}
+  if distributed.is_first():
+    reports.note(f'{name}={fits} fits into memory')
+  return {name: fits}
 
 
 def row_of(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
@@ -204,6 +214,34 @@ def device_bytes(host_needed: int = 0) -> int:
   if jax.local_devices()[0].platform != 'cpu':
     return memory.total_bytes()
   return memory.total_bytes() - host_needed // jax.local_device_count()
+
+
+def check(
+  host: int,
+  remedy: str,
+  programs: Iterable[tuple[_Owner, Iterable[Running]]],
+  describe: Callable[[_Owner, Held, int], str],
+) -> None:
+  """Checks the memory of this machine, then that of a device.
+
+  Args:
+    host: bytes that are needed beside devices.
+    remedy: what to change where the machine has less.
+    programs: in groups, each with whose they are.
+    describe: (whose, what is held, bytes at hand) -> the message where a
+      program does not fit.
+
+  Raises:
+    ValueError: the machine's memory is too small.
+    DoesNotFitError: a device's is.
+  """
+  check_host(host, remedy)
+  available = device_bytes(host)
+  for owner, own in programs:
+    for running in own:
+      held = running.held(available)
+      if held.total > available:
+        raise DoesNotFitError(describe(owner, held, available))
 
 
 def check_host(needed: int, remedy: str) -> None:
