@@ -30,8 +30,9 @@ def _print(capsys: Any, arguments: Sequence[str] = (), **values: Any) -> str:
 
 
 def test_every_environment_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Without specs, only those of Gymnasium are made."""
-  make = mock.Mock(side_effect=registry.make)
+  """Without specs, only those of Gymnasium are made; here, Catch is."""
+  catch = registry.make('catch', num_environments=1, seed=0)
+  make = mock.Mock(return_value=catch)
   monkeypatch.setattr(registry, 'make', make)
   names = registry.names()
   rows = list_environments.list_rows(None, has_specs=False)

@@ -64,7 +64,14 @@ def make_inner_loop(
   return inner_loop_lib.InnerLoop(config, agent, value)
 
 
-@pytest.mark.parametrize('mode', meta_gradient.MODES)
+# The other modes are compared with each other below.
+@pytest.mark.parametrize(
+  'mode',
+  [
+    mode if mode == 'mixed' else pytest.param(mode, marks=pytest.mark.slow)
+    for mode in meta_gradient.MODES
+  ],
+)
 @pytest.mark.parametrize(
   'case',
   [
@@ -259,7 +266,12 @@ def expected_gradients() -> dict[str, types.Params]:
 
 @pytest.mark.parametrize(
   ('mode', 'save_every', 'offload'),
-  [('checkpointed', 1, False), ('mixed', 1, False), ('mixed', 2, True)],
+  [
+    ('checkpointed', 1, False),
+    # What the golden values are compared with.
+    pytest.param('mixed', 1, False, marks=pytest.mark.slow),
+    ('mixed', 2, True),
+  ],
 )
 def test_modes_are_equal(
   double: None, mode: str, save_every: int, offload: bool

@@ -12,18 +12,6 @@ import pytest
 import sharded
 
 
-def error_of(workdir: pathlib.Path, *flags: str, **variables: str) -> str:
-  """The error message of a run that fails before it creates its folder."""
-  failed = launching.run_python(
-    *('-m', 'launch.meta_train', *sharded.FLAGS, *flags),
-    f'--workdir={workdir / "run"}',
-    **variables,
-  )
-  assert failed.returncode == 1
-  assert not (workdir / 'run').exists()
-  return failed.stderr.splitlines()[-1]
-
-
 @pytest.mark.parametrize(
   'layouts', [['4x2'], pytest.param(['8x1', '1x8'], marks=pytest.mark.slow)]
 )
@@ -49,33 +37,46 @@ def test_layouts_of_devices_agree(layouts: list[str]) -> None:
     assert of_mean == {'all-reduce over agents': 1}, layout
 
 
-@pytest.mark.parametrize(
-  'settings, expected',
-  [
-    (
-      {'agents': 12},
+# Prints the error that discovery with each of these flags ends with.
+ERRORS = """
+import pathlib, sys
+import launching, sharded
+from launch import meta_train
+for flags in sys.argv[2:]:
+  workdir = pathlib.Path(sys.argv[1])
+  print(launching.error(meta_train, workdir, *sharded.FLAGS, *flags.split()))
+"""
+
+
+def test_agents_and_batches_that_cannot_be_divided(
+  tmp_path: pathlib.Path,
+) -> None:
+  expected = {
+    '--config.agents=12': (
       'error: 12 agents in all cannot be divided equally among 8 devices: '
       'choose agents so that there are 8 or 16 of '
-      r'them, or fewer devices \(.*\)\.',
+      r'them, or fewer devices \(.*\)\.'
     ),
-    (
-      {'batch_devices': 3},
+    '--config.batch_devices=3': (
       'error: batch_devices=3 must divide the 8 devices of this machine: '
-      r'choose one of \[1, 2, 4, 8\]\.',
+      r'choose one of \[1, 2, 4, 8\]\.'
     ),
-    (
-      {'batch_devices': 4, 'agents': 2},
+    '--config.batch_devices=4 --config.agents=2': (
       'error: validation_trajectories=2 cannot be divided equally among '
-      r'batch_devices=4: choose 4\.',
+      r'batch_devices=4: choose 4\.'
     ),
-  ],
-)
-def test_agents_and_batches_that_cannot_be_divided(
-  tmp_path: pathlib.Path, settings: dict[str, int], expected: str
-) -> None:
-  flags = [f'--config.{name}={value}' for name, value in settings.items()]
-  error = error_of(tmp_path, *flags, JAX_NUM_CPU_DEVICES='8')
-  assert re.fullmatch(expected, error)
+  }
+  ended = launching.run_python(
+    *('-c', ERRORS, str(tmp_path / 'run'), *expected),
+    JAX_NUM_CPU_DEVICES='8',
+    PYTHONPATH=f'{launching.REPOSITORY}:{launching.REPOSITORY / "tests"}',
+  )
+  assert ended.returncode == 0, ended.stderr
+  errors = ended.stdout.splitlines()
+  assert len(errors) == len(expected)
+  for error, pattern in zip(errors, expected.values()):
+    assert re.fullmatch(pattern, error)
+  assert not (tmp_path / 'run').exists()
 
 
 @pytest.mark.parametrize('variable, devices', [(None, 3), ('2', 2)])
@@ -94,5 +95,10 @@ def test_a_cpu_counts_as_several_devices(
 def test_agents_are_divided_among_the_devices_of_a_cpu(
   tmp_path: pathlib.Path,
 ) -> None:
-  error = error_of(tmp_path, '--config.cpu_devices=3')
-  assert 'among 3 devices: choose' in error
+  failed = launching.run_python(
+    *('-m', 'launch.meta_train', *sharded.FLAGS, '--config.cpu_devices=3'),
+    f'--workdir={tmp_path / "run"}',
+  )
+  assert failed.returncode == 1
+  assert not (tmp_path / 'run').exists()
+  assert 'among 3 devices: choose' in failed.stderr.splitlines()[-1]
