@@ -47,7 +47,8 @@ def start_python(*arguments: str, **variables: str) -> subprocess.Popen[str]:
       # JAX 0.10.1 logs an error when it loads programs that it has compiled.
       'TF_CPP_MIN_LOG_LEVEL': '3',
       'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
-      'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
+      # All, as each process would compile dozens of small programs again.
+      'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
       'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
     },
     stdout=subprocess.PIPE,

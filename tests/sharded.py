@@ -39,6 +39,9 @@ SETTINGS = {
   'chunk_size': 2,
   'checkpoint_every': 3,
   'inner_updates': 2,
+  # What communicates remains: moments, the meta-RNN and gradients.
+  'rule_prediction_size': 0,
+  'aux_pi_cost': 0.0,
 }
 FLAGS = (
   '--config=configs/quickstart.py',
@@ -69,6 +72,7 @@ class PreciseCatch(catch.Catch):
     return state, dataclasses.replace(timestep, reward=reward)
 
 
+@jax.jit
 def precise(tree: Any) -> Any:
   """Floats in double precision."""
   is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)

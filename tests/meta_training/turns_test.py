@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -134,9 +135,7 @@ def make_group(num_members: int, chunk_size: int) -> host_group.HostGroup:
   )
 
 
-def take_steps(
-  num_members: int, chunk_size: int, monkeypatch: pytest.MonkeyPatch
-) -> Step:
+def take_steps(num_members: int, chunk_size: int) -> Step:
   group = make_group(num_members, chunk_size)
   held = []
 
@@ -145,18 +144,23 @@ def take_steps(
       super().add(update)
       held.append(sum(x.nbytes for x in jax.live_arrays()))
 
-  monkeypatch.setattr(trajectory_store, 'TrajectoryStore', Watched)
   start = sum(x.nbytes for x in jax.live_arrays())
   keys = jax.random.split(jax.random.key(0), 4)[:num_members]
   members = group.init(keys, RULE_PARAMS)
-  for _ in range(2):
-    updates, members, logs = group.step(RULE_PARAMS, members)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(trajectory_store, 'TrajectoryStore', Watched)
+    for _ in range(2):
+      updates, members, logs = group.step(RULE_PARAMS, members)
   assert len(held) == 2 * 4 * num_members // chunk_size
   return Step(group, updates, members, logs, max(held) - start)
 
 
-def test_turns_of_any_size_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-  one, two, four = (take_steps(4, size, monkeypatch) for size in (1, 2, 4))
+# Shared by tests, which only read.
+steps_of = functools.cache(take_steps)
+
+
+def test_turns_of_any_size_do_the_same() -> None:
+  one, two, four = (steps_of(4, size) for size in (1, 2, 4))
   for other in (two, four):
     jax.tree.map(
       lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5),
@@ -195,9 +199,9 @@ def test_acting_while_learning_changes_nothing(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   """Bit for bit: the threads share no data."""
-  together = take_steps(2, 2, monkeypatch)
+  together = take_steps(2, 2)
   monkeypatch.setattr(host_collector, 'overlap', one_after_the_other)
-  apart = take_steps(2, 2, monkeypatch)
+  apart = take_steps(2, 2)
   for x, y in zip(
     (together.updates, _numbers(together.members), together.logs),
     (apart.updates, _numbers(apart.members), apart.logs),
@@ -205,23 +209,19 @@ def test_acting_while_learning_changes_nothing(
     jax.tree.map(np.testing.assert_array_equal, x, y)
 
 
-def test_waiting_members_take_no_memory_of_the_device(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_waiting_members_take_no_memory_of_the_device() -> None:
   """Four in turns of one hold what one alone does; four at once, far more."""
-  alone = take_steps(1, 1, monkeypatch).device_bytes
-  in_turns = take_steps(4, 1, monkeypatch).device_bytes
-  at_once = take_steps(4, 4, monkeypatch).device_bytes
+  alone = take_steps(1, 1).device_bytes
+  in_turns = steps_of(4, 1).device_bytes
+  at_once = steps_of(4, 4).device_bytes
   assert alone > 200_000
   assert in_turns < 1.02 * alone
   assert at_once > 3 * alone
 
 
-def test_the_estimate_of_what_waits_on_the_device(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_estimate_of_what_waits_on_the_device() -> None:
   """Against the arrays that are alive when the last update has been made."""
-  step = take_steps(2, 1, monkeypatch)
+  step = take_steps(2, 1)
   calls = step.group.named_calls(RULE_PARAMS)
   _, (_, members, validation) = calls['begin']
   updates = step.group.bytes_beside(calls)['begin']

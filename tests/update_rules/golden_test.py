@@ -296,7 +296,13 @@ def test_updates_optimized(case: goldens.Case) -> None:
 
 
 @pytest.mark.parametrize(
-  'case', ['disco_small_a3', PUBLISHED, 'actor_critic_a3'], indirect=True
+  'case',
+  [
+    'disco_small_a3',
+    pytest.param(PUBLISHED, marks=pytest.mark.slow),
+    'actor_critic_a3',
+  ],
+  indirect=True,
 )
 def test_updates_of_many_seeds(case: goldens.Case) -> None:
   step = goldens.quick_jit(jax.vmap(case.step, in_axes=(None, 0, 0)))
