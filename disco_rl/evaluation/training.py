@@ -93,7 +93,11 @@ class DeviceTraining(training_base.Training):
   ) -> tuple[TrainState, types.Logs]:
     """The program for one agent; any number of updates, compiled once."""
 
-    def step(train_state: TrainState) -> tuple[TrainState, types.Logs]:
+    # Traced once for both uses; nothing of it is seen in the program.
+    @functools.partial(jax.jit, inline=True)
+    def step(
+      rule_params: types.Params, train_state: TrainState
+    ) -> tuple[TrainState, types.Logs]:
       assert train_state.actors is not None
       agents, actors, logs = self._agent.train_step(
         self._environment, rule_params, train_state.agents, train_state.actors
@@ -104,12 +108,12 @@ class DeviceTraining(training_base.Training):
       _: types.Array, carry: tuple[TrainState, types.Logs]
     ) -> tuple[TrainState, types.Logs]:
       train_state, sums = carry
-      train_state, logs = step(train_state)
+      train_state, logs = step(rule_params, train_state)
       return train_state, jax.tree.map(jnp.add, sums, logs)
 
     zeros = jax.tree.map(
       lambda x: jnp.zeros(x.shape, x.dtype),
-      jax.eval_shape(step, train_state)[1],
+      jax.eval_shape(step, rule_params, train_state)[1],
     )
     train_state, sums = jax.lax.fori_loop(
       0, num_updates, body, (train_state, zeros)
