@@ -19,6 +19,7 @@ from disco_rl.meta_training import held_out as held_out_lib
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import population
 from disco_rl.meta_training import reporting
+from disco_rl.meta_training import rule_files as rule_files_lib
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import compilation
 from disco_rl.runtime import compile_times
@@ -33,7 +34,6 @@ from disco_rl.runtime import reports
 from disco_rl.runtime import sharding
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
-from disco_rl.update_rules import base as rule_base
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import weights
 
@@ -117,7 +117,8 @@ class MetaTrainer:
     """Trains, or resumes from the last checkpoint in the folder.
 
     Writes config.json, initial_rule.npz, metrics.csv, tensorboard/, held_out/,
-    checkpoints/, rule.npz (at each checkpoint), summary.json and curves.png.
+    checkpoints/, rule.npz and its card rule.json (at each checkpoint),
+    summary.json and curves.png.
 
     Args:
       workdir: the folder of the run.
@@ -144,23 +145,32 @@ class MetaTrainer:
     with distributed.folder(workdir) as own, workdirs.locked(own):
       rules = weights.paths_among([self._config.rule])
       limits.check_disk(own, self._needed.disk, _DISK_REMEDY)
-      workdirs.claim(own, {**description, **self._chosen}, FREE, rules)
+      settings = {**description, **self._chosen}
+      workdirs.claim(own, settings, FREE, rules)
       forks.begin(own, description.get(forks.KEY))
       distributed.wait('the folder is claimed')
       names = self._config.loggers if distributed.is_first() else ()
       logged = loggers_lib.Run(own, description, step='meta_step')
       with loggers_lib.opened(names, logged) as loggers:
-        return self._run(own, workdir / 'checkpoints', loggers)
+        return self._run(own, settings, workdir / 'checkpoints', loggers)
 
   def _run(
     self,
     workdir: pathlib.Path,
+    settings: Mapping[str, Any],
     checkpoints: pathlib.Path,
     loggers: Sequence[metrics.Logger],
   ) -> dict[str, Any]:
     """See `run`; `workdir` is this process's own folder."""
     start = time.perf_counter()
-    self._save(workdir / 'initial_rule.npz', self._initial_params)
+    rule_registry.save(
+      workdir / 'initial_rule.npz',
+      self._rule,
+      jax.device_get(self._initial_params),
+    )
+    rule_files = rule_files_lib.RuleFiles(
+      workdir, self._rule, self._config, self._groups, settings
+    )
     self._meta_step.open_replays(workdir / 'replay')
     state = self._meta_step.init(self._initial_params)
     own = [workdir / 'metrics.csv', workdir / 'held_out' / 'metrics.csv']
@@ -178,8 +188,8 @@ class MetaTrainer:
       ):
         state = self._meta_step.restore(*newest)
         start -= float(newest[1]['seconds'])
-        _write_rule_again(workdir / 'rule.npz', self._rule, state)
-      self._train(workdir, state, checkpointer, requests, start, loggers)
+        rule_files.restore(state, float(newest[1]['seconds']))
+      self._train(rule_files, state, checkpointer, requests, start, loggers)
     if not distributed.is_first():
       return {}
     compile_seconds = (
@@ -205,7 +215,7 @@ class MetaTrainer:
 
   def _train(
     self,
-    workdir: pathlib.Path,
+    rule_files: rule_files_lib.RuleFiles,
     state: meta_step.State,
     checkpointer: checkpointing.Checkpointer,
     requests: signals.Requests,
@@ -213,7 +223,7 @@ class MetaTrainer:
     loggers: Sequence[metrics.Logger],
   ) -> None:
     """Takes the remaining meta-steps; logs, evaluates and saves."""
-    config = self._config
+    config, workdir = self._config, rule_files.workdir
     with (
       metrics.MetricsWriter(
         workdir, state.meta_step, *_COLUMNS, loggers
@@ -248,8 +258,8 @@ class MetaTrainer:
         # All processes end with the same meta-step.
         signal = distributed.largest(requests.received or 0)
         if self._is_due(state, config.checkpoint_every) or signal:
-          self._save(workdir / 'rule.npz', state.rule_params)
           seconds = time.perf_counter() - start
+          rule_files.save(state, seconds)
           self._meta_step.save_replays()
           checkpointer.save(
             state.meta_step, self._meta_step.to_tree(state, seconds)
@@ -294,22 +304,3 @@ class MetaTrainer:
     shown = ', '.join(f'{k} {np.mean(v):.3g}' for k, v in returns.items())
     if shown:
       bar.note(f'fresh agents after {state.meta_step} meta-steps: {shown}')
-
-  def _save(self, path: pathlib.Path, rule_params: types.Params) -> None:
-    """Writes the rule."""
-    rule_registry.save(path, self._rule, jax.device_get(rule_params))
-
-
-def _write_rule_again(
-  path: pathlib.Path, rule: rule_base.UpdateRule, state: meta_step.State
-) -> None:
-  """Writes the rule of a checkpoint; reports it if the file was lost."""
-  try:
-    weights.load(path)
-  except (OSError, weights.WeightsError) as error:
-    if distributed.is_first():
-      reports.warn(
-        f'{path} is missing or damaged, and is written again from the '
-        f'checkpoint of meta-step {state.meta_step}. {error}'
-      )
-  rule_registry.save(path, rule, jax.device_get(state.rule_params))

@@ -10,10 +10,12 @@ import resumed_seconds_test as idle
 import small
 
 from benchmarks import small_runs
-from disco_rl.meta_training import meta_trainer
+from disco_rl.meta_training import held_out
 from disco_rl.meta_training import reporting
+from disco_rl.meta_training import rule_files as rule_files_lib
 from disco_rl.runtime import plotting
 from disco_rl.runtime import workdirs
+from disco_rl.update_rules import cards
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import weights
 
@@ -76,10 +78,64 @@ def test_a_lost_rule_is_written_again(
     path.write_bytes(junk)
   state: Any = builtin_types.SimpleNamespace(rule_params=RULE, meta_step=4)
   for is_reported in (True, False):
-    meta_trainer._write_rule_again(path, disco.Disco(), state)
+    rule_files(tmp_path).restore(state, seconds=5.0)
     printed = capsys.readouterr().err
     assert ('checkpoint of meta-step 4' in printed) == is_reported
     assert not small_runs.differing(weights.load(path), RULE)
+
+
+def rule_files(workdir: pathlib.Path) -> rule_files_lib.RuleFiles:
+  """Of a run of three agents that take seven steps in each meta-step."""
+  config: Any = builtin_types.SimpleNamespace(
+    agents=3,
+    environments=('catch/4x3',),
+    held_out=held_out.HeldOutConfig(updates=9, seeds=2),
+    rule='random',
+    seed=6,
+  )
+  of_group = builtin_types.SimpleNamespace(
+    num_members=3, inner_loop=builtin_types.SimpleNamespace(steps=7)
+  )
+  group: Any = builtin_types.SimpleNamespace(config=of_group)
+  return rule_files_lib.RuleFiles(
+    workdir, disco.Disco(), config, [group], {'discount': 0.9}
+  )
+
+
+@pytest.mark.parametrize('junk', [None, b'', b'[1]', b'{"name": 1}'])
+def test_a_lost_card_is_written_again(
+  tmp_path: pathlib.Path, junk: bytes | None
+) -> None:
+  """Of the rows that a kill left beyond the checkpoint it has none."""
+  path = tmp_path / 'rule.json'
+  state: Any = builtin_types.SimpleNamespace(rule_params=RULE, meta_step=4)
+  if junk is not None:
+    path.write_bytes(junk)
+    with pytest.raises(cards.CardError, match=str(path)):
+      cards.read(path)
+  rule_files(tmp_path).restore(state, seconds=5.0)
+  card = cards.read(path)
+  assert card.held_out == {}
+  assert (card.environment_steps, card.compute['seconds']) == (84, 5.0)
+  assert card.settings == {'discount': 0.9}
+
+  (tmp_path / 'held_out').mkdir()
+  rows = tmp_path / 'held_out' / 'metrics.csv'
+  rows.write_text(
+    'meta_step,environment,return,return_min,return_max\n'
+    '0,catch/4x3,-0.5,-1,0\n4,catch/4x3,0.5,,1\n6,catch/4x3,1,1,1\n'
+  )
+  rule_files(tmp_path).save(state, seconds=5.0)
+  found = {'mean': 0.5, 'min': None, 'max': 1.0}
+  assert cards.read(path).held_out == {
+    'meta_step': 4,
+    'updates': 9,
+    'agents': 2,
+    'returns': {'catch/4x3': found},
+  }
+  rows.write_bytes(b'\xff\n')
+  rule_files(tmp_path).save(state, seconds=5.0)
+  assert cards.read(path).held_out == {}
 
 
 @pytest.mark.parametrize('content', ['', 'meta_step,environment\n'])

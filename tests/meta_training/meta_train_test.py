@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 import dataclasses
 import functools
+import hashlib
 import os
 import pathlib
 import re
@@ -25,6 +26,7 @@ from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
+from disco_rl.update_rules import cards
 from disco_rl.update_rules import weights
 from launch import meta_train
 
@@ -70,6 +72,7 @@ FILES = {
   'held_out',
   'initial_rule.npz',
   'metrics.csv',
+  'rule.json',
   'rule.npz',
   'summary.json',
   'tensorboard',
@@ -119,6 +122,11 @@ def assert_same_run(workdir: pathlib.Path, expected: pathlib.Path) -> None:
   for key in TIMES:
     del summary[key], other[key]
   assert summary == other
+  card, of_expected = (
+    dataclasses.replace(cards.read(x / 'rule.json'), compute={}, name='')
+    for x in (workdir, expected)
+  )
+  assert card == of_expected
 
 
 @pytest.fixture(scope='module')
@@ -228,6 +236,32 @@ def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
     'environment_steps': 2 * 4 * 40,
     'return': {'catch/4x3': columns['return'][-1]},
     'held_out': {'catch/4x3': held_out['return'][-1]},
+  }
+
+
+def test_the_card_agrees_with_the_run(finished: pathlib.Path) -> None:
+  card = cards.read(finished / 'rule.json')
+  digest = hashlib.sha256((finished / 'rule.npz').read_bytes()).hexdigest()
+  assert card.sha256 == digest
+  assert (card.name, card.environments) == ('run', ('catch/4x3',))
+  assert (card.agents, card.meta_steps, card.seed) == (2, 4, 0)
+  assert card.environment_steps == 2 * 4 * 40
+  assert card.settings == metrics.read_json(finished / 'config.json')
+  assert card.versions['jax'] == jax.__version__
+  assert (
+    0
+    < card.compute['seconds']
+    <= 1 + (metrics.read_json(finished / 'summary.json')['seconds'])
+  )
+  rows = metrics.read(finished / 'held_out' / 'metrics.csv')
+  columns = {'mean': 'return', 'min': 'return_min', 'max': 'return_max'}
+  assert card.held_out == {
+    'meta_step': 4,
+    'updates': 4,
+    'agents': 2,
+    'returns': {
+      'catch/4x3': {key: rows[column][-1] for key, column in columns.items()}
+    },
   }
 
 

@@ -1,0 +1,127 @@
+"""The discovered rule of a run as files: its weights, and its card."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+
+import disco_rl
+from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import meta_step
+from disco_rl.meta_training import population
+from disco_rl.runtime import distributed
+from disco_rl.runtime import files
+from disco_rl.runtime import metrics
+from disco_rl.runtime import reports
+from disco_rl.update_rules import base
+from disco_rl.update_rules import cards
+from disco_rl.update_rules import registry
+from disco_rl.update_rules import weights
+
+
+@dataclasses.dataclass(frozen=True)
+class RuleFiles:
+  """Writes rule.npz and rule.json, the card, into the folder of a run.
+
+  Attributes:
+    workdir: the folder.
+    rule: the rule that is being discovered.
+    config: of the run.
+    groups: the population.
+    settings: of the run as config.json holds them.
+  """
+
+  workdir: pathlib.Path
+  rule: base.UpdateRule
+  config: config_lib.MetaTrainingConfig
+  groups: Sequence[population.Group]
+  settings: Mapping[str, Any]
+
+  def save(self, state: meta_step.State, seconds: float) -> None:
+    """Writes both files.
+
+    Args:
+      state: of the discovery.
+      seconds: that it has taken so far.
+    """
+    path = self.workdir / 'rule.npz'
+    registry.save(path, self.rule, jax.device_get(state.rule_params))
+    card = self._card(path, state.meta_step, seconds)
+    metrics.write_json(cards.path_of(path), dataclasses.asdict(card))
+
+  def restore(self, state: meta_step.State, seconds: float) -> None:
+    """Writes the rule of a checkpoint; reports it if the weights were lost."""
+    path = self.workdir / 'rule.npz'
+    try:
+      weights.load(path)
+    except (OSError, weights.WeightsError) as error:
+      if distributed.is_first():
+        reports.warn(
+          f'{path} is missing or damaged, and is written again from the '
+          f'checkpoint of meta-step {state.meta_step}. {error}'
+        )
+    self.save(state, seconds)
+
+  def _card(self, path: pathlib.Path, step: int, seconds: float) -> cards.Card:
+    config = self.config
+    begins = 'a random rule' if config.rule == 'random' else config.rule
+    per_step = sum(
+      group.config.num_members * group.config.inner_loop.steps
+      for group in self.groups
+    )
+    return cards.Card(
+      name=self.workdir.resolve().name,
+      description=(
+        f'Discovered in {step:,} meta-steps of {config.agents} agents on '
+        f'{_listed(config.environments)}, from {begins}.'
+      ),
+      environments=config.environments,
+      agents=config.agents,
+      meta_steps=step,
+      environment_steps=step * per_step,
+      seed=config.seed,
+      settings=self.settings,
+      versions={'disco_rl': disco_rl.__version__, 'jax': jax.__version__},
+      compute={
+        'seconds': seconds,
+        'devices': jax.device_count(),
+        'kind': jax.devices()[0].device_kind,
+      },
+      held_out=self._held_out(step),
+      sha256=cards.sha256_of(path),
+    )
+
+  def _held_out(self, step: int) -> dict[str, Any]:
+    """The newest evaluation up to a meta-step; see `cards.Card`."""
+    columns: Mapping[str, np.ndarray] = {}
+    # The card is not worth ending a run: whoever needs the rows reports them.
+    with contextlib.suppress(OSError, files.WorkdirError):
+      columns = metrics.read(self.workdir / 'held_out' / 'metrics.csv')
+    if not columns or not np.any(columns['meta_step'] <= step):
+      return {}
+    newest = np.max(columns['meta_step'][columns['meta_step'] <= step])
+    return {
+      'meta_step': newest,
+      'updates': self.config.held_out.updates,
+      'agents': self.config.held_out.seeds,
+      'returns': {
+        columns['environment'][i]: {
+          'mean': columns['return'][i],
+          'min': columns['return_min'][i],
+          'max': columns['return_max'][i],
+        }
+        for i in np.flatnonzero(columns['meta_step'] == newest)
+      },
+    }
+
+
+def _listed(names: Sequence[str], limit: int = 4) -> str:
+  """The first names, and how many more there are."""
+  more = len(names) - limit
+  shown = ', '.join(names[:limit])
+  return f'{shown} and {more} more' if more > 0 else shown

@@ -1,0 +1,109 @@
+"""Cards of rules: what is known of a rule, as JSON beside its weights.
+
+The card of runs/mine/rule.npz is runs/mine/rule.json. Discovery writes it;
+rules are loaded without it.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import hashlib
+import json
+import pathlib
+from typing import Any
+
+from disco_rl.runtime import files
+
+
+class CardError(ValueError):
+  """A file is not the card of a rule, or is damaged."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+  """What is known of a rule.
+
+  Attributes:
+    name: by which the rule is known; of a run, its folder.
+    description: a sentence or more.
+    environments: names of those in which it was discovered.
+    agents: size of the population.
+    meta_steps: number of meta-updates.
+    environment_steps: of the population in all.
+    seed: of the discovery.
+    settings: all settings of the discovery by name, as in config.json.
+    versions: of disco_rl and jax, by name.
+    compute: `seconds`, and `devices` (their number) of one `kind`.
+    held_out: the newest evaluation with fresh agents: `meta_step`, `updates` of
+      each agent, `agents` per environment, and `returns`, by environment
+      `mean`, `min` and `max` over agents; {}: there was none.
+    sha256: of the npz file, in hexadecimal digits; None: there is no file.
+  """
+
+  name: str
+  description: str = ''
+  environments: tuple[str, ...] = ()
+  agents: int | None = None
+  meta_steps: int | None = None
+  environment_steps: int | None = None
+  seed: int | None = None
+  settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  compute: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  held_out: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  sha256: str | None = None
+
+
+def path_of(rule: files.PathLike) -> pathlib.Path:
+  """Path of the card of a rule's file."""
+  return pathlib.Path(rule).with_suffix('.json')
+
+
+def read(path: files.PathLike) -> Card:
+  """Reads a card; what later versions may add is left out.
+
+  Args:
+    path: of the JSON file.
+
+  Returns:
+    The card.
+
+  Raises:
+    OSError: there is no such file, or it cannot be read.
+    CardError: the file is no card, or is damaged.
+  """
+  data = pathlib.Path(path).read_bytes()
+  try:
+    content = json.loads(data.decode())
+    known = {field.name for field in dataclasses.fields(Card)}
+    values = {k: v for k, v in content.items() if k in known}
+    card = Card(**values)
+    _check(card)
+  # RecursionError: thousands of nested brackets.
+  except (AttributeError, RecursionError, TypeError, ValueError) as error:
+    raise CardError(
+      f'{path} is not the card of a rule, or is damaged: {error}. Get the file '
+      'again; where it was written by hand, see disco_rl.update_rules.cards.'
+    ) from error
+  return dataclasses.replace(card, environments=tuple(card.environments))
+
+
+def sha256_of(path: files.PathLike) -> str:
+  """SHA-256 of a file, in hexadecimal digits."""
+  with open(path, 'rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
+def _check(card: Card) -> None:
+  """Raises TypeError if a value is of another type than its field."""
+  texts, numbers = ('name', 'description'), ('agents', 'meta_steps', 'seed')
+  expected: dict[str, Any] = {
+    **dict.fromkeys(texts, str),
+    **dict.fromkeys((*numbers, 'environment_steps'), int | None),
+    **dict.fromkeys(('settings', 'versions', 'compute', 'held_out'), Mapping),
+    'environments': list | tuple,
+    'sha256': str | None,
+  }
+  for name, kind in expected.items():
+    value = getattr(card, name)
+    if not isinstance(value, kind):
+      raise TypeError(f'{name} is {value!r:.80}')
