@@ -62,7 +62,7 @@ def base() -> ml_collections.ConfigDict:
 def _run(config: ml_collections.ConfigDict) -> None:
   """The run."""
   config.environment = 'catch'  # Name of an environment.
-  # 'disco103', 'actor_critic', 'policy_gradient' or a path.
+  # A name of disco_rl.rules(), the path of an npz file, or a hf:// address.
   config.rule = 'disco103'
   # Rule -> settings in place of those below; a flag that sets one still wins.
   config.by_rule = ml_collections.ConfigDict()

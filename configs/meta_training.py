@@ -36,7 +36,7 @@ def _run(config: ml_collections.ConfigDict) -> None:
 
 def _rule(config: ml_collections.ConfigDict) -> None:
   """The rule's network."""
-  # Start: 'random', 'disco103' or the path of an npz file.
+  # Start: 'random', the name of a discovered rule, a path or a hf:// address.
   config.rule = 'random'
   # Width of the predictions y and z; 0: agents have neither.
   config.rule_prediction_size = 600

@@ -1,6 +1,8 @@
 """DiscoRL: trains agents with discovered update rules, and discovers them.
 
-  load_rule        Loads an update rule by name or from a file.
+  load_rule        Loads an update rule by name, from a file or from a hub.
+  rules            Lists the rules that have names, with their cards.
+  share_rule       Uploads a discovered rule with its card.
   Trainer          Trains an agent in an environment.
   Policy           A trained agent that acts and plays.
   load_agent       Loads an agent of a run, to be trained further.

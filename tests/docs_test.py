@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import disco_rl
+from disco_rl.update_rules import cards
 from disco_rl.update_rules import weights
 from launch import to_records
 
@@ -94,6 +95,38 @@ def test_the_reference_covers_all_packages_and_exports() -> None:
   assert {*re.findall(r'^::: disco_rl\.(\w+)', page, re.MULTILINE)} == {
     *disco_rl.__all__
   }
+
+
+def test_the_cards_of_rules_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+  returns = {'mean': 0.5, 'min': -1.0, 'max': 1.0}
+  card = cards.Card(
+    name='mine',
+    description='Made here.',
+    environments=('catch/4x3', 'catch/5x5'),
+    agents=8,
+    environment_steps=12345,
+    settings={'torso': 'a|b'},
+    compute={'seconds': 130.0, 'devices': 2, 'kind': 'cpu'},
+    held_out={'updates': 9, 'agents': 3, 'returns': {'catch/6x5': returns}},
+  )
+  plain = cards.Card(name='plain', description='Nothing more.')
+  monkeypatch.setattr(
+    disco_rl, 'rules', lambda: {'mine': card, 'plain': plain}, raising=False
+  )
+  shown = _hook('rules').on_page_markdown('# Rules\n\n<!-- rules -->\n')
+  assert shown.endswith('### plain\n\nNothing more.\n')
+  for line in (
+    '### mine',
+    'Made here.',
+    '| environments | `catch/4x3`, `catch/5x5` |',
+    '| agents | 8 |',
+    '| environment steps | 12,345 |',
+    '| compute | 2 min on 2 x cpu |',
+    '| `catch/6x5` | 0.5 | -1 to 1 |',
+    "    | `torso` | `'a&#124;b'` |",
+  ):
+    assert line in shown.splitlines()
+  assert 'seed' not in shown
 
 
 @pytest.mark.parametrize(

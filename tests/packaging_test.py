@@ -24,6 +24,8 @@ EXPORTS = {
   'load_agent',
   'load_policy',
   'load_rule',
+  'rules',
+  'share_rule',
   'weights',
 }
 # Extras that only tests and development use.

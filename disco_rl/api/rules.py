@@ -7,6 +7,7 @@ from typing import Any
 from disco_rl import types
 from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base
+from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
 
 _METHODS = ('output_spec', 'init_params', 'init_state', 'targets', 'loss')
@@ -34,6 +35,19 @@ class LoadedRule:
     return self.rule.output_spec(num_actions)
 
 
+def rules() -> dict[str, cards.Card]:
+  """Lists the rules that have names, with what is known of them.
+
+  Returns:
+    Name -> card: the published rule, the hand-made ones, those that ship with
+    the package, and those that were registered.
+
+  Raises:
+    CardError: the card of a shipped rule is damaged.
+  """
+  return {name: registry.card(name) for name in registry.names()}
+
+
 def load_rule(
   rule: str | base.UpdateRule | LoadedRule,
   params: types.Params | None = None,
@@ -42,9 +56,10 @@ def load_rule(
   """Loads a rule, or takes one of your own.
 
   Args:
-    rule: 'disco103', 'actor_critic', 'policy_gradient', the path of an npz file
-      of weights, or an object with the methods of `UpdateRule`. What was loaded
-      already is returned as it is.
+    rule: a name, of which `rules` lists all; the path of an npz file; an
+      address on the Hugging Face Hub, hf://OWNER/REPOSITORY/FILE.npz@COMMIT
+      (see `update_rules.hub`); or an object with the methods of `UpdateRule`.
+      What was loaded already is returned as it is.
     params: parameters of an object's own; None: it has none.
     **settings: fields of a named rule's class in place of their defaults, such
       as `discount=0.99`; see `update_rules`.
@@ -57,7 +72,8 @@ def load_rule(
       holds no rule.
     TypeError: it is neither a text nor a rule.
     FileNotFoundError: there is no such file.
-    OSError: the download of a published rule failed.
+    OSError: the download of a rule failed.
+    ImportError: an address on the hub needs `disco_rl[hub]`.
   """
   if isinstance(rule, str):
     loaded, loaded_params = registry.load(rule, **settings)

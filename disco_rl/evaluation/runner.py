@@ -34,7 +34,7 @@ from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
-from disco_rl.update_rules import weights
+from disco_rl.update_rules import sources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Evaluation:
       signals.Interrupted: a signal ended the run; a checkpoint was saved.
     """
     with workdirs.locked(workdir := pathlib.Path(workdir)):
-      rules = weights.paths_among([self._config.rule])
+      rules = sources.files_among([self._config.rule])
       limits.check_disk(workdir, self._needed.disk, _DISK_REMEDY)
       workdirs.claim(workdir, {**description, **self._chosen}, FREE, rules)
       forks.begin(workdir, description.get(forks.KEY))

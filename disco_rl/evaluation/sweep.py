@@ -18,7 +18,7 @@ from disco_rl.runtime import jobs as jobs_lib
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
-from disco_rl.update_rules import weights
+from disco_rl.update_rules import sources
 
 # Settings that a resumed sweep may change.
 _FREE = ('environments', 'rules', 'learning_rates', *runner.FREE)
@@ -185,7 +185,7 @@ def _claim(
         f'{workdir} contains a single run, as it has {name}. Choose another '
         '--workdir for several runs.'
       )
-  rules = weights.paths_among(job.config.rule for job in jobs)
+  rules = sources.files_among(job.config.rule for job in jobs)
   swept = _swept(jobs)
   shared = {k: v for k, v in settings.items() if f'{k}s' not in swept}
   workdirs.claim(workdir, {**shared, **swept}, _FREE, rules)

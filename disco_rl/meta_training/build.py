@@ -27,7 +27,7 @@ from disco_rl.meta_training import variation
 from disco_rl.runtime import sharding
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
-from disco_rl.update_rules import weights
+from disco_rl.update_rules import sources
 
 Environment = base.JaxEnvironment | base.HostEnvironment
 
@@ -55,13 +55,14 @@ def make_rule(
     return disco.Disco(
       network=config.rule_network, **config.rule_settings
     ), params
-  if config.rule in rule_registry.names() or weights.is_path(config.rule):
+  if config.rule in rule_registry.names() or sources.is_path(config.rule):
     rule, params = rule_registry.load(config.rule, **config.rule_settings)
     if isinstance(rule, disco.Disco):
       return rule, jax.device_put(params)
   raise ValueError(
     f'rule={config.rule!r} cannot be where discovery starts: choose '
-    f"'{config_lib.RANDOM}', 'disco103' or the path of an npz file of weights."
+    f"'{config_lib.RANDOM}', {', '.join(map(repr, sources.names()))}, the path "
+    'of an npz file of weights, or hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
   )
 
 

@@ -35,7 +35,7 @@ from disco_rl.runtime import sharding
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
-from disco_rl.update_rules import weights
+from disco_rl.update_rules import sources
 
 # Settings that may change when a run is resumed, also on other devices.
 FREE = (
@@ -143,7 +143,7 @@ class MetaTrainer:
     """
     workdir = pathlib.Path(workdir)
     with distributed.folder(workdir) as own, workdirs.locked(own):
-      rules = weights.paths_among([self._config.rule])
+      rules = sources.files_among([self._config.rule])
       limits.check_disk(own, self._needed.disk, _DISK_REMEDY)
       settings = {**description, **self._chosen}
       workdirs.claim(own, settings, FREE, rules)

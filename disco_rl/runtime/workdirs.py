@@ -70,7 +70,7 @@ def claim(
   workdir: pathlib.Path,
   description: Mapping[str, Any],
   free: Collection[str],
-  rules: Collection[str] = (),
+  rules: Mapping[str, str] | None = None,
 ) -> None:
   """Writes config.json, after the checks of `check`, which see.
 
@@ -80,13 +80,14 @@ def claim(
     workdir: the folder.
     description: the settings as the user gave them.
     free: settings that may change when a run is resumed.
-    rules: files of rules, which must stay the same; rules.json notes them.
+    rules: rules whose files must stay the same, with their paths; rules.json
+      notes them.
 
   Raises:
     WorkdirError: as of `check`, or a file of a rule has changed; the folder
       stays as it is.
   """
-  digests = _check_rules(workdir, rules)
+  digests = _check_rules(workdir, rules or {})
   check(workdir, description, free)
   workdir.mkdir(parents=True, exist_ok=True)
   for directory in (workdir, workdir / 'held_out'):
@@ -146,14 +147,14 @@ def with_choices(
 
 
 def _check_rules(
-  workdir: pathlib.Path, rules: Collection[str]
+  workdir: pathlib.Path, rules: Mapping[str, str]
 ) -> dict[str, str]:
   """Returns the SHA-256 of all files of rules that the folder has used."""
   path = workdir / 'rules.json'
   earlier = metrics.read_json(path) if path.exists() else {}
   now = {
-    name: hashlib.sha256(pathlib.Path(name).read_bytes()).hexdigest()
-    for name in rules
+    name: hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
+    for name, file in rules.items()
   }
   changed = [name for name in now if earlier.get(name, now[name]) != now[name]]
   if changed:

@@ -2,14 +2,17 @@
 
 import dataclasses
 import difflib
+import inspect
 from typing import Any
 
 from disco_rl import types
 from disco_rl.runtime import files
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base
+from disco_rl.update_rules import cards
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import policy_gradient
+from disco_rl.update_rules import sources
 from disco_rl.update_rules import weights
 
 _HAND_MADE: dict[str, Any] = {
@@ -20,8 +23,24 @@ CLASSES = (disco.Disco, *_HAND_MADE.values())
 
 
 def names() -> tuple[str, ...]:
-  """The names of rules."""
-  return ('disco103', *_HAND_MADE)
+  """The names of rules: published, hand-made, and shipped with the package."""
+  shipped = (x for x in sources.names() if x not in sources.PUBLISHED)
+  return (*sources.PUBLISHED, *_HAND_MADE, *shipped)
+
+
+def card(name: str) -> cards.Card:
+  """What is known of a rule; of a hand-made one the description of its class.
+
+  Args:
+    name: one of `names`.
+
+  Raises:
+    OSError, cards.CardError: the card of a shipped rule is missing or damaged.
+  """
+  if name not in _HAND_MADE:
+    return sources.card(name)
+  paragraph = (inspect.getdoc(_HAND_MADE[name]) or '').partition('\n\n')[0]
+  return cards.Card(name, description=' '.join(paragraph.split()))
 
 
 def classes() -> tuple[Any, ...]:
@@ -56,7 +75,8 @@ def load(
   """Loads a rule and its parameters.
 
   Args:
-    name_or_path: one of `names`, or the path of an npz file of weights.
+    name_or_path: one of `names`, the path of an npz file of weights, or an
+      address on the Hugging Face Hub; see `sources.find`.
     **settings: fields of the rule's class, in place of those in the file; names
       of no field are ignored, so that one set of settings serves several rules.
 
@@ -65,16 +85,18 @@ def load(
 
   Raises:
     ValueError: if the name is unknown or the file holds no rule.
-    FileNotFoundError: if there is no such file.
+    OSError: if there is no such file, or a download failed.
+    ImportError: if an address needs a package that is not installed.
   """
   if name_or_path in _HAND_MADE:
     return _build(_HAND_MADE[name_or_path], settings), {}
-  if name_or_path not in names() and not weights.is_path(name_or_path):
+  if name_or_path not in names() and not sources.is_path(name_or_path):
     nearest = difflib.get_close_matches(name_or_path, names())
     raise ValueError(
       f'Unknown rule {name_or_path!r}. Nearest names: '
       f'{", ".join(nearest) or "none is near"}. Give one of '
-      f'{", ".join(names())}, or the path of an npz file of weights.'
+      f'{", ".join(names())}, the path of an npz file of weights, or '
+      'hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
     )
   params, of_file = weights.load_with_settings(name_or_path)
   network = weights.infer_config(params)

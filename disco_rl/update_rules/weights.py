@@ -6,7 +6,6 @@ parameters and their shapes tell the network, that of a variant as well; numbers
 under `settings/NAME` tell what they do not.
 """
 
-from collections.abc import Iterable
 from collections.abc import Mapping
 import functools
 import itertools
@@ -17,15 +16,15 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import pooch
 
 from disco_rl import types
 from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
+from disco_rl.update_rules import sources
 
-DIRECTORY_VARIABLE = 'DISCO_RL_WEIGHTS_DIR'
+DIRECTORY_VARIABLE = sources.DIRECTORY_VARIABLE
 # Disco103 takes 3 MB.
 MAX_BYTES = 2**30
 _MAX_LISTED = 8
@@ -36,6 +35,8 @@ _TRANSFORMER = 'lstm/transformer'
 SETTINGS = ('aux_pi_cost',)
 _SETTINGS = 'settings'
 
+WeightsError = sources.WeightsError
+
 # Key `module/parameter` -> shape.
 _Shapes = Mapping[str, tuple[int, ...]]
 
@@ -45,40 +46,20 @@ _parameter_shapes = functools.lru_cache(maxsize=8)(
 )
 
 
-class WeightsError(ValueError):
-  """A file or a tree of arrays is not the weights of an update rule."""
-
-
-# Name of a rule -> URL and SHA-256 of its file.
-_PUBLISHED = {
-  'disco103': (
-    'https://raw.githubusercontent.com/google-deepmind/disco_rl/main/'
-    'disco_rl/update_rules/weights/disco_103.npz',
-    'dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa',
-  )
-}
-
-
 def load(name_or_path: files.PathLike) -> types.Params:
   """Loads the weights of an update rule as float32 NumPy arrays.
 
-  A published rule is taken from the directory that DISCO_RL_WEIGHTS_DIR names;
-  where that is not set, from the user's cache; else it is downloaded into the
-  cache. Its SHA-256 is checked wherever it was found.
-
   Args:
-    name_or_path: the name of a published rule ('disco103'), or a path; see
-      `is_path`.
+    name_or_path: the name of a published or shipped rule ('disco103'), a path,
+      or an address on the Hugging Face Hub; see `sources.find`.
 
   Returns:
     Module name -> parameter name -> array; shapes are those of
     `meta_network.parameter_shapes(infer_config(params))`.
 
   Raises:
-    FileNotFoundError: there is no such file; or DISCO_RL_WEIGHTS_DIR is set and
-      the rule is not there.
-    OSError: the download failed, or the file cannot be opened.
-    ValueError: no rule is published under this name.
+    OSError, ValueError, ImportError: as of `sources.find`; or the file cannot
+      be opened.
     WeightsError: the file is damaged, or holds something else.
   """
   return load_with_settings(name_or_path)[0]
@@ -91,8 +72,7 @@ def load_with_settings(
   path = os.fspath(name_or_path)
   if '\0' in path:
     raise ValueError(f'{path!r} has a character that no path may have.')
-  if not is_path(path):
-    path = _find_published(path)
+  path = sources.find(path)
   try:
     arrays = npz.read(path, lambda headers: _check(headers, path))
   except npz.ArchiveError as error:
@@ -141,17 +121,6 @@ def infer_config(params: types.Params) -> meta_network.MetaNetworkConfig:
   where = 'the parameters'
   arrays = _flatten(params, where)
   return _infer_config({k: x.shape for k, x in arrays.items()}, where)
-
-
-def is_path(text: str) -> bool:
-  """Whether this is a path, not a name: it ends in .npz or has a separator."""
-  separators = (os.sep, os.altsep or os.sep)
-  return text.endswith('.npz') or any(s in text for s in separators)
-
-
-def paths_among(rules: Iterable[str]) -> list[str]:
-  """The names of rules that are paths, each once."""
-  return list(dict.fromkeys(filter(is_path, rules)))
 
 
 def _check(arrays: Mapping[str, Any], where: str) -> None:
@@ -299,62 +268,3 @@ def _widths(shapes: _Shapes, first: str, others: str) -> tuple[int, ...]:
   names = [first, *(f'{others}_{i}' for i in range(1, len(modules)))]
   layers = itertools.takewhile(modules.__contains__, names)
   return tuple(shapes[f'{layer}/b'][0] for layer in layers)
-
-
-# Published rules.
-
-
-def _find_published(name: str) -> str:
-  """Path of the file of a published rule; see `load`."""
-  if name not in _PUBLISHED:
-    raise ValueError(
-      f'No rule is published as {name!r}. Valid names: '
-      f'{", ".join(_PUBLISHED)}. A path must end in .npz or contain {os.sep!r}.'
-    )
-  url, sha256 = _PUBLISHED[name]
-  remedy = (
-    f'Download {url} by hand and set {DIRECTORY_VARIABLE} to its directory.'
-  )
-  directory = os.environ.get(DIRECTORY_VARIABLE)
-  if not directory:
-    return _download(url, sha256, remedy)
-  path = os.path.join(directory, os.path.basename(url))
-  if not os.path.exists(path):
-    # The variable is set on purpose: no other file is used in its place.
-    raise FileNotFoundError(
-      f'{DIRECTORY_VARIABLE} is set, but there is no {path}. Put the file of '
-      f'{url} there, or unset the variable to download it.'
-    )
-  digest = pooch.file_hash(path)
-  if digest != sha256:
-    raise WeightsError(
-      f'{path}: not the published {name}: SHA-256 {digest}, expected {sha256}. '
-      f'Likely damaged, or another file of that name. {remedy}'
-    )
-  return path
-
-
-def _download(url: str, sha256: str, remedy: str) -> str:
-  """Path in the cache; downloads a file that is absent or has another hash."""
-  cache = pooch.os_cache('disco_rl')
-  pooch.get_logger().setLevel('WARNING')
-  try:
-    return pooch.retrieve(  # noqa: TID251
-      url,
-      known_hash=f'sha256:{sha256}',
-      fname=os.path.basename(url),
-      path=cache,
-      # A stream would leave the connection open where the status is bad.
-      downloader=pooch.HTTPDownloader(stream=False),
-    )
-  # In this order: the errors of requests can be both.
-  except OSError as error:
-    raise OSError(
-      f'Could not download {url} to {cache}: {error}. {remedy}'
-    ) from error
-  except ValueError as error:
-    raise WeightsError(
-      f'{url}: the SHA-256 of the download is not {sha256}. Likely a proxy '
-      f'answered with a page of its own, or the published file has changed. '
-      f'{remedy}'
-    ) from error

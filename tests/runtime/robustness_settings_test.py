@@ -27,7 +27,7 @@ from disco_rl.runtime import config_checks
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
-from disco_rl.update_rules import weights
+from disco_rl.update_rules import sources
 from launch import evaluate
 from launch import meta_train
 from launch import to_records
@@ -437,7 +437,7 @@ def test_names_of_rules(
     patch.chdir(tmp_path_factory.getbasetemp())
     with pytest.raises((ValueError, OSError)) as caught:
       rule_registry.load(name)
-  if not weights.is_path(name):
+  if not sources.is_path(name):
     assert isinstance(caught.value, ValueError)
     assert 'Nearest names' in str(caught.value)
   assert name in str(caught.value) or repr(name) in str(caught.value)

@@ -123,10 +123,10 @@ def test_a_rule_that_changed_since_the_run_began(
   rule, workdir = tmp_path / 'rule.npz', tmp_path / 'run'
   rule.write_bytes(b'one')
   for _ in range(2):
-    workdirs.claim(workdir, SETTINGS, free=(), rules=[str(rule)])
+    workdirs.claim(workdir, SETTINGS, free=(), rules={str(rule): str(rule)})
   rule.write_bytes(b'two')
   with pytest.raises(workdirs.WorkdirError, match=f'{rule} changed since'):
-    workdirs.claim(workdir, SETTINGS, free=(), rules=[str(rule)])
+    workdirs.claim(workdir, SETTINGS, free=(), rules={str(rule): str(rule)})
 
 
 def test_older_runs_go_on_with_the_settings_that_came_later(

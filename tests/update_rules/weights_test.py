@@ -24,6 +24,8 @@ import small
 from disco_rl import types
 from disco_rl.networks import meta_network
 from disco_rl.runtime import npz
+from disco_rl.update_rules import cards
+from disco_rl.update_rules import sources
 from disco_rl.update_rules import weights
 
 Arrays = dict[str, Any]
@@ -319,8 +321,10 @@ def cache(
   """An empty cache; the server's content is published as disco103."""
   directory = tmp_path / 'cache'
   digest = hashlib.sha256(server.content).hexdigest()
-  monkeypatch.setitem(weights._PUBLISHED, 'disco103', (server.url, digest))
-  monkeypatch.setattr(weights.pooch, 'os_cache', lambda _: directory)
+  card = cards.Card('disco103', sha256=digest)
+  published = sources.Published(server.url, card)
+  monkeypatch.setitem(sources.PUBLISHED, 'disco103', published)
+  monkeypatch.setattr(sources.pooch, 'os_cache', lambda _: directory)
   monkeypatch.delenv('DISCO_RL_WEIGHTS_DIR', raising=False)
   monkeypatch.setenv('NO_PROXY', '127.0.0.1')
   monkeypatch.setenv('no_proxy', '127.0.0.1')
@@ -339,7 +343,7 @@ def test_a_download_is_quiet_and_kept(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   # pooch's logger stands alone, and writes to the standard error of its import.
-  monkeypatch.setattr(weights.pooch.get_logger(), 'handlers', [caplog.handler])
+  monkeypatch.setattr(sources.pooch.get_logger(), 'handlers', [caplog.handler])
   assert_identical(weights.load('disco103'), small.nest(ARRAYS))
   assert files(cache) == ['disco_103.npz']
   server.status = 500

@@ -1,0 +1,186 @@
+"""Files of rules: by the names of published and shipped ones, or by addresses.
+
+Published rules are downloaded from their publishers, and checked against the
+SHA-256 that stands here. Shipped ones are files of the package, each with its
+card. Addresses are those of `hub`.
+"""
+
+from collections.abc import Iterable
+import os
+import pathlib
+from typing import NamedTuple
+
+import pooch
+
+from disco_rl.update_rules import cards
+from disco_rl.update_rules import hub
+
+DIRECTORY_VARIABLE = 'DISCO_RL_WEIGHTS_DIR'
+SHIPPED = pathlib.Path(__file__).parent / 'shipped'
+
+
+class WeightsError(ValueError):
+  """A file or a tree of arrays is not the weights of an update rule."""
+
+
+class Published(NamedTuple):
+  """A rule of another project.
+
+  Attributes:
+    url: of its file.
+    card: what is known of it, with the SHA-256 of the file.
+  """
+
+  url: str
+  card: cards.Card
+
+
+PUBLISHED = {
+  'disco103': Published(
+    'https://raw.githubusercontent.com/google-deepmind/disco_rl/main/'
+    'disco_rl/update_rules/weights/disco_103.npz',
+    cards.Card(
+      name='disco103',
+      description=(
+        'Disco103, the rule that Oh et al. published (Nature 648, 2025), '
+        'discovered on 103 environments of Atari, ProcGen and DMLab-30.'
+      ),
+      environments=('atari57', 'procgen16', 'dmlab30'),
+      sha256='dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa',
+    ),
+  )
+}
+
+
+def names() -> tuple[str, ...]:
+  """Names of the rules that have files, the published ones first."""
+  shipped = (path.stem for path in SHIPPED.glob('*.npz'))
+  return (*PUBLISHED, *sorted(shipped))
+
+
+def card(name: str) -> cards.Card:
+  """The card of one of `names`; raises as `cards.read`."""
+  if name in PUBLISHED:
+    return PUBLISHED[name].card
+  return cards.read(cards.path_of(SHIPPED / f'{name}.npz'))
+
+
+def find(text: str) -> str:
+  """Path of the file of a rule.
+
+  A published rule is taken from the directory that DISCO_RL_WEIGHTS_DIR names;
+  where that is not set, from the user's cache; else it is downloaded into the
+  cache. Its SHA-256 is checked wherever it was found, as is that of a shipped
+  rule and of one from the Hugging Face Hub.
+
+  Args:
+    text: one of `names`, a path, which is returned as it is, or an address of
+      `hub`.
+
+  Returns:
+    The path.
+
+  Raises:
+    FileNotFoundError: DISCO_RL_WEIGHTS_DIR is set and the rule is not there.
+    OSError: the download failed.
+    ImportError: an address needs a package that is not installed.
+    ValueError: there is no rule of this name, or the address is not valid.
+    WeightsError: the file is not what its checksum says.
+  """
+  if hub.is_address(text):
+    return _checked(*hub.download(text))
+  if is_path(text):
+    return text
+  if text in PUBLISHED:
+    return _find_published(text)
+  if text in names():
+    path = SHIPPED / f'{text}.npz'
+    return _checked(str(path), card(text).sha256)
+  raise ValueError(
+    f'No rule is published or shipped as {text!r}. Valid names: '
+    f'{", ".join(names())}. A path must end in .npz or contain {os.sep!r}.'
+  )
+
+
+def is_path(text: str) -> bool:
+  """Whether this is a path or an address, not a name."""
+  separators = (os.sep, os.altsep or os.sep)
+  return text.endswith('.npz') or any(s in text for s in separators)
+
+
+def files_among(rules: Iterable[str]) -> dict[str, str]:
+  """Rules whose files can change, by path or shipped -> path, each once.
+
+  The checksum of others is part of their names.
+  """
+  shipped = {name: str(SHIPPED / f'{name}.npz') for name in names()}
+  return {
+    rule: shipped.get(rule, rule)
+    for rule in rules
+    if rule not in PUBLISHED
+    and not hub.is_address(rule)
+    and (is_path(rule) or rule in shipped)
+  }
+
+
+def _checked(path: str, sha256: str | None) -> str:
+  """The path; raises WeightsError if its file has another SHA-256."""
+  found = cards.sha256_of(path)
+  if found != sha256:
+    raise WeightsError(
+      f'{path} has the SHA-256 {found}, but its card or address says {sha256}. '
+      'Likely one of the files was replaced or is damaged: get both again.'
+    )
+  return path
+
+
+def _find_published(name: str) -> str:
+  """Path of the file of a published rule; see `find`."""
+  url, of_rule = PUBLISHED[name]
+  assert (sha256 := of_rule.sha256) is not None
+  remedy = (
+    f'Download {url} by hand and set {DIRECTORY_VARIABLE} to its directory.'
+  )
+  directory = os.environ.get(DIRECTORY_VARIABLE)
+  if not directory:
+    return _download(url, sha256, remedy)
+  path = os.path.join(directory, os.path.basename(url))
+  if not os.path.exists(path):
+    # The variable is set on purpose: no other file is used in its place.
+    raise FileNotFoundError(
+      f'{DIRECTORY_VARIABLE} is set, but there is no {path}. Put the file of '
+      f'{url} there, or unset the variable to download it.'
+    )
+  digest = pooch.file_hash(path)
+  if digest != sha256:
+    raise WeightsError(
+      f'{path}: not the published {name}: SHA-256 {digest}, expected {sha256}. '
+      f'Likely damaged, or another file of that name. {remedy}'
+    )
+  return path
+
+
+def _download(url: str, sha256: str, remedy: str) -> str:
+  """Path in the cache; downloads a file that is absent or has another hash."""
+  cache = pooch.os_cache('disco_rl')
+  pooch.get_logger().setLevel('WARNING')
+  try:
+    return pooch.retrieve(  # noqa: TID251
+      url,
+      known_hash=f'sha256:{sha256}',
+      fname=os.path.basename(url),
+      path=cache,
+      # A stream would leave the connection open where the status is bad.
+      downloader=pooch.HTTPDownloader(stream=False),
+    )
+  # In this order: the errors of requests can be both.
+  except OSError as error:
+    raise OSError(
+      f'Could not download {url} to {cache}: {error}. {remedy}'
+    ) from error
+  except ValueError as error:
+    raise WeightsError(
+      f'{url}: the SHA-256 of the download is not {sha256}. Likely a proxy '
+      f'answered with a page of its own, or the published file has changed. '
+      f'{remedy}'
+    ) from error

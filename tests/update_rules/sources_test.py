@@ -1,0 +1,303 @@
+"""Rules that ship with the package, and those on a hub."""
+
+import base64
+from collections.abc import Iterator
+import dataclasses
+import hashlib
+import http.server
+import json
+import pathlib
+import shutil
+import threading
+from typing import Any
+
+import launching
+import numpy as np
+import pytest
+import small
+
+from configs import quickstart
+import disco_rl
+from disco_rl.api import rules as rules_lib
+from disco_rl.meta_training import build
+from disco_rl.runtime import workdirs
+from disco_rl.update_rules import cards
+from disco_rl.update_rules import registry
+from disco_rl.update_rules import sources
+from disco_rl.update_rules import weights
+from launch import evaluate
+from launch import to_records
+
+ARRAYS = small.arrays()
+COMMIT = 40 * 'a'
+
+
+@pytest.fixture
+def shipped(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> pathlib.Path:
+  """The folder of shipped rules: one, named mine, with its card."""
+  folder = tmp_path / 'shipped'
+  weights.save(folder / 'mine.npz', small.nest(ARRAYS))
+  write_card(folder / 'mine.npz')
+  monkeypatch.setattr(sources, 'SHIPPED', folder)
+  return folder
+
+
+def write_card(path: pathlib.Path, **changes: Any) -> None:
+  card = {
+    'name': 'mine',
+    'description': 'Made here.',
+    'environments': ['catch/4x3'],
+    'sha256': hashlib.sha256(path.read_bytes()).hexdigest(),
+    'of_a_later_version': 1,
+  }
+  path.with_suffix('.json').write_text(json.dumps({**card, **changes}))
+
+
+def assert_is_the_rule(params: Any) -> None:
+  for key, array in ARRAYS.items():
+    module, _, name = key.rpartition('/')
+    np.testing.assert_array_equal(params[module][name], array)
+
+
+# Shipped rules.
+
+
+@pytest.mark.parametrize('name', sources.names())
+def test_a_rule_of_the_package_is_that_of_its_card(
+  name: str, disco103_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
+  card = disco_rl.rules()[name]
+  assert card.name == name
+  assert card.description.endswith('.')
+  assert card.sha256 == cards.sha256_of(sources.find(name))
+  assert weights.load(name)
+
+
+def test_shipped_rules_are_known_by_name(shipped: pathlib.Path) -> None:
+  assert registry.names()[-1] == 'mine'
+  assert_is_the_rule(weights.load('mine'))
+  assert_is_the_rule(disco_rl.load_rule('mine').params)
+  listed = disco_rl.rules()
+  assert list(listed) == list(registry.names())
+  assert listed['mine'].environments == ('catch/4x3',)
+  assert listed['actor_critic'].description.startswith('Policy gradient on V')
+  with pytest.raises(ValueError, match=r"'mime'. Nearest names: mine"):
+    registry.load('mime')
+  with pytest.raises(ValueError, match=r'Valid names: disco103, mine\.'):
+    weights.load('mime')
+  shutil.rmtree(shipped)
+  assert 'mine' not in disco_rl.rules()
+
+
+def test_discovery_and_evaluation_begin_with_a_shipped_rule(
+  shipped: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  settings = {**quickstart.get_config().to_dict(), 'rule': 'mine'}
+  config = to_records.meta_training(settings)
+  assert_is_the_rule(build.make_rule(config)[1])
+  with pytest.raises(ValueError, match="'random', 'disco103', 'mine', the"):
+    build.make_rule(dataclasses.replace(config, rule='actor_critic'))
+  message = launching.error(
+    evaluate,
+    tmp_path / 'run',
+    f'--config={launching.REPOSITORY}/configs/evaluate.py:quickstart',
+    '--config.rule=mime',
+  )
+  assert 'Nearest names: mine. ' in message
+
+
+def test_a_shipped_rule_must_be_that_of_its_card(shipped: pathlib.Path) -> None:
+  write_card(shipped / 'mine.npz', sha256=64 * '0')
+  with pytest.raises(weights.WeightsError, match=f'mine.npz .* {64 * "0"}'):
+    weights.load('mine')
+  (shipped / 'mine.json').write_text('{"name": "mine", "agents": "two"}')
+  with pytest.raises(cards.CardError, match="mine.json .* agents is 'two'"):
+    disco_rl.rules()
+
+
+def test_runs_notice_that_a_shipped_rule_has_changed(
+  shipped: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  """A published one and one of a hub cannot, by their checksums."""
+  address = f'hf://me/rules/mine.npz@{COMMIT}'
+  rules = ['mine', 'disco103', address, 'actor_critic', 'a/b.npz', 'mine']
+  found = sources.files_among(rules)
+  assert found == {'mine': str(shipped / 'mine.npz'), 'a/b.npz': 'a/b.npz'}
+  files = sources.files_among(['mine'])
+  workdirs.claim(tmp_path / 'run', {}, (), files)
+  workdirs.claim(tmp_path / 'run', {}, (), files)
+  weights.save(
+    shipped / 'mine.npz', small.nest({k: x + 1 for k, x in ARRAYS.items()})
+  )
+  with pytest.raises(workdirs.WorkdirError, match='mine changed since'):
+    workdirs.claim(tmp_path / 'run', {}, (), files)
+
+
+# Addresses on a hub.
+
+
+@dataclasses.dataclass
+class Hub:
+  """Stands in for the Hugging Face Hub, with one repository, me/rules.
+
+  Attributes:
+    files: path -> content, in every revision.
+    url: of the server.
+    commit: the newest.
+    requests: methods and paths.
+  """
+
+  files: dict[str, bytes]
+  url: str = ''
+  commit: str = COMMIT
+  requests: list[str] = dataclasses.field(default_factory=list)
+
+  def post(self, path: str, body: bytes) -> dict[str, Any]:
+    """Answers what huggingface_hub asks to upload files."""
+    if path == '/api/repos/create':
+      return {'url': f'{self.url}/me/rules', 'id': 'me/rules'}
+    if path == '/api/models/me/rules/preupload/main':
+      listed = json.loads(body)['files']
+      answer = {'uploadMode': 'regular', 'shouldIgnore': False}
+      return {'files': [{'path': x['path'], **answer} for x in listed]}
+    assert path == '/api/models/me/rules/commit/main'
+    for line in map(json.loads, body.splitlines()):
+      if line['key'] == 'file':
+        content = base64.b64decode(line['value']['content'])
+        self.files[line['value']['path']] = content
+    url = f'{self.url}/me/rules/commit/{COMMIT}'
+    return {'commitUrl': url, 'commitOid': COMMIT, 'pullRequestUrl': None}
+
+
+def handler_of(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
+  class Handler(http.server.BaseHTTPRequestHandler):
+    def answer(self, status: int, content: bytes, **headers: str) -> None:
+      hub.requests.append(f'{self.command} {self.path}')
+      self.send_response(status)
+      self.send_header('Content-Length', str(len(content)))
+      for name, value in headers.items():
+        self.send_header(name.replace('_', '-'), value)
+      self.end_headers()
+      if self.command != 'HEAD':
+        self.wfile.write(content)
+
+    def do_GET(self) -> None:
+      _, owner, name, kind, revision, path = self.path.split('/', 5)
+      content = hub.files.get(path)
+      if (owner, name, kind) != ('me', 'rules', 'resolve'):
+        self.answer(404, b'', X_Error_Code='RepoNotFound')
+      elif content is None:
+        found = {'X_Error_Code': 'EntryNotFound', 'X_Repo_Commit': hub.commit}
+        self.answer(404, b'', **found)
+      else:
+        etag = f'"{hashlib.sha1(content).hexdigest()}"'
+        commit = revision if len(revision) == 40 else hub.commit
+        self.answer(200, content, ETag=etag, X_Repo_Commit=commit)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def do_POST(self) -> None:
+      body = self.rfile.read(int(self.headers['Content-Length']))
+      answer = json.dumps(hub.post(self.path.partition('?')[0], body)).encode()
+      self.answer(200, answer, Content_Type='application/json')
+
+    def log_message(self, format: str, *args: Any) -> None:
+      pass
+
+  return Handler
+
+
+@pytest.fixture
+def hub(
+  shipped: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Hub]:
+  """With mine.npz and its card in a folder, and an empty cache."""
+  constants = pytest.importorskip(
+    'huggingface_hub.constants', reason="pip install -e '.[hub]'"
+  )
+  served = Hub({f'a/{x.name}': x.read_bytes() for x in shipped.iterdir()})
+  address = ('127.0.0.1', 0)
+  with http.server.ThreadingHTTPServer(address, handler_of(served)) as httpd:
+    served.url = f'http://127.0.0.1:{httpd.server_port}'
+    # What HF_ENDPOINT and HF_HUB_CACHE set, which are read at the import.
+    template = f'{served.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}'
+    monkeypatch.setattr(constants, 'ENDPOINT', served.url)
+    monkeypatch.setattr(constants, 'HUGGINGFACE_CO_URL_TEMPLATE', template)
+    monkeypatch.setattr(constants, 'HF_HUB_CACHE', str(tmp_path / 'cache'))
+    monkeypatch.setenv('HF_TOKEN', 'secret')
+    monkeypatch.setenv('NO_PROXY', '127.0.0.1')
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
+    thread.start()
+    yield served
+    httpd.shutdown()
+    thread.join()
+
+
+def test_a_rule_of_a_hub_is_loaded_once(hub: Hub) -> None:
+  address = f'hf://me/rules/a/mine.npz@{COMMIT}'
+  loaded = disco_rl.load_rule(address)
+  assert loaded.name == address
+  assert_is_the_rule(loaded.params)
+  path = pathlib.Path(sources.find(address))
+  assert cards.read(cards.path_of(path)).description == 'Made here.'
+  del hub.requests[:]
+  assert_is_the_rule(weights.load(address))
+  assert hub.requests == []
+
+
+def test_a_rule_of_a_hub_is_checked(hub: Hub) -> None:
+  digest = hashlib.sha256(hub.files['a/mine.npz']).hexdigest()
+  by_digest = f'hf://me/rules/a/mine.npz#sha256={digest}'
+  assert_is_the_rule(weights.load(by_digest))
+  del hub.files['a/mine.json']
+  other = 40 * 'b'
+  with pytest.raises(ValueError, match=f'no card .* It is {digest} now'):
+    weights.load(f'hf://me/rules/a/mine.npz@{other}')
+  assert_is_the_rule(
+    weights.load(f'hf://me/rules/a/mine.npz@{other}#sha256={digest}')
+  )
+  hub.files['a/mine.npz'] += b'changed'
+  hub.commit = 40 * 'c'
+  with pytest.raises(weights.WeightsError, match=f'address says {digest}'):
+    weights.load(by_digest)
+
+
+@pytest.mark.parametrize(
+  ('address', 'error', 'reason'),
+  [
+    ('hf://me/rules/mine.npz', ValueError, 'not pinned'),
+    ('hf://me/rules/mine.npz@main', ValueError, 'not pinned'),
+    (f'hf://me/mine.npz@{COMMIT}', ValueError, 'no address'),
+    (f'hf://me/rules/mine@{COMMIT}', ValueError, 'no address'),
+    ('hf://me/rules/mine.npz#sha256=12', ValueError, 'no address'),
+    (f'hf://me/rules/none.npz@{COMMIT}', FileNotFoundError, 'has no file none'),
+    (f'hf://you/rules/mine.npz@{COMMIT}', OSError, 'Could not download'),
+  ],
+)
+def test_addresses_that_lead_nowhere(
+  address: str, error: type[Exception], reason: str, hub: Hub
+) -> None:
+  with pytest.raises(error, match=reason) as caught:
+    registry.load(address)
+  assert repr(address) in str(caught.value)
+  assert bool(hub.requests) == (error is not ValueError)
+
+
+def test_a_shared_rule_can_be_loaded(hub: Hub, shipped: pathlib.Path) -> None:
+  hub.files.clear()
+  address = disco_rl.share_rule(shipped / 'mine.npz', 'me/rules')
+  assert address == f'hf://me/rules/mine.npz@{COMMIT}'
+  assert hub.files == {x.name: x.read_bytes() for x in shipped.iterdir()}
+  assert_is_the_rule(rules_lib.load_rule(address).params)
+
+  del hub.requests[:]
+  write_card(shipped / 'mine.npz', sha256=None)
+  with pytest.raises(weights.WeightsError, match='its card says None'):
+    disco_rl.share_rule(shipped / 'mine.npz', 'me/rules')
+  (shipped / 'mine.json').unlink()
+  with pytest.raises(FileNotFoundError, match='mine.json'):
+    disco_rl.share_rule(shipped / 'mine.npz', 'me/rules')
+  assert hub.requests == []
