@@ -14,6 +14,7 @@ from absl import flags
 
 from disco_rl.evaluation import learning_curves
 from disco_rl.runtime import metrics
+from disco_rl.runtime import summaries
 from launch.errors import fail
 from launch.errors import in_one_line
 from launch.errors import parse_flags
@@ -29,6 +30,8 @@ def main(argv: Sequence[str]) -> None:
   curves: dict[str, learning_curves.Curve] = {}
   environments = []
   for workdir in workdirs:
+    with in_one_line():
+      summaries.check(workdir)
     try:
       config = metrics.read_json(workdir / 'config.json')
       environment, rule = config['environment'], config['rule']

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import itertools
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import files
+from disco_rl.runtime import summaries
 
 _CURVE_POINTS = 50
 _PROFILE_POINTS = 101
@@ -133,7 +135,12 @@ def read_result(
     rule: name of the rule in figures and tables.
     learning_rate: of the agents.
     environment_steps: of one agent; later rows are left out.
+
+  Raises:
+    OSError: the file does not exist or cannot be read.
+    files.WorkdirError: it is damaged, or has changed since the run ended.
   """
+  summaries.check(pathlib.Path(csv_path).parent)
   column = normalisation.column(environment)
   steps, returns = learning_curves.read_curve(csv_path, column)
   kept = steps <= environment_steps

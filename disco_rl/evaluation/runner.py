@@ -32,6 +32,7 @@ from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
+from disco_rl.runtime import summaries
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import sources
@@ -175,7 +176,8 @@ class Evaluation:
     Returns:
       The summary, as in summary.json: environment, rule, seeds, updates,
       environment_steps, return (see `statistics.summarise`), seconds,
-      compile_seconds, peak_memory_bytes; in Crafter also crafter_score.
+      compile_seconds, peak_memory_bytes; in Crafter also crafter_score; digests
+      (see `summaries.write`).
 
     Raises:
       workdirs.WorkdirError: the folder contains a run with other settings, or
@@ -226,7 +228,7 @@ class Evaluation:
     crafter_scores = achievements.crafter_scores(workdir / 'metrics.csv')
     if crafter_scores is not None:
       summary['crafter_score'] = statistics.summarise(crafter_scores)
-    metrics.write_json(workdir / 'summary.json', summary)
+    summary = summaries.write(workdir, summary)
     # Imported late: a start should not wait for matplotlib.
     from disco_rl.evaluation import learning_curves
 

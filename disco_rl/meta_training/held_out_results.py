@@ -14,6 +14,7 @@ from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalisation
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
+from disco_rl.runtime import summaries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +72,8 @@ def read(
 
   Raises:
     OSError: a file does not exist.
-    files.WorkdirError: a file is damaged, or runs were not evaluated alike.
+    files.WorkdirError: a file is damaged or has changed since its run ended,
+      or runs were not evaluated alike.
   """
   curves = [_read_one(workdir) for workdir in workdirs]
   results = []
@@ -102,6 +104,7 @@ def read(
 
 def _read_one(workdir: pathlib.Path) -> dict[str, learning_curves.Curve]:
   """Held-out environment -> steps [points] and returns [1, points]."""
+  summaries.check(workdir)
   population = metrics.read(workdir / 'metrics.csv')
   held_out = metrics.read(workdir / 'held_out' / 'metrics.csv')
   if not population or not held_out:

@@ -33,6 +33,7 @@ from disco_rl.runtime import progress
 from disco_rl.runtime import reports
 from disco_rl.runtime import sharding
 from disco_rl.runtime import signals
+from disco_rl.runtime import summaries
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import sources
@@ -130,8 +131,9 @@ class MetaTrainer:
       The summary, as in summary.json: meta_steps, agents, environment_steps,
       return (by environment), held_out (by environment, of fresh agents),
       seconds, compile_seconds, peak_memory_bytes, checkpoint_seconds (that the
-      run waited for saving, since the last resumption). Of many processes only
-      the first returns it, and writes anything but its part of the checkpoints.
+      run waited for saving, since the last resumption), digests (see
+      `summaries.write`). Of many processes only the first returns it, and
+      writes anything but its part of the checkpoints.
 
     Raises:
       workdirs.WorkdirError: the folder holds a run with other settings, or
@@ -204,7 +206,7 @@ class MetaTrainer:
       'peak_memory_bytes': memory.peak_bytes(),
       'checkpoint_seconds': checkpointer.seconds,
     }
-    metrics.write_json(workdir / 'summary.json', summary)
+    summary = summaries.write(workdir, summary)
     # Imported late: a start should not wait for matplotlib.
     from disco_rl.meta_training import curves
 

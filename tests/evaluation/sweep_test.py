@@ -118,6 +118,20 @@ def test_each_run_equals_a_single_run(
     assert (resumed.workdir / FOLDERS[0] / name).read_text() == alone
 
 
+def test_a_sweep_that_is_over_notices_one_bit(
+  resumed: Interrupted, tmp_path: pathlib.Path
+) -> None:
+  workdir = shutil.copytree(resumed.workdir, tmp_path / 'sweep')
+  path = workdir / FOLDERS[1] / 'metrics.csv'
+  content = bytearray(path.read_bytes())
+  content[-2] ^= 1  # A digit, which becomes another.
+  assert bytes(content[-2:-1]).isdigit()
+  path.write_bytes(content)
+  message = evaluating.error(workdir, *TWO_RUNS)
+  assert f'{path} is not as it was when its run ended' in message
+  assert "Restore the file, or delete the run's folder" in message
+
+
 def test_the_html_report_contains_its_figures(resumed: Interrupted) -> None:
   text = (resumed.workdir / 'report.html').read_text()
   sources = re.findall('src="([^"]{0,30})', text)

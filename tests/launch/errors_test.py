@@ -19,6 +19,7 @@ from disco_rl.environments.host import adapters
 from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import sharding
+from disco_rl.runtime import summaries
 from launch import errors
 from launch import evaluate
 from launch import meta_train
@@ -118,6 +119,20 @@ def test_a_figure_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
   )
   assert ended.returncode == 1
   assert re.fullmatch("error: .*config.json'\n", ended.stderr)
+
+
+def test_curves_of_changed_metrics_are_not_compared(
+  tmp_path: pathlib.Path,
+) -> None:
+  path = tmp_path / 'metrics.csv'
+  path.write_text('update,seed,environment_steps,return\n1,0,2,0.5\n')
+  summaries.write(tmp_path, {'updates': 1})
+  path.write_text(path.read_text().replace('0.5', '0.9'))
+  ended = launching.run_python(
+    '-m', 'launch.compare', f'{tmp_path}', f'--output={tmp_path}/figure.png'
+  )
+  assert ended.returncode == 1
+  assert re.fullmatch(f'error: {path} is not as it was.*\n', ended.stderr)
 
 
 def test_the_folder_is_checked_before_anything_is_made(

@@ -16,6 +16,7 @@ from disco_rl.meta_training import held_out_results
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
+from disco_rl.runtime import summaries
 from launch import processes
 from launch import sweep
 from launch import to_records
@@ -273,6 +274,12 @@ def test_curves_are_over_steps_of_one_agent(tmp_path: pathlib.Path) -> None:
   steps, returns = result.curve
   np.testing.assert_array_equal(steps, [0, 200, 400])
   np.testing.assert_array_equal(returns, RETURNS['full'])
+  damaged = tmp_path / 'damaged'
+  write_discovery(damaged, RETURNS['full'][0])
+  summaries.write(damaged, {'meta_steps': 4})
+  (damaged / 'held_out' / 'metrics.csv').write_text('meta_step\n')
+  with pytest.raises(files.WorkdirError, match='held_out/metrics.csv is not'):
+    held_out_results.read('full', 1e-3, [*folders, damaged])
   write_discovery(tmp_path / 'short', [0.0])
   with pytest.raises(files.WorkdirError, match='not evaluated in the same'):
     held_out_results.read('full', 1e-3, [*folders, tmp_path / 'short'])
