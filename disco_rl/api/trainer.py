@@ -147,8 +147,8 @@ class Trainer:
 
     If an environment raises, or at an interrupt from the keyboard, the agent
     stays as after the last complete update: it can be saved, and trained on in
-    new episodes. JAX-native environments make `log_every` updates at a time;
-    the agent is lost if one raises within its compiled program.
+    new episodes. JAX-native environments make half a second's updates at a
+    time; the agent is lost if one raises within its compiled program.
 
     Args:
       updates: number of further updates.

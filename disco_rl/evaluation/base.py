@@ -186,14 +186,15 @@ class Training(abc.ABC):
     num_updates: int,
     should_stop: Callable[[], bool],
   ) -> Advanced:
-    """Makes updates, until an environment fails.
+    """Makes updates, at least one unless an environment fails before.
 
     Args:
       rule_params: of the rule.
       train_state: is donated.
       num_updates: at least 1.
       should_stop: asked after each update where environments step on the host;
-        others are part of the program.
+        where they are part of the program, after about half a second of
+        updates. True ends them.
 
     Returns:
       The state after the last complete update.

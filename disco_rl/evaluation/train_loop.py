@@ -75,8 +75,8 @@ def train(
     span: of updates.
     on_stage: called after every stage, also after one that a failing
       environment cut short.
-    should_stop: asked after every stage, and within one after every update
-      beside environments on the host; True ends training.
+    should_stop: asked after every stage, and within one as
+      `base.Training.attempt` says; True ends training.
     description: start of the progress bar's line.
     is_shown: whether there is a bar.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import dataclasses
 import functools
 import pathlib
+import time
 from typing import Any
 
 import jax
@@ -28,9 +29,16 @@ from disco_rl.runtime import sharding
 
 TrainState = training_base.TrainState
 
+# A request to stop waits for a call of the program, whose updates are to take
+# so long: starting a call takes less than a thousandth of that.
+_CALL_SECONDS = 0.5
+
 
 class DeviceTraining(training_base.Training):
-  """JAX-native environments: acting, replay and learning are one program."""
+  """JAX-native environments: acting, replay and learning are one program.
+
+  One call of it makes several updates.
+  """
 
   def __init__(
     self,
@@ -41,8 +49,15 @@ class DeviceTraining(training_base.Training):
   ):
     super().__init__(agent, environment, num_agents, mesh)
     agents, common = sharding.SPLIT, sharding.REPLICATED
+    # Inlined, and traced once for the shapes of its logs and for the program.
+    self._step = jax.jit(self._update_one, inline=True)
+    self._updates_per_call = 1
+    self._logs_of_one: types.Logs | None = None  # Their shapes.
     self._advance = self._programs.make(
-      self._advance_all, (common, agents, common), donate_argnums=1
+      self._advance_all,
+      (common, agents, agents, common),
+      (agents, agents),
+      donate_argnums=1,
     )
 
   def attempt(
@@ -52,19 +67,51 @@ class DeviceTraining(training_base.Training):
     num_updates: int,
     should_stop: Callable[[], bool],
   ) -> training_base.Advanced:
-    """One call of the compiled program; see `base.Training.attempt`."""
-    del should_stop
-    rule_params, count = self._replicate((rule_params, np.asarray(num_updates)))
-    train_state, logs = self._advance(rule_params, train_state, count)
-    return training_base.Advanced(train_state, num_updates, logs)
+    """Calls of the compiled program; see `base.Training.attempt`.
+
+    However the updates are divided among calls, the results are the same.
+    """
+    rule_params = self._replicate(rule_params)
+    sums = self._split(self._zeros(rule_params, train_state))
+    done = 0
+    while done == 0 or (done < num_updates and not should_stop()):
+      number = min(num_updates - done, self._updates_per_call)
+      start = time.perf_counter()
+      train_state, sums = jax.block_until_ready(
+        self._advance(
+          rule_params, train_state, sums, self._replicate(np.asarray(number))
+        )
+      )
+      seconds = (time.perf_counter() - start) / number
+      self._updates_per_call = max(1, int(_CALL_SECONDS / seconds))
+      done += number
+    logs = jax.tree.map(lambda x: x / done, jax.device_get(sums))
+    return training_base.Advanced(train_state, done, logs)
 
   def _update_call(
     self, rule_params: types.Params, train_state: TrainState
   ) -> compilation.Call:
-    count = sharding.shapes(
-      np.zeros((), np.int32), self._mesh, sharding.REPLICATED
+    sums = self._zeros(rule_params, train_state)
+    return self._advance, (
+      rule_params,
+      train_state,
+      sharding.shapes(sums, self._mesh, sharding.SPLIT),
+      sharding.shapes(np.zeros((), np.int32), self._mesh, sharding.REPLICATED),
     )
-    return self._advance, (rule_params, train_state, count)
+
+  def _zeros(
+    self, rule_params: types.Params, train_state: TrainState
+  ) -> types.Logs:
+    """Sums of the logs [S] of no update, on the host."""
+    if self._logs_of_one is None:
+      one = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), train_state
+      )
+      _, self._logs_of_one = jax.eval_shape(self._step, rule_params, one)
+    number = len(train_state.agents.episodes.finished)
+    return jax.tree.map(
+      lambda x: np.zeros((number, *x.shape), x.dtype), self._logs_of_one
+    )
 
   def _init_one(self, key: types.Array) -> TrainState:
     agent_key, environment_key = jax.random.split(key)
@@ -73,52 +120,46 @@ class DeviceTraining(training_base.Training):
       actors=self._agent.init_actor(environment_key, self._environment),
     )
 
+  def _update_one(
+    self, rule_params: types.Params, train_state: TrainState
+  ) -> tuple[TrainState, types.Logs]:
+    """One update of one agent."""
+    assert train_state.actors is not None
+    agents, actors, logs = self._agent.train_step(
+      self._environment, rule_params, train_state.agents, train_state.actors
+    )
+    return TrainState(agents=agents, actors=actors), logs
+
   def _advance_all(
     self,
     rule_params: types.Params,
     train_state: TrainState,
+    sums: types.Logs,
     num_updates: types.Array,
   ) -> tuple[TrainState, types.Logs]:
-    """The program for all agents."""
-    return _for_each_agent(
-      lambda one: self._advance_one(rule_params, one, num_updates),
-      train_state,
-    )
+    """The program: any number of updates of all agents, compiled once.
 
-  def _advance_one(
-    self,
-    rule_params: types.Params,
-    train_state: TrainState,
-    num_updates: types.Array,
-  ) -> tuple[TrainState, types.Logs]:
-    """The program for one agent; any number of updates, compiled once."""
+    Args:
+      rule_params: of the rule.
+      train_state: before.
+      sums: [S], of the logs of earlier updates.
+      num_updates: of each agent.
 
-    # Traced once for both uses; nothing of it is seen in the program.
-    @functools.partial(jax.jit, inline=True)
-    def step(
-      rule_params: types.Params, train_state: TrainState
-    ) -> tuple[TrainState, types.Logs]:
-      assert train_state.actors is not None
-      agents, actors, logs = self._agent.train_step(
-        self._environment, rule_params, train_state.agents, train_state.actors
-      )
-      return TrainState(agents=agents, actors=actors), logs
+    Returns:
+      The state and the sums afterwards.
+    """
 
     def body(
       _: types.Array, carry: tuple[TrainState, types.Logs]
     ) -> tuple[TrainState, types.Logs]:
       train_state, sums = carry
-      train_state, logs = step(rule_params, train_state)
+      train_state, logs = self._step(rule_params, train_state)
       return train_state, jax.tree.map(jnp.add, sums, logs)
 
-    zeros = jax.tree.map(
-      lambda x: jnp.zeros(x.shape, x.dtype),
-      jax.eval_shape(step, rule_params, train_state)[1],
+    return _for_each_agent(
+      lambda one: jax.lax.fori_loop(0, num_updates, body, one),
+      (train_state, sums),
     )
-    train_state, sums = jax.lax.fori_loop(
-      0, num_updates, body, (train_state, zeros)
-    )
-    return train_state, jax.tree.map(lambda x: x / num_updates, sums)
 
 
 class HostTraining(training_base.Training):

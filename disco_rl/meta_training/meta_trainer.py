@@ -30,7 +30,6 @@ from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import progress
-from disco_rl.runtime import reports
 from disco_rl.runtime import sharding
 from disco_rl.runtime import signals
 from disco_rl.runtime import summaries

@@ -125,6 +125,45 @@ def test_calls_add_up(agents: training.DeviceTraining) -> None:
   assert (once.agents.replay.added == steps // SMALL.unroll_length).all()
 
 
+def test_calls_of_any_length_give_the_same_results(
+  agents: training.DeviceTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """Bit for bit: how long calls take must not show in the metrics."""
+  run = agents._advance
+  lengths: list[int] = []
+
+  def noted(*arguments: Any) -> Any:
+    lengths.append(int(arguments[-1]))
+    return run(*arguments)
+
+  monkeypatch.setattr(agents, '_advance', noted)
+  monkeypatch.setattr(training, '_CALL_SECONDS', 1e9)
+  monkeypatch.setattr(agents, '_updates_per_call', 10**9)
+  whole = agents.advance({}, agents.init(KEYS), 10)
+  assert lengths == [10]
+  # The first call of one update says how many half a second is good for.
+  monkeypatch.setattr(agents, '_updates_per_call', 1)
+  parts = agents.advance({}, agents.init(KEYS), 10)
+  assert lengths == [10, 1, 9]
+  jax.tree.map(np.testing.assert_array_equal, numbers(whole), numbers(parts))
+
+
+def test_a_request_to_stop_waits_for_one_call(
+  agents: training.DeviceTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(training, '_CALL_SECONDS', 0.0)
+  monkeypatch.setattr(agents, '_updates_per_call', 1)
+  answers = iter([False, False, True])
+  stopped = agents.attempt({}, agents.init(KEYS), 10, lambda: next(answers))
+  assert stopped.num_updates == 3
+  expected = agents.advance({}, agents.init(KEYS), 3)
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    numbers((stopped.train_state, stopped.logs)),
+    numbers(expected),
+  )
+
+
 def test_one_program_for_any_number_of_updates(
   agents: training.DeviceTraining,
 ) -> None:
