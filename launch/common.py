@@ -19,6 +19,7 @@ from ml_collections import config_flags
 from disco_rl.runtime import config_checks
 from launch import compilation_cache
 from launch import help
+from launch import orphans
 from launch import start
 from launch import streams
 from launch.config import CONFIG
@@ -60,6 +61,7 @@ def run(
     main(settings(), pathlib.Path(WORKDIR.value))
 
   streams.protect()
+  orphans.watch()
   if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # As SIGTERM does. KeyboardInterrupt can get lost in imports and callbacks.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -10,6 +10,7 @@ import time
 
 from disco_rl.runtime import jobs as jobs_lib
 from disco_rl.runtime import signals
+from launch import orphans
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _POLL_SECONDS = 0.2
@@ -37,7 +38,7 @@ def run_all(
   """Runs the commands that are not over.
 
   A signal is passed on to the commands, which save and end; so does this
-  function then.
+  function then. They do the same if this process is killed.
 
   Args:
     commands: in the order in which they begin.
@@ -52,11 +53,11 @@ def run_all(
   waiting = jobs_lib.announced(commands, at_once)
   running: dict[Command, subprocess.Popen[bytes]] = {}
   failures: dict[pathlib.Path, str] = {}
-  with signals.Requests() as requests:
+  with signals.Requests() as requests, orphans.pipe() as stdin:
     requests.listen()
     while requests.received is None:
       while len(running) < at_once and (command := next(waiting, None)):
-        running[command] = _start(command)
+        running[command] = _start(command, stdin)
       if not running:
         return failures
       time.sleep(_POLL_SECONDS)
@@ -73,17 +74,21 @@ def run_all(
   return failures  # Not reached: the context manager raises.
 
 
-def _start(command: Command) -> subprocess.Popen[bytes]:
+def _start(command: Command, stdin: int) -> subprocess.Popen[bytes]:
   """Starts a command in the folder in which this one was started."""
   command.log.parent.mkdir(parents=True, exist_ok=True)
   paths = (str(_ROOT), os.environ.get('PYTHONPATH', ''))
   with command.log.open('ab') as output:
     return subprocess.Popen(
       [sys.executable, *command.arguments],
-      stdin=subprocess.DEVNULL,
+      stdin=stdin,
       stdout=output,
       stderr=subprocess.STDOUT,
-      env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, paths))},
+      env={
+        **os.environ,
+        **orphans.variables(),
+        'PYTHONPATH': os.pathsep.join(filter(None, paths)),
+      },
       # An interrupt from the keyboard reaches it through this process, once.
       start_new_session=True,
     )

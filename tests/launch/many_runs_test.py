@@ -3,6 +3,8 @@
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -17,6 +19,7 @@ from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
 from disco_rl.runtime import summaries
+from launch import orphans
 from launch import processes
 from launch import sweep
 from launch import to_records
@@ -150,6 +153,13 @@ time.sleep(60)
 """
 
 
+def await_file(path: pathlib.Path) -> None:
+  deadline = time.monotonic() + 60
+  while not path.exists():
+    assert time.monotonic() < deadline, f'{path} is never written'
+    time.sleep(0.01)
+
+
 def command(
   folder: pathlib.Path, code: str = _COMMAND, kind: str = 'works'
 ) -> processes.Command:
@@ -192,8 +202,8 @@ def test_a_signal_reaches_the_runs(tmp_path: pathlib.Path) -> None:
   folders = [tmp_path / x for x in 'ab']
 
   def interrupt() -> None:
-    while not all((x / 'begun').exists() for x in folders):
-      time.sleep(0.01)
+    for folder in folders:
+      await_file(folder / 'begun')
     os.kill(os.getpid(), signal.SIGTERM)
 
   threading.Thread(target=interrupt).start()
@@ -201,6 +211,42 @@ def test_a_signal_reaches_the_runs(tmp_path: pathlib.Path) -> None:
     processes.run_all([command(x, _SAVES) for x in folders], at_once=2)
   assert caught.value.code == 128 + signal.SIGTERM
   assert all((x / 'saved').exists() for x in folders)
+
+
+# A sweep of one run, which ends like those of the launchers.
+_SWEEP = """
+import pathlib, sys
+from launch import processes
+folder = pathlib.Path(sys.argv[1])
+processes.run_all([processes.Command(
+  name='a', folder=folder, counter='steps', goal=4,
+  arguments=('-S', '-c', sys.argv[2], str(folder)),
+)], at_once=1)
+"""
+_WATCHES = 'from launch import orphans; orphans.watch()'
+
+
+def test_runs_save_when_the_sweep_is_killed(tmp_path: pathlib.Path) -> None:
+  folder = tmp_path / 'a'
+  with launching.start_python(
+    '-c', _SWEEP, str(folder), f'{_WATCHES}{_SAVES}'
+  ) as process:
+    await_file(folder / 'begun')
+    assert not (folder / 'saved').exists()
+    process.kill()
+  await_file(folder / 'saved')
+
+
+def test_launchers_watch_the_sweep() -> None:
+  """The end of the input comes first: there is no time to find the error."""
+  ended = subprocess.run(
+    [sys.executable, '-m', 'launch.evaluate', '--config=none.py'],
+    cwd=launching.REPOSITORY,
+    env={**os.environ, **orphans.variables()},
+    stdin=subprocess.DEVNULL,
+    check=False,
+  )
+  assert ended.returncode == -signal.SIGTERM
 
 
 # Reports.
