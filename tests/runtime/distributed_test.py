@@ -52,8 +52,6 @@ def start_two(workdir: pathlib.Path) -> list[subprocess.Popen[str]]:
       *(f'--coordinator=localhost:{port}', '--num_processes=2'),
       f'--process={process}',
       JAX_NUM_CPU_DEVICES='4',
-      # The first process sends its programs to the other.
-      JAX_SHARE_BINARY_BETWEEN_HOSTS='1',
     )
     for process in range(2)
   ]
