@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import functools
-import importlib
 import pathlib
 import re
 import signal
@@ -19,6 +18,7 @@ from ml_collections import config_flags
 from disco_rl.runtime import config_checks
 from launch import compilation_cache
 from launch import help
+from launch import modules
 from launch import orphans
 from launch import start
 from launch import streams
@@ -26,11 +26,6 @@ from launch.config import CONFIG
 from launch.errors import fail
 from launch.workdir import WORKDIR
 
-IMPORT = flags.DEFINE_list(
-  'import',
-  [],
-  'Modules that register rules, environments or loggers of your own by name.',
-)
 # A folder that holds a run is resumed.
 flags.mark_flags_as_required(['config', 'workdir'])
 
@@ -56,7 +51,7 @@ def run(
       streams.hide_tracebacks()
     # Processes that find a program would not answer those that compile it.
     compilation_cache.set_up(by_default=not is_distributed())
-    import_modules()
+    modules.import_modules()
     assert WORKDIR.value is not None  # It is required.
     main(settings(), pathlib.Path(WORKDIR.value))
 
@@ -66,18 +61,6 @@ def run(
     # As SIGTERM does. KeyboardInterrupt can get lost in imports and callbacks.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
   app.run(with_flags, flags_parser=functools.partial(parse_flags, base=base))
-
-
-def import_modules() -> None:
-  """Imports the modules of --import; ends the program if one is missing."""
-  for name in IMPORT.value:
-    try:
-      importlib.import_module(name)
-    except ImportError as error:
-      fail(
-        f'--import={name}: {error}. Modules are looked for in the folder in '
-        'which the command is given, and on PYTHONPATH.'
-      )
 
 
 def settings(parsed: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:

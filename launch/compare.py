@@ -15,6 +15,7 @@ from absl import flags
 from disco_rl.evaluation import learning_curves
 from disco_rl.runtime import metrics
 from disco_rl.runtime import summaries
+from launch import modules
 from launch.errors import fail
 from launch.errors import in_one_line
 from launch.errors import parse_flags
@@ -24,6 +25,7 @@ _OUTPUT = flags.DEFINE_string('output', None, 'PNG file.', required=True)
 
 def main(argv: Sequence[str]) -> None:
   """Reads the runs and plots them."""
+  modules.import_modules()
   workdirs = [pathlib.Path(name) for name in argv[1:]]
   if not workdirs:
     fail('Name at least one folder of a run of launch.evaluate.')

@@ -8,7 +8,8 @@ Each line shows an environment's name, where it steps (on JAX's device or on the
 host), and whether it is available: its package is installed, and its actions,
 where Gymnasium has to be asked, are discrete. Notes below say what to install.
 Names of other sizes and files, such as catch/10x5, are valid, too. With --specs
-each environment is made, which also finds other errors.
+each environment is made, which also finds other errors. --import=MODULE imports
+a module that registers environments of your own.
 """
 
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ import jax
 from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments import suites
+from launch import modules
 from launch import start
 from launch.errors import fail
 from launch.errors import parse_flags
@@ -46,6 +48,7 @@ Row = dict[str, Any]
 def main(argv: Sequence[str]) -> None:
   """Prints the list."""
   start.begin(argv)
+  modules.import_modules()
   rows = list_rows(_SUITE.value, _SPECS.value)
   if JSON.value:
     print(json.dumps(rows, indent=2))

@@ -31,6 +31,7 @@ from ml_collections import config_flags
 
 from disco_rl.runtime import config_checks
 from launch import common
+from launch import modules
 from launch import processes
 from launch import to_records
 from launch.errors import fail
@@ -216,7 +217,7 @@ def _make_run(
     arguments=(
       *('-m', f'launch.{launcher}', f'--config={config}'),
       *(*_as_flags(changes), f'--workdir={folder}'),
-      *(f'--import={name}' for name in common.IMPORT.value),
+      *(f'--import={name}' for name in modules.IMPORT.value),
     ),
     label=', '.join([variant, *label] if variant else label) or name,
     settings=settings,

@@ -68,8 +68,13 @@ def blind(rule: disco.Disco, extent: str = 'all') -> Blind:
     A rule with the same parameters.
 
   Raises:
-    ValueError: the extent is unknown.
+    ValueError: the extent is unknown, or the rule has no y and z.
   """
+  if not rule.network.prediction_size:
+    raise ValueError(
+      'This rule has no predictions y and z (rule_prediction_size=0), which an '
+      'ablation hides from its inputs.'
+    )
   fields = dataclasses.fields(disco.Disco)
   settings = {field.name: getattr(rule, field.name) for field in fields}
   return Blind(**settings, extent=extent)

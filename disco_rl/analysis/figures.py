@@ -33,15 +33,23 @@ def targets(
   Returns:
     Five panels over time: rewards and the target of q; pi; pi_hat, both with
     dots at the actions taken; y_hat; z_hat, of both the entries that vary most.
+    What the rule lacks is left out.
   """
   pick = lambda x: np.asarray(x)[:, trajectory]
   softmax = lambda logits: scipy.special.softmax(pick(logits), axis=-1)
   rollout = scene.rollout
   steps = np.arange(len(rollout.reward))
-  fig = figure.Figure(figsize=(8, 9), layout='constrained')
-  panels = fig.subplots(5, 1, sharex=True)
+  discovered = {
+    name: softmax(x)
+    for name, x in {'y_hat': found.y, 'z_hat': found.z}.items()
+    if x is not None
+  }
+  count = 3 + len(discovered)
+  fig = figure.Figure(figsize=(8, 1.8 * count), layout='constrained')
+  panels = fig.subplots(count, 1, sharex=True)
   _bars(panels[0], steps, pick(rollout.reward), 'reward')
-  _line(panels[0], steps, pick(found.q), 0, 'target of q')
+  if found.q is not None:
+    _line(panels[0], steps, pick(found.q), 0, 'target of q')
   panels[0].set_ylabel('return', color=plotting.INK)
   panels[0].legend(frameon=False, labelcolor=plotting.INK)
   plotting.tidy(panels[0])
@@ -51,8 +59,8 @@ def targets(
   ):
     _distributions(panel, softmax(logits), name, highest=1.0)
     panel.plot(steps, pick(rollout.action)[:-1], 'o', color='white')
-  _distributions(panels[3], _most_varied(softmax(found.y)), 'y_hat')
-  _distributions(panels[4], _most_varied(softmax(found.z)), 'z_hat')
+  for panel, (name, probabilities) in zip(panels[3:], discovered.items()):
+    _distributions(panel, _most_varied(probabilities), name)
   for panel in panels:
     _mark_ends(panel, pick(rollout.is_terminal))
   panels[-1].set_xlabel('step', color=plotting.INK)
@@ -67,16 +75,20 @@ def trace(found: traces.Trace, trajectory: int = 0) -> figure.Figure:
     trajectory: index of the trajectory, below B.
 
   Returns:
-    Three panels; dashed lines where episodes end.
+    Three panels, two where the rule has no y; dashed lines where episodes end.
   """
   pick = lambda x: np.asarray(x)[:, trajectory]
-  fig = figure.Figure(figsize=(8, 5), layout='constrained')
-  panels = fig.subplots(3, 1, sharex=True)
+  lines = {'pi: entropy': found.policy_entropy}
+  if found.y_confidence is not None:
+    lines = {'y: -entropy': found.y_confidence, **lines}
+  height = 5 * (1 + len(lines)) / 3
+  fig = figure.Figure(figsize=(8, height), layout='constrained')
+  panels = fig.subplots(1 + len(lines), 1, sharex=True)
   steps = np.arange(len(found.reward))
   _bars(panels[0], steps, pick(found.reward), 'reward')
-  _line(panels[1], steps, pick(found.y_confidence), 0, 'confidence of y')
-  _line(panels[2], steps, pick(found.policy_entropy), 1, 'entropy of pi')
-  for panel, label in zip(panels, ('reward', 'y: -entropy', 'pi: entropy')):
+  for i, (panel, x) in enumerate(zip(panels[1:], lines.values())):
+    _line(panel, steps, pick(x), i, '')
+  for panel, label in zip(panels, ('reward', *lines)):
     panel.set_ylabel(label, color=plotting.INK)
     _mark_ends(panel, pick(found.ended))
     plotting.tidy(panel)

@@ -34,7 +34,8 @@ def scene(
     actions: a_t, T integers below A.
     rewards: r_t, T numbers, received after a_t.
     ends: T flags, whether the episode ended after a_t.
-    values: expected returns q of the A actions, in all states.
+    values: expected returns q of the A actions, in all states; zeros where the
+      rule has no q.
 
   Returns:
     The scene, with B = 1. Its observations are placeholders, as rules do not
@@ -42,19 +43,25 @@ def scene(
 
   Raises:
     ValueError: the lengths differ, there is no step, an action is out of range,
-      or a value is too large for the rule's q.
+      or a value is too large for the rule's q, or not zero where it has none.
   """
   num_actions = len(values)
   length = _check(actions, rewards, ends, num_actions)
-  q = _categorical(rule, values)
   spec = rule.output_spec(num_actions)
   zeros = lambda *shape: jnp.zeros((length + 1, 1, *shape))
   outputs = {
     'logits': zeros(num_actions),
     **{name: zeros(width) for name, width in spec.state.items()},
     **{name: zeros(num_actions, width) for name, width in spec.action.items()},
-    'q': jnp.broadcast_to(q, (length + 1, 1, *q.shape)),
   }
+  if 'q' in spec.action:
+    q = _categorical(rule, values)
+    outputs['q'] = jnp.broadcast_to(q, (length + 1, 1, *q.shape))
+  elif any(values):
+    raise ValueError(
+      f'values are {[*values]}, but this rule has no q (rule_has_q=False): '
+      'give zeros, one for each action.'
+    )
   rollout = types.Rollout(
     observation=zeros(),
     # The action at T is not used by updates.

@@ -45,12 +45,17 @@ def movement(
     t with and without noise at s.
 
   Raises:
-    ValueError: the prediction is unknown.
+    ValueError: the prediction is unknown, or the rule lacks it.
   """
   if name not in PREDICTIONS:
     raise ValueError(
       f'name={name!r} is not a prediction whose semantics the rule discovers; '
       f'choose one of {", ".join(PREDICTIONS)}.'
+    )
+  if name not in scene.outputs:
+    raise ValueError(
+      f'This rule has no prediction {name} (rule_prediction_size=0), whose '
+      'horizon could be measured.'
     )
   logits = scene.outputs[name]
   noise = scale * jax.random.normal(key, logits.shape, logits.dtype)

@@ -37,17 +37,19 @@ def predictions(
 
   Returns:
     The policy, y, and z of the taken action as probabilities; the value q of
-    each action.
+    each action. Those that the rule lacks are left out.
   """
   outputs = {name: x[:-1] for name, x in scene.outputs.items()}
   action = scene.rollout.action[:-1, :, None, None]
-  z = jnp.take_along_axis(outputs['z'], action, axis=2)[:, :, 0]
-  return {
-    'pi': jax.nn.softmax(outputs['logits']),
-    'q': value_targets.values_from_logits(outputs['q'], rule.max_abs_value),
-    'y': jax.nn.softmax(outputs['y']),
-    'z': jax.nn.softmax(z),
-  }
+  taken = lambda x: jnp.take_along_axis(x, action, axis=2)[:, :, 0]
+  value = lambda x: value_targets.values_from_logits(x, rule.max_abs_value)
+  found = {'pi': jax.nn.softmax(outputs['logits'])}
+  if 'q' in outputs:
+    found['q'] = value(outputs['q'])
+  if 'y' in outputs:
+    found['y'] = jax.nn.softmax(outputs['y'])
+    found['z'] = jax.nn.softmax(taken(outputs['z']))
+  return found
 
 
 def future_policy_entropy(scene: scenes.Scene, steps: int) -> Question:

@@ -13,7 +13,15 @@ from disco_rl.maths import value_targets
 from disco_rl.networks import agent_network
 from disco_rl.update_rules import disco
 
-PREDICTIONS = ('policy', 'y', 'z', 'aux_pi', 'value')
+# Prediction -> the head of the network that outputs it.
+_HEADS = {
+  'policy': 'logits',
+  'y': 'y',
+  'z': 'z',
+  'aux_pi': 'aux_pi',
+  'value': 'q',
+}
+PREDICTIONS = tuple(_HEADS)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -36,8 +44,8 @@ def gradient_norms(
     rollout: T transitions of B trajectories.
 
   Returns:
-    By name in `PREDICTIONS`, a tree like an observation's, [T, B, ...]. Pixels
-    are scaled to [0, 1].
+    By name in `PREDICTIONS`, without those that the rule lacks, a tree like an
+    observation's, [T, B, ...]. Pixels are scaled to [0, 1].
 
   Raises:
     ValueError: the network has a recurrent core, or an observation has integers
@@ -53,11 +61,15 @@ def gradient_norms(
   def predict(name: str, observation: types.PyTree) -> types.Array:
     seen = dataclasses.replace(rollout, observation=observation)
     _, taken = network.unroll(params, seen)
-    return _predictions(rule, taken)[name]
+    return _prediction(rule, taken, name)
 
+  num_actions = rollout.logits.shape[-1]
+  spec = rule.output_spec(num_actions)
+  heads = {'logits', *spec.state, *spec.action}
   return {
     name: _norms(functools.partial(predict, name), observation)
     for name in PREDICTIONS
+    if _HEADS[name] in heads
   }
 
 
@@ -73,18 +85,17 @@ def _as_float(path: tuple[object, ...], leaf: types.Array) -> types.Array:
   return leaf
 
 
-def _predictions(
-  rule: disco.Disco, taken: types.Outputs
-) -> dict[str, types.Array]:
-  """By name, [T, B, n]."""
-  value = value_targets.values_from_logits(taken['q'], rule.max_abs_value)
-  return {
-    'policy': jax.nn.softmax(taken['logits'][:-1]),
-    'y': jax.nn.softmax(taken['y'][:-1]),
-    'z': jax.nn.softmax(taken['z']),
-    'aux_pi': jax.nn.softmax(taken['aux_pi']),
-    'value': value[..., None],
-  }
+def _prediction(
+  rule: disco.Disco, taken: types.Outputs, name: str
+) -> types.Array:
+  """One of `PREDICTIONS`, [T, B, n]."""
+  output = taken[_HEADS[name]]
+  if name == 'value':
+    value = value_targets.values_from_logits(output, rule.max_abs_value)
+    return value[..., None]
+  # Heads of the state have an output for the last observation, too.
+  is_of_state = name in ('policy', 'y')
+  return jax.nn.softmax(output[:-1] if is_of_state else output)
 
 
 def _norms(

@@ -18,6 +18,7 @@ from disco_rl.analysis import ablation
 from disco_rl.analysis import figures
 from disco_rl.analysis import hand_made
 from disco_rl.analysis import horizon
+from disco_rl.analysis import questions
 from disco_rl.analysis import recording
 from disco_rl.analysis import rules
 from disco_rl.analysis import scenes
@@ -367,6 +368,56 @@ def test_figures(tmp_path: pathlib.Path) -> None:
   np.testing.assert_array_equal(image.get_array(), observation[2, 0])
   with pytest.raises(ValueError, match=r'shape \(4,\) is not an image'):
     figures.sensitivity(jnp.zeros((3, 1, 4)), {}, step=0)
+
+
+# Variants of configs/ablations.py.
+WITHOUT_Y_AND_Z = dataclasses.replace(
+  RULE, network=dataclasses.replace(RULE.network, prediction_size=0)
+)
+BARE = dataclasses.replace(
+  RULE,
+  network=dataclasses.replace(
+    RULE.network, prediction_size=0, has_q=False, meta_rnn_size=0
+  ),
+  aux_pi_cost=0.0,
+)
+
+
+def test_what_a_rule_lacks_is_left_out() -> None:
+  bare = hand_made.scene(BARE, [0] * 6, [1.0] * 6, ENDS, [0] * 3)
+  assert set(bare.outputs) == {'logits'}
+  params = initial_rule.draw(jax.random.key(0), BARE.network)[0]
+  targets = scenes.targets(BARE, params, bare)
+  assert (targets.y, targets.z, targets.q) == (None, None, None)
+  # Reward, pi and pi_hat; the colour bars are axes, too.
+  assert len(figures.targets(bare, targets).axes) == 3 + 2
+  trace = traces.trace(bare)
+  assert trace.y_confidence is None
+  (entropy,) = _lines(figures.trace(trace))
+  np.testing.assert_array_equal(entropy, trace.policy_entropy[:, 0])
+  assert set(questions.predictions(BARE, bare)) == {'pi'}
+  made = hand_made.scene(WITHOUT_Y_AND_Z, [0], [0.0], [False], [0.5, 0, 0])
+  assert set(questions.predictions(WITHOUT_Y_AND_Z, made)) == {'pi', 'q'}
+
+
+def test_sensitivity_of_what_a_rule_has() -> None:
+  made = hand_made.scene(BARE, [0] * 2, [0.0] * 2, [False] * 2, [0] * 3)
+  seen = dataclasses.replace(made.rollout, observation=jnp.ones((3, 1, 4)))
+  spec = types.EnvironmentSpec(jax.ShapeDtypeStruct((4,), jnp.float32), 3)
+  network = agent_network.make(spec, BARE.output_spec(3), NETWORK)
+  params = network.init(jax.random.key(0))
+  norms = sensitivity.gradient_norms(BARE, network, params, seen)
+  assert {name: x.shape for name, x in norms.items()} == {'policy': (2, 1, 4)}
+
+
+def test_what_needs_y_and_z_refuses_a_rule_without_them() -> None:
+  made = hand_made.scene(WITHOUT_Y_AND_Z, [0], [0.0], [False], [0.5, 0, 0])
+  with pytest.raises(ValueError, match='has no prediction z .*prediction_size'):
+    horizon.movement(WITHOUT_Y_AND_Z, {}, made, jax.random.key(0))
+  with pytest.raises(ValueError, match='no predictions y and z'):
+    ablation.blind(WITHOUT_Y_AND_Z)
+  with pytest.raises(ValueError, match=r'values are \[1.0, 0.0\], but .* no q'):
+    hand_made.scene(BARE, [0], [0.0], [False], [1.0, 0.0])
 
 
 def _lines(fig: figure.Figure) -> list[np.ndarray]:

@@ -1,8 +1,12 @@
 """--import: rules, environments and loggers of one's own by name."""
 
 from collections.abc import Iterator
+import json
 import pathlib
+import sys
 
+from absl import flags
+from absl.testing import flagsaver
 import launching
 import pytest
 
@@ -12,7 +16,8 @@ from disco_rl.environments.jax_native import catch
 from disco_rl.runtime import loggers
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import registry as rules
-from launch import common
+from launch import list_environments
+from launch import modules
 from launch import to_records
 
 MODULE = """
@@ -41,6 +46,7 @@ def module(
   (tmp_path / 'my_module_of_rules.py').write_text(MODULE)
   monkeypatch.syspath_prepend(tmp_path)
   yield 'my_module_of_rules'
+  sys.modules.pop('my_module_of_rules', None)
   rules._HAND_MADE.pop('mine', None)
   families.FAMILIES.pop('wide', None)
   loggers._FACTORIES.pop('silence', None)
@@ -56,7 +62,7 @@ def test_what_a_module_registers_has_a_name(module: str) -> None:
     '--config.discount=0.5',
     '--config.loggers=silence',
   ) as settings:
-    common.import_modules()
+    modules.import_modules()
     # A config of one's own has settings of one's own rule.
     config = to_records.evaluation({**settings, 'boldness': 2.0})
   rule, params = rules.load(config.rule, **config.rule_settings)
@@ -69,6 +75,23 @@ def test_what_a_module_registers_has_a_name(module: str) -> None:
   assert config.loggers == ('silence',)
 
 
+def test_imported_environments_are_listed(
+  module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+  flags.FLAGS.mark_as_parsed()
+  with flagsaver.flagsaver(**{'import': [module]}, json=True, suite='wide'):
+    list_environments.main(['list_environments'])
+  (row,) = json.loads(capsys.readouterr().out)
+  assert (row['name'], row['kind'], row['problem']) == ('wide', 'device', None)
+
+
+def test_a_comparison_imports_modules() -> None:
+  done = launching.run_python(
+    '-m', 'launch.compare', '--import=no_such_module', '--output=x.png', 'x'
+  )
+  assert 'error: --import=no_such_module: No module' in done.stderr
+
+
 def test_a_module_that_is_missing() -> None:
   with (
     launching.parsed(
@@ -78,7 +101,7 @@ def test_a_module_that_is_missing() -> None:
     ),
     pytest.raises(SystemExit, match='--import=no_such_module: No module'),
   ):
-    common.import_modules()
+    modules.import_modules()
 
 
 def test_what_cannot_be_registered() -> None:
