@@ -1,0 +1,66 @@
+"""launch/completion.bash: what Tab completes."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import launching
+import pytest
+
+pytestmark = pytest.mark.skipif(
+  shutil.which('bash') is None, reason='there is no bash'
+)
+
+# Completes a command line twice, the cursor at its end, and prints on stderr when
+# the help is asked for.
+SCRIPT = """
+source launch/completion.bash
+eval "original_$(declare -f _disco_rl_flags)"
+_disco_rl_flags() { echo asked >&2; original__disco_rl_flags "$@"; }
+COMP_LINE=$1 COMP_POINT=${#1}
+for _ in 1 2; do COMPREPLY=(); _disco_rl; done
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def complete(line: str) -> tuple[list[str], int]:
+  """Completions of a command, and how often the help was asked for."""
+  done = subprocess.run(
+    ['bash', '-c', SCRIPT, 'bash', line],
+    cwd=launching.REPOSITORY,
+    env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  return sorted(done.stdout.split()), done.stderr.count('asked')
+
+
+@pytest.mark.parametrize(
+  ('line', 'expected'),
+  [
+    ('python -m launch.ev', ['launch.evaluate']),
+    ('python -m launch.co', ['launch.compare']),
+    (
+      'python -m launch.evaluate --config=configs/disco',
+      ['configs/disco103.py', 'configs/disco57.py'],
+    ),
+    ('python -m launch.evaluate --workdir=runs --config=conf', ['configs/']),
+    ('python -m pytest --con', []),
+    ('python launch', []),
+  ],
+)
+def test_what_needs_no_help(line: str, expected: list[str]) -> None:
+  assert complete(line) == (expected, 0)
+
+
+def test_flags_and_settings_are_those_of_the_help() -> None:
+  python = sys.executable
+  command = f'{python} -m launch.meta_train --config=configs/quickstart.py'
+  found, asked = complete(f'{command} --config.meta_')
+  assert asked == 1
+  assert {'--config.meta_steps=', '--config.meta_learning_rate='} <= {*found}
+  assert all(x.startswith('--config.meta_') for x in found)
+  flags, _ = complete(f'{python} -m launch.compare --')
+  assert {'--output=', '--import=', '--helpfull='} == {*flags}
