@@ -9,6 +9,7 @@ import subprocess
 import sys
 from types import ModuleType
 from typing import Any
+import zlib
 
 from absl.testing import flagsaver
 import jax
@@ -128,6 +129,12 @@ def message_of(ended: SystemExit) -> str:
   assert ended.code.startswith('error: ')
   assert '\n' not in ended.code
   return ended.code
+
+
+def digests(workdir: pathlib.Path, *names: str) -> dict[str, list[int]]:
+  """Sizes and checksums of files, as in summary.json."""
+  found = {name: (workdir / name).read_bytes() for name in names}
+  return {name: [len(x), zlib.crc32(x)] for name, x in found.items()}
 
 
 def contents(workdir: pathlib.Path) -> dict[str, bytes]:

@@ -147,7 +147,7 @@ class Trainer:
 
     If an environment raises, or at an interrupt from the keyboard, the agent
     stays as after the last complete update: it can be saved, and trained on in
-    new episodes. JAX-native environments make half a second's updates at a
+    new episodes. JAX-native environments make about a second's updates at a
     time; the agent is lost if one raises within its compiled program.
 
     Args:

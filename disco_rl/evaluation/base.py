@@ -193,7 +193,7 @@ class Training(abc.ABC):
       train_state: is donated.
       num_updates: at least 1.
       should_stop: asked after each update where environments step on the host;
-        where they are part of the program, after about half a second of
+        where they are part of the program, after about a second of
         updates. True ends them.
 
     Returns:

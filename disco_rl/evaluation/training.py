@@ -29,9 +29,9 @@ from disco_rl.runtime import sharding
 
 TrainState = training_base.TrainState
 
-# A request to stop waits for a call of the program, whose updates are to take
-# so long: starting a call takes less than a thousandth of that.
-_CALL_SECONDS = 0.5
+# The updates of a call of the program are to take so long: a request to stop
+# waits for them. To start a call takes a few milliseconds on one slow core.
+_CALL_SECONDS = 1.0
 
 
 class DeviceTraining(training_base.Training):

@@ -141,7 +141,7 @@ def test_calls_of_any_length_give_the_same_results(
   monkeypatch.setattr(agents, '_updates_per_call', 10**9)
   whole = agents.advance({}, agents.init(KEYS), 10)
   assert lengths == [10]
-  # The first call of one update says how many half a second is good for.
+  # The first call of one update says how many make a second.
   monkeypatch.setattr(agents, '_updates_per_call', 1)
   parts = agents.advance({}, agents.init(KEYS), 10)
   assert lengths == [10, 1, 9]

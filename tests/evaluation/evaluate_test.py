@@ -92,6 +92,7 @@ def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
     'seeds': 2,
     'updates': 20,
     'environment_steps': 240,
+    'digests': launching.digests(finished, 'metrics.csv'),
   }
 
 

@@ -236,6 +236,9 @@ def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
     'environment_steps': 2 * 4 * 40,
     'return': {'catch/4x3': columns['return'][-1]},
     'held_out': {'catch/4x3': held_out['return'][-1]},
+    'digests': launching.digests(
+      finished, 'metrics.csv', 'held_out/metrics.csv'
+    ),
   }
 
 
