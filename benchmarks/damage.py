@@ -75,6 +75,7 @@ def _damage_all(name: str, root: pathlib.Path, flips: int) -> list[str]:
   silent = []
   # On the device a run keeps no state, but compiled programs.
   reused = kind.make(_MORE) if name.endswith('_device') else None
+  _check_undamaged(reused or kind.make(_MORE), whole, expected)
   for path, (what, damage) in _cases(whole, flips):
     run = reused or kind.make(_MORE)
     copy = shutil.copytree(whole, root / 'copy')
@@ -88,6 +89,26 @@ def _damage_all(name: str, root: pathlib.Path, flips: int) -> list[str]:
   for case, count in sorted(counts.items()):
     print(f'{name}: {count:4} {case}', flush=True)
   return silent
+
+
+def _check_undamaged(
+  run: Callable[[pathlib.Path], Any],
+  whole: pathlib.Path,
+  expected: pathlib.Path,
+) -> None:
+  """Raises RuntimeError if not even a whole run can be continued.
+
+  Every error would then count as one that damage has caused.
+  """
+  copy = shutil.copytree(whole, whole.with_name('copy'))
+  run(copy)
+  different = short_runs.differences(copy, expected)
+  shutil.rmtree(copy)
+  if different:
+    raise RuntimeError(
+      f'without damage {", ".join(different)} in {whole} would differ from '
+      f'{expected}, too.'
+    )
 
 
 def _cases(
