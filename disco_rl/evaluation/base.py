@@ -4,6 +4,7 @@ import abc
 from collections.abc import Callable
 from collections.abc import Iterator
 import dataclasses
+import functools
 import pathlib
 from typing import Any
 
@@ -76,8 +77,11 @@ class Training(abc.ABC):
     self._num_agents = num_agents
     self._mesh = mesh or sharding.mesh_for(num_agents)
     self._programs = sharding.Programs(self._mesh)
+    self._task, self._to_environment = _as_argument(environment)
     self._init = self._programs.make(
-      jax.vmap(self._init_one), (sharding.SPLIT,), runs_often=False
+      jax.vmap(self._init_one, in_axes=(0, None)),
+      (sharding.SPLIT, sharding.REPLICATED),
+      runs_often=False,
     )
 
   @property
@@ -94,13 +98,14 @@ class Training(abc.ABC):
       lambda: jax.random.split(jax.random.key(0), self._num_agents)
     )
     keys = sharding.shapes(keys, self._mesh, sharding.SPLIT)
-    initial = self._init.shapes(keys)
+    task = sharding.shapes(self._task, self._mesh, sharding.REPLICATED)
+    initial = self._init.shapes(keys, task)
     return [
       self._update_call(
         sharding.shapes(rule_params, self._mesh, sharding.REPLICATED),
         sharding.shapes(initial, self._mesh, sharding.SPLIT),
       ),
-      (self._init, (keys,)),
+      (self._init, (keys, task)),
     ]
 
   def running(self, rule_params: types.Params) -> Iterator[limits.Running]:
@@ -138,7 +143,7 @@ class Training(abc.ABC):
 
   def init(self, keys: types.Array) -> TrainState:
     """Initial agents from PRNG keys [S]."""
-    return self._init(self._split(keys))
+    return self._init(self._split(keys), self._replicate(self._task))
 
   def resume(self, train_state: TrainState) -> TrainState:
     """Takes a state from a checkpoint."""
@@ -201,11 +206,25 @@ class Training(abc.ABC):
     """
 
   @abc.abstractmethod
-  def _init_one(self, key: types.Array) -> TrainState:
-    """The initial state of one agent."""
+  def _init_one(self, key: types.Array, task: Any) -> TrainState:
+    """The initial state of one agent, in `self._to_environment(task)`."""
 
   def _split(self, tree: Any) -> Any:
     return sharding.put(tree, self._mesh, sharding.SPLIT)
 
   def _replicate(self, tree: Any) -> Any:
     return sharding.put(tree, self._mesh, sharding.REPLICATED)
+
+
+def _as_argument(environment: Any) -> tuple[Any, Callable[[Any], Any]]:
+  """An environment as an argument of programs, which then serve all of a shape.
+
+  Returns:
+    The arrays in which environments of a shape differ, and what makes an
+    environment of them. Those on the host have none, nor have those that are no
+    trees: they are constants.
+  """
+  leaves, structure = jax.tree.flatten(environment)
+  if any(leaf is environment for leaf in leaves):
+    return (), lambda _: environment
+  return leaves, functools.partial(jax.tree.unflatten, structure)

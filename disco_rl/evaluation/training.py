@@ -55,7 +55,7 @@ class DeviceTraining(training_base.Training):
     self._logs_of_one: types.Logs | None = None  # Their shapes.
     self._advance = self._programs.make(
       self._advance_all,
-      (common, agents, agents, common),
+      (common, agents, agents, common, common),
       (agents, agents),
       donate_argnums=1,
     )
@@ -71,7 +71,7 @@ class DeviceTraining(training_base.Training):
 
     However the updates are divided among calls, the results are the same.
     """
-    rule_params = self._replicate(rule_params)
+    rule_params, task = self._replicate((rule_params, self._task))
     sums = self._split(self._zeros(rule_params, train_state))
     done = 0
     while done == 0 or (done < num_updates and not should_stop()):
@@ -79,7 +79,11 @@ class DeviceTraining(training_base.Training):
       start = time.perf_counter()
       train_state, sums = jax.block_until_ready(
         self._advance(
-          rule_params, train_state, sums, self._replicate(np.asarray(number))
+          rule_params,
+          train_state,
+          sums,
+          task,
+          self._replicate(np.asarray(number)),
         )
       )
       seconds = (time.perf_counter() - start) / number
@@ -96,7 +100,9 @@ class DeviceTraining(training_base.Training):
       rule_params,
       train_state,
       sharding.shapes(sums, self._mesh, sharding.SPLIT),
-      sharding.shapes(np.zeros((), np.int32), self._mesh, sharding.REPLICATED),
+      *sharding.shapes(
+        (self._task, np.zeros((), np.int32)), self._mesh, sharding.REPLICATED
+      ),
     )
 
   def _zeros(
@@ -107,26 +113,32 @@ class DeviceTraining(training_base.Training):
       one = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), train_state
       )
-      _, self._logs_of_one = jax.eval_shape(self._step, rule_params, one)
+      _, self._logs_of_one = jax.eval_shape(
+        self._step, rule_params, one, self._task
+      )
     number = len(train_state.agents.episodes.finished)
     return jax.tree.map(
       lambda x: np.zeros((number, *x.shape), x.dtype), self._logs_of_one
     )
 
-  def _init_one(self, key: types.Array) -> TrainState:
+  def _init_one(self, key: types.Array, task: Any) -> TrainState:
     agent_key, environment_key = jax.random.split(key)
+    environment = self._to_environment(task)
     return TrainState(
       agents=self._agent.init(agent_key),
-      actors=self._agent.init_actor(environment_key, self._environment),
+      actors=self._agent.init_actor(environment_key, environment),
     )
 
   def _update_one(
-    self, rule_params: types.Params, train_state: TrainState
+    self, rule_params: types.Params, train_state: TrainState, task: Any
   ) -> tuple[TrainState, types.Logs]:
     """One update of one agent."""
     assert train_state.actors is not None
     agents, actors, logs = self._agent.train_step(
-      self._environment, rule_params, train_state.agents, train_state.actors
+      self._to_environment(task),
+      rule_params,
+      train_state.agents,
+      train_state.actors,
     )
     return TrainState(agents=agents, actors=actors), logs
 
@@ -135,6 +147,7 @@ class DeviceTraining(training_base.Training):
     rule_params: types.Params,
     train_state: TrainState,
     sums: types.Logs,
+    task: Any,
     num_updates: types.Array,
   ) -> tuple[TrainState, types.Logs]:
     """The program: any number of updates of all agents, compiled once.
@@ -143,6 +156,7 @@ class DeviceTraining(training_base.Training):
       rule_params: of the rule.
       train_state: before.
       sums: [S], of the logs of earlier updates.
+      task: arrays of the environment.
       num_updates: of each agent.
 
     Returns:
@@ -153,7 +167,7 @@ class DeviceTraining(training_base.Training):
       _: types.Array, carry: tuple[TrainState, types.Logs]
     ) -> tuple[TrainState, types.Logs]:
       train_state, sums = carry
-      train_state, logs = self._step(rule_params, train_state)
+      train_state, logs = self._step(rule_params, train_state, task)
       return train_state, jax.tree.map(jnp.add, sums, logs)
 
     return _for_each_agent(
@@ -306,7 +320,8 @@ class HostTraining(training_base.Training):
     _, (_, learners, batches) = learn
     return memory.device_bytes((learners.params, batches))
 
-  def _init_one(self, key: types.Array) -> TrainState:
+  def _init_one(self, key: types.Array, task: Any) -> TrainState:
+    del task
     nothing: Any = None
     agents = dataclasses.replace(self._agent.init(key), replay=nothing)
     return TrainState(agents=agents, actors=None)

@@ -1,0 +1,73 @@
+"""Tests of what the programs of an evaluation depend on."""
+
+import jax
+import numpy as np
+import pytest
+
+from disco_rl.agent import agent as agent_lib
+from disco_rl.environments import base as environment_base
+from disco_rl.environments import registry
+from disco_rl.environments.jax_native import catch
+from disco_rl.evaluation import base
+from disco_rl.evaluation import training
+from disco_rl.networks import agent_network
+from disco_rl.networks import torsos
+from disco_rl.update_rules import actor_critic
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+RULE = actor_critic.ActorCritic(num_bins=5, max_abs_value=2.0)
+
+
+class Constant(environment_base.JaxEnvironment):
+  """Catch that is no tree, as users may bring it."""
+
+  _inner = catch.Catch(rows=3, columns=3)
+  spec = _inner.spec
+
+  def reset(self, key):
+    """As Catch."""
+    return self._inner.reset(key)
+
+  def step(self, state, action, key):
+    """As Catch."""
+    return self._inner.step(state, action, key)
+
+
+def make(environment: environment_base.JaxEnvironment) -> base.Training:
+  config = agent_lib.AgentConfig(
+    network=agent_network.AgentNetworkConfig(
+      torsos.TorsoConfig(hidden_sizes=(8,))
+    ),
+    unroll_length=3,
+    batch_size=2,
+    num_environments=2,
+    on_policy_share=1.0,
+    replay_capacity=2,
+  )
+  agent = agent_lib.make(config, environment.spec, RULE)
+  return training.make(agent, environment, num_agents=1)
+
+
+def texts(agents: base.Training) -> list[str]:
+  """The programs in StableHLO, by which compiled ones are found again."""
+  return [
+    program.lower('cpu', *arguments).as_text()
+    for program, arguments in agents.calls({})
+  ]
+
+
+def test_tasks_of_one_shape_share_their_programs() -> None:
+  one, other = (
+    texts(make(registry.make(f'gridworld/{name}', 1, 0)))
+    for name in ('00', '18')
+  )
+  assert one == other
+
+
+def test_an_environment_that_is_no_tree_is_trained_in() -> None:
+  agents = make(Constant())
+  keys = jax.vmap(jax.random.key)(np.arange(1))
+  state, _ = agents.advance({}, agents.init(keys), 4)
+  # Twelve steps in each of two environments, whose episodes take two.
+  assert state.agents.episodes.finished.tolist() == [12]
