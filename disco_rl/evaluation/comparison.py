@@ -1,5 +1,6 @@
 """Comparison of rules over benchmarks, from the metrics of their runs."""
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -18,6 +19,9 @@ from disco_rl.runtime import summaries
 
 _CURVE_POINTS = 50
 _PROFILE_POINTS = 101
+
+# Environment -> its scale; None: scores are not normalised.
+FindScale = Callable[[str], normalisation.Scale | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +106,7 @@ class Comparison:
   Attributes:
     benchmark: the environments that are averaged.
     environments: names of the E environments that were run.
-    is_normalised: whether scores are normalised; if not, they are returns.
+    scales: environment -> its scale; empty if scores are not normalised.
     best: the rules, each at the learning rate of its highest IQM.
     iqms: rule -> learning rate -> IQM, None where a run has no scores.
     improvements: of each pair of rules.
@@ -112,12 +116,17 @@ class Comparison:
 
   benchmark: normalisation.Benchmark
   environments: Sequence[str]
-  is_normalised: bool
+  scales: Mapping[str, normalisation.Scale]
   best: Sequence[RuleScores]
   iqms: Mapping[str, Mapping[float, statistics.Estimate | None]]
   improvements: Sequence[Improvement]
   thresholds: np.ndarray
   problems: Sequence[str]
+
+  @property
+  def is_normalised(self) -> bool:
+    """Whether scores are normalised; if not, they are returns."""
+    return bool(self.scales)
 
 
 def read_result(
@@ -161,43 +170,58 @@ def failed(
   return Result(environment, rule, learning_rate, empty, failure)
 
 
-def compare(results: Sequence[Result]) -> list[Comparison]:
+def compare(
+  results: Sequence[Result],
+  find_scale: FindScale = normalisation.find_scale,
+) -> list[Comparison]:
   """Compares rules over each benchmark that the environments belong to.
 
   Args:
     results: one for each environment, rule and learning rate.
+    find_scale: which scale an environment's returns are normalised on.
 
   Returns:
     One comparison for each benchmark, in the order of the environments.
   """
   by_benchmark: dict[normalisation.Benchmark, list[Result]] = {}
+  names = dict.fromkeys(result.environment for result in results)
+  found = {name: find_scale(name) for name in names}
+  scales = {name: scale for name, scale in found.items() if scale is not None}
   for result in results:
-    benchmark = normalisation.benchmark(result.environment)
+    scale = scales.get(result.environment)
+    benchmark = (
+      normalisation.alone(result.environment)
+      if scale is None
+      else scale.benchmark
+    )
     by_benchmark.setdefault(benchmark, []).append(result)
-  return [_compare(*item) for item in by_benchmark.items()]
+  return [_compare(*item, scales) for item in by_benchmark.items()]
 
 
 def _compare(
-  benchmark: normalisation.Benchmark, results: Sequence[Result]
+  benchmark: normalisation.Benchmark,
+  results: Sequence[Result],
+  scales: Mapping[str, normalisation.Scale],
 ) -> Comparison:
   groups: dict[str, dict[float, list[Result]]] = {}
   for result in results:
     of_rule = groups.setdefault(result.rule, {})
     of_rule.setdefault(result.learning_rate, []).append(result)
   iqms = {
-    rule: {rate: _iqm(group) for rate, group in by_rate.items()}
+    rule: {rate: _iqm(group, scales) for rate, group in by_rate.items()}
     for rule, by_rate in groups.items()
   }
   chosen = {rule: _best_rate(by_rate) for rule, by_rate in iqms.items()}
   best = [
     groups[rule][rate] for rule, rate in chosen.items() if rate is not None
   ]
-  thresholds = _thresholds([_scores(group) for group in best])
-  ranked = [_rule_scores(group, thresholds) for group in best]
+  thresholds = _thresholds([_scores(group, scales) for group in best])
+  ranked = [_rule_scores(group, thresholds, scales) for group in best]
+  environments = list(dict.fromkeys(r.environment for r in results))
   return Comparison(
     benchmark=benchmark,
-    environments=list(dict.fromkeys(r.environment for r in results)),
-    is_normalised=normalisation.find_scale(results[0].environment) is not None,
+    environments=environments,
+    scales={name: scales[name] for name in environments if name in scales},
     best=ranked,
     iqms=iqms,
     improvements=[
@@ -228,26 +252,39 @@ def _best_rate(
   return max(values, key=values.__getitem__) if values else None
 
 
-def _iqm(group: Sequence[Result]) -> statistics.Estimate | None:
+def _iqm(
+  group: Sequence[Result], scales: Mapping[str, normalisation.Scale]
+) -> statistics.Estimate | None:
   if any(result.problem for result in group):
     return None
-  return statistics.estimate(statistics.iqm, _scores(group))
+  return statistics.estimate(statistics.iqm, _scores(group, scales))
 
 
-def _scores(group: Sequence[Result]) -> np.ndarray:
+def _scores(
+  group: Sequence[Result], scales: Mapping[str, normalisation.Scale]
+) -> np.ndarray:
   """Normalised scores at the end of training, [S, E]."""
-  columns = [_normalise(r.environment, r.returns) for r in group]
+  columns = [_normalise(scales, r.environment, r.returns) for r in group]
   return np.stack(columns, axis=-1)
 
 
-def _normalise(environment: str, returns: np.ndarray) -> np.ndarray:
-  scale = normalisation.find_scale(environment)
-  return returns if scale is None else scale.normalise(returns)
+def _normalise(
+  scales: Mapping[str, normalisation.Scale],
+  environment: str,
+  returns: np.ndarray,
+) -> np.ndarray:
+  if environment not in scales:
+    return returns
+  return scales[environment].normalise(returns)
 
 
-def _rule_scores(group: Sequence[Result], thresholds: np.ndarray) -> RuleScores:
-  final = _scores(group)
-  steps, curve = _common_curve(group)
+def _rule_scores(
+  group: Sequence[Result],
+  thresholds: np.ndarray,
+  scales: Mapping[str, normalisation.Scale],
+) -> RuleScores:
+  final = _scores(group, scales)
+  steps, curve = _common_curve(group, scales)
   return RuleScores(
     rule=group[0].rule,
     learning_rate=group[0].learning_rate,
@@ -275,7 +312,9 @@ def _rule_scores(group: Sequence[Result], thresholds: np.ndarray) -> RuleScores:
   )
 
 
-def _common_curve(group: Sequence[Result]) -> tuple[np.ndarray, np.ndarray]:
+def _common_curve(
+  group: Sequence[Result], scales: Mapping[str, normalisation.Scale]
+) -> tuple[np.ndarray, np.ndarray]:
   """Normalised scores of all environments, interpolated at the same steps.
 
   Returns:
@@ -292,6 +331,7 @@ def _common_curve(group: Sequence[Result]) -> tuple[np.ndarray, np.ndarray]:
   points = np.unique(np.linspace(first, last, _CURVE_POINTS))
   columns = [
     _normalise(
+      scales,
       result.environment,
       np.stack([np.interp(points, steps, agent) for agent in returns], -1),
     )

@@ -9,7 +9,6 @@ from typing import Any
 from typing import Protocol
 
 from disco_rl.evaluation import comparison
-from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import pages
 from disco_rl.evaluation import reference_scores
 from disco_rl.evaluation import report_figures
@@ -54,6 +53,21 @@ class Setup:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class Note:
+  """A table that a report begins with.
+
+  Attributes:
+    title: for the heading.
+    text: what the table shows.
+    table: the header, then the rows; a header alone: there is nothing to show.
+  """
+
+  title: str
+  text: str
+  table: Sequence[Sequence[str]]
+
+
 class Described(Protocol):
   """What a report says of its runs; a dataclass, whose fields it stores."""
 
@@ -78,16 +92,36 @@ def write(
     setup: settings that they share, a `Setup` or another `Described`.
     workdir: the folder.
   """
-  compared = comparison.compare(results)
+  write_comparisons(comparison.compare(results), setup, workdir)
+
+
+def write_comparisons(
+  compared: Sequence[comparison.Comparison],
+  setup: Described,
+  workdir: pathlib.Path,
+  notes: Sequence[Note] = (),
+  details: Mapping[str, Any] | None = None,
+) -> None:
+  """As `write`, of comparisons that have been made.
+
+  Args:
+    compared: one for each section.
+    setup: settings that the runs share.
+    workdir: the folder.
+    notes: what stands before the sections.
+    details: further entries of summary.json.
+  """
   (workdir / 'figures').mkdir(exist_ok=True)
-  metrics.write_json(workdir / 'summary.json', _summary(compared, setup))
+  summary = {**_summary(compared, setup), **(details or {})}
+  metrics.write_json(workdir / 'summary.json', summary)
   problems = [[text] for c in compared for text in c.problems]
   content = {
     'setup': setup,
-    'rules': list(dict.fromkeys(result.rule for result in results)),
-    'num_environments': len({result.environment for result in results}),
+    'rules': list(dict.fromkeys(rule for c in compared for rule in c.iqms)),
+    'num_environments': len({e for c in compared for e in c.environments}),
     'resamples': statistics.RESAMPLES,
     'problems': [['run'], *problems] if problems else None,
+    'notes': notes,
     'sections': [_section(c, workdir) for c in compared],
   }
   for name in ('report.md', 'report.html'):
@@ -102,13 +136,14 @@ def _section(
   return {
     'compared': compared,
     'num_rates': max(map(len, compared.iqms.values())),
+    'has_one_rate': len(rates) == 1,
     'missing': sorted(compared.iqms.keys() - {s.rule for s in compared.best}),
     'figures': _figures(compared, workdir),
     'scores': _scores_table(compared),
     'improvements': [
       ['rule', 'than', 'P(higher score in the same environment)'],
       *(
-        [i.rule, i.other, _estimate(i.probability)]
+        [i.rule, i.other, format_estimate(i.probability)]
         for i in compared.improvements
       ),
     ],
@@ -117,7 +152,7 @@ def _section(
       *(
         [
           rule,
-          *(_estimate(by_rate[r]) if r in by_rate else '' for r in rates),
+          *(format_estimate(by_rate[r]) if r in by_rate else '' for r in rates),
         ]
         for rule, by_rate in compared.iqms.items()
       ),
@@ -155,7 +190,7 @@ def _scores_table(compared: comparison.Comparison) -> _Table:
       [
         scores.rule,
         f'{scores.learning_rate:g}',
-        *(_estimate(scores.aggregates[name]) for name in names),
+        *(format_estimate(scores.aggregates[name]) for name in names),
       ]
       for scores in compared.best
     ),
@@ -169,7 +204,7 @@ def _environments_table(compared: comparison.Comparison) -> _Table:
   table = [header]
   for name in compared.environments:
     row = [name, *(_mean(scores.returns[name]) for scores in compared.best)]
-    if scale := normalisation.find_scale(name):
+    if scale := compared.scales.get(name):
       row += [_number(scale.low), _number(scale.high)]
     table.append(row)
   return table
@@ -223,7 +258,7 @@ def _benchmark_summary(compared: comparison.Comparison) -> dict[str, Any]:
     rules[scores.rule] = {
       'learning_rate': scores.learning_rate,
       **{
-        name: _as_json(scores.aggregates[name])
+        name: as_json(scores.aggregates[name])
         for name in report_figures.aggregate_names(compared)
       },
       'returns': scores.returns,
@@ -235,11 +270,11 @@ def _benchmark_summary(compared: comparison.Comparison) -> dict[str, Any]:
     'environments': list(compared.environments),
     'rules': rules,
     'iqm_by_learning_rate': {
-      rule: {f'{rate:g}': e and _as_json(e) for rate, e in by_rate.items()}
+      rule: {f'{rate:g}': e and as_json(e) for rate, e in by_rate.items()}
       for rule, by_rate in compared.iqms.items()
     },
     'probability_of_improvement': [
-      {'rule': i.rule, 'than': i.other, **_as_json(i.probability)}
+      {'rule': i.rule, 'than': i.other, **as_json(i.probability)}
       for i in compared.improvements
     ],
     'problems': list(compared.problems),
@@ -247,7 +282,8 @@ def _benchmark_summary(compared: comparison.Comparison) -> dict[str, Any]:
   }
 
 
-def _as_json(estimate: statistics.Estimate) -> dict[str, Any]:
+def as_json(estimate: statistics.Estimate) -> dict[str, Any]:
+  """An estimate with its interval, for programs."""
   has_interval = estimate.low is not None
   ci95 = [float(estimate.low), float(estimate.high)] if has_interval else None
   return {'value': float(estimate.value), 'ci95': ci95}
@@ -256,10 +292,11 @@ def _as_json(estimate: statistics.Estimate) -> dict[str, Any]:
 def _mean(summary: Mapping[str, Any]) -> str:
   """The mean of `statistics.summarise` with its interval, as text."""
   low, high = summary['ci95'] or (None, None)
-  return _estimate(statistics.Estimate(summary['mean'], low, high))
+  return format_estimate(statistics.Estimate(summary['mean'], low, high))
 
 
-def _estimate(estimate: statistics.Estimate | None) -> str:
+def format_estimate(estimate: statistics.Estimate | None) -> str:
+  """An estimate with its interval, as text."""
   if estimate is None:
     return 'no scores'
   if estimate.low is None:

@@ -71,7 +71,7 @@ def plan(
   _check_distinct('environments', environments)
   _check_distinct('rules', rules)
   _check_distinct('learning_rates', learning_rates)
-  labels = _labels(rules)
+  names = labels(rules)
   jobs = []
   for environment, rule, rate in itertools.product(
     environments, rules, learning_rates
@@ -87,13 +87,13 @@ def plan(
     config = to_config(description)
     jobs.append(
       Job(
-        name=f'{environment}, {labels[rule]}, learning rate {rate:g}',
+        name=f'{environment}, {names[rule]}, learning rate {rate:g}',
         folder=folder,
         counter='updates',
         goal=config.updates,
         config=config,
         description=description,
-        rule=labels[rule],
+        rule=names[rule],
       )
     )
   return jobs
@@ -152,9 +152,14 @@ def run(
   """
   with workdirs.locked(workdir):
     _claim(workdir, settings, jobs)
-    for job in jobs_lib.announced(jobs):
-      _run_one(job)
-    return [_read(job) for job in jobs]
+    run_jobs(jobs)
+    return [read(job) for job in jobs]
+
+
+def run_jobs(jobs: Sequence[Job]) -> None:
+  """Runs the jobs that are not over, one after another; see `run`."""
+  for job in jobs_lib.announced(jobs):
+    _run_one(job)
 
 
 def _run_one(job: Job) -> None:
@@ -166,13 +171,24 @@ def _run_one(job: Job) -> None:
       job.fail(str(error))
 
 
-def _read(job: Job) -> comparison.Result:
+def read(job: Job, updates: int | None = None) -> comparison.Result:
+  """Reads the result of a job that is over.
+
+  Args:
+    job: the run.
+    updates: after which agents are scored; None: all of its updates.
+
+  Returns:
+    The result; of a job that failed its failure.
+  """
   config = job.config
   identity = config.environment, job.rule, config.agent.learning_rate
   if job.failure is not None:
     return comparison.failed(*identity, job.failure)
   path = job.folder / 'metrics.csv'
-  return comparison.read_result(path, *identity, config.environment_steps)
+  updates = config.updates if updates is None else updates
+  steps = updates * config.agent.steps_per_update
+  return comparison.read_result(path, *identity, steps)
 
 
 def _claim(
@@ -221,7 +237,7 @@ def slug(name: str) -> str:
   return re.sub('[^A-Za-z0-9_.]+', '-', name.removesuffix('.npz')).strip('-.')
 
 
-def _labels(rules: Sequence[str]) -> dict[str, str]:
+def labels(rules: Sequence[str]) -> dict[str, str]:
   """Names in figures and tables: of paths, the last part if it is unique."""
   short = [pathlib.PurePath(rule.removesuffix('.npz')).name for rule in rules]
   return {

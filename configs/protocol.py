@@ -1,0 +1,96 @@
+"""The protocol by which rules are judged, on tasks that nothing is chosen by.
+
+  python -m launch.protocol --config=configs/protocol.py \
+    --rules=runs/general/rule.npz --workdir=runs/protocol
+
+It declares three disjoint sets of tasks, what is chosen between, and the
+budgets. Every rule has as many combinations of settings as the baselines. The
+one with the highest IQM over the validation tasks is kept for all tests.
+
+The same command goes on with what is left. --tasks=gridworld,catch/4x4 runs
+some of the tests, and docs/protocol.md says more.
+"""
+
+import ml_collections
+
+from configs import evaluate
+from configs import general
+from configs import quickstart
+
+# Agents are those of configs/general.py, with a quarter of its environments.
+AGENT = {
+  **quickstart.AGENT,
+  'unroll_length': 20,
+  'batch_size': 6,
+  'num_environments': 6,
+  'replay_capacity': 6,
+  'discount': 0.99,
+  'max_abs_value': 5.0,
+  'num_bins': 61,
+}
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """The declarations, and the settings that all runs share."""
+  config = evaluate.base()
+  config.update(AGENT)
+  _declare(config)
+  return config
+
+
+def _declare(config: ml_collections.ConfigDict) -> None:
+  """The protocol."""
+  # Tasks of discovery, those of configs/general.py.
+  config.training_tasks = ','.join(dict.fromkeys(general.TASKS))
+  # Tasks by which settings are chosen.
+  config.validation_tasks = 'gridworld/07,gridworld/14,catch/5x5'
+  config.validation_updates = 200  # Updates after which they are.
+  # Tasks that nothing is chosen by; suites stand for their environments.
+  config.test_tasks = ','.join(TESTS)
+  # Updates after which agents are scored, all read off one run.
+  config.score_after = (200, 500)
+  # Family of tasks -> settings in place of those of the others.
+  config.by_family = ml_collections.ConfigDict(BY_FAMILY)
+  # Contender -> setting -> values, of which all combinations are tried; 'given'
+  # are the rules of --rules.
+  config.grids = ml_collections.ConfigDict(GRIDS)
+
+
+TESTS = (
+  'gridworld_held_out',
+  'catch/4x4',
+  'catch/6x5',
+  'catch/7x6',
+  'catch/9x4',
+  'bsuite/discounting_chain',
+  'bsuite/umbrella_chain',
+  'gymnax/CartPole-v1',
+  'minatar/asterix',
+  'minatar/breakout',
+  'minatar/freeway',
+  'minatar/space_invaders',
+)
+BY_FAMILY = {
+  'minatar': {
+    'score_after': (1000, 3000),
+    'log_every': 50,
+    'channels': (16,),
+    'hidden_sizes': (128,),
+    'torso': 'impala',
+  },
+}
+GRIDS = {
+  'given': {'learning_rate': (1e-3, 2e-3, 5e-3, 1e-2)},
+  'disco103': {'learning_rate': (3e-3, 1e-2), 'reward_scale': (1.0, 30.0)},
+  'actor_critic': {'learning_rate': (2e-3, 5e-3), 'entropy_cost': (0.01, 0.05)},
+  # Entropy alone: the policy is uniform after some updates.
+  'random': {
+    'rule': ('actor_critic',),
+    'policy_cost': (0.0,),
+    'value_cost': (0.0,),
+    'entropy_cost': (1.0,),
+  },
+}
+
+# Each is a table of docs/settings.md or of --help.
+SECTIONS = (_declare, *evaluate.SECTIONS)

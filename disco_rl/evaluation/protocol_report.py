@@ -1,0 +1,345 @@
+"""The report of a protocol: a page, and its numbers as JSON and CSV."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import csv
+import dataclasses
+import functools
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from disco_rl.evaluation import comparison
+from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import protocol as protocol_lib
+from disco_rl.evaluation import report
+from disco_rl.evaluation import statistics
+from disco_rl.evaluation import sweep
+from disco_rl.runtime import files
+
+# Families whose scale is that of `normalisation`: from random play, which is
+# exact there, to the best possible return.
+_EXACT = ('gridworld', 'random_grid', 'random_chain', 'lpg')
+_BEST_CATCH = 1.0
+_MEANING = (
+  '0 is random play. 1 is the best possible return in grid worlds and on Catch '
+  '(in grid worlds where objects begin in random places, the return of a '
+  'reference policy); elsewhere it is the mean return of the tuned '
+  "actor-critic after the longest training. Random play's return is exact in "
+  'grid worlds, and that of the contender "random" elsewhere.'
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+  """What the runs share, a `report.Described`.
+
+  Attributes:
+    agents: number of agents of each run.
+    validation_tasks: by which settings were chosen.
+    test_tasks: in which all contenders have finished.
+    declared: number of the tests that the protocol declares.
+  """
+
+  agents: int
+  validation_tasks: tuple[str, ...]
+  test_tasks: tuple[str, ...]
+  declared: int
+
+  @property
+  def extent(self) -> str:
+    """See `report.Described`."""
+    return (
+      f'Tests in which all contenders have finished: {len(self.test_tasks)} of '
+      f'{self.declared}. Agents of each rule in each test: {self.agents}. '
+      'Settings were chosen by the validation tasks alone '
+      f'({", ".join(self.validation_tasks)}), once for each rule.'
+    )
+
+  @property
+  def score(self) -> str:
+    """See `report.Described`."""
+    return (
+      "An agent's score is the mean undiscounted return of its last 100 "
+      'episodes after a number of updates; the smaller numbers are read off '
+      'the same runs.'
+    )
+
+
+def write(
+  plan: protocol_lib.Plan, choices: Sequence[protocol_lib.Choice]
+) -> None:
+  """Writes the report on the tests in which all contenders have finished.
+
+  Args:
+    plan: of the runs.
+    choices: one for each contender.
+
+  Raises:
+    ValueError: there is no such test.
+  """
+  protocol = plan.protocol
+  jobs: dict[str, list[sweep.Job]] = {}
+  for task in protocol.test_tasks:
+    of_task = plan.tests(choices, [task])
+    if all(job.is_over for job in of_task):
+      jobs[task] = of_task
+  if not jobs:
+    raise ValueError('No test has finished with all contenders.')
+  agents = next(iter(jobs.values()))[0].config.seeds
+  results = {
+    task: {
+      updates: [sweep.read(job, updates) for job in of_task]
+      for updates in protocol.scored_after(task)
+    }
+    for task, of_task in jobs.items()
+  }
+  write_results(
+    results,
+    choices,
+    Setup(
+      agents,
+      protocol.validation_tasks,
+      tuple(jobs),
+      len(protocol.test_tasks),
+    ),
+    plan.workdir,
+  )
+
+
+# Task -> updates after which agents are scored -> a result of each contender.
+Results = Mapping[str, Mapping[int, Sequence[comparison.Result]]]
+
+
+def write_results(
+  results: Results,
+  choices: Sequence[protocol_lib.Choice],
+  setup: Setup,
+  workdir: pathlib.Path,
+) -> None:
+  """As `write`, of results that have been read."""
+  scales = {task: _scale(task, of_task) for task, of_task in results.items()}
+  worse = list(_worse_than_random(results))
+  by_family = _iqm_by_family(results, scales)
+  report.write_comparisons(
+    list(_comparisons(results, scales)),
+    setup,
+    workdir,
+    notes=(_choices(choices), _families(by_family), _worse(worse)),
+    details={
+      'chosen': {c.contender.name: dict(c.point) for c in choices},
+      'iqm_by_family': {
+        family: {rule: report.as_json(iqm) for rule, iqm in of_family.items()}
+        for family, of_family in by_family.items()
+      },
+      'worse_than_random': [
+        {
+          'task': w.task,
+          'rule': w.rule,
+          'updates': w.updates,
+          **report.as_json(w.difference),
+        }
+        for w in worse
+      ],
+    },
+  )
+  _write_csv(workdir / 'scores.csv', results, scales)
+
+
+def _scale(
+  task: str, of_task: Mapping[int, Sequence[comparison.Result]]
+) -> tuple[float, float] | None:
+  """Returns scored 0 and 1 in a task; None if random play is no worse."""
+  if task.partition('/')[0] in _EXACT:
+    scale = normalisation.find_scale(task)
+    if scale is not None:
+      return scale.low, scale.high
+  means = {
+    result.rule: float(np.mean(result.returns))
+    for result in of_task[max(of_task)]
+    if result.problem is None
+  }
+  low = means.get(protocol_lib.RANDOM, np.nan)
+  is_catch = task.partition('/')[0] == 'catch'
+  high = _BEST_CATCH if is_catch else means.get(protocol_lib.REFERENCE, np.nan)
+  return (low, high) if high > low else None
+
+
+def _comparisons(
+  results: Results, scales: Mapping[str, tuple[float, float] | None]
+) -> Iterator[comparison.Comparison]:
+  """One for each number of updates; tests without a scale are on their own."""
+  stages: dict[tuple[int, ...], list[str]] = {}
+  for task, of_task in results.items():
+    stages.setdefault(tuple(of_task), []).append(task)
+  for budgets, tasks in stages.items():
+    families = ', '.join(dict.fromkeys(t.partition('/')[0] for t in tasks))
+    for updates in budgets:
+      benchmark = normalisation.Benchmark(
+        f'{families.replace(", ", "_")}_after_{updates}',
+        f'After {updates:,} updates: {families}',
+        _MEANING,
+      )
+      shown = [
+        result
+        for task in tasks
+        if scales[task] is not None or updates == budgets[-1]
+        for result in results[task][updates]
+      ]
+      find = functools.partial(_find_scale, benchmark, scales)
+      yield from comparison.compare(shown, find)
+
+
+def _find_scale(
+  benchmark: normalisation.Benchmark,
+  scales: Mapping[str, tuple[float, float] | None],
+  task: str,
+) -> normalisation.Scale | None:
+  bounds = scales[task]
+  return None if bounds is None else normalisation.Scale(benchmark, *bounds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Worse:
+  """A test in which a rule's mean return is below that of random play.
+
+  Attributes:
+    task: name.
+    rule: name.
+    updates: after which agents were scored.
+    difference: mean return of the rule less that of random play.
+  """
+
+  task: str
+  rule: str
+  updates: int
+  difference: statistics.Estimate
+
+
+def _worse_than_random(results: Results) -> Iterator[Worse]:
+  for task, of_task in results.items():
+    for updates, contenders in of_task.items():
+      known = {r.rule: r.returns for r in contenders if r.problem is None}
+      random = known.pop(protocol_lib.RANDOM, None)
+      for rule, returns in known.items():
+        if random is not None and np.mean(returns) < np.mean(random):
+          difference = statistics.estimate(
+            _difference, returns[:, None], random[:, None]
+          )
+          yield Worse(task, rule, updates, difference)
+
+
+def _difference(x: np.ndarray, y: np.ndarray) -> Any:
+  return statistics.mean(x) - statistics.mean(y)
+
+
+def _iqm_by_family(
+  results: Results, scales: Mapping[str, tuple[float, float] | None]
+) -> dict[str, dict[str, statistics.Estimate]]:
+  """Family -> contender -> IQM of its scores after the longest training."""
+  columns: dict[str, dict[str, list[np.ndarray]]] = {}
+  for task, of_task in results.items():
+    bounds = scales[task]
+    if bounds is None:
+      continue
+    of_family = columns.setdefault(task.partition('/')[0], {})
+    for result in of_task[max(of_task)]:
+      scores = (
+        np.array([np.nan])
+        if result.problem is not None
+        else (result.returns - bounds[0]) / (bounds[1] - bounds[0])
+      )
+      of_family.setdefault(result.rule, []).append(scores)
+  return {
+    family: {
+      rule: statistics.estimate(statistics.iqm, np.stack(scores, axis=-1))
+      for rule, scores in of_family.items()
+      if np.all(np.isfinite(np.concatenate(scores)))
+    }
+    for family, of_family in columns.items()
+  }
+
+
+def _choices(choices: Sequence[protocol_lib.Choice]) -> report.Note:
+  rows = [
+    [
+      choice.contender.name,
+      protocol_lib.show(point),
+      report.format_estimate(iqm),
+      'chosen' if point == choice.point else '',
+    ]
+    for choice in choices
+    for point, iqm in zip(choice.contender.points, choice.iqms)
+  ]
+  return report.Note(
+    'The choice of settings',
+    'IQM of each setting over the validation tasks. '
+    'The setting of the highest was kept for all tests, of which none was '
+    'looked at.',
+    [['rule', 'settings', 'IQM in validation', ''], *rows],
+  )
+
+
+def _families(
+  by_family: Mapping[str, Mapping[str, statistics.Estimate]],
+) -> report.Note:
+  rules = list(dict.fromkeys(rule for x in by_family.values() for rule in x))
+  return report.Note(
+    'Kinds of tests',
+    'IQM over the tests of each kind after the longest training; a rule of '
+    'which a run failed has none.',
+    [
+      ['IQM', *rules],
+      *(
+        [family, *(report.format_estimate(iqms.get(rule)) for rule in rules)]
+        for family, iqms in by_family.items()
+      ),
+    ],
+  )
+
+
+def _worse(worse: Sequence[Worse]) -> report.Note:
+  rows = [
+    [
+      w.task,
+      w.rule,
+      f'{w.updates:,}',
+      report.format_estimate(w.difference),
+      'yes' if w.difference.high is not None and w.difference.high < 0 else '',
+    ]
+    for w in worse
+  ]
+  text = (
+    'Tests in which the mean return of a rule is below that of random play, '
+    'with the interval of the difference.'
+  )
+  return report.Note(
+    'Worse than random play',
+    text if rows else 'There is no test in which a rule is.',
+    [['test', 'rule', 'updates', 'difference', 'interval below 0'], *rows],
+  )
+
+
+def _write_csv(
+  path: pathlib.Path,
+  results: Results,
+  scales: Mapping[str, tuple[float, float] | None],
+) -> None:
+  """A row for each agent, and number of updates."""
+  with (
+    files.replacing(path) as temporary,
+    temporary.open('w', newline='', encoding='utf-8') as file,
+  ):
+    writer = csv.writer(file)
+    writer.writerow(('task', 'rule', 'updates', 'agent', 'return', 'score'))
+    for task, of_task in results.items():
+      low, high = scales[task] or (np.nan, np.nan)
+      for updates, contenders in of_task.items():
+        for result in contenders:
+          returns = result.returns if result.problem is None else ()
+          for agent, value in enumerate(returns):
+            score = (value - low) / (high - low)
+            row = (task, result.rule, updates, agent, value, score)
+            writer.writerow(row)

@@ -1,0 +1,148 @@
+r"""Judges rules by a declared protocol, beside baselines; see docs/protocol.md.
+
+  python -m launch.protocol --config=configs/protocol.py \
+    --rules=runs/a/rule.npz,runs/b/rule.npz --workdir=runs/protocol
+
+Each rule's settings are chosen by the validation tasks, then kept in all tests.
+The same command goes on with what is left, at whatever moment it was ended;
+more rules or tests are added to what there is. report.html, report.md,
+summary.json and scores.csv compare the tests in which all have finished.
+"""
+
+import dataclasses
+import pathlib
+import sys
+from typing import Any
+
+from absl import flags
+
+from configs import protocol as configs
+from launch import common
+from launch import processes
+from launch import to_records
+from launch.errors import fail
+from launch.errors import in_one_line
+
+_RULES = flags.DEFINE_list(
+  'rules', [], 'Files of the rules that are judged, with commas between.'
+)
+_TASKS = flags.DEFINE_list(
+  'tasks', [], 'Tests and families of tests that are run now; none: all.'
+)
+_SEEDS = flags.DEFINE_integer(
+  'seeds', None, 'Agents of a run, in place of --config.seeds.', lower_bound=1
+)
+_PROCESSES = flags.DEFINE_integer(
+  'processes', 1, 'Runs at the same time.', lower_bound=1
+)
+_PART = flags.DEFINE_list(
+  'part', [], 'Of the launcher itself: I,N are every Nth of the runs from I on.'
+)
+
+# Settings that a resumed protocol may change: they add runs.
+_FREE = ('rules', 'grids', 'test_tasks', 'training_tasks')
+
+
+def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
+  """Runs what is left, then reports on all that has finished."""
+  # Imported late: a mistyped flag should not wait for JAX to load.
+  from disco_rl.evaluation import protocol as protocol_lib
+  from disco_rl.evaluation import protocol_report
+  from disco_rl.runtime import workdirs
+  from disco_rl.update_rules import weights
+
+  if not _RULES.value:
+    fail('--rules is empty: name the files of the rules that are judged.')
+  with in_one_line(ValueError, ImportError):
+    plan = _plan(settings, workdir)
+    tasks = plan.protocol.select(_TASKS.value)
+    protocol_lib.validate(plan)
+    if _PART.value:
+      _run_part(plan, tasks)
+      return
+    with workdirs.locked(workdir):
+      rules = weights.paths_among(_RULES.value)
+      workdirs.claim(workdir, _description(plan), _FREE, rules)
+      _run(plan.validation(), workdir)
+      choices = plan.choose()
+      _run(plan.tests(choices, tasks), workdir)
+      protocol_report.write(plan, choices)
+  print(workdir / 'report.md')
+
+
+def _plan(settings: dict[str, Any], workdir: pathlib.Path) -> Any:
+  """The runs that the flags describe."""
+  from disco_rl.evaluation import protocol as protocol_lib
+  from disco_rl.runtime import config_checks
+
+  lists = ('training_tasks', 'validation_tasks', 'test_tasks')
+  declared = {
+    **settings,
+    **{name: to_records.names(settings, name) for name in lists},
+  }
+  protocol = config_checks.build(protocol_lib.Protocol, declared)
+  names = {field.name for field in dataclasses.fields(protocol)}
+  shared = {k: v for k, v in settings.items() if k not in names}
+  if _SEEDS.value is not None:
+    shared['seeds'] = _SEEDS.value
+  return protocol_lib.Plan(
+    protocol=protocol,
+    settings=to_records.of_one_run(shared),
+    contenders=protocol_lib.contenders(_RULES.value, protocol.grids),
+    to_config=to_records.evaluation,
+    workdir=workdir,
+  )
+
+
+def _description(plan: Any) -> dict[str, Any]:
+  """What config.json holds: the declarations, and what all runs share."""
+  own = ('environment', 'rule', 'updates')
+  shared = {k: v for k, v in plan.settings.items() if k not in own}
+  declared = dataclasses.asdict(plan.protocol)
+  return {**shared, **declared, 'rules': list(_RULES.value)}
+
+
+def _run(jobs: list[Any], workdir: pathlib.Path) -> None:
+  """Runs the jobs that are not over, in this process or in several."""
+  from disco_rl.evaluation import sweep
+
+  number = min(_PROCESSES.value, sum(not job.is_over for job in jobs))
+  if number <= 1:
+    sweep.run_jobs(jobs)
+    return
+  failures = processes.run_all(
+    [
+      processes.Command(
+        name=f'process {i + 1} of {number}, which prints to processes/{i}.log',
+        folder=workdir / 'processes' / f'{i}',
+        counter='updates',
+        goal=1,
+        arguments=(
+          *('-m', 'launch.protocol', *sys.argv[1:]),
+          f'--part={i},{number}',
+        ),
+      )
+      for i in range(number)
+    ],
+    number,
+  )
+  if failures:
+    fail('; '.join(f'{folder}: {text}' for folder, text in failures.items()))
+
+
+def _run_part(plan: Any, tasks: tuple[str, ...]) -> None:
+  """Runs every Nth job of what is left to do: of validation, or of the tests.
+
+  The process that started this one lets no stage begin before the last is over.
+  """
+  from disco_rl.evaluation import sweep
+
+  first, step = map(int, _PART.value)
+  jobs = plan.validation()
+  if all(job.is_over for job in jobs):
+    jobs = plan.tests(plan.choose(), tasks)
+  sweep.run_jobs(jobs[first::step])
+
+
+if __name__ == '__main__':
+  common.run(main, base=configs)

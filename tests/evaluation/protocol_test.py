@@ -1,0 +1,365 @@
+"""Tests of the protocol for judging rules: declarations, choices, numbers."""
+
+import csv
+import dataclasses
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from configs import protocol as configs
+from disco_rl.environments import registry
+from disco_rl.environments.jax_native import task_distribution
+from disco_rl.evaluation import comparison
+from disco_rl.evaluation import protocol as protocol_lib
+from disco_rl.evaluation import protocol_report
+from disco_rl.runtime import config_checks
+from disco_rl.runtime import metrics
+from launch import to_records
+
+GRIDS = {
+  'given': {'learning_rate': (1e-3, 1e-2)},
+  'actor_critic': {'entropy_cost': (0.1, 0.2)},
+  'random': {'rule': ('actor_critic',), 'entropy_cost': (1.0,)},
+}
+
+
+def declared(**changes: Any) -> protocol_lib.Protocol:
+  """The protocol of configs/, with changes."""
+  settings = configs.get_config().to_dict()
+  for name in ('training_tasks', 'validation_tasks', 'test_tasks'):
+    settings[name] = to_records.names(settings, name)
+  return config_checks.build(protocol_lib.Protocol, {**settings, **changes})
+
+
+# The declarations.
+
+
+def _parameters(environment: Any) -> tuple[Any, ...]:
+  """Kind, static fields and arrays, which equal tasks have in common."""
+  leaves, structure = jax.tree.flatten(environment)
+  return (
+    type(environment),
+    structure,
+    tuple((x.shape, x.tobytes()) for x in map(np.asarray, leaves)),
+  )
+
+
+@pytest.mark.needs('minatar/breakout')
+def test_the_sets_are_disjoint_by_name_and_by_parameters() -> None:
+  protocol = declared()
+  sets = (
+    protocol.training_tasks,
+    protocol.validation_tasks,
+    protocol.test_tasks,
+  )
+  names = [name for tasks in sets for name in tasks]
+  assert len(protocol.test_tasks) == 18 + 4 + 3 + 4
+  made = {name: registry.make(name, 1, 0) for name in names}
+  parameters = [_parameters(environment) for environment in made.values()]
+  assert len(made) == len(names)
+  for i, one in enumerate(parameters):
+    assert all(one != other for other in parameters[:i]), names[i]
+  # No task that agents draw in training has the shapes of another task.
+  key = jax.random.key(0)
+  drawn = [
+    _shapes(jax.eval_shape(environment.draw, key))
+    for environment in made.values()
+    if isinstance(environment, task_distribution.TaskDistribution)
+  ]
+  assert len(drawn) == 2
+  others = [_shapes(environment) for environment in made.values()]
+  assert all(shapes not in others for shapes in drawn)
+
+
+def test_equal_tasks_would_be_found() -> None:
+  one, same, other = (
+    _parameters(registry.make(name, 1, 0))
+    for name in ('gridworld/04', 'gridworld/04', 'gridworld/03')
+  )
+  assert one == same != other
+
+
+def test_every_rule_has_as_many_settings_to_choose_from() -> None:
+  grids = declared().grids
+  contenders = protocol_lib.contenders(['a/rule.npz', 'b/mine.npz'], grids)
+  numbers = {x.name: len(x.points) for x in contenders}
+  assert numbers == {
+    'rule': 4,
+    'mine': 4,
+    'disco103': 4,
+    'actor_critic': 4,
+    'random': 1,
+  }
+  by_name = {x.name: x for x in contenders}
+  assert by_name['mine'].rule == 'b/mine.npz'
+  assert by_name['random'].rule == 'actor_critic'
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'test_tasks': ('catch/5x5',)}, 'validation_tasks and test_tasks share'),
+    ({'test_tasks': ()}, 'test_tasks is empty'),
+    ({'validation_tasks': ('bsuite/deep_sea',)}, 'best return is not known'),
+    ({'score_after': (500, 200)}, 'score_after=.* must be rising'),
+    ({'grids': {'given': {}}}, 'grids lacks'),
+  ],
+)
+def test_bad_declarations_are_refused(
+  changes: dict[str, Any], message: str
+) -> None:
+  with pytest.raises(ValueError, match=message):
+    declared(**changes)
+
+
+def test_tests_are_selected_by_name_and_by_family() -> None:
+  protocol = declared()
+  assert protocol.select([]) == protocol.test_tasks
+  chosen = protocol.select(['catch', 'minatar/freeway'])
+  assert len(chosen) == 5
+  assert chosen[-1] == 'minatar/freeway'
+  with pytest.raises(ValueError, match=r"'cach', .* Nearest: catch,"):
+    protocol.select(['cach'])
+
+
+def _shapes(environment: Any) -> tuple[Any, ...]:
+  leaves, structure = jax.tree.flatten(environment)
+  return type(environment), structure, [np.shape(x) for x in leaves]
+
+
+# What is chosen.
+
+
+def plan(workdir: pathlib.Path) -> protocol_lib.Plan:
+  settings = to_records.of_one_run(configs.get_config().to_dict())
+  protocol = declared(
+    validation_tasks=('catch/5x5', 'catch/3x3'),
+    test_tasks=('catch/4x4',),
+    score_after=(100, 200),
+    grids=GRIDS,
+  )
+  names = {field.name for field in dataclasses.fields(protocol)}
+  return protocol_lib.Plan(
+    protocol=protocol,
+    settings={k: v for k, v in settings.items() if k not in names},
+    contenders=protocol_lib.contenders(['policy_gradient'], GRIDS),
+    to_config=to_records.evaluation,
+    workdir=workdir,
+  )
+
+
+def finish(job: Any, *returns: tuple[float, ...]) -> None:
+  """Writes what a run leaves: returns of its agents, after 100 updates each."""
+  job.folder.mkdir(parents=True)
+  rows = [
+    {
+      'update': 100 * (i + 1),
+      'seed': seed,
+      'environment_steps': 100 * (i + 1) * job.config.agent.steps_per_update,
+      'return': value,
+    }
+    for i, of_seeds in enumerate(returns)
+    for seed, value in enumerate(of_seeds)
+  ]
+  with metrics.MetricsWriter(job.folder, resume_from=0) as writer:
+    writer.write(rows)
+  metrics.write_json(job.folder / 'summary.json', {'updates': job.goal})
+
+
+def test_settings_are_chosen_by_the_validation_tasks_alone(
+  tmp_path: pathlib.Path,
+) -> None:
+  a_plan = plan(tmp_path)
+  jobs = a_plan.validation()
+  # Random play has nothing to choose.
+  assert [job.rule for job in jobs] == 4 * ['policy_gradient'] + 4 * [
+    'actor_critic'
+  ]
+  assert {job.goal for job in jobs} == {200}
+  returns = {1e-3: (0.8, 0.8), 1e-2: (-0.6, 1.0)}
+  for job in jobs[:4]:
+    finish(job, (0.0, 0.0), returns[job.config.agent.learning_rate])
+  for job in jobs[4:]:
+    value = 0.5 if job.config.rule_settings['entropy_cost'] == 0.2 else 0.0
+    finish(job, (0.9, 0.9), (value, value))
+  choices = a_plan.choose()
+  assert [dict(choice.point) for choice in choices] == [
+    {'learning_rate': 1e-3},
+    {'entropy_cost': 0.2},
+    {'entropy_cost': 1.0},
+  ]
+  # Of four scores (1 + return) / 2 the middle two count: 0.9, and of 0.2, 0.2,
+  # 1 and 1 their mean.
+  iqms = [float(iqm.value) for iqm in choices[0].iqms if iqm is not None]
+  np.testing.assert_allclose(iqms, [0.9, 0.6])
+  # Tests are run with these settings, and with no others.
+  tests = a_plan.tests(choices, ['catch/4x4'])
+  assert [job.config.agent.learning_rate for job in tests[:1]] == [1e-3]
+  assert [job.config.rule_settings['entropy_cost'] for job in tests[1:]] == [
+    0.2,
+    1.0,
+  ]
+
+
+def test_a_setting_with_a_failed_run_is_not_chosen(
+  tmp_path: pathlib.Path,
+) -> None:
+  a_plan = plan(tmp_path)
+  jobs = a_plan.validation()
+  for job in jobs:
+    finish(job, (0.0,), (0.5 if job is jobs[0] else 0.0,))
+  jobs[0].fail('the loss became non-finite')
+  choice = a_plan.choose()[0]
+  assert choice.point == {'learning_rate': 1e-2}
+  assert choice.iqms[0] is None
+  jobs[1].fail('so did this one')
+  with pytest.raises(
+    ValueError, match='policy_gradient failed in a validation'
+  ):
+    a_plan.choose()
+
+
+# What is reported.
+
+
+def results(
+  task: str, returns: dict[str, tuple[float, ...]]
+) -> dict[int, list[comparison.Result]]:
+  """Half of these returns after 10 updates, all after 20."""
+  whole = {
+    rule: np.stack([0.5 * np.array(x), np.array(x)], axis=1)
+    for rule, x in returns.items()
+  }
+  steps = np.array([100.0, 200.0])
+  return {
+    updates: [
+      comparison.Result(task, rule, 0.1, (steps[:n], x[:, :n]))
+      for rule, x in whole.items()
+    ]
+    for n, updates in ((1, 10), (2, 20))
+  }
+
+
+@pytest.fixture(scope='module')
+def reported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  workdir = tmp_path_factory.mktemp('report')
+  choices = [
+    protocol_lib.Choice(contender, contender.points[0])
+    for contender in protocol_lib.contenders(['policy_gradient'], GRIDS)
+  ]
+  tests = {
+    'catch/4x4': {
+      'policy_gradient': (1.0, 0.2),
+      'actor_critic': (0.6, 0.8),
+      'random': (-0.5, -0.7),
+    },
+    'bsuite/discounting_chain': {
+      'policy_gradient': (0.5, 0.7),
+      'actor_critic': (1.1, 1.1),
+      'random': (1.0, 1.0),
+    },
+    # The reference learns nothing: returns have no scale.
+    'gymnax/CartPole-v1': {
+      'policy_gradient': (30.0, 30.0),
+      'actor_critic': (20.0, 20.0),
+      'random': (20.0, 20.0),
+    },
+    'gridworld/held_out_00': {
+      'policy_gradient': (1.0, 1.0),
+      'actor_critic': (0.099, 1.0),
+      'random': (0.1, 0.1),
+    },
+  }
+  setup = protocol_report.Setup(2, ('catch/5x5',), tuple(tests), 29)
+  protocol_report.write_results(
+    {task: results(task, returns) for task, returns in tests.items()},
+    choices,
+    setup,
+    workdir,
+  )
+  return workdir
+
+
+def test_scores_are_those_worked_out_by_hand(reported: pathlib.Path) -> None:
+  with (reported / 'scores.csv').open() as file:
+    rows = {
+      (r['task'], r['rule'], r['updates'], r['agent']): float(r['score'])
+      for r in csv.DictReader(file)
+    }
+  assert len(rows) == 4 * 3 * 2 * 2
+  score = lambda task, updates='20', agent='0': rows[
+    task, 'policy_gradient', updates, agent
+  ]
+  # Catch: random play returns -0.6 on average, the best is 1.
+  assert score('catch/4x4', agent='1') == pytest.approx(0.8 / 1.6)
+  assert score('catch/4x4', '10') == pytest.approx(1.1 / 1.6)
+  # Elsewhere from random play, 1.0, to the tuned actor-critic, 1.1.
+  assert score('bsuite/discounting_chain') == pytest.approx(-5.0)
+  # Grid worlds: 0.099 and 1.0, whatever was measured.
+  assert score('gridworld/held_out_00', '10') == pytest.approx(0.401 / 0.901)
+  assert np.isnan(score('gymnax/CartPole-v1'))
+
+
+def test_aggregates_and_improvement_are_those_worked_out_by_hand(
+  reported: pathlib.Path,
+) -> None:
+  summary = metrics.read_json(reported / 'summary.json')
+  name = 'catch_bsuite_gymnax_gridworld_after_20'
+  compared = summary['benchmarks'][name]
+  assert compared['environments'] == [
+    'catch/4x4',
+    'bsuite/discounting_chain',
+    'gridworld/held_out_00',
+  ]
+  # Scores 1, 0.5, -5, -3, 1, 1: of six the lowest and the highest are left out.
+  iqm = compared['rules']['policy_gradient']['iqm']
+  assert iqm['value'] == pytest.approx((1 + 0.5 - 3 + 1) / 4)
+  assert iqm['ci95'][0] <= iqm['value'] <= iqm['ci95'][1]
+  (improvement,) = (
+    x['value']
+    for x in compared['probability_of_improvement']
+    if (x['rule'], x['than']) == ('policy_gradient', 'actor_critic')
+  )
+  # By test: two of four pairs; none; two of four, and two equal ones.
+  assert improvement == pytest.approx((0.5 + 0.0 + 0.75) / 3)
+  families = summary['iqm_by_family']
+  assert [*families] == ['catch', 'bsuite', 'gridworld']
+  assert families['bsuite']['actor_critic']['value'] == pytest.approx(1.0)
+
+
+def test_what_is_worse_than_random_play_is_listed(
+  reported: pathlib.Path,
+) -> None:
+  summary = metrics.read_json(reported / 'summary.json')
+  worse = {
+    (x['task'], x['rule'], x['updates']): (x['value'], x['ci95'])
+    for x in summary['worse_than_random']
+  }
+  assert {task for task, _, updates in worse if updates == 20} == {
+    'bsuite/discounting_chain'
+  }
+  # Means of 0.6 and 1.0; of two agents 0.5 or 0.7 may be drawn twice.
+  value, interval = worse['bsuite/discounting_chain', 'policy_gradient', 20]
+  assert value == pytest.approx(-0.4)
+  assert interval == pytest.approx([-0.5, -0.3])
+  # After 10 updates Catch is better than random play by its own measure.
+  assert ('catch/4x4', 'policy_gradient', 10) not in worse
+
+
+def test_the_page_needs_no_other_file(reported: pathlib.Path) -> None:
+  page = (reported / 'report.html').read_text()
+  for text in (
+    'The choice of settings',
+    'Kinds of tests',
+    'Worse than random play',
+    'Probability of improvement',
+    'After 10 updates: catch, bsuite, gymnax, gridworld',
+    'gymnax/CartPole-v1, raw returns',
+  ):
+    assert text in page, text
+  assert page.count('data:image/png;base64') >= 2 * 4
+  assert 'src="figures' not in page
+  assert 'src="http' not in page
