@@ -30,10 +30,24 @@ AGENT = {
 }
 
 
+# Settings of training that the protocol decides on.
+_OF_RUNS = (
+  'environment',
+  'environments',
+  'rule',
+  'rules',
+  'by_rule',
+  'learning_rates',
+  'updates',
+)
+
+
 def get_config() -> ml_collections.ConfigDict:
   """The declarations, and the settings that all runs share."""
   config = evaluate.base()
   config.update(AGENT)
+  for name in _OF_RUNS:
+    del config[name]
   _declare(config)
   return config
 

@@ -39,13 +39,14 @@ def sections(config: ModuleType) -> Iterator[tuple[str, list[Setting]]]:
   for function in config.SECTIONS:
     values = ml_collections.ConfigDict()
     function(values)
+    defaults = values.to_dict()
     matches = _SETTING.finditer(inspect.getsource(function))
     yield (
       _doc(function).removesuffix('.'),
       [
         _describe(
           match['name'],
-          values[match['name']],
+          defaults[match['name']],
           match['beside'] or match['above'],
         )
         for match in matches

@@ -32,7 +32,8 @@ def show(
   Args:
     config: the file in configs/ that describes the settings; None: there are
       none.
-    values: flat settings in place of the defaults there.
+    values: flat settings in place of the defaults there, of which those that
+      it lacks are left out; none: the defaults.
   """
   launcher = sys.modules['__main__'].__doc__ or ''
   print('\n'.join((launcher.strip(), '', *lines(config, values or {}))))
@@ -55,7 +56,8 @@ def lines(
   for title, settings in descriptions.sections(config):
     yield f'\n{title}'
     for name, default, meaning in settings:
-      yield from _entry(f'{name}={values.get(name, default)!r}', meaning)
+      if not values or name in values:
+        yield from _entry(f'{name}={values.get(name, default)!r}', meaning)
   for family, settings in descriptions.preprocessing():
     yield f'\nPreprocessing of {family}'
     given = values.get('preprocessing', {}).get(family, {})

@@ -96,10 +96,8 @@ def _plan(settings: dict[str, Any], workdir: pathlib.Path) -> Any:
 
 def _description(plan: Any) -> dict[str, Any]:
   """What config.json holds: the declarations, and what all runs share."""
-  own = ('environment', 'rule', 'updates')
-  shared = {k: v for k, v in plan.settings.items() if k not in own}
   declared = dataclasses.asdict(plan.protocol)
-  return {**shared, **declared, 'rules': list(_RULES.value)}
+  return {**plan.settings, **declared, 'rules': list(_RULES.value)}
 
 
 def _run(jobs: list[Any], workdir: pathlib.Path) -> None:

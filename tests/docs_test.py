@@ -151,7 +151,7 @@ def test_every_setting_has_its_meaning_in_the_tables() -> None:
   hook = _hook('settings')
   for name in ('meta_training', 'evaluate'):
     module = importlib.import_module(f'configs.{name}')
-    config = module.base()
+    config = module.base().to_dict()
     table = hook.on_page_markdown(
       '<!-- settings: discovery --><!-- settings: evaluation -->'
     )

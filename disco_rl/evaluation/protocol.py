@@ -179,18 +179,21 @@ def _contender(
   name: str, rule: str, grid: Mapping[str, Sequence[Any]]
 ) -> Contender:
   axes = {setting: tuple(values) for setting, values in grid.items()}
-  (rule,) = axes.pop('rule', (rule,))
+  rules = axes.pop('rule', (rule,))
+  if len(rules) != 1:
+    raise ValueError(f'The grid of {name} must have one rule, not {rules}.')
   points = tuple(
     dict(zip(axes, values)) for values in itertools.product(*axes.values())
   )
   if not points:
     raise ValueError(f'The grid of {name} has a setting without values.')
-  return Contender(name, rule, points)
+  return Contender(name, rules[0], points)
 
 
 def show(point: Point) -> str:
   """Settings as text."""
-  return ', '.join(f'{k}={v:g}' for k, v in point.items()) or 'no choice'
+  shown = lambda x: f'{x:g}' if isinstance(x, float) else f'{x}'
+  return ', '.join(f'{k}={shown(x)}' for k, x in point.items()) or 'no choice'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,6 +228,15 @@ class Plan:
     }
     parts = (task, contender.name, show(point))
     config = self.to_config(description)
+    if unread := [
+      updates
+      for updates in self.protocol.scored_after(task)[:-1]
+      if updates % config.log_every
+    ]:
+      raise ValueError(
+        f'score_after has {unread[0]} for {task}, which is no multiple of '
+        f'log_every={config.log_every}: agents would be scored earlier.'
+      )
     return sweep.Job(
       name=', '.join(parts),
       folder=self.workdir.joinpath(*map(sweep.slug, parts)),

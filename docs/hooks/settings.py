@@ -67,6 +67,11 @@ def _evaluation_changes() -> Iterator[str]:
     yield _changes(title, module.base(), module.get_config(name))
 
 
+def _protocol() -> Iterator[str]:
+  declarations, *_ = _descriptions().sections(_module('protocol'))
+  return _tables([declarations])
+
+
 def _preprocessing() -> Iterator[str]:
   return _tables(_descriptions().preprocessing())
 
@@ -80,6 +85,7 @@ _TABLES = {
   'discovery_changes': _discovery_changes,
   'evaluation': _evaluation,
   'evaluation_changes': _evaluation_changes,
+  'protocol': _protocol,
   'preprocessing': _preprocessing,
 }
 

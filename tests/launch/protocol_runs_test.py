@@ -156,6 +156,8 @@ def test_a_protocol_that_was_killed_goes_on(
   ('arguments', 'message'),
   [
     (['--rules='], '--rules is empty'),
+    ([RULES, '--config.updates=9'], 'Unknown setting'),
+    ([RULES, '--config.log_every=2'], 'no multiple of log_every=2'),
     ([RULES, '--tasks=catch/5x6'], "'catch/5x6', which is no test"),
     (['--rules=no_such_rule'], "Unknown rule 'no_such_rule'"),
     (['--rules=actor_critic'], 'Two contenders are called actor_critic'),
