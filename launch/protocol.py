@@ -49,7 +49,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.evaluation import protocol as protocol_lib
   from disco_rl.evaluation import protocol_report
   from disco_rl.runtime import workdirs
-  from disco_rl.update_rules import weights
+  from disco_rl.update_rules import sources
 
   if not _RULES.value:
     fail('--rules is empty: name the files of the rules that are judged.')
@@ -61,7 +61,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       _run_part(plan, tasks)
       return
     with workdirs.locked(workdir):
-      rules = weights.paths_among(_RULES.value)
+      rules = sources.files_among(_RULES.value)
       workdirs.claim(workdir, _description(plan), _FREE, rules)
       _run(plan.validation(), workdir)
       choices = plan.choose()
