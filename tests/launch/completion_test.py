@@ -12,8 +12,8 @@ pytestmark = pytest.mark.skipif(
   shutil.which('bash') is None, reason='there is no bash'
 )
 
-# Completes a command line twice, the cursor at its end, and prints on stderr
-# when the help is asked for.
+# Completes a command line twice, the cursor at its end; prints on the standard
+# error stream when the help is asked for.
 SCRIPT = """
 source launch/completion.bash
 eval "original_$(declare -f _disco_rl_flags)"
