@@ -240,6 +240,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
   ) -> None:
     assert not settings
     saved[path.name] = flat(rule_params)
+    path.write_bytes(saved[path.name])  # Its card has a checksum.
 
   workdir = pathlib.Path(tmp_path_factory.mktemp('meta_update'))
   with pytest.MonkeyPatch.context() as patch:
