@@ -29,12 +29,6 @@ _RULES = flags.DEFINE_list(
 _TASKS = flags.DEFINE_list(
   'tasks', [], 'Tests and families of tests that are run now; none: all.'
 )
-_SEEDS = flags.DEFINE_integer(
-  'seeds', None, 'Agents of a run, in place of --config.seeds.', lower_bound=1
-)
-_PROCESSES = flags.DEFINE_integer(
-  'processes', 1, 'Runs at the same time.', lower_bound=1
-)
 _PART = flags.DEFINE_list(
   'part', [], 'Of the launcher itself: I,N are every Nth of the runs from I on.'
 )
@@ -83,8 +77,6 @@ def _plan(settings: dict[str, Any], workdir: pathlib.Path) -> Any:
   protocol = config_checks.build(protocol_lib.Protocol, declared)
   names = {field.name for field in dataclasses.fields(protocol)}
   shared = {k: v for k, v in settings.items() if k not in names}
-  if _SEEDS.value is not None:
-    shared['seeds'] = _SEEDS.value
   return protocol_lib.Plan(
     protocol=protocol,
     settings=to_records.of_one_run(shared),
@@ -104,7 +96,7 @@ def _run(jobs: list[Any], workdir: pathlib.Path) -> None:
   """Runs the jobs that are not over, in this process or in several."""
   from disco_rl.evaluation import sweep
 
-  number = min(_PROCESSES.value, sum(not job.is_over for job in jobs))
+  number = min(processes.AT_ONCE.value, sum(not job.is_over for job in jobs))
   if number <= 1:
     sweep.run_jobs(jobs)
     return

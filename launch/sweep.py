@@ -52,9 +52,6 @@ _GRID = flags.DEFINE_multi_string(
 _SAMPLE = flags.DEFINE_integer(
   'sample', None, 'Random combinations, not all of them.', lower_bound=1
 )
-_PROCESSES = flags.DEFINE_integer(
-  'processes', 1, 'Runs at the same time.', lower_bound=1
-)
 
 # Setting -> value, as text.
 _Point = Mapping[str, str]
@@ -88,7 +85,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   with in_one_line(ValueError, ImportError):
     runs = plan(workdir)
     with workdirs.locked(workdir):
-      failures = processes.run_all(runs, _PROCESSES.value)
+      failures = processes.run_all(runs, processes.AT_ONCE.value)
       report(runs, failures, workdir)
   print(workdir / 'report.md')
   if failures:

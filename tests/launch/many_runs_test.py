@@ -237,10 +237,14 @@ def test_runs_save_when_the_sweep_is_killed(tmp_path: pathlib.Path) -> None:
   await_file(folder / 'saved')
 
 
-def test_launchers_watch_the_sweep() -> None:
-  """The end of the input comes first: there is no time to find the error."""
+def test_launchers_watch_the_sweep(tmp_path: pathlib.Path) -> None:
+  """The end of the input comes first, long before the run has begun."""
+  settings = [
+    '--config=configs/evaluate.py:quickstart',
+    f'--workdir={tmp_path}',
+  ]
   ended = subprocess.run(
-    [sys.executable, '-m', 'launch.evaluate', '--config=none.py'],
+    [sys.executable, '-m', 'launch.evaluate', *settings],
     cwd=launching.REPOSITORY,
     env={**os.environ, **orphans.variables()},
     stdin=subprocess.DEVNULL,
