@@ -18,7 +18,6 @@ from absl import flags
 
 from configs import protocol as configs
 from launch import common
-from launch import processes
 from launch import to_records
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -95,6 +94,7 @@ def _description(plan: Any) -> dict[str, Any]:
 def _run(jobs: list[Any], workdir: pathlib.Path) -> None:
   """Runs the jobs that are not over, in this process or in several."""
   from disco_rl.evaluation import sweep
+  from launch import processes
 
   number = min(processes.AT_ONCE.value, sum(not job.is_over for job in jobs))
   if number <= 1:

@@ -228,3 +228,14 @@ def test_a_program_from_the_cache_computes_the_same_bit_for_bit(
   found = train()
   assert entries(folder) == kept
   jax.tree.map(np.testing.assert_array_equal, found, compiled)
+
+
+def test_launchers_choose_the_folder_before_jax_is_imported() -> None:
+  # JAX reads the variables when it is imported, and would keep nothing.
+  launchers = ('evaluate', 'meta_train', 'play', 'protocol', 'showcase')
+  code = ''.join(
+    f'import launch.{name}; assert "jax" not in sys.modules, "{name}"\n'
+    for name in launchers
+  )
+  ended = launching.run_python('-c', f'import sys\n{code}')
+  assert ended.returncode == 0, ended.stderr
