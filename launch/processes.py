@@ -8,15 +8,10 @@ import subprocess
 import sys
 import time
 
-from absl import flags
-
 from disco_rl.runtime import jobs as jobs_lib
 from disco_rl.runtime import signals
 from launch import orphans
 
-AT_ONCE = flags.DEFINE_integer(
-  'processes', 1, 'Runs at the same time.', lower_bound=1
-)
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _POLL_SECONDS = 0.2
 

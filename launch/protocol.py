@@ -19,6 +19,7 @@ from absl import flags
 from configs import protocol as configs
 from launch import common
 from launch import to_records
+from launch.at_once import AT_ONCE
 from launch.errors import fail
 from launch.errors import in_one_line
 
@@ -96,7 +97,7 @@ def _run(jobs: list[Any], workdir: pathlib.Path) -> None:
   from disco_rl.evaluation import sweep
   from launch import processes
 
-  number = min(processes.AT_ONCE.value, sum(not job.is_over for job in jobs))
+  number = min(AT_ONCE.value, sum(not job.is_over for job in jobs))
   if number <= 1:
     sweep.run_jobs(jobs)
     return

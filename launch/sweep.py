@@ -34,6 +34,7 @@ from launch import common
 from launch import modules
 from launch import processes
 from launch import to_records
+from launch.at_once import AT_ONCE
 from launch.errors import fail
 from launch.errors import in_one_line
 
@@ -85,7 +86,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   with in_one_line(ValueError, ImportError):
     runs = plan(workdir)
     with workdirs.locked(workdir):
-      failures = processes.run_all(runs, processes.AT_ONCE.value)
+      failures = processes.run_all(runs, AT_ONCE.value)
       report(runs, failures, workdir)
   print(workdir / 'report.md')
   if failures:
