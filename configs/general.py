@@ -27,6 +27,15 @@ HELD_OUT = (
   'catch/5x4',
 )
 
+# Chains take up to 50 steps, and returns in grid worlds reach some 30.
+AGENT = {
+  **quickstart.AGENT,
+  'unroll_length': 20,
+  'discount': 0.99,
+  'max_abs_value': 5.0,
+  'num_bins': 61,
+}
+
 
 def get_config() -> ml_collections.ConfigDict:
   """Sixteen agents in three groups."""
@@ -37,11 +46,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.meta_decay_steps = config.meta_steps
   config.meta_learning_rate = 1e-3
   config.checkpoint_every = 100
-  config.unroll_length = 20
-  # Chains take up to 50 steps, and returns in grid worlds reach some 30.
-  config.discount = 0.99
-  config.max_abs_value = 5.0
-  config.num_bins = 61
+  config.update(AGENT)
 
   # Some 170 to 700 updates, each length with the same fraction of all steps.
   config.budgets = (100_000, 200_000, 400_000)

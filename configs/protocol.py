@@ -15,18 +15,13 @@ import ml_collections
 
 from configs import evaluate
 from configs import general
-from configs import quickstart
 
 # Agents are those of configs/general.py, with a quarter of its environments.
 AGENT = {
-  **quickstart.AGENT,
-  'unroll_length': 20,
+  **general.AGENT,
   'batch_size': 6,
   'num_environments': 6,
   'replay_capacity': 6,
-  'discount': 0.99,
-  'max_abs_value': 5.0,
-  'num_bins': 61,
 }
 
 

@@ -40,6 +40,11 @@ _ASCENDING = config_checks.Requirement(
 )
 
 
+def family(task: str) -> str:
+  """The first part of a task's name."""
+  return task.partition('/')[0]
+
+
 @dataclasses.dataclass(frozen=True)
 class Protocol(config_checks.Settings):
   """What is declared before anything is run.
@@ -86,7 +91,7 @@ class Protocol(config_checks.Settings):
 
   def scored_after(self, task: str) -> tuple[int, ...]:
     """Updates after which agents are scored in a task."""
-    own = self.by_family.get(task.partition('/')[0], {})
+    own = self.by_family.get(family(task), {})
     return tuple(own.get('score_after', self.score_after))
 
   def updates(self, task: str) -> int:
@@ -101,7 +106,7 @@ class Protocol(config_checks.Settings):
     Raises:
       ValueError: a name is that of no test.
     """
-    kinds = {task.partition('/')[0] for task in self.test_tasks}
+    kinds = {family(task) for task in self.test_tasks}
     known = [*kinds, *self.test_tasks]
     for name in names:
       if name not in known:
@@ -113,7 +118,7 @@ class Protocol(config_checks.Settings):
     return tuple(
       task
       for task in self.test_tasks
-      if not names or {task, task.partition('/')[0]} & {*names}
+      if not names or {task, family(task)} & {*names}
     )
 
 
@@ -216,7 +221,7 @@ class Plan:
 
   def job(self, task: str, contender: Contender, point: Point) -> sweep.Job:
     """One run; raises ValueError for settings that are not valid."""
-    own = dict(self.protocol.by_family.get(task.partition('/')[0], {}))
+    own = dict(self.protocol.by_family.get(family(task), {}))
     own.pop('score_after', None)
     description = {
       **self.settings,

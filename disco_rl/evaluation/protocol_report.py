@@ -30,6 +30,7 @@ _MEANING = (
   "actor-critic after the longest training. Random play's return is exact in "
   'grid worlds, and that of the contender "random" elsewhere.'
 )
+_TESTS = normalisation.Benchmark('tests', 'All tests', _MEANING)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +110,8 @@ def write(
   )
 
 
+# Task -> where its returns are scored 0 and 1; None if random play is no worse.
+Scales = Mapping[str, normalisation.Scale | None]
 # Task -> updates after which agents are scored -> a result of each contender.
 Results = Mapping[str, Mapping[int, Sequence[comparison.Result]]]
 
@@ -150,32 +153,32 @@ def write_results(
 
 def _scale(
   task: str, of_task: Mapping[int, Sequence[comparison.Result]]
-) -> tuple[float, float] | None:
-  """Returns scored 0 and 1 in a task; None if random play is no worse."""
-  if task.partition('/')[0] in _EXACT:
+) -> normalisation.Scale | None:
+  """See `Scales`; comparisons have benchmarks of their own."""
+  if protocol_lib.family(task) in _EXACT:
     scale = normalisation.find_scale(task)
     if scale is not None:
-      return scale.low, scale.high
+      return scale
   means = {
     result.rule: float(np.mean(result.returns))
     for result in of_task[max(of_task)]
     if result.problem is None
   }
   low = means.get(protocol_lib.RANDOM, np.nan)
-  is_catch = task.partition('/')[0] == 'catch'
+  is_catch = protocol_lib.family(task) == 'catch'
   high = _BEST_CATCH if is_catch else means.get(protocol_lib.REFERENCE, np.nan)
-  return (low, high) if high > low else None
+  return normalisation.Scale(_TESTS, low, high) if high > low else None
 
 
 def _comparisons(
-  results: Results, scales: Mapping[str, tuple[float, float] | None]
+  results: Results, scales: Scales
 ) -> Iterator[comparison.Comparison]:
   """One for each number of updates; tests without a scale are on their own."""
   stages: dict[tuple[int, ...], list[str]] = {}
   for task, of_task in results.items():
     stages.setdefault(tuple(of_task), []).append(task)
   for budgets, tasks in stages.items():
-    families = ', '.join(dict.fromkeys(t.partition('/')[0] for t in tasks))
+    families = ', '.join(dict.fromkeys(protocol_lib.family(t) for t in tasks))
     for updates in budgets:
       benchmark = normalisation.Benchmark(
         f'{families.replace(", ", "_")}_after_{updates}',
@@ -194,11 +197,11 @@ def _comparisons(
 
 def _find_scale(
   benchmark: normalisation.Benchmark,
-  scales: Mapping[str, tuple[float, float] | None],
+  scales: Scales,
   task: str,
 ) -> normalisation.Scale | None:
-  bounds = scales[task]
-  return None if bounds is None else normalisation.Scale(benchmark, *bounds)
+  scale = scales[task]
+  return scale and dataclasses.replace(scale, benchmark=benchmark)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,20 +239,20 @@ def _difference(x: np.ndarray, y: np.ndarray) -> Any:
 
 
 def _iqm_by_family(
-  results: Results, scales: Mapping[str, tuple[float, float] | None]
+  results: Results, scales: Scales
 ) -> dict[str, dict[str, statistics.Estimate]]:
   """Family -> contender -> IQM of its scores after the longest training."""
   columns: dict[str, dict[str, list[np.ndarray]]] = {}
   for task, of_task in results.items():
-    bounds = scales[task]
-    if bounds is None:
+    scale = scales[task]
+    if scale is None:
       continue
-    of_family = columns.setdefault(task.partition('/')[0], {})
+    of_family = columns.setdefault(protocol_lib.family(task), {})
     for result in of_task[max(of_task)]:
       scores = (
         np.array([np.nan])
         if result.problem is not None
-        else (result.returns - bounds[0]) / (bounds[1] - bounds[0])
+        else scale.normalise(result.returns)
       )
       of_family.setdefault(result.rule, []).append(scores)
   return {
@@ -325,7 +328,7 @@ def _worse(worse: Sequence[Worse]) -> report.Note:
 def _write_csv(
   path: pathlib.Path,
   results: Results,
-  scales: Mapping[str, tuple[float, float] | None],
+  scales: Scales,
 ) -> None:
   """A row for each agent, and number of updates."""
   with (
@@ -335,11 +338,11 @@ def _write_csv(
     writer = csv.writer(file)
     writer.writerow(('task', 'rule', 'updates', 'agent', 'return', 'score'))
     for task, of_task in results.items():
-      low, high = scales[task] or (np.nan, np.nan)
+      scale = scales[task]
       for updates, contenders in of_task.items():
         for result in contenders:
           returns = result.returns if result.problem is None else ()
           for agent, value in enumerate(returns):
-            score = (value - low) / (high - low)
+            score = np.nan if scale is None else scale.normalise(value)
             row = (task, result.rule, updates, agent, value, score)
             writer.writerow(row)

@@ -151,7 +151,7 @@ def _find_published(name: str) -> str:
       f'{DIRECTORY_VARIABLE} is set, but there is no {path}. Put the file of '
       f'{url} there, or unset the variable to download it.'
     )
-  digest = pooch.file_hash(path)
+  digest = cards.sha256_of(path)
   if digest != sha256:
     raise WeightsError(
       f'{path}: not the published {name}: SHA-256 {digest}, expected {sha256}. '
