@@ -86,6 +86,9 @@ def _meta_gradient(config: ml_collections.ConfigDict) -> None:
   config.meta_learning_rate = 1e-3  # Learning rate of Adam over the rule.
   # Meta-steps until a cosine brings that rate to 0; 0: never.
   config.meta_decay_steps = 0
+  # Whether the rule that is evaluated and saved is the mean of the rules after
+  # all meta-steps, weighted by about the square of their number.
+  config.average_rule = False
   # Largest norm of the gradient that Adam takes.
   config.max_meta_gradient_norm = 1.0
 

@@ -108,8 +108,8 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
     config: of the fork or of its source.
 
   Returns:
-    The environment of each agent, and the shapes of the rule's parameters and
-    of an agent in each environment; comparable by `==`.
+    The environment of each agent, and the shapes of the rule's state and of
+    an agent in each environment; comparable by `==`.
 
   Raises:
     ValueError: a setting or an environment's name is not valid.
@@ -117,7 +117,9 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
   # Shapes do not depend on chunks, whose size may be automatic.
   config = dataclasses.replace(config, agent=next(config.agent.chunkings()))
   rule, params = make_rule(config)
-  optimizer, _ = meta_update.meta_optimizers(config)
+  optimizer, of_mean = meta_update.meta_optimizers(config)
+
+  of_rule = (params, jax.eval_shape(of_mean.init, params))
 
   def state(specimen: Any) -> Any:
     inner_loop = _make_inner_loop(config, rule, specimen.spec)
@@ -133,7 +135,7 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
   shapes = {}
   for name, specimen in _make_specimens(config).items():
     leaves = jax.tree.leaves_with_path(
-      (params, jax.eval_shape(lambda specimen=specimen: state(specimen)))
+      (of_rule, jax.eval_shape(lambda specimen=specimen: state(specimen)))
     )
     shapes[name] = {
       jax.tree_util.keystr(path): (x.shape, str(x.dtype)) for path, x in leaves

@@ -55,6 +55,8 @@ class MetaTrainingConfig(config_checks.Settings):
     meta_learning_rate: step size of Adam over eta.
     meta_decay_steps: meta-steps after which a cosine has brought that learning
       rate to zero; 0: it stays.
+    average_rule: whether the rule that is evaluated and saved is a mean over
+      the meta-steps, see `meta_update.averaging`; if not, the newest.
     max_meta_gradient_norm: bound of the meta-gradient that Adam takes.
     chunk_size: agents of a group that a device computes at a time.
     batch_devices: devices that share the batches of the same agents.
@@ -88,6 +90,7 @@ class MetaTrainingConfig(config_checks.Settings):
   adam_per_agent: bool = True
   meta_learning_rate: config_checks.Positive = 1e-3
   meta_decay_steps: config_checks.CountOrZero = 0
+  average_rule: bool = False
   max_meta_gradient_norm: config_checks.Bound = 1.0
   chunk_size: config_checks.Count = 1
   batch_devices: config_checks.Count = 1

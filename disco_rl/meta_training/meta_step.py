@@ -43,7 +43,8 @@ class State:
   Attributes:
     meta_step: number of meta-updates so far.
     rule_params: eta.
-    opt_state: of an Adam that the agents share; empty if each has its own.
+    opt_state: of an Adam that the agents share, and of the mean of eta; empty
+      without both.
     members: of each group.
     lifetimes: of each group's members.
   """
@@ -53,6 +54,11 @@ class State:
   opt_state: Any
   members: Sequence[inner_loop_lib.Member]
   lifetimes: Sequence[lifetimes_lib.Lifetimes]
+
+  @property
+  def rule(self) -> types.Params:
+    """Parameters of the rule as it is evaluated and saved: eta or its mean."""
+    return meta_update.averaged(self.opt_state, self.rule_params)
 
 
 class MetaStep:
@@ -112,7 +118,7 @@ class MetaStep:
 
   def to_tree(self, state: State, seconds: float) -> dict[str, Any]:
     """Content of a checkpoint: all but the meta-step, which is its name."""
-    # Checkpoints of agents with an Adam each have no such entry.
+    # Checkpoints have no such entry where it is empty.
     shared = {'meta_opt_state': state.opt_state}
     return {
       **(shared if jax.tree.leaves(shared) else {}),

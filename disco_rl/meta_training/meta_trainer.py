@@ -297,7 +297,7 @@ class MetaTrainer:
   ) -> None:
     """Evaluates the rule on held-out environments."""
     # Each process evaluates for itself: this takes no communication.
-    params = state.rule_params
+    params = state.rule
     returns = self._held_out.evaluate(
       distributed.fetch(params) if distributed.is_distributed() else params
     )

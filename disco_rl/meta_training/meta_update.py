@@ -7,6 +7,9 @@ parameters, eta. Meta-gradients of agents differ by orders of magnitude; with
 second moments of their own, all agents have the same influence. The variant
 with one Adam for all is eta <- eta + Adam((1 / n) sum_i g_i).
 
+Rules come and go while Adam's steps are long; the mean over meta-steps, which
+`averaging` keeps beside eta, does less so.
+
 `member_update` computes Adam_i(g_i), `sum_over_members` the sum over the agents
 of a device, and `apply_mean` sums over groups and devices and changes eta.
 """
@@ -15,6 +18,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 from typing import Any
+from typing import NamedTuple
 
 import jax
 from jax.flatten_util import ravel_pytree
@@ -62,14 +66,64 @@ def meta_optimizers(
   """Of each agent's meta-gradient, and of the mean of what these return.
 
   One is Adam, the other the identity; see `MetaTrainingConfig.adam_per_agent`.
+  `averaging` follows the second; see `MetaTrainingConfig.average_rule`.
   """
   adam = per_agent_adam(
     config.meta_learning_rate,
     config.max_meta_gradient_norm,
     config.meta_decay_steps,
   )
-  both = (adam, optax.identity())
-  return both if config.adam_per_agent else both[::-1]
+  of_agents, of_mean = adam, optax.identity()
+  if not config.adam_per_agent:
+    of_agents, of_mean = of_mean, of_agents
+  if config.average_rule:
+    of_mean = optax.chain(of_mean, averaging())
+  return of_agents, of_mean
+
+
+class AveragingState(NamedTuple):
+  """State of `averaging`: the number of updates, and the mean."""
+
+  num_updates: types.Array
+  average: types.Params
+
+
+def averaging() -> optax.GradientTransformation:
+  """Leaves updates as they are, and keeps the mean of what they lead to.
+
+  The parameters after the t-th update weigh t (t + 1): polynomial-decay
+  averaging with eta = 2 (Shamir and Zhang, 2013), which soon forgets the first
+  ones and knows no horizon.
+  """
+
+  def init(params: optax.Params) -> AveragingState:
+    return AveragingState(jnp.zeros((), jnp.int32), params)
+
+  def update(
+    updates: optax.Updates,
+    state: AveragingState,
+    params: optax.Params | None = None,
+  ) -> tuple[optax.Updates, AveragingState]:
+    num_updates = optax.safe_increment(state.num_updates)
+    weight = 3 / (num_updates + 2)
+    average = jax.tree.map(
+      lambda mean, new: mean + weight * (new - mean),
+      state.average,
+      optax.apply_updates(params, updates),
+    )
+    return updates, AveragingState(num_updates, average)
+
+  return optax.GradientTransformation(init, update)
+
+
+def averaged(opt_state: Any, rule_params: types.Params) -> types.Params:
+  """The mean of eta, or, where none is kept, eta.
+
+  Args:
+    opt_state: of the second of `meta_optimizers`.
+    rule_params: eta.
+  """
+  return optax.tree.get(opt_state, 'average', rule_params)
 
 
 def member_update(
@@ -161,7 +215,7 @@ def apply_mean(
   """Changes eta by the mean of the agents' updates.
 
   Args:
-    optimizer: of the mean: the identity, or an Adam that the agents share.
+    optimizer: of the mean, the second of `meta_optimizers`.
     rule_params: eta.
     opt_state: its state.
     updates: of each group, sums over the members of a device, [devices, ...].

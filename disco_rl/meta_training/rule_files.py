@@ -50,7 +50,7 @@ class RuleFiles:
       seconds: that it has taken so far.
     """
     path = self.workdir / 'rule.npz'
-    registry.save(path, self.rule, jax.device_get(state.rule_params))
+    registry.save(path, self.rule, jax.device_get(state.rule))
     card = self._card(path, state.meta_step, seconds)
     metrics.write_json(cards.path_of(path), dataclasses.asdict(card))
 

@@ -21,6 +21,7 @@ _ADDED = {
   'torso_chunk_size': 0,
   'replay_on_disk': False,
   'adam_per_agent': True,
+  'average_rule': False,
   'aux_pi_cost': 1.0,
   'rule_has_q': True,
   'rule_transformer_heads': 4,

@@ -226,7 +226,11 @@ class Run:
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-  settings = {**quickstart.get_config().to_dict(), **SETTINGS}
+  return discover(tmp_path_factory.mktemp('run'))
+
+
+def discover(workdir: pathlib.Path, **changes: Any) -> Run:
+  settings = {**quickstart.get_config().to_dict(), **SETTINGS, **changes}
   config = to_records.meta_training(settings)
   made: list[RecordedTraining] = []
   saved: dict[str, np.ndarray] = {}
@@ -242,7 +246,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     saved[path.name] = flat(rule_params)
     path.write_bytes(saved[path.name])  # Its card has a checksum.
 
-  workdir = pathlib.Path(tmp_path_factory.mktemp('meta_update'))
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(build, 'make_rule', make_rule)
     patch.setattr(build, 'make_groups', make_groups)
@@ -312,6 +315,20 @@ def test_the_logged_norm_is_that_of_the_mean(run: Run) -> None:
 def test_an_agent_with_a_nan_loss_is_reported(run: Run) -> None:
   assert run.metrics['environment'].tolist() == ['many', 'one'] * META_STEPS
   assert run.metrics['failed'].tolist() == [0, 0, 1, 0, 0, 0, 1, 0]
+
+
+def test_the_mean_rule_is_evaluated_and_saved(tmp_path: pathlib.Path) -> None:
+  """Its weights are t (t + 1); all else is as without the mean."""
+  run = discover(tmp_path, average_rule=True)
+  first, *etas = reference(run.initial)
+  t = np.arange(1, META_STEPS + 1)
+  means = [first] + [
+    np.average(etas[:n], axis=0, weights=(t * (t + 1))[:n]) for n in t
+  ]
+  np.testing.assert_allclose(run.final, means[-1], atol=2e-5)
+  for trial, mean in zip(run.trials, means, strict=True):
+    np.testing.assert_allclose(trial.rule_params, mean, atol=2e-5)
+  assert np.abs(means[-1] - etas[-1]).max() > 0.01
 
 
 # Held-out trials.

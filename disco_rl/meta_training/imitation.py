@@ -1,0 +1,270 @@
+"""A rule for discovery to begin with: it imitates the policy gradient.
+
+A random rule teaches agents nothing, and a small discovery spends most of its
+meta-steps on leaving that. What it then finds hardly answers to rare, large
+advantages, as sparse rewards make them. `train` fits the meta-network to
+
+  pi_hat = softmax(log pi + strength * A * onehot(a)),
+
+where a is the action that was taken and A its advantage, normalised. For small
+steps the gradient of KL(pi_hat || pi) is the policy gradient, linear in A. The
+inputs are random: no environment and no agent takes part. y_hat and z_hat stay
+random; discovery gives them their meaning.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import functools
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import optax
+
+from disco_rl import types
+from disco_rl.maths import categorical
+from disco_rl.maths import value_targets
+from disco_rl.networks import meta_features
+from disco_rl.networks import meta_network
+
+# Factor of the advantage, and the largest advantage that counts, at the start
+# and at the end. A faint target is lost in that of copying the policy: the
+# network finds the advantage first where it is strong.
+_STRENGTH = (2.0, 0.3)
+_BOUND = (3.0, 12.0)
+# They change between these fractions of the steps.
+_CHANGE = (0.3, 0.7)
+
+_LEARNING_RATE = 5e-3
+_LENGTH, _BATCH = 20, 24
+_NUM_ACTIONS = (3, 5)
+
+
+def train(
+  key: types.Array,
+  config: meta_network.MetaNetworkConfig,
+  steps: int,
+  report: Callable[[float, float], None],
+) -> types.Params:
+  """Fits a random meta-network.
+
+  Args:
+    key: PRNG key.
+    config: sizes.
+    steps: of Adam, whose learning rate a cosine brings to zero.
+    report: called after each step with the mean squared distances, summed over
+      actions, of pi_hat to where it should be, and from there to the policy.
+
+  Returns:
+    eta.
+
+  Raises:
+    ValueError: the network reads no advantages.
+  """
+  if not config.has_q:
+    raise ValueError(
+      'rule_has_q=False: a rule without q reads no advantages, so it cannot '
+      'imitate the policy gradient.'
+    )
+  optimizer = optax.chain(
+    optax.clip_by_global_norm(1.0),
+    optax.adam(optax.cosine_decay_schedule(_LEARNING_RATE, steps)),
+  )
+
+  @jax.jit
+  def step(
+    params: types.Params, opt_state: optax.OptState, i: types.Array
+  ) -> tuple[types.Params, optax.OptState, tuple[types.Array, types.Array]]:
+    begin, end = _CHANGE
+    progress = jnp.clip((i / steps - begin) / (end - begin), 0.0, 1.0)
+    loss = functools.partial(_loss, config, progress=progress)
+    gradient, distances = jax.grad(loss, has_aux=True)(
+      params, jax.random.fold_in(key, i + 1)
+    )
+    updates, opt_state = optimizer.update(gradient, opt_state)
+    return optax.apply_updates(params, updates), opt_state, distances
+
+  params = meta_network.init(jax.random.fold_in(key, 0), config)
+  opt_state = optimizer.init(params)
+  for i in range(steps):
+    params, opt_state, (error, signal) = step(params, opt_state, jnp.int32(i))
+    report(float(error), float(signal))
+  return params
+
+
+def target(
+  logits: types.Array,
+  action: types.Array,
+  advantage: types.Array,
+  strength: float | types.Array = _STRENGTH[1],
+  bound: float | types.Array = _BOUND[1],
+) -> types.Array:
+  """Logits of the pi_hat that is imitated.
+
+  Args:
+    logits: [..., A] of the policy.
+    action: [...] that was taken.
+    advantage: [...] of it, normalised.
+    strength: factor of the advantage.
+    bound: of its absolute value.
+
+  Returns:
+    [..., A]
+  """
+  step = strength * jnp.clip(advantage, -bound, bound)
+  taken = jax.nn.one_hot(action, logits.shape[-1], dtype=logits.dtype)
+  return logits + step[..., None] * taken
+
+
+def _loss(
+  config: meta_network.MetaNetworkConfig,
+  params: types.Params,
+  key: types.Array,
+  progress: types.Array,
+) -> tuple[types.Array, tuple[types.Array, types.Array]]:
+  """KL(target || pi_hat) in units of the strength; distances as reported."""
+  between = lambda ends: ends[0] * (ends[1] / ends[0]) ** progress
+  strength, bound = between(_STRENGTH), between(_BOUND)
+  total, errors, signals = jnp.zeros(()), [], []
+  for num_actions in _NUM_ACTIONS:
+    key, input_key, state_key = jax.random.split(key, 3)
+    inputs = _random_inputs(input_key, config, num_actions)
+    outputs, _ = meta_network.transform(config).apply(
+      params, inputs, _random_state(state_key, config)
+    )
+    assert inputs.estimates is not None
+    logits = inputs.outputs['logits'][:-1]
+    wanted = target(
+      logits,
+      inputs.rollout.action[:-1],
+      inputs.estimates.normalized_advantage,
+      strength,
+      bound,
+    )
+    kl = categorical.kl_divergence(wanted, outputs.pi)
+    total += jnp.mean(kl) / strength / len(_NUM_ACTIONS)
+    errors.append(_distance(wanted, outputs.pi))
+    signals.append(_distance(wanted, logits))
+  return total, (jnp.mean(jnp.stack(errors)), jnp.mean(jnp.stack(signals)))
+
+
+def _distance(x: types.Array, y: types.Array) -> types.Array:
+  """Mean squared distance of two policies, by their logits."""
+  difference = jax.nn.softmax(x) - jax.nn.softmax(y)
+  return jnp.mean(jnp.sum(jnp.square(difference), axis=-1))
+
+
+class _Draws:
+  """Random arrays [T+1, B, ...], from one key."""
+
+  def __init__(self, key: types.Array):
+    self._key, self._count = key, 0
+
+  def key(self) -> types.Array:
+    """A new key."""
+    self._count += 1
+    return jax.random.fold_in(self._key, self._count)
+
+  def normal(self, *shape: int) -> types.Array:
+    """Standard normal [T+1, B, *shape]."""
+    return jax.random.normal(self.key(), (_LENGTH + 1, _BATCH, *shape))
+
+  def scale(self, low: float, high: float, rank: int = 1) -> types.Array:
+    """Log-uniform, one for each trajectory: [1, B], with `rank` axes more."""
+    log = jax.random.uniform(
+      self.key(), (_BATCH,), minval=jnp.log(low), maxval=jnp.log(high)
+    )
+    return jnp.exp(log).reshape(1, _BATCH, *(1,) * rank)
+
+  def happens(self, probability: float) -> types.Array:
+    """Booleans [T, B]."""
+    return jax.random.bernoulli(self.key(), probability, (_LENGTH, _BATCH))
+
+
+def _random_inputs(
+  key: types.Array, config: meta_network.MetaNetworkConfig, num_actions: int
+) -> meta_features.MetaInputs:
+  """Inputs of agents of all ages: policies of all entropies, all scales."""
+  draws = _Draws(key)
+  logits = draws.scale(0.05, 6.0) * draws.normal(num_actions)
+  # Those of the target network and of the behaviour policy are close to it.
+  target_logits, behaviour = (
+    logits + draws.scale(0.01, 0.5) * draws.normal(num_actions)
+    for _ in range(2)
+  )
+  outputs, target_outputs = {'logits': logits}, {'logits': target_logits}
+  for name, shape in _prediction_shapes(config, num_actions):
+    prediction = draws.scale(0.1, 3.0, len(shape)) * draws.normal(*shape)
+    outputs[name] = prediction
+    target_outputs[name] = prediction + 0.1 * draws.normal(*shape)
+  rollout = types.Rollout(
+    observation=draws.normal(),
+    action=jax.random.categorical(draws.key(), behaviour).astype(jnp.int32),
+    logits=behaviour,
+    reward=draws.happens(0.15) * draws.normal()[:-1],
+    is_terminal=draws.happens(0.05),
+    mask=jnp.ones((_LENGTH, _BATCH), bool),
+  )
+  return meta_features.MetaInputs(
+    rollout=rollout,
+    outputs=outputs,
+    target_outputs=target_outputs,
+    estimates=_random_estimates(draws, num_actions),
+  )
+
+
+def _prediction_shapes(
+  config: meta_network.MetaNetworkConfig, num_actions: int
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+  """Names and trailing axes of y and z, where there are some."""
+  if config.prediction_size:
+    yield 'y', (config.prediction_size,)
+    yield 'z', (num_actions, config.prediction_size)
+
+
+def _random_estimates(
+  draws: _Draws, num_actions: int
+) -> value_targets.RetraceEstimates:
+  """Values of all scales; advantages with tails as of sparse rewards."""
+  scale = draws.scale(0.05, 2.0)
+  value = scale * draws.normal(1)
+  normalized = jnp.clip(
+    draws.scale(0.2, 1.2, 0) * draws.normal() * jnp.exp(0.9 * draws.normal())
+    + 0.2 * draws.normal(),
+    -_BOUND[1],
+    _BOUND[1],
+  )[:-1]
+  # An advantage's deviation is half of that of the values.
+  deviation = 0.5 * scale
+  advantage = deviation[..., 0] * normalized
+  of_actions = 0.6 * draws.normal(num_actions)
+  q_value = value + 0.3 * scale * draws.normal(num_actions)
+  value = value[..., 0]
+  return value_targets.RetraceEstimates(
+    value=value,
+    q_value=q_value,
+    target_q_value=q_value + 0.05 * scale * draws.normal(num_actions),
+    q_target=value[:-1] + advantage,
+    q_td=advantage,
+    normalized_q_td=normalized,
+    advantage=advantage,
+    normalized_advantage=normalized,
+    qv_advantage=deviation * of_actions,
+    normalized_qv_advantage=of_actions,
+  )
+
+
+def _random_state(
+  key: types.Array, config: meta_network.MetaNetworkConfig
+) -> hk.LSTMState | None:
+  """State of the meta-RNN, in three of ten cases the initial one."""
+  initial = meta_network.initial_state(config)
+  if initial is None:
+    return None
+  hidden, cell, choice = jax.random.split(key, 3)
+  random = hk.LSTMState(
+    hidden=jnp.tanh(jax.random.normal(hidden, initial.hidden.shape)),
+    cell=jax.random.normal(cell, initial.cell.shape),
+  )
+  is_initial = jax.random.bernoulli(choice, 0.3)
+  return jax.tree.map(lambda x, y: jnp.where(is_initial, x, y), initial, random)

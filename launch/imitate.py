@@ -1,0 +1,83 @@
+"""Makes a rule for discovery to begin with: it imitates the policy gradient.
+
+  python -m launch.imitate --config=configs/general.py --workdir=runs/imitation
+  python -m launch.meta_train --config=configs/general.py \
+    --config.rule=runs/imitation/rule.npz --workdir=runs/general
+
+The sizes are those of the config, rule_lstm_size and the like. Writes rule.npz
+and its card, rule.json, at the end: what was interrupted begins anew. A few
+minutes on one core; see `disco_rl.meta_training.imitation`.
+"""
+
+import dataclasses
+import pathlib
+import time
+from typing import Any
+
+from absl import flags
+
+from configs import meta_training
+from launch import common
+from launch import to_records
+from launch.errors import in_one_line
+
+_STEPS = flags.DEFINE_integer(
+  'steps', 6000, 'Steps of supervised learning.', lower_bound=1
+)
+
+
+def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
+  """Fits a rule, and writes it."""
+  # Imported late: a mistyped flag should not wait for JAX to load.
+  import jax
+
+  import disco_rl
+  from disco_rl.meta_training import imitation
+  from disco_rl.runtime import metrics
+  from disco_rl.runtime import progress
+  from disco_rl.runtime import workdirs
+  from disco_rl.update_rules import cards
+  from disco_rl.update_rules import disco
+  from disco_rl.update_rules import registry
+
+  with in_one_line(ValueError, ImportError):
+    config = to_records.meta_training(settings)
+    rule = disco.Disco(network=config.rule_network, **config.rule_settings)
+    begin = time.perf_counter()
+    path = workdir / 'rule.npz'
+    with (
+      workdirs.locked(workdir),
+      progress.Progress(
+        _STEPS.value, unit='step', description='imitation', status='compiling'
+      ) as bar,
+    ):
+      params = imitation.train(
+        jax.random.key(config.seed),
+        config.rule_network,
+        _STEPS.value,
+        lambda error, signal: bar.advance(1, error=error, signal=signal),
+      )
+      registry.save(path, rule, jax.device_get(params))
+      card = cards.Card(
+        name=workdir.resolve().name,
+        description=(
+          'Imitates the policy gradient: fitted by '
+          f'{_STEPS.value:,} steps of supervised learning on random inputs. No '
+          'environment and no agent took part.'
+        ),
+        seed=config.seed,
+        settings=settings,
+        versions={'disco_rl': disco_rl.__version__, 'jax': jax.__version__},
+        compute={
+          'seconds': time.perf_counter() - begin,
+          'devices': 1,
+          'kind': jax.devices()[0].device_kind,
+        },
+        sha256=cards.sha256_of(path),
+      )
+      metrics.write_json(cards.path_of(path), dataclasses.asdict(card))
+  print(path)
+
+
+if __name__ == '__main__':
+  common.run(main, base=meta_training)
