@@ -88,8 +88,11 @@ BY_FAMILY = {
     'torso': 'impala',
   },
 }
+_LEARNING_RATES = (2e-3, 5e-3, 1e-2, 2e-2)
 GRIDS = {
-  'given': {'learning_rate': (1e-3, 2e-3, 5e-3, 1e-2)},
+  'given': {'learning_rate': _LEARNING_RATES},
+  # Where discovery begins: what is better has been discovered.
+  'imitation': {'learning_rate': _LEARNING_RATES},
   'disco103': {'learning_rate': (3e-3, 1e-2), 'reward_scale': (1.0, 30.0)},
   'actor_critic': {'learning_rate': (2e-3, 5e-3), 'entropy_cost': (0.01, 0.05)},
   # Entropy alone: the policy is uniform after some updates.

@@ -90,6 +90,7 @@ def test_every_rule_has_as_many_settings_to_choose_from() -> None:
     'rule': 4,
     'mine': 4,
     'disco103': 4,
+    'imitation': 4,
     'actor_critic': 4,
     'random': 1,
   }

@@ -1,0 +1,158 @@
+"""Tests of disco_rl/meta_training/imitation.py and of launch/imitate.py."""
+
+import json
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import launching
+import numpy as np
+import pytest
+import rollouts
+import small
+
+import disco_rl
+from disco_rl import types
+from disco_rl.maths import value_targets
+from disco_rl.meta_training import imitation
+from disco_rl.networks import meta_features
+from disco_rl.networks import meta_network
+from disco_rl.update_rules import disco
+from disco_rl.update_rules import registry
+from disco_rl.update_rules import weights
+from launch import imitate
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+T, B, A = 12, 16, 4
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+  weights = np.exp(x - x.max(axis=-1, keepdims=True))
+  return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def random_inputs(prediction_size: int) -> meta_features.MetaInputs:
+  """Of agents like no others: rewards everywhere, and heads that are random."""
+  rng = np.random.default_rng(5)
+  normal = lambda *shape: rng.normal(size=(T + 1, B, *shape)).astype(np.float32)
+  logits = normal(A)
+  rollout = rollouts.draw(1, T, B, A, logits=logits + 0.1 * normal(A))
+  q = 0.5 * normal(A, 11)
+  outputs = {
+    'logits': logits,
+    'y': normal(prediction_size),
+    'z': normal(A, prediction_size),
+  }
+  estimates, _ = value_targets.retrace(
+    value_targets.init_moments(),
+    rollout,
+    logits,
+    q,
+    q,
+    discount=0.9,
+    lambda_=0.9,
+    max_abs_value=5.0,
+    moments_decay=0.99,
+  )
+  return meta_features.MetaInputs(rollout, outputs, outputs, estimates)
+
+
+def test_the_target_moves_the_action_taken() -> None:
+  """For small steps the gradient of the KL is the policy gradient.
+
+  It is A (onehot(a) - pi), weighted by pi(a), as the target moves each
+  probability in proportion to itself.
+  """
+  rng = np.random.default_rng(0)
+  logits = rng.normal(size=(5, A))
+  action = rng.integers(A, size=5)
+  advantage = 1e-3 * rng.normal(size=5)
+  target = imitation.target(
+    jnp.float32(logits), jnp.int32(action), jnp.float32(advantage), 1.0
+  )
+  policy, onehot = softmax(logits), np.eye(A)[action]
+  taken = np.sum(policy * onehot, axis=-1)
+  np.testing.assert_allclose(
+    softmax(np.asarray(target)) - policy,
+    (advantage * taken)[:, None] * (onehot - policy),
+    atol=2e-6,
+  )
+
+
+def test_large_advantages_are_bounded() -> None:
+  target = imitation.target(
+    jnp.zeros((2, A)), jnp.arange(2), jnp.array([99.0, -99.0]), 0.5, 4.0
+  )
+  np.testing.assert_allclose(target, [[2, 0, 0, 0], [0, -2, 0, 0]])
+
+
+def test_the_shipped_rule_imitates_on_other_inputs() -> None:
+  """pi_hat is where the formula says, in inputs that it was not fitted to."""
+  rule = disco_rl.load_rule('imitation')
+  config = weights.infer_config(rule.params)
+  inputs = random_inputs(config.prediction_size)
+  outputs, _ = jax.jit(meta_network.transform(config).apply)(
+    rule.params, inputs, meta_network.initial_state(config)
+  )
+  assert inputs.estimates is not None
+  policy = softmax(np.asarray(inputs.outputs['logits'])[:-1])
+  onehot = np.eye(A)[inputs.rollout.action[:-1]]
+  advantage = np.asarray(inputs.estimates.normalized_advantage)
+  wanted = softmax(np.log(policy) + 0.3 * advantage[..., None] * onehot)
+  step, wanted_step = softmax(np.asarray(outputs.pi)) - policy, wanted - policy
+  cosine = np.sum(step * wanted_step) / (
+    np.linalg.norm(step) * np.linalg.norm(wanted_step)
+  )
+  assert cosine > 0.9
+  np.testing.assert_allclose(
+    np.linalg.norm(step), np.linalg.norm(wanted_step), rtol=0.25
+  )
+
+
+def test_learning_reduces_the_error() -> None:
+  errors: list[float] = []
+  imitation.train(
+    jax.random.key(0),
+    small.META_NETWORK,
+    60,
+    lambda error, _: errors.append(error),
+  )
+  assert np.mean(errors[-10:]) < 0.8 * np.mean(errors[:10])
+
+
+def test_a_rule_without_q_cannot_imitate() -> None:
+  config = meta_network.MetaNetworkConfig(has_q=False)
+  with pytest.raises(ValueError, match='rule_has_q=False: .* no advantages'):
+    imitation.train(jax.random.key(0), config, 1, lambda *_: None)
+
+
+def test_the_launcher_writes_a_rule_that_discovery_begins_with(
+  tmp_path: pathlib.Path,
+  capsys: pytest.CaptureFixture[str],
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  def train(key: Any, config: Any, steps: int, report: Any) -> types.Params:
+    for _ in range(steps):
+      report(0.1, 0.2)
+    return meta_network.init(key, config)
+
+  monkeypatch.setattr(imitation, 'train', train)
+  launching.call(
+    imitate,
+    tmp_path,
+    f'--config={launching.REPOSITORY}/configs/quickstart.py',
+    '--steps=2',
+    '--config.rule_lstm_size=4',
+    '--config.rule_prediction_size=3',
+  )
+  path = tmp_path / 'rule.npz'
+  assert capsys.readouterr().out == f'{path}\n'
+  rule, params = registry.load(str(path))
+  assert isinstance(rule, disco.Disco)
+  assert rule.network.lstm_size == 4
+  card = json.loads(path.with_suffix('.json').read_text())
+  assert 'fitted by 2 steps' in card['description']
+  assert card['settings']['rule_lstm_size'] == 4
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(params))
