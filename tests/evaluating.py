@@ -28,6 +28,7 @@ CATCH = (
 )
 FILES = {
   '.lock',
+  '.newest_checkpoint',
   'checkpoints',
   'config.json',
   'curves.png',

@@ -4,11 +4,10 @@ A random rule teaches agents nothing, and a small discovery spends most of its
 meta-steps on leaving that. What it then finds hardly answers to rare, large
 advantages, as sparse rewards make them. `train` fits the meta-network to
 
-  pi_hat = softmax((1 - decay) log pi + strength * A * onehot(a)),
+  pi_hat = softmax(log pi + strength * A * onehot(a)),
 
 where a is the action that was taken and A its advantage, normalised. For small
-steps the gradient of KL(pi_hat || pi) is the policy gradient, linear in A; the
-decay is an entropy bonus, without which agents soon stop exploring. The
+steps the gradient of KL(pi_hat || pi) is the policy gradient, linear in A. The
 inputs are random: no environment and no agent takes part. y_hat and z_hat stay
 random; discovery gives them their meaning.
 """
@@ -35,7 +34,6 @@ _STRENGTH = (2.0, 0.3)
 _BOUND = (3.0, 12.0)
 # They change between these fractions of the steps.
 _CHANGE = (0.3, 0.7)
-_DECAY = 0.03  # Of the policy's logits.
 
 _LEARNING_RATE = 5e-3
 _LENGTH, _BATCH = 20, 24
@@ -115,7 +113,7 @@ def target(
   """
   step = strength * jnp.clip(advantage, -bound, bound)
   taken = jax.nn.one_hot(action, logits.shape[-1], dtype=logits.dtype)
-  return (1.0 - _DECAY) * logits + step[..., None] * taken
+  return logits + step[..., None] * taken
 
 
 def _loss(

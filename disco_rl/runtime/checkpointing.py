@@ -17,6 +17,9 @@ from disco_rl.runtime import distributed
 from disco_rl.runtime import files
 from disco_rl.runtime import reports
 
+# Beside the folder of the checkpoints: the newest step that was complete.
+_LEDGER = '.newest_checkpoint'
+
 
 class CheckpointError(RuntimeError):
   """A checkpoint cannot be written, or none of them can be read."""
@@ -70,6 +73,7 @@ class Checkpointer:
     self.seconds = 0.0
     self.keep = keep
     self._directory = pathlib.Path(directory).resolve()
+    self._ledger = self._directory.with_name(_LEDGER)
     self._logs = {
       os.path.relpath(path, self._directory.parent): path for path in logs
     }
@@ -94,6 +98,8 @@ class Checkpointer:
     """
     data = jax.tree.map(files.to_data, tree)
     with self._writing():
+      self._manager.wait_until_finished()
+      self._enter(self._manager.latest_step())
       notes = {
         name: _sync(path) for name, path in self._logs.items() if path.exists()
       }
@@ -134,6 +140,7 @@ class Checkpointer:
         continue
       for bad, reason in damaged.items():
         self._put_aside(bad, reason, step)
+      self._check_ledger(max([step, *damaged]), step)
       self._check_logs(step)
       return step, tree
     if not damaged:
@@ -180,6 +187,25 @@ class Checkpointer:
         'unchecked.'
       )
 
+  def _enter(self, step: int | None) -> None:
+    """Writes down that the checkpoint of a step is complete."""
+    if step is not None and distributed.is_first():
+      with files.replacing(self._ledger) as temporary:
+        temporary.write_text(f'{step}\n')
+
+  def _check_ledger(self, newest: int, step: int) -> None:
+    """Reports a complete checkpoint that is gone, but was newer than all."""
+    # A ledger that is lost or damaged changes no result.
+    with contextlib.suppress(OSError, ValueError):
+      noted = int(self._ledger.read_text())
+      if noted > newest and distributed.is_first():
+        reports.warn(
+          f'the checkpoint of step {noted} was complete, but is no longer in '
+          f'{self._directory}. The run goes on from step {step}, and writes '
+          'the later rows again.'
+        )
+    self._enter(step)
+
   def _check_logs(self, step: int) -> None:
     """Reports the logs that are not as they were at a checkpoint."""
     notes = self._manager.item_metadata(step).custom_metadata or {}
@@ -224,6 +250,7 @@ class Checkpointer:
   def __exit__(self, *_: object) -> None:
     with self._writing():
       self._manager.wait_until_finished()
+      self._enter(self._manager.latest_step())
       self._manager.close()
 
 

@@ -66,6 +66,7 @@ TIMES = (
 )
 FILES = {
   '.lock',
+  '.newest_checkpoint',
   'checkpoints',
   'config.json',
   'curves.png',

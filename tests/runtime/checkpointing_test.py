@@ -194,6 +194,35 @@ def test_rows_of_deleted_checkpoints(
     assert (warning in capsys.readouterr().err) == bool(content)
 
 
+def test_a_deleted_checkpoint_is_reported_once(
+  tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  directory = tmp_path / 'checkpoints'
+  with checkpointing.Checkpointer(directory) as checkpointer:
+    for step in (1, 2):
+      checkpointer.save(step, tree(step))
+  shutil.rmtree(directory / '2')
+  assert restore(directory) == 1
+  warning = f'step 2 was complete, but is no longer in {directory}.'
+  assert warning in capsys.readouterr().err
+  assert restore(directory) == 1
+  assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize('content', [None, '', '2', 'x', '\udcff'])
+def test_a_damaged_ledger_changes_nothing(
+  content: str | None,
+  copy: pathlib.Path,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  ledger = copy.with_name('.newest_checkpoint')
+  if content is not None:
+    ledger.write_text(content, errors='surrogateescape')
+  assert restore(copy) == 3
+  assert not capsys.readouterr().err
+  assert ledger.read_text() == '3\n'
+
+
 def test_what_a_killed_writer_left_is_removed(copy: pathlib.Path) -> None:
   left = copy / '4.orbax-checkpoint-tmp'
   (left / 'default.orbax-checkpoint-tmp').mkdir(parents=True)
