@@ -16,6 +16,7 @@ The name after the colon selects a starting point:
   catch      Catch 8x8 with the settings of the published small-scale recipe.
   cartpole   CartPole-v1 by Gymnasium, on the host.
   quickstart Catch 6x5 with the agents of configs/quickstart.py.
+  general    The rule that ships, in a grid world that it has not seen.
   minatar    MinAtar's Breakout, small enough for two CPU cores.
   asterix    MinAtar's Asterix, likewise.
   atari42    Atari's Breakout in frames of 42 x 42, likewise.
@@ -35,6 +36,7 @@ import ml_collections
 
 from configs import agents
 from configs import benchmarks
+from configs import general
 from configs import preprocessing
 from configs import quickstart
 
@@ -112,6 +114,13 @@ SECTIONS = (
 )
 
 
+# Agents of configs/general.py, with a quarter of its environments.
+GENERAL_AGENT = {
+  **general.AGENT,
+  'batch_size': 6,
+  'num_environments': 6,
+  'replay_capacity': 6,
+}
 _MINATAR = {
   'environment': 'minatar/breakout',
   'seeds': 1,
@@ -159,6 +168,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
     'environment': 'catch/6x5',
     'updates': 500,
     **quickstart.AGENT,
+  },
+  'general': {
+    'environment': 'gridworld/held_out_00',
+    'rule': 'general',
+    'updates': 500,
+    **GENERAL_AGENT,
+    # As the validation tasks of configs/protocol.py choose.
+    'learning_rate': 2e-2,
+    'by_rule': {
+      'actor_critic': {'learning_rate': 5e-3, 'entropy_cost': 0.05},
+      'disco103': {'learning_rate': 1e-2, 'reward_scale': 30.0},
+    },
   },
   'minatar': _MINATAR,
   'asterix': {

@@ -16,15 +16,6 @@ import ml_collections
 from configs import evaluate
 from configs import general
 
-# Agents are those of configs/general.py, with a quarter of its environments.
-AGENT = {
-  **general.AGENT,
-  'batch_size': 6,
-  'num_environments': 6,
-  'replay_capacity': 6,
-}
-
-
 # Settings of training that the protocol decides on.
 _OF_RUNS = (
   'environment',
@@ -40,7 +31,7 @@ _OF_RUNS = (
 def get_config() -> ml_collections.ConfigDict:
   """The declarations, and the settings that all runs share."""
   config = evaluate.base()
-  config.update(AGENT)
+  config.update(evaluate.GENERAL_AGENT)
   for name in _OF_RUNS:
     del config[name]
   _declare(config)
