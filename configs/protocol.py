@@ -82,7 +82,7 @@ BY_FAMILY = {
 _LEARNING_RATES = (2e-3, 5e-3, 1e-2, 2e-2)
 GRIDS = {
   'given': {'learning_rate': _LEARNING_RATES},
-  # Where discovery begins: what is better has been discovered.
+  # A policy gradient by the rule's network, without any discovery.
   'imitation': {'learning_rate': _LEARNING_RATES},
   'disco103': {'learning_rate': (3e-3, 1e-2), 'reward_scale': (1.0, 30.0)},
   'actor_critic': {'learning_rate': (2e-3, 5e-3), 'entropy_cost': (0.01, 0.05)},
