@@ -76,7 +76,7 @@ def test_a_lost_rule_is_written_again(
   path = tmp_path / 'rule.npz'
   if junk is not None:
     path.write_bytes(junk)
-  state: Any = builtin_types.SimpleNamespace(rule_params=RULE, meta_step=4)
+  state: Any = builtin_types.SimpleNamespace(rule=RULE, meta_step=4)
   for is_reported in (True, False):
     rule_files(tmp_path).restore(state, seconds=5.0)
     printed = capsys.readouterr().err
@@ -108,7 +108,7 @@ def test_a_lost_card_is_written_again(
 ) -> None:
   """Of the rows that a kill left beyond the checkpoint it has none."""
   path = tmp_path / 'rule.json'
-  state: Any = builtin_types.SimpleNamespace(rule_params=RULE, meta_step=4)
+  state: Any = builtin_types.SimpleNamespace(rule=RULE, meta_step=4)
   if junk is not None:
     path.write_bytes(junk)
     with pytest.raises(cards.CardError, match=str(path)):
