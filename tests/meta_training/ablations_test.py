@@ -74,9 +74,11 @@ def test_one_adam_for_all_takes_the_mean_of_the_gradients() -> None:
   )
   of_agent, of_mean = meta_update.meta_optimizers(config)
   mesh, agents, steps = sharding.make_mesh(), 3, 4
-  # Of very different sizes, above and below the bound.
-  scale = np.array([0.01, 1.0, 10.0])[:, None]
-  gradients = scale * np.random.default_rng(0).normal(size=(steps, agents, 5))
+  # Of very different sizes; every second mean is below the bound, whose
+  # clipping is all that tells a mean from a sum: Adam does not.
+  scale = np.array([0.01, 1.0, 10.0]) * np.array([[1.0], [0.1], [1.0], [0.1]])
+  gradients = np.random.default_rng(0).normal(size=(steps, agents, 5))
+  gradients *= scale[..., None]
   params = {'module': {'w': jnp.zeros(5)}}
   opt_state = of_mean.init(params)
   apply = jax.jit(
