@@ -31,8 +31,8 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Imported late: a mistyped flag should not wait for JAX to load.
   import jax
 
-  import disco_rl
   from disco_rl.meta_training import imitation
+  from disco_rl.meta_training import rule_files
   from disco_rl.runtime import metrics
   from disco_rl.runtime import progress
   from disco_rl.runtime import workdirs
@@ -67,12 +67,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
         ),
         seed=config.seed,
         settings=settings,
-        versions={'disco_rl': disco_rl.__version__, 'jax': jax.__version__},
-        compute={
-          'seconds': time.perf_counter() - begin,
-          'devices': 1,
-          'kind': jax.devices()[0].device_kind,
-        },
+        **rule_files.provenance(time.perf_counter() - begin, devices=1),
         sha256=cards.sha256_of(path),
       )
       metrics.write_json(cards.path_of(path), dataclasses.asdict(card))

@@ -96,8 +96,8 @@ def target(
   logits: types.Array,
   action: types.Array,
   advantage: types.Array,
-  strength: float | types.Array = _STRENGTH[1],
-  bound: float | types.Array = _BOUND[1],
+  strength: float | types.Array,
+  bound: float | types.Array,
 ) -> types.Array:
   """Logits of the pi_hat that is imitated.
 

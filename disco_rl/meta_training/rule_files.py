@@ -24,6 +24,18 @@ from disco_rl.update_rules import registry
 from disco_rl.update_rules import weights
 
 
+def provenance(seconds: float, devices: int) -> dict[str, Any]:
+  """Fields of a card: by what a rule was made, and what that took."""
+  return {
+    'versions': {'disco_rl': disco_rl.__version__, 'jax': jax.__version__},
+    'compute': {
+      'seconds': seconds,
+      'devices': devices,
+      'kind': jax.devices()[0].device_kind,
+    },
+  }
+
+
 @dataclasses.dataclass(frozen=True)
 class RuleFiles:
   """Writes rule.npz and rule.json, the card, into the folder of a run.
@@ -86,12 +98,7 @@ class RuleFiles:
       environment_steps=step * per_step,
       seed=config.seed,
       settings=self.settings,
-      versions={'disco_rl': disco_rl.__version__, 'jax': jax.__version__},
-      compute={
-        'seconds': seconds,
-        'devices': jax.device_count(),
-        'kind': jax.devices()[0].device_kind,
-      },
+      **provenance(seconds, jax.device_count()),
       held_out=self._held_out(step),
       sha256=cards.sha256_of(path),
     )

@@ -70,7 +70,7 @@ def test_the_target_moves_the_action_taken() -> None:
   action = rng.integers(A, size=5)
   advantage = 1e-3 * rng.normal(size=5)
   target = imitation.target(
-    jnp.float32(logits), jnp.int32(action), jnp.float32(advantage), 1.0
+    jnp.float32(logits), jnp.int32(action), jnp.float32(advantage), 1.0, 9.0
   )
   policy, onehot = softmax(logits), np.eye(A)[action]
   taken = np.sum(policy * onehot, axis=-1)
