@@ -20,12 +20,13 @@ _HAND_MADE: dict[str, Any] = {
   'policy_gradient': policy_gradient.PolicyGradient,
 }
 CLASSES = (disco.Disco, *_HAND_MADE.values())
+# Settings of the agents that a shipped rule was discovered with.
+_OF_CARD = ('discount', 'lambda_', 'max_abs_value', 'num_bins', 'q_cost')
 
 
 def names() -> tuple[str, ...]:
   """The names of rules: published, hand-made, and shipped with the package."""
-  shipped = (x for x in sources.names() if x not in sources.PUBLISHED)
-  return (*sources.PUBLISHED, *_HAND_MADE, *shipped)
+  return (*sources.PUBLISHED, *_HAND_MADE, *sources.shipped())
 
 
 def card(name: str) -> cards.Card:
@@ -77,8 +78,9 @@ def load(
   Args:
     name_or_path: one of `names`, the path of an npz file of weights, or an
       address on the Hugging Face Hub; see `sources.find`.
-    **settings: fields of the rule's class, in place of those in the file; names
-      of no field are ignored, so that one set of settings serves several rules.
+    **settings: fields of the rule's class, in place of those in the file, or of
+      a shipped rule on its card; names of no field are ignored, so that one
+      set of settings serves several rules.
 
   Returns:
     The rule, and eta ({} for a hand-made rule).
@@ -100,7 +102,11 @@ def load(
     )
   params, of_file = weights.load_with_settings(name_or_path)
   network = weights.infer_config(params)
-  settings = {**of_file, **settings, 'network': network}
+  of_card = {}
+  if name_or_path in sources.shipped():
+    known = sources.card(name_or_path).settings
+    of_card = {name: known[name] for name in _OF_CARD if name in known}
+  settings = {**of_card, **of_file, **settings, 'network': network}
   return _build(disco.Disco, settings), params
 
 

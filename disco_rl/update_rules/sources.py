@@ -54,8 +54,12 @@ PUBLISHED = {
 
 def names() -> tuple[str, ...]:
   """Names of the rules that have files, the published ones first."""
-  shipped = (path.stem for path in SHIPPED.glob('*.npz'))
-  return (*PUBLISHED, *sorted(shipped))
+  return (*PUBLISHED, *shipped())
+
+
+def shipped() -> tuple[str, ...]:
+  """Names of the rules that ship with the package."""
+  return tuple(sorted(path.stem for path in SHIPPED.glob('*.npz')))
 
 
 def card(name: str) -> cards.Card:
@@ -113,13 +117,11 @@ def files_among(rules: Iterable[str]) -> dict[str, str]:
 
   The checksum of others is part of their names.
   """
-  shipped = {name: str(SHIPPED / f'{name}.npz') for name in names()}
+  of_package = {name: str(SHIPPED / f'{name}.npz') for name in shipped()}
   return {
-    rule: shipped.get(rule, rule)
+    rule: of_package.get(rule, rule)
     for rule in rules
-    if rule not in PUBLISHED
-    and not hub.is_address(rule)
-    and (is_path(rule) or rule in shipped)
+    if rule in of_package or (is_path(rule) and not hub.is_address(rule))
   }
 
 

@@ -1,5 +1,7 @@
 """The rules that ship with the package teach agents what they have not seen."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -8,18 +10,17 @@ import disco_rl
 from disco_rl.update_rules import sources
 
 UPDATES = 160
-OF_RULE = ('num_bins', 'max_abs_value', 'q_cost', 'discount')
-NAMES = sorted(path.stem for path in sources.SHIPPED.glob('*.npz'))
+NAMES = sources.shipped()
 
 
 @pytest.mark.parametrize('name', NAMES)
 def test_a_shipped_rule_solves_a_task_that_it_has_not_seen(name: str) -> None:
   card = disco_rl.rules()[name]
   assert 'catch/4x4' not in card.environments
-  settings = {key: card.settings[key] for key in general.AGENT}
-  of_rule = {key: settings.pop(key) for key in OF_RULE}
+  rule = disco_rl.load_rule(name)
+  of_rule = dataclasses.asdict(rule.rule)
+  settings = {x: card.settings[x] for x in {*general.AGENT} - {*of_rule}}
   settings['learning_rate'] = 1e-2
-  rule = disco_rl.load_rule(name, **of_rule)
   trainer = disco_rl.Trainer('catch/4x4', rule, **settings)
   metrics = trainer.train(UPDATES, log_every=10, show_progress=False)
   returns = metrics['return']
@@ -27,3 +28,10 @@ def test_a_shipped_rule_solves_a_task_that_it_has_not_seen(name: str) -> None:
   assert returns[0] < 0.2
   assert np.mean(returns[-3:]) > 0.7
   assert np.isfinite(returns).all()
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_the_card_has_the_settings_of_a_shipped_rule(name: str) -> None:
+  rule = disco_rl.load_rule(name, lambda_=0.5).rule
+  assert (rule.num_bins, rule.max_abs_value) == (61, 5.0)
+  assert (rule.discount, rule.q_cost, rule.lambda_) == (0.99, 0.5, 0.5)
