@@ -14,11 +14,14 @@ from disco_rl.runtime import garbage
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 
 if jax.__version_info__ < (0, 11):
-  # Its new emitters take most of the time of compiling for CPUs; JAX 0.11 no
-  # longer knows the flag. Other processes that tests start inherit it, as both
+  # New emitters, and modules cut into pieces for threads that the other worker
+  # keeps busy, take most of the time of compiling for CPUs. JAX 0.11 no longer
+  # knows the first flag. Other processes that tests start inherit both, as all
   # must compute the same bit for bit.
   os.environ['XLA_FLAGS'] = (
-    os.environ.get('XLA_FLAGS', '') + ' --xla_cpu_use_fusion_emitters=false'
+    os.environ.get('XLA_FLAGS', '')
+    + ' --xla_cpu_use_fusion_emitters=false'
+    + ' --xla_cpu_parallel_codegen_split_count=1'
   )
 
 # Most of the suite's time is compilation, and most of it is the same each time.

@@ -39,6 +39,9 @@ SETTINGS = {
   'chunk_size': 2,
   'checkpoint_every': 3,
   'inner_updates': 2,
+  # What communicates remains: moments, the meta-RNN and gradients.
+  'rule_prediction_size': 0,
+  'aux_pi_cost': 0.0,
 }
 FLAGS = (
   '--config=configs/quickstart.py',
@@ -50,8 +53,6 @@ DIVISIBLE = {
   'num_environments': 4,
   'validation_trajectories': 8,
 }
-# What communicates remains: moments, the meta-RNN and gradients.
-SMALL_RULE = {'rule_prediction_size': 0, 'aux_pi_cost': 0.0}
 _COLLECTIVES = re.compile(
   r' (all-reduce|all-gather|all-to-all|reduce-scatter|collective-\w+)'
   r'(?:-start)?\('
@@ -106,8 +107,7 @@ def discover(
   agents: int, batch: int, torso_chunk_size: int = 0
 ) -> tuple[np.ndarray, list[dict[str, int]]]:
   """The rule after some meta-steps; the collectives of step and mean."""
-  settings = {**quickstart.get_config().to_dict(), **SETTINGS}
-  settings |= {**DIVISIBLE, **SMALL_RULE}
+  settings = {**quickstart.get_config().to_dict(), **SETTINGS, **DIVISIBLE}
   settings['torso_chunk_size'] = torso_chunk_size
   config = to_records.meta_training(settings)
   rule, params = build.make_rule(config)

@@ -206,7 +206,7 @@ class TestAtari:
     ]
     assert atari._with_button(len(every)) is None
 
-  def test_96_environments_do_not_depend_on_one_another(self) -> None:
+  def test_32_environments_do_not_depend_on_one_another(self) -> None:
     conformance.check_independence('atari/breakout', 12)
 
   def test_the_end_of_a_game_is_a_termination(self) -> None:

@@ -9,6 +9,8 @@ from configs import general
 import disco_rl
 from disco_rl.update_rules import sources
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 UPDATES = 160
 NAMES = sources.shipped()
 
