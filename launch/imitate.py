@@ -22,7 +22,7 @@ from launch import to_records
 from launch.errors import in_one_line
 
 _STEPS = flags.DEFINE_integer(
-  'steps', 6000, 'Steps of supervised learning.', lower_bound=1
+  'steps', 8000, 'Steps of supervised learning.', lower_bound=1
 )
 
 

@@ -4,12 +4,13 @@ A random rule teaches agents nothing, and a small discovery spends most of its
 meta-steps on leaving that. What it then finds hardly answers to rare, large
 advantages, as sparse rewards make them. `train` fits the meta-network to
 
-  pi_hat = softmax(log pi + strength * A * onehot(a)),
+  pi_hat = pi + strength * A * (onehot(a) - pi),
 
-where a is the action that was taken and A its advantage, normalised. For small
-steps the gradient of KL(pi_hat || pi) is the policy gradient, linear in A. The
-inputs are random: no environment and no agent takes part. y_hat and z_hat stay
-random; discovery gives them their meaning.
+where a is the action that was taken and A its advantage, normalised; no
+probability falls below a small one. The gradient of KL(pi_hat || pi) in the
+logits is pi - pi_hat, that of the policy gradient. The inputs are random: no
+environment and no agent takes part. y_hat and z_hat stay random; discovery
+gives them their meaning.
 """
 
 from collections.abc import Callable
@@ -30,12 +31,14 @@ from disco_rl.networks import meta_network
 # Factor of the advantage, and the largest advantage that counts, at the start
 # and at the end. A faint target is lost in that of copying the policy: the
 # network finds the advantage first where it is strong.
-_STRENGTH = (2.0, 0.3)
+_STRENGTH = (1.0, 0.3)
 _BOUND = (3.0, 12.0)
+MIN_PROBABILITY = 1e-4
 # They change between these fractions of the steps.
 _CHANGE = (0.3, 0.7)
 
 _LEARNING_RATE = 5e-3
+_WARM_UP = 8  # The learning rate rises for an eighth of the steps.
 _LENGTH, _BATCH = 20, 24
 _NUM_ACTIONS = (3, 5)
 
@@ -51,7 +54,8 @@ def train(
   Args:
     key: PRNG key.
     config: sizes.
-    steps: of Adam, whose learning rate a cosine brings to zero.
+    steps: of Adam, whose learning rate rises, and then falls to zero by a
+      cosine.
     report: called after each step with the mean squared distances, summed over
       actions, of pi_hat to where it should be, and from there to the policy.
 
@@ -68,7 +72,12 @@ def train(
     )
   optimizer = optax.chain(
     optax.clip_by_global_norm(1.0),
-    optax.adam(optax.cosine_decay_schedule(_LEARNING_RATE, steps)),
+    optax.adam(
+      # Without it some networks copy the policy and never find the advantage.
+      optax.warmup_cosine_decay_schedule(
+        0.0, _LEARNING_RATE, steps // _WARM_UP, steps
+      )
+    ),
   )
 
   @jax.jit
@@ -101,6 +110,9 @@ def target(
 ) -> types.Array:
   """Logits of the pi_hat that is imitated.
 
+  Probabilities below `MIN_PROBABILITY` are raised to it, and all divided by
+  their sum.
+
   Args:
     logits: [..., A] of the policy.
     action: [...] that was taken.
@@ -113,7 +125,9 @@ def target(
   """
   step = strength * jnp.clip(advantage, -bound, bound)
   taken = jax.nn.one_hot(action, logits.shape[-1], dtype=logits.dtype)
-  return logits + step[..., None] * taken
+  policy = jax.nn.softmax(logits)
+  moved = policy + step[..., None] * (taken - policy)
+  return jax.nn.log_softmax(jnp.log(jnp.maximum(moved, MIN_PROBABILITY)))
 
 
 def _loss(

@@ -59,33 +59,44 @@ def random_inputs(prediction_size: int) -> meta_features.MetaInputs:
   return meta_features.MetaInputs(rollout, outputs, outputs, estimates)
 
 
-def test_the_target_moves_the_action_taken() -> None:
-  """For small steps the gradient of the KL is the policy gradient.
+def moved(
+  policy: np.ndarray, action: np.ndarray, advantage: np.ndarray, strength: float
+) -> np.ndarray:
+  """The policy that is imitated, before any bound."""
+  onehot = np.eye(A)[action]
+  return policy + strength * advantage[..., None] * (onehot - policy)
 
-  It is A (onehot(a) - pi), weighted by pi(a), as the target moves each
-  probability in proportion to itself.
-  """
+
+def test_the_target_is_a_step_of_the_policy_gradient() -> None:
+  """In the logits, the gradient of KL(pi_hat, pi) is pi - pi_hat."""
   rng = np.random.default_rng(0)
-  logits = rng.normal(size=(5, A))
-  action = rng.integers(A, size=5)
-  advantage = 1e-3 * rng.normal(size=5)
+  logits = 0.5 * rng.normal(size=(5, A)).astype(np.float32)
+  action, advantage = rng.integers(A, size=5), 0.02 * rng.normal(size=5)
   target = imitation.target(
-    jnp.float32(logits), jnp.int32(action), jnp.float32(advantage), 1.0, 9.0
+    jnp.array(logits), jnp.int32(action), jnp.float32(advantage), 2.0, 9.0
   )
-  policy, onehot = softmax(logits), np.eye(A)[action]
-  taken = np.sum(policy * onehot, axis=-1)
+
+  def loss(logits: types.Array) -> types.Array:
+    log_policy = jax.nn.log_softmax(logits)
+    taken = jnp.take_along_axis(log_policy, action[:, None], axis=-1)[:, 0]
+    return -jnp.sum(2.0 * advantage * taken)
+
   np.testing.assert_allclose(
-    softmax(np.asarray(target)) - policy,
-    (advantage * taken)[:, None] * (onehot - policy),
+    softmax(logits) - softmax(np.asarray(target)),
+    jax.grad(loss)(jnp.array(logits)),
     atol=2e-6,
   )
 
 
 def test_large_advantages_are_bounded() -> None:
   target = imitation.target(
-    jnp.zeros((2, A)), jnp.arange(2), jnp.array([99.0, -99.0]), 0.5, 4.0
+    jnp.zeros((2, A)), jnp.arange(2), jnp.array([99.0, -99.0]), 0.1, 4.0
   )
-  np.testing.assert_allclose(target, [[2, 0, 0, 0], [0, -2, 0, 0]])
+  # 1/4 + 0.4 * 3/4, and 1/4 - 0.4 / 4; the other way round below zero, raised.
+  least = imitation.MIN_PROBABILITY
+  wanted = np.array([[0.55, 0.15, 0.15, 0.15], [0.35, least, 0.35, 0.35]])
+  wanted /= wanted.sum(axis=-1, keepdims=True)
+  np.testing.assert_allclose(softmax(np.asarray(target)), wanted, rtol=1e-5)
 
 
 def test_the_shipped_rule_imitates_on_other_inputs() -> None:
@@ -98,9 +109,14 @@ def test_the_shipped_rule_imitates_on_other_inputs() -> None:
   )
   assert inputs.estimates is not None
   policy = softmax(np.asarray(inputs.outputs['logits'])[:-1])
-  onehot = np.eye(A)[inputs.rollout.action[:-1]]
-  advantage = np.asarray(inputs.estimates.normalized_advantage)
-  wanted = softmax(np.log(policy) + 0.3 * advantage[..., None] * onehot)
+  wanted = moved(
+    policy,
+    np.asarray(inputs.rollout.action[:-1]),
+    np.asarray(inputs.estimates.normalized_advantage),
+    strength=0.3,
+  )
+  wanted = np.maximum(wanted, imitation.MIN_PROBABILITY)
+  wanted /= wanted.sum(axis=-1, keepdims=True)
   step, wanted_step = softmax(np.asarray(outputs.pi)) - policy, wanted - policy
   cosine = np.sum(step * wanted_step) / (
     np.linalg.norm(step) * np.linalg.norm(wanted_step)
