@@ -3,13 +3,13 @@
   python -m launch.meta_train --config=configs/general.py \
     --workdir=runs/general
 
-Discovery begins with a rule that imitates the policy gradient; from a random one
-(--config.rule=random) 1,000 meta-steps find far less. What a general rule needs
-at small scale is in the manner of LPG and GROOVE: every agent meets a new grid world, chain or Catch in each of its lifetimes,
-with a learning rate and a lifetime of its own. The rule is evaluated on tasks
-that no agent draws: grid worlds and a chain of fixed numbers, a chain of the
-grid-world suite, and a larger board of Catch. None of them is a test of
-configs/protocol.py.
+Discovery begins with a rule that imitates the policy gradient, or from scratch
+by --config.rule=random. What a general rule needs at small scale is in the
+manner of LPG and GROOVE: every agent meets a new grid world, chain or Catch in
+each of its lifetimes, with a learning rate and a lifetime of its own. The rule
+is evaluated on tasks that no agent draws: grid worlds and a chain of fixed
+numbers, a chain of the grid-world suite, and a larger board of Catch. None of
+them is a test of configs/protocol.py.
 
 The same command resumes an interrupted run.
 """
@@ -46,7 +46,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.rule = 'imitation'
   config.meta_steps = 1000
   config.meta_decay_steps = config.meta_steps
-  # With larger steps, or at less cost, policies become deterministic within some
+  # With larger steps at less cost, policies become deterministic within some
   # 100 meta-steps, and agents no longer explore.
   config.meta_learning_rate = 1e-4
   config.policy_entropy_cost = 0.1
