@@ -38,7 +38,7 @@ MIN_PROBABILITY = 1e-4
 _CHANGE = (0.3, 0.7)
 
 _LEARNING_RATE = 5e-3
-_WARM_UP = 8  # The learning rate rises for an eighth of the steps.
+_WARM_UP = 0.125  # Fraction of the steps in which the learning rate rises.
 _LENGTH, _BATCH = 20, 24
 _NUM_ACTIONS = (3, 5)
 
@@ -75,7 +75,7 @@ def train(
     optax.adam(
       # Without it some networks copy the policy and never find the advantage.
       optax.warmup_cosine_decay_schedule(
-        0.0, _LEARNING_RATE, steps // _WARM_UP, steps
+        0.0, _LEARNING_RATE, int(_WARM_UP * steps), steps
       )
     ),
   )
