@@ -1,6 +1,7 @@
 """A trainer keeps its agent when an environment raises, and at Ctrl-C."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 import pathlib
 import signal
 from typing import Any
@@ -74,6 +75,14 @@ def trainer() -> disco_rl.Trainer:
   )
   trainer.train(1)
   return trainer
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+  """Shells start programs in the background with SIGINT ignored."""
+  former = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, former)
 
 
 def break_at(rollout: int, fault: Callable[[], Any]) -> None:
