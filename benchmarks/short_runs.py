@@ -95,14 +95,12 @@ def _evaluation(environment: str) -> Kind:
 def _discovery(environment: str) -> Kind:
   settings = {
     **small_runs.SETTINGS,
+    **small_runs.SMALL_RULE,
     'environments': environment,
     'agents': 2,
     'budgets': (200,),
     'chunk_size': 1,
     'inner_updates': 1,
-    # Without them, programs compile in half the time.
-    'rule_prediction_size': 0,
-    'aux_pi_cost': 0.0,
     'checkpoint_every': CHECKPOINT_EVERY,
   }
   return Kind('launch.meta_train', 'configs.quickstart', 'meta_steps', settings)

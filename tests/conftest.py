@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import gc
 import os
 import pathlib
+import signal
 
 import jax
 import pooch
@@ -70,6 +71,14 @@ def quick_compilation() -> Iterator[None]:
   jax.config.update('jax_disable_most_optimizations', True)
   yield
   jax.config.update('jax_disable_most_optimizations', False)
+
+
+@pytest.fixture
+def foreground() -> Iterator[None]:
+  """Interrupts end programs, as shells have it for those in the foreground."""
+  former = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, former)
 
 
 @pytest.fixture(scope='session')

@@ -34,14 +34,12 @@ from launch import to_records
 META_STEPS = 5
 SETTINGS = {
   **small_runs.SETTINGS,
+  **small_runs.SMALL_RULE,
   'agents': 8,
   'budgets': (400,),
   'chunk_size': 2,
   'checkpoint_every': 3,
   'inner_updates': 2,
-  # What communicates remains: moments, the meta-RNN and gradients.
-  'rule_prediction_size': 0,
-  'aux_pi_cost': 0.0,
 }
 FLAGS = (
   '--config=configs/quickstart.py',

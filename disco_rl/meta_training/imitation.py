@@ -33,9 +33,9 @@ from disco_rl.networks import meta_network
 # network finds the advantage first where it is strong.
 _STRENGTH = (1.0, 0.3)
 _BOUND = (3.0, 12.0)
-MIN_PROBABILITY = 1e-4
 # They change between these fractions of the steps.
 _CHANGE = (0.3, 0.7)
+MIN_PROBABILITY = 1e-4  # Of pi_hat, before all are divided by their sum.
 
 _LEARNING_RATE = 5e-3
 _WARM_UP = 0.125  # Fraction of the steps in which the learning rate rises.
@@ -110,8 +110,7 @@ def target(
 ) -> types.Array:
   """Logits of the pi_hat that is imitated.
 
-  Probabilities below `MIN_PROBABILITY` are raised to it, and all divided by
-  their sum.
+  Probabilities below `MIN_PROBABILITY` are raised to it.
 
   Args:
     logits: [..., A] of the policy.
@@ -127,7 +126,7 @@ def target(
   taken = jax.nn.one_hot(action, logits.shape[-1], dtype=logits.dtype)
   policy = jax.nn.softmax(logits)
   moved = policy + step[..., None] * (taken - policy)
-  return jax.nn.log_softmax(jnp.log(jnp.maximum(moved, MIN_PROBABILITY)))
+  return jnp.log(jnp.maximum(moved, MIN_PROBABILITY))
 
 
 def _loss(

@@ -1,7 +1,6 @@
 """A trainer keeps its agent when an environment raises, and at Ctrl-C."""
 
 from collections.abc import Callable
-from collections.abc import Iterator
 import pathlib
 import signal
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 import disco_rl
 from disco_rl.environments.host import adapters
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
+pytestmark = pytest.mark.usefixtures('quick_compilation', 'foreground')
 
 # Rollouts of one update.
 STEPS = 4
@@ -75,14 +74,6 @@ def trainer() -> disco_rl.Trainer:
   )
   trainer.train(1)
   return trainer
-
-
-@pytest.fixture(autouse=True)
-def interruptible() -> Iterator[None]:
-  """Shells start programs in the background with SIGINT ignored."""
-  former = signal.signal(signal.SIGINT, signal.default_int_handler)
-  yield
-  signal.signal(signal.SIGINT, former)
 
 
 def break_at(rollout: int, fault: Callable[[], Any]) -> None:

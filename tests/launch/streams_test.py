@@ -1,6 +1,5 @@
 """Launchers go on where the standard streams fail, and end by an interrupt."""
 
-from collections.abc import Iterator
 import os
 import pathlib
 import signal
@@ -9,6 +8,9 @@ import sys
 
 import launching
 import pytest
+
+# Programs inherit it if interrupts are ignored.
+pytestmark = pytest.mark.usefixtures('foreground')
 
 # A launcher that prints more than buffers hold, then leaves a file.
 PRINTING = """
@@ -40,14 +42,6 @@ def main(settings, workdir):
 
 common.run(main)
 """
-
-
-@pytest.fixture(autouse=True)
-def foreground() -> Iterator[None]:
-  """Programs inherit it if interrupts are ignored."""
-  former = signal.signal(signal.SIGINT, signal.default_int_handler)
-  yield
-  signal.signal(signal.SIGINT, former)
 
 
 def run(

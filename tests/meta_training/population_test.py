@@ -42,9 +42,6 @@ TINY = {
   'rule_policy_target_channels': (3,),
 }
 
-# Programs compile in half the time.
-SMALL_RULE = {'rule_prediction_size': 0, 'aux_pi_cost': 0.0}
-
 
 def make(**changes: Any) -> tuple[list[population.Group], types.Params]:
   """The groups of a run, and eta."""
@@ -137,7 +134,7 @@ class Warm:
 
 @pytest.fixture(scope='module')
 def warm() -> Warm:
-  (group,), rule_params = make(**SMALL_RULE)
+  (group,), rule_params = make(**small_runs.SMALL_RULE)
   initial = group.init(keys(0, 4), rule_params)
   members = copied(initial)
   for _ in range(2):
@@ -164,7 +161,7 @@ def test_a_chunk_is_a_divisor(
 
 @pytest.fixture(scope='module', params=[2])
 def chunked(request: pytest.FixtureRequest) -> population.Group:
-  (group,), _ = make(chunk_size=request.param, **SMALL_RULE)
+  (group,), _ = make(chunk_size=request.param, **small_runs.SMALL_RULE)
   assert group.config.chunk == request.param
   return group
 
@@ -386,7 +383,7 @@ def pair() -> Pair:
     agents=2,
     save_every=2,
     rule_meta_rnn_size=0,
-    **SMALL_RULE,
+    **small_runs.SMALL_RULE,
   )
   assert isinstance(device, device_group.DeviceGroup)
   environments = [HostCatch(catch.Catch(4, 1), 2) for _ in range(2)]
