@@ -190,7 +190,7 @@ def test_losses_are_the_terms_that_are_left() -> None:
     np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_without_the_meta_rnn_there_is_no_state() -> None:
+def test_without_the_meta_rnn_the_batch_alone_decides() -> None:
   """The same batch has the same targets, at any update of the lifetime."""
   first, again, state = twice(BARE)
   assert state.meta_rnn is None
