@@ -34,6 +34,7 @@ PLATFORMS = ('cuda', 'tpu')
 SETTINGS = {
   **quickstart.get_config().to_dict(),
   **small_runs.SETTINGS,
+  **small_runs.SMALL_RULE,
   'agents': 8,
   'chunk_size': 2,
   'inner_updates': 2,

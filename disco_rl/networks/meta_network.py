@@ -10,6 +10,7 @@ some of the modules, and the inputs that are made from what they lack.
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
+import functools
 
 import haiku as hk
 import jax
@@ -380,6 +381,7 @@ def initial_state(config: MetaNetworkConfig) -> hk.LSTMState | None:
   return hk.LSTMState(hidden=zeros, cell=zeros)
 
 
+@functools.partial(jax.jit, static_argnames='config')
 def init(key: types.Array, config: MetaNetworkConfig) -> types.Params:
   """Random parameters; no shape depends on the number of actions."""
   inputs = meta_features.zeros(config.prediction_size, config.has_q)

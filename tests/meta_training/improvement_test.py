@@ -27,6 +27,7 @@ pytestmark = pytest.mark.usefixtures('quick_compilation')
 SETTINGS = {
   **quickstart.get_config().to_dict(),
   **small_runs.SETTINGS,
+  **small_runs.SMALL_RULE,
   'agents': 8,
   'chunk_size': 8,
   'batch_size': 8,

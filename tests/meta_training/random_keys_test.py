@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks import small_runs
 from configs import quickstart
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
@@ -59,8 +60,7 @@ TINY = {
   'num_bins': 5,
   'meta_value_hidden_sizes': (4,),
   'meta_value_on_inner_batches': False,
-  'rule_prediction_size': 4,
-  'rule_prediction_embedding': (3, 1),
+  **small_runs.SMALL_RULE,
   'rule_policy_channels': (3, 2),
   'rule_policy_target_channels': (3,),
   'rule_lstm_size': 4,

@@ -51,9 +51,10 @@ def observe(spec: Any, seed: int = 0, rows: int = ROWS) -> Any:
 
 
 def transform(config: torsos.TorsoConfig, dtype: Any = jnp.float32) -> Any:
-  return hk.without_apply_rng(
+  torso = hk.without_apply_rng(
     hk.transform(lambda x: torsos.TorsoModule(config)(x, dtype))
   )
+  return torso._replace(init=jax.jit(torso.init))
 
 
 @pytest.mark.parametrize(
@@ -190,10 +191,10 @@ def test_bfloat16_is_close_to_float32() -> None:
     )
 
   exact, rough = make('float32'), make('bfloat16')
-  params = exact.init(jax.random.key(0))
-  jax.tree.map(
-    np.testing.assert_array_equal, params, rough.init(jax.random.key(0))
+  params, same = (
+    jax.jit(network.init)(jax.random.key(0)) for network in (exact, rough)
   )
+  jax.tree.map(np.testing.assert_array_equal, params, same)
   rollout = types.empty_rollout(
     types.EnvironmentSpec(SPEC, num_actions=3),
     exact.initial_state(ROWS),

@@ -187,8 +187,8 @@ def test_rewards_are_scaled_by_reward_scale() -> None:
   larger = dataclasses.replace(rollout, reward=8.0 * rollout.reward)
   scaled = dataclasses.replace(DISCO, reward_scale=8.0)
   plain, expected, actual = (
-    targets_of_disco(
-      agent.rule_params, rule_state, agent.state.params, seen, rule
+    goldens.quick_jit(functools.partial(targets_of_disco, rule=rule))(
+      agent.rule_params, rule_state, agent.state.params, seen
     )
     for seen, rule in ((rollout, DISCO), (larger, DISCO), (rollout, scaled))
   )
