@@ -1,4 +1,4 @@
-"""Variants of the method (Fig. 3, Extended Data Fig. 3), in the quick start.
+"""Variants of the method (Fig. 3, Extended Data Fig. 3), at a small size.
 
   python -m launch.ablate --config=configs/ablations.py \
     --variants=full,no_q,no_y_and_z --seeds=3 --workdir=runs/ablations
@@ -11,9 +11,9 @@ them, and evaluation with the rule, which its file describes in full:
   python -m launch.evaluate --config=configs/evaluate.py:quickstart \
     --config.rule=runs/no_q/rule.npz --workdir=runs/no_q_6x5
 
-The name after the colon selects the variant; without one it is `full`, the
-quick start itself. A variant that lacks a part does so altogether: the network
-of the rule, that of the agents, and the losses.
+The name after the colon selects the variant; without one it is `full`, all of
+the method. The quick start is `no_y_and_z`. A variant that lacks a part does so
+altogether: the network of the rule, that of the agents, and the losses.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ import ml_collections
 from configs import meta_gridworld
 from configs import quickstart
 
-# Name after the colon -> changes of the quick start.
+# Name after the colon -> changes of the full method.
 VARIANTS: dict[str, dict[str, Any]] = {
   'full': {},
   'no_y_and_z': {'rule_prediction_size': 0},
@@ -59,5 +59,6 @@ def get_config(variant: str = 'full') -> ml_collections.ConfigDict:
       f'{", ".join(VARIANTS)}.'
     )
   config = quickstart.get_config()
+  config.rule_prediction_size = 32
   config.update(VARIANTS[variant])
   return config

@@ -44,6 +44,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.environments = ','.join(TASKS)
   config.agents = 4 * len(TASKS)
   config.rule = 'imitation'
+  config.rule_prediction_size = 32
   config.meta_steps = 1000
   config.meta_decay_steps = config.meta_steps
   # With larger steps at less cost, policies become deterministic within some

@@ -31,6 +31,7 @@ def get_config() -> ml_collections.ConfigDict:
   config = quickstart.get_config()
   config.environments = ','.join(f'{task},catch/4x3' for task in TASKS)
   config.agents = 2 * len(TASKS)
+  config.rule_prediction_size = 32
   config.meta_steps = 1500
   config.meta_decay_steps = 0  # Its learning rate stays.
   config.checkpoint_every = 100
