@@ -32,6 +32,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.environments = ','.join(f'{task},catch/4x3' for task in TASKS)
   config.agents = 2 * len(TASKS)
   config.rule_prediction_size = 32
+  config.policy_entropy_cost = 3e-3
   config.meta_steps = 1500
   config.meta_decay_steps = 0  # Its learning rate stays.
   config.checkpoint_every = 100

@@ -53,7 +53,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.validation_trajectories = 24
   config.cpu_devices = 2
   config.meta_learning_rate = 2e-3
-  config.policy_entropy_cost = 3e-3
+  # At 3e-3 rules come and go: some agents become deterministic too early.
+  config.policy_entropy_cost = 1e-2
   config.target_kl_cost = 1e-3
   config.meta_value_hidden_sizes = (64, 64)
   config.meta_value_learning_rate = 1e-3
