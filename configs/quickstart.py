@@ -43,8 +43,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.meta_decay_steps = config.meta_steps
   config.checkpoint_every = 100
 
-  # Predictions y and z take half of the time and delay discovery on Catch: see
-  # configs/ablations.py.
+  # Predictions y and z would take half of the time, and gain nothing on Catch:
+  # docs/discover.md has the comparison.
   config.rule_prediction_size = 0
   config.rule_lstm_size = 64
   config.rule_meta_rnn_size = 32

@@ -42,7 +42,7 @@ def draw(curves: Mapping[str, Curve], title: str = '') -> figure.Figure:
   for i, (label, (steps, returns)) in enumerate(curves.items()):
     # A line through a single point is invisible.
     style: dict[str, Any] = {
-      'color': plotting.colour(i),
+      **plotting.line(i),
       'marker': 'o' if len(steps) == 1 else None,
     }
     ax.plot(steps, returns.T, linewidth=0.7, alpha=0.35, **style)

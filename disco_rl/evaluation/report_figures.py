@@ -103,7 +103,7 @@ def _learning_rates(compared: comparison.Comparison) -> figure.Figure:
         list(known),
         [e.value for e in known.values()],
         yerr=np.transpose(errors) if errors else None,
-        color=plotting.colour(i),
+        **plotting.line(i),
         label=rule,
         marker='o',
         capsize=3,
@@ -183,10 +183,15 @@ def _draw_band(
   estimate: statistics.Estimate,
   label: str,
 ) -> None:
-  colour = plotting.colour(index)
+  style = plotting.line(index)
   marker = 'o' if len(x) == 1 else None  # A line of one point is invisible.
-  ax.plot(x, estimate.value, color=colour, label=label, marker=marker)
+  ax.plot(x, estimate.value, label=label, marker=marker, **style)
   if estimate.low is not None:
     ax.fill_between(
-      x, estimate.low, estimate.high, color=colour, alpha=0.2, linewidth=0
+      x,
+      estimate.low,
+      estimate.high,
+      color=style['color'],
+      alpha=0.2,
+      linewidth=0,
     )

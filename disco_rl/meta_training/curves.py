@@ -109,7 +109,7 @@ def _draw_means(
   for i, (key, label) in enumerate(labels.items()):
     if all(key in columns for columns in series.values()):
       steps, mean = _mean_over(series, key)
-      panel.plot(steps, mean, color=plotting.colour(i), label=label)
+      panel.plot(steps, mean, label=label, **plotting.line(i))
       drawn += 1
   _finish(panel, title, drawn)
 

@@ -1,5 +1,7 @@
 """The style that all figures share."""
 
+from typing import Any
+
 from matplotlib import axes
 from matplotlib import figure
 
@@ -10,6 +12,7 @@ from disco_rl.runtime import files
 _COLOURS = (
   '#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000'
 )  # fmt: skip
+_LINES = ('solid', 'dashed', 'dotted', 'dashdot')
 INK = '#333333'
 FAINT = '#BBBBBB'
 
@@ -17,6 +20,12 @@ FAINT = '#BBBBBB'
 def colour(index: int) -> str:
   """The colour of the index-th curve."""
   return _COLOURS[index % len(_COLOURS)]
+
+
+def line(index: int) -> dict[str, Any]:
+  """Colour and style of the index-th curve, which no other of 28 has."""
+  style = _LINES[index // len(_COLOURS) % len(_LINES)]
+  return {'color': colour(index), 'linestyle': style}
 
 
 def panel(
