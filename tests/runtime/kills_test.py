@@ -23,3 +23,8 @@ def test_a_kill(tmp_path: pathlib.Path) -> None:
   resumed_at = int(re.search(r'steps \[([0-9]+)\]', resumed)[1])
   assert resumed_at >= 5
   assert last == resumed_at + 5
+  again = launching.run_python(
+    *('-m', 'benchmarks.kills', f'--workdir={tmp_path / "runs"}')
+  )
+  assert again.returncode == 1
+  assert 'holds runs already' in again.stdout + again.stderr

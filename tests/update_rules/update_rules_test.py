@@ -162,6 +162,17 @@ def test_masked_steps_do_not_change_the_update(rule: base.UpdateRule) -> None:
 # DiscoRL.
 
 
+def test_new_agents_choose_and_predict_almost_uniformly() -> None:
+  agent = make_agent(DISCO)
+  rollout = make_rollout(3)
+  outputs, taken = agent.network.unroll(agent.state.params, rollout)
+  for logits in (outputs['logits'], outputs['y'], taken['z']):
+    weights = np.exp(logits - np.max(logits, axis=-1, keepdims=True))
+    probabilities = weights / weights.sum(axis=-1, keepdims=True)
+    entropy = -np.sum(probabilities * np.log(probabilities), axis=-1)
+    assert np.min(entropy) > 0.9 * np.log(logits.shape[-1])
+
+
 def targets_of_disco(
   rule_params: types.Params,
   rule_state: disco.DiscoState,
