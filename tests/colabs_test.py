@@ -93,6 +93,9 @@ def count_figures(outputs: list[dict[str, Any]]) -> int:
 
 def test_discovery_runs(tmp_path: pathlib.Path) -> None:
   outputs = run('meta_train', FOLDER, tmp_path)
+  shown = json.dumps(outputs)  # The names of all columns, among others.
+  for what in ('policy', 'y', 'z'):
+    assert f'validation_{what}_entropy' in shown
   assert count_figures(outputs) == FIGURES['meta_train']
 
 

@@ -184,14 +184,10 @@ def _draw_band(
   label: str,
 ) -> None:
   style = plotting.line(index)
+  colour = style['color']
   marker = 'o' if len(x) == 1 else None  # A line of one point is invisible.
   ax.plot(x, estimate.value, label=label, marker=marker, **style)
   if estimate.low is not None:
     ax.fill_between(
-      x,
-      estimate.low,
-      estimate.high,
-      color=style['color'],
-      alpha=0.2,
-      linewidth=0,
+      x, estimate.low, estimate.high, color=colour, alpha=0.2, linewidth=0
     )

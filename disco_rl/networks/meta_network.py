@@ -10,7 +10,6 @@ some of the modules, and the inputs that are made from what they lack.
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
-import functools
 
 import haiku as hk
 import jax
@@ -381,11 +380,15 @@ def initial_state(config: MetaNetworkConfig) -> hk.LSTMState | None:
   return hk.LSTMState(hidden=zeros, cell=zeros)
 
 
-@functools.partial(jax.jit, static_argnames='config')
 def init(key: types.Array, config: MetaNetworkConfig) -> types.Params:
   """Random parameters; no shape depends on the number of actions."""
-  inputs = meta_features.zeros(config.prediction_size, config.has_q)
-  return transform(config).init(key, inputs, initial_state(config))
+
+  @jax.jit  # Each of the operations would be a program of its own.
+  def draw(key: types.Array) -> types.Params:
+    inputs = meta_features.zeros(config.prediction_size, config.has_q)
+    return transform(config).init(key, inputs, initial_state(config))
+
+  return draw(key)
 
 
 def parameter_shapes(config: MetaNetworkConfig) -> dict[str, tuple[int, ...]]:

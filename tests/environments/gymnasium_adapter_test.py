@@ -253,5 +253,6 @@ def test_a_module_is_imported_to_register_its_environments(
   )
   monkeypatch.syspath_prepend(tmp_path)
   registry.validate('gymnasium/registers_a_probe:DiscoTest/Module-v0')
+  assert 'DiscoTest/Module-v0' in gymnasium.registry
   del gymnasium.registry['DiscoTest/Module-v0']
   del sys.modules['registers_a_probe']

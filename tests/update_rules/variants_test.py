@@ -12,6 +12,7 @@ import rollouts
 import small
 
 from disco_rl.networks import meta_features
+from disco_rl.networks import meta_network
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import weights
@@ -199,6 +200,13 @@ def test_without_the_meta_rnn_the_batch_alone_decides() -> None:
   assert np.std(first.pi) > 0.01
   first, again, _ = twice(FULL)
   assert np.max(np.abs(again.pi - first.pi)) > 0.01
+
+
+def test_widths_of_a_network_may_be_lists() -> None:
+  config = dataclasses.replace(small.META_NETWORK, policy_channels=[7, 2])
+  assert meta_network.parameter_shapes(config) == (
+    meta_network.parameter_shapes(small.META_NETWORK)
+  )
 
 
 @pytest.mark.parametrize('name', VARIANTS)
