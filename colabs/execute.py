@@ -3,7 +3,9 @@
   python colabs/execute.py colabs/*.ipynb
 
 Figures and results are kept; progress bars and warnings are not. Afterwards the
-notebooks hold what readers see before they run anything.
+notebooks hold what readers see before they run anything. With
+--repository=OWNER/NAME, a public copy of the project on GitHub, they also hold
+a badge that opens them in Colab, and a cell that installs the project there.
 """
 
 import argparse
@@ -13,6 +15,17 @@ import nbclient
 import nbformat
 
 FOLDER = pathlib.Path(__file__).resolve().parent
+BADGE = """\
+[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]\
+(https://colab.research.google.com/github/{repository}/blob/main/colabs/{file})"""
+INSTALL = """\
+# On Colab: fetches the project, and installs it.
+import sys
+
+if 'google.colab' in sys.modules:
+  !git clone --quiet --depth=1 https://github.com/{repository} /content/project
+  %cd -q /content/project/colabs
+  %pip install --quiet .."""
 
 
 def main() -> None:
@@ -21,6 +34,11 @@ def main() -> None:
   parser.add_argument('notebooks', nargs='+', type=pathlib.Path)
   parser.add_argument(
     '--output', type=pathlib.Path, help='Folder of the results; or in place.'
+  )
+  parser.add_argument(
+    '--repository',
+    metavar='OWNER/NAME',
+    help='On GitHub, for a badge and a cell that make it run on Colab.',
   )
   parser.add_argument(
     '--from_folder', default=FOLDER, help='Where the kernel starts.'
@@ -41,8 +59,27 @@ def main() -> None:
       text = text.replace(old, new)
     notebook = nbformat.reads(text, as_version=4)
     nbformat.validate(notebook)
+    if flags.repository:
+      open_in_colab(notebook, flags.repository, path.name)
     execute(notebook, f'{flags.from_folder}')
     nbformat.write(notebook, (flags.output or path.parent) / path.name)
+
+
+def open_in_colab(
+  notebook: nbformat.NotebookNode, repository: str, file: str
+) -> None:
+  """Begins a notebook with a badge and a cell that installs the project."""
+  new = (
+    (nbformat.v4.new_markdown_cell, BADGE),
+    (nbformat.v4.new_code_cell, INSTALL),
+  )
+  cells = [
+    make(text.format(repository=repository, file=file), id=f'colab-{i}')
+    for i, (make, text) in enumerate(new)
+  ]
+  # Those of an earlier run go.
+  ids = {cell.id for cell in cells}
+  notebook.cells = cells + [x for x in notebook.cells if x.id not in ids]
 
 
 def execute(notebook: nbformat.NotebookNode, folder: str) -> None:

@@ -1,6 +1,8 @@
 """Runs the notebooks of colabs/ from top to bottom, as readers do."""
 
 import ast
+import importlib
+import itertools
 import json
 import pathlib
 import re
@@ -34,6 +36,10 @@ def code_cells(path: pathlib.Path) -> list[dict[str, Any]]:
   return [cell for cell in cells if cell['cell_type'] == 'code']
 
 
+def is_for_colab(cell: dict[str, Any]) -> bool:
+  return cell['id'].startswith('colab-')
+
+
 def outputs_of(path: pathlib.Path) -> list[dict[str, Any]]:
   return [output for cell in code_cells(path) for output in cell['outputs']]
 
@@ -44,7 +50,8 @@ def test_every_notebook_is_listed() -> None:
 
 @pytest.mark.parametrize('name', FIGURES)
 def test_a_notebook_has_no_logic(name: str) -> None:
-  for cell in code_cells(FOLDER / f'{name}.ipynb'):
+  cells = code_cells(FOLDER / f'{name}.ipynb')
+  for cell in itertools.filterfalse(is_for_colab, cells):
     lines = ''.join(cell['source']).splitlines()
     code = '\n'.join(line for line in lines if not line.startswith('%'))
     nodes = ast.walk(ast.parse(code))
@@ -89,6 +96,23 @@ def run(
 
 def count_figures(outputs: list[dict[str, Any]]) -> int:
   return sum('image/png' in output.get('data', {}) for output in outputs)
+
+
+def test_a_published_notebook_opens_and_installs_in_colab() -> None:
+  nbformat = pytest.importorskip(
+    'nbformat', reason="pip install -e '.[notebooks]'"
+  )
+  execute = importlib.import_module('colabs.execute')
+  notebook = nbformat.read(FOLDER / 'evaluate.ipynb', as_version=4)
+  cells = list(notebook.cells)
+  # The project moves to another address.
+  for repository in ('someone/old', 'someone/new'):
+    execute.open_in_colab(notebook, repository, 'evaluate.ipynb')
+  badge, install = notebook.cells[:2]
+  assert 'github/someone/new/blob/main/colabs/evaluate.ipynb' in badge.source
+  assert 'https://github.com/someone/new ' in install.source
+  assert notebook.cells[2:] == cells
+  nbformat.validate(notebook)
 
 
 def test_discovery_runs(tmp_path: pathlib.Path) -> None:
