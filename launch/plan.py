@@ -5,9 +5,10 @@
 
 Memory is what XLA reports of the run's programs, compiled for a CPU; arithmetic
 is counted in them. The time is a model: each program takes the longer of its
-arithmetic and its traffic, at --efficiency of what the device can do at most;
-environments on the host step at --steps_per_second. --calibrate measures this
-machine instead, in a minute, and prints the flags that describe it.
+arithmetic and its traffic, at --efficiency of what the device can do at most,
+and a moment for each of its operations; environments on the host step at
+--steps_per_second. --calibrate measures this machine instead, in a minute, and
+prints the flags that describe it.
 """
 
 from collections.abc import Iterator
@@ -43,6 +44,11 @@ _FRACTION = flags.DEFINE_float(
 _EFFICIENCY = flags.DEFINE_float(
   'efficiency', 0.4, 'Of TFLOP/s and GB/s that programs reach; assumed.'
 )
+_OPERATION = flags.DEFINE_float(
+  'operation_microseconds',
+  1.0,
+  'To start an operation of a traced program; assumed.',
+)
 _HOST = flags.DEFINE_float(
   'host_memory_gib', 1024.0, "Of a machine's own memory."
 )
@@ -58,9 +64,7 @@ def main(argv: Sequence[str]) -> None:
   """Prints the plan."""
   start.begin(argv)
   if _CALIBRATE.value:
-    from disco_rl.planning import calibration
-
-    print(' '.join(calibration.flags_of_this_machine()))
+    print(' '.join(calibrated()))
     return
   if CONFIG.value is None:
     fail('Name the settings of launch.meta_train or launch.evaluate: --config.')
@@ -70,6 +74,15 @@ def main(argv: Sequence[str]) -> None:
     print(json.dumps({name: value for name, value, _ in plan.rows()}, indent=2))
   else:
     print('\n'.join(_lines(plan)))
+
+
+def calibrated() -> list[str]:
+  """Flags that describe this machine, measured with the quick start."""
+  from configs import quickstart
+  from disco_rl.planning import calibration
+
+  settings = quickstart.get_config().to_dict()
+  return calibration.flags_of_this_machine(to_records.meta_training(settings))
 
 
 def make_plan(settings: dict[str, Any]) -> Any:
@@ -117,6 +130,7 @@ def make_cluster() -> Any:
     _HOST.value * cluster.GIB,
     _FRACTION.value,
     _EFFICIENCY.value,
+    1e-6 * _OPERATION.value,
     _STEPS.value,
   )
 

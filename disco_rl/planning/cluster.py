@@ -60,6 +60,7 @@ class Cluster:
       three quarters of a GPU's.
     efficiency: part of the operations a second that programs reach; the same
       part of the bandwidth.
+    seconds_per_operation: to start one, in the mean; several run as one kernel.
     steps_per_second: of environments on the host, on one machine.
   """
 
@@ -69,6 +70,7 @@ class Cluster:
   host_memory: float
   memory_fraction: float
   efficiency: float
+  seconds_per_operation: float
   steps_per_second: float
 
   def __post_init__(self) -> None:

@@ -14,17 +14,19 @@ class Seconds:
   Attributes:
     arithmetic: of programs whose arithmetic takes longer than their traffic.
     bandwidth: of the others.
+    launching: to start operations, however small they are.
     acting: while a device waits for environments on the host.
   """
 
   arithmetic: float = 0.0
   bandwidth: float = 0.0
+  launching: float = 0.0
   acting: float = 0.0
 
   @property
   def total(self) -> float:
     """All of it."""
-    return self.arithmetic + self.bandwidth + self.acting
+    return self.arithmetic + self.bandwidth + self.launching + self.acting
 
   @property
   def bottleneck(self) -> str:
@@ -36,13 +38,17 @@ class Seconds:
     return Seconds(
       self.arithmetic + other.arithmetic,
       self.bandwidth + other.bandwidth,
+      self.launching + other.launching,
       self.acting + other.acting,
     )
 
   def times(self, number: float) -> 'Seconds':
     """Of so many, one after the other."""
     return Seconds(
-      number * self.arithmetic, number * self.bandwidth, number * self.acting
+      number * self.arithmetic,
+      number * self.bandwidth,
+      number * self.launching,
+      number * self.acting,
     )
 
   def beside(self, acting: float) -> 'Seconds':
@@ -59,7 +65,7 @@ def cost(call: compilation.Call) -> costs.Cost:
 def seconds(
   one: costs.Cost, cluster: cluster_lib.Cluster, dtype: str
 ) -> Seconds:
-  """The longer of arithmetic and traffic, which overlap.
+  """The longer of arithmetic and traffic, which overlap; and launching.
 
   Args:
     one: of a program.
@@ -72,6 +78,7 @@ def seconds(
   device = cluster.device
   arithmetic = one.flop / (cluster.efficiency * device.flops[dtype])
   bandwidth = one.traffic / (cluster.efficiency * device.bandwidth)
+  launching = one.operations * cluster.seconds_per_operation
   if arithmetic >= bandwidth:
-    return Seconds(arithmetic=arithmetic)
-  return Seconds(bandwidth=bandwidth)
+    return Seconds(arithmetic=arithmetic, launching=launching)
+  return Seconds(bandwidth=bandwidth, launching=launching)

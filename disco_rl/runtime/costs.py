@@ -1,6 +1,6 @@
-"""What a traced program costs: arithmetic, memory traffic, and memory at most.
+"""What a traced program costs: arithmetic, traffic, operations, memory at most.
 
-All three are sums over the equations of a jaxpr, with the bodies of loops
+All are sums over the equations of a jaxpr, with the bodies of loops
 multiplied by their turns; XLA's own `cost_analysis` counts them once. Nothing
 is lowered or compiled. Of a program that devices share, the figures are those
 of one device.
@@ -52,24 +52,32 @@ class Cost:
       and results, exponentials included.
     traffic: bytes of operands and results of products and convolutions. Other
       operations can be merged into these, and are left out.
+    operations: how many are run that compute something. Compilers merge some.
     memory: bytes of all intermediate values, as if all were held at once; of a
       loop those of one turn, and what it stacks. Compiled programs hold less.
   """
 
   flop: float = 0.0
   traffic: float = 0.0
+  operations: float = 0.0
   memory: int = 0
 
   def __add__(self, other: 'Cost') -> 'Cost':
     return Cost(
       self.flop + other.flop,
       self.traffic + other.traffic,
+      self.operations + other.operations,
       self.memory + other.memory,
     )
 
   def repeated(self, turns: float) -> 'Cost':
     """Of a loop with this body: its turns use the same memory."""
-    return Cost(turns * self.flop, turns * self.traffic, self.memory)
+    return Cost(
+      turns * self.flop,
+      turns * self.traffic,
+      turns * self.operations,
+      self.memory,
+    )
 
 
 def of_program(
@@ -120,18 +128,24 @@ def _of_equation(equation: Any, while_turns: float | None) -> Cost:
     return _sum(inner).repeated(while_turns) + Cost(memory=results)
   if name == 'cond':
     of_all = lambda field: max(getattr(branch, field) for branch in inner)
-    largest = Cost(of_all('flop'), of_all('traffic'), of_all('memory'))
-    return largest + Cost(memory=results)
+    largest = {
+      field.name: of_all(field.name) for field in dataclasses.fields(Cost)
+    }
+    return Cost(**largest) + Cost(memory=results)
   if inner:
     # A call; its results are those of the equations inside.
     return _sum(inner)
   if name.startswith('cum'):
     # Compilers take log n steps, on halves of halves.
-    return Cost(_flop(equation), memory=_STEPS_OF_SUMS * results)
-  flop = _flop(equation)
+    results *= _STEPS_OF_SUMS
   is_product = name in ('dot_general', 'conv_general_dilated')
   operands = sum(map(_bytes, equation.invars))
-  return Cost(flop, operands + results if is_product else 0.0, results)
+  return Cost(
+    _flop(equation),
+    operands + results if is_product else 0.0,
+    0.0 if name in _MOVES else 1.0,
+    results,
+  )
 
 
 def _flop(equation: Any) -> float:

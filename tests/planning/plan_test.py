@@ -33,6 +33,7 @@ ONE = cluster_lib.Cluster(
   host_memory=2**30,
   memory_fraction=0.5,
   efficiency=0.5,
+  seconds_per_operation=0.25,
   steps_per_second=1000.0,
 )
 
@@ -61,8 +62,15 @@ def test_a_program_takes_the_longer_of_arithmetic_and_traffic() -> None:
   assert work.seconds(cost, ONE, 'bfloat16') == work.Seconds(bandwidth=10)
 
 
+def test_operations_take_a_moment_each_however_small() -> None:
+  cost = costs.Cost(flop=1000, operations=8)
+  seconds = work.seconds(cost, ONE, 'float32')
+  assert seconds == work.Seconds(arithmetic=20, launching=2)
+  assert seconds.total == 22
+
+
 def test_acting_beside_learning_takes_the_rest() -> None:
-  learning = work.Seconds(arithmetic=3, bandwidth=1)
+  learning = work.Seconds(arithmetic=2, bandwidth=1, launching=1)
   assert learning.beside(2) == learning
   waiting = learning.beside(10)
   assert (waiting.total, waiting.acting) == (10, 6)
@@ -139,7 +147,7 @@ def test_the_plan_of_a_small_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
   assert table['days'] == pytest.approx(
     config.meta_steps * plan.seconds.total / 86_400
   )
-  parts = ('arithmetic', 'bandwidth', 'acting')
+  parts = ('arithmetic', 'bandwidth', 'launching', 'acting')
   assert sum(table[f'fraction_{part}'] for part in parts) == pytest.approx(1)
   assert json.loads(json.dumps(table))['torso_chunk_size'] == 0
   assert len(list(launcher._lines(plan))) == len(table)

@@ -66,7 +66,10 @@ def test_elementwise_operations_reductions_and_moves() -> None:
   assert cost(lambda x: jnp.exp(x) + x, LEFT).flop == 24
   assert cost(jnp.sum, LEFT).flop == 12
   moved = cost(lambda x: jnp.concatenate([x.T.reshape(-1), x[0]]), LEFT)
-  assert moved.flop == moved.traffic == 0
+  assert moved.flop == moved.traffic == moved.operations == 0
+  # However large, or many at once.
+  several = cost(jax.vmap(lambda x: jnp.sum(jnp.exp(x)) + 1), LEFT)
+  assert several.operations == 3
   assert moved.memory >= 4 * (12 + 4 + 16)
 
 
@@ -85,6 +88,7 @@ def test_loops_are_multiplied_out_and_nested_ones_twice() -> None:
     one = cost(repeated(turns), SQUARE)
     assert one.flop == turns * OF_BODY
     assert one.traffic == turns * 4 * 48
+    assert one.operations == turns * 2
     # What is stacked, and the last state; in a turn a product, tanh, and x.
     assert one.memory == 4 * 16 * (turns + 1 + 3)
 
