@@ -1,0 +1,111 @@
+"""What discovery holds on a device: estimated, against what XLA reports."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import small
+
+from configs import quickstart
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.environments.host import nethack
+from disco_rl.meta_training import footprint
+from disco_rl.meta_training import host_group
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import meta_update
+from disco_rl.meta_training import meta_value as meta_value_lib
+from disco_rl.meta_training import population
+from disco_rl.networks import meta_network
+from disco_rl.runtime import memory
+from disco_rl.update_rules import disco
+from launch import to_records
+
+UPDATES = 4
+SETTINGS = {
+  'inner_updates': UPDATES,
+  'validation_trajectories': 2,
+  'unroll_length': 3,
+  'batch_size': 4,
+  'num_environments': 2,
+  'on_policy_share': 0.5,
+  'replay_capacity': 8,
+  'channels': (4, 8),
+  'hidden_sizes': (32,),
+  'action_model_lstm': 8,
+  'action_model_head': 8,
+  'num_bins': 11,
+  'rule_prediction_size': 8,
+  'meta_value_hidden_sizes': (8,),
+}
+IMAGE = jax.ShapeDtypeStruct((20, 20, 4), np.uint8)
+OBSERVATIONS = {
+  'mlp': jax.ShapeDtypeStruct((500,), np.uint8),
+  'impala': IMAGE,
+  'resnet': IMAGE,
+  'nethack': {
+    key: jax.ShapeDtypeStruct((*shape, 2), nethack.OBSERVATION_TYPES[key])
+    for key, shape in (
+      ('glyphs', (21, 79)),
+      ('blstats', (27,)),
+      ('message', (256,)),
+    )
+  },
+}
+
+
+def make_group(torso: str, core: int) -> host_group.HostGroup:
+  settings = {
+    **quickstart.get_config().to_dict(),
+    **SETTINGS,
+    'torso': torso,
+    'core_lstm': core,
+  }
+  config = to_records.meta_training(settings)
+  spec = types.EnvironmentSpec(OBSERVATIONS[torso], num_actions=3)
+  rule = disco.Disco(network=small.META_NETWORK)
+  inner_loop = inner_loop_lib.InnerLoop(
+    config.inner_loop,
+    agent_lib.make(config.agent, spec, rule),
+    meta_value_lib.MetaValue(config.meta_value, spec),
+  )
+  return host_group.HostGroup(
+    population.GroupConfig(
+      names=('game',),
+      inner_loop=inner_loop,
+      optimizer=meta_update.per_agent_adam(0.1, 1.0),
+      chunk_size=1,
+    ),
+    list,  # No environment is needed.
+    meta_gradient.MetaGradient(inner_loop),
+  )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('core', [0, 8])
+@pytest.mark.parametrize('torso', list(OBSERVATIONS))
+def test_the_estimate_is_what_xla_reports(torso: str, core: int) -> None:
+  group = make_group(torso, core)
+  rule_params = jax.eval_shape(
+    lambda: meta_network.init(jax.random.key(0), small.META_NETWORK)
+  )
+  ((_, programs),) = footprint.on_device([group], rule_params)
+  running = {program.name: program for program in programs}
+  _, (_, members, *_) = running['learn'].call
+  learner = memory.device_bytes(members.agent.learner)
+  for name in ('learn', 'back'):
+    program, arguments = running[name].call
+    usage: Any = program.compile(*arguments).memory_analysis()
+    reported = (
+      usage.temp_size_in_bytes
+      + usage.argument_size_in_bytes
+      + usage.output_size_in_bytes
+      - usage.alias_size_in_bytes
+    )
+    held = running[name].held()
+    assert held.usage.total == pytest.approx(reported, rel=0.2)
+    assert running[name].held(enough=np.inf).total >= held.total
+    # Of all updates, at least the states are kept.
+    assert held.beside > (UPDATES - 1) * learner
