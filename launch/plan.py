@@ -64,7 +64,8 @@ def main(argv: Sequence[str]) -> None:
   """Prints the plan."""
   start.begin(argv)
   if _CALIBRATE.value:
-    print(' '.join(calibrated()))
+    with in_one_line(ValueError):
+      print(' '.join(calibrated()))
     return
   if CONFIG.value is None:
     fail('Name the settings of launch.meta_train or launch.evaluate: --config.')
