@@ -91,9 +91,8 @@ def discovery_record(
 
 def calibrated() -> cluster_lib.Cluster:
   """This machine as the planner sees it."""
-  rate, launch = calibration.rates(
-    calibration.update_of(calibration.CONFIG, calibration.RULE),
-    calibration.meta_step_of(discovery_record(quickstart, {})),
+  rate, launch = calibration.rates_of_this_machine(
+    discovery_record(quickstart, {})
   )
   print(f'{rate / 1e9:.0f} GFLOP/s, {1e6 * launch:.2f} us for an operation')
   flops = dict.fromkeys(('float32', 'bfloat16'), rate)

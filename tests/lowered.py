@@ -9,6 +9,7 @@ import itertools
 import sys
 from typing import Any
 
+import footprints
 import jax
 import numpy as np
 
@@ -19,7 +20,6 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base
 from disco_rl.environments import families
 from disco_rl.environments import registry
-from disco_rl.environments.host import nethack
 from disco_rl.evaluation import training
 from disco_rl.meta_training import build
 from disco_rl.networks import meta_network
@@ -47,14 +47,7 @@ SETTINGS = {
 OBSERVATIONS = {
   'vector': jax.ShapeDtypeStruct((3,), np.float32),
   'image': jax.ShapeDtypeStruct((6, 5, 2), np.uint8),
-  'nethack': {
-    key: jax.ShapeDtypeStruct((*shape, 4), nethack.OBSERVATION_TYPES[key])
-    for key, shape in (
-      ('glyphs', (21, 79)),
-      ('blstats', (27,)),
-      ('message', (256,)),
-    )
-  },
+  'nethack': footprints.nethack_observation(4),
 }
 
 

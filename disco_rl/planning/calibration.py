@@ -54,7 +54,7 @@ def flags_of_this_machine(
     ValueError: the two times contradict each other.
   """
   gib = 2**30
-  rate, launch = rates(update_of(CONFIG, RULE), meta_step_of(discovery))
+  rate, launch = rates_of_this_machine(discovery)
   return [
     f'--tflops={rate / 1e12:.4g}',
     '--efficiency=1',
@@ -65,6 +65,13 @@ def flags_of_this_machine(
     f'--host_memory_gib={memory.host_bytes() / gib:.4g}',
     f'--devices={jax.local_device_count()}',
   ]
+
+
+def rates_of_this_machine(
+  discovery: config_lib.MetaTrainingConfig,
+) -> tuple[float, float]:
+  """`rates` of an update of a wide agent, and of a meta-step of `discovery`."""
+  return rates(update_of(CONFIG, RULE), meta_step_of(discovery))
 
 
 def rates(wide: Timed, small: Timed) -> tuple[float, float]:

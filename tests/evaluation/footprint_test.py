@@ -4,6 +4,7 @@ import json
 import pathlib
 from typing import Any
 
+import footprints
 import jax
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ import pytest
 from configs import evaluate
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
-from disco_rl.environments.host import nethack
 from disco_rl.evaluation import footprint
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import training
@@ -23,19 +23,6 @@ from disco_rl.update_rules import actor_critic
 from launch import to_records
 
 BATCH, LENGTH, CAPACITY = 8, 5, 40
-OBSERVATIONS = {
-  'mlp': jax.ShapeDtypeStruct((2_000,), np.uint8),
-  'impala': jax.ShapeDtypeStruct((20, 20, 4), np.uint8),
-  'resnet': jax.ShapeDtypeStruct((20, 20, 4), np.uint8),
-  'nethack': {
-    key: jax.ShapeDtypeStruct((*shape, 2), nethack.OBSERVATION_TYPES[key])
-    for key, shape in (
-      ('glyphs', (21, 79)),
-      ('blstats', (27,)),
-      ('message', (256,)),
-    )
-  },
-}
 
 
 def make_agent(
@@ -52,7 +39,7 @@ def make_agent(
     replay_capacity=CAPACITY,
     **settings,
   )
-  spec = types.EnvironmentSpec(OBSERVATIONS[torso], num_actions=3)
+  spec = types.EnvironmentSpec(footprints.OBSERVATIONS[torso], num_actions=3)
   return agent_lib.make(config, spec, actor_critic.ActorCritic(num_bins=5))
 
 
@@ -77,15 +64,8 @@ def test_the_estimate_is_what_xla_reports(
   agents = make(make_agent(torso, core, chunk))
   _, learn = agents.running({})
   bound, estimate = learn.held(enough=np.inf), learn.held()
-  program, arguments = learn.call
-  usage: Any = program.compile(*arguments).memory_analysis()
-  held = (
-    usage.temp_size_in_bytes
-    + usage.argument_size_in_bytes
-    + usage.output_size_in_bytes
-    - usage.alias_size_in_bytes
-  )
-  _, state, batch = arguments
+  held = footprints.reported_bytes(learn.call)
+  _, (_, state, batch) = learn.call
   parameters = sum(x.nbytes for x in map(zeros, jax.tree.leaves(state.params)))
   waiting = sum(x.nbytes for x in map(zeros, jax.tree.leaves(batch)))
   assert estimate.total == pytest.approx(held + parameters + waiting, rel=0.2)

@@ -1,7 +1,6 @@
 """What discovery holds on a device: estimated, against what XLA reports."""
 
-from typing import Any
-
+import footprints
 import jax
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ import small
 from configs import quickstart
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
-from disco_rl.environments.host import nethack
 from disco_rl.meta_training import footprint
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
@@ -40,20 +38,6 @@ SETTINGS = {
   'rule_prediction_size': 8,
   'meta_value_hidden_sizes': (8,),
 }
-IMAGE = jax.ShapeDtypeStruct((20, 20, 4), np.uint8)
-OBSERVATIONS = {
-  'mlp': jax.ShapeDtypeStruct((500,), np.uint8),
-  'impala': IMAGE,
-  'resnet': IMAGE,
-  'nethack': {
-    key: jax.ShapeDtypeStruct((*shape, 2), nethack.OBSERVATION_TYPES[key])
-    for key, shape in (
-      ('glyphs', (21, 79)),
-      ('blstats', (27,)),
-      ('message', (256,)),
-    )
-  },
-}
 
 
 def make_group(torso: str, core: int) -> host_group.HostGroup:
@@ -64,7 +48,7 @@ def make_group(torso: str, core: int) -> host_group.HostGroup:
     'core_lstm': core,
   }
   config = to_records.meta_training(settings)
-  spec = types.EnvironmentSpec(OBSERVATIONS[torso], num_actions=3)
+  spec = types.EnvironmentSpec(footprints.OBSERVATIONS[torso], num_actions=3)
   rule = disco.Disco(network=small.META_NETWORK)
   inner_loop = inner_loop_lib.InnerLoop(
     config.inner_loop,
@@ -85,7 +69,7 @@ def make_group(torso: str, core: int) -> host_group.HostGroup:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('core', [0, 8])
-@pytest.mark.parametrize('torso', list(OBSERVATIONS))
+@pytest.mark.parametrize('torso', list(footprints.OBSERVATIONS))
 def test_the_estimate_is_what_xla_reports(torso: str, core: int) -> None:
   group = make_group(torso, core)
   rule_params = jax.eval_shape(
@@ -96,14 +80,7 @@ def test_the_estimate_is_what_xla_reports(torso: str, core: int) -> None:
   _, (_, members, *_) = running['learn'].call
   learner = memory.device_bytes(members.agent.learner)
   for name in ('learn', 'back'):
-    program, arguments = running[name].call
-    usage: Any = program.compile(*arguments).memory_analysis()
-    reported = (
-      usage.temp_size_in_bytes
-      + usage.argument_size_in_bytes
-      + usage.output_size_in_bytes
-      - usage.alias_size_in_bytes
-    )
+    reported = footprints.reported_bytes(running[name].call)
     held = running[name].held()
     assert held.usage.total == pytest.approx(reported, rel=0.2)
     assert running[name].held(enough=np.inf).total >= held.total
