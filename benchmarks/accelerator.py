@@ -16,7 +16,7 @@ measurement:
 Each measurement is a process of its own: its peak of memory is its own, and one
 that needs more than there is does not end the others. An agent of the paper's
 size sees noise in place of Atari, which needs no package and no time. Its
-arithmetic is that of `paper_agent.tflop`; of a meta-step N updates, the outer
+arithmetic is that of `paper_agent.Program`; of a meta-step N updates, the outer
 loss and N vector-Jacobian products.
 """
 
@@ -124,7 +124,8 @@ def measure_agent(dtype: str, offload: bool) -> Row:
     agent.estimator,
   )
   tflop = {
-    name: paper_agent.tflop(name, agent) for name in paper_agent.PROGRAMS
+    name: make(agent).tflop(group.config.mesh)
+    for name, make in paper_agent.PROGRAMS.items()
   }
   update_seconds = time_update(agent)
   members = group.init(

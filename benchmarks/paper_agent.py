@@ -103,6 +103,17 @@ class Program:
 
   def compile(self, mesh: jax.sharding.Mesh) -> tuple[Any, float]:
     """The memory of the program on a device, and the seconds of compiling."""
+    program, arguments = self._call(mesh)
+    usage = program.compile(*arguments).memory_analysis()
+    return usage, program.compile_seconds
+
+  def tflop(self, mesh: jax.sharding.Mesh) -> float:
+    """10^12 operations of a device, loops multiplied out."""
+    program, arguments = self._call(mesh)
+    return costs.of_program(program.trace(*arguments).jaxpr).flop / 1e12
+
+  def _call(self, mesh: jax.sharding.Mesh) -> compilation.Call:
+    """The program for these devices, and the shapes of its arguments."""
     arguments = [
       jax.tree.map(
         lambda spec, tree: sharding.shapes(tree, mesh, spec),
@@ -112,11 +123,8 @@ class Program:
       )
       for spec, tree in zip(self.specs, self.arguments)
     ]
-    program = compilation.Program(
-      sharding.per_device(self.call, mesh, self.specs, _REPLICATED)
-    )
-    usage = program.compile(*arguments).memory_analysis()
-    return usage, program.compile_seconds
+    mapped = sharding.per_device(self.call, mesh, self.specs, _REPLICATED)
+    return compilation.Program(mapped), tuple(arguments)
 
 
 def update(agent: Agent) -> Program:
@@ -175,18 +183,3 @@ def vjp(agent: Agent) -> Program:
 
 
 PROGRAMS = {'update': update, 'validation': validation, 'vjp': vjp}
-
-
-def tflop(name: str, agent: Agent) -> float:
-  """Arithmetic of a program with the whole batch, loops multiplied out.
-
-  Args:
-    name: one of PROGRAMS.
-    agent: whose program it is.
-
-  Returns:
-    10^12 floating-point operations.
-  """
-  program = PROGRAMS[name](agent)
-  traced = jax.jit(program.call).trace(*program.arguments)
-  return costs.of_program(traced.jaxpr).flop / 1e12
