@@ -80,6 +80,9 @@ def _meta_gradient(config: ml_collections.ConfigDict) -> None:
   config.chunk_size = 1  # Agents of a group that a device computes at a time.
   config.batch_devices = 1  # Devices that share the batches of an agent.
   config.cpu_devices = 1  # Devices that a CPU counts as.
+  # Spare agents fill each group up to a multiple of it, so that devices can
+  # divide the group; their updates of the rule do not count.
+  config.group_multiple = 1
   # Whether each agent has its own Adam over the rule; if not, one takes the
   # mean of their gradients.
   config.adam_per_agent = True

@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import itertools
 from typing import Any
 
 import jax
@@ -108,8 +109,8 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
     config: of the fork or of its source.
 
   Returns:
-    The environment of each agent, and the shapes of the rule's state and of
-    an agent in each environment; comparable by `==`.
+    The environment of each agent, `group_multiple`, and the shapes of the
+    rule's state and of an agent in each environment; comparable by `==`.
 
   Raises:
     ValueError: a setting or an environment's name is not valid.
@@ -142,7 +143,7 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
     }
     if isinstance(specimen, base.HostEnvironment):
       specimen.close()
-  return config.members, shapes
+  return config.members, config.group_multiple, shapes
 
 
 def validate(names: Sequence[str]) -> None:
@@ -226,7 +227,10 @@ def _make_group(
     inner_loop, config.loss, config.mode
   )
   is_on_host = isinstance(specimen, base.HostEnvironment)
-  names = tuple(config.members[i] for i in members)
+  num_spares = -len(members) % config.group_multiple
+  of_agents = [config.members[i] for i in members]
+  of_spares = itertools.islice(itertools.cycle(of_agents), num_spares)
+  names = (*of_agents, *of_spares)
   if is_on_host and config.estimator == 'evolution':
     raise ValueError(
       f'estimator=evolution needs environments that can be copied, and those '
@@ -240,6 +244,7 @@ def _make_group(
     chunk_size=config.chunk_size,
     mesh=mesh,
     variation=config.variation,
+    num_spares=num_spares,
   )
   if not is_on_host:
     estimator: inner_loop_lib.Estimator = differentiation
@@ -253,11 +258,13 @@ def _make_group(
 
   def make_environments() -> list[Any]:
     # Each process makes the environments that it steps.
+    spares = range(config.agents, config.agents + num_spares)
+    numbers = (*members, *spares)
     return [
       registry.make(
         names[i],
         config.agent.num_environments,
-        config.seed + members[i],
+        config.seed + numbers[i],
         config.preprocessing,
       )
       for i in group.own_members

@@ -61,6 +61,8 @@ class MetaTrainingConfig(config_checks.Settings):
     chunk_size: agents of a group that a device computes at a time.
     batch_devices: devices that share the batches of the same agents.
     cpu_devices: devices that a CPU counts as; see `sharding.divide_cpu`.
+    group_multiple: spare agents fill each group up to a multiple of it; they
+      learn like the others, but their updates of eta do not count.
     loggers: names, see `runtime.loggers`.
   """
 
@@ -95,6 +97,7 @@ class MetaTrainingConfig(config_checks.Settings):
   chunk_size: config_checks.Count = 1
   batch_devices: config_checks.Count = 1
   cpu_devices: config_checks.Count = 1
+  group_multiple: config_checks.Count = 1
   loggers: loggers_lib.Names = ()
 
   def conflicts(self) -> Iterator[str]:

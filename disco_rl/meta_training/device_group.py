@@ -45,10 +45,11 @@ class DeviceGroup(population.Group):
       config.split(chunks.stack(environments)),
     )
     self._each_environment = environments
+    self._counts = config.split(config.counts)
     self.estimator = estimator
     self._step = self.programs.make(
       self._step_all,
-      (sharding.REPLICATED, sharding.SPLIT, sharding.SPLIT),
+      (sharding.REPLICATED, *(3 * (sharding.SPLIT,))),
       donate_argnums=1,
     )
     self._replace = self.programs.make(
@@ -62,7 +63,7 @@ class DeviceGroup(population.Group):
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> meta_update.MetaUpdates:
     """See `population.Group.step`."""
-    return self._step(rule_params, members, self._environments)
+    return self._step(*self._step_arguments(rule_params, members))
 
   def step_calls(
     self, rule_params: types.Params, members: inner_loop_lib.Member
@@ -75,7 +76,7 @@ class DeviceGroup(population.Group):
       members.replace_agent(replay=nothing), meta_opt_state=None
     )
     return {
-      'step': (self._step, (rule_params, members, self._environments)),
+      'step': (self._step, self._step_arguments(rule_params, members)),
       'replace': (self._replace, (expired, initial, members)),
     }
 
@@ -83,7 +84,7 @@ class DeviceGroup(population.Group):
     self, calls: Mapping[str, compilation.Call]
   ) -> dict[str, int]:
     """See `population.Group.bytes_beside`: members, while some are reset."""
-    _, (_, members, _) = calls['step']
+    _, (_, members, *_) = calls['step']
     return {'initial': memory.device_bytes(members)}
 
   def alone_on(
@@ -106,21 +107,32 @@ class DeviceGroup(population.Group):
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> jax.stages.Compiled:
     """The program of `step`, to be analysed."""
-    return self._step.compile(rule_params, members, self._environments)
+    return self._step.compile(*self._step_arguments(rule_params, members))
+
+  def _step_arguments(
+    self, rule_params: types.Params, members: inner_loop_lib.Member
+  ) -> tuple[Any, ...]:
+    return rule_params, members, self._environments, self._counts
 
   def _step_all(
-    self, rule_params: types.Params, members: Any, environments: Any
+    self,
+    rule_params: types.Params,
+    members: Any,
+    environments: Any,
+    counts: types.Array,
   ) -> meta_update.MetaUpdates:
     """The program of `step`."""
 
     def step(
-      member: inner_loop_lib.Member, environment: base.JaxEnvironment
+      member: inner_loop_lib.Member,
+      environment: base.JaxEnvironment,
+      counts: types.Array,
     ) -> meta_update.MetaUpdates:
       gradient, member, logs = self.estimator(rule_params, member, environment)
       return meta_update.member_update(
-        self.config.optimizer, rule_params, member, gradient, logs
+        self.config.optimizer, rule_params, member, gradient, logs, counts
       )
 
     return meta_update.sum_over_members(
-      self.config.chunk, rule_params, step, members, environments
+      self.config.chunk, rule_params, step, members, environments, counts
     )

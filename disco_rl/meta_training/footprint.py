@@ -94,7 +94,7 @@ def _state_bytes(group: population.Group, calls: _Calls) -> int:
   """Of the members that a device holds from one meta-step to the next."""
   if group.is_on_host:
     return 0
-  _, (_, members, environments) = calls['step']
+  _, (_, members, environments, _) = calls['step']
   return memory.device_bytes((members, environments))
 
 

@@ -78,7 +78,7 @@ class HostGroup(population.Group):
       self._back_all, (rule, members, segment), donate_argnums=1
     )
     self._finish = self.programs.make(
-      self._finish_all, (rule, *(3 * (members,))), donate_argnums=1
+      self._finish_all, (rule, *(4 * (members,))), donate_argnums=1
     )
 
   @functools.cached_property
@@ -189,7 +189,8 @@ class HostGroup(population.Group):
       config.inner_updates // config.save_every * (sweep_logs,),
     )
     members = members.replace_agent(episodes=acting.episodes)
-    finish = (rule_params, members, cotangents[1], all_logs)
+    counts = shapes(jax.ShapeDtypeStruct((self.members_at_once,), bool))
+    finish = (rule_params, members, cotangents[1], all_logs, counts)
     return {
       'back': (self._back, back),
       'learn': (self._learn, learn),
@@ -296,6 +297,7 @@ class HostGroup(population.Group):
       members.replace_agent(episodes=statistics),
       gradients,
       (tuple(inner_logs), *outer_logs),
+      self.config.split(self.config.counts[turn.members]),
     )
     # The statistics are those that the program returned: it took the others.
     members = self._own(members).replace_agent(
@@ -370,11 +372,15 @@ class HostGroup(population.Group):
     members: inner_loop_lib.Member,
     gradients: types.Params,
     logs: Any,
+    counts: types.Array,
   ) -> meta_update.MetaUpdates:
     """Each member's update of eta; logs as `_take_turn` gathers them."""
 
     def finish(
-      member: inner_loop_lib.Member, gradient: types.Params, logs: Any
+      member: inner_loop_lib.Member,
+      gradient: types.Params,
+      logs: Any,
+      counts: types.Array,
     ) -> meta_update.MetaUpdates:
       inner_logs, outer_logs, sweep_logs = logs
       mean = lambda logs: jax.tree.map(jnp.mean, chunks.stack(logs))
@@ -384,10 +390,11 @@ class HostGroup(population.Group):
         member,
         gradient,
         {**mean(inner_logs), **outer_logs, **mean(sweep_logs)},
+        counts,
       )
 
     return meta_update.sum_over_members(
-      self.config.chunk, rule_params, finish, members, gradients, logs
+      self.config.chunk, rule_params, finish, members, gradients, logs, counts
     )
 
   def _at_once(self, function: Any) -> Any:

@@ -74,7 +74,8 @@ class MetaTrainer:
     build.validate((*config.environments, *config.held_out.environments))
     mesh = sharding.make_mesh(config.batch_devices)
     # Groups are known, and checked, only when environments have been made.
-    sharding.check(config.agents, mesh, 'in all')
+    if config.group_multiple == 1:
+      sharding.check(config.agents, mesh, 'in all')
     self._rule, params = build.make_rule(config)
     self._initial_params = sharding.put(params, mesh, sharding.REPLICATED)
     given = config.agent.network.torso.chunk_size
@@ -271,7 +272,7 @@ class MetaTrainer:
   def _compile(self, rule_params: types.Params, bar: progress.Progress) -> None:
     """Compiles the programs of all groups and evaluations in parallel."""
     groups = ', '.join(
-      f'{group.config.num_members} agents like {group.config.names[0]}'
+      f'{group.config.num_agents} agents like {group.config.names[0]}'
       for group in self._groups
     )
     key = f'{groups} {dataclasses.replace(self._config, seed=0)}'

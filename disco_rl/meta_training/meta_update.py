@@ -132,6 +132,7 @@ def member_update(
   member: inner_loop_lib.Member,
   gradient: types.Params,
   logs: types.Logs,
+  counts: bool | types.Array = True,
 ) -> MetaUpdates:
   """One agent's update of eta.
 
@@ -144,6 +145,7 @@ def member_update(
     member: the agent.
     gradient: of the outer loss with respect to eta.
     logs: of the member, scalars.
+    counts: false for a spare agent, whose update is zero.
 
   Returns:
     The update, the member, and logs; `failed` is 1 where something was not
@@ -158,11 +160,11 @@ def member_update(
     'meta_update_norm': optax.tree.norm(updates),
   }
   is_finite = jnp.isfinite(jnp.stack(jax.tree.leaves(logs))).all()
-  keep = lambda new, old: jax.tree.map(
-    lambda x, y: jnp.where(is_finite, x, y), new, old
+  choose = lambda condition, new, old: jax.tree.map(
+    lambda x, y: jnp.where(condition, x, y), new, old
   )
-  updates = keep(updates, optax.tree.zeros_like(updates))
-  opt_state = keep(opt_state, member.meta_opt_state)
+  updates = choose(is_finite & counts, updates, optax.tree.zeros_like(updates))
+  opt_state = choose(is_finite, opt_state, member.meta_opt_state)
   logs = {
     **logs,
     # NaN before an episode ends.

@@ -32,12 +32,14 @@ class GroupConfig:
   """Settings that the members of a group have in common.
 
   Attributes:
-    names: of the members' environments, one each.
+    names: of the members' environments, one each; of the spares last.
     inner_loop: N updates and validation.
     optimizer: of eta, one state per member; see `meta_update.per_agent_adam`.
     chunk_size: members that a device computes at a time, at most.
     mesh: devices that the members are divided among.
     variation: how the members differ.
+    num_spares: members whose updates of eta do not count; they fill the group
+      up, so that it can be divided.
 
   Raises:
     ValueError: they cannot be divided equally.
@@ -51,6 +53,7 @@ class GroupConfig:
     default_factory=sharding.make_mesh
   )
   variation: variation_lib.VariationConfig = variation_lib.VariationConfig()
+  num_spares: int = 0
 
   def __post_init__(self) -> None:
     sharding.check(
@@ -67,6 +70,16 @@ class GroupConfig:
   def num_members(self) -> int:
     """The n of all axes."""
     return len(self.names)
+
+  @property
+  def num_agents(self) -> int:
+    """Members whose updates count."""
+    return self.num_members - self.num_spares
+
+  @property
+  def counts(self) -> np.ndarray:
+    """[n] bool, false for the spares."""
+    return np.arange(self.num_members) < self.num_agents
 
   @property
   def own_members(self) -> range:
@@ -89,7 +102,9 @@ class GroupConfig:
     self, mesh: jax.sharding.Mesh, num_members: int
   ) -> 'GroupConfig':
     """The config of some of the members; see `Group.alone_on`."""
-    return dataclasses.replace(self, names=self.names[:num_members], mesh=mesh)
+    return dataclasses.replace(
+      self, names=self.names[:num_members], mesh=mesh, num_spares=0
+    )
 
   def split(self, tree: Any) -> Any:
     """Places trees [n, ...] as programs expect them."""

@@ -17,7 +17,7 @@ _MAX_FAILURES = 3
 
 
 def agent_names(groups: Sequence[population.Group]) -> list[str]:
-  """The environment of each agent, group by group."""
+  """The environment of each agent and each spare, group by group."""
   return [name for group in groups for name in group.config.names]
 
 
@@ -31,7 +31,7 @@ def rows(
 
   Args:
     meta_step: number of meta-updates so far.
-    groups: the population.
+    groups: the population; spares are left out.
     logs: [n] of each group.
     rule_update_norm: of the meta-update.
 
@@ -39,6 +39,7 @@ def rows(
     The rows.
   """
   names = np.array(agent_names(groups))
+  counts = np.concatenate([group.config.counts for group in groups])
   values = {key: np.concatenate([x[key] for x in logs]) for key in logs[0]}
   steps = np.concatenate(
     [
@@ -48,7 +49,7 @@ def rows(
   )
   table = []
   for name in dict.fromkeys(names.tolist()):
-    own = names == name
+    own = counts & (names == name)
     table.append(
       {
         'meta_step': meta_step,

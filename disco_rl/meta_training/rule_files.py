@@ -83,7 +83,7 @@ class RuleFiles:
     config = self.config
     begins = 'a random rule' if config.rule == 'random' else config.rule
     per_step = sum(
-      group.config.num_members * group.config.inner_loop.steps
+      group.config.num_agents * group.config.inner_loop.steps
       for group in self.groups
     )
     return cards.Card(

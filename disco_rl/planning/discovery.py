@@ -33,17 +33,19 @@ def make(config: Config, cluster: cluster_lib.Cluster) -> plan.Plan:
     The plan.
 
   Raises:
-    ValueError: the population cannot be divided among the devices.
+    ValueError: batches cannot be divided among `batch_devices`.
     limits.DoesNotFitError: no settings fit into their memory.
   """
   rule, rule_params = build.make_rule(config)
   first = next(_candidates(config))
   sizes = [
-    (group.config.num_members, group.config.names[0])
+    group.config.num_members
     for group in build.make_groups(first, rule, _row(1))
   ]
   batch_devices = choose_batch_devices(config, sizes, cluster)
   rows = cluster.devices // batch_devices
+  if any(size % rows for size in sizes):
+    config = dataclasses.replace(config, group_multiple=rows)
 
   def attempt(config: Config) -> plan.Plan:
     row = _row(batch_devices)
@@ -59,14 +61,17 @@ def make(config: Config, cluster: cluster_lib.Cluster) -> plan.Plan:
 
 def choose_batch_devices(
   config: Config,
-  sizes: Sequence[tuple[int, str]],
+  sizes: Sequence[int],
   cluster: cluster_lib.Cluster,
 ) -> int:
-  """The fewest devices that share batches so that all groups can be divided.
+  """The devices that share batches, so that a meta-step takes the least time.
+
+  Of each group every row of devices computes as many agents as the row with the
+  most. Where several numbers take equally long, the smallest is chosen.
 
   Args:
     config: of the run; they are no fewer than it says.
-    sizes: members of each group, and an environment.
+    sizes: members of each group.
     cluster: devices.
 
   Returns:
@@ -75,7 +80,6 @@ def choose_batch_devices(
   Raises:
     ValueError: there is none.
   """
-  common = math.gcd(*(size for size, _ in sizes))
   batches = math.gcd(
     config.agent.batch_size, config.inner_loop.validation_trajectories
   )
@@ -85,25 +89,18 @@ def choose_batch_devices(
     for n in range(config.batch_devices, cluster.per_machine + 1)
     if math.gcd(batches, cluster.per_machine) % n == 0
   ]
-  for share in shares:
-    if common % (cluster.devices // share) == 0:
-      return share
-  groups = ', '.join(f'{size} like that on {name}' for size, name in sizes)
-  possible = sorted(
-    {
-      rows * share
-      for rows in range(1, common + 1)
-      for share in shares
-      if common % rows == 0
-    }
-  )
-  raise ValueError(
-    f'{cluster.devices} devices cannot divide the {config.agents} agents: they '
-    f'are {groups}, and each row of devices takes equally many of each kind: '
-    f'the number of rows must divide {common}. At most '
-    f'{max(shares, default=0)} devices of a machine can be a row '
-    f'(batch_devices). Choose one of {possible} devices, or other agents.'
-  )
+  if not shares:
+    raise ValueError(
+      f'No number of devices from batch_devices={config.batch_devices} to the '
+      f'{cluster.per_machine} of a machine divides these, batch_size and '
+      'validation_trajectories: lower batch_devices.'
+    )
+
+  def time(share: int) -> float:
+    rows = cluster.devices // share
+    return sum(-(-size // rows) for size in sizes) / share
+
+  return min(shares, key=lambda share: (time(share), share))
 
 
 def _row(batch_devices: int) -> jax.sharding.Mesh:
@@ -160,6 +157,7 @@ def _plan(
   return plan.Plan(
     settings={
       'batch_devices': batch_devices,
+      'group_multiple': config.group_multiple,
       'torso_chunk_size': torso.chunk_size,
       'chunk_size': config.chunk_size,
       'save_every': config.inner_loop.save_every,

@@ -369,6 +369,38 @@ def test_held_out_returns_are_logged_with_their_meta_step(run: Run) -> None:
 # What is not finite.
 
 
+def one_update(
+  gradient: float, loss: float, counts: bool = True
+) -> tuple[types.Array, types.Logs, bool]:
+  """The first of an agent, its logs, and whether Adam is as it was."""
+  optimizer = meta_update.per_agent_adam(LEARNING_RATE, MAX_NORM)
+  missing: Any = None
+  rule_params = {'module': {'w': jnp.zeros((3,))}}
+  before = optimizer.init(rule_params)
+  member = inner_loop_lib.Member(
+    agent=agent_lib.AgentState(
+      learner=missing, replay=missing, episodes=episodes.init(1), key=missing
+    ),
+    actor=None,
+    meta_value=missing,
+    meta_opt_state=before,
+  )
+  update, member, logs = goldens.quick_jit(
+    lambda gradient, loss, counts: meta_update.member_update(
+      optimizer,
+      rule_params,
+      member,
+      {'module': {'w': gradient}},
+      {'loss': loss, 'other': jnp.float32(1.0)},
+      counts,
+    )
+  )(jnp.array([gradient, 0.5, -0.5]), jnp.float32(loss), jnp.array(counts))
+  same = jax.tree.map(
+    lambda x, y: bool((x == y).all()), member.meta_opt_state, before
+  )
+  return update['module']['w'], logs, all(jax.tree.leaves(same))
+
+
 @pytest.mark.parametrize(
   'gradient, loss, is_kept',
   [
@@ -383,35 +415,20 @@ def test_the_meta_update_is_dropped_where_something_is_not_finite(
   gradient: float, loss: float, is_kept: bool
 ) -> None:
   """Of the gradient or the losses; Adam stays as it was."""
-  optimizer = meta_update.per_agent_adam(LEARNING_RATE, MAX_NORM)
-  missing: Any = None
-  rule_params = {'module': {'w': jnp.zeros((3,))}}
-  before = optimizer.init(rule_params)
-  member = inner_loop_lib.Member(
-    agent=agent_lib.AgentState(
-      learner=missing, replay=missing, episodes=episodes.init(1), key=missing
-    ),
-    actor=None,
-    meta_value=missing,
-    meta_opt_state=before,
-  )
-  update, member, logs = goldens.quick_jit(
-    lambda gradient, loss: meta_update.member_update(
-      optimizer,
-      rule_params,
-      member,
-      {'module': {'w': gradient}},
-      {'loss': loss, 'other': jnp.float32(1.0)},
-    )
-  )(jnp.array([gradient, 0.5, -0.5]), jnp.float32(loss))
+  update, logs, is_adam_the_same = one_update(gradient, loss)
   assert logs['failed'] == (not is_kept)
   # The first step of Adam is the learning rate times the sign.
   expected = LEARNING_RATE * np.array([-1.0, -1.0, 1.0]) * is_kept
-  np.testing.assert_allclose(update['module']['w'], expected, rtol=1e-5)
-  same = jax.tree.map(
-    lambda x, y: bool((x == y).all()), member.meta_opt_state, before
-  )
-  assert all(jax.tree.leaves(same)) == (not is_kept)
+  np.testing.assert_allclose(update, expected, rtol=1e-5)
+  assert is_adam_the_same == (not is_kept)
+
+
+def test_updates_of_spare_agents_are_zero() -> None:
+  """Their Adam goes on."""
+  update, logs, is_adam_the_same = one_update(1.0, 1.0, counts=False)
+  assert logs['failed'] == 0
+  assert not update.any()
+  assert not is_adam_the_same
 
 
 # Adam of one agent.

@@ -207,6 +207,34 @@ def test_updates_of_members_are_summed(warm: Warm) -> None:
   assert_close(updates, expected, 1e-3)
 
 
+def test_updates_of_spares_do_not_count(
+  warm: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """They learn as the others do."""
+
+  def step(counts: list[bool]) -> Any:
+    monkeypatch.setattr(warm.group, '_counts', jnp.array(counts))
+    return warm.group.step(warm.rule_params, copied(warm.members))
+
+  updates, members, logs = step([True, True, True, True])
+  first, same_members, same_logs = step([True, True, True, False])
+  last, _, _ = step([False, False, False, True])
+  assert all((x != 0).any() for x in jax.tree.leaves((first, last)))
+  assert_close(jax.tree.map(jnp.add, first, last), updates, 1e-5)
+  assert_close((same_members, same_logs), (members, logs), 0.0)
+
+
+def test_spares_fill_a_group_up() -> None:
+  names = ('catch/4x3', 'gridworld/00', 'gridworld/01')
+  groups, _ = make(environments=','.join(names), agents=6, group_multiple=3)
+  boards, grids = (group.config for group in groups)
+  assert boards.names == 3 * names[:1]
+  assert boards.counts.tolist() == [True, True, False]
+  assert grids.names == 3 * names[1:]
+  assert grids.counts.tolist() == 4 * [True] + 2 * [False]
+  assert (boards.num_agents, grids.num_agents) == (2, 4)
+
+
 # Members.
 
 

@@ -113,7 +113,9 @@ class Step:
 RULE_PARAMS = {'module': {'w': jnp.zeros((2,))}}
 
 
-def make_group(num_members: int, chunk_size: int) -> host_group.HostGroup:
+def make_group(
+  num_members: int, chunk_size: int, num_spares: int = 0
+) -> host_group.HostGroup:
   settings = {**quickstart.get_config().to_dict(), **SETTINGS}
   config = to_records.meta_training(settings)
   inner_loop = inner_loop_lib.InnerLoop(
@@ -129,14 +131,15 @@ def make_group(num_members: int, chunk_size: int) -> host_group.HostGroup:
       inner_loop=inner_loop,
       optimizer=meta_update.per_agent_adam(0.1, 1.0),
       chunk_size=chunk_size,
+      num_spares=num_spares,
     ),
     lambda: [Rewarding(i) for i in range(num_members)],
     Constant(inner_loop),
   )
 
 
-def take_steps(num_members: int, chunk_size: int) -> Step:
-  group = make_group(num_members, chunk_size)
+def take_steps(num_members: int, chunk_size: int, num_spares: int = 0) -> Step:
+  group = make_group(num_members, chunk_size, num_spares)
   held = []
 
   class Watched(trajectory_store.TrajectoryStore):
@@ -174,6 +177,20 @@ def test_turns_of_any_size_do_the_same() -> None:
     assert (returns[i] >= i).all() and (returns[i] <= i + 1).all()
   np.testing.assert_array_equal(
     one.members.agent.replay['added'], 4 * [2 * 4 * EACH]
+  )
+
+
+def test_updates_of_spares_do_not_count() -> None:
+  """With two spares of four, the sum is that of the first two alone."""
+  spared, two = steps_of(4, 2, 2), steps_of(2, 2)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5),
+    spared.updates,
+    two.updates,
+  )
+  every = jax.tree.leaves(steps_of(4, 2).updates)
+  assert all(
+    (x != y).all() for x, y in zip(every, jax.tree.leaves(two.updates))
   )
 
 

@@ -80,29 +80,47 @@ def test_acting_beside_learning_takes_the_rest() -> None:
 
 @pytest.mark.parametrize(
   ('sizes', 'devices', 'share'),
-  [((128,), 8, 1), ((126, 2), 2, 1), ((126, 2), 8, 4), ((112, 32, 60), 32, 8)],
+  [
+    ((128,), 8, 1),
+    ((126, 2), 2, 1),
+    ((126, 2), 8, 4),
+    ((112, 32, 60), 32, 8),
+    # Of these no number of rows divides all: rows of 8 leave the fewest idle.
+    ((114, 32, 60), 64, 8),
+    ((3, 3), 2, 2),
+    ((5,), 4, 4),
+  ],
 )
-def test_devices_that_divide_every_group(
+def test_devices_share_batches_where_that_saves_time(
   sizes: tuple[int, ...], devices: int, share: int
 ) -> None:
-  groups = [(size, f'game {size}') for size in sizes]
   cluster = dataclasses.replace(
     ONE, devices=devices, per_machine=min(devices, 8)
   )
   config = config_of(**BATCHES)
-  chosen = discovery.choose_batch_devices(config, groups, cluster)
+  chosen = discovery.choose_batch_devices(config, sizes, cluster)
   assert chosen == share
 
 
-def test_devices_that_divide_no_group_are_refused_with_those_that_do() -> None:
-  groups = [(126, 'atari/alien'), (2, 'atari/skiing')]
+def test_devices_that_cannot_share_batches_are_refused() -> None:
   cluster = dataclasses.replace(ONE, devices=64, per_machine=8)
-  config = config_of(**BATCHES)
-  message = r'126 like .*alien, 2 like .*skiing.*divide 2\..*\[1, 2, 4, 8, 16\]'
-  with pytest.raises(ValueError, match=message):
-    discovery.choose_batch_devices(config, groups, cluster)
+  config = config_of(**BATCHES, batch_devices=16)
+  with pytest.raises(ValueError, match='batch_devices=16 to the 8 of a mach'):
+    discovery.choose_batch_devices(config, [128], cluster)
   with pytest.raises(ValueError, match='must be a multiple'):
     dataclasses.replace(ONE, devices=9, per_machine=8)
+
+
+def test_spare_agents_fill_groups_up(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Five agents on four devices take as long as eight on four."""
+  monkeypatch.setattr(limits, 'usage', limits.usage_at_most)
+  cluster = dataclasses.replace(ONE, devices=4)
+  five, eight = (
+    discovery.make(config_of(agents=agents), cluster) for agents in (5, 8)
+  )
+  assert five.settings['group_multiple'] == 4
+  assert eight.settings['group_multiple'] == 1
+  assert five.seconds == eight.seconds
 
 
 def test_settings_that_take_less_memory_come_later() -> None:

@@ -11,6 +11,8 @@ import launching
 import pytest
 import sharded
 
+from disco_rl.runtime import metrics
+
 
 @pytest.mark.parametrize(
   'layouts', [['4x2'], pytest.param(['8x1', '1x8'], marks=pytest.mark.slow)]
@@ -55,7 +57,7 @@ def test_agents_and_batches_that_cannot_be_divided(
     '--config.agents=12': (
       'error: 12 agents in all cannot be divided equally among 8 devices: '
       'choose agents so that there are 8 or 16 of '
-      r'them, or fewer devices \(.*\)\.'
+      r'them, or fewer devices \(.*\), or set group_multiple=8, which .*\.'
     ),
     '--config.batch_devices=3': (
       'error: batch_devices=3 must divide the 8 devices of this machine: '
@@ -102,3 +104,19 @@ def test_agents_are_divided_among_the_devices_of_a_cpu(
   assert failed.returncode == 1
   assert not (tmp_path / 'run').exists()
   assert 'among 3 devices: choose' in failed.stderr.splitlines()[-1]
+
+
+def test_spare_agents_let_devices_divide_a_population(
+  tmp_path: pathlib.Path,
+) -> None:
+  """Eight agents and a spare on three devices."""
+  ended = launching.run_python(
+    *('-m', 'launch.meta_train', *sharded.FLAGS, '--config.meta_steps=1'),
+    *('--config.group_multiple=3', '--config.cpu_devices=3'),
+    f'--workdir={tmp_path / "run"}',
+  )
+  assert ended.returncode == 0, ended.stderr
+  rows = metrics.read(tmp_path / 'run' / 'metrics.csv')
+  assert rows['agents'].tolist() == [8]
+  card = json.loads((tmp_path / 'run' / 'rule.json').read_text())
+  assert card['environment_steps'] == rows['environment_steps'][-1]
