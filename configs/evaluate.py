@@ -175,7 +175,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     'updates': 500,
     **GENERAL_AGENT,
     # As the validation tasks of configs/protocol.py choose.
-    'learning_rate': 1e-2,
+    'learning_rate': 2e-2,
     'by_rule': {
       'actor_critic': {'learning_rate': 5e-3, 'entropy_cost': 0.05},
       'disco103': {'learning_rate': 1e-2, 'reward_scale': 30.0},
