@@ -94,7 +94,7 @@ def rule_files(workdir: pathlib.Path) -> rule_files_lib.RuleFiles:
     seed=6,
   )
   of_group = builtin_types.SimpleNamespace(
-    num_members=3, inner_loop=builtin_types.SimpleNamespace(steps=7)
+    num_agents=3, inner_loop=builtin_types.SimpleNamespace(steps=7)
   )
   group: Any = builtin_types.SimpleNamespace(config=of_group)
   return rule_files_lib.RuleFiles(

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from configs import evaluate as evaluate_configs
@@ -92,7 +93,9 @@ class Group(WithoutReplay):
   compile_seconds = 0.0
   config = builtin_types.SimpleNamespace(
     names=AGENTS * ('catch/4x3',),
+    num_agents=AGENTS,
     num_members=AGENTS,
+    counts=np.ones(AGENTS, bool),
     inner_loop=builtin_types.SimpleNamespace(steps=1),
   )
 
