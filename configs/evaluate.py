@@ -174,8 +174,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     'rule': 'general',
     'updates': 500,
     **GENERAL_AGENT,
-    # As the validation tasks of configs/protocol.py choose.
-    'learning_rate': 2e-2,
+    # Of 5e-3, 1e-2 and 2e-2 the best in eleven tasks that are not tests of
+    # configs/protocol.py, after 500 updates.
+    'learning_rate': 1e-2,
     'by_rule': {
       'actor_critic': {'learning_rate': 5e-3, 'entropy_cost': 0.05},
       'disco103': {'learning_rate': 1e-2, 'reward_scale': 30.0},
