@@ -207,6 +207,17 @@ def _shapes(environment: Environment) -> Hashable:
   return (*shapes, jax.tree.structure(environment), tuple(leaves))
 
 
+def _fill_up(
+  config: config_lib.MetaTrainingConfig, members: Sequence[int]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+  """Environments and numbers of a group's agents, then of its spares."""
+  num_spares = -len(members) % config.group_multiple
+  names = [config.members[i] for i in members]
+  of_spares = itertools.islice(itertools.cycle(names), num_spares)
+  spares = range(config.agents, config.agents + num_spares)
+  return (*names, *of_spares), (*members, *spares)
+
+
 def _make_group(
   config: config_lib.MetaTrainingConfig,
   rule: disco.Disco,
@@ -227,10 +238,7 @@ def _make_group(
     inner_loop, config.loss, config.mode
   )
   is_on_host = isinstance(specimen, base.HostEnvironment)
-  num_spares = -len(members) % config.group_multiple
-  of_agents = [config.members[i] for i in members]
-  of_spares = itertools.islice(itertools.cycle(of_agents), num_spares)
-  names = (*of_agents, *of_spares)
+  names, numbers = _fill_up(config, members)
   if is_on_host and config.estimator == 'evolution':
     raise ValueError(
       f'estimator=evolution needs environments that can be copied, and those '
@@ -244,7 +252,7 @@ def _make_group(
     chunk_size=config.chunk_size,
     mesh=mesh,
     variation=config.variation,
-    num_spares=num_spares,
+    num_spares=len(names) - len(members),
   )
   if not is_on_host:
     estimator: inner_loop_lib.Estimator = differentiation
@@ -258,8 +266,6 @@ def _make_group(
 
   def make_environments() -> list[Any]:
     # Each process makes the environments that it steps.
-    spares = range(config.agents, config.agents + num_spares)
-    numbers = (*members, *spares)
     return [
       registry.make(
         names[i],

@@ -73,7 +73,8 @@ class MetaTrainer:
     """
     build.validate((*config.environments, *config.held_out.environments))
     mesh = sharding.make_mesh(config.batch_devices)
-    # Groups are known, and checked, only when environments have been made.
+    # Groups are known, and checked, only when environments have been made. With
+    # spares each of them divides, whatever their total without spares.
     if config.group_multiple == 1:
       sharding.check(config.agents, mesh, 'in all')
     self._rule, params = build.make_rule(config)
