@@ -34,7 +34,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
   'lstm_128': {'rule_lstm_size': 128},
   'transformer': {'rule_transformer_layers': 2},
   'shared_adam': {'adam_per_agent': False},
-  'evolution': {'estimator': 'evolution'},
+  # The perturbed runs would train meta-value functions that nothing reads.
+  'evolution': {
+    'estimator': 'evolution',
+    'meta_value_on_inner_batches': False,
+  },
   'small_agents': {
     'hidden_sizes': (16, 16),
     'action_model_lstm': 8,

@@ -163,6 +163,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     'num_environments': 8,
     'replay_capacity': 1000,
     'learning_rate': 1e-3,
+    'by_rule': {'disco103': {'learning_rate': 1e-2}},
   },
   'quickstart': {
     'environment': 'catch/6x5',

@@ -5,8 +5,8 @@
 
 The population trains on tasks of two kinds: small grid worlds, whose objects
 give positive or negative rewards, end the episode or reappear (they share one
-program), and Catch. The rule is evaluated on tasks of other kinds: chains with
-delayed rewards, and a larger board.
+program), and Catch. The rule is evaluated on tasks that are not among them: a
+chain with a delayed reward, a slippery grid world, and a larger board.
 
 1,500 meta-steps took 14 minutes on two CPU cores, of which 1.4 compiling. With
 the exported rule five new agents learn chains with delayed rewards, a kind of
@@ -16,6 +16,9 @@ task that is not part of discovery:
     --config.rule=runs/meta_gridworld/rule.npz \
     --config.environment=gridworld/43 --config.unroll_length=16 \
     --workdir=runs/chain
+
+--config.environment names another task, and --config.rule the random rule that
+discovery began with, runs/meta_gridworld/initial_rule.npz.
 """
 
 import ml_collections

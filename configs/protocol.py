@@ -5,7 +5,9 @@
 
 It declares three disjoint sets of tasks, what is chosen between, and the
 budgets. Every rule has as many combinations of settings as the baselines. The
-one with the highest IQM over the validation tasks is kept for all tests.
+one with the highest IQM over the validation tasks is kept for all tests. The
+games of MinAtar, whose network is convolutional, have a validation task of
+their own.
 
 The same command goes on with what is left. --tasks=gridworld,catch/4x4 runs
 some of the tests, and docs/protocol.md says more.
@@ -49,7 +51,7 @@ def _declare(config: ml_collections.ConfigDict) -> None:
   config.test_tasks = ','.join(TESTS)
   # Updates after which agents are scored, all read off one run.
   config.score_after = (200, 500)
-  # Family of tasks -> settings in place of those of the others.
+  # Family of tasks -> settings, and declarations, in place of those above.
   config.by_family = ml_collections.ConfigDict(BY_FAMILY)
   # Contender -> setting -> values, of which all combinations are tried; 'given'
   # are the rules of --rules.
@@ -72,6 +74,8 @@ TESTS = (
 )
 BY_FAMILY = {
   'minatar': {
+    'validation_tasks': ('minatar/seaquest',),
+    'validation_updates': 1000,
     'score_after': (1000, 3000),
     'log_every': 50,
     'channels': (16,),

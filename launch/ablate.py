@@ -3,7 +3,7 @@ r"""Compares variants of the method of discovery; see configs/ablations.py.
   python -m launch.ablate --config=configs/ablations.py \
     --variants=full,no_q,no_y_and_z --seeds=3 --workdir=runs/ablations
 
-Each variant is a rule's name after the colon of --config. All are discovered
+Each variant is a name after the colon of --config. All are discovered
 with each of the seeds, --processes of them at a time, and report.html and
 report.md compare the returns of fresh agents in environments outside the
 population: curves, and interquartile means with bootstrapped intervals. The

@@ -1,7 +1,7 @@
 """Draws what a rule has learnt: the analyses of the paper's Fig. 4.
 
-  python -m launch.analyse --config=configs/evaluate.py:quickstart \
-    --config.rule=general --workdir=runs/analysis
+  python -m launch.analyse --config=configs/evaluate.py:general \
+    --config.environment=catch/6x5 --workdir=runs/analysis
 
 Writes targets.png, the targets in a scene made up by hand; trace.png, rewards,
 confidence of y and entropy along episodes of an agent; horizon.png, how far

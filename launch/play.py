@@ -7,7 +7,7 @@ The agent is one of a run of launch.evaluate, which may be going on, or that of
 a file of `Trainer.save` or `Policy.save`. It plays in a new environment with
 what it has learnt, and learns no further. Its returns are printed, in NetHack
 also the last screen of each episode; the pictures become a GIF, or an MP4 file
-where the name says so (pip install 'disco_rl[video]').
+where the name says so (pip install -e '.[video]').
 """
 
 from collections.abc import Sequence

@@ -24,7 +24,9 @@ from launch.errors import fail
 from launch.errors import in_one_line
 
 _RULES = flags.DEFINE_list(
-  'rules', [], 'Files of the rules that are judged, with commas between.'
+  'rules',
+  [],
+  'Names or files of the rules that are judged, with commas between.',
 )
 _TASKS = flags.DEFINE_list(
   'tasks', [], 'Tests and families of tests that are run now; none: all.'
@@ -33,7 +35,8 @@ _PART = flags.DEFINE_list(
   'part', [], 'Of the launcher itself: I,N are every Nth of the runs from I on.'
 )
 
-# Settings that a resumed protocol may change: they add runs.
+# Settings that a resumed protocol may change, beside those of any run: they add
+# runs.
 _FREE = ('rules', 'grids', 'test_tasks', 'training_tasks')
 
 
@@ -42,11 +45,12 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import protocol as protocol_lib
   from disco_rl.evaluation import protocol_report
+  from disco_rl.evaluation import runner
   from disco_rl.runtime import workdirs
   from disco_rl.update_rules import sources
 
   if not _RULES.value:
-    fail('--rules is empty: name the files of the rules that are judged.')
+    fail('--rules is empty: name the rules that are judged, or their files.')
   with in_one_line(ValueError, ImportError):
     plan = _plan(settings, workdir)
     tasks = plan.protocol.select(_TASKS.value)
@@ -56,9 +60,10 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       return
     with workdirs.locked(workdir):
       rules = sources.files_among(_RULES.value)
-      workdirs.claim(workdir, _description(plan), _FREE, rules)
-      _run(plan.validation(), workdir)
-      choices = plan.choose()
+      free = (*_FREE, *runner.FREE)
+      workdirs.claim(workdir, _description(plan), free, rules)
+      _run(plan.validation(tasks), workdir)
+      choices = plan.choose(tasks)
       _run(plan.tests(choices, tasks), workdir)
       protocol_report.write(plan, choices)
   print(workdir / 'report.md')
@@ -122,16 +127,17 @@ def _run(jobs: list[Any], workdir: pathlib.Path) -> None:
 
 
 def _run_part(plan: Any, tasks: tuple[str, ...]) -> None:
-  """Runs every Nth job of what is left to do: of validation, or of the tests.
+  """Runs every Nth job of a stage, validation or the tests, if it is not over.
 
+  Of all of its jobs, so that no two processes count differently while runs end.
   The process that started this one lets no stage begin before the last is over.
   """
   from disco_rl.evaluation import sweep
 
   first, step = map(int, _PART.value)
-  jobs = plan.validation()
+  jobs = plan.validation(tasks)
   if all(job.is_over for job in jobs):
-    jobs = plan.tests(plan.choose(), tasks)
+    jobs = plan.tests(plan.choose(tasks), tasks)
   sweep.run_jobs(jobs[first::step])
 
 

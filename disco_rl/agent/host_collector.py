@@ -188,6 +188,16 @@ class HostCollector:
       'added': np.asarray([x.added for x in self.replays], np.int32),
     }
 
+  @property
+  def has_replay(self) -> bool:
+    """Whether anything is in replay."""
+    return any(replay.filled for replay in self.replays)
+
+  def empty_replays(self) -> None:
+    """Empties all replays, for agents that are all new."""
+    for replay in self.replays:
+      replay.reset()
+
   def contents(self) -> np.ndarray:
     """All that is in replay, [S, ...]; see `HostReplay.contents`."""
     return np.stack([replay.contents() for replay in self.replays])

@@ -22,7 +22,7 @@ def share_rule(path: files.PathLike, repository: str) -> str:
     OSError: a file is missing, or the upload failed.
     WeightsError: the file holds no rule, or another one than its card says.
     CardError: the card is damaged.
-    ImportError: it needs `disco_rl[hub]`.
+    ImportError: it needs the extra `hub`.
   """
   weights.load(path)
   found = cards.sha256_of(path)

@@ -1,13 +1,15 @@
 """A protocol for judging rules: its declarations, its runs, what is chosen.
 
 Settings of a rule are chosen by validation tasks, and then kept for all tests,
-which nothing is chosen by. Baselines go through the same.
+which nothing is chosen by; a family of tests with networks of its own may have
+validation tasks of its own. Baselines go through the same.
 """
 
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import difflib
 import itertools
@@ -26,6 +28,7 @@ from disco_rl.evaluation import runner
 from disco_rl.evaluation import statistics
 from disco_rl.evaluation import sweep
 from disco_rl.runtime import config_checks
+from disco_rl.runtime import workdirs
 
 # Contenders that scores refer to: return 1 where the best is not known, and 0.
 REFERENCE = 'actor_critic'
@@ -34,6 +37,8 @@ GIVEN = 'given'
 
 # Setting -> value.
 Point = Mapping[str, Any]
+# What a family may declare besides the settings of its runs.
+_OWN = ('score_after', 'validation_tasks', 'validation_updates')
 _ASCENDING = config_checks.Requirement(
   'rising numbers of updates',
   lambda xs: bool(xs) and [*xs] == sorted({*xs}) and xs[0] > 0,
@@ -51,11 +56,13 @@ class Protocol(config_checks.Settings):
 
   Attributes:
     training_tasks: of discovery.
-    validation_tasks: by which settings are chosen; their returns have a scale.
+    validation_tasks: by which settings are chosen; the returns of several have
+      scales, so that they can be averaged.
     validation_updates: after which they are.
     test_tasks: that nothing is chosen by.
     score_after: numbers of updates after which agents are scored.
-    by_family: family of tasks -> settings of its runs, also score_after.
+    by_family: family of tasks -> settings of its runs; also score_after,
+      validation_updates and validation_tasks, which are of that family.
     grids: contender -> setting -> values; 'given' holds for all given rules,
       'rule' names another contender's rule.
   """
@@ -70,35 +77,60 @@ class Protocol(config_checks.Settings):
 
   def conflicts(self) -> Iterator[str]:
     """Sets are disjoint and not empty, and the contenders known."""
-    sets = ('training_tasks', 'validation_tasks', 'test_tasks')
-    for name in sets:
-      if not getattr(self, name):
-        yield f'{name} is empty: name at least one task.'
+    validations = self.validations()
+    sets = {
+      'training_tasks': self.training_tasks,
+      'validation_tasks': tuple(itertools.chain(*validations)),
+      'test_tasks': self.test_tasks,
+    }
+    empty = {name for name, tasks in sets.items() if not tasks}
+    if () in validations:
+      empty.add('validation_tasks')
+    for name in sorted(empty):
+      yield f'{name} is empty: name at least one task.'
     for x, y in itertools.combinations(sets, 2):
-      if shared := {*getattr(self, x)} & {*getattr(self, y)}:
+      if shared := {*sets[x]} & {*sets[y]}:
         yield (
           f'{x} and {y} share {", ".join(sorted(shared))}, and must be '
           'disjoint: leave it out of one.'
         )
-    for task in self.validation_tasks:
-      if normalisation.find_scale(task) is None:
+    for task in set(sets['validation_tasks']):
+      if sets['validation_tasks'].count(task) > 1:
+        yield f'validation_tasks has {task} twice: leave it out once.'
+    for tasks in validations:
+      unknown = [x for x in tasks if normalisation.find_scale(x) is None]
+      if len(tasks) > 1 and unknown:
         yield (
-          f'validation_tasks has {task}, whose best return is not known: '
-          'choose one of gridworld, random_grid, random_chain, lpg or catch.'
+          f'validation_tasks has {unknown[0]}, whose best return is not known, '
+          'and others: name it alone, or choose among gridworld, random_grid, '
+          'random_chain, lpg and catch.'
         )
     for name in {GIVEN, REFERENCE, RANDOM} - {*self.grids}:
       yield f'grids lacks {name!r}: add it, {{}} for the settings as given.'
+    for name, own in self.by_family.items():
+      yield from _family_conflicts(name, own)
 
   def scored_after(self, task: str) -> tuple[int, ...]:
     """Updates after which agents are scored in a task."""
-    own = self.by_family.get(family(task), {})
-    return tuple(own.get('score_after', self.score_after))
+    return tuple(self._own(task, 'score_after'))
 
   def updates(self, task: str) -> int:
-    """Updates of an agent in a task."""
-    if task in self.validation_tasks:
-      return self.validation_updates
-    return self.scored_after(task)[-1]
+    """Updates of an agent in a task, a test or one of validation."""
+    if task in self.test_tasks:
+      return self.scored_after(task)[-1]
+    return self._own(task, 'validation_updates')
+
+  def validated_by(self, test: str) -> tuple[str, ...]:
+    """Tasks by which the settings for a test are chosen."""
+    return tuple(self._own(test, 'validation_tasks'))
+
+  def validations(self) -> list[tuple[str, ...]]:
+    """The sets of such tasks of all tests."""
+    return list(dict.fromkeys(map(self.validated_by, self.test_tasks)))
+
+  def _own(self, task: str, name: str) -> Any:
+    """What the family of a task declares, else what holds for all."""
+    return self.by_family.get(family(task), {}).get(name, getattr(self, name))
 
   def select(self, names: Sequence[str]) -> tuple[str, ...]:
     """The tests among which are these tasks and families; of none all.
@@ -122,17 +154,37 @@ class Protocol(config_checks.Settings):
     )
 
 
+def _family_conflicts(name: str, own: Mapping[str, Any]) -> Iterator[str]:
+  """What is wrong with the declarations of a family."""
+  here = f'by_family.{name}'
+  tasks = own.get('validation_tasks', ())
+  if isinstance(tasks, str):
+    yield f'{here}.validation_tasks={tasks!r} must be a tuple of names.'
+  elif strangers := [task for task in tasks if family(task) != name]:
+    yield (
+      f'{here}.validation_tasks has {strangers[0]}, which is run with the '
+      f'settings of another family: name tasks of {name}.'
+    )
+  score_after = own.get('score_after', (1,))
+  if not _ASCENDING.is_met(score_after):
+    yield f'{here}.score_after={score_after} must be {_ASCENDING.text}.'
+  if 'seeds' in own:
+    yield f'{here} has seeds, of which all runs must have equal numbers.'
+
+
 @dataclasses.dataclass(frozen=True)
 class Contender:
   """A rule, or a baseline.
 
   Attributes:
     name: in tables.
+    folder: of its runs in each task; other rules do not change it.
     rule: name or path.
     points: the settings that are chosen between.
   """
 
   name: str
+  folder: str
   rule: str
   points: tuple[Point, ...]
 
@@ -143,12 +195,14 @@ class Choice:
 
   Attributes:
     contender: that they were chosen for.
+    validation_tasks: that they were chosen by.
     point: the settings.
-    iqms: of each point, over the validation tasks; None where a run failed;
+    iqms: of each point, over the validation tasks; None where a run has none;
       empty where there was nothing to choose.
   """
 
   contender: Contender
+  validation_tasks: tuple[str, ...]
   point: Point
   iqms: tuple[statistics.Estimate | None, ...] = ()
 
@@ -165,23 +219,26 @@ def contenders(
   Raises:
     ValueError: two contenders have one name, or a grid has no values.
   """
+  baselines = [name for name in grids if name != GIVEN]
   found = [
-    *((name, rule, GIVEN) for rule, name in sweep.labels(rules).items()),
-    *((name, name, name) for name in grids if name != GIVEN),
+    *(
+      _contender(name, rule, rule, grids[GIVEN])
+      for rule, name in sweep.labels(rules).items()
+    ),
+    *(_contender(name, name, name, grids[name]) for name in baselines),
   ]
-  names = [sweep.slug(name) for name, _, _ in found]
-  for name in names:
-    if names.count(name) > 1:
+  for names in ([x.name for x in found], [x.folder for x in found]):
+    if shared := [name for name in names if names.count(name) > 1]:
       raise ValueError(
-        f'Two contenders are called {name}: baselines are '
-        f'{", ".join(name for name in grids if name != GIVEN)}. Give the file '
-        'of the rule another name, or leave it out.'
+        f'Two contenders are called {shared[0]}: baselines are '
+        f'{", ".join(baselines)}. Give the file of the rule another name, or '
+        'leave it out.'
       )
-  return [_contender(name, rule, grids[grid]) for name, rule, grid in found]
+  return found
 
 
 def _contender(
-  name: str, rule: str, grid: Mapping[str, Sequence[Any]]
+  name: str, folder: str, rule: str, grid: Mapping[str, Sequence[Any]]
 ) -> Contender:
   axes = {setting: tuple(values) for setting, values in grid.items()}
   rules = axes.pop('rule', (rule,))
@@ -192,7 +249,9 @@ def _contender(
   )
   if not points:
     raise ValueError(f'The grid of {name} has a setting without values.')
-  return Contender(name, rules[0], points)
+  if len({show(point) for point in points}) < len(points):
+    raise ValueError(f'The grid of {name} has a value twice.')
+  return Contender(name, sweep.slug(folder), rules[0], points)
 
 
 def show(point: Point) -> str:
@@ -221,30 +280,24 @@ class Plan:
 
   def job(self, task: str, contender: Contender, point: Point) -> sweep.Job:
     """One run; raises ValueError for settings that are not valid."""
-    own = dict(self.protocol.by_family.get(family(task), {}))
-    own.pop('score_after', None)
+    folder = self.workdir.joinpath(
+      sweep.slug(task), contender.folder, sweep.slug(show(point))
+    )
+    own = self.protocol.by_family.get(family(task), {})
     description = {
       **self.settings,
-      **own,
+      **{name: value for name, value in own.items() if name not in _OWN},
       **point,
       'environment': task,
       'rule': contender.rule,
       'updates': self.protocol.updates(task),
     }
-    parts = (task, contender.name, show(point))
+    description = workdirs.with_choices(folder, description)
     config = self.to_config(description)
-    if unread := [
-      updates
-      for updates in self.protocol.scored_after(task)[:-1]
-      if updates % config.log_every
-    ]:
-      raise ValueError(
-        f'score_after has {unread[0]} for {task}, which is no multiple of '
-        f'log_every={config.log_every}: agents would be scored earlier.'
-      )
+    self._check_scored(task, config.log_every)
     return sweep.Job(
-      name=', '.join(parts),
-      folder=self.workdir.joinpath(*map(sweep.slug, parts)),
+      name=', '.join((task, contender.name, show(point))),
+      folder=folder,
       counter='updates',
       goal=config.updates,
       config=config,
@@ -252,59 +305,97 @@ class Plan:
       rule=contender.name,
     )
 
-  def validation(self) -> list[sweep.Job]:
-    """Runs by which settings are chosen, where there are several."""
-    return [
-      self.job(task, contender, point)
-      for contender in self.contenders
-      if len(contender.points) > 1
-      for task in self.protocol.validation_tasks
-      for point in contender.points
-    ]
+  def validation(self, tests: Sequence[str]) -> list[sweep.Job]:
+    """Runs by which settings for these tests are chosen."""
+    needed = dict.fromkeys(map(self.protocol.validated_by, tests))
+    return [job for tasks in needed for job in self._validation(tasks)]
 
-  def choose(self) -> list[Choice]:
-    """Chooses settings by validation, which is over.
+  def choose(self, tests: Sequence[str]) -> list[Choice]:
+    """Chooses settings by the validation tasks whose runs are over.
+
+    Args:
+      tests: for which all contenders must have settings.
+
+    Returns:
+      Choices for these and for other tests.
 
     Raises:
-      ValueError: each point of a contender has a run that failed.
+      ValueError: each point of a contender has a run without scores.
     """
-    return [self._choose(contender) for contender in self.contenders]
+    needed = {self.protocol.validated_by(test) for test in tests}
+    choices = []
+    for tasks in self.protocol.validations():
+      if not all(job.is_over for job in self._validation(tasks)):
+        continue
+      ignored = () if tasks in needed else (ValueError,)
+      with contextlib.suppress(*ignored):
+        choices += [self._choose(x, tasks) for x in self.contenders]
+    return choices
 
   def tests(
     self, choices: Sequence[Choice], tasks: Sequence[str]
   ) -> list[sweep.Job]:
-    """Runs of all contenders in some of the tests."""
+    """Runs of all contenders in those of the tests that choices were made for."""
     return [
       self.job(task, choice.contender, choice.point)
       for choice in choices
       for task in tasks
+      if self.protocol.validated_by(task) == choice.validation_tasks
     ]
 
-  def _choose(self, contender: Contender) -> Choice:
+  def _validation(self, tasks: Sequence[str]) -> list[sweep.Job]:
+    """Runs of all settings, where there are several, in validation tasks."""
+    return [
+      self.job(task, contender, point)
+      for contender in self.contenders
+      if len(contender.points) > 1
+      for task in tasks
+      for point in contender.points
+    ]
+
+  def _choose(self, contender: Contender, tasks: tuple[str, ...]) -> Choice:
     points = contender.points
     if len(points) == 1:
-      return Choice(contender, points[0])
-    iqms = tuple(self._iqm(contender, point) for point in points)
+      return Choice(contender, tasks, points[0])
+    iqms = tuple(self._iqm(contender, point, tasks) for point in points)
     if not any(iqms):
+      problems = (
+        self._read(task, contender, points[0]).problem for task in tasks
+      )
       raise ValueError(
-        f'{contender.name} failed in a validation task with all settings, as '
-        f'failure.json in its folders under {self.workdir} says: choose others '
-        'in grids.'
+        f'{contender.name} has no scores in a validation task with any of its '
+        f'settings ({next(filter(None, problems))}): choose others in grids.'
       )
     best = max(range(len(points)), key=lambda i: _value(iqms[i]))
-    return Choice(contender, points[best], iqms)
+    return Choice(contender, tasks, points[best], iqms)
 
   def _iqm(
-    self, contender: Contender, point: Point
+    self, contender: Contender, point: Point, tasks: Sequence[str]
   ) -> statistics.Estimate | None:
-    """IQM over the validation tasks; None if a run has no scores."""
+    """IQM over validation tasks; None if a run has no scores."""
     columns = []
-    for task in self.protocol.validation_tasks:
-      result = sweep.read(self.job(task, contender, point))
+    for task in tasks:
+      result = self._read(task, contender, point)
       if result.problem is not None:
         return None
       columns.append(_normalise(result))
     return statistics.estimate(statistics.iqm, np.stack(columns, axis=-1))
+
+  def _read(
+    self, task: str, contender: Contender, point: Point
+  ) -> comparison.Result:
+    return sweep.read(self.job(task, contender, point))
+
+  def _check_scored(self, task: str, log_every: int) -> None:
+    """Raises ValueError if a test has no metrics when agents are scored."""
+    if task not in self.protocol.test_tasks:
+      return
+    for updates in self.protocol.scored_after(task)[:-1]:
+      if updates % log_every:
+        raise ValueError(
+          f'score_after has {updates} for {task}, which is no multiple of '
+          f'log_every={log_every}: agents would be scored earlier.'
+        )
 
 
 def validate(plan: Plan) -> None:
@@ -316,12 +407,13 @@ def validate(plan: Plan) -> None:
     FileNotFoundError: a file of a rule's weights does not exist.
   """
   protocol = plan.protocol
-  for task in (
-    *protocol.training_tasks,
-    *protocol.validation_tasks,
-    *protocol.test_tasks,
+  for tasks in (
+    protocol.training_tasks,
+    *protocol.validations(),
+    protocol.test_tasks,
   ):
-    environment_registry.validate(task)
+    for task in tasks:
+      environment_registry.validate(task)
   config_checks.check_names(protocol.by_family, families.FAMILIES, 'by_family')
   first = protocol.test_tasks[0]
   jobs = [
@@ -337,9 +429,9 @@ def validate(plan: Plan) -> None:
 
 
 def _normalise(result: comparison.Result) -> np.ndarray:
+  """Scores of agents in a validation task: returns, if it has no scale."""
   scale = normalisation.find_scale(result.environment)
-  assert scale is not None  # By `Protocol.conflicts`.
-  return scale.normalise(result.returns)
+  return result.returns if scale is None else scale.normalise(result.returns)
 
 
 def _value(iqm: statistics.Estimate | None) -> float:

@@ -39,24 +39,25 @@ class Setup:
 
   Attributes:
     agents: number of agents of each run.
-    validation_tasks: by which settings were chosen.
+    validations: sets of tasks by which settings were chosen.
     test_tasks: in which all contenders have finished.
     declared: number of the tests that the protocol declares.
   """
 
   agents: int
-  validation_tasks: tuple[str, ...]
+  validations: tuple[tuple[str, ...], ...]
   test_tasks: tuple[str, ...]
   declared: int
 
   @property
   def extent(self) -> str:
     """See `report.Described`."""
+    validations = '; '.join(', '.join(tasks) for tasks in self.validations)
     return (
       f'Tests in which all contenders have finished: {len(self.test_tasks)} of '
       f'{self.declared}. Agents of each rule in each test: {self.agents}. '
-      'Settings were chosen by the validation tasks alone '
-      f'({", ".join(self.validation_tasks)}), once for each rule.'
+      f'Settings were chosen by validation tasks alone ({validations}), for '
+      'each rule.'
     )
 
   @property
@@ -76,7 +77,7 @@ def write(
 
   Args:
     plan: of the runs.
-    choices: one for each contender.
+    choices: of each contender, for each set of validation tasks.
 
   Raises:
     ValueError: there is no such test.
@@ -85,7 +86,7 @@ def write(
   jobs: dict[str, list[sweep.Job]] = {}
   for task in protocol.test_tasks:
     of_task = plan.tests(choices, [task])
-    if all(job.is_over for job in of_task):
+    if of_task and all(job.is_over for job in of_task):
       jobs[task] = of_task
   if not jobs:
     raise ValueError('No test has finished with all contenders.')
@@ -102,7 +103,7 @@ def write(
     choices,
     Setup(
       agents,
-      protocol.validation_tasks,
+      tuple(dict.fromkeys(map(protocol.validated_by, jobs))),
       tuple(jobs),
       len(protocol.test_tasks),
     ),
@@ -132,7 +133,14 @@ def write_results(
     workdir,
     notes=(_choices(choices), _families(by_family), _worse(worse)),
     details={
-      'chosen': {c.contender.name: dict(c.point) for c in choices},
+      'chosen': [
+        {
+          'rule': c.contender.name,
+          'validation_tasks': c.validation_tasks,
+          'settings': dict(c.point),
+        }
+        for c in choices
+      ],
       'iqm_by_family': {
         family: {rule: report.as_json(iqm) for rule, iqm in of_family.items()}
         for family, of_family in by_family.items()
@@ -173,11 +181,15 @@ def _scale(
 def _comparisons(
   results: Results, scales: Scales
 ) -> Iterator[comparison.Comparison]:
-  """One for each number of updates; tests without a scale are on their own."""
-  stages: dict[tuple[int, ...], list[str]] = {}
+  """One for each number of updates; tests without a scale are on their own.
+
+  A comparison takes one learning rate of each rule.
+  """
+  stages: dict[tuple[tuple[int, ...], tuple[float, ...]], list[str]] = {}
   for task, of_task in results.items():
-    stages.setdefault(tuple(of_task), []).append(task)
-  for budgets, tasks in stages.items():
+    rates = tuple(x.learning_rate for x in of_task[max(of_task)])
+    stages.setdefault((tuple(of_task), rates), []).append(task)
+  for (budgets, _), tasks in stages.items():
     families = ', '.join(dict.fromkeys(protocol_lib.family(t) for t in tasks))
     for updates in budgets:
       benchmark = normalisation.Benchmark(
@@ -269,6 +281,7 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> report.Note:
   rows = [
     [
       choice.contender.name,
+      ', '.join(choice.validation_tasks),
       protocol_lib.show(point),
       report.format_estimate(iqm),
       'chosen' if point == choice.point else '',
@@ -278,10 +291,10 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> report.Note:
   ]
   return report.Note(
     'The choice of settings',
-    'IQM of each setting over the validation tasks. '
-    'The setting of the highest was kept for all tests, of which none was '
-    'looked at.',
-    [['rule', 'settings', 'IQM in validation', ''], *rows],
+    'IQM of each setting over the validation tasks; a task alone whose best '
+    'return is not known has raw returns. The setting of the highest was kept '
+    'for the tests, of which none was looked at.',
+    [['rule', 'validation', 'settings', 'IQM', ''], *rows],
   )
 
 

@@ -210,7 +210,14 @@ class HostTraining(training_base.Training):
     _ = self.collector
 
   def init(self, keys: types.Array) -> TrainState:
-    """See `base.Training.init`; replay is the collector's."""
+    """See `base.Training.init`; replay is the collector's.
+
+    What earlier agents have left is discarded: replay, episodes, core states.
+    Random streams of the environments go on.
+    """
+    if self.collector.has_replay:
+      self.collector.empty_replays()
+      self._must_restart = True
     return self._with_counters(super().init(keys))
 
   def open_replays(self, directory: pathlib.Path) -> None:

@@ -59,6 +59,11 @@ class DeviceGroup(population.Group):
       runs_often=False,
     )
 
+  @property
+  def steps(self) -> inner_loop_lib.Steps:
+    """See `population.Group.steps`."""
+    return self.estimator.steps
+
   def step(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> meta_update.MetaUpdates:

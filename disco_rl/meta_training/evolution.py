@@ -33,6 +33,15 @@ class EvolutionStrategies(config_checks.Settings):
   num_pairs: config_checks.Count = 8
   std: config_checks.Positive = 0.01
 
+  @property
+  def steps(self) -> inner_loop_lib.Steps:
+    """The member makes N updates; perturbed runs also act for validation."""
+    of_member = self.inner_loop.update_steps
+    runs = 2 * self.num_pairs
+    return inner_loop_lib.Steps(
+      of_member, of_member + runs * self.inner_loop.steps
+    )
+
   def __call__(
     self,
     rule_params: types.Params,

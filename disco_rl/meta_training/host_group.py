@@ -27,7 +27,6 @@ from disco_rl.meta_training import trajectory_store
 from disco_rl.meta_training import turns
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
-from disco_rl.runtime import files
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
@@ -87,6 +86,11 @@ class HostGroup(population.Group):
     return turns.divide(self.config, self._make_environments())
 
   @property
+  def steps(self) -> inner_loop_lib.Steps:
+    """See `population.Group.steps`."""
+    return self._estimator.steps
+
+  @property
   def members_at_once(self) -> int:
     """See `population.Group.members_at_once`; those of a turn."""
     return self.config.chunk * self.config.mesh.shape[sharding.AGENTS]
@@ -135,7 +139,7 @@ class HostGroup(population.Group):
     """See `population.Group.to_checkpoint`."""
     if not distributed.is_distributed():
       return members
-    return self.config.join_parts(jax.tree.map(files.to_data, members))
+    return self.config.join_parts(members)
 
   def step(
     self, rule_params: types.Params, members: inner_loop_lib.Member

@@ -5,11 +5,12 @@ keeps the trajectory of updates that the meta-gradient is computed from. Nothing
 is differentiated here.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 from typing import Any
+from typing import NamedTuple
+from typing import Protocol
 
 import jax
 from jax import memory
@@ -117,11 +118,15 @@ class InnerLoop:
     return self.config.validation_trajectories // config.num_environments
 
   @property
+  def update_steps(self) -> int:
+    """Environment steps of one agent in N updates."""
+    return self.config.inner_updates * self.agent.config.steps_per_update
+
+  @property
   def steps(self) -> int:
-    """Environment steps of one agent in a meta-step."""
-    config = self.agent.config
-    rollouts = self.config.inner_updates + self.validation_rollouts
-    return rollouts * config.num_environments * config.unroll_length
+    """Environment steps of one agent in N updates and validation."""
+    per_rollout = self.agent.config.steps_per_update
+    return self.update_steps + self.validation_rollouts * per_rollout
 
   def learn(
     self, rule_params: types.Params, member: Member, batch: types.Rollout
@@ -273,9 +278,39 @@ def join(rollouts: types.Rollout) -> types.Rollout:
   )
 
 
-# Of the meta-gradient: (eta, member, its environment) -> gradient of the outer
-# loss with respect to eta, the member after N updates, scalars to log.
-Estimator = Callable[
-  [types.Params, Member, base.JaxEnvironment],
-  tuple[types.Params, Member, types.Logs],
-]
+class Steps(NamedTuple):
+  """Environment steps of a meta-step, for one member.
+
+  Attributes:
+    of_member: by which the member ages.
+    in_all: with those of runs that are discarded.
+  """
+
+  of_member: int
+  in_all: int
+
+
+class Estimator(Protocol):
+  """Estimates the meta-gradient of one member."""
+
+  @property
+  def steps(self) -> Steps:
+    """Environment steps of a call."""
+
+  def __call__(
+    self,
+    rule_params: types.Params,
+    member: Member,
+    environment: base.JaxEnvironment,
+  ) -> tuple[types.Params, Member, types.Logs]:
+    """Makes the member's N updates.
+
+    Args:
+      rule_params: eta.
+      member: before its updates.
+      environment: of this member.
+
+    Returns:
+      Gradient of the outer loss with respect to eta, the member after its
+      updates, scalars to log.
+    """

@@ -46,6 +46,12 @@ class MetaGradient(config_checks.Settings):
   loss: outer_loss.OuterLossConfig = outer_loss.OuterLossConfig()
   mode: Mode = 'mixed'
 
+  @property
+  def steps(self) -> inner_loop_lib.Steps:
+    """N updates and validation, all of them the member's own."""
+    steps = self.inner_loop.steps
+    return inner_loop_lib.Steps(steps, steps)
+
   def __call__(
     self,
     rule_params: types.Params,

@@ -188,10 +188,8 @@ class MetaStep:
     for group, before, group_logs in zip(
       self._groups, state.lifetimes, distributed.fetch(device_logs)
     ):
-      steps = group.config.inner_loop.steps
-      lifetimes.append(
-        lifetimes_lib.advance(before, steps, group_logs['failed'] > 0)
-      )
+      steps, failed = group.steps.of_member, group_logs['failed'] > 0
+      lifetimes.append(lifetimes_lib.advance(before, steps, failed))
       logs.append({**group_logs, 'age': lifetimes[-1].age})
     meta_step = state.meta_step + 1
     members, lifetimes = self._reset_expired(meta_step, stepped, lifetimes)

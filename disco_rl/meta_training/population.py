@@ -176,6 +176,11 @@ class Group(abc.ABC):
     return self.programs.compile_seconds
 
   @property
+  @abc.abstractmethod
+  def steps(self) -> inner_loop_lib.Steps:
+    """Environment steps of one member in a meta-step."""
+
+  @property
   def members_at_once(self) -> int:
     """Members that a program computes, on all devices."""
     return self.config.num_members

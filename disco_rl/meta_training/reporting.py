@@ -42,10 +42,7 @@ def rows(
   counts = np.concatenate([group.config.counts for group in groups])
   values = {key: np.concatenate([x[key] for x in logs]) for key in logs[0]}
   steps = np.concatenate(
-    [
-      np.full(group.config.num_members, group.config.inner_loop.steps)
-      for group in groups
-    ]
+    [np.full(group.config.num_members, group.steps.in_all) for group in groups]
   )
   table = []
   for name in dict.fromkeys(names.tolist()):

@@ -83,8 +83,7 @@ class RuleFiles:
     config = self.config
     begins = 'a random rule' if config.rule == 'random' else config.rule
     per_step = sum(
-      group.config.num_agents * group.config.inner_loop.steps
-      for group in self.groups
+      group.config.num_agents * group.steps.in_all for group in self.groups
     )
     return cards.Card(
       name=self.workdir.resolve().name,

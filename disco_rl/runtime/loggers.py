@@ -88,7 +88,7 @@ def check(names: Sequence[str]) -> None:
     if name in _PACKAGES and importlib.util.find_spec(name) is None:
       raise ImportError(
         f'The logger {name!r} needs the package {_PACKAGES[name]}: pip install '
-        f"'disco_rl[{name}]'."
+        f"-e '.[{name}]'."
       )
 
 

@@ -121,6 +121,6 @@ def _import_ffmpeg() -> Any:
   except ImportError as error:
     raise ImportError(
       f'MP4 requires the package imageio-ffmpeg, which cannot be imported '
-      f"({error}): pip install 'disco_rl[video]', or name a file that ends in "
+      f"({error}): pip install -e '.[video]', or name a file that ends in "
       '.gif.'
     ) from error

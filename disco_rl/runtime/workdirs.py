@@ -20,6 +20,7 @@ from disco_rl.runtime import metrics
 _ADDED = {
   'torso_chunk_size': 0,
   'replay_on_disk': False,
+  'group_multiple': 1,
   'adam_per_agent': True,
   'average_rule': False,
   'aux_pi_cost': 1.0,

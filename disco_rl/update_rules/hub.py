@@ -114,6 +114,6 @@ def _import(what: str) -> Any:
     import huggingface_hub.errors  # noqa: TID251
   except ImportError as error:
     raise ImportError(
-      f'{what!r} needs huggingface_hub: pip install "disco_rl[hub]"'
+      f'{what!r} needs huggingface_hub: pip install -e ".[hub]"'
     ) from error
   return huggingface_hub

@@ -96,7 +96,7 @@ def test_unknown_names_are_answered_with_the_nearest(
 @pytest.mark.parametrize(
   'name, module, remedy',
   [
-    ('gymnasium/CartPole-v1', 'gymnasium', "'disco_rl[gymnasium]'"),
+    ('gymnasium/CartPole-v1', 'gymnasium', "'.[gymnasium]'"),
     ('atari/pong', 'ale_py', "'.[atari]'"),
     ('procgen/easy/maze', 'envpool', "'.[procgen]'"),
     ('dmlab/rooms_watermaze', 'deepmind_lab', 'google-deepmind/lab'),

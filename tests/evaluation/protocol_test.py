@@ -52,7 +52,7 @@ def test_the_sets_are_disjoint_by_name_and_by_parameters() -> None:
   protocol = declared()
   sets = (
     protocol.training_tasks,
-    protocol.validation_tasks,
+    *protocol.validations(),
     protocol.test_tasks,
   )
   names = [name for tasks in sets for name in tasks]
@@ -104,7 +104,35 @@ def test_every_rule_has_as_many_settings_to_choose_from() -> None:
   [
     ({'test_tasks': ('catch/5x5',)}, 'validation_tasks and test_tasks share'),
     ({'test_tasks': ()}, 'test_tasks is empty'),
-    ({'validation_tasks': ('bsuite/deep_sea',)}, 'best return is not known'),
+    (
+      {'validation_tasks': ('catch/5x5', 'bsuite/deep_sea')},
+      'bsuite/deep_sea, whose best return is not known',
+    ),
+    (
+      {'by_family': {'minatar': {'validation_tasks': ()}}},
+      'validation_tasks is empty',
+    ),
+    (
+      {'by_family': {'minatar': {'validation_tasks': ('minatar/freeway',)}}},
+      'validation_tasks and test_tasks share minatar/freeway',
+    ),
+    (
+      {'by_family': {'minatar': {'validation_tasks': ('catch/3x3',)}}},
+      'minatar.validation_tasks has catch/3x3, which is run with the settings',
+    ),
+    (
+      {'by_family': {'minatar': {'validation_tasks': 'minatar/seaquest'}}},
+      'must be a tuple of names',
+    ),
+    (
+      {'by_family': {'minatar': {'score_after': (3000, 1000)}}},
+      'minatar.score_after=.* must be rising',
+    ),
+    ({'by_family': {'minatar': {'seeds': 3}}}, 'minatar has seeds'),
+    (
+      {'validation_tasks': ('catch/5x5', 'catch/5x5')},
+      'validation_tasks has catch/5x5 twice',
+    ),
     ({'score_after': (500, 200)}, 'score_after=.* must be rising'),
     ({'grids': {'given': {}}}, 'grids lacks'),
   ],
@@ -114,6 +142,20 @@ def test_bad_declarations_are_refused(
 ) -> None:
   with pytest.raises(ValueError, match=message):
     declared(**changes)
+
+
+def test_the_folder_of_a_rule_does_not_depend_on_other_rules() -> None:
+  grids = declared().grids
+  alone, other, both = (
+    {x.rule: x.folder for x in protocol_lib.contenders(rules, grids)}
+    for rules in (['a/rule.npz'], ['b/rule.npz'], ['b/rule.npz', 'a/rule.npz'])
+  )
+  assert alone['a/rule.npz'] == both['a/rule.npz'] == 'a-rule'
+  assert other['b/rule.npz'] == both['b/rule.npz'] == 'b-rule'
+  with pytest.raises(ValueError, match='The grid of rule has a value twice'):
+    protocol_lib.contenders(
+      ['a/rule.npz'], {**grids, 'given': {'learning_rate': (1e-3, 1e-3)}}
+    )
 
 
 def test_tests_are_selected_by_name_and_by_family() -> None:
@@ -134,14 +176,19 @@ def _shapes(environment: Any) -> tuple[Any, ...]:
 # What is chosen.
 
 
-def plan(workdir: pathlib.Path) -> protocol_lib.Plan:
+TEST = ('catch/4x4',)
+
+
+def plan(workdir: pathlib.Path, **changes: Any) -> protocol_lib.Plan:
   settings = to_records.of_one_run(configs.get_config().to_dict())
-  protocol = declared(
-    validation_tasks=('catch/5x5', 'catch/3x3'),
-    test_tasks=('catch/4x4',),
-    score_after=(100, 200),
-    grids=GRIDS,
-  )
+  changes = {
+    'validation_tasks': ('catch/5x5', 'catch/3x3'),
+    'test_tasks': TEST,
+    'score_after': (100, 200),
+    'grids': GRIDS,
+    **changes,
+  }
+  protocol = declared(**changes)
   names = {field.name for field in dataclasses.fields(protocol)}
   return protocol_lib.Plan(
     protocol=protocol,
@@ -174,7 +221,7 @@ def test_settings_are_chosen_by_the_validation_tasks_alone(
   tmp_path: pathlib.Path,
 ) -> None:
   a_plan = plan(tmp_path)
-  jobs = a_plan.validation()
+  jobs = a_plan.validation(TEST)
   # Random play has nothing to choose.
   assert [job.rule for job in jobs] == 4 * ['policy_gradient'] + 4 * [
     'actor_critic'
@@ -186,7 +233,7 @@ def test_settings_are_chosen_by_the_validation_tasks_alone(
   for job in jobs[4:]:
     value = 0.5 if job.config.rule_settings['entropy_cost'] == 0.2 else 0.0
     finish(job, (0.9, 0.9), (value, value))
-  choices = a_plan.choose()
+  choices = a_plan.choose(TEST)
   assert [dict(choice.point) for choice in choices] == [
     {'learning_rate': 1e-3},
     {'entropy_cost': 0.2},
@@ -209,18 +256,74 @@ def test_a_setting_with_a_failed_run_is_not_chosen(
   tmp_path: pathlib.Path,
 ) -> None:
   a_plan = plan(tmp_path)
-  jobs = a_plan.validation()
+  jobs = a_plan.validation(TEST)
   for job in jobs:
     finish(job, (0.0,), (0.5 if job is jobs[0] else 0.0,))
   jobs[0].fail('the loss became non-finite')
-  choice = a_plan.choose()[0]
+  choice = a_plan.choose(TEST)[0]
   assert choice.point == {'learning_rate': 1e-2}
   assert choice.iqms[0] is None
   jobs[1].fail('so did this one')
   with pytest.raises(
-    ValueError, match='policy_gradient failed in a validation'
+    ValueError, match=r'has no scores .* \(the loss became non-finite\)'
   ):
-    a_plan.choose()
+    a_plan.choose(TEST)
+  # Where only other tests are run, there is nothing to choose.
+  assert a_plan.choose(()) == []
+
+
+def test_a_family_is_validated_by_tasks_of_its_own(
+  tmp_path: pathlib.Path,
+) -> None:
+  family = {
+    'validation_tasks': ('gymnax/Acrobot-v1',),
+    'validation_updates': 100,
+    'hidden_sizes': (8,),
+  }
+  tests = ('catch/4x4', 'gymnax/CartPole-v1')
+  a_plan = plan(tmp_path, test_tasks=tests, by_family={'gymnax': family})
+  own = a_plan.validation(tests[1:])
+  assert {job.config.environment for job in own} == {'gymnax/Acrobot-v1'}
+  assert {job.goal for job in own} == {100}
+  assert {job.config.agent.network.torso.hidden_sizes for job in own} == {(8,)}
+  # The best return of Acrobot is not known: raw ones are compared.
+  for job in own:
+    rate = job.config.agent.learning_rate
+    finish(job, (-90.0 if rate == 1e-2 else -300.0,))
+  choices = a_plan.choose(tests[1:])
+  assert {choice.validation_tasks for choice in choices} == {
+    ('gymnax/Acrobot-v1',)
+  }
+  assert choices[0].point == {'learning_rate': 1e-2}
+  assert choices[0].iqms[1] is not None
+  assert choices[0].iqms[1].value == pytest.approx(-90.0)
+  # For Catch nothing is chosen yet.
+  jobs = a_plan.tests(choices, tests)
+  assert [job.config.environment for job in jobs] == 3 * [tests[1]]
+  for job in a_plan.validation(tests[:1]):
+    rate = job.config.agent.learning_rate
+    finish(job, (0.0,), (0.9 if rate == 1e-3 else 0.0,))
+  choices = a_plan.choose(tests)
+  both = a_plan.tests(choices, tests)
+  assert [
+    (job.config.environment, job.config.agent.learning_rate)
+    for job in both
+    if job.rule == 'policy_gradient'
+  ] == [(tests[0], 1e-3), (tests[1], 1e-2)]
+  # Each family of tests is reported with its own settings.
+  for job in both:
+    finish(job, (0.1,), (0.2 if job.rule == 'random' else 0.9,))
+  protocol_report.write(a_plan, choices)
+  summary = metrics.read_json(tmp_path / 'summary.json')
+  assert [x['environments'] for x in summary['benchmarks'].values()] == [
+    ['catch/4x4'],
+    ['catch/4x4'],
+    ['gymnax/CartPole-v1'],
+    ['gymnax/CartPole-v1'],
+  ]
+  chosen = [x['settings'] for x in summary['chosen'] if x['rule'] != 'random']
+  assert chosen[0] == {'learning_rate': 1e-3}
+  assert chosen[2] == {'learning_rate': 1e-2}
 
 
 # What is reported.
@@ -248,7 +351,7 @@ def results(
 def reported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   workdir = tmp_path_factory.mktemp('report')
   choices = [
-    protocol_lib.Choice(contender, contender.points[0])
+    protocol_lib.Choice(contender, ('catch/5x5',), contender.points[0])
     for contender in protocol_lib.contenders(['policy_gradient'], GRIDS)
   ]
   tests = {
@@ -274,7 +377,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
       'random': (0.1, 0.1),
     },
   }
-  setup = protocol_report.Setup(2, ('catch/5x5',), tuple(tests), 29)
+  setup = protocol_report.Setup(2, (('catch/5x5',),), tuple(tests), 29)
   protocol_report.write_results(
     {task: results(task, returns) for task, returns in tests.items()},
     choices,

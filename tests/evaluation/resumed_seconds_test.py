@@ -27,6 +27,7 @@ from disco_rl.evaluation import runner
 from disco_rl.evaluation import training
 from disco_rl.meta_training import build
 from disco_rl.meta_training import footprint
+from disco_rl.meta_training import inner_loop
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import limits
@@ -96,8 +97,8 @@ class Group(WithoutReplay):
     num_agents=AGENTS,
     num_members=AGENTS,
     counts=np.ones(AGENTS, bool),
-    inner_loop=builtin_types.SimpleNamespace(steps=1),
   )
+  steps = inner_loop.Steps(of_member=1, in_all=1)
 
   def __init__(self, clock: Clock):
     self._clock = clock

@@ -17,6 +17,8 @@ from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
+from disco_rl.runtime import distributed
+from disco_rl.runtime import files
 from disco_rl.update_rules import actor_critic
 from launch import to_records
 
@@ -93,14 +95,15 @@ class NoGradient:
     return cotangents, {}
 
 
-@pytest.fixture(scope='module')
-def rollouts() -> list[types.Rollout]:
-  """Of all agents, [S, T or T+1, E, ...]; agent 1 is reset after the second."""
+RULE_PARAMS = {'module': {'w': jnp.zeros((2,))}}
+
+
+def make_group() -> host_group.HostGroup:
   settings = {**quickstart.get_config().to_dict(), **SETTINGS}
   config = to_records.meta_training(settings)
   rule = actor_critic.ActorCritic(num_bins=3)
   estimator: Any = NoGradient()
-  group = host_group.HostGroup(
+  return host_group.HostGroup(
     population.GroupConfig(
       names=AGENTS * ('counting',),
       inner_loop=inner_loop_lib.InnerLoop(
@@ -114,7 +117,12 @@ def rollouts() -> list[types.Rollout]:
     lambda: [Counting(i) for i in range(AGENTS)],
     estimator,
   )
-  rule_params = {'module': {'w': jnp.zeros((2,))}}
+
+
+@pytest.fixture(scope='module')
+def rollouts() -> list[types.Rollout]:
+  """Of all agents, [S, T or T+1, E, ...]; agent 1 is reset after the second."""
+  group = make_group()
   unroll = host_actor.HostActor.unroll
   recorded = []
 
@@ -126,10 +134,10 @@ def rollouts() -> list[types.Rollout]:
   keys = jax.random.split(jax.random.key(0), AGENTS)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(host_actor.HostActor, 'unroll', record)
-    members = group.init(keys, rule_params)
-    _, members, _ = group.step(rule_params, members)
+    members = group.init(keys, RULE_PARAMS)
+    _, members, _ = group.step(RULE_PARAMS, members)
     members = group.reset_expired(keys, members, np.array([False, True, False]))
-    group.step(rule_params, members)
+    group.step(RULE_PARAMS, members)
   assert len(recorded) == 4
   return recorded
 
@@ -165,3 +173,33 @@ def test_all_agents_begin_with_a_zeroed_core_state(
     assert (leaf == 0).all()
   for leaf in jax.tree.leaves(rollouts[1].core_state):
     assert (leaf != 0).all()
+
+
+@pytest.mark.parametrize('is_distributed', [False, True])
+def test_an_agent_is_reset_after_a_resumption(
+  is_distributed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """Members are the same as before, bit for bit, and their keys are keys."""
+  monkeypatch.setattr(distributed, 'is_distributed', lambda: is_distributed)
+  group = make_group()
+  keys = jax.random.split(jax.random.key(0), AGENTS)
+  before = group.init(keys, RULE_PARAMS)
+  like = group.to_checkpoint(before)
+  saved = jax.tree.map(files.to_data, like)
+  members = group.resume(jax.tree.map(files.from_data, saved, like))
+  assert jax.tree.map(lambda x: x.dtype, members) == jax.tree.map(
+    lambda x: x.dtype, before
+  )
+  jax.tree.map(
+    lambda x, y: np.testing.assert_array_equal(
+      files.to_data(x), files.to_data(y)
+    ),
+    members,
+    before,
+  )
+  new_keys = jax.random.split(jax.random.key(1), AGENTS)
+  members = group.reset_expired(
+    new_keys, members, np.array([False, True, False])
+  )
+  is_same = members.agent.key == before.agent.key
+  np.testing.assert_array_equal(is_same, [True, False, True])

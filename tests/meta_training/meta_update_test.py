@@ -105,23 +105,32 @@ def gradient_of(number: Any, rule_params: Any, library: Any) -> Any:
   return library.cos((number + 1) * rule_params + number)
 
 
-def estimator(
-  rule_params: types.Params, member: inner_loop_lib.Member, environment: Any
-) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+class KnownGradients:
   """Known gradients; finished episodes count an agent's meta-steps."""
-  number = environment.number
-  gradient = jax.tree.map(lambda x: gradient_of(number, x, jnp), rule_params)
-  square = sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(gradient))
-  statistics = member.agent.episodes
-  norm = jnp.asarray(NORMS)[number] * 10.0 ** (statistics.finished % 2)
-  factor = norm / jnp.sqrt(square)
-  fails = (number == FAILING) & (statistics.finished == 1)
-  statistics = dataclasses.replace(statistics, finished=statistics.finished + 1)
-  return (
-    jax.tree.map(lambda x: factor * x, gradient),
-    member.replace_agent(episodes=statistics),
-    {'loss': jnp.where(fails, jnp.nan, 1.0)},
-  )
+
+  steps = STEPS
+
+  def __call__(
+    self,
+    rule_params: types.Params,
+    member: inner_loop_lib.Member,
+    environment: Any,
+  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+    number = environment.number
+    gradient = jax.tree.map(lambda x: gradient_of(number, x, jnp), rule_params)
+    square = sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(gradient))
+    statistics = member.agent.episodes
+    norm = jnp.asarray(NORMS)[number] * 10.0 ** (statistics.finished % 2)
+    factor = norm / jnp.sqrt(square)
+    fails = (number == FAILING) & (statistics.finished == 1)
+    statistics = dataclasses.replace(
+      statistics, finished=statistics.finished + 1
+    )
+    return (
+      jax.tree.map(lambda x: factor * x, gradient),
+      member.replace_agent(episodes=statistics),
+      {'loss': jnp.where(fails, jnp.nan, 1.0)},
+    )
 
 
 def make_groups(
@@ -144,7 +153,7 @@ def make_groups(
       chunk_size=2,
     )
     environments = [Numbered(jnp.int32(next(numbers))) for _ in range(size)]
-    groups.append(device_group.DeviceGroup(group, environments, estimator))
+    groups.append(device_group.DeviceGroup(group, environments, KnownGradients()))
   return groups
 
 

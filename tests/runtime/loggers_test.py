@@ -139,7 +139,7 @@ def test_mlflow(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   tracking = pytest.importorskip(
-    'mlflow.tracking', reason="pip install 'disco_rl[mlflow]'"
+    'mlflow.tracking', reason="pip install -e '.[mlflow]'"
   )
   monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')
   monkeypatch.setenv('MLFLOW_TRACKING_URI', (tmp_path / 'store').as_uri())
@@ -166,7 +166,7 @@ def test_mlflow(
 def test_weights_and_biases_offline(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  pytest.importorskip('wandb', reason="pip install 'disco_rl[wandb]'")
+  pytest.importorskip('wandb', reason="pip install -e '.[wandb]'")
   monkeypatch.setenv('WANDB_MODE', 'offline')
   monkeypatch.setenv('WANDB_SILENT', 'true')
   write(tmp_path, 'wandb', ROWS[:4], since=0)

@@ -133,7 +133,8 @@ def test_older_runs_go_on_with_the_settings_that_came_later(
   tmp_path: pathlib.Path,
 ) -> None:
   workdirs.claim(tmp_path, SETTINGS, free=())
-  now = {**SETTINGS, 'torso_chunk_size': 0, 'replay_on_disk': False}
+  later = {'torso_chunk_size': 0, 'replay_on_disk': False, 'group_multiple': 1}
+  now = {**SETTINGS, **later}
   with pytest.raises(workdirs.WorkdirError, match='torso_chunk_size was 0'):
     workdirs.claim(tmp_path, {**now, 'torso_chunk_size': 32}, free=())
   workdirs.claim(tmp_path, now, free=())

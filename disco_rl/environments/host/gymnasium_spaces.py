@@ -119,7 +119,7 @@ def import_gymnasium() -> Any:
     'gymnasium',
     "'gymnasium/...'",
     'the package gymnasium',
-    "pip install 'disco_rl[gymnasium]'",
+    "pip install -e '.[gymnasium]'",
   )
 
 
