@@ -77,6 +77,14 @@ class Protocol(config_checks.Settings):
 
   def conflicts(self) -> Iterator[str]:
     """Sets are disjoint and not empty, and the contenders known."""
+    of_families = [
+      conflict
+      for name, own in self.by_family.items()
+      for conflict in _family_conflicts(name, own)
+    ]
+    yield from of_families
+    if of_families:
+      return  # The others would speak of tasks that nobody declared.
     validations = self.validations()
     sets = {
       'training_tasks': self.training_tasks,
@@ -107,8 +115,6 @@ class Protocol(config_checks.Settings):
         )
     for name in {GIVEN, REFERENCE, RANDOM} - {*self.grids}:
       yield f'grids lacks {name!r}: add it, {{}} for the settings as given.'
-    for name, own in self.by_family.items():
-      yield from _family_conflicts(name, own)
 
   def scored_after(self, task: str) -> tuple[int, ...]:
     """Updates after which agents are scored in a task."""
@@ -335,7 +341,7 @@ class Plan:
   def tests(
     self, choices: Sequence[Choice], tasks: Sequence[str]
   ) -> list[sweep.Job]:
-    """Runs of all contenders in those of the tests that choices were made for."""
+    """Runs of all contenders in the tests that choices were made for."""
     return [
       self.job(task, choice.contender, choice.point)
       for choice in choices

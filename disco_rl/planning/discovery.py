@@ -170,8 +170,7 @@ def _plan(
     disk_bytes=disk,
     flop=cluster.devices * sum(flop for _, flop in timed),
     environment_steps=sum(
-      rows * group.config.num_members * group.steps.in_all
-      for group in groups
+      rows * group.config.num_members * group.steps.in_all for group in groups
     ),
     seconds=seconds,
   )

@@ -108,7 +108,7 @@ def gradient_of(number: Any, rule_params: Any, library: Any) -> Any:
 class KnownGradients:
   """Known gradients; finished episodes count an agent's meta-steps."""
 
-  steps = STEPS
+  steps = inner_loop_lib.Steps(of_member=1, in_all=1)
 
   def __call__(
     self,
@@ -153,7 +153,9 @@ def make_groups(
       chunk_size=2,
     )
     environments = [Numbered(jnp.int32(next(numbers))) for _ in range(size)]
-    groups.append(device_group.DeviceGroup(group, environments, KnownGradients()))
+    groups.append(
+      device_group.DeviceGroup(group, environments, KnownGradients())
+    )
   return groups
 
 

@@ -76,7 +76,7 @@ def heads(rule: disco.Disco) -> set[str]:
 
 
 def evaluate(rule: disco.Disco, params: Any, state: Any) -> Any:
-  """Targets and the next state, from the outputs that the rule has heads for."""
+  """Targets and the next state, from the outputs that the rule reads."""
   own = {'logits', *heads(rule)}
   pick = lambda outputs: {name: outputs[name] for name in own}
   targets, state, _ = rule.targets(
