@@ -32,6 +32,9 @@ _PLACES = (
   "['lives']['state'].agents.learner.params",
 )
 
+# How an agent was made, and its arrays by name.
+_Described = tuple[descriptions.Description, Mapping[str, Any]]
+
 
 def load_policy(
   path: files.PathLike,
@@ -48,7 +51,7 @@ def load_policy(
     seed: of a run's agent; None: its first. A file holds one agent.
     environment: as `Trainer` takes it, in place of the one that is named there;
       required where that was an object.
-    torso: of an agent whose torso is a function.
+    torso: of an agent whose torso is a function; not of a run's.
 
   Returns:
     The policy.
@@ -56,19 +59,20 @@ def load_policy(
   Raises:
     FileNotFoundError: there is no such file.
     ValueError: the file is damaged or holds no agent, the folder holds no run,
-      it is not known which environment or torso the agent had, or they do not
-      fit its parameters.
+      it is not known which environment or torso the agent had, they do not
+      fit its parameters, or a torso is given for a run.
     checkpointing.CheckpointError: the run has no checkpoint that can be read.
     ImportError: a package that the environment needs is not installed.
   """
   if pathlib.Path(path).is_dir():
-    return _of_run(path, seed)
-  if seed is not None:
-    raise ValueError(
-      f'{path} holds one agent: a seed chooses among those of a run.'
-    )
-  arrays = npz.read(path, lambda headers: _check(path, headers))
-  description = descriptions.from_array(arrays[descriptions.KEY])
+    if torso is not None:
+      raise ValueError(
+        f'{path} is the folder of a run, whose settings name the torso: leave '
+        'torso=... out.'
+      )
+    description, arrays = _of_run(path, seed)
+  else:
+    description, arrays = _of_file(path, seed)
   preprocessing: registry.Preprocessing = {}
   if environment is None:
     environment = description.environment
@@ -132,27 +136,33 @@ def load_agent(
   return trainer
 
 
-def _of_run(workdir: files.PathLike, seed: int | None) -> policy_lib.Policy:
-  """The policy of an agent of a run."""
+def _of_file(path: files.PathLike, seed: int | None) -> _Described:
+  """The agent of a file."""
+  if seed is not None:
+    raise ValueError(
+      f'{path} holds one agent: a seed chooses among those of a run.'
+    )
+  arrays = npz.read(path, lambda headers: _check(path, headers))
+  return descriptions.from_array(arrays[descriptions.KEY]), arrays
+
+
+def _of_run(workdir: files.PathLike, seed: int | None) -> _Described:
+  """An agent of a run, as `Policy.save` would write it."""
   config = stored.read_config(workdir)
   rule = _rule(config)
   own = _make_one(config.environment, config.preprocessing)
   agent = agent_lib.make(config.agent, own.spec, rule.rule)
   one = stored.read_agent(workdir, config, agent, own, seed)
-  return policy_lib.Policy(
-    descriptions.describe(
-      config.environment,
-      config.preprocessing,
-      rule,
-      one.seed,
-      config.agent,
-      own.spec,
-    ),
-    one.train_state.agents.learner.params,
-    games_lib.Games(
-      agent.network, own, config.environment, config.preprocessing
-    ),
+  description = descriptions.describe(
+    config.environment,
+    config.preprocessing,
+    rule,
+    one.seed,
+    config.agent,
+    own.spec,
   )
+  params = one.train_state.agents.learner.params
+  return description, tree_files.leaves({policy_lib.PARAMS: params})
 
 
 def _rule(config: runner.EvaluationConfig) -> rules.LoadedRule:

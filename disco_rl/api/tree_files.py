@@ -31,8 +31,7 @@ def save(
     ValueError: the path does not end in '.npz'.
   """
   arrays = {
-    name: np.asarray(files.to_data(leaf))
-    for name, leaf in _leaves(tree).items()
+    name: np.asarray(files.to_data(leaf)) for name, leaf in leaves(tree).items()
   }
   npz.write(path, {**arrays, **notes})
 
@@ -53,7 +52,7 @@ def load(path: files.PathLike, like: Any, notes: Collection[str] = ()) -> Any:
     ArchiveError: the file is damaged, or holds another tree; the message names
       a leaf that differs.
   """
-  expected = _leaves(like)
+  expected = leaves(like)
 
   def check(headers: Mapping[str, npz.Header]) -> None:
     own = {name: headers[name] for name in headers if name not in notes}
@@ -91,14 +90,15 @@ def load_part(
       if name.startswith(place)
     }
     if headers:
-      expected = {place + name: leaf for name, leaf in _leaves(like).items()}
+      expected = {place + name: leaf for name, leaf in leaves(like).items()}
       if difference := _difference(headers, expected):
         raise npz.ArchiveError(_wrong(path, difference))
       return _rebuild(arrays, like, place)
   raise npz.ArchiveError(_wrong(path, f'has none of {", ".join(places)}'))
 
 
-def _leaves(tree: Any) -> dict[str, Any]:
+def leaves(tree: Any) -> dict[str, Any]:
+  """The leaves by their paths, as `jax.tree_util.keystr` writes them."""
   return {
     jax.tree_util.keystr(where): leaf
     for where, leaf in jax.tree.leaves_with_path(tree)
@@ -107,11 +107,11 @@ def _leaves(tree: Any) -> dict[str, Any]:
 
 def _rebuild(arrays: Mapping[str, np.ndarray], like: Any, place: str) -> Any:
   """The tree whose leaves are the arrays at a place."""
-  leaves = [
+  rebuilt = [
     files.from_data(jnp.asarray(arrays[place + name]), leaf)
-    for name, leaf in _leaves(like).items()
+    for name, leaf in leaves(like).items()
   ]
-  return jax.tree.unflatten(jax.tree.structure(like), leaves)
+  return jax.tree.unflatten(jax.tree.structure(like), rebuilt)
 
 
 def _wrong(path: files.PathLike, difference: str) -> str:

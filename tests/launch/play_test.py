@@ -4,6 +4,7 @@ import pathlib
 import shutil
 
 from absl.testing import flagsaver
+import jax
 import launching
 import numpy as np
 from PIL import Image
@@ -46,6 +47,20 @@ def test_plays_an_agent_of_a_run_and_changes_nothing(
   assert path == str(to)
   with Image.open(to) as film:
     assert film.n_frames >= 7
+
+
+def test_an_agent_of_a_run_plays_in_the_environment_that_is_given(
+  run: pathlib.Path,
+) -> None:
+  want = disco_rl.load_policy(run, seed=1)
+  policy = disco_rl.load_policy(run, seed=1, environment='catch/6x2')
+  assert policy.spec.observation.shape == (6, 2)
+  np.testing.assert_array_equal(policy.evaluate(2).lengths, 5)
+  jax.tree.map(np.testing.assert_array_equal, policy.params, want.params)
+  with pytest.raises(ValueError, match=r'12, 16.*20, 16'):
+    disco_rl.load_policy(run, environment='catch/5x4')
+  with pytest.raises(ValueError, match='leave torso=... out'):
+    disco_rl.load_policy(run, torso=lambda board: board)
 
 
 def test_a_loaded_agent_trains_on_as_in_the_run(
