@@ -102,6 +102,30 @@ def test_an_environment_that_hangs_is_named() -> None:
     environment.step(action)
 
 
+class Late(Counter):
+  """Its first step ends once it may."""
+
+  def __init__(self) -> None:
+    super().__init__()
+    self.may_end = threading.Event()
+
+  def step(self, action: Any) -> types.TimeStep:
+    self.may_end.wait(timeout=60)
+    return super().step(action)
+
+
+def test_the_answer_of_a_late_call_is_not_that_of_the_next() -> None:
+  late = Late()
+  environment = timeouts.WatchedEnvironment(late, 'late', 4, step_seconds=1)
+  with pytest.raises(adapters.HostEnvironmentError, match='step 1'):
+    environment.step(np.zeros(3, np.int32))
+  late.may_end.set()
+  timestep = environment.step(np.ones(3, np.int32))
+  np.testing.assert_array_equal(timestep.observation, 2)
+  np.testing.assert_array_equal(timestep.reward, 1)
+  np.testing.assert_array_equal(environment.reset(), 0)
+
+
 def test_exceptions_are_raised_again() -> None:
   environment = timeouts.WatchedEnvironment(
     Counter(raises_at=1), 'counter', seed=4

@@ -14,8 +14,10 @@ from disco_rl.environments.host import adapters
 # For a batch: many times the duration of the slowest suite.
 STEP_SECONDS = 300.0
 
-# A result, or the exception raised in its place.
-_Answer = tuple[Any, BaseException | None]
+# Its number, and what is called; None: no more calls.
+_Call = tuple[int, Callable[[], Any]] | None
+# The call's number, and its result or the exception raised in its place.
+_Answer = tuple[int, Any, BaseException | None]
 
 
 class WatchedEnvironment(base.HostEnvironment):
@@ -49,9 +51,8 @@ class WatchedEnvironment(base.HostEnvironment):
     self._seed = seed
     self._step_seconds = step_seconds
     self._num_steps = 0
-    self._calls: queue.SimpleQueue[Callable[[], Any] | None] = (
-      queue.SimpleQueue()
-    )
+    self._num_calls = 0
+    self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
     self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
     # A daemon: a simulator that hangs must not keep the process alive.
     threading.Thread(
@@ -78,7 +79,7 @@ class WatchedEnvironment(base.HostEnvironment):
   def start(self, action: Any) -> None:
     """As `HostEnvironment.start`; the thread begins to step."""
     self._num_steps += 1
-    self._calls.put(lambda: self._environment.step(action))
+    self._begin(lambda: self._environment.step(action))
 
   def finish(self) -> types.TimeStep:
     """As `HostEnvironment.finish`; raises the errors of `step`."""
@@ -106,12 +107,19 @@ class WatchedEnvironment(base.HostEnvironment):
     return getattr(self._environment, name)
 
   def _call(self, function: Callable[[], Any]) -> Any:
-    self._calls.put(function)
+    self._begin(function)
     return self._answer()
 
+  def _begin(self, function: Callable[[], Any]) -> None:
+    self._num_calls += 1
+    self._calls.put((self._num_calls, function))
+
   def _answer(self) -> Any:
+    """The result of the newest call; late ones of earlier calls are dropped."""
+    number = 0
     try:
-      result, error = self._answers.get(timeout=self._step_seconds)
+      while number < self._num_calls:
+        number, result, error = self._answers.get(timeout=self._step_seconds)
     except queue.Empty:
       raise adapters.HostEnvironmentError(
         f'{self._name} with seed {self._seed} hangs: step {self._num_steps} '
@@ -123,12 +131,12 @@ class WatchedEnvironment(base.HostEnvironment):
 
 
 def _serve(
-  calls: 'queue.SimpleQueue[Callable[[], Any] | None]',
-  answers: 'queue.SimpleQueue[_Answer]',
+  calls: 'queue.SimpleQueue[_Call]', answers: 'queue.SimpleQueue[_Answer]'
 ) -> None:
   """Makes calls until it receives None."""
-  while (function := calls.get()) is not None:
+  while (call := calls.get()) is not None:
+    number, function = call
     try:
-      answers.put((function(), None))
+      answers.put((number, function(), None))
     except BaseException as error:  # Raised again by the caller.
-      answers.put((None, error))
+      answers.put((number, None, error))
