@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import dataclasses
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -32,6 +33,19 @@ class Command(jobs_lib.Job):
     return self.folder.with_name(f'{self.folder.name}.log')
 
 
+@dataclasses.dataclass(frozen=True)
+class _Process:
+  """A command that runs.
+
+  Attributes:
+    process: the command's.
+    printed: bytes of its log that earlier processes wrote.
+  """
+
+  process: subprocess.Popen[bytes]
+  printed: int
+
+
 def run_all(
   commands: Sequence[Command], at_once: int
 ) -> dict[pathlib.Path, str]:
@@ -45,13 +59,14 @@ def run_all(
     at_once: processes at the same time.
 
   Returns:
-    Folder -> the last line that its command printed, of those that failed.
+    Folder -> the last line that its command printed, how it ended and where
+    its log is, of those that failed.
 
   Raises:
     signals.Interrupted: a signal was received.
   """
   waiting = jobs_lib.announced(commands, at_once)
-  running: dict[Command, subprocess.Popen[bytes]] = {}
+  running: dict[Command, _Process] = {}
   failures: dict[pathlib.Path, str] = {}
   with signals.Requests() as requests, orphans.pipe() as stdin:
     requests.listen()
@@ -62,24 +77,26 @@ def run_all(
         return failures
       time.sleep(_POLL_SECONDS)
       ended = [
-        x for x, process in running.items() if process.poll() is not None
+        x for x, one in running.items() if one.process.poll() is not None
       ]
       for command in ended:
-        if running.pop(command).returncode:
-          failures[command.folder] = _last_line(command.log)
-    for process in running.values():
-      process.send_signal(requests.received)
-    for process in running.values():
-      process.wait()
+        one = running.pop(command)
+        if one.process.returncode:
+          failures[command.folder] = _reason(one, command.log)
+    for one in running.values():
+      one.process.send_signal(requests.received)
+    for one in running.values():
+      one.process.wait()
   return failures  # Not reached: the context manager raises.
 
 
-def _start(command: Command, stdin: int) -> subprocess.Popen[bytes]:
+def _start(command: Command, stdin: int) -> _Process:
   """Starts a command in the folder in which this one was started."""
   command.log.parent.mkdir(parents=True, exist_ok=True)
   paths = (str(_ROOT), os.environ.get('PYTHONPATH', ''))
   with command.log.open('ab') as output:
-    return subprocess.Popen(
+    printed = output.tell()
+    process = subprocess.Popen(
       [sys.executable, *command.arguments],
       stdin=stdin,
       stdout=output,
@@ -92,8 +109,17 @@ def _start(command: Command, stdin: int) -> subprocess.Popen[bytes]:
       # An interrupt from the keyboard reaches it through this process, once.
       start_new_session=True,
     )
+  return _Process(process, printed)
 
 
-def _last_line(log: pathlib.Path) -> str:
-  lines = log.read_text(errors='replace').strip().splitlines()
-  return lines[-1] if lines else f'nothing was printed; see {log}'
+def _reason(one: _Process, log: pathlib.Path) -> str:
+  """Why a process failed, as far as its log and its end tell."""
+  status = one.process.returncode
+  ended = f'exit status {status}' if status > 0 else f'signal {-status}'
+  if status == -signal.SIGKILL:
+    ended += ', likely for lack of memory: lower --processes'
+  with log.open('rb') as file:
+    file.seek(one.printed)
+    lines = file.read().decode(errors='replace').strip().splitlines()
+  line = lines[-1] if lines else 'nothing was printed'
+  return f'{line} ({ended}; see {log})'

@@ -181,7 +181,10 @@ def test_runs_go_on_side_by_side_and_are_not_repeated(
     command(tmp_path / 'c', kind='fails'),
   ]
   failures = processes.run_all(commands, at_once=2)
-  assert failures == {tmp_path / 'c': 'error: it is too hot'}
+  log = tmp_path / 'c.log'
+  assert failures == {
+    tmp_path / 'c': f'error: it is too hot (exit status 1; see {log})'
+  }
   first, second = (
     np.fromstring((tmp_path / x / 'times.json').read_text()[1:-1], sep=',')
     for x in 'ab'
@@ -196,6 +199,16 @@ def test_runs_go_on_side_by_side_and_are_not_repeated(
   assert capsys.readouterr().err.splitlines() == ['Run 3 of 3: c']
   assert not processes.run_all(commands, at_once=2)
   assert capsys.readouterr().err == ''
+
+
+def test_a_killed_run_is_told_from_earlier_ones(tmp_path: pathlib.Path) -> None:
+  """The log holds what an earlier process printed; this one prints nothing."""
+  killed = command(tmp_path / 'a', 'import os; os.kill(os.getpid(), 9)')
+  killed.log.write_text('error: an old one\n')
+  assert processes.run_all([killed], at_once=1) == {
+    killed.folder: 'nothing was printed (signal 9, likely for lack of memory: '
+    f'lower --processes; see {killed.log})'
+  }
 
 
 def test_a_signal_reaches_the_runs(tmp_path: pathlib.Path) -> None:
