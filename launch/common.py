@@ -23,6 +23,7 @@ from launch import orphans
 from launch import start
 from launch import streams
 from launch.config import CONFIG
+from launch.config import settings
 from launch.errors import fail
 from launch.workdir import WORKDIR
 
@@ -61,16 +62,6 @@ def run(
     # As SIGTERM does. KeyboardInterrupt can get lost in imports and callbacks.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
   app.run(with_flags, flags_parser=functools.partial(parse_flags, base=base))
-
-
-def settings(parsed: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
-  """The settings of --config; what a flag sets no longer follows the rule."""
-  config: Any = parsed['config'].value
-  all_settings = config.to_dict()
-  for name in config_flags.get_override_values(parsed['config']):
-    for suited in all_settings.get('by_rule', {}).values():
-      suited.pop(name, None)
-  return all_settings
 
 
 def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:

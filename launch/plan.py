@@ -23,6 +23,7 @@ from absl import flags
 from launch import start
 from launch import to_records
 from launch.config import CONFIG
+from launch.config import settings
 from launch.errors import fail
 from launch.errors import in_one_line
 from launch.errors import parse_flags
@@ -70,7 +71,7 @@ def main(argv: Sequence[str]) -> None:
   if CONFIG.value is None:
     fail('Name the settings of launch.meta_train or launch.evaluate: --config.')
   with in_one_line(ValueError, ImportError):
-    plan = make_plan(CONFIG.value.to_dict())
+    plan = make_plan(settings())
   if JSON.value:
     print(json.dumps({name: value for name, value, _ in plan.rows()}, indent=2))
   else:
@@ -86,24 +87,23 @@ def calibrated() -> list[str]:
   return calibration.flags_of_this_machine(to_records.meta_training(settings))
 
 
-def make_plan(settings: dict[str, Any]) -> Any:
+def make_plan(given: dict[str, Any]) -> Any:
   """The plan of a run of discovery, or of training."""
   from disco_rl.planning import discovery
   from disco_rl.planning import training
   from disco_rl.runtime import sharding
 
   cluster = make_cluster()
-  if 'meta_steps' in settings:
+  if 'meta_steps' in given:
     # Devices that share batches are as many CPUs here.
     sharding.divide_cpu(cluster.per_machine)
-    return discovery.make(to_records.meta_training(settings), cluster)
-  if any(settings.get(name) for name in to_records.SWEPT):
+    return discovery.make(to_records.meta_training(given), cluster)
+  if any(given.get(name) for name in to_records.SWEPT):
     raise ValueError(
       'Sweeps make their runs one after the other: plan one of them, by '
       '--config.environment and --config.rule, and leave the lists out.'
     )
-  settings = to_records.of_one_run(settings)
-  return training.make(to_records.evaluation(settings), cluster)
+  return training.make(to_records.evaluation(given), cluster)
 
 
 def make_cluster() -> Any:

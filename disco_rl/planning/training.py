@@ -1,7 +1,5 @@
 """What training with a fixed rule takes on a number of devices."""
 
-import dataclasses
-
 import jax
 import numpy as np
 
@@ -57,50 +55,45 @@ def make(
 
   def attempt(agent_config: agent_lib.AgentConfig) -> plan.Plan:
     agent = agent_lib.make(agent_config, environment.spec, rule)
-    seeds = config.seeds // devices
-    agents = training.make(agent, environment, seeds, row)
-    one = _plan(agents, agent, seeds, rule_params, cluster)
-    return dataclasses.replace(
-      one,
-      steps=config.updates,
-      host_bytes=devices * one.host_bytes,
-      disk_bytes=devices * one.disk_bytes,
-      flop=devices * one.flop,
-      environment_steps=devices * one.environment_steps,
-      settings={**one.settings, 'devices': devices},
-    )
+    agents = training.make(agent, environment, config.seeds // devices, row)
+    return _plan(config, agents, agent, devices, rule_params, cluster)
 
   return limits.first_that_fits(config.agent.chunkings(), attempt)
 
 
 def _plan(
+  config: runner.EvaluationConfig,
   agents: training.training_base.Training,
   agent: agent_lib.Agent,
-  seeds: int,
+  devices: int,
   rule_params: types.Params,
   cluster: cluster_lib.Cluster,
 ) -> plan.Plan:
-  """Of the agents of one device."""
+  """The plan of a run, from the agents of one of its devices."""
+  seeds = config.seeds // devices
   needed = footprint.off_device(agents, agent, seeds, rule_params)
-  cluster.check_host(needed.host)
+  cluster.check_host(devices * needed.host)
   memory = max(
     plan.checked(program, cluster) for program in agents.running(rule_params)
   )
   learn, _ = agents.calls(rule_params)
   cost = work.cost(learn)
   seconds = work.seconds(cost, cluster, agent.config.network.compute_dtype)
-  steps = seeds * agent.config.steps_per_update
+  steps = config.seeds * agent.config.steps_per_update
   if isinstance(agents, training.HostTraining):
-    rate = cluster.steps_per_second / cluster.per_machine
-    seconds = seconds.beside(steps / rate)
+    # All agents share the machine's processors.
+    seconds = seconds.beside(steps / cluster.steps_per_second)
   return plan.Plan(
-    settings={'torso_chunk_size': agent.config.network.torso.chunk_size},
+    settings={
+      'torso_chunk_size': agent.config.network.torso.chunk_size,
+      'devices': devices,
+    },
     step='update',
-    steps=0,
+    steps=config.updates,
     device_bytes=memory,
-    host_bytes=needed.host,
-    disk_bytes=needed.disk,
-    flop=cost.flop,
+    host_bytes=devices * needed.host,
+    disk_bytes=devices * needed.disk,
+    flop=devices * cost.flop,
     environment_steps=steps,
     seconds=seconds,
   )

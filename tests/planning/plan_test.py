@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import launching
 import pytest
 
 from benchmarks import small_runs
@@ -38,6 +39,8 @@ ONE = cluster_lib.Cluster(
 )
 
 
+# Tests of other launchers need it.
+_UNUSED = '--workdir=.'
 BATCHES = {
   'batch_size': 96,
   'validation_trajectories': 48,
@@ -202,6 +205,53 @@ def test_the_plan_of_a_small_training() -> None:
   assert plan.settings == {'torso_chunk_size': 0, 'devices': 1}
   with pytest.raises(ValueError, match='one machine, and not 2'):
     training.make(config, dataclasses.replace(ONE, devices=2))
+
+
+def test_agents_beside_host_environments_share_a_machine(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """Two of its four devices train one agent each."""
+  monkeypatch.setattr(limits, 'usage', limits.usage_at_most)
+  settings = {
+    **evaluate.get_config('quickstart').to_dict(),
+    'environment': 'gymnasium/CartPole-v1',
+    'rule': 'policy_gradient',
+    'seeds': 2,
+    'hidden_sizes': (4,),
+  }
+  config = to_records.evaluation(settings)
+  slow = dataclasses.replace(
+    ONE, devices=4, per_machine=4, steps_per_second=0.01
+  )
+  plan = training.make(config, slow)
+  assert plan.settings['devices'] == 2
+  assert plan.environment_steps == 2 * config.agent.steps_per_update
+  assert plan.seconds.total == pytest.approx(plan.environment_steps / 0.01)
+  one = training.make(dataclasses.replace(config, seeds=1), slow)
+  assert plan.host_bytes == 2 * one.host_bytes > 0
+  small = dataclasses.replace(slow, host_memory=1.5 * one.host_bytes)
+  with pytest.raises(ValueError, match='replay_on_disk=True'):
+    training.make(config, small)
+
+
+def test_flags_come_before_what_suits_a_rule(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  made = []
+
+  def make_plan(settings: dict[str, Any]) -> Any:
+    made.append(to_records.evaluation(settings).agent.learning_rate)
+    raise ValueError('enough')
+
+  monkeypatch.setattr(launcher, 'make_plan', make_plan)
+  config = f'--config={launching.REPOSITORY}/configs/evaluate.py:catch'
+  for flag in ('--config.learning_rate=0.25', '--config.updates=1'):
+    with (
+      launching.parsed(config, flag, '--config.rule=actor_critic', _UNUSED),
+      pytest.raises(SystemExit, match='enough'),
+    ):
+      launcher.main(['plan'])
+  assert made == [0.25, 1e-3]
 
 
 def test_the_table_is_of_known_devices() -> None:
