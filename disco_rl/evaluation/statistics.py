@@ -86,8 +86,13 @@ def probability_of_improvement(x: np.ndarray, y: np.ndarray) -> Any:
   Returns:
     [...] probabilities.
   """
-  difference = x[..., :, None, :] - y[..., None, :, :]
-  return np.mean(0.5 + 0.5 * np.sign(difference), axis=(-3, -2, -1))
+  # One agent of X at a time: all pairs at once would be larger than a chunk.
+  differences = (one[..., None, :] - y for one in np.moveaxis(x, -2, 0))
+  wins = [
+    np.sum(0.5 + 0.5 * np.sign(difference), axis=(-2, -1))
+    for difference in differences
+  ]
+  return sum(wins) / (x.shape[-2] * y.shape[-2] * y.shape[-1])
 
 
 def performance_profile(scores: np.ndarray, thresholds: np.ndarray) -> Any:

@@ -1,6 +1,7 @@
 """Tests of the statistics: against rliable, by hand, and their properties."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -111,6 +112,20 @@ def test_chunks_do_not_change_the_interval(
   whole = statistics.estimate(statistics.iqm, X, resamples=1000)
   monkeypatch.setattr(statistics, '_CHUNK', 7 * X.size)
   assert statistics.estimate(statistics.iqm, X, resamples=1000) == whole
+
+
+def test_chunks_bound_the_memory_of_pairs(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """All pairs of a chunk of resamples would take 1.6 MB."""
+  monkeypatch.setattr(statistics, '_CHUNK', 2_000)
+  rng = np.random.default_rng(0)
+  x, y = rng.normal(size=(2, 100, 1))
+  tracemalloc.start()
+  statistics.estimate(statistics.probability_of_improvement, x, y, resamples=40)
+  _, peak = tracemalloc.get_traced_memory()
+  tracemalloc.stop()
+  assert peak < 400_000
 
 
 def test_one_agent_has_no_interval() -> None:
