@@ -40,6 +40,8 @@ WorkdirError = files.WorkdirError
 def locked(workdir: pathlib.Path) -> Iterator[None]:
   """Locks a folder against other runs; creates it if needed.
 
+  Removes temporary files that a killed run has left.
+
   The operating system releases the lock when the process ends, in whatever
   way; the lock file stays.
 
@@ -65,6 +67,8 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
     file.truncate(0)
     file.write(f'process {os.getpid()} on {socket.gethostname()}')
     file.flush()
+    for name in ('', 'held_out', 'figures'):
+      files.remove_temporary(workdir / name)
     yield
 
 
@@ -75,8 +79,6 @@ def claim(
   rules: Mapping[str, str] | None = None,
 ) -> None:
   """Writes config.json, after the checks of `check`, which see.
-
-  Removes temporary files that a killed run has left.
 
   Args:
     workdir: the folder.
@@ -92,8 +94,6 @@ def claim(
   digests = _check_rules(workdir, rules or {})
   check(workdir, description, free)
   workdir.mkdir(parents=True, exist_ok=True)
-  for directory in (workdir, workdir / 'held_out'):
-    files.remove_temporary(directory)
   metrics.write_json(workdir / 'config.json', description)
   if rules:
     metrics.write_json(workdir / 'rules.json', digests)

@@ -104,15 +104,17 @@ def test_a_folder_with_damaged_metrics(tmp_path: pathlib.Path) -> None:
 def test_temporary_files_of_a_killed_run_are_removed(
   tmp_path: pathlib.Path,
 ) -> None:
-  (tmp_path / 'held_out').mkdir()
   left = [
     tmp_path / f'.rule.npz.{"0a" * 16}.tmp',
     tmp_path / 'held_out' / f'.metrics.csv.{"b1" * 16}.tmp',
+    tmp_path / 'figures' / f'.catch_iqm.png.{"c2" * 16}.tmp',
   ]
   other = [tmp_path / '.notes.tmp', tmp_path / 'metrics.tmp']
   for path in (*left, *other):
+    path.parent.mkdir(exist_ok=True)
     path.touch()
-  workdirs.claim(tmp_path, SETTINGS, free=())
+  with workdirs.locked(tmp_path):
+    pass
   assert not any(path.exists() for path in left)
   assert all(path.exists() for path in other)
 
