@@ -32,8 +32,12 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.update_rules import disco
   from disco_rl.update_rules import registry
 
+  with in_one_line(ValueError):
+    to_records.refuse_lists(
+      settings, 'look at one rule, by --config.rule and --config.environment'
+    )
   with in_one_line(ValueError, ImportError), workdirs.locked(workdir):
-    config = to_records.evaluation(to_records.of_one_run(settings))
+    config = to_records.evaluation(settings)
     rule, params = registry.load(config.rule, **config.rule_settings)
     if not isinstance(rule, disco.Disco):
       raise ValueError(

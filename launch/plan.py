@@ -98,11 +98,9 @@ def make_plan(given: dict[str, Any]) -> Any:
     # Devices that share batches are as many CPUs here.
     sharding.divide_cpu(cluster.per_machine)
     return discovery.make(to_records.meta_training(given), cluster)
-  if any(given.get(name) for name in to_records.SWEPT):
-    raise ValueError(
-      'Sweeps make their runs one after the other: plan one of them, by '
-      '--config.environment and --config.rule, and leave the lists out.'
-    )
+  to_records.refuse_lists(
+    given, 'plan one run, by --config.environment and --config.rule'
+  )
   return training.make(to_records.evaluation(given), cluster)
 
 

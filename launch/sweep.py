@@ -200,6 +200,8 @@ def _make_run(
   if launcher == 'meta_train':
     changes['seed'] = config_checks.get(settings, 'seed') + seed
     settings['seed'] = changes['seed']
+  else:
+    to_records.refuse_lists(settings, 'name them as --grid=environment=A,B')
   to_records.BY_LAUNCHER[launcher](settings)
   swept = [f'{name}={value}' for name, value in point.items()]
   name = variant or pathlib.Path(file).stem

@@ -66,6 +66,20 @@ def of_one_run(settings: Mapping[str, Any]) -> dict[str, Any]:
   return {**own, **by_rule.get(str(settings.get('rule')), {})}
 
 
+def refuse_lists(settings: Mapping[str, Any], remedy: str) -> None:
+  """Raises ValueError if the settings are those of a sweep.
+
+  Args:
+    settings: of a launcher that would ignore the lists.
+    remedy: how to name what it takes in place of them.
+  """
+  if given := [f'{x}={settings[x]!r}' for x in SWEPT if settings.get(x)]:
+    raise ValueError(
+      f'{", ".join(given)} would be ignored here, as launch.evaluate alone '
+      f'makes runs of these lists: leave them out, and {remedy}.'
+    )
+
+
 def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
   """The lists of a sweep; an empty list becomes the setting of one run.
 

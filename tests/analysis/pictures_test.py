@@ -74,6 +74,10 @@ def test_a_rule_is_drawn(
       ['--config.environment=gymnasium/CartPole-v1'],
       'environment=gymnasium/CartPole-v1 steps on the host: choose',
     ),
+    (
+      ['--config.environments=catch/4x3,catch/5x4'],
+      "environments='catch/4x3,catch/5x4' would be ignored here",
+    ),
   ],
 )
 def test_what_cannot_be_drawn_is_refused(

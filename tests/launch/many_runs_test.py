@@ -107,6 +107,17 @@ def test_training_is_swept_over_by_what_reports_have_columns_for(
 
 
 @pytest.mark.parametrize(
+  'lists', ['--grid=rules=actor_critic', '--config.learning_rates=1e-3,1e-2']
+)
+def test_lists_of_another_launcher_are_not_ignored(
+  lists: str, tmp_path: pathlib.Path
+) -> None:
+  name = lists.split('.')[-1].split('=')[-2]
+  with pytest.raises(ValueError, match=f'{name}=.* ignored .* --grid=env'):
+    plan(tmp_path, EVALUATE, '--launcher=evaluate', lists)
+
+
+@pytest.mark.parametrize(
   ('arguments', 'message'),
   [
     (['--variants=full,no_p'], "no 'no_p'; choose one of"),
