@@ -19,6 +19,7 @@ from absl import flags
 from configs import meta_training
 from launch import common
 from launch import to_records
+from launch.errors import fail
 from launch.errors import in_one_line
 
 _STEPS = flags.DEFINE_integer(
@@ -40,6 +41,12 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.update_rules import disco
   from disco_rl.update_rules import registry
 
+  for name in ('config.json', 'checkpoints'):
+    if (workdir / name).exists():
+      fail(
+        f'{workdir} holds a run of another launcher, as it has {name}: its '
+        'rule.npz would be overwritten. Choose another --workdir.'
+      )
   with in_one_line(ValueError, ImportError):
     config = to_records.meta_training(settings)
     rule = disco.Disco(network=config.rule_network, **config.rule_settings)

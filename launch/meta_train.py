@@ -54,6 +54,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   with in_one_line(ValueError, ImportError, RuntimeError):
     settings = workdirs.with_choices(workdir, settings)
     config = to_records.meta_training(settings)
+    _check_start(config.rule, workdir)
     if _is_distributed():
       fork.refuse('a run of several processes')
     description = fork.describe(workdir, settings, _kept, config.meta_steps)
@@ -75,6 +76,16 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       )
   if distributed.is_first():
     print((workdir / 'summary.json').read_text(), end='')
+
+
+def _check_start(rule: str, workdir: pathlib.Path) -> None:
+  """Raises ValueError if the run would overwrite the rule it begins with."""
+  written = [workdir / name for name in ('rule.npz', 'initial_rule.npz')]
+  if pathlib.Path(rule).resolve() in [path.resolve() for path in written]:
+    raise ValueError(
+      f'rule={rule} is a file that this run writes itself: copy it to another '
+      'folder, or choose another --workdir.'
+    )
 
 
 def _kept(settings: Mapping[str, Any]) -> Any:

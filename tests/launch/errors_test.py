@@ -146,6 +146,19 @@ def test_the_folder_is_checked_before_anything_is_made(
   assert [path.name for path in tmp_path.iterdir()] == ['config.json']
 
 
+@pytest.mark.parametrize('name', ['rule.npz', 'initial_rule.npz'])
+def test_a_discovery_does_not_overwrite_its_start(
+  name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  make = mock.Mock(side_effect=AssertionError('made'))
+  monkeypatch.setattr(meta_trainer, 'MetaTrainer', make)
+  rule = tmp_path / '..' / tmp_path.name / name
+  found = launching.error(
+    meta_train, tmp_path, QUICKSTART, f'--config.rule={rule}'
+  )
+  assert f'rule={rule} is a file that this run writes itself' in found
+
+
 def test_the_division_of_agents_is_checked_before_anything_is_made(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

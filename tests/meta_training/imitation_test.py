@@ -3,6 +3,7 @@
 import json
 import pathlib
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -173,3 +174,14 @@ def test_the_launcher_writes_a_rule_that_discovery_begins_with(
   assert 'fitted by 2 steps' in card['description']
   assert card['settings']['rule_lstm_size'] == 4
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(params))
+
+
+def test_the_rule_of_a_discovery_is_not_overwritten(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(imitation, 'train', mock.Mock(side_effect=AssertionError))
+  (tmp_path / 'config.json').write_text('{}')
+  config = f'--config={launching.REPOSITORY}/configs/quickstart.py'
+  found = launching.error(imitate, tmp_path, config)
+  assert 'it has config.json: its rule.npz would be overwritten' in found
+  assert [path.name for path in tmp_path.iterdir()] == ['config.json']
