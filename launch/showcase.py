@@ -65,11 +65,12 @@ def main(argv: Sequence[str]) -> None:
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import showcase
   from disco_rl.evaluation import sweep
+  from disco_rl.runtime import forks
   from disco_rl.runtime import metrics
 
   with in_one_line(ValueError, ImportError):
     try:
-      settings = metrics.read_json(run / 'config.json')
+      settings = forks.read_settings(run)
       steps = metrics.read_json(run / 'summary.json')['meta_steps']
     except (OSError, KeyError) as error:
       fail(f'{run} holds no finished run of launch.meta_train: {error}')
@@ -108,12 +109,15 @@ def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
   environment = _ENVIRONMENT.value or next(
     name
     for key in ('held_out_environments', 'environments')
-    for name in discovery[key].split(',')
-    if name
+    for name in to_records.names(discovery, key)
   )
   return {
     **evaluate.base().to_dict(),
-    **{name: discovery[name] for name in own if name in discovery},
+    **{
+      name: discovery[name]
+      for name in (*own, 'preprocessing')
+      if name in discovery
+    },
     'environment': environment,
     'seeds': _AGENTS.value,
     'updates': _UPDATES.value,

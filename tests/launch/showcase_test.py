@@ -15,6 +15,7 @@ import small
 
 from benchmarks import small_runs
 from configs import quickstart
+from disco_rl.environments import suites
 from disco_rl.evaluation import learning_curves
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
@@ -102,6 +103,19 @@ def test_agents_are_like_those_of_the_population(run: pathlib.Path) -> None:
       assert settings[name] == want
     assert settings['updates'] == 3
     assert settings['environment'] == 'catch/4x3'
+
+
+def test_agents_see_what_those_of_the_population_saw() -> None:
+  discovery = {
+    **quickstart.get_config().to_dict(),
+    'held_out_environments': 'minatar',
+    'preprocessing': {'atari': {'frame_stack': 2}},
+  }
+  flags.FLAGS.mark_as_parsed()
+  with flagsaver.flagsaver():
+    settings = showcase._settings(discovery)
+  assert settings['environment'] == suites.expand('minatar')[0]
+  assert settings['preprocessing'] == {'atari': {'frame_stack': 2}}
 
 
 def test_nothing_is_repeated(run: pathlib.Path) -> None:
