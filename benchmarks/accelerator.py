@@ -50,6 +50,7 @@ from disco_rl.meta_training import host_group
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
+from disco_rl.planning import calibration
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
@@ -137,7 +138,7 @@ def measure_agent(dtype: str, offload: bool) -> Row:
     updates, members, _ = group.step(agent.rule_params, members)
     return updates
 
-  step_seconds = timing.median_seconds(step, repeats=3)
+  step_seconds = calibration.median_seconds(step, repeats=3)
   n = inner_loop.config.inner_updates
   in_step = n * (tflop['update'] + tflop['vjp']) + tflop['validation']
   return {
@@ -159,7 +160,7 @@ def time_update(agent: paper_agent.Agent) -> float:
   program = compilation.Program(
     lambda state, batch: learning.learn(agent.rule_params, state, batch)[0]
   )
-  return timing.median_seconds(lambda: program(state, batch), repeats=5)
+  return calibration.median_seconds(lambda: program(state, batch), repeats=5)
 
 
 def measure_population(agents: int) -> Row:
@@ -185,7 +186,7 @@ def measure_population(agents: int) -> Row:
     state, _, _ = take_step(state)
     return state.rule_params
 
-  seconds = timing.median_seconds(step, repeats=2 if _SMALL.value else 10)
+  seconds = calibration.median_seconds(step, repeats=2 if _SMALL.value else 10)
   steps = sum(
     group.config.num_members * group.config.inner_loop.steps for group in groups
   )
@@ -216,7 +217,7 @@ def measure_seeds(seeds: int) -> Row:
     state, logs = driver.advance(rule_params, state, updates)
     return logs
 
-  seconds = timing.median_seconds(advance, repeats=3)
+  seconds = calibration.median_seconds(advance, repeats=3)
   steps = seeds * updates * config.agent.steps_per_update
   return {
     'environment_steps_per_second': steps / seconds,

@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks import timing
 from disco_rl import types
 from disco_rl.agent import host_replay
+from disco_rl.planning import calibration
 
 CAPACITY = 60_000
 _FILLED = 4_000
@@ -81,7 +82,7 @@ def make_rollout() -> types.Rollout:
 
 def milliseconds(function: Callable[[], Any]) -> float:
   """Median duration of a call."""
-  return 1e3 * timing.median_seconds(function, _REPEATS)
+  return 1e3 * calibration.median_seconds(function, _REPEATS)
 
 
 def main(argv: list[str]) -> None:

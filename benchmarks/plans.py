@@ -124,7 +124,7 @@ def measured_training(config: runner.EvaluationConfig) -> float:
     state, logs = agents.advance(rule_params, state, _UPDATES)
     return logs
 
-  return timing.median_seconds(update, _REPEATS) / _UPDATES
+  return calibration.median_seconds(update, _REPEATS) / _UPDATES
 
 
 def compared(name: str, planned: float, measured: float) -> dict[str, Any]:

@@ -269,7 +269,7 @@ def _of_training(
     config = to_records.evaluation(run.settings)
     configs.append(config)
     identity = config.environment, run.label, config.agent.learning_rate
-    failure = failures.get(run.folder, run.failure)
+    failure = failures.get(run.folder)
     results.append(
       comparison.failed(*identity, failure)
       if failure is not None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import disco_rl
-from disco_rl.environments.host import gymnasium_adapter
+from disco_rl.environments import wrapping
 from disco_rl.networks import torsos
 from examples import cartpole
 from examples import increasing_digits
@@ -89,8 +89,8 @@ def test_the_corridor_has_a_time_limit() -> None:
 def test_corridors_keep_to_the_protocol() -> None:
   conformance.check(lambda _: own_environment.Corridor(), num_steps=40)
   conformance.check(
-    lambda seed: gymnasium_adapter.from_factory(
-      own_environment.HostCorridor, 96, seed
+    lambda seed: wrapping.recognise(own_environment.HostCorridor).build(
+      96, seed
     ),
     num_steps=20,
   )

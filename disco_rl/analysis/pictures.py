@@ -141,7 +141,6 @@ def _curve(
 ) -> learning_curves.Curve:
   """Trains agents; their mean returns along the way."""
   trained = training.make(agent, environment, len(seeds))
-  trained.begin_episodes()
   state = trained.init(jax.vmap(jax.random.key)(jnp.asarray(seeds)))
   every = max(1, updates // _POINTS)
   returns = []

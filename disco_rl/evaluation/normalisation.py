@@ -116,12 +116,6 @@ _SOKOBAN = Benchmark(
 _SOKOBAN_SOLVED = -5.0
 
 
-def benchmark(environment: str) -> Benchmark:
-  """The benchmark that an environment's scores are averaged over."""
-  scale = find_scale(environment)
-  return alone(environment) if scale is None else scale.benchmark
-
-
 def alone(environment: str) -> Benchmark:
   """The benchmark of an environment without references, and of no other."""
   return Benchmark(

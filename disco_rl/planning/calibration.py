@@ -147,8 +147,10 @@ def seconds_of_group(
   return median_seconds(step)
 
 
-def median_seconds(function: Callable[[], Any]) -> float:
-  """Of some calls, after one that compiles."""
+def median_seconds(
+  function: Callable[[], Any], repeats: int = _REPEATS
+) -> float:
+  """Median duration of a call, after one that compiles."""
 
   def seconds() -> float:
     start = time.perf_counter()
@@ -156,4 +158,4 @@ def median_seconds(function: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
   seconds()
-  return statistics.median(seconds() for _ in range(_REPEATS))
+  return statistics.median(seconds() for _ in range(repeats))

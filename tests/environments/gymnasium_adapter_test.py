@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from disco_rl.environments import registry
+from disco_rl.environments import wrapping
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import gymnasium_adapter
 
@@ -175,12 +176,13 @@ def test_vector_environments_of_one_seed_get_one() -> None:
 
 def test_a_factory_of_the_users_own() -> None:
   trajectory = conformance.check(
-    lambda seed: gymnasium_adapter.from_factory(Probe, 4, seed), 8, 4
+    lambda seed: wrapping.recognise(Probe).build(4, seed), 8, 4
   )
   np.testing.assert_array_equal(
     trajectory.timestep.is_last[:, 0], [0, 0, 1, 0] * 2
   )
-  noise = gymnasium_adapter.from_factory(Probe, 4, 5).reset()['noise'][0]
+  environment: Any = wrapping.recognise(Probe).build(4, 5)
+  noise = environment.reset()['noise'][0]
   np.testing.assert_array_equal(
     noise, _environments(PROBE, 4, 5).reset()['noise'][0]
   )

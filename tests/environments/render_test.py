@@ -122,7 +122,7 @@ class Plain(gymnasium.Env):
 
 
 def test_environments_without_pictures_say_so() -> None:
-  environment: Any = gymnasium_adapter.from_factory(Plain, 1, 0)
+  environment: Any = gymnasium_adapter.SingleEnvironments([Plain()], 0)
   with pytest.raises(base.RenderError, match=r'it has \[\]'):
     environment.render()
 

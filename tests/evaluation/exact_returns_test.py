@@ -59,7 +59,7 @@ def test_scales_of_random_tasks() -> None:
     scale = normalisation.find_scale(name)
     assert scale is not None
     assert scale.low < scale.high
-    assert normalisation.benchmark(name).name == name.split('/')[0]
+    assert scale.benchmark.name == name.split('/')[0]
   # All sparse boards have a goal that can be reached within the limit.
   assert scale.high == pytest.approx(1.0)
   # What an agent draws is not known from the name.

@@ -1,10 +1,5 @@
-"""Environments of the dm_env API.
+"""Environments of the dm_env API."""
 
-`from_factory` takes a function that makes one, `DmEnvEnvironment` takes
-environments.
-"""
-
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +10,6 @@ import jax
 import numpy as np
 
 from disco_rl import types
-from disco_rl.environments.host import adapters
 from disco_rl.environments.host import data_checks
 from disco_rl.environments.host import sequential
 
@@ -63,28 +57,6 @@ class DmEnvEnvironment(sequential.SequentialEnvironment):
     return data_checks.select(
       self.spec.observation, observation, lambda _, entry: entry
     )
-
-
-def from_factory(
-  make_env: Callable[[int], dm_env.Environment],
-  num_environments: int,
-  seed: int,
-) -> DmEnvEnvironment:
-  """Makes environments that differ in their seeds.
-
-  Args:
-    make_env: the seed of one environment, at least 0 -> the environment.
-    num_environments: B.
-    seed: of the batch; see `adapters.sub_seeds`.
-
-  Returns:
-    The batch.
-
-  Raises:
-    ValueError: if the specs are not supported.
-  """
-  seeds = adapters.sub_seeds(seed, num_environments).tolist()
-  return DmEnvEnvironment([make_env(sub_seed) for sub_seed in seeds], seed)
 
 
 class _Simulator(sequential.Simulator):

@@ -1,10 +1,9 @@
 """Environments of the Gymnasium API, an optional extra of this package.
 
-`make` takes the id of a registered environment, `from_factory` a function that
-returns an environment, and `GymnasiumEnvironment` a vector environment.
+`make` takes the id of a registered environment, `SingleEnvironments` single
+environments, and `GymnasiumEnvironment` a vector environment.
 """
 
-from collections.abc import Callable
 from collections.abc import Sequence
 import importlib
 from typing import TYPE_CHECKING
@@ -220,27 +219,6 @@ def make(
       f'gymnasium/{env_id} raised when it was made: {error!r}'
     ) from error
   return SingleEnvironments(envs, seed, envs[0].spec.id)
-
-
-def from_factory(
-  make_env: Callable[[], 'gymnasium.Env'], num_environments: int, seed: int
-) -> SingleEnvironments:
-  """Makes environments by a function; they step one after the other.
-
-  Args:
-    make_env: returns a new environment.
-    num_environments: B.
-    seed: of the batch; see `adapters.sub_seeds`. The environments receive
-      theirs in the first reset.
-
-  Returns:
-    The batch of environments, which reset in the next step.
-
-  Raises:
-    ImportError: if gymnasium is not installed.
-    ValueError: if the environment's spaces are not supported.
-  """
-  return SingleEnvironments([make_env() for _ in range(num_environments)], seed)
 
 
 def registered_ids() -> tuple[str, ...]:
