@@ -238,9 +238,16 @@ def slug(name: str) -> str:
 
 
 def labels(rules: Sequence[str]) -> dict[str, str]:
-  """Names in figures and tables: of paths, the last part if it is unique."""
-  short = [pathlib.PurePath(rule.removesuffix('.npz')).name for rule in rules]
+  """Names in figures and tables: of a file of a run, rule.npz, the run's.
+
+  Of other paths the last part. Names that several would have are whole paths.
+  """
+  short = [_label(pathlib.PurePath(x.removesuffix('.npz'))) for x in rules]
   return {
     rule: name if short.count(name) == 1 else rule
     for rule, name in zip(rules, short)
   }
+
+
+def _label(path: pathlib.PurePath) -> str:
+  return (path.name == 'rule' and path.parent.name) or path.name

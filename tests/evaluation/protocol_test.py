@@ -84,10 +84,10 @@ def test_equal_tasks_would_be_found() -> None:
 
 def test_every_rule_has_as_many_settings_to_choose_from() -> None:
   grids = declared().grids
-  contenders = protocol_lib.contenders(['a/rule.npz', 'b/mine.npz'], grids)
+  contenders = protocol_lib.contenders(['runs/a/rule.npz', 'b/mine.npz'], grids)
   numbers = {x.name: len(x.points) for x in contenders}
   assert numbers == {
-    'rule': 4,
+    'a': 4,
     'mine': 4,
     'disco103': 4,
     'imitation': 4,
@@ -152,7 +152,7 @@ def test_the_folder_of_a_rule_does_not_depend_on_other_rules() -> None:
   )
   assert alone['a/rule.npz'] == both['a/rule.npz'] == 'a-rule'
   assert other['b/rule.npz'] == both['b/rule.npz'] == 'b-rule'
-  with pytest.raises(ValueError, match='The grid of rule has a value twice'):
+  with pytest.raises(ValueError, match='The grid of a has a value twice'):
     protocol_lib.contenders(
       ['a/rule.npz'], {**grids, 'given': {'learning_rate': (1e-3, 1e-3)}}
     )

@@ -387,6 +387,18 @@ def test_two_sweeps_in_one_folder(
   assert len(pretended.started) == 4
 
 
+def test_rules_have_short_names_unless_several_would_have_one() -> None:
+  names = {
+    'general': 'general',
+    'runs/first/rule.npz': 'first',
+    'rule.npz': 'rule',
+    'runs/second/mine.npz': 'mine',
+    'a/same/rule.npz': 'a/same/rule.npz',
+    'b/same/rule.npz': 'b/same/rule.npz',
+  }
+  assert sweep.labels([*names]) == names
+
+
 def test_a_changed_file_of_weights_is_another_rule(
   pretended: type[Pretended],
   reported: list[comparison.Result],
@@ -401,8 +413,8 @@ def test_a_changed_file_of_weights_is_another_rule(
   evaluating.launch(tmp_path / 'sweep', *arguments)
   evaluating.launch(tmp_path / 'sweep', *arguments)
   assert len(pretended.started) == 4
-  # Named by the last part of its path.
-  assert {result.rule for result in reported} == {'rule', 'actor_critic'}
+  # Named by the run that wrote it.
+  assert {result.rule for result in reported} == {'mine', 'actor_critic'}
   path.write_bytes(b'second')
   message = evaluating.error(tmp_path / 'sweep', *arguments)
   assert f'{path} changed since' in message
