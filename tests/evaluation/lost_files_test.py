@@ -11,6 +11,7 @@ import small
 
 from benchmarks import small_runs
 from disco_rl.meta_training import held_out
+from disco_rl.meta_training import inner_loop
 from disco_rl.meta_training import reporting
 from disco_rl.meta_training import rule_files as rule_files_lib
 from disco_rl.runtime import plotting
@@ -93,10 +94,10 @@ def rule_files(workdir: pathlib.Path) -> rule_files_lib.RuleFiles:
     rule='random',
     seed=6,
   )
-  of_group = builtin_types.SimpleNamespace(
-    num_agents=3, inner_loop=builtin_types.SimpleNamespace(steps=7)
+  group: Any = builtin_types.SimpleNamespace(
+    config=builtin_types.SimpleNamespace(num_agents=3),
+    steps=inner_loop.Steps(of_member=7, in_all=7),
   )
-  group: Any = builtin_types.SimpleNamespace(config=of_group)
   return rule_files_lib.RuleFiles(
     workdir, disco.Disco(), config, [group], {'discount': 0.9}
   )
