@@ -260,11 +260,18 @@ def make(
       rule.output_spec(environment_spec.num_actions),
       config.network,
     ),
-    optimizer=optimizers.agent_optimizer(
-      config.learning_rate,
-      config.max_abs_update,
-      config.warm_up_updates,
-      config.decay_updates,
-      config.weight_decay,
-    ),
+    optimizer=make_optimizer(config, config.learning_rate),
+  )
+
+
+def make_optimizer(
+  config: AgentConfig, learning_rate: float
+) -> optax.GradientTransformation:
+  """Makes the optimiser of agents, for any learning rate."""
+  return optimizers.agent_optimizer(
+    learning_rate,
+    config.max_abs_update,
+    config.warm_up_updates,
+    config.decay_updates,
+    config.weight_decay,
   )

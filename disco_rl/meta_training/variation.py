@@ -27,7 +27,7 @@ class VariationConfig(config_checks.Settings):
 
   Attributes:
     learning_rate_range: bounds of the learning rate, in place of
-      `learning_rate`.
+      `learning_rate`; it rises and decays as that would.
     width_range: bounds of the fraction of the units of each dense layer of the
       torso that the agent has, at most 1.
   """
@@ -49,7 +49,7 @@ def prepare(config: VariationConfig, agent: agent_lib.Agent) -> agent_lib.Agent:
   if not config.learning_rate_range:
     return agent
   optimizer = optimizers.with_own_rate(
-    optimizers.agent_optimizer(1.0, agent.config.max_abs_update)
+    agent_lib.make_optimizer(agent.config, learning_rate=1.0)
   )
   return dataclasses.replace(agent, optimizer=optimizer)
 

@@ -13,6 +13,7 @@ from disco_rl import types
 from disco_rl.networks import agent_network
 
 _DENSE = 'agent/~/torso/mlp/~/linear_'
+_ACTION_MODEL = 'agent/~/action_model/root'  # Absent without heads of actions.
 
 
 def narrow(
@@ -57,7 +58,8 @@ def narrow(
   if config.core_lstm:
     _keep_inputs(narrowed['agent/~/core/linear'], sizes[-1], counts[-1])
     return narrowed
-  _keep_inputs(narrowed['agent/~/action_model/root'], sizes[-1], counts[-1])
+  if _ACTION_MODEL in narrowed:
+    _keep_inputs(narrowed[_ACTION_MODEL], sizes[-1], counts[-1])
   for head in ('logits', *state_heads):
     # Their spread does not depend on the number of inputs.
     layer = narrowed[f'agent/~/{head}']

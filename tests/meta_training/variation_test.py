@@ -169,6 +169,41 @@ def test_rates_are_drawn_log_uniformly_and_used() -> None:
     assert state.learning_rate == rate
 
 
+def test_drawn_rates_scale_the_schedule_of_all_agents() -> None:
+  """With warm-up, decay, weight decay and bound of the other agents."""
+  settings = {
+    'max_abs_update': 0.7,
+    'warm_up_updates': 2,
+    'decay_updates': 5,
+    'weight_decay': 0.3,
+  }
+  agent = make_agent((2,))
+  config = dataclasses.replace(agent.config, **settings)
+  agent = agent_lib.make(config, SPEC, RULE)
+  ranges = variation.VariationConfig(learning_rate_range=(1e-4, 1e-2))
+  own = variation.prepare(ranges, agent).optimizer
+  params = {'w': jnp.array([1.0, -2.0])}
+  gradient = {'w': jnp.array([0.3, -2.0])}
+  state = agent.optimizer.init(params)
+  own_state = optimizers.set_own_rate(own.init(params), 2 * RATE)
+  for _ in range(5):
+    expected, state = agent.optimizer.update(gradient, state, params)
+    got, own_state = own.update(gradient, own_state, params)
+    np.testing.assert_allclose(got['w'], 2 * expected['w'], rtol=1e-5)
+
+
+def test_agents_without_heads_of_actions_can_be_narrow() -> None:
+  network = small.network(SPEC, types.OutputSpec({'v': 1}, {}), (6, 4))
+  config = agent_network.AgentNetworkConfig(
+    torsos.TorsoConfig(hidden_sizes=(6, 4))
+  )
+  start = network.init(jax.random.key(0))
+  narrow = widths.narrow(start, config, ['v'], jnp.float32(0.5))
+  for head in ('logits', 'v'):
+    rows = np.asarray(narrow[f'agent/~/{head}']['w']).any(axis=1)
+    np.testing.assert_array_equal(rows, [True, True, False, False])
+
+
 def test_without_ranges_nothing_changes() -> None:
   agent = make_agent((2,))
   none = variation.VariationConfig()
