@@ -53,12 +53,14 @@ def register(name: str, rule_class: Any) -> None:
   """Makes a hand-made rule known by a name, to the launchers as well.
 
   Args:
-    name: without a path separator.
+    name: not taken yet, unless by this class: a cell of a notebook can be run
+      again. It must not look like a path.
     rule_class: a dataclass with the methods of `base.UpdateRule`; its fields
       are settings, of which configs hold some.
 
   Raises:
     TypeError: it is no dataclass.
+    ValueError: the name is taken, or looks like a path.
   """
   if not isinstance(rule_class, type) or not dataclasses.is_dataclass(
     rule_class
@@ -67,7 +69,24 @@ def register(name: str, rule_class: Any) -> None:
       f'{rule_class!r} cannot be registered as {name!r}: expected a class that '
       'is a dataclass, whose fields are the settings of the rule.'
     )
+  if sources.is_path(name):
+    raise ValueError(
+      f'{name!r} cannot be the name of a rule: it looks like the path of a '
+      'file of weights. Choose a name without separators and .npz.'
+    )
+  if name in names() and not _is_same(rule_class, _HAND_MADE.get(name)):
+    raise ValueError(
+      f'There is a rule {name!r} already; choose another name for '
+      f'{rule_class.__qualname__}. There are {", ".join(names())}.'
+    )
   _HAND_MADE[name] = rule_class
+
+
+def _is_same(one: type, other: Any) -> bool:
+  """Whether both are one class, also if its definition was run again."""
+  return isinstance(other, type) and (
+    (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+  )
 
 
 def load(
