@@ -42,7 +42,8 @@ def draw(
       return params, float(value)
   raise ValueError(
     f'{_MAX_DRAWS} random rules emit the same pi_hat for every action. '
-    f'policy_channels={config.policy_channels} are too narrow: widen the last.'
+    f'rule_policy_channels={config.policy_channels} are too narrow: widen the '
+    'last.'
   )
 
 

@@ -282,7 +282,7 @@ class Group(abc.ABC):
     """Saves such replay, before a checkpoint of the members.
 
     Args:
-      keep: number of checkpoints that are kept.
+      keep: number of checkpoints that are kept beside the one being written.
     """
     del keep
 

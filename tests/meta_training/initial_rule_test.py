@@ -72,5 +72,5 @@ def test_sizes_that_make_every_rule_dead(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   monkeypatch.setattr(initial_rule, '_program', lambda _: lambda _: ({}, 0.0))
-  with pytest.raises(ValueError, match=r'policy_channels=\(2, 1\)'):
+  with pytest.raises(ValueError, match=r'rule_policy_channels=\(2, 1\)'):
     initial_rule.draw(jax.random.key(0), CONFIG)
