@@ -8,23 +8,6 @@ import jax
 import jax.numpy as jnp
 
 
-def map_chunks(size: int, function: Callable[..., Any], *trees: Any) -> Any:
-  """Maps over members in chunks, one chunk after the other.
-
-  Args:
-    size: c of a chunk, a divisor of n.
-    function: of the trees of one member.
-    *trees: [n, ...].
-
-  Returns:
-    The results, [n, ...].
-  """
-  of_chunk = mapped(size, function)
-  return join(
-    size, jax.lax.map(lambda trees: of_chunk(*trees), split(size, trees))
-  )
-
-
 def mapped(size: int, function: Callable[..., Any]) -> Callable[..., Any]:
   """The function for a chunk; single members need no axis."""
   return jax.vmap(function) if size > 1 else function

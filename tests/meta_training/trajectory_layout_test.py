@@ -103,11 +103,12 @@ def test_segments_keep_the_state_before_their_first_update(k: int) -> None:
 def test_chunks_return_members_in_their_order(size: int) -> None:
   """And each member meets its own entry of every tree."""
   members, others = numbered(6, 2), 100 * numbered(6)
-  sums, echo = chunks.map_chunks(
-    size,
-    lambda member, other: (jnp.sum(member) + other, member),
-    jnp.asarray(members),
-    jnp.asarray(others),
+  of_chunk = chunks.mapped(
+    size, lambda member, other: (jnp.sum(member) + other, member)
+  )
+  trees = chunks.split(size, (members, others))
+  sums, echo = chunks.join(
+    size, jax.lax.map(lambda trees: of_chunk(*trees), trees)
   )
   np.testing.assert_array_equal(sums, members.sum(axis=1) + others)
   np.testing.assert_array_equal(echo, members)
