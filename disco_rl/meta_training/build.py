@@ -194,6 +194,7 @@ def _make_inner_loop(
     meta_value_lib.MetaValue(
       config.meta_value, spec, config.agent.network.torso
     ),
+    keep_gradients=config.mode == 'mixed',
   )
 
 

@@ -89,7 +89,7 @@ class Trajectory:
     batches: [N/k, k] batches of the updates; a device's shard, where devices
       share batches.
     gradients: [N/k, k] of the agent's loss; None where k > 1, as they are
-      recomputed with the states.
+      recomputed with the states, and where no one reads them.
   """
 
   states: learner.LearnerState
@@ -105,11 +105,14 @@ class InnerLoop:
     config: lengths, and which states are kept.
     agent: the agent that is trained.
     meta_value: its meta-value function.
+    keep_gradients: whether trajectories have the gradients of the updates, for
+      an estimator that reads them.
   """
 
   config: InnerLoopConfig
   agent: agent_lib.Agent
   meta_value: meta_value_lib.MetaValue
+  keep_gradients: bool = True
 
   @property
   def validation_rollouts(self) -> int:
@@ -156,7 +159,8 @@ class InnerLoop:
     member = dataclasses.replace(
       member.replace_agent(learner=after), meta_value=meta_value
     )
-    return member, Trajectory(before, batch, update.gradient), logs
+    gradient = update.gradient if self.keep_gradients else None
+    return member, Trajectory(before, batch, gradient), logs
 
   def run(
     self,

@@ -228,17 +228,19 @@ class MetaGradient(config_checks.Settings):
 
   def _states(
     self, rule_params: types.Params, segment: inner_loop_lib.Trajectory
-  ) -> tuple[learner.LearnerState, types.Params]:
-    """Learner states before each update of a segment, and the gradients."""
-    if segment.gradients is not None:
+  ) -> tuple[learner.LearnerState, types.Params | None]:
+    """States before each update of a segment; gradients for mixed mode."""
+    is_mixed, is_single = self.mode == 'mixed', len(segment.batches.action) == 1
+    is_stored = segment.gradients is not None if is_mixed else is_single
+    if is_stored:
       states = jax.tree.map(lambda x: x[None], segment.states)
       return states, segment.gradients
 
     def update_again(
       state: learner.LearnerState, batch: types.Rollout
-    ) -> tuple[learner.LearnerState, tuple[learner.LearnerState, types.Params]]:
+    ) -> tuple[learner.LearnerState, tuple[learner.LearnerState, Any]]:
       after, update = self.inner_loop.agent.learn(rule_params, state, batch)
-      return after, (state, update.gradient)
+      return after, (state, update.gradient if is_mixed else None)
 
     _, kept = jax.lax.scan(update_again, segment.states, segment.batches)
     return kept

@@ -13,8 +13,15 @@ import optax
 import pytest
 
 from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.environments import base
 from disco_rl.meta_training import evolution
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_value as meta_value_lib
+from disco_rl.meta_training import resets
+from disco_rl.networks import agent_network
+from disco_rl.networks import torsos
+from disco_rl.update_rules import policy_gradient
 
 Reward = Callable[[types.Params], jax.Array]
 
@@ -164,3 +171,67 @@ def test_the_member_continues_with_the_unperturbed_rule() -> None:
 def test_perturbations_depend_on_the_key_of_the_member() -> None:
   directions = [estimate(linear, seed, std=0.25)[0] for seed in range(2)]
   assert distance(*directions) > 1e-2
+
+
+@types.record
+class Counting(base.JaxEnvironment):
+  """Calls the host at each step of each environment."""
+
+  spec = types.EnvironmentSpec(
+    observation=jax.ShapeDtypeStruct((1,), jnp.float32), num_actions=2
+  )
+  count: Callable[[Any], None] = dataclasses.field(metadata={'static': True})
+
+  def reset(self, key: types.Array) -> tuple[types.Array, types.Array]:
+    del key
+    return jnp.zeros((1,)), jnp.zeros((1,))
+
+  def step(self, state: Any, action: types.Array, key: types.Array) -> Any:
+    del key
+    jax.debug.callback(self.count, action)
+    no = jnp.bool_(False)
+    return state, types.TimeStep(state, jnp.float32(0.0), no, no, ~no)
+
+
+def test_all_environment_steps_are_counted() -> None:
+  """In 4 runs of 3 updates and 2 validation rollouts, and those of the member.
+
+  Each update follows a rollout of 5 steps in 2 environments.
+  """
+  agent = agent_lib.make(
+    agent_lib.AgentConfig(
+      network=agent_network.AgentNetworkConfig(
+        torsos.TorsoConfig(hidden_sizes=(2,)),
+        action_model_lstm=2,
+        action_model_head=2,
+      ),
+      batch_size=2,
+      num_environments=2,
+      replay_capacity=2,
+      unroll_length=5,
+    ),
+    Counting.spec,
+    policy_gradient.PolicyGradient(num_bins=3),
+  )
+  inner_loop = inner_loop_lib.InnerLoop(
+    inner_loop_lib.InnerLoopConfig(3, validation_trajectories=4),
+    agent,
+    meta_value_lib.MetaValue(
+      meta_value_lib.MetaValueConfig(hidden_sizes=(2,)), Counting.spec
+    ),
+  )
+  strategies = evolution.EvolutionStrategies(inner_loop, num_pairs=2)
+  taken: list[Any] = []
+  environment = Counting(taken.append)
+
+  @goldens.quick_jit
+  def run(key: types.Array) -> Any:
+    member = resets.initial_member(inner_loop, key, environment)
+    member = member.replace_agent(replay=agent.empty_replay())
+    _, member, _ = strategies(RULE, member, environment)
+    return member.agent.learner
+
+  jax.block_until_ready(run(jax.random.key(0)))
+  jax.effects_barrier()
+  assert len(taken) == (3 + 4 * (3 + 2)) * 5 * 2
+  assert strategies.steps == (3 * 5 * 2, len(taken))

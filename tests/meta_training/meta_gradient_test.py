@@ -237,6 +237,8 @@ def differentiate(
     updates: inner_loop_lib.Trajectory,
     validation: types.Rollout,
   ) -> types.Params:
+    if estimator.mode != 'mixed':
+      updates = dataclasses.replace(updates, gradients=None)
     trajectory = inner_loop.to_host(inner_loop.segments(updates))
     gradient, _, _ = estimator.differentiate(
       rule_params, member, trajectory, validation
@@ -280,6 +282,22 @@ def test_modes_are_equal(
   gradient_of = differentiate(in_mode(mode, save_every, offload))
   for age, expected in expected_gradients().items():
     assert_close(gradient_of(*members()[age]), expected, 1e-9)
+
+
+def test_a_single_update_is_not_made_again() -> None:
+  """Its state is stored; no one needs its gradient but mixed mode."""
+  missing: Any = None  # An agent, which would have to learn.
+  estimator = meta_gradient.MetaGradient(missing, mode='checkpointed')
+  segment: Any = inner_loop_lib.Trajectory(
+    states={'w': jnp.arange(3.0)},
+    batches=jax.tree.map(
+      lambda x: x[None], random_rollout(np.random.default_rng(0))
+    ),
+    gradients=None,
+  )
+  states, gradients = estimator._states({}, segment)
+  np.testing.assert_array_equal(states['w'], [[0.0, 1.0, 2.0]])
+  assert gradients is None
 
 
 def test_half_precision_changes_the_gradient_little() -> None:

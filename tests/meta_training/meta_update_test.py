@@ -108,7 +108,7 @@ def gradient_of(number: Any, rule_params: Any, library: Any) -> Any:
 class KnownGradients:
   """Known gradients; finished episodes count an agent's meta-steps."""
 
-  steps = inner_loop_lib.Steps(of_member=1, in_all=1)
+  steps = inner_loop_lib.Steps(of_member=3, in_all=7)
 
   def __call__(
     self,
@@ -326,6 +326,18 @@ def test_the_logged_norm_is_that_of_the_mean(run: Run) -> None:
 def test_an_agent_with_a_nan_loss_is_reported(run: Run) -> None:
   assert run.metrics['environment'].tolist() == ['many', 'one'] * META_STEPS
   assert run.metrics['failed'].tolist() == [0, 0, 1, 0, 0, 0, 1, 0]
+
+
+def test_members_age_by_their_own_steps_and_all_are_counted(run: Run) -> None:
+  """Steps that the estimator discards make no agent older."""
+  meta_steps = np.arange(1, META_STEPS + 1)
+  of_environment = lambda name: run.metrics['environment'] == name
+  # Of one agent, which does not fail.
+  ages = run.metrics['age'][of_environment('one')]
+  np.testing.assert_array_equal(ages, 3 * meta_steps)
+  for name, size in zip(('many', 'one'), SIZES):
+    steps = run.metrics['environment_steps'][of_environment(name)]
+    np.testing.assert_array_equal(steps, 7 * size * meta_steps)
 
 
 def test_the_mean_rule_is_evaluated_and_saved(tmp_path: pathlib.Path) -> None:

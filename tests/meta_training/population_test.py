@@ -22,6 +22,7 @@ from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import parking
 from disco_rl.meta_training import population
@@ -140,6 +141,12 @@ def warm() -> Warm:
   for _ in range(2):
     _, members, _ = group.step(rule_params, members)
   return Warm(group, rule_params, initial, members)
+
+
+@pytest.mark.parametrize('mode', meta_gradient.MODES)
+def test_only_mixed_mode_keeps_gradients(mode: str) -> None:
+  (group,), _ = make(mode=mode, **small_runs.SMALL_RULE)
+  assert group.config.inner_loop.keep_gradients == (mode == 'mixed')
 
 
 # Chunks.

@@ -114,7 +114,10 @@ RULE_PARAMS = {'module': {'w': jnp.zeros((2,))}}
 
 
 def make_group(
-  num_members: int, chunk_size: int, num_spares: int = 0
+  num_members: int,
+  chunk_size: int,
+  num_spares: int = 0,
+  keep_gradients: bool = True,
 ) -> host_group.HostGroup:
   settings = {**quickstart.get_config().to_dict(), **SETTINGS}
   config = to_records.meta_training(settings)
@@ -124,6 +127,7 @@ def make_group(
       config.agent, Rewarding.spec, actor_critic.ActorCritic(num_bins=3)
     ),
     meta_value_lib.MetaValue(config.meta_value, Rewarding.spec),
+    keep_gradients,
   )
   return host_group.HostGroup(
     population.GroupConfig(
@@ -138,8 +142,8 @@ def make_group(
   )
 
 
-def take_steps(num_members: int, chunk_size: int, num_spares: int = 0) -> Step:
-  group = make_group(num_members, chunk_size, num_spares)
+def take_steps(num_members: int, chunk_size: int, *changes: Any) -> Step:
+  group = make_group(num_members, chunk_size, *changes)
   held = []
 
   class Watched(trajectory_store.TrajectoryStore):
@@ -234,6 +238,22 @@ def test_waiting_members_take_no_memory_of_the_device() -> None:
   assert alone > 200_000
   assert in_turns < 1.02 * alone
   assert at_once > 3 * alone
+
+
+def test_gradients_that_no_one_reads_take_no_memory() -> None:
+  """Those of four updates, each as large as the parameters."""
+  with_them, without = take_steps(1, 1), take_steps(1, 1, 0, False)
+  gradients = 4 * memory.tree_bytes(without.members.agent.learner.params)
+  saved = with_them.device_bytes - without.device_bytes
+  assert saved == pytest.approx(gradients, rel=0.05)
+  jax.tree.map(
+    np.testing.assert_array_equal, with_them.updates, without.updates
+  )
+  estimates = [
+    step.group.bytes_beside(step.group.named_calls(RULE_PARAMS))['begin']
+    for step in (with_them, without)
+  ]
+  assert estimates[0] - estimates[1] == gradients
 
 
 def test_the_estimate_of_what_waits_on_the_device() -> None:
