@@ -25,7 +25,7 @@ def disco103_or_random(seed: int = 0) -> tuple[disco.Disco, types.Params, str]:
     rule, params = registry.load('disco103')
   except OSError as error:
     network = meta_network.MetaNetworkConfig()
-    params, _ = initial_rule.draw(jax.random.key(seed), network)
+    params = initial_rule.draw(jax.random.key(seed), network)
     note = f'A RANDOM rule, as Disco103 is unavailable. {error}'
     return disco.Disco(network=network), params, note
   assert isinstance(rule, disco.Disco)

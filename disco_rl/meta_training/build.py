@@ -49,7 +49,7 @@ def make_rule(
     FileNotFoundError: there is no such file.
   """
   if config.rule == config_lib.RANDOM:
-    params, _ = initial_rule.draw(
+    params = initial_rule.draw(
       jax.random.fold_in(jax.random.key(config.seed), 2**31),
       config.rule_network,
     )

@@ -23,15 +23,15 @@ _SHAPE = (8, 16, 3)
 
 def draw(
   key: types.Array, config: meta_network.MetaNetworkConfig
-) -> tuple[types.Params, float]:
-  """Draws rules until pi_hat of one depends on the action.
+) -> types.Params:
+  """Draws rules until pi_hat of one depends on the action; see `spread`.
 
   Args:
     key: PRNG key.
     config: sizes.
 
   Returns:
-    eta, and the spread of its pi_hat; see `spread`.
+    eta
 
   Raises:
     ValueError: no rule of these sizes does.
@@ -39,7 +39,7 @@ def draw(
   for i in range(_MAX_DRAWS):
     params, value = _program(config)(jax.random.fold_in(key, i))
     if value >= MIN_SPREAD:
-      return params, float(value)
+      return params
   raise ValueError(
     f'{_MAX_DRAWS} random rules emit the same pi_hat for every action. '
     f'rule_policy_channels={config.policy_channels} are too narrow: widen the '

@@ -38,10 +38,9 @@ def make(config: Config, cluster: cluster_lib.Cluster) -> plan.Plan:
   """
   rule, rule_params = build.make_rule(config)
   first = next(_candidates(config))
-  sizes = [
-    group.config.num_members
-    for group in build.make_groups(first, rule, _row(1))
-  ]
+  groups = build.make_groups(first, rule, _row(1))
+  sizes = [group.config.num_members for group in groups]
+  steps = sum(group.config.num_agents * group.steps.in_all for group in groups)
   batch_devices = choose_batch_devices(config, sizes, cluster)
   rows = cluster.devices // batch_devices
   if any(size % rows for size in sizes):
@@ -54,7 +53,7 @@ def make(config: Config, cluster: cluster_lib.Cluster) -> plan.Plan:
     groups = [
       group.alone_on(row, group.config.num_members // rows) for group in groups
     ]
-    return _plan(config, cluster, groups, rule_shapes, batch_devices)
+    return _plan(config, cluster, groups, rule_shapes, batch_devices, steps)
 
   return limits.first_that_fits(_candidates(config), attempt)
 
@@ -139,6 +138,7 @@ def _plan(
   groups: Sequence[population.Group],
   rule_params: types.Params,
   batch_devices: int,
+  environment_steps: int,
 ) -> plan.Plan:
   """The plan of these groups, those of one row; raises if they do not fit."""
   rows = cluster.devices // batch_devices
@@ -169,9 +169,7 @@ def _plan(
     host_bytes=host,
     disk_bytes=disk,
     flop=cluster.devices * sum(flop for _, flop in timed),
-    environment_steps=sum(
-      rows * group.config.num_members * group.steps.in_all for group in groups
-    ),
+    environment_steps=environment_steps,
     seconds=seconds,
   )
 

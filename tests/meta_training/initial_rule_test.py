@@ -56,11 +56,10 @@ def test_pi_hat_of_a_drawn_rule_depends_on_the_action() -> None:
   _, spreads = random_rules(jax.random.key(2))
   # Drawn once, many would not.
   assert jnp.mean(spreads < initial_rule.MIN_SPREAD) > 0.3
-  (first, value), (again, _), (other, _) = (
+  first, again, other = (
     initial_rule.draw(jax.random.key(seed), CONFIG) for seed in (3, 3, 4)
   )
-  assert value >= initial_rule.MIN_SPREAD
-  # On other random inputs also.
+  # On random inputs other than those that they were drawn by.
   for params in (first, other):
     assert spread(jax.random.key(5), params) > 0.0
   equal = lambda a, b: jax.tree.all(jax.tree.map(jnp.array_equal, a, b))

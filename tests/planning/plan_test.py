@@ -124,6 +124,8 @@ def test_spare_agents_fill_groups_up(monkeypatch: pytest.MonkeyPatch) -> None:
   assert five.settings['group_multiple'] == 4
   assert eight.settings['group_multiple'] == 1
   assert five.seconds == eight.seconds
+  # Those of spare agents are of no use.
+  assert 8 * five.environment_steps == 5 * eight.environment_steps
 
 
 def test_settings_that_take_less_memory_come_later() -> None:
