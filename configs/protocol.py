@@ -5,7 +5,7 @@
 
 It declares three disjoint sets of tasks, what is chosen between, and the
 budgets. Every rule has as many combinations of settings as the baselines. The
-one with the highest IQM over the validation tasks is kept for all tests. The
+one with the highest IQM over the validation tasks is kept for the tests. The
 games of MinAtar, whose network is convolutional, have a validation task of
 their own.
 

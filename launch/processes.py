@@ -117,7 +117,7 @@ def _reason(one: _Process, log: pathlib.Path) -> str:
   status = one.process.returncode
   ended = f'exit status {status}' if status > 0 else f'signal {-status}'
   if status == -signal.SIGKILL:
-    ended += ', likely for lack of memory: lower --processes'
+    ended += ', likely for lack of memory'
   with log.open('rb') as file:
     file.seek(one.printed)
     lines = file.read().decode(errors='replace').strip().splitlines()

@@ -3,7 +3,7 @@ r"""Judges rules by a declared protocol, beside baselines; see docs/protocol.md.
   python -m launch.protocol --config=configs/protocol.py \
     --rules=runs/a/rule.npz,runs/b/rule.npz --workdir=runs/protocol
 
-Each rule's settings are chosen by the validation tasks, then kept in all tests.
+Each rule's settings are chosen by validation tasks, then kept in the tests.
 The same command goes on with what is left, at whatever moment it was ended;
 more rules or tests are added to what there is. report.html, report.md,
 summary.json and scores.csv compare the tests in which all have finished.

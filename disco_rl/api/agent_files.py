@@ -50,7 +50,8 @@ def load_policy(
       run of launch.evaluate, whose newest checkpoint is read.
     seed: of a run's agent; None: its first. A file holds one agent.
     environment: as `Trainer` takes it, in place of the one that is named there;
-      required where that was an object.
+      a name has the preprocessing that is stored. Required where that one was
+      an object.
     torso: of an agent whose torso is a function; not of a run's.
 
   Returns:
@@ -73,10 +74,12 @@ def load_policy(
     description, arrays = _of_run(path, seed)
   else:
     description, arrays = _of_file(path, seed)
-  preprocessing: registry.Preprocessing = {}
   if environment is None:
     environment = description.environment
-    preprocessing = description.preprocessing
+  # An object has its own.
+  preprocessing: registry.Preprocessing = (
+    description.preprocessing if isinstance(environment, str) else {}
+  )
   if environment is None:
     raise ValueError(
       f'{path} holds an agent of an environment of your own: pass it as '

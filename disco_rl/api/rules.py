@@ -73,7 +73,7 @@ def load_rule(
     TypeError: it is neither a text nor a rule.
     FileNotFoundError: there is no such file.
     OSError: the download of a rule failed.
-    ImportError: an address on the hub needs `disco_rl[hub]`.
+    ImportError: an address on the hub needs the extra `hub`.
   """
   if isinstance(rule, str):
     loaded, loaded_params = registry.load(rule, **settings)

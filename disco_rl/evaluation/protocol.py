@@ -37,12 +37,23 @@ GIVEN = 'given'
 
 # Setting -> value.
 Point = Mapping[str, Any]
-# What a family may declare besides the settings of its runs.
-_OWN = ('score_after', 'validation_tasks', 'validation_updates')
-_ASCENDING = config_checks.Requirement(
-  'rising numbers of updates',
-  lambda xs: bool(xs) and [*xs] == sorted({*xs}) and xs[0] > 0,
-)
+_Ascending = Annotated[
+  tuple[int, ...],
+  config_checks.Requirement(
+    'rising numbers of updates',
+    lambda xs: bool(xs) and [*xs] == sorted({*xs}) and xs[0] > 0,
+  ),
+]
+# What a family may declare besides the settings of its runs -> its type.
+_OWN: Mapping[str, Any] = {
+  'score_after': _Ascending,
+  'validation_tasks': tuple[str, ...],
+  'validation_updates': config_checks.Count,
+}
+
+
+class NoScoresError(ValueError):
+  """No runs have scores by which settings could be chosen."""
 
 
 def family(task: str) -> str:
@@ -71,20 +82,14 @@ class Protocol(config_checks.Settings):
   validation_tasks: tuple[str, ...]
   validation_updates: config_checks.Count
   test_tasks: tuple[str, ...]
-  score_after: Annotated[tuple[int, ...], _ASCENDING]
+  score_after: _Ascending
   by_family: Mapping[str, Mapping[str, Any]]
   grids: Mapping[str, Mapping[str, Sequence[Any]]]
 
   def conflicts(self) -> Iterator[str]:
     """Sets are disjoint and not empty, and the contenders known."""
-    of_families = [
-      conflict
-      for name, own in self.by_family.items()
-      for conflict in _family_conflicts(name, own)
-    ]
-    yield from of_families
-    if of_families:
-      return  # The others would speak of tasks that nobody declared.
+    for name, own in self.by_family.items():
+      yield from _family_conflicts(name, own)
     validations = self.validations()
     sets = {
       'training_tasks': self.training_tasks,
@@ -161,19 +166,17 @@ class Protocol(config_checks.Settings):
 
 
 def _family_conflicts(name: str, own: Mapping[str, Any]) -> Iterator[str]:
-  """What is wrong with the declarations of a family."""
+  """What is wrong with a family's declarations; raises for a wrong type."""
   here = f'by_family.{name}'
+  for declared, kind in _OWN.items():
+    if declared in own:
+      config_checks.check(f'{here}.{declared}', own[declared], kind)
   tasks = own.get('validation_tasks', ())
-  if isinstance(tasks, str):
-    yield f'{here}.validation_tasks={tasks!r} must be a tuple of names.'
-  elif strangers := [task for task in tasks if family(task) != name]:
+  if strangers := [task for task in tasks if family(task) != name]:
     yield (
       f'{here}.validation_tasks has {strangers[0]}, which is run with the '
       f'settings of another family: name tasks of {name}.'
     )
-  score_after = own.get('score_after', (1,))
-  if not _ASCENDING.is_met(score_after):
-    yield f'{here}.score_after={score_after} must be {_ASCENDING.text}.'
   if 'seeds' in own:
     yield f'{here} has seeds, of which all runs must have equal numbers.'
 
@@ -229,7 +232,7 @@ def contenders(
   found = [
     *(
       _contender(name, rule, rule, grids[GIVEN])
-      for rule, name in sweep.labels(rules).items()
+      for rule, name in sweep.labels(rules, taken=baselines).items()
     ),
     *(_contender(name, name, name, grids[name]) for name in baselines),
   ]
@@ -326,15 +329,16 @@ class Plan:
       Choices for these and for other tests.
 
     Raises:
-      ValueError: each point of a contender has a run without scores.
+      NoScoresError: each point of a contender has a run without scores.
+      WorkdirError: files of a run are damaged.
     """
     needed = {self.protocol.validated_by(test) for test in tests}
     choices = []
     for tasks in self.protocol.validations():
-      if not all(job.is_over for job in self._validation(tasks)):
+      is_needed = tasks in needed
+      if not is_needed and not all(x.is_over for x in self._validation(tasks)):
         continue
-      ignored = () if tasks in needed else (ValueError,)
-      with contextlib.suppress(*ignored):
+      with contextlib.suppress(*() if is_needed else (NoScoresError,)):
         choices += [self._choose(x, tasks) for x in self.contenders]
     return choices
 
@@ -368,7 +372,7 @@ class Plan:
       problems = (
         self._read(task, contender, points[0]).problem for task in tasks
       )
-      raise ValueError(
+      raise NoScoresError(
         f'{contender.name} has no scores in a validation task with any of its '
         f'settings ({next(filter(None, problems))}): choose others in grids.'
       )
@@ -429,7 +433,10 @@ def validate(plan: Plan) -> None:
   ]
   jobs += [
     plan.job(task, plan.contenders[0], plan.contenders[0].points[0])
-    for task in protocol.test_tasks
+    for task in (
+      *protocol.test_tasks,
+      *itertools.chain(*protocol.validations()),
+    )
   ]
   sweep.validate(jobs)
 

@@ -237,14 +237,15 @@ def slug(name: str) -> str:
   return re.sub('[^A-Za-z0-9_.]+', '-', name.removesuffix('.npz')).strip('-.')
 
 
-def labels(rules: Sequence[str]) -> dict[str, str]:
+def labels(rules: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:
   """Names in figures and tables: of a file of a run, rule.npz, the run's.
 
-  Of other paths the last part. Names that several would have are whole paths.
+  Of other paths the last part. Where it is taken, or that of several rules, the
+  name is the whole path.
   """
   short = [_label(pathlib.PurePath(x.removesuffix('.npz'))) for x in rules]
   return {
-    rule: name if short.count(name) == 1 else rule
+    rule: name if [*short, *taken].count(name) == 1 else rule
     for rule, name in zip(rules, short)
   }
 

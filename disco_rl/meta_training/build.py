@@ -194,7 +194,8 @@ def _make_inner_loop(
     meta_value_lib.MetaValue(
       config.meta_value, spec, config.agent.network.torso
     ),
-    keep_gradients=config.mode == 'mixed',
+    keep_gradients=(config.estimator, config.mode)
+    == ('differentiation', 'mixed'),
   )
 
 

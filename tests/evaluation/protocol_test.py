@@ -16,6 +16,7 @@ from disco_rl.evaluation import comparison
 from disco_rl.evaluation import protocol as protocol_lib
 from disco_rl.evaluation import protocol_report
 from disco_rl.runtime import config_checks
+from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from launch import to_records
 
@@ -122,7 +123,19 @@ def test_every_rule_has_as_many_settings_to_choose_from() -> None:
     ),
     (
       {'by_family': {'minatar': {'validation_tasks': 'minatar/seaquest'}}},
-      'must be a tuple of names',
+      "minatar.validation_tasks='minatar/seaquest' must be texts, as in",
+    ),
+    (
+      {'by_family': {'minatar': {'validation_tasks': (1,)}}},
+      r'minatar.validation_tasks=\(1,\) must be texts',
+    ),
+    (
+      {'by_family': {'minatar': {'score_after': 3000}}},
+      'minatar.score_after=3000 must be whole numbers',
+    ),
+    (
+      {'by_family': {'minatar': {'validation_updates': 0}}},
+      'minatar.validation_updates=0 must be at least 1',
     ),
     (
       {'by_family': {'minatar': {'score_after': (3000, 1000)}}},
@@ -270,6 +283,25 @@ def test_a_setting_with_a_failed_run_is_not_chosen(
     a_plan.choose(TEST)
   # Where only other tests are run, there is nothing to choose.
   assert a_plan.choose(()) == []
+
+
+def test_damaged_runs_of_other_families_are_reported(
+  tmp_path: pathlib.Path,
+) -> None:
+  a_plan = plan(tmp_path)
+  for job in a_plan.validation(TEST):
+    finish(job, (0.0,), (0.5,))
+  assert a_plan.choose(())
+  (job.folder / 'metrics.csv').write_text('update,seed,return\n1,0')
+  with pytest.raises(files.WorkdirError, match=r'metrics\.csv'):
+    a_plan.choose(())
+
+
+def test_a_rule_may_be_that_of_a_run_called_as_a_baseline() -> None:
+  path = 'runs/imitation/rule.npz'
+  first, *others = protocol_lib.contenders([path], declared().grids)
+  assert (first.name, first.rule) == (path, path)
+  assert path not in {x.name for x in others}
 
 
 def test_a_family_is_validated_by_tasks_of_its_own(

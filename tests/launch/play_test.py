@@ -2,6 +2,7 @@
 
 import pathlib
 import shutil
+from typing import Any
 
 from absl.testing import flagsaver
 import jax
@@ -11,6 +12,7 @@ from PIL import Image
 import pytest
 
 import disco_rl
+from disco_rl.api import agent_files
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import metrics
 from launch import play
@@ -61,6 +63,24 @@ def test_an_agent_of_a_run_plays_in_the_environment_that_is_given(
     disco_rl.load_policy(run, environment='catch/5x4')
   with pytest.raises(ValueError, match='leave torso=... out'):
     disco_rl.load_policy(run, torso=lambda board: board)
+
+
+def test_an_environment_that_is_given_has_the_preprocessing_of_the_run(
+  run: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  made = []
+  make = agent_files._make_one
+
+  def record(environment: Any, preprocessing: Any) -> Any:
+    made.append((environment, preprocessing))
+    return make(environment, preprocessing)
+
+  monkeypatch.setattr(agent_files, '_make_one', record)
+  disco_rl.load_policy(run, environment='catch/6x2')
+  (_, stored), (name, given) = made
+  assert name == 'catch/6x2'
+  assert given == stored
+  assert 'atari' in given
 
 
 def test_a_loaded_agent_trains_on_as_in_the_run(

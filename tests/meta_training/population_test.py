@@ -149,6 +149,11 @@ def test_only_mixed_mode_keeps_gradients(mode: str) -> None:
   assert group.config.inner_loop.keep_gradients == (mode == 'mixed')
 
 
+def test_evolution_strategies_keep_no_gradients() -> None:
+  (group,), _ = make(estimator='evolution', **small_runs.SMALL_RULE)
+  assert not group.config.inner_loop.keep_gradients
+
+
 # Chunks.
 
 

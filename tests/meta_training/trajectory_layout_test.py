@@ -101,14 +101,18 @@ def test_segments_keep_the_state_before_their_first_update(k: int) -> None:
 
 @pytest.mark.parametrize('size', [1, 2, 3, 6])
 def test_chunks_return_members_in_their_order(size: int) -> None:
-  """And each member meets its own entry of every tree."""
-  members, others = numbered(6, 2), 100 * numbered(6)
-  of_chunk = chunks.mapped(
-    size, lambda member, other: (jnp.sum(member) + other, member)
-  )
-  trees = chunks.split(size, (members, others))
-  sums, echo = chunks.join(
-    size, jax.lax.map(lambda trees: of_chunk(*trees), trees)
-  )
-  np.testing.assert_array_equal(sums, members.sum(axis=1) + others)
-  np.testing.assert_array_equal(echo, members)
+  members = numbered(6, 2)
+  split = chunks.split(size, {'members': members})['members']
+  shape = (6, 2) if size == 1 else (6 // size, size, 2)
+  np.testing.assert_array_equal(split, members.reshape(shape))
+  np.testing.assert_array_equal(chunks.join(size, split), members)
+
+
+@pytest.mark.parametrize('size', [1, 3])
+def test_a_function_of_a_chunk_is_that_of_its_members(size: int) -> None:
+  members, others = numbered(6, 2)[:size], 100 * numbered(6)[:size]
+  of_chunk = chunks.mapped(size, lambda x, other: jnp.sum(x) + other)
+  if size == 1:
+    members, others = members[0], others[0]
+  expected = members.sum(axis=-1) + others
+  np.testing.assert_array_equal(of_chunk(members, others), expected)
