@@ -18,7 +18,7 @@ FIGURES = {'evaluate': 1, 'meta_train': 1, 'explore_rule': 4}
 SHORTER = {
   'evaluate': ('config.updates = 400', 'config.updates = 20'),
   'meta_train': ('config.meta_steps = 30', 'config.meta_steps = 3'),
-  'explore_rule': ('updates=100', 'updates=10'),
+  'explore_rule': ('updates=400', 'updates=10'),
 }
 # Logic belongs in the library, where it is tested.
 LOGIC = (

@@ -217,8 +217,8 @@ def test_a_killed_run_is_told_from_earlier_ones(tmp_path: pathlib.Path) -> None:
   killed = command(tmp_path / 'a', 'import os; os.kill(os.getpid(), 9)')
   killed.log.write_text('error: an old one\n')
   assert processes.run_all([killed], at_once=1) == {
-    killed.folder: 'nothing was printed (signal 9, likely for lack of memory: '
-    f'lower --processes; see {killed.log})'
+    killed.folder: 'nothing was printed (signal 9, likely for lack of memory; '
+    f'see {killed.log})'
   }
 
 

@@ -185,10 +185,10 @@ def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
 
   def draw(
     key: types.Array, config: meta_network.MetaNetworkConfig
-  ) -> tuple[types.Params, float]:
+  ) -> types.Params:
     shapes = jax.eval_shape(lambda: meta_network.init(key, config))
     jax.random.uniform(key)
-    return jax.tree.map(jnp.ones_like, shapes), 1.0
+    return jax.tree.map(jnp.ones_like, shapes)
 
   monkeypatch.setattr(initial_rule, 'draw', draw)
   monkeypatch.setattr(agent_lib.Agent, 'learn', learn)
