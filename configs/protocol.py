@@ -5,9 +5,9 @@
 
 It declares three disjoint sets of tasks, what is chosen between, and the
 budgets. Every rule has as many combinations of settings as the baselines. The
-one with the highest IQM over the validation tasks is kept for the tests. The
-games of MinAtar, whose network is convolutional, have a validation task of
-their own.
+one with the highest IQM over the validation tasks is kept for the tests. Two
+kinds of tests have settings and validation tasks of their own: the games of
+MinAtar, whose network is convolutional, and chains, whose rollouts are longer.
 
 The same command goes on with what is left. --tasks=gridworld,catch/4x4 runs
 some of the tests, and docs/protocol.md says more.
@@ -45,19 +45,27 @@ def _declare(config: ml_collections.ConfigDict) -> None:
   # Tasks of discovery, those of configs/general.py.
   config.training_tasks = ','.join(dict.fromkeys(general.TASKS))
   # Tasks by which settings are chosen.
-  config.validation_tasks = 'gridworld/07,gridworld/14,catch/5x5'
-  config.validation_updates = 200  # Updates after which they are.
+  config.validation_tasks = ','.join(VALIDATION)
+  config.validation_updates = 500  # Updates after which they are.
   # Tasks that nothing is chosen by; suites stand for their environments.
   config.test_tasks = ','.join(TESTS)
   # Updates after which agents are scored, all read off one run.
   config.score_after = (200, 500)
-  # Family of tasks -> settings, and declarations, in place of those above.
+  # Family or suite -> settings, and declarations, in place of those above.
   config.by_family = ml_collections.ConfigDict(BY_FAMILY)
   # Contender -> setting -> values, of which all combinations are tried; 'given'
   # are the rules of --rules.
   config.grids = ml_collections.ConfigDict(GRIDS)
 
 
+VALIDATION = (
+  'gridworld/07',
+  'gridworld/14',
+  'gridworld/20',
+  'gridworld/25',
+  'gridworld/38',
+  'catch/5x5',
+)
 TESTS = (
   'gridworld_held_out',
   'catch/4x4',
@@ -73,6 +81,13 @@ TESTS = (
   'minatar/space_invaders',
 )
 BY_FAMILY = {
+  # The reward is at the end of up to 64 steps. With rollouts of 20 its value
+  # comes by bootstrapping alone, too late where other rewards are in the way.
+  'gridworld_held_out_chains': {
+    'validation_tasks': ('gridworld/46', 'gridworld/53', 'gridworld/56'),
+    'unroll_length': 40,
+    'lambda_': 0.98,
+  },
   'minatar': {
     'validation_tasks': ('minatar/seaquest',),
     'validation_updates': 1000,
@@ -88,7 +103,11 @@ GRIDS = {
   'given': {'learning_rate': _LEARNING_RATES},
   # A policy gradient by the rule's network, without any discovery.
   'imitation': {'learning_rate': _LEARNING_RATES},
-  'disco103': {'learning_rate': (3e-3, 1e-2), 'reward_scale': (1.0, 30.0)},
+  'disco103': {
+    'learning_rate': (3e-3, 1e-2),
+    'reward_scale': (1.0, 30.0),
+    'lambda_': (0.95,),  # That of its discovery, in chains, too.
+  },
   'actor_critic': {'learning_rate': (2e-3, 5e-3), 'entropy_cost': (0.01, 0.05)},
   # Entropy alone: the policy is uniform after some updates.
   'random': {

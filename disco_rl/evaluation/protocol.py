@@ -22,6 +22,7 @@ import numpy as np
 
 from disco_rl.environments import families
 from disco_rl.environments import registry as environment_registry
+from disco_rl.environments import suites
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import runner
@@ -44,7 +45,7 @@ _Ascending = Annotated[
     lambda xs: bool(xs) and [*xs] == sorted({*xs}) and xs[0] > 0,
   ),
 ]
-# What a family may declare besides the settings of its runs -> its type.
+# What a family or suite may declare besides settings of runs -> its type.
 _OWN: Mapping[str, Any] = {
   'score_after': _Ascending,
   'validation_tasks': tuple[str, ...],
@@ -72,8 +73,9 @@ class Protocol(config_checks.Settings):
     validation_updates: after which they are.
     test_tasks: that nothing is chosen by.
     score_after: numbers of updates after which agents are scored.
-    by_family: family of tasks -> settings of its runs; also score_after,
-      validation_updates and validation_tasks, which are of that family.
+    by_family: family or suite of tests -> settings of its runs and of those in
+      its own validation_tasks; also these, score_after and validation_updates.
+      A suite goes before a family.
     grids: contender -> setting -> values; 'given' holds for all given rules,
       'rule' names another contender's rule.
   """
@@ -139,9 +141,16 @@ class Protocol(config_checks.Settings):
     """The sets of such tasks of all tests."""
     return list(dict.fromkeys(map(self.validated_by, self.test_tasks)))
 
+  def own(self, task: str) -> Mapping[str, Any]:
+    """What `by_family` has for a task, a test or one of validation."""
+    for name, own in self.by_family.items():
+      if task in (*suites.expand(name), *own.get('validation_tasks', ())):
+        return own
+    return self.by_family.get(family(task), {})
+
   def _own(self, task: str, name: str) -> Any:
-    """What the family of a task declares, else what holds for all."""
-    return self.by_family.get(family(task), {}).get(name, getattr(self, name))
+    """A declaration for a task, else the one that holds for all."""
+    return self.own(task).get(name, getattr(self, name))
 
   def select(self, names: Sequence[str]) -> tuple[str, ...]:
     """The tests among which are these tasks and families; of none all.
@@ -171,12 +180,6 @@ def _family_conflicts(name: str, own: Mapping[str, Any]) -> Iterator[str]:
   for declared, kind in _OWN.items():
     if declared in own:
       config_checks.check(f'{here}.{declared}', own[declared], kind)
-  tasks = own.get('validation_tasks', ())
-  if strangers := [task for task in tasks if family(task) != name]:
-    yield (
-      f'{here}.validation_tasks has {strangers[0]}, which is run with the '
-      f'settings of another family: name tasks of {name}.'
-    )
   if 'seeds' in own:
     yield f'{here} has seeds, of which all runs must have equal numbers.'
 
@@ -292,7 +295,7 @@ class Plan:
     folder = self.workdir.joinpath(
       sweep.slug(task), contender.folder, sweep.slug(show(point))
     )
-    own = self.protocol.by_family.get(family(task), {})
+    own = self.protocol.own(task)
     description = {
       **self.settings,
       **{name: value for name, value in own.items() if name not in _OWN},
@@ -424,7 +427,8 @@ def validate(plan: Plan) -> None:
   ):
     for task in tasks:
       environment_registry.validate(task)
-  config_checks.check_names(protocol.by_family, families.FAMILIES, 'by_family')
+  known = {*families.FAMILIES, *suites.SUITES}
+  config_checks.check_names(protocol.by_family, known, 'by_family')
   first = protocol.test_tasks[0]
   jobs = [
     plan.job(first, contender, point)

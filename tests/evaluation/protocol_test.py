@@ -118,10 +118,6 @@ def test_every_rule_has_as_many_settings_to_choose_from() -> None:
       'validation_tasks and test_tasks share minatar/freeway',
     ),
     (
-      {'by_family': {'minatar': {'validation_tasks': ('catch/3x3',)}}},
-      'minatar.validation_tasks has catch/3x3, which is run with the settings',
-    ),
-    (
       {'by_family': {'minatar': {'validation_tasks': 'minatar/seaquest'}}},
       "minatar.validation_tasks='minatar/seaquest' must be texts, as in",
     ),
@@ -239,7 +235,7 @@ def test_settings_are_chosen_by_the_validation_tasks_alone(
   assert [job.rule for job in jobs] == 4 * ['policy_gradient'] + 4 * [
     'actor_critic'
   ]
-  assert {job.goal for job in jobs} == {200}
+  assert {job.goal for job in jobs} == {500}
   returns = {1e-3: (0.8, 0.8), 1e-2: (-0.6, 1.0)}
   for job in jobs[:4]:
     finish(job, (0.0, 0.0), returns[job.config.agent.learning_rate])
@@ -302,6 +298,27 @@ def test_a_rule_may_be_that_of_a_run_called_as_a_baseline() -> None:
   first, *others = protocol_lib.contenders([path], declared().grids)
   assert (first.name, first.rule) == (path, path)
   assert path not in {x.name for x in others}
+
+
+def test_chains_have_rollouts_and_validation_tasks_of_their_own(
+  tmp_path: pathlib.Path,
+) -> None:
+  grid, chain = 'gridworld/held_out_12', 'gridworld/held_out_17'
+  a_plan = plan(tmp_path, test_tasks=(grid, chain))
+  of_grids, of_chains = (
+    {job.config.environment: job for job in a_plan.validation([test])}
+    for test in (grid, chain)
+  )
+  assert {*of_grids}.isdisjoint(of_chains)
+  contender = a_plan.contenders[0]
+  for test, jobs in ((grid, of_grids), (chain, of_chains)):
+    jobs[test] = a_plan.job(test, contender, contender.points[0])
+  rollouts = lambda job: (
+    job.config.agent.unroll_length,
+    job.description['lambda_'],
+  )
+  assert {*map(rollouts, of_grids.values())} == {(20, 0.95)}
+  assert {*map(rollouts, of_chains.values())} == {(40, 0.98)}
 
 
 def test_a_family_is_validated_by_tasks_of_its_own(
