@@ -141,12 +141,16 @@ class Protocol(config_checks.Settings):
     """The sets of such tasks of all tests."""
     return list(dict.fromkeys(map(self.validated_by, self.test_tasks)))
 
-  def own(self, task: str) -> Mapping[str, Any]:
-    """What `by_family` has for a task, a test or one of validation."""
+  def kind(self, task: str) -> str:
+    """The name in `by_family` that holds for a task, else its family."""
     for name, own in self.by_family.items():
       if task in (*suites.expand(name), *own.get('validation_tasks', ())):
-        return own
-    return self.by_family.get(family(task), {})
+        return name
+    return family(task)
+
+  def own(self, task: str) -> Mapping[str, Any]:
+    """What `by_family` has for a test or a task of validation."""
+    return self.by_family.get(self.kind(task), {})
 
   def _own(self, task: str, name: str) -> Any:
     """A declaration for a task, else the one that holds for all."""

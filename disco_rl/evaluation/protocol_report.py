@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import csv
 import dataclasses
 import functools
+import itertools
 import pathlib
 from typing import Any
 
@@ -107,6 +108,7 @@ def write(
       tuple(jobs),
       len(protocol.test_tasks),
     ),
+    {task: protocol.kind(task) for task in jobs},
     plan.workdir,
   )
 
@@ -115,20 +117,24 @@ def write(
 Scales = Mapping[str, normalisation.Scale | None]
 # Task -> updates after which agents are scored -> a result of each contender.
 Results = Mapping[str, Mapping[int, Sequence[comparison.Result]]]
+# Updates, and a family or _ALL -> contender -> IQM of its scores.
+_ByFamily = Mapping[tuple[int, str], Mapping[str, statistics.Estimate]]
+_ALL = 'all'
 
 
 def write_results(
   results: Results,
   choices: Sequence[protocol_lib.Choice],
   setup: Setup,
+  kinds: Mapping[str, str],
   workdir: pathlib.Path,
 ) -> None:
-  """As `write`, of results that have been read."""
+  """As `write`, of results that have been read; `kinds` is of each test."""
   scales = {task: _scale(task, of_task) for task, of_task in results.items()}
   worse = list(_worse_than_random(results))
   by_family = _iqm_by_family(results, scales)
   report.write_comparisons(
-    list(_comparisons(results, scales)),
+    list(_comparisons(results, scales, kinds)),
     setup,
     workdir,
     notes=(_choices(choices), _families(by_family), _worse(worse)),
@@ -141,10 +147,14 @@ def write_results(
         }
         for c in choices
       ],
-      'iqm_by_family': {
-        family: {rule: report.as_json(iqm) for rule, iqm in of_family.items()}
-        for family, of_family in by_family.items()
-      },
+      'iqm_by_family': [
+        {
+          'updates': updates,
+          'family': family,
+          'iqm': {rule: report.as_json(iqm) for rule, iqm in iqms.items()},
+        }
+        for (updates, family), iqms in by_family.items()
+      ],
       'worse_than_random': [
         {
           'task': w.task,
@@ -179,22 +189,25 @@ def _scale(
 
 
 def _comparisons(
-  results: Results, scales: Scales
+  results: Results, scales: Scales, kinds: Mapping[str, str]
 ) -> Iterator[comparison.Comparison]:
   """One for each number of updates; tests without a scale are on their own.
 
-  A comparison takes one learning rate of each rule.
+  A comparison takes one learning rate of each rule, and curves with points at
+  the same environment steps.
   """
-  stages: dict[tuple[tuple[int, ...], tuple[float, ...]], list[str]] = {}
+  stages: dict[tuple[Any, ...], list[str]] = {}
   for task, of_task in results.items():
-    rates = tuple(x.learning_rate for x in of_task[max(of_task)])
-    stages.setdefault((tuple(of_task), rates), []).append(task)
-  for (budgets, _), tasks in stages.items():
-    families = ', '.join(dict.fromkeys(protocol_lib.family(t) for t in tasks))
+    last = of_task[max(of_task)]
+    rates = tuple(x.learning_rate for x in last)
+    steps = max((x.curve[0][-1] for x in last if x.failure is None), default=0)
+    stages.setdefault((tuple(of_task), rates, steps), []).append(task)
+  for (budgets, *_), tasks in stages.items():
+    names = dict.fromkeys(kinds[task] for task in tasks)
     for updates in budgets:
       benchmark = normalisation.Benchmark(
-        f'{families.replace(", ", "_")}_after_{updates}',
-        f'After {updates:,} updates: {families}',
+        f'{"_".join(names)}_after_{updates}',
+        f'After {updates:,} updates: {", ".join(names)}',
         _MEANING,
       )
       shown = [
@@ -250,30 +263,31 @@ def _difference(x: np.ndarray, y: np.ndarray) -> Any:
   return statistics.mean(x) - statistics.mean(y)
 
 
-def _iqm_by_family(
-  results: Results, scales: Scales
-) -> dict[str, dict[str, statistics.Estimate]]:
-  """Family -> contender -> IQM of its scores after the longest training."""
-  columns: dict[str, dict[str, list[np.ndarray]]] = {}
+def _iqm_by_family(results: Results, scales: Scales) -> _ByFamily:
+  """IQM of the scores; a contender of which a run failed has none."""
+  columns: dict[tuple[int, str], dict[str, list[np.ndarray]]] = {}
   for task, of_task in results.items():
     scale = scales[task]
     if scale is None:
       continue
-    of_family = columns.setdefault(protocol_lib.family(task), {})
-    for result in of_task[max(of_task)]:
-      scores = (
-        np.array([np.nan])
-        if result.problem is not None
-        else scale.normalise(result.returns)
-      )
-      of_family.setdefault(result.rule, []).append(scores)
+    for updates, name in itertools.product(
+      of_task, (protocol_lib.family(task), _ALL)
+    ):
+      of_family = columns.setdefault((updates, name), {})
+      for result in of_task[updates]:
+        scores = (
+          np.array([np.nan])
+          if result.problem is not None
+          else scale.normalise(result.returns)
+        )
+        of_family.setdefault(result.rule, []).append(scores)
   return {
-    family: {
+    key: {
       rule: statistics.estimate(statistics.iqm, np.stack(scores, axis=-1))
       for rule, scores in of_family.items()
       if np.all(np.isfinite(np.concatenate(scores)))
     }
-    for family, of_family in columns.items()
+    for key, of_family in sorted(columns.items())
   }
 
 
@@ -298,19 +312,21 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> report.Note:
   )
 
 
-def _families(
-  by_family: Mapping[str, Mapping[str, statistics.Estimate]],
-) -> report.Note:
+def _families(by_family: _ByFamily) -> report.Note:
   rules = list(dict.fromkeys(rule for x in by_family.values() for rule in x))
   return report.Note(
     'Kinds of tests',
-    'IQM over the tests of each kind after the longest training; a rule of '
-    'which a run failed has none.',
+    'IQM over the tests of each kind, and over all that are scored after as '
+    'many updates; a rule of which a run failed has none.',
     [
-      ['IQM', *rules],
+      ['updates', 'IQM', *rules],
       *(
-        [family, *(report.format_estimate(iqms.get(rule)) for rule in rules)]
-        for family, iqms in by_family.items()
+        [
+          f'{updates:,}',
+          family,
+          *(report.format_estimate(iqms.get(rule)) for rule in rules),
+        ]
+        for (updates, family), iqms in by_family.items()
       ),
     ],
   )

@@ -318,7 +318,7 @@ def test_chains_have_rollouts_and_validation_tasks_of_their_own(
     job.description['lambda_'],
   )
   assert {*map(rollouts, of_grids.values())} == {(20, 0.95)}
-  assert {*map(rollouts, of_chains.values())} == {(40, 0.98)}
+  assert {*map(rollouts, of_chains.values())} == {(64, 1.0)}
 
 
 def test_a_family_is_validated_by_tasks_of_its_own(
@@ -379,14 +379,16 @@ def test_a_family_is_validated_by_tasks_of_its_own(
 
 
 def results(
-  task: str, returns: dict[str, tuple[float, ...]]
+  task: str,
+  returns: dict[str, tuple[float, ...]],
+  steps_per_update: int = 10,
 ) -> dict[int, list[comparison.Result]]:
   """Half of these returns after 10 updates, all after 20."""
   whole = {
     rule: np.stack([0.5 * np.array(x), np.array(x)], axis=1)
     for rule, x in returns.items()
   }
-  steps = np.array([100.0, 200.0])
+  steps = steps_per_update * np.array([10.0, 20.0])
   return {
     updates: [
       comparison.Result(task, rule, 0.1, (steps[:n], x[:, :n]))
@@ -431,6 +433,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     {task: results(task, returns) for task, returns in tests.items()},
     choices,
     setup,
+    {task: task.split('/')[0] for task in tests},
     workdir,
   )
   return workdir
@@ -478,9 +481,50 @@ def test_aggregates_and_improvement_are_those_worked_out_by_hand(
   )
   # By test: two of four pairs; none; two of four, and two equal ones.
   assert improvement == pytest.approx((0.5 + 0.0 + 0.75) / 3)
-  families = summary['iqm_by_family']
-  assert [*families] == ['catch', 'bsuite', 'gridworld']
-  assert families['bsuite']['actor_critic']['value'] == pytest.approx(1.0)
+  families = {
+    (x['updates'], x['family']): x['iqm'] for x in summary['iqm_by_family']
+  }
+  names = ['all', 'bsuite', 'catch', 'gridworld']
+  assert [*families] == [(n, name) for n in (10, 20) for name in names]
+  assert families[20, 'bsuite']['actor_critic']['value'] == pytest.approx(1.0)
+  assert families[20, 'all']['policy_gradient']['value'] == iqm['value']
+
+
+def test_tests_with_longer_rollouts_are_compared_on_their_own(
+  tmp_path: pathlib.Path,
+) -> None:
+  kinds = {
+    'gridworld/held_out_00': 'gridworld',
+    'gridworld/held_out_17': 'gridworld_held_out_chains',
+  }
+  returns = {'policy_gradient': (1.0, 1.0), 'random': (0.4, 0.4)}
+  protocol_report.write_results(
+    {
+      task: results(task, returns, steps_per_update)
+      for task, steps_per_update in zip(kinds, (10, 32))
+    },
+    [],
+    protocol_report.Setup(2, (), tuple(kinds), 29),
+    kinds,
+    tmp_path,
+  )
+  summary = metrics.read_json(tmp_path / 'summary.json')
+  environments = {
+    name: x['environments'] for name, x in summary['benchmarks'].items()
+  }
+  assert environments == {
+    f'{kind}_after_{updates}': [task]
+    for task, kind in kinds.items()
+    for updates in (10, 20)
+  }
+  # Interquartile means are of both.
+  (both,) = (
+    x['iqm']['random']['value']
+    for x in summary['iqm_by_family']
+    if (x['updates'], x['family']) == (20, 'gridworld')
+  )
+  scores = (0.4 - 0.099) / (1 - 0.099), (0.4 - 0.36) / (1 - 0.36)
+  assert both == pytest.approx(sum(scores) / 2)
 
 
 def test_what_is_worse_than_random_play_is_listed(
