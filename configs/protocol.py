@@ -81,8 +81,9 @@ TESTS = (
   'minatar/space_invaders',
 )
 BY_FAMILY = {
-  # The reward is at the end of up to 64 steps, which a rollout holds. With 20
-  # its value comes by bootstrapping alone, too late where other rewards lure.
+  # The reward is at the end of up to 64 steps, all of which a rollout holds. Of
+  # 20 steps, values would learn of it by bootstrapping alone, too late where
+  # another reward lures.
   'gridworld_held_out_chains': {
     'validation_tasks': ('gridworld/46', 'gridworld/53', 'gridworld/56'),
     'validation_updates': 200,  # After 500 these hardly tell settings apart.
@@ -107,7 +108,7 @@ GRIDS = {
   'disco103': {
     'learning_rate': (3e-3, 1e-2),
     'reward_scale': (1.0, 30.0),
-    'lambda_': (0.95,),  # That of its discovery, in chains, too.
+    'lambda_': (0.95,),  # As in its discovery; in chains, too.
   },
   'actor_critic': {'learning_rate': (2e-3, 5e-3), 'entropy_cost': (0.01, 0.05)},
   # Entropy alone: the policy is uniform after some updates.

@@ -29,7 +29,9 @@ _RULES = flags.DEFINE_list(
   'Names or files of the rules that are judged, with commas between.',
 )
 _TASKS = flags.DEFINE_list(
-  'tasks', [], 'Tests and families of tests that are run now; none: all.'
+  'tasks',
+  [],
+  'Tests, and families and suites of tests, that are run now; none: all.',
 )
 _PART = flags.DEFINE_list(
   'part', [], 'Of the launcher itself: I,N are every Nth of the runs from I on.'

@@ -1,8 +1,8 @@
 """A protocol for judging rules: its declarations, its runs, what is chosen.
 
 Settings of a rule are chosen by validation tasks, and then kept for all tests,
-which nothing is chosen by; a family of tests with networks of its own may have
-validation tasks of its own. Baselines go through the same.
+which nothing is chosen by; a family or suite of tests with settings of its own
+may have validation tasks of its own. Baselines go through the same.
 """
 
 from collections.abc import Callable
@@ -73,9 +73,9 @@ class Protocol(config_checks.Settings):
     validation_updates: after which they are.
     test_tasks: that nothing is chosen by.
     score_after: numbers of updates after which agents are scored.
-    by_family: family or suite of tests -> settings of its runs and of those in
-      its own validation_tasks; also these, score_after and validation_updates.
-      A suite goes before a family.
+    by_family: family or suite of tests -> settings of its runs, and of those in
+      its own validation tasks. It may also have validation_tasks,
+      validation_updates and score_after. Of both, the suite holds.
     grids: contender -> setting -> values; 'given' holds for all given rules,
       'rule' names another contender's rule.
   """
@@ -93,9 +93,15 @@ class Protocol(config_checks.Settings):
     for name, own in self.by_family.items():
       yield from _family_conflicts(name, own)
     validations = self.validations()
+    of_families = [
+      x.get('validation_tasks', ()) for x in self.by_family.values()
+    ]
     sets = {
       'training_tasks': self.training_tasks,
-      'validation_tasks': tuple(itertools.chain(*validations)),
+      'validation_tasks': (
+        *self.validation_tasks,
+        *itertools.chain(*of_families),
+      ),
       'test_tasks': self.test_tasks,
     }
     empty = {name for name, tasks in sets.items() if not tasks}
@@ -112,6 +118,13 @@ class Protocol(config_checks.Settings):
     for task in set(sets['validation_tasks']):
       if sets['validation_tasks'].count(task) > 1:
         yield f'validation_tasks has {task} twice: leave it out once.'
+    for name, tasks in zip(self.by_family, of_families):
+      for task in tasks:
+        if self.kind(task) != name:
+          yield (
+            f'by_family.{name}.validation_tasks has {task}, which is run with '
+            f'the settings of {self.kind(task)}: name another.'
+          )
     for tasks in validations:
       unknown = [x for x in tasks if normalisation.find_scale(x) is None]
       if len(tasks) > 1 and unknown:
@@ -157,12 +170,14 @@ class Protocol(config_checks.Settings):
     return self.own(task).get(name, getattr(self, name))
 
   def select(self, names: Sequence[str]) -> tuple[str, ...]:
-    """The tests among which are these tasks and families; of none all.
+    """The tests among which are these tasks, families and suites; of none all.
 
     Raises:
       ValueError: a name is that of no test.
     """
-    kinds = {family(task) for task in self.test_tasks}
+    kinds = {
+      kind for x in self.test_tasks for kind in (family(x), self.kind(x))
+    }
     known = [*kinds, *self.test_tasks]
     for name in names:
       if name not in known:
@@ -174,7 +189,7 @@ class Protocol(config_checks.Settings):
     return tuple(
       task
       for task in self.test_tasks
-      if not names or {task, family(task)} & {*names}
+      if not names or {task, family(task), self.kind(task)} & {*names}
     )
 
 

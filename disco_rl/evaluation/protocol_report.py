@@ -191,10 +191,10 @@ def _scale(
 def _comparisons(
   results: Results, scales: Scales, kinds: Mapping[str, str]
 ) -> Iterator[comparison.Comparison]:
-  """One for each number of updates; tests without a scale are on their own.
+  """One for each number of updates and group of tests.
 
   A comparison takes one learning rate of each rule, and curves with points at
-  the same environment steps.
+  the same environment steps. Tests without a scale are on their own.
   """
   stages: dict[tuple[Any, ...], list[str]] = {}
   for task, of_task in results.items():
@@ -315,9 +315,9 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> report.Note:
 def _families(by_family: _ByFamily) -> report.Note:
   rules = list(dict.fromkeys(rule for x in by_family.values() for rule in x))
   return report.Note(
-    'Kinds of tests',
-    'IQM over the tests of each kind, and over all that are scored after as '
-    'many updates; a rule of which a run failed has none.',
+    'Families of tests',
+    'IQM over the tests of each family, with its suites, and over all that are '
+    'scored after as many updates; a rule of which a run failed has none.',
     [
       ['updates', 'IQM', *rules],
       *(

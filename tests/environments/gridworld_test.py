@@ -329,6 +329,11 @@ class TestNames:
     assert len(names) == len(set(names)) == 57 + 18
     assert sum(gridworld_tasks.groups(), ()) == names
 
+  def test_the_suite_of_chains_has_all_held_out_chains(self) -> None:
+    held_out = suites.expand('gridworld_held_out')
+    chains = [x for x in held_out if isinstance(_make(x), chain.Chain)]
+    assert [*suites.expand('gridworld_held_out_chains')] == chains
+
   def test_all_tasks_differ(self) -> None:
     contents = {
       (str(tree), *(np.asarray(leaf).tobytes() for leaf in leaves))

@@ -142,6 +142,22 @@ def test_every_rule_has_as_many_settings_to_choose_from() -> None:
       {'validation_tasks': ('catch/5x5', 'catch/5x5')},
       'validation_tasks has catch/5x5 twice',
     ),
+    (
+      {
+        'validation_tasks': ('catch/5x5',),
+        'by_family': {'minatar': {'validation_tasks': ('catch/5x5',)}},
+      },
+      'validation_tasks has catch/5x5 twice',
+    ),
+    (
+      {
+        'by_family': {
+          'bsuite': {},
+          'gymnax': {'validation_tasks': ('bsuite/deep_sea',)},
+        }
+      },
+      'gymnax.validation_tasks has bsuite/deep_sea, which is run with the set',
+    ),
     ({'score_after': (500, 200)}, 'score_after=.* must be rising'),
     ({'grids': {'given': {}}}, 'grids lacks'),
   ],
@@ -173,6 +189,7 @@ def test_tests_are_selected_by_name_and_by_family() -> None:
   chosen = protocol.select(['catch', 'minatar/freeway'])
   assert len(chosen) == 5
   assert chosen[-1] == 'minatar/freeway'
+  assert len(protocol.select(['gridworld_held_out_chains'])) == 5
   with pytest.raises(ValueError, match=r"'cach', .* Nearest: catch,"):
     protocol.select(['cach'])
 
@@ -550,7 +567,7 @@ def test_the_page_needs_no_other_file(reported: pathlib.Path) -> None:
   page = (reported / 'report.html').read_text()
   for text in (
     'The choice of settings',
-    'Kinds of tests',
+    'Families of tests',
     'Worse than random play',
     'Probability of improvement',
     'After 10 updates: catch, bsuite, gymnax, gridworld',
