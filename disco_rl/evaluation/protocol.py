@@ -120,10 +120,10 @@ class Protocol(config_checks.Settings):
         yield f'validation_tasks has {task} twice: leave it out once.'
     for name, tasks in zip(self.by_family, of_families):
       for task in tasks:
-        if self.kind(task) != name:
+        if self.entry(task) != name:
           yield (
             f'by_family.{name}.validation_tasks has {task}, which is run with '
-            f'the settings of {self.kind(task)}: name another.'
+            f'the settings of {self.entry(task)}: name another.'
           )
     for tasks in validations:
       unknown = [x for x in tasks if normalisation.find_scale(x) is None]
@@ -154,16 +154,17 @@ class Protocol(config_checks.Settings):
     """The sets of such tasks of all tests."""
     return list(dict.fromkeys(map(self.validated_by, self.test_tasks)))
 
-  def kind(self, task: str) -> str:
-    """The name in `by_family` that holds for a task, else its family."""
+  def entry(self, task: str) -> str | None:
+    """The name in `by_family` that holds for a task; None: there is none."""
     for name, own in self.by_family.items():
       if task in (*suites.expand(name), *own.get('validation_tasks', ())):
         return name
-    return family(task)
+    return family(task) if family(task) in self.by_family else None
 
   def own(self, task: str) -> Mapping[str, Any]:
     """What `by_family` has for a test or a task of validation."""
-    return self.by_family.get(self.kind(task), {})
+    name = self.entry(task)
+    return {} if name is None else self.by_family[name]
 
   def _own(self, task: str, name: str) -> Any:
     """A declaration for a task, else the one that holds for all."""
@@ -175,21 +176,17 @@ class Protocol(config_checks.Settings):
     Raises:
       ValueError: a name is that of no test.
     """
-    kinds = {
-      kind for x in self.test_tasks for kind in (family(x), self.kind(x))
-    }
-    known = [*kinds, *self.test_tasks]
+    called = {x: {x, family(x), self.entry(x) or x} for x in self.test_tasks}
+    known = set().union(*called.values())
     for name in names:
       if name not in known:
-        nearest = difflib.get_close_matches(name, known)
+        nearest = difflib.get_close_matches(name, sorted(known))
         raise ValueError(
           f'--tasks has {name!r}, which is no test of the protocol. Nearest: '
-          f'{", ".join(nearest or sorted(kinds))}.'
+          f'{", ".join(nearest or sorted(known - {*self.test_tasks}))}.'
         )
     return tuple(
-      task
-      for task in self.test_tasks
-      if not names or {task, family(task), self.kind(task)} & {*names}
+      task for task in self.test_tasks if not names or called[task] & {*names}
     )
 
 

@@ -108,7 +108,7 @@ def write(
       tuple(jobs),
       len(protocol.test_tasks),
     ),
-    {task: protocol.kind(task) for task in jobs},
+    {task: protocol.entry(task) for task in jobs},
     plan.workdir,
   )
 
@@ -126,15 +126,23 @@ def write_results(
   results: Results,
   choices: Sequence[protocol_lib.Choice],
   setup: Setup,
-  kinds: Mapping[str, str],
+  entries: Mapping[str, str | None],
   workdir: pathlib.Path,
 ) -> None:
-  """As `write`, of results that have been read; `kinds` is of each test."""
+  """As `write`, of results that have been read.
+
+  Args:
+    results: of the tests.
+    choices: of each contender, for each set of validation tasks.
+    setup: what the runs share.
+    entries: test -> `Protocol.entry`; tests of one are compared together.
+    workdir: for the report.
+  """
   scales = {task: _scale(task, of_task) for task, of_task in results.items()}
   worse = list(_worse_than_random(results))
   by_family = _iqm_by_family(results, scales)
   report.write_comparisons(
-    list(_comparisons(results, scales, kinds)),
+    list(_comparisons(results, scales, entries)),
     setup,
     workdir,
     notes=(_choices(choices), _families(by_family), _worse(worse)),
@@ -189,21 +197,19 @@ def _scale(
 
 
 def _comparisons(
-  results: Results, scales: Scales, kinds: Mapping[str, str]
+  results: Results, scales: Scales, entries: Mapping[str, str | None]
 ) -> Iterator[comparison.Comparison]:
-  """One for each number of updates and group of tests.
+  """One for each number of updates and entry of `by_family`.
 
   A comparison takes one learning rate of each rule, and curves with points at
   the same environment steps. Tests without a scale are on their own.
   """
-  stages: dict[tuple[Any, ...], list[str]] = {}
-  for task, of_task in results.items():
-    last = of_task[max(of_task)]
-    rates = tuple(x.learning_rate for x in last)
-    steps = max((x.curve[0][-1] for x in last if x.failure is None), default=0)
-    stages.setdefault((tuple(of_task), rates, steps), []).append(task)
-  for (budgets, *_), tasks in stages.items():
-    names = dict.fromkeys(kinds[task] for task in tasks)
+  groups: dict[str | None, list[str]] = {}
+  for task in results:
+    groups.setdefault(entries[task], []).append(task)
+  for entry, tasks in groups.items():
+    names = dict.fromkeys(entry or protocol_lib.family(x) for x in tasks)
+    budgets = tuple(results[tasks[0]])
     for updates in budgets:
       benchmark = normalisation.Benchmark(
         f'{"_".join(names)}_after_{updates}',

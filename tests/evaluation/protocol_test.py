@@ -450,7 +450,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     {task: results(task, returns) for task, returns in tests.items()},
     choices,
     setup,
-    {task: task.split('/')[0] for task in tests},
+    dict.fromkeys(tests),
     workdir,
   )
   return workdir
@@ -510,19 +510,19 @@ def test_aggregates_and_improvement_are_those_worked_out_by_hand(
 def test_tests_with_longer_rollouts_are_compared_on_their_own(
   tmp_path: pathlib.Path,
 ) -> None:
-  kinds = {
-    'gridworld/held_out_00': 'gridworld',
+  entries = {
+    'gridworld/held_out_00': None,
     'gridworld/held_out_17': 'gridworld_held_out_chains',
   }
   returns = {'policy_gradient': (1.0, 1.0), 'random': (0.4, 0.4)}
   protocol_report.write_results(
     {
       task: results(task, returns, steps_per_update)
-      for task, steps_per_update in zip(kinds, (10, 32))
+      for task, steps_per_update in zip(entries, (10, 32))
     },
     [],
-    protocol_report.Setup(2, (), tuple(kinds), 29),
-    kinds,
+    protocol_report.Setup(2, (), tuple(entries), 29),
+    entries,
     tmp_path,
   )
   summary = metrics.read_json(tmp_path / 'summary.json')
@@ -530,8 +530,8 @@ def test_tests_with_longer_rollouts_are_compared_on_their_own(
     name: x['environments'] for name, x in summary['benchmarks'].items()
   }
   assert environments == {
-    f'{kind}_after_{updates}': [task]
-    for task, kind in kinds.items()
+    f'{entry or "gridworld"}_after_{updates}': [task]
+    for task, entry in entries.items()
     for updates in (10, 20)
   }
   # Interquartile means are of both.

@@ -617,11 +617,6 @@ def held_out_names() -> tuple[str, ...]:
   return tuple(name for group in _NAMED_HELD_OUT for name in group)
 
 
-def held_out_chain_names() -> tuple[str, ...]:
-  """Returns the names of the held-out chains, the last two groups."""
-  return tuple(name for group in _NAMED_HELD_OUT[-2:] for name in group)
-
-
 def groups() -> tuple[tuple[str, ...], ...]:
   """Returns names by group, training tasks first. Each group stacks."""
   return tuple(tuple(group) for group in _NAMED_TRAINING + _NAMED_HELD_OUT)
