@@ -1,98 +1,199 @@
-"""Applies each mutant of mutants.toml to a copy, and prints which survive.
+"""Breaks the code in small ways, and prints which faults no test finds.
 
-  python tests/mutants.py                  # all of them, in about half an hour
-  python tests/mutants.py --only=outer     # those whose name or file has this
+  python tests/mutants.py disco_rl/maths --number=20 --seed=0
 
-A mutant is one small fault: a snippet that occurs once in a file and what takes
-its place. It is killed if one of its tests fails, and only if these tests pass
-on the code as it is. Exits with 1 where a mutant survives.
+A mutant is one edit of the syntax tree: another operator, comparison, constant
+or slice, a condition negated, an argument or a statement left out. It is found
+if a test fails. By default the tests of `disco_rl/PACKAGE/MODULE.py` are
+`tests/PACKAGE/MODULE_test.py` and, if that one finds nothing, those of the
+folder. `--since=COMMIT` draws from lines changed since then. Edits that change
+nothing a caller can see survive; the others show a missing test. It takes from
+seconds to minutes for each mutant, so it runs by hand.
 """
 
 import argparse
-from collections.abc import Mapping
-from collections.abc import Sequence
+import ast
+from collections.abc import Iterator
+import copy
+import dataclasses
 import pathlib
+import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
+from typing import Any
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
-MUTANTS = REPOSITORY / 'tests' / 'mutants.toml'
+_PAIRS = (
+  (ast.Add, ast.Sub),
+  (ast.Mult, ast.Div),
+  (ast.Lt, ast.LtE),
+  (ast.Gt, ast.GtE),
+  (ast.Eq, ast.NotEq),
+  (ast.In, ast.NotIn),
+  (ast.Is, ast.IsNot),
+  (ast.And, ast.Or),
+)
+_SWAPPED: dict[type, Any] = {a: b for p in _PAIRS for a, b in (p, p[::-1])}
+# Texts of errors.
+_SKIPPED = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Assert)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+  """Source code that takes the place of `node` in a file."""
+
+  path: pathlib.Path
+  node: ast.expr | ast.stmt
+  replacement: str
+
+  def apply(self, source: str) -> str:
+    """Replaces the text of the node."""
+    lines = source.encode().splitlines(keepends=True)
+    first, last = self.node.lineno - 1, (self.node.end_lineno or 0) - 1
+    head = lines[first][: self.node.col_offset]
+    tail = lines[last][self.node.end_col_offset or 0 :]
+    lines[first : last + 1] = [head + self.replacement.encode() + tail]
+    return b''.join(lines).decode()
+
+  def __str__(self) -> str:
+    old = ast.unparse(self.node)
+    return f'{self.path}:{self.node.lineno} {old:.60} -> {self.replacement:.60}'
+
+
+def variants(node: ast.AST) -> Iterator[ast.AST | str]:
+  """Yields what could stand instead of a node."""
+  changed = copy.deepcopy(node)
+  match changed:
+    case ast.BinOp() | ast.BoolOp() if type(changed.op) in _SWAPPED:
+      changed.op = _SWAPPED[type(changed.op)]()
+      yield changed
+    case ast.Compare() if type(changed.ops[0]) in _SWAPPED:
+      changed.ops[0] = _SWAPPED[type(changed.ops[0])]()
+      yield changed
+    case ast.UnaryOp():
+      yield changed.operand
+    case ast.IfExp():
+      changed.body, changed.orelse = changed.orelse, changed.body
+      yield changed
+    case ast.Constant() if isinstance(changed.value, bool):
+      yield ast.Constant(not changed.value)
+    case ast.Constant() if isinstance(changed.value, int | float):
+      yield ast.Constant(changed.value + 1)
+    case ast.Slice():
+      lower = ast.unparse(changed.lower) if changed.lower else '0'
+      upper = ast.unparse(changed.upper) if changed.upper else ''
+      yield f'{lower} + 1:{upper}'
+    case ast.Call(args=[_, _, *_]):
+      changed.args[0], changed.args[1] = changed.args[1], changed.args[0]
+      yield changed
+    case ast.Call(keywords=[_, *_]):
+      del changed.keywords[-1]
+      yield changed
+    case ast.Expr(value=ast.Call()) | ast.AugAssign():
+      yield 'pass'
+    case ast.If():
+      yield ast.UnaryOp(ast.Not(), changed.test)
+
+
+def nodes(tree: ast.AST, inside: bool = False) -> Iterator[ast.AST]:
+  """Yields the expressions and statements in the bodies of functions."""
+  for child in ast.iter_child_nodes(tree):
+    if isinstance(child, _SKIPPED):
+      continue
+    if isinstance(child, ast.FunctionDef):
+      for statement in child.body:
+        if not isinstance(statement, _SKIPPED):
+          yield statement
+          yield from nodes(statement, inside=True)
+    else:
+      if inside:
+        yield child
+      yield from nodes(child, inside)
+
+
+def mutants_of(path: pathlib.Path, lines: set[int] | None) -> Iterator[Mutant]:
+  """Yields all mutants of a file, or those of some of its lines."""
+  for node in nodes(ast.parse((REPOSITORY / path).read_text())):
+    # Of an `if` the condition alone is replaced.
+    place = node.test if isinstance(node, ast.If) else node
+    if lines is not None and getattr(place, 'lineno', None) not in lines:
+      continue
+    for variant in variants(node):
+      text = variant if isinstance(variant, str) else ast.unparse(variant)
+      if isinstance(place, ast.expr):
+        bare = isinstance(place, ast.Constant | ast.Slice)
+        yield Mutant(path, place, text if bare else f'({text})')
+      elif isinstance(place, ast.stmt):
+        yield Mutant(path, place, text)
+
+
+def git(*arguments: str) -> str:
+  """Returns what git prints."""
+  command = ['git', '-C', str(REPOSITORY), *arguments]
+  return subprocess.run(command, capture_output=True, text=True).stdout
+
+
+def changed_lines(path: pathlib.Path, commit: str) -> set[int]:
+  """Returns the numbers of the lines that differ from those of a commit."""
+  diff = git('diff', '-U0', commit, '--', str(path))
+  lines = set[int]()
+  for start, size in re.findall(r'(?m)^@@ \S+ \+(\d+)(?:,(\d+))? @@', diff):
+    lines.update(range(int(start), int(start) + int(size or 1)))
+  return lines
+
+
+def tests_of(path: pathlib.Path) -> list[list[str]]:
+  """Returns the tests of a module, those most likely to fail first."""
+  folder = pathlib.Path('tests', *path.parts[1:-1])
+  candidates = (folder / f'{path.stem}_test.py', folder)
+  return [[str(x)] for x in candidates if (REPOSITORY / x).exists()]
+
+
+def passes(folder: pathlib.Path, tests: list[list[str]]) -> bool:
+  """Runs tests in a copy until one fails."""
+  command = [sys.executable, '-B', '-m', 'pytest', '-x', '-q', '--tb=no']
+  return not any(
+    subprocess.run(
+      [*command, *some], cwd=folder, capture_output=True
+    ).returncode
+    for some in tests
+  )
 
 
 def main() -> None:
   """Prints one line for each mutant, and a count."""
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument('--only', default='')
-  only = parser.parse_args().only
-  mutants = [
-    mutant
-    for mutant in tomllib.loads(MUTANTS.read_text())['mutant']
-    if only in mutant['name'] or only in mutant['file']
-  ]
-  with tempfile.TemporaryDirectory() as folder:
-    copy = copied(pathlib.Path(folder) / 'copy')
-    healthy = sorted({test for mutant in mutants for test in mutant['tests']})
-    if failure := first_failure(copy, healthy):
-      sys.exit(f'Without any mutant this does not pass: {failure}')
-    survivors = sum(not is_killed(copy, mutant) for mutant in mutants)
-  print(f'{len(mutants) - survivors} of {len(mutants)} mutants are killed.')
-  sys.exit(survivors > 0)
-
-
-def copied(target: pathlib.Path) -> pathlib.Path:
-  """Copies the files that git knows; the compilation cache is shared."""
-  listed = subprocess.run(
-    ['git', 'ls-files'], cwd=REPOSITORY, capture_output=True, check=True
-  )
-  for name in listed.stdout.decode().splitlines():
-    if (REPOSITORY / name).is_file():
-      (target / name).parent.mkdir(parents=True, exist_ok=True)
-      shutil.copyfile(REPOSITORY / name, target / name)
-  (REPOSITORY / '.jax_cache').mkdir(exist_ok=True)
-  (target / '.jax_cache').symlink_to(REPOSITORY / '.jax_cache')
-  return target
-
-
-def is_killed(copy: pathlib.Path, mutant: Mapping[str, str]) -> bool:
-  """Applies a mutant, runs its tests, and restores the file."""
-  path = copy / mutant['file']
-  healthy = path.read_text()
-  count = healthy.count(mutant['old'])
-  if count != 1:
-    sys.exit(
-      f'{mutant["name"]}: its snippet occurs {count} times in '
-      f'{mutant["file"]}, expected once. Bring tests/mutants.toml up to date.'
-    )
-  path.write_text(healthy.replace(mutant['old'], mutant['new']))
-  failure = first_failure(copy, mutant['tests'])
-  path.write_text(healthy)
-  print(f'{failure or "SURVIVES":90} {mutant["name"]}', flush=True)
-  return bool(failure)
-
-
-def first_failure(copy: pathlib.Path, tests: Sequence[str]) -> str:
-  """Name of the first test that fails; '' where all pass."""
-  command = (
-    sys.executable,
-    '-B',
-    '-m',
-    'pytest',
-    '-x',
-    '-q',
-    '--tb=no',
-    *tests,
-  )
-  result = subprocess.run(command, cwd=copy, capture_output=True, text=True)
-  # A test that is skipped would let every mutant survive.
-  marks = ('FAILED ', 'ERROR ', 'SKIPPED ')
-  lines = [x for x in result.stdout.splitlines() if x.startswith(marks)]
-  if not lines and result.returncode != 0:
-    # A mutant that cannot even be imported is killed by what imports it.
-    return f'{tests[0]} (not collected)'
-  return ' '.join(lines[:1]).removeprefix('FAILED ').split(' - ')[0]
+  parser.add_argument('paths', nargs='+')
+  parser.add_argument('--number', type=int, default=20)
+  parser.add_argument('--seed', type=int, default=0)
+  parser.add_argument('--since', help='commit, to draw from changed lines')
+  given = parser.parse_args()
+  files = [x for x in git('ls-files', *given.paths).split() if x[-3:] == '.py']
+  pool = []
+  for path in map(pathlib.Path, files):
+    lines = changed_lines(path, given.since) if given.since else None
+    pool += list(mutants_of(path, lines))
+  random.Random(given.seed).shuffle(pool)
+  drawn = pool[: given.number]
+  with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name, 'copy')
+    ignored = shutil.ignore_patterns('.git', '.venv', 'runs')
+    shutil.copytree(REPOSITORY, folder, ignore=ignored)
+    for tests in {str(x.path): tests_of(x.path) for x in drawn}.values():
+      if not passes(folder, tests):
+        sys.exit(f'Without any mutant {tests} fail.')
+    found = 0
+    for mutant in drawn:
+      healthy = (REPOSITORY / mutant.path).read_text()
+      (folder / mutant.path).write_text(mutant.apply(healthy))
+      survives = passes(folder, tests_of(mutant.path))
+      (folder / mutant.path).write_text(healthy)
+      found += not survives
+      print('SURVIVES' if survives else 'found   ', mutant, flush=True)
+  print(f'{found} of {len(drawn)} mutants are found, of {len(pool)} possible.')
 
 
 if __name__ == '__main__':
