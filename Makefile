@@ -1,7 +1,8 @@
 # Two commands do everything on a fresh machine, the environment included:
 #   make run    sets up, then discovers an update rule from nothing and shows it
-#   make test   sets up, then checks style, types and behaviour
-# make test-all also runs the tests that are slow and say little more.
+#   make test   sets up, then checks style, types and behavior
+# make lint and make pytest are its two halves; make test-all also runs the tests
+# that are slow and say little more.
 # make docs builds the documentation, site/index.html; make test does so, too.
 # PYTHON=python3.12 chooses the interpreter (3.11 or later);
 # EXTRAS=dev,environments tests the suites of environments as well.
@@ -12,7 +13,7 @@ EXTRAS ?= dev
 BIN = $(VENV)/bin
 WORKDIR ?= runs/quickstart
 
-.PHONY: run test test-all lint docs
+.PHONY: run test test-all pytest lint docs
 
 run: $(VENV)/.installed
 	$(BIN)/python -m launch.meta_train --config=configs/quickstart.py \
@@ -22,7 +23,9 @@ run: $(VENV)/.installed
 # What takes long begins first, so that no core waits at the end.
 PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: lint
+test: lint pytest
+
+pytest: $(VENV)/.installed-$(EXTRAS)
 	$(PYTEST)
 
 test-all: lint
