@@ -15,7 +15,7 @@ from absl import app
 from absl import flags
 from ml_collections import config_flags
 
-from disco_rl.runtime import config_checks
+from disco_rl import config as config_lib
 from launch import compilation_cache
 from launch import help
 from launch import modules
@@ -163,6 +163,6 @@ def _set_replay_ratio(text: str, argv: list[str]) -> None:
   if any(x.lstrip('-').startswith('config.num_environments') for x in argv):
     old['num_environments'] = config.num_environments
   try:
-    config.num_environments = config_checks.translate(old)['num_environments']
+    config.num_environments = config_lib.translate(old)['num_environments']
   except ValueError as error:
     fail(error)

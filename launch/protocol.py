@@ -73,15 +73,15 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 
 def _plan(settings: dict[str, Any], workdir: pathlib.Path) -> Any:
   """The runs that the flags describe."""
+  from disco_rl import config as config_lib
   from disco_rl.evaluation import protocol as protocol_lib
-  from disco_rl.runtime import config_checks
 
   lists = ('training_tasks', 'validation_tasks', 'test_tasks')
   declared = {
     **settings,
     **{name: to_records.names(settings, name) for name in lists},
   }
-  protocol = config_checks.build(protocol_lib.Protocol, declared)
+  protocol = config_lib.build(protocol_lib.Protocol, declared)
   names = {field.name for field in dataclasses.fields(protocol)}
   shared = {k: v for k, v in settings.items() if k not in names}
   return protocol_lib.Plan(

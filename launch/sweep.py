@@ -29,7 +29,7 @@ from typing import Any
 from absl import flags
 from ml_collections import config_flags
 
-from disco_rl.runtime import config_checks
+from disco_rl import config as config_lib
 from launch import common
 from launch import modules
 from launch import processes
@@ -198,7 +198,7 @@ def _make_run(
   changes = {**config_flags.get_override_values(flag), **point}
   settings = common.settings_of(config, _as_flags(changes))
   if launcher == 'meta_train':
-    changes['seed'] = config_checks.get(settings, 'seed') + seed
+    changes['seed'] = config_lib.get(settings, 'seed') + seed
     settings['seed'] = changes['seed']
   else:
     to_records.refuse_lists(settings, 'name them as --grid=environment=A,B')

@@ -6,7 +6,7 @@ Imports are inside the functions: a mistyped flag should not wait for JAX.
 from collections.abc import Mapping
 from typing import Any
 
-from disco_rl.runtime import config_checks
+from disco_rl import config as config_lib
 
 # Setting of a sweep -> the setting of a run that takes its values in turn.
 SWEPT = {
@@ -33,13 +33,13 @@ def meta_training(settings: Mapping[str, Any]) -> Any:
   Raises:
     ValueError: a setting is absent, unknown or not valid.
   """
-  from disco_rl.meta_training import config as config_lib
+  from disco_rl.meta_training import config as meta_config
   from disco_rl.update_rules import disco
 
   lists = ('environments', 'held_out_environments')
   settings = {**settings, **{name: names(settings, name) for name in lists}}
-  return config_checks.build_with_rules(
-    config_lib.MetaTrainingConfig, settings, disco.Disco
+  return config_lib.build_with_rules(
+    meta_config.MetaTrainingConfig, settings, disco.Disco
   )
 
 
@@ -91,15 +91,13 @@ def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
   settings = {**dict.fromkeys(SWEPT, ''), **settings}
   lists = {
     'environments': names(settings, 'environments'),
-    'rules': config_checks.split(settings, 'rules'),
+    'rules': config_lib.split(settings, 'rules'),
     'learning_rates': tuple(
-      map(_rate, config_checks.split(settings, 'learning_rates'))
+      map(_rate, config_lib.split(settings, 'learning_rates'))
     ),
   }
   single = lambda name: (
-    None
-    if name == 'learning_rates'
-    else config_checks.get(settings, SWEPT[name])
+    None if name == 'learning_rates' else config_lib.get(settings, SWEPT[name])
   )
   return {
     name: values if settings[name] else (single(name),)
@@ -112,7 +110,7 @@ def names(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
   from disco_rl.environments import suites
 
   return tuple(
-    e for n in config_checks.split(settings, name) for e in suites.expand(n)
+    e for n in config_lib.split(settings, name) for e in suites.expand(n)
   )
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import episodes
@@ -17,12 +18,11 @@ from disco_rl.environments import base as environment_base
 from disco_rl.maths import optimizers
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
-from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base as rule_base
 
 
 @dataclasses.dataclass(frozen=True)
-class AgentConfig(config_checks.Settings):
+class AgentConfig(config_lib.Settings):
   """Settings of an agent, which makes one update after each rollout.
 
   Attributes:
@@ -45,17 +45,17 @@ class AgentConfig(config_checks.Settings):
   """
 
   network: agent_network.AgentNetworkConfig = agent_network.AgentNetworkConfig()
-  unroll_length: config_checks.Count = 28
-  batch_size: config_checks.Count = 96
-  num_environments: config_checks.Count = 12
-  on_policy_share: config_checks.Fraction = 0.1
-  replay_capacity: config_checks.Count = 1200
+  unroll_length: config_lib.Count = 28
+  batch_size: config_lib.Count = 96
+  num_environments: config_lib.Count = 12
+  on_policy_share: config_lib.Fraction = 0.1
+  replay_capacity: config_lib.Count = 1200
   replay_on_disk: bool = False
-  learning_rate: config_checks.Positive = 3e-4
-  max_abs_update: config_checks.Bound = 1.0
-  warm_up_updates: config_checks.CountOrZero = 0
-  decay_updates: config_checks.CountOrZero = 0
-  weight_decay: config_checks.FiniteOrZero = 0.0
+  learning_rate: config_lib.Positive = 3e-4
+  max_abs_update: config_lib.Bound = 1.0
+  warm_up_updates: config_lib.CountOrZero = 0
+  decay_updates: config_lib.CountOrZero = 0
+  weight_decay: config_lib.FiniteOrZero = 0.0
 
   def conflicts(self) -> Iterator[str]:
     """Every rollout fits into replay, and the newest one into a batch."""

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import jax.numpy as jnp
 
+from disco_rl import config as config_lib
 from disco_rl import types
-from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 
@@ -28,7 +28,7 @@ class Blind(disco.Disco):
       rule.
   """
 
-  extent: Annotated[str, config_checks.one_of(*EXTENTS)] = 'all'
+  extent: Annotated[str, config_lib.one_of(*EXTENTS)] = 'all'
 
   def targets(
     self,

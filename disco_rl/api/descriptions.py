@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.api import rules
 from disco_rl.environments import registry
-from disco_rl.runtime import config_checks
 
 # The array of a file that holds the description, as JSON in UTF-8.
 KEY = 'description'
@@ -65,7 +65,7 @@ class Description:
         'The agent has a torso of your own, which no file can hold: pass the '
         'function as torso=... to disco_rl.load_policy or disco_rl.Trainer.'
       )
-    return config_checks.build(agent_lib.AgentConfig, settings)
+    return config_lib.build(agent_lib.AgentConfig, settings)
 
 
 def describe(
@@ -109,7 +109,7 @@ def settings_of(config: agent_lib.AgentConfig) -> dict[str, Any]:
   """Flat settings of an agent, as keyword arguments of `Trainer`."""
   return {
     name: tuple(value) if isinstance(value, list) else value
-    for name, value in config_checks.flatten(config).items()
+    for name, value in config_lib.flatten(config).items()
   }
 
 

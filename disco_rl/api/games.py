@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.api import player
 from disco_rl.environments import base
@@ -14,7 +15,6 @@ from disco_rl.environments import wrapping
 from disco_rl.environments.jax_native import on_host
 from disco_rl.evaluation import playing
 from disco_rl.networks import agent_network
-from disco_rl.runtime import config_checks
 
 # Environments that play side by side.
 _MAX_ENVIRONMENTS = 16
@@ -115,5 +115,5 @@ class Games:
 
 
 def _check(episodes: int, seed: int) -> None:
-  config_checks.check('episodes', episodes, config_checks.Count)
-  config_checks.check('seed', seed, config_checks.CountOrZero)
+  config_lib.check('episodes', episodes, config_lib.Count)
+  config_lib.check('seed', seed, config_lib.CountOrZero)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+from disco_rl import config as config_lib
 from disco_rl import types
-from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
@@ -79,9 +79,7 @@ def load_rule(
     loaded, loaded_params = registry.load(rule, **settings)
     fields = {field.name for field in dataclasses.fields(type(loaded))}  # type: ignore[arg-type]
     # The weights decide the sizes of the network.
-    config_checks.check_names(
-      settings, fields - {'network'}, f'The rule {rule!r}'
-    )
+    config_lib.check_names(settings, fields - {'network'}, f'The rule {rule!r}')
     return LoadedRule(loaded, loaded_params, rule, settings)
   if settings:
     raise TypeError(

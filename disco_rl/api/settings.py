@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from disco_rl import config as config_lib
 from disco_rl.agent import agent
 from disco_rl.networks import torsos
-from disco_rl.runtime import config_checks
 
 _DEFAULT = agent.AgentConfig()
 
@@ -30,21 +30,21 @@ def agent_config(
     ValueError: a name is unknown, a value is not valid, or two do not go
       together.
   """
-  known = {*config_checks.names(agent.AgentConfig), 'replay_ratio'}
-  config_checks.check_names(settings, known - {'torso'}, 'Trainer')
+  known = {*config_lib.names(agent.AgentConfig), 'replay_ratio'}
+  config_lib.check_names(settings, known - {'torso'}, 'Trainer')
   settings = {'batch_size': _DEFAULT.batch_size, **settings, 'torso': torso}
   if num_environments is not None:
     settings['num_environments'] = num_environments
-  settings = config_checks.translate(settings)
+  settings = config_lib.translate(settings)
   batch_size = settings['batch_size']
-  config_checks.check('batch_size', batch_size, config_checks.Count)
+  config_lib.check('batch_size', batch_size, config_lib.Count)
   number = settings.setdefault(
     'num_environments', max(1, round(batch_size / _DEFAULT.replay_ratio))
   )
-  config_checks.check('num_environments', number, config_checks.Count)
+  config_lib.check('num_environments', number, config_lib.Count)
   defaults = {
     'on_policy_share': min(_DEFAULT.on_policy_share, number / batch_size),
     'replay_capacity': max(1, round(_DEFAULT.replay_capacity / number))
     * number,
   }
-  return config_checks.build(agent.AgentConfig, {**defaults, **settings})
+  return config_lib.build(agent.AgentConfig, {**defaults, **settings})

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
@@ -27,7 +28,6 @@ from disco_rl.evaluation import playing
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
 from disco_rl.networks import torsos
-from disco_rl.runtime import config_checks
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import npz
@@ -100,7 +100,7 @@ class Trainer:
       ImportError: a package that the environment needs is not installed.
       FileNotFoundError: there is no file of weights at the path.
     """
-    config_checks.check('seed', seed, config_checks.CountOrZero)
+    config_lib.check('seed', seed, config_lib.CountOrZero)
     self._names = f'{_name(environment)} {_name(rule)}'
     rule = rules.load_rule(rule)
     source = wrapping.recognise(environment, preprocessing)
@@ -203,7 +203,7 @@ class Trainer:
       ('log_every', log_every),
       ('save_every', save_every),
     ):
-      config_checks.check(name, value, config_checks.Count)
+      config_lib.check(name, value, config_lib.Count)
     if save_to is not None:
       npz.check_name(save_to)
 

@@ -26,6 +26,7 @@ import re
 from typing import Any
 from typing import Literal
 
+from disco_rl import config as config_lib
 from disco_rl.environments import base
 from disco_rl.environments import suites
 from disco_rl.environments.host import atari
@@ -42,7 +43,6 @@ from disco_rl.environments.jax_native import random_chains
 from disco_rl.environments.jax_native import random_grids
 from disco_rl.environments.jax_native import sokoban
 from disco_rl.environments.jax_native import task_distribution
-from disco_rl.runtime import config_checks
 
 Environment = base.JaxEnvironment | base.HostEnvironment
 # Where environments step: `base.JaxEnvironment` or `base.HostEnvironment`.
@@ -95,7 +95,7 @@ def _listed(module: Any, variants: Collection[str], **arguments: Any) -> Finder:
     if variant is None or variant not in variants:
       return None
     module.import_package()
-    preprocessing = config_checks.replace(module.Preprocessing(), changes)
+    preprocessing = config_lib.replace(module.Preprocessing(), changes)
     return functools.partial(
       module.make, variant, preprocessing=preprocessing, **arguments
     )
@@ -153,7 +153,7 @@ def _find_procgen(variant: str | None, changes: Changes) -> Builder | None:
     return None
   procgen.import_package()
   default = procgen.HARD if game == variant else procgen.EASY
-  preprocessing = config_checks.replace(default, changes)
+  preprocessing = config_lib.replace(default, changes)
   return functools.partial(procgen.make, game, preprocessing=preprocessing)
 
 
@@ -175,7 +175,7 @@ def _find_sokoban(variant: str | None, changes: Changes) -> Builder | None:
   if levels is None:
     return None
   sokoban.import_package()
-  preprocessing = config_checks.replace(sokoban.BENCHMARK, changes)
+  preprocessing = config_lib.replace(sokoban.BENCHMARK, changes)
   return lambda *_: sokoban.make(levels(), preprocessing)
 
 
@@ -183,7 +183,7 @@ def _find_crafter(variant: str | None, changes: Changes) -> Builder | None:
   if variant is not None:
     return None
   crafter_adapter.import_package()
-  preprocessing = config_checks.replace(crafter_adapter.BENCHMARK, changes)
+  preprocessing = config_lib.replace(crafter_adapter.BENCHMARK, changes)
   return functools.partial(crafter_adapter.make, preprocessing=preprocessing)
 
 

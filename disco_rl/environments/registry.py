@@ -8,11 +8,11 @@ import difflib
 from typing import Annotated
 from typing import Any
 
+from disco_rl import config as config_lib
 from disco_rl.environments import base
 from disco_rl.environments import families
 from disco_rl.environments import suites
 from disco_rl.environments.host import timeouts
-from disco_rl.runtime import config_checks
 
 
 def _check_preprocessing(preprocessing: Any) -> None:
@@ -34,12 +34,12 @@ def _check_preprocessing(preprocessing: Any) -> None:
         f'preprocessing.{family}={changes!r} is not possible: choose one of '
         f'{known}, and settings of it.'
       )
-    config_checks.replace(defaults[family](), changes)
+    config_lib.replace(defaults[family](), changes)
 
 
 # Family of names -> changes of its preprocessing.
 Preprocessing = Annotated[
-  Mapping[str, families.Changes], config_checks.CheckedBy(_check_preprocessing)
+  Mapping[str, families.Changes], config_lib.CheckedBy(_check_preprocessing)
 ]
 NO_CHANGES: Preprocessing = {}
 

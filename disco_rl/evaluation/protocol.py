@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl.environments import families
 from disco_rl.environments import registry as environment_registry
 from disco_rl.environments import suites
@@ -28,7 +29,6 @@ from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import statistics
 from disco_rl.evaluation import sweep
-from disco_rl.runtime import config_checks
 from disco_rl.runtime import workdirs
 
 # Contenders that scores refer to: return 1 where the best is not known, and 0.
@@ -40,7 +40,7 @@ GIVEN = 'given'
 Point = Mapping[str, Any]
 _Ascending = Annotated[
   tuple[int, ...],
-  config_checks.Requirement(
+  config_lib.Requirement(
     'rising numbers of updates',
     lambda xs: bool(xs) and [*xs] == sorted({*xs}) and xs[0] > 0,
   ),
@@ -49,7 +49,7 @@ _Ascending = Annotated[
 _OWN: Mapping[str, Any] = {
   'score_after': _Ascending,
   'validation_tasks': tuple[str, ...],
-  'validation_updates': config_checks.Count,
+  'validation_updates': config_lib.Count,
 }
 
 
@@ -63,7 +63,7 @@ def family(task: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Protocol(config_checks.Settings):
+class Protocol(config_lib.Settings):
   """What is declared before anything is run.
 
   Attributes:
@@ -82,7 +82,7 @@ class Protocol(config_checks.Settings):
 
   training_tasks: tuple[str, ...]
   validation_tasks: tuple[str, ...]
-  validation_updates: config_checks.Count
+  validation_updates: config_lib.Count
   test_tasks: tuple[str, ...]
   score_after: _Ascending
   by_family: Mapping[str, Mapping[str, Any]]
@@ -195,7 +195,7 @@ def _family_conflicts(name: str, own: Mapping[str, Any]) -> Iterator[str]:
   here = f'by_family.{name}'
   for declared, kind in _OWN.items():
     if declared in own:
-      config_checks.check(f'{here}.{declared}', own[declared], kind)
+      config_lib.check(f'{here}.{declared}', own[declared], kind)
   if 'seeds' in own:
     yield f'{here} has seeds, of which all runs must have equal numbers.'
 
@@ -444,7 +444,7 @@ def validate(plan: Plan) -> None:
     for task in tasks:
       environment_registry.validate(task)
   known = {*families.FAMILIES, *suites.SUITES}
-  config_checks.check_names(protocol.by_family, known, 'by_family')
+  config_lib.check_names(protocol.by_family, known, 'by_family')
   first = protocol.test_tasks[0]
   jobs = [
     plan.job(first, contender, point)

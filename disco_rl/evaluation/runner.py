@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
@@ -25,7 +26,6 @@ from disco_rl.evaluation import statistics
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
 from disco_rl.runtime import checkpointing
-from disco_rl.runtime import config_checks
 from disco_rl.runtime import forks
 from disco_rl.runtime import limits
 from disco_rl.runtime import loggers as loggers_lib
@@ -39,7 +39,7 @@ from disco_rl.update_rules import sources
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationConfig(config_checks.Settings):
+class EvaluationConfig(config_lib.Settings):
   """Settings of an evaluation.
 
   Attributes:
@@ -60,12 +60,12 @@ class EvaluationConfig(config_checks.Settings):
 
   environment: str
   rule: str
-  seeds: config_checks.Count
-  seed: config_checks.CountOrZero
-  updates: config_checks.Count
-  log_every: config_checks.Count
-  checkpoint_every: config_checks.Count
-  checkpoint_seconds: config_checks.Bound
+  seeds: config_lib.Count
+  seed: config_lib.CountOrZero
+  updates: config_lib.Count
+  log_every: config_lib.Count
+  checkpoint_every: config_lib.Count
+  checkpoint_seconds: config_lib.Bound
   agent: agent_lib.AgentConfig
   rule_settings: Mapping[str, Any]
   preprocessing: environment_registry.Preprocessing
@@ -86,7 +86,7 @@ def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
   Raises:
     ValueError: a setting is absent, unknown or not valid.
   """
-  return config_checks.build_with_rules(
+  return config_lib.build_with_rules(
     EvaluationConfig, settings, *rule_registry.classes()
   )
 

@@ -7,6 +7,7 @@ import functools
 from typing import Annotated
 from typing import Any
 
+from disco_rl import config as config_lib
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import registry
 from disco_rl.meta_training import held_out
@@ -17,7 +18,6 @@ from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import outer_loss
 from disco_rl.meta_training import variation as variation_lib
 from disco_rl.networks import meta_network
-from disco_rl.runtime import config_checks
 from disco_rl.runtime import loggers as loggers_lib
 
 ESTIMATORS = ('differentiation', 'evolution')
@@ -25,7 +25,7 @@ RANDOM = 'random'
 
 
 @dataclasses.dataclass(frozen=True)
-class MetaTrainingConfig(config_checks.Settings):
+class MetaTrainingConfig(config_lib.Settings):
   """Settings of a discovery run.
 
   Attributes:
@@ -68,14 +68,14 @@ class MetaTrainingConfig(config_checks.Settings):
 
   environments: tuple[str, ...]
   preprocessing: registry.Preprocessing
-  agents: config_checks.Count
+  agents: config_lib.Count
   rule: str
   rule_network: meta_network.MetaNetworkConfig
   rule_settings: Mapping[str, Any]
-  meta_steps: config_checks.Count
-  seed: config_checks.CountOrZero
-  checkpoint_every: config_checks.Count
-  keep_checkpoints: config_checks.Count
+  meta_steps: config_lib.Count
+  seed: config_lib.CountOrZero
+  checkpoint_every: config_lib.Count
+  keep_checkpoints: config_lib.Count
   agent: agent_lib.AgentConfig
   meta_value: meta_value.MetaValueConfig
   inner_loop: inner_loop.InnerLoopConfig
@@ -83,21 +83,19 @@ class MetaTrainingConfig(config_checks.Settings):
   lifetimes: lifetimes.LifetimeConfig
   held_out: held_out.HeldOutConfig
   variation: variation_lib.VariationConfig = variation_lib.VariationConfig()
-  estimator: Annotated[str, config_checks.one_of(*ESTIMATORS)] = (
-    'differentiation'
-  )
+  estimator: Annotated[str, config_lib.one_of(*ESTIMATORS)] = 'differentiation'
   mode: meta_gradient.Mode = 'mixed'
-  evolution_pairs: config_checks.Count = 8
-  evolution_std: config_checks.Positive = 0.01
+  evolution_pairs: config_lib.Count = 8
+  evolution_std: config_lib.Positive = 0.01
   adam_per_agent: bool = True
-  meta_learning_rate: config_checks.Positive = 1e-3
-  meta_decay_steps: config_checks.CountOrZero = 0
+  meta_learning_rate: config_lib.Positive = 1e-3
+  meta_decay_steps: config_lib.CountOrZero = 0
   average_rule: bool = False
-  max_meta_gradient_norm: config_checks.Bound = 1.0
-  chunk_size: config_checks.Count = 1
-  batch_devices: config_checks.Count = 1
-  cpu_devices: config_checks.Count = 1
-  group_multiple: config_checks.Count = 1
+  max_meta_gradient_norm: config_lib.Bound = 1.0
+  chunk_size: config_lib.Count = 1
+  batch_devices: config_lib.Count = 1
+  cpu_devices: config_lib.Count = 1
+  group_multiple: config_lib.Count = 1
   loggers: loggers_lib.Names = ()
 
   def conflicts(self) -> Iterator[str]:

@@ -12,15 +12,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.maths import masked
 from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.runtime import config_checks
 
 
 @dataclasses.dataclass(frozen=True)
-class EvolutionStrategies(config_checks.Settings):
+class EvolutionStrategies(config_lib.Settings):
   """Estimates the gradient of the reward after N updates.
 
   Attributes:
@@ -30,8 +30,8 @@ class EvolutionStrategies(config_checks.Settings):
   """
 
   inner_loop: inner_loop_lib.InnerLoop
-  num_pairs: config_checks.Count = 8
-  std: config_checks.Positive = 0.01
+  num_pairs: config_lib.Count = 8
+  std: config_lib.Positive = 0.01
 
   @property
   def steps(self) -> inner_loop_lib.Steps:

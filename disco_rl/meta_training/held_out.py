@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
@@ -14,12 +15,11 @@ from disco_rl.environments import registry
 from disco_rl.evaluation import base as training_base
 from disco_rl.evaluation import training
 from disco_rl.runtime import compilation
-from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base
 
 
 @dataclasses.dataclass(frozen=True)
-class HeldOutConfig(config_checks.Settings, prefix='held_out_'):
+class HeldOutConfig(config_lib.Settings, prefix='held_out_'):
   """Settings of the evaluation on held-out environments.
 
   Attributes:
@@ -30,9 +30,9 @@ class HeldOutConfig(config_checks.Settings, prefix='held_out_'):
   """
 
   environments: tuple[str, ...] = ()
-  every: config_checks.Count = 100
-  updates: config_checks.Count = 100
-  seeds: config_checks.Count = 3
+  every: config_lib.Count = 100
+  updates: config_lib.Count = 100
+  seeds: config_lib.Count = 3
 
 
 class HeldOut:

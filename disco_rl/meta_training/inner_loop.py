@@ -16,6 +16,7 @@ import jax
 from jax import memory
 import jax.numpy as jnp
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
@@ -23,12 +24,11 @@ from disco_rl.agent import learner
 from disco_rl.environments import base
 from disco_rl.meta_training import chunks
 from disco_rl.meta_training import meta_value as meta_value_lib
-from disco_rl.runtime import config_checks
 from disco_rl.runtime import sharding
 
 
 @dataclasses.dataclass(frozen=True)
-class InnerLoopConfig(config_checks.Settings):
+class InnerLoopConfig(config_lib.Settings):
   """Lengths of the inner loop, and which learner states are kept.
 
   Attributes:
@@ -41,9 +41,9 @@ class InnerLoopConfig(config_checks.Settings):
     offload: whether the trajectory is kept in the host's memory.
   """
 
-  inner_updates: config_checks.Count = 20
-  validation_trajectories: config_checks.Count = 48
-  save_every: config_checks.Count = 1
+  inner_updates: config_lib.Count = 20
+  validation_trajectories: config_lib.Count = 48
+  save_every: config_lib.Count = 1
   offload: bool = False
 
   def conflicts(self) -> Iterator[str]:

@@ -11,14 +11,14 @@ from typing import Annotated
 
 import numpy as np
 
-from disco_rl.runtime import config_checks
+from disco_rl import config as config_lib
 
 # In steps, as in the paper.
 BUDGETS = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
 
 
 @dataclasses.dataclass(frozen=True)
-class LifetimeConfig(config_checks.Settings):
+class LifetimeConfig(config_lib.Settings):
   """Lengths of the agents' lifetimes.
 
   Attributes:
@@ -29,8 +29,8 @@ class LifetimeConfig(config_checks.Settings):
 
   budgets: Annotated[
     tuple[int, ...],
-    config_checks.each_positive('numbers of environment steps'),
-    config_checks.Requirement('at least one number', bool),
+    config_lib.each_positive('numbers of environment steps'),
+    config_lib.Requirement('at least one number', bool),
   ] = BUDGETS
   stagger: bool = False
 

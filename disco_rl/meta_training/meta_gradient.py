@@ -14,23 +14,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import learner
 from disco_rl.environments import base
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import outer_loss
-from disco_rl.runtime import config_checks
 from disco_rl.runtime import sharding
 
 MODES = ('plain', 'checkpointed', 'mixed')
-Mode = Annotated[str, config_checks.one_of(*MODES)]
+Mode = Annotated[str, config_lib.one_of(*MODES)]
 # Gradients of the outer loss: with respect to the differentiable leaves of a
 # learner state, and with respect to eta, of the updates after that state.
 Cotangents = tuple[Any, types.Params]
 
 
 @dataclasses.dataclass(frozen=True)
-class MetaGradient(config_checks.Settings):
+class MetaGradient(config_lib.Settings):
   """The estimator by differentiation; equal results in all modes.
 
   Attributes:

@@ -14,18 +14,18 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.maths import masked
 from disco_rl.maths import value_targets
 from disco_rl.networks import torsos
-from disco_rl.runtime import config_checks
 from disco_rl.runtime import sharding
 
 _TORSO = torsos.TorsoConfig()
 
 
 @dataclasses.dataclass(frozen=True)
-class MetaValueConfig(config_checks.Settings, prefix='meta_value_'):
+class MetaValueConfig(config_lib.Settings, prefix='meta_value_'):
   """Settings of the meta-value function.
 
   Attributes:
@@ -39,15 +39,13 @@ class MetaValueConfig(config_checks.Settings, prefix='meta_value_'):
   """
 
   hidden_sizes: torsos.HiddenSizes = (512, 512)
-  learning_rate: config_checks.Positive = 3e-4
+  learning_rate: config_lib.Positive = 3e-4
   # These two are also the rule's.
-  discount: Annotated[
-    config_checks.Fraction, config_checks.Called('discount')
-  ] = 0.997
-  lambda_: Annotated[
-    config_checks.Fraction, config_checks.Called('lambda_')
-  ] = 0.95
-  moments_decay: config_checks.Decay = 0.99
+  discount: Annotated[config_lib.Fraction, config_lib.Called('discount')] = (
+    0.997
+  )
+  lambda_: Annotated[config_lib.Fraction, config_lib.Called('lambda_')] = 0.95
+  moments_decay: config_lib.Decay = 0.99
   on_inner_batches: bool = False
 
 

@@ -8,16 +8,16 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.maths import categorical
 from disco_rl.maths import masked
 from disco_rl.maths import value_targets
-from disco_rl.runtime import config_checks
 from disco_rl.update_rules import disco
 
 
 @dataclasses.dataclass(frozen=True)
-class OuterLossConfig(config_checks.Settings):
+class OuterLossConfig(config_lib.Settings):
   """Weights of the terms beside the policy gradient.
 
   Attributes:
@@ -31,11 +31,11 @@ class OuterLossConfig(config_checks.Settings):
       inner update. A softmax ignores a constant, so nothing else bounds it.
   """
 
-  policy_entropy_cost: config_checks.Finite = 1e-2
-  y_entropy_cost: config_checks.Finite = 1e-3
-  z_entropy_cost: config_checks.Finite = 1e-3
-  target_kl_cost: config_checks.Finite = 1e-2
-  target_mean_cost: config_checks.Finite = 1e-3
+  policy_entropy_cost: config_lib.Finite = 1e-2
+  y_entropy_cost: config_lib.Finite = 1e-3
+  z_entropy_cost: config_lib.Finite = 1e-3
+  target_kl_cost: config_lib.Finite = 1e-2
+  target_mean_cost: config_lib.Finite = 1e-3
 
 
 def validation_loss(

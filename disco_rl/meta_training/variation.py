@@ -13,16 +13,16 @@ import math
 import jax
 import jax.numpy as jnp
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
 from disco_rl.maths import optimizers
 from disco_rl.networks import widths
-from disco_rl.runtime import config_checks
 
 
 @dataclasses.dataclass(frozen=True)
-class VariationConfig(config_checks.Settings):
+class VariationConfig(config_lib.Settings):
   """What is drawn for each agent, log-uniformly; empty: all have the same.
 
   Attributes:
@@ -32,8 +32,8 @@ class VariationConfig(config_checks.Settings):
       torso that the agent has, at most 1.
   """
 
-  learning_rate_range: config_checks.Range = ()
-  width_range: config_checks.Range = ()
+  learning_rate_range: config_lib.Range = ()
+  width_range: config_lib.Range = ()
 
   def conflicts(self) -> Iterator[str]:
     """No agent is wider than its parameters."""

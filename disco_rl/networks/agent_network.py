@@ -10,19 +10,19 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.networks import action_model
 from disco_rl.networks import linear
 from disco_rl.networks import lstm
 from disco_rl.networks import torsos
-from disco_rl.runtime import config_checks
 
 HEAD_INIT_STD = 1e-2
 DTYPES = ('float32', 'bfloat16')
 
 
 @dataclasses.dataclass(frozen=True)
-class AgentNetworkConfig(config_checks.Settings):
+class AgentNetworkConfig(config_lib.Settings):
   """Sizes of an agent's network.
 
   Attributes:
@@ -36,10 +36,10 @@ class AgentNetworkConfig(config_checks.Settings):
   """
 
   torso: torsos.TorsoConfig = torsos.TorsoConfig()
-  core_lstm: config_checks.CountOrZero = 0
-  action_model_lstm: config_checks.Count = 128
-  action_model_head: config_checks.Count = 128
-  compute_dtype: Annotated[str, config_checks.one_of(*DTYPES)] = 'float32'
+  core_lstm: config_lib.CountOrZero = 0
+  action_model_lstm: config_lib.Count = 128
+  action_model_head: config_lib.Count = 128
+  compute_dtype: Annotated[str, config_lib.one_of(*DTYPES)] = 'float32'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,13 +15,13 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.maths import categorical
 from disco_rl.networks import linear
 from disco_rl.networks import meta_features
 from disco_rl.networks.lstm import SequenceLSTM
 from disco_rl.networks.transformer import BackwardTransformer
-from disco_rl.runtime import config_checks
 from disco_rl.runtime import sharding
 
 HEAD_INIT_STD = 0.3
@@ -29,7 +29,7 @@ GATE_INIT_STD = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
-class MetaNetworkConfig(config_checks.Settings, prefix='rule_'):
+class MetaNetworkConfig(config_lib.Settings, prefix='rule_'):
   """Sizes of the meta-network; the defaults are those of Disco103.
 
   Attributes:
@@ -47,16 +47,16 @@ class MetaNetworkConfig(config_checks.Settings, prefix='rule_'):
     transformer_heads: heads of its attention, a divisor of that width.
   """
 
-  prediction_size: config_checks.CountOrZero = 600
-  prediction_embedding: config_checks.Widths = (16, 1)
-  policy_channels: config_checks.Widths = (16, 2)
-  policy_target_channels: config_checks.Widths = (16,)
-  lstm_size: config_checks.Count = 256
-  meta_rnn_input_size: config_checks.Count = 16
-  meta_rnn_size: config_checks.CountOrZero = 128
+  prediction_size: config_lib.CountOrZero = 600
+  prediction_embedding: config_lib.Widths = (16, 1)
+  policy_channels: config_lib.Widths = (16, 2)
+  policy_target_channels: config_lib.Widths = (16,)
+  lstm_size: config_lib.Count = 256
+  meta_rnn_input_size: config_lib.Count = 16
+  meta_rnn_size: config_lib.CountOrZero = 128
   has_q: bool = True
-  transformer_layers: config_checks.CountOrZero = 0
-  transformer_heads: config_checks.Count = 4
+  transformer_layers: config_lib.CountOrZero = 0
+  transformer_heads: config_lib.Count = 4
 
   def conflicts(self) -> Iterator[str]:
     """The embedded prediction is one number; heads are of equal widths."""

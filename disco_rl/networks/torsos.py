@@ -13,10 +13,10 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.networks import convolutions
 from disco_rl.networks import nethack_encoder
-from disco_rl.runtime import config_checks
 
 # Rows of observations, leaves [N, ...] -> embedding [N, D]; may use Haiku.
 Torso = Callable[[types.PyTree], types.Array]
@@ -26,13 +26,13 @@ _Named = Callable[[types.PyTree, 'TorsoConfig', Any], types.Array]
 AUTOMATIC = -1
 CHUNK_SIZES = (0, 512, 128, 32)
 HiddenSizes = Annotated[
-  config_checks.Widths,
-  config_checks.Requirement('widths of at least one dense layer', bool),
+  config_lib.Widths,
+  config_lib.Requirement('widths of at least one dense layer', bool),
 ]
 
 
 @dataclasses.dataclass(frozen=True)
-class TorsoConfig(config_checks.Settings):
+class TorsoConfig(config_lib.Settings):
   """Kind and sizes of a torso.
 
   Attributes:
@@ -51,15 +51,15 @@ class TorsoConfig(config_checks.Settings):
 
   kind: Annotated[
     str | Torso,
-    config_checks.Called('torso'),
-    config_checks.Requirement(
+    config_lib.Called('torso'),
+    config_lib.Requirement(
       'a name or a function', lambda x: isinstance(x, str) or callable(x)
     ),
   ] = 'mlp'
-  channels: config_checks.Widths = (16, 32, 32)
+  channels: config_lib.Widths = (16, 32, 32)
   hidden_sizes: HiddenSizes = (512, 512)
   chunk_size: Annotated[
-    int, config_checks.at_least(-1), config_checks.Called('torso_chunk_size')
+    int, config_lib.at_least(-1), config_lib.Called('torso_chunk_size')
   ] = 0
 
   def conflicts(self) -> Iterator[str]:

@@ -20,7 +20,7 @@ from typing import Annotated
 from typing import Any
 import uuid
 
-from disco_rl.runtime import config_checks
+from disco_rl import config as config_lib
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
 
@@ -93,7 +93,7 @@ def check(names: Sequence[str]) -> None:
 
 
 # A setting: the names of a run's loggers.
-Names = Annotated[tuple[str, ...], config_checks.CheckedBy(check)]
+Names = Annotated[tuple[str, ...], config_lib.CheckedBy(check)]
 
 
 @contextlib.contextmanager

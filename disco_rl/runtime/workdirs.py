@@ -12,7 +12,7 @@ import pathlib
 import socket
 from typing import Any
 
-from disco_rl.runtime import config_checks
+from disco_rl import config as config_lib
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
@@ -183,7 +183,7 @@ def _check_same(
   # As JSON stores them: lists for tuples, null for non-finite numbers.
   now = json.loads(json.dumps(description), parse_constant=lambda _: None)
   with contextlib.suppress(ValueError):
-    earlier = config_checks.translate(earlier)
+    earlier = config_lib.translate(earlier)
   added = {name: _ADDED[name] for name in _ADDED.keys() & now.keys()}
   earlier = {**added, **earlier}
   different = sorted(

@@ -6,9 +6,9 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.maths import value_targets
-from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base
 
 
@@ -26,7 +26,7 @@ class ActorCriticTargets:
 
 
 @dataclasses.dataclass(frozen=True)
-class ActorCritic(base.UpdateRule, config_checks.Settings):
+class ActorCritic(base.UpdateRule, config_lib.Settings):
   """Policy gradient on V-trace advantages, categorical value, entropy bonus.
 
   Attributes:
@@ -43,15 +43,15 @@ class ActorCritic(base.UpdateRule, config_checks.Settings):
   """
 
   # A value lies between two bins.
-  num_bins: Annotated[int, config_checks.at_least(2)] = 601
-  max_abs_value: config_checks.Positive = 300.0
-  discount: config_checks.Fraction = 0.997
-  lambda_: config_checks.Fraction = 0.95
-  moments_decay: config_checks.Decay = 0.99
+  num_bins: Annotated[int, config_lib.at_least(2)] = 601
+  max_abs_value: config_lib.Positive = 300.0
+  discount: config_lib.Fraction = 0.997
+  lambda_: config_lib.Fraction = 0.95
+  moments_decay: config_lib.Decay = 0.99
   normalize_advantage: bool = False
-  policy_cost: config_checks.Finite = 1.0
-  value_cost: config_checks.Finite = 0.5
-  entropy_cost: config_checks.Finite = 0.2
+  policy_cost: config_lib.Finite = 1.0
+  value_cost: config_lib.Finite = 0.5
+  entropy_cost: config_lib.Finite = 0.2
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
     """One head, the categorical value v; no action model."""

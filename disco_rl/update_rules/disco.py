@@ -13,12 +13,12 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.maths import categorical
 from disco_rl.maths import value_targets
 from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
-from disco_rl.runtime import config_checks
 from disco_rl.update_rules import base
 
 
@@ -58,7 +58,7 @@ class DiscoTargets:
 
 
 @dataclasses.dataclass(frozen=True)
-class Disco(base.UpdateRule, config_checks.Settings):
+class Disco(base.UpdateRule, config_lib.Settings):
   """DiscoRL's update rule; with its published weights, Disco103.
 
   Variants of the method (Fig. 3, Extended Data Fig. 3) lack predictions: agents
@@ -86,18 +86,18 @@ class Disco(base.UpdateRule, config_checks.Settings):
 
   network: meta_network.MetaNetworkConfig = meta_network.MetaNetworkConfig()
   # A value lies between two bins.
-  num_bins: Annotated[int, config_checks.at_least(2)] = 601
-  max_abs_value: config_checks.Positive = 300.0
-  reward_scale: config_checks.Positive = 1.0
-  discount: config_checks.Fraction = 0.997
-  lambda_: config_checks.Fraction = 0.95
-  moments_decay: config_checks.Decay = 0.99
-  target_decay: config_checks.Fraction = 0.9
-  pi_cost: config_checks.Finite = 1.0
-  y_cost: config_checks.Finite = 1.0
-  z_cost: config_checks.Finite = 1.0
-  aux_pi_cost: config_checks.Finite = 1.0
-  q_cost: config_checks.Finite = 0.2
+  num_bins: Annotated[int, config_lib.at_least(2)] = 601
+  max_abs_value: config_lib.Positive = 300.0
+  reward_scale: config_lib.Positive = 1.0
+  discount: config_lib.Fraction = 0.997
+  lambda_: config_lib.Fraction = 0.95
+  moments_decay: config_lib.Decay = 0.99
+  target_decay: config_lib.Fraction = 0.9
+  pi_cost: config_lib.Finite = 1.0
+  y_cost: config_lib.Finite = 1.0
+  z_cost: config_lib.Finite = 1.0
+  aux_pi_cost: config_lib.Finite = 1.0
+  q_cost: config_lib.Finite = 0.2
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
     """Heads y of the state; z, aux_pi and q of the actions."""

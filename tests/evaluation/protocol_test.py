@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from configs import protocol as configs
+from disco_rl import config as config_lib
 from disco_rl.environments import registry
 from disco_rl.environments.jax_native import task_distribution
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import protocol as protocol_lib
 from disco_rl.evaluation import protocol_report
-from disco_rl.runtime import config_checks
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from launch import to_records
@@ -32,7 +32,7 @@ def declared(**changes: Any) -> protocol_lib.Protocol:
   settings = configs.get_config().to_dict()
   for name in ('training_tasks', 'validation_tasks', 'test_tasks'):
     settings[name] = to_records.names(settings, name)
-  return config_checks.build(protocol_lib.Protocol, {**settings, **changes})
+  return config_lib.build(protocol_lib.Protocol, {**settings, **changes})
 
 
 # The declarations.

@@ -21,9 +21,9 @@ import pytest
 
 from configs import evaluate as evaluate_config
 from configs import quickstart
+from disco_rl import config as config_lib
 from disco_rl.environments import registry as environment_registry
 from disco_rl.environments import suites
-from disco_rl.runtime import config_checks
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
@@ -183,7 +183,7 @@ def test_several_settings_at_once(name: str, data: st.DataObject) -> None:
         if isinstance(number, int | float):
           assert number == math.inf or abs(number) < 2.0**128
         if isinstance(number, int):
-          assert abs(number) < config_checks.WHOLE_LIMIT or number > 2**31
+          assert abs(number) < config_lib.WHOLE_LIMIT or number > 2**31
 
 
 @pytest.mark.parametrize('name', CONFIGS)

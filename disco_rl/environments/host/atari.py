@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl.environments import base
 from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import atari_screen
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import image_vector
-from disco_rl.runtime import config_checks
 
 # The games of the benchmark, in lexicographic order -> returns of random play
 # and of human play. Wang et al., 2016, "Dueling Network Architectures", from up
@@ -81,7 +81,7 @@ GAMES: Mapping[str, tuple[float, float]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Preprocessing(config_checks.Settings, prefix='preprocessing.atari.'):
+class Preprocessing(config_lib.Settings, prefix='preprocessing.atari.'):
   """Preprocessing of Atari; the defaults are the benchmark's.
 
   The protocol is that of Machado et al. (2018), with the usual frame skip of 4
@@ -118,18 +118,18 @@ class Preprocessing(config_checks.Settings, prefix='preprocessing.atari.'):
       clipped rewards, not the game's score. 0: rewards are not clipped.
   """
 
-  frame_skip: config_checks.Count = 4
+  frame_skip: config_lib.Count = 4
   max_over_frames: bool = True
-  height: config_checks.Count = 84
-  width: config_checks.Count = 84
+  height: config_lib.Count = 84
+  width: config_lib.Count = 84
   is_grayscale: bool = True
-  frame_stack: config_checks.Count = 4
-  sticky_action_probability: config_checks.Fraction = 0.25
-  max_no_ops: config_checks.CountOrZero = 0
+  frame_stack: config_lib.Count = 4
+  sticky_action_probability: config_lib.Fraction = 0.25
+  max_no_ops: config_lib.CountOrZero = 0
   fires_on_reset: bool = False
   has_all_actions: bool = True
-  max_episode_frames: config_checks.Count = 108_000
-  max_abs_reward: config_checks.FiniteOrZero = 0.0
+  max_episode_frames: config_lib.Count = 108_000
+  max_abs_reward: config_lib.FiniteOrZero = 0.0
 
 
 BENCHMARK = Preprocessing()

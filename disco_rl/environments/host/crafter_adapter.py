@@ -13,13 +13,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import sequential
-from disco_rl.runtime import config_checks
 
 NAME = 'crafter'
 # Of pictures for people, in pixels; a multiple of the nine cells in view.
@@ -27,7 +27,7 @@ _PICTURE_SIZE = np.array([288, 288])
 
 
 @dataclasses.dataclass(frozen=True)
-class Preprocessing(config_checks.Settings, prefix='preprocessing.crafter.'):
+class Preprocessing(config_lib.Settings, prefix='preprocessing.crafter.'):
   """Preprocessing of Crafter; the defaults are the benchmark's.
 
   Rewards are the game's own: +1 in a step that unlocks achievements for the
@@ -42,11 +42,11 @@ class Preprocessing(config_checks.Settings, prefix='preprocessing.crafter.'):
     max_episode_steps: time limit in steps of the game, a truncation.
   """
 
-  height: config_checks.Count = 64
-  width: config_checks.Count = 64
-  frame_stack: config_checks.Count = 1
-  action_repeat: config_checks.Count = 1
-  max_episode_steps: config_checks.Count = 10_000
+  height: config_lib.Count = 64
+  width: config_lib.Count = 64
+  frame_stack: config_lib.Count = 1
+  action_repeat: config_lib.Count = 1
+  max_episode_steps: config_lib.Count = 10_000
 
 
 BENCHMARK = Preprocessing()

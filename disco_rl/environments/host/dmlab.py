@@ -21,10 +21,10 @@ import zlib
 import jax
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
-from disco_rl.runtime import config_checks
 
 # The levels of the benchmark, in lexicographic order.
 LEVELS = (
@@ -84,7 +84,7 @@ ACTIONS = np.array(
 
 
 @dataclasses.dataclass(frozen=True)
-class Preprocessing(config_checks.Settings, prefix='preprocessing.dmlab.'):
+class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
   """Preprocessing of DeepMind Lab; the defaults are IMPALA's.
 
   Rewards are the level's own. Episodes end by the level's time limit.
@@ -103,12 +103,12 @@ class Preprocessing(config_checks.Settings, prefix='preprocessing.dmlab.'):
       variable DMLAB_DATASET_PATH.
   """
 
-  action_repeat: config_checks.Count = 4
-  height: config_checks.Count = 72
-  width: config_checks.Count = 96
-  num_words: config_checks.Count = 16
-  num_word_ids: config_checks.Count = 1_000
-  renderer: Annotated[str, config_checks.one_of('software', 'hardware')] = (
+  action_repeat: config_lib.Count = 4
+  height: config_lib.Count = 72
+  width: config_lib.Count = 96
+  num_words: config_lib.Count = 16
+  num_word_ids: config_lib.Count = 1_000
+  renderer: Annotated[str, config_lib.one_of('software', 'hardware')] = (
     'software'
   )
   dataset_path: str = dataclasses.field(

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import packages
@@ -16,7 +17,6 @@ from disco_rl.environments.host import adapters
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import sequential
 from disco_rl.environments.host import terminal
-from disco_rl.runtime import config_checks
 
 # Task -> its class in nle.env.tasks, as in Kuettler et al. (2020). Their
 # successor NetHackChallenge accepts no seeds, so that runs would not repeat.
@@ -43,7 +43,7 @@ _TERMINAL = ('tty_chars', 'tty_colors')
 
 
 @dataclasses.dataclass(frozen=True)
-class Preprocessing(config_checks.Settings, prefix='preprocessing.nethack.'):
+class Preprocessing(config_lib.Settings, prefix='preprocessing.nethack.'):
   """Preprocessing of NetHack; the defaults are the benchmark's.
 
   Menus are declined, and so are all questions but those of eating, praying,
@@ -61,10 +61,10 @@ class Preprocessing(config_checks.Settings, prefix='preprocessing.nethack.'):
   """
 
   character: str = 'mon-hum-neu-mal'
-  max_episode_steps: config_checks.Count = 5_000
+  max_episode_steps: config_lib.Count = 5_000
   has_all_actions: bool = False
-  idle_penalty: config_checks.Finite = -0.01
-  frame_stack: config_checks.Count = 4
+  idle_penalty: config_lib.Finite = -0.01
+  frame_stack: config_lib.Count = 4
 
 
 BENCHMARK = Preprocessing()

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+from disco_rl import config as config_lib
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import image_vector
-from disco_rl.runtime import config_checks
 
 # The games of the benchmark, in lexicographic order -> R_min, R_max in hard
 # mode, then in easy mode. Cobbe et al., 2020, "Leveraging Procedural Generation
@@ -36,7 +36,7 @@ _FRAME_SHAPE = (64, 64, 3)
 
 
 @dataclasses.dataclass(frozen=True)
-class Preprocessing(config_checks.Settings, prefix='preprocessing.procgen.'):
+class Preprocessing(config_lib.Settings, prefix='preprocessing.procgen.'):
   """Preprocessing of ProcGen; the defaults are the paper's.
 
   Rewards are the game's own, and so are time limits (500, 1,000, 4,000 or 6,000
@@ -54,9 +54,9 @@ class Preprocessing(config_checks.Settings, prefix='preprocessing.procgen.'):
   """
 
   is_hard: bool = True
-  num_levels: config_checks.CountOrZero = 0
-  start_level: config_checks.CountOrZero = 0
-  frame_stack: config_checks.Count = 4
+  num_levels: config_lib.CountOrZero = 0
+  start_level: config_lib.CountOrZero = 0
+  frame_stack: config_lib.Count = 4
 
 
 HARD = Preprocessing()

@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import boards
 from disco_rl.environments import packages
 from disco_rl.environments.jax_native import sokoban_generator
 from disco_rl.environments.jax_native import sokoban_levels
-from disco_rl.runtime import config_checks
 
 NUM_ACTIONS = 4  # Up, right, down, left.
 
@@ -31,7 +31,7 @@ GENERATED: Mapping[str | None, tuple[int, int]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Preprocessing(config_checks.Settings, prefix='preprocessing.sokoban.'):
+class Preprocessing(config_lib.Settings, prefix='preprocessing.sokoban.'):
   """Preprocessing of Sokoban; the defaults are the benchmark's.
 
   Attributes:
@@ -40,8 +40,8 @@ class Preprocessing(config_checks.Settings, prefix='preprocessing.sokoban.'):
       limits of 81 to 159 steps; see evaluation/normalisation.py.
   """
 
-  frame_stack: config_checks.Count = 4
-  time_limit: config_checks.Count = 120
+  frame_stack: config_lib.Count = 4
+  time_limit: config_lib.Count = 120
 
 
 BENCHMARK = Preprocessing()

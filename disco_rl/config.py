@@ -3,9 +3,9 @@
 A field's type states what its values are, and its annotation what they must
 fulfil:
 
-  class AgentConfig(config_checks.Settings):
-    batch_size: config_checks.Count = 96
-    compute_dtype: Annotated[str, config_checks.one_of('float32', 'bfloat16')]
+  class AgentConfig(config_lib.Settings):
+    batch_size: config_lib.Count = 96
+    compute_dtype: Annotated[str, config_lib.one_of('float32', 'bfloat16')]
 
 Records are checked when they are built, by hand or by `build` from the flat
 settings of a launcher or of keyword arguments. Errors name the setting as the
