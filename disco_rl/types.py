@@ -4,6 +4,10 @@ Index convention: a rollout of T transitions holds T+1 observations, actions and
 behaviour logits (index 0..T), and T rewards, terminals and masks (0..T-1).
 `reward[t]` and `is_terminal[t]` are the outcome of `action[t]`; where
 `is_terminal[t]`, `observation[t + 1]` is the first of the next episode.
+
+Time limits are no terminations, in any environment: values are bootstrapped at
+them, and the rule sees the episode's steps as it sees those before the end of a
+rollout. A masked transition is between the episode and the next one.
 """
 
 from collections.abc import Mapping
@@ -76,7 +80,8 @@ class TimeStep:
     reward: [] float32.
     is_terminal: [] bool, nothing may be bootstrapped from `observation`.
     is_last: [] bool, the episode ended, by termination or by a time limit.
-    mask: [] bool, False where the transition is an artefact of resetting.
+    mask: [] bool, False where the transition is an artefact of resetting:
+      `observation` is of another episode, and no termination led to it.
   """
 
   observation: PyTree
@@ -96,7 +101,9 @@ class Rollout:
     logits: [T+1, B, A] float32, of the behaviour policy mu.
     reward: [T, B] float32.
     is_terminal: [T, B] bool.
-    mask: [T, B] bool, False where a transition must not be learnt from.
+    mask: [T, B] bool, False where the transition is an artefact of resetting.
+      It is neither learnt from nor part of any statistic, and the transitions
+      before it do not see it.
     core_state: tree of [1, B, ...], of the actor's recurrent core before it saw
       `observation[0]`; empty if its network has none.
   """

@@ -18,6 +18,7 @@ import rlax
 
 import disco_rl
 from disco_rl import types
+from disco_rl.maths import masked
 from disco_rl.update_rules import base
 from disco_rl.update_rules import registry
 
@@ -78,13 +79,14 @@ class LambdaActorCritic(base.UpdateRule):
     del rule_params, agent_params, unroll
     value = outputs['v'][..., 0]
     discount = self.discount * (1.0 - rollout.is_terminal)
-    returns = jax.vmap(
-      lambda r, d, v: rlax.lambda_returns(r, d, v, self.lambda_),
-      in_axes=1,
-      out_axes=1,
-    )(rollout.reward, discount, value[1:])
+    # Where a time limit ends an episode, returns bootstrap from the value.
+    trace = self.lambda_ * masked.next_is_real(rollout.mask)
+    returns = jax.vmap(rlax.lambda_returns, in_axes=1, out_axes=1)(
+      rollout.reward, discount, value[1:], trace
+    )
     targets = Targets(value=returns, advantage=returns - value[:-1])
-    return targets, state, {'value': jnp.mean(value)}
+    logs = {'value': masked.mean(value[:-1], rollout.mask)}
+    return targets, state, logs
 
   def loss(
     self, taken: types.Outputs, targets: Targets, rollout: types.Rollout

@@ -60,7 +60,8 @@ def check(
   _check_observation(first.observation, spec, (num_steps + 1, num_environments))
   _check_timestep(first.timestep, (num_steps, num_environments))
   if isinstance(environment, base.JaxEnvironment):
-    assert first.timestep.mask.all(), 'step_autoreset makes real steps only'
+    is_cut_short = first.timestep.is_last & ~first.timestep.mask
+    np.testing.assert_array_equal(~first.timestep.mask, is_cut_short)
   assert _equal(first.observation, again.observation), 'same seed, but differs'
   assert _equal(first.timestep, again.timestep), 'same seed, but differs'
   assert not _equal(first.observation, other.observation), 'the seed is unused'
@@ -78,6 +79,15 @@ def skip_without(name: str) -> None:
     registry.validate(name)
   except ImportError as error:
     pytest.skip(str(error))
+
+
+def check_cut_short(timestep: types.TimeStep, limit: int) -> None:
+  """Asserts that each episode is truncated and reset in its `limit`-th step."""
+  is_last = np.arange(len(timestep.mask))[:, None] % limit == limit - 1
+  is_last = np.broadcast_to(is_last, timestep.mask.shape)
+  np.testing.assert_array_equal(timestep.is_last, is_last)
+  np.testing.assert_array_equal(timestep.mask, ~is_last)
+  np.testing.assert_array_equal(timestep.is_terminal, is_last)
 
 
 def check_truncations(timestep: types.TimeStep, limit: int) -> None:
@@ -210,11 +220,13 @@ def _check_timestep(timestep: types.TimeStep, batch: tuple[int, int]) -> None:
   assert np.isfinite(timestep.reward).all()
   assert is_last[:-1].any(), 'no episode ended: raise num_steps'
   assert is_last[mask & timestep.is_terminal].all(), 'terminal but not last'
-  assert mask[0].all(), 'the first step is masked'
-  assert is_last[:-1][~mask[1:]].all(), 'masked, but no episode ended before'
-  assert not timestep.reward[~mask].any(), 'a masked step is rewarded'
   assert timestep.is_terminal[~mask].all(), 'a masked step is not terminal'
-  assert not is_last[~mask].any(), 'a masked step ends an episode'
+  resets = ~mask & ~is_last  # Steps that merely reset; not all environments.
+  if resets.any():
+    assert not resets[0].any(), 'the first step resets'
+    np.testing.assert_array_equal(resets[1:], is_last[:-1])
+    assert not timestep.reward[resets].any(), 'a step that resets is rewarded'
+    assert mask[is_last].all(), 'the last observation is shown, but masked'
 
 
 def _equal(x: Any, y: Any) -> bool:

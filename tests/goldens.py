@@ -148,6 +148,38 @@ class Golden:
     return [self.under(f'{prefix}/{i}/') for i in sorted(numbers)]
 
 
+@types.record
+class Rollout(types.Rollout):
+  """A rollout of the goldens, whose transitions are all real.
+
+  Attributes:
+    loss_mask: [T, B] bool, False for the first transition of an episode: the
+      published code leaves it out of losses, and of nothing else.
+  """
+
+  loss_mask: Any = None
+
+
+class _LossMask(base.UpdateRule):
+  """A rule whose loss, averaged over all steps, is that of the goldens."""
+
+  def loss(
+    self, taken: types.Outputs, targets: Any, rollout: types.Rollout
+  ) -> tuple[types.Array, types.Logs]:
+    """As of the rule, with weights whose mean is 1."""
+    assert isinstance(rollout, Rollout)
+    loss, logs = super().loss(taken, targets, rollout)
+    return loss * rollout.loss_mask / jnp.mean(rollout.loss_mask), logs
+
+
+class _Disco(_LossMask, disco.Disco):
+  pass
+
+
+class _ActorCritic(_LossMask, actor_critic.ActorCritic):
+  pass
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
   """The agent of a golden file, and its data.
@@ -287,27 +319,26 @@ def _make_rule(
 ) -> tuple[base.UpdateRule, types.Params]:
   """The rule of a golden file, and its parameters."""
   if golden.name == 'actor_critic_a3':
-    return actor_critic.ActorCritic(), {}
+    return _ActorCritic(), {}
   if golden.name == 'disco103_a3':
     path = request.getfixturevalue('disco103_path')
-    return disco.Disco(), jax.tree.map(jnp.asarray, weights.load(path))
-  rule = disco.Disco(
-    network=small.META_NETWORK, num_bins=21, max_abs_value=10.0
-  )
+    return _Disco(), jax.tree.map(jnp.asarray, weights.load(path))
+  rule = _Disco(network=small.META_NETWORK, num_bins=21, max_abs_value=10.0)
   return rule, _nest(golden.under('eta/'))
 
 
-def _rollout(arrays: Mapping[str, np.ndarray]) -> types.Rollout:
+def _rollout(arrays: Mapping[str, np.ndarray]) -> Rollout:
   """There, rewards[t] and discounts[t] arrived with observation t."""
   discounts = arrays['discounts']
   # The reward and the end before the first observation belong to no action.
-  return types.Rollout(
+  return Rollout(
     observation=jnp.asarray(arrays['observation']),
     action=jnp.asarray(arrays['actions']),
     logits=jnp.asarray(arrays['agent_outs/logits']),
     reward=jnp.asarray(arrays['rewards'][1:]),
     is_terminal=jnp.asarray(discounts[1:] == 0),
-    mask=jnp.asarray(discounts[:-1] > 0),
+    mask=jnp.ones(discounts[1:].shape, bool),
+    loss_mask=jnp.asarray(discounts[:-1] > 0),
   )
 
 
@@ -526,7 +557,8 @@ def _report_actor_critic(
     'meta_out/normalized_tds': estimates.normalized_td,
     'meta_out/value_target': targets.value,
     'meta_out/values': estimates.value,
-    'log/avg_value': logs['value'],
+    # Logged without the value after the last step.
+    'log/avg_value': jnp.mean(estimates.value),
     'log/raw_advs': logs['advantage'],
     # Not logged here.
     'log/pg_advs': jnp.mean(targets.advantage),

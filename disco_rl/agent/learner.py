@@ -165,7 +165,8 @@ def total_loss(
   """
   loss, logs = rule.loss(taken, targets, rollout)
   total = masked.mean(loss, rollout.mask)
-  return total, {'loss': total, **jax.tree.map(jnp.mean, logs)}
+  by_step = jax.tree.map(lambda x: jnp.broadcast_to(x, loss.shape), logs)
+  return total, {'loss': total, **masked.mean(by_step, rollout.mask)}
 
 
 def _loss_of_params(

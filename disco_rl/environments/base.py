@@ -18,8 +18,9 @@ class RenderError(ValueError):
 class JaxEnvironment(abc.ABC):
   """One environment as pure functions; callers vmap, jit and scan it.
 
-  `step_autoreset` steps and resets where an episode ends, such that every
-  transition is real.
+  `step` says how episodes end: a termination is one that agents are to foresee,
+  a time limit that they do not observe is none. `step_autoreset` steps, and
+  resets where an episode ends.
 
   An environment is itself a pytree (`types.record`). Fields in which tasks of
   equal shapes differ are arrays, so that tasks can be stacked and vmapped over;
@@ -76,8 +77,8 @@ class JaxEnvironment(abc.ABC):
   ) -> tuple[Any, types.TimeStep]:
     """As `step`, but resets in the same step where the episode ends.
 
-    The observation is then the first of the next episode. No value can be
-    bootstrapped from the last observation: time limits count as terminations.
+    The observation is then the first of the next episode; see `cut_short` for
+    time limits.
     """
     step_key, reset_key = jax.random.split(key)
     del key
@@ -88,9 +89,7 @@ class JaxEnvironment(abc.ABC):
       (fresh, first_observation),
       (stepped, timestep.observation),
     )
-    return state, dataclasses.replace(
-      timestep, observation=observation, is_terminal=timestep.is_last
-    )
+    return state, cut_short(timestep, observation)
 
   def render(self, state: Any) -> np.ndarray:
     """Draws a state; called on the host, never within a compiled program.
@@ -135,6 +134,33 @@ class JaxEnvironment(abc.ABC):
       The next state and the outcomes [E, ...].
     """
     return jax.vmap(self.step_autoreset)(state, action, keys)
+
+
+def cut_short(
+  timestep: types.TimeStep, first_observation: types.PyTree
+) -> types.TimeStep:
+  """The outcome where an environment resets in the step that ends an episode.
+
+  The last observation is not shown, so that nothing can be learnt from a step
+  at whose end a time limit struck: it is masked, and the step before it
+  bootstraps from the value of the observation between the two. An environment
+  that resets in a step of its own has as many masked steps.
+
+  Args:
+    timestep: the outcome of the step.
+    first_observation: of the next episode where this one ended, otherwise that
+      of the timestep.
+
+  Returns:
+    The outcome with this observation.
+  """
+  is_cut_short = timestep.is_last & ~timestep.is_terminal
+  return dataclasses.replace(
+    timestep,
+    observation=first_observation,
+    is_terminal=timestep.is_last,
+    mask=timestep.mask & ~is_cut_short,
+  )
 
 
 class HostEnvironment(abc.ABC):

@@ -1,9 +1,10 @@
 """First and second moments of a signal over an agent's lifetime."""
 
+import jax
 import jax.numpy as jnp
 
 from disco_rl import types
-from disco_rl.runtime import sharding
+from disco_rl.maths import masked
 
 
 @types.record
@@ -28,22 +29,30 @@ def init() -> Moments:
   )
 
 
-def update(moments: Moments, x: types.Array, decay: float) -> Moments:
+def update(
+  moments: Moments, x: types.Array, mask: types.Array, decay: float
+) -> Moments:
   """Moves the averages towards the moments of one batch.
 
   Args:
     moments: of the batches so far.
-    x: batch of any shape; a device's shard, where batches are sharded.
+    x: [T, B]; a device's shard, where batches are sharded.
+    mask: [T, B] bool, the real transitions.
     decay: weight of the past.
 
   Returns:
-    Moments that include the batch.
+    Moments that include the batch; the same moments if none of it is real.
   """
-  batch = sharding.mean(jnp.stack([jnp.mean(x), jnp.mean(jnp.square(x))]))
-  return Moments(
-    moment1=decay * moments.moment1 + (1 - decay) * batch[0],
-    moment2=decay * moments.moment2 + (1 - decay) * batch[1],
+  mean, mean_square, weight = masked.mean(
+    (x, jnp.square(x), jnp.ones_like(x)), mask
+  )
+  after = Moments(
+    moment1=decay * moments.moment1 + (1 - decay) * mean,
+    moment2=decay * moments.moment2 + (1 - decay) * mean_square,
     decay_product=decay * moments.decay_product,
+  )
+  return jax.tree.map(
+    lambda new, old: jnp.where(weight > 0.0, new, old), after, moments
   )
 
 
@@ -51,13 +60,14 @@ def statistics(moments: Moments) -> tuple[types.Array, types.Array]:
   """Mean and variance, zero-debiased as in Adam (Kingma & Ba, 2015).
 
   Returns:
-    mean [] and variance []; defined after the first `update`.
+    mean [] and variance []; 0 and 1 before the first data.
   """
-  debias = 1.0 / (1.0 - moments.decay_product)
+  has_data = moments.decay_product < 1.0
+  debias = 1.0 / jnp.where(has_data, 1.0 - moments.decay_product, 1.0)
   mean = moments.moment1 * debias
   # Rounding can take the difference below zero.
   variance = jnp.maximum(0.0, moments.moment2 * debias - jnp.square(mean))
-  return mean, variance
+  return mean, jnp.where(has_data, variance, 1.0)
 
 
 def normalize(

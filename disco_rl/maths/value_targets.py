@@ -11,6 +11,7 @@ import rlax
 
 from disco_rl import types
 from disco_rl.maths import categorical
+from disco_rl.maths import masked
 from disco_rl.maths import moments
 
 TRANSFORM = rlax.SIGNED_HYPERBOLIC_PAIR
@@ -181,7 +182,9 @@ def retrace(
   advantage = q_target - target_value[:-1]
   qv_advantage = target_q_value - target_value[..., None]
 
-  value_moments = _update_moments(value_moments, advantage, q_td, moments_decay)
+  value_moments = _update_moments(
+    value_moments, advantage, q_td, rollout.mask, moments_decay
+  )
   estimates = RetraceEstimates(
     value=value,
     q_value=q_value,
@@ -259,10 +262,15 @@ def vtrace(
     rollout.reward,
     discount * (1.0 - rollout.is_terminal),
     importance_ratio(policy_logits, rollout)[:-1],
-    lambda_ * _next_is_real(rollout),
+    lambda_ * masked.next_is_real(rollout.mask).astype(rollout.reward.dtype),
   )
   return _value_estimates(
-    value_moments, value, output.errors, output.pg_advantage, moments_decay
+    value_moments,
+    value,
+    output.errors,
+    output.pg_advantage,
+    rollout.mask,
+    moments_decay,
   )
 
 
@@ -284,20 +292,18 @@ def monte_carlo(
     rollout.reward,
     discount * (1.0 - rollout.is_terminal),
     value[1:],
-    _next_is_real(rollout),
+    masked.next_is_real(rollout.mask).astype(rollout.reward.dtype),
   )
   td = returns - value[:-1]
   rho = importance_ratio(policy_logits, rollout)[:-1]
   return _value_estimates(
-    value_moments, value, td, jnp.minimum(rho, 1.0) * td, moments_decay
+    value_moments,
+    value,
+    td,
+    jnp.minimum(rho, 1.0) * td,
+    rollout.mask,
+    moments_decay,
   )
-
-
-def _next_is_real(rollout: types.Rollout) -> types.Array:
-  """[T, B] float, 0 where the next transition is masked and cuts the trace."""
-  return jnp.concatenate(
-    [rollout.mask[1:], jnp.ones_like(rollout.mask[:1])]
-  ).astype(rollout.reward.dtype)
 
 
 def _value_estimates(
@@ -305,10 +311,13 @@ def _value_estimates(
   value: types.Array,
   td: types.Array,
   advantage: types.Array,
+  mask: types.Array,
   moments_decay: float,
 ) -> tuple[ValueEstimates, ValueMoments]:
   """Updates the moments, then normalises by them."""
-  value_moments = _update_moments(value_moments, advantage, td, moments_decay)
+  value_moments = _update_moments(
+    value_moments, advantage, td, mask, moments_decay
+  )
   estimates = ValueEstimates(
     value=value,
     value_target=td + value[:-1],
@@ -324,10 +333,11 @@ def _update_moments(
   value_moments: ValueMoments,
   advantage: types.Array,
   td: types.Array,
+  mask: types.Array,
   decay: float,
 ) -> ValueMoments:
-  """Adds one batch to the lifetime moments."""
+  """Adds the real transitions of one batch to the lifetime moments."""
   return ValueMoments(
-    advantage=moments.update(value_moments.advantage, advantage, decay),
-    td=moments.update(value_moments.td, td, decay),
+    advantage=moments.update(value_moments.advantage, advantage, mask, decay),
+    td=moments.update(value_moments.td, td, mask, decay),
   )

@@ -161,12 +161,12 @@ class MetaValue:
       opt_state=opt_state,
       moments=moments,
     )
-    logs = {
-      'meta_value_loss': loss,
-      'meta_value': jnp.mean(estimates.value),
-      'meta_value_td': jnp.mean(jnp.abs(estimates.td)),
+    means = {
+      'meta_value': estimates.value[:-1],
+      'meta_value_td': jnp.abs(estimates.td),
     }
-    return state, estimates, sharding.mean(logs)
+    logs = {'meta_value_loss': loss, **masked.mean(means, rollout.mask)}
+    return state, estimates, logs
 
   def _predict(self, observation: types.PyTree) -> types.Array:
     shape = jax.tree.leaves(observation)[0].shape[:2]

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.maths import categorical
+from disco_rl.maths import masked
 from disco_rl.networks import linear
 from disco_rl.networks import meta_features
 from disco_rl.networks.lstm import SequenceLSTM
 from disco_rl.networks.transformer import BackwardTransformer
-from disco_rl.runtime import sharding
 
 HEAD_INIT_STD = 0.3
 GATE_INIT_STD = 1.0
@@ -245,14 +245,19 @@ def _prediction_embeddings(
 
 
 def _along_trajectory(
-  config: MetaNetworkConfig, x: types.Array, is_terminal: types.Array
+  config: MetaNetworkConfig, x: types.Array, rollout: types.Rollout
 ) -> types.Array:
-  """[T, B, F] -> [T, B, lstm_size]; a step sees the rest of its episode."""
+  """[T, B, F] -> [T, B, lstm_size]; a step sees the rest of its episode.
+
+  Where a time limit ends the episode, that is as where a rollout ends: masked
+  transitions are not shown to the steps before them.
+  """
+  is_end = rollout.is_terminal | ~masked.next_is_real(rollout.mask)
   if not config.transformer_layers:
-    return SequenceLSTM(config.lstm_size, reverse=True)(x, is_terminal)[0]
+    return SequenceLSTM(config.lstm_size, reverse=True)(x, is_end)[0]
   return BackwardTransformer(
     config.lstm_size, config.transformer_layers, config.transformer_heads
-  )(x, is_terminal)
+  )(x, is_end)
 
 
 class MetaRNN(hk.Module):
@@ -276,7 +281,7 @@ class MetaRNN(hk.Module):
     y_hat: types.Array | None,
     state: hk.LSTMState,
   ) -> hk.LSTMState:
-    """One step, on the mean over the batch.
+    """One step, on the mean over the real transitions of the batch.
 
     Args:
       inputs: the rollout, with predictions by its own embeddings.
@@ -293,7 +298,7 @@ class MetaRNN(hk.Module):
       columns.append(y_hat[..., None])
     x = jnp.concatenate(columns, axis=-1)
     x = hk.nets.MLP([config.meta_rnn_input_size], name='mlp_2')(x)
-    x = sharding.mean(jnp.mean(x, axis=(0, 1)))
+    x = masked.mean(x, inputs.raw.rollout.mask)
     _, state = hk.LSTM(config.meta_rnn_size, name='lstm')(x, state)
     return state
 
@@ -328,7 +333,7 @@ class MetaNetwork(hk.Module):
       for embedded in embed_predictions(inputs, embeddings)
     ]
     step_features, policy_embedding = _features(prepared[0], config)
-    x = _along_trajectory(config, step_features, inputs.rollout.is_terminal)
+    x = _along_trajectory(config, step_features, inputs.rollout)
     if state is not None:
       gate_init = hk.initializers.TruncatedNormal(GATE_INIT_STD)
       gate = hk.Linear(config.lstm_size, w_init=gate_init, name='linear')

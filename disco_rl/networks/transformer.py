@@ -27,19 +27,17 @@ class BackwardTransformer(hk.Module):
     self._num_layers = num_layers
     self._num_heads = num_heads
 
-  def __call__(
-    self, inputs: types.Array, is_terminal: types.Array
-  ) -> types.Array:
+  def __call__(self, inputs: types.Array, is_end: types.Array) -> types.Array:
     """Processes all time steps at once.
 
     Args:
       inputs: [T, B, F].
-      is_terminal: [T, B] bool; later steps are of another episode.
+      is_end: [T, B] bool; later steps are of another episode.
 
     Returns:
       [T, B, size].
     """
-    bias = attention_bias(is_terminal, self._num_heads).astype(inputs.dtype)
+    bias = attention_bias(is_end, self._num_heads).astype(inputs.dtype)
     x = hk.Linear(self._size, name='inputs')(inputs)
     for i in range(self._num_layers):
       attended = Attention(self._num_heads, name=f'attention_{i}')(
@@ -75,19 +73,19 @@ class Attention(hk.Module):
     return hk.Linear(size, name='outputs')(attended.reshape(x.shape))
 
 
-def attention_bias(is_terminal: types.Array, num_heads: int) -> types.Array:
+def attention_bias(is_end: types.Array, num_heads: int) -> types.Array:
   """Of step t for step s: minus the slope of the head times s - t.
 
   Args:
-    is_terminal: [T, B] bool.
+    is_end: [T, B] bool.
     num_heads: H; their slopes are 2^(-8 / H), 2^(-16 / H), ..., 2^-8.
 
   Returns:
     [B, H, T, T], -inf where s is before t or in another episode.
   """
-  time = np.arange(is_terminal.shape[0])
+  time = np.arange(is_end.shape[0])
   distance = time[None, :] - time[:, None]
-  ended = jnp.cumsum(is_terminal, axis=0) - is_terminal
+  ended = jnp.cumsum(is_end, axis=0) - is_end
   is_same_episode = ended.T[:, :, None] == ended.T[:, None, :]
   is_visible = is_same_episode & (distance >= 0)
   slopes = 2.0 ** (-8.0 * np.arange(1, num_heads + 1) / num_heads)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from disco_rl import config as config_lib
 from disco_rl import types
+from disco_rl.maths import masked
 from disco_rl.maths import value_targets
 from disco_rl.update_rules import base
 
@@ -114,12 +115,12 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
       ),
     )
     logs = {
-      'value': estimates.value,
+      'value': estimates.value[:-1],
       'td': estimates.td,
       'normalized_td': estimates.normalized_td,
       'advantage': estimates.advantage,
     }
-    return targets, state, jax.tree.map(jnp.mean, logs)
+    return targets, state, masked.mean(logs, rollout.mask)
 
   def loss(
     self,

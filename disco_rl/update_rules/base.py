@@ -56,7 +56,9 @@ class UpdateRule(Protocol):
 
     Returns:
       targets, a tree of [T, B, ...] (constants for the agent's gradient, not
-      for the meta-gradient); the rule's next state; and scalars to log.
+      for the meta-gradient); the rule's next state; and scalars to log. Means
+      over the batch, whether logged or kept in the state, are over its real
+      transitions: `maths.masked.mean`.
     """
     ...
 
@@ -72,6 +74,7 @@ class UpdateRule(Protocol):
       rollout: T transitions of B trajectories.
 
     Returns:
-      loss [T, B], and values [T, B] or [] to log; the learner logs their means.
+      loss [T, B], and values [T, B] or [] to log; the learner logs their means
+      over real transitions.
     """
     ...

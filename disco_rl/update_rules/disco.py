@@ -11,11 +11,11 @@ from typing import Annotated
 
 import haiku as hk
 import jax
-import jax.numpy as jnp
 
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.maths import categorical
+from disco_rl.maths import masked
 from disco_rl.maths import value_targets
 from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
@@ -170,12 +170,12 @@ class Disco(base.UpdateRule, config_lib.Settings):
     logs = {}
     if estimates is not None:
       logs = {
-        'value': estimates.value,
+        'value': estimates.value[:-1],
         'q_td': estimates.q_td,
         'normalized_q_td': estimates.normalized_q_td,
         'advantage': estimates.advantage,
       }
-    return targets, state, jax.tree.map(jnp.mean, logs)
+    return targets, state, masked.mean(logs, rollout.mask)
 
   def loss(
     self, taken: types.Outputs, targets: DiscoTargets, rollout: types.Rollout

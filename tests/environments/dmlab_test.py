@@ -85,8 +85,9 @@ def test_conforms() -> None:
     num_environments=8,
   )
   timestep, image = trajectory.timestep, trajectory.observation['image']
-  assert timestep.mask.all()
   np.testing.assert_array_equal(timestep.is_terminal, timestep.is_last)
+  # Episodes end by their time limit.
+  np.testing.assert_array_equal(timestep.mask, ~timestep.is_last)
   # Where an episode ends, the first observation of the next is returned.
   frame, look = image[:, :, 0, 0, 0], image[:, :, 0, 1, 0]
   np.testing.assert_array_equal(frame[1:] == 0, timestep.is_last)

@@ -14,10 +14,11 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.maths import masked
+from disco_rl.maths import moments
 from disco_rl.runtime import sharding
 
 AGENTS, LENGTH, BATCH = 2, 3, 4
-WEIGHT = 0.7
+WEIGHT, DECAY = 0.7, 0.9
 
 
 def batches() -> tuple[np.ndarray, np.ndarray]:
@@ -46,7 +47,14 @@ def main() -> None:
   def one(x: types.Array, mask: types.Array) -> dict[str, types.Array]:
     weight = jnp.float32(WEIGHT)
     value, gradient = jax.value_and_grad(mean)(weight, x, mask)
-    return {'value': value, 'gradient': sharding.mean(gradient)}
+    pairs = masked.mean({'x': jnp.stack([x, -x], axis=-1)}, mask)['x']
+    state = moments.update(moments.init(), x, mask > 0.0, DECAY)
+    return {
+      'value': value,
+      'gradient': sharding.mean(gradient),
+      'second_of_pair': pairs[1],
+      'variance': moments.statistics(state)[1],
+    }
 
   x, mask = map(jnp.float32, batches())
   program = sharding.per_device(
@@ -71,9 +79,12 @@ def test_masked_mean_over_devices_with_unequal_masks() -> None:
   for name, terms in {
     'value': np.sin(WEIGHT * x),
     'gradient': x * np.cos(WEIGHT * x),
+    'second_of_pair': -x,
   }.items():
     expected = [terms[i][mask[i] > 0].mean() for i in range(AGENTS)]
     np.testing.assert_allclose(results[name], expected, rtol=1e-5)
+  variances = [x[i][mask[i] > 0].var() for i in range(AGENTS)]
+  np.testing.assert_allclose(results['variance'], variances, rtol=1e-4)
 
 
 def test_masked_mean_on_one_device() -> None:

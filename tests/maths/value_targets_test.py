@@ -357,15 +357,22 @@ def test_categorical_value_loss_is_least_at_the_two_hot_code() -> None:
 # Moments.
 
 
-def test_moments_decay_with_the_age_of_batches() -> None:
-  batches = np.random.default_rng(18).normal(1.0, 3.0, (4, 10))
+def test_moments_are_of_real_steps_and_decay_with_the_age_of_batches() -> None:
+  """The third batch has no real step, and counts as none."""
+  rng = np.random.default_rng(18)
+  batches = rng.normal(1.0, 3.0, (5, 4, 3))
+  masks = rng.random(batches.shape) < 0.6
+  masks[2] = False
   state = moments.init()
-  for batch in batches:
-    state = moments.update(state, batch.astype(np.float32), 0.8)
+  for batch, mask in zip(batches, masks):
+    # Artefacts: minus the value of the last observation.
+    seen = np.where(mask, batch, -300.0).astype(np.float32)
+    state = moments.update(state, seen, mask, 0.8)
+  real = [batches[i][masks[i]] for i in (0, 1, 3, 4)]
   weights = 0.8 ** np.arange(4)[::-1]
   weights /= weights.sum()
-  mean = weights @ batches.mean(axis=1)
-  variance = weights @ np.square(batches).mean(axis=1) - mean**2
+  mean = weights @ [np.mean(x) for x in real]
+  variance = weights @ [np.mean(np.square(x)) for x in real] - mean**2
   for actual, expected in zip(moments.statistics(state), (mean, variance)):
     assert actual == pytest.approx(expected, rel=1e-4)
   x = np.array([-1.0, 0.0, 5.0], np.float32)
@@ -379,8 +386,16 @@ def test_moments_decay_with_the_age_of_batches() -> None:
   )
 
 
+def test_without_data_nothing_is_normalised() -> None:
+  nothing = jnp.zeros((3, 2), bool)
+  state = moments.update(moments.init(), jnp.ones((3, 2)), nothing, DECAY)
+  x = jnp.array([-1.0, 0.0, 5.0])
+  np.testing.assert_allclose(moments.normalize(state, x), x, rtol=1e-5)
+
+
 def test_a_constant_signal_is_normalised_to_something_finite() -> None:
-  state = moments.update(moments.init(), jnp.full((3,), 2.0), DECAY)
+  twos = jnp.full((3, 1), 2.0)
+  state = moments.update(moments.init(), twos, twos > 0.0, DECAY)
   # sqrt(0 + 1e-12) + 1e-6 = 2e-6
   np.testing.assert_allclose(
     moments.normalize(state, jnp.array([2.0, 3.0]), subtract_mean=False),

@@ -313,7 +313,7 @@ def test_updates_of_many_seeds(case: goldens.Case) -> None:
   reports = []
   for rollout in case.rollouts:
     other = dataclasses.replace(
-      rollout, reward=1.0 - rollout.reward, mask=~rollout.mask
+      rollout, reward=1.0 - rollout.reward, loss_mask=~rollout.loss_mask
     )
     state, report = step(
       case.rule_params, state, stack(rollout, other, rollout)

@@ -135,9 +135,11 @@ def test_batches_without_real_steps_do_not_change_parameters(
   jax.tree.map(np.testing.assert_array_equal, state.params, agent.state.params)
 
 
-@pytest.mark.parametrize('rule', [ACTOR_CRITIC, POLICY_GRADIENT])
+@pytest.mark.parametrize('rule', [DISCO, ACTOR_CRITIC, POLICY_GRADIENT])
 def test_masked_steps_do_not_change_the_update(rule: base.UpdateRule) -> None:
+  """Nor the lifetime moments and the meta-RNN, in an agent's second update."""
   agent = make_agent(rule)
+  state, _ = agent.update(agent.rule_params, agent.state, make_rollout(15))
   mask = np.ones((T, B), bool)
   mask[[0, 2, T - 1], [0, 1, 2]] = False
   rollout, other = make_rollout(13, mask=mask), make_rollout(14)
@@ -149,12 +151,12 @@ def test_masked_steps_do_not_change_the_update(rule: base.UpdateRule) -> None:
     ),
     is_terminal=np.where(mask, rollout.is_terminal, True),
   )
-  update = lambda batch: agent.update(agent.rule_params, agent.state, batch)[0]
-  expected, actual = update(rollout).params, update(garbage).params
+  update = lambda batch: agent.update(agent.rule_params, state, batch)[0]
+  expected, actual = update(rollout), update(garbage)
   jax.tree.map(np.testing.assert_array_equal, actual, expected)
   unmasked = update(dataclasses.replace(garbage, mask=np.ones_like(mask)))
   for leaf, changed in zip(
-    jax.tree.leaves(expected), jax.tree.leaves(unmasked.params)
+    jax.tree.leaves(expected.params), jax.tree.leaves(unmasked.params)
   ):
     assert not np.array_equal(leaf, changed)
 

@@ -25,9 +25,9 @@ class Adapter(base.HostEnvironment):
       mask False, reward 0 and is_terminal True, so that no value is
       bootstrapped across episodes. A truncated episode is not terminal: the
       observation returned is its last, and may be bootstrapped from.
-    same step: the last step returns the first observation of the next episode.
-      The last observation is not returned, hence truncation counts as
-      termination.
+    same step: the last step returns the first observation of the next episode,
+      and not its own last observation. It is masked where the episode was
+      truncated; see `base.cut_short`.
 
   A subclass implements `_reset`, `_step` and `close`.
   """
@@ -87,18 +87,18 @@ class Adapter(base.HostEnvironment):
       )
     is_dummy = self._is_resetting
     is_last = np.logical_or(is_terminated, is_truncated)
-    is_terminal = is_last
-    if self._resets_in_next_step:
-      is_terminal = np.logical_or(is_terminated, is_dummy)
-      self._is_resetting = is_last
     fields: dict[str, Any] = {
       # Wrappers that shift rewards also reward the step that resets.
       'reward': np.where(is_dummy, 0.0, reward).astype(np.float32),
-      'is_terminal': is_terminal,
+      'is_terminal': np.logical_or(is_terminated, is_dummy),
       'is_last': is_last,
       'mask': ~is_dummy,
     }
-    return types.TimeStep(observation=observation, **fields)
+    timestep = types.TimeStep(observation=observation, **fields)
+    if not self._resets_in_next_step:
+      return base.cut_short(timestep, observation)
+    self._is_resetting = is_last
+    return timestep
 
   def _checked(self, observation: types.PyTree) -> types.PyTree:
     data_checks.check_observations(

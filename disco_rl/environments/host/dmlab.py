@@ -121,7 +121,10 @@ class DMLabEnvironment(adapters.Adapter):
 
   Observations are {'image': [height, width, 3] uint8, 'instruction':
   [num_words] int32}. DeepMind Lab does not provide the last observation of an
-  episode, hence environments reset in the same step.
+  episode, hence environments reset in the same step. Nor does it say why an
+  episode ended. It is taken to be truncated: what agents accomplish in these
+  levels begins another map in the same episode, which lasts until the level's
+  time is over.
   """
 
   def __init__(
@@ -175,7 +178,7 @@ class DMLabEnvironment(adapters.Adapter):
     is_last = np.array([not lab.is_running() for lab in self._labs])
     for i in np.flatnonzero(is_last).tolist():
       self._begin_episode(i)
-    return self._observe(), reward, is_last, np.zeros_like(is_last)
+    return self._observe(), reward, np.zeros_like(is_last), is_last
 
   def _begin_episode(self, index: int) -> None:
     self._labs[index].reset(seed=int(self._rngs[index].integers(2**31)))

@@ -97,9 +97,7 @@ class CraftaxClassic(base.JaxEnvironment):
       reset_key,
       self.params,
     )
-    return state, dataclasses.replace(
-      timestep, observation=self._observe(state), is_terminal=timestep.is_last
-    )
+    return state, base.cut_short(timestep, self._observe(state))
 
   def render(self, state: Any) -> np.ndarray:
     """As `JaxEnvironment.render`: [144, 144, 3], nine cells in view."""

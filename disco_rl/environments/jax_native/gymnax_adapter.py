@@ -1,5 +1,6 @@
 """Environments of gymnax, an optional extra of this package."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -48,6 +49,11 @@ _REFUSED = {
 }
 
 
+# Classes of gymnax whose observations hold the time: that it runs out is a part
+# of the task, and a termination.
+_TIMED = ('BernoulliBandit', 'DiscountingChain', 'GaussianBandit', 'MetaMaze')
+
+
 @types.record
 class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
   """One environment of gymnax, with gymnax's own dynamics.
@@ -70,6 +76,15 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
   def spec(self) -> types.EnvironmentSpec:
     """Of one environment, also where several are stacked."""
     return _spec(self.env)
+
+  def step(
+    self, state: Any, action: types.Array, key: types.Array
+  ) -> tuple[Any, types.TimeStep]:
+    """As `JaxEnvironment.step`; time limits that are observed terminate."""
+    state, timestep = super().step(state, action, key)
+    if type(self.env).__name__ in _TIMED:
+      timestep = dataclasses.replace(timestep, is_terminal=timestep.is_last)
+    return state, timestep
 
   def encode(self, observation: types.PyTree) -> types.PyTree:
     """As `JaxEnvironment.encode`."""
