@@ -18,8 +18,9 @@ def data(config: ml_collections.ConfigDict) -> None:
   config.replay_capacity = 1200  # Trajectories that replay holds.
   # Whether replay beside environments on the host is in files, not in memory.
   config.replay_on_disk = False
-  config.learning_rate = 3e-4  # Learning rate of the agent's Adam.
-  config.max_abs_update = 1.0  # Bound of each entry of Adam's update.
+  config.optimizer = 'adam'  # 'adam' or 'rmsprop', of the agent.
+  config.learning_rate = 3e-4  # Its learning rate.
+  config.max_abs_update = 1.0  # Bound of each entry of its update.
 
 
 def network(config: ml_collections.ConfigDict) -> None:

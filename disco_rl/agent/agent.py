@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -36,8 +37,9 @@ class AgentConfig(config_lib.Settings):
     replay_capacity: trajectories that replay holds, a multiple of E.
     replay_on_disk: whether replay of environments on the host is in files under
       the run's folder, of which the system keeps in memory what fits.
-    learning_rate: step size of Adam.
-    max_abs_update: bound of each entry of Adam's update, before the step size.
+    optimizer: 'adam' or 'rmsprop'.
+    learning_rate: its step size.
+    max_abs_update: bound of each entry of its update, before the step size.
     warm_up_updates: updates in which the learning rate rises from zero.
     decay_updates: updates after which a cosine has brought it back to zero; 0:
       it stays.
@@ -51,6 +53,9 @@ class AgentConfig(config_lib.Settings):
   on_policy_share: config_lib.Fraction = 0.1
   replay_capacity: config_lib.Count = 1200
   replay_on_disk: bool = False
+  optimizer: Annotated[str, config_lib.one_of(*optimizers.OPTIMIZERS)] = (
+    'adam'
+  )
   learning_rate: config_lib.Positive = 3e-4
   max_abs_update: config_lib.Bound = 1.0
   warm_up_updates: config_lib.CountOrZero = 0
@@ -274,4 +279,5 @@ def make_optimizer(
     config.warm_up_updates,
     config.decay_updates,
     config.weight_decay,
+    config.optimizer,
   )

@@ -1,5 +1,7 @@
 """The agents' optimiser."""
 
+from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
 
@@ -44,23 +46,59 @@ def scale_by_adam_sg_denom(
   return optax.GradientTransformation(init, update)
 
 
+def scale_by_rms_sg_denom(
+  decay: float = 0.99, eps: float = 1e-8
+) -> optax.GradientTransformation:
+  """RMSProp whose denominator is a constant for meta-gradients.
+
+  v <- decay v + (1 - decay) g^2; the update is g / (sqrt(v) + eps), where v is
+  zero at first and is not corrected for that (Tieleman and Hinton, 2012). The
+  paper names RMSProp without its constants; the decay is IMPALA's.
+  """
+
+  def init(params: optax.Params) -> optax.ScaleByRmsState:
+    return optax.ScaleByRmsState(nu=optax.tree.zeros_like(params))
+
+  def update(
+    updates: optax.Updates,
+    state: optax.ScaleByRmsState,
+    params: optax.Params | None = None,
+  ) -> tuple[optax.Updates, optax.ScaleByRmsState]:
+    del params
+    nu = jax.lax.stop_gradient(
+      optax.tree.update_moment(updates, state.nu, decay, 2)
+    )
+    updates = jax.tree.map(lambda g, v: g / (jnp.sqrt(v) + eps), updates, nu)
+    return updates, optax.ScaleByRmsState(nu=nu)
+
+  return optax.GradientTransformation(init, update)
+
+
+OPTIMIZERS: Mapping[str, Callable[[], optax.GradientTransformation]] = {
+  'adam': scale_by_adam_sg_denom,
+  'rmsprop': scale_by_rms_sg_denom,
+}
+
+
 def agent_optimizer(
   learning_rate: float,
   max_abs_update: float = 1.0,
   warm_up_updates: int = 0,
   decay_updates: int = 0,
   weight_decay: float = 0.0,
+  optimizer: str = 'adam',
 ) -> optax.GradientTransformation:
-  """Adam, its updates clipped elementwise, times -learning_rate.
+  """Adam or RMSProp, its updates clipped elementwise, times -learning_rate.
 
   Args:
     learning_rate: largest step size.
-    max_abs_update: bound of each entry of Adam's update, before the step size.
+    max_abs_update: bound of each entry of an update, before the step size.
     warm_up_updates: over which the step size rises from zero; 0: no warm-up.
     decay_updates: number of updates after which a cosine schedule ends at zero,
       counted from the first; 0: the step size stays constant.
     weight_decay: of decoupled weight decay (Loshchilov and Hutter, 2019), added
       after clipping.
+    optimizer: a name among `OPTIMIZERS`.
 
   Returns:
     The transformation of gradients into updates.
@@ -73,7 +111,7 @@ def agent_optimizer(
       f'decay_updates={decay_updates} must be above '
       f'warm_up_updates={warm_up_updates}, or 0.'
     )
-  parts = [scale_by_adam_sg_denom(), optax.clip(max_abs_update)]
+  parts = [OPTIMIZERS[optimizer](), optax.clip(max_abs_update)]
   if weight_decay:
     parts.append(optax.add_decayed_weights(weight_decay))
   parts.append(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -51,6 +52,39 @@ def test_weights_decay_apart_from_the_gradient() -> None:
 def test_updates_are_bounded_before_the_step_size() -> None:
   moved = changes(1, max_abs_update=0.3)
   np.testing.assert_allclose(moved, [[-0.03, 0.03]], rtol=1e-4)
+
+
+def test_rmsprop_is_that_of_numpy() -> None:
+  gradients = np.array([[3.0, -0.2], [-1.0, 0.5], [0.25, 0.0]])
+  mean_square, expected = np.zeros(2), []
+  for gradient in gradients:
+    mean_square = 0.99 * mean_square + 0.01 * gradient**2
+    update = gradient / (np.sqrt(mean_square) + 1e-8)
+    decayed = np.clip(update, -4, 4) + 0.5 * np.asarray(PARAMS['w'])
+    expected.append(-0.1 * decayed)
+  optimizer = optimizers.agent_optimizer(
+    0.1, max_abs_update=4.0, weight_decay=0.5, optimizer='rmsprop'
+  )
+  state, moved = optimizer.init(PARAMS), []
+  for gradient in gradients:
+    updates, state = optimizer.update({'w': jnp.array(gradient)}, state, PARAMS)
+    moved.append(updates['w'])
+  np.testing.assert_allclose(moved, expected, rtol=1e-4)
+
+
+def test_meta_gradients_do_not_pass_through_denominators() -> None:
+  """The second update depends on the first gradient by its moment alone."""
+
+  def second_update(scale: jax.Array) -> jax.Array:
+    optimizer = optimizers.agent_optimizer(
+      0.1, max_abs_update=100.0, optimizer='rmsprop'
+    )
+    state = optimizer.init(PARAMS)
+    _, state = optimizer.update({'w': scale * jnp.ones(2)}, state, PARAMS)
+    updates, _ = optimizer.update({'w': jnp.ones(2)}, state, PARAMS)
+    return updates['w'].sum()
+
+  assert jax.grad(second_update)(jnp.array(1.0)) == 0.0
 
 
 def test_defaults_keep_no_state_but_adams() -> None:
