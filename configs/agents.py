@@ -28,6 +28,8 @@ def network(config: ml_collections.ConfigDict) -> None:
   config.torso = 'mlp'  # 'mlp', 'impala', 'resnet' or 'nethack'.
   # Stages of convolutions, of torsos for images.
   config.channels = (16, 32, 32)
+  # By which each of them divides height and width; 1 for boards of symbols.
+  config.stride = 2
   config.hidden_sizes = (512, 512)  # Dense layers after them.
   # Observations that the torso computes at a time, to save memory; 0: all, -1:
   # the first of all, 512, 128 and 32 that fits into it.

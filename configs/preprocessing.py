@@ -34,7 +34,6 @@ _BENCHMARKS = {
     'height': 72,
     'width': 96,
     'num_words': 16,
-    'num_word_ids': 1_000,
     'renderer': 'software',
   },
   'nethack': {

@@ -249,8 +249,11 @@ FAMILIES = {
   'dmlab': Family(
     form='dmlab/LEVEL (dmlab/rooms_watermaze)',
     kind='host',
-    names=lambda: suites.SUITES['dmlab30'],
-    find=_listed(dmlab, dmlab.LEVELS),
+    names=lambda: (
+      *suites.SUITES['dmlab30'],
+      *(f'dmlab/{level}' for level in dmlab.TEST_LEVELS),
+    ),
+    find=_listed(dmlab, dmlab.SCRIPTS),
     preprocessing=dmlab.Preprocessing,
   ),
   'nethack': Family(

@@ -14,25 +14,31 @@ _SIZE = 3  # Of all filters.
 _LAYOUT = ('NHWC', 'HWIO', 'NHWC')
 
 
-def impala(image: types.Array, channels: Sequence[int]) -> types.Array:
-  """IMPALA's small network (Espeholt et al., 2018): two blocks a stage.
+def impala(
+  image: types.Array, channels: Sequence[int], stride: int
+) -> types.Array:
+  """IMPALA's deep network (Espeholt et al., 2018): two blocks a stage.
 
   Args:
     image: [N, H, W, C].
-    channels: of each stage; each halves height and width, rounded up.
+    channels: of each stage.
+    stride: by which each stage divides height and width, rounded up; 2 in the
+      paper.
 
   Returns:
     [N, H', W', channels[-1]], before a ReLU.
   """
   for stage, width in enumerate(channels):
     image = Convolution(width, name=f'stage_{stage}')(image)
-    image = hk.max_pool(image, (1, 3, 3, 1), (1, 2, 2, 1), 'SAME')
+    image = hk.max_pool(image, (1, 3, 3, 1), (1, stride, stride, 1), 'SAME')
     for block in range(2):
       image = residual_block(image, f'stage_{stage}_block_{block}')
   return image
 
 
-def resnet(image: types.Array, channels: Sequence[int]) -> types.Array:
+def resnet(
+  image: types.Array, channels: Sequence[int], stride: int
+) -> types.Array:
   """The network of the paper's large agents: one residual block a stage.
 
   The paper states the number of blocks and their filters (256, 384, 384, 256).
@@ -40,13 +46,14 @@ def resnet(image: types.Array, channels: Sequence[int]) -> types.Array:
 
   Args:
     image: [N, H, W, C].
-    channels: of each stage; each halves height and width, rounded up.
+    channels: of each stage.
+    stride: by which each stage divides height and width, rounded up.
 
   Returns:
     [N, H', W', channels[-1]], before a ReLU.
   """
   for stage, width in enumerate(channels):
-    image = Convolution(width, 2, name=f'stage_{stage}')(image)
+    image = Convolution(width, stride, name=f'stage_{stage}')(image)
     image = residual_block(image, f'stage_{stage}_block')
   return image
 

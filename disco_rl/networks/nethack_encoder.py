@@ -62,7 +62,7 @@ def encode(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
     hk.Embed(NUM_CHARACTERS, _GLYPH_SIZE, name='characters'), message, dtype
   )
   parts = [
-    convolutions.impala(embed(glyphs), _MAP_CHANNELS),
+    convolutions.impala(embed(glyphs), _MAP_CHANNELS, stride=2),
     convolutions.residual_block(nearby, 'nearby_block'),
     hk.nets.MLP([_HIDDEN_SIZE, _HIDDEN_SIZE], name='stats')(
       squash(stats).astype(dtype).reshape(len(stats), -1)

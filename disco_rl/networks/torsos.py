@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.networks import convolutions
+from disco_rl.networks import dmlab_encoder
 from disco_rl.networks import nethack_encoder
 
 # Rows of observations, leaves [N, ...] -> embedding [N, D]; may use Haiku.
@@ -40,6 +41,8 @@ class TorsoConfig(config_lib.Settings):
       Haiku transformation with an observation whose leaves have one leading
       axis N, and returns [N, D].
     channels: of the stages of convolutions; used by 'impala' and 'resnet'.
+    stride: by which each stage of convolutions divides height and width; 1 for
+      boards whose cells are symbols.
     hidden_sizes: widths of the last layers of every named torso, dense; ReLU
       between them, none after the last.
     chunk_size: observations that the torso computes at a time, at most; 0: all;
@@ -57,6 +60,7 @@ class TorsoConfig(config_lib.Settings):
     ),
   ] = 'mlp'
   channels: config_lib.Widths = (16, 32, 32)
+  stride: config_lib.Count = 2
   hidden_sizes: HiddenSizes = (512, 512)
   chunk_size: Annotated[
     int, config_lib.at_least(-1), config_lib.Called('torso_chunk_size')
@@ -191,15 +195,35 @@ def _dense(x: types.Array, config: TorsoConfig) -> types.Array:
   return hk.nets.MLP(config.hidden_sizes, name='mlp')(x)
 
 
-def _mlp(
-  observation: types.PyTree, config: TorsoConfig, dtype: Any
-) -> types.Array:
-  """All leaves, flattened and concatenated, then dense layers."""
-  return _dense(_flat(jax.tree.leaves(observation), dtype), config)
+def _layers(
+  encode: Callable[[types.Array, TorsoConfig, Any], types.Array],
+) -> _Named:
+  """A torso of dense layers over all leaves, each of which is encoded first.
+
+  In DeepMind Lab this holds for the image; the rest of the observation is
+  appended to their output as in IMPALA's network.
+  """
+
+  def torso(
+    observation: types.PyTree, config: TorsoConfig, dtype: Any
+  ) -> types.Array:
+    rest = []
+    if dmlab_encoder.is_observation(observation):
+      rest = [dmlab_encoder.context(observation, dtype)]
+      observation = observation['image']
+    encoded = [
+      encode(leaf, config, dtype) for leaf in jax.tree.leaves(observation)
+    ]
+    embedding = _dense(_flat(encoded, dtype), config)
+    if not rest:
+      return embedding
+    return jnp.concatenate([jax.nn.relu(embedding), *rest], axis=-1)
+
+  return torso
 
 
 def _convolutional(
-  stages: Callable[[types.Array, Sequence[int]], types.Array],
+  stages: Callable[[types.Array, Sequence[int], int], types.Array],
 ) -> _Named:
   """A torso that applies convolutions to images, leaves [N, H, W, C].
 
@@ -210,16 +234,10 @@ def _convolutional(
   def encode(leaf: types.Array, config: TorsoConfig, dtype: Any) -> types.Array:
     if leaf.ndim != 4:
       return leaf
-    return jax.nn.relu(stages(leaf.astype(dtype), config.channels))
+    image = leaf.astype(dtype)
+    return jax.nn.relu(stages(image, config.channels, config.stride))
 
-  def torso(
-    observation: types.PyTree, config: TorsoConfig, dtype: Any
-  ) -> types.Array:
-    leaves = jax.tree.leaves(observation)
-    encoded = [encode(leaf, config, dtype) for leaf in leaves]
-    return _dense(_flat(encoded, dtype), config)
-
-  return torso
+  return _layers(encode)
 
 
 def _nethack(
@@ -230,7 +248,7 @@ def _nethack(
 
 
 _TORSOS: dict[str, _Named] = {
-  'mlp': _mlp,
+  'mlp': _layers(lambda leaf, *_: leaf),
   'impala': _convolutional(convolutions.impala),
   'resnet': _convolutional(convolutions.resnet),
   'nethack': _nethack,

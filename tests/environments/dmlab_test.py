@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from disco_rl.environments import registry
+from disco_rl.environments import suites
 from disco_rl.environments.host import dmlab
+from disco_rl.networks import dmlab_encoder
 
 
 class FakeLab:
@@ -107,6 +109,8 @@ def test_observations_and_actions() -> None:
   assert environment.spec.observation == {
     'image': jax.ShapeDtypeStruct((72, 96, 3), np.uint8),
     'instruction': jax.ShapeDtypeStruct((16,), np.int32),
+    'last_action': jax.ShapeDtypeStruct((9,), np.float32),
+    'last_reward': jax.ShapeDtypeStruct((1,), np.float32),
   }
   assert environment.spec.num_actions == 9
   words = environment.reset()['instruction']
@@ -118,13 +122,42 @@ def test_observations_and_actions() -> None:
 
 
 def test_instructions_are_cut_and_hashed_alike_everywhere() -> None:
-  preprocessing = dmlab.Preprocessing(num_words=3, num_word_ids=50)
+  preprocessing = dmlab.Preprocessing(num_words=3)
   environment = dmlab.make(
     'language_select_located_object', 1, 0, preprocessing
   )
   words = environment.reset()['instruction']
-  # CRC-32 of 'go', 'to' and 'the', modulo 50, plus 1.
-  np.testing.assert_array_equal(words, [[25, 7, 29]])
+  # CRC-32 of 'go', 'to' and 'the', modulo 1000, plus 1.
+  np.testing.assert_array_equal(words, [[775, 757, 79]])
+  assert dmlab.NUM_WORD_IDS == dmlab_encoder.NUM_WORD_IDS
+
+
+def test_observations_hold_the_last_action_and_reward() -> None:
+  environment = registry.make('dmlab/rooms_watermaze', 2, seed=0)
+  observation, forward, turn = environment.reset(), 0, 4
+  assert not observation['last_action'].any()
+  assert not observation['last_reward'].any()
+  has_ended = np.zeros(2, bool)
+  while not has_ended.all():
+    timestep = environment.step(np.array([forward, turn]))
+    shown = timestep.observation
+    has_ended |= timestep.is_last
+    expected = np.zeros((2, 9))
+    expected[[0, 1], [forward, turn]] = ~timestep.is_last
+    np.testing.assert_array_equal(shown['last_action'], expected)
+    # Four frames of forward motion.
+    reward = np.where(timestep.is_last, 0.0, [4.0, 0.0])
+    np.testing.assert_array_equal(shown['last_reward'][:, 0], reward)
+
+
+def test_two_levels_have_scripts_for_tests() -> None:
+  for name in ('rooms_collect_good_objects', 'rooms_exploit_deferred_effects'):
+    registry.make(f'dmlab/{name}', 1, seed=0)
+    registry.make(f'dmlab/{name}_test', 1, seed=0)
+    trained, tested = FakeLab.made[-2:]
+    assert trained.level == f'contributed/dmlab30/{name}_train'
+    assert tested.level == f'contributed/dmlab30/{name}_test'
+  assert len(suites.SUITES['dmlab30']) == 30
 
 
 def test_settings_reach_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

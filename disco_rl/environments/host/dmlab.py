@@ -59,11 +59,21 @@ LEVELS = (
   'skymaze_irreversible_path_hard',
   'skymaze_irreversible_path_varied',
 )
-# Level -> its training script, where a held-out one exists, too.
-_TRAINING_SCRIPTS = {
-  'rooms_collect_good_objects': 'rooms_collect_good_objects_train',
-  'rooms_exploit_deferred_effects': 'rooms_exploit_deferred_effects_train',
+# Two levels have a script for training, that of their names in `LEVELS`,
+# and one for testing: the paper's scores are of the latter.
+TEST_LEVELS = (
+  'rooms_collect_good_objects_test',
+  'rooms_exploit_deferred_effects_test',
+)
+# Level -> its script.
+SCRIPTS = {
+  **{level: level for level in (*LEVELS, *TEST_LEVELS)},
+  **{
+    level.removesuffix('_test'): level.removesuffix('test') + 'train'
+    for level in TEST_LEVELS
+  },
 }
+NUM_WORD_IDS = 1_000  # As in IMPALA's network.
 
 # The nine actions of IMPALA (Espeholt et al., 2018), in DeepMind Lab's terms:
 # look right, look down, strafe right, move forward, fire, jump, crouch.
@@ -94,9 +104,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
       second. Their rewards are summed.
     height: of the images, in colour.
     width: of the images.
-    num_words: number of words of the instruction in an observation; only the
-      four language levels give instructions.
-    num_word_ids: words are hashed to 1 .. this number; 0 is padding.
+    num_words: number of words of the instruction in an observation, its first;
+      only the four language levels give instructions.
     renderer: 'software' or 'hardware'.
     dataset_path: directory of the pictures that two psychlab levels need, which
       have a licence of their own; by default the value of the environment
@@ -107,7 +116,6 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
   height: config_lib.Count = 72
   width: config_lib.Count = 96
   num_words: config_lib.Count = 16
-  num_word_ids: config_lib.Count = 1_000
   renderer: Annotated[str, config_lib.one_of('software', 'hardware')] = (
     'software'
   )
@@ -119,12 +127,17 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
 class DMLabEnvironment(adapters.Adapter):
   """Copies of a level, which step one after the other.
 
-  Observations are {'image': [height, width, 3] uint8, 'instruction':
-  [num_words] int32}. DeepMind Lab does not provide the last observation of an
-  episode, hence environments reset in the same step. Nor does it say why an
-  episode ended. It is taken to be truncated: what agents accomplish in these
-  levels begins another map in the same episode, which lasts until the level's
-  time is over.
+  Observations are dictionaries of
+    image: [height, width, 3] uint8.
+    instruction: [num_words] int32, hashes of the words, 1 .. NUM_WORD_IDS; 0
+      where there is none.
+    last_action: [9] float32, one-hot; zeros at the beginning of an episode.
+    last_reward: [1] float32; 0 at the beginning of an episode.
+
+  DeepMind Lab does not provide the last observation of an episode, hence
+  environments reset in the same step. Nor does it say why an episode ended. It
+  is taken to be truncated: what agents accomplish in these levels begins
+  another map in the same episode, which lasts until the level's time is over.
   """
 
   def __init__(
@@ -155,6 +168,8 @@ class DMLabEnvironment(adapters.Adapter):
       observation={
         'image': jax.ShapeDtypeStruct(image_shape, np.uint8),
         'instruction': jax.ShapeDtypeStruct(words_shape, np.int32),
+        'last_action': jax.ShapeDtypeStruct((len(ACTIONS),), np.float32),
+        'last_reward': jax.ShapeDtypeStruct((1,), np.float32),
       },
       num_actions=len(ACTIONS),
     )
@@ -166,9 +181,13 @@ class DMLabEnvironment(adapters.Adapter):
       lab.close()
 
   def _reset(self) -> types.PyTree:
-    for i in range(self.num_environments):
+    number = self.num_environments
+    for i in range(number):
       self._begin_episode(i)
-    return self._observe()
+    return self._observe(
+      np.zeros((number, len(ACTIONS)), np.float32),
+      np.zeros((number, 1), np.float32),
+    )
 
   def _step(self, action: np.ndarray) -> tuple[Any, ...]:
     reward = [
@@ -178,19 +197,28 @@ class DMLabEnvironment(adapters.Adapter):
     is_last = np.array([not lab.is_running() for lab in self._labs])
     for i in np.flatnonzero(is_last).tolist():
       self._begin_episode(i)
-    return self._observe(), reward, np.zeros_like(is_last), is_last
+    # IMPALA's code shows those of the episode before at the first observation.
+    goes_on = ~is_last[:, None]
+    last_action = np.eye(len(ACTIONS), dtype=np.float32)[action] * goes_on
+    last_reward = np.array(reward, np.float32)[:, None] * goes_on
+    observation = self._observe(last_action, last_reward)
+    return observation, reward, np.zeros_like(is_last), is_last
 
   def _begin_episode(self, index: int) -> None:
     self._labs[index].reset(seed=int(self._rngs[index].integers(2**31)))
 
-  def _observe(self) -> types.PyTree:
+  def _observe(
+    self, last_action: np.ndarray, last_reward: np.ndarray
+  ) -> types.PyTree:
     observations = [lab.observations() for lab in self._labs]
-    sizes = self._preprocessing.num_words, self._preprocessing.num_word_ids
+    num_words = self._preprocessing.num_words
     return {
       'image': np.stack([x['RGB_INTERLEAVED'] for x in observations]),
       'instruction': np.stack(
-        [_word_ids(str(x['INSTR']), *sizes) for x in observations]
+        [_word_ids(str(x['INSTR']), num_words) for x in observations]
       ),
+      'last_action': last_action,
+      'last_reward': last_reward,
     }
 
 
@@ -203,8 +231,7 @@ def make(
   """Makes copies of a level.
 
   Args:
-    level: of `LEVELS`. Two of them have a training and a held-out variant; this
-      makes the former.
+    level: of `SCRIPTS`.
     num_environments: B.
     seed: of the batch; see `adapters.sub_seeds`.
     preprocessing: of images, instructions and actions; None: IMPALA's.
@@ -229,7 +256,7 @@ def make(
   with adapters.located_errors(name, seed, step=0):
     labs = [
       deepmind_lab.Lab(
-        f'contributed/dmlab30/{_TRAINING_SCRIPTS.get(level, level)}',
+        f'contributed/dmlab30/{SCRIPTS[level]}',
         ['RGB_INTERLEAVED', 'INSTR'],
         config=config,
         renderer=preprocessing.renderer,
@@ -251,9 +278,9 @@ def import_package() -> Any:
   )
 
 
-def _word_ids(text: str, num_words: int, num_ids: int) -> np.ndarray:
+def _word_ids(text: str, num_words: int) -> np.ndarray:
   """Returns [num_words] int32: hashes of the words, 0 where there are none."""
   words = text.lower().split()[:num_words]
   # Unlike `hash`, this is the same in every process.
-  ids = [1 + zlib.crc32(word.encode()) % num_ids for word in words]
+  ids = [1 + zlib.crc32(word.encode()) % NUM_WORD_IDS for word in words]
   return np.array(ids + [0] * (num_words - len(ids)), np.int32)

@@ -1,0 +1,103 @@
+"""How much rules depend on the settings of agents (Extended Data Fig. 1).
+
+Each panel of the figure is one sweep, here of the shipped rule and Disco103 on
+Catch 6x5. Panel c, 36 combinations of the optimiser's settings:
+
+  python -m launch.sweep --launcher=evaluate --config=configs/robustness.py \
+    --grid=rule=general,disco103 --grid=optimizer=adam,rmsprop \
+    --grid=learning_rate=3e-3,1e-2,3e-2 --grid=weight_decay=0,0.01,0.1 \
+    --grid=max_abs_update=0.3,1 --workdir=runs/optimizers
+
+Panel a, sizes of the agents' network, and b, fractions of replay in a batch:
+
+  python -m launch.sweep --launcher=evaluate --config=configs/robustness.py \
+    --grid=rule=general,disco103 \
+    --variants=width_16,width_32,width_64,width_128,width_256 \
+    --workdir=runs/widths
+  python -m launch.sweep --launcher=evaluate --config=configs/robustness.py \
+    --grid=rule=general,disco103 \
+    --variants=replay_0,replay_50,replay_75,replay_88,replay_96 \
+    --workdir=runs/replay
+
+The paper does not state the values that it combined: these are ours. It ran Ms
+Pacman with agents of its evaluation: --config=configs/robustness.py:ms_pacman,
+and variants ms_pacman_replay_50 and so on.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+from configs import benchmarks
+from configs import evaluate
+from configs import quickstart
+
+_CATCH = {
+  'environment': 'catch/6x5',
+  'rule': 'general',
+  'seeds': 2,
+  'updates': 300,
+  **quickstart.AGENT,
+  'num_environments': 6,
+  'on_policy_share': 0.25,
+  'replay_capacity': 600,
+  'learning_rate': 1e-2,
+}
+_MS_PACMAN = {
+  **benchmarks.settings('atari'),
+  'environment': 'atari/ms_pacman',
+}
+
+
+def _with_replay(base: Mapping[str, Any], percent: int) -> dict[str, Any]:
+  """Changes the fraction of replay in a batch, at equal environment steps.
+
+  The rest of the batch is all of the newest rollout.
+  """
+  batch_size, before = base['batch_size'], base['num_environments']
+  number = max(1, round(batch_size * (100 - percent) / 100))
+  updates = lambda name: round(base.get(name, 0) * before / number)
+  return {
+    **base,
+    'num_environments': number,
+    'on_policy_share': number / batch_size,
+    'replay_capacity': max(1, base['replay_capacity'] // number) * number,
+    **{
+      name: updates(name)
+      for name in ('updates', 'warm_up_updates', 'decay_updates')
+    },
+  }
+
+
+def _with_width(base: Mapping[str, Any], width: int) -> dict[str, Any]:
+  """Changes all layers; the action model's are half as wide."""
+  return {
+    **base,
+    'hidden_sizes': (width, width),
+    'action_model_lstm': width // 2,
+    'action_model_head': width // 2,
+  }
+
+
+_PERCENT = (0, 50, 75, 88, 96)
+# Name after the colon -> changes of the defaults in configs/evaluate.py.
+VARIANTS: dict[str, dict[str, Any]] = {
+  'catch': _CATCH,
+  **{f'width_{x}': _with_width(_CATCH, x) for x in (16, 32, 64, 128, 256)},
+  **{f'replay_{x}': _with_replay(_CATCH, x) for x in _PERCENT},
+  'ms_pacman': _MS_PACMAN,
+  **{f'ms_pacman_replay_{x}': _with_replay(_MS_PACMAN, x) for x in _PERCENT},
+}
+
+
+def get_config(variant: str = 'catch') -> ml_collections.ConfigDict:
+  """Settings of a variant by its name."""
+  if variant not in VARIANTS:
+    raise ValueError(
+      f'configs/robustness.py has no {variant!r}; choose one of '
+      f'{", ".join(VARIANTS)}.'
+    )
+  config = evaluate.base()
+  config.update(VARIANTS[variant])
+  return config
