@@ -53,9 +53,7 @@ class AgentConfig(config_lib.Settings):
   on_policy_share: config_lib.Fraction = 0.1
   replay_capacity: config_lib.Count = 1200
   replay_on_disk: bool = False
-  optimizer: Annotated[str, config_lib.one_of(*optimizers.OPTIMIZERS)] = (
-    'adam'
-  )
+  optimizer: Annotated[str, config_lib.one_of(*optimizers.OPTIMIZERS)] = 'adam'
   learning_rate: config_lib.Positive = 3e-4
   max_abs_update: config_lib.Bound = 1.0
   warm_up_updates: config_lib.CountOrZero = 0

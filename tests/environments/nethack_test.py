@@ -82,6 +82,59 @@ class TestNetHack:
     assert np.isfinite(environment.step([1]).reward).all()
     environment.close()
 
+  def test_the_challenge_is_that_of_the_package(self) -> None:
+    from nle.env import tasks
+
+    environment = registry.make('nethack/challenge', 4, seed=0)
+    assert environment.spec.num_actions == len(tasks.nethack.ACTIONS) == 121
+    heroes = {
+      bytes(x.astype(np.uint8)).split(b'neutral')[0]
+      for x in environment.reset()['message'][..., -1]
+    }
+    assert len(heroes) > 1
+    # The same game as that of the package's own class, which takes no seeds.
+    game = nethack.make('challenge', 1, 3)._environment._simulators[0]
+    game.reset()
+    game._env.seed(5, 6, reseed=False)
+    theirs = tasks.NetHackChallenge(save_ttyrec_every=0, fix_moon_phase=True)
+    del theirs.nethack.set_initial_seeds
+    theirs.nethack.set_initial_seeds(5, 6, False, None)
+    start, _ = theirs.reset()
+    game._observation, _ = game._env.reset()
+    np.testing.assert_array_equal(game._observation['glyphs'], start['glyphs'])
+    rng, total = np.random.default_rng(0), 0.0
+    for action in rng.integers(121, size=500):
+      seen, reward, is_over, _ = game.step(action)
+      expected, expected_reward, has_ended, _, _ = theirs.step(action)
+      assert (reward, is_over) == (expected_reward, has_ended)
+      for key in SCREEN:
+        np.testing.assert_array_equal(seen[key], expected[key])
+      total += reward
+      if is_over:
+        break
+    assert total >= 0
+
+  def test_games_in_which_no_time_passes_are_truncated(self) -> None:
+    environment = nethack.make('score', 1, 0)
+    (game,) = environment._environment._simulators
+    game._limits = nethack._Limits(steps=100, idle_steps=3)
+    environment.reset()
+    # Searching takes time, kicking asks for a direction, and is declined.
+    kick, search = (
+      [int(x) for x in game._env.actions].index(key) for key in (4, ord('s'))
+    )
+    ends = [
+      bool(environment.step([action]).is_last[0])
+      for action in (kick, kick, search, kick, kick, kick)
+    ]
+    environment.close()
+    assert ends == 5 * [False] + [True]
+
+  def test_the_challenge_ignores_no_setting(self) -> None:
+    for changes in ({'character': '@'}, {'idle_penalty': 0.0}):
+      with pytest.raises(ValueError, match="'nethack/challenge' has rules"):
+        registry.make('nethack/challenge', 1, 0, {'nethack': changes})
+
   def test_settings_are_used(self) -> None:
     preprocessing = nethack.Preprocessing(
       character='val-dwa-law-fem',

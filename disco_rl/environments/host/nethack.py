@@ -18,9 +18,13 @@ from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import sequential
 from disco_rl.environments.host import terminal
 
-# Task -> its class in nle.env.tasks, as in Kuettler et al. (2020). Their
-# successor NetHackChallenge accepts no seeds, so that runs would not repeat.
+# The NeurIPS 2021 Challenge (Hambro et al., 2022), the task of the paper.
+CHALLENGE = 'challenge'
+# Task -> its class in nle.env.tasks, as in Kuettler et al. (2020). The class
+# NetHackChallenge accepts no seeds, so that runs would not repeat: it is
+# NetHackScore with the settings of `_challenge`.
 TASKS = {
+  CHALLENGE: 'NetHackScore',
   'eat': 'NetHackEat',
   'gold': 'NetHackGold',
   'oracle': 'NetHackOracle',
@@ -40,14 +44,20 @@ OBSERVATION_TYPES = {
 
 # Keys of the screen as a person sees it: characters and colours.
 _TERMINAL = ('tty_chars', 'tty_colors')
+_TIME = 20  # Of `blstats`: the turn of the game.
 
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing(config_lib.Settings, prefix='preprocessing.nethack.'):
-  """Preprocessing of NetHack; the defaults are the benchmark's.
+  """Preprocessing of NetHack; the defaults are those of Kuettler et al. (2020).
 
   Menus are declined, and so are all questions but those of eating, praying,
   attacking and directions. Games are not recorded.
+
+  The task 'challenge' has rules of its own, and takes nothing but the stack:
+  heroes are random, all 121 keys are there, nothing is declined, rewards are
+  differences of the game's score and nothing else, and episodes are truncated
+  after a million steps, or 10,000 in which no time passes.
 
   Attributes:
     character: role, race, alignment and gender of the hero; '@': a random one
@@ -96,17 +106,15 @@ def make(
 
   Raises:
     ImportError: if a package is not installed.
+    ValueError: a setting would be ignored by the challenge.
   """
   tasks = import_package()
-  actions = tasks.nethack.USEFUL_ACTIONS
-  if not preprocessing.has_all_actions:
-    actions = tasks.TASK_ACTIONS
+  describe = _challenge if task == CHALLENGE else _task
+  rules, limits = describe(tasks, preprocessing)
   make_env = functools.partial(
     getattr(tasks, TASKS[task]),
-    character=preprocessing.character,
-    actions=actions,
+    **rules,
     penalty_mode='constant',
-    penalty_step=preprocessing.idle_penalty,
     observation_keys=(*OBSERVATION_TYPES, *(_TERMINAL if can_render else ())),
     save_ttyrec_every=0,
     fix_moon_phase=True,
@@ -116,7 +124,7 @@ def make(
   )
   envs = [make_env() for _ in range(num_environments)]
   games = [
-    _Game(env, preprocessing.max_episode_steps, sub_seed)
+    _Game(env, limits, sub_seed)
     for env, sub_seed in zip(envs, adapters.sub_seeds(seed, num_environments))
   ]
   spec = types.EnvironmentSpec(
@@ -124,7 +132,7 @@ def make(
       key: jax.ShapeDtypeStruct(envs[0].observation_space[key].shape, dtype)
       for key, dtype in OBSERVATION_TYPES.items()
     },
-    num_actions=len(actions),
+    num_actions=len(rules['actions']),
   )
   environment = sequential.SequentialEnvironment(
     games, spec, f'nethack/{task}', seed
@@ -142,13 +150,57 @@ def import_package() -> Any:
   )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Limits:
+  """Of an episode: its steps, and those in a row in which no time passes."""
+
+  steps: int
+  idle_steps: int = sys.maxsize
+
+
+def _task(
+  tasks: Any, preprocessing: Preprocessing
+) -> tuple[dict[str, Any], _Limits]:
+  """Arguments of a task's class, and limits of its episodes."""
+  actions = tasks.nethack.USEFUL_ACTIONS
+  if not preprocessing.has_all_actions:
+    actions = tasks.TASK_ACTIONS
+  rules = {
+    'character': preprocessing.character,
+    'actions': actions,
+    'penalty_step': preprocessing.idle_penalty,
+  }
+  return rules, _Limits(preprocessing.max_episode_steps)
+
+
+def _challenge(
+  tasks: Any, preprocessing: Preprocessing
+) -> tuple[dict[str, Any], _Limits]:
+  """As `_task`, of the challenge; see `Preprocessing`."""
+  taken = dataclasses.replace(BENCHMARK, frame_stack=preprocessing.frame_stack)
+  if preprocessing != taken:
+    raise ValueError(
+      "'nethack/challenge' has rules of its own, and would ignore all settings "
+      'of preprocessing.nethack but frame_stack: leave the others out, or '
+      "choose 'nethack/score'."
+    )
+  rules = {
+    'character': '@',
+    'actions': tasks.nethack.ACTIONS,
+    'penalty_step': 0.0,
+    'allow_all_yn_questions': True,
+    'allow_all_modes': True,
+  }
+  return rules, _Limits(steps=1_000_000, idle_steps=10_000)
+
+
 class _Game(sequential.Simulator):
   """One task, as `sequential.Simulator`."""
 
-  def __init__(self, env: Any, max_episode_steps: int, seed: int):
+  def __init__(self, env: Any, limits: _Limits, seed: int):
     self._env = env
-    self._max_episode_steps = max_episode_steps
-    self._num_steps = 0
+    self._limits = limits
+    self._num_steps = self._num_idle_steps = 0
     # The game loses its seeds at the end of an episode, and would draw new ones
     # from the operating system.
     self._rng = np.random.default_rng(seed)
@@ -157,17 +209,24 @@ class _Game(sequential.Simulator):
   def reset(self) -> Mapping[str, np.ndarray]:
     core, display = self._rng.integers(2**31, size=2).tolist()
     self._env.seed(core, display, reseed=False)
-    self._num_steps = 0
+    self._num_steps = self._num_idle_steps = 0
     self._observation, _ = self._env.reset()
     return self._observation
 
   def step(
     self, action: int
   ) -> tuple[Mapping[str, np.ndarray], float, bool, bool]:
+    # The game writes into its observations.
+    before = int(self._observation['blstats'][_TIME])
     observation, reward, is_terminated, _, _ = self._env.step(action)
     self._observation = observation
     self._num_steps += 1
-    is_out_of_time = self._num_steps >= self._max_episode_steps
+    has_moved = observation['blstats'][_TIME] != before
+    self._num_idle_steps = 0 if has_moved else self._num_idle_steps + 1
+    is_out_of_time = (
+      self._num_steps >= self._limits.steps
+      or self._num_idle_steps >= self._limits.idle_steps
+    )
     is_truncated = is_out_of_time and not is_terminated
     return observation, reward, is_terminated, is_truncated
 
