@@ -43,7 +43,7 @@ _BENCHMARKS = {
     'idle_penalty': -0.01,
     'frame_stack': 4,
   },
-  'procgen': {'num_levels': 0, 'start_level': 0, 'frame_stack': 4},
+  'procgen': {'num_levels': 500, 'start_level': 0, 'frame_stack': 4},
   'sokoban': {'frame_stack': 4, 'time_limit': 120},
 }
 

@@ -38,6 +38,8 @@ class Result:
     failure: why the run ended early; None if it did not.
     crafter_scores: [S], see `achievements.crafter_scores`; None in environments
       without achievements.
+    mean_returns: [S], at the end of training, where the score is another
+      metric; None where it is the mean return.
   """
 
   environment: str
@@ -46,6 +48,7 @@ class Result:
   curve: learning_curves.Curve
   failure: str | None = None
   crafter_scores: np.ndarray | None = None
+  mean_returns: np.ndarray | None = None
 
   @property
   def returns(self) -> np.ndarray:
@@ -76,6 +79,8 @@ class RuleScores:
     curves: environment -> steps [points] and returns [S, points].
     crafter_scores: environment -> `statistics.summarise` of its agents'
       Crafter scores, for environments with achievements.
+    mean_returns: environment -> `statistics.summarise` of its agents' mean
+      returns, for environments that are scored by another metric.
   """
 
   rule: str
@@ -88,6 +93,7 @@ class RuleScores:
   profile: statistics.Estimate
   curves: Mapping[str, learning_curves.Curve]
   crafter_scores: Mapping[str, Mapping[str, Any]]
+  mean_returns: Mapping[str, Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,12 +159,16 @@ def read_result(
   column = normalisation.column(environment)
   steps, returns = learning_curves.read_curve(csv_path, column)
   kept = steps <= environment_steps
+  mean_returns = None
+  if column != 'return':
+    mean_returns = learning_curves.read_curve(csv_path)[1][:, kept][:, -1]
   return Result(
     environment,
     rule,
     learning_rate,
     curve=(steps[kept], returns[:, kept]),
     crafter_scores=achievements.crafter_scores(csv_path, environment_steps),
+    mean_returns=mean_returns,
   )
 
 
@@ -308,6 +318,11 @@ def _rule_scores(
       r.environment: statistics.summarise(r.crafter_scores)
       for r in group
       if r.crafter_scores is not None
+    },
+    mean_returns={
+      r.environment: statistics.summarise(r.mean_returns)
+      for r in group
+      if r.mean_returns is not None
     },
   )
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy import typing as npt
 
 from disco_rl.environments.host import atari
+from disco_rl.environments.host import dmlab
 from disco_rl.environments.host import procgen
 from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.evaluation import exact_returns
@@ -56,6 +57,12 @@ _ATARI = Benchmark(
   'atari',
   'Atari, human-normalised',
   '0 is random play and 1 a professional human tester (Wang et al., 2016).',
+)
+_DMLAB = Benchmark(
+  'dmlab',
+  'DMLab-30, human-normalised',
+  '0 is random play and 1 human play (Espeholt et al., 2018; Oh et al., 2025, '
+  'Extended Data Table 3).',
 )
 _PROCGEN = 'the bounds of Cobbe et al. (2020, appendix C): 0 is an agent that '
 _PROCGEN += 'sees nothing, 1 the best possible or ever reached score.'
@@ -108,7 +115,9 @@ _CRAFTER = Benchmark(
 _SOKOBAN = Benchmark(
   'sokoban',
   'Sokoban, levels solved',
-  'The fraction of the last 100 episodes in which the level was solved.',
+  'The fraction of the last 100 episodes in which the level was solved. The '
+  'paper shows mean returns (Fig. 2f), in levels like those of I2A; these are '
+  'generated, or of a file.',
 )
 # Each of at most 120 steps has a reward of -0.1, a box on its target 1, and the
 # solution 10. So a solved episode returns at least -1, and an unsolved one with
@@ -215,6 +224,10 @@ def _levels(benchmark: Benchmark, family: str) -> Callable[[str], Scale | None]:
 
 _FAMILIES: Mapping[str, Callable[[str], Scale | None]] = {
   'atari': _from_table(_ATARI, atari.GAMES),
+  # Test levels have the scores of the levels that agents are trained in.
+  'dmlab': lambda variant: _from_table(_DMLAB, dmlab.LEVELS)(
+    variant.removesuffix('_test')
+  ),
   'procgen': _find_procgen,
   'minatar': _from_table(_MINATAR, reference_scores.MINATAR),
   'gridworld': _from_table(

@@ -8,6 +8,8 @@ import re
 from typing import Any
 from typing import Protocol
 
+import numpy as np
+
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import pages
 from disco_rl.evaluation import reference_scores
@@ -160,6 +162,7 @@ def _section(
     'environments': _environments_table(compared),
     'achievements': _achievements_table(compared),
     'published': _published_table(compared),
+    'differences': _differences(compared),
   }
 
 
@@ -207,6 +210,10 @@ def _environments_table(compared: comparison.Comparison) -> _Table:
     if scale := compared.scales.get(name):
       row += [_number(scale.low), _number(scale.high)]
     table.append(row)
+    if any(name in scores.mean_returns for scores in compared.best):
+      means = [_mean(scores.mean_returns[name]) for scores in compared.best]
+      blank = [''] * (len(header) - 1 - len(means))
+      table.append([f'{name}, mean return', *means, *blank])
   return table
 
 
@@ -227,19 +234,43 @@ def _published(
 
 
 def _published_table(compared: comparison.Comparison) -> _Table | None:
-  """Published results beside our mean return, or our IQM over a benchmark."""
+  """Published results beside our mean return, or our IQM over a benchmark.
+
+  Ours are read from the learning curves at the steps of the published ones, or
+  at the end of shorter training.
+  """
   ours = [f'{scores.rule}, ours' for scores in compared.best]
   table = [['of', 'method', 'published', 'environment steps', *ours]]
   for p in _published(compared):
     steps = p.environment_steps
     row = [p.subject, p.method, f'{p.value:,.6g}']
     row.append(f'{steps:,.0f}' if steps else 'not stated')
-    for scores in compared.best:
-      summary = scores.returns.get(p.subject)
-      iqm = scores.aggregates['iqm'].value
-      row.append(_number(summary['mean'] if summary else iqm))
+    row += [_ours(scores, p) for scores in compared.best]
     table.append(row)
   return table if len(table) > 1 else None
+
+
+def _ours(
+  scores: comparison.RuleScores, published: reference_scores.Published
+) -> str:
+  """Our score at the steps of a published one."""
+  steps, values = scores.curve_steps, scores.curve.value
+  if published.subject in scores.curves:
+    steps, returns = scores.curves[published.subject]
+    values = returns.mean(axis=0)
+  is_known = np.isfinite(values)
+  at = min(published.environment_steps or np.inf, steps[-1])
+  value = _number(float(np.interp(at, steps[is_known], values[is_known])))
+  return value if at == published.environment_steps else f'{value} at {at:,.0f}'
+
+
+def _differences(compared: comparison.Comparison) -> list[str]:
+  """What sets our numbers apart from the published ones."""
+  families = dict.fromkeys(
+    p.subject.partition('/')[0] for p in _published(compared)
+  )
+  differences = reference_scores.DIFFERENCES
+  return [differences[name] for name in families if name in differences]
 
 
 def _summary(
@@ -265,6 +296,8 @@ def _benchmark_summary(compared: comparison.Comparison) -> dict[str, Any]:
     }
     if scores.crafter_scores:
       rules[scores.rule]['crafter_scores'] = scores.crafter_scores
+    if scores.mean_returns:
+      rules[scores.rule]['mean_returns'] = scores.mean_returns
   return {
     'is_normalised': compared.is_normalised,
     'environments': list(compared.environments),

@@ -41,8 +41,6 @@ class TorsoConfig(config_lib.Settings):
       Haiku transformation with an observation whose leaves have one leading
       axis N, and returns [N, D].
     channels: of the stages of convolutions; used by 'impala' and 'resnet'.
-    stride: by which each stage of convolutions divides height and width; 1 for
-      boards whose cells are symbols.
     hidden_sizes: widths of the last layers of every named torso, dense; ReLU
       between them, none after the last.
     chunk_size: observations that the torso computes at a time, at most; 0: all;
@@ -50,6 +48,8 @@ class TorsoConfig(config_lib.Settings):
       `AgentConfig.chunkings`.
       Chunks follow one another and are computed again where the torso is
       differentiated, so that the activations of one chunk are held at a time.
+    stride: by which each stage of convolutions divides height and width; 1 for
+      boards whose cells are symbols.
   """
 
   kind: Annotated[
@@ -60,11 +60,11 @@ class TorsoConfig(config_lib.Settings):
     ),
   ] = 'mlp'
   channels: config_lib.Widths = (16, 32, 32)
-  stride: config_lib.Count = 2
   hidden_sizes: HiddenSizes = (512, 512)
   chunk_size: Annotated[
     int, config_lib.at_least(-1), config_lib.Called('torso_chunk_size')
   ] = 0
+  stride: config_lib.Count = 2
 
   def conflicts(self) -> Iterator[str]:
     """Names must be registered."""

@@ -4,14 +4,17 @@ import numpy as np
 import pytest
 
 from disco_rl.environments import suites
+from disco_rl.environments.host import dmlab
 from disco_rl.environments.host import procgen
 from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import reference_scores
+from disco_rl.evaluation import statistics
 
 SCALED = (
   *suites.SUITES['atari57'],
   *suites.SUITES['procgen16'],
+  *suites.SUITES['dmlab30'],
   *(f'procgen/easy/{game}' for game in procgen.GAMES),
   *gridworld_tasks.names(),
   *(f'minatar/{game}' for game in reference_scores.MINATAR),
@@ -38,6 +41,13 @@ SCALED = (
     ('crafter', 14.3, 1.0),
     ('minatar/breakout', 28.0, 1.0),
     ('sokoban', 0.4, 0.4),
+    # (29.0325 - 4.065) / (54 - 4.065)
+    ('dmlab/rooms_watermaze', 29.0325, 0.5),
+    # (9 - 0.073) / (10 - 0.073), in both variants.
+    ('dmlab/rooms_collect_good_objects', 9.0, 8.927 / 9.927),
+    ('dmlab/rooms_collect_good_objects_test', 9.0, 8.927 / 9.927),
+    # By Extended Data Table 3, not as the authors of IMPALA have it.
+    ('dmlab/lasertag_three_opponents_small', 31.5, 1.0),
   ],
 )
 def test_scores(environment: str, value: float, score: float) -> None:
@@ -70,7 +80,7 @@ def test_hard_and_easy_levels_are_not_averaged() -> None:
 
 @pytest.mark.parametrize(
   'environment',
-  ['nethack/score', 'gymnasium/CartPole-v1', 'minatar/seaquest', 'dmlab/x'],
+  ['nethack/challenge', 'gymnasium/CartPole-v1', 'minatar/seaquest', 'dmlab/x'],
 )
 def test_without_references_returns_are_raw(environment: str) -> None:
   assert normalisation.find_scale(environment) is None
@@ -96,9 +106,37 @@ def test_published_scores_name_known_environments_and_benchmarks() -> None:
     *(name for suite in suites.SUITES.values() for name in suite),
     'atari',
     'crafter',
-    'nethack/score',
+    'nethack/challenge',
+    *(f'dmlab/{level}' for level in dmlab.TEST_LEVELS),
   }
   assert {published.subject for published in reference_scores.PAPER} <= names
+
+
+@pytest.mark.parametrize(
+  'suite, method, expected',
+  [
+    # The text has 13.86: pooled over seeds, presumably.
+    ('atari57', 'Disco57', 14.641),
+    ('procgen16', 'Disco103', 0.957),
+    ('dmlab30', 'Disco103', 0.618),
+  ],
+)
+def test_tables_of_the_paper_are_complete(
+  suite: str, method: str, expected: float
+) -> None:
+  scores = []
+  for name in suites.SUITES[suite]:
+    (value,) = (
+      p.value
+      for p in reference_scores.PAPER
+      if p.method == method and p.subject.removesuffix('_test') == name
+    )
+    scale = normalisation.find_scale(name)
+    assert scale is not None
+    scores.append(scale.normalise(value))
+  assert statistics.iqm(np.array(scores)[None]) == pytest.approx(
+    expected, abs=1e-3
+  )
 
 
 def test_crafter_score() -> None:

@@ -145,11 +145,50 @@ def test_published_results_are_shown_beside_ours(
   text = (tmp_path / 'report.md').read_text()
   _, after = text.split('### Published results beside ours')
   iqm = comparison.compare(results)[0].best[0].aggregates['iqm'].value
-  assert f'| atari | Disco57 | 13.86 | 200,000,000 | {iqm:#.3g} |' in after
-  row = '| atari/ms_pacman | Disco103 | 101,290 | 200,000,000 | 6,952 |'
+  row = f'| atari | Disco57 | 13.86 | 200,000,000 | {iqm:#.3g} at 100 |'
   assert row in after
-  assert 'MuZero | 79,319 | not stated |' in after
+  row = '| atari/ms_pacman | Disco103 | 101,290 | 200,000,000 | 6,952 at 100 |'
+  assert row in after
   assert 'bigfish' not in after
+  assert 'Assumed are sticky actions' in after
+
+
+def test_ours_are_read_at_the_steps_of_published_results(
+  tmp_path: pathlib.Path,
+) -> None:
+  # 1.0 every million steps.
+  steps = np.linspace(0, 3e7, 301)
+  long = result('crafter', returns=(30.0,), steps=steps.tolist())
+  report.write([long, result('nethack/challenge')], SETUP, tmp_path)
+  text = (tmp_path / 'report.md').read_text()
+  assert '| crafter | Disco103 | 6.59 | 1,000,000 | 1.00 |' in text
+  assert '| crafter | Disco103 | 14.56 | 20,000,000 | 20.0 |' in text
+  # Of 0.0, 0.1 and 0.2 after all steps, as the paper's are not known.
+  assert '| IMPALA | 188.95 | not stated | 0.100 at 100 |' in text
+
+
+def test_the_paper_has_no_score_beside_another_task(
+  tmp_path: pathlib.Path,
+) -> None:
+  names = ['nethack/score', 'sokoban', 'procgen/easy/bigfish']
+  report.write([result(name) for name in names], SETUP, tmp_path)
+  assert 'Published results' not in (tmp_path / 'report.md').read_text()
+
+
+def test_sokoban_has_solved_levels_and_mean_returns(
+  tmp_path: pathlib.Path,
+) -> None:
+  run = tmp_path / 'run'
+  run.mkdir()
+  with metrics.MetricsWriter(run) as writer:
+    for seed in range(2):
+      row = {'update': 1, 'seed': seed, 'environment_steps': 10}
+      writer.write([{**row, 'return': 4 + seed, 'success': 0.5}])
+  read = comparison.read_result(run / 'metrics.csv', 'sokoban', 'mine', 0.1, 10)
+  report.write([read], SETUP, tmp_path)
+  text = (tmp_path / 'report.md').read_text()
+  assert '| sokoban | 0.500 [0.500, 0.500] | 0.00 | 1.00 |' in text
+  assert '| sokoban, mean return | 4.50 [4.00, 5.00] |  |  |' in text
 
 
 def test_a_rule_without_any_scores_is_named(tmp_path: pathlib.Path) -> None:

@@ -52,12 +52,20 @@ def test_plays_an_agent_of_a_run_and_changes_nothing(
 
 
 def test_an_agent_of_a_run_plays_in_the_environment_that_is_given(
-  run: pathlib.Path,
+  run: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   want = disco_rl.load_policy(run, seed=1)
   policy = disco_rl.load_policy(run, seed=1, environment='catch/6x2')
   assert policy.spec.observation.shape == (6, 2)
   np.testing.assert_array_equal(policy.evaluate(2).lengths, 5)
+  call(
+    workdir=str(run),
+    environment='catch/6x2',
+    episodes=2,
+    to=str(tmp_path / 'play.gif'),
+  )
+  assert 'episode 2: ' in (printed := capsys.readouterr().out)
+  assert printed.count(', 5 steps') == 2
   jax.tree.map(np.testing.assert_array_equal, policy.params, want.params)
   with pytest.raises(ValueError, match=r'12, 16.*20, 16'):
     disco_rl.load_policy(run, environment='catch/5x4')

@@ -45,16 +45,15 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.procgen.'):
   Attributes:
     is_hard: levels of the hard mode, to which published scores at 50M steps and
       more refer; the easy mode is for small budgets.
-    num_levels: number of levels that episodes are drawn from; 0: without limit.
-      A limit (500 in hard mode, 200 in easy mode) serves to measure how well
-      agents generalise to the other levels.
+    num_levels: number of levels that episodes are drawn from, 500 in the paper,
+      which trains and evaluates in the same ones; 0: without limit.
     start_level: number of the first of these levels.
     frame_stack: S, the number of frames in an observation; 4 in the paper,
       although one suffices for most games.
   """
 
   is_hard: bool = True
-  num_levels: config_lib.CountOrZero = 0
+  num_levels: config_lib.CountOrZero = 500
   start_level: config_lib.CountOrZero = 0
   frame_stack: config_lib.Count = 4
 
