@@ -25,7 +25,7 @@ The name after the colon selects a starting point:
              paper, for accelerators.
   crafter    Crafter.
   dmlab      A level of DMLab-30.
-  nethack    NetHack's score.
+  nethack    The NetHack Challenge.
   procgen    A ProcGen game.
   sokoban    Sokoban.
 """

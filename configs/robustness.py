@@ -37,7 +37,7 @@ _CATCH = {
   'environment': 'catch/6x5',
   'rule': 'general',
   'seeds': 2,
-  'updates': 300,
+  'updates': 200,
   **quickstart.AGENT,
   'num_environments': 6,
   'on_policy_share': 0.25,

@@ -14,13 +14,15 @@ trains its seeds side by side.
 Runs are commands of their own, in the folders VARIANT/SETTINGS/seed_I, and
 print to a file beside the folder. The same command again goes on with what is
 left; more variants, values or seeds add runs. report.md, report.html and
-summary.json compare what has finished.
+summary.json compare what has finished; with --launcher=evaluate,
+figures/settings.png shows how much each rule's scores depend on the settings.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import itertools
+import math
 import pathlib
 import random
 import re
@@ -71,10 +73,12 @@ class Run(processes.Command):
 
   Attributes:
     label: what the report calls its rule: the variant, and swept settings.
+    point: variant and swept settings but the rule -> value.
     settings: all of them.
   """
 
   label: str
+  point: _Point = dataclasses.field(hash=False)
   settings: Mapping[str, Any] = dataclasses.field(hash=False)
 
 
@@ -159,6 +163,29 @@ def report(
   read = {'meta_train': _of_discoveries, 'evaluate': _of_training}
   results, setup = read[_LAUNCHER.value](list(groups.values()), failures)
   report_lib.write(results, setup, workdir)
+  if _LAUNCHER.value == 'evaluate':
+    _draw_settings(runs, results, workdir)
+
+
+def _draw_settings(
+  runs: Sequence[Run], results: Sequence[Any], workdir: pathlib.Path
+) -> None:
+  """Draws each rule's scores over the settings of agents in an environment."""
+  from disco_rl.evaluation import settings_figure
+  from disco_rl.runtime import plotting
+
+  names = tuple(runs[0].point)
+  environments = {run.settings['environment'] for run in runs}
+  if not names or len(environments) > 1:
+    return
+  scores: dict[str, dict[str, Any]] = {}
+  for run, result in zip(runs, results):
+    setting = ', '.join(run.point.values())
+    nothing = [math.nan] * run.settings['seeds']
+    of_rule = scores.setdefault(run.settings['rule'], {})
+    of_rule[setting] = nothing if result.problem else result.returns
+  fig = settings_figure.draw(scores, names[0] if len(names) == 1 else None)
+  plotting.save(fig, workdir / 'figures' / 'settings.png')
 
 
 def _points(grids: Sequence[str]) -> list[_Point]:
@@ -220,6 +247,10 @@ def _make_run(
       *(f'--import={name}' for name in modules.IMPORT.value),
     ),
     label=', '.join([variant, *label] if variant else label) or name,
+    point={
+      **({'variant': variant} if variant else {}),
+      **{name: value for name, value in point.items() if name != 'rule'},
+    },
     settings=settings,
   )
 

@@ -13,7 +13,9 @@ import launching
 import numpy as np
 import pytest
 
+from configs import robustness
 from disco_rl.evaluation import report as report_lib
+from disco_rl.evaluation import settings_figure
 from disco_rl.meta_training import held_out_results
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
@@ -337,6 +339,85 @@ def test_the_report_compares_what_fresh_agents_earn(
   assert 'Meta-steps of each: 1,000.' in text
   assert 'it is too hot' in text
   assert (tmp_path / 'report.html').exists()
+
+
+ROBUSTNESS = f'--config={launching.REPOSITORY}/configs/robustness.py'
+
+
+@pytest.mark.parametrize(
+  ('grid', 'name', 'expected'),
+  [
+    # A single setting is the x-axis.
+    (
+      ['--grid=optimizer=adam,rmsprop'],
+      'optimizer',
+      {'adam': [0.0, 2.0], 'rmsprop': [1.0, 3.0]},
+    ),
+    (
+      ['--grid=optimizer=adam,rmsprop', '--grid=weight_decay=0,0.1'],
+      None,
+      {
+        'adam, 0': [0.0, 4.0],
+        'adam, 0.1': [1.0, 5.0],
+        'rmsprop, 0': [2.0, 6.0],
+        'rmsprop, 0.1': [3.0, 7.0],
+      },
+    ),
+  ],
+)
+def test_scores_over_the_settings_of_agents_are_drawn(
+  grid: list[str],
+  name: str | None,
+  expected: dict[str, list[float]],
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  arguments = (
+    *(ROBUSTNESS, '--launcher=evaluate', '--config.updates=4'),
+    *('--grid=rule=actor_critic,policy_gradient', *grid),
+  )
+  runs = plan(tmp_path, *arguments)
+  for i, run in enumerate(runs):
+    with metrics.MetricsWriter(run.folder) as writer:
+      row = {'update': 4, 'environment_steps': 288}
+      # In the order of the runs: those of the first rule come first.
+      writer.write([{**row, 'seed': seed, 'return': i} for seed in range(2)])
+  drawn = []
+  draw = settings_figure.draw
+  monkeypatch.setattr(
+    settings_figure, 'draw', lambda *given: drawn.append(given) or draw(*given)
+  )
+  with launching.parsed(f'--workdir={tmp_path}', *arguments):
+    sweep.report(runs, {runs[-1].folder: 'diverged'}, tmp_path)
+  ((scores, drawn_name),) = drawn
+  assert drawn_name == name
+  found = {
+    setting: [np.mean(of_rule[setting]) for of_rule in scores.values()]
+    for setting in expected
+  }
+  *_, last = expected
+  expected = {**expected, last: [expected[last][0], np.nan]}
+  for setting, values in expected.items():
+    np.testing.assert_array_equal(found[setting], values)
+  assert (tmp_path / 'figures' / 'settings.png').exists()
+
+
+def test_combinations_are_ranked_by_their_mean() -> None:
+  scores = np.array([[0.0, 1.0], [np.nan, np.nan], [3.0, 0.0]])
+  np.testing.assert_array_equal(
+    settings_figure.ranked(scores), scores[[2, 0, 1]]
+  )
+
+
+def test_fractions_of_replay_have_equal_environment_steps() -> None:
+  base = robustness.VARIANTS['catch']
+  for percent in (0, 50, 75, 88, 96):
+    variant = robustness.VARIANTS[f'replay_{percent}']
+    number, batch_size = variant['num_environments'], variant['batch_size']
+    assert number / batch_size == pytest.approx(1 - percent / 100, abs=0.006)
+    assert variant['on_policy_share'] == number / batch_size
+    assert number * variant['updates'] == 6 * base['updates']
+    assert variant['replay_capacity'] % number == 0
 
 
 def test_curves_are_over_steps_of_one_agent(tmp_path: pathlib.Path) -> None:

@@ -85,8 +85,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.atari.'):
   """Preprocessing of Atari; the defaults are the benchmark's.
 
   The protocol is that of Machado et al. (2018), with the usual frame skip of 4
-  in place of 5. The loss of a life never ends an episode: agents should learn
-  what a life is worth.
+  in place of 5: an assumption, as the DiscoRL paper states none. The loss of a
+  life never ends an episode: agents should learn what a life is worth.
 
   Attributes:
     frame_skip: number of frames for which an action is repeated; with 4 there
