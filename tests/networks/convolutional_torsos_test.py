@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from disco_rl import types
+from disco_rl.networks import convolutions
 from disco_rl.networks import torsos
 
 ROWS = 4
@@ -81,6 +82,19 @@ def by_layer(params: types.Params) -> types.Params:
   layers = {name.split('/')[-1]: values for name, values in params.items()}
   assert len(layers) == len(params)
   return layers
+
+
+@pytest.mark.parametrize('stages', [convolutions.impala, convolutions.resnet])
+def test_a_stride_of_one_keeps_the_cells_of_boards(stages: Any) -> None:
+  def shape(stride: int) -> tuple[int, ...]:
+    function = hk.transform(lambda x: stages(x, (4, 5, 5, 4), stride))
+    board = jnp.zeros((2, 10, 10, 16))
+    init = lambda: function.init(jax.random.key(0), board)
+    apply = lambda params: function.apply(params, None, board)
+    return jax.eval_shape(apply, jax.eval_shape(init)).shape
+
+  assert shape(1) == (2, 10, 10, 4)
+  assert shape(2) == (2, 1, 1, 4)
 
 
 @pytest.mark.parametrize('kind', PLAIN)
