@@ -409,7 +409,7 @@ def test_combinations_are_ranked_by_their_mean() -> None:
   )
 
 
-def test_fractions_of_replay_have_equal_environment_steps() -> None:
+def test_variants_of_replay_have_equal_environment_steps() -> None:
   base = robustness.VARIANTS['catch']
   for percent in (0, 50, 75, 88, 96):
     variant = robustness.VARIANTS[f'replay_{percent}']
@@ -417,7 +417,8 @@ def test_fractions_of_replay_have_equal_environment_steps() -> None:
     assert number / batch_size == pytest.approx(1 - percent / 100, abs=0.006)
     assert variant['on_policy_share'] == number / batch_size
     assert number * variant['updates'] == 6 * base['updates']
-    assert variant['replay_capacity'] % number == 0
+  for variant in robustness.VARIANTS:
+    to_records.evaluation(robustness.get_config(variant).to_dict())
 
 
 def test_curves_are_over_steps_of_one_agent(tmp_path: pathlib.Path) -> None:
