@@ -259,8 +259,11 @@ def _ours(
     steps, returns = scores.curves[published.subject]
     values = returns.mean(axis=0)
   is_known = np.isfinite(values)
+  steps, values = steps[is_known], values[is_known]
   at = min(published.environment_steps or np.inf, steps[-1])
-  value = _number(float(np.interp(at, steps[is_known], values[is_known])))
+  if at < steps[0]:
+    return 'no episode of some agent had ended'
+  value = _number(float(np.interp(at, steps, values)))
   return value if at == published.environment_steps else f'{value} at {at:,.0f}'
 
 

@@ -163,6 +163,10 @@ def test_ours_are_read_at_the_steps_of_published_results(
   text = (tmp_path / 'report.md').read_text()
   assert '| crafter | Disco103 | 6.59 | 1,000,000 | 1.00 |' in text
   assert '| crafter | Disco103 | 14.56 | 20,000,000 | 20.0 |' in text
+  long.curve[1][0, :20] = np.nan
+  report.write([long], SETUP, tmp_path)
+  late = (tmp_path / 'report.md').read_text()
+  assert '| 6.59 | 1,000,000 | no episode of some agent had ended |' in late
   # Of 0.0, 0.1 and 0.2 after all steps, as the paper's are not known.
   assert '| IMPALA | 188.95 | not stated | 0.100 at 100 |' in text
 
