@@ -1,0 +1,83 @@
+"""A page on which a rule can be tried by hand, in a browser.
+
+The page holds the rule's weights and a program that computes its targets, for a
+trajectory whose rewards, values, policies and ends are dragged. It needs no
+server and no network.
+"""
+
+import base64
+import json
+from typing import Any
+
+import jinja2
+import markupsafe
+import numpy as np
+
+from disco_rl import types
+from disco_rl.runtime import files
+from disco_rl.update_rules import disco
+
+# Rewards and values on the axes of the page.
+_LARGEST_VALUE = 1.0
+
+
+def write(
+  path: files.PathLike,
+  rule: disco.Disco,
+  rule_params: types.Params,
+  name: str,
+  footer: str = '',
+) -> None:
+  """Writes the page of a rule, atomically.
+
+  Args:
+    path: The file, which ends in '.html'.
+    rule: A discovered rule.
+    rule_params: Its parameters, eta.
+    name: The rule's name, for the title.
+    footer: A sentence below the pictures, such as where the rule comes from.
+
+  Raises:
+    ValueError: the rule has a transformer, which the page does not know.
+  """
+  if rule.network.transformer_layers:
+    raise ValueError(
+      f'{name} has a transformer (rule_transformer_layers='
+      f'{rule.network.transformer_layers}); the page computes LSTMs alone.'
+    )
+  environment = jinja2.Environment(
+    loader=jinja2.PackageLoader('disco_rl.analysis'),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+  )
+  program, _, _ = environment.loader.get_source(environment, 'rule.js')
+  page = environment.get_template('explore.html').render(
+    title=f'Try the rule {name}',
+    prediction_size=rule.network.prediction_size,
+    footer=footer,
+    program=markupsafe.Markup(program),
+    rule=markupsafe.Markup(json.dumps(_inlined(rule, rule_params))),
+    largest_value=_LARGEST_VALUE,
+  )
+  with files.replacing(path) as temporary:
+    temporary.write_text(page, encoding='utf-8')
+
+
+def _inlined(rule: disco.Disco, rule_params: types.Params) -> dict[str, Any]:
+  """Returns the weights and the settings that the program reads."""
+  weights = {
+    f'{module}/{name}': {
+      'shape': value.shape,
+      'data': base64.b64encode(np.asarray(value, '<f4').tobytes()).decode(),
+    }
+    for module, leaves in rule_params.items()
+    for name, value in leaves.items()
+  }
+  settings = {
+    'discount': rule.discount,
+    'lambda': rule.lambda_,
+    'rewardScale': rule.reward_scale,
+    'momentsDecay': rule.moments_decay,
+    'hasQ': rule.network.has_q,
+  }
+  return {'weights': weights, 'settings': settings}

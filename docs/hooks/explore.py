@@ -1,0 +1,29 @@
+"""The page on which the rule that ships can be tried, explore.html."""
+
+import pathlib
+import tempfile
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure import files
+
+from disco_rl.analysis import explorer
+from disco_rl.update_rules import registry
+
+_RULE = 'general'
+
+
+def on_files(collected: files.Files, config: MkDocsConfig) -> files.Files:
+  """Adds the page to those of the site."""
+  rule, rule_params = registry.load(_RULE)
+  with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder, 'explore.html')
+    explorer.write(
+      path,
+      rule,
+      rule_params,
+      _RULE,
+      'The weights are in this page: it works without a network.',
+    )
+    page = path.read_text(encoding='utf-8')
+  collected.append(files.File.generated(config, 'explore.html', content=page))
+  return collected

@@ -1,0 +1,130 @@
+"""The page's numbers are those of the rule, in a browser."""
+
+import dataclasses
+import html
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+from urllib import parse
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from disco_rl import types
+from disco_rl.analysis import explorer
+from disco_rl.analysis import hand_made
+from disco_rl.analysis import scenes
+from disco_rl.maths import value_targets
+from disco_rl.networks import meta_network
+from disco_rl.update_rules import disco
+from disco_rl.update_rules import registry
+
+_LENGTH = 6
+
+
+def _scene(rule: disco.Disco, seed: int) -> scenes.Scene:
+  """A trajectory with two ends, whose policies and values differ by state."""
+  rng = np.random.default_rng(seed)
+  actions = rng.integers(2, size=_LENGTH).tolist()
+  rewards = rng.uniform(-1, 1, _LENGTH).tolist()
+  ends = [t in (2, _LENGTH - 1) for t in range(_LENGTH)]
+  scene = hand_made.scene(rule, actions, rewards, ends, [0.0, 0.0])
+  outputs = dict(scene.outputs)
+  shape = (_LENGTH + 1, 1, 2)
+  outputs['logits'] = jnp.asarray(rng.normal(size=shape), jnp.float32)
+  if 'q' in outputs:
+    q = rng.normal(size=(*shape, rule.num_bins))
+    outputs['q'] = jnp.asarray(q, jnp.float32)
+  return scenes.Scene(
+    dataclasses.replace(scene.rollout, logits=outputs['logits']),
+    outputs,
+    rule.init_state(scenes.as_params(outputs)),
+  )
+
+
+def _as_json(rule: disco.Disco, scene: scenes.Scene, times: int) -> str:
+  """The scene as the page's address takes it."""
+  q = np.zeros((_LENGTH + 1, 2))
+  if 'q' in scene.outputs:
+    logits = scene.outputs['q'][:, 0]
+    q = value_targets.values_from_logits(logits, rule.max_abs_value)
+  now = {
+    'reward': scene.rollout.reward[:, 0].tolist(),
+    'end': scene.rollout.is_terminal[:, 0].tolist(),
+    'action': scene.rollout.action[:, 0].tolist(),
+    'policy': jax.nn.softmax(scene.outputs['logits'][:, 0]).tolist(),
+    'q': q.tolist(),
+  }
+  return json.dumps({'now': now, 'times': times})
+
+
+def _shown(page: pathlib.Path, scene: str) -> dict[str, list[list[float]]]:
+  """The numbers that the page computes in headless Chromium."""
+  browser = shutil.which('chromium') or shutil.which('google-chrome')
+  if browser is None:
+    pytest.skip('no Chromium is installed')
+  command = [browser, '--headless', '--no-sandbox', '--disable-gpu']
+  ended = subprocess.run(
+    [*command, '--dump-dom', f'{page.as_uri()}#{parse.quote(scene)}'],
+    capture_output=True,
+    text=True,
+    timeout=120,
+  )
+  found = re.search(r'id="numbers">(.*?)</script>', ended.stdout)
+  assert found, ended.stderr
+  return json.loads(html.unescape(found[1]))
+
+
+def _variant() -> tuple[disco.Disco, types.Params]:
+  """A rule without y, z and the meta-RNN, with two blocks per action."""
+  network = meta_network.MetaNetworkConfig(
+    prediction_size=0,
+    meta_rnn_size=0,
+    lstm_size=8,
+    policy_target_channels=(4, 3),
+  )
+  rule = disco.Disco(network=network, num_bins=11, max_abs_value=2.0)
+  return rule, meta_network.init(jax.random.key(3), network)
+
+
+@pytest.mark.parametrize('times', [0, 3])
+@pytest.mark.parametrize('name', ['general', 'variant'])
+def test_the_page_computes_the_targets(
+  name: str, times: int, tmp_path: pathlib.Path
+) -> None:
+  rule, params = _variant() if name == 'variant' else registry.load(name)
+  explorer.write(tmp_path / 'rule.html', rule, params, name)
+  scene = _scene(rule, seed=times)
+  shown = _shown(tmp_path / 'rule.html', _as_json(rule, scene, times))
+
+  settled = scenes.settle(rule, params, scene, times)
+  found, state = scenes.apply_rule(rule, params, settled)
+  for target in ('pi', 'y', 'z'):
+    expected = getattr(found, target)
+    if expected is None:
+      assert shown[target] == []
+      continue
+    np.testing.assert_allclose(
+      jax.nn.softmax(jnp.asarray(shown[target])),
+      jax.nn.softmax(expected[:, 0]),
+      atol=1e-4,
+    )
+    # The test is not about a rule that says nothing.
+    assert np.ptp(expected) > 0.01
+  np.testing.assert_allclose(shown['returns'], found.q[:, 0], atol=1e-4)
+  if state.meta_rnn is not None:
+    np.testing.assert_allclose(
+      shown['hidden'], state.meta_rnn.hidden, atol=1e-4
+    )
+
+
+def test_a_transformer_is_refused(tmp_path: pathlib.Path) -> None:
+  network = meta_network.MetaNetworkConfig(lstm_size=8, transformer_layers=1)
+  with pytest.raises(ValueError, match='rule_transformer_layers=1'):
+    explorer.write(
+      tmp_path / 'rule.html', disco.Disco(network=network), {}, 'x'
+    )
