@@ -6,15 +6,14 @@ server and no network.
 """
 
 import base64
-import json
 from typing import Any
 
 import jinja2
-import markupsafe
 import numpy as np
 
 from disco_rl import types
 from disco_rl.runtime import files
+from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 
 # Rewards and values on the axes of the page.
@@ -23,7 +22,7 @@ _LARGEST_VALUE = 1.0
 
 def write(
   path: files.PathLike,
-  rule: disco.Disco,
+  rule: base.UpdateRule,
   rule_params: types.Params,
   name: str,
   footer: str = '',
@@ -38,8 +37,14 @@ def write(
     footer: A sentence below the pictures, such as where the rule comes from.
 
   Raises:
-    ValueError: the rule has a transformer, which the page does not know.
+    ValueError: the rule is hand-made, or has a transformer: the page does not
+      know either.
   """
+  if not isinstance(rule, disco.Disco):
+    raise ValueError(
+      f'{name} is made by hand: there are no targets of a meta-network to try. '
+      'Choose a discovered rule.'
+    )
   if rule.network.transformer_layers:
     raise ValueError(
       f'{name} has a transformer (rule_transformer_layers='
@@ -50,13 +55,11 @@ def write(
     autoescape=True,
     undefined=jinja2.StrictUndefined,
   )
-  program, _, _ = environment.loader.get_source(environment, 'rule.js')
   page = environment.get_template('explore.html').render(
     title=f'Try the rule {name}',
     prediction_size=rule.network.prediction_size,
     footer=footer,
-    program=markupsafe.Markup(program),
-    rule=markupsafe.Markup(json.dumps(_inlined(rule, rule_params))),
+    rule=_inlined(rule, rule_params),
     largest_value=_LARGEST_VALUE,
   )
   with files.replacing(path) as temporary:

@@ -20,6 +20,7 @@ from disco_rl.analysis import hand_made
 from disco_rl.analysis import scenes
 from disco_rl.maths import value_targets
 from disco_rl.networks import meta_network
+from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry
 
@@ -48,7 +49,7 @@ def _scene(rule: disco.Disco, seed: int) -> scenes.Scene:
 
 def _as_json(rule: disco.Disco, scene: scenes.Scene, times: int) -> str:
   """The scene as the page's address takes it."""
-  q = np.zeros((_LENGTH + 1, 2))
+  q = jnp.zeros((_LENGTH + 1, 2))
   if 'q' in scene.outputs:
     logits = scene.outputs['q'][:, 0]
     q = value_targets.values_from_logits(logits, rule.max_abs_value)
@@ -79,7 +80,7 @@ def _shown(page: pathlib.Path, scene: str) -> dict[str, list[list[float]]]:
   return json.loads(html.unescape(found[1]))
 
 
-def _variant() -> tuple[disco.Disco, types.Params]:
+def _variant() -> tuple[base.UpdateRule, types.Params]:
   """A rule without y, z and the meta-RNN, with two blocks per action."""
   network = meta_network.MetaNetworkConfig(
     prediction_size=0,
@@ -97,6 +98,7 @@ def test_the_page_computes_the_targets(
   name: str, times: int, tmp_path: pathlib.Path
 ) -> None:
   rule, params = _variant() if name == 'variant' else registry.load(name)
+  assert isinstance(rule, disco.Disco)
   explorer.write(tmp_path / 'rule.html', rule, params, name)
   scene = _scene(rule, seed=times)
   shown = _shown(tmp_path / 'rule.html', _as_json(rule, scene, times))
@@ -115,6 +117,7 @@ def test_the_page_computes_the_targets(
     )
     # The test is not about a rule that says nothing.
     assert np.ptp(expected) > 0.01
+  assert found.q is not None
   np.testing.assert_allclose(shown['returns'], found.q[:, 0], atol=1e-4)
   if state.meta_rnn is not None:
     np.testing.assert_allclose(
