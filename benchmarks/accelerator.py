@@ -30,6 +30,7 @@ from typing import Any
 
 from absl import app
 from absl import flags
+from disco_rl.planning import calibration
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,7 +51,6 @@ from disco_rl.meta_training import host_group
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
-from disco_rl.planning import calibration
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
@@ -218,7 +218,7 @@ def measure_seeds(seeds: int) -> Row:
     return logs
 
   seconds = calibration.median_seconds(advance, repeats=3)
-  steps = seeds * updates * config.agent.steps_per_update
+  steps = seeds * updates * agent.steps_per_update
   return {
     'environment_steps_per_second': steps / seconds,
     'updates_per_second': seeds * updates / seconds,

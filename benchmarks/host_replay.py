@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from absl import app
+from disco_rl.planning import calibration
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,6 @@ import numpy as np
 from benchmarks import timing
 from disco_rl import types
 from disco_rl.agent import host_replay
-from disco_rl.planning import calibration
 
 CAPACITY = 60_000
 _FILLED = 4_000

@@ -12,6 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from absl import app
+from disco_rl.planning import calibration
+from disco_rl.planning import cluster as cluster_lib
+from disco_rl.planning import discovery as discovery_plan
+from disco_rl.planning import training as training_plan
 import jax
 
 from benchmarks import timing
@@ -23,10 +27,6 @@ from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import training
 from disco_rl.meta_training import config as config_lib
-from disco_rl.planning import calibration
-from disco_rl.planning import cluster as cluster_lib
-from disco_rl.planning import discovery as discovery_plan
-from disco_rl.planning import training as training_plan
 from disco_rl.runtime import memory
 from disco_rl.update_rules import registry as rule_registry
 from launch import to_records

@@ -1,8 +1,9 @@
 """Settings of the paper's evaluations, by benchmark (Extended Data Table 6).
 
 Not a config of its own: configs/evaluate.py offers them by name. The paper
-counts environment steps and fractions of replayed trajectories; settings count
-updates and environments. Each update follows a rollout and learns from all of
+counts environment steps, in Atari and DMLab the frames of which four see the
+same action, and fractions of replayed trajectories; settings count updates and
+environments. Each update follows a rollout and learns from all of
 it; the other trajectories of its batch come from replay.
 """
 
@@ -15,7 +16,7 @@ class Benchmark:
   """Training of an agent in a benchmark; the defaults are those of most."""
 
   environment: str  # One of the benchmark's; any other can be chosen.
-  replay_steps: float  # Steps that replay holds.
+  replay_steps: float  # Actions that replay holds.
   num_environments: int  # Of a batch so many trajectories are new.
   seeds: int = 2
   torso: str = 'resnet'
@@ -24,6 +25,7 @@ class Benchmark:
   decays: bool = True  # Whether a cosine takes the learning rate to zero.
   weight_decay: float = 0.1
   steps: float = 2e8  # Environment steps of an agent.
+  action_repeat: int = 1  # Environment steps that an action takes.
   warm_up_steps: float = 0  # Steps in which the learning rate rises.
   batch_size: int = 96
   unroll_length: int = 28
@@ -39,6 +41,7 @@ BENCHMARKS = {
     replay_steps=1.76e6,
     num_environments=5,
     warm_up_steps=5e6,
+    action_repeat=4,
   ),
   'crafter': Benchmark(
     environment='crafter',
@@ -60,6 +63,7 @@ BENCHMARKS = {
     weight_decay=0.01,
     steps=1e9,
     warm_up_steps=1e6,
+    action_repeat=4,
     unroll_length=99,
     discount=0.99,
     core_lstm=256,
@@ -103,24 +107,31 @@ def settings(name: str) -> dict[str, Any]:
   """The changes of the defaults in configs/evaluate.py for a benchmark."""
   benchmark = BENCHMARKS[name]
   number, batch_size = benchmark.num_environments, benchmark.batch_size
-  updates = lambda steps: round(steps / (number * benchmark.unroll_length))
+  updates = lambda actions: round(actions / (number * benchmark.unroll_length))
+  updates_in = lambda steps: updates(steps / benchmark.action_repeat)
   channels, hidden_sizes = _TORSOS[benchmark.torso]
   changes = {
     **dataclasses.asdict(benchmark),
-    'updates': updates(benchmark.steps),
+    'updates': updates_in(benchmark.steps),
     'log_every': 100,
     'checkpoint_every': 5000,
     'on_policy_share': number / batch_size,
     'replay_capacity': updates(benchmark.replay_steps) * number,
-    'warm_up_updates': updates(benchmark.warm_up_steps),
-    'decay_updates': updates(benchmark.steps) if benchmark.decays else 0,
+    'warm_up_updates': updates_in(benchmark.warm_up_steps),
+    'decay_updates': updates_in(benchmark.steps) if benchmark.decays else 0,
     'channels': channels,
     'hidden_sizes': hidden_sizes,
     'torso_chunk_size': -1,  # As many as fit into memory.
     'action_model_lstm': 1024,
     'action_model_head': 1024,
   }
-  for field in ('decays', 'steps', 'warm_up_steps', 'replay_steps'):
+  for field in (
+    'action_repeat',
+    'decays',
+    'steps',
+    'warm_up_steps',
+    'replay_steps',
+  ):
     del changes[field]
   frame_stack = changes.pop('frame_stack')
   if frame_stack is not None:

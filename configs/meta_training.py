@@ -157,21 +157,38 @@ SECTIONS = (
 )
 
 
-def paper() -> ml_collections.ConfigDict:
-  """The paper's large runs: one rule for all suites."""
+def paper(
+  agents: int, num_environments: int, environments: str
+) -> ml_collections.ConfigDict:
+  """The paper's large runs; docs/faithfulness.md says what is inferred.
+
+  Args:
+    agents: in the population.
+    num_environments: among which they are divided.
+    environments: their names and those of suites.
+
+  Returns:
+    The config.
+  """
   config = base()
   config.update(
-    # 600M steps of each agent, three of the longest lifetimes; a meta-step
-    # takes 8,064.
-    meta_steps=75_000,
+    environments=environments,
+    agents=agents,
+    # 600M frames of each game, which its agents share. In a meta-step an agent
+    # acts in 20 rollouts for its updates and in 5 for validation, of 10 times
+    # 28 actions, each for 4 frames.
+    meta_steps=round(
+      600e6 * num_environments / agents / ((20 + 5) * 10 * 28 * 4)
+    ),
+    num_environments=10,
     torso='resnet',
-    channels=(256, 384, 384, 256),
-    hidden_sizes=(768,),
+    channels=(128, 256, 256, 128),
+    hidden_sizes=(512,),
     torso_chunk_size=-1,
-    action_model_lstm=1024,
-    action_model_head=1024,
-    meta_value_hidden_sizes=(768,),
-    replay_capacity=60_000,  # About 1.7M steps.
+    action_model_lstm=512,
+    action_model_head=512,
+    meta_value_hidden_sizes=(512,),
+    replay_capacity=60_000,  # About 1.7M actions.
     held_out_every=1000,
   )
   return config
@@ -180,11 +197,11 @@ def paper() -> ml_collections.ConfigDict:
 def variant_of(
   config: ml_collections.ConfigDict, variant: str, tiny_environments: str
 ) -> ml_collections.ConfigDict:
-  """Returns the config, made small if `variant` is 'tiny'.
+  """Returns the config with the sizes of a variant.
 
   Args:
     config: of full size; changed in place.
-    variant: '' or 'tiny'.
+    variant: '', 'large' or 'tiny'.
     tiny_environments: environments of the small config.
 
   Returns:
@@ -193,8 +210,12 @@ def variant_of(
   Raises:
     ValueError: there is no such variant.
   """
-  if variant not in ('', 'tiny'):
-    raise ValueError(f'There is no variant {variant!r}; choose tiny, or none.')
+  if variant not in ('', 'large', 'tiny'):
+    raise ValueError(
+      f'There is no variant {variant!r}; choose large, tiny, or none.'
+    )
+  if variant == 'large':
+    config.update(_LARGE)
   if variant == 'tiny':
     config.update(_TINY)
     config.environments = tiny_environments
@@ -202,6 +223,14 @@ def variant_of(
   return config
 
 
+# The agents of the paper's evaluations.
+_LARGE = {
+  'channels': (256, 384, 384, 256),
+  'hidden_sizes': (768,),
+  'action_model_lstm': 1024,
+  'action_model_head': 1024,
+  'meta_value_hidden_sizes': (768,),
+}
 _TINY = {
   'torso_chunk_size': 0,
   'cpu_devices': 2,

@@ -63,11 +63,15 @@ class EnvironmentSpec:
     num_actions: number of discrete actions A.
     frame_stack: S, the number of frames of which the last axis of every leaf of
       the observation consists, the newest last; 1: they are not stacked.
+    action_repeat: environment steps that an action takes. They are what a
+      benchmark counts: the frames of Atari and DMLab, of which four see the
+      same action.
   """
 
   observation: PyTree
   num_actions: int
   frame_stack: int = 1
+  action_repeat: int = 1
 
 
 @record

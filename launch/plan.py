@@ -80,8 +80,9 @@ def main(argv: Sequence[str]) -> None:
 
 def calibrated() -> list[str]:
   """Flags that describe this machine, measured with the quick start."""
-  from configs import quickstart
   from disco_rl.planning import calibration
+
+  from configs import quickstart
 
   settings = quickstart.get_config().to_dict()
   return calibration.flags_of_this_machine(to_records.meta_training(settings))
@@ -91,6 +92,7 @@ def make_plan(given: dict[str, Any]) -> Any:
   """The plan of a run of discovery, or of training."""
   from disco_rl.planning import discovery
   from disco_rl.planning import training
+
   from disco_rl.runtime import sharding
 
   cluster = make_cluster()

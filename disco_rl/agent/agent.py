@@ -95,8 +95,8 @@ class AgentConfig(config_lib.Settings):
     return self.batch_size / self.num_environments
 
   @property
-  def steps_per_update(self) -> int:
-    """Environment steps between two updates."""
+  def actions_per_update(self) -> int:
+    """Actions between two updates, in all environments."""
     return self.num_environments * self.unroll_length
 
   @property
@@ -140,6 +140,11 @@ class Agent:
   rule: rule_base.UpdateRule
   network: agent_network.AgentNetwork
   optimizer: optax.GradientTransformation
+
+  @property
+  def steps_per_update(self) -> int:
+    """Environment steps between two updates; an action may take several."""
+    return self.config.actions_per_update * self.environment_spec.action_repeat
 
   def init(self, key: types.Array) -> AgentState:
     """The initial state of an agent."""

@@ -147,5 +147,5 @@ def _curve(
   for _ in range(updates // every):
     state, _ = trained.advance(rule_params, state, every)
     returns.append(jax.vmap(episodes.mean_return)(state.agents.episodes))
-  steps = every * agent.config.steps_per_update * np.arange(1, len(returns) + 1)
+  steps = every * agent.steps_per_update * np.arange(1, len(returns) + 1)
   return steps, np.stack(returns, axis=-1)

@@ -224,7 +224,6 @@ class Trainer:
     with signals.deferred_interrupt() as is_interrupted:
       train_loop.train(
         self._driver,
-        self.config,
         self._rule_params,
         self._get_train_state(),
         train_loop.Span(self.updates, self.updates + updates, every),

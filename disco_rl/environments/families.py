@@ -27,6 +27,7 @@ from typing import Any
 from typing import Literal
 
 from disco_rl import config as config_lib
+from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import suites
 from disco_rl.environments.host import atari
@@ -69,6 +70,10 @@ class Family:
     preprocessing: record of its settings; None if there are none.
     find_rendered: as `find`, of environments that can be drawn, where this has
       to be known when they are made; None: `find` does for those, too.
+    find_spec: (variant, settings) -> what agents must know of an environment,
+      or None, if only the environment can tell; its package is not used.
+    action_repeat: field of `preprocessing` with the number of environment steps
+      that an action takes; empty: it takes one.
   """
 
   form: str
@@ -77,6 +82,8 @@ class Family:
   find: Finder
   preprocessing: Callable[[], Any] | None = None
   find_rendered: Finder | None = None
+  find_spec: Callable[[str, Any], types.EnvironmentSpec | None] | None = None
+  action_repeat: str = ''
 
 
 def _listed(module: Any, variants: Collection[str], **arguments: Any) -> Finder:
@@ -235,6 +242,8 @@ FAMILIES = {
     find=_listed(atari, atari.GAMES),
     preprocessing=atari.Preprocessing,
     find_rendered=_listed(atari, atari.GAMES, can_render=True),
+    find_spec=atari.find_spec,
+    action_repeat='frame_skip',
   ),
   'procgen': Family(
     form='procgen/GAME or procgen/easy/GAME (procgen/bigfish)',
@@ -245,6 +254,7 @@ FAMILIES = {
     ),
     find=_find_procgen,
     preprocessing=procgen.Preprocessing,
+    find_spec=procgen.find_spec,
   ),
   'dmlab': Family(
     form='dmlab/LEVEL (dmlab/rooms_watermaze)',
@@ -255,6 +265,8 @@ FAMILIES = {
     ),
     find=_listed(dmlab, dmlab.SCRIPTS),
     preprocessing=dmlab.Preprocessing,
+    find_spec=dmlab.find_spec,
+    action_repeat='action_repeat',
   ),
   'nethack': Family(
     form='nethack/TASK (nethack/score)',
@@ -305,5 +317,6 @@ FAMILIES = {
     names=lambda: ('crafter',),
     find=_find_crafter,
     preprocessing=crafter_adapter.Preprocessing,
+    action_repeat='action_repeat',
   ),
 }

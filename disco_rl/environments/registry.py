@@ -4,11 +4,13 @@ How to add environments: see families.py.
 """
 
 from collections.abc import Mapping
+import dataclasses
 import difflib
 from typing import Annotated
 from typing import Any
 
 from disco_rl import config as config_lib
+from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import families
 from disco_rl.environments import suites
@@ -84,13 +86,69 @@ def make(
       'made.'
     ) from error
   if isinstance(environment, base.HostEnvironment):
-    return timeouts.WatchedEnvironment(environment, name, seed)
+    return timeouts.WatchedEnvironment(
+      environment,
+      name,
+      seed,
+      action_repeat=action_repeat(name, preprocessing),
+    )
   return environment
 
 
 def validate(name: str) -> None:
   """Raises the errors of `make` for a name, without making the environment."""
   _builder(name, NO_CHANGES)
+
+
+def action_repeat(name: str, preprocessing: Preprocessing = NO_CHANGES) -> int:
+  """Returns the environment steps that an action takes.
+
+  Benchmarks count the frames of the emulator or of the simulator: budgets,
+  lengths of runs and reports count them, too.
+
+  Args:
+    name: as of `make`; nothing is made.
+    preprocessing: as of `make`.
+  """
+  prefix = name.split('/', 1)[0]
+  family = families.FAMILIES.get(prefix)
+  if family is None or not family.action_repeat:
+    return 1
+  settings = _settings(family, preprocessing.get(prefix, {}))
+  return int(getattr(settings, family.action_repeat))
+
+
+def specimen(
+  name: str, preprocessing: Preprocessing = NO_CHANGES
+) -> tuple[types.EnvironmentSpec, base.JaxEnvironment | None]:
+  """Describes an environment, which is made only if it has to tell its shapes.
+
+  Args:
+    name: as of `make`, which raises the errors of environments that are made.
+    preprocessing: as of `make`.
+
+  Returns:
+    What agents must know of it, and the environment if it is JAX-native.
+  """
+  _check_preprocessing(preprocessing)
+  prefix, *variant = name.split('/', 1)
+  family = families.FAMILIES.get(prefix)
+  if family and family.find_spec and name in family.names():
+    settings = _settings(family, preprocessing.get(prefix, {}))
+    if spec := family.find_spec(variant[0], settings):
+      repeat = action_repeat(name, preprocessing)
+      return dataclasses.replace(spec, action_repeat=repeat), None
+  environment = make(name, 1, 0, preprocessing)
+  if isinstance(environment, base.JaxEnvironment):
+    return environment.spec, environment
+  environment.close()
+  return environment.spec, None
+
+
+def _settings(family: families.Family, changes: families.Changes) -> Any:
+  """Of a family's preprocessing."""
+  assert family.preprocessing is not None
+  return config_lib.replace(family.preprocessing(), changes)
 
 
 def register(name: str, build: families.Builder, kind: families.Kind) -> None:

@@ -72,7 +72,7 @@ class Training(abc.ABC):
       num_agents: S.
       mesh: devices; None: as many of this machine as divide the agents.
     """
-    self._agent = agent
+    self.agent = agent
     self._environment = environment
     self._num_agents = num_agents
     self._mesh = mesh or sharding.mesh_for(num_agents)
@@ -115,7 +115,7 @@ class Training(abc.ABC):
     def alone(index: int) -> compilation.Call:
       mesh = limits.row_of(self._mesh)
       number = self._num_agents // self._mesh.shape[sharding.AGENTS]
-      training = type(self)(self._agent, self._environment, number, mesh)
+      training = type(self)(self.agent, self._environment, number, mesh)
       return training.calls(rule_params)[index]
 
     yield limits.Running('initial', initial, 0, lambda: alone(1))

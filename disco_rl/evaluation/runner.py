@@ -74,7 +74,14 @@ class EvaluationConfig(config_lib.Settings):
   @property
   def environment_steps(self) -> int:
     """Environment steps of one agent in total."""
-    return self.updates * self.agent.steps_per_update
+    return self.updates * self.steps_per_update
+
+  @property
+  def steps_per_update(self) -> int:
+    """Environment steps of one agent between two updates."""
+    return self.agent.actions_per_update * environment_registry.action_repeat(
+      self.environment, self.preprocessing
+    )
 
 
 def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
@@ -285,7 +292,6 @@ class Evaluation:
     with writer:
       train_loop.train(
         self._driver,
-        config.agent,
         self._rule_params,
         train_state,
         train_loop.Span(
@@ -330,7 +336,7 @@ class Evaluation:
       'rule': self._config.rule,
       'seeds': self._config.seeds,
       'updates': update,
-      'environment_steps': update * self._config.agent.steps_per_update,
+      'environment_steps': update * self._config.steps_per_update,
       'return': statistics.summarise(train_loop.returns(train_state)),
       'seconds': seconds,
       'compile_seconds': self._driver.compile_seconds,

@@ -187,7 +187,7 @@ def read(job: Job, updates: int | None = None) -> comparison.Result:
     return comparison.failed(*identity, job.failure)
   path = job.folder / 'metrics.csv'
   updates = config.updates if updates is None else updates
-  steps = updates * config.agent.steps_per_update
+  steps = updates * config.steps_per_update
   return comparison.read_result(path, *identity, steps)
 
 

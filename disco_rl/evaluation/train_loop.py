@@ -56,7 +56,6 @@ class Span:
 
 def train(
   agents: base.Training,
-  config: agent_lib.AgentConfig,
   rule_params: types.Params,
   train_state: base.TrainState,
   span: Span,
@@ -69,7 +68,6 @@ def train(
 
   Args:
     agents: S of them.
-    config: of the agents.
     rule_params: of the rule.
     train_state: before; donated.
     span: of updates.
@@ -85,7 +83,7 @@ def train(
   """
   update, is_last = span.first, span.first == span.last
   is_compiled = is_last or agents.is_compiled
-  key = f'{description} {config}'
+  key = f'{description} {agents.agent.config}'
   with progress.Progress(
     span.last,
     span.first,
@@ -106,7 +104,7 @@ def train(
       )
       train_state = done.train_state
       update += done.num_updates
-      rows = _rows(config, update, done) if done.num_updates else []
+      rows = _rows(agents.agent, update, done) if done.num_updates else []
       is_last = should_stop() or update == span.last or done.failure is not None
       on_stage(Stage(update, train_state, rows, is_last))
       if done.failure is not None:
@@ -122,14 +120,14 @@ def returns(train_state: base.TrainState) -> list[float]:
 
 
 def _rows(
-  config: agent_lib.AgentConfig, update: int, done: base.Advanced
+  agent: agent_lib.Agent, update: int, done: base.Advanced
 ) -> list[Row]:
   finished = jax.device_get(done.train_state.agents.episodes.finished)
   logs = jax.device_get(done.logs)
   return [
     {
       'update': update,
-      'environment_steps': update * config.steps_per_update,
+      'environment_steps': update * agent.steps_per_update,
       'episodes': int(finished[i]),
       'return': mean,
       **{name: float(values[i]) for name, values in logs.items()},

@@ -125,8 +125,8 @@ class DeviceTraining(training_base.Training):
     agent_key, environment_key = jax.random.split(key)
     environment = self._to_environment(task)
     return TrainState(
-      agents=self._agent.init(agent_key),
-      actors=self._agent.init_actor(environment_key, environment),
+      agents=self.agent.init(agent_key),
+      actors=self.agent.init_actor(environment_key, environment),
     )
 
   def _update_one(
@@ -134,7 +134,7 @@ class DeviceTraining(training_base.Training):
   ) -> tuple[TrainState, types.Logs]:
     """One update of one agent."""
     assert train_state.actors is not None
-    agents, actors, logs = self._agent.train_step(
+    agents, actors, logs = self.agent.train_step(
       self._to_environment(task),
       rule_params,
       train_state.agents,
@@ -202,7 +202,7 @@ class HostTraining(training_base.Training):
   def collector(self) -> host_collector.HostCollector:
     """Made at first use, which begins an episode in every environment."""
     return host_collector.HostCollector(
-      self._agent, self._environment, self._num_agents
+      self.agent, self._environment, self._num_agents
     )
 
   def begin_episodes(self) -> None:
@@ -317,7 +317,7 @@ class HostTraining(training_base.Training):
     self, rule_params: types.Params, train_state: TrainState
   ) -> compilation.Call:
     batches = host_collector.rollout_shapes(
-      self._agent, self._num_agents, self._agent.config.batch_size
+      self.agent, self._num_agents, self.agent.config.batch_size
     )
     batches = sharding.shapes(batches, self._mesh, sharding.SPLIT)
     return self._learn, (rule_params, train_state.agents.learner, batches)
@@ -330,7 +330,7 @@ class HostTraining(training_base.Training):
   def _init_one(self, key: types.Array, task: Any) -> TrainState:
     del task
     nothing: Any = None
-    agents = dataclasses.replace(self._agent.init(key), replay=nothing)
+    agents = dataclasses.replace(self.agent.init(key), replay=nothing)
     return TrainState(agents=agents, actors=None)
 
   def _with_counters(self, train_state: TrainState) -> TrainState:
@@ -351,7 +351,7 @@ class HostTraining(training_base.Training):
     def learn_one(
       one: tuple[learner.LearnerState, types.Rollout],
     ) -> tuple[learner.LearnerState, types.Logs]:
-      state, update = self._agent.learn(rule_params, *one)
+      state, update = self.agent.learn(rule_params, *one)
       return state, update.logs
 
     return _for_each_agent(learn_one, (learners, batches))

@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 import itertools
 from typing import Any
 
@@ -30,7 +31,8 @@ from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import sources
 
-Environment = base.JaxEnvironment | base.HostEnvironment
+# See `registry.specimen`.
+Specimen = tuple[types.EnvironmentSpec, base.JaxEnvironment | None]
 
 
 def make_rule(
@@ -86,20 +88,16 @@ def make_groups(
     ValueError: a setting or an environment's name is not valid.
     ImportError: an environment needs a package that is not installed.
   """
-  specimens = _make_specimens(config)
-  shapes = {name: _shapes(specimen) for name, specimen in specimens.items()}
+  specimens = _specimens(config)
+  shapes = {name: _shapes(*specimen) for name, specimen in specimens.items()}
   alike: dict[Hashable, list[int]] = {}
   for i, name in enumerate(config.members):
     alike.setdefault(shapes[name], []).append(i)
   mesh = mesh or sharding.make_mesh(config.batch_devices)
-  groups = [
+  return [
     _make_group(config, rule, members, specimens, mesh)
     for members in alike.values()
   ]
-  for specimen in specimens.values():
-    if isinstance(specimen, base.HostEnvironment):
-      specimen.close()
-  return groups
 
 
 def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
@@ -122,9 +120,10 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
 
   of_rule = (params, jax.eval_shape(of_mean.init, params))
 
-  def state(specimen: Any) -> Any:
-    inner_loop = _make_inner_loop(config, rule, specimen.spec)
-    own = specimen if isinstance(specimen, base.JaxEnvironment) else None
+  def state(
+    spec: types.EnvironmentSpec, own: base.JaxEnvironment | None
+  ) -> Any:
+    inner_loop = _make_inner_loop(config, rule, spec)
     return (
       resets.initial_member(
         inner_loop, jax.random.key(0), own, config.variation
@@ -134,15 +133,13 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
     )
 
   shapes = {}
-  for name, specimen in _make_specimens(config).items():
+  for name, specimen in _specimens(config).items():
     leaves = jax.tree.leaves_with_path(
-      (of_rule, jax.eval_shape(lambda specimen=specimen: state(specimen)))
+      (of_rule, jax.eval_shape(functools.partial(state, *specimen)))
     )
     shapes[name] = {
       jax.tree_util.keystr(path): (x.shape, str(x.dtype)) for path, x in leaves
     }
-    if isinstance(specimen, base.HostEnvironment):
-      specimen.close()
   return config.members, config.group_multiple, shapes
 
 
@@ -170,12 +167,10 @@ def validate(names: Sequence[str]) -> None:
     )
 
 
-def _make_specimens(
-  config: config_lib.MetaTrainingConfig,
-) -> dict[str, Environment]:
+def _specimens(config: config_lib.MetaTrainingConfig) -> dict[str, Specimen]:
   """One environment of each name."""
   return {
-    name: registry.make(name, 1, config.seed, config.preprocessing)
+    name: registry.specimen(name, config.preprocessing)
     for name in dict.fromkeys(config.members)
   }
 
@@ -199,11 +194,12 @@ def _make_inner_loop(
   )
 
 
-def _shapes(environment: Environment) -> Hashable:
+def _shapes(
+  spec: types.EnvironmentSpec, environment: base.JaxEnvironment | None
+) -> Hashable:
   """Equal for environments whose agents can share a program."""
-  spec = environment.spec
-  shapes: Any = (str(spec.observation), spec.num_actions, spec.frame_stack)
-  if isinstance(environment, base.HostEnvironment):
+  shapes: Any = (str(spec),)
+  if environment is None:
     return shapes
   leaves = [(x.shape, str(x.dtype)) for x in jax.tree.leaves(environment)]
   return (*shapes, jax.tree.structure(environment), tuple(leaves))
@@ -224,12 +220,12 @@ def _make_group(
   config: config_lib.MetaTrainingConfig,
   rule: disco.Disco,
   members: Sequence[int],
-  specimens: Mapping[str, Any],
+  specimens: Mapping[str, Specimen],
   mesh: jax.sharding.Mesh,
 ) -> population.Group:
   """Makes a group of these members; `specimens` holds environments by name."""
-  specimen = specimens[config.members[members[0]]]
-  inner_loop = _make_inner_loop(config, rule, specimen.spec)
+  spec, environment = specimens[config.members[members[0]]]
+  inner_loop = _make_inner_loop(config, rule, spec)
   agent = inner_loop.agent
   jax.eval_shape(
     lambda: variation.draw(
@@ -239,7 +235,7 @@ def _make_group(
   differentiation = meta_gradient.MetaGradient(
     inner_loop, config.loss, config.mode
   )
-  is_on_host = isinstance(specimen, base.HostEnvironment)
+  is_on_host = environment is None
   names, numbers = _fill_up(config, members)
   if is_on_host and config.estimator == 'evolution':
     raise ValueError(
@@ -263,7 +259,7 @@ def _make_group(
         inner_loop, config.evolution_pairs, config.evolution_std
       )
     return device_group.DeviceGroup(
-      group, [specimens[name] for name in names], estimator
+      group, [specimens[name][1] for name in names], estimator
     )
 
   def make_environments() -> list[Any]:

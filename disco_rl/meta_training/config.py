@@ -113,15 +113,6 @@ class MetaTrainingConfig(config_lib.Settings):
         f'{self.meta_decay_steps}, after which the rule does not change any '
         'more. Raise both, in a new workdir, or set meta_decay_steps=0.'
       )
-    trajectories = self.inner_loop.validation_trajectories
-    number = self.agent.num_environments
-    if trajectories % number:
-      nearest = max(1, round(trajectories / number)) * number
-      yield (
-        f'validation_trajectories={trajectories} must be a multiple of '
-        f'num_environments={number}, those that each agent acts in; the '
-        f'nearest is {nearest}.'
-      )
 
   @functools.cached_property
   def members(self) -> tuple[str, ...]:

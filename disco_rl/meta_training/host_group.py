@@ -348,7 +348,9 @@ class HostGroup(population.Group):
     """The outer loss of each member; see `MetaGradient.begin`."""
     return self._at_once(
       lambda member, rollouts: self._estimator.begin(
-        rule_params, member, inner_loop_lib.join(chunks.stack(rollouts))
+        rule_params,
+        member,
+        self.config.inner_loop.join(chunks.stack(rollouts)),
       )
     )(members, validation)
 

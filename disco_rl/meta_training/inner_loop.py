@@ -34,8 +34,8 @@ class InnerLoopConfig(config_lib.Settings):
   Attributes:
     inner_updates: N, updates of each agent in a meta-step; the meta-gradient is
       computed through all of them.
-    validation_trajectories: fresh ones that the outer loss is evaluated on; a
-      multiple of the E environments that an agent acts in.
+    validation_trajectories: fresh ones that the outer loss is evaluated on. The
+      agent acts for as many rollouts of its E environments as this takes.
     save_every: k, updates between two learner states that are kept; a divisor
       of N. Those between are recomputed.
     offload: whether the trajectory is kept in the host's memory.
@@ -116,19 +116,19 @@ class InnerLoop:
 
   @property
   def validation_rollouts(self) -> int:
-    """Rollouts that make up the validation trajectories."""
-    config = self.agent.config
-    return self.config.validation_trajectories // config.num_environments
+    """Rollouts that make up the validation trajectories, rounded up."""
+    each = self.agent.config.num_environments
+    return -(-self.config.validation_trajectories // each)
 
   @property
   def update_steps(self) -> int:
     """Environment steps of one agent in N updates."""
-    return self.config.inner_updates * self.agent.config.steps_per_update
+    return self.config.inner_updates * self.agent.steps_per_update
 
   @property
   def steps(self) -> int:
     """Environment steps of one agent in N updates and validation."""
-    per_rollout = self.agent.config.steps_per_update
+    per_rollout = self.agent.steps_per_update
     return self.update_steps + self.validation_rollouts * per_rollout
 
   def learn(
@@ -269,17 +269,20 @@ class InnerLoop:
       member,
       length=self.validation_rollouts,
     )
-    return member, join(rollouts)
+    return member, self.join(rollouts)
 
+  def join(self, rollouts: types.Rollout) -> types.Rollout:
+    """Rollouts [V, T, E, ...] side by side as one, [T, at most V * E, ...].
 
-def join(rollouts: types.Rollout) -> types.Rollout:
-  """Rollouts [V, T, E, ...] side by side as one, [T, V * E, ...]."""
-  return jax.tree.map(
-    lambda x: jnp.moveaxis(x, 0, 1).reshape(
-      x.shape[1], x.shape[0] * x.shape[2], *x.shape[3:]
-    ),
-    rollouts,
-  )
+    Trajectories beyond the number of those that validate are left out.
+    """
+    number = self.config.validation_trajectories
+    return jax.tree.map(
+      lambda x: jnp.moveaxis(x, 0, 1).reshape(
+        x.shape[1], x.shape[0] * x.shape[2], *x.shape[3:]
+      )[:, :number],
+      rollouts,
+    )
 
 
 class Steps(NamedTuple):

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments import suites
 from disco_rl.environments.jax_native import gridworld_tasks
@@ -51,6 +52,59 @@ def test_sokoban_has_the_levels_of_its_name_and_the_settings() -> None:
     np.testing.assert_array_equal(environment.levels, want)
     assert environment.spec.observation.shape == (10, 10, 8)
     assert environment.preprocessing.time_limit == 5
+
+
+@pytest.mark.parametrize(
+  'name, changes, steps',
+  [
+    ('atari/pong', {}, 4),
+    ('atari/pong', {'atari': {'frame_skip': 5}}, 5),
+    ('dmlab/rooms_watermaze', {}, 4),
+    ('procgen/coinrun', {}, 1),
+    ('crafter', {}, 1),
+    ('gymnasium/CartPole-v1', {}, 1),
+    ('catch', {}, 1),
+  ],
+)
+def test_the_steps_of_an_action_are_those_of_the_benchmark(
+  name: str, changes: Any, steps: int
+) -> None:
+  assert registry.action_repeat(name, changes) == steps
+
+
+@pytest.mark.parametrize(
+  'name, changes',
+  [
+    ('atari/skiing', {}),
+    ('atari/pong', {'atari': {'has_all_actions': False, 'frame_skip': 2}}),
+    ('atari/pong', {'atari': {'frame_stack': 1, 'is_grayscale': False}}),
+    ('procgen/coinrun', {}),
+    ('procgen/easy/maze', {'procgen': {'frame_stack': 2}}),
+    ('gymnasium/CartPole-v1', {}),
+    ('catch/5x4', {}),
+  ],
+)
+def test_a_specimen_is_as_the_environment_itself(
+  name: str, changes: Any
+) -> None:
+  try:
+    environment = registry.make(name, 2, 0, changes)
+  except ImportError as error:
+    pytest.skip(str(error))
+  spec, own = registry.specimen(name, changes)
+  assert spec == environment.spec
+  if isinstance(environment, base.HostEnvironment):
+    assert own is None
+    environment.close()
+
+
+def test_what_is_not_installed_has_a_specimen() -> None:
+  with mock.patch.dict(sys.modules, {'deepmind_lab': None, 'ale_py': None}):
+    for name, num_actions in (('dmlab/rooms_watermaze', 9), ('atari/pong', 18)):
+      spec, _ = registry.specimen(name)
+      assert (spec.num_actions, spec.action_repeat) == (num_actions, 4)
+    with pytest.raises(ValueError, match='Nearest names: dmlab/rooms_waterma'):
+      registry.specimen('dmlab/rooms_watermaz')
 
 
 @pytest.mark.parametrize(

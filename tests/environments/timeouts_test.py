@@ -53,7 +53,7 @@ class Counter(base.HostEnvironment):
 
 def test_a_watched_environment_behaves_as_the_original() -> None:
   environment = timeouts.WatchedEnvironment(Counter(), 'counter', seed=4)
-  assert environment.spec is Counter.spec
+  assert environment.spec == Counter.spec
   assert environment.num_environments == 3
   np.testing.assert_array_equal(environment.reset(), np.zeros(3))
   for step in (1, 2):

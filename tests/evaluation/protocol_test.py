@@ -232,7 +232,7 @@ def finish(job: Any, *returns: tuple[float, ...]) -> None:
     {
       'update': 100 * (i + 1),
       'seed': seed,
-      'environment_steps': 100 * (i + 1) * job.config.agent.steps_per_update,
+      'environment_steps': 100 * (i + 1) * job.config.steps_per_update,
       'return': value,
     }
     for i, of_seeds in enumerate(returns)

@@ -176,7 +176,7 @@ class Pretended:
       {
         'update': update,
         'seed': seed,
-        'environment_steps': update * self._config.agent.steps_per_update,
+        'environment_steps': update * self._config.steps_per_update,
         'return': of_seed,
       }
       for seed, of_seed in enumerate(returns)

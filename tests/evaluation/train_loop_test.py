@@ -1,6 +1,7 @@
 """The loop of training: its stages, and what the progress bar says."""
 
 from collections.abc import Callable
+import types
 from typing import Any
 
 import jax.numpy as jnp
@@ -27,6 +28,8 @@ class Agents:
   """Notes what it is asked for; fails after so many updates."""
 
   is_compiled = False
+
+  agent = types.SimpleNamespace(config='small', steps_per_update=24)
 
   def __init__(self, fails_after: int = 1000):
     self.left = fails_after
@@ -57,12 +60,9 @@ def run(
   should_stop: Callable[[], bool] = lambda: False,
 ) -> list[train_loop.Stage]:
   stages: list[train_loop.Stage] = []
-  config = agent_lib.AgentConfig(
-    num_environments=2, replay_capacity=2, unroll_length=3, on_policy_share=0.0
-  )
   try:
     train_loop.train(
-      agents, config, {}, train_state(), span, stages.append, should_stop, 'x'
+      agents, {}, train_state(), span, stages.append, should_stop, 'x'
     )
   except OSError as error:
     assert str(error) == 'out of order'
@@ -79,7 +79,7 @@ def test_stages_end_at_multiples() -> None:
   assert stages[0].rows == [
     {
       'update': 4,
-      'environment_steps': 4 * 2 * 3,
+      'environment_steps': 4 * 24,
       'episodes': 1,
       'return': 1.0,
       'loss': 1.0,

@@ -93,7 +93,7 @@ class _Fake:
       {
         'update': update,
         'seed': seed,
-        'environment_steps': update * config.agent.steps_per_update,
+        'environment_steps': update * config.steps_per_update,
         'return': rate * update,
       }
       for update in range(1, config.updates + 1)

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from configs import benchmarks
+from configs import evaluate
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
 from launch import to_records
@@ -28,8 +30,22 @@ def test_the_papers_populations() -> None:
     assert config.inner_loop.inner_updates == 20
     assert config.agent.batch_size == 96
     assert config.inner_loop.validation_trajectories == 48
-    assert config.agent.num_on_policy == 10  # 10%, in whole trajectories.
+    # 10%, in whole trajectories, all of them new.
+    assert config.agent.num_on_policy == config.agent.num_environments == 10
     assert config.agent.unroll_length + 1 == 29
+    # Three lifetimes of 200M frames for each game, which its agents share.
+    of_agent = config.meta_steps * (20 * 10 + 50) * 28 * 4
+    of_game = of_agent * config.agents / len(config.environments)
+    assert of_game == pytest.approx(600e6, rel=1e-4)
+
+
+def test_lengths_of_benchmarks_count_what_an_action_takes() -> None:
+  for name, steps in (('atari', 2e8), ('dmlab', 1e9), ('procgen', 2e8)):
+    config: Any = evaluate.get_config(name)
+    record = to_records.evaluation(config.to_dict())
+    assert record.environment_steps == pytest.approx(steps, rel=1e-3)
+    repeat = benchmarks.BENCHMARKS[name].action_repeat
+    assert record.steps_per_update == repeat * record.agent.actions_per_update
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,5 +92,5 @@ def test_configs_that_run_here(
 
 
 def test_an_unknown_variant() -> None:
-  with pytest.raises(ValueError, match="no variant 'small'; choose tiny"):
+  with pytest.raises(ValueError, match="no variant 'small'; choose large"):
     read('disco103', 'small')

@@ -21,6 +21,7 @@ SPEC = types.EnvironmentSpec(
 )
 # Rollouts V, transitions T, environments E: all different.
 V, T, E = 2, 4, 3
+USED = 5
 
 
 def numbered(*shape: int) -> np.ndarray:
@@ -28,7 +29,10 @@ def numbered(*shape: int) -> np.ndarray:
 
 
 def test_rollouts_are_joined_side_by_side() -> None:
-  """Column v * E + e is environment e of rollout v, from first to last step."""
+  """Column v * E + e is environment e of rollout v, from first to last step.
+
+  The last rollout has more trajectories than are used.
+  """
   rollouts = types.Rollout(
     observation={'frame': numbered(V, T + 1, E, 2)},
     action=numbered(V, T + 1, E),
@@ -38,7 +42,9 @@ def test_rollouts_are_joined_side_by_side() -> None:
     mask=numbered(V, T, E),
     core_state=(numbered(V, 1, E, 5), numbered(V, 1, E, 6)),
   )
-  joined = inner_loop_lib.join(rollouts)
+  nothing: Any = None
+  config = inner_loop_lib.InnerLoopConfig(validation_trajectories=USED)
+  joined = inner_loop_lib.InnerLoop(config, nothing, nothing).join(rollouts)
   pairs = [
     (joined.observation['frame'], rollouts.observation['frame']),
     (joined.action, rollouts.action),
@@ -51,11 +57,11 @@ def test_rollouts_are_joined_side_by_side() -> None:
   ]
   for actual, parts in pairs:
     length = parts.shape[1]
-    assert actual.shape == (length, V * E, *parts.shape[3:])
-    for v in range(V):
+    assert actual.shape == (length, USED, *parts.shape[3:])
+    for i in range(USED):
       for t in range(length):
-        for e in range(E):
-          np.testing.assert_array_equal(actual[t, v * E + e], parts[v, t, e])
+        expected = parts[i // E, t, i % E]
+        np.testing.assert_array_equal(actual[t, i], expected)
 
 
 def make_inner_loop(save_every: int) -> inner_loop_lib.InnerLoop:

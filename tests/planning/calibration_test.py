@@ -5,6 +5,7 @@ import time
 import types
 from typing import Any
 
+from disco_rl.planning import calibration
 import pytest
 import small
 
@@ -13,7 +14,6 @@ from configs import quickstart
 from disco_rl.agent import agent as agent_lib
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
-from disco_rl.planning import calibration
 from disco_rl.runtime import costs
 from launch import to_records
 

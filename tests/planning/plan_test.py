@@ -4,6 +4,11 @@ import dataclasses
 import json
 from typing import Any
 
+from disco_rl.planning import cluster as cluster_lib
+from disco_rl.planning import discovery
+from disco_rl.planning import plan as plan_lib
+from disco_rl.planning import training
+from disco_rl.planning import work
 import jax
 import jax.numpy as jnp
 import launching
@@ -13,11 +18,6 @@ from benchmarks import small_runs
 from configs import evaluate
 from configs import quickstart
 from disco_rl.networks import torsos
-from disco_rl.planning import cluster as cluster_lib
-from disco_rl.planning import discovery
-from disco_rl.planning import plan as plan_lib
-from disco_rl.planning import training
-from disco_rl.planning import work
 from disco_rl.runtime import compilation
 from disco_rl.runtime import costs
 from disco_rl.runtime import limits
@@ -203,7 +203,7 @@ def test_the_plan_of_a_small_training() -> None:
   config = to_records.evaluation(to_records.of_one_run(settings))
   plan = training.make(config, ONE)
   assert plan.steps == 10
-  assert plan.environment_steps == 2 * config.agent.steps_per_update
+  assert plan.environment_steps == 2 * config.agent.actions_per_update
   assert plan.settings == {'torso_chunk_size': 0, 'devices': 1}
   with pytest.raises(ValueError, match='one machine, and not 2'):
     training.make(config, dataclasses.replace(ONE, devices=2))
@@ -227,7 +227,7 @@ def test_agents_beside_host_environments_share_a_machine(
   )
   plan = training.make(config, slow)
   assert plan.settings['devices'] == 2
-  assert plan.environment_steps == 2 * config.agent.steps_per_update
+  assert plan.environment_steps == 2 * config.agent.actions_per_update
   assert plan.seconds.total == pytest.approx(plan.environment_steps / 0.01)
   one = training.make(dataclasses.replace(config, seeds=1), slow)
   assert plan.host_bytes == 2 * one.host_bytes > 0

@@ -5,9 +5,11 @@ import dataclasses
 import math
 from typing import Any
 
+import jax
 import numpy as np
 
 from disco_rl import config as config_lib
+from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import packages
 from disco_rl.environments.host import adapters
@@ -199,11 +201,7 @@ def _make_frames(
     env,
     f'atari/{game}',
     seed,
-    frame_shape=(
-      preprocessing.height,
-      preprocessing.width,
-      1 if preprocessing.is_grayscale else 3,
-    ),
+    frame_shape=_frame_shape(preprocessing),
     reset_seeds=adapters.sub_seeds(seed, num_environments),
     max_abs_reward=preprocessing.max_abs_reward or math.inf,
     actions=_with_button(int(env.single_action_space.n))
@@ -213,6 +211,26 @@ def _make_frames(
   # The console draws 60 frames a second.
   environment.frames_per_second = 60 / preprocessing.frame_skip
   return environment
+
+
+def find_spec(
+  game: str, preprocessing: Preprocessing
+) -> types.EnvironmentSpec | None:
+  """What agents must know of a game, if the emulator is not to be asked."""
+  del game
+  if not preprocessing.has_all_actions:
+    return None
+  frame = jax.ShapeDtypeStruct(_frame_shape(preprocessing), np.uint8)
+  return frame_stack.stacked_spec(
+    types.EnvironmentSpec(frame, num_actions=18),
+    preprocessing.frame_stack,
+    True,
+  )
+
+
+def _frame_shape(preprocessing: Preprocessing) -> tuple[int, int, int]:
+  channels = 1 if preprocessing.is_grayscale else 3
+  return preprocessing.height, preprocessing.width, channels
 
 
 def _with_button(num_actions: int) -> np.ndarray | None:

@@ -166,18 +166,13 @@ class DMLabEnvironment(adapters.Adapter):
       np.random.default_rng(sub_seed)
       for sub_seed in adapters.sub_seeds(seed, len(labs))
     ]
-    image_shape = (preprocessing.height, preprocessing.width, 3)
-    words_shape = (preprocessing.num_words,)
-    spec = types.EnvironmentSpec(
-      observation={
-        'image': jax.ShapeDtypeStruct(image_shape, np.uint8),
-        'instruction': jax.ShapeDtypeStruct(words_shape, np.int32),
-        'last_action': jax.ShapeDtypeStruct((len(ACTIONS),), np.float32),
-        'last_reward': jax.ShapeDtypeStruct((1,), np.float32),
-      },
-      num_actions=len(ACTIONS),
+    super().__init__(
+      name,
+      seed,
+      find_spec(name, preprocessing),
+      len(labs),
+      resets_in_next_step=False,
     )
-    super().__init__(name, seed, spec, len(labs), resets_in_next_step=False)
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""
@@ -268,6 +263,24 @@ def make(
       for _ in range(num_environments)
     ]
   return DMLabEnvironment(labs, name, seed, preprocessing)
+
+
+def find_spec(
+  level: str, preprocessing: Preprocessing
+) -> types.EnvironmentSpec:
+  """What agents must know of any level; DeepMind Lab need not be installed."""
+  del level
+  image_shape = (preprocessing.height, preprocessing.width, 3)
+  words_shape = (preprocessing.num_words,)
+  return types.EnvironmentSpec(
+    observation={
+      'image': jax.ShapeDtypeStruct(image_shape, np.uint8),
+      'instruction': jax.ShapeDtypeStruct(words_shape, np.int32),
+      'last_action': jax.ShapeDtypeStruct((len(ACTIONS),), np.float32),
+      'last_reward': jax.ShapeDtypeStruct((1,), np.float32),
+    },
+    num_actions=len(ACTIONS),
+  )
 
 
 def import_package() -> Any:

@@ -49,15 +49,7 @@ class FrameStack(base.HostEnvironment):
     self.num_environments = environment.num_environments
     self.frames_per_second = environment.frames_per_second
 
-    def stacked(frame: Any) -> jax.ShapeDtypeStruct:
-      *shape, channels = frame.shape if is_image else (*frame.shape, 1)
-      return jax.ShapeDtypeStruct((*shape, num_frames * channels), frame.dtype)
-
-    self.spec = types.EnvironmentSpec(
-      observation=jax.tree.map(stacked, environment.spec.observation),
-      num_actions=environment.spec.num_actions,
-      frame_stack=num_frames,
-    )
+    self.spec = stacked_spec(environment.spec, num_frames, is_image)
     self._stack = self._blank()
 
   def reset(self) -> types.PyTree:
@@ -109,6 +101,24 @@ class FrameStack(base.HostEnvironment):
 
     self._stack = jax.tree.map(next_stack, self._stack, frame)
     return self._stack
+
+
+def stacked_spec(
+  spec: types.EnvironmentSpec, num_frames: int, is_image: bool = False
+) -> types.EnvironmentSpec:
+  """That of `stack`, from the spec of single frames."""
+  if num_frames == 1:
+    return spec
+
+  def stacked(frame: Any) -> jax.ShapeDtypeStruct:
+    *shape, channels = frame.shape if is_image else (*frame.shape, 1)
+    return jax.ShapeDtypeStruct((*shape, num_frames * channels), frame.dtype)
+
+  return dataclasses.replace(
+    spec,
+    observation=jax.tree.map(stacked, spec.observation),
+    frame_stack=num_frames,
+  )
 
 
 def push(stack: np.ndarray, frame: np.ndarray) -> np.ndarray:

@@ -4,7 +4,11 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+import jax
+import numpy as np
+
 from disco_rl import config as config_lib
+from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import frame_stack
@@ -33,6 +37,7 @@ GAMES: Mapping[str, tuple[tuple[float, float], tuple[float, float]]] = {
   'starpilot': ((1.5, 35.0), (2.5, 64.0)),
 }
 _FRAME_SHAPE = (64, 64, 3)
+_NUM_ACTIONS = 15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +101,15 @@ def make(
     env, name, seed, _FRAME_SHAPE
   )
   return frame_stack.stack(environment, preprocessing.frame_stack, True)
+
+
+def find_spec(game: str, preprocessing: Preprocessing) -> types.EnvironmentSpec:
+  """What agents must know of any game; EnvPool need not be installed."""
+  del game
+  frame = jax.ShapeDtypeStruct(_FRAME_SHAPE, np.uint8)
+  return frame_stack.stacked_spec(
+    types.EnvironmentSpec(frame, _NUM_ACTIONS), preprocessing.frame_stack, True
+  )
 
 
 def import_package() -> Any:

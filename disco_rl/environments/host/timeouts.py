@@ -1,6 +1,7 @@
 """A time limit for the steps of a host environment."""
 
 from collections.abc import Callable
+import dataclasses
 import queue
 import threading
 from typing import Any
@@ -33,6 +34,7 @@ class WatchedEnvironment(base.HostEnvironment):
     name: str,
     seed: int,
     step_seconds: float = STEP_SECONDS,
+    action_repeat: int = 1,
   ):
     """Wraps an environment.
 
@@ -41,8 +43,11 @@ class WatchedEnvironment(base.HostEnvironment):
       name: for messages.
       seed: for messages.
       step_seconds: time limit of a step or a reset.
+      action_repeat: of the spec, which the environment itself leaves at 1.
     """
-    self.spec = environment.spec
+    self.spec = dataclasses.replace(
+      environment.spec, action_repeat=action_repeat
+    )
     self.num_environments = environment.num_environments
     self.first_action = environment.first_action
     self.frames_per_second = environment.frames_per_second

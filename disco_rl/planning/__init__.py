@@ -1,1 +1,0 @@
-"""What a run takes: memory, arithmetic, time, and settings that suit them."""
