@@ -30,7 +30,6 @@ from typing import Any
 
 from absl import app
 from absl import flags
-from disco_rl.planning import calibration
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,7 +107,7 @@ def measure_agent(dtype: str, offload: bool) -> Row:
   settings: dict[str, Any] = {
     'compute_dtype': dtype,
     'offload': offload,
-    'replay_capacity': 996,
+    'replay_capacity': 1000,
   }
   if _SMALL.value:
     settings |= _SMALLEST
@@ -125,7 +124,7 @@ def measure_agent(dtype: str, offload: bool) -> Row:
     agent.estimator,
   )
   tflop = {
-    name: make(agent).tflop(group.config.mesh)
+    name: make(agent).cost(group.config.mesh).flop / 1e12
     for name, make in paper_agent.PROGRAMS.items()
   }
   update_seconds = time_update(agent)
@@ -138,7 +137,7 @@ def measure_agent(dtype: str, offload: bool) -> Row:
     updates, members, _ = group.step(agent.rule_params, members)
     return updates
 
-  step_seconds = calibration.median_seconds(step, repeats=3)
+  step_seconds = timing.median_seconds(step, repeats=3)
   n = inner_loop.config.inner_updates
   in_step = n * (tflop['update'] + tflop['vjp']) + tflop['validation']
   return {
@@ -160,7 +159,7 @@ def time_update(agent: paper_agent.Agent) -> float:
   program = compilation.Program(
     lambda state, batch: learning.learn(agent.rule_params, state, batch)[0]
   )
-  return calibration.median_seconds(lambda: program(state, batch), repeats=5)
+  return timing.median_seconds(lambda: program(state, batch), repeats=5)
 
 
 def measure_population(agents: int) -> Row:
@@ -186,7 +185,7 @@ def measure_population(agents: int) -> Row:
     state, _, _ = take_step(state)
     return state.rule_params
 
-  seconds = calibration.median_seconds(step, repeats=2 if _SMALL.value else 10)
+  seconds = timing.median_seconds(step, repeats=2 if _SMALL.value else 10)
   steps = sum(
     group.config.num_members * group.config.inner_loop.steps for group in groups
   )
@@ -217,7 +216,7 @@ def measure_seeds(seeds: int) -> Row:
     state, logs = driver.advance(rule_params, state, updates)
     return logs
 
-  seconds = calibration.median_seconds(advance, repeats=3)
+  seconds = timing.median_seconds(advance, repeats=3)
   steps = seeds * updates * agent.steps_per_update
   return {
     'environment_steps_per_second': steps / seconds,

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from absl import app
-from disco_rl.planning import calibration
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -82,7 +81,7 @@ def make_rollout() -> types.Rollout:
 
 def milliseconds(function: Callable[[], Any]) -> float:
   """Median duration of a call."""
-  return 1e3 * calibration.median_seconds(function, _REPEATS)
+  return 1e3 * timing.median_seconds(function, _REPEATS)
 
 
 def main(argv: list[str]) -> None:

@@ -1,7 +1,7 @@
-"""An agent of the paper's size, and its programs, for benchmarks.
+"""An agent of configs/disco57.py, and its programs, for benchmarks.
 
-It is that of configs/disco57.py: a residual torso on 84 x 84 x 4 bytes, 18
-actions, N = 20 updates of 96 trajectories of 29 observations.
+A residual torso on 84 x 84 x 4 bytes, 18 actions, N = 20 updates of 96
+trajectories of 29 observations.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _BATCH = PartitionSpec(None, sharding.BATCH)  # Of [T, B, ...].
 
 @dataclasses.dataclass(frozen=True)
 class Agent:
-  """An agent of the paper's size, by the shapes of its arrays.
+  """An agent of a discovery, by the shapes of its arrays.
 
   Attributes:
     settings: that it was made from.
@@ -54,10 +54,10 @@ class Agent:
   validation: types.Rollout
 
 
-def make_agent(settings: Mapping[str, Any]) -> Agent:
-  """The agent; `settings` replace those of configs/disco57.py."""
+def make_agent(settings: Mapping[str, Any], variant: str = '') -> Agent:
+  """The agent; `settings` replace those of configs/disco57.py:variant."""
   settings = {
-    **disco57.get_config().to_dict(),
+    **disco57.get_config(variant).to_dict(),
     'torso_chunk_size': 32,  # In float32 on a CPU an update then takes 2 GiB.
     **settings,
   }
@@ -102,15 +102,14 @@ class Program:
   specs: tuple[Any, ...]
 
   def compile(self, mesh: jax.sharding.Mesh) -> tuple[Any, float]:
-    """The memory of the program on a device, and the seconds of compiling."""
+    """The program of a device, and the seconds of compiling."""
     program, arguments = self._call(mesh)
-    usage = program.compile(*arguments).memory_analysis()
-    return usage, program.compile_seconds
+    return program.compile(*arguments), program.compile_seconds
 
-  def tflop(self, mesh: jax.sharding.Mesh) -> float:
-    """10^12 operations of a device, loops multiplied out."""
+  def cost(self, mesh: jax.sharding.Mesh) -> costs.Cost:
+    """Of a device, loops multiplied out."""
     program, arguments = self._call(mesh)
-    return costs.of_program(program.trace(*arguments).jaxpr).flop / 1e12
+    return costs.of_program(program.trace(*arguments).jaxpr)
 
   def _call(self, mesh: jax.sharding.Mesh) -> compilation.Call:
     """The program for these devices, and the shapes of its arguments."""

@@ -1,10 +1,11 @@
-"""Memory of an agent of the paper's size, from programs that are only compiled.
+"""Memory of an agent of the paper's runs, from programs that are only compiled.
 
   python -m benchmarks.paper_scale --json=paper_scale.json
   python -m benchmarks.paper_scale --topology=v5p:2x2x1 --dtype=bfloat16
   python -m benchmarks.paper_scale --topology=v3:2x2x1 --batch_devices=8
+  python -m benchmarks.paper_scale --variant=large
 
-The agent is that of paper_agent.py. XLA compiles for
+The agent is that of configs/disco57.py, or of a variant of it. XLA compiles for
 this machine's CPU, or ahead of time for TPUs of a topology, which need not be
 here: that requires `pip install libtpu==0.0.41`, the version that goes with JAX
 0.10.1. Each program takes up to a minute and a half and some GB of memory to
@@ -20,7 +21,9 @@ computes one agent: the agent's state, states, batches and gradients of N
 updates, and the arguments, results and temporaries of the largest program.
 Replay is in the host's memory; its batches are timed by benchmarks.host_replay.
 
-Arithmetic is counted in the traced program, loops multiplied out.
+Arithmetic is counted in the traced program, loops multiplied out. For TPUs the
+milliseconds of a program are printed as XLA estimates them, which counts loops
+once, and as launch.plan does.
 """
 
 from collections.abc import Iterator
@@ -36,8 +39,10 @@ import numpy as np
 from benchmarks import host_replay as host_replay_benchmark
 from benchmarks import paper_agent
 from benchmarks import timing
+from disco_rl import planning
 from disco_rl.agent import host_replay
 from disco_rl.runtime import backend
+from disco_rl.runtime import costs
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
@@ -50,6 +55,7 @@ _LEVEL = flags.DEFINE_enum(
   ['UNKNOWN', 'O0', 'O1', 'O2', 'O3'],
   "Of XLA, where it compiles for a topology; UNKNOWN: XLA's default.",
 )
+_VARIANT = flags.DEFINE_string('variant', '', 'Of configs/disco57.py.')
 _DTYPE = flags.DEFINE_enum(
   'dtype', 'float32', ['float32', 'bfloat16'], 'Of the agent.'
 )
@@ -70,7 +76,7 @@ def _make_agent() -> paper_agent.Agent:
   settings: dict[str, Any] = {'compute_dtype': _DTYPE.value}
   if _CHUNK.value is not None:
     settings['torso_chunk_size'] = _CHUNK.value
-  return paper_agent.make_agent(settings)
+  return paper_agent.make_agent(settings, _VARIANT.value)
 
 
 def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
@@ -79,18 +85,38 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
   held = []
   for name in names:
     program = paper_agent.PROGRAMS[name](agent)
-    usage, seconds = program.compile(mesh)
+    compiled, seconds = program.compile(mesh)
+    usage = compiled.memory_analysis()
     temporaries = usage.temp_size_in_bytes
     held.append(
       temporaries + usage.argument_size_in_bytes + usage.output_size_in_bytes
     )
     yield f'{name}_temporaries_gib', temporaries / 2**30
     yield f'{name}_compile_seconds', seconds
-    if name != 'validation':
-      yield f'{name}_tflop', program.tflop(mesh)
+    cost = program.cost(mesh)
+    yield f'{name}_tflop', cost.flop / 1e12
+    if _TOPOLOGY.value:
+      estimate = compiled.cost_analysis()['optimal_seconds']
+      yield f'{name}_ms_by_xla', 1e3 * estimate
+      yield f'{name}_ms_planned', 1e3 * planned_seconds(cost)
   if set(names) == set(paper_agent.PROGRAMS):
     kept = kept_bytes(agent, mesh.shape[sharding.BATCH])
     yield 'agent_meta_step_gib', (kept + max(held)) / 2**30
+
+
+def planned_seconds(cost: costs.Cost) -> float:
+  """As launch.plan computes it, with its defaults, for the topology's TPUs."""
+  cluster = planning.Cluster(
+    planning.DEVICES[f'tpu_{_TOPOLOGY.value.split(":")[0]}'],
+    devices=1,
+    per_machine=1,
+    host_memory=0,
+    memory_fraction=1,
+    efficiency=0.4,
+    seconds_per_operation=1e-6,
+    steps_per_second=1,
+  )
+  return float(cluster.seconds(cost, _DTYPE.value).sum())
 
 
 def kept_bytes(agent: paper_agent.Agent, batch_devices: int) -> int:

@@ -2,36 +2,46 @@
 
   python -m benchmarks.plans --json=plans.json
 
-The planner is calibrated once, on configs/quickstart.py and an update of a wide
-agent, as by `python -m launch.plan --calibrate`. Each run below is then planned
-and measured: meta-steps of discovery, and updates of training. Nothing else
-should be running.
+The two rates of the machine are measured first, by configs/quickstart.py and an
+update of a wide agent; the flags by which launch.plan takes them are printed.
+Each run below is then planned and measured: meta-steps of discovery, and
+updates of training. Nothing else should be running.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from absl import app
-from disco_rl.planning import calibration
-from disco_rl.planning import cluster as cluster_lib
-from disco_rl.planning import discovery as discovery_plan
-from disco_rl.planning import training as training_plan
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from benchmarks import timing
 from configs import evaluate
 from configs import general
 from configs import quickstart
+from disco_rl import planning
+from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import training
+from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
+from disco_rl.networks import meta_network
+from disco_rl.runtime import compilation
+from disco_rl.runtime import costs
 from disco_rl.runtime import memory
+from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 from launch import to_records
 
 _REPEATS = 5
+_SPEC = types.EnvironmentSpec(
+  jax.ShapeDtypeStruct((8, 8, 1), jnp.float32), num_actions=3
+)
+# What a program costs, and its seconds.
+Timed = tuple[costs.Cost, float]
 # Updates of a call.
 _UPDATES = 10
 BATCH = 48
@@ -67,16 +77,17 @@ def main(argv: Sequence[str]) -> None:
   rows = []
   for name, (module, changes) in DISCOVERIES.items():
     record = discovery_record(module, changes)
-    planned = discovery_plan.make(record, cluster).seconds.total
-    _, measured = calibration.meta_step_of(record)
-    rows.append(compared(name, planned, measured))
+    planned = planning.of_discovery(record, cluster).seconds.sum()
+    _, measured = meta_step_of(record)
+    rows.append(compared(name, float(planned), measured))
   for environment, variant in TRAININGS.items():
     config = evaluate.get_config(variant)
     config.update(environment=environment, rule='general')
     settings = to_records.of_one_run(config.to_dict())
-    record = to_records.evaluation(settings)
-    planned = training_plan.make(record, cluster).seconds.total
-    rows.append(compared(environment, planned, measured_training(record)))
+    trained = to_records.evaluation(settings)
+    planned = planning.of_training(trained, cluster).seconds.sum()
+    measured = measured_training(trained)
+    rows.append(compared(environment, float(planned), measured))
   timing.write(rows)
 
 
@@ -89,16 +100,26 @@ def discovery_record(
   return to_records.meta_training(config.to_dict())
 
 
-def calibrated() -> cluster_lib.Cluster:
-  """This machine as the planner sees it."""
-  rate, launch = calibration.rates_of_this_machine(
-    discovery_record(quickstart, {})
+def calibrated() -> planning.Cluster:
+  """This machine as the planner sees it.
+
+  The rates are ones that were reached, waiting for memory included: efficiency
+  is 1, and bandwidth does not limit them further.
+  """
+  programs = (
+    update_of_a_wide_agent(),
+    meta_step_of(discovery_record(quickstart, {})),
   )
-  print(f'{rate / 1e9:.0f} GFLOP/s, {1e6 * launch:.2f} us for an operation')
-  flops = dict.fromkeys(('float32', 'bfloat16'), rate)
-  device = cluster_lib.Device(memory.total_bytes(), flops, float('inf'))
-  return cluster_lib.Cluster(
-    device,
+  counts = np.array([(cost.flop, cost.operations) for cost, _ in programs])
+  times = np.array([seconds for _, seconds in programs])
+  per_flop, launch = np.linalg.solve(counts, times).tolist()
+  print(
+    f'--tflops={1e-12 / per_flop:.4g} --efficiency=1 --bandwidth_gbs=inf '
+    f'--operation_microseconds={1e6 * launch:.4g}'
+  )
+  flops = dict.fromkeys(('float32', 'bfloat16'), 1 / per_flop)
+  return planning.Cluster(
+    planning.Device(memory.total_bytes(), flops, float('inf')),
     devices=1,
     per_machine=1,
     host_memory=memory.host_bytes(),
@@ -107,6 +128,44 @@ def calibrated() -> cluster_lib.Cluster:
     seconds_per_operation=launch,
     steps_per_second=1e5,
   )
+
+
+def update_of_a_wide_agent() -> Timed:
+  """Times a program of large operations."""
+  network = meta_network.MetaNetworkConfig()
+  rule = disco.Disco(network=network)
+  agent = agent_lib.make(
+    agent_lib.AgentConfig(batch_size=32, on_policy_share=0.0), _SPEC, rule
+  )
+  arguments = (
+    meta_network.init(jax.random.key(0), network),
+    jax.jit(agent.init)(jax.random.key(0)).learner,
+    types.empty_rollout(_SPEC, agent.network.initial_state(32), 28, 32),
+  )
+  program = compilation.Program(
+    lambda *arguments: agent.learn(*arguments)[0]  # Without logs.
+  )
+  seconds = timing.median_seconds(lambda: program(*arguments))
+  return costs.of_program(program.trace(*arguments).jaxpr), seconds
+
+
+def meta_step_of(config: config_lib.MetaTrainingConfig) -> Timed:
+  """Times a meta-step of agents in JAX-native environments."""
+  rule, rule_params = build.make_rule(config)
+  cost, seconds = costs.Cost(), 0.0
+  for group in build.make_groups(config, rule):
+    program, arguments = group.named_calls(rule_params)['step']
+    cost += costs.of_program(program.trace(*arguments).jaxpr, while_turns=1)
+    keys = jax.random.split(jax.random.key(0), group.config.num_members)
+    members = [group.init(keys, rule_params)]
+
+    def step(group: Any = group, members: Any = members) -> Any:
+      results = group.step(rule_params, members.pop())  # Donates them.
+      members.append(results[1])
+      return results
+
+    seconds += timing.median_seconds(step)
+  return cost, seconds
 
 
 def measured_training(config: runner.EvaluationConfig) -> float:
@@ -124,7 +183,7 @@ def measured_training(config: runner.EvaluationConfig) -> float:
     state, logs = agents.advance(rule_params, state, _UPDATES)
     return logs
 
-  return calibration.median_seconds(update, _REPEATS) / _UPDATES
+  return timing.median_seconds(update, _REPEATS) / _UPDATES
 
 
 def compared(name: str, planned: float, measured: float) -> dict[str, Any]:

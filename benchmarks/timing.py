@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import json
+import statistics
 import time
 from typing import Any
 
@@ -25,6 +26,12 @@ def seconds(function: Callable[[], Any], calls: int = 1) -> float:
     result = function()
   jax.block_until_ready(result)
   return (time.perf_counter() - start) / calls
+
+
+def median_seconds(function: Callable[[], Any], repeats: int = 5) -> float:
+  """Median duration of a call, after one that compiles."""
+  seconds(function)
+  return statistics.median(seconds(function) for _ in range(repeats))
 
 
 def product_gflops(calls: int = 1) -> float:

@@ -16,7 +16,8 @@ def data(config: ml_collections.ConfigDict) -> None:
   # Fraction of a batch that comes from the newest rollout.
   config.on_policy_share = 0.1
   config.replay_capacity = 1200  # Trajectories that replay holds.
-  # Whether replay beside environments on the host is in files, not in memory.
+  # Whether replay beside environments on the host is in files; False: only
+  # where it does not fit into memory.
   config.replay_on_disk = False
   config.optimizer = 'adam'  # 'adam' or 'rmsprop', of the agent.
   config.learning_rate = 3e-4  # Its learning rate.

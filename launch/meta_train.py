@@ -14,13 +14,17 @@ recognises the cluster (SLURM, Open MPI, Kubernetes, TPUs), or with
 file system that all of them share.
 """
 
+from collections.abc import Collection
 from collections.abc import Mapping
 import pathlib
+import shlex
+import sys
 from typing import Any
 
 from absl import flags
 
 from configs import meta_training
+from disco_rl import config as config_lib
 from launch import common
 from launch import fork
 from launch import to_records
@@ -46,6 +50,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Imported late: a mistyped flag should not wait for JAX to load.
   import jax
 
+  from disco_rl.meta_training import build
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import distributed
   from disco_rl.runtime import sharding
@@ -62,7 +67,11 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     sharding.divide_cpu(config.cpu_devices)
     if _is_distributed():
       distributed.connect(*_others())
-    trainer = meta_trainer.MetaTrainer(config)
+    try:
+      trainer = meta_trainer.MetaTrainer(config)
+    except build.MissingPackagesError as error:
+      offer = _without(error.names, settings, config)
+      raise ImportError(f'{error}{offer}') from error
   with in_one_line():
     try:
       trainer.run(workdir, description)
@@ -76,6 +85,29 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       )
   if distributed.is_first():
     print((workdir / 'summary.json').read_text(), end='')
+
+
+def _without(
+  missing: Collection[str], settings: Mapping[str, Any], config: Any
+) -> str:
+  """Offers the command without suites that hold what is missing."""
+  from disco_rl.environments import suites
+
+  kept, number = [], 0
+  for name in config_lib.split(settings, 'environments'):
+    environments = suites.expand(name)
+    if not set(environments) & set(missing):
+      kept.append(name)
+      number += len(environments)
+  if not kept:
+    return ''
+  agents = max(number, config.agents * number // len(config.environments))
+  flags_ = [
+    f'--config.environments={",".join(kept)}',
+    f'--config.agents={agents}',
+  ]
+  command = shlex.join([*sys.argv[1:], *flags_])
+  return f' Without what is missing: python -m launch.meta_train {command}'
 
 
 def _check_start(rule: str, workdir: pathlib.Path) -> None:

@@ -7,7 +7,7 @@ Memory is what XLA reports of the run's programs, compiled for a CPU; arithmetic
 is counted in them. The time is a model: each program takes the longer of its
 arithmetic and its traffic, at --efficiency of what the device can do at most,
 and a moment for each of its operations; environments on the host step at
---steps_per_second. --calibrate measures this machine instead, in a minute, and
+--steps_per_second. `python -m benchmarks.plans` measures this machine, and
 prints the flags that describe it.
 """
 
@@ -58,16 +58,11 @@ _STEPS = flags.DEFINE_float(
   50_000.0,
   'Of environments on the host of a machine; see benchmarks/acting.py.',
 )
-_CALIBRATE = flags.DEFINE_bool('calibrate', False, 'Measures this machine.')
 
 
 def main(argv: Sequence[str]) -> None:
   """Prints the plan."""
   start.begin(argv)
-  if _CALIBRATE.value:
-    with in_one_line(ValueError):
-      print(' '.join(calibrated()))
-    return
   if CONFIG.value is None:
     fail('Name the settings of launch.meta_train or launch.evaluate: --config.')
   with in_one_line(ValueError, ImportError):
@@ -78,57 +73,45 @@ def main(argv: Sequence[str]) -> None:
     print('\n'.join(_lines(plan)))
 
 
-def calibrated() -> list[str]:
-  """Flags that describe this machine, measured with the quick start."""
-  from disco_rl.planning import calibration
-
-  from configs import quickstart
-
-  settings = quickstart.get_config().to_dict()
-  return calibration.flags_of_this_machine(to_records.meta_training(settings))
-
-
 def make_plan(given: dict[str, Any]) -> Any:
   """The plan of a run of discovery, or of training."""
-  from disco_rl.planning import discovery
-  from disco_rl.planning import training
-
+  from disco_rl import planning
   from disco_rl.runtime import sharding
 
   cluster = make_cluster()
   if 'meta_steps' in given:
     # Devices that share batches are as many CPUs here.
     sharding.divide_cpu(cluster.per_machine)
-    return discovery.make(to_records.meta_training(given), cluster)
+    return planning.of_discovery(to_records.meta_training(given), cluster)
   to_records.refuse_lists(
     given, 'plan one run, by --config.environment and --config.rule'
   )
-  return training.make(to_records.evaluation(given), cluster)
+  return planning.of_training(to_records.evaluation(given), cluster)
 
 
 def make_cluster() -> Any:
   """The devices that the flags describe."""
-  from disco_rl.planning import cluster
+  from disco_rl import planning
 
-  if _DEVICE.value not in cluster.DEVICES:
+  if _DEVICE.value not in planning.DEVICES:
     raise ValueError(
       f'--device={_DEVICE.value} is not known; choose one of '
-      f'{", ".join(cluster.DEVICES)}, or describe it with --memory_gib, '
+      f'{", ".join(planning.DEVICES)}, or describe it with --memory_gib, '
       '--tflops and --bandwidth_gbs.'
     )
-  device = cluster.DEVICES[_DEVICE.value]
+  device = planning.DEVICES[_DEVICE.value]
   if _MEMORY.value is not None:
-    device = dataclasses.replace(device, memory=_MEMORY.value * cluster.GIB)
+    device = dataclasses.replace(device, memory=_MEMORY.value * planning.GIB)
   if _TFLOPS.value is not None:
     flops = dict.fromkeys(device.flops, 1e12 * _TFLOPS.value)
     device = dataclasses.replace(device, flops=flops)
   if _BANDWIDTH.value is not None:
     device = dataclasses.replace(device, bandwidth=1e9 * _BANDWIDTH.value)
-  return cluster.Cluster(
+  return planning.Cluster(
     device,
     _DEVICES.value,
     _PER_MACHINE.value or min(_DEVICES.value, 8),
-    _HOST.value * cluster.GIB,
+    _HOST.value * planning.GIB,
     _FRACTION.value,
     _EFFICIENCY.value,
     1e-6 * _OPERATION.value,

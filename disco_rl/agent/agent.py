@@ -36,7 +36,8 @@ class AgentConfig(config_lib.Settings):
       rollout, the rest comes from replay.
     replay_capacity: trajectories that replay holds, a multiple of E.
     replay_on_disk: whether replay of environments on the host is in files under
-      the run's folder, of which the system keeps in memory what fits.
+      the run's folder, of which the system keeps in memory what fits. False:
+      only where the machine's memory is too small for it.
     optimizer: 'adam' or 'rmsprop'.
     learning_rate: its step size.
     max_abs_update: bound of each entry of its update, before the step size.

@@ -143,15 +143,11 @@ class Evaluation:
     )
     self._environment = environment
     self._rule_params = jax.device_put(rule_params)
-    agent, self._driver, self._needed = limits.first_that_fits(
-      config.agent.chunkings(), lambda agent: self._fit(agent, rule)
+    agent, self._driver, self._needed = limits.fitting(
+      config.agent, lambda agent: self._fit(agent, rule)
     )
     self._driver.begin_episodes()
-    self._chosen = limits.chosen(
-      'torso_chunk_size',
-      config.agent.network.torso.chunk_size,
-      agent.network.torso.chunk_size,
-    )
+    self._chosen = limits.chosen(config.agent, agent)
     self._achievements = achievements.Counter(environment, config.seeds)
 
   def _fit(

@@ -1,5 +1,6 @@
 """Makes the rule and the population from settings, and checks both."""
 
+from collections.abc import Collection
 from collections.abc import Hashable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -143,6 +144,19 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
   return config.members, config.group_multiple, shapes
 
 
+class MissingPackagesError(ImportError):
+  """Environments need packages that are not installed.
+
+  Attributes:
+    names: of these environments.
+  """
+
+  def __init__(self, message: str, names: Collection[str]):
+    """Of these environments."""
+    super().__init__(message)
+    self.names = names
+
+
 def validate(names: Sequence[str]) -> None:
   """Checks names of environments before anything is built.
 
@@ -151,19 +165,20 @@ def validate(names: Sequence[str]) -> None:
 
   Raises:
     ValueError: a name is unknown.
-    ImportError: packages are missing; names all of them.
+    MissingPackagesError: packages are missing; names all of them.
   """
   missing = {}
   for name in dict.fromkeys(names):
     try:
       registry.validate(name)
     except ImportError as error:
-      missing[str(error)] = name
+      missing[name] = str(error)
   if missing:
-    raise ImportError(
-      f'{" ".join(missing)} Environments without more packages: catch and '
-      'gridworld/00 to 56. configs/quickstart.py and configs/meta_gridworld.py '
-      'run with these.'
+    raise MissingPackagesError(
+      f'{" ".join(dict.fromkeys(missing.values()))} Environments without more '
+      'packages: catch and gridworld/00 to 56. configs/quickstart.py and '
+      'configs/meta_gridworld.py run with these.',
+      missing.keys(),
     )
 
 
@@ -237,6 +252,7 @@ def _make_group(
   )
   is_on_host = environment is None
   names, numbers = _fill_up(config, members)
+  own = [specimens[name][1] for name in names]
   if is_on_host and config.estimator == 'evolution':
     raise ValueError(
       f'estimator=evolution needs environments that can be copied, and those '
@@ -259,7 +275,7 @@ def _make_group(
         inner_loop, config.evolution_pairs, config.evolution_std
       )
     return device_group.DeviceGroup(
-      group, [specimens[name][1] for name in names], estimator
+      group, [one for one in own if one is not None], estimator
     )
 
   def make_environments() -> list[Any]:

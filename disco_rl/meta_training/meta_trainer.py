@@ -79,16 +79,14 @@ class MetaTrainer:
       sharding.check(config.agents, mesh, 'in all')
     self._rule, params = build.make_rule(config)
     self._initial_params = sharding.put(params, mesh, sharding.REPLICATED)
-    given = config.agent.network.torso.chunk_size
-    config, self._groups, self._needed = limits.first_that_fits(
-      config.agent.chunkings(), lambda agent: self._fit(config, agent)
+    given = config
+    config, self._groups, self._needed = limits.fitting(
+      config.agent, lambda agent: self._fit(given, agent)
     )
     for group in self._groups:
       group.begin_episodes()
     self._config = config
-    self._chosen = limits.chosen(
-      'torso_chunk_size', given, config.agent.network.torso.chunk_size
-    )
+    self._chosen = limits.chosen(given.agent, config.agent)
     self._held_out = held_out_lib.HeldOut(
       config.held_out,
       config.agent,

@@ -32,6 +32,10 @@ class DoesNotFitError(ValueError):
   """A program needs more memory than a device has."""
 
 
+class MachineTooSmallError(ValueError):
+  """The run needs more memory than the machine has, beside its devices."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Usage:
   """Bytes that a program holds on a device while it runs.
@@ -165,23 +169,65 @@ def first_that_fits(
   raise error or DoesNotFitError('Another process has too little memory.')
 
 
-def chosen(name: str, given: int, fits: int) -> dict[str, int]:
-  """What was chosen of a setting; says so, if it was not the user's choice.
+def fitting(agent: Any, check: Callable[[Any], _Checked]) -> _Checked:
+  """The first of an agent's settings that fit into the memory at hand.
 
   Args:
-    name: of the setting.
-    given: its value as the user gave it.
-    fits: that of the choice that fits; another one only if the user left it to
-      the memory at hand.
+    agent: settings with `chunkings` and `replay_on_disk`.
+    check: raises DoesNotFitError for settings that do not fit into a device,
+      and MachineTooSmallError for those whose replay has to be on disk.
 
   Returns:
-    {name: fits}, or {} if that was given.
+    What `check` returned.
+
+  Raises:
+    DoesNotFitError: of the smallest chunks.
+    MachineTooSmallError: with replay on disk.
   """
-  if given == fits:
-    return {}
-  if distributed.is_first():
-    reports.note(f'{name}={fits} fits into memory')
-  return {name: fits}
+  on_disk = agent.replay_on_disk
+
+  def attempt(agent: Any) -> _Checked:
+    nonlocal on_disk
+    if not on_disk:
+      error: ValueError | None = None
+      try:
+        checked = check(agent)
+      except (DoesNotFitError, MachineTooSmallError) as raised:
+        error = raised
+      # All processes ask, whatever they have found.
+      on_disk = bool(
+        distributed.largest(int(isinstance(error, MachineTooSmallError)))
+      )
+      if not on_disk:
+        if error is not None:
+          raise error
+        return checked
+    return check(dataclasses.replace(agent, replay_on_disk=True))
+
+  return first_that_fits(agent.chunkings(), attempt)
+
+
+def chosen(given: Any, fits: Any) -> dict[str, int]:
+  """What was chosen of an agent's settings; says so.
+
+  Args:
+    given: the settings as the user gave them.
+    fits: those that fit; others only where the user left them to the memory.
+
+  Returns:
+    Those that differ, by name.
+  """
+  settings = {
+    'torso_chunk_size': lambda agent: agent.network.torso.chunk_size,
+    'replay_on_disk': lambda agent: agent.replay_on_disk,
+  }
+  changed = {
+    name: get(fits) for name, get in settings.items() if get(fits) != get(given)
+  }
+  if changed and distributed.is_first():
+    shown = ', '.join(f'{name}={value}' for name, value in changed.items())
+    reports.note(f'{shown} fits into memory')
+  return changed
 
 
 def row_of(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
@@ -232,7 +278,7 @@ def check(
       program does not fit.
 
   Raises:
-    ValueError: the machine's memory is too small.
+    MachineTooSmallError: the machine's memory is too small.
     DoesNotFitError: a device's is.
   """
   check_host(host, remedy)
@@ -245,7 +291,7 @@ def check(
 
 
 def check_host(needed: int, remedy: str) -> None:
-  """Raises ValueError if the machine's memory is too small.
+  """Raises MachineTooSmallError if the machine's memory is too small.
 
   Args:
     needed: bytes, beside those of devices.
@@ -253,7 +299,7 @@ def check_host(needed: int, remedy: str) -> None:
   """
   available = memory.host_bytes()
   if needed > available:
-    raise ValueError(
+    raise MachineTooSmallError(
       f'The run needs {gib(needed)} of the memory of this machine, which has '
       f'{gib(available)}. {remedy}'
     )

@@ -31,7 +31,7 @@ _ADDED = {
   'width_range': [],
 }
 # Settings that a run chooses, with the values that leave it to the run.
-_AUTOMATIC = {'torso_chunk_size': -1}
+_AUTOMATIC = {'replay_on_disk': False, 'torso_chunk_size': -1}
 
 WorkdirError = files.WorkdirError
 

@@ -14,6 +14,7 @@ import jax
 import launching
 import pytest
 
+from configs import disco103
 from configs import quickstart
 from disco_rl.environments.host import adapters
 from disco_rl.meta_training import build
@@ -25,6 +26,7 @@ from launch import evaluate
 from launch import meta_train
 
 QUICKSTART = f'--config={quickstart.__file__}'
+DISCO103 = f'--config={disco103.__file__}'
 
 
 @pytest.fixture(autouse=True)
@@ -174,3 +176,18 @@ def test_the_division_of_agents_is_checked_before_anything_is_made(
     '--config.cpu_devices=1',
   )
   assert '7 agents in all cannot be divided equally among 2 devices' in found
+
+
+def test_a_command_without_the_suite_that_is_missing_is_offered(
+  monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+  def validate(name: str) -> None:
+    if name.startswith('dmlab/'):
+      raise ImportError('Build DeepMind Lab.')
+
+  monkeypatch.setattr(build.registry, 'validate', validate)
+  found = launching.error(meta_train, tmp_path, DISCO103)
+  assert found.count('Build DeepMind Lab.') == 1
+  flags = '--config.environments=atari57,procgen16 --config.agents=146'
+  command = f'python -m launch.meta_train --workdir={tmp_path} {DISCO103}'
+  assert found.endswith(f'{command} {flags}')
