@@ -5,12 +5,16 @@ from collections.abc import Sequence
 from concurrent import futures
 import ctypes
 import os
+import re
 import time
 from typing import Any
 
+from absl import logging
 import jax
 
 from disco_rl.runtime import backend
+
+_UNKNOWN = re.compile("No such compile option: '(.*)'")
 
 
 class Program:
@@ -55,9 +59,8 @@ class Program:
     """
     if self._compiled is None:
       start = time.perf_counter()
-      self._compiled = (
-        self.trace(*arguments).lower().compile(_options(self._runs_often))
-      )
+      lowered = self.trace(*arguments).lower()
+      self._compiled = _compile(lowered, options(self._runs_often))
       self.compile_seconds += time.perf_counter() - start
       trim_memory()
     return self._compiled
@@ -78,7 +81,7 @@ class Program:
       The program.
     """
     lowered = self.trace(*arguments).lower()
-    compiled = lowered.compile(_options(runs_often=False))
+    compiled = _compile(lowered, options(runs_often=False))
     trim_memory()
     return compiled
 
@@ -132,16 +135,40 @@ def few_rows_options() -> dict[str, str | bool]:
   return {'xla_cpu_experimental_ynn_fusion_type': kind}
 
 
-def _options(runs_often: bool) -> dict[str, str | bool]:
-  """Compiler options; see `Program`."""
-  options: dict[str, str | bool] = {}
+def options(runs_often: bool = True) -> dict[str, str | bool]:
+  """Compiler options of programs; see `Program`."""
+  chosen: dict[str, str | bool] = {}
   if not runs_often:
-    options['xla_backend_optimization_level'] = '0'
+    chosen['xla_backend_optimization_level'] = '0'
+  if backend.is_cpu():
+    # It turns a sum into trees of windows, each of them unrolled: more code to
+    # compile, and sums along the last axis take up to three times as long.
+    chosen['xla_disable_hlo_passes'] = 'tree_reduction_rewriter'
   if backend.is_old_cpu():
     # The new emitters, the only ones from JAX 0.11 on, take up to twice the
     # memory to compile, and the programs are not faster.
-    options['xla_cpu_use_fusion_emitters'] = False
-  return options
+    chosen['xla_cpu_use_fusion_emitters'] = False
+  return chosen
+
+
+def _compile(
+  lowered: jax.stages.Lowered, chosen: dict[str, str | bool]
+) -> jax.stages.Compiled:
+  """Compiles, without the options that this version of XLA does not know."""
+  try:
+    return lowered.compile(chosen)
+  except jax.errors.JaxRuntimeError as error:
+    unknown = _UNKNOWN.search(str(error))
+    if unknown is None or unknown[1] not in chosen:
+      raise
+    logging.warning(
+      'XLA of JAX %s has no option %s: programs may be slower to compile and '
+      'to run.',
+      jax.__version__,
+      unknown[1],
+    )
+  known = {name: x for name, x in chosen.items() if name != unknown[1]}
+  return _compile(lowered, known)
 
 
 def trim_memory() -> None:

@@ -68,3 +68,35 @@ def test_programs_are_lowered_for_the_platform_that_is_named() -> None:
   )
   assert 'stablehlo.cosine' in program.lower('tpu', SHAPE).as_text()
   assert 'stablehlo.sine' in program.lower('cpu', SHAPE).as_text()
+
+
+def test_sums_are_not_made_trees_of_windows() -> None:
+  """XLA's pass costs more code and time than it saves."""
+  function = lambda x: jnp.sum(jnp.exp(x), axis=-1)
+  shape = jax.ShapeDtypeStruct((64, 600), np.float32)
+  plain = jax.jit(function).lower(shape).compile().as_text()
+  ours = compilation.Program(function).compile(shape).as_text()
+  assert plain is not None and 'reduce-window' in plain, 'no longer needed'
+  assert ours is not None and 'reduce-window' not in ours
+
+
+def test_an_option_that_xla_does_not_know_is_left_out(
+  monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+  usual = compilation.options()
+  monkeypatch.setattr(
+    compilation, 'options', lambda _: {'xla_no_such_option': True, **usual}
+  )
+  program = compilation.Program(lambda x: jnp.sum(x) + 1)
+  assert program(np.ones(600, np.float32)) == 601.0
+  (record,) = caplog.records
+  assert 'xla_no_such_option' in record.getMessage()
+
+
+def test_a_wrong_value_of_an_option_is_an_error(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  wrong = {'xla_backend_optimization_level': 'much'}
+  monkeypatch.setattr(compilation, 'options', lambda _: wrong)
+  with pytest.raises(jax.errors.JaxRuntimeError, match='much'):
+    compilation.Program(jnp.sin)(np.ones(3, np.float32))
