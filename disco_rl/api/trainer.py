@@ -28,6 +28,7 @@ from disco_rl.evaluation import playing
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
 from disco_rl.networks import torsos
+from disco_rl.runtime import compilation_cache
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import npz
@@ -119,6 +120,7 @@ class Trainer:
     seed: int,
   ) -> None:
     """Initialises the agent, and what trains it and plays with it."""
+    compilation_cache.use_default_folder()
     self.updates = 0
     agent = self._make_agent(rule)
     self._description = descriptions.describe(

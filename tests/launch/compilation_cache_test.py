@@ -26,6 +26,7 @@ from disco_rl.evaluation import training
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.runtime import compilation
+from disco_rl.runtime import compilation_cache as runtime_cache
 from disco_rl.runtime import files
 from disco_rl.update_rules import registry
 from launch import compilation_cache
@@ -52,7 +53,7 @@ def _folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
   before = {name: getattr(jax.config, name) for name in settings}
   with warnings.catch_warnings():
     warnings.simplefilter('default')
-    compilation_cache._report_faults(folder)
+    runtime_cache.report_faults(folder)
     for name, value in settings.items():
       jax.config.update(name, value)
     yield folder
@@ -228,6 +229,56 @@ def test_a_program_from_the_cache_computes_the_same_bit_for_bit(
   found = train()
   assert entries(folder) == kept
   jax.tree.map(np.testing.assert_array_equal, found, compiled)
+
+
+TRAINER = """if True:
+  import jax
+  import disco_rl
+  trainer = disco_rl.Trainer(
+    'catch/4x3', 'actor_critic', unroll_length=4, batch_size=4,
+    num_environments=2, replay_capacity=8, hidden_sizes=(8,)
+  )
+  trainer.train(1, log_every=1)
+  print(jax.config.jax_compilation_cache_dir)
+"""
+
+
+def trained(cache: pathlib.Path, **variables: str) -> tuple[str, str]:
+  """The folder that a trainer uses in a fresh process, and its stderr."""
+  inherited = {x: os.environ[x] for x in os.environ if x not in VARIABLES}
+  ended = subprocess.run(
+    [sys.executable, '-c', TRAINER],
+    cwd=launching.REPOSITORY,
+    env={
+      **inherited,
+      'XDG_CACHE_HOME': str(cache),
+      'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
+      **variables,
+    },
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  return ended.stdout.strip(), ended.stderr
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere other variables')
+def test_trainers_use_the_cache_unless_the_user_has_chosen(
+  tmp_path: pathlib.Path,
+) -> None:
+  default, theirs = tmp_path / 'disco_rl' / 'programs', tmp_path / 'theirs'
+  assert trained(tmp_path)[0] == str(default)
+  kept = entries(default)
+  assert any('_advance_all' in entry.name for entry in kept)
+  found, stderr = trained(tmp_path)
+  assert found == str(default)
+  assert entries(default) == kept
+  assert 'AOT' not in stderr
+  used, _ = trained(tmp_path, JAX_COMPILATION_CACHE_DIR=str(theirs))
+  assert used == str(theirs)
+  off, _ = trained(tmp_path / 'off', JAX_ENABLE_COMPILATION_CACHE='false')
+  assert off == 'None'
+  assert not (tmp_path / 'off').exists()
 
 
 def test_launchers_choose_the_folder_before_jax_is_imported() -> None:

@@ -1,0 +1,114 @@
+"""Compiled programs that later runs find again: JAX's persistent cache.
+
+JAX finds a program by its code, its compiler's options, the versions of JAX and
+XLA, and the processor with its features: a folder may serve many machines.
+"""
+
+import contextlib
+import importlib.metadata
+import os
+import pathlib
+import re
+from typing import Any
+import warnings
+
+from absl import logging
+
+FOLDER = 'jax_compilation_cache_dir'
+# Names in jax.config; variables, the same in capitals, are read by its import.
+DEFAULTS = {
+  'jax_compilation_cache_max_size': 2**30,
+  # By default programs that take less than a second are left out; they add up.
+  'jax_persistent_cache_min_compile_time_secs': 0.1,
+}
+_FAULT = re.compile(
+  r"Error (reading|writing) persistent compilation cache entry for '([^']*)'"
+)
+
+
+def use_default_folder() -> None:
+  """Turns the cache on in this process, unless the user has chosen.
+
+  A folder of the user's and JAX_ENABLE_COMPILATION_CACHE=false remain, and
+  several processes, which find no program together, use none.
+  """
+  # Imported late: launchers report a mistyped flag before JAX has loaded.
+  import jax
+
+  is_chosen = jax.config.values[FOLDER] is not None
+  is_off = not jax.config.values['jax_enable_compilation_cache']
+  if is_chosen or is_off or jax.process_count() > 1:
+    return
+  level = jax.config.values['jax_logging_level']
+  if has_errors_of_loading() and level in (None, 'NOTSET'):
+    # JAX's own logger is set back, that of XLA is not.
+    jax.config.update('jax_logging_level', 'CRITICAL')
+    jax.config.update('jax_logging_level', level)
+  folder = default_folder()
+  jax.config.update(FOLDER, str(folder))
+  for name, value in DEFAULTS.items():
+    if name.upper() not in os.environ:
+      jax.config.update(name, value)
+  report_faults(folder)
+
+
+def default_folder() -> pathlib.Path:
+  """Beside downloaded weights; see `update_rules.weights`."""
+  import pooch
+
+  return pathlib.Path(pooch.os_cache('disco_rl')) / 'programs'
+
+
+def has_errors_of_loading() -> bool:
+  """Whether XLA logs an error for each program that it finds, as JAX 0.10 does.
+
+  Preferences of the compiler, such as +prefer-no-gather, are not features of
+  the processor.
+  """
+  return importlib.metadata.version('jax').startswith('0.10.')
+
+
+def report_faults(folder: pathlib.Path) -> None:
+  """Shows JAX's warnings about the folder as one line, and repairs entries.
+
+  JAX then compiles as it would without a cache.
+  """
+  show = warnings.showwarning
+  reported = False
+
+  def show_or_repair(message: Warning | str, *rest: Any, **named: Any) -> None:
+    nonlocal reported
+    fault = _FAULT.match(str(message))
+    if fault is None:
+      show(message, *rest, **named)
+      return
+    if not reported:
+      reason = ' '.join(str(message).split())
+      logging.warning('%s. The folder is %s.', reason, folder)
+      reported = True
+    # A folder that cannot be written to has been reported.
+    with contextlib.suppress(OSError):
+      _repair(folder, fault[2], is_written=fault[1] == 'writing')
+
+  warnings.showwarning = show_or_repair
+
+
+def _repair(folder: pathlib.Path, program: str, is_written: bool) -> None:
+  """Removes a program that may be damaged, as JAX never replaces an entry.
+
+  Of others it restores the missing times of their last use: JAX 0.10 writes
+  nothing more beside an entry that a kill or a full disk has left without one.
+
+  Args:
+    folder: of the cache.
+    program: its name.
+    is_written: whether it could not be written: then entries that have been
+      read before are kept.
+  """
+  for entry in folder.glob('*-cache'):
+    last_use = entry.with_name(entry.name.removesuffix('-cache') + '-atime')
+    is_whole = is_written and last_use.exists()
+    if entry.name.startswith(f'{program}-') and not is_whole:
+      entry.unlink(missing_ok=True)
+    elif not last_use.exists():
+      last_use.write_bytes(bytes(8))
