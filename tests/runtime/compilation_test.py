@@ -70,9 +70,10 @@ def test_programs_are_lowered_for_the_platform_that_is_named() -> None:
   assert 'stablehlo.sine' in program.lower('cpu', SHAPE).as_text()
 
 
-def test_sums_are_not_made_trees_of_windows() -> None:
+def test_reductions_are_not_made_trees_of_windows() -> None:
   """XLA's pass costs more code and time than it saves."""
-  function = lambda x: jnp.sum(jnp.exp(x), axis=-1)
+  # From JAX 0.11 on, sums and maxima are none anyway.
+  function = lambda x: jnp.all(x > 0, axis=-1)
   shape = jax.ShapeDtypeStruct((64, 600), np.float32)
   plain = jax.jit(function).lower(shape).compile().as_text()
   ours = compilation.Program(function).compile(shape).as_text()
