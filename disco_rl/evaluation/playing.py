@@ -87,8 +87,9 @@ def play(
     is_first = np.asarray(
       agent_network.has_ended(timestep.is_terminal, timestep.mask)
     )
-    total += timestep.reward  # 0 in a step that merely resets.
-    length += timestep.mask | timestep.is_last
+    is_step = timestep.mask | timestep.is_last  # Others merely reset.
+    total += np.where(is_step, timestep.reward, 0.0)
+    length += is_step
     for i in np.flatnonzero(timestep.is_last).tolist():
       played[i].append((float(total[i]), int(length[i])))
       total[i], length[i] = 0.0, 0
