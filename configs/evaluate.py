@@ -34,11 +34,11 @@ from typing import Any
 
 import ml_collections
 
-from configs import agents
 from configs import benchmarks
 from configs import general
-from configs import preprocessing
 from configs import quickstart
+from configs import records
+from disco_rl import config as config_lib
 
 
 def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
@@ -54,64 +54,24 @@ def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
 
 
 def base() -> ml_collections.ConfigDict:
-  """Defaults of the paper where it states them."""
-  config = ml_collections.ConfigDict()
-  for section in SECTIONS:
-    section(config)
+  """All settings of launch.evaluate, at the defaults of their records."""
+  config = records.defaults(sections())
+  # Rule -> settings in place of those below; a flag that sets one still wins.
+  config.by_rule = ml_collections.ConfigDict()
   return config
 
 
-def _run(config: ml_collections.ConfigDict) -> None:
-  """The run."""
-  config.environment = 'catch'  # Name of an environment.
-  # A name of disco_rl.rules(), the path of an npz file, or a hf:// address.
-  config.rule = 'disco103'
-  # Rule -> settings in place of those below; a flag that sets one still wins.
-  config.by_rule = ml_collections.ConfigDict()
-  # For sweeps: environments and suites, with commas between.
-  config.environments = ''
-  config.rules = ''  # For sweeps: rules, with commas between.
-  config.learning_rates = ''  # For sweeps: learning rates, with commas between.
-  config.preprocessing = preprocessing.benchmarks()
-  config.seeds = 5  # Agents, trained side by side.
-  config.seed = 0  # Seed of the first agent.
-  config.updates = 1000  # Updates of each agent.
-  config.log_every = 10  # Updates between rows of metrics.
-  config.checkpoint_every = 1000  # Updates between checkpoints.
-  # Seconds after which a checkpoint is saved all the same. Runs wait longer if
-  # saving would take over 2% of the time.
-  config.checkpoint_seconds = 60.0
-  # Loggers beside metrics.csv and TensorBoard, with commas between: 'wandb',
-  # 'mlflow' or your own.
-  config.loggers = ''
+def sections() -> records.Sections:
+  """What these settings are and mean."""
+  # Imported late: launchers set JAX up before it loads.
+  from disco_rl.evaluation import runner
+  from disco_rl.evaluation import sweep
+  from disco_rl.update_rules import registry
 
-
-def _optimisation(config: ml_collections.ConfigDict) -> None:
-  """Schedules and weight decay."""
-  config.warm_up_updates = 0  # Updates in which the learning rate rises from 0.
-  config.decay_updates = 0  # Updates until a cosine brings it to 0; 0: never.
-  config.weight_decay = 0.0  # Decoupled weight decay.
-
-
-def _hand_made_rule(config: ml_collections.ConfigDict) -> None:
-  """Hand-made rules alone."""
-  config.policy_cost = 1.0  # Weight of the policy gradient.
-  config.value_cost = 0.5  # Weight of the value loss.
-  config.entropy_cost = 0.05  # Weight of the entropy bonus.
-  # Whether to divide by the lifetime moments.
-  config.normalize_advantage = False
-
-
-# Each is a table of docs/settings.md.
-SECTIONS = (
-  _run,
-  agents.data,
-  _optimisation,
-  agents.network,
-  agents.rule,
-  agents.discovered_rule,
-  _hand_made_rule,
-)
+  return {
+    **config_lib.sections(sweep.Lists, runner.EvaluationConfig),
+    **config_lib.sections(*registry.classes(), nested=False),
+  }
 
 
 # Agents of configs/general.py, with a quarter of its environments.

@@ -17,6 +17,8 @@ import ml_collections
 
 from configs import evaluate
 from configs import general
+from configs import records
+from disco_rl import config as config_lib
 
 # Settings of training that the protocol decides on.
 _OF_RUNS = (
@@ -36,26 +38,27 @@ def get_config() -> ml_collections.ConfigDict:
   config.update(evaluate.GENERAL_AGENT)
   for name in _OF_RUNS:
     del config[name]
-  _declare(config)
+  config.update(
+    training_tasks=','.join(dict.fromkeys(general.TASKS)),
+    validation_tasks=','.join(VALIDATION),
+    validation_updates=500,
+    test_tasks=','.join(TESTS),
+    score_after=(200, 500),
+    by_family=ml_collections.ConfigDict(BY_FAMILY),
+    grids=ml_collections.ConfigDict(GRIDS),
+  )
   return config
 
 
-def _declare(config: ml_collections.ConfigDict) -> None:
-  """The protocol."""
-  # Tasks of discovery, those of configs/general.py.
-  config.training_tasks = ','.join(dict.fromkeys(general.TASKS))
-  # Tasks by which settings are chosen.
-  config.validation_tasks = ','.join(VALIDATION)
-  config.validation_updates = 500  # Updates after which they are.
-  # Tasks that nothing is chosen by; suites stand for their environments.
-  config.test_tasks = ','.join(TESTS)
-  # Updates after which agents are scored, all read off one run.
-  config.score_after = (200, 500)
-  # Family or suite -> settings, and declarations, in place of those above.
-  config.by_family = ml_collections.ConfigDict(BY_FAMILY)
-  # Contender -> setting -> values, of which all combinations are tried; 'given'
-  # are the rules of --rules.
-  config.grids = ml_collections.ConfigDict(GRIDS)
+base = get_config
+
+
+def sections() -> records.Sections:
+  """What these settings are and mean."""
+  # Imported late: launchers set JAX up before it loads.
+  from disco_rl.evaluation import protocol
+
+  return {**config_lib.sections(protocol.Protocol), **evaluate.sections()}
 
 
 VALIDATION = (
@@ -119,6 +122,3 @@ GRIDS = {
     'entropy_cost': (1.0,),
   },
 }
-
-# Each is a table of docs/settings.md or of --help.
-SECTIONS = (_declare, *evaluate.SECTIONS)

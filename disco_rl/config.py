@@ -1,15 +1,17 @@
-"""Settings as records whose fields declare which values are valid.
+"""Settings as records, the one declaration of each.
 
-A field's type states what its values are, and its annotation what they must
-fulfil:
+A field's type states what its values are, its annotation what they must fulfil,
+its default what holds unless it is set, and the `Attributes:` in the docstring
+of the record what it means:
 
   class AgentConfig(config_lib.Settings):
     batch_size: config_lib.Count = 96
     compute_dtype: Annotated[str, config_lib.one_of('float32', 'bfloat16')]
 
-Records are checked when they are built, by hand or by `build` from the flat
-settings of a launcher or of keyword arguments. Errors name the setting as the
-user wrote it, its value, and what it must be.
+Launchers and keyword arguments name settings flat; `build` makes records of
+them, `flatten` the inverse, and `sections` lists what --help and the docs show.
+Values are converted and checked when a record is built. Errors name the setting
+as the user wrote it, its value, and what it must be.
 """
 
 from collections.abc import Callable
@@ -18,12 +20,17 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import difflib
+import inspect
 import math
 import numbers
+import os
+import re
 from typing import Annotated
 from typing import Any
 from typing import ClassVar
+from typing import NamedTuple
 from typing import TypeVar
+from typing import get_args
 from typing import get_origin
 
 import numpy as np
@@ -51,6 +58,13 @@ class CheckedBy:
   """A function that raises ValueError for values that are not valid."""
 
   function: Callable[[Any], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvertedBy:
+  """A function that values pass through before they are checked."""
+
+  function: Callable[[Any], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +110,7 @@ def _all(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
   return lambda xs: isinstance(xs, list | tuple) and all(map(is_valid, xs))
 
 
+_TEXTS = tuple[str, ...]
 # Type of a field -> requirement on its values. Others are not checked.
 _TYPES: Mapping[Any, Requirement] = {
   bool: Requirement('True or False', lambda x: isinstance(x, bool | np.bool_)),
@@ -108,9 +123,12 @@ _TYPES: Mapping[Any, Requirement] = {
   tuple[float, ...]: Requirement(
     'numbers that float32 can hold, as in (0.1, 1.0)', _all(_is_real)
   ),
-  tuple[str, ...]: Requirement("texts, as in ('catch',)", _all(_is_text)),
+  _TEXTS: Requirement("texts, as in ('catch',)", _all(_is_text)),
 }
 
+# A mapping whose entries are settings, next to those of the other fields.
+_MERGED = 'merged'
+Merged = Annotated[Mapping[str, Any], _MERGED]
 Count = Annotated[int, at_least(1)]
 CountOrZero = Annotated[int, at_least(0)]
 Finite = Annotated[float, Requirement('finite', math.isfinite)]
@@ -151,10 +169,12 @@ class Settings:
     cls.prefix = prefix
 
   def __post_init__(self) -> None:
-    """Raises ValueError for the first setting that is not valid."""
+    """Converts values; raises ValueError for the first that is not valid."""
     for field in dataclasses.fields(self):  # type: ignore[arg-type]
       name = _setting(type(self), field)
-      check(name, getattr(self, field.name), field.type)
+      value = converted(getattr(self, field.name), field.type)
+      check(name, value, field.type)
+      object.__setattr__(self, field.name, value)
     for conflict in self.conflicts():
       raise ValueError(conflict)
 
@@ -166,13 +186,66 @@ class Settings:
 _Record = TypeVar('_Record', bound=Settings)
 
 
+class Setting(NamedTuple):
+  """What a record declares of a setting.
+
+  Attributes:
+    name: flat.
+    kind: annotation of the field.
+    default: value unless it is set, in flat form; None: it must be set.
+    meaning: from the record's docstring; '' if it says nothing.
+  """
+
+  name: str
+  kind: Any
+  default: Any
+  meaning: str
+
+
+def sections(*records: Any, nested: bool = True) -> dict[str, list[Setting]]:
+  """The settings of records, by the titles of the records.
+
+  Args:
+    *records: dataclasses whose fields are settings. A setting that several of
+      them have is listed with the first.
+    nested: whether those of the records in them are listed as well.
+
+  Returns:
+    First line of the record's docstring -> its settings.
+  """
+  found: dict[str, list[Setting]] = {}
+  listed: set[str] = set()
+  pending = list(records)
+  while pending:
+    record = pending.pop(0)
+    own, inner = [], []
+    for field in dataclasses.fields(record):
+      name = _setting(record, field)
+      if is_record(field.type):
+        inner.append(field.type)
+      elif name not in listed and _MERGED not in _parse(field.type)[1]:
+        own.append(_describe(record, field))
+        listed.add(name)
+    if own:
+      found[_first_line(record)] = own
+    if nested:
+      pending = [*inner, *pending]
+  return found
+
+
 def names(record: Any) -> Iterator[str]:
   """Yields the flat names of a record's settings, and of those in it."""
   for field in dataclasses.fields(record):
-    kind = field.type
-    if isinstance(kind, type) and issubclass(kind, Settings):
-      yield from names(kind)
-    else:
+    if is_record(field.type):
+      yield from names(field.type)
+    elif _MERGED not in _parse(field.type)[1]:
+      yield _setting(record, field)
+
+
+def own_names(record: Any) -> Iterator[str]:
+  """Yields the names of a record's settings, without those of records in it."""
+  for field in dataclasses.fields(record):
+    if not is_record(field.type):
       yield _setting(record, field)
 
 
@@ -183,62 +256,24 @@ def build(
 
   Args:
     record: a dataclass.
-    settings: by name; may hold those of other records, too.
+    settings: by name; may also hold those of other records.
     **given: values of fields that are not in the settings.
 
   Returns:
     The record. Settings that are absent have their defaults.
 
   Raises:
-    ValueError: a setting without a default is absent, or a value is not valid.
+    ValueError: a value is not valid.
   """
   for field in dataclasses.fields(record):  # type: ignore[arg-type]
-    name, kind = _setting(record, field), field.type
+    name = _setting(record, field)
     if field.name in given:
       continue
-    if isinstance(kind, type) and issubclass(kind, Settings):
-      given[field.name] = build(kind, settings)
-    elif name in settings or field.default is dataclasses.MISSING:
-      given[field.name] = get(settings, name)
+    if is_record(field.type):
+      given[field.name] = build(field.type, settings)
+    elif name in settings:
+      given[field.name] = settings[name]
   return record(**given)
-
-
-def build_with_rules(
-  record: type[_Record], settings: Mapping[str, Any], *rules: Any
-) -> _Record:
-  """As `build`, of a record that holds settings of rules in `rule_settings`.
-
-  Args:
-    record: a dataclass.
-    settings: all of them, also by names of older versions.
-    *rules: classes whose fields are settings, too.
-
-  Raises:
-    ValueError: a setting is absent, unknown or not valid.
-  """
-  settings = translate(settings)
-  if 'loggers' in settings:
-    settings['loggers'] = split(settings, 'loggers')
-  of_rules = {f.name for rule in rules for f in dataclasses.fields(rule)}
-  of_rules -= {'network'}
-  known = {*names(record), *of_rules} - {'rule_settings'}
-  check_names(settings, known, 'The config')
-  rule_settings = {n: v for n, v in settings.items() if n in of_rules}
-  return build(record, settings, rule_settings=rule_settings)
-
-
-def split(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
-  """The entries of a setting, text with commas between them.
-
-  Raises:
-    ValueError: the setting is absent, or no text.
-  """
-  text = get(settings, name)
-  if not isinstance(text, str):
-    raise ValueError(
-      f'{name}={text!r} must be text, with commas between its entries.'
-    )
-  return tuple(item.strip() for item in text.split(',') if item.strip())
 
 
 def flatten(record: Settings) -> dict[str, Any]:
@@ -248,8 +283,11 @@ def flatten(record: Settings) -> dict[str, Any]:
     value = getattr(record, field.name)
     if isinstance(value, Settings):
       settings |= flatten(value)
+    elif _MERGED in _parse(field.type)[1]:
+      settings |= value
     else:
-      settings[_setting(type(record), field)] = value
+      name = _setting(type(record), field)
+      settings[name] = _flat(value, field.type)
   return settings
 
 
@@ -262,6 +300,34 @@ def replace(record: _Record, changes: Mapping[str, Any]) -> _Record:
   fields = [field.name for field in dataclasses.fields(record)]  # type: ignore
   check_names(changes, fields, record.prefix.rstrip('.'))
   return dataclasses.replace(record, **changes)  # type: ignore
+
+
+def converted(value: Any, annotation: Any) -> Any:
+  """A value as records hold it.
+
+  NumPy's numbers become Python's, paths text, lists tuples, text with commas a
+  tuple of texts where the field holds one, and a field's own `ConvertedBy` is
+  applied. What cannot be converted stays for `check`.
+  """
+  kind, marks = _parse(annotation)
+  value = _plain(value)
+  if kind is float and _is_whole(value):
+    value = float(value)
+  if get_origin(kind) is tuple:
+    if kind == _TEXTS and isinstance(value, str):
+      value = [item.strip() for item in value.split(',') if item.strip()]
+    if isinstance(value, list | tuple):
+      item, _ = get_args(kind)
+      value = tuple(converted(x, item) for x in value)
+  for mark in marks:
+    if isinstance(mark, ConvertedBy):
+      value = mark.function(value)
+  return value
+
+
+def expanded(path: str | os.PathLike[str]) -> str:
+  """A path as text, in which ~ is the user's home directory."""
+  return os.path.expanduser(os.fspath(path))
 
 
 def check(name: str, value: Any, annotation: Any) -> None:
@@ -286,49 +352,60 @@ def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
       )
 
 
-def get(settings: Mapping[str, Any], name: str) -> Any:
-  """A setting's value; raises ValueError if it is absent."""
-  if name not in settings:
-    raise ValueError(
-      f'The config lacks the setting {name!r}. Likely misspelt there: start '
-      'from a config of configs/, which has all of them.'
+def is_record(kind: Any) -> bool:
+  """Whether a field of this type holds a record of settings."""
+  return isinstance(kind, type) and issubclass(kind, Settings)
+
+
+def _plain(value: Any) -> Any:
+  """A value of Python's own types."""
+  if isinstance(value, np.generic):
+    return value.item()
+  if isinstance(value, np.ndarray):
+    return value.tolist()
+  if isinstance(value, os.PathLike):
+    return os.fspath(value)
+  return value
+
+
+def _flat(value: Any, annotation: Any) -> Any:
+  """A value as launchers and files hold it: texts are joined by commas."""
+  if _parse(annotation)[0] == _TEXTS and isinstance(value, tuple):
+    return ','.join(value)
+  return value
+
+
+def _describe(record: Any, field: dataclasses.Field[Any]) -> Setting:
+  """What a record declares of a setting."""
+  name = _setting(record, field)
+  documented = (_meanings(base).get(field.name) for base in record.__mro__)
+  meaning = next(filter(None, documented), '')
+  default = None if _is_required(field) else field.default
+  if field.default_factory is not dataclasses.MISSING:
+    default = field.default_factory()
+  return Setting(name, field.type, _flat(default, field.type), meaning)
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+  missing = dataclasses.MISSING
+  return field.default is missing and field.default_factory is missing
+
+
+def _meanings(record: Any) -> dict[str, str]:
+  """Field -> what the `Attributes:` of the record's own docstring say."""
+  _, _, attributes = inspect.cleandoc(record.__doc__ or '').partition(
+    'Attributes:\n'
+  )
+  return {
+    name: ' '.join(text.split())
+    for name, text in re.findall(
+      r'^  (\w+): (.*(?:\n    .*)*)', attributes, re.MULTILINE
     )
-  return settings[name]
+  }
 
 
-def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
-  """Settings by their present names.
-
-  Args:
-    settings: flat. The `replay_ratio` of older versions, how often a trajectory
-      is learnt from, becomes `num_environments = batch_size / replay_ratio`.
-
-  Returns:
-    The settings without it.
-
-  Raises:
-    ValueError: there is no such number of environments, or another is given.
-  """
-  settings = dict(settings)
-  if 'replay_ratio' not in settings:
-    return settings
-  ratio, batch_size = settings.pop('replay_ratio'), settings.get('batch_size')
-  check('replay_ratio', ratio, Positive)
-  check('batch_size', batch_size, Count)
-  exact = batch_size / ratio
-  number = max(1, round(min(exact, WHOLE_LIMIT)))
-  implied = f'batch_size={batch_size} / replay_ratio={ratio}'
-  if abs(exact - number) > 1e-3 * exact:
-    raise ValueError(
-      f'{implied} is no whole number of environments: set num_environments in '
-      f'place of replay_ratio, for example num_environments={number}.'
-    )
-  if settings.setdefault('num_environments', number) != number:
-    raise ValueError(
-      f'{implied} makes {number} environments, but num_environments='
-      f'{_shown(settings["num_environments"])}: leave replay_ratio out.'
-    )
-  return settings
+def _first_line(record: Any) -> str:
+  return inspect.cleandoc(record.__doc__ or '').partition('\n')[0].rstrip('.')
 
 
 def _parse(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -338,11 +415,11 @@ def _parse(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
   return annotation, ()
 
 
-def _setting(record: type[Settings], field: dataclasses.Field[Any]) -> str:
+def _setting(record: Any, field: dataclasses.Field[Any]) -> str:
   """The name of the setting that a field holds."""
   _, marks = _parse(field.type)
   called = (mark.name for mark in marks if isinstance(mark, Called))
-  return next(called, record.prefix + field.name)
+  return next(called, getattr(record, 'prefix', '') + field.name)
 
 
 def _shown(value: Any) -> str:

@@ -15,7 +15,6 @@ from absl import app
 from absl import flags
 from ml_collections import config_flags
 
-from disco_rl import config as config_lib
 from launch import compilation_cache
 from launch import help
 from launch import modules
@@ -94,14 +93,11 @@ def parse_flags(argv: list[str], base: ModuleType | None = None) -> list[str]:
   """
   if help.is_asked(argv):
     help.show(base, _given_settings(argv))
-  replay_ratio = _take_replay_ratio(argv)
   with _failing_in_one_line():
     rest = flags.FLAGS(argv)
     CONFIG.value.to_dict()  # A missing file raises only when it is used.
   if rest[1:]:
     fail(f'Not understood: {" ".join(rest[1:])}')
-  if replay_ratio is not None:
-    _set_replay_ratio(replay_ratio, argv)
   return rest
 
 
@@ -132,37 +128,3 @@ def _given_settings(argv: list[str]) -> dict[str, Any]:
   argv[:] = [x for x in argv if not help.is_asked(['', x])]
   parse_flags([*argv, '--workdir=.'])
   return CONFIG.value.to_dict()
-
-
-def _take_replay_ratio(argv: list[str]) -> str | None:
-  """Removes --config.replay_ratio, a flag of older versions; returns its value.
-
-  Args:
-    argv: changed in place, as ml_collections reads it, too.
-  """
-  value = None
-  arguments = iter(argv[1:])
-  kept = argv[:1]
-  for argument in arguments:
-    name, equals, text = argument.partition('=')
-    if name.lstrip('-') == 'config.replay_ratio':
-      value = text if equals else next(arguments, '')
-    else:
-      kept.append(argument)
-  argv[:] = kept
-  return value
-
-
-def _set_replay_ratio(text: str, argv: list[str]) -> None:
-  """Sets the number of environments to that of a replay ratio."""
-  config = CONFIG.value
-  old: dict[str, Any] = {'batch_size': config.get('batch_size')}
-  old['replay_ratio'] = text
-  with contextlib.suppress(ValueError):
-    old['replay_ratio'] = float(text)
-  if any(x.lstrip('-').startswith('config.num_environments') for x in argv):
-    old['num_environments'] = config.num_environments
-  try:
-    config.num_environments = config_lib.translate(old)['num_environments']
-  except ValueError as error:
-    fail(error)

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from typing import Any
 
 from absl import flags
 
@@ -16,7 +17,7 @@ _FOLDER = flags.DEFINE_string(
 
 
 def set_up(by_default: bool = True) -> None:
-  """Chooses the folder; must be called before JAX is imported.
+  """Chooses the folder; must be called before anything is compiled.
 
   By variables, which processes that this one starts inherit.
 
@@ -25,7 +26,7 @@ def set_up(by_default: bool = True) -> None:
   """
   folder, variable = _FOLDER.value, compilation_cache.FOLDER.upper()
   if folder == 'off':
-    os.environ['JAX_ENABLE_COMPILATION_CACHE'] = 'false'
+    _set('jax_enable_compilation_cache', False)
     return
   if compilation_cache.has_errors_of_loading():
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -36,8 +37,19 @@ def set_up(by_default: bool = True) -> None:
     if folder
     else compilation_cache.default_folder()
   )
-  os.environ[variable] = str(path)
+  _set(compilation_cache.FOLDER, str(path))
   # Variables that are set take precedence.
   for name, value in compilation_cache.DEFAULTS.items():
-    os.environ.setdefault(name.upper(), str(value))
+    if name.upper() not in os.environ:
+      _set(name, value)
   compilation_cache.report_faults(path)
+
+
+def _set(name: str, value: Any) -> None:
+  """Sets an option here, where JAX has read its variables, and for others."""
+  import jax
+
+  os.environ[name.upper()] = (
+    str(value).lower() if value is False else str(value)
+  )
+  jax.config.update(name, value)

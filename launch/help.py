@@ -11,8 +11,6 @@ from typing import NoReturn
 
 from absl import flags
 
-from launch import descriptions
-
 _ASKS = ('-h', '-help', '--help', '-?')
 _WIDTH = 80
 # Where meanings begin.
@@ -51,19 +49,37 @@ def lines(
   yield from _entry('--helpfull', 'Shows those of libraries, too.')
   if config is None:
     return
+  values = values or config.base().to_dict()
   yield ''
   yield 'Settings, each a flag --config.NAME=VALUE:'
-  for title, settings in descriptions.sections(config):
+  for title, settings in all_sections(config).items():
     yield f'\n{title}'
-    for name, default, meaning in settings:
-      if not values or name in values:
-        yield from _entry(f'{name}={values.get(name, default)!r}', meaning)
-  for family, settings in descriptions.preprocessing():
-    yield f'\nPreprocessing of {family}'
-    given = values.get('preprocessing', {}).get(family, {})
-    for name, default, meaning in settings:
-      value = given.get(name.rpartition('.')[2], default)
-      yield from _entry(f'{name}={value!r}', meaning)
+    for name, _, _, meaning in settings:
+      value = _value(values, name.split('.'))
+      if value is not None:
+        yield from _entry(f'{name}={value!r}', meaning)
+
+
+def all_sections(config: ModuleType) -> dict[str, list[Any]]:
+  """Settings by titles, those of preprocessing last, by families."""
+  from disco_rl import config as config_lib
+  from disco_rl.environments import families
+
+  found = {
+    title: [setting for setting in settings if setting.name != 'preprocessing']
+    for title, settings in config.sections().items()
+  }
+  for family in families.FAMILIES.values():
+    if family.preprocessing:
+      found |= config_lib.sections(family.preprocessing)
+  return found
+
+
+def _value(values: Any, path: Sequence[str]) -> Any:
+  """The value of a setting among nested ones; None: they lack it."""
+  for name in path:
+    values = values.get(name) if values else None
+  return values
 
 
 def _flags() -> list[Any]:
@@ -85,9 +101,14 @@ def _entry(left: str, text: str) -> list[str]:
     left = f'{left[: _WIDTH - 5]}...'
   indent = ' ' * _COLUMN
   wrapped = textwrap.wrap(
-    text, _WIDTH, initial_indent=indent, subsequent_indent=indent
+    text[:1].upper() + text[1:],
+    _WIDTH,
+    initial_indent=indent,
+    subsequent_indent=indent,
   )
   left = f'  {left}'
+  if not wrapped:
+    return [left]
   if len(left) + 2 > _COLUMN:
     return [left, *wrapped]
   return [left.ljust(_COLUMN) + wrapped[0].lstrip(), *wrapped[1:]]

@@ -38,7 +38,6 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.runtime import progress
   from disco_rl.runtime import workdirs
   from disco_rl.update_rules import cards
-  from disco_rl.update_rules import disco
   from disco_rl.update_rules import registry
 
   for name in ('config.json', 'checkpoints'):
@@ -49,7 +48,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       )
   with in_one_line(ValueError, ImportError):
     config = to_records.meta_training(settings)
-    rule = disco.Disco(network=config.rule_network, **config.rule_settings)
+    rule = config.rule_settings
     begin = time.perf_counter()
     path = workdir / 'rule.npz'
     with (
@@ -60,7 +59,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     ):
       params = imitation.train(
         jax.random.key(config.seed),
-        config.rule_network,
+        rule.network,
         _STEPS.value,
         lambda error, signal: bar.advance(1, error=error, signal=signal),
       )

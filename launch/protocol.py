@@ -76,12 +76,7 @@ def _plan(settings: dict[str, Any], workdir: pathlib.Path) -> Any:
   from disco_rl import config as config_lib
   from disco_rl.evaluation import protocol as protocol_lib
 
-  lists = ('training_tasks', 'validation_tasks', 'test_tasks')
-  declared = {
-    **settings,
-    **{name: to_records.names(settings, name) for name in lists},
-  }
-  protocol = config_lib.build(protocol_lib.Protocol, declared)
+  protocol = config_lib.build(protocol_lib.Protocol, settings)
   names = {field.name for field in dataclasses.fields(protocol)}
   shared = {k: v for k, v in settings.items() if k not in names}
   return protocol_lib.Plan(

@@ -18,9 +18,7 @@ from typing import Any
 
 from absl import app
 from absl import flags
-import ml_collections
 
-from configs import agents
 from configs import evaluate
 from launch import compilation_cache
 from launch import start
@@ -102,22 +100,24 @@ def main(argv: Sequence[str]) -> None:
 
 def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
   """Settings of fresh agents that are like those of the population."""
-  own = ml_collections.ConfigDict()
-  for section in evaluate.SECTIONS:
-    if section.__module__ == agents.__name__:
-      section(own)
+  from disco_rl import config as config_lib
+  from disco_rl.agent import agent as agent_lib
+  from disco_rl.environments import suites
+  from disco_rl.update_rules import disco
+
+  own = (
+    *config_lib.names(agent_lib.AgentConfig),
+    *config_lib.own_names(disco.Disco),
+  )
   environment = _ENVIRONMENT.value or next(
     name
     for key in ('held_out_environments', 'environments')
-    for name in to_records.names(discovery, key)
+    for name in suites.listed(discovery[key])
   )
   return {
     **evaluate.base().to_dict(),
-    **{
-      name: discovery[name]
-      for name in (*own, 'preprocessing')
-      if name in discovery
-    },
+    **{name: discovery[name] for name in own if name in discovery},
+    'preprocessing': discovery['preprocessing'],
     'environment': environment,
     'seeds': _AGENTS.value,
     'updates': _UPDATES.value,

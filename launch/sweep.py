@@ -31,7 +31,6 @@ from typing import Any
 from absl import flags
 from ml_collections import config_flags
 
-from disco_rl import config as config_lib
 from launch import common
 from launch import modules
 from launch import processes
@@ -225,7 +224,7 @@ def _make_run(
   changes = {**config_flags.get_override_values(flag), **point}
   settings = common.settings_of(config, _as_flags(changes))
   if launcher == 'meta_train':
-    changes['seed'] = config_lib.get(settings, 'seed') + seed
+    changes['seed'] = settings['seed'] + seed
     settings['seed'] = changes['seed']
   else:
     to_records.refuse_lists(settings, 'name them as --grid=environment=A,B')
@@ -263,6 +262,7 @@ def _of_discoveries(
   groups: Sequence[Sequence[Run]], failures: Mapping[pathlib.Path, str]
 ) -> tuple[list[Any], Any]:
   """Results of the variants, whose discoveries differ in their seeds."""
+  from disco_rl.environments import suites
   from disco_rl.evaluation import comparison
   from disco_rl.meta_training import held_out_results
 
@@ -276,7 +276,7 @@ def _of_discoveries(
       continue
     results += [
       comparison.failed(name, first.label, rate, failed[0])
-      for name in to_records.names(first.settings, 'held_out_environments')
+      for name in suites.listed(first.settings['held_out_environments'])
     ]
   span = lambda name: _span(groups, name)
   return results, held_out_results.Setup(

@@ -31,16 +31,13 @@ def meta_training(settings: Mapping[str, Any]) -> Any:
   """Builds a `MetaTrainingConfig`.
 
   Raises:
-    ValueError: a setting is absent, unknown or not valid.
+    ValueError: a setting is unknown or not valid.
   """
-  from disco_rl.meta_training import config as meta_config
-  from disco_rl.update_rules import disco
+  from disco_rl.meta_training import config
 
-  lists = ('environments', 'held_out_environments')
-  settings = {**settings, **{name: names(settings, name) for name in lists}}
-  return config_lib.build_with_rules(
-    meta_config.MetaTrainingConfig, settings, disco.Disco
-  )
+  record = config.MetaTrainingConfig
+  config_lib.check_names(settings, config_lib.names(record), 'The config')
+  return config_lib.build(record, settings)
 
 
 def of_one_run(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,42 +83,20 @@ def swept(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
   Without a list of learning rates that is None: the rate may follow the rule.
 
   Raises:
-    ValueError: a list is no text, or a learning rate is no number.
+    ValueError: a list is not valid.
   """
-  settings = {**dict.fromkeys(SWEPT, ''), **settings}
-  lists = {
-    'environments': names(settings, 'environments'),
-    'rules': config_lib.split(settings, 'rules'),
-    'learning_rates': tuple(
-      map(_rate, config_lib.split(settings, 'learning_rates'))
-    ),
+  from disco_rl.evaluation import sweep
+
+  lists = vars(config_lib.build(sweep.Lists, settings))
+  single = {
+    'environments': settings.get('environment'),
+    'rules': settings.get('rule'),
+    'learning_rates': None,
   }
-  single = lambda name: (
-    None if name == 'learning_rates' else config_lib.get(settings, SWEPT[name])
-  )
   return {
-    name: values if settings[name] else (single(name),)
-    for name, values in lists.items()
+    name: lists[name] if settings.get(name) else (single[name],)
+    for name in lists
   }
-
-
-def names(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
-  """Environments, from their names and those of suites, split at commas."""
-  from disco_rl.environments import suites
-
-  return tuple(
-    e for n in config_lib.split(settings, name) for e in suites.expand(n)
-  )
-
-
-def _rate(text: str) -> float:
-  try:
-    return float(text)
-  except ValueError as error:
-    raise ValueError(
-      f'learning_rates has {text!r}, which is no number; write them with '
-      'commas between, as in 1e-4,3e-4.'
-    ) from error
 
 
 # Launcher -> the record that its settings make.

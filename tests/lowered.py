@@ -26,7 +26,6 @@ from disco_rl.networks import meta_network
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
 from disco_rl.runtime import garbage
-from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 from launch import to_records
 
@@ -83,9 +82,9 @@ families.FAMILIES['still'] = families.Family(
 
 def of_discovery(config: Any) -> list[compilation.Call]:
   """All programs of a group of members."""
-  rule = disco.Disco(network=config.rule_network, **config.rule_settings)
+  rule = config.rule_settings
   params = jax.eval_shape(
-    lambda: meta_network.init(jax.random.key(0), config.rule_network)
+    lambda: meta_network.init(jax.random.key(0), config.rule_settings.network)
   )
   (group,) = build.make_groups(config, rule)
   return group.calls(params)

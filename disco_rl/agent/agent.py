@@ -28,18 +28,18 @@ class AgentConfig(config_lib.Settings):
 
   Attributes:
     network: sizes of its network.
-    unroll_length: T, transitions in a rollout.
-    batch_size: trajectories in an update.
-    num_environments: E, environments that the agent acts in; the replay ratio
-      is batch_size / num_environments.
+    unroll_length: T, the transitions of a trajectory: T + 1 observations.
+    batch_size: B, the trajectories in an update.
+    num_environments: E, the environments that the agent acts in; the replay
+      ratio is batch_size / num_environments.
     on_policy_share: fraction of each batch that is taken from the newest
-      rollout, the rest comes from replay.
+      rollout; the rest comes from replay.
     replay_capacity: trajectories that replay holds, a multiple of E.
     replay_on_disk: whether replay of environments on the host is in files under
       the run's folder, of which the system keeps in memory what fits. False:
       only where the machine's memory is too small for it.
-    optimizer: 'adam' or 'rmsprop'.
-    learning_rate: its step size.
+    optimizer: optimizer of the agent, 'adam' or 'rmsprop'.
+    learning_rate: step size of the optimizer.
     max_abs_update: bound of each entry of its update, before the step size.
     warm_up_updates: updates in which the learning rate rises from zero.
     decay_updates: updates after which a cosine has brought it back to zero; 0:

@@ -30,12 +30,11 @@ def agent_config(
     ValueError: a name is unknown, a value is not valid, or two do not go
       together.
   """
-  known = {*config_lib.names(agent.AgentConfig), 'replay_ratio'}
+  known = {*config_lib.names(agent.AgentConfig)}
   config_lib.check_names(settings, known - {'torso'}, 'Trainer')
   settings = {'batch_size': _DEFAULT.batch_size, **settings, 'torso': torso}
   if num_environments is not None:
     settings['num_environments'] = num_environments
-  settings = config_lib.translate(settings)
   batch_size = settings['batch_size']
   config_lib.check('batch_size', batch_size, config_lib.Count)
   number = settings.setdefault(

@@ -9,11 +9,10 @@ list of names. To add both for a benchmark:
      `packages.load`, if the package is optional.
   2. An entry of `FAMILIES`, at the end of this module.
   3. suites.py: the names of the benchmark.
-  4. configs/preprocessing.py: the values of `Preprocessing`.
-  5. pyproject.toml: an extra with the package, also among `ENVIRONMENTS`.
-  6. docs/environments.md: a row of the table, and the suite.
-  7. evaluation/normalisation.py: a scale, if there are reference scores.
-  8. tests/environments/: a test by `conformance.check`.
+  4. pyproject.toml: an extra with the package, also among `ENVIRONMENTS`.
+  5. docs/environments.md: a row of the table, and the suite.
+  6. evaluation/normalisation.py: a scale, if there are reference scores.
+  7. tests/environments/: a test by `conformance.check`.
 """
 
 from collections.abc import Callable
@@ -154,16 +153,6 @@ def _find_gymnasium(
   )
 
 
-def _find_procgen(variant: str | None, changes: Changes) -> Builder | None:
-  game = (variant or '').removeprefix('easy/')
-  if game not in procgen.GAMES:
-    return None
-  procgen.import_package()
-  default = procgen.HARD if game == variant else procgen.EASY
-  preprocessing = config_lib.replace(default, changes)
-  return functools.partial(procgen.make, game, preprocessing=preprocessing)
-
-
 def _find_gymnax(env_id: str | None, _: Changes) -> Builder | None:
   if env_id is None or not gymnax_adapter.is_registered(env_id):
     return None
@@ -252,7 +241,7 @@ FAMILIES = {
       *suites.SUITES['procgen16'],
       *(f'procgen/easy/{game}' for game in procgen.GAMES),
     ),
-    find=_find_procgen,
+    find=_listed(procgen, procgen.VARIANTS),
     preprocessing=procgen.Preprocessing,
     find_spec=procgen.find_spec,
   ),

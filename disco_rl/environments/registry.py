@@ -39,6 +39,15 @@ def _check_preprocessing(preprocessing: Any) -> None:
     config_lib.replace(defaults[family](), changes)
 
 
+def default_preprocessing() -> dict[str, families.Changes]:
+  """Family of names -> all fields of its preprocessing, with their defaults."""
+  return {
+    name: dataclasses.asdict(family.preprocessing())
+    for name, family in families.FAMILIES.items()
+    if family.preprocessing
+  }
+
+
 # Family of names -> changes of its preprocessing.
 Preprocessing = Annotated[
   Mapping[str, families.Changes], config_lib.CheckedBy(_check_preprocessing)

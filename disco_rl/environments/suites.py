@@ -3,6 +3,11 @@
 How to add one: see families.py.
 """
 
+import itertools
+from typing import Annotated
+from typing import Any
+
+from disco_rl import config as config_lib
 from disco_rl.environments.host import atari
 from disco_rl.environments.host import dmlab
 from disco_rl.environments.host import procgen
@@ -33,3 +38,19 @@ def expand(name: str) -> tuple[str, ...]:
       `registry.validate` checks it.
   """
   return SUITES.get(name, (name,))
+
+
+def _expand_all(names: Any) -> Any:
+  """Names in which suites are replaced by their environments."""
+  if not isinstance(names, tuple) or not all(isinstance(x, str) for x in names):
+    return names  # Not valid, as the check of the setting will say.
+  return tuple(itertools.chain(*map(expand, names)))
+
+
+def listed(names: str) -> tuple[str, ...]:
+  """Environments, from their names and those of suites, split at commas."""
+  return config_lib.converted(names, Names)
+
+
+# A setting: names of environments and suites, which it holds expanded.
+Names = Annotated[tuple[str, ...], config_lib.ConvertedBy(_expand_all)]

@@ -64,15 +64,17 @@ def family(task: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Protocol(config_lib.Settings):
-  """What is declared before anything is run.
+  """What a protocol declares before anything is run.
 
   Attributes:
-    training_tasks: of discovery.
-    validation_tasks: by which settings are chosen; the returns of several have
-      scales, so that they can be averaged.
-    validation_updates: after which they are.
-    test_tasks: that nothing is chosen by.
-    score_after: numbers of updates after which agents are scored.
+    training_tasks: tasks of discovery, with commas between.
+    validation_tasks: tasks by which settings are chosen; the returns of several
+      have scales, so that they can be averaged.
+    validation_updates: updates after which they are.
+    test_tasks: tasks that nothing is chosen by; suites stand for their
+      environments.
+    score_after: numbers of updates after which agents are scored, all read off
+      one run.
     by_family: family or suite of tests -> settings of its runs, and of those in
       its own validation tasks. It may also have validation_tasks,
       validation_updates and score_after. Of both, the suite holds.
@@ -80,10 +82,10 @@ class Protocol(config_lib.Settings):
       'rule' names another contender's rule.
   """
 
-  training_tasks: tuple[str, ...]
-  validation_tasks: tuple[str, ...]
+  training_tasks: suites.Names
+  validation_tasks: suites.Names
   validation_updates: config_lib.Count
-  test_tasks: tuple[str, ...]
+  test_tasks: suites.Names
   score_after: _Ascending
   by_family: Mapping[str, Mapping[str, Any]]
   grids: Mapping[str, Mapping[str, Sequence[Any]]]

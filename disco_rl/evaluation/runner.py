@@ -43,32 +43,36 @@ class EvaluationConfig(config_lib.Settings):
   """Settings of an evaluation.
 
   Attributes:
-    environment: name, see `environments.registry`.
-    rule: name or path of an npz file, see `update_rules.registry`.
-    seeds: number of agents, which differ only in their seeds.
+    environment: name of an environment.
+    rule: name of a rule, the path of an npz file, or a hf:// address.
+    seeds: agents, trained side by side, which differ only in their seeds.
     seed: seed of the first agent, then counting up; an agent does not depend on
       the number of agents.
-    updates: number of updates of each agent.
+    updates: updates of each agent.
     log_every: updates between two rows of metrics.
     checkpoint_every: updates between two checkpoints.
-    checkpoint_seconds: time after which a checkpoint is saved all the same.
-    agent: configuration of the agents.
+    checkpoint_seconds: seconds after which a checkpoint is saved all the same;
+      runs wait longer if saving would take over 2% of the time.
+    agent: settings of the agents.
     rule_settings: fields of the rule's class.
-    preprocessing: of environments, see `environments.registry.make`.
-    loggers: names, see `runtime.loggers`.
+    preprocessing: changes for environments, see `environments.registry.make`.
+    loggers: loggers besides metrics.csv and TensorBoard, with commas between:
+      'wandb', 'mlflow' or your own.
   """
 
-  environment: str
-  rule: str
-  seeds: config_lib.Count
-  seed: config_lib.CountOrZero
-  updates: config_lib.Count
-  log_every: config_lib.Count
-  checkpoint_every: config_lib.Count
-  checkpoint_seconds: config_lib.Bound
-  agent: agent_lib.AgentConfig
-  rule_settings: Mapping[str, Any]
-  preprocessing: environment_registry.Preprocessing
+  environment: str = 'catch'
+  rule: sources.Name = 'disco103'
+  seeds: config_lib.Count = 5
+  seed: config_lib.CountOrZero = 0
+  updates: config_lib.Count = 1000
+  log_every: config_lib.Count = 10
+  checkpoint_every: config_lib.Count = 1000
+  checkpoint_seconds: config_lib.Bound = 60.0
+  agent: agent_lib.AgentConfig = agent_lib.AgentConfig()
+  rule_settings: config_lib.Merged = dataclasses.field(default_factory=dict)
+  preprocessing: environment_registry.Preprocessing = dataclasses.field(
+    default_factory=environment_registry.default_preprocessing
+  )
   loggers: loggers_lib.Names = ()
 
   @property
@@ -93,8 +97,13 @@ def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
   Raises:
     ValueError: a setting is absent, unknown or not valid.
   """
-  return config_lib.build_with_rules(
-    EvaluationConfig, settings, *rule_registry.classes()
+  rules = rule_registry.classes()
+  of_rules = {name for rule in rules for name in config_lib.own_names(rule)}
+  known = {*config_lib.names(EvaluationConfig), *of_rules}
+  config_lib.check_names(settings, known, 'The config')
+  rule_settings = {n: x for n, x in settings.items() if n in of_rules}
+  return config_lib.build(
+    EvaluationConfig, settings, rule_settings=rule_settings
   )
 
 

@@ -9,9 +9,12 @@ import dataclasses
 import itertools
 import pathlib
 import re
+from typing import Annotated
 from typing import Any
 
+from disco_rl import config as config_lib
 from disco_rl.environments import registry as environment_registry
+from disco_rl.environments import suites
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import runner
 from disco_rl.runtime import jobs as jobs_lib
@@ -22,6 +25,23 @@ from disco_rl.update_rules import sources
 
 # Settings that a resumed sweep may change.
 _FREE = ('environments', 'rules', 'learning_rates', *runner.FREE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lists(config_lib.Settings):
+  """What a sweep runs in turn; without lists there is one run.
+
+  Attributes:
+    environments: environments and suites, with commas between.
+    rules: rules, with commas between.
+    learning_rates: learning rates of the agents.
+  """
+
+  environments: suites.Names = ()
+  rules: tuple[str, ...] = ()
+  learning_rates: Annotated[
+    tuple[float, ...], config_lib.each_positive('learning rates')
+  ] = ()
 
 
 @dataclasses.dataclass(frozen=True)

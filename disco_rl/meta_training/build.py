@@ -52,15 +52,12 @@ def make_rule(
     FileNotFoundError: there is no such file.
   """
   if config.rule == config_lib.RANDOM:
-    params = initial_rule.draw(
-      jax.random.fold_in(jax.random.key(config.seed), 2**31),
-      config.rule_network,
-    )
-    return disco.Disco(
-      network=config.rule_network, **config.rule_settings
-    ), params
+    rule = config.rule_settings
+    key = jax.random.fold_in(jax.random.key(config.seed), 2**31)
+    return rule, initial_rule.draw(key, rule.network)
   if config.rule in rule_registry.names() or sources.is_path(config.rule):
-    rule, params = rule_registry.load(config.rule, **config.rule_settings)
+    settings = dict(vars(config.rule_settings))
+    rule, params = rule_registry.load(config.rule, **settings)
     if isinstance(rule, disco.Disco):
       return rule, jax.device_put(params)
   raise ValueError(

@@ -1,24 +1,24 @@
 """Settings of a discovery run."""
 
 from collections.abc import Iterator
-from collections.abc import Mapping
 import dataclasses
 import functools
 from typing import Annotated
-from typing import Any
 
 from disco_rl import config as config_lib
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import registry
-from disco_rl.meta_training import held_out
-from disco_rl.meta_training import inner_loop
-from disco_rl.meta_training import lifetimes
+from disco_rl.environments import suites
+from disco_rl.meta_training import held_out as held_out_lib
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import lifetimes as lifetimes_lib
 from disco_rl.meta_training import meta_gradient
-from disco_rl.meta_training import meta_value
+from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import outer_loss
 from disco_rl.meta_training import variation as variation_lib
-from disco_rl.networks import meta_network
 from disco_rl.runtime import loggers as loggers_lib
+from disco_rl.update_rules import disco
+from disco_rl.update_rules import sources
 
 ESTIMATORS = ('differentiation', 'evolution')
 RANDOM = 'random'
@@ -29,16 +29,17 @@ class MetaTrainingConfig(config_lib.Settings):
   """Settings of a discovery run.
 
   Attributes:
-    environments: names; see `environments.registry`.
-    agents: size of the population, which cycles through the environments.
+    environments: environments and suites of the population, with commas
+      between.
+    agents: agents in the population, which cycles through the environments.
     preprocessing: changes for environments, see `environments.registry.make`.
-    rule: where discovery starts: 'random', a name or the path of an npz file.
-    rule_network: sizes of a random rule.
-    rule_settings: other fields of `update_rules.disco.Disco`.
-    meta_steps: number of meta-updates.
-    seed: seed of everything that is random.
+    rule: where discovery starts: 'random', the name of a discovered rule, the
+      path of an npz file, or a hf:// address.
+    rule_settings: the rule's own settings; the network is that of a random one.
+    meta_steps: updates of the rule.
+    seed: seed of all that is random.
     checkpoint_every: meta-steps between two checkpoints.
-    keep_checkpoints: how many of the newest remain.
+    keep_checkpoints: newest checkpoints that are kept.
     agent: settings of each agent.
     meta_value: settings of each agent's meta-value function.
     inner_loop: lengths of the inner loop.
@@ -46,42 +47,46 @@ class MetaTrainingConfig(config_lib.Settings):
     lifetimes: how long the agents learn before they are reset.
     held_out: evaluation on held-out environments.
     variation: how the agents differ.
-    estimator: one of `ESTIMATORS`.
-    mode: mode of differentiation; see `meta_gradient.MODES`.
-    evolution_pairs: antithetic pairs of perturbed rules, of evolution.
+    estimator: estimator of the meta-gradient: 'differentiation' or 'evolution'.
+    mode: mode of differentiation, 'mixed', 'checkpointed' or 'plain': the same
+      gradient; 'plain' holds the activations of save_every updates at a time,
+      the others those of one.
+    evolution_pairs: antithetic pairs of perturbed rules, of 'evolution'.
     evolution_std: standard deviation of the perturbations.
-    adam_per_agent: whether each agent has its own Adam over eta; if not, one
-      takes the mean of their meta-gradients.
-    meta_learning_rate: step size of Adam over eta.
+    adam_per_agent: whether each agent has its own Adam over the rule; if not,
+      one takes the mean of their meta-gradients.
+    meta_learning_rate: step size of Adam over the rule.
     meta_decay_steps: meta-steps after which a cosine has brought that learning
       rate to zero; 0: it stays.
     average_rule: whether the rule that is evaluated and saved is a mean over
       the meta-steps, see `meta_update.averaging`; if not, the newest.
-    max_meta_gradient_norm: bound of the meta-gradient that Adam takes.
+    max_meta_gradient_norm: largest norm of the meta-gradient that Adam takes.
     chunk_size: agents of a group that a device computes at a time.
     batch_devices: devices that share the batches of the same agents.
     cpu_devices: devices that a CPU counts as; see `sharding.divide_cpu`.
-    group_multiple: spare agents fill each group up to a multiple of it; they
-      learn like the others, but their updates of eta do not count.
-    loggers: names, see `runtime.loggers`.
+    group_multiple: spare agents fill each group up to a multiple of it, so that
+      devices can divide it; their updates of the rule do not count.
+    loggers: loggers besides metrics.csv and TensorBoard, with commas between:
+      'wandb', 'mlflow' or your own.
   """
 
-  environments: tuple[str, ...]
-  preprocessing: registry.Preprocessing
-  agents: config_lib.Count
-  rule: str
-  rule_network: meta_network.MetaNetworkConfig
-  rule_settings: Mapping[str, Any]
-  meta_steps: config_lib.Count
-  seed: config_lib.CountOrZero
-  checkpoint_every: config_lib.Count
-  keep_checkpoints: config_lib.Count
-  agent: agent_lib.AgentConfig
-  meta_value: meta_value.MetaValueConfig
-  inner_loop: inner_loop.InnerLoopConfig
-  loss: outer_loss.OuterLossConfig
-  lifetimes: lifetimes.LifetimeConfig
-  held_out: held_out.HeldOutConfig
+  environments: suites.Names = ()
+  preprocessing: registry.Preprocessing = dataclasses.field(
+    default_factory=registry.default_preprocessing
+  )
+  agents: config_lib.Count = 1
+  rule: sources.Name = RANDOM
+  rule_settings: disco.Disco = disco.Disco()
+  meta_steps: config_lib.Count = 1000
+  seed: config_lib.CountOrZero = 0
+  checkpoint_every: config_lib.Count = 100
+  keep_checkpoints: config_lib.Count = 2
+  agent: agent_lib.AgentConfig = agent_lib.AgentConfig()
+  meta_value: meta_value_lib.MetaValueConfig = meta_value_lib.MetaValueConfig()
+  inner_loop: inner_loop_lib.InnerLoopConfig = inner_loop_lib.InnerLoopConfig()
+  loss: outer_loss.OuterLossConfig = outer_loss.OuterLossConfig()
+  lifetimes: lifetimes_lib.LifetimeConfig = lifetimes_lib.LifetimeConfig()
+  held_out: held_out_lib.HeldOutConfig = held_out_lib.HeldOutConfig()
   variation: variation_lib.VariationConfig = variation_lib.VariationConfig()
   estimator: Annotated[str, config_lib.one_of(*ESTIMATORS)] = 'differentiation'
   mode: meta_gradient.Mode = 'mixed'

@@ -12,6 +12,7 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.environments import registry
+from disco_rl.environments import suites
 from disco_rl.evaluation import base as training_base
 from disco_rl.evaluation import training
 from disco_rl.runtime import compilation
@@ -23,13 +24,14 @@ class HeldOutConfig(config_lib.Settings, prefix='held_out_'):
   """Settings of the evaluation on held-out environments.
 
   Attributes:
-    environments: names; none: no evaluation.
+    environments: environments and suites, with commas between; none: no
+      evaluation.
     every: meta-steps between two evaluations.
-    updates: of each agent.
-    seeds: agents per environment.
+    updates: updates of each agent.
+    seeds: agents in each environment.
   """
 
-  environments: tuple[str, ...] = ()
+  environments: suites.Names = ()
   every: config_lib.Count = 100
   updates: config_lib.Count = 100
   seeds: config_lib.Count = 3

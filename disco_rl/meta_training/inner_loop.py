@@ -38,7 +38,7 @@ class InnerLoopConfig(config_lib.Settings):
       agent acts for as many rollouts of its E environments as this takes.
     save_every: k, updates between two learner states that are kept; a divisor
       of N. Those between are recomputed.
-    offload: whether the trajectory is kept in the host's memory.
+    offload: whether kept states wait in the host's memory.
   """
 
   inner_updates: config_lib.Count = 20

@@ -22,7 +22,7 @@ class LifetimeConfig(config_lib.Settings):
   """Lengths of the agents' lifetimes.
 
   Attributes:
-    budgets: environment steps, the categories.
+    budgets: environment steps of a lifetime, the lengths to draw from.
     stagger: whether the ages of the first agents are counted from somewhere
       within their budgets, so that not all agents are reset together.
   """

@@ -30,10 +30,10 @@ class MetaValueConfig(config_lib.Settings, prefix='meta_value_'):
 
   Attributes:
     hidden_sizes: widths of the dense layers that end the torso.
-    learning_rate: of Adam.
-    discount: gamma of V-trace.
-    lambda_: of V-trace.
-    moments_decay: of the lifetime moments of advantages and TD errors.
+    learning_rate: step size of its Adam.
+    discount: gamma, the rule's.
+    lambda_: lambda of V-trace, the rule's.
+    moments_decay: decay of the lifetime moments of advantages and TD errors.
     on_inner_batches: whether it also learns from the batches of the agent's
       updates, corrected off-policy, and not from validation alone.
   """

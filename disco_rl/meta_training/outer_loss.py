@@ -18,7 +18,7 @@ from disco_rl.update_rules import disco
 
 @dataclasses.dataclass(frozen=True)
 class OuterLossConfig(config_lib.Settings):
-  """Weights of the terms beside the policy gradient.
+  """Weights of the outer loss, next to the policy gradient.
 
   Attributes:
     policy_entropy_cost: weight of -H(pi) on the validation trajectories.

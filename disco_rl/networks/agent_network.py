@@ -31,8 +31,8 @@ class AgentNetworkConfig(config_lib.Settings):
       environments that are only partially observed; 0: there is none.
     action_model_lstm: size of the LSTM of the action model.
     action_model_head: width of the hidden layer of each of its heads.
-    compute_dtype: of its computations, 'float32' or 'bfloat16'. Parameters and
-      outputs are float32 in either case.
+    compute_dtype: precision of its computations, 'float32' or 'bfloat16'.
+      Parameters and outputs are float32 in either case.
   """
 
   torso: torsos.TorsoConfig = torsos.TorsoConfig()

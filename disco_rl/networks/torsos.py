@@ -37,19 +37,19 @@ class TorsoConfig(config_lib.Settings):
   """Kind and sizes of a torso.
 
   Attributes:
-    kind: one of `names()`, or a function of your own: it is called inside a
+    kind: 'mlp', 'impala', 'resnet', 'dmlab', 'nethack' or one that you
+      registered; or in Python a function of your own: it is called inside a
       Haiku transformation with an observation whose leaves have one leading
       axis N, and returns [N, D].
-    channels: of the stages of convolutions; used by 'impala' and 'resnet'.
-    hidden_sizes: widths of the last layers of every named torso, dense; ReLU
+    channels: channels of the stages of convolutions of 'impala' and 'resnet'.
+    hidden_sizes: widths of the dense layers that end every named torso; ReLU
       between them, none after the last.
-    chunk_size: observations that the torso computes at a time, at most; 0: all;
-      AUTOMATIC: to be replaced by one of `CHUNK_SIZES`, see
-      `AgentConfig.chunkings`.
-      Chunks follow one another and are computed again where the torso is
-      differentiated, so that the activations of one chunk are held at a time.
-    stride: by which each stage of convolutions divides height and width; 1 for
-      boards whose cells are symbols.
+    chunk_size: observations that the torso computes at a time, at most, to save
+      memory: chunks follow one another, and are computed again where the torso
+      is differentiated; 0: all; -1: launchers choose the first of all, 512, 128
+      and 32 that fits into the memory.
+    stride: factor by which each stage of convolutions divides height and width;
+      1 for boards whose cells are symbols.
   """
 
   kind: Annotated[

@@ -12,24 +12,9 @@ import pathlib
 import socket
 from typing import Any
 
-from disco_rl import config as config_lib
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
-# Settings that older runs do not name, with the values that they had.
-_ADDED = {
-  'torso_chunk_size': 0,
-  'replay_on_disk': False,
-  'group_multiple': 1,
-  'adam_per_agent': True,
-  'average_rule': False,
-  'aux_pi_cost': 1.0,
-  'rule_has_q': True,
-  'rule_transformer_heads': 4,
-  'rule_transformer_layers': 0,
-  'learning_rate_range': [],
-  'width_range': [],
-}
 # Settings that a run chooses, with the values that leave it to the run.
 _AUTOMATIC = {'replay_on_disk': False, 'torso_chunk_size': -1}
 
@@ -139,7 +124,7 @@ def with_choices(
   path = workdir / 'config.json'
   if not path.exists():
     return dict(settings)
-  earlier = {**_ADDED, **metrics.read_json(path)}
+  earlier = metrics.read_json(path)
   chosen = {
     name: earlier[name]
     for name in _AUTOMATIC.keys() & earlier.keys()
@@ -182,10 +167,6 @@ def _check_same(
   """Raises WorkdirError if the run in the folder has other settings."""
   # As JSON stores them: lists for tuples, null for non-finite numbers.
   now = json.loads(json.dumps(description), parse_constant=lambda _: None)
-  with contextlib.suppress(ValueError):
-    earlier = config_lib.translate(earlier)
-  added = {name: _ADDED[name] for name in _ADDED.keys() & now.keys()}
-  earlier = {**added, **earlier}
   different = sorted(
     name
     for name in {*earlier, *now} - {*free}

@@ -31,13 +31,14 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
   """Policy gradient on V-trace advantages, categorical value, entropy bonus.
 
   Attributes:
-    num_bins: of the categorical value.
-    max_abs_value: bins are evenly spaced on [-max_abs_value, max_abs_value], in
-      the space of the signed hyperbolic transform.
-    discount: gamma.
-    lambda_: of V-trace.
-    moments_decay: of the lifetime moments.
-    normalize_advantage: whether to normalise by the lifetime moments.
+    num_bins: bins of the categorical value.
+    max_abs_value: largest bin: bins are evenly spaced on [-max_abs_value,
+      max_abs_value], in the space of the signed hyperbolic transform.
+    discount: gamma, the discount of values.
+    lambda_: lambda of V-trace.
+    moments_decay: decay of the lifetime moments of TD errors and advantages.
+    normalize_advantage: whether advantages are divided by their lifetime
+      moments.
     policy_cost: weight of the policy gradient.
     value_cost: weight of the value loss.
     entropy_cost: weight of the entropy bonus.
@@ -52,7 +53,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
   normalize_advantage: bool = False
   policy_cost: config_lib.Finite = 1.0
   value_cost: config_lib.Finite = 0.5
-  entropy_cost: config_lib.Finite = 0.2
+  entropy_cost: config_lib.Finite = 0.05
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
     """One head, the categorical value v; no action model."""

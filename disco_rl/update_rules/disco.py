@@ -67,15 +67,15 @@ class Disco(base.UpdateRule, config_lib.Settings):
 
   Attributes:
     network: sizes of the meta-network, and which predictions it reads.
-    num_bins: of the categorical q.
-    max_abs_value: bins are evenly spaced on [-max_abs_value, max_abs_value], in
-      the space of the signed hyperbolic transform.
+    num_bins: bins of the categorical value.
+    max_abs_value: largest bin: bins are evenly spaced on [-max_abs_value,
+      max_abs_value], in the space of the signed hyperbolic transform.
     reward_scale: factor of all rewards; values and advantages are in these
       units. The step of the policy depends on their size: Disco103's targets
       are close to the policy where rewards are small.
-    discount: gamma of Retrace.
-    lambda_: of Retrace.
-    moments_decay: of the lifetime moments.
+    discount: gamma, the discount of values.
+    lambda_: lambda of Retrace and of V-trace.
+    moments_decay: decay of the lifetime moments of TD errors and advantages.
     target_decay: weight of the old target network in its Polyak average.
     pi_cost: weight of KL(pi_hat, pi).
     y_cost: weight of KL(y_hat, y).

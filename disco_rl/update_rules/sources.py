@@ -8,15 +8,27 @@ card. Addresses are those of `hub`.
 from collections.abc import Iterable
 import os
 import pathlib
+from typing import Annotated
+from typing import Any
 from typing import NamedTuple
 
 import pooch
 
+from disco_rl import config as config_lib
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import hub
 
 DIRECTORY_VARIABLE = 'DISCO_RL_WEIGHTS_DIR'
 SHIPPED = pathlib.Path(__file__).parent / 'shipped'
+
+
+def _expand(rule: Any) -> Any:
+  """The name of a rule, or its path without ~."""
+  return config_lib.expanded(rule) if isinstance(rule, str) else rule
+
+
+# A setting: the name, path or address of a rule.
+Name = Annotated[str, config_lib.ConvertedBy(_expand)]
 
 
 class WeightsError(ValueError):

@@ -1,11 +1,12 @@
-"""Tables of settings, from the files in configs/.
+"""Tables of settings, from the records that declare them.
 
-A page includes one by <!-- settings: NAME -->. Meanings are those that
-launch/descriptions.py finds; a setting without one is an error.
+A page includes one by <!-- settings: NAME -->. A setting that its record does
+not describe is an error.
 """
 
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import importlib
 import pathlib
 import re
@@ -43,7 +44,7 @@ def _module(name: str) -> Any:
 
 
 def _discovery() -> Iterator[str]:
-  return _tables(_descriptions().sections(_module('meta_training')))
+  return _tables(_module('meta_training').sections())
 
 
 def _discovery_changes() -> Iterator[str]:
@@ -57,7 +58,7 @@ def _discovery_changes() -> Iterator[str]:
 
 
 def _evaluation() -> Iterator[str]:
-  return _tables(_descriptions().sections(_module('evaluate')))
+  return _tables(_module('evaluate').sections())
 
 
 def _evaluation_changes() -> Iterator[str]:
@@ -68,16 +69,17 @@ def _evaluation_changes() -> Iterator[str]:
 
 
 def _protocol() -> Iterator[str]:
-  declarations, *_ = _descriptions().sections(_module('protocol'))
-  return _tables([declarations])
+  module = _module('protocol')
+  title, settings = next(iter(module.sections().items()))
+  values = module.get_config().to_dict()
+  filled_in = [x._replace(default=values[x.name]) for x in settings]
+  return _tables({title: filled_in})
 
 
 def _preprocessing() -> Iterator[str]:
-  return _tables(_descriptions().preprocessing())
-
-
-def _descriptions() -> Any:
-  return _import('launch.descriptions')
+  families = _import('disco_rl.environments.families').FAMILIES
+  records = [x.preprocessing for x in families.values() if x.preprocessing]
+  return _tables(_import('disco_rl.config').sections(*records))
 
 
 _TABLES = {
@@ -90,11 +92,11 @@ _TABLES = {
 }
 
 
-def _tables(sections: Iterable[tuple[str, Iterable[Any]]]) -> Iterator[str]:
+def _tables(sections: Mapping[str, Iterable[Any]]) -> Iterator[str]:
   """A heading and a table of each section."""
-  for title, settings in sections:
+  for title, settings in sections.items():
     yield f'### {title}'
-    yield _table(settings)
+    yield _table(x for x in settings if x.name != 'preprocessing')
 
 
 def _changes(title: str, base: Any, config: Any) -> str:
@@ -124,11 +126,13 @@ def _flat(config: Any) -> dict[str, Any]:
   return flat
 
 
-def _table(settings: Iterable[tuple[str, Any, str]]) -> str:
-  """A table of (name, default, meaning)."""
+def _table(settings: Iterable[Any]) -> str:
+  """A table of settings."""
   lines = ['| setting | default | meaning |', '|---|---|---|']
-  for name, default, meaning in settings:
-    text = re.sub(r'([|_*])', r'\\\1', meaning)
+  for name, _, default, meaning in settings:
+    if not meaning:
+      raise ValueError(f'The record of {name} does not say what it means.')
+    text = re.sub(r'([|_*])', r'\\\1', meaning[0].upper() + meaning[1:])
     lines.append(f'| `{name}` | `{_show(default)}` | {text} |')
   return '\n'.join(lines)
 

@@ -215,18 +215,11 @@ ENV = make_env()
     ('catch', {'learnin_rate': 1.0}, ValueError, 'Nearest: learning_rate'),
     ('catch', {'unroll_length': 0}, ValueError, 'unroll_length=0 .* least 1'),
     ('catch', {'batch_size': 0}, ValueError, 'batch_size=0 .* least 1'),
-    ('catch', {'replay_ratio': 0.0}, ValueError, 'replay_ratio=0.0 .* positiv'),
     (
       'catch',
       {'num_environments': 0},
       ValueError,
       'num_environments=0 .* leas',
-    ),
-    (
-      'catch',
-      {'replay_ratio': 8.0, 'batch_size': 16, 'num_environments': 3},
-      ValueError,
-      'makes 2 environments, but num_environments=3: leave replay_ratio out',
     ),
     (make_vec(), {'num_environments': 2}, ValueError, '=2, but .* has 3'),
     (
@@ -252,7 +245,6 @@ def test_bad_input_is_named(
   [
     ({}, 12),
     ({'batch_size': 64}, 8),
-    ({'batch_size': 64, 'replay_ratio': 4.0}, 16),  # The old name.
     ({'num_environments': 1}, 1),
     ({'num_environments': 200}, 200),
     ({'batch_size': 1}, 1),

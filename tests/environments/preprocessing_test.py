@@ -1,34 +1,13 @@
 """Settings of preprocessing: from a config to the environment."""
 
-import dataclasses
 from typing import Any
 
 import conformance
 import pytest
 
 from configs import evaluate as evaluate_config
-from configs import preprocessing as preprocessing_config
-from disco_rl.environments import families
 from disco_rl.environments import registry
 from launch import to_records
-
-# Said otherwise: by the name of the environment, and by a variable.
-NOT_IN_CONFIGS = {'procgen': {'is_hard'}, 'dmlab': {'dataset_path'}}
-
-
-def test_configs_state_what_adapters_do() -> None:
-  records = {
-    name: family.preprocessing()
-    for name, family in families.FAMILIES.items()
-    if family.preprocessing
-  }
-  config = preprocessing_config.benchmarks().to_dict()
-  assert config.keys() == records.keys()
-  for family, record in records.items():
-    stated = dataclasses.asdict(record)
-    for name in NOT_IN_CONFIGS.get(family, ()):
-      del stated[name]
-    assert config[family] == stated, family
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from disco_rl.environments.jax_native import task_distribution
 from disco_rl.evaluation import exact_returns
 from disco_rl.meta_training import build
 from disco_rl.runtime import checkpointing
-from disco_rl.update_rules import disco
 from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -325,7 +324,7 @@ def test_resets_draw_new_levels_and_rates_and_checkpoints_keep_them(
 ) -> None:
   settings = {**quickstart.get_config().to_dict(), **TINY}
   config = to_records.meta_training(settings)
-  rule = disco.Disco(network=config.rule_network, **config.rule_settings)
+  rule = config.rule_settings
   (group,) = build.make_groups(config, rule)
   rule_params: Any = {}  # Nothing learns here.
   first_keys, next_keys = (

@@ -30,8 +30,6 @@ GRIDS = {
 def declared(**changes: Any) -> protocol_lib.Protocol:
   """The protocol of configs/, with changes."""
   settings = configs.get_config().to_dict()
-  for name in ('training_tasks', 'validation_tasks', 'test_tasks'):
-    settings[name] = to_records.names(settings, name)
   return config_lib.build(protocol_lib.Protocol, {**settings, **changes})
 
 

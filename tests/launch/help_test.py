@@ -1,6 +1,7 @@
 """What --help shows: the launcher's flags, then the settings of its config."""
 
 import re
+from types import ModuleType
 
 from absl.testing import flagsaver
 import launching
@@ -8,8 +9,9 @@ import pytest
 
 from configs import evaluate
 from configs import meta_training
+from configs import protocol
 from launch import common
-from launch import descriptions
+from launch import help
 
 
 def shown(launcher: str, *arguments: str) -> str:
@@ -54,20 +56,15 @@ def test_every_setting_is_shown_with_the_values_of_the_given_config(
   assert ended.value.code == 0
   text = capsys.readouterr().out
   for setting in base.base():  # type: ignore[attr-defined]
-    assert setting == 'preprocessing' or f'\n  {setting}=' in text, setting
+    shown_otherwise = setting in ('preprocessing', 'by_rule')
+    assert shown_otherwise or f'\n  {setting}=' in text, setting
   assert '\n  batch_size=7 ' in text
   assert '\n  discount=0.97 ' in text  # Of the quick start.
   assert '\n  preprocessing.atari.frame_skip=4 ' in text
 
 
-def test_a_setting_without_a_comment_is_an_error() -> None:
-  def section(config: dict) -> None:
-    """A section."""
-    config.told = 1  # What it means.
-    config.untold = 2
-
-  class Module:
-    SECTIONS = (section,)
-
-  with pytest.raises(ValueError, match='untold has no comment'):
-    list(descriptions.sections(Module))  # type: ignore[arg-type]
+@pytest.mark.parametrize('base', [meta_training, evaluate, protocol])
+def test_every_setting_is_described(base: ModuleType) -> None:
+  for settings in help.all_sections(base).values():
+    for setting in settings:
+      assert setting.meaning, setting.name

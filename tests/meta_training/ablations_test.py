@@ -17,7 +17,6 @@ from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import meta_update
 from disco_rl.runtime import sharding
-from disco_rl.update_rules import disco
 from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -45,9 +44,9 @@ def test_a_meta_step_moves_every_parameter() -> None:
     *('no_y_and_z', 'no_q', 'no_aux_pi', 'no_meta_rnn'),
     *('transformer', 'shared_adam'),
   )
-  rule = disco.Disco(network=config.rule_network, **config.rule_settings)
+  rule = config.rule_settings
   initial = small.nest(
-    {k: 0.3 * x for k, x in small.arrays(config.rule_network).items()}
+    {k: 0.3 * x for k, x in small.arrays(config.rule_settings.network).items()}
   )
   mesh = sharding.make_mesh()
   step = meta_step.MetaStep(config, build.make_groups(config, rule), mesh)
@@ -57,7 +56,7 @@ def test_a_meta_step_moves_every_parameter() -> None:
   assert not [k for k in logs if re.search('_[yz]_|q_|aux_pi', k)]
   assert norm > 0
   moved = small_runs.differing(after.rule_params, initial)
-  still = {*small.arrays(config.rule_network)} - {*moved}
+  still = {*small.arrays(config.rule_settings.network)} - {*moved}
   assert not still
   # A checkpoint holds the shared moments.
   restored = step.restore(1, step.to_tree(after, seconds=0.0))

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
-import json
 import math
 import pathlib
 import re
@@ -24,7 +23,6 @@ from configs import quickstart
 from disco_rl import config as config_lib
 from disco_rl.environments import registry as environment_registry
 from disco_rl.environments import suites
-from disco_rl.runtime import workdirs
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import sources
@@ -52,7 +50,8 @@ MAY_BE_ZERO = COSTS | {
   *('seed', 'core_lstm', 'on_policy_share', 'discount', 'lambda_'),
   *('warm_up_updates', 'decay_updates', 'meta_decay_steps', 'weight_decay'),
   *('rule_prediction_size', 'rule_meta_rnn_size', 'rule_transformer_layers'),
-  'torso_chunk_size',
+  *('torso_chunk_size', 'moments_decay', 'target_decay'),
+  'meta_value_moments_decay',
 }
 MAY_BE_MINUS_ONE = COSTS | {'torso_chunk_size'}
 MAY_BE_INFINITE = {
@@ -60,6 +59,7 @@ MAY_BE_INFINITE = {
 }
 FRACTIONS = {'on_policy_share', 'discount', 'lambda_'}
 # Names, which are looked up only when the run is built.
+LISTS = {'environments', 'rules', 'learning_rates', 'held_out_environments'}
 TEXTS = {'environment', 'environments', 'held_out_environments'} | {
   'rule',
   'rules',
@@ -75,9 +75,7 @@ def nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
 def build(name: str, settings: Settings) -> Any:
   """Builds the records, and the rules of the run."""
   if name == 'meta_training':
-    config = to_records.meta_training(settings)
-    disco.Disco(network=config.rule_network, **config.rule_settings)
-    return config
+    return to_records.meta_training(settings)
   swept = to_records.swept(settings)
   assert all(swept.values()) or not all(settings[s] for s in swept.values())
   config = to_records.evaluation(settings)
@@ -108,7 +106,10 @@ def test_the_configs_are_valid(name: str) -> None:
 @pytest.mark.parametrize(('name', 'setting'), EACH)
 def test_invalid_values_raise(name: str, setting: str) -> None:
   default = CONFIGS[name][setting]
+  lists = setting in LISTS
   for value in NEVER:
+    if lists and isinstance(value, tuple):
+      continue
     # Without content they change nothing.
     valid = setting in ('preprocessing', 'by_rule') and value == {}
     assert is_built(name, {setting: value}) == valid, value
@@ -118,6 +119,8 @@ def test_invalid_values_raise(name: str, setting: str) -> None:
     assert not is_built(name, {setting: 1})
     return
   for value in (True, (True,), ('64',), (0,), (-1,), (2**31,)):
+    if lists and value in (('64',), (2**31,)):
+      continue
     assert not is_built(name, {setting: value}), value
   number = isinstance(default, int | float)
   assert is_built(name, {setting: -1}) == (setting in MAY_BE_MINUS_ONE)
@@ -285,9 +288,9 @@ IMPOSSIBLE = {
     ('rules=actor_critic,actor_critc', 'Nearest names: actor_critic'),
     ('rules=a/b.npz,a-b.npz', 'a/b.npz and a-b.npz.* share the folder a-b:'),
     ('rules=missing/rule.npz', 'missing/rule.npz'),
-    ('learning_rates=1e-3,fast', "'fast', which is no number"),
+    ('learning_rates=1e-3,fast', "fast'.* must be numbers"),
     ('learning_rates=1e-3,0.001', '0.001 and 0.001, which'),
-    ('learning_rates=1e-3,-1', 'learning_rate=-1.0 must be positive'),
+    ('learning_rates=1e-3,-1', 'must be positive learning rates'),
   ),
   meta_train: (
     ('environments=cach', "'cach'. Nearest names: catch"),
@@ -317,56 +320,6 @@ def test_impossible_settings(
   found = launching.error(launcher, workdir, f'--config={config}', *flags)
   assert re.search(message, found)
   assert not workdir.exists()
-
-
-# The setting num_environments was once given as batch_size / replay_ratio.
-
-
-@pytest.mark.parametrize(
-  'arguments, expected',
-  [
-    (('--config.replay_ratio=8',), 8),
-    (('--config.replay_ratio', '8'), 8),
-    (('-config.replay_ratio=4.0', '--config.batch_size=16'), 4),
-    (('--config.replay_ratio=8', '--config.num_environments=8'), 8),
-    (('--config.replay_ratio=7',), 'num_environments=9'),
-    (('--config.replay_ratio=x',), "replay_ratio='x' must be a number"),
-    (('--config.replay_ratio=0',), 'replay_ratio=0.0 must be positive'),
-    (
-      ('--config.replay_ratio=8', '--config.num_environments=3'),
-      'makes 8 environments, but num_environments=3: leave replay_ratio out',
-    ),
-  ],
-)
-def test_the_old_flag(arguments: tuple[str, ...], expected: int | str) -> None:
-  """The config's batch holds 64 trajectories."""
-  answer = parse(*arguments)
-  if isinstance(answer, str):
-    assert str(expected) in answer
-  else:
-    assert answer['num_environments'] == expected
-    assert 'replay_ratio' not in answer
-
-
-@pytest.mark.parametrize('name', CONFIGS)
-def test_the_old_setting_of_a_users_config(name: str) -> None:
-  settings = {**CONFIGS[name], 'batch_size': 24, 'replay_capacity': 120}
-  del settings['num_environments']
-  config = build(name, {**settings, 'replay_ratio': 1.0})
-  assert config.agent.num_environments == 24
-  assert config.agent.replay_ratio == 1.0
-  with pytest.raises(ValueError, match='leave replay_ratio out'):
-    build(name, {**settings, 'replay_ratio': 1.0, 'num_environments': 12})
-
-
-def test_a_run_with_the_old_setting_is_resumed(tmp_path: pathlib.Path) -> None:
-  old = {'batch_size': 96, 'replay_ratio': 9.6, 'seed': 0}
-  (tmp_path / 'config.json').write_text(json.dumps(old))
-  now = {'batch_size': 96, 'num_environments': 10, 'seed': 0}
-  with pytest.raises(workdirs.WorkdirError, match='num_environments was 10'):
-    workdirs.claim(tmp_path, {**now, 'num_environments': 12}, free=())
-  workdirs.claim(tmp_path, now, free=())
-  assert json.loads((tmp_path / 'config.json').read_text()) == now
 
 
 # Names.

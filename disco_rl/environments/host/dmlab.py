@@ -112,8 +112,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
       only the four language levels give instructions.
     renderer: 'software' or 'hardware'.
     dataset_path: directory of the pictures that two psychlab levels need, which
-      have a licence of their own; by default the value of the environment
-      variable DMLAB_DATASET_PATH.
+      have a licence of their own; '': the value of the environment variable
+      DMLAB_DATASET_PATH.
   """
 
   action_repeat: config_lib.Count = 4
@@ -123,9 +123,7 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
   renderer: Annotated[str, config_lib.one_of('software', 'hardware')] = (
     'software'
   )
-  dataset_path: str = dataclasses.field(
-    default_factory=lambda: os.environ.get('DMLAB_DATASET_PATH', '')
-  )
+  dataset_path: str = ''
 
 
 class DMLabEnvironment(adapters.Adapter):
@@ -249,8 +247,9 @@ def make(
     'width': str(preprocessing.width),
     'logLevel': 'WARN',
   }
-  if preprocessing.dataset_path:
-    config['datasetPath'] = preprocessing.dataset_path
+  pictures = preprocessing.dataset_path or os.environ.get('DMLAB_DATASET_PATH')
+  if pictures:
+    config['datasetPath'] = config_lib.expanded(pictures)
   name = f'dmlab/{level}'
   with adapters.located_errors(name, seed, step=0):
     labs = [

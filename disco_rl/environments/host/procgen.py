@@ -48,8 +48,6 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.procgen.'):
   steps), which are truncations.
 
   Attributes:
-    is_hard: levels of the hard mode, to which published scores at 50M steps and
-      more refer; the easy mode is for small budgets.
     num_levels: number of levels that episodes are drawn from, 500 in the paper,
       which trains and evaluates in the same ones; 0: without limit.
     start_level: number of the first of these levels.
@@ -57,26 +55,27 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.procgen.'):
       although one suffices for most games.
   """
 
-  is_hard: bool = True
   num_levels: config_lib.CountOrZero = 500
   start_level: config_lib.CountOrZero = 0
   frame_stack: config_lib.Count = 4
 
 
-HARD = Preprocessing()
-EASY = Preprocessing(is_hard=False)
+BENCHMARK = Preprocessing()
+# Games in hard mode, to which published scores at 50M steps and more refer, and
+# in easy mode, for small budgets.
+VARIANTS = (*GAMES, *(f'easy/{game}' for game in GAMES))
 
 
 def make(
-  game: str,
+  variant: str,
   num_environments: int,
   seed: int,
-  preprocessing: Preprocessing = HARD,
+  preprocessing: Preprocessing = BENCHMARK,
 ) -> base.HostEnvironment:
   """Makes copies of a game, which a pool of threads steps.
 
   Args:
-    game: of `GAMES`.
+    variant: one of `VARIANTS`.
     num_environments: B.
     seed: of the batch; see `adapters.sub_seeds`.
     preprocessing: of levels and frames.
@@ -87,8 +86,9 @@ def make(
   Raises:
     ImportError: if a package or a library is not installed.
   """
+  game = variant.removeprefix('easy/')
   env = import_package().make(
-    _task(game, preprocessing.is_hard),
+    _task(game, is_hard=game == variant),
     env_type='gymnasium',
     num_envs=num_environments,
     seed=adapters.sub_seeds(seed, num_environments).tolist(),
@@ -96,9 +96,8 @@ def make(
     num_levels=preprocessing.num_levels,
     start_level=preprocessing.start_level,
   )
-  name = f'procgen/{game}' if preprocessing.is_hard else f'procgen/easy/{game}'
   environment = image_vector.ImageVectorEnvironment(
-    env, name, seed, _FRAME_SHAPE
+    env, f'procgen/{variant}', seed, _FRAME_SHAPE
   )
   return frame_stack.stack(environment, preprocessing.frame_stack, True)
 
