@@ -266,11 +266,11 @@ def build(
     ValueError: a value is not valid.
   """
   for field in dataclasses.fields(record):  # type: ignore[arg-type]
-    name = _setting(record, field)
+    name, kind = _setting(record, field), field.type
     if field.name in given:
       continue
-    if is_record(field.type):
-      given[field.name] = build(field.type, settings)
+    if isinstance(kind, type) and issubclass(kind, Settings):
+      given[field.name] = build(kind, settings)
     elif name in settings:
       given[field.name] = settings[name]
   return record(**given)

@@ -52,9 +52,10 @@ def make_rule(
     FileNotFoundError: there is no such file.
   """
   if config.rule == config_lib.RANDOM:
-    rule = config.rule_settings
     key = jax.random.fold_in(jax.random.key(config.seed), 2**31)
-    return rule, initial_rule.draw(key, rule.network)
+    return config.rule_settings, initial_rule.draw(
+      key, config.rule_settings.network
+    )
   if config.rule in rule_registry.names() or sources.is_path(config.rule):
     settings = dict(vars(config.rule_settings))
     rule, params = rule_registry.load(config.rule, **settings)
