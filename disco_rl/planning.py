@@ -8,9 +8,11 @@ and traffic are counted in the programs as they are traced for the device; see
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from concurrent import futures
 import dataclasses
 import functools
 import math
+import os
 from typing import Any
 
 import jax
@@ -162,22 +164,29 @@ class Cluster:
       limits.usage_at_most(program.call).total + program.beside
       for program in programs
     ]
-    most = 0
-    for i in np.argsort(bounds)[::-1].tolist():
-      program = programs[i]
-      if bounds[i] <= most:
-        break
-      reports.note(f'compiling {program.name!r}')
-      usage = limits.usage(program.call)
-      held = limits.Held(program.name, usage, program.beside)
-      if held.total > usable:
-        raise limits.DoesNotFitError(
-          f'The program {held.name!r} needs {limits.gib(held.total)} of the '
-          f'{limits.gib(usable)} that programs have on a device: {held}. Lower '
-          'batch_size or the sizes of the network, or raise batch_devices.'
-        )
-      most = max(most, held.total)
+    left = np.argsort(bounds)[::-1].tolist()
+    number, most = os.cpu_count() or 1, 0
+    with futures.ThreadPoolExecutor(number) as pool:
+      while left:
+        largest, left = left[:number], left[number:]
+        for held in pool.map(lambda i: self._held(programs[i]), largest):
+          if held.total > usable:
+            raise limits.DoesNotFitError(
+              f'The program {held.name!r} needs {limits.gib(held.total)} of '
+              f'the {limits.gib(usable)} that programs have on a device: '
+              f'{held}. Lower batch_size or the sizes of the network, or raise '
+              'batch_devices.'
+            )
+          most = max(most, held.total)
+        left = [i for i in left if bounds[i] > most]
     return most
+
+  def _held(self, program: limits.Running) -> limits.Held:
+    """What a device holds, by XLA; may be called in any thread."""
+    reports.note(f'compiling {program.name!r}')
+    with backend.making_programs_for(self.device.platform):
+      usage = limits.usage(program.call)
+    return limits.Held(program.name, usage, program.beside)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,6 @@ from typing import Any
 from absl import flags
 
 from configs import meta_training
-from disco_rl import config as config_lib
 from launch import common
 from launch import fork
 from launch import to_records
@@ -94,10 +93,11 @@ def _without(
   from disco_rl.environments import suites
 
   kept, number = [], 0
-  for name in config_lib.split(settings, 'environments'):
-    environments = suites.expand(name)
+  given = settings['environments']
+  for name in given.split(',') if isinstance(given, str) else given:
+    environments = suites.expand(name.strip())
     if not set(environments) & set(missing):
-      kept.append(name)
+      kept.append(name.strip())
       number += len(environments)
   if not kept:
     return ''
