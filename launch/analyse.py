@@ -1,77 +1,75 @@
 """Draws what a rule has learnt: the analyses of the paper's Fig. 4.
 
-  python -m launch.analyse --config=configs/evaluate.py:general \
-    --config.environment=catch/6x5 --workdir=runs/analysis
+  python -m launch.analyse --workdir=runs/catch_disco103
 
-Writes targets.png, the targets in a scene made up by hand; trace.png, rewards,
-confidence of y and entropy along episodes of an agent; horizon.png, how far
-ahead the rule looks; and without_predictions.png, learning curves with the rule
-and with y and z hidden from it. The config says which rule, and which agents in
-which environment, which must be JAX-native.
+The rule and the agent are those of a run of launch.evaluate, in any
+environment, which may still be running. Writes into the folder `analysis` of
+the run targets.png, the targets in a scene made up by hand; trace.png, what the
+agent predicts around its largest reward; gradients.png, where predictions look;
+probes.png, what they say of the future; horizon.png, how far ahead the rule
+looks; and reliance.png, how far its targets depend on predictions. With
+--curve_updates also without_predictions.png, learning curves with y and z
+hidden from the rule.
 """
 
+from collections.abc import Sequence
 import pathlib
 from typing import Any
 
-from configs import evaluate
-from launch import common
-from launch import to_records
+from absl import app
+from absl import flags
+
+from launch import compilation_cache
+from launch import start
+from launch.errors import fail
 from launch.errors import in_one_line
+from launch.errors import parse_flags
+from launch.workdir import WORKDIR
+
+_SEED = flags.DEFINE_integer(
+  'seed', None, "Seed of the run's agent; by default its first.", lower_bound=0
+)
+_STEPS = flags.DEFINE_integer(
+  'steps', 448, 'Steps to record in 16 environments.', lower_bound=16
+)
+_CURVE_UPDATES = flags.DEFINE_integer(
+  'curve_updates',
+  0,
+  'Updates of agents from which predictions are hidden, whose curves are drawn '
+  "beside the run's; 0: there are none.",
+  lower_bound=0,
+)
+# Of the recording, the probes and the noise on predictions.
+_ANALYSIS_SEED = 0
 
 
-def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
+def main(argv: Sequence[str]) -> None:
   """Draws all pictures."""
+  start.begin(argv)
+  if WORKDIR.value is None:
+    fail('Name the run of launch.evaluate by --workdir=RUN.')
+  compilation_cache.set_up(by_default=True)
   # Imported late: a mistyped flag should not wait for JAX to load.
-  import jax
-
   from disco_rl.analysis import pictures
-  from disco_rl.environments import base
-  from disco_rl.environments import registry as environment_registry
+  from disco_rl.analysis import recording
   from disco_rl.runtime import plotting
-  from disco_rl.runtime import workdirs
-  from disco_rl.update_rules import disco
-  from disco_rl.update_rules import registry
 
-  with in_one_line(ValueError):
-    to_records.refuse_lists(
-      settings, 'look at one rule, by --config.rule and --config.environment'
-    )
-  with in_one_line(ValueError, ImportError), workdirs.locked(workdir):
-    config = to_records.evaluation(settings)
-    rule, params = registry.load(config.rule, **config.rule_settings)
-    if not isinstance(rule, disco.Disco):
-      raise ValueError(
-        f'rule={config.rule} is made by hand: there are no targets of a '
-        'meta-network to look at. Choose a discovered rule.'
-      )
-    rule_params = jax.device_put(params)
-    environment = environment_registry.make(
-      config.environment,
-      config.agent.num_environments,
-      config.seed,
-      config.preprocessing,
-    )
-    if not isinstance(environment, base.JaxEnvironment):
-      raise ValueError(
-        f'environment={config.environment} steps on the host: choose one that '
-        'is JAX-native, such as catch/6x5 or gridworld/00.'
-      )
+  workdir = pathlib.Path(WORKDIR.value)
+  with in_one_line(ValueError, ImportError, OSError):
+    subject = recording.load(workdir, _SEED.value)
+    scene = recording.record(subject, _ANALYSIS_SEED, _STEPS.value)
+    (folder := workdir / 'analysis').mkdir(exist_ok=True)
 
     def save(name: str, drawn: Any) -> None:
-      plotting.save(drawn, workdir / f'{name}.png')
-      print(workdir / f'{name}.png', flush=True)
+      plotting.save(drawn, folder / f'{name}.png')
+      print(folder / f'{name}.png', flush=True)
 
-    save('targets', pictures.targets(rule, rule_params))
-    shared = (rule, rule_params, config.agent, environment, config.updates)
-    for name, drawn in pictures.of_an_agent(*shared, config.seed).items():
+    for name, drawn in pictures.of_agent(subject, scene, _ANALYSIS_SEED):
       save(name, drawn)
-    if rule.network.prediction_size:
-      seeds = range(config.seed, config.seed + config.seeds)
-      save(
-        'without_predictions',
-        pictures.without_predictions(*shared, seeds, config.environment),
-      )
+    if updates := _CURVE_UPDATES.value:
+      curves = pictures.without_predictions(subject, workdir, updates)
+      save('without_predictions', curves)
 
 
 if __name__ == '__main__':
-  common.run(main, base=evaluate)
+  app.run(main, flags_parser=parse_flags)

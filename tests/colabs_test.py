@@ -13,12 +13,15 @@ import pytest
 
 FOLDER = launching.REPOSITORY / 'colabs'
 # Notebook -> figures that it shows.
-FIGURES = {'evaluate': 1, 'meta_train': 1, 'explore_rule': 4}
+FIGURES = {'evaluate': 1, 'meta_train': 1, 'explore_rule': 7}
 # Notebook -> what makes it run for long, and what stands there in the test.
 SHORTER = {
   'evaluate': ('config.updates = 400', 'config.updates = 20'),
   'meta_train': ('config.meta_steps = 30', 'config.meta_steps = 3'),
-  'explore_rule': ('updates=400', 'updates=10'),
+  'explore_rule': (
+    'UPDATES, PROBE_STEPS = 400, 200',
+    'UPDATES, PROBE_STEPS = 10, 2',
+  ),
 }
 # Logic belongs in the library, where it is tested.
 LOGIC = (

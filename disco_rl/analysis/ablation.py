@@ -2,20 +2,30 @@
 
 How much worse agents learn with the ablated rule shows how much the rule
 depends on these predictions. Agents are built and trained with it as with any
-other rule.
+other rule. How much targets change shows it without training.
 """
 
+from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
+import functools
 from typing import Annotated
 
+import jax
 import jax.numpy as jnp
 
 from disco_rl import config as config_lib
 from disco_rl import types
+from disco_rl.analysis import scenes
+from disco_rl.maths import masked
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 
 EXTENTS = ('y_and_z', 'all')
+# Of what a rule asks an agent to change; less is of no use to it.
+THRESHOLD = 0.01
+
+_Change = Callable[[types.Outputs], types.Outputs]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +33,7 @@ class Blind(disco.Disco):
   """Disco whose meta-network receives zeros for the logits of y and z.
 
   Attributes:
-    extent: the targets that are affected. 'all': all of them. 'y_and_z': y_hat
+    extent: The targets that are affected. 'all': all of them. 'y_and_z': y_hat
       and z_hat; pi_hat and the state of the meta-RNN are those of the original
       rule.
   """
@@ -61,7 +71,7 @@ def blind(rule: disco.Disco, extent: str = 'all') -> Blind:
   """The rule with y and z ablated from its inputs.
 
   Args:
-    rule: a discovered rule.
+    rule: A discovered rule.
     extent: 'all' or 'y_and_z'; see `Blind`.
 
   Returns:
@@ -78,6 +88,82 @@ def blind(rule: disco.Disco, extent: str = 'all') -> Blind:
   fields = dataclasses.fields(disco.Disco)
   settings = {field.name: getattr(rule, field.name) for field in fields}
   return Blind(**settings, extent=extent)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def reliance(
+  rule: disco.Disco,
+  rule_params: types.Params,
+  scene: scenes.Scene,
+  key: types.Array,
+) -> Mapping[str, Mapping[str, types.Array]]:
+  """How far targets move when y and z are taken from the rule's inputs.
+
+  Zeros are what Fig. 4e hides them by, but a rule may never have seen such
+  predictions; shuffled among steps and trajectories, they are as before except
+  that they say nothing of the state.
+
+  Args:
+    rule: A discovered rule that has y and z.
+    rule_params: Its parameters (eta).
+    scene: T transitions of B trajectories.
+    key: PRNG key of the permutation.
+
+  Returns:
+    By target, pi, y and z: the mean total variation, in [0, 1], between the
+    target and the target with y and z `shuffled`, or `hidden`; and as `learnt`
+    between the target and the agent's own prediction, what the rule asks the
+    agent to change; see `share`.
+  """
+
+  def apply(change: _Change) -> disco.DiscoTargets:
+    target_outputs = scenes.as_outputs(scene.state.target_params)
+    state = dataclasses.replace(
+      scene.state, target_params=scenes.as_params(change(target_outputs))
+    )
+    changed = scenes.Scene(scene.rollout, change(scene.outputs), state)
+    return scenes.apply_rule(rule, rule_params, changed)[0]
+
+  def shuffle(outputs: types.Outputs) -> types.Outputs:
+    rows = lambda x: x.reshape(-1, *x.shape[2:])
+    moved = {
+      name: jax.random.permutation(key, rows(outputs[name])).reshape(
+        outputs[name].shape
+      )
+      for name in ('y', 'z')
+    }
+    return {**outputs, **moved}
+
+  targets = apply(lambda outputs: outputs)
+  shuffled, hidden = apply(shuffle), apply(_hide)
+  own = {name: x[:-1] for name, x in scene.outputs.items()}
+  own |= {
+    'pi': own['logits'],
+    'z': scenes.of_taken(scene.outputs['z'], scene.rollout),
+  }
+
+  def distance(a: types.Array, b: types.Array) -> types.Array:
+    variation = 0.5 * jnp.abs(jax.nn.softmax(a) - jax.nn.softmax(b)).sum(-1)
+    return masked.mean(variation, scene.rollout.mask)
+
+  return {
+    name: {
+      'learnt': distance(getattr(targets, name), own[name]),
+      'shuffled': distance(getattr(targets, name), getattr(shuffled, name)),
+      'hidden': distance(getattr(targets, name), getattr(hidden, name)),
+    }
+    for name in ('pi', 'y', 'z')
+  }
+
+
+def share(of_target: Mapping[str, types.Array]) -> float:
+  """How far y and z matter for a target, by `reliance` of it.
+
+  Returns:
+    By how much shuffling them moves the target, as a part of what the rule asks
+    the agent to change; below `THRESHOLD` the rule has no use for them.
+  """
+  return float(of_target['shuffled'] / of_target['learnt'])
 
 
 def _hide(outputs: types.Outputs) -> types.Outputs:

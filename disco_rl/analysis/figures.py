@@ -11,13 +11,26 @@ import numpy as np
 import scipy
 
 from disco_rl import types
+from disco_rl.analysis import ablation
+from disco_rl.analysis import probes as probes_lib
 from disco_rl.analysis import scenes
 from disco_rl.analysis import traces
 from disco_rl.runtime import plotting
 from disco_rl.update_rules import disco
 
+# Every quantity has the same colour in all figures.
+COLOURS = {
+  'policy': plotting.colour(0),
+  'value': plotting.colour(2),
+  'y': plotting.colour(1),
+  'z': plotting.colour(3),
+  'reward': '#777777',
+  probes_lib.SHUFFLED: '#999999',
+  probes_lib.INITIAL: '#222222',
+}
 # Of y_hat and z_hat; hundreds of rows would be illegible.
 _MAX_ENTRIES = 24
+_MAX_PICTURES = 8
 
 
 def targets(
@@ -27,8 +40,8 @@ def targets(
 
   Args:
     scene: T transitions of B trajectories.
-    found: the rule's targets for it.
-    trajectory: index of the trajectory, below B.
+    found: The rule's targets for it.
+    trajectory: Index of the trajectory, below B.
 
   Returns:
     Five panels over time: rewards and the target of q; pi; pi_hat, both with
@@ -67,87 +80,265 @@ def targets(
   return fig
 
 
-def trace(found: traces.Trace, trajectory: int = 0) -> figure.Figure:
-  """Rewards, the confidence of y and the policy's entropy along a trajectory.
+def trace(
+  found: traces.Trace,
+  observation: types.PyTree,
+  start: int = 0,
+  trajectory: int = 0,
+) -> figure.Figure:
+  """What an agent predicts along a trajectory, as in Fig. 4a.
 
   Args:
-    found: of T transitions of B trajectories.
-    trajectory: index of the trajectory, below B.
+    found: Trace of T transitions of B trajectories.
+    observation: [T+1, B, ...]; pictures of images, [H, W] or [H, W, C], are
+      shown.
+    start: Number of the first step.
+    trajectory: Index of the trajectory, below B.
 
   Returns:
-    Three panels, two where the rule has no y; dashed lines where episodes end.
+    Panels over time: observations, the entries of y that vary most (without
+    their means), confidence
+    of y and of the policy (negative entropy), reward and value; dashed lines
+    where episodes end. What there is not is left out.
   """
   pick = lambda x: np.asarray(x)[:, trajectory]
-  lines = {'pi: entropy': found.policy_entropy}
-  if found.y_confidence is not None:
-    lines = {'y: -entropy': found.y_confidence, **lines}
-  height = 5 * (1 + len(lines)) / 3
-  fig = figure.Figure(figsize=(8, height), layout='constrained')
-  panels = fig.subplots(1 + len(lines), 1, sharex=True)
-  steps = np.arange(len(found.reward))
-  _bars(panels[0], steps, pick(found.reward), 'reward')
-  for i, (panel, x) in enumerate(zip(panels[1:], lines.values())):
-    _line(panel, steps, pick(x), i, '')
-  for panel, label in zip(panels, ('reward', *lines)):
-    panel.set_ylabel(label, color=plotting.INK)
-    _mark_ends(panel, pick(found.ended))
+  steps = start + np.arange(len(found.reward))
+  maps = {}
+  if has_images(observation):
+    maps['observation'] = _film(_images(observation)[:-1, trajectory])
+  if found.y is not None:
+    y = _most_varied(pick(found.y)).T
+    maps['y'] = y - y.mean(axis=1, keepdims=True)
+  lines = {
+    'y: confidence': found.y_confidence,
+    'policy: confidence': found.policy_confidence,
+    'reward': found.reward,
+    'value': found.value,
+  }
+  lines = {name: x for name, x in lines.items() if x is not None}
+  fig = figure.Figure(
+    figsize=(8, 1.5 * (len(maps) + len(lines))), layout='constrained'
+  )
+  panels = fig.subplots(len(maps) + len(lines), 1, sharex=True)
+  extent = (steps[0] - 0.5, steps[-1] + 0.5, 0.0, 1.0)
+  for panel, (name, image) in zip(panels, maps.items()):
+    bound = np.abs(image).max()
+    style = (
+      {'cmap': 'RdBu_r', 'vmin': -bound, 'vmax': bound}
+      if name == 'y'
+      else {'cmap': 'Greys'}
+    )
+    shown = panel.imshow(image, aspect='auto', extent=extent, **style)
+    panel.set_yticks([])
+    if name == 'y':
+      fig.colorbar(shown, ax=panel, label='less its mean')
+  for panel, (name, line) in zip(panels[len(maps) :], lines.items()):
+    x = pick(line)
+    if name == 'reward':
+      panel.bar(steps, x, color=COLOURS[name])
+    else:
+      panel.plot(steps, x, color=COLOURS[name.partition(':')[0]])
+      panel.ticklabel_format(axis='y', useOffset=False)
     plotting.tidy(panel)
+  for panel, name in zip(panels, (*maps, *lines)):
+    panel.set_ylabel(name, color=plotting.INK, fontsize=9)
+    _mark_ends(panel, pick(found.ended), start)
   panels[-1].set_xlabel('step', color=plotting.INK)
+  fig.align_ylabels(panels)
   return fig
 
 
-def horizon(means: Mapping[str, types.Array]) -> figure.Figure:
-  """Change of targets, by how many steps ahead a prediction was perturbed.
+def horizon(moved: Mapping[str, types.Array]) -> figure.Figure:
+  """Change of targets, by how many steps ahead a prediction is perturbed.
 
   Args:
-    means: label -> [T+1], see `horizon.by_distance`; NaN is left out.
+    moved: Prediction, y or z -> [T+1, B], see `horizon.by_distance`; NaN is
+      left out.
 
   Returns:
-    One curve for each label.
+    A panel for each: a thin curve for each trajectory, their mean in bold.
   """
-  fig, ax = plotting.panel('steps ahead', 'change (total variation)', height=4)
-  for i, (label, values) in enumerate(means.items()):
-    _line(ax, np.arange(len(values)), np.asarray(values), i, label)
-  ax.legend(frameon=False, labelcolor=plotting.INK)
+  fig = figure.Figure(figsize=(8, 3.6), layout='constrained')
+  panels = fig.subplots(1, len(moved), squeeze=False)[0]
+  for panel, (name, x) in zip(panels, moved.items()):
+    values = np.asarray(x)
+    values = values[~np.isnan(values).all(axis=1)]
+    style = {'color': COLOURS[name]}
+    panel.plot(values, linewidth=0.7, alpha=0.4, **style)
+    panel.plot(np.nanmean(values, axis=1), linewidth=2.4, **style)
+    panel.set_xlabel(f'steps until the perturbed {name}', color=plotting.INK)
+    panel.set_ylabel(f'change of the target of {name}', color=plotting.INK)
+    panel.set_ylim(bottom=0)
+    panel.xaxis.get_major_locator().set_params(integer=True)
+    plotting.tidy(panel)
+  fig.supxlabel(
+    'total variation; thin: one trajectory, bold: mean of '
+    f'{np.shape(values)[1]}',
+    color=plotting.INK,
+    fontsize=9,
+  )
+  return fig
+
+
+def reliance(
+  found: Mapping[str, Mapping[str, types.Array]],
+) -> figure.Figure:
+  """How far targets move without the predictions y and z.
+
+  Args:
+    found: See `ablation.reliance`.
+
+  Returns:
+    A row for each target, on a logarithmic scale, with its `ablation.share`.
+  """
+  labels = {
+    'learnt': 'from prediction to target',
+    'shuffled': 'target, y and z shuffled',
+    'hidden': 'target, y and z zero',
+  }
+  fig, ax = plotting.panel('total variation', '', height=3.2)
+  rows = np.arange(len(found))
+  # What is less is rounding.
+  values = {
+    how: np.maximum([float(x[how]) for x in found.values()], 1e-7)
+    for how in labels
+  }
+  for i, (how, label) in enumerate(labels.items()):
+    ax.plot(
+      values[how],
+      rows,
+      'os^'[i],
+      color=plotting.colour(i),
+      label=label,
+    )
+  ax.plot(
+    ablation.THRESHOLD * values['learnt'],
+    rows,
+    '|',
+    color=plotting.INK,
+    markersize=18,
+    label=f'{ablation.THRESHOLD:.0%} of the first',
+  )
+  ax.set_xscale('log')
+  shares = {name: ablation.share(x) for name, x in found.items()}
+  ax.set_yticks(
+    rows,
+    [
+      f'target of {name}:\nmoves by {share:.2g}, '
+      f'{"used" if share >= ablation.THRESHOLD else "not used"}'
+      for name, share in shares.items()
+    ],
+  )
+  ax.set_ylim(len(found) - 0.5, -0.5)
+  plotting.legend_below(fig, columns=2)
+  return fig
+
+
+def probes(
+  scores: Mapping[str, Mapping[str, np.ndarray]],
+  are_accuracies: Mapping[str, bool],
+) -> figure.Figure:
+  """What can be read from predictions of the future, as in Fig. 4c.
+
+  Args:
+    scores: Question -> prediction -> [folds, K], see `probes.score`.
+    are_accuracies: Question -> whether its scores are; they are R^2 otherwise.
+
+  Returns:
+    A panel for each question: mean scores, with 95% intervals of the mean over
+    the folds, by the number of steps ahead; where each fold has a score.
+  """
+  columns = 2
+  rows = -(-len(scores) // columns)
+  fig = figure.Figure(figsize=(8, 2.8 * rows), layout='constrained')
+  panels = fig.subplots(rows, columns, squeeze=False).ravel()
+  for panel, (question, by_name) in zip(panels, scores.items()):
+    for name, values in by_name.items():
+      steps = np.flatnonzero(~np.isnan(values).any(axis=0))
+      mean = np.mean(values[:, steps], axis=0)
+      deviation = np.std(values[:, steps], axis=0, ddof=1)
+      error = _t95(len(values)) * deviation / np.sqrt(len(values))
+      style = {'color': COLOURS[name]}
+      panel.plot(steps, mean, label=name, **style)
+      panel.fill_between(
+        steps, mean - error, mean + error, alpha=0.15, linewidth=0, **style
+      )
+    is_accuracy = are_accuracies[question]
+    panel.set_title(question, loc='left', color=plotting.INK, fontsize=11)
+    panel.set_ylim((0.4, 1.02) if is_accuracy else (-0.3, 1.02))
+    label = 'accuracy, balanced' if is_accuracy else '$R^2$'
+    panel.set_ylabel(label, color=plotting.INK)
+    panel.set_xlabel('steps ahead', color=plotting.INK)
+    panel.xaxis.get_major_locator().set_params(integer=True)
+    plotting.tidy(panel)
+  plotting.legend_below(fig, columns=6)
   return fig
 
 
 def sensitivity(
   observation: types.Array,
   norms: Mapping[str, types.Array],
-  step: int,
   trajectory: int = 0,
 ) -> figure.Figure:
-  """An observation, and how sensitive each prediction is to its pixels.
+  """Observations, and how sensitive each prediction is to them (Fig. 4b).
 
   Args:
     observation: [T+1, B, H, W] or [T+1, B, H, W, C]; channels are summed.
-    norms: by prediction, [T, B, H, W] or [T, B, H, W, C]; see
+    norms: By prediction, [T, B, H, W] or [T, B, H, W, C]; see
       `sensitivity.gradient_norms`.
-    step: index of the step, below T.
-    trajectory: index of the trajectory, below B.
+    trajectory: Index of the trajectory, below B.
 
   Returns:
-    One panel for the observation and for each prediction, with its own scale.
+    A row for each step: the observation, and the norms for each prediction,
+    each on its own scale.
 
   Raises:
     ValueError: the observation is not an image.
   """
-  if np.ndim(observation) not in (4, 5):
+  if not has_images(observation):
     raise ValueError(
       f'An observation of shape {np.shape(observation)[2:]} is not an image; '
       'expected [H, W] or [H, W, C] after the axes of time and batch.'
     )
-  images = {'observation': observation, **norms}
-  width = 1.7 * len(images)
-  fig = figure.Figure(figsize=(width, 2.4), layout='constrained')
-  for panel, (name, image) in zip(fig.subplots(1, len(images)), images.items()):
-    shown = np.asarray(image)[step, trajectory]
-    shown = shown.sum(axis=-1) if shown.ndim == 3 else shown
-    panel.imshow(shown, cmap='Greys' if name == 'observation' else 'magma')
-    panel.set_title(name, color=plotting.INK, fontsize=10)
-    panel.set_axis_off()
+  columns = {
+    name: _images(x)[:, trajectory]
+    for name, x in {'observation': observation, **norms}.items()
+  }
+  length = min(len(x) for x in columns.values())
+  size = 1.5 * len(columns), 1.65 * length + 0.2
+  fig = figure.Figure(figsize=size, layout='constrained')
+  panels = fig.subplots(length, len(columns), squeeze=False)
+  for step, row in enumerate(panels):
+    for panel, (name, x) in zip(row, columns.items()):
+      panel.imshow(x[step], cmap='Greys' if name == 'observation' else 'YlOrRd')
+      if step == 0:
+        panel.set_title(name, color=plotting.INK, fontsize=10)
+      panel.set_axis_off()
   return fig
+
+
+def has_images(observation: types.PyTree) -> bool:
+  """Whether an observation is [T, B, H, W] or [T, B, H, W, C]."""
+  return hasattr(observation, 'shape') and np.ndim(observation) in (4, 5)
+
+
+def _images(observation: types.Array) -> np.ndarray:
+  """[T, B, H, W], channels summed."""
+  images = np.asarray(observation, np.float32)
+  return images.sum(axis=-1) if images.ndim == 5 else images
+
+
+def _film(images: np.ndarray) -> np.ndarray:
+  """Some of the images [T, H, W], side by side."""
+  number = min(len(images), _MAX_PICTURES)
+  # In the middle of the time that each takes on the axis.
+  chosen = (np.arange(number) + 0.5) * len(images) / number
+  return np.concatenate(images[chosen.astype(int)], axis=1)
+
+
+def _t95(number: int) -> float:
+  """Half an interval of the mean of some values, in standard errors."""
+  return scipy.stats.t.ppf(0.975, number - 1)
 
 
 def _line(
@@ -160,8 +351,8 @@ def _bars(ax: axes.Axes, x: np.ndarray, y: np.ndarray, label: str) -> None:
   ax.bar(x, y, color=plotting.FAINT, label=label)
 
 
-def _mark_ends(ax: axes.Axes, ended: np.ndarray) -> None:
-  for step in np.flatnonzero(ended):
+def _mark_ends(ax: axes.Axes, ended: np.ndarray, start: int = 0) -> None:
+  for step in start + np.flatnonzero(ended):
     ax.axvline(step + 0.5, color='#999999', linestyle='--', linewidth=1)
 
 

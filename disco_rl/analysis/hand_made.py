@@ -30,11 +30,11 @@ def scene(
   those of the target network.
 
   Args:
-    rule: that defines the heads.
-    actions: a_t, T integers below A.
-    rewards: r_t, T numbers, received after a_t.
+    rule: The rule, which defines the heads.
+    actions: A_t, T integers below A.
+    rewards: R_t, T numbers, received after a_t.
     ends: T flags, whether the episode ended after a_t.
-    values: expected returns q of the A actions, in all states; zeros where the
+    values: Expected returns q of the A actions, in all states; zeros where the
       rule has no q.
 
   Returns:

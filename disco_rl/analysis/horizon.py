@@ -33,12 +33,12 @@ def movement(
   all actions; the target network's outputs are not changed.
 
   Args:
-    rule: a discovered rule.
-    rule_params: its parameters (eta).
+    rule: A discovered rule.
+    rule_params: Its parameters (eta).
     scene: T transitions of B trajectories.
     key: PRNG key of the noise.
-    name: of the prediction and its target, 'y' or 'z'.
-    scale: standard deviation of the noise.
+    name: The prediction whose target is looked at, 'y' or 'z'.
+    scale: Standard deviation of the noise.
 
   Returns:
     [T+1, T, B]: at s, t the total variation, in [0, 1], between the targets at
@@ -79,15 +79,16 @@ def movement(
 def by_distance(movements: types.Array, rollout: types.Rollout) -> types.Array:
   """Means of `movement` over all pairs k steps apart in the same episode.
 
-  Pairs across the end of an episode are left out: the features of an episode's
-  last step contain z of the next observation, which is of another episode.
+  The paper draws the target at the first step alone. Pairs across the end of an
+  episode are left out: the features of an episode's last step contain z of the
+  next observation, which is of another episode.
 
   Args:
     movements: [T+1, T, B].
     rollout: T transitions of B trajectories.
 
   Returns:
-    [T+1], by k from 0 to T; NaN beyond the longest episode.
+    [T+1, B], by k from 0 to T; NaN where a trajectory has no such pair.
   """
   starts = agent_network.episode_starts(rollout)
   episode = jnp.cumsum(starts, axis=0)
@@ -98,6 +99,7 @@ def by_distance(movements: types.Array, rollout: types.Rollout) -> types.Array:
 
   def mean(k: types.Array) -> types.Array:
     pairs = same_episode & (distance == k)[..., None]
-    return jnp.sum(movements * pairs) / jnp.sum(pairs)
+    total = jnp.sum(movements * pairs, axis=(0, 1))
+    return total / jnp.sum(pairs, axis=(0, 1))
 
   return jax.lax.map(mean, jnp.arange(length + 1))

@@ -1,6 +1,8 @@
-"""The analyses of Fig. 4 of the paper for one rule, as pictures."""
+"""The analyses of Fig. 4 of the paper for one rule and agent, as pictures."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+import contextlib
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -14,17 +16,24 @@ from disco_rl.analysis import ablation
 from disco_rl.analysis import figures
 from disco_rl.analysis import hand_made
 from disco_rl.analysis import horizon
+from disco_rl.analysis import probes
 from disco_rl.analysis import recording
 from disco_rl.analysis import scenes
+from disco_rl.analysis import sensitivity
 from disco_rl.analysis import traces
 from disco_rl.environments import base
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import training
+from disco_rl.runtime import files
 from disco_rl.update_rules import disco
 
 # The rule sees the hand-made scene as often before: its meta-RNN has settled.
 _TIMES = 10
 _POINTS = 25  # Of each learning curve.
+# Steps before and after the largest reward, of a trace.
+_BEFORE, _AFTER = 40, 20
+_PROBES = probes.ProbeConfig()
+_MOMENTS = 3  # Of a trace, whose observations are looked at.
 
 
 def targets(rule: disco.Disco, rule_params: types.Params) -> figure.Figure:
@@ -35,8 +44,8 @@ def targets(rule: disco.Disco, rule_params: types.Params) -> figure.Figure:
   Where the rule has q, the value of the first action is 0.5 higher.
 
   Args:
-    rule: a discovered rule.
-    rule_params: eta.
+    rule: A discovered rule.
+    rule_params: Its parameters (eta).
 
   Returns:
     See `figures.targets`.
@@ -52,100 +61,146 @@ def targets(rule: disco.Disco, rule_params: types.Params) -> figure.Figure:
   return figures.targets(scene, scenes.targets(rule, rule_params, scene))
 
 
-def of_an_agent(
-  rule: disco.Disco,
-  rule_params: types.Params,
-  config: agent_lib.AgentConfig,
-  environment: base.JaxEnvironment,
-  updates: int,
-  seed: int,
-) -> dict[str, figure.Figure]:
-  """What the rule does with an agent that it has trained.
+def of_agent(
+  subject: recording.Subject,
+  scene: scenes.Scene,
+  seed: int = 0,
+  config: probes.ProbeConfig | None = None,
+) -> Iterator[tuple[str, figure.Figure]]:
+  """What a rule does with an agent that it has trained.
 
   Args:
-    rule: a discovered rule.
-    rule_params: eta.
-    config: of the agent.
-    environment: JAX-native.
-    updates: of the agent.
-    seed: of the agent, and of the noise on its predictions.
+    subject: The agent and its rule.
+    scene: Its recording, see `recording.record`.
+    seed: Seed of the probes, and of noise on predictions.
+    config: Settings of the probes; None: the defaults.
 
-  Returns:
-    By name: `trace`, see `figures.trace`; where the rule has y and z also
-    `horizon`, the change of targets by noise on predictions ahead.
+  Yields:
+    Names and figures: `targets`; `trace`, around the largest reward;
+    `gradients`, where observations are images and the agent has no core;
+    `probes`; where the rule has y and z also `horizon` and `reliance`, both at
+    the last steps.
   """
-  agent = agent_lib.make(config, environment.spec, rule)
+  rule, rule_params = subject.rule, subject.rule_params
+  yield 'targets', targets(rule, rule_params)
   key = jax.random.key(seed)
-  scene = recording.record(agent, environment, rule_params, key, updates).scene
-  drawn = {'trace': figures.trace(traces.trace(scene))}
+  # A rule sees as many steps at a time.
+  length = min(subject.agent.config.unroll_length, len(scene.rollout.reward))
+  event = _around_largest_reward(scene)
+  trace = traces.trace(rule, scenes.cut(scene, *event))
+  seen = scenes.cut(scene, *event).rollout.observation
+  yield 'trace', figures.trace(trace, seen, start=event[0])
+  if figures.has_images(seen) and not subject.agent.config.network.core_lstm:
+    yield 'gradients', _gradients(subject, scene, event)
+  asked = probes.questions(rule, scene)
+  inputs = probes.inputs(rule, subject.agent.network, scene, key)
+  scores = probes.score(key, inputs, asked, config or _PROBES)
+  are_accuracies = {name: x.answer.dtype == bool for name, x in asked.items()}
+  yield 'probes', figures.probes(scores, are_accuracies)
   if rule.network.prediction_size:
-    drawn['horizon'] = figures.horizon(
-      {
-        f'{name}_hat, by noise on {name}': horizon.by_distance(
-          horizon.movement(rule, rule_params, scene, key, name), scene.rollout
-        )
-        for name in horizon.PREDICTIONS
-      }
+    last = scenes.cut(scene, len(scene.rollout.reward) - length, length)
+    moved = {
+      name: horizon.by_distance(
+        horizon.movement(rule, rule_params, last, key, name), last.rollout
+      )
+      for name in horizon.PREDICTIONS
+    }
+    yield 'horizon', figures.horizon(moved)
+    found = ablation.reliance(rule, rule_params, last, key)
+    yield 'reliance', figures.reliance(found)
+
+
+def _around_largest_reward(scene: scenes.Scene) -> tuple[int, int, slice]:
+  """The arguments of `scenes.cut`."""
+  rewards = np.abs(scene.rollout.reward) * np.asarray(scene.rollout.mask)
+  step, trajectory = np.unravel_index(np.argmax(rewards), rewards.shape)
+  start = max(0, int(step) - _BEFORE)
+  stop = min(len(rewards), int(step) + _AFTER)
+  return start, stop - start, slice(int(trajectory), int(trajectory) + 1)
+
+
+def _gradients(
+  subject: recording.Subject,
+  scene: scenes.Scene,
+  event: tuple[int, int, slice],
+) -> figure.Figure:
+  """Gradient norms at some moments of an event."""
+  start, length, trajectory = event
+  moments = [
+    sensitivity.gradient_norms(
+      subject.rule, subject.agent.network, subject.learner.params, one.rollout
     )
-  return drawn
+    | {'observation': one.rollout.observation[:1]}
+    for i in range(_MOMENTS)
+    for one in [
+      scenes.cut(scene, start + i * (length - 1) // _MOMENTS, 1, trajectory)
+    ]
+  ]
+  together = {
+    name: jnp.concatenate([moment[name] for moment in moments])
+    for name in ('observation', *sensitivity.PREDICTIONS)
+    if name in moments[0]
+  }
+  return figures.sensitivity(together.pop('observation'), together)
 
 
 def without_predictions(
-  rule: disco.Disco,
-  rule_params: types.Params,
-  config: agent_lib.AgentConfig,
-  environment: base.JaxEnvironment,
-  updates: int,
-  seeds: range,
-  title: str,
+  subject: recording.Subject, workdir: files.PathLike, updates: int
 ) -> figure.Figure:
-  """Learning curves with the rule, and with y and z hidden from it.
+  """Learning curves without predictions, as in Fig. 4e.
 
   Args:
-    rule: a discovered rule that has y and z.
-    rule_params: eta.
-    config: of the agents.
-    environment: JAX-native.
-    updates: of each agent.
-    seeds: of the agents.
-    title: of the figure.
+    subject: A rule that has y and z, and the settings of its agents.
+    workdir: Folder of the run, whose curve is the rule's.
+    updates: Number of updates of each agent without predictions.
 
   Returns:
-    See `learning_curves.draw`.
+    The curves of the run, up to the same number of steps; of agents with the
+    same seeds, without bootstrapping (y and z are hidden from the targets of y
+    and z), and without predictions (from all targets).
+
+  Raises:
+    ValueError: the rule has no y and z.
   """
-  compared: Mapping[str, disco.Disco] = {
-    'the rule': rule,
-    'y and z hidden from it': ablation.blind(rule),
+  steps, returns = learning_curves.read_curve(
+    pathlib.Path(workdir) / 'metrics.csv'
+  )
+  until = steps <= updates * subject.agent.steps_per_update
+  compared = {
+    'without bootstrapping': 'y_and_z',
+    'without predictions': 'all',
   }
   return learning_curves.draw(
     {
-      label: _curve(
-        agent_lib.make(config, environment.spec, one),
-        environment,
-        rule_params,
-        updates,
-        seeds,
-      )
-      for label, one in compared.items()
+      'the rule': (steps[until], returns[:, until]),
+      **{
+        label: _curve(subject, ablation.blind(subject.rule, extent), updates)
+        for label, extent in compared.items()
+      },
     },
-    title,
+    subject.config.environment,
   )
 
 
 def _curve(
-  agent: agent_lib.Agent,
-  environment: base.JaxEnvironment,
-  rule_params: types.Params,
-  updates: int,
-  seeds: range,
+  subject: recording.Subject, rule: disco.Disco, updates: int
 ) -> learning_curves.Curve:
   """Trains agents; their mean returns along the way."""
-  trained = training.make(agent, environment, len(seeds))
-  state = trained.init(jax.vmap(jax.random.key)(jnp.asarray(seeds)))
+  config = subject.config
+  environment = subject.environments(
+    config.seeds * config.agent.num_environments
+  )
+  agent = agent_lib.make(config.agent, environment.spec, rule)
   every = max(1, updates // _POINTS)
   returns = []
-  for _ in range(updates // every):
-    state, _ = trained.advance(rule_params, state, every)
-    returns.append(jax.vmap(episodes.mean_return)(state.agents.episodes))
+  with contextlib.ExitStack() as stack:
+    if isinstance(environment, base.HostEnvironment):
+      stack.callback(environment.close)
+    trained = training.make(agent, environment, config.seeds)
+    seeds = jnp.arange(config.seed, config.seed + config.seeds)
+    state = trained.init(jax.vmap(jax.random.key)(seeds))
+    for _ in range(updates // every):
+      state, _ = trained.advance(subject.rule_params, state, every)
+      returns.append(jax.vmap(episodes.mean_return)(state.agents.episodes))
   steps = every * agent.steps_per_update * np.arange(1, len(returns) + 1)
   return steps, np.stack(returns, axis=-1)

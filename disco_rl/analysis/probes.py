@@ -1,21 +1,49 @@
-"""Probes: the information that a prediction contains (Fig. 4c of the paper).
+"""Probes: what an agent's predictions say of the future (Fig. 4c).
 
-A probe is a small MLP that is trained to answer a question from one prediction,
-and is tested on held-out trajectories.
+A probe is an MLP that is trained to answer questions about the next steps from
+one prediction, and is tested on held-out trajectories. The paper states the
+sizes of the MLPs, R^2, accuracy and five folds; what is assumed here is said
+where it stands.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
 import functools
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from disco_rl import types
-from disco_rl.analysis import questions
-from disco_rl.maths import masked
+from disco_rl.analysis import scenes
+from disco_rl.analysis import traces
+from disco_rl.maths import value_targets
+from disco_rl.networks import agent_network
+from disco_rl.update_rules import disco
+
+# Questions are about the quantities 0 to 10 steps ahead.
+FURTHEST = 10
+# Of rewards that are not zero, the part that is large.
+_LARGE = 0.1
+# Predictions that have not learnt: the policy at another step, and y of a
+# network with initial parameters, which passes on what it sees.
+SHUFFLED, INITIAL = 'shuffled policy', 'initial y'
+
+
+@types.record
+class Question:
+  """A quantity at the K next steps of B trajectories.
+
+  Attributes:
+    answer: [T, B, K]; bool for yes-no questions, float32 for numbers.
+    is_known: [T, B, K] bool, whether the episode and the trajectory last that
+      long.
+  """
+
+  answer: types.Array
+  is_known: types.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,119 +51,187 @@ class ProbeConfig:
   """Training of probes.
 
   Attributes:
-    hidden_sizes: widths of the MLP's layers; the first of the paper has 256
-      units for y and z.
-    folds: number of folds of the cross-validation.
-    steps: updates by Adam, each on all training data.
-    learning_rate: step size of Adam.
+    hidden_sizes: Widths of the MLP's layers, those of the paper.
+    wide_sizes: Likewise for y and z.
+    folds: Number of folds of the cross-validation.
+    steps: Updates by Adam; an assumption, as those below.
+    batch_size: Steps of trajectories in an update.
+    learning_rate: Step size of Adam.
   """
 
   hidden_sizes: tuple[int, ...] = (128, 64, 32)
+  wide_sizes: tuple[int, ...] = (256, 256, 256)
   folds: int = 5
-  steps: int = 300
+  steps: int = 400
+  batch_size: int = 256
   learning_rate: float = 1e-3
 
 
-# (output of the MLP, answer), [N] each -> [N].
-_Loss = Callable[[types.Array, types.Array], types.Array]
-
-
-@functools.partial(jax.jit, static_argnames='config')
-def r_squared(
+def inputs(
+  rule: disco.Disco,
+  network: agent_network.AgentNetwork,
+  scene: scenes.Scene,
   key: types.Array,
-  prediction: types.Array,
-  question: questions.Question,
-  config: ProbeConfig = ProbeConfig(),
-) -> types.Array:
-  """R^2 of probes of a number on held-out trajectories.
+) -> Mapping[str, types.Array]:
+  """Inputs of probes, by name, [T, B, n].
+
+  Args:
+    rule: The agent's rule.
+    network: The agent's network.
+    scene: T transitions of B trajectories.
+    key: PRNG key of the baselines.
+
+  Returns:
+    The policy, y, and z of the taken action as probabilities; as value the
+    expected q of each action; and as baselines the policy at other steps, and y
+    of a network that has not learnt. What the rule lacks is left out.
+  """
+  outputs = {name: x[:-1] for name, x in scene.outputs.items()}
+  found = {'policy': jax.nn.softmax(outputs['logits'])}
+  if 'q' in outputs:
+    found['value'] = value_targets.values_from_logits(
+      outputs['q'], rule.max_abs_value
+    )
+  rows = found['policy'].reshape(-1, found['policy'].shape[-1])
+  shuffled = jax.random.permutation(key, rows).reshape(found['policy'].shape)
+  found[SHUFFLED] = shuffled
+  if 'y' in outputs:
+    taken = scenes.of_taken(scene.outputs['z'], scene.rollout)
+    initial, _ = jax.jit(network.unroll)(network.init(key), scene.rollout)
+    found |= {
+      'y': jax.nn.softmax(outputs['y']),
+      'z': jax.nn.softmax(taken),
+      INITIAL: jax.nn.softmax(initial['y'][:-1]),
+    }
+  return found
+
+
+def questions(rule: disco.Disco, scene: scenes.Scene) -> Mapping[str, Question]:
+  """Questions about the future of a scene.
+
+  Fig. 4c has the first two. Of large rewards the paper does not say how large
+  they are: here the largest tenth of the rewards that are not zero, by their
+  absolute value, and all that are equal to the smallest of these. The others
+  take the place of those of Extended Data Fig. 2, which are not known here.
+
+  Args:
+    rule: The agent's rule.
+    scene: T transitions of B trajectories.
+
+  Returns:
+    By name: the entropy of the policy k steps later, whether a large reward
+    follows the action k steps later, that reward, and where the rule has q the
+    value k steps later; for k from 0 to 10.
+  """
+  trace, rollout = traces.trace(rule, scene), scene.rollout
+  size = jnp.abs(rollout.reward)
+  earned = np.asarray(size[rollout.mask & (size > 0)])
+  least = np.quantile(earned, 1 - _LARGE, method='lower') if earned.size else 1
+  ask = functools.partial(_ask, rollout)
+  found = {
+    'policy entropy': ask(-trace.policy_confidence),
+    'large reward': ask(size >= least),
+    'reward': ask(rollout.reward),
+  }
+  if trace.value is not None:
+    found['value'] = ask(trace.value)
+  return found
+
+
+def _ask(rollout: types.Rollout, quantity: types.Array) -> Question:
+  """The question about a quantity [T, B], 0 to `FURTHEST` steps ahead."""
+  episode = np.cumsum(agent_network.episode_starts(rollout), axis=0)
+  length = len(quantity)
+  step = np.arange(length)[:, None] + np.arange(FURTHEST + 1)
+  index = np.minimum(step, length - 1)
+  is_known = (step < length)[..., None] & np.asarray(rollout.mask)[index]
+  is_known &= episode[index] == episode[:length, None]
+  to_last = lambda x: jnp.asarray(np.moveaxis(x, 1, -1))
+  return Question(to_last(np.asarray(quantity)[index]), to_last(is_known))
+
+
+def score(
+  key: types.Array,
+  found: Mapping[str, types.Array],
+  asked: Mapping[str, Question],
+  config: ProbeConfig,
+) -> dict[str, dict[str, np.ndarray]]:
+  """Scores of probes on held-out trajectories.
+
+  One probe answers all questions about all steps ahead from one prediction, and
+  has an output for each; the paper trains one for each question.
 
   Args:
     key: PRNG key.
-    prediction: [T, B, n] input of the probes.
-    question: about T steps of B trajectories.
-    config: settings of the probes.
+    found: See `inputs`.
+    asked: See `questions`.
+    config: Settings of the probes.
 
   Returns:
-    [folds] 1 - sum (probe - answer)^2 / sum (answer - mean)^2; 0 for a probe
-    that outputs the mean, NaN if all answers are equal.
+    Question -> prediction -> [folds, K]. Of numbers R^2, 1 - sum (probe -
+    answer)^2 / sum (answer - mean)^2: 0 for a probe that always gives the mean
+    of the held-out answers. Of yes-no questions the accuracy, the mean of those
+    among yeses and among noes: 0.5 for a probe that knows nothing, however rare
+    one answer is. NaN where all answers are equal.
 
   Raises:
     ValueError: there are fewer trajectories than folds, or the shapes differ.
   """
-
-  def score(
-    output: types.Array, answer: types.Array, weight: types.Array
-  ) -> types.Array:
-    mean = masked.mean(answer, weight)
-    error = jnp.sum(weight * jnp.square(output - answer))
-    return 1.0 - error / jnp.sum(weight * jnp.square(answer - mean))
-
-  loss = lambda output, answer: jnp.square(output - answer)
-  return _cross_validate(key, prediction, question, config, loss, score)
-
-
-@functools.partial(jax.jit, static_argnames='config')
-def accuracy(
-  key: types.Array,
-  prediction: types.Array,
-  question: questions.Question,
-  config: ProbeConfig = ProbeConfig(),
-) -> types.Array:
-  """Accuracy of probes of a yes-no question on held-out trajectories.
-
-  Arguments and errors are those of `r_squared`.
-
-  Returns:
-    [folds] fractions of correct answers; compare with `majority`.
-  """
-
-  def score(
-    output: types.Array, answer: types.Array, weight: types.Array
-  ) -> types.Array:
-    return masked.mean((output > 0) == (answer > 0.5), weight)
-
-  return _cross_validate(
-    key, prediction, question, config, optax.sigmoid_binary_cross_entropy, score
-  )
-
-
-def majority(question: questions.Question) -> types.Array:
-  """The accuracy of always giving the more frequent answer."""
-  yes = masked.mean(question.answer, question.is_known)
-  return jnp.maximum(yes, 1.0 - yes)
-
-
-def _cross_validate(
-  key: types.Array,
-  prediction: types.Array,
-  question: questions.Question,
-  config: ProbeConfig,
-  loss: _Loss,
-  score: Callable[[types.Array, types.Array, types.Array], types.Array],
-) -> types.Array:
-  """Scores [folds]; each fold consists of whole trajectories.
-
-  Neighbouring steps are similar: in different folds, they would leak answers.
-  """
-  shape = question.answer.shape
-  if prediction.shape[:2] != shape:
-    raise ValueError(
-      f'The prediction has shape {prediction.shape} and the question {shape}; '
-      'expected [T, B, n] and [T, B].'
-    )
+  shape = next(iter(asked.values())).answer.shape[:2]
   if shape[1] < config.folds:
     raise ValueError(
       f'{shape[1]} trajectories are too few for folds={config.folds}: record '
       'more of them.'
     )
-  x = prediction.reshape(-1, prediction.shape[-1])
-  answer, is_known = question.answer.ravel(), question.is_known.ravel()
-  fold = jnp.broadcast_to(jnp.arange(shape[1]) % config.folds, shape).ravel()
+  scores: dict[str, dict[str, np.ndarray]] = {name: {} for name in asked}
+  for name, prediction in found.items():
+    if prediction.shape[:2] != shape:
+      raise ValueError(
+        f'The prediction {name} has shape {prediction.shape} and the questions '
+        f'{shape}; expected [T, B, n] and [T, B].'
+      )
+    is_wide = name in ('y', 'z', INITIAL)
+    sizes = config.wide_sizes if is_wide else config.hidden_sizes
+    for question, values in _cross_validate(
+      key, prediction, dict(asked), sizes, config
+    ).items():
+      scores[question][name] = np.asarray(values)
+  return scores
 
-  def one(key: types.Array, i: types.Array) -> types.Array:
-    train = (is_known & (fold != i)).astype(x.dtype)
-    test = (is_known & (fold == i)).astype(x.dtype)
-    return score(_fit(key, x, answer, train, config, loss), answer, test)
+
+@functools.partial(jax.jit, static_argnames=('sizes', 'config'))
+def _cross_validate(
+  key: types.Array,
+  prediction: types.Array,
+  asked: dict[str, Question],
+  sizes: tuple[int, ...],
+  config: ProbeConfig,
+) -> dict[str, types.Array]:
+  """Scores [folds, K]; each fold consists of whole trajectories.
+
+  Neighbouring steps are similar: in different folds, they would leak answers.
+  """
+  number = prediction.shape[1]
+  fold = jnp.broadcast_to(
+    jnp.arange(number) % config.folds, prediction.shape[:2]
+  ).ravel()
+  rows = lambda x: x.reshape(-1, x.shape[-1])
+  x, asked = rows(prediction), jax.tree.map(rows, asked)
+
+  def one(key: types.Array, i: types.Array) -> dict[str, types.Array]:
+    known = lambda chosen: {
+      name: (question.is_known & chosen[:, None]).astype(jnp.float32)
+      for name, question in asked.items()
+    }
+    answers = {name: question.answer for name, question in asked.items()}
+    given = _fit(key, x, answers, known(fold != i), sizes, config)
+    test = known(fold == i)
+    return {
+      name: (_accuracy if answer.dtype == bool else _r_squared)(
+        given[name], answer, test[name]
+      )
+      for name, answer in answers.items()
+    }
 
   keys = jax.random.split(key, config.folds)
   return jax.lax.map(lambda a: one(*a), (keys, jnp.arange(config.folds)))
@@ -144,39 +240,105 @@ def _cross_validate(
 def _fit(
   key: types.Array,
   x: types.Array,
-  answer: types.Array,
-  weight: types.Array,
+  answers: dict[str, types.Array],
+  weights: dict[str, types.Array],
+  sizes: tuple[int, ...],
   config: ProbeConfig,
-  loss: _Loss,
-) -> types.Array:
-  """Trains a probe where the weight is 1; returns its outputs for all steps."""
-  mean = _weighted_mean(x, weight)
-  deviation = jnp.sqrt(_weighted_mean(jnp.square(x - mean), weight))
-  x = (x - mean) / jnp.where(deviation > 0, deviation, 1.0)
-  network = _probe(config)
+) -> dict[str, types.Array]:
+  """Trains a probe where weights [N, K] are 1; returns its answers to all."""
+  used = jnp.stack([*weights.values()]).max(axis=(0, 2))[:, None]
+  x = _standardize(x, used)[0]
+  scales = {}
+  for name, answer in answers.items():
+    if answer.dtype == bool:
+      # Yes and no count the same in all.
+      yes = _mean(answer, weights[name])
+      weights = {
+        **weights,
+        name: weights[name] * jnp.where(answer, 1 - yes, yes),
+      }
+    else:
+      answer, *scales[name] = _standardize(answer, weights[name])
+      answers = {**answers, name: answer}
+  network = _network(sizes, {n: x.shape[1] for n, x in answers.items()})
   optimizer = optax.adam(config.learning_rate)
+  totals = {name: jnp.mean(weight, axis=0) for name, weight in weights.items()}
 
-  def objective(params: types.Params) -> types.Array:
-    return masked.mean(loss(network.apply(params, x), answer), weight)
+  def objective(params: types.Params, rows: types.Array) -> types.Array:
+    given = network.apply(params, x[rows])
+    total = jnp.zeros(())
+    for name, answer in answers.items():
+      loss = (
+        optax.sigmoid_binary_cross_entropy
+        if answer.dtype == bool
+        else optax.squared_error
+      )
+      weight = weights[name][rows] / (totals[name] + 1e-8)
+      total += jnp.mean(weight * loss(given[name], answer[rows].astype(float)))
+    return total
 
-  def step(carry: tuple[types.Params, optax.OptState], _: None) -> tuple:
+  def step(carry: tuple, key: types.Array) -> tuple[tuple, None]:
     params, state = carry
-    updates, state = optimizer.update(jax.grad(objective)(params), state)
+    rows = jax.random.randint(key, (config.batch_size,), 0, len(x))
+    gradient = jax.grad(objective)(params, rows)
+    updates, state = optimizer.update(gradient, state)
     return (optax.apply_updates(params, updates), state), None
 
-  params = network.init(key, x)
+  init_key, key = jax.random.split(key)
+  params = network.init(init_key, x)
   (params, _), _ = jax.lax.scan(
-    step, (params, optimizer.init(params)), length=config.steps
+    step,
+    (params, optimizer.init(params)),
+    jax.random.split(key, config.steps),
   )
-  return network.apply(params, x)
+  given = network.apply(params, x)
+  for name, (mean, deviation) in scales.items():
+    given[name] = given[name] * deviation + mean
+  return given
 
 
-def _probe(config: ProbeConfig) -> hk.Transformed:
-  """The MLP, [N, n] -> [N]."""
-  mlp = lambda x: hk.nets.MLP([*config.hidden_sizes, 1])(x)[..., 0]
-  return hk.without_apply_rng(hk.transform(mlp))
+def _network(
+  sizes: tuple[int, ...], widths: Mapping[str, int]
+) -> hk.Transformed:
+  """A probe: x [N, n] -> by question [N, width]."""
+
+  def apply(x: types.Array) -> dict[str, types.Array]:
+    y = hk.nets.MLP([*sizes, sum(widths.values())])(x)
+    ends = np.cumsum([*widths.values()])[:-1].tolist()
+    return dict(zip(widths, jnp.split(y, ends, axis=-1)))
+
+  return hk.without_apply_rng(hk.transform(apply))
 
 
-def _weighted_mean(x: types.Array, weight: types.Array) -> types.Array:
-  """[N, n], [N] -> [n]."""
-  return weight @ x / (jnp.sum(weight) + 1e-8)
+def _r_squared(
+  given: types.Array, answer: types.Array, weight: types.Array
+) -> types.Array:
+  """[N, K] -> [K]."""
+  error = _mean(jnp.square(given - answer), weight)
+  return 1 - error / _mean(jnp.square(answer - _mean(answer, weight)), weight)
+
+
+def _accuracy(
+  given: types.Array, answer: types.Array, weight: types.Array
+) -> types.Array:
+  """[N, K] -> [K], for logits."""
+  of = lambda kind: (
+    jnp.sum(weight * kind * ((given > 0) == answer), axis=0)
+    / (jnp.sum(weight * kind, axis=0))
+  )
+  return (of(answer) + of(~answer)) / 2
+
+
+def _standardize(
+  x: types.Array, weight: types.Array
+) -> tuple[types.Array, types.Array, types.Array]:
+  """Values of mean 0 and deviation 1 where the weight is; mean, deviation."""
+  mean = _mean(x, weight)
+  deviation = jnp.sqrt(_mean(jnp.square(x - mean), weight))
+  deviation = jnp.where(deviation > 0, deviation, 1.0)
+  return (x - mean) / deviation, mean, deviation
+
+
+def _mean(x: types.Array, weight: types.Array) -> types.Array:
+  """[N, K] -> [K]."""
+  return jnp.sum(x * weight, axis=0) / (jnp.sum(weight, axis=0) + 1e-8)

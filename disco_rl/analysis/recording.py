@@ -1,71 +1,154 @@
-"""Recordings: a rollout of an agent that was trained with a rule."""
+"""Recordings: what an agent does and predicts that a rule has trained."""
+
+import contextlib
+import dataclasses
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import host_actor
 from disco_rl.agent import learner
 from disco_rl.analysis import scenes
 from disco_rl.environments import base
-from disco_rl.evaluation import base as training_base
-from disco_rl.evaluation import training
+from disco_rl.environments import families
+from disco_rl.environments import registry as environment_registry
+from disco_rl.evaluation import runner
+from disco_rl.evaluation import stored
+from disco_rl.networks import agent_network
+from disco_rl.runtime import files
+from disco_rl.update_rules import disco
+from disco_rl.update_rules import registry
+
+# Fig. 4d of the paper has as many.
+NUM_TRAJECTORIES = 16
 
 
-@types.record
-class Recording:
-  """A rollout of an agent, with the agent.
+@dataclasses.dataclass(frozen=True)
+class Subject:
+  """A discovered rule, and an agent that it has trained.
 
   Attributes:
-    state: of the agent when it acted, with its parameters.
-    scene: T transitions in E environments, and its predictions along them.
+    config: Settings of the run that trained the agent.
+    rule: The rule.
+    rule_params: Its parameters (eta).
+    agent: The kind of agent.
+    learner: The agent's state after its last update.
   """
 
-  state: learner.LearnerState
-  scene: scenes.Scene
+  config: runner.EvaluationConfig
+  rule: disco.Disco
+  rule_params: types.Params
+  agent: agent_lib.Agent
+  learner: learner.LearnerState
+
+  def environments(self, number: int) -> families.Environment:
+    """New environments of the run's kind: `number` of those on the host."""
+    return _environments(self.config, number)
 
 
-def record(
-  agent: agent_lib.Agent,
-  environment: base.JaxEnvironment,
-  rule_params: types.Params,
-  key: types.Array,
-  updates: int,
-) -> Recording:
-  """Trains an agent and records one rollout of it.
+def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
+  """Loads a rule and its agent from a run; changes nothing in its folder.
 
   Args:
-    agent: built for a discovered rule.
-    environment: JAX-native.
-    rule_params: parameters of the rule (eta).
-    key: PRNG key of the agent.
-    updates: number of updates before the rollout, at least 1.
+    workdir: Folder of a run of launch.evaluate, which may still be running.
+    seed: Seed of the agent; None: the run's first.
 
   Returns:
-    The recording.
+    The agent as its newest checkpoint holds it, with its rule.
 
   Raises:
-    ValueError: the environment is not JAX-native, or `updates` < 1.
+    ValueError: the folder holds no run, the run has no such agent, or its rule
+      is made by hand.
+    checkpointing.CheckpointError: the run has no checkpoint that can be read.
+    FileNotFoundError: the file of its rule is no longer there.
+    ImportError: a package that the environment needs is not installed.
   """
-  if not isinstance(environment, base.JaxEnvironment):
+  config = stored.read_config(workdir)
+  rule, rule_params = registry.load(config.rule, **config.rule_settings)
+  if not isinstance(rule, disco.Disco):
     raise ValueError(
-      f'{type(environment).__name__} steps on the host; recordings are made in '
-      'JAX-native environments, such as catch and gridworld/00. For others, '
-      'pass a rollout of your own to `scenes.from_agent`.'
+      f'The rule of {workdir}, {config.rule}, is made by hand: it has no '
+      'meta-network to look into. Choose a run with a discovered rule.'
     )
-  if updates < 1:
-    raise ValueError(f'updates={updates} must be at least 1.')
-  driver = training.DeviceTraining(agent, environment)
-  train_state, _ = driver.advance(
-    jax.device_put(rule_params), driver.init(key[None]), updates
-  )
+  environment = _environments(config, 1)
+  if isinstance(environment, base.HostEnvironment):
+    environment.close()
+  agent = agent_lib.make(config.agent, environment.spec, rule)
+  one = stored.read_agent(workdir, config, agent, environment, seed)
+  state = jax.tree.map(lambda x: jnp.asarray(x[0]), one.train_state.agents)
+  rule_params = jax.device_put(rule_params)
+  return Subject(config, rule, rule_params, agent, state.learner)
+
+
+def record(subject: Subject, seed: int, length: int) -> scenes.Scene:
+  """Lets an agent act without learning, from the beginning of episodes.
+
+  Args:
+    subject: The agent and its rule.
+    seed: Seed of its actions; environments have that of the run.
+    length: T, number of steps.
+
+  Returns:
+    T transitions in NUM_TRAJECTORIES environments, on the device or on the
+    host, and the agent's predictions along them.
+  """
+  environment = subject.environments(NUM_TRAJECTORIES)
+  network, state = subject.agent.network, subject.learner
+  with contextlib.ExitStack() as stack:
+    if isinstance(environment, base.HostEnvironment):
+      stack.callback(environment.close)
+    rollout = play(
+      network, environment, state.params, jax.random.key(seed), length
+    )
+  return jax.jit(scenes.from_agent, static_argnums=0)(network, state, rollout)
+
+
+def play(
+  network: agent_network.AgentNetwork,
+  environment: base.JaxEnvironment | base.HostEnvironment,
+  params: types.Params,
+  key: types.Array,
+  length: int,
+) -> types.Rollout:
+  """Acts for T = length steps.
+
+  Args:
+    network: The agent's network.
+    environment: A JAX-native one, or any number B on the host.
+    params: The agent's parameters (theta).
+    key: PRNG key.
+    length: T.
+
+  Returns:
+    T transitions in B environments, NUM_TRAJECTORIES JAX-native ones.
+  """
+  if isinstance(environment, base.HostEnvironment):
+    on_host = host_actor.HostActor(network, environment, num_agents=1)
+    agents = host_actor.ActorParams(*_batched((params, key)))
+    rollout, _ = on_host.unroll(agents, length)
+    return jax.tree.map(lambda x: jnp.asarray(x[0]), rollout)
 
   @jax.jit
-  def act(train_state: training_base.TrainState) -> Recording:
-    assert train_state.actors is not None
-    state, _, rollout = agent.act(
-      environment, train_state.agents, train_state.actors
-    )
-    scene = scenes.from_agent(agent.network, state.learner, rollout)
-    return Recording(state=state.learner, scene=scene)
+  def on_device(params: types.Params, key: types.Array) -> types.Rollout:
+    key, act_key = jax.random.split(key)
+    state = actor.init(key, network, environment, NUM_TRAJECTORIES)
+    return actor.unroll(network, environment, params, state, act_key, length)[1]
 
-  return act(jax.tree.map(lambda x: x[0], train_state))
+  return on_device(params, key)
+
+
+def _batched(tree: Any) -> Any:
+  """The state of one agent with a leading axis."""
+  return jax.tree.map(lambda x: x[None], tree)
+
+
+def _environments(
+  config: runner.EvaluationConfig, number: int
+) -> families.Environment:
+  return environment_registry.make(
+    config.environment, number, config.seed, config.preprocessing
+  )

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 
 from disco_rl import types
 from disco_rl.agent import learner
@@ -25,14 +26,20 @@ class Scene:
 
   Attributes:
     rollout: T transitions of B trajectories.
-    outputs: predictions along them, by head; see `AgentNetwork.unroll`.
-    state: the rule's state; its `target_params` are the target network's
+    outputs: Predictions along them, by head; see `AgentNetwork.unroll`.
+    state: The rule's state; its `target_params` are the target network's
       predictions, converted by `as_params`.
   """
 
   rollout: types.Rollout
   outputs: types.Outputs
   state: disco.DiscoState
+
+
+def of_taken(outputs: types.Array, rollout: types.Rollout) -> types.Array:
+  """A head's outputs for the actions taken, [T+1, B, A, n] -> [T, B, n]."""
+  action = rollout.action[:-1, :, None, None]
+  return jnp.take_along_axis(outputs[:-1], action, axis=2)[:, :, 0]
 
 
 def as_params(outputs: types.Outputs) -> types.Params:
@@ -53,8 +60,8 @@ def from_agent(
   """The inputs of a rule when an agent learns from a rollout.
 
   Args:
-    network: of the agent.
-    state: of the agent, with the state of a discovered rule.
+    network: The agent's network.
+    state: The agent's state, with that of a discovered rule.
     rollout: T transitions of B trajectories.
 
   Returns:
@@ -69,6 +76,45 @@ def from_agent(
   )
 
 
+def cut(
+  scene: Scene,
+  start: int,
+  length: int,
+  trajectories: slice = slice(None),
+) -> Scene:
+  """A part of a scene, with its predictions and the rule's state as they were.
+
+  Args:
+    scene: The whole.
+    start: Its first step.
+    length: Number of steps.
+    trajectories: Which of them.
+
+  Returns:
+    `length` transitions. Where the agent has a core, its state is that before
+    the whole scene.
+  """
+  steps = lambda x: x[start : start + length, trajectories]
+  states = lambda tree: jax.tree.map(
+    lambda x: x[start : start + length + 1, trajectories], tree
+  )
+  rollout = scene.rollout
+  targets = states(as_outputs(scene.state.target_params))
+  return Scene(
+    rollout=types.Rollout(
+      observation=states(rollout.observation),
+      action=states(rollout.action),
+      logits=states(rollout.logits),
+      reward=steps(rollout.reward),
+      is_terminal=steps(rollout.is_terminal),
+      mask=steps(rollout.mask),
+      core_state=jax.tree.map(lambda x: x[:, trajectories], rollout.core_state),
+    ),
+    outputs=states(scene.outputs),
+    state=_with_target(scene.state, as_params(targets)),
+  )
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def targets(
   rule: disco.Disco, rule_params: types.Params, scene: Scene
@@ -76,8 +122,8 @@ def targets(
   """The rule's targets for the agent's predictions.
 
   Args:
-    rule: a discovered rule.
-    rule_params: its parameters (eta).
+    rule: A discovered rule.
+    rule_params: Its parameters (eta).
     scene: T transitions of B trajectories.
 
   Returns:
@@ -96,10 +142,10 @@ def settle(
   unknown. Here the predictions do not change, only the rule's state does.
 
   Args:
-    rule: a discovered rule.
-    rule_params: its parameters (eta).
+    rule: A discovered rule.
+    rule_params: Its parameters (eta).
     scene: T transitions of B trajectories.
-    times: number of applications, at least 0.
+    times: Number of applications, at least 0.
 
   Returns:
     The scene with the rule's state after the last one.

@@ -16,10 +16,10 @@ from disco_rl.update_rules import disco
 # Prediction -> the head of the network that outputs it.
 _HEADS = {
   'policy': 'logits',
+  'value': 'q',
   'y': 'y',
   'z': 'z',
   'aux_pi': 'aux_pi',
-  'value': 'q',
 }
 PREDICTIONS = tuple(_HEADS)
 
@@ -38,9 +38,9 @@ def gradient_norms(
   are those of the taken action. Each p_i takes one backward pass.
 
   Args:
-    rule: of the agent.
-    network: of the agent, without a recurrent core.
-    params: of the agent (theta).
+    rule: The agent's rule.
+    network: The agent's network, without a recurrent core.
+    params: The agent's parameters (theta).
     rollout: T transitions of B trajectories.
 
   Returns:

@@ -1,15 +1,20 @@
-"""Traces: rewards, the confidence of y and the policy's entropy over time.
+"""Traces: what an agent predicts, and how surely, over time (Fig. 4a).
 
-In the paper (Fig. 4a) the confidence of y rises ahead of salient events, before
-any reward.
+In the paper the confidence of y rises ahead of salient events, before any
+reward.
 """
 
+import functools
+
 import jax
+import jax.numpy as jnp
 
 from disco_rl import types
 from disco_rl.analysis import scenes
 from disco_rl.maths import categorical
+from disco_rl.maths import value_targets
 from disco_rl.networks import agent_network
+from disco_rl.update_rules import disco
 
 
 @types.record
@@ -18,26 +23,44 @@ class Trace:
 
   Attributes:
     reward: [T, B].
-    y_confidence: [T, B] negative entropy of softmax(y), nats; at most 0. None
-      where the rule has no y.
-    policy_entropy: [T, B] nats.
     ended: [T, B] bool, whether the next observation begins another episode.
+    policy_confidence: [T, B] negative entropy of the policy, nats; at most 0.
+    value: [T, B] expectation of q under the policy; None where the rule has no
+      q.
+    y: [T, B, n] probabilities; None where the rule has no y.
+    y_confidence: [T, B] its negative entropy, likewise.
   """
 
   reward: types.Array
-  y_confidence: types.Array | None
-  policy_entropy: types.Array
   ended: types.Array
+  policy_confidence: types.Array
+  value: types.Array | None
+  y: types.Array | None
+  y_confidence: types.Array | None
 
 
-@jax.jit
-def trace(scene: scenes.Scene) -> Trace:
-  """Computes the trace of a scene."""
-  rollout, outputs = scene.rollout, scene.outputs
-  has_y = 'y' in outputs
+@functools.partial(jax.jit, static_argnums=0)
+def trace(rule: disco.Disco, scene: scenes.Scene) -> Trace:
+  """Computes the trace of a scene.
+
+  Args:
+    rule: The agent's rule.
+    scene: T transitions of B trajectories.
+
+  Returns:
+    The trace.
+  """
+  rollout = scene.rollout
+  outputs = {name: x[:-1] for name, x in scene.outputs.items()}
+  value, y = None, outputs.get('y')
+  if 'q' in outputs:
+    q = value_targets.values_from_logits(outputs['q'], rule.max_abs_value)
+    value = jnp.sum(jax.nn.softmax(outputs['logits']) * q, axis=-1)
   return Trace(
     reward=rollout.reward,
-    y_confidence=-categorical.entropy(outputs['y'][:-1]) if has_y else None,
-    policy_entropy=categorical.entropy(outputs['logits'][:-1]),
     ended=agent_network.has_ended(rollout.is_terminal, rollout.mask),
+    policy_confidence=-categorical.entropy(outputs['logits']),
+    value=value,
+    y=None if y is None else jax.nn.softmax(y),
+    y_confidence=None if y is None else -categorical.entropy(y),
   )

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import math
 import pathlib
-import types as python_types
 
 import jax
 import jax.numpy as jnp
@@ -14,17 +13,18 @@ import pytest
 
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import learner
 from disco_rl.analysis import ablation
 from disco_rl.analysis import figures
 from disco_rl.analysis import hand_made
 from disco_rl.analysis import horizon
-from disco_rl.analysis import questions
+from disco_rl.analysis import probes
 from disco_rl.analysis import recording
-from disco_rl.analysis import rules
 from disco_rl.analysis import scenes
 from disco_rl.analysis import sensitivity
 from disco_rl.analysis import traces
 from disco_rl.environments.jax_native import catch
+from disco_rl.environments.jax_native import on_host
 from disco_rl.maths import value_targets
 from disco_rl.meta_training import initial_rule
 from disco_rl.networks import agent_network
@@ -32,7 +32,6 @@ from disco_rl.networks import meta_network
 from disco_rl.networks import torsos
 from disco_rl.runtime import plotting
 from disco_rl.update_rules import disco
-from disco_rl.update_rules import weights
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -92,10 +91,26 @@ def scene() -> scenes.Scene:
 
 
 @functools.cache
-def recorded() -> recording.Recording:
-  environment = catch.Catch(rows=4, columns=3)
-  key = jax.random.key(1)
-  return recording.record(AGENT, environment, rule_params(), key, updates=2)
+def learnt() -> learner.LearnerState:
+  """An agent that is not new: its target network and meta-RNN differ."""
+  state, other = (AGENT.init(jax.random.key(i)).learner for i in (1, 2))
+  meta_rnn = jax.tree.map(lambda x: x + 0.3, state.rule_state.meta_rnn)
+  rule_state = dataclasses.replace(
+    state.rule_state, target_params=other.params, meta_rnn=meta_rnn
+  )
+  return dataclasses.replace(state, rule_state=rule_state)
+
+
+@functools.cache
+def recorded() -> scenes.Scene:
+  rollout = recording.play(
+    AGENT.network,
+    catch.Catch(rows=4, columns=3),
+    learnt().params,
+    jax.random.key(1),
+    length=9,
+  )
+  return scenes.from_agent(AGENT.network, learnt(), rollout)
 
 
 @functools.cache
@@ -110,8 +125,8 @@ def movement(name: str, scale: float = 1.0) -> np.ndarray:
 
 @pytest.mark.slow
 def test_a_recording_holds_the_inputs_of_the_rule_in_the_learner() -> None:
-  found = recorded()
-  rollout = found.scene.rollout
+  rollout = recorded().rollout
+  assert rollout.reward.shape == (9, recording.NUM_TRAJECTORIES)
   unroll = lambda params: AGENT.network.unroll(params, rollout)[0]
   of_learner = jax.jit(
     lambda rule_state, params: RULE.targets(
@@ -121,22 +136,50 @@ def test_a_recording_holds_the_inputs_of_the_rule_in_the_learner() -> None:
   # The inverse of the value transform amplifies float32 rounding 500 times.
   jax.tree.map(
     lambda own, true: np.testing.assert_allclose(own, true, atol=1e-4),
-    scenes.targets(RULE, rule_params(), found.scene),
-    of_learner(found.state.rule_state, found.state.params),
+    scenes.targets(RULE, rule_params(), recorded()),
+    of_learner(learnt().rule_state, learnt().params),
   )
-  assert rollout.reward.shape == (9, 2)
-  # The agent was trained.
-  assert np.any(found.state.rule_state.meta_rnn.hidden)
 
 
-def test_recording_needs_an_environment_on_the_device() -> None:
-  record = functools.partial(
-    recording.record, AGENT, rule_params=rule_params(), key=jax.random.key(0)
+def test_a_recording_on_the_host_is_what_the_environments_did() -> None:
+  task = catch.Catch(rows=4, columns=3)
+  rollout = recording.play(
+    AGENT.network,
+    on_host.OnHost(task, 2, seed=3),
+    learnt().params,
+    jax.random.key(5),
+    length=9,
   )
-  with pytest.raises(ValueError, match='steps on the host'):
-    record(environment=python_types.SimpleNamespace(), updates=1)
-  with pytest.raises(ValueError, match='updates=0'):
-    record(environment=catch.Catch(), updates=0)
+  by_hand = on_host.OnHost(task, 2, seed=3)
+  observation = by_hand.reset()
+  for t in range(9):
+    np.testing.assert_array_equal(rollout.observation[t], observation)
+    timestep = by_hand.step(np.asarray(rollout.action[t]))
+    np.testing.assert_array_equal(rollout.reward[t], timestep.reward)
+    np.testing.assert_array_equal(rollout.is_terminal[t], timestep.is_terminal)
+    np.testing.assert_array_equal(rollout.mask[t], timestep.mask)
+    observation = timestep.observation
+  np.testing.assert_array_equal(rollout.observation[9], observation)
+  assert np.any(rollout.reward) and np.any(rollout.is_terminal)
+  np.testing.assert_allclose(
+    rollout.logits, AGENT.network.policy(learnt().params, rollout), atol=1e-5
+  )
+
+
+def test_a_part_of_a_scene_has_the_same_predictions() -> None:
+  part = scenes.cut(recorded(), 3, 4, slice(1, 3))
+  rollout = recorded().rollout
+  np.testing.assert_array_equal(part.rollout.reward, rollout.reward[3:7, 1:3])
+  np.testing.assert_array_equal(part.rollout.action, rollout.action[3:8, 1:3])
+  np.testing.assert_array_equal(
+    part.outputs['z'], recorded().outputs['z'][3:8, 1:3]
+  )
+  of_target, whole = (
+    scenes.as_outputs(x.state.target_params) for x in (part, recorded())
+  )
+  np.testing.assert_array_equal(of_target['y'], whole['y'][3:8, 1:3])
+  found = scenes.targets(RULE, rule_params(), part)
+  assert found.pi.shape == (4, 2, 3)
 
 
 def test_a_hand_made_scene_is_that_of_an_initial_agent() -> None:
@@ -196,13 +239,16 @@ def test_settling_changes_only_the_state_of_the_rule() -> None:
 
 
 def test_trace() -> None:
-  made = hand_made.scene(RULE, [0] * 6, [0.0, 0, 1, 0, 0, 0], ENDS, [0] * 3)
+  values = [0.0, -0.25, 1.0]
+  made = hand_made.scene(RULE, [0] * 6, [0.0, 0, 1, 0, 0, 0], ENDS, values)
   outputs = {**made.outputs, 'y': made.outputs['y'].at[4, 0, 1].set(50.0)}
-  found = traces.trace(dataclasses.replace(made, outputs=outputs))
+  found = traces.trace(RULE, dataclasses.replace(made, outputs=outputs))
   expected = np.full((6, 1), -math.log(SIZE))
   expected[4] = 0.0
   np.testing.assert_allclose(found.y_confidence, expected, atol=1e-5)
-  np.testing.assert_allclose(found.policy_entropy, math.log(3), rtol=1e-5)
+  np.testing.assert_allclose(found.policy_confidence, -math.log(3), rtol=1e-5)
+  np.testing.assert_allclose(found.value, 0.25, atol=1e-3)
+  np.testing.assert_allclose(found.y[4, 0], [0, 1, 0, 0, 0], atol=1e-6)
   assert found.ended[:, 0].tolist() == ENDS
   assert found.reward[:, 0].tolist() == [0, 0, 1, 0, 0, 0]
 
@@ -238,7 +284,7 @@ def test_means_by_distance() -> None:
   rollout = dataclasses.replace(
     scene().rollout, mask=jnp.ones((6, 1), bool).at[3].set(False)
   )
-  means = horizon.by_distance(moved, rollout)
+  means = horizon.by_distance(moved, rollout)[:, 0]
   # Episodes have observations 0..2, 3 and, as the step at 3 is an artefact of
   # resetting, 4..6: transitions 0, 1, 2, 4, 5.
   pairs = ([0, 11, 22, 44, 55], [10, 21, 54, 65], [20, 64])
@@ -292,21 +338,40 @@ def test_an_ablated_rule_is_otherwise_the_same() -> None:
     ablation.blind(RULE, 'half')
 
 
-def test_gradient_norms_are_those_of_the_jacobian() -> None:
-  found = recorded()
-  rollout = found.scene.rollout
-  norms = sensitivity.gradient_norms(
-    RULE, AGENT.network, found.state.params, rollout
+def test_targets_move_by_what_the_rule_relies_on() -> None:
+  key = jax.random.key(6)
+  found = ablation.reliance(RULE, rule_params(), scene(), key)
+  blind = ablation.blind(RULE)
+  of_blind = ablation.reliance(blind, rule_params(), scene(), key)
+  targets = scenes.targets(RULE, rule_params(), scene())
+  hidden = scenes.targets(blind, rule_params(), scene())
+  softmax = lambda x: np.asarray(jax.nn.softmax(x), np.float64)
+  for name in ('pi', 'y', 'z'):
+    # All steps are real: the mean of sum |p - q| / 2.
+    apart = softmax(getattr(targets, name)) - softmax(getattr(hidden, name))
+    np.testing.assert_allclose(
+      found[name]['hidden'], np.abs(apart).sum(-1).mean() / 2, rtol=1e-4
+    )
+    assert of_blind[name]['shuffled'] == of_blind[name]['hidden'] == 0
+    assert 0 < found[name]['shuffled'] < 1
+  apart = softmax(targets.y) - softmax(scene().outputs['y'][:-1])
+  np.testing.assert_allclose(
+    found['y']['learnt'], np.abs(apart).sum(-1).mean() / 2, rtol=1e-4
   )
+
+
+def test_gradient_norms_are_finite_differences() -> None:
+  rollout = recorded().rollout
+  params = learnt().params
+  norms = sensitivity.gradient_norms(RULE, AGENT.network, params, rollout)
   assert set(norms) == set(sensitivity.PREDICTIONS)
-  t, b = 4, 1
+  t, b, step = 4, 1, 0.1
 
   @jax.jit
-  @jax.jacfwd
-  def jacobian(board: types.Array) -> types.Outputs:
+  def predict(board: types.Array) -> types.Outputs:
     observation = rollout.observation.at[t, b].set(board)
     seen = dataclasses.replace(rollout, observation=observation)
-    _, taken = AGENT.network.unroll(found.state.params, seen)
+    _, taken = AGENT.network.unroll(params, seen)
     return {
       'policy': jax.nn.softmax(taken['logits'][t, b]),
       'y': jax.nn.softmax(taken['y'][t, b]),
@@ -317,15 +382,22 @@ def test_gradient_norms_are_those_of_the_jacobian() -> None:
       )[None],
     }
 
-  for name, gradient in jacobian(rollout.observation[t, b]).items():
-    assert norms[name].shape == (9, 2, 4, 3)
-    true = jnp.sqrt(jnp.sum(gradient**2, axis=0))
+  board = rollout.observation[t, b]
+  squares = {name: np.zeros(board.shape) for name in norms}
+  for cell in np.ndindex(*board.shape):
+    up, down = (predict(board.at[cell].add(x)) for x in (step, -step))
+    for name, square in squares.items():
+      gradient = np.asarray(up[name] - down[name], np.float64) / (2 * step)
+      square[cell] = np.sum(gradient**2)
+  for name, square in squares.items():
+    assert norms[name].shape == (9, recording.NUM_TRAJECTORIES, 4, 3)
+    true = np.sqrt(square)
     assert np.any(true > 1e-4)
-    np.testing.assert_allclose(norms[name][t, b], true, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(norms[name][t, b], true, atol=0.05 * true.max())
 
 
 def test_inputs_without_a_gradient_are_rejected() -> None:
-  rollout = recorded().scene.rollout
+  rollout = recorded().rollout
   refused = {
     'recurrent core': {'core_state': jnp.zeros((1, 2, 3))},
     r"observation\['map'\] is of type int32": {
@@ -337,37 +409,57 @@ def test_inputs_without_a_gradient_are_rejected() -> None:
       sensitivity.gradient_norms(
         RULE,
         AGENT.network,
-        recorded().state.params,
+        learnt().params,
         dataclasses.replace(rollout, **change),
       )
 
 
 def test_figures(tmp_path: pathlib.Path) -> None:
   found = recorded()
-  observation = found.scene.rollout.observation
-  trace = traces.trace(found.scene)
-  targets = scenes.targets(RULE, rule_params(), found.scene)
-  means = np.array([0.5, 0.25, np.nan])
+  observation = found.rollout.observation
+  trace = traces.trace(RULE, found)
+  targets = scenes.targets(RULE, rule_params(), found)
+  moved = np.array([[0.5, 0.3], [0.25, np.nan], [np.nan, np.nan]])
+  scores = np.linspace(0, 1, 55).reshape(5, 11)
+  reliance = {
+    'pi': {'learnt': 0.5, 'shuffled': 0.25, 'hidden': 0.02},
+    'y': {'learnt': 0.5, 'shuffled': 0.004, 'hidden': 0.0},
+  }
   drawn = {
-    'targets': figures.targets(found.scene, targets, trajectory=1),
-    'trace': figures.trace(trace, trajectory=1),
-    'horizon': figures.horizon({'a': means, 'b': 2 * means}),
+    'targets': figures.targets(found, targets, trajectory=1),
+    'trace': figures.trace(trace, observation, start=20, trajectory=1),
+    'horizon': figures.horizon({'y': moved, 'z': 2 * moved}),
+    'reliance': figures.reliance(reliance),
+    'probes': figures.probes({'reward': {'y': scores}}, {'reward': False}),
     'sensitivity': figures.sensitivity(
-      observation, {'y': observation[:-1] ** 2}, step=2
+      observation, {'y': observation[:2] ** 2}
     ),
   }
   for name, fig in drawn.items():
     plotting.save(fig, tmp_path / f'{name}.png')
-  assert len(list(tmp_path.iterdir())) == 4
+  assert len(list(tmp_path.iterdir())) == 6
   np.testing.assert_array_equal(_lines(drawn['targets'])[0], targets.q[:, 1])
-  np.testing.assert_array_equal(
-    _lines(drawn['trace'])[0], trace.y_confidence[:, 1]
-  )
-  np.testing.assert_array_equal(_lines(drawn['horizon'])[1], 2 * means)
+  confidence, policy, value = _lines(drawn['trace'])
+  np.testing.assert_array_equal(confidence, trace.y_confidence[:, 1])
+  np.testing.assert_array_equal(policy, trace.policy_confidence[:, 1])
+  np.testing.assert_array_equal(value, trace.value[:, 1])
+  # Two trajectories and their mean, until none lasts as long.
+  of_y = [line.get_ydata() for line in drawn['horizon'].axes[0].lines]
+  np.testing.assert_array_equal(of_y, [[0.5, 0.25], [0.3, np.nan], [0.4, 0.25]])
+  labels = [x.get_text() for x in drawn['reliance'].axes[0].get_yticklabels()]
+  assert [x.partition(':\n')[2] for x in labels] == [
+    'moves by 0.5, used',
+    'moves by 0.008, not used',
+  ]
+  (curve,) = drawn['probes'].axes[0].lines
+  np.testing.assert_allclose(curve.get_ydata(), scores.mean(axis=0))
   (image,) = drawn['sensitivity'].axes[0].images
-  np.testing.assert_array_equal(image.get_array(), observation[2, 0])
+  np.testing.assert_array_equal(image.get_array(), observation[0, 0])
+  # The first 8 of 9 boards side by side.
+  (film,) = drawn['trace'].axes[0].images
+  assert film.get_array().shape == (4, 8 * 3)
   with pytest.raises(ValueError, match=r'shape \(4,\) is not an image'):
-    figures.sensitivity(jnp.zeros((3, 1, 4)), {}, step=0)
+    figures.sensitivity(jnp.zeros((3, 1, 4)), {})
 
 
 # Variants of configs/ablations.py.
@@ -391,13 +483,17 @@ def test_what_a_rule_lacks_is_left_out() -> None:
   assert (targets.y, targets.z, targets.q) == (None, None, None)
   # Reward, pi and pi_hat; the colour bars are axes, too.
   assert len(figures.targets(bare, targets).axes) == 3 + 2
-  trace = traces.trace(bare)
+  trace = traces.trace(BARE, bare)
   assert trace.y_confidence is None
-  (entropy,) = _lines(figures.trace(trace))
-  np.testing.assert_array_equal(entropy, trace.policy_entropy[:, 0])
-  assert set(questions.predictions(BARE, bare)) == {'pi'}
+  (confidence,) = _lines(figures.trace(trace, bare.rollout.observation))
+  np.testing.assert_array_equal(confidence, trace.policy_confidence[:, 0])
+  key = jax.random.key(0)
+  names = {'policy', 'shuffled policy'}
+  assert set(probes.inputs(BARE, AGENT.network, bare, key)) == names
+  assert 'value' not in probes.questions(BARE, bare)
   made = hand_made.scene(WITHOUT_Y_AND_Z, [0], [0.0], [False], [0.5, 0, 0])
-  assert set(questions.predictions(WITHOUT_Y_AND_Z, made)) == {'pi', 'q'}
+  found = probes.inputs(WITHOUT_Y_AND_Z, AGENT.network, made, key)
+  assert set(found) == {*names, 'value'}
 
 
 def test_sensitivity_of_what_a_rule_has() -> None:
@@ -424,25 +520,3 @@ def _lines(fig: figure.Figure) -> list[np.ndarray]:
   """The curves; lines of two points mark the ends of episodes."""
   lines = [line.get_ydata() for ax in fig.axes for line in ax.lines]
   return [line for line in lines if len(line) > 2]
-
-
-def test_a_random_rule_is_named_as_such(
-  monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> None:
-  monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(tmp_path))
-  monkeypatch.setattr(meta_network, 'MetaNetworkConfig', lambda: RULE.network)
-  rule, params, note = rules.disco103_or_random()
-  assert 'RANDOM' in note
-  assert 'disco_103.npz' in note
-  assert rule == disco.Disco(network=RULE.network)
-  jax.tree.map(np.testing.assert_array_equal, params, rule_params())
-
-
-def test_disco103_is_loaded_if_available(
-  monkeypatch: pytest.MonkeyPatch, disco103_path: pathlib.Path
-) -> None:
-  monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
-  rule, params, note = rules.disco103_or_random()
-  assert 'RANDOM' not in note
-  jax.tree.map(np.testing.assert_array_equal, params, weights.load('disco103'))
-  assert rule == disco.Disco()

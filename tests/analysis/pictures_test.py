@@ -3,6 +3,7 @@
 import pathlib
 from typing import Any
 
+from absl.testing import flagsaver
 import launching
 import numpy as np
 from PIL import Image
@@ -11,8 +12,10 @@ import small
 
 from disco_rl.analysis import ablation
 from disco_rl.analysis import pictures
+from disco_rl.analysis import probes
 from disco_rl.update_rules import weights
 from launch import analyse
+from launch import evaluate
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -27,61 +30,74 @@ AGENT = (
   '--config.action_model_lstm=4',
   '--config.action_model_head=4',
   '--config.num_bins=11',
-  '--config.updates=2',
-  '--config.seeds=2',
+  '--config.updates=4',
+  '--config.log_every=1',
+  '--config.seeds=1',
 )
+NAMES = ('targets', 'trace', 'gradients', 'probes', 'horizon', 'reliance')
+
+
+def call(**values: object) -> None:
+  with flagsaver.flagsaver(compilation_cache='off', **values):
+    analyse.main(['analyse'])
+
+
+def error(**values: object) -> str:
+  with pytest.raises(SystemExit) as caught:
+    call(**values)
+  return launching.message_of(caught.value)
 
 
 @pytest.fixture
-def rule(tmp_path: pathlib.Path) -> pathlib.Path:
-  path = tmp_path / 'rule.npz'
-  weights.save(path, small.nest(small.arrays()))
-  return path
+def run(tmp_path: pathlib.Path) -> pathlib.Path:
+  """A run with a small rule that has y and z."""
+  weights.save(tmp_path / 'rule.npz', small.nest(small.arrays()))
+  launching.call(
+    evaluate,
+    tmp_path / 'run',
+    *AGENT,
+    f'--config.rule={tmp_path / "rule.npz"}',
+  )
+  return tmp_path / 'run'
 
 
-def test_a_rule_is_drawn(
-  rule: pathlib.Path,
-  tmp_path: pathlib.Path,
+def test_a_run_is_drawn(
+  run: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   trained = []
   curve = pictures._curve
 
-  def curve_of_one(agent: Any, *arguments: Any) -> Any:
+  def curve_of_one(subject: Any, rule: Any, updates: int) -> Any:
     # The second would compile as long, and says no more.
-    trained.append(agent.rule)
+    trained.append(rule)
     if len(trained) > 1:
-      return np.arange(3), np.ones((2, 3))
-    return curve(agent, *arguments)
+      return np.arange(3), np.ones((1, 3))
+    return curve(subject, rule, updates)
 
   monkeypatch.setattr(pictures, '_curve', curve_of_one)
-  launching.call(analyse, tmp_path, *AGENT, f'--config.rule={rule}')
-  names = ('targets', 'trace', 'horizon', 'without_predictions')
-  paths = [tmp_path / f'{name}.png' for name in names]
+  quick = probes.ProbeConfig((8,), (8,), steps=3)
+  monkeypatch.setattr(pictures, '_PROBES', quick)
+  before = launching.contents(run)
+  call(workdir=str(run), steps=16, curve_updates=2)
+  paths = [
+    run / 'analysis' / f'{name}.png' for name in (*NAMES, 'without_predictions')
+  ]
   assert capsys.readouterr().out.split() == [f'{path}' for path in paths]
   for path in paths:
     with Image.open(path) as picture:
       assert len(picture.convert('L').getcolors() or ()) > 10, path
-  assert [isinstance(x, ablation.Blind) for x in trained] == [False, True]
+  assert [rule.extent for rule in trained] == ['y_and_z', 'all']
+  assert all(isinstance(rule, ablation.Blind) for rule in trained)
+  after = launching.contents(run)
+  assert {name: after[name] for name in before} == before
+  assert len(after) == len(before) + len(paths)
 
 
-@pytest.mark.parametrize(
-  ('changes', 'message'),
-  [
-    (['--config.rule=actor_critic'], 'rule=actor_critic is made by hand'),
-    (
-      ['--config.environment=gymnasium/CartPole-v1'],
-      'environment=gymnasium/CartPole-v1 steps on the host: choose',
-    ),
-    (
-      ['--config.environments=catch/4x3,catch/5x4'],
-      "environments='catch/4x3,catch/5x4' would be ignored here",
-    ),
-  ],
-)
-def test_what_cannot_be_drawn_is_refused(
-  changes: list[str], message: str, rule: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-  flags = (*AGENT, f'--config.rule={rule}', *changes)
-  assert message in launching.error(analyse, tmp_path, *flags)
+def test_what_cannot_be_drawn_is_refused(tmp_path: pathlib.Path) -> None:
+  assert 'Name the run' in error()
+  assert 'holds no run of launch.evaluate' in error(workdir=str(tmp_path))
+  launching.call(evaluate, tmp_path, *AGENT, '--config.rule=actor_critic')
+  message = 'actor_critic, is made by hand'
+  assert message in error(workdir=str(tmp_path))

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from disco_rl import types
 from disco_rl.analysis import hand_made
 from disco_rl.analysis import probes
-from disco_rl.analysis import questions
 from disco_rl.analysis import scenes
 from disco_rl.maths import categorical
+from disco_rl.networks import agent_network
 from disco_rl.networks import meta_network
 from disco_rl.update_rules import disco
 
@@ -25,10 +26,14 @@ RULE = disco.Disco(
 )
 # Ends of episodes of a trajectory with T = 6.
 ENDS = [False, False, True, False, False, False]
+CONFIG = probes.ProbeConfig(
+  hidden_sizes=(16,), wide_sizes=(16,), folds=2, learning_rate=1e-2
+)
 
 
 def random_scene() -> scenes.Scene:
-  made = hand_made.scene(RULE, [0, 1, 2, 2, 1, 0], [0.0] * 6, ENDS, [0] * 3)
+  rewards = [0.0, 0.0, 1.0, 0.5, -1.0, 0.1]
+  made = hand_made.scene(RULE, [0, 1, 2, 2, 1, 0], rewards, ENDS, [0] * 3)
   outputs = {
     name: jax.random.normal(jax.random.key(i), x.shape)
     for i, (name, x) in enumerate(made.outputs.items())
@@ -38,93 +43,135 @@ def random_scene() -> scenes.Scene:
 
 def test_a_probe_finds_information_only_where_it_is() -> None:
   x_key, noise_key, key = jax.random.split(jax.random.key(3), 3)
-  x = jax.random.normal(x_key, (12, 10, 2))
-  noise = jax.random.normal(noise_key, (12, 10))
-  is_known = jnp.ones((12, 10), bool).at[:, ::3].set(False)
-  # Unknown answers must be ignored.
-  ask = lambda answer: questions.Question(
-    jnp.where(is_known, answer, 1e3).astype(jnp.float32), is_known
-  )
-  config = probes.ProbeConfig(hidden_sizes=(16,), folds=2, learning_rate=1e-2)
-  there, absent = (
-    probes.r_squared(key, x, ask(answer), config)
-    for answer in (3.0 * x[..., 0] + 1.0, noise)
-  )
-  assert there.shape == (2,)
-  assert np.all(there > 0.9) and np.all(there <= 1.0)
-  assert np.all(absent < 0.3)
-  right, guessed = (
-    probes.accuracy(key, x, ask(answer > 0), config)
-    for answer in (x[..., 1] - 0.5, noise)
-  )
-  assert np.all(right > 0.85)
-  assert np.all(guessed < 0.75)
+  x = jax.random.normal(x_key, (40, 10, 2))
+  noise = jax.random.normal(noise_key, (40, 10))
+  is_known = jnp.ones((40, 10, 3), bool).at[:, ::3].set(False)
+
+  def ask(answer: jax.Array) -> probes.Question:
+    """The number, its negative and noise; unknown answers are far off."""
+    answers = jnp.stack([answer, -answer, noise], axis=-1)
+    return probes.Question(jnp.where(is_known, answers, 1e3), is_known)
+
+  linear = ask(3.0 * x[..., 0] + 1.0)
+  yes_no = ask(x[..., 1] - 0.8)  # One in five.
+  yes_no = dataclasses.replace(yes_no, answer=yes_no.answer > 0)
+  asked = {'linear': linear, 'yes-no': yes_no}
+  found = {'there': x, 'absent': jax.random.normal(key, x.shape)}
+  scores = probes.score(key, found, asked, CONFIG)
+  r_squared, accuracy = scores['linear'], scores['yes-no']
+  assert r_squared['there'].shape == (2, 3)
+  assert np.all(r_squared['there'][:, :2] > 0.9)
+  assert np.all(r_squared['there'] <= 1.0)
+  assert np.all(r_squared['there'][:, 2] < 0.2)
+  assert np.all(r_squared['absent'] < 0.2)
+  assert np.all(accuracy['there'][:, :2] > 0.85)
+  # Always to say no would be right four times in five.
+  assert np.all(accuracy['absent'] < 0.65)
 
 
 def test_probes_are_scored_on_held_out_trajectories() -> None:
   """An identifier of the trajectory predicts answers only in training data."""
   marks = jnp.broadcast_to(jnp.eye(10), (12, 10, 10))
   answer = jnp.broadcast_to(jnp.arange(10) % 3, (12, 10)).astype(jnp.float32)
-  question = questions.Question(answer, jnp.ones((12, 10), bool))
-  config = probes.ProbeConfig(hidden_sizes=(16,), folds=2, learning_rate=1e-2)
-  scores = probes.r_squared(jax.random.key(4), marks, question, config)
-  assert np.all(scores < 0.1)
+  answer = answer[..., None]
+  asked = {'which': probes.Question(answer, jnp.ones_like(answer, bool))}
+  scores = probes.score(jax.random.key(4), {'mark': marks}, asked, CONFIG)
+  assert np.all(scores['which']['mark'] < 0.1)
+
+
+def test_scores_are_those_of_numpy() -> None:
+  generator = np.random.default_rng(0)
+  given, answer = generator.normal(size=(2, 20, 1))
+  weight = generator.integers(0, 2, (20, 1)).astype(float)
+  kept, true = given[weight > 0], answer[weight > 0]
+  expected = 1 - np.sum((kept - true) ** 2) / np.sum((true - true.mean()) ** 2)
+  np.testing.assert_allclose(
+    probes._r_squared(given, answer, weight), [expected], rtol=1e-4
+  )
+  yes = answer > 0.5
+  of_yes = np.mean(kept[true > 0.5] > 0)
+  of_no = np.mean(kept[true <= 0.5] <= 0)
+  np.testing.assert_allclose(
+    probes._accuracy(given, jnp.asarray(yes), weight),
+    [(of_yes + of_no) / 2],
+    rtol=1e-5,
+  )
 
 
 def test_probes_need_trajectories() -> None:
-  question = questions.Question(jnp.zeros((3, 4)), jnp.ones((3, 4), bool))
+  answers = jnp.zeros((3, 4, 1))
+  asked = {'a': probes.Question(answers, jnp.ones_like(answers, bool))}
+  key = jax.random.key(0)
   with pytest.raises(
     ValueError, match='4 trajectories are too few for folds=5'
   ):
-    probes.r_squared(jax.random.key(0), jnp.zeros((3, 4, 2)), question)
-  with pytest.raises(ValueError, match=r'shape \(3, 2, 2\)'):
-    probes.accuracy(jax.random.key(0), jnp.zeros((3, 2, 2)), question)
+    probes.score(key, {'x': jnp.zeros((3, 4, 2))}, asked, probes.ProbeConfig())
+  with pytest.raises(ValueError, match=r'x has shape \(3, 2, 2\)'):
+    probes.score(key, {'x': jnp.zeros((3, 2, 2))}, asked, CONFIG)
 
 
-def test_the_more_frequent_answer() -> None:
-  question = questions.Question(
-    jnp.array([[1.0], [0.0], [0.0], [1.0]]),
-    jnp.array([[True], [True], [True], [False]]),
-  )
-  np.testing.assert_allclose(probes.majority(question), 2 / 3, rtol=1e-6)
+def test_the_probes_are_those_of_the_paper() -> None:
+  config = probes.ProbeConfig()
+  assert config.hidden_sizes == (128, 64, 32)
+  assert config.wide_sizes == (256, 256, 256)
+  assert (config.folds, probes.FURTHEST) == (5, 10)
 
 
-def test_questions_about_the_policy() -> None:
+def test_questions_about_the_future() -> None:
   scene = random_scene()
-  asked = questions.future_policy_entropy(scene, steps=2)
-  # The episodes have observations 0..2 and 3..6.
-  known = [True, False, False, True, True, False]
-  assert asked.is_known[:, 0].tolist() == known
+  asked = probes.questions(RULE, scene)
+  assert list(asked) == ['policy entropy', 'large reward', 'reward', 'value']
+  # The episodes are the steps 0..2 and 3..5.
+  for t in range(6):
+    for k in range(11):
+      is_known = t + k <= (2 if t < 3 else 5)
+      for name, question in asked.items():
+        assert question.is_known[t, 0, k] == is_known, (name, t, k)
   entropy = categorical.entropy(scene.outputs['logits'])
-  for t in (0, 3, 4):
-    assert asked.answer[t, 0] == entropy[t + 2, 0]
-  with pytest.raises(ValueError, match='steps=0'):
-    questions.future_policy_entropy(scene, steps=0)
+  rewards = scene.rollout.reward
+  for t, k in ((0, 0), (0, 2), (3, 1), (4, 1)):
+    answer = lambda name, t=t, k=k: asked[name].answer[t, 0, k]
+    np.testing.assert_allclose(answer('policy entropy'), entropy[t + k, 0])
+    assert answer('reward') == rewards[t + k, 0]
+    # Four are not zero; the largest tenth are those of size 1.
+    assert answer('large reward') == (abs(rewards[t + k, 0]) == 1)
 
 
-def test_questions_about_rewards() -> None:
-  rewards = [0.0, 0.0, 1.0, 0.0, -1.0, 0.1]
-  scene = hand_made.scene(RULE, [0] * 6, rewards, ENDS, [0] * 3)
-  asked = questions.large_reward(scene.rollout, steps=2, size=0.5)
-  assert asked.answer[:, 0].tolist() == [0, 1, 1, 1, 1, 0]
-  # After step 5 the trajectory ends, but not the episode.
-  assert asked.is_known[:, 0].tolist() == [True] * 5 + [False]
-  ahead = questions.large_reward(scene.rollout, steps=1, size=0.5)
-  assert ahead.answer[:, 0].tolist() == [0, 0, 1, 0, 1, 0]
-  assert np.all(ahead.is_known)
+def test_artefacts_of_resets_are_not_asked_about() -> None:
+  scene = random_scene()
+  mask = scene.rollout.mask.at[2].set(False)
+  rollout = dataclasses.replace(scene.rollout, mask=mask)
+  asked = probes.questions(RULE, dataclasses.replace(scene, rollout=rollout))
+  known = asked['reward'].is_known[:, 0]
+  assert known[0].tolist() == [True, True] + 9 * [False]
+  assert not np.any(known[2])
 
 
 def test_inputs_of_probes() -> None:
   scene = random_scene()
-  found = questions.predictions(RULE, scene)
-  widths = {name: x.shape for name, x in found.items()}
-  assert widths == {
-    'pi': (6, 1, 3),
-    'q': (6, 1, 3),
+  rollout = dataclasses.replace(
+    scene.rollout, observation=jnp.arange(7.0)[:, None, None]
+  )
+  scene = dataclasses.replace(scene, rollout=rollout)
+  spec = types.EnvironmentSpec(jax.ShapeDtypeStruct((1,), jnp.float32), 3)
+  network = agent_network.make(
+    spec, RULE.output_spec(3), agent_network.AgentNetworkConfig()
+  )
+  found = probes.inputs(RULE, network, scene, jax.random.key(0))
+  assert {name: x.shape for name, x in found.items()} == {
+    'policy': (6, 1, 3),
+    'value': (6, 1, 3),
+    'shuffled policy': (6, 1, 3),
     'y': (6, 1, SIZE),
     'z': (6, 1, SIZE),
+    'initial y': (6, 1, SIZE),
   }
   # The action at 2 is 2.
   np.testing.assert_allclose(
     found['z'][2, 0], jax.nn.softmax(scene.outputs['z'][2, 0, 2]), rtol=1e-6
   )
+  rows = lambda x: sorted(map(tuple, np.asarray(x)[:, 0].tolist()))
+  # It sees, though it has not learnt.
+  assert np.ptp(found['initial y'][:, 0, 0]) > 0
+  assert rows(found['shuffled policy']) == rows(found['policy'])
+  assert np.any(found['shuffled policy'] != found['policy'])
