@@ -15,6 +15,7 @@ from disco_rl.networks import torsos
 from examples import cartpole
 from examples import increasing_digits
 from examples import own_environment
+from examples import own_loop
 from examples import own_network
 from examples import own_rule
 
@@ -114,6 +115,18 @@ def test_own_network() -> None:
   assert np.isfinite(returns).all()
   config = torsos.TorsoConfig('residual')
   assert config.kind == 'residual'
+
+
+def test_own_loop() -> None:
+  env = own_loop.catch.Catch(4, 3)
+  rule = disco_rl.load_rule('general')
+  network = own_loop.make_network(env.spec, rule, width=16)
+  learner = disco_rl.Learner(network, env.spec, rule, learning_rate=1e-2)
+  _, returns = own_loop.train_agents(env, network, learner, 60, seeds=2)
+  assert returns.shape == (2, 60)
+  # Random play earns -1/3.
+  np.testing.assert_allclose(returns[:, :5].mean(), -0.33, atol=0.15)
+  assert (returns[:, -10:].mean(axis=1) > 0.3).all()
 
 
 def test_own_rule_learns() -> None:

@@ -1,5 +1,6 @@
 """One update of an agent: from a batch of trajectories to new parameters."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -80,9 +81,6 @@ def update(
 ) -> tuple[LearnerState, Update]:
   """One step of gradient descent on the rule's loss.
 
-  One forward pass feeds the rule (all outputs) and the loss (those of the taken
-  actions). Targets are constants for the agent's gradient alone.
-
   Args:
     network: the agent's network.
     rule: sets the targets and the loss.
@@ -95,6 +93,38 @@ def update(
 
   Returns:
     The state after the update, and intermediate results.
+  """
+  found, rule_state = gradient(
+    network, rule, rule_params, state, rollout, known_gradient
+  )
+  state, norms = _apply(optimizer, state, found.gradient, rule_state)
+  logs = {**found.logs, **norms}
+  return state, dataclasses.replace(found, logs=logs)
+
+
+def gradient(
+  network: agent_network.AgentNetwork,
+  rule: base.UpdateRule,
+  rule_params: types.Params,
+  state: LearnerState,
+  rollout: types.Rollout,
+  known_gradient: types.Params | None = None,
+) -> tuple[Update, Any]:
+  """The gradient of the rule's loss.
+
+  One forward pass feeds the rule (all outputs) and the loss (those of the taken
+  actions). Targets are constants for the agent's gradient alone.
+
+  Args:
+    network: the agent's network.
+    rule: sets the targets and the loss.
+    rule_params: eta.
+    state: the learner's state before the update.
+    rollout: T transitions of B trajectories, of this device.
+    known_gradient: see `update`.
+
+  Returns:
+    The targets, the gradient and logs; and the rule's next state.
   """
 
   def forward(params: types.Params) -> tuple[types.Outputs, types.Outputs]:
@@ -118,17 +148,15 @@ def update(
     taken_gradient, loss_logs = jax.grad(total_loss, has_aux=True, argnums=1)(
       rule, taken, targets, rollout
     )
-    (gradient,) = sharding.mean(pullback(taken_gradient))
+    (of_params,) = sharding.mean(pullback(taken_gradient))
     logs = {**logs, **loss_logs}
   else:
     loss = functools.partial(_loss_of_params, network, rule)
-    gradient = mixed_mode.known_gradient(
+    of_params = mixed_mode.known_gradient(
       loss, state.params, targets, rollout, known_gradient
     )
-  chex.assert_trees_all_equal_shapes(gradient, state.params)
-  state, norms = _apply(optimizer, state, gradient, rule_state)
-  logs = sharding.mean({**logs, **norms})
-  return state, Update(targets, gradient, logs)
+  chex.assert_trees_all_equal_shapes(of_params, state.params)
+  return Update(targets, of_params, sharding.mean(logs)), rule_state
 
 
 def _apply(

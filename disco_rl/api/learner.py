@@ -3,12 +3,15 @@
 from collections.abc import Callable
 import functools
 import typing
+from typing import Any
 from typing import Protocol
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from disco_rl import types
+from disco_rl.agent import agent
 from disco_rl.agent import learner
 from disco_rl.api import checks
 from disco_rl.api import rule_checks
@@ -50,8 +53,10 @@ class Learner:
     state, metrics = learner.update(state, rollout)
   ```
 
-  Both methods are pure functions, and may be called within jax.jit, jax.vmap
-  and jax.lax.scan.
+  The methods are pure functions, and may be called within jax.jit, jax.vmap
+  and jax.lax.scan. Within jax.shard_map over a mesh with an axis named `batch`
+  each device passes its own part of the trajectories, and the update is that
+  of the whole batch.
   """
 
   def __init__(
@@ -60,23 +65,35 @@ class Learner:
     spec: types.EnvironmentSpec,
     rule: str | base.UpdateRule | rules.LoadedRule,
     *,
-    learning_rate: float = 3e-4,
-    max_abs_update: float = 1.0,
+    learning_rate: float | None = None,
+    optimizer: optax.GradientTransformation | None = None,
   ):
     """Checks the rule; compiles nothing.
 
     Args:
-      network: of the agent.
-      spec: of observations and actions.
+      network: the agent's network.
+      spec: the shapes of observations and the number of actions.
       rule: as `disco_rl.load_rule` takes or returns it.
-      learning_rate: of Adam.
-      max_abs_update: bound of each entry of Adam's update, before the step
-        size.
+      learning_rate: the step size of Adam, whose updates are clipped to [-1, 1]
+        before; None: that of `AgentConfig`.
+      optimizer: a transformation by optax in the place of that Adam, such as
+        `optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))`.
 
     Raises:
       ValueError: a method of a rule of your own returns something else than
-        `UpdateRule` states.
+        `UpdateRule` states, or both an optimizer and a learning rate are given.
     """
+    if optimizer is None:
+      optimizer = optimizers.agent_optimizer(
+        agent.AgentConfig.learning_rate
+        if learning_rate is None
+        else learning_rate
+      )
+    elif learning_rate is not None:
+      raise ValueError(
+        f'learning_rate={learning_rate} is for the Adam of the package: give '
+        'the optimizer its own, and leave learning_rate out.'
+      )
     rule = rules.load_rule(rule)
     rule_checks.check_rule(rule.rule, rule.params, spec)
     self._network = network
@@ -84,12 +101,14 @@ class Learner:
     self._rule = rule
     # Learning uses no more of a network than `Network` has.
     full_network = typing.cast(agent_network.AgentNetwork, network)
-    optimizer = optimizers.agent_optimizer(learning_rate, max_abs_update)
     self._init = jax.jit(
       lambda key: learner.init(key, full_network, rule.rule, optimizer)
     )
     self._update = jax.jit(
       functools.partial(learner.update, full_network, rule.rule, optimizer)
+    )
+    self._gradient = jax.jit(
+      functools.partial(learner.gradient, full_network, rule.rule)
     )
     self._checked: set[tuple[int, int]] = set()
 
@@ -117,6 +136,42 @@ class Learner:
         device are waited for to check them; within jax.jit, where they are not
         known, they are not checked.
     """
+    rollout = self._check(state, rollout)
+    state, update = self._update(self._rule.params, state, rollout)
+    return state, update.logs
+
+  def gradient(
+    self, state: learner.LearnerState, rollout: types.Rollout
+  ) -> tuple[types.Params, Any, types.Logs]:
+    """Computes the gradient of an update, for an optimiser step of your own.
+
+    ```
+    gradient, rule_state, metrics = learner.gradient(state, rollout)
+    params, opt_state = ...  # Your step.
+    state = dataclasses.replace(
+      state, params=params, opt_state=opt_state, rule_state=rule_state
+    )
+    ```
+
+    Args:
+      state: before the update; its `opt_state` is not used.
+      rollout: as for `update`.
+
+    Returns:
+      The gradient of the loss, to be descended, with the shapes of the
+      parameters; the next state of the rule; and scalars to log.
+
+    Raises:
+      ValueError: as for `update`.
+    """
+    rollout = self._check(state, rollout)
+    found, rule_state = self._gradient(self._rule.params, state, rollout)
+    return found.gradient, rule_state, found.logs
+
+  def _check(
+    self, state: learner.LearnerState, rollout: types.Rollout
+  ) -> types.Rollout:
+    """Checks a rollout, and the network's outputs for it; converts to JAX."""
     size = checks.check_rollout(rollout, self._spec)
     # Converts NumPy's 64 bits to JAX's 32.
     rollout = jax.tree.map(jnp.asarray, rollout)
@@ -128,5 +183,4 @@ class Learner:
         size,
       )
       self._checked.add(size)
-    state, update = self._update(self._rule.params, state, rollout)
-    return state, update.logs
+    return rollout

@@ -13,6 +13,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import small
 
@@ -510,6 +511,30 @@ def test_single_updates_equal_those_of_the_learner() -> None:
         (after, dict(log)),
         result,
       )
+
+
+def test_steps_of_other_optimizers() -> None:
+  default = disco_rl.Learner(NETWORK, SPEC, RULE, learning_rate=0.01)
+  state = default.init(jax.random.key(0))
+  gradient, rule_state, logs = default.gradient(state, rollout())
+  after, after_logs = default.update(state, rollout())
+  # The first step of Adam is the gradient's sign.
+  moved = lambda rate, like: jax.tree.map(
+    lambda x, g: x - rate * like(g), state.params, gradient
+  )
+  close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-6)
+  sign = lambda g: g / (np.abs(g) + 1e-8)
+  jax.tree.map(close, after.params, moved(0.01, sign))
+  jax.tree.map(close, after.rule_state, rule_state)
+  assert set(after_logs) - set(logs) == {'gradient_norm', 'update_norm'}
+
+  sgd = disco_rl.Learner(NETWORK, SPEC, RULE, optimizer=optax.sgd(0.5))
+  after, _ = sgd.update(sgd.init(jax.random.key(0)), rollout())
+  jax.tree.map(close, after.params, moved(0.5, lambda g: g))
+  with pytest.raises(ValueError, match='learning_rate=0.1 is for the Adam'):
+    disco_rl.Learner(
+      NETWORK, SPEC, RULE, optimizer=optax.sgd(0.5), learning_rate=0.1
+    )
 
 
 @pytest.mark.parametrize(

@@ -120,3 +120,46 @@ def test_spare_agents_let_devices_divide_a_population(
   assert rows['agents'].tolist() == [8]
   card = json.loads((tmp_path / 'run' / 'rule.json').read_text())
   assert card['environment_steps'] == rows['environment_steps'][-1]
+
+
+# Prints the largest difference of two updates on two devices from those on one.
+LOOP = """
+import jax, numpy as np, small
+from jax.sharding import PartitionSpec as P
+import disco_rl
+from disco_rl.environments.jax_native import catch
+from disco_rl.update_rules import disco
+spec = catch.Catch(4, 3).spec
+rule = disco.Disco(small.META_NETWORK, num_bins=5)
+network = small.network(spec, rule.output_spec(3), action_model_lstm=4)
+loaded = disco_rl.load_rule(rule, rule.init_params(jax.random.key(2)))
+learner = disco_rl.Learner(network, spec, loaded, learning_rate=1e-2)
+rng = np.random.default_rng(0)
+rollout = disco_rl.Rollout(
+  observation=rng.normal(size=(6, 4, 4, 3)).astype(np.float32),
+  action=rng.integers(3, size=(6, 4)), logits=np.zeros((6, 4, 3)),
+  reward=rng.normal(size=(5, 4)), is_terminal=np.zeros((5, 4), bool),
+  mask=np.ones((5, 4), bool))
+update = jax.shard_map(
+  learner.update, mesh=jax.sharding.Mesh(jax.devices(), ('batch',)),
+  in_specs=(P(), P(None, 'batch')), out_specs=P(), check_vma=False)
+one = two = learner.init(jax.random.key(1))
+for _ in range(2):
+  one, logs_of_one = learner.update(one, rollout)
+  two, logs_of_two = update(two, rollout)
+distance = lambda x, y: float(np.max(np.abs(np.asarray(x) - np.asarray(y))))
+pairs = jax.tree.map(distance, (one, logs_of_one), (two, logs_of_two))
+print(max(jax.tree.leaves(pairs)))
+"""
+
+
+def test_a_loop_of_ones_own_can_divide_batches() -> None:
+  ended = launching.run_python(
+    *('-c', LOOP),
+    JAX_NUM_CPU_DEVICES='2',
+    JAX_ENABLE_X64='1',
+    JAX_DISABLE_MOST_OPTIMIZATIONS='1',
+    PYTHONPATH=f'{launching.REPOSITORY}:{launching.REPOSITORY / "tests"}',
+  )
+  assert ended.returncode == 0, ended.stderr
+  assert 0 < float(ended.stdout) < 1e-4
