@@ -11,14 +11,28 @@ PYTHON ?= python3
 VENV ?= .venv
 EXTRAS ?= dev
 BIN = $(VENV)/bin
+# Editable packages make setuptools warn of folders of their names.
+INSTALL = PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet
 WORKDIR ?= runs/quickstart
 
 .PHONY: run test test-all pytest lint docs
 
 run: $(VENV)/.installed
-	$(BIN)/python -m launch.meta_train --config=configs/quickstart.py \
+	@echo "$$ABOUT"
+	@$(BIN)/python -m launch.meta_train --config=configs/quickstart.py \
 	  --workdir=$(WORKDIR)
-	$(BIN)/python -m launch.showcase --workdir=$(WORKDIR)
+	@echo 'Now new agents learn by the rule, and others for comparison.'
+	@$(BIN)/python -m launch.showcase --workdir=$(WORKDIR)
+
+define ABOUT
+Discovering a rule takes about six minutes on two cores, one or two of them
+compiling. Eight agents learn Catch on a 4x3 board (+1 for a ball that is caught, -1
+for one that is missed) by a rule that 1,000 meta-steps change so that they earn
+more. "return" is their mean: -0.33 by random play, 1 at best. It falls when agents
+are replaced by new ones. Each line on new agents, on a 6x5 board, tells what the
+rule is worth: from -0.6, random play, to 1.
+endef
+export ABOUT
 
 # What takes long begins first, so that no core waits at the end.
 PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -41,16 +55,17 @@ lint: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/lint-imports --no-logo
 
 $(VENV)/.created:
-	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
 	  "Python 3.11 or later is needed; run make PYTHON=python3.11 ...")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	touch $@
+	@echo 'Creating $(VENV), about a minute.'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/.created
-	$(BIN)/python -m pip install --quiet -e .
-	touch $@
+	@$(INSTALL) -e .
+	@touch $@
 
 $(VENV)/.installed-$(EXTRAS): pyproject.toml | $(VENV)/.created
-	$(BIN)/python -m pip install --quiet -e '.[$(EXTRAS)]'
-	touch $@ $(VENV)/.installed
+	@$(INSTALL) -e '.[$(EXTRAS)]'
+	@touch $@ $(VENV)/.installed

@@ -2,7 +2,8 @@
 
   python -m launch.compare runs/mine runs/actor_critic --output=compare.png
 
-Each folder becomes one curve, named by its rule.
+Each folder becomes one curve, named by its rule or by --labels. Runs of one
+label are drawn as one curve, the mean of all their agents.
 """
 
 from collections.abc import Collection
@@ -11,6 +12,7 @@ import pathlib
 
 from absl import app
 from absl import flags
+import numpy as np
 
 from disco_rl.evaluation import learning_curves
 from disco_rl.runtime import metrics
@@ -20,7 +22,12 @@ from launch.errors import fail
 from launch.errors import in_one_line
 from launch.errors import parse_flags
 
-_OUTPUT = flags.DEFINE_string('output', None, 'PNG file.', required=True)
+_OUTPUT = flags.DEFINE_string(
+  'output', None, 'File, .png or .svg.', required=True
+)
+_LABELS = flags.DEFINE_list(
+  'labels', None, 'Of the folders, in their order; by default their rules.'
+)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -29,9 +36,12 @@ def main(argv: Sequence[str]) -> None:
   workdirs = [pathlib.Path(name) for name in argv[1:]]
   if not workdirs:
     fail('Name at least one folder of a run of launch.evaluate.')
+  labels = _LABELS.value or len(workdirs) * [None]
+  if len(labels) != len(workdirs):
+    fail(f'--labels has {len(labels)} for {len(workdirs)} folders.')
   curves: dict[str, learning_curves.Curve] = {}
   environments = []
-  for workdir in workdirs:
+  for workdir, label in zip(workdirs, labels):
     with in_one_line():
       summaries.check(workdir)
     try:
@@ -46,12 +56,29 @@ def main(argv: Sequence[str]) -> None:
         f'{error}.'
       )
     environments.append(environment)
-    curves[_label(rule, curves)] = curve
+    label = label or _label(rule, curves)
+    curves[label] = _joined(curves.get(label), curve, workdir)
   title = ', '.join(dict.fromkeys(environments))
   with in_one_line():
     pathlib.Path(_OUTPUT.value).parent.mkdir(parents=True, exist_ok=True)
     learning_curves.learning_curves(curves, _OUTPUT.value, title)
   print(_OUTPUT.value)
+
+
+def _joined(
+  before: learning_curves.Curve | None,
+  curve: learning_curves.Curve,
+  workdir: pathlib.Path,
+) -> learning_curves.Curve:
+  """The agents of a label so far, and those of one more run."""
+  if before is None:
+    return curve
+  if not np.array_equal(before[0], curve[0]):
+    fail(
+      f'{workdir} has metrics at other environment steps than the run before '
+      'with this label: runs of one label need the same settings.'
+    )
+  return curve[0], np.concatenate([before[1], curve[1]])
 
 
 def _label(rule: str, taken: Collection[str]) -> str:

@@ -15,6 +15,7 @@ file system that all of them share.
 """
 
 from collections.abc import Collection
+from collections.abc import Iterator
 from collections.abc import Mapping
 import pathlib
 import shlex
@@ -73,7 +74,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       raise ImportError(f'{error}{offer}') from error
   with in_one_line():
     try:
-      trainer.run(workdir, description)
+      summary = trainer.run(workdir, description)
     except jax.errors.JaxRuntimeError as error:
       if not distributed.is_distributed():
         raise
@@ -83,7 +84,24 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
         f'{error}'
       )
   if distributed.is_first():
-    print((workdir / 'summary.json').read_text(), end='')
+    print('\n'.join(_told(workdir, summary, config.held_out.updates)))
+
+
+def _told(
+  workdir: pathlib.Path, summary: Mapping[str, Any], updates: int
+) -> Iterator[str]:
+  """What a run ends with, in sentences."""
+  seconds, compiling = summary['seconds'], summary['compile_seconds']
+  yield (
+    f'{summary["meta_steps"]:,} meta-steps of {summary["agents"]} agents have '
+    f'taken {seconds:.0f} s, of which {compiling:.0f} compiling.'
+  )
+  for name, value in summary['held_out'].items():
+    yield (
+      f'New agents that the rule trains for {updates:,} updates earn '
+      f'{value:.3g} in {name}.'
+    )
+  yield f'The rule is {workdir / "rule.npz"}; more is in its folder.'
 
 
 def _without(

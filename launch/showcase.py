@@ -18,6 +18,7 @@ from typing import Any
 
 from absl import app
 from absl import flags
+import numpy as np
 
 from configs import evaluate
 from launch import compilation_cache
@@ -44,13 +45,8 @@ _AGENTS = flags.DEFINE_integer(
   'agents', 5, 'Fresh agents of each rule.', lower_bound=1
 )
 _EPISODES = 6  # In each film.
-# File in the run's folder, or name, -> label on the page.
-_LABELS = {
-  'initial_rule.npz': 'before discovery',
-  'rule.npz': 'discovered',
-  'actor_critic': 'actor-critic',
-}
-_FILMED = ('before discovery', 'discovered')
+# Files in the run's folder, or names, of what the page compares.
+_RULES = ('initial_rule.npz', 'rule.npz', 'actor_critic')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -85,9 +81,10 @@ def main(argv: Sequence[str]) -> None:
     showcase.write(
       page,
       showcase.Showcase(
-        discovery=f'{settings["agents"]} agents on {settings["environments"]}, '
-        f'{steps:,} meta-steps.',
+        discovery=_facts(run),
+        on=settings['environments'],
         meta_curves=run / 'curves.png',
+        held_out=_held_out(run),
         environment=environment,
         updates=_UPDATES.value,
         trained=trained,
@@ -95,7 +92,35 @@ def main(argv: Sequence[str]) -> None:
         commands=_commands(run, jobs),
       ),
     )
-  print(page)
+  print(f'Open {page}: what was found, in words, numbers and films.')
+
+
+def _facts(run: pathlib.Path) -> dict[str, str]:
+  """What the discovery was, by its card."""
+  from disco_rl.update_rules import cards
+
+  card = cards.read(run / 'rule.json')
+  compute, versions = card.compute, card.versions
+  return {
+    'agents': f'{card.agents}',
+    'meta-steps': f'{card.meta_steps:,}',
+    'environment steps': f'{card.environment_steps:,}',
+    'seed': f'{card.seed}',
+    'time': f'{compute["seconds"]:.0f} s on {compute["devices"]} x '
+    f'{compute["kind"]}',
+    'versions': ', '.join(f'{name} {x}' for name, x in versions.items()),
+  }
+
+
+def _held_out(run: pathlib.Path) -> 'tuple[np.ndarray, np.ndarray]':
+  """Meta-steps, and mean returns of the first held-out environment."""
+  from disco_rl.runtime import metrics
+
+  columns = metrics.read(run / 'held_out' / 'metrics.csv')
+  if not columns:
+    return np.empty(0), np.empty(0)
+  is_first = columns['environment'] == columns['environment'][0]
+  return columns['meta_step'][is_first], columns['return'][is_first]
 
 
 def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +159,7 @@ def _plan(
     settings,
     environments=(settings['environment'],),
     rules=[
-      f'{run / name}' if name.endswith('.npz') else name for name in _LABELS
+      f'{run / name}' if name.endswith('.npz') else name for name in _RULES
     ],
     learning_rates=(None,),
     to_settings=to_records.of_one_run,
@@ -150,12 +175,13 @@ def _trained(
   from disco_rl.evaluation import learning_curves
   from disco_rl.evaluation import showcase
 
+  labels = (showcase.BEFORE, showcase.DISCOVERED, showcase.HAND_MADE)
   trained, reason = [], None
-  for job, label in zip(jobs, _LABELS.values(), strict=True):
+  for job, label in zip(jobs, labels, strict=True):
     if job.failure is not None:
       fail(f'The run of {label} has failed: {job.failure}')
     film = None
-    if label in _FILMED and reason is None:
+    if reason is None:
       film, reason = _film(job.folder)
     curve = learning_curves.read_curve(job.folder / 'metrics.csv')
     trained.append(showcase.Trained(label, curve, film))
@@ -183,7 +209,7 @@ def _commands(
   run: pathlib.Path, jobs: 'Sequence[sweep.Job]'
 ) -> list[tuple[str, str]]:
   """What to try next."""
-  found = jobs[list(_LABELS).index('rule.npz')]
+  found = jobs[_RULES.index('rule.npz')]
   return [
     (
       'Watch one of these agents for longer:',
@@ -195,10 +221,11 @@ def _commands(
     ),
     (
       'Train an agent with it in Python:',
-      'import disco_rl\n'
+      'import disco_rl\n\n'
       f'trainer = disco_rl.Trainer({found.config.environment!r}, '
       f'rule={f"{run}/rule.npz"!r})\n'
-      'metrics = trainer.train(updates=100)',
+      f"print(trainer.train(updates={_UPDATES.value})['return'])\n"
+      'print(trainer.evaluate(episodes=100))',
     ),
   ]
 

@@ -180,13 +180,15 @@ def _blocks(path: pathlib.Path, language: str) -> list[str]:
   return [block for name, block in fences if name == language]
 
 
-def test_the_readme_needs_no_more_than_ten_lines() -> None:
+def test_the_readme_is_short() -> None:
   first = _blocks(_README, 'python')[0]
-  assert 'disco103' in first
+  # The first program downloads nothing, and shows what it has learnt.
+  assert "rule='general'" in first
+  assert 'print(' in first
   # `make run` installs no suite of environments.
   assert 'gymnasium' not in ''.join(_blocks(_README, 'python'))
   assert len([line for line in first.splitlines() if line]) <= 10
-  assert len(_README.read_text().splitlines()) <= 200
+  assert len(_README.read_text().splitlines()) <= 180
 
 
 @pytest.mark.parametrize('path', _TEXTS, ids=_name)
@@ -203,12 +205,12 @@ def test_the_code_runs(
   for block in _blocks(path, 'python'):
     # Snippets of examples/ are run by examples_test.py.
     if block not in known and '--8<--' not in block:
-      # Updates by a rule of the published size take long without optimisation.
-      shorter = block.replace('updates=10)', 'updates=2)')
+      if 'import linen' in block:
+        pytest.importorskip('flax', reason="pip install -e '.[craftax]'")
+      shorter = re.sub(r'updates=\d+', 'updates=2', block)
       exec(compile(shorter, path.name, 'exec'), names)
   if path == _README:
     assert np.isfinite(names['metrics']['loss']).all()
-    assert names['action'] in (0, 1, 2)
     assert [path.name for path in tmp_path.iterdir()] == ['agent.npz']
 
 

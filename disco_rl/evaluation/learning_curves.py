@@ -18,7 +18,7 @@ Curve = tuple[np.ndarray, np.ndarray]
 def learning_curves(
   curves: Mapping[str, Curve], path: files.PathLike, title: str = ''
 ) -> None:
-  """Writes the figure of `draw` as a PNG file, atomically."""
+  """Writes the figure of `draw` as `plotting.save` does."""
   plotting.save(draw(curves, title), path)
 
 
@@ -37,30 +37,34 @@ def draw(curves: Mapping[str, Curve], title: str = '') -> figure.Figure:
     The figure.
   """
   fig, ax = plotting.panel(
-    'environment steps', 'return (mean of the last 100 episodes)', height=4.4
+    'environment steps', 'return (mean of the last 100 episodes)'
   )
-  for i, (label, (steps, returns)) in enumerate(curves.items()):
+  ends: dict[str, tuple[float, str]] = {}
+  styles = plotting.lines(curves)
+  for label, (steps, returns) in curves.items():
     # A line through a single point is invisible.
     style: dict[str, Any] = {
-      **plotting.line(i),
+      **styles[label],
       'marker': 'o' if len(steps) == 1 else None,
     }
     ax.plot(steps, returns.T, linewidth=0.7, alpha=0.35, **style)
-    seeds = '1 seed' if len(returns) == 1 else f'{len(returns)} seeds'
+    mean = np.mean(returns, axis=0)
     ax.plot(
       steps,
-      np.mean(returns, axis=0),
+      mean,
       linewidth=2.2,
-      label=f'{label} ({seeds})',
+      label=label,
       solid_capstyle='round',
       zorder=3,  # Above the thin lines of all curves.
       **style,
     )
+    if np.isfinite(mean[-1]):
+      ends[label] = mean[-1], style['color']
   ax.set_title(title, loc='left', color=plotting.INK, fontsize=12, pad=10)
   ax.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
   # From 0, so that a late first episode is visible.
   ax.set_xlim(0, 1.01 * max(np.max(steps) for steps, _ in curves.values()))
-  plotting.legend_below(fig, 'thick: mean of the seeds; thin: one seed', 2)
+  plotting.label_ends(ax, ends)
   return fig
 
 

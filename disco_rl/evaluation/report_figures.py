@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 import math
+from typing import Any
 
 from matplotlib import axes
 from matplotlib import figure
@@ -19,7 +20,7 @@ TITLES = {
   'mean': 'mean',
   'optimality_gap': 'optimality gap',
 }
-_PANEL_COLUMNS = 4
+_PANEL_COLUMNS = 2
 
 
 def applicable(compared: comparison.Comparison) -> list[str]:
@@ -52,9 +53,11 @@ def _aggregates(compared: comparison.Comparison) -> figure.Figure:
     layout='constrained',
   )
   panels = fig.subplots(1, len(names), sharey=True, squeeze=False)[0]
+  styles = plotting.lines(scores.rule for scores in compared.best)
   for ax, name in zip(panels, names, strict=True):
     for i, scores in enumerate(compared.best):
-      _draw_interval(ax, i, scores.aggregates[name])
+      colour = styles[scores.rule]['color']
+      _draw_interval(ax, i, colour, scores.aggregates[name])
     ax.set_title(TITLES[name], color=plotting.INK, fontsize=10)
     ax.xaxis.set_major_locator(ticker.MaxNLocator(3))
     ax.margins(x=0.15)
@@ -70,8 +73,10 @@ def _sample_efficiency(compared: comparison.Comparison) -> figure.Figure:
   fig, ax = plotting.panel(
     'environment steps of one agent', _score_label(compared)
   )
-  for i, scores in enumerate(compared.best):
-    _draw_band(ax, i, scores.curve_steps, scores.curve, scores.rule)
+  styles = plotting.lines(scores.rule for scores in compared.best)
+  for scores in compared.best:
+    style = styles[scores.rule]
+    _draw_band(ax, style, scores.curve_steps, scores.curve, scores.rule)
   ax.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
   plotting.legend_below(fig)
   return fig
@@ -80,8 +85,10 @@ def _sample_efficiency(compared: comparison.Comparison) -> figure.Figure:
 def _profiles(compared: comparison.Comparison) -> figure.Figure:
   """Fraction of agents above each score, with bands."""
   fig, ax = plotting.panel('normalised score', 'fraction of agents above it')
-  for i, scores in enumerate(compared.best):
-    _draw_band(ax, i, compared.thresholds, scores.profile, scores.rule)
+  styles = plotting.lines(scores.rule for scores in compared.best)
+  for scores in compared.best:
+    style = styles[scores.rule]
+    _draw_band(ax, style, compared.thresholds, scores.profile, scores.rule)
   ax.set_ylim(-0.02, 1.02)
   plotting.legend_below(fig)
   return fig
@@ -90,7 +97,8 @@ def _profiles(compared: comparison.Comparison) -> figure.Figure:
 def _learning_rates(compared: comparison.Comparison) -> figure.Figure:
   """IQM at each learning rate, with intervals."""
   fig, ax = plotting.panel('learning rate', _score_label(compared))
-  for i, (rule, by_rate) in enumerate(compared.iqms.items()):
+  styles = plotting.lines(compared.iqms)
+  for rule, by_rate in compared.iqms.items():
     known = {rate: e for rate, e in sorted(by_rate.items()) if e is not None}
     # A percentile interval need not contain the value itself.
     errors = [
@@ -103,7 +111,7 @@ def _learning_rates(compared: comparison.Comparison) -> figure.Figure:
         list(known),
         [e.value for e in known.values()],
         yerr=np.transpose(errors) if errors else None,
-        **plotting.line(i),
+        **styles[rule],
         label=rule,
         marker='o',
         capsize=3,
@@ -124,16 +132,17 @@ def _environments(compared: comparison.Comparison) -> figure.Figure:
   columns = min(len(names), _PANEL_COLUMNS)
   rows = math.ceil(len(names) / columns)
   fig = figure.Figure(
-    figsize=(max(4.8, 2.6 * columns), 2.1 * rows + 0.8), layout='constrained'
+    figsize=(max(4.8, 3.0 * columns), 2.3 * rows + 0.8), layout='constrained'
   )
   panels = fig.subplots(rows, columns, squeeze=False).ravel()
+  styles = plotting.lines(scores.rule for scores in compared.best)
   for ax, name in zip(panels, names):
-    for i, scores in enumerate(compared.best):
+    for scores in compared.best:
       steps, returns = scores.curves[name]
       estimate = statistics.Estimate(
         returns.mean(axis=0), returns.min(axis=0), returns.max(axis=0)
       )
-      _draw_band(ax, i, steps, estimate, scores.rule)
+      _draw_band(ax, styles[scores.rule], steps, estimate, scores.rule)
     ax.set_title(name, color=plotting.INK, fontsize=9)
     ax.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
     ax.xaxis.set_major_locator(ticker.MaxNLocator(3))
@@ -141,8 +150,9 @@ def _environments(compared: comparison.Comparison) -> figure.Figure:
     ax.tick_params(labelsize=8)
   for ax in panels[len(names) :]:
     ax.set_visible(False)
-  # The figure's own axis labels would overlap the legend.
-  plotting.legend_below(fig, 'score, not normalised, over environment steps')
+  fig.supylabel('return', color=plotting.INK, fontsize=10)
+  # An axis label of the figure's own would overlap the legend.
+  plotting.legend_below(fig, 'over environment steps of one agent')
   return fig
 
 
@@ -161,9 +171,8 @@ def _score_label(compared: comparison.Comparison) -> str:
 
 
 def _draw_interval(
-  ax: axes.Axes, row: int, estimate: statistics.Estimate
+  ax: axes.Axes, row: int, colour: str, estimate: statistics.Estimate
 ) -> None:
-  colour = plotting.colour(row)
   if estimate.low is not None:
     ax.plot(
       [estimate.low, estimate.high],
@@ -178,12 +187,11 @@ def _draw_interval(
 
 def _draw_band(
   ax: axes.Axes,
-  index: int,
+  style: Mapping[str, Any],
   x: np.ndarray,
   estimate: statistics.Estimate,
   label: str,
 ) -> None:
-  style = plotting.line(index)
   colour = style['color']
   marker = 'o' if len(x) == 1 else None  # A line of one point is invisible.
   ax.plot(x, estimate.value, label=label, marker=marker, **style)

@@ -1,20 +1,43 @@
 """The style that all figures share."""
 
+from collections.abc import Iterable
+from collections.abc import Mapping
+import itertools
+import pathlib
 from typing import Any
 
 from matplotlib import axes
 from matplotlib import figure
+from matplotlib import rc_context
 
 from disco_rl.runtime import files
 
 # Okabe and Ito's palette for colour-blind readers, without its yellow, which is
-# too faint for thin lines on white.
+# too faint for thin lines on white, and with a grey that shows on black.
 _COLOURS = (
-  '#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000'
+  '#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#7F7F7F'
 )  # fmt: skip
 _LINES = ('solid', 'dashed', 'dotted', 'dashdot')
-INK = '#333333'
-FAINT = '#BBBBBB'
+# What has the same colour in all figures -> its place in the palette.
+_PLACES = {
+  'discovered': 0,
+  'general': 0,
+  'rule.npz': 0,
+  'actor-critic': 1,
+  'actor_critic': 1,
+  'Disco103': 2,
+  'disco103': 2,
+  'imitation': 3,
+  'before discovery': 4,
+  'initial_rule.npz': 4,
+  'policy_gradient': 5,
+  'uniform': 6,
+}
+# Figures have no background: text and lines are as far from white as from the
+# black of a dark page.
+INK = '#7F7F7F'
+FAINT = '#A6A6A6'
+_GRID = '#7F7F7F40'
 
 
 def colour(index: int) -> str:
@@ -28,16 +51,69 @@ def line(index: int) -> dict[str, Any]:
   return {'color': colour(index), 'linestyle': style}
 
 
+def lines(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+  """Colour and style by label; rules with names have theirs in all figures.
+
+  Args:
+    labels: what the curves show: names of rules, paths of their files, or
+      others, which take what is left in turn.
+
+  Returns:
+    Label -> colour and style.
+  """
+  labels = list(dict.fromkeys(labels))
+  places: dict[str, int] = {}
+  for label in labels:
+    place = _PLACES.get(pathlib.PurePath(label).name)
+    if place is not None and place not in places.values():
+      places[label] = place
+  free = (i for i in itertools.count() if i not in places.values())
+  return {
+    label: line(places[label] if label in places else next(free))
+    for label in labels
+  }
+
+
 def panel(
   x_label: str, y_label: str, height: float = 4.2
 ) -> tuple[figure.Figure, axes.Axes]:
-  """A figure of one panel, 6.4 inches wide."""
-  fig = figure.Figure(figsize=(6.4, height), layout='constrained')
+  """A figure of one panel, 5.6 inches wide: its text shows on a phone."""
+  fig = figure.Figure(figsize=(5.6, height), layout='constrained')
   ax = fig.add_subplot()
-  ax.set_xlabel(x_label, color=INK)
-  ax.set_ylabel(y_label, color=INK)
+  ax.set_xlabel(x_label, color=INK, fontsize=11)
+  ax.set_ylabel(y_label, color=INK, fontsize=11)
+  ax.tick_params(labelsize=10.5)
   tidy(ax)
   return fig, ax
+
+
+def label_ends(ax: axes.Axes, ends: Mapping[str, tuple[float, str]]) -> None:
+  """Writes labels to the right of a panel, where their lines end.
+
+  Args:
+    ax: the panel, with its final limits.
+    ends: label -> y where its line ends, and its colour.
+  """
+  low, high = ax.get_ylim()
+  apart = 0.075 * (high - low)  # A line of text.
+  order = sorted(ends, key=lambda label: ends[label][0])
+  places = [ends[label][0] for label in order]
+  for i in range(1, len(places)):
+    places[i] = max(places[i], places[i - 1] + apart)
+  # Those that were moved up over the edge push the others down.
+  for i in reversed(range(len(places))):
+    limit = high if i == len(places) - 1 else places[i + 1] - apart
+    places[i] = min(places[i], limit)
+  for label, y in zip(order, places):
+    ax.annotate(
+      label,
+      (1.02, y),
+      xycoords=('axes fraction', 'data'),
+      color=ends[label][1],
+      fontsize=10.5,
+      va='center',
+      annotation_clip=False,
+    )
 
 
 def legend_below(
@@ -59,14 +135,22 @@ def legend_below(
 
 def tidy(ax: axes.Axes) -> None:
   """Removes decoration that carries no data."""
-  ax.grid(color='#E6E6E6', linewidth=0.8)
+  ax.grid(color=_GRID, linewidth=0.8)
   ax.set_axisbelow(True)
   ax.spines[['top', 'right']].set_visible(False)
-  ax.spines[['left', 'bottom']].set_color('#999999')
-  ax.tick_params(color='#999999', labelcolor=INK)
+  ax.spines[['left', 'bottom']].set_color(FAINT)
+  ax.tick_params(color=FAINT, labelcolor=INK)
 
 
 def save(fig: figure.Figure, path: files.PathLike) -> None:
-  """Writes a figure as PNG, atomically."""
-  with files.replacing(path) as temporary:
-    fig.savefig(temporary, format='png', dpi=200)
+  """Writes a figure without a background, atomically; SVG by name, or PNG."""
+  kind = 'svg' if pathlib.PurePath(path).suffix == '.svg' else 'png'
+  # The same figure is the same file.
+  metadata = {'Date': None} if kind == 'svg' else {}
+  with (
+    files.replacing(path) as temporary,
+    rc_context({'svg.hashsalt': 'disco'}),
+  ):
+    fig.savefig(
+      temporary, format=kind, dpi=200, transparent=True, metadata=metadata
+    )

@@ -7,6 +7,7 @@ file or a name that does not exist is an error.
 """
 
 import ast
+from collections.abc import Iterator
 import functools
 import json
 import pathlib
@@ -98,7 +99,20 @@ def _show_cell(cell: dict[str, Any]) -> str:
   if cell['cell_type'] == 'markdown':
     # The page has a title already.
     return re.sub('^#', '##', source, flags=re.MULTILINE)
-  return f'```python\n{source}\n```'
+  shown = [f'```python\n{source}\n```']
+  for output in cell['outputs']:
+    shown.extend(_show_output(output))
+  return '\n\n'.join(shown)
+
+
+def _show_output(output: dict[str, Any]) -> Iterator[str]:
+  """What a cell printed, and its pictures."""
+  data = output.get('data', {})
+  if 'image/png' in data:
+    picture = ''.join(data['image/png']).replace('\n', '')
+    yield f'![Output of the cell](data:image/png;base64,{picture})'
+  elif text := ''.join(output.get('text', data.get('text/plain', ''))):
+    yield f'````text\n{text.rstrip()}\n````'
 
 
 @functools.cache

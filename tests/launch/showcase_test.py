@@ -1,9 +1,11 @@
 """Tests of launch.showcase and of the page that it writes."""
 
 import base64
+import dataclasses
 import io
 import pathlib
 import re
+from typing import Any
 
 from absl import flags
 from absl.testing import flagsaver
@@ -17,8 +19,10 @@ from benchmarks import small_runs
 from configs import quickstart
 from disco_rl.environments import suites
 from disco_rl.evaluation import learning_curves
+from disco_rl.evaluation import showcase as showcase_lib
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
+from disco_rl.update_rules import cards
 from disco_rl.update_rules import weights
 from launch import showcase
 
@@ -39,6 +43,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   metrics.write_json(workdir / 'summary.json', {'meta_steps': 7})
   for name in ('initial_rule.npz', 'rule.npz'):
     weights.save(workdir / name, small.nest(small.arrays()))
+  card = cards.Card(
+    name='run',
+    agents=8,
+    meta_steps=7,
+    environment_steps=12345,
+    seed=3,
+    versions={'jax': '1.2'},
+    compute={'seconds': 61.2, 'devices': 2, 'kind': 'cpu'},
+  )
+  metrics.write_json(workdir / 'rule.json', dataclasses.asdict(card))
+  with metrics.MetricsWriter(
+    workdir / 'held_out', 0, 'meta_step', 'environment'
+  ) as writer:
+    for step, value in ((0, -0.25), (7, 0.75)):
+      row = {'meta_step': step, 'environment': 'catch/4x3', 'return': value}
+      writer.write([row])
   figure, _ = plotting.panel('meta-steps', 'return')
   plotting.save(figure, workdir / 'curves.png')
   call(workdir)
@@ -77,22 +97,69 @@ def test_the_page_has_the_scores_of_each_rule(run: pathlib.Path) -> None:
     row = f'<td>{label}</td><td>{np.mean(returns[:, -1]):.2f}</td>'
     assert row in page
     assert f'<td>{np.min(returns[:, -1]):.2f}</td></tr>' in page
-  assert '8 agents on catch/4x3, 7 meta-steps.' in page
+  for name, value in {
+    'agents': '8',
+    'environment steps': '12,345',
+    'seed': '3',
+    'time': '61 s on 2 x cpu',
+    'versions': 'jax 1.2',
+  }.items():
+    assert f'<tr><th>{name}</th><td>{value}</td></tr>' in page
+  assert '<td>-0.25</td><td>0.75</td></tr>' in page
+  assert 'Random play earns\n-0.33 on average' in page
 
 
 def test_the_page_needs_no_other_file(run: pathlib.Path) -> None:
   page = (run / 'index.html').read_text()
   sources = re.findall(r'(?:src|href)="(.{0,40})', page)
-  assert len(sources) == 4
+  assert len(sources) == 5
   assert all(source.startswith('data:image/') for source in sources)
   films = re.findall('data:image/gif;base64,([^"]+)', page)
-  assert len(films) == 2
+  assert len(films) == 3
   for film in films:
     with Image.open(io.BytesIO(base64.b64decode(film))) as picture:
       # Six episodes of four observations, the last of each for longer.
       assert picture.n_frames > 6
       # Pixels of 4 x 3 cells.
       assert picture.height / 4 == picture.width / 3
+
+
+def trained(label: str, *returns: float) -> showcase_lib.Trained:
+  curve = 10.0 * np.arange(1, 6), np.array([returns, returns])
+  return showcase_lib.Trained(label, curve)
+
+
+def test_the_verdict() -> None:
+  agents = [
+    trained('before discovery', -0.6, -0.6, -0.6, -0.6, -0.6),
+    trained('discovered', -0.6, 0.2, 0.7, 0.9, 1.0),
+    trained('actor-critic', -0.6, 0.5, 0.9, 0.9, 0.98),
+  ]
+  shares, times = showcase_lib.verdict(agents, updates=500, is_catch=True)
+  assert shares == (
+    'After 500 updates agents catch this share of the balls: 20% with the rule '
+    'as it was before discovery, 100% with the discovered rule, 99% with '
+    'actor-critic (designed by hand).'
+  )
+  assert times == (
+    'Their mean return is above 0.84 after 400 updates with the discovered '
+    'rule and 300 updates with actor-critic (designed by hand).'
+  )
+  alike = [trained('before discovery', 2.0, 2.0), trained('discovered', 2, 2)]
+  assert len(showcase_lib.verdict(alike, 500, is_catch=False)) == 1
+
+
+@pytest.mark.parametrize(
+  ('name', 'found'),
+  [
+    ('catch', (8, 8, -0.75)),
+    ('catch/6x5', (6, 5, -0.6)),
+    ('catchy', None),
+  ],
+)
+def test_boards(name: str, found: tuple[Any, ...] | None) -> None:
+  board = showcase_lib.board(name)
+  assert found == (board and tuple(board.values()))
 
 
 def test_agents_are_like_those_of_the_population(run: pathlib.Path) -> None:
