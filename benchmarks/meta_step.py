@@ -2,9 +2,9 @@
 
   python -m benchmarks.meta_step --json=meta_step.json
 
-Agents of full size on Catch 8x8 and a random rule of Disco103's size, at the
-sizes of two runs of the published notebook, whose figures on an idle machine
-(470 GFLOP/s in a matrix product) stand beside ours:
+Agents of full size on Catch 8x8 and an untrained rule of Disco103's size, at
+the sizes of two runs of the published notebook, whose figures on an idle
+machine (470 GFLOP/s in a matrix product) stand with ours:
 
   long    1 agent, 20 updates of 32 trajectories of 29 observations
   short   2 agents, 2 updates of 32 trajectories of 16 observations

@@ -4,7 +4,7 @@
     --workdir=runs/general
 
 Discovery begins with a rule that imitates the policy gradient, or from scratch
-by --config.rule=random. What a general rule needs at small scale is in the
+by --config.rule=untrained. What a general rule needs at small scale is in the
 manner of LPG and GROOVE: every agent meets a new grid world, chain or Catch in
 each of its lifetimes, with a learning rate and a lifetime of its own. The rule
 is evaluated on tasks that no agent draws: grid worlds and a chain of fixed

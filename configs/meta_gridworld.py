@@ -17,8 +17,8 @@ task that is not part of discovery:
     --config.environment=gridworld/43 --config.unroll_length=16 \
     --workdir=runs/chain
 
---config.environment names another task, and --config.rule the random rule that
-discovery began with, runs/meta_gridworld/initial_rule.npz.
+--config.environment names another task, and --config.rule the untrained rule
+that discovery began with, runs/meta_gridworld/initial_rule.npz.
 """
 
 import ml_collections

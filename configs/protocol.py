@@ -115,7 +115,7 @@ GRIDS = {
   },
   'actor_critic': {'learning_rate': (2e-3, 5e-3), 'entropy_cost': (0.01, 0.05)},
   # Entropy alone: the policy is uniform after some updates.
-  'random': {
+  'uniform': {
     'rule': ('actor_critic',),
     'policy_cost': (0.0,),
     'value_cost': (0.0,),

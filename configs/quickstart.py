@@ -1,4 +1,4 @@
-"""Discovers a rule from random parameters, on two CPU cores in minutes.
+"""Discovers a rule from an untrained one, on two CPU cores in minutes.
 
   python -m launch.meta_train --config=configs/quickstart.py \
     --workdir=runs/quickstart

@@ -33,7 +33,7 @@ from disco_rl.runtime import workdirs
 
 # Contenders that scores refer to: return 1 where the best is not known, and 0.
 REFERENCE = 'actor_critic'
-RANDOM = 'random'
+UNIFORM = 'uniform'
 GIVEN = 'given'
 
 # Setting -> value.
@@ -135,7 +135,7 @@ class Protocol(config_lib.Settings):
           'and others: name it alone, or choose among gridworld, random_grid, '
           'random_chain, lpg and catch.'
         )
-    for name in {GIVEN, REFERENCE, RANDOM} - {*self.grids}:
+    for name in {GIVEN, REFERENCE, UNIFORM} - {*self.grids}:
       yield f'grids lacks {name!r}: add it, {{}} for the settings as given.'
 
   def scored_after(self, task: str) -> tuple[int, ...]:

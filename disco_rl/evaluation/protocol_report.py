@@ -29,7 +29,7 @@ _MEANING = (
   '(in grid worlds where objects begin in random places, the return of a '
   'reference policy); elsewhere it is the mean return of the tuned '
   "actor-critic after the longest training. Random play's return is exact in "
-  'grid worlds, and that of the contender "random" elsewhere.'
+  'grid worlds, and that of the contender "uniform" elsewhere.'
 )
 _TESTS = normalisation.Benchmark('tests', 'All tests', _MEANING)
 
@@ -190,7 +190,7 @@ def _scale(
     for result in of_task[max(of_task)]
     if result.problem is None
   }
-  low = means.get(protocol_lib.RANDOM, np.nan)
+  low = means.get(protocol_lib.UNIFORM, np.nan)
   is_catch = protocol_lib.family(task) == 'catch'
   high = _BEST_CATCH if is_catch else means.get(protocol_lib.REFERENCE, np.nan)
   return normalisation.Scale(_TESTS, low, high) if high > low else None
@@ -256,7 +256,7 @@ def _worse_than_random(results: Results) -> Iterator[Worse]:
   for task, of_task in results.items():
     for updates, contenders in of_task.items():
       known = {r.rule: r.returns for r in contenders if r.problem is None}
-      random = known.pop(protocol_lib.RANDOM, None)
+      random = known.pop(protocol_lib.UNIFORM, None)
       for rule, returns in known.items():
         if random is not None and np.mean(returns) < np.mean(random):
           difference = statistics.estimate(

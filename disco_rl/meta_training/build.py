@@ -51,7 +51,7 @@ def make_rule(
     ValueError: discovery cannot start from the rule, or its file is not valid.
     FileNotFoundError: there is no such file.
   """
-  if config.rule == config_lib.RANDOM:
+  if config.rule == config_lib.UNTRAINED:
     key = jax.random.fold_in(jax.random.key(config.seed), 2**31)
     return config.rule_settings, initial_rule.draw(
       key, config.rule_settings.network
@@ -63,8 +63,8 @@ def make_rule(
       return rule, jax.device_put(params)
   raise ValueError(
     f'rule={config.rule!r} cannot be where discovery starts: choose '
-    f"'{config_lib.RANDOM}', {', '.join(map(repr, sources.names()))}, the path "
-    'of an npz file of weights, or hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
+    f"'{config_lib.UNTRAINED}', {', '.join(map(repr, sources.names()))}, the "
+    'path of an npz file of weights, or hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
   )
 
 

@@ -21,7 +21,7 @@ from disco_rl.update_rules import disco
 from disco_rl.update_rules import sources
 
 ESTIMATORS = ('differentiation', 'evolution')
-RANDOM = 'random'
+UNTRAINED = 'untrained'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +33,9 @@ class MetaTrainingConfig(config_lib.Settings):
       between.
     agents: agents in the population, which cycles through the environments.
     preprocessing: changes for environments, see `environments.registry.make`.
-    rule: where discovery starts: 'random', the name of a discovered rule, the
+    rule: where discovery starts: 'untrained', the name of a discovered rule, the
       path of an npz file, or a hf:// address.
-    rule_settings: the rule's own settings; the network is that of a random one.
+    rule_settings: the rule's own settings; the network is that of an untrained one.
     meta_steps: updates of the rule.
     seed: seed of all that is random.
     checkpoint_every: meta-steps between two checkpoints.
@@ -75,7 +75,7 @@ class MetaTrainingConfig(config_lib.Settings):
     default_factory=registry.default_preprocessing
   )
   agents: config_lib.Count = 1
-  rule: sources.Name = RANDOM
+  rule: sources.Name = UNTRAINED
   rule_settings: disco.Disco = disco.Disco()
   meta_steps: config_lib.Count = 1000
   seed: config_lib.CountOrZero = 0

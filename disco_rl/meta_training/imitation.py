@@ -1,7 +1,7 @@
 """A rule for discovery to begin with: it imitates the policy gradient.
 
-A random rule teaches agents nothing, and a small discovery spends most of its
-meta-steps on leaving that. What it then finds hardly answers to rare, large
+An untrained rule teaches agents nothing, and a small discovery spends most of
+its meta-steps on leaving that. What it then finds hardly answers to rare, large
 advantages, as sparse rewards make them. `train` fits the meta-network to
 
   pi_hat = pi + strength * A * (onehot(a) - pi),
@@ -49,7 +49,7 @@ def train(
   steps: int,
   report: Callable[[float, float], None],
 ) -> types.Params:
-  """Fits a random meta-network.
+  """Fits an untrained meta-network.
 
   Args:
     key: PRNG key.

@@ -41,7 +41,7 @@ def draw(
     if value >= MIN_SPREAD:
       return params
   raise ValueError(
-    f'{_MAX_DRAWS} random rules emit the same pi_hat for every action. '
+    f'{_MAX_DRAWS} untrained rules emit the same pi_hat for every action. '
     f'rule_policy_channels={config.policy_channels} are too narrow: widen the '
     'last.'
   )

@@ -81,7 +81,11 @@ class RuleFiles:
 
   def _card(self, path: pathlib.Path, step: int, seconds: float) -> cards.Card:
     config = self.config
-    begins = 'a random rule' if config.rule == 'random' else config.rule
+    begins = (
+      'an untrained rule'
+      if config.rule == config_lib.UNTRAINED
+      else config.rule
+    )
     per_step = sum(
       group.config.num_agents * group.steps.in_all for group in self.groups
     )

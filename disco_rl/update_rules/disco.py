@@ -113,7 +113,7 @@ class Disco(base.UpdateRule, config_lib.Settings):
     )
 
   def init_params(self, key: types.Array) -> types.Params:
-    """A random meta-network."""
+    """An untrained meta-network."""
     return meta_network.init(key, self.network)
 
   def init_state(self, agent_params: types.Params) -> DiscoState:

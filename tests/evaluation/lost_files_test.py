@@ -91,7 +91,7 @@ def rule_files(workdir: pathlib.Path) -> rule_files_lib.RuleFiles:
     agents=3,
     environments=('catch/4x3',),
     held_out=held_out.HeldOutConfig(updates=9, seeds=2),
-    rule='random',
+    rule='untrained',
     seed=6,
   )
   group: Any = builtin_types.SimpleNamespace(

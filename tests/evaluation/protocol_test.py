@@ -23,7 +23,7 @@ from launch import to_records
 GRIDS = {
   'given': {'learning_rate': (1e-3, 1e-2)},
   'actor_critic': {'entropy_cost': (0.1, 0.2)},
-  'random': {'rule': ('actor_critic',), 'entropy_cost': (1.0,)},
+  'uniform': {'rule': ('actor_critic',), 'entropy_cost': (1.0,)},
 }
 
 
@@ -91,11 +91,11 @@ def test_every_rule_has_as_many_settings_to_choose_from() -> None:
     'disco103': 4,
     'imitation': 4,
     'actor_critic': 4,
-    'random': 1,
+    'uniform': 1,
   }
   by_name = {x.name: x for x in contenders}
   assert by_name['mine'].rule == 'b/mine.npz'
-  assert by_name['random'].rule == 'actor_critic'
+  assert by_name['uniform'].rule == 'actor_critic'
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_a_family_is_validated_by_tasks_of_its_own(
   ] == [(tests[0], 1e-3), (tests[1], 1e-2)]
   # Each family of tests is reported with its own settings.
   for job in both:
-    finish(job, (0.1,), (0.2 if job.rule == 'random' else 0.9,))
+    finish(job, (0.1,), (0.2 if job.rule == 'uniform' else 0.9,))
   protocol_report.write(a_plan, choices)
   summary = metrics.read_json(tmp_path / 'summary.json')
   assert [x['environments'] for x in summary['benchmarks'].values()] == [
@@ -385,7 +385,7 @@ def test_a_family_is_validated_by_tasks_of_its_own(
     ['gymnax/CartPole-v1'],
     ['gymnax/CartPole-v1'],
   ]
-  chosen = [x['settings'] for x in summary['chosen'] if x['rule'] != 'random']
+  chosen = [x['settings'] for x in summary['chosen'] if x['rule'] != 'uniform']
   assert chosen[0] == {'learning_rate': 1e-3}
   assert chosen[2] == {'learning_rate': 1e-2}
 
@@ -424,23 +424,23 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     'catch/4x4': {
       'policy_gradient': (1.0, 0.2),
       'actor_critic': (0.6, 0.8),
-      'random': (-0.5, -0.7),
+      'uniform': (-0.5, -0.7),
     },
     'bsuite/discounting_chain': {
       'policy_gradient': (0.5, 0.7),
       'actor_critic': (1.1, 1.1),
-      'random': (1.0, 1.0),
+      'uniform': (1.0, 1.0),
     },
     # The reference learns nothing: returns have no scale.
     'gymnax/CartPole-v1': {
       'policy_gradient': (30.0, 30.0),
       'actor_critic': (20.0, 20.0),
-      'random': (20.0, 20.0),
+      'uniform': (20.0, 20.0),
     },
     'gridworld/held_out_00': {
       'policy_gradient': (1.0, 1.0),
       'actor_critic': (0.099, 1.0),
-      'random': (0.1, 0.1),
+      'uniform': (0.1, 0.1),
     },
   }
   setup = protocol_report.Setup(2, (('catch/5x5',),), tuple(tests), 29)
@@ -512,7 +512,7 @@ def test_tests_with_longer_rollouts_are_compared_on_their_own(
     'gridworld/held_out_00': None,
     'gridworld/held_out_17': 'gridworld_held_out_chains',
   }
-  returns = {'policy_gradient': (1.0, 1.0), 'random': (0.4, 0.4)}
+  returns = {'policy_gradient': (1.0, 1.0), 'uniform': (0.4, 0.4)}
   protocol_report.write_results(
     {
       task: results(task, returns, steps_per_update)
@@ -534,7 +534,7 @@ def test_tests_with_longer_rollouts_are_compared_on_their_own(
   }
   # Interquartile means are of both.
   (both,) = (
-    x['iqm']['random']['value']
+    x['iqm']['uniform']['value']
     for x in summary['iqm_by_family']
     if (x['updates'], x['family']) == (20, 'gridworld')
   )

@@ -34,7 +34,7 @@ def get_config():
   config.grids = ml_collections.ConfigDict({
     'given': {'learning_rate': (1e-3, 1e-2)},
     'actor_critic': {},
-    'random': {'rule': ('actor_critic',), 'policy_cost': (0.0,)},
+    'uniform': {'rule': ('actor_critic',), 'policy_cost': (0.0,)},
   })
   return config
 """

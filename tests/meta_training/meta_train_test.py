@@ -230,7 +230,7 @@ def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
   columns = metrics.read(finished / 'metrics.csv')
   held_out = metrics.read(finished / 'held_out' / 'metrics.csv')
   assert summary == {
-    'rule': 'random',
+    'rule': 'untrained',
     'meta_steps': 4,
     'agents': 2,
     'environment_steps': 2 * 4 * 40,

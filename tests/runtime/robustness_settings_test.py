@@ -296,8 +296,11 @@ IMPOSSIBLE = {
     ('environments=cach', "'cach'. Nearest names: catch"),
     ('environments=catch/4x3,catch/4', "'catch/4'"),
     ('held_out_environments=cach', "'cach'. Nearest names: catch"),
-    ('rule=disco13', "'disco13' cannot be .* 'random', 'disco103'"),
-    ('rule=actor_critic', "'actor_critic' cannot be .* 'random', 'disco103'"),
+    ('rule=disco13', "'disco13' cannot be .* 'untrained', 'disco103'"),
+    (
+      'rule=actor_critic',
+      "'actor_critic' cannot be .* 'untrained', 'disco103'",
+    ),
     ('rule=missing/rule.npz', 'missing/rule.npz'),
     ('agents=0', 'agents=0 must be at least 1'),
     ('replay_capacity=7', 'replay_capacity=7 .* nearest is 24'),

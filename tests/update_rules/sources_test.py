@@ -98,7 +98,7 @@ def test_discovery_and_evaluation_begin_with_a_shipped_rule(
   settings = {**quickstart.get_config().to_dict(), 'rule': 'mine'}
   config = to_records.meta_training(settings)
   assert_is_the_rule(build.make_rule(config)[1])
-  with pytest.raises(ValueError, match="'random', 'disco103', 'mine', the"):
+  with pytest.raises(ValueError, match="'untrained', 'disco103', 'mine', the"):
     build.make_rule(dataclasses.replace(config, rule='actor_critic'))
   message = launching.error(
     evaluate,
