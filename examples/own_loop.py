@@ -49,12 +49,8 @@ class Network:
     """All outputs for a rollout, and those of the actions that were taken."""
     every = self.outputs(params, rollout.observation)
     action = rollout.action[:-1, :, None, None]
-    taken = {
-      name: jnp.take_along_axis(x[:-1], action, axis=2)[:, :, 0]
-      if x.ndim == 4
-      else x
-      for name, x in every.items()
-    }
+    pick = lambda x: jnp.take_along_axis(x[:-1], action, axis=2)[:, :, 0]
+    taken = {name: pick(x) if x.ndim == 4 else x for name, x in every.items()}
     return every, taken
 
 
