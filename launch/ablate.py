@@ -5,7 +5,7 @@ r"""Compares variants of the method of discovery; see configs/ablations.py.
 
 Each variant is a name after the colon of --config. All are discovered
 with each of the seeds, --processes of them at a time, and report.html and
-report.md compare the returns of fresh agents in environments outside the
+report.md compare the returns of new agents in environments outside the
 population: curves, and interquartile means with bootstrapped intervals. The
 same command goes on with what is left. launch.sweep, which does it, says more.
 """

@@ -2,7 +2,7 @@
 
   python -m launch.showcase --workdir=runs/quickstart
 
-Fresh agents are trained with the discovered rule, with the rule as it was
+New agents are trained with the discovered rule, with the rule as it was
 before discovery, and with actor-critic, on an environment that the population
 did not have. The page has their scores, their learning curves and films of
 them, beside the curves of the discovery. The same command again resumes what
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 _ENVIRONMENT = flags.DEFINE_string(
   'environment',
   None,
-  'Of the fresh agents; by default the first held-out one of the discovery.',
+  'Of the new agents; by default the first held-out one of the discovery.',
 )
 _UPDATES = flags.DEFINE_integer(
-  'updates', 500, 'Of each fresh agent.', lower_bound=1
+  'updates', 500, 'Of each new agent.', lower_bound=1
 )
 _AGENTS = flags.DEFINE_integer(
-  'agents', 5, 'Fresh agents of each rule.', lower_bound=1
+  'agents', 5, 'New agents of each rule.', lower_bound=1
 )
 _EPISODES = 6  # In each film.
 # Files in the run's folder, or names, of what the page compares.
@@ -124,7 +124,7 @@ def _held_out(run: pathlib.Path) -> 'tuple[np.ndarray, np.ndarray]':
 
 
 def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
-  """Settings of fresh agents that are like those of the population."""
+  """Settings of new agents that are like those of the population."""
   from disco_rl import config as config_lib
   from disco_rl.agent import agent as agent_lib
   from disco_rl.environments import suites

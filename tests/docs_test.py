@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 import importlib
 import importlib.util
+import json
 import pathlib
 import re
 import shlex
@@ -64,6 +65,22 @@ def test_pages_need_no_network(site: pathlib.Path) -> None:
       page.read_text(),
     )
     assert not remote, page
+
+
+def test_search_from_the_disk_finds_guides(site: pathlib.Path) -> None:
+  script = (site / 'search' / 'search_index.js').read_text()
+  index = json.loads(script.removeprefix('var __index = '))
+  pages = {entry['location'].partition('#')[0] for entry in index['docs']}
+  assert {'get-started.html', 'faults.html', 'your-loop.html'} < pages
+  inside = {page for page in pages if '/' in page}
+  assert inside == {'reference/disco_rl.html'}
+  # The worker that searches has a substitute where pages are files.
+  assert 'javascripts/worker.js' in (site / 'index.html').read_text()
+
+
+def test_notebooks_show_their_outputs(site: pathlib.Path) -> None:
+  page = (site / 'source/colabs/explore_rule.ipynb.html').read_text()
+  assert page.count('src="data:image/png;base64,') >= 3
 
 
 def test_equations_are_mathml(site: pathlib.Path) -> None:

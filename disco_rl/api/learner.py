@@ -68,7 +68,7 @@ class Learner:
     learning_rate: float | None = None,
     optimizer: optax.GradientTransformation | None = None,
   ):
-    """Checks the rule; compiles nothing.
+    """Checks the rule and compiles nothing.
 
     Args:
       network: the agent's network.

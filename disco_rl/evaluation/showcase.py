@@ -44,7 +44,7 @@ class Film:
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-  """Fresh agents that one rule has trained.
+  """New agents that one rule has trained.
 
   Attributes:
     label: of the rule, on the page.
@@ -67,7 +67,7 @@ class Showcase:
     meta_curves: PNG file of the run's curves.
     held_out: meta-steps [N], and the mean returns [N] of new agents that were
       trained after them by the rule as it then was.
-    environment: that the fresh agents learn.
+    environment: that the new agents learn.
     updates: of each of them.
     trained: by rule, the order of the table.
     no_film: why there are no films; None if there are.

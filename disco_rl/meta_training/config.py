@@ -33,9 +33,10 @@ class MetaTrainingConfig(config_lib.Settings):
       between.
     agents: agents in the population, which cycles through the environments.
     preprocessing: changes for environments, see `environments.registry.make`.
-    rule: where discovery starts: 'untrained', the name of a discovered rule, the
-      path of an npz file, or a hf:// address.
-    rule_settings: the rule's own settings; the network is that of an untrained one.
+    rule: where discovery starts: 'untrained', the name of a discovered rule,
+      the path of an npz file, or a hf:// address.
+    rule_settings: the rule's own settings; the network is that of an untrained
+      one.
     meta_steps: updates of the rule.
     seed: seed of all that is random.
     checkpoint_every: meta-steps between two checkpoints.

@@ -1,4 +1,4 @@
-"""Evaluation of the rule on held-out environments, with fresh agents."""
+"""Evaluation of the rule on held-out environments, with new agents."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -52,7 +52,7 @@ class HeldOut:
 
     Args:
       config: environments, and sizes of the evaluation.
-      agent_config: of the fresh agents.
+      agent_config: of the new agents.
       rule: the rule that is evaluated.
       seed: of the agents; the same in every evaluation.
       preprocessing: of environments, see `registry.make`.
@@ -82,7 +82,7 @@ class HeldOut:
     ]
 
   def evaluate(self, rule_params: types.Params) -> dict[str, np.ndarray]:
-    """Trains fresh agents; their mean returns [seeds] by environment."""
+    """Trains new agents; their mean returns [seeds] by environment."""
     returns = {}
     for name, agents in self._trainings.items():
       train_state, _ = agents.advance(

@@ -25,7 +25,7 @@ class Setup:
     seeds: discoveries of each variant.
     meta_steps: least and most meta-steps of a discovery.
     agents: least and most agents of its population.
-    held_out_seeds: least and most fresh agents of an evaluation.
+    held_out_seeds: least and most new agents of an evaluation.
     held_out_updates: least and most updates of each of them.
   """
 
@@ -49,7 +49,7 @@ class Setup:
   def score(self) -> str:
     """See `report.Described`."""
     return (
-      'A score is the mean return of fresh agents that learn from the rule of '
+      'A score is the mean return of new agents that learn from the rule of '
       'one discovery in an environment outside its population '
       f'({_span(self.held_out_seeds)} agents, {_span(self.held_out_updates)} '
       'updates each): the last rows of held_out/metrics.csv in the folder of '

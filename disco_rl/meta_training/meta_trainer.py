@@ -128,7 +128,7 @@ class MetaTrainer:
 
     Returns:
       The summary, as in summary.json: meta_steps, agents, environment_steps,
-      return (by environment), held_out (by environment, of fresh agents),
+      return (by environment), held_out (by environment, of new agents),
       seconds, compile_seconds, peak_memory_bytes, checkpoint_seconds (that the
       run waited for saving, since the last resumption), digests (see
       `summaries.write`). Of many processes only the first returns it, and
@@ -304,4 +304,4 @@ class MetaTrainer:
     writer.write(held_out_lib.rows(state.meta_step, returns))
     shown = ', '.join(f'{k} {np.mean(v):.3g}' for k, v in returns.items())
     if shown:
-      bar.note(f'fresh agents after {state.meta_step} meta-steps: {shown}')
+      bar.note(f'new agents after {state.meta_step} meta-steps: {shown}')

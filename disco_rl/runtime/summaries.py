@@ -10,7 +10,7 @@ from disco_rl.runtime import metrics
 
 _NAME = 'summary.json'
 _KEY = 'digests'
-# Those of a training, and of the fresh agents of a discovery.
+# Those of a training, and of the new agents of a discovery.
 _METRICS = ('metrics.csv', 'held_out/metrics.csv')
 
 

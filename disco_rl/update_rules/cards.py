@@ -33,7 +33,7 @@ class Card:
     settings: all settings of the discovery by name, as in config.json.
     versions: of disco_rl and jax, by name.
     compute: `seconds`, and `devices` (their number) of one `kind`.
-    held_out: the newest evaluation with fresh agents: `meta_step`, `updates` of
+    held_out: the newest evaluation with new agents: `meta_step`, `updates` of
       each agent, `agents` per environment, and `returns`, by environment
       `mean`, `min` and `max` over agents; {}: there was none.
     sha256: of the npz file, in hexadecimal digits; None: there is no file.

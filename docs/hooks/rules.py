@@ -3,6 +3,7 @@
 A page includes it by <!-- rules -->. It is that of `disco_rl.rules()`.
 """
 
+import collections
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +28,10 @@ def _show(card: Any) -> Iterator[str]:
   yield f'### {card.name}'
   yield card.description
   facts = {
-    'environments': ', '.join(f'`{name}`' for name in card.environments),
+    'environments': ', '.join(
+      f'`{name}`' if count == 1 else f'`{name}` {count} times'
+      for name, count in collections.Counter(card.environments).items()
+    ),
     'agents': _number(card.agents),
     'meta-steps': _number(card.meta_steps),
     'environment steps': _number(card.environment_steps),
@@ -38,7 +42,7 @@ def _show(card: Any) -> Iterator[str]:
   }
   rows = [f'| {name} | {text} |' for name, text in facts.items() if text]
   if rows:
-    yield '\n'.join(['| | |', '|---|---|', *rows])
+    yield '\n'.join(['| discovery | |', '|---|---|', *rows])
   if card.held_out:
     yield _held_out(card.held_out)
   if card.settings:
@@ -46,7 +50,7 @@ def _show(card: Any) -> Iterator[str]:
 
 
 def _held_out(found: Mapping[str, Any]) -> str:
-  """Returns of fresh agents."""
+  """Returns of new agents."""
   title = f'mean of {found["agents"]} agents after {found["updates"]} updates'
   rows = [
     f'| `{name}` | {x["mean"]:.3g} | {x["min"]:.3g} to {x["max"]:.3g} |'

@@ -281,7 +281,7 @@ def test_launchers_watch_the_sweep(tmp_path: pathlib.Path) -> None:
 
 # Reports.
 
-# Variant -> returns of fresh agents, [seeds, evaluations].
+# Variant -> returns of new agents, [seeds, evaluations].
 RETURNS = {
   'full': np.array([[-1.0, 0.6, 1.0], [-0.8, 0.2, 0.8], [-0.6, 0.4, 0.6]]),
   'no_q': np.array([[-1.0, -0.8, -0.4], [-1.0, -0.9, -0.2], [-1.0, -1.0, 0.0]]),
