@@ -11,6 +11,8 @@ from mkdocs.structure import pages as mkdocs_pages
 _SEARCHED = {
   'get-started.md': {'boost': 4.0},
   'troubleshooting.md': {'boost': 2.0},
+  'your-': {'boost': 2.0},
+  'performance.md': {'boost': 0.5},
   'reference/disco_rl.md': {'boost': 0.1},
   'reference/': {'exclude': True},
 }
