@@ -123,6 +123,7 @@ def test_spare_agents_let_devices_divide_a_population(
 
 
 # Prints the largest difference of two updates on two devices from those on one.
+# Of targets from each device's own part it would be above 0.01.
 LOOP = """
 import jax, numpy as np, small
 from jax.sharding import PartitionSpec as P
@@ -147,7 +148,9 @@ one = two = learner.init(jax.random.key(1))
 for _ in range(2):
   one, logs_of_one = learner.update(one, rollout)
   two, logs_of_two = update(two, rollout)
-distance = lambda x, y: float(np.max(np.abs(np.asarray(x) - np.asarray(y))))
+def distance(x, y):
+  x, y = np.asarray(x), np.asarray(y)
+  return float(np.max(np.abs(x - y) / (1 + np.abs(x))))
 pairs = jax.tree.map(distance, (one, logs_of_one), (two, logs_of_two))
 print(max(jax.tree.leaves(pairs)))
 """
@@ -162,4 +165,4 @@ def test_a_loop_of_ones_own_can_divide_batches() -> None:
     PYTHONPATH=f'{launching.REPOSITORY}:{launching.REPOSITORY / "tests"}',
   )
   assert ended.returncode == 0, ended.stderr
-  assert 0 < float(ended.stdout) < 1e-4
+  assert 0 < float(ended.stdout) < 1e-5
