@@ -75,7 +75,7 @@ def test_search_from_the_disk_finds_guides(site: pathlib.Path) -> None:
   inside = {page for page in pages if '/' in page}
   assert inside == {'reference/disco_rl.html'}
   # The worker that searches has a substitute where pages are files.
-  assert 'javascripts/worker.js' in (site / 'index.html').read_text()
+  assert 'javascripts/iframe-worker.js' in (site / 'index.html').read_text()
 
 
 def test_notebooks_show_their_outputs(site: pathlib.Path) -> None:
