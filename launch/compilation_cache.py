@@ -29,7 +29,9 @@ def set_up(by_default: bool = True) -> None:
     _set('jax_enable_compilation_cache', False)
     return
   if compilation_cache.has_errors_of_loading():
+    # For processes that this one starts; here JAX may have read it.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  compilation_cache.hide_errors_of_loading()
   if folder is None and (variable in os.environ or not by_default):
     return
   path = (

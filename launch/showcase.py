@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> None:
     showcase.write(
       page,
       showcase.Showcase(
-        discovery=_facts(run),
+        discovery=_facts(run, settings['rule']),
         on=settings['environments'],
         meta_curves=run / 'curves.png',
         held_out=_held_out(run),
@@ -95,13 +95,18 @@ def main(argv: Sequence[str]) -> None:
   print(f'Open {page}: what was found, in words, numbers and films.')
 
 
-def _facts(run: pathlib.Path) -> dict[str, str]:
+def _facts(run: pathlib.Path, start: str) -> dict[str, str]:
   """What the discovery was, by its card."""
+  from disco_rl.meta_training import config
   from disco_rl.update_rules import cards
 
+  is_untrained = start == config.UNTRAINED
   card = cards.read(run / 'rule.json')
   compute, versions = card.compute, card.versions
   return {
+    'began as': 'an untrained one, with random weights'
+    if is_untrained
+    else start,
     'agents': f'{card.agents}',
     'meta-steps': f'{card.meta_steps:,}',
     'environment steps': f'{card.environment_steps:,}',

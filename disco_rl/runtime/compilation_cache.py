@@ -39,17 +39,24 @@ def use_default_folder() -> None:
   is_off = not jax.config.values['jax_enable_compilation_cache']
   if is_chosen or is_off or jax.process_count() > 1:
     return
-  level = jax.config.values['jax_logging_level']
-  if has_errors_of_loading() and level in (None, 'NOTSET'):
-    # JAX's own logger is set back, that of XLA is not.
-    jax.config.update('jax_logging_level', 'CRITICAL')
-    jax.config.update('jax_logging_level', level)
+  hide_errors_of_loading()
   folder = default_folder()
   jax.config.update(FOLDER, str(folder))
   for name, value in DEFAULTS.items():
     if name.upper() not in os.environ:
       jax.config.update(name, value)
   report_faults(folder)
+
+
+def hide_errors_of_loading() -> None:
+  """Hides what XLA logs for each program that it loads, if it is no error."""
+  import jax
+
+  level = jax.config.values['jax_logging_level']
+  if has_errors_of_loading() and level in (None, 'NOTSET'):
+    # JAX's own logger is set back, that of XLA is not.
+    jax.config.update('jax_logging_level', 'CRITICAL')
+    jax.config.update('jax_logging_level', level)
 
 
 def default_folder() -> pathlib.Path:
