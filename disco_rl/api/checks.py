@@ -171,6 +171,21 @@ def check_shape(
     )
 
 
+def check_finite(name: str, tree: Any) -> None:
+  """Raises ValueError that names a leaf of NumPy arrays with NaN or infinity.
+
+  Numbers that are too large for the type of the spec are infinite in it.
+  """
+  for path, leaf in jax.tree.leaves_with_path(tree):
+    if leaf.dtype.kind == 'f' and not np.isfinite(leaf).all():
+      index = np.argwhere(~np.isfinite(leaf))[0].tolist()
+      raise ValueError(
+        f'{name}{jax.tree_util.keystr(path)} is {leaf[tuple(index)]} at '
+        f'{index}, counting from the axis of the batch: expected finite '
+        'numbers.'
+      )
+
+
 def _check_type(path: Any, leaf: Any, spec: Any) -> None:
   dtype = jax.dtypes.canonicalize_dtype(_dtype(leaf))
   if dtype != spec.dtype:

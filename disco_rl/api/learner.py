@@ -18,6 +18,7 @@ from disco_rl.api import rule_checks
 from disco_rl.api import rules
 from disco_rl.maths import optimizers
 from disco_rl.networks import agent_network
+from disco_rl.runtime import files
 from disco_rl.update_rules import base
 
 
@@ -63,7 +64,7 @@ class Learner:
     self,
     network: Network,
     spec: types.EnvironmentSpec,
-    rule: str | base.UpdateRule | rules.LoadedRule,
+    rule: files.PathLike | base.UpdateRule | rules.LoadedRule,
     *,
     learning_rate: float | None = None,
     optimizer: optax.GradientTransformation | None = None,

@@ -67,7 +67,8 @@ class Player:
       An int, or [B] int32.
 
     Raises:
-      ValueError: the observation is of another structure or shape.
+      ValueError: the observation is of another structure or shape, or is not
+        finite.
     """
     # An observation of another structure is named by the check below.
     with contextlib.suppress(KeyError, IndexError, TypeError):
@@ -78,6 +79,7 @@ class Player:
       observation,
       self._spec.observation,
     )
+    checks.check_finite('observation', batch)
     size = len(jax.tree.leaves(batch)[0])
     is_first = np.broadcast_to(is_first, size)
     if size != self._batch_size:
@@ -147,5 +149,6 @@ class Player:
 
 
 def _as_batch(x: Any, spec: Any, is_batch: bool) -> np.ndarray:
-  array = np.asarray(x, spec.dtype)
+  with np.errstate(over='ignore'):  # What is infinite then is refused.
+    array = np.asarray(x, spec.dtype)
   return array if is_batch else array[None]

@@ -16,7 +16,7 @@ from disco_rl.runtime import video
 PARAMS = 'params'
 
 
-class Policy:
+class Policy(tree_files.Unpicklable):
   """The policy of an agent; made by `Trainer.policy` and `load_policy`.
 
   Attributes:

@@ -43,6 +43,55 @@ def check_rule(
   jax.eval_shape(functools.partial(_trace, rule, spec, output_spec), params)
 
 
+def check_params(rule: base.UpdateRule, params: types.Params) -> None:
+  """Compares the parameters of a rule with those that it initialises.
+
+  Args:
+    rule: made by the user.
+    params: its parameters.
+
+  Raises:
+    ValueError: says which are missing, too many, or of another shape or type.
+  """
+  name = type(rule).__name__
+  wanted, found = map(
+    _by_path,
+    (
+      jax.eval_shape(lambda: rule.init_params(jax.random.key(0))),
+      jax.tree.map(jnp.asarray, params),
+    ),
+  )
+  differing = [
+    f'{path} is {found[path]}, expected {leaf}'
+    for path, leaf in wanted.items()
+    if found.get(path, leaf) != leaf
+  ]
+  problems = [
+    f'{what} {some[0]}' + (f' and {len(some) - 1} more' if some[1:] else '')
+    for what, some in (
+      ('it lacks', [path for path in wanted if path not in found]),
+      ('there is no', [path for path in found if path not in wanted]),
+      ('of the wrong kind:', differing),
+    )
+    if some
+  ]
+  if problems:
+    raise ValueError(
+      f'The tree of {name}.init_params is not that of params: '
+      f'{"; ".join(problems)}. Pass the parameters as they are nested there: '
+      f'disco_rl.load_rule(rule, params). {name}.init_params(key) makes random '
+      'ones; disco_rl.update_rules.weights.load reads those of a file.'
+    )
+
+
+def _by_path(tree: Any) -> dict[str, str]:
+  """Path -> type and shape of each array."""
+  return {
+    f'params{jax.tree_util.keystr(path)}': f'{leaf.dtype}{list(leaf.shape)}'
+    for path, leaf in jax.tree.leaves_with_path(tree)
+  }
+
+
 def _trace(
   rule: base.UpdateRule,
   spec: types.EnvironmentSpec,
@@ -51,7 +100,6 @@ def _trace(
 ) -> None:
   """Calls each method and checks what it returns."""
   name, key = type(rule).__name__, jax.random.key(0)
-  _check_same(f'{name}.init_params', rule.init_params(key), 'params', params)
 
   config = agent_network.AgentNetworkConfig(
     torsos.TorsoConfig(hidden_sizes=(4,)),

@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 import dataclasses
+import os
 from typing import Any
 
 from disco_rl import config as config_lib
 from disco_rl import types
+from disco_rl.api import rule_checks
+from disco_rl.runtime import files
 from disco_rl.update_rules import base
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
+from disco_rl.update_rules import sources
 
 _METHODS = ('output_spec', 'init_params', 'init_state', 'targets', 'loss')
 
@@ -49,7 +53,7 @@ def rules() -> dict[str, cards.Card]:
 
 
 def load_rule(
-  rule: str | base.UpdateRule | LoadedRule,
+  rule: files.PathLike | base.UpdateRule | LoadedRule,
   params: types.Params | None = None,
   **settings: Any,
 ) -> LoadedRule:
@@ -68,14 +72,16 @@ def load_rule(
     The rule and its parameters.
 
   Raises:
-    ValueError: the name is unknown, the rule has no such setting, or the file
-      holds no rule.
+    ValueError: the name is unknown, the rule has no such setting, the file
+      holds no rule, or the parameters of an object are not like those that its
+      `init_params` makes.
     TypeError: it is neither a text nor a rule.
     FileNotFoundError: there is no such file.
     OSError: the download of a rule failed.
     ImportError: an address on the hub needs the extra `hub`.
   """
-  if isinstance(rule, str):
+  if isinstance(rule, (str, os.PathLike)):
+    rule = sources.as_text(rule)
     loaded, loaded_params = registry.load(rule, **settings)
     fields = {field.name for field in dataclasses.fields(type(loaded))}  # type: ignore[arg-type]
     # The weights decide the sizes of the network.
@@ -95,4 +101,5 @@ def load_rule(
       f'class) with the methods {", ".join(_METHODS)}; see '
       'disco_rl.update_rules.base.UpdateRule.'
     )
+  rule_checks.check_params(rule, params or {})
   return LoadedRule(rule, params or {})

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
+import os
 from typing import Any
 from typing import Self
 
@@ -38,7 +39,7 @@ from disco_rl.update_rules import base as rule_base
 _LIKELY = 'a learning rate that is too high, or rewards that are not finite'
 
 
-class Trainer:
+class Trainer(tree_files.Unpicklable):
   """One agent in an environment of your own, learning by a rule.
 
   Use as a context manager, or call `close`, where environments step on the
@@ -57,7 +58,7 @@ class Trainer:
   def __init__(
     self,
     environment: Any,
-    rule: str | rule_base.UpdateRule | rules.LoadedRule = 'disco103',
+    rule: files.PathLike | rule_base.UpdateRule | rules.LoadedRule = 'disco103',
     *,
     torso: str | torsos.Torso = 'mlp',
     seed: int = 0,
@@ -251,7 +252,8 @@ class Trainer:
       The action, or [B] int32, as the environment takes it.
 
     Raises:
-      ValueError: the observation is of another structure or shape.
+      ValueError: the observation is of another structure or shape, or is not
+        finite.
     """
     params = self._get_train_state().agents.learner.params
     return self._player.act(params, observation, greedy, is_first)
@@ -376,8 +378,8 @@ def _name(thing: Any) -> str:
   """The name of an environment or of a rule, as it was given."""
   if isinstance(thing, rules.LoadedRule):
     thing = thing.rule
-  if isinstance(thing, str):
-    return thing
+  if isinstance(thing, (str, os.PathLike)):
+    return os.fspath(thing)
   return getattr(thing, '__name__', type(thing).__name__)
 
 

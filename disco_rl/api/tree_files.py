@@ -3,7 +3,10 @@
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
+import copy
 from typing import Any
+from typing import NoReturn
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +16,24 @@ from disco_rl.runtime import files
 from disco_rl.runtime import npz
 
 _NO_NOTES: Mapping[str, np.ndarray] = {}
+
+
+class Unpicklable:
+  """What has compiled programs, and is saved to a file of arrays instead."""
+
+  def __reduce__(self) -> NoReturn:
+    """Raises TypeError: pickles cannot hold programs."""
+    raise TypeError(
+      f'A {type(self).__name__} cannot be pickled, nor sent to a process so: '
+      'save it by its method `save`, and load the file there by '
+      'disco_rl.load_policy(path).'
+    )
+
+  def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    """Copies all attributes, as other objects are copied."""
+    memo[id(self)] = new = object.__new__(type(self))
+    new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+    return new
 
 
 def save(

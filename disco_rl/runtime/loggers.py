@@ -100,7 +100,8 @@ Names = Annotated[tuple[str, ...], config_lib.CheckedBy(check)]
 def opened(names: Sequence[str], run: Run) -> Iterator[list[metrics.Logger]]:
   """Opens the loggers of a run, and closes them at its end.
 
-  A logger that fails later does not end the run: a warning says so, once.
+  A logger that fails does not end the run: a warning says so, once. One that
+  cannot be opened, such as for want of a key or of its server, gets nothing.
 
   Args:
     names: of loggers.
@@ -113,7 +114,13 @@ def opened(names: Sequence[str], run: Run) -> Iterator[list[metrics.Logger]]:
   has_failed = True
   try:
     for name in names:
-      loggers.append(_Guarded(name, _FACTORIES[name](run)))
+      try:
+        loggers.append(_Guarded(name, _FACTORIES[name](run)))
+      except Exception as error:
+        reports.warn(
+          f'The logger {name} cannot be opened and gets nothing of this run; '
+          f'metrics.csv has it all. {_in_one_line(error)}'
+        )
     yield loggers
     has_failed = False
   finally:
@@ -144,9 +151,13 @@ class _Guarded:
       if not self._has_warned:
         reports.warn(
           f'The logger {self._name} may lack metrics {when}; metrics.csv has '
-          f'them all. {type(error).__name__}: {error}'
+          f'them all. {_in_one_line(error)}'
         )
       self._has_warned = True
+
+
+def _in_one_line(error: Exception) -> str:
+  return ' '.join(f'{type(error).__name__}: {error}'.split())
 
 
 class WeightsAndBiases:

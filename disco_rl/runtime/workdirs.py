@@ -14,6 +14,7 @@ from typing import Any
 
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
+from disco_rl.runtime import reports
 
 # Settings that a run chooses, with the values that leave it to the run.
 _AUTOMATIC = {'replay_on_disk': False, 'torso_chunk_size': -1}
@@ -28,7 +29,9 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
   Removes temporary files that a killed run has left.
 
   The operating system releases the lock when the process ends, in whatever
-  way; the lock file stays.
+  way; the lock file stays. Where the file system has no locks, as some of
+  clusters, a warning says so: a file that marks the folder instead would stay
+  after a kill, and the run could not be resumed.
 
   Args:
     workdir: the folder.
@@ -43,12 +46,19 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
   with (workdir / '.lock').open('a+', encoding='utf-8') as file:
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    # Where a server of files keeps the locks, EACCES is another's lock.
+    except (BlockingIOError, PermissionError):
       file.seek(0)
       raise WorkdirError(
         f'{workdir} is in use by another run ({file.read() or "unknown"}). '
         'Wait for it, end it, or choose another --workdir.'
       ) from None
+    except OSError as error:
+      reports.warn(
+        f'{file.name} cannot be locked ({error.strerror}), as its file system '
+        f'has no locks: see to it that no other run uses {workdir}, or choose '
+        'a --workdir on another disk.'
+      )
     file.truncate(0)
     file.write(f'process {os.getpid()} on {socket.gethostname()}')
     file.flush()

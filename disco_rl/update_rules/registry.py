@@ -90,7 +90,7 @@ def _is_same(one: type, other: Any) -> bool:
 
 
 def load(
-  name_or_path: str, **settings: Any
+  name_or_path: files.PathLike, **settings: Any
 ) -> tuple[base.UpdateRule, types.Params]:
   """Loads a rule and its parameters.
 
@@ -109,6 +109,7 @@ def load(
     OSError: if there is no such file, or a download failed.
     ImportError: if an address needs a package that is not installed.
   """
+  name_or_path = sources.as_text(name_or_path)
   if name_or_path in _HAND_MADE:
     return _build(_HAND_MADE[name_or_path], settings), {}
   if name_or_path not in names() and not sources.is_path(name_or_path):

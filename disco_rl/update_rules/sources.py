@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pooch
 
 from disco_rl import config as config_lib
+from disco_rl.runtime import files
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import hub
 
@@ -116,6 +117,14 @@ def find(text: str) -> str:
     f'No rule is published or shipped as {text!r}. Valid names: '
     f'{", ".join(names())}. A path must end in .npz or contain {os.sep!r}.'
   )
+
+
+def as_text(name_or_path: files.PathLike) -> str:
+  """A name, path or address as text; a `pathlib.Path` is never a name."""
+  text = os.fspath(name_or_path)
+  if isinstance(name_or_path, str) or is_path(text):
+    return text
+  return os.path.join(os.curdir, text)
 
 
 def is_path(text: str) -> bool:

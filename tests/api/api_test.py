@@ -338,9 +338,11 @@ def test_a_core_is_reset_where_episodes_begin() -> None:
     (np.zeros(4), r'observation has shape \(4,\), expected \(4, 3\)'),
     (np.zeros((2, 3, 3)), r'shape \(2, 3, 3\), expected \(2, 4, 3\)'),
     ({'x': np.zeros((4, 3))}, 'structure .*x.* as in the spec'),
+    (np.eye(4, 3) * np.nan, r'observation is nan at \[0, 0, 0\]'),
+    (np.array([[[0.0] * 3] * 4] * 2) - [0, 0, 1e39], r'-inf at \[0, 0, 2\]'),
   ],
 )
-def test_observations_of_wrong_shape_are_named(
+def test_wrong_observations_are_named(
   trainer: disco_rl.Trainer, observation: Any, message: str
 ) -> None:
   with pytest.raises(ValueError, match=message):
@@ -634,7 +636,14 @@ def test_parameters_of_a_rule_object() -> None:
   disco_rl.Learner(NETWORK, SPEC, loaded)
   for params in (None, {'m': {'w': np.ones(3, np.float32)}}):
     with pytest.raises(ValueError, match='tree of MyRule.init_params is not'):
-      disco_rl.Learner(NETWORK, SPEC, disco_rl.load_rule(rule, params))
+      disco_rl.load_rule(rule, params)
+  with pytest.raises(
+    ValueError, match=r"it lacks params\['[a-z_]*/.* and .*more"
+  ):
+    disco_rl.Trainer('catch/4x3', disco.Disco(), **SMALL)
+  flat: Any = {'m/w': np.ones(2, np.float32)}
+  with pytest.raises(ValueError, match=r"lacks .*'m'.* no params\['m/w'\]"):
+    disco_rl.load_rule(rule, flat)
 
 
 @pytest.mark.parametrize(

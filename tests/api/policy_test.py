@@ -1,6 +1,8 @@
 """Agents that are watched, saved and loaded: policies, files and trainers."""
 
+import copy
 import pathlib
+import pickle
 from typing import Any
 
 import gymnasium
@@ -51,6 +53,18 @@ def test_playing_leaves_training_as_it_is(tmp_path: pathlib.Path) -> None:
   for name in ('return', 'episodes', 'environment_steps'):
     np.testing.assert_array_equal(got[name], want[name])
   np.testing.assert_array_equal(logit_weights(trainer), weights)
+
+
+def test_policies_and_trainers_are_copied_and_not_pickled(
+  trainer: disco_rl.Trainer,
+) -> None:
+  policy = trainer.policy()
+  copied = copy.deepcopy(policy)
+  board = np.zeros((4, 3))
+  assert copied.act(board) == policy.act(board)
+  for thing in (policy, trainer):
+    with pytest.raises(TypeError, match='pickled, .*`save`.*load_policy'):
+      pickle.dumps(thing)
 
 
 def test_films_show_the_board(

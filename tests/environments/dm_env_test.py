@@ -1,7 +1,9 @@
 """Tests of the adapter of dm_env, and of what sequential adapters share."""
 
 import collections
+import dataclasses
 from typing import Any
+from typing import NamedTuple
 
 import conformance
 import dm_env
@@ -142,6 +144,37 @@ def test_observations_that_break_their_spec_are_refused(
   monkeypatch.setattr(Probe, '_observe', lambda _: observation)
   with pytest.raises(RuntimeError, match=f'Probe .* step 0 .*{message}'):
     environment.reset()
+
+
+class Named(NamedTuple):
+  image: Any
+  rest: Any
+
+
+@dataclasses.dataclass
+class Record:
+  image: Any
+  rest: Any
+
+
+@pytest.mark.parametrize('kind', [Named, Record])
+def test_observations_may_have_their_entries_as_fields(
+  kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  want = _probes().reset()
+  observe = Probe._observe
+  monkeypatch.setattr(Probe, '_observe', lambda self: kind(**observe(self)))
+  environment = _probes()
+  jax.tree.map(np.testing.assert_array_equal, environment.reset(), want)
+  one = kind(np.zeros((2, 3), np.uint8), [np.int64(4), np.ones(2)])
+  assert environment.encode(one)['rest'][0] == 4
+  spec = {**Probe().observation_spec(), 'board': specs.Array((), np.int32)}
+  monkeypatch.setattr(Probe, 'observation_spec', lambda _: spec)
+  message = (
+    f"lacks 'board': it is a {kind.__name__} with the fields image, rest'?$"
+  )
+  with pytest.raises(RuntimeError, match=message):
+    _probes().reset()
 
 
 def test_episodes_that_begin_without_an_end_are_refused(

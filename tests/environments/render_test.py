@@ -113,6 +113,58 @@ def test_gymnasium() -> None:
   environment.close()
 
 
+class Drawn(gymnasium.Env):
+  metadata = {'render_modes': ['rgb_array'], 'render_fps': 7}
+  observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,))
+  action_space = gymnasium.spaces.Discrete(2)
+
+  def __init__(self, render_mode: str | None = None):
+    self.render_mode = render_mode
+
+  def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    del seed, options
+    return np.zeros(1, np.float32), {}
+
+  def render(self) -> Any:
+    return np.full((4, 4, 3), 9, np.uint8)
+
+
+@pytest.mark.parametrize(
+  'entry_point',
+  [
+    Drawn,
+    lambda **settings: Drawn(**settings),
+    lambda: Drawn('rgb_array'),
+    f'{__name__}:Drawn',
+  ],
+)
+def test_entry_points_that_are_classes_or_functions(
+  entry_point: Any,
+) -> None:
+  gymnasium.register('DiscoTest/Drawn-v0', entry_point=entry_point)
+  environment: Any = registry.make(
+    'gymnasium/DiscoTest/Drawn-v0', 1, 0, can_render=True
+  )
+  del gymnasium.registry['DiscoTest/Drawn-v0']
+  environment.reset()
+  assert environment.render().mean() == 9
+  assert environment.frames_per_second == 7
+
+
+def test_levels_that_were_drawn_at_random() -> None:
+  environment: Any = registry.make('lpg/longer', 1, 0)
+  state, _ = environment.reset(jax.random.key(2))
+  picture = cells(environment.render(state))
+  walls = (picture == boards.WALL).all(-1)
+  np.testing.assert_array_equal(walls, state.task.walls)
+  is_agent = (picture == boards.AGENT).all(-1).reshape(-1)
+  assert np.flatnonzero(is_agent).tolist() == [state.episode.agent_cell]
+  is_floor = (picture == boards.FLOOR).all(-1)
+  objects = np.flatnonzero(~(walls | is_floor).reshape(-1) & ~is_agent)
+  cell = state.episode.object_cell
+  assert objects.tolist() == sorted(cell[state.episode.is_present].tolist())
+
+
 class Plain(gymnasium.Env):
   observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,))
   action_space = gymnasium.spaces.Discrete(2)

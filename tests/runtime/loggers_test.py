@@ -113,6 +113,25 @@ def test_an_error_of_a_logger_is_a_warning(
   assert made[0].has_failed is False
 
 
+def test_a_logger_that_cannot_be_opened_is_a_warning(
+  tmp_path: pathlib.Path,
+  made: list[Recorder],
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  def fail(run: loggers.Run) -> Recorder:
+    raise ConnectionError('no server\n  there')
+
+  monkeypatch.setitem(loggers._FACTORIES, 'away', fail)
+  run = loggers.Run(tmp_path, SETTINGS, 'update')
+  with loggers.opened(['away', 'recorder'], run) as opened:
+    opened[-1].log(3, {'x': 1.0})
+  (line,) = capsys.readouterr().err.splitlines()
+  assert 'away cannot be opened' in line
+  assert line.endswith('ConnectionError: no server there')
+  assert made[0].logged == [(3, {'x': 1.0})]
+
+
 def test_names_are_checked_with_the_settings(
   made: list[Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,9 @@
 """Damaged files in folders of runs are read, or refused and not changed."""
 
+import errno
+import fcntl
 import json
+import os
 import pathlib
 
 import damage
@@ -117,6 +120,27 @@ def test_temporary_files_of_a_killed_run_are_removed(
     pass
   assert not any(path.exists() for path in left)
   assert all(path.exists() for path in other)
+
+
+@pytest.mark.parametrize('code', ['ENOLCK', 'ENOSYS', 'EACCES'])
+def test_file_systems_without_locks(
+  code: str,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  def flock(*_: object) -> None:
+    raise OSError(number := getattr(errno, code), os.strerror(number))
+
+  monkeypatch.setattr(fcntl, 'flock', flock)
+  if code == 'EACCES':  # Another has the lock.
+    with pytest.raises(workdirs.WorkdirError, match='in use by another run'):
+      workdirs.locked(tmp_path).__enter__()
+    return
+  with workdirs.locked(tmp_path):
+    (line,) = capsys.readouterr().err.splitlines()
+  assert f'{tmp_path}/.lock cannot be locked (' in line
+  assert f'no other run uses {tmp_path}, or choose' in line
 
 
 def test_a_rule_that_changed_since_the_run_began(

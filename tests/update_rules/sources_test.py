@@ -80,6 +80,12 @@ def test_shipped_rules_are_known_by_name(shipped: pathlib.Path) -> None:
   assert registry.names()[-1] == 'mine'
   assert_is_the_rule(weights.load('mine'))
   assert_is_the_rule(disco_rl.load_rule('mine').params)
+  path = shipped / 'mine.npz'
+  assert_is_the_rule(disco_rl.load_rule(path).params)
+  assert disco_rl.load_rule(path).name == str(path)
+  # A path is never a name.
+  with pytest.raises(FileNotFoundError, match='mine'):
+    disco_rl.load_rule(pathlib.Path('mine'))
   listed = disco_rl.rules()
   assert list(listed) == list(registry.names())
   assert listed['mine'].environments == ('catch/4x3',)

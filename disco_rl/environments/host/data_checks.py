@@ -1,6 +1,8 @@
 """Checks of what host environments return, before agents learn from it."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
 from typing import Any
 
 import jax
@@ -25,19 +27,57 @@ def select(
 
   Args:
     spec: tree of dictionaries and tuples.
-    observation: of any mappings and sequences, which may have further entries.
+    observation: of any mappings, sequences, named tuples and dataclasses, which
+      may have further entries.
     function: (leaf of the spec, entry of the observation) -> entry.
 
   Raises:
     KeyError, IndexError: an entry is missing.
   """
   if isinstance(spec, dict):
-    return {k: select(x, observation[k], function) for k, x in spec.items()}
+    return {
+      key: select(leaf, entry(observation, key), function)
+      for key, leaf in spec.items()
+    }
   if isinstance(spec, tuple):
     return tuple(
-      select(x, observation[i], function) for i, x in enumerate(spec)
+      select(leaf, entry(observation, i), function)
+      for i, leaf in enumerate(spec)
     )
   return function(spec, observation)
+
+
+def entry(observation: Any, key: Any) -> Any:
+  """An entry of an observation, or its field of that name or number.
+
+  Raises:
+    KeyError, IndexError, TypeError: it has none.
+  """
+  fields = _fields(observation)
+  if key in fields:
+    return getattr(observation, key)
+  if isinstance(key, int) and dataclasses.is_dataclass(observation):
+    return getattr(observation, fields[key])
+  return observation[key]
+
+
+def entries_of(observation: Any) -> str:
+  """What an observation consists of, for messages; its numbers are left out."""
+  kind = type(observation).__name__
+  if isinstance(observation, Mapping):
+    return f'{kind} with {", ".join(map(repr, observation)) or "nothing"}'
+  if fields := _fields(observation):
+    return f'{kind} with the fields {", ".join(fields)}'
+  if isinstance(observation, (list, tuple)):
+    return f'{kind} of {len(observation)}'
+  return f'{kind} of shape {list(np.shape(observation))}'
+
+
+def _fields(observation: Any) -> tuple[str, ...]:
+  """Names of the fields of a named tuple or a dataclass; () of others."""
+  if dataclasses.is_dataclass(observation):
+    return tuple(field.name for field in dataclasses.fields(observation))
+  return tuple(getattr(observation, '_fields', ()))
 
 
 def check_observations(

@@ -5,7 +5,9 @@ environments, and `GymnasiumEnvironment` a vector environment.
 """
 
 from collections.abc import Sequence
+import contextlib
 import importlib
+import inspect
 from typing import TYPE_CHECKING
 from typing import Any
 
@@ -206,7 +208,9 @@ def make(
   """
   gymnasium = gymnasium_spaces.import_gymnasium()
   try:
-    settings = {'render_mode': _RGB} if can_render and _has_rgb(env_id) else {}
+    settings = (
+      {'render_mode': _RGB} if can_render and _takes_rgb(env_id) else {}
+    )
     envs = [gymnasium.make(env_id, **settings) for _ in range(num_environments)]
   except gymnasium.error.DependencyNotInstalled as error:
     raise ImportError(
@@ -249,16 +253,38 @@ def is_registered(env_id: str) -> bool:
   return registered_id in gymnasium.registry
 
 
-def _has_rgb(env_id: str) -> bool:
-  """Whether a registered environment says that it has the mode 'rgb_array'."""
+def _takes_rgb(env_id: str) -> bool:
+  """Whether a registered environment can be made with render_mode 'rgb_array'.
+
+  Its entry point is a class or a function, or names one. What a function makes
+  says only once it is made which modes it has.
+  """
+  gymnasium = gymnasium_spaces.import_gymnasium()
   registration = importlib.import_module('gymnasium.envs.registration')
-  env_spec = gymnasium_spaces.import_gymnasium().spec(env_id.rpartition(':')[2])
-  creator = registration.load_env_creator(env_spec.entry_point)
-  return _RGB in _render_modes(creator)
+  creator = gymnasium.spec(env_id.rpartition(':')[2]).entry_point
+  if isinstance(creator, str):
+    creator = registration.load_env_creator(creator)
+  if creator is None or not _accepts(creator, 'render_mode'):
+    return False
+  if hasattr(creator, 'metadata'):
+    return _RGB in _render_modes(creator)
+  with contextlib.closing(gymnasium.make(env_id)) as env:
+    return _RGB in _render_modes(env)
+
+
+def _accepts(function: Any, name: str) -> bool:
+  """Whether a function or a class takes an argument of that name."""
+  try:
+    parameters = inspect.signature(function).parameters
+  except ValueError:  # Of code that is not Python's.
+    return True
+  return name in parameters or any(
+    parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()
+  )
 
 
 def _render_modes(env: Any) -> list[str]:
-  return list(getattr(env, 'metadata', {}).get('render_modes', []))
+  return list((getattr(env, 'metadata', None) or {}).get('render_modes', []))
 
 
 def _autoreset_mode(env: Any, name: str) -> Any:

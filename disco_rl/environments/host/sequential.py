@@ -151,10 +151,11 @@ def _entries(values: Sequence[Any], key: Any, path: str) -> list[Any]:
   entries = []
   for i, value in enumerate(values):
     try:
-      entries.append(value[key])
+      entries.append(data_checks.entry(value, key))
     except (KeyError, IndexError, TypeError) as error:
       raise data_checks.SimulatorError(
-        f'{path} of environment {i} lacks {key!r}: it is {value!r}'
+        f'{path} of environment {i} lacks {key!r}: it is a '
+        f'{data_checks.entries_of(value)}'
       ) from error
   return entries
 

@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
@@ -68,6 +69,10 @@ class TaskDistribution(base.JaxEnvironment):
     """As `JaxEnvironment.step_autoreset`; the next episode is in this task."""
     episode, timestep = state.task.step_autoreset(state.episode, action, key)
     return dataclasses.replace(state, episode=episode), timestep
+
+  def render(self, state: TaskState) -> np.ndarray:
+    """As `JaxEnvironment.render`, of the task that was drawn."""
+    return state.task.render(state.episode)
 
   def reset_batch(
     self, key: types.Array, num_environments: int
