@@ -48,6 +48,8 @@ def _folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
   settings = {
     'jax_compilation_cache_dir': str(folder),
     'jax_compilation_cache_max_size': 2**24,
+    # A test before may have turned it off.
+    'jax_enable_compilation_cache': True,
     'jax_persistent_cache_min_compile_time_secs': 0.0,
   }
   before = {name: getattr(jax.config, name) for name in settings}
