@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import pathlib
 import sys
 from typing import TYPE_CHECKING
+from typing import Any
 
 from absl import app
 from absl import flags
@@ -41,6 +42,12 @@ _ENVIRONMENT = flags.DEFINE_string(
 _EPISODES = flags.DEFINE_integer('episodes', 3, 'Their number.', lower_bound=1)
 _GREEDY = flags.DEFINE_bool(
   'greedy', False, 'Takes the likeliest actions in place of sampled ones.'
+)
+_MAX_STEPS = flags.DEFINE_integer(
+  'max_steps',
+  None,
+  'After which episodes are cut; by default 30,000.',
+  lower_bound=1,
 )
 _TO = flags.DEFINE_string(
   'to', None, 'GIF or MP4 file; by default play.gif in the folder.'
@@ -69,11 +76,10 @@ def main(argv: Sequence[str]) -> None:
       path, seed=_SEED.value, environment=_ENVIRONMENT.value
     )
     episodes, film = _play(policy)
+    _report(episodes, film)
     if film is not None:
       video.write(to, film.frames, film.frames_per_second)
-  _report(episodes, film)
-  if film is not None:
-    print(to)
+      print(to)
 
 
 def _play(
@@ -81,15 +87,16 @@ def _play(
 ) -> 'tuple[playing.Episodes, playing.Film | None]':
   """Plays with pictures, or without where there can be none."""
   from disco_rl.environments import base
+  from disco_rl.environments.host import adapters
 
+  how: dict[str, Any] = {'greedy': _GREEDY.value, 'seed': _PLAY_SEED}
+  if _MAX_STEPS.value is not None:
+    how['max_steps'] = _MAX_STEPS.value
   try:
-    return policy.film(_EPISODES.value, greedy=_GREEDY.value, seed=_PLAY_SEED)
-  except base.RenderError as error:
+    return policy.film(_EPISODES.value, **how)
+  except (base.RenderError, adapters.HostEnvironmentError) as error:
     print(f'No pictures: {error}', file=sys.stderr)
-  episodes = policy.evaluate(
-    _EPISODES.value, greedy=_GREEDY.value, seed=_PLAY_SEED
-  )
-  return episodes, None
+  return policy.evaluate(_EPISODES.value, **how), None
 
 
 def _report(episodes: 'playing.Episodes', film: 'playing.Film | None') -> None:

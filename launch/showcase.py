@@ -197,16 +197,18 @@ def _film(folder: pathlib.Path) -> 'tuple[showcase.Film | None, str | None]':
   """A film of the first agent of a run, or why there is none."""
   import disco_rl
   from disco_rl.environments import base
+  from disco_rl.environments.host import adapters
   from disco_rl.evaluation import showcase
   from disco_rl.runtime import video
 
   policy = disco_rl.load_policy(folder)
+  path = folder / 'play.gif'
   try:
     episodes, film = policy.film(_EPISODES, greedy=False, seed=0)
-  except base.RenderError as error:
+    video.write(path, film.frames, film.frames_per_second)
+  # The page shows the numbers all the same.
+  except (base.RenderError, adapters.HostEnvironmentError, OSError) as error:
     return None, f'{error}'
-  path = folder / 'play.gif'
-  video.write(path, film.frames, film.frames_per_second)
   return showcase.Film(path, episodes.mean, _EPISODES), None
 
 

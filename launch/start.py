@@ -1,6 +1,8 @@
 """How every launcher begins, once its flags are parsed."""
 
 from collections.abc import Sequence
+import importlib
+import os
 
 from absl import flags
 from absl import logging
@@ -17,7 +19,16 @@ def begin(argv: Sequence[str]) -> None:
   """
   if argv[1:]:
     fail(f'Not understood: {" ".join(argv[1:])}')
+  try:
+    importlib.import_module('disco_rl.networks')  # It refuses python -O.
+  except ImportError as error:
+    fail(error)
   if not flags.FLAGS['verbosity'].present:
     # Packages report each of their steps as INFO.
     logging.set_verbosity(logging.WARNING)
   garbage.collect_rarely()
+  # pygame, which draws environments, would take SIGTERM and SIGINT.
+  os.environ.setdefault('SDL_NO_SIGNAL_HANDLERS', '1')
+  # Pictures are drawn without a window. A kernel of Jupyter sets a backend that
+  # may not be installed here: matplotlib could not be imported.
+  os.environ['MPLBACKEND'] = 'agg'

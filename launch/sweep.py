@@ -154,6 +154,7 @@ def report(
     workdir: of the sweep.
   """
   from disco_rl.evaluation import report as report_lib
+  from disco_rl.runtime import reports
 
   groups: dict[Any, list[Run]] = {}
   for run in runs:
@@ -163,7 +164,8 @@ def report(
   results, setup = read[_LAUNCHER.value](list(groups.values()), failures)
   report_lib.write(results, setup, workdir)
   if _LAUNCHER.value == 'evaluate':
-    _draw_settings(runs, results, workdir)
+    with reports.surviving('figures/settings.png'):
+      _draw_settings(runs, results, workdir)
 
 
 def _draw_settings(

@@ -60,29 +60,39 @@ class Games:
     )
 
   def evaluate(
-    self, params: types.Params, episodes: int, greedy: bool, seed: int
+    self,
+    params: types.Params,
+    episodes: int,
+    greedy: bool,
+    seed: int,
+    max_steps: int,
   ) -> playing.Episodes:
     """See `Policy.evaluate`."""
-    _check(episodes, seed)
+    _check(episodes, seed, max_steps)
     number = min(episodes, _MAX_ENVIRONMENTS)
     with contextlib.closing(
       self._environments(number, seed, can_render=False)
     ) as environment:
-      return playing.play(
-        environment, self._policy(params, greedy, seed), episodes
-      )
+      act = self._policy(params, greedy, seed)
+      return playing.play(environment, act, episodes, max_steps=max_steps)
 
   def film(
-    self, params: types.Params, episodes: int, greedy: bool, seed: int
+    self,
+    params: types.Params,
+    episodes: int,
+    greedy: bool,
+    seed: int,
+    max_steps: int,
   ) -> tuple[playing.Episodes, playing.Film]:
     """As `evaluate`, in one environment, of which pictures are taken."""
-    _check(episodes, seed)
+    _check(episodes, seed, max_steps)
     with contextlib.closing(
       self._environments(1, seed, can_render=True)
     ) as environment:
       film = playing.Film(environment, MAX_FRAMES)
       act = self._policy(params, greedy, seed)
-      return playing.play(environment, act, episodes, film.take), film
+      played = playing.play(environment, act, episodes, film.take, max_steps)
+      return played, film
 
   def _policy(
     self, params: types.Params, greedy: bool, seed: int
@@ -114,6 +124,7 @@ class Games:
     return environment
 
 
-def _check(episodes: int, seed: int) -> None:
+def _check(episodes: int, seed: int, max_steps: int) -> None:
   config_lib.check('episodes', episodes, config_lib.Count)
   config_lib.check('seed', seed, config_lib.CountOrZero)
+  config_lib.check('max_steps', max_steps, config_lib.Count)

@@ -49,7 +49,12 @@ class Policy(tree_files.Unpicklable):
     return self._player.act(self.params, observation, greedy, is_first)
 
   def evaluate(
-    self, episodes: int = 100, *, greedy: bool = False, seed: int = 0
+    self,
+    episodes: int = 100,
+    *,
+    greedy: bool = False,
+    seed: int = 0,
+    max_steps: int = playing.MAX_STEPS,
   ) -> playing.Episodes:
     """Plays episodes in new environments, up to 16 side by side.
 
@@ -57,6 +62,10 @@ class Policy(tree_files.Unpicklable):
       episodes: their number.
       greedy: takes the most likely actions, instead of samples of the policy.
       seed: of environments and actions.
+      max_steps: of an episode. One that has not ended by then is cut, and
+        counts with its return so far: a greedy policy may go round in circles
+        where there is no time limit. `Episodes.num_cut` counts them, and a
+        warning is printed.
 
     Returns:
       Returns and lengths, the mean return and its 95% interval.
@@ -65,7 +74,7 @@ class Policy(tree_files.Unpicklable):
       ValueError: an argument is not valid, or the environment was given as an
         object, of which there can be no others.
     """
-    return self._games.evaluate(self.params, episodes, greedy, seed)
+    return self._games.evaluate(self.params, episodes, greedy, seed, max_steps)
 
   def render(
     self,
@@ -74,6 +83,7 @@ class Policy(tree_files.Unpicklable):
     *,
     greedy: bool = False,
     seed: int = 0,
+    max_steps: int = playing.MAX_STEPS,
   ) -> np.ndarray:
     """Plays episodes in a new environment, and draws them.
 
@@ -83,6 +93,7 @@ class Policy(tree_files.Unpicklable):
       episodes: their number; the first 1,000 pictures are taken.
       greedy: as in `evaluate`.
       seed: as in `evaluate`.
+      max_steps: as in `evaluate`.
 
     Returns:
       Pictures [N, H, W, 3] uint8. The last of an episode is there for half a
@@ -96,16 +107,21 @@ class Policy(tree_files.Unpicklable):
     """
     if path is not None:
       video.check_name(path)
-    _, film = self._games.film(self.params, episodes, greedy, seed)
+    _, film = self.film(episodes, greedy=greedy, seed=seed, max_steps=max_steps)
     if path is not None:
       video.write(path, film.frames, film.frames_per_second)
     return np.stack(film.frames)
 
   def film(
-    self, episodes: int, *, greedy: bool, seed: int
+    self,
+    episodes: int,
+    *,
+    greedy: bool,
+    seed: int,
+    max_steps: int = playing.MAX_STEPS,
   ) -> tuple[playing.Episodes, playing.Film]:
     """As `render`; returns the episodes and their pictures as they were."""
-    return self._games.film(self.params, episodes, greedy, seed)
+    return self._games.film(self.params, episodes, greedy, seed, max_steps)
 
   def save(self, path: files.PathLike) -> None:
     """Saves the parameters and the description, which `load_policy` reads.

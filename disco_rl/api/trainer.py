@@ -72,8 +72,8 @@ class Trainer(tree_files.Unpicklable):
       environment: one of
         - a name, which `python -m launch.list_environments` lists;
         - a function that makes a Gymnasium or dm_env environment. It is called
-          without arguments, or with a seed if it has an argument `seed` or a
-          first one without a default;
+          without arguments, or with a seed if it has an argument `seed`, which
+          `functools.partial` has not set, or a first one without a default;
         - an environment or a vector environment of Gymnasium, or an environment
           of dm_env, used by the trainer alone from now on;
         - a pair of an environment in the style of gymnax and its parameters
@@ -209,6 +209,7 @@ class Trainer(tree_files.Unpicklable):
       config_lib.check(name, value, config_lib.Count)
     if save_to is not None:
       npz.check_name(save_to)
+      files.check_writable(save_to)
 
   def _take_over(self, stage: train_loop.Stage) -> None:
     """Keeps what a stage ends with; raises `metrics.NonFiniteError`."""
@@ -266,13 +267,20 @@ class Trainer(tree_files.Unpicklable):
     )
 
   def evaluate(
-    self, episodes: int = 100, *, greedy: bool = False, seed: int = 0
+    self,
+    episodes: int = 100,
+    *,
+    greedy: bool = False,
+    seed: int = 0,
+    max_steps: int = playing.MAX_STEPS,
   ) -> playing.Episodes:
     """Plays episodes in new environments; see `Policy.evaluate`.
 
     The agent learns nothing, and its training goes on as if not.
     """
-    return self.policy().evaluate(episodes, greedy=greedy, seed=seed)
+    return self.policy().evaluate(
+      episodes, greedy=greedy, seed=seed, max_steps=max_steps
+    )
 
   def render(
     self,
@@ -281,9 +289,12 @@ class Trainer(tree_files.Unpicklable):
     *,
     greedy: bool = False,
     seed: int = 0,
+    max_steps: int = playing.MAX_STEPS,
   ) -> np.ndarray:
     """Draws episodes, into a GIF if there is a path; see `Policy.render`."""
-    return self.policy().render(path, episodes, greedy=greedy, seed=seed)
+    return self.policy().render(
+      path, episodes, greedy=greedy, seed=seed, max_steps=max_steps
+    )
 
   def save(self, path: files.PathLike) -> None:
     """Saves the agent and the state of training, except host environments.

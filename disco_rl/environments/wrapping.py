@@ -113,24 +113,37 @@ def _make(
 ) -> base.HostEnvironment:
   """Makes host environments by a function."""
   seeds = adapters.sub_seeds(seed, num_environments).tolist()
-  arguments = [(s,) if _takes_seed(factory) else () for s in seeds]
-  return _wrap([factory(*args) for args in arguments], seed)
+  call = _with_seed(factory)
+  return _wrap([call(s) for s in seeds], seed)
 
 
-def _takes_seed(factory: Callable[..., Any]) -> bool:
-  """Whether the first parameter of a function is the seed.
+def _with_seed(factory: Callable[..., Any]) -> Callable[[int], Any]:
+  """Calls a function with the seed, where it has a parameter for it.
 
-  It is if it is called `seed` or has no default: classes often have optional
-  settings.
+  That is the one called `seed`, wherever it is, or a first one without a
+  default: classes often have optional settings. What `functools.partial` has
+  set stays.
   """
-  parameters = inspect.signature(factory).parameters
+  try:
+    parameters = inspect.signature(factory).parameters
+  except ValueError:  # Of a built-in function.
+    return lambda _: factory()
   first = next(iter(parameters.values()), None)
-  if first is None or first.kind not in (
-    first.POSITIONAL_ONLY,
-    first.POSITIONAL_OR_KEYWORD,
+  named = parameters.get('seed')
+  is_set = 'seed' in getattr(factory, 'keywords', {})
+  if (
+    named is not None
+    and named.kind in (named.KEYWORD_ONLY, named.POSITIONAL_OR_KEYWORD)
+    and not is_set
   ):
-    return False
-  return first.name == 'seed' or first.default is first.empty
+    return lambda seed: factory(seed=seed)
+  if (
+    first is not None
+    and first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD)
+    and (first.name == 'seed' or first.default is first.empty)
+  ):
+    return factory
+  return lambda _: factory()
 
 
 def _wrap(envs: list[Any], seed: int) -> base.HostEnvironment:

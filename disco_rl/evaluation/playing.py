@@ -9,9 +9,12 @@ import numpy as np
 from disco_rl.environments import base
 from disco_rl.evaluation import statistics
 from disco_rl.networks import agent_network
+from disco_rl.runtime import reports
 
 # (observations, whether each is the first of an episode [B]) -> actions [B].
 Act = Callable[[Any, np.ndarray], np.ndarray]
+# Of an episode: no fewer than Atari's limit of 108,000 frames, four a step.
+MAX_STEPS = 30_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,10 +24,13 @@ class Episodes:
   Attributes:
     returns: [N] sums of rewards, not discounted.
     lengths: [N] numbers of steps.
+    num_cut: episodes among them that had not ended after the most steps that
+      were allowed, whose returns are those so far.
   """
 
   returns: np.ndarray
   lengths: np.ndarray
+  num_cut: int = 0
 
   @property
   def mean(self) -> float:
@@ -48,6 +54,7 @@ class Episodes:
     return (
       f'mean return {self.mean:.4g}{within}, mean length '
       f'{np.mean(self.lengths):.4g}, {len(self.returns)} episodes'
+      + (f', {self.num_cut} of them cut short' if self.num_cut else '')
     )
 
 
@@ -56,6 +63,7 @@ def play(
   act: Act,
   num_episodes: int,
   watch: Callable[[bool], None] = lambda _: None,
+  max_steps: int = MAX_STEPS,
 ) -> Episodes:
   """Plays episodes in B environments side by side.
 
@@ -68,6 +76,9 @@ def play(
     num_episodes: N.
     watch: called after every observation with whether it is the last of an
       episode of the first environment.
+    max_steps: of an episode. One that has not ended by then is cut, and its
+      environment plays no others: only an end makes it begin anew. A line on
+      the standard error stream says so.
 
   Returns:
     The episodes, those of an environment one after the other.
@@ -77,7 +88,7 @@ def play(
   for i in range(num_episodes % number):
     quotas[i] += 1
   played: list[list[tuple[float, int]]] = [[] for _ in quotas]
-  total, length = np.zeros(number), np.zeros(number, int)
+  total, length, num_cut = np.zeros(number), np.zeros(number, int), 0
   observation, is_first = environment.reset(), np.ones(number, bool)
   watch(False)
   while any(len(own) < quota for own, quota in zip(played, quotas)):
@@ -93,9 +104,21 @@ def play(
     for i in np.flatnonzero(timestep.is_last).tolist():
       played[i].append((float(total[i]), int(length[i])))
       total[i], length[i] = 0.0, 0
+    for i in np.flatnonzero(length >= max_steps).tolist():
+      if len(played[i]) < quotas[i]:
+        played[i].append((float(total[i]), int(length[i])))
+        quotas[i] = len(played[i])
+        num_cut += 1
+  if num_cut:
+    reports.warn(
+      f'{num_cut} episodes had not ended after {max_steps:,} steps and were '
+      'cut: their returns so far count. Likely the environment has no time '
+      'limit, and the policy, perhaps as it is greedy, goes round in circles. '
+      'max_steps allows more.'
+    )
   counted = [x for own, n in zip(played, quotas) for x in own[:n]]
   returns, lengths = zip(*counted)
-  return Episodes(np.array(returns), np.array(lengths))
+  return Episodes(np.array(returns), np.array(lengths), num_cut)
 
 
 class Film:

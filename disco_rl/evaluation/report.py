@@ -17,6 +17,7 @@ from disco_rl.evaluation import report_figures
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
+from disco_rl.runtime import reports
 
 # The header, then the rows.
 _Table = list[list[str]]
@@ -174,13 +175,14 @@ def _figures(
   figures = {}
   for name in report_figures.applicable(compared):
     source = f'figures/{benchmark}_{name}.png'
-    fig = report_figures.FIGURES[name](compared)
-    plotting.save(fig, workdir / source)
-    figures[name] = {
-      'name': f'{benchmark}_{name}',
-      'source': source,
-      **pages.png(workdir / source),
-    }
+    with reports.surviving(source):
+      fig = report_figures.FIGURES[name](compared)
+      plotting.save(fig, workdir / source)
+      figures[name] = {
+        'name': f'{benchmark}_{name}',
+        'source': source,
+        **pages.png(workdir / source),
+      }
   return figures
 
 

@@ -31,6 +31,7 @@ from disco_rl.runtime import limits
 from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
+from disco_rl.runtime import reports
 from disco_rl.runtime import signals
 from disco_rl.runtime import summaries
 from disco_rl.runtime import workdirs
@@ -241,14 +242,16 @@ class Evaluation:
     if crafter_scores is not None:
       summary['crafter_score'] = statistics.summarise(crafter_scores)
     summary = summaries.write(workdir, summary)
-    # Imported late: a start should not wait for matplotlib.
-    from disco_rl.evaluation import learning_curves
+    with reports.surviving('curves.png'):
+      # Imported late: a start should not wait for matplotlib.
+      from disco_rl.evaluation import learning_curves
 
-    learning_curves.learning_curves(
-      {self._config.rule: learning_curves.read_curve(workdir / 'metrics.csv')},
-      workdir / 'curves.png',
-      title=self._config.environment,
-    )
+      rows = learning_curves.read_curve(workdir / 'metrics.csv')
+      learning_curves.learning_curves(
+        {self._config.rule: rows},
+        workdir / 'curves.png',
+        title=self._config.environment,
+      )
     return summary
 
   def close(self) -> None:

@@ -15,6 +15,7 @@ from disco_rl.evaluation import pages
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import files
 from disco_rl.runtime import plotting
+from disco_rl.runtime import reports
 
 BEFORE = 'before discovery'
 DISCOVERED = 'discovered'
@@ -95,13 +96,14 @@ def write(path: files.PathLike, showcase: Showcase) -> None:
   path = pathlib.Path(path)
   curves = path.with_name('showcase.png')
   is_catch = board(showcase.environment) is not None
-  plotting.save(
-    learning_curves.draw(
-      {one.label: one.curve for one in showcase.trained},
-      f'{showcase.environment}, {showcase.updates} updates',
-    ),
-    curves,
-  )
+  with reports.surviving(curves.name):
+    plotting.save(
+      learning_curves.draw(
+        {one.label: one.curve for one in showcase.trained},
+        f'{showcase.environment}, {showcase.updates} updates',
+      ),
+      curves,
+    )
   pages.write(
     path,
     'showcase.html',
@@ -114,8 +116,8 @@ def write(path: files.PathLike, showcase: Showcase) -> None:
         for step, value in zip(*showcase.held_out)
       ],
       'scores': _scores(showcase.trained),
-      'meta_curves': pages.png(showcase.meta_curves),
-      'curves': pages.png(curves),
+      'meta_curves': _picture(showcase.meta_curves),
+      'curves': _picture(curves),
       'films': [
         {
           'label': one.label,
@@ -127,6 +129,11 @@ def write(path: files.PathLike, showcase: Showcase) -> None:
       ],
     },
   )
+
+
+def _picture(path: pathlib.Path) -> dict[str, Any] | None:
+  """See `pages.png`; None where it could not be drawn."""
+  return pages.png(path) if path.exists() else None
 
 
 def board(environment: str) -> dict[str, Any] | None:

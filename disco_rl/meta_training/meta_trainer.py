@@ -30,6 +30,7 @@ from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import progress
+from disco_rl.runtime import reports
 from disco_rl.runtime import sharding
 from disco_rl.runtime import signals
 from disco_rl.runtime import summaries
@@ -206,12 +207,13 @@ class MetaTrainer:
       'checkpoint_seconds': checkpointer.seconds,
     }
     summary = summaries.write(workdir, summary)
-    # Imported late: a start should not wait for matplotlib.
-    from disco_rl.meta_training import curves
+    with reports.surviving('curves.png'):
+      # Imported late: a start should not wait for matplotlib.
+      from disco_rl.meta_training import curves
 
-    curves.meta_training_curves(
-      workdir, workdir / 'curves.png', self._config.held_out.updates
-    )
+      curves.meta_training_curves(
+        workdir, workdir / 'curves.png', self._config.held_out.updates
+      )
     return summary
 
   def _train(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import functools
+from typing import Any
 
 import haiku as hk
 import jax
@@ -11,7 +12,49 @@ from disco_rl import types
 from disco_rl.runtime import backend
 
 _SIZE = 3  # Of all filters.
+# The least side of a board, and of a picture; and the most channels of one.
+_BOARD, _PICTURE, _MOST_CHANNELS = 8, 28, 16
 _LAYOUT = ('NHWC', 'HWIO', 'NHWC')
+
+
+def check_image(shape: Sequence[int], dtype: Any) -> None:
+  """Checks that what looks like an image has the axes [H, W, C].
+
+  Boards of symbols may be small and have many channels: of numbers other than
+  pixels only those are refused that can hardly be boards.
+
+  Args:
+    shape: of one observation.
+    dtype: of its numbers; pixels are uint8 or bool.
+
+  Raises:
+    ValueError: channels come first, or there is another number of axes.
+  """
+  is_pixels = dtype in (jnp.uint8, jnp.bool_)
+  if len(shape) == 3:
+    first, *rest = shape
+    is_square = rest[0] == rest[1]
+    is_wrong = (
+      first < min(rest)
+      and min(rest) >= (_BOARD if is_pixels or is_square else _PICTURE)
+      and (is_pixels or is_square or first <= _MOST_CHANNELS)
+    )
+    remedy = (
+      'gymnasium.wrappers.TransformObservation with np.moveaxis(x, 0, -1)'
+    )
+  else:
+    sides = sorted(shape)[-2:]
+    is_wrong = len(shape) > 3 or (
+      len(shape) == 2 and is_pixels and min(sides) >= _PICTURE
+    )
+    remedy = 'gymnasium.wrappers.ReshapeObservation'
+  if is_wrong:
+    raise ValueError(
+      f'An observation has the shape {tuple(shape)}, but convolutions take '
+      'images [height, width, channels]. Likely channels come first, frames '
+      'are stacked in an axis of their own, or one is missing: change it by '
+      f'{remedy}, or pass a torso of your own.'
+    )
 
 
 def impala(

@@ -41,7 +41,8 @@ class TorsoConfig(config_lib.Settings):
       registered; or in Python a function of your own: it is called inside a
       Haiku transformation with an observation whose leaves have one leading
       axis N, and returns [N, D].
-    channels: channels of the stages of convolutions of 'impala' and 'resnet'.
+    channels: channels of the stages of convolutions of 'impala' and 'resnet',
+      which images [H, W, C] pass; images with channels first are refused.
     hidden_sizes: widths of the dense layers that end every named torso; ReLU
       between them, none after the last.
     chunk_size: observations that the torso computes at a time, at most, to save
@@ -122,7 +123,8 @@ class TorsoModule(hk.Module):
       The embedding.
 
     Raises:
-      ValueError: a torso of the user's own returned something else.
+      ValueError: a torso of the user's own returned something else, or the
+        axes of an image are not those of a convolutional torso.
     """
     embed = functools.partial(self._embed, dtype=dtype)
     return _map_chunks(self._config.chunk_size, embed, observation)
@@ -131,8 +133,11 @@ class TorsoModule(hk.Module):
   @hk.transparent
   def _embed(self, observation: types.PyTree, dtype: Any) -> types.Array:
     rows = jax.tree.leaves(observation)[0].shape[0]
-    observation = jax.tree.map(lambda x: _as_input(x, dtype), observation)
     torso = self._config.kind
+    if torso in _CONVOLUTIONAL:
+      for leaf in jax.tree.leaves(observation):
+        convolutions.check_image(leaf.shape[1:], leaf.dtype)
+    observation = jax.tree.map(lambda x: _as_input(x, dtype), observation)
     if isinstance(torso, str):
       return _TORSOS[torso](observation, self._config, dtype)
     embedding = torso(observation)
@@ -247,9 +252,12 @@ def _nethack(
   return _dense(nethack_encoder.encode(observation, dtype), config)
 
 
-_TORSOS: dict[str, _Named] = {
-  'mlp': _layers(lambda leaf, *_: leaf),
+_CONVOLUTIONAL = {
   'impala': _convolutional(convolutions.impala),
   'resnet': _convolutional(convolutions.resnet),
+}
+_TORSOS: dict[str, _Named] = {
+  'mlp': _layers(lambda leaf, *_: leaf),
+  **_CONVOLUTIONAL,
   'nethack': _nethack,
 }

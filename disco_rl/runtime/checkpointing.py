@@ -10,12 +10,14 @@ import time
 from typing import Any
 
 import jax
-import orbax.checkpoint as ocp
 
 from disco_rl.runtime import digests
 from disco_rl.runtime import distributed
 from disco_rl.runtime import files
 from disco_rl.runtime import reports
+
+with reports.callers_logging():
+  import orbax.checkpoint as ocp
 
 # Beside the folder of the checkpoints: the newest step that was complete.
 _LEDGER = '.newest_checkpoint'
@@ -34,14 +36,17 @@ class _Handler(ocp.StandardCheckpointHandler):
     digests.record(pathlib.Path(directory))
 
 
-@ocp.args.register_with_handler(_Handler, for_save=True)
 class _Save(ocp.args.StandardSave):
   """A tree to save."""
 
 
-@ocp.args.register_with_handler(_Handler, for_restore=True)
 class _Restore(ocp.args.StandardRestore):
   """The shapes of a tree to restore."""
+
+
+with reports.callers_logging():
+  ocp.args.register_with_handler(_Handler, for_save=True)(_Save)
+  ocp.args.register_with_handler(_Handler, for_restore=True)(_Restore)
 
 
 class Checkpointer:
@@ -77,6 +82,9 @@ class Checkpointer:
     self._logs = {
       os.path.relpath(path, self._directory.parent): path for path in logs
     }
+    # Also threads of Orbax log; they end with this object.
+    self._logging = contextlib.ExitStack()
+    self._logging.enter_context(reports.callers_logging())
     self._manager = ocp.CheckpointManager(
       self._directory,
       options=ocp.CheckpointManagerOptions(
@@ -248,7 +256,7 @@ class Checkpointer:
     return self
 
   def __exit__(self, *_: object) -> None:
-    with self._writing():
+    with self._logging, self._writing():
       self._manager.wait_until_finished()
       self._enter(self._manager.latest_step())
       self._manager.close()
@@ -286,7 +294,7 @@ def read(directory: pathlib.Path, like: Any) -> tuple[int, Any]:
   steps = [
     int(path.name) for path in directory.iterdir() if path.name.isdigit()
   ]
-  with ocp.Checkpointer(_Handler()) as reader:
+  with reports.callers_logging(), ocp.Checkpointer(_Handler()) as reader:
     for step in sorted(steps, reverse=True):
       path = directory.resolve() / str(step) / 'default'
       try:

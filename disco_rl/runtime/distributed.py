@@ -16,9 +16,12 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
-from orbax.checkpoint import multihost
 
 from disco_rl.runtime import files
+from disco_rl.runtime import reports
+
+with reports.callers_logging():
+  from orbax.checkpoint import multihost
 
 # A process that sends no heartbeat for this long counts as lost.
 _HEARTBEAT_SECONDS = 30

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 import contextlib
+import errno
 import os
 import pathlib
 import re
@@ -42,6 +43,23 @@ def replacing(path: PathLike) -> Iterator[pathlib.Path]:
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)
+
+
+def check_writable(path: PathLike) -> None:
+  """Checks, before work is done for it, that a file can be written.
+
+  Args:
+    path: of the file; folders on the way to it may be missing.
+
+  Raises:
+    OSError: it is a folder, or no file can be made there.
+  """
+  path = pathlib.Path(path).absolute()
+  if path.is_dir():
+    raise IsADirectoryError(errno.EISDIR, 'Is a folder', f'{path}')
+  folder = next(x for x in path.parents if x.exists())
+  if not folder.is_dir() or not os.access(folder, os.W_OK):
+    raise PermissionError(errno.EACCES, 'No file can be made in', f'{folder}')
 
 
 def remove_temporary(directory: pathlib.Path) -> None:

@@ -26,7 +26,9 @@ def check_name(path: files.PathLike) -> None:
   Raises:
     ValueError: it ends neither in '.gif' nor in '.mp4'.
     ImportError: imageio-ffmpeg, which writes MP4, is not installed.
+    OSError: no file can be made there.
   """
+  files.check_writable(path)
   suffix = pathlib.Path(path).suffix
   if suffix not in SUFFIXES:
     raise ValueError(

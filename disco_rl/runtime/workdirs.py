@@ -18,6 +18,8 @@ from disco_rl.runtime import reports
 
 # Settings that a run chooses, with the values that leave it to the run.
 _AUTOMATIC = {'replay_on_disk': False, 'torso_chunk_size': -1}
+# Settings that say how long a run is, in units of its checkpoints.
+_LENGTHS = ('updates', 'meta_steps')
 
 WorkdirError = files.WorkdirError
 
@@ -42,6 +44,7 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
   Raises:
     WorkdirError: another run is at work in the folder.
   """
+  _check_name(workdir)
   workdir.mkdir(parents=True, exist_ok=True)
   with (workdir / '.lock').open('a+', encoding='utf-8') as file:
     try:
@@ -107,9 +110,11 @@ def check(
   Raises:
     WorkdirError: the folder holds something else, or damaged files.
   """
+  _check_name(workdir)
   path = workdir / 'config.json'
   if path.exists():
     _check_same(workdir, metrics.read_json(path), description, free)
+    _check_length(workdir, description)
     _check_metrics(workdir / 'metrics.csv')
   for name in ('metrics.csv', 'checkpoints'):
     if not path.exists() and (workdir / name).exists():
@@ -141,6 +146,34 @@ def with_choices(
     if settings.get(name) == _AUTOMATIC[name]
   }
   return {**settings, **chosen}
+
+
+def _check_name(workdir: pathlib.Path) -> None:
+  """Raises WorkdirError if checkpoints could not be written there."""
+  path = f'{workdir.absolute()}'
+  try:
+    path.encode()
+  except UnicodeEncodeError:
+    raise WorkdirError(
+      f'The name of the folder {path!r} is not UTF-8, or Python reads it in '
+      'another encoding: checkpoints cannot be written there. Choose another '
+      '--workdir, or set PYTHONUTF8=1.'
+    ) from None
+
+
+def _check_length(
+  workdir: pathlib.Path, description: Mapping[str, Any]
+) -> None:
+  """Raises WorkdirError if the run is longer than it is to become."""
+  names = [path.name for path in (workdir / 'checkpoints').glob('*')]
+  done = max((int(name) for name in names if name.isdecimal()), default=0)
+  for name in _LENGTHS:
+    if (wanted := description.get(name, done)) < done:
+      raise WorkdirError(
+        f'{workdir} holds a run of {done} {name}, more than {name}={wanted}: '
+        f'a run can only become longer. Choose another --workdir, or {name} of '
+        f'at least {done}.'
+      )
 
 
 def _check_rules(

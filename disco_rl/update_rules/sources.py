@@ -160,7 +160,8 @@ def _checked(path: str, sha256: str | None) -> str:
 def _find_published(name: str) -> str:
   """Path of the file of a published rule; see `find`."""
   url, of_rule = PUBLISHED[name]
-  assert (sha256 := of_rule.sha256) is not None
+  sha256 = of_rule.sha256
+  assert sha256 is not None
   remedy = (
     f'Download {url} by hand and set {DIRECTORY_VARIABLE} to its directory.'
   )

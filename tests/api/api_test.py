@@ -167,6 +167,38 @@ def test_seeds_are_passed_to_functions_that_take_them() -> None:
   assert len({*environment.reset()[:, 1]}) > 1
 
 
+class Level(Bandit):
+  """As classes of other packages: the seed follows settings."""
+
+  def __init__(self, size: int = 3, seed: int = 0):
+    super().__init__(seed)
+    MADE.append((size, seed))
+
+
+MADE: list[tuple[int, int]] = []
+
+
+@pytest.mark.parametrize(
+  ('make', 'sizes', 'number'),
+  [
+    (Level, {3}, 3),
+    (lambda size=4, *, seed: Level(size, seed), {4}, 3),
+    (lambda number: Level(5, number), {5}, 3),
+    (functools.partial(Level, 6), {6}, 3),
+    (functools.partial(Level, size=7), {7}, 3),
+    (functools.partial(Level, seed=9), {3}, 1),
+    (lambda size=8: Level(size), {8}, 1),
+  ],
+)
+def test_a_seed_is_found_wherever_it_is(
+  make: Any, sizes: set[int], number: int
+) -> None:
+  MADE.clear()
+  wrapping.recognise(make).build(3, 7).close()
+  assert {size for size, _ in MADE} == sizes
+  assert len({seed for _, seed in MADE}) == number
+
+
 def test_the_style_of_gymnax() -> None:
   environment = wrapping.recognise((LimitedWalk(), {'end': 3, 'limit': 2}))
   environment = environment.build(1, 0)
@@ -361,11 +393,14 @@ def test_counts_of_updates_must_be_whole_and_positive(
 
 
 def test_the_file_is_checked_before_training(
-  trainer: disco_rl.Trainer,
+  trainer: disco_rl.Trainer, tmp_path: pathlib.Path
 ) -> None:
   updates = trainer.updates
   with pytest.raises(ValueError, match='agent.zip: .* must end in .npz'):
     trainer.train(1, save_to='agent.zip')
+  (tmp_path / 'file').touch()
+  with pytest.raises(PermissionError, match='No file can be made'):
+    trainer.train(1, save_to=tmp_path / 'file' / 'agent.npz')
   assert trainer.updates == updates
 
 

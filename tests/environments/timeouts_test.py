@@ -1,9 +1,11 @@
 """Tests of the time limit of steps of host environments."""
 
 import os
+import queue
 import sys
 import threading
 from typing import Any
+from unittest import mock
 
 import jax
 import launching
@@ -100,6 +102,25 @@ def test_an_environment_that_hangs_is_named() -> None:
     match='counter with seed 4 hangs: step 2 .* 0.2',
   ):
     environment.step(action)
+
+
+def test_the_time_of_a_stopped_process_does_not_count() -> None:
+  environment = timeouts.WatchedEnvironment(
+    Counter(), 'counter', seed=4, step_seconds=20
+  )
+  answers, waits = environment._answers, []
+
+  def get(timeout: float) -> Any:
+    # As if the process were stopped for hours, as soon as it waits.
+    waits.append(timeout)
+    if len(waits) <= 3:
+      raise queue.Empty
+    return answers.get(timeout=timeout)
+
+  environment._answers = mock.Mock(get=get)
+  timestep = environment.step(np.ones(3, np.int32))
+  np.testing.assert_array_equal(timestep.observation, 1)
+  assert len(waits) == 4
 
 
 class Late(Counter):

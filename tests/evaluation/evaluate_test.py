@@ -27,6 +27,7 @@ from disco_rl.evaluation import statistics
 from disco_rl.evaluation import training
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
+from disco_rl.runtime import plotting
 from disco_rl.update_rules import weights
 from launch import evaluate
 from launch import to_records
@@ -144,9 +145,17 @@ def test_a_run_killed_before_its_first_checkpoint_restarts(
   ).read_text()
 
 
-def test_a_finished_run_can_be_continued(copy: pathlib.Path) -> None:
+def test_a_finished_run_can_be_continued_and_needs_no_picture(
+  copy: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
   before = (copy / 'metrics.csv').read_text()
+  monkeypatch.setattr(plotting, 'save', mock.Mock(side_effect=KeyError('font')))
   launch(copy, *CATCH, '--config.updates=30')
+  printed = capsys.readouterr()
+  assert '"updates": 30' in printed.out
+  assert "warning: no curves.png: KeyError: 'font'" in printed.err
   assert (copy / 'metrics.csv').read_text().startswith(before)
   columns = metrics.read(copy / 'metrics.csv')
   np.testing.assert_array_equal(columns['update'][::2], range(5, 31, 5))

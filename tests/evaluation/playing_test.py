@@ -65,6 +65,23 @@ def test_short_episodes_are_not_preferred() -> None:
   np.testing.assert_array_equal(played.returns, [10, 10, 10, 1, 1])
 
 
+def test_episodes_without_an_end_are_cut_and_said_to_be(
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  act = lambda *_: np.zeros(2, int)
+  played = playing.play(Clock(), act, 4, max_steps=9)
+  # The environment whose episode is cut cannot begin another.
+  np.testing.assert_array_equal(played.lengths, [9, 1, 1])
+  np.testing.assert_array_equal(played.returns, [9, 1, 1])
+  assert played.num_cut == 1
+  assert f'{played}'.endswith(', 3 episodes, 1 of them cut short')
+  assert '1 episodes had not ended after 9 steps' in capsys.readouterr().err
+  played = playing.play(Clock(), act, 4, max_steps=10)
+  assert played.num_cut == 0
+  np.testing.assert_array_equal(played.lengths, [10, 10, 1, 1])
+  assert not capsys.readouterr().err
+
+
 def test_policies_are_told_where_episodes_begin() -> None:
   calls = []
 

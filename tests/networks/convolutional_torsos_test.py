@@ -155,3 +155,36 @@ def compare(kind: str, observation: Any) -> None:
         atol=1e-12,
         err_msg=f'{name}/{key}',
       )
+
+
+@pytest.mark.parametrize(
+  ('shape', 'dtype', 'is_refused'),
+  [
+    ((4, 84, 84), np.uint8, True),
+    ((3, 210, 160), np.uint8, True),
+    ((4, 10, 10), np.bool_, True),
+    ((1, 28, 28), np.float32, True),
+    ((4, 84, 96), np.float32, True),
+    ((84, 84), np.uint8, True),
+    ((4, 84, 84, 3), np.uint8, True),
+    ((84, 84, 4), np.uint8, False),
+    ((64, 64, 3), np.float32, False),
+    ((10, 10, 16), np.float32, False),
+    ((9, 11, 21), np.float32, False),
+    ((5, 6, 6), np.float32, False),
+    ((13, 84), np.float32, False),
+    ((84,), np.uint8, False),
+  ],
+)
+def test_images_have_their_channels_last(
+  shape: tuple[int, ...], dtype: Any, is_refused: bool
+) -> None:
+  config = torsos.TorsoConfig('impala', CHANNELS, HIDDEN_SIZES)
+  network = hk.transform(lambda x: torsos.TorsoModule(config)(x))
+  observation = {'image': np.zeros((ROWS, *shape), dtype)}
+  init = lambda: network.init(jax.random.key(0), observation)
+  if not is_refused:
+    jax.eval_shape(init)
+    return
+  with pytest.raises(ValueError, match=r'\[height, width, channels\]'):
+    jax.eval_shape(init)

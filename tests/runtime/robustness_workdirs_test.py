@@ -164,3 +164,33 @@ def test_older_runs_go_on_with_the_settings_that_came_later(
   with pytest.raises(workdirs.WorkdirError, match='torso_chunk_size was 0'):
     workdirs.claim(tmp_path, {**now, 'torso_chunk_size': 32}, free=())
   workdirs.claim(tmp_path, now, free=())
+
+
+@pytest.mark.parametrize('length', ['updates', 'meta_steps'])
+def test_a_run_does_not_become_shorter(
+  tmp_path: pathlib.Path, length: str
+) -> None:
+  free = (length,)
+  workdirs.claim(tmp_path, {**SETTINGS, length: 40}, free)
+  for name in ('9', '20', '30.orbax-checkpoint-tmp'):
+    (tmp_path / 'checkpoints' / name).mkdir(parents=True)
+  with pytest.raises(
+    workdirs.WorkdirError, match=f'of 20 {length}, more than {length}=19'
+  ):
+    workdirs.claim(tmp_path, {**SETTINGS, length: 19}, free)
+  assert json.loads((tmp_path / 'config.json').read_text())[length] == 40
+  workdirs.claim(tmp_path, {**SETTINGS, length: 20}, free)
+
+
+def test_names_that_are_not_utf8_are_refused_at_the_start(
+  tmp_path: pathlib.Path,
+) -> None:
+  workdir = tmp_path / os.fsdecode(b'caf\xe9') / 'run'
+  with pytest.raises(workdirs.WorkdirError, match=r'caf.udce9.* not UTF-8'):
+    workdirs.check(workdir, SETTINGS, free=())
+  with (
+    pytest.raises(workdirs.WorkdirError, match='not UTF-8'),
+    workdirs.locked(workdir),
+  ):
+    pass
+  assert not any(tmp_path.iterdir())

@@ -14,6 +14,9 @@ from disco_rl.environments.host import adapters
 
 # For a batch: many times the duration of the slowest suite.
 STEP_SECONDS = 300.0
+# A job that is suspended does not run, but clocks do: of the time for which it
+# stood still at most one such wait counts.
+_WAIT_SECONDS = 1.0
 
 # Its number, and what is called; None: no more calls.
 _Call = tuple[int, Callable[[], Any]] | None
@@ -121,15 +124,18 @@ class WatchedEnvironment(base.HostEnvironment):
 
   def _answer(self) -> Any:
     """The result of the newest call; late ones of earlier calls are dropped."""
-    number = 0
-    try:
-      while number < self._num_calls:
-        number, result, error = self._answers.get(timeout=self._step_seconds)
-    except queue.Empty:
-      raise adapters.HostEnvironmentError(
-        f'{self._name} with seed {self._seed} hangs: step {self._num_steps} '
-        f'since it was made took more than {self._step_seconds:g} seconds.'
-      ) from None
+    number, left = 0, self._step_seconds
+    while number < self._num_calls:
+      wait = min(left, _WAIT_SECONDS)
+      try:
+        number, result, error = self._answers.get(timeout=wait)
+      except queue.Empty:
+        left -= wait
+      if left <= 0:
+        raise adapters.HostEnvironmentError(
+          f'{self._name} with seed {self._seed} hangs: step {self._num_steps} '
+          f'since it was made took more than {self._step_seconds:g} seconds.'
+        )
     if error is not None:
       raise error
     return result

@@ -1,0 +1,58 @@
+"""What launchers protect a process from, and what they refuse."""
+
+import pathlib
+import signal
+
+import launching
+import pytest
+
+SDL = """
+import os, signal
+from absl import flags
+from launch import start
+
+flags.FLAGS(['launcher'])
+start.begin(['launcher'])
+import matplotlib.figure
+import pygame
+
+pygame.init()
+print('drawing', flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
+pygame.time.wait(1000)
+"""
+LOGGING = """
+import logging, sys
+import numpy as np
+from disco_rl.runtime import checkpointing
+
+with checkpointing.Checkpointer(sys.argv[1]) as checkpointer:
+  checkpointer.save(1, {'x': np.zeros(1)})
+assert checkpointing.read(checkpointer._directory, {'x': np.zeros(1)})[0] == 1
+logging.basicConfig(level=logging.INFO, format='mine: %(message)s')
+logging.info('shown')
+"""
+
+
+def test_packages_that_draw_take_no_signals_and_need_no_backend() -> None:
+  pytest.importorskip('pygame')
+  ended = launching.run_python(
+    '-c', SDL, MPLBACKEND='module://not_there', SDL_VIDEODRIVER='dummy'
+  )
+  assert 'drawing' in ended.stdout, ended.stderr
+  assert ended.returncode == -signal.SIGTERM
+
+
+def test_logging_stays_with_the_caller(tmp_path: pathlib.Path) -> None:
+  ended = launching.run_python('-c', LOGGING, f'{tmp_path / "checkpoints"}')
+  assert ended.returncode == 0, ended.stderr
+  assert 'mine: shown' in ended.stderr.splitlines()
+
+
+def test_python_without_assertions_is_refused(tmp_path: pathlib.Path) -> None:
+  ended = launching.run_python(
+    '-m', 'launch.play', f'--workdir={tmp_path}', PYTHONOPTIMIZE='1'
+  )
+  assert ended.returncode == 1
+  assert ended.stderr.startswith('error: Python runs without assertions, by -O')
+  assert len(ended.stderr.splitlines()) == 1
