@@ -20,6 +20,7 @@ from absl import app
 from absl import flags
 
 from launch import compilation_cache
+from launch import modules
 from launch import start
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -49,6 +50,7 @@ def main(argv: Sequence[str]) -> None:
   if WORKDIR.value is None:
     fail('Name the run of launch.evaluate by --workdir=RUN.')
   compilation_cache.set_up(by_default=True)
+  modules.import_modules(WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.analysis import pictures
   from disco_rl.analysis import recording

@@ -51,7 +51,7 @@ def run(
       streams.hide_tracebacks()
     # Processes that find a program would not answer those that compile it.
     compilation_cache.set_up(by_default=not is_distributed())
-    modules.import_modules()
+    modules.import_modules(WORKDIR.value)
     assert WORKDIR.value is not None  # It is required.
     main(settings(), pathlib.Path(WORKDIR.value))
 

@@ -20,6 +20,7 @@ from typing import Any
 from absl import app
 from absl import flags
 
+from launch import modules
 from launch import start
 from launch import to_records
 from launch.config import CONFIG
@@ -65,6 +66,7 @@ def main(argv: Sequence[str]) -> None:
   start.begin(argv)
   if CONFIG.value is None:
     fail('Name the settings of launch.meta_train or launch.evaluate: --config.')
+  modules.import_modules()
   with in_one_line(ValueError, ImportError):
     plan = make_plan(settings())
   if JSON.value:

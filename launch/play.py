@@ -22,6 +22,7 @@ from absl import app
 from absl import flags
 
 from launch import compilation_cache
+from launch import modules
 from launch import start
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -66,6 +67,7 @@ def main(argv: Sequence[str]) -> None:
   path = pathlib.Path(named[0])
   folder = path.parent if _AGENT.value else path
   to = pathlib.Path(_TO.value or folder / 'play.gif')
+  modules.import_modules(WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
   import disco_rl
   from disco_rl.runtime import video

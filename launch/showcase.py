@@ -22,6 +22,7 @@ import numpy as np
 
 from configs import evaluate
 from launch import compilation_cache
+from launch import modules
 from launch import start
 from launch import to_records
 from launch.errors import fail
@@ -55,6 +56,7 @@ def main(argv: Sequence[str]) -> None:
   if WORKDIR.value is None:
     fail('Name the folder of a discovery: --workdir=RUN.')
   compilation_cache.set_up(by_default=True)
+  modules.import_modules(WORKDIR.value)
   run = pathlib.Path(WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import showcase

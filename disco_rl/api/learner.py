@@ -18,6 +18,7 @@ from disco_rl.api import rule_checks
 from disco_rl.api import rules
 from disco_rl.maths import optimizers
 from disco_rl.networks import agent_network
+from disco_rl.runtime import backend
 from disco_rl.runtime import files
 from disco_rl.update_rules import base
 
@@ -84,6 +85,7 @@ class Learner:
       ValueError: a method of a rule of your own returns something else than
         `UpdateRule` states, or both an optimizer and a learning rate are given.
     """
+    backend.check_precision()
     if optimizer is None:
       optimizer = optimizers.agent_optimizer(
         agent.AgentConfig.learning_rate

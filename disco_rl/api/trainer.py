@@ -29,6 +29,7 @@ from disco_rl.evaluation import playing
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
 from disco_rl.networks import torsos
+from disco_rl.runtime import backend
 from disco_rl.runtime import compilation_cache
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
@@ -102,6 +103,7 @@ class Trainer(tree_files.Unpicklable):
       ImportError: a package that the environment needs is not installed.
       FileNotFoundError: there is no file of weights at the path.
     """
+    backend.check_precision()
     config_lib.check('seed', seed, config_lib.CountOrZero)
     self._names = f'{_name(environment)} {_name(rule)}'
     rule = rules.load_rule(rule)
@@ -201,6 +203,7 @@ class Trainer(tree_files.Unpicklable):
     """Raises the errors of `train` that can be known before it."""
     if self._is_closed:
       raise RuntimeError('The trainer is closed: make a new one to train.')
+    backend.check_precision()
     for name, value in (
       ('updates', updates),
       ('log_every', log_every),

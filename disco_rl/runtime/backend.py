@@ -25,6 +25,16 @@ def making_programs_for(platform: str) -> contextlib.AbstractContextManager:
   return _FOR_CPU(platform == 'cpu')
 
 
+def check_precision() -> None:
+  """Raises ValueError if JAX computes with 64 bits, as programs here do not."""
+  if jax.dtypes.canonicalize_dtype('float64') == 'float64':
+    raise ValueError(
+      'JAX computes with 64 bits, by its setting jax_enable_x64 or the '
+      'variable JAX_ENABLE_X64: turn it off, as agents and rules compute with '
+      '32.'
+    )
+
+
 def is_cpu() -> bool:
   """Whether programs are made for CPUs; outside a context, JAX's default."""
   if _FOR_CPU.value is not None:

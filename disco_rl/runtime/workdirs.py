@@ -20,6 +20,9 @@ from disco_rl.runtime import reports
 _AUTOMATIC = {'replay_on_disk': False, 'torso_chunk_size': -1}
 # Settings that say how long a run is, in units of its checkpoints.
 _LENGTHS = ('updates', 'meta_steps')
+# Modules of the user's own that this process has imported for their names; runs
+# remember them.
+IMPORTED: list[str] = []
 
 WorkdirError = files.WorkdirError
 
@@ -83,7 +86,7 @@ def claim(
     description: the settings as the user gave them.
     free: settings that may change when a run is resumed.
     rules: rules whose files must stay the same, with their paths; rules.json
-      notes them.
+      notes them. imports.json notes the modules `IMPORTED`.
 
   Raises:
     WorkdirError: as of `check`, or a file of a rule has changed; the folder
@@ -95,6 +98,8 @@ def claim(
   metrics.write_json(workdir / 'config.json', description)
   if rules:
     metrics.write_json(workdir / 'rules.json', digests)
+  if modules := {**dict.fromkeys(imports(workdir)), **dict.fromkeys(IMPORTED)}:
+    metrics.write_json(workdir / 'imports.json', {'modules': [*modules]})
 
 
 def check(
@@ -174,6 +179,21 @@ def _check_length(
         f'a run can only become longer. Choose another --workdir, or {name} of '
         f'at least {done}.'
       )
+
+
+def imports(workdir: pathlib.Path) -> list[str]:
+  """The modules of the user's own that register the names a run has.
+
+  Raises:
+    WorkdirError: the file that names them is damaged.
+  """
+  path = workdir / 'imports.json'
+  if not path.exists():
+    return []
+  names = metrics.read_json(path).get('modules')
+  if not isinstance(names, list) or not all(isinstance(x, str) for x in names):
+    raise WorkdirError(f'{path} is damaged: it does not list modules.')
+  return names
 
 
 def _check_rules(

@@ -723,6 +723,19 @@ def test_what_is_no_rule_is_refused(rule: Any) -> None:
     disco_rl.load_rule(rule)
 
 
+def test_64_bits_are_refused(trainer: disco_rl.Trainer) -> None:
+  starts = (
+    lambda: disco_rl.Trainer('catch/4x3', RULE, **SMALL),
+    lambda: disco_rl.Learner(NETWORK, SPEC, RULE),
+    lambda: trainer.train(1),
+    lambda: small.network(SPEC, types.OutputSpec({}, {})),
+  )
+  with jax.enable_x64(True):
+    for start in starts:
+      with pytest.raises(ValueError, match='64 bits.*jax_enable_x64 .*turn it'):
+        start()
+
+
 def test_settings_are_for_named_rules() -> None:
   with pytest.raises(TypeError, match='Settings .discount. are for rules by'):
     disco_rl.load_rule(make_rule(), discount=0.5)

@@ -1,5 +1,6 @@
 """--import: rules, environments and loggers of one's own by name."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 import json
 import pathlib
@@ -14,10 +15,12 @@ from disco_rl.environments import families
 from disco_rl.environments import registry as environments
 from disco_rl.environments.jax_native import catch
 from disco_rl.runtime import loggers
+from disco_rl.runtime import workdirs
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import registry as rules
 from launch import list_environments
 from launch import modules
+from launch import plan
 from launch import to_records
 
 MODULE = """
@@ -45,6 +48,7 @@ def module(
   """The name of a module; what it registers is forgotten afterwards."""
   (tmp_path / 'my_module_of_rules.py').write_text(MODULE)
   monkeypatch.syspath_prepend(tmp_path)
+  monkeypatch.setattr(workdirs, 'IMPORTED', [])
   yield 'my_module_of_rules'
   sys.modules.pop('my_module_of_rules', None)
   rules._HAND_MADE.pop('mine', None)
@@ -75,6 +79,33 @@ def test_what_a_module_registers_has_a_name(module: str) -> None:
   assert config.loggers == ('silence',)
 
 
+def test_runs_remember_what_they_import(
+  module: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  flags.FLAGS.mark_as_parsed()
+  with flagsaver.flagsaver(**{'import': [module]}):
+    modules.import_modules()
+  workdirs.claim(tmp_path / 'run', {}, ())
+  # Another process.
+  del families.FAMILIES['wide'], sys.modules[module]
+  monkeypatch.setattr(workdirs, 'IMPORTED', [])
+  modules.import_modules(str(tmp_path / 'run'))
+  assert 'wide' in environments.names()
+  workdirs.claim(tmp_path / 'of_it', {}, ())
+  assert workdirs.imports(tmp_path / 'of_it') == [module]
+
+
+@pytest.mark.parametrize('launcher', ['analyse', 'play', 'showcase'])
+def test_launchers_import_what_a_run_needs(
+  launcher: str, tmp_path: pathlib.Path
+) -> None:
+  (tmp_path / 'imports.json').write_text('{"modules": ["no_such_module"]}')
+  done = launching.run_python(
+    '-m', f'launch.{launcher}', '--import=json', f'--workdir={tmp_path}'
+  )
+  assert done.stderr.startswith(f'error: {tmp_path} needs no_such_module: No m')
+
+
 def test_imported_environments_are_listed(
   module: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,7 +123,10 @@ def test_a_comparison_imports_modules() -> None:
   assert 'error: --import=no_such_module: No module' in done.stderr
 
 
-def test_a_module_that_is_missing() -> None:
+@pytest.mark.parametrize(
+  'load', [modules.import_modules, lambda: plan.main(['plan'])]
+)
+def test_a_module_that_is_missing(load: Callable[[], None]) -> None:
   with (
     launching.parsed(
       f'--config={launching.REPOSITORY}/configs/evaluate.py',
@@ -101,7 +135,7 @@ def test_a_module_that_is_missing() -> None:
     ),
     pytest.raises(SystemExit, match='--import=no_such_module: No module'),
   ):
-    modules.import_modules()
+    load()
 
 
 def test_what_cannot_be_registered() -> None:
