@@ -3,8 +3,8 @@
 Not a config of its own: configs/evaluate.py offers them by name. The paper
 counts environment steps, in Atari and DMLab the frames of which four see the
 same action, and fractions of replayed trajectories; settings count updates and
-environments. Each update follows a rollout and learns from all of
-it; the other trajectories of its batch come from replay.
+environments. The updates after a rollout learn from all of it; the other
+trajectories of their batches come from replay.
 """
 
 import dataclasses
@@ -17,7 +17,8 @@ class Benchmark:
 
   environment: str  # One of the benchmark's; any other can be chosen.
   replay_steps: float  # Actions that replay holds.
-  num_environments: int  # Of a batch so many trajectories are new.
+  num_environments: int  # So many trajectories are new after a rollout.
+  updates_per_rollout: int = 1
   seeds: int = 2
   torso: str = 'resnet'
   stride: int = 2  # Of each stage of convolutions.
@@ -48,6 +49,8 @@ BENCHMARKS = {
     seeds=3,
     replay_steps=4e5,
     num_environments=1,
+    # 95 of 96 trajectories are replayed, which is the paper's 0.99.
+    updates_per_rollout=4,
     decays=False,
     weight_decay=0.3,
     steps=5e7,
@@ -106,17 +109,17 @@ _TORSOS = {
 def settings(name: str) -> dict[str, Any]:
   """The changes of the defaults in configs/evaluate.py for a benchmark."""
   benchmark = BENCHMARKS[name]
-  number, batch_size = benchmark.num_environments, benchmark.batch_size
-  updates = lambda actions: round(actions / (number * benchmark.unroll_length))
-  updates_in = lambda steps: updates(steps / benchmark.action_repeat)
+  number, repeats = benchmark.num_environments, benchmark.updates_per_rollout
+  rollouts = lambda actions: round(actions / (number * benchmark.unroll_length))
+  updates_in = lambda steps: repeats * rollouts(steps / benchmark.action_repeat)
   channels, hidden_sizes = _TORSOS[benchmark.torso]
   changes = {
     **dataclasses.asdict(benchmark),
     'updates': updates_in(benchmark.steps),
     'log_every': 100,
     'checkpoint_every': 5000,
-    'on_policy_share': number / batch_size,
-    'replay_capacity': updates(benchmark.replay_steps) * number,
+    'on_policy_share': number / (repeats * benchmark.batch_size),
+    'replay_capacity': rollouts(benchmark.replay_steps) * number,
     'warm_up_updates': updates_in(benchmark.warm_up_steps),
     'decay_updates': updates_in(benchmark.steps) if benchmark.decays else 0,
     'channels': channels,

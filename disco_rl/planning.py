@@ -388,6 +388,9 @@ def of_training(config: runner.EvaluationConfig, cluster: Cluster) -> Plan:
     cluster.check_host(needed.host)
     memory = cluster.device_bytes(list(agents.running(rule_params)))
     cost = _cost(agents.calls(rule_params)[0])
+    if isinstance(agents, training.DeviceTraining):
+      # The program makes all updates that follow a rollout.
+      cost = cost.repeated(1 / agent_config.updates_per_rollout)
     actions = config.seeds * agent_config.actions_per_update
     seconds = cluster.seconds(cost, agent_config.network.compute_dtype)
     if isinstance(agents, training.HostTraining):

@@ -24,16 +24,17 @@ from disco_rl.update_rules import base as rule_base
 
 @dataclasses.dataclass(frozen=True)
 class AgentConfig(config_lib.Settings):
-  """Settings of an agent, which makes one update after each rollout.
+  """Settings of an agent, which alternates rollouts and updates.
 
   Attributes:
     network: sizes of its network.
     unroll_length: T, the transitions of a trajectory: T + 1 observations.
     batch_size: B, the trajectories in an update.
-    num_environments: E, the environments that the agent acts in; the replay
-      ratio is batch_size / num_environments.
-    on_policy_share: fraction of each batch that is taken from the newest
-      rollout; the rest comes from replay.
+    num_environments: E, the environments that the agent acts in.
+    updates_per_rollout: K, the updates after each rollout, with a batch each;
+      the replay ratio is K * batch_size / E.
+    on_policy_share: fraction of these K batches that is taken from the newest
+      rollout, each of its trajectories once; the rest comes from replay.
     replay_capacity: trajectories that replay holds, a multiple of E.
     replay_on_disk: whether replay of environments on the host is in files under
       the run's folder, of which the system keeps in memory what fits. False:
@@ -51,6 +52,7 @@ class AgentConfig(config_lib.Settings):
   unroll_length: config_lib.Count = 28
   batch_size: config_lib.Count = 96
   num_environments: config_lib.Count = 12
+  updates_per_rollout: config_lib.Count = 1
   on_policy_share: config_lib.Fraction = 0.1
   replay_capacity: config_lib.Count = 1200
   replay_on_disk: bool = False
@@ -62,7 +64,7 @@ class AgentConfig(config_lib.Settings):
   weight_decay: config_lib.FiniteOrZero = 0.0
 
   def conflicts(self) -> Iterator[str]:
-    """Every rollout fits into replay, and the newest one into a batch."""
+    """Every rollout fits into replay, and the newest one into its batches."""
     number = self.num_environments
     if self.replay_capacity % number:
       nearest = max(1, round(self.replay_capacity / number)) * number
@@ -71,13 +73,36 @@ class AgentConfig(config_lib.Settings):
         f'num_environments={number}, the trajectories that are added at a '
         f'time; the nearest is {nearest}.'
       )
-    if self.num_on_policy > number:
+    if sum(self.num_on_policy) > number:
+      size = self.updates_per_rollout * self.batch_size
       yield (
         f'on_policy_share={self.on_policy_share} must be at most '
-        f'{number / self.batch_size:g}: the newest rollout has '
-        f'num_environments={number} trajectories, and the batch '
-        f'batch_size={self.batch_size}.'
+        f'{number / size:g}: the newest rollout has '
+        f'num_environments={number} trajectories, and its '
+        f'updates_per_rollout={self.updates_per_rollout} batches of '
+        f'batch_size={self.batch_size} have {size}.'
       )
+
+    if number * self.unroll_length % self.updates_per_rollout:
+      yield (
+        f'updates_per_rollout={self.updates_per_rollout} must divide '
+        f'num_environments={number} * unroll_length={self.unroll_length}, the '
+        'actions of a rollout.'
+      )
+
+  def rollouts(self, updates: int) -> int:
+    """Rollouts before so many updates; raises ValueError for a broken one."""
+    number = self.updates_per_rollout
+    if updates % number:
+      raise ValueError(
+        f'updates={updates} must be a multiple of updates_per_rollout={number} '
+        f'that follow each rollout; the next is {self.whole(updates)}.'
+      )
+    return updates // number
+
+  def whole(self, updates: int) -> int:
+    """Rounds a number of updates up to that after a whole rollout."""
+    return -(-updates // self.updates_per_rollout) * self.updates_per_rollout
 
   def chunkings(self) -> Iterator['AgentConfig']:
     """Yields itself; for each size of chunks if the torso's is automatic."""
@@ -93,17 +118,20 @@ class AgentConfig(config_lib.Settings):
   @property
   def replay_ratio(self) -> float:
     """Number of updates that learn from a trajectory, on average."""
-    return self.batch_size / self.num_environments
+    return self.updates_per_rollout * self.batch_size / self.num_environments
 
   @property
   def actions_per_update(self) -> int:
     """Actions between two updates, in all environments."""
-    return self.num_environments * self.unroll_length
+    actions = self.num_environments * self.unroll_length
+    return actions // self.updates_per_rollout
 
   @property
-  def num_on_policy(self) -> int:
-    """Trajectories of a batch that come from the newest rollout."""
-    return round(self.batch_size * self.on_policy_share)
+  def num_on_policy(self) -> tuple[int, ...]:
+    """Trajectories of each of the K batches from the newest rollout."""
+    number = self.updates_per_rollout
+    total = round(number * self.batch_size * self.on_policy_share)
+    return tuple((total + number - 1 - i) // number for i in range(number))
 
 
 @types.record
@@ -193,22 +221,25 @@ class Agent:
       episodes=episodes.update(state.episodes, rollout.reward, is_last),
     )
 
-  def add_and_sample(
+  def add_and_draw(
     self, state: AgentState, rollout: types.Rollout
-  ) -> tuple[AgentState, types.Rollout]:
-    """Adds the newest rollout to replay, and samples the next batch."""
-    key, sample_key = jax.random.split(state.key)
+  ) -> tuple[AgentState, types.Array]:
+    """Adds the newest rollout to replay; draws slots [K, B] of batches."""
+    key, draw_key = jax.random.split(state.key)
     memory = replay.add(state.replay, rollout)
-    num_on_policy = self.config.num_on_policy
-    replayed = replay.sample(
-      memory, sample_key, self.config.batch_size - num_on_policy
+    slots = self.draw_slots(draw_key, memory.added)
+    return dataclasses.replace(state, replay=memory, key=key), slots
+
+  def draw_slots(self, key: types.Array, added: types.Array) -> types.Array:
+    """Draws the K batches after a rollout; see `replay.draw_slots`."""
+    return replay.draw_slots(
+      key,
+      added,
+      self.config.replay_capacity,
+      self.config.batch_size,
+      self.config.num_on_policy,
+      self.config.num_environments,
     )
-    batch = jax.tree.map(
-      lambda new, old: jnp.concatenate([new[:, :num_on_policy], old], axis=1),
-      rollout,
-      replayed,
-    )
-    return dataclasses.replace(state, replay=memory, key=key), batch
 
   def learn(
     self,
@@ -235,12 +266,28 @@ class Agent:
     state: AgentState,
     actor_state: actor.ActorState,
   ) -> tuple[AgentState, actor.ActorState, types.Logs]:
-    """Acts for one rollout in JAX-native environments, then updates once."""
+    """Acts for one rollout in JAX-native environments, then updates K times.
+
+    Returns:
+      The agent and its environments afterwards, and means to log.
+    """
     state, actor_state, rollout = self.act(environment, state, actor_state)
-    state, batch = self.add_and_sample(state, rollout)
-    learner_state, update = self.learn(rule_params, state.learner, batch)
+    state, slots = self.add_and_draw(state, rollout)
+
+    def update(
+      learner_state: learner.LearnerState, slots: types.Array
+    ) -> tuple[learner.LearnerState, types.Logs]:
+      batch = replay.take(state.replay, slots)
+      learner_state, update = self.learn(rule_params, learner_state, batch)
+      return learner_state, update.logs
+
+    if len(slots) == 1:  # A loop would only take longer to compile.
+      learner_state, logs = update(state.learner, slots[0])
+    else:
+      learner_state, logs = jax.lax.scan(update, state.learner, slots)
+      logs = jax.tree.map(lambda x: jnp.mean(x, axis=0), logs)
     state = dataclasses.replace(state, learner=learner_state)
-    return state, actor_state, update.logs
+    return state, actor_state, logs
 
   def empty_replay(self) -> replay.ReplayState:
     """The replay of an initial agent."""

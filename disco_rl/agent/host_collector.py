@@ -18,7 +18,6 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.agent import host_actor
 from disco_rl.agent import host_replay
-from disco_rl.agent import replay as replay_lib
 from disco_rl.agent import trajectory_rows
 from disco_rl.environments import base
 
@@ -40,16 +39,14 @@ class Programs:
     self.actor = host_actor.Programs(agent.network)
     self.split = jax.jit(jax.vmap(jax.random.split, out_axes=1))
     self.count = jax.jit(jax.vmap(episodes.update))
-    self.draw_slots = jax.jit(
-      jax.vmap(replay_lib.draw_slots, in_axes=(0, 0, None)), static_argnums=2
-    )
+    self.draw_slots = jax.jit(jax.vmap(agent.draw_slots))
     self.unpack = jax.jit(jax.vmap(row_format.unpack))
 
 
 class HostCollector:
   """S agents of one kind that act on the host, and the replay of each.
 
-  The counterpart of `Agent.act` and `Agent.add_and_sample`. The acting part of
+  The counterpart of `Agent.act` and `Agent.add_and_draw`. The acting part of
   an agent's state, its key and its statistics, comes in and goes out as an
   `AgentState` [S] without a learner.
   """
@@ -130,7 +127,7 @@ class HostCollector:
 
   def act_and_sample(
     self, params: types.Params, acting: agent_lib.AgentState
-  ) -> tuple[agent_lib.AgentState, types.Rollout]:
+  ) -> tuple[agent_lib.AgentState, list[types.Rollout]]:
     """Acts for one rollout, adds it to replay and samples the next batches.
 
     Args:
@@ -138,31 +135,21 @@ class HostCollector:
       acting: the acting part of the agents.
 
     Returns:
-      The acting part afterwards, and batches [S, T or T+1, B, ...].
+      The acting part afterwards, and of each of the next K updates the batches
+      [S, T or T+1, B, ...].
     """
     acting, rollout = self.act(params, acting)
     rollout = jax.device_get(rollout)
     for i, replay in enumerate(self.replays):
       replay.add(jax.tree.map(operator.itemgetter(i), rollout))
     keys, sample_keys = self._programs.split(acting.key)
-    slots = self._slots(sample_keys)
-    rows = [replay.gather(own) for replay, own in zip(self.replays, slots)]
-    batch = self._programs.unpack(np.stack(rows))
-    return dataclasses.replace(acting, key=keys), batch
-
-  def _slots(self, keys: types.Array) -> np.ndarray:
-    """Slots of the next batches [S, B]: the newest rollouts, then others."""
-    config = self._agent.config
-    sizes = np.asarray([replay.filled for replay in self.replays], np.int32)
-    newest = np.asarray([replay.newest_slot for replay in self.replays])
-    number = config.num_environments
-    on_policy = newest[:, None] - number + 1 + np.arange(config.num_on_policy)
-    sampled = self._programs.draw_slots(
-      keys, sizes, config.batch_size - config.num_on_policy
-    )
-    return np.concatenate(
-      [on_policy % config.replay_capacity, np.asarray(sampled)], axis=1
-    )
+    added = np.asarray([x.added - x.start for x in self.replays], np.int32)
+    slots = np.asarray(self._programs.draw_slots(sample_keys, added))
+    batches = []
+    for update in range(slots.shape[1]):
+      rows = [x.gather(own[update]) for x, own in zip(self.replays, slots)]
+      batches.append(self._programs.unpack(np.stack(rows)))
+    return dataclasses.replace(acting, key=keys), batches
 
   def _make_replays(
     self, directories: Sequence[pathlib.Path | None]
@@ -291,7 +278,7 @@ def copy_params(params: types.Params) -> types.Params:
 def overlap(
   learning: _State,
   acting: _Acting,
-  num_updates: int,
+  num_rollouts: int,
   copy_params: Callable[[_State], types.Params],
   collect: Callable[[types.Params, _Acting], tuple[_Acting, _Batch]],
   learn: Callable[[_State, _Batch], _State],
@@ -299,19 +286,20 @@ def overlap(
 ) -> tuple[_State, _Acting]:
   """Alternates collecting and learning; environments step while agents learn.
 
-  The first rollout is acted by the current agents, every later one by those of
-  one update before: the same in every run, whichever is faster.
+  The first rollout is acted by the current agents, every later one by those
+  before they learn from the last one: the same in every run, whichever is
+  faster.
 
   Args:
     learning: what learns.
     acting: what acts.
-    num_updates: at least 1.
+    num_rollouts: at least 1.
     copy_params: of the learning part; must not share buffers with it, as
       learning donates these.
-    collect: acts for one rollout, and makes the batch of the next update.
-    learn: makes one update from that.
-    should_stop: asked before each further rollout; True ends with the update
-      for which a batch has been collected.
+    collect: acts for one rollout, and makes the batches of the next updates.
+    learn: makes the updates from these.
+    should_stop: asked before each further rollout; True ends with the updates
+      for which batches have been collected.
 
   Returns:
     Both parts afterwards.
@@ -319,7 +307,7 @@ def overlap(
   acting, batch = collect(copy_params(learning), acting)
   # In another thread, as devices run the programs of one thread in order.
   with futures.ThreadPoolExecutor(1) as learner:
-    for _ in range(num_updates - 1):
+    for _ in range(num_rollouts - 1):
       if should_stop():
         break
       params = copy_params(learning)

@@ -5,7 +5,7 @@ of a stack is there once, and no device holds it:
 
   unpack = jax.jit(host_replay.unpack)
   host_replay.add(rollout)
-  slots = replay.draw_slots(key, host_replay.filled, batch_size)
+  (slots,) = agent.draw_slots(key, host_replay.added)
   batch = unpack(host_replay.gather(np.asarray(slots)))
 """
 
@@ -69,11 +69,6 @@ class HostReplay:
   def filled(self) -> int:
     """Number of trajectories that can be sampled."""
     return min(self.added - self.start, self._capacity)
-
-  @property
-  def newest_slot(self) -> int:
-    """Slot of the trajectory that was added last."""
-    return (self.added - self.start - 1) % self._capacity
 
   def add(self, rollout: types.Rollout) -> None:
     """Adds E trajectories in place of the oldest.

@@ -4,6 +4,8 @@ Trajectories are stored in the layout of the learner's batches: time first, then
 one slot per trajectory. Of the behaviour policy only logits are stored.
 """
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
@@ -58,37 +60,46 @@ def add(state: ReplayState, rollout: types.Rollout) -> ReplayState:
   )
 
 
-def sample(
-  state: ReplayState, key: types.Array, batch_size: int
-) -> types.Rollout:
-  """Samples trajectories uniformly, with replacement.
-
-  Args:
-    state: a buffer that holds at least one trajectory.
-    key: PRNG key.
-    batch_size: number of trajectories.
-
-  Returns:
-    [time, batch_size, ...].
-  """
-  capacity = state.rollouts.reward.shape[1]
-  slots = draw_slots(key, jnp.minimum(state.added, capacity), batch_size)
+def take(state: ReplayState, slots: types.Array) -> types.Rollout:
+  """The trajectories in these slots [B] as a batch, [time, B, ...]."""
   return jax.tree.map(
     lambda kept: jnp.take(kept, slots, axis=1), state.rollouts
   )
 
 
 def draw_slots(
-  key: types.Array, filled: int | types.Array, batch_size: int
+  key: types.Array,
+  added: types.Array,
+  capacity: int,
+  batch_size: int,
+  num_newest: Sequence[int],
+  num_added: int,
 ) -> types.Array:
-  """Draws the slots of a batch, uniformly and with replacement.
+  """Draws the slots of K batches.
 
   Args:
     key: PRNG key.
-    filled: number of slots that hold a trajectory, at least 1.
-    batch_size: B.
+    added: [] int32, trajectories that were added, at least one.
+    capacity: slots of the buffer.
+    batch_size: B, trajectories in a batch.
+    num_newest: [K] how many each batch has of the newest rollout; none is in
+      two batches.
+    num_added: trajectories of the newest rollout.
 
   Returns:
-    [B] int32.
+    [K, B] int32. Those of the newest rollout come first; all others are drawn
+    uniformly, with replacement.
   """
-  return jax.random.randint(key, (batch_size,), 0, filled)
+  fewest = min(num_newest)
+  drawn = jax.random.randint(
+    key,
+    (len(num_newest), batch_size - fewest),
+    0,
+    jnp.minimum(added, capacity),
+  )
+  first, batches = added - num_added, []
+  for number, others in zip(num_newest, drawn):
+    newest = (first + jnp.arange(number)) % capacity
+    batches.append(jnp.concatenate([newest, others[number - fewest :]]))
+    first += number
+  return jnp.stack(batches)

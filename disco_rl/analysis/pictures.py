@@ -191,7 +191,7 @@ def _curve(
     config.seeds * config.agent.num_environments
   )
   agent = agent_lib.make(config.agent, environment.spec, rule)
-  every = max(1, updates // _POINTS)
+  every = agent.config.whole(max(1, updates // _POINTS))
   returns = []
   with contextlib.ExitStack() as stack:
     if isinstance(environment, base.HostEnvironment):

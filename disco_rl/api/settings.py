@@ -41,8 +41,14 @@ def agent_config(
     'num_environments', max(1, round(batch_size / _DEFAULT.replay_ratio))
   )
   config_lib.check('num_environments', number, config_lib.Count)
+  updates_per_rollout = settings.get('updates_per_rollout', 1)
+  config_lib.check(
+    'updates_per_rollout', updates_per_rollout, config_lib.Count
+  )
   defaults = {
-    'on_policy_share': min(_DEFAULT.on_policy_share, number / batch_size),
+    'on_policy_share': min(
+      _DEFAULT.on_policy_share, number / batch_size / updates_per_rollout
+    ),
     'replay_capacity': max(1, round(_DEFAULT.replay_capacity / number))
     * number,
   }

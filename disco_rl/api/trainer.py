@@ -148,7 +148,7 @@ class Trainer(tree_files.Unpicklable):
     callback: Callable[[dict[str, Any]], None] | None = None,
     show_progress: bool = True,
   ) -> dict[str, np.ndarray]:
-    """Trains the agent; each update follows a rollout in all environments.
+    """Trains the agent: rollouts in all environments, and updates after them.
 
     If an environment raises, or at an interrupt from the keyboard, the agent
     stays as after the last complete update: it can be saved, and trained on in
@@ -156,7 +156,8 @@ class Trainer(tree_files.Unpicklable):
     time; the agent is lost if one raises within its compiled program.
 
     Args:
-      updates: number of further updates.
+      updates: number of further updates, a multiple of `updates_per_rollout`.
+        To that log_every and save_every are rounded up.
       log_every: updates between two entries of the metrics. Host environments
         step while the device learns, but for the first rollout of each entry.
       save_to: path for `save`; None: nothing is saved.
@@ -178,6 +179,7 @@ class Trainer(tree_files.Unpicklable):
       KeyboardInterrupt: after the update that was being made.
     """
     self._check_training(updates, log_every, save_to, save_every)
+    log_every, save_every = map(self.config.whole, (log_every, save_every))
     rows: list[train_loop.Row] = []
 
     def on_stage(stage: train_loop.Stage) -> None:
@@ -210,6 +212,7 @@ class Trainer(tree_files.Unpicklable):
       ('save_every', save_every),
     ):
       config_lib.check(name, value, config_lib.Count)
+    self.config.rollouts(updates)
     if save_to is not None:
       npz.check_name(save_to)
       files.check_writable(save_to)

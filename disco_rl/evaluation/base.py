@@ -196,7 +196,7 @@ class Training(abc.ABC):
     Args:
       rule_params: of the rule.
       train_state: is donated.
-      num_updates: at least 1.
+      num_updates: a multiple of the agents' `updates_per_rollout`.
       should_stop: asked after each update where environments step on the host;
         where they are part of the program, after about a second of
         updates. True ends them.

@@ -49,7 +49,8 @@ class EvaluationConfig(config_lib.Settings):
     seeds: agents, trained side by side, which differ only in their seeds.
     seed: seed of the first agent, then counting up; an agent does not depend on
       the number of agents.
-    updates: updates of each agent.
+    updates: updates of each agent, a multiple of its `updates_per_rollout`. To
+      that the next two are rounded up.
     log_every: updates between two rows of metrics.
     checkpoint_every: updates between two checkpoints.
     checkpoint_seconds: seconds after which a checkpoint is saved all the same;
@@ -87,6 +88,13 @@ class EvaluationConfig(config_lib.Settings):
     return self.agent.actions_per_update * environment_registry.action_repeat(
       self.environment, self.preprocessing
     )
+
+  def conflicts(self) -> Iterator[str]:
+    """No rollout is left with some of its updates."""
+    try:
+      self.agent.rollouts(self.updates)
+    except ValueError as error:
+      yield str(error)
 
 
 def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
@@ -276,6 +284,8 @@ class Evaluation:
     config = self._config
     latest = train_loop.Stage(update, train_state, [], is_last=False)
     saved, wait = update, _Wait(config.checkpoint_seconds)
+    log_every = config.agent.whole(config.log_every)
+    save_every = config.agent.whole(config.checkpoint_every)
 
     def on_stage(stage: train_loop.Stage) -> None:
       nonlocal latest, saved
@@ -283,7 +293,7 @@ class Evaluation:
       metrics.check_finite(rows, latest.update, _CAUSES)
       writer.write(rows)
       latest = stage
-      is_due = stage.update % config.checkpoint_every == 0
+      is_due = stage.update % save_every == 0
       if stage.update > saved and (is_due or stage.is_last or wait.is_over):
         with wait.saving():
           seconds = np.asarray(time.perf_counter() - start)
@@ -302,9 +312,7 @@ class Evaluation:
         self._driver,
         self._rule_params,
         train_state,
-        train_loop.Span(
-          update, config.updates, (config.log_every, config.checkpoint_every)
-        ),
+        train_loop.Span(update, config.updates, (log_every, save_every)),
         on_stage,
         should_stop,
         f'{config.environment} {config.rule}',

@@ -29,7 +29,7 @@ from disco_rl.runtime import sharding
 
 TrainState = training_base.TrainState
 
-# The updates of a call of the program are to take so long: a request to stop
+# The rollouts of a call of the program are to take so long: a request to stop
 # waits for them. To start a call takes a few milliseconds on one slow core.
 _CALL_SECONDS = 1.0
 
@@ -50,8 +50,8 @@ class DeviceTraining(training_base.Training):
     super().__init__(agent, environment, num_agents, mesh)
     agents, common = sharding.SPLIT, sharding.REPLICATED
     # Inlined, and traced once for the shapes of its logs and for the program.
-    self._step = jax.jit(self._update_one, inline=True)
-    self._updates_per_call = 1
+    self._step = jax.jit(self._step_one, inline=True)
+    self._rollouts_per_call = 1
     self._logs_of_one: types.Logs | None = None  # Their shapes.
     self._advance = self._programs.make(
       self._advance_all,
@@ -71,11 +71,12 @@ class DeviceTraining(training_base.Training):
 
     However the updates are divided among calls, the results are the same.
     """
+    rollouts = self._agent.config.rollouts(num_updates)
     rule_params, task = self._replicate((rule_params, self._task))
     sums = self._split(self._zeros(rule_params, train_state))
     done = 0
-    while done == 0 or (done < num_updates and not should_stop()):
-      number = min(num_updates - done, self._updates_per_call)
+    while done == 0 or (done < rollouts and not should_stop()):
+      number = min(rollouts - done, self._rollouts_per_call)
       start = time.perf_counter()
       train_state, sums = jax.block_until_ready(
         self._advance(
@@ -87,9 +88,10 @@ class DeviceTraining(training_base.Training):
         )
       )
       seconds = (time.perf_counter() - start) / number
-      self._updates_per_call = max(1, int(_CALL_SECONDS / seconds))
+      self._rollouts_per_call = max(1, int(_CALL_SECONDS / seconds))
       done += number
     logs = jax.tree.map(lambda x: x / done, jax.device_get(sums))
+    done *= self._agent.config.updates_per_rollout
     return training_base.Advanced(train_state, done, logs)
 
   def _update_call(
@@ -108,7 +110,7 @@ class DeviceTraining(training_base.Training):
   def _zeros(
     self, rule_params: types.Params, train_state: TrainState
   ) -> types.Logs:
-    """Sums of the logs [S] of no update, on the host."""
+    """Sums of the logs [S] of no rollout, on the host."""
     if self._logs_of_one is None:
       one = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), train_state
@@ -129,10 +131,10 @@ class DeviceTraining(training_base.Training):
       actors=self.agent.init_actor(environment_key, environment),
     )
 
-  def _update_one(
+  def _step_one(
     self, rule_params: types.Params, train_state: TrainState, task: Any
   ) -> tuple[TrainState, types.Logs]:
-    """One update of one agent."""
+    """One rollout of one agent, and the updates that follow."""
     assert train_state.actors is not None
     agents, actors, logs = self.agent.train_step(
       self._to_environment(task),
@@ -148,16 +150,16 @@ class DeviceTraining(training_base.Training):
     train_state: TrainState,
     sums: types.Logs,
     task: Any,
-    num_updates: types.Array,
+    num_rollouts: types.Array,
   ) -> tuple[TrainState, types.Logs]:
-    """The program: any number of updates of all agents, compiled once.
+    """The program: any number of rollouts of all agents, compiled once.
 
     Args:
       rule_params: of the rule.
       train_state: before.
-      sums: [S], of the logs of earlier updates.
+      sums: [S], of the logs of earlier rollouts.
       task: arrays of the environment.
-      num_updates: of each agent.
+      num_rollouts: of each agent, with the updates that follow.
 
     Returns:
       The state and the sums afterwards.
@@ -171,7 +173,7 @@ class DeviceTraining(training_base.Training):
       return train_state, jax.tree.map(jnp.add, sums, logs)
 
     return _for_each_agent(
-      lambda one: jax.lax.fori_loop(0, num_updates, body, one),
+      lambda one: jax.lax.fori_loop(0, num_rollouts, body, one),
       (train_state, sums),
     )
 
@@ -259,36 +261,40 @@ class HostTraining(training_base.Training):
     should_stop: Callable[[], bool],
   ) -> training_base.Advanced:
     """A loop on the host; see `base.Training.attempt`."""
+    rollouts = self._agent.config.rollouts(num_updates)
     rule_params = self._replicate(rule_params)
     learning, acting = host_collector.split_acting(train_state.agents)
     complete = _Complete(learning.learner, acting)
 
     def collect(
       params: types.Params, acting: agent_lib.AgentState
-    ) -> tuple[agent_lib.AgentState, types.Rollout]:
+    ) -> tuple[agent_lib.AgentState, list[types.Rollout]]:
       try:
         if self._must_restart:
           self.collector.restart()
           acting = host_collector.restart_episodes(acting)
           self._must_restart = False
-        complete.acting, batch = self.collector.act_and_sample(params, acting)
+        complete.acting, batches = self.collector.act_and_sample(params, acting)
       except BaseException as error:
         complete.failure = error
         raise
-      return complete.acting, self._split(batch)
+      return complete.acting, self._split(batches)
 
     def learn(
-      learners: learner.LearnerState, batch: types.Rollout
+      _: learner.LearnerState, batches: list[types.Rollout]
     ) -> learner.LearnerState:
-      complete.learners, logs = self._learn(rule_params, learners, batch)
-      complete.logs.append(logs)
+      for batch in batches:
+        complete.learners, logs = self._learn(
+          rule_params, complete.learners, batch
+        )
+        complete.logs.append(logs)
       return complete.learners
 
     try:
       host_collector.overlap(
         complete.learners,
         complete.acting,
-        num_updates,
+        rollouts,
         lambda learners: host_collector.copy_params(learners.params),
         collect,
         learn,
@@ -323,9 +329,12 @@ class HostTraining(training_base.Training):
     return self._learn, (rule_params, train_state.agents.learner, batches)
 
   def _bytes_beside(self, learn: compilation.Call) -> int:
-    """The parameters to act with, and the next batch."""
+    """The parameters to act with, and the batches of the next updates."""
     _, (_, learners, batches) = learn
-    return memory.device_bytes((learners.params, batches))
+    # Of the updates that are being made all but one wait, and all of the next.
+    waiting = 2 * self._agent.config.updates_per_rollout - 1
+    size = memory.device_bytes
+    return size(learners.params) + waiting * size(batches)
 
   def _init_one(self, key: types.Array, task: Any) -> TrainState:
     del task

@@ -119,6 +119,13 @@ class MetaTrainingConfig(config_lib.Settings):
         f'{self.meta_decay_steps}, after which the rule does not change any '
         'more. Raise both, in a new workdir, or set meta_decay_steps=0.'
       )
+    if self.agent.updates_per_rollout > 1:
+      yield (
+        f'updates_per_rollout={self.agent.updates_per_rollout} is for training '
+        'with a fixed rule: in discovery each of the inner_updates follows a '
+        'rollout of its own, from which the rule is to learn. Set it to 1, and '
+        'lower num_environments for a higher replay ratio.'
+      )
 
   @functools.cached_property
   def members(self) -> tuple[str, ...]:

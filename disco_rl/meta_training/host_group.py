@@ -262,7 +262,7 @@ class HostGroup(population.Group):
     def collect(
       params: types.Params, acting: agent_lib.AgentState
     ) -> tuple[agent_lib.AgentState, types.Rollout]:
-      acting, batch = collector.act_and_sample(
+      acting, (batch,) = collector.act_and_sample(
         self.config.own_part(params), acting
       )
       return acting, self.config.join_parts(batch)

@@ -21,6 +21,7 @@ from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
+from disco_rl.agent import replay
 from disco_rl.environments import base
 from disco_rl.meta_training import chunks
 from disco_rl.meta_training import meta_value as meta_value_lib
@@ -183,7 +184,8 @@ class InnerLoop:
       member: Member, _: None
     ) -> tuple[Member, tuple[Trajectory, types.Logs]]:
       member, rollout = self._act(environment, member)
-      state, batch = self.agent.add_and_sample(member.agent, rollout)
+      state, (slots,) = self.agent.add_and_draw(member.agent, rollout)
+      batch = replay.take(state.replay, slots)
       member = dataclasses.replace(member, agent=state)
       member, trajectory, logs = self.learn(rule_params, member, batch)
       return member, (trajectory, logs)

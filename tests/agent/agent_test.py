@@ -12,6 +12,7 @@ import pytest
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
+from disco_rl.agent import replay
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import catch
 from disco_rl.evaluation import training
@@ -44,13 +45,14 @@ def test_a_fraction_of_each_batch_is_the_newest() -> None:
   agent = agent_lib.make(
     SMALL, probes.Probe.spec, actor_critic.ActorCritic(**BINS)
   )
-  add_and_sample = jax.jit(agent.add_and_sample)
+  add_and_draw = jax.jit(agent.add_and_draw)
   state = jax.jit(agent.init)(jax.random.key(0))
   ages: set[int] = set()
   for i in range(12):
     numbers = 100 * i + np.arange(SMALL.num_environments)
     newest = numbered(state.replay.rollouts, numbers)
-    state, batch = jax.device_get(add_and_sample(state, newest))
+    state, (slots,) = jax.device_get(add_and_draw(state, newest))
+    batch = jax.device_get(replay.take(state.replay, slots))
     chosen = batch.action[0]
     assert len(chosen) == SMALL.batch_size
     np.testing.assert_array_equal(chosen[:4], numbers[:4])
@@ -62,6 +64,75 @@ def test_a_fraction_of_each_batch_is_the_newest() -> None:
     ages |= set(i - chosen[4:] // 100)
   # The rest is from all of replay, the newest included.
   assert ages == set(range(8))
+
+
+def test_each_trajectory_is_new_in_one_batch_of_several() -> None:
+  """Crafter's: 0.24 new ones in a batch of 24, 4 batches for each rollout."""
+  config = dataclasses.replace(
+    SMALL,
+    batch_size=24,
+    num_environments=1,
+    updates_per_rollout=4,
+    on_policy_share=0.01,
+  )
+  assert config.num_on_policy == (1, 0, 0, 0)
+  assert config.replay_ratio == 96
+  assert config.actions_per_update == SMALL.unroll_length / 4
+  config = dataclasses.replace(
+    config, num_environments=8, on_policy_share=7 / 96
+  )
+  agent = agent_lib.make(
+    config, probes.Probe.spec, actor_critic.ActorCritic(**BINS)
+  )
+  for added in (8, 24, 800):
+    slots = np.asarray(agent.draw_slots(jax.random.key(added), added))
+    assert slots.shape == (4, 24)
+    newest = [*slots[0, :2], *slots[1, :2], *slots[2, :2], *slots[3, :1]]
+    assert newest == [(added - 8 + i) % 64 for i in range(7)]
+    drawn = np.concatenate([x[n:] for x, n in zip(slots, (2, 2, 2, 1))])
+    assert len(np.unique(drawn)) > min(added, 64) / 2
+    assert set(drawn) <= set(range(min(added, 64)))
+    assert not (slots[0, 2:] == slots[1, 2:]).all()
+
+
+def test_several_updates_follow_each_rollout() -> None:
+  config = dataclasses.replace(SMALL, updates_per_rollout=2, batch_size=8)
+  environment = catch.Catch(4, 3)
+  agent = agent_lib.make(
+    config, environment.spec, actor_critic.ActorCritic(**BINS)
+  )
+  agents = training.make(agent, environment, 1)
+  start = agents.init(KEYS[:1])
+  state, actors = jax.tree.map(lambda x: x[0], (start.agents, start.actors))
+  trained, _ = agents.advance({}, start, 4)
+
+  @jax.jit
+  def step(state: Any, actors: Any) -> Any:
+    state, actors, rollout = agent.act(environment, state, actors)
+    state, slots = agent.add_and_draw(state, rollout)
+    for own in slots:
+      batch = replay.take(state.replay, own)
+      state = dataclasses.replace(
+        state, learner=agent.learn({}, state.learner, batch)[0]
+      )
+    return state, actors
+
+  state, _ = step(*step(state, actors))
+  assert state.replay.added == 16
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x[0], y, rtol=1e-4, atol=1e-5),
+    numbers(trained.agents),
+    numbers(state),
+  )
+
+
+def test_updates_that_break_a_rollout_are_refused() -> None:
+  config = dataclasses.replace(SMALL, updates_per_rollout=4, on_policy_share=0)
+  assert config.whole(9) == 12
+  with pytest.raises(ValueError, match='updates=9 must be .* the next is 12'):
+    config.rollouts(9)
+  with pytest.raises(ValueError, match=r'must be at most 0\.125: .* have 64'):
+    dataclasses.replace(config, on_policy_share=0.25)
 
 
 def numbered(like: types.Rollout, numbers: np.ndarray) -> types.Rollout:
@@ -138,11 +209,11 @@ def test_calls_of_any_length_give_the_same_results(
 
   monkeypatch.setattr(agents, '_advance', noted)
   monkeypatch.setattr(training, '_CALL_SECONDS', 1e9)
-  monkeypatch.setattr(agents, '_updates_per_call', 10**9)
+  monkeypatch.setattr(agents, '_rollouts_per_call', 10**9)
   whole = agents.advance({}, agents.init(KEYS), 10)
   assert lengths == [10]
   # The first call of one update says how many make a second.
-  monkeypatch.setattr(agents, '_updates_per_call', 1)
+  monkeypatch.setattr(agents, '_rollouts_per_call', 1)
   parts = agents.advance({}, agents.init(KEYS), 10)
   assert lengths == [10, 1, 9]
   jax.tree.map(np.testing.assert_array_equal, numbers(whole), numbers(parts))
@@ -152,7 +223,7 @@ def test_a_request_to_stop_waits_for_one_call(
   agents: training.DeviceTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   monkeypatch.setattr(training, '_CALL_SECONDS', 0.0)
-  monkeypatch.setattr(agents, '_updates_per_call', 1)
+  monkeypatch.setattr(agents, '_rollouts_per_call', 1)
   answers = iter([False, False, True])
   stopped = agents.attempt({}, agents.init(KEYS), 10, lambda: next(answers))
   assert stopped.num_updates == 3

@@ -32,8 +32,12 @@ STATUS = pathlib.Path('/proc/self/status')
 CORE_STATE = (np.zeros((1, 3), np.float32), np.zeros((1, 2), np.float32))
 
 ADD = jax.jit(replay.add)
-SAMPLE = jax.jit(replay.sample, static_argnums=2)
-DRAW = jax.jit(replay.draw_slots, static_argnums=2)
+DRAW = jax.jit(
+  lambda key, added: replay.draw_slots(
+    key, added, CAPACITY, BATCH, (0,), ENVIRONMENTS
+  )[0]
+)
+TAKE = jax.jit(replay.take)
 
 both_kinds = pytest.mark.parametrize('is_mapped', [False, True])
 
@@ -94,7 +98,7 @@ UNPACK = jax.jit(make().unpack)
 
 
 def sample(buffer: host_replay.HostReplay, seed: int) -> types.Rollout:
-  slots = DRAW(jax.random.key(seed), buffer.filled, BATCH)
+  slots = DRAW(jax.random.key(seed), buffer.added - buffer.start)
   return UNPACK(buffer.gather(np.asarray(slots)))
 
 
@@ -121,7 +125,8 @@ def test_batches_are_those_of_replay_on_the_device(
       buffer.add(rollout)
       assert buffer.filled == min(int(on_device.added), CAPACITY)
       check_equal(
-        sample(buffer, seed), SAMPLE(on_device, jax.random.key(seed), BATCH)
+        sample(buffer, seed),
+        TAKE(on_device, DRAW(jax.random.key(seed), on_device.added)),
       )
   assert buffer.added == 12 * ENVIRONMENTS
 

@@ -1,5 +1,7 @@
 """Replay is a ring of whole trajectories, drawn from uniformly."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,16 @@ from disco_rl.agent import replay
 LENGTH = 3
 SIZE = 4096
 ADD = jax.jit(replay.add)
-SAMPLE = jax.jit(replay.sample, static_argnums=2)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def sample(
+  state: replay.ReplayState, key: types.Array, size: int
+) -> types.Rollout:
+  """A batch without a share of the newest."""
+  capacity = state.rollouts.reward.shape[1]
+  (slots,) = replay.draw_slots(key, state.added, capacity, size, (0,), 2)
+  return replay.take(state, slots)
 
 
 def rollout(*names: int) -> types.Rollout:
@@ -53,7 +64,7 @@ def test_the_oldest_are_overwritten() -> None:
 
 def test_empty_slots_are_never_sampled() -> None:
   state = filled(8, rollout(1, 2), rollout(3, 4))
-  batch = SAMPLE(state, jax.random.key(0), SIZE)
+  batch = sample(state, jax.random.key(0), SIZE)
   assert set(names(batch)) == {1, 2, 3, 4}
 
 
@@ -61,7 +72,7 @@ def test_empty_slots_are_never_sampled() -> None:
 def test_sampling_is_uniform(additions: int) -> None:
   state = filled(8, *(rollout(2 * i + 1, 2 * i + 2) for i in range(additions)))
   held = range(max(1, 2 * additions - 7), 2 * additions + 1)
-  drawn = names(SAMPLE(state, jax.random.key(1), SIZE))
+  drawn = names(sample(state, jax.random.key(1), SIZE))
   counts = np.array([drawn.count(name) for name in held])
   assert counts.sum() == SIZE, 'something else was drawn'
   expected = SIZE / len(held)
@@ -71,7 +82,7 @@ def test_sampling_is_uniform(additions: int) -> None:
 
 def test_trajectories_stay_whole() -> None:
   state = filled(8, *(rollout(i, i + 1) for i in range(1, 13, 2)))
-  batch = SAMPLE(state, jax.random.key(2), SIZE)
+  batch = sample(state, jax.random.key(2), SIZE)
   want = rollout(*names(batch))
   jax.tree.map(np.testing.assert_array_equal, batch, want)
   assert jax.tree.map(lambda x: x.dtype, batch) == jax.tree.map(
@@ -81,13 +92,13 @@ def test_trajectories_stay_whole() -> None:
 
 def test_samples_depend_on_the_key() -> None:
   state = filled(8, rollout(1, 2), rollout(3, 4))
-  draw = lambda seed: names(SAMPLE(state, jax.random.key(seed), SIZE))
+  draw = lambda seed: names(sample(state, jax.random.key(seed), SIZE))
   assert draw(3) == draw(3)
   assert draw(3) != draw(4)
 
 
 def test_a_sample_may_be_empty() -> None:
-  batch = replay.sample(filled(2, rollout(1, 2)), jax.random.key(0), 0)
+  batch = sample(filled(2, rollout(1, 2)), jax.random.key(0), 0)
   assert batch.reward.shape == (LENGTH, 0)
 
 
@@ -104,7 +115,7 @@ def test_mapped_over_agents_equals_one_by_one() -> None:
     state: replay.ReplayState, addition: types.Rollout, key: types.Array
   ) -> tuple[replay.ReplayState, types.Rollout]:
     state = replay.add(state, addition)
-    return state, replay.sample(state, key, SIZE)
+    return state, sample(state, key, SIZE)
 
   stack = lambda *x: jnp.stack(x)
   together = jax.jit(jax.vmap(add_and_sample))(

@@ -279,6 +279,7 @@ def test_bad_input_is_named(
     ({}, 12),
     ({'batch_size': 64}, 8),
     ({'num_environments': 1}, 1),
+    ({'num_environments': 1, 'updates_per_rollout': 4}, 1),
     ({'num_environments': 200}, 200),
     ({'batch_size': 1}, 1),
   ],
@@ -292,7 +293,7 @@ def test_defaults_fit_the_number_of_environments(
   )
   assert config.num_environments == num_environments
   assert config.replay_capacity % num_environments == 0
-  assert config.num_on_policy <= num_environments
+  assert sum(config.num_on_policy) <= num_environments
 
 
 @pytest.fixture(scope='module')

@@ -31,7 +31,8 @@ def test_the_papers_populations() -> None:
     assert config.agent.batch_size == 96
     assert config.inner_loop.validation_trajectories == 48
     # 10%, in whole trajectories, all of them new.
-    assert config.agent.num_on_policy == config.agent.num_environments == 10
+    assert config.agent.num_on_policy == (10,)
+    assert config.agent.num_environments == 10
     assert config.agent.unroll_length + 1 == 29
     # Three lifetimes of 200M frames for each game, which its agents share.
     of_agent = config.meta_steps * (20 * 10 + 50) * 28 * 4
