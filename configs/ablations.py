@@ -38,6 +38,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
   'evolution': {
     'estimator': 'evolution',
     'meta_value_on_inner_batches': False,
+    'policy_entropy_cost': 0.0,
+    'y_entropy_cost': 0.0,
+    'z_entropy_cost': 0.0,
+    'target_kl_cost': 0.0,
+    'target_mean_cost': 0.0,
   },
   'small_agents': {
     'hidden_sizes': (16, 16),

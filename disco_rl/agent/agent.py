@@ -82,7 +82,6 @@ class AgentConfig(config_lib.Settings):
         f'updates_per_rollout={self.updates_per_rollout} batches of '
         f'batch_size={self.batch_size} have {size}.'
       )
-
     if number * self.unroll_length % self.updates_per_rollout:
       yield (
         f'updates_per_rollout={self.updates_per_rollout} must divide '

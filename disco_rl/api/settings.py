@@ -42,9 +42,7 @@ def agent_config(
   )
   config_lib.check('num_environments', number, config_lib.Count)
   updates_per_rollout = settings.get('updates_per_rollout', 1)
-  config_lib.check(
-    'updates_per_rollout', updates_per_rollout, config_lib.Count
-  )
+  config_lib.check('updates_per_rollout', updates_per_rollout, config_lib.Count)
   defaults = {
     'on_policy_share': min(
       _DEFAULT.on_policy_share, number / batch_size / updates_per_rollout

@@ -113,6 +113,13 @@ class MetaTrainingConfig(config_lib.Settings):
         f'agents={self.agents} must be at least {len(self.environments)}, one '
         'for each of the environments.'
       )
+    costs = [name for name, cost in vars(self.loss).items() if cost]
+    if self.estimator == 'evolution' and costs:
+      yield (
+        f'estimator=evolution would ignore {", ".join(costs)}: its objective '
+        'is the reward of perturbed rules alone. Set '
+        f'{", ".join(f"{name}=0" for name in costs)}.'
+      )
     if 0 < self.meta_decay_steps < self.meta_steps:
       yield (
         f'meta_steps={self.meta_steps} is above meta_decay_steps='

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from benchmarks import small_runs
+from configs import ablations
 from configs import quickstart
 from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
@@ -53,6 +54,10 @@ TINY = (
 # An agent takes 40 steps in each meta-step; the age of one of the two starts at
 # half of its budget, and both are reset during the run.
 SMALL = (*TINY, '--config.budgets=100')
+EVOLUTION = [
+  f'--config.{name}={value}'
+  for name, value in ablations.VARIANTS['evolution'].items()
+]
 # And an evaluation every other meta-step.
 EVALUATED = (
   *SMALL,
@@ -386,7 +391,7 @@ def test_evolution(tmp_path: pathlib.Path) -> None:
   launch(
     tmp_path,
     *TINY,
-    '--config.estimator=evolution',
+    *EVOLUTION,
     '--config.evolution_pairs=2',
     '--config.evolution_std=1',
     '--config.learning_rate=0.5',
@@ -460,7 +465,7 @@ def test_evolution_needs_environments_that_can_be_copied(
     workdir,
     *TINY,
     '--config.environments=catch/4x3,gymnasium/CartPole-v1',
-    '--config.estimator=evolution',
+    *EVOLUTION,
   )
   assert re.search(
     'estimator=evolution .* gymnasium/CartPole-v1 .*=differentiation', message

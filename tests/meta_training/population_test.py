@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from benchmarks import small_runs
+from configs import ablations
 from configs import quickstart
 from disco_rl import types
 from disco_rl.agent import actor
@@ -150,7 +151,8 @@ def test_only_mixed_mode_keeps_gradients(mode: str) -> None:
 
 
 def test_evolution_strategies_keep_no_gradients() -> None:
-  (group,), _ = make(estimator='evolution', **small_runs.SMALL_RULE)
+  settings = {**ablations.VARIANTS['evolution'], **small_runs.SMALL_RULE}
+  (group,), _ = make(**settings)
   assert not group.config.inner_loop.keep_gradients
 
 

@@ -144,6 +144,12 @@ def test_invalid_values_raise(name: str, setting: str) -> None:
     ('evaluation', {'on_policy_share': 0.5}, '=0.5 must be at most 0.03125'),
     ('meta_training', {'environments': ''}, 'must name at least one'),
     ('meta_training', {'estimator': 'x'}, 'one of differentiation, evolution'),
+    (
+      'meta_training',
+      {'estimator': 'evolution', 'z_entropy_cost': 0.0},
+      'ignore policy_entropy_cost, y_entropy_cost, target_kl_cost, target_mean',
+    ),
+    ('meta_training', {'updates_per_rollout': 2}, 'Set it to 1'),
     ('meta_training', {'mode': 'fast'}, 'one of plain, checkpointed, mixed'),
     ('meta_training', {'save_every': 2}, r'=2 must divide .* one of \[1, 5\]'),
     ('meta_training', {'meta_decay_steps': 1}, 'meta_steps=1000 is above .*=1'),
