@@ -120,7 +120,7 @@ def measure_agent(dtype: str, offload: bool) -> Row:
       optimizer=meta_update.per_agent_adam(1e-3, 1.0),
       chunk_size=1,
     ),
-    lambda: [Noise(inner_loop.agent.config.num_environments)],
+    lambda _: [Noise(inner_loop.agent.config.num_environments)],
     agent.estimator,
   )
   tflop = {

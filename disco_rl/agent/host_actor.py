@@ -54,9 +54,7 @@ class Programs:
 class HostActor:
   """S agents of one kind that act in parallel, each in E environments.
 
-  The counterpart of `actor.unroll`, with a leading axis S for the agents. The
-  environments' states are part of no checkpoint: after a resumption new
-  episodes begin.
+  The counterpart of `actor.unroll`, with a leading axis S for the agents.
   """
 
   def __init__(
@@ -87,6 +85,29 @@ class HostActor:
       self._by_agent,
       self._network.initial_state(self._environment.num_environments),
     )
+
+  def save(self) -> types.PyTree | None:
+    """What the next steps depend on; None if environments cannot be saved."""
+    state = self._environment.save_state()
+    if state is None:
+      return None
+    return {
+      'environment': state,
+      'observation': self._observation,
+      'core_state': jax.tree.map(np.asarray, self._core_state),
+    }
+
+  def restore(self, saved: types.PyTree) -> None:
+    """Continues from what `save` returned."""
+    saved = jax.tree.map(np.asarray, saved)
+    self._environment.restore_state(saved['environment'])
+    self._observation = saved['observation']
+    self._core_state = saved['core_state']
+
+  def replace_environment(self, environment: base.HostEnvironment) -> None:
+    """Begins episodes in other environments, of an equal spec."""
+    self._environment = environment
+    self.restart()
 
   def unroll(
     self, actor_params: ActorParams, length: int

@@ -49,6 +49,10 @@ class HostCollector:
   The counterpart of `Agent.act` and `Agent.add_and_draw`. The acting part of
   an agent's state, its key and its statistics, comes in and goes out as an
   `AgentState` [S] without a learner.
+
+  Attributes:
+    actor: acts in the environments.
+    replays: of each agent.
   """
 
   def __init__(
@@ -69,7 +73,7 @@ class HostCollector:
     self._agent = agent
     self._programs = programs or Programs(agent)
     self.replays = self._make_replays(num_agents * [None])
-    self._actor = host_actor.HostActor(
+    self.actor = host_actor.HostActor(
       agent.network, environment, num_agents, self._programs.actor
     )
     self._saved: list[dict[str, np.ndarray]] = []
@@ -118,7 +122,7 @@ class HostCollector:
       The acting part afterwards, and a rollout [S, T or T+1, E, ...].
     """
     keys, act_keys = self._programs.split(acting.key)
-    rollout, is_last = self._actor.unroll(
+    rollout, is_last = self.actor.unroll(
       host_actor.ActorParams(params, act_keys), self._agent.config.unroll_length
     )
     statistics = self._programs.count(acting.episodes, rollout.reward, is_last)
@@ -205,7 +209,7 @@ class HostCollector:
 
   def restart(self) -> None:
     """Begins an episode in every environment; replay stays."""
-    self._actor.restart()
+    self.actor.restart()
 
   def reset(self, index: int, observation: types.PyTree) -> None:
     """Begins anew for an agent that was reset: an empty replay, a zeroed core.
@@ -215,7 +219,7 @@ class HostCollector:
       observation: [E, ...], the first of its environments.
     """
     self.replays[index].reset()
-    self._actor.replace_observation(index, observation)
+    self.actor.replace_observation(index, observation)
 
 
 def rollout_shapes(
@@ -262,7 +266,7 @@ def split_acting(
 
 
 def restart_episodes(agents: agent_lib.AgentState) -> agent_lib.AgentState:
-  """Discards unfinished episodes, as checkpoints hold no host environments."""
+  """Discards unfinished episodes, of environments that cannot be saved."""
   statistics = dataclasses.replace(
     agents.episodes, running=jnp.zeros_like(agents.episodes.running)
   )
@@ -278,6 +282,7 @@ def copy_params(params: types.Params) -> types.Params:
 def overlap(
   learning: _State,
   acting: _Acting,
+  params: types.Params,
   num_rollouts: int,
   copy_params: Callable[[_State], types.Params],
   collect: Callable[[types.Params, _Acting], tuple[_Acting, _Batch]],
@@ -286,16 +291,18 @@ def overlap(
 ) -> tuple[_State, _Acting]:
   """Alternates collecting and learning; environments step while agents learn.
 
-  The first rollout is acted by the current agents, every later one by those
-  before they learn from the last one: the same in every run, whichever is
-  faster.
+  Every rollout is acted by the agents before they learn from the last one: the
+  same in every run, whichever is faster, and however the rollouts are divided
+  among calls. An agent's first is acted by its initial parameters.
 
   Args:
     learning: what learns.
     acting: what acts.
+    params: with which to act first: the last ones that `copy_params` returned,
+      or copies of the initial ones.
     num_rollouts: at least 1.
-    copy_params: of the learning part; must not share buffers with it, as
-      learning donates these.
+    copy_params: of the learning part, before each of its updates; must not
+      share buffers with it, as learning donates these.
     collect: acts for one rollout, and makes the batches of the next updates.
     learn: makes the updates from these.
     should_stop: asked before each further rollout; True ends with the updates
@@ -304,7 +311,7 @@ def overlap(
   Returns:
     Both parts afterwards.
   """
-  acting, batch = collect(copy_params(learning), acting)
+  acting, batch = collect(params, acting)
   # In another thread, as devices run the programs of one thread in order.
   with futures.ThreadPoolExecutor(1) as learner:
     for _ in range(num_rollouts - 1):
@@ -316,4 +323,5 @@ def overlap(
       )
       acting, batch = collect(params, acting)
       learning = learnt.result()
+  copy_params(learning)
   return learn(learning, batch), acting

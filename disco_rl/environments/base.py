@@ -197,6 +197,19 @@ class HostEnvironment(abc.ABC):
       Outcomes as NumPy arrays with leading axis B.
     """
 
+  def save_state(self) -> types.PyTree | None:
+    """All that the next steps depend on, for checkpoints.
+
+    Returns:
+      A tree of NumPy arrays whose shapes are the same at any time, random
+      numbers included; None, the default: the environment cannot be saved.
+    """
+    return None
+
+  def restore_state(self, state: types.PyTree) -> None:
+    """Continues from what an equal environment's `save_state` returned."""
+    raise NotImplementedError(f'{type(self).__name__} cannot be restored.')
+
   def encode(self, observation: Any) -> types.PyTree:
     """Converts observations of the simulators to those of the spec.
 

@@ -20,15 +20,16 @@ from disco_rl.runtime import sharding
 
 @types.record
 class TrainState:
-  """S agents, and their environments if these are JAX-native.
+  """S agents, and how they act.
 
   Attributes:
     agents: leading axis S.
-    actors: leading axis S; None where environments step on the host.
+    actors: leading axis S; where environments step on the host, the parameters
+      that act in the next rollout, see `host_collector.overlap`.
   """
 
   agents: agent_lib.AgentState
-  actors: actor.ActorState | None
+  actors: actor.ActorState | types.Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,9 +146,22 @@ class Training(abc.ABC):
     """Initial agents from PRNG keys [S]."""
     return self._init(self._split(keys), self._replicate(self._task))
 
-  def resume(self, train_state: TrainState) -> TrainState:
-    """Takes a state from a checkpoint."""
+  def resume(
+    self, train_state: TrainState, environments: types.PyTree | None = None
+  ) -> TrainState:
+    """Takes a state from a checkpoint.
+
+    Args:
+      train_state: the agents.
+      environments: what `save_environments` returned; None: those on the host
+        begin new episodes.
+    """
+    del environments
     return train_state
+
+  def save_environments(self) -> types.PyTree | None:
+    """The state of environments on the host, if they can be saved."""
+    return None
 
   def begin_episodes(self) -> None:  # noqa: B027
     """Resets environments on the host: faults in them show before a run."""

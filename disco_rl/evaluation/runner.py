@@ -18,6 +18,7 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.environments import base as environment_base
 from disco_rl.environments import registry as environment_registry
+from disco_rl.environments.host import adapters
 from disco_rl.evaluation import achievements
 from disco_rl.evaluation import base
 from disco_rl.evaluation import footprint
@@ -231,12 +232,12 @@ class Evaluation:
         workdir / 'checkpoints', logs=[workdir / 'metrics.csv']
       ) as checkpointer,
     ):
-      like = {'lives': train_state, 'seconds': np.zeros(())}
+      like = self._content(train_state, seconds)
       if newest := checkpointer.restore(
         like, lambda tree: self._driver.restore_replays(tree['lives'])
       ):
         update, saved = newest
-        train_state = self._driver.resume(saved['lives'])
+        train_state = self._resume(update, saved)
         seconds = float(saved['seconds'])
       writer = metrics.MetricsWriter(
         workdir, resume_from=update, loggers=loggers
@@ -267,6 +268,36 @@ class Evaluation:
     if isinstance(self._environment, environment_base.HostEnvironment):
       self._environment.close()
 
+  def _content(
+    self, train_state: base.TrainState, seconds: float
+  ) -> dict[str, Any]:
+    """Content of a checkpoint."""
+    content = {'lives': train_state, 'seconds': np.asarray(seconds)}
+    environments = self._driver.save_environments()
+    if environments is not None:
+      content['environments'] = environments
+    return content
+
+  def _resume(self, update: int, saved: Mapping[str, Any]) -> base.TrainState:
+    """Takes over a checkpoint; what is not in it begins anew."""
+    config, environments = self._config, saved.get('environments')
+    if environments is None and isinstance(self._driver, training.HostTraining):
+      reports.note(
+        f'{config.environment} cannot be saved: new episodes begin, with seeds '
+        'of their own.'
+      )
+      self.close()
+      environment: Any = environment_registry.make(
+        config.environment,
+        config.seeds * config.agent.num_environments,
+        adapters.resumed_seed(config.seed, update),
+        config.preprocessing,
+      )
+      self._environment = environment
+      self._driver.collector.actor.replace_environment(environment)
+      self._achievements = achievements.Counter(environment, config.seeds)
+    return self._driver.resume(saved['lives'], environments)
+
   def _keys(self) -> types.Array:
     seeds = self._config.seed + np.arange(self._config.seeds)
     return jax.vmap(jax.random.key)(seeds)
@@ -296,11 +327,10 @@ class Evaluation:
       is_due = stage.update % save_every == 0
       if stage.update > saved and (is_due or stage.is_last or wait.is_over):
         with wait.saving():
-          seconds = np.asarray(time.perf_counter() - start)
+          seconds = time.perf_counter() - start
           self._driver.save_replays(checkpointer.keep)
-          checkpointer.save(
-            stage.update, {'lives': stage.train_state, 'seconds': seconds}
-          )
+          content = self._content(stage.train_state, seconds)
+          checkpointer.save(stage.update, content)
         saved = stage.update
 
     def should_stop() -> bool:

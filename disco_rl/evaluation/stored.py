@@ -117,7 +117,8 @@ def _shapes(
     if isinstance(environment, environment_base.JaxEnvironment):
       return base.TrainState(agents, agent.init_actor(key, environment))
     counts: Any = dict.fromkeys(('start', 'added'), np.zeros((), np.int32))
-    return base.TrainState(dataclasses.replace(agents, replay=counts), None)
+    params = agents.learner.params
+    return base.TrainState(dataclasses.replace(agents, replay=counts), params)
 
   keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), num_agents))
   return jax.eval_shape(jax.vmap(init), keys)

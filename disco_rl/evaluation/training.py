@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import types
+from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
 from disco_rl.agent import learner
@@ -71,7 +72,7 @@ class DeviceTraining(training_base.Training):
 
     However the updates are divided among calls, the results are the same.
     """
-    rollouts = self._agent.config.rollouts(num_updates)
+    rollouts = self.agent.config.rollouts(num_updates)
     rule_params, task = self._replicate((rule_params, self._task))
     sums = self._split(self._zeros(rule_params, train_state))
     done = 0
@@ -91,7 +92,7 @@ class DeviceTraining(training_base.Training):
       self._rollouts_per_call = max(1, int(_CALL_SECONDS / seconds))
       done += number
     logs = jax.tree.map(lambda x: x / done, jax.device_get(sums))
-    done *= self._agent.config.updates_per_rollout
+    done *= self.agent.config.updates_per_rollout
     return training_base.Advanced(train_state, done, logs)
 
   def _update_call(
@@ -135,7 +136,7 @@ class DeviceTraining(training_base.Training):
     self, rule_params: types.Params, train_state: TrainState, task: Any
   ) -> tuple[TrainState, types.Logs]:
     """One rollout of one agent, and the updates that follow."""
-    assert train_state.actors is not None
+    assert isinstance(train_state.actors, actor.ActorState)
     agents, actors, logs = self.agent.train_step(
       self._to_environment(task),
       rule_params,
@@ -182,7 +183,8 @@ class HostTraining(training_base.Training):
   """Host environments: one device call per step, one per update.
 
   All but the first rollout of each call of `advance` are acted while the device
-  learns from the one before; see `host_collector.overlap`.
+  learns from the one before. All are acted by the parameters before that, so
+  that results do not depend on calls; see `host_collector.overlap`.
   """
 
   def __init__(
@@ -247,8 +249,17 @@ class HostTraining(training_base.Training):
     self._must_restart = True
     return self.resume(tree['state'])
 
-  def resume(self, train_state: TrainState) -> TrainState:
-    """See `host_collector.restart_episodes`."""
+  def save_environments(self) -> types.PyTree | None:
+    """See `base.Training.save_environments`."""
+    return self.collector.actor.save()
+
+  def resume(
+    self, train_state: TrainState, environments: types.PyTree | None = None
+  ) -> TrainState:
+    """See `base.Training.resume` and `host_collector.restart_episodes`."""
+    if environments is not None:
+      self.collector.actor.restore(environments)
+      return train_state
     return dataclasses.replace(
       train_state, agents=host_collector.restart_episodes(train_state.agents)
     )
@@ -261,10 +272,10 @@ class HostTraining(training_base.Training):
     should_stop: Callable[[], bool],
   ) -> training_base.Advanced:
     """A loop on the host; see `base.Training.attempt`."""
-    rollouts = self._agent.config.rollouts(num_updates)
+    rollouts = self.agent.config.rollouts(num_updates)
     rule_params = self._replicate(rule_params)
     learning, acting = host_collector.split_acting(train_state.agents)
-    complete = _Complete(learning.learner, acting)
+    complete = _Complete(learning.learner, acting, train_state.actors)
 
     def collect(
       params: types.Params, acting: agent_lib.AgentState
@@ -290,12 +301,17 @@ class HostTraining(training_base.Training):
         complete.logs.append(logs)
       return complete.learners
 
+    def copy_params(learners: learner.LearnerState) -> types.Params:
+      complete.params = host_collector.copy_params(learners.params)
+      return complete.params
+
     try:
       host_collector.overlap(
         complete.learners,
         complete.acting,
+        complete.params,
         rollouts,
-        lambda learners: host_collector.copy_params(learners.params),
+        copy_params,
         collect,
         learn,
         should_stop,
@@ -311,7 +327,7 @@ class HostTraining(training_base.Training):
     agents = dataclasses.replace(complete.acting, learner=complete.learners)
     number = len(complete.logs)
     return training_base.Advanced(
-      self._with_counters(TrainState(agents, actors=None)),
+      self._with_counters(TrainState(agents, complete.params)),
       number,
       jax.tree.map(lambda *x: sum(x) / number, *complete.logs)
       if number
@@ -332,7 +348,7 @@ class HostTraining(training_base.Training):
     """The parameters to act with, and the batches of the next updates."""
     _, (_, learners, batches) = learn
     # Of the updates that are being made all but one wait, and all of the next.
-    waiting = 2 * self._agent.config.updates_per_rollout - 1
+    waiting = 2 * self.agent.config.updates_per_rollout - 1
     size = memory.device_bytes
     return size(learners.params) + waiting * size(batches)
 
@@ -340,7 +356,7 @@ class HostTraining(training_base.Training):
     del task
     nothing: Any = None
     agents = dataclasses.replace(self.agent.init(key), replay=nothing)
-    return TrainState(agents=agents, actors=None)
+    return TrainState(agents, jax.tree.map(jnp.copy, agents.learner.params))
 
   def _with_counters(self, train_state: TrainState) -> TrainState:
     """Notes how much is in replay, for checkpoints."""
@@ -372,6 +388,7 @@ class _Complete:
 
   learners: learner.LearnerState
   acting: agent_lib.AgentState
+  params: Any  # With which the next rollout is acted.
   logs: list[types.Logs] = dataclasses.field(default_factory=list)
   failure: BaseException | None = None
 

@@ -15,6 +15,7 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base
 from disco_rl.environments import registry
+from disco_rl.environments.host import adapters
 from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import device_group
 from disco_rl.meta_training import evolution
@@ -276,13 +277,16 @@ def _make_group(
       group, [one for one in own if one is not None], estimator
     )
 
-  def make_environments() -> list[Any]:
+  def make_environments(meta_step: int) -> list[Any]:
+    seeds = [config.seed + number for number in numbers]
+    if meta_step:
+      seeds = [adapters.resumed_seed(seed, meta_step) for seed in seeds]
     # Each process makes the environments that it steps.
     return [
       registry.make(
         names[i],
         config.agent.num_environments,
-        config.seed + numbers[i],
+        seeds[i],
         config.preprocessing,
       )
       for i in group.own_members

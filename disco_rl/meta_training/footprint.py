@@ -130,7 +130,10 @@ def off_device(
 def member_bytes(group: population.Group, calls: _Calls) -> int:
   """Of the state of one member, as a checkpoint holds it."""
   _, (_, members, *_) = calls['finish' if group.is_on_host else 'step']
-  return memory.tree_bytes(members) // group.members_at_once
+  size = memory.tree_bytes(members)
+  if group.is_on_host:  # The parameters that act in the next rollout.
+    size += memory.tree_bytes(members.agent.learner.params)
+  return size // group.members_at_once
 
 
 def _offloaded_bytes(group: population.Group, calls: _Calls) -> int:

@@ -28,6 +28,7 @@ from disco_rl.meta_training import turns
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import memory
+from disco_rl.runtime import reports
 from disco_rl.runtime import sharding
 
 _add = jax.jit(optax.tree.add)  # Sums of updates, [devices, ...].
@@ -46,15 +47,16 @@ class HostGroup(population.Group):
   def __init__(
     self,
     config: population.GroupConfig,
-    make_environments: Callable[[], Sequence[base.HostEnvironment]],
+    make_environments: Callable[[int], Sequence[base.HostEnvironment]],
     estimator: meta_gradient.MetaGradient,
   ):
     """Compiles nothing yet, and makes no environment.
 
     Args:
       config: common to the members.
-      make_environments: makes E of them for each of this process's members;
-        called when the group is first used.
+      make_environments: makes E of them for each of this process's members,
+        given the meta-step at which they begin; called when the group is first
+        used, and where a run resumes without their states.
       estimator: of the meta-gradient, from the trajectory of updates.
     """
     super().__init__(config, empty_replay=lambda: None)
@@ -83,7 +85,7 @@ class HostGroup(population.Group):
   @functools.cached_property
   def _turns(self) -> list[turns.Turn]:
     """Made at first use; an episode begins in every environment."""
-    return turns.divide(self.config, self._make_environments())
+    return turns.divide(self.config, self._make_environments(0))
 
   @property
   def steps(self) -> inner_loop_lib.Steps:
@@ -128,8 +130,32 @@ class HostGroup(population.Group):
       parts.append(members.replace_agent(replay=turn.collector.counters))
     return parking.collect(parts, [turn.own for turn in self._turns])
 
-  def resume(self, members: inner_loop_lib.Member) -> inner_loop_lib.Member:
+  def save_environments(self) -> types.PyTree | None:
+    """See `population.Group.save_environments`; by turns, of one process."""
+    saved = [turn.collector.actor.save() for turn in self._turns]
+    if distributed.is_distributed() or any(x is None for x in saved):
+      return None
+    return saved
+
+  def resume(
+    self,
+    members: inner_loop_lib.Member,
+    meta_step: int,
+    environments: types.PyTree | None = None,
+  ) -> inner_loop_lib.Member:
     """See `population.Group.resume` and `host_collector.restart_episodes`."""
+    if environments is not None:
+      for turn, saved in zip(self._turns, environments):
+        turn.collector.actor.restore(saved)
+      return self._own(members)
+    reports.note(
+      f'Environments like {self.config.names[0]} cannot be saved: new episodes '
+      'begin, with seeds of their own.'
+    )
+    made = self._make_environments(meta_step)
+    for turn in self._turns:
+      turn.environment.replace([made[i] for i in turn.own])
+      turn.collector.restart()
     agents = host_collector.restart_episodes(members.agent)
     return self._own(dataclasses.replace(members, agent=agents))
 
@@ -168,7 +194,8 @@ class HostGroup(population.Group):
       )
     )
     learning, acting = host_collector.split_acting(members.agent)
-    members = dataclasses.replace(members, agent=learning)
+    nothing: Any = None
+    members = dataclasses.replace(members, agent=learning, actor=nothing)
     learn = (rule_params, members, rollouts(inner_loop.agent.config.batch_size))
     _, update, logs = self._learn.shapes(*learn)
     update = dataclasses.replace(
@@ -223,7 +250,7 @@ class HostGroup(population.Group):
     """See `population.Group.alone_on`; has no environments."""
     return HostGroup(
       self.config.alone_on(mesh, num_members),
-      make_environments=list,
+      make_environments=lambda _: [],
       estimator=self._estimator,
     )
 
@@ -276,14 +303,23 @@ class HostGroup(population.Group):
       return members
 
     learning, acting = host_collector.split_acting(members.agent)
+    next_params: types.Params = self.config.join_parts(members.actor)
+    nothing: Any = None
+
+    def copy_params(members: inner_loop_lib.Member) -> types.Params:
+      nonlocal next_params
+      next_params = host_collector.copy_params(members.agent.learner.params)
+      return next_params
+
     members = self.config.join_parts(
-      dataclasses.replace(members, agent=learning)
+      dataclasses.replace(members, agent=learning, actor=nothing)
     )
     members, acting = host_collector.overlap(
       members,
       acting,
+      next_params,
       inner_loop.config.inner_updates,
-      lambda members: host_collector.copy_params(members.agent.learner.params),
+      copy_params,
       collect,
       learn,
     )
@@ -304,9 +340,9 @@ class HostGroup(population.Group):
       self.config.split(self.config.counts[turn.members]),
     )
     # The statistics are those that the program returned: it took the others.
-    members = self._own(members).replace_agent(
-      key=acting.key, replay=collector.counters
-    )
+    members = self._own(
+      dataclasses.replace(members, actor=next_params)
+    ).replace_agent(key=acting.key, replay=collector.counters)
     return updates, members, logs
 
   def _differentiate(

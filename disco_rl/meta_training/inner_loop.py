@@ -64,13 +64,14 @@ class Member:
 
   Attributes:
     agent: parameters, optimiser, rule state, replay, statistics.
-    actor: its environments; None where these step on the host.
+    actor: its environments; where these step on the host, the parameters that
+      act in the next rollout, see `host_collector.overlap`.
     meta_value: its meta-value function.
     meta_opt_state: moments of its own Adam over eta, which survive resets.
   """
 
   agent: agent_lib.AgentState
-  actor: actor.ActorState | None
+  actor: actor.ActorState | types.Params
   meta_value: meta_value_lib.MetaValueState
   meta_opt_state: Any
 
@@ -211,7 +212,7 @@ class InnerLoop:
     self, environment: base.JaxEnvironment, member: Member
   ) -> tuple[Member, types.Rollout]:
     """Acts for one rollout."""
-    assert member.actor is not None
+    assert isinstance(member.actor, actor.ActorState)
     state, actors, rollout = self.agent.act(
       environment, member.agent, member.actor
     )

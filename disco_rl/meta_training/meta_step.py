@@ -11,7 +11,8 @@
 eta are the parameters of the rule; Adam_i clips g_i and includes the minus. The
 loop over agents is `Group.step`: for JAX-native environments one program on the
 device (device_group). Beside environments on the host the agents take turns
-(host_group), and act with the parameters of one update before while they learn.
+(host_group), and act while they learn: in each rollout but those for validation
+with the parameters of one update before.
 """
 
 from collections.abc import Mapping
@@ -118,10 +119,17 @@ class MetaStep:
 
   def to_tree(self, state: State, seconds: float) -> dict[str, Any]:
     """Content of a checkpoint: all but the meta-step, which is its name."""
-    # Checkpoints have no such entry where it is empty.
-    shared = {'meta_opt_state': state.opt_state}
+    # Checkpoints have no entries that are empty.
+    optional = {
+      'meta_opt_state': state.opt_state,
+      'environments': {
+        str(i): saved
+        for i, group in enumerate(self._groups)
+        if (saved := group.save_environments()) is not None
+      },
+    }
     return {
-      **(shared if jax.tree.leaves(shared) else {}),
+      **{name: x for name, x in optional.items() if jax.tree.leaves(x)},
       'rule_params': state.rule_params,
       'groups': [
         group.to_checkpoint(members)
@@ -148,13 +156,14 @@ class MetaStep:
 
   def restore(self, meta_step: int, tree: Mapping[str, Any]) -> State:
     """The state in a checkpoint; inverse of `to_tree`."""
+    environments = tree.get('environments', {})
     return State(
       meta_step=meta_step,
       rule_params=tree['rule_params'],
       opt_state=tree.get('meta_opt_state', optax.EmptyState()),
       members=[
-        group.resume(members)
-        for group, members in zip(self._groups, tree['groups'])
+        group.resume(members, meta_step, environments.get(str(i)))
+        for i, (group, members) in enumerate(zip(self._groups, tree['groups']))
       ],
       lifetimes=[
         lifetimes_lib.Lifetimes(*map(np.asarray, columns))

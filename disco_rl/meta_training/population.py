@@ -261,9 +261,26 @@ class Group(abc.ABC):
       A group of so many members for these devices.
     """
 
-  def resume(self, members: inner_loop_lib.Member) -> inner_loop_lib.Member:
-    """Takes members from a checkpoint; inverse of `to_checkpoint`."""
+  def resume(
+    self,
+    members: inner_loop_lib.Member,
+    meta_step: int,
+    environments: types.PyTree | None = None,
+  ) -> inner_loop_lib.Member:
+    """Takes members from a checkpoint; inverse of `to_checkpoint`.
+
+    Args:
+      members: from the checkpoint.
+      meta_step: after which it was written.
+      environments: what `save_environments` returned; None: those on the host
+        begin new episodes.
+    """
+    del meta_step, environments
     return members
+
+  def save_environments(self) -> types.PyTree | None:
+    """The state of environments on the host, if they can be saved."""
+    return None
 
   def to_checkpoint(
     self, members: inner_loop_lib.Member

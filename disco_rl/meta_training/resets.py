@@ -23,13 +23,15 @@ def initial_member(
   variation: variation_lib.VariationConfig = _NONE,
 ) -> inner_loop_lib.Member:
   """A member without replay and state of eta's optimiser, which resets keep."""
-  agent, actors = inner_loop.agent, None
+  agent = inner_loop.agent
   if environment is not None:
     key, actor_key = jax.random.split(key)
     actors = agent.init_actor(actor_key, environment)
   agent_key, value_key = jax.random.split(key)
   missing: Any = None
   state = variation_lib.draw(variation, agent, agent.init(agent_key))
+  if environment is None:
+    actors = jax.tree.map(jnp.copy, state.learner.params)
   return inner_loop_lib.Member(
     agent=dataclasses.replace(state, replay=missing),
     actor=actors,

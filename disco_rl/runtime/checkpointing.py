@@ -269,11 +269,12 @@ def read(directory: pathlib.Path, like: Any) -> tuple[int, Any]:
 
   Args:
     directory: folder of the checkpoints of a run.
-    like: a tree of the same structure, with `jax.ShapeDtypeStruct` for arrays,
-      which come to the first device, and with NumPy arrays for those.
+    like: a dictionary of trees of the same structure, with
+      `jax.ShapeDtypeStruct` for arrays, which come to the first device, and
+      with NumPy arrays for those. What it lacks is left out.
 
   Returns:
-    The step and the tree.
+    The step and the trees.
 
   Raises:
     CheckpointError: there are none yet, or none can be read.
@@ -299,7 +300,13 @@ def read(directory: pathlib.Path, like: Any) -> tuple[int, Any]:
       path = directory.resolve() / str(step) / 'default'
       try:
         digests.check(path)
-        tree = reader.restore(path, args=_Restore(target))
+        held = _Handler().metadata(path).tree
+        others = jax.tree.map(
+          lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
+          {name: held[name] for name in set(held) - set(target)},
+        )
+        tree = reader.restore(path, args=_Restore({**target, **others}))
+        tree = {name: tree[name] for name in like}
       # Of many types, as above; also where the run has just deleted it.
       except Exception as error:
         reason = _first_line(error)

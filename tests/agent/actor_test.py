@@ -399,7 +399,7 @@ def test_environments_step_while_the_device_learns() -> None:
       has_acted.clear()
     return updates + 1
 
-  after = host_collector.overlap(0, 0, 4, lambda x: x, collect, learn)
+  after = host_collector.overlap(0, 0, 0, 4, lambda x: x, collect, learn)
   assert after == (4, 4)
   # The first by agents as they are, later ones by those of one update before.
   assert batches == [(1, 0), (2, 0), (3, 1), (4, 2)]
@@ -413,7 +413,7 @@ def test_a_request_to_stop_ends_with_what_has_been_collected() -> None:
     return updates + 1
 
   after = host_collector.overlap(
-    *(0, 0, 9, lambda x: x),
+    *(0, 0, 0, 9, lambda x: x),
     lambda _, rollouts: (rollouts + 1, rollouts),
     learn,
     lambda: len(batches) >= 2,
@@ -431,5 +431,5 @@ def test_an_error_of_an_environment_ends_acting_and_learning() -> None:
 
   with pytest.raises(RuntimeError, match='out of order'):
     host_collector.overlap(
-      0, 0, 3, lambda x: x, collect, lambda state, batch: state + batch
+      0, 0, 0, 3, lambda x: x, collect, lambda state, batch: state + batch
     )

@@ -13,6 +13,7 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.agent import replay
+from disco_rl.environments import base as environment_base
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import catch
 from disco_rl.evaluation import training
@@ -124,6 +125,56 @@ def test_several_updates_follow_each_rollout() -> None:
     numbers(trained.agents),
     numbers(state),
   )
+
+
+class Circle(environment_base.HostEnvironment):
+  """A walk around four places that begins in the same one at each reset."""
+
+  spec = types.EnvironmentSpec(
+    observation=jax.ShapeDtypeStruct((4,), jnp.float32), num_actions=3
+  )
+  num_environments = SMALL.num_environments
+
+  def reset(self) -> types.PyTree:
+    self._place = np.arange(self.num_environments) % 4
+    return np.eye(4, dtype=np.float32)[self._place]
+
+  def step(self, action: Any) -> types.TimeStep:
+    self._place = (self._place + action) % 4
+    nothing: Any = np.zeros(self.num_environments, bool)
+    return types.TimeStep(
+      observation=np.eye(4, dtype=np.float32)[self._place],
+      reward=(self._place == 3).astype(np.float32),  # type: ignore[arg-type]
+      is_terminal=nothing,
+      is_last=nothing,
+      mask=~nothing,
+    )
+
+  def close(self) -> None:
+    pass
+
+
+@pytest.mark.parametrize('number', [1, 2])
+def test_calls_on_the_host_add_up(number: int) -> None:
+  """Bit for bit, also where a request to stop ends one of them."""
+  config = dataclasses.replace(
+    SMALL, updates_per_rollout=number, on_policy_share=0.25
+  )
+  agent = agent_lib.make(config, Circle.spec, actor_critic.ActorCritic(**BINS))
+  agents = training.make(agent, Circle(), 1)
+  whole, _ = agents.advance({}, agents.init(KEYS[:1]), 8)
+  assert whole.agents.replay['added'].tolist() == [64 // number]
+  expected = numbers((whole.agents.learner, whole.actors, whole.agents.key))
+  state = agents.init(KEYS[:1])
+  for updates in (number, 4):
+    state, _ = agents.advance({}, state, updates)
+  stopped = agents.attempt({}, state, 4 - number, lambda: True)
+  assert stopped.num_updates == number
+  state = stopped.train_state
+  if updates := 4 - 2 * number:
+    state, _ = agents.advance({}, state, updates)
+  got = numbers((state.agents.learner, state.actors, state.agents.key))
+  jax.tree.map(np.testing.assert_array_equal, got, expected)
 
 
 def test_updates_that_break_a_rollout_are_refused() -> None:

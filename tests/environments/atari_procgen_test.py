@@ -7,18 +7,47 @@ from typing import Any
 from unittest import mock
 
 import conformance
+import jax
 import numpy as np
 import pytest
 
 from disco_rl.environments import registry
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import atari
+from disco_rl.environments.host import atari_games
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import image_vector
 from disco_rl.environments.host import procgen
 
 # Ten steps of four frames.
 SHORT = atari.Preprocessing(max_episode_frames=40)
+
+
+def test_a_restored_game_continues_exactly(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """Games that have been seeded anew at different times, and frame stacks."""
+  pytest.importorskip('ale_py')
+  monkeypatch.setattr(atari_games, 'SEEDED_STEPS', 5)
+  make = lambda: atari.make('breakout', 3, 1, SHORT)
+  actions = np.random.default_rng(0).integers(18, size=(80, 3)).astype(np.int32)
+  games, restored = make(), make()
+  games.reset()
+  for t, action in enumerate(actions):
+    if t == 43:
+      state = games.save_state()
+      assert state is not None
+      assert (state['frames']['seedings'] > 1).all()
+      restored.reset()
+      restored.step(actions[7])
+      restored.restore_state(state)
+    timestep = games.step(action)
+    if t >= 43:
+      jax.tree.map(
+        np.testing.assert_array_equal, restored.step(action), timestep
+      )
+  games.close()
+  restored.close()
 
 
 class FakeVector:

@@ -348,7 +348,7 @@ def test_resets_draw_new_levels_and_rates_and_checkpoints_keep_them(
   with checkpointing.Checkpointer(tmp_path / 'checkpoints') as checkpointer:
     restored = checkpointer.restore(group.to_checkpoint(fresh))
   assert restored is not None
-  resumed = copy_drawn(group.resume(restored[1]))
+  resumed = copy_drawn(group.resume(restored[1], 1))
   jax.tree.map(np.testing.assert_array_equal, resumed, after)
 
 

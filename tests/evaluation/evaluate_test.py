@@ -21,6 +21,8 @@ import small
 
 from configs import evaluate as configs
 from disco_rl.agent import learner
+from disco_rl.environments import registry
+from disco_rl.environments.host import adapters
 from disco_rl.evaluation import base
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import statistics
@@ -228,6 +230,7 @@ def test_a_rule_from_a_file_in_host_environments(
   rule_path: pathlib.Path,
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
 ) -> None:
   traces = 0
   update = learner.update
@@ -264,10 +267,46 @@ def test_a_rule_from_a_file_in_host_environments(
   # Again: the checkpoint is read, and no update is left.
   summary = metrics.read_json(workdir / 'summary.json')
   assert summary['rule'] == str(rule_path)
+  make, seeds = registry.make, []
+
+  def noted(name: str, number: int, seed: int, *args: Any) -> Any:
+    seeds.append(seed)
+    return make(name, number, seed, *args)
+
+  monkeypatch.setattr(registry, 'make', noted)
+  capsys.readouterr()
   launch(workdir, *cartpole, '--config.updates=15')
   again = metrics.read_json(workdir / 'summary.json')
   assert again['return'] == summary['return']
   assert again['seconds'] > summary['seconds']
+  # Not the first episodes once more.
+  assert seeds == [0, adapters.resumed_seed(0, 15)]
+  assert adapters.resumed_seed(0, 15) != adapters.resumed_seed(0, 16) != 0
+  assert 'CartPole-v1 cannot be saved: new episodes' in capsys.readouterr().err
+
+
+def test_a_killed_run_of_atari_resumes_to_the_same_results(
+  tmp_path: pathlib.Path,
+) -> None:
+  """Bit for bit, in the middle of episodes."""
+  pytest.importorskip('ale_py')
+  settings = (
+    f'{CONFIG}:atari42',
+    '--config.environment=atari/breakout',
+    *CATCH[2:],
+    '--config.on_policy_share=0.1',
+    '--config.torso=mlp',
+    '--config.preprocessing.atari.height=10',
+    '--config.preprocessing.atari.width=8',
+  )
+  launching.kill(evaluate, tmp_path / 'killed', 'update', 15, *settings)
+  for name in ('killed', 'whole'):
+    launch(tmp_path / name, *settings)
+  killed, whole = (
+    (tmp_path / name / 'metrics.csv').read_text()
+    for name in ('killed', 'whole')
+  )
+  assert killed == whole
 
 
 def test_an_agent_does_not_depend_on_the_number_of_agents(

@@ -75,6 +75,9 @@ class Clock:
 class WithoutReplay:
   """What has no replay beside its state."""
 
+  def save_environments(self) -> None:
+    pass
+
   def begin_episodes(self) -> None:
     pass
 
@@ -108,7 +111,7 @@ class Group(WithoutReplay):
     self._clock.now += INIT
     return {'members': jnp.zeros(AGENTS)}
 
-  def resume(self, members: Any) -> Any:
+  def resume(self, members: Any, *_: Any) -> Any:
     return members
 
   def to_checkpoint(self, members: Any) -> Any:
@@ -148,8 +151,14 @@ class Driver(WithoutReplay):
     agents = agent_lib.AgentState(nothing, nothing, statistics, nothing)
     return base.TrainState(agents=agents, actors=None)
 
-  def resume(self, train_state: base.TrainState) -> base.TrainState:
+  def resume(self, train_state: base.TrainState, _: None) -> base.TrainState:
     return train_state
+
+  @property
+  def agent(self) -> Any:
+    return builtin_types.SimpleNamespace(
+      config=evaluation_config(1).agent, steps_per_update=1
+    )
 
   def compile(
     self, rule_params: types.Params, train_state: base.TrainState

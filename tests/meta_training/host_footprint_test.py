@@ -62,7 +62,7 @@ def make_group(torso: str, core: int) -> host_group.HostGroup:
       optimizer=meta_update.per_agent_adam(0.1, 1.0),
       chunk_size=1,
     ),
-    list,  # No environment is needed.
+    lambda _: [],  # No environment is needed.
     meta_gradient.MetaGradient(inner_loop),
   )
 

@@ -114,7 +114,7 @@ def make_group() -> host_group.HostGroup:
       optimizer=meta_update.per_agent_adam(0.1, 1.0),
       chunk_size=AGENTS,
     ),
-    lambda: [Counting(i) for i in range(AGENTS)],
+    lambda _: [Counting(i) for i in range(AGENTS)],
     estimator,
   )
 
@@ -186,7 +186,7 @@ def test_an_agent_is_reset_after_a_resumption(
   before = group.init(keys, RULE_PARAMS)
   like = group.to_checkpoint(before)
   saved = jax.tree.map(files.to_data, like)
-  members = group.resume(jax.tree.map(files.from_data, saved, like))
+  members = group.resume(jax.tree.map(files.from_data, saved, like), 1)
   assert jax.tree.map(lambda x: x.dtype, members) == jax.tree.map(
     lambda x: x.dtype, before
   )

@@ -76,7 +76,8 @@ def as_on_host(members: inner_loop_lib.Member) -> inner_loop_lib.Member:
   added = members.agent.replay.added
   counts: Any = {'start': jnp.zeros_like(added), 'added': added}
   members = members.replace_agent(replay=counts)
-  return parking.park(dataclasses.replace(members, actor=None))
+  params = copied(members.agent.learner.params)
+  return parking.park(dataclasses.replace(members, actor=params))
 
 
 def as_on_device(members: inner_loop_lib.Member) -> inner_loop_lib.Member:
@@ -405,12 +406,14 @@ class Pair:
 def in_turn(
   learning: Any,
   acting: Any,
+  params: Any,
   num_updates: int,
   copy_params: Any,
   collect: Any,
   learn: Any,
 ) -> tuple[Any, Any]:
   """`host_collector.overlap`, but each rollout waits for the update before."""
+  del params
   for _ in range(num_updates):
     acting, batch = collect(copy_params(learning), acting)
     learning = learn(learning, batch)
@@ -433,7 +436,7 @@ def pair() -> Pair:
     patch.setattr(actor, 'policy_noise', same_noise)
     patch.setattr(host_collector, 'overlap', in_turn)
     host = host_group.HostGroup(
-      device.config, lambda: environments, device.estimator
+      device.config, lambda _: environments, device.estimator
     )
     on_device = device.step(rule_params, device.init(keys(0, 2), rule_params))
     members = device.init(keys(0, 2), rule_params)
@@ -473,7 +476,7 @@ def test_resumed_members_on_the_host_start_an_episode(pair: Pair) -> None:
     finished=members.agent.episodes.finished + 1,
   )
   members = members.replace_agent(episodes=statistics)
-  resumed = pair.host.resume(members)
+  resumed = pair.host.resume(members, 1)
   for i in range(2):
     assert changed(members, resumed, i) == {'.agent.episodes.running'}
   assert (resumed.agent.episodes.running == 0).all()

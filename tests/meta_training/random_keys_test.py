@@ -280,7 +280,7 @@ def test_a_group_on_the_host(recorder: Recorder) -> None:
   (on_device,) = build.make_groups(config, rule)
   group = host_group.HostGroup(
     on_device.config,
-    lambda: [HostCoins(ENVIRONMENTS) for _ in range(2)],
+    lambda _: [HostCoins(ENVIRONMENTS) for _ in range(2)],
     meta_gradient.MetaGradient(on_device.config.inner_loop),
   )
   members = group.init(keys(1, 2), rule_params)

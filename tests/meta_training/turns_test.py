@@ -137,7 +137,7 @@ def make_group(
       chunk_size=chunk_size,
       num_spares=num_spares,
     ),
-    lambda: [Rewarding(i) for i in range(num_members)],
+    lambda _: [Rewarding(i) for i in range(num_members)],
     Constant(inner_loop),
   )
 
@@ -201,18 +201,20 @@ def test_updates_of_spares_do_not_count() -> None:
 def one_after_the_other(
   learning: Any,
   acting: Any,
+  params: Any,
   num_updates: int,
   copy_params: Callable[[Any], Any],
   collect: Callable[[Any, Any], tuple[Any, Any]],
   learn: Callable[[Any, Any], Any],
 ) -> tuple[Any, Any]:
   """Acts with the parameters of one update before, and learns when it has."""
-  acting, batch = collect(copy_params(learning), acting)
+  acting, batch = collect(params, acting)
   for _ in range(num_updates - 1):
     params = copy_params(learning)
     acting, next_batch = jax.block_until_ready(collect(params, acting))
     learning = jax.block_until_ready(learn(learning, batch))
     batch = next_batch
+  copy_params(learning)
   return learn(learning, batch), acting
 
 

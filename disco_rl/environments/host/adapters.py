@@ -140,6 +140,16 @@ def sub_seeds(seed: int, num_environments: int) -> np.ndarray:
   return (words >> 1).astype(np.int32)
 
 
+def resumed_seed(seed: int, steps: int) -> int:
+  """Draws the seed of a batch after a resumption, which makes new episodes.
+
+  Args:
+    seed: of the batch when the run began.
+    steps: after which the run resumes: updates, or meta-steps.
+  """
+  return int(np.random.SeedSequence([seed, steps]).generate_state(1)[0] >> 1)
+
+
 def in_range(action: Any, num_actions: int) -> np.ndarray:
   """Checks actions: some simulators hang when they get a wrong one.
 

@@ -12,10 +12,9 @@ from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import packages
-from disco_rl.environments.host import adapters
+from disco_rl.environments.host import atari_games
 from disco_rl.environments.host import atari_screen
 from disco_rl.environments.host import frame_stack
-from disco_rl.environments.host import image_vector
 
 # The games of the benchmark, in lexicographic order -> returns of random play
 # and of human play. Wang et al., 2016, "Dueling Network Architectures", from up
@@ -197,12 +196,12 @@ def _make_frames(
     reward_clipping=False,
     autoreset_mode='NextStep',
   )
-  environment = image_vector.ImageVectorEnvironment(
+  environment = atari_games.AtariGames(
     env,
     f'atari/{game}',
     seed,
     frame_shape=_frame_shape(preprocessing),
-    reset_seeds=adapters.sub_seeds(seed, num_environments),
+    longest=-(-preprocessing.max_episode_frames // preprocessing.frame_skip),
     max_abs_reward=preprocessing.max_abs_reward or math.inf,
     actions=_with_button(int(env.single_action_space.n))
     if preprocessing.has_all_actions

@@ -65,6 +65,16 @@ class FrameStack(base.HostEnvironment):
       timestep, observation=self._push(timestep.observation, ~timestep.mask)
     )
 
+  def save_state(self) -> types.PyTree | None:
+    """As `HostEnvironment.save_state`, with the stacks."""
+    state = self._environment.save_state()
+    return None if state is None else {'frames': state, 'stack': self._stack}
+
+  def restore_state(self, state: types.PyTree) -> None:
+    """As `HostEnvironment.restore_state`."""
+    self._environment.restore_state(state['frames'])
+    self._stack = jax.tree.map(np.array, state['stack'])
+
   def render(self) -> np.ndarray:
     """As `HostEnvironment.render`."""
     return self._environment.render()

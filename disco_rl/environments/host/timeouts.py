@@ -93,6 +93,14 @@ class WatchedEnvironment(base.HostEnvironment):
     """As `HostEnvironment.finish`; raises the errors of `step`."""
     return self._answer()
 
+  def save_state(self) -> types.PyTree | None:
+    """As `HostEnvironment.save_state`."""
+    return self._environment.save_state()
+
+  def restore_state(self, state: types.PyTree) -> None:
+    """As `HostEnvironment.restore_state`; may take long."""
+    self._environment.restore_state(state)
+
   def encode(self, observation: Any) -> types.PyTree:
     """As `HostEnvironment.encode`."""
     return self._environment.encode(observation)
