@@ -62,10 +62,6 @@ class Kind:
 
     settings = importlib.import_module(self.config).get_config().to_dict()
     settings |= {**self.settings, self.length: steps}
-    for suited in settings.get('by_rule', {}).values():
-      # As flags do: what is set no longer follows the rule.
-      for name in suited.keys() & self.settings.keys():
-        del suited[name]
     made: Any
     if self.length == 'updates':
       settings = to_records.of_one_run(settings)

@@ -115,6 +115,7 @@ def settings(name: str) -> dict[str, Any]:
   channels, hidden_sizes = _TORSOS[benchmark.torso]
   changes = {
     **dataclasses.asdict(benchmark),
+    'sizes': 'paper',
     'updates': updates_in(benchmark.steps),
     'log_every': 100,
     'checkpoint_every': 5000,

@@ -36,7 +36,6 @@ import ml_collections
 
 from configs import benchmarks
 from configs import general
-from configs import quickstart
 from configs import records
 from disco_rl import config as config_lib
 
@@ -54,11 +53,18 @@ def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
 
 
 def base() -> ml_collections.ConfigDict:
-  """All settings of launch.evaluate, at the defaults of their records."""
-  config = records.defaults(sections())
-  # Rule -> settings in place of those below; a flag that sets one still wins.
-  config.by_rule = ml_collections.ConfigDict()
-  return config
+  """All settings of launch.evaluate, at the defaults of their records.
+
+  Those of agents and rules are unset: see disco_rl/agent/resolution.py.
+  """
+  # Imported late: launchers set JAX up before it loads.
+  from disco_rl.agent import agent
+  from disco_rl.update_rules import registry
+
+  of_agents = config_lib.names(agent.AgentConfig)
+  return records.defaults(
+    sections(), unset={*of_agents, *registry.setting_names()}
+  )
 
 
 def sections() -> records.Sections:
@@ -76,72 +82,58 @@ def sections() -> records.Sections:
 
 # Agents of configs/general.py, with a quarter of its environments.
 GENERAL_AGENT = {
-  **general.AGENT,
+  **{x: v for x, v in general.AGENT.items() if x != 'learning_rate'},
   'batch_size': 6,
   'num_environments': 6,
   'replay_capacity': 6,
+  'torso': 'mlp',
 }
 _MINATAR = {
   'environment': 'minatar/breakout',
   'seeds': 1,
   'updates': 3000,
   'log_every': 20,
+  'torso': 'mlp',
   'channels': (16,),
   'hidden_sizes': (256, 256),
   'action_model_lstm': 64,
   'action_model_head': 64,
+  'unroll_length': 28,
   'batch_size': 32,
   'num_environments': 16,
   'on_policy_share': 0.5,
   'replay_capacity': 4096,
-  'learning_rate': 3e-3,
-  'by_rule': {'actor_critic': {'learning_rate': 1e-3}},
+  'reward_scale': 1.0,
 }
 # Name after the colon -> changes of the defaults.
 VARIANTS: dict[str, dict[str, Any]] = {
   'catch': {
+    'sizes': 'paper',
     'batch_size': 64,
     'num_environments': 2,
     'on_policy_share': 0.0,
     'replay_capacity': 1024,
     'learning_rate': 1e-2,
-    'by_rule': {
-      'actor_critic': {
-        'learning_rate': 1e-3,
-        'entropy_cost': 0.03,
-        # With bins up to 300 an untrained network's values are so far off that
-        # the first updates end exploration.
-        'num_bins': 41,
-        'max_abs_value': 2.0,
-      },
-    },
   },
   'cartpole': {
     'environment': 'gymnasium/CartPole-v1',
     'seeds': 1,
+    'unroll_length': 28,
     'batch_size': 64,
     'num_environments': 8,
+    'on_policy_share': 0.1,
     'replay_capacity': 1000,
-    'learning_rate': 1e-3,
-    'by_rule': {'disco103': {'learning_rate': 1e-2}},
+    'hidden_sizes': (512, 512),
+    'action_model_lstm': 128,
+    'action_model_head': 128,
+    'reward_scale': 1.0,
   },
-  'quickstart': {
-    'environment': 'catch/6x5',
-    'updates': 500,
-    **quickstart.AGENT,
-  },
+  'quickstart': {'environment': 'catch/6x5', 'updates': 500},
   'general': {
     'environment': 'gridworld/held_out_00',
     'rule': 'general',
     'updates': 500,
     **GENERAL_AGENT,
-    # Of 5e-3, 1e-2 and 2e-2 the best in eleven tasks that are not tests of
-    # configs/protocol.py, after 500 updates.
-    'learning_rate': 1e-2,
-    'by_rule': {
-      'actor_critic': {'learning_rate': 5e-3, 'entropy_cost': 0.05},
-      'disco103': {'learning_rate': 1e-2, 'reward_scale': 30.0},
-    },
   },
   'minatar': _MINATAR,
   'asterix': {
@@ -151,9 +143,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     'torso': 'impala',
     'hidden_sizes': (256,),
     'reward_scale': 30.0,
-    'by_rule': {
-      'actor_critic': {'learning_rate': 1e-3, 'entropy_cost': 0.01},
-    },
   },
   'atari42': {
     **_MINATAR,
@@ -175,6 +164,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     'updates': 1000,
     'torso': 'impala',
     'hidden_sizes': (128,),
+    'learning_rate': 3e-3,
     'reward_scale': 30.0,  # Disco103 learns sooner: rewards are about 1.
   },
   **{name: benchmarks.settings(name) for name in benchmarks.BENCHMARKS},

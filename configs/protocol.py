@@ -26,7 +26,6 @@ _OF_RUNS = (
   'environments',
   'rule',
   'rules',
-  'by_rule',
   'learning_rates',
   'updates',
 )
@@ -36,6 +35,7 @@ def get_config() -> ml_collections.ConfigDict:
   """The declarations, and the settings that all runs share."""
   config = evaluate.base()
   config.update(evaluate.GENERAL_AGENT)
+  config.learning_rate = general.AGENT['learning_rate']
   for name in _OF_RUNS:
     del config[name]
   config.update(

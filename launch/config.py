@@ -11,10 +11,6 @@ CONFIG = config_flags.DEFINE_config_file(
 
 
 def settings(parsed: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
-  """The settings of --config; what a flag sets no longer follows the rule."""
+  """The settings of --config, with those of flags in place of its own."""
   config: Any = parsed['config'].value
-  all_settings = config.to_dict()
-  for name in config_flags.get_override_values(parsed['config']):
-    for suited in all_settings.get('by_rule', {}).values():
-      suited.pop(name, None)
-  return all_settings
+  return config.to_dict()

@@ -19,6 +19,7 @@ import sys
 from typing import Any
 
 from configs import evaluate
+from disco_rl import config as config_lib
 from launch import common
 from launch import fork
 from launch import to_records
@@ -45,7 +46,7 @@ def _run_one(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     settings = workdirs.with_choices(workdir, settings)
     config = to_records.evaluation(settings)
     description = fork.describe(
-      workdir, settings, stored.kept_by_forks, config.updates
+      workdir, config_lib.flatten(config), stored.kept_by_forks, config.updates
     )
     workdirs.check(workdir, description, runner.FREE)
     evaluation = runner.Evaluation(config)
@@ -62,7 +63,6 @@ def _run_all(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     jobs = sweep.plan(
       settings,
       **to_records.swept(settings),
-      to_settings=to_records.of_one_run,
       to_config=to_records.evaluation,
       workdir=workdir,
     )

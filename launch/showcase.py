@@ -135,12 +135,9 @@ def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
   from disco_rl import config as config_lib
   from disco_rl.agent import agent as agent_lib
   from disco_rl.environments import suites
-  from disco_rl.update_rules import disco
 
-  own = (
-    *config_lib.names(agent_lib.AgentConfig),
-    *config_lib.own_names(disco.Disco),
-  )
+  # All rules with the same data and network.
+  own = config_lib.names(agent_lib.AgentConfig)
   environment = _ENVIRONMENT.value or next(
     name
     for key in ('held_out_environments', 'environments')
@@ -169,7 +166,6 @@ def _plan(
       f'{run / name}' if name.endswith('.npz') else name for name in _RULES
     ],
     learning_rates=(None,),
-    to_settings=to_records.of_one_run,
     to_config=to_records.evaluation,
     workdir=folder,
   )

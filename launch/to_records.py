@@ -41,26 +41,8 @@ def meta_training(settings: Mapping[str, Any]) -> Any:
 
 
 def of_one_run(settings: Mapping[str, Any]) -> dict[str, Any]:
-  """The settings of a run: without lists, and with those that suit its rule.
-
-  Raises:
-    ValueError: `by_rule` does not hold settings by rule.
-  """
-  by_rule = settings.get('by_rule', {})
-  if not isinstance(by_rule, Mapping) or not all(
-    isinstance(suited, Mapping) for suited in by_rule.values()
-  ):
-    raise ValueError(
-      f'by_rule={by_rule!r} must hold settings by rule, such as '
-      "{'actor_critic': {'learning_rate': 1e-3}}."
-    )
-  own = {
-    name: value
-    for name, value in settings.items()
-    if name not in (*SWEPT, 'by_rule')
-  }
-  # A rule that is no text is an error, but not of this function.
-  return {**own, **by_rule.get(str(settings.get('rule')), {})}
+  """The settings of a run: without lists."""
+  return {name: value for name, value in settings.items() if name not in SWEPT}
 
 
 def refuse_lists(settings: Mapping[str, Any], remedy: str) -> None:

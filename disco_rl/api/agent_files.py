@@ -1,7 +1,6 @@
 """Loading agents from files, and from the folders of runs."""
 
 from collections.abc import Mapping
-import dataclasses
 import pathlib
 from typing import Any
 
@@ -169,13 +168,8 @@ def _of_run(workdir: files.PathLike, seed: int | None) -> _Described:
 
 
 def _rule(config: runner.EvaluationConfig) -> rules.LoadedRule:
-  """The rule of a run, with those of the run's settings that are its own."""
-  name, settings = config.rule, config.rule_settings
-  loaded = rules.load_rule(name)
-  fields = {field.name for field in dataclasses.fields(type(loaded.rule))}  # type: ignore[arg-type]
-  return rules.load_rule(
-    name, **{key: settings[key] for key in settings if key in fields}
-  )
+  """The rule of a run, with the run's settings."""
+  return rules.load_rule(config.rule, **config.rule_settings)
 
 
 def _make_one(

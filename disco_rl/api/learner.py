@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import optax
 
 from disco_rl import types
-from disco_rl.agent import agent
+from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
+from disco_rl.agent import resolution
 from disco_rl.api import checks
 from disco_rl.api import rule_checks
 from disco_rl.api import rules
-from disco_rl.maths import optimizers
 from disco_rl.networks import agent_network
 from disco_rl.runtime import backend
 from disco_rl.runtime import files
@@ -76,8 +76,8 @@ class Learner:
       network: the agent's network.
       spec: the shapes of observations and the number of actions.
       rule: as `disco_rl.load_rule` takes or returns it.
-      learning_rate: the step size of Adam, whose updates are clipped to [-1, 1]
-        before; None: that of `AgentConfig`.
+      learning_rate: the step size of Adam, whose updates are clipped before;
+        None: the one that suits the rule, see `agent.resolution`.
       optimizer: a transformation by optax in the place of that Adam, such as
         `optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))`.
 
@@ -86,18 +86,16 @@ class Learner:
         `UpdateRule` states, or both an optimizer and a learning rate are given.
     """
     backend.check_precision()
+    rule, config = resolution.resolve(
+      rules.load_rule(rule), {'learning_rate': learning_rate}, lambda _: spec
+    )
     if optimizer is None:
-      optimizer = optimizers.agent_optimizer(
-        agent.AgentConfig.learning_rate
-        if learning_rate is None
-        else learning_rate
-      )
+      optimizer = agent_lib.make_optimizer(config, config.learning_rate)
     elif learning_rate is not None:
       raise ValueError(
         f'learning_rate={learning_rate} is for the Adam of the package: give '
         'the optimizer its own, and leave learning_rate out.'
       )
-    rule = rules.load_rule(rule)
     rule_checks.check_rule(rule.rule, rule.params, spec)
     self._network = network
     self._spec = spec

@@ -1,6 +1,5 @@
 """Update rules with their parameters."""
 
-from collections.abc import Mapping
 import dataclasses
 import os
 from typing import Any
@@ -17,26 +16,7 @@ from disco_rl.update_rules import sources
 _METHODS = ('output_spec', 'init_params', 'init_state', 'targets', 'loss')
 
 
-@dataclasses.dataclass(frozen=True)
-class LoadedRule:
-  """A rule with its parameters.
-
-  Attributes:
-    rule: its functions.
-    params: its parameters (meta-parameters, eta in the paper); {} for a
-      hand-made rule.
-    name: its name or path; None: an object of the user's own.
-    settings: that were given for it.
-  """
-
-  rule: base.UpdateRule
-  params: types.Params
-  name: str | None = None
-  settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-  def output_spec(self, num_actions: int) -> types.OutputSpec:
-    """Heads that the agent's network must have."""
-    return self.rule.output_spec(num_actions)
+LoadedRule = registry.LoadedRule
 
 
 def rules() -> dict[str, cards.Card]:
@@ -80,13 +60,13 @@ def load_rule(
     OSError: the download of a rule failed.
     ImportError: an address on the hub needs the extra `hub`.
   """
-  if isinstance(rule, (str, os.PathLike)):
+  if isinstance(rule, str | os.PathLike):
     rule = sources.as_text(rule)
-    loaded, loaded_params = registry.load(rule, **settings)
-    fields = {field.name for field in dataclasses.fields(type(loaded))}  # type: ignore[arg-type]
+    loaded = registry.load_with_card(rule, **settings)
+    fields = {field.name for field in dataclasses.fields(type(loaded.rule))}  # type: ignore[arg-type]
     # The weights decide the sizes of the network.
     config_lib.check_names(settings, fields - {'network'}, f'The rule {rule!r}')
-    return LoadedRule(loaded, loaded_params, rule, settings)
+    return loaded
   if settings:
     raise TypeError(
       f'Settings ({", ".join(settings)}) are for rules by name; set the fields '
@@ -102,4 +82,5 @@ def load_rule(
       'disco_rl.update_rules.base.UpdateRule.'
     )
   rule_checks.check_params(rule, params or {})
-  return LoadedRule(rule, params or {})
+  card = registry.card_of_class(type(rule))
+  return LoadedRule(rule, params or {}, card=card)

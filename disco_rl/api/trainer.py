@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
+import functools
 import os
 from typing import Any
 from typing import Self
@@ -15,12 +16,12 @@ from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
+from disco_rl.agent import resolution
 from disco_rl.api import descriptions
 from disco_rl.api import games
 from disco_rl.api import policy as policy_lib
 from disco_rl.api import rule_checks
 from disco_rl.api import rules
-from disco_rl.api import settings as settings_lib
 from disco_rl.api import tree_files
 from disco_rl.environments import base
 from disco_rl.environments import registry
@@ -61,7 +62,8 @@ class Trainer(tree_files.Unpicklable):
     environment: Any,
     rule: files.PathLike | rule_base.UpdateRule | rules.LoadedRule = 'disco103',
     *,
-    torso: str | torsos.Torso = 'mlp',
+    torso: str | torsos.Torso | None = None,
+    sizes: str = 'task',
     seed: int = 0,
     num_environments: int | None = None,
     preprocessing: registry.Preprocessing = registry.NO_CHANGES,
@@ -81,20 +83,23 @@ class Trainer(tree_files.Unpicklable):
           (None: its defaults);
         - a `JaxEnvironment` or `HostEnvironment` of `environments.base`.
       rule: as `load_rule` takes or returns it.
-      torso: 'mlp', 'impala', 'resnet', 'nethack', or a function of your own
-        that may use Haiku: observations whose leaves have a leading axis N ->
-        embeddings [N, width].
+      torso: 'mlp', 'impala', 'resnet', 'dmlab', 'nethack', or a function of
+        your own that may use Haiku: observations whose leaves have a leading
+        axis N -> embeddings [N, width]; None: a small network as suits the
+        observations.
+      sizes: 'task' for an agent as suits the rule and the task; 'paper' for the
+        large agents of the paper.
       seed: seed of all random numbers.
       num_environments: stepped in parallel; None: those of `environment` if it
-        is a batch, otherwise about an eighth of batch_size.
+        is a batch, otherwise as suits the rule and batch_size.
       preprocessing: of an environment by name, such as {'atari':
         {'frame_skip': 1}}; see `environments.registry.make`.
       **settings: fields of `agent.AgentConfig` (unroll_length, batch_size,
         on_policy_share, replay_capacity, learning_rate, ...), of
         `agent_network.AgentNetworkConfig` (core_lstm, action_model_lstm, ...)
-        and of `torsos.TorsoConfig` (channels, hidden_sizes), in place of their
-        defaults. The defaults of on_policy_share and replay_capacity fit the
-        number of environments.
+        and of `torsos.TorsoConfig` (channels, hidden_sizes). What is not given
+        follows the rule's card, then the size of the task; see
+        `agent.resolution`.
 
     Raises:
       TypeError: the environment is of a kind that is not known.
@@ -104,16 +109,25 @@ class Trainer(tree_files.Unpicklable):
       FileNotFoundError: there is no file of weights at the path.
     """
     backend.check_precision()
+    seed = config_lib.converted(seed, int)
     config_lib.check('seed', seed, config_lib.CountOrZero)
+    config_lib.check('sizes', sizes, resolution.Sizes)
+    known = {*config_lib.names(agent_lib.AgentConfig)}
+    config_lib.check_names(settings, known, 'Trainer')
     self._names = f'{_name(environment)} {_name(rule)}'
-    rule = rules.load_rule(rule)
+    loaded = rules.load_rule(rule)
     source = wrapping.recognise(environment, preprocessing)
-    self.config = settings_lib.agent_config(
-      torso, settings, _resolve(num_environments, source.num_environments)
+    number = _resolve(num_environments, source.num_environments)
+    build = functools.cache(lambda number: source.build(number, seed))
+    loaded, self.config = resolution.resolve(
+      loaded,
+      {**settings, 'torso': torso, 'num_environments': number},
+      lambda number: build(number).spec,
+      sizes,
     )
-    self._environment = source.build(self.config.num_environments, seed)
+    self._environment = build(self.config.num_environments)
     self.spec = self._environment.spec
-    self._initialise(environment, preprocessing, rule, seed)
+    self._initialise(environment, preprocessing, loaded, seed)
 
   def _initialise(
     self,

@@ -322,6 +322,7 @@ class Plan:
       'rule': contender.rule,
       'updates': self.protocol.updates(task),
     }
+    description = config_lib.flatten(self.to_config(description))
     description = workdirs.with_choices(folder, description)
     config = self.to_config(description)
     self._check_scored(task, config.log_every)

@@ -16,6 +16,7 @@ from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
+from disco_rl.agent import resolution
 from disco_rl.environments import base as environment_base
 from disco_rl.environments import registry as environment_registry
 from disco_rl.environments.host import adapters
@@ -56,6 +57,8 @@ class EvaluationConfig(config_lib.Settings):
     checkpoint_every: updates between two checkpoints.
     checkpoint_seconds: seconds after which a checkpoint is saved all the same;
       runs wait longer if saving would take over 2% of the time.
+    sizes: 'task': agents as suit the rule and the task; 'paper': those of the
+      paper.
     agent: settings of the agents.
     rule_settings: fields of the rule's class.
     preprocessing: changes for environments, see `environments.registry.make`.
@@ -71,6 +74,7 @@ class EvaluationConfig(config_lib.Settings):
   log_every: config_lib.Count = 10
   checkpoint_every: config_lib.Count = 1000
   checkpoint_seconds: config_lib.Bound = 60.0
+  sizes: resolution.Sizes = 'task'
   agent: agent_lib.AgentConfig = agent_lib.AgentConfig()
   rule_settings: config_lib.Merged = dataclasses.field(default_factory=dict)
   preprocessing: environment_registry.Preprocessing = dataclasses.field(
@@ -102,19 +106,43 @@ def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
   """Builds the config of an evaluation from flat settings.
 
   Args:
-    settings: as config.json holds them.
+    settings: by name. Those of agents and rules that are None or absent are
+      resolved, see `agent.resolution`; config.json holds all of them.
 
   Raises:
-    ValueError: a setting is absent, unknown or not valid.
+    ValueError: a setting is unknown or not valid.
+    OSError: the file of the rule cannot be read or downloaded.
+    ImportError: the task decides, and its package is not installed.
   """
-  rules = rule_registry.classes()
-  of_rules = {name for rule in rules for name in config_lib.own_names(rule)}
+  of_rules = rule_registry.setting_names()
   known = {*config_lib.names(EvaluationConfig), *of_rules}
   config_lib.check_names(settings, known, 'The config')
-  rule_settings = {n: x for n, x in settings.items() if n in of_rules}
-  return config_lib.build(
-    EvaluationConfig, settings, rule_settings=rule_settings
+  given = {name: x for name, x in settings.items() if x is not None}
+  config = config_lib.build(
+    EvaluationConfig, given, agent=agent_lib.AgentConfig(), rule_settings={}
   )
+  of_agents = [*config_lib.names(agent_lib.AgentConfig)]
+  rule, agent = resolution.resolve(
+    rule_registry.load_with_card(
+      config.rule, **{n: x for n, x in given.items() if n in of_rules}
+    ),
+    {name: given.get(name) for name in of_agents},
+    lambda _: _make_spec(config),
+    config.sizes,
+  )
+  return dataclasses.replace(
+    config, agent=agent, rule_settings=rule_registry.settings_of(rule.rule)
+  )
+
+
+def _make_spec(config: EvaluationConfig) -> types.EnvironmentSpec:
+  """The spec of the environments of an evaluation."""
+  environment = environment_registry.make(
+    config.environment, 1, config.seed, config.preprocessing
+  )
+  if isinstance(environment, environment_base.HostEnvironment):
+    environment.close()
+  return environment.spec
 
 
 # Settings that a resumed run may change.

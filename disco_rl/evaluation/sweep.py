@@ -64,7 +64,6 @@ def plan(
   environments: Sequence[str],
   rules: Sequence[str],
   learning_rates: Sequence[float | None],
-  to_settings: Callable[[Mapping[str, Any]], Mapping[str, Any]],
   to_config: Callable[[Mapping[str, Any]], runner.EvaluationConfig],
   workdir: pathlib.Path,
 ) -> list[Job]:
@@ -75,8 +74,6 @@ def plan(
     environments: names.
     rules: names or paths.
     learning_rates: of the agents; None: as the settings say for the rule.
-    to_settings: settings of the sweep with the environment and the rule of a
-      run -> settings of the run.
     to_config: converts the settings of one run to its config.
     workdir: the folder of the sweep, with a run in each of its folders
       ENVIRONMENT/RULE/LEARNING_RATE, where - replaces / in names.
@@ -96,14 +93,13 @@ def plan(
   for environment, rule, rate in itertools.product(
     environments, rules, learning_rates
   ):
-    description = dict(
-      to_settings({**settings, 'environment': environment, 'rule': rule})
-    )
+    description = {**settings, 'environment': environment, 'rule': rule}
     if rate is not None:
       description['learning_rate'] = rate
-    rate = description['learning_rate']
+    config = to_config(description)
+    rate = config.agent.learning_rate
     folder = workdir.joinpath(*map(slug, (environment, rule, f'{rate}')))
-    description = workdirs.with_choices(folder, description)
+    description = workdirs.with_choices(folder, config_lib.flatten(config))
     config = to_config(description)
     jobs.append(
       Job(

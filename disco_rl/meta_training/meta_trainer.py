@@ -7,7 +7,6 @@ import pathlib
 import time
 from typing import Any
 
-import jax
 import numpy as np
 
 from disco_rl import types
@@ -35,7 +34,6 @@ from disco_rl.runtime import sharding
 from disco_rl.runtime import signals
 from disco_rl.runtime import summaries
 from disco_rl.runtime import workdirs
-from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import sources
 
 # Settings that may change when a run is resumed, also on other devices.
@@ -165,14 +163,10 @@ class MetaTrainer:
   ) -> dict[str, Any]:
     """See `run`; `workdir` is this process's own folder."""
     start = time.perf_counter()
-    rule_registry.save(
-      workdir / 'initial_rule.npz',
-      self._rule,
-      jax.device_get(self._initial_params),
-    )
     rule_files = rule_files_lib.RuleFiles(
       workdir, self._rule, self._config, self._groups, settings
     )
+    rule_files.save_initial(self._initial_params)
     self._meta_step.open_replays(workdir / 'replay')
     state = self._meta_step.init(self._initial_params)
     own = [workdir / 'metrics.csv', workdir / 'held_out' / 'metrics.csv']

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 import disco_rl
+from disco_rl import types
 from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import population
@@ -61,9 +62,18 @@ class RuleFiles:
       state: of the discovery.
       seconds: that it has taken so far.
     """
-    path = self.workdir / 'rule.npz'
-    registry.save(path, self.rule, jax.device_get(state.rule))
-    card = self._card(path, state.meta_step, seconds)
+    self._write('rule.npz', state.rule, state.meta_step, seconds)
+
+  def save_initial(self, params: types.Params) -> None:
+    """Writes initial_rule.npz, the rule before discovery, and its card."""
+    self._write('initial_rule.npz', params, step=0, seconds=0.0)
+
+  def _write(
+    self, name: str, params: types.Params, step: int, seconds: float
+  ) -> None:
+    path = self.workdir / name
+    registry.save(path, self.rule, jax.device_get(params))
+    card = self._card(path, step, seconds)
     metrics.write_json(cards.path_of(path), dataclasses.asdict(card))
 
   def restore(self, state: meta_step.State, seconds: float) -> None:

@@ -1,7 +1,10 @@
 """Actor-critic with V-trace, a hand-made baseline (Espeholt et al., 2018)."""
 
+from collections.abc import Mapping
 import dataclasses
 from typing import Annotated
+from typing import Any
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +47,11 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     entropy_cost: weight of the entropy bonus.
   """
 
+  # On its card: what suits agents.
+  recommended: ClassVar[Mapping[str, Any]] = {
+    'learning_rate': 5e-3,
+    'images': {'learning_rate': 1e-3},
+  }
   # A value lies between two bins.
   num_bins: Annotated[int, config_lib.at_least(2)] = 601
   max_abs_value: config_lib.Positive = 300.0

@@ -13,6 +13,8 @@ from typing import Any
 
 from disco_rl.runtime import files
 
+_MAPPINGS = ('settings', 'versions', 'compute', 'recommended', 'held_out')
+
 
 class CardError(ValueError):
   """A file is not the card of a rule, or is damaged."""
@@ -33,6 +35,8 @@ class Card:
     settings: all settings of the discovery by name, as in config.json.
     versions: of disco_rl and jax, by name.
     compute: `seconds`, and `devices` (their number) of one `kind`.
+    recommended: settings that suit agents better than those of the discovery;
+      under `images` those for observations that are images.
     held_out: the newest evaluation with new agents: `meta_step`, `updates` of
       each agent, `agents` per environment, and `returns`, by environment
       `mean`, `min` and `max` over agents; {}: there was none.
@@ -49,6 +53,7 @@ class Card:
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
   compute: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  recommended: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   held_out: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   sha256: str | None = None
 
@@ -99,7 +104,7 @@ def _check(card: Card) -> None:
   expected: dict[str, Any] = {
     **dict.fromkeys(texts, str),
     **dict.fromkeys((*numbers, 'environment_steps'), int | None),
-    **dict.fromkeys(('settings', 'versions', 'compute', 'held_out'), Mapping),
+    **dict.fromkeys(_MAPPINGS, Mapping),
     'environments': list | tuple,
     'sha256': str | None,
   }

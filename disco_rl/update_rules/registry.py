@@ -1,12 +1,16 @@
 """Update rules by name, or from a file of weights."""
 
+from collections.abc import Mapping
 import dataclasses
 import difflib
+import functools
 import inspect
 from typing import Any
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.runtime import files
+from disco_rl.runtime import reports
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base
 from disco_rl.update_rules import cards
@@ -20,8 +24,30 @@ _HAND_MADE: dict[str, Any] = {
   'policy_gradient': policy_gradient.PolicyGradient,
 }
 CLASSES = (disco.Disco, *_HAND_MADE.values())
-# Settings of the agents that a shipped rule was discovered with.
-_OF_CARD = ('discount', 'lambda_', 'max_abs_value', 'num_bins', 'q_cost')
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedRule:
+  """A rule with its parameters.
+
+  Attributes:
+    rule: its functions.
+    params: its parameters (meta-parameters, eta in the paper); {} for a
+      hand-made rule.
+    name: its name or path; None: an object of the user's own.
+    settings: settings that were given for it.
+    card: what is known of it, which its agents follow; None: nothing.
+  """
+
+  rule: base.UpdateRule
+  params: types.Params
+  name: str | None = None
+  settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  card: cards.Card | None = None
+
+  def output_spec(self, num_actions: int) -> types.OutputSpec:
+    """Heads that the agent's network must have."""
+    return self.rule.output_spec(num_actions)
 
 
 def names() -> tuple[str, ...]:
@@ -40,13 +66,33 @@ def card(name: str) -> cards.Card:
   """
   if name not in _HAND_MADE:
     return sources.card(name)
-  paragraph = (inspect.getdoc(_HAND_MADE[name]) or '').partition('\n\n')[0]
-  return cards.Card(name, description=' '.join(paragraph.split()))
+  return card_of_class(_HAND_MADE[name], name)
+
+
+def card_of_class(rule_class: Any, name: str = '') -> cards.Card:
+  """The card of a hand-made rule, with its class's own `recommended`."""
+  paragraph = (inspect.getdoc(rule_class) or '').partition('\n\n')[0]
+  return cards.Card(
+    name,
+    description=' '.join(paragraph.split()),
+    recommended=getattr(rule_class, 'recommended', {}),
+  )
 
 
 def classes() -> tuple[Any, ...]:
   """The classes of rules, dataclasses whose fields are their settings."""
   return (disco.Disco, *_HAND_MADE.values())
+
+
+def setting_names() -> set[str]:
+  """The names of all rules' settings."""
+  return {name for rule in classes() for name in config_lib.own_names(rule)}
+
+
+def settings_of(rule: base.UpdateRule) -> dict[str, Any]:
+  """A rule's settings by name; the weights decide its network."""
+  names_of = config_lib.own_names(type(rule))
+  return {name: getattr(rule, name) for name in names_of}
 
 
 def register(name: str, rule_class: Any) -> None:
@@ -92,42 +138,75 @@ def _is_same(one: type, other: Any) -> bool:
 def load(
   name_or_path: files.PathLike, **settings: Any
 ) -> tuple[base.UpdateRule, types.Params]:
-  """Loads a rule and its parameters.
+  """Loads a rule and its parameters; see `load_with_card`."""
+  loaded = load_with_card(name_or_path, **settings)
+  return loaded.rule, loaded.params
+
+
+def load_with_card(
+  name_or_path: files.PathLike, **settings: Any
+) -> LoadedRule:
+  """Loads a rule, its parameters and its card.
+
+  One line on the standard error stream says where settings contradict those
+  with which the rule was discovered.
 
   Args:
     name_or_path: one of `names`, the path of an npz file of weights, or an
       address on the Hugging Face Hub; see `sources.find`.
-    **settings: fields of the rule's class, in place of those in the file, or of
-      a shipped rule on its card; names of no field are ignored, so that one
-      set of settings serves several rules.
+    **settings: fields of the rule's class, in place of those on its card and in
+      the file; names of no field are ignored, so that one set of settings
+      serves several rules.
 
   Returns:
-    The rule, and eta ({} for a hand-made rule).
+    The rule.
 
   Raises:
     ValueError: if the name is unknown or the file holds no rule.
     OSError: if there is no such file, or a download failed.
     ImportError: if an address needs a package that is not installed.
+    CardError: if its card is damaged.
   """
-  name_or_path = sources.as_text(name_or_path)
-  if name_or_path in _HAND_MADE:
-    return _build(_HAND_MADE[name_or_path], settings), {}
-  if name_or_path not in names() and not sources.is_path(name_or_path):
-    nearest = difflib.get_close_matches(name_or_path, names())
+  name = config_lib.expanded(sources.as_text(name_or_path))
+  if name in _HAND_MADE:
+    rule = _build(_HAND_MADE[name], settings)
+    return LoadedRule(rule, {}, name, settings, card(name))
+  if name not in names() and not sources.is_path(name):
+    nearest = difflib.get_close_matches(name, names())
     raise ValueError(
-      f'Unknown rule {name_or_path!r}. Nearest names: '
+      f'Unknown rule {name!r}. Nearest names: '
       f'{", ".join(nearest) or "none is near"}. Give one of '
       f'{", ".join(names())}, the path of an npz file of weights, or '
       'hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
     )
-  params, of_file = weights.load_with_settings(name_or_path)
-  network = weights.infer_config(params)
-  of_card = {}
-  if name_or_path in sources.shipped():
-    known = sources.card(name_or_path).settings
-    of_card = {name: known[name] for name in _OF_CARD if name in known}
-  settings = {**of_card, **of_file, **settings, 'network': network}
-  return _build(disco.Disco, settings), params
+  params, of_file = weights.load_with_settings(name)
+  known = sources.find_card(name)
+  own = {'network': weights.infer_config(params), **of_file}
+  if known is None:
+    _say(f'{name} has no card next to it, which would say what suits it.')
+  else:
+    own = {**known.settings, **own}
+  rule = _build(disco.Disco, {**own, **settings, 'network': own['network']})
+  _compare(name, _build(disco.Disco, own), rule)
+  return LoadedRule(rule, params, name, settings, known)
+
+
+def _compare(name: str, own: base.UpdateRule, used: base.UpdateRule) -> None:
+  """Says in which of its settings a rule is used otherwise than discovered."""
+  changed = [
+    f'{field} is {getattr(used, field)} ({value} on its card)'
+    for field, value in vars(own).items()
+    # Rewards are scaled as the task wants it.
+    if field != 'reward_scale' and getattr(used, field) != value
+  ]
+  if changed:
+    _say(f'{name} is used otherwise than discovered: {", ".join(changed)}.')
+
+
+@functools.cache
+def _say(text: str) -> None:
+  """Prints a line, once in a process."""
+  reports.note(text)
 
 
 def save(

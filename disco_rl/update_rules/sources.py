@@ -59,6 +59,12 @@ PUBLISHED = {
         'discovered on 103 environments of Atari, ProcGen and DMLab-30.'
       ),
       environments=('atari57', 'procgen16', 'dmlab30'),
+      # The smallest settings that learn Catch 6x5 and 8x8 reliably.
+      recommended={
+        'learning_rate': 1e-2,
+        'reward_scale': 30.0,
+        'images': {'learning_rate': 3e-3},
+      },
       sha256='dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa',
     ),
   )
@@ -80,6 +86,18 @@ def card(name: str) -> cards.Card:
   if name in PUBLISHED:
     return PUBLISHED[name].card
   return cards.read(cards.path_of(SHIPPED / f'{name}.npz'))
+
+
+def find_card(text: str) -> cards.Card | None:
+  """The card of a rule, by name, path or address; None: it has none.
+
+  Raises:
+    CardError: it is damaged.
+  """
+  if text in PUBLISHED:
+    return PUBLISHED[text].card
+  path = cards.path_of(find(text))
+  return cards.read(path) if path.exists() else None
 
 
 def find(text: str) -> str:

@@ -20,10 +20,10 @@ import small
 import disco_rl
 from disco_rl import types
 from disco_rl.agent import learner as learner_lib
+from disco_rl.agent import resolution
 from disco_rl.api import checks
 from disco_rl.api import player as player_lib
 from disco_rl.api import rules
-from disco_rl.api import settings as settings_lib
 from disco_rl.api import tree_files
 from disco_rl.environments import base
 from disco_rl.environments import wrapping
@@ -276,8 +276,8 @@ def test_bad_input_is_named(
 @pytest.mark.parametrize(
   ('settings', 'num_environments'),
   [
-    ({}, 12),
-    ({'batch_size': 64}, 8),
+    ({}, 24),
+    ({'batch_size': 64}, 64),
     ({'num_environments': 1}, 1),
     ({'num_environments': 1, 'updates_per_rollout': 4}, 1),
     ({'num_environments': 200}, 200),
@@ -287,10 +287,8 @@ def test_bad_input_is_named(
 def test_defaults_fit_the_number_of_environments(
   settings: dict[str, Any], num_environments: int
 ) -> None:
-  settings = dict(settings)
-  config = settings_lib.agent_config(
-    'mlp', settings, settings.pop('num_environments', None)
-  )
+  spec = catch.Catch(4, 3).spec
+  _, config = resolution.resolve(RULE, settings, lambda _: spec)
   assert config.num_environments == num_environments
   assert config.replay_capacity % num_environments == 0
   assert sum(config.num_on_policy) <= num_environments

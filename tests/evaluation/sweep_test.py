@@ -422,70 +422,33 @@ def test_a_changed_file_of_weights_is_another_rule(
 
 # Settings that follow the rule.
 
-_SUITED = """
-from configs import evaluate
-
-def get_config():
-  config = evaluate.get_config('catch')
-  config.update(seeds=2, learning_rate=0.01, entropy_cost=0.05)
-  config.by_rule = {
-    'actor_critic': {'learning_rate': 0.02, 'entropy_cost': 0.1}
-  }
-  return config
-"""
-
-
-@pytest.fixture
-def suited(tmp_path: pathlib.Path) -> str:
-  """The flag of a config with settings that suit actor-critic."""
-  path = tmp_path / 'suited.py'
-  path.write_text(_SUITED)
-  return f'--config={path}'
-
 
 @pytest.mark.parametrize(
-  'flags, rates, entropy_costs',
+  'flags, rates',
   [
-    ((), ('0.02', '0.01'), (0.1, 0.05)),
-    (('--config.learning_rate=0.03',), ('0.03', '0.03'), (0.1, 0.05)),
-    (('--config.entropy_cost=0.2',), ('0.02', '0.01'), (0.2, 0.2)),
-    (('--config.learning_rates=0.04',), ('0.04', '0.04'), (0.1, 0.05)),
+    ((), ('0.01', '0.005')),
+    (('--config.learning_rate=0.03',), ('0.03', '0.03')),
+    (('--config.learning_rates=0.04',), ('0.04', '0.04')),
   ],
 )
 def test_settings_follow_the_rule_unless_a_flag_sets_them(
-  suited: str,
   pretended: type[Pretended],
   reported: list[comparison.Result],
   tmp_path: pathlib.Path,
   flags: tuple[str, ...],
   rates: tuple[str, ...],
-  entropy_costs: tuple[float, ...],
 ) -> None:
-  arguments = (suited, *flags)
-  rules = f'--config.rules={",".join(RULES)}'
-  evaluating.launch(tmp_path / 'sweep', *arguments, rules)
-  assert [f'{result.learning_rate}' for result in reported] == list(rates)
-  for rule, rate, entropy_cost in zip(RULES, rates, entropy_costs):
-    folder = tmp_path / 'sweep' / 'catch' / rule / rate
-    of_sweep = metrics.read_json(folder / 'config.json')
-    one = (*arguments, f'--config.rule={rule}', f'--workdir={tmp_path}')
-    with launching.parsed(*one) as settings:
-      alone = to_records.of_one_run(settings)
-    for run in (of_sweep, alone):
-      assert run['entropy_cost'] == entropy_cost
-    assert of_sweep['learning_rate'] == float(rate)
-
-
-def test_a_sweep_whose_settings_follow_the_rule_is_reported(
-  suited: str, pretended: type[Pretended], tmp_path: pathlib.Path
-) -> None:
-  """Though no learning rate has all rules; it can be resumed with more."""
   workdir = tmp_path / 'sweep'
-  evaluating.launch(workdir, suited, '--config.rules=actor_critic')
-  evaluating.launch(workdir, suited, f'--config.rules={",".join(RULES)}')
-  assert len(pretended.started) == 2
-  (catch,) = metrics.read_json(workdir / 'summary.json')['benchmarks'].values()
-  assert {rule: x['learning_rate'] for rule, x in catch['rules'].items()} == {
-    'actor_critic': 0.02,
-    'policy_gradient': 0.01,
-  }
+  config = f'--config={launching.REPOSITORY}/configs/evaluate.py:quickstart'
+  rules = ('general', 'actor_critic')
+  evaluating.launch(
+    workdir, config, f'--config.rules={",".join(rules)}', *flags
+  )
+  assert [f'{result.learning_rate}' for result in reported] == list(rates)
+  for rule, rate in zip(rules, rates):
+    settings = metrics.read_json(
+      workdir / 'catch-6x5' / rule / rate / 'config.json'
+    )
+    assert settings['learning_rate'] == float(rate)
+    assert settings['unroll_length'] == 20
+    assert settings['discount'] == (0.99 if rule == 'general' else 0.997)

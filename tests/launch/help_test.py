@@ -56,8 +56,7 @@ def test_every_setting_is_shown_with_the_values_of_the_given_config(
   assert ended.value.code == 0
   text = capsys.readouterr().out
   for setting in base.base():  # type: ignore[attr-defined]
-    shown_otherwise = setting in ('preprocessing', 'by_rule')
-    assert shown_otherwise or f'\n  {setting}=' in text, setting
+    assert setting == 'preprocessing' or f'\n  {setting}=' in text, setting
   assert '\n  batch_size=7 ' in text
   assert '\n  discount=0.97 ' in text  # Of the quick start.
   assert '\n  preprocessing.atari.frame_skip=4 ' in text

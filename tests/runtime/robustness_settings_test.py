@@ -111,7 +111,7 @@ def test_invalid_values_raise(name: str, setting: str) -> None:
     if lists and isinstance(value, tuple):
       continue
     # Without content they change nothing.
-    valid = setting in ('preprocessing', 'by_rule') and value == {}
+    valid = setting == 'preprocessing' and value == {}
     assert is_built(name, {setting: value}) == valid, value
   if setting not in TEXTS and setting != 'learning_rates':
     assert not is_built(name, {setting: 'cach'})

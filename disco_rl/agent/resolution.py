@@ -1,0 +1,146 @@
+"""Which settings an agent has: the one function that decides, for every door.
+
+In this order, the first that says something holds: what the user sets (a flag
+or an argument, then a file of configs/), the card of the rule, the size of the
+task, the default of the record.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+from typing import Annotated
+from typing import Any
+
+import jax
+
+from disco_rl import config as config_lib
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.update_rules import registry
+
+# A setting: agents as suit the rule and the task, or those of the paper.
+Sizes = Annotated[str, config_lib.one_of('task', 'paper')]
+
+# Agents that learn small tasks within a minute on two cores.
+_SMALL = {
+  'unroll_length': 20,
+  'batch_size': 24,
+  'num_environments': 24,
+  'on_policy_share': 1.0,
+  'replay_capacity': 24,
+  'learning_rate': 5e-3,
+  'hidden_sizes': (64, 64),
+  'action_model_lstm': 32,
+  'action_model_head': 32,
+}
+_SMALL_IMAGES = {
+  'torso': 'impala',
+  'channels': (16,),
+  'hidden_sizes': (128,),
+  'learning_rate': 1e-3,
+}
+# The agents of the paper's evaluations (Extended Data Table 6).
+_PAPER_IMAGES = {
+  'torso': 'resnet',
+  'channels': (256, 384, 384, 256),
+  'hidden_sizes': (768,),
+  'action_model_lstm': 1024,
+  'action_model_head': 1024,
+}
+# What no card says: it belongs to the task or to the machine.
+_NOT_OF_CARDS = {
+  *('core_lstm', 'torso_chunk_size', 'compute_dtype', 'replay_on_disk')
+}
+# Of these what the card of a discovery on images says to agents with images.
+_CONVOLUTIONS = {'torso', 'channels', 'stride'}
+# What depends on whether observations are images.
+_OF_KIND = {*_SMALL_IMAGES, *_PAPER_IMAGES}
+
+
+def resolve(
+  rule: registry.LoadedRule,
+  given: Mapping[str, Any],
+  make_spec: Callable[[int], types.EnvironmentSpec],
+  sizes: str = 'task',
+) -> tuple[registry.LoadedRule, agent_lib.AgentConfig]:
+  """Resolves the settings of an agent and its rule.
+
+  Args:
+    rule: the rule that it learns with; it has its own settings.
+    given: flat settings of `AgentConfig` that the user sets; None: unset.
+    make_spec: number of environments -> their spec; called at most once, if
+      the task decides about a setting.
+    sizes: 'task', or 'paper' for the agents of the paper whatever the rule and
+      the task.
+
+  Returns:
+    The rule, with what its card recommends for agents unless it was given; and
+    the settings of the agent.
+
+  Raises:
+    ValueError: a value is not valid, or two do not go together.
+  """
+  given = {name: value for name, value in given.items() if value is not None}
+  is_paper = sizes == 'paper'
+  below = config_lib.flatten(agent_lib.AgentConfig())
+  if not is_paper:
+    below |= {**_SMALL, **_of_card(rule, is_image=False)}
+  data = _fit(given, below)
+  is_image = not given.keys() >= _OF_KIND and _is_image(
+    make_spec(data['num_environments'])
+  )
+  if is_image and is_paper:
+    below |= _PAPER_IMAGES
+  elif is_image:
+    below |= {**_SMALL_IMAGES, **_of_card(rule, is_image=True)}
+  config = config_lib.build(agent_lib.AgentConfig, {**below, **data, **given})
+  return (rule if is_paper else _scaled(rule)), config
+
+
+def _of_card(rule: registry.LoadedRule, is_image: bool) -> dict[str, Any]:
+  """What the card of a rule says about agents."""
+  if rule.card is None:
+    return {}
+  named = {*config_lib.names(agent_lib.AgentConfig)} - _NOT_OF_CARDS
+  settings = {**rule.card.settings, **rule.card.recommended}
+  if not is_image or settings.get('torso', 'mlp') == 'mlp':
+    named -= _CONVOLUTIONS
+  if is_image:
+    settings |= rule.card.recommended.get('images', {})
+  return {name: x for name, x in settings.items() if name in named}
+
+
+def _scaled(rule: registry.LoadedRule) -> registry.LoadedRule:
+  """The rule with the reward_scale that its card recommends."""
+  scale = rule.card and rule.card.recommended.get('reward_scale')
+  if scale is None or 'reward_scale' in rule.settings:
+    return rule
+  scaled = dataclasses.replace(rule.rule, reward_scale=scale)  # type: ignore
+  return dataclasses.replace(rule, rule=scaled)
+
+
+def _fit(given: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
+  """Sizes of batches and replay, those not given fitted to the others."""
+  known = {
+    name: config_lib.converted({**below, **given}[name], int)
+    for name in ('batch_size', 'num_environments')
+  }
+  if 'batch_size' in given and 'num_environments' not in given:
+    config_lib.check('batch_size', known['batch_size'], config_lib.Count)
+    ratio = below['num_environments'] / below['batch_size']
+    known['num_environments'] = max(1, round(ratio * known['batch_size']))
+  for name, value in known.items():
+    config_lib.check(name, value, config_lib.Count)
+  number, batch_size = known['num_environments'], known['batch_size']
+  rollouts = max(1, round(below['replay_capacity'] / number))
+  return {
+    **known,
+    'on_policy_share': min(below['on_policy_share'], number / batch_size),
+    'replay_capacity': rollouts * number,
+  }
+
+
+def _is_image(spec: types.EnvironmentSpec) -> bool:
+  """Whether an observation is one array [height, width, channels]."""
+  leaves = jax.tree.leaves(spec.observation)
+  return len(leaves) == 1 and len(leaves[0].shape) == 3

@@ -1,0 +1,172 @@
+"""One rule means one agent, whichever door it comes through."""
+
+import pathlib
+import shutil
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import evaluate
+import disco_rl
+from disco_rl import config as config_lib
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import resolution
+from disco_rl.api import trainer as trainer_lib
+from disco_rl.evaluation import protocol
+from disco_rl.evaluation import runner
+from disco_rl.update_rules import actor_critic
+from disco_rl.update_rules import registry
+from disco_rl.update_rules import sources
+
+VECTOR = types.EnvironmentSpec(jax.ShapeDtypeStruct((6, 5), jnp.float32), 3)
+IMAGE = types.EnvironmentSpec(jax.ShapeDtypeStruct((10, 10, 4), jnp.bool), 3)
+
+# Agent, and rule, by its settings.
+Resolved = tuple[agent_lib.AgentConfig, dict[str, Any]]
+
+
+def resolve(
+  rule: Any, spec: types.EnvironmentSpec = VECTOR, sizes: str = 'task', **given
+) -> Resolved:
+  loaded, config = resolution.resolve(
+    disco_rl.load_rule(rule), given, lambda _: spec, sizes
+  )
+  return config, registry.settings_of(loaded.rule)
+
+
+def of_config(settings: dict[str, Any]) -> Resolved:
+  config = runner.config_of(settings)
+  rule, _ = registry.load(config.rule, **config.rule_settings)
+  assert config_lib.flatten(
+    runner.config_of(config_lib.flatten(config))
+  ) == config_lib.flatten(config)
+  return config.agent, registry.settings_of(rule)
+
+
+def by_launcher(rule: str) -> Resolved:
+  settings = evaluate.get_config('quickstart').to_dict()
+  for name in ('environments', 'rules', 'learning_rates'):
+    del settings[name]
+  return of_config({**settings, 'rule': rule})
+
+
+def by_protocol(rule: str) -> Resolved:
+  declared = protocol.Protocol(
+    training_tasks='catch/4x3',
+    validation_tasks='catch/5x5',
+    validation_updates=10,
+    test_tasks='catch/6x5',
+    score_after=(10,),
+    by_family={},
+    grids={'given': {}, 'actor_critic': {}, 'random': {}},
+  )
+  plan = protocol.Plan(
+    declared, {}, (), runner.config_of, pathlib.Path('nowhere')
+  )
+  contender = protocol.Contender('it', 'it', rule, ({},))
+  return of_config(plan.job('catch/6x5', contender, {}).description)
+
+
+def by_trainer(rule: Any, monkeypatch: pytest.MonkeyPatch) -> Resolved:
+  taken = {}
+
+  def initialise(self: Any, given: Any, preprocessing: Any, rule: Any, seed):
+    taken['rule'] = rule
+
+  monkeypatch.setattr(trainer_lib.Trainer, '_initialise', initialise)
+  trainer = disco_rl.Trainer('catch/6x5', rule)
+  return trainer.config, registry.settings_of(taken['rule'].rule)
+
+
+@pytest.fixture
+def path(tmp_path: pathlib.Path) -> pathlib.Path:
+  """A copy of the rule that ships, with its card."""
+  for suffix in ('npz', 'json'):
+    shutil.copy(sources.SHIPPED / f'general.{suffix}', tmp_path)
+  return tmp_path / 'general.npz'
+
+
+@pytest.mark.parametrize('name', ['general', 'disco103', 'actor_critic'])
+def test_the_agent_is_the_same_through_every_door(
+  name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  expected = resolve(name)
+  loaded = disco_rl.load_rule(name)
+  assert by_launcher(name) == expected
+  assert by_protocol(name) == expected
+  assert by_trainer(name, monkeypatch) == expected
+  assert by_trainer(loaded, monkeypatch) == expected
+
+
+def test_paths_and_objects_bring_the_same_as_names(
+  path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  expected = resolve('general')
+  assert resolve(path) == by_launcher(str(path)) == expected
+  assert by_trainer(path, monkeypatch) == expected
+  mine = actor_critic.ActorCritic()
+  assert by_trainer(mine, monkeypatch) == resolve('actor_critic')
+
+
+def test_what_the_cards_say() -> None:
+  agent, rule = resolve('general')
+  assert (agent.unroll_length, agent.batch_size) == (20, 24)
+  assert (agent.num_environments, agent.on_policy_share) == (24, 1.0)
+  assert agent.learning_rate == 0.01  # Recommended; 0.005 in its discovery.
+  assert agent.network.torso.hidden_sizes == (64, 64)
+  assert (rule['discount'], rule['num_bins']) == (0.99, 61)
+  assert (rule['max_abs_value'], rule['q_cost']) == (5.0, 0.5)
+  assert (rule['reward_scale'], rule['lambda_']) == (1.0, 0.95)
+  agent, rule = resolve('disco103')
+  assert (agent.learning_rate, rule['reward_scale']) == (0.01, 30.0)
+  assert (rule['discount'], rule['num_bins']) == (0.997, 601)
+  assert resolve('disco103', IMAGE)[0].learning_rate == 0.003
+  # Without its agents the published rule is as it was published.
+  assert vars(disco_rl.load_rule('disco103').rule)['reward_scale'] == 1.0
+
+
+def test_sizes_follow_the_task_or_are_those_of_the_paper() -> None:
+  vector, image = (resolve('actor_critic', x)[0] for x in (VECTOR, IMAGE))
+  assert vector.network.torso.kind == 'mlp'
+  assert image.network.torso.kind == 'impala'
+  assert image.network.torso.channels == (16,)
+  assert vector.batch_size == image.batch_size == 24
+  vector, image = (resolve('general', x, 'paper')[0] for x in (VECTOR, IMAGE))
+  assert vector == agent_lib.AgentConfig()
+  assert image.network.torso.kind == 'resnet'
+  assert image.network.action_model_lstm == 1024
+  assert image.learning_rate == 3e-4
+  assert resolve('disco103', sizes='paper')[1]['reward_scale'] == 1.0
+
+
+def test_what_is_given_wins_and_the_rest_fits() -> None:
+  agent, _ = resolve(
+    'general', learning_rate=np.float32(0.5), num_environments=np.int64(4)
+  )
+  assert agent.learning_rate == 0.5
+  assert type(agent.learning_rate) is float
+  assert (agent.batch_size, agent.num_environments) == (24, 4)
+  assert agent.num_on_policy == 4
+  agent, _ = resolve('general', batch_size=8, hidden_sizes=[16])
+  assert (agent.batch_size, agent.num_environments) == (8, 8)
+  assert agent.network.torso.hidden_sizes == (16,)
+  with pytest.raises(ValueError, match='batch_size=0 must be at least 1'):
+    resolve('general', batch_size=0)
+
+
+def test_a_contradiction_of_the_card_is_said_once(
+  path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  disco_rl.load_rule(path, discount=0.99, reward_scale=2.0)
+  assert not capsys.readouterr().err
+  for _ in range(2):
+    disco_rl.load_rule(path, discount=0.5)
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.endswith('discount is 0.5 (0.99 on its card).')
+  path.with_suffix('.json').unlink()
+  disco_rl.load_rule(path)
+  assert 'no card next to it' in capsys.readouterr().err
