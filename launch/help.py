@@ -52,11 +52,14 @@ def lines(
   values = values or config.base().to_dict()
   yield ''
   yield 'Settings, each a flag --config.NAME=VALUE:'
+  if None in values.values():
+    yield '(of agents and rules what suits the rule and the task, unless set)'
   for title, settings in all_sections(config).items():
     yield f'\n{title}'
-    for name, _, _, meaning in settings:
-      value = _value(values, name.split('.'))
-      if value is not None:
+    for name, _, default, meaning in settings:
+      is_known, value = _find(values, name.split('.'))
+      if is_known:
+        value = default if value is None else value
         yield from _entry(f'{name}={value!r}', meaning)
 
 
@@ -75,11 +78,13 @@ def all_sections(config: ModuleType) -> dict[str, list[Any]]:
   return found
 
 
-def _value(values: Any, path: Sequence[str]) -> Any:
-  """The value of a setting among nested ones; None: they lack it."""
+def _find(values: Any, path: Sequence[str]) -> tuple[bool, Any]:
+  """Whether nested settings have one, and its value."""
   for name in path:
-    values = values.get(name) if values else None
-  return values
+    if name not in values:
+      return False, None
+    values = values[name]
+  return True, values
 
 
 def _flags() -> list[Any]:

@@ -82,5 +82,7 @@ def load_rule(
       'disco_rl.update_rules.base.UpdateRule.'
     )
   rule_checks.check_params(rule, params or {})
-  card = registry.card_of_class(type(rule))
+  of_class = hasattr(rule, 'recommended')
+  card = registry.card_of_class(type(rule)) if of_class else None
+  return LoadedRule(rule, params or {}, card=card)
   return LoadedRule(rule, params or {}, card=card)

@@ -115,17 +115,21 @@ def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
     ImportError: the task decides, and its package is not installed.
   """
   of_rules = rule_registry.setting_names()
+  of_agents = {*config_lib.names(agent_lib.AgentConfig)}
   known = {*config_lib.names(EvaluationConfig), *of_rules}
   config_lib.check_names(settings, known, 'The config')
-  given = {name: x for name, x in settings.items() if x is not None}
+  given = {
+    name: value
+    for name, value in settings.items()
+    if value is not None or name not in of_agents | of_rules
+  }
   config = config_lib.build(
     EvaluationConfig, given, agent=agent_lib.AgentConfig(), rule_settings={}
   )
-  of_agents = [*config_lib.names(agent_lib.AgentConfig)]
+  rule_settings = {n: x for n, x in given.items() if n in of_rules}
+  rule_registry.check_settings(rule_settings)
   rule, agent = resolution.resolve(
-    rule_registry.load_with_card(
-      config.rule, **{n: x for n, x in given.items() if n in of_rules}
-    ),
+    rule_registry.load_with_card(config.rule, **rule_settings),
     {name: given.get(name) for name in of_agents},
     lambda _: _make_spec(config),
     config.sizes,

@@ -89,6 +89,15 @@ def setting_names() -> set[str]:
   return {name for rule in classes() for name in config_lib.own_names(rule)}
 
 
+def check_settings(settings: Mapping[str, Any]) -> None:
+  """Raises ValueError for a setting that no rule which has it may have."""
+  for rule in classes():
+    for field in dataclasses.fields(rule):
+      if field.name in settings:
+        value = config_lib.converted(settings[field.name], field.type)
+        config_lib.check(field.name, value, field.type)
+
+
 def settings_of(rule: base.UpdateRule) -> dict[str, Any]:
   """A rule's settings by name; the weights decide its network."""
   names_of = config_lib.own_names(type(rule))
@@ -143,9 +152,7 @@ def load(
   return loaded.rule, loaded.params
 
 
-def load_with_card(
-  name_or_path: files.PathLike, **settings: Any
-) -> LoadedRule:
+def load_with_card(name_or_path: files.PathLike, **settings: Any) -> LoadedRule:
   """Loads a rule, its parameters and its card.
 
   One line on the standard error stream says where settings contradict those

@@ -62,7 +62,7 @@ def by_protocol(rule: str) -> Resolved:
     test_tasks='catch/6x5',
     score_after=(10,),
     by_family={},
-    grids={'given': {}, 'actor_critic': {}, 'random': {}},
+    grids={'given': {}, 'actor_critic': {}, 'uniform': {}},
   )
   plan = protocol.Plan(
     declared, {}, (), runner.config_of, pathlib.Path('nowhere')

@@ -23,6 +23,7 @@ from disco_rl.evaluation import training
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
+from disco_rl.update_rules import sources
 from launch import evaluate
 from launch import to_records
 
@@ -408,14 +409,14 @@ def test_a_changed_file_of_weights_is_another_rule(
   monkeypatch.setattr(sweep, 'validate', lambda _: None)
   path = tmp_path / 'mine' / 'rule.npz'
   path.parent.mkdir()
-  path.write_bytes(b'first')
+  shutil.copy(sources.SHIPPED / 'general.npz', path)
   arguments = (*FOUR_RUNS, f'--config.rules={path},actor_critic')
   evaluating.launch(tmp_path / 'sweep', *arguments)
   evaluating.launch(tmp_path / 'sweep', *arguments)
   assert len(pretended.started) == 4
   # Named by the run that wrote it.
   assert {result.rule for result in reported} == {'mine', 'actor_critic'}
-  path.write_bytes(b'second')
+  shutil.copy(sources.SHIPPED / 'imitation.npz', path)
   message = evaluating.error(tmp_path / 'sweep', *arguments)
   assert f'{path} changed since' in message
 

@@ -20,6 +20,7 @@ import pytest
 
 from configs import evaluate as evaluate_config
 from configs import quickstart
+from configs import records
 from disco_rl import config as config_lib
 from disco_rl.environments import registry as environment_registry
 from disco_rl.environments import suites
@@ -33,8 +34,14 @@ from launch import to_records
 CONFIG = launching.REPOSITORY / 'configs' / 'evaluate.py'
 Settings = Mapping[str, Any]
 
+CATCH = evaluate_config.get_config('catch').to_dict()
+# What suits the rule and the task unless it is set.
+UNSET = {x for x, v in evaluate_config.base().items() if v is None}
 CONFIGS: Mapping[str, Settings] = {
-  'evaluation': evaluate_config.get_config('catch').to_dict(),
+  'evaluation': {
+    **records.defaults(evaluate_config.sections()).to_dict(),
+    **{x: v for x, v in CATCH.items() if v is not None},
+  },
   'meta_training': quickstart.get_config().to_dict(),
 }
 EACH = [(name, s) for name, settings in CONFIGS.items() for s in settings]
@@ -112,6 +119,7 @@ def test_invalid_values_raise(name: str, setting: str) -> None:
       continue
     # Without content they change nothing.
     valid = setting == 'preprocessing' and value == {}
+    valid |= name == 'evaluation' and setting in UNSET and value is None
     assert is_built(name, {setting: value}) == valid, value
   if setting not in TEXTS and setting != 'learning_rates':
     assert not is_built(name, {setting: 'cach'})
