@@ -123,7 +123,7 @@ def _fit(given: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
   """Sizes of batches and replay, those not given fitted to the others."""
   known = {
     name: config_lib.converted({**below, **given}[name], int)
-    for name in ('batch_size', 'num_environments')
+    for name in ('batch_size', 'num_environments', 'updates_per_rollout')
   }
   if 'batch_size' in given and 'num_environments' not in given:
     config_lib.check('batch_size', known['batch_size'], config_lib.Count)
@@ -131,11 +131,12 @@ def _fit(given: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
     known['num_environments'] = max(1, round(ratio * known['batch_size']))
   for name, value in known.items():
     config_lib.check(name, value, config_lib.Count)
-  number, batch_size = known['num_environments'], known['batch_size']
+  number = known['num_environments']
+  learnt = known['updates_per_rollout'] * known['batch_size']
   rollouts = max(1, round(below['replay_capacity'] / number))
   return {
     **known,
-    'on_policy_share': min(below['on_policy_share'], number / batch_size),
+    'on_policy_share': min(below['on_policy_share'], number / learnt),
     'replay_capacity': rollouts * number,
   }
 
