@@ -310,7 +310,7 @@ def converted(value: Any, annotation: Any) -> Any:
   applied. What cannot be converted stays for `check`.
   """
   kind, marks = _parse(annotation)
-  value = _plain(value)
+  value = plain(value)
   if kind is float and _is_whole(value):
     value = float(value)
   if get_origin(kind) is tuple:
@@ -322,6 +322,19 @@ def converted(value: Any, annotation: Any) -> Any:
   for mark in marks:
     if isinstance(mark, ConvertedBy):
       value = mark.function(value)
+  return value
+
+
+def plain(value: Any) -> Any:
+  """A value of Python's own types, also within dicts, lists and tuples."""
+  if isinstance(value, dict):
+    return {key: plain(x) for key, x in value.items()}
+  if type(value) in (list, tuple):
+    return type(value)(map(plain, value))
+  if hasattr(value, '__array__'):  # Numbers of NumPy and JAX as well.
+    return np.asarray(value).tolist()
+  if isinstance(value, os.PathLike):
+    return os.fspath(value)
   return value
 
 
@@ -355,17 +368,6 @@ def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
 def is_record(kind: Any) -> bool:
   """Whether a field of this type holds a record of settings."""
   return isinstance(kind, type) and issubclass(kind, Settings)
-
-
-def _plain(value: Any) -> Any:
-  """A value of Python's own types."""
-  if isinstance(value, np.generic):
-    return value.item()
-  if isinstance(value, np.ndarray):
-    return value.tolist()
-  if isinstance(value, os.PathLike):
-    return os.fspath(value)
-  return value
 
 
 def _flat(value: Any, annotation: Any) -> Any:

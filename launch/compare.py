@@ -21,10 +21,9 @@ from launch import modules
 from launch.errors import fail
 from launch.errors import in_one_line
 from launch.errors import parse_flags
+from launch.paths import define_path
 
-_OUTPUT = flags.DEFINE_string(
-  'output', None, 'File, .png or .svg.', required=True
-)
+_OUTPUT = define_path('output', 'File, .png or .svg.', required=True)
 _LABELS = flags.DEFINE_list(
   'labels', None, 'Of the folders, in their order; by default their rules.'
 )
@@ -33,7 +32,7 @@ _LABELS = flags.DEFINE_list(
 def main(argv: Sequence[str]) -> None:
   """Reads the runs and plots them."""
   modules.import_modules()
-  workdirs = [pathlib.Path(name) for name in argv[1:]]
+  workdirs = [pathlib.Path(name).expanduser() for name in argv[1:]]
   if not workdirs:
     fail('Name at least one folder of a run of launch.evaluate.')
   labels = _LABELS.value or len(workdirs) * [None]

@@ -5,12 +5,11 @@ from collections.abc import Mapping
 import pathlib
 from typing import Any
 
-from absl import flags
-
 from launch.errors import fail
+from launch.paths import define_path
 
-FROM = flags.DEFINE_string(
-  'from', None, 'Folder of a run, whose newest checkpoint this one begins with.'
+FROM = define_path(
+  'from', 'Folder of a run, whose newest checkpoint this one begins with.'
 )
 
 

@@ -27,13 +27,14 @@ from launch import start
 from launch.errors import fail
 from launch.errors import in_one_line
 from launch.errors import parse_flags
+from launch.paths import define_path
 from launch.workdir import WORKDIR
 
 if TYPE_CHECKING:
   from disco_rl.api import policy as policy_lib
   from disco_rl.evaluation import playing
 
-_AGENT = flags.DEFINE_string('agent', None, 'File of an agent, or of a policy.')
+_AGENT = define_path('agent', 'File of an agent, or of a policy.')
 _SEED = flags.DEFINE_integer(
   'seed', None, "Seed of the run's agent; by default its first.", lower_bound=0
 )
@@ -50,9 +51,7 @@ _MAX_STEPS = flags.DEFINE_integer(
   'After which episodes are cut; by default 30,000.',
   lower_bound=1,
 )
-_TO = flags.DEFINE_string(
-  'to', None, 'GIF or MP4 file; by default play.gif in the folder.'
-)
+_TO = define_path('to', 'GIF or MP4 file; by default play.gif in the folder.')
 # Of the environments and the sampled actions.
 _PLAY_SEED = 0
 

@@ -1,7 +1,6 @@
 """How every launcher begins, once its flags are parsed."""
 
 from collections.abc import Sequence
-import importlib
 import os
 
 from absl import flags
@@ -19,10 +18,6 @@ def begin(argv: Sequence[str]) -> None:
   """
   if argv[1:]:
     fail(f'Not understood: {" ".join(argv[1:])}')
-  try:
-    importlib.import_module('disco_rl.networks')  # It refuses python -O.
-  except ImportError as error:
-    fail(error)
   if not flags.FLAGS['verbosity'].present:
     # Packages report each of their steps as INFO.
     logging.set_verbosity(logging.WARNING)

@@ -1,5 +1,5 @@
 """The flag that names the folder of a run."""
 
-from absl import flags
+from launch.paths import define_path
 
-WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.')
+WORKDIR = define_path('workdir', 'Folder of the run.')

@@ -1,7 +1,6 @@
 """Loading agents from files, and from the folders of runs."""
 
 from collections.abc import Mapping
-import pathlib
 from typing import Any
 
 import jax
@@ -64,7 +63,8 @@ def load_policy(
     checkpointing.CheckpointError: the run has no checkpoint that can be read.
     ImportError: a package that the environment needs is not installed.
   """
-  if pathlib.Path(path).is_dir():
+  path = files.expanded(path)
+  if path.is_dir():
     if torso is not None:
       raise ValueError(
         f'{path} is the folder of a run, whose settings name the torso: leave '
@@ -122,6 +122,7 @@ def load_agent(
     FileNotFoundError: the file of its rule is no longer there.
     ImportError: a package that the environment needs is not installed.
   """
+  workdir = files.expanded(workdir)
   config = stored.read_config(workdir)
   rule = _rule(config)
   own = _make_one(config.environment, config.preprocessing)

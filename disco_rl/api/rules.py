@@ -62,6 +62,7 @@ def load_rule(
   """
   if isinstance(rule, str | os.PathLike):
     rule = sources.as_text(rule)
+    settings = config_lib.plain(settings)
     loaded = registry.load_with_card(rule, **settings)
     fields = {field.name for field in dataclasses.fields(type(loaded.rule))}  # type: ignore[arg-type]
     # The weights decide the sizes of the network.

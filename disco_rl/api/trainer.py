@@ -110,6 +110,7 @@ class Trainer(tree_files.Unpicklable):
     """
     backend.check_precision()
     seed = config_lib.converted(seed, int)
+    preprocessing = config_lib.plain(preprocessing)
     config_lib.check('seed', seed, config_lib.CountOrZero)
     config_lib.check('sizes', sizes, resolution.Sizes)
     known = {*config_lib.names(agent_lib.AgentConfig)}

@@ -28,6 +28,7 @@ from disco_rl.evaluation import statistics
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
 from disco_rl.runtime import checkpointing
+from disco_rl.runtime import files
 from disco_rl.runtime import forks
 from disco_rl.runtime import limits
 from disco_rl.runtime import loggers as loggers_lib
@@ -240,7 +241,7 @@ class Evaluation:
       checkpointing.CheckpointError: a checkpoint cannot be written or read.
       signals.Interrupted: a signal ended the run; a checkpoint was saved.
     """
-    with workdirs.locked(workdir := pathlib.Path(workdir)):
+    with workdirs.locked(workdir := files.expanded(workdir)):
       rules = sources.files_among([self._config.rule])
       limits.check_disk(workdir, self._needed.disk, _DISK_REMEDY)
       workdirs.claim(workdir, {**description, **self._chosen}, FREE, rules)

@@ -23,6 +23,7 @@ from disco_rl.runtime import checkpointing
 from disco_rl.runtime import compilation
 from disco_rl.runtime import compile_times
 from disco_rl.runtime import distributed
+from disco_rl.runtime import files
 from disco_rl.runtime import forks
 from disco_rl.runtime import limits
 from disco_rl.runtime import loggers as loggers_lib
@@ -141,7 +142,7 @@ class MetaTrainer:
       checkpointing.CheckpointError: one cannot be written, or none be read.
       signals.Interrupted: a signal ended the run after a checkpoint.
     """
-    workdir = pathlib.Path(workdir)
+    workdir = files.expanded(workdir)
     with distributed.folder(workdir) as own, workdirs.locked(own):
       rules = sources.files_among([self._config.rule])
       limits.check_disk(own, self._needed.disk, _DISK_REMEDY)

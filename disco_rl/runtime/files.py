@@ -11,11 +11,18 @@ import uuid
 
 import jax
 
+from disco_rl import config as config_lib
+
 PathLike = str | os.PathLike[str]
 
 
 class WorkdirError(ValueError):
   """The folder of a run holds something else, or a damaged file."""
+
+
+def expanded(path: PathLike) -> pathlib.Path:
+  """A path in which ~ is the user's home directory, as shells have it."""
+  return pathlib.Path(config_lib.expanded(path))
 
 
 @contextlib.contextmanager
@@ -54,7 +61,7 @@ def check_writable(path: PathLike) -> None:
   Raises:
     OSError: it is a folder, or no file can be made there.
   """
-  path = pathlib.Path(path).absolute()
+  path = expanded(path).absolute()
   if path.is_dir():
     raise IsADirectoryError(errno.EISDIR, 'Is a folder', f'{path}')
   folder = next(x for x in path.parents if x.exists())

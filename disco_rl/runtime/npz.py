@@ -49,7 +49,7 @@ def write(path: files.PathLike, arrays: Mapping[str, Any]) -> None:
     ValueError: the path does not end in '.npz'.
   """
   check_name(path)
-  target = pathlib.Path(path)
+  target = files.expanded(path)
   target.parent.mkdir(parents=True, exist_ok=True)
   with files.replacing(target) as temporary, temporary.open('wb') as file:
     np.savez(file, **arrays)
@@ -78,7 +78,7 @@ def read(
     OSError: there is no such file, or it cannot be opened.
     ArchiveError: the file is no npz archive, or is damaged.
   """
-  with open(path, 'rb') as file:
+  with files.expanded(path).open('rb') as file:
     with _refusing(path):
       archive = zipfile.ZipFile(file)
       members = archive.infolist()

@@ -59,7 +59,7 @@ def write(
     OSError: the file cannot be written.
   """
   check_name(path)
-  target = pathlib.Path(path)
+  target = files.expanded(path)
   target.parent.mkdir(parents=True, exist_ok=True)
   write_file = _write_gif if target.suffix == '.gif' else _write_mp4
   with files.replacing(target) as temporary:

@@ -329,6 +329,34 @@ def test_training_continues_exactly_from_a_file(
     assert archive["['updates']"] == updates
 
 
+def test_numbers_of_numpy_and_paths_of_the_home_directory(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setenv('HOME', str(tmp_path))
+  monkeypatch.chdir(tmp_path)
+  made = disco_rl.Trainer(
+    'catch/4x3',
+    disco_rl.load_rule('actor_critic', discount=np.float32(0.5)),
+    seed=np.arange(3)[2],
+    batch_size=np.int64(4),
+    learning_rate=jnp.float32(0.25),
+    hidden_sizes=np.array([4]),
+    preprocessing={'atari': {'frame_skip': np.int64(2)}},
+  )
+  made.save('~/agents/agent.npz')
+  made.policy().save('~/agents/policy.npz')
+  made.load('~/agents/agent.npz')
+  for name in ('agent', 'policy'):
+    stored = disco_rl.load_policy(f'~/agents/{name}.npz').description
+    assert stored.seed == 2
+    assert stored.rule_settings == {'discount': 0.5}
+    assert stored.settings['learning_rate'] == 0.25
+    assert stored.settings['batch_size'] == 4
+    assert tuple(stored.settings['hidden_sizes']) == (4,)
+    assert stored.preprocessing == {'atari': {'frame_skip': 2}}
+  assert {path.name for path in tmp_path.iterdir()} == {'agents'}
+
+
 def test_acting(trainer: disco_rl.Trainer) -> None:
   observations = np.eye(12)[:5].reshape(5, 4, 3)
   assert trainer.act(observations[0], greedy=True, is_first=True) in range(3)

@@ -63,4 +63,4 @@ def test_flags_and_settings_are_those_of_the_help() -> None:
   assert {'--config.meta_steps=', '--config.meta_learning_rate='} <= {*found}
   assert all(x.startswith('--config.meta_') for x in found)
   flags, _ = complete(f'{python} -m launch.compare --')
-  assert {'--output=', '--import=', '--helpfull='} == {*flags}
+  assert {'--labels=', '--output=', '--import=', '--helpfull='} == {*flags}

@@ -3,8 +3,13 @@
 import pathlib
 import signal
 
+from absl import flags
 import launching
 import pytest
+
+from launch import fork
+from launch import play
+from launch import workdir
 
 SDL = """
 import os, signal
@@ -43,6 +48,16 @@ def test_packages_that_draw_take_no_signals_and_need_no_backend() -> None:
   assert ended.returncode == -signal.SIGTERM
 
 
+def test_flags_of_paths_know_the_home_directory(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setenv('HOME', '/home/someone')
+  for flag in (workdir.WORKDIR, play._AGENT, play._TO, fork.FROM):
+    parse = flags.FLAGS[flag.name].parser.parse
+    assert parse('~/run.npz') == '/home/someone/run.npz'
+    assert parse('runs/~') == 'runs/~'
+
+
 def test_logging_stays_with_the_caller(tmp_path: pathlib.Path) -> None:
   ended = launching.run_python('-c', LOGGING, f'{tmp_path / "checkpoints"}')
   assert ended.returncode == 0, ended.stderr
@@ -51,7 +66,7 @@ def test_logging_stays_with_the_caller(tmp_path: pathlib.Path) -> None:
 
 def test_python_without_assertions_is_refused(tmp_path: pathlib.Path) -> None:
   ended = launching.run_python(
-    '-m', 'launch.play', f'--workdir={tmp_path}', PYTHONOPTIMIZE='1'
+    '-m', 'launch.evaluate', f'--workdir={tmp_path}', PYTHONOPTIMIZE='1'
   )
   assert ended.returncode == 1
   assert ended.stderr.startswith('error: Python runs without assertions, by -O')
