@@ -79,8 +79,9 @@ class Trainer(tree_files.Unpicklable):
           `functools.partial` has not set, or a first one without a default;
         - an environment or a vector environment of Gymnasium, or an environment
           of dm_env, used by the trainer alone from now on;
-        - a pair of an environment in the style of gymnax and its parameters
-          (None: its defaults);
+        - an environment in the style of gymnax, or one of navix, xminigrid,
+          pgx (with one player) or jumanji; or a pair of such an environment and
+          its parameters (None: its defaults);
         - a `JaxEnvironment` or `HostEnvironment` of `environments.base`.
       rule: as `load_rule` takes or returns it.
       torso: 'mlp', 'impala', 'resnet', 'dmlab', 'nethack', or a function of

@@ -25,7 +25,9 @@ ACCEPTED = (
   'or from a seed',
   'an environment or a vector environment of Gymnasium',
   'an environment of dm_env',
-  'a pair of an environment in the style of gymnax and its parameters',
+  'an environment in the style of gymnax, or of navix, xminigrid, pgx or '
+  'jumanji',
+  'a pair of such an environment and its parameters',
 )
 
 
@@ -90,6 +92,8 @@ def recognise(
   if isinstance(environment, tuple) and len(environment) == 2:
     jax_environment = gymnax_style.make(*environment)
     return Source(None, lambda *_: jax_environment)
+  if gymnax_style.is_known(environment):
+    return recognise((environment, None))
   if callable(environment):
     return Source(None, functools.partial(_make, environment))
   raise TypeError(
@@ -152,7 +156,8 @@ def _wrap(envs: list[Any], seed: int) -> base.HostEnvironment:
   if not is_dm_env and not _is_gymnasium(envs[0], 'Env'):
     raise TypeError(
       f'The function made {envs[0]!r} of type {type(envs[0]).__name__}: it '
-      'must make one environment of Gymnasium or of dm_env.'
+      'must make one environment of Gymnasium or of dm_env. A JAX-native '
+      'environment is passed itself.'
     )
   if len({id(env) for env in envs}) < len(envs):
     raise ValueError(

@@ -24,8 +24,8 @@ SHIPPED = pathlib.Path(__file__).parent / 'shipped'
 
 
 def _expand(rule: Any) -> Any:
-  """The name of a rule, or its path without ~."""
-  return config_lib.expanded(rule) if isinstance(rule, str) else rule
+  """The name of a rule, or its path without ~, as text."""
+  return as_text(rule) if isinstance(rule, (str, os.PathLike)) else rule
 
 
 # A setting: the name, path or address of a rule.
@@ -138,8 +138,8 @@ def find(text: str) -> str:
 
 
 def as_text(name_or_path: files.PathLike) -> str:
-  """A name, path or address as text; a `pathlib.Path` is never a name."""
-  text = os.fspath(name_or_path)
+  """A name, address, or path without ~; a `pathlib.Path` is never a name."""
+  text = config_lib.expanded(name_or_path)
   if isinstance(name_or_path, str) or is_path(text):
     return text
   return os.path.join(os.curdir, text)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments.jax_native import other_styles
 from disco_rl.environments.jax_native import trees
 
 # Required methods; `is_truncated` and `observation_space` are optional.
@@ -85,6 +86,18 @@ def _is_one_hot(observation: Any, size: int) -> bool:
   )
 
 
+def is_known(env: Any) -> bool:
+  """Whether an object, not a class, is one that `make` may take.
+
+  Raises:
+    ValueError: as of `make`.
+  """
+  is_of_gymnax = all(hasattr(env, method) for method in METHODS)
+  return not isinstance(env, type) and (
+    is_of_gymnax or other_styles.adapt(env, None) is not None
+  )
+
+
 def make(env: Any, params: Any) -> GymnaxStyleEnvironment:
   """Wraps an environment and its parameters.
 
@@ -92,7 +105,8 @@ def make(env: Any, params: Any) -> GymnaxStyleEnvironment:
     env: an object with the methods `METHODS`, as in gymnax: `reset_env`
       (key, params) -> observation, state; `step_env` (key, state, action,
       params) -> observation, state, reward, is_terminal, info, without a reset;
-      `action_space` (params) -> a space with the number of actions `n`.
+      `action_space` (params) -> a space with the number of actions `n`. Or an
+      environment of a library that `other_styles` lists.
     params: tree of numbers and arrays; None: the environment's
       `default_params`.
 
@@ -100,14 +114,17 @@ def make(env: Any, params: Any) -> GymnaxStyleEnvironment:
     The environment.
 
   Raises:
-    ValueError: a method is missing, or the actions are not discrete.
+    ValueError: a method is missing, the actions are not discrete, or there are
+      several players.
   """
   name = type(env).__name__
+  env, params = other_styles.adapt(env, params) or (env, params)
   missing = [method for method in METHODS if not hasattr(env, method)]
   if missing:
     raise ValueError(
       f'{name} lacks {", ".join(missing)}: an environment in the style of '
-      f'gymnax has the methods {", ".join(METHODS)}.'
+      f'gymnax has the methods {", ".join(METHODS)}. Those of navix, '
+      'xminigrid, pgx and jumanji are known as well.'
     )
   params = env.default_params if params is None else params
   space = env.action_space(params)

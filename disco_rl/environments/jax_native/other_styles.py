@@ -1,0 +1,220 @@
+"""JAX-native environments of other libraries, in the style of gymnax.
+
+What they are is told from their methods; their packages are not imported:
+  navix      env.reset(key) and env.step(timestep, action) return a time step
+  xminigrid  env.reset(params, key), env.step(params, timestep, action) likewise
+  pgx        env.init(key) and env.step(state, action, key) return a state
+  jumanji    env.reset(key) and env.step(state, action) return a state and a
+             time step
+"""
+
+import abc
+from collections.abc import Callable
+import dataclasses
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import types
+
+# `StepType.LAST` of dm_env, which xminigrid and jumanji follow.
+_LAST = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Actions:
+  """An action space of gymnax; `n` is their number."""
+
+  n: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Adapted(abc.ABC):
+  """An environment of a library, with the methods of gymnax.
+
+  Keys are raw, uint32 [2]: states of these libraries declare them so.
+
+  Attributes:
+    env: the environment.
+    num_actions: A.
+  """
+
+  env: Any
+  num_actions: int
+
+  def reset_env(self, key: types.Array, params: Any) -> tuple[Any, Any]:
+    """Returns the first observation and the state."""
+    state = self._reset(jax.random.key_data(key), params)
+    return self._observe(state), state
+
+  def step_env(
+    self, key: types.Array, state: Any, action: types.Array, params: Any
+  ) -> tuple[Any, ...]:
+    """Returns observation, state, reward, whether it is terminal, and {}."""
+    state = self._step(jax.random.key_data(key), state, action, params)
+    reward, is_terminal, _ = self._outcome(state)
+    return self._observe(state), state, reward, is_terminal, {}
+
+  def is_truncated(self, state: Any, params: Any) -> types.Array:
+    """Whether a time limit ended the episode."""
+    del params
+    _, is_terminal, is_last = self._outcome(state)
+    return is_last & ~is_terminal
+
+  def action_space(self, params: Any) -> Actions:
+    """The space of actions."""
+    del params
+    return Actions(self.num_actions)
+
+  @abc.abstractmethod
+  def _reset(self, key: types.Array, params: Any) -> Any:
+    """Returns the state."""
+
+  @abc.abstractmethod
+  def _step(
+    self, key: types.Array, state: Any, action: types.Array, params: Any
+  ) -> Any:
+    """Returns the next state."""
+
+  def _observe(self, state: Any) -> Any:
+    return state.observation
+
+  @abc.abstractmethod
+  def _outcome(
+    self, state: Any
+  ) -> tuple[types.Array, types.Array, types.Array]:
+    """Returns reward, is_terminal and is_last of the step to a state."""
+
+
+class _Navix(Adapted):
+  def _reset(self, key: types.Array, params: Any) -> Any:
+    del params
+    return self.env.reset(key)
+
+  def _step(
+    self, key: types.Array, state: Any, action: types.Array, params: Any
+  ) -> Any:
+    del key, params
+    return self.env.step(state, action)
+
+  def _outcome(self, state: Any) -> Any:
+    is_terminal = state.is_termination()
+    return state.reward, is_terminal, is_terminal | state.is_truncation()
+
+
+class _Xminigrid(Adapted):
+  def _reset(self, key: types.Array, params: Any) -> Any:
+    return self.env.reset(params, key)
+
+  def _step(
+    self, key: types.Array, state: Any, action: types.Array, params: Any
+  ) -> Any:
+    del key
+    return self.env.step(params, state, action)
+
+  def _outcome(self, state: Any) -> Any:
+    return _of_dm_env(state)
+
+
+class _Pgx(Adapted):
+  def _reset(self, key: types.Array, params: Any) -> Any:
+    del params
+    return self.env.init(key)
+
+  def _step(
+    self, key: types.Array, state: Any, action: types.Array, params: Any
+  ) -> Any:
+    del params
+    return self.env.step(state, action, key)
+
+  def _outcome(self, state: Any) -> Any:
+    is_terminal = jnp.asarray(state.terminated)
+    return state.rewards[0], is_terminal, is_terminal | state.truncated
+
+
+class _Jumanji(Adapted):
+  def _reset(self, key: types.Array, params: Any) -> Any:
+    del params
+    return self._kept(self.env.reset(key))
+
+  def _step(
+    self, key: types.Array, state: Any, action: types.Array, params: Any
+  ) -> Any:
+    del key, params
+    return self._kept(self.env.step(state[0], action))
+
+  def _observe(self, state: Any) -> Any:
+    return state[1].observation
+
+  def _outcome(self, state: Any) -> Any:
+    return _of_dm_env(state[1])
+
+  @staticmethod
+  def _kept(outcome: Any) -> Any:
+    """State and time step without extras, which steps alone may have."""
+    state, timestep = outcome
+    return state, dataclasses.replace(timestep, extras=None)
+
+
+def _of_dm_env(timestep: Any) -> tuple[types.Array, types.Array, types.Array]:
+  is_last = timestep.step_type == _LAST
+  return timestep.reward, is_last & (timestep.discount == 0), is_last
+
+
+def adapt(env: Any, params: Any) -> tuple[Adapted, Any] | None:
+  """Gives an environment the methods of gymnax, if its library is known.
+
+  Args:
+    env: an object.
+    params: its parameters; None: it has none, or its defaults.
+
+  Returns:
+    The environment and its parameters; None: it is of none of these libraries.
+
+  Raises:
+    ValueError: its actions are not discrete, or it has several players.
+  """
+  if isinstance(env, type):
+    return None
+  own = () if params is None else params
+  reset, step = _arguments(env, 'reset'), _arguments(env, 'step')
+  name = type(env).__name__
+  if _arguments(env, 'init')[:1] == ['key'] and hasattr(env, 'num_players'):
+    if env.num_players != 1:
+      raise ValueError(
+        f'{name} has {env.num_players} players, and one agent plays: wrap it '
+        'as an environment that makes the moves of the others.'
+      )
+    return _Pgx(env, int(env.num_actions)), own
+  if reset == ['params', 'key'] and step[:1] == ['params']:
+    params = env.default_params() if params is None else params
+    return _Xminigrid(env, int(env.num_actions(params))), params
+  if reset[:1] == ['key'] and step == ['timestep', 'action']:
+    return _Navix(env, _number(name, env.action_space, 'n')), own
+  is_jumanji = reset == ['key'] and step == ['state', 'action']
+  if is_jumanji and hasattr(env, 'action_spec'):
+    return _Jumanji(env, _number(name, env.action_spec, 'num_values')), own
+  return None
+
+
+def _arguments(env: Any, method: str) -> list[str]:
+  """The names of a method's arguments; [] if there is none."""
+  function: Callable[..., Any] | None = getattr(env, method, None)
+  if not callable(function):
+    return []
+  try:
+    return list(inspect.signature(function).parameters)
+  except ValueError:
+    return []
+
+
+def _number(name: str, space: Any, attribute: str) -> int:
+  number = getattr(space, attribute, None)
+  if number is None or jnp.ndim(number) or getattr(space, 'shape', None):
+    raise ValueError(
+      f'{name} has actions {space}: only discrete actions are supported, one '
+      'number each. Let the environment number its actions.'
+    )
+  return int(number)

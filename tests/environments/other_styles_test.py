@@ -1,0 +1,172 @@
+"""Environments of other JAX libraries, by ones of their interfaces."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from disco_rl import types
+from disco_rl.environments import wrapping
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+
+@types.record
+class Count:
+  """Steps so far; the outcome of the last one; extras that resets lack."""
+
+  observation: types.Array
+  reward: types.Array
+  ending: types.Array
+  key: types.Array
+  extras: Any = None
+
+  @property
+  def step_type(self) -> types.Array:
+    return jnp.where(self.ending > 0, 2, 1)
+
+  @property
+  def discount(self) -> types.Array:
+    return jnp.where(self.ending == 2, 0.0, 1.0)
+
+  @property
+  def rewards(self) -> types.Array:
+    return self.reward[None]
+
+  @property
+  def terminated(self) -> types.Array:
+    return self.is_termination()
+
+  @property
+  def truncated(self) -> types.Array:
+    return self.is_truncation()
+
+  def is_truncation(self) -> types.Array:
+    return self.ending == 1
+
+  def is_termination(self) -> types.Array:
+    return self.ending == 2
+
+
+def begin(key: types.Array) -> Count:
+  # Raw keys, as the states of these libraries declare.
+  assert (key.shape, key.dtype) == ((2,), jnp.uint32)
+  return Count(jnp.int32(0), jnp.float32(0), jnp.int32(0), key)
+
+
+def move(count: Count, action: types.Array, limit: int = 4) -> Count:
+  """Action 2 ends the episode; the reward is the action."""
+  number = count.observation + 1
+  ending = jnp.where(action == 2, 2, jnp.where(number == limit, 1, 0))
+  return dataclasses.replace(
+    count,
+    observation=number,
+    reward=action.astype(jnp.float32),
+    ending=ending.astype(jnp.int32),
+  )
+
+
+@dataclasses.dataclass
+class Space:
+  n: int
+  num_values: int
+  shape: tuple[int, ...] = ()
+
+
+class Navix:
+  action_space = Space(3, 3)
+
+  def reset(self, key: Any, cache: Any = None) -> Any:
+    del cache
+    return begin(key)
+
+  def step(self, timestep: Any, action: Any) -> Any:
+    return move(timestep, action)
+
+
+class Xminigrid:
+  def default_params(self) -> Any:
+    return 4
+
+  def num_actions(self, params: Any) -> int:
+    return params - 1
+
+  def reset(self, params: Any, key: Any) -> Any:
+    del params
+    return begin(key)
+
+  def step(self, params: Any, timestep: Any, action: Any) -> Any:
+    return move(timestep, action, params)
+
+
+class Pgx:
+  num_players = 1
+  num_actions = 3
+
+  def init(self, key: Any) -> Any:
+    return begin(key)
+
+  def step(self, state: Any, action: Any, key: Any = None) -> Any:
+    assert key is not None
+    return move(state, action)
+
+
+class Jumanji:
+  action_spec = Space(3, 3)
+
+  def reset(self, key: Any) -> Any:
+    return begin(key), begin(key)
+
+  def step(self, state: Any, action: Any) -> Any:
+    new = move(state, action)
+    return new, dataclasses.replace(new, extras={'more': action})
+
+
+@pytest.mark.parametrize(
+  'given',
+  [Navix(), Xminigrid(), (Xminigrid(), 4), (Pgx(), None), Jumanji()],
+  ids=lambda given: type(given).__name__,
+)
+def test_episodes_are_those_of_the_library(given: Any) -> None:
+  source = wrapping.recognise(given)
+  assert source.num_environments is None
+  environment: Any = source.build(1, 0)
+  assert environment.spec.num_actions == 3
+  assert environment.spec.observation == jax.ShapeDtypeStruct((), jnp.int32)
+  state, first = environment.reset(jax.random.key(0))
+  step = jax.jit(environment.step_autoreset)
+  seen = [int(first)]
+  outcomes = []
+  for i, action in enumerate([0, 1, 2, 0, 1, 0, 1]):
+    state, timestep = step(state, jnp.int32(action), jax.random.key(i))
+    seen.append(int(timestep.observation))
+    outcomes.append(
+      [
+        float(timestep.reward),
+        bool(timestep.is_terminal),
+        bool(timestep.is_last),
+        bool(timestep.mask),
+      ]
+    )
+  # A termination after three steps, then the limit after four: its last
+  # observation is not shown, and its step is masked.
+  assert seen == [0, 1, 2, 0, 1, 2, 3, 0]
+  expected = np.zeros((7, 4))
+  expected[:, 0] = [0, 1, 2, 0, 1, 0, 1]
+  expected[[2, 6], 1] = expected[[2, 6], 2] = 1
+  expected[:6, 3] = 1
+  np.testing.assert_array_equal(outcomes, expected)
+
+
+def test_what_one_agent_cannot_play_is_refused() -> None:
+  two = Pgx()
+  two.num_players = 2
+  with pytest.raises(ValueError, match='Pgx has 2 players, and one agent'):
+    wrapping.recognise(two)
+  many = Jumanji()
+  many.action_spec = Space(3, 3, (2,))
+  with pytest.raises(ValueError, match='Jumanji has actions .* only discrete'):
+    wrapping.recognise((many, None))
