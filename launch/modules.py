@@ -5,6 +5,7 @@ import pathlib
 
 from absl import flags
 
+from disco_rl import config as config_lib
 from launch.errors import fail
 from launch.errors import in_one_line
 
@@ -24,12 +25,13 @@ def import_modules(workdir: str | None = None) -> None:
       those of --import; None: there is none.
   """
   sources = dict.fromkeys(IMPORT.value, '--import=')
-  if workdir and (pathlib.Path(workdir) / 'imports.json').exists():
+  folder = pathlib.Path(config_lib.expanded(workdir or '.'))
+  if workdir and (folder / 'imports.json').exists():
     # Imported late, as it loads JAX.
     from disco_rl.runtime import workdirs
 
     with in_one_line():
-      remembered = workdirs.imports(pathlib.Path(workdir))
+      remembered = workdirs.imports(folder)
     sources = {**dict.fromkeys(remembered, f'{workdir} needs '), **sources}
   if not sources:
     return

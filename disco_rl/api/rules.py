@@ -55,11 +55,17 @@ def load_rule(
     ValueError: the name is unknown, the rule has no such setting, the file
       holds no rule, or the parameters of an object are not like those that its
       `init_params` makes.
-    TypeError: it is neither a text nor a rule.
+    TypeError: it is neither a text nor a rule, or parameters or settings are
+      given for what brings its own.
     FileNotFoundError: there is no such file.
     OSError: the download of a rule failed.
     ImportError: an address on the hub needs the extra `hub`.
   """
+  if params is not None and isinstance(rule, str | os.PathLike | LoadedRule):
+    raise TypeError(
+      'Parameters are for rule objects: a name or a file brings its own. Give '
+      'the object, `rule` of what load_rule returns, to use others with it.'
+    )
   if isinstance(rule, str | os.PathLike):
     rule = sources.as_text(rule)
     settings = config_lib.plain(settings)
@@ -74,6 +80,8 @@ def load_rule(
       f'of {rule!r} itself.'
     )
   if isinstance(rule, LoadedRule):
+    if rule.name is None:
+      rule_checks.check_params(rule.rule, rule.params)
     return rule
   has_methods = all(callable(getattr(rule, name, None)) for name in _METHODS)
   if isinstance(rule, type) or not has_methods:
@@ -85,5 +93,4 @@ def load_rule(
   rule_checks.check_params(rule, params or {})
   of_class = hasattr(rule, 'recommended')
   card = registry.card_of_class(type(rule)) if of_class else None
-  return LoadedRule(rule, params or {}, card=card)
   return LoadedRule(rule, params or {}, card=card)

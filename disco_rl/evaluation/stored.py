@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import pathlib
+import sys
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from disco_rl.evaluation import runner
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import files
 from disco_rl.runtime import forks
+from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rule_registry
 
 
@@ -44,7 +46,8 @@ def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
 
   Raises:
     files.WorkdirError: the folder holds no such run.
-    ValueError: it has settings that this version does not know.
+    ValueError: it has settings that this version does not know, or names that
+      modules register which have not been imported.
   """
   try:
     settings = forks.read_settings(pathlib.Path(workdir))
@@ -56,6 +59,12 @@ def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
     raise files.WorkdirError(
       f'{workdir} holds no single run of launch.evaluate: name the folder of '
       'one run.'
+    )
+  modules = workdirs.imports(pathlib.Path(workdir))
+  if missing := [name for name in modules if name not in sys.modules]:
+    raise ValueError(
+      f'The run in {workdir} has names that {", ".join(missing)} registers: '
+      'import it before, as --import did.'
     )
   return runner.config_of(settings)
 

@@ -174,7 +174,7 @@ def load_with_card(name_or_path: files.PathLike, **settings: Any) -> LoadedRule:
     ImportError: if an address needs a package that is not installed.
     CardError: if its card is damaged.
   """
-  name = config_lib.expanded(sources.as_text(name_or_path))
+  name = sources.as_text(name_or_path)
   if name in _HAND_MADE:
     rule = _build(_HAND_MADE[name], settings)
     return LoadedRule(rule, {}, name, settings, card(name))

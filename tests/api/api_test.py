@@ -703,6 +703,8 @@ def test_parameters_of_a_rule_object() -> None:
     ValueError, match=r"it lacks params\['[a-z_]*/.* and .*more"
   ):
     disco_rl.Trainer('catch/4x3', disco.Disco(), **SMALL)
+  with pytest.raises(ValueError, match='tree of MyRule.init_params is not'):
+    disco_rl.load_rule(rules.LoadedRule(rule, {}))
   flat: Any = {'m/w': np.ones(2, np.float32)}
   with pytest.raises(ValueError, match=r"lacks .*'m'.* no params\['m/w'\]"):
     disco_rl.load_rule(rule, flat)
@@ -766,6 +768,9 @@ def test_64_bits_are_refused(trainer: disco_rl.Trainer) -> None:
 def test_settings_are_for_named_rules() -> None:
   with pytest.raises(TypeError, match='Settings .discount. are for rules by'):
     disco_rl.load_rule(make_rule(), discount=0.5)
+  for rule in ('actor_critic', RULE):
+    with pytest.raises(TypeError, match='Parameters are for rule objects'):
+      disco_rl.load_rule(rule, {})
 
 
 @pytest.mark.parametrize('rule', [RULE.rule, disco.Disco()])

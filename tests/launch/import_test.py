@@ -11,6 +11,7 @@ from absl.testing import flagsaver
 import launching
 import pytest
 
+import disco_rl
 from disco_rl.environments import families
 from disco_rl.environments import registry as environments
 from disco_rl.environments.jax_native import catch
@@ -89,7 +90,14 @@ def test_runs_remember_what_they_import(
   # Another process.
   del families.FAMILIES['wide'], sys.modules[module]
   monkeypatch.setattr(workdirs, 'IMPORTED', [])
-  modules.import_modules(str(tmp_path / 'run'))
+  monkeypatch.setenv('HOME', f'{tmp_path}')
+  settings = {'environment': 'wide'}
+  (tmp_path / 'run' / 'config.json').write_text(json.dumps(settings))
+  with pytest.raises(
+    ValueError, match=f'names that {module} registers: import'
+  ):
+    disco_rl.load_policy(tmp_path / 'run')
+  modules.import_modules('~/run')
   assert 'wide' in environments.names()
   workdirs.claim(tmp_path / 'of_it', {}, ())
   assert workdirs.imports(tmp_path / 'of_it') == [module]
