@@ -7,9 +7,9 @@ environment, which may still be running. Writes into the folder `analysis` of
 the run targets.png, the targets in a scene made up by hand; trace.png, what the
 agent predicts around its largest reward; gradients.png, where predictions look;
 probes.png, what they say of the future; horizon.png, how far ahead the rule
-looks; and reliance.png, how far its targets depend on predictions. With
---curve_updates also without_predictions.png, learning curves with y and z
-hidden from the rule.
+looks; reliance.png, how far its targets depend on predictions; and
+explore.html, a page on which the rule is tried by hand. With --curve_updates
+also without_predictions.png, learning curves with y and z hidden from the rule.
 """
 
 from collections.abc import Sequence
@@ -52,6 +52,7 @@ def main(argv: Sequence[str]) -> None:
   compilation_cache.set_up(by_default=True)
   modules.import_modules(WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
+  from disco_rl.analysis import explorer
   from disco_rl.analysis import pictures
   from disco_rl.analysis import recording
   from disco_rl.runtime import plotting
@@ -66,6 +67,10 @@ def main(argv: Sequence[str]) -> None:
       plotting.save(drawn, folder / f'{name}.png')
       print(folder / f'{name}.png', flush=True)
 
+    if not subject.rule.network.transformer_layers:
+      page, name = folder / 'explore.html', subject.config.rule
+      explorer.write(page, subject.rule, subject.rule_params, name)
+      print(page, flush=True)
     for name, drawn in pictures.of_agent(subject, scene, _ANALYSIS_SEED):
       save(name, drawn)
     if updates := _CURVE_UPDATES.value:

@@ -84,7 +84,9 @@ def test_a_run_is_drawn(
   paths = [
     run / 'analysis' / f'{name}.png' for name in (*NAMES, 'without_predictions')
   ]
-  assert capsys.readouterr().out.split() == [f'{path}' for path in paths]
+  page = run / 'analysis' / 'explore.html'
+  assert 'lstm/linear_4/w' in page.read_text()
+  assert capsys.readouterr().out.split() == [f'{x}' for x in (page, *paths)]
   for path in paths:
     with Image.open(path) as picture:
       assert len(picture.convert('L').getcolors() or ()) > 10, path
@@ -92,7 +94,7 @@ def test_a_run_is_drawn(
   assert all(isinstance(rule, ablation.Blind) for rule in trained)
   after = launching.contents(run)
   assert {name: after[name] for name in before} == before
-  assert len(after) == len(before) + len(paths)
+  assert len(after) == len(before) + len(paths) + 1
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: pathlib.Path) -> None:
