@@ -319,7 +319,8 @@ def _make_rule(
 ) -> tuple[base.UpdateRule, types.Params]:
   """The rule of a golden file, and its parameters."""
   if golden.name == 'actor_critic_a3':
-    return _ActorCritic(), {}
+    # Of the published code; small tasks are learnt with less.
+    return _ActorCritic(entropy_cost=0.2), {}
   if golden.name == 'disco103_a3':
     path = request.getfixturevalue('disco103_path')
     return _Disco(), jax.tree.map(jnp.asarray, weights.load(path))

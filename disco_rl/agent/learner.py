@@ -192,9 +192,12 @@ def total_loss(
     The mean over the real transitions [], and scalars to log.
   """
   loss, logs = rule.loss(taken, targets, rollout)
-  total = masked.mean(loss, rollout.mask)
-  by_step = jax.tree.map(lambda x: jnp.broadcast_to(x, loss.shape), logs)
-  return total, {'loss': total, **masked.mean(by_step, rollout.mask)}
+  by_step = {
+    name: jnp.broadcast_to(x, loss.shape)
+    for name, x in {'loss': loss, **logs}.items()
+  }
+  means = masked.mean(by_step, rollout.mask)
+  return means['loss'], means
 
 
 def _loss_of_params(

@@ -27,6 +27,7 @@ from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import statistics
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
+from disco_rl.runtime import backend
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import files
 from disco_rl.runtime import forks
@@ -184,6 +185,7 @@ class Evaluation:
       FileNotFoundError: the file of the rule's weights does not exist.
       ImportError: the environment needs a package that is not installed.
     """
+    backend.check_precision()
     self._config = config
     environment_registry.validate(config.environment)
     rule, rule_params = rule_registry.load(config.rule, **config.rule_settings)

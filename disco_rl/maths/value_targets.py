@@ -337,7 +337,13 @@ def _update_moments(
   decay: float,
 ) -> ValueMoments:
   """Adds the real transitions of one batch to the lifetime moments."""
+  # Together, so that devices that share the batch add up once.
+  before = (value_moments.advantage, value_moments.td)
+  stacked = jax.tree.map(lambda *x: jnp.stack(x), *before)
+  after = jax.vmap(moments.update, in_axes=(0, 0, None, None))(
+    stacked, jnp.stack([advantage, td]), mask, decay
+  )
   return ValueMoments(
-    advantage=moments.update(value_moments.advantage, advantage, mask, decay),
-    td=moments.update(value_moments.td, td, mask, decay),
+    advantage=jax.tree.map(lambda x: x[0], after),
+    td=jax.tree.map(lambda x: x[1], after),
   )

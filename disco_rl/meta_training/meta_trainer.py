@@ -19,6 +19,7 @@ from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import population
 from disco_rl.meta_training import reporting
 from disco_rl.meta_training import rule_files as rule_files_lib
+from disco_rl.runtime import backend
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import compilation
 from disco_rl.runtime import compile_times
@@ -71,6 +72,7 @@ class MetaTrainer:
       FileNotFoundError: there is no file of weights at the path.
       ImportError: an environment needs a package that is not installed.
     """
+    backend.check_precision()
     build.validate((*config.environments, *config.held_out.environments))
     mesh = sharding.make_mesh(config.batch_devices)
     # Groups are known, and checked, only when environments have been made. With

@@ -133,7 +133,9 @@ class MetaValue:
       params: types.Params,
     ) -> tuple[
       types.Array,
-      tuple[value_targets.ValueEstimates, value_targets.ValueMoments],
+      tuple[
+        value_targets.ValueEstimates, value_targets.ValueMoments, types.Logs
+      ],
     ]:
       v = self._network.apply(params, rollout.observation)
       estimates, moments = value_targets.vtrace(
@@ -146,11 +148,15 @@ class MetaValue:
         moments_decay=config.moments_decay,
       )
       target = jax.lax.stop_gradient(v[:-1] + estimates.normalized_td)
-      loss = 0.5 * jnp.square(v[:-1] - target)
-      total = masked.mean(loss, rollout.mask)
-      return total, (estimates, moments)
+      by_step = {
+        'meta_value_loss': 0.5 * jnp.square(v[:-1] - target),
+        'meta_value': estimates.value[:-1],
+        'meta_value_td': jnp.abs(estimates.td),
+      }
+      logs = masked.mean(by_step, rollout.mask)
+      return logs['meta_value_loss'], (estimates, moments, logs)
 
-    (loss, (estimates, moments)), gradient = jax.value_and_grad(
+    (_, (estimates, moments, logs)), gradient = jax.value_and_grad(
       total_loss, has_aux=True
     )(state.params)
     updates, opt_state = self._optimizer.update(
@@ -161,11 +167,6 @@ class MetaValue:
       opt_state=opt_state,
       moments=moments,
     )
-    means = {
-      'meta_value': estimates.value[:-1],
-      'meta_value_td': jnp.abs(estimates.td),
-    }
-    logs = {'meta_value_loss': loss, **masked.mean(means, rollout.mask)}
     return state, estimates, logs
 
   def _predict(self, observation: types.PyTree) -> types.Array:

@@ -67,9 +67,7 @@ def validation_loss(
   if 'y' in taken:
     terms['validation_y_entropy'] = categorical.entropy(taken['y'][:-1])
     terms['validation_z_entropy'] = categorical.entropy(taken['z'])
-  means = {
-    name: masked.mean(term, rollout.mask) for name, term in terms.items()
-  }
+  means = masked.mean(terms, rollout.mask)
   loss = (
     means['meta_policy_loss']
     - config.policy_entropy_cost * means['validation_policy_entropy']
@@ -96,14 +94,14 @@ def target_regularizer(
   kl = categorical.kl_divergence(
     jax.lax.stop_gradient(targets.target_policy), targets.pi
   )
-  kl = masked.mean(kl, rollout.mask)
   # One mean over time, batch and the last axis of each tensor: the mean of each
   # step's own squared mean would pull far harder.
-  means = [
-    masked.mean(jnp.mean(logits, axis=-1), rollout.mask)
+  of_targets = [
+    jnp.mean(logits, axis=-1)
     for logits in (targets.pi, targets.y, targets.z)
     if logits is not None
   ]
+  kl, means = masked.mean((kl, of_targets), rollout.mask)
   squared_mean = jnp.sum(jnp.square(jnp.stack(means)))
   loss = config.target_kl_cost * kl + config.target_mean_cost * squared_mean
   return loss, {'target_kl': kl, 'target_squared_mean': squared_mean}

@@ -16,7 +16,6 @@ from disco_rl.networks import action_model
 from disco_rl.networks import linear
 from disco_rl.networks import lstm
 from disco_rl.networks import torsos
-from disco_rl.runtime import backend
 
 HEAD_INIT_STD = 1e-2
 DTYPES = ('float32', 'bfloat16')
@@ -197,11 +196,7 @@ def make(
 
   Returns:
     The network as pure functions.
-
-  Raises:
-    ValueError: JAX computes with 64 bits.
   """
-  backend.check_precision()
   dtype = jnp.dtype(config.compute_dtype)
 
   def transform(method: str) -> Any:

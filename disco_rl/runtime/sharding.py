@@ -17,6 +17,7 @@ import os
 from typing import Any
 
 import jax
+from jax import flatten_util
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
@@ -232,8 +233,12 @@ def batch_shard(tree: Any) -> Any:
 
 
 def total(tree: Any) -> Any:
-  """Sum over the devices that share a batch."""
-  return jax.lax.psum(tree, BATCH) if is_batch_sharded() else tree
+  """Sum over the devices that share a batch; of a tree of few numbers."""
+  if not is_batch_sharded():
+    return tree
+  # One vector takes one message, where XLA does not join those of the leaves.
+  vector, unravel = flatten_util.ravel_pytree(tree)
+  return unravel(jax.lax.psum(vector, BATCH))
 
 
 def mean(tree: Any) -> Any:

@@ -29,6 +29,7 @@ from disco_rl.environments import base
 from disco_rl.environments import wrapping
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import catch
+from disco_rl.evaluation import runner
 from disco_rl.maths import optimizers
 from disco_rl.update_rules import disco
 from examples import own_rule
@@ -757,7 +758,7 @@ def test_64_bits_are_refused(trainer: disco_rl.Trainer) -> None:
     lambda: disco_rl.Trainer('catch/4x3', RULE, **SMALL),
     lambda: disco_rl.Learner(NETWORK, SPEC, RULE),
     lambda: trainer.train(1),
-    lambda: small.network(SPEC, types.OutputSpec({}, {})),
+    lambda: runner.Evaluation(runner.EvaluationConfig()),
   )
   with jax.enable_x64(True):
     for start in starts:

@@ -34,8 +34,9 @@ def test_layouts_of_devices_agree(layouts: list[str]) -> None:
     # Agents that share no batch do not communicate.
     assert not of_step.keys() - {'all-reduce over batch'}, layout
     # XLA joins sums where it can: of both passes of an update, of the
-    # meta-value function, of the outer loss and of the backward pass.
-    assert sum(of_step.values()) <= 20, layout
+    # meta-value function, of the outer loss and of the backward pass; and of
+    # the meta-RNN's inputs, whose weights are those of the real steps.
+    assert sum(of_step.values()) <= 21, layout
     assert of_mean == {'all-reduce over agents': 1}, layout
 
 
