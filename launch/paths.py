@@ -5,6 +5,9 @@ from typing import Any
 
 from absl import flags
 
+# Flags are those of the module that calls `define_path`.
+flags.disclaim_key_flags()
+
 
 class _PathParser(flags.ArgumentParser[str]):
   """Replaces ~, which shells leave after an equals sign."""

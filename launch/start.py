@@ -22,8 +22,6 @@ def begin(argv: Sequence[str]) -> None:
     # Packages report each of their steps as INFO.
     logging.set_verbosity(logging.WARNING)
   garbage.collect_rarely()
-  # pygame, which draws environments, would take SIGTERM and SIGINT.
-  os.environ.setdefault('SDL_NO_SIGNAL_HANDLERS', '1')
   # Pictures are drawn without a window. A kernel of Jupyter sets a backend that
   # may not be installed here: matplotlib could not be imported.
   os.environ['MPLBACKEND'] = 'agg'

@@ -14,6 +14,7 @@ from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import families
 from disco_rl.environments import suites
+from disco_rl.environments.host import adapters
 from disco_rl.environments.host import timeouts
 
 
@@ -85,6 +86,7 @@ def make(
   if num_environments < 1:
     raise ValueError(f'num_environments must be >= 1, got {num_environments}.')
   _check_preprocessing(preprocessing)
+  adapters.keep_signals()
   try:
     environment = _builder(name, preprocessing, can_render)(
       num_environments, seed

@@ -118,6 +118,7 @@ def _make(
   """Makes host environments by a function."""
   seeds = adapters.sub_seeds(seed, num_environments).tolist()
   call = _with_seed(factory)
+  adapters.keep_signals()
   return _wrap([call(s) for s in seeds], seed)
 
 

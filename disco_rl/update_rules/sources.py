@@ -186,7 +186,7 @@ def _find_published(name: str) -> str:
   directory = os.environ.get(DIRECTORY_VARIABLE)
   if not directory:
     return _download(url, sha256, remedy)
-  path = os.path.join(directory, os.path.basename(url))
+  path = os.path.join(config_lib.expanded(directory), os.path.basename(url))
   if not os.path.exists(path):
     # The variable is set on purpose: no other file is used in its place.
     raise FileNotFoundError(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import pathlib
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from disco_rl.evaluation import normalisation
 from disco_rl.evaluation import report
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import metrics
+from disco_rl.runtime import plotting
 
 SETUP = report.Setup(agents=3, updates=10, environment_steps=100)
 
@@ -133,6 +135,21 @@ def test_one_agent_and_one_point(tmp_path: pathlib.Path) -> None:
   (raw,) = summary['benchmarks'].values()
   assert raw['rules']['a']['iqm'] == {'value': 2.0, 'ci95': None}
   assert 'optimality_gap' not in raw['rules']['a']
+
+
+def test_a_report_goes_without_pictures_that_cannot_be_drawn(
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  failing = mock.Mock(side_effect=OSError('no font'))
+  monkeypatch.setattr(plotting, 'save', failing)
+  report.write([result('catch'), result('catch', 'b')], SETUP, tmp_path)
+  assert 'aggregates.png: OSError: no font' in capsys.readouterr().err
+  text = (tmp_path / 'report.md').read_text()
+  assert '| b | 0.1 |' in text and '.png' not in text
+  page = (tmp_path / 'report.html').read_text()
+  assert '</table>' in page and '<img' not in page
 
 
 def test_published_results_are_shown_beside_ours(

@@ -1,11 +1,13 @@
 """Tests of launch.showcase and of the page that it writes."""
 
 import base64
+import collections
 import dataclasses
 import io
 import pathlib
 import re
 from typing import Any
+from unittest import mock
 
 from absl import flags
 from absl.testing import flagsaver
@@ -147,6 +149,30 @@ def test_the_verdict() -> None:
   )
   alike = [trained('before discovery', 2.0, 2.0), trained('discovered', 2, 2)]
   assert len(showcase_lib.verdict(alike, 500, is_catch=False)) == 1
+
+
+def test_a_page_without_pictures(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  failing = mock.Mock(side_effect=OSError('no font'))
+  monkeypatch.setattr(plotting, 'save', failing)
+  page = tmp_path / 'index.html'
+  showcase_lib.write(
+    page,
+    showcase_lib.Showcase(
+      discovery=collections.defaultdict(str),
+      on='catch',
+      meta_curves=tmp_path / 'missing.png',
+      held_out=(np.array([1]), np.array([0.5])),
+      environment='catch',
+      updates=50,
+      trained=[trained('discovered', 0.0, 0.1, 0.3, 0.5, 0.9)],
+      no_film='no display',
+      commands=[],
+    ),
+  )
+  text = page.read_text()
+  assert '<td>0.90</td>' in text and '<img' not in text
 
 
 @pytest.mark.parametrize(

@@ -8,23 +8,25 @@ import launching
 import pytest
 
 from launch import fork
-from launch import play
 from launch import workdir
 
 SDL = """
-import os, signal
+import os, signal, time
 from absl import flags
 from launch import start
 
 flags.FLAGS(['launcher'])
 start.begin(['launcher'])
 import matplotlib.figure
-import pygame
+from disco_rl.environments import registry
 
-pygame.init()
+environment = registry.make('gymnasium/CartPole-v1', 1, 0, can_render=True)
+environment.reset()
+environment.render()
 print('drawing', flush=True)
 os.kill(os.getpid(), signal.SIGTERM)
-pygame.time.wait(1000)
+environment.render()
+time.sleep(1)
 """
 LOGGING = """
 import logging, sys
@@ -52,7 +54,7 @@ def test_flags_of_paths_know_the_home_directory(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   monkeypatch.setenv('HOME', '/home/someone')
-  for flag in (workdir.WORKDIR, play._AGENT, play._TO, fork.FROM):
+  for flag in (workdir.WORKDIR, fork.FROM):
     parse = flags.FLAGS[flag.name].parser.parse
     assert parse('~/run.npz') == '/home/someone/run.npz'
     assert parse('runs/~') == 'runs/~'

@@ -3,6 +3,7 @@
 import abc
 from collections.abc import Iterator
 import contextlib
+import os
 from typing import Any
 
 import numpy as np
@@ -189,3 +190,11 @@ def located_errors(name: str, seed: int, step: int) -> Iterator[None]:
       f'{name} with seed {seed} raised at step {step} since it was made: '
       f'{error if is_named else repr(error)}'
     ) from error
+
+
+def keep_signals() -> None:
+  """Keeps pygame, with which environments draw, from taking SIGTERM and SIGINT.
+
+  The process could otherwise be ended by SIGKILL alone while they do.
+  """
+  os.environ.setdefault('SDL_NO_SIGNAL_HANDLERS', '1')

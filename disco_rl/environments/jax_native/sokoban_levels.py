@@ -11,6 +11,8 @@ import pathlib
 
 import numpy as np
 
+from disco_rl import config as config_lib
+
 EMPTY, WALL, TARGET, AGENT, BOX = range(5)
 SIDE = 10
 NUM_BOXES = 4
@@ -49,7 +51,7 @@ def read(path: _PATHS) -> np.ndarray:
     OSError: there is no such file, or it cannot be read.
     ValueError: the file is malformed; the message locates the fault.
   """
-  path = pathlib.Path(path)
+  path = pathlib.Path(config_lib.expanded(path))
   if path.suffix not in SUFFIXES:
     raise ValueError(f'{path}: files of levels end in {" or ".join(SUFFIXES)}.')
   if not path.is_file():
