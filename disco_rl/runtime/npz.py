@@ -18,6 +18,7 @@ import zipfile
 
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl.runtime import files
 
 # Other methods of compression unpack without a bound on what they return.
@@ -78,7 +79,8 @@ def read(
     OSError: there is no such file, or it cannot be opened.
     ArchiveError: the file is no npz archive, or is damaged.
   """
-  with files.expanded(path).open('rb') as file:
+  # Not as a `pathlib.Path`, which would change how errors name it.
+  with open(config_lib.expanded(path), 'rb') as file:
     with _refusing(path):
       archive = zipfile.ZipFile(file)
       members = archive.infolist()

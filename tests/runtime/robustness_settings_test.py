@@ -41,6 +41,7 @@ CONFIGS: Mapping[str, Settings] = {
   'evaluation': {
     **records.defaults(evaluate_config.sections()).to_dict(),
     **{x: v for x, v in CATCH.items() if v is not None},
+    'rule': 'actor_critic',  # Not a file to download.
   },
   'meta_training': quickstart.get_config().to_dict(),
 }
