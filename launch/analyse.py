@@ -27,11 +27,14 @@ from launch.errors import in_one_line
 from launch.errors import parse_flags
 from launch.workdir import WORKDIR
 
-_SEED = flags.DEFINE_integer(
-  'seed', None, "Seed of the run's agent; by default its first.", lower_bound=0
+_AGENT_SEED = flags.DEFINE_integer(
+  'agent_seed',
+  None,
+  "Seed of the run's agent; by default its first.",
+  lower_bound=0,
 )
-_STEPS = flags.DEFINE_integer(
-  'steps', 448, 'Steps to record in 16 environments.', lower_bound=16
+_RECORDED_STEPS = flags.DEFINE_integer(
+  'recorded_steps', 448, 'Steps to record in 16 environments.', lower_bound=16
 )
 _CURVE_UPDATES = flags.DEFINE_integer(
   'curve_updates',
@@ -59,8 +62,8 @@ def main(argv: Sequence[str]) -> None:
 
   workdir = pathlib.Path(WORKDIR.value)
   with in_one_line(ValueError, ImportError, OSError):
-    subject = recording.load(workdir, _SEED.value)
-    scene = recording.record(subject, _ANALYSIS_SEED, _STEPS.value)
+    subject = recording.load(workdir, _AGENT_SEED.value)
+    scene = recording.record(subject, _ANALYSIS_SEED, _RECORDED_STEPS.value)
     (folder := workdir / 'analysis').mkdir(exist_ok=True)
 
     def save(name: str, drawn: Any) -> None:

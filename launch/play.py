@@ -3,7 +3,7 @@ r"""Plays episodes with a trained agent, and draws them.
   python -m launch.play --workdir=runs/catch
   python -m launch.play --agent=agent.npz --episodes=10 --to=episodes.mp4
   python -m launch.play --workdir=runs/objects --episodes=100 \
-    --environment=dmlab/rooms_collect_good_objects_test
+    --play_in=dmlab/rooms_collect_good_objects_test
 
 The agent is one of a run of launch.evaluate, which may be going on, or that of
 a file of `Trainer.save` or `Policy.save`. It plays in a new environment with
@@ -38,8 +38,10 @@ _AGENT = define_path('agent', 'File of an agent, or of a policy.')
 _SEED = flags.DEFINE_integer(
   'seed', None, "Seed of the run's agent; by default its first.", lower_bound=0
 )
-_ENVIRONMENT = flags.DEFINE_string(
-  'environment', None, 'Where it plays; by default where it was trained.'
+_PLAY_IN = flags.DEFINE_string(
+  'play_in',
+  None,
+  'Environment where it plays; by default where it was trained.',
 )
 _EPISODES = flags.DEFINE_integer('episodes', 3, 'Their number.', lower_bound=1)
 _GREEDY = flags.DEFINE_bool(
@@ -74,7 +76,7 @@ def main(argv: Sequence[str]) -> None:
   with in_one_line(ValueError, ImportError):
     video.check_name(to)
     policy = disco_rl.load_policy(
-      path, seed=_SEED.value, environment=_ENVIRONMENT.value
+      path, seed=_SEED.value, environment=_PLAY_IN.value
     )
     episodes, film = _play(policy)
     _report(episodes, film)

@@ -202,7 +202,7 @@ DIFFERENCES = {
     'Two levels, rooms_collect_good_objects and '
     'rooms_exploit_deferred_effects, are scored in the variants that agents '
     'are trained in. The paper scores their test variants: launch.play '
-    '--environment=dmlab/..._test does so.'
+    '--play_in=dmlab/..._test does so.'
   ),
   'nethack': (
     'The paper does not state what its agents observe, and contradicts itself '

@@ -80,7 +80,7 @@ def test_a_run_is_drawn(
   quick = probes.ProbeConfig((8,), (8,), steps=3)
   monkeypatch.setattr(pictures, '_PROBES', quick)
   before = launching.contents(run)
-  call(workdir=str(run), steps=16, curve_updates=2)
+  call(workdir=str(run), recorded_steps=16, curve_updates=2)
   paths = [
     run / 'analysis' / f'{name}.png' for name in (*NAMES, 'without_predictions')
   ]
