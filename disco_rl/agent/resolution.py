@@ -94,7 +94,7 @@ def resolve(
   elif is_image:
     below |= {**_SMALL_IMAGES, **_of_card(rule, is_image=True)}
   config = config_lib.build(agent_lib.AgentConfig, {**below, **data, **given})
-  return (rule if is_paper else _scaled(rule)), config
+  return (rule if is_paper else _suited(rule, is_image)), config
 
 
 def _of_card(rule: registry.LoadedRule, is_image: bool) -> dict[str, Any]:
@@ -102,21 +102,28 @@ def _of_card(rule: registry.LoadedRule, is_image: bool) -> dict[str, Any]:
   if rule.card is None:
     return {}
   named = {*config_lib.names(agent_lib.AgentConfig)} - _NOT_OF_CARDS
-  settings = {**rule.card.settings, **rule.card.recommended}
+  settings = {**rule.card.settings, **rule.card.recommended_for(is_image)}
   if not is_image or settings.get('torso', 'mlp') == 'mlp':
     named -= _CONVOLUTIONS
-  if is_image:
-    settings |= rule.card.recommended.get('images', {})
   return {name: x for name, x in settings.items() if name in named}
 
 
-def _scaled(rule: registry.LoadedRule) -> registry.LoadedRule:
-  """The rule with the reward_scale that its card recommends."""
-  scale = rule.card and rule.card.recommended.get('reward_scale')
-  if scale is None or 'reward_scale' in rule.settings:
+def _suited(rule: registry.LoadedRule, is_image: bool) -> registry.LoadedRule:
+  """The rule with what its card recommends for it, unless it was given."""
+  if rule.card is None or not dataclasses.is_dataclass(rule.rule):
     return rule
-  scaled = dataclasses.replace(rule.rule, reward_scale=scale)  # type: ignore
-  return dataclasses.replace(rule, rule=scaled)
+  fields = dataclasses.fields(rule.rule)  # type: ignore[arg-type]
+  given = {*rule.settings}
+  if rule.name is None:  # An object, made by hand.
+    given |= {x.name for x in fields if getattr(rule.rule, x.name) != x.default}
+  recommended = rule.card.recommended_for(is_image)
+  changes = {
+    x.name: recommended[x.name]
+    for x in fields
+    if x.name in recommended and x.name not in given
+  }
+  suited = dataclasses.replace(rule.rule, **changes)  # type: ignore[type-var]
+  return dataclasses.replace(rule, rule=suited)
 
 
 def _fit(given: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:

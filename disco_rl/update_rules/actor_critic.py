@@ -47,10 +47,17 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     entropy_cost: weight of the entropy bonus.
   """
 
-  # On its card: what suits agents.
+  # On its card. Of 101 bins up to 20 and 601 up to 300, which all tasks can
+  # have, the former learn Catch 6x5 sooner and with every one of ten seeds.
   recommended: ClassVar[Mapping[str, Any]] = {
     'learning_rate': 5e-3,
-    'images': {'learning_rate': 1e-3},
+    'num_bins': 101,
+    'max_abs_value': 20.0,
+    'images': {
+      'learning_rate': 1e-3,
+      'num_bins': 601,
+      'max_abs_value': 300.0,
+    },
   }
   # A value lies between two bins.
   num_bins: Annotated[int, config_lib.at_least(2)] = 601
@@ -61,6 +68,8 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
   normalize_advantage: bool = False
   policy_cost: config_lib.Finite = 1.0
   value_cost: config_lib.Finite = 0.5
+  # Of 0.01, 0.05 and 0.2 the one that learns all of Catch 6x5 and 8x8, a grid
+  # world and CartPole, with three seeds each.
   entropy_cost: config_lib.Finite = 0.05
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:

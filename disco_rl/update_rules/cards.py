@@ -35,8 +35,8 @@ class Card:
     settings: all settings of the discovery by name, as in config.json.
     versions: of disco_rl and jax, by name.
     compute: `seconds`, and `devices` (their number) of one `kind`.
-    recommended: settings that suit agents better than those of the discovery;
-      under `images` those for observations that are images.
+    recommended: settings that suit agents and the rule better than those of the
+      discovery; under `images` those for observations that are images.
     held_out: the newest evaluation with new agents: `meta_step`, `updates` of
       each agent, `agents` per environment, and `returns`, by environment
       `mean`, `min` and `max` over agents; {}: there was none.
@@ -56,6 +56,12 @@ class Card:
   recommended: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   held_out: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   sha256: str | None = None
+
+  def recommended_for(self, is_image: bool) -> dict[str, Any]:
+    """What is recommended for observations of a kind."""
+    images = self.recommended.get('images', {}) if is_image else {}
+    own = {k: v for k, v in self.recommended.items() if k != 'images'}
+    return {**own, **images}
 
 
 def path_of(rule: files.PathLike) -> pathlib.Path:

@@ -110,6 +110,10 @@ def test_paths_and_objects_bring_the_same_as_names(
   assert by_trainer(path, monkeypatch) == expected
   mine = actor_critic.ActorCritic()
   assert by_trainer(mine, monkeypatch) == resolve('actor_critic')
+  _, rule = resolve(actor_critic.ActorCritic(num_bins=7))
+  assert (rule['num_bins'], rule['max_abs_value']) == (7, 20.0)
+  _, rule = resolve('actor_critic', IMAGE)
+  assert (rule['num_bins'], rule['max_abs_value']) == (601, 300.0)
 
 
 def test_what_the_cards_say() -> None:

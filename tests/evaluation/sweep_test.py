@@ -452,4 +452,5 @@ def test_settings_follow_the_rule_unless_a_flag_sets_them(
     )
     assert settings['learning_rate'] == float(rate)
     assert settings['unroll_length'] == 20
+    assert settings['num_bins'] == (61 if rule == 'general' else 101)
     assert settings['discount'] == (0.99 if rule == 'general' else 0.997)
