@@ -112,7 +112,7 @@ def _suited(rule: registry.LoadedRule, is_image: bool) -> registry.LoadedRule:
   """The rule with what its card recommends for it, unless it was given."""
   if rule.card is None or not dataclasses.is_dataclass(rule.rule):
     return rule
-  fields = dataclasses.fields(rule.rule)  # type: ignore[arg-type]
+  fields = dataclasses.fields(rule.rule)
   given = {*rule.settings}
   if rule.name is None:  # An object, made by hand.
     given |= {x.name for x in fields if getattr(rule.rule, x.name) != x.default}
@@ -122,7 +122,7 @@ def _suited(rule: registry.LoadedRule, is_image: bool) -> registry.LoadedRule:
     for x in fields
     if x.name in recommended and x.name not in given
   }
-  suited = dataclasses.replace(rule.rule, **changes)  # type: ignore[type-var]
+  suited = dataclasses.replace(rule.rule, **changes)
   return dataclasses.replace(rule, rule=suited)
 
 
