@@ -62,12 +62,9 @@ class Kind:
 
     settings = importlib.import_module(self.config).get_config().to_dict()
     settings |= {**self.settings, self.length: steps}
-    made: Any
     if self.length == 'updates':
-      settings = to_records.of_one_run(settings)
-      made = runner.Evaluation(to_records.evaluation(settings))
-    else:
-      made = meta_trainer.MetaTrainer(to_records.meta_training(settings))
+      return runner.Evaluation(to_records.evaluation(settings)).run
+    made = meta_trainer.MetaTrainer(to_records.meta_training(settings))
     return lambda workdir: made.run(workdir, settings)
 
 

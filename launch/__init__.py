@@ -3,7 +3,8 @@
 import importlib
 import sys
 
-try:
-  importlib.import_module('disco_rl.networks')  # It refuses python -O.
-except ImportError as error:
-  sys.exit(f'error: {error}')
+if not __debug__:
+  try:
+    importlib.import_module('disco_rl.networks')  # It refuses python -O.
+  except ImportError as error:
+    sys.exit(f'error: {error}')

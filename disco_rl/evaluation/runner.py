@@ -217,7 +217,9 @@ class Evaluation:
     return config, driver, needed
 
   def run(
-    self, workdir: str | pathlib.Path, description: Mapping[str, Any]
+    self,
+    workdir: str | pathlib.Path,
+    description: Mapping[str, Any] | None = None,
   ) -> dict[str, Any]:
     """Trains, resuming from the last checkpoint in the folder.
 
@@ -226,9 +228,9 @@ class Evaluation:
 
     Args:
       workdir: the folder of the run.
-      description: the settings as the user gave them, for config.json, which
-        holds those that were chosen automatically as they were chosen; of a
-        fork also where it begins, see `runtime.forks`.
+      description: The settings for config.json, which holds those that were
+        chosen automatically as they were chosen; of a fork also where it
+        begins, see `runtime.forks`. None: those of the config.
 
     Returns:
       The summary, as in summary.json: environment, rule, seeds, updates,
@@ -243,6 +245,8 @@ class Evaluation:
       checkpointing.CheckpointError: a checkpoint cannot be written or read.
       signals.Interrupted: a signal ended the run; a checkpoint was saved.
     """
+    if description is None:
+      description = config_lib.flatten(self._config)
     with workdirs.locked(workdir := files.expanded(workdir)):
       rules = sources.files_among([self._config.rule])
       limits.check_disk(workdir, self._needed.disk, _DISK_REMEDY)

@@ -5,6 +5,8 @@ import contextlib
 import logging
 import sys
 
+from disco_rl.runtime import files
+
 
 def note(text: str) -> None:
   """Prints a line about what the run has found out."""
@@ -25,6 +27,9 @@ def surviving(what: str) -> Iterator[None]:
   """
   try:
     yield
+  # The results themselves are damaged.
+  except files.WorkdirError:
+    raise
   # Libraries that draw raise many types.
   except Exception as error:
     first = (f'{error}'.strip().splitlines() or [''])[0]

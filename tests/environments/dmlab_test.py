@@ -163,9 +163,8 @@ def test_two_levels_have_scripts_for_tests() -> None:
 def test_settings_reach_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setenv('DMLAB_DATASET_PATH', '/pictures')
   registry.make('dmlab/psychlab_continuous_recognition', 1, seed=0)
-  preprocessing = dmlab.Preprocessing(
-    height=10, width=12, renderer='hardware', dataset_path=''
-  )
+  monkeypatch.delenv('DMLAB_DATASET_PATH')
+  preprocessing = dmlab.Preprocessing(height=10, width=12, renderer='hardware')
   dmlab.make('rooms_collect_good_objects', 1, 0, preprocessing)
   first, second = FakeLab.made
   assert first.level == 'contributed/dmlab30/psychlab_continuous_recognition'

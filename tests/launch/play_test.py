@@ -60,7 +60,7 @@ def test_an_agent_of_a_run_plays_in_the_environment_that_is_given(
   np.testing.assert_array_equal(policy.evaluate(2).lengths, 5)
   call(
     workdir=str(run),
-    environment='catch/6x2',
+    play_in='catch/6x2',
     episodes=2,
     to=str(tmp_path / 'play.gif'),
   )

@@ -339,8 +339,9 @@ def update_value(
     (before.moments.advantage, advantage),
     (before.moments.td, td),
   ):
-    first = DECAY * float(old.moment1) + (1.0 - DECAY) * np.mean(x)
-    second = DECAY * float(old.moment2) + (1.0 - DECAY) * np.mean(x**2)
+    x_real = x[rollout['mask']]
+    first = DECAY * float(old.moment1) + (1.0 - DECAY) * np.mean(x_real)
+    second = DECAY * float(old.moment2) + (1.0 - DECAY) * np.mean(x_real**2)
     product = DECAY * float(old.decay_product)
     mean = first / (1.0 - product)
     deviation = np.sqrt(second / (1.0 - product) - mean**2 + 1e-12) + 1e-6
@@ -373,8 +374,8 @@ def update_value(
     normalized_advantage=(advantage - mean) / deviation,
     logs={
       'meta_value_loss': loss(flatten(before.params)),
-      'meta_value': float(np.mean(value)),
-      'meta_value_td': float(np.mean(np.abs(td))),
+      'meta_value': float(np.mean(value[:-1][rollout['mask']])),
+      'meta_value_td': float(np.mean(np.abs(td[rollout['mask']]))),
     },
   )
 
