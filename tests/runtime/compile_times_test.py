@@ -6,10 +6,13 @@ from disco_rl.runtime import compile_times
 
 @pytest.fixture(name='folder')
 def _folder(tmp_path):
-  before = jax.config.jax_compilation_cache_dir
+  names = ('jax_compilation_cache_dir', 'jax_enable_compilation_cache')
+  before = {name: jax.config.values[name] for name in names}
   jax.config.update('jax_compilation_cache_dir', str(tmp_path))
+  jax.config.update('jax_enable_compilation_cache', True)
   yield tmp_path
-  jax.config.update('jax_compilation_cache_dir', before)
+  for name, value in before.items():
+    jax.config.update(name, value)
 
 
 @pytest.fixture(name='clock')

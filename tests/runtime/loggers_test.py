@@ -138,7 +138,9 @@ def test_names_are_checked_with_the_settings(
   configs = f'--config={launching.REPOSITORY}/configs'
   for name, build in to_records.BY_LAUNCHER.items():
     file = {'meta_train': 'quickstart', 'evaluate': 'evaluate'}[name]
-    flags = ('--workdir=x', f'{configs}/{file}.py')
+    flags = ['--workdir=x', f'{configs}/{file}.py']
+    if name == 'evaluate':  # By default there would be a file to download.
+      flags.append('--config.rule=actor_critic')
     with launching.parsed(*flags, '--config.loggers=recorder, ') as settings:
       assert build(settings).loggers == ('recorder',)
     with (

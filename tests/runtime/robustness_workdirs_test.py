@@ -155,17 +155,6 @@ def test_a_rule_that_changed_since_the_run_began(
     workdirs.claim(workdir, SETTINGS, free=(), rules={str(rule): str(rule)})
 
 
-def test_older_runs_go_on_with_the_settings_that_came_later(
-  tmp_path: pathlib.Path,
-) -> None:
-  workdirs.claim(tmp_path, SETTINGS, free=())
-  later = {'torso_chunk_size': 0, 'replay_on_disk': False, 'group_multiple': 1}
-  now = {**SETTINGS, **later}
-  with pytest.raises(workdirs.WorkdirError, match='torso_chunk_size was 0'):
-    workdirs.claim(tmp_path, {**now, 'torso_chunk_size': 32}, free=())
-  workdirs.claim(tmp_path, now, free=())
-
-
 @pytest.mark.parametrize('length', ['updates', 'meta_steps'])
 def test_a_run_does_not_become_shorter(
   tmp_path: pathlib.Path, length: str
