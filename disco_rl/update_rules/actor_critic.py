@@ -47,8 +47,8 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     entropy_cost: weight of the entropy bonus.
   """
 
-  # On its card. Of 101 bins up to 20 and 601 up to 300, which all tasks can
-  # have, the former learn Catch 6x5 sooner and with every one of ten seeds.
+  # On its card. With bins up to 300 one of three agents did not learn Catch 6x5
+  # in 300 updates; with bins up to 20, 101 or 601 of them, ten of ten did.
   recommended: ClassVar[Mapping[str, Any]] = {
     'learning_rate': 5e-3,
     'num_bins': 101,
@@ -68,8 +68,9 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
   normalize_advantage: bool = False
   policy_cost: config_lib.Finite = 1.0
   value_cost: config_lib.Finite = 0.5
-  # Of 0.01, 0.05 and 0.2 the one that learns all of Catch 6x5 and 8x8, a grid
-  # world and CartPole, with three seeds each.
+  # Of 0.01, 0.05 and 0.2 the best on Catch 8x8 (0.91 after 300 updates, -0.19
+  # and 0.60 with the others); in a grid world 0.01 is better. The published
+  # code has 0.2.
   entropy_cost: config_lib.Finite = 0.05
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
