@@ -133,22 +133,14 @@ def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
   rule, agent = resolution.resolve(
     rule_registry.load_with_card(config.rule, **rule_settings),
     {name: given.get(name) for name in of_agents},
-    lambda _: _make_spec(config),
+    lambda _: environment_registry.specimen(
+      config.environment, config.preprocessing
+    )[0],
     config.sizes,
   )
   return dataclasses.replace(
     config, agent=agent, rule_settings=rule_registry.settings_of(rule.rule)
   )
-
-
-def _make_spec(config: EvaluationConfig) -> types.EnvironmentSpec:
-  """The spec of the environments of an evaluation."""
-  environment = environment_registry.make(
-    config.environment, 1, config.seed, config.preprocessing
-  )
-  if isinstance(environment, environment_base.HostEnvironment):
-    environment.close()
-  return environment.spec
 
 
 # Settings that a resumed run may change.
