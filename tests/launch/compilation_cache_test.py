@@ -142,6 +142,11 @@ def test_no_folder_can_be_made(
   assert len(caplog.records) == 1
 
 
+def inherited() -> dict[str, str]:
+  """Environment variables without those that `set_up` sets in this process."""
+  return {x: os.environ[x] for x in os.environ if x not in VARIABLES}
+
+
 def test_a_full_disk(tmp_path: pathlib.Path) -> None:
   """Files that grow beyond a limit raise an error as a full disk does."""
   code = """if True:
@@ -158,7 +163,7 @@ def test_a_full_disk(tmp_path: pathlib.Path) -> None:
   ended = subprocess.run(
     [sys.executable, '-c', code, f'--compilation_cache={tmp_path}'],
     cwd=launching.REPOSITORY,
-    env={**os.environ, 'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0'},
+    env={**inherited(), 'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0'},
     capture_output=True,
     text=True,
     check=True,
@@ -247,12 +252,11 @@ TRAINER = """if True:
 
 def trained(cache: pathlib.Path, **variables: str) -> tuple[str, str]:
   """The folder that a trainer uses in a fresh process, and its stderr."""
-  inherited = {x: os.environ[x] for x in os.environ if x not in VARIABLES}
   ended = subprocess.run(
     [sys.executable, '-c', TRAINER],
     cwd=launching.REPOSITORY,
     env={
-      **inherited,
+      **inherited(),
       'XDG_CACHE_HOME': str(cache),
       'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
       **variables,
