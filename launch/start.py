@@ -6,6 +6,7 @@ import os
 from absl import flags
 from absl import logging
 
+from disco_rl.runtime import compilation_cache
 from disco_rl.runtime import garbage
 from launch.errors import fail
 
@@ -22,6 +23,7 @@ def begin(argv: Sequence[str]) -> None:
     # Packages report each of their steps as INFO.
     logging.set_verbosity(logging.WARNING)
   garbage.collect_rarely()
+  compilation_cache.leave_loops_rolled()
   # Pictures are drawn without a window. A kernel of Jupyter sets a backend that
   # may not be installed here: matplotlib could not be imported.
   os.environ['MPLBACKEND'] = 'agg'

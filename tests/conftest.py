@@ -10,6 +10,7 @@ import jax
 import pooch
 import pytest
 
+from disco_rl.runtime import compilation_cache
 from disco_rl.runtime import garbage
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
@@ -24,6 +25,8 @@ if jax.__version_info__ < (0, 11):
     + ' --xla_cpu_use_fusion_emitters=false'
     + ' --xla_cpu_parallel_codegen_split_count=1'
   )
+
+compilation_cache.leave_loops_rolled()
 
 # Most of the suite's time is compilation, and most of it is the same each time.
 jax.config.update('jax_compilation_cache_dir', str(_REPOSITORY / '.jax_cache'))

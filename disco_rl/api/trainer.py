@@ -109,6 +109,7 @@ class Trainer(tree_files.Unpicklable):
       ImportError: a package that the environment needs is not installed.
       FileNotFoundError: there is no file of weights at the path.
     """
+    compilation_cache.leave_loops_rolled()
     backend.check_precision()
     seed = config_lib.converted(seed, int)
     preprocessing = config_lib.plain(preprocessing)
