@@ -1,14 +1,14 @@
 """Variants of the method (Fig. 3, Extended Data Fig. 3), at a small size.
 
-  python -m launch.ablate --config=configs/ablations.py \
+  disco-rl ablate --config=ablations \
     --variants=full,no_q,no_y_and_z --seeds=3 --workdir=runs/ablations
 
 runs each variant with several seeds and compares their held-out returns. One of
 them, and evaluation with the rule, which its file describes in full:
 
-  python -m launch.meta_train --config=configs/ablations.py:no_q \
+  disco-rl meta-train --config=ablations:no_q \
     --workdir=runs/no_q
-  python -m launch.evaluate --config=configs/evaluate.py:quickstart \
+  disco-rl evaluate --config=quickstart \
     --config.rule=runs/no_q/rule.npz --workdir=runs/no_q_6x5
 
 The name after the colon selects the variant; without one it is `full`, all of

@@ -1,13 +1,13 @@
 """Discovery on 103 environments, with the settings of the paper's Disco103.
 
-  python -m launch.meta_train --config=configs/disco103.py \
+  disco-rl meta-train --config=disco103 \
     --workdir=runs/disco103
 
 206 agents, two for each environment of Atari-57, ProcGen-16 and DMLab-30. The
 paper's run took 2,048 TPUv3 cores for 60 hours. Requires `pip install -e
 '.[atari,procgen]'` and your own build of deepmind_lab.
 
-  python -m launch.meta_train --config=configs/disco103.py:tiny \
+  disco-rl meta-train --config=disco103:tiny \
     --workdir=runs/disco103_tiny
 
 keeps every component - Atari, ProcGen and two kinds of JAX-native environments,

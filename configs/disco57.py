@@ -1,11 +1,11 @@
 """Discovery on Atari-57, with the settings of the paper's Disco57.
 
-  python -m launch.meta_train --config=configs/disco57.py --workdir=runs/disco57
+  disco-rl meta-train --config=disco57 --workdir=runs/disco57
 
 128 agents cycle through the 57 games in lexicographic order. The paper's run
 took 1,024 TPUv3 cores for 64 hours. Requires `pip install -e '.[atari]'`.
 
-  python -m launch.meta_train --config=configs/disco57.py:tiny \
+  disco-rl meta-train --config=disco57:tiny \
     --workdir=runs/disco57_tiny
 
 keeps every component - replay, resets of agents, 20 inner updates, environments

@@ -1,12 +1,12 @@
 """Training agents with a fixed rule.
 
-  python -m launch.evaluate --config=configs/evaluate.py:catch \
+  disco-rl evaluate --config=catch \
     --config.rule=disco103 --workdir=runs/catch
 
 Every setting is a flag: --config.learning_rate=1e-3. Lists make many runs in
 one folder, and a report of them all:
 
-  python -m launch.evaluate --config=configs/evaluate.py:quickstart \
+  disco-rl evaluate --config=quickstart \
     --config.environments=catch/4x4,catch/6x5 \
     --config.rules=disco103,actor_critic --config.learning_rates=1e-3,5e-3 \
     --workdir=runs/sweep
@@ -53,7 +53,7 @@ def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
 
 
 def base() -> ml_collections.ConfigDict:
-  """All settings of launch.evaluate, at the defaults of their records.
+  """All settings of disco-rl evaluate, at the defaults of their records.
 
   Those of agents and rules are unset: see disco_rl/agent/resolution.py.
   """

@@ -1,6 +1,6 @@
 """Improves on the policy gradient, on tasks at random, with agents that differ.
 
-  python -m launch.meta_train --config=configs/general.py \
+  disco-rl meta-train --config=general \
     --workdir=runs/general
 
 Discovery begins with a rule that imitates the policy gradient, or from scratch

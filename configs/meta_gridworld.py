@@ -1,6 +1,6 @@
 """Discovers a rule in grid worlds and on Catch boards, on two CPU cores.
 
-  python -m launch.meta_train --config=configs/meta_gridworld.py \
+  disco-rl meta-train --config=meta_gridworld \
     --workdir=runs/meta_gridworld
 
 The population trains on tasks of two kinds: small grid worlds, whose objects
@@ -12,7 +12,7 @@ chain with a delayed reward, a slippery grid world, and a larger board.
 the exported rule five new agents learn chains with delayed rewards, a kind of
 task that is not part of discovery:
 
-  python -m launch.evaluate --config=configs/evaluate.py:quickstart \
+  disco-rl evaluate --config=quickstart \
     --config.rule=runs/meta_gridworld/rule.npz \
     --config.environment=gridworld/43 --config.unroll_length=16 \
     --workdir=runs/chain

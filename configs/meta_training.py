@@ -11,7 +11,7 @@ from disco_rl import config as config_lib
 
 
 def base() -> ml_collections.ConfigDict:
-  """All settings of launch.meta_train, at the defaults of their records."""
+  """All settings of disco-rl meta-train, at the defaults of their records."""
   return records.defaults(sections())
 
 

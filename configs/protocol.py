@@ -1,6 +1,6 @@
 """The protocol by which rules are judged, on tasks that nothing is chosen by.
 
-  python -m launch.protocol --config=configs/protocol.py \
+  disco-rl protocol --config=protocol \
     --rules=runs/general/rule.npz --workdir=runs/protocol
 
 It declares three disjoint sets of tasks, what is chosen between, and the

@@ -1,12 +1,12 @@
 """Discovers a rule from an untrained one, on two CPU cores in minutes.
 
-  python -m launch.meta_train --config=configs/quickstart.py \
+  disco-rl meta-train --config=quickstart \
     --workdir=runs/quickstart
 
 Eight agents on Catch 4x3. With the discovered rule five new agents reach a mean
 return of at least 0.97 on 4x4 and on 6x5, after 500 updates:
 
-  python -m launch.evaluate --config=configs/evaluate.py:quickstart \
+  disco-rl evaluate --config=quickstart \
     --config.rule=runs/quickstart/rule.npz --workdir=runs/6x5/rule
 """
 

@@ -3,24 +3,24 @@
 Each panel of the figure is one sweep, here of the shipped rule and Disco103 on
 Catch 6x5. Panel c, 36 combinations of the optimiser's settings:
 
-  python -m launch.sweep --launcher=evaluate --config=configs/robustness.py \
+  disco-rl sweep --launcher=evaluate --config=robustness \
     --grid=rule=general,disco103 --grid=optimizer=adam,rmsprop \
     --grid=learning_rate=3e-3,1e-2,3e-2 --grid=weight_decay=0,0.01,0.1 \
     --grid=max_abs_update=0.3,1 --workdir=runs/optimizers
 
 Panel a, sizes of the agents' network, and b, fractions of replay in a batch:
 
-  python -m launch.sweep --launcher=evaluate --config=configs/robustness.py \
+  disco-rl sweep --launcher=evaluate --config=robustness \
     --grid=rule=general,disco103 \
     --variants=width_16,width_32,width_64,width_128,width_256 \
     --workdir=runs/widths
-  python -m launch.sweep --launcher=evaluate --config=configs/robustness.py \
+  disco-rl sweep --launcher=evaluate --config=robustness \
     --grid=rule=general,disco103 \
     --variants=replay_0,replay_50,replay_75,replay_88,replay_96 \
     --workdir=runs/replay
 
 The paper does not state the values that it combined: these are ours. It ran Ms
-Pacman with agents of its evaluation: --config=configs/robustness.py:ms_pacman,
+Pacman with agents of its evaluation: --config=robustness:ms_pacman,
 and variants ms_pacman_replay_50 and so on.
 """
 

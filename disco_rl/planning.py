@@ -366,7 +366,7 @@ def of_training(config: runner.EvaluationConfig, cluster: Cluster) -> Plan:
   """
   if cluster.machines > 1:
     raise ValueError(
-      f'launch.evaluate uses one machine, and not {cluster.machines}: lower '
+      f'disco-rl evaluate uses one machine, and not {cluster.machines}: lower '
       'devices, or raise devices_per_machine.'
     )
   rule, rule_params = rule_registry.load(config.rule, **config.rule_settings)

@@ -1,8 +1,8 @@
 """Draws what a rule has learnt: the analyses of the paper's Fig. 4.
 
-  python -m launch.analyse --workdir=runs/catch_disco103
+  disco-rl analyse --workdir=runs/catch_disco103
 
-The rule and the agent are those of a run of launch.evaluate, in any
+The rule and the agent are those of a run of disco-rl evaluate, in any
 environment, which may still be running. Writes into the folder `analysis` of
 the run targets.png, the targets in a scene made up by hand; trace.png, what the
 agent predicts around its largest reward; gradients.png, where predictions look;
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> None:
   """Draws all pictures."""
   start.begin(argv)
   if WORKDIR.value is None:
-    fail('Name the run of launch.evaluate by --workdir=RUN.')
+    fail('Name the run of disco-rl evaluate by --workdir=RUN.')
   compilation_cache.set_up(by_default=True)
   modules.import_modules(WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.

@@ -13,7 +13,6 @@ from typing import Any
 
 from absl import app
 from absl import flags
-from ml_collections import config_flags
 
 from launch import compilation_cache
 from launch import help
@@ -22,6 +21,7 @@ from launch import orphans
 from launch import start
 from launch import streams
 from launch.config import CONFIG
+from launch.config import define as define_config
 from launch.config import settings
 from launch.errors import fail
 from launch.workdir import WORKDIR
@@ -75,7 +75,8 @@ def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:
   """
   argv = ['launcher', f'--config={config}', *overrides]
   parsed = flags.FlagValues()
-  config_flags.DEFINE_config_file('config', flag_values=parsed, sys_argv=argv)
+  define_config(flag_values=parsed, sys_argv=argv)
+  parsed['config'].parser.base = flags.FLAGS['config'].parser.base
   with _failing_in_one_line():
     parsed(argv)
     return settings(parsed)
@@ -91,8 +92,9 @@ def parse_flags(argv: list[str], base: ModuleType | None = None) -> list[str]:
   Returns:
     The name of the program.
   """
+  flags.FLAGS['config'].parser.base = base
   if help.is_asked(argv):
-    help.show(base, _given_settings(argv))
+    help.show(base, _given_settings(argv, base))
   with _failing_in_one_line():
     rest = flags.FLAGS(argv)
     CONFIG.value.to_dict()  # A missing file raises only when it is used.
@@ -119,12 +121,12 @@ def _failing_in_one_line() -> Iterator[None]:
     fail(f'A flag names no setting: {error}. {_SEE_CONFIG}')
 
 
-def _given_settings(argv: list[str]) -> dict[str, Any]:
+def _given_settings(argv: list[str], base: ModuleType | None) -> dict[str, Any]:
   """The settings of a command with --help; {} if it has no --config."""
   names = [argument.lstrip('-').partition('=')[0] for argument in argv[1:]]
   if 'config' not in names:
     return {}
   # ml_collections reads the command line as well.
   argv[:] = [x for x in argv if not help.is_asked(['', x])]
-  parse_flags([*argv, '--workdir=.'])
+  parse_flags([*argv, '--workdir=.'], base)
   return CONFIG.value.to_dict()

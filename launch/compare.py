@@ -1,6 +1,6 @@
-"""Plots the learning curves of several runs of launch.evaluate in one figure.
+"""Plots the learning curves of several runs of disco-rl evaluate in one figure.
 
-  python -m launch.compare runs/mine runs/actor_critic --output=compare.png
+  disco-rl compare runs/mine runs/actor_critic --output=compare.png
 
 Each folder becomes one curve, named by its rule or by --labels. Runs of one
 label are drawn as one curve, the mean of all their agents.
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> None:
   modules.import_modules()
   workdirs = [pathlib.Path(name).expanduser() for name in argv[1:]]
   if not workdirs:
-    fail('Name at least one folder of a run of launch.evaluate.')
+    fail('Name at least one folder of a run of disco-rl evaluate.')
   labels = _LABELS.value or len(workdirs) * [None]
   if len(labels) != len(workdirs):
     fail(f'--labels has {len(labels)} for {len(workdirs)} folders.')
@@ -48,10 +48,10 @@ def main(argv: Sequence[str]) -> None:
       environment, rule = config['environment'], config['rule']
       curve = learning_curves.read_curve(workdir / 'metrics.csv')
     except (OSError, ValueError) as error:
-      fail(f'{workdir} contains no run of launch.evaluate: {error}')
+      fail(f'{workdir} contains no run of disco-rl evaluate: {error}')
     except KeyError as error:
       fail(
-        f'{workdir} contains no run of launch.evaluate: config.json lacks '
+        f'{workdir} contains no run of disco-rl evaluate: config.json lacks '
         f'{error}.'
       )
     environments.append(environment)

@@ -1,13 +1,81 @@
 """The flag that names a config, and the settings that it makes."""
 
+import difflib
+import os
+import pathlib
+from types import ModuleType
 from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
 
-CONFIG = config_flags.DEFINE_config_file(
-  'config', None, 'Settings: a file, optionally a colon and a variant.'
-)
+from configs import evaluate
+
+_CONFIGS = pathlib.Path(evaluate.__file__).parent
+# They make no config of their own.
+_SHARED = ('benchmarks', 'meta_training', 'records')
+
+
+class _Parser(flags.ArgumentParser[Any]):
+  """Reads a config that is named by its file, or by its name alone.
+
+  Attributes:
+    base: The config of the launcher that runs, the names of whose variants come
+      before those of other files; None: there is none.
+  """
+
+  base: ModuleType | None = None
+
+  def __init__(self, of_files: flags.ArgumentParser[Any]) -> None:
+    self._of_files = of_files
+
+  def parse(self, argument: str) -> Any:
+    """Returns the config; raises ValueError if there is none."""
+    return self._of_files.parse(self._file(argument))
+
+  def _file(self, path: str) -> str:
+    """Returns the file and, after a colon, its variant."""
+    file, colon, variant = path.partition(':')
+    if file.endswith('.py') or os.sep in file:
+      if not os.path.isfile(file):
+        raise ValueError(f'There is no file {file!r}. {_offer(file)}')
+      return path
+    own = self.base is evaluate and path in evaluate.VARIANTS
+    if not own and (_CONFIGS / f'{file}.py').is_file() and file not in _SHARED:
+      return f'{_CONFIGS / file}.py{colon}{variant}'
+    if path in evaluate.VARIANTS:
+      return f'{evaluate.__file__}:{path}'
+    raise ValueError(f'There is no config {path!r}. {_offer(file)}')
+
+
+def _offer(name: str) -> str:
+  """Returns the names of configs like one that there is not, or of all."""
+  files = {path.stem for path in _CONFIGS.glob('[a-z]*.py')} - {*_SHARED}
+  names = sorted({*files, *evaluate.VARIANTS})
+  near = difflib.get_close_matches(pathlib.Path(name).stem, names)
+  return (
+    f'Choose one of {", ".join(near or names)}, or name a file by its path.'
+  )
+
+
+def define(**how: Any) -> Any:
+  """Defines the flag; returns its holder.
+
+  Args:
+    **how: Further arguments of `config_flags.DEFINE_config_file`.
+  """
+  holder = config_flags.DEFINE_config_file(
+    'config',
+    None,
+    'Settings: a name such as quickstart or ablations:no_q, or a file.',
+    **how,
+  )
+  flag = how.get('flag_values', flags.FLAGS)['config']
+  flag.parser = _Parser(flag.parser)
+  return holder
+
+
+CONFIG = define()
 
 
 def settings(parsed: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 r"""Trains agents with a fixed rule, several seeds side by side.
 
-  python -m launch.evaluate --config=configs/evaluate.py:catch \
+  disco-rl evaluate --config=catch \
     --config.rule=disco103 --workdir=runs/catch
 
 Any setting of the config can be given as a flag, --config.learning_rate=1e-3.

@@ -1,7 +1,7 @@
 """Makes a rule for discovery to begin with: it imitates the policy gradient.
 
-  python -m launch.imitate --config=configs/general.py --workdir=runs/imitation
-  python -m launch.meta_train --config=configs/general.py \
+  disco-rl imitate --config=general --workdir=runs/imitation
+  disco-rl meta-train --config=general \
     --config.rule=runs/imitation/rule.npz --workdir=runs/general
 
 The sizes are those of the config, rule_lstm_size and the like. Writes rule.npz

@@ -1,8 +1,8 @@
-"""Lists the environments that launch.evaluate and launch.meta_train accept.
+"""Lists the environments that disco-rl evaluate and disco-rl meta-train accept.
 
-  python -m launch.list_environments
-  python -m launch.list_environments --suite=atari57 --specs
-  python -m launch.list_environments --json
+  disco-rl list-environments
+  disco-rl list-environments --suite=atari57 --specs
+  disco-rl list-environments --json
 
 Each line shows an environment's name, where it steps (on JAX's device or on the
 host), and whether it is available: its package is installed, and its actions,

@@ -1,6 +1,6 @@
 r"""Discovers an update rule by training a population of agents.
 
-  python -m launch.meta_train --config=configs/quickstart.py \
+  disco-rl meta-train --config=quickstart \
     --workdir=runs/quickstart
 
 Any setting of the config can be given as a flag, --config.meta_steps=100. The
@@ -125,7 +125,7 @@ def _without(
     f'--config.agents={agents}',
   ]
   command = shlex.join([*sys.argv[1:], *flags_])
-  return f' Without what is missing: python -m launch.meta_train {command}'
+  return f' Without what is missing: disco-rl meta-train {command}'
 
 
 def _check_start(rule: str, workdir: pathlib.Path) -> None:

@@ -1,7 +1,7 @@
 """Says what a run takes on devices that need not be here.
 
-  python -m launch.plan --config=configs/disco57.py --devices=8 --device=h100
-  python -m launch.plan --config=configs/evaluate.py:atari --json
+  disco-rl plan --config=disco57 --devices=8 --device=h100
+  disco-rl plan --config=atari --json
 
 Memory is what XLA reports of the run's programs, compiled for a CPU; arithmetic
 is counted in them. The time is a model: each program takes the longer of its
@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> None:
   """Prints the plan."""
   start.begin(argv)
   if CONFIG.value is None:
-    fail('Name the settings of launch.meta_train or launch.evaluate: --config.')
+    fail('Name the settings of meta-train or evaluate: --config.')
   modules.import_modules()
   with in_one_line(ValueError, ImportError):
     plan = make_plan(settings())

@@ -1,12 +1,12 @@
 r"""Plays episodes with a trained agent, and draws them.
 
-  python -m launch.play --workdir=runs/catch
-  python -m launch.play --agent=agent.npz --episodes=10 --to=episodes.mp4
-  python -m launch.play --workdir=runs/objects --episodes=100 \
+  disco-rl play --workdir=runs/catch
+  disco-rl play --agent=agent.npz --episodes=10 --to=episodes.mp4
+  disco-rl play --workdir=runs/objects --episodes=100 \
     --play_in=dmlab/rooms_collect_good_objects_test
 
-The agent is one of a run of launch.evaluate, which may be going on, or that of
-a file of `Trainer.save` or `Policy.save`. It plays in a new environment with
+The agent is one of a run of disco-rl evaluate, which may be going on, or that
+of a file of `Trainer.save` or `Policy.save`. It plays in a new environment with
 what it has learnt, and learns no further. Its returns are printed, in NetHack
 also the last screen of each episode; the pictures become a GIF, or an MP4 file
 where the name says so (pip install -e '.[video]').

@@ -1,6 +1,6 @@
 r"""Judges rules by a declared protocol, beside baselines; see docs/protocol.md.
 
-  python -m launch.protocol --config=configs/protocol.py \
+  disco-rl protocol --config=protocol \
     --rules=runs/a/rule.npz,runs/b/rule.npz --workdir=runs/protocol
 
 Each rule's settings are chosen by validation tasks, then kept in the tests.
@@ -111,7 +111,7 @@ def _run(jobs: list[Any], workdir: pathlib.Path) -> None:
         counter='updates',
         goal=1,
         arguments=(
-          *('-m', 'launch.protocol', *sys.argv[1:]),
+          *('-m', 'disco_rl', 'protocol', *sys.argv[1:]),
           f'--part={i},{number}',
         ),
       )

@@ -1,6 +1,6 @@
 """Shows what a discovery has found, on one page: index.html.
 
-  python -m launch.showcase --workdir=runs/quickstart
+  disco-rl showcase --workdir=runs/quickstart
 
 New agents are trained with the discovered rule, with the rule as it was
 before discovery, and with actor-critic, on an environment that the population
@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> None:
       settings = forks.read_settings(run)
       steps = metrics.read_json(run / 'summary.json')['meta_steps']
     except (OSError, KeyError) as error:
-      fail(f'{run} holds no finished run of launch.meta_train: {error}')
+      fail(f'{run} holds no finished run of disco-rl meta-train: {error}')
     # A discovery that was continued has another rule.
     folder = run / 'showcase' / f'{steps}'
     shared = _settings(settings)
@@ -218,11 +218,11 @@ def _commands(
   return [
     (
       'Watch one of these agents for longer:',
-      f'python -m launch.play --workdir={found.folder} --episodes=20',
+      f'disco-rl play --workdir={found.folder} --episodes=20',
     ),
     (
       'Show the rule on another environment, such as a larger board:',
-      f'python -m launch.showcase --workdir={run} --environment=catch/9x4',
+      f'disco-rl showcase --workdir={run} --environment=catch/9x4',
     ),
     (
       'Train an agent with it in Python:',

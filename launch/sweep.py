@@ -1,15 +1,15 @@
 r"""Runs a launcher with many settings and seeds, and reports on all runs.
 
-  python -m launch.sweep --config=configs/quickstart.py \
+  disco-rl sweep --config=quickstart \
     --grid=meta_learning_rate=1e-3,2e-3 --grid=inner_updates=5,10 \
     --seeds=3 --processes=2 --workdir=runs/sweep
 
 Each --grid names a setting and its values; there is a run for each combination,
 or for as many random ones as --sample says, with each of the seeds. --variants
-are names after the colon of --config, as of configs/ablations.py; launch.ablate
-is this program. Other settings, --config.meta_steps=100, hold for all runs.
-With --launcher=evaluate agents are trained with a fixed rule; one run then
-trains its seeds side by side.
+are names after the colon of --config, as of configs/ablations.py; `disco-rl
+ablate` is this program. Other settings, --config.meta_steps=100, hold for all
+runs. With --launcher=evaluate agents are trained with a fixed rule; one run
+then trains its seeds side by side.
 
 Runs are commands of their own, in the folders VARIANT/SETTINGS/seed_I, and
 print to a file beside the folder. The same command again goes on with what is
@@ -26,11 +26,14 @@ import math
 import pathlib
 import random
 import re
+import sys
 from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
 
+from configs import evaluate
+from configs import meta_training
 from launch import common
 from launch import modules
 from launch import processes
@@ -122,8 +125,8 @@ def plan(workdir: pathlib.Path) -> list[Run]:
     points = random.Random(0).sample(points, _SAMPLE.value)
   if _LAUNCHER.value == 'evaluate' and _SEEDS.value > 1:
     raise ValueError(
-      '--seeds is for meta_train: launch.evaluate trains the agents of one run '
-      f'side by side. Set --config.seeds={_SEEDS.value}.'
+      '--seeds is for meta_train: evaluate trains the agents of one run side '
+      f'by side. Set --config.seeds={_SEEDS.value}.'
     )
   runs = [
     _make_run(workdir, variant, point, seed)
@@ -243,7 +246,7 @@ def _make_run(
     counter=_STEPS[launcher],
     goal=settings[_STEPS[launcher]],
     arguments=(
-      *('-m', f'launch.{launcher}', f'--config={config}'),
+      *('-m', 'disco_rl', launcher.replace('_', '-'), f'--config={config}'),
       *(*_as_flags(changes), f'--workdir={folder}'),
       *(f'--import={name}' for name in modules.IMPORT.value),
     ),
@@ -293,7 +296,7 @@ def _of_discoveries(
 def _of_training(
   groups: Sequence[Sequence[Run]], failures: Mapping[pathlib.Path, str]
 ) -> tuple[list[Any], Any]:
-  """Results of runs of launch.evaluate, each of several agents."""
+  """Results of runs of disco-rl evaluate, each of several agents."""
   from disco_rl.evaluation import comparison
   from disco_rl.evaluation import report as report_lib
 
@@ -321,4 +324,6 @@ def _span(groups: Sequence[Sequence[Run]], name: str) -> tuple[int, int]:
 
 
 if __name__ == '__main__':
-  common.run(main)
+  # Names of configs are those that the launcher knows.
+  is_evaluate = re.search(r'-launcher[= ]evaluate\b', ' '.join(sys.argv))
+  common.run(main, base=evaluate if is_evaluate else meta_training)

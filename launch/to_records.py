@@ -54,7 +54,7 @@ def refuse_lists(settings: Mapping[str, Any], remedy: str) -> None:
   """
   if given := [f'{x}={settings[x]!r}' for x in SWEPT if settings.get(x)]:
     raise ValueError(
-      f'{", ".join(given)} would be ignored here, as launch.evaluate alone '
+      f'{", ".join(given)} would be ignored here, as disco-rl evaluate alone '
       f'makes runs of these lists: leave them out, and {remedy}.'
     )
 

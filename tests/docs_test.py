@@ -14,6 +14,7 @@ import launching
 import numpy as np
 import pytest
 
+from configs import evaluate
 import disco_rl
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
@@ -233,7 +234,7 @@ def test_the_code_runs(
 
 
 def _commands() -> Iterator[tuple[pathlib.Path, list[str]]]:
-  """Commands that begin with `python -m`, of all pages."""
+  """Commands of Python and of the package, of all pages."""
   for path in _TEXTS:
     for block in _blocks(path, ''):
       for line in block.replace('\\\n', ' ').splitlines():
@@ -243,6 +244,8 @@ def _commands() -> Iterator[tuple[pathlib.Path, list[str]]]:
         )
         if words[:2] == ['python', '-m']:
           yield path, words[2:]
+        elif words[:1] == ['disco-rl']:
+          yield path, [f'launch.{words[1].replace("-", "_")}', *words[2:]]
 
 
 def test_commands_of_the_pages_are_valid(
@@ -270,5 +273,6 @@ def test_commands_of_the_pages_are_valid(
       importlib.import_module(module)  # Defines its flags.
       assert any(flag.startswith('--workdir=') for flag in flags), where
       # Builds the run's settings, as the launcher does first of all.
-      with launching.parsed(*flags) as settings:
+      base = evaluate if module == 'launch.evaluate' else None
+      with launching.parsed(*flags, base=base) as settings:
         assert _LAUNCHERS[module](settings), where

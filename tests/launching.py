@@ -99,13 +99,15 @@ def kill(
 
 
 @contextlib.contextmanager
-def parsed(*arguments: str) -> Iterator[dict[str, Any]]:
+def parsed(
+  *arguments: str, base: ModuleType | None = None
+) -> Iterator[dict[str, Any]]:
   """The settings that a launcher's flags make, while they hold."""
   argv = ['launcher', *arguments]
   with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
     # ml_collections reads the settings from there.
     patch.setattr(sys, 'argv', argv)
-    common.parse_flags(argv)
+    common.parse_flags(argv, base)
     yield common.settings()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from importlib import metadata
 import pathlib
 import re
+import runpy
 import sys
 import tomllib
 
@@ -12,6 +13,7 @@ import launching
 import pytest
 
 import disco_rl
+from disco_rl import extras
 
 _PACKAGE = launching.REPOSITORY / 'disco_rl'
 EXPORTS = {
@@ -71,7 +73,7 @@ def test_type_checkers_see_the_exports(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
-  assert metadata.version('disco_rl') == disco_rl.__version__
+  assert metadata.version(extras.DISTRIBUTION) == disco_rl.__version__
 
 
 @pytest.fixture(scope='module')
@@ -79,20 +81,26 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   """The packages as a wheel would hold them."""
   folder = tmp_path_factory.mktemp('built')
   command = ['egg_info', '--egg-base', str(folder), 'build_py', '--build-lib']
-  code = 'import setuptools; setuptools.setup()'
-  _run('-c', code, '-q', *command, str(folder / 'lib'))
+  _run('setup.py', '-q', *command, str(folder / 'lib'))
   return folder / 'lib'
 
 
 def test_the_wheel_holds_the_package_alone(built: pathlib.Path) -> None:
   assert [path.name for path in built.iterdir()] == ['disco_rl']
+  # Folder of the package -> where it lies in the repository.
+  folders = {'.': _PACKAGE}
+  for name in ('configs', 'launch'):
+    folders[f'commands/{name}'] = launching.REPOSITORY / name
   expected = {
-    path.relative_to(_PACKAGE)
-    for path in _PACKAGE.rglob('*')
+    folder / path.relative_to(source)
+    for folder, source in folders.items()
+    for path in source.rglob('*')
     if path.is_file() and '__pycache__' not in path.parts
   }
   installed = built / 'disco_rl'
-  assert pathlib.Path('py.typed') in expected
+  assert {pathlib.Path('py.typed'), pathlib.Path('commands/launch/play.py')} < (
+    expected
+  )
   assert expected == {
     path.relative_to(installed)
     for path in installed.rglob('*')
@@ -100,12 +108,42 @@ def test_the_wheel_holds_the_package_alone(built: pathlib.Path) -> None:
   }
 
 
-def test_what_is_built_can_be_imported(built: pathlib.Path) -> None:
-  code = f'import sys; sys.path.insert(0, {str(built)!r}); import disco_rl; '
-  code += 'print(disco_rl.__file__, disco_rl.Rollout.__name__)'
-  file, name = _run('-c', code)
-  assert pathlib.Path(file).is_relative_to(built)
-  assert name == 'Rollout'
+# Away from the clone, in a folder whose packages have names of launchers.
+_COMMAND = """
+import os, runpy, sys
+folder, sys.path[0], *sys.argv[1:] = sys.argv[1:]
+os.chdir(folder)
+runpy.run_module('disco_rl', run_name='__main__', alter_sys=True)
+"""
+
+
+def test_commands_run_with_what_is_built(
+  built: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  for name in ('configs', 'launch'):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / '__init__.py').write_text("raise ImportError('mine')")
+  run = lambda *argv: launching.run_python(
+    '-c', _COMMAND, str(tmp_path), str(built), *argv
+  )
+  shown = run('evaluate', '--config=general', '--help')
+  assert not shown.stderr
+  # Of the variant of configs/evaluate.py, and not of configs/general.py.
+  assert "\n  environment='gridworld/held_out_00'" in shown.stdout
+  refused = run('evaluate', '--config=configs/general.py', '--workdir=x')
+  assert 'There is no file' in refused.stderr
+  assert 'one of general' in refused.stderr
+  refused = run('evaluat', '--config=general')
+  assert refused.stderr.endswith('choose one of evaluate, ablate.\n')
+
+
+def test_extras_are_spelt_for_those_who_have_the_wheel(
+  built: pathlib.Path,
+) -> None:
+  assert extras.install('atari') == "pip install -e '.[atari]'"
+  path = built / 'disco_rl' / 'extras.py'
+  installed = runpy.run_path(str(path))['install']
+  assert installed('atari') == "pip install 'disco-rl-discovery[atari]'"
 
 
 def _imported(folder: str) -> set[str]:

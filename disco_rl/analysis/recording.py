@@ -54,7 +54,7 @@ def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
   """Loads a rule and its agent from a run; changes nothing in its folder.
 
   Args:
-    workdir: Folder of a run of launch.evaluate, which may still be running.
+    workdir: Folder of a run of disco-rl evaluate, which may still be running.
     seed: Seed of the agent; None: the run's first.
 
   Returns:

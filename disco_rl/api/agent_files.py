@@ -45,7 +45,7 @@ def load_policy(
 
   Args:
     path: of a file of `Policy.save` or `Trainer.save`, or of the folder of a
-      run of launch.evaluate, whose newest checkpoint is read.
+      run of disco-rl evaluate, whose newest checkpoint is read.
     seed: of a run's agent; None: its first. A file holds one agent.
     environment: as `Trainer` takes it, in place of the one that is named there;
       a name has the preprocessing that is stored. Required where that one was
@@ -102,7 +102,7 @@ def load_policy(
 def load_agent(
   workdir: files.PathLike, *, seed: int | None = None
 ) -> trainer_lib.Trainer:
-  """Loads an agent of a run of launch.evaluate, to be trained further.
+  """Loads an agent of a run of disco-rl evaluate, to be trained further.
 
   The agent has its parameters, the states of its optimiser and its rule, its
   random numbers, and beside JAX-native environments its replay and its

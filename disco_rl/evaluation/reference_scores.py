@@ -201,7 +201,7 @@ DIFFERENCES = {
   'dmlab': (
     'Two levels, rooms_collect_good_objects and '
     'rooms_exploit_deferred_effects, are scored in the variants that agents '
-    'are trained in. The paper scores their test variants: launch.play '
+    'are trained in. The paper scores their test variants: disco-rl play '
     '--play_in=dmlab/..._test does so.'
   ),
   'nethack': (

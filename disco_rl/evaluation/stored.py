@@ -42,7 +42,7 @@ def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
   """Reads the settings of an evaluation.
 
   Args:
-    workdir: folder of a run of launch.evaluate.
+    workdir: folder of a run of disco-rl evaluate.
 
   Raises:
     files.WorkdirError: the folder holds no such run.
@@ -53,11 +53,11 @@ def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
     settings = forks.read_settings(pathlib.Path(workdir))
   except OSError as error:
     raise files.WorkdirError(
-      f'{workdir} holds no run of launch.evaluate: {error}'
+      f'{workdir} holds no run of disco-rl evaluate: {error}'
     ) from error
   if 'environment' not in settings:
     raise files.WorkdirError(
-      f'{workdir} holds no single run of launch.evaluate: name the folder of '
+      f'{workdir} holds no single run of disco-rl evaluate: name the folder of '
       'one run.'
     )
   modules = workdirs.imports(pathlib.Path(workdir))

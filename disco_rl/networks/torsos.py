@@ -104,8 +104,8 @@ class TorsoModule(hk.Module):
     super().__init__(name)
     if config.chunk_size == AUTOMATIC:
       raise ValueError(
-        f'torso_chunk_size={AUTOMATIC} is for launch.meta_train and '
-        'launch.evaluate, which choose one that fits into the memory; give a '
+        f'torso_chunk_size={AUTOMATIC} is for disco-rl meta-train and '
+        'disco-rl evaluate, which choose one that fits into the memory; give a '
         'number here, or 0 for all observations at a time.'
       )
     self._config = config

@@ -21,6 +21,7 @@ from typing import Any
 import uuid
 
 from disco_rl import config as config_lib
+from disco_rl import extras
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
 
@@ -87,8 +88,8 @@ def check(names: Sequence[str]) -> None:
       )
     if name in _PACKAGES and importlib.util.find_spec(name) is None:
       raise ImportError(
-        f'The logger {name!r} needs the package {_PACKAGES[name]}: pip install '
-        f"-e '.[{name}]'."
+        f'The logger {name!r} needs the package {_PACKAGES[name]}: '
+        f'{extras.install(name)}.'
       )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from disco_rl import extras
 from disco_rl.runtime import files
 
 SUFFIXES = ('.gif', '.mp4')
@@ -123,6 +124,6 @@ def _import_ffmpeg() -> Any:
   except ImportError as error:
     raise ImportError(
       f'MP4 requires the package imageio-ffmpeg, which cannot be imported '
-      f"({error}): pip install -e '.[video]', or name a file that ends in "
+      f'({error}): {extras.install("video")}, or name a file that ends in '
       '.gif.'
     ) from error

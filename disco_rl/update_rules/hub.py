@@ -9,6 +9,7 @@ rule.
 import re
 from typing import Any
 
+from disco_rl import extras
 from disco_rl.runtime import files
 from disco_rl.update_rules import cards
 
@@ -114,6 +115,6 @@ def _import(what: str) -> Any:
     import huggingface_hub.errors  # noqa: TID251
   except ImportError as error:
     raise ImportError(
-      f'{what!r} needs huggingface_hub: pip install -e ".[hub]"'
+      f'{what!r} needs huggingface_hub: {extras.install("hub")}'
     ) from error
   return huggingface_hub

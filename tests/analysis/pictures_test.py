@@ -99,7 +99,7 @@ def test_a_run_is_drawn(
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: pathlib.Path) -> None:
   assert 'Name the run' in error()
-  assert 'holds no run of launch.evaluate' in error(workdir=str(tmp_path))
+  assert 'holds no run of disco-rl evaluate' in error(workdir=str(tmp_path))
   launching.call(evaluate, tmp_path, *AGENT, '--config.rule=actor_critic')
   message = 'actor_critic, is made by hand'
   assert message in error(workdir=str(tmp_path))

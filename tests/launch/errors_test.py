@@ -189,5 +189,5 @@ def test_a_command_without_the_suite_that_is_missing_is_offered(
   found = launching.error(meta_train, tmp_path, DISCO103)
   assert found.count('Build DeepMind Lab.') == 1
   flags = '--config.environments=atari57,procgen16 --config.agents=146'
-  command = f'python -m launch.meta_train --workdir={tmp_path} {DISCO103}'
+  command = f'disco-rl meta-train --workdir={tmp_path} {DISCO103}'
   assert found.endswith(f'{command} {flags}')

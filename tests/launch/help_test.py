@@ -32,7 +32,7 @@ def test_flags_come_before_the_settings_and_those_of_libraries_not() -> None:
   assert places == sorted(places)
   assert 'alsologtostderr' not in text
   # The example is as it is typed.
-  assert '--config=configs/quickstart.py \\\n    --workdir' in text
+  assert '--config=quickstart \\\n    --workdir' in text
 
 
 def test_launchers_without_a_config() -> None:

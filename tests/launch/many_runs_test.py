@@ -67,8 +67,8 @@ def test_variants_settings_and_seeds(tmp_path: pathlib.Path) -> None:
   assert {name: last.settings[name] for name in expected} == expected
   assert last.goal == 7
   # The command of the run has the very same settings.
-  module, *flags = last.arguments[1:]
-  assert module == 'launch.meta_train'
+  assert last.arguments[:3] == ('-m', 'disco_rl', 'meta-train')
+  flags = last.arguments[3:]
   with launching.parsed(*flags) as settings:
     assert settings == last.settings
     to_records.meta_training(settings)

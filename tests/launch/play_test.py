@@ -126,7 +126,7 @@ def test_errors_in_one_line(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     'has no agent with seed 2: the seeds of its agents are 0 to 1'
     in error(workdir=str(run), seed=2)
   )
-  assert 'holds no run of launch.evaluate' in error(workdir=str(tmp_path))
+  assert 'holds no run of disco-rl evaluate' in error(workdir=str(tmp_path))
   assert 'must end in .gif or .mp4' in error(workdir=str(run), to='film.avi')
 
 

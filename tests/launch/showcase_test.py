@@ -229,5 +229,5 @@ def test_a_folder_without_a_finished_discovery(tmp_path: pathlib.Path) -> None:
   with pytest.raises(SystemExit) as caught:
     call(tmp_path)
   message = launching.message_of(caught.value)
-  assert 'holds no finished run of launch.meta_train' in message
+  assert 'holds no finished run of disco-rl meta-train' in message
   assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from disco_rl import config as config_lib
+from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import packages
@@ -254,5 +255,5 @@ def import_package() -> Any:
     'ale_py.vector_env',
     "'atari/...'",
     'the packages ale-py (0.12.1 or later) and gymnasium',
-    "pip install -e '.[atari]'",
+    extras.install('atari'),
   )

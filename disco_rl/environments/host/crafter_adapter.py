@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from disco_rl import config as config_lib
+from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import packages
@@ -214,5 +215,5 @@ def make(
 def import_package() -> Any:
   """Returns the module crafter; raises ImportError if it is not installed."""
   return packages.load(
-    'crafter', f'{NAME!r}', 'the package crafter', "pip install -e '.[crafter]'"
+    'crafter', f'{NAME!r}', 'the package crafter', extras.install('crafter')
   )

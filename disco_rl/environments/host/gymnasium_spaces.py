@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import packages
 from disco_rl.environments.host import data_checks
@@ -119,7 +120,7 @@ def import_gymnasium() -> Any:
     'gymnasium',
     "'gymnasium/...'",
     'the package gymnasium',
-    "pip install -e '.[gymnasium]'",
+    extras.install('gymnasium'),
   )
 
 

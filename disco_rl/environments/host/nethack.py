@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from disco_rl import config as config_lib
+from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import packages
@@ -146,7 +147,7 @@ def import_package() -> Any:
     'nle.env.tasks',
     "'nethack/...'",
     'the package nle (1.3.0 or later)',
-    "pip install -e '.[nethack]'",
+    extras.install('nethack'),
   )
 
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from disco_rl import config as config_lib
+from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
@@ -121,7 +122,7 @@ def import_package() -> Any:
   except ImportError as error:
     raise ImportError(
       "'procgen/...' requires the package envpool (1.2.5 or "
-      "later; pip install -e '.[procgen]') and the library Qt 5 (Debian: "
+      f'later; {extras.install("procgen")}) and the library Qt 5 (Debian: '
       'apt-get install libqt5gui5), of which one cannot be imported: '
       f'{error}'
     ) from error

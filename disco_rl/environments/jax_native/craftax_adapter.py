@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import packages
@@ -139,7 +140,7 @@ def import_package() -> Any:
     'craftax.craftax_env',
     "'craftax/...'",
     'the package craftax (1.6.1 or later)',
-    "pip install -e '.[craftax]'",
+    extras.install('craftax'),
   )
 
 

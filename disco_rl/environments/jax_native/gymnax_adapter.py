@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import boards
@@ -152,7 +153,7 @@ def import_package() -> Any:
     'gymnax',
     "'minatar/...', 'bsuite/...' or 'gymnax/...'",
     'the package gymnax (1.0.1 or later)',
-    "pip install -e '.[gymnax]'",
+    extras.install('gymnax'),
   )
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import config as config_lib
+from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments import boards
@@ -191,7 +192,7 @@ def import_package() -> Any:
     'jumanji.environments.routing.sokoban',
     "'sokoban...'",
     'the package jumanji (1.1.2 or later)',
-    "pip install -e '.[sokoban]'",
+    extras.install('sokoban'),
   )
 
 

@@ -1,0 +1,64 @@
+"""The command `disco-rl`, which starts launchers by their names.
+
+`python -m disco_rl` is the same command.
+"""
+
+import ast
+import difflib
+import os
+import pathlib
+import runpy
+import sys
+
+_HERE = pathlib.Path(__file__).resolve().parent
+_INSTALLED = _HERE / 'commands'
+# Holds the packages `launch` and `configs`. They can be imported in the process
+# of a command alone: other packages have modules of these names.
+_ROOT = _INSTALLED if _INSTALLED.is_dir() else _HERE.parent
+
+
+def main() -> None:
+  """Starts the launcher that the command line names."""
+  name = sys.argv[1] if sys.argv[1:] else '--help'
+  if name in ('-h', '-help', '--help', 'help'):
+    print(_help())
+    return
+  if name == '--version':
+    from disco_rl import __version__
+
+    print(__version__)
+    return
+  launchers = _launchers()
+  if name not in launchers:
+    near = difflib.get_close_matches(name.replace('_', '-'), launchers)
+    sys.exit(
+      f'error: There is no command {name!r}: choose one of '
+      f'{", ".join(near or launchers)}.'
+    )
+  # The folder of the user comes next: --import names modules in it.
+  sys.path[:0] = [str(_ROOT), os.getcwd()]
+  del sys.argv[1]
+  module = f'launch.{launchers[name].stem}'
+  runpy.run_module(module, run_name='__main__', alter_sys=True)
+
+
+def _launchers() -> dict[str, pathlib.Path]:
+  """Returns names of launchers and their files."""
+  return {
+    path.stem.replace('_', '-'): path
+    for path in sorted((_ROOT / 'launch').glob('*.py'))
+    if "__name__ == '__main__'" in path.read_text()
+  }
+
+
+def _help() -> str:
+  """Returns the names of all launchers, each with what it does."""
+  lines = ['Usage: disco-rl COMMAND --FLAG=VALUE ...', '']
+  for name, path in _launchers().items():
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
+    lines.append(f'  {name:18}{docstring.splitlines()[0]}')
+  return '\n'.join((*lines, '', 'disco-rl COMMAND --help says more.'))
+
+
+if __name__ == '__main__':
+  main()
