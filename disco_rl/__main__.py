@@ -10,6 +10,8 @@ import pathlib
 import runpy
 import sys
 
+import disco_rl
+
 _HERE = pathlib.Path(__file__).resolve().parent
 _INSTALLED = _HERE / 'commands'
 # Holds the packages `launch` and `configs`. They can be imported in the process
@@ -24,9 +26,10 @@ def main() -> None:
     print(_help())
     return
   if name == '--version':
-    from disco_rl import __version__
-
-    print(__version__)
+    print(disco_rl.__version__)
+    return
+  if name == '--completion':
+    print((_ROOT / 'launch' / 'completion.bash').read_text())
     return
   launchers = _launchers()
   if name not in launchers:
@@ -43,20 +46,25 @@ def main() -> None:
 
 
 def _launchers() -> dict[str, pathlib.Path]:
-  """Returns names of launchers and their files."""
-  return {
-    path.stem.replace('_', '-'): path
-    for path in sorted((_ROOT / 'launch').glob('*.py'))
-    if "__name__ == '__main__'" in path.read_text()
-  }
+  """Returns the files of the launchers, by their names here."""
+  found = _with('launch', "__name__ == '__main__'")
+  return {name.replace('_', '-'): path for name, path in found.items()}
+
+
+def _with(folder: str, text: str) -> dict[str, pathlib.Path]:
+  """Returns the files that hold a text, by their names."""
+  paths = sorted((_ROOT / folder).glob('*.py'))
+  return {path.stem: path for path in paths if text in path.read_text()}
 
 
 def _help() -> str:
   """Returns the names of all launchers, each with what it does."""
-  lines = ['Usage: disco-rl COMMAND --FLAG=VALUE ...', '']
+  lines = ['Usage: disco-rl COMMAND --FLAG=VALUE ...', '', 'Commands:']
   for name, path in _launchers().items():
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
     lines.append(f'  {name:18}{docstring.splitlines()[0]}')
+  lines += ['', 'Configs, for --config:']
+  lines += [f'  {name}' for name in _with('configs', 'def get_config(')]
   return '\n'.join((*lines, '', 'disco-rl COMMAND --help says more.'))
 
 

@@ -12,8 +12,6 @@ from ml_collections import config_flags
 from configs import evaluate
 
 _CONFIGS = pathlib.Path(evaluate.__file__).parent
-# They make no config of their own.
-_SHARED = ('benchmarks', 'meta_training', 'records')
 
 
 class _Parser(flags.ArgumentParser[Any]):
@@ -41,17 +39,22 @@ class _Parser(flags.ArgumentParser[Any]):
         raise ValueError(f'There is no file {file!r}. {_offer(file)}')
       return path
     own = self.base is evaluate and path in evaluate.VARIANTS
-    if not own and (_CONFIGS / f'{file}.py').is_file() and file not in _SHARED:
+    if not own and file in _names():
       return f'{_CONFIGS / file}.py{colon}{variant}'
     if path in evaluate.VARIANTS:
       return f'{evaluate.__file__}:{path}'
     raise ValueError(f'There is no config {path!r}. {_offer(file)}')
 
 
+def _names() -> set[str]:
+  """Returns the names of the files that make a config."""
+  paths = _CONFIGS.glob('*.py')
+  return {p.stem for p in paths if 'def get_config(' in p.read_text()}
+
+
 def _offer(name: str) -> str:
   """Returns the names of configs like one that there is not, or of all."""
-  files = {path.stem for path in _CONFIGS.glob('[a-z]*.py')} - {*_SHARED}
-  names = sorted({*files, *evaluate.VARIANTS})
+  names = sorted({*_names(), *evaluate.VARIANTS})
   near = difflib.get_close_matches(pathlib.Path(name).stem, names)
   return (
     f'Choose one of {", ".join(near or names)}, or name a file by its path.'

@@ -1,6 +1,7 @@
 """launch/completion.bash: what Tab completes."""
 
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ pytestmark = pytest.mark.skipif(
   shutil.which('bash') is None, reason='there is no bash'
 )
 
+_DISCO_RL = pathlib.Path(sys.executable).with_name('disco-rl')
 # Completes a command line twice, the cursor at its end; prints on the standard
 # error stream when the help is asked for.
 SCRIPT = """
@@ -47,6 +49,9 @@ def complete(line: str) -> tuple[list[str], int]:
       ['configs/disco103.py', 'configs/disco57.py'],
     ),
     ('python -m launch.evaluate --workdir=runs --config=conf', ['configs/']),
+    (f'{_DISCO_RL} ev', ['evaluate']),
+    (f'{_DISCO_RL} evaluate --config=qu', ['quickstart']),
+    (f'{_DISCO_RL} evaluate runs', []),
     ('python -m pytest --con', []),
     ('python launch', []),
   ],
