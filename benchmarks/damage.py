@@ -40,7 +40,7 @@ _WORKDIR = flags.DEFINE_string(
 _STEPS = 2 * short_runs.CHECKPOINT_EVERY
 _MORE = _STEPS + short_runs.CHECKPOINT_EVERY
 # Nobody reads them, or whatever they hold.
-_UNREAD = ('.lock', 'curves.png', 'tensorboard')
+_UNREAD = ('.lock', '.owner', 'curves.png', 'tensorboard')
 
 # Launchers print them in one line.
 _EXPECTED = (workdirs.WorkdirError, checkpointing.CheckpointError, OSError)

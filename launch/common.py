@@ -22,6 +22,7 @@ from launch import start
 from launch import streams
 from launch.config import CONFIG
 from launch.config import define as define_config
+from launch.config import prefer
 from launch.config import settings
 from launch.errors import fail
 from launch.workdir import WORKDIR
@@ -76,7 +77,6 @@ def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:
   argv = ['launcher', f'--config={config}', *overrides]
   parsed = flags.FlagValues()
   define_config(flag_values=parsed, sys_argv=argv)
-  parsed['config'].parser.base = flags.FLAGS['config'].parser.base
   with _failing_in_one_line():
     parsed(argv)
     return settings(parsed)
@@ -92,7 +92,7 @@ def parse_flags(argv: list[str], base: ModuleType | None = None) -> list[str]:
   Returns:
     The name of the program.
   """
-  flags.FLAGS['config'].parser.base = base
+  prefer(base)
   if help.is_asked(argv):
     help.show(base, _given_settings(argv, base))
   with _failing_in_one_line():

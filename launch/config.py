@@ -5,6 +5,7 @@ import os
 import pathlib
 from types import ModuleType
 from typing import Any
+from typing import ClassVar
 
 from absl import flags
 from ml_collections import config_flags
@@ -15,14 +16,10 @@ _CONFIGS = pathlib.Path(evaluate.__file__).parent
 
 
 class _Parser(flags.ArgumentParser[Any]):
-  """Reads a config that is named by its file, or by its name alone.
+  """Reads a config that is named by its file, or by its name alone."""
 
-  Attributes:
-    base: The config of the launcher that runs, the names of whose variants come
-      before those of other files; None: there is none.
-  """
-
-  base: ModuleType | None = None
+  # See `prefer`.
+  base: ClassVar[ModuleType | None] = None
 
   def __init__(self, of_files: flags.ArgumentParser[Any]) -> None:
     self._of_files = of_files
@@ -59,6 +56,15 @@ def _offer(name: str) -> str:
   return (
     f'Choose one of {", ".join(near or names)}, or name a file by its path.'
   )
+
+
+def prefer(base: ModuleType | None) -> None:
+  """Lets names of variants come before those of files.
+
+  Args:
+    base: The file in configs/ that has the variants; None: files come first.
+  """
+  _Parser.base = base
 
 
 def define(**how: Any) -> Any:

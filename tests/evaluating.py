@@ -28,6 +28,7 @@ CATCH = (
 )
 FILES = {
   '.lock',
+  '.owner',
   '.newest_checkpoint',
   'checkpoints',
   'config.json',

@@ -4,13 +4,14 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import pathlib
 import socket
 from typing import Any
+
+import filelock
 
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
@@ -49,25 +50,26 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
   """
   _check_name(workdir)
   workdir.mkdir(parents=True, exist_ok=True)
-  with (workdir / '.lock').open('a+', encoding='utf-8') as file:
+  # A soft lock, a mere file, would stay after a kill.
+  lock = filelock.FileLock(workdir / '.lock', fallback_to_soft=False)
+  # Not in the lock's file, which another process may empty.
+  owner = workdir / '.owner'
+  with contextlib.ExitStack() as stack:
     try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    # Where a server of files keeps the locks, EACCES is another's lock.
-    except (BlockingIOError, PermissionError):
-      file.seek(0)
+      stack.enter_context(lock.acquire(blocking=False))
+    except filelock.Timeout:
+      found = owner.read_text(errors='replace') if owner.exists() else '?'
       raise WorkdirError(
-        f'{workdir} is in use by another run ({file.read() or "unknown"}). '
-        'Wait for it, end it, or choose another --workdir.'
+        f'{workdir} is in use by another run ({found}). Wait for it, end it, '
+        'or choose another --workdir.'
       ) from None
     except OSError as error:
       reports.warn(
-        f'{file.name} cannot be locked ({error.strerror}), as its file system '
-        f'has no locks: see to it that no other run uses {workdir}, or choose '
-        'a --workdir on another disk.'
+        f'{lock.lock_file} cannot be locked ({error.strerror}), as its file '
+        f'system has no locks: see to it that no other run uses {workdir}, or '
+        'choose a --workdir on another disk.'
       )
-    file.truncate(0)
-    file.write(f'process {os.getpid()} on {socket.gethostname()}')
-    file.flush()
+    owner.write_text(f'process {os.getpid()} on {socket.gethostname()}')
     for name in ('', 'held_out', 'figures'):
       files.remove_temporary(workdir / name)
     yield

@@ -383,7 +383,7 @@ def test_two_sweeps_in_one_folder(
     message = evaluating.error(tmp_path, *FOUR_RUNS)
   assert 'in use by another run' in message
   assert not pretended.started
-  assert {path.name for path in tmp_path.iterdir()} == {'.lock'}
+  assert {path.name for path in tmp_path.iterdir()} == {'.lock', '.owner'}
   evaluating.launch(tmp_path, *FOUR_RUNS)
   assert len(pretended.started) == 4
 

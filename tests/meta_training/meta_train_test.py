@@ -73,6 +73,7 @@ TIMES = (
 )
 FILES = {
   '.lock',
+  '.owner',
   '.newest_checkpoint',
   'checkpoints',
   'config.json',
@@ -453,7 +454,7 @@ def test_two_runs_in_one_folder(tmp_path: pathlib.Path) -> None:
   with workdirs.locked(tmp_path):
     message = error(tmp_path, *TINY)
   assert re.search(f'in use by another run .process {os.getpid()} on', message)
-  assert {path.name for path in tmp_path.iterdir()} == {'.lock'}
+  assert {path.name for path in tmp_path.iterdir()} == {'.lock', '.owner'}
   with pytest.raises(KeyboardInterrupt):
     launch(tmp_path, *TINY)
 

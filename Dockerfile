@@ -1,0 +1,17 @@
+# An image for one machine or many, with the versions of requirements.lock:
+#
+#   docker build --tag disco-rl .
+#   docker run --gpus all --volume "$PWD/runs:/runs" disco-rl \
+#     meta-train --config=quickstart --workdir=/runs/quickstart
+#
+# It is for NVIDIA GPUs with driver 580 or later, and finds the other pods under
+# Kubernetes. --build-arg JAX='jax[tpu,k8s]' builds it for TPUs, and
+# --build-arg JAX=jax for CPUs.
+FROM python:3.11-slim
+ARG JAX="jax[cuda13,k8s]"
+WORKDIR /disco_rl
+COPY . .
+RUN pip install --no-cache-dir --constraint requirements.lock \
+  --editable '.[gymnax,hub,video]' "$JAX"
+WORKDIR /
+ENTRYPOINT ["disco-rl"]
