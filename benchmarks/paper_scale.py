@@ -19,14 +19,17 @@ the same memory on the device within 2%.
 All figures are of one device. `agent_meta_step_gib` is what it holds while it
 computes one agent: the agent's state, states, batches and gradients of N
 updates, and the arguments, results and temporaries of the largest program.
-Replay is in the host's memory; its batches are timed by benchmarks.host_replay.
+Replay is in the host's memory.
 
 Arithmetic is counted in the traced program, loops multiplied out. For TPUs the
 milliseconds of a program are printed as XLA estimates them, which counts loops
 once, and as launch.plan does.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
 import os
 from typing import Any
 
@@ -34,17 +37,25 @@ from absl import app
 from absl import flags
 import jax
 from jax.experimental import topologies
+from jax.sharding import PartitionSpec
 import numpy as np
 
-from benchmarks import host_replay as host_replay_benchmark
-from benchmarks import paper_agent
 from benchmarks import timing
+from configs import disco57
 from disco_rl import planning
-from disco_rl.agent import host_replay
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.meta_training import build
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import meta_value
+from disco_rl.meta_training import resets
 from disco_rl.runtime import backend
+from disco_rl.runtime import compilation
 from disco_rl.runtime import costs
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
+from launch import to_records
 
 _TOPOLOGY = flags.DEFINE_string(
   'topology', '', "Of TPUs, such as 'v5p:2x2x1'; empty: this machine's CPU."
@@ -66,17 +77,174 @@ _BATCH_DEVICES = flags.DEFINE_integer(
   'batch_devices', 1, 'Devices that share the batches of the agent.'
 )
 _PARTS = flags.DEFINE_list(
-  'parts', ['update', 'validation', 'vjp', 'replay'], 'Which to measure.'
+  'parts', ['update', 'validation', 'vjp'], 'Which to measure.'
 )
 
 Row = tuple[str, float]
 
+ATARI = types.EnvironmentSpec(
+  jax.ShapeDtypeStruct((84, 84, 4), np.uint8), num_actions=18, frame_stack=4
+)
+_REPLICATED = sharding.REPLICATED
+_BATCH = PartitionSpec(None, sharding.BATCH)  # Of [T, B, ...].
 
-def _make_agent() -> paper_agent.Agent:
+
+@dataclasses.dataclass(frozen=True)
+class Agent:
+  """An agent of a discovery, by the shapes of its arrays.
+
+  Attributes:
+    settings: that it was made from.
+    estimator: of the meta-gradient; holds the agent.
+    rule_params: eta.
+    member: of the population, without replay and eta's optimiser.
+    update: its entry of the trajectory.
+    validation: trajectories of a meta-step.
+  """
+
+  settings: Mapping[str, Any]
+  estimator: meta_gradient.MetaGradient
+  rule_params: types.Params
+  member: inner_loop_lib.Member
+  update: inner_loop_lib.Trajectory
+  validation: types.Rollout
+
+
+def make_agent(settings: Mapping[str, Any], variant: str = '') -> Agent:
+  """The agent; `settings` replace those of configs/disco57.py:variant."""
+  settings = {
+    **disco57.get_config(variant).to_dict(),
+    'torso_chunk_size': 32,  # In float32 on a CPU an update then takes 2 GiB.
+    **settings,
+  }
+  config = to_records.meta_training(settings)
+  rule, rule_params = build.make_rule(config)
+  agent = agent_lib.make(config.agent, ATARI, rule)
+  inner_loop = inner_loop_lib.InnerLoop(
+    config.inner_loop,
+    agent,
+    meta_value.MetaValue(config.meta_value, ATARI, config.agent.network.torso),
+  )
+  rollout = lambda size: types.empty_rollout(
+    ATARI, agent.network.initial_state(size), config.agent.unroll_length, size
+  )
+  member = jax.eval_shape(
+    lambda: resets.initial_member(inner_loop, jax.random.key(0))
+  )
+  state = member.agent.learner
+  batch = jax.eval_shape(lambda: rollout(config.agent.batch_size))
+  return Agent(
+    settings,
+    meta_gradient.MetaGradient(inner_loop, config.loss, config.mode),
+    rule_params,
+    member,
+    inner_loop_lib.Trajectory(state, batch, state.params),
+    jax.eval_shape(lambda: rollout(config.inner_loop.validation_trajectories)),
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """What is compiled.
+
+  Attributes:
+    call: of the arguments of one device; returns whole arrays.
+    arguments: their shapes, of all devices together.
+    specs: how each argument is divided among the devices.
+  """
+
+  call: Callable[..., Any]
+  arguments: tuple[Any, ...]
+  specs: tuple[Any, ...]
+
+  def compile(self, mesh: jax.sharding.Mesh) -> tuple[Any, float]:
+    """The program of a device, and the seconds of compiling."""
+    program, arguments = self._call(mesh)
+    return program.compile(*arguments), program.compile_seconds
+
+  def cost(self, mesh: jax.sharding.Mesh) -> costs.Cost:
+    """Of a device, loops multiplied out."""
+    program, arguments = self._call(mesh)
+    return costs.of_program(program.trace(*arguments).jaxpr)
+
+  def _call(self, mesh: jax.sharding.Mesh) -> compilation.Call:
+    """The program for these devices, and the shapes of its arguments."""
+    arguments = [
+      jax.tree.map(
+        lambda spec, tree: sharding.shapes(tree, mesh, spec),
+        spec,
+        tree,
+        is_leaf=lambda x: isinstance(x, PartitionSpec),
+      )
+      for spec, tree in zip(self.specs, self.arguments)
+    ]
+    mapped = sharding.per_device(self.call, mesh, self.specs, _REPLICATED)
+    return compilation.Program(mapped), tuple(arguments)
+
+
+def update(agent: Agent) -> Program:
+  """One update of the agent."""
+
+  def call(
+    rule_params: types.Params, state: Any, batch: types.Rollout
+  ) -> tuple[Any, types.Params]:
+    state, update = agent.estimator.inner_loop.agent.learn(
+      rule_params, state, batch
+    )
+    return state, update.gradient
+
+  return Program(
+    call,
+    (agent.rule_params, agent.update.states, agent.update.batches),
+    (_REPLICATED, _REPLICATED, _BATCH),
+  )
+
+
+def validation(agent: Agent) -> Program:
+  """The outer loss, its gradient, and the meta-value function."""
+  # Devices that share batches cut their shards out of the trajectories.
+  return Program(
+    agent.estimator.begin,
+    (agent.rule_params, agent.member, agent.validation),
+    3 * (_REPLICATED,),
+  )
+
+
+def vjp(agent: Agent) -> Program:
+  """One vector-Jacobian product."""
+  update = agent.update
+  cotangents = jax.eval_shape(
+    meta_gradient.initial_cotangents,
+    agent.rule_params,
+    update.states,
+    update.gradients,
+  )
+  of_one = lambda tree: jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), tree
+  )
+  segment = inner_loop_lib.Trajectory(
+    update.states, of_one(update.batches), of_one(update.gradients)
+  )
+  trajectory: Any = (_REPLICATED, PartitionSpec(None, *_BATCH), _REPLICATED)
+  return Program(
+    agent.estimator.back,
+    (agent.rule_params, cotangents, segment),
+    (
+      _REPLICATED,
+      _REPLICATED,
+      inner_loop_lib.Trajectory(*trajectory),
+    ),
+  )
+
+
+PROGRAMS = {'update': update, 'validation': validation, 'vjp': vjp}
+
+
+def _make_agent() -> Agent:
   settings: dict[str, Any] = {'compute_dtype': _DTYPE.value}
   if _CHUNK.value is not None:
     settings['torso_chunk_size'] = _CHUNK.value
-  return paper_agent.make_agent(settings, _VARIANT.value)
+  return make_agent(settings, _VARIANT.value)
 
 
 def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
@@ -84,7 +252,7 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
   agent = _make_agent()
   held = []
   for name in names:
-    program = paper_agent.PROGRAMS[name](agent)
+    program = PROGRAMS[name](agent)
     compiled, seconds = program.compile(mesh)
     usage = compiled.memory_analysis()
     temporaries = usage.temp_size_in_bytes
@@ -99,7 +267,7 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
       estimate = compiled.cost_analysis()['optimal_seconds']
       yield f'{name}_ms_by_xla', 1e3 * estimate
       yield f'{name}_ms_planned', 1e3 * planned_seconds(cost)
-  if set(names) == set(paper_agent.PROGRAMS):
+  if set(names) == set(PROGRAMS):
     kept = kept_bytes(agent, mesh.shape[sharding.BATCH])
     yield 'agent_meta_step_gib', (kept + max(held)) / 2**30
 
@@ -119,25 +287,12 @@ def planned_seconds(cost: costs.Cost) -> float:
   return float(cluster.seconds(cost, _DTYPE.value).sum())
 
 
-def kept_bytes(agent: paper_agent.Agent, batch_devices: int) -> int:
+def kept_bytes(agent: Agent, batch_devices: int) -> int:
   """Of the member and its N updates, as if no program held one of them."""
   batch = memory.tree_bytes(agent.update.batches)
   update = memory.tree_bytes(agent.update) - batch + batch // batch_devices
   updates = agent.estimator.inner_loop.config.inner_updates
   return memory.tree_bytes(agent.member) + updates * update
-
-
-def replay_rows() -> Iterator[Row]:
-  """Replay of one agent, and a batch of it."""
-  agent = _make_agent()
-  config = agent.estimator.inner_loop.agent.config
-  footprint = host_replay.footprint(
-    paper_agent.ATARI, (), config.unroll_length, config.replay_capacity
-  )
-  yield 'replay_host_gib_per_agent', footprint.memory / 2**30
-  on_device = memory.tree_bytes(agent.member.agent.replay)
-  yield 'replay_device_gib_per_agent', on_device / 2**30
-  yield 'sample_batch_ms', host_replay_benchmark.measure()['sample_batch_ms']
 
 
 def make_mesh() -> jax.sharding.Mesh:
@@ -160,11 +315,9 @@ def make_mesh() -> jax.sharding.Mesh:
 def rows() -> Iterator[Row]:
   """All figures that were chosen."""
   mesh = make_mesh()
-  programs = [name for name in paper_agent.PROGRAMS if name in _PARTS.value]
+  programs = [name for name in PROGRAMS if name in _PARTS.value]
   with backend.making_programs_for('tpu' if _TOPOLOGY.value else 'cpu'):
     yield from program_rows(programs, mesh)
-  if 'replay' in _PARTS.value:
-    yield from replay_rows()
 
 
 def main(argv: list[str]) -> None:

@@ -9,7 +9,7 @@ import launching
 def test_a_kill(tmp_path: pathlib.Path) -> None:
   """Two agents in environments on the host, each on a device of its own."""
   ended = launching.run_python(
-    *('-m', 'benchmarks.kills', '--kills=1', '--seed=7'),
+    *('-m', 'benchmarks.faults', '--fault=kills', '--times=1', '--seed=7'),
     '--kind=discover_host',
     f'--workdir={tmp_path / "runs"}',
     timeout=1200,
@@ -24,7 +24,8 @@ def test_a_kill(tmp_path: pathlib.Path) -> None:
   assert resumed_at >= 5
   assert last == resumed_at + 5
   again = launching.run_python(
-    *('-m', 'benchmarks.kills', f'--workdir={tmp_path / "runs"}')
+    *('-m', 'benchmarks.faults', '--fault=kills'),
+    f'--workdir={tmp_path / "runs"}',
   )
   assert again.returncode == 1
-  assert 'holds runs already' in again.stdout + again.stderr
+  assert 'exists already' in again.stdout + again.stderr

@@ -1,0 +1,481 @@
+"""Disturbs short runs, and compares them with undisturbed ones.
+
+  python -m benchmarks.faults --fault=kills --times=25 --workdir=runs/kills
+  python -m benchmarks.faults --fault=damage --times=300 --workdir=runs/damage
+  python -m benchmarks.faults --fault=signals --times=20 --workdir=runs/signals
+
+Trainings with a rule and discoveries, on Catch and on CartPole, which steps on
+the host, are
+
+  kills    killed (SIGKILL) at random moments: while programs are compiled,
+           between checkpoints and while one is written. The same command
+           resumes them each time. Other runs are never killed. Where
+           environments are on the host, these end and resume at the same steps
+           as the first: episodes restart at a resumption. All rows of metrics
+           and all rules must be the same bit for bit.
+  damage   copied; then one bit of a file is flipped, or a file or a folder is
+           deleted, emptied or cut in half, and the run is continued. It must
+           end with the results of a whole one, or report what has happened: by
+           a warning, or by an error of one line.
+  signals  sent two signals within a second, as schedulers do: a new, complete
+           checkpoint must be there. Others receive an interrupt, as from the
+           keyboard, in their first seconds: they must end.
+
+The exit status is 1 otherwise.
+"""
+
+import collections
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import importlib
+import io
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from absl import app
+from absl import flags
+from absl import logging
+
+from benchmarks import small_runs
+from disco_rl.runtime import checkpointing
+from disco_rl.runtime import digests
+from disco_rl.runtime import metrics
+from disco_rl.runtime import signals
+from disco_rl.runtime import workdirs
+from disco_rl.update_rules import weights
+from launch import to_records
+
+_CHECKPOINT_EVERY = 5
+_REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+# Steps of a run that always ends by a fault.
+_ENDLESS = 10**9
+# The share of the kills that come while programs are compiled.
+_EARLY = 0.2
+# The largest delay of a kill after a step: it may come anywhere in the next.
+_MAX_SECONDS_LATER = 0.2
+# Interrupts come within so many seconds.
+_FIRST_SECONDS = 10.0
+# A step of these runs takes far less.
+_SECONDS_TO_END = 60.0
+# Nobody reads them, or whatever they hold.
+_UNREAD = ('.lock', '.owner', 'curves.png', 'tensorboard')
+# Launchers print them in one line.
+_EXPECTED = (workdirs.WorkdirError, checkpointing.CheckpointError, OSError)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+  """Runs that differ in their length alone.
+
+  Attributes:
+    launcher: Its module.
+    config: The module of the config.
+    length: The name of the setting that ends a run.
+    settings: Settings on top of the config.
+  """
+
+  launcher: str
+  config: str
+  length: str
+  settings: Mapping[str, Any]
+
+  def arguments(self, steps: int, workdir: pathlib.Path) -> list[str]:
+    """Returns the arguments of Python that start or resume a run."""
+    settings = {**self.settings, self.length: steps}
+    return [
+      *('-m', self.launcher),
+      f'--config={self.config.replace(".", "/")}.py',
+      *(f'--config.{name}={value}' for name, value in settings.items()),
+      f'--workdir={workdir}',
+    ]
+
+  def make(self, steps: int) -> Callable[[pathlib.Path], Any]:
+    """Prepares a run in this process, to be called with its folder."""
+    # Imported late: most faults concern other processes only.
+    from disco_rl.evaluation import runner
+    from disco_rl.meta_training import meta_trainer
+
+    settings = importlib.import_module(self.config).get_config().to_dict()
+    settings |= {**self.settings, self.length: steps}
+    if self.length == 'updates':
+      return runner.Evaluation(to_records.evaluation(settings)).run
+    made = meta_trainer.MetaTrainer(to_records.meta_training(settings))
+    return lambda workdir: made.run(workdir, settings)
+
+
+def _evaluation(environment: str) -> Kind:
+  agent = (
+    *('unroll_length', 'batch_size', 'num_environments', 'on_policy_share'),
+    *('replay_capacity', 'hidden_sizes', 'action_model_lstm'),
+    *('action_model_head', 'num_bins'),
+  )
+  settings = {
+    **{name: small_runs.SETTINGS[name] for name in agent},
+    'environment': environment,
+    'rule': 'actor_critic',
+    'seeds': 2,
+    'log_every': 1,
+    'checkpoint_every': _CHECKPOINT_EVERY,
+  }
+  return Kind('launch.evaluate', 'configs.evaluate', 'updates', settings)
+
+
+def _discovery(environment: str) -> Kind:
+  settings = {
+    **small_runs.SETTINGS,
+    **small_runs.SMALL_RULE,
+    'environments': environment,
+    'agents': 2,
+    'budgets': (200,),
+    'chunk_size': 1,
+    'inner_updates': 1,
+    'checkpoint_every': _CHECKPOINT_EVERY,
+  }
+  return Kind('launch.meta_train', 'configs.quickstart', 'meta_steps', settings)
+
+
+KINDS = {
+  'evaluate_device': _evaluation('catch/4x3'),
+  'evaluate_host': _evaluation('gymnasium/CartPole-v1'),
+  'discover_device': _discovery('catch/4x3'),
+  'discover_host': _discovery('gymnasium/CartPole-v1'),
+}
+
+_FAULT = flags.DEFINE_enum(
+  'fault', None, ['kills', 'damage', 'signals'], 'What happens.', required=True
+)
+_TIMES = flags.DEFINE_integer(
+  'times',
+  20,
+  'Kills of each kind of run; flipped bits, or signals of each sort, in all.',
+  lower_bound=1,
+)
+_SEED = flags.DEFINE_integer('seed', 0, 'Seed of moments and bits.')
+_KINDS = flags.DEFINE_multi_enum(
+  'kind', list(KINDS), list(KINDS), 'Kinds of runs.'
+)
+_WORKDIR = flags.DEFINE_string(
+  'workdir', None, 'Folder of the runs; must not exist.', required=True
+)
+
+
+def main(_: Sequence[str]) -> None:
+  """Disturbs runs of each kind."""
+  logging.set_verbosity(logging.WARNING)
+  root = pathlib.Path(_WORKDIR.value)
+  if root.exists():
+    raise app.UsageError(f'{root} exists already: choose another --workdir.')
+  root.mkdir(parents=True)
+  found = {'kills': _kill_all, 'damage': _damage_all, 'signals': _signal_all}
+  if failures := [*found[_FAULT.value](root)]:
+    sys.exit('\n'.join(failures))
+
+
+# Kills.
+
+
+def _kill_all(root: pathlib.Path) -> Iterator[str]:
+  """Yields what differs in the ends of runs that were killed and were not."""
+  for name in _KINDS.value:
+    kind = KINDS[name]
+    killed, whole = root / name / 'killed', root / name / 'undisturbed'
+    resumed_at = _kill_repeatedly(kind, killed)
+    last = resumed_at[-1] + _CHECKPOINT_EVERY
+    _run(kind, killed, last)
+    print(f'{name}: {_TIMES.value} kills; resumed at steps {resumed_at}')
+    stops = {last} if name.endswith('_device') else {*resumed_at, last} - {0}
+    for stop in sorted(stops):
+      _run(kind, whole, stop)
+    different = ', '.join(_differences(killed, whole))
+    what = f'these differ: {different}' if different else 'all is equal'
+    print(f'{name}: after {last} steps {what}')
+    if different:
+      yield f'Kills have changed results of {name}: {different}'
+
+
+def _kill_repeatedly(kind: Kind, workdir: pathlib.Path) -> list[int]:
+  """Starts a run and kills it, several times.
+
+  Args:
+    kind: The kind of run.
+    workdir: Its folder.
+
+  Returns:
+    After each kill, the step of the newest complete checkpoint; 0: none.
+
+  Raises:
+    RuntimeError: the run ended before it was killed.
+  """
+  rng = random.Random(_SEED.value)
+  resumed_at = []
+  startup = 0.0
+  for kill in range(_TIMES.value):
+    # The first process measures how long a start takes.
+    is_early = kill > 0 and rng.random() < _EARLY
+    began = time.monotonic()
+    with _started(kind, workdir, _ENDLESS) as process:
+      if is_early:
+        time.sleep(rng.uniform(0.0, startup))
+      else:
+        _await_steps(workdir, process, 1)
+        startup = time.monotonic() - began
+        # Among these steps are some checkpoints.
+        _await_steps(workdir, process, rng.randrange(3 * _CHECKPOINT_EVERY))
+        time.sleep(rng.uniform(0.0, _MAX_SECONDS_LATER))
+      process.kill()
+    if process.returncode >= 0:
+      raise RuntimeError(f'the run ended by itself, with {process.returncode}')
+    resumed_at.append(_newest_checkpoint(workdir))
+    _tell(
+      f'kill {kill + 1} of {_TIMES.value}, '
+      f'{"while starting" if is_early else "while running"}: '
+      f'resumes at step {resumed_at[-1]}'
+    )
+  return resumed_at
+
+
+# Damage.
+
+
+def _damage_all(root: pathlib.Path) -> Iterator[str]:
+  """Yields the cases in which results changed silently."""
+  for name in _KINDS.value:
+    kind = KINDS[name]
+    whole, expected = root / name, root / f'{name}_continued'
+    steps = 2 * _CHECKPOINT_EVERY
+    more = steps + _CHECKPOINT_EVERY
+    _run(kind, whole, steps)
+    shutil.copytree(whole, expected)
+    _run(kind, expected, more)
+    # On the device a run keeps no state, but compiled programs.
+    reused = kind.make(more) if name.endswith('_device') else None
+    counts: collections.Counter[str] = collections.Counter()
+    for path, what, damage in _cases(whole):
+      copy = shutil.copytree(whole, root / 'copy')
+      damage(copy / path)
+      outcome = _continue(reused or kind.make(more), copy, expected)
+      shutil.rmtree(copy)
+      if what == 'left alone' and outcome != 'no effect':
+        # Otherwise every error would count as one that damage has caused.
+        raise RuntimeError(f'without damage, {whole} has this: {outcome}')
+      counts[f'{what}: {outcome}'] += 1
+      _tell(f'{name}: {path} {what}: {outcome}')
+      if outcome == 'SILENT':
+        yield f'SILENT: {name}: {path} {what}'
+    for case, count in sorted(counts.items()):
+      print(f'{name}: {count:4} {case}', flush=True)
+
+
+def _cases(
+  whole: pathlib.Path,
+) -> Iterator[tuple[pathlib.Path, str, Callable[[pathlib.Path], None]]]:
+  """Yields paths within a folder, and what is done to them."""
+  rng = random.Random(_SEED.value)
+  paths = sorted(path.relative_to(whole) for path in whole.rglob('*'))
+  paths = [path for path in paths if path.parts[0] not in _UNREAD]
+  full = [
+    x for x in paths if (whole / x).is_file() and (whole / x).read_bytes()
+  ]
+
+  def flip(path: pathlib.Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+
+  def delete(path: pathlib.Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+  def empty(path: pathlib.Path) -> None:
+    path.write_bytes(b'')
+
+  def cut(path: pathlib.Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+  yield pathlib.Path(), 'left alone', lambda _: None
+  for _ in range(_TIMES.value // len(_KINDS.value)):
+    yield rng.choice(full), 'flipped', flip
+  for path in paths:
+    yield path, 'deleted', delete
+    if path in full:
+      yield path, 'emptied', empty
+      yield path, 'cut', cut
+
+
+def _continue(
+  run: Callable[[pathlib.Path], Any],
+  workdir: pathlib.Path,
+  expected: pathlib.Path,
+) -> str:
+  """Says what happens if the run is continued in a damaged folder."""
+  output = io.StringIO()
+  try:
+    with contextlib.redirect_stderr(output):
+      run(workdir)
+  except _EXPECTED as error:
+    return f'error ({type(error).__name__})'
+  is_reported = 'warning: ' in output.getvalue()
+  if not _differences(workdir, expected):
+    return 'mended and reported' if is_reported else 'no effect'
+  return 'reported' if is_reported else 'SILENT'
+
+
+# Signals.
+
+
+def _signal_all(root: pathlib.Path) -> Iterator[str]:
+  """Yields lost checkpoints, and runs that did not end."""
+  rng = random.Random(_SEED.value)
+  kinds = [KINDS[name] for name in _KINDS.value]
+  for disturb in (_signal_twice, _interrupt_early):
+    failures = 0
+    for i in range(_TIMES.value):
+      what, is_fine = disturb(kinds[i % len(kinds)], root / 'run', rng)
+      shutil.rmtree(root / 'run', ignore_errors=True)
+      _tell(what)
+      failures += not is_fine
+      if not is_fine:
+        yield what
+    print(f'{disturb.__name__}: {failures} of {_TIMES.value} went wrong')
+
+
+def _signal_twice(
+  kind: Kind, workdir: pathlib.Path, rng: random.Random
+) -> tuple[str, bool]:
+  """Sends two signals; returns whether there is a whole checkpoint."""
+  first, second = rng.choices(signals.SIGNALS, k=2)
+  delay = rng.uniform(0.1, 0.9)
+  with _started(kind, workdir, _ENDLESS) as process:
+    _await_steps(workdir, process, rng.randrange(2, 2 * _CHECKPOINT_EVERY))
+    process.send_signal(first)
+    time.sleep(delay)
+    process.send_signal(second)
+    _await_end(process)
+  column = kind.length.removesuffix('s')
+  logged = int(metrics.read(workdir / 'metrics.csv')[column][-1])
+  saved = _newest_checkpoint(workdir)
+  is_whole = digests.check(workdir / 'checkpoints' / str(saved) / 'default')
+  what = f'{first.name}, {second.name} after {delay:.2f} s: '
+  what += f'status {process.returncode}, saved step {saved} of {logged}'
+  return what, is_whole and saved == logged
+
+
+def _interrupt_early(
+  kind: Kind, workdir: pathlib.Path, rng: random.Random
+) -> tuple[str, bool]:
+  """Sends an interrupt in the first seconds; returns whether the run ends."""
+  delay = rng.uniform(0.0, _FIRST_SECONDS)
+  with _started(kind, workdir, _ENDLESS) as process:
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    has_ended = _await_end(process)
+  what = f'SIGINT after {delay:.2f} s: status {process.returncode}'
+  return f'{what} after {time.monotonic() - began:.1f} s', has_ended
+
+
+def _await_end(process: subprocess.Popen[bytes]) -> bool:
+  """Returns whether the process ends in time; otherwise it is killed."""
+  try:
+    process.wait(_SECONDS_TO_END)
+  except subprocess.TimeoutExpired:
+    process.kill()
+    return False
+  return True
+
+
+# Runs.
+
+
+def _run(kind: Kind, workdir: pathlib.Path, steps: int) -> None:
+  """Starts or resumes a run, and waits for its end."""
+  with _started(kind, workdir, steps) as process:
+    code = process.wait()
+  if code:
+    raise RuntimeError(f'the run in {workdir} ended with {code}')
+
+
+@contextlib.contextmanager
+def _started(
+  kind: Kind, workdir: pathlib.Path, steps: int
+) -> Iterator[subprocess.Popen[bytes]]:
+  """Starts a run in a process; its output is shown if it fails."""
+  if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # In the background. The run would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+  defaults = {
+    'JAX_COMPILATION_CACHE_DIR': str(workdir.resolve().parent / 'compiled'),
+    'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
+    # JAX 0.10.1 calls it an error when it loads what it has itself compiled.
+    'TF_CPP_MIN_LOG_LEVEL': '3',
+  }
+  with tempfile.TemporaryFile() as output:
+    with subprocess.Popen(
+      [sys.executable, *kind.arguments(steps, workdir)],
+      cwd=_REPOSITORY,
+      env={**defaults, **os.environ},
+      stdout=output,
+      stderr=subprocess.STDOUT,
+    ) as process:
+      yield process
+    if process.returncode > 0:
+      output.seek(0)
+      sys.stderr.buffer.write(output.read())
+
+
+def _await_steps(
+  workdir: pathlib.Path, process: subprocess.Popen[bytes], number: int
+) -> None:
+  """Waits until so many steps are logged, or the process ends."""
+  path = workdir / 'metrics.csv'
+  size = lambda: path.stat().st_size if path.exists() else 0
+  for _ in range(number):
+    # A resumption first cuts off the rows after its checkpoint.
+    before = size()
+    while process.poll() is None and size() <= before:
+      before = min(before, size())
+      time.sleep(0.01)
+
+
+def _newest_checkpoint(workdir: pathlib.Path) -> int:
+  """Returns the step of the newest complete one; 0 if there is none."""
+  folders = (workdir / 'checkpoints').glob('*')
+  return max((int(x.name) for x in folders if x.name.isdigit()), default=0)
+
+
+def _differences(workdir: pathlib.Path, expected: pathlib.Path) -> list[str]:
+  """Returns names of results that differ: rows as text, rules bit for bit."""
+  names = [
+    str(path.relative_to(expected))
+    for pattern in ('**/metrics.csv', '*.npz')
+    for path in sorted(expected.glob(pattern))
+  ]
+  return [name for name in names if not _same(workdir / name, expected / name)]
+
+
+def _same(path: pathlib.Path, expected: pathlib.Path) -> bool:
+  if not path.exists():
+    return False
+  if path.suffix == '.csv':
+    return path.read_bytes() == expected.read_bytes()
+  return not small_runs.differing(weights.load(path), weights.load(expected))
+
+
+def _tell(what: str) -> None:
+  print(what, file=sys.stderr, flush=True)
+
+
+if __name__ == '__main__':
+  app.run(main)
