@@ -17,6 +17,7 @@ The same command resumes an interrupted run.
 import ml_collections
 
 from configs import quickstart
+from disco_rl.agent import sizes
 
 # Half of the agents in grid worlds, a quarter in chains, a quarter on a board.
 TASKS = ('random_grid', 'random_chain', 'random_grid', 'catch/4x3')
@@ -31,7 +32,7 @@ HELD_OUT = (
 # Chains take up to 50 steps, and returns in grid worlds reach some 30.
 AGENT = {
   **quickstart.AGENT,
-  'unroll_length': 20,
+  'unroll_length': sizes.SMALL['unroll_length'],
   'discount': 0.99,
   'max_abs_value': 5.0,
   'num_bins': 61,

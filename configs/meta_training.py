@@ -8,6 +8,7 @@ import ml_collections
 
 from configs import records
 from disco_rl import config as config_lib
+from disco_rl.agent import sizes
 
 
 def base() -> ml_collections.ConfigDict:
@@ -91,11 +92,8 @@ def variant_of(
 
 # The agents of the paper's evaluations.
 _LARGE = {
-  'channels': (256, 384, 384, 256),
-  'hidden_sizes': (768,),
-  'action_model_lstm': 1024,
-  'action_model_head': 1024,
-  'meta_value_hidden_sizes': (768,),
+  **sizes.PAPER_IMAGES,
+  'meta_value_hidden_sizes': sizes.PAPER_IMAGES['hidden_sizes'],
 }
 _TINY = {
   'torso_chunk_size': 0,

@@ -13,22 +13,16 @@ return of at least 0.97 on 4x4 and on 6x5, after 500 updates:
 import ml_collections
 
 from configs import meta_training
+from disco_rl.agent import sizes
 
 # Settings of the agents, and sizes of their predictions.
 AGENT = {
+  **sizes.SMALL,
   'num_bins': 41,
   'max_abs_value': 2.0,
   'q_cost': 0.5,
   'discount': 0.97,
   'unroll_length': 12,
-  'batch_size': 24,
-  'num_environments': 24,  # As many as trajectories in a batch: no replay.
-  'on_policy_share': 1.0,
-  'replay_capacity': 24,
-  'learning_rate': 5e-3,
-  'hidden_sizes': (64, 64),
-  'action_model_lstm': 32,
-  'action_model_head': 32,
 }
 
 

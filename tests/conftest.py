@@ -96,6 +96,8 @@ def disco103_path() -> pathlib.Path:
   for directory in directories:
     path = directory / 'disco_103.npz'
     if path.is_file():
+      # Where rules are loaded by name, in subprocesses as well.
+      os.environ['DISCO_RL_WEIGHTS_DIR'] = str(directory)
       return path
   pytest.skip(
     'disco_103.npz is not here: download it with '

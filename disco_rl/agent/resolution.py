@@ -16,45 +16,20 @@ import jax
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import sizes as sizes_lib
 from disco_rl.update_rules import registry
 
 # A setting: agents as suit the rule and the task, or those of the paper.
 Sizes = Annotated[str, config_lib.one_of('task', 'paper')]
 
-# Agents that learn small tasks within a minute on two cores.
-_SMALL = {
-  'unroll_length': 20,
-  'batch_size': 24,
-  'num_environments': 24,
-  'on_policy_share': 1.0,
-  'replay_capacity': 24,
-  'learning_rate': 5e-3,
-  'hidden_sizes': (64, 64),
-  'action_model_lstm': 32,
-  'action_model_head': 32,
-}
-_SMALL_IMAGES = {
-  'torso': 'impala',
-  'channels': (16,),
-  'hidden_sizes': (128,),
-  'learning_rate': 1e-3,
-}
-# The agents of the paper's evaluations (Extended Data Table 6).
-_PAPER_IMAGES = {
-  'torso': 'resnet',
-  'channels': (256, 384, 384, 256),
-  'hidden_sizes': (768,),
-  'action_model_lstm': 1024,
-  'action_model_head': 1024,
-}
 # What no card says: it belongs to the task or to the machine.
-_NOT_OF_CARDS = {
+NOT_OF_CARDS = {
   *('core_lstm', 'torso_chunk_size', 'compute_dtype', 'replay_on_disk')
 }
 # Of these what the card of a discovery on images says to agents with images.
 _CONVOLUTIONS = {'torso', 'channels', 'stride'}
 # What depends on whether observations are images.
-_OF_KIND = {*_SMALL_IMAGES, *_PAPER_IMAGES}
+_OF_KIND = {*sizes_lib.SMALL_IMAGES, *sizes_lib.PAPER_IMAGES}
 
 
 def resolve(
@@ -84,15 +59,15 @@ def resolve(
   is_paper = sizes == 'paper'
   below = config_lib.flatten(agent_lib.AgentConfig())
   if not is_paper:
-    below |= {**_SMALL, **_of_card(rule, is_image=False)}
+    below |= {**sizes_lib.SMALL, **_of_card(rule, is_image=False)}
   data = _fit(given, below)
   is_image = not given.keys() >= _OF_KIND and _is_image(
     make_spec(data['num_environments'])
   )
   if is_image and is_paper:
-    below |= _PAPER_IMAGES
+    below |= sizes_lib.PAPER_IMAGES
   elif is_image:
-    below |= {**_SMALL_IMAGES, **_of_card(rule, is_image=True)}
+    below |= {**sizes_lib.SMALL_IMAGES, **_of_card(rule, is_image=True)}
   config = config_lib.build(agent_lib.AgentConfig, {**below, **data, **given})
   return (rule if is_paper else _suited(rule, is_image)), config
 
@@ -101,7 +76,7 @@ def _of_card(rule: registry.LoadedRule, is_image: bool) -> dict[str, Any]:
   """What the card of a rule says about agents."""
   if rule.card is None:
     return {}
-  named = {*config_lib.names(agent_lib.AgentConfig)} - _NOT_OF_CARDS
+  named = {*config_lib.names(agent_lib.AgentConfig)} - NOT_OF_CARDS
   settings = {**rule.card.settings, **rule.card.recommended_for(is_image)}
   if not is_image or settings.get('torso', 'mlp') == 'mlp':
     named -= _CONVOLUTIONS

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +12,15 @@ from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
+from disco_rl.agent import resolution
 from disco_rl.environments import registry
 from disco_rl.environments import suites
 from disco_rl.evaluation import base as training_base
 from disco_rl.evaluation import training
 from disco_rl.runtime import compilation
 from disco_rl.update_rules import base
+from disco_rl.update_rules import cards
+from disco_rl.update_rules import registry as rules
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +56,8 @@ class HeldOut:
 
     Args:
       config: environments, and sizes of the evaluation.
-      agent_config: of the new agents.
+      agent_config: The population's, which the card of the rule will tell:
+        new agents have what `agent.resolution` makes of it.
       rule: the rule that is evaluated.
       seed: of the agents; the same in every evaluation.
       preprocessing: of environments, see `registry.make`.
@@ -60,11 +65,20 @@ class HeldOut:
     self.config = config
     self._keys = jax.vmap(_agent_key)(seed + jnp.arange(config.seeds))
     self._trainings: dict[str, training_base.Training] = {}
+    settings = config_lib.flatten(agent_config)
+    loaded = rules.LoadedRule(rule, {}, card=cards.Card('', settings=settings))
+    of_machine = {x: settings[x] for x in resolution.NOT_OF_CARDS}
     for name in config.environments:
-      environment = registry.make(
-        name, config.seeds * agent_config.num_environments, seed, preprocessing
+      build = functools.cache(
+        lambda number, name=name: registry.make(
+          name, config.seeds * number, seed, preprocessing
+        )
       )
-      agent = agent_lib.make(agent_config, environment.spec, rule)
+      _, resolved = resolution.resolve(
+        loaded, of_machine, lambda number, build=build: build(number).spec
+      )
+      environment = build(resolved.num_environments)
+      agent = agent_lib.make(resolved, environment.spec, rule)
       self._trainings[name] = training.make(agent, environment, config.seeds)
       self._trainings[name].begin_episodes()
 

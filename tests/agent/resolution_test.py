@@ -1,5 +1,7 @@
 """One rule means one agent, whichever door it comes through."""
 
+import dataclasses
+import json
 import pathlib
 import shutil
 from typing import Any
@@ -18,7 +20,9 @@ from disco_rl.agent import resolution
 from disco_rl.api import trainer as trainer_lib
 from disco_rl.evaluation import protocol
 from disco_rl.evaluation import runner
+from disco_rl.meta_training import held_out
 from disco_rl.update_rules import actor_critic
+from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources
 
@@ -82,6 +86,43 @@ def by_trainer(rule: Any, monkeypatch: pytest.MonkeyPatch) -> Resolved:
   return trainer.config, registry.settings_of(taken['rule'].rule)
 
 
+def by_learner(rule: Any, monkeypatch: pytest.MonkeyPatch) -> Resolved:
+  taken, original = [], resolution.resolve
+
+  def resolve_and_keep(*arguments: Any) -> Any:
+    taken.append(original(*arguments))
+    return taken[-1]
+
+  with monkeypatch.context() as patch:
+    patch.setattr(resolution, 'resolve', resolve_and_keep)
+    no_network: Any = None
+    disco_rl.Learner(no_network, VECTOR, rule)
+  ((loaded, config),) = taken
+  return config, registry.settings_of(loaded.rule)
+
+
+def by_held_out(
+  discovered: agent_lib.AgentConfig, monkeypatch: pytest.MonkeyPatch
+) -> list[agent_lib.AgentConfig]:
+  """The agents on a vector and on an image in a discovery by such agents."""
+  taken, make = [], agent_lib.make
+
+  def make_and_keep(config: agent_lib.AgentConfig, *rest: Any) -> Any:
+    taken.append(config)
+    return make(config, *rest)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(agent_lib, 'make', make_and_keep)
+    held_out.HeldOut(
+      held_out.HeldOutConfig(('catch/6x5', 'minatar/breakout')),
+      discovered,
+      actor_critic.ActorCritic(),
+      seed=0,
+      preprocessing={},
+    )
+  return taken
+
+
 @pytest.fixture
 def path(tmp_path: pathlib.Path) -> pathlib.Path:
   """A copy of the rule that ships, with its card."""
@@ -90,6 +131,7 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
   return tmp_path / 'general.npz'
 
 
+@pytest.mark.usefixtures('disco103_path')
 @pytest.mark.parametrize('name', ['general', 'disco103', 'actor_critic'])
 def test_the_agent_is_the_same_through_every_door(
   name: str, monkeypatch: pytest.MonkeyPatch
@@ -100,6 +142,21 @@ def test_the_agent_is_the_same_through_every_door(
   assert by_protocol(name) == expected
   assert by_trainer(name, monkeypatch) == expected
   assert by_trainer(loaded, monkeypatch) == expected
+  assert by_learner(name, monkeypatch) == expected
+  assert by_learner(loaded, monkeypatch) == expected
+
+
+def test_held_out_agents_are_those_that_the_card_will_bring(
+  path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  discovered = resolve('actor_critic', unroll_length=7, hidden_sizes=(16,))[0]
+  card = cards.Card('mine', settings=config_lib.flatten(discovered))
+  content = json.dumps(dataclasses.asdict(card))
+  path.with_suffix('.json').write_text(content)
+  agents = by_held_out(discovered, monkeypatch)
+  assert agents == [resolve(path, spec)[0] for spec in (VECTOR, IMAGE)]
+  assert agents[0] == discovered
+  assert agents[1].network.torso.kind == 'impala'
 
 
 def test_paths_and_objects_bring_the_same_as_names(
@@ -116,6 +173,7 @@ def test_paths_and_objects_bring_the_same_as_names(
   assert (rule['num_bins'], rule['max_abs_value']) == (601, 300.0)
 
 
+@pytest.mark.usefixtures('disco103_path')
 def test_what_the_cards_say() -> None:
   agent, rule = resolve('general')
   assert (agent.unroll_length, agent.batch_size) == (20, 24)
@@ -133,6 +191,7 @@ def test_what_the_cards_say() -> None:
   assert vars(disco_rl.load_rule('disco103').rule)['reward_scale'] == 1.0
 
 
+@pytest.mark.usefixtures('disco103_path')
 def test_sizes_follow_the_task_or_are_those_of_the_paper() -> None:
   vector, image = (resolve('actor_critic', x)[0] for x in (VECTOR, IMAGE))
   assert vector.network.torso.kind == 'mlp'
