@@ -2,7 +2,8 @@
 
 A network of its own, used in discovery alone, and trained by V-trace on the
 validation trajectories. It predicts values in the space of the signed
-hyperbolic transform.
+hyperbolic transform, by a linear head on a torso like the agents'. Its
+optimiser is also that of the agents.
 """
 
 import dataclasses
@@ -17,7 +18,9 @@ import optax
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.maths import masked
+from disco_rl.maths import optimizers
 from disco_rl.maths import value_targets
+from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.runtime import sharding
 
@@ -83,7 +86,7 @@ class MetaValue:
     self.config = config
     self._torso = dataclasses.replace(torso, hidden_sizes=config.hidden_sizes)
     self._spec = environment_spec
-    self._optimizer = optax.adam(config.learning_rate)
+    self._optimizer = optimizers.agent_optimizer(config.learning_rate)
     self._network: Any = hk.without_apply_rng(hk.transform(self._predict))
 
   def init(self, key: types.Array) -> MetaValueState:
@@ -173,4 +176,5 @@ class MetaValue:
     shape = jax.tree.leaves(observation)[0].shape[:2]
     rows = lambda x: x.reshape(-1, *x.shape[2:])
     x = torsos.TorsoModule(self._torso)(jax.tree.map(rows, observation))
-    return hk.Linear(1, name='value')(jax.nn.relu(x)).reshape(shape)
+    w_init = hk.initializers.TruncatedNormal(agent_network.HEAD_INIT_STD)
+    return hk.Linear(1, w_init=w_init, name='value')(x).reshape(shape)

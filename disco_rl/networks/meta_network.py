@@ -343,7 +343,7 @@ class MetaNetwork(hk.Module):
     head = lambda size, name: hk.Linear(size, w_init=head_init, name=name)
     embedding = y_hat = z_hat = embedded_y_hat = None
     if state is not None:
-      embedding = hk.Linear(1, name='linear_1')(x)
+      embedding = head(1, 'linear_1')(x)
     if config.prediction_size:
       y_hat = head(config.prediction_size, 'linear_2')(x)
       z_hat = head(config.prediction_size, 'linear_3')(x)

@@ -41,6 +41,15 @@ def random_rules(key: jax.Array) -> Any:
   )(params)
 
 
+def test_outputs_begin_at_the_published_scale() -> None:
+  """A normal distribution of deviation 0.3, truncated at two deviations."""
+  params, _ = random_rules(jax.random.key(0))
+  for layer in ('linear_1', 'linear_2', 'linear_3', 'linear_4'):
+    w = params[f'lstm/{layer}']['w']
+    assert jnp.std(w) == pytest.approx(0.88 * 0.3, rel=0.2), layer
+    assert jnp.max(jnp.abs(w)) <= 0.6
+
+
 def test_a_dead_rule_has_no_spread() -> None:
   params, spreads = random_rules(jax.random.key(0))
   best = jax.tree.map(lambda x: x[jnp.argmax(spreads)], params)

@@ -169,6 +169,13 @@ def test_masked_steps_are_ignored() -> None:
   assert error(values, true_values(go_on)) > 5.0 * TOLERANCE
 
 
+def test_values_begin_near_zero() -> None:
+  """The head is linear, with weights of 0.01 and no bias."""
+  states = jnp.eye(NUM_STATES + 1)
+  values = META_VALUE.values(initial_state().params, states[None])
+  assert 0.0 < np.max(np.abs(values)) < 0.05
+
+
 def test_an_update() -> None:
   """Estimates are by the network before it; everything has moved after it."""
   data = jax.tree.map(lambda x: jnp.asarray(x[0]), rollouts(0.8))
