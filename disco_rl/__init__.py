@@ -3,6 +3,7 @@
   load_rule        Loads an update rule by name, from a file or from a hub.
   rules            Lists the rules that have names, with their cards.
   share_rule       Uploads a discovered rule with its card.
+  share_policy     Uploads the policy of an agent.
   Trainer          Trains an agent in an environment.
   Policy           A trained agent that acts and plays.
   load_agent       Loads an agent of a run, to be trained further.

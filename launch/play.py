@@ -34,7 +34,9 @@ if TYPE_CHECKING:
   from disco_rl.api import policy as policy_lib
   from disco_rl.evaluation import playing
 
-_AGENT = define_path('agent', 'File of an agent, or of a policy.')
+_AGENT = define_path(
+  'agent', 'File of an agent or a policy, or an address, hf://...'
+)
 _SEED = flags.DEFINE_integer(
   'seed', None, "Seed of the run's agent; by default its first.", lower_bound=0
 )
@@ -65,8 +67,10 @@ def main(argv: Sequence[str]) -> None:
   if len(named) != 1:
     fail('Name the agent by --workdir=RUN or by --agent=FILE.')
   compilation_cache.set_up(by_default=True)
-  path = pathlib.Path(named[0])
-  folder = path.parent if _AGENT.value else path
+  folder = pathlib.Path(named[0])
+  if _AGENT.value:
+    # An agent of a hub has no folder here.
+    folder = pathlib.Path() if '://' in named[0] else folder.parent
   to = pathlib.Path(_TO.value or folder / 'play.gif')
   modules.import_modules(WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
@@ -76,7 +80,7 @@ def main(argv: Sequence[str]) -> None:
   with in_one_line(ValueError, ImportError):
     video.check_name(to)
     policy = disco_rl.load_policy(
-      path, seed=_SEED.value, environment=_PLAY_IN.value
+      named[0], seed=_SEED.value, environment=_PLAY_IN.value
     )
     episodes, film = _play(policy)
     _report(episodes, film)

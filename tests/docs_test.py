@@ -142,7 +142,7 @@ def test_the_cards_of_rules_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     '| environment steps | 12,345 |',
     '| compute | 2 min on 2 x cpu |',
     '| `catch/6x5` | 0.5 | -1 to 1 |',
-    "    | `torso` | `'a&#124;b'` |",
+    "| `torso` | `'a&#124;b'` |",
   ):
     assert line in shown.splitlines()
   assert 'seed' not in shown

@@ -27,6 +27,7 @@ EXPORTS = {
   'load_policy',
   'load_rule',
   'rules',
+  'share_policy',
   'share_rule',
   'weights',
 }

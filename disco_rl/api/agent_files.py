@@ -1,6 +1,7 @@
 """Loading agents from files, and from the folders of runs."""
 
 from collections.abc import Mapping
+import os
 from typing import Any
 
 import jax
@@ -21,6 +22,8 @@ from disco_rl.evaluation import stored
 from disco_rl.networks import agent_network
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
+from disco_rl.update_rules import hub
+from disco_rl.update_rules import sources
 
 # Where files hold theta: those of `Policy.save`, and those of `Trainer.save`
 # with environments on the device and on the host.
@@ -45,7 +48,8 @@ def load_policy(
 
   Args:
     path: of a file of `Policy.save` or `Trainer.save`, or of the folder of a
-      run of disco-rl evaluate, whose newest checkpoint is read.
+      run of disco-rl evaluate, whose newest checkpoint is read; or the address
+      of such a file on a hub, hf://OWNER/REPOSITORY/PATH.npz#sha256=DIGEST.
     seed: of a run's agent; None: its first. A file holds one agent.
     environment: as `Trainer` takes it, in place of the one that is named there;
       a name has the preprocessing that is stored. Required where that one was
@@ -63,6 +67,8 @@ def load_policy(
     checkpointing.CheckpointError: the run has no checkpoint that can be read.
     ImportError: a package that the environment needs is not installed.
   """
+  if hub.is_address(os.fspath(path)):
+    path = sources.find(os.fspath(path))
   path = files.expanded(path)
   if path.is_dir():
     if torso is not None:
@@ -137,6 +143,11 @@ def load_agent(
   )
   trainer.take_over(one.train_state, one.update)
   return trainer
+
+
+def check(path: files.PathLike) -> None:
+  """Raises ValueError if a file is damaged, or does not hold an agent."""
+  _of_file(path, None)
 
 
 def _of_file(path: files.PathLike, seed: int | None) -> _Described:

@@ -1,19 +1,26 @@
-"""Sharing discovered rules."""
+"""Sharing rules and policies."""
 
+import dataclasses
+
+from disco_rl.api import agent_files
 from disco_rl.runtime import files
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import hub
 from disco_rl.update_rules import weights
 
 
-def share_rule(path: files.PathLike, repository: str) -> str:
+def share_rule(
+  path: files.PathLike, repository: str, *, license: str = 'Apache-2.0'
+) -> str:
   """Uploads a discovered rule and its card to the Hugging Face Hub.
 
-  The account is that of `hf auth login`, or of the token in HF_TOKEN.
+  README.md of the repository then shows the cards of all its rules. The account
+  is that of `hf auth login`, or of the token in HF_TOKEN.
 
   Args:
     path: of the npz file, with its card beside it, as a discovery writes them.
     repository: OWNER/NAME of a model repository; made, public, if it is new.
+    license: SPDX identifier of the licence under which you share the rule.
 
   Returns:
     The address of the rule, hf://..., with the commit; `load_rule` takes it.
@@ -25,11 +32,32 @@ def share_rule(path: files.PathLike, repository: str) -> str:
     ImportError: it needs the extra `hub`.
   """
   weights.load(path)
-  found = cards.sha256_of(path)
-  if (noted := cards.read(cards.path_of(path)).sha256) != found:
+  found, card = cards.sha256_of(path), cards.read(cards.path_of(path))
+  if card.sha256 != found:
     raise weights.WeightsError(
-      f'{path} has the SHA-256 {found}, but its card says {noted}: it is the '
-      'card of another rule, or of an earlier meta-step. Resume the run, which '
-      'writes both again.'
+      f'{path} has the SHA-256 {found}, but its card says {card.sha256}: it is '
+      'the card of another rule, or of an earlier meta-step. Resume the run, '
+      'which writes both again.'
     )
-  return hub.upload(path, repository)
+  card = dataclasses.replace(card, license=license)
+  return hub.upload_rule(path, repository, card)
+
+
+def share_policy(path: files.PathLike, repository: str) -> str:
+  """Uploads a file of `Policy.save` to the Hugging Face Hub.
+
+  Args:
+    path: The file.
+    repository: OWNER/NAME of a model repository; made, public, if it is new.
+
+  Returns:
+    The address, hf://..., with the commit and the SHA-256 of the file;
+    `load_policy` and `disco-rl play --agent=` take it.
+
+  Raises:
+    OSError: the file is missing, or the upload failed.
+    ValueError: the file is damaged or does not hold a policy.
+    ImportError: it needs the extra `hub`.
+  """
+  agent_files.check(path)
+  return hub.upload_policy(path, repository)

@@ -4,6 +4,8 @@ The card of runs/mine/rule.npz is runs/mine/rule.json. Discovery writes it;
 rules are loaded without it.
 """
 
+import collections
+from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import hashlib
@@ -41,6 +43,7 @@ class Card:
       each agent, `agents` per environment, and `returns`, by environment
       `mean`, `min` and `max` over agents; {}: there was none.
     sha256: of the npz file, in hexadecimal digits; None: there is no file.
+    license: of the npz file, as an SPDX identifier; None: it is not known.
   """
 
   name: str
@@ -56,6 +59,7 @@ class Card:
   recommended: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   held_out: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   sha256: str | None = None
+  license: str | None = None
 
   def recommended_for(self, is_image: bool) -> dict[str, Any]:
     """What is recommended for observations of a kind."""
@@ -98,6 +102,11 @@ def read(path: files.PathLike) -> Card:
   return dataclasses.replace(card, environments=tuple(card.environments))
 
 
+def as_markdown(card: Card) -> str:
+  """Returns what a card says, as a section for people."""
+  return '\n\n'.join(_sections(card))
+
+
 def sha256_of(path: files.PathLike) -> str:
   """SHA-256 of a file, in hexadecimal digits."""
   with open(path, 'rb') as file:
@@ -113,8 +122,71 @@ def _check(card: Card) -> None:
     **dict.fromkeys(_MAPPINGS, Mapping),
     'environments': list | tuple,
     'sha256': str | None,
+    'license': str | None,
   }
   for name, kind in expected.items():
     value = getattr(card, name)
     if not isinstance(value, kind):
       raise TypeError(f'{name} is {value!r:.80}')
+
+
+def _sections(card: Card) -> Iterator[str]:
+  """Yields a heading, the description, and what is known of the discovery."""
+  yield f'### {card.name}'
+  yield card.description
+  facts = {
+    'environments': ', '.join(
+      f'`{name}`' if count == 1 else f'`{name}` {count} times'
+      for name, count in collections.Counter(card.environments).items()
+    ),
+    'agents': _number(card.agents),
+    'meta-steps': _number(card.meta_steps),
+    'environment steps': _number(card.environment_steps),
+    'seed': _number(card.seed),
+    'compute': _compute(card.compute),
+    'versions': ', '.join(f'{k} {v}' for k, v in card.versions.items()),
+    'license': card.license,
+    'SHA-256': card.sha256 and f'`{card.sha256}`',
+  }
+  rows = [f'| {name} | {text} |' for name, text in facts.items() if text]
+  if rows:
+    yield '\n'.join(['| discovery | |', '|---|---|', *rows])
+  if card.held_out:
+    yield _held_out(card.held_out)
+  if card.settings:
+    yield _settings(card.settings)
+
+
+def _held_out(found: Mapping[str, Any]) -> str:
+  """Returns of new agents."""
+  title = f'mean of {found["agents"]} agents after {found["updates"]} updates'
+  rows = [
+    f'| `{name}` | {x["mean"]:.3g} | {x["min"]:.3g} to {x["max"]:.3g} |'
+    for name, x in found['returns'].items()
+    if None not in x.values()  # No episode had ended.
+  ]
+  return '\n'.join(
+    [f'| held-out environment | {title} | range |', '|---|---|---|', *rows]
+  )
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+  """All settings, folded."""
+  rows = [
+    f'| `{name}` | `{repr(value).replace("|", "&#124;")}` |'
+    for name, value in settings.items()
+  ]
+  fold = '<details markdown="1"><summary>Settings</summary>'
+  head = [fold, '', '| setting | value |', '|---|---|']
+  return '\n'.join([*head, *rows, '', '</details>'])
+
+
+def _compute(compute: Mapping[str, Any]) -> str:
+  if not compute:
+    return ''
+  minutes = compute['seconds'] / 60
+  return f'{minutes:.0f} min on {compute["devices"]} x {compute["kind"]}'
+
+
+def _number(value: int | None) -> str:
+  return '' if value is None else f'{value:,}'

@@ -1,4 +1,4 @@
-"""Rules on the Hugging Face Hub: downloaded by address, uploaded with cards.
+"""Rules and policies on the Hugging Face Hub, downloaded by address.
 
 An address is hf://OWNER/REPOSITORY/PATH.npz@REVISION#sha256=DIGEST. It must
 pin the file: REVISION is a commit of 40 digits, or the digest is there. What a
@@ -6,6 +6,11 @@ branch or a tag names can change, and a run that is resumed would use another
 rule.
 """
 
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import json
+import pathlib
 import re
 from typing import Any
 
@@ -48,7 +53,7 @@ def download(address: str) -> tuple[str, str]:
   """
   match = _ADDRESS.fullmatch(address)
   if match is None:
-    raise ValueError(f'{address!r} is no address of a rule: expected {_FORM}.')
+    raise ValueError(f'{address!r} is not an address: expected {_FORM}.')
   revision, sha256 = match['revision'], match['sha256']
   if not sha256 and not _COMMIT.fullmatch(revision or ''):
     raise ValueError(
@@ -71,26 +76,108 @@ def download(address: str) -> tuple[str, str]:
     sha256 = cards.read(card).sha256
   if sha256 is None:
     raise ValueError(
-      f'{address!r} has no card with the SHA-256 of the rule, by which damage '
+      f'{address!r} has no card with the SHA-256 of the file, by which damage '
       f'would be noticed. It is {cards.sha256_of(path)} now: append it to the '
       'address, as #sha256=DIGEST, if you trust the file.'
     )
   return path, sha256
 
 
-def upload(path: files.PathLike, repository: str) -> str:
-  """Uploads the file of a rule with its card; see `api.sharing.share_rule`."""
+def upload_rule(path: files.PathLike, repository: str, card: cards.Card) -> str:
+  """Uploads the file of a rule and its card; see `api.sharing.share_rule`.
+
+  The names of the files have the beginning of their SHA-256, so that no rule
+  replaces another. README.md has the cards of all rules of the repository.
+  """
   hub = _import(repository)
-  card = cards.path_of(path)
-  names = {str(x): x.name for x in (card.with_suffix('.npz'), card)}
   api = hub.HfApi()
   api.create_repo(repository, exist_ok=True)
-  commit = api.create_commit(
+  name = _unique(card.name, path)
+  others = [
+    cards.read(hub.hf_hub_download(repository, file))
+    for file in api.list_repo_files(repository)
+    if file.endswith('.json') and file != f'{name}.json'
+  ]
+  commit = _commit(
+    hub,
     repository,
-    [hub.CommitOperationAdd(name, source) for source, name in names.items()],
-    commit_message=f'Add the rule {card.stem}',
+    {
+      f'{name}.npz': str(path),
+      f'{name}.json': json.dumps(dataclasses.asdict(card), indent=2).encode(),
+      'README.md': _readme(hub, repository, name, [card, *others]).encode(),
+    },
   )
-  return f'{_PREFIX}{repository}/{card.stem}.npz@{commit.oid}'
+  return f'{_PREFIX}{repository}/{name}.npz@{commit}'
+
+
+def upload_policy(path: files.PathLike, repository: str) -> str:
+  """Uploads the file of a policy; see `api.sharing.share_policy`."""
+  hub = _import(repository)
+  hub.HfApi().create_repo(repository, exist_ok=True)
+  name = _unique(pathlib.Path(path).stem, path)
+  commit = _commit(hub, repository, {f'{name}.npz': str(path)})
+  digest = cards.sha256_of(path)
+  return f'{_PREFIX}{repository}/{name}.npz@{commit}#sha256={digest}'
+
+
+def _unique(name: str, path: files.PathLike) -> str:
+  return f'{re.sub("[^a-zA-Z0-9_.]+", "-", name)}-{cards.sha256_of(path)[:8]}'
+
+
+def _commit(
+  hub: Any, repository: str, contents: Mapping[str, str | bytes]
+) -> str:
+  """Uploads files, by paths or contents; returns the commit."""
+  commit = hub.HfApi().create_commit(
+    repository,
+    [hub.CommitOperationAdd(name, x) for name, x in contents.items()],
+    commit_message=f'Add {next(iter(contents))}',
+  )
+  return commit.oid
+
+
+def _readme(
+  hub: Any, repository: str, name: str, found: Sequence[cards.Card]
+) -> str:
+  """Returns the model card that the hub shows, about all rules."""
+  licenses = sorted({x.license.lower() for x in found if x.license})
+  data = hub.ModelCardData(
+    library_name='disco_rl',
+    license=licenses[0] if len(licenses) == 1 else None,
+    pipeline_tag='reinforcement-learning',
+    tags=['jax', 'meta-learning', 'reinforcement-learning', 'update-rule'],
+  )
+  return f"""---
+{data.to_yaml()}
+---
+# Update rules for reinforcement learning
+
+Discovered by {extras.DISTRIBUTION}, which is imported as `disco_rl`, with the
+method of [Oh et al., Nature 2025](https://doi.org/10.1038/s41586-025-09761-x).
+
+## Use
+
+```python
+import disco_rl
+
+rule = '{_PREFIX}{repository}/{name}.npz@COMMIT'
+trainer = disco_rl.Trainer('catch/6x5', rule=rule)
+trainer.train(updates=300)
+```
+
+COMMIT is one of the history of this repository, with 40 digits.
+
+## Limits
+
+Actions must be discrete. What is known of a rule is below: the environments in
+which it was discovered, and what new agents have earned in others. Nothing is
+known of its use elsewhere. With other settings of agents than those of its
+discovery it may teach nothing.
+
+## Rules
+
+{(2 * chr(10)).join(map(cards.as_markdown, found))}
+"""
 
 
 def _get(

@@ -6,6 +6,7 @@ card. Addresses are those of `hub`.
 """
 
 from collections.abc import Iterable
+from collections.abc import Sequence
 import os
 import pathlib
 from typing import Annotated
@@ -40,18 +41,24 @@ class Published(NamedTuple):
   """A rule of another project.
 
   Attributes:
-    url: of its file.
+    urls: Addresses of its file, the first of which does not change.
     card: what is known of it, with the SHA-256 of the file.
   """
 
-  url: str
+  urls: tuple[str, ...]
   card: cards.Card
 
 
+# Of 2 December 2025. Where it does not have the file, the branch may.
+_COMMIT = '9059a29f7121d60948f25ef165e08e050e9399c8'
+
 PUBLISHED = {
   'disco103': Published(
-    'https://raw.githubusercontent.com/google-deepmind/disco_rl/main/'
-    'disco_rl/update_rules/weights/disco_103.npz',
+    tuple(
+      f'https://raw.githubusercontent.com/google-deepmind/disco_rl/{revision}/'
+      'disco_rl/update_rules/weights/disco_103.npz'
+      for revision in (_COMMIT, 'main')
+    ),
     cards.Card(
       name='disco103',
       description=(
@@ -66,6 +73,8 @@ PUBLISHED = {
         'images': {'learning_rate': 3e-3},
       },
       sha256='dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa',
+      # As the page of the project says, "the meta-parameters of Disco103".
+      license='Apache-2.0',
     ),
   )
 }
@@ -177,7 +186,8 @@ def _checked(path: str, sha256: str | None) -> str:
 
 def _find_published(name: str) -> str:
   """Path of the file of a published rule; see `find`."""
-  url, of_rule = PUBLISHED[name]
+  urls, of_rule = PUBLISHED[name]
+  url = urls[0]
   sha256 = of_rule.sha256
   assert sha256 is not None
   remedy = (
@@ -185,7 +195,7 @@ def _find_published(name: str) -> str:
   )
   directory = os.environ.get(DIRECTORY_VARIABLE)
   if not directory:
-    return _download(url, sha256, remedy)
+    return _download(urls, sha256, remedy)
   path = os.path.join(config_lib.expanded(directory), os.path.basename(url))
   if not os.path.exists(path):
     # The variable is set on purpose: no other file is used in its place.
@@ -202,8 +212,15 @@ def _find_published(name: str) -> str:
   return path
 
 
-def _download(url: str, sha256: str, remedy: str) -> str:
-  """Path in the cache; downloads a file that is absent or has another hash."""
+def _download(urls: Sequence[str], sha256: str, remedy: str) -> str:
+  """Path in the cache; downloads a file that is absent or has another hash.
+
+  Args:
+    urls: Where the file may be; the next is tried where one cannot be reached.
+    sha256: That it must have.
+    remedy: What the user can do.
+  """
+  url, *others = urls
   cache = pooch.os_cache('disco_rl')
   pooch.get_logger().setLevel('WARNING')
   try:
@@ -217,6 +234,8 @@ def _download(url: str, sha256: str, remedy: str) -> str:
     )
   # In this order: the errors of requests can be both.
   except OSError as error:
+    if others:
+      return _download(others, sha256, remedy)
     raise OSError(
       f'Could not download {url} to {cache}: {error}. {remedy}'
     ) from error

@@ -1,11 +1,13 @@
 """Agents that are watched, saved and loaded: policies, files and trainers."""
 
 import copy
+import hashlib
 import pathlib
 import pickle
 from typing import Any
 
 import gymnasium
+import hubs
 import jax.numpy as jnp
 import numpy as np
 from PIL import Image
@@ -107,6 +109,26 @@ def test_files_of_agents_play_as_they_did(
     assert policy.description.environment == 'catch/4x3'
     assert policy.description.rule_settings['num_bins'] == 21
   trainer.load(tmp_path / 'agent.npz')
+
+
+def test_a_shared_policy_is_loaded_by_its_address(
+  trainer: disco_rl.Trainer, tmp_path: pathlib.Path
+) -> None:
+  path = tmp_path / 'policy.npz'
+  trainer.policy().save(path)
+  with hubs.serve({}, tmp_path / 'cache') as hub:
+    address = disco_rl.share_policy(path, 'me/rules')
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    name = f'policy-{digest[:8]}.npz'
+    assert address == f'hf://me/rules/{name}@{hubs.COMMIT}#sha256={digest}'
+    policy = disco_rl.load_policy(address)
+    assert hub.files[name] == path.read_bytes()
+    path.write_bytes(b'damaged')
+    with pytest.raises(ValueError, match='damaged'):
+      disco_rl.share_policy(path, 'me/rules')
+  np.testing.assert_array_equal(
+    policy.params['agent/~/logits']['w'], logit_weights(trainer)
+  )
 
 
 def test_another_environment_of_the_same_shapes(

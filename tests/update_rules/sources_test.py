@@ -1,16 +1,14 @@
 """Rules that ship with the package, and those on a hub."""
 
-import base64
 from collections.abc import Iterator
 import dataclasses
 import hashlib
-import http.server
 import json
 import pathlib
 import shutil
-import threading
 from typing import Any
 
+import hubs
 import launching
 import numpy as np
 import pytest
@@ -29,7 +27,7 @@ from launch import evaluate
 from launch import to_records
 
 ARRAYS = small.arrays()
-COMMIT = 40 * 'a'
+COMMIT = hubs.COMMIT
 
 
 @pytest.fixture
@@ -145,104 +143,15 @@ def test_runs_notice_that_a_shipped_rule_has_changed(
 # Addresses on a hub.
 
 
-@dataclasses.dataclass
-class Hub:
-  """Stands in for the Hugging Face Hub, with one repository, me/rules.
-
-  Attributes:
-    files: path -> content, in every revision.
-    url: of the server.
-    commit: the newest.
-    requests: methods and paths.
-  """
-
-  files: dict[str, bytes]
-  url: str = ''
-  commit: str = COMMIT
-  requests: list[str] = dataclasses.field(default_factory=list)
-
-  def post(self, path: str, body: bytes) -> dict[str, Any]:
-    """Answers what huggingface_hub asks to upload files."""
-    if path == '/api/repos/create':
-      return {'url': f'{self.url}/me/rules', 'id': 'me/rules'}
-    if path == '/api/models/me/rules/preupload/main':
-      listed = json.loads(body)['files']
-      answer = {'uploadMode': 'regular', 'shouldIgnore': False}
-      return {'files': [{'path': x['path'], **answer} for x in listed]}
-    assert path == '/api/models/me/rules/commit/main'
-    for line in map(json.loads, body.splitlines()):
-      if line['key'] == 'file':
-        content = base64.b64decode(line['value']['content'])
-        self.files[line['value']['path']] = content
-    url = f'{self.url}/me/rules/commit/{COMMIT}'
-    return {'commitUrl': url, 'commitOid': COMMIT, 'pullRequestUrl': None}
-
-
-def handler_of(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
-  class Handler(http.server.BaseHTTPRequestHandler):
-    def answer(self, status: int, content: bytes, **headers: str) -> None:
-      hub.requests.append(f'{self.command} {self.path}')
-      self.send_response(status)
-      self.send_header('Content-Length', str(len(content)))
-      for name, value in headers.items():
-        self.send_header(name.replace('_', '-'), value)
-      self.end_headers()
-      if self.command != 'HEAD':
-        self.wfile.write(content)
-
-    def do_GET(self) -> None:
-      _, owner, name, kind, revision, path = self.path.split('/', 5)
-      content = hub.files.get(path)
-      if (owner, name, kind) != ('me', 'rules', 'resolve'):
-        self.answer(404, b'', X_Error_Code='RepoNotFound')
-      elif content is None:
-        found = {'X_Error_Code': 'EntryNotFound', 'X_Repo_Commit': hub.commit}
-        self.answer(404, b'', **found)
-      else:
-        etag = f'"{hashlib.sha1(content).hexdigest()}"'
-        commit = revision if len(revision) == 40 else hub.commit
-        self.answer(200, content, ETag=etag, X_Repo_Commit=commit)
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def do_POST(self) -> None:
-      body = self.rfile.read(int(self.headers['Content-Length']))
-      answer = json.dumps(hub.post(self.path.partition('?')[0], body)).encode()
-      self.answer(200, answer, Content_Type='application/json')
-
-    def log_message(self, format: str, *args: Any) -> None:
-      pass
-
-  return Handler
-
-
 @pytest.fixture
-def hub(
-  shipped: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Hub]:
+def hub(shipped: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[hubs.Hub]:
   """With mine.npz and its card in a folder, and an empty cache."""
-  constants = pytest.importorskip(
-    'huggingface_hub.constants', reason="pip install -e '.[hub]'"
-  )
-  served = Hub({f'a/{x.name}': x.read_bytes() for x in shipped.iterdir()})
-  address = ('127.0.0.1', 0)
-  with http.server.ThreadingHTTPServer(address, handler_of(served)) as httpd:
-    served.url = f'http://127.0.0.1:{httpd.server_port}'
-    # What HF_ENDPOINT and HF_HUB_CACHE set, which are read at the import.
-    template = f'{served.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}'
-    monkeypatch.setattr(constants, 'ENDPOINT', served.url)
-    monkeypatch.setattr(constants, 'HUGGINGFACE_CO_URL_TEMPLATE', template)
-    monkeypatch.setattr(constants, 'HF_HUB_CACHE', str(tmp_path / 'cache'))
-    monkeypatch.setenv('HF_TOKEN', 'secret')
-    monkeypatch.setenv('NO_PROXY', '127.0.0.1')
-    thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
-    thread.start()
+  files = {f'a/{x.name}': x.read_bytes() for x in shipped.iterdir()}
+  with hubs.serve(files, tmp_path / 'cache') as served:
     yield served
-    httpd.shutdown()
-    thread.join()
 
 
-def test_a_rule_of_a_hub_is_loaded_once(hub: Hub) -> None:
+def test_a_rule_of_a_hub_is_loaded_once(hub: hubs.Hub) -> None:
   address = f'hf://me/rules/a/mine.npz@{COMMIT}'
   loaded = disco_rl.load_rule(address)
   assert loaded.name == address
@@ -254,7 +163,7 @@ def test_a_rule_of_a_hub_is_loaded_once(hub: Hub) -> None:
   assert hub.requests == []
 
 
-def test_a_rule_of_a_hub_is_checked(hub: Hub) -> None:
+def test_a_rule_of_a_hub_is_checked(hub: hubs.Hub) -> None:
   digest = hashlib.sha256(hub.files['a/mine.npz']).hexdigest()
   by_digest = f'hf://me/rules/a/mine.npz#sha256={digest}'
   assert_is_the_rule(weights.load(by_digest))
@@ -276,15 +185,15 @@ def test_a_rule_of_a_hub_is_checked(hub: Hub) -> None:
   [
     ('hf://me/rules/mine.npz', ValueError, 'not pinned'),
     ('hf://me/rules/mine.npz@main', ValueError, 'not pinned'),
-    (f'hf://me/mine.npz@{COMMIT}', ValueError, 'no address'),
-    (f'hf://me/rules/mine@{COMMIT}', ValueError, 'no address'),
-    ('hf://me/rules/mine.npz#sha256=12', ValueError, 'no address'),
+    (f'hf://me/mine.npz@{COMMIT}', ValueError, 'not an address'),
+    (f'hf://me/rules/mine@{COMMIT}', ValueError, 'not an address'),
+    ('hf://me/rules/mine.npz#sha256=12', ValueError, 'not an address'),
     (f'hf://me/rules/none.npz@{COMMIT}', FileNotFoundError, 'has no file none'),
     (f'hf://you/rules/mine.npz@{COMMIT}', OSError, 'Could not download'),
   ],
 )
 def test_addresses_that_lead_nowhere(
-  address: str, error: type[Exception], reason: str, hub: Hub
+  address: str, error: type[Exception], reason: str, hub: hubs.Hub
 ) -> None:
   with pytest.raises(error, match=reason) as caught:
     registry.load(address)
@@ -292,12 +201,32 @@ def test_addresses_that_lead_nowhere(
   assert bool(hub.requests) == (error is not ValueError)
 
 
-def test_a_shared_rule_can_be_loaded(hub: Hub, shipped: pathlib.Path) -> None:
+def test_shared_rules_can_be_loaded(
+  hub: hubs.Hub, shipped: pathlib.Path
+) -> None:
   hub.files.clear()
-  address = disco_rl.share_rule(shipped / 'mine.npz', 'me/rules')
-  assert address == f'hf://me/rules/mine.npz@{COMMIT}'
-  assert hub.files == {x.name: x.read_bytes() for x in shipped.iterdir()}
-  assert_is_the_rule(rules_lib.load_rule(address).params)
+  addresses = []
+  for name in ('mine', 'my other rule'):
+    write_card(shipped / 'mine.npz', name=name)
+    address = disco_rl.share_rule(shipped / 'mine.npz', 'me/rules', license='X')
+    addresses.append(address)
+    assert_is_the_rule(rules_lib.load_rule(address).params)
+  digest = cards.sha256_of(shipped / 'mine.npz')[:8]
+  assert addresses == [
+    f'hf://me/rules/{name}-{digest}.npz@{COMMIT}'
+    for name in ('mine', 'my-other-rule')
+  ]
+  # The hub's page has both.
+  readme = hub.files['README.md'].decode()
+  head, text = readme.split('---\n')[1:]
+  assert 'library_name: disco_rl\nlicense: x\n' in head
+  assert [x for x in text.splitlines() if x.startswith('### ')] == [
+    '### my other rule',
+    '### mine',
+  ]
+  assert f'hf://me/rules/my-other-rule-{digest}.npz@COMMIT' in text
+  for title in ('## Use', '## Limits', '| license | X |', 'Made here.'):
+    assert title in text
 
   del hub.requests[:]
   write_card(shipped / 'mine.npz', sha256=None)
