@@ -7,6 +7,8 @@ import json
 import pathlib
 import re
 import shlex
+import shutil
+import subprocess
 from types import ModuleType
 from typing import Any
 
@@ -78,6 +80,35 @@ def test_search_from_the_disk_finds_guides(site: pathlib.Path) -> None:
   assert inside == {'reference/disco_rl.html'}
   # The worker that searches has a substitute where pages are files.
   assert 'javascripts/iframe-worker.js' in (site / 'index.html').read_text()
+
+
+# What people type -> the guide that answers.
+_FOUND = {
+  'resume': 'faults.html',
+  'GPU': 'get-started.html#install',
+  'own loop': 'your-loop.html',
+  'install': 'get-started.html#install',
+  'MinAtar': 'train.html#minatar',
+  'learning rate': 'train.html#learning-rates',
+  'checkpoint': 'faults.html#checkpoints',
+  'own environment': 'your-environment.html',
+  'share': 'rules.html#share-a-rule',
+  'PPO': 'evaluate.html#compared-with-ppo',
+}
+
+
+def test_search_finds_the_right_guide_first(site: pathlib.Path) -> None:
+  node = shutil.which('node')
+  if node is None:
+    pytest.skip('Node.js is not installed')
+  script = pathlib.Path(__file__).with_name('search.js')
+  found = subprocess.run(
+    [node, str(script), str(site), *_FOUND],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert json.loads(found.stdout) == _FOUND
 
 
 def test_notebooks_show_their_outputs(site: pathlib.Path) -> None:

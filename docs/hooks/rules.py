@@ -1,6 +1,7 @@
-"""The table of rules that have names, from their cards.
+"""What the cards of rules that have names say, those of `disco_rl.rules()`.
 
-A page includes it by <!-- rules -->. It is that of `disco_rl.rules()`.
+<!-- rules --> becomes all cards, and <!-- learning rates --> a table of what
+they recommend.
 """
 
 from typing import Any
@@ -8,12 +9,24 @@ from typing import Any
 import disco_rl
 from disco_rl.update_rules import cards
 
-_MARK = '<!-- rules -->'
-
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
   """Fills in the cards."""
-  if _MARK not in markdown:
-    return markdown
-  shown = map(cards.as_markdown, disco_rl.rules().values())
-  return markdown.replace(_MARK, '\n\n'.join(shown))
+  if '<!-- rules -->' in markdown:
+    shown = map(cards.as_markdown, disco_rl.rules().values())
+    markdown = markdown.replace('<!-- rules -->', '\n\n'.join(shown))
+  if '<!-- learning rates -->' in markdown:
+    markdown = markdown.replace('<!-- learning rates -->', _rates())
+  return markdown
+
+
+def _rates() -> str:
+  """Returns the learning rates that suit rules, for two kinds of tasks."""
+  lines = ['| rule | small tasks | small tasks with images |', '|---|---|---|']
+  for name, card in disco_rl.rules().items():
+    rates = (
+      card.recommended_for(is_image)['learning_rate']
+      for is_image in (False, True)
+    )
+    lines.append(f'| `{name}` | ' + ' | '.join(f'{x:g}' for x in rates) + ' |')
+  return '\n'.join(lines)
