@@ -9,7 +9,7 @@ The agent is one of a run of disco-rl evaluate, which may be going on, or that
 of a file of `Trainer.save` or `Policy.save`. It plays in a new environment with
 what it has learnt, and learns no further. Its returns are printed, in NetHack
 also the last screen of each episode; the pictures become a GIF, or an MP4 file
-where the name says so (pip install -e '.[video]').
+where the name says so (which takes the extra `video`).
 """
 
 from collections.abc import Sequence

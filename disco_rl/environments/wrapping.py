@@ -19,7 +19,7 @@ from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import gymnax_style
 
 ACCEPTED = (
-  'a name (launch/list_environments.py lists them)',
+  'a name (disco-rl list-environments lists them)',
   'a JaxEnvironment or HostEnvironment of disco_rl.environments.base',
   'a function that makes a Gymnasium or dm_env environment, without arguments '
   'or from a seed',

@@ -175,8 +175,8 @@ def validate(names: Sequence[str]) -> None:
   if missing:
     raise MissingPackagesError(
       f'{" ".join(dict.fromkeys(missing.values()))} Environments without more '
-      'packages: catch and gridworld/00 to 56. configs/quickstart.py and '
-      'configs/meta_gridworld.py run with these.',
+      'packages: catch and gridworld/00 to 56. --config=quickstart and '
+      '--config=meta_gridworld run with these.',
       missing.keys(),
     )
 

@@ -128,13 +128,19 @@ def _flat(config: Any) -> dict[str, Any]:
 
 def _table(settings: Iterable[Any]) -> str:
   """A table of settings."""
-  lines = ['| setting | default | meaning |', '|---|---|---|']
+  lines = ['<div class="stacked" markdown>', '']
+  lines += ['| setting | default | meaning |', '|---|---|---|']
   for name, _, default, meaning in settings:
     if not meaning:
       raise ValueError(f'The record of {name} does not say what it means.')
-    text = re.sub(r'([|_*])', r'\\\1', meaning[0].upper() + meaning[1:])
+    # Not within names, which stand between backticks.
+    text = re.sub(
+      r'(`[^`|]*`)|([|_*])',
+      lambda x: x[1] or f'\\{x[2]}',
+      meaning[0].upper() + meaning[1:],
+    )
     lines.append(f'| `{name}` | `{_show(default)}` | {text} |')
-  return '\n'.join(lines)
+  return '\n'.join([*lines, '', '</div>'])
 
 
 def _show(value: Any) -> str:
