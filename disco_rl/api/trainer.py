@@ -73,6 +73,7 @@ class Trainer(tree_files.Unpicklable):
 
     Args:
       environment: one of
+
         - a name, which `disco-rl list-environments` lists;
         - a function that makes a Gymnasium or dm_env environment. It is called
           without arguments, or with a seed if it has an argument `seed`, which

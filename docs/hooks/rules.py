@@ -22,7 +22,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def _rates() -> str:
   """Returns the learning rates that suit rules, for two kinds of tasks."""
-  lines = ['| rule | small tasks | small tasks with images |', '|---|---|---|']
+  lines = ['| rule | small tasks | with images |', '|---|---|---|']
   for name, card in disco_rl.rules().items():
     rates = (
       card.recommended_for(is_image)['learning_rate']
