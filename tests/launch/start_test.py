@@ -2,11 +2,14 @@
 
 import pathlib
 import signal
+from types import ModuleType
 
 from absl import flags
 import launching
 import pytest
 
+from configs import evaluate
+from launch import evaluate as evaluate_launcher
 from launch import fork
 from launch import workdir
 
@@ -58,6 +61,31 @@ def test_flags_of_paths_know_the_home_directory(
     parse = flags.FLAGS[flag.name].parser.parse
     assert parse('~/run.npz') == '/home/someone/run.npz'
     assert parse('runs/~') == 'runs/~'
+
+
+@pytest.mark.parametrize(
+  ('name', 'base', 'file'),
+  [
+    ('catch', None, 'evaluate.py:catch'),
+    ('quickstart', None, 'quickstart.py'),
+    ('quickstart', evaluate, 'evaluate.py:quickstart'),
+    ('ablations:no_q', evaluate, 'ablations.py:no_q'),
+  ],
+)
+def test_configs_are_found_by_name(
+  name: str, base: ModuleType | None, file: str
+) -> None:
+  path = launching.REPOSITORY / 'configs' / file
+  with launching.parsed(f'--config={path}', '--workdir=x') as expected:
+    pass
+  with launching.parsed(f'--config={name}', '--workdir=x', base=base) as found:
+    assert found == expected
+
+
+@pytest.mark.parametrize('name', ['cach', 'configs/cach.py'])
+def test_a_config_that_there_is_not(name: str, tmp_path: pathlib.Path) -> None:
+  message = launching.error(evaluate_launcher, tmp_path, f'--config={name}')
+  assert f'{name!r}. Choose one of catch, or name a file' in message
 
 
 def test_logging_stays_with_the_caller(tmp_path: pathlib.Path) -> None:
