@@ -31,6 +31,7 @@ _PLACES = {
   'before discovery': 4,
   'initial_rule.npz': 4,
   'policy_gradient': 5,
+  'ppo': 5,
   'uniform': 6,
 }
 # Figures have no background: text and lines are as far from white as from the

@@ -141,6 +141,16 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     }
     return targets, state, masked.mean(logs, rollout.mask)
 
+  def policy_loss(
+    self,
+    log_taken: types.Array,
+    advantage: types.Array,
+    rollout: types.Rollout,
+  ) -> types.Array:
+    """Minus the weighted log-probabilities [T, B] of the actions taken."""
+    del rollout
+    return -log_taken * advantage
+
   def loss(
     self,
     taken: types.Outputs,
@@ -152,7 +162,8 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     log_policy = jax.nn.log_softmax(logits)
     log_taken = value_targets.taken(log_policy, rollout.action[:-1])
     entropy = -jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1)
-    policy_loss = -log_taken * jax.lax.stop_gradient(targets.advantage)
+    advantage = jax.lax.stop_gradient(targets.advantage)
+    policy_loss = self.policy_loss(log_taken, advantage, rollout)
     value_loss = value_targets.categorical_value_loss(
       v, targets.value, self.max_abs_value
     )

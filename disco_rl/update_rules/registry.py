@@ -16,12 +16,14 @@ from disco_rl.update_rules import base
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import policy_gradient
+from disco_rl.update_rules import ppo
 from disco_rl.update_rules import sources
 from disco_rl.update_rules import weights
 
 _HAND_MADE: dict[str, Any] = {
   'actor_critic': actor_critic.ActorCritic,
   'policy_gradient': policy_gradient.PolicyGradient,
+  'ppo': ppo.PPO,
 }
 CLASSES = (disco.Disco, *_HAND_MADE.values())
 

@@ -21,6 +21,7 @@ from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import policy_gradient
+from disco_rl.update_rules import ppo
 
 T, B, A = 4, 3, 3
 SPEC = types.EnvironmentSpec(
@@ -31,6 +32,7 @@ LEARNING_RATE = 0.01
 DISCO = disco.Disco(small.META_NETWORK, num_bins=11, max_abs_value=5.0)
 ACTOR_CRITIC = actor_critic.ActorCritic(num_bins=11, max_abs_value=5.0)
 POLICY_GRADIENT = policy_gradient.PolicyGradient(num_bins=11, max_abs_value=5.0)
+PPO = ppo.PPO(num_bins=11, max_abs_value=5.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +97,7 @@ def perturb(tree: Any, scale: float) -> Any:
 # All rules.
 
 
-@pytest.mark.parametrize('rule', [DISCO, ACTOR_CRITIC, POLICY_GRADIENT])
+@pytest.mark.parametrize('rule', [DISCO, ACTOR_CRITIC, POLICY_GRADIENT, PPO])
 def test_every_leaf_moves(rule: base.UpdateRule) -> None:
   """Parameters, optimiser and the rule's state, at each update."""
   agent = make_agent(rule)
@@ -124,7 +126,7 @@ def test_every_leaf_moves(rule: base.UpdateRule) -> None:
     assert optax.tree.max(step) <= LEARNING_RATE * (1 + 1e-3)
 
 
-@pytest.mark.parametrize('rule', [DISCO, ACTOR_CRITIC, POLICY_GRADIENT])
+@pytest.mark.parametrize('rule', [DISCO, ACTOR_CRITIC, POLICY_GRADIENT, PPO])
 def test_batches_without_real_steps_do_not_change_parameters(
   rule: base.UpdateRule,
 ) -> None:
@@ -135,7 +137,7 @@ def test_batches_without_real_steps_do_not_change_parameters(
   jax.tree.map(np.testing.assert_array_equal, state.params, agent.state.params)
 
 
-@pytest.mark.parametrize('rule', [DISCO, ACTOR_CRITIC, POLICY_GRADIENT])
+@pytest.mark.parametrize('rule', [DISCO, ACTOR_CRITIC, POLICY_GRADIENT, PPO])
 def test_masked_steps_do_not_change_the_update(rule: base.UpdateRule) -> None:
   """Nor the lifetime moments and the meta-RNN, in an agent's second update."""
   agent = make_agent(rule)
@@ -241,3 +243,48 @@ def test_rewarded_actions_become_more_likely(
   learnt = policy(state)
   assert learnt[0, 1] > 0.6
   assert learnt[1, 2] > 0.6
+
+
+def test_ppo_is_that_of_its_paper() -> None:
+  """GAE backwards in time, and both branches of the clipped objective."""
+  rule = ppo.PPO(
+    num_bins=11, max_abs_value=5.0, discount=0.9, lambda_=0.7, clip=0.1
+  )
+  rollout = make_rollout(8)
+  rng = np.random.default_rng(9)
+  value = rng.normal(size=(T + 1, B))
+  estimates, _ = rule.estimate(
+    rule.init_state({}), rollout, rng.normal(size=(T + 1, B, A)), value
+  )
+  advantage, after = np.zeros((T, B)), np.zeros(B)
+  for t in reversed(range(T)):
+    discount = 0.9 * (1.0 - rollout.is_terminal[t])
+    # A trace ends before an artefact.
+    trace = 0.7 * (rollout.mask[t + 1] if t + 1 < T else 1.0)
+    td = rollout.reward[t] + discount * value[t + 1] - value[t]
+    after = td + discount * trace * after
+    advantage[t] = after
+  real = advantage[rollout.mask]
+  expected = (advantage - real.mean()) / real.std()
+  close = functools.partial(np.testing.assert_allclose, atol=1e-5)
+  close(estimates.normalized_advantage, expected)
+  close(estimates.value_target, advantage + value[:-1])
+
+  log_acting = np.log(
+    np.take_along_axis(
+      np.exp(rollout.logits) / np.exp(rollout.logits).sum(-1, keepdims=True),
+      rollout.action[..., None],
+      axis=-1,
+    )
+  )[:-1, :, 0]
+  log_ratio = np.linspace(-0.3, 0.3, T * B).reshape(T, B)
+  weight = np.where(rng.normal(size=(T, B)) > 0.0, 1.0, -1.0)
+  loss, gradient = jax.value_and_grad(
+    lambda x: jnp.sum(rule.policy_loss(x, weight, rollout))
+  )(log_acting + log_ratio)
+  ratio = np.exp(log_ratio)
+  # An action is learnt from until the ratio has gone far enough its way.
+  learns = np.where(weight > 0.0, ratio < 1.1, ratio > 0.9)
+  clipped = np.where(weight > 0.0, 1.1, 0.9)
+  close(loss, -np.sum(weight * np.where(learns, ratio, clipped)))
+  close(gradient, -weight * ratio * learns)

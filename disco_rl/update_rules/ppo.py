@@ -1,0 +1,80 @@
+"""Proximal policy optimization, a hand-made baseline (Schulman et al., 2017)."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from disco_rl import config as config_lib
+from disco_rl import types
+from disco_rl.maths import masked
+from disco_rl.maths import value_targets
+from disco_rl.update_rules import actor_critic
+
+
+@dataclasses.dataclass(frozen=True)
+class PPO(actor_critic.ActorCritic):
+  """Clipped policy gradient on advantages of the policy that acted.
+
+  Advantages are those of GAE(lambda), with mean 0 and deviation 1 in each
+  batch; the categorical value and the entropy bonus are those of `ActorCritic`.
+  Each rollout is learnt from `updates_per_rollout` times, as replay holds the
+  newest one alone.
+
+  Attributes:
+    clip: epsilon, how far the ratio pi(a) / mu(a) of the learnt to the acting
+      policy may leave 1 before an action is no longer learnt from.
+  """
+
+  recommended: ClassVar[Mapping[str, Any]] = {
+    **actor_critic.ActorCritic.recommended,
+    'updates_per_rollout': 4,
+    'on_policy_share': 0.25,
+  }
+  clip: config_lib.Positive = 0.2
+  normalize_advantage: bool = True
+  entropy_cost: config_lib.Finite = 0.01
+
+  def estimate(
+    self,
+    state: value_targets.ValueMoments,
+    rollout: types.Rollout,
+    policy_logits: types.Array,
+    value: types.Array,
+  ) -> tuple[value_targets.ValueEstimates, value_targets.ValueMoments]:
+    """GAE: V-trace whose ratios are 1, of the policy that acted."""
+    del policy_logits
+    estimates, state = super().estimate(state, rollout, rollout.logits, value)
+    mean, square = masked.mean(
+      (estimates.advantage, jnp.square(estimates.advantage)), rollout.mask
+    )
+    deviation = jnp.sqrt(jnp.maximum(0.0, square - jnp.square(mean)))
+    normalized = (estimates.advantage - mean) / (deviation + 1e-8)
+    estimates = dataclasses.replace(estimates, normalized_advantage=normalized)
+    return estimates, state
+
+  def policy_loss(
+    self,
+    log_taken: types.Array,
+    advantage: types.Array,
+    rollout: types.Rollout,
+  ) -> types.Array:
+    """Minus the clipped surrogate objective, equation 7 of the paper.
+
+    Args:
+      log_taken: [T, B] log pi(a) of the actions that were taken.
+      advantage: [T, B].
+      rollout: T transitions of B trajectories.
+
+    Returns:
+      [T, B].
+    """
+    log_acting = value_targets.taken(
+      jax.nn.log_softmax(rollout.logits[:-1]), rollout.action[:-1]
+    )
+    ratio = jnp.exp(log_taken - log_acting)
+    clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
+    return -jnp.minimum(ratio * advantage, clipped * advantage)
