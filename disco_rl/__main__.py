@@ -5,6 +5,7 @@
 
 import ast
 import difflib
+import importlib
 import os
 import pathlib
 import runpy
@@ -21,6 +22,8 @@ _ROOT = _INSTALLED if _INSTALLED.is_dir() else _HERE.parent
 
 def main() -> None:
   """Starts the launcher that the command line names."""
+  # The folder of the user comes next: --import names modules in it.
+  sys.path[:0] = [str(_ROOT), os.getcwd()]
   name = sys.argv[1] if sys.argv[1:] else '--help'
   if name in ('-h', '-help', '--help', 'help'):
     print(_help())
@@ -38,8 +41,6 @@ def main() -> None:
       f'error: There is no command {name!r}: choose one of '
       f'{", ".join(near or launchers)}.'
     )
-  # The folder of the user comes next: --import names modules in it.
-  sys.path[:0] = [str(_ROOT), os.getcwd()]
   del sys.argv[1]
   module = f'launch.{launchers[name].stem}'
   runpy.run_module(module, run_name='__main__', alter_sys=True)
@@ -47,14 +48,11 @@ def main() -> None:
 
 def _launchers() -> dict[str, pathlib.Path]:
   """Returns the files of the launchers, by their names here."""
-  found = _with('launch', "__name__ == '__main__'")
-  return {name.replace('_', '-'): path for name, path in found.items()}
-
-
-def _with(folder: str, text: str) -> dict[str, pathlib.Path]:
-  """Returns the files that hold a text, by their names."""
-  paths = sorted((_ROOT / folder).glob('*.py'))
-  return {path.stem: path for path in paths if text in path.read_text()}
+  return {
+    path.stem.replace('_', '-'): path
+    for path in sorted((_ROOT / 'launch').glob('*.py'))
+    if "__name__ == '__main__'" in path.read_text()
+  }
 
 
 def _help() -> str:
@@ -64,7 +62,7 @@ def _help() -> str:
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
     lines.append(f'  {name:18}{docstring.splitlines()[0]}')
   lines += ['', 'Configs, for --config:']
-  lines += [f'  {name}' for name in _with('configs', 'def get_config(')]
+  lines += [f'  {x}' for x in importlib.import_module('launch.config').names()]
   return '\n'.join((*lines, '', 'disco-rl COMMAND --help says more.'))
 
 

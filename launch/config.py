@@ -36,14 +36,19 @@ class _Parser(flags.ArgumentParser[Any]):
         raise ValueError(f'There is no file {file!r}. {_offer(file)}')
       return path
     own = self.base is evaluate and path in evaluate.VARIANTS
-    if not own and file in _names():
+    if not own and file in _files():
       return f'{_CONFIGS / file}.py{colon}{variant}'
     if path in evaluate.VARIANTS:
       return f'{evaluate.__file__}:{path}'
     raise ValueError(f'There is no config {path!r}. {_offer(file)}')
 
 
-def _names() -> set[str]:
+def names() -> list[str]:
+  """Returns the names of files, and of the variants that need no file's."""
+  return sorted({*_files(), *evaluate.VARIANTS})
+
+
+def _files() -> set[str]:
   """Returns the names of the files that make a config."""
   paths = _CONFIGS.glob('*.py')
   return {p.stem for p in paths if 'def get_config(' in p.read_text()}
@@ -51,10 +56,9 @@ def _names() -> set[str]:
 
 def _offer(name: str) -> str:
   """Returns the names of configs like one that there is not, or of all."""
-  names = sorted({*_names(), *evaluate.VARIANTS})
-  near = difflib.get_close_matches(pathlib.Path(name).stem, names)
+  near = difflib.get_close_matches(pathlib.Path(name).stem, names())
   return (
-    f'Choose one of {", ".join(near or names)}, or name a file by its path.'
+    f'Choose one of {", ".join(near or names())}, or name a file by its path.'
   )
 
 

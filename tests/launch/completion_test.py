@@ -50,7 +50,7 @@ def complete(line: str) -> tuple[list[str], int]:
     ),
     ('python -m launch.evaluate --workdir=runs --config=conf', ['configs/']),
     (f'{_DISCO_RL} ev', ['evaluate']),
-    (f'{_DISCO_RL} evaluate --config=qu', ['quickstart']),
+    (f'{_DISCO_RL} evaluate --config=ca', ['cartpole', 'catch']),
     (f'{_DISCO_RL} evaluate runs', []),
     ('python -m pytest --con', []),
     ('python launch', []),
