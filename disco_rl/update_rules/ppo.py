@@ -1,4 +1,4 @@
-"""Proximal policy optimization, a hand-made baseline (Schulman et al., 2017)."""
+"""Proximal policy optimization, a hand-made rule (Schulman et al., 2017)."""
 
 from collections.abc import Mapping
 import dataclasses
