@@ -12,8 +12,8 @@ import optax
 from disco_rl import types
 from disco_rl.maths import masked
 from disco_rl.maths import mixed_mode
+from disco_rl.maths import shared_batch
 from disco_rl.networks import agent_network
-from disco_rl.runtime import sharding
 from disco_rl.update_rules import base
 
 
@@ -148,7 +148,7 @@ def gradient(
     taken_gradient, loss_logs = jax.grad(total_loss, has_aux=True, argnums=1)(
       rule, taken, targets, rollout
     )
-    (of_params,) = sharding.mean(pullback(taken_gradient))
+    (of_params,) = shared_batch.mean(pullback(taken_gradient))
     logs = {**logs, **loss_logs}
   else:
     loss = functools.partial(_loss_of_params, network, rule)
@@ -156,7 +156,7 @@ def gradient(
       loss, state.params, targets, rollout, known_gradient
     )
   chex.assert_trees_all_equal_shapes(of_params, state.params)
-  return Update(targets, of_params, sharding.mean(logs)), rule_state
+  return Update(targets, of_params, shared_batch.mean(logs)), rule_state
 
 
 def _apply(

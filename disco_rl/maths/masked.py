@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
-from disco_rl.runtime import sharding
+from disco_rl.maths import shared_batch
 
 
 def mean(tree: Any, mask: types.Array) -> Any:
@@ -29,7 +29,9 @@ def mean(tree: Any, mask: types.Array) -> Any:
     weights = mask.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
     return jnp.sum(x * weights, axis=axes)
 
-  sums, weight = sharding.total((jax.tree.map(weighted, tree), jnp.sum(mask)))
+  sums, weight = shared_batch.total(
+    (jax.tree.map(weighted, tree), jnp.sum(mask))
+  )
   return jax.tree.map(lambda x: x / (weight + 1e-8), sums)
 
 

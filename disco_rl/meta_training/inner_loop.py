@@ -23,9 +23,9 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
 from disco_rl.agent import replay
 from disco_rl.environments import base
+from disco_rl.maths import shared_batch
 from disco_rl.meta_training import chunks
 from disco_rl.meta_training import meta_value as meta_value_lib
-from disco_rl.runtime import sharding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +147,7 @@ class InnerLoop:
       The member after the update, the update's entry of the trajectory (without
       leading axes), and scalars to log.
     """
-    batch = sharding.batch_shard(batch)
+    batch = shared_batch.own_shard(batch)
     before = member.agent.learner
     after, update = self.agent.learn(rule_params, before, batch)
     meta_value, logs = member.meta_value, update.logs

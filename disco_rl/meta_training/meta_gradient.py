@@ -18,9 +18,9 @@ from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import learner
 from disco_rl.environments import base
+from disco_rl.maths import shared_batch
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import outer_loss
-from disco_rl.runtime import sharding
 
 MODES = ('plain', 'checkpointed', 'mixed')
 Mode = Annotated[str, config_lib.one_of(*MODES)]
@@ -107,7 +107,7 @@ class MetaGradient(config_lib.Settings):
     Returns:
       The cotangents that the sweep starts from, the member, scalars to log.
     """
-    validation = sharding.batch_shard(validation)
+    validation = shared_batch.own_shard(validation)
     meta_value, estimates, logs = self.inner_loop.meta_value.update(
       member.meta_value, validation, validation.logits
     )
@@ -123,7 +123,9 @@ class MetaGradient(config_lib.Settings):
 
     last = member.agent.learner
     of_params, loss_logs = jax.grad(validation_loss, has_aux=True)(last.params)
-    cotangents = initial_cotangents(rule_params, last, sharding.mean(of_params))
+    cotangents = initial_cotangents(
+      rule_params, last, shared_batch.mean(of_params)
+    )
     member = dataclasses.replace(member, meta_value=meta_value)
     return cotangents, member, {**logs, **loss_logs}
 
@@ -322,7 +324,7 @@ def _pull_back(
   (_, loss), pullback, logs = jax.vjp(
     outputs, rule_params, differentiable, has_aux=True
   )
-  of_rule_here, of_before = sharding.mean(
+  of_rule_here, of_before = shared_batch.mean(
     pullback((of_after, jnp.ones_like(loss)))
   )
   return (of_before, jax.tree.map(jnp.add, of_rule, of_rule_here)), logs

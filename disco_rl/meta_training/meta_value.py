@@ -19,10 +19,10 @@ from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.maths import masked
 from disco_rl.maths import optimizers
+from disco_rl.maths import shared_batch
 from disco_rl.maths import value_targets
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
-from disco_rl.runtime import sharding
 
 _TORSO = torsos.TorsoConfig()
 
@@ -163,7 +163,7 @@ class MetaValue:
       total_loss, has_aux=True
     )(state.params)
     updates, opt_state = self._optimizer.update(
-      sharding.mean(gradient), state.opt_state
+      shared_batch.mean(gradient), state.opt_state
     )
     state = MetaValueState(
       params=optax.apply_updates(state.params, updates),

@@ -5,11 +5,8 @@ population; `SPLIT` arrays have a leading axis of agents. Along `batch` devices
 compute the same agents, but each learns from its shard of every batch. The
 rule's parameters are replicated.
 
-Within a program every device sees its own shard. Sums and means over
-trajectories are completed over devices by `total` and `mean`, which do nothing
-where batches are not sharded. A gradient with respect to replicated values is
-each device's part of it times their number, as the derivative of a sum over
-devices is again such a sum: `mean` makes it whole.
+Within a program every device sees its own shard; `maths.shared_batch` completes
+sums and means over trajectories.
 """
 
 from collections.abc import Callable
@@ -17,16 +14,16 @@ import os
 from typing import Any
 
 import jax
-from jax import flatten_util
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
 
+from disco_rl.maths import shared_batch
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 
 AGENTS = 'agents'
-BATCH = 'batch'
+BATCH = shared_batch.AXIS
 SPLIT = PartitionSpec(AGENTS)
 REPLICATED = PartitionSpec()
 # Of batches [n, T, B, ...].
@@ -210,37 +207,3 @@ class Programs:
     program = compilation.Program(mapped, donate_argnums, runs_often)
     self._made.append(program)
     return program
-
-
-def is_batch_sharded() -> bool:
-  """Whether batches are sharded in the program that is being traced."""
-  mesh = jax.sharding.get_abstract_mesh()
-  return BATCH in mesh.manual_axes and mesh.shape[BATCH] > 1
-
-
-def batch_shard(tree: Any) -> Any:
-  """This device's shard of a batch, trees [T, B, ...]."""
-  if not is_batch_sharded():
-    return tree
-  shards = jax.lax.axis_size(BATCH)
-
-  def own(x: jax.Array) -> jax.Array:
-    size = x.shape[1] // shards
-    start = jax.lax.axis_index(BATCH) * size
-    return jax.lax.dynamic_slice_in_dim(x, start, size, axis=1)
-
-  return jax.tree.map(own, tree)
-
-
-def total(tree: Any) -> Any:
-  """Sum over the devices that share a batch; of a tree of few numbers."""
-  if not is_batch_sharded():
-    return tree
-  # One vector takes one message, where XLA does not join those of the leaves.
-  vector, unravel = flatten_util.ravel_pytree(tree)
-  return unravel(jax.lax.psum(vector, BATCH))
-
-
-def mean(tree: Any) -> Any:
-  """Mean over the devices that share a batch; see above for gradients."""
-  return jax.lax.pmean(tree, BATCH) if is_batch_sharded() else tree

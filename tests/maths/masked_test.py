@@ -15,6 +15,7 @@ import numpy as np
 from disco_rl import types
 from disco_rl.maths import masked
 from disco_rl.maths import moments
+from disco_rl.maths import shared_batch
 from disco_rl.runtime import sharding
 
 AGENTS, LENGTH, BATCH = 2, 3, 4
@@ -51,7 +52,7 @@ def main() -> None:
     state = moments.update(moments.init(), x, mask > 0.0, DECAY)
     return {
       'value': value,
-      'gradient': sharding.mean(gradient),
+      'gradient': shared_batch.mean(gradient),
       'second_of_pair': pairs[1],
       'variance': moments.statistics(state)[1],
     }
@@ -65,7 +66,7 @@ def main() -> None:
 
 
 def test_masked_mean_over_devices_with_unequal_masks() -> None:
-  """And its gradient, made whole by `sharding.mean`."""
+  """And its gradient, made whole by `shared_batch.mean`."""
   ended = launching.run_python(
     __file__,
     JAX_NUM_CPU_DEVICES='4',
