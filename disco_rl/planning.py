@@ -33,6 +33,7 @@ from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
 from disco_rl.runtime import costs
 from disco_rl.runtime import limits
+from disco_rl.runtime import memory
 from disco_rl.runtime import reports
 from disco_rl.runtime import sharding
 from disco_rl.update_rules import registry as rule_registry
@@ -144,8 +145,8 @@ class Cluster:
     """Raises MachineTooSmallError if a machine's own memory is."""
     if needed > self.host_memory:
       raise limits.MachineTooSmallError(
-        f'Agents that wait and their replay need {limits.gib(needed)} of the '
-        f'{limits.gib(self.host_memory)} of memory of each machine: lower '
+        f'Agents that wait and their replay need {memory.gib(needed)} of the '
+        f'{memory.gib(self.host_memory)} of memory of each machine: lower '
         'replay_capacity, or use more machines.'
       )
 
@@ -172,8 +173,8 @@ class Cluster:
         for held in pool.map(lambda i: self._held(programs[i]), largest):
           if held.total > usable:
             raise limits.DoesNotFitError(
-              f'The program {held.name!r} needs {limits.gib(held.total)} of '
-              f'the {limits.gib(usable)} that programs have on a device: '
+              f'The program {held.name!r} needs {memory.gib(held.total)} of '
+              f'the {memory.gib(usable)} that programs have on a device: '
               f'{held}. Lower batch_size or the sizes of the network, or raise '
               'batch_devices.'
             )
@@ -290,7 +291,7 @@ def of_discovery(
     )
     cluster.check_host(needed.host)
     programs = [list(x) for _, x in footprint.on_device(own, rule_shapes)]
-    memory = cluster.device_bytes(sum(programs, []))
+    device_bytes = cluster.device_bytes(sum(programs, []))
     times, flops = zip(
       *(_meta_step(x, rule_shapes, cluster, batch_devices) for x in own)
     )
@@ -298,7 +299,7 @@ def of_discovery(
       settings,
       'meta-step',
       config.meta_steps,
-      memory,
+      device_bytes,
       needed,
       cluster.devices * sum(flops),
       steps,
@@ -386,7 +387,7 @@ def of_training(config: runner.EvaluationConfig, cluster: Cluster) -> Plan:
     one = training_footprint.off_device(agents, agent, seeds, rule_params)
     needed = limits.OffDevice(devices * one.host, devices * one.disk)
     cluster.check_host(needed.host)
-    memory = cluster.device_bytes(list(agents.running(rule_params)))
+    device_bytes = cluster.device_bytes(list(agents.running(rule_params)))
     cost = _cost(agents.calls(rule_params)[0])
     if isinstance(agents, training.DeviceTraining):
       # The program makes all updates that follow a rollout.
@@ -404,7 +405,7 @@ def of_training(config: runner.EvaluationConfig, cluster: Cluster) -> Plan:
       },
       'update',
       config.updates,
-      memory,
+      device_bytes,
       needed,
       devices * cost.flop,
       config.seeds * agent.steps_per_update,

@@ -249,14 +249,15 @@ class Trainer(tree_files.Unpicklable):
     show_progress: bool,
   ) -> None:
     """Makes updates in stages, until an interrupt from the keyboard."""
-    with signals.deferred_interrupt() as is_interrupted:
+    with signals.Requests(ends_program=False) as requests:
+      requests.listen()
       train_loop.train(
         self._driver,
         self._rule_params,
         self._get_train_state(),
         train_loop.Span(self.updates, self.updates + updates, every),
         on_stage,
-        is_interrupted,
+        lambda: requests.received is not None,
         self._names,
         show_progress,
       )

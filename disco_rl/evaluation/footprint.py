@@ -69,8 +69,8 @@ def check(
       'lower batch_size': True,
     }
     return (
-      f'Training needs {limits.gib(held.total)} on each device, of '
-      f'{limits.gib(available)}: {held}. One of these may help: '
+      f'Training needs {memory.gib(held.total)} on each device, of '
+      f'{memory.gib(available)}: {held}. One of these may help: '
       f'{", ".join(text for text, helps in remedies.items() if helps)}.'
     )
 

@@ -2,11 +2,8 @@
 
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
-import contextlib
 import dataclasses
 import pathlib
-import time
 from typing import Any
 
 import jax
@@ -28,17 +25,11 @@ from disco_rl.evaluation import statistics
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
 from disco_rl.runtime import backend
-from disco_rl.runtime import checkpointing
-from disco_rl.runtime import files
-from disco_rl.runtime import forks
 from disco_rl.runtime import limits
 from disco_rl.runtime import loggers as loggers_lib
-from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
-from disco_rl.runtime import signals
-from disco_rl.runtime import summaries
-from disco_rl.runtime import workdirs
+from disco_rl.runtime import run as run_lib
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import sources
 
@@ -151,8 +142,8 @@ FREE = (
   'checkpoint_seconds',
   'loggers',
 )
-# By time, checkpoints take no larger part of it.
-_MAX_FRACTION = 0.02
+# The agents in checkpoints.
+TRAIN_STATE = 'train_state'
 _DISK_REMEDY = (
   'Choose a --workdir on a larger disk, or lower seeds or replay_capacity.'
 )
@@ -237,73 +228,47 @@ class Evaluation:
       checkpointing.CheckpointError: a checkpoint cannot be written or read.
       signals.Interrupted: a signal ended the run; a checkpoint was saved.
     """
+    config = self._config
     if description is None:
-      description = config_lib.flatten(self._config)
-    with workdirs.locked(workdir := files.expanded(workdir)):
-      rules = sources.files_among([self._config.rule])
-      limits.check_disk(workdir, self._needed.disk, _DISK_REMEDY)
-      workdirs.claim(workdir, {**description, **self._chosen}, FREE, rules)
-      forks.begin(workdir, description.get(forks.KEY))
-      run = loggers_lib.Run(workdir, description, step='update')
-      with loggers_lib.opened(self._config.loggers, run) as loggers:
-        return self._run(workdir, loggers)
+      description = config_lib.flatten(config)
+    options = run_lib.Options(
+      step='update',
+      series='seed',
+      every=config.agent.whole(config.checkpoint_every),
+      seconds=config.checkpoint_seconds,
+      free=FREE,
+      rules=sources.files_among([config.rule]),
+      loggers=config.loggers,
+      disk=self._needed.disk,
+      remedy=_DISK_REMEDY,
+    )
+    settings = {**description, **self._chosen}
+    with run_lib.opened(workdir, settings, options) as run:
+      self._driver.open_replays(run.folder / 'replay')
+      train_state = self._driver.init(self._keys())
+      with run.saving():
+        train_state = self._restore(run, train_state)
+        train_state = self._train(run, train_state)
+      return run.finish(self._summary(run, train_state), self._draw)
 
-  def _run(
-    self, workdir: pathlib.Path, loggers: Sequence[metrics.Logger]
-  ) -> dict[str, Any]:
-    """See `run`; the folder is locked."""
-    start = time.perf_counter()
-    update, seconds = 0, 0.0
-    self._driver.open_replays(workdir / 'replay')
-    train_state = self._driver.init(self._keys())
-    with (
-      # Outermost: a second signal must not end the writing of a checkpoint.
-      signals.Requests() as requests,
-      checkpointing.Checkpointer(
-        workdir / 'checkpoints', logs=[workdir / 'metrics.csv']
-      ) as checkpointer,
-    ):
-      like = self._content(train_state, seconds)
-      if newest := checkpointer.restore(
-        like, lambda tree: self._driver.restore_replays(tree['lives'])
-      ):
-        update, saved = newest
-        train_state = self._resume(update, saved)
-        seconds = float(saved['seconds'])
-      writer = metrics.MetricsWriter(
-        workdir, resume_from=update, loggers=loggers
-      )
-      train_state, update = self._train(
-        writer, train_state, update, checkpointer, requests, start - seconds
-      )
-    summary = self._summarise(train_state, update, time.perf_counter() - start)
-    summary['seconds'] += seconds
-    crafter_scores = achievements.crafter_scores(workdir / 'metrics.csv')
-    if crafter_scores is not None:
-      summary['crafter_score'] = statistics.summarise(crafter_scores)
-    summary = summaries.write(workdir, summary)
-    with reports.surviving('curves.png'):
-      # Imported late: a start should not wait for matplotlib.
-      from disco_rl.evaluation import learning_curves
-
-      rows = learning_curves.read_curve(workdir / 'metrics.csv')
-      learning_curves.learning_curves(
-        {self._config.rule: rows},
-        workdir / 'curves.png',
-        title=self._config.environment,
-      )
-    return summary
+  def _restore(
+    self, run: run_lib.Run, train_state: base.TrainState
+  ) -> base.TrainState:
+    """The state of the newest checkpoint, if there is one."""
+    newest = run.restore(
+      self._content(train_state),
+      lambda tree: self._driver.restore_replays(tree[TRAIN_STATE]),
+    )
+    return train_state if newest is None else self._resume(*newest)
 
   def close(self) -> None:
     """Closes host environments; `run` cannot be called afterwards."""
     if isinstance(self._environment, environment_base.HostEnvironment):
       self._environment.close()
 
-  def _content(
-    self, train_state: base.TrainState, seconds: float
-  ) -> dict[str, Any]:
+  def _content(self, train_state: base.TrainState) -> dict[str, Any]:
     """Content of a checkpoint."""
-    content = {'lives': train_state, 'seconds': np.asarray(seconds)}
+    content: dict[str, Any] = {TRAIN_STATE: train_state}
     environments = self._driver.save_environments()
     if environments is not None:
       content['environments'] = environments
@@ -327,58 +292,43 @@ class Evaluation:
       self._environment = environment
       self._driver.collector.actor.replace_environment(environment)
       self._achievements = achievements.Counter(environment, config.seeds)
-    return self._driver.resume(saved['lives'], environments)
+    return self._driver.resume(saved[TRAIN_STATE], environments)
 
   def _keys(self) -> types.Array:
     seeds = self._config.seed + np.arange(self._config.seeds)
     return jax.vmap(jax.random.key)(seeds)
 
   def _train(
-    self,
-    writer: metrics.MetricsWriter,
-    train_state: base.TrainState,
-    update: int,
-    checkpointer: checkpointing.Checkpointer,
-    requests: signals.Requests,
-    start: float,
-  ) -> tuple[base.TrainState, int]:
+    self, run: run_lib.Run, train_state: base.TrainState
+  ) -> base.TrainState:
     """Advances to the last update; logs and saves on the way."""
-    config = self._config
-    latest = train_loop.Stage(update, train_state, [], is_last=False)
-    saved, wait = update, _Wait(config.checkpoint_seconds)
-    log_every = config.agent.whole(config.log_every)
-    save_every = config.agent.whole(config.checkpoint_every)
+    config, latest = self._config, train_state
 
     def on_stage(stage: train_loop.Stage) -> None:
-      nonlocal latest, saved
+      nonlocal latest
       rows = self._rows(stage)
-      metrics.check_finite(rows, latest.update, _CAUSES)
+      metrics.check_finite(rows, run.step, _CAUSES)
       writer.write(rows)
-      latest = stage
-      is_due = stage.update % save_every == 0
-      if stage.update > saved and (is_due or stage.is_last or wait.is_over):
-        with wait.saving():
-          seconds = time.perf_counter() - start
-          self._driver.save_replays(checkpointer.keep)
-          content = self._content(stage.train_state, seconds)
-          checkpointer.save(stage.update, content)
-        saved = stage.update
+      latest, run.step = stage.train_state, stage.update
+      if run.is_due(stage.is_last):
+        run.save(save)
 
-    def should_stop() -> bool:
-      requests.listen()  # Until the first update nothing could be saved.
-      return requests.received is not None
+    def save() -> dict[str, Any]:
+      self._driver.save_replays(run.options.keep)
+      return self._content(latest)
 
-    with writer:
+    every = map(config.agent.whole, (config.log_every, config.checkpoint_every))
+    with run.writer() as writer:
       train_loop.train(
         self._driver,
         self._rule_params,
         train_state,
-        train_loop.Span(update, config.updates, (log_every, save_every)),
+        train_loop.Span(run.step, config.updates, tuple(every)),
         on_stage,
-        should_stop,
+        run.should_stop,
         f'{config.environment} {config.rule}',
       )
-    return latest.train_state, latest.update
+    return latest
 
   def _rows(self, stage: train_loop.Stage) -> list[train_loop.Row]:
     """One row of metrics per seed, with what this environment adds."""
@@ -405,39 +355,31 @@ class Evaluation:
     solved = jax.vmap(episodes.fraction_above, in_axes=(0, None))
     return np.asarray(solved(train_state.agents.episodes, threshold)).tolist()
 
-  def _summarise(
-    self, train_state: base.TrainState, update: int, seconds: float
+  def _summary(
+    self, run: run_lib.Run, train_state: base.TrainState
   ) -> dict[str, Any]:
-    return {
-      'environment': self._config.environment,
-      'rule': self._config.rule,
-      'seeds': self._config.seeds,
-      'updates': update,
-      'environment_steps': update * self._config.steps_per_update,
+    """The part of the summary that is about training."""
+    config = self._config
+    summary = {
+      'environment': config.environment,
+      'rule': config.rule,
+      'seeds': config.seeds,
+      'updates': run.step,
+      'environment_steps': run.step * config.steps_per_update,
       'return': statistics.summarise(train_loop.returns(train_state)),
-      'seconds': seconds,
       'compile_seconds': self._driver.compile_seconds,
-      'peak_memory_bytes': memory.peak_bytes(),
     }
+    scores = achievements.crafter_scores(run.folder / 'metrics.csv')
+    if scores is not None:
+      summary['crafter_score'] = statistics.summarise(scores)
+    return summary
 
+  def _draw(self, path: pathlib.Path) -> None:
+    """Draws the learning curves of a run next to its metrics."""
+    # Imported late: a start should not wait for matplotlib.
+    from disco_rl.evaluation import learning_curves
 
-class _Wait:
-  """The time between two checkpoints, such that they take little of it."""
-
-  def __init__(self, seconds: float):
-    """Begins; `seconds` is the least that passes."""
-    self._seconds = self._least = seconds
-    self._since = time.perf_counter()
-
-  @property
-  def is_over(self) -> bool:
-    """Whether a checkpoint is due."""
-    return time.perf_counter() - self._since >= self._seconds
-
-  @contextlib.contextmanager
-  def saving(self) -> Iterator[None]:
-    """Begins anew after the body, and lasts the longer the longer that took."""
-    start = time.perf_counter()
-    yield
-    self._since = time.perf_counter()
-    self._seconds = max(self._least, (self._since - start) / _MAX_FRACTION)
+    rows = learning_curves.read_curve(path.with_name('metrics.csv'))
+    learning_curves.learning_curves(
+      {self._config.rule: rows}, path, title=self._config.environment
+    )

@@ -102,14 +102,16 @@ def read_agent(
       f'{config.seed} to {config.seed + config.seeds - 1}.'
     )
   like = {
-    'lives': _shapes(agent, environment, config.seeds),
+    runner.TRAIN_STATE: _shapes(agent, environment, config.seeds),
     'seconds': np.zeros(()),
   }
   update, tree = checkpointing.read(pathlib.Path(workdir) / 'checkpoints', like)
   return StoredAgent(
     seed=seed,
     update=update,
-    train_state=jax.tree.map(lambda x: x[index : index + 1], tree['lives']),
+    train_state=jax.tree.map(
+      lambda x: x[index : index + 1], tree[runner.TRAIN_STATE]
+    ),
   )
 
 

@@ -159,8 +159,8 @@ def _message(group: population.Group, held: limits.Held, available: int) -> str:
     'start from a :tiny config': True,
   }
   return (
-    f'The population needs {limits.gib(held.total)} on each device, of '
-    f'{limits.gib(available)}: {config.chunk} at a time of the agents like '
+    f'The population needs {memory.gib(held.total)} on each device, of '
+    f'{memory.gib(available)}: {config.chunk} at a time of the agents like '
     f'that on {config.names[0]} take {held}. One of these may help: '
     f'{", ".join(text for text, helps in remedies.items() if helps)}.'
   )

@@ -117,7 +117,7 @@ class MetaStep:
     opt_state = self._init_optimizer(rule_params)
     return State(0, rule_params, opt_state, members, lifetimes)
 
-  def to_tree(self, state: State, seconds: float) -> dict[str, Any]:
+  def to_tree(self, state: State) -> dict[str, Any]:
     """Content of a checkpoint: all but the meta-step, which is its name."""
     # Checkpoints have no entries that are empty.
     optional = {
@@ -136,7 +136,6 @@ class MetaStep:
         for group, members in zip(self._groups, state.members)
       ],
       'lifetimes': [(x.age, x.budget, x.failures) for x in state.lifetimes],
-      'seconds': np.asarray(seconds),
     }
 
   def open_replays(self, directory: pathlib.Path) -> None:

@@ -1,10 +1,8 @@
 """Discovery: a run of meta-steps in a folder, with reports and checkpoints."""
 
 from collections.abc import Mapping
-from collections.abc import Sequence
 import dataclasses
 import pathlib
-import time
 from typing import Any
 
 import numpy as np
@@ -20,22 +18,14 @@ from disco_rl.meta_training import population
 from disco_rl.meta_training import reporting
 from disco_rl.meta_training import rule_files as rule_files_lib
 from disco_rl.runtime import backend
-from disco_rl.runtime import checkpointing
 from disco_rl.runtime import compilation
 from disco_rl.runtime import compile_times
 from disco_rl.runtime import distributed
-from disco_rl.runtime import files
-from disco_rl.runtime import forks
 from disco_rl.runtime import limits
-from disco_rl.runtime import loggers as loggers_lib
-from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import progress
-from disco_rl.runtime import reports
+from disco_rl.runtime import run as run_lib
 from disco_rl.runtime import sharding
-from disco_rl.runtime import signals
-from disco_rl.runtime import summaries
-from disco_rl.runtime import workdirs
 from disco_rl.update_rules import sources
 
 # Settings that may change when a run is resumed, also on other devices.
@@ -51,7 +41,7 @@ _DISK_REMEDY = (
   'Choose a --workdir on a larger disk, or lower keep_checkpoints, agents or '
   'replay_capacity.'
 )
-_COLUMNS = ('meta_step', 'environment')
+_HELD_OUT = 'held_out'
 
 
 class MetaTrainer:
@@ -144,128 +134,105 @@ class MetaTrainer:
       checkpointing.CheckpointError: one cannot be written, or none be read.
       signals.Interrupted: a signal ended the run after a checkpoint.
     """
-    workdir = files.expanded(workdir)
-    with distributed.folder(workdir) as own, workdirs.locked(own):
-      rules = sources.files_among([self._config.rule])
-      limits.check_disk(own, self._needed.disk, _DISK_REMEDY)
-      settings = {**description, **self._chosen}
-      workdirs.claim(own, settings, FREE, rules)
-      forks.begin(own, description.get(forks.KEY))
-      distributed.wait('the folder is claimed')
-      names = self._config.loggers if distributed.is_first() else ()
-      logged = loggers_lib.Run(own, description, step='meta_step')
-      with loggers_lib.opened(names, logged) as loggers:
-        return self._run(own, settings, workdir / 'checkpoints', loggers)
+    config = self._config
+    options = run_lib.Options(
+      step='meta_step',
+      series='environment',
+      every=config.checkpoint_every,
+      keep=config.keep_checkpoints,
+      parts=[_HELD_OUT],
+      free=FREE,
+      rules=sources.files_among([config.rule]),
+      loggers=config.loggers,
+      disk=self._needed.disk,
+      remedy=_DISK_REMEDY,
+    )
+    settings = {**description, **self._chosen}
+    with run_lib.opened(workdir, settings, options) as run:
+      rule_files = rule_files_lib.RuleFiles(
+        run.folder, self._rule, config, self._groups, settings
+      )
+      rule_files.save_initial(self._initial_params)
+      self._meta_step.open_replays(run.folder / 'replay')
+      state = self._meta_step.init(self._initial_params)
+      with run.saving():
+        if newest := run.restore(
+          self._meta_step.to_tree(state), self._meta_step.restore_replays
+        ):
+          state = self._meta_step.restore(*newest)
+          rule_files.restore(state, float(newest[1]['seconds']))
+        self._train(run, rule_files, state)
+      if not distributed.is_first():
+        return {}
+      return run.finish(self._summary(run), self._draw)
 
-  def _run(
-    self,
-    workdir: pathlib.Path,
-    settings: Mapping[str, Any],
-    checkpoints: pathlib.Path,
-    loggers: Sequence[metrics.Logger],
-  ) -> dict[str, Any]:
-    """See `run`; `workdir` is this process's own folder."""
-    start = time.perf_counter()
-    rule_files = rule_files_lib.RuleFiles(
-      workdir, self._rule, self._config, self._groups, settings
-    )
-    rule_files.save_initial(self._initial_params)
-    self._meta_step.open_replays(workdir / 'replay')
-    state = self._meta_step.init(self._initial_params)
-    own = [workdir / 'metrics.csv', workdir / 'held_out' / 'metrics.csv']
-    with (
-      # Outermost: a second signal must not end the writing of a checkpoint.
-      signals.Requests() as requests,
-      checkpointing.Checkpointer(
-        checkpoints,
-        self._config.keep_checkpoints,
-        logs=own if distributed.is_first() else (),
-      ) as checkpointer,
-    ):
-      if newest := checkpointer.restore(
-        self._meta_step.to_tree(state, 0.0), self._meta_step.restore_replays
-      ):
-        state = self._meta_step.restore(*newest)
-        start -= float(newest[1]['seconds'])
-        rule_files.restore(state, float(newest[1]['seconds']))
-      self._train(rule_files, state, checkpointer, requests, start, loggers)
-    if not distributed.is_first():
-      return {}
-    compile_seconds = (
-      self._meta_step.compile_seconds + self._held_out.compile_seconds
-    )
-    summary = {
+  def _summary(self, run: run_lib.Run) -> dict[str, Any]:
+    """The part of the summary that is about discovery."""
+    return {
       'rule': self._config.rule,
       'agents': self._config.agents,
-      **reporting.summary(workdir),
-      'seconds': time.perf_counter() - start,
-      'compile_seconds': compile_seconds,
-      'peak_memory_bytes': memory.peak_bytes(),
-      'checkpoint_seconds': checkpointer.seconds,
+      **reporting.summary(run.folder),
+      'compile_seconds': (
+        self._meta_step.compile_seconds + self._held_out.compile_seconds
+      ),
     }
-    summary = summaries.write(workdir, summary)
-    with reports.surviving('curves.png'):
-      # Imported late: a start should not wait for matplotlib.
-      from disco_rl.meta_training import curves
 
-      curves.meta_training_curves(
-        workdir, workdir / 'curves.png', self._config.held_out.updates
-      )
-    return summary
+  def _draw(self, path: pathlib.Path) -> None:
+    """Draws the curves of a run next to its metrics."""
+    # Imported late: a start should not wait for matplotlib.
+    from disco_rl.meta_training import curves
+
+    curves.meta_training_curves(
+      path.parent, path, self._config.held_out.updates
+    )
 
   def _train(
     self,
+    run: run_lib.Run,
     rule_files: rule_files_lib.RuleFiles,
     state: meta_step.State,
-    checkpointer: checkpointing.Checkpointer,
-    requests: signals.Requests,
-    start: float,
-    loggers: Sequence[metrics.Logger],
   ) -> None:
     """Takes the remaining meta-steps; logs, evaluates and saves."""
-    config, workdir = self._config, rule_files.workdir
+    config = self._config
+
+    def save() -> dict[str, Any]:
+      rule_files.save(state, run.seconds)
+      self._meta_step.save_replays()
+      return self._meta_step.to_tree(state)
+
     with (
-      metrics.MetricsWriter(
-        workdir, state.meta_step, *_COLUMNS, loggers
-      ) as writer,
-      metrics.MetricsWriter(
-        workdir / 'held_out', state.meta_step, *_COLUMNS, loggers, 'held_out/'
-      ) as held_out_writer,
+      run.writer() as writer,
+      run.writer(_HELD_OUT) as held_out_writer,
       progress.Progress(
         config.meta_steps,
-        state.meta_step,
+        run.step,
         'meta-step',
         'discovery',
         is_shown=distributed.is_first(),
       ) as bar,
     ):
-      if state.meta_step < config.meta_steps:
+      is_last = run.step >= config.meta_steps
+      if not is_last:
         self._compile(state.rule_params, bar)
-      if state.meta_step == 0:
+      if run.step == 0:
         self._evaluate(state, held_out_writer, bar)
-      while state.meta_step < config.meta_steps:
+      while not is_last:
         state, logs, norm = self._meta_step(state)
-        requests.listen()  # Until here nothing could be saved.
+        should_stop = run.should_stop()  # Until here nothing could be saved.
+        run.step = state.meta_step
         for message in reporting.failures(
-          state.meta_step, self._groups, state.lifetimes
+          run.step, self._groups, state.lifetimes
         ):
           bar.note(message)
-        rows = reporting.rows(state.meta_step, self._groups, logs, norm)
+        rows = reporting.rows(run.step, self._groups, logs, norm)
         writer.write(rows)
         bar.advance(1, **reporting.for_progress_bar(rows))
-        if self._is_due(state, config.held_out.every):
+        is_complete = run.step == config.meta_steps
+        if is_complete or run.step % config.held_out.every == 0:
           self._evaluate(state, held_out_writer, bar)
-        # All processes end with the same meta-step.
-        signal = distributed.largest(requests.received or 0)
-        if self._is_due(state, config.checkpoint_every) or signal:
-          seconds = time.perf_counter() - start
-          rule_files.save(state, seconds)
-          self._meta_step.save_replays()
-          checkpointer.save(
-            state.meta_step, self._meta_step.to_tree(state, seconds)
-          )
-        if signal:
-          raise signals.Interrupted(signal)
+        is_last = is_complete or should_stop
+        if run.is_due(is_last):
+          run.save(save)
 
   def _compile(self, rule_params: types.Params, bar: progress.Progress) -> None:
     """Compiles the programs of all groups and evaluations in parallel."""
@@ -283,10 +250,6 @@ class MetaTrainer:
     with compile_times.kept(key):
       compilation.compile_all(calls)
     bar.begin()
-
-  def _is_due(self, state: meta_step.State, every: int) -> bool:
-    step = state.meta_step
-    return step % every == 0 or step == self._config.meta_steps
 
   def _evaluate(
     self,

@@ -8,8 +8,6 @@ a CPU, without optimising the machine code.
 from collections.abc import Callable
 from collections.abc import Iterable
 import dataclasses
-import pathlib
-import shutil
 from typing import Any
 from typing import TypeVar
 
@@ -136,10 +134,11 @@ class Held:
 
   def __str__(self) -> str:
     usage = self.usage
+    states = usage.arguments + usage.results
     return (
-      f'{gib(usage.temporaries)} of temporaries, '
-      f'{gib(usage.arguments + usage.results)} of states and batches, and '
-      f'{gib(self.beside)} that waits'
+      f'{memory.gib(usage.temporaries)} of temporaries, '
+      f'{memory.gib(states)} of states and batches, and '
+      f'{memory.gib(self.beside)} for other resident data'
     )
 
 
@@ -243,11 +242,6 @@ def row_of(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
   return jax.sharding.Mesh(np.array(row).reshape(1, -1), mesh.axis_names)
 
 
-def gib(size: float) -> str:
-  """Bytes as text."""
-  return f'{size / 2**30:.2f} GiB'
-
-
 def device_bytes(host_needed: int = 0) -> int:
   """Bytes that a program may hold on a device.
 
@@ -300,24 +294,6 @@ def check_host(needed: int, remedy: str) -> None:
   available = memory.host_bytes()
   if needed > available:
     raise MachineTooSmallError(
-      f'The run needs {gib(needed)} of the memory of this machine, which has '
-      f'{gib(available)}. {remedy}'
-    )
-
-
-def check_disk(folder: pathlib.Path, needed: int, remedy: str) -> None:
-  """Raises ValueError if there is too little space for a run's folder.
-
-  Args:
-    folder: exists; what it holds by now counts as part of the need.
-    needed: bytes.
-    remedy: what to change.
-  """
-  files = (path for path in folder.rglob('*') if path.is_file())
-  held = sum(path.stat().st_size for path in files)
-  available = shutil.disk_usage(folder).free
-  if needed - held > available:
-    raise ValueError(
-      f'The run needs {gib(needed)} of disk for checkpoints and replay. '
-      f'{folder} holds {gib(held)}, and {gib(available)} are free. {remedy}'
+      f'The run needs {memory.gib(needed)} of the memory of this machine, '
+      f'which has {memory.gib(available)}. {remedy}'
     )

@@ -46,3 +46,8 @@ def device_bytes(tree: object) -> int:
     return math.prod(shape) * leaf.dtype.itemsize
 
   return sum(map(size, jax.tree.leaves(tree)))
+
+
+def gib(size: float) -> str:
+  """Bytes as text."""
+  return f'{size / 2**30:.2f} GiB'

@@ -1,8 +1,5 @@
 """Signals that end a run after it has saved a checkpoint."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
-import contextlib
 import os
 import signal
 import socket
@@ -10,6 +7,7 @@ import sys
 import threading
 import time
 from typing import Any
+from typing import Self
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Signals so close together are one request: `timeout` and schedulers send them
@@ -29,57 +27,31 @@ class Interrupted(SystemExit):
     super().__init__(128 + signal_number)
 
 
-@contextlib.contextmanager
-def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-  """Defers an interrupt from the keyboard to the end of the body.
-
-  A second one is not deferred. Outside the main thread it does nothing.
-
-  Yields:
-    A function that returns whether there was one: the body should end soon.
-
-  Raises:
-    KeyboardInterrupt: at the end, if there was one and nothing else is raised;
-      where the program has a handler of its own, that is called instead.
-  """
-  is_received = False
-  former = signal.getsignal(signal.SIGINT)
-  is_main = threading.current_thread() is threading.main_thread()
-  if not is_main or not callable(former):
-    yield lambda: False
-    return
-
-  def receive(*_: object) -> None:
-    nonlocal is_received
-    is_received = True
-    signal.signal(signal.SIGINT, former)
-    print('Stopping after this update.', file=sys.stderr, flush=True)
-
-  signal.signal(signal.SIGINT, receive)
-  try:
-    yield lambda: is_received
-  finally:
-    signal.signal(signal.SIGINT, former)
-  if is_received:
-    signal.raise_signal(signal.SIGINT)
-
-
 class Requests:
-  """Records the first signal; a signal more than a second later ends at once.
+  """Records the first signal that asks for an end after the current step.
 
-  Use as a context manager around all that saves, so that a second signal within
-  a second does not end it. A separate thread receives the signals, because
-  Python's handlers run only after a compilation or a device program has ended.
-  Outside the main thread it does nothing.
+  Use as a context manager around all that saves. In programs of this package a
+  signal within the next second is the same request, and a later one ends the
+  program at once. A separate thread receives them there, because Python's
+  handlers run only after a compilation or a device program has ended. Outside
+  the main thread nothing is recorded.
 
   Attributes:
-    received: number of the first signal; None if there was none.
+    received: The number of the first signal; None if there was none.
   """
 
-  def __init__(self) -> None:
+  def __init__(self, ends_program: bool = True):
+    """Records nothing until `listen` is called.
+
+    Args:
+      ends_program: False in programs of users, such as notebooks: only
+        interrupts from the keyboard are recorded, and the program's own handler
+        gets the first one after the body, and a second one at once.
+    """
     self.received: int | None = None
-    self._first = 0.0  # Time of the first signal, in seconds.
-    self._handlers: dict[int, Any] = {}
+    self._ends_program = ends_program
+    self._first = 0.0  # The time of the first signal, in seconds.
+    self._former: dict[int, Any] = {}
     self._watcher: threading.Thread | None = None
 
   def check(self) -> None:
@@ -93,55 +65,66 @@ class Requests:
     Until there is something to save, signals should end the program.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    if self._watcher or not is_main:
+    if self._former or not is_main:
       return
-    self._reader, self._writer = socket.socketpair()
-    self._writer.setblocking(False)
-    for number in SIGNALS:
+    for number in SIGNALS if self._ends_program else (signal.SIGINT,):
+      former = signal.getsignal(number)
       # Such as SIGHUP under nohup.
-      if signal.getsignal(number) is not signal.SIG_IGN:
-        self._handlers[number] = signal.signal(number, lambda *_: None)
-    self._former_fd = signal.set_wakeup_fd(self._writer.fileno())
-    self._watcher = threading.Thread(target=self._watch, daemon=True)
-    self._watcher.start()
+      if former is not signal.SIG_IGN:
+        self._former[number] = signal.signal(number, self._handle)
+    if self._ends_program:
+      self._reader, self._writer = socket.socketpair()
+      self._writer.setblocking(False)
+      self._former_fd = signal.set_wakeup_fd(self._writer.fileno())
+      self._watcher = threading.Thread(target=self._watch, daemon=True)
+      self._watcher.start()
 
-  def __enter__(self) -> 'Requests':
+  def __enter__(self) -> Self:
     return self
 
   def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
     self._stop_listening()
-    if kind is None:
-      # It came while the last checkpoint was written.
+    # It may have come while the last checkpoint was written.
+    if kind is None and self._ends_program:
       self.check()
+    elif kind is None and self.received is not None:
+      signal.raise_signal(self.received)
 
   def _stop_listening(self) -> None:
-    if self._watcher is None:
-      return
-    signal.set_wakeup_fd(self._former_fd)
-    for number, handler in self._handlers.items():
+    if self._watcher is not None:
+      signal.set_wakeup_fd(self._former_fd)
+    for number, handler in self._former.items():
       signal.signal(number, handler)
-    self._writer.close()  # The watcher reads the end.
-    self._watcher.join()
-    self._reader.close()
+    if self._watcher is not None:
+      self._writer.close()  # The watcher reads the end.
+      self._watcher.join()
+      self._reader.close()
+
+  def _handle(self, number: int, _: object) -> None:
+    """Runs in the main thread, between two instructions of Python."""
+    if not self._ends_program:
+      self._receive(number)
 
   def _watch(self) -> None:
     while number := self._reader.recv(1):
-      self._receive(number[0])
+      if number[0] in SIGNALS:
+        self._receive(number[0])
 
   def _receive(self, number: int) -> None:
-    if number not in SIGNALS:
-      return
     now = time.monotonic()
-    if self.received is not None:
-      if now < self._first + ONE_REQUEST_SECONDS:
-        return
+    if self.received is None:
+      self.received, self._first = number, now
+      print(
+        f'{signal.Signals(number).name}: saving after this step, then ending; '
+        'the same command continues from there. A second signal ends at once.'
+        if self._ends_program
+        else 'Stopping after this update.',
+        file=sys.stderr,
+        flush=True,
+      )
+    elif not self._ends_program:
+      signal.signal(number, self._former[number])
+      signal.raise_signal(number)
+    elif now >= self._first + ONE_REQUEST_SECONDS:
       # Not sys.exit, which would wait for threads and context managers.
       os._exit(128 + number)
-    self.received = number
-    self._first = now
-    print(
-      f'{signal.Signals(number).name}: saving after this step, then ending; '
-      'the same command goes on from there. A second signal ends at once.',
-      file=sys.stderr,
-      flush=True,
-    )

@@ -100,17 +100,6 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     footprint.check(agents, agent, 2, {})
 
 
-def test_a_full_disk_is_refused(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-  (tmp_path / 'checkpoint').write_bytes(bytes(1000))
-  free = lambda _: limits.shutil._ntuple_diskusage(0, 0, free=500)
-  monkeypatch.setattr(limits.shutil, 'disk_usage', free)
-  limits.check_disk(tmp_path, 1500, 'Buy one.')
-  with pytest.raises(ValueError, match='Buy one'):
-    limits.check_disk(tmp_path, 1501, 'Buy one.')
-
-
 def test_the_first_size_that_fits_is_chosen_and_kept(
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,

@@ -59,7 +59,7 @@ def test_a_meta_step_moves_every_parameter() -> None:
   still = {*small.arrays(config.rule_settings.network)} - {*moved}
   assert not still
   # A checkpoint holds the shared moments.
-  restored = step.restore(1, step.to_tree(after, seconds=0.0))
+  restored = step.restore(1, step.to_tree(after))
   assert optax.tree.get(restored.opt_state, 'mu') is not None
 
 

@@ -97,22 +97,30 @@ def test_threads_leave_signals_alone() -> None:
   assert seen == [handler]
 
 
-def test_an_interrupt_is_deferred_to_the_end() -> None:
+def test_an_interrupt_of_a_users_program_is_deferred_to_the_end(
+  capfd: pytest.CaptureFixture[str],
+) -> None:
   handler = signal.getsignal(signal.SIGINT)
-  done = False
+  done = None
   with (
     pytest.raises(KeyboardInterrupt),
-    signals.deferred_interrupt() as is_received,
+    signals.Requests(ends_program=False) as requests,
   ):
-    assert not is_received()
+    requests.listen()
+    assert requests.received is None
     signal.raise_signal(signal.SIGINT)
-    done = is_received()
-  assert done
+    done = requests.received
+  assert done == signal.SIGINT
   assert signal.getsignal(signal.SIGINT) is handler
+  assert capfd.readouterr().err == 'Stopping after this update.\n'
 
 
 def test_a_second_interrupt_is_not_deferred() -> None:
-  with pytest.raises(KeyboardInterrupt), signals.deferred_interrupt():
+  with (
+    pytest.raises(KeyboardInterrupt),
+    signals.Requests(ends_program=False) as requests,
+  ):
+    requests.listen()
     signal.raise_signal(signal.SIGINT)
     signal.raise_signal(signal.SIGINT)
     pytest.fail('goes on')

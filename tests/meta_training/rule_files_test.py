@@ -1,12 +1,10 @@
-"""Files that were lost or replaced under a run, which does nothing else."""
+"""Files of rules, cards and rows that were lost under a discovery."""
 
 import pathlib
-import shutil
 import types as builtin_types
 from typing import Any
 
 import pytest
-import resumed_seconds_test as idle
 import small
 
 from benchmarks import small_runs
@@ -14,60 +12,12 @@ from disco_rl.meta_training import held_out
 from disco_rl.meta_training import inner_loop
 from disco_rl.meta_training import reporting
 from disco_rl.meta_training import rule_files as rule_files_lib
-from disco_rl.runtime import plotting
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import weights
 
 RULE = small.nest(small.arrays())
-OTHER = small.nest({key: 2 * x for key, x in small.arrays().items()})
-
-
-def test_a_rule_that_changed_under_an_evaluation(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-  path, workdir = tmp_path / 'rule.npz', tmp_path / 'run'
-  session = idle.evaluation(idle.Clock(), monkeypatch, rule=str(path))
-  weights.save(path, RULE)
-  session(2, workdir)
-  session(4, workdir)
-  weights.save(path, OTHER)
-  with pytest.raises(workdirs.WorkdirError, match=f'{path} changed since'):
-    session(6, workdir)
-
-
-@pytest.mark.parametrize('kind', [idle.discovery, idle.evaluation])
-def test_lost_rows_and_checkpoints_are_reported(
-  kind: Any,
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-  capsys: pytest.CaptureFixture[str],
-) -> None:
-  session = kind(idle.Clock(), monkeypatch)
-  monkeypatch.setattr(plotting, 'save', lambda *_: None)
-  rows = tmp_path / 'metrics.csv'
-  session(2, tmp_path)
-  session(4, tmp_path)
-  assert 'metrics.csv' not in capsys.readouterr().err
-
-  whole = rows.read_text()
-  lines = whole.splitlines(keepends=True)
-  rows.write_text(''.join(lines[:-1]))
-  session(6, tmp_path)
-  warning = f'{rows} is not as it was at the checkpoint of step 4'
-  assert warning in capsys.readouterr().err
-
-  rows.unlink()
-  with pytest.raises(workdirs.WorkdirError, match=f'{rows} has'):
-    session(6, tmp_path)
-  assert 'checkpoint of step 6' in capsys.readouterr().err
-
-  shutil.rmtree(tmp_path / 'checkpoints')
-  rows.write_text(whole)
-  session(4, tmp_path)
-  assert f'{rows} has rows, but there are no' in capsys.readouterr().err
-  assert rows.read_text() == whole
 
 
 @pytest.mark.parametrize('junk', [None, b'', b'PK'])

@@ -1,0 +1,288 @@
+"""A run in its folder: locked, resumed, saved, logged, and ended by signals.
+
+Training and discovery share it:
+
+  with run_lib.opened(workdir, settings, options) as run:
+    with run.saving():
+      if newest := run.restore(like):
+        state = newest[1]
+      while run.step < last and not run.should_stop():
+        ...
+        run.step += 1
+        if run.is_due():
+          run.save(lambda: state)
+    return run.finish(summary, draw)
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import math
+import pathlib
+import shutil
+import time
+from typing import Any
+
+import numpy as np
+
+from disco_rl import types
+from disco_rl.runtime import checkpointing
+from disco_rl.runtime import distributed
+from disco_rl.runtime import files
+from disco_rl.runtime import forks
+from disco_rl.runtime import loggers as loggers_lib
+from disco_rl.runtime import memory
+from disco_rl.runtime import metrics
+from disco_rl.runtime import reports
+from disco_rl.runtime import signals
+from disco_rl.runtime import summaries
+from disco_rl.runtime import workdirs
+
+# By time, checkpoints take no larger part of it.
+_MAX_FRACTION = 0.02
+
+# What a checkpoint holds, by name.
+Content = Mapping[str, types.PyTree]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """What a run does in its folder.
+
+  Attributes:
+    step: What is counted, 'update' or 'meta_step'.
+    series: The column of metrics that tells apart the rows of a step.
+    every: Steps between two checkpoints.
+    seconds: Seconds after which a checkpoint is due all the same; longer if
+      saving takes over 2% of the time.
+    keep: Number of checkpoints to keep; two, because one may be damaged.
+    parts: Folders with metrics of their own, in addition to the run's.
+    free: Settings that may change when the run is resumed.
+    rules: Rules whose files must stay the same, with their paths.
+    loggers: Names of loggers.
+    disk: Bytes that checkpoints and replay take.
+    remedy: What to change where the disk has less.
+  """
+
+  step: str
+  series: str
+  every: int
+  seconds: float = math.inf
+  keep: int = 2
+  parts: Sequence[str] = ()
+  free: Collection[str] = ()
+  rules: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  loggers: Sequence[str] = ()
+  disk: int = 0
+  remedy: str = ''
+
+
+@contextlib.contextmanager
+def opened(
+  workdir: files.PathLike,
+  settings: Mapping[str, Any],
+  options: Options,
+  clock: Callable[[], float] = time.perf_counter,
+) -> Iterator['Run']:
+  """Locks and claims the folder of a run; opens its loggers.
+
+  Args:
+    workdir: The folder, which is made if it is missing.
+    settings: For config.json; of a fork also where it begins, see `forks`.
+    options: What the run does there.
+    clock: Returns seconds.
+
+  Yields:
+    The run, which has not begun.
+
+  Raises:
+    ValueError: The disk is too small.
+    workdirs.WorkdirError: The folder contains a run with other settings, or is
+      in use by another run; nothing is changed.
+  """
+  workdir = files.expanded(workdir)
+  with distributed.folder(workdir) as own, workdirs.locked(own):
+    check_disk(own, options.disk, options.remedy)
+    workdirs.claim(own, settings, options.free, options.rules)
+    forks.begin(own, settings.get(forks.KEY))
+    distributed.wait('the folder is claimed')
+    names = options.loggers if distributed.is_first() else ()
+    logged = loggers_lib.Run(own, settings, options.step)
+    with loggers_lib.opened(names, logged) as loggers:
+      yield Run(own, workdir / 'checkpoints', options, loggers, clock)
+
+
+class Run:
+  """A run in its folder; see `opened`.
+
+  Attributes:
+    folder: Where this process writes; that of the run in the first process.
+    step: Number of steps so far.
+    options: What the run does in its folder.
+  """
+
+  def __init__(
+    self,
+    folder: pathlib.Path,
+    checkpoints: pathlib.Path,
+    options: Options,
+    loggers: Sequence[metrics.Logger],
+    clock: Callable[[], float],
+  ):
+    """Begins to count seconds."""
+    self.folder = folder
+    self.step = 0
+    self.options = options
+    self._loggers, self._clock = loggers, clock
+    self._saved = 0  # The step of the newest checkpoint.
+    self._start = self._last_save = clock()
+    self._wait = options.seconds
+    self._requests = signals.Requests()
+    self._checkpoints = checkpoints
+    self._checkpointer: checkpointing.Checkpointer | None = None
+
+  @property
+  def seconds(self) -> float:
+    """Seconds so far, including those before the run was resumed."""
+    return self._clock() - self._start
+
+  @contextlib.contextmanager
+  def saving(self) -> Iterator[None]:
+    """Opens the checkpoints, which are complete at the end.
+
+    Raises:
+      checkpointing.CheckpointError: A checkpoint cannot be written.
+      signals.Interrupted: A signal ended the run; a checkpoint was saved.
+    """
+    logs = [self.folder / x / 'metrics.csv' for x in ('', *self.options.parts)]
+    with (
+      # Outermost: a second signal must not end the writing of a checkpoint.
+      self._requests,
+      checkpointing.Checkpointer(
+        self._checkpoints,
+        self.options.keep,
+        logs if distributed.is_first() else (),
+      ) as self._checkpointer,
+    ):
+      # Time that passed before does not make a checkpoint due.
+      self._last_save = self._clock()
+      yield
+
+  def restore(
+    self, like: Content, restore_more: Callable[[Any], None] | None = None
+  ) -> tuple[int, dict[str, Any]] | None:
+    """Restores the newest checkpoint; see `Checkpointer.restore`."""
+    assert self._checkpointer is not None
+    newest = self._checkpointer.restore(
+      {**like, 'seconds': np.zeros(())}, restore_more
+    )
+    if newest is not None:
+      self.step = self._saved = newest[0]
+      self._start -= float(newest[1]['seconds'])
+    return newest
+
+  def writer(self, part: str = '') -> metrics.MetricsWriter:
+    """The metrics of the run or of a part, without rows of later steps."""
+    options = self.options
+    return metrics.MetricsWriter(
+      self.folder / part,
+      self.step,
+      options.step,
+      options.series,
+      self._loggers,
+      part and f'{part}/',
+    )
+
+  def should_stop(self) -> bool:
+    """Whether a signal asks the run to end after a checkpoint.
+
+    Until this is asked for the first time nothing could be saved, and a signal
+    ends the program. All processes get the same answer.
+    """
+    self._requests.listen()
+    signal = distributed.largest(self._requests.received or 0)
+    if signal:
+      self._requests.received = signal
+    return bool(signal)
+
+  def is_due(self, is_last: bool = False) -> bool:
+    """Whether to save now.
+
+    Args:
+      is_last: Whether the run ends with this step, for whatever reason.
+    """
+    return self.step > self._saved and (
+      is_last
+      or self.step % self.options.every == 0
+      or self._clock() - self._last_save >= self._wait
+    )
+
+  def save(self, make_content: Callable[[], Content]) -> None:
+    """Begins to save a checkpoint of this step.
+
+    Args:
+      make_content: Makes it, and saves what is stored elsewhere.
+
+    Raises:
+      checkpointing.CheckpointError: It cannot be written; others stay.
+    """
+    assert self._checkpointer is not None
+    start = self._clock()
+    seconds = np.asarray(self.seconds)
+    content = {**make_content(), 'seconds': seconds}
+    self._checkpointer.save(self.step, content)
+    self._saved, self._last_save = self.step, self._clock()
+    self._wait = max(
+      self.options.seconds, (self._last_save - start) / _MAX_FRACTION
+    )
+
+  def finish(
+    self,
+    summary: Mapping[str, Any],
+    draw: Callable[[pathlib.Path], None],
+  ) -> dict[str, Any]:
+    """Writes summary.json and curves.png, after `saving`.
+
+    Args:
+      summary: What it says in addition to seconds and memory.
+      draw: Draws curves into a file.
+
+    Returns:
+      The whole summary; see `summaries.write`.
+    """
+    assert self._checkpointer is not None
+    complete = summaries.write(
+      self.folder,
+      {
+        **summary,
+        'seconds': self.seconds,
+        'peak_memory_bytes': memory.peak_bytes(),
+        'checkpoint_seconds': self._checkpointer.seconds,
+      },
+    )
+    with reports.surviving('curves.png'):
+      draw(self.folder / 'curves.png')
+    return complete
+
+
+def check_disk(folder: pathlib.Path, needed: int, remedy: str) -> None:
+  """Raises ValueError if there is too little space for a run's folder.
+
+  Args:
+    folder: Exists; what it holds by now counts as part of the need.
+    needed: Bytes that the run takes.
+    remedy: What to change.
+  """
+  own = (path for path in folder.rglob('*') if path.is_file())
+  held = sum(path.stat().st_size for path in own)
+  available = shutil.disk_usage(folder).free
+  if needed - held > available:
+    raise ValueError(
+      f'The run needs {memory.gib(needed)} of disk for checkpoints and replay. '
+      f'{folder} holds {memory.gib(held)}, and {memory.gib(available)} are '
+      f'free. {remedy}'
+    )
