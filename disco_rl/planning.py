@@ -326,7 +326,7 @@ def _meta_step(
   calls = group.named_calls(rule_params)
   cost: dict[str, costs.Cost] = {
     name: _cost(calls[name])
-    for name in ('step', 'learn', 'begin', 'back')
+    for name in ('step', 'learn', 'outer_loss', 'backward')
     if name in calls
   }
   seconds = {name: cluster.seconds(cost[name], dtype) for name in cost}
@@ -334,21 +334,21 @@ def _meta_step(
     return seconds['step'], cost['step'].flop
   inner_loop = group.config.inner_loop
   agent = inner_loop.agent.config
-  turns = group.config.num_members // group.config.chunk
+  micro_batches = group.config.num_members // group.config.chunk
   # A row has its part of the machine's processors.
   rate = cluster.steps_per_second * batch_devices / cluster.per_machine
   acting = group.config.chunk * agent.actions_per_update / rate
   times: dict[str, int] = {
     'learn': inner_loop.config.inner_updates,
-    'begin': 1,
-    'back': inner_loop.config.inner_updates // inner_loop.config.save_every,
+    'outer_loss': 1,
+    'backward': inner_loop.config.inner_updates // inner_loop.config.save_every,
   }
   seconds['learn'] = _while(acting, seconds['learn'])
   # The first rollout and those of validation are acted while nothing learns.
   alone = _while((1 + inner_loop.validation_rollouts) * acting, np.zeros(4))
-  turn = sum((n * seconds[name] for name, n in times.items()), alone)
+  each = sum((n * seconds[name] for name, n in times.items()), alone)
   flop = sum(n * cost[name].flop for name, n in times.items())
-  return turns * turn, turns * flop
+  return micro_batches * each, micro_batches * flop
 
 
 def of_training(config: runner.EvaluationConfig, cluster: Cluster) -> Plan:

@@ -219,15 +219,15 @@ def _shapes(
   return (*shapes, jax.tree.structure(environment), tuple(leaves))
 
 
-def _fill_up(
+def _padded(
   config: config_lib.MetaTrainingConfig, members: Sequence[int]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-  """Environments and numbers of a group's agents, then of its spares."""
-  num_spares = -len(members) % config.group_multiple
+  """Environments and numbers of a group's agents, then of its padding."""
+  num_padding = -len(members) % config.group_multiple
   names = [config.members[i] for i in members]
-  of_spares = itertools.islice(itertools.cycle(names), num_spares)
-  spares = range(config.agents, config.agents + num_spares)
-  return (*names, *of_spares), (*members, *spares)
+  of_padding = itertools.islice(itertools.cycle(names), num_padding)
+  padding = range(config.agents, config.agents + num_padding)
+  return (*names, *of_padding), (*members, *padding)
 
 
 def _make_group(
@@ -250,7 +250,7 @@ def _make_group(
     inner_loop, config.loss, config.mode
   )
   is_on_host = environment is None
-  names, numbers = _fill_up(config, members)
+  names, numbers = _padded(config, members)
   own = [specimens[name][1] for name in names]
   if is_on_host and config.estimator == 'evolution':
     raise ValueError(
@@ -265,7 +265,7 @@ def _make_group(
     chunk_size=config.chunk_size,
     mesh=mesh,
     variation=config.variation,
-    num_spares=len(names) - len(members),
+    num_padding=len(names) - len(members),
   )
   if not is_on_host:
     estimator: inner_loop_lib.Estimator = differentiation

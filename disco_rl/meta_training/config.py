@@ -65,7 +65,7 @@ class MetaTrainingConfig(config_lib.Settings):
     chunk_size: agents of a group that a device computes at a time.
     batch_devices: devices that share the batches of the same agents.
     cpu_devices: devices that a CPU counts as; see `sharding.divide_cpu`.
-    group_multiple: spare agents fill each group up to a multiple of it, so that
+    group_multiple: agents pad each group to a multiple of it, so that
       devices can divide it; their updates of the rule do not count.
     loggers: loggers besides metrics.csv and TensorBoard, with commas between:
       'wandb', 'mlflow' or your own.

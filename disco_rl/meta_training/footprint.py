@@ -129,7 +129,7 @@ def off_device(
 
 def member_bytes(group: population.Group, calls: _Calls) -> int:
   """Of the state of one member, as a checkpoint holds it."""
-  _, (_, members, *_) = calls['finish' if group.is_on_host else 'step']
+  _, (_, members, *_) = calls['meta_update' if group.is_on_host else 'step']
   size = memory.tree_bytes(members)
   if group.is_on_host:  # The parameters that act in the next rollout.
     size += memory.tree_bytes(members.agent.learner.params)
@@ -137,11 +137,11 @@ def member_bytes(group: population.Group, calls: _Calls) -> int:
 
 
 def _offloaded_bytes(group: population.Group, calls: _Calls) -> int:
-  """Of the updates of one turn that wait in the host's memory."""
+  """Bytes of the updates of a micro-batch in the host's memory."""
   config = group.config.inner_loop.config
   if not config.offload:
     return 0
-  _, (_, _, segment) = calls['back']
+  _, (_, _, segment) = calls['backward']
   return config.inner_updates // config.save_every * memory.tree_bytes(segment)
 
 

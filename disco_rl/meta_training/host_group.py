@@ -17,14 +17,13 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
 from disco_rl.environments import base
+from disco_rl.environments.host import joined
 from disco_rl.meta_training import chunks
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_update
-from disco_rl.meta_training import parking
+from disco_rl.meta_training import offloading
 from disco_rl.meta_training import population
-from disco_rl.meta_training import trajectory_store
-from disco_rl.meta_training import turns
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import memory
@@ -34,12 +33,59 @@ from disco_rl.runtime import sharding
 _add = jax.jit(optax.tree.add)  # Sums of updates, [devices, ...].
 
 
-class HostGroup(population.Group):
-  """Members in environments on the host; they take turns on the devices.
+@dataclasses.dataclass(frozen=True)
+class MicroBatch:
+  """Members that are computed at the same time, `chunk` on each device.
 
-  A turn is the meta-step of as many members as a chunk has on each device.
-  The others wait in the host's memory, as NumPy arrays, so that what a device
-  holds does not depend on their number. Replay is in the host's memory, too.
+  Attributes:
+    members: Their indices in the group.
+    own: Those in this process, as indices of its own members.
+    environment: The environments of this process's members.
+    collector: Acts and samples for this process's members.
+  """
+
+  members: np.ndarray
+  own: np.ndarray
+  environment: joined.JoinedEnvironment
+  collector: host_collector.HostCollector
+
+
+def _divide(
+  config: population.GroupConfig, environments: Sequence[base.HostEnvironment]
+) -> list[MicroBatch]:
+  """Divides members into micro-batches with equally many of each device.
+
+  Args:
+    config: The settings of the group.
+    environments: E environments for each of this process's members.
+
+  Returns:
+    The micro-batches.
+  """
+  agent = config.inner_loop.agent
+  by_device = np.arange(config.num_members).reshape(
+    config.mesh.shape[sharding.AGENTS], -1, config.chunk
+  )
+  first, batches = config.own_members.start, []
+  programs = host_collector.Programs(agent)
+  for index in range(by_device.shape[1]):
+    members = by_device[:, index].reshape(-1)
+    is_own = np.isin(members, np.asarray(config.own_members))
+    own = members[is_own] - first
+    environment = joined.JoinedEnvironment([environments[i] for i in own])
+    collector = host_collector.HostCollector(
+      agent, environment, len(own), programs
+    )
+    batches.append(MicroBatch(members, own, environment, collector))
+  return batches
+
+
+class HostGroup(population.Group):
+  """Members in environments on the host, computed one micro-batch at a time.
+
+  A micro-batch has as many members as a chunk on each device. The others are
+  offloaded to the host's memory, as NumPy arrays, so that what a device holds
+  does not depend on their number. Replay is also in the host's memory.
   """
 
   is_on_host = True
@@ -72,20 +118,20 @@ class HostGroup(population.Group):
       donate_argnums=1,
       out_specs=(members, update, members),
     )
-    self._begin = self.programs.make(
-      self._begin_all, (rule, members, members), donate_argnums=1
+    self._outer_loss = self.programs.make(
+      self._outer_loss_all, (rule, members, members), donate_argnums=1
     )
-    self._back = self.programs.make(
-      self._back_all, (rule, members, segment), donate_argnums=1
+    self._backward = self.programs.make(
+      self._backwardward_all, (rule, members, segment), donate_argnums=1
     )
-    self._finish = self.programs.make(
-      self._finish_all, (rule, *(4 * (members,))), donate_argnums=1
+    self._meta_update = self.programs.make(
+      self._meta_update_all, (rule, *(4 * (members,))), donate_argnums=1
     )
 
   @functools.cached_property
-  def _turns(self) -> list[turns.Turn]:
+  def _micro_batches(self) -> list[MicroBatch]:
     """Made at first use; an episode begins in every environment."""
-    return turns.divide(self.config, self._make_environments(0))
+    return _divide(self.config, self._make_environments(0))
 
   @property
   def steps(self) -> inner_loop_lib.Steps:
@@ -94,45 +140,47 @@ class HostGroup(population.Group):
 
   @property
   def members_at_once(self) -> int:
-    """See `population.Group.members_at_once`; those of a turn."""
+    """See `population.Group.members_at_once`; those of a micro-batch."""
     return self.config.chunk * self.config.mesh.shape[sharding.AGENTS]
 
   def begin_episodes(self) -> None:
     """See `population.Group.begin_episodes`."""
-    _ = self._turns
+    _ = self._micro_batches
 
   def open_replays(self, directory: pathlib.Path) -> None:
     """See `population.Group.open_replays`."""
     first = self.config.own_members.start
-    for turn in self._turns:
-      paths = [directory / str(first + own) for own in turn.own]
-      turn.collector.open_replays(paths)
+    for micro in self._micro_batches:
+      paths = [directory / str(first + own) for own in micro.own]
+      micro.collector.open_replays(paths)
 
   def save_replays(self, keep: int) -> None:
     """See `population.Group.save_replays`."""
-    for turn in self._turns:
-      turn.collector.save_replays(keep)
+    for micro in self._micro_batches:
+      micro.collector.save_replays(keep)
 
   def restore_replays(self, members: inner_loop_lib.Member) -> None:
     """See `population.Group.restore_replays`."""
     counters = self._own(members.agent.replay)
-    for turn in self._turns:
-      turn.collector.restore_replays(parking.take(counters, turn.own))
+    for micro in self._micro_batches:
+      micro.collector.restore_replays(offloading.take(counters, micro.own))
 
   def init(
     self, keys: types.Array, rule_params: types.Params
   ) -> inner_loop_lib.Member:
     """See `population.Group.init`; leading axis of this process's members."""
     parts = []
-    for turn in self._turns:
-      initial = self._initial(self.config.split(keys[turn.members]), None)
+    for micro in self._micro_batches:
+      initial = self._initial(self.config.split(keys[micro.members]), None)
       members = self._own(self._complete(rule_params, initial))
-      parts.append(members.replace_agent(replay=turn.collector.counters))
-    return parking.collect(parts, [turn.own for turn in self._turns])
+      parts.append(members.replace_agent(replay=micro.collector.counters))
+    return offloading.collect(
+      parts, [micro.own for micro in self._micro_batches]
+    )
 
   def save_environments(self) -> types.PyTree | None:
-    """See `population.Group.save_environments`; by turns, of one process."""
-    saved = [turn.collector.actor.save() for turn in self._turns]
+    """See `population.Group.save_environments`; one for each micro-batch."""
+    saved = [micro.collector.actor.save() for micro in self._micro_batches]
     if distributed.is_distributed() or any(x is None for x in saved):
       return None
     return saved
@@ -145,17 +193,17 @@ class HostGroup(population.Group):
   ) -> inner_loop_lib.Member:
     """See `population.Group.resume` and `host_collector.restart_episodes`."""
     if environments is not None:
-      for turn, saved in zip(self._turns, environments):
-        turn.collector.actor.restore(saved)
+      for micro, saved in zip(self._micro_batches, environments):
+        micro.collector.actor.restore(saved)
       return self._own(members)
     reports.note(
       f'Environments like {self.config.names[0]} cannot be saved: new episodes '
       'begin, with seeds of their own.'
     )
     made = self._make_environments(meta_step)
-    for turn in self._turns:
-      turn.environment.replace([made[i] for i in turn.own])
-      turn.collector.restart()
+    for micro in self._micro_batches:
+      micro.environment.replace([made[i] for i in micro.own])
+      micro.collector.restart()
     agents = host_collector.restart_episodes(members.agent)
     return self._own(dataclasses.replace(members, agent=agents))
 
@@ -170,17 +218,19 @@ class HostGroup(population.Group):
   def step(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> meta_update.MetaUpdates:
-    """See `population.Group.step`; one turn after the other."""
+    """See `population.Group.step`; one micro-batch after another."""
     total: Any = None
     all_logs = []
-    for turn in self._turns:
-      updates, part, logs = self._take_turn(
-        turn, rule_params, parking.take(members, turn.own)
+    for micro in self._micro_batches:
+      updates, part, logs = self._step_of(
+        micro, rule_params, offloading.take(members, micro.own)
       )
-      members = parking.put(members, turn.own, part)
+      members = offloading.put(members, micro.own, part)
       total = updates if total is None else _add(total, updates)
       all_logs.append(distributed.fetch(logs))
-    logs = parking.collect(all_logs, [turn.members for turn in self._turns])
+    logs = offloading.collect(
+      all_logs, [micro.members for micro in self._micro_batches]
+    )
     return total, members, logs
 
   def step_calls(
@@ -207,13 +257,13 @@ class HostGroup(population.Group):
     config = inner_loop.config
     rollout = rollouts(inner_loop.agent.config.num_environments)
     validation = inner_loop.validation_rollouts * (rollout,)
-    begin = (rule_params, members, validation)
-    cotangents, _, outer_logs = shapes(self._begin.shapes(*begin))
+    outer_loss = (rule_params, members, validation)
+    cotangents, _, outer_logs = shapes(self._outer_loss.shapes(*outer_loss))
     segment = tuple(
-      trajectory_store.kept(config, i, update) for i in range(config.save_every)
+      offloading.kept(config, i, update) for i in range(config.save_every)
     )
-    back = (rule_params, cotangents, segment)
-    _, sweep_logs = shapes(self._back.shapes(*back))
+    backward = (rule_params, cotangents, segment)
+    _, sweep_logs = shapes(self._backward.shapes(*backward))
     all_logs = (
       config.inner_updates * (shapes(logs),),
       outer_logs,
@@ -221,29 +271,29 @@ class HostGroup(population.Group):
     )
     members = members.replace_agent(episodes=acting.episodes)
     counts = shapes(jax.ShapeDtypeStruct((self.members_at_once,), bool))
-    finish = (rule_params, members, cotangents[1], all_logs, counts)
+    update_rule = (rule_params, members, cotangents[1], all_logs, counts)
     return {
-      'back': (self._back, back),
+      'backward': (self._backward, backward),
       'learn': (self._learn, learn),
-      'begin': (self._begin, begin),
-      'finish': (self._finish, finish),
+      'outer_loss': (self._outer_loss, outer_loss),
+      'meta_update': (self._meta_update, update_rule),
     }
 
   def bytes_beside(
     self, calls: Mapping[str, compilation.Call]
   ) -> dict[str, int]:
     """See `population.Group.bytes_beside`: updates, and what waits for them."""
-    _, (_, members, validation) = calls['begin']
-    _, (_, _, segment) = calls['back']
+    _, (_, members, validation) = calls['outer_loss']
+    _, (_, _, segment) = calls['backward']
     size, config = memory.device_bytes, self.config.inner_loop.config
-    updates = trajectory_store.device_bytes(config, segment)
+    updates = offloading.device_bytes(config, segment)
     return {
       # The next batch is acted with a copy of the parameters.
       'learn': updates * (config.inner_updates - 1) // config.inner_updates
       + size(members.agent.learner.params),
-      'begin': updates,
-      'back': max(0, updates - size(segment)) + size((members, validation)),
-      'finish': size(validation),
+      'outer_loss': updates,
+      'backward': max(0, updates - size(segment)) + size((members, validation)),
+      'meta_update': size(validation),
     }
 
   def alone_on(self, mesh: jax.sharding.Mesh, num_members: int) -> 'HostGroup':
@@ -259,31 +309,33 @@ class HostGroup(population.Group):
   ) -> inner_loop_lib.Member:
     """See `population.Group.reset_expired`."""
     first = self.config.own_members.start
-    for turn in self._turns:
-      if not expired[turn.members].any():
+    for micro in self._micro_batches:
+      if not expired[micro.members].any():
         continue
-      initial = self._initial(self.config.split(keys[turn.members]), None)
-      own = np.flatnonzero(expired[first + turn.own])
+      initial = self._initial(self.config.split(keys[micro.members]), None)
+      own = np.flatnonzero(expired[first + micro.own])
       for i in own.tolist():
-        turn.collector.reset(i, turn.environment.reset_one(i))
-      before = parking.take(members, turn.own)
+        micro.collector.reset(i, micro.environment.reset_one(i))
+      before = offloading.take(members, micro.own)
       fresh = dataclasses.replace(
-        self._own(initial).replace_agent(replay=turn.collector.counters),
+        self._own(initial).replace_agent(replay=micro.collector.counters),
         meta_opt_state=before.meta_opt_state,
       )
-      members = parking.put(members, turn.own[own], parking.take(fresh, own))
+      members = offloading.put(
+        members, micro.own[own], offloading.take(fresh, own)
+      )
     return members
 
-  def _take_turn(
+  def _step_of(
     self,
-    turn: turns.Turn,
+    micro: MicroBatch,
     rule_params: types.Params,
     members: inner_loop_lib.Member,
   ) -> meta_update.MetaUpdates:
-    """The meta-step of the members of a turn."""
+    """The meta-step of the members of a micro-batch."""
     inner_loop = self.config.inner_loop
-    collector = turn.collector
-    store = trajectory_store.TrajectoryStore(inner_loop.config)
+    collector = micro.collector
+    store = offloading.TrajectoryStore(inner_loop.config)
     inner_logs: list[types.Logs] = []
 
     def collect(
@@ -332,12 +384,12 @@ class HostGroup(population.Group):
       rule_params, members, store, validation
     )
     statistics = self.config.join_parts(acting.episodes)
-    updates, members, logs = self._finish(
+    updates, members, logs = self._meta_update(
       rule_params,
       members.replace_agent(episodes=statistics),
       gradients,
       (tuple(inner_logs), *outer_logs),
-      self.config.split(self.config.counts[turn.members]),
+      self.config.split(self.config.counts[micro.members]),
     )
     # The statistics are those that the program returned: it took the others.
     members = self._own(
@@ -349,16 +401,16 @@ class HostGroup(population.Group):
     self,
     rule_params: types.Params,
     members: inner_loop_lib.Member,
-    store: trajectory_store.TrajectoryStore,
+    store: offloading.TrajectoryStore,
     validation: Sequence[types.Rollout],
   ) -> tuple[inner_loop_lib.Member, types.Params, Any]:
-    """Meta-gradients of a turn's members, and logs; empties the store."""
-    cotangents, members, outer_logs = self._begin(
+    """Meta-gradients of a micro-batch, and logs; empties the store."""
+    cotangents, members, outer_logs = self._outer_loss(
       rule_params, members, tuple(validation)
     )
     sweep_logs = []
     for segment in store.backwards():
-      cotangents, logs = self._back(rule_params, cotangents, segment)
+      cotangents, logs = self._backward(rule_params, cotangents, segment)
       sweep_logs.append(logs)
     return members, cotangents[1], (outer_logs, tuple(sweep_logs))
 
@@ -375,40 +427,42 @@ class HostGroup(population.Group):
       )
     )(members, batches)
 
-  def _begin_all(
+  def _outer_loss_all(
     self,
     rule_params: types.Params,
     members: inner_loop_lib.Member,
     validation: Sequence[types.Rollout],
   ) -> tuple[meta_gradient.Cotangents, inner_loop_lib.Member, types.Logs]:
-    """The outer loss of each member; see `MetaGradient.begin`."""
+    """The outer loss of each member; see `MetaGradient.outer_gradient`."""
     return self._at_once(
-      lambda member, rollouts: self._estimator.begin(
+      lambda member, rollouts: self._estimator.outer_gradient(
         rule_params,
         member,
         self.config.inner_loop.join(chunks.stack(rollouts)),
       )
     )(members, validation)
 
-  def _back_all(
+  def _backward_all(
     self,
     rule_params: types.Params,
     cotangents: meta_gradient.Cotangents,
     updates: Sequence[inner_loop_lib.Trajectory],
   ) -> tuple[meta_gradient.Cotangents, types.Logs]:
-    """The sweep through k updates of each member; see `MetaGradient.back`."""
+    """The sweep through k updates; see `MetaGradient.backward`."""
 
-    def back(
+    def backward(
       cotangents: meta_gradient.Cotangents,
       updates: Sequence[inner_loop_lib.Trajectory],
     ) -> tuple[meta_gradient.Cotangents, types.Logs]:
       segment = self.config.inner_loop.segment(updates)
-      cotangents, logs = self._estimator.back(rule_params, cotangents, segment)
+      cotangents, logs = self._estimator.backward(
+        rule_params, cotangents, segment
+      )
       return cotangents, jax.tree.map(jnp.mean, logs)
 
-    return self._at_once(back)(cotangents, updates)
+    return self._at_once(backward)(cotangents, updates)
 
-  def _finish_all(
+  def _meta_update_all(
     self,
     rule_params: types.Params,
     members: inner_loop_lib.Member,
@@ -416,9 +470,9 @@ class HostGroup(population.Group):
     logs: Any,
     counts: types.Array,
   ) -> meta_update.MetaUpdates:
-    """Each member's update of eta; logs as `_take_turn` gathers them."""
+    """Each member's update of eta; logs as `_step_of` gathers them."""
 
-    def finish(
+    def update(
       member: inner_loop_lib.Member,
       gradient: types.Params,
       logs: Any,
@@ -436,13 +490,13 @@ class HostGroup(population.Group):
       )
 
     return meta_update.sum_over_members(
-      self.config.chunk, rule_params, finish, members, gradients, logs, counts
+      self.config.chunk, rule_params, update, members, gradients, logs, counts
     )
 
   def _at_once(self, function: Any) -> Any:
-    """The function for all members that a device computes in a turn."""
+    """The function for all members that a device computes at a time."""
     return chunks.at_once(self.config.chunk, function)
 
   def _own(self, tree: Any) -> Any:
     """This process's part of a tree [n, ...], in the host's memory."""
-    return parking.park(self.config.own_part(tree))
+    return offloading.offloaded(self.config.own_part(tree))

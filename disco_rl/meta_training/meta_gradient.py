@@ -87,11 +87,13 @@ class MetaGradient(config_lib.Settings):
       The gradient, the member with its meta-value function updated, and scalars
       to log.
     """
-    cotangents, member, logs = self.begin(rule_params, member, validation)
+    cotangents, member, logs = self.outer_gradient(
+      rule_params, member, validation
+    )
     gradient, target_logs = self.sweep(rule_params, trajectory, cotangents)
     return gradient, member, {**logs, **target_logs}
 
-  def begin(
+  def outer_gradient(
     self,
     rule_params: types.Params,
     member: inner_loop_lib.Member,
@@ -140,14 +142,14 @@ class MetaGradient(config_lib.Settings):
     Args:
       rule_params: eta.
       trajectory: the N updates.
-      cotangents: of the state after them; see `begin`.
+      cotangents: of the state after them; see `outer_gradient`.
 
     Returns:
       Gradient of the outer loss and of the regularisers of all updates, and
       means over the updates to log.
     """
     (_, gradient), logs = jax.lax.scan(
-      lambda carry, segment: self.back(
+      lambda carry, segment: self.backward(
         rule_params, carry, self.inner_loop.to_device(segment)
       ),
       cotangents,
@@ -156,7 +158,7 @@ class MetaGradient(config_lib.Settings):
     )
     return gradient, jax.tree.map(jnp.mean, logs)
 
-  def back(
+  def backward(
     self,
     rule_params: types.Params,
     cotangents: Cotangents,
@@ -199,7 +201,7 @@ class MetaGradient(config_lib.Settings):
       )
       return state, jnp.sum(losses), logs
 
-    return _pull_back(updates, rule_params, segment.states, cotangents)
+    return _backpropagate(updates, rule_params, segment.states, cotangents)
 
   def _segment(
     self,
@@ -215,7 +217,7 @@ class MetaGradient(config_lib.Settings):
       one: tuple[learner.LearnerState, types.Rollout, Any],
     ) -> tuple[Cotangents, types.Logs]:
       state, batch, gradient = one
-      return _pull_back(
+      return _backpropagate(
         lambda rule_params, state: self._update(
           rule_params, state, batch, gradient
         ),
@@ -290,7 +292,7 @@ def initial_cotangents(
   return of_state, jax.tree.map(jnp.zeros_like, rule_params)
 
 
-def _pull_back(
+def _backpropagate(
   function: Callable[
     [types.Params, learner.LearnerState],
     tuple[learner.LearnerState, types.Array, types.Logs],

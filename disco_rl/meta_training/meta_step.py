@@ -10,9 +10,9 @@
 
 eta are the parameters of the rule; Adam_i clips g_i and includes the minus. The
 loop over agents is `Group.step`: for JAX-native environments one program on the
-device (device_group). Beside environments on the host the agents take turns
-(host_group), and act while they learn: in each rollout but those for validation
-with the parameters of one update before.
+device (device_group). With environments on the host the agents are computed
+in micro-batches (host_group), and act while they learn: in each rollout but
+those for validation with the parameters of one update before.
 """
 
 from collections.abc import Mapping
@@ -101,8 +101,8 @@ class MetaStep:
   def calls(self, rule_params: types.Params) -> list[compilation.Call]:
     """Programs of all groups, to be compiled in parallel; longest first."""
     of_groups = [group.calls(rule_params) for group in self._groups]
-    turns = itertools.zip_longest(*of_groups)
-    return [call for turn in turns for call in turn if call is not None]
+    by_rank = itertools.zip_longest(*of_groups)
+    return [call for calls in by_rank for call in calls if call is not None]
 
   def init(self, rule_params: types.Params) -> State:
     """Initial agents, and the rule to start from."""

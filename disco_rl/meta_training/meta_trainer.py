@@ -66,7 +66,7 @@ class MetaTrainer:
     build.validate((*config.environments, *config.held_out.environments))
     mesh = sharding.make_mesh(config.batch_devices)
     # Groups are known, and checked, only when environments have been made. With
-    # spares each of them divides, whatever their total without spares.
+    # padding each of them divides, whatever their total without it.
     if config.group_multiple == 1:
       sharding.check(config.agents, mesh, 'in all')
     self._rule, params = build.make_rule(config)
@@ -218,7 +218,7 @@ class MetaTrainer:
         self._evaluate(state, held_out_writer, bar)
       while not is_last:
         state, logs, norm = self._meta_step(state)
-        should_stop = run.should_stop()  # Until here nothing could be saved.
+        run.listen()  # Until here nothing could be saved.
         run.step = state.meta_step
         for message in reporting.failures(
           run.step, self._groups, state.lifetimes
@@ -230,7 +230,7 @@ class MetaTrainer:
         is_complete = run.step == config.meta_steps
         if is_complete or run.step % config.held_out.every == 0:
           self._evaluate(state, held_out_writer, bar)
-        is_last = is_complete or should_stop
+        is_last = run.should_stop() or is_complete
         if run.is_due(is_last):
           run.save(save)
 

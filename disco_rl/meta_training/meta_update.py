@@ -145,7 +145,7 @@ def member_update(
     member: the agent.
     gradient: of the outer loss with respect to eta.
     logs: of the member, scalars.
-    counts: false for a spare agent, whose update is zero.
+    counts: false for padding, whose update is zero.
 
   Returns:
     The update, the member, and logs; `failed` is 1 where something was not

@@ -32,13 +32,13 @@ class GroupConfig:
   """Settings that the members of a group have in common.
 
   Attributes:
-    names: of the members' environments, one each; of the spares last.
+    names: of the members' environments, one each; padding comes last.
     inner_loop: N updates and validation.
     optimizer: of eta, one state per member; see `meta_update.per_agent_adam`.
     chunk_size: members that a device computes at a time, at most.
     mesh: devices that the members are divided among.
     variation: how the members differ.
-    num_spares: members whose updates of eta do not count; they fill the group
+    num_padding: members whose updates of eta do not count: they pad the group
       up, so that it can be divided.
 
   Raises:
@@ -53,7 +53,7 @@ class GroupConfig:
     default_factory=sharding.make_mesh
   )
   variation: variation_lib.VariationConfig = variation_lib.VariationConfig()
-  num_spares: int = 0
+  num_padding: int = 0
 
   def __post_init__(self) -> None:
     sharding.check(
@@ -74,11 +74,11 @@ class GroupConfig:
   @property
   def num_agents(self) -> int:
     """Members whose updates count."""
-    return self.num_members - self.num_spares
+    return self.num_members - self.num_padding
 
   @property
   def counts(self) -> np.ndarray:
-    """[n] bool, false for the spares."""
+    """[n] bool, false for padding."""
     return np.arange(self.num_members) < self.num_agents
 
   @property
@@ -103,7 +103,7 @@ class GroupConfig:
   ) -> 'GroupConfig':
     """The config of some of the members; see `Group.alone_on`."""
     return dataclasses.replace(
-      self, names=self.names[:num_members], mesh=mesh, num_spares=0
+      self, names=self.names[:num_members], mesh=mesh, num_padding=0
     )
 
   def split(self, tree: Any) -> Any:
@@ -131,7 +131,8 @@ class Group(abc.ABC):
   Attributes:
     config: common to the members.
     programs: compiled for the group; each device computes its own members.
-    is_on_host: whether its environments are; members then take turns.
+    is_on_host: whether its environments are; members then are computed in
+      micro-batches.
   """
 
   is_on_host: bool

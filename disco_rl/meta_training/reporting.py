@@ -17,7 +17,7 @@ _MAX_FAILURES = 3
 
 
 def agent_names(groups: Sequence[population.Group]) -> list[str]:
-  """The environment of each agent and each spare, group by group."""
+  """The environment of each agent, with padding, group by group."""
   return [name for group in groups for name in group.config.names]
 
 
@@ -31,7 +31,7 @@ def rows(
 
   Args:
     meta_step: number of meta-updates so far.
-    groups: the population; spares are left out.
+    groups: the population; padding is left out.
     logs: [n] of each group.
     rule_update_norm: of the meta-update.
 

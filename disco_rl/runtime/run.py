@@ -197,13 +197,19 @@ class Run:
       part and f'{part}/',
     )
 
-  def should_stop(self) -> bool:
-    """Whether a signal asks the run to end after a checkpoint.
+  def listen(self) -> None:
+    """Records signals from now on; call it once there is a state to save.
 
-    Until this is asked for the first time nothing could be saved, and a signal
-    ends the program. All processes get the same answer.
+    Until then a signal ends the program.
     """
     self._requests.listen()
+
+  def should_stop(self) -> bool:
+    """Whether a signal asks the run to end after a checkpoint; listens.
+
+    All processes get the same answer.
+    """
+    self.listen()
     signal = distributed.largest(self._requests.received or 0)
     if signal:
       self._requests.received = signal

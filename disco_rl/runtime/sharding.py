@@ -96,7 +96,7 @@ def check(num_agents: int, mesh: jax.sharding.Mesh, what: str) -> None:
     f'{num_agents} agents {what} cannot be divided equally among '
     f'{shards}{each or " devices"}: choose agents so that there are {nearest} '
     'of them, or fewer devices (cpu_devices, CUDA_VISIBLE_DEVICES), or set '
-    f'group_multiple={shards}, which fills up with spare agents.'
+    f'group_multiple={shards}, which pads groups with agents.'
   )
 
 

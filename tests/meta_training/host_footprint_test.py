@@ -79,7 +79,7 @@ def test_the_estimate_is_what_xla_reports(torso: str, core: int) -> None:
   running = {program.name: program for program in programs}
   _, (_, members, *_) = running['learn'].call
   learner = memory.device_bytes(members.agent.learner)
-  for name in ('learn', 'back'):
+  for name in ('learn', 'backward'):
     reported = footprints.reported_bytes(running[name].call)
     held = running[name].held()
     assert held.usage.total == pytest.approx(reported, rel=0.2)

@@ -83,12 +83,12 @@ class Counting(base.HostEnvironment):
 class NoGradient:
   """An estimator that costs nothing."""
 
-  def begin(
+  def outer_gradient(
     self, rule_params: types.Params, member: inner_loop_lib.Member, *_: Any
   ) -> tuple[Any, inner_loop_lib.Member, types.Logs]:
     return ((), jax.tree.map(jnp.zeros_like, rule_params)), member, {}
 
-  def back(
+  def backward(
     self, rule_params: types.Params, cotangents: Any, *_: Any
   ) -> tuple[Any, types.Logs]:
     del rule_params

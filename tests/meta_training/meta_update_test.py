@@ -446,7 +446,7 @@ def test_the_meta_update_is_dropped_where_something_is_not_finite(
   assert is_adam_the_same == (not is_kept)
 
 
-def test_updates_of_spare_agents_are_zero() -> None:
+def test_updates_of_padding_are_zero() -> None:
   """Their Adam goes on."""
   update, logs, is_adam_the_same = one_update(1.0, 1.0, counts=False)
   assert logs['failed'] == 0

@@ -25,7 +25,7 @@ from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_update
-from disco_rl.meta_training import parking
+from disco_rl.meta_training import offloading
 from disco_rl.meta_training import population
 from disco_rl.runtime import files
 from launch import to_records
@@ -77,7 +77,7 @@ def as_on_host(members: inner_loop_lib.Member) -> inner_loop_lib.Member:
   counts: Any = {'start': jnp.zeros_like(added), 'added': added}
   members = members.replace_agent(replay=counts)
   params = copied(members.agent.learner.params)
-  return parking.park(dataclasses.replace(members, actor=params))
+  return offloading.offloaded(dataclasses.replace(members, actor=params))
 
 
 def as_on_device(members: inner_loop_lib.Member) -> inner_loop_lib.Member:
@@ -222,7 +222,7 @@ def test_updates_of_members_are_summed(warm: Warm) -> None:
   assert_close(updates, expected, 1e-3)
 
 
-def test_updates_of_spares_do_not_count(
+def test_updates_of_padding_do_not_count(
   warm: Warm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   """They learn as the others do."""
@@ -239,7 +239,7 @@ def test_updates_of_spares_do_not_count(
   assert_close((same_members, same_logs), (members, logs), 0.0)
 
 
-def test_spares_fill_a_group_up() -> None:
+def test_a_group_is_padded() -> None:
   names = ('catch/4x3', 'gridworld/00', 'gridworld/01')
   groups, _ = make(environments=','.join(names), agents=6, group_multiple=3)
   boards, grids = (group.config for group in groups)
@@ -464,7 +464,7 @@ def test_one_of_the_members_on_the_host_is_reset(pair: Pair) -> None:
   members = pair.host.init(keys(0, 2), pair.rule_params)
   _, members, _ = pair.host.step(pair.rule_params, members)
   resets = [environment.resets for environment in pair.environments]
-  before = parking.take(members, np.arange(2))
+  before = offloading.take(members, np.arange(2))
   after = pair.host.reset_expired(keys(5, 2), members, np.array([True, False]))
   fresh = pair.host.init(keys(5, 2), pair.rule_params)
   assert_reset(*map(as_on_device, (before, after, fresh)), 0)
@@ -484,8 +484,10 @@ def test_resumed_members_on_the_host_start_an_episode(pair: Pair) -> None:
   for i in range(2):
     assert changed(members, resumed, i) == {'.agent.episodes.running'}
   assert (resumed.agent.episodes.running == 0).all()
-  # They can be overwritten in place, as each turn does.
-  parking.put(resumed, np.array([0]), parking.take(resumed, np.array([1])))
+  # They can be overwritten in place, as each micro-batch does.
+  offloading.put(
+    resumed, np.array([0]), offloading.take(resumed, np.array([1]))
+  )
 
 
 def test_joined_environments_differ() -> None:

@@ -165,7 +165,7 @@ def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = {'loss': jnp.mean(batch.reward)}
     return state, learner.Update(targets=None, gradient=gradient, logs=logs)
 
-  def begin(
+  def outer_gradient(
     self: meta_gradient.MetaGradient,
     rule_params: types.Params,
     member: inner_loop_lib.Member,
@@ -174,7 +174,7 @@ def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     del self, validation
     return ((), jax.tree.map(jnp.ones_like, rule_params)), member, {}
 
-  def back(
+  def backward(
     self: meta_gradient.MetaGradient,
     rule_params: types.Params,
     cotangents: Any,
@@ -192,8 +192,10 @@ def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
 
   monkeypatch.setattr(initial_rule, 'draw', draw)
   monkeypatch.setattr(agent_lib.Agent, 'learn', learn)
-  monkeypatch.setattr(meta_gradient.MetaGradient, 'begin', begin)
-  monkeypatch.setattr(meta_gradient.MetaGradient, 'back', back)
+  monkeypatch.setattr(
+    meta_gradient.MetaGradient, 'outer_gradient', outer_gradient
+  )
+  monkeypatch.setattr(meta_gradient.MetaGradient, 'backward', backward)
 
 
 def config_with(**changes: Any) -> Any:

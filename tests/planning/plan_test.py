@@ -106,7 +106,7 @@ def test_devices_that_cannot_share_batches_are_refused() -> None:
     dataclasses.replace(ONE, devices=9, per_machine=8)
 
 
-def test_spare_agents_fill_groups_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
   """Five agents on four devices take as long as eight on four."""
   monkeypatch.setattr(limits, 'usage', limits.usage_at_most)
   cluster = dataclasses.replace(ONE, devices=4)
@@ -117,7 +117,7 @@ def test_spare_agents_fill_groups_up(monkeypatch: pytest.MonkeyPatch) -> None:
   assert five.settings['group_multiple'] == 4
   assert eight.settings['group_multiple'] == 1
   np.testing.assert_allclose(five.seconds, eight.seconds)
-  # Those of spare agents are of no use.
+  # Padding computes nothing of use.
   assert 8 * five.environment_steps == 5 * eight.environment_steps
 
 

@@ -107,10 +107,10 @@ def test_agents_are_divided_among_the_devices_of_a_cpu(
   assert 'among 3 devices: choose' in failed.stderr.splitlines()[-1]
 
 
-def test_spare_agents_let_devices_divide_a_population(
+def test_padding_lets_devices_divide_a_population(
   tmp_path: pathlib.Path,
 ) -> None:
-  """Eight agents and a spare on three devices."""
+  """Eight agents, padded to nine, on three devices."""
   ended = launching.run_python(
     *('-m', 'launch.meta_train', *sharded.FLAGS, '--config.meta_steps=1'),
     *('--config.group_multiple=3', '--config.cpu_devices=3'),

@@ -1,4 +1,4 @@
-"""What is kept of N updates, in which memory, and in which order it returns."""
+"""What is offloaded from devices: agents by index, and the last N updates."""
 
 from typing import Any
 
@@ -8,9 +8,47 @@ import numpy as np
 import pytest
 
 from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import trajectory_store
+from disco_rl.meta_training import offloading
 
 UPDATES = 6
+
+
+def numbered(numbers: list[int]) -> dict[str, Any]:
+  return {
+    'x': np.array([[i, 10 * i] for i in numbers]),
+    'key': jax.vmap(jax.random.key)(jnp.array(numbers)),
+  }
+
+
+def assert_same(actual: dict[str, Any], expected: dict[str, Any]) -> None:
+  np.testing.assert_array_equal(actual['x'], expected['x'])
+  assert (actual['key'] == expected['key']).all()
+
+
+def test_some_entries_are_overwritten() -> None:
+  tree = offloading.offloaded(numbered([0, 1, 2, 3]))
+  taken = offloading.take(tree, np.array([3, 1]))
+  assert_same(taken, numbered([3, 1]))
+  on_device = jax.device_put(numbered([7, 8]))
+  tree = offloading.put(tree, np.array([3, 1]), on_device)
+  assert_same(tree, numbered([0, 8, 2, 7]))
+  # What was taken is a copy.
+  assert_same(taken, numbered([3, 1]))
+
+
+def test_parts_join_in_the_order_of_their_indices() -> None:
+  """As those of two micro-batches on two devices."""
+  parts = [numbered([0, 2]), numbered([1, 3])]
+  joined = offloading.collect(parts, [np.array([0, 2]), np.array([1, 3])])
+  assert_same(joined, numbered([0, 1, 2, 3]))
+
+
+def test_what_is_offloadedcan_be_overwritten() -> None:
+  original = {'x': jnp.zeros(2)}
+  copies = offloading.offloaded(original)
+  offloading.put(copies, np.array([0]), {'x': np.ones(1)})
+  np.testing.assert_array_equal(copies['x'], [1, 0])
+  np.testing.assert_array_equal(original['x'], [0, 0])
 
 
 def update(i: int) -> inner_loop_lib.Trajectory:
@@ -21,8 +59,8 @@ def update(i: int) -> inner_loop_lib.Trajectory:
   )
 
 
-def filled(save_every: int, offload: bool) -> trajectory_store.TrajectoryStore:
-  store = trajectory_store.TrajectoryStore(
+def filled(save_every: int, offload: bool) -> offloading.TrajectoryStore:
+  store = offloading.TrajectoryStore(
     inner_loop_lib.InnerLoopConfig(
       UPDATES, save_every=save_every, offload=offload
     )

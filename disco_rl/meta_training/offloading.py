@@ -1,4 +1,9 @@
-"""What the sweep needs of an agent's last N updates, kept on the way."""
+"""What leaves the devices for the host's memory while others are computed.
+
+Agents outside of the current micro-batch are trees [n, ...] of NumPy arrays,
+but for PRNG keys, which stay JAX arrays. Updates are moved only if `offload` is
+set.
+"""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -6,13 +11,59 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.runtime import files
 from disco_rl.runtime import memory
 
 
+def take(tree: Any, indices: np.ndarray) -> Any:
+  """Copies of some entries, [len(indices), ...]."""
+  return jax.tree.map(lambda x: x[indices], tree)
+
+
+def put(tree: Any, indices: np.ndarray, entries: Any) -> Any:
+  """Overwrites entries in place; the inverse of `take`.
+
+  Args:
+    tree: [n, ...]; not to be used afterwards.
+    indices: of the entries.
+    entries: [len(indices), ...], on the host or on a device.
+
+  Returns:
+    The tree with these entries.
+  """
+
+  def put_leaf(kept: Any, new: Any) -> Any:
+    if files.is_key(kept):
+      return kept.at[indices].set(new)
+    kept[indices] = np.asarray(new)
+    return kept
+
+  return jax.tree.map(put_leaf, tree, entries)
+
+
+def offloaded(tree: Any) -> Any:
+  """Copies of arrays in the host's memory, which `put` may overwrite."""
+  return jax.tree.map(lambda x: x if files.is_key(x) else np.array(x), tree)
+
+
+def collect(parts: Sequence[Any], indices: Sequence[np.ndarray]) -> Any:
+  """Joins the entries of several trees, each at its own indices."""
+  order = np.argsort(np.concatenate(indices))
+
+  def join(*x: Any) -> Any:
+    if files.is_key(x[0]):
+      return jnp.concatenate(x)[order]
+    return np.concatenate(x)[order]
+
+  return jax.tree.map(join, *parts)
+
+
 class TrajectoryStore:
-  """The updates of the agents whose turn it is, from first to last.
+  """The updates of the agents of a micro-batch, from first to last.
 
   Holds the state before every k-th update, all batches, and the gradients if
   k = 1; in the host's memory if `offload` is set.

@@ -1,4 +1,4 @@
-"""Members on the host take turns: order, memory, and other layouts of turns."""
+"""Micro-batches of members on the host: their order, memory and sizes."""
 
 from collections.abc import Callable
 import dataclasses
@@ -21,8 +21,8 @@ from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
+from disco_rl.meta_training import offloading
 from disco_rl.meta_training import population
-from disco_rl.meta_training import trajectory_store
 from disco_rl.runtime import limits
 from disco_rl.runtime import memory
 from disco_rl.update_rules import actor_critic
@@ -74,7 +74,7 @@ class Rewarding(base.HostEnvironment):
 class Constant(meta_gradient.MetaGradient):
   """A sweep that costs nothing: the gradient is the mean of all rewards."""
 
-  def begin(
+  def outer_gradient(
     self, rule_params: types.Params, member: Any, validation: types.Rollout
   ) -> Any:
     gradient = jax.tree.map(
@@ -82,7 +82,7 @@ class Constant(meta_gradient.MetaGradient):
     )
     return ((), gradient), member, {}
 
-  def back(
+  def backward(
     self, rule_params: types.Params, cotangents: Any, segment: Any
   ) -> Any:
     del rule_params
@@ -116,7 +116,7 @@ RULE_PARAMS = {'module': {'w': jnp.zeros((2,))}}
 def make_group(
   num_members: int,
   chunk_size: int,
-  num_spares: int = 0,
+  num_padding: int = 0,
   keep_gradients: bool = True,
 ) -> host_group.HostGroup:
   settings = {**quickstart.get_config().to_dict(), **SETTINGS}
@@ -135,7 +135,7 @@ def make_group(
       inner_loop=inner_loop,
       optimizer=meta_update.per_agent_adam(0.1, 1.0),
       chunk_size=chunk_size,
-      num_spares=num_spares,
+      num_padding=num_padding,
     ),
     lambda _: [Rewarding(i) for i in range(num_members)],
     Constant(inner_loop),
@@ -146,7 +146,7 @@ def take_steps(num_members: int, chunk_size: int, *changes: Any) -> Step:
   group = make_group(num_members, chunk_size, *changes)
   held = []
 
-  class Watched(trajectory_store.TrajectoryStore):
+  class Watched(offloading.TrajectoryStore):
     def add(self, update: inner_loop_lib.Trajectory) -> None:
       super().add(update)
       held.append(sum(x.nbytes for x in jax.live_arrays()))
@@ -155,7 +155,7 @@ def take_steps(num_members: int, chunk_size: int, *changes: Any) -> Step:
   keys = jax.random.split(jax.random.key(0), 4)[:num_members]
   members = group.init(keys, RULE_PARAMS)
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(trajectory_store, 'TrajectoryStore', Watched)
+    patch.setattr(offloading, 'TrajectoryStore', Watched)
     for _ in range(2):
       updates, members, logs = group.step(RULE_PARAMS, members)
   assert len(held) == 2 * 4 * num_members // chunk_size
@@ -166,7 +166,7 @@ def take_steps(num_members: int, chunk_size: int, *changes: Any) -> Step:
 steps_of = functools.cache(take_steps)
 
 
-def test_turns_of_any_size_do_the_same() -> None:
+def test_micro_batches_of_any_size_do_the_same() -> None:
   one, two, four = (steps_of(4, size) for size in (1, 2, 4))
   for other in (two, four):
     jax.tree.map(
@@ -184,12 +184,12 @@ def test_turns_of_any_size_do_the_same() -> None:
   )
 
 
-def test_updates_of_spares_do_not_count() -> None:
-  """With two spares of four, the sum is that of the first two alone."""
-  spared, two = steps_of(4, 2, 2), steps_of(2, 2)
+def test_updates_of_padding_do_not_count() -> None:
+  """If two of four are padding, the sum is that of the first two alone."""
+  padded, two = steps_of(4, 2, 2), steps_of(2, 2)
   jax.tree.map(
     lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5),
-    spared.updates,
+    padded.updates,
     two.updates,
   )
   every = jax.tree.leaves(steps_of(4, 2).updates)
@@ -232,13 +232,13 @@ def test_acting_while_learning_changes_nothing(
     jax.tree.map(np.testing.assert_array_equal, x, y)
 
 
-def test_waiting_members_take_no_memory_of_the_device() -> None:
-  """Four in turns of one hold what one alone does; four at once, far more."""
+def test_offloaded_members_take_no_memory_of_the_device() -> None:
+  """Micro-batches of one hold what one alone does; four at once, far more."""
   alone = take_steps(1, 1).device_bytes
-  in_turns = steps_of(4, 1).device_bytes
+  in_micro_batches = steps_of(4, 1).device_bytes
   at_once = steps_of(4, 4).device_bytes
   assert alone > 200_000
-  assert in_turns < 1.02 * alone
+  assert in_micro_batches < 1.02 * alone
   assert at_once > 3 * alone
 
 
@@ -252,7 +252,7 @@ def test_gradients_that_no_one_reads_take_no_memory() -> None:
     np.testing.assert_array_equal, with_them.updates, without.updates
   )
   estimates = [
-    step.group.bytes_beside(step.group.named_calls(RULE_PARAMS))['begin']
+    step.group.bytes_beside(step.group.named_calls(RULE_PARAMS))['outer_loss']
     for step in (with_them, without)
   ]
   assert estimates[0] - estimates[1] == gradients
@@ -262,11 +262,11 @@ def test_the_estimate_of_what_waits_on_the_device() -> None:
   """Against the arrays that are alive when the last update has been made."""
   step = take_steps(2, 1)
   calls = step.group.named_calls(RULE_PARAMS)
-  _, (_, members, validation) = calls['begin']
-  updates = step.group.bytes_beside(calls)['begin']
+  _, (_, members, validation) = calls['outer_loss']
+  updates = step.group.bytes_beside(calls)['outer_loss']
   estimate = updates + memory.device_bytes(members)
   assert estimate == pytest.approx(step.device_bytes, rel=0.2)
-  sweep = step.group.bytes_beside(calls)['back']
+  sweep = step.group.bytes_beside(calls)['backward']
   assert sweep == pytest.approx(
     estimate * 3 / 4 + memory.device_bytes(validation), rel=0.1
   )
@@ -296,7 +296,7 @@ def test_a_population_that_does_not_fit_is_refused(
 
 
 def test_memory_and_disk_beside_devices() -> None:
-  """Every member waits on the host; replay is in memory, and on the disk."""
+  """Every member is offloaded; replay is in memory, and on the disk."""
   two, four = (
     footprint.off_device([make_group(n, 1)], RULE_PARAMS, keep_checkpoints=2)
     for n in (2, 4)
