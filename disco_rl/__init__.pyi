@@ -1,6 +1,6 @@
-from .api.agent_files import load_agent as load_agent
-from .api.agent_files import load_policy as load_policy
 from .api.learner import Learner as Learner
+from .api.loading import load_agent as load_agent
+from .api.loading import load_policy as load_policy
 from .api.policy import Policy as Policy
 from .api.rules import load_rule as load_rule
 from .api.rules import rules as rules

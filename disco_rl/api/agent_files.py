@@ -1,208 +1,317 @@
-"""Loading agents from files, and from the folders of runs."""
+"""Files of agents: npz archives of their arrays, and of how they were made.
+
+A file holds a tree of arrays, each under its path in the tree. A policy's file
+has the parameters alone, under the same names as that of a trainer. An array of
+its own has the description, as JSON.
+"""
 
 from collections.abc import Mapping
-import os
+import copy
+import dataclasses
+import json
 from typing import Any
+from typing import NoReturn
+from typing import Self
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
+from disco_rl import config as config_lib
+from disco_rl import types
 from disco_rl.agent import agent as agent_lib
-from disco_rl.api import descriptions
-from disco_rl.api import games as games_lib
-from disco_rl.api import policy as policy_lib
 from disco_rl.api import rules
-from disco_rl.api import trainer as trainer_lib
-from disco_rl.api import tree_files
-from disco_rl.environments import base
-from disco_rl.environments import families
 from disco_rl.environments import registry
-from disco_rl.environments import wrapping
-from disco_rl.evaluation import runner
-from disco_rl.evaluation import stored
-from disco_rl.networks import agent_network
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
-from disco_rl.update_rules import hub
-from disco_rl.update_rules import sources
 
-# Where files hold theta: those of `Policy.save`, and those of `Trainer.save`
-# with environments on the device and on the host.
-_PLACES = (
-  f'[{policy_lib.PARAMS!r}]',
-  "['lives'].agents.learner.params",
-  "['lives']['state'].agents.learner.params",
-)
-
-# How an agent was made, and its arrays by name.
-_Described = tuple[descriptions.Description, Mapping[str, Any]]
+# The version of the format that this module writes and reads.
+VERSION = 1
+# Where the tree has the state of training, and that has theta.
+STATE = 'train_state'
+_PARAMS = f"['{STATE}'].agents.learner.params"
+# The array with the description, as JSON in UTF-8.
+_DESCRIPTION = 'description'
 
 
-def load_policy(
-  path: files.PathLike,
-  *,
-  seed: int | None = None,
-  environment: Any = None,
-  torso: Any = None,
-) -> policy_lib.Policy:
-  """Loads a policy from a file or from a run, also from one that goes on.
+@dataclasses.dataclass(frozen=True)
+class Description:
+  """How an agent was made.
 
-  Args:
-    path: of a file of `Policy.save` or `Trainer.save`, or of the folder of a
-      run of disco-rl evaluate, whose newest checkpoint is read; or the address
-      of such a file on a hub, hf://OWNER/REPOSITORY/PATH.npz#sha256=DIGEST.
-    seed: of a run's agent; None: its first. A file holds one agent.
-    environment: as `Trainer` takes it, in place of the one that is named there;
-      a name has the preprocessing that is stored. Required where that one was
-      an object.
-    torso: of an agent whose torso is a function; not of a run's.
-
-  Returns:
-    The policy.
-
-  Raises:
-    FileNotFoundError: there is no such file.
-    ValueError: the file is damaged or holds no agent, the folder holds no run,
-      it is not known which environment or torso the agent had, they do not
-      fit its parameters, or a torso is given for a run.
-    checkpointing.CheckpointError: the run has no checkpoint that can be read.
-    ImportError: a package that the environment needs is not installed.
+  Attributes:
+    environment: its name; None: an object of the user's own.
+    preprocessing: changes of it; see `environments.registry.make`.
+    rule: its name or path; None: an object of the user's own.
+    rule_settings: fields of the rule's class.
+    seed: of the agent.
+    settings: flat ones of `AgentConfig`; torso is None where it is a function.
+    state_outputs: see `types.OutputSpec`.
+    action_outputs: likewise.
   """
-  if hub.is_address(os.fspath(path)):
-    path = sources.find(os.fspath(path))
-  path = files.expanded(path)
-  if path.is_dir():
-    if torso is not None:
+
+  environment: str | None
+  preprocessing: Mapping[str, Any]
+  rule: str | None
+  rule_settings: Mapping[str, Any]
+  seed: int
+  settings: Mapping[str, Any]
+  state_outputs: Mapping[str, int]
+  action_outputs: Mapping[str, int]
+
+  @property
+  def output_spec(self) -> types.OutputSpec:
+    """Heads of the network."""
+    return types.OutputSpec(self.state_outputs, self.action_outputs)
+
+  def config(self, torso: Any = None) -> agent_lib.AgentConfig:
+    """Settings of the agent.
+
+    Args:
+      torso: instead of the described one; required where that is a function.
+
+    Raises:
+      ValueError: a setting is not valid, or no torso is given where one has to.
+    """
+    settings = {
+      name: tuple(value) if isinstance(value, list) else value
+      for name, value in self.settings.items()
+    }
+    settings['torso'] = settings['torso'] if torso is None else torso
+    if settings['torso'] is None:
       raise ValueError(
-        f'{path} is the folder of a run, whose settings name the torso: leave '
-        'torso=... out.'
+        'The agent has a torso of your own, which no file can hold: pass the '
+        'function as torso=... to disco_rl.load_policy or disco_rl.Trainer.'
       )
-    description, arrays = _of_run(path, seed)
-  else:
-    description, arrays = _of_file(path, seed)
-  if environment is None:
-    environment = description.environment
-  # An object has its own.
-  preprocessing: registry.Preprocessing = (
-    description.preprocessing if isinstance(environment, str) else {}
-  )
-  if environment is None:
-    raise ValueError(
-      f'{path} holds an agent of an environment of your own: pass it as '
-      'environment=... to disco_rl.load_policy.'
-    )
-  config = description.config(torso)
-  own = _make_one(environment, preprocessing)
-  network = agent_network.make(
-    own.spec, description.output_spec, config.network
-  )
-  like = jax.eval_shape(
-    lambda: jax.tree.map(lambda x: x[None], network.init(jax.random.key(0)))
-  )
-  return policy_lib.Policy(
-    description,
-    tree_files.load_part(path, arrays, _PLACES, like),
-    games_lib.Games(network, own, environment, preprocessing),
-  )
+    return config_lib.build(agent_lib.AgentConfig, settings)
 
 
-def load_agent(
-  workdir: files.PathLike, *, seed: int | None = None
-) -> trainer_lib.Trainer:
-  """Loads an agent of a run of disco-rl evaluate, to be trained further.
-
-  The agent has its parameters, the states of its optimiser and its rule, its
-  random numbers, and beside JAX-native environments its replay and its
-  environments: it learns on as in the run, but for rounding. Beside
-  environments on the host its replay begins empty.
+def describe(
+  environment: Any,
+  preprocessing: registry.Preprocessing,
+  rule: rules.LoadedRule,
+  seed: int,
+  config: agent_lib.AgentConfig,
+  spec: types.EnvironmentSpec,
+) -> Description:
+  """Describes an agent, as far as a file can hold it.
 
   Args:
-    workdir: folder of the run, which may go on; it stays unchanged.
-    seed: of the agent; None: the run's first.
+    environment: its name, or an object.
+    preprocessing: of an environment by name.
+    rule: of the agent.
+    seed: of the agent.
+    config: of the agent.
+    spec: of the environment.
 
   Returns:
-    The agent, with as many updates as it has in the newest checkpoint.
+    The description.
+  """
+  outputs = rule.output_spec(spec.num_actions)
+  settings = settings_of(config)
+  if not isinstance(settings['torso'], str):
+    settings['torso'] = None
+  return Description(
+    environment=environment if isinstance(environment, str) else None,
+    preprocessing=preprocessing,
+    rule=rule.name,
+    rule_settings=rule.settings,
+    seed=seed,
+    settings=settings,
+    state_outputs=outputs.state,
+    action_outputs=outputs.action,
+  )
+
+
+def settings_of(config: agent_lib.AgentConfig) -> dict[str, Any]:
+  """Flat settings of an agent, as keyword arguments of `Trainer`."""
+  return {
+    name: tuple(value) if isinstance(value, list) else value
+    for name, value in config_lib.flatten(config).items()
+  }
+
+
+class Unpicklable:
+  """What has compiled programs, and is saved to a file of arrays instead."""
+
+  def __reduce__(self) -> NoReturn:
+    """Raises TypeError: pickles cannot hold programs."""
+    raise TypeError(
+      f'A {type(self).__name__} cannot be pickled, nor sent to a process so: '
+      'save it by its method `save`, and load the file there by '
+      'disco_rl.load_policy(path).'
+    )
+
+  def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    """Copies all attributes, as other objects are copied."""
+    memo[id(self)] = new = object.__new__(type(self))
+    new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+    return new
+
+
+def save(path: files.PathLike, description: Description, tree: Any) -> None:
+  """Writes an agent by `npz.write`.
+
+  Args:
+    path: The file, ending in '.npz'.
+    description: How the agent was made.
+    tree: A tree of arrays and PRNG keys.
 
   Raises:
-    ValueError: the folder holds no run, or the run has no such agent.
-    checkpointing.CheckpointError: the run has no checkpoint that can be read.
-    FileNotFoundError: the file of its rule is no longer there.
-    ImportError: a package that the environment needs is not installed.
+    ValueError: The path does not end in '.npz'.
   """
-  workdir = files.expanded(workdir)
-  config = stored.read_config(workdir)
-  rule = _rule(config)
-  own = _make_one(config.environment, config.preprocessing)
-  agent = agent_lib.make(config.agent, own.spec, rule.rule)
-  one = stored.read_agent(workdir, config, agent, own, seed)
-  trainer = trainer_lib.Trainer(
-    config.environment,
-    rule,
-    seed=one.seed,
-    preprocessing=config.preprocessing,
-    **descriptions.settings_of(config.agent),
+  _write(path, description, leaves(tree))
+
+
+def save_policy(
+  path: files.PathLike, description: Description, params: types.Params
+) -> None:
+  """Writes the parameters of an agent alone; see `save`."""
+  _write(path, description, leaves(params, _PARAMS))
+
+
+def load(path: files.PathLike, like: Any) -> Any:
+  """Reads a tree.
+
+  Args:
+    path: A file that `save` wrote.
+    like: A tree of arrays, or of their shapes, of the same structure.
+
+  Returns:
+    The tree, bit for bit as it was saved.
+
+  Raises:
+    OSError: There is no such file, or it cannot be opened.
+    ArchiveError: The file is damaged, or holds another tree or version; the
+      message names a leaf that differs.
+  """
+  expected = leaves(like)
+
+  def check(headers: Mapping[str, npz.Header]) -> None:
+    _check_kind(path, headers)
+    own = {name: headers[name] for name in headers if name != _DESCRIPTION}
+    if difference := _difference(own, expected):
+      raise npz.ArchiveError(_wrong(path, difference))
+
+  arrays = npz.read(path, check)
+  _read_description(path, arrays)
+  return _rebuild(arrays, like)
+
+
+def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
+  """Reads how an agent was made, and its parameters by name.
+
+  Raises:
+    OSError: There is no such file, or it cannot be opened.
+    ArchiveError: The file is damaged, or not of an agent.
+  """
+  arrays = npz.read(path, lambda headers: _check_kind(path, headers))
+  return _read_description(path, arrays), {
+    name.removeprefix(_PARAMS): x
+    for name, x in arrays.items()
+    if name.startswith(_PARAMS)
+  }
+
+
+def rebuild(
+  path: files.PathLike, arrays: Mapping[str, Any], like: types.Params
+) -> types.Params:
+  """Makes parameters of arrays by name.
+
+  Args:
+    path: The file or folder of the agent, for messages.
+    arrays: As `read` returns them, or `leaves`.
+    like: The shapes.
+
+  Returns:
+    The parameters.
+
+  Raises:
+    ArchiveError: They are others; the message names a leaf that differs.
+  """
+  headers = {n: npz.Header(x.shape, x.dtype) for n, x in arrays.items()}
+  if difference := _difference(headers, leaves(like)):
+    raise npz.ArchiveError(_wrong(path, difference))
+  return _rebuild(arrays, like)
+
+
+def leaves(tree: Any, place: str = '') -> dict[str, Any]:
+  """The leaves by their paths, as `jax.tree_util.keystr` writes them."""
+  return {
+    place + jax.tree_util.keystr(where): leaf
+    for where, leaf in jax.tree.leaves_with_path(tree)
+  }
+
+
+def _write(
+  path: files.PathLike, description: Description, tree: Mapping[str, Any]
+) -> None:
+  """Writes leaves by their paths."""
+  text = json.dumps(
+    {'version': VERSION, **dataclasses.asdict(description)}, default=dict
   )
-  trainer.take_over(one.train_state, one.update)
-  return trainer
+  arrays = {name: np.asarray(files.to_data(x)) for name, x in tree.items()}
+  arrays[_DESCRIPTION] = np.frombuffer(text.encode(), np.uint8)
+  npz.write(path, arrays)
 
 
-def check(path: files.PathLike) -> None:
-  """Raises ValueError if a file is damaged, or does not hold an agent."""
-  _of_file(path, None)
-
-
-def _of_file(path: files.PathLike, seed: int | None) -> _Described:
-  """The agent of a file."""
-  if seed is not None:
-    raise ValueError(
-      f'{path} holds one agent: a seed chooses among those of a run.'
-    )
-  arrays = npz.read(path, lambda headers: _check(path, headers))
-  return descriptions.from_array(arrays[descriptions.KEY]), arrays
-
-
-def _of_run(workdir: files.PathLike, seed: int | None) -> _Described:
-  """An agent of a run, as `Policy.save` would write it."""
-  config = stored.read_config(workdir)
-  rule = _rule(config)
-  own = _make_one(config.environment, config.preprocessing)
-  agent = agent_lib.make(config.agent, own.spec, rule.rule)
-  one = stored.read_agent(workdir, config, agent, own, seed)
-  description = descriptions.describe(
-    config.environment,
-    config.preprocessing,
-    rule,
-    one.seed,
-    config.agent,
-    own.spec,
-  )
-  params = one.train_state.agents.learner.params
-  return description, tree_files.leaves({policy_lib.PARAMS: params})
-
-
-def _rule(config: runner.EvaluationConfig) -> rules.LoadedRule:
-  """The rule of a run, with the run's settings."""
-  return rules.load_rule(config.rule, **config.rule_settings)
-
-
-def _make_one(
-  given: Any, preprocessing: registry.Preprocessing
-) -> families.Environment:
-  """One environment; on the host it is closed, but its spec can be read."""
-  source = wrapping.recognise(given, preprocessing)
-  environment = source.build(source.num_environments or 1, 0)
-  # An environment that is an object is not closed: others may be using it.
-  if (
-    isinstance(environment, base.HostEnvironment)
-    and source.num_environments is None
-  ):
-    environment.close()
-  return environment
-
-
-def _check(path: files.PathLike, headers: Mapping[str, npz.Header]) -> None:
-  if descriptions.KEY not in headers:
+def _check_kind(
+  path: files.PathLike, headers: Mapping[str, npz.Header]
+) -> None:
+  """Raises ArchiveError if a file does not say how its agent was made."""
+  if _DESCRIPTION not in headers:
     raise npz.ArchiveError(
-      f'{path} does not say how its agent was made: it holds no agent, or an '
-      'older version saved it. Make the Trainer as it was, load the file with '
-      'Trainer.load, and save it again.'
+      f'{path} does not contain an agent: it lacks the description that '
+      'Trainer.save and Policy.save write.'
     )
+
+
+def _read_description(
+  path: files.PathLike, arrays: Mapping[str, np.ndarray]
+) -> Description:
+  """The description in a file."""
+  try:
+    fields = json.loads(bytes(arrays[_DESCRIPTION]))
+    version = fields.pop('version')
+    if version == VERSION:
+      return Description(**fields)
+  except (AttributeError, LookupError, TypeError, ValueError) as error:
+    raise npz.ArchiveError(
+      f'{path}: the description of the agent is damaged: {error}'
+    ) from error
+  raise npz.ArchiveError(
+    f'{path} is of version {version} of the format, and this program reads '
+    f'version {VERSION}: load it with the program that saved it.'
+  )
+
+
+def _rebuild(arrays: Mapping[str, np.ndarray], like: Any) -> Any:
+  """The tree whose leaves are the arrays."""
+  rebuilt = [
+    files.from_data(jnp.asarray(arrays[name]), leaf)
+    for name, leaf in leaves(like).items()
+  ]
+  return jax.tree.unflatten(jax.tree.structure(like), rebuilt)
+
+
+def _wrong(path: files.PathLike, difference: str) -> str:
+  return (
+    f'{path} {difference}. Likely it was saved with another environment, '
+    'another rule or other settings: load it with those.'
+  )
+
+
+def _difference(
+  headers: Mapping[str, npz.Header], expected: Mapping[str, Any]
+) -> str:
+  """The first array that differs, in words; empty if none does."""
+  for name in sorted(expected.keys() ^ headers.keys()):
+    return f'{"lacks" if name in expected else "has"} {name}'
+  for name, leaf in expected.items():
+    data = jax.eval_shape(files.to_data, leaf)
+    if headers[name] != (data.shape, data.dtype):
+      shape, dtype = headers[name]
+      return (
+        f'has {name} of {dtype}{list(shape)} instead of '
+        f'{data.dtype}{list(data.shape)}'
+      )
+  return ''

@@ -5,18 +5,14 @@ from typing import Any
 import numpy as np
 
 from disco_rl import types
-from disco_rl.api import descriptions
+from disco_rl.api import agent_files
 from disco_rl.api import games as games_lib
-from disco_rl.api import tree_files
 from disco_rl.evaluation import playing
 from disco_rl.runtime import files
 from disco_rl.runtime import video
 
-# Of the tree that a file of a policy holds.
-PARAMS = 'params'
 
-
-class Policy(tree_files.Unpicklable):
+class Policy(agent_files.Unpicklable):
   """The policy of an agent; made by `Trainer.policy` and `load_policy`.
 
   Attributes:
@@ -25,17 +21,17 @@ class Policy(tree_files.Unpicklable):
     params: theta, with a leading axis of one agent.
   """
 
-  description: descriptions.Description
+  description: agent_files.Description
   spec: types.EnvironmentSpec
   params: types.Params
 
   def __init__(
     self,
-    description: descriptions.Description,
+    description: agent_files.Description,
     params: types.Params,
     games: games_lib.Games,
   ):
-    """Is made by those that the class names."""
+    """Use `Trainer.policy` or `load_policy` instead of calling this."""
     self.description = description
     self.params = params
     self.spec = games.spec
@@ -132,5 +128,4 @@ class Policy(tree_files.Unpicklable):
     Raises:
       ValueError: the path does not end in '.npz'.
     """
-    notes = descriptions.to_array(self.description)
-    tree_files.save(path, {PARAMS: self.params}, {descriptions.KEY: notes})
+    agent_files.save_policy(path, self.description, self.params)

@@ -59,5 +59,5 @@ def share_policy(path: files.PathLike, repository: str) -> str:
     ValueError: the file is damaged or does not hold a policy.
     ImportError: it needs the extra `hub`.
   """
-  agent_files.check(path)
+  agent_files.read(path)
   return hub.upload_policy(path, repository)

@@ -17,12 +17,11 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
 from disco_rl.agent import resolution
-from disco_rl.api import descriptions
+from disco_rl.api import agent_files
 from disco_rl.api import games
 from disco_rl.api import policy as policy_lib
 from disco_rl.api import rule_checks
 from disco_rl.api import rules
-from disco_rl.api import tree_files
 from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
@@ -41,7 +40,7 @@ from disco_rl.update_rules import base as rule_base
 _LIKELY = 'a learning rate that is too high, or rewards that are not finite'
 
 
-class Trainer(tree_files.Unpicklable):
+class Trainer(agent_files.Unpicklable):
   """One agent in an environment of your own, learning by a rule.
 
   Use as a context manager, or call `close`, where environments step on the
@@ -144,7 +143,7 @@ class Trainer(tree_files.Unpicklable):
     compilation_cache.use_default_folder()
     self.updates = 0
     agent = self._make_agent(rule)
-    self._description = descriptions.describe(
+    self._description = agent_files.describe(
       given, preprocessing, rule, seed, self.config, self.spec
     )
     self._rule_params = jax.device_put(rule.params)
@@ -269,7 +268,8 @@ class Trainer(tree_files.Unpicklable):
 
     Args:
       observation: one as the environment returns it, or a batch with a leading
-        axis B; numbers are converted. One in the form of `spec` will do, too.
+        axis B; numbers are converted. Observations that
+        already match `spec` are accepted as well.
       greedy: takes the most likely action, instead of a sample of the policy.
       is_first: bool or [B], whether an episode begins; resets the core state
         of an agent with core_lstm.
@@ -301,7 +301,7 @@ class Trainer(tree_files.Unpicklable):
   ) -> playing.Episodes:
     """Plays episodes in new environments; see `Policy.evaluate`.
 
-    The agent learns nothing, and its training goes on as if not.
+    The agent does not learn from these episodes, and training is unaffected.
     """
     return self.policy().evaluate(
       episodes, greedy=greedy, seed=seed, max_steps=max_steps
@@ -331,8 +331,7 @@ class Trainer(tree_files.Unpicklable):
       ValueError: the path does not end in '.npz'.
     """
     self._get_train_state()
-    notes = descriptions.to_array(self._description)
-    tree_files.save(path, self._saved(), {descriptions.KEY: notes})
+    agent_files.save(path, self._description, self._saved())
 
   def load(self, path: files.PathLike) -> None:
     """Loads a file that a trainer of the same environment and settings saved.
@@ -346,8 +345,10 @@ class Trainer(tree_files.Unpicklable):
       FileNotFoundError: there is no such file.
       ValueError: the file is damaged, or of another agent.
     """
-    saved = tree_files.load(path, self._saved(), [descriptions.KEY])
-    self._train_state = self._driver.from_file(saved['lives'])
+    saved = agent_files.load(path, self._saved())
+    self._train_state = self._driver.from_file(
+      saved[agent_files.STATE], saved['replay']
+    )
     self.updates = int(saved['updates'])
     self._player.reset_core()
 
@@ -405,7 +406,8 @@ class Trainer(tree_files.Unpicklable):
 
   def _saved(self) -> dict[str, Any]:
     return {
-      'lives': self._driver.to_file(self._train_state),
+      agent_files.STATE: self._train_state,
+      'replay': self._driver.replay_contents(),
       'updates': jnp.asarray(self.updates),
     }
 

@@ -178,13 +178,16 @@ class Training(abc.ABC):
     """Restores such replay, as it was when this state was saved."""
     del train_state
 
-  def to_file(self, train_state: TrainState) -> Any:
-    """All that training goes on from, but host environments, as one tree."""
-    return train_state
+  def replay_contents(self) -> types.PyTree:
+    """Replay that is not part of the state, for a file; empty if none."""
+    return {}
 
-  def from_file(self, tree: Any) -> TrainState:
-    """Inverse of `to_file`."""
-    return self.resume(tree)
+  def from_file(
+    self, train_state: TrainState, replay: types.PyTree
+  ) -> TrainState:
+    """Takes a state and what `replay_contents` returned with it."""
+    del replay
+    return self.resume(train_state)
 
   def advance(
     self, rule_params: types.Params, train_state: TrainState, num_updates: int

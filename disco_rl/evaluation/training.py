@@ -238,16 +238,18 @@ class HostTraining(training_base.Training):
     """See `base.Training.restore_replays`."""
     self.collector.restore_replays(jax.device_get(train_state.agents.replay))
 
-  def to_file(self, train_state: TrainState) -> Any:
-    """See `base.Training.to_file`; replay is part of it."""
-    return {'state': train_state, 'replay': self.collector.contents()}
+  def replay_contents(self) -> types.PyTree:
+    """See `base.Training.replay_contents`."""
+    return self.collector.contents()
 
-  def from_file(self, tree: Any) -> TrainState:
+  def from_file(
+    self, train_state: TrainState, replay: types.PyTree
+  ) -> TrainState:
     """See `base.Training.from_file`."""
-    counters = jax.device_get(tree['state'].agents.replay)
-    self.collector.replace_contents(np.asarray(tree['replay']), counters)
+    counters = jax.device_get(train_state.agents.replay)
+    self.collector.replace_contents(np.asarray(replay), counters)
     self._must_restart = True
-    return self.resume(tree['state'])
+    return self.resume(train_state)
 
   def save_environments(self) -> types.PyTree | None:
     """See `base.Training.save_environments`."""

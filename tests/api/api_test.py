@@ -24,7 +24,6 @@ from disco_rl.agent import resolution
 from disco_rl.api import checks
 from disco_rl.api import player as player_lib
 from disco_rl.api import rules
-from disco_rl.api import tree_files
 from disco_rl.environments import base
 from disco_rl.environments import wrapping
 from disco_rl.environments.host import gymnasium_adapter
@@ -490,44 +489,6 @@ def test_a_closed_trainer_does_not_train() -> None:
   with pytest.raises(RuntimeError, match='trainer is closed: make a new one'):
     trainer.train(1)
   trainer.close()
-
-
-class TestTreeFiles:
-  tree = {'a': jnp.arange(3), 'key': jax.random.key(1), 'b': (jnp.zeros(2),)}
-
-  def test_round_trip(self, tmp_path: pathlib.Path) -> None:
-    tree_files.save(tmp_path / 'x.npz', self.tree)
-    like = jax.eval_shape(lambda: jax.tree.map(jnp.zeros_like, {**self.tree}))
-    loaded = tree_files.load(tmp_path / 'x.npz', like)
-    assert loaded['key'].dtype == self.tree['key'].dtype
-    data = lambda tree: {**tree, 'key': jax.random.key_data(tree['key'])}
-    jax.tree.map(np.testing.assert_array_equal, data(loaded), data(self.tree))
-
-  @pytest.mark.parametrize(
-    ('changes', 'message'),
-    [
-      ({'c': jnp.zeros(1)}, r"lacks \['c'\].* other settings"),
-      ({'b': ()}, r"has \['b'\]\[0\].* other settings"),
-      ({'a': jnp.arange(4)}, r"has \['a'\] of int32\[3\] in place of int32\[4"),
-      ({'a': jnp.zeros(3)}, r'of int32\[3\] in place of float32\[3\]'),
-    ],
-  )
-  def test_another_tree_is_named(
-    self, changes: dict[str, Any], message: str, tmp_path: pathlib.Path
-  ) -> None:
-    tree_files.save(tmp_path / 'x.npz', self.tree)
-    with pytest.raises(ValueError, match=message):
-      tree_files.load(tmp_path / 'x.npz', {**self.tree, **changes})
-
-  def test_other_files(self, tmp_path: pathlib.Path) -> None:
-    path = tmp_path / 'x.npz'
-    with pytest.raises(FileNotFoundError):
-      tree_files.load(path, self.tree)
-    with pytest.raises(ValueError, match='must end in .npz'):
-      tree_files.save(tmp_path / 'x', self.tree)
-    path.write_bytes(b'PK')
-    with pytest.raises(ValueError, match='x.npz is not an npz archive'):
-      tree_files.load(path, self.tree)
 
 
 T, B, A = 3, 2, 4

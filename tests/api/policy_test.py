@@ -154,7 +154,7 @@ def test_files_that_cannot_be_played(
   with pytest.raises(npz.ArchiveError, match='damaged'):
     disco_rl.load_policy(path)
   npz.write(path, {'x': np.zeros(3)})
-  with pytest.raises(ValueError, match='does not say how its agent was made'):
+  with pytest.raises(ValueError, match='does not contain an agent'):
     disco_rl.load_policy(path)
   with pytest.raises(FileNotFoundError):
     disco_rl.load_policy(tmp_path / 'absent.npz')

@@ -12,7 +12,7 @@ from PIL import Image
 import pytest
 
 import disco_rl
-from disco_rl.api import agent_files
+from disco_rl.api import loading
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import metrics
 from launch import play
@@ -77,13 +77,13 @@ def test_an_environment_that_is_given_has_the_preprocessing_of_the_run(
   run: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   made = []
-  make = agent_files._make_one
+  make = loading._make_one
 
   def record(environment: Any, preprocessing: Any) -> Any:
     made.append((environment, preprocessing))
     return make(environment, preprocessing)
 
-  monkeypatch.setattr(agent_files, '_make_one', record)
+  monkeypatch.setattr(loading, '_make_one', record)
   disco_rl.load_policy(run, environment='catch/6x2')
   (_, stored), (name, given) = made
   assert name == 'catch/6x2'

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import small
 
-from disco_rl.api import tree_files
+from disco_rl.api import agent_files
 from disco_rl.environments.jax_native import sokoban_levels
 from disco_rl.runtime import npz
 from disco_rl.update_rules import weights
@@ -28,6 +28,18 @@ TREE = {
   'w': np.arange(6, dtype=np.float32).reshape(2, 3),
   'n': [np.int32(3), np.ones(2, bool)],
 }
+DESCRIPTION = agent_files.Description(
+  environment='catch',
+  preprocessing={},
+  rule='actor_critic',
+  rule_settings={},
+  seed=1,
+  settings={},
+  state_outputs={},
+  action_outputs={},
+)
+# The array that every agent's file has.
+NOTES = {'description': np.zeros(3, np.uint8)}
 LEVEL = (
   '; 0',
   '##########',
@@ -70,7 +82,7 @@ def load_tree(folder: pathlib.Path, content: bytes) -> Any:
   path = folder / 'agent.npz'
   path.write_bytes(content)
   return damage.outcome(
-    lambda: tree_files.load(path, TREE), path, npz.ArchiveError
+    lambda: agent_files.load(path, TREE), path, npz.ArchiveError
   )
 
 
@@ -138,7 +150,7 @@ def test_arrays_without_entries_may_claim_any_length(
 @hypothesis.given(data=st.data())
 def test_damaged_agents(folder: pathlib.Path, data: st.DataObject) -> None:
   path = folder / 'whole.npz'
-  tree_files.save(path, TREE)
+  agent_files.save(path, DESCRIPTION, TREE)
   found = load_tree(folder, data.draw(damage.damaged(path.read_bytes())))
   if found is not None:
     assert_equal(found, TREE)
@@ -150,14 +162,17 @@ def test_an_agent_that_unpacks_to_more_is_refused_before(
   path = tmp_path / 'agent.npz'
   zeros = {"['w']": np.zeros((2, 10**6), np.float32)}
   np.savez_compressed(
-    path, **zeros, **{"['n'][0]": TREE['n'][0], "['n'][1]": TREE['n'][1]}
+    path,
+    **zeros,
+    **NOTES,
+    **{"['n'][0]": TREE['n'][0], "['n'][1]": TREE['n'][1]},
   )
   assert path.stat().st_size < 10**5
   monkeypatch.delattr(npz, '_read_array')
   with pytest.raises(
     npz.ArchiveError, match=r"has \['w'\] of float32\[2, 1000"
   ):
-    tree_files.load(path, TREE)
+    agent_files.load(path, TREE)
 
 
 def test_an_agent_of_zeros_that_unpack_to_far_more(
@@ -165,13 +180,13 @@ def test_an_agent_of_zeros_that_unpack_to_far_more(
 ) -> None:
   path = tmp_path / 'agent.npz'
   tree = {'w': np.zeros(10**6, np.float32)}
-  np.savez_compressed(path, **{"['w']": tree['w']})
+  np.savez_compressed(path, **NOTES, **{"['w']": tree['w']})
   with monkeypatch.context() as patch:
     patch.delattr(npz, '_read_array')
-    with pytest.raises(npz.ArchiveError, match='bytes unpack to 4000128'):
-      tree_files.load(path, tree)
-  tree_files.save(path, tree)
-  assert_equal(tree_files.load(path, tree), tree)
+    with pytest.raises(npz.ArchiveError, match='bytes unpack to 4000259'):
+      agent_files.load(path, tree)
+  agent_files.save(path, DESCRIPTION, tree)
+  assert_equal(agent_files.load(path, tree), tree)
 
 
 class Payload:

@@ -1,0 +1,183 @@
+"""Loading agents from files, and from the folders of runs."""
+
+from collections.abc import Mapping
+import os
+from typing import Any
+
+import jax
+
+from disco_rl.agent import agent as agent_lib
+from disco_rl.api import agent_files
+from disco_rl.api import games as games_lib
+from disco_rl.api import policy as policy_lib
+from disco_rl.api import rules
+from disco_rl.api import trainer as trainer_lib
+from disco_rl.environments import base
+from disco_rl.environments import families
+from disco_rl.environments import registry
+from disco_rl.environments import wrapping
+from disco_rl.evaluation import runner
+from disco_rl.evaluation import stored
+from disco_rl.networks import agent_network
+from disco_rl.runtime import files
+from disco_rl.update_rules import hub
+from disco_rl.update_rules import sources
+
+# How an agent was made, and its arrays by name.
+_Described = tuple[agent_files.Description, Mapping[str, Any]]
+
+
+def load_policy(
+  path: files.PathLike,
+  *,
+  seed: int | None = None,
+  environment: Any = None,
+  torso: Any = None,
+) -> policy_lib.Policy:
+  """Loads a policy from a file or from a run, which may continue.
+
+  Args:
+    path: of a file of `Policy.save` or `Trainer.save`, or of the folder of a
+      run of disco-rl evaluate, whose newest checkpoint is read; or the address
+      of such a file on a hub, hf://OWNER/REPOSITORY/PATH.npz#sha256=DIGEST.
+    seed: of a run's agent; None: its first. A file holds one agent.
+    environment: as `Trainer` takes it, instead of the one that is named there;
+      a name has the preprocessing that is stored. Required where that one was
+      an object.
+    torso: of an agent whose torso is a function; not of a run's.
+
+  Returns:
+    The policy.
+
+  Raises:
+    FileNotFoundError: there is no such file.
+    ValueError: the file is damaged or holds no agent, the folder holds no run,
+      it is not known which environment or torso the agent had, they do not
+      fit its parameters, or a torso is given for a run.
+    checkpointing.CheckpointError: the run has no checkpoint that can be read.
+    ImportError: a package that the environment needs is not installed.
+  """
+  if hub.is_address(os.fspath(path)):
+    path = sources.find(os.fspath(path))
+  path = files.expanded(path)
+  if path.is_dir():
+    if torso is not None:
+      raise ValueError(
+        f'{path} is the folder of a run, whose settings name the torso: leave '
+        'torso=... out.'
+      )
+    description, arrays = _of_run(path, seed)
+  else:
+    description, arrays = _of_file(path, seed)
+  if environment is None:
+    environment = description.environment
+  # An object has its own.
+  preprocessing: registry.Preprocessing = (
+    description.preprocessing if isinstance(environment, str) else {}
+  )
+  if environment is None:
+    raise ValueError(
+      f'{path} holds an agent of an environment of your own: pass it as '
+      'environment=... to disco_rl.load_policy.'
+    )
+  config = description.config(torso)
+  own = _make_one(environment, preprocessing)
+  network = agent_network.make(
+    own.spec, description.output_spec, config.network
+  )
+  like = jax.eval_shape(
+    lambda: jax.tree.map(lambda x: x[None], network.init(jax.random.key(0)))
+  )
+  return policy_lib.Policy(
+    description,
+    agent_files.rebuild(path, arrays, like),
+    games_lib.Games(network, own, environment, preprocessing),
+  )
+
+
+def load_agent(
+  workdir: files.PathLike, *, seed: int | None = None
+) -> trainer_lib.Trainer:
+  """Loads an agent of a run of disco-rl evaluate, to be trained further.
+
+  The agent has its parameters, the states of its optimiser and its rule, its
+  random numbers, and with JAX-native environments its replay and its
+  environments: it continues to learn as in the run, but for rounding. With
+  environments on the host its replay begins empty.
+
+  Args:
+    workdir: folder of the run, which may continue; it stays unchanged.
+    seed: of the agent; None: the run's first.
+
+  Returns:
+    The agent, with as many updates as it has in the newest checkpoint.
+
+  Raises:
+    ValueError: the folder holds no run, or the run has no such agent.
+    checkpointing.CheckpointError: the run has no checkpoint that can be read.
+    FileNotFoundError: the file of its rule is no longer there.
+    ImportError: a package that the environment needs is not installed.
+  """
+  workdir = files.expanded(workdir)
+  config = stored.read_config(workdir)
+  rule = _rule(config)
+  own = _make_one(config.environment, config.preprocessing)
+  agent = agent_lib.make(config.agent, own.spec, rule.rule)
+  one = stored.read_agent(workdir, config, agent, own, seed)
+  trainer = trainer_lib.Trainer(
+    config.environment,
+    rule,
+    seed=one.seed,
+    preprocessing=config.preprocessing,
+    **agent_files.settings_of(config.agent),
+  )
+  trainer.take_over(one.train_state, one.update)
+  return trainer
+
+
+def _of_file(path: files.PathLike, seed: int | None) -> _Described:
+  """The agent of a file."""
+  if seed is not None:
+    raise ValueError(
+      f'{path} holds one agent: a seed chooses among those of a run.'
+    )
+  return agent_files.read(path)
+
+
+def _of_run(workdir: files.PathLike, seed: int | None) -> _Described:
+  """An agent of a run, as `Policy.save` would write it."""
+  config = stored.read_config(workdir)
+  rule = _rule(config)
+  own = _make_one(config.environment, config.preprocessing)
+  agent = agent_lib.make(config.agent, own.spec, rule.rule)
+  one = stored.read_agent(workdir, config, agent, own, seed)
+  description = agent_files.describe(
+    config.environment,
+    config.preprocessing,
+    rule,
+    one.seed,
+    config.agent,
+    own.spec,
+  )
+  params = one.train_state.agents.learner.params
+  return description, agent_files.leaves(params)
+
+
+def _rule(config: runner.EvaluationConfig) -> rules.LoadedRule:
+  """The rule of a run, with the run's settings."""
+  return rules.load_rule(config.rule, **config.rule_settings)
+
+
+def _make_one(
+  given: Any, preprocessing: registry.Preprocessing
+) -> families.Environment:
+  """One environment; on the host it is closed, but its spec can be read."""
+  source = wrapping.recognise(given, preprocessing)
+  environment = source.build(source.num_environments or 1, 0)
+  # An environment that is an object is not closed: others may be using it.
+  if (
+    isinstance(environment, base.HostEnvironment)
+    and source.num_environments is None
+  ):
+    environment.close()
+  return environment
