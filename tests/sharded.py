@@ -1,5 +1,7 @@
 """A small population on eight devices, laid out in several ways.
 
+Seven agents, padded to eight.
+
 The program takes layouts, such as 4x2, agents x batch, and prints as JSON, for
 each, the distance of the rule from that of a single device after some
 meta-steps in double precision, and the collectives of a meta-step's programs.
@@ -106,6 +108,7 @@ def discover(
 ) -> tuple[np.ndarray, list[dict[str, int]]]:
   """The rule after some meta-steps; the collectives of step and mean."""
   settings = {**quickstart.get_config().to_dict(), **SETTINGS, **DIVISIBLE}
+  settings |= {'agents': 7, 'group_multiple': 8}
   settings['torso_chunk_size'] = torso_chunk_size
   config = to_records.meta_training(settings)
   rule, params = build.make_rule(config)
@@ -126,7 +129,7 @@ def discover(
   )
   apply_mean = compilation.Program(
     lambda params, updates: meta_update.apply_mean(
-      optax.identity(), params, optax.EmptyState(), [updates], 8, mesh
+      optax.identity(), params, optax.EmptyState(), [updates], 7, mesh
     )
   )
   for _ in range(META_STEPS):

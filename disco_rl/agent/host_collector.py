@@ -18,7 +18,6 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.agent import host_actor
 from disco_rl.agent import host_replay
-from disco_rl.agent import trajectory_rows
 from disco_rl.environments import base
 
 _State = TypeVar('_State')
@@ -31,7 +30,7 @@ class Programs:
 
   def __init__(self, agent: agent_lib.Agent):
     """Compiles nothing yet."""
-    row_format = trajectory_rows.make(
+    row_format = host_replay.make_format(
       agent.environment_spec,
       agent.network.initial_state(1),
       agent.config.unroll_length,
@@ -242,16 +241,14 @@ def rollout_shapes(
 
 
 def replay_footprint(agent: agent_lib.Agent) -> host_replay.Footprint:
-  """That of the replay of one agent; no memory where it is in files."""
-  footprint = host_replay.footprint(
+  """The footprint of the replay of one agent."""
+  return host_replay.footprint(
     agent.environment_spec,
     agent.network.initial_state(1),
     agent.config.unroll_length,
     agent.config.replay_capacity,
+    agent.config.replay_on_disk,
   )
-  if agent.config.replay_on_disk:
-    return footprint._replace(memory=0)
-  return footprint
 
 
 def split_acting(

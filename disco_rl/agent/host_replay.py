@@ -1,22 +1,44 @@
 """A replay buffer in host memory or in files, for environments on the host.
 
 The counterpart of `replay`, with the same contents and batches, but each frame
-of a stack is there once, and no device holds it:
+of a stack is held once, and no device holds it:
 
   unpack = jax.jit(host_replay.unpack)
   host_replay.add(rollout)
   (slots,) = agent.draw_slots(key, host_replay.added)
   batch = unpack(host_replay.gather(np.asarray(slots)))
+
+A trajectory is a row of bytes, which the host stores and the device unpacks.
+Neighboring stacks share all frames but one: a trajectory of T+1 stacks of S
+frames consists of T+S frames, and a code for each transition, since an episode
+that begins with a stack begins with padding (see
+`environments.host.frame_stack`). The codes are read from the stacks, not
+assumed: what `split_frames` accepts, `stack_frames` restores exactly.
 """
 
+from collections.abc import Sequence
+import dataclasses
+import functools
+from typing import Any
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import types
-from disco_rl.agent import trajectory_rows
 from disco_rl.runtime import files
 from disco_rl.runtime import row_log
+
+# How the stack after a transition follows from the one before it: it lost its
+# oldest frame; or it begins an episode, and all but its newest frame are zeros,
+# or copies of the newest.
+SHIFTED, BLANK, COPIED = range(3)
+
+# Unsigned integers by size in bytes, for `_interleave`.
+_WORDS = {2: jnp.uint16, 4: jnp.uint32}
+
+_CODES = 'codes of frames'
 
 
 class HostReplay:
@@ -55,8 +77,8 @@ class HostReplay:
     """
     self.start = 0
     self._capacity = capacity
-    self._format = trajectory_rows.make(spec, core_state, length)
-    self._log = row_log.make(
+    self._format = make_format(spec, core_state, length)
+    self._log = row_log.RowLog(
       self._format.dtype.itemsize, capacity, directory, is_mapped
     )
 
@@ -118,9 +140,7 @@ class HostReplay:
     """
     number = added - start
     filled = min(number, self._capacity)
-    self._log = row_log.make(
-      self._format.dtype.itemsize, self._capacity, None, is_mapped=False
-    )
+    self._log = row_log.RowLog(self._format.dtype.itemsize, self._capacity)
     self._log.append(rows[np.arange(number - filled, number) % self._capacity])
     # The oldest has number 0 in the new log, and keeps its slot.
     self.start = filled - number
@@ -184,9 +204,9 @@ class Footprint(NamedTuple):
   """Bytes of one agent's replay.
 
   Attributes:
-    memory: of the host, if trajectories are not in memory-mapped files.
-    disk: of their files, if they are, or if they are saved. Trajectories that
-      were added since the oldest checkpoint that is kept come on top.
+    memory: Bytes in the host's memory.
+    disk: Bytes in files. Trajectories that were added since the oldest
+      checkpoint that is kept come on top.
   """
 
   memory: int
@@ -198,10 +218,288 @@ def footprint(
   core_state: types.PyTree,
   length: int,
   capacity: int,
+  is_mapped: bool = False,
 ) -> Footprint:
   """Computes the size of a buffer; see `HostReplay` for the arguments."""
-  row_bytes = trajectory_rows.make(spec, core_state, length).dtype.itemsize
+  row_bytes = make_format(spec, core_state, length).dtype.itemsize
   return Footprint(
-    memory=row_log.memory_bytes(row_bytes, capacity),
+    memory=0 if is_mapped else row_log.memory_bytes(row_bytes, capacity),
     disk=row_log.disk_bytes(row_bytes, capacity),
   )
+
+
+@dataclasses.dataclass(frozen=True)
+class RowFormat:
+  """The layout of a row; see `make_format`.
+
+  Attributes:
+    example: a rollout of one trajectory, of `jax.ShapeDtypeStruct`.
+    frame_stack: S; see `types.EnvironmentSpec`.
+  """
+
+  example: types.Rollout
+  frame_stack: int
+
+  @functools.cached_property
+  def dtype(self) -> np.dtype:
+    """The fields: every leaf without its batch axis, and codes of frames."""
+    single = dataclasses.replace(
+      self.example,
+      observation=jax.tree.map(self._single, self.example.observation),
+    )
+    fields = [
+      (name, leaf.dtype, (leaf.shape[0], *leaf.shape[2:]))
+      for name, leaf in _named(single)
+    ]
+    fields.append((_CODES, np.uint8, self.example.reward.shape[:1]))
+    return np.dtype(fields, align=True)
+
+  def pack(self, rollout: types.Rollout) -> np.ndarray:
+    """Converts E trajectories; on the host.
+
+    Args:
+      rollout: [T or T+1, E, ...].
+
+    Returns:
+      [E, bytes of a row] uint8.
+
+    Raises:
+      ValueError: shapes, types or frame stacks are not those of the format.
+    """
+    rollout = jax.tree.map(np.asarray, rollout)
+    self._check(rollout)
+    tree: Any = jax.tree.structure(rollout.observation)
+    leaves, codes = split_frames(
+      jax.tree.leaves(rollout.observation), self.frame_stack
+    )
+    single = dataclasses.replace(rollout, observation=tree.unflatten(leaves))
+    rows = np.zeros(codes.shape[1], self.dtype)
+    for name, leaf in [*_named(single), (_CODES, codes)]:
+      rows[name] = np.moveaxis(leaf, 1, 0)
+    return rows.view(np.uint8).reshape(len(rows), -1)
+
+  def unpack(self, rows: types.Array) -> types.Rollout:
+    """The inverse of `pack`; for use in a compiled program.
+
+    Args:
+      rows: [B, bytes of a row] uint8.
+
+    Returns:
+      [T or T+1, B, ...].
+    """
+    tree: Any = jax.tree.structure(self.example)
+    single: types.Rollout = tree.unflatten(
+      self._field(rows, name) for name, _ in _named(self.example)
+    )
+    codes = self._field(rows, _CODES)
+    return dataclasses.replace(
+      single,
+      observation=jax.tree.map(
+        lambda leaf: stack_frames(leaf, codes, self.frame_stack),
+        single.observation,
+      ),
+    )
+
+  def _single(self, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    """[T+1, 1, ..., S * C] -> [T+S, 1, ..., C]."""
+    if self.frame_stack == 1:
+      return leaf
+    time, *shape, channels = leaf.shape
+    return jax.ShapeDtypeStruct(
+      (time + self.frame_stack - 1, *shape, channels // self.frame_stack),
+      leaf.dtype,
+    )
+
+  def _field(self, rows: types.Array, name: str) -> types.Array:
+    """A field of every row, [time, B, ...]."""
+    fields: Any = self.dtype.fields
+    field, offset = fields[name]
+    dtype, shape = field.subdtype
+    data = rows[:, offset : offset + field.itemsize]
+    size = () if dtype.itemsize == 1 else (dtype.itemsize,)
+    data = jnp.moveaxis(data.reshape(len(rows), *shape, *size), 0, 1)
+    if dtype.kind == 'b':
+      return data != 0
+    return jax.lax.bitcast_convert_type(data, dtype)
+
+  def _check(self, rollout: types.Rollout) -> None:
+    batch_size = rollout.reward.shape[1]
+    for (name, want), (_, got) in zip(_named(self.example), _named(rollout)):
+      shape = (want.shape[0], batch_size, *want.shape[2:])
+      if (got.shape, got.dtype) != (shape, want.dtype):
+        raise ValueError(
+          f'The rollout{name} is {got.dtype}{list(got.shape)}, where replay '
+          f'holds {want.dtype}{list(shape)}: the environment returns another '
+          'shape or type than that of its spec.'
+        )
+
+
+def make_format(
+  spec: types.EnvironmentSpec, core_state: types.PyTree, length: int
+) -> RowFormat:
+  """Makes the format of an agent's trajectories.
+
+  Args:
+    spec: of its environment.
+    core_state: tree of [1, ...], of one trajectory's core.
+    length: T.
+
+  Returns:
+    The format.
+  """
+  example = jax.eval_shape(
+    lambda: types.empty_rollout(spec, core_state, length, 1)
+  )
+  return RowFormat(example, spec.frame_stack)
+
+
+def _named(tree: types.PyTree) -> list[tuple[str, Any]]:
+  """The leaves with their paths."""
+  return [
+    (jax.tree_util.keystr(path), leaf)
+    for path, leaf in jax.tree.leaves_with_path(tree)
+  ]
+
+
+# Frames.
+
+
+def split_frames(
+  stacks: Sequence[np.ndarray], num_frames: int
+) -> tuple[list[np.ndarray], np.ndarray]:
+  """Splits the stacks of E trajectories.
+
+  Args:
+    stacks: the leaves of the observation, each [T+1, E, ..., S * C], the newest
+      frame last.
+    num_frames: S; 1: the leaves [T+1, E, ...] are frames already.
+
+  Returns:
+    The leaves' frames, each [T+S, E, ..., C], in the order of time; and the
+    codes of the transitions, [T, E] uint8.
+
+  Raises:
+    ValueError: The leaves are not stacks of S frames.
+  """
+  length, batch_size = stacks[0].shape[0] - 1, stacks[0].shape[1]
+  codes = np.full((length, batch_size), SHIFTED, np.uint8)
+  if num_frames == 1:
+    return list(stacks), codes
+  as_bytes = [_as_bytes(leaf, num_frames) for leaf in stacks]
+  shifts = [_Shift(leaf) for leaf in as_bytes]
+  for t in range(length):
+    is_shifted = np.all([shift.follows(t) for shift in shifts], axis=0)
+    for e in np.flatnonzero(~is_shifted):
+      codes[t, e] = _restart([leaf[t + 1, e] for leaf in as_bytes], t)
+  return [_single(leaf, num_frames) for leaf in stacks], codes
+
+
+def stack_frames(
+  frames: types.Array, codes: types.Array, num_frames: int
+) -> types.Array:
+  """Restores the stacks of one leaf; for use in a compiled program.
+
+  Args:
+    frames: [T+S, B, ..., C]; for S = 1 [T+1, B, ...].
+    codes: [T, B] uint8.
+    num_frames: S.
+
+  Returns:
+    [T+1, B, ..., S * C]; for S = 1 the frames.
+  """
+  if num_frames == 1:
+    return frames
+  length = codes.shape[0]
+  codes = jnp.pad(codes, ((num_frames - 1, 0), (0, 0)))
+  axes = tuple(range(2, frames.ndim))
+  newer = frames[num_frames - 1 :]
+  stacked = [newer]
+  # Of the newest transition over which the stacks do not reach back, if any.
+  code = jnp.zeros_like(codes[: length + 1])
+  for place in range(num_frames - 2, -1, -1):
+    # Beyond the beginning of the episode, padding repeats.
+    code = jnp.where(
+      code == SHIFTED, codes[place : place + length + 1], jnp.uint8(COPIED)
+    )
+    by_frame = jnp.expand_dims(code, axes)
+    older = frames[place : place + length + 1]
+    newer = jnp.where(
+      by_frame == SHIFTED,
+      older,
+      jnp.where(by_frame == COPIED, newer, jnp.zeros_like(newer)),
+    )
+    stacked.insert(0, newer)
+  return _interleave(stacked)
+
+
+def _interleave(leaves: Sequence[types.Array]) -> types.Array:
+  """Concatenates S leaves [..., C] along the last axis."""
+  dtype = leaves[0].dtype
+  word = _WORDS.get(len(leaves))
+  if dtype != jnp.uint8 or leaves[0].shape[-1] != 1 or word is None:
+    return jnp.concatenate(leaves, axis=-1)
+  # Pixels of S bytes: CPUs write them as one word several times faster.
+  words = [
+    leaf[..., 0].astype(word) << jnp.array(8 * i, word)
+    for i, leaf in enumerate(leaves)
+  ]
+  return jax.lax.bitcast_convert_type(sum(words[1:], words[0]), dtype)
+
+
+def _as_bytes(leaf: np.ndarray, num_frames: int) -> np.ndarray:
+  """[T+1, E, ..., S * C] -> [T+1, E, pixels, S, bytes of a frame's pixel]."""
+  leaf = np.ascontiguousarray(leaf)
+  return leaf.view(np.uint8).reshape(
+    *leaf.shape[:2],
+    -1,
+    num_frames,
+    leaf.shape[-1] * leaf.itemsize // num_frames,
+  )
+
+
+class _Shift:
+  """Compares the stacks of one leaf with those one step before."""
+
+  def __init__(self, leaf: np.ndarray):
+    """Prepares the comparison of [T+1, E, pixels, S, bytes]."""
+    length, batch_size = leaf.shape[:2]
+    self._bytes = leaf.shape[-1]
+    self._flat = leaf.reshape(length, batch_size, -1)
+    is_older = np.ones(leaf.shape[2:], bool)
+    is_older[:, -1] = False
+    self._is_older = is_older.reshape(-1)[: -self._bytes]
+
+  def follows(self, t: int) -> np.ndarray:
+    """Whether stack t+1 lacks but the oldest frame of stack t, [E] bool."""
+    # Of all bytes at once: a comparison of many short runs takes far longer.
+    differs = (
+      self._flat[t + 1, :, : -self._bytes] != self._flat[t, :, self._bytes :]
+    )
+    return ~np.any(differs & self._is_older, axis=-1)
+
+
+def _restart(stacks: Sequence[np.ndarray], t: int) -> int:
+  """The code of leaves [pixels, S, bytes] that begin an episode."""
+  if not any(stack[:, :-1].any() for stack in stacks):
+    return BLANK
+  if all(np.array_equal(stack[:, :-1], _repeated(stack)) for stack in stacks):
+    return COPIED
+  raise ValueError(
+    f'The observation after step {t} of a rollout neither continues the stack '
+    'of frames before it nor begins an episode, with zeros or copies of its '
+    'newest frame instead of older ones. Is the frame_stack of the '
+    "environment's spec the number of frames of every leaf, the newest last?"
+  )
+
+
+def _repeated(stack: np.ndarray) -> np.ndarray:
+  """The newest frame, instead of each older one."""
+  return np.broadcast_to(stack[:, -1:], stack[:, :-1].shape)
+
+
+def _single(leaf: np.ndarray, num_frames: int) -> np.ndarray:
+  """[T+1, E, ..., S * C] -> [T+S, E, ..., C]."""
+  *shape, channels = leaf.shape
+  leaf = leaf.reshape(*shape, num_frames, channels // num_frames)
+  earlier = np.moveaxis(leaf[0], -2, 0)[:-1]
+  return np.concatenate([earlier, leaf[..., -1, :]])

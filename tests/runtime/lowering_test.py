@@ -11,9 +11,9 @@ GRIDWORLD, IMAGE, NETHACK = 'gridworld/00', 'still/image', 'still/nethack'
 # Every torso, both kinds of environments, with and without a core.
 CASES = (
   'evaluation:mlp:4:still/vector',
-  f'evaluation:resnet:0:{GRIDWORLD}',
-  f'discovery:impala:4:{GRIDWORLD}',
-  f'discovery:nethack:0:{NETHACK}',
+  f'evaluation:impala:4:{GRIDWORLD}',
+  f'evaluation:nethack:0:{NETHACK}',
+  f'discovery:resnet:0:{GRIDWORLD}',
 )
 # Every torso with and without a core, in both kinds of environments.
 ALL = [

@@ -28,7 +28,7 @@ def rows(numbers: Any, life: int = 0) -> np.ndarray:
 
 
 def make(directory: Any, is_mapped: bool) -> row_log.RowLog:
-  return row_log.make(ROW_BYTES, CAPACITY, directory, is_mapped)
+  return row_log.RowLog(ROW_BYTES, CAPACITY, directory, is_mapped)
 
 
 def check(log: row_log.RowLog, first: int, life: int = 0) -> None:
@@ -132,7 +132,7 @@ def test_only_new_rows_are_written(tmp_path: pathlib.Path) -> None:
     return int(content.partition('wchar: ')[2].split()[0])
 
   row_bytes, capacity = 10_000, 160
-  log = row_log.make(row_bytes, capacity, tmp_path, is_mapped=False)
+  log = row_log.RowLog(row_bytes, capacity, tmp_path)
   for count in (100, 3, 0):
     log.append(np.ones((count, row_bytes), np.uint8))
     before = written()

@@ -11,8 +11,6 @@ import launching
 import pytest
 import sharded
 
-from disco_rl.runtime import metrics
-
 
 @pytest.mark.parametrize(
   'layouts', [['4x2'], pytest.param(['8x1', '1x8'], marks=pytest.mark.slow)]
@@ -107,33 +105,18 @@ def test_agents_are_divided_among_the_devices_of_a_cpu(
   assert 'among 3 devices: choose' in failed.stderr.splitlines()[-1]
 
 
-def test_padding_lets_devices_divide_a_population(
-  tmp_path: pathlib.Path,
-) -> None:
-  """Eight agents, padded to nine, on three devices."""
-  ended = launching.run_python(
-    *('-m', 'launch.meta_train', *sharded.FLAGS, '--config.meta_steps=1'),
-    *('--config.group_multiple=3', '--config.cpu_devices=3'),
-    f'--workdir={tmp_path / "run"}',
-  )
-  assert ended.returncode == 0, ended.stderr
-  rows = metrics.read(tmp_path / 'run' / 'metrics.csv')
-  assert rows['agents'].tolist() == [8]
-  card = json.loads((tmp_path / 'run' / 'rule.json').read_text())
-  assert card['environment_steps'] == rows['environment_steps'][-1]
-
-
 # Prints the largest difference of two updates on two devices from those on one.
 # Of targets from each device's own part it would be above 0.01.
 LOOP = """
-import jax, numpy as np, small
+import dataclasses, jax, numpy as np, small
 from jax.sharding import PartitionSpec as P
 import disco_rl
 from disco_rl.environments.jax_native import catch
 from disco_rl.update_rules import disco
 spec = catch.Catch(4, 3).spec
-rule = disco.Disco(small.META_NETWORK, num_bins=5)
-network = small.network(spec, rule.output_spec(3), action_model_lstm=4)
+sizes = dataclasses.replace(small.META_NETWORK, prediction_size=0)
+rule = disco.Disco(sizes, num_bins=5, aux_pi_cost=0.0)
+network = small.network(spec, rule.output_spec(3))
 loaded = disco_rl.load_rule(rule, rule.init_params(jax.random.key(2)))
 learner = disco_rl.Learner(network, spec, loaded, learning_rate=1e-2)
 rng = np.random.default_rng(0)
