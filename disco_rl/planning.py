@@ -145,8 +145,8 @@ class Cluster:
     """Raises MachineTooSmallError if a machine's own memory is."""
     if needed > self.host_memory:
       raise limits.MachineTooSmallError(
-        f'Agents that wait and their replay need {memory.gib(needed)} of the '
-        f'{memory.gib(self.host_memory)} of memory of each machine: lower '
+        f'Offloaded agents and their replay need {memory.gib(needed)} per '
+        f'machine; only {memory.gib(self.host_memory)} are available: lower '
         'replay_capacity, or use more machines.'
       )
 

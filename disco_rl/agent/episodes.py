@@ -57,7 +57,7 @@ def update(
   running, totals = jax.lax.scan(step, statistics.running, (reward, is_last))
   ended = is_last.reshape(-1)
   order = jnp.cumsum(ended)
-  # Older ones among these would be overwritten at once: leave them out.
+  # Skip episodes that later ones in this rollout would overwrite.
   kept = ended & (order > order[-1] - NUM_RECENT)
   slot = (statistics.finished + order - 1) % NUM_RECENT
   recent = statistics.recent.at[jnp.where(kept, slot, NUM_RECENT)].set(

@@ -46,7 +46,7 @@ class Games:
     self._given = given
     self._preprocessing = preprocessing
     self._player = player.Player(network, self.spec, 0)
-    # Those of JAX by their number: each has programs of its own.
+    # JAX environments by batch size: each size is compiled separately.
     self._kept: dict[int, on_host.OnHost] = {}
 
   def make_player(self, seed: int) -> player.Player:

@@ -86,8 +86,8 @@ def load_rule(
   has_methods = all(callable(getattr(rule, name, None)) for name in _METHODS)
   if isinstance(rule, type) or not has_methods:
     raise TypeError(
-      f'{rule!r} is no rule: expected a name, a path, or an object (not a '
-      f'class) with the methods {", ".join(_METHODS)}; see '
+      'Expected a rule name, a path or a rule object (not a class) with the '
+      f'methods {", ".join(_METHODS)}, got {rule!r}; see '
       'disco_rl.update_rules.base.UpdateRule.'
     )
   rule_checks.check_params(rule, params or {})

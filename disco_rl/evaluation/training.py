@@ -386,7 +386,7 @@ class HostTraining(training_base.Training):
 
 @dataclasses.dataclass
 class _Complete:
-  """What is complete of an attempt: after updates, and after rollouts."""
+  """Progress of an attempt: the state after the last update and rollout."""
 
   learners: learner.LearnerState
   acting: agent_lib.AgentState

@@ -63,7 +63,7 @@ def make_rule(
     if isinstance(rule, disco.Disco):
       return rule, jax.device_put(params)
   raise ValueError(
-    f'rule={config.rule!r} cannot be where discovery starts: choose '
+    f'Discovery cannot start from rule={config.rule!r}; use '
     f"'{config_lib.UNTRAINED}', {', '.join(map(repr, sources.names()))}, the "
     'path of an npz file of weights, or hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
   )

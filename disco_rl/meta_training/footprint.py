@@ -37,7 +37,7 @@ def check(
   needed = off_device(groups, rule_params, keep_checkpoints)
   limits.check(
     needed.host,
-    'Agents beside environments on the host wait there, with their replay: '
+    'Agents with host environments, and their replay, are kept in host memory: '
     'set replay_on_disk=True, or lower replay_capacity or agents.',
     on_device(groups, rule_params),
     _message,

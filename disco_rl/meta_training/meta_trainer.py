@@ -258,7 +258,7 @@ class MetaTrainer:
     bar: progress.Progress,
   ) -> None:
     """Evaluates the rule on held-out environments."""
-    # Each process evaluates for itself: this takes no communication.
+    # Every process evaluates independently, so no communication is needed.
     params = state.rule
     returns = self._held_out.evaluate(
       distributed.fetch(params) if distributed.is_distributed() else params

@@ -2,13 +2,13 @@
 
   eta <- eta + (1 / n) sum_i Adam_i(g_i)
 
-g_i is the meta-gradient of agent i, and Adam_i its own optimiser of the rule's
+g_i is the meta-gradient of agent i, and Adam_i its own optimizer of the rule's
 parameters, eta. Meta-gradients of agents differ by orders of magnitude; with
 second moments of their own, all agents have the same influence. The variant
 with one Adam for all is eta <- eta + Adam((1 / n) sum_i g_i).
 
-Rules come and go while Adam's steps are long; the mean over meta-steps, which
-`averaging` keeps beside eta, does less so.
+At high learning rates eta fluctuates between meta-steps; its mean over
+meta-steps, which `averaging` keeps next to it, fluctuates less.
 
 `member_update` computes Adam_i(g_i), `sum_over_members` the sum over the agents
 of a device, and `apply_mean` sums over groups and devices and changes eta.

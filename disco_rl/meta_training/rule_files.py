@@ -119,7 +119,7 @@ class RuleFiles:
   def _held_out(self, step: int) -> dict[str, Any]:
     """The newest evaluation up to a meta-step; see `cards.Card`."""
     columns: Mapping[str, np.ndarray] = {}
-    # The card is not worth ending a run: whoever needs the rows reports them.
+    # A missing card must not end the run; readers of these rows report damage.
     with contextlib.suppress(OSError, files.WorkdirError):
       columns = metrics.read(self.workdir / 'held_out' / 'metrics.csv')
     if not columns or not np.any(columns['meta_step'] <= step):

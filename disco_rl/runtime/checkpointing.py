@@ -19,7 +19,7 @@ from disco_rl.runtime import reports
 with reports.callers_logging():
   import orbax.checkpoint as ocp
 
-# Beside the folder of the checkpoints: the newest step that was complete.
+# Next to the folder of the checkpoints: the newest step that was complete.
 _LEDGER = '.newest_checkpoint'
 
 
@@ -118,7 +118,7 @@ class Checkpointer:
   ) -> tuple[int, Any] | None:
     """Loads the newest tree that can be read.
 
-    Damaged newer ones are moved to a folder beside that of the checkpoints.
+    Damaged newer ones are moved to a folder next to that of the checkpoints.
     Lines on the standard error stream report these, and logs that lack a part
     or differ from what they were.
 
@@ -160,7 +160,7 @@ class Checkpointer:
       f'{newest}: {reason}. They are damaged, or of another version of the '
       'program. Choose another --workdir to start anew'
       + (
-        ', or move the folder of that step away to go on from the one before.'
+        ', or move the folder of that step away to use the one before.'
         if distributed.is_distributed()
         else '.'
       )
@@ -175,7 +175,7 @@ class Checkpointer:
     self._manager.reload()
     reports.warn(
       f'the checkpoint of step {step} is damaged and was moved to {path}; '
-      f'going on from step {instead}. {reason}'
+      f'continuing from step {instead}. {reason}'
     )
 
   def _restore(self, step: int, like: Any) -> Any:
@@ -209,7 +209,7 @@ class Checkpointer:
       if noted > newest and distributed.is_first():
         reports.warn(
           f'the checkpoint of step {noted} was complete, but is no longer in '
-          f'{self._directory}. The run goes on from step {step}, and writes '
+          f'{self._directory}. The run continues from step {step}, and writes '
           'the later rows again.'
         )
     self._enter(step)
@@ -224,7 +224,7 @@ class Checkpointer:
       if not path.exists() or digests.of_file(path, digest.size) != digest:
         reports.warn(
           f'{path} is not as it was at the checkpoint of step {step}: rows up '
-          'to there are missing or changed. The run goes on from there, and '
+          'to there are missing or changed. The run continues from there, and '
           'adds only later rows: restore the file if you can.'
         )
 
@@ -247,7 +247,7 @@ class Checkpointer:
       raise CheckpointError(
         f'No checkpoint can be written to {self._directory}: '
         f'{_first_line(error)}. Is the disk full? Complete checkpoints stay; '
-        'the same command goes on from the last of them.'
+        'the same command continues from the last of them.'
       ) from error
     finally:
       self.seconds += time.perf_counter() - start
@@ -280,7 +280,7 @@ def read(directory: pathlib.Path, like: Any) -> tuple[int, Any]:
     CheckpointError: there are none yet, or none can be read.
   """
   if not directory.is_dir():
-    raise CheckpointError(f'{directory} is no folder of checkpoints.')
+    raise CheckpointError(f'{directory} is not a folder of checkpoints.')
   device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
   def abstract(x: Any) -> Any:

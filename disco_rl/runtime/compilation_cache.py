@@ -63,7 +63,7 @@ def use_default_folder() -> None:
 
 
 def hide_errors_of_loading() -> None:
-  """Hides what XLA logs for each program that it loads, if it is no error."""
+  """Hides messages of XLA about loading programs that are not errors."""
   import jax
 
   level = jax.config.values['jax_logging_level']

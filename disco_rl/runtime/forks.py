@@ -2,7 +2,7 @@
 
 A fork begins with a copy of the newest checkpoint of its source, and of what
 belongs to it: then it is resumed, as any run is. Nothing in the folder of the
-source changes, which may be going on.
+source changes; that run may continue.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
 
   Returns:
     `workdir` and `step`, of the source and of its checkpoint; None: the run is
-    no fork.
+    not a fork.
 
   Raises:
     files.WorkdirError: the source has no checkpoints, or the run is there
@@ -121,7 +121,7 @@ def begin(workdir: pathlib.Path, where: Mapping[str, Any] | None) -> None:
 
   Args:
     workdir: folder of the fork, locked.
-    where: from `origin`; None: the run is no fork.
+    where: from `origin`; None: the run is not a fork.
 
   Raises:
     OSError: something is no longer there, or cannot be copied.

@@ -1,7 +1,7 @@
 """Loggers by name: Weights & Biases, MLflow, and those that users register.
 
 They get what TensorBoard gets; metrics.csv remains the record. A run that is
-resumed goes on in the same run there: loggers.json in its folder notes which.
+resumed continues in the same run there: loggers.json in its folder notes which.
 """
 
 from collections.abc import Callable

@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 
 
 class Logger(Protocol):
-  """Where metrics go beside metrics.csv; see `runtime.loggers.register`."""
+  """Where metrics go in addition to metrics.csv; see `loggers.register`."""
 
   def log(self, step: int, scalars: Mapping[str, float]) -> None:
     """Takes the finite values of one step.
@@ -210,7 +210,7 @@ class MetricsWriter:
 
     Raises:
       ValueError: keys differ from those of the first row ever written, an index
-        is missing, or a value is no scalar. Nothing is written.
+        is missing, or a value is not a scalar. Nothing is written.
     """
     if not rows:
       return
@@ -296,7 +296,8 @@ class MetricsWriter:
     value = np.asarray(value)
     if value.ndim or value.dtype.kind not in 'biuf':
       raise ValueError(
-        f'Metric {key!r} is no number or string: {value.dtype} {value.shape}.'
+        f'Metric {key!r} must be a number or a string, not {value.dtype} '
+        f'{value.shape}.'
       )
     value = value.item()
     return int(value) if key in (self._step, self._series) else value

@@ -23,8 +23,8 @@ from disco_rl.runtime import files
 
 # Other methods of compression unpack without a bound on what they return.
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# `write` does not compress, and trained arrays hardly can be; zeros shrink to a
-# thousandth.
+# `write` does not compress: trained weights barely shrink, and arrays of zeros
+# to a thousandth.
 _MAX_EXPANSION = 20
 
 
@@ -77,7 +77,7 @@ def read(
 
   Raises:
     OSError: there is no such file, or it cannot be opened.
-    ArchiveError: the file is no npz archive, or is damaged.
+    ArchiveError: The file is not an npz archive, or is damaged.
   """
   # Not as a `pathlib.Path`, which would change how errors name it.
   with open(config_lib.expanded(path), 'rb') as file:
@@ -91,7 +91,7 @@ def read(
             member, stream
           )[0]
       if len(headers) < len(members):
-        raise ValueError('an array is there twice')
+        raise ValueError('duplicate array name')
     check(headers)
     with _refusing(path):
       _check_expansion(members, os.fstat(file.fileno()).st_size)
@@ -107,7 +107,7 @@ def _refusing(path: files.PathLike) -> Iterator[None]:
     raise ArchiveError(
       f'{path} is not an npz archive of arrays, or is damaged: {error!r}. '
       'Likely a download or copy was interrupted, or saved a web page or a '
-      'Git LFS pointer in its place: get the file again.'
+      'Git LFS pointer instead: get the file again.'
     ) from error
 
 
@@ -126,7 +126,7 @@ def _read_header(
   if member.compress_type not in _COMPRESSIONS:
     raise ValueError(f'{name} is compressed by another method than deflate')
   if np.lib.format.read_magic(stream) != (1, 0):
-    raise ValueError(f'{name} is no array of the first version of npy')
+    raise ValueError(f'{name} is not an array of the first version of npy')
   shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
   if dtype.hasobject:
     raise ValueError(

@@ -21,8 +21,8 @@ from disco_rl.runtime import reports
 _AUTOMATIC = {'replay_on_disk': False, 'torso_chunk_size': -1}
 # Settings that say how long a run is, in units of its checkpoints.
 _LENGTHS = ('updates', 'meta_steps')
-# Modules of the user's own that this process has imported for their names; runs
-# remember them.
+# The user's modules that this process has imported for the names they register;
+# runs record them.
 IMPORTED: list[str] = []
 
 WorkdirError = files.WorkdirError
@@ -81,7 +81,7 @@ def claim(
   free: Collection[str],
   rules: Mapping[str, str] | None = None,
 ) -> None:
-  """Writes config.json, after the checks of `check`, which see.
+  """Writes config.json after running `check`.
 
   Args:
     workdir: the folder.

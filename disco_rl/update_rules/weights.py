@@ -217,7 +217,8 @@ def _infer_config(
 def _read_sizes(shapes: _Shapes) -> meta_network.MetaNetworkConfig:
   """Reads sizes from biases, each of the width of its layer, and from the gate.
 
-  Variants lack parts; one of which any parameter is there counts as there.
+  A variant may omit modules; a module counts as present if any of its
+  parameters is.
 
   Raises:
     LookupError: one of these tensors is absent, or lacks an axis.

@@ -710,7 +710,7 @@ def test_methods_of_wrong_results_are_named(rule: Any, message: str) -> None:
 
 @pytest.mark.parametrize('rule', [3, own_rule.LambdaActorCritic])
 def test_what_is_no_rule_is_refused(rule: Any) -> None:
-  with pytest.raises(TypeError, match='is no rule: .* an object .not a class'):
+  with pytest.raises(TypeError, match='Expected a rule name, .*not a class'):
     disco_rl.load_rule(rule)
 
 

@@ -113,7 +113,7 @@ def test_damaged_checkpoints_are_passed_over(
   (copy / 'checkpoints' / '20' / 'default' / '_METADATA').write_text('{')
   assert disco_rl.load_agent(copy).updates == 10
   shutil.rmtree(copy / 'checkpoints')
-  with pytest.raises(checkpointing.CheckpointError, match='is no folder of'):
+  with pytest.raises(checkpointing.CheckpointError, match='is not a folder of'):
     disco_rl.load_agent(copy)
   (copy / 'checkpoints').mkdir()
   with pytest.raises(checkpointing.CheckpointError, match='has saved none yet'):
