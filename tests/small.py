@@ -1,6 +1,7 @@
 """A small meta-network, its weights, and small networks of agents."""
 
 from collections.abc import Mapping
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ from disco_rl import types
 from disco_rl.networks import agent_network
 from disco_rl.networks import meta_network
 from disco_rl.networks import torsos
+from disco_rl.runtime import files
+from disco_rl.runtime import npz
+from disco_rl.update_rules import weights
 
 # That of the golden files.
 META_NETWORK = meta_network.MetaNetworkConfig(
@@ -22,6 +26,18 @@ META_NETWORK = meta_network.MetaNetworkConfig(
 )
 
 
+# The array of a file that says so.
+NOTE = {
+  npz.NOTE: npz.note_array(
+    {
+      'version': 1,
+      'network': dataclasses.asdict(META_NETWORK),
+      'settings': {},
+    }
+  )
+}
+
+
 def arrays(
   config: meta_network.MetaNetworkConfig = META_NETWORK,
 ) -> dict[str, Any]:
@@ -31,6 +47,11 @@ def arrays(
     key: rng.normal(size=shape).astype(np.float32)
     for key, shape in meta_network.parameter_shapes(config).items()
   }
+
+
+def save(path: files.PathLike, flat: Mapping[str, Any]) -> None:
+  """Writes weights of the small meta-network, {'module/name': array}."""
+  weights.save(path, nest(flat), META_NETWORK)
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

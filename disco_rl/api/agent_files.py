@@ -1,14 +1,13 @@
 """Files of agents: npz archives of their arrays, and of how they were made.
 
 A file holds a tree of arrays, each under its path in the tree. A policy's file
-has the parameters alone, under the same names as that of a trainer. An array of
-its own has the description, as JSON.
+has the parameters alone, under the same names as that of a trainer. The note of
+the file is the description.
 """
 
 from collections.abc import Mapping
 import copy
 import dataclasses
-import json
 from typing import Any
 from typing import NoReturn
 from typing import Self
@@ -30,8 +29,6 @@ VERSION = 1
 # Where the tree has the state of training, and that has theta.
 STATE = 'train_state'
 _PARAMS = f"['{STATE}'].agents.learner.params"
-# The array with the description, as JSON in UTF-8.
-_DESCRIPTION = 'description'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,15 +183,12 @@ def load(path: files.PathLike, like: Any) -> Any:
   """
   expected = leaves(like)
 
-  def check(headers: Mapping[str, npz.Header]) -> None:
-    _check_kind(path, headers)
-    own = {name: headers[name] for name in headers if name != _DESCRIPTION}
-    if difference := _difference(own, expected):
+  def check(headers: Mapping[str, npz.Header], note: Mapping[str, Any]) -> None:
+    _describe(path, note)
+    if difference := _difference(headers, expected):
       raise npz.ArchiveError(_wrong(path, difference))
 
-  arrays = npz.read(path, check)
-  _read_description(path, arrays)
-  return _rebuild(arrays, like)
+  return _rebuild(npz.read(path, check)[0], like)
 
 
 def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
@@ -204,8 +198,8 @@ def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
     OSError: There is no such file, or it cannot be opened.
     ArchiveError: The file is damaged, or not of an agent.
   """
-  arrays = npz.read(path, lambda headers: _check_kind(path, headers))
-  return _read_description(path, arrays), {
+  arrays, note = npz.read(path, lambda _, note: _describe(path, note))
+  return _describe(path, note), {
     name.removeprefix(_PARAMS): x
     for name, x in arrays.items()
     if name.startswith(_PARAMS)
@@ -246,42 +240,31 @@ def _write(
   path: files.PathLike, description: Description, tree: Mapping[str, Any]
 ) -> None:
   """Writes leaves by their paths."""
-  text = json.dumps(
-    {'version': VERSION, **dataclasses.asdict(description)}, default=dict
-  )
   arrays = {name: np.asarray(files.to_data(x)) for name, x in tree.items()}
-  arrays[_DESCRIPTION] = np.frombuffer(text.encode(), np.uint8)
-  npz.write(path, arrays)
+  note = {'version': VERSION, **dataclasses.asdict(description)}
+  npz.write(path, arrays, note)
 
 
-def _check_kind(
-  path: files.PathLike, headers: Mapping[str, npz.Header]
-) -> None:
-  """Raises ArchiveError if a file does not say how its agent was made."""
-  if _DESCRIPTION not in headers:
+def _describe(path: files.PathLike, note: Mapping[str, Any]) -> Description:
+  """The description in a file; raises ArchiveError if it has none."""
+  fields = {**note}
+  version = fields.pop('version', None)
+  if 'state_outputs' not in fields:
     raise npz.ArchiveError(
       f'{path} does not contain an agent: it lacks the description that '
       'Trainer.save and Policy.save write.'
     )
-
-
-def _read_description(
-  path: files.PathLike, arrays: Mapping[str, np.ndarray]
-) -> Description:
-  """The description in a file."""
+  if version != VERSION:
+    raise npz.ArchiveError(
+      f'{path} is of version {version} of the format, and this program reads '
+      f'version {VERSION}: load it with the program that saved it.'
+    )
   try:
-    fields = json.loads(bytes(arrays[_DESCRIPTION]))
-    version = fields.pop('version')
-    if version == VERSION:
-      return Description(**fields)
-  except (AttributeError, LookupError, TypeError, ValueError) as error:
+    return Description(**fields)
+  except TypeError as error:
     raise npz.ArchiveError(
       f'{path}: the description of the agent is damaged: {error}'
     ) from error
-  raise npz.ArchiveError(
-    f'{path} is of version {version} of the format, and this program reads '
-    f'version {VERSION}: load it with the program that saved it.'
-  )
 
 
 def _rebuild(arrays: Mapping[str, np.ndarray], like: Any) -> Any:

@@ -1,13 +1,15 @@
-"""npz archives: arrays by name in one file.
+"""npz archives: arrays by name in one file, and a note about them.
 
 Files come from anywhere. None of their code runs, and no more is unpacked than
 the caller has agreed to.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
+import json
 import math
 import os
 import pathlib
@@ -28,6 +30,11 @@ _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MAX_EXPANSION = 20
 
 
+# The array with the note, as JSON in UTF-8, and its largest size.
+NOTE = 'format'
+_MAX_NOTE_BYTES = 2**16
+
+
 class ArchiveError(ValueError):
   """A file is not an npz archive, is damaged, or holds other arrays."""
 
@@ -39,12 +46,15 @@ class Header(NamedTuple):
   dtype: np.dtype
 
 
-def write(path: files.PathLike, arrays: Mapping[str, Any]) -> None:
+def write(
+  path: files.PathLike, arrays: Mapping[str, Any], note: Mapping[str, Any]
+) -> None:
   """Writes arrays; the file appears whole or not at all.
 
   Args:
-    path: of the file, ending in '.npz'; folders on the way to it are made.
-    arrays: by name.
+    path: The file, ending in '.npz'; folders on the way to it are made.
+    arrays: The arrays by name.
+    note: What the file says about them, as JSON can hold it.
 
   Raises:
     ValueError: the path does not end in '.npz'.
@@ -53,7 +63,12 @@ def write(path: files.PathLike, arrays: Mapping[str, Any]) -> None:
   target = files.expanded(path)
   target.parent.mkdir(parents=True, exist_ok=True)
   with files.replacing(target) as temporary, temporary.open('wb') as file:
-    np.savez(file, **arrays)
+    np.savez(file, **arrays, **{NOTE: note_array(note)})
+
+
+def note_array(note: Mapping[str, Any]) -> np.ndarray:
+  """The note as a file holds it, [bytes] uint8."""
+  return np.frombuffer(json.dumps(note, default=dict).encode(), np.uint8)
 
 
 def check_name(path: files.PathLike) -> None:
@@ -63,17 +78,18 @@ def check_name(path: files.PathLike) -> None:
 
 
 def read(
-  path: files.PathLike, check: Callable[[Mapping[str, Header]], None]
-) -> dict[str, np.ndarray]:
+  path: files.PathLike,
+  check: Callable[[Mapping[str, Header], Mapping[str, Any]], None],
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
   """Reads arrays.
 
   Args:
-    path: of the file.
-    check: receives the headers of all arrays before any array is unpacked;
-      raises an error if they are not the expected ones.
+    path: The file.
+    check: Receives the headers of all arrays, and the note, before any array is
+      unpacked; raises an error if they are not the expected ones.
 
   Returns:
-    The arrays by name.
+    The arrays by name, and the note, which is empty if there is none.
 
   Raises:
     OSError: there is no such file, or it cannot be opened.
@@ -92,10 +108,39 @@ def read(
           )[0]
       if len(headers) < len(members):
         raise ValueError('duplicate array name')
-    check(headers)
+      note = _read_note(archive, headers)
+    check({name: headers[name] for name in headers if name != NOTE}, note)
     with _refusing(path):
       _check_expansion(members, os.fstat(file.fileno()).st_size)
-      return dict(zip(headers, (_read_array(archive, m) for m in members)))
+      return _read_arrays(archive, headers), note
+
+
+def _read_arrays(
+  archive: zipfile.ZipFile, names: Collection[str]
+) -> dict[str, np.ndarray]:
+  """Unpacks all arrays but the note."""
+  members = zip(names, archive.infolist())
+  return {
+    name: _read_array(archive, member)
+    for name, member in members
+    if name != NOTE
+  }
+
+
+def _read_note(
+  archive: zipfile.ZipFile, headers: Mapping[str, Header]
+) -> dict[str, Any]:
+  """Reads the note; raises ValueError if it is not one."""
+  if NOTE not in headers:
+    return {}
+  shape, dtype = headers[NOTE]
+  if dtype != np.uint8 or len(shape) != 1 or shape[0] > _MAX_NOTE_BYTES:
+    raise ValueError(f'{NOTE} is {dtype}{list(shape)}')
+  member = archive.getinfo(f'{NOTE}.npy')
+  note = json.loads(_read_array(archive, member).tobytes().decode())
+  if not isinstance(note, dict):
+    raise ValueError(f'{NOTE} is not a JSON object')
+  return note
 
 
 @contextlib.contextmanager

@@ -188,9 +188,9 @@ def load_with_card(name_or_path: files.PathLike, **settings: Any) -> LoadedRule:
       f'{", ".join(names())}, the path of an npz file of weights, or '
       'hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
     )
-  params, of_file = weights.load_with_settings(name)
+  params, network, of_file = weights.load_with_config(name)
   known = sources.find_card(name)
-  own = {'network': weights.infer_config(params), **of_file}
+  own = {'network': network, **of_file}
   if known is None:
     _say(f'{name} has no card next to it, which would say what suits it.')
   else:
@@ -239,7 +239,8 @@ def save(
     if field.name in weights.SETTINGS
     and getattr(rule, field.name) != field.default
   }
-  weights.save(path, params, settings)
+  assert isinstance(rule, disco.Disco)
+  weights.save(path, params, rule.network, settings)
 
 
 def _build(rule_class: Any, settings: dict[str, Any]) -> base.UpdateRule:

@@ -2,38 +2,36 @@
 
 A file is an npz archive of float32 arrays under the keys `module/parameter`.
 Keys, shapes and values are checked when they are read and when written. The
-parameters and their shapes tell the network, that of a variant as well; numbers
-under `settings/NAME` tell what they do not.
+note of a file has the version of the format, the sizes of the network, and
+settings that belong to the parameters. A file without a note is one of version
+0, as Disco103 was published: its network has the published sizes.
 """
 
 from collections.abc import Mapping
+import dataclasses
 import functools
-import itertools
-import math
 import os
-import re
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import types
-from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
 from disco_rl.update_rules import sources
 
 DIRECTORY_VARIABLE = sources.DIRECTORY_VARIABLE
-# Disco103 takes 3 MB.
-MAX_BYTES = 2**30
+_PUBLISHED = meta_network.MetaNetworkConfig()
+# No file makes a program trace a network that is larger.
+_MAX_LAYERS, _MAX_SIZE = 50, 2**16
 _MAX_LISTED = 8
-_META_RNN = 'lstm/~/meta_lstm/~unroll'
-_TRANSFORMER = 'lstm/transformer'
 
+# The version of the format that `save` writes.
+VERSION = 1
 # Fields of `disco.Disco` that a file may hold.
 SETTINGS = ('aux_pi_cost',)
-_SETTINGS = 'settings'
 
 WeightsError = sources.WeightsError
 
@@ -54,82 +52,102 @@ def load(name_or_path: files.PathLike) -> types.Params:
       or an address on the Hugging Face Hub; see `sources.find`.
 
   Returns:
-    Module name -> parameter name -> array; shapes are those of
-    `meta_network.parameter_shapes(infer_config(params))`.
+    Module name -> parameter name -> array.
 
   Raises:
     OSError, ValueError, ImportError: as of `sources.find`; or the file cannot
       be opened.
     WeightsError: the file is damaged, or holds something else.
   """
-  return load_with_settings(name_or_path)[0]
+  return load_with_config(name_or_path)[0]
 
 
-def load_with_settings(
+def load_with_config(
   name_or_path: files.PathLike,
-) -> tuple[types.Params, dict[str, float]]:
-  """As `load`; also returns those of the `SETTINGS` that the file holds."""
+) -> tuple[types.Params, meta_network.MetaNetworkConfig, dict[str, float]]:
+  """As `load`; also returns the network, and the `SETTINGS` of the file."""
   path = os.fspath(name_or_path)
   if '\0' in path:
     raise ValueError(f'{path!r} has a character that no path may have.')
   path = sources.find(path)
+
+  def check(headers: Mapping[str, npz.Header], note: Mapping[str, Any]) -> None:
+    _check(headers, _read_note(note, path)[0], path)
+
   try:
-    arrays = npz.read(path, lambda headers: _check(headers, path))
+    arrays, note = npz.read(path, check)
   except npz.ArchiveError as error:
     raise WeightsError(str(error)) from error
   params: dict[str, dict[str, Any]] = {}
   for key, array in _to_float32(arrays, path).items():
     module, _, name = key.rpartition('/')
     params.setdefault(module, {})[name] = array
-  settings = params.pop(_SETTINGS, {})
   # NumPy arrays pass for JAX arrays wherever parameters are used.
-  return params, {name: float(x) for name, x in settings.items()}
+  return params, *_read_note(note, path)
 
 
 def save(
   path: files.PathLike,
   params: types.Params,
+  config: meta_network.MetaNetworkConfig = _PUBLISHED,
   settings: Mapping[str, float] | None = None,
 ) -> None:
   """Writes weights that `load` reads back bit for bit; see `npz.write`.
 
   Args:
-    path: of the file, ending in '.npz'.
-    params: the parameters of a meta-network, of any floating type.
-    settings: some of the `SETTINGS`, with their values.
+    path: The file, ending in '.npz'.
+    params: The parameters of a meta-network, of any floating type.
+    config: The sizes of the meta-network; by default, those of Disco103.
+    settings: Some of the `SETTINGS`, with their values.
 
   Raises:
-    ValueError: the path does not end in '.npz'.
-    WeightsError: `params` are not the weights of an update rule; nothing is
+    ValueError: The path does not end in '.npz'.
+    WeightsError: `params` are not the weights of such a network; nothing is
       written.
   """
   where = os.fspath(path)
   arrays = _flatten(params, where)
-  for name, value in (settings or {}).items():
-    arrays[f'{_SETTINGS}/{name}'] = np.asarray(value, np.float32)
-  _check(arrays, where)
-  npz.write(path, _to_float32(arrays, where))
+  _check(arrays, config, where)
+  note = {
+    'version': VERSION,
+    'network': dataclasses.asdict(config),
+    'settings': settings or {},
+  }
+  npz.write(path, _to_float32(arrays, where), note)
 
 
-def infer_config(params: types.Params) -> meta_network.MetaNetworkConfig:
-  """Returns the sizes of the meta-network that these parameters belong to.
+def _read_note(
+  note: Mapping[str, Any], where: str
+) -> tuple[meta_network.MetaNetworkConfig, dict[str, float]]:
+  """The network and the settings of a file."""
+  if not note:
+    return _PUBLISHED, {}
+  if note.get('version') != VERSION:
+    raise WeightsError(
+      f'{where} is of version {note.get("version")} of the format, and this '
+      f'program reads version {VERSION}: update the program.'
+    )
+  try:
+    network = {
+      name: tuple(x) if isinstance(x, list) else x
+      for name, x in note['network'].items()
+    }
+    settings = {name: float(x) for name, x in note['settings'].items()}
+    if unknown := settings.keys() - {*SETTINGS}:
+      raise ValueError(f'unknown settings {sorted(unknown)}')
+    return meta_network.MetaNetworkConfig(**network), settings
+  # It may hold anything.
+  except (AttributeError, LookupError, TypeError, ValueError) as error:
+    raise WeightsError(
+      f'{where} is not a rule, or its note is damaged: {error}'
+    ) from error
 
-  Raises:
-    WeightsError: a parameter is missing, is one too many, or has a shape that
-      does not fit the others.
-  """
-  where = 'the parameters'
-  arrays = _flatten(params, where)
-  return _infer_config({k: x.shape for k, x in arrays.items()}, where)
 
-
-def _check(arrays: Mapping[str, Any], where: str) -> None:
+def _check(
+  arrays: Mapping[str, Any], config: meta_network.MetaNetworkConfig, where: str
+) -> None:
   """Checks arrays, or their headers, against those of a meta-network."""
-  shapes = {key: x.shape for key, x in arrays.items()}
-  for name in SETTINGS:
-    if shapes.get(f'{_SETTINGS}/{name}') == ():
-      del shapes[f'{_SETTINGS}/{name}']
-  _infer_config(shapes, where)
+  _check_shapes({key: x.shape for key, x in arrays.items()}, config, where)
   for key, x in arrays.items():
     if not jnp.issubdtype(x.dtype, jnp.floating):
       raise WeightsError(
@@ -174,26 +192,18 @@ def _flatten(params: types.Params, where: str) -> dict[str, np.ndarray]:
   return flat
 
 
-# Sizes.
-
-
-def _infer_config(
-  shapes: _Shapes, where: str
-) -> meta_network.MetaNetworkConfig:
-  """The network whose parameters have all of these shapes, and no others."""
-  try:
-    config = _read_sizes(shapes)
-  except (LookupError, ValueError):
-    # A tensor that sizes are read from differs from that of every network.
-    config = meta_network.MetaNetworkConfig()
-  expected = _parameter_shapes(config)
+def _check_shapes(
+  shapes: _Shapes, config: meta_network.MetaNetworkConfig, where: str
+) -> None:
+  """Raises WeightsError if these are not the parameters of the network."""
+  expected = _expected(config, len(shapes), where)
   # First those that are unknown, then those that are missing.
   keys = sorted(
     {*shapes, *expected}, key=lambda k: (k in expected, k in shapes, k)
   )
   differing = [k for k in keys if shapes.get(k) != expected.get(k)]
   if not differing:
-    return config
+    return
   lines = [
     f'  {key}: found {shapes.get(key, "nothing")}, '
     f'expected {expected.get(key, "nothing")}\n'
@@ -214,58 +224,14 @@ def _infer_config(
   )
 
 
-def _read_sizes(shapes: _Shapes) -> meta_network.MetaNetworkConfig:
-  """Reads sizes from biases, each of the width of its layer, and from the gate.
-
-  A variant may omit modules; a module counts as present if any of its
-  parameters is.
-
-  Raises:
-    LookupError: one of these tensors is absent, or lacks an axis.
-    ValueError: no network has such sizes.
-  """
-  if 4 * sum(map(math.prod, shapes.values())) > MAX_BYTES or any(
-    not 0 < size <= MAX_BYTES for shape in shapes.values() for size in shape
-  ):
-    raise ValueError('An array is empty, or all are too large.')
-  modules = {key.rpartition('/')[0] for key in shapes}
-  has = lambda *names: any(name.startswith(names) for name in modules)
-  sizes: dict[str, Any] = {'prediction_size': 0, 'meta_rnn_size': 0}
-  if has('lstm/linear_2', 'lstm/linear_3', 'lstm/mlp'):
-    embedding = 'lstm/mlp/~/linear'
-    sizes['prediction_size'] = shapes['lstm/linear_2/b'][0]
-    sizes['prediction_embedding'] = _widths(shapes, f'{embedding}_0', embedding)
-  if has(_TRANSFORMER):
-    sizes['transformer_layers'] = sum(
-      re.fullmatch(f'{_TRANSFORMER}/attention_[0-9]+', module) is not None
-      for module in modules
-    )
-    sizes['transformer_heads'] = shapes[f'{_TRANSFORMER}/attention_0/w'][2]
-    sizes['lstm_size'] = shapes[f'{_TRANSFORMER}/inputs/b'][0]
-  else:
-    # The biases of four gates.
-    sizes['lstm_size'] = shapes['lstm/lstm/linear/b'][0] // 4
-  if 'lstm/linear' in modules or has(_META_RNN):
-    sizes['meta_rnn_size'], sizes['lstm_size'] = shapes['lstm/linear/w']
-    inputs = f'{_META_RNN}/mlp_2/~/linear_0'
-    sizes['meta_rnn_input_size'] = shapes[f'{inputs}/b'][0]
-  channels = 'lstm/sequential/conv1_d'
-  target_channels = 'lstm/sequential_1/conv1_d'
-  # Each action's channels, and their means over actions.
-  without_q = 2 * meta_features.num_action_channels(
-    has_y_and_z=bool(sizes['prediction_size']), has_q=False
-  )
-  return meta_network.MetaNetworkConfig(
-    policy_channels=_widths(shapes, channels, channels),
-    policy_target_channels=_widths(shapes, target_channels, target_channels),
-    has_q=channels not in modules or shapes[f'{channels}/w'][1] != without_q,
-    **sizes,
-  )
-
-
-def _widths(shapes: _Shapes, first: str, others: str) -> tuple[int, ...]:
-  """Widths of the layers FIRST, OTHERS_1, OTHERS_2, ..."""
-  modules = {key.rpartition('/')[0] for key in shapes}
-  names = [first, *(f'{others}_{i}' for i in range(1, len(modules)))]
-  layers = itertools.takewhile(modules.__contains__, names)
-  return tuple(shapes[f'{layer}/b'][0] for layer in layers)
+def _expected(
+  config: meta_network.MetaNetworkConfig, number: int, where: str
+) -> _Shapes:
+  """The shapes of a network's parameters, if it has not far more of them."""
+  sizes = dataclasses.astuple(config)
+  widths = [x for x in sizes if isinstance(x, tuple)]
+  layers = sum(map(len, widths)) + config.transformer_layers
+  largest = max(max((*x, 0)) if isinstance(x, tuple) else x for x in sizes)
+  if layers > max(number, _MAX_LAYERS) or largest > _MAX_SIZE:
+    raise WeightsError(f'{where}: no rule has a network as large as {config}.')
+  return _parameter_shapes(config)

@@ -13,7 +13,6 @@ import small
 from disco_rl.analysis import ablation
 from disco_rl.analysis import pictures
 from disco_rl.analysis import probes
-from disco_rl.update_rules import weights
 from launch import analyse
 from launch import evaluate
 
@@ -51,7 +50,7 @@ def error(**values: object) -> str:
 @pytest.fixture
 def run(tmp_path: pathlib.Path) -> pathlib.Path:
   """A run with a small rule that has y and z."""
-  weights.save(tmp_path / 'rule.npz', small.nest(small.arrays()))
+  small.save(tmp_path / 'rule.npz', small.arrays())
   launching.call(
     evaluate,
     tmp_path / 'run',

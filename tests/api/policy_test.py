@@ -153,7 +153,7 @@ def test_files_that_cannot_be_played(
   path.write_bytes(data)
   with pytest.raises(npz.ArchiveError, match='damaged'):
     disco_rl.load_policy(path)
-  npz.write(path, {'x': np.zeros(3)})
+  npz.write(path, {'x': np.zeros(3)}, {})
   with pytest.raises(ValueError, match='does not contain an agent'):
     disco_rl.load_policy(path)
   with pytest.raises(FileNotFoundError):

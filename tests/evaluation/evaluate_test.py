@@ -225,9 +225,7 @@ def test_losses_that_are_not_finite(
 def rule_path(tmp_path: pathlib.Path) -> pathlib.Path:
   """A rule with random weights."""
   path = tmp_path / 'rules' / 'mine.npz'
-  weights.save(
-    path, small.nest({key: 0.3 * x for key, x in small.arrays().items()})
-  )
+  small.save(path, {key: 0.3 * x for key, x in small.arrays().items()})
   return path
 
 

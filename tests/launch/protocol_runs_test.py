@@ -13,7 +13,6 @@ from disco_rl.evaluation import protocol_report
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import sweep
 from disco_rl.runtime import metrics
-from disco_rl.update_rules import weights
 from launch import protocol
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -145,7 +144,7 @@ def test_a_protocol_that_was_killed_goes_on(
   launch(tmp_path, config, RULES)
   assert len(fake.made) == 2 + 2 * 3
   # A further rule adds its runs; others stay.
-  weights.save(tmp_path / 'mine.npz', small.nest(small.arrays()))
+  small.save(tmp_path / 'mine.npz', small.arrays())
   launch(tmp_path, config, f'{RULES},{tmp_path / "mine.npz"}')
   assert len(fake.made) == 2 * (2 + 2) + 2 * 2
   assert len(reported) == 3

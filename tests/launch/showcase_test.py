@@ -25,7 +25,6 @@ from disco_rl.evaluation import showcase as showcase_lib
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
 from disco_rl.update_rules import cards
-from disco_rl.update_rules import weights
 from launch import showcase
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -44,7 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   metrics.write_json(workdir / 'config.json', settings)
   metrics.write_json(workdir / 'summary.json', {'meta_steps': 7})
   for name in ('initial_rule.npz', 'rule.npz'):
-    weights.save(workdir / name, small.nest(small.arrays()))
+    small.save(workdir / name, small.arrays())
   card = cards.Card(
     name='run',
     settings=settings,

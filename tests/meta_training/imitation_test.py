@@ -21,7 +21,6 @@ from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry
-from disco_rl.update_rules import weights
 from launch import imitate
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -103,7 +102,7 @@ def test_large_advantages_are_bounded() -> None:
 def test_the_shipped_rule_imitates_on_other_inputs() -> None:
   """pi_hat is where the formula says, in inputs that it was not fitted to."""
   rule = disco_rl.load_rule('imitation')
-  config = weights.infer_config(rule.params)
+  config = rule.rule.network
   inputs = random_inputs(config.prediction_size)
   outputs, _ = jax.jit(meta_network.transform(config).apply)(
     rule.params, inputs, meta_network.initial_state(config)

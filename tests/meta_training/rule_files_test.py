@@ -49,7 +49,7 @@ def rule_files(workdir: pathlib.Path) -> rule_files_lib.RuleFiles:
     steps=inner_loop.Steps(of_member=7, in_all=7),
   )
   return rule_files_lib.RuleFiles(
-    workdir, disco.Disco(), config, [group], {'discount': 0.9}
+    workdir, disco.Disco(small.META_NETWORK), config, [group], {'discount': 0.9}
   )
 
 

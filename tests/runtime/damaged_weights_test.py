@@ -1,6 +1,7 @@
 """Damaged and foreign files are read or refused by name, never executed."""
 
 from collections.abc import Callable
+import dataclasses
 import io
 import os
 import pathlib
@@ -24,6 +25,7 @@ from disco_rl.update_rules import weights
 Arrays = dict[str, Any]
 
 ARRAYS: Arrays = small.arrays()
+WITH_NOTE: Arrays = {**ARRAYS, **small.NOTE}
 TREE = {
   'w': np.arange(6, dtype=np.float32).reshape(2, 3),
   'n': [np.int32(3), np.ones(2, bool)],
@@ -38,8 +40,10 @@ DESCRIPTION = agent_files.Description(
   state_outputs={},
   action_outputs={},
 )
-# The array that every agent's file has.
-NOTES = {'description': np.zeros(3, np.uint8)}
+# The note that an agent's file has.
+NOTES = {
+  npz.NOTE: npz.note_array({'version': 1, **dataclasses.asdict(DESCRIPTION)})
+}
 LEVEL = (
   '; 0',
   '##########',
@@ -98,7 +102,7 @@ def flat(params: Any) -> Arrays:
 
 
 @damage.FEW
-@hypothesis.given(content=damage.damaged(to_npz(ARRAYS)))
+@hypothesis.given(content=damage.damaged(to_npz(WITH_NOTE)))
 def test_damaged_weights(folder: pathlib.Path, content: bytes) -> None:
   found = load_weights(folder, content)
   if found is not None:
@@ -121,7 +125,7 @@ def test_weights_with_another_array(
 ) -> None:
   """Left out, under another name, of another type, shape or value."""
   hypothesis.assume('\0' not in name and not name.startswith('/'))
-  changed = {k: v for k, v in ARRAYS.items() if k != key}
+  changed = {k: v for k, v in WITH_NOTE.items() if k != key}
   if other is not None:
     changed[name] = other
   found = load_weights(folder, to_npz(changed))
@@ -168,7 +172,7 @@ def test_an_agent_that_unpacks_to_more_is_refused_before(
     **{"['n'][0]": TREE['n'][0], "['n'][1]": TREE['n'][1]},
   )
   assert path.stat().st_size < 10**5
-  monkeypatch.delattr(npz, '_read_array')
+  monkeypatch.delattr(npz, '_read_arrays')
   with pytest.raises(
     npz.ArchiveError, match=r"has \['w'\] of float32\[2, 1000"
   ):
@@ -182,8 +186,8 @@ def test_an_agent_of_zeros_that_unpack_to_far_more(
   tree = {'w': np.zeros(10**6, np.float32)}
   np.savez_compressed(path, **NOTES, **{"['w']": tree['w']})
   with monkeypatch.context() as patch:
-    patch.delattr(npz, '_read_array')
-    with pytest.raises(npz.ArchiveError, match='bytes unpack to 4000259'):
+    patch.delattr(npz, '_read_arrays')
+    with pytest.raises(npz.ArchiveError, match='bytes unpack to 40004'):
       agent_files.load(path, tree)
   agent_files.save(path, DESCRIPTION, tree)
   assert_equal(agent_files.load(path, tree), tree)

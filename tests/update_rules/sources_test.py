@@ -36,7 +36,7 @@ def shipped(
 ) -> pathlib.Path:
   """The folder of shipped rules: one, named mine, with its card."""
   folder = tmp_path / 'shipped'
-  weights.save(folder / 'mine.npz', small.nest(ARRAYS))
+  small.save(folder / 'mine.npz', ARRAYS)
   write_card(folder / 'mine.npz')
   monkeypatch.setattr(sources, 'SHIPPED', folder)
   return folder
@@ -133,9 +133,7 @@ def test_runs_notice_that_a_shipped_rule_has_changed(
   files = sources.files_among(['mine'])
   workdirs.claim(tmp_path / 'run', {}, (), files)
   workdirs.claim(tmp_path / 'run', {}, (), files)
-  weights.save(
-    shipped / 'mine.npz', small.nest({k: x + 1 for k, x in ARRAYS.items()})
-  )
+  small.save(shipped / 'mine.npz', {k: x + 1 for k, x in ARRAYS.items()})
   with pytest.raises(workdirs.WorkdirError, match='mine changed since'):
     workdirs.claim(tmp_path / 'run', {}, (), files)
 

@@ -63,7 +63,7 @@ def assert_identical(actual: types.Params, expected: types.Params) -> None:
 def path(tmp_path: pathlib.Path) -> pathlib.Path:
   """Of a file of weights, ARRAYS."""
   path = tmp_path / 'rule.npz'
-  weights.save(path, small.nest(ARRAYS))
+  small.save(path, ARRAYS)
   return path
 
 
@@ -86,10 +86,10 @@ def test_round_trip_is_bit_exact(
   # A denormal number, a negative zero, and the largest number.
   arrays['lstm/linear_2/b'][:3] = [1e-45, -0.0, np.finfo(np.float32).max]
   path = tmp_path / 'new' / 'directories' / 'rule.npz'
-  weights.save(path, small.nest(arrays))
+  weights.save(path, small.nest(arrays), config)
   loaded = weights.load(str(path))
   assert_identical(loaded, small.nest(arrays))
-  assert weights.infer_config(loaded) == config
+  assert weights.load_with_config(path)[1:] == (config, {})
   assert files(path.parent) == ['rule.npz']
 
 
@@ -100,9 +100,11 @@ def test_other_floats_become_float32(
   stored = {key: array.astype(dtype) for key, array in ARRAYS.items()}
   expected = {key: a.astype(np.float32) for key, a in stored.items()}
   if dtype != jnp.bfloat16:  # Files of NumPy have no such type.
-    np.savez_compressed(path, **jax.tree.map(np.asfortranarray, stored))
+    np.savez_compressed(
+      path, **jax.tree.map(np.asfortranarray, stored), **small.NOTE
+    )
     assert_identical(weights.load(path), small.nest(expected))
-  weights.save(path, small.nest(stored))
+  small.save(path, stored)
   assert_identical(weights.load(path), small.nest(expected))
 
 
@@ -110,10 +112,10 @@ def test_other_floats_become_float32(
 
 
 @pytest.mark.parametrize('key', ARRAYS)
-def test_a_missing_tensor_is_named(key: str) -> None:
+def test_a_missing_tensor_is_named(key: str, tmp_path: pathlib.Path) -> None:
   others = {k: v for k, v in ARRAYS.items() if k != key}
   with pytest.raises(weights.WeightsError, match='incomplete') as caught:
-    weights.infer_config(small.nest(others))
+    small.save(tmp_path / 'x.npz', others)
   assert f'  {key}: found nothing, expected' in str(caught.value)
 
 
@@ -125,8 +127,8 @@ Change = Callable[[np.ndarray], np.ndarray]
   [
     ('lstm/linear/b', lambda a: a[:-1], ['found (11,), expected (12,)']),
     ('lstm/linear_2/w', np.transpose, ['(10, 12), expected (12, 10)']),
-    (GATE, lambda a: a[0, 0], ['found (), expected (128, 256)']),
-    (GATE, lambda a: a[:0], ['found (0, 12), expected (128, 256)']),
+    (GATE, lambda a: a[0, 0], ['found (), expected (8, 12)']),
+    (GATE, lambda a: a[:0], ['found (0, 12), expected (8, 12)']),
     (GATE, lambda a: a.astype(np.int32), ['int32, expected float32']),
     (GATE, lambda a: a > 0, ['bool, expected float32']),
     (GATE, lambda a: a + 0j, ['complex64, expected float32']),
@@ -145,11 +147,15 @@ def test_a_wrong_tensor_is_named(
 ) -> None:
   array = change(ARRAYS[key]) if change else np.zeros((2, 3))
   wrong = {**ARRAYS, key: array}
-  np.savez(path, **wrong)
+  np.savez(path, **wrong, **small.NOTE)
   assert_refused(path, key, *texts)
   if '/' in key:
     with pytest.raises(weights.WeightsError, match=key):
-      weights.save(path.parent / 'not' / 'written.npz', small.nest(wrong))
+      weights.save(
+        path.parent / 'not' / 'written.npz',
+        small.nest(wrong),
+        small.META_NETWORK,
+      )
     assert not (path.parent / 'not').exists()
 
 
@@ -162,14 +168,55 @@ def test_parameters_of_something_else_are_refused(path: pathlib.Path) -> None:
     'such as an agent',
   )
   with pytest.raises(weights.WeightsError, match='found nothing'):
-    weights.infer_config({})
+    weights.save(path, {})
   mixed = {**ARRAYS, 'lstm/linear_2/b': np.zeros(9)}
   with pytest.raises(weights.WeightsError, match='rules of different sizes'):
-    weights.infer_config(small.nest(mixed))
+    small.save(path, mixed)
   with pytest.raises(weights.WeightsError, match='found ndarray.*nested'):
     weights.save(path, ARRAYS)
   with pytest.raises(weights.WeightsError, match="found 'disco103', .* nested"):
     weights.save(path, 'disco103')  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+  ('note', 'text'),
+  [
+    ({'version': 2}, 'is of version 2 of the format, and this program reads'),
+    ({'version': 1}, "its note is damaged: 'network'"),
+    ({'version': 1, 'network': 3, 'settings': {}}, 'its note is damaged'),
+    (
+      {'version': 1, 'network': {'size': 3}, 'settings': {}},
+      "unexpected keyword argument 'size'",
+    ),
+    (
+      {'version': 1, 'network': {'lstm_size': 0}, 'settings': {}},
+      'lstm_size=0 must be at least 1',
+    ),
+    (
+      {'version': 1, 'network': {'lstm_size': 10**9}, 'settings': {}},
+      'no rule has a network as large',
+    ),
+    (
+      {'version': 1, 'network': {'transformer_layers': 10**4}, 'settings': {}},
+      'no rule has a network as large',
+    ),
+    (
+      {'version': 1, 'network': {}, 'settings': {'discount': 0.9}},
+      "unknown settings ['discount']",
+    ),
+    (
+      {'version': 1, 'network': {}, 'settings': {'aux_pi_cost': [0.0, 0.0]}},
+      'its note is damaged',
+    ),
+    ([1], 'format is not a JSON object'),
+    ({'version': 'x' * 70_000}, 'format is uint8[7'),
+  ],
+)
+def test_a_wrong_note_is_named(
+  path: pathlib.Path, note: Any, text: str
+) -> None:
+  np.savez(path, **ARRAYS, **{npz.NOTE: npz.note_array(note)})
+  assert_refused(path, text)
 
 
 def not_an_archive(path: pathlib.Path) -> None:
@@ -197,7 +244,7 @@ def twice(path: pathlib.Path) -> None:
 def header(path: pathlib.Path, rows: int, data: bytes = b'') -> None:
   """Writes a gate whose header states a number of rows."""
   others = {k: v for k, v in ARRAYS.items() if k != GATE}
-  np.savez(path, **others)
+  np.savez(path, **others, **small.NOTE)
   member = io.BytesIO()
   np.lib.format.write_array_header_1_0(
     member, {'descr': '<f4', 'fortran_order': False, 'shape': (rows, 12)}
@@ -215,7 +262,7 @@ def lzma(path: pathlib.Path) -> None:
   [
     (not_an_archive, 'Git LFS'),
     (another_file, 'not an npz archive'),
-    (twice, 'an array is there twice'),
+    (twice, 'duplicate array name'),
     (lzma, 'another method than deflate'),
     *(
       (lambda path, rows=rows: header(path, rows), f'{GATE}.npy takes')
@@ -235,8 +282,8 @@ def test_an_archive_that_unpacks_beyond_reason_is_refused(
 ) -> None:
   """Its sizes are checked before it is unpacked."""
   header(path, 10**5, bytes(4 * 12 * 10**5))
-  monkeypatch.delattr(npz, '_read_array')
-  assert_refused(path, 'meta_rnn_size=100000')
+  monkeypatch.delattr(npz, '_read_arrays')
+  assert_refused(path, 'found (100000, 12), expected (8, 12)')
 
 
 def test_missing_files_and_directories_are_named(path: pathlib.Path) -> None:
@@ -264,7 +311,11 @@ def test_a_full_disk_leaves_the_old_file(
 
   monkeypatch.setattr(np, 'savez', write_some)
   with pytest.raises(OSError, match='No space'):
-    weights.save(path, small.nest({k: v + 1 for k, v in ARRAYS.items()}))
+    weights.save(
+      path,
+      small.nest({k: v + 1 for k, v in ARRAYS.items()}),
+      small.META_NETWORK,
+    )
   assert path.read_bytes() == content
   assert files(path.parent) == ['rule.npz']
 
@@ -273,7 +324,7 @@ def test_a_path_that_load_would_take_for_a_name_is_refused(
   path: pathlib.Path,
 ) -> None:
   with pytest.raises(ValueError, match='must end in .npz'):
-    weights.save(path.parent / 'rule', small.nest(ARRAYS))
+    small.save(path.parent / 'rule', ARRAYS)
   assert files(path.parent) == ['rule.npz']
 
 
@@ -397,7 +448,7 @@ def test_the_directory_variable_comes_before_the_cache(
     weights.load('disco103')
 
   # Another rule.
-  weights.save(path, small.nest({k: v + 1 for k, v in ARRAYS.items()}))
+  small.save(path, {k: v + 1 for k, v in ARRAYS.items()})
   assert weights.load(path)
   digest = hashlib.sha256(server.content).hexdigest()
   with pytest.raises(weights.WeightsError, match=f'{path}: not .*{digest}'):
@@ -415,7 +466,10 @@ def test_disco103(
 ) -> None:
   monkeypatch.setenv('DISCO_RL_WEIGHTS_DIR', str(disco103_path.parent))
   params = weights.load('disco103')
-  assert weights.infer_config(params) == meta_network.MetaNetworkConfig()
+  assert weights.load_with_config('disco103')[1:] == (
+    meta_network.MetaNetworkConfig(),
+    {},
+  )
   leaves = jax.tree.leaves(params)
   assert (len(leaves), sum(x.size for x in leaves)) == (42, 754_778)
   weights.save(tmp_path / 'again.npz', params)
