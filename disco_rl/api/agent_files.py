@@ -145,7 +145,9 @@ class Unpicklable:
     return new
 
 
-def save(path: files.PathLike, description: Description, tree: Any) -> None:
+def save(
+  path: files.PathLike, description: Description, tree: types.PyTree
+) -> None:
   """Writes an agent by `npz.write`.
 
   Args:
@@ -166,7 +168,7 @@ def save_policy(
   _write(path, description, leaves(params, _PARAMS))
 
 
-def load(path: files.PathLike, like: Any) -> Any:
+def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
   """Reads a tree.
 
   Args:
@@ -228,7 +230,7 @@ def rebuild(
   return _rebuild(arrays, like)
 
 
-def leaves(tree: Any, place: str = '') -> dict[str, Any]:
+def leaves(tree: types.PyTree, place: str = '') -> dict[str, types.PyTree]:
   """The leaves by their paths, as `jax.tree_util.keystr` writes them."""
   return {
     place + jax.tree_util.keystr(where): leaf
@@ -267,7 +269,9 @@ def _describe(path: files.PathLike, note: Mapping[str, Any]) -> Description:
     ) from error
 
 
-def _rebuild(arrays: Mapping[str, np.ndarray], like: Any) -> Any:
+def _rebuild(
+  arrays: Mapping[str, np.ndarray], like: types.PyTree
+) -> types.PyTree:
   """The tree whose leaves are the arrays."""
   rebuilt = [
     files.from_data(jnp.asarray(arrays[name]), leaf)

@@ -88,7 +88,7 @@ def _check_values(rollout: types.Rollout, num_actions: int) -> None:
 
 
 def check_outputs(
-  outputs: Any,
+  outputs: types.PyTree,
   output_spec: types.OutputSpec,
   num_actions: int,
   size: tuple[int, int],
@@ -134,7 +134,11 @@ def check_outputs(
 
 
 def check_shapes(
-  name: str, tree: Any, spec: Any, leading: tuple[int, ...], reason: str
+  name: str,
+  tree: types.PyTree,
+  spec: types.PyTree,
+  leading: tuple[int, ...],
+  reason: str,
 ) -> None:
   """Checks the structure and the shapes of a tree of arrays.
 
@@ -162,7 +166,7 @@ def check_shapes(
 
 
 def check_shape(
-  name: str, array: Any, wanted: tuple[int, ...], reason: str
+  name: str, array: object, wanted: tuple[int, ...], reason: str
 ) -> None:
   """Raises ValueError that names an array of another shape than is wanted."""
   if jnp.shape(array) != wanted:
@@ -171,7 +175,7 @@ def check_shape(
     )
 
 
-def check_finite(name: str, tree: Any) -> None:
+def check_finite(name: str, tree: types.PyTree) -> None:
   """Raises ValueError that names a leaf of NumPy arrays with NaN or infinity.
 
   Numbers that are too large for the type of the spec are infinite in it.
@@ -186,7 +190,7 @@ def check_finite(name: str, tree: Any) -> None:
       )
 
 
-def _check_type(path: Any, leaf: Any, spec: Any) -> None:
+def _check_type(path: Any, leaf: Any, spec: types.PyTree) -> None:
   dtype = jax.dtypes.canonicalize_dtype(_dtype(leaf))
   if dtype != spec.dtype:
     raise ValueError(
@@ -195,5 +199,5 @@ def _check_type(path: Any, leaf: Any, spec: Any) -> None:
     )
 
 
-def _dtype(array: Any) -> Any:
+def _dtype(array: object) -> object:
   return getattr(array, 'dtype', None) or np.asarray(array).dtype

@@ -99,7 +99,7 @@ class Games:
   ) -> playing.Act:
     self._player.restart(seed)
 
-    def act(observation: Any, is_first: np.ndarray) -> np.ndarray:
+    def act(observation: types.PyTree, is_first: np.ndarray) -> np.ndarray:
       return self._player.act(params, observation, greedy, is_first)
 
     return act

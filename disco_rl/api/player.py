@@ -22,7 +22,9 @@ class Player:
     network: agent_network.AgentNetwork,
     spec: types.EnvironmentSpec,
     seed: int,
-    encode: Callable[[Any], types.PyTree] = lambda observation: observation,
+    encode: Callable[[types.PyTree], types.PyTree] = lambda observation: (
+      observation
+    ),
     first_action: int = 0,
   ):
     """Compiles nothing yet.
@@ -53,7 +55,11 @@ class Player:
     self._batch_size = 0
 
   def act(
-    self, params: types.Params, observation: Any, greedy: bool, is_first: Any
+    self,
+    params: types.Params,
+    observation: types.PyTree,
+    greedy: bool,
+    is_first: Any,
   ) -> Any:
     """See `Trainer.act`.
 
@@ -132,7 +138,7 @@ class Player:
   def _network_has_core(self) -> bool:
     return bool(jax.tree.leaves(self._network.initial_state(1)))
 
-  def _is_batch(self, observation: Any) -> bool:
+  def _is_batch(self, observation: types.PyTree) -> bool:
     """Whether there is a leading axis; raises ValueError for other shapes."""
     specs = jax.tree.leaves(self._spec.observation)
     leaves = jax.tree.leaves(observation)
@@ -148,7 +154,9 @@ class Player:
     return is_batch
 
 
-def _as_batch(x: Any, spec: Any, is_batch: bool) -> np.ndarray:
+def _as_batch(
+  x: types.PyTree, spec: types.PyTree, is_batch: bool
+) -> np.ndarray:
   with np.errstate(over='ignore'):  # What is infinite then is refused.
     array = np.asarray(x, spec.dtype)
   return array if is_batch else array[None]

@@ -39,7 +39,11 @@ class Policy(agent_files.Unpicklable):
     self._player = games.make_player(description.seed)
 
   def act(
-    self, observation: Any, *, greedy: bool = False, is_first: Any = False
+    self,
+    observation: types.PyTree,
+    *,
+    greedy: bool = False,
+    is_first: Any = False,
   ) -> Any:
     """Chooses actions, as `Trainer.act`."""
     return self._player.act(self.params, observation, greedy, is_first)

@@ -84,7 +84,7 @@ def check_params(rule: base.UpdateRule, params: types.Params) -> None:
     )
 
 
-def _by_path(tree: Any) -> dict[str, str]:
+def _by_path(tree: types.PyTree) -> dict[str, str]:
   """Path -> type and shape of each array."""
   return {
     f'params{jax.tree_util.keystr(path)}': f'{leaf.dtype}{list(leaf.shape)}'
@@ -139,8 +139,8 @@ def _call(
   method: str,
   results: tuple[str, ...],
   outputs: types.Outputs,
-  function: Callable[[], Any],
-) -> Any:
+  function: Callable[[], types.PyTree],
+) -> types.PyTree:
   """The results of a method that reads the outputs of the network."""
   try:
     found = function()
@@ -157,7 +157,9 @@ def _call(
   return found
 
 
-def _check_same(source: str, wanted: Any, other: str, found: Any) -> None:
+def _check_same(
+  source: str, wanted: types.PyTree, other: str, found: types.PyTree
+) -> None:
   """Raises ValueError if trees differ in structure, shapes or types."""
   wanted, found = jax.tree.map(jnp.asarray, (wanted, found))
   try:
@@ -169,7 +171,7 @@ def _check_same(source: str, wanted: Any, other: str, found: Any) -> None:
 
 
 def _check_axes(
-  label: str, tree: Any, wanted: str, is_valid: Callable[[Any], bool]
+  label: str, tree: types.PyTree, wanted: str, is_valid: Callable[[Any], bool]
 ) -> None:
   """Raises ValueError if an array has another shape than is wanted."""
   for path, leaf in jax.tree.leaves_with_path(tree):

@@ -262,7 +262,11 @@ class Trainer(agent_files.Unpicklable):
       )
 
   def act(
-    self, observation: Any, *, greedy: bool = False, is_first: Any = False
+    self,
+    observation: types.PyTree,
+    *,
+    greedy: bool = False,
+    is_first: Any = False,
   ) -> Any:
     """Chooses actions.
 
@@ -404,7 +408,7 @@ class Trainer(agent_files.Unpicklable):
       )
     return self._train_state
 
-  def _saved(self) -> dict[str, Any]:
+  def _saved(self) -> dict[str, types.PyTree]:
     return {
       agent_files.STATE: self._train_state,
       'replay': self._driver.replay_contents(),
@@ -412,7 +416,7 @@ class Trainer(agent_files.Unpicklable):
     }
 
 
-def _name(thing: Any) -> str:
+def _name(thing: object) -> str:
   """The name of an environment or of a rule, as it was given."""
   if isinstance(thing, rules.LoadedRule):
     thing = thing.rule

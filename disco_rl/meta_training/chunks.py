@@ -2,18 +2,23 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from disco_rl import types
 
-def mapped(size: int, function: Callable[..., Any]) -> Callable[..., Any]:
+
+def mapped(
+  size: int, function: Callable[..., types.PyTree]
+) -> Callable[..., types.PyTree]:
   """The function for a chunk; single members need no axis."""
   return jax.vmap(function) if size > 1 else function
 
 
-def at_once(size: int, function: Callable[..., Any]) -> Callable[..., Any]:
+def at_once(
+  size: int, function: Callable[..., types.PyTree]
+) -> Callable[..., types.PyTree]:
   """The function for all members, trees [c, ...], at the same time.
 
   Args:
@@ -31,19 +36,19 @@ def at_once(size: int, function: Callable[..., Any]) -> Callable[..., Any]:
   )
 
 
-def stack(trees: Sequence[Any]) -> Any:
+def stack(trees: Sequence[types.PyTree]) -> types.PyTree:
   """Trees of equal structure as one with a new leading axis."""
   return jax.tree.map(lambda *x: jnp.stack(x), *trees)
 
 
-def split(size: int, tree: Any) -> Any:
+def split(size: int, tree: types.PyTree) -> types.PyTree:
   """[n, ...] -> [n / c, c, ...]; without the axis c where c = 1."""
   if size == 1:
     return tree
   return jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), tree)
 
 
-def join(size: int, tree: Any) -> Any:
+def join(size: int, tree: types.PyTree) -> types.PyTree:
   """Inverse of `split`."""
   if size == 1:
     return tree

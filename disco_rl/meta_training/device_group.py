@@ -116,14 +116,14 @@ class DeviceGroup(population.Group):
 
   def _step_arguments(
     self, rule_params: types.Params, members: inner_loop_lib.Member
-  ) -> tuple[Any, ...]:
+  ) -> tuple[types.PyTree, ...]:
     return rule_params, members, self._environments, self._counts
 
   def _step_all(
     self,
     rule_params: types.Params,
-    members: Any,
-    environments: Any,
+    members: types.PyTree,
+    environments: types.PyTree,
     counts: types.Array,
   ) -> meta_update.MetaUpdates:
     """The program of `step`."""

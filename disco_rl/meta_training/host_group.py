@@ -109,7 +109,7 @@ class HostGroup(population.Group):
     self._estimator = estimator
     self._make_environments = make_environments
     rule, members = sharding.REPLICATED, sharding.SPLIT
-    specs: Any = (members, sharding.SPLIT_BATCH, members)
+    specs: types.PyTree = (members, sharding.SPLIT_BATCH, members)
     update = inner_loop_lib.Trajectory(*specs)
     segment = config.inner_loop.config.save_every * (update,)
     self._learn = self.programs.make(
@@ -219,7 +219,7 @@ class HostGroup(population.Group):
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> meta_update.MetaUpdates:
     """See `population.Group.step`; one micro-batch after another."""
-    total: Any = None
+    total: types.PyTree = None
     all_logs = []
     for micro in self._micro_batches:
       updates, part, logs = self._step_of(
@@ -403,7 +403,7 @@ class HostGroup(population.Group):
     members: inner_loop_lib.Member,
     store: offloading.TrajectoryStore,
     validation: Sequence[types.Rollout],
-  ) -> tuple[inner_loop_lib.Member, types.Params, Any]:
+  ) -> tuple[inner_loop_lib.Member, types.Params, types.PyTree]:
     """Meta-gradients of a micro-batch, and logs; empties the store."""
     cotangents, members, outer_logs = self._outer_loss(
       rule_params, members, tuple(validation)
@@ -467,7 +467,7 @@ class HostGroup(population.Group):
     rule_params: types.Params,
     members: inner_loop_lib.Member,
     gradients: types.Params,
-    logs: Any,
+    logs: types.PyTree,
     counts: types.Array,
   ) -> meta_update.MetaUpdates:
     """Each member's update of eta; logs as `_step_of` gathers them."""
@@ -475,7 +475,7 @@ class HostGroup(population.Group):
     def update(
       member: inner_loop_lib.Member,
       gradient: types.Params,
-      logs: Any,
+      logs: types.PyTree,
       counts: types.Array,
     ) -> meta_update.MetaUpdates:
       inner_logs, outer_logs, sweep_logs = logs
@@ -493,10 +493,12 @@ class HostGroup(population.Group):
       self.config.chunk, rule_params, update, members, gradients, logs, counts
     )
 
-  def _at_once(self, function: Any) -> Any:
+  def _at_once(
+    self, function: Callable[..., types.PyTree]
+  ) -> Callable[..., types.PyTree]:
     """The function for all members that a device computes at a time."""
     return chunks.at_once(self.config.chunk, function)
 
-  def _own(self, tree: Any) -> Any:
+  def _own(self, tree: types.PyTree) -> types.PyTree:
     """This process's part of a tree [n, ...], in the host's memory."""
     return offloading.offloaded(self.config.own_part(tree))

@@ -67,13 +67,13 @@ class Member:
     actor: its environments; where these step on the host, the parameters that
       act in the next rollout, see `host_collector.overlap`.
     meta_value: its meta-value function.
-    meta_opt_state: moments of its own Adam over eta, which survive resets.
+    meta_opt_state: types.PyTree of its own Adam over eta, which survive resets.
   """
 
   agent: agent_lib.AgentState
   actor: actor.ActorState | types.Params
   meta_value: meta_value_lib.MetaValueState
-  meta_opt_state: Any
+  meta_opt_state: types.PyTree
 
   def replace_agent(self, **changes: Any) -> 'Member':
     """The member with some fields of its agent replaced."""
@@ -243,15 +243,15 @@ class InnerLoop:
       gradients=chunks.stack([update.gradients for update in updates]),
     )
 
-  def to_host(self, tree: Any) -> Any:
+  def to_host(self, tree: types.PyTree) -> types.PyTree:
     """Moves a tree to the host's memory, if `offload` is set."""
     return self._move(tree, memory.Space.Host)
 
-  def to_device(self, tree: Any) -> Any:
+  def to_device(self, tree: types.PyTree) -> types.PyTree:
     """Moves a tree back."""
     return self._move(tree, memory.Space.Device)
 
-  def _move(self, tree: Any, space: Any) -> Any:
+  def _move(self, tree: types.PyTree, space: Any) -> types.PyTree:
     return jax.device_put(tree, space) if self.config.offload else tree
 
   def validate(

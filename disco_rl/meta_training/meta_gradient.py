@@ -9,7 +9,6 @@ from collections.abc import Callable
 import dataclasses
 import functools
 from typing import Annotated
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +25,7 @@ MODES = ('plain', 'checkpointed', 'mixed')
 Mode = Annotated[str, config_lib.one_of(*MODES)]
 # Gradients of the outer loss: with respect to the differentiable leaves of a
 # learner state, and with respect to eta, of the updates after that state.
-Cotangents = tuple[Any, types.Params]
+Cotangents = tuple[types.PyTree, types.Params]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +213,7 @@ class MetaGradient(config_lib.Settings):
 
     def back(
       cotangents: Cotangents,
-      one: tuple[learner.LearnerState, types.Rollout, Any],
+      one: tuple[learner.LearnerState, types.Rollout, types.PyTree],
     ) -> tuple[Cotangents, types.Logs]:
       state, batch, gradient = one
       return _backpropagate(
@@ -242,7 +241,7 @@ class MetaGradient(config_lib.Settings):
 
     def update_again(
       state: learner.LearnerState, batch: types.Rollout
-    ) -> tuple[learner.LearnerState, tuple[learner.LearnerState, Any]]:
+    ) -> tuple[learner.LearnerState, tuple[learner.LearnerState, types.PyTree]]:
       after, update = self.inner_loop.agent.learn(rule_params, state, batch)
       return after, (state, update.gradient if is_mixed else None)
 
@@ -316,8 +315,8 @@ def _backpropagate(
   differentiable, constant = _partition(state)
 
   def outputs(
-    rule_params: types.Params, differentiable: Any
-  ) -> tuple[tuple[Any, types.Array], types.Logs]:
+    rule_params: types.Params, differentiable: types.PyTree
+  ) -> tuple[tuple[types.PyTree, types.Array], types.Logs]:
     after, loss, logs = function(
       rule_params, _combine(differentiable, constant)
     )
@@ -332,7 +331,7 @@ def _backpropagate(
   return (of_before, jax.tree.map(jnp.add, of_rule, of_rule_here)), logs
 
 
-def _partition(tree: Any) -> tuple[Any, Any]:
+def _partition(tree: types.PyTree) -> tuple[types.PyTree, types.PyTree]:
   """The differentiable leaves, and the others; None elsewhere."""
   is_real = lambda x: jnp.issubdtype(x.dtype, jnp.inexact)
   return (
@@ -341,7 +340,9 @@ def _partition(tree: Any) -> tuple[Any, Any]:
   )
 
 
-def _combine(differentiable: Any, constant: Any) -> Any:
+def _combine(
+  differentiable: types.PyTree, constant: types.PyTree
+) -> types.PyTree:
   """Inverse of `_partition`."""
   return jax.tree.map(
     lambda x, y: y if x is None else x,

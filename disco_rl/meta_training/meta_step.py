@@ -52,7 +52,7 @@ class State:
 
   meta_step: int
   rule_params: types.Params
-  opt_state: Any
+  opt_state: types.PyTree
   members: Sequence[inner_loop_lib.Member]
   lifetimes: Sequence[lifetimes_lib.Lifetimes]
 

@@ -17,7 +17,6 @@ of a device, and `apply_mean` sums over groups and devices and changes eta.
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -116,7 +115,9 @@ def averaging() -> optax.GradientTransformation:
   return optax.GradientTransformation(init, update)
 
 
-def averaged(opt_state: Any, rule_params: types.Params) -> types.Params:
+def averaged(
+  opt_state: types.PyTree, rule_params: types.Params
+) -> types.Params:
   """The mean of eta, or, where none is kept, eta.
 
   Args:
@@ -178,7 +179,7 @@ def sum_over_members(
   chunk_size: int,
   rule_params: types.Params,
   function: Callable[..., MetaUpdates],
-  *trees: Any,
+  *trees: types.PyTree,
 ) -> MetaUpdates:
   """Maps over a device's members in chunks, and sums their updates.
 
@@ -186,13 +187,15 @@ def sum_over_members(
     chunk_size: members computed at a time, a divisor of n.
     rule_params: eta.
     function: from the trees of one member to its update, see `member_update`.
-    *trees: [n, ...].
+    *trees: types.PyTree, ...].
 
   Returns:
     The sum [1, ...], members [n, ...] and logs [n].
   """
 
-  def chunk(total: types.Params, trees: Any) -> tuple[Any, Any]:
+  def chunk(
+    total: types.Params, trees: types.PyTree
+  ) -> tuple[types.PyTree, types.PyTree]:
     updates, members, logs = chunks.mapped(chunk_size, function)(*trees)
     if chunk_size > 1:
       updates = jax.tree.map(lambda x: jnp.sum(x, axis=0), updates)
@@ -209,11 +212,11 @@ def sum_over_members(
 def apply_mean(
   optimizer: optax.GradientTransformation,
   rule_params: types.Params,
-  opt_state: Any,
+  opt_state: types.PyTree,
   updates: Sequence[types.Params],
   num_agents: int,
   mesh: jax.sharding.Mesh,
-) -> tuple[types.Params, Any, types.Array]:
+) -> tuple[types.Params, types.PyTree, types.Array]:
   """Changes eta by the mean of the agents' updates.
 
   Args:
@@ -235,10 +238,12 @@ def apply_mean(
   return rule_params, opt_state, optax.tree.norm(change)
 
 
-def _sum_over_devices(tree: Any, mesh: jax.sharding.Mesh) -> Any:
+def _sum_over_devices(
+  tree: types.PyTree, mesh: jax.sharding.Mesh
+) -> types.PyTree:
   """Sums trees [devices, ...]; one all-reduce."""
 
-  def add(shard: Any) -> Any:
+  def add(shard: types.PyTree) -> types.PyTree:
     flat, restore = ravel_pytree(jax.tree.map(lambda x: x[0], shard))
     return restore(
       jax.lax.psum(flat, sharding.AGENTS) if mesh.size > 1 else flat

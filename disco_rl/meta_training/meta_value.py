@@ -63,7 +63,7 @@ class MetaValueState:
   """
 
   params: types.Params
-  opt_state: Any
+  opt_state: types.PyTree
   moments: value_targets.ValueMoments
 
 

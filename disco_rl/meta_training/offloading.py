@@ -14,17 +14,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disco_rl import types
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.runtime import files
 from disco_rl.runtime import memory
 
 
-def take(tree: Any, indices: np.ndarray) -> Any:
+def take(tree: types.PyTree, indices: np.ndarray) -> types.PyTree:
   """Copies of some entries, [len(indices), ...]."""
   return jax.tree.map(lambda x: x[indices], tree)
 
 
-def put(tree: Any, indices: np.ndarray, entries: Any) -> Any:
+def put(
+  tree: types.PyTree, indices: np.ndarray, entries: types.PyTree
+) -> types.PyTree:
   """Overwrites entries in place; the inverse of `take`.
 
   Args:
@@ -36,7 +39,7 @@ def put(tree: Any, indices: np.ndarray, entries: Any) -> Any:
     The tree with these entries.
   """
 
-  def put_leaf(kept: Any, new: Any) -> Any:
+  def put_leaf(kept: types.PyTree, new: types.PyTree) -> types.PyTree:
     if files.is_key(kept):
       return kept.at[indices].set(new)
     kept[indices] = np.asarray(new)
@@ -45,16 +48,18 @@ def put(tree: Any, indices: np.ndarray, entries: Any) -> Any:
   return jax.tree.map(put_leaf, tree, entries)
 
 
-def offloaded(tree: Any) -> Any:
+def offloaded(tree: types.PyTree) -> types.PyTree:
   """Copies of arrays in the host's memory, which `put` may overwrite."""
   return jax.tree.map(lambda x: x if files.is_key(x) else np.array(x), tree)
 
 
-def collect(parts: Sequence[Any], indices: Sequence[np.ndarray]) -> Any:
+def collect(
+  parts: Sequence[types.PyTree], indices: Sequence[np.ndarray]
+) -> types.PyTree:
   """Joins the entries of several trees, each at its own indices."""
   order = np.argsort(np.concatenate(indices))
 
-  def join(*x: Any) -> Any:
+  def join(*x: types.PyTree) -> types.PyTree:
     if files.is_key(x[0]):
       return jnp.concatenate(x)[order]
     return np.concatenate(x)[order]
@@ -134,7 +139,7 @@ def device_bytes(
   return segments * memory.device_bytes(segment)
 
 
-def _move(tree: Any, memory_kind: str) -> Any:
+def _move(tree: types.PyTree, memory_kind: str) -> types.PyTree:
   """Moves arrays between the memories of their devices."""
   return jax.tree.map(
     lambda x: jax.device_put(x, x.sharding.with_memory_kind(memory_kind)), tree

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import dataclasses
 import functools
 import pathlib
-from typing import Any
 
 import jax
 import numpy as np
@@ -106,19 +105,19 @@ class GroupConfig:
       self, names=self.names[:num_members], mesh=mesh, num_padding=0
     )
 
-  def split(self, tree: Any) -> Any:
+  def split(self, tree: types.PyTree) -> types.PyTree:
     """Places trees [n, ...] as programs expect them."""
     return sharding.put(tree, self.mesh, sharding.SPLIT)
 
-  def shapes(self, tree: Any) -> Any:
+  def shapes(self, tree: types.PyTree) -> types.PyTree:
     """Shapes of trees [n, ...] that `split` has placed."""
     return sharding.shapes(tree, self.mesh, sharding.SPLIT)
 
-  def own_part(self, tree: Any) -> Any:
+  def own_part(self, tree: types.PyTree) -> types.PyTree:
     """Trees [n, ...] -> [own, ...], of this process's members."""
     return distributed.own_part(tree, self.mesh, sharding.SPLIT)
 
-  def join_parts(self, tree: Any) -> Any:
+  def join_parts(self, tree: types.PyTree) -> types.PyTree:
     """Trees [own, ...] of all processes -> [n, ...], placed as by `split`."""
     if not distributed.is_distributed():
       return self.split(tree)
@@ -140,8 +139,8 @@ class Group(abc.ABC):
   def __init__(
     self,
     config: GroupConfig,
-    empty_replay: Callable[[], Any],
-    environments: Any = None,
+    empty_replay: Callable[[], types.PyTree],
+    environments: types.PyTree = None,
   ):
     """Compiles nothing yet.
 

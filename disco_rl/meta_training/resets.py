@@ -41,7 +41,7 @@ def initial_member(
 
 
 def complete(
-  empty_replay: Callable[[], Any],
+  empty_replay: Callable[[], types.PyTree],
   optimizer: optax.GradientTransformation,
   rule_params: types.Params,
   initial: inner_loop_lib.Member,

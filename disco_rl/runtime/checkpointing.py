@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from disco_rl import types
 from disco_rl.runtime import digests
 from disco_rl.runtime import distributed
 from disco_rl.runtime import files
@@ -93,7 +94,7 @@ class Checkpointer:
       item_handlers=_Handler(),
     )
 
-  def save(self, step: int, tree: Any) -> None:
+  def save(self, step: int, tree: types.PyTree) -> None:
     """Begins to save a tree; returns once the tree may be overwritten.
 
     Args:
@@ -114,8 +115,10 @@ class Checkpointer:
       self._manager.save(step, args=_Save(data, custom_metadata=notes))
 
   def restore(
-    self, like: Any, restore_more: Callable[[Any], None] | None = None
-  ) -> tuple[int, Any] | None:
+    self,
+    like: types.PyTree,
+    restore_more: Callable[[types.PyTree], None] | None = None,
+  ) -> tuple[int, types.PyTree] | None:
     """Loads the newest tree that can be read.
 
     Damaged newer ones are moved to a folder next to that of the checkpoints.
@@ -178,7 +181,7 @@ class Checkpointer:
       f'continuing from step {instead}. {reason}'
     )
 
-  def _restore(self, step: int, like: Any) -> Any:
+  def _restore(self, step: int, like: types.PyTree) -> types.PyTree:
     if distributed.is_first():
       self._check_files(step)
     abstract = jax.tree.map(
@@ -262,7 +265,9 @@ class Checkpointer:
       self._manager.close()
 
 
-def read(directory: pathlib.Path, like: Any) -> tuple[int, Any]:
+def read(
+  directory: pathlib.Path, like: types.PyTree
+) -> tuple[int, types.PyTree]:
   """Loads the newest tree that can be read, and changes nothing in the folder.
 
   A run may be writing there at the same time.
@@ -283,7 +288,7 @@ def read(directory: pathlib.Path, like: Any) -> tuple[int, Any]:
     raise CheckpointError(f'{directory} is not a folder of checkpoints.')
   device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
-  def abstract(x: Any) -> Any:
+  def abstract(x: Any) -> types.PyTree:
     if not isinstance(x, jax.ShapeDtypeStruct):
       return ocp.utils.to_shape_dtype_struct(x)
     data = jax.eval_shape(files.to_data, x)

@@ -7,11 +7,11 @@ import ctypes
 import os
 import re
 import time
-from typing import Any
 
 from absl import logging
 import jax
 
+from disco_rl import types
 from disco_rl.runtime import backend
 
 _UNKNOWN = re.compile("No such compile option: '(.*)'")
@@ -26,7 +26,7 @@ class Program:
 
   def __init__(
     self,
-    function: Callable[..., Any],
+    function: Callable[..., types.PyTree],
     donate_argnums: int | tuple[int, ...] = (),
     runs_often: bool = True,
   ):
@@ -43,11 +43,11 @@ class Program:
     self._compiled: jax.stages.Compiled | None = None
     self.compile_seconds = 0.0
 
-  def __call__(self, *arguments: Any) -> Any:
+  def __call__(self, *arguments: types.PyTree) -> types.PyTree:
     """Runs the program; returns before it has ended, as JAX does."""
     return self.compile(*arguments)(*arguments)
 
-  def compile(self, *arguments: Any) -> jax.stages.Compiled:
+  def compile(self, *arguments: types.PyTree) -> jax.stages.Compiled:
     """The program for such arguments.
 
     Args:
@@ -65,11 +65,11 @@ class Program:
       trim_memory()
     return self._compiled
 
-  def trace(self, *arguments: Any) -> jax.stages.Traced:
+  def trace(self, *arguments: types.PyTree) -> jax.stages.Traced:
     """The program as equations; compiling traces it no second time."""
     return self._jitted.trace(*arguments)
 
-  def compile_quickly(self, *arguments: Any) -> jax.stages.Compiled:
+  def compile_quickly(self, *arguments: types.PyTree) -> jax.stages.Compiled:
     """The program to be looked at, not run: its machine code is not optimised.
 
     That takes a fraction of the time, and the buffers are the same.
@@ -85,7 +85,9 @@ class Program:
     trim_memory()
     return compiled
 
-  def lower(self, platform: str, *arguments: Any) -> jax.stages.Lowered:
+  def lower(
+    self, platform: str, *arguments: types.PyTree
+  ) -> jax.stages.Lowered:
     """The program before XLA compiles it, for any platform.
 
     Args:
@@ -99,13 +101,13 @@ class Program:
       traced = self._jitted.trace(*arguments)
       return traced.lower(lowering_platforms=(platform,))
 
-  def shapes(self, *arguments: Any) -> Any:
+  def shapes(self, *arguments: types.PyTree) -> types.PyTree:
     """Shapes of the results for such arguments; compiles nothing."""
     return self._jitted.eval_shape(*arguments)
 
 
 # A program and its arguments, or their shapes.
-Call = tuple[Program, Sequence[Any]]
+Call = tuple[Program, Sequence[types.PyTree]]
 
 
 def compile_all(calls: Sequence[Call]) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import contextlib
 import pathlib
 import tempfile
-from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
@@ -17,6 +16,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
 
+from disco_rl import types
 from disco_rl.runtime import files
 from disco_rl.runtime import reports
 
@@ -107,7 +107,7 @@ def largest(x: int) -> int:
   return int(np.max(multihost_utils.process_allgather(np.asarray(x))))
 
 
-def place(x: Any, sharding: NamedSharding) -> jax.Array:
+def place(x: types.PyTree, sharding: NamedSharding) -> jax.Array:
   """Makes a global array from a value that every process holds.
 
   Args:
@@ -124,12 +124,12 @@ def place(x: Any, sharding: NamedSharding) -> jax.Array:
   return files.from_data(placed, x)
 
 
-def fetch(tree: Any) -> Any:
+def fetch(tree: types.PyTree) -> types.PyTree:
   """Fetches global arrays; every process gets the whole NumPy arrays."""
   if not is_distributed():
     return jax.device_get(tree)
 
-  def everywhere(x: Any) -> Any:
+  def everywhere(x: types.PyTree) -> types.PyTree:
     if not isinstance(x, jax.Array) or x.is_fully_addressable:
       return x
     assert isinstance(x.sharding, NamedSharding)
@@ -139,13 +139,17 @@ def fetch(tree: Any) -> Any:
   return jax.device_get(jax.tree.map(everywhere, tree))
 
 
-def own_part(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:
+def own_part(
+  tree: types.PyTree, mesh: jax.sharding.Mesh, spec: PartitionSpec
+) -> types.PyTree:
   """The part of global arrays that this process's devices hold."""
   if not is_distributed():
     return tree
   return multihost_utils.global_array_to_host_local_array(tree, mesh, spec)
 
 
-def from_parts(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:
+def from_parts(
+  tree: types.PyTree, mesh: jax.sharding.Mesh, spec: PartitionSpec
+) -> types.PyTree:
   """Makes global arrays from each process's part; the inverse of `own_part`."""
   return multihost_utils.host_local_array_to_global_array(tree, mesh, spec)

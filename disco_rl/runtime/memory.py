@@ -4,9 +4,10 @@ import math
 import os
 import resource
 import sys
-from typing import Any
 
 import jax
+
+from disco_rl import types
 
 
 def peak_bytes() -> int:
@@ -40,7 +41,7 @@ def tree_bytes(tree: object) -> int:
 def device_bytes(tree: object) -> int:
   """The same on each device, where leaves are divided among several."""
 
-  def size(leaf: Any) -> int:
+  def size(leaf: types.PyTree) -> int:
     placed = getattr(leaf, 'sharding', None)
     shape = placed.shard_shape(leaf.shape) if placed else leaf.shape
     return math.prod(shape) * leaf.dtype.itemsize

@@ -11,13 +11,13 @@ sums and means over trajectories.
 
 from collections.abc import Callable
 import os
-from typing import Any
 
 import jax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
 
+from disco_rl import types
 from disco_rl.maths import shared_batch
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
@@ -122,7 +122,9 @@ def _nearest(size: int, shards: int) -> str:
   return ' or '.join(str(n) for n in (below, below + shards) if n)
 
 
-def put(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:
+def put(
+  tree: types.PyTree, mesh: jax.sharding.Mesh, spec: PartitionSpec
+) -> types.PyTree:
   """Places arrays on the devices as programs expect them.
 
   On a single device, too: arrays from a checkpoint are committed to one, and
@@ -134,7 +136,9 @@ def put(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:
   return jax.device_put(tree, place)
 
 
-def shapes(tree: Any, mesh: jax.sharding.Mesh, spec: PartitionSpec) -> Any:
+def shapes(
+  tree: types.PyTree, mesh: jax.sharding.Mesh, spec: PartitionSpec
+) -> types.PyTree:
   """Shapes of arrays that are placed by `put`, to compile programs for them."""
   place = _placement(mesh, spec)
   return jax.tree.map(
@@ -151,11 +155,11 @@ def _placement(
 
 
 def per_device(
-  function: Callable[..., Any],
+  function: Callable[..., types.PyTree],
   mesh: jax.sharding.Mesh,
-  in_specs: Any,
-  out_specs: Any,
-) -> Callable[..., Any]:
+  in_specs: types.PyTree,
+  out_specs: types.PyTree,
+) -> Callable[..., types.PyTree]:
   """Maps a function over the devices' shards of its arguments.
 
   Values are not tracked by device: within the function derivatives with respect
@@ -196,9 +200,9 @@ class Programs:
 
   def make(
     self,
-    function: Callable[..., Any],
-    in_specs: Any,
-    out_specs: Any = SPLIT,
+    function: Callable[..., types.PyTree],
+    in_specs: types.PyTree,
+    out_specs: types.PyTree = SPLIT,
     donate_argnums: int | tuple[int, ...] = (),
     runs_often: bool = True,
   ) -> compilation.Program:

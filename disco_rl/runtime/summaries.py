@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import pathlib
 from typing import Any
 
+from disco_rl import types
 from disco_rl.runtime import digests
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
@@ -60,7 +61,7 @@ def check(workdir: pathlib.Path) -> None:
       _check_file(workdir / name, recorded[name])
 
 
-def _check_file(path: pathlib.Path, recorded: Any) -> None:
+def _check_file(path: pathlib.Path, recorded: types.PyTree) -> None:
   try:
     expected = digests.Digest(*recorded)
     found = digests.of_file(path, expected.size)
