@@ -194,8 +194,7 @@ class Checkpointer:
     if not digests.check(self._directory / str(step) / 'default'):
       reports.warn(
         f'the checkpoint of step {step} in {self._directory} has no digests '
-        '(an older version wrote it, or they were deleted): its files are used '
-        'unchecked.'
+        '(they were deleted): its files are used unchecked.'
       )
 
   def _enter(self, step: int | None) -> None:

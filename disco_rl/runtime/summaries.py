@@ -40,7 +40,7 @@ def check(workdir: pathlib.Path) -> None:
   """Compares the metrics of a run with what they were when it ended.
 
   Rows that a longer run has added since do not matter. Runs that have not ended
-  yet, and those that an older version has ended, are not checked.
+  yet are not checked.
 
   Args:
     workdir: the folder of the run.
