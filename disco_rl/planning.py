@@ -127,11 +127,11 @@ class Cluster:
     return self.devices // self.per_machine
 
   def seconds(self, cost: costs.Cost, dtype: str) -> Seconds:
-    """Of a program: arithmetic and traffic overlap, starting it does not.
+    """The time of a program: arithmetic and traffic overlap, starting does not.
 
     Args:
-      cost: of the program.
-      dtype: of the agents' networks.
+      cost: The cost of the program.
+      dtype: The type in which the agents' networks compute.
 
     Returns:
       The time on each device.
@@ -201,8 +201,8 @@ class Plan:
     device_bytes: most that a device holds.
     off_device: bytes of a machine's own memory, and of the run's folder.
     flop: operations of a step, on all devices.
-    environment_steps: of all agents in a step.
-    seconds: of a step.
+    environment_steps: Environment steps of all agents in a step.
+    seconds: The time of a step.
   """
 
   settings: Mapping[str, Any]
@@ -241,7 +241,7 @@ def of_discovery(
   """Plans a run of discovery; compiles its programs, and runs nothing.
 
   Args:
-    config: of the run. Settings that do not fit are replaced.
+    config: The settings of the run. Those that do not fit are replaced.
     cluster: devices.
 
   Returns:
@@ -355,7 +355,7 @@ def of_training(config: runner.EvaluationConfig, cluster: Cluster) -> Plan:
   """Plans training with a fixed rule; compiles its programs, runs nothing.
 
   Args:
-    config: of the run. Settings that do not fit are replaced.
+    config: The settings of the run. Those that do not fit are replaced.
     cluster: devices of one machine, as many as divide the agents are used.
 
   Returns:
@@ -425,7 +425,7 @@ def choose_batch_devices(
   most. Where several numbers take equally long, the smallest is chosen.
 
   Args:
-    config: of the run; they are no fewer than it says.
+    config: The settings of the run; there are no fewer than it says.
     sizes: members of each group.
     cluster: devices.
 
@@ -492,7 +492,7 @@ def _row(batch_devices: int) -> jax.sharding.Mesh:
 
 
 def _cost(call: compilation.Call) -> costs.Cost:
-  """Of a program; of environments' own loops, one turn."""
+  """The cost of a program; loops of environments count once."""
   program, arguments = call
   return costs.of_program(program.trace(*arguments).jaxpr, while_turns=1)
 

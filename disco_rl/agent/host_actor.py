@@ -70,7 +70,7 @@ class HostActor:
       network: the agents'.
       environment: S * E environments, those of an agent contiguous.
       num_agents: S.
-      programs: of the network, where several actors share them.
+      programs: The programs of the network, where several actors share them.
     """
     self._network = network
     self._environment = environment
@@ -115,7 +115,7 @@ class HostActor:
     """Acts for T steps.
 
     Args:
-      actor_params: of the agents.
+      actor_params: Parameters and keys of the agents.
       length: T.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Collecting batches beside environments that step on the host."""
+"""Collecting batches from environments that step on the host."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class HostCollector:
 
   Attributes:
     actor: acts in the environments.
-    replays: of each agent.
+    replays: The replay of each agent.
   """
 
   def __init__(
@@ -67,7 +67,7 @@ class HostCollector:
       agent: the kind of agent.
       environment: S * E environments, those of an agent contiguous.
       num_agents: S.
-      programs: of the agent, where several collectors share them.
+      programs: The programs of the agent, where several collectors share them.
     """
     self._agent = agent
     self._programs = programs or Programs(agent)
@@ -198,7 +198,7 @@ class HostCollector:
     """Takes over replays; see `HostReplay.replace_contents`.
 
     Args:
-      rows: of `contents`.
+      rows: As `contents` returned them.
       counters: [S], as they were then.
     """
     for i, replay in enumerate(self.replays):
@@ -214,7 +214,7 @@ class HostCollector:
     """Begins anew for an agent that was reset: an empty replay, a zeroed core.
 
     Args:
-      index: of the agent.
+      index: The index of the agent.
       observation: [E, ...], the first of its environments.
     """
     self.replays[index].reset()
@@ -293,15 +293,15 @@ def overlap(
   among calls. An agent's first is acted by its initial parameters.
 
   Args:
-    learning: what learns.
-    acting: what acts.
+    learning: The state that `learn` updates.
+    acting: The state that `collect` updates.
     params: with which to act first: the last ones that `copy_params` returned,
       or copies of the initial ones.
     num_rollouts: at least 1.
-    copy_params: of the learning part, before each of its updates; must not
-      share buffers with it, as learning donates these.
-    collect: acts for one rollout, and makes the batches of the next updates.
-    learn: makes the updates from these.
+    copy_params: Copies the parameters of the learning state before each of its
+      updates; must not share buffers with it, as learning donates these.
+    collect: Acts for one rollout, and makes the batches of the next updates.
+    learn: Makes the updates from these.
     should_stop: asked before each further rollout; True ends with the updates
       for which batches have been collected.
 

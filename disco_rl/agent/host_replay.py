@@ -64,11 +64,12 @@ class HostReplay:
     """Makes an empty buffer.
 
     Args:
-      spec: of the agent's environment.
+      spec: The specification of the agent's environment.
       core_state: tree of [1, ...], of the core of its network.
       length: T.
       capacity: number of trajectories.
-      directory: of this buffer alone; None: it cannot be saved or restored.
+      directory: The folder of this buffer alone; None: it cannot be saved or
+        restored.
       is_mapped: trajectories are in memory-mapped files of the directory, not
         in memory.
 
@@ -135,8 +136,8 @@ class HostReplay:
 
     Args:
       rows: the other's `contents`.
-      start: of the other.
-      added: of the other.
+      start: The other's `start`.
+      added: The other's `added`.
     """
     number = added - start
     filled = min(number, self._capacity)
@@ -174,8 +175,8 @@ class HostReplay:
     After an error, an older checkpoint can be restored.
 
     Args:
-      start: of the buffer when it was saved.
-      added: of the buffer when it was saved.
+      start: `start` when the buffer was saved.
+      added: `added` when the buffer was saved.
 
     Raises:
       row_log.RowLogError: a file is missing or damaged.
@@ -340,7 +341,7 @@ def make_format(
   """Makes the format of an agent's trajectories.
 
   Args:
-    spec: of its environment.
+    spec: The specification of its environment.
     core_state: tree of [1, ...], of one trajectory's core.
     length: T.
 

@@ -40,7 +40,7 @@ class Description:
     preprocessing: changes of it; see `environments.registry.make`.
     rule: its name or path; None: an object of the user's own.
     rule_settings: fields of the rule's class.
-    seed: of the agent.
+    seed: The seed of the agent.
     settings: flat ones of `AgentConfig`; torso is None where it is a function.
     state_outputs: see `types.OutputSpec`.
     action_outputs: likewise.
@@ -94,11 +94,11 @@ def describe(
 
   Args:
     environment: its name, or an object.
-    preprocessing: of an environment by name.
-    rule: of the agent.
-    seed: of the agent.
-    config: of the agent.
-    spec: of the environment.
+    preprocessing: Changes of an environment by name.
+    rule: The rule of the agent.
+    seed: The seed of the agent.
+    config: The settings of the agent.
+    spec: The specification of the environment.
 
   Returns:
     The description.

@@ -23,7 +23,7 @@ def check_rollout(
 
   Args:
     rollout: made by the user.
-    spec: of its observations and actions.
+    spec: Shapes of its observations and actions.
 
   Returns:
     T and B.
@@ -143,8 +143,8 @@ def check_shapes(
   """Checks the structure and the shapes of a tree of arrays.
 
   Args:
-    name: of the tree, for messages.
-    tree: of arrays.
+    name: The name of the tree, for messages.
+    tree: A tree of arrays.
     spec: tree of `jax.ShapeDtypeStruct`.
     leading: axes that the arrays have before those of their spec.
     reason: where the leading axes come from.

@@ -35,7 +35,7 @@ class Games:
     """Makes and compiles nothing yet.
 
     Args:
-      network: of the agent.
+      network: The network of the agent.
       environment: one as others will be; on the host it may be closed.
       given: what it was made from; see `Trainer`.
       preprocessing: likewise.

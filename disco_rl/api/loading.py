@@ -37,14 +37,14 @@ def load_policy(
   """Loads a policy from a file or from a run, which may continue.
 
   Args:
-    path: of a file of `Policy.save` or `Trainer.save`, or of the folder of a
+    path: A file of `Policy.save` or `Trainer.save`, or the folder of a
       run of disco-rl evaluate, whose newest checkpoint is read; or the address
       of such a file on a hub, hf://OWNER/REPOSITORY/PATH.npz#sha256=DIGEST.
-    seed: of a run's agent; None: its first. A file holds one agent.
+    seed: The seed of a run's agent; None: its first. A file holds one agent.
     environment: as `Trainer` takes it, instead of the one that is named there;
       a name has the preprocessing that is stored. Required where that one was
       an object.
-    torso: of an agent whose torso is a function; not of a run's.
+    torso: The torso, if it is a function; not for a run.
 
   Returns:
     The policy.
@@ -107,7 +107,7 @@ def load_agent(
 
   Args:
     workdir: folder of the run, which may continue; it stays unchanged.
-    seed: of the agent; None: the run's first.
+    seed: The seed of the agent; None: the run's first.
 
   Returns:
     The agent, with as many updates as it has in the newest checkpoint.

@@ -30,9 +30,9 @@ class Player:
     """Compiles nothing yet.
 
     Args:
-      network: of the agent.
-      spec: of its environment.
-      seed: of the actions that are sampled.
+      network: The network of the agent.
+      spec: The specification of its environment.
+      seed: The seed of the actions that are sampled.
       encode: converts observations to those of the spec.
       first_action: the environment's name of action 0.
     """

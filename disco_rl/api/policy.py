@@ -17,7 +17,7 @@ class Policy(agent_files.Unpicklable):
 
   Attributes:
     description: how the agent was made.
-    spec: of observations and actions.
+    spec: Shapes of observations and actions.
     params: theta, with a leading axis of one agent.
   """
 
@@ -61,8 +61,8 @@ class Policy(agent_files.Unpicklable):
     Args:
       episodes: their number.
       greedy: takes the most likely actions, instead of samples of the policy.
-      seed: of environments and actions.
-      max_steps: of an episode. One that has not ended by then is cut, and
+      seed: The seed of environments and actions.
+      max_steps: The longest episode. One that has not ended by then is cut, and
         counts with its return so far: a greedy policy may go round in circles
         where there is no time limit. `Episodes.num_cut` counts them, and a
         warning is printed.
@@ -88,8 +88,8 @@ class Policy(agent_files.Unpicklable):
     """Plays episodes in a new environment, and draws them.
 
     Args:
-      path: of a GIF, or of an MP4 file, to write; None: none. There small
-        pictures are scaled up.
+      path: A GIF or MP4 file to write, where small pictures are scaled up;
+        None: none.
       episodes: their number; the first 1,000 pictures are taken.
       greedy: as in `evaluate`.
       seed: as in `evaluate`.
@@ -127,7 +127,7 @@ class Policy(agent_files.Unpicklable):
     """Saves the parameters and the description, which `load_policy` reads.
 
     Args:
-      path: of the file, ending in '.npz'.
+      path: The file, ending in '.npz'.
 
     Raises:
       ValueError: the path does not end in '.npz'.

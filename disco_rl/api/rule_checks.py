@@ -27,7 +27,7 @@ def check_rule(
   Args:
     rule: made by the user; those of the package are not evaluated.
     params: its parameters.
-    spec: of observations and actions.
+    spec: Shapes of observations and actions.
 
   Raises:
     ValueError: names the method, what it returned and what was expected.

@@ -18,7 +18,7 @@ def share_rule(
   is that of `hf auth login`, or of the token in HF_TOKEN.
 
   Args:
-    path: of the npz file, with its card beside it, as a discovery writes them.
+    path: The npz file, with its card next to it, as a discovery writes them.
     repository: OWNER/NAME of a model repository; made, public, if it is new.
     license: SPDX identifier of the licence under which you share the rule.
 

@@ -93,7 +93,7 @@ class Trainer(agent_files.Unpicklable):
       seed: seed of all random numbers.
       num_environments: stepped in parallel; None: those of `environment` if it
         is a batch, otherwise as suits the rule and batch_size.
-      preprocessing: of an environment by name, such as {'atari':
+      preprocessing: Changes of an environment by name, such as {'atari':
         {'frame_skip': 1}}; see `environments.registry.make`.
       **settings: fields of `agent.AgentConfig` (unroll_length, batch_size,
         on_policy_share, replay_capacity, learning_rate, ...), of
@@ -179,7 +179,7 @@ class Trainer(agent_files.Unpicklable):
         step while the device learns, but for the first rollout of each entry.
       save_to: path for `save`; None: nothing is saved.
       save_every: updates between two such files, which replace one another. The
-        last update, or the last before an error, is saved, too.
+        last update, or the last before an error, is also saved.
       callback: called with each entry of the metrics, name -> value.
       show_progress: whether there is a bar on the standard error stream.
 
@@ -360,7 +360,7 @@ class Trainer(agent_files.Unpicklable):
     """Replaces the agent by one of the same kind; see `load_agent`.
 
     Args:
-      train_state: with a leading axis of one agent. Beside environments on the
+      train_state: with a leading axis of one agent. With environments on the
         host its replay is not taken over, and new episodes begin.
       updates: that it has made.
     """

@@ -68,7 +68,7 @@ class Training(abc.ABC):
     """Compiles nothing yet, and begins no episode.
 
     Args:
-      agent: of one kind.
+      agent: The kind of agent.
       environment: one JAX-native environment, or num_agents * E on the host.
       num_agents: S.
       mesh: devices; None: as many of this machine as divide the agents.
@@ -211,7 +211,7 @@ class Training(abc.ABC):
     """Makes updates, at least one unless an environment fails before.
 
     Args:
-      rule_params: of the rule.
+      rule_params: The rule's parameters.
       train_state: is donated.
       num_updates: a multiple of the agents' `updates_per_rollout`.
       should_stop: asked after each update where environments step on the host;

@@ -23,7 +23,7 @@ def off_device(
     agents: the training.
     agent: that is trained.
     num_agents: S.
-    rule_params: of the rule.
+    rule_params: The rule's parameters.
 
   Returns:
     The bytes.
@@ -49,7 +49,7 @@ def check(
     agents: the training.
     agent: that is trained.
     num_agents: S.
-    rule_params: of the rule.
+    rule_params: The rule's parameters.
 
   Returns:
     What it takes beside devices.

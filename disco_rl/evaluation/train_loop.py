@@ -27,7 +27,7 @@ class Stage:
     update: number of updates so far.
     train_state: afterwards; valid until the next stage begins, which donates
       it.
-    rows: of each agent: update, environment_steps, episodes (finished so far),
+    rows: For each agent: update, environment_steps, episodes (finished so far),
       return (mean of the last 100 episodes) and the rule's own metrics, means
       over the stage; empty if no update was made.
     is_last: whether training ends with it, for whatever reason.
@@ -68,9 +68,9 @@ def train(
 
   Args:
     agents: S of them.
-    rule_params: of the rule.
+    rule_params: The rule's parameters.
     train_state: before; donated.
-    span: of updates.
+    span: The range of updates.
     on_stage: called after every stage, also after one that a failing
       environment cut short.
     should_stop: asked after every stage, and within one as

@@ -156,11 +156,11 @@ class DeviceTraining(training_base.Training):
     """The program: any number of rollouts of all agents, compiled once.
 
     Args:
-      rule_params: of the rule.
+      rule_params: The rule's parameters.
       train_state: before.
       sums: [S], of the logs of earlier rollouts.
       task: arrays of the environment.
-      num_rollouts: of each agent, with the updates that follow.
+      num_rollouts: Rollouts of each agent, with the updates that follow.
 
     Returns:
       The state and the sums afterwards.
@@ -404,7 +404,7 @@ def make(
   """Prepares the training of agents.
 
   Args:
-    agent: of one kind.
+    agent: The kind of agent.
     environment: one JAX-native environment, or num_agents * E on the host.
     num_agents: S.
     mesh: see `base.Training`.

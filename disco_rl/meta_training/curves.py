@@ -38,8 +38,8 @@ def meta_training_curves(
 
   Args:
     workdir: has metrics.csv, and held_out/metrics.csv.
-    path: of the PNG file.
-    held_out_updates: of each held-out agent.
+    path: The PNG file.
+    held_out_updates: Updates of each held-out agent.
   """
   workdir = pathlib.Path(workdir)
   series = _read(workdir / 'metrics.csv')

@@ -37,7 +37,7 @@ class DeviceGroup(population.Group):
     Args:
       config: common to the members.
       environments: one for each member.
-      estimator: of the meta-gradient.
+      estimator: Computes the meta-gradient.
     """
     super().__init__(
       config,

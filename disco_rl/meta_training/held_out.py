@@ -61,8 +61,8 @@ class HeldOut:
       agent_config: The population's, which the card of the rule will tell:
         new agents have what `agent.resolution` makes of it.
       rule: the rule that is evaluated.
-      seed: of the agents; the same in every evaluation.
-      preprocessing: of environments, see `registry.make`.
+      seed: The seed of the agents, the same in every evaluation.
+      preprocessing: Changes of environments; see `registry.make`.
     """
     self.config = config
     self._keys = jax.vmap(_agent_key)(seed + jnp.arange(config.seeds))

@@ -64,8 +64,8 @@ def read(
 
   Args:
     variant: its name in the report.
-    learning_rate: of the rule.
-    workdirs: of discoveries that have ended, which differ in their seeds.
+    learning_rate: The rule's learning rate.
+    workdirs: Folders of discoveries that have ended and differ in their seeds.
 
   Returns:
     A result for each held-out environment.

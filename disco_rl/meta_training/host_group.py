@@ -103,7 +103,7 @@ class HostGroup(population.Group):
       make_environments: makes E of them for each of this process's members,
         given the meta-step at which they begin; called when the group is first
         used, and where a run resumes without their states.
-      estimator: of the meta-gradient, from the trajectory of updates.
+      estimator: Computes the meta-gradient from the trajectory of updates.
     """
     super().__init__(config, empty_replay=lambda: None)
     self._estimator = estimator

@@ -55,7 +55,7 @@ class MetaTrainer:
     """Makes the rule, the population and the held-out environments.
 
     Args:
-      config: of the run.
+      config: The settings of the run.
 
     Raises:
       ValueError: a setting, name or file is not valid, or memory is too small.

@@ -32,7 +32,7 @@ def put(
 
   Args:
     tree: [n, ...]; not to be used afterwards.
-    indices: of the entries.
+    indices: Where the entries belong.
     entries: [len(indices), ...], on the host or on a device.
 
   Returns:
@@ -106,7 +106,7 @@ def kept(
 
   Args:
     config: which states are kept.
-    index: of the update, 0 to N - 1.
+    index: The number of the update, 0 to N - 1.
     update: all of it, or shapes.
 
   Returns:

@@ -31,9 +31,10 @@ class GroupConfig:
   """Settings that the members of a group have in common.
 
   Attributes:
-    names: of the members' environments, one each; padding comes last.
+    names: Names of the members' environments, one each; padding comes last.
     inner_loop: N updates and validation.
-    optimizer: of eta, one state per member; see `meta_update.per_agent_adam`.
+    optimizer: The optimizer of eta, with a state for each member; see
+      `meta_update.per_agent_adam`.
     chunk_size: members that a device computes at a time, at most.
     mesh: devices that the members are divided among.
     variation: how the members differ.
@@ -146,7 +147,8 @@ class Group(abc.ABC):
 
     Args:
       config: common to the members.
-      empty_replay: of an initial agent; None where replay is not on the device.
+      empty_replay: Makes the replay of an initial agent; None where replay is
+        not on the device.
       environments: a tree [n, ...], if they are JAX-native.
     """
     self.config = config

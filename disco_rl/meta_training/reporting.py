@@ -33,7 +33,7 @@ def rows(
     meta_step: number of meta-updates so far.
     groups: the population; padding is left out.
     logs: [n] of each group.
-    rule_update_norm: of the meta-update.
+    rule_update_norm: The norm of the meta-update.
 
   Returns:
     The rows.
@@ -71,7 +71,7 @@ def failures(
   Args:
     meta_step: number of meta-updates so far.
     groups: the population.
-    lifetimes: of each group's members.
+    lifetimes: Lifetimes of each group's members.
 
   Returns:
     A message for each of these agents.

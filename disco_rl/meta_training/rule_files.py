@@ -44,9 +44,9 @@ class RuleFiles:
   Attributes:
     workdir: the folder.
     rule: the rule that is being discovered.
-    config: of the run.
+    config: The configuration of the run.
     groups: the population.
-    settings: of the run as config.json holds them.
+    settings: The settings of the run as config.json holds them.
   """
 
   workdir: pathlib.Path
@@ -59,7 +59,7 @@ class RuleFiles:
     """Writes both files.
 
     Args:
-      state: of the discovery.
+      state: The state of the discovery.
       seconds: that it has taken so far.
     """
     self._write('rule.npz', state.rule, state.meta_step, seconds)

@@ -121,7 +121,7 @@ def _repair(folder: pathlib.Path, program: str, is_written: bool) -> None:
   nothing more beside an entry that a kill or a full disk has left without one.
 
   Args:
-    folder: of the cache.
+    folder: The folder of the cache.
     program: its name.
     is_written: whether it could not be written: then entries that have been
       read before are kept.

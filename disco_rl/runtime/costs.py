@@ -44,7 +44,7 @@ _STEPS_OF_SUMS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-  """Of a program, or of a part of it.
+  """The cost of a program, or of a part of it.
 
   Attributes:
     flop: floating-point operations: of products, twice the number of
@@ -71,7 +71,7 @@ class Cost:
     )
 
   def repeated(self, turns: float) -> 'Cost':
-    """Of a loop with this body: its turns use the same memory."""
+    """The cost of a loop with this body: iterations share memory."""
     return Cost(
       turns * self.flop,
       turns * self.traffic,
@@ -87,7 +87,7 @@ def of_program(
 
   Args:
     jaxpr: as of `jax.jit(f).trace(...).jaxpr`.
-    while_turns: of each loop whose turns the program decides.
+    while_turns: The iterations of each loop that the program itself ends.
 
   Returns:
     The cost, on each device.

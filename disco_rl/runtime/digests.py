@@ -16,7 +16,7 @@ class DamageError(ValueError):
 
 
 class Digest(NamedTuple):
-  """Of the first bytes of a file.
+  """The size and the checksum of the first bytes of a file.
 
   Attributes:
     size: number of bytes.
@@ -31,7 +31,7 @@ def of_file(path: pathlib.Path, size: int | None = None) -> Digest:
   """Digest of a file, or of its first bytes.
 
   Args:
-    path: of the file.
+    path: The file.
     size: number of bytes; fewer are read if the file is shorter. None: all.
 
   Returns:

@@ -34,7 +34,7 @@ def replacing(path: PathLike) -> Iterator[pathlib.Path]:
   and no temporary file. Concurrent writers of one path do not interfere.
 
   Args:
-    path: of the file, in a folder that exists.
+    path: The file, in a folder that exists.
 
   Yields:
     A path in the same folder (a rename is atomic within a file system only)
@@ -56,7 +56,7 @@ def check_writable(path: PathLike) -> None:
   """Checks, before work is done for it, that a file can be written.
 
   Args:
-    path: of the file; folders on the way to it may be missing.
+    path: The file; folders on the way to it may be missing.
 
   Raises:
     OSError: it is a folder, or no file can be made there.

@@ -80,7 +80,7 @@ def check(
 
   Args:
     where: from `origin`.
-    settings: of the fork.
+    settings: The settings of the fork.
     shapes: settings -> what must stay the same, comparable by `==`; raises
       ValueError for settings that are not valid.
 

@@ -78,10 +78,10 @@ class OffDevice:
   """Bytes that a run takes beside those of the devices.
 
   Attributes:
-    host: of this machine's memory: agents that wait, their replay, and updates
-      that are offloaded.
-    disk: of the run's folder: checkpoints, one more than are kept, and the
-      replay of environments on the host; of all machines.
+    host: Bytes of this machine's memory: offloaded agents, their replay, and
+      offloaded updates.
+    disk: Bytes of the run's folder: checkpoints, one more than are kept, and
+      the replay of environments on the host, of all machines.
   """
 
   host: int
@@ -93,7 +93,7 @@ class Running:
   """A program, and what else a device holds while it runs.
 
   Attributes:
-    name: of the program.
+    name: The name of the program.
     call: the program and the shapes of its arguments.
     beside: bytes that are neither the program's nor its arguments.
     alone: makes the same program for one row of devices, see `row_of`.
@@ -155,7 +155,7 @@ def first_that_fits(
     What `check` returned.
 
   Raises:
-    DoesNotFitError: of the last choice.
+    DoesNotFitError: Not even the last choice fits.
   """
   for choice in choices:
     error: DoesNotFitError | None = None
@@ -180,8 +180,8 @@ def fitting(agent: Any, check: Callable[[Any], _Checked]) -> _Checked:
     What `check` returned.
 
   Raises:
-    DoesNotFitError: of the smallest chunks.
-    MachineTooSmallError: with replay on disk.
+    DoesNotFitError: The smallest chunks do not fit.
+    MachineTooSmallError: Nor does it with replay on disk.
   """
   on_disk = agent.replay_on_disk
 

@@ -105,7 +105,7 @@ def opened(names: Sequence[str], run: Run) -> Iterator[list[metrics.Logger]]:
   cannot be opened, such as for want of a key or of its server, gets nothing.
 
   Args:
-    names: of loggers.
+    names: The names of loggers.
     run: that they log.
 
   Yields:

@@ -141,7 +141,7 @@ class MetricsWriter:
   The CSV file is the record: TensorBoard may lack the seconds before a kill.
 
   Attributes:
-    path: of the CSV file.
+    path: The CSV file.
   """
 
   def __init__(
@@ -161,7 +161,7 @@ class MetricsWriter:
       step: name of the column of steps, whole numbers.
       series: name of the column that distinguishes rows of one step.
       loggers: get what TensorBoard gets.
-      prefix: of the tags there.
+      prefix: The beginning of the tags there.
 
     Raises:
       FileExistsError: there are metrics already and nothing is to be resumed.

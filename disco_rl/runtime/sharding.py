@@ -106,7 +106,7 @@ def check_batch(size: int, mesh: jax.sharding.Mesh, name: str) -> None:
   Args:
     size: their number.
     mesh: devices.
-    name: of the setting.
+    name: The name of the setting.
   """
   shards = mesh.shape[BATCH]
   if size % shards:
@@ -127,7 +127,7 @@ def put(
 ) -> types.PyTree:
   """Places arrays on the devices as programs expect them.
 
-  On a single device, too: arrays from a checkpoint are committed to one, and
+  Also on a single device: arrays from a checkpoint are committed to one, and
   for uncommitted arrays another program would be compiled.
   """
   place = _placement(mesh, spec)
@@ -166,7 +166,7 @@ def per_device(
   to replicated values are each device's own, and no sum over devices is added.
 
   Args:
-    function: of shards; returns shards.
+    function: Takes shards, returns shards.
     mesh: devices.
     in_specs: `SPLIT`, ... for each argument, or trees of them.
     out_specs: for each result.
