@@ -162,7 +162,7 @@ class Cluster:
     """
     usable = int(self.memory_fraction * self.device.memory)
     bounds = [
-      limits.usage_at_most(program.call).total + program.beside
+      limits.usage_at_most(program.call).total + program.additional
       for program in programs
     ]
     left = np.argsort(bounds)[::-1].tolist()
@@ -187,7 +187,7 @@ class Cluster:
     reports.note(f'compiling {program.name!r}')
     with backend.making_programs_for(self.device.platform):
       usage = limits.usage(program.call)
-    return limits.Held(program.name, usage, program.beside)
+    return limits.Held(program.name, usage, program.additional)
 
 
 @dataclasses.dataclass(frozen=True)

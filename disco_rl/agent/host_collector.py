@@ -85,7 +85,7 @@ class HostCollector:
     """Saves replays, and deletes what no checkpoint needs any longer.
 
     Args:
-      keep: number of checkpoints that are kept beside the one being written.
+      keep: Number of checkpoints to keep, without the one being written.
     """
     for replay in self.replays:
       replay.save()

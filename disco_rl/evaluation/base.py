@@ -110,7 +110,7 @@ class Training(abc.ABC):
     ]
 
   def running(self, rule_params: types.Params) -> Iterator[limits.Running]:
-    """Yields the programs, and what a device holds beside them."""
+    """Yields the programs, and what a device holds in addition."""
     learn, initial = self.calls(rule_params)
 
     def alone(index: int) -> compilation.Call:
@@ -120,11 +120,11 @@ class Training(abc.ABC):
       return training.calls(rule_params)[index]
 
     yield limits.Running('initial', initial, 0, lambda: alone(1))
-    beside = self._bytes_beside(learn)
-    yield limits.Running('learn', learn, beside, lambda: alone(0))
+    additional = self._additional_bytes(learn)
+    yield limits.Running('learn', learn, additional, lambda: alone(0))
 
-  def _bytes_beside(self, learn: compilation.Call) -> int:
-    """What a device holds beside the program that learns, and its arguments."""
+  def _additional_bytes(self, learn: compilation.Call) -> int:
+    """What a device holds in addition to the learning program and arguments."""
     del learn
     return 0
 

@@ -52,7 +52,7 @@ def check(
     rule_params: The rule's parameters.
 
   Returns:
-    What it takes beside devices.
+    What it takes in addition to devices.
 
   Raises:
     limits.DoesNotFitError: a device is too small.
@@ -76,7 +76,7 @@ def check(
 
   limits.check(
     needed.host,
-    'It holds the replay of agents beside environments on the host: set '
+    'It holds the replay of agents with environments on the host: set '
     'replay_on_disk=True, or lower replay_capacity or seeds.',
     [(agent, agents.running(rule_params))],
     message,

@@ -346,7 +346,7 @@ class HostTraining(training_base.Training):
     batches = sharding.shapes(batches, self._mesh, sharding.SPLIT)
     return self._learn, (rule_params, train_state.agents.learner, batches)
 
-  def _bytes_beside(self, learn: compilation.Call) -> int:
+  def _additional_bytes(self, learn: compilation.Call) -> int:
     """The parameters to act with, and the batches of the next updates."""
     _, (_, learners, batches) = learn
     # Of the updates that are being made all but one wait, and all of the next.

@@ -85,10 +85,10 @@ class DeviceGroup(population.Group):
       'replace': (self._replace, (expired, initial, members)),
     }
 
-  def bytes_beside(
+  def additional_bytes(
     self, calls: Mapping[str, compilation.Call]
   ) -> dict[str, int]:
-    """See `population.Group.bytes_beside`: members, while some are reset."""
+    """See `population.Group.additional_bytes`: members during resets."""
     _, (_, members, *_) = calls['step']
     return {'initial': memory.device_bytes(members)}
 

@@ -28,7 +28,7 @@ def check(
     keep_checkpoints: how many of the newest remain.
 
   Returns:
-    What it takes beside devices.
+    What it takes in addition to devices.
 
   Raises:
     limits.DoesNotFitError: a device is too small.
@@ -55,7 +55,7 @@ def on_device(
     rule_params: eta.
 
   Yields:
-    A group, and its programs with what each device holds beside them.
+    A group, and its programs with what each device holds in addition.
   """
   calls = [group.named_calls(rule_params) for group in groups]
   states = [_state_bytes(group, own) for group, own in zip(groups, calls)]
@@ -80,12 +80,12 @@ def _running(
     )
     return group.alone_on(mesh, members).named_calls(rule)
 
-  beside = group.bytes_beside(calls)
+  additional = group.additional_bytes(calls)
   for name in reversed(calls):
     yield limits.Running(
       name,
       calls[name],
-      others + beside.get(name, 0),
+      others + additional.get(name, 0),
       lambda name=name: alone()[name],  # type: ignore[misc]
     )
 

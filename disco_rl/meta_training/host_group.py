@@ -279,10 +279,10 @@ class HostGroup(population.Group):
       'meta_update': (self._meta_update, update_rule),
     }
 
-  def bytes_beside(
+  def additional_bytes(
     self, calls: Mapping[str, compilation.Call]
   ) -> dict[str, int]:
-    """See `population.Group.bytes_beside`: updates, and what waits for them."""
+    """See `population.Group.additional_bytes`: updates and validation."""
     _, (_, members, validation) = calls['outer_loss']
     _, (_, _, segment) = calls['backward']
     size, config = memory.device_bytes, self.config.inner_loop.config

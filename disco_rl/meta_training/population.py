@@ -239,10 +239,10 @@ class Group(abc.ABC):
     """
 
   @abc.abstractmethod
-  def bytes_beside(
+  def additional_bytes(
     self, calls: Mapping[str, compilation.Call]
   ) -> dict[str, int]:
-    """What a device holds of the group beside a program and its arguments.
+    """What a device holds of the group, besides a program and its arguments.
 
     Args:
       calls: as of `named_calls`.
@@ -301,7 +301,7 @@ class Group(abc.ABC):
     """Saves such replay, before a checkpoint of the members.
 
     Args:
-      keep: number of checkpoints that are kept beside the one being written.
+      keep: Number of checkpoints to keep, without the one being written.
     """
     del keep
 

@@ -118,7 +118,7 @@ def _repair(folder: pathlib.Path, program: str, is_written: bool) -> None:
   """Removes a program that may be damaged, as JAX never replaces an entry.
 
   Of others it restores the missing times of their last use: JAX 0.10 writes
-  nothing more beside an entry that a kill or a full disk has left without one.
+  nothing more next to an entry that a kill or a full disk has left without one.
 
   Args:
     folder: The folder of the cache.

@@ -1,6 +1,6 @@
 """How long programs took to compile the last time, to be shown while they do.
 
-The times are kept beside compiled programs, in the folder of JAX's persistent
+The times are kept next to compiled programs, in the folder of JAX's persistent
 cache; without that folder none are kept.
 """
 

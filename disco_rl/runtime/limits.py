@@ -31,7 +31,7 @@ class DoesNotFitError(ValueError):
 
 
 class MachineTooSmallError(ValueError):
-  """The run needs more memory than the machine has, beside its devices."""
+  """The run needs more memory than the machine has next to its devices."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Usage:
 
   Attributes:
     arguments: given to it.
-    results: beside those that take over the buffers of arguments.
+    results: Results, except those that take over the buffers of arguments.
     temporaries: all others.
   """
 
@@ -75,7 +75,7 @@ def usage(call: compilation.Call) -> Usage:
 
 @dataclasses.dataclass(frozen=True)
 class OffDevice:
-  """Bytes that a run takes beside those of the devices.
+  """Bytes that a run takes in addition to those of the devices.
 
   Attributes:
     host: Bytes of this machine's memory: offloaded agents, their replay, and
@@ -95,13 +95,13 @@ class Running:
   Attributes:
     name: The name of the program.
     call: the program and the shapes of its arguments.
-    beside: bytes that are neither the program's nor its arguments.
+    additional: bytes that are neither the program's nor its arguments.
     alone: makes the same program for one row of devices, see `row_of`.
   """
 
   name: str
   call: compilation.Call
-  beside: int
+  additional: int
   alone: Callable[[], compilation.Call]
 
   def held(self, enough: float = 0) -> 'Held':
@@ -114,9 +114,9 @@ class Running:
       The bytes.
     """
     most = usage_at_most(self.call)
-    if most.total + self.beside <= enough:
-      return Held(self.name, most, self.beside)
-    return Held(self.name, usage(self.alone()), self.beside)
+    if most.total + self.additional <= enough:
+      return Held(self.name, most, self.additional)
+    return Held(self.name, usage(self.alone()), self.additional)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,12 +125,12 @@ class Held:
 
   name: str
   usage: Usage
-  beside: int
+  additional: int
 
   @property
   def total(self) -> int:
     """All of them."""
-    return self.usage.total + self.beside
+    return self.usage.total + self.additional
 
   def __str__(self) -> str:
     usage = self.usage
@@ -138,7 +138,7 @@ class Held:
     return (
       f'{memory.gib(usage.temporaries)} of temporaries, '
       f'{memory.gib(states)} of states and batches, and '
-      f'{memory.gib(self.beside)} for other resident data'
+      f'{memory.gib(self.additional)} for other resident data'
     )
 
 
@@ -265,7 +265,7 @@ def check(
   """Checks the memory of this machine, then that of a device.
 
   Args:
-    host: bytes that are needed beside devices.
+    host: Bytes that are needed in addition to those of devices.
     remedy: what to change where the machine has less.
     programs: in groups, each with whose they are.
     describe: (whose, what is held, bytes at hand) -> the message where a
@@ -288,7 +288,7 @@ def check_host(needed: int, remedy: str) -> None:
   """Raises MachineTooSmallError if the machine's memory is too small.
 
   Args:
-    needed: bytes, beside those of devices.
+    needed: Bytes, in addition to those of devices.
     remedy: what to change.
   """
   available = memory.host_bytes()

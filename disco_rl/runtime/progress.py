@@ -35,7 +35,7 @@ class Progress:
       description: start of the line.
       stream: None for the standard error stream.
       is_shown: otherwise it stays silent.
-      status: shown in place of values, before there are some.
+      status: shown instead of values, before there are some.
     """
     stream = stream or sys.stderr
     terminal = stream.isatty()
@@ -68,7 +68,7 @@ class Progress:
 
     Args:
       n: number of units.
-      **values: shown beside the bar, in this order; NaN is omitted.
+      **values: shown next to the bar, in this order; NaN is omitted.
     """
     shown = {key: v for key, v in values.items() if v == v}
     self._bar.set_postfix(shown, refresh=False)

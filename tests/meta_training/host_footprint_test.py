@@ -85,4 +85,4 @@ def test_the_estimate_is_what_xla_reports(torso: str, core: int) -> None:
     assert held.usage.total == pytest.approx(reported, rel=0.2)
     assert running[name].held(enough=np.inf).total >= held.total
     # Of all updates, at least the states are kept.
-    assert held.beside > (UPDATES - 1) * learner
+    assert held.additional > (UPDATES - 1) * learner

@@ -252,7 +252,9 @@ def test_gradients_that_no_one_reads_take_no_memory() -> None:
     np.testing.assert_array_equal, with_them.updates, without.updates
   )
   estimates = [
-    step.group.bytes_beside(step.group.named_calls(RULE_PARAMS))['outer_loss']
+    step.group.additional_bytes(step.group.named_calls(RULE_PARAMS))[
+      'outer_loss'
+    ]
     for step in (with_them, without)
   ]
   assert estimates[0] - estimates[1] == gradients
@@ -263,10 +265,10 @@ def test_the_estimate_of_what_waits_on_the_device() -> None:
   step = take_steps(2, 1)
   calls = step.group.named_calls(RULE_PARAMS)
   _, (_, members, validation) = calls['outer_loss']
-  updates = step.group.bytes_beside(calls)['outer_loss']
+  updates = step.group.additional_bytes(calls)['outer_loss']
   estimate = updates + memory.device_bytes(members)
   assert estimate == pytest.approx(step.device_bytes, rel=0.2)
-  sweep = step.group.bytes_beside(calls)['backward']
+  sweep = step.group.additional_bytes(calls)['backward']
   assert sweep == pytest.approx(
     estimate * 3 / 4 + memory.device_bytes(validation), rel=0.1
   )

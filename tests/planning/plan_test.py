@@ -67,7 +67,7 @@ def test_a_program_takes_the_longer_of_arithmetic_and_traffic() -> None:
   assert seconds_of('float32', flop=1000, operations=8) == [20, 0, 2, 0]
 
 
-def test_acting_beside_learning_takes_the_rest() -> None:
+def test_acting_during_learning_takes_the_rest() -> None:
   learning = np.array([2.0, 1, 1, 0])
   assert planning._while(2, learning).tolist() == [2, 1, 1, 0]
   assert planning._while(10, learning).tolist() == [2, 1, 1, 6]
@@ -208,7 +208,7 @@ def test_the_plan_of_a_small_training() -> None:
     planning.of_training(config, dataclasses.replace(ONE, devices=2))
 
 
-def test_agents_beside_host_environments_share_a_machine(
+def test_agents_with_host_environments_share_a_machine(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   """Two of its four devices train one agent each."""
