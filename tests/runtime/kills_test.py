@@ -23,9 +23,3 @@ def test_a_kill(tmp_path: pathlib.Path) -> None:
   resumed_at = int(re.search(r'steps \[([0-9]+)\]', resumed)[1])
   assert resumed_at >= 5
   assert last == resumed_at + 5
-  again = launching.run_python(
-    *('-m', 'benchmarks.faults', '--fault=kills'),
-    f'--workdir={tmp_path / "runs"}',
-  )
-  assert again.returncode == 1
-  assert 'exists already' in again.stdout + again.stderr
