@@ -12,7 +12,6 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.evaluation import base
-from disco_rl.runtime import compile_times
 from disco_rl.runtime import progress
 
 # Metric -> value; of one agent after one stage.
@@ -83,17 +82,15 @@ def train(
   """
   update, is_last = span.first, span.first == span.last
   is_compiled = is_last or agents.is_compiled
-  key = f'{description} {agents.agent.config}'
   with progress.Progress(
     span.last,
     span.first,
     description=description,
     is_shown=is_shown,
-    status='' if is_compiled else compile_times.status(key),
+    status='' if is_compiled else 'compiling',
   ) as bar:
     if not is_compiled:
-      with compile_times.kept(key):
-        agents.compile(rule_params, train_state)
+      agents.compile(rule_params, train_state)
       bar.begin()
     while not is_last:
       target = min(

@@ -19,7 +19,6 @@ from disco_rl.meta_training import reporting
 from disco_rl.meta_training import rule_files as rule_files_lib
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
-from disco_rl.runtime import compile_times
 from disco_rl.runtime import distributed
 from disco_rl.runtime import limits
 from disco_rl.runtime import metrics
@@ -240,15 +239,10 @@ class MetaTrainer:
       f'{group.config.num_agents} agents like {group.config.names[0]}'
       for group in self._groups
     )
-    key = f'{groups} {dataclasses.replace(self._config, seed=0)}'
-    bar.note(
-      f'{compile_times.status(key)}: a program for each group of agents, '
-      f'{groups}'
-    )
+    bar.note(f'compiling: a program for each group of agents, {groups}')
     calls = self._meta_step.calls(rule_params)
     calls += self._held_out.calls(distributed.fetch(rule_params))
-    with compile_times.kept(key):
-      compilation.compile_all(calls)
+    compilation.compile_all(calls)
     bar.begin()
 
   def _evaluate(
