@@ -218,8 +218,9 @@ class Evaluation:
     Returns:
       The summary, as in summary.json: environment, rule, seeds, updates,
       environment_steps, return (see `statistics.summarise`), seconds,
-      compile_seconds, peak_memory_bytes; in Crafter also crafter_score; digests
-      (see `summaries.write`).
+      compile_seconds, peak_memory_bytes, checkpoint_seconds (for which saving
+      blocked the run); in Crafter also crafter_score; digests (see
+      `summaries.write`).
 
     Raises:
       workdirs.WorkdirError: the folder contains a run with other settings, or
