@@ -204,7 +204,7 @@ def validation(agent: Agent) -> Program:
   """The outer loss, its gradient, and the meta-value function."""
   # Devices that share batches cut their shards out of the trajectories.
   return Program(
-    agent.estimator.begin,
+    agent.estimator.outer_gradient,
     (agent.rule_params, agent.member, agent.validation),
     3 * (_REPLICATED,),
   )
@@ -227,7 +227,7 @@ def vjp(agent: Agent) -> Program:
   )
   trajectory: Any = (_REPLICATED, PartitionSpec(None, *_BATCH), _REPLICATED)
   return Program(
-    agent.estimator.back,
+    agent.estimator.backward,
     (agent.rule_params, cotangents, segment),
     (
       _REPLICATED,

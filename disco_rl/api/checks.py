@@ -166,7 +166,7 @@ def check_shapes(
 
 
 def check_shape(
-  name: str, array: object, wanted: tuple[int, ...], reason: str
+  name: str, array: Any, wanted: tuple[int, ...], reason: str
 ) -> None:
   """Raises ValueError that names an array of another shape than is wanted."""
   if jnp.shape(array) != wanted:
@@ -199,5 +199,5 @@ def _check_type(path: Any, leaf: Any, spec: types.PyTree) -> None:
     )
 
 
-def _dtype(array: object) -> object:
+def _dtype(array: Any) -> Any:
   return getattr(array, 'dtype', None) or np.asarray(array).dtype

@@ -122,7 +122,7 @@ class HostGroup(population.Group):
       self._outer_loss_all, (rule, members, members), donate_argnums=1
     )
     self._backward = self.programs.make(
-      self._backwardward_all, (rule, members, segment), donate_argnums=1
+      self._backward_all, (rule, members, segment), donate_argnums=1
     )
     self._meta_update = self.programs.make(
       self._meta_update_all, (rule, *(4 * (members,))), donate_argnums=1

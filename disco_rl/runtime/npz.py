@@ -63,7 +63,8 @@ def write(
   target = files.expanded(path)
   target.parent.mkdir(parents=True, exist_ok=True)
   with files.replacing(target) as temporary, temporary.open('wb') as file:
-    np.savez(file, **arrays, **{NOTE: note_array(note)})
+    content: Mapping[str, Any] = {**arrays, NOTE: note_array(note)}
+    np.savez(file, **content)
 
 
 def note_array(note: Mapping[str, Any]) -> np.ndarray:
@@ -79,7 +80,7 @@ def check_name(path: files.PathLike) -> None:
 
 def read(
   path: files.PathLike,
-  check: Callable[[Mapping[str, Header], Mapping[str, Any]], None],
+  check: Callable[[Mapping[str, Header], Mapping[str, Any]], object],
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
   """Reads arrays.
 

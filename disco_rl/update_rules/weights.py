@@ -128,7 +128,7 @@ def _read_note(
       f'program reads version {VERSION}: update the program.'
     )
   try:
-    network = {
+    network: dict[str, Any] = {
       name: tuple(x) if isinstance(x, list) else x
       for name, x in note['network'].items()
     }
