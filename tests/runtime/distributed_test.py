@@ -19,7 +19,15 @@ from launch import meta_train
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
-FLAGS = ('-m', 'launch.meta_train', *sharded.FLAGS)
+# Of what communicates sharding_test.py has the meta-RNN, which takes long to
+# compile, in one process.
+SETTINGS = (
+  *sharded.FLAGS,
+  '--config.rule_meta_rnn_size=0',
+  '--config.rule_policy_channels=3',
+  '--config.rule_policy_target_channels=3',
+)
+FLAGS = ('-m', 'launch.meta_train', *SETTINGS)
 CHECKPOINT_EVERY = sharded.SETTINGS['checkpoint_every']
 # Over more meta-steps rounding grows until it changes a sampled action.
 WARM, LAST = CHECKPOINT_EVERY, 2 * CHECKPOINT_EVERY
@@ -31,7 +39,7 @@ SECONDS_TO_END = 60.0
 def run(workdir: pathlib.Path, meta_steps: int, *arguments: str) -> None:
   """Discovers in this process, on one device."""
   length = f'--config.meta_steps={meta_steps}'
-  launching.call(meta_train, workdir, *sharded.FLAGS, length, *arguments)
+  launching.call(meta_train, workdir, *SETTINGS, length, *arguments)
 
 
 def start_two(workdir: pathlib.Path) -> list[subprocess.Popen[str]]:
