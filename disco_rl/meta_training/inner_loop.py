@@ -67,7 +67,7 @@ class Member:
     actor: its environments; where these step on the host, the parameters that
       act in the next rollout, see `host_collector.overlap`.
     meta_value: its meta-value function.
-    meta_opt_state: types.PyTree of its own Adam over eta, which survive resets.
+    meta_opt_state: The state of its own Adam over eta, which survives resets.
   """
 
   agent: agent_lib.AgentState

@@ -187,7 +187,7 @@ def sum_over_members(
     chunk_size: members computed at a time, a divisor of n.
     rule_params: eta.
     function: from the trees of one member to its update, see `member_update`.
-    *trees: types.PyTree, ...].
+    *trees: Trees [n, ...].
 
   Returns:
     The sum [1, ...], members [n, ...] and logs [n].
