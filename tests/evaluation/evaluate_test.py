@@ -92,7 +92,10 @@ def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
   assert set(returns) == {'mean', 'iqm', 'ci95', 'per_seed'}
   for name, value in statistics.summarise(columns['return'][last]).items():
     np.testing.assert_allclose(returns[name], value, rtol=1e-5)
-  for name in ('seconds', 'compile_seconds', 'peak_memory_bytes'):
+  for name in (
+    *('seconds', 'compile_seconds', 'checkpoint_seconds'),
+    'peak_memory_bytes',
+  ):
     assert summary.pop(name) > 0
   assert summary == {
     'environment': 'catch/4x3',
