@@ -68,6 +68,7 @@ def get_config(variant: str = 'full') -> ml_collections.ConfigDict:
       f'{", ".join(VARIANTS)}.'
     )
   config = quickstart.get_config()
+  config.environments = 'catch/4x3'
   config.rule_prediction_size = 32
   config.update(VARIANTS[variant])
   return config

@@ -29,7 +29,9 @@ AGENT = {
 def get_config() -> ml_collections.ConfigDict:
   """Eight agents on Catch; small networks."""
   config = meta_training.base()
-  config.environments = 'catch/4x3'
+  # Smaller boards reward speed alone: with rules of 4x3, new agents on 6x5 may
+  # settle on one action.
+  config.environments = 'catch/5x4'
   config.agents = 8
   config.update(AGENT)
   config.meta_steps = 1000
