@@ -18,8 +18,17 @@ The names are listed in __init__.pyi and imported when they are first used:
 launchers report a mistyped flag before JAX has loaded.
 """
 
+import importlib.util
+import os
+
 import lazy_loader
 
 __version__ = '0.1.0'
+
+# A kernel of Jupyter hands its backend of matplotlib down to the programs that
+# its cells start. Where it is not installed, matplotlib could not be imported.
+_module = os.environ.get('MPLBACKEND', '').partition('module://')[2]
+if _module and importlib.util.find_spec(_module.partition('.')[0]) is None:
+  del os.environ['MPLBACKEND']
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

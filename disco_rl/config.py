@@ -343,6 +343,24 @@ def expanded(path: str | os.PathLike[str]) -> str:
   return os.path.expanduser(os.fspath(path))
 
 
+def local(path: str | os.PathLike[str]) -> str:
+  """A path on this machine as text, `expanded`.
+
+  Raises:
+    ValueError: it is empty, as where a variable of a script is not set, or the
+      address of a bucket, for which a folder of that name would be made.
+  """
+  text = expanded(path)
+  if not text:
+    raise ValueError('The path is empty: likely a variable in it is not set.')
+  if re.match(r'[A-Za-z][A-Za-z0-9+.-]*://', text):
+    raise ValueError(
+      f'{text} is an address, but files are written to the disks of this '
+      'machine alone: give a path there, such as one where it is mounted.'
+    )
+  return text
+
+
 def check(name: str, value: Any, annotation: Any) -> None:
   """Raises ValueError if a value of a setting does not fit a field's type."""
   kind, marks = _parse(annotation)
@@ -351,6 +369,13 @@ def check(name: str, value: Any, annotation: Any) -> None:
       mark.function(value)
     if isinstance(mark, Requirement) and not mark.is_met(value):
       raise ValueError(f'{name}={_shown(value)} must be {mark.text}.')
+
+
+def valid(name: str, value: Any, annotation: Any) -> Any:
+  """An argument as a setting: `converted`, then checked as by `check`."""
+  value = converted(value, annotation)
+  check(name, value, annotation)
+  return value
 
 
 def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:

@@ -40,10 +40,8 @@ def set_up(by_default: bool = True) -> None:
     else compilation_cache.default_folder()
   )
   _set(compilation_cache.FOLDER, str(path))
-  # Variables that are set take precedence.
-  for name, value in compilation_cache.DEFAULTS.items():
-    if name.upper() not in os.environ:
-      _set(name, value)
+  for name, value in compilation_cache.defaults(path).items():
+    _set(name, value)
   compilation_cache.report_faults(path)
 
 

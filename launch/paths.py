@@ -1,9 +1,10 @@
 """Flags that name files and folders."""
 
-import os
 from typing import Any
 
 from absl import flags
+
+from disco_rl import config as config_lib
 
 # Flags are those of the module that calls `define_path`.
 flags.disclaim_key_flags()
@@ -13,8 +14,8 @@ class _PathParser(flags.ArgumentParser[str]):
   """Replaces ~, which shells leave after an equals sign."""
 
   def parse(self, argument: str) -> str:
-    """The path."""
-    return os.path.expanduser(argument)
+    """The path; raises ValueError as `config.local`."""
+    return config_lib.local(argument)
 
 
 def define_path(

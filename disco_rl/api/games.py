@@ -68,7 +68,7 @@ class Games:
     max_steps: int,
   ) -> playing.Episodes:
     """See `Policy.evaluate`."""
-    _check(episodes, seed, max_steps)
+    episodes, seed, max_steps = _valid(episodes, seed, max_steps)
     number = min(episodes, _MAX_ENVIRONMENTS)
     with contextlib.closing(
       self._environments(number, seed, can_render=False)
@@ -85,7 +85,7 @@ class Games:
     max_steps: int,
   ) -> tuple[playing.Episodes, playing.Film]:
     """As `evaluate`, in one environment, of which pictures are taken."""
-    _check(episodes, seed, max_steps)
+    episodes, seed, max_steps = _valid(episodes, seed, max_steps)
     with contextlib.closing(
       self._environments(1, seed, can_render=True)
     ) as environment:
@@ -124,7 +124,10 @@ class Games:
     return environment
 
 
-def _check(episodes: int, seed: int, max_steps: int) -> None:
-  config_lib.check('episodes', episodes, config_lib.Count)
-  config_lib.check('seed', seed, config_lib.CountOrZero)
-  config_lib.check('max_steps', max_steps, config_lib.Count)
+def _valid(episodes: int, seed: int, max_steps: int) -> tuple[int, int, int]:
+  """The arguments, converted; raises ValueError for one that is not valid."""
+  return (
+    config_lib.valid('episodes', episodes, config_lib.Count),
+    config_lib.valid('seed', seed, config_lib.CountOrZero),
+    config_lib.valid('max_steps', max_steps, config_lib.Count),
+  )

@@ -111,9 +111,8 @@ class Trainer(agent_files.Unpicklable):
     """
     compilation_cache.leave_loops_rolled()
     backend.check_precision()
-    seed = config_lib.converted(seed, int)
+    seed = config_lib.valid('seed', seed, config_lib.CountOrZero)
     preprocessing = config_lib.plain(preprocessing)
-    config_lib.check('seed', seed, config_lib.CountOrZero)
     config_lib.check('sizes', sizes, resolution.Sizes)
     known = {*config_lib.names(agent_lib.AgentConfig)}
     config_lib.check_names(settings, known, 'Trainer')
@@ -195,8 +194,9 @@ class Trainer(agent_files.Unpicklable):
       metrics.NonFiniteError: a loss is no longer finite.
       KeyboardInterrupt: after the update that was being made.
     """
-    self._check_training(updates, log_every, save_to, save_every)
-    log_every, save_every = map(self.config.whole, (log_every, save_every))
+    updates, log_every, save_every = self._check_training(
+      updates, log_every, save_to, save_every
+    )
     rows: list[train_loop.Row] = []
 
     def on_stage(stage: train_loop.Stage) -> None:
@@ -218,21 +218,29 @@ class Trainer(agent_files.Unpicklable):
     log_every: int,
     save_to: files.PathLike | None,
     save_every: int,
-  ) -> None:
-    """Raises the errors of `train` that can be known before it."""
+  ) -> tuple[int, int, int]:
+    """Raises the errors of `train` that can be known before it.
+
+    Returns:
+      The three numbers, as they will be used.
+    """
     if self._is_closed:
       raise RuntimeError('The trainer is closed: make a new one to train.')
     backend.check_precision()
-    for name, value in (
-      ('updates', updates),
-      ('log_every', log_every),
-      ('save_every', save_every),
-    ):
-      config_lib.check(name, value, config_lib.Count)
+    updates, log_every, save_every = (
+      config_lib.valid(name, value, config_lib.Count)
+      for name, value in (
+        ('updates', updates),
+        ('log_every', log_every),
+        ('save_every', save_every),
+      )
+    )
     self.config.rollouts(updates)
     if save_to is not None:
       npz.check_name(save_to)
       files.check_writable(save_to)
+    whole = self.config.whole
+    return updates, whole(log_every), whole(save_every)
 
   def _take_over(self, stage: train_loop.Stage) -> None:
     """Keeps what a stage ends with; raises `metrics.NonFiniteError`."""

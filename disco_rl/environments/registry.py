@@ -6,6 +6,8 @@ How to add environments: see families.py.
 from collections.abc import Mapping
 import dataclasses
 import difflib
+import functools
+import re
 from typing import Annotated
 from typing import Any
 
@@ -54,6 +56,7 @@ Preprocessing = Annotated[
   Mapping[str, families.Changes], config_lib.CheckedBy(_check_preprocessing)
 ]
 NO_CHANGES: Preprocessing = {}
+_BUILT_IN = frozenset(families.FAMILIES)
 
 
 def make(
@@ -87,23 +90,20 @@ def make(
     raise ValueError(f'num_environments must be >= 1, got {num_environments}.')
   _check_preprocessing(preprocessing)
   adapters.keep_signals()
+  build = functools.partial(
+    _builder(name, preprocessing, can_render), num_environments, seed
+  )
   try:
-    environment = _builder(name, preprocessing, can_render)(
-      num_environments, seed
+    if kind(name) == 'device':
+      return build()
+    return timeouts.WatchedEnvironment(
+      build, name, seed, action_repeat=action_repeat(name, preprocessing)
     )
   except SystemExit as error:
     raise ValueError(
       f'{name} with seed {seed} called sys.exit({error.code!r}) while it was '
       'made.'
     ) from error
-  if isinstance(environment, base.HostEnvironment):
-    return timeouts.WatchedEnvironment(
-      environment,
-      name,
-      seed,
-      action_repeat=action_repeat(name, preprocessing),
-    )
-  return environment
 
 
 def validate(name: str) -> None:
@@ -171,9 +171,11 @@ def register(name: str, build: families.Builder, kind: families.Kind) -> None:
     kind: where it steps, 'device' or 'host'.
 
   Raises:
-    ValueError: the name is taken, or has a slash.
+    ValueError: a family of the package has the name, or it has a slash. One
+      that was registered before is replaced, as when a cell of a notebook is
+      run again.
   """
-  if name in families.FAMILIES or '/' in name:
+  if name in _BUILT_IN or '/' in name:
     raise ValueError(
       f'{name!r} cannot be registered: a family of environments has this name, '
       'or it has a slash.'
@@ -227,7 +229,14 @@ def _unknown(name: str) -> str:
       f'{name!r} is a suite of {len(suites.SUITES[name])} environments, not '
       'the name of one: disco_rl.environments.suites.expand lists them.'
     )
-  nearest = difflib.get_close_matches(name, (*names(), *suites.SUITES))
+  known = (*names(), *suites.SUITES)
+  close = difflib.get_close_matches
+  # As other libraries write them: Pong, ALE/Pong-v5, PongNoFrameskip-v4.
+  bare = re.split('NoFrameskip|-v[0-9]', name.split('/')[-1])[0].lower()
+  bare_of = lambda x: x.split('/')[-1].replace('_', '')
+  nearest = dict.fromkeys(
+    [*[x for x in known if bare_of(x) == bare], *close(name, known)]
+  )
   forms = ', '.join(family.form for family in families.FAMILIES.values())
   return (
     f'Unknown environment {name!r}. Nearest names: '

@@ -155,6 +155,12 @@ class AgentNetworkModule(hk.Module):
     Over rows, not over time and batch: the products of the backward pass are up
     to twice as fast on matrices.
     """
+    leaves = jax.tree.leaves(rollout.observation)
+    if not leaves or not all(x.size for x in leaves):
+      raise ValueError(
+        'Observations have no numbers, or an array of them is empty, such as '
+        'of shape [0]: let the environment observe something.'
+      )
     rows = lambda x: x.reshape(-1, *x.shape[2:])
     embedding = self._torso(
       jax.tree.map(rows, rollout.observation), self._dtype

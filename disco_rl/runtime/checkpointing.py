@@ -246,10 +246,15 @@ class Checkpointer:
       yield
     # The file system, TensorStore and their threads raise many types.
     except Exception as error:
+      cause = (
+        'Is the disk full? Complete checkpoints stay; the same command '
+        'continues from the last of them.'
+        if self._directory.is_dir()
+        else 'The folder was removed while the run was at work.'
+      )
       raise CheckpointError(
         f'No checkpoint can be written to {self._directory}: '
-        f'{_first_line(error)}. Is the disk full? Complete checkpoints stay; '
-        'the same command continues from the last of them.'
+        f'{_first_line(error)}. {cause}'
       ) from error
     finally:
       self.seconds += time.perf_counter() - start

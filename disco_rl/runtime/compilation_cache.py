@@ -5,10 +5,12 @@ XLA, and the processor with its features: a folder may serve many machines.
 """
 
 import contextlib
+import fcntl
 import importlib.metadata
 import os
 import pathlib
 import re
+import tempfile
 from typing import Any
 import warnings
 
@@ -18,9 +20,10 @@ from absl import logging
 # programs that are not faster. Other devices read no such option.
 ROLLED_LOOPS = '--xla_backend_extra_options=xla_cpu_disable_loop_unrolling'
 FOLDER = 'jax_compilation_cache_dir'
+_MAX_SIZE = 'jax_compilation_cache_max_size'
 # Names in jax.config; variables, the same in capitals, are read by its import.
-DEFAULTS = {
-  'jax_compilation_cache_max_size': 2**30,
+_DEFAULTS = {
+  _MAX_SIZE: 2**30,
   # By default programs that take less than a second are left out; they add up.
   'jax_persistent_cache_min_compile_time_secs': 0.1,
 }
@@ -56,10 +59,26 @@ def use_default_folder() -> None:
   hide_errors_of_loading()
   folder = default_folder()
   jax.config.update(FOLDER, str(folder))
-  for name, value in DEFAULTS.items():
-    if name.upper() not in os.environ:
-      jax.config.update(name, value)
+  for name, value in defaults(folder).items():
+    jax.config.update(name, value)
   report_faults(folder)
+
+
+def defaults(folder: pathlib.Path) -> dict[str, Any]:
+  """Options of JAX for a folder that the user has not set by variables.
+
+  Its size has no limit where there are no locks, as on some file systems of
+  clusters, or nothing can be written: JAX would wait for its lock, ten seconds
+  for each program.
+  """
+  chosen = {k: v for k, v in _DEFAULTS.items() if k.upper() not in os.environ}
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except OSError:
+    chosen.pop(_MAX_SIZE, None)
+  return chosen
 
 
 def hide_errors_of_loading() -> None:

@@ -21,8 +21,8 @@ class WorkdirError(ValueError):
 
 
 def expanded(path: PathLike) -> pathlib.Path:
-  """A path in which ~ is the user's home directory, as shells have it."""
-  return pathlib.Path(config_lib.expanded(path))
+  """As `config.local`, which raises ValueError where it is no path."""
+  return pathlib.Path(config_lib.local(path))
 
 
 @contextlib.contextmanager
@@ -88,9 +88,16 @@ def naming(path: PathLike) -> Iterator[None]:
 
 
 def flush_to_disk(path: pathlib.Path) -> None:
-  """Returns once the content of a file is on the disk."""
-  with path.open('rb+') as file:
-    os.fsync(file.fileno())
+  """Returns once the content of a file is on the disk.
+
+  Some file systems that are mounted from elsewhere do not know the request.
+  """
+  with path.open('rb+') as file, naming(path):
+    try:
+      os.fsync(file.fileno())
+    except OSError as error:
+      if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        raise
 
 
 def to_data(x: Any) -> Any:

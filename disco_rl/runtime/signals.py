@@ -9,7 +9,12 @@ import time
 from typing import Any
 from typing import Self
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SIGNALS = (
+  *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP),
+  # By which other schedulers announce the end of a job, such as that of its
+  # processor time; by default they end a process as well.
+  *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU),
+)
 # Signals so close together are one request: `timeout` and schedulers send them
 # to a process and to its group.
 ONE_REQUEST_SECONDS = 1.0
@@ -69,8 +74,8 @@ class Requests:
       return
     for number in SIGNALS if self._ends_program else (signal.SIGINT,):
       former = signal.getsignal(number)
-      # Such as SIGHUP under nohup.
-      if former is not signal.SIG_IGN:
+      # Such as SIGHUP under nohup; None: a handler that is not Python's.
+      if former not in (signal.SIG_IGN, None):
         self._former[number] = signal.signal(number, self._handle)
     if self._ends_program:
       self._reader, self._writer = socket.socketpair()
@@ -125,6 +130,9 @@ class Requests:
     elif not self._ends_program:
       signal.signal(number, self._former[number])
       signal.raise_signal(number)
+    # That of the processor time comes again after each second of it.
+    elif number == self.received == signal.SIGXCPU:
+      return
     elif now >= self._first + ONE_REQUEST_SECONDS:
       # Not sys.exit, which would wait for threads and context managers.
       os._exit(128 + number)

@@ -49,7 +49,13 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
     WorkdirError: another run is at work in the folder.
   """
   _check_name(workdir)
-  workdir.mkdir(parents=True, exist_ok=True)
+  try:
+    workdir.mkdir(parents=True, exist_ok=True)
+  except FileExistsError:
+    raise WorkdirError(
+      f'{workdir} is a file, or a link to a folder that is gone: choose '
+      'another --workdir.'
+    ) from None
   # A soft lock, a mere file, would stay after a kill.
   lock = filelock.FileLock(workdir / '.lock', fallback_to_soft=False)
   # Not in the lock's file, which another process may empty.

@@ -228,6 +228,11 @@ class Continuous(Walk):
 ENV = make_env()
 
 
+class Blind(gymnasium.Env):
+  observation_space = gymnasium.spaces.Box(0, 1, (0,))
+  action_space = gymnasium.spaces.Discrete(2)
+
+
 @pytest.mark.parametrize(
   ('environment', 'settings', 'error', 'message'),
   [
@@ -241,6 +246,7 @@ ENV = make_env()
       ValueError,
       'Pendulum.* only Discrete',
     ),
+    (Blind, {}, ValueError, 'Observations have no numbers'),
     ((Continuous(), None), {}, ValueError, 'Continuous has actions Box'),
     ((Bandit(), None), {}, ValueError, 'Bandit lacks reset_env, step_env'),
     (make_vec, {'rule': 'actor_critc'}, ValueError, 'Unknown rule'),
@@ -303,7 +309,8 @@ def trainer() -> disco_rl.Trainer:
 
 
 def test_training_returns_metrics_by_update(trainer: disco_rl.Trainer) -> None:
-  series = trainer.train(5, log_every=2)
+  # Numbers of JAX and of NumPy count as those of Python do.
+  series = trainer.train(jnp.int32(5), log_every=np.array(2))
   since = trainer.updates - 5
   assert since == 0
   np.testing.assert_array_equal(series['update'], [2, 4, 5])
@@ -425,6 +432,8 @@ def test_the_file_is_checked_before_training(
   updates = trainer.updates
   with pytest.raises(ValueError, match='agent.zip: .* must end in .npz'):
     trainer.train(1, save_to='agent.zip')
+  with pytest.raises(ValueError, match='gs://a/agent.npz is an address'):
+    trainer.train(1, save_to='gs://a/agent.npz')
   (tmp_path / 'file').touch()
   with pytest.raises(PermissionError, match='No file can be made'):
     trainer.train(1, save_to=tmp_path / 'file' / 'agent.npz')

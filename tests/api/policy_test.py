@@ -46,7 +46,7 @@ def test_playing_leaves_training_as_it_is(tmp_path: pathlib.Path) -> None:
   weights = logit_weights(trainer)
   trainer.load(tmp_path / 'start.npz')
   trainer.train(2, 2, show_progress=False)
-  played = trainer.evaluate(5, greedy=True)
+  played = trainer.evaluate(np.array(5), greedy=True)
   # Episodes take three steps, and pay 1 or -1.
   np.testing.assert_array_equal(played.lengths, 5 * [3])
   np.testing.assert_array_equal(np.abs(played.returns), 1)

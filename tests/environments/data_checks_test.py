@@ -123,6 +123,49 @@ def test_resets_are_checked() -> None:
     environment.reset()
 
 
+@pytest.mark.parametrize(
+  ('dtype', 'number'), [(np.int64, 2**31), (np.uint64, 2**40 + 7)]
+)
+def test_no_integer_is_cut_to_32_bits(
+  dtype: Any, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  space = spaces.Box(0, 2**62, (2,), dtype)
+  monkeypatch.setattr(Faulty, 'observation_space', space)
+  for is_vector in (False, True):
+    for value in (number - 2**31 + 1, number):
+      env = Faulty(STEP, observation=np.array([value, 1], dtype))
+      monkeypatch.setitem(globals(), 'OBSERVATION', np.zeros(2, dtype))
+      whole = gymnasium.vector.SyncVectorEnv([lambda e=env: e])
+      host: Any = wrapping.recognise(whole if is_vector else env).build(1, 0)
+      host.reset()
+      for _ in range(STEP - 1):
+        host.step(np.zeros(1, np.int32))
+      if value < 2**31:
+        np.testing.assert_array_equal(
+          host.step(np.zeros(1, np.int32)).observation, [[value, 1]]
+        )
+        continue
+      message = f'holds {value}, which u?int32 cannot hold'
+      with pytest.raises(adapters.HostEnvironmentError, match=message):
+        host.step(np.zeros(1, np.int32))
+
+
+def test_the_interface_of_gym_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+  host = wrapping.recognise(Faulty()).build(1, 0)
+  host.reset()
+  monkeypatch.setattr(Faulty, 'step', lambda *_: (OBSERVATION, 1.0, False, {}))
+  with pytest.raises(
+    adapters.HostEnvironmentError, match='step returned 4 values, .* truncated'
+  ):
+    host.step(np.zeros(1, np.int32))
+  for old in (np.zeros(2, np.float32), [0.0, 1.0], OBSERVATION):
+    monkeypatch.setattr(Faulty, 'reset', lambda *_, x=old, **__: x)
+    with pytest.raises(
+      adapters.HostEnvironmentError, match=r'reset returned .*\(observation, in'
+    ):
+      wrapping.recognise(Faulty()).build(1, 0).reset()
+
+
 def test_vector_environments_are_checked() -> None:
   vector = gymnasium.vector.SyncVectorEnv(
     [lambda env=env: env for env in environments(STEP, reward=np.nan)]

@@ -18,6 +18,7 @@ from disco_rl.environments import registry
 from disco_rl.environments import wrapping
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import gymnasium_adapter
+from disco_rl.environments.host import gymnasium_spaces
 
 SAME_STEP = gymnasium.vector.AutoresetMode.SAME_STEP
 DISABLED = gymnasium.vector.AutoresetMode.DISABLED
@@ -193,6 +194,39 @@ def test_close_closes_the_environment() -> None:
   env = gymnasium.make_vec(PROBE, 2, vectorization_mode='sync')
   gymnasium_adapter.GymnasiumEnvironment(env, seed=0).close()
   assert env.closed
+
+
+def test_what_raises_when_it_is_closed_loses_nothing(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  close = mock.Mock(side_effect=OSError('no window'))
+  monkeypatch.setattr(Probe, 'close', close)
+  vector = gymnasium.make_vec(PROBE, 2, vectorization_mode='sync')
+  for environment in (
+    gymnasium_adapter.GymnasiumEnvironment(vector, seed=0),
+    gymnasium_adapter.SingleEnvironments([Probe(), Probe()], seed=0),
+  ):
+    close.reset_mock()
+    with pytest.warns(UserWarning, match='when it was closed: OSError'):
+      environment.close()
+    assert close.called
+  assert close.call_count == 2
+
+
+@pytest.mark.parametrize(
+  ('space', 'message'),
+  [
+    (spaces.Discrete(10**6 + 1), r'Discrete\(1000001\): at most 1,000,000'),
+    (spaces.MultiDiscrete([10**6, 1]), 'at most 1,000,000 values'),
+    (spaces.Dict({1: spaces.Box(0, 1), 'a': spaces.Box(0, 1)}), 'of one type'),
+  ],
+)
+def test_spaces_that_cannot_be_are_named(space: Any, message: str) -> None:
+  with pytest.raises(ValueError, match=f'mine.*{message}'):
+    gymnasium_spaces.make(space, spaces.Discrete(2), 'mine')
+  if isinstance(space, spaces.Discrete):
+    with pytest.raises(ValueError, match=f'action space {message}'):
+      gymnasium_spaces.make(spaces.Box(0, 1), space, 'mine')
 
 
 def test_unsupported_observations_are_located(

@@ -129,6 +129,8 @@ def test_what_is_not_installed_has_a_specimen() -> None:
     ('gymnax/CartPole', 'gymnax/CartPole-v1'),
     ('gridworld/57', 'gridworld/'),
     ('atari75', 'atari57'),
+    ('ALE/Pong-v5', 'atari/pong'),
+    ('SpaceInvadersNoFrameskip-v4', 'atari/space_invaders'),
     ('zzz', 'none is near'),
   ],
 )

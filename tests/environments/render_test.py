@@ -151,6 +151,37 @@ def test_entry_points_that_are_classes_or_functions(
   assert environment.frames_per_second == 7
 
 
+@pytest.mark.parametrize(
+  ('picture', 'pixel'),
+  [
+    (np.full((4, 5), 9, np.uint8), (9, 9, 9)),
+    (np.full((4, 5, 1), 9, np.uint8), (9, 9, 9)),
+    (np.full((4, 5, 4), (1, 2, 3, 255), np.uint8), (1, 2, 3)),
+    (np.full((4, 5, 3), 255, np.int64), (255, 255, 255)),
+    (np.full((4, 5, 3), 256, np.int64), None),
+    (np.full((4, 5, 3), -1, np.int64), None),
+    (np.full((4, 5, 3), 0.5), None),
+    (np.full((3, 4, 5), 9, np.uint8), None),
+    ([np.full((4, 5, 3), 9, np.uint8)], None),
+    (np.zeros((0, 5, 3), np.uint8), None),
+    (None, None),
+  ],
+)
+def test_pictures_are_colours_or_refused(picture: Any, pixel: Any) -> None:
+  env = Drawn('rgb_array')
+  env.render = lambda: picture  # type: ignore[method-assign]
+  environment = gymnasium_adapter.SingleEnvironments([env], 0)
+  if pixel is None:
+    with pytest.raises(
+      base.RenderError, match=r'Drawn.* from 0 to 255, \[H, W'
+    ):
+      environment.render()
+    return
+  np.testing.assert_array_equal(
+    environment.render(), np.full((4, 5, 3), pixel, np.uint8)
+  )
+
+
 def test_levels_that_were_drawn_at_random() -> None:
   environment: Any = registry.make('lpg/longer', 1, 0)
   state, _ = environment.reset(jax.random.key(2))

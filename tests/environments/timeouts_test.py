@@ -2,6 +2,7 @@
 
 import os
 import queue
+import signal
 import sys
 import threading
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import joined
@@ -54,7 +56,7 @@ class Counter(base.HostEnvironment):
 
 
 def test_a_watched_environment_behaves_as_the_original() -> None:
-  environment = timeouts.WatchedEnvironment(Counter(), 'counter', seed=4)
+  environment = timeouts.WatchedEnvironment(Counter, 'counter', seed=4)
   assert environment.spec == Counter.spec
   assert environment.num_environments == 3
   np.testing.assert_array_equal(environment.reset(), np.zeros(3))
@@ -82,7 +84,10 @@ class Meeting(Counter):
 def test_joined_environments_step_in_parallel() -> None:
   barrier = threading.Barrier(3)
   environment = joined.JoinedEnvironment(
-    [timeouts.WatchedEnvironment(Meeting(barrier), 'a', i) for i in range(2)]
+    [
+      timeouts.WatchedEnvironment(lambda: Meeting(barrier), 'a', i)
+      for i in range(2)
+    ]
   )
   environment.start(np.arange(6))
   barrier.wait(timeout=60)  # They step before `finish` is called.
@@ -93,7 +98,7 @@ def test_joined_environments_step_in_parallel() -> None:
 
 def test_an_environment_that_hangs_is_named() -> None:
   environment = timeouts.WatchedEnvironment(
-    Counter(hangs_at=2), 'counter', seed=4, step_seconds=0.2
+    lambda: Counter(hangs_at=2), 'counter', seed=4, step_seconds=0.2
   )
   action = np.zeros(3, np.int32)
   environment.step(action)
@@ -106,7 +111,7 @@ def test_an_environment_that_hangs_is_named() -> None:
 
 def test_the_time_of_a_stopped_process_does_not_count() -> None:
   environment = timeouts.WatchedEnvironment(
-    Counter(), 'counter', seed=4, step_seconds=20
+    Counter, 'counter', seed=4, step_seconds=20
   )
   answers, waits = environment._answers, []
 
@@ -137,7 +142,9 @@ class Late(Counter):
 
 def test_the_answer_of_a_late_call_is_not_that_of_the_next() -> None:
   late = Late()
-  environment = timeouts.WatchedEnvironment(late, 'late', 4, step_seconds=1)
+  environment = timeouts.WatchedEnvironment(
+    lambda: late, 'late', 4, step_seconds=1
+  )
   with pytest.raises(adapters.HostEnvironmentError, match='step 1'):
     environment.step(np.zeros(3, np.int32))
   late.may_end.set()
@@ -149,7 +156,7 @@ def test_the_answer_of_a_late_call_is_not_that_of_the_next() -> None:
 
 def test_exceptions_are_raised_again() -> None:
   environment = timeouts.WatchedEnvironment(
-    Counter(raises_at=1), 'counter', seed=4
+    lambda: Counter(raises_at=1), 'counter', seed=4
   )
   with pytest.raises(ValueError, match='out of levels'):
     environment.step(np.zeros(3, np.int32))
@@ -158,13 +165,51 @@ def test_exceptions_are_raised_again() -> None:
 def test_an_environment_that_hangs_does_not_keep_the_process_alive() -> None:
   program = (
     'import numpy as np, timeouts_test as t;'
-    't.timeouts.WatchedEnvironment(t.Counter(hangs_at=1), "counter", 0, 0.2)'
+    'make = lambda: t.Counter(hangs_at=1);'
+    't.timeouts.WatchedEnvironment(make, "counter", 0, 0.2)'
     '.step(np.zeros(3, np.int32))'
   )
   path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
   ended = launching.run_python('-c', program, PYTHONPATH=path)
   assert ended.returncode == 1
   assert 'counter with seed 0 hangs' in ended.stderr
+
+
+class Bound(Counter):
+  """Belongs to the thread that has made it."""
+
+  def __init__(self) -> None:
+    super().__init__()
+    self.made_by = threading.get_ident()
+
+  def step(self, action: Any) -> types.TimeStep:
+    assert threading.get_ident() == self.made_by
+    return super().step(action)
+
+  def close(self) -> None:
+    assert threading.get_ident() == self.made_by
+    raise OSError('the window is gone')
+
+
+def test_one_thread_makes_steps_and_closes_an_environment() -> None:
+  with mock.patch.dict(families.FAMILIES):
+    for _ in range(2):  # A cell of a notebook may be run again.
+      registry.register('bound', lambda *_: Bound(), 'host')
+    environment = registry.make('bound', 3, seed=0)
+  environment.step(np.zeros(3, np.int32))
+  with pytest.warns(UserWarning, match='bound raised when it was closed'):
+    environment.close()
+
+
+def test_what_only_the_main_thread_may_do_has_a_remedy() -> None:
+  def make() -> Counter:
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    return Counter()
+
+  with pytest.raises(
+    adapters.HostEnvironmentError, match='counter .*main thread.*a function'
+  ):
+    timeouts.WatchedEnvironment(make, 'counter', seed=4)
 
 
 def test_the_registry_limits_the_time_of_host_environments() -> None:

@@ -4,11 +4,14 @@ Each call of `events` stands for a process: JAX remembers nothing but the files.
 """
 
 from collections.abc import Iterator
+import errno
+import fcntl
 import os
 import pathlib
 import subprocess
 import sys
 from typing import Any
+from unittest import mock
 import warnings
 
 from absl import flags
@@ -296,3 +299,14 @@ def test_launchers_choose_the_folder_before_jax_is_imported() -> None:
   )
   ended = launching.run_python('-c', f'import sys\n{code}')
   assert ended.returncode == 0, ended.stderr
+
+
+def test_the_size_has_a_limit_only_where_there_are_locks(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.delenv('JAX_COMPILATION_CACHE_MAX_SIZE', raising=False)
+  size = 'jax_compilation_cache_max_size'
+  assert runtime_cache.defaults(tmp_path / 'new')[size] == 2**30
+  fail = mock.Mock(side_effect=OSError(errno.ENOSYS, 'no locks'))
+  monkeypatch.setattr(fcntl, 'flock', fail)
+  assert size not in runtime_cache.defaults(tmp_path)

@@ -35,6 +35,7 @@ LOGGING = """
 import logging, sys
 import numpy as np
 from disco_rl.runtime import checkpointing
+from matplotlib import pyplot
 
 with checkpointing.Checkpointer(sys.argv[1]) as checkpointer:
   checkpointer.save(1, {'x': np.zeros(1)})
@@ -61,6 +62,9 @@ def test_flags_of_paths_know_the_home_directory(
     parse = flags.FLAGS[flag.name].parser.parse
     assert parse('~/run.npz') == '/home/someone/run.npz'
     assert parse('runs/~') == 'runs/~'
+    for text, message in (('', 'is empty'), ('gs://a/run', 'is an address')):
+      with pytest.raises(ValueError, match=message):
+        parse(text)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +92,11 @@ def test_a_config_that_there_is_not(name: str, tmp_path: pathlib.Path) -> None:
   assert f'{name!r}. Choose one of catch, or name a file' in message
 
 
-def test_logging_stays_with_the_caller(tmp_path: pathlib.Path) -> None:
-  ended = launching.run_python('-c', LOGGING, f'{tmp_path / "checkpoints"}')
+def test_a_script_may_log_and_draw(tmp_path: pathlib.Path) -> None:
+  ended = launching.run_python(
+    *('-c', LOGGING, f'{tmp_path / "checkpoints"}'),
+    MPLBACKEND='module://not_there.inline',
+  )
   assert ended.returncode == 0, ended.stderr
   assert 'mine: shown' in ended.stderr.splitlines()
 

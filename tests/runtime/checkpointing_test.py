@@ -265,6 +265,14 @@ def test_checkpoints_of_another_tree(copy: pathlib.Path) -> None:
   assert restore(copy) == 3
 
 
+def test_a_folder_that_was_removed_is_named(copy: pathlib.Path) -> None:
+  with (
+    pytest.raises(checkpointing.CheckpointError, match='removed while'),
+    checkpointing.Checkpointer(copy),
+  ):
+    shutil.rmtree(copy.parent)
+
+
 # Files may not grow beyond 64 KiB: to the writer the disk is full.
 FULL_DISK = """
 import resource, sys

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pathlib
+from unittest import mock
 
 import damage
 import hypothesis
@@ -141,6 +142,29 @@ def test_file_systems_without_locks(
     (line,) = capsys.readouterr().err.splitlines()
   assert f'{tmp_path}/.lock cannot be locked (' in line
   assert f'no other run uses {tmp_path}, or choose' in line
+
+
+@pytest.mark.parametrize('code', ['EINVAL', 'ENOSYS', 'EIO'])
+def test_file_systems_that_cannot_flush(
+  code: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  error = OSError(getattr(errno, code), 'no')
+  monkeypatch.setattr(os, 'fsync', mock.Mock(side_effect=error))
+  path = tmp_path / 'x.json'
+  if code == 'EIO':  # The disk has failed.
+    with pytest.raises(OSError, match=f'no: .*{path.name}'):
+      metrics.write_json(path, {})
+    return
+  metrics.write_json(path, {'a': 1})
+  assert metrics.read_json(path) == {'a': 1}
+
+
+def test_a_file_is_not_a_folder_of_a_run(tmp_path: pathlib.Path) -> None:
+  (tmp_path / 'file').touch()
+  (tmp_path / 'link').symlink_to(tmp_path / 'gone')
+  for name in ('file', 'link'):
+    with pytest.raises(workdirs.WorkdirError, match=f'{name} is a file, or'):
+      workdirs.locked(tmp_path / name).__enter__()
 
 
 def test_a_rule_that_changed_since_the_run_began(

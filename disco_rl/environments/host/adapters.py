@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import contextlib
 import os
 from typing import Any
+import warnings
 
 import numpy as np
 
@@ -190,6 +191,18 @@ def located_errors(name: str, seed: int, step: int) -> Iterator[None]:
       f'{name} with seed {seed} raised at step {step} since it was made: '
       f'{error if is_named else repr(error)}'
     ) from error
+
+
+@contextlib.contextmanager
+def closing(name: str) -> Iterator[None]:
+  """Makes a warning of what an environment raises when it is closed.
+
+  The work in it is done: neither results nor other errors may be lost.
+  """
+  try:
+    yield
+  except Exception as error:
+    warnings.warn(f'{name} raised when it was closed: {error!r}', stacklevel=3)
 
 
 def keep_signals() -> None:

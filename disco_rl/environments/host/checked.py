@@ -90,7 +90,8 @@ class CheckedEnvironment(base.HostEnvironment):
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""
-    self._environment.close()
+    with adapters.closing(self._name):
+      self._environment.close()
 
   def _check(self, observation: types.PyTree) -> None:
     data_checks.check_observations(

@@ -119,6 +119,25 @@ def check_observations(
       )
 
 
+def narrowed(array: np.ndarray, dtype: Any) -> np.ndarray:
+  """Converts numbers to the type of a spec, of no more than 32 bits.
+
+  Raises:
+    SimulatorError: there is an integer that the type cannot hold. Floats become
+      infinite, which `check_observations` finds.
+  """
+  converted = array.astype(dtype, copy=False)
+  if array.dtype.kind in 'iu' and array.dtype.itemsize > converted.itemsize:
+    lost = array[converted != array]
+    if lost.size:
+      raise SimulatorError(
+        f'an observation holds {lost.flat[0]}, which {converted.dtype} cannot '
+        'hold, and agents compute with 32 bits: scale it in the environment, '
+        'or observe it as float32'
+      )
+  return converted
+
+
 def numbers(what: str, values: Any, num_environments: int) -> np.ndarray:
   """Checks one number from each environment.
 

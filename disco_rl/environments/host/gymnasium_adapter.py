@@ -4,6 +4,7 @@
 environments, and `GymnasiumEnvironment` a vector environment.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import importlib
@@ -17,6 +18,7 @@ import numpy as np
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
+from disco_rl.environments.host import data_checks
 from disco_rl.environments.host import gymnasium_spaces
 from disco_rl.environments.host import sequential
 
@@ -75,7 +77,8 @@ class GymnasiumEnvironment(adapters.Adapter):
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""
-    self._env.close()
+    with adapters.closing(self._name):
+      self._env.close()
 
   def _reset(self) -> types.PyTree:
     observation, _ = self._env.reset(
@@ -140,7 +143,7 @@ class SingleEnvironments(sequential.SequentialEnvironment):
       seed,
       self._spaces.raw,
     )
-    pace = envs[0].metadata.get('render_fps')
+    pace = (envs[0].metadata or {}).get('render_fps')
     self.frames_per_second = float(pace or _FRAMES_PER_SECOND)
 
   def encode(self, observation: Any) -> types.PyTree:
@@ -158,14 +161,24 @@ class _Simulator(sequential.Simulator):
     self._as_action = env.action_space.dtype.type
 
   def reset(self) -> types.PyTree:
-    observation, _ = self._env.reset(seed=self._seed)
+    returned = self._env.reset(seed=self._seed)
     self._seed = None
-    return observation
+    # Two numbers, an observation of the old interface, would be taken for both.
+    if not _is_pair(returned):
+      raise TypeError(
+        f'reset returned {_outline(returned)}, where the interface of '
+        'Gymnasium has (observation, info), info being a dictionary'
+      )
+    return returned[0]
 
   def step(self, action: int) -> tuple[types.PyTree, float, bool, bool]:
-    observation, reward, is_terminated, is_truncated, _ = self._env.step(
-      self._as_action(action + self._first_action)
-    )
+    returned = self._env.step(self._as_action(action + self._first_action))
+    if not isinstance(returned, tuple | list) or len(returned) != 5:
+      raise TypeError(
+        f'step returned {_outline(returned)}, where the interface of Gymnasium '
+        'has (observation, reward, terminated, truncated, info)'
+      )
+    observation, reward, is_terminated, is_truncated, _ = returned
     return observation, reward, is_terminated, is_truncated
 
   def render(self) -> np.ndarray:
@@ -175,12 +188,13 @@ class _Simulator(sequential.Simulator):
         f'that, if it has this mode; it has {_render_modes(self._env)}.'
       )
     try:
-      return np.asarray(self._env.render(), np.uint8)
+      picture = self._env.render()
     # Each package raises errors of its own where a library is missing.
     except Exception as error:
       raise base.RenderError(
         f'{self._env} cannot be drawn: {error!r}'
       ) from error
+    return _as_rgb(picture, f'{self._env}')
 
   def close(self) -> None:
     self._env.close()
@@ -283,13 +297,57 @@ def _accepts(function: Any, name: str) -> bool:
   )
 
 
+def _is_pair(returned: Any) -> bool:
+  """Whether a reset returned an observation and a dictionary."""
+  return (
+    isinstance(returned, tuple | list)
+    and len(returned) == 2
+    and (returned[1] is None or isinstance(returned[1], Mapping))
+  )
+
+
+def _outline(returned: Any) -> str:
+  """What a function returned, for messages."""
+  if isinstance(returned, tuple | list):
+    return f'{len(returned)} values'
+  return data_checks.entries_of(returned)
+
+
+def _as_rgb(picture: Any, name: str) -> np.ndarray:
+  """A picture as [H, W, 3] uint8; grey ones and those with alpha, too.
+
+  Raises:
+    base.RenderError: it is none, or its numbers are not 0 to 255: those of
+      float pictures often end at 1.
+  """
+  array = np.asarray(picture)
+  if array.ndim == 2:
+    array = array[:, :, None]
+  is_valid = (
+    array.ndim == 3
+    and array.size > 0
+    and array.shape[-1] in (1, 3, 4)
+    and array.dtype.kind in 'iu'
+    and 0 <= array.min() <= array.max() <= 255
+  )
+  if not is_valid:
+    raise base.RenderError(
+      f'{name} cannot be drawn: render returned '
+      f'{type(picture).__name__} of {array.dtype}{list(array.shape)}, expected '
+      'whole numbers from 0 to 255, [H, W, 3].'
+    )
+  return np.repeat(
+    array[..., :3], 3 // min(array.shape[-1], 3), axis=-1
+  ).astype(np.uint8)
+
+
 def _render_modes(env: Any) -> list[str]:
   return list((getattr(env, 'metadata', None) or {}).get('render_modes', []))
 
 
 def _autoreset_mode(env: Any, name: str) -> Any:
   modes = gymnasium_spaces.import_gymnasium().vector.AutoresetMode
-  mode = env.metadata.get('autoreset_mode')
+  mode = (env.metadata or {}).get('autoreset_mode')
   try:
     # Some environments give the value of the mode in place of the mode.
     return modes(mode)

@@ -21,6 +21,9 @@ from disco_rl import types
 from disco_rl.environments import packages
 from disco_rl.environments.host import data_checks
 
+# Of actions, and of discrete observations: more would take gigabytes.
+_MOST_VALUES = 10**6
+
 
 @dataclasses.dataclass(frozen=True)
 class _Leaf:
@@ -43,7 +46,7 @@ class _Leaf:
     """[..., *raw.shape] -> [..., *spec.shape]; floats have been encoded."""
     array = np.asarray(observation)
     if self.column is None or array.dtype.kind == 'f':
-      return array.astype(self.spec.dtype, copy=False)
+      return data_checks.narrowed(array, self.spec.dtype)
     leading = array.shape[: array.ndim - len(self.raw.shape)]
     numbers = array.reshape(*leading, -1)
     one_hot = numbers[..., self.column] == self.value
@@ -102,6 +105,7 @@ def make(observation_space: Any, action_space: Any, name: str) -> Spaces:
     raise ValueError(
       f'{name} has the action space {action_space}: only Discrete is supported.'
     )
+  _check_number(action_space.n, f'{name} has the action space {action_space}')
   leaves = _leaves(observation_space, name)
   return Spaces(
     spec=types.EnvironmentSpec(
@@ -128,12 +132,19 @@ def _leaves(space: Any, path: str) -> types.PyTree:
   """Returns the tree of `_Leaf` of an observation space; `path` names it."""
   spaces = import_gymnasium().spaces
   if isinstance(space, spaces.Dict):
+    if len({type(key) for key in space.spaces}) > 1:
+      raise ValueError(
+        f'{path} has the keys {[*space.spaces]}: they must be of one type, as '
+        'they are sorted.'
+      )
     return {k: _leaves(s, f'{path}[{k!r}]') for k, s in space.spaces.items()}
   if isinstance(space, spaces.Tuple):
     return tuple(_leaves(s, f'{path}[{i}]') for i, s in enumerate(space.spaces))
   if isinstance(space, spaces.Discrete):
+    _check_number(space.n, f'{path} has the observation space {space}')
     return _one_hot(np.array(space.n), np.array(space.start))
   if isinstance(space, spaces.MultiDiscrete):
+    _check_number(space.nvec.sum(), f'{path} has the observation space {space}')
     return _one_hot(space.nvec, space.start)
   if isinstance(space, spaces.MultiBinary):
     raw = jax.ShapeDtypeStruct(space.shape, space.dtype)
@@ -147,6 +158,16 @@ def _leaves(space: Any, path: str) -> types.PyTree:
     f'{path} has the observation space {space}: only Box, Discrete, '
     'MultiDiscrete, MultiBinary, and Dict and Tuple of those are supported.'
   )
+
+
+def _check_number(values: Any, owner: str) -> None:
+  """Raises ValueError for more values than can be told apart one by one."""
+  if values > _MOST_VALUES:
+    raise ValueError(
+      f'{owner}: at most {_MOST_VALUES:,} values are supported, as there is a '
+      'number for each. Let the environment observe or take several small '
+      'ones, or observe a Box.'
+    )
 
 
 def _one_hot(sizes: np.ndarray, starts: np.ndarray) -> _Leaf:

@@ -74,7 +74,8 @@ class SequentialEnvironment(adapters.Adapter):
   def close(self) -> None:
     """As `HostEnvironment.close`."""
     for simulator in self._simulators:
-      simulator.close()
+      with adapters.closing(self._name):
+        simulator.close()
 
   def render(self) -> np.ndarray:
     """As `HostEnvironment.render`."""
@@ -173,5 +174,5 @@ def _stack_leaf(
         f'{path} of environment {i} is {value.dtype}{list(value.shape)}, where '
         f'the spec is {np.dtype(spec.dtype)}{list(spec.shape)}'
       )
-    stacked[i] = value
+    stacked[i] = data_checks.narrowed(value, spec.dtype)
   return stacked

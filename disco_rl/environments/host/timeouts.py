@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+import math
 import queue
 import threading
 from typing import Any
@@ -17,6 +18,8 @@ STEP_SECONDS = 300.0
 # A job that is suspended does not run, but clocks do: of the time for which it
 # stood still at most one such wait counts.
 _WAIT_SECONDS = 1.0
+# Of Python, about handlers of signals.
+_MAIN_ONLY = 'signal only works in main thread'
 
 # Its number, and what is called; None: no more calls.
 _Call = tuple[int, Callable[[], Any]] | None
@@ -25,36 +28,33 @@ _Answer = tuple[int, Any, BaseException | None]
 
 
 class WatchedEnvironment(base.HostEnvironment):
-  """Steps an environment in its own thread, with a time limit.
+  """Makes and steps an environment in a thread, with a time limit for steps.
 
-  A simulator that hangs while it holds Python's interpreter lock cannot be
-  interrupted: then the whole process hangs.
+  Windows and graphics, databases and event loops belong to the thread that has
+  made them. A simulator that hangs while it holds Python's interpreter lock
+  cannot be interrupted: then the whole process hangs.
   """
 
   def __init__(
     self,
-    environment: base.HostEnvironment,
+    make: Callable[[], base.HostEnvironment],
     name: str,
     seed: int,
     step_seconds: float = STEP_SECONDS,
     action_repeat: int = 1,
   ):
-    """Wraps an environment.
+    """Makes an environment.
 
     Args:
-      environment: used by this object alone from now on.
+      make: makes it, however long it takes.
       name: for messages.
       seed: for messages.
       step_seconds: time limit of a step or a reset.
       action_repeat: of the spec, which the environment itself leaves at 1.
+
+    Raises:
+      The errors of `make`.
     """
-    self.spec = dataclasses.replace(
-      environment.spec, action_repeat=action_repeat
-    )
-    self.num_environments = environment.num_environments
-    self.first_action = environment.first_action
-    self.frames_per_second = environment.frames_per_second
-    self._environment = environment
     self._name = name
     self._seed = seed
     self._step_seconds = step_seconds
@@ -66,6 +66,15 @@ class WatchedEnvironment(base.HostEnvironment):
     threading.Thread(
       target=_serve, args=(self._calls, self._answers), daemon=True
     ).start()
+    self._begin(make)
+    environment = self._answer(math.inf)
+    self.spec = dataclasses.replace(
+      environment.spec, action_repeat=action_repeat
+    )
+    self.num_environments = environment.num_environments
+    self.first_action = environment.first_action
+    self.frames_per_second = environment.frames_per_second
+    self._environment: base.HostEnvironment = environment
 
   def reset(self) -> types.PyTree:
     """As `HostEnvironment.reset`.
@@ -91,7 +100,7 @@ class WatchedEnvironment(base.HostEnvironment):
 
   def finish(self) -> types.TimeStep:
     """As `HostEnvironment.finish`; raises the errors of `step`."""
-    return self._answer()
+    return self._answer(self._step_seconds)
 
   def save_state(self) -> types.PyTree | None:
     """As `HostEnvironment.save_state`."""
@@ -115,7 +124,8 @@ class WatchedEnvironment(base.HostEnvironment):
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""
-    self._call(self._environment.close)
+    with adapters.closing(self._name):
+      self._call(self._environment.close)
     self._calls.put(None)
 
   def __getattr__(self, name: str) -> Any:
@@ -124,15 +134,15 @@ class WatchedEnvironment(base.HostEnvironment):
 
   def _call(self, function: Callable[[], Any]) -> Any:
     self._begin(function)
-    return self._answer()
+    return self._answer(self._step_seconds)
 
   def _begin(self, function: Callable[[], Any]) -> None:
     self._num_calls += 1
     self._calls.put((self._num_calls, function))
 
-  def _answer(self) -> Any:
+  def _answer(self, limit: float) -> Any:
     """The result of the newest call; late ones of earlier calls are dropped."""
-    number, left = 0, self._step_seconds
+    number, left = 0, limit
     while number < self._num_calls:
       wait = min(left, _WAIT_SECONDS)
       try:
@@ -144,9 +154,15 @@ class WatchedEnvironment(base.HostEnvironment):
           f'{self._name} with seed {self._seed} hangs: step {self._num_steps} '
           f'since it was made took more than {self._step_seconds:g} seconds.'
         )
-    if error is not None:
-      raise error
-    return result
+    if error is None:
+      return result
+    if _MAIN_ONLY in f'{error!r}':
+      raise adapters.HostEnvironmentError(
+        f'{self._name} with seed {self._seed}: {error!r}. Environments by name '
+        'live in a thread of their own: pass a function that makes it to '
+        'Trainer, or let it leave the handlers of signals alone.'
+      ) from error
+    raise error
 
 
 def _serve(
