@@ -347,10 +347,15 @@ def local(path: str | os.PathLike[str]) -> str:
   """A path on this machine as text, `expanded`.
 
   Raises:
-    ValueError: it is empty, as where a variable of a script is not set, or the
-      address of a bucket, for which a folder of that name would be made.
+    ValueError: it is empty, as where a variable of a script is not set; or a
+      folder named ~, or as the address of a bucket, would be made.
   """
   text = expanded(path)
+  if text.split('/')[0] == '~':
+    raise ValueError(
+      f'{text}: this user has no home directory. Set the variable HOME, or '
+      'give another path.'
+    )
   if not text:
     raise ValueError('The path is empty: likely a variable in it is not set.')
   if re.match(r'[A-Za-z][A-Za-z0-9+.-]*://', text):

@@ -39,6 +39,8 @@ def set_up(by_default: bool = True) -> None:
     if folder
     else compilation_cache.default_folder()
   )
+  if path is None:
+    return
   _set(compilation_cache.FOLDER, str(path))
   for name, value in compilation_cache.defaults(path).items():
     _set(name, value)

@@ -158,8 +158,10 @@ def changed_lines(path: pathlib.Path, commit: str) -> set[int]:
 def tests_of(path: pathlib.Path) -> list[list[str]]:
   """Returns the tests of a module, those most likely to fail first."""
   folder = pathlib.Path('tests', *path.parts[1:-1])
-  candidates = (folder / f'{path.stem}_test.py', folder)
-  return [[str(x)] for x in candidates if (REPOSITORY / x).exists()]
+  folders = [x for x in (folder, *folder.parents) if (REPOSITORY / x).exists()]
+  own = [x / f'{path.stem}_test.py' for x in folders] + [folder / path.stem]
+  candidates = [x for x in own if (REPOSITORY / x).exists()][:1] + folders[:1]
+  return [[str(x)] for x in candidates]
 
 
 def tests_by_line(data: str) -> dict[tuple[str, int], list[str]]:
@@ -199,7 +201,7 @@ def failing(folder: pathlib.Path, tests: list[list[str]]) -> list[str]:
     except subprocess.TimeoutExpired:
       return some
     if ended.returncode:
-      named = re.findall(r'(?m)^(?:FAILED|ERROR) (\S+)', ended.stdout)
+      named = re.findall(r'(?m)^(?:FAILED|ERROR) ([^\s\[]+)', ended.stdout)
       return named[:1] or some
   return []
 
@@ -248,7 +250,8 @@ def main() -> None:
     if tests and (broken := failing(folder, [tests])):
       sys.exit(f'Without any mutant {broken} fail as well.')
   print(
-    f'{len(finders)} of {len(drawn)} mutants are found, of {len(pool)} possible.'
+    f'{len(finders)} of {len(drawn)} mutants are found, '
+    f'of {len(pool)} possible.'
   )
 
 

@@ -58,6 +58,8 @@ def use_default_folder() -> None:
     return
   hide_errors_of_loading()
   folder = default_folder()
+  if folder is None:
+    return
   jax.config.update(FOLDER, str(folder))
   for name, value in defaults(folder).items():
     jax.config.update(name, value)
@@ -92,11 +94,18 @@ def hide_errors_of_loading() -> None:
     jax.config.update('jax_logging_level', level)
 
 
-def default_folder() -> pathlib.Path:
-  """Beside downloaded weights; see `update_rules.weights`."""
+def default_folder() -> pathlib.Path | None:
+  """Beside downloaded weights; None for a user without a home directory.
+
+  Such are those of containers. A folder that others know could hold programs of
+  theirs.
+  """
   import pooch
 
-  return pathlib.Path(pooch.os_cache('disco_rl')) / 'programs'
+  try:
+    return pathlib.Path(pooch.os_cache('disco_rl')) / 'programs'
+  except RuntimeError:
+    return None
 
 
 def has_errors_of_loading() -> bool:

@@ -31,7 +31,8 @@ def replacing(path: PathLike) -> Iterator[pathlib.Path]:
 
   A reader of `path` finds the old content or the new one, never a part of it,
   even after a kill or a crash. An exception in the body leaves the old content
-  and no temporary file. Concurrent writers of one path do not interfere.
+  and no temporary file. Concurrent writers of one path do not interfere. A
+  symbolic link stays, and what it points to is replaced.
 
   Args:
     path: The file, in a folder that exists.
@@ -40,7 +41,7 @@ def replacing(path: PathLike) -> Iterator[pathlib.Path]:
     A path in the same folder (a rename is atomic within a file system only)
     that no other writer has. The body writes and closes it.
   """
-  path = pathlib.Path(path)
+  path = pathlib.Path(os.path.realpath(path))
   temporary = path.with_name(f'.{path.name}.{uuid.uuid4().hex}.tmp')
   try:
     with naming(path):

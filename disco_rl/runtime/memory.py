@@ -1,13 +1,18 @@
 """Available and used memory, in bytes."""
 
+from collections.abc import Iterator
+import contextlib
 import math
 import os
+import pathlib
 import resource
 import sys
 
 import jax
 
 from disco_rl import types
+
+_ROOT = pathlib.Path('/')
 
 
 def peak_bytes() -> int:
@@ -29,8 +34,29 @@ def total_bytes() -> int:
 
 
 def host_bytes() -> int:
-  """Memory of the machine."""
-  return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+  """Memory of the machine, or of the container or job if that has less."""
+  limits = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
+  for group in _control_groups():
+    for name in ('memory.max', 'memory.limit_in_bytes'):
+      # Where there is no limit, there is no such file or number.
+      with contextlib.suppress(OSError, ValueError):
+        limits.append(int((group / name).read_text()))
+  return min(limits)
+
+
+def _control_groups() -> Iterator[pathlib.Path]:
+  """Folders of the groups that Linux counts this process's memory to."""
+  try:
+    lines = (_ROOT / 'proc/self/cgroup').read_text().splitlines()
+  except OSError:
+    return
+  for _, kinds, path in (line.split(':', 2) for line in lines):
+    if kinds and 'memory' not in kinds.split(','):
+      continue
+    folder = _ROOT / 'sys/fs/cgroup' / ('memory' if kinds else '')
+    own = pathlib.PurePath(path.lstrip('/'))
+    # Within a container only the last of them is there.
+    yield from (folder / group for group in (own, *own.parents))
 
 
 def tree_bytes(tree: object) -> int:

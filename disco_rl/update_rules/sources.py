@@ -221,7 +221,12 @@ def _download(urls: Sequence[str], sha256: str, remedy: str) -> str:
     remedy: What the user can do.
   """
   url, *others = urls
-  cache = pooch.os_cache('disco_rl')
+  try:
+    cache = pooch.os_cache('disco_rl')
+  except RuntimeError as error:  # As of a container without home directories.
+    raise OSError(
+      f'There is no folder to download {url} to: {error}. {remedy}'
+    ) from error
   pooch.get_logger().setLevel('WARNING')
   try:
     return pooch.retrieve(  # noqa: TID251

@@ -1,5 +1,6 @@
 """Tests of the time limit of steps of host environments."""
 
+import gc
 import os
 import queue
 import signal
@@ -199,6 +200,16 @@ def test_one_thread_makes_steps_and_closes_an_environment() -> None:
   environment.step(np.zeros(3, np.int32))
   with pytest.warns(UserWarning, match='bound raised when it was closed'):
     environment.close()
+
+
+def test_an_environment_that_nobody_closes_takes_no_thread() -> None:
+  environment = timeouts.WatchedEnvironment(Counter, 'nobody', seed=4)
+  environment.step(np.zeros(3, np.int32))
+  (thread,) = [x for x in threading.enumerate() if x.name == 'nobody']
+  del environment
+  gc.collect()
+  thread.join(timeout=60)
+  assert not thread.is_alive()
 
 
 def test_what_only_the_main_thread_may_do_has_a_remedy() -> None:

@@ -18,6 +18,7 @@ from disco_rl.evaluation import training
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.runtime import limits
+from disco_rl.runtime import memory
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import actor_critic
 from launch import to_records
@@ -135,3 +136,30 @@ def test_the_first_size_that_fits_is_chosen_and_kept(
   assert again == {**settings, 'torso_chunk_size': 128}
   workdirs.check(tmp_path, again, free=())
   assert workdirs.with_choices(tmp_path / 'new', settings) == settings
+
+
+@pytest.mark.parametrize(
+  ('groups', 'limit'),
+  [
+    ('0::/job/step\n', 'job/memory.max'),
+    ('0::/\n', 'memory.max'),
+    ('9:cpu:/job\n4:hugetlb,memory:/job\n', 'memory/memory.limit_in_bytes'),
+  ],
+)
+def test_the_memory_of_a_container_is_that_of_its_group(
+  groups: str,
+  limit: str,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  of_machine = memory.host_bytes()
+  monkeypatch.setattr(memory, '_ROOT', tmp_path)
+  file = tmp_path / 'sys/fs/cgroup' / limit
+  file.parent.mkdir(parents=True)
+  (tmp_path / 'proc/self').mkdir(parents=True)
+  file.write_text('12345\n')
+  assert memory.host_bytes() >= of_machine
+  (tmp_path / 'proc/self/cgroup').write_text(groups)
+  assert memory.host_bytes() == 12345
+  file.write_text('max\n')
+  assert memory.host_bytes() >= of_machine

@@ -195,7 +195,7 @@ def chosen(
 
 
 def test_the_folder_is_chosen_by_flag_variable_and_default(
-  monkeypatch: pytest.MonkeyPatch,
+  monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
   variable, size, enable, seconds, _ = VARIABLES
   ours = {size: str(2**30), seconds: '0.1'}
@@ -203,9 +203,13 @@ def test_the_folder_is_chosen_by_flag_variable_and_default(
   default = str(pathlib.Path(pooch.os_cache('disco_rl')) / 'programs')
   assert chosen(monkeypatch, None) == {variable: default, **ours}
   assert chosen(monkeypatch, None, **theirs) == theirs
-  assert chosen(monkeypatch, '/a', **theirs) == {variable: '/a', **ours}
+  a = f'{tmp_path}/a'
+  assert chosen(monkeypatch, a, **theirs) == {variable: a, **ours}
   assert chosen(monkeypatch, 'off', **theirs) == {**theirs, enable: 'false'}
-  assert chosen(monkeypatch, '/a', **{size: '5'})[size] == '5'
+  assert chosen(monkeypatch, a, **{size: '5'})[size] == '5'
+  no_home = mock.Mock(side_effect=RuntimeError('no home directory'))
+  monkeypatch.setattr(pooch, 'os_cache', no_home)
+  assert chosen(monkeypatch, None) == {}
 
 
 @pytest.mark.usefixtures('quick_compilation')

@@ -9,6 +9,7 @@ import launching
 import pytest
 
 from configs import evaluate
+from disco_rl import config as config_lib
 from launch import evaluate as evaluate_launcher
 from launch import fork
 from launch import workdir
@@ -65,6 +66,9 @@ def test_flags_of_paths_know_the_home_directory(
     for text, message in (('', 'is empty'), ('gs://a/run', 'is an address')):
       with pytest.raises(ValueError, match=message):
         parse(text)
+  monkeypatch.setattr(config_lib.os.path, 'expanduser', str)
+  with pytest.raises(ValueError, match='no home directory. Set .* HOME'):
+    parse('~/run')
 
 
 @pytest.mark.parametrize(

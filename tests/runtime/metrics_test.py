@@ -294,6 +294,17 @@ def test_replacing_is_all_or_nothing(tmp_path: pathlib.Path) -> None:
   assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_a_link_points_to_is_replaced(tmp_path: pathlib.Path) -> None:
+  (tmp_path / 'runs').mkdir()
+  link, target = tmp_path / 'newest.json', tmp_path / 'runs' / '1.json'
+  link.symlink_to(target)
+  for content in ({'a': 1}, {'a': 2}):
+    metrics.write_json(link, content)
+    assert link.is_symlink()
+    assert metrics.read_json(target) == content
+  assert len([*tmp_path.iterdir()]) == 2
+
+
 def test_two_may_replace_a_file_at_once(tmp_path: pathlib.Path) -> None:
   path = tmp_path / 'file'
   with files.replacing(path) as outer:

@@ -12,6 +12,7 @@ import threading
 from typing import Any
 from typing import BinaryIO
 from typing import NoReturn
+from unittest import mock
 import zipfile
 
 import jax
@@ -387,6 +388,16 @@ def cache(
 def test_an_unknown_name_is_refused() -> None:
   with pytest.raises(ValueError, match="as 'Disco103'. Valid names: disco103"):
     weights.load('Disco103')
+
+
+def test_a_user_without_a_home_is_told_where_rules_may_lie(
+  cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  del cache
+  no_home = mock.Mock(side_effect=RuntimeError('set HOME'))
+  monkeypatch.setattr(sources.pooch, 'os_cache', no_home)
+  with pytest.raises(OSError, match='set HOME.*DISCO_RL_WEIGHTS_DIR'):
+    weights.load('disco103')
 
 
 def test_a_download_is_quiet_and_kept(

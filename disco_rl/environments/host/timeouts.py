@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import math
 import queue
 import threading
 from typing import Any
+import weakref
 
 import numpy as np
 
@@ -64,8 +66,13 @@ class WatchedEnvironment(base.HostEnvironment):
     self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
     # A daemon: a simulator that hangs must not keep the process alive.
     threading.Thread(
-      target=_serve, args=(self._calls, self._answers), daemon=True
+      target=_serve,
+      args=(self._calls, self._answers),
+      name=name,
+      daemon=True,
     ).start()
+    # Notebooks make many that nobody closes.
+    weakref.finalize(self, self._calls.put, None)
     self._begin(make)
     environment = self._answer(math.inf)
     self.spec = dataclasses.replace(
@@ -96,7 +103,7 @@ class WatchedEnvironment(base.HostEnvironment):
   def start(self, action: Any) -> None:
     """As `HostEnvironment.start`; the thread begins to step."""
     self._num_steps += 1
-    self._begin(lambda: self._environment.step(action))
+    self._begin(functools.partial(self._environment.step, action))
 
   def finish(self) -> types.TimeStep:
     """As `HostEnvironment.finish`; raises the errors of `step`."""
