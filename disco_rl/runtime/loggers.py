@@ -178,8 +178,9 @@ class WeightsAndBiases:
       config=dict(run.settings),
       # A resumed run may have more steps to take.
       allow_val_change=True,
-      # It would take over the standard streams, and the progress bar's lines.
-      settings=wandb.Settings(console='off'),
+      # It would take over the standard streams, and the progress bar's lines,
+      # or a run that the user's own program has begun.
+      settings=wandb.Settings(console='off', reinit='create_new'),
     )
     run.remember('wandb', identity)
     # Its own steps cannot go back, as those of a run after a kill do.

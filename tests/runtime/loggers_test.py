@@ -187,11 +187,16 @@ def test_mlflow(
 def test_weights_and_biases_offline(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  pytest.importorskip('wandb', reason="pip install -e '.[wandb]'")
+  wandb = pytest.importorskip('wandb', reason="pip install -e '.[wandb]'")
   monkeypatch.setenv('WANDB_MODE', 'offline')
   monkeypatch.setenv('WANDB_SILENT', 'true')
+  (tmp_path / 'own').mkdir()
+  own = wandb.init(dir=tmp_path / 'own')
   write(tmp_path, 'wandb', ROWS[:4], since=0)
   write(tmp_path, 'wandb', ROWS[4:], since=20)  # Resumed.
+  own.log({'a': 1})  # It goes on.
+  assert not dict(own.config)
+  own.finish()
   logs = sorted(tmp_path.glob('wandb/offline-run-*/run-*.wandb'))
   assert len(logs) == 2  # `wandb sync` joins them: they have one identity.
   assert logs[0].name == logs[1].name
