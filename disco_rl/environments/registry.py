@@ -90,7 +90,7 @@ def make(
     raise ValueError(f'num_environments must be >= 1, got {num_environments}.')
   _check_preprocessing(preprocessing)
   adapters.keep_signals()
-  build = functools.partial(
+  build: Any = functools.partial(
     _builder(name, preprocessing, can_render), num_environments, seed
   )
   try:
