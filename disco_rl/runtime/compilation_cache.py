@@ -5,16 +5,15 @@ XLA, and the processor with its features: a folder may serve many machines.
 """
 
 import contextlib
-import fcntl
 import importlib.metadata
 import os
 import pathlib
 import re
-import tempfile
 from typing import Any
 import warnings
 
 from absl import logging
+import filelock
 
 # LLVM copies the bodies of XLA's loops: half as much again to compile, for
 # programs that are not faster. Other devices read no such option.
@@ -76,8 +75,8 @@ def defaults(folder: pathlib.Path) -> dict[str, Any]:
   chosen = {k: v for k, v in _DEFAULTS.items() if k.upper() not in os.environ}
   try:
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder) as file:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with filelock.FileLock(folder / '.lock', 1, fallback_to_soft=False):
+      pass
   except OSError:
     chosen.pop(_MAX_SIZE, None)
   return chosen
