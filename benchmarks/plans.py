@@ -83,8 +83,7 @@ def main(argv: Sequence[str]) -> None:
   for environment, variant in TRAININGS.items():
     config = evaluate.get_config(variant)
     config.update(environment=environment, rule='general')
-    settings = to_records.of_one_run(config.to_dict())
-    trained = to_records.evaluation(settings)
+    trained = to_records.evaluation(config.to_dict())
     planned = planning.of_training(trained, cluster).seconds.sum()
     measured = measured_training(trained)
     rows.append(compared(environment, float(planned), measured))

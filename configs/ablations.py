@@ -1,6 +1,6 @@
 """Variants of the method (Fig. 3, Extended Data Fig. 3), at a small size.
 
-  disco-rl ablate --config=ablations \
+  disco-rl sweep --config=ablations \
     --variants=full,no_q,no_y_and_z --seeds=3 --workdir=runs/ablations
 
 runs each variant with several seeds and compares their held-out returns. One of

@@ -3,13 +3,12 @@
   disco-rl evaluate --config=catch \
     --config.rule=disco103 --workdir=runs/catch
 
-Every setting is a flag: --config.learning_rate=1e-3. Lists make many runs in
-one folder, and a report of them all:
+Every setting is a flag: --config.learning_rate=1e-3. Many runs, and a report of
+them all:
 
-  disco-rl evaluate --config=quickstart \
-    --config.environments=catch/4x4,catch/6x5 \
-    --config.rules=disco103,actor_critic --config.learning_rates=1e-3,5e-3 \
-    --workdir=runs/sweep
+  disco-rl sweep --config=evaluate:quickstart \
+    --grid=environment=catch/4x4,catch/6x5 --grid=rule=disco103,actor_critic \
+    --grid=learning_rate=1e-3,5e-3 --workdir=runs/sweep
 
 The name after the colon selects a starting point:
 
@@ -71,11 +70,10 @@ def sections() -> records.Sections:
   """What these settings are and mean."""
   # Imported late: launchers set JAX up before it loads.
   from disco_rl.evaluation import runner
-  from disco_rl.evaluation import sweep
   from disco_rl.update_rules import registry
 
   return {
-    **config_lib.sections(sweep.Lists, runner.EvaluationConfig),
+    **config_lib.sections(runner.EvaluationConfig),
     **config_lib.sections(*registry.classes(), nested=False),
   }
 

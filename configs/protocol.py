@@ -9,7 +9,7 @@ one with the highest IQM over the validation tasks is kept for the tests. Two
 kinds of tests have settings and validation tasks of their own: the games of
 MinAtar, whose network is convolutional, and chains, whose rollouts are longer.
 
-The same command goes on with what is left. --tasks=gridworld,catch/4x4 runs
+The same command continues with what is left. --tasks=gridworld,catch/4x4 runs
 some of the tests, and docs/protocol.md says more.
 """
 
@@ -21,14 +21,7 @@ from configs import records
 from disco_rl import config as config_lib
 
 # Settings of training that the protocol decides on.
-_OF_RUNS = (
-  'environment',
-  'environments',
-  'rule',
-  'rules',
-  'learning_rates',
-  'updates',
-)
+_OF_RUNS = ('environment', 'rule', 'updates')
 
 
 def get_config() -> ml_collections.ConfigDict:

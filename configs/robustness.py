@@ -3,18 +3,18 @@
 Each panel of the figure is one sweep, here of the shipped rule and Disco103 on
 Catch 6x5. Panel c, 36 combinations of the optimiser's settings:
 
-  disco-rl sweep --launcher=evaluate --config=robustness \
+  disco-rl sweep --config=robustness \
     --grid=rule=general,disco103 --grid=optimizer=adam,rmsprop \
     --grid=learning_rate=3e-3,1e-2,3e-2 --grid=weight_decay=0,0.01,0.1 \
     --grid=max_abs_update=0.3,1 --workdir=runs/optimizers
 
 Panel a, sizes of the agents' network, and b, fractions of replay in a batch:
 
-  disco-rl sweep --launcher=evaluate --config=robustness \
+  disco-rl sweep --config=robustness \
     --grid=rule=general,disco103 \
     --variants=width_16,width_32,width_64,width_128,width_256 \
     --workdir=runs/widths
-  disco-rl sweep --launcher=evaluate --config=robustness \
+  disco-rl sweep --config=robustness \
     --grid=rule=general,disco103 \
     --variants=replay_0,replay_50,replay_75,replay_88,replay_96 \
     --workdir=runs/replay

@@ -19,14 +19,11 @@ from typing import Any
 from absl import app
 from absl import flags
 
-from launch import compilation_cache
-from launch import modules
-from launch import start
+from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
-from launch.errors import parse_flags
-from launch.workdir import WORKDIR
 
+_WORKDIR = common.workdir_flag()
 _AGENT_SEED = flags.DEFINE_integer(
   'agent_seed',
   None,
@@ -49,18 +46,16 @@ _ANALYSIS_SEED = 0
 
 def main(argv: Sequence[str]) -> None:
   """Draws all pictures."""
-  start.begin(argv)
-  if WORKDIR.value is None:
+  if _WORKDIR.value is None:
     fail('Name the run of disco-rl evaluate by --workdir=RUN.')
-  compilation_cache.set_up(by_default=True)
-  modules.import_modules(WORKDIR.value)
+  common.begin(argv, _WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.analysis import explorer
   from disco_rl.analysis import pictures
   from disco_rl.analysis import recording
   from disco_rl.runtime import plotting
 
-  workdir = pathlib.Path(WORKDIR.value)
+  workdir = pathlib.Path(_WORKDIR.value)
   with in_one_line(ValueError, ImportError, OSError):
     subject = recording.load(workdir, _AGENT_SEED.value)
     scene = recording.record(subject, _ANALYSIS_SEED, _RECORDED_STEPS.value)
@@ -82,4 +77,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)
+  app.run(main, flags_parser=common.parse_flags)

@@ -1,10 +1,12 @@
-"""Flags that the launchers share."""
+"""Flags that launchers share, and how each of them begins."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import functools
+import importlib
+import os
 import pathlib
 import re
 import signal
@@ -13,24 +15,84 @@ from typing import Any
 
 from absl import app
 from absl import flags
+from absl import logging
 
-from launch import compilation_cache
+from disco_rl import config as config_lib
+from disco_rl.runtime import compilation_cache
+from disco_rl.runtime import garbage
+from launch import config as config_module
 from launch import help
-from launch import modules
-from launch import orphans
-from launch import start
 from launch import streams
-from launch.config import CONFIG
-from launch.config import define as define_config
-from launch.config import prefer
-from launch.config import settings
 from launch.errors import fail
-from launch.workdir import WORKDIR
+from launch.errors import in_one_line
 
-# A folder that holds a run is resumed.
-flags.mark_flags_as_required(['config', 'workdir'])
-
+IMPORT = flags.DEFINE_list(
+  'import',
+  [],
+  'Modules that register rules, environments or loggers of your own by name. A '
+  'run remembers them.',
+)
 _SEE_CONFIG = 'The file that --config names lists all settings.'
+
+
+class _PathParser(flags.ArgumentParser[str]):
+  """Replaces ~, which shells leave after an equals sign."""
+
+  def parse(self, argument: str) -> str:
+    """Returns the path; raises ValueError as `config.local`."""
+    return config_lib.local(argument)
+
+
+def define_path(
+  name: str, meaning: str, required: bool = False
+) -> flags.FlagHolder[Any]:
+  """Defines a flag whose value is a path, or None where it is not given."""
+  parser = _PathParser()
+  return flags.DEFINE(parser, name, None, meaning, required=required)
+
+
+# Flags that only some launchers have are defined once one asks for them.
+
+
+@functools.cache
+def config_flag() -> Any:
+  """Returns the flag that names a config."""
+  return config_module.define()
+
+
+@functools.cache
+def workdir_flag() -> flags.FlagHolder[Any]:
+  """Returns the flag that names the folder of a run."""
+  return define_path('workdir', 'Folder of the run.')
+
+
+@functools.cache
+def json_flag() -> flags.FlagHolder[bool]:
+  """Returns the flag that chooses the form of what is printed."""
+  return flags.DEFINE_bool('json', False, 'Prints JSON instead of a table.')
+
+
+@functools.cache
+def processes_flag() -> flags.FlagHolder[int]:
+  """Returns the flag that says how many runs there are at a time."""
+  return flags.DEFINE_integer(
+    'processes', 1, 'Runs at the same time.', lower_bound=1
+  )
+
+
+@functools.cache
+def cache_flag() -> flags.FlagHolder[str]:
+  """Returns the flag of the cache of compiled programs."""
+  return flags.DEFINE_string(
+    'compilation_cache',
+    None,
+    "Folder where compiled programs are kept for later runs, or 'off'. "
+    'Default: that of JAX_COMPILATION_CACHE_DIR, or else one in the '
+    "user's cache.",
+  )
+
+
+# Launchers that make runs from a config.
 
 
 def run(
@@ -41,63 +103,193 @@ def run(
   """Parses the flags and calls main(settings, workdir).
 
   Args:
-    main: of the launcher.
-    is_distributed: whether, by its flags, this process is one of several.
-    base: the file in configs/ that describes the settings, for --help.
+    main: The launcher's function.
+    is_distributed: Whether, by its flags, this process is one of several.
+    base: The file in configs/ that describes the settings, for --help.
   """
+  config_flag(), workdir_flag(), cache_flag()
+  # A folder that holds a run is resumed.
+  flags.mark_flags_as_required(['config', 'workdir'])
 
   def with_flags(argv: list[str]) -> None:
-    start.begin(argv)
-    if not flags.FLAGS['verbosity'].present:
-      streams.hide_tracebacks()
+    workdir = workdir_flag().value
     # Processes that find a program would not answer those that compile it.
-    compilation_cache.set_up(by_default=not is_distributed())
-    modules.import_modules(WORKDIR.value)
-    assert WORKDIR.value is not None  # It is required.
-    main(settings(), pathlib.Path(WORKDIR.value))
+    begin(argv, workdir, is_cached=not is_distributed())
+    main(settings(), pathlib.Path(workdir))
 
   streams.protect()
-  orphans.watch()
   if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # As SIGTERM does. KeyboardInterrupt can get lost in imports and callbacks.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-  app.run(with_flags, flags_parser=functools.partial(parse_flags, base=base))
+  app.run(
+    with_flags, flags_parser=functools.partial(parse_config_flags, base=base)
+  )
+
+
+def settings(parsed: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
+  """Returns the settings of --config, with the changes of flags."""
+  config: Any = parsed['config'].value
+  return config.to_dict()
 
 
 def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:
-  """The settings of another command.
+  """Returns the settings of another command.
 
   Args:
-    config: its --config.
-    overrides: its flags --config.NAME=VALUE.
-
-  Returns:
-    The settings.
+    config: Its --config.
+    overrides: Its flags --config.NAME=VALUE.
   """
   argv = ['launcher', f'--config={config}', *overrides]
   parsed = flags.FlagValues()
-  define_config(flag_values=parsed, sys_argv=argv)
+  config_module.define(flag_values=parsed, sys_argv=argv)
   with _failing_in_one_line():
     parsed(argv)
     return settings(parsed)
 
 
-def parse_flags(argv: list[str], base: ModuleType | None = None) -> list[str]:
-  """Parses flags as absl does, but reports errors in one line.
+# How launchers begin.
+
+
+def begin(
+  argv: Sequence[str],
+  workdir: str | None = None,
+  is_cached: bool | None = True,
+) -> None:
+  """Prepares this process; ends it if the command line has more than flags.
 
   Args:
-    argv: the command line.
-    base: the file in configs/ that describes the settings, for --help.
+    argv: The name of the program, and what is left of the command line.
+    workdir: The folder of a run, which may be new, whose modules are imported;
+      None: there is none.
+    is_cached: Whether compiled programs are kept if the user has not chosen;
+      None: nothing is compiled that is worth it.
+  """
+  if argv[1:]:
+    fail(f'Not understood: {" ".join(argv[1:])}')
+  if flags.FLAGS['verbosity'].present:
+    prepare_process(is_quiet=False)
+  else:
+    prepare_process()
+  if is_cached is not None:
+    set_up_cache(cache_flag().value, is_cached)
+  import_modules(workdir)
+
+
+def prepare_process(is_quiet: bool = True) -> None:
+  """Prepares a process for runs, whatever its flags are."""
+  if is_quiet:
+    # Packages report each of their steps as INFO.
+    logging.set_verbosity(logging.WARNING)
+    streams.hide_tracebacks()
+  garbage.collect_rarely()
+  compilation_cache.leave_loops_rolled()
+  # Pictures are drawn without a window. A kernel of Jupyter sets a backend that
+  # may not be installed here: matplotlib could not be imported.
+  os.environ['MPLBACKEND'] = 'agg'
+
+
+def import_modules(workdir: str | None = None) -> None:
+  """Imports modules; ends the program if one is missing.
+
+  Args:
+    workdir: The folder of a run, which may be new, whose modules are imported
+      with those of --import; None: there is none.
+  """
+  sources = dict.fromkeys(IMPORT.value, '--import=')
+  folder = pathlib.Path(config_lib.expanded(workdir or '.'))
+  if workdir and (folder / 'imports.json').exists():
+    # Imported late, as it loads JAX.
+    from disco_rl.runtime import workdirs
+
+    with in_one_line():
+      remembered = workdirs.imports(folder)
+    sources = {**dict.fromkeys(remembered, f'{workdir} needs '), **sources}
+  if not sources:
+    return
+  from disco_rl.runtime import workdirs
+
+  for name, source in sources.items():
+    try:
+      importlib.import_module(name)
+    except ImportError as error:
+      fail(
+        f'{source}{name}: {error}. Modules are looked for in the folder in '
+        'which the command is given, and on PYTHONPATH.'
+      )
+  workdirs.IMPORTED[:] = dict.fromkeys([*workdirs.IMPORTED, *sources])
+
+
+def set_up_cache(folder: str | None, is_on: bool = True) -> None:
+  """Chooses the folder of compiled programs, before anything is compiled.
+
+  By variables, which processes that this one starts inherit.
+
+  Args:
+    folder: The folder, or 'off'; None: that of JAX's variable, or the default.
+    is_on: Whether the cache is on if the user has chosen nothing.
+  """
+  variable = compilation_cache.FOLDER.upper()
+  if folder == 'off':
+    _set('jax_enable_compilation_cache', False)
+    return
+  if compilation_cache.has_errors_of_loading():
+    # For processes that this one starts; here JAX may have read it.
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  compilation_cache.hide_errors_of_loading()
+  if folder is None and (variable in os.environ or not is_on):
+    return
+  path = (
+    pathlib.Path(folder).expanduser()
+    if folder
+    else compilation_cache.default_folder()
+  )
+  if path is None:
+    return
+  _set(compilation_cache.FOLDER, str(path))
+  for name, value in compilation_cache.defaults(path).items():
+    _set(name, value)
+  compilation_cache.report_faults(path)
+
+
+def _set(name: str, value: Any) -> None:
+  """Sets an option here, where JAX has read its variables, and for others."""
+  import jax
+
+  os.environ[name.upper()] = 'false' if value is False else str(value)
+  jax.config.update(name, value)
+
+
+# The command line.
+
+
+def parse_flags(argv: Sequence[str]) -> Sequence[str]:
+  """Parses flags as absl does; shows help, and errors in one line."""
+  if help.is_asked(argv):
+    help.show()
+  try:
+    return flags.FLAGS(argv)
+  except flags.Error as error:
+    fail(error)
+
+
+def parse_config_flags(
+  argv: list[str], base: ModuleType | None = None
+) -> list[str]:
+  """Parses flags, among them those of settings.
+
+  Args:
+    argv: The command line.
+    base: The file in configs/ that describes the settings, for --help.
 
   Returns:
     The name of the program.
   """
-  prefer(base)
+  config_module.prefer(base)
   if help.is_asked(argv):
     help.show(base, _given_settings(argv, base))
   with _failing_in_one_line():
     rest = flags.FLAGS(argv)
-    CONFIG.value.to_dict()  # A missing file raises only when it is used.
+    settings()  # A missing file raises only when it is used.
   if rest[1:]:
     fail(f'Not understood: {" ".join(rest[1:])}')
   return rest
@@ -122,11 +314,11 @@ def _failing_in_one_line() -> Iterator[None]:
 
 
 def _given_settings(argv: list[str], base: ModuleType | None) -> dict[str, Any]:
-  """The settings of a command with --help; {} if it has no --config."""
+  """Returns the settings of a command with --help; {} without --config."""
   names = [argument.lstrip('-').partition('=')[0] for argument in argv[1:]]
   if 'config' not in names:
     return {}
   # ml_collections reads the command line as well.
   argv[:] = [x for x in argv if not help.is_asked(['', x])]
-  parse_flags([*argv, '--workdir=.'], base)
-  return CONFIG.value.to_dict()
+  parse_config_flags([*argv, '--workdir=.'], base)
+  return settings()

@@ -17,13 +17,11 @@ import numpy as np
 from disco_rl.evaluation import learning_curves
 from disco_rl.runtime import metrics
 from disco_rl.runtime import summaries
-from launch import modules
+from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
-from launch.errors import parse_flags
-from launch.paths import define_path
 
-_OUTPUT = define_path('output', 'File, .png or .svg.', required=True)
+_OUTPUT = common.define_path('output', 'File, .png or .svg.', required=True)
 _LABELS = flags.DEFINE_list(
   'labels', None, 'Of the folders, in their order; by default their rules.'
 )
@@ -31,7 +29,7 @@ _LABELS = flags.DEFINE_list(
 
 def main(argv: Sequence[str]) -> None:
   """Reads the runs and plots them."""
-  modules.import_modules()
+  common.begin(argv[:1], is_cached=None)
   workdirs = [pathlib.Path(name).expanduser() for name in argv[1:]]
   if not workdirs:
     fail('Name at least one folder of a run of disco-rl evaluate.')
@@ -87,4 +85,4 @@ def _label(rule: str, taken: Collection[str]) -> str:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)
+  app.run(main, flags_parser=common.parse_flags)

@@ -1,4 +1,4 @@
-"""The flag that names a config, and the settings that it makes."""
+"""The flag that names a config."""
 
 import difflib
 import os
@@ -86,12 +86,3 @@ def define(**how: Any) -> Any:
   flag = how.get('flag_values', flags.FLAGS)['config']
   flag.parser = _Parser(flag.parser)
   return holder
-
-
-CONFIG = define()
-
-
-def settings(parsed: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
-  """The settings of --config, with those of flags in place of its own."""
-  config: Any = parsed['config'].value
-  return config.to_dict()

@@ -1,14 +1,9 @@
 """Errors that end a launcher with one line."""
 
 from collections.abc import Iterator
-from collections.abc import Sequence
 import contextlib
 import sys
 from typing import NoReturn
-
-from absl import flags
-
-from launch import help
 
 
 def fail(reason: object) -> NoReturn:
@@ -21,13 +16,13 @@ def in_one_line(*types: type[Exception]) -> Iterator[None]:
   """Ends the program with one line if the body raises an expected error.
 
   Args:
-    *types: that are expected beside those of runs and a lack of memory; all
-      others are bugs, whose traceback is shown.
+    *types: Errors that are expected, with those of runs and a lack of memory;
+      all others are bugs, whose traceback is shown.
   """
   try:
     yield
   except Exception as error:
-    if isinstance(error, (*_of_runs(), *types)):
+    if isinstance(error, (*of_runs(), *types)):
       fail(error)
     # The host's memory, or by XLA that of a device.
     if isinstance(error, MemoryError) or 'RESOURCE_EXHAUSTED' in str(error):
@@ -40,17 +35,7 @@ def in_one_line(*types: type[Exception]) -> Iterator[None]:
     raise
 
 
-def parse_flags(argv: Sequence[str]) -> Sequence[str]:
-  """Parses flags as absl does; shows help, and errors in one line."""
-  if help.is_asked(argv):
-    help.show()
-  try:
-    return flags.FLAGS(argv)
-  except flags.Error as error:
-    fail(error)
-
-
-def _of_runs() -> tuple[type[Exception], ...]:
+def of_runs() -> tuple[type[Exception], ...]:
   """Errors that end a run and are not bugs of the program."""
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.environments.host import adapters

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pathlib
 from typing import Any
 
+from launch.common import define_path
 from launch.errors import fail
-from launch.paths import define_path
 
 FROM = define_path(
   'from', 'Folder of a run, whose newest checkpoint this one begins with.'

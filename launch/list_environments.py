@@ -27,12 +27,10 @@ import jax
 from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments import suites
-from launch import modules
-from launch import start
+from launch import common
 from launch.errors import fail
-from launch.errors import parse_flags
-from launch.output import JSON
 
+_JSON = common.json_flag()
 _SUITE = flags.DEFINE_string(
   'suite', None, 'Only these: a suite, a family such as atari, or a name.'
 )
@@ -47,10 +45,9 @@ Row = dict[str, Any]
 
 def main(argv: Sequence[str]) -> None:
   """Prints the list."""
-  start.begin(argv)
-  modules.import_modules()
+  common.begin(argv, is_cached=None)
   rows = list_rows(_SUITE.value, _SPECS.value)
-  if JSON.value:
+  if _JSON.value:
     print(json.dumps(rows, indent=2))
   else:
     print('\n'.join(_table(rows)))
@@ -163,4 +160,4 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)
+  app.run(main, flags_parser=common.parse_flags)

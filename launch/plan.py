@@ -20,16 +20,13 @@ from typing import Any
 from absl import app
 from absl import flags
 
-from launch import modules
-from launch import start
+from launch import common
 from launch import to_records
-from launch.config import CONFIG
-from launch.config import settings
 from launch.errors import fail
 from launch.errors import in_one_line
-from launch.errors import parse_flags
-from launch.output import JSON
 
+_CONFIG = common.config_flag()
+_JSON = common.json_flag()
 _DEVICE = flags.DEFINE_string('device', 'h100', 'By name, such as h100.')
 _DEVICES = flags.DEFINE_integer('devices', 1, 'Their number.', lower_bound=1)
 _PER_MACHINE = flags.DEFINE_integer(
@@ -63,13 +60,12 @@ _STEPS = flags.DEFINE_float(
 
 def main(argv: Sequence[str]) -> None:
   """Prints the plan."""
-  start.begin(argv)
-  if CONFIG.value is None:
+  if _CONFIG.value is None:
     fail('Name the settings of meta-train or evaluate: --config.')
-  modules.import_modules()
+  common.begin(argv, is_cached=None)
   with in_one_line(ValueError, ImportError):
-    plan = make_plan(settings())
-  if JSON.value:
+    plan = make_plan(common.settings())
+  if _JSON.value:
     print(json.dumps({name: value for name, value, _ in plan.rows()}, indent=2))
   else:
     print('\n'.join(_lines(plan)))
@@ -85,9 +81,6 @@ def make_plan(given: dict[str, Any]) -> Any:
     # Devices that share batches are as many CPUs here.
     sharding.divide_cpu(cluster.per_machine)
     return planning.of_discovery(to_records.meta_training(given), cluster)
-  to_records.refuse_lists(
-    given, 'plan one run, by --config.environment and --config.rule'
-  )
   return planning.of_training(to_records.evaluation(given), cluster)
 
 
@@ -129,4 +122,4 @@ def _lines(plan: Any) -> Iterator[str]:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)
+  app.run(main, flags_parser=common.parse_flags)

@@ -21,20 +21,16 @@ from typing import Any
 from absl import app
 from absl import flags
 
-from launch import compilation_cache
-from launch import modules
-from launch import start
+from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
-from launch.errors import parse_flags
-from launch.paths import define_path
-from launch.workdir import WORKDIR
 
 if TYPE_CHECKING:
   from disco_rl.api import policy as policy_lib
   from disco_rl.evaluation import playing
 
-_AGENT = define_path(
+_WORKDIR = common.workdir_flag()
+_AGENT = common.define_path(
   'agent', 'File of an agent or a policy, or an address, hf://...'
 )
 _SEED = flags.DEFINE_integer(
@@ -55,24 +51,24 @@ _MAX_STEPS = flags.DEFINE_integer(
   'After which episodes are cut; by default 30,000.',
   lower_bound=1,
 )
-_TO = define_path('to', 'GIF or MP4 file; by default play.gif in the folder.')
+_TO = common.define_path(
+  'to', 'GIF or MP4 file; by default play.gif in the folder.'
+)
 # Of the environments and the sampled actions.
 _PLAY_SEED = 0
 
 
 def main(argv: Sequence[str]) -> None:
   """Plays, prints and writes."""
-  start.begin(argv)
-  named = [x for x in (WORKDIR.value, _AGENT.value) if x is not None]
+  named = [x for x in (_WORKDIR.value, _AGENT.value) if x is not None]
   if len(named) != 1:
     fail('Name the agent by --workdir=RUN or by --agent=FILE.')
-  compilation_cache.set_up(by_default=True)
   folder = pathlib.Path(named[0])
   if _AGENT.value:
     # An agent of a hub has no folder here.
     folder = pathlib.Path() if '://' in named[0] else folder.parent
   to = pathlib.Path(_TO.value or folder / 'play.gif')
-  modules.import_modules(WORKDIR.value)
+  common.begin(argv, _WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
   import disco_rl
   from disco_rl.runtime import video
@@ -124,4 +120,4 @@ def _report(episodes: 'playing.Episodes', film: 'playing.Film | None') -> None:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)
+  app.run(main, flags_parser=common.parse_flags)

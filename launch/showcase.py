@@ -12,7 +12,6 @@ was interrupted, and repeats nothing.
 from collections.abc import Mapping
 from collections.abc import Sequence
 import pathlib
-import sys
 from typing import TYPE_CHECKING
 from typing import Any
 
@@ -21,19 +20,15 @@ from absl import flags
 import numpy as np
 
 from configs import evaluate
-from launch import compilation_cache
-from launch import modules
-from launch import start
-from launch import to_records
+from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
-from launch.errors import parse_flags
-from launch.workdir import WORKDIR
 
 if TYPE_CHECKING:
+  from disco_rl.evaluation import runs as runs_lib
   from disco_rl.evaluation import showcase
-  from disco_rl.evaluation import sweep
 
+_WORKDIR = common.workdir_flag()
 _ENVIRONMENT = flags.DEFINE_string(
   'environment',
   None,
@@ -46,23 +41,21 @@ _AGENTS = flags.DEFINE_integer(
   'agents', 5, 'New agents of each rule.', lower_bound=1
 )
 _EPISODES = 6  # In each film.
-# Files in the run's folder, or names, of what the page compares.
-_RULES = ('initial_rule.npz', 'rule.npz', 'actor_critic')
 
 
 def main(argv: Sequence[str]) -> None:
   """Trains, films and writes the page."""
-  start.begin(argv)
-  if WORKDIR.value is None:
+  if _WORKDIR.value is None:
     fail('Name the folder of a discovery: --workdir=RUN.')
-  compilation_cache.set_up(by_default=True)
-  modules.import_modules(WORKDIR.value)
-  run = pathlib.Path(WORKDIR.value)
+  common.begin(argv, _WORKDIR.value)
+  run = pathlib.Path(_WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
+  from disco_rl.evaluation import runs as runs_lib
   from disco_rl.evaluation import showcase
-  from disco_rl.evaluation import sweep
   from disco_rl.runtime import forks
   from disco_rl.runtime import metrics
+  from disco_rl.runtime import workdirs
+  from launch import scheduler
 
   with in_one_line(ValueError, ImportError):
     try:
@@ -72,14 +65,15 @@ def main(argv: Sequence[str]) -> None:
       fail(f'{run} holds no finished run of disco-rl meta-train: {error}')
     # A discovery that was continued has another rule.
     folder = run / 'showcase' / f'{steps}'
-    shared = _settings(settings)
-    jobs = _plan(shared, run, folder)
-    sweep.validate(jobs)
-    print(sweep.cost(jobs), file=sys.stderr)
-    sweep.run(jobs, shared, folder)
-    trained, no_film = _trained(jobs)
+    runs = _plan(_settings(settings), run, folder)
+    runs_lib.check(runs)
+    with workdirs.locked(folder):
+      failures = scheduler.run_all(runs, at_once=1)
+    if failures:
+      fail('; '.join(failures.values()))
+    trained, no_film = _trained(runs)
     page = run / 'index.html'
-    environment = jobs[0].config.environment
+    environment = runs[0].config.environment
     showcase.write(
       page,
       showcase.Showcase(
@@ -91,7 +85,7 @@ def main(argv: Sequence[str]) -> None:
         updates=_UPDATES.value,
         trained=trained,
         no_film=no_film,
-        commands=_commands(run, jobs),
+        commands=_commands(run, runs),
       ),
     )
   print(f'Open {page}: what was found, in words, numbers and films.')
@@ -155,48 +149,50 @@ def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plan(
   settings: Mapping[str, Any], run: pathlib.Path, folder: pathlib.Path
-) -> 'list[sweep.Job]':
-  """A run for each rule."""
-  from disco_rl.evaluation import sweep
-
-  return sweep.plan(
-    settings,
-    environments=(settings['environment'],),
-    rules=[
-      f'{run / name}' if name.endswith('.npz') else name for name in _RULES
-    ],
-    learning_rates=(None,),
-    to_config=to_records.evaluation,
-    workdir=folder,
-  )
-
-
-def _trained(
-  jobs: 'Sequence[sweep.Job]',
-) -> 'tuple[list[showcase.Trained], str | None]':
-  """What the page shows of each run, and why there are no films."""
-  from disco_rl.evaluation import learning_curves
+) -> 'list[runs_lib.Run]':
+  """Returns a run for each rule."""
+  from disco_rl.evaluation import runs as runs_lib
   from disco_rl.evaluation import showcase
 
   labels = (showcase.BEFORE, showcase.DISCOVERED, showcase.HAND_MADE)
+  rules = (run / 'initial_rule.npz', run / 'rule.npz', 'actor_critic')
+  return [
+    runs_lib.training(
+      f'{settings["environment"]}, {label}',
+      folder.joinpath(
+        runs_lib.slug(settings['environment']), label.replace(' ', '_')
+      ),
+      label,
+      {**settings, 'rule': f'{rule}'},
+    )
+    for label, rule in zip(labels, rules)
+  ]
+
+
+def _trained(
+  runs: 'Sequence[runs_lib.Run]',
+) -> 'tuple[list[showcase.Trained], str | None]':
+  """Returns what the page shows of each run, and why there are no films."""
+  from disco_rl.evaluation import learning_curves
+  from disco_rl.evaluation import showcase
+
   trained, reason = [], None
-  for job, label in zip(jobs, labels, strict=True):
-    if job.failure is not None:
-      fail(f'The run of {label} has failed: {job.failure}')
+  for run in runs:
     film = None
     if reason is None:
-      film, reason = _film(job.folder)
-    curve = learning_curves.read_curve(job.folder / 'metrics.csv')
-    trained.append(showcase.Trained(label, curve, film))
+      film, reason = _film(run.folder)
+    curve = learning_curves.read_curve(run.folder / 'metrics.csv')
+    trained.append(showcase.Trained(run.rule, curve, film))
   return trained, reason
 
 
-def _film(folder: pathlib.Path) -> 'tuple[showcase.Film | None, str | None]':
-  """A film of the first agent of a run, or why there is none."""
+def _film(
+  folder: pathlib.Path,
+) -> tuple[tuple[pathlib.Path, float] | None, str | None]:
+  """Returns a film of the first agent of a run, or why there is none."""
   import disco_rl
   from disco_rl.environments import base
   from disco_rl.environments.host import adapters
-  from disco_rl.evaluation import showcase
   from disco_rl.runtime import video
 
   policy = disco_rl.load_policy(folder)
@@ -207,14 +203,14 @@ def _film(folder: pathlib.Path) -> 'tuple[showcase.Film | None, str | None]':
   # The page shows the numbers all the same.
   except (base.RenderError, adapters.HostEnvironmentError, OSError) as error:
     return None, f'{error}'
-  return showcase.Film(path, episodes.mean, _EPISODES), None
+  return (path, episodes.mean), None
 
 
 def _commands(
-  run: pathlib.Path, jobs: 'Sequence[sweep.Job]'
+  run: pathlib.Path, runs: 'Sequence[runs_lib.Run]'
 ) -> list[tuple[str, str]]:
   """What to try next."""
-  found = jobs[_RULES.index('rule.npz')]
+  found = runs[1]  # By the discovered rule.
   return [
     (
       'Watch one of these agents for longer:',
@@ -236,4 +232,4 @@ def _commands(
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=parse_flags)
+  app.run(main, flags_parser=common.parse_flags)

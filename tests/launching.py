@@ -18,7 +18,22 @@ import pytest
 from disco_rl.runtime import metrics
 from launch import common
 
+# Flags that other launchers define.
+common.config_flag(), common.workdir_flag(), common.cache_flag()
+
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+
+
+# The environment of processes that tests start.
+OF_PROCESSES = {
+  'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
+  # JAX 0.10.1 logs an error when it loads programs that it has compiled.
+  'TF_CPP_MIN_LOG_LEVEL': '3',
+  'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
+  # All, as each process would compile dozens of small programs again.
+  'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
+  'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
+}
 
 
 def run_python(
@@ -41,17 +56,7 @@ def start_python(*arguments: str, **variables: str) -> subprocess.Popen[str]:
   return subprocess.Popen(
     [sys.executable, *arguments],
     cwd=REPOSITORY,
-    env={
-      **os.environ,
-      **variables,
-      'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
-      # JAX 0.10.1 logs an error when it loads programs that it has compiled.
-      'TF_CPP_MIN_LOG_LEVEL': '3',
-      'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
-      # All, as each process would compile dozens of small programs again.
-      'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
-      'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
-    },
+    env={**os.environ, **variables, **OF_PROCESSES},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
@@ -107,7 +112,7 @@ def parsed(
   with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
     # ml_collections reads the settings from there.
     patch.setattr(sys, 'argv', argv)
-    common.parse_flags(argv, base)
+    common.parse_config_flags(argv, base)
     yield common.settings()
 
 

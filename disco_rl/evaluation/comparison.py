@@ -130,7 +130,7 @@ class Comparison:
   problems: Sequence[str]
 
   @property
-  def is_normalised(self) -> bool:
+  def is_normalized(self) -> bool:
     """Whether scores are normalised; if not, they are returns."""
     return bool(self.scales)
 

@@ -5,7 +5,6 @@ which nothing is chosen by; a family or suite of tests with settings of its own
 may have validation tasks of its own. Baselines go through the same.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -26,10 +25,8 @@ from disco_rl.environments import registry as environment_registry
 from disco_rl.environments import suites
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import normalisation
-from disco_rl.evaluation import runner
+from disco_rl.evaluation import runs as runs_lib
 from disco_rl.evaluation import statistics
-from disco_rl.evaluation import sweep
-from disco_rl.runtime import workdirs
 
 # Contenders that scores refer to: return 1 where the best is not known, and 0.
 REFERENCE = 'actor_critic'
@@ -253,7 +250,7 @@ def contenders(
   found = [
     *(
       _contender(name, rule, rule, grids[GIVEN])
-      for rule, name in sweep.labels(rules, taken=baselines).items()
+      for rule, name in runs_lib.labels(rules, taken=baselines).items()
     ),
     *(_contender(name, name, name, grids[name]) for name in baselines),
   ]
@@ -281,7 +278,7 @@ def _contender(
     raise ValueError(f'The grid of {name} has a setting without values.')
   if len({show(point) for point in points}) < len(points):
     raise ValueError(f'The grid of {name} has a value twice.')
-  return Contender(name, sweep.slug(folder), rules[0], points)
+  return Contender(name, runs_lib.slug(folder), rules[0], points)
 
 
 def show(point: Point) -> str:
@@ -298,45 +295,37 @@ class Plan:
     protocol: the declarations.
     settings: that all runs share.
     contenders: of `contenders`.
-    to_config: converts the settings of one run to its config.
     workdir: has the run of each TASK/CONTENDER/SETTINGS in a folder.
   """
 
   protocol: Protocol
   settings: Mapping[str, Any]
   contenders: Sequence[Contender]
-  to_config: Callable[[Mapping[str, Any]], runner.EvaluationConfig]
   workdir: pathlib.Path
 
-  def job(self, task: str, contender: Contender, point: Point) -> sweep.Job:
+  def run(self, task: str, contender: Contender, point: Point) -> runs_lib.Run:
     """One run; raises ValueError for settings that are not valid."""
     folder = self.workdir.joinpath(
-      sweep.slug(task), contender.folder, sweep.slug(show(point))
+      runs_lib.slug(task), contender.folder, runs_lib.slug(show(point))
     )
     own = self.protocol.own(task)
-    description = {
-      **self.settings,
-      **{name: value for name, value in own.items() if name not in _OWN},
-      **point,
-      'environment': task,
-      'rule': contender.rule,
-      'updates': self.protocol.updates(task),
-    }
-    description = config_lib.flatten(self.to_config(description))
-    description = workdirs.with_choices(folder, description)
-    config = self.to_config(description)
-    self._check_scored(task, config.log_every)
-    return sweep.Job(
-      name=', '.join((task, contender.name, show(point))),
-      folder=folder,
-      counter='updates',
-      goal=config.updates,
-      config=config,
-      description=description,
-      rule=contender.name,
+    run = runs_lib.training(
+      ', '.join((task, contender.name, show(point))),
+      folder,
+      contender.name,
+      {
+        **self.settings,
+        **{name: value for name, value in own.items() if name not in _OWN},
+        **point,
+        'environment': task,
+        'rule': contender.rule,
+        'updates': self.protocol.updates(task),
+      },
     )
+    self._check_scored(task, run.config.log_every)
+    return run
 
-  def validation(self, tests: Sequence[str]) -> list[sweep.Job]:
+  def validation(self, tests: Sequence[str]) -> list[runs_lib.Run]:
     """Runs by which settings for these tests are chosen."""
     needed = dict.fromkeys(map(self.protocol.validated_by, tests))
     return [job for tasks in needed for job in self._validation(tasks)]
@@ -366,19 +355,19 @@ class Plan:
 
   def tests(
     self, choices: Sequence[Choice], tasks: Sequence[str]
-  ) -> list[sweep.Job]:
+  ) -> list[runs_lib.Run]:
     """Runs of all contenders in the tests that choices were made for."""
     return [
-      self.job(task, choice.contender, choice.point)
+      self.run(task, choice.contender, choice.point)
       for choice in choices
       for task in tasks
       if self.protocol.validated_by(task) == choice.validation_tasks
     ]
 
-  def _validation(self, tasks: Sequence[str]) -> list[sweep.Job]:
+  def _validation(self, tasks: Sequence[str]) -> list[runs_lib.Run]:
     """Runs of all settings, where there are several, in validation tasks."""
     return [
-      self.job(task, contender, point)
+      self.run(task, contender, point)
       for contender in self.contenders
       if len(contender.points) > 1
       for task in tasks
@@ -416,7 +405,7 @@ class Plan:
   def _read(
     self, task: str, contender: Contender, point: Point
   ) -> comparison.Result:
-    return sweep.read(self.job(task, contender, point))
+    return runs_lib.read(self.run(task, contender, point))
 
   def _check_scored(self, task: str, log_every: int) -> None:
     """Raises ValueError if a test has no metrics when agents are scored."""
@@ -450,18 +439,18 @@ def validate(plan: Plan) -> None:
   config_lib.check_names(protocol.by_family, known, 'by_family')
   first = protocol.test_tasks[0]
   jobs = [
-    plan.job(first, contender, point)
+    plan.run(first, contender, point)
     for contender in plan.contenders
     for point in contender.points
   ]
   jobs += [
-    plan.job(task, plan.contenders[0], plan.contenders[0].points[0])
+    plan.run(task, plan.contenders[0], plan.contenders[0].points[0])
     for task in (
       *protocol.test_tasks,
       *itertools.chain(*protocol.validations()),
     )
   ]
-  sweep.validate(jobs)
+  runs_lib.check([*dict.fromkeys(jobs)])
 
 
 def _normalise(result: comparison.Result) -> np.ndarray:

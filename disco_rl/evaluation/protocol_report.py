@@ -14,10 +14,11 @@ import numpy as np
 
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import pages
 from disco_rl.evaluation import protocol as protocol_lib
 from disco_rl.evaluation import report
+from disco_rl.evaluation import runs as runs_lib
 from disco_rl.evaluation import statistics
-from disco_rl.evaluation import sweep
 from disco_rl.runtime import files
 
 # Families whose scale is that of `normalisation`: from random play, which is
@@ -34,41 +35,35 @@ _MEANING = (
 _TESTS = normalisation.Benchmark('tests', 'All tests', _MEANING)
 
 
-@dataclasses.dataclass(frozen=True)
-class Setup:
-  """What the runs share, a `report.Described`.
+def setup(
+  agents: int,
+  validations: Sequence[Sequence[str]],
+  test_tasks: Sequence[str],
+  declared: int,
+) -> report.Setup:
+  """Returns what the report says of the runs.
 
-  Attributes:
-    agents: number of agents of each run.
-    validations: sets of tasks by which settings were chosen.
-    test_tasks: in which all contenders have finished.
-    declared: number of the tests that the protocol declares.
+  Args:
+    agents: The number of agents of each run.
+    validations: The sets of tasks by which settings were chosen.
+    test_tasks: The tests in which all contenders have finished.
+    declared: The number of the tests that the protocol declares.
   """
-
-  agents: int
-  validations: tuple[tuple[str, ...], ...]
-  test_tasks: tuple[str, ...]
-  declared: int
-
-  @property
-  def extent(self) -> str:
-    """See `report.Described`."""
-    validations = '; '.join(', '.join(tasks) for tasks in self.validations)
-    return (
-      f'Tests in which all contenders have finished: {len(self.test_tasks)} of '
-      f'{self.declared}. Agents of each rule in each test: {self.agents}. '
-      f'Settings were chosen by validation tasks alone ({validations}), for '
-      'each rule.'
-    )
-
-  @property
-  def score(self) -> str:
-    """See `report.Described`."""
-    return (
-      "An agent's score is the mean undiscounted return of its last 100 "
-      'episodes after a number of updates; the smaller numbers are read off '
-      'the same runs.'
-    )
+  named = '; '.join(', '.join(tasks) for tasks in validations)
+  return report.Setup(
+    f'Tests in which all contenders have finished: {len(test_tasks)} of '
+    f'{declared}. Agents of each rule in each test: {agents}. Settings were '
+    f'chosen by validation tasks alone ({named}), for each rule.',
+    "An agent's score is the mean undiscounted return of its last 100 "
+    'episodes after a number of updates; the smaller numbers are read off the '
+    'same runs.',
+    {
+      'agents': agents,
+      'validations': validations,
+      'test_tasks': test_tasks,
+      'declared': declared,
+    },
+  )
 
 
 def write(
@@ -84,7 +79,7 @@ def write(
     ValueError: there is no such test.
   """
   protocol = plan.protocol
-  jobs: dict[str, list[sweep.Job]] = {}
+  jobs: dict[str, list[runs_lib.Run]] = {}
   for task in protocol.test_tasks:
     of_task = plan.tests(choices, [task])
     if of_task and all(job.is_over for job in of_task):
@@ -94,7 +89,7 @@ def write(
   agents = next(iter(jobs.values()))[0].config.seeds
   results = {
     task: {
-      updates: [sweep.read(job, updates) for job in of_task]
+      updates: [runs_lib.read(job, updates) for job in of_task]
       for updates in protocol.scored_after(task)
     }
     for task, of_task in jobs.items()
@@ -102,7 +97,7 @@ def write(
   write_results(
     results,
     choices,
-    Setup(
+    setup(
       agents,
       tuple(dict.fromkeys(map(protocol.validated_by, jobs))),
       tuple(jobs),
@@ -125,7 +120,7 @@ _ALL = 'all'
 def write_results(
   results: Results,
   choices: Sequence[protocol_lib.Choice],
-  setup: Setup,
+  about: report.Setup,
   entries: Mapping[str, str | None],
   workdir: pathlib.Path,
 ) -> None:
@@ -134,7 +129,7 @@ def write_results(
   Args:
     results: of the tests.
     choices: of each contender, for each set of validation tasks.
-    setup: what the runs share.
+    about: What the report says of the runs.
     entries: test -> `Protocol.entry`; tests of one are compared together.
     workdir: for the report.
   """
@@ -143,9 +138,9 @@ def write_results(
   by_family = _iqm_by_family(results, scales)
   report.write_comparisons(
     list(_comparisons(results, scales, entries)),
-    setup,
+    about,
     workdir,
-    notes=(_choices(choices), _families(by_family), _worse(worse)),
+    notes=(*_choices(choices), *_families(by_family), *_worse(worse)),
     details={
       'chosen': [
         {
@@ -297,7 +292,7 @@ def _iqm_by_family(results: Results, scales: Scales) -> _ByFamily:
   }
 
 
-def _choices(choices: Sequence[protocol_lib.Choice]) -> report.Note:
+def _choices(choices: Sequence[protocol_lib.Choice]) -> list[pages.Block]:
   rows = [
     [
       choice.contender.name,
@@ -309,36 +304,38 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> report.Note:
     for choice in choices
     for point, iqm in zip(choice.contender.points, choice.iqms)
   ]
-  return report.Note(
-    'The choice of settings',
-    'IQM of each setting over the validation tasks; a task alone whose best '
-    'return is not known has raw returns. The setting of the highest was kept '
-    'for the tests, of which none was looked at.',
-    [['rule', 'validation', 'settings', 'IQM', ''], *rows],
-  )
+  return [
+    pages.Heading('The choice of settings'),
+    pages.Paragraph(
+      'IQM of each setting over the validation tasks; a task alone whose best '
+      'return is not known has raw returns. The setting of the highest was '
+      'kept for the tests, of which none was looked at.'
+    ),
+    pages.Table([['rule', 'validation', 'settings', 'IQM', ''], *rows]),
+  ]
 
 
-def _families(by_family: _ByFamily) -> report.Note:
+def _families(by_family: _ByFamily) -> list[pages.Block]:
   rules = list(dict.fromkeys(rule for x in by_family.values() for rule in x))
-  return report.Note(
-    'Families of tests',
-    'IQM over the tests of each family, with its suites, and over all that are '
-    'scored after as many updates; a rule of which a run failed has none.',
+  rows = [
     [
-      ['updates', 'IQM', *rules],
-      *(
-        [
-          f'{updates:,}',
-          family,
-          *(report.format_estimate(iqms.get(rule)) for rule in rules),
-        ]
-        for (updates, family), iqms in by_family.items()
-      ),
-    ],
-  )
+      f'{updates:,}',
+      family,
+      *(report.format_estimate(iqms.get(rule)) for rule in rules),
+    ]
+    for (updates, family), iqms in by_family.items()
+  ]
+  return [
+    pages.Heading('Families of tests'),
+    pages.Paragraph(
+      'IQM over the tests of each family, with its suites, and over all that '
+      'are scored after as many updates; a rule of which a run failed has none.'
+    ),
+    pages.Table([['updates', 'IQM', *rules], *rows]),
+  ]
 
 
-def _worse(worse: Sequence[Worse]) -> report.Note:
+def _worse(worse: Sequence[Worse]) -> list[pages.Block]:
   rows = [
     [
       w.task,
@@ -349,15 +346,22 @@ def _worse(worse: Sequence[Worse]) -> report.Note:
     ]
     for w in worse
   ]
-  text = (
-    'Tests in which the mean return of a rule is below that of random play, '
-    'with the interval of the difference.'
-  )
-  return report.Note(
-    'Worse than random play',
-    text if rows else 'There is no test in which a rule is.',
-    [['test', 'rule', 'updates', 'difference', 'interval below 0'], *rows],
-  )
+  heading = pages.Heading('Worse than random play')
+  if not rows:
+    return [
+      heading,
+      pages.Paragraph('No rule is worse than random play in any test.'),
+    ]
+  return [
+    heading,
+    pages.Paragraph(
+      'Tests in which the mean return of a rule is below that of random play, '
+      'with the interval of the difference.'
+    ),
+    pages.Table(
+      [['test', 'rule', 'updates', 'difference', 'interval below 0'], *rows]
+    ),
+  ]
 
 
 def _write_csv(

@@ -1,12 +1,12 @@
-"""The report of a sweep: report.md, report.html, summary.json, figures/."""
+"""The report of several runs: report.md, report.html, summary.json."""
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import pathlib
 import re
 from typing import Any
-from typing import Protocol
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from disco_rl.evaluation import comparison
 from disco_rl.evaluation import pages
 from disco_rl.evaluation import reference_scores
 from disco_rl.evaluation import report_figures
+from disco_rl.evaluation import runner
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
@@ -21,169 +22,225 @@ from disco_rl.runtime import reports
 
 # The header, then the rows.
 _Table = list[list[str]]
+_TITLE = 'Evaluation of update rules'
+_INTERVALS = (
+  ' Brackets contain 95% percentile bootstrap intervals from '
+  f'{statistics.RESAMPLES:,} resamples of the agents of each environment '
+  '(Agarwal et al., 2021). With few agents the intervals are too narrow: for '
+  'normally distributed scores in one environment, they contain the true mean '
+  'in 75% of cases with 3 agents, 84% with 5, 90% with 10.'
+)
+_CRAFTER = (
+  'exp(mean(log(1 + s))) - 1 over the 22 achievements, where s is the '
+  "percentage of an agent's episodes in which it was unlocked (Hafner, 2022); "
+  'mean over agents. For comparison, random play scores 1.6 and human experts '
+  '50.5.'
+)
+_PUBLISHED = (
+  'Published results are from the DiscoRL paper (Oh et al., 2025), whose '
+  'agents may be larger. Ours are means over agents, or the IQM of a '
+  'benchmark, at as many environment steps or at the stated number: then the '
+  'comparison says little.'
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-  """Settings that all runs of a report share.
+  """What a report says of its runs.
 
   Attributes:
-    agents: number of agents of each run.
-    updates: of each agent.
-    environment_steps: of each agent.
+    extent: How much was run.
+    score: What a score is.
+    facts: The settings that the runs share, for summary.json.
   """
 
-  agents: int
-  updates: int
-  environment_steps: int
-
-  @property
-  def extent(self) -> str:
-    """How much was run, in the report's words."""
-    return (
-      f'Agents of each rule in each environment: {self.agents}. Updates of '
-      f'each agent: {self.updates:,}, in {self.environment_steps:,} '
-      'environment steps.'
-    )
-
-  @property
-  def score(self) -> str:
-    """What a score is, in the report's words."""
-    return (
-      "An agent's score is the mean undiscounted return of its last 100 "
-      'episodes at the end of training: the column "return" ("success" in '
-      'Sokoban) of the last rows of metrics.csv in the folder of its run.'
-    )
+  extent: str
+  score: str
+  facts: Mapping[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Note:
-  """A table that a report begins with.
-
-  Attributes:
-    title: for the heading.
-    text: what the table shows.
-    table: the header, then the rows; a header alone: there is nothing to show.
-  """
-
-  title: str
-  text: str
-  table: Sequence[Sequence[str]]
-
-
-class Described(Protocol):
-  """What a report says of its runs; a dataclass, whose fields it stores."""
-
-  @property
-  def extent(self) -> str:
-    """How much was run."""
-    ...
-
-  @property
-  def score(self) -> str:
-    """What a score is."""
-    ...
+def of_training(configs: Sequence[runner.EvaluationConfig]) -> Setup:
+  """Returns what a report says of trainings; of several lengths the longest."""
+  sizes = [(x.seeds, x.updates, x.environment_steps) for x in configs]
+  agents, updates, steps = map(max, zip(*sizes))
+  return Setup(
+    f'Agents of each rule in each environment: {agents}. Updates of each '
+    f'agent: {updates:,}, in {steps:,} environment steps.',
+    "An agent's score is the mean undiscounted return of its last 100 episodes "
+    'at the end of training: the column "return" ("success" in Sokoban) of the '
+    'last rows of metrics.csv in the folder of its run.',
+    {'agents': agents, 'updates': updates, 'environment_steps': steps},
+  )
 
 
 def write(
-  results: Sequence[comparison.Result], setup: Described, workdir: pathlib.Path
+  results: Sequence[comparison.Result], setup: Setup, workdir: pathlib.Path
 ) -> None:
-  """Writes the report of a sweep into its folder.
+  """Writes the report of several runs into their folder.
 
   Args:
-    results: one for each environment, rule and learning rate.
-    setup: settings that they share, a `Setup` or another `Described`.
-    workdir: the folder.
+    results: The results, one for each environment, rule and learning rate.
+    setup: What it says of the runs.
+    workdir: The folder.
   """
   write_comparisons(comparison.compare(results), setup, workdir)
 
 
 def write_comparisons(
   compared: Sequence[comparison.Comparison],
-  setup: Described,
+  setup: Setup,
   workdir: pathlib.Path,
-  notes: Sequence[Note] = (),
+  notes: Sequence[pages.Block] = (),
   details: Mapping[str, Any] | None = None,
 ) -> None:
-  """As `write`, of comparisons that have been made.
+  """Does as `write`, of comparisons that have been made.
 
   Args:
-    compared: one for each section.
-    setup: settings that the runs share.
-    workdir: the folder.
-    notes: what stands before the sections.
-    details: further entries of summary.json.
+    compared: The comparisons, one for each section.
+    setup: What the report says of the runs.
+    workdir: The folder.
+    notes: What stands before the sections.
+    details: Further entries of summary.json.
   """
   (workdir / 'figures').mkdir(exist_ok=True)
-  summary = {**_summary(compared, setup), **(details or {})}
-  metrics.write_json(workdir / 'summary.json', summary)
-  problems = [[text] for c in compared for text in c.problems]
-  content = {
-    'setup': setup,
-    'rules': list(dict.fromkeys(rule for c in compared for rule in c.iqms)),
-    'num_environments': len({e for c in compared for e in c.environments}),
-    'resamples': statistics.RESAMPLES,
-    'problems': [['run'], *problems] if problems else None,
-    'notes': notes,
-    'sections': [_section(c, workdir) for c in compared],
-  }
-  for name in ('report.md', 'report.html'):
-    pages.write(workdir / name, name, content)
+  benchmarks = {c.benchmark.name: _benchmark_summary(c) for c in compared}
+  metrics.write_json(
+    workdir / 'summary.json',
+    {**setup.facts, 'benchmarks': benchmarks, **(details or {})},
+  )
+  blocks = [*_beginning(compared, setup), *notes]
+  for one in compared:
+    blocks += _section(one, workdir)
+  pages.write_markdown(workdir / 'report.md', blocks)
+  pages.write_html(workdir / 'report.html', _TITLE, blocks)
+
+
+def _beginning(
+  compared: Sequence[comparison.Comparison], setup: Setup
+) -> Iterator[pages.Block]:
+  rules = dict.fromkeys(rule for c in compared for rule in c.iqms)
+  number = len({name for c in compared for name in c.environments})
+  yield pages.Heading(_TITLE, level=1)
+  yield pages.Paragraph(
+    f'Rules: {", ".join(rules)}. Environments: {number}. {setup.extent}'
+  )
+  yield pages.Paragraph(setup.score + _INTERVALS)
+  if problems := [[text] for c in compared for text in c.problems]:
+    yield pages.Paragraph(
+      'Runs without scores. A rule is not compared at a learning rate at which '
+      'one of its runs in the benchmark is in this list.'
+    )
+    yield pages.Table([['run'], *problems])
 
 
 def _section(
   compared: comparison.Comparison, workdir: pathlib.Path
-) -> dict[str, Any]:
-  """One benchmark, as templates/sections.jinja takes it."""
-  rates = sorted(set().union(*compared.iqms.values()))
-  return {
-    'compared': compared,
-    'num_rates': max(map(len, compared.iqms.values())),
-    'has_one_rate': len(rates) == 1,
-    'missing': sorted(compared.iqms.keys() - {s.rule for s in compared.best}),
-    'figures': _figures(compared, workdir),
-    'scores': _scores_table(compared),
-    'improvements': [
-      ['rule', 'than', 'P(higher score in the same environment)'],
-      *(
-        [i.rule, i.other, format_estimate(i.probability)]
-        for i in compared.improvements
-      ),
-    ],
-    'learning_rates': [
-      ['IQM of rule', *(f'{rate:g}' for rate in rates)],
-      *(
+) -> Iterator[pages.Block]:
+  """Yields what the report says of one benchmark."""
+  figures = _figures(compared, workdir)
+  has_rates = max(map(len, compared.iqms.values())) > 1
+  yield pages.Heading(compared.benchmark.title)
+  yield pages.Paragraph(compared.benchmark.meaning)
+  yield pages.Paragraph(_about_rates(compared))
+  if compared.best:
+    yield pages.Table(_scores_table(compared))
+    gap = 'Optimality gap: mean shortfall from 1; lower is better. '
+    yield pages.Figure(
+      figures['aggregates'],
+      'IQM: mean of the middle half of the scores of all agents in all '
+      'environments. Median and mean: over environments, of the mean over '
+      f'agents. {gap if compared.is_normalized else ""}Bars: 95% intervals.',
+    )
+    yield pages.Figure(
+      figures['sample_efficiency'],
+      'IQM during training, beginning where all agents have a score.',
+    )
+    if compared.is_normalized:
+      yield pages.Figure(
+        figures['profiles'],
+        'Performance profiles: higher everywhere is better.',
+      )
+    if compared.improvements:
+      yield pages.Heading('Probability of improvement', level=3)
+      yield pages.Table(
         [
-          rule,
-          *(format_estimate(by_rate[r]) if r in by_rate else '' for r in rates),
+          ['rule', 'than', 'P(higher score in the same environment)'],
+          *(
+            [i.rule, i.other, format_estimate(i.probability)]
+            for i in compared.improvements
+          ),
         ]
-        for rule, by_rate in compared.iqms.items()
-      ),
-    ],
-    'environments': _environments_table(compared),
-    'achievements': _achievements_table(compared),
-    'published': _published_table(compared),
-    'differences': _differences(compared),
-  }
+      )
+  if has_rates:
+    yield pages.Heading('All learning rates', level=3)
+    yield pages.Table(_rates_table(compared))
+    yield pages.Figure(
+      figures['learning_rates'],
+      'IQM at each learning rate; bars: 95% intervals.',
+    )
+  if compared.best:
+    yield pages.Heading('Every environment', level=3)
+    yield pages.Table(_environments_table(compared))
+    yield pages.Figure(
+      figures['environments'],
+      'Mean over agents; bands: from the lowest to the highest.',
+    )
+  yield from _references(compared)
+
+
+def _references(compared: comparison.Comparison) -> Iterator[pages.Block]:
+  """Yields scores of achievements, and published results."""
+  achieved = [
+    [scores.rule, _mean(summary)]
+    for scores in compared.best
+    for summary in scores.crafter_scores.values()
+  ]
+  if achieved:
+    yield pages.Heading('Achievements', level=3)
+    yield pages.Paragraph(_CRAFTER)
+    yield pages.Table([['rule', "Crafter's score, percent"], *achieved])
+  if published := _published(compared):
+    yield pages.Heading('Published results next to ours', level=3)
+    yield pages.Paragraph(_PUBLISHED)
+    families = dict.fromkeys(p.subject.partition('/')[0] for p in published)
+    for name in families:
+      if text := reference_scores.DIFFERENCES.get(name):
+        yield pages.Paragraph(text)
+    yield pages.Table(_published_table(compared))
+
+
+def _about_rates(compared: comparison.Comparison) -> str:
+  """Says which learning rates are shown."""
+  rates = set().union(*compared.iqms.values())
+  most = max(map(len, compared.iqms.values()))
+  if most > 1:
+    text = (
+      f'Each rule is shown at the one of {most} learning rates with its '
+      'highest IQM over this benchmark. As the choice depends on the scores '
+      'that are shown, it is optimistic, in the same way for every rule.'
+    )
+  elif len(rates) == 1:
+    text = 'All rules have the same learning rate.'
+  else:
+    text = 'Each rule has the one learning rate at which it was run.'
+  shown = {scores.rule for scores in compared.best}
+  if missing := sorted(compared.iqms.keys() - shown):
+    text += f' No learning rate has all scores: {", ".join(missing)}.'
+  return text
 
 
 def _figures(
   compared: comparison.Comparison, workdir: pathlib.Path
-) -> dict[str, dict[str, Any]]:
-  """Writes the figures; returns, by name, their path and their content."""
+) -> dict[str, pathlib.Path]:
+  """Draws the figures; returns where each is, or would be."""
   benchmark = re.sub('[^A-Za-z0-9_.]+', '-', compared.benchmark.name)
-  figures = {}
+  paths = {}
   for name in report_figures.applicable(compared):
-    source = f'figures/{benchmark}_{name}.png'
-    with reports.surviving(source):
-      fig = report_figures.FIGURES[name](compared)
-      plotting.save(fig, workdir / source)
-      figures[name] = {
-        'name': f'{benchmark}_{name}',
-        'source': source,
-        **pages.png(workdir / source),
-      }
-  return figures
+    paths[name] = workdir / 'figures' / f'{benchmark}_{name}.png'
+    paths[name].unlink(missing_ok=True)
+    with reports.surviving(f'figures/{paths[name].name}'):
+      plotting.save(report_figures.FIGURES[name](compared), paths[name])
+  return paths
 
 
 def _scores_table(compared: comparison.Comparison) -> _Table:
@@ -202,9 +259,23 @@ def _scores_table(compared: comparison.Comparison) -> _Table:
   ]
 
 
+def _rates_table(compared: comparison.Comparison) -> _Table:
+  rates = sorted(set().union(*compared.iqms.values()))
+  return [
+    ['IQM of rule', *(f'{rate:g}' for rate in rates)],
+    *(
+      [
+        rule,
+        *(format_estimate(by_rate[r]) if r in by_rate else '' for r in rates),
+      ]
+      for rule, by_rate in compared.iqms.items()
+    ),
+  ]
+
+
 def _environments_table(compared: comparison.Comparison) -> _Table:
   header = ['mean', *(scores.rule for scores in compared.best)]
-  if compared.is_normalised:
+  if compared.is_normalized:
     header += ['return scored 0', 'return scored 1']
   table = [header]
   for name in compared.environments:
@@ -219,15 +290,6 @@ def _environments_table(compared: comparison.Comparison) -> _Table:
   return table
 
 
-def _achievements_table(compared: comparison.Comparison) -> _Table | None:
-  rows = [
-    [scores.rule, _mean(summary)]
-    for scores in compared.best
-    for summary in scores.crafter_scores.values()
-  ]
-  return [['rule', "Crafter's score, percent"], *rows] if rows else None
-
-
 def _published(
   compared: comparison.Comparison,
 ) -> list[reference_scores.Published]:
@@ -235,8 +297,8 @@ def _published(
   return [p for p in reference_scores.PAPER if p.subject in subjects]
 
 
-def _published_table(compared: comparison.Comparison) -> _Table | None:
-  """Published results beside our mean return, or our IQM over a benchmark.
+def _published_table(compared: comparison.Comparison) -> _Table:
+  """Returns published results, with our mean return or IQM over a benchmark.
 
   Ours are read from the learning curves at the steps of the published ones, or
   at the end of shorter training.
@@ -249,7 +311,7 @@ def _published_table(compared: comparison.Comparison) -> _Table | None:
     row.append(f'{steps:,.0f}' if steps else 'not stated')
     row += [_ours(scores, p) for scores in compared.best]
     table.append(row)
-  return table if len(table) > 1 else None
+  return table
 
 
 def _ours(
@@ -269,25 +331,6 @@ def _ours(
   return value if at == published.environment_steps else f'{value} at {at:,.0f}'
 
 
-def _differences(compared: comparison.Comparison) -> list[str]:
-  """What sets our numbers apart from the published ones."""
-  families = dict.fromkeys(
-    p.subject.partition('/')[0] for p in _published(compared)
-  )
-  differences = reference_scores.DIFFERENCES
-  return [differences[name] for name in families if name in differences]
-
-
-def _summary(
-  compared: Sequence[comparison.Comparison], setup: Described
-) -> dict[str, Any]:
-  """The report's numbers, for programs."""
-  return {
-    **dataclasses.asdict(setup),  # type: ignore[call-overload]
-    'benchmarks': {c.benchmark.name: _benchmark_summary(c) for c in compared},
-  }
-
-
 def _benchmark_summary(compared: comparison.Comparison) -> dict[str, Any]:
   rules: dict[str, Any] = {}
   for scores in compared.best:
@@ -304,7 +347,7 @@ def _benchmark_summary(compared: comparison.Comparison) -> dict[str, Any]:
     if scores.mean_returns:
       rules[scores.rule]['mean_returns'] = scores.mean_returns
   return {
-    'is_normalised': compared.is_normalised,
+    'is_normalized': compared.is_normalized,
     'environments': list(compared.environments),
     'rules': rules,
     'iqm_by_learning_rate': {

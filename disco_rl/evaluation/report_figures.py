@@ -28,7 +28,7 @@ def applicable(compared: comparison.Comparison) -> list[str]:
   names = []
   if compared.best:
     names += ['aggregates', 'sample_efficiency', 'environments']
-  if compared.best and compared.is_normalised:
+  if compared.best and compared.is_normalized:
     names.append('profiles')
   if any(len(by_rate) > 1 for by_rate in compared.iqms.values()):
     names.append('learning_rates')
@@ -40,7 +40,7 @@ def aggregate_names(compared: comparison.Comparison) -> list[str]:
   return [
     name
     for name in statistics.AGGREGATES
-    if compared.is_normalised or name != 'optimality_gap'
+    if compared.is_normalized or name != 'optimality_gap'
   ]
 
 
@@ -165,8 +165,43 @@ FIGURES: Mapping[str, Callable[[comparison.Comparison], figure.Figure]] = {
 }
 
 
+def over_settings(
+  scores: Mapping[str, Mapping[str, np.ndarray]], name: str | None
+) -> figure.Figure:
+  """Draws a line for each rule over the settings of agents.
+
+  It goes through mean scores; dots are agents. As in Extended Data Fig. 1.
+
+  Args:
+    scores: Rule -> text of the settings -> scores of the agents, [S]; NaN where
+      there is none.
+    name: The name of the setting that varies, if there is only one: its values
+      are the x-axis, as in panels a and b. None: combinations are ranked by
+      their mean, from the best, each rule for itself, as in panel c.
+  """
+  label = 'combinations of settings, ranked' if name is None else name
+  fig, ax = plotting.panel(label, 'return at the end of training')
+  for i, (rule, by_setting) in enumerate(scores.items()):
+    values = np.stack(list(by_setting.values()))
+    if name is None:
+      values = ranked(values)
+    x = np.arange(1, len(values) + 1)
+    style = plotting.line(i)
+    ax.plot(x, values, '.', color=style['color'], alpha=0.35)
+    ax.plot(x, values.mean(axis=1), marker='o', label=rule, **style)
+    if name is not None:
+      ax.set_xticks(x, list(by_setting))
+  plotting.legend_below(fig, 'line: mean; dots: one agent')
+  return fig
+
+
+def ranked(scores: np.ndarray) -> np.ndarray:
+  """Sorts rows [N, S] by their mean, the highest first, NaN last."""
+  return scores[np.argsort(-scores.mean(axis=1), kind='stable')]
+
+
 def _score_label(compared: comparison.Comparison) -> str:
-  score = 'normalised score' if compared.is_normalised else 'return'
+  score = 'normalised score' if compared.is_normalized else 'return'
   return f'IQM of {score}'
 
 

@@ -1,6 +1,6 @@
 """The page of a discovery: what it found, beside others, in words and films."""
 
-import base64
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -29,33 +29,19 @@ _NAMES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Film:
-  """Episodes of one agent that no longer learns.
-
-  Attributes:
-    path: of the GIF file.
-    mean_return: of the episodes in it.
-    episodes: their number.
-  """
-
-  path: pathlib.Path
-  mean_return: float
-  episodes: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Trained:
   """New agents that one rule has trained.
 
   Attributes:
-    label: of the rule, on the page.
-    curve: steps [points] and mean returns [S, points].
-    film: of one of the agents; None where there is none.
+    label: The rule's name on the page.
+    curve: Steps [points] and mean returns [S, points].
+    film: A GIF file of one of the agents, and the mean return of the episodes
+      in it; None where there is none.
   """
 
   label: str
   curve: learning_curves.Curve
-  film: Film | None = None
+  film: tuple[pathlib.Path, float] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,15 +49,15 @@ class Showcase:
   """What the page shows.
 
   Attributes:
-    discovery: what the run was, such as its agents and seconds: name -> value.
-    on: environments of the population.
-    meta_curves: PNG file of the run's curves.
-    held_out: meta-steps [N], and the mean returns [N] of new agents that were
+    discovery: What the run was, such as its agents and seconds: name -> value.
+    on: The environments of the population.
+    meta_curves: The PNG file of the run's curves.
+    held_out: Meta-steps [N], and the mean returns [N] of new agents that were
       trained after them by the rule as it then was.
-    environment: that the new agents learn.
-    updates: of each of them.
-    trained: by rule, the order of the table.
-    no_film: why there are no films; None if there are.
+    environment: The environment that the new agents learn.
+    updates: The updates of each of them.
+    trained: The agents, by rule, in the order of the table.
+    no_film: Why there are no films; None if there are.
     commands: (purpose, command) to try next.
   """
 
@@ -90,12 +76,11 @@ def write(path: files.PathLike, showcase: Showcase) -> None:
   """Writes the page, one file that needs no other, atomically.
 
   Args:
-    path: of the HTML file; beside it the learning curves are written as PNG.
-    showcase: what it shows.
+    path: The HTML file; next to it the learning curves are written as PNG.
+    showcase: What it shows.
   """
-  path = pathlib.Path(path)
-  curves = path.with_name('showcase.png')
-  is_catch = board(showcase.environment) is not None
+  curves = pathlib.Path(path).with_name('showcase.png')
+  curves.unlink(missing_ok=True)
   with reports.surviving(curves.name):
     plotting.save(
       learning_curves.draw(
@@ -104,40 +89,88 @@ def write(path: files.PathLike, showcase: Showcase) -> None:
       ),
       curves,
     )
-  pages.write(
-    path,
-    'showcase.html',
-    {
-      'showcase': showcase,
-      'board': board(showcase.environment),
-      'verdict': verdict(showcase.trained, showcase.updates, is_catch),
-      'progress': [
-        (f'{step:,.0f}', f'{value:.2f}')
-        for step, value in zip(*showcase.held_out)
-      ],
-      'scores': _scores(showcase.trained),
-      'meta_curves': _picture(showcase.meta_curves),
-      'curves': _picture(curves),
-      'films': [
-        {
-          'label': one.label,
-          'film': one.film,
-          'data': base64.b64encode(one.film.path.read_bytes()).decode(),
-        }
-        for one in showcase.trained
-        if one.film is not None
-      ],
-    },
+  blocks = [*_found(showcase, curves), *_how(showcase)]
+  pages.write_html(path, 'A discovered rule', blocks)
+
+
+def _found(showcase: Showcase, curves: pathlib.Path) -> Iterator[pages.Block]:
+  """Yields what the rule is worth."""
+  run, environment = showcase.discovery, showcase.environment
+  elsewhere = ', in which the rule was not discovered'
+  yield pages.Heading('A rule was discovered', level=1)
+  yield pages.Paragraph(
+    'A rule tells an agent what to learn from what it has experienced. This '
+    f'one is a neural network. It began as {run["began as"]}, and was changed '
+    f'in {run["meta-steps"]} steps so that the agents that learn by it earn '
+    f'high returns in {showcase.on}. Below, new agents learn {environment}'
+    f'{"" if environment in showcase.on else elsewhere}.'
+  )
+  if found := board(environment):
+    yield pages.Paragraph(
+      'In Catch a ball (orange) falls from the top of a board, here of '
+      f'{found["rows"]} rows and {found["columns"]} columns, and a paddle '
+      '(blue) in the bottom row must be under it when it lands: +1 for a '
+      f'catch, -1 for a miss. Random play earns {found["random"]:.2f} on '
+      'average, and the best possible is 1.'
+    )
+  sentences = verdict(showcase.trained, showcase.updates, found is not None)
+  yield pages.Paragraph(' '.join(['Result.', *sentences]), is_result=True)
+  if showcase.no_film is None:
+    yield pages.Paragraph(
+      f'The first agent of each rule after {showcase.updates:,} updates:'
+    )
+  else:
+    yield pages.Paragraph(f'No films: {showcase.no_film}')
+  for one in showcase.trained:
+    if one.film is not None:
+      film, mean_return = one.film
+      caption = f'{one.label}: mean return {mean_return:.2f} in these episodes'
+      yield pages.Figure(film, caption)
+  yield pages.Heading('In numbers')
+  yield pages.Table(_scores(showcase.trained))
+  yield pages.Paragraph(
+    f'Returns of {len(showcase.trained[0].curve[1])} new agents with each '
+    f"rule, after {showcase.updates:,} updates: means of an agent's last 100 "
+    'episodes. The interval is a bootstrap over agents.'
+  )
+  yield pages.Figure(
+    curves, 'Their learning curves. Thin: one agent; thick: the mean.'
   )
 
 
-def _picture(path: pathlib.Path) -> dict[str, Any] | None:
-  """See `pages.png`; None where it could not be drawn."""
-  return pages.png(path) if path.exists() else None
+def _how(showcase: Showcase) -> Iterator[pages.Block]:
+  """Yields how the rule was discovered, and what to try next."""
+  yield pages.Heading('How it was discovered')
+  steps, values = showcase.held_out
+  if len(steps):
+    yield pages.Paragraph(
+      'New agents in its held-out environment that were trained by the rule as '
+      'it was after so many steps of discovery:'
+    )
+    yield pages.Table(
+      [
+        ['steps', *(f'{step:,.0f}' for step in steps)],
+        ['mean return', *(f'{value:.2f}' for value in values)],
+      ]
+    )
+  yield pages.Table([['the run', ''], *map(list, showcase.discovery.items())])
+  yield pages.Figure(
+    showcase.meta_curves,
+    "The population's agents are reset at the end of their lifetimes, so their "
+    'returns rise and fall; those of new agents after a fixed number of '
+    'updates show the rule itself.',
+  )
+  yield pages.Heading('What to try next')
+  yield pages.Paragraph(
+    'In the folder of the repository, after source .venv/bin/activate:'
+  )
+  for purpose, command in showcase.commands:
+    yield pages.Paragraph(purpose)
+    yield pages.Code(command)
 
 
 def board(environment: str) -> dict[str, Any] | None:
-  """Of Catch: rows, columns and what random play earns; None of others.
+  """Returns rows, columns and random play's return of Catch; None elsewhere.
 
   Where the paddle ends up does not depend on the column of the ball, so it is
   caught with a probability of 1 / columns.

@@ -3,58 +3,82 @@
 A variant of the method takes the place of a rule, its seeds that of agents.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
 import pathlib
+from typing import Any
 
 import numpy as np
 
+from disco_rl.environments import suites
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import report
+from disco_rl.evaluation import runs as runs_lib
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import summaries
 
 
-@dataclasses.dataclass(frozen=True)
-class Setup:
-  """Settings of the discoveries, a `report.Described`.
+def read_all(
+  runs: Sequence[runs_lib.Run], failures: Mapping[pathlib.Path, str]
+) -> tuple[list[comparison.Result], report.Setup]:
+  """Reads the held-out returns of discoveries, for a report.
 
-  Attributes:
-    seeds: discoveries of each variant.
-    meta_steps: least and most meta-steps of a discovery.
-    agents: least and most agents of its population.
-    held_out_seeds: least and most new agents of an evaluation.
-    held_out_updates: least and most updates of each of them.
+  Args:
+    runs: The discoveries, several of each variant, which differ in their seeds.
+    failures: Why discoveries have failed, by their folders.
+
+  Returns:
+    A result for each held-out environment of each variant; of one of whose
+    discoveries one has failed, its failure. What a report says of them.
   """
+  variants: dict[tuple[str, float], list[runs_lib.Run]] = {}
+  for run in runs:
+    rate = run.settings['meta_learning_rate']
+    variants.setdefault((run.rule, rate), []).append(run)
+  results = []
+  for (variant, rate), own in variants.items():
+    folders = [run.folder for run in own]
+    failed = [failures[folder] for folder in folders if folder in failures]
+    if not failed:
+      results += read(variant, rate, folders)
+      continue
+    results += [
+      comparison.failed(name, variant, rate, failed[0])
+      for name in suites.listed(own[0].settings['held_out_environments'])
+    ]
+  seeds = len(next(iter(variants.values())))
+  return results, setup([run.settings for run in runs], seeds)
 
-  seeds: int
-  meta_steps: tuple[int, int]
-  agents: tuple[int, int]
-  held_out_seeds: tuple[int, int]
-  held_out_updates: tuple[int, int]
 
-  @property
-  def extent(self) -> str:
-    """See `report.Described`."""
-    return (
-      f'These are rules of variants of discovery. Discoveries of each variant, '
-      f'which differ in their seeds: {self.seeds}. Meta-steps of each: '
-      f'{_span(self.meta_steps)}. Agents of its population: '
-      f'{_span(self.agents)}. Steps are those of one of these agents.'
-    )
+def setup(settings: Sequence[Mapping[str, Any]], seeds: int) -> report.Setup:
+  """Returns what a report says of discoveries.
 
-  @property
-  def score(self) -> str:
-    """See `report.Described`."""
-    return (
-      'A score is the mean return of new agents that learn from the rule of '
-      'one discovery in an environment outside its population '
-      f'({_span(self.held_out_seeds)} agents, {_span(self.held_out_updates)} '
-      'updates each): the last rows of held_out/metrics.csv in the folder of '
-      'the discovery, which counts as one agent below.'
-    )
+  Args:
+    settings: Those of each discovery.
+    seeds: The number of discoveries of each variant.
+  """
+  names = ('meta_steps', 'agents', 'held_out_seeds', 'held_out_updates')
+  values = {name: [x[name] for x in settings] for name in names}
+  spans = {name: (min(x), max(x)) for name, x in values.items()}
+  shown = {
+    name: f'{low:,}' if low == high else f'{low:,} to {high:,}'
+    for name, (low, high) in spans.items()
+  }
+  return report.Setup(
+    'These are rules of variants of discovery. Discoveries of each variant, '
+    f'which differ in their seeds: {seeds}. Meta-steps of each: '
+    f'{shown["meta_steps"]}. Agents of its population: {shown["agents"]}. '
+    'Steps are those of one of these agents.',
+    'A score is the mean return of new agents that learn from the rule of one '
+    'discovery in an environment outside its population '
+    f'({shown["held_out_seeds"]} agents, {shown["held_out_updates"]} updates '
+    'each): the last rows of held_out/metrics.csv in the folder of the '
+    'discovery, which counts as one agent below.',
+    {'seeds': seeds, **spans},
+  )
 
 
 def read(
@@ -122,8 +146,3 @@ def _read_one(workdir: pathlib.Path) -> dict[str, learning_curves.Curve]:
     steps = steps_per_agent * held_out['meta_step'][own]
     curves[environment] = steps, held_out['return'][own][None].astype(float)
   return curves
-
-
-def _span(bounds: tuple[int, int]) -> str:
-  low, high = bounds
-  return f'{low:,}' if low == high else f'{low:,} to {high:,}'

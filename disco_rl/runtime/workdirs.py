@@ -100,7 +100,7 @@ def claim(
     WorkdirError: as of `check`, or a file of a rule has changed; the folder
       stays as it is.
   """
-  digests = _check_rules(workdir, rules or {})
+  digests = check_rules(workdir, rules or {})
   check(workdir, description, free)
   workdir.mkdir(parents=True, exist_ok=True)
   metrics.write_json(workdir / 'config.json', description)
@@ -204,7 +204,7 @@ def imports(workdir: pathlib.Path) -> list[str]:
   return names
 
 
-def _check_rules(
+def check_rules(
   workdir: pathlib.Path, rules: Mapping[str, str]
 ) -> dict[str, str]:
   """Returns the SHA-256 of all files of rules that the folder has used."""

@@ -25,7 +25,7 @@ def test_changes_reach_the_environment(
   settings = evaluate_config.get_config('catch').to_dict()
   settings['environment'] = name
   settings['preprocessing'][family].update(changes)
-  config = to_records.evaluation(to_records.of_one_run(settings))
+  config = to_records.evaluation(settings)
   environment = registry.make(
     name, 2, seed=0, preprocessing=config.preprocessing
   )
@@ -59,4 +59,4 @@ def test_what_is_wrong_is_said_before_anything_is_built(
   settings = evaluate_config.get_config('catch').to_dict()
   settings['preprocessing'] = preprocessing
   with pytest.raises(ValueError, match=message):
-    to_records.evaluation(to_records.of_one_run(settings))
+    to_records.evaluation(settings)

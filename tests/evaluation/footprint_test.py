@@ -125,7 +125,7 @@ def test_the_first_size_that_fits_is_chosen_and_kept(
     return check(agents, agent, *rest)
 
   monkeypatch.setattr(footprint, 'check', refuse_large_ones)
-  config = to_records.evaluation(to_records.of_one_run(settings))
+  config = to_records.evaluation(settings)
   evaluation = runner.Evaluation(config)
   assert tried == [0, 512, 128]
   assert 'torso_chunk_size=128 fits into memory' in capfd.readouterr().err

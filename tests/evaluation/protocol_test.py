@@ -18,7 +18,6 @@ from disco_rl.evaluation import protocol as protocol_lib
 from disco_rl.evaluation import protocol_report
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
-from launch import to_records
 
 GRIDS = {
   'given': {'learning_rate': (1e-3, 1e-2)},
@@ -204,7 +203,7 @@ TEST = ('catch/4x4',)
 
 
 def plan(workdir: pathlib.Path, **changes: Any) -> protocol_lib.Plan:
-  settings = to_records.of_one_run(configs.get_config().to_dict())
+  settings = configs.get_config().to_dict()
   changes = {
     'validation_tasks': ('catch/5x5', 'catch/3x3'),
     'test_tasks': TEST,
@@ -218,7 +217,6 @@ def plan(workdir: pathlib.Path, **changes: Any) -> protocol_lib.Plan:
     protocol=protocol,
     settings={k: v for k, v in settings.items() if k not in names},
     contenders=protocol_lib.contenders(['policy_gradient'], GRIDS),
-    to_config=to_records.evaluation,
     workdir=workdir,
   )
 
@@ -238,7 +236,9 @@ def finish(job: Any, *returns: tuple[float, ...]) -> None:
   ]
   with metrics.MetricsWriter(job.folder, resume_from=0) as writer:
     writer.write(rows)
-  metrics.write_json(job.folder / 'summary.json', {'updates': job.goal})
+  metrics.write_json(
+    job.folder / 'summary.json', {'updates': job.settings['updates']}
+  )
 
 
 def test_settings_are_chosen_by_the_validation_tasks_alone(
@@ -250,7 +250,7 @@ def test_settings_are_chosen_by_the_validation_tasks_alone(
   assert [job.rule for job in jobs] == 4 * ['policy_gradient'] + 4 * [
     'actor_critic'
   ]
-  assert {job.goal for job in jobs} == {500}
+  assert {job.settings['updates'] for job in jobs} == {500}
   returns = {1e-3: (0.8, 0.8), 1e-2: (-0.6, 1.0)}
   for job in jobs[:4]:
     finish(job, (0.0, 0.0), returns[job.config.agent.learning_rate])
@@ -327,10 +327,10 @@ def test_chains_have_rollouts_and_validation_tasks_of_their_own(
   assert {*of_grids}.isdisjoint(of_chains)
   contender = a_plan.contenders[0]
   for test, jobs in ((grid, of_grids), (chain, of_chains)):
-    jobs[test] = a_plan.job(test, contender, contender.points[0])
+    jobs[test] = a_plan.run(test, contender, contender.points[0])
   rollouts = lambda job: (
     job.config.agent.unroll_length,
-    job.description['lambda_'],
+    job.settings['lambda_'],
   )
   assert {*map(rollouts, of_grids.values())} == {(20, 0.95)}
   assert {*map(rollouts, of_chains.values())} == {(64, 1.0)}
@@ -348,7 +348,7 @@ def test_a_family_is_validated_by_tasks_of_its_own(
   a_plan = plan(tmp_path, test_tasks=tests, by_family={'gymnax': family})
   own = a_plan.validation(tests[1:])
   assert {job.config.environment for job in own} == {'gymnax/Acrobot-v1'}
-  assert {job.goal for job in own} == {100}
+  assert {job.settings['updates'] for job in own} == {100}
   assert {job.config.agent.network.torso.hidden_sizes for job in own} == {(8,)}
   # The best return of Acrobot is not known: raw ones are compared.
   for job in own:
@@ -443,7 +443,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
       'uniform': (0.1, 0.1),
     },
   }
-  setup = protocol_report.Setup(2, (('catch/5x5',),), tuple(tests), 29)
+  setup = protocol_report.setup(2, (('catch/5x5',),), tuple(tests), 29)
   protocol_report.write_results(
     {task: results(task, returns) for task, returns in tests.items()},
     choices,
@@ -519,7 +519,7 @@ def test_tests_with_longer_rollouts_are_compared_on_their_own(
       for task, steps_per_update in zip(entries, (10, 32))
     },
     [],
-    protocol_report.Setup(2, (), tuple(entries), 29),
+    protocol_report.setup(2, (), tuple(entries), 29),
     entries,
     tmp_path,
   )

@@ -14,7 +14,7 @@ from disco_rl.evaluation import statistics
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
 
-SETUP = report.Setup(agents=3, updates=10, environment_steps=100)
+SETUP = report.Setup('Much.', 'A score.', {'agents': 3})
 
 
 def result(
@@ -42,7 +42,7 @@ def test_environments_are_averaged_within_their_benchmark() -> None:
     ['gymnasium/B-v0'],
     ['minatar/seaquest'],
   ]
-  normalised = [c.is_normalised for c in compared]
+  normalised = [c.is_normalized for c in compared]
   assert normalised == [True, True, False, True, False, False]
 
 
@@ -160,7 +160,7 @@ def test_published_results_are_shown_beside_ours(
   results = [result(name, returns=returns) for name in names]
   report.write(results, SETUP, tmp_path)
   text = (tmp_path / 'report.md').read_text()
-  _, after = text.split('### Published results beside ours')
+  _, after = text.split('### Published results next to ours')
   iqm = comparison.compare(results)[0].best[0].aggregates['iqm'].value
   row = f'| atari | Disco57 | 13.86 | 200,000,000 | {iqm:#.3g} at 100 |'
   assert row in after

@@ -14,8 +14,6 @@ from typing import Any
 from unittest import mock
 import warnings
 
-from absl import flags
-from absl.testing import flagsaver
 import jax
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 import launching
@@ -32,7 +30,7 @@ from disco_rl.runtime import compilation
 from disco_rl.runtime import compilation_cache as runtime_cache
 from disco_rl.runtime import files
 from disco_rl.update_rules import registry
-from launch import compilation_cache
+from launch import common
 
 HIT, MISS = 'cache_hits', 'cache_misses'
 VARIABLES = (
@@ -154,17 +152,15 @@ def test_a_full_disk(tmp_path: pathlib.Path) -> None:
   """Files that grow beyond a limit raise an error as a full disk does."""
   code = """if True:
     import resource, sys
-    from absl import flags
-    from launch import compilation_cache
-    flags.FLAGS(sys.argv)
-    compilation_cache.set_up()
+    from launch import common
+    common.set_up_cache(sys.argv[1])
     import jax
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
     for number in range(3):
       print(jax.jit(lambda x: x + number)(1.0))
   """
   ended = subprocess.run(
-    [sys.executable, '-c', code, f'--compilation_cache={tmp_path}'],
+    [sys.executable, '-c', code, f'{tmp_path}'],
     cwd=launching.REPOSITORY,
     env={**inherited(), 'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0'},
     capture_output=True,
@@ -186,9 +182,7 @@ def chosen(
   for name, value in variables.items():
     monkeypatch.setenv(name, value)
   monkeypatch.setattr(warnings, 'showwarning', warnings.showwarning)
-  flags.FLAGS.mark_as_parsed()
-  with flagsaver.flagsaver(compilation_cache=flag):
-    compilation_cache.set_up()
+  common.set_up_cache(flag)
   after = {name: os.environ[name] for name in VARIABLES if name in os.environ}
   after.pop('TF_CPP_MIN_LOG_LEVEL', None)
   return after

@@ -52,7 +52,7 @@ def test_every_setting_is_shown_with_the_values_of_the_given_config(
   with pytest.MonkeyPatch.context() as patch, flagsaver.flagsaver():
     patch.setattr('sys.argv', argv)
     with pytest.raises(SystemExit) as ended:
-      common.parse_flags(argv, base)  # type: ignore[arg-type]
+      common.parse_config_flags(argv, base)  # type: ignore[arg-type]
   assert ended.value.code == 0
   text = capsys.readouterr().out
   for setting in base.base():  # type: ignore[attr-defined]

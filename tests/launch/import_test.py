@@ -19,8 +19,8 @@ from disco_rl.runtime import loggers
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import registry as rules
+from launch import common
 from launch import list_environments
-from launch import modules
 from launch import plan
 from launch import to_records
 
@@ -67,7 +67,7 @@ def test_what_a_module_registers_has_a_name(module: str) -> None:
     '--config.discount=0.5',
     '--config.loggers=silence',
   ) as settings:
-    modules.import_modules()
+    common.import_modules()
     # A config of one's own has settings of one's own rule.
     config = to_records.evaluation({**settings, 'boldness': 2.0})
   rule, params = rules.load(config.rule, **config.rule_settings)
@@ -85,7 +85,7 @@ def test_runs_remember_what_they_import(
 ) -> None:
   flags.FLAGS.mark_as_parsed()
   with flagsaver.flagsaver(**{'import': [module]}):
-    modules.import_modules()
+    common.import_modules()
   workdirs.claim(tmp_path / 'run', {}, ())
   # Another process.
   del families.FAMILIES['wide'], sys.modules[module]
@@ -97,7 +97,7 @@ def test_runs_remember_what_they_import(
     ValueError, match=f'names that {module} registers: import'
   ):
     disco_rl.load_policy(tmp_path / 'run')
-  modules.import_modules('~/run')
+  common.import_modules('~/run')
   assert 'wide' in environments.names()
   workdirs.claim(tmp_path / 'of_it', {}, ())
   assert workdirs.imports(tmp_path / 'of_it') == [module]
@@ -132,7 +132,7 @@ def test_a_comparison_imports_modules() -> None:
 
 
 @pytest.mark.parametrize(
-  'load', [modules.import_modules, lambda: plan.main(['plan'])]
+  'load', [common.import_modules, lambda: plan.main(['plan'])]
 )
 def test_a_module_that_is_missing(load: Callable[[], None]) -> None:
   with (

@@ -3,17 +3,14 @@
 import csv
 import functools
 import pathlib
-from typing import Any
 
 import launching
 import pytest
 import small
 
 from disco_rl.evaluation import protocol_report
-from disco_rl.evaluation import runner
-from disco_rl.evaluation import sweep
-from disco_rl.runtime import metrics
 from launch import protocol
+from launch import scheduler
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -50,8 +47,58 @@ launch = functools.partial(launching.call, protocol)
 RULES = '--rules=policy_gradient'
 
 
+# A worker that pretends: returns tell the settings apart. It dies in the run of
+# a number.
+_PRETENDS = """
+import json, os, pathlib, sys
+made, last = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+for line in sys.stdin:
+  if len(made.read_text().splitlines()) == last:
+    os.kill(os.getpid(), 9)
+  task = json.loads(line)
+  folder, settings = pathlib.Path(task['folder']), task['settings']
+  folder.mkdir(parents=True)
+  rate = settings['learning_rate']
+  with made.open('a') as file:
+    print(settings['environment'], rate, file=file)
+  rows = ['update,seed,environment_steps,return']
+  for update in range(1, settings['updates'] + 1):
+    for seed in range(settings['seeds']):
+      rows.append(f'{update},{seed},{8 * update},{rate * update}')
+  (folder / 'metrics.csv').write_text('\\n'.join(rows) + '\\n')
+  (folder / 'config.json').write_text(json.dumps(settings))
+  summary = {'updates': settings['updates']}
+  (folder / 'summary.json').write_text(json.dumps(summary))
+  print('null', flush=True)
+"""
+
+
+class Pretended:
+  """Workers that pretend, and what they have made."""
+
+  def __init__(self, path: pathlib.Path, patch: pytest.MonkeyPatch):
+    self._path, self._patch = path, patch
+    path.touch()
+    self.die_in(100)
+
+  def die_in(self, number: int) -> None:
+    worker = ('-S', '-c', _PRETENDS, str(self._path), str(number))
+    self._patch.setattr(scheduler, 'WORKER', worker)
+
+  @property
+  def made(self) -> list[str]:
+    return self._path.read_text().splitlines()
+
+
+@pytest.fixture
+def pretended(
+  tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Pretended:
+  return Pretended(tmp_path_factory.mktemp('made') / 'runs', monkeypatch)
+
+
 def test_a_part_is_run_and_reported(
-  config: str, tmp_path: pathlib.Path
+  config: str, tmp_path: pathlib.Path, pretended: Pretended
 ) -> None:
   workdir = tmp_path / 'run'
   one = '--config.grids.given.learning_rate=(1e-3,)'
@@ -71,54 +118,10 @@ def test_a_part_is_run_and_reported(
   assert 'have finished: 1 of 2' in (workdir / 'report.md').read_text()
 
 
-class _Fake:
-  """A run of no time whose returns tell the settings apart."""
-
-  made: list[tuple[str, float]] = []
-  last = 100
-
-  def __init__(self, config: runner.EvaluationConfig):
-    self.config = config
-
-  def run(self, workdir: pathlib.Path, description: dict[str, Any]) -> None:
-    """Leaves what a run does; dies in the run of number `last`."""
-    if len(self.made) == self.last:
-      raise KeyboardInterrupt
-    config = self.config
-    self.made.append((config.environment, config.agent.learning_rate))
-    workdir.mkdir(parents=True)
-    rate = config.agent.learning_rate
-    rows = [
-      {
-        'update': update,
-        'seed': seed,
-        'environment_steps': update * config.steps_per_update,
-        'return': rate * update,
-      }
-      for update in range(1, config.updates + 1)
-      for seed in range(config.seeds)
-    ]
-    with metrics.MetricsWriter(workdir, resume_from=0) as writer:
-      writer.write(rows)
-    metrics.write_json(workdir / 'config.json', description)
-    metrics.write_json(workdir / 'summary.json', {'updates': config.updates})
-
-  def close(self) -> None:
-    """As of an `Evaluation`."""
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> type[_Fake]:
-  monkeypatch.setattr(_Fake, 'made', [])
-  monkeypatch.setattr(_Fake, 'last', 100)
-  monkeypatch.setattr(sweep.runner, 'Evaluation', _Fake)
-  return _Fake
-
-
-def test_a_protocol_that_was_killed_goes_on(
+def test_a_protocol_that_was_disturbed_continues(
   config: str,
   tmp_path: pathlib.Path,
-  fake: type[_Fake],
+  pretended: Pretended,
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   reported: list[set[str]] = []
@@ -127,26 +130,27 @@ def test_a_protocol_that_was_killed_goes_on(
     'write',
     lambda plan, _: reported.append({x.name for x in plan.contenders}),
   )
-  fake.last = 4
-  with pytest.raises(KeyboardInterrupt):
-    launch(tmp_path, config, RULES)
+  pretended.die_in(4)
+  message = launching.error(protocol, tmp_path, config, RULES)
+  assert '4 of 6 runs are not over: ' in message
   assert not reported
-  fake.last = 100
+  pretended.die_in(100)
   launch(tmp_path, config, RULES)
   # Both settings in validation, then the better one alone.
-  assert fake.made[:4] == [
-    ('catch/3x3', 1e-3),
-    ('catch/3x3', 1e-2),
-    ('catch/4x4', 1e-2),
-    ('catch/6x5', 1e-2),
+  assert pretended.made[:4] == [
+    'catch/3x3 0.001',
+    'catch/3x3 0.01',
+    'catch/4x4 0.01',
+    'catch/6x5 0.01',
   ]
-  assert len(fake.made) == 2 + 2 * 3
-  launch(tmp_path, config, RULES)
-  assert len(fake.made) == 2 + 2 * 3
+  assert len(pretended.made) == 2 + 2 * 3
+  launch(tmp_path, config, RULES, '--processes=2')
+  assert len(pretended.made) == 2 + 2 * 3
   # A further rule adds its runs; others stay.
   small.save(tmp_path / 'mine.npz', small.arrays())
-  launch(tmp_path, config, f'{RULES},{tmp_path / "mine.npz"}')
-  assert len(fake.made) == 2 * (2 + 2) + 2 * 2
+  rules = f'{RULES},{tmp_path / "mine.npz"}'
+  launch(tmp_path, config, rules, '--processes=2')
+  assert len(pretended.made) == 2 * (2 + 2) + 2 * 2
   assert len(reported) == 3
   assert reported[-1] - reported[0] == {'mine'}
 
@@ -170,24 +174,10 @@ def test_what_is_wrong_is_said_before_anything_runs(
   arguments: list[str],
   message: str,
   tmp_path: pathlib.Path,
-  fake: type[_Fake],
+  pretended: Pretended,
 ) -> None:
   with pytest.raises(SystemExit) as caught:
     launch(tmp_path, config, *arguments)
   assert message in launching.message_of(caught.value)
-  assert not fake.made
+  assert not pretended.made
   assert not (tmp_path / 'config.json').exists()
-
-
-def test_processes_share_the_runs(
-  config: str, tmp_path: pathlib.Path, fake: type[_Fake]
-) -> None:
-  # Of validation, as the process that started them lets no test begin before.
-  launch(tmp_path, config, RULES, '--part=1,2')
-  assert fake.made == [('catch/3x3', 1e-2)]
-  launch(tmp_path, config, RULES, '--part=0,2')
-  assert len(fake.made) == 2
-  for part in ('0,2', '1,2'):
-    launch(tmp_path, config, RULES, f'--part={part}')
-  assert len(fake.made) == 2 + 2 * 3
-  assert not (tmp_path / 'report.md').exists()

@@ -10,17 +10,17 @@ import pytest
 
 from configs import evaluate
 from disco_rl import config as config_lib
+from launch import common
 from launch import evaluate as evaluate_launcher
 from launch import fork
-from launch import workdir
 
 SDL = """
 import os, signal, time
 from absl import flags
-from launch import start
+from launch import common
 
 flags.FLAGS(['launcher'])
-start.begin(['launcher'])
+common.begin(['launcher'], is_cached=None)
 import matplotlib.figure
 from disco_rl.environments import registry
 
@@ -59,7 +59,7 @@ def test_flags_of_paths_know_the_home_directory(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   monkeypatch.setenv('HOME', '/home/someone')
-  for flag in (workdir.WORKDIR, fork.FROM):
+  for flag in (common.workdir_flag(), fork.FROM):
     parse = flags.FLAGS[flag.name].parser.parse
     assert parse('~/run.npz') == '/home/someone/run.npz'
     assert parse('runs/~') == 'runs/~'

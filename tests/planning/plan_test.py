@@ -195,7 +195,7 @@ def test_the_plan_of_a_small_training() -> None:
     'seeds': 2,
     'hidden_sizes': (4,),
   }
-  config = to_records.evaluation(to_records.of_one_run(settings))
+  config = to_records.evaluation(settings)
   plan = planning.of_training(config, ONE)
   assert plan.steps == 10
   assert plan.environment_steps == 2 * config.agent.actions_per_update

@@ -1,0 +1,181 @@
+"""Several runs, each in its own folder: what is left, and their results."""
+
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import functools
+import pathlib
+import re
+from typing import Any
+
+from disco_rl import config as config_lib
+from disco_rl.environments import registry as environment_registry
+from disco_rl.evaluation import comparison
+from disco_rl.evaluation import runner
+from disco_rl.runtime import files
+from disco_rl.runtime import metrics
+from disco_rl.runtime import workdirs
+from disco_rl.update_rules import sources
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """One run of several: agents that are trained by a rule, or a discovery.
+
+  Attributes:
+    name: The run as messages name it.
+    folder: Its folder.
+    rule: The name of its rule in figures and tables; a discovery's variant.
+    settings: All of its settings, flat, as in its config.json.
+  """
+
+  name: str
+  folder: pathlib.Path
+  rule: str
+  settings: Mapping[str, Any] = dataclasses.field(hash=False)
+
+  @property
+  def counter(self) -> str:
+    """The setting, and the entry of summary.json, that counts its steps."""
+    return 'meta_steps' if 'meta_steps' in self.settings else 'updates'
+
+  @property
+  def is_discovery(self) -> bool:
+    """Whether it is a run of launch.meta_train."""
+    return self.counter == 'meta_steps'
+
+  @functools.cached_property
+  def config(self) -> runner.EvaluationConfig:
+    """The config of a training."""
+    return runner.config_of(self.settings)
+
+  @property
+  def has_begun(self) -> bool:
+    """Whether the run has written anything."""
+    return (self.folder / 'config.json').exists()
+
+  @property
+  def failure(self) -> str | None:
+    """Why the run ended early for good; None if it did not."""
+    return _read_entry(self.folder / 'failure.json', 'reason', str)
+
+  @property
+  def is_over(self) -> bool:
+    """Whether the run has finished, or failed for good."""
+    if self.failure is not None:
+      return True
+    done = _read_entry(self.folder / 'summary.json', self.counter, int)
+    return (done or 0) >= self.settings[self.counter]
+
+  def fail(self, reason: str) -> None:
+    """Notes that the run cannot continue, so that it is not repeated."""
+    self.folder.mkdir(parents=True, exist_ok=True)
+    metrics.write_json(self.folder / 'failure.json', {'reason': reason})
+
+
+def training(
+  name: str, folder: pathlib.Path, rule: str, given: Mapping[str, Any]
+) -> Run:
+  """Returns a run of agents that are trained by a rule.
+
+  Args:
+    name: The run as messages name it.
+    folder: Its folder, which may hold it already.
+    rule: The name of its rule in figures and tables.
+    given: Flat settings, as of `runner.config_of`.
+
+  Raises:
+    ValueError: a setting is unknown or not valid.
+  """
+  settings = config_lib.flatten(runner.config_of(given))
+  return Run(name, folder, rule, workdirs.with_choices(folder, settings))
+
+
+def check(runs: Sequence[Run], free: Collection[str] = runner.FREE) -> None:
+  """Checks, before anything runs, what could end runs later.
+
+  Args:
+    runs: All runs.
+    free: Settings that a run that has begun may change.
+
+  Raises:
+    ValueError: two runs would share a folder, or the name of an environment is
+      unknown.
+    ImportError: an environment needs a package that is not installed.
+    files.WorkdirError: the folder of a run holds other settings, or the file of
+      its rule has changed since.
+  """
+  folders = [run.folder for run in runs]
+  if twice := [x for x in dict.fromkeys(folders) if folders.count(x) > 1]:
+    raise ValueError(
+      f'Several runs would share the folder {twice[0]}: leave out what is '
+      'named twice, or give it another name.'
+    )
+  trained = [run for run in runs if not run.is_discovery]
+  for environment in dict.fromkeys(x.config.environment for x in trained):
+    environment_registry.validate(environment)
+  for run in runs:
+    workdirs.check(run.folder, run.settings, free)
+    workdirs.check_rules(
+      run.folder, sources.files_among([run.settings['rule']])
+    )
+
+
+def read(run: Run, updates: int | None = None) -> comparison.Result:
+  """Reads the result of a training that is over.
+
+  Args:
+    run: The run.
+    updates: The updates after which agents are scored; None: all.
+
+  Returns:
+    The result; that of a run that has failed is its failure.
+
+  Raises:
+    OSError: its metrics cannot be read.
+    files.WorkdirError: they are damaged, or have changed since the run ended.
+  """
+  config = run.config
+  identity = config.environment, run.rule, config.agent.learning_rate
+  if run.failure is not None:
+    return comparison.failed(*identity, run.failure)
+  updates = config.updates if updates is None else updates
+  return comparison.read_result(
+    run.folder / 'metrics.csv', *identity, updates * config.steps_per_update
+  )
+
+
+def slug(name: str) -> str:
+  """Returns the name of a folder."""
+  return re.sub('[^A-Za-z0-9_.]+', '-', name.removesuffix('.npz')).strip('-.')
+
+
+def labels(rules: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:
+  """Returns names in figures and tables.
+
+  That of a file rule.npz of a run is the run's, that of other paths their last
+  part. Where it is taken, or that of several rules, it is the whole path.
+  """
+  short = [_label(pathlib.PurePath(x.removesuffix('.npz'))) for x in rules]
+  return {
+    rule: name if [*short, *taken].count(name) == 1 else rule
+    for rule, name in zip(rules, short)
+  }
+
+
+def _label(path: pathlib.PurePath) -> str:
+  return (path.name == 'rule' and path.parent.name) or path.name
+
+
+def _read_entry(path: pathlib.Path, key: str, kind: type) -> Any:
+  """Reads an entry of a JSON file; None if the file does not exist."""
+  if not path.exists():
+    return None
+  value = metrics.read_json(path).get(key)
+  if not isinstance(value, kind):
+    raise files.WorkdirError(
+      f'{path} has {key}={value!r}, which is not {kind.__name__}: likely '
+      "damaged, or not written by a run. Delete the run's folder to repeat it."
+    )
+  return value

@@ -1,0 +1,249 @@
+"""Runs many runs, several at a time, none of which ends another.
+
+A worker is a process that makes one run after the other: run_all writes them
+to its standard input, a line each, and reads from its standard output how each
+has ended. If a worker dies, the run that it made has failed, and another takes
+its place. If this process dies, the input ends: workers save and end, too.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import datetime
+import importlib
+import json
+import os
+import pathlib
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from disco_rl.evaluation import runs as runs_lib
+from disco_rl.runtime import metrics
+from disco_rl.runtime import signals
+from disco_rl.runtime import workdirs
+from launch import common
+from launch import errors
+from launch import streams
+from launch import to_records
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_POLL_SECONDS = 0.2
+WORKER = ('-c', 'from launch import scheduler; scheduler.work()')
+
+
+def run_all(
+  runs: Sequence[runs_lib.Run],
+  at_once: int,
+  worker: Sequence[str] | None = None,
+) -> dict[pathlib.Path, str]:
+  """Makes the runs that are not over.
+
+  A signal is passed on to the workers, which save and end; so does this
+  function then.
+
+  Args:
+    runs: The runs, in the order in which they begin.
+    at_once: The number of runs at the same time. A single one shows its
+      progress; several print to a file next to the folder of each.
+    worker: The arguments of Python that start a worker; None: `WORKER`.
+
+  Returns:
+    Folder -> why the run failed, of all that have, now or earlier for good.
+
+  Raises:
+    signals.Interrupted: a signal was received.
+  """
+  waiting = _announced(runs, at_once)
+  idle: list[_Worker] = []
+  busy: list[_Worker] = []
+  failures = {}
+  with signals.Requests() as requests:
+    requests.listen()
+    while requests.received is None:
+      while len(busy) < at_once and (run := next(waiting, None)):
+        busy.append(idle.pop() if idle else _Worker(worker or WORKER))
+        busy[-1].begin(run, has_log=at_once > 1)
+      if not busy:
+        break
+      ended, _, _ = select.select(busy, [], [], _POLL_SECONDS)
+      for one in ended:
+        busy.remove(one)
+        if (reason := one.outcome()) is not None:
+          failures[one.run.folder] = reason
+          print(f'{one.run.name} failed: {reason}', file=sys.stderr, flush=True)
+        if one.is_reusable:
+          idle.append(one)
+        else:
+          one.close()
+    for one in busy:
+      one.process.send_signal(requests.received or signal.SIGTERM)
+    for one in (*busy, *idle):
+      one.close()
+  earlier = {run.folder: run.failure for run in runs}
+  return {x: text for x, text in (earlier | failures).items() if text}
+
+
+class _Worker:
+  """A process that makes runs.
+
+  Attributes:
+    process: The process.
+    run: The run that it makes, or made last.
+  """
+
+  run: runs_lib.Run
+
+  def __init__(self, arguments: Sequence[str]):
+    """Starts the process, in the folder in which this one was started."""
+    paths = (str(_ROOT), os.environ.get('PYTHONPATH', ''))
+    self.process = subprocess.Popen(
+      [sys.executable, *arguments],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, paths))},
+      # An interrupt from the keyboard reaches it through this process, once.
+      start_new_session=True,
+    )
+
+  def fileno(self) -> int:
+    """Returns the descriptor that can be read once a run has ended."""
+    assert self.process.stdout is not None
+    return self.process.stdout.fileno()
+
+  def begin(self, run: runs_lib.Run, has_log: bool) -> None:
+    """Begins a run; its output goes to a file next to its folder, or here."""
+    self.run = run
+    self._log = (
+      run.folder.with_name(f'{run.folder.name}.log') if has_log else None
+    )
+    task = {
+      'name': run.name,
+      'folder': str(run.folder),
+      'rule': run.rule,
+      'settings': dict(run.settings),
+      'imports': workdirs.IMPORTED,
+      'log': self._log and str(self._log),
+    }
+    assert self.process.stdin is not None
+    # A worker that has died meanwhile has no outcome.
+    with contextlib.suppress(BrokenPipeError):
+      self.process.stdin.write(json.dumps(task).encode() + b'\n')
+      self.process.stdin.flush()
+
+  def outcome(self) -> str | None:
+    """Returns why the run has failed; None if it has not."""
+    assert self.process.stdout is not None
+    see = f'; see {self._log}' if self._log else ''
+    if answer := self.process.stdout.readline():
+      reason = json.loads(answer)
+      return reason and f'{reason}{see}'
+    status = self.process.wait()
+    ended = f'exit status {status}' if status > 0 else f'signal {-status}'
+    if status == -signal.SIGKILL:
+      ended += ', likely for lack of memory'
+    return f'its process ended with {ended}{see}'
+
+  @property
+  def is_reusable(self) -> bool:
+    """Whether it can make another run: devices are divided once a process."""
+    return self.process.poll() is None and not self.run.is_discovery
+
+  def close(self) -> None:
+    """Ends the process, once it has saved."""
+    assert self.process.stdin is not None and self.process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+      self.process.stdin.close()
+    self.process.wait()
+    self.process.stdout.close()
+
+
+def _announced(
+  runs: Sequence[runs_lib.Run], at_once: int
+) -> Iterator[runs_lib.Run]:
+  """Yields what is left to do, each run after a line that announces it."""
+  todo = [run for run in runs if not run.is_over]
+  start = time.perf_counter()
+  for i, run in enumerate(todo):
+    left, ended = '', i + 1 - at_once
+    if ended > 0:
+      seconds = (time.perf_counter() - start) / ended * (len(todo) - ended)
+      left = f', about {datetime.timedelta(seconds=round(seconds))} left'
+    number = len(runs) - len(todo) + i + 1
+    print(
+      f'Run {number} of {len(runs)}{left}: {run.name}',
+      file=sys.stderr,
+      flush=True,
+    )
+    yield run
+
+
+# The worker.
+
+
+def work() -> None:
+  """Makes the runs that the standard input names, until it ends."""
+  streams.protect()
+  common.prepare_process()
+  answers = os.fdopen(os.dup(1), 'w', encoding='utf-8')
+  os.dup2(2, 1)  # What packages print is no answer.
+  tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
+  threading.Thread(target=_read_tasks, args=(tasks,), daemon=True).start()
+  while True:
+    reason = _attempt(json.loads(tasks.get()))
+    print(json.dumps(reason), file=answers, flush=True)
+
+
+def _read_tasks(tasks: queue.SimpleQueue[str]) -> None:
+  for line in sys.stdin:
+    tasks.put(line)
+  # A run that is being made saves a checkpoint.
+  os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _attempt(task: Mapping[str, Any]) -> str | None:
+  """Makes a run; returns why it failed, None if it did not."""
+  folder = pathlib.Path(task['folder'])
+  run = runs_lib.Run(task['name'], folder, task['rule'], task['settings'])
+  if task['log']:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(task['log'], 'ab') as log:
+      os.dup2(log.fileno(), 1)
+      os.dup2(log.fileno(), 2)
+  try:
+    for name in task['imports']:
+      importlib.import_module(name)
+    workdirs.IMPORTED[:] = task['imports']
+    _make(run)
+  except metrics.NonFiniteError as error:
+    # It would be so again.
+    run.fail(str(error))
+    return str(error)
+  except Exception as error:
+    if isinstance(error, (*errors.of_runs(), ValueError, ImportError)):
+      return ' '.join(str(error).split())
+    traceback.print_exc()
+    return f'{type(error).__name__}: {" ".join(str(error).split())}'
+  return None
+
+
+def _make(run: runs_lib.Run) -> None:
+  """Makes a run, or resumes it."""
+  from disco_rl.evaluation import runner
+  from disco_rl.meta_training import meta_trainer
+  from disco_rl.runtime import sharding
+
+  if run.is_discovery:
+    config = to_records.meta_training(run.settings)
+    sharding.divide_cpu(config.cpu_devices)
+    meta_trainer.MetaTrainer(config).run(run.folder, run.settings)
+    return
+  with contextlib.closing(runner.Evaluation(run.config)) as evaluation:
+    evaluation.run(run.folder, run.settings)
