@@ -72,49 +72,45 @@ def write(
   """Writes the report on the tests in which all contenders have finished.
 
   Args:
-    plan: of the runs.
-    choices: of each contender, for each set of validation tasks.
+    plan: The runs.
+    choices: The choice of each contender, for each set of validation tasks.
 
   Raises:
     ValueError: there is no such test.
   """
   protocol = plan.protocol
-  jobs: dict[str, list[runs_lib.Run]] = {}
-  for task in protocol.test_tasks:
-    of_task = plan.tests(choices, [task])
-    if of_task and all(job.is_over for job in of_task):
-      jobs[task] = of_task
-  if not jobs:
+  runs = {task: plan.tests(choices, [task]) for task in protocol.test_tasks}
+  over = {
+    task: own
+    for task, own in runs.items()
+    if own and all(run.is_over for run in own)
+  }
+  if not over:
     raise ValueError('No test has finished with all contenders.')
-  agents = next(iter(jobs.values()))[0].config.seeds
   results = {
     task: {
-      updates: [runs_lib.read(job, updates) for job in of_task]
+      updates: [runs_lib.read(run, updates) for run in own]
       for updates in protocol.scored_after(task)
     }
-    for task, of_task in jobs.items()
+    for task, own in over.items()
   }
-  write_results(
-    results,
-    choices,
-    setup(
-      agents,
-      tuple(dict.fromkeys(map(protocol.validated_by, jobs))),
-      tuple(jobs),
-      len(protocol.test_tasks),
-    ),
-    {task: protocol.entry(task) for task in jobs},
-    plan.workdir,
+  about = setup(
+    next(iter(over.values()))[0].config.seeds,
+    tuple(dict.fromkeys(map(protocol.validated_by, over))),
+    tuple(over),
+    len(protocol.test_tasks),
   )
+  entries = {task: protocol.entry(task) for task in over}
+  write_results(results, choices, about, entries, plan.workdir)
 
 
 # Task -> where its returns are scored 0 and 1; None if random play is no worse.
 Scales = Mapping[str, normalisation.Scale | None]
 # Task -> updates after which agents are scored -> a result of each contender.
 Results = Mapping[str, Mapping[int, Sequence[comparison.Result]]]
-# Updates, and a family or _ALL -> contender -> IQM of its scores.
-_ByFamily = Mapping[tuple[int, str], Mapping[str, statistics.Estimate]]
 _ALL = 'all'
+# A table with its heading and what it means, and entries of summary.json.
+_Note = tuple[list[pages.Block], list[dict[str, Any]]]
 
 
 def write_results(
@@ -124,50 +120,27 @@ def write_results(
   entries: Mapping[str, str | None],
   workdir: pathlib.Path,
 ) -> None:
-  """As `write`, of results that have been read.
+  """Writes the report on results that have been read.
 
   Args:
-    results: of the tests.
-    choices: of each contender, for each set of validation tasks.
+    results: The results of the tests.
+    choices: The choice of each contender, for each set of validation tasks.
     about: What the report says of the runs.
-    entries: test -> `Protocol.entry`; tests of one are compared together.
-    workdir: for the report.
+    entries: Test -> `Protocol.entry`; tests of one are compared together.
+    workdir: The folder of the report.
   """
   scales = {task: _scale(task, of_task) for task, of_task in results.items()}
-  worse = list(_worse_than_random(results))
-  by_family = _iqm_by_family(results, scales)
+  notes = {
+    'chosen': _choices(choices),
+    'iqm_by_family': _families(results, scales),
+    'worse_than_random': _worse_than_random(results),
+  }
   report.write_comparisons(
     list(_comparisons(results, scales, entries)),
     about,
     workdir,
-    notes=(*_choices(choices), *_families(by_family), *_worse(worse)),
-    details={
-      'chosen': [
-        {
-          'rule': c.contender.name,
-          'validation_tasks': c.validation_tasks,
-          'settings': dict(c.point),
-        }
-        for c in choices
-      ],
-      'iqm_by_family': [
-        {
-          'updates': updates,
-          'family': family,
-          'iqm': {rule: report.as_json(iqm) for rule, iqm in iqms.items()},
-        }
-        for (updates, family), iqms in by_family.items()
-      ],
-      'worse_than_random': [
-        {
-          'task': w.task,
-          'rule': w.rule,
-          'updates': w.updates,
-          **report.as_json(w.difference),
-        }
-        for w in worse
-      ],
-    },
+    notes=[block for blocks, _ in notes.values() for block in blocks],
+    details={name: rows for name, (_, rows) in notes.items()},
   )
   _write_csv(workdir / 'scores.csv', results, scales)
 
@@ -230,69 +203,8 @@ def _find_scale(
   return scale and dataclasses.replace(scale, benchmark=benchmark)
 
 
-@dataclasses.dataclass(frozen=True)
-class Worse:
-  """A test in which a rule's mean return is below that of random play.
-
-  Attributes:
-    task: name.
-    rule: name.
-    updates: after which agents were scored.
-    difference: mean return of the rule less that of random play.
-  """
-
-  task: str
-  rule: str
-  updates: int
-  difference: statistics.Estimate
-
-
-def _worse_than_random(results: Results) -> Iterator[Worse]:
-  for task, of_task in results.items():
-    for updates, contenders in of_task.items():
-      known = {r.rule: r.returns for r in contenders if r.problem is None}
-      random = known.pop(protocol_lib.UNIFORM, None)
-      for rule, returns in known.items():
-        if random is not None and np.mean(returns) < np.mean(random):
-          difference = statistics.estimate(
-            _difference, returns[:, None], random[:, None]
-          )
-          yield Worse(task, rule, updates, difference)
-
-
-def _difference(x: np.ndarray, y: np.ndarray) -> Any:
-  return statistics.mean(x) - statistics.mean(y)
-
-
-def _iqm_by_family(results: Results, scales: Scales) -> _ByFamily:
-  """IQM of the scores; a contender of which a run failed has none."""
-  columns: dict[tuple[int, str], dict[str, list[np.ndarray]]] = {}
-  for task, of_task in results.items():
-    scale = scales[task]
-    if scale is None:
-      continue
-    for updates, name in itertools.product(
-      of_task, (protocol_lib.family(task), _ALL)
-    ):
-      of_family = columns.setdefault((updates, name), {})
-      for result in of_task[updates]:
-        scores = (
-          np.array([np.nan])
-          if result.problem is not None
-          else scale.normalise(result.returns)
-        )
-        of_family.setdefault(result.rule, []).append(scores)
-  return {
-    key: {
-      rule: statistics.estimate(statistics.iqm, np.stack(scores, axis=-1))
-      for rule, scores in of_family.items()
-      if np.all(np.isfinite(np.concatenate(scores)))
-    }
-    for key, of_family in sorted(columns.items())
-  }
-
-
-def _choices(choices: Sequence[protocol_lib.Choice]) -> list[pages.Block]:
+def _choices(choices: Sequence[protocol_lib.Choice]) -> _Note:
+  """Returns the settings that were chosen."""
   rows = [
     [
       choice.contender.name,
@@ -304,7 +216,7 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> list[pages.Block]:
     for choice in choices
     for point, iqm in zip(choice.contender.points, choice.iqms)
   ]
-  return [
+  blocks = [
     pages.Heading('The choice of settings'),
     pages.Paragraph(
       'IQM of each setting over the validation tasks; a task alone whose best '
@@ -313,19 +225,43 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> list[pages.Block]:
     ),
     pages.Table([['rule', 'validation', 'settings', 'IQM', ''], *rows]),
   ]
-
-
-def _families(by_family: _ByFamily) -> list[pages.Block]:
-  rules = list(dict.fromkeys(rule for x in by_family.values() for rule in x))
-  rows = [
-    [
-      f'{updates:,}',
-      family,
-      *(report.format_estimate(iqms.get(rule)) for rule in rules),
-    ]
-    for (updates, family), iqms in by_family.items()
+  return blocks, [
+    {
+      'rule': choice.contender.name,
+      'validation_tasks': choice.validation_tasks,
+      'settings': dict(choice.point),
+    }
+    for choice in choices
   ]
-  return [
+
+
+def _families(results: Results, scales: Scales) -> _Note:
+  """Returns IQMs of the scores, by family and over all tests."""
+  columns: dict[tuple[int, str], dict[str, list[Any]]] = {}
+  for task, of_task in results.items():
+    names = (protocol_lib.family(task), _ALL)
+    for updates, name in itertools.product(of_task, names):
+      scores = columns.setdefault((updates, name), {})
+      for result in of_task[updates]:
+        if (scale := scales[task]) is not None:
+          # A contender of which a run failed has none.
+          own = scale.normalise(result.returns) if not result.problem else None
+          scores.setdefault(result.rule, []).append(own)
+  iqms = {
+    key: {
+      rule: statistics.estimate(statistics.iqm, np.stack(own, axis=-1))
+      for rule, own in scores.items()
+      if all(x is not None for x in own)
+    }
+    for key, scores in sorted(columns.items())
+    if scores
+  }
+  rules = list(dict.fromkeys(rule for x in iqms.values() for rule in x))
+  rows = [
+    [f'{updates:,}', name, *(report.format_estimate(x.get(r)) for r in rules)]
+    for (updates, name), x in iqms.items()
+  ]
+  blocks = [
     pages.Heading('Families of tests'),
     pages.Paragraph(
       'IQM over the tests of each family, with its suites, and over all that '
@@ -333,35 +269,48 @@ def _families(by_family: _ByFamily) -> list[pages.Block]:
     ),
     pages.Table([['updates', 'IQM', *rules], *rows]),
   ]
-
-
-def _worse(worse: Sequence[Worse]) -> list[pages.Block]:
-  rows = [
-    [
-      w.task,
-      w.rule,
-      f'{w.updates:,}',
-      report.format_estimate(w.difference),
-      'yes' if w.difference.high is not None and w.difference.high < 0 else '',
-    ]
-    for w in worse
+  return blocks, [
+    {
+      'updates': updates,
+      'family': name,
+      'iqm': {rule: report.as_json(iqm) for rule, iqm in x.items()},
+    }
+    for (updates, name), x in iqms.items()
   ]
-  heading = pages.Heading('Worse than random play')
-  if not rows:
-    return [
-      heading,
-      pages.Paragraph('No rule is worse than random play in any test.'),
-    ]
-  return [
-    heading,
+
+
+def _worse_than_random(results: Results) -> _Note:
+  """Returns the tests in which a mean return is below that of random play."""
+  rows, details = [], []
+  for task, of_task in results.items():
+    for updates, contenders in of_task.items():
+      known = {r.rule: r.returns for r in contenders if r.problem is None}
+      random = known.pop(protocol_lib.UNIFORM, None)
+      for rule, returns in known.items():
+        if random is None or np.mean(returns) >= np.mean(random):
+          continue
+        found = statistics.estimate(
+          lambda x, y: statistics.mean(x) - statistics.mean(y),
+          *(returns[:, None], random[:, None]),
+        )
+        is_sure = 'yes' if found.high is not None and found.high < 0 else ''
+        text = report.format_estimate(found)
+        rows.append([task, rule, f'{updates:,}', text, is_sure])
+        what = {'task': task, 'rule': rule, 'updates': updates}
+        details.append({**what, **report.as_json(found)})
+  blocks: list[pages.Block] = [
+    pages.Heading('Worse than random play'),
     pages.Paragraph(
       'Tests in which the mean return of a rule is below that of random play, '
       'with the interval of the difference.'
-    ),
-    pages.Table(
-      [['test', 'rule', 'updates', 'difference', 'interval below 0'], *rows]
+      if rows
+      else 'No rule is worse than random play in any test.'
     ),
   ]
+  header = ['test', 'rule', 'updates', 'difference', 'interval below 0']
+  if rows:
+    blocks.append(pages.Table([header, *rows]))
+  return blocks, details
 
 
 def _write_csv(

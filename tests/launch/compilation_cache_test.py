@@ -251,7 +251,7 @@ TRAINER = """if True:
 """
 
 
-def trained(cache: pathlib.Path, **variables: str) -> tuple[str, str]:
+def trained(cache: pathlib.Path) -> tuple[str, str]:
   """The folder that a trainer uses in a fresh process, and its stderr."""
   ended = subprocess.run(
     [sys.executable, '-c', TRAINER],
@@ -260,7 +260,6 @@ def trained(cache: pathlib.Path, **variables: str) -> tuple[str, str]:
       **inherited(),
       'XDG_CACHE_HOME': str(cache),
       'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
-      **variables,
     },
     capture_output=True,
     text=True,
@@ -270,10 +269,10 @@ def trained(cache: pathlib.Path, **variables: str) -> tuple[str, str]:
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere other variables')
-def test_trainers_use_the_cache_unless_the_user_has_chosen(
+def test_trainers_use_the_cache(
   tmp_path: pathlib.Path,
 ) -> None:
-  default, theirs = tmp_path / 'disco_rl' / 'programs', tmp_path / 'theirs'
+  default = tmp_path / 'disco_rl' / 'programs'
   assert trained(tmp_path)[0] == str(default)
   kept = entries(default)
   assert any('_advance_all' in entry.name for entry in kept)
@@ -281,11 +280,26 @@ def test_trainers_use_the_cache_unless_the_user_has_chosen(
   assert found == str(default)
   assert entries(default) == kept
   assert 'AOT' not in stderr
-  used, _ = trained(tmp_path, JAX_COMPILATION_CACHE_DIR=str(theirs))
-  assert used == str(theirs)
-  off, _ = trained(tmp_path / 'off', JAX_ENABLE_COMPILATION_CACHE='false')
-  assert off == 'None'
-  assert not (tmp_path / 'off').exists()
+
+
+@pytest.mark.parametrize(
+  'chosen',
+  [
+    {'jax_compilation_cache_dir': '/theirs'},
+    {
+      'jax_compilation_cache_dir': None,
+      'jax_enable_compilation_cache': False,
+    },
+  ],
+)
+def test_what_the_user_has_chosen_stays(
+  chosen: dict[str, Any], folder: pathlib.Path
+) -> None:
+  for name, value in chosen.items():
+    jax.config.update(name, value)
+  runtime_cache.use_default_folder()
+  want = chosen['jax_compilation_cache_dir']
+  assert jax.config.jax_compilation_cache_dir == want
 
 
 def test_launchers_choose_the_folder_before_jax_is_imported() -> None:

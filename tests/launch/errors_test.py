@@ -8,6 +8,7 @@ import types
 from typing import Any
 from unittest import mock
 
+from absl import flags
 from absl.testing import flagsaver
 import gymnasium
 import jax
@@ -21,6 +22,7 @@ from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import sharding
 from disco_rl.runtime import summaries
+from launch import compare
 from launch import errors
 from launch import evaluate
 from launch import meta_train
@@ -116,11 +118,18 @@ def test_a_figure_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
     'update,seed,environment_steps,return\n1,0,2,0.5\n'
   )
   output = tmp_path / 'config.json' / 'figure.png'
-  ended = launching.run_python(
-    '-m', 'launch.compare', f'{tmp_path}', f'--output={output}'
-  )
-  assert ended.returncode == 1
-  assert re.fullmatch("error: .*config.json'\n", ended.stderr)
+  assert f"{output.parent}'" in compared(tmp_path, output)
+
+
+def compared(workdir: pathlib.Path, output: pathlib.Path) -> str:
+  """The error of a comparison."""
+  flags.FLAGS.mark_as_parsed()
+  with (
+    flagsaver.flagsaver(output=f'{output}'),
+    pytest.raises(SystemExit) as ended,
+  ):
+    compare.main(['compare', f'{workdir}'])
+  return launching.message_of(ended.value)
 
 
 def test_curves_of_changed_metrics_are_not_compared(
@@ -130,11 +139,8 @@ def test_curves_of_changed_metrics_are_not_compared(
   path.write_text('update,seed,environment_steps,return\n1,0,2,0.5\n')
   summaries.write(tmp_path, {'updates': 1})
   path.write_text(path.read_text().replace('0.5', '0.9'))
-  ended = launching.run_python(
-    '-m', 'launch.compare', f'{tmp_path}', f'--output={tmp_path}/figure.png'
-  )
-  assert ended.returncode == 1
-  assert re.fullmatch(f'error: {path} is not as it was.*\n', ended.stderr)
+  found = compared(tmp_path, tmp_path / 'figure.png')
+  assert f'error: {path} is not as it was' in found
 
 
 def test_the_folder_is_checked_before_anything_is_made(
@@ -188,6 +194,6 @@ def test_a_command_without_the_suite_that_is_missing_is_offered(
   monkeypatch.setattr(build.registry, 'validate', validate)
   found = launching.error(meta_train, tmp_path, DISCO103)
   assert found.count('Build DeepMind Lab.') == 1
-  flags = '--config.environments=atari57,procgen16 --config.agents=146'
+  settings = '--config.environments=atari57,procgen16 --config.agents=146'
   command = f'disco-rl meta-train --workdir={tmp_path} {DISCO103}'
-  assert found.endswith(f'{command} {flags}')
+  assert found.endswith(f'{command} {settings}')

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import json
 import pathlib
 import sys
+from types import ModuleType
 
 from absl import flags
 from absl.testing import flagsaver
@@ -19,9 +20,13 @@ from disco_rl.runtime import loggers
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import registry as rules
+from launch import analyse
 from launch import common
+from launch import compare
 from launch import list_environments
 from launch import plan
+from launch import play
+from launch import showcase
 from launch import to_records
 
 MODULE = """
@@ -103,15 +108,17 @@ def test_runs_remember_what_they_import(
   assert workdirs.imports(tmp_path / 'of_it') == [module]
 
 
-@pytest.mark.parametrize('launcher', ['analyse', 'play', 'showcase'])
+@pytest.mark.parametrize('launcher', [analyse, play, showcase])
 def test_launchers_import_what_a_run_needs(
-  launcher: str, tmp_path: pathlib.Path
+  launcher: ModuleType, tmp_path: pathlib.Path
 ) -> None:
   (tmp_path / 'imports.json').write_text('{"modules": ["no_such_module"]}')
-  done = launching.run_python(
-    '-m', f'launch.{launcher}', '--import=json', f'--workdir={tmp_path}'
-  )
-  assert done.stderr.startswith(f'error: {tmp_path} needs no_such_module: No m')
+  flags.FLAGS.mark_as_parsed()
+  with (
+    flagsaver.flagsaver(workdir=f'{tmp_path}', compilation_cache='off'),
+    pytest.raises(SystemExit, match=f'{tmp_path} needs no_such_module: No m'),
+  ):
+    launcher.main(['launcher'])
 
 
 def test_imported_environments_are_listed(
@@ -124,15 +131,13 @@ def test_imported_environments_are_listed(
   assert (row['name'], row['kind'], row['problem']) == ('wide', 'device', None)
 
 
-def test_a_comparison_imports_modules() -> None:
-  done = launching.run_python(
-    '-m', 'launch.compare', '--import=no_such_module', '--output=x.png', 'x'
-  )
-  assert 'error: --import=no_such_module: No module' in done.stderr
-
-
 @pytest.mark.parametrize(
-  'load', [common.import_modules, lambda: plan.main(['plan'])]
+  'load',
+  [
+    common.import_modules,
+    lambda: compare.main(['compare', 'x']),
+    lambda: plan.main(['plan']),
+  ],
 )
 def test_a_module_that_is_missing(load: Callable[[], None]) -> None:
   with (
