@@ -10,7 +10,7 @@ machine (470 GFLOP/s in a matrix product) stand with ours:
   short   2 agents, 2 updates of 32 trajectories of 16 observations
   memory  1 agent, 20 updates of 96 trajectories of 29; compiled, not run
 
-Times drift on shared machines: a matrix product is timed beside each.
+Times drift on shared machines: a matrix product is timed next to each.
 """
 
 from collections.abc import Sequence

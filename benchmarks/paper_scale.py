@@ -94,10 +94,10 @@ class Agent:
   """An agent of a discovery, by the shapes of its arrays.
 
   Attributes:
-    settings: that it was made from.
-    estimator: of the meta-gradient; holds the agent.
+    settings: The settings that it was made from.
+    estimator: The estimator of the meta-gradient; holds the agent.
     rule_params: eta.
-    member: of the population, without replay and eta's optimiser.
+    member: A member of the population, without replay and eta's optimizer.
     update: its entry of the trajectory.
     validation: trajectories of a meta-step.
   """
@@ -148,7 +148,7 @@ class Program:
   """What is compiled.
 
   Attributes:
-    call: of the arguments of one device; returns whole arrays.
+    call: A function of the arguments of one device; returns whole arrays.
     arguments: their shapes, of all devices together.
     specs: how each argument is divided among the devices.
   """

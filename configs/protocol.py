@@ -104,7 +104,7 @@ GRIDS = {
   'disco103': {
     'learning_rate': (3e-3, 1e-2),
     'reward_scale': (1.0, 30.0),
-    'lambda_': (0.95,),  # As in its discovery; in chains, too.
+    'lambda_': (0.95,),  # As in its discovery; also in chains.
   },
   'actor_critic': {'learning_rate': (2e-3, 5e-3), 'entropy_cost': (0.01, 0.05)},
   # Entropy alone: the policy is uniform after some updates.

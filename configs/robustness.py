@@ -1,7 +1,7 @@
 """How much rules depend on the settings of agents (Extended Data Fig. 1).
 
 Each panel of the figure is one sweep, here of the shipped rule and Disco103 on
-Catch 6x5. Panel c, 36 combinations of the optimiser's settings:
+Catch 6x5. Panel c, 36 combinations of the optimizer's settings:
 
   disco-rl sweep --config=robustness \
     --grid=rule=general,disco103 --grid=optimizer=adam,rmsprop \

@@ -37,7 +37,7 @@ _CURVE_UPDATES = flags.DEFINE_integer(
   'curve_updates',
   0,
   'Updates of agents from which predictions are hidden, whose curves are drawn '
-  "beside the run's; 0: there are none.",
+  "next to the run's; 0: there are none.",
   lower_bound=0,
 )
 # Of the recording, the probes and the noise on predictions.

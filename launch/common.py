@@ -81,7 +81,7 @@ def processes_flag() -> flags.FlagHolder[int]:
 
 
 @functools.cache
-def cache_flag() -> flags.FlagHolder[str]:
+def cache_flag() -> flags.FlagHolder[str | None]:
   """Returns the flag of the cache of compiled programs."""
   return flags.DEFINE_string(
     'compilation_cache',

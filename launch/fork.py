@@ -22,8 +22,8 @@ def describe(
   """The settings, and where the run was forked from, if it is a fork.
 
   Args:
-    workdir: of the run, which may be there already.
-    settings: of the run.
+    workdir: The folder of the run, which may be there already.
+    settings: The settings of the run.
     kept: what a fork must have in common with its source; see `forks.check`.
     last_step: number of updates or meta-steps that the run is to have.
 

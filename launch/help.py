@@ -30,7 +30,7 @@ def show(
   Args:
     config: the file in configs/ that describes the settings; None: there are
       none.
-    values: flat settings in place of the defaults there, of which those that
+    values: Flat settings instead of the defaults there, of which those that
       it lacks are left out; none: the defaults.
   """
   launcher = sys.modules['__main__'].__doc__ or ''
@@ -46,7 +46,7 @@ def lines(
   for flag in _flags():
     shown = '' if flag.default is None else f'={flag.default}'
     yield from _entry(f'--{flag.name}{shown}', flag.help)
-  yield from _entry('--helpfull', 'Shows those of libraries, too.')
+  yield from _entry('--helpfull', 'Also shows those of libraries.')
   if config is None:
     return
   values = values or config.base().to_dict()

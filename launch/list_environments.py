@@ -7,7 +7,7 @@
 Each line shows an environment's name, where it steps (on JAX's device or on the
 host), and whether it is available: its package is installed, and its actions,
 where Gymnasium has to be asked, are discrete. Notes below say what to install.
-Names of other sizes and files, such as catch/10x5, are valid, too. With --specs
+Names of other sizes and files, such as catch/10x5, are also valid. With --specs
 each environment is made, which also finds other errors. --import=MODULE imports
 a module that registers environments of your own.
 """

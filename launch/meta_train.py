@@ -5,11 +5,11 @@ r"""Discovers an update rule by training a population of agents.
 
 Any setting of the config can be given as a flag, --config.meta_steps=100. The
 same command again resumes an interrupted run; a larger meta_steps continues it.
---from=RUN begins where another run is, with its newest checkpoint, and goes on
-with the settings of this command.
+--from=RUN begins where another run is, with its newest checkpoint, and
+continues with the settings of this command.
 
 On many machines, run the same command on each with --distributed, if JAX
-recognises the cluster (SLURM, Open MPI, Kubernetes, TPUs), or with
+recognizes the cluster (SLURM, Open MPI, Kubernetes, TPUs), or with
 --num_processes=N --process=I --coordinator=HOST:PORT. The workdir must be on a
 file system that all of them share.
 """

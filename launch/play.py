@@ -43,7 +43,7 @@ _PLAY_IN = flags.DEFINE_string(
 )
 _EPISODES = flags.DEFINE_integer('episodes', 3, 'Their number.', lower_bound=1)
 _GREEDY = flags.DEFINE_bool(
-  'greedy', False, 'Takes the likeliest actions in place of sampled ones.'
+  'greedy', False, 'Takes the most likely action instead of sampling.'
 )
 _MAX_STEPS = flags.DEFINE_integer(
   'max_steps',

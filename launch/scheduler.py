@@ -3,7 +3,7 @@
 A worker is a process that makes one run after the other: run_all writes them
 to its standard input, a line each, and reads from its standard output how each
 has ended. If a worker dies, the run that it made has failed, and another takes
-its place. If this process dies, the input ends: workers save and end, too.
+its place. If this process dies, the input ends: workers also save and end.
 """
 
 from collections.abc import Iterator
@@ -193,7 +193,7 @@ def work() -> None:
   streams.protect()
   common.prepare_process()
   answers = os.fdopen(os.dup(1), 'w', encoding='utf-8')
-  os.dup2(2, 1)  # What packages print is no answer.
+  os.dup2(2, 1)  # What packages print is not an answer.
   tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
   threading.Thread(target=_read_tasks, args=(tasks,), daemon=True).start()
   while True:

@@ -5,7 +5,7 @@
 New agents are trained with the discovered rule, with the rule as it was
 before discovery, and with actor-critic, on an environment that the population
 did not have. The page has their scores, their learning curves and films of
-them, beside the curves of the discovery. The same command again resumes what
+them, and the curves of the discovery. The same command again resumes what
 was interrupted, and repeats nothing.
 """
 

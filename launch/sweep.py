@@ -139,8 +139,8 @@ def _points(grids: Sequence[str]) -> Iterator[_Point]:
     if name == 'environment':
       listed = list(itertools.chain(*map(suites.expand, listed)))
     axes[name] = listed
-  for values in itertools.product(*axes.values()):
-    yield dict(zip(axes, values))
+  for chosen in itertools.product(*axes.values()):
+    yield dict(zip(axes, chosen))
 
 
 def _make_run(

@@ -161,16 +161,16 @@ def _imported(folder: str) -> set[str]:
 
 
 def _required() -> Iterator[tuple[str, str]]:
-  """Normalised names of distributions and their extras, '' for none."""
+  """Normalized names of distributions and their extras, '' for none."""
   text = (launching.REPOSITORY / 'pyproject.toml').read_text()
   project = tomllib.loads(text)['project']
   extras = project['optional-dependencies']
   for extra, names in {'': project['dependencies'], **extras}.items():
     for name in names:
-      yield _normalise(re.match(r'[\w.-]+', name)[0]), extra
+      yield _normalize(re.match(r'[\w.-]+', name)[0]), extra
 
 
-def _normalise(name: str) -> str:
+def _normalize(name: str) -> str:
   return name.lower().replace('_', '-')
 
 
@@ -188,7 +188,7 @@ _DISTRIBUTIONS = {
 
 def _distributions(folder: str) -> set[str]:
   names = _imported(folder) - UNPUBLISHED
-  return {_normalise(_DISTRIBUTIONS.get(name, name)) for name in names}
+  return {_normalize(_DISTRIBUTIONS.get(name, name)) for name in names}
 
 
 def test_all_that_is_imported_is_required() -> None:

@@ -18,12 +18,12 @@ from disco_rl.analysis import traces
 from disco_rl.runtime import plotting
 from disco_rl.update_rules import disco
 
-# Every quantity has the same colour in all figures.
+# Every quantity has the same color in all figures.
 COLOURS = {
-  'policy': plotting.colour(0),
-  'value': plotting.colour(2),
-  'y': plotting.colour(1),
-  'z': plotting.colour(3),
+  'policy': plotting.color(0),
+  'value': plotting.color(2),
+  'y': plotting.color(1),
+  'z': plotting.color(3),
   'reward': '#777777',
   probes_lib.SHUFFLED: '#999999',
   probes_lib.INITIAL: '#222222',
@@ -208,7 +208,7 @@ def reliance(
       values[how],
       rows,
       'os^'[i],
-      color=plotting.colour(i),
+      color=plotting.color(i),
       label=label,
     )
   ax.plot(
@@ -342,9 +342,9 @@ def _t95(number: int) -> float:
 
 
 def _line(
-  ax: axes.Axes, x: np.ndarray, y: np.ndarray, colour: int, label: str
+  ax: axes.Axes, x: np.ndarray, y: np.ndarray, color: int, label: str
 ) -> None:
-  ax.plot(x, y, 'o-', color=plotting.colour(colour), label=label, markersize=3)
+  ax.plot(x, y, 'o-', color=plotting.color(color), label=label, markersize=3)
 
 
 def _bars(ax: axes.Axes, x: np.ndarray, y: np.ndarray, label: str) -> None:

@@ -42,8 +42,9 @@ def scene(
     use them.
 
   Raises:
-    ValueError: the lengths differ, there is no step, an action is out of range,
-      or a value is too large for the rule's q, or not zero where it has none.
+    ValueError: the lengths differ, there are no steps, an action is out of
+      range, or a value is too large for the rule's q, or not zero where it
+      has none.
   """
   num_actions = len(values)
   length = _check(actions, rewards, ends, num_actions)

@@ -64,7 +64,7 @@ def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
     ValueError: the folder holds no run, the run has no such agent, or its rule
       is made by hand.
     checkpointing.CheckpointError: the run has no checkpoint that can be read.
-    FileNotFoundError: the file of its rule is no longer there.
+    FileNotFoundError: the file of its rule does not exist any longer.
     ImportError: a package that the environment needs is not installed.
   """
   config = stored.read_config(workdir)

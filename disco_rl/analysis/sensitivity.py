@@ -93,7 +93,7 @@ def _prediction(
   if name == 'value':
     value = value_targets.values_from_logits(output, rule.max_abs_value)
     return value[..., None]
-  # Heads of the state have an output for the last observation, too.
+  # Heads of the state also have an output for the last observation.
   is_of_state = name in ('policy', 'y')
   return jax.nn.softmax(output[:-1] if is_of_state else output)
 

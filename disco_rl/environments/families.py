@@ -11,7 +11,7 @@ list of names. To add both for a benchmark:
   3. suites.py: the names of the benchmark.
   4. pyproject.toml: an extra with the package, also among `ENVIRONMENTS`.
   5. docs/environments.md: a row of the table, and the suite.
-  6. evaluation/normalisation.py: a scale, if there are reference scores.
+  6. evaluation/normalization.py: a scale, if there are reference scores.
   7. tests/environments/: a test by `conformance.check`.
 """
 

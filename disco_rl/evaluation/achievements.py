@@ -1,14 +1,14 @@
 """Achievements that episodes unlocked, by which Crafter is scored.
 
 Rows of metrics.csv contain the counts since the previous row, so that those of
-a resumed run add up, too.
+a resumed run also add up.
 """
 
 from typing import Any
 
 import numpy as np
 
-from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import normalization
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
@@ -64,12 +64,12 @@ def crafter_scores(
   """Crafter's score of each agent over all of its episodes.
 
   Args:
-    csv_path: metrics.csv of a run.
-    environment_steps: of one agent; later rows are left out.
+    csv_path: The metrics.csv of a run.
+    environment_steps: The steps of one agent; later rows are left out.
 
   Returns:
     [S] from 0 to 100, NaN where no episode has ended; see
-    `normalisation.crafter_score`. None without achievements.
+    `normalization.crafter_score`. None without achievements.
   """
   columns = metrics.read(csv_path)
   unlocked = [x for name, x in columns.items() if name.startswith(_UNLOCKED)]
@@ -85,5 +85,5 @@ def crafter_scores(
     rates = np.stack([total(x) for x in unlocked], axis=-1) / episodes[:, None]
   ended = episodes > 0
   scores = np.full(len(seeds), np.nan)
-  scores[ended] = normalisation.crafter_score(rates[ended])
+  scores[ended] = normalization.crafter_score(rates[ended])
   return scores

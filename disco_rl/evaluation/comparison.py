@@ -12,7 +12,7 @@ import numpy as np
 
 from disco_rl.evaluation import achievements
 from disco_rl.evaluation import learning_curves
-from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import normalization
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import files
 from disco_rl.runtime import summaries
@@ -20,8 +20,8 @@ from disco_rl.runtime import summaries
 _CURVE_POINTS = 50
 _PROFILE_POINTS = 101
 
-# Environment -> its scale; None: scores are not normalised.
-FindScale = Callable[[str], normalisation.Scale | None]
+# Environment -> its scale; None: scores are not normalized.
+FindScale = Callable[[str], normalization.Scale | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Result:
   """Results of one run: S agents of one rule in one environment.
 
   Attributes:
-    environment: name.
-    rule: name of the rule in figures and tables.
-    learning_rate: of the agents.
+    environment: Its name.
+    rule: The name of the rule in figures and tables.
+    learning_rate: The learning rate of the agents.
     curve: steps [points] and scores [S, points]: mean returns, or the metric
       that the environment is scored by; NaN before an agent's first episode has
       ended.
@@ -68,18 +68,18 @@ class RuleScores:
   """Scores of one rule over a benchmark, at one learning rate.
 
   Attributes:
-    rule: name of the rule in figures and tables.
-    learning_rate: of the agents.
+    rule: The name of the rule in figures and tables.
+    learning_rate: The learning rate of the agents.
     aggregates: name of a statistic -> its estimate.
-    returns: environment -> `statistics.summarise` of its returns.
-    scores: [S, E] normalised scores.
+    returns: environment -> `statistics.summarize` of its returns.
+    scores: [S, E] normalized scores.
     curve_steps: [points] environment steps.
-    curve: IQM of the normalised scores at these steps.
+    curve: IQM of the normalized scores at these steps.
     profile: fraction of agents above each threshold of the comparison.
     curves: environment -> steps [points] and returns [S, points].
-    crafter_scores: environment -> `statistics.summarise` of its agents'
+    crafter_scores: environment -> `statistics.summarize` of its agents'
       Crafter scores, for environments with achievements.
-    mean_returns: environment -> `statistics.summarise` of its agents' mean
+    mean_returns: environment -> `statistics.summarize` of its agents' mean
       returns, for environments that are scored by another metric.
   """
 
@@ -112,17 +112,17 @@ class Comparison:
   Attributes:
     benchmark: the environments that are averaged.
     environments: names of the E environments that were run.
-    scales: environment -> its scale; empty if scores are not normalised.
+    scales: environment -> its scale; empty if scores are not normalized.
     best: the rules, each at the learning rate of its highest IQM.
     iqms: rule -> learning rate -> IQM, None where a run has no scores.
-    improvements: of each pair of rules.
+    improvements: The comparison of each pair of rules.
     thresholds: [points] scores, of the performance profiles.
     problems: runs without scores, and why.
   """
 
-  benchmark: normalisation.Benchmark
+  benchmark: normalization.Benchmark
   environments: Sequence[str]
-  scales: Mapping[str, normalisation.Scale]
+  scales: Mapping[str, normalization.Scale]
   best: Sequence[RuleScores]
   iqms: Mapping[str, Mapping[float, statistics.Estimate | None]]
   improvements: Sequence[Improvement]
@@ -131,7 +131,7 @@ class Comparison:
 
   @property
   def is_normalized(self) -> bool:
-    """Whether scores are normalised; if not, they are returns."""
+    """Whether scores are normalized; if not, they are returns."""
     return bool(self.scales)
 
 
@@ -145,18 +145,18 @@ def read_result(
   """Reads the metrics of a run.
 
   Args:
-    csv_path: metrics.csv of the run.
-    environment: name.
-    rule: name of the rule in figures and tables.
-    learning_rate: of the agents.
-    environment_steps: of one agent; later rows are left out.
+    csv_path: The metrics.csv of the run.
+    environment: Its name.
+    rule: The name of the rule in figures and tables.
+    learning_rate: The learning rate of the agents.
+    environment_steps: The steps of one agent; later rows are left out.
 
   Raises:
     OSError: the file does not exist or cannot be read.
     files.WorkdirError: it is damaged, or has changed since the run ended.
   """
   summaries.check(pathlib.Path(csv_path).parent)
-  column = normalisation.column(environment)
+  column = normalization.column(environment)
   steps, returns = learning_curves.read_curve(csv_path, column)
   kept = steps <= environment_steps
   mean_returns = None
@@ -182,25 +182,25 @@ def failed(
 
 def compare(
   results: Sequence[Result],
-  find_scale: FindScale = normalisation.find_scale,
+  find_scale: FindScale = normalization.find_scale,
 ) -> list[Comparison]:
   """Compares rules over each benchmark that the environments belong to.
 
   Args:
     results: one for each environment, rule and learning rate.
-    find_scale: which scale an environment's returns are normalised on.
+    find_scale: which scale an environment's returns are normalized on.
 
   Returns:
     One comparison for each benchmark, in the order of the environments.
   """
-  by_benchmark: dict[normalisation.Benchmark, list[Result]] = {}
+  by_benchmark: dict[normalization.Benchmark, list[Result]] = {}
   names = dict.fromkeys(result.environment for result in results)
   found = {name: find_scale(name) for name in names}
   scales = {name: scale for name, scale in found.items() if scale is not None}
   for result in results:
     scale = scales.get(result.environment)
     benchmark = (
-      normalisation.alone(result.environment)
+      normalization.alone(result.environment)
       if scale is None
       else scale.benchmark
     )
@@ -209,9 +209,9 @@ def compare(
 
 
 def _compare(
-  benchmark: normalisation.Benchmark,
+  benchmark: normalization.Benchmark,
   results: Sequence[Result],
-  scales: Mapping[str, normalisation.Scale],
+  scales: Mapping[str, normalization.Scale],
 ) -> Comparison:
   groups: dict[str, dict[float, list[Result]]] = {}
   for result in results:
@@ -263,7 +263,7 @@ def _best_rate(
 
 
 def _iqm(
-  group: Sequence[Result], scales: Mapping[str, normalisation.Scale]
+  group: Sequence[Result], scales: Mapping[str, normalization.Scale]
 ) -> statistics.Estimate | None:
   if any(result.problem for result in group):
     return None
@@ -271,27 +271,27 @@ def _iqm(
 
 
 def _scores(
-  group: Sequence[Result], scales: Mapping[str, normalisation.Scale]
+  group: Sequence[Result], scales: Mapping[str, normalization.Scale]
 ) -> np.ndarray:
-  """Normalised scores at the end of training, [S, E]."""
-  columns = [_normalise(scales, r.environment, r.returns) for r in group]
+  """Normalized scores at the end of training, [S, E]."""
+  columns = [_normalize(scales, r.environment, r.returns) for r in group]
   return np.stack(columns, axis=-1)
 
 
-def _normalise(
-  scales: Mapping[str, normalisation.Scale],
+def _normalize(
+  scales: Mapping[str, normalization.Scale],
   environment: str,
   returns: np.ndarray,
 ) -> np.ndarray:
   if environment not in scales:
     return returns
-  return scales[environment].normalise(returns)
+  return scales[environment].normalize(returns)
 
 
 def _rule_scores(
   group: Sequence[Result],
   thresholds: np.ndarray,
-  scales: Mapping[str, normalisation.Scale],
+  scales: Mapping[str, normalization.Scale],
 ) -> RuleScores:
   final = _scores(group, scales)
   steps, curve = _common_curve(group, scales)
@@ -302,7 +302,7 @@ def _rule_scores(
       name: statistics.estimate(statistic, final)
       for name, statistic in statistics.AGGREGATES.items()
     },
-    returns={r.environment: statistics.summarise(r.returns) for r in group},
+    returns={r.environment: statistics.summarize(r.returns) for r in group},
     scores=final,
     curve_steps=steps,
     curve=statistics.estimate(
@@ -315,12 +315,12 @@ def _rule_scores(
     ),
     curves={r.environment: r.curve for r in group},
     crafter_scores={
-      r.environment: statistics.summarise(r.crafter_scores)
+      r.environment: statistics.summarize(r.crafter_scores)
       for r in group
       if r.crafter_scores is not None
     },
     mean_returns={
-      r.environment: statistics.summarise(r.mean_returns)
+      r.environment: statistics.summarize(r.mean_returns)
       for r in group
       if r.mean_returns is not None
     },
@@ -328,9 +328,9 @@ def _rule_scores(
 
 
 def _common_curve(
-  group: Sequence[Result], scales: Mapping[str, normalisation.Scale]
+  group: Sequence[Result], scales: Mapping[str, normalization.Scale]
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Normalised scores of all environments, interpolated at the same steps.
+  """Normalized scores of all environments, interpolated at the same steps.
 
   Returns:
     Steps [points], which begin where every agent has a score, and scores
@@ -345,7 +345,7 @@ def _common_curve(
   last = min(steps[-1] for steps, _ in known)
   points = np.unique(np.linspace(first, last, _CURVE_POINTS))
   columns = [
-    _normalise(
+    _normalize(
       scales,
       result.environment,
       np.stack([np.interp(points, steps, agent) for agent in returns], -1),

@@ -31,7 +31,7 @@ def draw(curves: Mapping[str, Curve], title: str = '') -> figure.Figure:
   Args:
     curves: label -> steps [points] and returns [seeds, points]; NaN where a
       seed has no value.
-    title: of the figure.
+    title: The figure's title.
 
   Returns:
     The figure.

@@ -76,9 +76,9 @@ def play(
     num_episodes: N.
     watch: called after every observation with whether it is the last of an
       episode of the first environment.
-    max_steps: of an episode. One that has not ended by then is cut, and its
-      environment plays no others: only an end makes it begin anew. A line on
-      the standard error stream says so.
+    max_steps: The longest episode. One that has not ended by then is cut, and
+      its environment plays no others: only an end makes it begin anew. A line
+      on the standard error stream says so.
 
   Returns:
     The episodes, those of an environment one after the other.
@@ -125,18 +125,18 @@ class Film:
   """Pictures of the first environment of a batch, while it is played.
 
   Attributes:
-    frames: of [H, W, 3] uint8.
+    frames: Pictures [H, W, 3] uint8.
     screens: the last text of each episode, where there is any; see
       `HostEnvironment.screen`.
     is_cut: whether there were more than `max_frames`.
-    frames_per_second: of the environment.
+    frames_per_second: The environment's.
   """
 
   def __init__(self, environment: base.HostEnvironment, max_frames: int):
     """Begins with no pictures.
 
     Args:
-      environment: that will be played.
+      environment: The environment that is played.
       max_frames: number of pictures to keep; later ones are not taken.
     """
     self._environment = environment
@@ -155,7 +155,7 @@ class Film:
       is_last: whether it is the last one of an episode.
 
     Raises:
-      base.RenderError: there are no pictures of this environment.
+      base.RenderError: this environment cannot be rendered.
     """
     self.is_cut = len(self.frames) >= self._max_frames
     if not self.is_cut:

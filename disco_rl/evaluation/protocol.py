@@ -24,7 +24,7 @@ from disco_rl.environments import families
 from disco_rl.environments import registry as environment_registry
 from disco_rl.environments import suites
 from disco_rl.evaluation import comparison
-from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import normalization
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.evaluation import statistics
 
@@ -125,7 +125,7 @@ class Protocol(config_lib.Settings):
             f'the settings of {self.entry(task)}: name another.'
           )
     for tasks in validations:
-      unknown = [x for x in tasks if normalisation.find_scale(x) is None]
+      unknown = [x for x in tasks if normalization.find_scale(x) is None]
       if len(tasks) > 1 and unknown:
         yield (
           f'validation_tasks has {unknown[0]}, whose best return is not known, '
@@ -181,7 +181,8 @@ class Protocol(config_lib.Settings):
       if name not in known:
         nearest = difflib.get_close_matches(name, sorted(known))
         raise ValueError(
-          f'--tasks has {name!r}, which is no test of the protocol. Nearest: '
+          f'--tasks has {name!r}, which is not a test of the protocol. '
+          'Nearest: '
           f'{", ".join(nearest or sorted(known - {*self.test_tasks}))}.'
         )
     return tuple(
@@ -204,10 +205,10 @@ class Contender:
   """A rule, or a baseline.
 
   Attributes:
-    name: in tables.
-    folder: of its runs in each task; other rules do not change it.
-    rule: name or path.
-    points: the settings that are chosen between.
+    name: The name in tables.
+    folder: The folder of its runs in each task; other rules do not change it.
+    rule: The rule's name or path.
+    points: The settings that are chosen between.
   """
 
   name: str
@@ -221,10 +222,11 @@ class Choice:
   """The settings of a contender, and why.
 
   Attributes:
-    contender: that they were chosen for.
-    validation_tasks: that they were chosen by.
-    point: the settings.
-    iqms: of each point, over the validation tasks; None where a run has none;
+    contender: The contender that they were chosen for.
+    validation_tasks: The tasks that they were chosen by.
+    point: The settings.
+    iqms: The IQM of each point over the validation tasks; None where a run has
+      none;
       empty where there was nothing to choose.
   """
 
@@ -292,9 +294,9 @@ class Plan:
   """The runs of a protocol.
 
   Attributes:
-    protocol: the declarations.
-    settings: that all runs share.
-    contenders: of `contenders`.
+    protocol: The declarations.
+    settings: The settings that all runs share.
+    contenders: The contenders, of `contenders`.
     workdir: has the run of each TASK/CONTENDER/SETTINGS in a folder.
   """
 
@@ -334,7 +336,7 @@ class Plan:
     """Chooses settings by the validation tasks whose runs are over.
 
     Args:
-      tests: for which all contenders must have settings.
+      tests: The tests for which all contenders must have settings.
 
     Returns:
       Choices for these and for other tests.
@@ -399,7 +401,7 @@ class Plan:
       result = self._read(task, contender, point)
       if result.problem is not None:
         return None
-      columns.append(_normalise(result))
+      columns.append(_normalize(result))
     return statistics.estimate(statistics.iqm, np.stack(columns, axis=-1))
 
   def _read(
@@ -414,7 +416,7 @@ class Plan:
     for updates in self.protocol.scored_after(task)[:-1]:
       if updates % log_every:
         raise ValueError(
-          f'score_after has {updates} for {task}, which is no multiple of '
+          f'score_after has {updates} for {task}, which is not a multiple of '
           f'log_every={log_every}: agents would be scored earlier.'
         )
 
@@ -453,10 +455,10 @@ def validate(plan: Plan) -> None:
   runs_lib.check([*dict.fromkeys(jobs)])
 
 
-def _normalise(result: comparison.Result) -> np.ndarray:
+def _normalize(result: comparison.Result) -> np.ndarray:
   """Scores of agents in a validation task: returns, if it has no scale."""
-  scale = normalisation.find_scale(result.environment)
-  return result.returns if scale is None else scale.normalise(result.returns)
+  scale = normalization.find_scale(result.environment)
+  return result.returns if scale is None else scale.normalize(result.returns)
 
 
 def _value(iqm: statistics.Estimate | None) -> float:

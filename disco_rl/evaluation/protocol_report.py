@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from disco_rl.evaluation import comparison
-from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import normalization
 from disco_rl.evaluation import pages
 from disco_rl.evaluation import protocol as protocol_lib
 from disco_rl.evaluation import report
@@ -21,7 +21,7 @@ from disco_rl.evaluation import runs as runs_lib
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import files
 
-# Families whose scale is that of `normalisation`: from random play, which is
+# Families whose scale is that of `normalization`: from random play, which is
 # exact there, to the best possible return.
 _EXACT = ('gridworld', 'random_grid', 'random_chain', 'lpg')
 _BEST_CATCH = 1.0
@@ -32,7 +32,7 @@ _MEANING = (
   "actor-critic after the longest training. Random play's return is exact in "
   'grid worlds, and that of the contender "uniform" elsewhere.'
 )
-_TESTS = normalisation.Benchmark('tests', 'All tests', _MEANING)
+_TESTS = normalization.Benchmark('tests', 'All tests', _MEANING)
 
 
 def setup(
@@ -105,7 +105,7 @@ def write(
 
 
 # Task -> where its returns are scored 0 and 1; None if random play is no worse.
-Scales = Mapping[str, normalisation.Scale | None]
+Scales = Mapping[str, normalization.Scale | None]
 # Task -> updates after which agents are scored -> a result of each contender.
 Results = Mapping[str, Mapping[int, Sequence[comparison.Result]]]
 _ALL = 'all'
@@ -147,10 +147,10 @@ def write_results(
 
 def _scale(
   task: str, of_task: Mapping[int, Sequence[comparison.Result]]
-) -> normalisation.Scale | None:
+) -> normalization.Scale | None:
   """See `Scales`; comparisons have benchmarks of their own."""
   if protocol_lib.family(task) in _EXACT:
-    scale = normalisation.find_scale(task)
+    scale = normalization.find_scale(task)
     if scale is not None:
       return scale
   means = {
@@ -161,7 +161,7 @@ def _scale(
   low = means.get(protocol_lib.UNIFORM, np.nan)
   is_catch = protocol_lib.family(task) == 'catch'
   high = _BEST_CATCH if is_catch else means.get(protocol_lib.REFERENCE, np.nan)
-  return normalisation.Scale(_TESTS, low, high) if high > low else None
+  return normalization.Scale(_TESTS, low, high) if high > low else None
 
 
 def _comparisons(
@@ -179,7 +179,7 @@ def _comparisons(
     names = dict.fromkeys(entry or protocol_lib.family(x) for x in tasks)
     budgets = tuple(results[tasks[0]])
     for updates in budgets:
-      benchmark = normalisation.Benchmark(
+      benchmark = normalization.Benchmark(
         f'{"_".join(names)}_after_{updates}',
         f'After {updates:,} updates: {", ".join(names)}',
         _MEANING,
@@ -195,10 +195,10 @@ def _comparisons(
 
 
 def _find_scale(
-  benchmark: normalisation.Benchmark,
+  benchmark: normalization.Benchmark,
   scales: Scales,
   task: str,
-) -> normalisation.Scale | None:
+) -> normalization.Scale | None:
   scale = scales[task]
   return scale and dataclasses.replace(scale, benchmark=benchmark)
 
@@ -216,7 +216,7 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> _Note:
     for choice in choices
     for point, iqm in zip(choice.contender.points, choice.iqms)
   ]
-  blocks = [
+  blocks: list[pages.Block] = [
     pages.Heading('The choice of settings'),
     pages.Paragraph(
       'IQM of each setting over the validation tasks; a task alone whose best '
@@ -245,7 +245,7 @@ def _families(results: Results, scales: Scales) -> _Note:
       for result in of_task[updates]:
         if (scale := scales[task]) is not None:
           # A contender of which a run failed has none.
-          own = scale.normalise(result.returns) if not result.problem else None
+          own = scale.normalize(result.returns) if not result.problem else None
           scores.setdefault(result.rule, []).append(own)
   iqms = {
     key: {
@@ -261,7 +261,7 @@ def _families(results: Results, scales: Scales) -> _Note:
     [f'{updates:,}', name, *(report.format_estimate(x.get(r)) for r in rules)]
     for (updates, name), x in iqms.items()
   ]
-  blocks = [
+  blocks: list[pages.Block] = [
     pages.Heading('Families of tests'),
     pages.Paragraph(
       'IQM over the tests of each family, with its suites, and over all that '
@@ -331,6 +331,6 @@ def _write_csv(
         for result in contenders:
           returns = result.returns if result.problem is None else ()
           for agent, value in enumerate(returns):
-            score = np.nan if scale is None else scale.normalise(value)
+            score = np.nan if scale is None else scale.normalize(value)
             row = (task, result.rule, updates, agent, value, score)
             writer.writerow(row)

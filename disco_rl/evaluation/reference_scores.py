@@ -1,4 +1,4 @@
-"""Published scores, by which ours are normalised or with which compared.
+"""Published scores, by which ours are normalized or with which compared.
 
 All are mean undiscounted returns from other papers; only random play of MinAtar
 was measured here.
@@ -32,8 +32,9 @@ class Published:
   Attributes:
     subject: name of an environment, or of a benchmark for its IQM.
     method: name of the rule or algorithm.
-    value: mean return, or normalised IQM.
-    environment_steps: of training; None if the paper's table does not state it.
+    value: mean return, or normalized IQM.
+    environment_steps: The steps of training; None if the paper's table does not
+      state it.
   """
 
   subject: str

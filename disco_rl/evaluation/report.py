@@ -371,7 +371,7 @@ def as_json(estimate: statistics.Estimate) -> dict[str, Any]:
 
 
 def _mean(summary: Mapping[str, Any]) -> str:
-  """The mean of `statistics.summarise` with its interval, as text."""
+  """The mean of `statistics.summarize` with its interval, as text."""
   low, high = summary['ci95'] or (None, None)
   return format_estimate(statistics.Estimate(summary['mean'], low, high))
 

@@ -56,8 +56,8 @@ def _aggregates(compared: comparison.Comparison) -> figure.Figure:
   styles = plotting.lines(scores.rule for scores in compared.best)
   for ax, name in zip(panels, names, strict=True):
     for i, scores in enumerate(compared.best):
-      colour = styles[scores.rule]['color']
-      _draw_interval(ax, i, colour, scores.aggregates[name])
+      color = styles[scores.rule]['color']
+      _draw_interval(ax, i, color, scores.aggregates[name])
     ax.set_title(TITLES[name], color=plotting.INK, fontsize=10)
     ax.xaxis.set_major_locator(ticker.MaxNLocator(3))
     ax.margins(x=0.15)
@@ -84,7 +84,7 @@ def _sample_efficiency(compared: comparison.Comparison) -> figure.Figure:
 
 def _profiles(compared: comparison.Comparison) -> figure.Figure:
   """Fraction of agents above each score, with bands."""
-  fig, ax = plotting.panel('normalised score', 'fraction of agents above it')
+  fig, ax = plotting.panel('normalized score', 'fraction of agents above it')
   styles = plotting.lines(scores.rule for scores in compared.best)
   for scores in compared.best:
     style = styles[scores.rule]
@@ -201,23 +201,23 @@ def ranked(scores: np.ndarray) -> np.ndarray:
 
 
 def _score_label(compared: comparison.Comparison) -> str:
-  score = 'normalised score' if compared.is_normalized else 'return'
+  score = 'normalized score' if compared.is_normalized else 'return'
   return f'IQM of {score}'
 
 
 def _draw_interval(
-  ax: axes.Axes, row: int, colour: str, estimate: statistics.Estimate
+  ax: axes.Axes, row: int, color: str, estimate: statistics.Estimate
 ) -> None:
   if estimate.low is not None:
     ax.plot(
       [estimate.low, estimate.high],
       [row, row],
-      color=colour,
+      color=color,
       alpha=0.4,
       linewidth=7,
       solid_capstyle='butt',
     )
-  ax.plot(estimate.value, row, marker='|', color=colour, markersize=14, mew=2)
+  ax.plot(estimate.value, row, marker='|', color=color, markersize=14, mew=2)
 
 
 def _draw_band(
@@ -227,10 +227,10 @@ def _draw_band(
   estimate: statistics.Estimate,
   label: str,
 ) -> None:
-  colour = style['color']
+  color = style['color']
   marker = 'o' if len(x) == 1 else None  # A line of one point is invisible.
   ax.plot(x, estimate.value, label=label, marker=marker, **style)
   if estimate.low is not None:
     ax.fill_between(
-      x, estimate.low, estimate.high, color=colour, alpha=0.2, linewidth=0
+      x, estimate.low, estimate.high, color=color, alpha=0.2, linewidth=0
     )

@@ -20,7 +20,7 @@ from disco_rl.environments.host import adapters
 from disco_rl.evaluation import achievements
 from disco_rl.evaluation import base
 from disco_rl.evaluation import footprint
-from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import normalization
 from disco_rl.evaluation import statistics
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
@@ -217,7 +217,7 @@ class Evaluation:
 
     Returns:
       The summary, as in summary.json: environment, rule, seeds, updates,
-      environment_steps, return (see `statistics.summarise`), seconds,
+      environment_steps, return (see `statistics.summarize`), seconds,
       compile_seconds, peak_memory_bytes, checkpoint_seconds (for which saving
       blocked the run); in Crafter also crafter_score; digests (see
       `summaries.write`).
@@ -350,7 +350,7 @@ class Evaluation:
 
   def _success_rates(self, train_state: base.TrainState) -> list[float] | None:
     """Fraction of the last episodes that were solved, where that is defined."""
-    threshold = normalisation.success_threshold(self._config.environment)
+    threshold = normalization.success_threshold(self._config.environment)
     if threshold is None:
       return None
     solved = jax.vmap(episodes.fraction_above, in_axes=(0, None))
@@ -367,12 +367,12 @@ class Evaluation:
       'seeds': config.seeds,
       'updates': run.step,
       'environment_steps': run.step * config.steps_per_update,
-      'return': statistics.summarise(train_loop.returns(train_state)),
+      'return': statistics.summarize(train_loop.returns(train_state)),
       'compile_seconds': self._driver.compile_seconds,
     }
     scores = achievements.crafter_scores(run.folder / 'metrics.csv')
     if scores is not None:
-      summary['crafter_score'] = statistics.summarise(scores)
+      summary['crafter_score'] = statistics.summarize(scores)
     return summary
 
   def _draw(self, path: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""The page of a discovery: what it found, beside others, in words and films."""
+"""The page of a discovery: what it found, in words, numbers and films."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -189,7 +189,7 @@ def verdict(
 
   Args:
     trained: the agents of each rule.
-    updates: of each of them.
+    updates: The number of updates of each of them.
     is_catch: whether a return is the balls caught less those missed.
 
   Returns:
@@ -229,7 +229,7 @@ def _scores(trained: Sequence[Trained]) -> list[list[str]]:
   rows = [['rule', 'mean return', '95% interval', 'worst agent']]
   for one in trained:
     returns = one.curve[1][:, -1]
-    summary: dict[str, Any] = statistics.summarise(returns)
+    summary: dict[str, Any] = statistics.summarize(returns)
     interval = '{:.2f} to {:.2f}'.format(*summary['ci95'] or 2 * [np.nan])
     mean, worst = f'{summary["mean"]:.2f}', f'{np.min(returns):.2f}'
     rows.append([one.label, mean, interval if summary['ci95'] else '', worst])

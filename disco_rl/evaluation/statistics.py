@@ -122,11 +122,11 @@ def estimate(
   with 5, 90% with 10, 93% with 20.
 
   Args:
-    statistic: of one or several samples, as those of this module.
+    statistic: A function of one or several samples, as those of this module.
     *samples: [..., S, E] each. Axes before the last two are resampled together:
       a resampled agent is the same at all points of its curve.
     resamples: number of bootstrap resamples.
-    seed: of the resampling; equal arguments give equal intervals.
+    seed: The seed of the resampling; equal arguments give equal intervals.
 
   Returns:
     The estimate.
@@ -154,8 +154,8 @@ def estimate(
   return Estimate(value=value, low=low, high=high)
 
 
-def summarise(per_seed: npt.ArrayLike) -> dict[str, Any]:
-  """Summarises one score per agent [S], ready for JSON.
+def summarize(per_seed: npt.ArrayLike) -> dict[str, Any]:
+  """Summarizes one score per agent [S], ready for JSON.
 
   Returns:
     `mean`; `iqm`; `ci95`: [low, high] of the mean, None for a single agent or

@@ -27,7 +27,7 @@ class StoredAgent:
   """One agent of an evaluation, as its newest checkpoint holds it.
 
   Attributes:
-    seed: of the agent.
+    seed: The agent's seed.
     update: number of its updates.
     train_state: with a leading axis of one agent. Of replay beside environments
       on the host it holds the counts alone.
@@ -81,11 +81,11 @@ def read_agent(
 
   Args:
     workdir: folder of the run.
-    config: of the run.
-    agent: of its kind.
+    config: The config of the run.
+    agent: An agent of its kind.
     environment: one like those of the run.
-    seed: of the agent, one of config.seed to config.seed + config.seeds - 1;
-      None: the first.
+    seed: The agent's seed, config.seed to config.seed + config.seeds - 1; None:
+      the first.
 
   Returns:
     The agent.

@@ -75,11 +75,11 @@ def _read(path: pathlib.Path) -> _Series:
 def _draw_returns(panel: axes.Axes, series: _Series, title: str) -> None:
   is_named = len(series) <= _MAX_NAMED
   for i, (name, columns) in enumerate(series.items()):
-    colour = plotting.colour(i) if is_named else plotting.FAINT
+    color = plotting.color(i) if is_named else plotting.FAINT
     panel.plot(
       columns['meta_step'],
       columns['return'],
-      color=colour,
+      color=color,
       linewidth=1.8 if is_named else 0.7,
       label=name if is_named else None,
       marker='o' if len(columns['return']) < 3 else None,
@@ -89,14 +89,14 @@ def _draw_returns(panel: axes.Axes, series: _Series, title: str) -> None:
         columns['meta_step'],
         columns['return_min'],
         columns['return_max'],
-        color=colour,
+        color=color,
         alpha=0.15,
         linewidth=0,
       )
   if not is_named:
     steps, mean = _mean_over(series, 'return')
     panel.plot(
-      steps, mean, color=plotting.colour(0), linewidth=2.2, label='mean'
+      steps, mean, color=plotting.color(0), linewidth=2.2, label='mean'
     )
   _finish(panel, title, len(series))
 

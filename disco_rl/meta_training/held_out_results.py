@@ -13,7 +13,7 @@ import numpy as np
 from disco_rl.environments import suites
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import learning_curves
-from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import normalization
 from disco_rl.evaluation import report
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.runtime import files
@@ -102,7 +102,7 @@ def read(
   curves = [_read_one(workdir) for workdir in workdirs]
   results = []
   for environment, (steps, _) in curves[0].items():
-    if normalisation.success_threshold(environment) is not None:
+    if normalization.success_threshold(environment) is not None:
       reason = 'it is scored by successes, and discovery logs returns alone'
       results.append(
         comparison.failed(environment, variant, learning_rate, reason)

@@ -12,13 +12,13 @@ from matplotlib import rc_context
 
 from disco_rl.runtime import files
 
-# Okabe and Ito's palette for colour-blind readers, without its yellow, which is
+# Okabe and Ito's palette for color-blind readers, without its yellow, which is
 # too faint for thin lines on white, and with a grey that shows on black.
 _COLOURS = (
   '#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#7F7F7F'
 )  # fmt: skip
 _LINES = ('solid', 'dashed', 'dotted', 'dashdot')
-# What has the same colour in all figures -> its place in the palette.
+# What has the same color in all figures -> its place in the palette.
 _PLACES = {
   'discovered': 0,
   'general': 0,
@@ -41,26 +41,26 @@ FAINT = '#A6A6A6'
 _GRID = '#7F7F7F40'
 
 
-def colour(index: int) -> str:
-  """The colour of the index-th curve."""
+def color(index: int) -> str:
+  """The color of the index-th curve."""
   return _COLOURS[index % len(_COLOURS)]
 
 
 def line(index: int) -> dict[str, Any]:
-  """Colour and style of the index-th curve, which no other of 28 has."""
+  """Color and style of the index-th curve, which no other of 28 has."""
   style = _LINES[index // len(_COLOURS) % len(_LINES)]
-  return {'color': colour(index), 'linestyle': style}
+  return {'color': color(index), 'linestyle': style}
 
 
 def lines(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-  """Colour and style by label; rules with names have theirs in all figures.
+  """Color and style by label; rules with names have theirs in all figures.
 
   Args:
     labels: what the curves show: names of rules, paths of their files, or
       others, which take what is left in turn.
 
   Returns:
-    Label -> colour and style.
+    Label -> color and style.
   """
   labels = list(dict.fromkeys(labels))
   places: dict[str, int] = {}
@@ -93,7 +93,7 @@ def label_ends(ax: axes.Axes, ends: Mapping[str, tuple[float, str]]) -> None:
 
   Args:
     ax: the panel, with its final limits.
-    ends: label -> y where its line ends, and its colour.
+    ends: label -> y where its line ends, and its color.
   """
   low, high = ax.get_ylim()
   apart = 0.075 * (high - low)  # A line of text.

@@ -72,7 +72,7 @@ def _enlarged(frames: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
   height, width = np.max([x.shape[:2] for x in frames], axis=0)
   scale = min(_SIDE // min(height, width), 4 * _SIDE // max(height, width))
   scale = max(1, scale)
-  # MP4 shares colours between two rows and two columns.
+  # MP4 shares colors between two rows and two columns.
   shape = [-(-size * scale // 2) * 2 for size in (height, width)]
   for frame in frames:
     large = frame.repeat(scale, axis=0).repeat(scale, axis=1)

@@ -481,7 +481,7 @@ def test_what_a_rule_lacks_is_left_out() -> None:
   params = initial_rule.draw(jax.random.key(0), BARE.network)
   targets = scenes.targets(BARE, params, bare)
   assert (targets.y, targets.z, targets.q) == (None, None, None)
-  # Reward, pi and pi_hat; the colour bars are axes, too.
+  # Reward, pi and pi_hat; the color bars are axes, too.
   assert len(figures.targets(bare, targets).axes) == 3 + 2
   trace = traces.trace(BARE, bare)
   assert trace.y_confidence is None

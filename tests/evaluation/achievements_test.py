@@ -8,7 +8,7 @@ import pytest
 
 from disco_rl.evaluation import achievements
 from disco_rl.evaluation import comparison
-from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import normalization
 from disco_rl.evaluation import report
 from disco_rl.runtime import metrics
 
@@ -77,13 +77,13 @@ def _rows(
 def test_scores_are_of_all_episodes_of_an_agent(csv_path: pathlib.Path) -> None:
   rates = [[3 / 10, 6 / 10], [2 / 4, 1 / 4]]
   np.testing.assert_allclose(
-    achievements.crafter_scores(csv_path), normalisation.crafter_score(rates)
+    achievements.crafter_scores(csv_path), normalization.crafter_score(rates)
   )
 
 
 def test_later_rows_are_left_out(csv_path: pathlib.Path) -> None:
   first, second = achievements.crafter_scores(csv_path, 10)
-  assert first == pytest.approx(normalisation.crafter_score([2 / 3, 0]))
+  assert first == pytest.approx(normalization.crafter_score([2 / 3, 0]))
   assert np.isnan(second)
 
 

@@ -90,7 +90,7 @@ def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
   last = columns['update'] == 20
   returns = summary.pop('return')
   assert set(returns) == {'mean', 'iqm', 'ci95', 'per_seed'}
-  for name, value in statistics.summarise(columns['return'][last]).items():
+  for name, value in statistics.summarize(columns['return'][last]).items():
     np.testing.assert_allclose(returns[name], value, rtol=1e-5)
   for name in (
     *('seconds', 'compile_seconds', 'checkpoint_seconds'),

@@ -6,7 +6,7 @@ from disco_rl.environments import registry
 from disco_rl.environments.jax_native import gridworld
 from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.evaluation import exact_returns
-from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import normalization
 
 
 def build(layout: str, limit: int, **options: object) -> gridworld.GridWorld:
@@ -52,11 +52,11 @@ def test_random_places_are_refused() -> None:
 
 
 def test_scales_of_random_tasks() -> None:
-  chain = normalisation.find_scale('random_chain/4')
+  chain = normalization.find_scale('random_chain/4')
   assert chain is not None
-  assert chain.normalise([0.0, 1.0]).tolist() == [0.0, 1.0]
+  assert chain.normalize([0.0, 1.0]).tolist() == [0.0, 1.0]
   for name in ('random_grid/5', 'lpg/sparse/2'):
-    scale = normalisation.find_scale(name)
+    scale = normalization.find_scale(name)
     assert scale is not None
     assert scale.low < scale.high
     assert scale.benchmark.name == name.split('/')[0]
@@ -64,4 +64,4 @@ def test_scales_of_random_tasks() -> None:
   assert scale.high == pytest.approx(1.0)
   # What an agent draws is not known from the name.
   for name in ('random_grid', 'lpg/dense'):
-    assert normalisation.find_scale(name) is None
+    assert normalization.find_scale(name) is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from disco_rl.evaluation import comparison
-from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import normalization
 from disco_rl.evaluation import report
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import metrics
@@ -42,8 +42,8 @@ def test_environments_are_averaged_within_their_benchmark() -> None:
     ['gymnasium/B-v0'],
     ['minatar/seaquest'],
   ]
-  normalised = [c.is_normalized for c in compared]
-  assert normalised == [True, True, False, True, False, False]
+  normalized = [c.is_normalized for c in compared]
+  assert normalized == [True, True, False, True, False, False]
 
 
 def test_the_learning_rate_of_the_highest_iqm_is_chosen_for_each_rule() -> None:
@@ -95,14 +95,14 @@ def test_the_curve_begins_where_all_have_scores() -> None:
   (scores,) = compared.best
   assert scores.curve_steps[0] == 60
   assert scores.curve_steps[-1] == 90
-  scale = normalisation.find_scale('catch')
+  scale = normalization.find_scale('catch')
   assert scale is not None
   # Both rise linearly, so that values between their points are known.
   means = [
     np.array([0.0, 0.1, 0.2])[:, None] * np.array([steps / 100, steps / 90])
     for steps in (60, 90)
   ]
-  expected = [statistics.iqm(scale.normalise(mean)) for mean in means]
+  expected = [statistics.iqm(scale.normalize(mean)) for mean in means]
   np.testing.assert_allclose(scores.curve.value[[0, -1]], expected)
 
 

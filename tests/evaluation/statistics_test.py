@@ -145,7 +145,7 @@ def test_summary_by_hand() -> None:
   # 20 agents of which one scores 1: the number of times it is drawn is binomial
   # (20, 1/20), with P(0) = 0.36, P(<= 2) = 0.925, P(<= 3) = 0.984.
   per_seed = np.array([0.0] * 19 + [1.0], np.float32)
-  summary = statistics.summarise(per_seed)
+  summary = statistics.summarize(per_seed)
   assert summary == {
     'mean': pytest.approx(1 / 20),
     'iqm': 0.0,
@@ -153,9 +153,9 @@ def test_summary_by_hand() -> None:
     'per_seed': per_seed.tolist(),
   }
   assert json.loads(json.dumps(summary)) == summary
-  assert statistics.summarise(per_seed) == summary
+  assert statistics.summarize(per_seed) == summary
 
 
 @pytest.mark.parametrize('per_seed', [[0.7], [0.1, np.nan], [0.1, np.inf]])
 def test_summary_without_an_interval(per_seed: list[float]) -> None:
-  assert statistics.summarise(per_seed)['ci95'] is None
+  assert statistics.summarize(per_seed)['ci95'] is None

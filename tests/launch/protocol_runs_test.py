@@ -160,8 +160,8 @@ def test_a_protocol_that_was_disturbed_continues(
   [
     (['--rules='], '--rules is empty'),
     ([RULES, '--config.updates=9'], 'Unknown setting'),
-    ([RULES, '--config.log_every=2'], 'no multiple of log_every=2'),
-    ([RULES, '--tasks=catch/5x6'], "'catch/5x6', which is no test"),
+    ([RULES, '--config.log_every=2'], 'not a multiple of log_every=2'),
+    ([RULES, '--tasks=catch/5x6'], "'catch/5x6', which is not a test"),
     (['--rules=no_such_rule'], "Unknown rule 'no_such_rule'"),
     (['--rules=actor_critic'], 'Two contenders are called actor_critic'),
     ([RULES, '--config.test_tasks=cach/4x4'], "Unknown environment 'cach/4x4'"),

@@ -11,7 +11,7 @@ def test_no_two_curves_look_alike() -> None:
   assert len({tuple(plotting.line(i).values()) for i in range(28)}) == 28
 
 
-def test_rules_have_their_colours_in_every_figure() -> None:
+def test_rules_have_their_colors_in_every_figure() -> None:
   few = plotting.lines(['disco103', 'mine', 'actor_critic'])
   many = plotting.lines(
     ['x', 'actor-critic', 'runs/a/rule.npz', 'y', 'disco103']
@@ -41,7 +41,7 @@ def test_labels_at_the_ends_of_lines_keep_apart() -> None:
   assert (np.diff(in_order) <= -0.07).all()
 
 
-def test_more_curves_than_colours_are_drawn_apart() -> None:
+def test_more_curves_than_colors_are_drawn_apart() -> None:
   curve = np.arange(3), np.ones((2, 3))
   drawn = learning_curves.draw({str(i): curve for i in range(9)}, 'nine')
   (panel,) = drawn.axes

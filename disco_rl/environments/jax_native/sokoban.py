@@ -38,7 +38,7 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.sokoban.'):
   Attributes:
     frame_stack: S, the number of frames in an observation; 4 in the paper.
     time_limit: steps, a truncation. Returns show which levels were solved for
-      limits of 81 to 159 steps; see evaluation/normalisation.py.
+      limits of 81 to 159 steps; see evaluation/normalization.py.
   """
 
   frame_stack: config_lib.Count = 4

@@ -1,7 +1,7 @@
-"""Normalisation of returns: 0 is a low reference score, 1 a high one.
+"""Normalization of returns: 0 is a low reference score, 1 a high one.
 
-Normalised scores are averaged over the environments of a benchmark. Returns of
-an environment without references are not normalised, and not averaged.
+Normalized scores are averaged over the environments of a benchmark. Returns of
+an environment without references are not normalized, and not averaged.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ class Benchmark:
 
   Attributes:
     name: short, for folders and keys.
-    title: for headings.
-    meaning: of the scores 0 and 1, with the source.
+    title: The name in headings.
+    meaning: What scores of 0 and 1 mean, with the source.
   """
 
   name: str
@@ -36,79 +36,79 @@ class Benchmark:
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-  """The scale that an environment's returns are normalised on.
+  """The scale that an environment's returns are normalized on.
 
   Attributes:
     benchmark: to which the environment belongs.
-    low: return that is normalised to 0.
-    high: return that is normalised to 1.
+    low: return that is normalized to 0.
+    high: return that is normalized to 1.
   """
 
   benchmark: Benchmark
   low: float
   high: float
 
-  def normalise(self, returns: npt.ArrayLike) -> np.ndarray:
-    """Normalises returns of any shape; scores outside [0, 1] are not cut."""
+  def normalize(self, returns: npt.ArrayLike) -> np.ndarray:
+    """Normalizes returns of any shape; scores outside [0, 1] are not cut."""
     return (np.asarray(returns, float) - self.low) / (self.high - self.low)
 
 
 _ATARI = Benchmark(
   'atari',
-  'Atari, human-normalised',
+  'Atari, human-normalized',
   '0 is random play and 1 a professional human tester (Wang et al., 2016).',
 )
 _DMLAB = Benchmark(
   'dmlab',
-  'DMLab-30, human-normalised',
+  'DMLab-30, human-normalized',
   '0 is random play and 1 human play (Espeholt et al., 2018; Oh et al., 2025, '
   'Extended Data Table 3).',
 )
 _PROCGEN = 'the bounds of Cobbe et al. (2020, appendix C): 0 is an agent that '
 _PROCGEN += 'sees nothing, 1 the best possible or ever reached score.'
 _PROCGEN_HARD = Benchmark(
-  'procgen', 'ProcGen, hard mode, normalised', f'By {_PROCGEN}'
+  'procgen', 'ProcGen, hard mode, normalized', f'By {_PROCGEN}'
 )
 _PROCGEN_EASY = Benchmark(
-  'procgen_easy', 'ProcGen, easy mode, normalised', f'By {_PROCGEN}'
+  'procgen_easy', 'ProcGen, easy mode, normalized', f'By {_PROCGEN}'
 )
 _MINATAR = Benchmark(
   'minatar',
-  'MinAtar, normalised',
+  'MinAtar, normalized',
   '0 is random play as measured here, 1 the checkpoints of PPO whose returns '
   'the authors of gymnax publish (Lange, 2022). They publish none for '
   'Seaquest.',
 )
 _GRIDWORLD = Benchmark(
   'gridworld',
-  'Grid worlds, normalised',
+  'Grid worlds, normalized',
   '0 is random play, 1 the reference policy of '
   'disco_rl/environments/jax_native/gridworld_tasks.py, which is optimal where '
   'objects have fixed places and can be surpassed elsewhere.',
 )
 _RANDOM_GRID = Benchmark(
   'random_grid',
-  'Random grid worlds, normalised',
+  'Random grid worlds, normalized',
   '0 is random play, 1 the optimal policy that observes the time left, both '
   'computed by disco_rl/evaluation/exact_returns.py.',
 )
 _LPG = dataclasses.replace(
-  _RANDOM_GRID, name='lpg', title="LPG's grid worlds, normalised"
+  _RANDOM_GRID, name='lpg', title="LPG's grid worlds, normalized"
 )
 _RANDOM_CHAIN = Benchmark(
   'random_chain',
-  'Random chains, normalised',
+  'Random chains, normalized',
   '0 is random play (return 0), 1 the better action (return 1), by the mean of '
   'the noise.',
 )
 _CATCH = Benchmark(
   'catch',
-  'Catch, normalised',
+  'Catch, normalized',
   '0 is missing every ball (return -1), 1 catching every ball (return 1).',
 )
 _CRAFTER = Benchmark(
   'crafter',
-  'Crafter, normalised reward',
+  'Crafter, normalized reward',
   '0 is random play and 1 human experts (Hafner, 2022). This is the reward; '
   'the score of success rates stands below, under achievements.',
 )
@@ -131,7 +131,7 @@ def alone(environment: str) -> Benchmark:
     environment,
     f'{environment}, raw returns',
     'There are no reference scores for this environment, so its returns are '
-    'neither normalised nor averaged with those of others.',
+    'neither normalized nor averaged with those of others.',
   )
 
 
@@ -169,7 +169,7 @@ def crafter_score(success_rates: npt.ArrayLike, axis: int = -1) -> np.ndarray:
   Args:
     success_rates: fraction of episodes in which each achievement was unlocked,
       in [0, 1].
-    axis: of the achievements.
+    axis: The axis of the achievements.
 
   Returns:
     Scores from 0 to 100, without that axis.

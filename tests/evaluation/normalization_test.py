@@ -7,7 +7,7 @@ from disco_rl.environments import suites
 from disco_rl.environments.host import dmlab
 from disco_rl.environments.host import procgen
 from disco_rl.environments.jax_native import gridworld_tasks
-from disco_rl.evaluation import normalisation
+from disco_rl.evaluation import normalization
 from disco_rl.evaluation import reference_scores
 from disco_rl.evaluation import statistics
 
@@ -51,15 +51,15 @@ SCALED = (
   ],
 )
 def test_scores(environment: str, value: float, score: float) -> None:
-  scale = normalisation.find_scale(environment)
+  scale = normalization.find_scale(environment)
   assert scale is not None
-  assert scale.normalise(value) == pytest.approx(score)
-  np.testing.assert_allclose(scale.normalise([value, value]), [score, score])
+  assert scale.normalize(value) == pytest.approx(score)
+  np.testing.assert_allclose(scale.normalize([value, value]), [score, score])
 
 
 @pytest.mark.parametrize('environment', SCALED)
 def test_scales_rise(environment: str) -> None:
-  scale = normalisation.find_scale(environment)
+  scale = normalization.find_scale(environment)
   assert scale is not None
   assert scale.low < scale.high
 
@@ -71,7 +71,7 @@ def test_all_of_minatar_but_seaquest_has_references() -> None:
 
 def test_hard_and_easy_levels_are_not_averaged() -> None:
   hard, other, easy = (
-    normalisation.find_scale(f'procgen/{name}')
+    normalization.find_scale(f'procgen/{name}')
     for name in ('bigfish', 'coinrun', 'easy/bigfish')
   )
   assert hard and other and easy
@@ -83,22 +83,22 @@ def test_hard_and_easy_levels_are_not_averaged() -> None:
   ['nethack/challenge', 'gymnasium/CartPole-v1', 'minatar/seaquest', 'dmlab/x'],
 )
 def test_without_references_returns_are_raw(environment: str) -> None:
-  assert normalisation.find_scale(environment) is None
-  benchmark = normalisation.alone(environment)
+  assert normalization.find_scale(environment) is None
+  benchmark = normalization.alone(environment)
   assert benchmark.name == environment
   assert 'raw' in benchmark.title
-  assert normalisation.column(environment) == 'return'
+  assert normalization.column(environment) == 'return'
 
 
 @pytest.mark.parametrize('boxes', range(1, 8))
 def test_a_threshold_separates_solved_sokoban_from_unsolved(boxes: int) -> None:
-  threshold = normalisation.success_threshold('sokoban')
+  threshold = normalization.success_threshold('sokoban')
   assert threshold is not None
   # After 120 steps: the only box on its target; all boxes but one.
   worst_solution = 1 + 10 - 0.1 * 120
   best_failure = (boxes - 1) - 0.1 * 120
   assert best_failure < threshold < worst_solution
-  assert normalisation.column('sokoban') == 'success'
+  assert normalization.column('sokoban') == 'success'
 
 
 def test_published_scores_name_known_environments_and_benchmarks() -> None:
@@ -131,9 +131,9 @@ def test_tables_of_the_paper_are_complete(
       for p in reference_scores.PAPER
       if p.method == method and p.subject.removesuffix('_test') == name
     )
-    scale = normalisation.find_scale(name)
+    scale = normalization.find_scale(name)
     assert scale is not None
-    scores.append(scale.normalise(value))
+    scores.append(scale.normalize(value))
   assert statistics.iqm(np.array(scores)[None]) == pytest.approx(
     expected, abs=1e-3
   )
@@ -141,16 +141,16 @@ def test_tables_of_the_paper_are_complete(
 
 def test_crafter_score() -> None:
   # Hafner, 2022: exp(mean(ln(1 + s))) - 1 of percentages.
-  assert normalisation.crafter_score([0.0] * 22) == 0
-  assert normalisation.crafter_score([1.0] * 22) == pytest.approx(100)
+  assert normalization.crafter_score([0.0] * 22) == 0
+  assert normalization.crafter_score([1.0] * 22) == pytest.approx(100)
   # sqrt((1 + 8) * (1 + 0)) - 1
-  assert normalisation.crafter_score([0.08, 0.0]) == pytest.approx(2.0)
+  assert normalization.crafter_score([0.08, 0.0]) == pytest.approx(2.0)
   np.testing.assert_allclose(
-    normalisation.crafter_score([[0.08, 0.0], [0.0, 0.0]]), [2.0, 0.0]
+    normalization.crafter_score([[0.08, 0.0], [0.0, 0.0]]), [2.0, 0.0]
   )
 
 
 @pytest.mark.parametrize('rates', [[0.5, 50.0], [-0.1], [np.nan]])
 def test_percentages_are_rejected(rates: list[float]) -> None:
   with pytest.raises(ValueError, match='between 0 and 1'):
-    normalisation.crafter_score(rates)
+    normalization.crafter_score(rates)
