@@ -43,12 +43,9 @@ class _PathParser(flags.ArgumentParser[str]):
     return config_lib.local(argument)
 
 
-def define_path(
-  name: str, meaning: str, required: bool = False
-) -> flags.FlagHolder[Any]:
+def define_path(name: str, meaning: str) -> flags.FlagHolder[Any]:
   """Defines a flag whose value is a path, or None where it is not given."""
-  parser = _PathParser()
-  return flags.DEFINE(parser, name, None, meaning, required=required)
+  return flags.DEFINE(_PathParser(), name, None, meaning)
 
 
 # Flags that only some launchers have are defined once one asks for them.

@@ -21,7 +21,7 @@ from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
 
-_OUTPUT = common.define_path('output', 'File, .png or .svg.', required=True)
+_OUTPUT = common.define_path('output', 'File, .png or .svg.')
 _LABELS = flags.DEFINE_list(
   'labels', None, 'Of the folders, in their order; by default their rules.'
 )
@@ -31,6 +31,8 @@ def main(argv: Sequence[str]) -> None:
   """Reads the runs and plots them."""
   common.begin(argv[:1], is_cached=None)
   workdirs = [pathlib.Path(name).expanduser() for name in argv[1:]]
+  if _OUTPUT.value is None:
+    fail('Name the file of the figure: --output=FILE.')
   if not workdirs:
     fail('Name at least one folder of a run of disco-rl evaluate.')
   labels = _LABELS.value or len(workdirs) * [None]

@@ -6,9 +6,12 @@ server and no network.
 """
 
 import base64
+import html
+import json
+import pathlib
+import re
 from typing import Any
 
-import jinja2
 import numpy as np
 
 from disco_rl import types
@@ -16,6 +19,7 @@ from disco_rl.runtime import files
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 
+_TEMPLATES = pathlib.Path(__file__).parent / 'templates'
 # Rewards and values on the axes of the page.
 _LARGEST_VALUE = 1.0
 
@@ -50,18 +54,17 @@ def write(
       f'{name} has a transformer (rule_transformer_layers='
       f'{rule.network.transformer_layers}); the page computes LSTMs alone.'
     )
-  environment = jinja2.Environment(
-    loader=jinja2.PackageLoader('disco_rl.analysis'),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-  )
-  page = environment.get_template('explore.html').render(
-    title=f'Try the rule {name}',
-    prediction_size=rule.network.prediction_size,
-    footer=footer,
-    rule=_inlined(rule, rule_params),
-    largest_value=_LARGEST_VALUE,
-  )
+  content = {
+    'title': html.escape(f'Try the rule {name}'),
+    'prediction_size': f'{rule.network.prediction_size}',
+    'footer': html.escape(footer),
+    'program': (_TEMPLATES / 'rule.js').read_text(encoding='utf-8'),
+    # An end of the script within a text would end it.
+    'rule': json.dumps(_inlined(rule, rule_params)).replace('<', r'\u003c'),
+    'largest_value': f'{_LARGEST_VALUE}',
+  }
+  template = (_TEMPLATES / 'explore.html').read_text(encoding='utf-8')
+  page = re.sub(r'{{ (\w+) }}', lambda place: content[place[1]], template)
   with files.replacing(path) as temporary:
     temporary.write_text(page, encoding='utf-8')
 

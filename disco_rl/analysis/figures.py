@@ -19,7 +19,7 @@ from disco_rl.runtime import plotting
 from disco_rl.update_rules import disco
 
 # Every quantity has the same color in all figures.
-COLOURS = {
+COLORS = {
   'policy': plotting.color(0),
   'value': plotting.color(2),
   'y': plotting.color(1),
@@ -135,9 +135,9 @@ def trace(
   for panel, (name, line) in zip(panels[len(maps) :], lines.items()):
     x = pick(line)
     if name == 'reward':
-      panel.bar(steps, x, color=COLOURS[name])
+      panel.bar(steps, x, color=COLORS[name])
     else:
-      panel.plot(steps, x, color=COLOURS[name.partition(':')[0]])
+      panel.plot(steps, x, color=COLORS[name.partition(':')[0]])
       panel.ticklabel_format(axis='y', useOffset=False)
     plotting.tidy(panel)
   for panel, name in zip(panels, (*maps, *lines)):
@@ -163,7 +163,7 @@ def horizon(moved: Mapping[str, types.Array]) -> figure.Figure:
   for panel, (name, x) in zip(panels, moved.items()):
     values = np.asarray(x)
     values = values[~np.isnan(values).all(axis=1)]
-    style = {'color': COLOURS[name]}
+    style = {'color': COLORS[name]}
     panel.plot(values, linewidth=0.7, alpha=0.4, **style)
     panel.plot(np.nanmean(values, axis=1), linewidth=2.4, **style)
     panel.set_xlabel(f'steps until the perturbed {name}', color=plotting.INK)
@@ -258,7 +258,7 @@ def probes(
       mean = np.mean(values[:, steps], axis=0)
       deviation = np.std(values[:, steps], axis=0, ddof=1)
       error = _t95(len(values)) * deviation / np.sqrt(len(values))
-      style = {'color': COLOURS[name]}
+      style = {'color': COLORS[name]}
       panel.plot(steps, mean, label=name, **style)
       panel.fill_between(
         steps, mean - error, mean + error, alpha=0.15, linewidth=0, **style
