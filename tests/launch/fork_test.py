@@ -32,10 +32,16 @@ def test_a_fork_goes_on_as_its_source_would(
   assert settings.pop('forked_from') == {'workdir': str(run), 'step': 20}
   assert settings == metrics.read_json(resumed / 'config.json')
 
-  # It is resumed with and without the flag, and has not been forked again.
+  # If it was killed while it began, it begins again.
+  shutil.rmtree(fork / 'checkpoints')
+  (fork / 'metrics.csv').unlink()
+  (fork / '.forked').mkdir()
+  launch(fork, *LONGER, f'--from={run}')
+  assert (fork / 'metrics.csv').read_bytes() == rows[1]
+
+  # It is resumed, not forked again.
   launch(fork, *CATCH, '--config.updates=26', f'--from={run}')
-  launch(fork, *CATCH, '--config.updates=27')
-  assert metrics.read(fork / 'metrics.csv')['update'][-1] == 27
+  assert metrics.read(fork / 'metrics.csv')['update'][-1] == 26
   assert 'forked_from' in metrics.read_json(fork / 'config.json')
   assert 'not forked from runs/other: choose another' in error(
     fork, *LONGER, '--from=runs/other'
@@ -88,16 +94,3 @@ def test_there_is_a_checkpoint_to_fork_from(tmp_path: pathlib.Path) -> None:
   assert 'has no checkpoints to fork from' in error(
     tmp_path / 'fork', *LONGER, f'--from={tmp_path}'
   )
-
-
-def test_a_fork_that_was_killed_while_it_began_begins_again(
-  run: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-  fork = tmp_path / 'fork'
-  launch(fork, *LONGER, f'--from={run}')
-  want = (fork / 'metrics.csv').read_bytes()
-  shutil.rmtree(fork / 'checkpoints')
-  (fork / 'metrics.csv').unlink()
-  (fork / '.forked').mkdir()
-  launch(fork, *LONGER, f'--from={run}')
-  assert (fork / 'metrics.csv').read_bytes() == want

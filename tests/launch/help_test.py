@@ -11,6 +11,7 @@ from configs import evaluate
 from configs import meta_training
 from configs import protocol
 from launch import common
+from launch import compare  # noqa: F401, its flags are shown.
 from launch import help
 
 
@@ -35,10 +36,14 @@ def test_flags_come_before_the_settings_and_those_of_libraries_not() -> None:
   assert '--config=quickstart \\\n    --workdir' in text
 
 
-def test_launchers_without_a_config() -> None:
-  text = shown('compare', '-h')
+def test_launchers_without_a_config(
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  with pytest.raises(SystemExit):
+    common.parse_flags(['compare', '-h'])
+  text = capsys.readouterr().out
   assert re.search(r'--output +File', text)
-  assert 'Settings' not in text
+  assert 'Settings, ' not in text
 
 
 @pytest.mark.parametrize('base', [meta_training, evaluate])
