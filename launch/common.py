@@ -78,6 +78,17 @@ def processes_flag() -> flags.FlagHolder[int]:
 
 
 @functools.cache
+def slurm_flag() -> flags.FlagHolder[list[str]]:
+  """Returns the flag by which runs become jobs of SLURM."""
+  return flags.DEFINE_list(
+    'slurm',
+    [],
+    'Runs are an array of jobs of SLURM, --processes of them at a time, with '
+    'these parameters of submitit: timeout_min=600,slurm_partition=gpu.',
+  )
+
+
+@functools.cache
 def cache_flag() -> flags.FlagHolder[str | None]:
   """Returns the flag of the cache of compiled programs."""
   return flags.DEFINE_string(

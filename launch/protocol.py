@@ -31,6 +31,7 @@ _TASKS = flags.DEFINE_list(
   'Tests, and families and suites of tests, that are run now; none: all.',
 )
 _PROCESSES = common.processes_flag()
+_SLURM = common.slurm_flag()
 
 # Settings that a resumed protocol may change, in addition to those of any run:
 # they add runs.
@@ -51,7 +52,11 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     fail('--rules is empty: name the rules that are judged, or their files.')
 
   def finish(runs: list[Any]) -> None:
-    scheduler.run_all(runs, _PROCESSES.value)
+    if _SLURM.value:
+      folder = workdir / 'slurm'
+      scheduler.run_on_slurm(runs, _PROCESSES.value, folder, _SLURM.value)
+    else:
+      scheduler.run_all(runs, _PROCESSES.value)
     if left := [run.name for run in runs if not run.is_over]:
       fail(
         f'{len(left)} of {len(runs)} runs are not over: {"; ".join(left)}. The '

@@ -25,6 +25,7 @@ import time
 import traceback
 from typing import Any
 
+from disco_rl import extras
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
@@ -91,6 +92,54 @@ def run_all(
   return {x: text for x, text in (earlier | failures).items() if text}
 
 
+def run_on_slurm(
+  runs: Sequence[runs_lib.Run],
+  at_once: int,
+  folder: pathlib.Path,
+  options: Sequence[str],
+  cluster: str = 'slurm',
+) -> dict[pathlib.Path, str]:
+  """Makes the runs that are not over as an array of SLURM's jobs.
+
+  Args:
+    runs: The runs.
+    at_once: The number of jobs at the same time.
+    folder: The folder of scripts and logs, which all machines see.
+    options: Parameters of submitit, NAME=VALUE, such as slurm_partition=gpu.
+    cluster: The executor of submitit.
+
+  Returns:
+    As `run_all`. A job that is ended before its run is over has failed.
+
+  Raises:
+    ImportError: submitit is not installed.
+    ValueError: submitit does not know an option.
+  """
+  try:
+    import submitit
+  except ImportError as error:
+    raise ImportError(f'{error}: {extras.install("slurm")}.') from error
+
+  os.environ['PYTHONPATH'] = _python_path()
+  executor = submitit.AutoExecutor(folder, cluster=cluster)
+  given = dict(option.split('=', 1) for option in options)
+  values = {k: int(x) if x.isdecimal() else x for k, x in given.items()}
+  try:
+    executor.update_parameters(slurm_array_parallelism=at_once, **values)
+  except (NameError, TypeError) as error:
+    raise ValueError(f'--slurm={",".join(options)}: {error}') from error
+  todo = [run for run in runs if not run.is_over]
+  with executor.batch():
+    jobs = [executor.submit(_attempt, _task(run)) for run in todo]
+  ended: dict[pathlib.Path, str | None] = {x.folder: x.failure for x in runs}
+  for run, job in zip(todo, jobs):
+    try:
+      ended[run.folder] = job.result()
+    except submitit.core.utils.UncompletedJobError as error:
+      ended[run.folder] = f'{error}'.splitlines()[0]
+  return {folder: text for folder, text in ended.items() if text}
+
+
 class _Worker:
   """A process that makes runs.
 
@@ -103,12 +152,11 @@ class _Worker:
 
   def __init__(self, arguments: Sequence[str]):
     """Starts the process, in the folder in which this one was started."""
-    paths = (str(_ROOT), os.environ.get('PYTHONPATH', ''))
     self.process = subprocess.Popen(
       [sys.executable, *arguments],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
-      env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, paths))},
+      env={**os.environ, 'PYTHONPATH': _python_path()},
       # An interrupt from the keyboard reaches it through this process, once.
       start_new_session=True,
     )
@@ -124,14 +172,7 @@ class _Worker:
     self._log = (
       run.folder.with_name(f'{run.folder.name}.log') if has_log else None
     )
-    task = {
-      'name': run.name,
-      'folder': str(run.folder),
-      'rule': run.rule,
-      'settings': dict(run.settings),
-      'imports': workdirs.IMPORTED,
-      'log': self._log and str(self._log),
-    }
+    task = _task(run, self._log)
     assert self.process.stdin is not None
     # A worker that has died meanwhile has no outcome.
     with contextlib.suppress(BrokenPipeError):
@@ -163,6 +204,24 @@ class _Worker:
       self.process.stdin.close()
     self.process.wait()
     self.process.stdout.close()
+
+
+def _python_path() -> str:
+  """Returns the folders in which a worker finds this package."""
+  paths = (str(_ROOT), os.environ.get('PYTHONPATH', ''))
+  return os.pathsep.join(filter(None, paths))
+
+
+def _task(run: runs_lib.Run, log: pathlib.Path | None = None) -> dict[str, Any]:
+  """Returns what a worker is told, as JSON has it."""
+  return {
+    'name': run.name,
+    'folder': str(run.folder),
+    'rule': run.rule,
+    'settings': dict(run.settings),
+    'imports': list(workdirs.IMPORTED),
+    'log': log and str(log),
+  }
 
 
 def _announced(

@@ -58,6 +58,7 @@ _SAMPLE = flags.DEFINE_integer(
   'sample', None, 'Random combinations, not all of them.', lower_bound=1
 )
 _PROCESSES = common.processes_flag()
+_SLURM = common.slurm_flag()
 
 # Setting -> value, as text.
 _Point = Mapping[str, str]
@@ -80,7 +81,13 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     is_discovery = runs[0].is_discovery
     runs_lib.check(runs, meta_trainer.FREE if is_discovery else runner.FREE)
     with workdirs.locked(workdir):
-      failures = scheduler.run_all(runs, _PROCESSES.value)
+      failures = (
+        scheduler.run_on_slurm(
+          runs, _PROCESSES.value, workdir / 'slurm', _SLURM.value
+        )
+        if _SLURM.value
+        else scheduler.run_all(runs, _PROCESSES.value)
+      )
       report(runs, failures, workdir)
   print(workdir / 'report.md')
   if failures:

@@ -11,6 +11,7 @@ import launching
 import pytest
 
 from disco_rl.evaluation import runs as runs_lib
+from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
 from launch import scheduler
 
@@ -170,3 +171,33 @@ def test_runs_save_when_the_sweep_is_killed(tmp_path: pathlib.Path) -> None:
     assert not (folder / 'saved').exists()
     process.kill()
   await_file(folder / 'saved')
+
+
+# The executor does not close its logs.
+@pytest.mark.filterwarnings('ignore::ResourceWarning')
+@pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
+def test_jobs_of_slurm(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """By an executor of submitit that calls functions in this process."""
+  monkeypatch.setenv('PYTHONPATH', '')
+  runs = [make_run(tmp_path / x, x) for x in ('over', 'good', 'bad')]
+  runs[0].fail('it was too hot')
+
+  def make(run: runs_lib.Run) -> None:
+    if run.rule != 'good':
+      raise ValueError(f'{run.rule} it is')
+    run.folder.mkdir()
+    metrics.write_json(run.folder / 'summary.json', {'updates': 4})
+
+  monkeypatch.setattr(scheduler, '_make', make)
+  start = lambda *options: scheduler.run_on_slurm(
+    runs, 2, tmp_path / 'slurm', options, cluster='debug'
+  )
+  assert start('timeout_min=5', 'slurm_partition=gpu') == {
+    tmp_path / 'over': 'it was too hot',
+    tmp_path / 'bad': 'bad it is',
+  }
+  assert runs[1].is_over
+  with pytest.raises(ValueError, match='--slurm=no_such=1: '):
+    start('no_such=1')
