@@ -86,6 +86,9 @@ def run_all(
           one.close()
     for one in busy:
       one.process.send_signal(requests.received or signal.SIGTERM)
+      # The end of the input counts as a signal: now it is the same one, but
+      # once others have saved it would be a second.
+      one.end_input()
     for one in (*busy, *idle):
       one.close()
   earlier = {run.folder: run.failure for run in runs}
@@ -197,12 +200,17 @@ class _Worker:
     """Whether it can make another run: devices are divided once a process."""
     return self.process.poll() is None and not self.run.is_discovery
 
-  def close(self) -> None:
-    """Ends the process, once it has saved."""
-    assert self.process.stdin is not None and self.process.stdout is not None
+  def end_input(self) -> None:
+    """Has the process end, once it has saved."""
+    assert self.process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
       self.process.stdin.close()
+
+  def close(self) -> None:
+    """Waits until the process has ended."""
+    self.end_input()
     self.process.wait()
+    assert self.process.stdout is not None
     self.process.stdout.close()
 
 
