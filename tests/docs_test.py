@@ -21,6 +21,7 @@ import disco_rl
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import weights
+from launch import sweep
 from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -32,6 +33,7 @@ _TEXTS = [_README, *_PAGES]
 _LAUNCHERS = {
   'launch.evaluate': to_records.evaluation,
   'launch.meta_train': to_records.meta_training,
+  'launch.sweep': lambda _: sweep.plan(pathlib.Path('missing')),
 }
 
 
@@ -305,5 +307,7 @@ def test_commands_of_the_pages_are_valid(
       assert any(flag.startswith('--workdir=') for flag in flags), where
       # Builds the run's settings, as the launcher does first of all.
       base = evaluate if module == 'launch.evaluate' else None
+      # Of the runs of a sweep a few are enough.
+      flags += ['--sample=3'] if module == 'launch.sweep' else []
       with launching.parsed(*flags, base=base) as settings:
         assert _LAUNCHERS[module](settings), where
