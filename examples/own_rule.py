@@ -85,8 +85,7 @@ class LambdaActorCritic(base.UpdateRule):
       rollout.reward, discount, value[1:], trace
     )
     targets = Targets(value=returns, advantage=returns - value[:-1])
-    logs = {'value': masked.mean(value[:-1], rollout.mask)}
-    return targets, state, logs
+    return targets, state, {'value': value[:-1]}
 
   def loss(
     self, taken: types.Outputs, targets: Targets, rollout: types.Rollout

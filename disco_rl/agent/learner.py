@@ -149,14 +149,15 @@ def gradient(
       rule, taken, targets, rollout
     )
     (of_params,) = shared_batch.mean(pullback(taken_gradient))
-    logs = {**logs, **loss_logs}
+    logs = {**_means(logs, rollout.mask), **loss_logs}
   else:
     loss = functools.partial(_loss_of_params, network, rule)
     of_params = mixed_mode.known_gradient(
       loss, state.params, targets, rollout, known_gradient
     )
+    logs = _means(logs, rollout.mask)
   chex.assert_trees_all_equal_shapes(of_params, state.params)
-  return Update(targets, of_params, shared_batch.mean(logs)), rule_state
+  return Update(targets, of_params, logs), rule_state
 
 
 def _apply(
@@ -192,12 +193,16 @@ def total_loss(
     The mean over the real transitions [], and scalars to log.
   """
   loss, logs = rule.loss(taken, targets, rollout)
-  by_step = {
-    name: jnp.broadcast_to(x, loss.shape)
-    for name, x in {'loss': loss, **logs}.items()
-  }
-  means = masked.mean(by_step, rollout.mask)
+  means = _means({'loss': loss, **logs}, rollout.mask)
   return means['loss'], means
+
+
+def _means(values: types.Logs, mask: types.Array) -> types.Logs:
+  """Means over the real transitions of values [T, B] or []."""
+  by_step = {
+    name: jnp.broadcast_to(x, mask.shape) for name, x in values.items()
+  }
+  return masked.mean(by_step, mask)
 
 
 def _loss_of_params(

@@ -122,7 +122,8 @@ def _trace(
   _check_same(f'{name}.init_state', state, f'{name}.targets', next_state)
   begins = lambda shape: shape[:2] == _SIZE
   _check_axes(f'{name}.targets: target', targets, _STEPS, begins)
-  _check_axes(f'{name}.targets: log', logs, '()', lambda shape: shape == ())
+  is_log = lambda shape: shape in (_SIZE, ())
+  _check_axes(f'{name}.targets: log', logs, f'{_STEPS} or ()', is_log)
 
   loss, logs = _call(
     f'{name}.loss',
@@ -131,7 +132,6 @@ def _trace(
     lambda: rule.loss(taken, targets, rollout),
   )
   _check_axes(f'{name}.loss: loss', loss, _STEPS, _SIZE.__eq__)
-  is_log = lambda shape: shape in (_SIZE, ())
   _check_axes(f'{name}.loss: log', logs, f'{_STEPS} or ()', is_log)
 
 

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from disco_rl import config as config_lib
 from disco_rl import types
-from disco_rl.maths import masked
 from disco_rl.maths import value_targets
 from disco_rl.update_rules import base
 
@@ -139,7 +138,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
       'normalized_td': estimates.normalized_td,
       'advantage': estimates.advantage,
     }
-    return targets, state, masked.mean(logs, rollout.mask)
+    return targets, state, logs
 
   def policy_loss(
     self,

@@ -56,9 +56,9 @@ class UpdateRule(Protocol):
 
     Returns:
       targets, a tree of [T, B, ...] (constants for the agent's gradient, not
-      for the meta-gradient); the rule's next state; and scalars to log. Means
-      over the batch, whether logged or kept in the state, are over its real
-      transitions: `maths.masked.mean`.
+      for the meta-gradient); the rule's next state; and values [T, B] or [] to
+      log, of which the learner logs the means over real transitions. Means that
+      the state keeps are over these too, by `maths.masked.mean`.
     """
     ...
 

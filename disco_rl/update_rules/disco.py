@@ -15,7 +15,6 @@ import jax
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.maths import categorical
-from disco_rl.maths import masked
 from disco_rl.maths import value_targets
 from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
@@ -175,7 +174,7 @@ class Disco(base.UpdateRule, config_lib.Settings):
         'normalized_q_td': estimates.normalized_q_td,
         'advantage': estimates.advantage,
       }
-    return targets, state, masked.mean(logs, rollout.mask)
+    return targets, state, logs
 
   def loss(
     self, taken: types.Outputs, targets: DiscoTargets, rollout: types.Rollout

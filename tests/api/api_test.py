@@ -704,7 +704,7 @@ def test_parameters_of_a_rule_object() -> None:
     ),
     (
       change('targets', 2, lambda _: {'value': jnp.zeros(3)}),
-      r"targets: log\['value'\] has shape \(3,\), expected \(\)",
+      r"targets: log\['value'\] has shape \(3,\), expected \[T, B\]",
     ),
     (change('loss', 0, lambda x: x.T), r'loss: loss has shape \(3, 5\)'),
     (change('loss', 1, lambda _: {'x': jnp.zeros(3)}), r"loss: log\['x'\]"),
