@@ -199,7 +199,8 @@ class Plan:
     step: what a run consists of: a meta-step, or an update.
     steps: their number.
     device_bytes: most that a device holds.
-    off_device: bytes of a machine's own memory, and of the run's folder.
+    off_device: bytes of a machine's own memory, and of the run's folder, where
+      checkpoints keep replay whether or not it is also in memory.
     flop: operations of a step, on all devices.
     environment_steps: Environment steps of all agents in a step.
     seconds: The time of a step.
@@ -219,7 +220,11 @@ class Plan:
     step, seconds = self.step.replace('-', '_'), float(self.seconds.sum())
     yield 'device_memory', self.device_bytes / GIB, 'GiB on each device'
     yield 'host_memory', self.off_device.host / GIB, 'GiB on each machine'
-    yield 'disk', self.off_device.disk / GIB, 'GiB, of all machines'
+    yield (
+      'disk',
+      self.off_device.disk / GIB,
+      'GiB in the workdir: checkpoints, and replay, which they need',
+    )
     yield f'tflop_per_{step}', self.flop / 1e12, 'TFLOP on all devices'
     yield (
       f'environment_steps_per_{step}',

@@ -237,7 +237,11 @@ def test_agents_with_host_environments_share_a_machine(
   on_disk = planning.of_training(config, small)
   assert on_disk.settings['replay_on_disk']
   assert on_disk.off_device.host == 0
+  # Checkpoints write the same replay, wherever the run holds it.
   assert on_disk.off_device.disk == plan.off_device.disk
+  assert plan.off_device.disk > plan.off_device.host
+  units = {name: unit for name, _, unit in plan.rows()}
+  assert 'replay' in units['disk']
 
 
 def test_flags_come_before_what_suits_a_rule(
