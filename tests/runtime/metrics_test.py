@@ -138,7 +138,7 @@ def test_order_of_keys_does_not_matter(tmp_path: pathlib.Path) -> None:
       r"\['entropy'\].*\['return'\]",
     ),
     *(
-      ({**_rows(20)[0], 'return': value}, "'return' is no number")
+      ({**_rows(20)[0], 'return': value}, "'return' must be a number")
       for value in (np.zeros(2), None, 1j)
     ),
   ],
