@@ -135,7 +135,7 @@ def test_commands_run_with_what_is_built(
   assert 'There is no file' in refused.stderr
   assert 'one of general' in refused.stderr
   refused = run('evaluat', '--config=general')
-  assert refused.stderr.endswith('choose one of evaluate, ablate.\n')
+  assert refused.stderr.endswith('choose one of evaluate.\n')
 
 
 def test_extras_are_spelt_for_those_who_have_the_wheel(
