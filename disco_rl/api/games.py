@@ -56,7 +56,7 @@ class Games:
       self.spec,
       seed,
       self._environment.encode,
-      self._environment.first_action,
+      self._environment.decode,
     )
 
   def evaluate(

@@ -25,7 +25,7 @@ class Player:
     encode: Callable[[types.PyTree], types.PyTree] = lambda observation: (
       observation
     ),
-    first_action: int = 0,
+    decode: Callable[[np.ndarray], np.ndarray] = lambda action: action,
   ):
     """Compiles nothing yet.
 
@@ -34,10 +34,10 @@ class Player:
       spec: The specification of its environment.
       seed: The seed of the actions that are sampled.
       encode: converts observations to those of the spec.
-      first_action: the environment's name of action 0.
+      decode: converts actions to those of the environment.
     """
     self._encode = encode
-    self._first_action = first_action
+    self._decode = decode
     self._network = network
     self._spec = spec
     self.restart(seed)
@@ -70,7 +70,7 @@ class Player:
       is_first: bool or [B], whether an episode begins.
 
     Returns:
-      An int, or [B] int32.
+      The action, or [B] of them, as the environment takes it.
 
     Raises:
       ValueError: the observation is of another structure or shape, or is not
@@ -106,8 +106,10 @@ class Player:
       self._key,
       self._num_calls,
     )
-    action = np.asarray(action) + self._first_action
-    return action if is_batch else int(action[0])
+    decoded = self._decode(np.asarray(action))
+    if is_batch:
+      return decoded
+    return int(decoded[0]) if decoded.ndim == 1 else decoded[0]
 
   def _act_batch(
     self,

@@ -287,7 +287,7 @@ class Trainer(agent_files.Unpicklable):
         of an agent with core_lstm.
 
     Returns:
-      The action, or [B] int32, as the environment takes it.
+      The action, or [B] of them, as the environment takes it.
 
     Raises:
       ValueError: the observation is of another structure or shape, or is not

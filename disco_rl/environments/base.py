@@ -27,8 +27,6 @@ class JaxEnvironment(abc.ABC):
   fields that determine shapes or code are static.
   """
 
-  # The number by which users call action 0, as of a `HostEnvironment`.
-  first_action = 0
   # The pace at which pictures of it are shown.
   frames_per_second = 5.0
 
@@ -45,6 +43,10 @@ class JaxEnvironment(abc.ABC):
         that has been converted.
     """
     return observation
+
+  def decode(self, action: np.ndarray) -> np.ndarray:
+    """Converts actions, which count from 0, to those of the one it wraps."""
+    return action
 
   @abc.abstractmethod
   def reset(self, key: types.Array) -> tuple[Any, types.PyTree]:
@@ -172,13 +174,11 @@ class HostEnvironment(abc.ABC):
   Attributes:
     spec: of one environment.
     num_environments: B, the leading axis of actions and outcomes.
-    first_action: number by which the simulators call action 0.
     frames_per_second: the pace at which pictures of them are shown.
   """
 
   spec: types.EnvironmentSpec
   num_environments: int
-  first_action: int = 0
   frames_per_second: float = 5.0
   _action: Any = None
 
@@ -218,6 +218,14 @@ class HostEnvironment(abc.ABC):
         been converted.
     """
     return observation
+
+  def decode(self, action: np.ndarray) -> np.ndarray:
+    """Converts actions [B] or [], which count from 0, to those of simulators.
+
+    Returns:
+      [B] or []; [B, n] or [n] where an action consists of n numbers.
+    """
+    return action
 
   def render(self) -> np.ndarray:
     """Draws the first environment of the batch, as it is now.

@@ -144,12 +144,17 @@ def _find_lpg(variant: str | None, _: Changes) -> Builder | None:
 
 
 def _find_gymnasium(
-  variant: str | None, _: Changes, can_render: bool = False
+  variant: str | None, changes: Changes, can_render: bool = False
 ) -> Builder | None:
   if variant is None or not gymnasium_adapter.is_registered(variant):
     return None
   return functools.partial(
-    gymnasium_adapter.make, variant, can_render=can_render
+    gymnasium_adapter.make,
+    variant,
+    preprocessing=config_lib.replace(
+      gymnasium_adapter.Preprocessing(), changes
+    ),
+    can_render=can_render,
   )
 
 
@@ -222,6 +227,7 @@ FAMILIES = {
       f'gymnasium/{env_id}' for env_id in gymnasium_adapter.registered_ids()
     ),
     find=_find_gymnasium,
+    preprocessing=gymnasium_adapter.Preprocessing,
     find_rendered=functools.partial(_find_gymnasium, can_render=True),
   ),
   'atari': Family(

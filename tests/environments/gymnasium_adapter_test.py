@@ -1,6 +1,7 @@
 """Tests of the adapter of Gymnasium."""
 
 from collections.abc import Iterator
+import contextlib
 import re
 import sys
 from typing import Any
@@ -14,11 +15,13 @@ import jax
 import numpy as np
 import pytest
 
+import disco_rl
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.host import gymnasium_spaces
+from disco_rl.update_rules import actor_critic
 
 SAME_STEP = gymnasium.vector.AutoresetMode.SAME_STEP
 DISABLED = gymnasium.vector.AutoresetMode.DISABLED
@@ -188,6 +191,60 @@ def test_a_factory_of_the_users_own() -> None:
   np.testing.assert_array_equal(
     noise, _environments(PROBE, 4, 5).reset()['noise'][0]
   )
+
+
+class Dials(Probe):
+  """Rewards the two numbers of an action, as the digits of a number."""
+
+  action_space = spaces.MultiDiscrete([2, 3], start=[0, 1])
+
+  def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    assert self.action_space.contains(action)
+    outcome = super().step(0)
+    return outcome[0], float(action @ [10, 1]), *outcome[2:]
+
+
+@pytest.mark.usefixtures('quick_compilation')
+def test_combinations_of_numbers_are_actions() -> None:
+  single: Any = wrapping.recognise(Dials).build(6, 0)
+  vector = gymnasium_adapter.GymnasiumEnvironment(
+    gymnasium.vector.SyncVectorEnv([Dials] * 6), seed=0
+  )
+  for environment in (single, vector):
+    assert environment.spec.num_actions == 6
+    environment.reset()
+    reward = environment.step(np.arange(6, dtype=np.int32)).reward
+    np.testing.assert_array_equal(reward, [1, 2, 3, 11, 12, 13])
+  rule = actor_critic.ActorCritic(num_bins=3)
+  trainer = disco_rl.Trainer(Dials, rule, hidden_sizes=(4,))
+  assert Dials.action_space.contains(trainer.act(Dials().reset()[0]))
+  assert trainer.evaluate(2, max_steps=6).lengths.tolist() == [3, 3]
+
+
+def test_too_many_combinations_are_refused(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  space = spaces.MultiDiscrete([11, 10, 10])
+  monkeypatch.setattr(Probe, 'action_space', space)
+  with pytest.raises(ValueError, match='1,100 combinations.*ActionWrapper'):
+    _environments(PROBE, 2, seed=0)
+
+
+@pytest.mark.parametrize('vectorization', ['async', 'vector_entry_point'])
+def test_registered_environments_can_step_as_one(vectorization: str) -> None:
+  environment: Any = registry.make(
+    'gymnasium/CartPole-v1',
+    2,
+    seed=3,
+    preprocessing={'gymnasium': {'vectorization': vectorization}},
+  )
+  with contextlib.closing(environment):
+    observation = environment.reset()
+    timestep = environment.step(np.zeros(2, np.int32))
+  assert observation.shape == (2, 4)
+  assert _is_cart_pole_start(observation).all()
+  # Pushed to the left.
+  assert (timestep.observation[:, 1] < observation[:, 1] - 0.1).all()
 
 
 def test_close_closes_the_environment() -> None:

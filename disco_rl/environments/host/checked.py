@@ -31,7 +31,6 @@ class CheckedEnvironment(base.HostEnvironment):
     """
     self.spec = environment.spec
     self.num_environments = environment.num_environments
-    self.first_action = environment.first_action
     self.frames_per_second = environment.frames_per_second
     self._environment = environment
     self._name = type(environment).__name__
@@ -79,6 +78,10 @@ class CheckedEnvironment(base.HostEnvironment):
   def encode(self, observation: Any) -> types.PyTree:
     """As `HostEnvironment.encode`."""
     return self._environment.encode(observation)
+
+  def decode(self, action: np.ndarray) -> np.ndarray:
+    """As `HostEnvironment.decode`."""
+    return self._environment.decode(action)
 
   def render(self) -> np.ndarray:
     """As `HostEnvironment.render`."""

@@ -7,14 +7,17 @@ environments, and `GymnasiumEnvironment` a vector environment.
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import dataclasses
 import importlib
 import inspect
 from typing import TYPE_CHECKING
+from typing import Annotated
 from typing import Any
 
 import jax
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
@@ -30,11 +33,25 @@ _RGB = 'rgb_array'
 _FRAMES_PER_SECOND = 30.0
 
 
+@dataclasses.dataclass(frozen=True)
+class Preprocessing(config_lib.Settings, prefix='preprocessing.gymnasium.'):
+  """How environments of Gymnasium step.
+
+  Attributes:
+    vectorization: 'none', one after the other in this process; 'async', each in
+      a process of its own, for simulators that take milliseconds; or
+      'vector_entry_point', by the vector environment that the package has.
+  """
+
+  vectorization: Annotated[
+    str, config_lib.one_of('none', 'async', 'vector_entry_point')
+  ] = 'none'
+
+
 class GymnasiumEnvironment(adapters.Adapter):
   """Any vector environment of Gymnasium with discrete actions.
 
-  Actions count from 0, whatever the `start` of the action space; observations
-  are as `gymnasium_spaces` describes.
+  Actions and observations are as `gymnasium_spaces` describes.
 
   The environments reset in the next or the same step, as the vector environment
   does; where its autoreset mode is "disabled", they are reset in the same step
@@ -66,7 +83,6 @@ class GymnasiumEnvironment(adapters.Adapter):
     self._spaces = gymnasium_spaces.make(
       env.single_observation_space, env.single_action_space, name
     )
-    self.first_action = self._spaces.first_action
     super().__init__(
       name, int(seed), self._spaces.spec, env.num_envs, mode == modes.NEXT_STEP
     )
@@ -74,6 +90,10 @@ class GymnasiumEnvironment(adapters.Adapter):
   def encode(self, observation: Any) -> types.PyTree:
     """As `HostEnvironment.encode`."""
     return self._spaces.encode(observation)
+
+  def decode(self, action: np.ndarray) -> np.ndarray:
+    """As `HostEnvironment.decode`."""
+    return self._spaces.decode(action)
 
   def close(self) -> None:
     """As `HostEnvironment.close`."""
@@ -89,7 +109,7 @@ class GymnasiumEnvironment(adapters.Adapter):
 
   def _step(self, action: np.ndarray) -> tuple[Any, ...]:
     observation, reward, is_terminated, is_truncated, _ = self._env.step(
-      action.astype(self._env.action_space.dtype) + self.first_action
+      self._spaces.decode(action)
     )
     is_last = np.logical_or(is_terminated, is_truncated)
     if self._must_be_reset and is_last.any():
@@ -132,12 +152,9 @@ class SingleEnvironments(sequential.SequentialEnvironment):
         'must have equal ones.'
       )
     self._spaces = gymnasium_spaces.make(*spaces[0], name)
-    self.first_action = self._spaces.first_action
     seeds = adapters.sub_seeds(seed, len(envs)).tolist()
     super().__init__(
-      [
-        _Simulator(env, own, self.first_action) for env, own in zip(envs, seeds)
-      ],
+      [_Simulator(env, own, self._spaces) for env, own in zip(envs, seeds)],
       self._spaces.spec,
       name,
       seed,
@@ -150,15 +167,18 @@ class SingleEnvironments(sequential.SequentialEnvironment):
     """As `HostEnvironment.encode`."""
     return self._spaces.encode(observation)
 
+  def decode(self, action: np.ndarray) -> np.ndarray:
+    """As `HostEnvironment.decode`."""
+    return self._spaces.decode(action)
+
 
 class _Simulator(sequential.Simulator):
   """One environment, as `sequential.Simulator`."""
 
-  def __init__(self, env: Any, seed: int, first_action: int):
+  def __init__(self, env: Any, seed: int, spaces: gymnasium_spaces.Spaces):
     self._env = env
     self._seed: int | None = seed
-    self._first_action = first_action
-    self._as_action = env.action_space.dtype.type
+    self._decode = spaces.decode
 
   def reset(self) -> types.PyTree:
     returned = self._env.reset(seed=self._seed)
@@ -172,7 +192,7 @@ class _Simulator(sequential.Simulator):
     return returned[0]
 
   def step(self, action: int) -> tuple[types.PyTree, float, bool, bool]:
-    returned = self._env.step(self._as_action(action + self._first_action))
+    returned = self._env.step(self._decode(np.asarray(action)))
     if not isinstance(returned, tuple | list) or len(returned) != 5:
       raise TypeError(
         f'step returned {_outline(returned)}, where the interface of Gymnasium '
@@ -201,18 +221,24 @@ class _Simulator(sequential.Simulator):
 
 
 def make(
-  env_id: str, num_environments: int, seed: int, can_render: bool = False
-) -> SingleEnvironments:
-  """Makes copies of a registered environment that step one after the other.
+  env_id: str,
+  num_environments: int,
+  seed: int,
+  preprocessing: Preprocessing = Preprocessing(),
+  can_render: bool = False,
+) -> SingleEnvironments | GymnasiumEnvironment:
+  """Makes copies of a registered environment.
 
   Args:
     env_id: as `gymnasium.make` takes.
     num_environments: B.
     seed: of the batch; see `adapters.sub_seeds`.
-    can_render: whether they can be drawn, if they have the mode 'rgb_array'.
+    preprocessing: How they step.
+    can_render: whether they can be drawn, if they have the mode 'rgb_array';
+      then they step one after the other.
 
   Returns:
-    The batch of environments, which reset in the next step.
+    The batch of environments.
 
   Raises:
     ImportError: if gymnasium, or a package that the environment needs, is not
@@ -221,7 +247,17 @@ def make(
     adapters.HostEnvironmentError: if making one raises anything else.
   """
   gymnasium = gymnasium_spaces.import_gymnasium()
+  vectorization = preprocessing.vectorization
   try:
+    if vectorization != 'none' and not can_render:
+      envs = gymnasium.make_vec(
+        env_id,
+        num_environments,
+        vectorization,
+        # A fork of a process whose threads hold locks may hang.
+        {'context': 'forkserver'} if vectorization == 'async' else None,
+      )
+      return GymnasiumEnvironment(envs, seed, envs.spec.id)
     settings = (
       {'render_mode': _RGB} if can_render and _takes_rgb(env_id) else {}
     )

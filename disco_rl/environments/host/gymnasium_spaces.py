@@ -1,6 +1,12 @@
 """Spaces of Gymnasium as specs, and their observations as arrays.
 
-Actions must be `Discrete`. Observations may be
+Actions may be
+
+  Discrete       counted from 0, whatever the `start` of the space;
+  MultiDiscrete  all combinations of its numbers, at most 1,000, the last number
+                 varying fastest.
+
+Observations may be
 
   Box            as they are, with 64-bit types narrowed to 32 bits;
   Discrete       one-hot float32;
@@ -11,6 +17,7 @@ and `Dict` and `Tuple` of these.
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -23,6 +30,8 @@ from disco_rl.environments.host import data_checks
 
 # Of actions, and of discrete observations: more would take gigabytes.
 _MOST_VALUES = 10**6
+# A rule computes some 1,200 numbers for each action and step.
+_MAX_COMBINATIONS = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +76,13 @@ class Spaces:
   Attributes:
     spec: of observations and actions, as agents see them.
     raw: tree of `jax.ShapeDtypeStruct`, of observations as they are returned.
-    first_action: the `start` of the action space.
+    actions: [num_actions] or [num_actions, n], as the environment takes them.
     leaves: tree of `_Leaf`.
   """
 
   spec: types.EnvironmentSpec
   raw: types.PyTree
-  first_action: int
+  actions: np.ndarray
   leaves: types.PyTree
 
   def encode(self, observation: Any) -> types.PyTree:
@@ -84,6 +93,10 @@ class Spaces:
       ValueError: a number is outside of its space.
     """
     return data_checks.select(self.leaves, observation, _Leaf.encode)
+
+  def decode(self, action: np.ndarray) -> np.ndarray:
+    """Converts actions [...] to those of the space, [...] or [..., n]."""
+    return self.actions[action]
 
 
 def make(observation_space: Any, action_space: Any, name: str) -> Spaces:
@@ -101,19 +114,15 @@ def make(observation_space: Any, action_space: Any, name: str) -> Spaces:
     ImportError: gymnasium is not installed.
     ValueError: a space is not supported.
   """
-  if not isinstance(action_space, import_gymnasium().spaces.Discrete):
-    raise ValueError(
-      f'{name} has the action space {action_space}: only Discrete is supported.'
-    )
-  _check_number(action_space.n, f'{name} has the action space {action_space}')
+  actions = _actions(action_space, name)
   leaves = _leaves(observation_space, name)
   return Spaces(
     spec=types.EnvironmentSpec(
       observation=jax.tree.map(lambda leaf: leaf.spec, leaves),
-      num_actions=int(action_space.n),
+      num_actions=len(actions),
     ),
     raw=jax.tree.map(lambda leaf: leaf.raw, leaves),
-    first_action=int(action_space.start),
+    actions=actions,
     leaves=leaves,
   )
 
@@ -126,6 +135,31 @@ def import_gymnasium() -> Any:
     'the package gymnasium',
     extras.install('gymnasium'),
   )
+
+
+def _actions(space: Any, name: str) -> np.ndarray:
+  """All actions of a space, see `Spaces`; raises ValueError as `make` does."""
+  spaces = import_gymnasium().spaces
+  if isinstance(space, spaces.Discrete):
+    _check_number(space.n, f'{name} has the action space {space}')
+    return np.arange(space.n, dtype=space.dtype) + space.start
+  if not isinstance(space, spaces.MultiDiscrete):
+    raise ValueError(
+      f'{name} has the action space {space}: only Discrete and MultiDiscrete '
+      'are supported.'
+    )
+  number = math.prod(space.nvec.ravel().tolist())
+  if number > _MAX_COMBINATIONS:
+    raise ValueError(
+      f'{name} has the action space {space} of {number:,} combinations, each '
+      f'an action of its own: at most {_MAX_COMBINATIONS:,} are supported. '
+      'Choose among fewer actions in a gymnasium.ActionWrapper.'
+    )
+  numbers = np.stack(
+    np.unravel_index(np.arange(number), space.nvec.ravel()), -1
+  )
+  combinations = numbers.reshape(number, *space.shape) + space.start
+  return combinations.astype(space.dtype)
 
 
 def _leaves(space: Any, path: str) -> types.PyTree:

@@ -79,7 +79,6 @@ class WatchedEnvironment(base.HostEnvironment):
       environment.spec, action_repeat=action_repeat
     )
     self.num_environments = environment.num_environments
-    self.first_action = environment.first_action
     self.frames_per_second = environment.frames_per_second
     self._environment: base.HostEnvironment = environment
 
@@ -120,6 +119,10 @@ class WatchedEnvironment(base.HostEnvironment):
   def encode(self, observation: Any) -> types.PyTree:
     """As `HostEnvironment.encode`."""
     return self._environment.encode(observation)
+
+  def decode(self, action: np.ndarray) -> np.ndarray:
+    """As `HostEnvironment.decode`."""
+    return self._environment.decode(action)
 
   def render(self) -> np.ndarray:
     """As `HostEnvironment.render`."""

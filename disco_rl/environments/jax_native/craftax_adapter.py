@@ -1,4 +1,4 @@
-"""Craftax-Classic, Crafter in JAX; an optional extra of this package."""
+"""Craftax, and Crafter in JAX; an optional extra of this package."""
 
 import dataclasses
 import functools
@@ -18,6 +18,8 @@ from disco_rl.environments.jax_native import trees
 VARIANTS = {
   'classic_pixels': 'Craftax-Classic-Pixels-v1',
   'classic_symbolic': 'Craftax-Classic-Symbolic-v1',
+  'pixels': 'Craftax-Pixels-v1',
+  'symbolic': 'Craftax-Symbolic-v1',
 }
 # Of a cell in pictures for people; the package has textures of this size.
 _CELL_PIXELS = 16
@@ -25,15 +27,18 @@ _NEVER = jnp.iinfo(jnp.int32).max
 
 
 @types.record
-class CraftaxClassic(base.JaxEnvironment):
-  """The rules of Crafter (Hafner, 2021) as Craftax implements them.
+class Craftax(base.JaxEnvironment):
+  """Craftax (Matthews et al., 2024), or the rules of Crafter (Hafner, 2021).
 
   The observation is one of
-    symbolic [1345] float32: the contents of each cell in view, the inventory,
-      the player's needs, the light;
-    pixels [63, 63, 3] uint8.
+    classic_symbolic [1345] float32: the contents of each cell in view, the
+      inventory, the player's needs, the light;
+    classic_pixels [63, 63, 3] uint8;
+    symbolic [8268] float32, pixels [130, 110, 3] uint8: the same of Craftax,
+      with nine floors, 43 actions, and programs that take minutes to compile.
 
-  An episode ends with death, and is truncated after 10,000 steps. Generating a
+  An episode ends with death, and is truncated after 10,000 steps, in Craftax
+  100,000. Generating a
   world takes far longer than a step. Every episode has its own world, which is
   generated only where an episode ends: the duration of a step increases with
   the number of episodes that end in it.
@@ -51,7 +56,7 @@ class CraftaxClassic(base.JaxEnvironment):
 
   @property
   def spec(self) -> types.EnvironmentSpec:
-    """Of one environment, also where several are stacked; 17 actions."""
+    """Of one environment, also where several are stacked."""
     env = _package_env(self.variant)
     shape = env.observation_space(env.default_params).shape
     dtype = jnp.uint8 if self._has_pixels else jnp.float32
@@ -101,12 +106,12 @@ class CraftaxClassic(base.JaxEnvironment):
     return state, base.cut_short(timestep, self._observe(state))
 
   def render(self, state: Any) -> np.ndarray:
-    """As `JaxEnvironment.render`: [144, 144, 3], nine cells in view."""
-    return np.asarray(_draw()(state)).round().astype(np.uint8)
+    """As `JaxEnvironment.render`: all cells in view, and what one carries."""
+    return np.asarray(_draw(self.variant)(state)).round().astype(np.uint8)
 
   @property
   def _has_pixels(self) -> bool:
-    return self.variant == 'classic_pixels'
+    return self.variant.endswith('pixels')
 
   def _observe(self, state: Any) -> types.Array:
     observation = _package_env(self.variant).get_obs(state)
@@ -115,7 +120,7 @@ class CraftaxClassic(base.JaxEnvironment):
     return observation.astype(jnp.float32)
 
 
-def make(variant: str) -> CraftaxClassic:
+def make(variant: str) -> Craftax:
   """Makes an environment with Craftax's default parameters.
 
   The first environment with pixels after an installation takes a minute, in
@@ -131,7 +136,7 @@ def make(variant: str) -> CraftaxClassic:
     ImportError: if craftax is not installed.
   """
   params = trees.strong_types(_package_env(variant).default_params)
-  return CraftaxClassic(params=params, variant=variant)
+  return Craftax(params=params, variant=variant)
 
 
 def import_package() -> Any:
@@ -154,11 +159,12 @@ def _package_env(variant: str) -> Any:
 
 
 @functools.cache
-def _draw() -> Any:
+def _draw(variant: str) -> Any:
   """The package's renderer, which is slow until it is compiled."""
   with jax.ensure_compile_time_eval():
+    game = 'craftax_classic' if variant.startswith('classic') else 'craftax'
     renderer = packages.load(
-      'craftax.craftax_classic.renderer', "'craftax/...'", 'craftax', ''
+      f'craftax.{game}.renderer', "'craftax/...'", 'craftax', ''
     )
     return jax.jit(renderer.make_craftax_pixel_renderer(_CELL_PIXELS))
 
