@@ -27,6 +27,7 @@ from typing import Any
 
 from disco_rl import extras
 from disco_rl.evaluation import runs as runs_lib
+from disco_rl.runtime import compilation_cache
 from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
@@ -259,6 +260,7 @@ def work() -> None:
   """Makes the runs that the standard input names, until it ends."""
   streams.protect()
   common.prepare_process()
+  compilation_cache.hide_errors_of_loading()
   answers = os.fdopen(os.dup(1), 'w', encoding='utf-8')
   os.dup2(2, 1)  # What packages print is not an answer.
   tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
