@@ -88,10 +88,15 @@ def naming(path: PathLike) -> Iterator[None]:
     raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def flush_to_disk(path: pathlib.Path) -> None:
+def flush_to_disk(path: pathlib.Path) -> bool:
   """Returns once the content of a file is on the disk.
 
-  Some file systems that are mounted from elsewhere do not know the request.
+  Args:
+    path: The file.
+
+  Returns:
+    Whether it is: some file systems that are mounted from elsewhere do not know
+    the request.
   """
   with path.open('rb+') as file, naming(path):
     try:
@@ -99,6 +104,8 @@ def flush_to_disk(path: pathlib.Path) -> None:
     except OSError as error:
       if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
         raise
+      return False
+  return True
 
 
 def to_data(x: Any) -> Any:

@@ -76,6 +76,12 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
         'choose a --workdir on another disk.'
       )
     owner.write_text(f'process {os.getpid()} on {socket.gethostname()}')
+    # Orbax would fail at the first checkpoint.
+    if not files.flush_to_disk(owner):
+      raise WorkdirError(
+        f'The file system of {workdir} cannot flush files to a disk (fsync): '
+        'checkpoints cannot be written there. Choose another --workdir.'
+      )
     for name in ('', 'held_out', 'figures'):
       files.remove_temporary(workdir / name)
     yield

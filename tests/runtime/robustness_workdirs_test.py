@@ -157,6 +157,8 @@ def test_file_systems_that_cannot_flush(
     return
   metrics.write_json(path, {'a': 1})
   assert metrics.read_json(path) == {'a': 1}
+  with pytest.raises(workdirs.WorkdirError, match=f'{tmp_path} cannot flush'):
+    workdirs.locked(tmp_path).__enter__()
 
 
 def test_a_file_is_not_a_folder_of_a_run(tmp_path: pathlib.Path) -> None:
