@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import csv
+import errno
 import io
 import json
 import math
+import os
 import pathlib
 import time
 from typing import Any
@@ -199,6 +201,7 @@ class MetricsWriter:
         event_pb2.Event(step=resume_from + 1, session_log=start)
       )
     self._csv = self.path.open('a', encoding='utf-8', newline='')
+    self._links = os.fstat(self._csv.fileno()).st_nlink
 
   def write(self, rows: Sequence[Row]) -> None:
     """Appends rows; they are in the CSV file when this returns.
@@ -211,6 +214,7 @@ class MetricsWriter:
     Raises:
       ValueError: keys differ from those of the first row ever written, an index
         is missing, or a value is not a scalar. Nothing is written.
+      OSError: the disk is full, or the file was removed or replaced.
     """
     if not rows:
       return
@@ -228,6 +232,11 @@ class MetricsWriter:
     with files.naming(self.path):
       self._csv.write(text.getvalue())
       self._csv.flush()
+      # Editors replace files; nobody would find these rows.
+      if os.fstat(self._csv.fileno()).st_nlink < self._links:
+        raise FileNotFoundError(
+          errno.ENOENT, 'Removed or replaced while the run writes it'
+        )
     self._keys = keys
     for step in dict.fromkeys(int(row[self._step]) for row in plain):
       scalars = self._scalars([row for row in plain if row[self._step] == step])

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import struct
 import time
 from typing import Any
@@ -155,6 +156,23 @@ def test_invalid_rows_raise_and_nothing_is_written(
     with pytest.raises(ValueError, match=message):
       writer.write([*_rows(20), row])
     assert writer.path.read_bytes() == before
+
+
+@pytest.mark.parametrize('is_replaced', [False, True])
+def test_rows_are_not_written_into_a_file_that_is_gone(
+  tmp_path: pathlib.Path, is_replaced: bool
+) -> None:
+  with (
+    pytest.raises(FileNotFoundError, match='Removed or replaced.*metrics.csv'),
+    metrics.MetricsWriter(tmp_path) as writer,
+  ):
+    writer.write(_rows(10))
+    if is_replaced:  # As editors do it.
+      (tmp_path / 'edited').write_bytes(writer.path.read_bytes())
+      (tmp_path / 'edited').replace(writer.path)
+    else:
+      shutil.rmtree(tmp_path)
+    writer.write(_rows(20))
 
 
 def test_earlier_run_is_not_overwritten(tmp_path: pathlib.Path) -> None:
