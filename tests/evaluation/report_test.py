@@ -146,6 +146,10 @@ def test_a_report_goes_without_pictures_that_cannot_be_drawn(
   monkeypatch.setattr(plotting, 'save', failing)
   report.write([result('catch'), result('catch', 'b')], SETUP, tmp_path)
   assert 'aggregates.png: OSError: no font' in capsys.readouterr().err
+  drawn = {call.args[1].stem: call.args[0] for call in failing.call_args_list}
+  assert {name for name, fig in drawn.items() if not fig.legends} == {
+    'catch_aggregates'  # The names of rules are those of its rows.
+  }
   text = (tmp_path / 'report.md').read_text()
   assert '| b | 0.1 |' in text and '.png' not in text
   page = (tmp_path / 'report.html').read_text()
