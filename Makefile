@@ -26,9 +26,9 @@ run: $(VENV)/.installed
 
 define ABOUT
 Discovering a rule takes about six minutes on two cores, one or two of them
-compiling. Eight agents learn Catch on a 5x4 board (+1 for a ball that is caught, -1
-for one that is missed) by a rule that 1,000 meta-steps change so that they earn
-more. "return" is their mean: -0.5 by random play, 1 at best. It falls when agents
+compiling. Eight agents learn Catch on boards of 4x3 and 5x4 (+1 for a ball that is caught,
+-1 for one that is missed) by a rule that 1,000 meta-steps change so that they earn
+more. "return" is their mean: -0.4 by random play, 1 at best. It falls when agents
 are replaced by new ones. Each line on new agents, on a 6x5 board, tells what the
 rule is worth: from -0.6, random play, to 1.
 endef

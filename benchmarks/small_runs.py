@@ -7,6 +7,7 @@ from disco_rl import types
 # On top of configs/quickstart.py; most of the time goes into meta-steps and
 # checkpoints.
 SETTINGS = {
+  'environments': 'catch/4x3',
   'cpu_devices': 1,
   'meta_decay_steps': 0,  # The last meta-step is unknown to killed runs.
   'validation_trajectories': 2,

@@ -29,9 +29,9 @@ AGENT = {
 def get_config() -> ml_collections.ConfigDict:
   """Eight agents on Catch; small networks."""
   config = meta_training.base()
-  # Smaller boards reward speed alone: with rules of 4x3, new agents on 6x5 may
-  # settle on one action.
-  config.environments = 'catch/5x4'
+  # With rules of 4x3 alone, new agents on 6x5 may settle on one action; on 5x4
+  # alone some seeds of discovery do not begin to learn.
+  config.environments = 'catch/4x3,catch/5x4'
   config.agents = 8
   config.update(AGENT)
   config.meta_steps = 1000

@@ -67,6 +67,7 @@ def test_rollouts_are_joined_side_by_side() -> None:
 def make_inner_loop(save_every: int) -> inner_loop_lib.InnerLoop:
   settings = {
     **quickstart.get_config().to_dict(),
+    'environments': 'catch/4x3',
     'inner_updates': 6,
     'save_every': save_every,
   }

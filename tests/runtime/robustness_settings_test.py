@@ -43,7 +43,10 @@ CONFIGS: Mapping[str, Settings] = {
     **{x: v for x, v in CATCH.items() if v is not None},
     'rule': 'actor_critic',  # Not a file to download.
   },
-  'meta_training': quickstart.get_config().to_dict(),
+  'meta_training': {
+    **quickstart.get_config().to_dict(),
+    'environments': 'catch/4x3',
+  },
 }
 EACH = [(name, s) for name, settings in CONFIGS.items() for s in settings]
 
@@ -301,10 +304,10 @@ IMPOSSIBLE = {
     ('environments=cach', "'cach'. Nearest names: catch"),
     ('environments=catch/4x3,catch/4', "'catch/4'"),
     ('held_out_environments=cach', "'cach'. Nearest names: catch"),
-    ('rule=disco13', "'disco13' cannot be .* 'untrained', 'disco103'"),
+    ('rule=disco13', "rule='disco13'; use 'untrained', 'disco103'"),
     (
       'rule=actor_critic',
-      "'actor_critic' cannot be .* 'untrained', 'disco103'",
+      "rule='actor_critic'; use 'untrained', 'disco103'",
     ),
     ('rule=missing/rule.npz', 'missing/rule.npz'),
     ('agents=0', 'agents=0 must be at least 1'),
