@@ -38,7 +38,13 @@ from launch import to_records
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _POLL_SECONDS = 0.2
-WORKER = ('-c', 'from launch import scheduler; scheduler.work()')
+# The folder of the user, which comes first otherwise, may have packages of such
+# names.
+WORKER = (
+  '-c',
+  f'import sys; sys.path.insert(0, {str(_ROOT)!r}); '
+  'from launch import scheduler; scheduler.work()',
+)
 
 
 def run_all(
