@@ -50,6 +50,7 @@ from absl import logging
 
 from benchmarks import small_runs
 from disco_rl.runtime import checkpointing
+from disco_rl.runtime import compilation_cache
 from disco_rl.runtime import digests
 from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
@@ -174,6 +175,8 @@ _WORKDIR = flags.DEFINE_string(
 def main(_: Sequence[str]) -> None:
   """Disturbs runs of each kind."""
   logging.set_verbosity(logging.WARNING)
+  # Runs in this process must compute bit for bit what those of launchers do.
+  compilation_cache.leave_loops_rolled()
   root = pathlib.Path(_WORKDIR.value)
   if root.exists():
     raise app.UsageError(f'{root} exists already: choose another --workdir.')
