@@ -30,7 +30,7 @@ from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
 from disco_rl.runtime import metrics
 from disco_rl.update_rules import actor_critic
-from disco_rl.update_rules import weights
+from disco_rl.update_rules import registry
 from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -250,10 +250,7 @@ def discover(workdir: pathlib.Path, **changes: Any) -> Run:
     made.append(RecordedTraining(num_agents))
     return made[-1]
 
-  def save(
-    path: pathlib.Path, rule_params: types.Params, settings: Any
-  ) -> None:
-    assert not settings
+  def save(path: pathlib.Path, _: Any, rule_params: types.Params) -> None:
     saved[path.name] = flat(rule_params)
     path.write_bytes(saved[path.name])  # Its card has a checksum.
 
@@ -262,7 +259,7 @@ def discover(workdir: pathlib.Path, **changes: Any) -> Run:
     patch.setattr(build, 'make_groups', make_groups)
     patch.setattr(training, 'make', make_training)
     # It refuses what are no parameters of a meta-network.
-    patch.setattr(weights, 'save', save)
+    patch.setattr(registry, 'save', save)
     meta_trainer.MetaTrainer(config).run(workdir, {})
   (training_,) = made
   return Run(
