@@ -183,7 +183,7 @@ def _make_run(
     return runs_lib.Run(
       ', '.join((*parts, f'seed {seed}')),
       folder,
-      ', '.join(label) or parts[0],
+      ', '.join(label) or pathlib.Path(file).stem,
       workdirs.with_choices(folder, settings),
     )
   if seed:

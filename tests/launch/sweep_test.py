@@ -94,6 +94,14 @@ def test_variants_settings_and_seeds(tmp_path: pathlib.Path) -> None:
   assert to_records.meta_training(sent) == config
 
 
+def test_learning_rates_make_no_rules_of_their_own(
+  tmp_path: pathlib.Path,
+) -> None:
+  runs = plan(tmp_path, ABLATIONS, '--grid=meta_learning_rate=1e-3,2e-3')
+  assert [run.rule for run in runs] == 2 * ['ablations']
+  assert [run.settings['meta_learning_rate'] for run in runs] == [1e-3, 2e-3]
+
+
 def test_a_sample_is_part_of_the_grid(tmp_path: pathlib.Path) -> None:
   arguments = (
     ABLATIONS,
