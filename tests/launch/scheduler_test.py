@@ -56,7 +56,7 @@ def make(run):
   signal.signal(signal.SIGTERM, save)
   run.folder.mkdir(parents=True)
   pathlib.Path(run.folder, 'begun').touch()
-  time.sleep(60)
+  time.sleep(300)
 
 scheduler._make = make
 scheduler.work()
@@ -81,7 +81,7 @@ def make_run(folder: pathlib.Path, kind: str = 'works') -> runs_lib.Run:
 
 
 def await_file(path: pathlib.Path) -> None:
-  deadline = time.monotonic() + 60
+  deadline = time.monotonic() + 300  # Where much else is running.
   while not path.exists():
     assert time.monotonic() < deadline, f'{path} is never written'
     time.sleep(0.01)
