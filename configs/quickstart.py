@@ -3,7 +3,7 @@
   disco-rl meta-train --config=quickstart \
     --workdir=runs/quickstart
 
-Eight agents on Catch 4x3 and 5x4. With the rules of five seeds, new agents reach
+Eight agents on Catch 4x3 and 5x4. With the rules of five seeds, new agents have
 a mean return of at least 0.98 on 6x5 after 500 updates:
 
   disco-rl evaluate --config=quickstart \
