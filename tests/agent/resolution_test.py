@@ -53,8 +53,6 @@ def of_config(settings: dict[str, Any]) -> Resolved:
 
 def by_launcher(rule: str) -> Resolved:
   settings = evaluate.get_config('quickstart').to_dict()
-  for name in ('environments', 'rules', 'learning_rates'):
-    del settings[name]
   return of_config({**settings, 'rule': rule})
 
 
@@ -68,11 +66,9 @@ def by_protocol(rule: str) -> Resolved:
     by_family={},
     grids={'given': {}, 'actor_critic': {}, 'uniform': {}},
   )
-  plan = protocol.Plan(
-    declared, {}, (), runner.config_of, pathlib.Path('nowhere')
-  )
+  plan = protocol.Plan(declared, {}, (), pathlib.Path('nowhere'))
   contender = protocol.Contender('it', 'it', rule, ({},))
-  return of_config(plan.job('catch/6x5', contender, {}).description)
+  return of_config(plan.run('catch/6x5', contender, {}).settings)
 
 
 def by_trainer(rule: Any, monkeypatch: pytest.MonkeyPatch) -> Resolved:

@@ -69,7 +69,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
   ('name', 'variant', 'groups'),
   [
-    ('quickstart', (), 1),
+    ('quickstart', (), 2),
     ('meta_gridworld', (), 2),
     ('general', (), 3),
     ('disco57', ('tiny',), 1),

@@ -136,10 +136,12 @@ def test_names_are_checked_with_the_settings(
   made: list[Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
   configs = f'--config={launching.REPOSITORY}/configs'
-  for name, build in to_records.BY_LAUNCHER.items():
-    file = {'meta_train': 'quickstart', 'evaluate': 'evaluate'}[name]
+  for file, build in (
+    ('quickstart', to_records.meta_training),
+    ('evaluate', to_records.evaluation),
+  ):
     flags = ['--workdir=x', f'{configs}/{file}.py']
-    if name == 'evaluate':  # By default there would be a file to download.
+    if file == 'evaluate':  # By default there would be a file to download.
       flags.append('--config.rule=actor_critic')
     with launching.parsed(*flags, '--config.loggers=recorder, ') as settings:
       assert build(settings).loggers == ('recorder',)

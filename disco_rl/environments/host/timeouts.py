@@ -55,7 +55,7 @@ class WatchedEnvironment(base.HostEnvironment):
       action_repeat: of the spec, which the environment itself leaves at 1.
 
     Raises:
-      The errors of `make`.
+      Exception: any that `make` raises.
     """
     self._name = name
     self._seed = seed
