@@ -48,7 +48,10 @@ def test_changes_reach_the_environment(
     ({'sokoban': {'time_limit': -1}}, 'time_limit=-1 must be at least 1'),
     ({'dmlab': {'renderer': 'x'}}, "'x' must be one of software, hardware"),
     ({'crafter': {'frame_stack': 'two'}}, "frame_stack='two' must be a whole"),
-    ({'catch': {'height': 2}}, 'preprocessing.catch=.* choose one of gymnasium'),
+    (
+      {'catch': {'height': 2}},
+      'preprocessing.catch=.* choose one of gymnasium',
+    ),
     ({'crafter': 4}, 'preprocessing.crafter=4 is not possible'),
     (4, 'preprocessing=4 must hold settings by family'),
   ],
