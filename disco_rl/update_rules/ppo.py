@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 from disco_rl import config as config_lib
 from disco_rl import types
-from disco_rl.maths import masked
 from disco_rl.maths import value_targets
 from disco_rl.update_rules import actor_critic
 
@@ -36,6 +35,7 @@ class PPO(actor_critic.ActorCritic):
   }
   clip: config_lib.Positive = 0.2
   normalize_advantage: bool = True
+  moments_decay: config_lib.Decay = 0.0  # Moments of each batch alone.
   entropy_cost: config_lib.Finite = 0.01
 
   def estimate(
@@ -47,14 +47,7 @@ class PPO(actor_critic.ActorCritic):
   ) -> tuple[value_targets.ValueEstimates, value_targets.ValueMoments]:
     """GAE: V-trace whose ratios are 1, of the policy that acted."""
     del policy_logits
-    estimates, state = super().estimate(state, rollout, rollout.logits, value)
-    mean, square = masked.mean(
-      (estimates.advantage, jnp.square(estimates.advantage)), rollout.mask
-    )
-    deviation = jnp.sqrt(jnp.maximum(0.0, square - jnp.square(mean)))
-    normalized = (estimates.advantage - mean) / (deviation + 1e-8)
-    estimates = dataclasses.replace(estimates, normalized_advantage=normalized)
-    return estimates, state
+    return super().estimate(state, rollout, rollout.logits, value)
 
   def policy_loss(
     self,

@@ -32,7 +32,8 @@ LEARNING_RATE = 0.01
 DISCO = disco.Disco(small.META_NETWORK, num_bins=11, max_abs_value=5.0)
 ACTOR_CRITIC = actor_critic.ActorCritic(num_bins=11, max_abs_value=5.0)
 POLICY_GRADIENT = policy_gradient.PolicyGradient(num_bins=11, max_abs_value=5.0)
-PPO = ppo.PPO(num_bins=11, max_abs_value=5.0)
+# With moments that change at each update.
+PPO = ppo.PPO(num_bins=11, max_abs_value=5.0, moments_decay=0.5)
 
 
 @dataclasses.dataclass(frozen=True)
