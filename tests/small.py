@@ -1,4 +1,4 @@
-"""A small meta-network, its weights, and small networks of agents."""
+"""A small meta-network, its weights, and small agents."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from disco_rl import types
+from disco_rl.api import agent_files
 from disco_rl.networks import agent_network
 from disco_rl.networks import meta_network
 from disco_rl.networks import torsos
@@ -23,6 +24,19 @@ META_NETWORK = meta_network.MetaNetworkConfig(
   lstm_size=12,
   meta_rnn_input_size=4,
   meta_rnn_size=8,
+)
+
+
+# What the file of an agent says of it.
+DESCRIPTION = agent_files.Description(
+  environment='catch',
+  preprocessing={},
+  rule='actor_critic',
+  rule_settings={},
+  seed=1,
+  settings={},
+  state_outputs={},
+  action_outputs={},
 )
 
 

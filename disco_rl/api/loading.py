@@ -119,11 +119,7 @@ def load_agent(
     ImportError: a package that the environment needs is not installed.
   """
   workdir = files.expanded(workdir)
-  config = stored.read_config(workdir)
-  rule = _rule(config)
-  own = _make_one(config.environment, config.preprocessing)
-  agent = agent_lib.make(config.agent, own.spec, rule.rule)
-  one = stored.read_agent(workdir, config, agent, own, seed)
+  config, rule, _, one = _read(workdir, seed)
   trainer = trainer_lib.Trainer(
     config.environment,
     rule,
@@ -146,11 +142,7 @@ def _of_file(path: files.PathLike, seed: int | None) -> _Described:
 
 def _of_run(workdir: files.PathLike, seed: int | None) -> _Described:
   """An agent of a run, as `Policy.save` would write it."""
-  config = stored.read_config(workdir)
-  rule = _rule(config)
-  own = _make_one(config.environment, config.preprocessing)
-  agent = agent_lib.make(config.agent, own.spec, rule.rule)
-  one = stored.read_agent(workdir, config, agent, own, seed)
+  config, rule, own, one = _read(workdir, seed)
   description = agent_files.describe(
     config.environment,
     config.preprocessing,
@@ -163,9 +155,20 @@ def _of_run(workdir: files.PathLike, seed: int | None) -> _Described:
   return description, agent_files.leaves(params)
 
 
-def _rule(config: runner.EvaluationConfig) -> rules.LoadedRule:
-  """The rule of a run, with the run's settings."""
-  return rules.load_rule(config.rule, **config.rule_settings)
+def _read(
+  workdir: files.PathLike, seed: int | None
+) -> tuple[
+  runner.EvaluationConfig,
+  rules.LoadedRule,
+  families.Environment,
+  stored.StoredAgent,
+]:
+  """The settings of a run, its rule, one of its environments, and an agent."""
+  config = stored.read_config(workdir)
+  rule = rules.load_rule(config.rule, **config.rule_settings)
+  own = _make_one(config.environment, config.preprocessing)
+  agent = agent_lib.make(config.agent, own.spec, rule.rule)
+  return config, rule, own, stored.read_agent(workdir, config, agent, own, seed)
 
 
 def _make_one(

@@ -30,19 +30,11 @@ TREE = {
   'w': np.arange(6, dtype=np.float32).reshape(2, 3),
   'n': [np.int32(3), np.ones(2, bool)],
 }
-DESCRIPTION = agent_files.Description(
-  environment='catch',
-  preprocessing={},
-  rule='actor_critic',
-  rule_settings={},
-  seed=1,
-  settings={},
-  state_outputs={},
-  action_outputs={},
-)
 # The note that an agent's file has.
 NOTES = {
-  npz.NOTE: npz.note_array({'version': 1, **dataclasses.asdict(DESCRIPTION)})
+  npz.NOTE: npz.note_array(
+    {'version': 1, **dataclasses.asdict(small.DESCRIPTION)}
+  )
 }
 LEVEL = (
   '; 0',
@@ -154,7 +146,7 @@ def test_arrays_without_entries_may_claim_any_length(
 @hypothesis.given(data=st.data())
 def test_damaged_agents(folder: pathlib.Path, data: st.DataObject) -> None:
   path = folder / 'whole.npz'
-  agent_files.save(path, DESCRIPTION, TREE)
+  agent_files.save(path, small.DESCRIPTION, TREE)
   found = load_tree(folder, data.draw(damage.damaged(path.read_bytes())))
   if found is not None:
     assert_equal(found, TREE)
@@ -189,7 +181,7 @@ def test_an_agent_of_zeros_that_unpack_to_far_more(
     patch.delattr(npz, '_read_arrays')
     with pytest.raises(npz.ArchiveError, match='bytes unpack to 40004'):
       agent_files.load(path, tree)
-  agent_files.save(path, DESCRIPTION, tree)
+  agent_files.save(path, small.DESCRIPTION, tree)
   assert_equal(agent_files.load(path, tree), tree)
 
 
