@@ -191,8 +191,7 @@ def prepare_process(is_quiet: bool = True) -> None:
     streams.hide_tracebacks()
   garbage.collect_rarely()
   compilation_cache.leave_loops_rolled()
-  # Pictures are drawn without a window. A kernel of Jupyter sets a backend that
-  # may not be installed here: matplotlib could not be imported.
+  # Pictures are drawn without a window.
   os.environ['MPLBACKEND'] = 'agg'
 
 

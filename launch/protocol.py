@@ -52,11 +52,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     fail('--rules is empty: name the rules that are judged, or their files.')
 
   def finish(runs: list[Any]) -> None:
-    if _SLURM.value:
-      folder = workdir / 'slurm'
-      scheduler.run_on_slurm(runs, _PROCESSES.value, folder, _SLURM.value)
-    else:
-      scheduler.run_all(runs, _PROCESSES.value)
+    scheduler.run(runs, _PROCESSES.value, workdir, _SLURM.value)
     if left := [run.name for run in runs if not run.is_over]:
       fail(
         f'{len(left)} of {len(runs)} runs are not over: {"; ".join(left)}. The '

@@ -47,6 +47,28 @@ WORKER = (
 )
 
 
+def run(
+  runs: Sequence[runs_lib.Run],
+  at_once: int,
+  workdir: pathlib.Path,
+  slurm: Sequence[str],
+) -> dict[pathlib.Path, str]:
+  """Makes the runs that are not over, as the flags of a launcher say.
+
+  Args:
+    runs: The runs.
+    at_once: The number of runs at the same time.
+    workdir: The folder of all of them.
+    slurm: Parameters of submitit, see `run_on_slurm`; none: `run_all`.
+
+  Returns:
+    As `run_all`.
+  """
+  if slurm:
+    return run_on_slurm(runs, at_once, workdir / 'slurm', slurm)
+  return run_all(runs, at_once)
+
+
 def run_all(
   runs: Sequence[runs_lib.Run],
   at_once: int,

@@ -81,13 +81,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     is_discovery = runs[0].is_discovery
     runs_lib.check(runs, meta_trainer.FREE if is_discovery else runner.FREE)
     with workdirs.locked(workdir):
-      failures = (
-        scheduler.run_on_slurm(
-          runs, _PROCESSES.value, workdir / 'slurm', _SLURM.value
-        )
-        if _SLURM.value
-        else scheduler.run_all(runs, _PROCESSES.value)
-      )
+      failures = scheduler.run(runs, _PROCESSES.value, workdir, _SLURM.value)
       report(runs, failures, workdir)
   print(workdir / 'report.md')
   if failures:
