@@ -56,7 +56,6 @@ from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import weights
-from launch import to_records
 
 _CHECKPOINT_EVERY = 5
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
@@ -111,8 +110,8 @@ class Kind:
     settings = importlib.import_module(self.config).get_config().to_dict()
     settings |= {**self.settings, self.length: steps}
     if self.length == 'updates':
-      return runner.Evaluation(to_records.evaluation(settings)).run
-    made = meta_trainer.MetaTrainer(to_records.meta_training(settings))
+      return runner.Evaluation(runner.config_of(settings)).run
+    made = meta_trainer.MetaTrainer(meta_trainer.config_of(settings))
     return lambda workdir: made.run(workdir, settings)
 
 

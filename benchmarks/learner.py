@@ -26,11 +26,11 @@ from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
 from disco_rl.environments.jax_native import catch
+from disco_rl.evaluation import runner
 from disco_rl.evaluation import training
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
 from disco_rl.update_rules import registry
-from launch import to_records
 
 _RULE = flags.DEFINE_string('rule', 'disco103', 'See configs/evaluate.py.')
 _SEEDS = flags.DEFINE_integer('seeds', 1, 'Agents side by side in the run.')
@@ -53,7 +53,7 @@ def build_agent() -> tuple[agent_lib.Agent, types.Params, catch.Catch]:
   config = evaluate_config.get_config('catch').to_dict()
   rule, rule_params = registry.load(_RULE.value)
   environment = catch.Catch()
-  settings = to_records.evaluation(config).agent
+  settings = runner.config_of(config).agent
   agent = agent_lib.make(settings, environment.spec, rule)
   return agent, jax.device_put(rule_params), environment
 

@@ -27,9 +27,9 @@ from benchmarks import timing
 from configs import meta_training
 from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
+from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import limits
 from disco_rl.runtime import memory
-from launch import to_records
 
 _SIZES = flags.DEFINE_list('sizes', ['long', 'short', 'memory'], 'Which.')
 _MODES = flags.DEFINE_list(
@@ -82,7 +82,7 @@ def make_settings(size: Size, mode: str) -> dict[str, Any]:
 
 def measure(size: Size, mode: str) -> dict[str, Any]:
   """Compiles a meta-step; times it where the notebook's time is known."""
-  config = to_records.meta_training(make_settings(size, mode))
+  config = meta_trainer.config_of(make_settings(size, mode))
   rule, rule_params = build.make_rule(config)
   (group,) = build.make_groups(config, rule)
   assert isinstance(group, device_group.DeviceGroup)

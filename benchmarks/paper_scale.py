@@ -48,6 +48,7 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.meta_training import build
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import resets
 from disco_rl.runtime import backend
@@ -55,7 +56,6 @@ from disco_rl.runtime import compilation
 from disco_rl.runtime import costs
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
-from launch import to_records
 
 _TOPOLOGY = flags.DEFINE_string(
   'topology', '', "Of TPUs, such as 'v5p:2x2x1'; empty: this machine's CPU."
@@ -117,7 +117,7 @@ def make_agent(settings: Mapping[str, Any], variant: str = '') -> Agent:
     'torso_chunk_size': 32,  # In float32 on a CPU an update then takes 2 GiB.
     **settings,
   }
-  config = to_records.meta_training(settings)
+  config = meta_trainer.config_of(settings)
   rule, rule_params = build.make_rule(config)
   agent = agent_lib.make(config.agent, ATARI, rule)
   inner_loop = inner_loop_lib.InnerLoop(

@@ -28,13 +28,13 @@ from disco_rl.evaluation import runner
 from disco_rl.evaluation import training
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import meta_network
 from disco_rl.runtime import compilation
 from disco_rl.runtime import costs
 from disco_rl.runtime import memory
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
-from launch import to_records
 
 _REPEATS = 5
 _SPEC = types.EnvironmentSpec(
@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> None:
   for environment, variant in TRAININGS.items():
     config = evaluate.get_config(variant)
     config.update(environment=environment, rule='general')
-    trained = to_records.evaluation(config.to_dict())
+    trained = runner.config_of(config.to_dict())
     planned = planning.of_training(trained, cluster).seconds.sum()
     measured = measured_training(trained)
     rows.append(compared(environment, float(planned), measured))
@@ -96,7 +96,7 @@ def discovery_record(
   """Settings of a module of configs/, on one device."""
   config = module.get_config()
   config.update({**changes, 'cpu_devices': 1})
-  return to_records.meta_training(config.to_dict())
+  return meta_trainer.config_of(config.to_dict())
 
 
 def calibrated() -> planning.Cluster:

@@ -18,7 +18,6 @@ from configs import evaluate
 from disco_rl import config as config_lib
 from launch import common
 from launch import fork
-from launch import to_records
 from launch.errors import in_one_line
 
 
@@ -31,7 +30,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 
   with in_one_line(ValueError, ImportError):
     settings = workdirs.with_choices(workdir, settings)
-    config = to_records.evaluation(settings)
+    config = runner.config_of(settings)
     description = fork.describe(
       workdir, config_lib.flatten(config), stored.kept_by_forks, config.updates
     )

@@ -18,7 +18,6 @@ from absl import flags
 
 from configs import meta_training
 from launch import common
-from launch import to_records
 from launch.errors import fail
 from launch.errors import in_one_line
 
@@ -33,6 +32,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   import jax
 
   from disco_rl.meta_training import imitation
+  from disco_rl.meta_training import meta_trainer
   from disco_rl.meta_training import rule_files
   from disco_rl.runtime import metrics
   from disco_rl.runtime import progress
@@ -47,7 +47,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
         'rule.npz would be overwritten. Choose another --workdir.'
       )
   with in_one_line(ValueError, ImportError):
-    config = to_records.meta_training(settings)
+    config = meta_trainer.config_of(settings)
     rule = config.rule_settings
     begin = time.perf_counter()
     path = workdir / 'rule.npz'

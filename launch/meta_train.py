@@ -27,7 +27,6 @@ from absl import flags
 from configs import meta_training
 from launch import common
 from launch import fork
-from launch import to_records
 from launch.errors import fail
 from launch.errors import in_one_line
 
@@ -58,7 +57,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 
   with in_one_line(ValueError, ImportError, RuntimeError):
     settings = workdirs.with_choices(workdir, settings)
-    config = to_records.meta_training(settings)
+    config = meta_trainer.config_of(settings)
     _check_start(config.rule, workdir)
     if _is_distributed():
       fork.refuse('a run of several processes')
@@ -141,9 +140,10 @@ def _check_start(rule: str, workdir: pathlib.Path) -> None:
 def _kept(settings: Mapping[str, Any]) -> Any:
   """See `build.kept_by_forks`."""
   from disco_rl.meta_training import build
+  from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import sharding
 
-  config = to_records.meta_training(settings)
+  config = meta_trainer.config_of(settings)
   # It makes arrays, before which a CPU is divided.
   sharding.divide_cpu(config.cpu_devices)
   return build.kept_by_forks(config)

@@ -21,7 +21,6 @@ from absl import app
 from absl import flags
 
 from launch import common
-from launch import to_records
 from launch.errors import fail
 from launch.errors import in_one_line
 
@@ -74,14 +73,16 @@ def main(argv: Sequence[str]) -> None:
 def make_plan(given: dict[str, Any]) -> Any:
   """The plan of a run of discovery, or of training."""
   from disco_rl import planning
+  from disco_rl.evaluation import runner
+  from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import sharding
 
   cluster = make_cluster()
   if 'meta_steps' in given:
     # Devices that share batches are as many CPUs here.
     sharding.divide_cpu(cluster.per_machine)
-    return planning.of_discovery(to_records.meta_training(given), cluster)
-  return planning.of_training(to_records.evaluation(given), cluster)
+    return planning.of_discovery(meta_trainer.config_of(given), cluster)
+  return planning.of_training(runner.config_of(given), cluster)
 
 
 def make_cluster() -> Any:

@@ -34,7 +34,6 @@ from disco_rl.runtime import workdirs
 from launch import common
 from launch import errors
 from launch import streams
-from launch import to_records
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _POLL_SECONDS = 0.2
@@ -338,7 +337,7 @@ def _make(run: runs_lib.Run) -> None:
   from disco_rl.runtime import sharding
 
   if run.is_discovery:
-    config = to_records.meta_training(run.settings)
+    config = meta_trainer.config_of(run.settings)
     sharding.divide_cpu(config.cpu_devices)
     meta_trainer.MetaTrainer(config).run(run.folder, run.settings)
     return

@@ -37,7 +37,6 @@ from absl import flags
 from ml_collections import config_flags
 
 from launch import common
-from launch import to_records
 from launch.errors import fail
 from launch.errors import in_one_line
 
@@ -153,6 +152,7 @@ def _make_run(
 ) -> 'runs_lib.Run':
   """Returns one run, whose settings are checked."""
   from disco_rl.evaluation import runs as runs_lib
+  from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import workdirs
 
   flag = flags.FLAGS['config']
@@ -172,7 +172,7 @@ def _make_run(
   label = list(filter(None, [variant, *shown]))
   if is_discovery:
     settings['seed'] += seed
-    to_records.meta_training(settings)
+    meta_trainer.config_of(settings)
     folder /= f'seed_{seed}'
     return runs_lib.Run(
       ', '.join((*parts, f'seed {seed}')),

@@ -18,11 +18,12 @@ import pytest
 
 from configs import evaluate
 import disco_rl
+from disco_rl.evaluation import runner
+from disco_rl.meta_training import meta_trainer
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import weights
 from launch import sweep
-from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -31,8 +32,8 @@ _README = _ROOT / 'README.md'
 _PAGES = sorted((_ROOT / 'docs').glob('*.md'))
 _TEXTS = [_README, *_PAGES]
 _LAUNCHERS = {
-  'launch.evaluate': to_records.evaluation,
-  'launch.meta_train': to_records.meta_training,
+  'launch.evaluate': runner.config_of,
+  'launch.meta_train': meta_trainer.config_of,
   'launch.sweep': lambda _: sweep.plan(pathlib.Path('missing')),
 }
 

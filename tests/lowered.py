@@ -22,12 +22,12 @@ from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.evaluation import training
 from disco_rl.meta_training import build
+from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import meta_network
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
 from disco_rl.runtime import garbage
 from disco_rl.update_rules import registry as rule_registry
-from launch import to_records
 
 PLATFORMS = ('cuda', 'tpu')
 SETTINGS = {
@@ -105,7 +105,7 @@ def main() -> None:
   garbage.collect_rarely()
   for case in sys.argv[1:]:
     what, torso, core, name = case.split(':')
-    config = to_records.meta_training(
+    config = meta_trainer.config_of(
       {**SETTINGS, 'torso': torso, 'core_lstm': int(core), 'environments': name}
     )
     # Accelerators share what is traced.

@@ -27,11 +27,11 @@ from disco_rl import types
 from disco_rl.environments.jax_native import catch
 from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
+from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.runtime import compilation
 from disco_rl.runtime import garbage
 from disco_rl.runtime import sharding
-from launch import to_records
 
 META_STEPS = 5
 SETTINGS = {
@@ -110,7 +110,7 @@ def discover(
   settings = {**quickstart.get_config().to_dict(), **SETTINGS, **DIVISIBLE}
   settings |= {'agents': 7, 'group_multiple': 8}
   settings['torso_chunk_size'] = torso_chunk_size
-  config = to_records.meta_training(settings)
+  config = meta_trainer.config_of(settings)
   rule, params = build.make_rule(config)
   (group,) = build.make_groups(config, rule)
   assert isinstance(group, device_group.DeviceGroup)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from disco_rl import config as settings_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.meta_training import build
@@ -41,6 +42,17 @@ _DISK_REMEDY = (
   'replay_capacity.'
 )
 _HELD_OUT = 'held_out'
+
+
+def config_of(settings: Mapping[str, Any]) -> config_lib.MetaTrainingConfig:
+  """Builds the config of a discovery from flat settings.
+
+  Raises:
+    ValueError: a setting is unknown or not valid.
+  """
+  record = config_lib.MetaTrainingConfig
+  settings_lib.check_names(settings, settings_lib.names(record), 'The config')
+  return settings_lib.build(record, settings)
 
 
 class MetaTrainer:

@@ -17,8 +17,8 @@ from disco_rl.environments.jax_native import random_grids
 from disco_rl.environments.jax_native import task_distribution
 from disco_rl.evaluation import exact_returns
 from disco_rl.meta_training import build
+from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import checkpointing
-from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -323,7 +323,7 @@ def test_resets_draw_new_levels_and_rates_and_checkpoints_keep_them(
   tmp_path: pathlib.Path,
 ) -> None:
   settings = {**quickstart.get_config().to_dict(), **TINY}
-  config = to_records.meta_training(settings)
+  config = meta_trainer.config_of(settings)
   rule = config.rule_settings
   (group,) = build.make_groups(config, rule)
   rule_params: Any = {}  # Nothing learns here.

@@ -34,7 +34,6 @@ from disco_rl.runtime import plotting
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import weights
 from launch import evaluate
-from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -356,7 +355,7 @@ def test_every_variant_is_documented_and_can_be_built(
   settings = configs.get_config(variant).to_dict()
   # Less to allocate; shapes are checked as before.
   settings.update(num_environments=1, on_policy_share=0, replay_capacity=2)
-  config = to_records.evaluation(settings)
+  config = runner.config_of(settings)
   conformance.skip_without(config.environment)
   # Accelerators have more memory than the machine that runs tests.
   monkeypatch.setattr(memory, 'total_bytes', lambda: 2**50)

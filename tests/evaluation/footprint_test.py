@@ -21,7 +21,6 @@ from disco_rl.runtime import limits
 from disco_rl.runtime import memory
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import actor_critic
-from launch import to_records
 
 BATCH, LENGTH, CAPACITY = 8, 5, 40
 
@@ -125,7 +124,7 @@ def test_the_first_size_that_fits_is_chosen_and_kept(
     return check(agents, agent, *rest)
 
   monkeypatch.setattr(footprint, 'check', refuse_large_ones)
-  config = to_records.evaluation(settings)
+  config = runner.config_of(settings)
   evaluation = runner.Evaluation(config)
   assert tried == [0, 512, 128]
   assert 'torso_chunk_size=128 fits into memory' in capfd.readouterr().err

@@ -16,6 +16,7 @@ import disco_rl
 from disco_rl.environments import families
 from disco_rl.environments import registry as environments
 from disco_rl.environments.jax_native import catch
+from disco_rl.evaluation import runner
 from disco_rl.runtime import loggers
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import actor_critic
@@ -27,7 +28,6 @@ from launch import list_environments
 from launch import plan
 from launch import play
 from launch import showcase
-from launch import to_records
 
 MODULE = """
 import dataclasses
@@ -74,7 +74,7 @@ def test_what_a_module_registers_has_a_name(module: str) -> None:
   ) as settings:
     common.import_modules()
     # A config of one's own has settings of one's own rule.
-    config = to_records.evaluation({**settings, 'boldness': 2.0})
+    config = runner.config_of({**settings, 'boldness': 2.0})
   rule, params = rules.load(config.rule, **config.rule_settings)
   assert isinstance(rule, actor_critic.ActorCritic)
   assert (rule.discount, vars(rule)['boldness'], params) == (0.5, 2.0, {})

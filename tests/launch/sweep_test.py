@@ -16,8 +16,10 @@ import scipy.stats
 from configs import robustness
 from disco_rl.environments import registry
 from disco_rl.evaluation import report_figures
+from disco_rl.evaluation import runner
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.meta_training import held_out_results
+from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import summaries
@@ -26,7 +28,6 @@ from disco_rl.update_rules import sources
 from launch import evaluate
 from launch import scheduler
 from launch import sweep
-from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -89,9 +90,9 @@ def test_variants_settings_and_seeds(tmp_path: pathlib.Path) -> None:
   }
   assert {name: last.settings[name] for name in expected} == expected
   # A worker gets them as JSON.
-  config = to_records.meta_training(last.settings)
+  config = meta_trainer.config_of(last.settings)
   sent = json.loads(json.dumps(last.settings))
-  assert to_records.meta_training(sent) == config
+  assert meta_trainer.config_of(sent) == config
 
 
 def test_learning_rates_make_no_rules_of_their_own(
@@ -552,7 +553,7 @@ def test_variants_of_replay_have_equal_environment_steps() -> None:
   for variant in robustness.VARIANTS:
     settings = robustness.get_config(variant).to_dict()
     # Not a file to download.
-    to_records.evaluation({**settings, 'rule': 'actor_critic'})
+    runner.config_of({**settings, 'rule': 'actor_critic'})
 
 
 def test_curves_are_over_steps_of_one_agent(tmp_path: pathlib.Path) -> None:

@@ -15,9 +15,9 @@ from configs import ablations
 from configs import quickstart
 from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_step
+from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.runtime import sharding
-from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -35,7 +35,7 @@ def config_of(*names: str, **settings: Any) -> Any:
   changes: dict[str, Any] = {}
   for name in names:
     changes |= ablations.VARIANTS[name]
-  return to_records.meta_training({**TINY, **changes, **settings})
+  return meta_trainer.config_of({**TINY, **changes, **settings})
 
 
 def test_a_meta_step_moves_every_parameter() -> None:
@@ -116,7 +116,7 @@ def test_each_name_is_a_config(name: str) -> None:
   full = ablations.get_config().to_dict()
   changed = {k for k, x in settings.items() if x != full[k]}
   assert changed == set(ablations.VARIANTS[name])
-  to_records.meta_training(settings)
+  meta_trainer.config_of(settings)
 
 
 def test_an_unknown_variant() -> None:

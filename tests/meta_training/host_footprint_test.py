@@ -13,13 +13,13 @@ from disco_rl.meta_training import footprint
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
 from disco_rl.networks import meta_network
 from disco_rl.runtime import memory
 from disco_rl.update_rules import disco
-from launch import to_records
 
 UPDATES = 4
 SETTINGS = {
@@ -47,7 +47,7 @@ def make_group(torso: str, core: int) -> host_group.HostGroup:
     'torso': torso,
     'core_lstm': core,
   }
-  config = to_records.meta_training(settings)
+  config = meta_trainer.config_of(settings)
   spec = types.EnvironmentSpec(footprints.OBSERVATIONS[torso], num_actions=3)
   rule = disco.Disco(network=small.META_NETWORK)
   inner_loop = inner_loop_lib.InnerLoop(

@@ -19,6 +19,7 @@ from disco_rl.meta_training import footprint
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import offloading
@@ -26,7 +27,6 @@ from disco_rl.meta_training import population
 from disco_rl.runtime import limits
 from disco_rl.runtime import memory
 from disco_rl.update_rules import actor_critic
-from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -120,7 +120,7 @@ def make_group(
   keep_gradients: bool = True,
 ) -> host_group.HostGroup:
   settings = {**quickstart.get_config().to_dict(), **SETTINGS}
-  config = to_records.meta_training(settings)
+  config = meta_trainer.config_of(settings)
   inner_loop = inner_loop_lib.InnerLoop(
     config.inner_loop,
     agent_lib.make(

@@ -14,13 +14,13 @@ from disco_rl.agent import host_actor
 from disco_rl.environments import base
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
 from disco_rl.runtime import distributed
 from disco_rl.runtime import files
 from disco_rl.update_rules import actor_critic
-from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -100,7 +100,7 @@ RULE_PARAMS = {'module': {'w': jnp.zeros((2,))}}
 
 def make_group() -> host_group.HostGroup:
   settings = {**quickstart.get_config().to_dict(), **SETTINGS}
-  config = to_records.meta_training(settings)
+  config = meta_trainer.config_of(settings)
   rule = actor_critic.ActorCritic(num_bins=3)
   estimator: Any = NoGradient()
   return host_group.HostGroup(

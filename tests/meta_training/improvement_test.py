@@ -16,11 +16,11 @@ from disco_rl.meta_training import device_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_step
+from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import population
 from disco_rl.runtime import sharding
-from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -74,7 +74,7 @@ class Bandit(base.JaxEnvironment):
 
 def test_agents_learn_from_the_discovered_rule_alone() -> None:
   """Which action pays differs between agents: the rule must use the rewards."""
-  config = to_records.meta_training(SETTINGS)
+  config = meta_trainer.config_of(SETTINGS)
   rule, initial = build.make_rule(config)
   agent = agent_lib.make(config.agent, Bandit.spec, rule)
   inner_loop = inner_loop_lib.InnerLoop(

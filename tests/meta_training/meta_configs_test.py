@@ -7,15 +7,16 @@ import pytest
 
 from configs import benchmarks
 from configs import evaluate
+from disco_rl.evaluation import runner
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
-from launch import to_records
+from disco_rl.meta_training import meta_trainer
 
 
 def read(name: str, *arguments: str) -> config_lib.MetaTrainingConfig:
   module = importlib.import_module(f'configs.{name}')
   config: Any = module.get_config(*arguments)
-  return to_records.meta_training(config.to_dict())
+  return meta_trainer.config_of(config.to_dict())
 
 
 def test_the_papers_populations() -> None:
@@ -43,7 +44,7 @@ def test_the_papers_populations() -> None:
 def test_lengths_of_benchmarks_count_what_an_action_takes() -> None:
   for name, steps in (('atari', 2e8), ('dmlab', 1e9), ('procgen', 2e8)):
     config: Any = evaluate.get_config(name)
-    record = to_records.evaluation(config.to_dict())
+    record = runner.config_of(config.to_dict())
     assert record.environment_steps == pytest.approx(steps, rel=1e-3)
     repeat = benchmarks.BENCHMARKS[name].action_repeat
     assert record.steps_per_update == repeat * record.agent.actions_per_update

@@ -31,7 +31,6 @@ from disco_rl.meta_training import population
 from disco_rl.runtime import metrics
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import registry
-from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -242,7 +241,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def discover(workdir: pathlib.Path, **changes: Any) -> Run:
   settings = {**quickstart.get_config().to_dict(), **SETTINGS, **changes}
-  config = to_records.meta_training(settings)
+  config = meta_trainer.config_of(settings)
   made: list[RecordedTraining] = []
   saved: dict[str, np.ndarray] = {}
 

@@ -24,11 +24,11 @@ from disco_rl.meta_training import device_group
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import offloading
 from disco_rl.meta_training import population
 from disco_rl.runtime import files
-from launch import to_records
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -48,7 +48,7 @@ TINY = {
 def make(**changes: Any) -> tuple[list[population.Group], types.Params]:
   """The groups of a run, and eta."""
   settings = {**quickstart.get_config().to_dict(), **TINY, **changes}
-  config = to_records.meta_training(settings)
+  config = meta_trainer.config_of(settings)
   rule, rule_params = build.make_rule(config)
   return build.make_groups(config, rule), rule_params
 

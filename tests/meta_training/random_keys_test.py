@@ -36,7 +36,6 @@ from disco_rl.networks import agent_network
 from disco_rl.networks import meta_network
 from disco_rl.networks import torsos
 from disco_rl.update_rules import actor_critic
-from launch import to_records
 
 # Two environments for each agent, four rollouts in each meta-step.
 UPDATES, VALIDATION_ROLLOUTS, UNROLL_LENGTH, ENVIRONMENTS = 2, 2, 3, 2
@@ -200,7 +199,7 @@ def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def config_with(**changes: Any) -> Any:
   settings = {**quickstart.get_config().to_dict(), **TINY, **changes}
-  return to_records.meta_training(settings)
+  return meta_trainer.config_of(settings)
 
 
 class HostCoins(base.HostEnvironment):

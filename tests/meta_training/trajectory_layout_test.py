@@ -12,9 +12,9 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.meta_training import chunks
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.update_rules import actor_critic
-from launch import to_records
 
 SPEC = types.EnvironmentSpec(
   observation=jax.ShapeDtypeStruct((2,), jnp.float32), num_actions=3
@@ -71,7 +71,7 @@ def make_inner_loop(save_every: int) -> inner_loop_lib.InnerLoop:
     'inner_updates': 6,
     'save_every': save_every,
   }
-  config = to_records.meta_training(settings)
+  config = meta_trainer.config_of(settings)
   return inner_loop_lib.InnerLoop(
     config.inner_loop,
     agent_lib.make(config.agent, SPEC, actor_critic.ActorCritic()),

@@ -14,12 +14,13 @@ from benchmarks import small_runs
 from configs import evaluate
 from configs import quickstart
 from disco_rl import planning
+from disco_rl.evaluation import runner
+from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import torsos
 from disco_rl.runtime import compilation
 from disco_rl.runtime import costs
 from disco_rl.runtime import limits
 from launch import plan as launcher
-from launch import to_records
 
 DEVICE = planning.Device(
   memory=2**30, flops={'float32': 100.0, 'bfloat16': 400.0}, bandwidth=10.0
@@ -53,7 +54,7 @@ def config_of(**changes: Any) -> Any:
     'agents': 4,
     **changes,
   }
-  return to_records.meta_training(settings)
+  return meta_trainer.config_of(settings)
 
 
 def seconds_of(dtype: str, **cost: float) -> list[float]:
@@ -195,7 +196,7 @@ def test_the_plan_of_a_small_training() -> None:
     'seeds': 2,
     'hidden_sizes': (4,),
   }
-  config = to_records.evaluation(settings)
+  config = runner.config_of(settings)
   plan = planning.of_training(config, ONE)
   assert plan.steps == 10
   assert plan.environment_steps == 2 * config.agent.actions_per_update
@@ -223,7 +224,7 @@ def test_agents_with_host_environments_share_a_machine(
     'num_bins': 41,
     'max_abs_value': 2.0,
   }
-  config = to_records.evaluation(settings)
+  config = runner.config_of(settings)
   slow = dataclasses.replace(
     ONE, devices=4, per_machine=4, steps_per_second=0.01
   )
@@ -250,7 +251,7 @@ def test_flags_come_before_what_suits_a_rule(
   made = []
 
   def make_plan(settings: dict[str, Any]) -> Any:
-    made.append(to_records.evaluation(settings).agent.learning_rate)
+    made.append(runner.config_of(settings).agent.learning_rate)
     raise ValueError('enough')
 
   monkeypatch.setattr(launcher, 'make_plan', make_plan)

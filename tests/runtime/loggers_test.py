@@ -10,9 +10,10 @@ import launching
 import numpy as np
 import pytest
 
+from disco_rl.evaluation import runner
+from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import loggers
 from disco_rl.runtime import metrics
-from launch import to_records
 
 SETTINGS = {
   'learning_rate': 1e-3,
@@ -137,8 +138,8 @@ def test_names_are_checked_with_the_settings(
 ) -> None:
   configs = f'--config={launching.REPOSITORY}/configs'
   for file, build in (
-    ('quickstart', to_records.meta_training),
-    ('evaluate', to_records.evaluation),
+    ('quickstart', meta_trainer.config_of),
+    ('evaluate', runner.config_of),
   ):
     flags = ['--workdir=x', f'{configs}/{file}.py']
     if file == 'evaluate':  # By default there would be a file to download.

@@ -24,12 +24,13 @@ from configs import records
 from disco_rl import config as config_lib
 from disco_rl.environments import registry as environment_registry
 from disco_rl.environments import suites
+from disco_rl.evaluation import runner
+from disco_rl.meta_training import meta_trainer
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import sources
 from launch import evaluate
 from launch import meta_train
-from launch import to_records
 
 CONFIG = launching.REPOSITORY / 'configs' / 'evaluate.py'
 Settings = Mapping[str, Any]
@@ -83,8 +84,8 @@ def nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
 def build(name: str, settings: Settings) -> Any:
   """Builds the records, and the rules of the run."""
   if name == 'meta_training':
-    return to_records.meta_training(settings)
-  config = to_records.evaluation(settings)
+    return meta_trainer.config_of(settings)
+  config = runner.config_of(settings)
   for rule in ('actor_critic', 'policy_gradient'):
     rule_registry.load(rule, **config.rule_settings)
   known = {field.name for field in dataclasses.fields(disco.Disco)}

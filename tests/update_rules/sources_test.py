@@ -18,13 +18,13 @@ from configs import quickstart
 import disco_rl
 from disco_rl.api import rules as rules_lib
 from disco_rl.meta_training import build
+from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources
 from disco_rl.update_rules import weights
 from launch import evaluate
-from launch import to_records
 
 ARRAYS = small.arrays()
 COMMIT = hubs.COMMIT
@@ -100,7 +100,7 @@ def test_discovery_and_evaluation_begin_with_a_shipped_rule(
   shipped: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   settings = {**quickstart.get_config().to_dict(), 'rule': 'mine'}
-  config = to_records.meta_training(settings)
+  config = meta_trainer.config_of(settings)
   assert_is_the_rule(build.make_rule(config)[1])
   with pytest.raises(ValueError, match="'untrained', 'disco103', 'mine', the"):
     build.make_rule(dataclasses.replace(config, rule='actor_critic'))
