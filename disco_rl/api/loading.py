@@ -8,7 +8,7 @@ import jax
 
 from disco_rl.agent import agent as agent_lib
 from disco_rl.api import agent_files
-from disco_rl.api import games as games_lib
+from disco_rl.api import player as player_lib
 from disco_rl.api import policy as policy_lib
 from disco_rl.api import rules
 from disco_rl.api import trainer as trainer_lib
@@ -91,7 +91,7 @@ def load_policy(
   return policy_lib.Policy(
     description,
     agent_files.rebuild(path, arrays, like),
-    games_lib.Games(network, own, environment, preprocessing),
+    player_lib.Player(network, own, environment, preprocessing),
   )
 
 

@@ -1,62 +1,87 @@
-"""Acting with a trained agent, one call for each step."""
+"""Acting with a trained agent, a call a step, and playing whole episodes."""
 
-from collections.abc import Callable
 import contextlib
+import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.api import checks
+from disco_rl.environments import base
+from disco_rl.environments import families
+from disco_rl.environments import registry
+from disco_rl.environments import wrapping
+from disco_rl.environments.jax_native import on_host
+from disco_rl.evaluation import playing
 from disco_rl.networks import agent_network
+
+# Environments that play side by side.
+_MAX_ENVIRONMENTS = 16
+# Of 600 x 400 pixels, as CartPole draws, they take 720 MB.
+MAX_FRAMES = 1_000
+
+
+@dataclasses.dataclass
+class Memory:
+  """What actions depend on besides the parameters and the observations.
+
+  Attributes:
+    key: The PRNG key of the actions that are sampled.
+    num_calls: The number of calls so far.
+    core_state: The core state of the episodes of the last call.
+    batch_size: Their number; 0: episodes begin.
+  """
+
+  key: types.Array
+  num_calls: int = 0
+  core_state: types.PyTree = None
+  batch_size: int = 0
+
+  def reset_core(self) -> None:
+    """Lets episodes begin in the next call."""
+    self.core_state, self.batch_size = None, 0
 
 
 class Player:
-  """Chooses actions; keeps the state of the agent's core between calls."""
+  """Acts and plays with a network of one kind; programs are compiled once.
+
+  Attributes:
+    spec: The specification of the environment, as the agent sees it.
+  """
 
   def __init__(
     self,
     network: agent_network.AgentNetwork,
-    spec: types.EnvironmentSpec,
-    seed: int,
-    encode: Callable[[types.PyTree], types.PyTree] = lambda observation: (
-      observation
-    ),
-    decode: Callable[[np.ndarray], np.ndarray] = lambda action: action,
+    environment: families.Environment,
+    given: Any,
+    preprocessing: registry.Preprocessing,
   ):
-    """Compiles nothing yet.
+    """Makes and compiles nothing yet.
 
     Args:
       network: The network of the agent.
-      spec: The specification of its environment.
-      seed: The seed of the actions that are sampled.
-      encode: converts observations to those of the spec.
-      decode: converts actions to those of the environment.
+      environment: one as others will be; on the host it may be closed.
+      given: what it was made from; see `Trainer`.
+      preprocessing: likewise.
     """
-    self._encode = encode
-    self._decode = decode
+    self.spec = environment.spec
     self._network = network
-    self._spec = spec
-    self.restart(seed)
+    self._environment = environment
+    self._given = given
+    self._preprocessing = preprocessing
     self._act = jax.jit(self._act_batch)
-
-  def restart(self, seed: int) -> None:
-    """Begins anew, with another seed of the actions that are sampled."""
-    self._key = jax.random.key(seed)
-    self._num_calls = 0
-    self.reset_core()
-
-  def reset_core(self) -> None:
-    """Resets the core state of all episodes before the next call."""
-    self._core_state: types.PyTree = None
-    self._batch_size = 0
+    # JAX environments by batch size: each size is compiled separately.
+    self._kept: dict[int, on_host.OnHost] = {}
 
   def act(
     self,
     params: types.Params,
+    memory: Memory,
     observation: types.PyTree,
     greedy: bool,
     is_first: Any,
@@ -65,7 +90,9 @@ class Player:
 
     Args:
       params: theta with a leading axis of one agent.
-      observation: one or a batch.
+      memory: The memory of these episodes, which the call updates.
+      observation: one or a batch, as the environment returns it before it is
+        wrapped, or as in the spec.
       greedy: whether to take the most likely action.
       is_first: bool or [B], whether an episode begins.
 
@@ -78,38 +105,92 @@ class Player:
     """
     # An observation of another structure is named by the check below.
     with contextlib.suppress(KeyError, IndexError, TypeError):
-      observation = self._encode(observation)
+      observation = self._environment.encode(observation)
     is_batch = self._is_batch(observation)
     batch = jax.tree.map(
       lambda x, leaf: _as_batch(x, leaf, is_batch),
       observation,
-      self._spec.observation,
+      self.spec.observation,
     )
-    checks.check_finite('observation', batch)
-    size = len(jax.tree.leaves(batch)[0])
-    is_first = np.broadcast_to(is_first, size)
-    if size != self._batch_size:
-      if self._batch_size and not is_first.all() and self._network_has_core():
-        raise ValueError(
-          f'There are {size} observations after {self._batch_size} in the call '
-          'before: give is_first=True where other episodes begin.'
-        )
-      self._core_state = self._network.initial_state(size)
-      self._batch_size = size
-    self._num_calls += 1
-    action, self._core_state = self._act(
-      params,
-      batch,
-      self._core_state,
-      is_first,
-      greedy,
-      self._key,
-      self._num_calls,
-    )
-    decoded = self._decode(np.asarray(action))
+    chosen = self._choose(params, memory, batch, greedy, is_first)
+    decoded = self._environment.decode(chosen)
     if is_batch:
       return decoded
     return int(decoded[0]) if decoded.ndim == 1 else decoded[0]
+
+  def play(
+    self,
+    params: types.Params,
+    episodes: int,
+    greedy: bool,
+    seed: int,
+    max_steps: int,
+    has_film: bool = False,
+  ) -> tuple[playing.Episodes, playing.Film | None]:
+    """Plays episodes in new environments; see `Policy.evaluate`.
+
+    Args:
+      params: theta with a leading axis of one agent.
+      episodes: The number of episodes.
+      greedy: whether to take the most likely actions.
+      seed: The seed of environments and actions.
+      max_steps: The longest episode.
+      has_film: whether there is only one environment, of which pictures are
+        taken.
+
+    Returns:
+      The episodes, and their pictures.
+    """
+    episodes = config_lib.valid('episodes', episodes, config_lib.Count)
+    seed = config_lib.valid('seed', seed, config_lib.CountOrZero)
+    max_steps = config_lib.valid('max_steps', max_steps, config_lib.Count)
+    number = 1 if has_film else min(episodes, _MAX_ENVIRONMENTS)
+    memory = Memory(jax.random.key(seed))
+
+    def act(observation: types.PyTree, is_first: np.ndarray) -> np.ndarray:
+      return self._choose(params, memory, observation, greedy, is_first)
+
+    with contextlib.closing(
+      self._environments(number, seed, has_film)
+    ) as environment:
+      film = playing.Film(environment, MAX_FRAMES) if has_film else None
+      watch = film.take if film else lambda _: None
+      played = playing.play(environment, act, episodes, watch, max_steps)
+      return played, film
+
+  def _choose(
+    self,
+    params: types.Params,
+    memory: Memory,
+    batch: types.PyTree,
+    greedy: bool,
+    is_first: Any,
+  ) -> np.ndarray:
+    """Returns actions [B] for observations as in the spec."""
+    checks.check_finite('observation', batch)
+    size = len(jax.tree.leaves(batch)[0])
+    is_first = np.broadcast_to(is_first, size)
+    if size != memory.batch_size:
+      core_state = self._network.initial_state(size)
+      if (
+        memory.batch_size and not is_first.all() and jax.tree.leaves(core_state)
+      ):
+        raise ValueError(
+          f'There are {size} observations after {memory.batch_size} in the '
+          'call before: give is_first=True where other episodes begin.'
+        )
+      memory.core_state, memory.batch_size = core_state, size
+    memory.num_calls += 1
+    action, memory.core_state = self._act(
+      params,
+      batch,
+      memory.core_state,
+      is_first,
+      greedy,
+      memory.key,
+      memory.num_calls,
+    )
+    return np.asarray(action)
 
   def _act_batch(
     self,
@@ -121,12 +202,13 @@ class Player:
     key: types.Array,
     num_calls: types.Array,
   ) -> tuple[types.Array, types.PyTree]:
+    """The program."""
     core_state = jax.tree.map(
       lambda x: jnp.where(is_first[:, None], jnp.zeros_like(x), x), core_state
     )
     noise = jax.random.gumbel(
       jax.random.fold_in(key, num_calls),
-      (is_first.shape[0], self._spec.num_actions),
+      (is_first.shape[0], self.spec.num_actions),
     )
     _, action, core_state = actor.act(
       self._network,
@@ -137,23 +219,39 @@ class Player:
     )
     return action, core_state
 
-  def _network_has_core(self) -> bool:
-    return bool(jax.tree.leaves(self._network.initial_state(1)))
-
   def _is_batch(self, observation: types.PyTree) -> bool:
     """Whether there is a leading axis; raises ValueError for other shapes."""
-    specs = jax.tree.leaves(self._spec.observation)
+    specs = jax.tree.leaves(self.spec.observation)
     leaves = jax.tree.leaves(observation)
     is_batch = bool(leaves) and np.ndim(leaves[0]) == len(specs[0].shape) + 1
     leading = (len(leaves[0]),) if is_batch else ()
     checks.check_shapes(
       'observation',
       observation,
-      self._spec.observation,
+      self.spec.observation,
       leading,
       'one observation, or a batch with one leading axis',
     )
     return is_batch
+
+  def _environments(
+    self, number: int, seed: int, can_render: bool
+  ) -> base.HostEnvironment:
+    """New environments, or kept ones with another seed."""
+    if isinstance(self._environment, base.JaxEnvironment):
+      if number not in self._kept:
+        self._kept[number] = on_host.OnHost(self._environment, number, seed)
+      self._kept[number].seed(seed)
+      return self._kept[number]
+    source = wrapping.recognise(self._given, self._preprocessing, can_render)
+    if source.num_environments is not None:
+      raise ValueError(
+        f'Episodes are played in new environments, but {self._given!r} is a '
+        'single object: pass a function that makes it, or a name.'
+      )
+    environment = source.build(number, seed)
+    assert isinstance(environment, base.HostEnvironment)
+    return environment
 
 
 def _as_batch(

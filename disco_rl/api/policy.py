@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from disco_rl import types
 from disco_rl.api import agent_files
-from disco_rl.api import games as games_lib
+from disco_rl.api import player as player_lib
 from disco_rl.evaluation import playing
 from disco_rl.runtime import files
 from disco_rl.runtime import video
@@ -29,14 +30,14 @@ class Policy(agent_files.Unpicklable):
     self,
     description: agent_files.Description,
     params: types.Params,
-    games: games_lib.Games,
+    player: player_lib.Player,
   ):
     """Use `Trainer.policy` or `load_policy` instead of calling this."""
     self.description = description
     self.params = params
-    self.spec = games.spec
-    self._games = games
-    self._player = games.make_player(description.seed)
+    self.spec = player.spec
+    self._player = player
+    self._memory = player_lib.Memory(jax.random.key(description.seed))
 
   def act(
     self,
@@ -46,7 +47,9 @@ class Policy(agent_files.Unpicklable):
     is_first: Any = False,
   ) -> Any:
     """Chooses actions, as `Trainer.act`."""
-    return self._player.act(self.params, observation, greedy, is_first)
+    return self._player.act(
+      self.params, self._memory, observation, greedy, is_first
+    )
 
   def evaluate(
     self,
@@ -74,7 +77,10 @@ class Policy(agent_files.Unpicklable):
       ValueError: an argument is not valid, or the environment was given as an
         object, of which there can be no others.
     """
-    return self._games.evaluate(self.params, episodes, greedy, seed, max_steps)
+    played, _ = self._player.play(
+      self.params, episodes, greedy, seed, max_steps
+    )
+    return played
 
   def render(
     self,
@@ -121,7 +127,11 @@ class Policy(agent_files.Unpicklable):
     max_steps: int = playing.MAX_STEPS,
   ) -> tuple[playing.Episodes, playing.Film]:
     """As `render`; returns the episodes and their pictures as they were."""
-    return self._games.film(self.params, episodes, greedy, seed, max_steps)
+    played, film = self._player.play(
+      self.params, episodes, greedy, seed, max_steps, has_film=True
+    )
+    assert film is not None
+    return played, film
 
   def save(self, path: files.PathLike) -> None:
     """Saves the parameters and the description, which `load_policy` reads.

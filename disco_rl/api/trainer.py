@@ -18,7 +18,7 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
 from disco_rl.agent import resolution
 from disco_rl.api import agent_files
-from disco_rl.api import games
+from disco_rl.api import player as player_lib
 from disco_rl.api import policy as policy_lib
 from disco_rl.api import rule_checks
 from disco_rl.api import rules
@@ -147,10 +147,10 @@ class Trainer(agent_files.Unpicklable):
     )
     self._rule_params = jax.device_put(rule.params)
     self._driver = training.make(agent, self._environment, num_agents=1)
-    self._games = games.Games(
+    self._player = player_lib.Player(
       agent.network, self._environment, given, preprocessing
     )
-    self._player = self._games.make_player(seed)
+    self._memory = player_lib.Memory(jax.random.key(seed))
     self._train_state = self._driver.init(jax.random.key(seed)[None])
     self._is_closed = False
 
@@ -294,13 +294,13 @@ class Trainer(agent_files.Unpicklable):
         finite.
     """
     params = self._get_train_state().agents.learner.params
-    return self._player.act(params, observation, greedy, is_first)
+    return self._player.act(params, self._memory, observation, greedy, is_first)
 
   def policy(self) -> policy_lib.Policy:
     """The agent as it acts now, without what it needs for learning."""
     params = self._get_train_state().agents.learner.params
     return policy_lib.Policy(
-      self._description, host_collector.copy_params(params), self._games
+      self._description, host_collector.copy_params(params), self._player
     )
 
   def evaluate(
@@ -362,7 +362,7 @@ class Trainer(agent_files.Unpicklable):
       saved[agent_files.STATE], saved['replay']
     )
     self.updates = int(saved['updates'])
-    self._player.reset_core()
+    self._memory.reset_core()
 
   def take_over(self, train_state: training.TrainState, updates: int) -> None:
     """Replaces the agent by one of the same kind; see `load_agent`.
@@ -378,7 +378,7 @@ class Trainer(agent_files.Unpicklable):
       train_state = dataclasses.replace(train_state, agents=agents)
     self._train_state = self._driver.resume(train_state)
     self.updates = updates
-    self._player.reset_core()
+    self._memory.reset_core()
 
   def close(self) -> None:
     """Closes host environments; the agent cannot be trained afterwards."""

@@ -380,6 +380,16 @@ def test_acting(trainer: disco_rl.Trainer) -> None:
     trainer.act(observations[:3])
 
 
+class Still(base.JaxEnvironment):
+  """Is only looked at."""
+
+  @property
+  def spec(self) -> types.EnvironmentSpec:
+    return SPEC
+
+  reset = step = None
+
+
 def test_a_core_is_reset_where_episodes_begin() -> None:
   network = small.network(SPEC, types.OutputSpec({}, {}), core_lstm=2)
   network = dataclasses.replace(
@@ -388,13 +398,14 @@ def test_a_core_is_reset_where_episodes_begin() -> None:
     step=lambda *args: (jnp.eye(A)[args[2][:, 0].astype(int)], args[2] + 1),
     initial_state=lambda size: jnp.zeros((size, 1)),
   )
-  player = player_lib.Player(network, SPEC, 0)
+  player = player_lib.Player(network, Still(), None, {})
+  memory = player_lib.Memory(jax.random.key(0))
   act = lambda is_first: player.act(
-    {'x': {'y': jnp.zeros(1)}}, np.zeros((2, 2)), True, is_first
+    {'x': {'y': jnp.zeros(1)}}, memory, np.zeros((2, 2)), True, is_first
   ).tolist()
   calls = [act(False), act(False), act([True, False]), act(False), act(True)]
   assert calls == [[0, 0], [1, 1], [0, 2], [1, 3], [0, 0]]
-  player.reset_core()
+  memory.reset_core()
   assert act(False) == [0, 0]
 
 
