@@ -53,7 +53,6 @@ from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import resets
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
-from disco_rl.runtime import costs
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
@@ -162,10 +161,9 @@ class Program:
     program, arguments = self._call(mesh)
     return program.compile(*arguments), program.compile_seconds
 
-  def cost(self, mesh: jax.sharding.Mesh) -> costs.Cost:
-    """Of a device, loops multiplied out."""
-    program, arguments = self._call(mesh)
-    return costs.of_program(program.trace(*arguments).jaxpr)
+  def cost(self, mesh: jax.sharding.Mesh) -> planning.Cost:
+    """The cost on a device, loops multiplied out."""
+    return planning.cost(self._call(mesh))
 
   def _call(self, mesh: jax.sharding.Mesh) -> compilation.Call:
     """The program for these devices, and the shapes of its arguments."""
@@ -272,17 +270,18 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
     yield 'agent_meta_step_gib', (kept + max(held)) / 2**30
 
 
-def planned_seconds(cost: costs.Cost) -> float:
+def planned_seconds(cost: planning.Cost) -> float:
   """As launch.plan computes it, with its defaults, for the topology's TPUs."""
+  name = f'tpu_{_TOPOLOGY.value.split(":")[0]}'
+  platform, gib, bfloat16, float32, bandwidth = planning.DEVICES[name]
   cluster = planning.Cluster(
-    planning.DEVICES[f'tpu_{_TOPOLOGY.value.split(":")[0]}'],
-    devices=1,
-    per_machine=1,
-    host_memory=0,
-    memory_fraction=1,
-    efficiency=0.4,
+    platform,
+    int(gib * 2**30),
+    {'bfloat16': 0.4e12 * bfloat16, 'float32': 0.4e12 * float32},
+    bandwidth=0.4e9 * bandwidth,
     seconds_per_operation=1e-6,
     steps_per_second=1,
+    host_memory=0,
   )
   return float(cluster.seconds(cost, _DTYPE.value).sum())
 

@@ -9,6 +9,10 @@ updates of training. Nothing else should be running.
 """
 
 from collections.abc import Sequence
+import json
+import subprocess
+import sys
+from types import ModuleType
 from typing import Any
 
 from absl import app
@@ -31,8 +35,6 @@ from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import meta_network
 from disco_rl.runtime import compilation
-from disco_rl.runtime import costs
-from disco_rl.runtime import memory
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 
@@ -41,11 +43,11 @@ _SPEC = types.EnvironmentSpec(
   jax.ShapeDtypeStruct((8, 8, 1), jnp.float32), num_actions=3
 )
 # What a program costs, and its seconds.
-Timed = tuple[costs.Cost, float]
+Timed = tuple[planning.Cost, float]
 # Updates of a call.
 _UPDATES = 10
 BATCH = 48
-DISCOVERIES: dict[str, tuple[Any, dict[str, Any]]] = {
+DISCOVERIES: dict[str, tuple[ModuleType, dict[str, Any]]] = {
   'quickstart, with y and z': (quickstart, {'rule_prediction_size': 32}),
   'quickstart, 4 agents and 20 updates': (
     quickstart,
@@ -73,25 +75,40 @@ TRAININGS = {
 def main(argv: Sequence[str]) -> None:
   """Prints a line for each run, and writes them to --json."""
   del argv
-  cluster = calibrated()
+  machine = calibrated()
   rows = []
   for name, (module, changes) in DISCOVERIES.items():
-    record = discovery_record(module, changes)
-    planned = planning.of_discovery(record, cluster).seconds.sum()
-    _, measured = meta_step_of(record)
-    rows.append(compared(name, float(planned), measured))
+    config = module.__name__.removeprefix('configs.')
+    seconds = planned(config, changes, machine)
+    _, measured = meta_step_of(discovery_record(module, changes))
+    rows.append(compared(name, seconds, measured))
   for environment, variant in TRAININGS.items():
+    changes = {'environment': environment, 'rule': 'general'}
+    seconds = planned(f'evaluate:{variant}', changes, machine)
     config = evaluate.get_config(variant)
-    config.update(environment=environment, rule='general')
-    trained = runner.config_of(config.to_dict())
-    planned = planning.of_training(trained, cluster).seconds.sum()
-    measured = measured_training(trained)
-    rows.append(compared(environment, float(planned), measured))
+    config.update(changes)
+    measured = measured_training(runner.config_of(config.to_dict()))
+    rows.append(compared(environment, seconds, measured))
   timing.write(rows)
 
 
+def planned(
+  config: str, changes: dict[str, Any], machine: Sequence[str]
+) -> float:
+  """Seconds of a step, as launch.plan says with the flags of this machine."""
+  given = [f'--config.{name}={value}' for name, value in changes.items()]
+  command = [sys.executable, '-m', 'launch.plan', '--json', *machine]
+  plan = subprocess.run(
+    [*command, f'--config={config}', *given],
+    check=True,
+    stdout=subprocess.PIPE,
+  )
+  table = json.loads(plan.stdout)
+  return next(x for name, x in table.items() if name.startswith('seconds_per'))
+
+
 def discovery_record(
-  module: Any, changes: dict[str, Any]
+  module: ModuleType, changes: dict[str, Any]
 ) -> config_lib.MetaTrainingConfig:
   """Settings of a module of configs/, on one device."""
   config = module.get_config()
@@ -99,8 +116,8 @@ def discovery_record(
   return meta_trainer.config_of(config.to_dict())
 
 
-def calibrated() -> planning.Cluster:
-  """This machine as the planner sees it.
+def calibrated() -> list[str]:
+  """Prints and returns the flags that describe this machine to launch.plan.
 
   The rates are ones that were reached, waiting for memory included: efficiency
   is 1, and bandwidth does not limit them further.
@@ -112,21 +129,14 @@ def calibrated() -> planning.Cluster:
   counts = np.array([(cost.flop, cost.operations) for cost, _ in programs])
   times = np.array([seconds for _, seconds in programs])
   per_flop, launch = np.linalg.solve(counts, times).tolist()
-  print(
-    f'--tflops={1e-12 / per_flop:.4g} --efficiency=1 --bandwidth_gbs=inf '
-    f'--operation_microseconds={1e6 * launch:.4g}'
-  )
-  flops = dict.fromkeys(('float32', 'bfloat16'), 1 / per_flop)
-  return planning.Cluster(
-    planning.Device(memory.total_bytes(), flops, float('inf')),
-    devices=1,
-    per_machine=1,
-    host_memory=memory.host_bytes(),
-    memory_fraction=1.0,
-    efficiency=1.0,
-    seconds_per_operation=launch,
-    steps_per_second=1e5,
-  )
+  machine = [
+    f'--tflops={1e-12 / per_flop:.4g}',
+    '--efficiency=1',
+    '--bandwidth_gbs=inf',
+    f'--operation_microseconds={1e6 * launch:.4g}',
+  ]
+  print(' '.join(machine), flush=True)
+  return machine
 
 
 def update_of_a_wide_agent() -> Timed:
@@ -145,16 +155,15 @@ def update_of_a_wide_agent() -> Timed:
     lambda *arguments: agent.learn(*arguments)[0]  # Without logs.
   )
   seconds = timing.median_seconds(lambda: program(*arguments))
-  return costs.of_program(program.trace(*arguments).jaxpr), seconds
+  return planning.cost((program, arguments)), seconds
 
 
 def meta_step_of(config: config_lib.MetaTrainingConfig) -> Timed:
   """Times a meta-step of agents in JAX-native environments."""
   rule, rule_params = build.make_rule(config)
-  cost, seconds = costs.Cost(), 0.0
+  cost, seconds = planning.Cost(), 0.0
   for group in build.make_groups(config, rule):
-    program, arguments = group.named_calls(rule_params)['step']
-    cost += costs.of_program(program.trace(*arguments).jaxpr, while_turns=1)
+    cost += planning.cost(group.named_calls(rule_params)['step'])
     keys = jax.random.split(jax.random.key(0), group.config.num_members)
     members = [group.init(keys, rule_params)]
 

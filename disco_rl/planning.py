@@ -1,118 +1,440 @@
-"""What a run takes on devices that need not be here, and settings that fit.
+"""What a run needs and takes, before its programs are compiled.
 
-Memory is what XLA reports of the run's programs, compiled for CPUs. Arithmetic
-and traffic are counted in the programs as they are traced for the device; see
-`runtime.costs`. The time is a model.
+Arithmetic, traffic and a bound of the memory are counted in the traced
+programs, which costs next to nothing; XLA's own `cost_analysis` counts the body
+of a loop once. Where the bound does not fit into the memory, XLA is asked: it
+compiles the program for a CPU, without optimizing the machine code. The time is
+a model of devices that need not be here.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from concurrent import futures
 import dataclasses
-import functools
 import math
-import os
 from typing import Any
+from typing import NamedTuple
+from typing import TypeVar
 
 import jax
+from jax.extend import core
+from jax.interpreters import partial_eval
 import numpy as np
 
-from disco_rl import types
-from disco_rl.agent import agent as agent_lib
-from disco_rl.environments import base
-from disco_rl.environments import registry as environment_registry
-from disco_rl.evaluation import footprint as training_footprint
-from disco_rl.evaluation import runner
-from disco_rl.evaluation import training
-from disco_rl.meta_training import build
-from disco_rl.meta_training import config as config_lib
-from disco_rl.meta_training import footprint
-from disco_rl.meta_training import population
-from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
-from disco_rl.runtime import costs
-from disco_rl.runtime import limits
+from disco_rl.runtime import distributed
 from disco_rl.runtime import memory
 from disco_rl.runtime import reports
-from disco_rl.runtime import sharding
-from disco_rl.update_rules import registry as rule_registry
 
-GIB = 2**30
+# They move, choose or name values; compilers merge them into what uses them.
+_MOVES = (
+  *('broadcast_in_dim', 'concatenate', 'convert_element_type', 'copy'),
+  *('dynamic_slice', 'dynamic_update_slice', 'expand_dims', 'gather', 'iota'),
+  *('pad', 'reshape', 'rev', 'select_n', 'slice', 'split', 'squeeze'),
+  *('stop_gradient', 'transpose'),
+)
+# What the steps of a cumulated sum hold together, in sizes of the result:
+# compilers take log n of them, on halves of halves.
+_STEPS_OF_SUMS = 4
+
+
+class DoesNotFitError(ValueError):
+  """A program needs more memory than a device has."""
+
+
+class MachineTooSmallError(ValueError):
+  """The run needs more memory than the machine has next to its devices."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+  """The cost of a program on each device, or of a part of it.
+
+  Attributes:
+    flop: Floating-point operations: twice the number of multiplications of
+      products; of others, one for each entry of the larger of operands and
+      results, exponentials included.
+    traffic: Bytes of operands and results of products and convolutions. Other
+      operations can be merged into these, and are left out.
+    operations: Number of operations that compute something. Compilers merge
+      some.
+    memory: Bytes of all intermediate values, as if all were held at once; of a
+      loop those of one iteration, and what it stacks.
+  """
+
+  flop: float = 0.0
+  traffic: float = 0.0
+  operations: float = 0.0
+  memory: int = 0
+
+  def __add__(self, other: 'Cost') -> 'Cost':
+    return Cost(*map(sum, zip(vars(self).values(), vars(other).values())))
+
+  def repeated(self, number: float) -> 'Cost':
+    """The cost of a loop with this body: iterations share memory."""
+    return Cost(
+      number * self.flop,
+      number * self.traffic,
+      number * self.operations,
+      self.memory,
+    )
+
+
+def cost(call: compilation.Call) -> Cost:
+  """Adds up a traced program; a loop that it ends by itself counts once."""
+  program, arguments = call
+  jaxpr = program.trace(*arguments).jaxpr.jaxpr
+  # Derivatives leave equations behind whose results nothing uses.
+  used, _ = partial_eval.dce_jaxpr(jaxpr, len(jaxpr.outvars) * [True])
+  return _of_equations(used)
+
+
+def _of_equations(jaxpr: core.Jaxpr) -> Cost:
+  # Arguments that are returned as they are may be copied.
+  returned = set(map(id, jaxpr.invars)) & set(map(id, jaxpr.outvars))
+  copies = sum(_bytes(x) for x in jaxpr.invars if id(x) in returned)
+  return sum(map(_of_equation, jaxpr.eqns), Cost(memory=copies))
+
+
+def _of_equation(equation: core.JaxprEqn) -> Cost:
+  name, params = equation.primitive.name, equation.params
+  inner = [_of_equations(part) for part in _parts(params)]
+  results = sum(map(_bytes, equation.outvars))
+  if name == 'cond':
+    branches = zip(*(vars(branch).values() for branch in inner))
+    return Cost(*map(max, branches)) + Cost(memory=results)
+  if inner:
+    called = sum(inner, Cost())
+    if name not in ('scan', 'while'):
+      return called  # Its results are those of the equations inside.
+    return called.repeated(params.get('length', 1)) + Cost(memory=results)
+  if name.startswith('cum'):
+    results *= _STEPS_OF_SUMS
+  if name in _MOVES:
+    return Cost(memory=results)
+  is_product = name in ('dot_general', 'conv_general_dilated')
+  traffic = sum(map(_bytes, equation.invars)) + results if is_product else 0.0
+  return Cost(_flop(equation), traffic, 1.0, results)
+
+
+def _flop(equation: core.JaxprEqn) -> float:
+  """Operations of an equation that computes, without equations inside."""
+  name, params = equation.primitive.name, equation.params
+  size = max(map(_size, equation.outvars), default=0)
+  if name == 'dot_general':
+    (contracted, _), _ = params['dimension_numbers']
+    shape = _shape(equation.invars[0])
+    return 2.0 * size * math.prod(shape[axis] for axis in contracted)
+  if name == 'conv_general_dilated':
+    shape = _shape(equation.invars[1])
+    features = shape[params['dimension_numbers'].rhs_spec[0]]
+    # Products with the zeros that dilation inserts are left out.
+    zeros = math.prod(params['lhs_dilation'])
+    return 2.0 * size * math.prod(shape) / features / zeros
+  if name.startswith('reduce_window'):
+    return float(size * math.prod(params['window_dimensions']))
+  return float(max(size, *map(_size, equation.invars), 0))
+
+
+def _parts(params: Mapping[str, Any]) -> Iterator[core.Jaxpr]:
+  """Yields the jaxprs among the parameters of an equation."""
+  for value in params.values():
+    for part in value if isinstance(value, tuple) else (value,):
+      if isinstance(part, core.ClosedJaxpr):
+        yield part.jaxpr
+      elif isinstance(part, core.Jaxpr):
+        yield part
+
+
+def _shape(variable: core.Var | core.Literal) -> tuple[int, ...]:
+  return getattr(variable.aval, 'shape', ())
+
+
+def _size(variable: core.Var | core.Literal) -> int:
+  return math.prod(_shape(variable))
+
+
+def _bytes(variable: core.Var | core.Literal) -> int:
+  # Keys of random numbers, of an extended type, are small.
+  dtype = getattr(variable.aval, 'dtype', None)
+  return _size(variable) * getattr(dtype, 'itemsize', 0)
+
+
+class Held(NamedTuple):
+  """Bytes on a device while a program runs.
+
+  Attributes:
+    temporaries: Intermediate values.
+    states: Arguments, and results that do not take over their buffers.
+    additional: What is neither the program's nor its arguments.
+  """
+
+  temporaries: int
+  states: int
+  additional: int = 0
+
+  @property
+  def total(self) -> int:
+    """All of them."""
+    return sum(self)
+
+  def __str__(self) -> str:
+    temporaries, states, additional = map(memory.gib, self)
+    return (
+      f'{temporaries} of temporaries, {states} of states and batches, and '
+      f'{additional} for other resident data'
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+  """A program of a run, and what else a device holds while it runs.
+
+  Attributes:
+    name: The name of the program.
+    call: The program and the shapes of its arguments.
+    alone: Makes the same program for one row of devices; see `row_of`.
+    owner: The program's agents, as a message names them; may be empty.
+    remedies: What would help if the program does not fit.
+    additional: Bytes that are neither the program's nor its arguments.
+    times: Number of times that it runs in a step of the run.
+    acting: Actions on the host while it runs.
+    waiting: Actions on the host while nothing runs, for each run of it.
+  """
+
+  name: str
+  call: compilation.Call
+  alone: Callable[[], compilation.Call]
+  owner: str = ''
+  remedies: Sequence[str] = ()
+  additional: int = 0
+  times: float = 0.0
+  acting: int = 0
+  waiting: int = 0
+
+  def bound(self) -> Held:
+    """The most that a device can hold; results count as temporaries."""
+    states = memory.device_bytes(self.call[1])
+    return Held(cost(self.call).memory, states, self.additional)
+
+  def held(self) -> Held:
+    """What a device holds, as XLA reports it of the compiled program."""
+    reports.note(f'compiling {self.name!r} to see what it needs')
+    program, arguments = self.alone()
+    found: Any = program.compile_quickly(*arguments).memory_analysis()
+    results = found.output_size_in_bytes - found.alias_size_in_bytes
+    states = found.argument_size_in_bytes + results
+    return Held(found.temp_size_in_bytes, states, self.additional)
+
+
+@dataclasses.dataclass(frozen=True)
+class Needs:
+  """What a run needs.
+
+  Attributes:
+    what: The run, as a message names it.
+    loads: Its programs.
+    host: Bytes of this machine's memory next to its devices: offloaded agents,
+      their replay, and offloaded updates.
+    disk: Bytes of the run's folder: checkpoints, one more than are kept, and
+      the replay of environments on the host, of all machines.
+    remedy: What to change where the machine's memory is too small.
+  """
+
+  what: str
+  loads: Sequence[Load]
+  host: int
+  disk: int
+  remedy: str
+
+  def check(self) -> None:
+    """Checks them against the memory of this machine and its devices.
+
+    Raises:
+      MachineTooSmallError: The machine's memory is too small.
+      DoesNotFitError: A device's is.
+    """
+    self.check_host(memory.host_bytes())
+    available = device_bytes(self.host)
+    self.most_held(available, enough=available)
+
+  def check_host(self, available: float) -> None:
+    """Raises MachineTooSmallError if a machine has too little memory."""
+    if self.host > available:
+      raise MachineTooSmallError(
+        f'{self.what} needs {memory.gib(self.host)} of the memory of a '
+        f'machine, which has {memory.gib(available)}. {self.remedy}'
+      )
+
+  def most_held(self, available: int, enough: int = 0) -> int:
+    """Most that a device holds while one of the programs runs.
+
+    Args:
+      available: Bytes that programs can have.
+      enough: Programs whose bound is not above it are not compiled.
+
+    Returns:
+      The bytes, or `enough` if they are fewer.
+
+    Raises:
+      DoesNotFitError: It is too much.
+    """
+    bounds = [(load.bound().total, load) for load in self.loads]
+    for most, load in sorted(bounds, key=lambda x: x[0], reverse=True):
+      if most <= enough:
+        break
+      held = load.held()
+      if held.total > available:
+        raise DoesNotFitError(
+          f'{self.what} needs {memory.gib(held.total)} on each device, of '
+          f'{memory.gib(available)}: {load.owner or repr(load.name)} '
+          f'take{"" if load.owner else "s"} {held}. One of these may help: '
+          f'{", ".join(load.remedies)}.'
+        )
+      enough = max(enough, held.total)
+    return enough
+
+
+_Config = TypeVar('_Config', bound=Any)
+_Checked = TypeVar('_Checked')
+
+
+def chunkings(config: _Config) -> Iterator[_Config]:
+  """Yields the settings of a run with each of its agent's `chunkings`."""
+  for agent in config.agent.chunkings():
+    yield dataclasses.replace(config, agent=agent)
+
+
+def fitting(
+  configs: Iterable[_Config], check: Callable[[_Config], _Checked]
+) -> _Checked:
+  """The first settings that fit into the memory of all processes.
+
+  Args:
+    configs: Settings of a run; at least one. Replay is put on disk if the
+      machine's memory is too small for it.
+    check: Raises DoesNotFitError for settings that do not fit into a device,
+      and MachineTooSmallError for those whose replay has to be on disk.
+
+  Returns:
+    What `check` returned.
+
+  Raises:
+    DoesNotFitError: The last settings do not fit.
+    MachineTooSmallError: Nor does it with replay on disk.
+  """
+  must_use_disk = False
+  waiting = list(configs)[::-1]
+  while True:
+    config = waiting.pop()
+    if must_use_disk:
+      agent = dataclasses.replace(config.agent, replay_on_disk=True)
+      config = dataclasses.replace(config, agent=agent)
+    error: Exception | None = None
+    try:
+      checked = check(config)
+    except (DoesNotFitError, MachineTooSmallError) as raised:
+      error = raised
+    is_small = isinstance(error, MachineTooSmallError)
+    # All processes ask, whatever they have found.
+    worst = distributed.largest(2 if is_small else int(error is not None))
+    if worst == 0:
+      return checked
+    if worst == 2 and not config.agent.replay_on_disk:
+      must_use_disk = True
+      waiting.append(config)
+    elif worst == 2 or not waiting:
+      raise error or DoesNotFitError('Another process has too little memory.')
+
+
+def chosen(given: Mapping[str, int], fits: Mapping[str, int]) -> dict[str, int]:
+  """What was chosen of an agent's settings; says so.
+
+  Args:
+    given: `AgentConfig.choices` as the user gave them.
+    fits: Those that fit; others only where the user left them to the memory.
+  """
+  changed = {name: x for name, x in fits.items() if x != given[name]}
+  if changed and distributed.is_first():
+    shown = ', '.join(f'{name}={value}' for name, value in changed.items())
+    reports.note(f'{shown} fits into memory')
+  return changed
+
+
+def row_of(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
+  """One row of a mesh; of CPUs if it can be: XLA compiles fastest for them."""
+  row = list(mesh.devices[0])
+  try:
+    cpus = jax.local_devices(backend='cpu')
+  except RuntimeError:  # JAX_PLATFORMS leaves them out.
+    cpus = []
+  if len(cpus) >= len(row):
+    row = cpus[: len(row)]
+  return jax.sharding.Mesh(np.array(row).reshape(1, -1), mesh.axis_names)
+
+
+def device_bytes(host_needed: int = 0) -> int:
+  """Bytes that a program may hold on a device.
+
+  Args:
+    host_needed: Bytes of the host's memory that are taken. CPUs share it.
+  """
+  if jax.local_devices()[0].platform != 'cpu':
+    return memory.total_bytes()
+  return memory.total_bytes() - host_needed // jax.local_device_count()
+
+
 # What limits the time: arithmetic of programs whose arithmetic takes longer
 # than their traffic, the traffic of the others, starting operations however
 # small they are, and waiting for environments on the host.
 LIMITS = ('arithmetic', 'bandwidth', 'launching', 'acting')
-# Seconds by what limits them, in this order.
-Seconds = np.ndarray
-
-
-@dataclasses.dataclass(frozen=True)
-class Device:
-  """What one device can do at most.
-
-  Attributes:
-    memory: bytes.
-    flops: operations a second, of products, by the type of their operands.
-    bandwidth: bytes a second between its memory and its processors.
-    platform: that programs are made for.
-  """
-
-  memory: float
-  flops: Mapping[str, float]
-  bandwidth: float
-  platform: str = 'cpu'
-
-
-def _device(
-  platform: str, memory_gib: float, bfloat16: float, float32: float, gbs: float
-) -> Device:
-  """From GiB, TFLOP/s and GB/s."""
-  flops = {'bfloat16': bfloat16 * 1e12, 'float32': float32 * 1e12}
-  return Device(memory_gib * GIB, flops, gbs * 1e9, platform)
-
-
 # NVIDIA's data sheets of the A100 (80 GB), H100 and H200, all SXM, without
 # sparsity; float32 in TF32, JAX's default there. cloud.google.com/tpu/docs of
 # each TPU; JAX multiplies float32 in bfloat16 there, by default. A TPU v3 is
-# two devices; these are one core's.
-DEVICES: Mapping[str, Device] = {
-  'a100': _device('cuda', 80e9 / GIB, 312, 156, 2_039),
-  'h100': _device('cuda', 80e9 / GIB, 989, 494, 3_350),
-  'h200': _device('cuda', 141e9 / GIB, 989, 494, 4_800),
-  'tpu_v3': _device('tpu', 16, 61.5, 61.5, 450),
-  'tpu_v4': _device('tpu', 32, 275, 275, 1_228),
-  'tpu_v5e': _device('tpu', 16, 197, 197, 819),
-  'tpu_v5p': _device('tpu', 95, 459, 459, 2_765),
-  'tpu_v6e': _device('tpu', 32, 918, 918, 1_640),
+# two devices; these are one core's. Platform, GiB, TFLOP/s in bfloat16 and in
+# float32, GB/s.
+DEVICES: Mapping[str, tuple[str, float, float, float, float]] = {
+  'a100': ('cuda', 80e9 / 2**30, 312, 156, 2_039),
+  'h100': ('cuda', 80e9 / 2**30, 989, 494, 3_350),
+  'h200': ('cuda', 141e9 / 2**30, 989, 494, 4_800),
+  'tpu_v3': ('tpu', 16, 61.5, 61.5, 450),
+  'tpu_v4': ('tpu', 32, 275, 275, 1_228),
+  'tpu_v5e': ('tpu', 16, 197, 197, 819),
+  'tpu_v5p': ('tpu', 95, 459, 459, 2_765),
+  'tpu_v6e': ('tpu', 32, 918, 918, 1_640),
 }
+# Names, values and units.
+Table = list[tuple[str, Any, str]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-  """Machines with devices of one kind.
+  """Machines with devices of one kind, which need not be here.
 
   Attributes:
-    device: one of them.
-    devices: their number.
-    per_machine: how many of them a machine has.
-    host_memory: bytes of a machine's own memory.
-    memory_fraction: part of a device's memory that programs can have; JAX takes
-      three quarters of a GPU's.
-    efficiency: part of the operations a second that programs reach; the same
-      part of the bandwidth.
-    seconds_per_operation: to start one, in the mean; several run as one kernel.
-    steps_per_second: actions in environments on the host, on one machine.
+    platform: The platform that programs are made for.
+    memory: Bytes that programs have on a device.
+    flops: Operations a second of products, by the type of their operands.
+    bandwidth: Bytes a second between a device's memory and its processors.
+    seconds_per_operation: The time to start one, in the mean; several run as
+      one kernel.
+    steps_per_second: Actions in environments on the host of one machine.
+    host_memory: Bytes of a machine's own memory.
+    devices: Number of devices.
+    per_machine: Number of devices of a machine.
   """
 
-  device: Device
-  devices: int
-  per_machine: int
-  host_memory: float
-  memory_fraction: float
-  efficiency: float
+  platform: str
+  memory: int
+  flops: Mapping[str, float]
+  bandwidth: float
   seconds_per_operation: float
   steps_per_second: float
+  host_memory: float
+  devices: int = 1
+  per_machine: int = 1
 
   def __post_init__(self) -> None:
     if self.devices % self.per_machine:
@@ -126,383 +448,68 @@ class Cluster:
     """Their number."""
     return self.devices // self.per_machine
 
-  def seconds(self, cost: costs.Cost, dtype: str) -> Seconds:
-    """The time of a program: arithmetic and traffic overlap, starting does not.
+  def seconds(self, cost: Cost, dtype: str) -> np.ndarray:
+    """The time of a program on a device, by what limits it; see `LIMITS`.
+
+    Arithmetic and traffic overlap; starting operations does not.
 
     Args:
       cost: The cost of the program.
       dtype: The type in which the agents' networks compute.
-
-    Returns:
-      The time on each device.
     """
-    arithmetic = cost.flop / (self.efficiency * self.device.flops[dtype])
-    traffic = cost.traffic / (self.efficiency * self.device.bandwidth)
+    arithmetic = cost.flop / self.flops[dtype]
+    traffic = cost.traffic / self.bandwidth
     longer = (arithmetic, 0) if arithmetic >= traffic else (0, traffic)
     return np.array((*longer, cost.operations * self.seconds_per_operation, 0))
 
-  def check_host(self, needed: float) -> None:
-    """Raises MachineTooSmallError if a machine's own memory is."""
-    if needed > self.host_memory:
-      raise limits.MachineTooSmallError(
-        f'Offloaded agents and their replay need {memory.gib(needed)} per '
-        f'machine; only {memory.gib(self.host_memory)} are available: lower '
-        'replay_capacity, or use more machines.'
-      )
-
-  def device_bytes(self, programs: Sequence[limits.Running]) -> int:
-    """Most that a device holds while one of the programs runs.
+  def table(
+    self,
+    needs: Needs,
+    dtype: str,
+    actions_per_second: float,
+    devices: int,
+    steps: tuple[str, int, int],
+  ) -> Table:
+    """What a run takes, if it fits.
 
     Args:
-      programs: those that may take the most are compiled; CPUs stand for the
-        devices.
+      needs: The programs of a device; bytes of a machine, and of the disk.
+      dtype: The type in which the agents' networks compute.
+      actions_per_second: Actions on the host for the agents of a device.
+      devices: Number of devices that are used.
+      steps: The name and the number of the run's steps, and the environment
+        steps of all agents in each.
 
     Raises:
-      limits.DoesNotFitError: it is too much.
+      MachineTooSmallError: The machine's memory is too small.
+      DoesNotFitError: A device's is.
     """
-    usable = int(self.memory_fraction * self.device.memory)
-    bounds = [
-      limits.usage_at_most(program.call).total + program.additional
-      for program in programs
-    ]
-    left = np.argsort(bounds)[::-1].tolist()
-    number, most = os.cpu_count() or 1, 0
-    with futures.ThreadPoolExecutor(number) as pool:
-      while left:
-        largest, left = left[:number], left[number:]
-        for held in pool.map(lambda i: self._held(programs[i]), largest):
-          if held.total > usable:
-            raise limits.DoesNotFitError(
-              f'The program {held.name!r} needs {memory.gib(held.total)} of '
-              f'the {memory.gib(usable)} that programs have on a device: '
-              f'{held}. Lower batch_size or the sizes of the network, or raise '
-              'batch_devices.'
-            )
-          most = max(most, held.total)
-        left = [i for i in left if bounds[i] > most]
-    return most
-
-  def _held(self, program: limits.Running) -> limits.Held:
-    """What a device holds, by XLA; may be called in any thread."""
-    reports.note(f'compiling {program.name!r}')
-    with backend.making_programs_for(self.device.platform):
-      usage = limits.usage(program.call)
-    return limits.Held(program.name, usage, program.additional)
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-  """What a run takes.
-
-  Attributes:
-    settings: that it was made for; they fit into the memory.
-    step: what a run consists of: a meta-step, or an update.
-    steps: their number.
-    device_bytes: most that a device holds.
-    off_device: bytes of a machine's own memory, and of the run's folder, where
-      checkpoints keep replay whether or not it is also in memory.
-    flop: operations of a step, on all devices.
-    environment_steps: Environment steps of all agents in a step.
-    seconds: The time of a step.
-  """
-
-  settings: Mapping[str, Any]
-  step: str
-  steps: int
-  device_bytes: int
-  off_device: limits.OffDevice
-  flop: float
-  environment_steps: int
-  seconds: Seconds
-
-  def rows(self) -> Iterator[tuple[str, Any, str]]:
-    """Yields names, values and units."""
-    step, seconds = self.step.replace('-', '_'), float(self.seconds.sum())
-    yield 'device_memory', self.device_bytes / GIB, 'GiB on each device'
-    yield 'host_memory', self.off_device.host / GIB, 'GiB on each machine'
-    yield (
-      'disk',
-      self.off_device.disk / GIB,
-      'GiB in the workdir: checkpoints, and replay, which they need',
-    )
-    yield f'tflop_per_{step}', self.flop / 1e12, 'TFLOP on all devices'
-    yield (
-      f'environment_steps_per_{step}',
-      self.environment_steps,
-      'of all agents',
-    )
-    yield f'seconds_per_{step}', seconds, f'for {self.steps:,} of them'
-    yield 'days', self.steps * seconds / 86_400, 'for the run'
-    for name, part in zip(LIMITS, self.seconds.tolist()):
-      yield f'fraction_{name}', part / seconds, 'of the time'
-    yield 'bottleneck', LIMITS[int(self.seconds.argmax())], ''
-    for name, value in self.settings.items():
-      yield name, value, ''
-
-
-def of_discovery(
-  config: config_lib.MetaTrainingConfig, cluster: Cluster
-) -> Plan:
-  """Plans a run of discovery; compiles its programs, and runs nothing.
-
-  Args:
-    config: The settings of the run. Those that do not fit are replaced.
-    cluster: devices.
-
-  Returns:
-    The plan.
-
-  Raises:
-    ValueError: batches cannot be divided among `batch_devices`.
-    limits.DoesNotFitError: no settings fit into their memory.
-  """
-  rule, rule_params = build.make_rule(config)
-  agent = next(config.agent.chunkings())
-  groups = build.make_groups(
-    dataclasses.replace(config, agent=agent), rule, _row(1)
-  )
-  sizes = [group.config.num_members for group in groups]
-  steps = sum(group.config.num_agents * group.steps.in_all for group in groups)
-  batch_devices = choose_batch_devices(config, sizes, cluster)
-  rows = cluster.devices // batch_devices
-  if any(size % rows for size in sizes):
-    config = dataclasses.replace(config, group_multiple=rows)
-  row = _row(batch_devices)
-  rule_shapes = sharding.shapes(rule_params, row, sharding.REPLICATED)
-
-  def attempt(
-    config: config_lib.MetaTrainingConfig, agent: agent_lib.AgentConfig
-  ) -> Plan:
-    config = dataclasses.replace(config, agent=agent)
-    torso, inner_loop = config.agent.network.torso, config.inner_loop
-    settings = {
-      'batch_devices': batch_devices,
-      'group_multiple': config.group_multiple,
-      'torso_chunk_size': torso.chunk_size,
-      'chunk_size': config.chunk_size,
-      'save_every': inner_loop.save_every,
-      'offload': inner_loop.offload,
-      'replay_on_disk': config.agent.replay_on_disk,
-    }
-    reports.note(f'tracing with {settings}')
-    # The first row's; all rows have equal parts.
-    own = [
-      group.alone_on(row, group.config.num_members // rows)
-      for group in build.make_groups(config, rule, row)
-    ]
-    one = footprint.off_device(own, rule_shapes, config.keep_checkpoints)
-    needed = limits.OffDevice(
-      one.host * rows // cluster.machines, one.disk * rows
-    )
-    cluster.check_host(needed.host)
-    programs = [list(x) for _, x in footprint.on_device(own, rule_shapes)]
-    device_bytes = cluster.device_bytes(sum(programs, []))
-    times, flops = zip(
-      *(_meta_step(x, rule_shapes, cluster, batch_devices) for x in own)
-    )
-    return Plan(
-      settings,
-      'meta-step',
-      config.meta_steps,
-      device_bytes,
-      needed,
-      cluster.devices * sum(flops),
-      steps,
-      sum(times, np.zeros(len(LIMITS))),
-    )
-
-  with backend.making_programs_for(cluster.device.platform):
-    return limits.first_that_fits(
-      _smaller(config),
-      lambda config: limits.fitting(
-        config.agent, functools.partial(attempt, config)
+    needs.check_host(self.host_memory)
+    device = needs.most_held(self.memory)
+    seconds, flop = np.zeros(len(LIMITS)), 0.0
+    for load in needs.loads:
+      if load.times:
+        one = cost(load.call)
+        of_one = self.seconds(one, dtype)
+        # Acting at the same time may take longer than the program.
+        of_one[-1] = load.waiting / actions_per_second + max(
+          0.0, load.acting / actions_per_second - of_one.sum()
+        )
+        seconds += load.times * of_one
+        flop += devices * load.times * one.flop
+    (step, number, of_environments), total = steps, float(seconds.sum())
+    disk = 'GiB in the workdir: checkpoints, and replay, which they need'
+    return [
+      ('device_memory', device / 2**30, 'GiB on each device'),
+      ('host_memory', needs.host / 2**30, 'GiB on each machine'),
+      ('disk', needs.disk / 2**30, disk),
+      (f'tflop_per_{step}', flop / 1e12, 'TFLOP on all devices'),
+      (f'environment_steps_per_{step}', of_environments, 'of all agents'),
+      (f'seconds_per_{step}', total, f'for {number:,} of them'),
+      ('days', number * total / 86_400, 'for the run'),
+      *(
+        (f'fraction_{name}', part / total, 'of the time')
+        for name, part in zip(LIMITS, seconds.tolist())
       ),
-    )
-
-
-def _meta_step(
-  group: population.Group,
-  rule_params: types.Params,
-  cluster: Cluster,
-  batch_devices: int,
-) -> tuple[Seconds, float]:
-  """The time of the members of a row, and the arithmetic of a device."""
-  dtype = group.config.inner_loop.agent.config.network.compute_dtype
-  calls = group.named_calls(rule_params)
-  cost: dict[str, costs.Cost] = {
-    name: _cost(calls[name])
-    for name in ('step', 'learn', 'outer_loss', 'backward')
-    if name in calls
-  }
-  seconds = {name: cluster.seconds(cost[name], dtype) for name in cost}
-  if not group.is_on_host:
-    return seconds['step'], cost['step'].flop
-  inner_loop = group.config.inner_loop
-  agent = inner_loop.agent.config
-  micro_batches = group.config.num_members // group.config.chunk
-  # A row has its part of the machine's processors.
-  rate = cluster.steps_per_second * batch_devices / cluster.per_machine
-  acting = group.config.chunk * agent.actions_per_update / rate
-  times: dict[str, int] = {
-    'learn': inner_loop.config.inner_updates,
-    'outer_loss': 1,
-    'backward': inner_loop.config.inner_updates // inner_loop.config.save_every,
-  }
-  seconds['learn'] = _while(acting, seconds['learn'])
-  # The first rollout and those of validation are acted while nothing learns.
-  alone = _while((1 + inner_loop.validation_rollouts) * acting, np.zeros(4))
-  each = sum((n * seconds[name] for name, n in times.items()), alone)
-  flop = sum(n * cost[name].flop for name, n in times.items())
-  return micro_batches * each, micro_batches * flop
-
-
-def of_training(config: runner.EvaluationConfig, cluster: Cluster) -> Plan:
-  """Plans training with a fixed rule; compiles its programs, runs nothing.
-
-  Args:
-    config: The settings of the run. Those that do not fit are replaced.
-    cluster: devices of one machine, as many as divide the agents are used.
-
-  Returns:
-    The plan.
-
-  Raises:
-    ValueError: there are several machines.
-    limits.DoesNotFitError: it does not fit into the memory.
-  """
-  if cluster.machines > 1:
-    raise ValueError(
-      f'disco-rl evaluate uses one machine, and not {cluster.machines}: lower '
-      'devices, or raise devices_per_machine.'
-    )
-  rule, rule_params = rule_registry.load(config.rule, **config.rule_settings)
-  environment = environment_registry.make(
-    config.environment, 1, config.seed, config.preprocessing
-  )
-  if isinstance(environment, base.HostEnvironment):
-    environment.close()
-  devices = max(
-    n for n in range(1, cluster.devices + 1) if config.seeds % n == 0
-  )
-  seeds = config.seeds // devices
-
-  def attempt(agent_config: agent_lib.AgentConfig) -> Plan:
-    agent = agent_lib.make(agent_config, environment.spec, rule)
-    agents = training.make(agent, environment, seeds, _row(1))
-    one = training_footprint.off_device(agents, agent, seeds, rule_params)
-    needed = limits.OffDevice(devices * one.host, devices * one.disk)
-    cluster.check_host(needed.host)
-    device_bytes = cluster.device_bytes(list(agents.running(rule_params)))
-    cost = _cost(agents.calls(rule_params)[0])
-    if isinstance(agents, training.DeviceTraining):
-      # The program makes all updates that follow a rollout.
-      cost = cost.repeated(1 / agent_config.updates_per_rollout)
-    actions = config.seeds * agent_config.actions_per_update
-    seconds = cluster.seconds(cost, agent_config.network.compute_dtype)
-    if isinstance(agents, training.HostTraining):
-      # All agents share the machine's processors.
-      seconds = _while(actions / cluster.steps_per_second, seconds)
-    return Plan(
-      {
-        'torso_chunk_size': agent_config.network.torso.chunk_size,
-        'replay_on_disk': agent_config.replay_on_disk,
-        'devices': devices,
-      },
-      'update',
-      config.updates,
-      device_bytes,
-      needed,
-      devices * cost.flop,
-      config.seeds * agent.steps_per_update,
-      seconds,
-    )
-
-  with backend.making_programs_for(cluster.device.platform):
-    return limits.fitting(config.agent, attempt)
-
-
-def choose_batch_devices(
-  config: config_lib.MetaTrainingConfig, sizes: Sequence[int], cluster: Cluster
-) -> int:
-  """The devices that share batches, so that a meta-step takes the least time.
-
-  Of each group every row of devices computes as many agents as the row with the
-  most. Where several numbers take equally long, the smallest is chosen.
-
-  Args:
-    config: The settings of the run; there are no fewer than it says.
-    sizes: members of each group.
-    cluster: devices.
-
-  Returns:
-    Their number.
-
-  Raises:
-    ValueError: there is none.
-  """
-  batches = math.gcd(
-    config.agent.batch_size, config.inner_loop.validation_trajectories
-  )
-  # Devices that share batches are in one machine.
-  shares = [
-    n
-    for n in range(config.batch_devices, cluster.per_machine + 1)
-    if math.gcd(batches, cluster.per_machine) % n == 0
-  ]
-  if not shares:
-    raise ValueError(
-      f'No number of devices from batch_devices={config.batch_devices} to the '
-      f'{cluster.per_machine} of a machine divides these, batch_size and '
-      'validation_trajectories: lower batch_devices.'
-    )
-
-  def time(share: int) -> float:
-    rows = cluster.devices // share
-    return sum(-(-size // rows) for size in sizes) / share
-
-  return min(shares, key=lambda share: (time(share), share))
-
-
-def _smaller(
-  config: config_lib.MetaTrainingConfig,
-) -> Iterator[config_lib.MetaTrainingConfig]:
-  """Yields settings that take less and less memory, and more time."""
-  inner_loop = config.inner_loop
-  yield config
-  *_, smallest = config.agent.chunkings()
-  config = dataclasses.replace(config, agent=smallest)
-  while config.chunk_size > 1:
-    yield (
-      config := dataclasses.replace(config, chunk_size=config.chunk_size // 2)
-    )
-  for k in range(1, inner_loop.inner_updates + 1):
-    if inner_loop.inner_updates % k == 0 and k > inner_loop.save_every:
-      fewer = dataclasses.replace(inner_loop, save_every=k)
-      yield (config := dataclasses.replace(config, inner_loop=fewer))
-  if not inner_loop.offload:
-    offload = dataclasses.replace(config.inner_loop, offload=True)
-    yield dataclasses.replace(config, inner_loop=offload)
-
-
-def _row(batch_devices: int) -> jax.sharding.Mesh:
-  """A row of CPUs, to trace and compile programs for."""
-  cpus = jax.local_devices(backend='cpu')
-  if len(cpus) < batch_devices:
-    raise ValueError(
-      f'Planning for batch_devices={batch_devices} requires as many devices '
-      f'here: set JAX_NUM_CPU_DEVICES={batch_devices}.'
-    )
-  row = np.array(cpus[:batch_devices]).reshape(1, batch_devices)
-  return jax.sharding.Mesh(row, (sharding.AGENTS, sharding.BATCH))
-
-
-def _cost(call: compilation.Call) -> costs.Cost:
-  """The cost of a program; loops of environments count once."""
-  program, arguments = call
-  return costs.of_program(program.trace(*arguments).jaxpr, while_turns=1)
-
-
-def _while(acting: float, learning: Seconds) -> Seconds:
-  """Learning with acting at the same time, which may take longer."""
-  waiting = max(0.0, acting - learning.sum())
-  return learning + np.array((0, 0, 0, waiting))
+      ('bottleneck', LIMITS[int(seconds.argmax())], ''),
+    ]

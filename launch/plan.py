@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 import json
+import math
+from typing import TYPE_CHECKING
 from typing import Any
 
 from absl import app
@@ -23,6 +25,14 @@ from absl import flags
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
+
+# Imported late otherwise: a mistyped flag should not wait for JAX.
+if TYPE_CHECKING:
+  import jax
+
+  from disco_rl import planning
+  from disco_rl.evaluation import runner
+  from disco_rl.meta_training import config as config_lib
 
 _CONFIG = common.config_flag()
 _JSON = common.json_flag()
@@ -63,16 +73,17 @@ def main(argv: Sequence[str]) -> None:
     fail('Name the settings of meta-train or evaluate: --config.')
   common.begin(argv, is_cached=None)
   with in_one_line(ValueError, ImportError):
-    plan = make_plan(common.settings())
+    table = make_plan(common.settings())
   if _JSON.value:
-    print(json.dumps({name: value for name, value, _ in plan.rows()}, indent=2))
-  else:
-    print('\n'.join(_lines(plan)))
+    print(json.dumps({name: value for name, value, _ in table}, indent=2))
+    return
+  for name, value, unit in table:
+    shown = f'{value:,.4g}' if isinstance(value, float) else f'{value}'
+    print(f'{name:32} {shown:>12}  {unit}'.rstrip())
 
 
-def make_plan(given: dict[str, Any]) -> Any:
+def make_plan(given: dict[str, Any]) -> 'planning.Table':
   """The plan of a run of discovery, or of training."""
-  from disco_rl import planning
   from disco_rl.evaluation import runner
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import sharding
@@ -81,11 +92,11 @@ def make_plan(given: dict[str, Any]) -> Any:
   if 'meta_steps' in given:
     # Devices that share batches are as many CPUs here.
     sharding.divide_cpu(cluster.per_machine)
-    return planning.of_discovery(meta_trainer.config_of(given), cluster)
-  return planning.of_training(runner.config_of(given), cluster)
+    return of_discovery(meta_trainer.config_of(given), cluster)
+  return of_training(runner.config_of(given), cluster)
 
 
-def make_cluster() -> Any:
+def make_cluster() -> 'planning.Cluster':
   """The devices that the flags describe."""
   from disco_rl import planning
 
@@ -95,31 +106,204 @@ def make_cluster() -> Any:
       f'{", ".join(planning.DEVICES)}, or describe it with --memory_gib, '
       '--tflops and --bandwidth_gbs.'
     )
-  device = planning.DEVICES[_DEVICE.value]
-  if _MEMORY.value is not None:
-    device = dataclasses.replace(device, memory=_MEMORY.value * planning.GIB)
-  if _TFLOPS.value is not None:
-    flops = dict.fromkeys(device.flops, 1e12 * _TFLOPS.value)
-    device = dataclasses.replace(device, flops=flops)
-  if _BANDWIDTH.value is not None:
-    device = dataclasses.replace(device, bandwidth=1e9 * _BANDWIDTH.value)
+  platform, *numbers = planning.DEVICES[_DEVICE.value]
+  flags_of_device = (_MEMORY, _TFLOPS, _TFLOPS, _BANDWIDTH)
+  gib, bfloat16, float32, bandwidth = (
+    number if flag.value is None else flag.value
+    for number, flag in zip(numbers, flags_of_device)
+  )
+  reached = 1e12 * _EFFICIENCY.value
   return planning.Cluster(
-    device,
-    _DEVICES.value,
-    _PER_MACHINE.value or min(_DEVICES.value, 8),
-    _HOST.value * planning.GIB,
-    _FRACTION.value,
-    _EFFICIENCY.value,
+    platform,
+    int(_FRACTION.value * gib * 2**30),
+    {'bfloat16': reached * bfloat16, 'float32': reached * float32},
+    1e9 * _EFFICIENCY.value * bandwidth,
     1e-6 * _OPERATION.value,
     _STEPS.value,
+    _HOST.value * 2**30,
+    _DEVICES.value,
+    _PER_MACHINE.value or min(_DEVICES.value, 8),
   )
 
 
-def _lines(plan: Any) -> Iterator[str]:
-  """Yields the table."""
-  for name, value, unit in plan.rows():
-    shown = f'{value:,.4g}' if isinstance(value, float) else f'{value}'
-    yield f'{name:32} {shown:>12}  {unit}'.rstrip()
+def of_discovery(
+  config: 'config_lib.MetaTrainingConfig', cluster: 'planning.Cluster'
+) -> 'planning.Table':
+  """Plans discovery, with settings that fit; compiles, and runs nothing."""
+  from disco_rl import planning
+  from disco_rl.meta_training import build
+  from disco_rl.meta_training import population
+  from disco_rl.runtime import backend
+  from disco_rl.runtime import reports
+  from disco_rl.runtime import sharding
+
+  rule, rule_params = build.make_rule(config)
+  first = next(planning.chunkings(config))
+  groups = build.make_groups(first, rule, _row(1))
+  sizes = [group.config.num_members for group in groups]
+  steps = sum(group.config.num_agents * group.steps.in_all for group in groups)
+  share = choose_batch_devices(config, sizes, cluster)
+  rows = cluster.devices // share
+  if any(size % rows for size in sizes):
+    config = dataclasses.replace(config, group_multiple=rows)
+  row = _row(share)
+  rule_shapes = sharding.shapes(rule_params, row, sharding.REPLICATED)
+
+  def attempt(config: 'config_lib.MetaTrainingConfig') -> 'planning.Table':
+    settings = {
+      'batch_devices': share,
+      'group_multiple': config.group_multiple,
+      'torso_chunk_size': config.agent.network.torso.chunk_size,
+      'chunk_size': config.chunk_size,
+      'save_every': config.inner_loop.save_every,
+      'offload': config.inner_loop.offload,
+      'replay_on_disk': config.agent.replay_on_disk,
+    }
+    reports.note(f'tracing with {settings}')
+    # The first row's; all rows have equal parts.
+    own = [
+      group.alone_on(row, group.config.num_members // rows)
+      for group in build.make_groups(config, rule, row)
+    ]
+    needs = population.needs(own, rule_shapes, config.keep_checkpoints)
+    table = cluster.table(
+      dataclasses.replace(
+        needs,
+        host=needs.host * rows // cluster.machines,
+        disk=needs.disk * rows,
+      ),
+      config.agent.network.compute_dtype,
+      # A row has its part of the machine's processors.
+      cluster.steps_per_second * share / cluster.per_machine,
+      cluster.devices,
+      ('meta_step', config.meta_steps, steps),
+    )
+    return [*table, *((name, x, '') for name, x in settings.items())]
+
+  with backend.making_programs_for(cluster.platform):
+    return planning.fitting(_smaller(config), attempt)
+
+
+def of_training(
+  config: 'runner.EvaluationConfig', cluster: 'planning.Cluster'
+) -> 'planning.Table':
+  """Plans training by a fixed rule, on as many devices as divide the agents."""
+  from disco_rl import planning
+  from disco_rl.agent import agent as agent_lib
+  from disco_rl.environments import registry
+  from disco_rl.evaluation import training
+  from disco_rl.runtime import backend
+  from disco_rl.update_rules import registry as rule_registry
+
+  if cluster.machines > 1:
+    raise ValueError(
+      f'disco-rl evaluate uses one machine, and not {cluster.machines}: lower '
+      'devices, or raise devices_per_machine.'
+    )
+  rule, rule_params = rule_registry.load(config.rule, **config.rule_settings)
+  environment = registry.make(
+    config.environment, 1, config.seed, config.preprocessing
+  )
+  if close := getattr(environment, 'close', None):
+    close()
+  devices = max(
+    n for n in range(1, cluster.devices + 1) if config.seeds % n == 0
+  )
+
+  def attempt(config: 'runner.EvaluationConfig') -> 'planning.Table':
+    agent = agent_lib.make(config.agent, environment.spec, rule)
+    needs = training.make(
+      agent, environment, config.seeds // devices, _row(1)
+    ).needs(rule_params)
+    table = cluster.table(
+      dataclasses.replace(
+        needs, host=devices * needs.host, disk=devices * needs.disk
+      ),
+      config.agent.network.compute_dtype,
+      # All agents share the machine's processors.
+      cluster.steps_per_second / devices,
+      devices,
+      ('update', config.updates, config.seeds * agent.steps_per_update),
+    )
+    return [
+      *table,
+      ('torso_chunk_size', config.agent.network.torso.chunk_size, ''),
+      ('replay_on_disk', config.agent.replay_on_disk, ''),
+      ('devices', devices, ''),
+    ]
+
+  with backend.making_programs_for(cluster.platform):
+    return planning.fitting(planning.chunkings(config), attempt)
+
+
+def choose_batch_devices(
+  config: 'config_lib.MetaTrainingConfig',
+  sizes: Sequence[int],
+  cluster: 'planning.Cluster',
+) -> int:
+  """The devices that share batches, so that a meta-step takes the least time.
+
+  Of each group every row of devices computes as many agents as the row with the
+  most. Where several numbers take equally long, the smallest is chosen.
+  """
+  shared = math.gcd(
+    config.agent.batch_size,
+    config.inner_loop.validation_trajectories,
+    cluster.per_machine,  # Devices that share batches are in one machine.
+  )
+  shares = [
+    n for n in range(config.batch_devices, shared + 1) if shared % n == 0
+  ]
+  if not shares:
+    raise ValueError(
+      f'No number of devices from batch_devices={config.batch_devices} to the '
+      f'{cluster.per_machine} of a machine divides these, batch_size and '
+      'validation_trajectories: lower batch_devices.'
+    )
+
+  def time(share: int) -> float:
+    rows = cluster.devices // share
+    return sum(-(-size // rows) for size in sizes) / share
+
+  return min(shares, key=lambda share: (time(share), share))
+
+
+def _smaller(
+  config: 'config_lib.MetaTrainingConfig',
+) -> 'Iterator[config_lib.MetaTrainingConfig]':
+  """Yields settings that take less and less memory, and more time."""
+  from disco_rl import planning
+
+  inner_loop = config.inner_loop
+  for chunked in planning.chunkings(config):
+    yield (config := chunked)
+  while config.chunk_size > 1:
+    size = config.chunk_size // 2
+    yield (config := dataclasses.replace(config, chunk_size=size))
+  for k in range(inner_loop.save_every + 1, inner_loop.inner_updates + 1):
+    if inner_loop.inner_updates % k == 0:
+      inner_loop = dataclasses.replace(inner_loop, save_every=k)
+      yield dataclasses.replace(config, inner_loop=inner_loop)
+  if not inner_loop.offload:
+    inner_loop = dataclasses.replace(inner_loop, offload=True)
+    yield dataclasses.replace(config, inner_loop=inner_loop)
+
+
+def _row(batch_devices: int) -> 'jax.sharding.Mesh':
+  """A row of CPUs, to trace and compile programs for."""
+  import jax
+  import numpy as np
+
+  from disco_rl.runtime import sharding
+
+  cpus = jax.local_devices(backend='cpu')
+  if len(cpus) < batch_devices:
+    raise ValueError(
+      f'Planning for batch_devices={batch_devices} requires as many devices '
+      f'here: set JAX_NUM_CPU_DEVICES={batch_devices}.'
+    )
+  row = np.array(cpus[:batch_devices]).reshape(1, batch_devices)
+  return jax.sharding.Mesh(row, (sharding.AGENTS, sharding.BATCH))
 
 
 if __name__ == '__main__':

@@ -115,6 +115,14 @@ class AgentConfig(config_lib.Settings):
       yield dataclasses.replace(self, network=network)
 
   @property
+  def choices(self) -> dict[str, int]:
+    """Settings that a run may choose, so that it fits into the memory."""
+    return {
+      'torso_chunk_size': self.network.torso.chunk_size,
+      'replay_on_disk': self.replay_on_disk,
+    }
+
+  @property
   def replay_ratio(self) -> float:
     """Number of updates that learn from a trajectory, on average."""
     return self.updates_per_rollout * self.batch_size / self.num_environments

@@ -2,7 +2,6 @@
 
 import abc
 from collections.abc import Callable
-from collections.abc import Iterator
 import dataclasses
 import functools
 import pathlib
@@ -10,12 +9,16 @@ from typing import Any
 
 import jax
 
+from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
+from disco_rl.agent import host_replay
 from disco_rl.runtime import compilation
-from disco_rl.runtime import limits
+from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
+
+_CHECKPOINTS = 3  # Two are kept while another is written.
 
 
 @types.record
@@ -109,24 +112,64 @@ class Training(abc.ABC):
       (self._init, (keys, task)),
     ]
 
-  def running(self, rule_params: types.Params) -> Iterator[limits.Running]:
-    """Yields the programs, and what a device holds in addition."""
+  def needs(self, rule_params: types.Params) -> planning.Needs:
+    """What the training needs, by the shapes of its arrays."""
     learn, initial = self.calls(rule_params)
+    mesh, replay = planning.row_of(self._mesh), self._replay_footprint()
 
-    def alone(index: int) -> compilation.Call:
-      mesh = limits.row_of(self._mesh)
+    @functools.cache
+    def alone() -> list[compilation.Call]:
+      if mesh == self._mesh:
+        return [learn, initial]
       number = self._num_agents // self._mesh.shape[sharding.AGENTS]
       training = type(self)(self.agent, self._environment, number, mesh)
-      return training.calls(rule_params)[index]
+      return training.calls(rule_params)
 
-    yield limits.Running('initial', initial, 0, lambda: alone(1))
-    additional = self._additional_bytes(learn)
-    yield limits.Running('learn', learn, additional, lambda: alone(0))
+    size = self.agent.config.network.torso.chunk_size
+    remedies = {
+      'lower seeds': self._num_agents > 1,
+      'lower replay_capacity': not replay.disk,
+      'set torso_chunk_size=-1': not 0 < size <= 32,
+      'lower batch_size': True,
+    }
+    load = functools.partial(
+      planning.Load,
+      remedies=[text for text, helps in remedies.items() if helps],
+    )
+    times, acting = self._schedule()
+    _, (_, train_state, *_) = learn
+    return planning.Needs(
+      'Training',
+      [
+        load('initial', initial, lambda: alone()[1]),
+        load(
+          'learn',
+          learn,
+          lambda: alone()[0],
+          additional=self._additional_bytes(learn),
+          times=times,
+          acting=acting,
+        ),
+      ],
+      self._num_agents * replay.memory,
+      _CHECKPOINTS * memory.tree_bytes(train_state)
+      + self._num_agents * replay.disk,
+      'It holds the replay of agents with environments on the host: set '
+      'replay_on_disk=True, or lower replay_capacity or seeds.',
+    )
+
+  def _replay_footprint(self) -> host_replay.Footprint:
+    """The replay of one agent that is not part of the state."""
+    return host_replay.Footprint(0, 0)
 
   def _additional_bytes(self, learn: compilation.Call) -> int:
     """What a device holds in addition to the learning program and arguments."""
     del learn
     return 0
+
+  @abc.abstractmethod
+  def _schedule(self) -> tuple[float, int]:
+    """Runs of the learning program for an update, and actions meanwhile."""
 
   def compile(self, rule_params: types.Params, train_state: TrainState) -> None:
     """Compiles the program that learns, unless it has been compiled."""

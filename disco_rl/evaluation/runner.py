@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from disco_rl import config as config_lib
+from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
@@ -19,17 +20,16 @@ from disco_rl.environments import registry as environment_registry
 from disco_rl.environments.host import adapters
 from disco_rl.evaluation import achievements
 from disco_rl.evaluation import base
-from disco_rl.evaluation import footprint
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import statistics
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
 from disco_rl.runtime import backend
-from disco_rl.runtime import limits
 from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
 from disco_rl.runtime import run as run_lib
+from disco_rl.update_rules import base as rule_base
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import sources
 
@@ -180,24 +180,23 @@ class Evaluation:
     )
     self._environment = environment
     self._rule_params = jax.device_put(rule_params)
-    agent, self._driver, self._needed = limits.fitting(
-      config.agent, lambda agent: self._fit(agent, rule)
+    fits, self._driver, self._needs = planning.fitting(
+      planning.chunkings(config), lambda config: self._fit(config, rule)
     )
     self._driver.begin_episodes()
-    self._chosen = limits.chosen(config.agent, agent)
+    self._chosen = planning.chosen(config.agent.choices, fits.agent.choices)
     self._achievements = achievements.Counter(environment, config.seeds)
 
   def _fit(
-    self, config: agent_lib.AgentConfig, rule: Any
-  ) -> tuple[agent_lib.AgentConfig, base.Training, limits.OffDevice]:
+    self, config: EvaluationConfig, rule: rule_base.UpdateRule
+  ) -> tuple[EvaluationConfig, base.Training, planning.Needs]:
     """The training of such agents; raises if it does not fit."""
-    agent = agent_lib.make(config, self._environment.spec, rule)
+    agent = agent_lib.make(config.agent, self._environment.spec, rule)
     jax.eval_shape(lambda: agent.init(jax.random.key(0)))
-    driver = training.make(agent, self._environment, self._config.seeds)
-    needed = footprint.check(
-      driver, agent, self._config.seeds, self._rule_params
-    )
-    return config, driver, needed
+    driver = training.make(agent, self._environment, config.seeds)
+    needs = driver.needs(self._rule_params)
+    needs.check()
+    return config, driver, needs
 
   def run(
     self,
@@ -240,7 +239,7 @@ class Evaluation:
       free=FREE,
       rules=sources.files_among([config.rule]),
       loggers=config.loggers,
-      disk=self._needed.disk,
+      disk=self._needs.disk,
       remedy=_DISK_REMEDY,
     )
     settings = {**description, **self._chosen}

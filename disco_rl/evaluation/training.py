@@ -20,6 +20,7 @@ from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
+from disco_rl.agent import host_replay
 from disco_rl.agent import learner
 from disco_rl.environments import base
 from disco_rl.evaluation import base as training_base
@@ -107,6 +108,10 @@ class DeviceTraining(training_base.Training):
         (self._task, np.zeros((), np.int32)), self._mesh, sharding.REPLICATED
       ),
     )
+
+  def _schedule(self) -> tuple[float, int]:
+    """The program makes all updates that follow a rollout."""
+    return 1 / self.agent.config.updates_per_rollout, 0
 
   def _zeros(
     self, rule_params: types.Params, train_state: TrainState
@@ -345,6 +350,12 @@ class HostTraining(training_base.Training):
     )
     batches = sharding.shapes(batches, self._mesh, sharding.SPLIT)
     return self._learn, (rule_params, train_state.agents.learner, batches)
+
+  def _schedule(self) -> tuple[float, int]:
+    return 1, self._num_agents * self.agent.config.actions_per_update
+
+  def _replay_footprint(self) -> host_replay.Footprint:
+    return host_collector.replay_footprint(self.agent)
 
   def _additional_bytes(self, learn: compilation.Call) -> int:
     """The parameters to act with, and the batches of the next updates."""

@@ -1,6 +1,5 @@
 """Members of a population in environments on the device."""
 
-from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from typing import Any
@@ -16,7 +15,6 @@ from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
 from disco_rl.meta_training import resets
-from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
@@ -72,7 +70,7 @@ class DeviceGroup(population.Group):
 
   def step_calls(
     self, rule_params: types.Params, members: inner_loop_lib.Member
-  ) -> dict[str, compilation.Call]:
+  ) -> population.Calls:
     """See `population.Group.step_calls`."""
     n = self.config.num_members
     expired = self.config.shapes(jax.ShapeDtypeStruct((n,), bool))
@@ -85,12 +83,26 @@ class DeviceGroup(population.Group):
       'replace': (self._replace, (expired, initial, members)),
     }
 
-  def additional_bytes(
-    self, calls: Mapping[str, compilation.Call]
-  ) -> dict[str, int]:
+  def additional_bytes(self, calls: population.Calls) -> dict[str, int]:
     """See `population.Group.additional_bytes`: members during resets."""
     _, (_, members, *_) = calls['step']
     return {'initial': memory.device_bytes(members)}
+
+  def waiting_bytes(self, calls: population.Calls) -> int:
+    """See `population.Group.waiting_bytes`."""
+    _, (_, members, environments, _) = calls['step']
+    return memory.device_bytes((members, environments))
+
+  def off_device(
+    self, calls: population.Calls, checkpoints: int
+  ) -> tuple[int, int]:
+    """See `population.Group.off_device`."""
+    _, (_, members, *_) = calls['step']
+    return 0, checkpoints * memory.tree_bytes(members)
+
+  def schedule(self) -> dict[str, tuple[int, int, int]]:
+    """See `population.Group.schedule`."""
+    return {'step': (1, 0, 0)}
 
   def alone_on(
     self, mesh: jax.sharding.Mesh, num_members: int

@@ -1,7 +1,6 @@
 """Members of a population in environments on the host."""
 
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
@@ -24,7 +23,6 @@ from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import offloading
 from disco_rl.meta_training import population
-from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import memory
 from disco_rl.runtime import reports
@@ -235,7 +233,7 @@ class HostGroup(population.Group):
 
   def step_calls(
     self, rule_params: types.Params, members: inner_loop_lib.Member
-  ) -> dict[str, compilation.Call]:
+  ) -> population.Calls:
     """See `population.Group.step_calls`."""
     inner_loop, shapes = self.config.inner_loop, self.config.shapes
     rollouts = lambda size: shapes(
@@ -279,9 +277,7 @@ class HostGroup(population.Group):
       'meta_update': (self._meta_update, update_rule),
     }
 
-  def additional_bytes(
-    self, calls: Mapping[str, compilation.Call]
-  ) -> dict[str, int]:
+  def additional_bytes(self, calls: population.Calls) -> dict[str, int]:
     """See `population.Group.additional_bytes`: updates and validation."""
     _, (_, members, validation) = calls['outer_loss']
     _, (_, _, segment) = calls['backward']
@@ -294,6 +290,43 @@ class HostGroup(population.Group):
       'outer_loss': updates,
       'backward': max(0, updates - size(segment)) + size((members, validation)),
       'meta_update': size(validation),
+    }
+
+  def waiting_bytes(self, calls: population.Calls) -> int:
+    """See `population.Group.waiting_bytes`; members are offloaded."""
+    del calls
+    return 0
+
+  def off_device(
+    self, calls: population.Calls, checkpoints: int
+  ) -> tuple[int, int]:
+    """See `population.Group.off_device`: members, replay, offloaded updates."""
+    inner_loop, num_own = self.config.inner_loop, len(self.config.own_members)
+    _, (_, members, *_) = calls['meta_update']
+    # With the parameters that act in the next rollout.
+    size = memory.tree_bytes((members, members.agent.learner.params))
+    member = size // self.members_at_once
+    replay = host_collector.replay_footprint(inner_loop.agent)
+    host = num_own * (member + replay.memory)
+    if inner_loop.config.offload:
+      _, (_, _, segment) = calls['backward']
+      number = inner_loop.config.inner_updates // inner_loop.config.save_every
+      host += number * memory.tree_bytes(segment)
+    of_member = checkpoints * member + replay.disk
+    return host, self.config.num_members * of_member
+
+  def schedule(self) -> dict[str, tuple[int, int, int]]:
+    """See `population.Group.schedule`; a row of devices has all members."""
+    config, inner_loop = self.config, self.config.inner_loop
+    number = config.num_members // self.members_at_once
+    acting = config.chunk * inner_loop.agent.config.actions_per_update
+    updates = inner_loop.config.inner_updates
+    # The first rollout and those of validation are acted while nothing learns.
+    alone = (1 + inner_loop.validation_rollouts) * acting
+    return {
+      'learn': (number * updates, acting, 0),
+      'outer_loss': (number, 0, alone),
+      'backward': (number * updates // inner_loop.config.save_every, 0, 0),
     }
 
   def alone_on(self, mesh: jax.sharding.Mesh, num_members: int) -> 'HostGroup':

@@ -1,18 +1,16 @@
 """Discovery: a run of meta-steps in a folder, with reports and checkpoints."""
 
 from collections.abc import Mapping
-import dataclasses
 import pathlib
 from typing import Any
 
 import numpy as np
 
 from disco_rl import config as settings_lib
+from disco_rl import planning
 from disco_rl import types
-from disco_rl.agent import agent as agent_lib
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
-from disco_rl.meta_training import footprint
 from disco_rl.meta_training import held_out as held_out_lib
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import population
@@ -21,7 +19,6 @@ from disco_rl.meta_training import rule_files as rule_files_lib
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
-from disco_rl.runtime import limits
 from disco_rl.runtime import metrics
 from disco_rl.runtime import progress
 from disco_rl.runtime import run as run_lib
@@ -82,14 +79,14 @@ class MetaTrainer:
       sharding.check(config.agents, mesh, 'in all')
     self._rule, params = build.make_rule(config)
     self._initial_params = sharding.put(params, mesh, sharding.REPLICATED)
-    given = config
-    config, self._groups, self._needed = limits.fitting(
-      config.agent, lambda agent: self._fit(given, agent)
+    given = config.agent.choices
+    config, self._groups, self._needs = planning.fitting(
+      planning.chunkings(config), self._fit
     )
     for group in self._groups:
       group.begin_episodes()
     self._config = config
-    self._chosen = limits.chosen(given.agent, config.agent)
+    self._chosen = planning.chosen(given, config.agent.choices)
     self._held_out = held_out_lib.HeldOut(
       config.held_out,
       config.agent,
@@ -100,19 +97,17 @@ class MetaTrainer:
     self._meta_step = meta_step.MetaStep(config, self._groups, mesh)
 
   def _fit(
-    self,
-    config: config_lib.MetaTrainingConfig,
-    agent: agent_lib.AgentConfig,
+    self, config: config_lib.MetaTrainingConfig
   ) -> tuple[
-    config_lib.MetaTrainingConfig, list[population.Group], limits.OffDevice
+    config_lib.MetaTrainingConfig, list[population.Group], planning.Needs
   ]:
     """The population with such agents; raises if it does not fit."""
-    config = dataclasses.replace(config, agent=agent)
     groups = build.make_groups(config, self._rule)
-    needed = footprint.check(
+    needs = population.needs(
       groups, self._initial_params, config.keep_checkpoints
     )
-    return config, groups, needed
+    needs.check()
+    return config, groups, needs
 
   def run(
     self, workdir: str | pathlib.Path, description: Mapping[str, Any]
@@ -155,7 +150,7 @@ class MetaTrainer:
       free=FREE,
       rules=sources.files_among([config.rule]),
       loggers=config.loggers,
-      disk=self._needed.disk,
+      disk=self._needs.disk,
       remedy=_DISK_REMEDY,
     )
     settings = {**description, **self._chosen}

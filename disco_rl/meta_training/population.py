@@ -7,7 +7,9 @@ groups.
 
 import abc
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import functools
 import pathlib
@@ -16,6 +18,7 @@ import jax
 import numpy as np
 import optax
 
+from disco_rl import planning
 from disco_rl import types
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
@@ -125,6 +128,10 @@ class GroupConfig:
     return distributed.from_parts(tree, self.mesh, sharding.SPLIT)
 
 
+# Programs and the shapes of their arguments, by name.
+Calls = Mapping[str, compilation.Call]
+
+
 class Group(abc.ABC):
   """n agents with environments of equal shapes.
 
@@ -207,9 +214,7 @@ class Group(abc.ABC):
     """
     return list(self.named_calls(rule_params).values())
 
-  def named_calls(
-    self, rule_params: types.Params
-  ) -> dict[str, compilation.Call]:
+  def named_calls(self, rule_params: types.Params) -> Calls:
     """The same by name."""
     n = self.members_at_once
     keys = self.config.shapes(
@@ -227,7 +232,7 @@ class Group(abc.ABC):
   @abc.abstractmethod
   def step_calls(
     self, rule_params: types.Params, members: inner_loop_lib.Member
-  ) -> dict[str, compilation.Call]:
+  ) -> Calls:
     """Of `named_calls`, those of `step` and `reset_expired`.
 
     Args:
@@ -239,16 +244,29 @@ class Group(abc.ABC):
     """
 
   @abc.abstractmethod
-  def additional_bytes(
-    self, calls: Mapping[str, compilation.Call]
-  ) -> dict[str, int]:
+  def additional_bytes(self, calls: Calls) -> dict[str, int]:
     """What a device holds of the group, besides a program and its arguments.
 
     Args:
-      calls: as of `named_calls`.
+      calls: The programs, as of `named_calls`.
 
     Returns:
       Bytes, by the names of programs; 0 for those that are left out.
+    """
+
+  @abc.abstractmethod
+  def waiting_bytes(self, calls: Calls) -> int:
+    """What a device holds from one meta-step to the next."""
+
+  @abc.abstractmethod
+  def off_device(self, calls: Calls, checkpoints: int) -> tuple[int, int]:
+    """Bytes of this process's memory, and of the run's folder."""
+
+  @abc.abstractmethod
+  def schedule(self) -> dict[str, tuple[int, int, int]]:
+    """`times`, `acting` and `waiting` of each program of a meta-step.
+
+    See `planning.Load`.
     """
 
   @abc.abstractmethod
@@ -347,3 +365,71 @@ class Group(abc.ABC):
     Returns:
       The members.
     """
+
+
+def needs(
+  groups: Sequence[Group],
+  rule_params: types.Params,
+  keep_checkpoints: int = 1,
+) -> planning.Needs:
+  """What a population needs, by the shapes of its arrays.
+
+  Args:
+    groups: The population.
+    rule_params: eta.
+    keep_checkpoints: Number of checkpoints that remain.
+  """
+  calls = [group.named_calls(rule_params) for group in groups]
+  waiting = [group.waiting_bytes(own) for group, own in zip(groups, calls)]
+  loads: list[planning.Load] = []
+  host = disk = 0
+  for group, own, of_group in zip(groups, calls, waiting):
+    loads += _loads(group, own, rule_params, sum(waiting) - of_group)
+    bytes_off_device = group.off_device(own, keep_checkpoints + 1)
+    host, disk = host + bytes_off_device[0], disk + bytes_off_device[1]
+  return planning.Needs(
+    'The population',
+    loads,
+    host,
+    disk,
+    'Agents with host environments, and their replay, are kept in host memory: '
+    'set replay_on_disk=True, or lower replay_capacity or agents.',
+  )
+
+
+def _loads(
+  group: Group, calls: Calls, rule_params: types.Params, others: int
+) -> Iterator[planning.Load]:
+  """Yields the programs of a group; a device holds `others` of other groups."""
+  config, inner_loop = group.config, group.config.inner_loop
+  size = inner_loop.agent.config.network.torso.chunk_size
+  remedies = {
+    'lower chunk_size': config.chunk > 1,
+    'lower agents or replay_capacity': not group.is_on_host,
+    'set torso_chunk_size=-1': not 0 < size <= 32,
+    'raise save_every': inner_loop.config.save_every == 1,
+    'set offload=True': not inner_loop.config.offload,
+    'lower batch_size': True,
+    'start from a :tiny config': True,
+  }
+  mesh = planning.row_of(config.mesh)
+
+  @functools.cache
+  def alone() -> Calls:
+    if mesh == config.mesh:
+      return calls
+    rule = sharding.shapes(rule_params, mesh, sharding.REPLICATED)
+    members = config.num_members // config.mesh.shape[sharding.AGENTS]
+    return group.alone_on(mesh, members).named_calls(rule)
+
+  additional, schedule = group.additional_bytes(calls), group.schedule()
+  for name, call in calls.items():
+    yield planning.Load(
+      name,
+      call,
+      lambda name=name: alone()[name],  # type: ignore[misc]
+      f'{config.chunk} at a time of the agents like that on {config.names[0]}',
+      [text for text, helps in remedies.items() if helps],
+      others + additional.get(name, 0),
+      *schedule.get(name, ()),
+    )

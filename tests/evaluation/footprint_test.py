@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from configs import evaluate
+from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
-from disco_rl.evaluation import footprint
 from disco_rl.evaluation import runner
 from disco_rl.evaluation import training
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
-from disco_rl.runtime import limits
 from disco_rl.runtime import memory
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import actor_critic
@@ -62,8 +61,8 @@ def test_the_estimate_is_what_xla_reports(
   torso: str, core: int, chunk: int
 ) -> None:
   agents = make(make_agent(torso, core, chunk))
-  _, learn = agents.running({})
-  bound, estimate = learn.held(enough=np.inf), learn.held()
+  _, learn = agents.needs({}).loads
+  bound, estimate = learn.bound(), learn.held()
   held = footprints.reported_bytes(learn.call)
   _, (_, state, batch) = learn.call
   parameters = sum(x.nbytes for x in map(zeros, jax.tree.leaves(state.params)))
@@ -77,27 +76,25 @@ def zeros(shape: jax.ShapeDtypeStruct) -> np.ndarray:
 
 
 def test_chunks_of_the_torso_are_seen() -> None:
-  _, whole = make(make_agent('impala')).running({})
-  _, chunked = make(make_agent('impala', chunk=8)).running({})
-  most = [x.held(enough=np.inf).usage.temporaries for x in (whole, chunked)]
+  _, whole = make(make_agent('impala')).needs({}).loads
+  _, chunked = make(make_agent('impala', chunk=8)).needs({}).loads
+  most = [x.bound().temporaries for x in (whole, chunked)]
   assert most[1] < 0.5 * most[0]
 
 
 def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-  agent = make_agent('mlp')
-  agents = make(agent, 2)
-  needed = max(program.held().total for program in agents.running({}))
-  host = footprint.off_device(agents, agent, 2, {}).host
+  needs = make(make_agent('mlp'), 2).needs({})
+  needed, host = max(load.held().total for load in needs.loads), needs.host
   assert host > 2 * CAPACITY * (LENGTH + 1) * 2_000  # Of observations alone.
-  monkeypatch.setattr(limits.memory, 'host_bytes', lambda: host)
-  monkeypatch.setattr(limits, 'device_bytes', lambda _: needed)
-  footprint.check(agents, agent, 2, {})
-  monkeypatch.setattr(limits, 'device_bytes', lambda _: needed - 1)
-  with pytest.raises(limits.DoesNotFitError, match='GiB.*lower seeds.*=-1'):
-    footprint.check(agents, agent, 2, {})
-  monkeypatch.setattr(limits.memory, 'host_bytes', lambda: host - 1)
+  monkeypatch.setattr(memory, 'host_bytes', lambda: host)
+  monkeypatch.setattr(planning, 'device_bytes', lambda _: needed)
+  needs.check()
+  monkeypatch.setattr(planning, 'device_bytes', lambda _: needed - 1)
+  with pytest.raises(planning.DoesNotFitError, match='GiB.*lower seeds.*=-1'):
+    needs.check()
+  monkeypatch.setattr(memory, 'host_bytes', lambda: host - 1)
   with pytest.raises(ValueError, match='replay_on_disk=True'):
-    footprint.check(agents, agent, 2, {})
+    needs.check()
 
 
 def test_the_first_size_that_fits_is_chosen_and_kept(
@@ -114,16 +111,16 @@ def test_the_first_size_that_fits_is_chosen_and_kept(
     'hidden_sizes': (4,),
     'torso_chunk_size': torsos.AUTOMATIC,
   }
-  check, tried = footprint.check, []
+  needs, tried = training.DeviceTraining.needs, []
 
-  def refuse_large_ones(agents: Any, agent: Any, *rest: Any) -> Any:
-    size = agent.config.network.torso.chunk_size
+  def refuse_large_ones(self: Any, rule_params: types.Params) -> Any:
+    size = self.agent.config.network.torso.chunk_size
     tried.append(size)
     if size in (0, 512):
-      raise limits.DoesNotFitError('too large')
-    return check(agents, agent, *rest)
+      raise planning.DoesNotFitError('too large')
+    return needs(self, rule_params)
 
-  monkeypatch.setattr(footprint, 'check', refuse_large_ones)
+  monkeypatch.setattr(training.DeviceTraining, 'needs', refuse_large_ones)
   config = runner.config_of(settings)
   evaluation = runner.Evaluation(config)
   assert tried == [0, 512, 128]

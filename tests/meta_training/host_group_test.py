@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from configs import quickstart
+from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
 from disco_rl.environments import base
-from disco_rl.meta_training import footprint
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
@@ -24,7 +24,6 @@ from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import offloading
 from disco_rl.meta_training import population
-from disco_rl.runtime import limits
 from disco_rl.runtime import memory
 from disco_rl.update_rules import actor_critic
 
@@ -277,30 +276,24 @@ def test_the_estimate_of_what_waits_on_the_device() -> None:
 def test_a_population_that_does_not_fit_is_refused(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  group = make_group(4, 2)
-  needed = max(
-    program.held().total
-    for _, programs in footprint.on_device([group], RULE_PARAMS)
-    for program in programs
-  )
-  host = footprint.off_device([group], RULE_PARAMS, 2).host
-  monkeypatch.setattr(limits, 'device_bytes', lambda _: needed)
-  monkeypatch.setattr(limits.memory, 'host_bytes', lambda: host)
-  check = lambda: footprint.check([group], RULE_PARAMS)
-  check()
-  monkeypatch.setattr(limits.memory, 'host_bytes', lambda: host - 1)
+  needs = population.needs([make_group(4, 2)], RULE_PARAMS)
+  needed, host = max(load.held().total for load in needs.loads), needs.host
+  monkeypatch.setattr(planning, 'device_bytes', lambda _: needed)
+  monkeypatch.setattr(memory, 'host_bytes', lambda: host)
+  needs.check()
+  monkeypatch.setattr(memory, 'host_bytes', lambda: host - 1)
   with pytest.raises(ValueError, match='replay_on_disk=True'):
-    check()
-  monkeypatch.setattr(limits.memory, 'host_bytes', lambda: host)
-  monkeypatch.setattr(limits, 'device_bytes', lambda _: needed - 1)
-  with pytest.raises(limits.DoesNotFitError, match='2 at a time.*chunk_size'):
-    check()
+    needs.check()
+  monkeypatch.setattr(memory, 'host_bytes', lambda: host)
+  monkeypatch.setattr(planning, 'device_bytes', lambda _: needed - 1)
+  with pytest.raises(planning.DoesNotFitError, match='2 at a time.*chunk_size'):
+    needs.check()
 
 
 def test_memory_and_disk_beside_devices() -> None:
   """Every member is offloaded; replay is in memory, and on the disk."""
   two, four = (
-    footprint.off_device([make_group(n, 1)], RULE_PARAMS, keep_checkpoints=2)
+    population.needs([make_group(n, 1)], RULE_PARAMS, keep_checkpoints=2)
     for n in (2, 4)
   )
   assert (four.host, four.disk) == (2 * two.host, 2 * two.disk)

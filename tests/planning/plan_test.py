@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import launching
-import numpy as np
 import pytest
 
 from benchmarks import small_runs
@@ -18,22 +17,16 @@ from disco_rl.evaluation import runner
 from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import torsos
 from disco_rl.runtime import compilation
-from disco_rl.runtime import costs
-from disco_rl.runtime import limits
 from launch import plan as launcher
 
-DEVICE = planning.Device(
-  memory=2**30, flops={'float32': 100.0, 'bfloat16': 400.0}, bandwidth=10.0
-)
 ONE = planning.Cluster(
-  DEVICE,
-  devices=1,
-  per_machine=1,
-  host_memory=2**30,
-  memory_fraction=0.5,
-  efficiency=0.5,
+  'cpu',
+  memory=2**29,
+  flops={'float32': 50.0, 'bfloat16': 200.0},
+  bandwidth=5.0,
   seconds_per_operation=0.25,
   steps_per_second=1000.0,
+  host_memory=2**30,
 )
 
 
@@ -58,7 +51,7 @@ def config_of(**changes: Any) -> Any:
 
 
 def seconds_of(dtype: str, **cost: float) -> list[float]:
-  return ONE.seconds(costs.Cost(**cost), dtype).tolist()  # type: ignore[arg-type]
+  return ONE.seconds(planning.Cost(**cost), dtype).tolist()  # type: ignore[arg-type]
 
 
 def test_a_program_takes_the_longer_of_arithmetic_and_traffic() -> None:
@@ -68,10 +61,36 @@ def test_a_program_takes_the_longer_of_arithmetic_and_traffic() -> None:
   assert seconds_of('float32', flop=1000, operations=8) == [20, 0, 2, 0]
 
 
+def load_of(size: int, **settings: Any) -> planning.Load:
+  square = jax.ShapeDtypeStruct((size, size), jnp.float32)
+  call = (compilation.Program(lambda x: x @ x), (square,))
+  return planning.Load('product', call, lambda: call, times=1, **settings)
+
+
+def needs_of(*loads: planning.Load, host: int = 0) -> planning.Needs:
+  return planning.Needs('The run', loads, host, 0, 'Lower it.')
+
+
+def table_of(
+  needs: planning.Needs, cluster: planning.Cluster = ONE
+) -> dict[str, Any]:
+  return dict_of(cluster.table(needs, 'float32', 1.0, 3, ('update', 864, 7)))
+
+
 def test_acting_during_learning_takes_the_rest() -> None:
-  learning = np.array([2.0, 1, 1, 0])
-  assert planning._while(2, learning).tolist() == [2, 1, 1, 0]
-  assert planning._while(10, learning).tolist() == [2, 1, 1, 6]
+  learning = 192 / 5 + 0.25  # Three matrices of 64 bytes, and an operation.
+  for acting, waiting, expected in (
+    (20, 0, learning),
+    (50, 0, 50),
+    (50, 5, 55),
+  ):
+    table = table_of(needs_of(load_of(4, acting=acting, waiting=waiting)))
+    assert table['seconds_per_update'] == pytest.approx(expected)
+    assert table['days'] == pytest.approx(expected / 100)
+    assert table['tflop_per_update'] == pytest.approx(3 * 128e-12)
+    assert table['environment_steps_per_update'] == 7
+    of_acting = (expected - learning) / expected
+    assert table['fraction_acting'] == pytest.approx(of_acting)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +113,7 @@ def test_devices_share_batches_where_that_saves_time(
     ONE, devices=devices, per_machine=min(devices, 8)
   )
   config = config_of(**BATCHES)
-  chosen = planning.choose_batch_devices(config, sizes, cluster)
+  chosen = launcher.choose_batch_devices(config, sizes, cluster)
   assert chosen == share
 
 
@@ -102,24 +121,29 @@ def test_devices_that_cannot_share_batches_are_refused() -> None:
   cluster = dataclasses.replace(ONE, devices=64, per_machine=8)
   config = config_of(**BATCHES, batch_devices=16)
   with pytest.raises(ValueError, match='batch_devices=16 to the 8 of a mach'):
-    planning.choose_batch_devices(config, [128], cluster)
+    launcher.choose_batch_devices(config, [128], cluster)
   with pytest.raises(ValueError, match='must be a multiple'):
     dataclasses.replace(ONE, devices=9, per_machine=8)
 
 
+def dict_of(table: planning.Table) -> dict[str, Any]:
+  return {name: value for name, value, _ in table}
+
+
 def test_groups_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
   """Five agents on four devices take as long as eight on four."""
-  monkeypatch.setattr(limits, 'usage', limits.usage_at_most)
+  monkeypatch.setattr(planning.Load, 'held', planning.Load.bound)
   cluster = dataclasses.replace(ONE, devices=4)
   five, eight = (
-    planning.of_discovery(config_of(agents=agents), cluster)
+    dict_of(launcher.of_discovery(config_of(agents=agents), cluster))
     for agents in (5, 8)
   )
-  assert five.settings['group_multiple'] == 4
-  assert eight.settings['group_multiple'] == 1
-  np.testing.assert_allclose(five.seconds, eight.seconds)
+  assert five['group_multiple'] == 4
+  assert eight['group_multiple'] == 1
+  seconds, steps = 'seconds_per_meta_step', 'environment_steps_per_meta_step'
+  assert five[seconds] == pytest.approx(eight[seconds])
   # Padding computes nothing of use.
-  assert 8 * five.environment_steps == 5 * eight.environment_steps
+  assert 8 * five[steps] == 5 * eight[steps]
 
 
 def test_settings_that_take_less_memory_come_later() -> None:
@@ -133,15 +157,14 @@ def test_settings_that_take_less_memory_come_later() -> None:
       one.inner_loop.save_every,
       one.inner_loop.offload,
     )
-    for one in planning._smaller(config)
+    for one in launcher._smaller(config)
   ]
-  # `limits.fitting` chooses the chunks of the first.
-  assert tried[:3] == [
-    (torsos.AUTOMATIC, 4, 1, False),
+  assert tried[:6] == [
+    *((size, 4, 1, False) for size in torsos.CHUNK_SIZES),
     (32, 2, 1, False),
     (32, 1, 1, False),
   ]
-  assert tried[3:] == [
+  assert tried[6:] == [
     (32, 1, 2, False),
     (32, 1, 4, False),
     (32, 1, 4, True),
@@ -150,41 +173,52 @@ def test_settings_that_take_less_memory_come_later() -> None:
 
 def test_the_plan_of_a_small_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
   # What XLA reports is compared with compiled programs elsewhere.
-  monkeypatch.setattr(limits, 'usage', limits.usage_at_most)
+  monkeypatch.setattr(planning.Load, 'held', planning.Load.bound)
   config = config_of(inner_updates=2, chunk_size=1)
   # Each of two devices has two of the four agents.
   two = dataclasses.replace(ONE, devices=2, per_machine=2)
-  plan = planning.of_discovery(config, two)
+  table = dict_of(launcher.of_discovery(config, two))
   inner_loop, agent = config.inner_loop, config.agent
   rollouts = inner_loop.inner_updates + (
     inner_loop.validation_trajectories // agent.num_environments
   )
   each = rollouts * agent.num_environments * agent.unroll_length
-  assert plan.environment_steps == 4 * each
-  assert plan.seconds.sum() >= plan.flop / 2 / (0.5 * 100.0)
-  assert 0 < plan.device_bytes < 2**29
-  assert plan.off_device.host == 0
-  table = {name: value for name, value, _ in plan.rows()}
-  assert table['days'] == pytest.approx(
-    config.meta_steps * plan.seconds.sum() / 86_400
-  )
+  assert table['environment_steps_per_meta_step'] == 4 * each
+  seconds, flop = table['seconds_per_meta_step'], table['tflop_per_meta_step']
+  assert seconds >= 1e12 * flop / 2 / 50.0
+  assert 0 < table['device_memory'] < 0.5
+  assert table['host_memory'] == 0
+  assert table['days'] == pytest.approx(config.meta_steps * seconds / 86_400)
   parts = ('arithmetic', 'bandwidth', 'launching', 'acting')
   assert sum(table[f'fraction_{part}'] for part in parts) == pytest.approx(1)
   assert json.loads(json.dumps(table))['torso_chunk_size'] == 0
-  assert len(list(launcher._lines(plan))) == len(table)
 
 
 def test_a_program_that_does_not_fit_is_refused() -> None:
-  square = jax.ShapeDtypeStruct((64, 64), jnp.float32)
-  call = (compilation.Program(lambda x: x @ x), (square,))
-  running = limits.Running('product', call, 100, lambda: call)
   held = 2 * 4 * 64**2 + 100
-  fits = dataclasses.replace(DEVICE, memory=2 * held)
-  cluster = dataclasses.replace(ONE, device=fits)
-  assert cluster.device_bytes([running, running]) == held
-  small = dataclasses.replace(DEVICE, memory=2 * held - 2)
-  with pytest.raises(limits.DoesNotFitError, match="'product' .* GiB"):
-    dataclasses.replace(ONE, device=small).device_bytes([running])
+  load = load_of(64, additional=100, remedies=('set a=1', 'lower b'))
+  small = load_of(8)
+  fits = dataclasses.replace(ONE, memory=held)
+  needs = needs_of(small, load, load)
+  assert table_of(needs, fits)['device_memory'] == held / 2**30
+  with pytest.raises(
+    planning.DoesNotFitError, match="'product' takes .* GiB.*set a=1, lower b"
+  ):
+    table_of(needs, dataclasses.replace(ONE, memory=held - 1))
+  table_of(needs_of(small, host=2**30))
+  with pytest.raises(planning.MachineTooSmallError, match='Lower it'):
+    table_of(needs_of(small, host=2**30 + 1))
+
+
+def test_programs_that_fit_by_their_bound_are_not_compiled() -> None:
+  def refuse() -> Any:
+    raise AssertionError('compiled')
+
+  load = dataclasses.replace(load_of(64), alone=refuse)
+  bound = load.bound().total
+  assert needs_of(load).most_held(bound, enough=bound) == bound
+  with pytest.raises(AssertionError, match='compiled'):
+    needs_of(load).most_held(bound, enough=bound - 1)
 
 
 def test_the_plan_of_a_small_training() -> None:
@@ -197,23 +231,20 @@ def test_the_plan_of_a_small_training() -> None:
     'hidden_sizes': (4,),
   }
   config = runner.config_of(settings)
-  plan = planning.of_training(config, ONE)
-  assert plan.steps == 10
-  assert plan.environment_steps == 2 * config.agent.actions_per_update
-  assert plan.settings == {
-    'torso_chunk_size': 0,
-    'replay_on_disk': False,
-    'devices': 1,
-  }
+  table = dict_of(launcher.of_training(config, ONE))
+  assert table['environment_steps_per_update'] == (
+    2 * config.agent.actions_per_update
+  )
+  assert [*table.values()][-3:] == [0, False, 1]
   with pytest.raises(ValueError, match='one machine, and not 2'):
-    planning.of_training(config, dataclasses.replace(ONE, devices=2))
+    launcher.of_training(config, dataclasses.replace(ONE, devices=2))
 
 
 def test_agents_with_host_environments_share_a_machine(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   """Two of its four devices train one agent each."""
-  monkeypatch.setattr(limits, 'usage', limits.usage_at_most)
+  monkeypatch.setattr(planning.Load, 'held', planning.Load.bound)
   settings = {
     **evaluate.get_config('quickstart').to_dict(),
     'environment': 'gymnasium/CartPole-v1',
@@ -228,21 +259,23 @@ def test_agents_with_host_environments_share_a_machine(
   slow = dataclasses.replace(
     ONE, devices=4, per_machine=4, steps_per_second=0.01
   )
-  plan = planning.of_training(config, slow)
-  assert plan.settings['devices'] == 2
-  assert plan.environment_steps == 2 * config.agent.actions_per_update
-  assert plan.seconds.sum() == pytest.approx(plan.environment_steps / 0.01)
-  one = planning.of_training(dataclasses.replace(config, seeds=1), slow)
-  assert plan.off_device.host == 2 * one.off_device.host > 0
-  small = dataclasses.replace(slow, host_memory=1.5 * one.off_device.host)
-  on_disk = planning.of_training(config, small)
-  assert on_disk.settings['replay_on_disk']
-  assert on_disk.off_device.host == 0
+
+  def plan(config: Any, cluster: planning.Cluster = slow) -> dict[str, Any]:
+    return dict_of(launcher.of_training(config, cluster))
+
+  both = plan(config)
+  assert both['devices'] == 2
+  steps = both['environment_steps_per_update']
+  assert steps == 2 * config.agent.actions_per_update
+  assert both['seconds_per_update'] == pytest.approx(steps / 0.01)
+  one = plan(dataclasses.replace(config, seeds=1))
+  assert both['host_memory'] == 2 * one['host_memory'] > 0
+  host_memory = 1.5 * one['host_memory'] * 2**30
+  on_disk = plan(config, dataclasses.replace(slow, host_memory=host_memory))
+  assert on_disk['replay_on_disk']
+  assert on_disk['host_memory'] == 0
   # Checkpoints write the same replay, wherever the run holds it.
-  assert on_disk.off_device.disk == plan.off_device.disk
-  assert plan.off_device.disk > plan.off_device.host
-  units = {name: unit for name, _, unit in plan.rows()}
-  assert 'replay' in units['disk']
+  assert on_disk['disk'] == both['disk'] > both['host_memory']
 
 
 def test_flags_come_before_what_suits_a_rule(
@@ -266,6 +299,6 @@ def test_flags_come_before_what_suits_a_rule(
 
 
 def test_the_table_is_of_known_devices() -> None:
-  for name, device in planning.DEVICES.items():
-    assert 15 * 2**30 < device.memory < 150e9, name
-    assert device.flops['float32'] <= device.flops['bfloat16'], name
+  for name, (_, gib, bfloat16, float32, _) in planning.DEVICES.items():
+    assert 15 < gib < 150e9 / 2**30, name
+    assert float32 <= bfloat16, name
