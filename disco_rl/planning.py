@@ -138,7 +138,7 @@ def _flop(equation: core.JaxprEqn) -> float:
   return float(max(size, *map(_size, equation.invars), 0))
 
 
-def _parts(params: Mapping[str, Any]) -> Iterator[core.Jaxpr]:
+def _parts(params: Mapping[str, object]) -> Iterator[core.Jaxpr]:
   """Yields the jaxprs among the parameters of an equation."""
   for value in params.values():
     for part in value if isinstance(value, tuple) else (value,):
@@ -406,7 +406,7 @@ DEVICES: Mapping[str, tuple[str, float, float, float, float]] = {
   'tpu_v6e': ('tpu', 32, 918, 918, 1_640),
 }
 # Names, values and units.
-Table = list[tuple[str, Any, str]]
+Table = list[tuple[str, str | float | bool, str]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,6 @@ from absl import logging
 
 from disco_rl import config as config_lib
 from disco_rl.runtime import compilation_cache
-from disco_rl.runtime import garbage
 from launch import config as config_module
 from launch import help
 from launch import streams
@@ -189,7 +188,7 @@ def prepare_process(is_quiet: bool = True) -> None:
     # Packages report each of their steps as INFO.
     logging.set_verbosity(logging.WARNING)
     streams.hide_tracebacks()
-  garbage.collect_rarely()
+  compilation_cache.collect_garbage_rarely()
   compilation_cache.leave_loops_rolled()
   # Pictures are drawn without a window.
   os.environ['MPLBACKEND'] = 'agg'

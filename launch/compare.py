@@ -15,8 +15,8 @@ from absl import flags
 import numpy as np
 
 from disco_rl.evaluation import learning_curves
+from disco_rl.runtime import digests
 from disco_rl.runtime import metrics
-from disco_rl.runtime import summaries
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
   environments = []
   for workdir, label in zip(workdirs, labels):
     with in_one_line():
-      summaries.check(workdir)
+      digests.check_summary(workdir)
     try:
       config = metrics.read_json(workdir / 'config.json')
       environment, rule = config['environment'], config['rule']

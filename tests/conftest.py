@@ -11,7 +11,6 @@ import pooch
 import pytest
 
 from disco_rl.runtime import compilation_cache
-from disco_rl.runtime import garbage
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 
@@ -34,7 +33,7 @@ jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
 jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 
-garbage.collect_rarely()
+compilation_cache.collect_garbage_rarely()
 
 # Minutes each; the others are seconds.
 _LONGEST = (

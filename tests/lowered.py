@@ -26,7 +26,7 @@ from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import meta_network
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
-from disco_rl.runtime import garbage
+from disco_rl.runtime import compilation_cache
 from disco_rl.update_rules import registry as rule_registry
 
 PLATFORMS = ('cuda', 'tpu')
@@ -102,7 +102,7 @@ def of_evaluation(config: Any) -> list[compilation.Call]:
 
 def main() -> None:
   """Each argument is a case: WHAT:TORSO:CORE:ENVIRONMENT."""
-  garbage.collect_rarely()
+  compilation_cache.collect_garbage_rarely()
   for case in sys.argv[1:]:
     what, torso, core, name = case.split(':')
     config = meta_trainer.config_of(

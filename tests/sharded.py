@@ -30,7 +30,7 @@ from disco_rl.meta_training import device_group
 from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.runtime import compilation
-from disco_rl.runtime import garbage
+from disco_rl.runtime import compilation_cache
 from disco_rl.runtime import sharding
 
 META_STEPS = 5
@@ -147,7 +147,7 @@ def discover(
 
 
 def main() -> None:
-  garbage.collect_rarely()
+  compilation_cache.collect_garbage_rarely()
   jax.config.update('jax_enable_x64', True)
   # Optimising these programs would take longer than running them.
   jax.config.update('jax_disable_most_optimizations', True)

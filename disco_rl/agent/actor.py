@@ -1,7 +1,5 @@
 """Acting in JAX-native environments: produces rollouts."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -20,7 +18,7 @@ class ActorState:
     core_state: tree of [E, ...], of the agent's core before that input.
   """
 
-  environment: Any
+  environment: types.PyTree
   observation: types.PyTree
   core_state: types.PyTree
 

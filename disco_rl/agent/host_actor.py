@@ -1,7 +1,6 @@
 """Acting in environments that step on the host."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -165,7 +164,7 @@ class HostActor:
   def replace_observation(self, index: int, observation: types.PyTree) -> None:
     """Sets the first observation [E, ...] of an agent that was reset."""
 
-    def replace(kept: Any, new: Any) -> Any:
+    def replace(kept: types.PyTree, new: types.PyTree) -> types.PyTree:
       kept = np.array(kept)
       kept[index] = new
       return kept
@@ -178,7 +177,7 @@ class HostActor:
   def _record(self, observations: types.PyTree, t: int) -> None:
     """Writes the current observation into [S, T+1, E, ...]."""
 
-    def write(record: np.ndarray, now: Any) -> None:
+    def write(record: np.ndarray, now: types.PyTree) -> None:
       record[:, t] = now
 
     jax.tree.map(write, observations, self._observation)
@@ -190,6 +189,6 @@ class HostActor:
       params, self._observation, self._core_state, noise, t
     )
 
-  def _by_agent(self, x: Any) -> Any:
+  def _by_agent(self, x: types.PyTree) -> types.PyTree:
     """[S * E, ...] -> [S, E, ...]."""
     return x.reshape(self._num_agents, -1, *x.shape[1:])

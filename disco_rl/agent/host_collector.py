@@ -171,7 +171,7 @@ class HostCollector:
     ]
 
   @property
-  def counters(self) -> Any:
+  def counters(self) -> types.PyTree:
     """What a checkpoint holds of the replays, [S]."""
     return {
       'start': np.asarray([x.start for x in self.replays], np.int32),

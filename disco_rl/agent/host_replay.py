@@ -269,7 +269,7 @@ class RowFormat:
     """
     rollout = jax.tree.map(np.asarray, rollout)
     self._check(rollout)
-    tree: Any = jax.tree.structure(rollout.observation)
+    tree: types.PyTree = jax.tree.structure(rollout.observation)
     leaves, codes = split_frames(
       jax.tree.leaves(rollout.observation), self.frame_stack
     )
@@ -288,7 +288,7 @@ class RowFormat:
     Returns:
       [T or T+1, B, ...].
     """
-    tree: Any = jax.tree.structure(self.example)
+    tree: types.PyTree = jax.tree.structure(self.example)
     single: types.Rollout = tree.unflatten(
       self._field(rows, name) for name, _ in _named(self.example)
     )
@@ -354,7 +354,7 @@ def make_format(
   return RowFormat(example, spec.frame_stack)
 
 
-def _named(tree: types.PyTree) -> list[tuple[str, Any]]:
+def _named(tree: types.PyTree) -> list[tuple[str, types.PyTree]]:
   """The leaves with their paths."""
   return [
     (jax.tree_util.keystr(path), leaf)

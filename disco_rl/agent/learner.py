@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from typing import Any
 
 import chex
 import jax
@@ -28,8 +27,8 @@ class LearnerState:
   """
 
   params: types.Params
-  opt_state: Any
-  rule_state: Any
+  opt_state: types.PyTree
+  rule_state: types.PyTree
 
 
 def init(
@@ -65,7 +64,7 @@ class Update:
     logs: scalars to log.
   """
 
-  targets: Any
+  targets: types.PyTree
   gradient: types.Params
   logs: types.Logs
 
@@ -109,7 +108,7 @@ def gradient(
   state: LearnerState,
   rollout: types.Rollout,
   known_gradient: types.Params | None = None,
-) -> tuple[Update, Any]:
+) -> tuple[Update, types.PyTree]:
   """The gradient of the rule's loss.
 
   One forward pass feeds the rule (all outputs) and the loss (those of the taken
@@ -164,7 +163,7 @@ def _apply(
   optimizer: optax.GradientTransformation,
   state: LearnerState,
   gradient: types.Params,
-  rule_state: Any,
+  rule_state: types.PyTree,
 ) -> tuple[LearnerState, types.Logs]:
   """Takes a step of the optimiser."""
   updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
@@ -178,7 +177,7 @@ def _apply(
 def total_loss(
   rule: base.UpdateRule,
   taken: types.Outputs,
-  targets: Any,
+  targets: types.PyTree,
   rollout: types.Rollout,
 ) -> tuple[types.Array, types.Logs]:
   """The agent's loss; a term for every rule is added here.
@@ -209,7 +208,7 @@ def _loss_of_params(
   network: agent_network.AgentNetwork,
   rule: base.UpdateRule,
   params: types.Params,
-  targets: Any,
+  targets: types.PyTree,
   rollout: types.Rollout,
 ) -> types.Array:
   """`total_loss` as a function of the parameters; see `mixed_mode.Loss`.

@@ -1,9 +1,7 @@
 """Sizes of agents, which configs import before JAX loads."""
 
-from typing import Any
-
 # Agents that learn small tasks within a minute on two cores.
-SMALL: dict[str, Any] = {
+SMALL: dict[str, object] = {
   'unroll_length': 20,
   'batch_size': 24,
   'num_environments': 24,
@@ -14,14 +12,14 @@ SMALL: dict[str, Any] = {
   'action_model_lstm': 32,
   'action_model_head': 32,
 }
-SMALL_IMAGES: dict[str, Any] = {
+SMALL_IMAGES: dict[str, object] = {
   'torso': 'impala',
   'channels': (16,),
   'hidden_sizes': (128,),
   'learning_rate': 1e-3,
 }
 # The agents of the paper's evaluations (Extended Data Table 6).
-PAPER_IMAGES: dict[str, Any] = {
+PAPER_IMAGES: dict[str, object] = {
   'torso': 'resnet',
   'channels': (256, 384, 384, 256),
   'hidden_sizes': (768,),

@@ -14,8 +14,8 @@ from disco_rl.evaluation import achievements
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import statistics
+from disco_rl.runtime import digests
 from disco_rl.runtime import files
-from disco_rl.runtime import summaries
 
 _CURVE_POINTS = 50
 _PROFILE_POINTS = 101
@@ -155,7 +155,7 @@ def read_result(
     OSError: the file does not exist or cannot be read.
     files.WorkdirError: it is damaged, or has changed since the run ended.
   """
-  summaries.check(pathlib.Path(csv_path).parent)
+  digests.check_summary(pathlib.Path(csv_path).parent)
   column = normalization.column(environment)
   steps, returns = learning_curves.read_curve(csv_path, column)
   kept = steps <= environment_steps

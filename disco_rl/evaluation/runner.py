@@ -219,7 +219,7 @@ class Evaluation:
       environment_steps, return (see `statistics.summarize`), seconds,
       compile_seconds, peak_memory_bytes, checkpoint_seconds (for which saving
       blocked the run); in Crafter also crafter_score; digests (see
-      `summaries.write`).
+      `digests.write_summary`).
 
     Raises:
       workdirs.WorkdirError: the folder contains a run with other settings, or

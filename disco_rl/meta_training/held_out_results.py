@@ -16,9 +16,9 @@ from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import report
 from disco_rl.evaluation import runs as runs_lib
+from disco_rl.runtime import digests
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
-from disco_rl.runtime import summaries
 
 
 def read_all(
@@ -128,7 +128,7 @@ def read(
 
 def _read_one(workdir: pathlib.Path) -> dict[str, learning_curves.Curve]:
   """Held-out environment -> steps [points] and returns [1, points]."""
-  summaries.check(workdir)
+  digests.check_summary(workdir)
   population = metrics.read(workdir / 'metrics.csv')
   held_out = metrics.read(workdir / 'held_out' / 'metrics.csv')
   if not population or not held_out:

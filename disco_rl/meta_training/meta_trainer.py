@@ -129,7 +129,7 @@ class MetaTrainer:
       return (by environment), held_out (by environment, of new agents),
       seconds, compile_seconds, peak_memory_bytes, checkpoint_seconds (that the
       run waited for saving, since the last resumption), digests (see
-      `summaries.write`). Of many processes only the first returns it, and
+      `digests.write_summary`). Of many processes only the first returns it, and
       writes anything but its part of the checkpoints.
 
     Raises:

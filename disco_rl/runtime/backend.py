@@ -18,9 +18,6 @@ def making_programs_for(platform: str) -> contextlib.AbstractContextManager:
 
   Args:
     platform: 'cpu', 'cuda', 'rocm' or 'tpu'; no such device is needed.
-
-  Returns:
-    The context.
   """
   return _FOR_CPU(platform == 'cpu')
 

@@ -7,7 +7,6 @@ import contextlib
 import os
 import pathlib
 import time
-from typing import Any
 
 import jax
 
@@ -31,7 +30,7 @@ class CheckpointError(RuntimeError):
 class _Handler(ocp.StandardCheckpointHandler):
   """Records digests of a checkpoint's files before it counts as complete."""
 
-  def finalize(self, directory: Any) -> None:
+  def finalize(self, directory: os.PathLike[str]) -> None:
     """As Orbax calls it in its thread, before it renames the folder."""
     super().finalize(directory)
     digests.record(pathlib.Path(directory))
@@ -97,12 +96,8 @@ class Checkpointer:
   def save(self, step: int, tree: types.PyTree) -> None:
     """Begins to save a tree; returns once the tree may be overwritten.
 
-    Args:
-      step: number of the checkpoint.
-      tree: tree of arrays.
-
     Raises:
-      CheckpointError: this checkpoint, or the one before, cannot be written;
+      CheckpointError: This checkpoint, or the one before, cannot be written;
         those before them stay.
     """
     data = jax.tree.map(files.to_data, tree)
@@ -277,22 +272,19 @@ def read(
   A run may be writing there at the same time.
 
   Args:
-    directory: folder of the checkpoints of a run.
-    like: a dictionary of trees of the same structure, with
+    directory: The folder of the checkpoints of a run.
+    like: A dictionary of trees of the same structure, with
       `jax.ShapeDtypeStruct` for arrays, which come to the first device, and
       with NumPy arrays for those. What it lacks is left out.
 
-  Returns:
-    The step and the trees.
-
   Raises:
-    CheckpointError: there are none yet, or none can be read.
+    CheckpointError: There are none yet, or none can be read.
   """
   if not directory.is_dir():
     raise CheckpointError(f'{directory} is not a folder of checkpoints.')
   device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
-  def abstract(x: Any) -> types.PyTree:
+  def abstract(x: types.PyTree) -> types.PyTree:
     if not isinstance(x, jax.ShapeDtypeStruct):
       return ocp.utils.to_shape_dtype_struct(x)
     data = jax.eval_shape(files.to_data, x)

@@ -48,14 +48,10 @@ class Program:
     return self.compile(*arguments)(*arguments)
 
   def compile(self, *arguments: types.PyTree) -> jax.stages.Compiled:
-    """The program for such arguments.
+    """The program for such arguments, the same in every call.
 
-    Args:
-      *arguments: arrays, which are not used up, or their shapes; see
-        `sharding.shapes`.
-
-    Returns:
-      The program, the same in every call.
+    They are arrays, which are not used up, or their shapes; see
+    `sharding.shapes`.
     """
     if self._compiled is None:
       start = time.perf_counter()
@@ -70,15 +66,9 @@ class Program:
     return self._jitted.trace(*arguments)
 
   def compile_quickly(self, *arguments: types.PyTree) -> jax.stages.Compiled:
-    """The program to be looked at, not run: its machine code is not optimised.
+    """The program to be looked at, not run: its machine code is not optimized.
 
     That takes a fraction of the time, and the buffers are the same.
-
-    Args:
-      *arguments: as of `compile`.
-
-    Returns:
-      The program.
     """
     lowered = self.trace(*arguments).lower()
     compiled = _compile(lowered, options(runs_often=False))
@@ -88,15 +78,7 @@ class Program:
   def lower(
     self, platform: str, *arguments: types.PyTree
   ) -> jax.stages.Lowered:
-    """The program before XLA compiles it, for any platform.
-
-    Args:
-      platform: see `backend.making_programs_for`; needs no such device.
-      *arguments: as of `compile`.
-
-    Returns:
-      The program in StableHLO.
-    """
+    """The program in StableHLO, for any platform, which need not be here."""
     with backend.making_programs_for(platform):
       traced = self._jitted.trace(*arguments)
       return traced.lower(lowering_platforms=(platform,))
@@ -113,11 +95,8 @@ Call = tuple[Program, Sequence[types.PyTree]]
 def compile_all(calls: Sequence[Call]) -> None:
   """Compiles programs in parallel.
 
-  Tracing takes turns, but XLA compiles one program mostly on one core.
-
-  Args:
-    calls: see `Program.compile`; those of programs that take long first, so
-      that no core waits at the end.
+  Tracing takes turns, but XLA compiles one program mostly on one core. Those
+  that take long come first, so that no core waits at the end.
   """
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
     compiling = [

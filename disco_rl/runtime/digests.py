@@ -1,14 +1,22 @@
 """Sizes and checksums of files, by which damage is noticed later."""
 
+from collections.abc import Mapping
 import json
 import pathlib
+from typing import Any
 from typing import NamedTuple
 import zlib
 
 from disco_rl.runtime import files
+from disco_rl.runtime import metrics
 
 _NAME = 'digests.json'
 _CHUNK_BYTES = 2**22
+# In the summary of a run: the digests of the metrics that it ends with, those
+# of a training, and of the new agents of a discovery.
+_SUMMARY = 'summary.json'
+_KEY = 'digests'
+_METRICS = ('metrics.csv', 'held_out/metrics.csv')
 
 
 class DamageError(ValueError):
@@ -19,8 +27,8 @@ class Digest(NamedTuple):
   """The size and the checksum of the first bytes of a file.
 
   Attributes:
-    size: number of bytes.
-    crc32: their checksum.
+    size: Number of bytes.
+    crc32: Their checksum.
   """
 
   size: int
@@ -28,18 +36,7 @@ class Digest(NamedTuple):
 
 
 def of_file(path: pathlib.Path, size: int | None = None) -> Digest:
-  """Digest of a file, or of its first bytes.
-
-  Args:
-    path: The file.
-    size: number of bytes; fewer are read if the file is shorter. None: all.
-
-  Returns:
-    The digest of what was read.
-
-  Raises:
-    OSError: the file cannot be read.
-  """
+  """The digest of a file, or of its first bytes, if it has so many."""
   left = path.stat().st_size if size is None else size
   done, crc32 = 0, 0
   with path.open('rb') as file:
@@ -64,24 +61,83 @@ def check(directory: pathlib.Path) -> bool:
   """Compares the files below a folder with their digests.
 
   Args:
-    directory: the folder; other files than those recorded do not matter.
+    directory: The folder; files that were not recorded do not matter.
 
   Returns:
     Whether there is a record.
 
   Raises:
-    DamageError: a file differs; names it.
-    OSError: a file is missing or cannot be read.
-    ValueError: the record is damaged.
+    DamageError: A file differs; names it.
+    OSError: A file is missing or cannot be read.
+    ValueError: The record is damaged.
   """
   path = directory / _NAME
   if not path.exists():
     return False
   for name, digest in json.loads(path.read_text(encoding='utf-8')).items():
-    found = of_file(directory / name)
-    if found != Digest(*digest):
-      raise DamageError(
-        f'{name} has {found.size} bytes with the checksum {found.crc32:08x}, '
-        f'expected {digest}'
-      )
+    _compare(directory / name, name, Digest(*digest))
   return True
+
+
+def write_summary(
+  workdir: pathlib.Path, summary: Mapping[str, object]
+) -> dict[str, Any]:
+  """Writes summary.json of a run that has written all of its metrics.
+
+  Returns:
+    The summary with `digests` of the files of metrics, by which `check_summary`
+    notices damage: name -> size in bytes and CRC-32.
+  """
+  of_metrics = {
+    name: of_file(workdir / name)
+    for name in _METRICS
+    if (workdir / name).exists()
+  }
+  complete = {**summary, _KEY: of_metrics}
+  metrics.write_json(workdir / _SUMMARY, complete)
+  return complete
+
+
+def check_summary(workdir: pathlib.Path) -> None:
+  """Compares the metrics of a run with what they were when it ended.
+
+  Rows that a longer run has added since do not matter. Runs that have not ended
+  yet are not checked.
+
+  Raises:
+    files.WorkdirError: A file of metrics differs or is missing, or the summary
+      is damaged; names the file.
+    OSError: A file cannot be read.
+  """
+  path = workdir / _SUMMARY
+  if not path.exists():
+    return
+  recorded = metrics.read_json(path).get(_KEY, {})
+  if not isinstance(recorded, dict):
+    raise _changed(path, f'{_KEY} is {recorded!r}')
+  for name in _METRICS:
+    if name in recorded:
+      try:
+        expected = Digest(*recorded[name])
+        _compare(workdir / name, 'the file', expected, expected.size)
+      except (FileNotFoundError, TypeError, DamageError) as error:
+        raise _changed(workdir / name, f'{error}') from error
+
+
+def _compare(
+  path: pathlib.Path, name: str, expected: Digest, size: int | None = None
+) -> None:
+  """Raises DamageError if a file, or its first bytes, differ."""
+  found = of_file(path, size)
+  if found != expected:
+    raise DamageError(
+      f'{name} has {found.size} bytes with the checksum {found.crc32:08x}, '
+      f'expected {[*expected]}'
+    )
+
+
+def _changed(path: pathlib.Path, what: str) -> files.WorkdirError:
+  return files.WorkdirError(
+    f'{path} is not as it was when its run ended, according to {_SUMMARY}: '
+    f"{what}. Restore the file, or delete the run's folder to repeat it."
+  )

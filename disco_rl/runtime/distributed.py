@@ -72,11 +72,7 @@ def is_first() -> bool:
 def folder(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
   """The folder for metrics, rules and summaries, which every process computes.
 
-  Args:
-    workdir: the run's folder, on a file system that all processes share.
-
-  Yields:
-    `workdir` in process 0, a temporary folder in the others.
+  Yields the run's folder in process 0, and a temporary one in the others.
   """
   if is_first():
     yield workdir
@@ -86,13 +82,10 @@ def folder(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def wait(what: str) -> None:
-  """Waits until all processes have reached this point.
+  """Waits until all processes have reached this point, of a name of its own.
 
   Compilation may delay a process for minutes, and collective operations on
   devices time out after half a minute.
-
-  Args:
-    what: name of this point, unique within a run.
   """
   if is_distributed():
     multihost.get_barrier_sync_fn()(
@@ -108,15 +101,7 @@ def largest(x: int) -> int:
 
 
 def place(x: types.PyTree, sharding: NamedSharding) -> jax.Array:
-  """Makes a global array from a value that every process holds.
-
-  Args:
-    x: an array, equal in all processes; may hold PRNG keys.
-    sharding: over the devices of all processes.
-
-  Returns:
-    The global array.
-  """
+  """Makes a global array from one that every process holds."""
   if isinstance(x, jax.Array) and not x.is_fully_addressable:
     return jax.device_put(x, sharding)
   data = np.asarray(files.to_data(x))

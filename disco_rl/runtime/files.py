@@ -6,12 +6,12 @@ import errno
 import os
 import pathlib
 import re
-from typing import Any
 import uuid
 
 import jax
 
 from disco_rl import config as config_lib
+from disco_rl import types
 
 PathLike = str | os.PathLike[str]
 
@@ -34,12 +34,9 @@ def replacing(path: PathLike) -> Iterator[pathlib.Path]:
   and no temporary file. Concurrent writers of one path do not interfere. A
   symbolic link stays, and what it points to is replaced.
 
-  Args:
-    path: The file, in a folder that exists.
-
   Yields:
-    A path in the same folder (a rename is atomic within a file system only)
-    that no other writer has. The body writes and closes it.
+    A path in the same folder, as a rename is atomic within a file system only.
+    The body writes and closes it.
   """
   path = pathlib.Path(os.path.realpath(path))
   temporary = path.with_name(f'.{path.name}.{uuid.uuid4().hex}.tmp')
@@ -54,14 +51,7 @@ def replacing(path: PathLike) -> Iterator[pathlib.Path]:
 
 
 def check_writable(path: PathLike) -> None:
-  """Checks, before work is done for it, that a file can be written.
-
-  Args:
-    path: The file; folders on the way to it may be missing.
-
-  Raises:
-    OSError: it is a folder, or no file can be made there.
-  """
+  """Raises OSError if a file could not be made, before work is done for it."""
   path = expanded(path).absolute()
   if path.is_dir():
     raise IsADirectoryError(errno.EISDIR, 'Is a folder', f'{path}')
@@ -91,9 +81,6 @@ def naming(path: PathLike) -> Iterator[None]:
 def flush_to_disk(path: pathlib.Path) -> bool:
   """Returns once the content of a file is on the disk.
 
-  Args:
-    path: The file.
-
   Returns:
     Whether it is: some file systems that are mounted from elsewhere do not know
     the request.
@@ -108,24 +95,16 @@ def flush_to_disk(path: pathlib.Path) -> bool:
   return True
 
 
-def to_data(x: Any) -> Any:
+def to_data(x: types.PyTree) -> types.PyTree:
   """Converts PRNG keys to integer arrays, which can be stored."""
   return jax.random.key_data(x) if is_key(x) else x
 
 
-def from_data(x: Any, like: Any) -> Any:
-  """The inverse of `to_data`.
-
-  Args:
-    x: the stored array.
-    like: an array or a key, the type to restore.
-
-  Returns:
-    The array, or the key.
-  """
+def from_data(x: types.PyTree, like: types.PyTree) -> types.PyTree:
+  """The inverse of `to_data`, for an array or a key of the type of `like`."""
   return jax.random.wrap_key_data(x) if is_key(like) else x
 
 
-def is_key(x: Any) -> bool:
+def is_key(x: types.PyTree) -> bool:
   """Whether an array holds PRNG keys."""
   return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)

@@ -73,8 +73,8 @@ def read_settings(workdir: pathlib.Path) -> dict[str, Any]:
 
 def check(
   where: Mapping[str, Any],
-  settings: Mapping[str, Any],
-  shapes: Callable[[Mapping[str, Any]], Any],
+  settings: Mapping[str, object],
+  shapes: Callable[[Mapping[str, object]], object],
 ) -> None:
   """Checks that the state of the source fits the settings of the fork.
 
@@ -120,11 +120,8 @@ def begin(workdir: pathlib.Path, where: Mapping[str, Any] | None) -> None:
   """Copies what a fork begins with, unless it has begun.
 
   Args:
-    workdir: folder of the fork, locked.
-    where: from `origin`; None: the run is not a fork.
-
-  Raises:
-    OSError: something is no longer there, or cannot be copied.
+    workdir: The folder of the fork, locked.
+    where: The entry `KEY` of its settings; None: the run is not a fork.
   """
   if where is None or (workdir / 'checkpoints').exists():
     return
@@ -146,5 +143,5 @@ def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
     shutil.copy2(source, target)
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> object:
   return tuple(value) if isinstance(value, list) else value

@@ -17,7 +17,6 @@ import pathlib
 import re
 import time
 from typing import Annotated
-from typing import Any
 import uuid
 
 from disco_rl import config as config_lib
@@ -43,7 +42,7 @@ class Run:
   """
 
   workdir: pathlib.Path
-  settings: Mapping[str, Any]
+  settings: Mapping[str, object]
   step: str
 
   def identity(self, logger: str) -> str | None:
@@ -62,12 +61,7 @@ Factory = Callable[[Run], metrics.Logger]
 
 
 def register(name: str, factory: Factory) -> None:
-  """Makes a logger known to the setting `loggers` by a name.
-
-  Args:
-    name: without commas.
-    factory: makes it when a run begins or is resumed.
-  """
+  """Makes a logger known to the setting `loggers` by a name without commas."""
   _FACTORIES[name] = factory
 
 
@@ -103,13 +97,6 @@ def opened(names: Sequence[str], run: Run) -> Iterator[list[metrics.Logger]]:
 
   A logger that fails does not end the run: a warning says so, once. One that
   cannot be opened, such as for want of a key or of its server, gets nothing.
-
-  Args:
-    names: The names of loggers.
-    run: that they log.
-
-  Yields:
-    The loggers.
   """
   loggers: list[metrics.Logger] = []
   has_failed = True
@@ -251,8 +238,8 @@ class Mlflow:
 
 
 def _flatten(
-  settings: Mapping[str, Any], prefix: str = ''
-) -> Iterator[tuple[str, Any]]:
+  settings: Mapping[str, object], prefix: str = ''
+) -> Iterator[tuple[str, object]]:
   """Settings by names such as preprocessing.atari.height."""
   for name, value in settings.items():
     if isinstance(value, Mapping):

@@ -42,11 +42,7 @@ class Logger(Protocol):
     ...
 
   def close(self, has_failed: bool) -> None:
-    """Ends the log of a run, which can be resumed.
-
-    Args:
-      has_failed: whether an error or a signal ended the run.
-    """
+    """Ends the log; the run can be resumed, also where it has failed."""
     ...
 
 
@@ -60,12 +56,12 @@ def check_finite(rows: Sequence[Row], since: int, likely_causes: str) -> None:
   These two are NaN until an episode has ended.
 
   Args:
-    rows: as for `MetricsWriter.write`.
-    since: the last step that earlier rows cover.
-    likely_causes: part of the error message.
+    rows: The rows, as for `MetricsWriter.write`.
+    since: The last step that earlier rows cover.
+    likely_causes: Part of the error message.
 
   Raises:
-    NonFiniteError: names the values, the series and the range of steps.
+    NonFiniteError: Names the values, the series and the range of steps.
   """
   for row in rows:
     (step, now), (series, label) = list(row.items())[:2]
@@ -83,13 +79,10 @@ def check_finite(rows: Sequence[Row], since: int, likely_causes: str) -> None:
       )
 
 
-def write_json(path: files.PathLike, tree: Any) -> None:
+def write_json(path: files.PathLike, tree: object) -> None:
   """Writes a tree as JSON, atomically, in the order of its keys.
 
-  Args:
-    path: the file.
-    tree: mappings, sequences, NumPy arrays and scalars, Python scalars, None.
-      Non-finite numbers, which JSON lacks, become null.
+  Non-finite numbers, which JSON lacks, become null.
   """
   text = json.dumps(_to_json(tree), indent=2, allow_nan=False)
   with files.replacing(path) as temporary:
@@ -345,7 +338,7 @@ def _to_array(fields: Sequence[str]) -> np.ndarray:
   return np.array(fields)
 
 
-def _to_json(tree: Any) -> Any:
+def _to_json(tree: object) -> object:
   if isinstance(tree, Mapping):
     return {key: _to_json(value) for key, value in tree.items()}
   if isinstance(tree, list | tuple):

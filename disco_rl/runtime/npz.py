@@ -47,27 +47,21 @@ class Header(NamedTuple):
 
 
 def write(
-  path: files.PathLike, arrays: Mapping[str, Any], note: Mapping[str, Any]
+  path: files.PathLike, arrays: Mapping[str, object], note: Mapping[str, object]
 ) -> None:
-  """Writes arrays; the file appears whole or not at all.
+  """Writes arrays by name, and what the file says about them.
 
-  Args:
-    path: The file, ending in '.npz'; folders on the way to it are made.
-    arrays: The arrays by name.
-    note: What the file says about them, as JSON can hold it.
-
-  Raises:
-    ValueError: the path does not end in '.npz'.
+  The file appears whole or not at all; folders on the way to it are made.
   """
   check_name(path)
   target = files.expanded(path)
   target.parent.mkdir(parents=True, exist_ok=True)
   with files.replacing(target) as temporary, temporary.open('wb') as file:
-    content: Mapping[str, Any] = {**arrays, NOTE: note_array(note)}
+    content: dict[str, Any] = {**arrays, NOTE: note_array(note)}
     np.savez(file, **content)
 
 
-def note_array(note: Mapping[str, Any]) -> np.ndarray:
+def note_array(note: Mapping[str, object]) -> np.ndarray:
   """The note as a file holds it, [bytes] uint8."""
   return np.frombuffer(json.dumps(note, default=dict).encode(), np.uint8)
 
@@ -80,20 +74,17 @@ def check_name(path: files.PathLike) -> None:
 
 def read(
   path: files.PathLike,
-  check: Callable[[Mapping[str, Header], Mapping[str, Any]], object],
+  check: Callable[[Mapping[str, Header], Mapping[str, object]], object],
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-  """Reads arrays.
+  """Reads arrays by name, and the note, which is empty if there is none.
 
   Args:
-    path: The file.
+    path: The path of the file.
     check: Receives the headers of all arrays, and the note, before any array is
       unpacked; raises an error if they are not the expected ones.
 
-  Returns:
-    The arrays by name, and the note, which is empty if there is none.
-
   Raises:
-    OSError: there is no such file, or it cannot be opened.
+    OSError: There is no such file, or it cannot be opened.
     ArchiveError: The file is not an npz archive, or is damaged.
   """
   # Not as a `pathlib.Path`, which would change how errors name it.

@@ -56,11 +56,8 @@ def lines(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
   """Color and style by label; rules with names have theirs in all figures.
 
   Args:
-    labels: what the curves show: names of rules, paths of their files, or
-      others, which take what is left in turn.
-
-  Returns:
-    Label -> color and style.
+    labels: Names of rules, paths of their files, or others, which take what is
+      left in turn.
   """
   labels = list(dict.fromkeys(labels))
   places: dict[str, int] = {}
@@ -92,8 +89,8 @@ def label_ends(ax: axes.Axes, ends: Mapping[str, tuple[float, str]]) -> None:
   """Writes labels to the right of a panel, where their lines end.
 
   Args:
-    ax: the panel, with its final limits.
-    ends: label -> y where its line ends, and its color.
+    ax: The panel, with its final limits.
+    ends: y where the line ends, and its color, by label.
   """
   low, high = ax.get_ylim()
   apart = 0.075 * (high - low)  # A line of text.

@@ -1,7 +1,6 @@
 """Progress of a long computation, shown on the standard error stream."""
 
 import sys
-from typing import Any
 from typing import TextIO
 
 import tqdm
@@ -29,13 +28,13 @@ class Progress:
     """Shows the first state.
 
     Args:
-      total: total units of work.
-      initial: units done by an earlier run; they do not count for the rate.
-      unit: name of a unit.
-      description: start of the line.
+      total: Number of units of work.
+      initial: Units done by an earlier run; they do not count for the rate.
+      unit: The name of a unit.
+      description: The start of the line.
       stream: None for the standard error stream.
-      is_shown: otherwise it stays silent.
-      status: shown instead of values, before there are some.
+      is_shown: False: it stays silent.
+      status: Shown instead of values, before there are some.
     """
     stream = stream or sys.stderr
     terminal = stream.isatty()
@@ -63,13 +62,8 @@ class Progress:
     if self._bar.postfix:
       self._bar.set_postfix_str('')
 
-  def advance(self, n: int, /, **values: Any) -> None:
-    """Counts units as done.
-
-    Args:
-      n: number of units.
-      **values: shown next to the bar, in this order; NaN is omitted.
-    """
+  def advance(self, n: int, /, **values: float) -> None:
+    """Counts units as done; shows values next to the bar, but not NaN."""
     shown = {key: v for key, v in values.items() if v == v}
     self._bar.set_postfix(shown, refresh=False)
     self._bar.update(n)

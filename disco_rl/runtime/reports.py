@@ -20,11 +20,7 @@ def warn(text: str) -> None:
 
 @contextlib.contextmanager
 def surviving(what: str) -> Iterator[None]:
-  """Turns a failure of the body into a warning: results are written by then.
-
-  Args:
-    what: the picture or the page that the body draws, which is left out.
-  """
+  """Turns a failure to draw something into a warning: results are written."""
   try:
     yield
   # The results themselves are damaged.

@@ -111,11 +111,8 @@ class RowLog:
   def restore(self, first: int, end: int) -> None:
     """Returns to the state in which `end` rows had been appended.
 
-    After an error another state can be restored.
-
-    Args:
-      first: Number of the first row to load; the rows before it are lost.
-      end: At most `first` + capacity.
+    The rows before `first` are lost. After an error another state can be
+    restored.
 
     Raises:
       RowLogError: A file is missing or damaged.

@@ -31,6 +31,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.runtime import checkpointing
+from disco_rl.runtime import digests
 from disco_rl.runtime import distributed
 from disco_rl.runtime import files
 from disco_rl.runtime import forks
@@ -39,7 +40,6 @@ from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
 from disco_rl.runtime import signals
-from disco_rl.runtime import summaries
 from disco_rl.runtime import workdirs
 
 # By time, checkpoints take no larger part of it.
@@ -95,9 +95,6 @@ def opened(
     settings: For config.json; of a fork also where it begins, see `forks`.
     options: What the run does there.
     clock: Returns seconds.
-
-  Yields:
-    The run, which has not begun.
 
   Raises:
     ValueError: The disk is too small.
@@ -173,7 +170,7 @@ class Run:
       yield
 
   def restore(
-    self, like: Content, restore_more: Callable[[Any], None] | None = None
+    self, like: Content, restore_more: Callable[[Content], None] | None = None
   ) -> tuple[int, dict[str, Any]] | None:
     """Restores the newest checkpoint; see `Checkpointer.restore`."""
     assert self._checkpointer is not None
@@ -216,11 +213,7 @@ class Run:
     return bool(signal)
 
   def is_due(self, is_last: bool = False) -> bool:
-    """Whether to save now.
-
-    Args:
-      is_last: Whether the run ends with this step, for whatever reason.
-    """
+    """Whether to save now; `is_last` says that the run ends with this step."""
     return self.step > self._saved and (
       is_last
       or self.step % self.options.every == 0
@@ -228,10 +221,7 @@ class Run:
     )
 
   def save(self, make_content: Callable[[], Content]) -> None:
-    """Begins to save a checkpoint of this step.
-
-    Args:
-      make_content: Makes it, and saves what is stored elsewhere.
+    """Begins to save a checkpoint of this step, whose content is then made.
 
     Raises:
       checkpointing.CheckpointError: It cannot be written; others stay.
@@ -248,7 +238,7 @@ class Run:
 
   def finish(
     self,
-    summary: Mapping[str, Any],
+    summary: Mapping[str, object],
     draw: Callable[[pathlib.Path], None],
   ) -> dict[str, Any]:
     """Writes summary.json and curves.png, after `saving`.
@@ -258,10 +248,10 @@ class Run:
       draw: Draws curves into a file.
 
     Returns:
-      The whole summary; see `summaries.write`.
+      The whole summary; see `digests.write_summary`.
     """
     assert self._checkpointer is not None
-    complete = summaries.write(
+    complete = digests.write_summary(
       self.folder,
       {
         **summary,
@@ -278,10 +268,7 @@ class Run:
 def check_disk(folder: pathlib.Path, needed: int, remedy: str) -> None:
   """Raises ValueError if there is too little space for a run's folder.
 
-  Args:
-    folder: Exists; what it holds by now counts as part of the need.
-    needed: Bytes that the run takes.
-    remedy: What to change.
+  What the folder holds by now counts as part of the need.
   """
   own = (path for path in folder.rglob('*') if path.is_file())
   held = sum(path.stat().st_size for path in own)

@@ -35,12 +35,7 @@ def divide_cpu(devices: int) -> None:
 
   The operations of small networks are too short for several cores; agents on
   devices of their own keep all cores busy. Must be called before JAX is used.
-
-  Args:
-    devices: their number. The variable JAX_NUM_CPU_DEVICES takes precedence.
-
-  Raises:
-    RuntimeError: JAX has been used.
+  The variable JAX_NUM_CPU_DEVICES takes precedence.
   """
   is_done = jax.config.values['jax_num_cpu_devices'] == devices
   if devices > 1 and not is_done and 'JAX_NUM_CPU_DEVICES' not in os.environ:
@@ -48,16 +43,13 @@ def divide_cpu(devices: int) -> None:
 
 
 def make_mesh(batch_devices: int = 1) -> jax.sharding.Mesh:
-  """The mesh of all devices of this run.
+  """All devices of this run, [devices / batch_devices, batch_devices].
 
   Args:
-    batch_devices: devices of one machine that share the batches of an agent.
-
-  Returns:
-    The mesh, [devices / batch_devices, batch_devices].
+    batch_devices: Devices of one machine that share the batches of an agent.
 
   Raises:
-    ValueError: they cannot be arranged so.
+    ValueError: They cannot be arranged so.
   """
   local = jax.local_device_count()
   if local % batch_devices:
@@ -78,13 +70,7 @@ def mesh_for(num_agents: int) -> jax.sharding.Mesh:
 
 
 def check(num_agents: int, mesh: jax.sharding.Mesh, what: str) -> None:
-  """Raises ValueError if agents cannot be divided equally among devices.
-
-  Args:
-    num_agents: in all.
-    mesh: devices.
-    what: describes the agents, for the message.
-  """
+  """Raises ValueError if agents cannot be divided equally among devices."""
   shards = mesh.shape[AGENTS]
   if num_agents % shards == 0:
     return
@@ -101,13 +87,7 @@ def check(num_agents: int, mesh: jax.sharding.Mesh, what: str) -> None:
 
 
 def check_batch(size: int, mesh: jax.sharding.Mesh, name: str) -> None:
-  """Raises ValueError if trajectories cannot be divided equally.
-
-  Args:
-    size: their number.
-    mesh: devices.
-    name: The name of the setting.
-  """
+  """Raises ValueError if trajectories cannot be divided equally."""
   shards = mesh.shape[BATCH]
   if size % shards:
     raise ValueError(
@@ -162,17 +142,11 @@ def per_device(
 ) -> Callable[..., types.PyTree]:
   """Maps a function over the devices' shards of its arguments.
 
-  Values are not tracked by device: within the function derivatives with respect
-  to replicated values are each device's own, and no sum over devices is added.
-
   Args:
     function: Takes shards, returns shards.
-    mesh: devices.
+    mesh: The devices.
     in_specs: `SPLIT`, ... for each argument, or trees of them.
-    out_specs: for each result.
-
-  Returns:
-    The function of whole arrays.
+    out_specs: The same for each result.
   """
   if mesh.size == 1:
     return function

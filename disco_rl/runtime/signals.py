@@ -1,14 +1,16 @@
 """Signals that end a run after it has saved a checkpoint."""
 
+from collections.abc import Callable
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-from typing import Any
+from types import FrameType
 from typing import Self
 
+_Handler = Callable[[int, FrameType | None], object] | int | None
 SIGNALS = (
   *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP),
   # By which other schedulers announce the end of a job, such as that of its
@@ -56,7 +58,7 @@ class Requests:
     self.received: int | None = None
     self._ends_program = ends_program
     self._first = 0.0  # The time of the first signal, in seconds.
-    self._former: dict[int, Any] = {}
+    self._former: dict[int, _Handler] = {}
     self._watcher: threading.Thread | None = None
 
   def check(self) -> None:

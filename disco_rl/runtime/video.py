@@ -21,13 +21,10 @@ _SIDE = 256
 def check_name(path: files.PathLike) -> None:
   """Checks, before anything is played, that a film can be written.
 
-  Args:
-    path: of the file.
-
   Raises:
-    ValueError: it ends neither in '.gif' nor in '.mp4'.
+    ValueError: The path ends neither in '.gif' nor in '.mp4'.
     ImportError: imageio-ffmpeg, which writes MP4, is not installed.
-    OSError: no file can be made there.
+    OSError: No file can be made there.
   """
   files.check_writable(path)
   suffix = pathlib.Path(path).suffix
@@ -49,15 +46,10 @@ def write(
   Small pictures are scaled up by a whole number, so that pixels stay crisp.
 
   Args:
-    path: of the file, '.gif' or '.mp4'.
+    path: The path of the file; see `check_name`.
     frames: N >= 1 pictures [H, W, 3] uint8; smaller ones than the largest are
       padded with black, below and to the right.
-    frames_per_second: of a GIF at most 50, which all viewers show.
-
-  Raises:
-    ValueError: as of `check_name`.
-    ImportError: as of `check_name`.
-    OSError: the file cannot be written.
+    frames_per_second: The speed; of a GIF at most 50, which all viewers show.
   """
   check_name(path)
   target = files.expanded(path)

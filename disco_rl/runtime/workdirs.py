@@ -39,14 +39,8 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
   clusters, a warning says so: a file that marks the folder instead would stay
   after a kill, and the run could not be resumed.
 
-  Args:
-    workdir: the folder.
-
-  Yields:
-    None; the folder is locked within the body.
-
   Raises:
-    WorkdirError: another run is at work in the folder.
+    WorkdirError: Another run is at work in the folder.
   """
   _check_name(workdir)
   try:
@@ -89,21 +83,21 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
 
 def claim(
   workdir: pathlib.Path,
-  description: Mapping[str, Any],
+  description: Mapping[str, object],
   free: Collection[str],
   rules: Mapping[str, str] | None = None,
 ) -> None:
-  """Writes config.json after running `check`.
+  """Writes config.json after running `check`; see there for the arguments.
 
   Args:
-    workdir: the folder.
-    description: the settings as the user gave them.
-    free: settings that may change when a run is resumed.
-    rules: rules whose files must stay the same, with their paths; rules.json
+    workdir: The folder.
+    description: The settings.
+    free: The free settings.
+    rules: Rules whose files must stay the same, with their paths; rules.json
       notes them. imports.json notes the modules `IMPORTED`.
 
   Raises:
-    WorkdirError: as of `check`, or a file of a rule has changed; the folder
+    WorkdirError: As of `check`, or a file of a rule has changed; the folder
       stays as it is.
   """
   digests = check_rules(workdir, rules or {})
@@ -117,17 +111,19 @@ def claim(
 
 
 def check(
-  workdir: pathlib.Path, description: Mapping[str, Any], free: Collection[str]
+  workdir: pathlib.Path,
+  description: Mapping[str, object],
+  free: Collection[str],
 ) -> None:
   """Checks that the folder is new, or holds this very run; writes nothing.
 
   Args:
-    workdir: the folder.
-    description: the settings as the user gave them.
-    free: settings that may change when a run is resumed.
+    workdir: The folder.
+    description: The settings as the user gave them.
+    free: Settings that may change when a run is resumed.
 
   Raises:
-    WorkdirError: the folder holds something else, or damaged files.
+    WorkdirError: The folder holds something else, or damaged files.
   """
   _check_name(workdir)
   path = workdir / 'config.json'
@@ -144,17 +140,9 @@ def check(
 
 
 def with_choices(
-  workdir: pathlib.Path, settings: Mapping[str, Any]
+  workdir: pathlib.Path, settings: Mapping[str, object]
 ) -> dict[str, Any]:
-  """Settings with what a run chose automatically when it began.
-
-  Args:
-    workdir: the folder of the run, which may be new.
-    settings: as the user gave them.
-
-  Returns:
-    The settings; those that are to be chosen automatically are as in the run.
-  """
+  """Settings with what the run in a folder chose when it began, if it has."""
   path = workdir / 'config.json'
   if not path.exists():
     return dict(settings)
@@ -237,8 +225,8 @@ def _check_metrics(path: pathlib.Path) -> None:
 
 def _check_same(
   workdir: pathlib.Path,
-  earlier: Mapping[str, Any],
-  description: Mapping[str, Any],
+  earlier: Mapping[str, object],
+  description: Mapping[str, object],
   free: Collection[str],
 ) -> None:
   """Raises WorkdirError if the run in the folder has other settings."""

@@ -20,8 +20,8 @@ from configs import quickstart
 from disco_rl.environments.host import adapters
 from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_trainer
+from disco_rl.runtime import digests
 from disco_rl.runtime import sharding
-from disco_rl.runtime import summaries
 from launch import compare
 from launch import errors
 from launch import evaluate
@@ -137,7 +137,7 @@ def test_curves_of_changed_metrics_are_not_compared(
 ) -> None:
   path = tmp_path / 'metrics.csv'
   path.write_text('update,seed,environment_steps,return\n1,0,2,0.5\n')
-  summaries.write(tmp_path, {'updates': 1})
+  digests.write_summary(tmp_path, {'updates': 1})
   path.write_text(path.read_text().replace('0.5', '0.9'))
   found = compared(tmp_path, tmp_path / 'figure.png')
   assert f'error: {path} is not as it was' in found

@@ -20,9 +20,9 @@ from disco_rl.evaluation import runner
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.meta_training import held_out_results
 from disco_rl.meta_training import meta_trainer
+from disco_rl.runtime import digests
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
-from disco_rl.runtime import summaries
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import sources
 from launch import evaluate
@@ -567,7 +567,7 @@ def test_curves_are_over_steps_of_one_agent(tmp_path: pathlib.Path) -> None:
   np.testing.assert_array_equal(returns, RETURNS['full'])
   damaged = tmp_path / 'damaged'
   write_discovery(damaged, RETURNS['full'][0])
-  summaries.write(damaged, {'meta_steps': 4})
+  digests.write_summary(damaged, {'meta_steps': 4})
   (damaged / 'held_out' / 'metrics.csv').write_text('meta_step\n')
   with pytest.raises(files.WorkdirError, match='held_out/metrics.csv is not'):
     held_out_results.read('full', 1e-3, [*folders, damaged])

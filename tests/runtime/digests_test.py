@@ -7,8 +7,8 @@ import zlib
 
 import pytest
 
+from disco_rl.runtime import digests
 from disco_rl.runtime import files
-from disco_rl.runtime import summaries
 
 ROWS = 'update,seed,environment_steps,return\n1,0,10,0.5\n2,0,20,0.75\n'
 
@@ -17,7 +17,7 @@ ROWS = 'update,seed,environment_steps,return\n1,0,10,0.5\n2,0,20,0.75\n'
 def workdir(tmp_path: pathlib.Path) -> pathlib.Path:
   """Of a training that has ended after two updates."""
   (tmp_path / 'metrics.csv').write_text(ROWS)
-  summaries.write(tmp_path, {'updates': 2})
+  digests.write_summary(tmp_path, {'updates': 2})
   return tmp_path
 
 
@@ -33,7 +33,7 @@ def test_the_summary_holds_sizes_and_checksums(workdir: pathlib.Path) -> None:
     'updates': 2,
     'digests': {'metrics.csv': [len(content), zlib.crc32(content)]},
   }
-  summaries.check(workdir)
+  digests.check_summary(workdir)
 
 
 def test_a_flipped_bit_is_noticed_wherever_it_is(workdir: pathlib.Path) -> None:
@@ -44,12 +44,12 @@ def test_a_flipped_bit_is_noticed_wherever_it_is(workdir: pathlib.Path) -> None:
     flipped[i] ^= 1 << i % 8
     path.write_bytes(flipped)
     with pytest.raises(files.WorkdirError, match='metrics.csv is not as it'):
-      summaries.check(workdir)
+      digests.check_summary(workdir)
 
 
 def test_rows_of_a_longer_run_do_not_matter(workdir: pathlib.Path) -> None:
   (workdir / 'metrics.csv').write_text(ROWS + '3,0,30,1\n')
-  summaries.check(workdir)
+  digests.check_summary(workdir)
 
 
 @pytest.mark.parametrize('content', [None, '', ROWS[:-1]])
@@ -61,7 +61,7 @@ def test_lost_rows_are_noticed(
   if content is not None:
     path.write_text(content)
   with pytest.raises(files.WorkdirError, match="delete the run's folder"):
-    summaries.check(workdir)
+    digests.check_summary(workdir)
 
 
 @pytest.mark.parametrize('recorded', [[58], [58, 0, 1], 3, 'ab'])
@@ -70,10 +70,10 @@ def test_a_damaged_digest_is_no_traceback(
 ) -> None:
   edit_summary(workdir, digests={'metrics.csv': recorded})
   with pytest.raises(files.WorkdirError, match='according to summary.json'):
-    summaries.check(workdir)
+    digests.check_summary(workdir)
   edit_summary(workdir, digests=[recorded])
   with pytest.raises(files.WorkdirError, match='according to summary.json'):
-    summaries.check(workdir)
+    digests.check_summary(workdir)
 
 
 def test_older_runs_and_those_that_go_on_are_not_checked(
@@ -81,8 +81,8 @@ def test_older_runs_and_those_that_go_on_are_not_checked(
 ) -> None:
   (workdir / 'metrics.csv').write_text(ROWS[:-1])
   edit_summary(workdir, digests={})
-  summaries.check(workdir)
+  digests.check_summary(workdir)
   (workdir / 'summary.json').write_text('{"updates": 2}')
-  summaries.check(workdir)
+  digests.check_summary(workdir)
   (workdir / 'summary.json').unlink()
-  summaries.check(workdir)
+  digests.check_summary(workdir)
