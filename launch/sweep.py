@@ -124,6 +124,7 @@ def _variants_and_points() -> list[tuple[str, _Point]]:
 
 def _points(grids: Sequence[str]) -> Iterator[_Point]:
   """Yields all combinations of the values of the settings."""
+  from disco_rl.environments import registry
   from disco_rl.environments import suites
 
   axes: dict[str, list[str]] = {}
@@ -138,6 +139,8 @@ def _points(grids: Sequence[str]) -> Iterator[_Point]:
       )
     if name == 'environment':
       listed = list(itertools.chain(*map(suites.expand, listed)))
+      for environment in listed:  # Before anyone looks for the rule's weights.
+        registry.validate(environment)
     axes[name] = listed
   for chosen in itertools.product(*axes.values()):
     yield dict(zip(axes, chosen))
@@ -180,7 +183,7 @@ def _make_run(
       ', '.join(label) or pathlib.Path(file).stem,
       workdirs.with_choices(folder, settings),
     )
-  if seed:
+  if _SEEDS.value > 1:
     raise ValueError(
       '--seeds is for discovery: disco-rl evaluate trains the agents of one '
       f'run side by side. Set --config.seeds={_SEEDS.value}.'

@@ -177,8 +177,13 @@ def test_rules_have_short_names_unless_several_would_have_one() -> None:
   ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(
-  arguments: tuple[str, ...], message: str, tmp_path: pathlib.Path
+  arguments: tuple[str, ...],
+  message: str,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+  # Weights are not there, and nobody looks for them.
+  monkeypatch.setenv(sources.DIRECTORY_VARIABLE, str(tmp_path))
   found = error(tmp_path, *arguments).replace('Nearest names', 'Nearest')
   assert message in found
   assert not [*tmp_path.iterdir()]
