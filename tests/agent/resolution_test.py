@@ -213,6 +213,7 @@ def test_what_is_given_wins_and_the_rest_fits() -> None:
   agent, _ = resolve('general', batch_size=8, hidden_sizes=[16])
   assert (agent.batch_size, agent.num_environments) == (8, 8)
   assert agent.network.torso.hidden_sizes == (16,)
+  assert resolve('general', batch_size=1)[0].num_environments == 1
   with pytest.raises(ValueError, match='batch_size=0 must be at least 1'):
     resolve('general', batch_size=0)
 

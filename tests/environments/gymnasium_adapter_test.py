@@ -297,11 +297,21 @@ def test_unsupported_observations_are_located(
     _environments(PROBE, 2, seed=0)
 
 
-def test_environments_that_hide_how_they_reset_are_refused() -> None:
+@pytest.mark.parametrize('metadata', [{}, None])
+def test_environments_that_hide_how_they_reset_are_refused(
+  metadata: Any,
+) -> None:
   env = gymnasium.make_vec(PROBE, 2, vectorization_mode='sync')
-  env.metadata = {}
+  env.metadata = metadata
   with pytest.raises(ValueError, match='None, which does not say how'):
     gymnasium_adapter.GymnasiumEnvironment(env, seed=0)
+
+
+def test_single_environments_need_no_metadata() -> None:
+  env: Any = Probe()
+  env.metadata = None
+  environment = gymnasium_adapter.SingleEnvironments([env], seed=0)
+  assert environment.frames_per_second == 30.0
 
 
 def test_nothing_is_built_by_validation(
