@@ -88,11 +88,10 @@ def slurm_flag() -> flags.FlagHolder[list[str]]:
 
 
 @functools.cache
-def cache_flag() -> flags.FlagHolder[str | None]:
+def cache_flag() -> flags.FlagHolder[Any]:
   """Returns the flag of the cache of compiled programs."""
-  return flags.DEFINE_string(
+  return define_path(
     'compilation_cache',
-    None,
     "Folder where compiled programs are kept for later runs, or 'off'. "
     'Default: that of JAX_COMPILATION_CACHE_DIR, or else one in the '
     "user's cache.",
@@ -244,11 +243,7 @@ def set_up_cache(folder: str | None, is_on: bool = True) -> None:
   compilation_cache.hide_errors_of_loading()
   if folder is None and (variable in os.environ or not is_on):
     return
-  path = (
-    pathlib.Path(folder).expanduser()
-    if folder
-    else compilation_cache.default_folder()
-  )
+  path = pathlib.Path(folder) if folder else compilation_cache.default_folder()
   if path is None:
     return
   _set(compilation_cache.FOLDER, str(path))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import functools
+import numbers
 from typing import Any
 
 import chex
@@ -175,8 +176,8 @@ def _check_axes(
 ) -> None:
   """Raises ValueError if an array has another shape than is wanted."""
   for path, leaf in jax.tree.leaves_with_path(tree):
-    if not is_valid(jnp.shape(leaf)):
-      raise ValueError(
-        f'{label}{jax.tree_util.keystr(path)} has shape {jnp.shape(leaf)}, '
-        f'expected {wanted}.'
-      )
+    place = f'{label}{jax.tree_util.keystr(path)}'
+    if not hasattr(leaf, 'dtype') and not isinstance(leaf, numbers.Number):
+      raise ValueError(f'{place} is {leaf!r}, expected numbers.')
+    if not is_valid(shape := jnp.shape(leaf)):
+      raise ValueError(f'{place} has shape {shape}, expected {wanted}.')

@@ -1,5 +1,6 @@
 """Progress of a long computation, shown on the standard error stream."""
 
+import os
 import sys
 from typing import TextIO
 
@@ -11,8 +12,9 @@ _SECONDS_BETWEEN_LINES = 5.0
 class Progress:
   """A bar with the rate, the time left and named values.
 
-  If the stream is not a terminal (a log file, a build server), plain lines
-  appear instead: at the start, then at most every few seconds, and at the end.
+  If the stream is not a terminal (a log file, a build server), or one without
+  a width (in a container), plain lines appear instead: at the start, then at
+  most every few seconds, and at the end.
   """
 
   def __init__(
@@ -37,7 +39,7 @@ class Progress:
       status: Shown instead of values, before there are some.
     """
     stream = stream or sys.stderr
-    terminal = stream.isatty()
+    terminal = _can_redraw(stream)
     self._bar = tqdm.tqdm(
       disable=not is_shown,
       total=total,
@@ -89,6 +91,16 @@ class Progress:
 def next_multiple(x: int, step: int) -> int:
   """The smallest multiple of a step that is greater than x."""
   return (x // step + 1) * step
+
+
+def _can_redraw(stream: TextIO) -> bool:
+  """Whether it is a terminal; tqdm shows nothing in one of no columns."""
+  if not stream.isatty():
+    return False
+  try:
+    return os.get_terminal_size(stream.fileno()).columns > 0
+  except OSError:  # A stream of a program, such as an editor.
+    return True
 
 
 class _Lines:

@@ -719,6 +719,10 @@ def test_parameters_of_a_rule_object() -> None:
     ),
     (change('loss', 0, lambda x: x.T), r'loss: loss has shape \(3, 5\)'),
     (change('loss', 1, lambda _: {'x': jnp.zeros(3)}), r"loss: log\['x'\]"),
+    (
+      change('loss', 1, lambda _: {'x': 'a'}),
+      r"log\['x'\] is 'a', expected num",
+    ),
   ],
 )
 def test_methods_of_wrong_results_are_named(rule: Any, message: str) -> None:

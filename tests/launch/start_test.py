@@ -59,7 +59,7 @@ def test_flags_of_paths_know_the_home_directory(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   monkeypatch.setenv('HOME', '/home/someone')
-  for flag in (common.workdir_flag(), fork.FROM):
+  for flag in (common.workdir_flag(), common.cache_flag(), fork.FROM):
     parse = flags.FLAGS[flag.name].parser.parse
     assert parse('~/run.npz') == '/home/someone/run.npz'
     assert parse('runs/~') == 'runs/~'

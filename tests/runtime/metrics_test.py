@@ -1,9 +1,11 @@
 """Tests of runtime/metrics.py, files.py and progress.py."""
 
+import contextlib
 import io
 import json
 import os
 import pathlib
+import pty
 import shutil
 import struct
 import time
@@ -385,6 +387,21 @@ def test_time_before_the_beginning_is_not_in_the_rate() -> None:
   assert first.endswith('compiling]')
   assert '[00:00<' in last
   assert 'compiling' not in last
+
+
+def test_progress_in_a_terminal_without_a_width_is_lines() -> None:
+  ours, theirs = pty.openpty()
+  with (
+    open(theirs, 'w') as stream,
+    progress.Progress(3, stream=stream) as bar,
+  ):
+    bar.advance(3)
+  text = ''
+  with contextlib.suppress(OSError):  # Of the end, on Linux.
+    while some := os.read(ours, 1000):
+      text += some.decode()
+  os.close(ours)
+  assert text.splitlines()[-1].startswith('100% 3/3')
 
 
 def test_progress_in_a_terminal_is_redrawn() -> None:
