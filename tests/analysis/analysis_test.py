@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from matplotlib import figure
 import numpy as np
 import pytest
+import scipy.stats
 
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
@@ -453,6 +454,13 @@ def test_figures(tmp_path: pathlib.Path) -> None:
   ]
   (curve,) = drawn['probes'].axes[0].lines
   np.testing.assert_allclose(curve.get_ydata(), scores.mean(axis=0))
+  (band,) = drawn['probes'].axes[0].collections
+  (border,) = (path.vertices[:, 1] for path in band.get_paths())
+  low, high = scipy.stats.t.interval(
+    0.95, len(scores) - 1, scores.mean(axis=0), scipy.stats.sem(scores)
+  )
+  np.testing.assert_allclose(border.min(), low.min())
+  np.testing.assert_allclose(border.max(), high.max())
   (image,) = drawn['sensitivity'].axes[0].images
   np.testing.assert_array_equal(image.get_array(), observation[0, 0])
   # The first 8 of 9 boards side by side.

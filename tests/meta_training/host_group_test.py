@@ -292,9 +292,9 @@ def test_a_population_that_does_not_fit_is_refused(
 
 def test_memory_and_disk_beside_devices() -> None:
   """Every member is offloaded; replay is in memory, and on the disk."""
-  two, four = (
-    population.needs([make_group(n, 1)], RULE_PARAMS, keep_checkpoints=2)
-    for n in (2, 4)
+  two, four, older = (
+    population.needs([make_group(n, 1)], RULE_PARAMS, keep)
+    for n, keep in ((2, 2), (4, 2), (2, 3))
   )
   assert (four.host, four.disk) == (2 * two.host, 2 * two.disk)
   observations = SETTINGS['replay_capacity'] * (LENGTH + 1) * WIDTH * 4
@@ -303,6 +303,8 @@ def test_memory_and_disk_beside_devices() -> None:
     2 * observations < two.host < 2 * (1.5 * observations + 10 * parameters)
   )
   assert two.disk > 2 * (observations + 3 * 3 * parameters)
+  # Of one more checkpoint: two moments, what learns and what acts.
+  assert older.disk - two.disk > 2 * 4 * parameters
 
 
 def _numbers(members: inner_loop_lib.Member) -> Any:

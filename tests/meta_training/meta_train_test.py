@@ -302,11 +302,14 @@ def test_another_seed_is_another_run(
 
 
 def test_a_finished_run_can_be_continued(
-  small: pathlib.Path, tmp_path: pathlib.Path
+  small: pathlib.Path,
+  tmp_path: pathlib.Path,
+  capsys: pytest.CaptureFixture[str],
 ) -> None:
   """And a run in another folder is the same bit for bit."""
   workdir = tmp_path / 'run'
   launch(workdir, *SMALL, '--config.meta_steps=2')
+  assert 'compiling: a program for each' in capsys.readouterr().err
   rows = (workdir / 'metrics.csv').read_text()
   assert rows.count('\n') == 1 + 2
   assert (small / 'metrics.csv').read_text().startswith(rows)
