@@ -4,10 +4,13 @@
 
 A mutant is one edit of the syntax tree: another operator, comparison, constant
 or slice, a condition negated, an argument or a statement left out. It is found
-if a test fails, or takes minutes. The tests of `disco_rl/PACKAGE/MODULE.py` are
-`tests/PACKAGE/MODULE_test.py` and, if that one finds nothing, those of the
-folder. `--since=COMMIT` draws from lines changed since then. Edits that change
-nothing a caller can see survive; the others show a missing test.
+if a test fails. Where tests have neither failed nor ended after `--seconds`, it
+may hang or the machine may be busy: these count apart, and tell nothing until
+they are run again alone. The tests of `disco_rl/PACKAGE/MODULE.py` are
+`tests/PACKAGE/MODULE_test.py`; if that one finds nothing, those that import the
+module; then those of the folder. `--since=COMMIT` draws from lines changed
+since then. Edits that change nothing a caller can see survive; the others show
+a missing test.
 
 It takes from seconds to minutes for each mutant, so it runs by hand. Many are
 quicker by the tests that run their lines, those that run the fewest lines
@@ -21,12 +24,16 @@ import argparse
 import ast
 import collections
 from collections.abc import Iterator
+import compileall
 import copy
 import dataclasses
+import os
 import pathlib
+import py_compile
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,7 +53,6 @@ _PAIRS = (
 _SWAPPED: dict[type, Any] = {a: b for p in _PAIRS for a, b in (p, p[::-1])}
 # Of a mutant: those that run a line everywhere are many.
 _MOST_TESTS = 40
-_SECONDS = 300
 # Texts of errors.
 _SKIPPED = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Assert)
 
@@ -160,8 +166,15 @@ def tests_of(path: pathlib.Path) -> list[list[str]]:
   folder = pathlib.Path('tests', *path.parts[1:-1])
   folders = [x for x in (folder, *folder.parents) if (REPOSITORY / x).exists()]
   own = [x / f'{path.stem}_test.py' for x in folders] + [folder / path.stem]
-  candidates = [x for x in own if (REPOSITORY / x).exists()][:1] + folders[:1]
-  return [[str(x)] for x in candidates]
+  own = [str(x) for x in own if (REPOSITORY / x).exists()][:1]
+  package = '.'.join(path.parts[:-1])
+  imported = rf'(?m)^\s*from {re.escape(package)} import {path.stem}\b'
+  importing = [
+    name
+    for name in git('ls-files', 'tests/*_test.py').split()
+    if re.search(imported, (REPOSITORY / name).read_text()) and name not in own
+  ]
+  return [x for x in (own, importing, [str(x) for x in folders[:1]]) if x]
 
 
 def tests_by_line(data: str) -> dict[tuple[str, int], list[str]]:
@@ -186,24 +199,43 @@ def tests_by_line(data: str) -> dict[tuple[str, int], list[str]]:
   return tests
 
 
-def failing(folder: pathlib.Path, tests: list[list[str]]) -> list[str]:
-  """Runs tests in a copy until one fails; returns it, [] if all pass."""
+def failing(
+  folder: pathlib.Path, tests: list[list[str]], seconds: float
+) -> str | None:
+  """Runs tests in a copy until one fails.
+
+  Args:
+    folder: The copy.
+    tests: Groups of tests; each group is run by one process.
+    seconds: The most that a group may take.
+
+  Returns:
+    The test that fails; '' if all pass; None if it is not known, as time ran
+    out in some group and nothing fails in the others.
+  """
   command = [sys.executable, '-B', '-m', 'pytest', '-x', '-q', '--tb=no']
+  nothing: str | None = ''
   for some in tests:
+    process = subprocess.Popen(
+      [*command, *some],
+      cwd=folder,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      text=True,
+      start_new_session=True,
+    )
     try:
-      ended = subprocess.run(
-        [*command, *some],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-      )
+      output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-      return some
-    if ended.returncode:
-      named = re.findall(r'(?m)^(?:FAILED|ERROR) ([^\s\[]+)', ended.stdout)
-      return named[:1] or some
-  return []
+      # With what it has started, which would hold its output open.
+      os.killpg(process.pid, signal.SIGKILL)
+      process.communicate()
+      nothing = None
+      continue
+    if process.returncode:
+      named = re.findall(r'(?m)^(?:FAILED|ERROR) ([^\s\[]+)', output)
+      return (named or some)[0]
+  return nothing
 
 
 def main() -> None:
@@ -215,6 +247,7 @@ def main() -> None:
   parser.add_argument('--since', help='commit, to draw from changed lines')
   parser.add_argument('--coverage', help='file of contexts of all tests')
   parser.add_argument('--skip', type=int, default=0, help='those done before')
+  parser.add_argument('--seconds', type=float, default=300, help='time limit')
   given = parser.parse_args()
   files = [x for x in git('ls-files', *given.paths).split() if x[-3:] == '.py']
   pool = []
@@ -231,27 +264,32 @@ def main() -> None:
   )
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name, 'copy')
-    ignored = shutil.ignore_patterns('.git', '.venv', 'runs')
+    ignored = shutil.ignore_patterns('.git', '.venv', 'runs', '.jax_cache')
     shutil.copytree(REPOSITORY, folder, ignore=ignored)
-    finders: list[list[str]] = []
+    by_hash = py_compile.PycInvalidationMode.CHECKED_HASH
+    compileall.compile_dir(folder, quiet=2, invalidation_mode=by_hash)
+    # Most programs are those of former mutants.
+    cache = REPOSITORY / '.jax_cache'
+    cache.mkdir(exist_ok=True)
+    (folder / cache.name).symlink_to(cache)
+    outcomes = collections.Counter[str]()
+    finders = set[str]()
     for mutant in drawn:
       healthy = (REPOSITORY / mutant.path).read_text()
       (folder / mutant.path).write_text(mutant.apply(healthy))
-      found_by = failing(folder, tests_of_mutant(mutant))
+      found_by = failing(folder, tests_of_mutant(mutant), given.seconds)
       (folder / mutant.path).write_text(healthy)
-      finders += [found_by] if found_by else []
-      print(
-        'found   ' if found_by else 'SURVIVES',
-        mutant,
-        *found_by[:1],
-        flush=True,
-      )
-    tests = [*dict.fromkeys(x for found_by in finders for x in found_by)]
-    if tests and (broken := failing(folder, [tests])):
-      sys.exit(f'Without any mutant {broken} fail as well.')
+      outcome = {'': 'SURVIVES', None: 'TOO LONG'}.get(found_by, 'found')
+      outcomes[outcome] += 1
+      finders |= {found_by} if found_by else set()
+      print(f'{outcome:8}', mutant, found_by or '', flush=True)
+    # One that fails anyway has found nothing.
+    each = [[test] for test in sorted(finders)]
+    if broken := failing(folder, each, given.seconds):
+      sys.exit(f'Without any mutant {broken} fails as well.')
   print(
-    f'{len(finders)} of {len(drawn)} mutants are found, '
-    f'of {len(pool)} possible.'
+    f'{outcomes["found"]} of {len(drawn)} mutants are found by a test that '
+    f'fails, {outcomes["TOO LONG"]} take too long, of {len(pool)} possible.'
   )
 
 
