@@ -21,7 +21,6 @@ from disco_rl.evaluation import stored
 from disco_rl.networks import agent_network
 from disco_rl.runtime import files
 from disco_rl.update_rules import disco
-from disco_rl.update_rules import registry
 
 # Fig. 4d of the paper has as many.
 NUM_TRAJECTORIES = 16
@@ -47,7 +46,12 @@ class Subject:
 
   def environments(self, number: int) -> families.Environment:
     """New environments of the run's kind: `number` of those on the host."""
-    return _environments(self.config, number)
+    return environment_registry.make(
+      self.config.environment,
+      number,
+      self.config.seed,
+      self.config.preprocessing,
+    )
 
 
 def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
@@ -67,21 +71,16 @@ def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
     FileNotFoundError: the file of its rule does not exist any longer.
     ImportError: a package that the environment needs is not installed.
   """
-  config = stored.read_config(workdir)
-  rule, rule_params = registry.load(config.rule, **config.rule_settings)
+  one = stored.read(workdir, seed)
+  rule = one.rule.rule
   if not isinstance(rule, disco.Disco):
     raise ValueError(
-      f'The rule of {workdir}, {config.rule}, is made by hand: it has no '
+      f'The rule of {workdir}, {one.config.rule}, is made by hand: it has no '
       'meta-network to look into. Choose a run with a discovered rule.'
     )
-  environment = _environments(config, 1)
-  if isinstance(environment, base.HostEnvironment):
-    environment.close()
-  agent = agent_lib.make(config.agent, environment.spec, rule)
-  one = stored.read_agent(workdir, config, agent, environment, seed)
   state = jax.tree.map(lambda x: jnp.asarray(x[0]), one.train_state.agents)
-  rule_params = jax.device_put(rule_params)
-  return Subject(config, rule, rule_params, agent, state.learner)
+  rule_params = jax.device_put(one.rule.params)
+  return Subject(one.config, rule, rule_params, one.agent, state.learner)
 
 
 def record(subject: Subject, seed: int, length: int) -> scenes.Scene:
@@ -144,11 +143,3 @@ def play(
 def _batched(tree: Any) -> Any:
   """The state of one agent with a leading axis."""
   return jax.tree.map(lambda x: x[None], tree)
-
-
-def _environments(
-  config: runner.EvaluationConfig, number: int
-) -> families.Environment:
-  return environment_registry.make(
-    config.environment, number, config.seed, config.preprocessing
-  )

@@ -6,17 +6,14 @@ from typing import Any
 
 import jax
 
-from disco_rl.agent import agent as agent_lib
 from disco_rl.api import agent_files
 from disco_rl.api import player as player_lib
 from disco_rl.api import policy as policy_lib
-from disco_rl.api import rules
 from disco_rl.api import trainer as trainer_lib
 from disco_rl.environments import base
 from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
-from disco_rl.evaluation import runner
 from disco_rl.evaluation import stored
 from disco_rl.networks import agent_network
 from disco_rl.runtime import files
@@ -118,14 +115,13 @@ def load_agent(
     FileNotFoundError: the file of its rule is no longer there.
     ImportError: a package that the environment needs is not installed.
   """
-  workdir = files.expanded(workdir)
-  config, rule, _, one = _read(workdir, seed)
+  one = stored.read(files.expanded(workdir), seed)
   trainer = trainer_lib.Trainer(
-    config.environment,
-    rule,
+    one.config.environment,
+    one.rule,
     seed=one.seed,
-    preprocessing=config.preprocessing,
-    **agent_files.settings_of(config.agent),
+    preprocessing=one.config.preprocessing,
+    **agent_files.settings_of(one.config.agent),
   )
   trainer.take_over(one.train_state, one.update)
   return trainer
@@ -142,33 +138,17 @@ def _of_file(path: files.PathLike, seed: int | None) -> _Described:
 
 def _of_run(workdir: files.PathLike, seed: int | None) -> _Described:
   """An agent of a run, as `Policy.save` would write it."""
-  config, rule, own, one = _read(workdir, seed)
+  one = stored.read(workdir, seed)
   description = agent_files.describe(
-    config.environment,
-    config.preprocessing,
-    rule,
+    one.config.environment,
+    one.config.preprocessing,
+    one.rule,
     one.seed,
-    config.agent,
-    own.spec,
+    one.config.agent,
+    one.spec,
   )
   params = one.train_state.agents.learner.params
   return description, agent_files.leaves(params)
-
-
-def _read(
-  workdir: files.PathLike, seed: int | None
-) -> tuple[
-  runner.EvaluationConfig,
-  rules.LoadedRule,
-  families.Environment,
-  stored.StoredAgent,
-]:
-  """The settings of a run, its rule, one of its environments, and an agent."""
-  config = stored.read_config(workdir)
-  rule = rules.load_rule(config.rule, **config.rule_settings)
-  own = _make_one(config.environment, config.preprocessing)
-  agent = agent_lib.make(config.agent, own.spec, rule.rule)
-  return config, rule, own, stored.read_agent(workdir, config, agent, own, seed)
 
 
 def _make_one(

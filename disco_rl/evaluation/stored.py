@@ -27,12 +27,20 @@ class StoredAgent:
   """One agent of an evaluation, as its newest checkpoint holds it.
 
   Attributes:
+    config: The settings of the run.
+    rule: The rule that trains it.
+    agent: The kind of agent.
+    spec: The specification of its environment.
     seed: The agent's seed.
-    update: number of its updates.
-    train_state: with a leading axis of one agent. Of replay beside environments
-      on the host it holds the counts alone.
+    update: The number of its updates.
+    train_state: The state with a leading axis of one agent. Where environments
+      step on the host, it holds the counts of replay alone.
   """
 
+  config: runner.EvaluationConfig
+  rule: rule_registry.LoadedRule
+  agent: agent_lib.Agent
+  spec: types.EnvironmentSpec
   seed: int
   update: int
   train_state: base.TrainState
@@ -69,21 +77,11 @@ def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
   return runner.config_of(settings)
 
 
-def read_agent(
-  workdir: files.PathLike,
-  config: runner.EvaluationConfig,
-  agent: agent_lib.Agent,
-  environment: environment_base.JaxEnvironment
-  | environment_base.HostEnvironment,
-  seed: int | None = None,
-) -> StoredAgent:
+def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
   """Reads an agent from the newest checkpoint; changes nothing in the folder.
 
   Args:
-    workdir: folder of the run.
-    config: The config of the run.
-    agent: An agent of its kind.
-    environment: one like those of the run.
+    workdir: The folder of a run of disco-rl evaluate.
     seed: The agent's seed, config.seed to config.seed + config.seeds - 1; None:
       the first.
 
@@ -91,9 +89,12 @@ def read_agent(
     The agent.
 
   Raises:
-    ValueError: the run has no agent with this seed.
+    ValueError: the folder holds no run, or the run has no agent with this seed.
     checkpointing.CheckpointError: the run has no checkpoint that can be read.
+    FileNotFoundError: the file of its rule is no longer there.
+    ImportError: a package that the environment needs is not installed.
   """
+  config = read_config(workdir)
   seed = config.seed if seed is None else seed
   index = seed - config.seed
   if not 0 <= index < config.seeds:
@@ -101,38 +102,47 @@ def read_agent(
       f'{workdir} has no agent with seed {seed}: the seeds of its agents are '
       f'{config.seed} to {config.seed + config.seeds - 1}.'
     )
+  rule = rule_registry.load_with_card(config.rule, **config.rule_settings)
+  spec, environment = environment_registry.specimen(
+    config.environment, config.preprocessing
+  )
+  agent = agent_lib.make(config.agent, spec, rule.rule)
   like = {
     runner.TRAIN_STATE: _shapes(agent, environment, config.seeds),
     'seconds': np.zeros(()),
   }
   update, tree = checkpointing.read(pathlib.Path(workdir) / 'checkpoints', like)
-  return StoredAgent(
-    seed=seed,
-    update=update,
-    train_state=jax.tree.map(
-      lambda x: x[index : index + 1], tree[runner.TRAIN_STATE]
-    ),
-  )
+  one = jax.tree.map(lambda x: x[index : index + 1], tree[runner.TRAIN_STATE])
+  return StoredAgent(config, rule, agent, spec, seed, update, one)
 
 
 def _shapes(
   agent: agent_lib.Agent,
-  environment: environment_base.JaxEnvironment
-  | environment_base.HostEnvironment,
+  environment: environment_base.JaxEnvironment | None,
   num_agents: int,
 ) -> base.TrainState:
-  """Shapes of the state of S agents, as checkpoints hold it."""
+  """Shapes of the state of S agents, as checkpoints hold it.
+
+  Args:
+    agent: The kind of agent.
+    environment: Its environment; None: it steps on the host.
+    num_agents: S.
+  """
 
   def init(key: types.Array) -> base.TrainState:
     agents = agent.init(key)
-    if isinstance(environment, environment_base.JaxEnvironment):
+    if environment is not None:
       return base.TrainState(agents, agent.init_actor(key, environment))
     counts: Any = dict.fromkeys(('start', 'added'), np.zeros((), np.int32))
     params = agents.learner.params
     return base.TrainState(dataclasses.replace(agents, replay=counts), params)
 
-  keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), num_agents))
-  return jax.eval_shape(jax.vmap(init), keys)
+  return jax.eval_shape(jax.vmap(init), _key_shapes(num_agents))
+
+
+def _key_shapes(number: int) -> types.PyTree:
+  """Shapes of PRNG keys [S]."""
+  return jax.eval_shape(lambda: jax.random.split(jax.random.key(0), number))
 
 
 def kept_by_forks(settings: Mapping[str, Any]) -> Any:
@@ -150,19 +160,14 @@ def kept_by_forks(settings: Mapping[str, Any]) -> Any:
   """
   config = runner.config_of(settings)
   rule, _ = rule_registry.load(config.rule, **config.rule_settings)
-  environment = environment_registry.make(
-    config.environment, 1, config.seed, config.preprocessing
+  spec, environment = environment_registry.specimen(
+    config.environment, config.preprocessing
   )
-  if isinstance(environment, environment_base.HostEnvironment):
-    environment.close()
   # Shapes do not depend on chunks, whose size may be automatic.
   chunked = next(config.agent.chunkings())
-  agent = agent_lib.make(chunked, environment.spec, rule)
-  keys = jax.eval_shape(
-    lambda: jax.random.split(jax.random.key(0), config.seeds)
-  )
+  agent = agent_lib.make(chunked, spec, rule)
   # With replay in any case, whose files have rows of that size.
-  agents = jax.eval_shape(jax.vmap(agent.init), keys)
+  agents = jax.eval_shape(jax.vmap(agent.init), _key_shapes(config.seeds))
   shapes = agents, _shapes(agent, environment, config.seeds).actors
   described = {
     jax.tree_util.keystr(path): (leaf.shape, str(leaf.dtype))

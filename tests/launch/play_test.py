@@ -13,6 +13,7 @@ import pytest
 
 import disco_rl
 from disco_rl.api import loading
+from disco_rl.evaluation import stored
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import metrics
 from launch import play
@@ -85,9 +86,9 @@ def test_an_environment_that_is_given_has_the_preprocessing_of_the_run(
 
   monkeypatch.setattr(loading, '_make_one', record)
   disco_rl.load_policy(run, environment='catch/6x2')
-  (_, stored), (name, given) = made
+  ((name, given),) = made
   assert name == 'catch/6x2'
-  assert given == stored
+  assert given == stored.read_config(run).preprocessing
   assert 'atari' in given
 
 
