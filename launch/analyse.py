@@ -14,7 +14,7 @@ also without_predictions.png, learning curves with y and z hidden from the rule.
 
 from collections.abc import Sequence
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING
 
 from absl import app
 from absl import flags
@@ -22,6 +22,9 @@ from absl import flags
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
+
+if TYPE_CHECKING:
+  from matplotlib import figure
 
 _WORKDIR = common.workdir_flag()
 _AGENT_SEED = flags.DEFINE_integer(
@@ -61,7 +64,7 @@ def main(argv: Sequence[str]) -> None:
     scene = recording.record(subject, _ANALYSIS_SEED, _RECORDED_STEPS.value)
     (folder := workdir / 'analysis').mkdir(exist_ok=True)
 
-    def save(name: str, drawn: Any) -> None:
+    def save(name: str, drawn: 'figure.Figure') -> None:
       plotting.save(drawn, folder / f'{name}.png')
       print(folder / f'{name}.png', flush=True)
 

@@ -42,7 +42,7 @@ class _PathParser(flags.ArgumentParser[str]):
     return config_lib.local(argument)
 
 
-def define_path(name: str, meaning: str) -> flags.FlagHolder[Any]:
+def define_path(name: str, meaning: str) -> flags.FlagHolder[str | None]:
   """Defines a flag whose value is a path, or None where it is not given."""
   return flags.DEFINE(_PathParser(), name, None, meaning)
 
@@ -57,7 +57,7 @@ def config_flag() -> Any:
 
 
 @functools.cache
-def workdir_flag() -> flags.FlagHolder[Any]:
+def workdir_flag() -> flags.FlagHolder[str | None]:
   """Returns the flag that names the folder of a run."""
   return define_path('workdir', 'Folder of the run.')
 
@@ -119,6 +119,7 @@ def run(
 
   def with_flags(argv: list[str]) -> None:
     workdir = workdir_flag().value
+    assert workdir is not None  # It is required.
     # Processes that find a program would not answer those that compile it.
     begin(argv, workdir, is_cached=not is_distributed())
     main(settings(), pathlib.Path(workdir))

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 import sys
 import textwrap
 from types import ModuleType
+from typing import TYPE_CHECKING
 from typing import Any
 from typing import NoReturn
 
 from absl import flags
+
+if TYPE_CHECKING:
+  from disco_rl import config as config_lib
 
 _ASKS = ('-h', '-help', '--help', '-?')
 _WIDTH = 80
@@ -63,7 +67,7 @@ def lines(
         yield from _entry(f'{name}={value!r}', meaning)
 
 
-def all_sections(config: ModuleType) -> dict[str, list[Any]]:
+def all_sections(config: ModuleType) -> 'dict[str, list[config_lib.Setting]]':
   """Settings by titles, those of preprocessing last, by families."""
   from disco_rl import config as config_lib
   from disco_rl.environments import families
@@ -87,7 +91,7 @@ def _find(values: Any, path: Sequence[str]) -> tuple[bool, Any]:
   return True, values
 
 
-def _flags() -> list[Any]:
+def _flags() -> list[flags.Flag]:
   """The flags that launchers define, by name; not those of libraries."""
   by_module = flags.FLAGS.flags_by_module_dict()
   own = (

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 import pathlib
 import shlex
 import sys
+from typing import TYPE_CHECKING
 from typing import Any
 
 from absl import flags
@@ -29,6 +30,9 @@ from launch import common
 from launch import fork
 from launch.errors import fail
 from launch.errors import in_one_line
+
+if TYPE_CHECKING:
+  from disco_rl.meta_training import config as config_lib
 
 _DISTRIBUTED = flags.DEFINE_bool(
   'distributed', False, 'Whether several processes run together.'
@@ -104,7 +108,9 @@ def _told(
 
 
 def _without(
-  missing: Collection[str], settings: Mapping[str, Any], config: Any
+  missing: Collection[str],
+  settings: Mapping[str, Any],
+  config: 'config_lib.MetaTrainingConfig',
 ) -> str:
   """Offers the command without suites that hold what is missing."""
   from disco_rl.environments import suites

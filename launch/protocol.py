@@ -11,6 +11,7 @@ summary.json and scores.csv compare the tests in which all have finished.
 
 import dataclasses
 import pathlib
+from typing import TYPE_CHECKING
 from typing import Any
 
 from absl import flags
@@ -19,6 +20,10 @@ from configs import protocol as configs
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
+
+if TYPE_CHECKING:
+  from disco_rl.evaluation import protocol as protocol_lib
+  from disco_rl.evaluation import runs as runs_lib
 
 _RULES = flags.DEFINE_list(
   'rules',
@@ -51,7 +56,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   if not _RULES.value:
     fail('--rules is empty: name the rules that are judged, or their files.')
 
-  def finish(runs: list[Any]) -> None:
+  def finish(runs: 'list[runs_lib.Run]') -> None:
     scheduler.run(runs, _PROCESSES.value, workdir, _SLURM.value)
     if left := [run.name for run in runs if not run.is_over]:
       fail(
@@ -74,7 +79,9 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   print(workdir / 'report.md')
 
 
-def _plan(settings: dict[str, Any], workdir: pathlib.Path) -> Any:
+def _plan(
+  settings: dict[str, Any], workdir: pathlib.Path
+) -> 'protocol_lib.Plan':
   """Returns the runs that the flags describe."""
   from disco_rl import config as config_lib
   from disco_rl.evaluation import protocol as protocol_lib
@@ -89,7 +96,7 @@ def _plan(settings: dict[str, Any], workdir: pathlib.Path) -> Any:
   )
 
 
-def _description(plan: Any) -> dict[str, Any]:
+def _description(plan: 'protocol_lib.Plan') -> dict[str, Any]:
   """Returns what config.json holds: the declarations, and shared settings."""
   declared = dataclasses.asdict(plan.protocol)
   return {**plan.settings, **declared, 'rules': list(_RULES.value)}

@@ -29,7 +29,7 @@ def hide_tracebacks() -> None:
   logging.get_absl_handler().addFilter(lambda record: not record.exc_info)
   show = sys.unraisablehook
 
-  def show_others(unraisable: Any) -> None:
+  def show_others(unraisable: 'sys.UnraisableHookArgs') -> None:
     # TensorStore's callbacks that come too late are errors of no object.
     if unraisable.object is not None:
       show(unraisable)

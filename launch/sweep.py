@@ -26,7 +26,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import itertools
-import math
 import pathlib
 import random
 import re
@@ -35,6 +34,7 @@ from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
+import numpy as np
 
 from launch import common
 from launch.errors import fail
@@ -244,11 +244,11 @@ def _draw_settings(
   axes = ['variant'] * bool(_VARIANTS.value) + axes
   if not axes or len({result.environment for result in results}) > 1:
     return
-  scores: dict[str, dict[str, Any]] = {}
+  scores: dict[str, dict[str, np.ndarray]] = {}
   for run, result, (variant, point) in zip(runs, results, pairs, strict=True):
     values = [variant, *(x for name, x in point.items() if name != 'rule')]
     setting = ', '.join(filter(None, values))
-    nothing = [math.nan] * run.config.seeds
+    nothing = np.full(run.config.seeds, np.nan)
     of_rule = scores.setdefault(run.settings['rule'], {})
     of_rule[setting] = nothing if result.problem else result.returns
   name = axes[0] if len(axes) == 1 else None

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import pathlib
 from typing import Any
+from typing import TypeVar
 
 import jax
 
@@ -19,6 +20,7 @@ from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
 _CHECKPOINTS = 3  # Two are kept while another is written.
+_Tree = TypeVar('_Tree')
 
 
 @types.record
@@ -266,13 +268,13 @@ class Training(abc.ABC):
     """
 
   @abc.abstractmethod
-  def _init_one(self, key: types.Array, task: Any) -> TrainState:
+  def _init_one(self, key: types.Array, task: types.PyTree) -> TrainState:
     """The initial state of one agent, in `self._to_environment(task)`."""
 
-  def _split(self, tree: Any) -> Any:
+  def _split(self, tree: _Tree) -> _Tree:
     return sharding.put(tree, self._mesh, sharding.SPLIT)
 
-  def _replicate(self, tree: Any) -> Any:
+  def _replicate(self, tree: _Tree) -> _Tree:
     return sharding.put(tree, self._mesh, sharding.REPLICATED)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import dataclasses
 import itertools
 import pathlib
-from typing import Any
 
 import numpy as np
 
@@ -86,14 +85,14 @@ class RuleScores:
   rule: str
   learning_rate: float
   aggregates: Mapping[str, statistics.Estimate]
-  returns: Mapping[str, Mapping[str, Any]]
+  returns: Mapping[str, statistics.Summary]
   scores: np.ndarray
   curve_steps: np.ndarray
   curve: statistics.Estimate
   profile: statistics.Estimate
   curves: Mapping[str, learning_curves.Curve]
-  crafter_scores: Mapping[str, Mapping[str, Any]]
-  mean_returns: Mapping[str, Mapping[str, Any]]
+  crafter_scores: Mapping[str, statistics.Summary]
+  mean_returns: Mapping[str, statistics.Summary]
 
 
 @dataclasses.dataclass(frozen=True)

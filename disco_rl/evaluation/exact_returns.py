@@ -7,11 +7,10 @@ left, which agents do not, so its return is an upper bound for them.
 """
 
 import functools
-from typing import Any
 
+import jax
 import numpy as np
 
-from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments.jax_native import gridworld
 
@@ -39,13 +38,13 @@ def of_grid_world(world: gridworld.GridWorld) -> tuple[float, float]:
   Raises:
     ValueError: objects begin in random places, where there are too many states.
   """
-  task: Any = _on_host(world)
+  task: gridworld.GridWorld = jax.tree.map(np.asarray, world)
   if task.random_objects:
     raise ValueError(
       'Returns are computed where objects have fixed places, and those of this '
       'grid world are random; measure them instead.'
     )
-  arrive = _arrivals(task.walls)
+  arrive = _arrivals(np.asarray(task.walls))
   starts = (
     [task.start_cell] if task.start_cell >= 0 else task.places[task.places >= 0]
   )
@@ -64,13 +63,7 @@ def of_grid_world(world: gridworld.GridWorld) -> tuple[float, float]:
   return returns[0], returns[1]
 
 
-def _on_host(world: base.JaxEnvironment) -> Any:
-  """The record with arrays of NumPy."""
-  fields = {name: np.asarray(value) for name, value in vars(world).items()}
-  return type(world)(**fields)
-
-
-def _slots(task: Any) -> np.ndarray:
+def _slots(task: gridworld.GridWorld) -> np.ndarray:
   """Indices k of the slots that hold objects."""
   return np.flatnonzero(task.object_kind >= 0)
 
@@ -89,7 +82,7 @@ def _arrivals(walls: np.ndarray) -> np.ndarray:
   return arrivals
 
 
-def _respawn(task: Any, values: np.ndarray) -> np.ndarray:
+def _respawn(task: gridworld.GridWorld, values: np.ndarray) -> np.ndarray:
   """Values before absent objects reappear, which none does under the agent."""
   for k in _slots(task):
     bits = values.reshape(len(values), -1, 2, 1 << k)
@@ -101,7 +94,7 @@ def _respawn(task: Any, values: np.ndarray) -> np.ndarray:
   return values
 
 
-def _collect(task: Any, after: np.ndarray) -> np.ndarray:
+def _collect(task: gridworld.GridWorld, after: np.ndarray) -> np.ndarray:
   """Values on arrival in a cell, from those after its object is collected."""
   values = after.copy()
   for k in _slots(task):

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 import dataclasses
-from typing import Any
 
 import numpy as np
 
+from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.evaluation import statistics
 from disco_rl.networks import agent_network
 from disco_rl.runtime import reports
 
 # (observations, whether each is the first of an episode [B]) -> actions [B].
-Act = Callable[[Any, np.ndarray], np.ndarray]
+Act = Callable[[types.PyTree, np.ndarray], np.ndarray]
 # Of an episode: no fewer than Atari's limit of 108,000 frames, four a step.
 MAX_STEPS = 30_000
 
@@ -41,9 +41,8 @@ class Episodes:
   def ci95(self) -> tuple[float, float] | None:
     """95% bootstrap interval of the mean return; None for one episode."""
     estimate = statistics.estimate(statistics.mean, self.returns[:, None])
-    if estimate.low is None:
-      return None
-    return float(estimate.low), float(estimate.high)
+    interval = estimate.ci95
+    return None if interval is None else (interval[0], interval[1])
 
   def __str__(self) -> str:
     """The mean with its interval, in one line."""

@@ -365,25 +365,25 @@ def _benchmark_summary(compared: comparison.Comparison) -> dict[str, Any]:
 
 def as_json(estimate: statistics.Estimate) -> dict[str, Any]:
   """An estimate with its interval, for programs."""
-  has_interval = estimate.low is not None
-  ci95 = [float(estimate.low), float(estimate.high)] if has_interval else None
-  return {'value': float(estimate.value), 'ci95': ci95}
+  return {'value': float(estimate.value), 'ci95': estimate.ci95}
 
 
-def _mean(summary: Mapping[str, Any]) -> str:
+def _mean(summary: statistics.Summary) -> str:
   """The mean of `statistics.summarize` with its interval, as text."""
-  low, high = summary['ci95'] or (None, None)
-  return format_estimate(statistics.Estimate(summary['mean'], low, high))
+  return _format(summary['mean'], summary['ci95'])
 
 
 def format_estimate(estimate: statistics.Estimate | None) -> str:
   """An estimate with its interval, as text."""
   if estimate is None:
     return 'no scores'
-  if estimate.low is None:
-    return _number(estimate.value)
-  low, high = _number(estimate.low), _number(estimate.high)
-  return f'{_number(estimate.value)} [{low}, {high}]'
+  return _format(float(estimate.value), estimate.ci95)
+
+
+def _format(value: float, ci95: Sequence[float] | None) -> str:
+  if ci95 is None:
+    return _number(value)
+  return f'{_number(value)} [{", ".join(map(_number, ci95))}]'
 
 
 def _number(value: float) -> str:

@@ -208,9 +208,9 @@ def _score_label(compared: comparison.Comparison) -> str:
 def _draw_interval(
   ax: axes.Axes, row: int, color: str, estimate: statistics.Estimate
 ) -> None:
-  if estimate.low is not None:
+  if interval := estimate.ci95:
     ax.plot(
-      [estimate.low, estimate.high],
+      interval,
       [row, row],
       color=color,
       alpha=0.4,
@@ -230,7 +230,7 @@ def _draw_band(
   color = style['color']
   marker = 'o' if len(x) == 1 else None  # A line of one point is invisible.
   ax.plot(x, estimate.value, label=label, marker=marker, **style)
-  if estimate.low is not None:
+  if estimate.low is not None and estimate.high is not None:
     ax.fill_between(
       x, estimate.low, estimate.high, color=color, alpha=0.2, linewidth=0
     )

@@ -283,12 +283,13 @@ class Evaluation:
         'of their own.'
       )
       self.close()
-      environment: Any = environment_registry.make(
+      environment = environment_registry.make(
         config.environment,
         config.seeds * config.agent.num_environments,
         adapters.resumed_seed(config.seed, update),
         config.preprocessing,
       )
+      assert isinstance(environment, environment_base.HostEnvironment)
       self._environment = environment
       self._driver.collector.actor.replace_environment(environment)
       self._achievements = achievements.Counter(environment, config.seeds)

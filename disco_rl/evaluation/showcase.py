@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import dataclasses
 import pathlib
 import re
-from typing import Any
 
 import numpy as np
 
@@ -169,7 +168,7 @@ def _how(showcase: Showcase) -> Iterator[pages.Block]:
     yield pages.Code(command)
 
 
-def board(environment: str) -> dict[str, Any] | None:
+def board(environment: str) -> dict[str, float] | None:
   """Returns rows, columns and random play's return of Catch; None elsewhere.
 
   Where the paddle ends up does not depend on the column of the ball, so it is
@@ -229,7 +228,7 @@ def _scores(trained: Sequence[Trained]) -> list[list[str]]:
   rows = [['rule', 'mean return', '95% interval', 'worst agent']]
   for one in trained:
     returns = one.curve[1][:, -1]
-    summary: dict[str, Any] = statistics.summarize(returns)
+    summary = statistics.summarize(returns)
     interval = '{:.2f} to {:.2f}'.format(*summary['ci95'] or 2 * [np.nan])
     mean, worst = f'{summary["mean"]:.2f}', f'{np.min(returns):.2f}'
     rows.append([one.label, mean, interval if summary['ci95'] else '', worst])

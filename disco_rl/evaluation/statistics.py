@@ -10,7 +10,7 @@ not a sample from a larger set.
 from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy import typing as npt
@@ -22,7 +22,7 @@ CURVE_RESAMPLES = 2_000
 # Numbers resampled at once; bounds the memory.
 _CHUNK = 4_000_000
 
-Statistic = Callable[..., Any]
+Statistic = Callable[..., np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,22 +36,46 @@ class Estimate:
     high: upper bound.
   """
 
-  value: Any
-  low: Any
-  high: Any
+  value: np.ndarray
+  low: np.ndarray | None
+  high: np.ndarray | None
+
+  @property
+  def ci95(self) -> list[float] | None:
+    """The bounds of a single number; None without an interval."""
+    if self.low is None or self.high is None:
+      return None
+    return [float(self.low), float(self.high)]
 
 
-def mean(scores: np.ndarray) -> Any:
+class Summary(TypedDict):
+  """One score per agent [S], ready for JSON.
+
+  Attributes:
+    mean: The mean.
+    iqm: The interquartile mean.
+    ci95: [low, high] of the mean; None for a single agent or scores that are
+      not finite.
+    per_seed: The scores.
+  """
+
+  mean: float
+  iqm: float
+  ci95: list[float] | None
+  per_seed: list[float]
+
+
+def mean(scores: np.ndarray) -> np.ndarray:
   """Mean over agents and environments."""
   return np.mean(scores, axis=(-2, -1))
 
 
-def median(scores: np.ndarray) -> Any:
+def median(scores: np.ndarray) -> np.ndarray:
   """Median over the environments of the mean over agents."""
   return np.median(np.mean(scores, axis=-2), axis=-1)
 
 
-def iqm(scores: np.ndarray) -> Any:
+def iqm(scores: np.ndarray) -> np.ndarray:
   """Interquartile mean over agents and environments together.
 
   Of n scores, the floor(n / 4) lowest and highest are left out.
@@ -60,7 +84,7 @@ def iqm(scores: np.ndarray) -> Any:
   return scipy.stats.trim_mean(pooled, 0.25, axis=-1)
 
 
-def optimality_gap(scores: np.ndarray) -> Any:
+def optimality_gap(scores: np.ndarray) -> np.ndarray:
   """Mean shortfall from 1; scores above 1 count as 1."""
   return np.mean(np.maximum(1 - scores, 0), axis=(-2, -1))
 
@@ -73,7 +97,7 @@ AGGREGATES: Mapping[str, Statistic] = {
 }
 
 
-def probability_of_improvement(x: np.ndarray, y: np.ndarray) -> Any:
+def probability_of_improvement(x: np.ndarray, y: np.ndarray) -> np.ndarray:
   """Probability that an agent of X scores higher than one of Y.
 
   The mean over environments of P(X > Y) + P(X = Y) / 2, which is the statistic
@@ -92,10 +116,12 @@ def probability_of_improvement(x: np.ndarray, y: np.ndarray) -> Any:
     np.sum(0.5 + 0.5 * np.sign(difference), axis=(-2, -1))
     for difference in differences
   ]
-  return sum(wins) / (x.shape[-2] * y.shape[-2] * y.shape[-1])
+  return np.sum(wins, axis=0) / (x.shape[-2] * y.shape[-2] * y.shape[-1])
 
 
-def performance_profile(scores: np.ndarray, thresholds: np.ndarray) -> Any:
+def performance_profile(
+  scores: np.ndarray, thresholds: np.ndarray
+) -> np.ndarray:
   """Fraction of all agents' scores above each threshold.
 
   Args:
@@ -154,18 +180,12 @@ def estimate(
   return Estimate(value=value, low=low, high=high)
 
 
-def summarize(per_seed: npt.ArrayLike) -> dict[str, Any]:
-  """Summarizes one score per agent [S], ready for JSON.
-
-  Returns:
-    `mean`; `iqm`; `ci95`: [low, high] of the mean, None for a single agent or
-    scores that are not finite; `per_seed`.
-  """
+def summarize(per_seed: npt.ArrayLike) -> Summary:
+  """Summarizes one score per agent [S]."""
   scores = np.asarray(per_seed, float)[:, None]
   ci95 = None
   if len(scores) > 1 and np.all(np.isfinite(scores)):
-    of_mean = estimate(mean, scores)
-    ci95 = [float(of_mean.low), float(of_mean.high)]
+    ci95 = estimate(mean, scores).ci95
   return {
     'mean': float(mean(scores)),
     'iqm': float(iqm(scores)),

@@ -11,6 +11,7 @@ import functools
 import pathlib
 import time
 from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,8 @@ from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
 TrainState = training_base.TrainState
+_Tree = TypeVar('_Tree')
+_Result = TypeVar('_Result')
 
 # The rollouts of a call of the program are to take so long: a request to stop
 # waits for them. To start a call takes a few milliseconds on one slow core.
@@ -129,7 +132,7 @@ class DeviceTraining(training_base.Training):
       lambda x: np.zeros((number, *x.shape), x.dtype), self._logs_of_one
     )
 
-  def _init_one(self, key: types.Array, task: Any) -> TrainState:
+  def _init_one(self, key: types.Array, task: types.PyTree) -> TrainState:
     agent_key, environment_key = jax.random.split(key)
     environment = self._to_environment(task)
     return TrainState(
@@ -138,7 +141,7 @@ class DeviceTraining(training_base.Training):
     )
 
   def _step_one(
-    self, rule_params: types.Params, train_state: TrainState, task: Any
+    self, rule_params: types.Params, train_state: TrainState, task: types.PyTree
   ) -> tuple[TrainState, types.Logs]:
     """One rollout of one agent, and the updates that follow."""
     assert isinstance(train_state.actors, actor.ActorState)
@@ -155,7 +158,7 @@ class DeviceTraining(training_base.Training):
     rule_params: types.Params,
     train_state: TrainState,
     sums: types.Logs,
-    task: Any,
+    task: types.PyTree,
     num_rollouts: types.Array,
   ) -> tuple[TrainState, types.Logs]:
     """The program: any number of rollouts of all agents, compiled once.
@@ -365,7 +368,7 @@ class HostTraining(training_base.Training):
     size = memory.device_bytes
     return size(learners.params) + waiting * size(batches)
 
-  def _init_one(self, key: types.Array, task: Any) -> TrainState:
+  def _init_one(self, key: types.Array, task: types.PyTree) -> TrainState:
     del task
     nothing: Any = None
     agents = dataclasses.replace(self.agent.init(key), replay=nothing)
@@ -428,7 +431,9 @@ def make(
   return DeviceTraining(agent, environment, num_agents, mesh)
 
 
-def _for_each_agent(function: Callable[[Any], Any], tree: Any) -> Any:
+def _for_each_agent(
+  function: Callable[[_Tree], _Result], tree: _Tree
+) -> _Result:
   """Maps over the agents' axis in one program.
 
   In parallel, but for CPUs: there one agent keeps all cores busy, and products
