@@ -4,6 +4,7 @@ import pathlib
 
 from evaluating import CATCH
 from evaluating import launch
+from pretending import Pretended
 import pytest
 
 
@@ -13,3 +14,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   workdir = tmp_path_factory.mktemp('evaluate') / 'run'
   launch(workdir, *CATCH)
   return workdir
+
+
+@pytest.fixture
+def pretended(
+  tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Pretended:
+  return Pretended(tmp_path_factory.mktemp('made') / 'runs', monkeypatch)

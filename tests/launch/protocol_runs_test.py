@@ -5,12 +5,12 @@ import functools
 import pathlib
 
 import launching
+from pretending import Pretended
 import pytest
 import small
 
 from disco_rl.evaluation import protocol_report
 from launch import protocol
-from launch import scheduler
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -45,56 +45,6 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 launch = functools.partial(launching.call, protocol)
 RULES = '--rules=policy_gradient'
-
-
-# A worker that pretends: returns tell the settings apart. It dies in the run of
-# a number.
-_PRETENDS = """
-import json, os, pathlib, sys
-made, last = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-for line in sys.stdin:
-  if len(made.read_text().splitlines()) == last:
-    os.kill(os.getpid(), 9)
-  task = json.loads(line)
-  folder, settings = pathlib.Path(task['folder']), task['settings']
-  folder.mkdir(parents=True)
-  rate = settings['learning_rate']
-  with made.open('a') as file:
-    print(settings['environment'], rate, file=file)
-  rows = ['update,seed,environment_steps,return']
-  for update in range(1, settings['updates'] + 1):
-    for seed in range(settings['seeds']):
-      rows.append(f'{update},{seed},{8 * update},{rate * update}')
-  (folder / 'metrics.csv').write_text('\\n'.join(rows) + '\\n')
-  (folder / 'config.json').write_text(json.dumps(settings))
-  summary = {'updates': settings['updates']}
-  (folder / 'summary.json').write_text(json.dumps(summary))
-  print('null', flush=True)
-"""
-
-
-class Pretended:
-  """Workers that pretend, and what they have made."""
-
-  def __init__(self, path: pathlib.Path, patch: pytest.MonkeyPatch):
-    self._path, self._patch = path, patch
-    path.touch()
-    self.die_in(100)
-
-  def die_in(self, number: int) -> None:
-    worker = ('-S', '-c', _PRETENDS, str(self._path), str(number))
-    self._patch.setattr(scheduler, 'WORKER', worker)
-
-  @property
-  def made(self) -> list[str]:
-    return self._path.read_text().splitlines()
-
-
-@pytest.fixture
-def pretended(
-  tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Pretended:
-  return Pretended(tmp_path_factory.mktemp('made') / 'runs', monkeypatch)
 
 
 def test_a_part_is_run_and_reported(
@@ -138,10 +88,10 @@ def test_a_protocol_that_was_disturbed_continues(
   launch(tmp_path, config, RULES)
   # Both settings in validation, then the better one alone.
   assert pretended.made[:4] == [
-    'catch/3x3 0.001',
-    'catch/3x3 0.01',
-    'catch/4x4 0.01',
-    'catch/6x5 0.01',
+    'catch/3x3 policy_gradient 0.001',
+    'catch/3x3 policy_gradient 0.01',
+    'catch/4x4 policy_gradient 0.01',
+    'catch/6x5 policy_gradient 0.01',
   ]
   assert len(pretended.made) == 2 + 2 * 3
   launch(tmp_path, config, RULES, '--processes=2')

@@ -1,6 +1,5 @@
 """Tests of launch/sweep.py: plans, runs, reports."""
 
-from collections.abc import Callable
 import json
 import pathlib
 import re
@@ -10,6 +9,7 @@ from typing import Any
 import evaluating
 import launching
 import numpy as np
+from pretending import Pretended
 import pytest
 import scipy.stats
 
@@ -26,7 +26,6 @@ from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import sources
 from launch import evaluate
-from launch import scheduler
 from launch import sweep
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -189,47 +188,7 @@ def test_what_is_wrong_is_said_before_anything_runs(
   assert not [*tmp_path.iterdir()]
 
 
-# What is run. A worker that pretends writes what a run does: returns about its
-# learning rate. At a rate of 0.5 they are not finite.
-_PRETENDS = """
-import json, pathlib, random, sys
-made = pathlib.Path(sys.argv[1])
-for line in sys.stdin:
-  task = json.loads(line)
-  folder, settings = pathlib.Path(task['folder']), task['settings']
-  folder.mkdir(parents=True)
-  with made.open('a') as file:
-    print(settings['environment'], settings['rule'], file=file)
-  (folder / 'config.json').write_text(json.dumps(settings))
-  rate = settings['learning_rate']
-  if rate == 0.5:
-    reason = 'loss of seed 0 became non-finite.'
-    (folder / 'failure.json').write_text(json.dumps({'reason': reason}))
-    print(json.dumps(reason), flush=True)
-    continue
-  random.seed(made.stat().st_size)
-  rows = ['update,seed,environment_steps,return']
-  for update in (10, settings['updates']):
-    for seed in range(settings['seeds']):
-      score = rate + 0.01 * random.random()
-      rows.append(f'{update},{seed},{12 * update},{score}')
-  (folder / 'metrics.csv').write_text('\\n'.join(rows) + '\\n')
-  summary = {'updates': settings['updates']}
-  (folder / 'summary.json').write_text(json.dumps(summary))
-  print('null', flush=True)
-"""
-
-
-@pytest.fixture
-def made(
-  tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], list[str]]:
-  """Workers pretend; returns what they have made: environments and rules."""
-  path = tmp_path_factory.mktemp('made') / 'runs'
-  path.touch()
-  worker = ('-S', '-c', _PRETENDS, str(path))
-  monkeypatch.setattr(scheduler, 'WORKER', worker)
-  return lambda: path.read_text().splitlines()
+# What is run, by workers that pretend.
 
 
 def final_scores(workdir: pathlib.Path, rule: str, rate: str) -> np.ndarray:
@@ -250,13 +209,13 @@ def final_scores(workdir: pathlib.Path, rule: str, rate: str) -> np.ndarray:
 
 
 def test_the_report_agrees_with_the_metrics(
-  made: Callable[[], list[str]], tmp_path: pathlib.Path
+  pretended: Pretended, tmp_path: pathlib.Path
 ) -> None:
   launch(
     *(tmp_path, *FOUR_RUNS, '--grid=learning_rate=0.1,0.7,0.3'),
     '--processes=2',
   )
-  assert len(made()) == 12
+  assert len(pretended.made) == 12
   summary = metrics.read_json(tmp_path / 'summary.json')
   assert (summary['agents'], summary['updates']) == (2, 20)
   assert summary['environment_steps'] == 240
@@ -300,7 +259,7 @@ def test_the_report_agrees_with_the_metrics(
 
 
 def test_a_diverging_run_does_not_end_the_others(
-  made: Callable[[], list[str]],
+  pretended: Pretended,
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -308,7 +267,7 @@ def test_a_diverging_run_does_not_end_the_others(
   message = error(tmp_path, *arguments)
   assert '4 of 12 runs failed' in message
   assert 'environment-catch-4x3/learning_rate-0.5: loss of seed 0' in message
-  assert len(made()) == 12
+  assert len(pretended.made) == 12
   lines = capsys.readouterr().err.splitlines()
   expected = 'rule=actor_critic, environment=catch/4x3, learning_rate=0.1'
   assert lines[0] == f'Run 1 of 12: {expected}'
@@ -319,21 +278,21 @@ def test_a_diverging_run_does_not_end_the_others(
     assert rule['learning_rate'] == 0.2
   # Neither finished nor failed runs are repeated.
   assert error(tmp_path, *arguments) == message
-  assert len(made()) == 12
+  assert len(pretended.made) == 12
 
 
 def test_values_can_be_added_and_other_settings_stay(
-  made: Callable[[], list[str]], tmp_path: pathlib.Path
+  pretended: Pretended, tmp_path: pathlib.Path
 ) -> None:
   rules = lambda *names: f'--grid=rule={",".join(names)}'
   launch(tmp_path, *TWO_RUNS[:-1], rules(*RULES))
   launch(tmp_path, *TWO_RUNS[:-1], rules(RULES[1]))
-  assert len(made()) == 2
+  assert len(pretended.made) == 2
   # The report covers the runs of this command only.
   (catch,) = metrics.read_json(tmp_path / 'summary.json')['benchmarks'].values()
   assert [*catch['rules']] == [RULES[1]]
   launch(tmp_path, *TWO_RUNS[:-1], rules(*RULES, 'general'))
-  assert made()[2:] == ['catch/4x3 general']
+  assert pretended.made[2:] == ['catch/4x3 general 0.01']
   before = launching.contents(tmp_path)
   assert 'seeds was 2, is 3' in error(tmp_path, *TWO_RUNS, '--config.seeds=3')
   assert launching.contents(tmp_path) == before
@@ -342,7 +301,7 @@ def test_values_can_be_added_and_other_settings_stay(
 
 
 def test_a_changed_file_of_weights_is_another_rule(
-  made: Callable[[], list[str]], tmp_path: pathlib.Path
+  pretended: Pretended, tmp_path: pathlib.Path
 ) -> None:
   path = tmp_path / 'mine' / 'rule.npz'
   path.parent.mkdir()
@@ -360,7 +319,7 @@ def test_a_changed_file_of_weights_is_another_rule(
 
 
 def test_a_missing_package_is_found_before_anything_starts(
-  made: Callable[[], list[str]],
+  pretended: Pretended,
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -374,16 +333,16 @@ def test_a_missing_package_is_found_before_anything_starts(
   monkeypatch.setattr(registry, 'validate', without_package)
   workdir = tmp_path / 'new'
   assert 'three' in error(workdir, *FOUR_RUNS)
-  assert not made()
+  assert not pretended.made
   assert not workdir.exists()
 
 
 def test_the_folder_of_a_single_run_is_left_alone(
-  made: Callable[[], list[str]], tmp_path: pathlib.Path
+  pretended: Pretended, tmp_path: pathlib.Path
 ) -> None:
   (tmp_path / 'metrics.csv').touch()
   assert 'contains a single run' in error(tmp_path, *FOUR_RUNS)
-  assert not made()
+  assert not pretended.made
 
 
 def test_each_run_equals_a_single_run(
