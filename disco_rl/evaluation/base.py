@@ -42,10 +42,10 @@ class Advanced:
   """The outcome of `Training.attempt`.
 
   Attributes:
-    train_state: after the updates.
-    num_updates: that were made; may be fewer than required, also none.
-    logs: [S], means over these updates; empty without any.
-    failure: what an environment raised, which ended them early.
+    train_state: The state after the updates.
+    num_updates: The number of updates made; may be fewer than required, or 0.
+    logs: Means over these updates, [S]; empty without any.
+    failure: What an environment raised, which ended them early.
   """
 
   train_state: TrainState
@@ -89,6 +89,11 @@ class Training(abc.ABC):
       (sharding.SPLIT, sharding.REPLICATED),
       runs_often=False,
     )
+    self._make_programs()
+
+  @abc.abstractmethod
+  def _make_programs(self) -> None:
+    """Makes the programs that act and learn, without compiling them."""
 
   @property
   def compile_seconds(self) -> float:
@@ -283,8 +288,8 @@ def _as_argument(environment: Any) -> tuple[Any, Callable[[Any], Any]]:
 
   Returns:
     The arrays in which environments of a shape differ, and what makes an
-    environment of them. Those on the host have none, nor have those that are no
-    trees: they are constants.
+    environment of them. Environments on the host have none, and those that are
+    not trees are constants.
   """
   leaves, structure = jax.tree.flatten(environment)
   if any(leaf is environment for leaf in leaves):

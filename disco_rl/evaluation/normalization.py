@@ -24,7 +24,7 @@ class Benchmark:
   """Environments whose scores may be averaged.
 
   Attributes:
-    name: short, for folders and keys.
+    name: A short name, for folders and keys.
     title: The name in headings.
     meaning: What scores of 0 and 1 mean, with the source.
   """
@@ -39,9 +39,9 @@ class Scale:
   """The scale that an environment's returns are normalized on.
 
   Attributes:
-    benchmark: to which the environment belongs.
-    low: return that is normalized to 0.
-    high: return that is normalized to 1.
+    benchmark: The benchmark that the environment belongs to.
+    low: The return that is normalized to 0.
+    high: The return that is normalized to 1.
   """
 
   benchmark: Benchmark
@@ -139,7 +139,7 @@ def find_scale(environment: str) -> Scale | None:
   """The scale of an environment; None if it has no reference scores.
 
   Args:
-    environment: name, see `environments.registry`.
+    environment: Its name, see `environments.registry`.
   """
   family, _, variant = environment.partition('/')
   find = _FAMILIES.get(family)
@@ -160,19 +160,18 @@ def column(environment: str) -> str:
   return 'return' if success_threshold(environment) is None else 'success'
 
 
-def crafter_score(success_rates: npt.ArrayLike, axis: int = -1) -> np.ndarray:
+def crafter_score(success_rates: npt.ArrayLike) -> np.ndarray:
   """Crafter's score: exp(mean(log(1 + s_i))) - 1 over achievements, in percent.
 
   A geometric mean, in which rare achievements count more than common ones; 1 is
   added so that an achievement that is never unlocked does not make it 0.
 
   Args:
-    success_rates: fraction of episodes in which each achievement was unlocked,
-      in [0, 1].
-    axis: The axis of the achievements.
+    success_rates: [..., achievements], the fraction of episodes in which each
+      was unlocked, in [0, 1].
 
   Returns:
-    Scores from 0 to 100, without that axis.
+    [...], from 0 to 100.
 
   Raises:
     ValueError: a rate is outside [0, 1].
@@ -183,7 +182,7 @@ def crafter_score(success_rates: npt.ArrayLike, axis: int = -1) -> np.ndarray:
       'Success rates must be fractions between 0 and 1; got values '
       f'from {rates.min():g} to {rates.max():g}. Divide percentages by 100.'
     )
-  return np.expm1(np.mean(np.log1p(100 * rates), axis=axis))
+  return np.expm1(np.mean(np.log1p(100 * rates), axis=-1))
 
 
 def _from_table(

@@ -51,11 +51,6 @@ class Run:
     return runner.config_of(self.settings)
 
   @property
-  def has_begun(self) -> bool:
-    """Whether the run has written anything."""
-    return (self.folder / 'config.json').exists()
-
-  @property
   def failure(self) -> str | None:
     """Why the run ended early for good; None if it did not."""
     return _read_entry(self.folder / 'failure.json', 'reason', str)

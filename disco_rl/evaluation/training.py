@@ -45,14 +45,7 @@ class DeviceTraining(training_base.Training):
   One call of it makes several updates.
   """
 
-  def __init__(
-    self,
-    agent: agent_lib.Agent,
-    environment: base.JaxEnvironment,
-    num_agents: int = 1,
-    mesh: jax.sharding.Mesh | None = None,
-  ):
-    super().__init__(agent, environment, num_agents, mesh)
+  def _make_programs(self) -> None:
     agents, common = sharding.SPLIT, sharding.REPLICATED
     # Inlined, and traced once for the shapes of its logs and for the program.
     self._step = jax.jit(self._step_one, inline=True)
@@ -195,17 +188,11 @@ class HostTraining(training_base.Training):
   that results do not depend on calls; see `host_collector.overlap`.
   """
 
-  def __init__(
-    self,
-    agent: agent_lib.Agent,
-    environment: base.HostEnvironment,
-    num_agents: int = 1,
-    mesh: jax.sharding.Mesh | None = None,
-  ):
-    super().__init__(agent, environment, num_agents, mesh)
+  # Whether all episodes begin anew before the next rollout.
+  _must_restart = False
+
+  def _make_programs(self) -> None:
     agents, common = sharding.SPLIT, sharding.REPLICATED
-    # Whether all episodes begin anew before the next rollout.
-    self._must_restart = False
     self._learn = self._programs.make(
       self._learn_all, (common, agents, agents), donate_argnums=1
     )
@@ -225,7 +212,7 @@ class HostTraining(training_base.Training):
     """See `base.Training.init`; replay is the collector's.
 
     What earlier agents have left is discarded: replay, episodes, core states.
-    Random streams of the environments go on.
+    Random streams of the environments continue.
     """
     if self.collector.has_replay:
       self.collector.empty_replays()
