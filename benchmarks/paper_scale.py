@@ -57,17 +57,17 @@ from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
 _TOPOLOGY = flags.DEFINE_string(
-  'topology', '', "Of TPUs, such as 'v5p:2x2x1'; empty: this machine's CPU."
+  'topology', '', "TPUs, such as 'v5p:2x2x1'; empty: this machine's CPU."
 )
 _LEVEL = flags.DEFINE_enum(
   'optimization_level',
   'O1',
   ['UNKNOWN', 'O0', 'O1', 'O2', 'O3'],
-  "Of XLA, where it compiles for a topology; UNKNOWN: XLA's default.",
+  "XLA's level for a topology; UNKNOWN: its default.",
 )
-_VARIANT = flags.DEFINE_string('variant', '', 'Of configs/disco57.py.')
+_VARIANT = flags.DEFINE_string('variant', '', 'Variant of configs/disco57.py.')
 _DTYPE = flags.DEFINE_enum(
-  'dtype', 'float32', ['float32', 'bfloat16'], 'Of the agent.'
+  'dtype', 'float32', ['float32', 'bfloat16'], "Type of the agent's arrays."
 )
 _CHUNK = flags.DEFINE_integer(
   'torso_chunk_size', None, 'See configs/meta_training.py; default: its own.'
@@ -287,7 +287,7 @@ def planned_seconds(cost: planning.Cost) -> float:
 
 
 def kept_bytes(agent: Agent, batch_devices: int) -> int:
-  """Of the member and its N updates, as if no program held one of them."""
+  """Adds up the member and its N updates, as if no program held one."""
   batch = memory.tree_bytes(agent.update.batches)
   update = memory.tree_bytes(agent.update) - batch + batch // batch_devices
   updates = agent.estimator.inner_loop.config.inner_updates

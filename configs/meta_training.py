@@ -30,9 +30,9 @@ def paper(
   """The paper's large runs; docs/faithfulness.md says what is inferred.
 
   Args:
-    agents: in the population.
-    num_environments: among which they are divided.
-    environments: their names and those of suites.
+    agents: The number of agents in the population.
+    num_environments: The number of environments that they are divided among.
+    environments: The names of environments and suites.
 
   Returns:
     The config.
@@ -67,9 +67,9 @@ def variant_of(
   """Returns the config with the sizes of a variant.
 
   Args:
-    config: of full size; changed in place.
+    config: The config of full size; changed in place.
     variant: '', 'large' or 'tiny'.
-    tiny_environments: environments of the small config.
+    tiny_environments: The environments of the small config.
 
   Returns:
     The config.

@@ -142,8 +142,8 @@ def write(
   """Samples sequences, digit by digit.
 
   Args:
-    network: that writes.
-    params: of the network.
+    network: The network that writes.
+    params: Its parameters.
     key: PRNG key.
     length: T.
     batch_size: B.
@@ -181,10 +181,10 @@ def train(
 
   Args:
     rule: from `disco_rl.load_rule`.
-    seed: of all that is random.
+    seed: The seed of all that is random.
     curriculum: lengths of sequences, each with its number of updates.
     batch_size: sequences in an update.
-    learning_rate: of Adam.
+    learning_rate: The step size of Adam.
 
   Returns:
     The network, its parameters, and the accuracy before each update.

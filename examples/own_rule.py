@@ -43,7 +43,7 @@ class LambdaActorCritic(base.UpdateRule):
 
   Attributes:
     discount: gamma.
-    lambda_: of the returns.
+    lambda_: The trace parameter of the returns.
     entropy_cost: weight of the entropy bonus.
   """
 
@@ -52,7 +52,7 @@ class LambdaActorCritic(base.UpdateRule):
   entropy_cost: float = 0.01
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
-    """One head beside the policy, `v` [1]; no outputs per action."""
+    """One head in addition to the policy, `v` [1]; no outputs per action."""
     del num_actions
     return types.OutputSpec(state={'v': 1}, action={})
 

@@ -43,7 +43,7 @@ _CURVE_UPDATES = flags.DEFINE_integer(
   "next to the run's; 0: there are none.",
   lower_bound=0,
 )
-# Of the recording, the probes and the noise on predictions.
+# The seed of the recording, the probes and the noise on predictions.
 _ANALYSIS_SEED = 0
 
 

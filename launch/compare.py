@@ -23,7 +23,9 @@ from launch.errors import in_one_line
 
 _OUTPUT = common.define_path('output', 'File, .png or .svg.')
 _LABELS = flags.DEFINE_list(
-  'labels', None, 'Of the folders, in their order; by default their rules.'
+  'labels',
+  None,
+  'Labels of the folders, in their order; by default their rules.',
 )
 
 

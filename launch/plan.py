@@ -36,34 +36,43 @@ if TYPE_CHECKING:
 
 _CONFIG = common.config_flag()
 _JSON = common.json_flag()
-_DEVICE = flags.DEFINE_string('device', 'h100', 'By name, such as h100.')
-_DEVICES = flags.DEFINE_integer('devices', 1, 'Their number.', lower_bound=1)
-_PER_MACHINE = flags.DEFINE_integer(
-  'devices_per_machine', None, 'Of them; by default at most 8.', lower_bound=1
+_DEVICE = flags.DEFINE_string(
+  'device', 'h100', 'Name of a device, such as h100.'
 )
-_MEMORY = flags.DEFINE_float('memory_gib', None, "A device's, in GiB.")
-_TFLOPS = flags.DEFINE_float('tflops', None, "A device's, in TFLOP/s.")
-_BANDWIDTH = flags.DEFINE_float('bandwidth_gbs', None, "A device's, in GB/s.")
+_DEVICES = flags.DEFINE_integer(
+  'devices', 1, 'Number of devices.', lower_bound=1
+)
+_PER_MACHINE = flags.DEFINE_integer(
+  'devices_per_machine',
+  None,
+  'Devices of one machine; by default at most 8.',
+  lower_bound=1,
+)
+_MEMORY = flags.DEFINE_float('memory_gib', None, 'Memory of a device, in GiB.')
+_TFLOPS = flags.DEFINE_float('tflops', None, 'Rate of a device, in TFLOP/s.')
+_BANDWIDTH = flags.DEFINE_float(
+  'bandwidth_gbs', None, 'Bandwidth of a device, in GB/s.'
+)
 _FRACTION = flags.DEFINE_float(
   'memory_fraction',
   0.75,
-  "Of a device's memory for programs; 0.75 is JAX's default on GPUs.",
+  "Part of a device's memory for programs; 0.75 is JAX's default on GPUs.",
 )
 _EFFICIENCY = flags.DEFINE_float(
-  'efficiency', 0.4, 'Of TFLOP/s and GB/s that programs reach; assumed.'
+  'efficiency', 0.4, 'Part of TFLOP/s and GB/s that programs reach; assumed.'
 )
 _OPERATION = flags.DEFINE_float(
   'operation_microseconds',
   1.0,
-  'To start an operation of a traced program; assumed.',
+  'Time to start an operation of a traced program; assumed.',
 )
 _HOST = flags.DEFINE_float(
-  'host_memory_gib', 1024.0, "Of a machine's own memory."
+  'host_memory_gib', 1024.0, "Size of a machine's own memory, in GiB."
 )
 _STEPS = flags.DEFINE_float(
   'steps_per_second',
   50_000.0,
-  'Of environments on the host of a machine; see benchmarks/acting.py.',
+  'Steps of environments on the host of a machine; see benchmarks/acting.py.',
 )
 
 

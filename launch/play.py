@@ -41,20 +41,22 @@ _PLAY_IN = flags.DEFINE_string(
   None,
   'Environment where it plays; by default where it was trained.',
 )
-_EPISODES = flags.DEFINE_integer('episodes', 3, 'Their number.', lower_bound=1)
+_EPISODES = flags.DEFINE_integer(
+  'episodes', 3, 'Number of episodes.', lower_bound=1
+)
 _GREEDY = flags.DEFINE_bool(
   'greedy', False, 'Takes the most likely action instead of sampling.'
 )
 _MAX_STEPS = flags.DEFINE_integer(
   'max_steps',
   None,
-  'After which episodes are cut; by default 30,000.',
+  'Steps after which an episode is cut; by default 30,000.',
   lower_bound=1,
 )
 _TO = common.define_path(
   'to', 'GIF or MP4 file; by default play.gif in the folder.'
 )
-# Of the environments and the sampled actions.
+# The seed of the environments and the sampled actions.
 _PLAY_SEED = 0
 
 

@@ -32,10 +32,11 @@ _WORKDIR = common.workdir_flag()
 _ENVIRONMENT = flags.DEFINE_string(
   'environment',
   None,
-  'Of the new agents; by default the first held-out one of the discovery.',
+  'Environment of the new agents; by default the first held-out one of the '
+  'discovery.',
 )
 _UPDATES = flags.DEFINE_integer(
-  'updates', 500, 'Of each new agent.', lower_bound=1
+  'updates', 500, 'Updates of each new agent.', lower_bound=1
 )
 _AGENTS = flags.DEFINE_integer(
   'agents', 5, 'New agents of each rule.', lower_bound=1

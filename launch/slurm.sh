@@ -4,7 +4,7 @@
 # One process on each node, all of the node's devices in it. The run ends with
 # 143 after SIGTERM, having saved; SLURM sends that some time before the limit
 # (--signal) or when it wants the nodes for others (--requeue), and starts the
-# job again, which goes on from its last checkpoint. RUN lies on a file system
+# job again, which continues from its last checkpoint. RUN lies on a file system
 # that all nodes share.
 #SBATCH --job-name=disco
 #SBATCH --nodes=8

@@ -78,7 +78,7 @@ class Learner:
       rule: as `disco_rl.load_rule` takes or returns it.
       learning_rate: the step size of Adam, whose updates are clipped before;
         None: the one that suits the rule, see `agent.resolution`.
-      optimizer: a transformation by optax in the place of that Adam, such as
+      optimizer: A transformation by optax instead of that Adam, such as
         `optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))`.
 
     Raises:

@@ -45,7 +45,7 @@ def load_rule(
       (see `update_rules.hub`); or an object with the methods of `UpdateRule`.
       What was loaded already is returned as it is.
     params: parameters of an object's own; None: it has none.
-    **settings: fields of a named rule's class in place of their defaults, such
+    **settings: Fields of a named rule's class instead of their defaults, such
       as `discount=0.99`; see `update_rules`.
 
   Returns:

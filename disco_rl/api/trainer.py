@@ -279,9 +279,9 @@ class Trainer(agent_files.Unpicklable):
     """Chooses actions.
 
     Args:
-      observation: one as the environment returns it, or a batch with a leading
-        axis B; numbers are converted. Observations that
-        already match `spec` are accepted as well.
+      observation: An observation as the environment returns it, or a batch with
+        a leading axis B; numbers are converted. Observations that already match
+        `spec` are also accepted.
       greedy: takes the most likely action, instead of a sample of the policy.
       is_first: bool or [B], whether an episode begins; resets the core state
         of an agent with core_lstm.
@@ -368,9 +368,9 @@ class Trainer(agent_files.Unpicklable):
     """Replaces the agent by one of the same kind; see `load_agent`.
 
     Args:
-      train_state: with a leading axis of one agent. With environments on the
-        host its replay is not taken over, and new episodes begin.
-      updates: that it has made.
+      train_state: The state with a leading axis of one agent. With environments
+        on the host its replay is not taken over, and new episodes begin.
+      updates: The number of updates that it has made.
     """
     if isinstance(self._environment, base.HostEnvironment):
       replay = self._train_state.agents.replay

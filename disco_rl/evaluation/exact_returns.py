@@ -20,20 +20,20 @@ _STEPS = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
 
 @functools.lru_cache(maxsize=1024)
 def of_environment(name: str) -> tuple[float, float]:
-  """As `of_grid_world`, of the environment of a name."""
+  """Returns what `of_grid_world` does, for the environment of a name."""
   environment = registry.make(name, 1, 0)
   assert isinstance(environment, gridworld.GridWorld)
   return of_grid_world(environment)
 
 
 def of_grid_world(world: gridworld.GridWorld) -> tuple[float, float]:
-  """Mean undiscounted returns of an episode.
+  """Computes mean undiscounted returns of an episode.
 
   Args:
-    world: objects have fixed places.
+    world: A grid world whose objects have fixed places.
 
   Returns:
-    Of uniformly random actions, and of the optimal policy.
+    The returns of uniformly random actions and of the optimal policy.
 
   Raises:
     ValueError: objects begin in random places, where there are too many states.

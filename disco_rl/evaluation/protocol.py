@@ -197,7 +197,7 @@ def _family_conflicts(name: str, own: Mapping[str, Any]) -> Iterator[str]:
     if declared in own:
       config_lib.check(f'{here}.{declared}', own[declared], kind)
   if 'seeds' in own:
-    yield f'{here} has seeds, of which all runs must have equal numbers.'
+    yield f'{here} has seeds, but all runs must have the same number of them.'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,8 +226,7 @@ class Choice:
     validation_tasks: The tasks that they were chosen by.
     point: The settings.
     iqms: The IQM of each point over the validation tasks; None where a run has
-      none;
-      empty where there was nothing to choose.
+      no scores; empty where there was nothing to choose.
   """
 
   contender: Contender

@@ -99,7 +99,7 @@ def write_comparisons(
     compared: The comparisons, one for each section.
     setup: What the report says of the runs.
     workdir: The folder.
-    notes: What stands before the sections.
+    notes: Tables shown before the sections of the benchmarks.
     details: Further entries of summary.json.
   """
   (workdir / 'figures').mkdir(exist_ok=True)

@@ -177,7 +177,7 @@ def over_settings(
       there is none.
     name: The name of the setting that varies, if there is only one: its values
       are the x-axis, as in panels a and b. None: combinations are ranked by
-      their mean, from the best, each rule for itself, as in panel c.
+      their mean, from the best, separately for each rule, as in panel c.
   """
   label = 'combinations of settings, ranked' if name is None else name
   fig, ax = plotting.panel(label, 'return at the end of training')

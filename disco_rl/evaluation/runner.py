@@ -99,8 +99,9 @@ def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
   """Builds the config of an evaluation from flat settings.
 
   Args:
-    settings: by name. Those of agents and rules that are None or absent are
-      resolved, see `agent.resolution`; config.json holds all of them.
+    settings: The settings by name. Those of agents and rules that are None or
+      absent are resolved, see `agent.resolution`; config.json holds all of
+      them.
 
   Raises:
     ValueError: a setting is unknown or not valid.
@@ -161,7 +162,7 @@ class Evaluation:
     """Builds the agent, its environments and its rule.
 
     Args:
-      config: settings.
+      config: The settings of the run.
 
     Raises:
       ValueError: a setting, name or file is not valid, or memory is too small.
