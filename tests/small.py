@@ -27,6 +27,16 @@ META_NETWORK = meta_network.MetaNetworkConfig(
 )
 
 
+# Of agents that learn in moments.
+AGENT: Mapping[str, Any] = {
+  'unroll_length': 4,
+  'batch_size': 8,
+  'num_environments': 2,
+  'replay_capacity': 16,
+  'hidden_sizes': (8,),
+}
+
+
 # What the file of an agent says of it.
 DESCRIPTION = agent_files.Description(
   environment='catch',

@@ -37,13 +37,6 @@ pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 CARTPOLE = 'CartPole-v1'
 RULE = disco_rl.load_rule('actor_critic', num_bins=21, max_abs_value=3.0)
-SMALL: dict[str, Any] = {
-  'unroll_length': 4,
-  'batch_size': 8,
-  'num_environments': 2,
-  'replay_capacity': 16,
-  'hidden_sizes': (8,),
-}
 
 
 def test_settings_of_rules() -> None:
@@ -304,7 +297,7 @@ def test_defaults_fit_the_number_of_environments(
 def trainer() -> disco_rl.Trainer:
   """On the device, with a core."""
   return disco_rl.Trainer(
-    'catch/4x3', RULE, **SMALL, core_lstm=4, learning_rate=1e-2, seed=3
+    'catch/4x3', RULE, **small.AGENT, core_lstm=4, learning_rate=1e-2, seed=3
   )
 
 
@@ -486,7 +479,7 @@ class Both(gymnasium.Env):
 
 def test_a_trainer_acts_in_its_environment() -> None:
   env = Both()
-  with disco_rl.Trainer(Both, RULE, **SMALL) as trainer:
+  with disco_rl.Trainer(Both, RULE, **small.AGENT) as trainer:
     observation, _ = env.reset()
     actions = set()
     for _ in range(10):
@@ -503,7 +496,7 @@ def test_a_trainer_acts_in_its_environment() -> None:
 
 
 def test_a_closed_trainer_does_not_train() -> None:
-  with disco_rl.Trainer(Bandit, RULE, **SMALL) as trainer:
+  with disco_rl.Trainer(Bandit, RULE, **small.AGENT) as trainer:
     assert repr(trainer) == '<Trainer: Bandit ActorCritic, 0 updates>'
   assert repr(trainer) == '<Trainer: Bandit ActorCritic, 0 updates, closed>'
   with pytest.raises(RuntimeError, match='trainer is closed: make a new one'):
@@ -665,7 +658,7 @@ def change(method: str, i: int, function: Callable[[Any], Any]) -> Any:
 def test_a_rule_object_is_learnt_from() -> None:
   rule = make_rule()
   assert disco_rl.load_rule(rule) == rules.LoadedRule(rule, {})
-  trainer = disco_rl.Trainer('catch/4x3', rule, **SMALL)
+  trainer = disco_rl.Trainer('catch/4x3', rule, **small.AGENT)
   assert np.isfinite(trainer.train(1)['value_loss']).all()
   network = small.network(SPEC, rule.output_spec(A))
   learner = disco_rl.Learner(network, SPEC, rule)
@@ -684,7 +677,7 @@ def test_parameters_of_a_rule_object() -> None:
   with pytest.raises(
     ValueError, match=r"it lacks params\['[a-z_]*/.* and .*more"
   ):
-    disco_rl.Trainer('catch/4x3', disco.Disco(), **SMALL)
+    disco_rl.Trainer('catch/4x3', disco.Disco(), **small.AGENT)
   with pytest.raises(ValueError, match='tree of MyRule.init_params is not'):
     disco_rl.load_rule(rules.LoadedRule(rule, {}))
   flat: Any = {'m/w': np.ones(2, np.float32)}
@@ -727,7 +720,7 @@ def test_parameters_of_a_rule_object() -> None:
 )
 def test_methods_of_wrong_results_are_named(rule: Any, message: str) -> None:
   with pytest.raises(ValueError, match=message):
-    disco_rl.Trainer('catch/4x3', rule, **SMALL)
+    disco_rl.Trainer('catch/4x3', rule, **small.AGENT)
   with pytest.raises(ValueError, match=message):
     disco_rl.Learner(NETWORK, SPEC, rule)
 
@@ -740,7 +733,7 @@ def test_what_is_no_rule_is_refused(rule: Any) -> None:
 
 def test_64_bits_are_refused(trainer: disco_rl.Trainer) -> None:
   starts = (
-    lambda: disco_rl.Trainer('catch/4x3', RULE, **SMALL),
+    lambda: disco_rl.Trainer('catch/4x3', RULE, **small.AGENT),
     lambda: disco_rl.Learner(NETWORK, SPEC, RULE),
     lambda: trainer.train(1),
     lambda: runner.Evaluation(runner.EvaluationConfig()),

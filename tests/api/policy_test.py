@@ -4,7 +4,6 @@ import copy
 import hashlib
 import pathlib
 import pickle
-from typing import Any
 
 import gymnasium
 import hubs
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 import pytest
+import small
 
 import disco_rl
 from disco_rl.environments import base
@@ -21,18 +21,11 @@ from disco_rl.runtime import npz
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 RULE = disco_rl.load_rule('actor_critic', num_bins=21, max_abs_value=3.0)
-SMALL: dict[str, Any] = {
-  'unroll_length': 4,
-  'batch_size': 8,
-  'num_environments': 2,
-  'replay_capacity': 16,
-  'hidden_sizes': (8,),
-}
 
 
 @pytest.fixture(scope='module')
 def trainer() -> disco_rl.Trainer:
-  return disco_rl.Trainer('catch/4x3', RULE, seed=1, **SMALL)
+  return disco_rl.Trainer('catch/4x3', RULE, seed=1, **small.AGENT)
 
 
 def logit_weights(trainer: disco_rl.Trainer) -> np.ndarray:
@@ -40,7 +33,7 @@ def logit_weights(trainer: disco_rl.Trainer) -> np.ndarray:
 
 
 def test_playing_leaves_training_as_it_is(tmp_path: pathlib.Path) -> None:
-  trainer = disco_rl.Trainer('catch/4x3', RULE, seed=1, **SMALL)
+  trainer = disco_rl.Trainer('catch/4x3', RULE, seed=1, **small.AGENT)
   trainer.save(tmp_path / 'start.npz')
   want = trainer.train(4, 4, show_progress=False)
   weights = logit_weights(trainer)
@@ -166,7 +159,7 @@ def test_torsos_and_environments_of_the_users_own(
   tmp_path: pathlib.Path,
 ) -> None:
   torso = lambda board: jnp.reshape(board, (len(board), -1))
-  settings = {**SMALL, 'torso': torso}
+  settings = {**small.AGENT, 'torso': torso}
   del settings['hidden_sizes']
   trainer = disco_rl.Trainer(catch.Catch(4, 3), RULE, **settings)
   path = tmp_path / 'policy.npz'
@@ -183,7 +176,9 @@ def test_torsos_and_environments_of_the_users_own(
 
 def test_single_environments_are_left_alone() -> None:
   env = gymnasium.make('CartPole-v1')
-  trainer = disco_rl.Trainer(env, RULE, **{**SMALL, 'num_environments': 1})
+  trainer = disco_rl.Trainer(
+    env, RULE, **{**small.AGENT, 'num_environments': 1}
+  )
   with pytest.raises(ValueError, match='pass a function that makes it'):
     trainer.evaluate(2)
   trainer.close()
@@ -191,7 +186,7 @@ def test_single_environments_are_left_alone() -> None:
 
 def test_environments_on_the_host() -> None:
   make_env = lambda: gymnasium.make('CartPole-v1')
-  with disco_rl.Trainer(make_env, RULE, **SMALL) as trainer:
+  with disco_rl.Trainer(make_env, RULE, **small.AGENT) as trainer:
     played = trainer.evaluate(3)
     # Each step pays 1.
     np.testing.assert_array_equal(played.returns, played.lengths)

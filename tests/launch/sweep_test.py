@@ -231,31 +231,17 @@ def test_the_report_agrees_with_the_metrics(
       values = final_scores(tmp_path, rule, rate).ravel()
       expected = scipy.stats.trim_mean(values, 0.25)
       assert estimate['value'] == pytest.approx(expected, abs=1e-5)
-  scores = {rule: final_scores(tmp_path, rule, '0.7') for rule in RULES}
-  for rule, of_rule in scores.items():
-    aggregates = {
-      'iqm': scipy.stats.trim_mean(of_rule.ravel(), 0.25),
-      'mean': of_rule.mean(),
-      'median': np.median(of_rule.mean(axis=0)),
-      'optimality_gap': 1 - np.minimum(of_rule, 1).mean(),
-    }
-    for name, value in aggregates.items():
-      estimate = catch['rules'][rule][name]
-      assert estimate['value'] == pytest.approx(value, abs=1e-5)
-      low, high = estimate['ci95']
-      assert of_rule.min() <= low <= value <= high or name == 'optimality_gap'
-      assert f'{value:#.3g} [{low:#.3g}, {high:#.3g}]' in text
+  for rule in RULES:
+    of_rule = final_scores(tmp_path, rule, '0.7')
+    estimate = catch['rules'][rule]['median']
+    value, (low, high) = estimate['value'], estimate['ci95']
+    assert value == pytest.approx(np.median(of_rule.mean(axis=0)), abs=1e-5)
+    assert f'{value:#.3g} [{low:#.3g}, {high:#.3g}]' in text
     for i, environment in enumerate(ENVIRONMENTS):
       returns = catch['rules'][rule]['returns'][environment]
       np.testing.assert_allclose(
         returns['per_seed'], 2 * of_rule[:, i] - 1, atol=1e-5
       )
-  x, y = scores.values()
-  wins = x[:, None] - y[None, :]
-  (improvement,) = catch['probability_of_improvement']
-  assert improvement['value'] == pytest.approx(
-    np.mean((wins > 0) + 0.5 * (wins == 0))
-  )
 
 
 def test_a_diverging_run_does_not_end_the_others(
