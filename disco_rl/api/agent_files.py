@@ -19,6 +19,7 @@ import numpy as np
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
+from disco_rl.api import checks
 from disco_rl.api import rules
 from disco_rl.environments import registry
 from disco_rl.runtime import files
@@ -158,14 +159,14 @@ def save(
   Raises:
     ValueError: The path does not end in '.npz'.
   """
-  _write(path, description, leaves(tree))
+  _write(path, description, checks.leaves(tree))
 
 
 def save_policy(
   path: files.PathLike, description: Description, params: types.Params
 ) -> None:
   """Writes the parameters of an agent alone; see `save`."""
-  _write(path, description, leaves(params, _PARAMS))
+  _write(path, description, checks.leaves(params, _PARAMS))
 
 
 def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
@@ -183,11 +184,11 @@ def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
     ArchiveError: The file is damaged, or holds another tree or version; the
       message names a leaf that differs.
   """
-  expected = leaves(like)
+  expected = _stored_shapes(like)
 
   def check(headers: Mapping[str, npz.Header], note: Mapping[str, Any]) -> None:
     _describe(path, note)
-    if difference := _difference(headers, expected):
+    if difference := checks.difference(headers, expected):
       raise npz.ArchiveError(_wrong(path, difference))
 
   return _rebuild(npz.read(path, check)[0], like)
@@ -215,7 +216,7 @@ def rebuild(
 
   Args:
     path: The file or folder of the agent, for messages.
-    arrays: As `read` returns them, or `leaves`.
+    arrays: As `read` returns them, or `checks.leaves`.
     like: The shapes.
 
   Returns:
@@ -224,18 +225,9 @@ def rebuild(
   Raises:
     ArchiveError: They are others; the message names a leaf that differs.
   """
-  headers = {n: npz.Header(x.shape, x.dtype) for n, x in arrays.items()}
-  if difference := _difference(headers, leaves(like)):
+  if difference := checks.difference(arrays, _stored_shapes(like)):
     raise npz.ArchiveError(_wrong(path, difference))
   return _rebuild(arrays, like)
-
-
-def leaves(tree: types.PyTree, place: str = '') -> dict[str, types.PyTree]:
-  """The leaves by their paths, as `jax.tree_util.keystr` writes them."""
-  return {
-    place + jax.tree_util.keystr(where): leaf
-    for where, leaf in jax.tree.leaves_with_path(tree)
-  }
 
 
 def _write(
@@ -275,9 +267,15 @@ def _rebuild(
   """The tree whose leaves are the arrays."""
   rebuilt = [
     files.from_data(jnp.asarray(arrays[name]), leaf)
-    for name, leaf in leaves(like).items()
+    for name, leaf in checks.leaves(like).items()
   ]
   return jax.tree.unflatten(jax.tree.structure(like), rebuilt)
+
+
+def _stored_shapes(like: types.PyTree) -> dict[str, jax.ShapeDtypeStruct]:
+  """The shapes of the leaves in a file, where keys are integers."""
+  to_data = lambda tree: jax.tree.map(files.to_data, tree)
+  return checks.leaves(jax.eval_shape(to_data, like))
 
 
 def _wrong(path: files.PathLike, difference: str) -> str:
@@ -285,20 +283,3 @@ def _wrong(path: files.PathLike, difference: str) -> str:
     f'{path} {difference}. Likely it was saved with another environment, '
     'another rule or other settings: load it with those.'
   )
-
-
-def _difference(
-  headers: Mapping[str, npz.Header], expected: Mapping[str, Any]
-) -> str:
-  """The first array that differs, in words; empty if none does."""
-  for name in sorted(expected.keys() ^ headers.keys()):
-    return f'{"lacks" if name in expected else "has"} {name}'
-  for name, leaf in expected.items():
-    data = jax.eval_shape(files.to_data, leaf)
-    if headers[name] != (data.shape, data.dtype):
-      shape, dtype = headers[name]
-      return (
-        f'has {name} of {dtype}{list(shape)} instead of '
-        f'{data.dtype}{list(data.shape)}'
-      )
-  return ''

@@ -1,5 +1,6 @@
 """Checks of the user's own rollouts and networks, before compilation."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -173,6 +174,33 @@ def check_shape(
     raise ValueError(
       f'{name} has shape {jnp.shape(array)}, expected {wanted}, with {reason}.'
     )
+
+
+def leaves(tree: types.PyTree, place: str = '') -> dict[str, types.PyTree]:
+  """The leaves by their paths, as `jax.tree_util.keystr` writes them."""
+  return {
+    place + jax.tree_util.keystr(where): leaf
+    for where, leaf in jax.tree.leaves_with_path(tree)
+  }
+
+
+def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+  """Says how the first array that differs does; '' if none does.
+
+  Args:
+    found: Arrays by name, or what has their shapes and types.
+    wanted: likewise.
+  """
+  for name in sorted(wanted.keys() ^ found.keys()):
+    return f'{"lacks" if name in wanted else "has"} {name}'
+  for name, like in wanted.items():
+    x = found[name]
+    if (x.shape, x.dtype) != (like.shape, like.dtype):
+      return (
+        f'has {name} of {x.dtype}{list(x.shape)} instead of '
+        f'{like.dtype}{list(like.shape)}'
+      )
+  return ''
 
 
 def check_finite(name: str, tree: types.PyTree) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from disco_rl.api import agent_files
+from disco_rl.api import checks
 from disco_rl.api import player as player_lib
 from disco_rl.api import policy as policy_lib
 from disco_rl.api import trainer as trainer_lib
@@ -148,7 +149,7 @@ def _of_run(workdir: files.PathLike, seed: int | None) -> _Described:
     one.spec,
   )
   params = one.train_state.agents.learner.params
-  return description, agent_files.leaves(params)
+  return description, checks.leaves(params)
 
 
 def _make_one(

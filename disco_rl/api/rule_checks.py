@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl.api import checks
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.update_rules import base
@@ -52,45 +53,21 @@ def check_params(rule: base.UpdateRule, params: types.Params) -> None:
     params: its parameters.
 
   Raises:
-    ValueError: says which are missing, too many, or of another shape or type.
+    ValueError: names one that is missing, too many, or of another shape or
+      type.
   """
   name = type(rule).__name__
-  wanted, found = map(
-    _by_path,
-    (
-      jax.eval_shape(lambda: rule.init_params(jax.random.key(0))),
-      jax.tree.map(jnp.asarray, params),
-    ),
-  )
-  differing = [
-    f'{path} is {found[path]}, expected {leaf}'
-    for path, leaf in wanted.items()
-    if found.get(path, leaf) != leaf
-  ]
-  problems = [
-    f'{what} {some[0]}' + (f' and {len(some) - 1} more' if some[1:] else '')
-    for what, some in (
-      ('it lacks', [path for path in wanted if path not in found]),
-      ('there is no', [path for path in found if path not in wanted]),
-      ('of the wrong kind:', differing),
-    )
-    if some
-  ]
-  if problems:
+  wanted = jax.eval_shape(lambda: rule.init_params(jax.random.key(0)))
+  found = jax.tree.map(jnp.asarray, params)
+  if difference := checks.difference(
+    checks.leaves(found, 'params'), checks.leaves(wanted, 'params')
+  ):
     raise ValueError(
-      f'The tree of {name}.init_params is not that of params: '
-      f'{"; ".join(problems)}. Pass the parameters as they are nested there: '
+      f'The tree of {name}.init_params is not that of params, which '
+      f'{difference}. Pass the parameters as they are nested there: '
       f'disco_rl.load_rule(rule, params). {name}.init_params(key) makes random '
       'ones; disco_rl.update_rules.weights.load reads those of a file.'
     )
-
-
-def _by_path(tree: types.PyTree) -> dict[str, str]:
-  """Path -> type and shape of each array."""
-  return {
-    f'params{jax.tree_util.keystr(path)}': f'{leaf.dtype}{list(leaf.shape)}'
-    for path, leaf in jax.tree.leaves_with_path(tree)
-  }
 
 
 def _trace(

@@ -674,14 +674,12 @@ def test_parameters_of_a_rule_object() -> None:
   for params in (None, {'m': {'w': np.ones(3, np.float32)}}):
     with pytest.raises(ValueError, match='tree of MyRule.init_params is not'):
       disco_rl.load_rule(rule, params)
-  with pytest.raises(
-    ValueError, match=r"it lacks params\['[a-z_]*/.* and .*more"
-  ):
+  with pytest.raises(ValueError, match=r"which lacks params\['[a-z_]*/"):
     disco_rl.Trainer('catch/4x3', disco.Disco(), **small.AGENT)
   with pytest.raises(ValueError, match='tree of MyRule.init_params is not'):
     disco_rl.load_rule(rules.LoadedRule(rule, {}))
   flat: Any = {'m/w': np.ones(2, np.float32)}
-  with pytest.raises(ValueError, match=r"lacks .*'m'.* no params\['m/w'\]"):
+  with pytest.raises(ValueError, match=r"lacks params\['m'\]\['w'\]\. Pass"):
     disco_rl.load_rule(rule, flat)
 
 
