@@ -262,7 +262,7 @@ class Trainer(agent_files.Unpicklable):
         self._driver,
         self._rule_params,
         self._get_train_state(),
-        train_loop.Span(self.updates, self.updates + updates, every),
+        train_loop.UpdateRange(self.updates, self.updates + updates, every),
         on_stage,
         lambda: requests.received is not None,
         self._names,

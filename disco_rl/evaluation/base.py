@@ -38,7 +38,7 @@ class TrainState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Advanced:
+class Outcome:
   """The outcome of `Training.attempt`.
 
   Attributes:
@@ -257,7 +257,7 @@ class Training(abc.ABC):
     train_state: TrainState,
     num_updates: int,
     should_stop: Callable[[], bool],
-  ) -> Advanced:
+  ) -> Outcome:
     """Makes updates, at least one unless an environment fails before.
 
     Args:

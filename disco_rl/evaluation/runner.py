@@ -325,7 +325,7 @@ class Evaluation:
         self._driver,
         self._rule_params,
         train_state,
-        train_loop.Span(run.step, config.updates, tuple(every)),
+        train_loop.UpdateRange(run.step, config.updates, tuple(every)),
         on_stage,
         run.should_stop,
         f'{config.environment} {config.rule}',

@@ -23,9 +23,9 @@ class Stage:
   """What a stage ends with.
 
   Attributes:
-    update: number of updates so far.
-    train_state: afterwards; valid until the next stage begins, which donates
-      it.
+    update: The number of updates so far.
+    train_state: The state afterwards; valid until the next stage begins, which
+      donates it.
     rows: For each agent: update, environment_steps, episodes (finished so far),
       return (mean of the last 100 episodes) and the rule's own metrics, means
       over the stage; empty if no update was made.
@@ -39,13 +39,13 @@ class Stage:
 
 
 @dataclasses.dataclass(frozen=True)
-class Span:
+class UpdateRange:
   """From which update to which training goes, and where stages end.
 
   Attributes:
-    first: updates made before.
-    last: updates afterwards.
-    every: stages end at multiples of each of these.
+    first: The number of updates made before.
+    last: The number of updates afterwards.
+    every: Stages end at multiples of each of these.
   """
 
   first: int
@@ -57,7 +57,7 @@ def train(
   agents: base.Training,
   rule_params: types.Params,
   train_state: base.TrainState,
-  span: Span,
+  updates: UpdateRange,
   on_stage: Callable[[Stage], None],
   should_stop: Callable[[], bool],
   description: str,
@@ -66,25 +66,25 @@ def train(
   """Trains, until the last update, a request to stop, or a failure.
 
   Args:
-    agents: S of them.
+    agents: The training of S agents.
     rule_params: The rule's parameters.
-    train_state: before; donated.
-    span: The range of updates.
-    on_stage: called after every stage, also after one that a failing
+    train_state: The state before; donated.
+    updates: The range of updates.
+    on_stage: Called after every stage, also after one that a failing
       environment cut short.
-    should_stop: asked after every stage, and within one as
+    should_stop: Asked after every stage, and within one as
       `base.Training.attempt` says; True ends training.
-    description: start of the progress bar's line.
-    is_shown: whether there is a bar.
+    description: The start of the progress bar's line.
+    is_shown: Whether there is a bar.
 
   Raises:
     BaseException: what an environment raised, after `on_stage`.
   """
-  update, is_last = span.first, span.first == span.last
+  update, is_last = updates.first, updates.first == updates.last
   is_compiled = is_last or agents.is_compiled
   with progress.Progress(
-    span.last,
-    span.first,
+    updates.last,
+    updates.first,
     description=description,
     is_shown=is_shown,
     status='' if is_compiled else 'compiling',
@@ -94,7 +94,8 @@ def train(
       bar.begin()
     while not is_last:
       target = min(
-        span.last, *(progress.next_multiple(update, n) for n in span.every)
+        updates.last,
+        *(progress.next_multiple(update, n) for n in updates.every),
       )
       done = agents.attempt(
         rule_params, train_state, target - update, should_stop
@@ -102,7 +103,9 @@ def train(
       train_state = done.train_state
       update += done.num_updates
       rows = _rows(agents.agent, update, done) if done.num_updates else []
-      is_last = should_stop() or update == span.last or done.failure is not None
+      is_last = (
+        should_stop() or update == updates.last or done.failure is not None
+      )
       on_stage(Stage(update, train_state, rows, is_last))
       if done.failure is not None:
         raise done.failure
@@ -116,9 +119,7 @@ def returns(train_state: base.TrainState) -> list[float]:
   return np.asarray(means).tolist()
 
 
-def _rows(
-  agent: agent_lib.Agent, update: int, done: base.Advanced
-) -> list[Row]:
+def _rows(agent: agent_lib.Agent, update: int, done: base.Outcome) -> list[Row]:
   finished = jax.device_get(done.train_state.agents.episodes.finished)
   logs = jax.device_get(done.logs)
   return [

@@ -64,7 +64,7 @@ class DeviceTraining(training_base.Training):
     train_state: TrainState,
     num_updates: int,
     should_stop: Callable[[], bool],
-  ) -> training_base.Advanced:
+  ) -> training_base.Outcome:
     """Calls of the compiled program; see `base.Training.attempt`.
 
     However the updates are divided among calls, the results are the same.
@@ -90,7 +90,7 @@ class DeviceTraining(training_base.Training):
       done += number
     logs = jax.tree.map(lambda x: x / done, jax.device_get(sums))
     done *= self.agent.config.updates_per_rollout
-    return training_base.Advanced(train_state, done, logs)
+    return training_base.Outcome(train_state, done, logs)
 
   def _update_call(
     self, rule_params: types.Params, train_state: TrainState
@@ -267,7 +267,7 @@ class HostTraining(training_base.Training):
     train_state: TrainState,
     num_updates: int,
     should_stop: Callable[[], bool],
-  ) -> training_base.Advanced:
+  ) -> training_base.Outcome:
     """A loop on the host; see `base.Training.attempt`."""
     rollouts = self.agent.config.rollouts(num_updates)
     rule_params = self._replicate(rule_params)
@@ -317,13 +317,13 @@ class HostTraining(training_base.Training):
       if complete.failure is None:
         raise
       self._must_restart = True
-    return self._advanced(complete)
+    return self._outcome(complete)
 
-  def _advanced(self, complete: '_Complete') -> training_base.Advanced:
+  def _outcome(self, complete: '_Complete') -> training_base.Outcome:
     """The outcome of an attempt."""
     agents = dataclasses.replace(complete.acting, learner=complete.learners)
     number = len(complete.logs)
-    return training_base.Advanced(
+    return training_base.Outcome(
       self._with_counters(TrainState(agents, complete.params)),
       number,
       jax.tree.map(lambda *x: sum(x) / number, *complete.logs)

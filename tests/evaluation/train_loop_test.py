@@ -44,25 +44,25 @@ class Agents:
     before: base.TrainState,
     num_updates: int,
     should_stop: Callable[[], bool],
-  ) -> base.Advanced:
+  ) -> base.Outcome:
     del rule_params, should_stop
     self.asked.append(num_updates)
     done = min(num_updates, self.left)
     self.left -= done
     logs = {'loss': jnp.ones(1)} if done else {}
     failure = None if done == num_updates else OSError('out of order')
-    return base.Advanced(before, done, logs, failure)
+    return base.Outcome(before, done, logs, failure)
 
 
 def run(
   agents: Any,
-  span: train_loop.Span,
+  updates: train_loop.UpdateRange,
   should_stop: Callable[[], bool] = lambda: False,
 ) -> list[train_loop.Stage]:
   stages: list[train_loop.Stage] = []
   try:
     train_loop.train(
-      agents, {}, train_state(), span, stages.append, should_stop, 'x'
+      agents, {}, train_state(), updates, stages.append, should_stop, 'x'
     )
   except OSError as error:
     assert str(error) == 'out of order'
@@ -72,7 +72,7 @@ def run(
 
 def test_stages_end_at_multiples() -> None:
   agents = Agents()
-  stages = run(agents, train_loop.Span(3, 14, (5, 4)))
+  stages = run(agents, train_loop.UpdateRange(3, 14, (5, 4)))
   assert agents.asked == ['compile', 1, 1, 3, 2, 2, 2]
   assert [stage.update for stage in stages] == [4, 5, 8, 10, 12, 14]
   assert [stage.is_last for stage in stages] == [False] * 5 + [True]
@@ -89,7 +89,7 @@ def test_stages_end_at_multiples() -> None:
 
 def test_nothing_is_done_where_nothing_is_left() -> None:
   agents = Agents()
-  assert not run(agents, train_loop.Span(7, 7, (5,)))
+  assert not run(agents, train_loop.UpdateRange(7, 7, (5,)))
   assert not agents.asked
 
 
@@ -99,7 +99,7 @@ def test_nothing_is_done_where_nothing_is_left() -> None:
 def test_what_is_complete_is_handed_over_before_an_error(
   fails_after: int, update: int, rows: int
 ) -> None:
-  stages = run(Agents(fails_after), train_loop.Span(0, 20, (5,)))
+  stages = run(Agents(fails_after), train_loop.UpdateRange(0, 20, (5,)))
   assert [stage.update for stage in stages] == [5, update]
   assert len(stages[-1].rows) == rows
 
@@ -107,7 +107,7 @@ def test_what_is_complete_is_handed_over_before_an_error(
 def test_a_request_to_stop_ends_with_the_stage() -> None:
   agents = Agents()
   stages = run(
-    agents, train_loop.Span(0, 20, (5,)), lambda: len(agents.asked) > 2
+    agents, train_loop.UpdateRange(0, 20, (5,)), lambda: len(agents.asked) > 2
   )
   assert [(stage.update, stage.is_last) for stage in stages] == [
     (5, False),
@@ -119,10 +119,10 @@ def test_the_bar_says_when_programs_are_compiled(
   capsys: pytest.CaptureFixture[str],
 ) -> None:
   agents = Agents()
-  run(agents, train_loop.Span(0, 5, (5,)))
+  run(agents, train_loop.UpdateRange(0, 5, (5,)))
   first, second, *_ = capsys.readouterr().err.splitlines()
   assert 'compiling' in first
   assert 'compiling' not in second
   agents.is_compiled = True
-  run(agents, train_loop.Span(0, 5, (5,)))
+  run(agents, train_loop.UpdateRange(0, 5, (5,)))
   assert 'compiling' not in capsys.readouterr().err
