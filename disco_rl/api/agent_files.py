@@ -22,6 +22,7 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.api import checks
 from disco_rl.api import rules
 from disco_rl.environments import registry
+from disco_rl.networks import torsos
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
 
@@ -61,7 +62,7 @@ class Description:
     """Heads of the network."""
     return types.OutputSpec(self.state_outputs, self.action_outputs)
 
-  def config(self, torso: Any = None) -> agent_lib.AgentConfig:
+  def config(self, torso: torsos.Torso | None = None) -> agent_lib.AgentConfig:
     """Settings of the agent.
 
     Args:

@@ -218,7 +218,9 @@ def check_finite(name: str, tree: types.PyTree) -> None:
       )
 
 
-def _check_type(path: Any, leaf: Any, spec: types.PyTree) -> None:
+def _check_type(
+  path: jax.tree_util.KeyPath, leaf: types.PyTree, spec: types.PyTree
+) -> None:
   dtype = jax.dtypes.canonicalize_dtype(_dtype(leaf))
   if dtype != spec.dtype:
     raise ValueError(
@@ -227,5 +229,5 @@ def _check_type(path: Any, leaf: Any, spec: types.PyTree) -> None:
     )
 
 
-def _dtype(array: Any) -> Any:
+def _dtype(array: Any) -> np.dtype:
   return getattr(array, 'dtype', None) or np.asarray(array).dtype

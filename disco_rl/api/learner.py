@@ -3,7 +3,6 @@
 from collections.abc import Callable
 import functools
 import typing
-from typing import Any
 from typing import Protocol
 
 import jax
@@ -143,7 +142,7 @@ class Learner:
 
   def gradient(
     self, state: learner.LearnerState, rollout: types.Rollout
-  ) -> tuple[types.Params, Any, types.Logs]:
+  ) -> tuple[types.Params, types.PyTree, types.Logs]:
     """Computes the gradient of an update, for an optimiser step of your own.
 
     ```

@@ -17,6 +17,7 @@ from disco_rl.environments import registry
 from disco_rl.environments import wrapping
 from disco_rl.evaluation import stored
 from disco_rl.networks import agent_network
+from disco_rl.networks import torsos
 from disco_rl.runtime import files
 from disco_rl.update_rules import hub
 from disco_rl.update_rules import sources
@@ -30,7 +31,7 @@ def load_policy(
   *,
   seed: int | None = None,
   environment: Any = None,
-  torso: Any = None,
+  torso: torsos.Torso | None = None,
 ) -> policy_lib.Policy:
   """Loads a policy from a file or from a run, which may continue.
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy import typing as npt
 
 from disco_rl import config as config_lib
 from disco_rl import types
@@ -84,7 +85,7 @@ class Player:
     memory: Memory,
     observation: types.PyTree,
     greedy: bool,
-    is_first: Any,
+    is_first: npt.ArrayLike,
   ) -> Any:
     """See `Trainer.act`.
 
@@ -164,7 +165,7 @@ class Player:
     memory: Memory,
     batch: types.PyTree,
     greedy: bool,
-    is_first: Any,
+    is_first: npt.ArrayLike,
   ) -> np.ndarray:
     """Returns actions [B] for observations as in the spec."""
     checks.check_finite('observation', batch)

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy import typing as npt
 
 from disco_rl import types
 from disco_rl.api import agent_files
@@ -44,7 +45,7 @@ class Policy(agent_files.Unpicklable):
     observation: types.PyTree,
     *,
     greedy: bool = False,
-    is_first: Any = False,
+    is_first: npt.ArrayLike = False,
   ) -> Any:
     """Chooses actions, as `Trainer.act`."""
     return self._player.act(

@@ -11,6 +11,7 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy import typing as npt
 
 from disco_rl import config as config_lib
 from disco_rl import types
@@ -274,7 +275,7 @@ class Trainer(agent_files.Unpicklable):
     observation: types.PyTree,
     *,
     greedy: bool = False,
-    is_first: Any = False,
+    is_first: npt.ArrayLike = False,
   ) -> Any:
     """Chooses actions.
 
