@@ -1,10 +1,13 @@
 """Tests of disco_rl/meta_training/initial_rule.py."""
 
+import dataclasses
+import statistics
 from typing import Any
 
 import goldens
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from disco_rl import types
@@ -23,6 +26,7 @@ CONFIG = meta_network.MetaNetworkConfig(
 )
 # The policy embedding of the rule itself, not that of its meta-RNN.
 LAST_BLOCK = 'lstm/sequential/conv1_d_1'
+TIME, TRAJECTORY, ACTION = np.indices(initial_rule._SHAPE)
 
 
 @goldens.quick_jit
@@ -82,3 +86,78 @@ def test_sizes_that_make_every_rule_dead(
   monkeypatch.setattr(initial_rule, '_program', lambda _: lambda _: ({}, 0.0))
   with pytest.raises(ValueError, match=r'rule_policy_channels=\(2, 1\)'):
     initial_rule.draw(jax.random.key(0), CONFIG)
+
+
+# The spread is over actions, and over nothing else.
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+  """Attributes: pi: [T, B, A]."""
+
+  pi: types.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Emits:
+  """In the place of the meta-network: its outputs are given.
+
+  Attributes:
+    pi: [T, B, A].
+  """
+
+  pi: np.ndarray
+
+  def apply(self, params: None, inputs: Any, state: Any) -> Any:
+    del params
+    assert inputs.rollout.logits[:-1].shape == self.pi.shape
+    return Outputs(jnp.asarray(self.pi, jnp.float32)), state
+
+
+def spread_of(monkeypatch: pytest.MonkeyPatch, pi: np.ndarray) -> float:
+  """Of a rule that emits pi, whatever its parameters."""
+  monkeypatch.setattr(meta_network, 'transform', lambda _: Emits(pi))
+  params: Any = None
+  return float(initial_rule.spread(jax.random.key(0), CONFIG, params))
+
+
+@pytest.mark.parametrize(
+  'pi',
+  [0.7 + 0 * ACTION, TIME, TRAJECTORY, np.sin(TIME) * TRAJECTORY],
+  ids=['constant', 'time', 'trajectory', 'both'],
+)
+def test_time_and_trajectory_do_not_count(
+  monkeypatch: pytest.MonkeyPatch, pi: np.ndarray
+) -> None:
+  assert spread_of(monkeypatch, pi) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+  'pi, share',
+  [
+    (ACTION, 1.0),
+    (10 * TIME + TRAJECTORY + ACTION, 1.0),
+    # The mean over all inputs does not differ between actions.
+    ((ACTION + TIME + TRAJECTORY) % 3, 1.0),
+    # In one trajectory of B, at all times; in all of them, at one of T times.
+    (ACTION * (TRAJECTORY == 2), 1 / initial_rule._SHAPE[1]),
+    (ACTION * (TIME == 5), 1 / initial_rule._SHAPE[0]),
+  ],
+  ids=['action', 'all', 'turns', 'one trajectory', 'one time'],
+)
+def test_actions_do(
+  monkeypatch: pytest.MonkeyPatch, pi: np.ndarray, share: float
+) -> None:
+  """0, 1 and 2 deviate from their mean by sqrt(2 / 3)."""
+  expected = share * (2 / 3) ** 0.5
+  assert spread_of(monkeypatch, pi) == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_spread_is_a_mean_over_inputs(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  pi = np.sin(3.0 * TIME + 5.0 * TRAJECTORY + 7.0 * ACTION * (1 + TRAJECTORY))
+  expected = statistics.fmean(
+    statistics.pstdev(row) for row in pi.reshape(-1, pi.shape[-1]).tolist()
+  )
+  assert spread_of(monkeypatch, pi) == pytest.approx(expected, rel=1e-4)
