@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import math
 import pathlib
+from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,7 @@ from disco_rl.analysis import recording
 from disco_rl.analysis import scenes
 from disco_rl.analysis import sensitivity
 from disco_rl.analysis import traces
+from disco_rl.environments import base
 from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import on_host
 from disco_rl.maths import value_targets
@@ -165,6 +168,17 @@ def test_a_recording_on_the_host_is_what_the_environments_did() -> None:
   np.testing.assert_allclose(
     rollout.logits, AGENT.network.policy(learnt().params, rollout), atol=1e-5
   )
+
+
+def test_a_recording_closes_environments_on_the_host(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  environment = mock.Mock(spec=base.HostEnvironment)
+  subject: Any = mock.Mock(environments=lambda _: environment)
+  monkeypatch.setattr(recording, 'play', mock.Mock(side_effect=OSError))
+  with pytest.raises(OSError):
+    recording.record(subject, seed=0, length=1)
+  environment.close.assert_called_once_with()
 
 
 def test_a_part_of_a_scene_has_the_same_predictions() -> None:

@@ -60,16 +60,6 @@ class JoinedEnvironment(base.HostEnvironment):
     """As `HostEnvironment.finish`."""
     return _concatenate([e.finish() for e in self._environments])
 
-  def save_state(self) -> types.PyTree | None:
-    """As `HostEnvironment.save_state`; None if one cannot be saved."""
-    states = [e.save_state() for e in self._environments]
-    return None if any(state is None for state in states) else states
-
-  def restore_state(self, state: types.PyTree) -> None:
-    """As `HostEnvironment.restore_state`."""
-    for environment, own in zip(self._environments, state):
-      environment.restore_state(own)
-
   def replace(self, environments: Sequence[base.HostEnvironment]) -> None:
     """Closes the environments, and continues with others of equal specs."""
     self.close()
