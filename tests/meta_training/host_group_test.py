@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import dataclasses
 import functools
+import pathlib
 from typing import Any
 
 import jax
@@ -288,6 +289,16 @@ def test_a_population_that_does_not_fit_is_refused(
   monkeypatch.setattr(planning, 'device_bytes', lambda _: needed - 1)
   with pytest.raises(planning.DoesNotFitError, match='2 at a time.*chunk_size'):
     needs.check()
+
+
+def test_replays_can_be_saved_once_they_have_directories(
+  tmp_path: pathlib.Path,
+) -> None:
+  group = make_group(2, 1)
+  with pytest.raises(ValueError, match='without a directory'):
+    group.save_replays(keep=1)
+  group.open_replays(tmp_path)
+  group.save_replays(keep=1)
 
 
 def test_memory_and_disk_beside_devices() -> None:
