@@ -81,19 +81,22 @@ def test_probes_are_scored_on_held_out_trajectories() -> None:
 
 def test_scores_are_those_of_numpy() -> None:
   generator = np.random.default_rng(0)
-  given, answer = generator.normal(size=(2, 20, 1))
-  weight = generator.integers(0, 2, (20, 1)).astype(float)
-  kept, true = given[weight > 0], answer[weight > 0]
-  expected = 1 - np.sum((kept - true) ** 2) / np.sum((true - true.mean()) ** 2)
+  given, answer = generator.normal(size=(2, 20, 2))
+  weight = generator.integers(0, 2, (20, 2)).astype(float)
+  scores, accuracies = [], []
+  for own, true, is_known in zip(given.T, answer.T, weight.T > 0):
+    kept, true = own[is_known], true[is_known]
+    error, spread = kept - true, true - true.mean()
+    scores.append(1 - np.sum(error**2) / np.sum(spread**2))
+    of_yes = np.mean(kept[true > 0.5] > 0)
+    of_no = np.mean(kept[true <= 0.5] <= 0)
+    accuracies.append((of_yes + of_no) / 2)
   np.testing.assert_allclose(
-    probes._r_squared(given, answer, weight), [expected], rtol=1e-4
+    probes._r_squared(given, answer, weight), scores, rtol=1e-4
   )
-  yes = answer > 0.5
-  of_yes = np.mean(kept[true > 0.5] > 0)
-  of_no = np.mean(kept[true <= 0.5] <= 0)
   np.testing.assert_allclose(
-    probes._accuracy(given, jnp.asarray(yes), weight),
-    [(of_yes + of_no) / 2],
+    probes._accuracy(given, jnp.asarray(answer > 0.5), weight),
+    accuracies,
     rtol=1e-5,
   )
 
