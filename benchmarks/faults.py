@@ -52,6 +52,7 @@ from benchmarks import small_runs
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import compilation_cache
 from disco_rl.runtime import digests
+from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
@@ -453,8 +454,7 @@ def _await_steps(
 
 def _newest_checkpoint(workdir: pathlib.Path) -> int:
   """Returns the step of the newest complete one; 0 if there is none."""
-  folders = (workdir / 'checkpoints').glob('*')
-  return max((int(x.name) for x in folders if x.name.isdigit()), default=0)
+  return max(files.steps(workdir / 'checkpoints'), default=0)
 
 
 def _differences(workdir: pathlib.Path, expected: pathlib.Path) -> list[str]:

@@ -292,12 +292,8 @@ def read(
 
   target = jax.tree.map(abstract, like)
   reason = 'the run has saved none yet'
-  # Those that are being written have other names.
-  steps = [
-    int(path.name) for path in directory.iterdir() if path.name.isdigit()
-  ]
   with reports.callers_logging(), ocp.Checkpointer(_Handler()) as reader:
-    for step in sorted(steps, reverse=True):
+    for step in reversed(files.steps(directory)):
       path = directory.resolve() / str(step) / 'default'
       try:
         digests.check(path)

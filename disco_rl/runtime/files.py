@@ -67,6 +67,15 @@ def remove_temporary(directory: pathlib.Path) -> None:
       path.unlink(missing_ok=True)
 
 
+def steps(checkpoints: pathlib.Path) -> list[int]:
+  """The steps of the complete checkpoints in a folder, in their order.
+
+  Those that are being written have other names.
+  """
+  names = [path.name for path in checkpoints.glob('*')]
+  return sorted(int(name) for name in names if name.isdecimal())
+
+
 @contextlib.contextmanager
 def naming(path: PathLike) -> Iterator[None]:
   """Adds a path to errors of the system, such as that of a full disk."""

@@ -47,12 +47,10 @@ def origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
     return found
   if source is None:
     return None
-  folder = pathlib.Path(source) / 'checkpoints'
-  # Those that are being written have other names.
-  steps = [int(x.name) for x in folder.glob('*') if x.name.isdigit()]
+  steps = files.steps(pathlib.Path(source) / 'checkpoints')
   if not steps:
     raise files.WorkdirError(f'{source} has no checkpoints to fork from.')
-  return {'workdir': source, 'step': max(steps)}
+  return {'workdir': source, 'step': steps[-1]}
 
 
 def read_settings(workdir: pathlib.Path) -> dict[str, Any]:

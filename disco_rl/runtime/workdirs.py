@@ -172,8 +172,7 @@ def _check_length(
   workdir: pathlib.Path, description: Mapping[str, Any]
 ) -> None:
   """Raises WorkdirError if the run is longer than it is to become."""
-  names = [path.name for path in (workdir / 'checkpoints').glob('*')]
-  done = max((int(name) for name in names if name.isdecimal()), default=0)
+  done = max(files.steps(workdir / 'checkpoints'), default=0)
   for name in _LENGTHS:
     if (wanted := description.get(name, done)) < done:
       raise WorkdirError(
