@@ -51,7 +51,6 @@ def get_config() -> ml_collections.ConfigDict:
   # Later, agents become slower: docs/discover.md has the figures.
   config.meta_steps = 120
   config.meta_decay_steps = config.meta_steps
-  config.average_rule = True
   # With larger steps at less cost, policies become deterministic within some
   # 100 meta-steps, and agents no longer explore.
   config.meta_learning_rate = 1e-4

@@ -37,6 +37,8 @@ def get_config() -> ml_collections.ConfigDict:
   config.meta_steps = 1000
   # At a constant learning rate, good rules are found and lost again.
   config.meta_decay_steps = config.meta_steps
+  # On larger boards the newest rule may be slow where the mean is not.
+  config.average_rule = True
   config.checkpoint_every = 100
 
   # Predictions y and z would take half of the time, and gain nothing on Catch:
