@@ -104,7 +104,9 @@ def test_one_adam_for_all_takes_the_mean_of_the_gradients() -> None:
 
 
 def test_by_default_each_agent_has_its_own_adam() -> None:
-  of_agent, of_mean = meta_update.meta_optimizers(config_of('full'))
+  of_agent, of_mean = meta_update.meta_optimizers(
+    config_of('full', average_rule=False)
+  )
   params = {'w': jnp.zeros(2)}
   assert optax.tree.get(of_agent.init(params), 'mu') is not None
   assert not jax.tree.leaves(of_mean.init(params))
