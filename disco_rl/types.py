@@ -27,6 +27,9 @@ Params = Mapping[str, Mapping[str, Array]]
 Outputs = Mapping[str, Array]
 Logs = Mapping[str, Array]
 
+# An entry of observations; see `maths.action_masks`.
+ACTION_MASK = 'action_mask'
+
 _Record = TypeVar('_Record')
 
 
@@ -58,6 +61,10 @@ class OutputSpec:
 class EnvironmentSpec:
   """What an agent must know of an environment.
 
+  An observation that is a dictionary with the entry 'action_mask', one number
+  for each action, says which actions are legal: those that are not 0. No others
+  are taken. Networks do not read the entry.
+
   Attributes:
     observation: tree of `jax.ShapeDtypeStruct`, of one environment (no batch).
     num_actions: number of discrete actions A.
@@ -72,6 +79,23 @@ class EnvironmentSpec:
   num_actions: int
   frame_stack: int = 1
   action_repeat: int = 1
+
+  def __post_init__(self) -> None:
+    """Raises ValueError for a mask that is not of the actions."""
+    if not has_action_mask(self.observation):
+      return
+    shape = tuple(self.observation[ACTION_MASK].shape)
+    if shape != (self.num_actions,):
+      raise ValueError(
+        f'observation[{ACTION_MASK!r}] is of shape {[*shape]}, and there are '
+        f'{self.num_actions} actions: it says which of them are legal, one '
+        'number each. Rename the entry if it is something else.'
+      )
+
+
+def has_action_mask(observation: PyTree) -> bool:
+  """Whether an observation, or its spec, says which actions are legal."""
+  return isinstance(observation, dict) and ACTION_MASK in observation
 
 
 @record
@@ -100,7 +124,8 @@ class Rollout:
   """A batch of trajectories, time-major; the only form in which data travels.
 
   Attributes:
-    observation: tree of [T+1, B, ...].
+    observation: tree of [T+1, B, ...], with the mask of legal actions where the
+      environment has one.
     action: [T+1, B] int32; `action[T]` is never learnt from.
     logits: [T+1, B, A] float32, of the behaviour policy mu.
     reward: [T, B] float32.

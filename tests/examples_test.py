@@ -18,6 +18,7 @@ from examples import own_environment
 from examples import own_loop
 from examples import own_network
 from examples import own_rule
+from examples import tic_tac_toe
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -107,6 +108,38 @@ def test_own_environment(
   monkeypatch.setattr(sys, 'argv', ['own_environment', *flags])
   own_environment.main()
   assert re.fullmatch(r'update 2: return -?\d\.\d\d\n', capsys.readouterr().out)
+
+
+def test_outcomes_of_tic_tac_toe() -> None:
+  environment = tic_tac_toe.TicTacToe()
+  step = jax.jit(environment.step)
+  board = np.array([1, 1, 0, -1, -1, 0, 0, 0, 0], np.int32)
+  _, timestep = step(board, 2, jax.random.key(0))
+  assert timestep.reward == 1.0
+  assert timestep.is_terminal
+  _, timestep = step(board, 0, jax.random.key(0))  # The cell is taken.
+  assert timestep.reward == -1.0
+  assert timestep.is_terminal
+  # The opponent wins by one of its four moves.
+  rewards = {
+    float(step(board, 8, jax.random.key(seed))[1].reward) for seed in range(30)
+  }
+  assert rewards == {0.0, -1.0}
+  after, timestep = step(board, 8, jax.random.key(0))
+  np.testing.assert_array_equal(timestep.observation['action_mask'], after == 0)
+
+
+def test_tic_tac_toe(
+  monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+  conformance.check(lambda _: tic_tac_toe.TicTacToe(), num_steps=20)
+  flags = ['--rule=policy_gradient', '--updates=2']
+  monkeypatch.setattr(sys, 'argv', ['tic_tac_toe', *flags])
+  tic_tac_toe.main()
+  assert re.fullmatch(
+    r'before: mean return .*\nafter 2 updates: mean return .*\n',
+    capsys.readouterr().out,
+  )
 
 
 def test_own_network() -> None:

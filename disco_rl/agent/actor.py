@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.maths import action_masks
 from disco_rl.networks import agent_network
 
 
@@ -68,6 +69,7 @@ def unroll(
     logits, action, core_state = act(
       network, params, state.observation, state.core_state, noise_t
     )
+    logits = _refuse_dead_ends(logits, state.observation)
     environment_state, timestep = environment.step_batch(
       state.environment, action, keys_t
     )
@@ -98,6 +100,18 @@ def unroll(
     core_state=jax.tree.map(lambda x: x[None], state.core_state),
   )
   return last_state, rollout, timesteps.is_last
+
+
+def _refuse_dead_ends(
+  logits: types.Array, observation: types.PyTree
+) -> types.Array:
+  """Makes logits NaN where no action is legal, which stops the run.
+
+  An environment that resets at once shows no state in which that may be.
+  """
+  if not types.has_action_mask(observation):
+    return logits
+  return jnp.where(action_masks.has_legal(observation), logits, jnp.nan)
 
 
 def policy_noise(

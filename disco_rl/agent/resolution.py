@@ -17,6 +17,7 @@ from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import sizes as sizes_lib
+from disco_rl.maths import action_masks
 from disco_rl.update_rules import registry
 
 # A setting: agents as suit the rule and the task, or those of the paper.
@@ -125,5 +126,5 @@ def _fit(given: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_image(spec: types.EnvironmentSpec) -> bool:
   """Whether an observation is one array [height, width, channels]."""
-  leaves = jax.tree.leaves(spec.observation)
+  leaves = jax.tree.leaves(action_masks.without(spec.observation))
   return len(leaves) == 1 and len(leaves[0].shape) == 3

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl.maths import action_masks
 from disco_rl.maths import value_targets
 from disco_rl.networks import agent_network
 from disco_rl.update_rules import disco
@@ -56,9 +57,12 @@ def gradient_norms(
       'The network has a recurrent core, so that a prediction depends on all '
       'earlier observations. Use an agent with core_lstm=0.'
     )
-  observation = jax.tree_util.tree_map_with_path(_as_float, rollout.observation)
+  seen = action_masks.without(rollout.observation)
+  observation = jax.tree_util.tree_map_with_path(_as_float, seen)
 
   def predict(name: str, observation: types.PyTree) -> types.Array:
+    if types.has_action_mask(rollout.observation):
+      observation = rollout.observation | observation
     seen = dataclasses.replace(rollout, observation=observation)
     _, taken = network.unroll(params, seen)
     return _prediction(rule, taken, name)

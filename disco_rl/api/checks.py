@@ -63,6 +63,7 @@ def check_rollout(
         f'{jnp.shape(leaf)}, expected [1, {batch_size}, ...], with {batch}.'
       )
   _check_values(rollout, spec.num_actions)
+  _check_legal(rollout)
   return length, batch_size
 
 
@@ -86,6 +87,43 @@ def _check_values(rollout: types.Rollout, num_actions: int) -> None:
       raise ValueError(
         f'rollout.{name}[{t}, {b}] is {array[t, b]}, expected {expected}.'
       )
+
+
+def _check_legal(rollout: types.Rollout) -> None:
+  """Checks that actions that are learnt from are legal, where that is known."""
+  if not types.has_action_mask(rollout.observation):
+    return
+  fields = (
+    rollout.observation[types.ACTION_MASK][:-1],
+    rollout.action[:-1],
+    rollout.mask,
+  )
+  if any(isinstance(x, jax.core.Tracer) for x in fields):
+    return
+  legal, action, mask = map(np.asarray, jax.device_get(fields))
+  taken = np.take_along_axis(legal, action[..., None], axis=-1)[..., 0]
+  if illegal := np.argwhere((taken == 0) & mask).tolist():
+    t, b = illegal[0]
+    raise ValueError(
+      f'rollout.action[{t}, {b}] is {action[t, b]}, which is illegal by '
+      f'rollout.observation[{types.ACTION_MASK!r}].'
+    )
+
+
+def check_dead_ends(observation: types.PyTree) -> None:
+  """Raises ValueError for a batch in which an observation has no legal action.
+
+  Args:
+    observation: [B, ...] NumPy arrays.
+  """
+  if not types.has_action_mask(observation):
+    return
+  is_dead_end = ~np.any(observation[types.ACTION_MASK], axis=-1)
+  if is_dead_end.any():
+    raise ValueError(
+      f'observation[{types.ACTION_MASK!r}] has no legal action at '
+      f'{int(np.argmax(is_dead_end))}, counting from the axis of the batch.'
+    )
 
 
 def check_outputs(

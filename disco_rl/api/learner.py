@@ -1,6 +1,7 @@
 """Single updates, for a training loop and a network of the user's own."""
 
 from collections.abc import Callable
+import dataclasses
 import functools
 import typing
 from typing import Protocol
@@ -16,6 +17,7 @@ from disco_rl.agent import resolution
 from disco_rl.api import checks
 from disco_rl.api import rule_checks
 from disco_rl.api import rules
+from disco_rl.maths import action_masks
 from disco_rl.networks import agent_network
 from disco_rl.runtime import backend
 from disco_rl.runtime import files
@@ -41,6 +43,27 @@ class Network(Protocol):
     `disco_rl.Heads` makes them from embeddings.
     """
     ...
+
+
+@dataclasses.dataclass(frozen=True)
+class _LegalNetwork:
+  """A network whose policy takes legal actions alone; see `action_masks`."""
+
+  init: Callable[[types.Array], types.Params]
+  unroll_all: Callable[
+    [types.Params, types.Rollout], tuple[types.Outputs, types.Outputs]
+  ]
+
+  def unroll(
+    self, params: types.Params, rollout: types.Rollout
+  ) -> tuple[types.Outputs, types.Outputs]:
+    """As `Network.unroll`."""
+    legal = action_masks.find(rollout.observation)
+    every, taken = (
+      {**x, 'logits': action_masks.apply(x['logits'], legal)}
+      for x in self.unroll_all(params, rollout)
+    )
+    return every, taken
 
 
 class Learner:
@@ -100,7 +123,9 @@ class Learner:
     self._spec = spec
     self._rule = rule
     # Learning uses no more of a network than `Network` has.
-    full_network = typing.cast(agent_network.AgentNetwork, network)
+    full_network = typing.cast(
+      agent_network.AgentNetwork, _LegalNetwork(network.init, network.unroll)
+    )
     self._init = jax.jit(
       lambda key: learner.init(key, full_network, rule.rule, optimizer)
     )
@@ -132,9 +157,9 @@ class Learner:
     Raises:
       ValueError: a field of the rollout or an output of the network has another
         shape or type than required, a reward is not finite, or an action is out
-        of range; raised before anything is compiled. Rewards and actions on the
-        device are waited for to check them; within jax.jit, where they are not
-        known, they are not checked.
+        of range or illegal; raised before anything is compiled. Rewards and
+        actions on the device are waited for to check them; within jax.jit,
+        where they are not known, they are not checked.
     """
     rollout = self._check(state, rollout)
     state, update = self._update(self._rule.params, state, rollout)

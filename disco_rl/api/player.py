@@ -101,8 +101,8 @@ class Player:
       The action, or [B] of them, as the environment takes it.
 
     Raises:
-      ValueError: the observation is of another structure or shape, or is not
-        finite.
+      ValueError: the observation is of another structure or shape, is not
+        finite, or has no legal action.
     """
     # An observation of another structure is named by the check below.
     with contextlib.suppress(KeyError, IndexError, TypeError):
@@ -169,6 +169,7 @@ class Player:
   ) -> np.ndarray:
     """Returns actions [B] for observations as in the spec."""
     checks.check_finite('observation', batch)
+    checks.check_dead_ends(batch)
     size = len(jax.tree.leaves(batch)[0])
     is_first = np.broadcast_to(is_first, size)
     if size != memory.batch_size:

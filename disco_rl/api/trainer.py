@@ -38,7 +38,10 @@ from disco_rl.runtime import npz
 from disco_rl.runtime import signals
 from disco_rl.update_rules import base as rule_base
 
-_LIKELY = 'a learning rate that is too high, or rewards that are not finite'
+_LIKELY = (
+  'a learning rate that is too high, rewards that are not finite, or an '
+  'action_mask without a legal action'
+)
 
 
 class Trainer(agent_files.Unpicklable):
@@ -291,8 +294,8 @@ class Trainer(agent_files.Unpicklable):
       The action, or [B] of them, as the environment takes it.
 
     Raises:
-      ValueError: the observation is of another structure or shape, or is not
-        finite.
+      ValueError: the observation is of another structure or shape, is not
+        finite, or has no legal action.
     """
     params = self._get_train_state().agents.learner.params
     return self._player.act(params, self._memory, observation, greedy, is_first)

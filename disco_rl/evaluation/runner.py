@@ -148,7 +148,10 @@ TRAIN_STATE = 'train_state'
 _DISK_REMEDY = (
   'Choose a --workdir on a larger disk, or lower seeds or replay_capacity.'
 )
-_CAUSES = 'a learning rate that is too high, or rewards that are not finite'
+_CAUSES = (
+  'a learning rate that is too high, rewards that are not finite, or an '
+  'action_mask without a legal action'
+)
 
 
 class Evaluation:

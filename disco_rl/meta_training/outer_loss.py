@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from disco_rl import config as config_lib
 from disco_rl import types
+from disco_rl.maths import action_masks
 from disco_rl.maths import categorical
 from disco_rl.maths import masked
 from disco_rl.maths import value_targets
@@ -29,6 +30,7 @@ class OuterLossConfig(config_lib.Settings):
     target_mean_cost: weight of the squared mean, over time, batch and the last
       axis together, of the logits of each of pi_hat, y_hat and z_hat in each
       inner update. A softmax ignores a constant, so nothing else bounds it.
+      Illegal actions do not count.
   """
 
   policy_entropy_cost: config_lib.Finite = 1e-2
@@ -96,9 +98,11 @@ def target_regularizer(
   )
   # One mean over time, batch and the last axis of each tensor: the mean of each
   # step's own squared mean would pull far harder.
-  of_targets = [
+  legal = action_masks.find(rollout.observation)
+  legal = None if legal is None else legal[:-1]
+  of_targets = [action_masks.mean(targets.pi, legal, axis=-1)] + [
     jnp.mean(logits, axis=-1)
-    for logits in (targets.pi, targets.y, targets.z)
+    for logits in (targets.y, targets.z)
     if logits is not None
   ]
   kl, means = masked.mean((kl, of_targets), rollout.mask)

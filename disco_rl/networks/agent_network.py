@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from disco_rl import config as config_lib
 from disco_rl import types
+from disco_rl.maths import action_masks
 from disco_rl.networks import action_model
 from disco_rl.networks import linear
 from disco_rl.networks import lstm
@@ -117,11 +118,14 @@ class AgentNetworkModule(hk.Module):
       reset = jnp.zeros((1, embedding.shape[0]), bool)
       embedding, core_state = self._core(embedding[None], reset, core_state)
       embedding = embedding[0]
-    return self._predict(embedding, ('logits',))['logits'], core_state
+    outputs = self._predict(embedding, ('logits',), observation)
+    return outputs['logits'], core_state
 
   def policy(self, rollout: types.Rollout) -> types.Array:
     """Logits of the policy, [T+1, B, A]."""
-    logits = self._predict(self._embed(rollout), ('logits',))['logits']
+    logits = self._predict(
+      self._embed(rollout), ('logits',), rollout.observation
+    )['logits']
     return logits.reshape(*rollout.action.shape, -1)
 
   def unroll(
@@ -130,7 +134,9 @@ class AgentNetworkModule(hk.Module):
     """All outputs, and those of the taken actions; see `AgentNetwork`."""
     batch_size = rollout.action.shape[1]
     embedding = self._embed(rollout)
-    outputs = self._predict(embedding, tuple(self._state_heads))
+    outputs = self._predict(
+      embedding, tuple(self._state_heads), rollout.observation
+    )
     every, taken = outputs, outputs
     if self._output_spec.action:
       for_all, for_taken = self._action_model(
@@ -142,12 +148,25 @@ class AgentNetworkModule(hk.Module):
     )
 
   def _predict(
-    self, embedding: types.Array, names: Sequence[str]
+    self,
+    embedding: types.Array,
+    names: Sequence[str],
+    observation: types.PyTree,
   ) -> types.Outputs:
-    """Heads of the state, by one product."""
+    """Heads of the state, by one product; the policy's with legal actions.
+
+    Args:
+      embedding: [N, D].
+      names: of the heads, 'logits' among them.
+      observation: of N rows, on one axis or on two.
+    """
     layers = [self._state_heads[name] for name in names]
     w, b = linear.concatenate(layers, embedding.shape[-1], embedding.dtype)
-    return dict(zip(names, linear.split(layers, embedding @ w + b)))
+    outputs = dict(zip(names, linear.split(layers, embedding @ w + b)))
+    legal = action_masks.find(observation)
+    if legal is not None:
+      legal = legal.reshape(outputs['logits'].shape)
+    return outputs | {'logits': action_masks.apply(outputs['logits'], legal)}
 
   def _embed(self, rollout: types.Rollout) -> types.Array:
     """Embeddings of all observations, [(T+1) * B, D].
@@ -155,7 +174,7 @@ class AgentNetworkModule(hk.Module):
     Over rows, not over time and batch: the products of the backward pass are up
     to twice as fast on matrices.
     """
-    leaves = jax.tree.leaves(rollout.observation)
+    leaves = jax.tree.leaves(action_masks.without(rollout.observation))
     if not leaves or not all(x.size for x in leaves):
       raise ValueError(
         'Observations have no numbers, or an array of them is empty, such as '

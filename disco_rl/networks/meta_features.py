@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import rlax
 
 from disco_rl import types
+from disco_rl.maths import action_masks
 from disco_rl.maths import value_targets
 
 
@@ -59,6 +60,8 @@ class PreparedInputs:
     target_policy: [T+1, B, A] probabilities of the target network,
       stop-gradient.
     embedded: the predictions, by their embeddings; None without y and z.
+    legal: [T+1, B, A] bool; None where all actions are legal. The others count
+      in no mean and no maximum over actions.
   """
 
   raw: MetaInputs
@@ -66,6 +69,7 @@ class PreparedInputs:
   behaviour: types.Array
   target_policy: types.Array
   embedded: EmbeddedPredictions | None
+  legal: types.Array | None
 
 
 def prepare(
@@ -79,6 +83,7 @@ def prepare(
     behaviour=probabilities(inputs.rollout.logits),
     target_policy=probabilities(inputs.target_outputs['logits']),
     embedded=embedded,
+    legal=action_masks.find(inputs.rollout.observation),
   )
 
 
@@ -108,7 +113,7 @@ def step_features(inputs: PreparedInputs) -> types.Array:
   compress = rlax.signed_logp1  # sign(x) log(1 + |x|).
   taken = lambda x: _now(value_targets.taken(x, rollout.action))
   expected = lambda x: _pair(jnp.sum(policy * x, axis=-1))
-  largest = lambda x: _pair(jnp.max(x, axis=-1))
+  largest = lambda x: _pair(action_masks.maximum(x, inputs.legal))
   columns = [
     taken(policy),
     taken(inputs.behaviour),
@@ -161,6 +166,11 @@ def action_channels(inputs: PreparedInputs) -> types.Array:
     jax.nn.one_hot(action, num_actions, dtype=inputs.policy.dtype)
   )
   return jnp.stack([channel[:-1] for channel in channels], axis=-1)
+
+
+def legal_actions(inputs: PreparedInputs) -> types.Array | None:
+  """The legal actions of the steps, [T, B, A] bool; None: all of them."""
+  return None if inputs.legal is None else inputs.legal[:-1]
 
 
 def num_action_channels(has_y_and_z: bool, has_q: bool) -> int:

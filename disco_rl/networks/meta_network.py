@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from disco_rl import config as config_lib
 from disco_rl import types
+from disco_rl.maths import action_masks
 from disco_rl.maths import categorical
 from disco_rl.maths import masked
 from disco_rl.networks import linear
@@ -77,7 +78,7 @@ class MetaOutputs:
   """Targets as logits, and an embedding for analysis.
 
   Attributes:
-    pi: [T, B, A] pi_hat.
+    pi: [T, B, A] pi_hat, with legal actions alone.
     y: [T, B, Y] y_hat; None without y and z.
     z: [T, B, Y] z_hat, for the taken action; None likewise.
     embedding: [T, B, 1] of the trajectory, an input of the meta-RNN; None
@@ -162,12 +163,16 @@ class ActionBlock(hk.Module):
     self._channels = channels
 
   def __call__(
-    self, x: types.Array, shared: types.Array | None = None
+    self,
+    x: types.Array,
+    legal: types.Array | None,
+    shared: types.Array | None = None,
   ) -> types.Array:
     """Mixes each action's channels with their mean over actions.
 
     Args:
       x: [..., A, C].
+      legal: [..., A] bool, the actions that count in the mean; None: all.
       shared: [..., S] further channels, the same for every action; first in
         order.
 
@@ -181,10 +186,19 @@ class ActionBlock(hk.Module):
     b = hk.get_parameter('b', (self._channels,), x.dtype, jnp.zeros)
     w_own, w_mean = w[0, :size], w[0, size:]
     # Inputs that all actions share are multiplied once.
-    common = jnp.mean(x, axis=-2) @ w_mean[num_shared:] + b
+    common = _mean_over_actions(x, legal) @ w_mean[num_shared:] + b
     if shared is not None:
       common += shared @ (w_own + w_mean)[:num_shared]
     return jax.nn.relu(x @ w_own[num_shared:] + common[..., None, :])
+
+
+def _mean_over_actions(
+  x: types.Array, legal: types.Array | None
+) -> types.Array:
+  """[..., A, C], and [..., A] -> [..., C]."""
+  if legal is not None:
+    legal = legal[..., None]
+  return action_masks.mean(x, legal, axis=-2)
 
 
 class ActionNet(hk.Module):
@@ -195,11 +209,14 @@ class ActionNet(hk.Module):
     self._channels = channels
 
   def __call__(
-    self, x: types.Array, shared: types.Array | None = None
+    self,
+    x: types.Array,
+    legal: types.Array | None,
+    shared: types.Array | None = None,
   ) -> types.Array:
     """[..., A, C], and [..., S] for the first block -> [..., A, channels]."""
     for channels in self._channels:
-      x, shared = ActionBlock(channels)(x, shared), None
+      x, shared = ActionBlock(channels)(x, legal, shared), None
     return x
 
 
@@ -217,15 +234,16 @@ def _features(
     embedding as its mean over actions and of the taken action; and the policy
     embedding [T, B, A, C], C = 2 channels by default.
   """
+  legal = meta_features.legal_actions(inputs)
   policy_embedding = ActionNet(config.policy_channels, name='sequential')(
-    meta_features.action_channels(inputs)
+    meta_features.action_channels(inputs), legal
   )
   action = inputs.raw.rollout.action[:-1, :, None, None]
   taken = jnp.take_along_axis(policy_embedding, action, axis=-2)[..., 0, :]
   step_features = jnp.concatenate(
     [
       meta_features.step_features(inputs),
-      jnp.mean(policy_embedding, axis=-2),
+      _mean_over_actions(policy_embedding, legal),
       taken,
     ],
     axis=-1,
@@ -347,10 +365,11 @@ class MetaNetwork(hk.Module):
     if config.prediction_size:
       y_hat = head(config.prediction_size, 'linear_2')(x)
       z_hat = head(config.prediction_size, 'linear_3')(x)
+    legal = meta_features.legal_actions(prepared[0])
     per_action = ActionNet(config.policy_target_channels, name='sequential_1')(
-      policy_embedding, shared=x
+      policy_embedding, legal, shared=x
     )
-    pi_hat = head(1, 'linear_4')(per_action)[..., 0]
+    pi_hat = action_masks.apply(head(1, 'linear_4')(per_action)[..., 0], legal)
 
     if state is not None and embedding is not None:  # Both or neither.
       if y_hat is not None:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from disco_rl import config as config_lib
 from disco_rl import types
+from disco_rl.maths import action_masks
 from disco_rl.networks import convolutions
 from disco_rl.networks import dmlab_encoder
 from disco_rl.networks import nethack_encoder
@@ -116,7 +117,8 @@ class TorsoModule(hk.Module):
     """Leaves [N, *shape] -> [N, D].
 
     Args:
-      observation: uint8 leaves are pixels, and are scaled to [0, 1].
+      observation: uint8 leaves are pixels, and are scaled to [0, 1]; the mask
+        of legal actions is left out.
       dtype: of the computations.
 
     Returns:
@@ -126,6 +128,7 @@ class TorsoModule(hk.Module):
       ValueError: a torso of the user's own returned something else, or the
         axes of an image are not those of a convolutional torso.
     """
+    observation = action_masks.without(observation)
     embed = functools.partial(self._embed, dtype=dtype)
     return _map_chunks(self._config.chunk_size, embed, observation)
 

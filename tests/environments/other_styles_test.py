@@ -2,6 +2,7 @@
 
 import dataclasses
 from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ class Count:
   ending: types.Array
   key: types.Array
   extras: Any = None
+  legal_action_mask: Any = None
 
   @property
   def step_type(self) -> types.Array:
@@ -107,11 +109,15 @@ class Pgx:
   num_actions = 3
 
   def init(self, key: Any) -> Any:
-    return begin(key)
+    return self._with_mask(begin(key))
 
   def step(self, state: Any, action: Any, key: Any = None) -> Any:
     assert key is not None
-    return move(state, action)
+    return self._with_mask(move(state, action))
+
+  def _with_mask(self, count: Count) -> Count:
+    legal = jnp.arange(3) <= count.observation
+    return dataclasses.replace(count, legal_action_mask=legal)
 
 
 class Jumanji:
@@ -125,9 +131,35 @@ class Jumanji:
     return new, dataclasses.replace(new, extras={'more': action})
 
 
+class Seen(NamedTuple):
+  """An observation of jumanji."""
+
+  observation: Any
+  action_mask: Any
+
+
+class MaskedJumanji(Jumanji):
+  """The same with masks, in named tuples."""
+
+  def reset(self, key: Any) -> Any:
+    return self._masked(super().reset(key))
+
+  def step(self, state: Any, action: Any) -> Any:
+    return self._masked(super().step(state, action))
+
+  def _masked(self, outcome: Any) -> Any:
+    state, timestep = outcome
+    number = timestep.observation
+    seen = Seen(number, jnp.arange(3) <= number)
+    return state, dataclasses.replace(timestep, observation=seen)
+
+
 @pytest.mark.parametrize(
   'given',
-  [Navix(), Xminigrid(), (Xminigrid(), 4), (Pgx(), None), Jumanji()],
+  [
+    *[Navix(), Xminigrid(), (Xminigrid(), 4), (Pgx(), None)],
+    *[Jumanji(), MaskedJumanji()],
+  ],
   ids=lambda given: type(given).__name__,
 )
 def test_episodes_are_those_of_the_library(given: Any) -> None:
@@ -135,14 +167,29 @@ def test_episodes_are_those_of_the_library(given: Any) -> None:
   assert source.num_environments is None
   environment: Any = source.build(1, 0)
   assert environment.spec.num_actions == 3
-  assert environment.spec.observation == jax.ShapeDtypeStruct((), jnp.int32)
+  spec = environment.spec.observation
+  is_masked = types.has_action_mask(spec)
+  library = given[0] if isinstance(given, tuple) else given
+  assert is_masked == isinstance(library, (Pgx, MaskedJumanji))
+  if is_masked:
+    assert spec.pop('action_mask').shape == (3,)
+    (spec,) = spec.values()
+  assert spec == jax.ShapeDtypeStruct((), jnp.int32)
   state, first = environment.reset(jax.random.key(0))
+
+  def number(observation: Any) -> int:
+    if is_masked:
+      legal = np.arange(3) <= observation['observation']
+      np.testing.assert_array_equal(observation['action_mask'], legal)
+      observation = observation['observation']
+    return int(observation)
+
   step = jax.jit(environment.step_autoreset)
-  seen = [int(first)]
+  seen = [number(first)]
   outcomes = []
   for i, action in enumerate([0, 1, 2, 0, 1, 0, 1]):
     state, timestep = step(state, jnp.int32(action), jax.random.key(i))
-    seen.append(int(timestep.observation))
+    seen.append(number(timestep.observation))
     outcomes.append(
       [
         float(timestep.reward),

@@ -64,31 +64,34 @@ class Adapter(base.HostEnvironment):
 
     Raises:
       HostEnvironmentError: if an environment raised, or an observation does not
-        fit the spec or is not finite.
+        fit the spec, is not finite or has no legal action.
     """
     self._is_resetting = np.zeros(self.num_environments, bool)
     with located_errors(self._name, self._seed, self._num_steps):
-      return self._checked(self._reset())
+      return self._checked(self._reset(), np.zeros(self.num_environments, bool))
 
   def step(self, action: Any) -> types.TimeStep:
     """As `HostEnvironment.step`.
 
     Raises:
       HostEnvironmentError: if an environment raised, an action is out of range,
-        an observation does not fit the spec, or a number is not finite.
+        an observation does not fit the spec or has no legal action, or a number
+        is not finite.
     """
     self._num_steps += 1
     with located_errors(self._name, self._seed, self._num_steps):
       observation, *outcome = self._step(
         in_range(action, self.spec.num_actions)
       )
-      observation = self._checked(observation)
       reward, is_terminated, is_truncated = (
         data_checks.numbers(what, values, self.num_environments)
         for what, values in zip(('reward', 'terminated', 'truncated'), outcome)
       )
+      is_last = np.logical_or(is_terminated, is_truncated)
+      observation = self._checked(
+        observation, is_last & self._resets_in_next_step
+      )
     is_dummy = self._is_resetting
-    is_last = np.logical_or(is_terminated, is_truncated)
     fields: dict[str, Any] = {
       # Wrappers that shift rewards also reward the step that resets.
       'reward': np.where(is_dummy, 0.0, reward).astype(np.float32),
@@ -102,11 +105,13 @@ class Adapter(base.HostEnvironment):
     self._is_resetting = is_last
     return timestep
 
-  def _checked(self, observation: types.PyTree) -> types.PyTree:
+  def _checked(
+    self, observation: types.PyTree, ends_episode: np.ndarray
+  ) -> types.PyTree:
     data_checks.check_observations(
       observation, self.spec.observation, self.num_environments
     )
-    return observation
+    return data_checks.fill_masks(observation, ends_episode)
 
   @abc.abstractmethod
   def _reset(self) -> types.PyTree:

@@ -40,9 +40,9 @@ class CheckedEnvironment(base.HostEnvironment):
   def reset(self) -> types.PyTree:
     """As `HostEnvironment.reset`; raises `adapters.HostEnvironmentError`."""
     with adapters.located_errors(self._name, self._seed, self._num_steps):
-      observation = self._environment.reset()
-      self._check(observation)
-    return observation
+      return self._checked(
+        self._environment.reset(), np.zeros(self.num_environments, bool)
+      )
 
   def step(self, action: Any) -> types.TimeStep:
     """As `HostEnvironment.step`; raises `adapters.HostEnvironmentError`."""
@@ -58,13 +58,15 @@ class CheckedEnvironment(base.HostEnvironment):
     """As `HostEnvironment.finish`; raises `adapters.HostEnvironmentError`."""
     with adapters.located_errors(self._name, self._seed, self._num_steps):
       timestep = self._environment.finish()
-      self._check(timestep.observation)
       fields: dict[str, Any] = {
         name: data_checks.numbers(
           name, getattr(timestep, name), self.num_environments
         ).astype(dtype)
         for name, dtype in _FIELDS.items()
       }
+      fields['observation'] = self._checked(
+        timestep.observation, fields['is_last']
+      )
     return dataclasses.replace(timestep, **fields)
 
   def save_state(self) -> types.PyTree | None:
@@ -96,7 +98,10 @@ class CheckedEnvironment(base.HostEnvironment):
     with adapters.closing(self._name):
       self._environment.close()
 
-  def _check(self, observation: types.PyTree) -> None:
+  def _checked(
+    self, observation: types.PyTree, is_last: np.ndarray
+  ) -> types.PyTree:
     data_checks.check_observations(
       observation, self.spec.observation, self.num_environments
     )
+    return data_checks.fill_masks(observation, is_last)

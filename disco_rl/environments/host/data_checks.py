@@ -119,6 +119,35 @@ def check_observations(
       )
 
 
+def fill_masks(observation: types.PyTree, is_last: np.ndarray) -> types.PyTree:
+  """Makes all actions legal after the last step of an episode, if none is.
+
+  Args:
+    observation: tree of [B, ...].
+    is_last: [B] bool, whether an episode ended with this observation.
+
+  Returns:
+    The observation.
+
+  Raises:
+    SimulatorError: no action is legal, and the episode has not ended.
+  """
+  if not types.has_action_mask(observation):
+    return observation
+  legal = observation[types.ACTION_MASK]
+  is_dead_end = ~np.any(legal, axis=-1)
+  if not is_dead_end.any():
+    return observation
+  if (stuck := is_dead_end & ~is_last).any():
+    raise SimulatorError(
+      f'environment {int(np.argmax(stuck))} of {len(stuck)} returned an '
+      f'observation[{types.ACTION_MASK!r}] in which no action is legal, and '
+      'the episode has not ended'
+    )
+  filled = np.where(is_dead_end[:, None], 1, legal).astype(legal.dtype)
+  return {**observation, types.ACTION_MASK: filled}
+
+
 def narrowed(array: np.ndarray, dtype: Any) -> np.ndarray:
   """Converts numbers to the type of a spec, of no more than 32 bits.
 

@@ -4,6 +4,7 @@
 environments, and `GymnasiumEnvironment` a vector environment.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
@@ -22,6 +23,7 @@ from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import data_checks
+from disco_rl.environments.host import gymnasium_masks
 from disco_rl.environments.host import gymnasium_spaces
 from disco_rl.environments.host import sequential
 
@@ -41,11 +43,22 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.gymnasium.'):
     vectorization: 'none', one after the other in this process; 'async', each in
       a process of its own, for simulators that take milliseconds; or
       'vector_entry_point', by the vector environment that the package has.
+    masks_in_info: whether `info['action_mask']` says which actions are legal,
+      of environments that are not vectorized by their package.
   """
 
   vectorization: Annotated[
     str, config_lib.one_of('none', 'async', 'vector_entry_point')
   ] = 'none'
+  masks_in_info: bool = False
+
+  def conflicts(self) -> Iterator[str]:
+    """Masks are read from single environments."""
+    if self.masks_in_info and self.vectorization == 'vector_entry_point':
+      yield (
+        'masks_in_info=True reads the infos of single environments, and '
+        "vectorization='vector_entry_point' has none: choose another."
+      )
 
 
 class GymnasiumEnvironment(adapters.Adapter):
@@ -125,7 +138,8 @@ class SingleEnvironments(sequential.SequentialEnvironment):
   """Environments of Gymnasium that step one after the other.
 
   They reset in the next step. Actions and observations are as those of
-  `GymnasiumEnvironment`.
+  `GymnasiumEnvironment`; the masks of environments with a method `action_masks`
+  are added to their observations, see `gymnasium_masks`.
   """
 
   def __init__(
@@ -144,6 +158,7 @@ class SingleEnvironments(sequential.SequentialEnvironment):
       ValueError: if the spaces are not supported, or differ.
     """
     name = name or str(envs[0])
+    envs = [gymnasium_masks.add(env) for env in envs]
     spaces = [(env.observation_space, env.action_space) for env in envs]
     if differing := [i for i, x in enumerate(spaces) if x != spaces[0]]:
       raise ValueError(
@@ -256,12 +271,20 @@ def make(
         vectorization,
         # A fork of a process whose threads hold locks may hang.
         {'context': 'forkserver'} if vectorization == 'async' else None,
+        None
+        if vectorization == 'vector_entry_point'
+        else [gymnasium_masks.adding(preprocessing.masks_in_info)],
       )
       return GymnasiumEnvironment(envs, seed, envs.spec.id)
     settings = (
       {'render_mode': _RGB} if can_render and _takes_rgb(env_id) else {}
     )
-    envs = [gymnasium.make(env_id, **settings) for _ in range(num_environments)]
+    envs = [
+      gymnasium_masks.add(
+        gymnasium.make(env_id, **settings), preprocessing.masks_in_info
+      )
+      for _ in range(num_environments)
+    ]
   except gymnasium.error.DependencyNotInstalled as error:
     raise ImportError(
       f'gymnasium/{env_id} needs a package that is not installed: {error}'

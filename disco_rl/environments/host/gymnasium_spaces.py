@@ -13,7 +13,9 @@ Observations may be
   MultiDiscrete  one-hot float32 of each number, concatenated;
   MultiBinary    float32;
 
-and `Dict` and `Tuple` of these.
+and `Dict` and `Tuple` of these. The entry 'action_mask' of a `Dict` has a
+number for each action, or where these are MultiDiscrete for each value of each
+of their numbers, one after the other.
 """
 
 import dataclasses
@@ -70,6 +72,18 @@ class _Leaf:
 
 
 @dataclasses.dataclass(frozen=True)
+class _ProductMask(_Leaf):
+  """Which combinations of numbers are legal: those of legal values alone."""
+
+  def encode(self, observation: Any) -> np.ndarray:
+    """[..., sum of the numbers of values] -> [..., A]; as `_Leaf.encode`."""
+    array = np.asarray(observation)
+    if array.dtype.kind == 'f':
+      return data_checks.narrowed(array, self.spec.dtype)
+    return array[..., self.column].all(axis=-1).astype(self.spec.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
 class Spaces:
   """The spaces of one environment.
 
@@ -92,7 +106,9 @@ class Spaces:
       KeyError, IndexError: an entry is missing.
       ValueError: a number is outside of its space.
     """
-    return data_checks.select(self.leaves, observation, _Leaf.encode)
+    return data_checks.select(
+      self.leaves, observation, lambda leaf, entry: leaf.encode(entry)
+    )
 
   def decode(self, action: np.ndarray) -> np.ndarray:
     """Converts actions [...] to those of the space, [...] or [..., n]."""
@@ -116,6 +132,9 @@ def make(observation_space: Any, action_space: Any, name: str) -> Spaces:
   """
   actions = _actions(action_space, name)
   leaves = _leaves(observation_space, name)
+  if types.has_action_mask(leaves):
+    mask = _mask(leaves[types.ACTION_MASK], action_space)
+    leaves = {**leaves, types.ACTION_MASK: mask}
   return Spaces(
     spec=types.EnvironmentSpec(
       observation=jax.tree.map(lambda leaf: leaf.spec, leaves),
@@ -160,6 +179,20 @@ def _actions(space: Any, name: str) -> np.ndarray:
   )
   combinations = numbers.reshape(number, *space.shape) + space.start
   return combinations.astype(space.dtype)
+
+
+def _mask(leaf: _Leaf, space: Any) -> _Leaf:
+  """The leaf of a mask, which has a number for each action."""
+  if not hasattr(space, 'nvec') or leaf.raw.shape != (space.nvec.sum(),):
+    return leaf
+  sizes = space.nvec.ravel()
+  number = math.prod(sizes.tolist())
+  values = np.stack(np.unravel_index(np.arange(number), sizes), -1)
+  return _ProductMask(
+    raw=leaf.raw,
+    spec=jax.ShapeDtypeStruct((number,), np.float32),
+    column=values + np.cumsum(sizes) - sizes,
+  )
 
 
 def _leaves(space: Any, path: str) -> types.PyTree:

@@ -8,6 +8,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments.host import data_checks
 
 
 class OnHost(base.HostEnvironment):
@@ -67,7 +68,10 @@ class OnHost(base.HostEnvironment):
       'is_last': self._is_resetting,
       'mask': ~is_dummy,
     }
-    return types.TimeStep(observation=jax.device_get(observation), **fields)
+    observation = data_checks.fill_masks(
+      jax.device_get(observation), self._is_resetting
+    )
+    return types.TimeStep(observation=observation, **fields)
 
   def render(self) -> np.ndarray:
     """As `HostEnvironment.render`."""

@@ -6,6 +6,7 @@ What they are is told from their methods; their packages are not imported:
   pgx        env.init(key) and env.step(state, action, key) return a state
   jumanji    env.reset(key) and env.step(state, action) return a state and a
              time step
+The masks of legal actions of the last two are entries of the observation.
 """
 
 import abc
@@ -129,6 +130,12 @@ class _Pgx(Adapted):
     del params
     return self.env.step(state, action, key)
 
+  def _observe(self, state: Any) -> Any:
+    return {
+      'observation': state.observation,
+      types.ACTION_MASK: state.legal_action_mask,
+    }
+
   def _outcome(self, state: Any) -> Any:
     is_terminal = jnp.asarray(state.terminated)
     return state.rewards[0], is_terminal, is_terminal | state.truncated
@@ -146,7 +153,14 @@ class _Jumanji(Adapted):
     return self._kept(self.env.step(state[0], action))
 
   def _observe(self, state: Any) -> Any:
-    return state[1].observation
+    observation = state[1].observation
+    if not hasattr(observation, types.ACTION_MASK):
+      return observation
+    if dataclasses.is_dataclass(observation):
+      names = [field.name for field in dataclasses.fields(observation)]
+    else:
+      names = observation._fields
+    return {name: getattr(observation, name) for name in names}
 
   def _outcome(self, state: Any) -> Any:
     return _of_dm_env(state[1])

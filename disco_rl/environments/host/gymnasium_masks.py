@@ -1,0 +1,81 @@
+"""Masks of legal actions, where Gymnasium's observations do not hold them."""
+
+import functools
+from typing import Any
+
+from disco_rl import types
+from disco_rl.environments.host import gymnasium_spaces
+
+_METHOD = 'action_masks'  # As sb3-contrib calls it.
+
+
+class MaskedEnvironment:
+  """An environment that adds the mask of legal actions to its observations.
+
+  An observation that is no dictionary becomes its entry 'observation'.
+  """
+
+  def __init__(self, env: Any, is_in_info: bool):
+    """Wraps an environment; use `add` instead.
+
+    Args:
+      env: of Gymnasium.
+      is_in_info: whether the mask is `info['action_mask']`, and not what the
+        method `action_masks` returns.
+    """
+    spaces = gymnasium_spaces.import_gymnasium().spaces
+    actions, observations = env.action_space, env.observation_space
+    sizes = getattr(actions, 'nvec', None)
+    number = int(actions.n if sizes is None else sizes.sum())
+    self._env = env
+    self._is_in_info = is_in_info
+    self._is_dict = isinstance(observations, spaces.Dict)
+    entries = observations.spaces if self._is_dict else {}
+    self.observation_space = spaces.Dict(
+      {
+        **(entries or {'observation': observations}),
+        types.ACTION_MASK: spaces.MultiBinary(number),
+      }
+    )
+
+  def reset(self, **arguments: Any) -> tuple[Any, Any]:
+    """As `gymnasium.Env.reset`."""
+    observation, info = self._env.reset(**arguments)
+    return self._add(observation, info), info
+
+  def step(self, action: Any) -> tuple[Any, ...]:
+    """As `gymnasium.Env.step`."""
+    observation, *outcome, info = self._env.step(action)
+    return self._add(observation, info), *outcome, info
+
+  def _add(self, observation: Any, info: Any) -> dict[str, Any]:
+    if self._is_in_info:
+      mask = info[types.ACTION_MASK]
+    else:
+      mask = self._env.get_wrapper_attr(_METHOD)()
+    entries = observation if self._is_dict else {'observation': observation}
+    return {**entries, types.ACTION_MASK: mask}
+
+  def __getattr__(self, name: str) -> Any:
+    """All else is the environment's."""
+    return getattr(self._env, name)
+
+
+def add(env: Any, is_in_info: bool = False) -> Any:
+  """Adds masks to the observations of an environment that has them elsewhere.
+
+  Args:
+    env: of Gymnasium; without the method `action_masks`, as without masks in
+      its infos, it is returned as it is.
+    is_in_info: whether `info['action_mask']` is the mask.
+  """
+  is_masked = is_in_info or env.has_wrapper_attr(_METHOD)
+  space = env.observation_space
+  if not is_masked or types.has_action_mask(getattr(space, 'spaces', None)):
+    return env
+  return MaskedEnvironment(env, is_in_info)
+
+
+def adding(is_in_info: bool) -> Any:
+  """`add` as a wrapper of `gymnasium.make_vec`."""
+  return functools.partial(add, is_in_info=is_in_info)

@@ -1,0 +1,241 @@
+"""Environments whose legal actions change: none is ever taken illegally.
+
+An illegal action ends the episode with -1 on the device, and raises on the
+host; a sum of rewards below 0 is therefore one.
+"""
+
+from collections.abc import Mapping
+import pathlib
+from typing import Any
+
+import dm_env
+from dm_env import specs
+import gymnasium
+import jax
+import jax.numpy as jnp
+import masked
+import numpy as np
+import pytest
+
+import disco_rl
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.environments import registry
+from disco_rl.environments import wrapping
+from disco_rl.environments.host import adapters
+from disco_rl.environments.host import gymnasium_spaces
+from disco_rl.runtime import metrics
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
+RULE = disco_rl.load_rule('actor_critic', num_bins=21, max_abs_value=5.0)
+SMALL: dict[str, Any] = {
+  'unroll_length': 6,
+  'batch_size': 16,
+  'num_environments': 8,
+  'replay_capacity': 32,
+  'on_policy_share': 0.5,
+  'hidden_sizes': (8,),
+  'learning_rate': 0.01,
+}
+
+
+def make_trainer(environment: Any, **changes: Any) -> disco_rl.Trainer:
+  return disco_rl.Trainer(environment, RULE, **{**SMALL, **changes})
+
+
+def random_observations(size: int) -> dict[str, np.ndarray]:
+  rng = np.random.default_rng(0)
+  mask = rng.random((size, masked.NUM_DOORS)) < 0.3
+  mask[np.arange(size), rng.integers(masked.NUM_DOORS, size=size)] = True
+  return {'step': np.zeros((size, 1), np.float32), 'action_mask': mask}
+
+
+def test_on_the_device(tmp_path: pathlib.Path) -> None:
+  trainer = make_trainer(masked.Doors())
+  curves = trainer.train(20, log_every=1)
+  assert np.nanmin(curves['return']) >= 0.0
+  observation = random_observations(300)
+  for greedy in (False, True):
+    action = trainer.act(observation, greedy=greedy)
+    assert observation['action_mask'][np.arange(300), action].all()
+    episodes = trainer.evaluate(30, greedy=greedy)
+    assert (episodes.returns >= 0.0).all()
+    assert (episodes.lengths == masked.LENGTH).all()
+  assert len(trainer.render(episodes=2)) > 2 * masked.LENGTH
+  trainer.policy().save(tmp_path / 'policy.npz')
+  loaded = disco_rl.load_policy(
+    tmp_path / 'policy.npz', environment=masked.Doors()
+  )
+  np.testing.assert_array_equal(loaded.act(observation, greedy=True), action)
+
+
+@pytest.mark.parametrize('core_lstm', [0, 4])
+def test_on_the_host(core_lstm: int) -> None:
+  trainer = make_trainer(masked.HostDoors, core_lstm=core_lstm)
+  trainer.train(6)
+  observation = random_observations(50)
+  observation['observation'] = observation.pop('step')
+  action = trainer.act(observation, is_first=True)
+  assert observation['action_mask'][np.arange(50), action].all()
+  assert (trainer.evaluate(20, greedy=True).returns >= 0.0).all()
+  trainer.close()
+
+
+@pytest.mark.parametrize('vectorization', ['none', 'async'])
+@pytest.mark.parametrize('name', ['HostDoors', 'InfoDoors'])
+def test_masks_of_gymnasium(name: str, vectorization: str) -> None:
+  environment = registry.make(
+    f'gymnasium/{name}-v0',
+    2,
+    seed=0,
+    preprocessing={
+      'gymnasium': {
+        'vectorization': vectorization,
+        'masks_in_info': name == 'InfoDoors',
+      }
+    },
+  )
+  assert isinstance(environment, base.HostEnvironment)
+  observation = environment.reset()
+  assert observation['observation'].shape == (2, 1)
+  for _ in range(20):
+    action = np.argmax(observation['action_mask'], axis=1)
+    timestep = environment.step(action)
+    assert (timestep.reward == timestep.mask).all()
+    # Also after the end, where the game has no legal action.
+    observation = timestep.observation
+    assert observation['action_mask'].any(axis=1).all()
+  environment.close()
+
+
+def test_masks_in_infos_are_asked_for() -> None:
+  environment = registry.make('gymnasium/InfoDoors-v0', 2, seed=0)
+  assert not types.has_action_mask(environment.spec.observation)
+  with pytest.raises(ValueError, match='masks_in_info=True reads the infos'):
+    registry.make(
+      'gymnasium/InfoDoors-v0',
+      2,
+      seed=0,
+      preprocessing={
+        'gymnasium': {
+          'vectorization': 'vector_entry_point',
+          'masks_in_info': True,
+        }
+      },
+    )
+
+
+def test_masks_of_multi_discrete_actions() -> None:
+  """The numbers of each, one after the other, as of sb3-contrib."""
+  space = gymnasium.spaces.Dict(
+    {
+      'x': gymnasium.spaces.Box(0, 1, (1,)),
+      'action_mask': gymnasium.spaces.MultiBinary(5),
+    }
+  )
+  actions = gymnasium.spaces.MultiDiscrete([2, 3])
+  spaces = gymnasium_spaces.make(space, actions, 'Menu')
+  x, mask = np.zeros((1, 1), np.float32), np.array([[1, 0, 0, 1, 1]], np.int8)
+  encoded = spaces.encode({'x': x, 'action_mask': mask})
+  legal = [spaces.decode(a) for a in np.flatnonzero(encoded['action_mask'][0])]
+  np.testing.assert_array_equal(legal, [[0, 1], [0, 2]])
+  again = spaces.encode(encoded)
+  np.testing.assert_array_equal(again['action_mask'], encoded['action_mask'])
+
+
+class Menu(dm_env.Environment):
+  """Of dm_env; the action must be the only legal one."""
+
+  def reset(self) -> dm_env.TimeStep:
+    self._step = 0
+    return dm_env.restart(self._observe())
+
+  def step(self, action: Any) -> dm_env.TimeStep:
+    assert action == self._step
+    self._step += 1
+    if self._step == 3:
+      return dm_env.termination(1.0, self._observe())
+    return dm_env.transition(1.0, self._observe())
+
+  def observation_spec(self) -> Mapping[str, Any]:
+    return {
+      'cell': specs.Array((1,), np.float32),
+      'action_mask': specs.BoundedArray((3,), np.int64, 0, 1),
+    }
+
+  def action_spec(self) -> specs.DiscreteArray:
+    return specs.DiscreteArray(3)
+
+  def _observe(self) -> Mapping[str, np.ndarray]:
+    mask = (np.arange(3) == self._step).astype(np.int64)
+    return {'cell': np.ones(1, np.float32), 'action_mask': mask}
+
+
+def test_masks_of_dm_env() -> None:
+  trainer = make_trainer(Menu)
+  returns = trainer.train(4, log_every=1)['return']
+  assert (returns[np.isfinite(returns)] == 3.0).all()
+  trainer.close()
+
+
+def test_dead_ends_on_the_host() -> None:
+  environment = wrapping.recognise(masked.DeadEnd).build(2, 0)
+  assert isinstance(environment, base.HostEnvironment)
+  observation = environment.reset()
+  with pytest.raises(
+    adapters.HostEnvironmentError,
+    match=r"environment 0 of 2 returned an observation\['action_mask'\] in whi",
+  ):
+    environment.step(np.argmax(observation['action_mask'], axis=1))
+
+
+def test_dead_ends_on_the_device() -> None:
+  trainer = make_trainer(masked.Doors(dead_end=True))
+  with pytest.raises(metrics.NonFiniteError, match='without a legal action'):
+    trainer.train(2)
+  with pytest.raises(ValueError, match='has no legal action at 1, counting'):
+    observation = random_observations(2)
+    observation['action_mask'][1] = False
+    trainer.act(observation)
+
+
+def test_learners_refuse_illegal_actions() -> None:
+  environment = masked.Doors()
+  network = Network()
+  learner = disco_rl.Learner(network, environment.spec, RULE)
+  state = learner.init(jax.random.key(0))
+  rollout = types.empty_rollout(environment.spec, (), 3, 2)
+  mask = np.zeros((4, 2, masked.NUM_DOORS), bool)
+  mask[..., 1:] = True
+  observation = {**rollout.observation, 'action_mask': mask}
+  action = np.ones((4, 2), np.int32)
+  fields: dict[str, Any] = {
+    'reward': np.ones((3, 2), np.float32),
+    'mask': np.ones((3, 2), bool),
+  }
+  rollout = rollout.__class__(
+    **{**vars(rollout), **fields, 'observation': observation, 'action': action}
+  )
+  # The policy is over the legal actions, whatever the user's network says.
+  gradient, *_ = learner.gradient(state, rollout)
+  assert gradient['logits'][0] == 0.0
+  assert (gradient['logits'][1:] != 0.0).all()
+  action[2, 1] = 0
+  with pytest.raises(ValueError, match=r'action\[2, 1\] is 0, which is illega'):
+    learner.update(state, rollout)
+
+
+class Network:
+  """The same outputs in all states."""
+
+  def init(self, key: types.Array) -> types.Params:
+    del key
+    return {'logits': jnp.arange(5.0), 'v': jnp.zeros(21)}
+
+  def unroll(self, params: types.Params, rollout: types.Rollout) -> Any:
+    outputs = {
+      name: jnp.broadcast_to(x, (*rollout.action.shape, *x.shape))
+      for name, x in params.items()
+    }
+    return outputs, outputs
