@@ -149,6 +149,14 @@ class TestGymnaxEnvironment:
       ends.append((bool(timestep.is_last), bool(timestep.is_terminal)))
     assert ends == [(False, False), (False, False), (True, False)]
 
+  def test_a_time_limit_that_is_observed_terminates(self) -> None:
+    environment = _make(
+      'gymnax/DiscountingChain-bsuite', max_steps_in_episode=1
+    )
+    state, _ = environment.reset(jax.random.key(0))
+    _, timestep = environment.step(state, jnp.int32(0), jax.random.key(1))
+    assert timestep.is_last and timestep.is_terminal
+
   def test_a_fall_terminates(self) -> None:
     environment = _make('gymnax/CartPole-v1')
     state, _ = environment.reset(jax.random.key(0))
