@@ -73,7 +73,9 @@ def test_a_run_is_drawn(
     trained.append(rule)
     if len(trained) > 1:
       return np.arange(3), np.ones((1, 3))
-    return curve(subject, rule, updates)
+    steps, returns = curve(subject, rule, updates)
+    assert steps[-1] == updates * subject.agent.steps_per_update
+    return steps, returns
 
   monkeypatch.setattr(pictures, '_curve', curve_of_one)
   quick = probes.ProbeConfig((8,), (8,), steps=3)

@@ -166,6 +166,7 @@ def test_a_page_without_pictures(
   )
   text = page.read_text()
   assert '<td>0.90</td>' in text and '<img' not in text
+  assert '<p class="result">Result.' in text
 
 
 @pytest.mark.parametrize(
