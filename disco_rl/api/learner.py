@@ -49,10 +49,11 @@ class Network(Protocol):
 class _LegalNetwork:
   """A network whose policy takes legal actions alone; see `action_masks`."""
 
-  init: Callable[[types.Array], types.Params]
-  unroll_all: Callable[
-    [types.Params, types.Rollout], tuple[types.Outputs, types.Outputs]
-  ]
+  network: Network
+
+  def init(self, key: types.Array) -> types.Params:
+    """As `Network.init`."""
+    return self.network.init(key)
 
   def unroll(
     self, params: types.Params, rollout: types.Rollout
@@ -61,7 +62,7 @@ class _LegalNetwork:
     legal = action_masks.find(rollout.observation)
     every, taken = (
       {**x, 'logits': action_masks.apply(x['logits'], legal)}
-      for x in self.unroll_all(params, rollout)
+      for x in self.network.unroll(params, rollout)
     )
     return every, taken
 
@@ -124,7 +125,7 @@ class Learner:
     self._rule = rule
     # Learning uses no more of a network than `Network` has.
     full_network = typing.cast(
-      agent_network.AgentNetwork, _LegalNetwork(network.init, network.unroll)
+      agent_network.AgentNetwork, _LegalNetwork(network)
     )
     self._init = jax.jit(
       lambda key: learner.init(key, full_network, rule.rule, optimizer)
