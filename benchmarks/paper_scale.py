@@ -272,13 +272,10 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
 
 def planned_seconds(cost: planning.Cost) -> float:
   """As launch.plan computes it, with its defaults, for the topology's TPUs."""
-  name = f'tpu_{_TOPOLOGY.value.split(":")[0]}'
-  platform, gib, bfloat16, float32, bandwidth = planning.DEVICES[name]
-  cluster = planning.Cluster(
-    platform,
-    int(gib * 2**30),
-    {'bfloat16': 0.4e12 * bfloat16, 'float32': 0.4e12 * float32},
-    bandwidth=0.4e9 * bandwidth,
+  device = planning.DEVICES[f'tpu_{_TOPOLOGY.value.split(":")[0]}']
+  cluster = device.cluster(
+    memory_fraction=1,
+    efficiency=0.4,
     seconds_per_operation=1e-6,
     steps_per_second=1,
     host_memory=0,

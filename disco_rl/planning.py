@@ -390,20 +390,60 @@ def device_bytes(host_needed: int = 0) -> int:
 # than their traffic, the traffic of the others, starting operations however
 # small they are, and waiting for environments on the host.
 LIMITS = ('arithmetic', 'bandwidth', 'launching', 'acting')
+
+
+class Device(NamedTuple):
+  """A kind of device, as its maker describes it.
+
+  Attributes:
+    platform: The platform that programs are made for.
+    gib: GiB of its memory.
+    bfloat16: TFLOP/s of products in bfloat16.
+    float32: TFLOP/s of products in float32.
+    bandwidth: GB/s between its memory and its processors.
+  """
+
+  platform: str
+  gib: float
+  bfloat16: float
+  float32: float
+  bandwidth: float
+
+  def cluster(
+    self, memory_fraction: float, efficiency: float, **others: Any
+  ) -> 'Cluster':
+    """Machines with such devices.
+
+    Args:
+      memory_fraction: The part of the memory that programs have.
+      efficiency: The part of TFLOP/s and GB/s that they reach.
+      **others: The other attributes of the cluster.
+    """
+    return Cluster(
+      self.platform,
+      int(memory_fraction * self.gib * 2**30),
+      {
+        'bfloat16': 1e12 * efficiency * self.bfloat16,
+        'float32': 1e12 * efficiency * self.float32,
+      },
+      1e9 * efficiency * self.bandwidth,
+      **others,
+    )
+
+
 # NVIDIA's data sheets of the A100 (80 GB), H100 and H200, all SXM, without
 # sparsity; float32 in TF32, JAX's default there. cloud.google.com/tpu/docs of
 # each TPU; JAX multiplies float32 in bfloat16 there, by default. A TPU v3 is
-# two devices; these are one core's. Platform, GiB, TFLOP/s in bfloat16 and in
-# float32, GB/s.
-DEVICES: Mapping[str, tuple[str, float, float, float, float]] = {
-  'a100': ('cuda', 80e9 / 2**30, 312, 156, 2_039),
-  'h100': ('cuda', 80e9 / 2**30, 989, 494, 3_350),
-  'h200': ('cuda', 141e9 / 2**30, 989, 494, 4_800),
-  'tpu_v3': ('tpu', 16, 61.5, 61.5, 450),
-  'tpu_v4': ('tpu', 32, 275, 275, 1_228),
-  'tpu_v5e': ('tpu', 16, 197, 197, 819),
-  'tpu_v5p': ('tpu', 95, 459, 459, 2_765),
-  'tpu_v6e': ('tpu', 32, 918, 918, 1_640),
+# two devices; these are one core's.
+DEVICES: Mapping[str, Device] = {
+  'a100': Device('cuda', 80e9 / 2**30, 312, 156, 2_039),
+  'h100': Device('cuda', 80e9 / 2**30, 989, 494, 3_350),
+  'h200': Device('cuda', 141e9 / 2**30, 989, 494, 4_800),
+  'tpu_v3': Device('tpu', 16, 61.5, 61.5, 450),
+  'tpu_v4': Device('tpu', 32, 275, 275, 1_228),
+  'tpu_v5e': Device('tpu', 16, 197, 197, 819),
+  'tpu_v5p': Device('tpu', 95, 459, 459, 2_765),
+  'tpu_v6e': Device('tpu', 32, 918, 918, 1_640),
 }
 # Names, values and units.
 Table = list[tuple[str, str | float | bool, str]]

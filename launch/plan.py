@@ -115,23 +115,23 @@ def make_cluster() -> 'planning.Cluster':
       f'{", ".join(planning.DEVICES)}, or describe it with --memory_gib, '
       '--tflops and --bandwidth_gbs.'
     )
-  platform, *numbers = planning.DEVICES[_DEVICE.value]
-  flags_of_device = (_MEMORY, _TFLOPS, _TFLOPS, _BANDWIDTH)
-  gib, bfloat16, float32, bandwidth = (
-    number if flag.value is None else flag.value
-    for number, flag in zip(numbers, flags_of_device)
+  changes: dict[str, Any] = {
+    'gib': _MEMORY.value,
+    'bfloat16': _TFLOPS.value,
+    'float32': _TFLOPS.value,
+    'bandwidth': _BANDWIDTH.value,
+  }
+  device = planning.DEVICES[_DEVICE.value]._replace(
+    **{name: x for name, x in changes.items() if x is not None}
   )
-  reached = 1e12 * _EFFICIENCY.value
-  return planning.Cluster(
-    platform,
-    int(_FRACTION.value * gib * 2**30),
-    {'bfloat16': reached * bfloat16, 'float32': reached * float32},
-    1e9 * _EFFICIENCY.value * bandwidth,
-    1e-6 * _OPERATION.value,
-    _STEPS.value,
-    _HOST.value * 2**30,
-    _DEVICES.value,
-    _PER_MACHINE.value or min(_DEVICES.value, 8),
+  return device.cluster(
+    _FRACTION.value,
+    _EFFICIENCY.value,
+    seconds_per_operation=1e-6 * _OPERATION.value,
+    steps_per_second=_STEPS.value,
+    host_memory=_HOST.value * 2**30,
+    devices=_DEVICES.value,
+    per_machine=_PER_MACHINE.value or min(_DEVICES.value, 8),
   )
 
 
@@ -236,8 +236,7 @@ def of_training(
     )
     return [
       *table,
-      ('torso_chunk_size', config.agent.network.torso.chunk_size, ''),
-      ('replay_on_disk', config.agent.replay_on_disk, ''),
+      *((name, x, '') for name, x in config.agent.choices.items()),
       ('devices', devices, ''),
     ]
 
