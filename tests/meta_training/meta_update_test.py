@@ -50,6 +50,7 @@ UPDATES = 7
 SETTINGS = {
   'environments': 'catch/4x3',
   'agents': AGENTS,
+  'average_rule': False,
   'meta_steps': META_STEPS,
   'meta_decay_steps': 0,
   'checkpoint_every': META_STEPS,
