@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import contextlib
 import os
 import pathlib
+import shutil
 import time
 
 import jax
@@ -21,6 +22,9 @@ with reports.callers_logging():
 
 # Next to the folder of the checkpoints: the newest step that was complete.
 _LEDGER = '.newest_checkpoint'
+
+# Within that folder: old checkpoints, to be removed.
+_TRASH = '.removed'
 
 
 class CheckpointError(RuntimeError):
@@ -88,10 +92,18 @@ class Checkpointer:
     self._manager = ocp.CheckpointManager(
       self._directory,
       options=ocp.CheckpointManagerOptions(
-        max_to_keep=keep, create=True, cleanup_tmp_directories=True
+        max_to_keep=keep,
+        create=True,
+        cleanup_tmp_directories=True,
+        # Orbax renames old checkpoints, and `_empty_trash` removes them: one
+        # that cannot be removed would end the run. Steps may come again, so
+        # the folder is another each time.
+        todelete_subdir=f'{_TRASH}/{time.time_ns()}',
       ),
       item_handlers=_Handler(),
     )
+    self._reported_trash = False
+    self._empty_trash()
 
   def save(self, step: int, tree: types.PyTree) -> None:
     """Begins to save a tree; returns once the tree may be overwritten.
@@ -104,6 +116,7 @@ class Checkpointer:
     with self._writing():
       self._manager.wait_until_finished()
       self._enter(self._manager.latest_step())
+      self._empty_trash()
       notes = {
         name: _sync(path) for name, path in self._logs.items() if path.exists()
       }
@@ -198,6 +211,20 @@ class Checkpointer:
       with files.replacing(self._ledger) as temporary:
         temporary.write_text(f'{step}\n')
 
+  def _empty_trash(self) -> None:
+    """Removes old checkpoints; what cannot be removed is reported and stays."""
+    trash = self._directory / _TRASH
+    if not distributed.is_first() or not trash.exists():
+      return
+    shutil.rmtree(trash, ignore_errors=True)
+    if trash.exists() and not self._reported_trash:
+      self._reported_trash = True
+      reports.warn(
+        f'old checkpoints in {trash} cannot be removed: another program may have '
+        'their files open, or may not be allowed to lose them. The run continues, '
+        'and tries again after each checkpoint; they take up space until then.'
+      )
+
   def _check_ledger(self, newest: int, step: int) -> None:
     """Reports a complete checkpoint that is gone, but was newer than all."""
     # A ledger that is lost or damaged changes no result.
@@ -261,6 +288,7 @@ class Checkpointer:
     with self._logging, self._writing():
       self._manager.wait_until_finished()
       self._enter(self._manager.latest_step())
+      self._empty_trash()
       self._manager.close()
 
 

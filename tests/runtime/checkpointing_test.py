@@ -1,6 +1,7 @@
 """Tests of runtime/checkpointing.py: saving, restoring, and damage."""
 
 from collections.abc import Iterator
+import errno
 import gc
 import os
 import pathlib
@@ -229,6 +230,31 @@ def test_what_a_killed_writer_left_is_removed(copy: pathlib.Path) -> None:
   with checkpointing.Checkpointer(copy) as checkpointer:
     checkpointer.save(5, tree(5))
   assert not left.exists()
+
+
+def test_old_checkpoints_that_cannot_be_removed(
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  capfd: pytest.CaptureFixture[str],
+) -> None:
+  # NFS keeps a file that a program has open under another name, in its folder.
+  def in_use(path: str | pathlib.Path, *_: object, **__: object) -> None:
+    raise OSError(errno.ENOTEMPTY, 'Directory not empty', str(path))
+
+  directory = tmp_path / 'checkpoints'
+  for steps in ((1, 2, 3, 4), (5, 6)):
+    with monkeypatch.context() as patch:
+      patch.setattr(os, 'rmdir', in_use)
+      with checkpointing.Checkpointer(directory) as checkpointer:
+        for step in steps:
+          checkpointer.save(step, tree(step))
+    assert capfd.readouterr().err.count('cannot be removed') == 1
+    assert files.steps(directory) == [steps[-2], steps[-1]]
+  with checkpointing.Checkpointer(directory) as checkpointer:
+    step, restored = checkpointer.restore(tree(0)) or (None, {})
+  assert step == step_of(restored) == 6
+  assert {path.name for path in directory.iterdir()} == {'5', '6'}
+  assert not capfd.readouterr().err
 
 
 def test_the_run_goes_on_where_a_checkpoint_was_put_aside(
