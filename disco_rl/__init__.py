@@ -23,7 +23,7 @@ import os
 
 import lazy_loader
 
-__version__ = '0.1.0'
+__version__ = '0.2.0'
 
 # A kernel of Jupyter hands its backend of matplotlib down to the programs that
 # its cells start. Where it is not installed, matplotlib could not be imported.

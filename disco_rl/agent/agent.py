@@ -123,11 +123,6 @@ class AgentConfig(config_lib.Settings):
     }
 
   @property
-  def replay_ratio(self) -> float:
-    """Number of updates that learn from a trajectory, on average."""
-    return self.updates_per_rollout * self.batch_size / self.num_environments
-
-  @property
   def actions_per_update(self) -> int:
     """Actions between two updates, in all environments."""
     actions = self.num_environments * self.unroll_length

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
+import functools
 import pathlib
+import subprocess
 from typing import Any
 
 import jax
@@ -28,13 +30,34 @@ from disco_rl.update_rules import weights
 def provenance(seconds: float, devices: int) -> dict[str, Any]:
   """Fields of a card: by what a rule was made, and what that took."""
   return {
-    'versions': {'disco_rl': disco_rl.__version__, 'jax': jax.__version__},
+    'versions': {'disco_rl': _version(), 'jax': jax.__version__},
     'compute': {
       'seconds': seconds,
       'devices': devices,
       'kind': jax.devices()[0].device_kind,
     },
   }
+
+
+@functools.cache
+def _version() -> str:
+  """The package's version; in a clone with its commit, 0.2.0+1a2b3c4d5."""
+  root = pathlib.Path(disco_rl.__file__).parents[1]
+  # Otherwise the package may be installed within a repository of somebody else.
+  if not (root / '.git').exists():
+    return disco_rl.__version__
+  describe = ('describe', '--always', '--abbrev=9', '--exclude=*')
+  try:
+    commit = subprocess.run(
+      ('git', *describe, '--dirty=.changed'),
+      cwd=root,
+      capture_output=True,
+      text=True,
+      check=True,
+    ).stdout.strip()
+  except (OSError, subprocess.CalledProcessError):
+    return disco_rl.__version__  # Without git, or in a folder of another user.
+  return f'{disco_rl.__version__}+{commit}'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -220,9 +220,9 @@ class Checkpointer:
     if trash.exists() and not self._reported_trash:
       self._reported_trash = True
       reports.warn(
-        f'old checkpoints in {trash} cannot be removed: another program may have '
-        'their files open, or may not be allowed to lose them. The run continues, '
-        'and tries again after each checkpoint; they take up space until then.'
+        f'old checkpoints in {trash} cannot be removed: another program may '
+        'have their files open. The run continues, and tries again after each '
+        'checkpoint; they take up space until then.'
       )
 
   def _check_ledger(self, newest: int, step: int) -> None:

@@ -35,7 +35,7 @@ class Card:
     environment_steps: of the population in all.
     seed: of the discovery.
     settings: all settings of the discovery by name, as in config.json.
-    versions: of disco_rl and jax, by name.
+    versions: The versions of disco_rl, in a clone with its commit, and of jax.
     compute: `seconds`, and `devices` (their number) of one `kind`.
     recommended: settings that suit agents and the rule better than those of the
       discovery; under `images` those for observations that are images.

@@ -77,7 +77,6 @@ def test_each_trajectory_is_new_in_one_batch_of_several() -> None:
     on_policy_share=0.01,
   )
   assert config.num_on_policy == (1, 0, 0, 0)
-  assert config.replay_ratio == 96
   assert config.actions_per_update == SMALL.unroll_length / 4
   config = dataclasses.replace(
     config, num_environments=8, on_policy_share=7 / 96

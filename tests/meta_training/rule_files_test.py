@@ -1,13 +1,17 @@
 """Files of rules, cards and rows that were lost under a discovery."""
 
 import pathlib
+import re
+import subprocess
 import types as builtin_types
 from typing import Any
 
+import launching
 import pytest
 import small
 
 from benchmarks import small_runs
+import disco_rl
 from disco_rl.meta_training import held_out
 from disco_rl.meta_training import inner_loop
 from disco_rl.meta_training import reporting
@@ -51,6 +55,23 @@ def rule_files(workdir: pathlib.Path) -> rule_files_lib.RuleFiles:
   return rule_files_lib.RuleFiles(
     workdir, disco.Disco(small.META_NETWORK), config, [group], {'discount': 0.9}
   )
+
+
+def test_a_card_names_the_commit() -> None:
+  if not (launching.REPOSITORY / '.git').exists():
+    pytest.skip('The package is not in a clone.')
+  head = subprocess.run(
+    ('git', 'rev-parse', 'HEAD'),
+    cwd=launching.REPOSITORY,
+    capture_output=True,
+    text=True,
+    check=True,
+  ).stdout
+  provenance = rule_files_lib.provenance(seconds=1.0, devices=1)
+  version, commit = provenance['versions']['disco_rl'].split('+')
+  assert version == disco_rl.__version__
+  found = re.fullmatch(r'([0-9a-f]{9,40})(\.changed)?', commit)
+  assert head.startswith(found[1])
 
 
 @pytest.mark.parametrize('junk', [None, b'', b'[1]', b'{"name": 1}'])
