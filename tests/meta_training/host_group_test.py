@@ -287,8 +287,20 @@ def test_a_population_that_does_not_fit_is_refused(
     needs.check()
   monkeypatch.setattr(memory, 'host_bytes', lambda: host)
   monkeypatch.setattr(planning, 'device_bytes', lambda _: needed - 1)
-  with pytest.raises(planning.DoesNotFitError, match='2 at a time.*chunk_size'):
+  with pytest.raises(
+    planning.DoesNotFitError,
+    match='2 at a time.*help: lower chunk_size, set torso.*, lower batch_size,',
+  ):
     needs.check()
+
+
+def test_the_first_rollout_and_those_of_validation_are_waited_for() -> None:
+  rollout = 2 * EACH * LENGTH  # Actions of two members.
+  assert make_group(4, 2).schedule() == {
+    'learn': (2 * 4, rollout, 0),
+    'outer_loss': (2, 0, 2 * rollout),
+    'backward': (2 * 4, 0, 0),
+  }
 
 
 def test_replays_can_be_saved_once_they_have_directories(

@@ -205,7 +205,7 @@ def test_a_program_that_does_not_fit_is_refused() -> None:
     planning.DoesNotFitError, match="'product' takes .* GiB.*set a=1, lower b"
   ):
     table_of(needs, dataclasses.replace(ONE, memory=held - 1))
-  table_of(needs_of(small, host=2**30))
+  assert table_of(needs_of(small, host=2**30))['host_memory'] == 1
   with pytest.raises(planning.MachineTooSmallError, match='Lower it'):
     table_of(needs_of(small, host=2**30 + 1))
 
@@ -217,6 +217,7 @@ def test_programs_that_fit_by_their_bound_are_not_compiled() -> None:
   load = dataclasses.replace(load_of(64), alone=refuse)
   bound = load.bound().total
   assert needs_of(load).most_held(bound, enough=bound) == bound
+  needs_of(load).check()
   with pytest.raises(AssertionError, match='compiled'):
     needs_of(load).most_held(bound, enough=bound - 1)
 
