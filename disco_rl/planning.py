@@ -92,9 +92,11 @@ def cost(call: compilation.Call) -> Cost:
 
 
 def _of_equations(jaxpr: core.Jaxpr) -> Cost:
-  # Arguments that are returned as they are may be copied.
-  returned = set(map(id, jaxpr.invars)) & set(map(id, jaxpr.outvars))
-  copies = sum(_bytes(x) for x in jaxpr.invars if id(x) in returned)
+  # What is returned may be copied if it is an argument, or returned twice.
+  held, copies = set(map(id, jaxpr.invars)), 0
+  for result in jaxpr.outvars:
+    copies += _bytes(result) * (id(result) in held)
+    held.add(id(result))
   return sum(map(_of_equation, jaxpr.eqns), Cost(memory=copies))
 
 
@@ -135,7 +137,7 @@ def _flop(equation: core.JaxprEqn) -> float:
     return 2.0 * size * math.prod(shape) / features / zeros
   if name.startswith('reduce_window'):
     return float(size * math.prod(params['window_dimensions']))
-  return float(max(size, *map(_size, equation.invars), 0))
+  return float(max((size, *map(_size, equation.invars))))
 
 
 def _parts(params: Mapping[str, object]) -> Iterator[core.Jaxpr]:

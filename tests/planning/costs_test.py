@@ -125,9 +125,20 @@ def of_rows(x: Any) -> Any:
   return jnp.sum(jax.lax.map(attend, x.reshape(4, -1, 8)) ** 2)
 
 
+def thrice(x: Any) -> Any:
+  y = jnp.tanh(x) + 1
+  return x, x, x, y, y, y
+
+
 @pytest.mark.parametrize(
   'function',
-  [attend, jax.grad(of_rows), lambda x: (x, jnp.cumsum(x, 0)), jnp.sort],
+  [
+    attend,
+    jax.grad(of_rows),
+    lambda x: (x, jnp.cumsum(x, 0)),
+    jnp.sort,
+    thrice,
+  ],
 )
 def test_the_bound_of_memory_is_one(function: Any) -> None:
   call = (
