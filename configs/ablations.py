@@ -64,7 +64,7 @@ def get_config(variant: str = 'full') -> ml_collections.ConfigDict:
   """Settings of a variant by its name."""
   if variant not in VARIANTS:
     raise ValueError(
-      f'configs/ablations.py has no {variant!r}; choose one of '
+      f'The config ablations has no {variant!r}; choose one of '
       f'{", ".join(VARIANTS)}.'
     )
   config = quickstart.get_config()

@@ -43,7 +43,7 @@ def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
   """Settings by the name that follows the colon."""
   if name not in VARIANTS:
     raise ValueError(
-      f'configs/evaluate.py has no {name!r}; choose one of '
+      f'The config evaluate has no {name!r}; choose one of '
       f'{", ".join(VARIANTS)}.'
     )
   config = base()

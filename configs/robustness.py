@@ -95,7 +95,7 @@ def get_config(variant: str = 'catch') -> ml_collections.ConfigDict:
   """Settings of a variant by its name."""
   if variant not in VARIANTS:
     raise ValueError(
-      f'configs/robustness.py has no {variant!r}; choose one of '
+      f'The config robustness has no {variant!r}; choose one of '
       f'{", ".join(VARIANTS)}.'
     )
   config = evaluate.base()

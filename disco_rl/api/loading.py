@@ -49,7 +49,7 @@ def load_policy(
     The policy.
 
   Raises:
-    FileNotFoundError: there is no such file.
+    FileNotFoundError: there is no such file or folder.
     ValueError: the file is damaged or holds no agent, the folder holds no run,
       it is not known which environment or torso the agent had, they do not
       fit its parameters, or a torso is given for a run.
@@ -59,6 +59,11 @@ def load_policy(
   if hub.is_address(os.fspath(path)):
     path = sources.find(os.fspath(path))
   path = files.expanded(path)
+  if not path.exists():
+    raise FileNotFoundError(
+      f'{path} does not exist: name the file of an agent, or the folder of a '
+      'run of disco-rl evaluate.'
+    )
   if path.is_dir():
     if torso is not None:
       raise ValueError(

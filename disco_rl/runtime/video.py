@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import importlib
 import itertools
+import os
 import pathlib
 from typing import Any
 
@@ -97,6 +98,9 @@ def _write_mp4(
   path: pathlib.Path, frames: Iterator[np.ndarray], frames_per_second: float
 ) -> None:
   first = next(frames)
+  # To keep Ctrl-C from ffmpeg, the package would run Python in a fork of this
+  # process, which JAX's threads may block.
+  os.environ.setdefault('IMAGEIO_FFMPEG_NO_PREVENT_SIGINT', '1')
   writer = _import_ffmpeg().write_frames(
     str(path),
     first.shape[1::-1],

@@ -128,6 +128,10 @@ def test_errors_in_one_line(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     in error(workdir=str(run), seed=2)
   )
   assert 'holds no run of disco-rl evaluate' in error(workdir=str(tmp_path))
+  for flag in ('workdir', 'agent'):
+    assert 'nothing.npz does not exist: name the file of an agent, or' in error(
+      **{flag: str(tmp_path / 'nothing.npz')}
+    )
   assert 'must end in .gif or .mp4' in error(workdir=str(run), to='film.avi')
 
 

@@ -1,7 +1,10 @@
 """Films: scaling, and GIF files as another program reads them."""
 
 import pathlib
+import warnings
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 import pytest
@@ -77,7 +80,11 @@ def test_mp4(tmp_path: pathlib.Path) -> None:
   ffmpeg = pytest.importorskip('imageio_ffmpeg')
   frames = np.zeros((4, 5, 7, 3), np.uint8)
   frames[:, :, :, 0] = 255
-  video.write(tmp_path / 'film.mp4', frames, 5.0)
+  jax.block_until_ready(jnp.zeros(3))  # Starts threads, which forks may block.
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter('always')
+    video.write(tmp_path / 'film.mp4', frames, 5.0)
+  assert not [x for x in caught if 'fork' in str(x.message)]
   reader = ffmpeg.read_frames(str(tmp_path / 'film.mp4'))
   assert next(reader)['size'] == (358, 256)
   picture = np.frombuffer(next(reader), np.uint8).reshape(256, 358, 3)
