@@ -193,7 +193,7 @@ class Setting(NamedTuple):
     name: flat.
     kind: annotation of the field.
     default: value unless it is set, in flat form; None: it must be set.
-    meaning: from the record's docstring; '' if it says nothing.
+    meaning: The meaning from the record's docstring; '' if it says nothing.
   """
 
   name: str
@@ -256,7 +256,7 @@ def build(
 
   Args:
     record: a dataclass.
-    settings: by name; may also hold those of other records.
+    settings: The settings by name; may also hold those of other records.
     **given: values of fields that are not in the settings.
 
   Returns:

@@ -152,7 +152,7 @@ def empty_rollout(
   """Zeros of the shapes of a rollout.
 
   Args:
-    spec: of the environment.
+    spec: The spec of the environment.
     core_state: tree of [B, ...], before the first observation.
     length: T.
     batch_size: B.

@@ -180,7 +180,7 @@ def train(
   """Trains a transformer.
 
   Args:
-    rule: from `disco_rl.load_rule`.
+    rule: The rule from `disco_rl.load_rule`.
     seed: The seed of all that is random.
     curriculum: lengths of sequences, each with its number of updates.
     batch_size: sequences in an update.

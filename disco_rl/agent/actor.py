@@ -14,7 +14,8 @@ class ActorState:
   """State of acting in E JAX-native environments.
 
   Attributes:
-    environment: of all E environments, see `JaxEnvironment.reset_batch`.
+    environment: The state of all E environments, see
+      `JaxEnvironment.reset_batch`.
     observation: tree of [E, ...], the agent's next input.
     core_state: tree of [E, ...], of the agent's core before that input.
   """

@@ -39,7 +39,7 @@ def update(
   """Adds T steps of E environments.
 
   Args:
-    statistics: of all steps before.
+    statistics: The statistics of all steps before.
     reward: [T, E].
     is_last: [T, E] bool, whether the step ended an episode.
 

@@ -188,8 +188,8 @@ class HostReplay:
     """Deletes files that neither a checkpoint nor later ones need.
 
     Args:
-      start: in the oldest checkpoint that is kept.
-      added: in the oldest checkpoint that is kept.
+      start: `start` in the oldest checkpoint that is kept.
+      added: The number of trajectories added when that checkpoint was saved.
 
     Raises:
       row_log.RowLogError: a file cannot be deleted.

@@ -87,8 +87,9 @@ def update(
     rule_params: eta.
     state: the learner's state before the update.
     rollout: T transitions of B trajectories, of this device.
-    known_gradient: of the same update, made before; replaces the backward pass
-      where the update is differentiated, see `mixed_mode`; no loss is logged.
+    known_gradient: The gradient of the same update, made before; replaces the
+      backward pass where the update is differentiated, see `mixed_mode`; no
+      loss is logged.
 
   Returns:
     The state after the update, and intermediate results.

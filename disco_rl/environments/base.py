@@ -39,8 +39,8 @@ class JaxEnvironment(abc.ABC):
     """Converts observations that others made of this environment to the spec's.
 
     Args:
-      observation: of the environment that this one wraps, or [B, ...]; also one
-        that has been converted.
+      observation: An observation of the environment that this one wraps, or [B,
+        ...]; also one that has been converted.
     """
     return observation
 
@@ -128,7 +128,7 @@ class JaxEnvironment(abc.ABC):
     """As `step_autoreset`, in each of the E environments of an agent.
 
     Args:
-      state: from `reset_batch`.
+      state: The state from `reset_batch`.
       action: [E] int32.
       keys: [E] PRNG keys.
 
@@ -150,8 +150,8 @@ def cut_short(
 
   Args:
     timestep: the outcome of the step.
-    first_observation: of the next episode where this one ended, otherwise that
-      of the timestep.
+    first_observation: The first observation of the next episode where this one
+      ended, otherwise that of the timestep.
 
   Returns:
     The outcome with this observation.
@@ -172,7 +172,7 @@ class HostEnvironment(abc.ABC):
   the end of a rollout.
 
   Attributes:
-    spec: of one environment.
+    spec: The spec of one environment.
     num_environments: B, the leading axis of actions and outcomes.
     frames_per_second: the pace at which pictures of them are shown.
   """

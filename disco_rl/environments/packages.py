@@ -9,7 +9,7 @@ def load(module: str, environments: str, package: str, remedy: str) -> Any:
 
   Args:
     module: full name, such as 'nle.env.tasks'.
-    environments: that need it, for the message.
+    environments: The environments that need it, for the message.
     package: name and version, for the message.
     remedy: command that installs it, or its extra of this package.
 

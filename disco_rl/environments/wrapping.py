@@ -53,7 +53,8 @@ def recognise(
 
   Args:
     environment: one of `ACCEPTED`.
-    preprocessing: of an environment by name; see `registry.make`.
+    preprocessing: The preprocessing of an environment by name; see
+      `registry.make`.
     can_render: likewise.
 
   Returns:

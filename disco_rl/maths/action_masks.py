@@ -60,7 +60,8 @@ def mean(x: types.Array, legal: types.Array | None, axis: int) -> types.Array:
 
   Args:
     x: numbers for each action.
-    legal: from `find`, of a shape that can be broadcast to that of x.
+    legal: The legal actions from `find`, of a shape that can be broadcast to
+      that of x.
     axis: that of the actions.
 
   Returns:

@@ -31,7 +31,7 @@ def known_gradient(
   """A gradient that was computed before, with a derivative of its own.
 
   Args:
-    loss: of the agent.
+    loss: The loss of the agent.
     params: theta; differentiable.
     targets: m; differentiable.
     rollout: the batch; constant.

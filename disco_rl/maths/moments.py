@@ -35,7 +35,7 @@ def update(
   """Moves the averages towards the moments of one batch.
 
   Args:
-    moments: of the batches so far.
+    moments: The moments of the batches so far.
     x: [T, B]; a device's shard, where batches are sharded.
     mask: [T, B] bool, the real transitions.
     decay: weight of the past.

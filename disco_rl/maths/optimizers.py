@@ -96,8 +96,8 @@ def agent_optimizer(
     warm_up_updates: over which the step size rises from zero; 0: no warm-up.
     decay_updates: number of updates after which a cosine schedule ends at zero,
       counted from the first; 0: the step size stays constant.
-    weight_decay: of decoupled weight decay (Loshchilov and Hutter, 2019), added
-      after clipping.
+    weight_decay: The coefficient of decoupled weight decay (Loshchilov and
+      Hutter, 2019), added after clipping.
     optimizer: a name among `OPTIMIZERS`.
 
   Returns:

@@ -104,7 +104,7 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
   """What a fork of a run must have in common with its source.
 
   Args:
-    config: of the fork or of its source.
+    config: The config of the fork or of its source.
 
   Returns:
     The environment of each agent, `group_multiple`, and the shapes of the
@@ -147,7 +147,7 @@ class MissingPackagesError(ImportError):
   """Environments need packages that are not installed.
 
   Attributes:
-    names: of these environments.
+    names: The names of these environments.
   """
 
   def __init__(self, message: str, names: Collection[str]):

@@ -23,7 +23,7 @@ def at_once(
 
   Args:
     size: c.
-    function: of the trees of one member.
+    function: A function of the trees of one member.
 
   Returns:
     The function of trees [c, ...].

@@ -26,7 +26,7 @@ class EvolutionStrategies(config_lib.Settings):
   Attributes:
     inner_loop: N updates and validation.
     num_pairs: perturbations of eta, each with both signs.
-    std: of the perturbation of each entry of eta.
+    std: The standard deviation of the perturbation of each entry of eta.
   """
 
   inner_loop: inner_loop_lib.InnerLoop
@@ -53,7 +53,7 @@ class EvolutionStrategies(config_lib.Settings):
     Args:
       rule_params: eta.
       member: before its N updates.
-      environment: of this agent.
+      environment: The environment of this agent.
 
     Returns:
       As `inner_loop.Estimator`; the gradient is of minus the mean reward per

@@ -54,8 +54,8 @@ def train(
   Args:
     key: PRNG key.
     config: sizes.
-    steps: of Adam, whose learning rate rises, and then falls to zero by a
-      cosine.
+    steps: The number of steps of Adam, whose learning rate rises, and then
+      falls to zero by a cosine.
     report: called after each step with the mean squared distances, summed over
       actions, of pi_hat to where it should be, and from there to the policy.
 
@@ -117,7 +117,7 @@ def target(
     action: [...] that was taken.
     advantage: [...] of it, normalised.
     strength: factor of the advantage.
-    bound: of its absolute value.
+    bound: The bound of its absolute value.
 
   Returns:
     [..., A]

@@ -173,7 +173,7 @@ class InnerLoop:
     """Makes N updates in JAX-native environments.
 
     Args:
-      environment: of this agent.
+      environment: The environment of this agent.
       rule_params: eta.
       member: before.
 
@@ -260,7 +260,7 @@ class InnerLoop:
     """Acts without learning: fresh trajectories for the outer loss.
 
     Args:
-      environment: of this agent.
+      environment: The environment of this agent.
       member: after its N updates.
 
     Returns:
@@ -292,7 +292,7 @@ class Steps(NamedTuple):
   """Environment steps of a meta-step, for one member.
 
   Attributes:
-    of_member: by which the member ages.
+    of_member: The steps by which the member ages.
     in_all: with those of runs that are discarded.
   """
 
@@ -318,7 +318,7 @@ class Estimator(Protocol):
     Args:
       rule_params: eta.
       member: before its updates.
-      environment: of this member.
+      environment: The environment of this member.
 
     Returns:
       Gradient of the outer loss with respect to eta, the member after its

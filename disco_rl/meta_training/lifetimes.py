@@ -84,7 +84,7 @@ def advance(lifetimes: Lifetimes, steps: int, failed: np.ndarray) -> Lifetimes:
 
   Args:
     lifetimes: before.
-    steps: of each agent.
+    steps: The environment steps of each agent.
     failed: [n] bool, whether a loss or the meta-gradient was not finite.
 
   Returns:

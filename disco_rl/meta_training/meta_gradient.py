@@ -141,7 +141,7 @@ class MetaGradient(config_lib.Settings):
     Args:
       rule_params: eta.
       trajectory: the N updates.
-      cotangents: of the state after them; see `outer_gradient`.
+      cotangents: The cotangents of the state after them; see `outer_gradient`.
 
     Returns:
       Gradient of the outer loss and of the regularisers of all updates, and
@@ -167,7 +167,7 @@ class MetaGradient(config_lib.Settings):
 
     Args:
       rule_params: eta.
-      cotangents: of the state after the segment.
+      cotangents: The cotangents of the state after the segment.
       segment: on the device; without the leading axis of segments.
 
     Returns:
@@ -260,8 +260,8 @@ class MetaGradient(config_lib.Settings):
     Args:
       rule_params: eta.
       state: before the update.
-      batch: of the update.
-      gradient: of the agent's loss, as computed in the inner loop.
+      batch: The batch of the update.
+      gradient: The gradient of the agent's loss, as computed in the inner loop.
 
     Returns:
       The state after the update; its regulariser, divided by N; and logs.
@@ -306,7 +306,7 @@ def _backpropagate(
     function: (eta, state) -> state after, term of the outer loss, logs.
     rule_params: eta.
     state: where to differentiate.
-    cotangents: of the state after.
+    cotangents: The cotangents of the state after.
 
   Returns:
     The cotangents of the state before, and the logs.

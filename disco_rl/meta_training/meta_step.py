@@ -44,10 +44,10 @@ class State:
   Attributes:
     meta_step: number of meta-updates so far.
     rule_params: eta.
-    opt_state: of an Adam that the agents share, and of the mean of eta; empty
-      without both.
-    members: of each group.
-    lifetimes: of each group's members.
+    opt_state: The states of an Adam that the agents share, and of the mean of
+      eta; empty without both.
+    members: The members of each group.
+    lifetimes: The lifetimes of each group's members.
   """
 
   meta_step: int
@@ -74,7 +74,7 @@ class MetaStep:
     """Compiles nothing yet.
 
     Args:
-      config: of the run.
+      config: The config of the run.
       groups: the population.
       mesh: devices of the run.
     """

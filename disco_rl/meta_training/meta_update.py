@@ -45,7 +45,7 @@ def per_agent_adam(
   One that all agents share takes the mean of their meta-gradients.
 
   Args:
-    learning_rate: of Adam.
+    learning_rate: The learning rate of Adam.
     max_gradient_norm: longer gradients are scaled down to it, before Adam.
     decay_steps: meta-steps after which a cosine has brought the learning rate
       to zero; 0: it stays.
@@ -121,7 +121,7 @@ def averaged(
   """The mean of eta, or, where none is kept, eta.
 
   Args:
-    opt_state: of the second of `meta_optimizers`.
+    opt_state: The state of the second of `meta_optimizers`.
     rule_params: eta.
   """
   return optax.tree.get(opt_state, 'average', rule_params)
@@ -144,8 +144,8 @@ def member_update(
     optimizer: see `per_agent_adam`; the identity if the agents share one.
     rule_params: eta.
     member: the agent.
-    gradient: of the outer loss with respect to eta.
-    logs: of the member, scalars.
+    gradient: The gradient of the outer loss with respect to eta.
+    logs: The logs of the member, scalars.
     counts: false for padding, whose update is zero.
 
   Returns:
@@ -186,7 +186,8 @@ def sum_over_members(
   Args:
     chunk_size: members computed at a time, a divisor of n.
     rule_params: eta.
-    function: from the trees of one member to its update, see `member_update`.
+    function: The function from the trees of one member to its update, see
+      `member_update`.
     *trees: Trees [n, ...].
 
   Returns:
@@ -220,10 +221,11 @@ def apply_mean(
   """Changes eta by the mean of the agents' updates.
 
   Args:
-    optimizer: of the mean, the second of `meta_optimizers`.
+    optimizer: The optimizer of the mean, the second of `meta_optimizers`.
     rule_params: eta.
     opt_state: its state.
-    updates: of each group, sums over the members of a device, [devices, ...].
+    updates: The updates of each group, sums over the members of a device,
+      [devices, ...].
     num_agents: n, in all groups and on all devices.
     mesh: the devices.
 

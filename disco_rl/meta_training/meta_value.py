@@ -57,9 +57,9 @@ class MetaValueState:
   """State of an agent's meta-value function.
 
   Attributes:
-    params: of the network.
-    opt_state: of its optimiser.
-    moments: of advantages and TD errors.
+    params: The parameters of the network.
+    opt_state: The state of its optimiser.
+    moments: The moments of advantages and TD errors.
   """
 
   params: types.Params
@@ -80,8 +80,9 @@ class MetaValue:
 
     Args:
       config: settings.
-      environment_spec: of the observations.
-      torso: of the agent, which this network's is like but for `hidden_sizes`.
+      environment_spec: The spec of the observations.
+      torso: The torso of the agent, which this network's is like but for
+        `hidden_sizes`.
     """
     self.config = config
     self._torso = dataclasses.replace(torso, hidden_sizes=config.hidden_sizes)

@@ -275,7 +275,7 @@ class Group(abc.ABC):
 
     Args:
       mesh: one row of devices, of any platform.
-      num_members: that a row has.
+      num_members: The number of members in a row.
 
     Returns:
       A group of so many members for these devices.
@@ -290,7 +290,7 @@ class Group(abc.ABC):
     """Takes members from a checkpoint; inverse of `to_checkpoint`.
 
     Args:
-      members: from the checkpoint.
+      members: The members from the checkpoint.
       meta_step: after which it was written.
       environments: what `save_environments` returned; None: those on the host
         begin new episodes.
@@ -327,7 +327,7 @@ class Group(abc.ABC):
     """Restores such replay.
 
     Args:
-      members: from the checkpoint.
+      members: The members from the checkpoint.
 
     Raises:
       row_log.RowLogError: a file is missing or damaged.

@@ -50,7 +50,7 @@ def complete(
 
   Args:
     empty_replay: makes the replay of an initial agent.
-    optimizer: of eta, whose initial state is added.
+    optimizer: The optimizer of eta, whose initial state is added.
     rule_params: eta.
     initial: see `initial_member`.
 

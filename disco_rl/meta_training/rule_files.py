@@ -83,7 +83,7 @@ class RuleFiles:
 
     Args:
       state: The state of the discovery.
-      seconds: that it has taken so far.
+      seconds: The time that it has taken so far.
     """
     self._write('rule.npz', state.rule, state.meta_step, seconds)
 

@@ -27,7 +27,7 @@ class AgentNetworkConfig(config_lib.Settings):
   """Sizes of an agent's network.
 
   Attributes:
-    torso: from observations to an embedding.
+    torso: The function from observations to an embedding.
     core_lstm: size of an LSTM between the torso and the heads, for
       environments that are only partially observed; 0: there is none.
     action_model_lstm: size of the LSTM of the action model.
@@ -157,8 +157,8 @@ class AgentNetworkModule(hk.Module):
 
     Args:
       embedding: [N, D].
-      names: of the heads, 'logits' among them.
-      observation: of N rows, on one axis or on two.
+      names: The names of the heads, 'logits' among them.
+      observation: Observations of N rows, on one axis or on two.
     """
     layers = [self._state_heads[name] for name in names]
     w, b = linear.concatenate(layers, embedding.shape[-1], embedding.dtype)

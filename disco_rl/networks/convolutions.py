@@ -24,8 +24,8 @@ def check_image(shape: Sequence[int], dtype: Any) -> None:
   pixels only those are refused that can hardly be boards.
 
   Args:
-    shape: of one observation.
-    dtype: of its numbers; pixels are uint8 or bool.
+    shape: The shape of one observation.
+    dtype: The dtype of its numbers; pixels are uint8 or bool.
 
   Raises:
     ValueError: channels come first, or there is another number of axes.
@@ -64,9 +64,9 @@ def impala(
 
   Args:
     image: [N, H, W, C].
-    channels: of each stage.
-    stride: by which each stage divides height and width, rounded up; 2 in the
-      paper.
+    channels: The channels of each stage.
+    stride: The factor by which each stage divides height and width, rounded up;
+      2 in the paper.
 
   Returns:
     [N, H', W', channels[-1]], before a ReLU.
@@ -89,8 +89,8 @@ def resnet(
 
   Args:
     image: [N, H, W, C].
-    channels: of each stage.
-    stride: by which each stage divides height and width, rounded up.
+    channels: The channels of each stage.
+    stride: The factor by which each stage divides height and width, rounded up.
 
   Returns:
     [N, H', W', channels[-1]], before a ReLU.

@@ -32,7 +32,7 @@ def context(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
     observation: `instruction` [N, W] int32, word ids, padded with zeros;
       `last_action` [N, A], one-hot; `last_reward` [N, 1], which is clipped to
       [-1, 1].
-    dtype: of the computations.
+    dtype: The dtype of the computations.
 
   Returns:
     [N, 1 + A + 64]; the last entries are zero where there is no instruction.

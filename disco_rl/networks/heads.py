@@ -27,10 +27,10 @@ class Heads(hk.Module):
 
     Args:
       num_actions: A.
-      output_spec: of the rule, `rule.output_spec(num_actions)`.
+      output_spec: The output spec of the rule, `rule.output_spec(num_actions)`.
       action_model_lstm: size of the LSTM of the action model.
       action_model_head: width of the hidden layer of each of its heads.
-      name: of the module.
+      name: The name of the module.
     """
     super().__init__(name)
     init = hk.initializers.TruncatedNormal(agent_network.HEAD_INIT_STD)

@@ -138,7 +138,7 @@ def embed_predictions(
 
   Args:
     inputs: with outputs of the agent's network and of its target network.
-    embeddings: of one network or of several.
+    embeddings: The embeddings of one network or of several.
 
   Returns:
     One for each pair; None where agents have no y and z.

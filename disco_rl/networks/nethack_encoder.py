@@ -34,7 +34,7 @@ def encode(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
       the first two of which are the hero's column and row, `message` [N, L, S]
       integers, characters: S frames, the newest last. A single frame may lack
       the last axis. Other entries are ignored.
-    dtype: of the computations.
+    dtype: The dtype of the computations.
 
   Returns:
     [N, D], before a dense layer.

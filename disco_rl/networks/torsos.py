@@ -119,7 +119,7 @@ class TorsoModule(hk.Module):
     Args:
       observation: uint8 leaves are pixels, and are scaled to [0, 1]; the mask
         of legal actions is left out.
-      dtype: of the computations.
+      dtype: The dtype of the computations.
 
     Returns:
       The embedding.
@@ -159,7 +159,7 @@ def _map_chunks(
 
   Args:
     size: rows of a chunk, at most; 0: all.
-    torso: of some rows; may use Haiku.
+    torso: The torso of some rows; may use Haiku.
     observation: all rows, leaves [N, ...].
 
   Returns:

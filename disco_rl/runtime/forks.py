@@ -77,7 +77,7 @@ def check(
   """Checks that the state of the source fits the settings of the fork.
 
   Args:
-    where: from `origin`.
+    where: The source, from `origin`.
     settings: The settings of the fork.
     shapes: settings -> what must stay the same, comparable by `==`; raises
       ValueError for settings that are not valid.

@@ -37,7 +37,8 @@ class Logger(Protocol):
     Args:
       step: number of updates or of meta-steps. After a kill, steps that came
         after the last checkpoint come again.
-      scalars: by tags such as 'return/seed_0' and 'held_out/return/mean'.
+      scalars: The scalars by tags such as 'return/seed_0' and
+        'held_out/return/mean'.
     """
     ...
 

@@ -50,8 +50,8 @@ class UpdateRule(Protocol):
       state: the rule's state before this update.
       agent_params: theta before this update.
       rollout: T transitions of B trajectories.
-      outputs: of the agent's network on the rollout, with heads of the actions
-        for all actions; see `AgentNetwork.unroll`.
+      outputs: The outputs of the agent's network on the rollout, with heads of
+        the actions for all actions; see `AgentNetwork.unroll`.
       unroll: parameters -> the same outputs for them, for target networks.
 
     Returns:

@@ -27,13 +27,13 @@ class Card:
   """What is known of a rule.
 
   Attributes:
-    name: by which the rule is known; of a run, its folder.
+    name: The name by which the rule is known; of a run, its folder.
     description: a sentence or more.
     environments: names of those in which it was discovered.
     agents: size of the population.
     meta_steps: number of meta-updates.
-    environment_steps: of the population in all.
-    seed: of the discovery.
+    environment_steps: The environment steps of the population in all.
+    seed: The seed of the discovery.
     settings: all settings of the discovery by name, as in config.json.
     versions: The versions of disco_rl, in a clone with its commit, and of jax.
     compute: `seconds`, and `devices` (their number) of one `kind`.
@@ -42,8 +42,10 @@ class Card:
     held_out: the newest evaluation with new agents: `meta_step`, `updates` of
       each agent, `agents` per environment, and `returns`, by environment
       `mean`, `min` and `max` over agents; {}: there was none.
-    sha256: of the npz file, in hexadecimal digits; None: there is no file.
-    license: of the npz file, as an SPDX identifier; None: it is not known.
+    sha256: The SHA-256 of the npz file, in hexadecimal digits; None: there is no
+      file.
+    license: The license of the npz file, as an SPDX identifier; None: it is not
+      known.
   """
 
   name: str
@@ -77,7 +79,7 @@ def read(path: files.PathLike) -> Card:
   """Reads a card; what later versions may add is left out.
 
   Args:
-    path: of the JSON file.
+    path: The path of the JSON file.
 
   Returns:
     The card.

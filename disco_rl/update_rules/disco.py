@@ -28,7 +28,7 @@ class DiscoState:
   Attributes:
     meta_rnn: state of the meta-RNN; None without it.
     target_params: theta_bar, Polyak average of the agent's parameters.
-    moments: of advantages and TD errors.
+    moments: The moments of advantages and TD errors.
   """
 
   meta_rnn: hk.LSTMState | None

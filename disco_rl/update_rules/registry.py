@@ -224,7 +224,7 @@ def save(
   """Writes a discovered rule, a variant as well, as `load` reads it.
 
   Args:
-    path: of the npz file.
+    path: The path of the npz file.
     rule: the rule; of its settings the file holds those of `weights.SETTINGS`
       that differ from the defaults.
     params: eta.

@@ -45,9 +45,9 @@ class Adapter(base.HostEnvironment):
     """Initialises the bookkeeping.
 
     Args:
-      name: for messages.
-      seed: of the batch, for messages.
-      spec: of one environment.
+      name: The name for messages.
+      seed: The seed of the batch, for messages.
+      spec: The spec of one environment.
       num_environments: B.
       resets_in_next_step: which of the two modes the environments have.
     """
@@ -137,7 +137,7 @@ def sub_seeds(seed: int, num_environments: int) -> np.ndarray:
   the same but for one environment.
 
   Args:
-    seed: of the batch, at least 0.
+    seed: The seed of the batch, at least 0.
     num_environments: B; a larger batch begins with the seeds of a smaller one.
 
   Returns:
@@ -151,7 +151,7 @@ def resumed_seed(seed: int, steps: int) -> int:
   """Draws the seed of a batch after a resumption, which makes new episodes.
 
   Args:
-    seed: of the batch when the run began.
+    seed: The seed of the batch when the run began.
     steps: after which the run resumes: updates, or meta-steps.
   """
   return int(np.random.SeedSequence([seed, steps]).generate_state(1)[0] >> 1)
@@ -181,12 +181,12 @@ def located_errors(name: str, seed: int, step: int) -> Iterator[None]:
   """Adds the name, seed and step of an environment to what it raises.
 
   Args:
-    name: of the environment.
-    seed: of the batch.
+    name: The name of the environment.
+    seed: The seed of the batch.
     step: number of steps of the batch since it was made.
 
   Raises:
-    HostEnvironmentError: in place of any exception, also of sys.exit.
+    HostEnvironmentError: Instead of any exception, also of sys.exit.
   """
   try:
     yield

@@ -95,15 +95,15 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.atari.'):
       are 15 decisions a second. Their rewards are summed.
     max_over_frames: each frame is the maximum of the last two emulated ones,
       because the console draws some sprites in every other frame only.
-    height: of the frames, which are scaled down from 210.
-    width: of the frames, which are scaled down from 160.
+    height: The height of the frames, which are scaled down from 210.
+    width: The width of the frames, which are scaled down from 160.
     is_grayscale: frames have one channel. Colours carry little information in
       most games, at three times the memory.
     frame_stack: S, the number of frames in an observation, which makes
       velocities observable.
-    sticky_action_probability: of repeating the previous action for one more
-      emulated frame. The console is deterministic: without sticky actions, a
-      memorised sequence of actions would suffice.
+    sticky_action_probability: The probability of repeating the previous action
+      for one more emulated frame. The console is deterministic: without sticky
+      actions, a memorised sequence of actions would suffice.
     max_no_ops: largest number of no-op actions at the beginning of an episode,
       where it is random. 0: none, since sticky actions already make episodes
       differ.
@@ -149,10 +149,10 @@ def make(
   """Makes copies of a game, which a pool of threads steps.
 
   Args:
-    game: of `GAMES`.
+    game: A game of `GAMES`.
     num_environments: B.
-    seed: of the batch; see `adapters.sub_seeds`.
-    preprocessing: of frames and actions.
+    seed: The seed of the batch; see `adapters.sub_seeds`.
+    preprocessing: The preprocessing of frames and actions.
     can_render: whether they can be drawn, which takes twice the time.
 
   Returns:
@@ -237,7 +237,7 @@ def _with_button(num_actions: int) -> np.ndarray | None:
   """For each of the 18 actions one of a game that offers the directions alone.
 
   Args:
-    num_actions: that the emulator offers.
+    num_actions: The number of actions that the emulator offers.
 
   Returns:
     [18] actions, or None where these are the 18. In both, no direction is first

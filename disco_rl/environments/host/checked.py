@@ -27,7 +27,7 @@ class CheckedEnvironment(base.HostEnvironment):
 
     Args:
       environment: used by this object alone from now on.
-      seed: for messages.
+      seed: The seed for messages.
     """
     self.spec = environment.spec
     self.num_environments = environment.num_environments

@@ -35,8 +35,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.crafter.'):
   first time in the episode, and a tenth of the change in health.
 
   Attributes:
-    height: of the frames, in colour.
-    width: of the frames.
+    height: The height of the frames, in colour.
+    width: The width of the frames.
     frame_stack: S, the number of frames in an observation.
     action_repeat: number of steps of the game for which an action is repeated.
       Their rewards are summed.
@@ -86,8 +86,9 @@ class CrafterEnvironment(sequential.SequentialEnvironment):
 
     Args:
       games: B of `crafter.Env`, used by this object alone from now on.
-      seed: of the batch, for messages.
-      preprocessing: of frames and actions, as the games were made with.
+      seed: The seed of the batch, for messages.
+      preprocessing: The preprocessing of frames and actions, as the games were
+        made with.
     """
     self._games = [_Game(game, preprocessing.action_repeat) for game in games]
     shape = (preprocessing.height, preprocessing.width, 3)
@@ -187,8 +188,8 @@ def make(
 
   Args:
     num_environments: B.
-    seed: of the batch; see `adapters.sub_seeds`.
-    preprocessing: of frames and actions.
+    seed: The seed of the batch; see `adapters.sub_seeds`.
+    preprocessing: The preprocessing of frames and actions.
 
   Returns:
     The batch, with observations [height, width, S * 3] uint8 and the method

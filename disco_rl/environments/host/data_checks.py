@@ -27,8 +27,8 @@ def select(
 
   Args:
     spec: tree of dictionaries and tuples.
-    observation: of any mappings, sequences, named tuples and dataclasses, which
-      may have further entries.
+    observation: An observation of any mappings, sequences, named tuples and
+      dataclasses, which may have further entries.
     function: (leaf of the spec, entry of the observation) -> entry.
 
   Raises:
@@ -172,7 +172,7 @@ def numbers(what: str, values: Any, num_environments: int) -> np.ndarray:
 
   Args:
     what: names them, for messages.
-    values: of B environments, as they return them.
+    values: The values of B environments, as they return them.
     num_environments: B.
 
   Returns:

@@ -30,8 +30,8 @@ class DmEnvEnvironment(sequential.SequentialEnvironment):
 
     Args:
       envs: B of them with equal specs, used by this object alone from now on.
-      seed: of the batch, for messages: environments of this API are seeded when
-        they are made.
+      seed: The seed of the batch, for messages: environments of this API are
+        seeded when they are made.
 
     Raises:
       ValueError: if there are none, they differ, or their specs are not

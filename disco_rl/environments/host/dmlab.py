@@ -106,8 +106,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
   Attributes:
     action_repeat: number of frames for which an action is repeated, of 60 a
       second. Their rewards are summed.
-    height: of the images, in colour.
-    width: of the images.
+    height: The height of the images, in colour.
+    width: The width of the images.
     num_words: number of words of the instruction in an observation, its first;
       only the four language levels give instructions.
     renderer: 'software' or 'hardware'.
@@ -153,9 +153,9 @@ class DMLabEnvironment(adapters.Adapter):
 
     Args:
       labs: B of `deepmind_lab.Lab`, used by this object alone from now on.
-      name: for messages.
-      seed: of the batch; see `adapters.sub_seeds`.
-      preprocessing: of images, instructions and actions.
+      name: The name for messages.
+      seed: The seed of the batch; see `adapters.sub_seeds`.
+      preprocessing: The preprocessing of images, instructions and actions.
     """
     self._labs = labs
     self._preprocessing = preprocessing
@@ -228,10 +228,11 @@ def make(
   """Makes copies of a level.
 
   Args:
-    level: of `SCRIPTS`.
+    level: A level of `SCRIPTS`.
     num_environments: B.
-    seed: of the batch; see `adapters.sub_seeds`.
-    preprocessing: of images, instructions and actions; None: IMPALA's.
+    seed: The seed of the batch; see `adapters.sub_seeds`.
+    preprocessing: The preprocessing of images, instructions and actions; None:
+      IMPALA's.
 
   Returns:
     The batch.

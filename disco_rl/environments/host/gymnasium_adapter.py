@@ -78,9 +78,10 @@ class GymnasiumEnvironment(adapters.Adapter):
 
     Args:
       env: used by this object alone from now on.
-      seed: of the batch; see `adapters.sub_seeds`. It is used in the first
-        reset; later ones continue the random streams.
-      name: for messages; None: the name in the vector environment's spec.
+      seed: The seed of the batch; see `adapters.sub_seeds`. It is used in the
+        first reset; later ones continue the random streams.
+      name: The name for messages; None: the name in the vector environment's
+        spec.
 
     Raises:
       ImportError: if gymnasium is not installed.
@@ -149,9 +150,9 @@ class SingleEnvironments(sequential.SequentialEnvironment):
 
     Args:
       envs: B of them with equal spaces, used by this object alone from now on.
-      seed: of the batch; see `adapters.sub_seeds`. Each receives its own in its
-        first reset.
-      name: for messages; None: that of the first environment.
+      seed: The seed of the batch; see `adapters.sub_seeds`. Each receives its
+        own in its first reset.
+      name: The name for messages; None: that of the first environment.
 
     Raises:
       ImportError: if gymnasium is not installed.
@@ -247,7 +248,7 @@ def make(
   Args:
     env_id: as `gymnasium.make` takes.
     num_environments: B.
-    seed: of the batch; see `adapters.sub_seeds`.
+    seed: The seed of the batch; see `adapters.sub_seeds`.
     preprocessing: How they step.
     can_render: whether they can be drawn, if they have the mode 'rgb_array';
       then they step one after the other.

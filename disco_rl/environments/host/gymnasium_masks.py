@@ -19,7 +19,7 @@ class MaskedEnvironment:
     """Wraps an environment; use `add` instead.
 
     Args:
-      env: of Gymnasium.
+      env: An environment of Gymnasium.
       is_in_info: whether the mask is `info['action_mask']`, and not what the
         method `action_masks` returns.
     """
@@ -65,8 +65,8 @@ def add(env: Any, is_in_info: bool = False) -> Any:
   """Adds masks to the observations of an environment that has them elsewhere.
 
   Args:
-    env: of Gymnasium; without the method `action_masks`, as without masks in
-      its infos, it is returned as it is.
+    env: An environment of Gymnasium; without the method `action_masks`, as
+      without masks in its infos, it is returned as it is.
     is_in_info: whether `info['action_mask']` is the mask.
   """
   is_masked = is_in_info or env.has_wrapper_attr(_METHOD)

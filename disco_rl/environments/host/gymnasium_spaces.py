@@ -43,8 +43,8 @@ class _Leaf:
   Attributes:
     raw: as environments return it.
     spec: as agents see it.
-    column: of a one-hot encoding, [width], the number that each entry is about;
-      None: there is none.
+    column: For each column of a one-hot encoding, [width], the number that each
+      entry is about; None: there is none.
     value: [width], the value for which the entry is 1.
   """
 
@@ -88,7 +88,7 @@ class Spaces:
   """The spaces of one environment.
 
   Attributes:
-    spec: of observations and actions, as agents see them.
+    spec: The spec of observations and actions, as agents see them.
     raw: tree of `jax.ShapeDtypeStruct`, of observations as they are returned.
     actions: [num_actions] or [num_actions, n], as the environment takes them.
     leaves: tree of `_Leaf`.
@@ -119,9 +119,9 @@ def make(observation_space: Any, action_space: Any, name: str) -> Spaces:
   """Describes spaces.
 
   Args:
-    observation_space: of one environment.
+    observation_space: The observation space of one environment.
     action_space: likewise.
-    name: for messages.
+    name: The name for messages.
 
   Returns:
     The description.

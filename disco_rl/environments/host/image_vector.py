@@ -33,8 +33,8 @@ class ImageVectorEnvironment(adapters.Adapter):
     Args:
       env: used by this object alone from now on. Its frames are new arrays at
         every step, of any shape that reshapes to `frame_shape`.
-      name: for messages.
-      seed: of the batch, for messages.
+      name: The name for messages.
+      seed: The seed of the batch, for messages.
       frame_shape: (H, W, C).
       reset_seeds: [B] int32, for the first reset; later ones continue the
         random streams. None: the environment was seeded when it was made.

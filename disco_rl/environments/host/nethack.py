@@ -94,10 +94,10 @@ def make(
   the time of day, on which NetHack depends, are drawn from the seed.
 
   Args:
-    task: of `TASKS`.
+    task: A task of `TASKS`.
     num_environments: B.
-    seed: of the batch; see `adapters.sub_seeds`.
-    preprocessing: of screens, actions and episodes.
+    seed: The seed of the batch; see `adapters.sub_seeds`.
+    preprocessing: The preprocessing of screens, actions and episodes.
     can_render: whether they can be drawn.
 
   Returns:

@@ -78,8 +78,8 @@ def make(
   Args:
     variant: one of `VARIANTS`.
     num_environments: B.
-    seed: of the batch; see `adapters.sub_seeds`.
-    preprocessing: of levels and frames.
+    seed: The seed of the batch; see `adapters.sub_seeds`.
+    preprocessing: The preprocessing of levels and frames.
 
   Returns:
     The batch, with observations [64, 64, S * 3] uint8 and 15 actions.

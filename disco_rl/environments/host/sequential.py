@@ -61,10 +61,10 @@ class SequentialEnvironment(adapters.Adapter):
 
     Args:
       simulators: B of them, used by this object alone from now on.
-      spec: of each; its observation consists of dictionaries and tuples.
-        Observations are converted to it.
-      name: for messages.
-      seed: of the batch, for messages.
+      spec: The spec of each environment; its observation consists of
+        dictionaries and tuples. Observations are converted to it.
+      name: The name for messages.
+      seed: The seed of the batch, for messages.
       raw: what the simulators observe, before `encode`; None: as in the spec.
     """
     super().__init__(name, seed, spec, len(simulators))
@@ -126,7 +126,7 @@ def _stack(spec: Any, values: Sequence[Any], path: str) -> types.PyTree:
   Args:
     spec: a tree of `jax.ShapeDtypeStruct`, of dictionaries and tuples.
     values: B trees, which may have further entries.
-    path: of the spec, for messages.
+    path: The path of the spec, for messages.
 
   Returns:
     A tree like the spec's.

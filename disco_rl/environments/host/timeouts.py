@@ -49,10 +49,11 @@ class WatchedEnvironment(base.HostEnvironment):
 
     Args:
       make: makes it, however long it takes.
-      name: for messages.
-      seed: for messages.
+      name: The name for messages.
+      seed: The seed for messages.
       step_seconds: time limit of a step or a reset.
-      action_repeat: of the spec, which the environment itself leaves at 1.
+      action_repeat: The action repeat of the spec, which the environment itself
+        leaves at 1.
 
     Raises:
       Exception: any that `make` raises.

@@ -28,7 +28,7 @@ class Kind:
   """A kind of objects.
 
   Attributes:
-    reward: for collecting one.
+    reward: The reward for collecting one.
     termination: probability that the episode ends then.
     respawn: probability that a collected one reappears, in each later step.
   """
@@ -251,7 +251,7 @@ def build(
     layout: rows of equal length, separated by white space: '#' is a wall, '.'
       floor, '@' the start, and a letter an object: 'a' of `kinds[0]`, and so
       on. Without '@' every episode starts in a random cell without an object.
-    kinds: of the objects.
+    kinds: The kinds of the objects.
     step_limit: the longest episode.
     size: H, W of the board, padded with walls below and to the right.
     num_slots: K, at least the number of objects.

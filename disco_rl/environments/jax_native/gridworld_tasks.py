@@ -34,8 +34,8 @@ class _Task:
 
   Attributes:
     returns: see `RETURNS`.
-    arguments: of the group's `build`, by position.
-    options: of it, by name.
+    arguments: The arguments of the group's `build`, by position.
+    options: The options of it, by name.
   """
 
   returns: tuple[float, float]

@@ -67,8 +67,8 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
   Attributes:
     params: record of arrays, those of the environment's parameters that gymnax
       lets one change without compiling anew.
-    env: of the package, from a cache: equal names give equal objects, so that
-      tasks of one name stack.
+    env: The environment of the package, from a cache: equal names give equal
+      objects, so that tasks of one name stack.
   """
 
   frames_per_second = 10.0

@@ -25,9 +25,9 @@ class OnHost(base.HostEnvironment):
     """Compiles nothing yet.
 
     Args:
-      environment: of which there are to be copies.
+      environment: The environment of which there are to be copies.
       num_environments: B.
-      seed: of all random numbers.
+      seed: The seed of all random numbers.
     """
     self.spec = environment.spec
     self.num_environments = num_environments

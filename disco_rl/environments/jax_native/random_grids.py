@@ -84,7 +84,7 @@ class RandomPlaces(task_distribution.TaskDistribution):
     termination: [K] float32, probability.
     respawn: [K] float32, probability in each step.
     step_limit: [] int32.
-    side: of the square board that levels are padded to.
+    side: The length of a side of the square board that levels are padded to.
   """
 
   size: types.Array

@@ -81,7 +81,7 @@ class Sokoban(base.JaxEnvironment):
 
   Attributes:
     levels: [N, 10, 10, 2] uint8; see `sokoban_levels`.
-    preprocessing: of frames and episodes.
+    preprocessing: The preprocessing of frames and episodes.
   """
 
   levels: types.Array
@@ -177,7 +177,7 @@ def make(
 
   Args:
     levels: [N, 10, 10, 2].
-    preprocessing: of frames and episodes.
+    preprocessing: The preprocessing of frames and episodes.
 
   Raises:
     ImportError: if Jumanji is not installed.

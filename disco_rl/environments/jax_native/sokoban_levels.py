@@ -41,8 +41,9 @@ def read(path: _PATHS) -> np.ndarray:
   """Reads a file of levels.
 
   Args:
-    path: of a text file of Boxoban's, where each level is a line '; NUMBER' and
-      ten lines of ten characters; or of an npy file, levels as above.
+    path: The path of a text file of Boxoban's, where each level is a line ';
+      NUMBER' and ten lines of ten characters; or of an npy file, levels as
+      above.
 
   Returns:
     [N, 10, 10, 2] uint8, N >= 1.
