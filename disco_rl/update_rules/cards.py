@@ -42,8 +42,8 @@ class Card:
     held_out: the newest evaluation with new agents: `meta_step`, `updates` of
       each agent, `agents` per environment, and `returns`, by environment
       `mean`, `min` and `max` over agents; {}: there was none.
-    sha256: The SHA-256 of the npz file, in hexadecimal digits; None: there is no
-      file.
+    sha256: The SHA-256 of the npz file, in hexadecimal digits; None: there is
+      no file.
     license: The license of the npz file, as an SPDX identifier; None: it is not
       known.
   """
