@@ -243,5 +243,6 @@ def _check_same(
         f'{name} was {earlier.get(name)!r}, is {now.get(name)!r}'
         for name in different
       )
-      + '. Choose another --workdir, or repeat those settings to resume it.'
+      + '. Repeat those settings to resume it, choose another --workdir, or '
+      'delete that folder to start anew.'
     )

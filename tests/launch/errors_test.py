@@ -151,6 +151,7 @@ def test_the_folder_is_checked_before_anything_is_made(
   (tmp_path / 'config.json').write_text('{"agents": 1}')
   found = launching.error(meta_train, tmp_path, QUICKSTART)
   assert 'holds a run with other settings: ' in found
+  assert 'delete that folder to start anew' in found
   assert [path.name for path in tmp_path.iterdir()] == ['config.json']
 
 
