@@ -272,7 +272,10 @@ def test_malformed_flags(setting: str, value: str) -> None:
     ('--config.learning_rate=fast', '.*learning_rate=fast.* float'),
     ('--config.normalize_advantage=maybe', '.*normalize_advantage.* boolean'),
     ('--config.updates', '.*Missing value.*updates'),
-    (f'--config={CONFIG}:catchh', ".*config evaluate has no 'catchh'; choose"),
+    (
+      f'--config={CONFIG}:catchh',
+      ".*config evaluate has no 'catchh'; choose one of catch, cartpole",
+    ),
     ('--config=configs/evalute.py:catch', ".*'configs/evalute.py'"),
     ('--workdr=x', ".*'workdr'.* workdir"),
     ('catch', 'Not understood: catch'),
