@@ -95,7 +95,8 @@ def _of_equations(jaxpr: core.Jaxpr) -> Cost:
   # What is returned may be copied if it is an argument, or returned twice.
   held, copies = set(map(id, jaxpr.invars)), 0
   for result in jaxpr.outvars:
-    copies += _bytes(result) * (id(result) in held)
+    if id(result) in held:
+      copies += _bytes(result)
     held.add(id(result))
   return sum(map(_of_equation, jaxpr.eqns), Cost(memory=copies))
 

@@ -75,7 +75,8 @@ class Checkpointer:
 
     Args:
       directory: folder of the checkpoints, with a folder for each step.
-      keep: number of checkpoints to keep; two, because one may be damaged.
+      keep: number of checkpoints to keep; two, because one may be damaged. The
+        one before them takes up space until the next is saved.
       logs: files that the run appends to and that a checkpoint relies on. They
         are on the disk before it is, and are compared with it when it is used.
     """
@@ -114,9 +115,7 @@ class Checkpointer:
     """
     data = jax.tree.map(files.to_data, tree)
     with self._writing():
-      self._manager.wait_until_finished()
-      self._enter(self._manager.latest_step())
-      self._empty_trash()
+      self._await_writer()
       notes = {
         name: _sync(path) for name, path in self._logs.items() if path.exists()
       }
@@ -211,6 +210,11 @@ class Checkpointer:
       with files.replacing(self._ledger) as temporary:
         temporary.write_text(f'{step}\n')
 
+  def _await_writer(self) -> None:
+    self._manager.wait_until_finished()
+    self._enter(self._manager.latest_step())
+    self._empty_trash()
+
   def _empty_trash(self) -> None:
     """Removes old checkpoints; what cannot be removed is reported and stays."""
     trash = self._directory / _TRASH
@@ -286,9 +290,7 @@ class Checkpointer:
 
   def __exit__(self, *_: object) -> None:
     with self._logging, self._writing():
-      self._manager.wait_until_finished()
-      self._enter(self._manager.latest_step())
-      self._empty_trash()
+      self._await_writer()
       self._manager.close()
 
 
