@@ -141,7 +141,7 @@ class AgentState:
   """State of an agent, without its environments.
 
   Attributes:
-    learner: parameters, optimiser state, rule state.
+    learner: parameters, optimizer state, rule state.
     replay: past trajectories; of agents that act on the host only the counts
       of a `host_replay.HostReplay`.
     episodes: returns of its episodes.
@@ -163,7 +163,7 @@ class Agent:
     environment_spec: observations and actions of their environments.
     rule: the update rule that they learn with.
     network: their network.
-    optimizer: their optimiser.
+    optimizer: their optimizer.
   """
 
   config: AgentConfig
@@ -325,7 +325,7 @@ def make(
 def make_optimizer(
   config: AgentConfig, learning_rate: float
 ) -> optax.GradientTransformation:
-  """Makes the optimiser of agents, for any learning rate."""
+  """Makes the optimizer of agents, for any learning rate."""
   return optimizers.agent_optimizer(
     learning_rate,
     config.max_abs_update,

@@ -1,4 +1,14 @@
-"""Collecting batches from environments that step on the host."""
+"""Collecting batches from environments that step on the host.
+
+From an environment to a batch:
+  step the simulators, check the data      environments.host.adapters
+  stack frames                             environments.host.frame_stack
+  in a thread that is watched              environments.host.timeouts
+  as one batch of several agents           environments.host.joined
+  act; record a rollout                    host_actor
+  pack it into rows of bytes, store them   host_replay, runtime.row_log
+  draw and unpack a batch                  host_replay
+"""
 
 from collections.abc import Callable
 from collections.abc import Sequence

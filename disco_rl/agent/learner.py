@@ -22,7 +22,7 @@ class LearnerState:
 
   Attributes:
     params: theta, the parameters of the agent's network.
-    opt_state: state of the agent's optimiser.
+    opt_state: state of the agent's optimizer.
     rule_state: state of the rule: moments, target network, recurrent state.
   """
 
@@ -83,7 +83,7 @@ def update(
   Args:
     network: the agent's network.
     rule: sets the targets and the loss.
-    optimizer: the agent's optimiser.
+    optimizer: the agent's optimizer.
     rule_params: eta.
     state: the learner's state before the update.
     rollout: T transitions of B trajectories, of this device.
@@ -166,7 +166,7 @@ def _apply(
   gradient: types.Params,
   rule_state: types.PyTree,
 ) -> tuple[LearnerState, types.Logs]:
-  """Takes a step of the optimiser."""
+  """Takes a step of the optimizer."""
   updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
   params = optax.apply_updates(state.params, updates)
   return LearnerState(params, opt_state, rule_state), {

@@ -169,7 +169,7 @@ class Learner:
   def gradient(
     self, state: learner.LearnerState, rollout: types.Rollout
   ) -> tuple[types.Params, types.PyTree, types.Logs]:
-    """Computes the gradient of an update, for an optimiser step of your own.
+    """Computes the gradient of an update, for an optimizer step of your own.
 
     ```
     gradient, rule_state, metrics = learner.gradient(state, rollout)

@@ -104,7 +104,7 @@ def load_agent(
 ) -> trainer_lib.Trainer:
   """Loads an agent of a run of disco-rl evaluate, to be trained further.
 
-  The agent has its parameters, the states of its optimiser and its rule, its
+  The agent has its parameters, the states of its optimizer and its rule, its
   random numbers, and with JAX-native environments its replay and its
   environments: it continues to learn as in the run, but for rounding. With
   environments on the host its replay begins empty.

@@ -46,7 +46,7 @@ def check_rule(
 
 
 def check_params(rule: base.UpdateRule, params: types.Params) -> None:
-  """Compares the parameters of a rule with those that it initialises.
+  """Compares the parameters of a rule with those that it initializes.
 
   Args:
     rule: made by the user.

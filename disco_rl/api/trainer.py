@@ -72,7 +72,7 @@ class Trainer(agent_files.Unpicklable):
     preprocessing: registry.Preprocessing = registry.NO_CHANGES,
     **settings: Any,
   ):
-    """Initialises an agent and its environments.
+    """Initializes an agent and its environments.
 
     Args:
       environment: one of
@@ -142,7 +142,7 @@ class Trainer(agent_files.Unpicklable):
     rule: rules.LoadedRule,
     seed: int,
   ) -> None:
-    """Initialises the agent, and what trains it and plays with it."""
+    """Initializes the agent, and what trains it and plays with it."""
     compilation_cache.use_default_folder()
     self.updates = 0
     agent = self._make_agent(rule)

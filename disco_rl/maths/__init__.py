@@ -1,1 +1,1 @@
-"""Distributions, moments, value targets, optimisers."""
+"""Distributions, moments, value targets, optimizers."""

@@ -1,4 +1,4 @@
-"""The agents' optimiser."""
+"""The agents' optimizer."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -123,7 +123,7 @@ def agent_optimizer(
 
 
 class OwnRateState(NamedTuple):
-  """Attributes: inner: of the optimiser; learning_rate: []."""
+  """Attributes: inner: of the optimizer; learning_rate: []."""
 
   inner: Any
   learning_rate: types.Array
@@ -132,7 +132,7 @@ class OwnRateState(NamedTuple):
 def with_own_rate(
   optimizer: optax.GradientTransformation,
 ) -> optax.GradientTransformation:
-  """Multiplies an optimiser's updates by a learning rate in its state.
+  """Multiplies an optimizer's updates by a learning rate in its state.
 
   Programs then serve agents with different rates; see `set_own_rate`.
 

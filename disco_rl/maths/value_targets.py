@@ -166,7 +166,7 @@ def retrace(
     moments_decay: weight of the past in the lifetime moments.
 
   Returns:
-    Estimates, normalised by the moments after this batch, and those moments.
+    Estimates, normalized by the moments after this batch, and those moments.
   """
   policy = jax.nn.softmax(policy_logits)
   q_value = values_from_logits(q_logits, max_abs_value)
@@ -254,7 +254,7 @@ def vtrace(
     moments_decay: weight of the past in the lifetime moments.
 
   Returns:
-    Estimates, normalised by the moments after this batch, and those moments.
+    Estimates, normalized by the moments after this batch, and those moments.
   """
   output = jax.vmap(rlax.vtrace_td_error_and_advantage, in_axes=1, out_axes=1)(
     value[:-1],
@@ -314,7 +314,7 @@ def _value_estimates(
   mask: types.Array,
   moments_decay: float,
 ) -> tuple[ValueEstimates, ValueMoments]:
-  """Updates the moments, then normalises by them."""
+  """Updates the moments, then normalizes by them."""
   value_moments = _update_moments(
     value_moments, advantage, td, mask, moments_decay
   )

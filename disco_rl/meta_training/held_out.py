@@ -29,6 +29,9 @@ from disco_rl.update_rules import registry as rules
 class HeldOutConfig(config_lib.Settings, prefix='held_out_'):
   """Settings of the evaluation on held-out environments.
 
+  All other settings of the new agents follow from the population's; see
+  `HeldOut`.
+
   Attributes:
     environments: environments and suites, with commas between; none: no
       evaluation.

@@ -6,7 +6,7 @@ advantages, as sparse rewards make them. `train` fits the meta-network to
 
   pi_hat = pi + strength * A * (onehot(a) - pi),
 
-where a is the action that was taken and A its advantage, normalised; no
+where a is the action that was taken and A its advantage, normalized; no
 probability falls below a small one. The gradient of KL(pi_hat || pi) in the
 logits is pi - pi_hat, that of the policy gradient. The inputs are random: no
 environment and no agent takes part. y_hat and z_hat stay random; discovery
@@ -115,7 +115,7 @@ def target(
   Args:
     logits: [..., A] of the policy.
     action: [...] that was taken.
-    advantage: [...] of it, normalised.
+    advantage: [...] of it, normalized.
     strength: factor of the advantage.
     bound: The bound of its absolute value.
 

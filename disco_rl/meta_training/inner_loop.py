@@ -63,7 +63,7 @@ class Member:
   """One agent of the population, and the state of its meta-training.
 
   Attributes:
-    agent: parameters, optimiser, rule state, replay, statistics.
+    agent: parameters, optimizer, rule state, replay, statistics.
     actor: its environments; where these step on the host, the parameters that
       act in the next rollout, see `host_collector.overlap`.
     meta_value: its meta-value function.

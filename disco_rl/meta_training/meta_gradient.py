@@ -144,7 +144,7 @@ class MetaGradient(config_lib.Settings):
       cotangents: The cotangents of the state after them; see `outer_gradient`.
 
     Returns:
-      Gradient of the outer loss and of the regularisers of all updates, and
+      Gradient of the outer loss and of the regularizers of all updates, and
       means over the updates to log.
     """
     (_, gradient), logs = jax.lax.scan(
@@ -264,7 +264,7 @@ class MetaGradient(config_lib.Settings):
       gradient: The gradient of the agent's loss, as computed in the inner loop.
 
     Returns:
-      The state after the update; its regulariser, divided by N; and logs.
+      The state after the update; its regularizer, divided by N; and logs.
     """
     state, update = self.inner_loop.agent.learn(
       rule_params, state, batch, gradient if self.mode == 'mixed' else None

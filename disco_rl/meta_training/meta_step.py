@@ -118,7 +118,10 @@ class MetaStep:
     return State(0, rule_params, opt_state, members, lifetimes)
 
   def to_tree(self, state: State) -> dict[str, Any]:
-    """Content of a checkpoint: all but the meta-step, which is its name."""
+    """Content of a checkpoint: all but the meta-step, which is its name.
+
+    Replay of environments on the host is not part of it: see `save_replays`.
+    """
     # Checkpoints have no entries that are empty.
     optional = {
       'meta_opt_state': state.opt_state,

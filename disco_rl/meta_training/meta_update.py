@@ -138,7 +138,7 @@ def member_update(
   """One agent's update of eta.
 
   Where the gradient or a loss is not finite, the update is zero and the
-  optimiser's state stays as it was.
+  optimizer's state stays as it was.
 
   Args:
     optimizer: see `per_agent_adam`; the identity if the agents share one.
@@ -230,7 +230,7 @@ def apply_mean(
     mesh: the devices.
 
   Returns:
-    eta and the optimiser's state afterwards, and the norm of the change.
+    eta and the optimizer's state afterwards, and the norm of the change.
   """
   of_devices = jax.tree.map(lambda *x: sum(x), *updates)
   total = _sum_over_devices(of_devices, mesh)

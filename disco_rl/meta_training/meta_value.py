@@ -1,9 +1,9 @@
 """The meta-value function: the baseline of the outer loss.
 
-A network of its own, used in discovery alone, and trained by V-trace on the
+A separate network, used in discovery only, and trained by V-trace on the
 validation trajectories. It predicts values in the space of the signed
-hyperbolic transform, by a linear head on a torso like the agents'. Its
-optimiser is also that of the agents.
+hyperbolic transform, by a linear head on a torso like the agents'. It is
+trained by the optimizer of the agents.
 """
 
 import dataclasses
@@ -34,8 +34,8 @@ class MetaValueConfig(config_lib.Settings, prefix='meta_value_'):
   Attributes:
     hidden_sizes: widths of the dense layers that end the torso.
     learning_rate: step size of its Adam.
-    discount: gamma, the rule's.
-    lambda_: lambda of V-trace, the rule's.
+    discount: gamma, the same setting as the rule's.
+    lambda_: lambda of V-trace, the same setting as the rule's.
     moments_decay: decay of the lifetime moments of advantages and TD errors.
     on_inner_batches: whether it also learns from the batches of the agent's
       updates, corrected off-policy, and not from validation alone.
@@ -43,7 +43,7 @@ class MetaValueConfig(config_lib.Settings, prefix='meta_value_'):
 
   hidden_sizes: torsos.HiddenSizes = (512, 512)
   learning_rate: config_lib.Positive = 3e-4
-  # These two are also the rule's.
+  # Without the prefix: one setting for these and the rule's fields.
   discount: Annotated[config_lib.Fraction, config_lib.Called('discount')] = (
     0.997
   )
@@ -58,7 +58,7 @@ class MetaValueState:
 
   Attributes:
     params: The parameters of the network.
-    opt_state: The state of its optimiser.
+    opt_state: The state of its optimizer.
     moments: The moments of advantages and TD errors.
   """
 
@@ -79,10 +79,9 @@ class MetaValue:
     """Makes the network.
 
     Args:
-      config: settings.
+      config: The settings.
       environment_spec: The spec of the observations.
-      torso: The torso of the agent, which this network's is like but for
-        `hidden_sizes`.
+      torso: The torso of the agent; this network's differs in `hidden_sizes`.
     """
     self.config = config
     self._torso = dataclasses.replace(torso, hidden_sizes=config.hidden_sizes)
@@ -120,10 +119,11 @@ class MetaValue:
     """Estimates values and advantages by V-trace, then learns from them.
 
     The loss is 0.5 (v - sg(v + normalized_td))^2 over the real transitions, on
-    the network's output v in the transformed space.
+    the network's output v in the transformed space. `normalized_advantage` of
+    the estimates is what the outer loss weighs log-probabilities by.
 
     Args:
-      state: before the update.
+      state: The state before the update.
       rollout: T transitions of B trajectories.
       policy_logits: [T+1, B, A] of the policy whose values are estimated.
 

@@ -1,6 +1,11 @@
-"""The outer loss of discovery, and its regularisers.
+"""The outer loss of discovery, and its regularizers.
 
-The equations are in docs/how-it-works.md, "The meta-gradient".
+The equations are in docs/how-it-works.md, "The meta-gradient". `MetaGradient`
+calls both functions: `validation_loss` once in a meta-step, after the N inner
+updates, and `target_regularizer` for each of them.
+
+To add a term, add its weight to `OuterLossConfig`, which makes it a setting,
+and the term to the function that sees its inputs, with a scalar to log.
 """
 
 import dataclasses
@@ -49,11 +54,11 @@ def validation_loss(
   """Policy gradient on fresh trajectories, -log pi(a) A, and entropies.
 
   Args:
-    config: weights of the terms.
-    taken: outputs of the agent after N updates, see `AgentNetwork.unroll`;
+    config: The weights of the terms.
+    taken: The outputs of the agent after N updates, by `AgentNetwork.unroll`;
       the gradient flows through them alone.
-    rollout: its own T transitions of B trajectories.
-    advantage: [T, B] normalised, by the meta-value function; constant.
+    rollout: T transitions of B trajectories of this agent.
+    advantage: [T, B] normalized, estimated by `MetaValue.update`; constant.
 
   Returns:
     The loss [], and scalars to log.
@@ -83,12 +88,12 @@ def validation_loss(
 def target_regularizer(
   config: OuterLossConfig, targets: disco.DiscoTargets, rollout: types.Rollout
 ) -> tuple[types.Array, types.Logs]:
-  """Regularisers of the targets of one inner update.
+  """Regularizers of the targets of one inner update.
 
   Args:
-    config: weights of the terms.
-    targets: those of the update.
-    rollout: the batch that they are for.
+    config: The weights of the terms.
+    targets: The targets of the update.
+    rollout: The batch that they are for.
 
   Returns:
     The loss [], and scalars to log.

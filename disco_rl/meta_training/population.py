@@ -354,8 +354,8 @@ class Group(abc.ABC):
   ) -> inner_loop_lib.Member:
     """Resets the members whose lifetime has expired.
 
-    Parameters, optimiser, rule state, meta-value function, replay and
-    environments are new; the moments of eta's optimiser remain.
+    Parameters, optimizer, rule state, meta-value function, replay and
+    environments are new; the moments of eta's optimizer remain.
 
     Args:
       keys: [n] PRNG keys.

@@ -22,7 +22,7 @@ def initial_member(
   environment: base.JaxEnvironment | None = None,
   variation: variation_lib.VariationConfig = _NONE,
 ) -> inner_loop_lib.Member:
-  """A member without replay and state of eta's optimiser, which resets keep."""
+  """A member without replay and state of eta's optimizer, which resets keep."""
   agent = inner_loop.agent
   if environment is not None:
     key, actor_key = jax.random.split(key)

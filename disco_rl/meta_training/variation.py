@@ -2,7 +2,7 @@
 
 Both are drawn when an agent is reset, so that the rule has to suit agents of
 many kinds. All agents share one program: the learning rate is part of the
-optimiser's state, and units that a narrow agent lacks have weights of zero.
+optimizer's state, and units that a narrow agent lacks have weights of zero.
 Budgets, `lifetimes.LifetimeConfig`, are the third way in which agents differ.
 """
 
@@ -45,7 +45,7 @@ class VariationConfig(config_lib.Settings):
 
 
 def prepare(config: VariationConfig, agent: agent_lib.Agent) -> agent_lib.Agent:
-  """The agent, whose optimiser has room for a learning rate if one is drawn."""
+  """The agent, whose optimizer has room for a learning rate if one is drawn."""
   if not config.learning_rate_range:
     return agent
   optimizer = optimizers.with_own_rate(

@@ -10,7 +10,7 @@ from disco_rl import types
 
 
 class LinearWeights(hk.Module):
-  """Parameters of an `hk.Linear`: the same names, shapes and initialisation."""
+  """Parameters of an `hk.Linear`: the same names, shapes and initialization."""
 
   def __init__(
     self,

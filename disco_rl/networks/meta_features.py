@@ -54,7 +54,7 @@ class PreparedInputs:
   """Inputs of a rule as the features read them.
 
   Attributes:
-    raw: the rollout, the agent's outputs, and Retrace estimates.
+    raw: The rollout, the agent's outputs, and Retrace estimates.
     policy: [T+1, B, A] probabilities pi, stop-gradient.
     behaviour: [T+1, B, A] probabilities mu.
     target_policy: [T+1, B, A] probabilities of the target network,
@@ -100,7 +100,10 @@ def _pair(x: types.Array) -> types.Array:
 def step_features(inputs: PreparedInputs) -> types.Array:
   """The first 23 of the 27 numbers of a step.
 
-  To add one, add a column. Weights that were discovered before no longer load.
+  To add one, add a column. Rules that were discovered before no longer load,
+  unless the column depends on a new field of `MetaNetworkConfig` whose default
+  leaves it out, as those of q depend on `has_q`: the file of a rule contains
+  these fields (see `update_rules.weights`).
 
   Args:
     inputs: T transitions of B trajectories.

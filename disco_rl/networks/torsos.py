@@ -166,7 +166,7 @@ def _map_chunks(
     The embedding, [N, D].
   """
   rows = jax.tree.leaves(observation)[0].shape[0]
-  # Haiku would call the torso twice to initialise it, and name its layers anew.
+  # Haiku would call the torso twice to initialize it, and name its layers anew.
   if hk.running_init() or not 0 < size < rows:
     return torso(observation)
   count = -(-rows // size)

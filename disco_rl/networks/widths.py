@@ -2,7 +2,7 @@
 
 A unit whose incoming and outgoing weights are zero is absent: its output is
 zero, and so are the gradients of its weights, in meta-gradients too. Under any
-optimiser that does not move a parameter without a gradient it stays absent.
+optimizer that does not move a parameter without a gradient it stays absent.
 """
 
 from collections.abc import Iterable

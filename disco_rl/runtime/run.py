@@ -12,6 +12,12 @@ Training and discovery share it:
         if run.is_due():
           run.save(lambda: state)
     return run.finish(summary, draw)
+
+A checkpoint contains what `MetaStep.to_tree` of discovery, or
+`Evaluation._content` of training, makes of the state, and the seconds so far.
+`Run.save` hands it to `checkpointing.Checkpointer`, which writes it with
+Orbax. Replay of environments on the host is written before it, to replay/, by
+`host_replay.HostReplay.save`.
 """
 
 from collections.abc import Callable

@@ -46,7 +46,7 @@ class DiscoTargets:
     z: [T, B, Y] for the taken action; None likewise.
     q: [T, B] in units of the return, scaled; None without q.
     target_policy: [T, B, A] logits of the target network's policy; not a target
-      of the agent, but of a regulariser of pi in discovery.
+      of the agent, but of a regularizer of pi in discovery.
   """
 
   pi: types.Array

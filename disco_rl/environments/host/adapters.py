@@ -42,7 +42,7 @@ class Adapter(base.HostEnvironment):
     num_environments: int,
     resets_in_next_step: bool = True,
   ):
-    """Initialises the bookkeeping.
+    """Initializes the bookkeeping.
 
     Args:
       name: The name for messages.
