@@ -217,7 +217,7 @@ def _about_rates(compared: comparison.Comparison) -> str:
     text = (
       f'Each rule is shown at the one of {most} learning rates with its '
       'highest IQM over this benchmark. As the choice depends on the scores '
-      'that are shown, it is optimiztic, in the same way for every rule.'
+      'that are shown, it is optimistic, in the same way for every rule.'
     )
   elif len(rates) == 1:
     text = 'All rules have the same learning rate.'
