@@ -205,11 +205,11 @@ class HostTraining(training_base.Training):
     )
 
   def begin_episodes(self) -> None:
-    """See `base.Training.begin_episodes`."""
+    """Implements `base.Training.begin_episodes`."""
     _ = self.collector
 
   def init(self, keys: types.Array) -> TrainState:
-    """See `base.Training.init`; replay is the collector's.
+    """Implements `base.Training.init`; replay is the collector's.
 
     What earlier agents have left is discarded: replay, episodes, core states.
     Random streams of the environments continue.
@@ -220,40 +220,40 @@ class HostTraining(training_base.Training):
     return self._with_counters(super().init(keys))
 
   def open_replays(self, directory: pathlib.Path) -> None:
-    """See `base.Training.open_replays`; a directory for each agent."""
+    """Implements `base.Training.open_replays`; a directory for each agent."""
     self.collector.open_replays(
       [directory / str(i) for i in range(self._num_agents)]
     )
 
   def save_replays(self, keep: int) -> None:
-    """See `base.Training.save_replays`."""
+    """Implements `base.Training.save_replays`."""
     self.collector.save_replays(keep)
 
   def restore_replays(self, train_state: TrainState) -> None:
-    """See `base.Training.restore_replays`."""
+    """Implements `base.Training.restore_replays`."""
     self.collector.restore_replays(jax.device_get(train_state.agents.replay))
 
   def replay_contents(self) -> types.PyTree:
-    """See `base.Training.replay_contents`."""
+    """Implements `base.Training.replay_contents`."""
     return self.collector.contents()
 
   def from_file(
     self, train_state: TrainState, replay: types.PyTree
   ) -> TrainState:
-    """See `base.Training.from_file`."""
+    """Implements `base.Training.from_file`."""
     counters = jax.device_get(train_state.agents.replay)
     self.collector.replace_contents(np.asarray(replay), counters)
     self._must_restart = True
     return self.resume(train_state)
 
   def save_environments(self) -> types.PyTree | None:
-    """See `base.Training.save_environments`."""
+    """Implements `base.Training.save_environments`."""
     return self.collector.actor.save()
 
   def resume(
     self, train_state: TrainState, environments: types.PyTree | None = None
   ) -> TrainState:
-    """See `base.Training.resume` and `host_collector.restart_episodes`."""
+    """Takes a state; episodes that were not saved begin again."""
     if environments is not None:
       self.collector.actor.restore(environments)
       return train_state

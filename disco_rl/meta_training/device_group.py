@@ -59,19 +59,19 @@ class DeviceGroup(population.Group):
 
   @property
   def steps(self) -> inner_loop_lib.Steps:
-    """See `population.Group.steps`."""
+    """Implements `population.Group.steps`."""
     return self.estimator.steps
 
   def step(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> meta_update.MetaUpdates:
-    """See `population.Group.step`."""
+    """Implements `population.Group.step`."""
     return self._step(*self._step_arguments(rule_params, members))
 
   def step_calls(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> population.Calls:
-    """See `population.Group.step_calls`."""
+    """Implements `population.Group.step_calls`."""
     n = self.config.num_members
     expired = self.config.shapes(jax.ShapeDtypeStruct((n,), bool))
     nothing: Any = None
@@ -84,30 +84,30 @@ class DeviceGroup(population.Group):
     }
 
   def additional_bytes(self, calls: population.Calls) -> dict[str, int]:
-    """See `population.Group.additional_bytes`: members during resets."""
+    """Implements `population.Group.additional_bytes`: members during resets."""
     _, (_, members, *_) = calls['step']
     return {'initial': memory.device_bytes(members)}
 
   def waiting_bytes(self, calls: population.Calls) -> int:
-    """See `population.Group.waiting_bytes`."""
+    """Implements `population.Group.waiting_bytes`."""
     _, (_, members, environments, _) = calls['step']
     return memory.device_bytes((members, environments))
 
   def off_device(
     self, calls: population.Calls, checkpoints: int
   ) -> tuple[int, int]:
-    """See `population.Group.off_device`."""
+    """Implements `population.Group.off_device`."""
     _, (_, members, *_) = calls['step']
     return 0, checkpoints * memory.tree_bytes(members)
 
   def schedule(self) -> dict[str, tuple[int, int, int]]:
-    """See `population.Group.schedule`."""
+    """Implements `population.Group.schedule`."""
     return {'step': (1, 0, 0)}
 
   def alone_on(
     self, mesh: jax.sharding.Mesh, num_members: int
   ) -> 'DeviceGroup':
-    """See `population.Group.alone_on`."""
+    """Implements `population.Group.alone_on`."""
     config = self.config.alone_on(mesh, num_members)
     environments = self._each_environment[: config.num_members]
     return DeviceGroup(config, environments, self.estimator)
@@ -115,7 +115,7 @@ class DeviceGroup(population.Group):
   def reset_expired(
     self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray
   ) -> inner_loop_lib.Member:
-    """See `population.Group.reset_expired`."""
+    """Implements `population.Group.reset_expired`."""
     split = self.config.split
     initial = self._initial(split(keys), self._environments)
     return self._replace(split(jnp.asarray(expired)), initial, members)

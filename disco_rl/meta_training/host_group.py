@@ -133,32 +133,32 @@ class HostGroup(population.Group):
 
   @property
   def steps(self) -> inner_loop_lib.Steps:
-    """See `population.Group.steps`."""
+    """Implements `population.Group.steps`."""
     return self._estimator.steps
 
   @property
   def members_at_once(self) -> int:
-    """See `population.Group.members_at_once`; those of a micro-batch."""
+    """The number of members of a micro-batch."""
     return self.config.chunk * self.config.mesh.shape[sharding.AGENTS]
 
   def begin_episodes(self) -> None:
-    """See `population.Group.begin_episodes`."""
+    """Implements `population.Group.begin_episodes`."""
     _ = self._micro_batches
 
   def open_replays(self, directory: pathlib.Path) -> None:
-    """See `population.Group.open_replays`."""
+    """Implements `population.Group.open_replays`."""
     first = self.config.own_members.start
     for micro in self._micro_batches:
       paths = [directory / str(first + own) for own in micro.own]
       micro.collector.open_replays(paths)
 
   def save_replays(self, keep: int) -> None:
-    """See `population.Group.save_replays`."""
+    """Implements `population.Group.save_replays`."""
     for micro in self._micro_batches:
       micro.collector.save_replays(keep)
 
   def restore_replays(self, members: inner_loop_lib.Member) -> None:
-    """See `population.Group.restore_replays`."""
+    """Implements `population.Group.restore_replays`."""
     counters = self._own(members.agent.replay)
     for micro in self._micro_batches:
       micro.collector.restore_replays(offloading.take(counters, micro.own))
@@ -166,7 +166,7 @@ class HostGroup(population.Group):
   def init(
     self, keys: types.Array, rule_params: types.Params
   ) -> inner_loop_lib.Member:
-    """See `population.Group.init`; leading axis of this process's members."""
+    """Makes members; the leading axis is that of this process's members."""
     parts = []
     for micro in self._micro_batches:
       initial = self._initial(self.config.split(keys[micro.members]), None)
@@ -177,7 +177,7 @@ class HostGroup(population.Group):
     )
 
   def save_environments(self) -> types.PyTree | None:
-    """See `population.Group.save_environments`; one for each micro-batch."""
+    """Returns the state of each micro-batch's environments."""
     saved = [micro.collector.actor.save() for micro in self._micro_batches]
     if distributed.is_distributed() or any(x is None for x in saved):
       return None
@@ -189,7 +189,7 @@ class HostGroup(population.Group):
     meta_step: int,
     environments: types.PyTree | None = None,
   ) -> inner_loop_lib.Member:
-    """See `population.Group.resume` and `host_collector.restart_episodes`."""
+    """Takes members; episodes that were not saved begin again."""
     if environments is not None:
       for micro, saved in zip(self._micro_batches, environments):
         micro.collector.actor.restore(saved)
@@ -208,7 +208,7 @@ class HostGroup(population.Group):
   def to_checkpoint(
     self, members: inner_loop_lib.Member
   ) -> inner_loop_lib.Member:
-    """See `population.Group.to_checkpoint`."""
+    """Implements `population.Group.to_checkpoint`."""
     if not distributed.is_distributed():
       return members
     return self.config.join_parts(members)
@@ -216,7 +216,7 @@ class HostGroup(population.Group):
   def step(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> meta_update.MetaUpdates:
-    """See `population.Group.step`; one micro-batch after another."""
+    """Implements `population.Group.step`; one micro-batch after another."""
     total: types.PyTree = None
     all_logs = []
     for micro in self._micro_batches:
@@ -234,7 +234,7 @@ class HostGroup(population.Group):
   def step_calls(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> population.Calls:
-    """See `population.Group.step_calls`."""
+    """Implements `population.Group.step_calls`."""
     inner_loop, shapes = self.config.inner_loop, self.config.shapes
     rollouts = lambda size: shapes(
       host_collector.rollout_shapes(
@@ -278,7 +278,7 @@ class HostGroup(population.Group):
     }
 
   def additional_bytes(self, calls: population.Calls) -> dict[str, int]:
-    """See `population.Group.additional_bytes`: updates and validation."""
+    """Counts kept updates and validation trajectories."""
     _, (_, members, validation) = calls['outer_loss']
     _, (_, _, segment) = calls['backward']
     size, config = memory.device_bytes, self.config.inner_loop.config
@@ -293,14 +293,14 @@ class HostGroup(population.Group):
     }
 
   def waiting_bytes(self, calls: population.Calls) -> int:
-    """See `population.Group.waiting_bytes`; members are offloaded."""
+    """Returns 0: members are offloaded."""
     del calls
     return 0
 
   def off_device(
     self, calls: population.Calls, checkpoints: int
   ) -> tuple[int, int]:
-    """See `population.Group.off_device`: members, replay, offloaded updates."""
+    """Counts members, replay and offloaded updates."""
     inner_loop, num_own = self.config.inner_loop, len(self.config.own_members)
     _, (_, members, *_) = calls['meta_update']
     # With the parameters that act in the next rollout.
@@ -316,7 +316,7 @@ class HostGroup(population.Group):
     return host, self.config.num_members * of_member
 
   def schedule(self) -> dict[str, tuple[int, int, int]]:
-    """See `population.Group.schedule`; a row of devices has all members."""
+    """Implements `population.Group.schedule`; one row of devices has all."""
     config, inner_loop = self.config, self.config.inner_loop
     number = config.num_members // self.members_at_once
     acting = config.chunk * inner_loop.agent.config.actions_per_update
@@ -330,7 +330,7 @@ class HostGroup(population.Group):
     }
 
   def alone_on(self, mesh: jax.sharding.Mesh, num_members: int) -> 'HostGroup':
-    """See `population.Group.alone_on`; has no environments."""
+    """Implements `population.Group.alone_on`; has no environments."""
     return HostGroup(
       self.config.alone_on(mesh, num_members),
       make_environments=lambda _: [],
@@ -340,7 +340,7 @@ class HostGroup(population.Group):
   def reset_expired(
     self, keys: types.Array, members: inner_loop_lib.Member, expired: np.ndarray
   ) -> inner_loop_lib.Member:
-    """See `population.Group.reset_expired`."""
+    """Implements `population.Group.reset_expired`."""
     first = self.config.own_members.start
     for micro in self._micro_batches:
       if not expired[micro.members].any():

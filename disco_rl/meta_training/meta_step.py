@@ -142,17 +142,17 @@ class MetaStep:
     }
 
   def open_replays(self, directory: pathlib.Path) -> None:
-    """See `population.Group.open_replays`; a directory for each group."""
+    """Prepares a directory for the replay of each group."""
     for i, group in enumerate(self._groups):
       group.open_replays(directory / str(i))
 
   def save_replays(self) -> None:
-    """See `population.Group.save_replays`."""
+    """Saves replay that is not part of `to_tree`, before a checkpoint."""
     for group in self._groups:
       group.save_replays(self._config.keep_checkpoints)
 
   def restore_replays(self, tree: Mapping[str, Any]) -> None:
-    """See `population.Group.restore_replays`; `tree` as from `to_tree`."""
+    """Restores such replay, as it was when `to_tree` returned `tree`."""
     for group, members in zip(self._groups, tree['groups']):
       group.restore_replays(members)
 

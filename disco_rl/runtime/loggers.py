@@ -175,11 +175,11 @@ class WeightsAndBiases:
     self._run.define_metric('*', step_metric=run.step)
 
   def log(self, step: int, scalars: Mapping[str, float]) -> None:
-    """See `metrics.Logger`."""
+    """Implements `metrics.Logger`."""
     self._run.log({self._step: step, **scalars})
 
   def close(self, has_failed: bool) -> None:
-    """See `metrics.Logger`."""
+    """Implements `metrics.Logger`."""
     self._run.finish(exit_code=int(has_failed))
 
 
@@ -212,7 +212,7 @@ class Mlflow:
       )
 
   def log(self, step: int, scalars: Mapping[str, float]) -> None:
-    """See `metrics.Logger`."""
+    """Implements `metrics.Logger`."""
     now = time.time_ns() // 10**6
     values = [
       self._entities.Metric(re.sub(r'[^\w./ -]', '_', key), value, now, step)
@@ -224,7 +224,7 @@ class Mlflow:
       )
 
   def close(self, has_failed: bool) -> None:
-    """See `metrics.Logger`."""
+    """Implements `metrics.Logger`."""
     status = 'FAILED' if has_failed else 'FINISHED'
     self._client.set_terminated(self._identity, status)
 

@@ -60,7 +60,7 @@ class Adapter(base.HostEnvironment):
     self._is_resetting = np.zeros(num_environments, bool)
 
   def reset(self) -> types.PyTree:
-    """As `HostEnvironment.reset`.
+    """Implements `HostEnvironment.reset`.
 
     Raises:
       HostEnvironmentError: if an environment raised, or an observation does not
@@ -71,7 +71,7 @@ class Adapter(base.HostEnvironment):
       return self._checked(self._reset(), np.zeros(self.num_environments, bool))
 
   def step(self, action: Any) -> types.TimeStep:
-    """As `HostEnvironment.step`.
+    """Implements `HostEnvironment.step`.
 
     Raises:
       HostEnvironmentError: if an environment raised, an action is out of range,

@@ -38,7 +38,7 @@ class AtariGames(image_vector.ImageVectorEnvironment):
     self._past = np.zeros(shape, np.int8)
 
   def save_state(self) -> types.PyTree:
-    """As `HostEnvironment.save_state`."""
+    """Implements `HostEnvironment.save_state`."""
     return {
       'seedings': self._seedings.copy(),
       'taken': self._taken.copy(),
@@ -47,7 +47,7 @@ class AtariGames(image_vector.ImageVectorEnvironment):
     }
 
   def restore_state(self, state: types.PyTree) -> None:
-    """As `HostEnvironment.restore_state`: takes the past actions again."""
+    """Takes the past actions again; see `HostEnvironment.restore_state`."""
     state = {name: np.array(x) for name, x in state.items()}
     seedings, taken, past = (state[x] for x in ('seedings', 'taken', 'past'))
     # All games end at the same time: shorter pasts begin later.

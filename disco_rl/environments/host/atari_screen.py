@@ -31,20 +31,20 @@ class ScreenEnvironment(base.HostEnvironment):
     self._screen = screen
 
   def reset(self) -> types.PyTree:
-    """As `HostEnvironment.reset`."""
+    """Implements `HostEnvironment.reset`."""
     self._screen.reset()
     return self._environment.reset()
 
   def step(self, action: np.ndarray) -> types.TimeStep:
-    """As `HostEnvironment.step`."""
+    """Implements `HostEnvironment.step`."""
     self._screen.step(action)
     return self._environment.step(action)
 
   def render(self) -> np.ndarray:
-    """As `HostEnvironment.render`."""
+    """Implements `HostEnvironment.render`."""
     return self._screen.render()
 
   def close(self) -> None:
-    """As `HostEnvironment.close`."""
+    """Implements `HostEnvironment.close`."""
     self._screen.close()
     self._environment.close()

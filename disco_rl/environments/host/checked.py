@@ -38,24 +38,24 @@ class CheckedEnvironment(base.HostEnvironment):
     self._num_steps = 0
 
   def reset(self) -> types.PyTree:
-    """As `HostEnvironment.reset`; raises `adapters.HostEnvironmentError`."""
+    """Implements `HostEnvironment.reset`, and checks the observations."""
     with adapters.located_errors(self._name, self._seed, self._num_steps):
       return self._checked(
         self._environment.reset(), np.zeros(self.num_environments, bool)
       )
 
   def step(self, action: Any) -> types.TimeStep:
-    """As `HostEnvironment.step`; raises `adapters.HostEnvironmentError`."""
+    """Implements `HostEnvironment.step`, and checks the outcomes."""
     self.start(action)
     return self.finish()
 
   def start(self, action: Any) -> None:
-    """As `HostEnvironment.start`."""
+    """Implements `HostEnvironment.start`."""
     self._num_steps += 1
     self._environment.start(action)
 
   def finish(self) -> types.TimeStep:
-    """As `HostEnvironment.finish`; raises `adapters.HostEnvironmentError`."""
+    """Implements `HostEnvironment.finish`, and checks the outcomes."""
     with adapters.located_errors(self._name, self._seed, self._num_steps):
       timestep = self._environment.finish()
       fields: dict[str, Any] = {
@@ -70,31 +70,31 @@ class CheckedEnvironment(base.HostEnvironment):
     return dataclasses.replace(timestep, **fields)
 
   def save_state(self) -> types.PyTree | None:
-    """As `HostEnvironment.save_state`."""
+    """Implements `HostEnvironment.save_state`."""
     return self._environment.save_state()
 
   def restore_state(self, state: types.PyTree) -> None:
-    """As `HostEnvironment.restore_state`; may take long."""
+    """Implements `HostEnvironment.restore_state`; may take long."""
     self._environment.restore_state(state)
 
   def encode(self, observation: Any) -> types.PyTree:
-    """As `HostEnvironment.encode`."""
+    """Implements `HostEnvironment.encode`."""
     return self._environment.encode(observation)
 
   def decode(self, action: np.ndarray) -> np.ndarray:
-    """As `HostEnvironment.decode`."""
+    """Implements `HostEnvironment.decode`."""
     return self._environment.decode(action)
 
   def render(self) -> np.ndarray:
-    """As `HostEnvironment.render`."""
+    """Implements `HostEnvironment.render`."""
     return self._environment.render()
 
   def screen(self) -> str:
-    """As `HostEnvironment.screen`."""
+    """Implements `HostEnvironment.screen`."""
     return self._environment.screen()
 
   def close(self) -> None:
-    """As `HostEnvironment.close`."""
+    """Implements `HostEnvironment.close`."""
     with adapters.closing(self._name):
       self._environment.close()
 

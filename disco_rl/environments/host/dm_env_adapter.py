@@ -53,7 +53,7 @@ class DmEnvEnvironment(sequential.SequentialEnvironment):
     )
 
   def encode(self, observation: Any) -> types.PyTree:
-    """As `HostEnvironment.encode`."""
+    """Implements `HostEnvironment.encode`."""
     return data_checks.select(
       self.spec.observation, observation, lambda _, entry: entry
     )

@@ -173,7 +173,7 @@ class DMLabEnvironment(adapters.Adapter):
     )
 
   def close(self) -> None:
-    """As `HostEnvironment.close`."""
+    """Implements `HostEnvironment.close`."""
     for lab in self._labs:
       lab.close()
 

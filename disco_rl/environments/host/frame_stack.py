@@ -53,38 +53,38 @@ class FrameStack(base.HostEnvironment):
     self._stack = self._blank()
 
   def reset(self) -> types.PyTree:
-    """As `HostEnvironment.reset`; returns the stacks."""
+    """Implements `HostEnvironment.reset`; returns the stacks."""
     frame = self._environment.reset()
     self._stack = self._blank()
     return self._push(frame, np.ones(self.num_environments, bool))
 
   def step(self, action: Any) -> types.TimeStep:
-    """As `HostEnvironment.step`; the observation is that of the class."""
+    """Implements `HostEnvironment.step`; the observation is the stacks."""
     timestep = self._environment.step(action)
     return dataclasses.replace(
       timestep, observation=self._push(timestep.observation, ~timestep.mask)
     )
 
   def save_state(self) -> types.PyTree | None:
-    """As `HostEnvironment.save_state`, with the stacks."""
+    """Implements `HostEnvironment.save_state`, with the stacks."""
     state = self._environment.save_state()
     return None if state is None else {'frames': state, 'stack': self._stack}
 
   def restore_state(self, state: types.PyTree) -> None:
-    """As `HostEnvironment.restore_state`."""
+    """Implements `HostEnvironment.restore_state`."""
     self._environment.restore_state(state['frames'])
     self._stack = jax.tree.map(np.array, state['stack'])
 
   def render(self) -> np.ndarray:
-    """As `HostEnvironment.render`."""
+    """Implements `HostEnvironment.render`."""
     return self._environment.render()
 
   def screen(self) -> str:
-    """As `HostEnvironment.screen`."""
+    """Implements `HostEnvironment.screen`."""
     return self._environment.screen()
 
   def close(self) -> None:
-    """As `HostEnvironment.close`."""
+    """Implements `HostEnvironment.close`."""
     self._environment.close()
 
   def __getattr__(self, name: str) -> Any:

@@ -102,15 +102,15 @@ class GymnasiumEnvironment(adapters.Adapter):
     )
 
   def encode(self, observation: Any) -> types.PyTree:
-    """As `HostEnvironment.encode`."""
+    """Implements `HostEnvironment.encode`."""
     return self._spaces.encode(observation)
 
   def decode(self, action: np.ndarray) -> np.ndarray:
-    """As `HostEnvironment.decode`."""
+    """Implements `HostEnvironment.decode`."""
     return self._spaces.decode(action)
 
   def close(self) -> None:
-    """As `HostEnvironment.close`."""
+    """Implements `HostEnvironment.close`."""
     with adapters.closing(self._name):
       self._env.close()
 
@@ -180,11 +180,11 @@ class SingleEnvironments(sequential.SequentialEnvironment):
     self.frames_per_second = float(pace or _FRAMES_PER_SECOND)
 
   def encode(self, observation: Any) -> types.PyTree:
-    """As `HostEnvironment.encode`."""
+    """Implements `HostEnvironment.encode`."""
     return self._spaces.encode(observation)
 
   def decode(self, action: np.ndarray) -> np.ndarray:
-    """As `HostEnvironment.decode`."""
+    """Implements `HostEnvironment.decode`."""
     return self._spaces.decode(action)
 
 

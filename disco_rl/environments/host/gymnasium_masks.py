@@ -39,12 +39,12 @@ class MaskedEnvironment:
     )
 
   def reset(self, **arguments: Any) -> tuple[Any, Any]:
-    """As `gymnasium.Env.reset`."""
+    """Implements `gymnasium.Env.reset`."""
     observation, info = self._env.reset(**arguments)
     return self._add(observation, info), info
 
   def step(self, action: Any) -> tuple[Any, ...]:
-    """As `gymnasium.Env.step`."""
+    """Implements `gymnasium.Env.step`."""
     observation, *outcome, info = self._env.step(action)
     return self._add(observation, info), *outcome, info
 

@@ -55,13 +55,13 @@ class ImageVectorEnvironment(adapters.Adapter):
     self._frames = np.zeros((env.num_envs, *frame_shape), np.uint8)
 
   def close(self) -> None:
-    """As `HostEnvironment.close`."""
+    """Implements `HostEnvironment.close`."""
     self._env.close()
     # Some simulators end their threads only when they are collected.
     del self._env
 
   def render(self) -> np.ndarray:
-    """As `HostEnvironment.render`; the frame that the agent sees."""
+    """Implements `HostEnvironment.render`; the frame that the agent sees."""
     return np.broadcast_to(self._frames[0], (*self._frames.shape[1:3], 3))
 
   def _reset(self) -> np.ndarray:

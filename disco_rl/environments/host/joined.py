@@ -38,7 +38,7 @@ class JoinedEnvironment(base.HostEnvironment):
     self.num_environments = sum(e.num_environments for e in environments)
 
   def reset(self) -> types.PyTree:
-    """As `HostEnvironment.reset`."""
+    """Implements `HostEnvironment.reset`."""
     return _concatenate([e.reset() for e in self._environments])
 
   def reset_one(self, index: int) -> types.PyTree:
@@ -46,18 +46,18 @@ class JoinedEnvironment(base.HostEnvironment):
     return self._environments[index].reset()
 
   def step(self, action: Any) -> types.TimeStep:
-    """As `HostEnvironment.step`; all of them step at the same time."""
+    """Implements `HostEnvironment.step`; all of them step at the same time."""
     self.start(action)
     return self.finish()
 
   def start(self, action: Any) -> None:
-    """As `HostEnvironment.start`."""
+    """Implements `HostEnvironment.start`."""
     actions = np.split(action, len(self._environments))
     for environment, own in zip(self._environments, actions):
       environment.start(own)
 
   def finish(self) -> types.TimeStep:
-    """As `HostEnvironment.finish`."""
+    """Implements `HostEnvironment.finish`."""
     return _concatenate([e.finish() for e in self._environments])
 
   def replace(self, environments: Sequence[base.HostEnvironment]) -> None:
@@ -66,7 +66,7 @@ class JoinedEnvironment(base.HostEnvironment):
     self._environments = environments
 
   def close(self) -> None:
-    """As `HostEnvironment.close`."""
+    """Implements `HostEnvironment.close`."""
     for environment in self._environments:
       environment.close()
 

@@ -72,17 +72,17 @@ class SequentialEnvironment(adapters.Adapter):
     self._raw = spec.observation if raw is None else raw
 
   def close(self) -> None:
-    """As `HostEnvironment.close`."""
+    """Implements `HostEnvironment.close`."""
     for simulator in self._simulators:
       with adapters.closing(self._name):
         simulator.close()
 
   def render(self) -> np.ndarray:
-    """As `HostEnvironment.render`."""
+    """Implements `HostEnvironment.render`."""
     return self._simulators[0].render()
 
   def screen(self) -> str:
-    """As `HostEnvironment.screen`."""
+    """Implements `HostEnvironment.screen`."""
     return self._simulators[0].screen()
 
   def _reset(self) -> types.PyTree:

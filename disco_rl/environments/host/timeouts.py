@@ -84,7 +84,7 @@ class WatchedEnvironment(base.HostEnvironment):
     self._environment: base.HostEnvironment = environment
 
   def reset(self) -> types.PyTree:
-    """As `HostEnvironment.reset`.
+    """Implements `HostEnvironment.reset`.
 
     Raises:
       adapters.HostEnvironmentError: it took too long, or an environment raised.
@@ -92,7 +92,7 @@ class WatchedEnvironment(base.HostEnvironment):
     return self._call(self._environment.reset)
 
   def step(self, action: Any) -> types.TimeStep:
-    """As `HostEnvironment.step`.
+    """Implements `HostEnvironment.step`.
 
     Raises:
       adapters.HostEnvironmentError: it took too long, or an environment raised.
@@ -101,40 +101,40 @@ class WatchedEnvironment(base.HostEnvironment):
     return self.finish()
 
   def start(self, action: Any) -> None:
-    """As `HostEnvironment.start`; the thread begins to step."""
+    """Implements `HostEnvironment.start`; the thread begins to step."""
     self._num_steps += 1
     self._begin(functools.partial(self._environment.step, action))
 
   def finish(self) -> types.TimeStep:
-    """As `HostEnvironment.finish`; raises the errors of `step`."""
+    """Implements `HostEnvironment.finish`; raises the errors of `step`."""
     return self._answer(self._step_seconds)
 
   def save_state(self) -> types.PyTree | None:
-    """As `HostEnvironment.save_state`."""
+    """Implements `HostEnvironment.save_state`."""
     return self._environment.save_state()
 
   def restore_state(self, state: types.PyTree) -> None:
-    """As `HostEnvironment.restore_state`; may take long."""
+    """Implements `HostEnvironment.restore_state`; may take long."""
     self._environment.restore_state(state)
 
   def encode(self, observation: Any) -> types.PyTree:
-    """As `HostEnvironment.encode`."""
+    """Implements `HostEnvironment.encode`."""
     return self._environment.encode(observation)
 
   def decode(self, action: np.ndarray) -> np.ndarray:
-    """As `HostEnvironment.decode`."""
+    """Implements `HostEnvironment.decode`."""
     return self._environment.decode(action)
 
   def render(self) -> np.ndarray:
-    """As `HostEnvironment.render`."""
+    """Implements `HostEnvironment.render`."""
     return self._call(self._environment.render)
 
   def screen(self) -> str:
-    """As `HostEnvironment.screen`."""
+    """Implements `HostEnvironment.screen`."""
     return self._call(self._environment.screen)
 
   def close(self) -> None:
-    """As `HostEnvironment.close`."""
+    """Implements `HostEnvironment.close`."""
     with adapters.closing(self._name):
       self._call(self._environment.close)
     self._calls.put(None)

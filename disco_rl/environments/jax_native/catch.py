@@ -61,7 +61,7 @@ class Catch(base.JaxEnvironment):
     )
 
   def reset(self, key: types.Array) -> tuple[State, types.Array]:
-    """As `JaxEnvironment.reset`; the observation is [rows, columns]."""
+    """Implements `JaxEnvironment.reset`; the observation is [rows, columns]."""
     state = State(
       ball_row=jnp.int32(0),
       ball_column=jax.random.randint(key, (), 0, self.columns, jnp.int32),
@@ -72,7 +72,7 @@ class Catch(base.JaxEnvironment):
   def step(
     self, state: State, action: types.Array, key: types.Array
   ) -> tuple[State, types.TimeStep]:
-    """As `JaxEnvironment.step`; `action` is 0 left, 1 stay or 2 right."""
+    """Moves the paddle; `action` is 0 for left, 1 for stay, 2 for right."""
     del key  # Only the start is random.
     state = State(
       ball_row=state.ball_row + 1,
@@ -93,7 +93,7 @@ class Catch(base.JaxEnvironment):
     )
 
   def render(self, state: State) -> np.ndarray:
-    """As `JaxEnvironment.render`; the ball hides the paddle."""
+    """Implements `JaxEnvironment.render`; the ball hides the paddle."""
     board = np.zeros((2, self.rows, self.columns), bool)
     board[0, -1, state.paddle_column] = True
     board[1, state.ball_row, state.ball_column] = True

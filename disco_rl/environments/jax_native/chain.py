@@ -78,7 +78,7 @@ class Chain(base.JaxEnvironment):
     )
 
   def reset(self, key: types.Array) -> tuple[ChainState, types.Array]:
-    """As `JaxEnvironment.reset`; the observation is that of the class."""
+    """Begins an episode; see the class for the observation."""
     uniform = draws.uniform(key, 2 + self.num_bits)
     del key
     num_lengths = 1 + self.max_length - self.min_length
@@ -93,7 +93,7 @@ class Chain(base.JaxEnvironment):
   def step(
     self, state: ChainState, action: types.Array, key: types.Array
   ) -> tuple[ChainState, types.TimeStep]:
-    """As `JaxEnvironment.step`."""
+    """Implements `JaxEnvironment.step`."""
     uniform = draws.uniform(key, 1 + self.num_bits)
     del key
     decides = state.step == self.decision_step
@@ -113,7 +113,7 @@ class Chain(base.JaxEnvironment):
     )
 
   def render(self, state: ChainState) -> np.ndarray:
-    """As `JaxEnvironment.render`.
+    """Implements `JaxEnvironment.render`.
 
     From above: the cue, the choice once it is made, and the steps taken.
     """

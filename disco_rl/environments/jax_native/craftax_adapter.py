@@ -66,7 +66,7 @@ class Craftax(base.JaxEnvironment):
     )
 
   def reset(self, key: types.Array) -> tuple[Any, types.Array]:
-    """As `JaxEnvironment.reset`; the state is a record of Craftax."""
+    """Implements `JaxEnvironment.reset`; the state is a record of Craftax."""
     state = trees.make_few_at_once(
       functools.partial(_first_state, self.variant), key, self.params
     )
@@ -75,7 +75,7 @@ class Craftax(base.JaxEnvironment):
   def step(
     self, state: Any, action: types.Array, key: types.Array
   ) -> tuple[Any, types.TimeStep]:
-    """As `JaxEnvironment.step`; a time limit does not make a step terminal."""
+    """Takes one action; a step at a time limit is not terminal."""
     env = _package_env(self.variant)
     _, state, reward, is_last, _ = env.step_env(
       jax.random.key_data(key), state, action, self.params
@@ -92,7 +92,7 @@ class Craftax(base.JaxEnvironment):
   def step_autoreset(
     self, state: Any, action: types.Array, key: types.Array
   ) -> tuple[Any, types.TimeStep]:
-    """As `JaxEnvironment.step_autoreset`, with the same results."""
+    """Implements `JaxEnvironment.step_autoreset`, with the same results."""
     step_key, reset_key = jax.random.split(key)
     del key
     state, timestep = self.step(state, action, step_key)
@@ -106,7 +106,7 @@ class Craftax(base.JaxEnvironment):
     return state, base.cut_short(timestep, self._observe(state))
 
   def render(self, state: Any) -> np.ndarray:
-    """As `JaxEnvironment.render`: all cells in view, and what one carries."""
+    """Draws all cells in view, and the inventory."""
     return np.asarray(_draw(self.variant)(state)).round().astype(np.uint8)
 
   @property

@@ -119,7 +119,7 @@ class GridWorld(base.JaxEnvironment):
     )
 
   def reset(self, key: types.Array) -> tuple[GridState, types.Array]:
-    """As `JaxEnvironment.reset`; the observation is that of the class."""
+    """Begins an episode; see the class for the observation."""
     uniform = draws.uniform(key, 1 + self.object_kind.size)
     del key
     ranks = draws.distinct_ranks(uniform, jnp.sum(self.places >= 0))
@@ -138,7 +138,7 @@ class GridWorld(base.JaxEnvironment):
   def step(
     self, state: GridState, action: types.Array, key: types.Array
   ) -> tuple[GridState, types.TimeStep]:
-    """As `JaxEnvironment.step`; `action` is that of the class."""
+    """Takes one action; see the class for their meaning."""
     uniform = draws.uniform(key, 4 + self.object_kind.size)
     del key
     random_action = draws.below(NUM_ACTIONS, uniform[0])
@@ -170,7 +170,7 @@ class GridWorld(base.JaxEnvironment):
     )
 
   def render(self, state: GridState) -> np.ndarray:
-    """As `JaxEnvironment.render`; each kind of objects has its colour."""
+    """Draws the grid; each kind of object has its own colour."""
     shape = self.walls.shape
     kind_of_cell = np.full(np.prod(shape), -1)
     is_present = np.asarray(state.is_present)

@@ -81,20 +81,20 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
   def step(
     self, state: Any, action: types.Array, key: types.Array
   ) -> tuple[Any, types.TimeStep]:
-    """As `JaxEnvironment.step`; time limits that are observed terminate."""
+    """Takes one action; time limits that are observed terminate."""
     state, timestep = super().step(state, action, key)
     if type(self.env).__name__ in _TIMED:
       timestep = dataclasses.replace(timestep, is_terminal=timestep.is_last)
     return state, timestep
 
   def encode(self, observation: types.PyTree) -> types.PyTree:
-    """As `JaxEnvironment.encode`."""
+    """Implements `JaxEnvironment.encode`."""
     if self.env.name in MINATAR.values():
       return observation != 0
     return gymnax_style.read(self.env, self.env.default_params, observation)
 
   def render(self, state: Any) -> np.ndarray:
-    """As `JaxEnvironment.render`; boards alone, each channel in a colour."""
+    """Draws boards only, with a colour for each channel."""
     board = np.asarray(self._board(state))
     if board.ndim not in (2, 3):
       raise base.RenderError(

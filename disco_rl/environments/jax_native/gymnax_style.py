@@ -36,14 +36,14 @@ class GymnaxStyleEnvironment(base.JaxEnvironment):
     return infer_spec(self)
 
   def reset(self, key: types.Array) -> tuple[Any, types.PyTree]:
-    """As `JaxEnvironment.reset`."""
+    """Implements `JaxEnvironment.reset`."""
     observation, state = self.env.reset_env(key, self.params)
     return trees.strong_types(state), self.encode(observation)
 
   def step(
     self, state: Any, action: types.Array, key: types.Array
   ) -> tuple[Any, types.TimeStep]:
-    """As `JaxEnvironment.step`; a time limit does not make a step terminal."""
+    """Takes one action; a step at a time limit is not terminal."""
     observation, state, reward, is_terminal, _ = self.env.step_env(
       key, state, action, self.params
     )
@@ -60,7 +60,7 @@ class GymnaxStyleEnvironment(base.JaxEnvironment):
     )
 
   def encode(self, observation: types.PyTree) -> types.PyTree:
-    """As `JaxEnvironment.encode`."""
+    """Implements `JaxEnvironment.encode`."""
     return read(self.env, self.params, observation)
 
 

@@ -45,13 +45,13 @@ class OnHost(base.HostEnvironment):
     self._key = jax.random.key(seed)
 
   def reset(self) -> types.PyTree:
-    """As `HostEnvironment.reset`."""
+    """Implements `HostEnvironment.reset`."""
     self._is_resetting = np.zeros(self.num_environments, bool)
     self._state, observation = self._reset(self._keys())
     return jax.device_get(observation)
 
   def step(self, action: np.ndarray) -> types.TimeStep:
-    """As `HostEnvironment.step`."""
+    """Implements `HostEnvironment.step`."""
     is_dummy = self._is_resetting
     state, timestep = self._step(self._state, action, self._keys())
     observation = timestep.observation
@@ -74,7 +74,7 @@ class OnHost(base.HostEnvironment):
     return types.TimeStep(observation=observation, **fields)
 
   def render(self) -> np.ndarray:
-    """As `HostEnvironment.render`."""
+    """Implements `HostEnvironment.render`."""
     return self._environment.render(jax.tree.map(lambda x: x[0], self._state))
 
   def close(self) -> None:

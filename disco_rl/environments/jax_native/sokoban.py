@@ -99,7 +99,7 @@ class Sokoban(base.JaxEnvironment):
     )
 
   def reset(self, key: types.Array) -> tuple[State, types.Array]:
-    """As `JaxEnvironment.reset`; the observation is that of the class."""
+    """Begins an episode; see the class for the observation."""
     level = self.levels[jax.random.randint(key, (), 0, self.levels.shape[0])]
     fixed, movable = level[..., 0], level[..., 1]
     cell = jnp.argmax(movable.reshape(-1) == sokoban_levels.AGENT)
@@ -114,7 +114,7 @@ class Sokoban(base.JaxEnvironment):
   def step(
     self, state: State, action: types.Array, key: types.Array
   ) -> tuple[State, types.TimeStep]:
-    """As `JaxEnvironment.step`; `action` is that of the class."""
+    """Takes one action; see the class for their meaning."""
     del key  # Only the choice of the level is random.
     after, timestep = _game(self.preprocessing.time_limit).step(
       _package_state(state), jnp.asarray(action, jnp.int32)
@@ -134,7 +134,7 @@ class Sokoban(base.JaxEnvironment):
     )
 
   def render(self, state: State) -> np.ndarray:
-    """As `JaxEnvironment.render`; a box on a target is green."""
+    """Implements `JaxEnvironment.render`; a box on a target is green."""
     fixed, movable = np.asarray(state.fixed), np.asarray(state.movable[-1])
     is_target = fixed == sokoban_levels.TARGET
     is_box = movable == sokoban_levels.BOX

@@ -49,7 +49,7 @@ class TaskDistribution(base.JaxEnvironment):
     """
 
   def reset(self, key: types.Array) -> tuple[TaskState, types.PyTree]:
-    """As `JaxEnvironment.reset`, in a new task."""
+    """Implements `JaxEnvironment.reset`, in a new task."""
     task_key, episode_key = jax.random.split(key)
     del key
     task = self.draw(task_key)
@@ -59,25 +59,25 @@ class TaskDistribution(base.JaxEnvironment):
   def step(
     self, state: TaskState, action: types.Array, key: types.Array
   ) -> tuple[TaskState, types.TimeStep]:
-    """As `JaxEnvironment.step`."""
+    """Implements `JaxEnvironment.step`."""
     episode, timestep = state.task.step(state.episode, action, key)
     return dataclasses.replace(state, episode=episode), timestep
 
   def step_autoreset(
     self, state: TaskState, action: types.Array, key: types.Array
   ) -> tuple[TaskState, types.TimeStep]:
-    """As `JaxEnvironment.step_autoreset`; the next episode is in this task."""
+    """Takes one action; the next episode begins in the same task."""
     episode, timestep = state.task.step_autoreset(state.episode, action, key)
     return dataclasses.replace(state, episode=episode), timestep
 
   def render(self, state: TaskState) -> np.ndarray:
-    """As `JaxEnvironment.render`, of the task that was drawn."""
+    """Implements `JaxEnvironment.render`, of the task that was drawn."""
     return state.task.render(state.episode)
 
   def reset_batch(
     self, key: types.Array, num_environments: int
   ) -> tuple[TaskState, types.PyTree]:
-    """As `JaxEnvironment.reset_batch`, with one new task for all."""
+    """Implements `JaxEnvironment.reset_batch`, with one new task for all."""
     task_key, episodes_key = jax.random.split(key)
     del key
     task = self.draw(task_key)
@@ -87,7 +87,7 @@ class TaskDistribution(base.JaxEnvironment):
   def step_batch(
     self, state: TaskState, action: types.Array, keys: types.Array
   ) -> tuple[TaskState, types.TimeStep]:
-    """As `JaxEnvironment.step_batch`."""
+    """Implements `JaxEnvironment.step_batch`."""
     episodes, timestep = state.task.step_batch(state.episode, action, keys)
     return dataclasses.replace(state, episode=episodes), timestep
 
