@@ -1,7 +1,7 @@
-"""Achievements that episodes unlocked, by which Crafter is scored.
+"""Counts of unlocked achievements, by which Crafter is scored.
 
-Rows of metrics.csv contain the counts since the previous row, so that those of
-a resumed run also add up.
+Rows of metrics.csv contain the counts since the previous row, so that the rows
+of a resumed run also add up.
 """
 
 from typing import Any
@@ -17,13 +17,13 @@ _UNLOCKED = 'achievements/unlocked/'
 
 
 class Counter:
-  """Counts each agent's episodes, and those that unlocked an achievement."""
+  """Counts each agent's episodes, and how many unlocked each achievement."""
 
   def __init__(self, environment: Any, num_agents: int):
     """Starts counting.
 
     Args:
-      environment: environments of all agents, those of one agent adjacent;
+      environment: The environments of all agents, contiguous for each agent;
         nothing is counted if it has no method `achievements`.
       num_agents: S.
     """
@@ -32,7 +32,7 @@ class Counter:
     self._before = self._counts()
 
   def advance(self) -> list[dict[str, int]]:
-    """Counts since the last call: one row of metrics per agent, [S].
+    """Returns the counts since the last call, one row per agent, [S].
 
     No other thread may step the environments meanwhile.
     """
@@ -44,7 +44,7 @@ class Counter:
     ]
 
   def _counts(self) -> dict[str, np.ndarray]:
-    """Counts so far, by column, [S]."""
+    """Returns the counts so far, by column, [S]."""
     if self._achievements is None:
       return {}
     counted = self._achievements()
@@ -61,7 +61,7 @@ class Counter:
 def crafter_scores(
   csv_path: files.PathLike, environment_steps: float = np.inf
 ) -> np.ndarray | None:
-  """Crafter's score of each agent over all of its episodes.
+  """Computes Crafter's score of each agent over all of its episodes.
 
   Args:
     csv_path: The metrics.csv of a run.

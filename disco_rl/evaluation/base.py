@@ -25,12 +25,12 @@ _Tree = TypeVar('_Tree')
 
 @types.record
 class TrainState:
-  """S agents, and how they act.
+  """S agents, and the state with which they act.
 
   Attributes:
-    agents: leading axis S.
-    actors: leading axis S; where environments step on the host, the parameters
-      that act in the next rollout, see `host_collector.overlap`.
+    agents: The agents, with a leading axis S.
+    actors: The actors, with a leading axis S; with environments on the host,
+      the parameters that act in the next rollout, see `host_collector.overlap`.
   """
 
   agents: agent_lib.AgentState
@@ -45,7 +45,7 @@ class Outcome:
     train_state: The state after the updates.
     num_updates: The number of updates made; may be fewer than required, or 0.
     logs: Means over these updates, [S]; empty without any.
-    failure: What an environment raised, which ended them early.
+    failure: The exception of an environment that ended the updates early.
   """
 
   train_state: TrainState
@@ -55,10 +55,10 @@ class Outcome:
 
 
 class Training(abc.ABC):
-  """Training of S agents; see `training.make`.
+  """The training of S agents; made by `training.make`.
 
   Attributes:
-    is_compiled: whether `compile` has been called.
+    is_compiled: Whether `compile` has been called.
   """
 
   is_compiled: bool = False
@@ -74,9 +74,10 @@ class Training(abc.ABC):
 
     Args:
       agent: The kind of agent.
-      environment: one JAX-native environment, or num_agents * E on the host.
+      environment: One JAX-native environment, or num_agents * E on the host.
       num_agents: S.
-      mesh: devices; None: as many of this machine as divide the agents.
+      mesh: The devices; None: the largest number of this machine's devices
+        that divides the agents.
     """
     self.agent = agent
     self._environment = environment
@@ -101,7 +102,7 @@ class Training(abc.ABC):
     return self._programs.compile_seconds
 
   def calls(self, rule_params: types.Params) -> list[compilation.Call]:
-    """All programs with the shapes of their arguments; longest first.
+    """Returns all programs and the shapes of their arguments, longest first.
 
     They can be compiled in parallel, before the first agent is made.
     """
@@ -120,7 +121,7 @@ class Training(abc.ABC):
     ]
 
   def needs(self, rule_params: types.Params) -> planning.Needs:
-    """What the training needs, by the shapes of its arrays."""
+    """Returns the memory and disk that training needs, from array shapes."""
     learn, initial = self.calls(rule_params)
     mesh, replay = planning.row_of(self._mesh), self._replay_footprint()
 
@@ -170,13 +171,13 @@ class Training(abc.ABC):
     return host_replay.Footprint(0, 0)
 
   def _additional_bytes(self, learn: compilation.Call) -> int:
-    """What a device holds in addition to the learning program and arguments."""
+    """Returns what a device holds in addition to the program and arguments."""
     del learn
     return 0
 
   @abc.abstractmethod
   def _schedule(self) -> tuple[float, int]:
-    """Runs of the learning program for an update, and actions meanwhile."""
+    """Returns learning programs run per update, and actions meanwhile."""
 
   def compile(self, rule_params: types.Params, train_state: TrainState) -> None:
     """Compiles the program that learns, unless it has been compiled."""
@@ -193,7 +194,7 @@ class Training(abc.ABC):
     """The program that learns, and its arguments or their shapes."""
 
   def init(self, keys: types.Array) -> TrainState:
-    """Initial agents from PRNG keys [S]."""
+    """Makes initial agents from PRNG keys [S]."""
     return self._init(self._split(keys), self._replicate(self._task))
 
   def resume(
@@ -202,9 +203,9 @@ class Training(abc.ABC):
     """Takes a state from a checkpoint.
 
     Args:
-      train_state: the agents.
-      environments: what `save_environments` returned; None: those on the host
-        begin new episodes.
+      train_state: The agents.
+      environments: The result of `save_environments`; None: environments on
+        the host begin new episodes.
     """
     del environments
     return train_state
@@ -214,7 +215,7 @@ class Training(abc.ABC):
     return None
 
   def begin_episodes(self) -> None:  # noqa: B027
-    """Resets environments on the host: faults in them show before a run."""
+    """Resets environments on the host, so that faults show before a run."""
 
   def open_replays(self, directory: pathlib.Path) -> None:
     """Prepares a directory for replay that is not part of the state."""
@@ -242,7 +243,7 @@ class Training(abc.ABC):
   def advance(
     self, rule_params: types.Params, train_state: TrainState, num_updates: int
   ) -> tuple[TrainState, types.Logs]:
-    """As `attempt`, but raises what environments raise; returns logs [S]."""
+    """Makes all updates; raises what environments raise; returns logs [S]."""
     advanced = self.attempt(
       rule_params, train_state, num_updates, should_stop=lambda: False
     )
@@ -262,11 +263,11 @@ class Training(abc.ABC):
 
     Args:
       rule_params: The rule's parameters.
-      train_state: is donated.
-      num_updates: a multiple of the agents' `updates_per_rollout`.
-      should_stop: asked after each update where environments step on the host;
-        where they are part of the program, after about a second of
-        updates. True ends them.
+      train_state: The state before; donated.
+      num_updates: A multiple of the agents' `updates_per_rollout`.
+      should_stop: Called after each update with environments on the host, and
+        after about a second of updates with JAX-native ones; True ends the
+        updates.
 
     Returns:
       The state after the last complete update.
@@ -274,7 +275,7 @@ class Training(abc.ABC):
 
   @abc.abstractmethod
   def _init_one(self, key: types.Array, task: types.PyTree) -> TrainState:
-    """The initial state of one agent, in `self._to_environment(task)`."""
+    """Makes the initial state of an agent in `self._to_environment(task)`."""
 
   def _split(self, tree: _Tree) -> _Tree:
     return sharding.put(tree, self._mesh, sharding.SPLIT)
@@ -284,12 +285,12 @@ class Training(abc.ABC):
 
 
 def _as_argument(environment: Any) -> tuple[Any, Callable[[Any], Any]]:
-  """An environment as an argument of programs, which then serve all of a shape.
+  """Splits an environment, so that one program serves all of equal shapes.
 
   Returns:
-    The arrays in which environments of a shape differ, and what makes an
-    environment of them. Environments on the host have none, and those that are
-    not trees are constants.
+    The arrays in which environments of equal shapes differ, and a function
+    from these to the environment. Environments on the host have no arrays, and
+    those that are not trees are constants.
   """
   leaves, structure = jax.tree.flatten(environment)
   if any(leaf is environment for leaf in leaves):

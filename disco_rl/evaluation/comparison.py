@@ -28,17 +28,17 @@ class Result:
   """Results of one run: S agents of one rule in one environment.
 
   Attributes:
-    environment: Its name.
+    environment: The name of the environment.
     rule: The name of the rule in figures and tables.
     learning_rate: The learning rate of the agents.
-    curve: steps [points] and scores [S, points]: mean returns, or the metric
+    curve: Steps [points] and scores [S, points]: mean returns, or the metric
       that the environment is scored by; NaN before an agent's first episode has
       ended.
-    failure: why the run ended early; None if it did not.
-    crafter_scores: [S], see `achievements.crafter_scores`; None in environments
+    failure: The reason why the run ended early; None if it did not.
+    crafter_scores: [S], by `achievements.crafter_scores`; None in environments
       without achievements.
-    mean_returns: [S], at the end of training, where the score is another
-      metric; None where it is the mean return.
+    mean_returns: [S], at the end of training, if the score is another metric;
+      None if it is the mean return.
   """
 
   environment: str
@@ -56,7 +56,7 @@ class Result:
 
   @property
   def problem(self) -> str | None:
-    """Why some agent has no score; None if all have one."""
+    """The reason why an agent has no score; None if all have one."""
     if self.failure is None and not np.all(np.isfinite(self.returns)):
       return 'no episode of some agent has ended'
     return self.failure
@@ -69,16 +69,16 @@ class RuleScores:
   Attributes:
     rule: The name of the rule in figures and tables.
     learning_rate: The learning rate of the agents.
-    aggregates: name of a statistic -> its estimate.
-    returns: environment -> `statistics.summarize` of its returns.
-    scores: [S, E] normalized scores.
-    curve_steps: [points] environment steps.
-    curve: IQM of the normalized scores at these steps.
-    profile: fraction of agents above each threshold of the comparison.
-    curves: environment -> steps [points] and returns [S, points].
-    crafter_scores: environment -> `statistics.summarize` of its agents'
+    aggregates: Name of a statistic -> its estimate.
+    returns: Environment -> `statistics.summarize` of its returns.
+    scores: The normalized scores, [S, E].
+    curve_steps: The environment steps, [points].
+    curve: The IQM of the normalized scores at these steps.
+    profile: The fraction of agents above each threshold of the comparison.
+    curves: Environment -> steps [points] and returns [S, points].
+    crafter_scores: Environment -> `statistics.summarize` of its agents'
       Crafter scores, for environments with achievements.
-    mean_returns: environment -> `statistics.summarize` of its agents' mean
+    mean_returns: Environment -> `statistics.summarize` of its agents' mean
       returns, for environments that are scored by another metric.
   """
 
@@ -109,14 +109,14 @@ class Comparison:
   """Comparison of rules over one benchmark.
 
   Attributes:
-    benchmark: the environments that are averaged.
-    environments: names of the E environments that were run.
-    scales: environment -> its scale; empty if scores are not normalized.
-    best: the rules, each at the learning rate of its highest IQM.
-    iqms: rule -> learning rate -> IQM, None where a run has no scores.
+    benchmark: The environments that are averaged.
+    environments: The names of the E environments that were run.
+    scales: Environment -> its scale; empty if scores are not normalized.
+    best: The rules, each at the learning rate of its highest IQM.
+    iqms: Rule -> learning rate -> IQM, None if a run has no scores.
     improvements: The comparison of each pair of rules.
-    thresholds: [points] scores, of the performance profiles.
-    problems: runs without scores, and why.
+    thresholds: The scores [points] of the performance profiles.
+    problems: The runs without scores, with the reasons.
   """
 
   benchmark: normalization.Benchmark
@@ -130,7 +130,7 @@ class Comparison:
 
   @property
   def is_normalized(self) -> bool:
-    """Whether scores are normalized; if not, they are returns."""
+    """Whether scores are normalized; otherwise they are returns."""
     return bool(self.scales)
 
 
@@ -145,7 +145,7 @@ def read_result(
 
   Args:
     csv_path: The metrics.csv of the run.
-    environment: Its name.
+    environment: The name of the environment.
     rule: The name of the rule in figures and tables.
     learning_rate: The learning rate of the agents.
     environment_steps: The steps of one agent; later rows are left out.
@@ -174,7 +174,7 @@ def read_result(
 def failed(
   environment: str, rule: str, learning_rate: float, failure: str
 ) -> Result:
-  """The result of a run that ended early; arguments as in `Result`."""
+  """Makes the result of a run that ended early, from fields of `Result`."""
   empty = np.zeros(0), np.zeros((0, 0))
   return Result(environment, rule, learning_rate, empty, failure)
 
@@ -186,8 +186,8 @@ def compare(
   """Compares rules over each benchmark that the environments belong to.
 
   Args:
-    results: one for each environment, rule and learning rate.
-    find_scale: which scale an environment's returns are normalized on.
+    results: The results, one for each environment, rule and learning rate.
+    find_scale: The function from an environment's name to its scale.
 
   Returns:
     One comparison for each benchmark, in the order of the environments.
@@ -256,7 +256,7 @@ def _compare(
 def _best_rate(
   iqms: Mapping[float, statistics.Estimate | None],
 ) -> float | None:
-  """The learning rate of the highest IQM among those without failures."""
+  """Returns the learning rate with the highest IQM and without failures."""
   values = {rate: iqm.value for rate, iqm in iqms.items() if iqm is not None}
   return max(values, key=values.__getitem__) if values else None
 
@@ -272,7 +272,7 @@ def _iqm(
 def _scores(
   group: Sequence[Result], scales: Mapping[str, normalization.Scale]
 ) -> np.ndarray:
-  """Normalized scores at the end of training, [S, E]."""
+  """Returns normalized scores at the end of training, [S, E]."""
   columns = [_normalize(scales, r.environment, r.returns) for r in group]
   return np.stack(columns, axis=-1)
 
@@ -329,10 +329,10 @@ def _rule_scores(
 def _common_curve(
   group: Sequence[Result], scales: Mapping[str, normalization.Scale]
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Normalized scores of all environments, interpolated at the same steps.
+  """Interpolates normalized scores of all environments at the same steps.
 
   Returns:
-    Steps [points], which begin where every agent has a score, and scores
+    Steps [points], beginning where every agent has a score, and scores
     [points, S, E].
   """
   known = [
@@ -355,6 +355,6 @@ def _common_curve(
 
 
 def _thresholds(all_scores: Sequence[np.ndarray]) -> np.ndarray:
-  """Thresholds of the profiles: from 0 or the lowest score to the highest."""
+  """Spaces thresholds from 0 or the lowest score to the highest."""
   pooled = np.concatenate([np.zeros(1), *(s.ravel() for s in all_scores)])
   return np.linspace(pooled.min(), pooled.max(), _PROFILE_POINTS)

@@ -1,4 +1,4 @@
-"""Expected returns in grid worlds whose layout is fixed, in NumPy.
+"""Expected returns in grid worlds with a fixed layout, in NumPy.
 
 Backward induction over the time left. The state is the agent's cell and which
 objects are present: values are [H * W, 2^K], and bit k of the second index is 1
@@ -20,7 +20,7 @@ _STEPS = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
 
 @functools.lru_cache(maxsize=1024)
 def of_environment(name: str) -> tuple[float, float]:
-  """Returns what `of_grid_world` does, for the environment of a name."""
+  """Computes `of_grid_world` for an environment by name."""
   environment = registry.make(name, 1, 0)
   assert isinstance(environment, gridworld.GridWorld)
   return of_grid_world(environment)
@@ -30,13 +30,13 @@ def of_grid_world(world: gridworld.GridWorld) -> tuple[float, float]:
   """Computes mean undiscounted returns of an episode.
 
   Args:
-    world: A grid world whose objects have fixed places.
+    world: A grid world with objects in fixed places.
 
   Returns:
     The returns of uniformly random actions and of the optimal policy.
 
   Raises:
-    ValueError: objects begin in random places, where there are too many states.
+    ValueError: Objects begin in random places: there are too many states.
   """
   task: gridworld.GridWorld = jax.tree.map(np.asarray, world)
   if task.random_objects:
@@ -51,7 +51,7 @@ def of_grid_world(world: gridworld.GridWorld) -> tuple[float, float]:
   all_present = sum(1 << k for k in _slots(task))
   returns = []
   for slip in (1.0, float(task.slip)):
-    # Each action is random with this probability, else the best.
+    # Each action is random with this probability, otherwise the best.
     values = np.zeros((task.walls.size, 1 << task.object_kind.size))
     for _ in range(task.step_limit):
       of_arrival = _collect(task, _respawn(task, values))
@@ -64,12 +64,12 @@ def of_grid_world(world: gridworld.GridWorld) -> tuple[float, float]:
 
 
 def _slots(task: gridworld.GridWorld) -> np.ndarray:
-  """Indices k of the slots that hold objects."""
+  """Returns the indices k of the slots that hold objects."""
   return np.flatnonzero(task.object_kind >= 0)
 
 
 def _arrivals(walls: np.ndarray) -> np.ndarray:
-  """The cell that each action leads to from each cell, [A, H * W]."""
+  """Returns the cell that each action leads to from each cell, [A, H * W]."""
   rows, columns = walls.shape
   arrivals = np.empty((len(_STEPS), walls.size), int)
   for action, (down, right) in enumerate(_STEPS):
@@ -83,7 +83,7 @@ def _arrivals(walls: np.ndarray) -> np.ndarray:
 
 
 def _respawn(task: gridworld.GridWorld, values: np.ndarray) -> np.ndarray:
-  """Values before absent objects reappear, which none does under the agent."""
+  """Returns values before absent objects reappear, except under the agent."""
   for k in _slots(task):
     bits = values.reshape(len(values), -1, 2, 1 << k)
     absent, present = bits[:, :, 0], bits[:, :, 1]
@@ -95,7 +95,7 @@ def _respawn(task: gridworld.GridWorld, values: np.ndarray) -> np.ndarray:
 
 
 def _collect(task: gridworld.GridWorld, after: np.ndarray) -> np.ndarray:
-  """Values on arrival in a cell, from those after its object is collected."""
+  """Returns values on entering a cell, from those after collecting."""
   values = after.copy()
   for k in _slots(task):
     cell = task.object_cell[k]

@@ -1,4 +1,4 @@
-"""Learning curves: reading them from metrics, and plotting them."""
+"""Learning curves: reads them from metrics, and plots them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ Curve = tuple[np.ndarray, np.ndarray]
 def learning_curves(
   curves: Mapping[str, Curve], path: files.PathLike, title: str = ''
 ) -> None:
-  """Writes the figure of `draw` as `plotting.save` does."""
+  """Writes the figure of `draw` to a file."""
   plotting.save(draw(curves, title), path)
 
 
@@ -26,10 +26,10 @@ def draw(curves: Mapping[str, Curve], title: str = '') -> figure.Figure:
   """Plots each seed as a thin line and their mean as a thick one.
 
   The mean begins where every seed has a value: a mean over some of the seeds
-  would jump as the others join.
+  would jump when others join.
 
   Args:
-    curves: label -> steps [points] and returns [seeds, points]; NaN where a
+    curves: Label -> steps [points] and returns [seeds, points]; NaN where a
       seed has no value.
     title: The figure's title.
 
@@ -72,8 +72,9 @@ def read_curve(csv_path: files.PathLike, column: str = 'return') -> Curve:
   """Reads steps and returns from a file of `metrics.MetricsWriter`.
 
   Args:
-    csv_path: has the columns update, seed, environment_steps and `column`.
-    column: the metric to read instead of the return.
+    csv_path: The file, with the columns update, seed, environment_steps and
+      `column`.
+    column: The metric to read instead of the return.
 
   Returns:
     Steps [points] and returns [seeds, points].

@@ -1,7 +1,8 @@
-"""Normalization of returns: 0 is a low reference score, 1 a high one.
+"""Normalizes returns: 0 is a low reference score, 1 a high one.
 
 Normalized scores are averaged over the environments of a benchmark. Returns of
-an environment without references are not normalized, and not averaged.
+an environment without references are neither normalized nor averaged. To add
+references, add an entry to `_FAMILIES`.
 """
 
 from collections.abc import Callable
@@ -36,7 +37,7 @@ class Benchmark:
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-  """The scale that an environment's returns are normalized on.
+  """The scale on which an environment's returns are normalized.
 
   Attributes:
     benchmark: The benchmark that the environment belongs to.
@@ -49,7 +50,7 @@ class Scale:
   high: float
 
   def normalize(self, returns: npt.ArrayLike) -> np.ndarray:
-    """Normalizes returns of any shape; scores outside [0, 1] are not cut."""
+    """Normalizes returns of any shape; scores outside [0, 1] remain."""
     return (np.asarray(returns, float) - self.low) / (self.high - self.low)
 
 
@@ -126,7 +127,7 @@ _SOKOBAN_SOLVED = -5.0
 
 
 def alone(environment: str) -> Benchmark:
-  """The benchmark of an environment without references, and of no other."""
+  """Makes a benchmark of one environment without references."""
   return Benchmark(
     environment,
     f'{environment}, raw returns',
@@ -136,10 +137,10 @@ def alone(environment: str) -> Benchmark:
 
 
 def find_scale(environment: str) -> Scale | None:
-  """The scale of an environment; None if it has no reference scores.
+  """Finds the scale of an environment; None if it has no reference scores.
 
   Args:
-    environment: Its name, see `environments.registry`.
+    environment: The name of the environment.
   """
   family, _, variant = environment.partition('/')
   find = _FAMILIES.get(family)
@@ -147,7 +148,7 @@ def find_scale(environment: str) -> Scale | None:
 
 
 def success_threshold(environment: str) -> float | None:
-  """The return above which an episode is a success; None if undefined.
+  """Returns the return above which an episode is a success; None if undefined.
 
   If it is defined, the environment is scored by its fraction of successes.
   """
@@ -156,25 +157,25 @@ def success_threshold(environment: str) -> float | None:
 
 
 def column(environment: str) -> str:
-  """The column of metrics.csv that the environment is scored by."""
+  """Returns the column of metrics.csv that scores an environment."""
   return 'return' if success_threshold(environment) is None else 'success'
 
 
 def crafter_score(success_rates: npt.ArrayLike) -> np.ndarray:
-  """Crafter's score: exp(mean(log(1 + s_i))) - 1 over achievements, in percent.
+  """Computes Crafter's score, exp(mean_i(log(1 + s_i))) - 1, in percent.
 
-  A geometric mean, in which rare achievements count more than common ones; 1 is
-  added so that an achievement that is never unlocked does not make it 0.
+  This is a geometric mean over achievements i: rare ones count more than common
+  ones. 1 is added so that one that is never unlocked does not make it 0.
 
   Args:
-    success_rates: [..., achievements], the fraction of episodes in which each
-      was unlocked, in [0, 1].
+    success_rates: The fraction of episodes that unlocked each achievement,
+      [..., achievements], in [0, 1].
 
   Returns:
     [...], from 0 to 100.
 
   Raises:
-    ValueError: a rate is outside [0, 1].
+    ValueError: A rate is outside [0, 1].
   """
   rates = np.asarray(success_rates, float)
   if not np.all((rates >= 0) & (rates <= 1)):
@@ -210,7 +211,7 @@ def _find_procgen(variant: str) -> Scale | None:
 
 
 def _levels(benchmark: Benchmark, family: str) -> Callable[[str], Scale | None]:
-  """Computes the scale of a numbered level; others depend on the agent's."""
+  """Computes the scale of a numbered level; other names have no fixed one."""
 
   def find(variant: str) -> Scale | None:
     if not variant.rpartition('/')[2].isdecimal():
@@ -223,7 +224,7 @@ def _levels(benchmark: Benchmark, family: str) -> Callable[[str], Scale | None]:
 
 _FAMILIES: Mapping[str, Callable[[str], Scale | None]] = {
   'atari': _from_table(_ATARI, atari.GAMES),
-  # Test levels have the scores of the levels that agents are trained in.
+  # Test levels have the scores of the training levels.
   'dmlab': lambda variant: _from_table(_DMLAB, dmlab.LEVELS)(
     variant.removesuffix('_test')
   ),

@@ -1,4 +1,4 @@
-"""The report of a protocol: a page, and its numbers as JSON and CSV."""
+"""Reports on a protocol: a page, with its numbers as JSON and CSV."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ from disco_rl.evaluation import runs as runs_lib
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import files
 
-# Families whose scale is that of `normalization`: from random play, which is
-# exact there, to the best possible return.
+# Families whose scale `normalization` gives: from random play, which is exact
+# there, to the best possible return.
 _EXACT = ('gridworld', 'random_grid', 'random_chain', 'lpg')
 _BEST_CATCH = 1.0
 _MEANING = (
@@ -41,13 +41,13 @@ def setup(
   test_tasks: Sequence[str],
   declared: int,
 ) -> report.Setup:
-  """Returns what the report says of the runs.
+  """Describes the runs of a report.
 
   Args:
     agents: The number of agents of each run.
-    validations: The sets of tasks by which settings were chosen.
+    validations: The sets of tasks that settings were chosen on.
     test_tasks: The tests in which all contenders have finished.
-    declared: The number of the tests that the protocol declares.
+    declared: The number of tests that the protocol declares.
   """
   named = '; '.join(', '.join(tasks) for tasks in validations)
   return report.Setup(
@@ -76,7 +76,7 @@ def write(
     choices: The choice of each contender, for each set of validation tasks.
 
   Raises:
-    ValueError: there is no such test.
+    ValueError: No test has finished for all contenders.
   """
   protocol = plan.protocol
   runs = {task: plan.tests(choices, [task]) for task in protocol.test_tasks}
@@ -104,12 +104,12 @@ def write(
   write_results(results, choices, about, entries, plan.workdir)
 
 
-# Task -> where its returns are scored 0 and 1; None if random play is no worse.
+# Task -> the returns that score 0 and 1; None if random play does as well.
 Scales = Mapping[str, normalization.Scale | None]
-# Task -> updates after which agents are scored -> a result of each contender.
+# Task -> number of updates at scoring -> the results of all contenders.
 Results = Mapping[str, Mapping[int, Sequence[comparison.Result]]]
 _ALL = 'all'
-# A table with its heading and what it means, and entries of summary.json.
+# A table with its heading and its meaning, and entries of summary.json.
 _Note = tuple[list[pages.Block], list[dict[str, Any]]]
 
 
@@ -120,13 +120,13 @@ def write_results(
   entries: Mapping[str, str | None],
   workdir: pathlib.Path,
 ) -> None:
-  """Writes the report on results that have been read.
+  """Writes the report on given results.
 
   Args:
     results: The results of the tests.
     choices: The choice of each contender, for each set of validation tasks.
-    about: What the report says of the runs.
-    entries: Test -> `Protocol.entry`; tests of one are compared together.
+    about: The description of the runs.
+    entries: Test -> `Protocol.entry`; tests of one entry are compared together.
     workdir: The folder of the report.
   """
   scales = {task: _scale(task, of_task) for task, of_task in results.items()}
@@ -148,7 +148,7 @@ def write_results(
 def _scale(
   task: str, of_task: Mapping[int, Sequence[comparison.Result]]
 ) -> normalization.Scale | None:
-  """See `Scales`; comparisons have benchmarks of their own."""
+  """Finds the scale of a task, with a benchmark for the protocol's tests."""
   if protocol_lib.family(task) in _EXACT:
     scale = normalization.find_scale(task)
     if scale is not None:
@@ -167,10 +167,10 @@ def _scale(
 def _comparisons(
   results: Results, scales: Scales, entries: Mapping[str, str | None]
 ) -> Iterator[comparison.Comparison]:
-  """One for each number of updates and entry of `by_family`.
+  """Compares rules for each number of updates and entry of `by_family`.
 
-  A comparison takes one learning rate of each rule, and curves with points at
-  the same environment steps. Tests without a scale are on their own.
+  A comparison needs one learning rate for each rule, and curves with points at
+  the same environment steps. Tests without a scale are compared separately.
   """
   groups: dict[str | None, list[str]] = {}
   for task in results:
@@ -204,7 +204,7 @@ def _find_scale(
 
 
 def _choices(choices: Sequence[protocol_lib.Choice]) -> _Note:
-  """Returns the settings that were chosen."""
+  """Lists the chosen settings."""
   rows = [
     [
       choice.contender.name,
@@ -236,7 +236,7 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> _Note:
 
 
 def _families(results: Results, scales: Scales) -> _Note:
-  """Returns IQMs of the scores, by family and over all tests."""
+  """Tabulates IQMs of the scores, by family and over all tests."""
   columns: dict[tuple[int, str], dict[str, list[Any]]] = {}
   for task, of_task in results.items():
     names = (protocol_lib.family(task), _ALL)
@@ -244,7 +244,7 @@ def _families(results: Results, scales: Scales) -> _Note:
       scores = columns.setdefault((updates, name), {})
       for result in of_task[updates]:
         if (scale := scales[task]) is not None:
-          # A contender of which a run failed has none.
+          # A contender with a failed run has no score.
           own = scale.normalize(result.returns) if not result.problem else None
           scores.setdefault(result.rule, []).append(own)
   iqms = {
@@ -280,7 +280,7 @@ def _families(results: Results, scales: Scales) -> _Note:
 
 
 def _worse_than_random(results: Results) -> _Note:
-  """Returns the tests in which a mean return is below that of random play."""
+  """Lists the tests in which a mean return is below that of random play."""
   rows, details = [], []
   for task, of_task in results.items():
     for updates, contenders in of_task.items():
@@ -318,7 +318,7 @@ def _write_csv(
   results: Results,
   scales: Scales,
 ) -> None:
-  """A row for each agent, and number of updates."""
+  """Writes a row for each agent and number of updates."""
   with (
     files.replacing(path) as temporary,
     temporary.open('w', newline='', encoding='utf-8') as file,
