@@ -16,7 +16,7 @@ from disco_rl.runtime import files
 
 @dataclasses.dataclass(frozen=True)
 class Heading:
-  """A heading; that of the document has level 1."""
+  """A heading; the title of the document has level 1."""
 
   text: str
   level: int = 2
@@ -24,7 +24,7 @@ class Heading:
 
 @dataclasses.dataclass(frozen=True)
 class Paragraph:
-  """Text; a result stands out."""
+  """A paragraph of text; results are emphasized."""
 
   text: str
   is_result: bool = False
@@ -32,16 +32,16 @@ class Paragraph:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  """Rows of cells, of which the first is the header."""
+  """A table: rows of cells, the header first."""
 
   rows: Sequence[Sequence[str]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-  """A PNG of `plotting.save`, or a film, GIF, with a caption.
+  """A picture by `plotting.save`, or a film as GIF, with a caption.
 
-  Where there is no such file, as it could not be drawn, it is left out.
+  It is left out if the file does not exist because drawing failed.
   """
 
   path: pathlib.Path
@@ -50,7 +50,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Code:
-  """A command or a program."""
+  """A command or a piece of code."""
 
   text: str
 
@@ -156,8 +156,8 @@ def _cell(text: str, tag: str) -> str:
 def _figure(path: pathlib.Path, caption: str) -> str:
   content = path.read_bytes()
   is_film = path.suffix == '.gif'
-  # In CSS pixels: figures have 200 dots per inch, pages 96. The width of a PNG
-  # image is the four bytes from the 16th on.
+  # In CSS pixels: figures have 200 dots per inch, pages 96. Bytes 16 to 19 of a
+  # PNG file are its width.
   width = int.from_bytes(content[16:20], 'big') // 2
   data = base64.b64encode(content).decode()
   return (

@@ -13,19 +13,19 @@ from disco_rl.runtime import reports
 
 # (observations, whether each is the first of an episode [B]) -> actions [B].
 Act = Callable[[types.PyTree, np.ndarray], np.ndarray]
-# Of an episode: no fewer than Atari's limit of 108,000 frames, four a step.
+# Steps of an episode; at least Atari's limit of 108,000 frames, four per step.
 MAX_STEPS = 30_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Episodes:
-  """Episodes that were played.
+  """The results of episodes that were played.
 
   Attributes:
-    returns: [N] sums of rewards, not discounted.
-    lengths: [N] numbers of steps.
-    num_cut: episodes among them that had not ended after the most steps that
-      were allowed, whose returns are those so far.
+    returns: The undiscounted sums of rewards, [N].
+    lengths: The numbers of steps, [N].
+    num_cut: The number of episodes that were cut at the maximal length, whose
+      returns are incomplete.
   """
 
   returns: np.ndarray
@@ -39,13 +39,13 @@ class Episodes:
 
   @property
   def ci95(self) -> tuple[float, float] | None:
-    """95% bootstrap interval of the mean return; None for one episode."""
+    """The 95% bootstrap interval of the mean return; None for one episode."""
     estimate = statistics.estimate(statistics.mean, self.returns[:, None])
     interval = estimate.ci95
     return None if interval is None else (interval[0], interval[1])
 
   def __str__(self) -> str:
-    """The mean with its interval, in one line."""
+    """Formats the mean with its interval in one line."""
     interval = self.ci95
     within = (
       f' (95%: {interval[0]:.4g} to {interval[1]:.4g})' if interval else ''
@@ -64,23 +64,23 @@ def play(
   watch: Callable[[bool], None] = lambda _: None,
   max_steps: int = MAX_STEPS,
 ) -> Episodes:
-  """Plays episodes in B environments side by side.
+  """Plays episodes in B environments in parallel.
 
-  How many each environment plays is fixed beforehand: the first N to end would
-  be the short ones.
+  The number of episodes of each environment is fixed in advance: the first N
+  that end would be biased towards short ones.
 
   Args:
-    environment: B of them; reset here.
-    act: the policy.
+    environment: The B environments, which are reset here.
+    act: The policy.
     num_episodes: N.
-    watch: called after every observation with whether it is the last of an
+    watch: Called after every observation, with True after the last one of an
       episode of the first environment.
-    max_steps: The longest episode. One that has not ended by then is cut, and
-      its environment plays no others: only an end makes it begin anew. A line
-      on the standard error stream says so.
+    max_steps: The maximal length of an episode. A longer one is cut, and its
+      environment plays no more episodes, because only the end of an episode
+      resets it. A line on the standard error stream reports this.
 
   Returns:
-    The episodes, those of an environment one after the other.
+    The episodes, grouped by environment.
   """
   number = environment.num_environments
   quotas = [num_episodes // number] * number
@@ -97,7 +97,7 @@ def play(
     is_first = np.asarray(
       agent_network.has_ended(timestep.is_terminal, timestep.mask)
     )
-    is_step = timestep.mask | timestep.is_last  # Others merely reset.
+    is_step = timestep.mask | timestep.is_last  # Others only reset.
     total += np.where(is_step, timestep.reward, 0.0)
     length += is_step
     for i in np.flatnonzero(timestep.is_last).tolist():
@@ -121,26 +121,26 @@ def play(
 
 
 class Film:
-  """Pictures of the first environment of a batch, while it is played.
+  """A film of the first environment of a batch, taken while it is played.
 
   Attributes:
-    frames: Pictures [H, W, 3] uint8.
-    screens: the last text of each episode, where there is any; see
+    frames: The pictures, [H, W, 3] uint8.
+    screens: The last text of each episode that has one, by
       `HostEnvironment.screen`.
-    is_cut: whether there were more than `max_frames`.
-    frames_per_second: The environment's.
+    is_cut: Whether there were more than `max_frames`.
+    frames_per_second: The speed of the environment.
   """
 
   def __init__(self, environment: base.HostEnvironment, max_frames: int):
-    """Begins with no pictures.
+    """Makes an empty film.
 
     Args:
       environment: The environment that is played.
-      max_frames: number of pictures to keep; later ones are not taken.
+      max_frames: The number of pictures to keep; later ones are not taken.
     """
     self._environment = environment
     self._max_frames = max_frames
-    # How often the last picture of an episode is repeated, for half a second.
+    # The last picture of an episode is shown for half a second.
     self._pause = round(environment.frames_per_second / 2)
     self.frames_per_second = environment.frames_per_second
     self.frames: list[np.ndarray] = []
@@ -151,10 +151,10 @@ class Film:
     """Takes a picture.
 
     Args:
-      is_last: whether it is the last one of an episode.
+      is_last: Whether it is the last one of an episode.
 
     Raises:
-      base.RenderError: this environment cannot be rendered.
+      base.RenderError: The environment cannot be rendered.
     """
     self.is_cut = len(self.frames) >= self._max_frames
     if not self.is_cut:

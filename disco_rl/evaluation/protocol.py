@@ -1,8 +1,8 @@
-"""A protocol for judging rules: its declarations, its runs, what is chosen.
+"""A protocol for judging rules: its declarations, its runs and its choices.
 
-Settings of a rule are chosen by validation tasks, and then kept for all tests,
-which nothing is chosen by; a family or suite of tests with settings of its own
-may have validation tasks of its own. Baselines go through the same.
+The settings of a rule are chosen on validation tasks, and then kept for all
+tests, on which nothing is chosen. A family or suite of tests with its own
+settings may have its own validation tasks. Baselines are treated like rules.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from disco_rl.evaluation import normalization
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.evaluation import statistics
 
-# Contenders that scores refer to: return 1 where the best is not known, and 0.
+# The contenders whose returns score 1, where the best is unknown, and 0.
 REFERENCE = 'actor_critic'
 UNIFORM = 'uniform'
 GIVEN = 'given'
@@ -42,7 +42,7 @@ _Ascending = Annotated[
     lambda xs: bool(xs) and [*xs] == sorted({*xs}) and xs[0] > 0,
   ),
 ]
-# What a family or suite may declare besides settings of runs -> its type.
+# Declarations of a family or suite in addition to settings of runs -> types.
 _OWN: Mapping[str, Any] = {
   'score_after': _Ascending,
   'validation_tasks': tuple[str, ...],
@@ -51,32 +51,32 @@ _OWN: Mapping[str, Any] = {
 
 
 class NoScoresError(ValueError):
-  """No runs have scores by which settings could be chosen."""
+  """Raised if no run has scores by which settings could be chosen."""
 
 
 def family(task: str) -> str:
-  """The first part of a task's name."""
+  """Returns the first part of a task's name."""
   return task.partition('/')[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class Protocol(config_lib.Settings):
-  """What a protocol declares before anything is run.
+  """The declarations of a protocol, made before anything is run.
 
   Attributes:
-    training_tasks: tasks of discovery, with commas between.
-    validation_tasks: tasks by which settings are chosen; the returns of several
-      have scales, so that they can be averaged.
-    validation_updates: updates after which they are.
-    test_tasks: tasks that nothing is chosen by; suites stand for their
+    training_tasks: tasks of discovery, separated by commas.
+    validation_tasks: tasks on which settings are chosen; if there are several,
+      their returns need scales, so that they can be averaged.
+    validation_updates: number of updates after which settings are chosen.
+    test_tasks: tasks on which nothing is chosen; suites stand for their
       environments.
-    score_after: numbers of updates after which agents are scored, all read off
-      one run.
-    by_family: family or suite of tests -> settings of its runs, and of those in
+    score_after: numbers of updates after which agents are scored, all in one
+      run.
+    by_family: family or suite of tests -> settings of its runs, and of runs in
       its own validation tasks. It may also have validation_tasks,
-      validation_updates and score_after. Of both, the suite holds.
-    grids: contender -> setting -> values; 'given' holds for all given rules,
-      'rule' names another contender's rule.
+      validation_updates and score_after. A suite takes precedence.
+    grids: contender -> setting -> values; 'given' applies to all given rules,
+      'rule' names the rule of another contender.
   """
 
   training_tasks: suites.Names
@@ -88,7 +88,7 @@ class Protocol(config_lib.Settings):
   grids: Mapping[str, Mapping[str, Sequence[Any]]]
 
   def conflicts(self) -> Iterator[str]:
-    """Sets are disjoint and not empty, and the contenders known."""
+    """Yields errors about empty or overlapping sets, and unknown contenders."""
     for name, own in self.by_family.items():
       yield from _family_conflicts(name, own)
     validations = self.validations()
@@ -136,44 +136,44 @@ class Protocol(config_lib.Settings):
       yield f'grids lacks {name!r}: add it, {{}} for the settings as given.'
 
   def scored_after(self, task: str) -> tuple[int, ...]:
-    """Updates after which agents are scored in a task."""
+    """Returns the numbers of updates after which a task is scored."""
     return tuple(self._own(task, 'score_after'))
 
   def updates(self, task: str) -> int:
-    """Updates of an agent in a task, a test or one of validation."""
+    """Returns the updates of an agent in a test or a validation task."""
     if task in self.test_tasks:
       return self.scored_after(task)[-1]
     return self._own(task, 'validation_updates')
 
   def validated_by(self, test: str) -> tuple[str, ...]:
-    """Tasks by which the settings for a test are chosen."""
+    """Returns the tasks on which settings for a test are chosen."""
     return tuple(self._own(test, 'validation_tasks'))
 
   def validations(self) -> list[tuple[str, ...]]:
-    """The sets of such tasks of all tests."""
+    """Returns the sets of validation tasks of all tests."""
     return list(dict.fromkeys(map(self.validated_by, self.test_tasks)))
 
   def entry(self, task: str) -> str | None:
-    """The name in `by_family` that holds for a task; None: there is none."""
+    """Returns the name in `by_family` that applies to a task, or None."""
     for name, own in self.by_family.items():
       if task in (*suites.expand(name), *own.get('validation_tasks', ())):
         return name
     return family(task) if family(task) in self.by_family else None
 
   def own(self, task: str) -> Mapping[str, Any]:
-    """What `by_family` has for a test or a task of validation."""
+    """Returns the entry of `by_family` for a test or a validation task."""
     name = self.entry(task)
     return {} if name is None else self.by_family[name]
 
   def _own(self, task: str, name: str) -> Any:
-    """A declaration for a task, else the one that holds for all."""
+    """Returns a declaration for a task, or else the one for all tasks."""
     return self.own(task).get(name, getattr(self, name))
 
   def select(self, names: Sequence[str]) -> tuple[str, ...]:
-    """The tests among which are these tasks, families and suites; of none all.
+    """Selects tests by tasks, families and suites; all, if none are named.
 
     Raises:
-      ValueError: a name is that of no test.
+      ValueError: A name matches no test.
     """
     called = {x: {x, family(x), self.entry(x) or x} for x in self.test_tasks}
     known = set().union(*called.values())
@@ -191,7 +191,7 @@ class Protocol(config_lib.Settings):
 
 
 def _family_conflicts(name: str, own: Mapping[str, Any]) -> Iterator[str]:
-  """What is wrong with a family's declarations; raises for a wrong type."""
+  """Yields errors in a family's declarations; raises for a wrong type."""
   here = f'by_family.{name}'
   for declared, kind in _OWN.items():
     if declared in own:
@@ -206,9 +206,10 @@ class Contender:
 
   Attributes:
     name: The name in tables.
-    folder: The folder of its runs in each task; other rules do not change it.
+    folder: The folder of its runs in each task; it does not depend on the other
+      rules.
     rule: The rule's name or path.
-    points: The settings that are chosen between.
+    points: The candidate settings.
   """
 
   name: str
@@ -219,14 +220,14 @@ class Contender:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-  """The settings of a contender, and why.
+  """The chosen settings of a contender, with the reasons.
 
   Attributes:
     contender: The contender that they were chosen for.
     validation_tasks: The tasks that they were chosen by.
     point: The settings.
-    iqms: The IQM of each point over the validation tasks; None where a run has
-      no scores; empty where there was nothing to choose.
+    iqms: The IQM of each point over the validation tasks; None if a run has no
+      scores; empty if there was nothing to choose.
   """
 
   contender: Contender
@@ -238,14 +239,14 @@ class Choice:
 def contenders(
   rules: Sequence[str], grids: Mapping[str, Mapping[str, Sequence[Any]]]
 ) -> list[Contender]:
-  """The given rules, then the baselines.
+  """Returns the given rules, then the baselines.
 
   Args:
-    rules: names or paths.
-    grids: see `Protocol`.
+    rules: The names or paths of rules.
+    grids: The value of `Protocol.grids`.
 
   Raises:
-    ValueError: two contenders have one name, or a grid has no values.
+    ValueError: Two contenders have the same name, or a grid has no values.
   """
   baselines = [name for name in grids if name != GIVEN]
   found = [
@@ -283,7 +284,7 @@ def _contender(
 
 
 def show(point: Point) -> str:
-  """Settings as text."""
+  """Formats settings as text."""
   shown = lambda x: f'{x:g}' if isinstance(x, float) else f'{x}'
   return ', '.join(f'{k}={shown(x)}' for k, x in point.items()) or 'no choice'
 
@@ -295,8 +296,8 @@ class Plan:
   Attributes:
     protocol: The declarations.
     settings: The settings that all runs share.
-    contenders: The contenders, of `contenders`.
-    workdir: has the run of each TASK/CONTENDER/SETTINGS in a folder.
+    contenders: The contenders, made by `contenders`.
+    workdir: The folder, with a folder TASK/CONTENDER/SETTINGS for each run.
   """
 
   protocol: Protocol
@@ -305,7 +306,7 @@ class Plan:
   workdir: pathlib.Path
 
   def run(self, task: str, contender: Contender, point: Point) -> runs_lib.Run:
-    """One run; raises ValueError for settings that are not valid."""
+    """Makes one run; raises ValueError for settings that are not valid."""
     folder = self.workdir.joinpath(
       runs_lib.slug(task), contender.folder, runs_lib.slug(show(point))
     )
@@ -327,22 +328,22 @@ class Plan:
     return run
 
   def validation(self, tests: Sequence[str]) -> list[runs_lib.Run]:
-    """Runs by which settings for these tests are chosen."""
+    """Returns the runs on which settings for these tests are chosen."""
     needed = dict.fromkeys(map(self.protocol.validated_by, tests))
     return [job for tasks in needed for job in self._validation(tasks)]
 
   def choose(self, tests: Sequence[str]) -> list[Choice]:
-    """Chooses settings by the validation tasks whose runs are over.
+    """Chooses settings on the validation tasks whose runs are over.
 
     Args:
       tests: The tests for which all contenders must have settings.
 
     Returns:
-      Choices for these and for other tests.
+      The choices for these and for other tests.
 
     Raises:
-      NoScoresError: each point of a contender has a run without scores.
-      WorkdirError: files of a run are damaged.
+      NoScoresError: Each point of a contender has a run without scores.
+      WorkdirError: Files of a run are damaged.
     """
     needed = {self.protocol.validated_by(test) for test in tests}
     choices = []
@@ -357,7 +358,7 @@ class Plan:
   def tests(
     self, choices: Sequence[Choice], tasks: Sequence[str]
   ) -> list[runs_lib.Run]:
-    """Runs of all contenders in the tests that choices were made for."""
+    """Returns the runs of all contenders in the tests with choices."""
     return [
       self.run(task, choice.contender, choice.point)
       for choice in choices
@@ -366,7 +367,7 @@ class Plan:
     ]
 
   def _validation(self, tasks: Sequence[str]) -> list[runs_lib.Run]:
-    """Runs of all settings, where there are several, in validation tasks."""
+    """Returns runs of all settings, if there are several, in tasks."""
     return [
       self.run(task, contender, point)
       for contender in self.contenders
@@ -394,7 +395,7 @@ class Plan:
   def _iqm(
     self, contender: Contender, point: Point, tasks: Sequence[str]
   ) -> statistics.Estimate | None:
-    """IQM over validation tasks; None if a run has no scores."""
+    """Computes the IQM over validation tasks; None if a run has no scores."""
     columns = []
     for task in tasks:
       result = self._read(task, contender, point)
@@ -424,9 +425,9 @@ def validate(plan: Plan) -> None:
   """Checks all names and settings, before anything runs.
 
   Raises:
-    ValueError: a name is unknown, or a setting is not valid.
-    ImportError: a task needs a package that is not installed.
-    FileNotFoundError: a file of a rule's weights does not exist.
+    ValueError: A name is unknown, or a setting is not valid.
+    ImportError: A task needs a package that is not installed.
+    FileNotFoundError: A file of a rule's weights does not exist.
   """
   protocol = plan.protocol
   for tasks in (
@@ -455,7 +456,7 @@ def validate(plan: Plan) -> None:
 
 
 def _normalize(result: comparison.Result) -> np.ndarray:
-  """Scores of agents in a validation task: returns, if it has no scale."""
+  """Normalizes scores in a validation task; returns, if it has no scale."""
   scale = normalization.find_scale(result.environment)
   return result.returns if scale is None else scale.normalize(result.returns)
 

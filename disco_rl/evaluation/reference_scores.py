@@ -1,7 +1,7 @@
-"""Published scores, by which ours are normalized or with which compared.
+"""Published scores, used to normalize our scores or to compare with them.
 
-All are mean undiscounted returns from other papers; only random play of MinAtar
-was measured here.
+All are mean undiscounted returns from other papers, except that random play of
+MinAtar was measured here.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,8 @@ import pathlib
 CRAFTER = (2.1, 14.3)
 
 # Game -> random play, PPO. Random play is the mean over 1,000 (Freeway) to
-# 98,000 episodes, standard errors up to 0.025; PPO the returns of the
-# checkpoints that the README of gymnax lists (Lange, 2022), which has none for
-# Seaquest.
+# 98,000 episodes, with standard errors up to 0.025; PPO is the return of the
+# checkpoints in the README of gymnax (Lange, 2022), which lacks Seaquest.
 MINATAR: Mapping[str, tuple[float, float]] = {
   'asterix': (0.50, 15.0),
   'breakout': (0.41, 28.0),
@@ -30,9 +29,9 @@ class Published:
   """A score from the DiscoRL paper, whose agents are larger than our defaults.
 
   Attributes:
-    subject: name of an environment, or of a benchmark for its IQM.
-    method: name of the rule or algorithm.
-    value: mean return, or normalized IQM.
+    subject: The name of an environment, or of a benchmark for its IQM.
+    method: The name of the rule or algorithm.
+    value: The mean return, or the normalized IQM.
     environment_steps: The steps of training; None if the paper's table does not
       state it.
   """
@@ -46,10 +45,9 @@ class Published:
 def _read_paper() -> tuple[Published, ...]:
   """Reads the scores of published_scores.csv.
 
-  They are those of Extended Data Tables 1 to 3 and of the text (Oh et al.,
-  2025), from a transcription whose digits were not compared with the
-  publication. The IQM of Atari is of all agents, it seems: the table's means
-  have one of 14.5.
+  They are from Extended Data Tables 1 to 3 and the text (Oh et al., 2025), by a
+  transcription whose digits were not compared with the publication. The IQM of
+  Atari seems to be over all agents: the IQM of the table's means is 14.5.
   """
   path = pathlib.Path(__file__).with_name('published_scores.csv')
   with path.open(newline='', encoding='utf-8') as file:

@@ -1,4 +1,4 @@
-"""The report of several runs: report.md, report.html, summary.json."""
+"""Reports on several runs: report.md, report.html, summary.json."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -46,11 +46,11 @@ _PUBLISHED = (
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-  """What a report says of its runs.
+  """The description of the runs of a report.
 
   Attributes:
-    extent: How much was run.
-    score: What a score is.
+    extent: A sentence about the size of the runs.
+    score: A definition of the score.
     facts: The settings that the runs share, for summary.json.
   """
 
@@ -60,7 +60,7 @@ class Setup:
 
 
 def of_training(configs: Sequence[runner.EvaluationConfig]) -> Setup:
-  """Returns what a report says of trainings; of several lengths the longest."""
+  """Describes training runs; of several lengths, the longest."""
   sizes = [(x.seeds, x.updates, x.environment_steps) for x in configs]
   agents, updates, steps = map(max, zip(*sizes))
   return Setup(
@@ -80,7 +80,7 @@ def write(
 
   Args:
     results: The results, one for each environment, rule and learning rate.
-    setup: What it says of the runs.
+    setup: The description of the runs.
     workdir: The folder.
   """
   write_comparisons(comparison.compare(results), setup, workdir)
@@ -93,14 +93,14 @@ def write_comparisons(
   notes: Sequence[pages.Block] = (),
   details: Mapping[str, Any] | None = None,
 ) -> None:
-  """Does as `write`, of comparisons that have been made.
+  """Writes the report on given comparisons; see `write`.
 
   Args:
     compared: The comparisons, one for each section.
-    setup: What the report says of the runs.
+    setup: The description of the runs.
     workdir: The folder.
     notes: Tables shown before the sections of the benchmarks.
-    details: Further entries of summary.json.
+    details: Additional entries of summary.json.
   """
   (workdir / 'figures').mkdir(exist_ok=True)
   benchmarks = {c.benchmark.name: _benchmark_summary(c) for c in compared}
@@ -136,7 +136,7 @@ def _beginning(
 def _section(
   compared: comparison.Comparison, workdir: pathlib.Path
 ) -> Iterator[pages.Block]:
-  """Yields what the report says of one benchmark."""
+  """Yields the section of one benchmark."""
   figures = _figures(compared, workdir)
   has_rates = max(map(len, compared.iqms.values())) > 1
   yield pages.Heading(compared.benchmark.title)
@@ -210,7 +210,7 @@ def _references(compared: comparison.Comparison) -> Iterator[pages.Block]:
 
 
 def _about_rates(compared: comparison.Comparison) -> str:
-  """Says which learning rates are shown."""
+  """Describes which learning rates are shown."""
   rates = set().union(*compared.iqms.values())
   most = max(map(len, compared.iqms.values()))
   if most > 1:
@@ -232,7 +232,7 @@ def _about_rates(compared: comparison.Comparison) -> str:
 def _figures(
   compared: comparison.Comparison, workdir: pathlib.Path
 ) -> dict[str, pathlib.Path]:
-  """Draws the figures; returns where each is, or would be."""
+  """Draws the figures; returns their paths, also of those that failed."""
   benchmark = re.sub('[^A-Za-z0-9_.]+', '-', compared.benchmark.name)
   paths = {}
   for name in report_figures.applicable(compared):
@@ -300,7 +300,7 @@ def _published(
 def _published_table(compared: comparison.Comparison) -> _Table:
   """Returns published results, with our mean return or IQM over a benchmark.
 
-  Ours are read from the learning curves at the steps of the published ones, or
+  Ours are read from the learning curves at the published numbers of steps, or
   at the end of shorter training.
   """
   ours = [f'{scores.rule}, ours' for scores in compared.best]
@@ -317,7 +317,7 @@ def _published_table(compared: comparison.Comparison) -> _Table:
 def _ours(
   scores: comparison.RuleScores, published: reference_scores.Published
 ) -> str:
-  """Our score at the steps of a published one."""
+  """Returns our score at the number of steps of a published one."""
   steps, values = scores.curve_steps, scores.curve.value
   if published.subject in scores.curves:
     steps, returns = scores.curves[published.subject]
@@ -364,17 +364,17 @@ def _benchmark_summary(compared: comparison.Comparison) -> dict[str, Any]:
 
 
 def as_json(estimate: statistics.Estimate) -> dict[str, Any]:
-  """An estimate with its interval, for programs."""
+  """Converts an estimate with its interval to JSON."""
   return {'value': float(estimate.value), 'ci95': estimate.ci95}
 
 
 def _mean(summary: statistics.Summary) -> str:
-  """The mean of `statistics.summarize` with its interval, as text."""
+  """Formats the mean of a summary with its interval."""
   return _format(summary['mean'], summary['ci95'])
 
 
 def format_estimate(estimate: statistics.Estimate | None) -> str:
-  """An estimate with its interval, as text."""
+  """Formats an estimate with its interval."""
   if estimate is None:
     return 'no scores'
   return _format(float(estimate.value), estimate.ci95)

@@ -24,7 +24,7 @@ _PANEL_COLUMNS = 2
 
 
 def applicable(compared: comparison.Comparison) -> list[str]:
-  """Names of the figures in `FIGURES` that the comparison has data for."""
+  """Returns the names in `FIGURES` for which the comparison has data."""
   names = []
   if compared.best:
     names += ['aggregates', 'sample_efficiency', 'environments']
@@ -36,7 +36,7 @@ def applicable(compared: comparison.Comparison) -> list[str]:
 
 
 def aggregate_names(compared: comparison.Comparison) -> list[str]:
-  """The statistics that apply: raw returns have no optimum at 1."""
+  """Returns the statistics that apply: raw returns have no optimum at 1."""
   return [
     name
     for name in statistics.AGGREGATES
@@ -45,7 +45,7 @@ def aggregate_names(compared: comparison.Comparison) -> list[str]:
 
 
 def _aggregates(compared: comparison.Comparison) -> figure.Figure:
-  """One panel per statistic: a point and its interval for each rule."""
+  """Draws a panel per statistic: a point with an interval for each rule."""
   names = aggregate_names(compared)
   num_rules = len(compared.best)
   fig = figure.Figure(
@@ -69,7 +69,7 @@ def _aggregates(compared: comparison.Comparison) -> figure.Figure:
 
 
 def _sample_efficiency(compared: comparison.Comparison) -> figure.Figure:
-  """IQM over environment steps, with bands."""
+  """Draws the IQM over environment steps, with bands."""
   fig, ax = plotting.panel(
     'environment steps of one agent', _score_label(compared)
   )
@@ -83,7 +83,7 @@ def _sample_efficiency(compared: comparison.Comparison) -> figure.Figure:
 
 
 def _profiles(compared: comparison.Comparison) -> figure.Figure:
-  """Fraction of agents above each score, with bands."""
+  """Draws the fraction of agents above each score, with bands."""
   fig, ax = plotting.panel('normalized score', 'fraction of agents above it')
   styles = plotting.lines(scores.rule for scores in compared.best)
   for scores in compared.best:
@@ -95,7 +95,7 @@ def _profiles(compared: comparison.Comparison) -> figure.Figure:
 
 
 def _learning_rates(compared: comparison.Comparison) -> figure.Figure:
-  """IQM at each learning rate, with intervals."""
+  """Draws the IQM at each learning rate, with intervals."""
   fig, ax = plotting.panel('learning rate', _score_label(compared))
   styles = plotting.lines(compared.iqms)
   for rule, by_rate in compared.iqms.items():
@@ -127,7 +127,7 @@ def _learning_rates(compared: comparison.Comparison) -> figure.Figure:
 
 
 def _environments(compared: comparison.Comparison) -> figure.Figure:
-  """Learning curves in each environment: mean over agents and range."""
+  """Draws the mean and range of agents in each environment over time."""
   names = compared.environments
   columns = min(len(names), _PANEL_COLUMNS)
   rows = math.ceil(len(names) / columns)
@@ -151,7 +151,7 @@ def _environments(compared: comparison.Comparison) -> figure.Figure:
   for ax in panels[len(names) :]:
     ax.set_visible(False)
   fig.supylabel('return', color=plotting.INK, fontsize=10)
-  # An axis label of the figure's own would overlap the legend.
+  # An axis label of the figure would overlap the legend.
   plotting.legend_below(fig, 'over environment steps of one agent')
   return fig
 
@@ -170,14 +170,14 @@ def over_settings(
 ) -> figure.Figure:
   """Draws a line for each rule over the settings of agents.
 
-  It goes through mean scores; dots are agents. As in Extended Data Fig. 1.
+  Lines connect mean scores, and dots are agents, as in Extended Data Fig. 1.
 
   Args:
-    scores: Rule -> text of the settings -> scores of the agents, [S]; NaN where
-      there is none.
+    scores: Rule -> text of the settings -> scores of the agents, [S]; NaN for
+      missing ones.
     name: The name of the setting that varies, if there is only one: its values
       are the x-axis, as in panels a and b. None: combinations are ranked by
-      their mean, from the best, separately for each rule, as in panel c.
+      their mean, best first, separately for each rule, as in panel c.
   """
   label = 'combinations of settings, ranked' if name is None else name
   fig, ax = plotting.panel(label, 'return at the end of training')

@@ -39,24 +39,25 @@ class EvaluationConfig(config_lib.Settings):
   """Settings of an evaluation.
 
   Attributes:
-    environment: name of an environment.
+    environment: name of the environment.
     rule: name of a rule, the path of an npz file, or a hf:// address.
-    seeds: agents, trained side by side, which differ only in their seeds.
-    seed: seed of the first agent, then counting up; an agent does not depend on
-      the number of agents.
-    updates: updates of each agent, a multiple of its `updates_per_rollout`. To
-      that the next two are rounded up.
+    seeds: number of agents, trained in parallel, which differ only in their
+      seeds.
+    seed: seed of the first agent; the others count up. An agent does not depend
+      on the number of agents.
+    updates: updates of each agent, a multiple of its `updates_per_rollout`, to
+      which the next two settings are rounded up.
     log_every: updates between two rows of metrics.
     checkpoint_every: updates between two checkpoints.
-    checkpoint_seconds: seconds after which a checkpoint is saved all the same;
-      runs wait longer if saving would take over 2% of the time.
-    sizes: 'task': agents as suit the rule and the task; 'paper': those of the
-      paper.
+    checkpoint_seconds: seconds after which a checkpoint is saved in any case;
+      longer if saving would take over 2% of the time.
+    sizes: 'task' for agents that suit the rule and the task; 'paper' for the
+      agents of the paper.
     agent: settings of the agents.
     rule_settings: fields of the rule's class.
-    preprocessing: changes for environments, see `environments.registry.make`.
-    loggers: loggers besides metrics.csv and TensorBoard, with commas between:
-      'wandb', 'mlflow' or your own.
+    preprocessing: changes of environments, see `environments.registry.make`.
+    loggers: loggers in addition to metrics.csv and TensorBoard, separated by
+      commas: 'wandb', 'mlflow' or your own.
   """
 
   environment: str = 'catch'
@@ -77,18 +78,18 @@ class EvaluationConfig(config_lib.Settings):
 
   @property
   def environment_steps(self) -> int:
-    """Environment steps of one agent in total."""
+    """The total environment steps of one agent."""
     return self.updates * self.steps_per_update
 
   @property
   def steps_per_update(self) -> int:
-    """Environment steps of one agent between two updates."""
+    """The environment steps of one agent between two updates."""
     return self.agent.actions_per_update * environment_registry.action_repeat(
       self.environment, self.preprocessing
     )
 
   def conflicts(self) -> Iterator[str]:
-    """No rollout is left with some of its updates."""
+    """Yields an error if the last rollout lacks some of its updates."""
     try:
       self.agent.rollouts(self.updates)
     except ValueError as error:
@@ -106,7 +107,7 @@ def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
   Raises:
     ValueError: a setting is unknown or not valid.
     OSError: the file of the rule cannot be read or downloaded.
-    ImportError: the task decides, and its package is not installed.
+    ImportError: A package of the task, on which settings depend, is missing.
   """
   of_rules = rule_registry.setting_names()
   of_agents = {*config_lib.names(agent_lib.AgentConfig)}
@@ -135,7 +136,7 @@ def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
   )
 
 
-# Settings that a resumed run may change.
+# Settings that may change when a run is resumed.
 FREE = (
   'updates',
   'log_every',
@@ -143,7 +144,7 @@ FREE = (
   'checkpoint_seconds',
   'loggers',
 )
-# The agents in checkpoints.
+# The name of the agents in checkpoints.
 TRAIN_STATE = 'train_state'
 _DISK_REMEDY = (
   'Choose a --workdir on a larger disk, or lower seeds or replay_capacity.'
@@ -157,8 +158,8 @@ _CAUSES = (
 class Evaluation:
   """One run in one folder.
 
-  The constructor finds every error in the settings, before anything is compiled
-  or written.
+  The constructor reports every error in the settings before anything is
+  compiled or written.
   """
 
   def __init__(self, config: EvaluationConfig):
@@ -194,7 +195,7 @@ class Evaluation:
   def _fit(
     self, config: EvaluationConfig, rule: rule_base.UpdateRule
   ) -> tuple[EvaluationConfig, base.Training, planning.Needs]:
-    """The training of such agents; raises if it does not fit."""
+    """Prepares training with a config; raises if it does not fit."""
     agent = agent_lib.make(config.agent, self._environment.spec, rule)
     jax.eval_shape(lambda: agent.init(jax.random.key(0)))
     driver = training.make(agent, self._environment, config.seeds)
@@ -213,10 +214,10 @@ class Evaluation:
     and curves.png.
 
     Args:
-      workdir: the folder of the run.
-      description: The settings for config.json, which holds those that were
-        chosen automatically as they were chosen; of a fork also where it
-        begins, see `runtime.forks`. None: those of the config.
+      workdir: The folder of the run.
+      description: The settings for config.json, which also contains those that
+        were chosen automatically; for a fork also its origin, see
+        `runtime.forks`. None: those of the config.
 
     Returns:
       The summary, as in summary.json: environment, rule, seeds, updates,
@@ -258,7 +259,7 @@ class Evaluation:
   def _restore(
     self, run: run_lib.Run, train_state: base.TrainState
   ) -> base.TrainState:
-    """The state of the newest checkpoint, if there is one."""
+    """Restores the newest checkpoint, if there is one."""
     newest = run.restore(
       self._content(train_state),
       lambda tree: self._driver.restore_replays(tree[TRAIN_STATE]),
@@ -271,7 +272,7 @@ class Evaluation:
       self._environment.close()
 
   def _content(self, train_state: base.TrainState) -> dict[str, Any]:
-    """Content of a checkpoint."""
+    """Returns the content of a checkpoint."""
     content: dict[str, Any] = {TRAIN_STATE: train_state}
     environments = self._driver.save_environments()
     if environments is not None:
@@ -279,7 +280,7 @@ class Evaluation:
     return content
 
   def _resume(self, update: int, saved: Mapping[str, Any]) -> base.TrainState:
-    """Takes over a checkpoint; what is not in it begins anew."""
+    """Continues from a checkpoint; what it lacks begins anew."""
     config, environments = self._config, saved.get('environments')
     if environments is None and isinstance(self._driver, training.HostTraining):
       reports.note(
@@ -306,7 +307,7 @@ class Evaluation:
   def _train(
     self, run: run_lib.Run, train_state: base.TrainState
   ) -> base.TrainState:
-    """Advances to the last update; logs and saves on the way."""
+    """Trains to the last update; logs and saves along the way."""
     config, latest = self._config, train_state
 
     def on_stage(stage: train_loop.Stage) -> None:
@@ -336,7 +337,7 @@ class Evaluation:
     return latest
 
   def _rows(self, stage: train_loop.Stage) -> list[train_loop.Row]:
-    """One row of metrics per seed, with what this environment adds."""
+    """Returns a row of metrics per seed, with those of this environment."""
     success = self._success_rates(stage.train_state)
     unlocked = self._achievements.advance()
     common = ('environment_steps', 'episodes', 'return')
@@ -353,7 +354,7 @@ class Evaluation:
     ]
 
   def _success_rates(self, train_state: base.TrainState) -> list[float] | None:
-    """Fraction of the last episodes that were solved, where that is defined."""
+    """Returns the fraction of recent episodes solved, if it is defined."""
     threshold = normalization.success_threshold(self._config.environment)
     if threshold is None:
       return None
@@ -363,7 +364,7 @@ class Evaluation:
   def _summary(
     self, run: run_lib.Run, train_state: base.TrainState
   ) -> dict[str, Any]:
-    """The part of the summary that is about training."""
+    """Returns the part of the summary about training."""
     config = self._config
     summary = {
       'environment': config.environment,

@@ -1,4 +1,4 @@
-"""Several runs, each in its own folder: what is left, and their results."""
+"""Several runs, each in its own folder: their states and their results."""
 
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ from disco_rl.update_rules import sources
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """One run of several: agents that are trained by a rule, or a discovery.
+  """One of several runs: a training with a rule, or a discovery.
 
   Attributes:
-    name: The run as messages name it.
-    folder: Its folder.
-    rule: The name of its rule in figures and tables; a discovery's variant.
-    settings: All of its settings, flat, as in its config.json.
+    name: The name of the run in messages.
+    folder: The folder of the run.
+    rule: The name of the rule in figures and tables; a discovery's variant.
+    settings: All settings of the run, flat, as in config.json.
   """
 
   name: str
@@ -37,22 +37,22 @@ class Run:
 
   @property
   def counter(self) -> str:
-    """The setting, and the entry of summary.json, that counts its steps."""
+    """The setting and entry of summary.json that counts the steps."""
     return 'meta_steps' if 'meta_steps' in self.settings else 'updates'
 
   @property
   def is_discovery(self) -> bool:
-    """Whether it is a run of launch.meta_train."""
+    """Whether the run is a discovery."""
     return self.counter == 'meta_steps'
 
   @functools.cached_property
   def config(self) -> runner.EvaluationConfig:
-    """The config of a training."""
+    """The config, if the run is a training."""
     return runner.config_of(self.settings)
 
   @property
   def failure(self) -> str | None:
-    """Why the run ended early for good; None if it did not."""
+    """The reason why the run has failed for good; None if it has not."""
     return _read_entry(self.folder / 'failure.json', 'reason', str)
 
   @property
@@ -64,7 +64,7 @@ class Run:
     return (done or 0) >= self.settings[self.counter]
 
   def fail(self, reason: str) -> None:
-    """Notes that the run cannot continue, so that it is not repeated."""
+    """Records that the run cannot continue, so that it is not repeated."""
     self.folder.mkdir(parents=True, exist_ok=True)
     metrics.write_json(self.folder / 'failure.json', {'reason': reason})
 
@@ -72,13 +72,13 @@ class Run:
 def training(
   name: str, folder: pathlib.Path, rule: str, given: Mapping[str, Any]
 ) -> Run:
-  """Returns a run of agents that are trained by a rule.
+  """Makes a run that trains agents with a rule.
 
   Args:
     name: The run as messages name it.
-    folder: Its folder, which may hold it already.
-    rule: The name of its rule in figures and tables.
-    given: Flat settings, as of `runner.config_of`.
+    folder: The folder of the run, which may contain it already.
+    rule: The name of the rule in figures and tables.
+    given: The flat settings that `runner.config_of` takes.
 
   Raises:
     ValueError: a setting is unknown or not valid.
@@ -88,18 +88,18 @@ def training(
 
 
 def check(runs: Sequence[Run], free: Collection[str] = runner.FREE) -> None:
-  """Checks, before anything runs, what could end runs later.
+  """Checks for errors that would end runs later.
 
   Args:
     runs: All runs.
-    free: Settings that a run that has begun may change.
+    free: The settings that may change when a run is resumed.
 
   Raises:
     ValueError: two runs would share a folder, or the name of an environment is
       unknown.
     ImportError: an environment needs a package that is not installed.
-    files.WorkdirError: the folder of a run holds other settings, or the file of
-      its rule has changed since.
+    files.WorkdirError: the folder of a run contains other settings, or the file
+      of its rule has changed since.
   """
   folders = [run.folder for run in runs]
   if twice := [x for x in dict.fromkeys(folders) if folders.count(x) > 1]:
@@ -118,18 +118,18 @@ def check(runs: Sequence[Run], free: Collection[str] = runner.FREE) -> None:
 
 
 def read(run: Run, updates: int | None = None) -> comparison.Result:
-  """Reads the result of a training that is over.
+  """Reads the result of a finished or failed training.
 
   Args:
     run: The run.
-    updates: The updates after which agents are scored; None: all.
+    updates: The number of updates after which agents are scored; None: all.
 
   Returns:
-    The result; that of a run that has failed is its failure.
+    The result; for a failed run, the failure.
 
   Raises:
-    OSError: its metrics cannot be read.
-    files.WorkdirError: they are damaged, or have changed since the run ended.
+    OSError: The metrics cannot be read.
+    files.WorkdirError: They are damaged, or have changed since the run ended.
   """
   config = run.config
   identity = config.environment, run.rule, config.agent.learning_rate
@@ -142,15 +142,16 @@ def read(run: Run, updates: int | None = None) -> comparison.Result:
 
 
 def slug(name: str) -> str:
-  """Returns the name of a folder."""
+  """Converts a name to the name of a folder."""
   return re.sub('[^A-Za-z0-9_.]+', '-', name.removesuffix('.npz')).strip('-.')
 
 
 def labels(rules: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:
-  """Returns names in figures and tables.
+  """Returns names for figures and tables.
 
-  That of a file rule.npz of a run is the run's, that of other paths their last
-  part. Where it is taken, or that of several rules, it is the whole path.
+  The file rule.npz of a run is named after the run, other paths after their
+  last part. If that is taken, or shared by several rules, the whole path is
+  used.
   """
   short = [_label(pathlib.PurePath(x.removesuffix('.npz'))) for x in rules]
   return {

@@ -1,4 +1,4 @@
-"""The page of a discovery: what it found, in words, numbers and films."""
+"""A page about the result of a discovery, in words, numbers and films."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from disco_rl.runtime import reports
 BEFORE = 'before discovery'
 DISCOVERED = 'discovered'
 HAND_MADE = 'actor-critic'
-# As a sentence names them.
+# Their names in sentences.
 _NAMES = {
   BEFORE: 'the rule as it was before discovery',
   DISCOVERED: 'the discovered rule',
@@ -34,8 +34,8 @@ class Trained:
   Attributes:
     label: The rule's name on the page.
     curve: Steps [points] and mean returns [S, points].
-    film: A GIF file of one of the agents, and the mean return of the episodes
-      in it; None where there is none.
+    film: A GIF file of one of the agents, and the mean return of its episodes;
+      None if there is no film.
   """
 
   label: str
@@ -45,19 +45,19 @@ class Trained:
 
 @dataclasses.dataclass(frozen=True)
 class Showcase:
-  """What the page shows.
+  """The content of the page.
 
   Attributes:
-    discovery: What the run was, such as its agents and seconds: name -> value.
+    discovery: Facts about the run, such as its agents and seconds, by name.
     on: The environments of the population.
     meta_curves: The PNG file of the run's curves.
-    held_out: Meta-steps [N], and the mean returns [N] of new agents that were
-      trained after them by the rule as it then was.
+    held_out: Meta-steps [N], and the mean returns [N] of new agents trained
+      with the rule at these meta-steps.
     environment: The environment that the new agents learn.
-    updates: The updates of each of them.
-    trained: The agents, by rule, in the order of the table.
-    no_film: Why there are no films; None if there are.
-    commands: (purpose, command) to try next.
+    updates: The number of updates of each new agent.
+    trained: The new agents of each rule, in the order of the table.
+    no_film: The reason why there are no films; None if there are some.
+    commands: Suggested next commands, as (purpose, command).
   """
 
   discovery: Mapping[str, str]
@@ -72,11 +72,11 @@ class Showcase:
 
 
 def write(path: files.PathLike, showcase: Showcase) -> None:
-  """Writes the page, one file that needs no other, atomically.
+  """Writes the page as one self-contained file, atomically.
 
   Args:
-    path: The HTML file; next to it the learning curves are written as PNG.
-    showcase: What it shows.
+    path: The HTML file; the learning curves are written next to it as PNG.
+    showcase: The content of the page.
   """
   curves = pathlib.Path(path).with_name('showcase.png')
   curves.unlink(missing_ok=True)
@@ -93,7 +93,7 @@ def write(path: files.PathLike, showcase: Showcase) -> None:
 
 
 def _found(showcase: Showcase, curves: pathlib.Path) -> Iterator[pages.Block]:
-  """Yields what the rule is worth."""
+  """Yields the blocks about the quality of the rule."""
   run, environment = showcase.discovery, showcase.environment
   elsewhere = ', in which the rule was not discovered'
   yield pages.Heading('A rule was discovered', level=1)
@@ -138,7 +138,7 @@ def _found(showcase: Showcase, curves: pathlib.Path) -> Iterator[pages.Block]:
 
 
 def _how(showcase: Showcase) -> Iterator[pages.Block]:
-  """Yields how the rule was discovered, and what to try next."""
+  """Yields the blocks about the discovery, and what to try next."""
   yield pages.Heading('How it was discovered')
   steps, values = showcase.held_out
   if len(steps):
@@ -171,7 +171,7 @@ def _how(showcase: Showcase) -> Iterator[pages.Block]:
 def board(environment: str) -> dict[str, float] | None:
   """Returns rows, columns and random play's return of Catch; None elsewhere.
 
-  Where the paddle ends up does not depend on the column of the ball, so it is
+  At random the final place of the paddle does not depend on the ball, which is
   caught with a probability of 1 / columns.
   """
   match = re.fullmatch(r'catch(?:/(\d+)x(\d+))?', environment)
@@ -184,12 +184,12 @@ def board(environment: str) -> dict[str, float] | None:
 def verdict(
   trained: Sequence[Trained], updates: int, is_catch: bool
 ) -> list[str]:
-  """What the numbers say, in sentences.
+  """Summarizes the numbers in sentences.
 
   Args:
-    trained: the agents of each rule.
-    updates: The number of updates of each of them.
-    is_catch: whether a return is the balls caught less those missed.
+    trained: The agents of each rule.
+    updates: The number of updates of each agent.
+    is_catch: Whether a return is the balls caught minus the balls missed.
 
   Returns:
     The sentences.
@@ -217,14 +217,14 @@ def verdict(
 def _reached(
   curve: learning_curves.Curve, level: float, updates: int
 ) -> int | None:
-  """The update at which the mean over agents is above a level; None: never."""
+  """Returns the first update with a mean return above a level, or None."""
   steps, returns = curve
   above = np.flatnonzero(np.mean(returns, axis=0) > level)
   return round(updates * steps[above[0]] / steps[-1]) if len(above) else None
 
 
 def _scores(trained: Sequence[Trained]) -> list[list[str]]:
-  """The table: the mean over agents, its interval, and the worst agent."""
+  """Tabulates the mean over agents, its interval, and the worst agent."""
   rows = [['rule', 'mean return', '95% interval', 'worst agent']]
   for one in trained:
     returns = one.curve[1][:, -1]

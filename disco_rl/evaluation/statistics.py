@@ -1,10 +1,10 @@
 """Statistics of the scores of several agents in several environments.
 
-The statistics of Agarwal et al., 2021, "Deep Reinforcement Learning at the Edge
-of the Statistical Precipice". Scores are arrays [..., S, E] of S agents in each
-of E environments; a statistic reduces the last two axes. Intervals resample the
-agents of each environment independently: the environments are the benchmark,
-not a sample from a larger set.
+These are the statistics of Agarwal et al., 2021, "Deep Reinforcement Learning
+at the Edge of the Statistical Precipice". Scores are arrays [..., S, E] of S
+agents in each of E environments; a statistic reduces the last two axes.
+Intervals resample the agents of each environment independently: the
+environments are the benchmark, not a sample from a larger set.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from numpy import typing as npt
 import scipy
 
 RESAMPLES = 10_000
-# For curves and profiles, whose bands need not be as precise.
+# Fewer for curves and profiles, whose bands need less precision.
 CURVE_RESAMPLES = 2_000
-# Numbers resampled at once; bounds the memory.
+# The number of scores resampled at once, which bounds the memory.
 _CHUNK = 4_000_000
 
 Statistic = Callable[..., np.ndarray]
@@ -30,10 +30,10 @@ class Estimate:
   """A statistic, or one for each point of a curve, with its 95% interval.
 
   Attributes:
-    value: [] or [points].
-    low: lower bound of the interval, of the same shape; None without an
+    value: The statistic, [] or [points].
+    low: The lower bound of the interval, of the same shape; None without an
       interval, because a single agent has no spread.
-    high: upper bound.
+    high: The upper bound.
   """
 
   value: np.ndarray
@@ -49,13 +49,13 @@ class Estimate:
 
 
 class Summary(TypedDict):
-  """One score per agent [S], ready for JSON.
+  """A summary of one score per agent [S], ready for JSON.
 
   Attributes:
     mean: The mean.
     iqm: The interquartile mean.
-    ci95: [low, high] of the mean; None for a single agent or scores that are
-      not finite.
+    ci95: The interval [low, high] of the mean; None for a single agent or for
+      scores that are not finite.
     per_seed: The scores.
   """
 
@@ -66,17 +66,17 @@ class Summary(TypedDict):
 
 
 def mean(scores: np.ndarray) -> np.ndarray:
-  """Mean over agents and environments."""
+  """Computes the mean over agents and environments."""
   return np.mean(scores, axis=(-2, -1))
 
 
 def median(scores: np.ndarray) -> np.ndarray:
-  """Median over the environments of the mean over agents."""
+  """Computes the median over environments of the mean over agents."""
   return np.median(np.mean(scores, axis=-2), axis=-1)
 
 
 def iqm(scores: np.ndarray) -> np.ndarray:
-  """Interquartile mean over agents and environments together.
+  """Computes the interquartile mean over agents and environments together.
 
   Of n scores, the floor(n / 4) lowest and highest are left out.
   """
@@ -85,7 +85,7 @@ def iqm(scores: np.ndarray) -> np.ndarray:
 
 
 def optimality_gap(scores: np.ndarray) -> np.ndarray:
-  """Mean shortfall from 1; scores above 1 count as 1."""
+  """Computes the mean shortfall from 1; scores above 1 count as 1."""
   return np.mean(np.maximum(1 - scores, 0), axis=(-2, -1))
 
 
@@ -98,14 +98,14 @@ AGGREGATES: Mapping[str, Statistic] = {
 
 
 def probability_of_improvement(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-  """Probability that an agent of X scores higher than one of Y.
+  """Computes the probability that an agent of X scores higher than one of Y.
 
-  The mean over environments of P(X > Y) + P(X = Y) / 2, which is the statistic
-  of Mann and Whitney over the number of pairs.
+  This is the mean over environments of P(X > Y) + P(X = Y) / 2, the statistic
+  of Mann and Whitney divided by the number of pairs.
 
   Args:
-    x: [..., S, E] scores of X.
-    y: [..., R, E] scores of Y.
+    x: The scores of X, [..., S, E].
+    y: The scores of Y, [..., R, E].
 
   Returns:
     [...] probabilities.
@@ -122,11 +122,11 @@ def probability_of_improvement(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def performance_profile(
   scores: np.ndarray, thresholds: np.ndarray
 ) -> np.ndarray:
-  """Fraction of all agents' scores above each threshold.
+  """Computes the fraction of all scores above each threshold.
 
   Args:
-    scores: [..., S, E].
-    thresholds: [points].
+    scores: The scores, [..., S, E].
+    thresholds: The thresholds, [points].
 
   Returns:
     [..., points].
@@ -141,24 +141,26 @@ def estimate(
   resamples: int = RESAMPLES,
   seed: int = 0,
 ) -> Estimate:
-  """A statistic with its 95% percentile bootstrap interval.
+  """Computes a statistic with its 95% percentile bootstrap interval.
 
   With few agents the interval is too narrow: for normally distributed scores in
   one environment it contains the true mean in 75% of cases with 3 agents, 84%
   with 5, 90% with 10, 93% with 20.
 
   Args:
-    statistic: A function of one or several samples, as those of this module.
-    *samples: [..., S, E] each. Axes before the last two are resampled together:
-      a resampled agent is the same at all points of its curve.
-    resamples: number of bootstrap resamples.
+    statistic: A function of one or several samples, such as those of this
+      module.
+    *samples: The samples, [..., S, E] each. Axes before the last two are
+      resampled together: a resampled agent is the same at all points of its
+      curve.
+    resamples: The number of bootstrap resamples.
     seed: The seed of the resampling; equal arguments give equal intervals.
 
   Returns:
     The estimate.
 
   Raises:
-    ValueError: a sample is not [..., S, E], or not finite.
+    ValueError: A sample is not [..., S, E], or not finite.
   """
   for sample in samples:
     if sample.ndim < 2 or not np.all(np.isfinite(sample)):

@@ -1,4 +1,4 @@
-"""Agents of finished and running evaluations, read from their folders."""
+"""Reads agents of finished and running evaluations from their folders."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -24,7 +24,7 @@ from disco_rl.update_rules import registry as rule_registry
 
 @dataclasses.dataclass(frozen=True)
 class StoredAgent:
-  """One agent of an evaluation, as its newest checkpoint holds it.
+  """One agent of an evaluation, from its newest checkpoint.
 
   Attributes:
     config: The settings of the run.
@@ -33,8 +33,8 @@ class StoredAgent:
     spec: The specification of its environment.
     seed: The agent's seed.
     update: The number of its updates.
-    train_state: The state with a leading axis of one agent. Where environments
-      step on the host, it holds the counts of replay alone.
+    train_state: The state, with a leading axis of one agent. With environments
+      on the host it contains only the counts of replay.
   """
 
   config: runner.EvaluationConfig
@@ -50,12 +50,12 @@ def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
   """Reads the settings of an evaluation.
 
   Args:
-    workdir: folder of a run of disco-rl evaluate.
+    workdir: The folder of a run of disco-rl evaluate.
 
   Raises:
-    files.WorkdirError: the folder holds no such run.
-    ValueError: it has settings that this version does not know, or names that
-      modules register which have not been imported.
+    files.WorkdirError: The folder does not contain such a run.
+    ValueError: It has settings that this version does not know, or names
+      registered by modules that have not been imported.
   """
   try:
     settings = forks.read_settings(pathlib.Path(workdir))
@@ -82,8 +82,8 @@ def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
 
   Args:
     workdir: The folder of a run of disco-rl evaluate.
-    seed: The agent's seed, config.seed to config.seed + config.seeds - 1; None:
-      the first.
+    seed: The seed of the agent, from config.seed to config.seed + config.seeds
+      - 1; None: the first.
 
   Returns:
     The agent.
@@ -91,7 +91,7 @@ def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
   Raises:
     ValueError: the folder holds no run, or the run has no agent with this seed.
     checkpointing.CheckpointError: the run has no checkpoint that can be read.
-    FileNotFoundError: the file of its rule is no longer there.
+    FileNotFoundError: the file of its rule no longer exists.
     ImportError: a package that the environment needs is not installed.
   """
   config = read_config(workdir)
@@ -121,11 +121,11 @@ def _shapes(
   environment: environment_base.JaxEnvironment | None,
   num_agents: int,
 ) -> base.TrainState:
-  """Shapes of the state of S agents, as checkpoints hold it.
+  """Returns the shapes of the state of S agents in checkpoints.
 
   Args:
     agent: The kind of agent.
-    environment: Its environment; None: it steps on the host.
+    environment: The environment of the agents; None: it steps on the host.
     num_agents: S.
   """
 
@@ -141,19 +141,19 @@ def _shapes(
 
 
 def _key_shapes(number: int) -> types.PyTree:
-  """Shapes of PRNG keys [S]."""
+  """Returns the shapes of PRNG keys [S]."""
   return jax.eval_shape(lambda: jax.random.split(jax.random.key(0), number))
 
 
 def kept_by_forks(settings: Mapping[str, Any]) -> Any:
-  """What a fork of an evaluation must have in common with its source.
+  """Returns what a fork of an evaluation must share with its source.
 
   Args:
-    settings: flat, of the fork or of its source.
+    settings: The flat settings of the fork or of its source.
 
   Returns:
-    The shapes of the agents, their replay and their environments, and the seed:
-    agents keep the random numbers that they began with.
+    The shapes of the agents, their replay and their environments, and the seed,
+    because agents keep their random numbers.
 
   Raises:
     ValueError: a setting is not valid.
@@ -166,7 +166,7 @@ def kept_by_forks(settings: Mapping[str, Any]) -> Any:
   # Shapes do not depend on chunks, whose size may be automatic.
   chunked = next(config.agent.chunkings())
   agent = agent_lib.make(chunked, spec, rule)
-  # With replay in any case, whose files have rows of that size.
+  # Always with replay, whose files have rows of that size.
   agents = jax.eval_shape(jax.vmap(agent.init), _key_shapes(config.seeds))
   shapes = agents, _shapes(agent, environment, config.seeds).actors
   described = {

@@ -1,4 +1,4 @@
-"""The loop of training with a fixed rule: in stages, with a progress bar."""
+"""The training loop with a fixed rule, in stages with a progress bar."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from disco_rl.agent import episodes
 from disco_rl.evaluation import base
 from disco_rl.runtime import progress
 
-# Metric -> value; of one agent after one stage.
+# Metric -> value, for one agent after one stage.
 Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-  """What a stage ends with.
+  """The result of a stage.
 
   Attributes:
     update: The number of updates so far.
@@ -29,7 +29,7 @@ class Stage:
     rows: For each agent: update, environment_steps, episodes (finished so far),
       return (mean of the last 100 episodes) and the rule's own metrics, means
       over the stage; empty if no update was made.
-    is_last: whether training ends with it, for whatever reason.
+    is_last: Whether training ends with this stage, for any reason.
   """
 
   update: int
@@ -40,7 +40,7 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateRange:
-  """From which update to which training goes, and where stages end.
+  """The range of updates of a training, and the ends of its stages.
 
   Attributes:
     first: The number of updates made before.
@@ -70,15 +70,15 @@ def train(
     rule_params: The rule's parameters.
     train_state: The state before; donated.
     updates: The range of updates.
-    on_stage: Called after every stage, also after one that a failing
-      environment cut short.
-    should_stop: Asked after every stage, and within one as
-      `base.Training.attempt` says; True ends training.
+    on_stage: Called after every stage, including one that a failing environment
+      cut short.
+    should_stop: Called after every stage, and within stages by
+      `base.Training.attempt`; True ends training.
     description: The start of the progress bar's line.
     is_shown: Whether there is a bar.
 
   Raises:
-    BaseException: what an environment raised, after `on_stage`.
+    BaseException: An environment failed; raised after `on_stage`.
   """
   update, is_last = updates.first, updates.first == updates.last
   is_compiled = is_last or agents.is_compiled
@@ -114,7 +114,7 @@ def train(
 
 
 def returns(train_state: base.TrainState) -> list[float]:
-  """Mean return of the last episodes of each agent."""
+  """Returns the mean return of the last episodes of each agent."""
   means = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
   return np.asarray(means).tolist()
 

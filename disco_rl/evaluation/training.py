@@ -1,8 +1,8 @@
-"""Training several agents of one kind in parallel with a fixed rule.
+"""Trains several agents of one kind in parallel with a fixed rule.
 
-Agents differ by their keys alone and share nothing but the compiled program:
-all arrays have a leading axis S, with one entry for each agent. They are
-sharded over as many devices as divide them equally.
+Agents differ only in their keys and share only the compiled program: all arrays
+have a leading axis S, with one entry for each agent. They are sharded over the
+largest number of devices that divides S.
 """
 
 from collections.abc import Callable
@@ -34,20 +34,20 @@ TrainState = training_base.TrainState
 _Tree = TypeVar('_Tree')
 _Result = TypeVar('_Result')
 
-# The rollouts of a call of the program are to take so long: a request to stop
-# waits for them. To start a call takes a few milliseconds on one slow core.
+# The intended time of one call of the program, for which a request to stop has
+# to wait. Starting a call takes a few milliseconds on one slow core.
 _CALL_SECONDS = 1.0
 
 
 class DeviceTraining(training_base.Training):
-  """JAX-native environments: acting, replay and learning are one program.
+  """Training in JAX-native environments: one program acts and learns.
 
-  One call of it makes several updates.
+  One call of the program makes several updates.
   """
 
   def _make_programs(self) -> None:
     agents, common = sharding.SPLIT, sharding.REPLICATED
-    # Inlined, and traced once for the shapes of its logs and for the program.
+    # Inlined, and traced only once, for the shapes of logs and the program.
     self._step = jax.jit(self._step_one, inline=True)
     self._rollouts_per_call = 1
     self._logs_of_one: types.Logs | None = None  # Their shapes.
@@ -65,9 +65,9 @@ class DeviceTraining(training_base.Training):
     num_updates: int,
     should_stop: Callable[[], bool],
   ) -> training_base.Outcome:
-    """Calls of the compiled program; see `base.Training.attempt`.
+    """Implements `base.Training.attempt` by calls of the compiled program.
 
-    However the updates are divided among calls, the results are the same.
+    The results do not depend on how updates are divided among calls.
     """
     rollouts = self.agent.config.rollouts(num_updates)
     rule_params, task = self._replicate((rule_params, self._task))
@@ -106,13 +106,13 @@ class DeviceTraining(training_base.Training):
     )
 
   def _schedule(self) -> tuple[float, int]:
-    """The program makes all updates that follow a rollout."""
+    """Implements `base.Training._schedule`; acting is part of the program."""
     return 1 / self.agent.config.updates_per_rollout, 0
 
   def _zeros(
     self, rule_params: types.Params, train_state: TrainState
   ) -> types.Logs:
-    """Sums of the logs [S] of no rollout, on the host."""
+    """Makes zeros in the shapes of logs [S], on the host."""
     if self._logs_of_one is None:
       one = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), train_state
@@ -136,7 +136,7 @@ class DeviceTraining(training_base.Training):
   def _step_one(
     self, rule_params: types.Params, train_state: TrainState, task: types.PyTree
   ) -> tuple[TrainState, types.Logs]:
-    """One rollout of one agent, and the updates that follow."""
+    """Makes one rollout of one agent, and the updates that follow."""
     assert isinstance(train_state.actors, actor.ActorState)
     agents, actors, logs = self.agent.train_step(
       self._to_environment(task),
@@ -154,14 +154,15 @@ class DeviceTraining(training_base.Training):
     task: types.PyTree,
     num_rollouts: types.Array,
   ) -> tuple[TrainState, types.Logs]:
-    """The program: any number of rollouts of all agents, compiled once.
+    """Runs any number of rollouts of all agents; the compiled program.
 
     Args:
       rule_params: The rule's parameters.
-      train_state: before.
-      sums: [S], of the logs of earlier rollouts.
-      task: arrays of the environment.
-      num_rollouts: Rollouts of each agent, with the updates that follow.
+      train_state: The state before.
+      sums: The sums of the logs of earlier rollouts, [S].
+      task: The arrays of the environment.
+      num_rollouts: The number of rollouts of each agent, with the updates that
+        follow.
 
     Returns:
       The state and the sums afterwards.
@@ -181,14 +182,15 @@ class DeviceTraining(training_base.Training):
 
 
 class HostTraining(training_base.Training):
-  """Host environments: one device call per step, one per update.
+  """Training in host environments: one device call per step and per update.
 
-  All but the first rollout of each call of `advance` are acted while the device
-  learns from the one before. All are acted by the parameters before that, so
-  that results do not depend on calls; see `host_collector.overlap`.
+  In each call of `advance`, every rollout but the first is made while the
+  device learns from the previous one. Each is made with the parameters before
+  that learning, so that results do not depend on calls; see
+  `host_collector.overlap`.
   """
 
-  # Whether all episodes begin anew before the next rollout.
+  # Whether all episodes restart before the next rollout.
   _must_restart = False
 
   def _make_programs(self) -> None:
@@ -199,7 +201,7 @@ class HostTraining(training_base.Training):
 
   @functools.cached_property
   def collector(self) -> host_collector.HostCollector:
-    """Made at first use, which begins an episode in every environment."""
+    """The collector, made at first use, which begins all episodes."""
     return host_collector.HostCollector(
       self.agent, self._environment, self._num_agents
     )
@@ -211,8 +213,8 @@ class HostTraining(training_base.Training):
   def init(self, keys: types.Array) -> TrainState:
     """Implements `base.Training.init`; replay is the collector's.
 
-    What earlier agents have left is discarded: replay, episodes, core states.
-    Random streams of the environments continue.
+    Replay, episodes and core states of earlier agents are discarded. Random
+    streams of the environments continue.
     """
     if self.collector.has_replay:
       self.collector.empty_replays()
@@ -268,7 +270,7 @@ class HostTraining(training_base.Training):
     num_updates: int,
     should_stop: Callable[[], bool],
   ) -> training_base.Outcome:
-    """A loop on the host; see `base.Training.attempt`."""
+    """Implements `base.Training.attempt` by a loop on the host."""
     rollouts = self.agent.config.rollouts(num_updates)
     rule_params = self._replicate(rule_params)
     learning, acting = host_collector.split_acting(train_state.agents)
@@ -320,7 +322,7 @@ class HostTraining(training_base.Training):
     return self._outcome(complete)
 
   def _outcome(self, complete: '_Complete') -> training_base.Outcome:
-    """The outcome of an attempt."""
+    """Makes the outcome of an attempt."""
     agents = dataclasses.replace(complete.acting, learner=complete.learners)
     number = len(complete.logs)
     return training_base.Outcome(
@@ -348,9 +350,9 @@ class HostTraining(training_base.Training):
     return host_collector.replay_footprint(self.agent)
 
   def _additional_bytes(self, learn: compilation.Call) -> int:
-    """The parameters to act with, and the batches of the next updates."""
+    """Counts the parameters to act with, and batches of the next updates."""
     _, (_, learners, batches) = learn
-    # Of the updates that are being made all but one wait, and all of the next.
+    # All but one batch of the current updates wait, and all of the next.
     waiting = 2 * self.agent.config.updates_per_rollout - 1
     size = memory.device_bytes
     return size(learners.params) + waiting * size(batches)
@@ -362,7 +364,7 @@ class HostTraining(training_base.Training):
     return TrainState(agents, jax.tree.map(jnp.copy, agents.learner.params))
 
   def _with_counters(self, train_state: TrainState) -> TrainState:
-    """Notes how much is in replay, for checkpoints."""
+    """Adds the counts of replay, for checkpoints."""
     agents = dataclasses.replace(
       train_state.agents, replay=self.collector.counters
     )
@@ -374,7 +376,7 @@ class HostTraining(training_base.Training):
     learners: learner.LearnerState,
     batches: types.Rollout,
   ) -> tuple[learner.LearnerState, types.Logs]:
-    """The learning program for all agents."""
+    """Makes one update of all agents; the compiled program."""
 
     def learn_one(
       one: tuple[learner.LearnerState, types.Rollout],
@@ -391,7 +393,7 @@ class _Complete:
 
   learners: learner.LearnerState
   acting: agent_lib.AgentState
-  params: Any  # With which the next rollout is acted.
+  params: Any  # The parameters that act in the next rollout.
   logs: list[types.Logs] = dataclasses.field(default_factory=list)
   failure: BaseException | None = None
 
@@ -406,9 +408,9 @@ def make(
 
   Args:
     agent: The kind of agent.
-    environment: one JAX-native environment, or num_agents * E on the host.
+    environment: One JAX-native environment, or num_agents * E on the host.
     num_agents: S.
-    mesh: see `base.Training`.
+    mesh: The devices; None: the default of `base.Training`.
 
   Returns:
     The training.
@@ -423,8 +425,8 @@ def _for_each_agent(
 ) -> _Result:
   """Maps over the agents' axis in one program.
 
-  In parallel, but for CPUs: there one agent keeps all cores busy, and products
-  with a batch axis take half as long again as one after the other.
+  It maps in parallel except on CPUs, where one agent keeps all cores busy, and
+  products with a batch axis take 1.5 times as long as sequential ones.
   """
   if backend.is_cpu():
     return jax.lax.map(function, tree)
