@@ -1,4 +1,4 @@
-"""Checkpoints of trees of arrays, by Orbax."""
+"""Checkpoints of trees of arrays, written by Orbax."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ from disco_rl.runtime import reports
 with reports.callers_logging():
   import orbax.checkpoint as ocp
 
-# Next to the folder of the checkpoints: the newest step that was complete.
+# A file next to the folder of the checkpoints: the newest complete step.
 _LEDGER = '.newest_checkpoint'
 
-# Within that folder: old checkpoints, to be removed.
+# A folder within it, for old checkpoints that will be removed.
 _TRASH = '.removed'
 
 
@@ -35,7 +35,7 @@ class _Handler(ocp.StandardCheckpointHandler):
   """Records digests of a checkpoint's files before it counts as complete."""
 
   def finalize(self, directory: os.PathLike[str]) -> None:
-    """As Orbax calls it in its thread, before it renames the folder."""
+    """Called by Orbax in its thread before it renames the folder."""
     super().finalize(directory)
     digests.record(pathlib.Path(directory))
 
@@ -61,8 +61,8 @@ class Checkpointer:
   Use as a context manager, which waits for the writer.
 
   Attributes:
-    seconds: total time for which saving has blocked the run.
-    keep: number of checkpoints that are kept.
+    seconds: The total time for which saving has blocked the run.
+    keep: The number of checkpoints that are kept.
   """
 
   def __init__(
@@ -71,14 +71,14 @@ class Checkpointer:
     keep: int = 2,
     logs: Sequence[pathlib.Path] = (),
   ):
-    """Opens the folder, creating it where needed.
+    """Opens the folder, and creates it if needed.
 
     Args:
-      directory: folder of the checkpoints, with a folder for each step.
-      keep: number of checkpoints to keep; two, because one may be damaged. The
-        one before them takes up space until the next is saved.
-      logs: files that the run appends to and that a checkpoint relies on. They
-        are on the disk before it is, and are compared with it when it is used.
+      directory: The folder of the checkpoints, with a folder for each step.
+      keep: The number of checkpoints to keep; two, because one may be damaged.
+        The one before them takes up space until the next is saved.
+      logs: Files that the run appends to and that a checkpoint relies on. They
+        are flushed to disk before it, and compared with it when it is used.
     """
     self.seconds = 0.0
     self.keep = keep
@@ -87,7 +87,7 @@ class Checkpointer:
     self._logs = {
       os.path.relpath(path, self._directory.parent): path for path in logs
     }
-    # Also threads of Orbax log; they end with this object.
+    # Threads of Orbax also log; they end with this object.
     self._logging = contextlib.ExitStack()
     self._logging.enter_context(reports.callers_logging())
     self._manager = ocp.CheckpointManager(
@@ -96,9 +96,9 @@ class Checkpointer:
         max_to_keep=keep,
         create=True,
         cleanup_tmp_directories=True,
-        # Orbax renames old checkpoints, and `_empty_trash` removes them: one
-        # that cannot be removed would end the run. Steps may come again, so
-        # the folder is another each time.
+        # Orbax only renames old checkpoints, and `_empty_trash` removes them:
+        # if Orbax could not remove one, the run would end. The folder is a new
+        # one each time, because steps may be repeated.
         todelete_subdir=f'{_TRASH}/{time.time_ns()}',
       ),
       item_handlers=_Handler(),
@@ -111,7 +111,7 @@ class Checkpointer:
 
     Raises:
       CheckpointError: This checkpoint, or the one before, cannot be written;
-        those before them stay.
+        earlier ones are kept.
     """
     data = jax.tree.map(files.to_data, tree)
     with self._writing():
@@ -129,19 +129,19 @@ class Checkpointer:
     """Loads the newest tree that can be read.
 
     Damaged newer ones are moved to a folder next to that of the checkpoints.
-    Lines on the standard error stream report these, and logs that lack a part
-    or differ from what they were.
+    Lines on the standard error stream report them, and logs that are incomplete
+    or were changed.
 
     Args:
-      like: a tree of the same structure, shapes and dtypes.
-      restore_more: restores what belongs to a tree and is stored elsewhere; if
-        it raises, the checkpoint counts as damaged.
+      like: A tree of the same structure, shapes and dtypes.
+      restore_more: Restores data that belong to a tree but are stored
+        elsewhere; if it raises, the checkpoint counts as damaged.
 
     Returns:
       The step and the tree as it was saved; None if there are no checkpoints.
 
     Raises:
-      CheckpointError: there are some, but none can be read. They stay.
+      CheckpointError: There are some, but none can be read. They are kept.
     """
     damaged: dict[int, str] = {}
     for step in sorted(self._manager.all_steps(), reverse=True):
@@ -205,7 +205,7 @@ class Checkpointer:
       )
 
   def _enter(self, step: int | None) -> None:
-    """Writes down that the checkpoint of a step is complete."""
+    """Records that the checkpoint of a step is complete."""
     if step is not None and distributed.is_first():
       with files.replacing(self._ledger) as temporary:
         temporary.write_text(f'{step}\n')
@@ -216,7 +216,7 @@ class Checkpointer:
     self._empty_trash()
 
   def _empty_trash(self) -> None:
-    """Removes old checkpoints; what cannot be removed is reported and stays."""
+    """Removes old checkpoints; reports those that cannot be removed."""
     trash = self._directory / _TRASH
     if not distributed.is_first() or not trash.exists():
       return
@@ -230,8 +230,8 @@ class Checkpointer:
       )
 
   def _check_ledger(self, newest: int, step: int) -> None:
-    """Reports a complete checkpoint that is gone, but was newer than all."""
-    # A ledger that is lost or damaged changes no result.
+    """Reports a missing checkpoint that was complete and newer than all."""
+    # A lost or damaged ledger does not change any result.
     with contextlib.suppress(OSError, ValueError):
       noted = int(self._ledger.read_text())
       if noted > newest and distributed.is_first():
@@ -243,7 +243,7 @@ class Checkpointer:
     self._enter(step)
 
   def _check_logs(self, step: int) -> None:
-    """Reports the logs that are not as they were at a checkpoint."""
+    """Reports logs that have changed since a checkpoint."""
     notes = self._manager.item_metadata(step).custom_metadata or {}
     for name, path in self._logs.items():
       if name not in notes:
@@ -270,7 +270,7 @@ class Checkpointer:
     start = time.perf_counter()
     try:
       yield
-    # The file system, TensorStore and their threads raise many types.
+    # The file system, TensorStore and their threads raise many types of errors.
     except Exception as error:
       cause = (
         'Is the disk full? Complete checkpoints stay; the same command '
@@ -297,15 +297,16 @@ class Checkpointer:
 def read(
   directory: pathlib.Path, like: types.PyTree
 ) -> tuple[int, types.PyTree]:
-  """Loads the newest tree that can be read, and changes nothing in the folder.
+  """Loads the newest tree that can be read, without changing the folder.
 
-  A run may be writing there at the same time.
+  A run may be writing to the folder at the same time.
 
   Args:
     directory: The folder of the checkpoints of a run.
     like: A dictionary of trees of the same structure, with
-      `jax.ShapeDtypeStruct` for arrays, which come to the first device, and
-      with NumPy arrays for those. What it lacks is left out.
+      `jax.ShapeDtypeStruct` for arrays, which are placed on the first device,
+      and with NumPy arrays for NumPy arrays. Entries that it lacks are not
+      loaded.
 
   Raises:
     CheckpointError: There are none yet, or none can be read.
@@ -334,7 +335,7 @@ def read(
         )
         tree = reader.restore(path, args=_Restore({**target, **others}))
         tree = {name: tree[name] for name in like}
-      # Of many types, as above; also where the run has just deleted it.
+      # Of many types, as above; also if the run has just deleted it.
       except Exception as error:
         reason = _first_line(error)
         continue
@@ -345,7 +346,7 @@ def read(
 
 
 def _sync(log: pathlib.Path) -> digests.Digest:
-  """The digest of a file whose content is on the disk."""
+  """Flushes a file to disk; returns its digest."""
   files.flush_to_disk(log)
   return digests.of_file(log)
 

@@ -18,10 +18,10 @@ _UNKNOWN = re.compile("No such compile option: '(.*)'")
 
 
 class Program:
-  """A jitted function for arguments of one shape, compiled at its first call.
+  """A jitted function for arguments of one shape, compiled when first called.
 
   Attributes:
-    compile_seconds: spent on tracing and compiling so far.
+    compile_seconds: The time spent on tracing and compiling so far.
   """
 
   def __init__(
@@ -33,9 +33,9 @@ class Program:
     """Compiles nothing yet.
 
     Args:
-      function: pure.
-      donate_argnums: arguments whose buffers the results may take over.
-      runs_often: False halves the time of compilation, at the cost of a slower
+      function: A pure function.
+      donate_argnums: The arguments whose buffers the results may reuse.
+      runs_often: False halves the compilation time, at the cost of a slower
         program.
     """
     self._runs_often = runs_often
@@ -44,14 +44,13 @@ class Program:
     self.compile_seconds = 0.0
 
   def __call__(self, *arguments: types.PyTree) -> types.PyTree:
-    """Runs the program; returns before it has ended, as JAX does."""
+    """Runs the program; returns before it has finished, like JAX."""
     return self.compile(*arguments)(*arguments)
 
   def compile(self, *arguments: types.PyTree) -> jax.stages.Compiled:
-    """The program for such arguments, the same in every call.
+    """Compiles the program for such arguments, the same in every call.
 
-    They are arrays, which are not used up, or their shapes; see
-    `sharding.shapes`.
+    They are arrays, which are not donated, or shapes by `sharding.shapes`.
     """
     if self._compiled is None:
       start = time.perf_counter()
@@ -62,13 +61,13 @@ class Program:
     return self._compiled
 
   def trace(self, *arguments: types.PyTree) -> jax.stages.Traced:
-    """The program as equations; compiling traces it no second time."""
+    """Traces the program to equations, which compiling reuses."""
     return self._jitted.trace(*arguments)
 
   def compile_quickly(self, *arguments: types.PyTree) -> jax.stages.Compiled:
-    """The program to be looked at, not run: its machine code is not optimized.
+    """Compiles without optimizing the machine code, for inspection only.
 
-    That takes a fraction of the time, and the buffers are the same.
+    This takes a fraction of the time, and the buffers are the same.
     """
     lowered = self.trace(*arguments).lower()
     compiled = _compile(lowered, options(runs_often=False))
@@ -78,13 +77,13 @@ class Program:
   def lower(
     self, platform: str, *arguments: types.PyTree
   ) -> jax.stages.Lowered:
-    """The program in StableHLO, for any platform, which need not be here."""
+    """Lowers the program to StableHLO for any platform, attached or not."""
     with backend.making_programs_for(platform):
       traced = self._jitted.trace(*arguments)
       return traced.lower(lowering_platforms=(platform,))
 
   def shapes(self, *arguments: types.PyTree) -> types.PyTree:
-    """Shapes of the results for such arguments; compiles nothing."""
+    """Returns the shapes of results for such arguments, without compiling."""
     return self._jitted.eval_shape(*arguments)
 
 
@@ -95,8 +94,8 @@ Call = tuple[Program, Sequence[types.PyTree]]
 def compile_all(calls: Sequence[Call]) -> None:
   """Compiles programs in parallel.
 
-  Tracing takes turns, but XLA compiles one program mostly on one core. Those
-  that take long come first, so that no core waits at the end.
+  Tracing is sequential, but XLA compiles a program mostly on one core. Programs
+  that take long come first, so that no core is idle at the end.
   """
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
     compiling = [
@@ -107,7 +106,7 @@ def compile_all(calls: Sequence[Call]) -> None:
 
 
 def few_rows_options() -> dict[str, str | bool]:
-  """Compiler options for products of matrices of few rows, such as acting's."""
+  """Returns compiler options for matrices with few rows, as in acting."""
   if not backend.is_old_cpu():
     return {}
   # YNN for convolutions only: its matrix products are faster than XLA's for
@@ -117,13 +116,13 @@ def few_rows_options() -> dict[str, str | bool]:
 
 
 def options(runs_often: bool = True) -> dict[str, str | bool]:
-  """Compiler options of programs; see `Program`."""
+  """Returns compiler options for a `Program`."""
   chosen: dict[str, str | bool] = {}
   if not runs_often:
     chosen['xla_backend_optimization_level'] = '0'
   if backend.is_cpu():
-    # It turns a sum into trees of windows, each of them unrolled: more code to
-    # compile, and sums along the last axis take up to three times as long.
+    # It turns a sum into trees of unrolled windows: more code to compile, and
+    # sums along the last axis take up to three times as long.
     chosen['xla_disable_hlo_passes'] = 'tree_reduction_rewriter'
   if backend.is_old_cpu():
     # The new emitters, the only ones from JAX 0.11 on, take up to twice the
@@ -135,7 +134,7 @@ def options(runs_often: bool = True) -> dict[str, str | bool]:
 def _compile(
   lowered: jax.stages.Lowered, chosen: dict[str, str | bool]
 ) -> jax.stages.Compiled:
-  """Compiles, without the options that this version of XLA does not know."""
+  """Compiles without the options that this version of XLA does not have."""
   try:
     return lowered.compile(chosen)
   except jax.errors.JaxRuntimeError as error:
@@ -155,7 +154,7 @@ def _compile(
 def trim_memory() -> None:
   """Returns freed memory to the system.
 
-  After a compilation the C library would keep some 400 MiB of freed memory.
+  After a compilation the C library would keep about 400 MiB of freed memory.
   """
   if trim := getattr(ctypes.CDLL(None), 'malloc_trim', None):
     trim(0)

@@ -1,7 +1,7 @@
-"""How programs compile sooner: less code, and JAX's persistent cache.
+"""Faster compilation: less code, and JAX's persistent cache.
 
-JAX finds a program by its code, its compiler's options, the versions of JAX and
-XLA, and the processor with its features: a folder may serve many machines.
+The key of a program is its code, its compiler options, the versions of JAX and
+XLA, and the processor with its features: many machines may share a folder.
 """
 
 import contextlib
@@ -16,15 +16,16 @@ import warnings
 from absl import logging
 import filelock
 
-# LLVM copies the bodies of XLA's loops: half as much again to compile, for
-# programs that are not faster. Other devices read no such option.
+# LLVM copies the bodies of XLA's loops: compilation takes 1.5 times as long,
+# and programs are not faster. Other devices ignore this option.
 ROLLED_LOOPS = '--xla_backend_extra_options=xla_cpu_disable_loop_unrolling'
 FOLDER = 'jax_compilation_cache_dir'
 _MAX_SIZE = 'jax_compilation_cache_max_size'
-# Names in jax.config; variables, the same in capitals, are read by its import.
+# Names in jax.config; its import reads variables of the same names in capitals.
 _DEFAULTS: dict[str, int | float] = {
   _MAX_SIZE: 2**30,
-  # By default programs that take less than a second are left out; they add up.
+  # By default programs that take less than a second are not cached; they add
+  # up.
   'jax_persistent_cache_min_compile_time_secs': 0.1,
 }
 _FAULT = re.compile(
@@ -33,10 +34,10 @@ _FAULT = re.compile(
 
 
 def leave_loops_rolled() -> None:
-  """Has XLA write less code for CPUs, unless the user has chosen.
+  """Makes XLA generate less code for CPUs, unless the user has chosen.
 
-  In this process, if JAX has not begun to use its devices, and in those that it
-  starts: a variable, as XLA takes this option for no single program.
+  This sets a variable, because XLA has no such option for single programs. It
+  affects this process, if JAX has not used its devices yet, and its children.
   """
   chosen = os.environ.get('XLA_FLAGS', '')
   if 'xla_backend_extra_options' not in chosen:
@@ -46,9 +47,9 @@ def leave_loops_rolled() -> None:
 def collect_garbage_rarely() -> None:
   """Makes Python look for cyclic garbage less often, from now on.
 
-  Tracing makes many small objects that stay. To look through them again and
-  again took 27% of the time of tracing a meta-step of the quick start. For
-  programs, not for libraries: it holds for the whole process.
+  Tracing makes many small objects that are kept. Scanning them repeatedly took
+  27% of the time of tracing a meta-step of the quick start. It is for programs,
+  not for libraries, because it affects the whole process.
   """
   gc.set_threshold(50_000, 20, 50)
 
@@ -56,8 +57,8 @@ def collect_garbage_rarely() -> None:
 def use_default_folder() -> None:
   """Turns the cache on in this process, unless the user has chosen.
 
-  A folder of the user's and JAX_ENABLE_COMPILATION_CACHE=false remain, and
-  several processes, which find no program together, use none.
+  A folder that the user has set and JAX_ENABLE_COMPILATION_CACHE=false take
+  precedence. Several processes do not use a cache.
   """
   # Imported late: launchers report a mistyped flag before JAX has loaded.
   import jax
@@ -77,11 +78,11 @@ def use_default_folder() -> None:
 
 
 def defaults(folder: pathlib.Path) -> dict[str, int | float]:
-  """Options of JAX for a folder that the user has not set by variables.
+  """Returns JAX's options for a folder, without those that variables set.
 
-  Its size has no limit where there are no locks, as on some file systems of
-  clusters, or nothing can be written: JAX would wait for its lock, ten seconds
-  for each program.
+  Its size is not limited if the file system has no locks, as on some clusters,
+  or cannot be written to: JAX would wait ten seconds for its lock, for each
+  program.
   """
   chosen = {k: v for k, v in _DEFAULTS.items() if k.upper() not in os.environ}
   try:
@@ -99,16 +100,16 @@ def hide_errors_of_loading() -> None:
 
   level = jax.config.values['jax_logging_level']
   if has_errors_of_loading() and level in (None, 'NOTSET'):
-    # JAX's own logger is set back, that of XLA is not.
+    # JAX's own logger is restored, XLA's is not.
     jax.config.update('jax_logging_level', 'CRITICAL')
     jax.config.update('jax_logging_level', level)
 
 
 def default_folder() -> pathlib.Path | None:
-  """Beside downloaded weights; None for a user without a home directory.
+  """Returns a folder next to downloaded weights; None without a home directory.
 
-  Such are those of containers. A folder that others know could hold programs of
-  theirs.
+  Users in containers may have none. A public folder could contain programs of
+  other users.
   """
   import pooch
 
@@ -119,10 +120,10 @@ def default_folder() -> pathlib.Path | None:
 
 
 def has_errors_of_loading() -> bool:
-  """Whether XLA logs an error for each program that it finds, as JAX 0.10 does.
+  """Returns whether XLA logs an error for each cached program, as in JAX 0.10.
 
-  Preferences of the compiler, such as +prefer-no-gather, are not features of
-  the processor.
+  It mistakes preferences of the compiler, such as +prefer-no-gather, for
+  features of the processor.
   """
   return importlib.metadata.version('jax').startswith('0.10.')
 
@@ -130,7 +131,7 @@ def has_errors_of_loading() -> bool:
 def report_faults(folder: pathlib.Path) -> None:
   """Shows JAX's warnings about the folder as one line, and repairs entries.
 
-  JAX then compiles as it would without a cache.
+  JAX then compiles as without a cache.
   """
   show = warnings.showwarning
   reported = False
@@ -145,7 +146,7 @@ def report_faults(folder: pathlib.Path) -> None:
       reason = ' '.join(str(message).split())
       logging.warning('%s. The folder is %s.', reason, folder)
       reported = True
-    # A folder that cannot be written to has been reported.
+    # A folder that is not writable has been reported already.
     with contextlib.suppress(OSError):
       _repair(folder, fault[2], is_written=fault[1] == 'writing')
 
@@ -155,9 +156,9 @@ def report_faults(folder: pathlib.Path) -> None:
 def _repair(folder: pathlib.Path, program: str, is_written: bool) -> None:
   """Removes a program that may be damaged, as JAX never replaces an entry.
 
-  If it could not be written, entries that have been read before are kept. Of
-  others it restores the missing times of their last use: JAX 0.10 writes
-  nothing more next to an entry that a kill or a full disk has left without one.
+  If it could not be written, entries that have been read before are kept. For
+  other entries, missing times of last use are restored: after a kill or a full
+  disk, JAX 0.10 never writes them.
   """
   for entry in folder.glob('*-cache'):
     last_use = entry.with_name(entry.name.removesuffix('-cache') + '-atime')

@@ -1,4 +1,4 @@
-"""Sizes and checksums of files, by which damage is noticed later."""
+"""Sizes and checksums of files, to detect damage later."""
 
 from collections.abc import Mapping
 import json
@@ -12,23 +12,23 @@ from disco_rl.runtime import metrics
 
 _NAME = 'digests.json'
 _CHUNK_BYTES = 2**22
-# In the summary of a run: the digests of the metrics that it ends with, those
-# of a training, and of the new agents of a discovery.
+# In the summary of a run: the final digests of its metrics, and of those of a
+# discovery's new agents.
 _SUMMARY = 'summary.json'
 _KEY = 'digests'
 _METRICS = ('metrics.csv', 'held_out/metrics.csv')
 
 
 class DamageError(ValueError):
-  """A file is not as it was when its digest was recorded."""
+  """Raised if a file has changed since its digest was recorded."""
 
 
 class Digest(NamedTuple):
   """The size and the checksum of the first bytes of a file.
 
   Attributes:
-    size: Number of bytes.
-    crc32: Their checksum.
+    size: The number of bytes.
+    crc32: The checksum of these bytes.
   """
 
   size: int
@@ -36,7 +36,7 @@ class Digest(NamedTuple):
 
 
 def of_file(path: pathlib.Path, size: int | None = None) -> Digest:
-  """The digest of a file, or of its first bytes, if it has so many."""
+  """Computes the digest of a file, or of its first bytes."""
   left = path.stat().st_size if size is None else size
   done, crc32 = 0, 0
   with path.open('rb') as file:
@@ -61,13 +61,13 @@ def check(directory: pathlib.Path) -> bool:
   """Compares the files below a folder with their digests.
 
   Args:
-    directory: The folder; files that were not recorded do not matter.
+    directory: The folder; files that were not recorded are ignored.
 
   Returns:
     Whether there is a record.
 
   Raises:
-    DamageError: A file differs; names it.
+    DamageError: A file differs; the message names it.
     OSError: A file is missing or cannot be read.
     ValueError: The record is damaged.
   """
@@ -86,7 +86,7 @@ def write_summary(
 
   Returns:
     The summary with `digests` of the files of metrics, by which `check_summary`
-    notices damage: name -> size in bytes and CRC-32.
+    detects damage: name -> size in bytes and CRC-32.
   """
   of_metrics = {
     name: of_file(workdir / name)
@@ -99,14 +99,14 @@ def write_summary(
 
 
 def check_summary(workdir: pathlib.Path) -> None:
-  """Compares the metrics of a run with what they were when it ended.
+  """Checks that the metrics of a run have not changed since it ended.
 
-  Rows that a longer run has added since do not matter. Runs that have not ended
+  Rows that a longer run has added since are ignored. Runs that have not ended
   yet are not checked.
 
   Raises:
     files.WorkdirError: A file of metrics differs or is missing, or the summary
-      is damaged; names the file.
+      is damaged; the message names the file.
     OSError: A file cannot be read.
   """
   path = workdir / _SUMMARY

@@ -1,8 +1,8 @@
 """One run on many machines, through JAX's own distributed runtime.
 
 All processes run the same program on the same global arrays, each on its own
-devices. Environments on the host are stepped by the process whose devices their
-agents live on.
+devices. Environments on the host are stepped by the process whose devices have
+their agents.
 """
 
 from collections.abc import Iterator
@@ -36,12 +36,12 @@ def connect(
   Args:
     coordinator: HOST:PORT of process 0. None for all three arguments where JAX
       detects the cluster: SLURM, Open MPI, Kubernetes, TPUs.
-    num_processes: the total number of processes.
-    process: the index of this process.
+    num_processes: The total number of processes.
+    process: The index of this process.
 
   Raises:
-    ValueError: no cluster is detected and an argument is missing.
-    RuntimeError: the coordinator cannot be reached.
+    ValueError: No cluster is detected and an argument is missing.
+    RuntimeError: The coordinator cannot be reached.
   """
   try:
     jax.distributed.initialize(
@@ -59,20 +59,20 @@ def connect(
 
 
 def is_distributed() -> bool:
-  """Whether this run has more than one process."""
+  """Returns whether this run has more than one process."""
   return jax.process_count() > 1
 
 
 def is_first() -> bool:
-  """Whether this is process 0, which reports progress and writes files."""
+  """Returns whether this is process 0, which reports and writes files."""
   return jax.process_index() == 0
 
 
 @contextlib.contextmanager
 def folder(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
-  """The folder for metrics, rules and summaries, which every process computes.
+  """Yields a folder for metrics, rules and summaries, which all compute.
 
-  Yields the run's folder in process 0, and a temporary one in the others.
+  It is the run's folder in process 0, and a temporary one in the others.
   """
   if is_first():
     yield workdir
@@ -82,7 +82,7 @@ def folder(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def wait(what: str) -> None:
-  """Waits until all processes have reached this point, of a name of its own.
+  """Waits until all processes have reached this point, which has its own name.
 
   Compilation may delay a process for minutes, and collective operations on
   devices time out after half a minute.
@@ -94,7 +94,7 @@ def wait(what: str) -> None:
 
 
 def largest(x: int) -> int:
-  """The maximum of x over all processes."""
+  """Returns the maximum of x over all processes."""
   if not is_distributed():
     return x
   return int(np.max(multihost_utils.process_allgather(np.asarray(x))))
@@ -127,7 +127,7 @@ def fetch(tree: types.PyTree) -> types.PyTree:
 def own_part(
   tree: types.PyTree, mesh: jax.sharding.Mesh, spec: PartitionSpec
 ) -> types.PyTree:
-  """The part of global arrays that this process's devices hold."""
+  """Returns the part of global arrays on this process's devices."""
   if not is_distributed():
     return tree
   return multihost_utils.global_array_to_host_local_array(tree, mesh, spec)

@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all, and PRNG keys in them."""
+"""Atomic replacement of files, and PRNG keys in files."""
 
 from collections.abc import Iterator
 import contextlib
@@ -17,33 +17,33 @@ PathLike = str | os.PathLike[str]
 
 
 class WorkdirError(ValueError):
-  """The folder of a run holds something else, or a damaged file."""
+  """Raised if a run's folder contains something else, or a damaged file."""
 
 
 def expanded(path: PathLike) -> pathlib.Path:
-  """As `config.local`, which raises ValueError where it is no path."""
+  """Expands ~; raises ValueError as `config.local` does."""
   return pathlib.Path(config_lib.local(path))
 
 
 @contextlib.contextmanager
 def replacing(path: PathLike) -> Iterator[pathlib.Path]:
-  """Yields a temporary path, whose file replaces `path` if all goes well.
+  """Yields a temporary path, whose file replaces `path` on success.
 
   A reader of `path` finds the old content or the new one, never a part of it,
   even after a kill or a crash. An exception in the body leaves the old content
-  and no temporary file. Concurrent writers of one path do not interfere. A
-  symbolic link stays, and what it points to is replaced.
+  and no temporary file. Concurrent writers of one path do not interfere. The
+  target of a symbolic link is replaced, not the link.
 
   Yields:
-    A path in the same folder, as a rename is atomic within a file system only.
-    The body writes and closes it.
+    A path in the same folder, because only renames within a file system are
+    atomic. The body writes and closes the file.
   """
   path = pathlib.Path(os.path.realpath(path))
   temporary = path.with_name(f'.{path.name}.{uuid.uuid4().hex}.tmp')
   try:
     with naming(path):
       yield temporary
-    # Otherwise the new name could reach the disk before the content does.
+    # Otherwise the new name could reach the disk before the content.
     flush_to_disk(temporary)
     os.replace(temporary, path)
   finally:
@@ -51,7 +51,7 @@ def replacing(path: PathLike) -> Iterator[pathlib.Path]:
 
 
 def check_writable(path: PathLike) -> None:
-  """Raises OSError if a file could not be made, before work is done for it."""
+  """Raises OSError if a file cannot be created; call it before long work."""
   path = expanded(path).absolute()
   if path.is_dir():
     raise IsADirectoryError(errno.EISDIR, 'Is a folder', f'{path}')
@@ -68,9 +68,9 @@ def remove_temporary(directory: pathlib.Path) -> None:
 
 
 def steps(checkpoints: pathlib.Path) -> list[int]:
-  """The steps of the complete checkpoints in a folder, in their order.
+  """Returns the steps of the complete checkpoints in a folder, sorted.
 
-  Those that are being written have other names.
+  Checkpoints that are being written have other names.
   """
   names = [path.name for path in checkpoints.glob('*')]
   return sorted(int(name) for name in names if name.isdecimal())
@@ -91,8 +91,7 @@ def flush_to_disk(path: pathlib.Path) -> bool:
   """Returns once the content of a file is on the disk.
 
   Returns:
-    Whether it is: some file systems that are mounted from elsewhere do not know
-    the request.
+    Whether it is; some mounted file systems do not support the request.
   """
   with path.open('rb+') as file, naming(path):
     try:
@@ -115,5 +114,5 @@ def from_data(x: types.PyTree, like: types.PyTree) -> types.PyTree:
 
 
 def is_key(x: types.PyTree) -> bool:
-  """Whether an array holds PRNG keys."""
+  """Returns whether an array contains PRNG keys."""
   return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)

@@ -1,8 +1,8 @@
-"""Runs that begin where another run is, with other settings.
+"""Forks: runs that begin from another run's state, with other settings.
 
-A fork begins with a copy of the newest checkpoint of its source, and of what
-belongs to it: then it is resumed, as any run is. Nothing in the folder of the
-source changes; that run may continue.
+A fork begins with a copy of the newest checkpoint of its source and of the
+files that belong to it, and is then resumed like any run. The folder of the
+source does not change, and that run may continue.
 """
 
 from collections.abc import Callable
@@ -15,27 +15,27 @@ from typing import Any
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
-# The entry of config.json that says where a run was forked from.
+# The entry of config.json with the origin of a fork.
 KEY = 'forked_from'
-# What a checkpoint relies on, where it is there.
+# Files that a checkpoint relies on, if they exist.
 _BESIDE = ('metrics.csv', 'held_out/metrics.csv', 'replay', 'rule.npz')
 
 
 def origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
-  """Where a run was forked from, or is to be.
+  """Returns where a run was forked from, or will be.
 
   Args:
-    workdir: folder of the run.
-    source: folder to fork from, as the user gave it; None: not given, as when
-      a fork is resumed.
+    workdir: The folder of the run.
+    source: The folder to fork from, as the user gave it; None when a fork is
+      resumed without it.
 
   Returns:
-    `workdir` and `step`, of the source and of its checkpoint; None: the run is
-    not a fork.
+    The `workdir` of the source and the `step` of its checkpoint; None if the
+    run is not a fork.
 
   Raises:
-    files.WorkdirError: the source has no checkpoints, or the run is there
-      already and is another.
+    files.WorkdirError: The source has no checkpoints, or the folder already
+      contains another run.
   """
   if (workdir / 'config.json').exists():
     found = metrics.read_json(workdir / 'config.json').get(KEY)
@@ -54,15 +54,15 @@ def origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
 
 
 def read_settings(workdir: pathlib.Path) -> dict[str, Any]:
-  """The settings of a run, from its config.json, with tuples for lists.
+  """Reads the settings of a run from config.json, with tuples for lists.
 
   Raises:
-    OSError: there is no such file.
-    files.WorkdirError: it is damaged.
+    OSError: The file does not exist.
+    files.WorkdirError: The file is damaged.
   """
   settings = metrics.read_json(workdir / 'config.json')
   settings.pop(KEY, None)
-  # JSON has no infinity, which is the one such value that a setting may have.
+  # JSON lacks infinity, the only such value of settings.
   return {
     name: math.inf if value is None else _hashable(value)
     for name, value in settings.items()
@@ -79,12 +79,12 @@ def check(
   Args:
     where: The source, from `origin`.
     settings: The settings of the fork.
-    shapes: settings -> what must stay the same, comparable by `==`; raises
-      ValueError for settings that are not valid.
+    shapes: A function from settings to whatever must stay the same, comparable
+      by `==`; raises ValueError for settings that are not valid.
 
   Raises:
-    files.WorkdirError: it does not fit; names the settings that change it, or,
-      where none does alone, all that differ.
+    files.WorkdirError: It does not fit; the message names the settings that
+      change it, or, if none does alone, all that differ.
   """
   old = read_settings(pathlib.Path(where['workdir']))
   wanted = shapes(old)
@@ -101,7 +101,7 @@ def check(
     try:
       return shapes(changed) == wanted
     except ValueError:
-      return True  # Valid together with others alone.
+      return True  # Valid only together with others.
 
   culprits = [name for name in differing if not fits(name)] or differing
   raise files.WorkdirError(
@@ -115,18 +115,18 @@ def check(
 
 
 def begin(workdir: pathlib.Path, where: Mapping[str, Any] | None) -> None:
-  """Copies what a fork begins with, unless it has begun.
+  """Copies the initial files of a fork, unless it has begun.
 
   Args:
     workdir: The folder of the fork, locked.
-    where: The entry `KEY` of its settings; None: the run is not a fork.
+    where: The entry `KEY` of the settings; None: the run is not a fork.
   """
   if where is None or (workdir / 'checkpoints').exists():
     return
   source, step = pathlib.Path(where['workdir']), str(where['step'])
   for name in _BESIDE:
     _copy(source / name, workdir / name)
-  # Last, and by a rename: the fork has begun once there are checkpoints.
+  # Last, and by a rename: the fork has begun once checkpoints exist.
   temporary = workdir / '.forked'
   shutil.rmtree(temporary, ignore_errors=True)
   _copy(source / 'checkpoints' / step, temporary / step)

@@ -1,7 +1,8 @@
 """Loggers by name: Weights & Biases, MLflow, and those that users register.
 
-They get what TensorBoard gets; metrics.csv remains the record. A run that is
-resumed continues in the same run there: loggers.json in its folder notes which.
+They receive the same data as TensorBoard; metrics.csv remains the record. A
+resumed run continues the same run there, which loggers.json in its folder
+records.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
 
 _PROJECT = 'disco_rl'
-# The most that a server of MLflow takes at once, and the longest parameter.
+# The limits of MLflow servers: entries per request, and length of a parameter.
 _MLFLOW_METRICS = 1000
 _MLFLOW_PARAMETERS = 100
 _MLFLOW_LENGTH = 6000
@@ -33,12 +34,12 @@ _MLFLOW_LENGTH = 6000
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """What a logger is made for.
+  """A run, as loggers see it.
 
   Attributes:
-    workdir: the folder of the run.
-    settings: as in config.json, to be logged as hyperparameters.
-    step: what is counted, 'update' or 'meta_step'.
+    workdir: The folder of the run.
+    settings: The settings in config.json, to be logged as hyperparameters.
+    step: The unit of steps, 'update' or 'meta_step'.
   """
 
   workdir: pathlib.Path
@@ -46,12 +47,12 @@ class Run:
   step: str
 
   def identity(self, logger: str) -> str | None:
-    """What `remember` noted when the run began; None if it begins now."""
+    """Returns what `remember` recorded earlier; None if the run is new."""
     path = self.workdir / 'loggers.json'
     return metrics.read_json(path).get(logger) if path.exists() else None
 
   def remember(self, logger: str, identity: str) -> None:
-    """Notes the run's name there, for when it is resumed."""
+    """Records the logger's identity of the run, for when it is resumed."""
     path = self.workdir / 'loggers.json'
     known = metrics.read_json(path) if path.exists() else {}
     metrics.write_json(path, {**known, logger: identity})
@@ -69,8 +70,8 @@ def check(names: Sequence[str]) -> None:
   """Checks the names of loggers.
 
   Raises:
-    ValueError: a name is unknown.
-    ImportError: a package is not installed.
+    ValueError: A name is unknown.
+    ImportError: A package is not installed.
   """
   for name in names:
     if name not in _FACTORIES:
@@ -95,8 +96,8 @@ Names = Annotated[tuple[str, ...], config_lib.CheckedBy(check)]
 def opened(names: Sequence[str], run: Run) -> Iterator[list[metrics.Logger]]:
   """Opens the loggers of a run, and closes them at its end.
 
-  A logger that fails does not end the run: a warning says so, once. One that
-  cannot be opened, such as for want of a key or of its server, gets nothing.
+  A logger that fails does not end the run: a warning reports it once. A logger
+  that cannot be opened, for example without a key or a server, is ignored.
   """
   loggers: list[metrics.Logger] = []
   has_failed = True
@@ -117,7 +118,7 @@ def opened(names: Sequence[str], run: Run) -> Iterator[list[metrics.Logger]]:
 
 
 class _Guarded:
-  """A logger whose errors become warnings, such as those of a network."""
+  """A logger whose errors, such as those of a network, become warnings."""
 
   def __init__(self, name: str, logger: metrics.Logger):
     self._name, self._logger = name, logger
@@ -149,7 +150,7 @@ def _in_one_line(error: Exception) -> str:
 
 
 class WeightsAndBiases:
-  """https://docs.wandb.ai; WANDB_MODE, WANDB_PROJECT and others hold."""
+  """Logs to https://wandb.ai; WANDB_MODE, WANDB_PROJECT and others apply."""
 
   def __init__(self, run: Run):
     import wandb
@@ -165,12 +166,12 @@ class WeightsAndBiases:
       config=dict(run.settings),
       # A resumed run may have more steps to take.
       allow_val_change=True,
-      # It would take over the standard streams, and the progress bar's lines,
-      # or a run that the user's own program has begun.
+      # Otherwise it would redirect the standard streams and the progress bar,
+      # or continue a run that the user's own program has begun.
       settings=wandb.Settings(console='off', reinit='create_new'),
     )
     run.remember('wandb', identity)
-    # Its own steps cannot go back, as those of a run after a kill do.
+    # Its own steps cannot decrease, but a run's steps do after a kill.
     self._run.define_metric(run.step)
     self._run.define_metric('*', step_metric=run.step)
 
@@ -184,7 +185,7 @@ class WeightsAndBiases:
 
 
 class Mlflow:
-  """https://mlflow.org; MLFLOW_TRACKING_URI says where runs are tracked."""
+  """Logs to MLflow, https://mlflow.org, at MLFLOW_TRACKING_URI."""
 
   def __init__(self, run: Run):
     from mlflow import entities
@@ -229,7 +230,7 @@ class Mlflow:
     self._client.set_terminated(self._identity, status)
 
   def _experiment(self) -> str:
-    """The experiment of all runs, which is created if it is missing."""
+    """Returns the experiment of all runs, and creates it if needed."""
     name = os.environ.get('MLFLOW_EXPERIMENT_NAME', _PROJECT)
     found = self._client.get_experiment_by_name(name)
     return (
@@ -240,7 +241,7 @@ class Mlflow:
 def _flatten(
   settings: Mapping[str, object], prefix: str = ''
 ) -> Iterator[tuple[str, object]]:
-  """Settings by names such as preprocessing.atari.height."""
+  """Flattens settings to names such as preprocessing.atari.height."""
   for name, value in settings.items():
     if isinstance(value, Mapping):
       yield from _flatten(value, f'{prefix}{name}.')
@@ -252,5 +253,5 @@ _FACTORIES: dict[str, Factory] = {
   'wandb': WeightsAndBiases,
   'mlflow': Mlflow,
 }
-# Module that a logger imports -> the package that has it.
+# Module that a logger imports -> the package that provides it.
 _PACKAGES = {'wandb': 'wandb', 'mlflow': 'mlflow or mlflow-skinny'}

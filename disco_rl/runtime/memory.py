@@ -16,7 +16,7 @@ _ROOT = pathlib.Path('/')
 
 
 def peak_bytes() -> int:
-  """Peak memory of the first device; of the process on a CPU."""
+  """Returns the peak memory of the first device; of the process on a CPU."""
   statistics = jax.local_devices()[0].memory_stats()
   if statistics and 'peak_bytes_in_use' in statistics:
     return statistics['peak_bytes_in_use']
@@ -26,7 +26,7 @@ def peak_bytes() -> int:
 
 
 def total_bytes() -> int:
-  """Memory of a device; on a CPU, the machine's divided by its devices."""
+  """Returns the memory of a device; on a CPU, its part of the machine's."""
   statistics = jax.local_devices()[0].memory_stats()
   if statistics and 'bytes_limit' in statistics:
     return statistics['bytes_limit']
@@ -34,18 +34,18 @@ def total_bytes() -> int:
 
 
 def host_bytes() -> int:
-  """Memory of the machine, or of the container or job if that has less."""
+  """Returns the memory of the machine, or of its container or job if less."""
   limits = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
   for group in _control_groups():
     for name in ('memory.max', 'memory.limit_in_bytes'):
-      # Where there is no limit, there is no such file or number.
+      # Without a limit, there is no such file or number.
       with contextlib.suppress(OSError, ValueError):
         limits.append(int((group / name).read_text()))
   return min(limits)
 
 
 def _control_groups() -> Iterator[pathlib.Path]:
-  """Folders of the groups that Linux counts this process's memory to."""
+  """Yields the folders of this process's control groups on Linux."""
   try:
     lines = (_ROOT / 'proc/self/cgroup').read_text().splitlines()
   except OSError:
@@ -55,17 +55,17 @@ def _control_groups() -> Iterator[pathlib.Path]:
       continue
     folder = _ROOT / 'sys/fs/cgroup' / ('memory' if kinds else '')
     own = pathlib.PurePath(path.lstrip('/'))
-    # Within a container only the last of them is there.
+    # Within a container only the last of them exists.
     yield from (folder / group for group in (own, *own.parents))
 
 
 def tree_bytes(tree: object) -> int:
-  """Total size of the leaves: arrays, or `jax.ShapeDtypeStruct`."""
+  """Returns the total size of leaves: arrays, or `jax.ShapeDtypeStruct`."""
   return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def device_bytes(tree: object) -> int:
-  """The same on each device, where leaves are divided among several."""
+  """Returns the size on each device, if leaves are divided among several."""
 
   def size(leaf: types.PyTree) -> int:
     placed = getattr(leaf, 'sharding', None)
@@ -76,5 +76,5 @@ def device_bytes(tree: object) -> int:
 
 
 def gib(size: float) -> str:
-  """Bytes as text."""
+  """Formats a number of bytes."""
   return f'{size / 2**30:.2f} GiB'
