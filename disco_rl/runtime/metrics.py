@@ -1,4 +1,4 @@
-"""Metrics of a run: a CSV file, TensorBoard events and JSON files."""
+"""Metrics of a run, as CSV files, TensorBoard events and JSON files."""
 
 import collections
 from collections.abc import Mapping
@@ -24,45 +24,46 @@ from disco_rl.runtime import files
 
 Value = int | float | str
 _FLUSH_SECONDS = 10.0
-# Metric -> value of one seed at one log point; also NumPy and JAX scalars.
+# Metric -> value, for one seed at one log point; NumPy and JAX scalars also.
 Row = Mapping[str, Any]
 
 
 class Logger(Protocol):
-  """Where metrics go in addition to metrics.csv; see `loggers.register`."""
+  """A destination of metrics besides metrics.csv; see `loggers.register`."""
 
   def log(self, step: int, scalars: Mapping[str, float]) -> None:
     """Takes the finite values of one step.
 
     Args:
-      step: number of updates or of meta-steps. After a kill, steps that came
-        after the last checkpoint come again.
+      step: The number of updates or meta-steps. After a kill, steps since the
+        last checkpoint are repeated.
       scalars: The scalars by tags such as 'return/seed_0' and
         'held_out/return/mean'.
     """
     ...
 
   def close(self, has_failed: bool) -> None:
-    """Ends the log; the run can be resumed, also where it has failed."""
+    """Closes the log; the run can be resumed, even if it has failed."""
     ...
 
 
 class NonFiniteError(ArithmeticError):
-  """A loss or a gradient is no longer finite."""
+  """Raised if a loss or a gradient is not finite."""
 
 
 def check_finite(rows: Sequence[Row], since: int, likely_causes: str) -> None:
-  """Checks that all values but `return` and `success` are finite.
+  """Checks that all values except `return` and `success` are finite.
 
   These two are NaN until an episode has ended.
 
   Args:
-    rows: The rows, as for `MetricsWriter.write`.
+    rows: The rows for `MetricsWriter.write`.
     since: The last step that earlier rows cover.
     likely_causes: Part of the error message.
 
   Raises:
-    NonFiniteError: Names the values, the series and the range of steps.
+    NonFiniteError: A value is not finite; the message names the values, the
+      series and the range of steps.
   """
   for row in rows:
     (step, now), (series, label) = list(row.items())[:2]
@@ -83,7 +84,7 @@ def check_finite(rows: Sequence[Row], since: int, likely_causes: str) -> None:
 def write_json(path: files.PathLike, tree: object) -> None:
   """Writes a tree as JSON, atomically, in the order of its keys.
 
-  Non-finite numbers, which JSON lacks, become null.
+  Non-finite numbers become null, because JSON lacks them.
   """
   text = json.dumps(_to_json(tree), indent=2, allow_nan=False)
   with files.replacing(path) as temporary:
@@ -110,15 +111,16 @@ def read_json(path: files.PathLike) -> dict[str, Any]:
 
 
 def read(path: files.PathLike) -> dict[str, np.ndarray]:
-  """Reads a CSV file of metrics, also one that is still being written.
+  """Reads a CSV file of metrics, which may still be growing.
 
   Returns:
-    Column -> [rows]: int64 where all fields are whole numbers, else float64
-    with NaN for empty fields, else str.
+    Column -> [rows]: int64 if all fields are whole numbers, otherwise float64
+    with NaN for empty fields, otherwise str.
 
   Raises:
     OSError: there is no such file, or it cannot be read.
-    files.WorkdirError: the file is not a table, or is damaged; names the row.
+    files.WorkdirError: The file is not a table, or is damaged; the message
+      names the row.
   """
   header, *rows = _read_rows(path) or [[]]
   fields = zip(*rows) if rows else ((),) * len(header)
@@ -133,7 +135,7 @@ class MetricsWriter:
   seed has a finite value: a mean over some of them would jump when others join.
 
   To resume after a kill at any moment, rows of a step must be written before
-  its checkpoint; resume from the checkpoint's step, from 0 if there is none.
+  its checkpoint; resume from the step of the checkpoint, or from 0.
   The CSV file is the record: TensorBoard may lack the seconds before a kill.
 
   Attributes:
@@ -149,20 +151,20 @@ class MetricsWriter:
     loggers: Sequence[Logger] = (),
     prefix: str = '',
   ):
-    """Opens the files, creating the folder where needed.
+    """Opens the files, and creates the folder if needed.
 
     Args:
-      workdir: the folder of the run.
-      resume_from: keep rows up to this step, drop later ones. None: a new run.
-      step: name of the column of steps, whole numbers.
-      series: name of the column that distinguishes rows of one step.
-      loggers: get what TensorBoard gets.
-      prefix: The beginning of the tags there.
+      workdir: The folder of the run.
+      resume_from: The last step whose rows are kept; None: a new run.
+      step: The name of the column of steps, whole numbers.
+      series: The name of the column that distinguishes rows of one step.
+      loggers: Loggers that receive the same data as TensorBoard.
+      prefix: The prefix of the tags there.
 
     Raises:
-      FileExistsError: there are metrics already and nothing is to be resumed.
-      files.WorkdirError: the file to resume is damaged, or has no such column
-        of steps.
+      FileExistsError: There are metrics already, and the run is new.
+      files.WorkdirError: The file to resume is damaged, or lacks the column of
+        steps.
     """
     workdir = pathlib.Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
@@ -179,12 +181,12 @@ class MetricsWriter:
       self._keys = _truncate(self.path, step, resume_from)
     self._events = workdir / 'tensorboard'
     self._events.mkdir(exist_ok=True)
-    # Not its SummaryWriter, whose thread would print the errors of a full disk.
+    # Not a SummaryWriter, whose thread would print the errors of a full disk.
     self._tensorboard = event_file_writer.EventsWriter(
       str(self._events / 'events'),
       # Names of event files have a resolution of one second: without a suffix,
-      # a run resumed within a second overwrites its own events. Files are read
-      # in the order of their names.
+      # a run resumed within a second would overwrite its own events. Files are
+      # read in the order of their names.
       f'.{len(list(self._events.glob("*"))):04d}',
     )
     self._last_flush = time.monotonic()
@@ -198,17 +200,17 @@ class MetricsWriter:
     self._links = os.fstat(self._csv.fileno()).st_nlink
 
   def write(self, rows: Sequence[Row]) -> None:
-    """Appends rows; they are in the CSV file when this returns.
+    """Appends rows, which are in the CSV file when this returns.
 
     Args:
-      rows: with the step and the series, and the same keys in every call; all
-        rows of a step come in one call. Values are scalars, or strings of one
-        line. NaN means that there is no value yet: an empty field.
+      rows: All rows of a step, each with the step and the series, and with the
+        same keys in every call. Values are scalars, or strings of one line. NaN
+        stands for a value that does not exist yet: an empty field.
 
     Raises:
-      ValueError: keys differ from those of the first row ever written, an index
+      ValueError: Keys differ from those of the first row ever written, an index
         is missing, or a value is not a scalar. Nothing is written.
-      OSError: the disk is full, or the file was removed or replaced.
+      OSError: The disk is full, or the file was removed or replaced.
     """
     if not rows:
       return
@@ -226,7 +228,7 @@ class MetricsWriter:
     with files.naming(self.path):
       self._csv.write(text.getvalue())
       self._csv.flush()
-      # Editors replace files; nobody would find these rows.
+      # Editors replace files, and these rows would be lost.
       if os.fstat(self._csv.fileno()).st_nlink < self._links:
         raise FileNotFoundError(
           errno.ENOENT, 'Removed or replaced while the run writes it'
@@ -239,7 +241,7 @@ class MetricsWriter:
         logger.log(step, {self._prefix + tag: x for tag, x in scalars.items()})
 
   def close(self) -> None:
-    """Closes the files; the events are on disk when this returns."""
+    """Closes the files, whose events are on disk when this returns."""
     try:
       with files.naming(self.path):
         self._csv.close()
@@ -254,7 +256,7 @@ class MetricsWriter:
     try:
       self.close()
     except OSError:
-      # The same full disk may have ended the run: that error says more.
+      # If a full disk has ended the run, that error is more informative.
       if kind is None:
         raise
 
@@ -280,7 +282,7 @@ class MetricsWriter:
         self._last_flush = time.monotonic()
 
   def _scalars(self, rows: Sequence[Mapping[str, Value]]) -> dict[str, float]:
-    """The finite values of one step, by their tags."""
+    """Returns the finite values of one step, by tags."""
     scalars = {}
     over_series = collections.defaultdict(list)
     for row in rows:
@@ -308,7 +310,7 @@ class MetricsWriter:
 
 def _to_event(step: int, scalars: Mapping[str, float]) -> event_pb2.Event:
   # An event per value would be ten times slower, and a kill could leave an
-  # incomplete update.
+  # incomplete step.
   summary = summary_pb2.Summary(
     value=[
       summary_pb2.Summary.Value(tag=tag, simple_value=value)
@@ -332,7 +334,7 @@ def _damaged(path: files.PathLike, content: str) -> files.WorkdirError:
 
 
 def _to_array(fields: Sequence[str]) -> np.ndarray:
-  # Whole numbers that int64 cannot hold become floats.
+  # Whole numbers outside the range of int64 become floats.
   for parse in (np.int64, lambda field: float(field or 'nan')):
     with contextlib.suppress(ValueError, OverflowError):
       return np.array([parse(field) for field in fields])
@@ -352,7 +354,7 @@ def _to_json(tree: object) -> object:
 
 
 def _read_rows(path: files.PathLike) -> list[list[str]]:
-  """Returns the fields of all lines that were written to their end."""
+  """Returns the fields of all complete lines."""
   content = pathlib.Path(path).read_bytes()
   try:
     complete = content[: content.rfind(b'\n') + 1].decode()

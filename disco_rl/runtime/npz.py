@@ -1,7 +1,7 @@
 """npz archives: arrays by name in one file, and a note about them.
 
-Files come from anywhere. None of their code runs, and no more is unpacked than
-the caller has agreed to.
+Files are not trusted: their code never runs, and nothing is unpacked without
+the caller's consent.
 """
 
 from collections.abc import Callable
@@ -23,24 +23,24 @@ import numpy as np
 from disco_rl import config as config_lib
 from disco_rl.runtime import files
 
-# Other methods of compression unpack without a bound on what they return.
+# Other compression methods unpack without a bound on the size.
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# `write` does not compress: trained weights barely shrink, and arrays of zeros
-# to a thousandth.
+# `write` does not compress: trained weights barely compress, arrays of zeros
+# 1,000 times.
 _MAX_EXPANSION = 20
 
 
-# The array with the note, as JSON in UTF-8, and its largest size.
+# The name of the array with the note, JSON in UTF-8, and its maximal size.
 NOTE = 'format'
 _MAX_NOTE_BYTES = 2**16
 
 
 class ArchiveError(ValueError):
-  """A file is not an npz archive, is damaged, or holds other arrays."""
+  """Raised if a file is not an npz archive, is damaged, or has other arrays."""
 
 
 class Header(NamedTuple):
-  """The shape and type of an array, as its header states them."""
+  """The shape and type of an array, from its header."""
 
   shape: tuple[int, ...]
   dtype: np.dtype
@@ -49,9 +49,9 @@ class Header(NamedTuple):
 def write(
   path: files.PathLike, arrays: Mapping[str, object], note: Mapping[str, object]
 ) -> None:
-  """Writes arrays by name, and what the file says about them.
+  """Writes arrays by name, and a note about them.
 
-  The file appears whole or not at all; folders on the way to it are made.
+  The file is written atomically; missing parent folders are created.
   """
   check_name(path)
   target = files.expanded(path)
@@ -62,7 +62,7 @@ def write(
 
 
 def note_array(note: Mapping[str, object]) -> np.ndarray:
-  """The note as a file holds it, [bytes] uint8."""
+  """Encodes a note for a file, [bytes] uint8."""
   return np.frombuffer(json.dumps(note, default=dict).encode(), np.uint8)
 
 
@@ -76,18 +76,18 @@ def read(
   path: files.PathLike,
   check: Callable[[Mapping[str, Header], Mapping[str, object]], object],
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-  """Reads arrays by name, and the note, which is empty if there is none.
+  """Reads arrays by name, and the note, empty if there is none.
 
   Args:
     path: The path of the file.
-    check: Receives the headers of all arrays, and the note, before any array is
-      unpacked; raises an error if they are not the expected ones.
+    check: Called with the headers of all arrays and the note before any array
+      is unpacked; raises an error if they are unexpected.
 
   Raises:
     OSError: There is no such file, or it cannot be opened.
     ArchiveError: The file is not an npz archive, or is damaged.
   """
-  # Not as a `pathlib.Path`, which would change how errors name it.
+  # Not a `pathlib.Path`, which would change the name in errors.
   with open(config_lib.expanded(path), 'rb') as file:
     with _refusing(path):
       archive = zipfile.ZipFile(file)
@@ -110,7 +110,7 @@ def read(
 def _read_arrays(
   archive: zipfile.ZipFile, names: Collection[str]
 ) -> dict[str, np.ndarray]:
-  """Unpacks all arrays but the note."""
+  """Unpacks all arrays except the note."""
   members = zip(names, archive.infolist())
   return {
     name: _read_array(archive, member)
@@ -139,7 +139,7 @@ def _read_note(
 def _refusing(path: files.PathLike) -> Iterator[None]:
   try:
     yield
-  # Of damaged files, zipfile and NumPy raise nearly anything.
+  # For damaged files, zipfile and NumPy raise nearly any error.
   except Exception as error:
     raise ArchiveError(
       f'{path} is not an npz archive of arrays, or is damaged: {error!r}. '
@@ -149,7 +149,7 @@ def _refusing(path: files.PathLike) -> Iterator[None]:
 
 
 def _check_expansion(members: list[zipfile.ZipInfo], size: int) -> None:
-  """Raises ValueError if a file of this size unpacks to far more."""
+  """Raises ValueError if a file of this size unpacks to much more."""
   unpacked = sum(member.file_size for member in members)
   if unpacked > _MAX_EXPANSION * size:
     raise ValueError(f'{size} bytes unpack to {unpacked}')
@@ -158,7 +158,7 @@ def _check_expansion(members: list[zipfile.ZipInfo], size: int) -> None:
 def _read_header(
   member: zipfile.ZipInfo, stream: IO[bytes]
 ) -> tuple[Header, bool]:
-  """The header of an array, and whether its first axis varies fastest."""
+  """Reads the header of an array, and whether its first axis varies fastest."""
   name = member.filename
   if member.compress_type not in _COMPRESSIONS:
     raise ValueError(f'{name} is compressed by another method than deflate')
@@ -180,6 +180,6 @@ def _read_array(
 ) -> np.ndarray:
   with archive.open(member) as stream:
     (shape, dtype), is_fortran = _read_header(member, stream)
-    # No more than the header states, whatever the archive unpacks to.
+    # At most the size in the header, whatever the archive contains.
     data = stream.read(member.file_size - stream.tell())
   return np.ndarray(shape, dtype, data, order='F' if is_fortran else 'C')

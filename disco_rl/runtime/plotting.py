@@ -1,4 +1,4 @@
-"""The style that all figures share."""
+"""The common style of all figures."""
 
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _COLOURS = (
   '#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#7F7F7F'
 )  # fmt: skip
 _LINES = ('solid', 'dashed', 'dotted', 'dashdot')
-# What has the same color in all figures -> its place in the palette.
+# Rules with the same color in all figures -> their index in the palette.
 _PLACES = {
   'discovered': 0,
   'general': 0,
@@ -34,30 +34,30 @@ _PLACES = {
   'ppo': 5,
   'uniform': 6,
 }
-# Figures have no background: text and lines are as far from white as from the
-# black of a dark page.
+# Figures have no background: text and lines contrast equally with white pages
+# and with dark ones.
 INK = '#7F7F7F'
 FAINT = '#A6A6A6'
 _GRID = '#7F7F7F40'
 
 
 def color(index: int) -> str:
-  """The color of the index-th curve."""
+  """Returns the color of the index-th curve."""
   return _COLOURS[index % len(_COLOURS)]
 
 
 def line(index: int) -> dict[str, Any]:
-  """Color and style of the index-th curve, which no other of 28 has."""
+  """Returns the color and style of the index-th curve, unique among 28."""
   style = _LINES[index // len(_COLOURS) % len(_LINES)]
   return {'color': color(index), 'linestyle': style}
 
 
 def lines(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-  """Color and style by label; rules with names have theirs in all figures.
+  """Returns color and style by label; named rules keep theirs in all figures.
 
   Args:
-    labels: Names of rules, paths of their files, or others, which take what is
-      left in turn.
+    labels: Names of rules, paths of their files, or others, which get the
+      remaining ones in turn.
   """
   labels = list(dict.fromkeys(labels))
   places: dict[str, int] = {}
@@ -75,7 +75,7 @@ def lines(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
 def panel(
   x_label: str, y_label: str, height: float = 4.2
 ) -> tuple[figure.Figure, axes.Axes]:
-  """A figure of one panel, 5.6 inches wide: its text shows on a phone."""
+  """Makes a figure of one panel, 5.6 inches wide, legible on a phone."""
   fig = figure.Figure(figsize=(5.6, height), layout='constrained')
   ax = fig.add_subplot()
   ax.set_xlabel(x_label, color=INK, fontsize=11)
@@ -86,19 +86,19 @@ def panel(
 
 
 def label_ends(ax: axes.Axes, ends: Mapping[str, tuple[float, str]]) -> None:
-  """Writes labels to the right of a panel, where their lines end.
+  """Writes labels to the right of a panel, at the ends of their lines.
 
   Args:
     ax: The panel, with its final limits.
-    ends: y where the line ends, and its color, by label.
+    ends: Label -> the final y of its line, and its color.
   """
   low, high = ax.get_ylim()
-  apart = 0.075 * (high - low)  # A line of text.
+  apart = 0.075 * (high - low)  # The height of a line of text.
   order = sorted(ends, key=lambda label: ends[label][0])
   places = [ends[label][0] for label in order]
   for i in range(1, len(places)):
     places[i] = max(places[i], places[i - 1] + apart)
-  # Those that were moved up over the edge push the others down.
+  # Labels that were moved up over the edge push the others down.
   for i in reversed(range(len(places))):
     limit = high if i == len(places) - 1 else places[i + 1] - apart
     places[i] = min(places[i], limit)
@@ -141,9 +141,9 @@ def tidy(ax: axes.Axes) -> None:
 
 
 def save(fig: figure.Figure, path: files.PathLike) -> None:
-  """Writes a figure without a background, atomically; SVG by name, or PNG."""
+  """Writes a figure without a background, as SVG or PNG, atomically."""
   kind = 'svg' if pathlib.PurePath(path).suffix == '.svg' else 'png'
-  # The same figure is the same file.
+  # Equal figures give equal files.
   metadata = {'Date': None} if kind == 'svg' else {}
   with (
     files.replacing(path) as temporary,

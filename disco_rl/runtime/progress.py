@@ -1,4 +1,4 @@
-"""Progress of a long computation, shown on the standard error stream."""
+"""Shows the progress of a long computation on the standard error stream."""
 
 import os
 import sys
@@ -12,9 +12,9 @@ _SECONDS_BETWEEN_LINES = 5.0
 class Progress:
   """A bar with the rate, the time left and named values.
 
-  If the stream is not a terminal (a log file, a build server), or one without
-  a width (in a container), plain lines appear instead: at the start, then at
-  most every few seconds, and at the end.
+  If the stream is not a terminal (a log file, a build server), or has no width
+  (in a container), plain lines are printed instead: at the start, then at most
+  every few seconds, and at the end.
   """
 
   def __init__(
@@ -30,13 +30,13 @@ class Progress:
     """Shows the first state.
 
     Args:
-      total: Number of units of work.
-      initial: Units done by an earlier run; they do not count for the rate.
+      total: The number of units of work.
+      initial: Units done by an earlier run, which are not part of the rate.
       unit: The name of a unit.
       description: The start of the line.
       stream: None for the standard error stream.
-      is_shown: False: it stays silent.
-      status: Shown instead of values, before there are some.
+      is_shown: Whether anything is shown.
+      status: The text before there are values.
     """
     stream = stream or sys.stderr
     terminal = _can_redraw(stream)
@@ -48,16 +48,16 @@ class Progress:
       desc=description or None,
       postfix=status or None,
       file=stream if terminal else _Lines(stream),
-      # Zero columns: the numbers alone, without a bar.
+      # Zero columns: numbers only, without a bar.
       ncols=None if terminal else 0,
       dynamic_ncols=terminal,
       mininterval=0.1 if terminal else _SECONDS_BETWEEN_LINES,
-      # The clock alone decides when to print: steps take unequal times.
+      # Only the clock decides when to print: steps take unequal times.
       miniters=1,
     )
 
   def begin(self) -> None:
-    """Shows no status any more; the time until now is not in the rate."""
+    """Ends the status; the time until now is not part of the rate."""
     if self._bar.disable:
       return
     self._bar.unpause()
@@ -65,7 +65,7 @@ class Progress:
       self._bar.set_postfix_str('')
 
   def advance(self, n: int, /, **values: float) -> None:
-    """Counts units as done; shows values next to the bar, but not NaN."""
+    """Counts units as done, and shows values that are not NaN."""
     shown = {key: v for key, v in values.items() if v == v}
     self._bar.set_postfix(shown, refresh=False)
     self._bar.update(n)
@@ -89,17 +89,17 @@ class Progress:
 
 
 def next_multiple(x: int, step: int) -> int:
-  """The smallest multiple of a step that is greater than x."""
+  """Returns the smallest multiple of a step that is greater than x."""
   return (x // step + 1) * step
 
 
 def _can_redraw(stream: TextIO) -> bool:
-  """Whether it is a terminal; tqdm shows nothing in one of no columns."""
+  """Returns whether it is a terminal with a width, which tqdm needs."""
   if not stream.isatty():
     return False
   try:
     return os.get_terminal_size(stream.fileno()).columns > 0
-  except OSError:  # A stream of a program, such as an editor.
+  except OSError:  # A stream made by a program, such as an editor.
     return True
 
 

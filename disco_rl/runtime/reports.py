@@ -1,4 +1,4 @@
-"""Lines on the standard error stream about what happened to a run."""
+"""Reports on a run, printed to the standard error stream."""
 
 from collections.abc import Iterator
 import contextlib
@@ -9,7 +9,7 @@ from disco_rl.runtime import files
 
 
 def note(text: str) -> None:
-  """Prints a line about what the run has found out."""
+  """Prints a line of information."""
   print(text, file=sys.stderr, flush=True)
 
 
@@ -20,13 +20,13 @@ def warn(text: str) -> None:
 
 @contextlib.contextmanager
 def surviving(what: str) -> Iterator[None]:
-  """Turns a failure to draw something into a warning: results are written."""
+  """Turns failures to draw into warnings, because results are written."""
   try:
     yield
   # The results themselves are damaged.
   except files.WorkdirError:
     raise
-  # Libraries that draw raise many types.
+  # Plotting libraries raise many types of errors.
   except Exception as error:
     first = (f'{error}'.strip().splitlines() or [''])[0]
     warn(f'no {what}: {type(error).__name__}: {first}')
@@ -34,10 +34,10 @@ def surviving(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def callers_logging() -> Iterator[None]:
-  """Removes handlers that the body adds to the root of Python's logging.
+  """Removes handlers that the body adds to Python's root logger.
 
-  The first message that absl logs, as Orbax does when it is imported, adds one:
-  `logging.basicConfig` of the caller would then do nothing.
+  The first message logged by absl, as in the import of Orbax, adds a handler;
+  then `logging.basicConfig` of the caller would have no effect.
   """
   before = [*logging.root.handlers]
   try:

@@ -1,11 +1,11 @@
 """Append-only logs of rows of bytes, in memory or in memory-mapped files.
 
-Rows are numbered from 0 in the order in which they are appended; the newest
-ones, as many as the capacity, can be read. In memory they are a ring; on disk
-each file has a block of them. A checksum of its number and its bytes follows
-each row. A row that was saved is never written again: a caller that stores the
-row count returned by `save` can restore that state later, whatever was appended
-since, until its files are deleted.
+Rows are numbered from 0 in the order of appending, and the newest `capacity`
+rows can be read. In memory they form a ring; on disk each file contains a block
+of them. Each row is followed by a checksum of its number and its bytes. A saved
+row is never written again: a caller that stores the number of rows at `save`
+can restore that state later, whatever was appended since, until its files are
+deleted.
 """
 
 from collections.abc import Iterator
@@ -18,21 +18,21 @@ import numpy as np
 
 from disco_rl.runtime import files
 
-# A block has this fraction of the capacity: many would mean many open files,
-# few would keep many rows that nobody needs any longer.
+# A block has this fraction of the capacity: small blocks need many open files,
+# large blocks keep many rows that are no longer needed.
 _BLOCKS = 16
 _CHECKSUM = np.dtype('<u4')
 
 
 class RowLogError(RuntimeError):
-  """A file of a log cannot be written, is missing, or is damaged."""
+  """Raised if a file of a log cannot be written, is missing, or is damaged."""
 
 
 class RowLog:
   """A log of rows; see above.
 
   Attributes:
-    end: Number of rows ever appended, which is the number of the next one.
+    end: The number of rows ever appended, which is the next row's number.
   """
 
   def __init__(
@@ -45,11 +45,11 @@ class RowLog:
     """Makes an empty log.
 
     Args:
-      row_bytes: Size of a row.
-      capacity: Number of rows that can be read.
-      directory: The folder of this log alone, which is made when a file is.
-        None: The log cannot be saved or restored.
-      is_mapped: Whether rows are in files from the beginning, not in memory.
+      row_bytes: The size of a row.
+      capacity: The number of rows that can be read.
+      directory: The folder of this log only, created with its first file; None:
+        the log cannot be saved or restored.
+      is_mapped: Whether rows are always in files, not in memory.
 
     Raises:
       ValueError: A log in files has no directory.
@@ -61,7 +61,7 @@ class RowLog:
     self._capacity = capacity
     self._directory = None if directory is None else pathlib.Path(directory)
     self._shape = _block_shape(row_bytes, capacity)
-    # Mapped files by the number of the block; or the ring.
+    # The mapped files by the number of the block, or the ring.
     self._blocks: dict[int, np.memmap] = {}
     self._ring: np.ndarray | None = None
     if not is_mapped:
@@ -71,7 +71,7 @@ class RowLog:
     """Appends rows [n, row_bytes] uint8.
 
     Raises:
-      RowLogError: A file cannot be made.
+      RowLogError: A file cannot be created.
     """
     for row in rows:
       if self._ring is None:
@@ -82,17 +82,17 @@ class RowLog:
       self.end += 1
 
   def read(self, numbers: np.ndarray) -> np.ndarray:
-    """Returns copies of the rows of these numbers, [B, row_bytes] uint8."""
+    """Returns copies of the rows with these numbers, [B, row_bytes] uint8."""
     rows = np.empty((len(numbers), self._row_bytes), np.uint8)
     for row, number in zip(rows, numbers.tolist()):
       row[:] = self._row(number)[: self._row_bytes]
     return rows
 
   def save(self) -> None:
-    """Writes the rows that were appended since the last time, to the disk.
+    """Writes the rows appended since the last call to disk.
 
     Raises:
-      RowLogError: They cannot be written; those saved before stay.
+      RowLogError: They cannot be written; earlier ones remain saved.
     """
     first = max(self._saved, self.end - self._capacity)
     for numbers in self._spans(first, self.end):
@@ -109,10 +109,9 @@ class RowLog:
     self._saved = self._check_saved(self.end)
 
   def restore(self, first: int, end: int) -> None:
-    """Returns to the state in which `end` rows had been appended.
+    """Restores the state with `end` rows.
 
-    The rows before `first` are lost. After an error another state can be
-    restored.
+    Rows before `first` are lost. After an error, another state can be restored.
 
     Raises:
       RowLogError: A file is missing or damaged.
@@ -134,43 +133,43 @@ class RowLog:
     self._saved = self.end = self._check_saved(end)
 
   def delete_below(self, number: int) -> None:
-    """Deletes the files that hold no row from `number` on."""
+    """Deletes the files that contain only rows before `number`."""
     oldest = self._path(number)
     with self._writing(oldest.parent):
       for path in oldest.parent.glob('*.rows'):
         if path.name < oldest.name:
           path.unlink()
 
-  # Where rows are.
+  # Places of rows.
 
   def _spans(self, first: int, end: int) -> Iterator[range]:
-    """Yields the numbers of rows, in a range for each block."""
+    """Yields ranges of row numbers, one for each block."""
     while first < end:
       after = min(end, (self._index(first) + 1) * self._shape[0])
       yield range(first, after)
       first = after
 
   def _index(self, number: int) -> int:
-    """The block of a row."""
+    """Returns the block of a row."""
     return number // self._shape[0]
 
   def _offset(self, number: int) -> int:
-    """Where a row begins in its file."""
+    """Returns the offset of a row in its file."""
     return number % self._shape[0] * self._shape[1]
 
   def _row(self, number: int) -> np.ndarray:
-    """A row and its checksum; not a copy."""
+    """Returns a view of a row and its checksum."""
     if self._ring is not None:
       return self._ring[number % self._capacity]
     return self._blocks[self._index(number)][number % self._shape[0]]
 
   def _checksum(self, number: int) -> int:
-    # Also of the number, which a row of another place does not have.
+    # It includes the number, which differs for misplaced rows.
     content = self._row(number)[: self._row_bytes]
     return zlib.crc32(content.data, number % 2**32)
 
   def _map_new(self, number: int) -> None:
-    """Maps the file of a row if it is new, and drops those that are too old."""
+    """Maps the file of a row if it is new, and drops files that are too old."""
     if self._index(number) in self._blocks:
       return
     self._map(self._prepare(number), number)
@@ -180,13 +179,13 @@ class RowLog:
   # Files.
 
   def _path(self, number: int) -> pathlib.Path:
-    """The file of a row."""
+    """Returns the file of a row."""
     self._check_saved(number)
     assert self._directory is not None
     return self._directory / f'{self._index(number):012}.rows'
 
   def _check_saved(self, number: int) -> int:
-    """Returns the number; raises ValueError if there is no directory."""
+    """Returns the number; raises ValueError without a directory."""
     if self._directory is None:
       raise ValueError('A log without a directory cannot be saved or restored.')
     return number
@@ -196,7 +195,7 @@ class RowLog:
     self._blocks[self._index(number)] = mapped
 
   def _load(self, path: pathlib.Path, numbers: range) -> None:
-    """Reads rows of a file, which exists."""
+    """Reads rows from an existing file."""
     if self._ring is None:
       self._map(path, numbers.start)
       return
@@ -206,10 +205,10 @@ class RowLog:
         file.readinto(self._row(number).data)
 
   def _prepare(self, number: int) -> pathlib.Path:
-    """Makes the file of a row, of full size, unless it has rows before that.
+    """Creates the file of a row at full size, unless it has earlier rows.
 
     Raises:
-      RowLogError: It cannot be made.
+      RowLogError: It cannot be created.
     """
     path, size = self._path(number), self._shape[0] * self._shape[1]
     if self._offset(number) and _size(path) == size:
@@ -251,18 +250,18 @@ class RowLog:
 
 
 def memory_bytes(row_bytes: int, capacity: int) -> int:
-  """Memory of a log that is not in mapped files."""
+  """Returns the memory of a log that is not in mapped files."""
   return capacity * (row_bytes + _CHECKSUM.itemsize)
 
 
 def disk_bytes(row_bytes: int, capacity: int) -> int:
-  """Size of the files of a log: its newest rows span one block more."""
+  """Returns the size of a log's files, which span an additional block."""
   rows, size = _block_shape(row_bytes, capacity)
   return (_BLOCKS + 1) * rows * size
 
 
 def _block_shape(row_bytes: int, capacity: int) -> tuple[int, int]:
-  """Rows of a block, and the bytes of each with its checksum."""
+  """Returns the rows of a block, and the bytes of each with its checksum."""
   return -(-capacity // _BLOCKS), row_bytes + _CHECKSUM.itemsize
 
 
@@ -271,7 +270,7 @@ def _size(path: pathlib.Path) -> int | None:
 
 
 def _allocate(descriptor: int, size: int) -> None:
-  # Writing to a mapped file kills the process if the disk is full by then.
+  # If the disk is full, writing to a mapped file kills the process.
   if hasattr(os, 'posix_fallocate'):
     os.posix_fallocate(descriptor, 0, size)
     return

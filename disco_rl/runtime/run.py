@@ -1,4 +1,4 @@
-"""A run in its folder: locked, resumed, saved, logged, and ended by signals.
+"""Runs in folders: locked, resumed, saved, logged, and ended by signals.
 
 Training and discovery share it:
 
@@ -48,30 +48,30 @@ from disco_rl.runtime import reports
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
 
-# By time, checkpoints take no larger part of it.
+# The maximal part of time that checkpoints by time may take.
 _MAX_FRACTION = 0.02
 
-# What a checkpoint holds, by name.
+# The content of a checkpoint, by name.
 Content = Mapping[str, types.PyTree]
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """What a run does in its folder.
+  """Options of a run in its folder.
 
   Attributes:
-    step: What is counted, 'update' or 'meta_step'.
-    series: The column of metrics that tells apart the rows of a step.
-    every: Steps between two checkpoints.
-    seconds: Seconds after which a checkpoint is due all the same; longer if
+    step: The unit of steps, 'update' or 'meta_step'.
+    series: The column of metrics that distinguishes rows of one step.
+    every: The number of steps between two checkpoints.
+    seconds: The time after which a checkpoint is due in any case; longer if
       saving takes over 2% of the time.
-    keep: Number of checkpoints to keep; two, because one may be damaged.
-    parts: Folders with metrics of their own, in addition to the run's.
+    keep: The number of checkpoints to keep; two, because one may be damaged.
+    parts: Folders with additional metrics.
     free: Settings that may change when the run is resumed.
     rules: Rules whose files must stay the same, with their paths.
-    loggers: Names of loggers.
-    disk: Bytes that checkpoints and replay take.
-    remedy: What to change where the disk has less.
+    loggers: The names of loggers.
+    disk: The bytes of checkpoints and replay.
+    remedy: Advice for disks with less space.
   """
 
   step: str
@@ -98,9 +98,10 @@ def opened(
 
   Args:
     workdir: The folder, which is made if it is missing.
-    settings: For config.json; of a fork also where it begins, see `forks`.
-    options: What the run does there.
-    clock: Returns seconds.
+    settings: The settings for config.json; for a fork also its origin, see
+      `forks`.
+    options: The options of the run.
+    clock: A function that returns seconds.
 
   Raises:
     ValueError: The disk is too small.
@@ -123,9 +124,10 @@ class Run:
   """A run in its folder; see `opened`.
 
   Attributes:
-    folder: Where this process writes; that of the run in the first process.
-    step: Number of steps so far.
-    options: What the run does in its folder.
+    folder: The folder that this process writes to, which is the run's in the
+      first process.
+    step: The number of steps so far.
+    options: The options of the run.
   """
 
   def __init__(
@@ -150,12 +152,12 @@ class Run:
 
   @property
   def seconds(self) -> float:
-    """Seconds so far, including those before the run was resumed."""
+    """The seconds so far, including those before the run was resumed."""
     return self._clock() - self._start
 
   @contextlib.contextmanager
   def saving(self) -> Iterator[None]:
-    """Opens the checkpoints, which are complete at the end.
+    """Opens the checkpoints, and completes them at the end.
 
     Raises:
       checkpointing.CheckpointError: A checkpoint cannot be written.
@@ -171,7 +173,7 @@ class Run:
         logs if distributed.is_first() else (),
       ) as self._checkpointer,
     ):
-      # Time that passed before does not make a checkpoint due.
+      # Earlier time does not make a checkpoint due.
       self._last_save = self._clock()
       yield
 
@@ -189,7 +191,7 @@ class Run:
     return newest
 
   def writer(self, part: str = '') -> metrics.MetricsWriter:
-    """The metrics of the run or of a part, without rows of later steps."""
+    """Opens the metrics of the run or a part; removes rows of later steps."""
     options = self.options
     return metrics.MetricsWriter(
       self.folder / part,
@@ -201,14 +203,14 @@ class Run:
     )
 
   def listen(self) -> None:
-    """Records signals from now on; call it once there is a state to save.
+    """Begins to record signals; call it once there is a state to save.
 
     Until then a signal ends the program.
     """
     self._requests.listen()
 
   def should_stop(self) -> bool:
-    """Whether a signal asks the run to end after a checkpoint; listens.
+    """Returns whether a signal asks the run to end after a checkpoint.
 
     All processes get the same answer.
     """
@@ -219,7 +221,7 @@ class Run:
     return bool(signal)
 
   def is_due(self, is_last: bool = False) -> bool:
-    """Whether to save now; `is_last` says that the run ends with this step."""
+    """Returns whether to save now, as at the last step, `is_last`."""
     return self.step > self._saved and (
       is_last
       or self.step % self.options.every == 0
@@ -227,10 +229,10 @@ class Run:
     )
 
   def save(self, make_content: Callable[[], Content]) -> None:
-    """Begins to save a checkpoint of this step, whose content is then made.
+    """Makes the content of a checkpoint of this step, and begins to save it.
 
     Raises:
-      checkpointing.CheckpointError: It cannot be written; others stay.
+      checkpointing.CheckpointError: It cannot be written; others are kept.
     """
     assert self._checkpointer is not None
     start = self._clock()
@@ -250,8 +252,8 @@ class Run:
     """Writes summary.json and curves.png, after `saving`.
 
     Args:
-      summary: What it says in addition to seconds and memory.
-      draw: Draws curves into a file.
+      summary: Entries in addition to seconds and memory.
+      draw: A function that draws curves into a file.
 
     Returns:
       The whole summary; see `digests.write_summary`.
@@ -274,7 +276,7 @@ class Run:
 def check_disk(folder: pathlib.Path, needed: int, remedy: str) -> None:
   """Raises ValueError if there is too little space for a run's folder.
 
-  What the folder holds by now counts as part of the need.
+  Files that are in the folder already count as part of the need.
   """
   own = (path for path in folder.rglob('*') if path.is_file())
   held = sum(path.stat().st_size for path in own)
