@@ -4,8 +4,9 @@
     --workdir=runs/disco103
 
 206 agents, two for each environment of Atari-57, ProcGen-16 and DMLab-30. The
-paper's run took 2,048 TPUv3 cores for 60 hours. Requires `pip install -e
-'.[atari,procgen]'` and your own build of deepmind_lab.
+paper's run took 2,048 TPUv3 cores for 60 hours. Requires
+`pip install 'disco-rl-discovery[atari,procgen]'` and your own build of
+deepmind_lab.
 
   disco-rl meta-train --config=disco103:tiny \
     --workdir=runs/disco103_tiny

@@ -3,7 +3,8 @@
   disco-rl meta-train --config=disco57 --workdir=runs/disco57
 
 128 agents cycle through the 57 games in lexicographic order. The paper's run
-took 1,024 TPUv3 cores for 64 hours. Requires `pip install -e '.[atari]'`.
+took 1,024 TPUv3 cores for 64 hours. Requires
+`pip install 'disco-rl-discovery[atari]'`.
 
   disco-rl meta-train --config=disco57:tiny \
     --workdir=runs/disco57_tiny

@@ -1,7 +1,7 @@
 """Training agents with a fixed rule.
 
   disco-rl evaluate --config=catch \
-    --config.rule=disco103 --workdir=runs/catch
+    --config.rule=disco103 --workdir=runs/catch_disco103
 
 Every setting is a flag: --config.learning_rate=1e-3. Many runs, and a report of
 them all:

@@ -1,7 +1,7 @@
 r"""Trains agents with a fixed rule, several seeds side by side.
 
   disco-rl evaluate --config=catch \
-    --config.rule=disco103 --workdir=runs/catch
+    --config.rule=disco103 --workdir=runs/catch_disco103
 
 Any setting of the config can be given as a flag, --config.learning_rate=1e-3.
 The same command again resumes an interrupted run. `disco-rl sweep` makes many

@@ -2,7 +2,7 @@
 
   disco-rl imitate --config=general --workdir=runs/imitation
   disco-rl meta-train --config=general \
-    --config.rule=runs/imitation/rule.npz --workdir=runs/general
+    --config.rule=runs/imitation/rule.npz --workdir=runs/from_imitation
 
 The sizes are those of the config, rule_lstm_size and the like. Writes rule.npz
 and its card, rule.json, at the end: what was interrupted begins anew. A few

@@ -7,8 +7,7 @@ Memory is what XLA reports of the run's programs, compiled for a CPU; arithmetic
 is counted in them. The time is a model: each program takes the longer of its
 arithmetic and its traffic, at --efficiency of what the device can do at most,
 and a moment for each of its operations; environments on the host step at
---steps_per_second. `python -m benchmarks.plans` measures this machine, and
-prints the flags that describe it.
+--steps_per_second.
 """
 
 from collections.abc import Iterator
@@ -72,7 +71,7 @@ _HOST = flags.DEFINE_float(
 _STEPS = flags.DEFINE_float(
   'steps_per_second',
   50_000.0,
-  'Steps of environments on the host of a machine; see benchmarks/acting.py.',
+  'Steps of environments on the host of a machine, all together.',
 )
 
 

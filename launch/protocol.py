@@ -1,4 +1,4 @@
-r"""Judges rules by a declared protocol, and baselines; see docs/protocol.md.
+r"""Judges rules by a declared protocol, and baselines.
 
   disco-rl protocol --config=protocol \
     --rules=runs/a/rule.npz,runs/b/rule.npz --workdir=runs/protocol

@@ -5,7 +5,7 @@
 # 143 after SIGTERM, having saved; SLURM sends that some time before the limit
 # (--signal) or when it wants the nodes for others (--requeue), and starts the
 # job again, which continues from its last checkpoint. RUN lies on a file system
-# that all nodes share.
+# that all nodes share. Submit it from an environment that has disco-rl.
 #SBATCH --job-name=disco
 #SBATCH --nodes=8
 #SBATCH --ntasks-per-node=1
@@ -17,13 +17,13 @@
 #SBATCH --open-mode=append
 set -u
 
-CONFIG=${CONFIG:-configs/disco103.py}
+CONFIG=${CONFIG:-disco103}
 RUN=${RUN:-$HOME/runs/disco103}
 
 # The signal is for the job steps: this script waits for their end.
 trap '' TERM
 srun --kill-on-bad-exit=1 \
-  .venv/bin/python -m launch.meta_train \
+  disco-rl meta-train \
   --config="$CONFIG" --workdir="$RUN" --distributed "$@"
 status=$?
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 import importlib
+from importlib import metadata
 import importlib.util
 import json
 import pathlib
@@ -18,6 +19,7 @@ import pytest
 
 from configs import evaluate
 import disco_rl
+from disco_rl import extras
 from disco_rl.evaluation import runner
 from disco_rl.meta_training import meta_trainer
 from disco_rl.update_rules import cards
@@ -267,6 +269,22 @@ def test_the_code_runs(
     assert [path.name for path in tmp_path.iterdir()] == ['agent.npz']
 
 
+def test_extras_are_installed_by_one_command() -> None:
+  texts = [*_TEXTS, *(_ROOT / 'configs').glob('*.py')]
+  found = [
+    (path.name, command)
+    for path in texts
+    for command in re.findall(r'pip install [^`\n]+', path.read_text())
+    if '[' in command and 'jax[' not in command
+  ]
+  assert len(found) > 10
+  known = metadata.metadata(extras.DISTRIBUTION).get_all('Provides-Extra')
+  for name, command in found:
+    names = command.partition('[')[2].partition(']')[0]
+    assert command == extras.install(names), name
+    assert {*names.split(',')} <= {*known}, name
+
+
 def _commands() -> Iterator[tuple[pathlib.Path, list[str]]]:
   """Commands of Python and of the package, of all pages."""
   for path in _TEXTS:
@@ -280,6 +298,18 @@ def _commands() -> Iterator[tuple[pathlib.Path, list[str]]]:
           yield path, words[2:]
         elif words[:1] == ['disco-rl']:
           yield path, [f'launch.{words[1].replace("-", "_")}', *words[2:]]
+
+
+def test_runs_of_the_pages_have_folders_of_their_own() -> None:
+  runs: dict[str, set[str]] = {}
+  for path, (module, *flags) in _commands():
+    if module in _LAUNCHERS:
+      workdir = next(flag for flag in flags if flag.startswith('--workdir='))
+      # It may change when a run goes on.
+      same = {workdir, *(x for x in flags if x.startswith('--processes='))}
+      settings = ' '.join([module, *sorted({*flags} - same)])
+      known = runs.setdefault(workdir, {settings})
+      assert known == {settings}, f'{path.name}: {workdir}'
 
 
 def test_commands_of_the_pages_are_valid(

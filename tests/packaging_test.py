@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from importlib import metadata
 import pathlib
 import re
-import runpy
+import shlex
 import sys
 import tomllib
 
@@ -138,13 +138,19 @@ def test_commands_run_with_what_is_built(
   assert refused.stderr.endswith('choose one of evaluate.\n')
 
 
-def test_extras_are_spelt_for_those_who_have_the_wheel(
-  built: pathlib.Path,
-) -> None:
-  assert extras.install('atari') == "pip install -e '.[atari]'"
-  path = built / 'disco_rl' / 'extras.py'
-  installed = runpy.run_path(str(path))['install']
-  assert installed('atari') == "pip install 'disco-rl-discovery[atari]'"
+def test_help_names_no_file_of_a_clone(built: pathlib.Path) -> None:
+  for path in (built / 'disco_rl' / 'commands' / 'launch').glob('*.py'):
+    for node in ast.walk(ast.parse(path.read_text())):
+      if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        assert not re.search(
+          r'\b(benchmarks|docs|examples|tests)[./]\w', node.value
+        ), path
+
+
+def test_pip_finds_extras_by_what_is_installed() -> None:
+  pip, *flags = shlex.split(extras.install('test'))
+  # No index has the distribution.
+  _run('-m', pip, *flags, '--no-index', '--dry-run')
 
 
 def _imported(folder: str) -> set[str]:

@@ -76,7 +76,7 @@ def test_a_missing_package_is_explained_once(
   assert [row.split()[0] for row in rows] == list(suites.SUITES['atari57'])
   assert all(row.endswith('  no (1)') for row in rows)
   assert note.startswith('no (1): ')
-  assert "pip install -e '.[atari]'" in note
+  assert "pip install 'disco-rl-discovery[atari]'" in note
 
 
 def test_what_cannot_be_made_does_not_hide_the_others(

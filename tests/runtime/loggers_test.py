@@ -152,7 +152,7 @@ def test_names_are_checked_with_the_settings(
     ):
       build(settings)
   monkeypatch.setattr('importlib.util.find_spec', lambda _: None)
-  with pytest.raises(ImportError, match=r"pip install -e '.\[mlflow\]'"):
+  with pytest.raises(ImportError, match=r"'disco-rl-discovery\[mlflow\]'"):
     loggers.check(['mlflow'])
 
 

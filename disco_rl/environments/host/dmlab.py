@@ -7,7 +7,7 @@ is tested against a fake of it.
 
 A substitute that pip can install is a first-person maze of ViZDoom:
 
-  pip install -e '.[gymnasium]' vizdoom
+  pip install 'disco-rl-discovery[gymnasium]' vizdoom
   gymnasium/vizdoom.gymnasium_wrapper:VizdoomMyWayHome-v1
 """
 
