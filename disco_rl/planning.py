@@ -1,10 +1,10 @@
-"""What a run needs and takes, before its programs are compiled.
+"""The memory and time of a run, before its programs are compiled.
 
 Arithmetic, traffic and a bound of the memory are counted in the traced
-programs, which costs next to nothing; XLA's own `cost_analysis` counts the body
-of a loop once. Where the bound does not fit into the memory, XLA is asked: it
-compiles the program for a CPU, without optimizing the machine code. The time is
-a model of devices that need not be here.
+programs, which costs almost nothing; XLA's own `cost_analysis` counts the body
+of a loop once. If the bound exceeds the memory, XLA reports the exact number:
+it compiles the program for a CPU, without optimizing the machine code. The time
+is estimated by a model of devices, which need not be attached.
 """
 
 from collections.abc import Callable
@@ -28,24 +28,25 @@ from disco_rl.runtime import distributed
 from disco_rl.runtime import memory
 from disco_rl.runtime import reports
 
-# They move, choose or name values; compilers merge them into what uses them.
+# Operations that move, choose or name values, which compilers merge into
+# others.
 _MOVES = (
   *('broadcast_in_dim', 'concatenate', 'convert_element_type', 'copy'),
   *('dynamic_slice', 'dynamic_update_slice', 'expand_dims', 'gather', 'iota'),
   *('pad', 'reshape', 'rev', 'select_n', 'slice', 'split', 'squeeze'),
   *('stop_gradient', 'transpose'),
 )
-# What the steps of a cumulated sum hold together, in sizes of the result:
-# compilers take log n of them, on halves of halves.
+# The memory of a cumulative sum's steps, in sizes of its result: compilers take
+# log n steps, on halves of halves.
 _STEPS_OF_SUMS = 4
 
 
 class DoesNotFitError(ValueError):
-  """A program needs more memory than a device has."""
+  """Raised if a program needs more memory than a device has."""
 
 
 class MachineTooSmallError(ValueError):
-  """The run needs more memory than the machine has next to its devices."""
+  """Raised if a run needs more memory than the machine has for the host."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,15 +54,15 @@ class Cost:
   """The cost of a program on each device, or of a part of it.
 
   Attributes:
-    flop: Floating-point operations: twice the number of multiplications of
-      products; of others, one for each entry of the larger of operands and
-      results, exponentials included.
-    traffic: Bytes of operands and results of products and convolutions. Other
-      operations can be merged into these, and are left out.
-    operations: Number of operations that compute something. Compilers merge
+    flop: The floating-point operations: two for each multiplication of a
+      product; for others, one for each entry of the larger of operands and
+      results, including exponentials.
+    traffic: The bytes of operands and results of products and convolutions.
+      Other operations are ignored, because they can be merged into these.
+    operations: The number of operations that compute something. Compilers merge
       some.
-    memory: Bytes of all intermediate values, as if all were held at once; of a
-      loop those of one iteration, and what it stacks.
+    memory: The bytes of all intermediate values, as if all existed at once; for
+      a loop, those of one iteration and the stacked results.
   """
 
   flop: float = 0.0
@@ -73,7 +74,7 @@ class Cost:
     return Cost(*map(sum, zip(vars(self).values(), vars(other).values())))
 
   def repeated(self, number: float) -> 'Cost':
-    """The cost of a loop with this body: iterations share memory."""
+    """Returns the cost of a loop with this body; iterations share memory."""
     return Cost(
       number * self.flop,
       number * self.traffic,
@@ -83,16 +84,16 @@ class Cost:
 
 
 def cost(call: compilation.Call) -> Cost:
-  """Adds up a traced program; a loop that it ends by itself counts once."""
+  """Computes the cost of a traced program; a while loop counts once."""
   program, arguments = call
   jaxpr = program.trace(*arguments).jaxpr.jaxpr
-  # Derivatives leave equations behind whose results nothing uses.
+  # Derivatives leave equations whose results are not used.
   used, _ = partial_eval.dce_jaxpr(jaxpr, len(jaxpr.outvars) * [True])
   return _of_equations(used)
 
 
 def _of_equations(jaxpr: core.Jaxpr) -> Cost:
-  # What is returned may be copied if it is an argument, or returned twice.
+  # Results may be copied if they are arguments, or returned twice.
   held, copies = set(map(id, jaxpr.invars)), 0
   for result in jaxpr.outvars:
     if id(result) in held:
@@ -123,7 +124,7 @@ def _of_equation(equation: core.JaxprEqn) -> Cost:
 
 
 def _flop(equation: core.JaxprEqn) -> float:
-  """Operations of an equation that computes, without equations inside."""
+  """Counts the operations of an equation without inner equations."""
   name, params = equation.primitive.name, equation.params
   size = max(map(_size, equation.outvars), default=0)
   if name == 'dot_general':
@@ -133,7 +134,7 @@ def _flop(equation: core.JaxprEqn) -> float:
   if name == 'conv_general_dilated':
     shape = _shape(equation.invars[1])
     features = shape[params['dimension_numbers'].rhs_spec[0]]
-    # Products with the zeros that dilation inserts are left out.
+    # Products with the zeros of dilation do not count.
     zeros = math.prod(params['lhs_dilation'])
     return 2.0 * size * math.prod(shape) / features / zeros
   if name.startswith('reduce_window'):
@@ -169,9 +170,9 @@ class Held(NamedTuple):
   """Bytes on a device while a program runs.
 
   Attributes:
-    temporaries: Intermediate values.
-    states: Arguments, and results that do not take over their buffers.
-    additional: What is neither the program's nor its arguments.
+    temporaries: The bytes of intermediate values.
+    states: The bytes of arguments, and of results that do not reuse them.
+    additional: The bytes that do not belong to the program or its arguments.
   """
 
   temporaries: int
@@ -180,7 +181,7 @@ class Held(NamedTuple):
 
   @property
   def total(self) -> int:
-    """All of them."""
+    """The sum of all."""
     return sum(self)
 
   def __str__(self) -> str:
@@ -193,18 +194,18 @@ class Held(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-  """A program of a run, and what else a device holds while it runs.
+  """A program of a run, and other data on a device while it runs.
 
   Attributes:
     name: The name of the program.
     call: The program and the shapes of its arguments.
     alone: Makes the same program for one row of devices; see `row_of`.
-    owner: The program's agents, as a message names them; may be empty.
-    remedies: What would help if the program does not fit.
-    additional: Bytes that are neither the program's nor its arguments.
-    times: Number of times that it runs in a step of the run.
-    acting: Actions on the host while it runs.
-    waiting: Actions on the host while nothing runs, for each run of it.
+    owner: The name of the program's agents in messages; may be empty.
+    remedies: Suggestions if the program does not fit.
+    additional: The bytes that do not belong to the program or its arguments.
+    times: The number of times that it runs in a step of the run.
+    acting: The actions on the host while it runs.
+    waiting: The actions on the host while nothing runs, for each time it runs.
   """
 
   name: str
@@ -218,12 +219,12 @@ class Load:
   waiting: int = 0
 
   def bound(self) -> Held:
-    """The most that a device can hold; results count as temporaries."""
+    """Returns an upper bound; results count as temporaries."""
     states = memory.device_bytes(self.call[1])
     return Held(cost(self.call).memory, states, self.additional)
 
   def held(self) -> Held:
-    """What a device holds, as XLA reports it of the compiled program."""
+    """Returns the exact numbers that XLA reports for the compiled program."""
     reports.note(f'compiling {self.name!r} to see what it needs')
     program, arguments = self.alone()
     found: Any = program.compile_quickly(*arguments).memory_analysis()
@@ -234,16 +235,16 @@ class Load:
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-  """What a run needs.
+  """The needs of a run.
 
   Attributes:
-    what: The run, as a message names it.
-    loads: Its programs.
-    host: Bytes of this machine's memory next to its devices: offloaded agents,
-      their replay, and offloaded updates.
-    disk: Bytes of the run's folder: checkpoints, one more than are kept, and
-      the replay of environments on the host, of all machines.
-    remedy: What to change where the machine's memory is too small.
+    what: The name of the run in messages.
+    loads: The programs of the run.
+    host: The bytes of host memory on this machine: offloaded agents, their
+      replay, and offloaded updates.
+    disk: The bytes of the run's folder: checkpoints, one more than are kept,
+      and the replay of environments on the host, of all machines.
+    remedy: A suggestion if the machine's memory is too small.
   """
 
   what: str
@@ -253,7 +254,7 @@ class Needs:
   remedy: str
 
   def check(self) -> None:
-    """Checks them against the memory of this machine and its devices.
+    """Compares the needs with the memory of this machine and its devices.
 
     Raises:
       MachineTooSmallError: The machine's memory is too small.
@@ -272,17 +273,17 @@ class Needs:
       )
 
   def most_held(self, available: int, enough: int = 0) -> int:
-    """Most that a device holds while one of the programs runs.
+    """Returns the maximum that a device holds while a program runs.
 
     Args:
-      available: Bytes that programs can have.
-      enough: Programs whose bound is not above it are not compiled.
+      available: The bytes that programs can use.
+      enough: Programs with a bound up to this number are not compiled.
 
     Returns:
-      The bytes, or `enough` if they are fewer.
+      The number of bytes, or `enough` if it is smaller.
 
     Raises:
-      DoesNotFitError: It is too much.
+      DoesNotFitError: It is more than available.
     """
     bounds = [(load.bound().total, load) for load in self.loads]
     for most, load in sorted(bounds, key=lambda x: x[0], reverse=True):
@@ -305,7 +306,7 @@ _Checked = TypeVar('_Checked')
 
 
 def chunkings(config: _Config) -> Iterator[_Config]:
-  """Yields the settings of a run with each of its agent's `chunkings`."""
+  """Yields the settings of a run with each of the agent's `chunkings`."""
   for agent in config.agent.chunkings():
     yield dataclasses.replace(config, agent=agent)
 
@@ -313,20 +314,21 @@ def chunkings(config: _Config) -> Iterator[_Config]:
 def fitting(
   configs: Iterable[_Config], check: Callable[[_Config], _Checked]
 ) -> _Checked:
-  """The first settings that fit into the memory of all processes.
+  """Finds the first settings that fit into the memory of all processes.
 
   Args:
-    configs: Settings of a run; at least one. Replay is put on disk if the
+    configs: At least one config of a run. Replay is moved to disk if the
       machine's memory is too small for it.
-    check: Raises DoesNotFitError for settings that do not fit into a device,
-      and MachineTooSmallError for those whose replay has to be on disk.
+    check: A function that raises DoesNotFitError for settings that do not fit
+      into a device, and MachineTooSmallError for those that need replay on
+      disk.
 
   Returns:
-    What `check` returned.
+    The result of `check`.
 
   Raises:
     DoesNotFitError: The last settings do not fit.
-    MachineTooSmallError: Nor does it with replay on disk.
+    MachineTooSmallError: They do not fit even with replay on disk.
   """
   must_use_disk = False
   waiting = list(configs)[::-1]
@@ -341,7 +343,7 @@ def fitting(
     except (DoesNotFitError, MachineTooSmallError) as raised:
       error = raised
     is_small = isinstance(error, MachineTooSmallError)
-    # All processes ask, whatever they have found.
+    # All processes must ask, whatever their results.
     worst = distributed.largest(2 if is_small else int(error is not None))
     if worst == 0:
       return checked
@@ -353,11 +355,12 @@ def fitting(
 
 
 def chosen(given: Mapping[str, int], fits: Mapping[str, int]) -> dict[str, int]:
-  """What was chosen of an agent's settings; says so.
+  """Returns and reports the settings of an agent that were chosen.
 
   Args:
     given: `AgentConfig.choices` as the user gave them.
-    fits: Those that fit; others only where the user left them to the memory.
+    fits: The choices that fit, which may differ only where the user left them
+      open.
   """
   changed = {name: x for name, x in fits.items() if x != given[name]}
   if changed and distributed.is_first():
@@ -367,11 +370,11 @@ def chosen(given: Mapping[str, int], fits: Mapping[str, int]) -> dict[str, int]:
 
 
 def row_of(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
-  """One row of a mesh; of CPUs if it can be: XLA compiles fastest for them."""
+  """Returns one row of a mesh, on CPUs if possible: XLA compiles fastest."""
   row = list(mesh.devices[0])
   try:
     cpus = jax.local_devices(backend='cpu')
-  except RuntimeError:  # JAX_PLATFORMS leaves them out.
+  except RuntimeError:  # JAX_PLATFORMS excludes them.
     cpus = []
   if len(cpus) >= len(row):
     row = cpus[: len(row)]
@@ -379,31 +382,31 @@ def row_of(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
 
 
 def device_bytes(host_needed: int = 0) -> int:
-  """Bytes that a program may hold on a device.
+  """Returns the bytes that a program may use on a device.
 
   Args:
-    host_needed: Bytes of the host's memory that are taken. CPUs share it.
+    host_needed: The bytes of host memory in use, which CPUs share.
   """
   if jax.local_devices()[0].platform != 'cpu':
     return memory.total_bytes()
   return memory.total_bytes() - host_needed // jax.local_device_count()
 
 
-# What limits the time: arithmetic of programs whose arithmetic takes longer
-# than their traffic, the traffic of the others, starting operations however
-# small they are, and waiting for environments on the host.
+# The parts of the time: arithmetic of programs whose arithmetic takes longer
+# than their traffic, traffic of the other programs, the start of operations,
+# and waiting for environments on the host.
 LIMITS = ('arithmetic', 'bandwidth', 'launching', 'acting')
 
 
 class Device(NamedTuple):
-  """A kind of device, as its maker describes it.
+  """A kind of device, with data from its manufacturer.
 
   Attributes:
     platform: The platform that programs are made for.
-    gib: GiB of its memory.
-    bfloat16: TFLOP/s of products in bfloat16.
-    float32: TFLOP/s of products in float32.
-    bandwidth: GB/s between its memory and its processors.
+    gib: The GiB of its memory.
+    bfloat16: The TFLOP/s of products in bfloat16.
+    float32: The TFLOP/s of products in float32.
+    bandwidth: The GB/s between its memory and its processors.
   """
 
   platform: str
@@ -415,11 +418,11 @@ class Device(NamedTuple):
   def cluster(
     self, memory_fraction: float, efficiency: float, **others: Any
   ) -> 'Cluster':
-    """Machines with such devices.
+    """Makes a cluster of machines with such devices.
 
     Args:
-      memory_fraction: The part of the memory that programs have.
-      efficiency: The part of TFLOP/s and GB/s that they reach.
+      memory_fraction: The fraction of the memory that programs can use.
+      efficiency: The fraction of TFLOP/s and GB/s that they reach.
       **others: The other attributes of the cluster.
     """
     return Cluster(
@@ -454,19 +457,20 @@ Table = list[tuple[str, str | float | bool, str]]
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-  """Machines with devices of one kind, which need not be here.
+  """Machines with devices of one kind, which need not be attached.
 
   Attributes:
     platform: The platform that programs are made for.
-    memory: Bytes that programs have on a device.
-    flops: Operations a second of products, by the type of their operands.
-    bandwidth: Bytes a second between a device's memory and its processors.
-    seconds_per_operation: The time to start one, in the mean; several run as
-      one kernel.
-    steps_per_second: Actions in environments on the host of one machine.
-    host_memory: Bytes of a machine's own memory.
-    devices: Number of devices.
-    per_machine: Number of devices of a machine.
+    memory: The bytes that programs can use on a device.
+    flops: The operations per second of products, by the type of operands.
+    bandwidth: The bytes per second between a device's memory and processors.
+    seconds_per_operation: The mean time to start an operation; several may run
+      as one kernel.
+    steps_per_second: The actions per second in environments on the host of one
+      machine.
+    host_memory: The bytes of a machine's own memory.
+    devices: The number of devices.
+    per_machine: The number of devices per machine.
   """
 
   platform: str
@@ -488,13 +492,13 @@ class Cluster:
 
   @property
   def machines(self) -> int:
-    """Their number."""
+    """The number of machines."""
     return self.devices // self.per_machine
 
   def seconds(self, cost: Cost, dtype: str) -> np.ndarray:
-    """The time of a program on a device, by what limits it; see `LIMITS`.
+    """Estimates the time of a program on a device, by `LIMITS`.
 
-    Arithmetic and traffic overlap; starting operations does not.
+    Arithmetic and traffic overlap; the start of operations does not.
 
     Args:
       cost: The cost of the program.
@@ -513,13 +517,14 @@ class Cluster:
     devices: int,
     steps: tuple[str, int, int],
   ) -> Table:
-    """What a run takes, if it fits.
+    """Tabulates the memory and time of a run, if it fits.
 
     Args:
-      needs: The programs of a device; bytes of a machine, and of the disk.
+      needs: The programs of a device, and the bytes of a machine and the disk.
       dtype: The type in which the agents' networks compute.
-      actions_per_second: Actions on the host for the agents of a device.
-      devices: Number of devices that are used.
+      actions_per_second: The actions per second on the host for the agents of a
+        device.
+      devices: The number of devices that are used.
       steps: The name and the number of the run's steps, and the environment
         steps of all agents in each.
 
@@ -534,7 +539,7 @@ class Cluster:
       if load.times:
         one = cost(load.call)
         of_one = self.seconds(one, dtype)
-        # Acting at the same time may take longer than the program.
+        # Simultaneous acting may take longer than the program.
         of_one[-1] = load.waiting / actions_per_second + max(
           0.0, load.acting / actions_per_second - of_one.sum()
         )

@@ -1,12 +1,12 @@
-"""Sharding: agents over devices, and the batches of an agent over a few.
+"""Sharding of agents over devices, and of an agent's batches over several.
 
 The devices form a mesh. Along `agents` each has an equal shard of the
 population; `SPLIT` arrays have a leading axis of agents. Along `batch` devices
 compute the same agents, but each learns from its shard of every batch. The
 rule's parameters are replicated.
 
-Within a program every device sees its own shard; `maths.shared_batch` completes
-sums and means over trajectories.
+Within a program every device sees only its own shard; `maths.shared_batch`
+completes sums and means over trajectories.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ AGENTS = 'agents'
 BATCH = shared_batch.AXIS
 SPLIT = PartitionSpec(AGENTS)
 REPLICATED = PartitionSpec()
-# Of batches [n, T, B, ...].
+# For batches [n, T, B, ...].
 SPLIT_BATCH = PartitionSpec(AGENTS, None, BATCH)
 
 
@@ -34,7 +34,7 @@ def divide_cpu(devices: int) -> None:
   """Makes a CPU count as several devices, which compute in parallel.
 
   The operations of small networks are too short for several cores; agents on
-  devices of their own keep all cores busy. Must be called before JAX is used.
+  separate devices keep all cores busy. Must be called before JAX is used.
   The variable JAX_NUM_CPU_DEVICES takes precedence.
   """
   is_done = jax.config.values['jax_num_cpu_devices'] == devices
@@ -43,13 +43,14 @@ def divide_cpu(devices: int) -> None:
 
 
 def make_mesh(batch_devices: int = 1) -> jax.sharding.Mesh:
-  """All devices of this run, [devices / batch_devices, batch_devices].
+  """Makes a mesh of all devices, [devices / batch_devices, batch_devices].
 
   Args:
-    batch_devices: Devices of one machine that share the batches of an agent.
+    batch_devices: The number of devices of one machine that share the batches
+      of an agent.
 
   Raises:
-    ValueError: They cannot be arranged so.
+    ValueError: They cannot be arranged in this way.
   """
   local = jax.local_device_count()
   if local % batch_devices:
@@ -63,7 +64,7 @@ def make_mesh(batch_devices: int = 1) -> jax.sharding.Mesh:
 
 
 def mesh_for(num_agents: int) -> jax.sharding.Mesh:
-  """As many of this machine's devices as divide the agents equally."""
+  """Makes a mesh of the most devices of this machine that divide the agents."""
   devices = jax.local_devices()
   count = max(n for n in range(1, len(devices) + 1) if num_agents % n == 0)
   return jax.sharding.Mesh(np.array(devices[:count])[:, None], (AGENTS, BATCH))
@@ -97,7 +98,7 @@ def check_batch(size: int, mesh: jax.sharding.Mesh, name: str) -> None:
 
 
 def _nearest(size: int, shards: int) -> str:
-  """The positive multiples of the shards around a size."""
+  """Lists the positive multiples of the shards around a size."""
   below = size // shards * shards
   return ' or '.join(str(n) for n in (below, below + shards) if n)
 
@@ -107,8 +108,8 @@ def put(
 ) -> types.PyTree:
   """Places arrays on the devices as programs expect them.
 
-  Also on a single device: arrays from a checkpoint are committed to one, and
-  for uncommitted arrays another program would be compiled.
+  This matters on a single device too: arrays from a checkpoint are committed to
+  it, and uncommitted arrays would need another program.
   """
   place = _placement(mesh, spec)
   if isinstance(place, NamedSharding) and distributed.is_distributed():
@@ -119,7 +120,7 @@ def put(
 def shapes(
   tree: types.PyTree, mesh: jax.sharding.Mesh, spec: PartitionSpec
 ) -> types.PyTree:
-  """Shapes of arrays that are placed by `put`, to compile programs for them."""
+  """Returns shapes of arrays placed by `put`, to compile programs for them."""
   place = _placement(mesh, spec)
   return jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), tree
@@ -143,10 +144,10 @@ def per_device(
   """Maps a function over the devices' shards of its arguments.
 
   Args:
-    function: Takes shards, returns shards.
+    function: A function from shards to shards.
     mesh: The devices.
-    in_specs: `SPLIT`, ... for each argument, or trees of them.
-    out_specs: The same for each result.
+    in_specs: The specs of the arguments, such as `SPLIT`, or trees of them.
+    out_specs: The specs of the results.
   """
   if mesh.size == 1:
     return function
@@ -163,7 +164,7 @@ class Programs:
   """Makes programs that each device runs on its own shard."""
 
   def __init__(self, mesh: jax.sharding.Mesh):
-    """For the devices of a mesh."""
+    """Makes no programs yet."""
     self._mesh = mesh
     self._made: list[compilation.Program] = []
 
@@ -180,7 +181,7 @@ class Programs:
     donate_argnums: int | tuple[int, ...] = (),
     runs_often: bool = True,
   ) -> compilation.Program:
-    """See `per_device` and `compilation.Program`."""
+    """Makes a `compilation.Program` of a function, by `per_device`."""
     mapped = per_device(function, self._mesh, in_specs, out_specs)
     program = compilation.Program(mapped, donate_argnums, runs_often)
     self._made.append(program)

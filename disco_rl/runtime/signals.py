@@ -1,4 +1,4 @@
-"""Signals that end a run after it has saved a checkpoint."""
+"""Ends runs after a signal, once they have saved a checkpoint."""
 
 from collections.abc import Callable
 import os
@@ -13,21 +13,21 @@ from typing import Self
 _Handler = Callable[[int, FrameType | None], object] | int | None
 SIGNALS = (
   *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP),
-  # By which other schedulers announce the end of a job, such as that of its
-  # processor time; by default they end a process as well.
+  # Sent by some schedulers before a job ends, for example when its processor
+  # time is used up; by default they also end a process.
   *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU),
 )
-# Signals so close together are one request: `timeout` and schedulers send them
+# Signals within this time are one request: `timeout` and schedulers send them
 # to a process and to its group.
 ONE_REQUEST_SECONDS = 1.0
 
 
 class Interrupted(SystemExit):
-  """Ends a run that has saved its state after a signal.
+  """Raised to end a run that has saved its state after a signal.
 
-  If it is not caught, the program's status is 128 plus the signal's number, by
-  which schedulers recognise a job that can be queued again: 143 after SIGTERM,
-  130 after an interrupt from the keyboard, 129 after the terminal is closed.
+  If it is not caught, the exit status is 128 plus the number of the signal, by
+  which schedulers recognize jobs to be requeued: 143 after SIGTERM, 130 after
+  an interrupt from the keyboard, 129 after the terminal is closed.
   """
 
   def __init__(self, signal_number: int):
@@ -35,11 +35,11 @@ class Interrupted(SystemExit):
 
 
 class Requests:
-  """Records the first signal that asks for an end after the current step.
+  """Records the first signal that asks to end after the current step.
 
-  Use as a context manager around all that saves. In programs of this package a
-  signal within the next second is the same request, and a later one ends the
-  program at once. A separate thread receives them there, because Python's
+  Use it as a context manager around everything that saves. In programs of this
+  package a signal within the next second is the same request, and a later one
+  ends the program immediately; a separate thread receives it, because Python's
   handlers run only after a compilation or a device program has ended. Outside
   the main thread nothing is recorded.
 
@@ -53,7 +53,7 @@ class Requests:
     Args:
       ends_program: False in programs of users, such as notebooks: only
         interrupts from the keyboard are recorded, and the program's own handler
-        gets the first one after the body, and a second one at once.
+        gets the first one after the body, and a second one immediately.
     """
     self.received: int | None = None
     self._ends_program = ends_program
@@ -67,7 +67,7 @@ class Requests:
       raise Interrupted(self.received)
 
   def listen(self) -> None:
-    """Begins to record signals; later calls do nothing.
+    """Begins to record signals; later calls have no effect.
 
     Until there is something to save, signals should end the program.
     """
@@ -76,7 +76,7 @@ class Requests:
       return
     for number in SIGNALS if self._ends_program else (signal.SIGINT,):
       former = signal.getsignal(number)
-      # Such as SIGHUP under nohup; None: a handler that is not Python's.
+      # For example SIGHUP under nohup; None: a handler not set by Python.
       if former not in (signal.SIG_IGN, None):
         self._former[number] = signal.signal(number, self._handle)
     if self._ends_program:
@@ -91,7 +91,7 @@ class Requests:
 
   def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
     self._stop_listening()
-    # It may have come while the last checkpoint was written.
+    # It may have arrived while the last checkpoint was written.
     if kind is None and self._ends_program:
       self.check()
     elif kind is None and self.received is not None:
@@ -103,7 +103,7 @@ class Requests:
     for number, handler in self._former.items():
       signal.signal(number, handler)
     if self._watcher is not None:
-      self._writer.close()  # The watcher reads the end.
+      self._writer.close()  # Ends the watcher.
       self._watcher.join()
       self._reader.close()
 
@@ -132,9 +132,9 @@ class Requests:
     elif not self._ends_program:
       signal.signal(number, self._former[number])
       signal.raise_signal(number)
-    # That of the processor time comes again after each second of it.
+    # The signal about processor time is repeated after each second of it.
     elif number == self.received == signal.SIGXCPU:
       return
     elif now >= self._first + ONE_REQUEST_SECONDS:
-      # Not sys.exit, which would wait for threads and context managers.
+      # sys.exit would wait for threads and context managers.
       os._exit(128 + number)

@@ -1,4 +1,4 @@
-"""Pictures of an episode as a file: GIF by Pillow, MP4 by imageio-ffmpeg."""
+"""Writes films of episodes: GIF with Pillow, MP4 with imageio-ffmpeg."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ from disco_rl import extras
 from disco_rl.runtime import files
 
 SUFFIXES = ('.gif', '.mp4')
-# The shorter side of a picture that was scaled up has at most so many pixels,
-# and the longer one four times as many.
+# The maximal size in pixels of the shorter side of pictures that are scaled up;
+# the longer side may have four times as many.
 _SIDE = 256
 
 
 def check_name(path: files.PathLike) -> None:
-  """Checks, before anything is played, that a film can be written.
+  """Checks that a film can be written, before anything is played.
 
   Raises:
     ValueError: The path ends neither in '.gif' nor in '.mp4'.
     ImportError: imageio-ffmpeg, which writes MP4, is not installed.
-    OSError: No file can be made there.
+    OSError: The file cannot be created.
   """
   files.check_writable(path)
   suffix = pathlib.Path(path).suffix
@@ -42,15 +42,15 @@ def write(
   frames: Sequence[np.ndarray],
   frames_per_second: float,
 ) -> None:
-  """Writes a film, atomically; folders on the way to it are made.
+  """Writes a film, atomically; missing parent folders are created.
 
-  Small pictures are scaled up by a whole number, so that pixels stay crisp.
+  Small pictures are scaled up by a whole number, so that pixels stay sharp.
 
   Args:
-    path: The path of the file; see `check_name`.
-    frames: N >= 1 pictures [H, W, 3] uint8; smaller ones than the largest are
-      padded with black, below and to the right.
-    frames_per_second: The speed; of a GIF at most 50, which all viewers show.
+    path: The file, ending in '.gif' or '.mp4'.
+    frames: N >= 1 pictures [H, W, 3] uint8; smaller pictures are padded with
+      black, below and to the right.
+    frames_per_second: The speed; for GIF at most 50, which all viewers support.
   """
   check_name(path)
   target = files.expanded(path)
@@ -61,7 +61,7 @@ def write(
 
 
 def _enlarged(frames: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
-  """Yields pictures of equal sizes, which are even: one after the other."""
+  """Yields pictures of equal, even sizes, one at a time."""
   height, width = np.max([x.shape[:2] for x in frames], axis=0)
   scale = min(_SIDE // min(height, width), 4 * _SIDE // max(height, width))
   scale = max(1, scale)
@@ -79,7 +79,7 @@ def _write_gif(
   # Imported late: most programs write no film.
   from PIL import Image
 
-  # Viewers slow down what is shown for less than 20 milliseconds.
+  # Viewers slow down frames of less than 20 milliseconds.
   milliseconds = max(20, round(100 / frames_per_second) * 10)
   images = (
     Image.fromarray(x).quantize(256, dither=Image.Dither.NONE) for x in frames
@@ -98,7 +98,7 @@ def _write_mp4(
   path: pathlib.Path, frames: Iterator[np.ndarray], frames_per_second: float
 ) -> None:
   first = next(frames)
-  # To keep Ctrl-C from ffmpeg, the package would run Python in a fork of this
+  # To shield ffmpeg from Ctrl-C, the package would run Python in a fork of this
   # process, which JAX's threads may block.
   os.environ.setdefault('IMAGEIO_FFMPEG_NO_PREVENT_SIGINT', '1')
   writer = _import_ffmpeg().write_frames(

@@ -1,4 +1,4 @@
-"""The folder of a run: locked, and bound to one set of settings."""
+"""The folder of a run, locked and bound to one set of settings."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
 
-# Settings that a run chooses, with the values that leave it to the run.
+# Settings that a run may choose, with the values that mean automatic.
 _AUTOMATIC = {'replay_on_disk': False, 'torso_chunk_size': -1}
-# Settings that say how long a run is, in units of its checkpoints.
+# Settings of the length of a run, in units of its checkpoints.
 _LENGTHS = ('updates', 'meta_steps')
-# The user's modules that this process has imported for the names they register;
+# The user's modules that this process has imported because they register names;
 # runs record them.
 IMPORTED: list[str] = []
 
@@ -34,13 +34,13 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
 
   Removes temporary files that a killed run has left.
 
-  The operating system releases the lock when the process ends, in whatever
-  way; the lock file stays. Where the file system has no locks, as some of
-  clusters, a warning says so: a file that marks the folder instead would stay
-  after a kill, and the run could not be resumed.
+  The operating system releases the lock when the process ends in any way; the
+  lock file remains. If the file system has no locks, as on some clusters, a
+  warning is printed: a mere marker file would remain after a kill, and the run
+  could not be resumed.
 
   Raises:
-    WorkdirError: Another run is at work in the folder.
+    WorkdirError: Another run is using the folder.
   """
   _check_name(workdir)
   try:
@@ -50,9 +50,9 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
       f'{workdir} is a file, or a link to a folder that is gone: choose '
       'another --workdir.'
     ) from None
-  # A soft lock, a mere file, would stay after a kill.
+  # A soft lock, a mere file, would remain after a kill.
   lock = filelock.FileLock(workdir / '.lock', fallback_to_soft=False)
-  # Not in the lock's file, which another process may empty.
+  # Not in the lock file, which another process may empty.
   owner = workdir / '.owner'
   with contextlib.ExitStack() as stack:
     try:
@@ -87,18 +87,18 @@ def claim(
   free: Collection[str],
   rules: Mapping[str, str] | None = None,
 ) -> None:
-  """Writes config.json after running `check`; see there for the arguments.
+  """Writes config.json after running `check`.
 
   Args:
     workdir: The folder.
-    description: The settings.
-    free: The free settings.
-    rules: Rules whose files must stay the same, with their paths; rules.json
-      notes them. imports.json notes the modules `IMPORTED`.
+    description: The settings as the user gave them.
+    free: The settings that may change when a run is resumed.
+    rules: The rules whose files must stay the same, with their paths, recorded
+      in rules.json. Modules in `IMPORTED` are recorded in imports.json.
 
   Raises:
-    WorkdirError: As of `check`, or a file of a rule has changed; the folder
-      stays as it is.
+    WorkdirError: `check` failed, or a file of a rule has changed; the folder is
+      unchanged.
   """
   digests = check_rules(workdir, rules or {})
   check(workdir, description, free)
@@ -115,15 +115,15 @@ def check(
   description: Mapping[str, object],
   free: Collection[str],
 ) -> None:
-  """Checks that the folder is new, or holds this very run; writes nothing.
+  """Checks that the folder is new, or contains this run; writes nothing.
 
   Args:
     workdir: The folder.
     description: The settings as the user gave them.
-    free: Settings that may change when a run is resumed.
+    free: The settings that may change when a run is resumed.
 
   Raises:
-    WorkdirError: The folder holds something else, or damaged files.
+    WorkdirError: The folder contains something else, or damaged files.
   """
   _check_name(workdir)
   path = workdir / 'config.json'
@@ -142,7 +142,7 @@ def check(
 def with_choices(
   workdir: pathlib.Path, settings: Mapping[str, object]
 ) -> dict[str, Any]:
-  """Settings with what the run in a folder chose when it began, if it has."""
+  """Returns settings with the choices of the run in a folder, if any."""
   path = workdir / 'config.json'
   if not path.exists():
     return dict(settings)
@@ -171,7 +171,7 @@ def _check_name(workdir: pathlib.Path) -> None:
 def _check_length(
   workdir: pathlib.Path, description: Mapping[str, Any]
 ) -> None:
-  """Raises WorkdirError if the run is longer than it is to become."""
+  """Raises WorkdirError if the run is already longer than planned."""
   done = max(files.steps(workdir / 'checkpoints'), default=0)
   for name in _LENGTHS:
     if (wanted := description.get(name, done)) < done:
@@ -183,10 +183,10 @@ def _check_length(
 
 
 def imports(workdir: pathlib.Path) -> list[str]:
-  """The modules of the user's own that register the names a run has.
+  """Returns the user's modules that register the names in a run.
 
   Raises:
-    WorkdirError: the file that names them is damaged.
+    WorkdirError: The file that names them is damaged.
   """
   path = workdir / 'imports.json'
   if not path.exists():
@@ -200,7 +200,7 @@ def imports(workdir: pathlib.Path) -> list[str]:
 def check_rules(
   workdir: pathlib.Path, rules: Mapping[str, str]
 ) -> dict[str, str]:
-  """Returns the SHA-256 of all files of rules that the folder has used."""
+  """Returns the SHA-256 of all rule files that the folder has used."""
   path = workdir / 'rules.json'
   earlier = metrics.read_json(path) if path.exists() else {}
   now = {
