@@ -10,7 +10,7 @@
   load_policy      Loads a policy from a file or from a run.
   Learner          Makes single updates, for a training loop of your own.
   Heads            Adds the outputs that a rule requires to your network.
-  Rollout          A batch of trajectories, what agents learn from.
+  Rollout          A batch of trajectories that agents learn from.
   EnvironmentSpec  The shapes of observations and the number of actions.
   weights          Loads and saves the parameters of discovered rules.
 
@@ -25,8 +25,8 @@ import lazy_loader
 
 __version__ = '0.2.0'
 
-# A kernel of Jupyter hands its backend of matplotlib down to the programs that
-# its cells start. Where it is not installed, matplotlib could not be imported.
+# Jupyter kernels pass their matplotlib backend to the programs that cells
+# start. If the backend is not installed, matplotlib cannot be imported.
 _module = os.environ.get('MPLBACKEND', '').partition('module://')[2]
 if _module and importlib.util.find_spec(_module.partition('.')[0]) is None:
   del os.environ['MPLBACKEND']

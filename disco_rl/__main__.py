@@ -1,4 +1,4 @@
-"""The command `disco-rl`, which starts launchers by their names.
+"""The command `disco-rl`, which starts launchers by name.
 
 `python -m disco_rl` is the same command.
 """
@@ -15,14 +15,15 @@ import disco_rl
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _INSTALLED = _HERE / 'commands'
-# Holds the packages `launch` and `configs`. They can be imported in the process
-# of a command alone: other packages have modules of these names.
+# The folder of the packages `launch` and `configs`. They can be imported only
+# in the process of a command, because other packages have modules of these
+# names.
 _ROOT = _INSTALLED if _INSTALLED.is_dir() else _HERE.parent
 
 
 def main() -> None:
   """Starts the launcher that the command line names."""
-  # The folder of the user comes next: --import names modules in it.
+  # The user's folder comes next: --import names modules in it.
   sys.path[:0] = [str(_ROOT), os.getcwd()]
   name = sys.argv[1] if sys.argv[1:] else '--help'
   if name in ('-h', '-help', '--help', 'help'):
@@ -47,7 +48,7 @@ def main() -> None:
 
 
 def _launchers() -> dict[str, pathlib.Path]:
-  """Returns the files of the launchers, by their names here."""
+  """Returns the files of the launchers, by the names of commands."""
   return {
     path.stem.replace('_', '-'): path
     for path in sorted((_ROOT / 'launch').glob('*.py'))
@@ -56,7 +57,7 @@ def _launchers() -> dict[str, pathlib.Path]:
 
 
 def _help() -> str:
-  """Returns the names of all launchers, each with what it does."""
+  """Returns the names of all launchers with their descriptions."""
   lines = ['Usage: disco-rl COMMAND --FLAG=VALUE ...', '', 'Commands:']
   for name, path in _launchers().items():
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ''

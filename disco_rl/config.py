@@ -1,15 +1,16 @@
-"""Settings as records, the one declaration of each.
+"""Settings as records, which are their only declarations.
 
-A field's type states what its values are, its annotation what they must fulfil,
-its default what holds unless it is set, and the `Attributes:` in the docstring
-of the record what it means:
+The type of a field is the type of the setting, its annotation adds
+requirements, its default applies unless it is set, and the `Attributes:` in the
+docstring of the record state its meaning:
 
   class AgentConfig(config_lib.Settings):
     batch_size: config_lib.Count = 96
     compute_dtype: Annotated[str, config_lib.one_of('float32', 'bfloat16')]
 
-Launchers and keyword arguments name settings flat; `build` makes records of
-them, `flatten` the inverse, and `sections` lists what --help and the docs show.
+Launchers and keyword arguments use flat names; `build` makes records of flat
+settings, `flatten` is its inverse, and `sections` lists settings for --help and
+the docs.
 Values are converted and checked when a record is built. Errors name the setting
 as the user wrote it, its value, and what it must be.
 """
@@ -45,8 +46,8 @@ class Requirement:
   """A condition on the value of a field.
 
   Attributes:
-    text: completes the error message '... must be'.
-    is_met: value of the field's type -> whether it is valid.
+    text: The end of the error message '... must be'.
+    is_met: A function from a value of the field's type to its validity.
   """
 
   text: str
@@ -69,23 +70,23 @@ class ConvertedBy:
 
 @dataclasses.dataclass(frozen=True)
 class Called:
-  """The name of a setting that is not the prefix and the field's name."""
+  """The name of a setting, if it is not the prefix and the field's name."""
 
   name: str
 
 
 def at_least(least: float) -> Requirement:
-  """Finite numbers that are not below `least`."""
+  """Requires finite numbers that are at least `least`."""
   return Requirement(f'at least {least}', lambda x: least <= x < math.inf)
 
 
 def one_of(*choices: str) -> Requirement:
-  """Texts to choose from."""
+  """Requires one of these texts."""
   return Requirement(f'one of {", ".join(choices)}', lambda x: x in choices)
 
 
 def each_positive(what: str) -> Requirement:
-  """Sequences of numbers above zero."""
+  """Requires sequences of numbers above zero."""
   return Requirement(f'positive {what}', lambda xs: all(x > 0 for x in xs))
 
 
@@ -94,7 +95,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-  # To Python, truth values are whole numbers.
+  # In Python, booleans are integers.
   is_number = isinstance(value, numbers.Integral) and not isinstance(
     value, bool
   )
@@ -111,7 +112,7 @@ def _all(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 _TEXTS = tuple[str, ...]
-# Type of a field -> requirement on its values. Others are not checked.
+# Type of a field -> requirement on its values. Other types are not checked.
 _TYPES: Mapping[Any, Requirement] = {
   bool: Requirement('True or False', lambda x: isinstance(x, bool | np.bool_)),
   int: Requirement('a whole number between -2^31 and 2^31', _is_whole),
@@ -126,7 +127,7 @@ _TYPES: Mapping[Any, Requirement] = {
   _TEXTS: Requirement("texts, as in ('catch',)", _all(_is_text)),
 }
 
-# A mapping whose entries are settings, next to those of the other fields.
+# A mapping whose entries are settings, like the other fields.
 _MERGED = 'merged'
 Merged = Annotated[Mapping[str, Any], _MERGED]
 Count = Annotated[int, at_least(1)]
@@ -136,7 +137,7 @@ FiniteOrZero = Annotated[float, at_least(0)]
 Positive = Annotated[
   float, Requirement('positive and finite', lambda x: 0 < x < math.inf)
 ]
-# Infinite bounds bound nothing.
+# A bound, which may be infinite.
 Bound = Annotated[float, Requirement('positive', lambda x: x > 0)]
 Fraction = Annotated[
   float, Requirement('between 0 and 1', lambda x: 0 <= x <= 1)
@@ -144,7 +145,7 @@ Fraction = Annotated[
 Decay = Annotated[
   float, Requirement('at least 0 and below 1', lambda x: 0 <= x < 1)
 ]
-# Bounds of what is drawn log-uniformly.
+# Bounds of a log-uniform distribution.
 Range = Annotated[
   tuple[float, ...],
   Requirement(
@@ -156,10 +157,10 @@ Widths = Annotated[tuple[int, ...], each_positive('widths')]
 
 
 class Settings:
-  """Base of frozen dataclasses of settings, checked when they are built.
+  """Base class of frozen dataclasses of settings, which are checked when built.
 
-  Subclasses give the prefix that the names of their settings have before those
-  of the fields: `class HeldOutConfig(Settings, prefix='held_out_')`.
+  Subclasses define the prefix of their settings before the names of fields:
+  `class HeldOutConfig(Settings, prefix='held_out_')`.
   """
 
   prefix: ClassVar[str] = ''
@@ -169,7 +170,7 @@ class Settings:
     cls.prefix = prefix
 
   def __post_init__(self) -> None:
-    """Converts values; raises ValueError for the first that is not valid."""
+    """Converts values; raises ValueError for the first invalid one."""
     for field in dataclasses.fields(self):  # type: ignore[arg-type]
       name = _setting(type(self), field)
       value = converted(getattr(self, field.name), field.type)
@@ -179,7 +180,7 @@ class Settings:
       raise ValueError(conflict)
 
   def conflicts(self) -> Iterator[str]:
-    """Yields errors about settings that do not go together."""
+    """Yields errors about settings that are incompatible."""
     yield from ()
 
 
@@ -187,13 +188,13 @@ _Record = TypeVar('_Record', bound=Settings)
 
 
 class Setting(NamedTuple):
-  """What a record declares of a setting.
+  """A setting, as a record declares it.
 
   Attributes:
-    name: flat.
-    kind: annotation of the field.
-    default: value unless it is set, in flat form; None: it must be set.
-    meaning: The meaning from the record's docstring; '' if it says nothing.
+    name: The flat name.
+    kind: The annotation of the field.
+    default: The default in flat form; None: it must be set.
+    meaning: The meaning from the record's docstring; '' if there is none.
   """
 
   name: str
@@ -203,15 +204,15 @@ class Setting(NamedTuple):
 
 
 def sections(*records: Any, nested: bool = True) -> dict[str, list[Setting]]:
-  """The settings of records, by the titles of the records.
+  """Lists the settings of records, by the titles of the records.
 
   Args:
-    *records: dataclasses whose fields are settings. A setting that several of
+    *records: Dataclasses whose fields are settings. A setting that several of
       them have is listed with the first.
-    nested: whether those of the records in them are listed as well.
+    nested: Whether the settings of nested records are listed as well.
 
   Returns:
-    First line of the record's docstring -> its settings.
+    The first line of a record's docstring -> its settings.
   """
   found: dict[str, list[Setting]] = {}
   listed: set[str] = set()
@@ -234,7 +235,7 @@ def sections(*records: Any, nested: bool = True) -> dict[str, list[Setting]]:
 
 
 def names(record: Any) -> Iterator[str]:
-  """Yields the flat names of a record's settings, and of those in it."""
+  """Yields the flat names of a record's settings, with nested ones."""
   for field in dataclasses.fields(record):
     if is_record(field.type):
       yield from names(field.type)
@@ -243,7 +244,7 @@ def names(record: Any) -> Iterator[str]:
 
 
 def own_names(record: Any) -> Iterator[str]:
-  """Yields the names of a record's settings, without those of records in it."""
+  """Yields the names of a record's settings, without nested ones."""
   for field in dataclasses.fields(record):
     if not is_record(field.type):
       yield _setting(record, field)
@@ -252,18 +253,18 @@ def own_names(record: Any) -> Iterator[str]:
 def build(
   record: type[_Record], settings: Mapping[str, Any], **given: Any
 ) -> _Record:
-  """Builds a record, and the records in it, from flat settings.
+  """Builds a record, with nested ones, from flat settings.
 
   Args:
-    record: a dataclass.
-    settings: The settings by name; may also hold those of other records.
-    **given: values of fields that are not in the settings.
+    record: A dataclass.
+    settings: The settings by name; those of other records are ignored.
+    **given: The values of fields that are not in the settings.
 
   Returns:
-    The record. Settings that are absent have their defaults.
+    The record, with defaults for missing settings.
 
   Raises:
-    ValueError: a value is not valid.
+    ValueError: A value is not valid.
   """
   for field in dataclasses.fields(record):  # type: ignore[arg-type]
     name, kind = _setting(record, field), field.type
@@ -277,7 +278,7 @@ def build(
 
 
 def flatten(record: Settings) -> dict[str, Any]:
-  """Settings by their flat names, from which `build` makes an equal record."""
+  """Flattens a record to settings, from which `build` makes an equal one."""
   settings: dict[str, Any] = {}
   for field in dataclasses.fields(record):  # type: ignore[arg-type]
     value = getattr(record, field.name)
@@ -295,7 +296,7 @@ def replace(record: _Record, changes: Mapping[str, Any]) -> _Record:
   """Replaces fields of a record by name.
 
   Raises:
-    ValueError: there is no such field, or its value is not valid.
+    ValueError: There is no such field, or its value is not valid.
   """
   fields = [field.name for field in dataclasses.fields(record)]  # type: ignore
   check_names(changes, fields, record.prefix.rstrip('.'))
@@ -303,11 +304,11 @@ def replace(record: _Record, changes: Mapping[str, Any]) -> _Record:
 
 
 def converted(value: Any, annotation: Any) -> Any:
-  """A value as records hold it.
+  """Converts a value to the type of a field.
 
   NumPy's numbers become Python's, paths text, lists tuples, text with commas a
-  tuple of texts where the field holds one, and a field's own `ConvertedBy` is
-  applied. What cannot be converted stays for `check`.
+  tuple of texts if that is the field's type, and the field's own `ConvertedBy`
+  is applied. Values that cannot be converted are left to `check`.
   """
   kind, marks = _parse(annotation)
   value = plain(value)
@@ -326,12 +327,12 @@ def converted(value: Any, annotation: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-  """A value of Python's own types, also within dicts, lists and tuples."""
+  """Converts to Python's own types, also within dicts, lists and tuples."""
   if isinstance(value, dict):
     return {key: plain(x) for key, x in value.items()}
   if type(value) in (list, tuple):
     return type(value)(map(plain, value))
-  if hasattr(value, '__array__'):  # Numbers of NumPy and JAX as well.
+  if hasattr(value, '__array__'):  # Also numbers of JAX.
     return np.asarray(value).tolist()
   if isinstance(value, os.PathLike):
     return os.fspath(value)
@@ -339,16 +340,16 @@ def plain(value: Any) -> Any:
 
 
 def expanded(path: str | os.PathLike[str]) -> str:
-  """A path as text, in which ~ is the user's home directory."""
+  """Converts a path to text, with the user's home directory for ~."""
   return os.path.expanduser(os.fspath(path))
 
 
 def local(path: str | os.PathLike[str]) -> str:
-  """A path on this machine as text, `expanded`.
+  """Converts a path on this machine to text, `expanded`.
 
   Raises:
-    ValueError: it is empty, as where a variable of a script is not set; or a
-      folder named ~, or as the address of a bucket, would be made.
+    ValueError: It is empty, for example because a variable of a script is not
+      set; or it would create a folder named ~ or like the address of a bucket.
   """
   text = expanded(path)
   if text.split('/')[0] == '~':
@@ -377,14 +378,14 @@ def check(name: str, value: Any, annotation: Any) -> None:
 
 
 def valid(name: str, value: Any, annotation: Any) -> Any:
-  """An argument as a setting: `converted`, then checked as by `check`."""
+  """Converts an argument by `converted`, and checks it by `check`."""
   value = converted(value, annotation)
   check(name, value, annotation)
   return value
 
 
 def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
-  """Raises ValueError for a name that is not known, with the nearest ones."""
+  """Raises ValueError for an unknown name, with the nearest known ones."""
   known = sorted(known)
   for name in given:
     if name not in known:
@@ -396,19 +397,19 @@ def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
 
 
 def is_record(kind: Any) -> bool:
-  """Whether a field of this type holds a record of settings."""
+  """Returns whether a field of this type contains a record of settings."""
   return isinstance(kind, type) and issubclass(kind, Settings)
 
 
 def _flat(value: Any, annotation: Any) -> Any:
-  """A value as launchers and files hold it: texts are joined by commas."""
+  """Converts a value for launchers and files: texts are joined by commas."""
   if _parse(annotation)[0] == _TEXTS and isinstance(value, tuple):
     return ','.join(value)
   return value
 
 
 def _describe(record: Any, field: dataclasses.Field[Any]) -> Setting:
-  """What a record declares of a setting."""
+  """Describes a field of a record."""
   name = _setting(record, field)
   documented = (_meanings(base).get(field.name) for base in record.__mro__)
   meaning = next(filter(None, documented), '')
@@ -424,7 +425,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _meanings(record: Any) -> dict[str, str]:
-  """Field -> what the `Attributes:` of the record's own docstring say."""
+  """Parses the `Attributes:` of the record's own docstring, by field."""
   _, _, attributes = inspect.cleandoc(record.__doc__ or '').partition(
     'Attributes:\n'
   )
@@ -441,24 +442,24 @@ def _first_line(record: Any) -> str:
 
 
 def _parse(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-  """The type of a field, and what it is annotated with."""
+  """Splits an annotation into the type and its metadata."""
   if get_origin(annotation) is Annotated:
     return annotation.__origin__, annotation.__metadata__
   return annotation, ()
 
 
 def _setting(record: Any, field: dataclasses.Field[Any]) -> str:
-  """The name of the setting that a field holds."""
+  """Returns the name of a field's setting."""
   _, marks = _parse(field.type)
   called = (mark.name for mark in marks if isinstance(mark, Called))
   return next(called, getattr(record, 'prefix', '') + field.name)
 
 
 def _shown(value: Any) -> str:
-  """A value as the error shows it, cut where it is long."""
+  """Formats a value for an error, cut if it is long."""
   try:
     text = repr(value)
   except ValueError:
-    # Python prints no numbers of several thousand digits.
+    # Python does not print numbers of several thousand digits.
     return f'a number of some {value.bit_length() * 3 // 10} digits'
   return text if len(text) <= 80 else text[:77] + '...'

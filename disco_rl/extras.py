@@ -1,6 +1,6 @@
 """How optional packages are installed."""
 
-# What `pip install` knows the package by; it is imported as disco_rl.
+# The name for `pip install`; the package is imported as disco_rl.
 DISTRIBUTION = 'disco-rl-discovery'
 
 

@@ -5,9 +5,9 @@ behaviour logits (index 0..T), and T rewards, terminals and masks (0..T-1).
 `reward[t]` and `is_terminal[t]` are the outcome of `action[t]`; where
 `is_terminal[t]`, `observation[t + 1]` is the first of the next episode.
 
-Time limits are no terminations, in any environment: values are bootstrapped at
-them, and the rule sees the episode's steps as it sees those before the end of a
-rollout. A masked transition is between the episode and the next one.
+Time limits are not terminations, in any environment: values are bootstrapped at
+them, and the rule sees the last steps of the episode like those before the end
+of a rollout. A masked transition separates the episode from the next one.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Array = jax.Array
 PyTree = Any
 # Haiku parameters: module name -> parameter name -> array.
 Params = Mapping[str, Mapping[str, Array]]
-# Outputs of the agent network by the name of the head; see OutputSpec.
+# Outputs of the agent network, by the name of the head; see OutputSpec.
 Outputs = Mapping[str, Array]
 Logs = Mapping[str, Array]
 
@@ -35,7 +35,7 @@ _Record = TypeVar('_Record')
 
 @dataclass_transform(frozen_default=True)
 def record(cls: type[_Record]) -> type[_Record]:
-  """Class decorator: a frozen dataclass that is also a JAX pytree."""
+  """Makes a class a frozen dataclass that is also a JAX pytree."""
   return jax.tree_util.register_dataclass(
     dataclasses.dataclass(frozen=True)(cls)
   )
@@ -43,14 +43,14 @@ def record(cls: type[_Record]) -> type[_Record]:
 
 @dataclasses.dataclass(frozen=True)
 class OutputSpec:
-  """Which heads a rule wants of the agent network, beside the policy.
+  """The heads of the agent network that a rule requires, besides the policy.
 
   Every network also has the head `logits` [A], the policy.
 
   Attributes:
-    state: widths of the heads that depend on the state alone, by name.
-    action: widths of the heads that exist once per action, by name. Empty: the
-      network has no action model.
+    state: The widths of heads that depend only on the state, by name.
+    action: The widths of heads that exist once per action, by name. If empty,
+      the network has no action model.
   """
 
   state: Mapping[str, int]
@@ -59,20 +59,19 @@ class OutputSpec:
 
 @dataclasses.dataclass(frozen=True)
 class EnvironmentSpec:
-  """What an agent must know of an environment.
+  """The specification of an environment, as an agent needs it.
 
-  An observation that is a dictionary with the entry 'action_mask', one number
-  for each action, says which actions are legal: those that are not 0. No others
-  are taken. Networks do not read the entry.
+  If an observation is a dictionary with the entry 'action_mask', one number for
+  each action, the actions with non-zero numbers are legal, and agents take only
+  these. Networks do not read the entry.
 
   Attributes:
-    observation: tree of `jax.ShapeDtypeStruct`, of one environment (no batch).
-    num_actions: number of discrete actions A.
-    frame_stack: S, the number of frames of which the last axis of every leaf of
-      the observation consists, the newest last; 1: they are not stacked.
-    action_repeat: environment steps that an action takes. They are what a
-      benchmark counts: the frames of Atari and DMLab, of which four see the
-      same action.
+    observation: A tree of `jax.ShapeDtypeStruct`, for one environment.
+    num_actions: The number of discrete actions A.
+    frame_stack: S, the number of frames in the last axis of every leaf of the
+      observation, the newest last; 1: frames are not stacked.
+    action_repeat: The environment steps per action, in the units of the
+      benchmark: in Atari and DMLab, each action is repeated for four frames.
   """
 
   observation: PyTree
@@ -81,7 +80,7 @@ class EnvironmentSpec:
   action_repeat: int = 1
 
   def __post_init__(self) -> None:
-    """Raises ValueError for a mask that is not of the actions."""
+    """Raises ValueError for a mask of another size than the actions."""
     if not has_action_mask(self.observation):
       return
     shape = tuple(self.observation[ACTION_MASK].shape)
@@ -94,7 +93,7 @@ class EnvironmentSpec:
 
 
 def has_action_mask(observation: PyTree) -> bool:
-  """Whether an observation, or its spec, says which actions are legal."""
+  """Returns whether an observation, or its spec, has a mask of actions."""
   return isinstance(observation, dict) and ACTION_MASK in observation
 
 
@@ -103,13 +102,13 @@ class TimeStep:
   """The outcome of one action; leading axes as the caller batches it.
 
   Attributes:
-    observation: what the agent sees next. After the last step of an episode in
-      an environment that resets at once: the first of the next episode.
-    reward: [] float32.
-    is_terminal: [] bool, nothing may be bootstrapped from `observation`.
-    is_last: [] bool, the episode ended, by termination or by a time limit.
-    mask: [] bool, False where the transition is an artefact of resetting:
-      `observation` is of another episode, and no termination led to it.
+    observation: The next observation. After the last step of an episode, if the
+      environment resets in the same step, the first of the next episode.
+    reward: The reward, [] float32.
+    is_terminal: [] bool, whether `observation` must not be bootstrapped from.
+    is_last: [] bool, whether the episode ended, by a termination or a limit.
+    mask: [] bool, False if the transition is an artefact of resetting:
+      `observation` is from another episode, and no termination led to it.
   """
 
   observation: PyTree
@@ -121,20 +120,20 @@ class TimeStep:
 
 @record
 class Rollout:
-  """A batch of trajectories, time-major; the only form in which data travels.
+  """A batch of trajectories, time-major; the only form of data between parts.
 
   Attributes:
-    observation: tree of [T+1, B, ...], with the mask of legal actions where the
+    observation: A tree of [T+1, B, ...], with the mask of legal actions if the
       environment has one.
     action: [T+1, B] int32; `action[T]` is never learnt from.
     logits: [T+1, B, A] float32, of the behaviour policy mu.
     reward: [T, B] float32.
     is_terminal: [T, B] bool.
-    mask: [T, B] bool, False where the transition is an artefact of resetting.
-      It is neither learnt from nor part of any statistic, and the transitions
-      before it do not see it.
-    core_state: tree of [1, B, ...], of the actor's recurrent core before it saw
-      `observation[0]`; empty if its network has none.
+    mask: [T, B] bool, False if the transition is an artefact of resetting.
+      Such a transition is not part of any loss or statistic, and estimates of
+      earlier transitions do not depend on it.
+    core_state: A tree of [1, B, ...], the state of the actor's recurrent core
+      before `observation[0]`; empty if its network has no core.
   """
 
   observation: PyTree
@@ -149,11 +148,11 @@ class Rollout:
 def empty_rollout(
   spec: EnvironmentSpec, core_state: PyTree, length: int, batch_size: int
 ) -> Rollout:
-  """Zeros of the shapes of a rollout.
+  """Makes zeros in the shapes of a rollout.
 
   Args:
     spec: The spec of the environment.
-    core_state: tree of [B, ...], before the first observation.
+    core_state: A tree of [B, ...], before the first observation.
     length: T.
     batch_size: B.
 

@@ -20,8 +20,8 @@ class ActorCriticTargets:
   """Targets of actor-critic.
 
   Attributes:
-    value: [T, B] in units of the return.
-    advantage: [T, B] weight of each action's log-probability.
+    value: The values, [T, B], in units of the return.
+    advantage: The weights of the actions' log-probabilities, [T, B].
   """
 
   value: types.Array
@@ -30,7 +30,7 @@ class ActorCriticTargets:
 
 @dataclasses.dataclass(frozen=True)
 class ActorCritic(base.UpdateRule, config_lib.Settings):
-  """Policy gradient on V-trace advantages, categorical value, entropy bonus.
+  """Policy gradient with V-trace, a categorical value and an entropy bonus.
 
   Attributes:
     num_bins: bins of the categorical value.
@@ -46,8 +46,8 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     entropy_cost: weight of the entropy bonus.
   """
 
-  # On its card. With bins up to 300 one of three agents did not learn Catch 6x5
-  # in 300 updates; with bins up to 20, 101 or 601 of them, ten of ten did.
+  # Part of its card. With bins up to 300, one of three agents did not learn
+  # Catch 6x5 in 300 updates; with 101 or 601 bins up to 20, ten of ten did.
   recommended: ClassVar[Mapping[str, Any]] = {
     'learning_rate': 5e-3,
     'num_bins': 101,
@@ -58,7 +58,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
       'max_abs_value': 300.0,
     },
   }
-  # A value lies between two bins.
+  # A value is between two bins.
   num_bins: Annotated[int, config_lib.at_least(2)] = 601
   max_abs_value: config_lib.Positive = 300.0
   discount: config_lib.Fraction = 0.997
@@ -67,25 +67,24 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
   normalize_advantage: bool = False
   policy_cost: config_lib.Finite = 1.0
   value_cost: config_lib.Finite = 0.5
-  # Of 0.01, 0.05 and 0.2 the best on Catch 8x8 (0.91 after 300 updates, -0.19
-  # and 0.60 with the others); in a grid world 0.01 is better. The published
-  # code has 0.2.
+  # The best of 0.01, 0.05 and 0.2 on Catch 8x8 (0.91 after 300 updates, against
+  # -0.19 and 0.60); in a grid world 0.01 is better. The published code has 0.2.
   entropy_cost: config_lib.Finite = 0.05
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
-    """One head, the categorical value v; no action model."""
+    """Requires one head, the categorical value v; no action model."""
     del num_actions
     return types.OutputSpec(state={'v': self.num_bins}, action={})
 
   def init_params(self, key: types.Array) -> types.Params:
-    """A hand-made rule has no parameters."""
+    """Returns {}: hand-made rules have no parameters."""
     del key
     return {}
 
   def init_state(
     self, agent_params: types.Params
   ) -> value_targets.ValueMoments:
-    """Lifetime moments."""
+    """Returns the initial lifetime moments."""
     del agent_params
     return value_targets.init_moments()
 
@@ -96,7 +95,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     policy_logits: types.Array,
     value: types.Array,
   ) -> tuple[value_targets.ValueEstimates, value_targets.ValueMoments]:
-    """V-trace; see `value_targets.vtrace`."""
+    """Estimates values and advantages by V-trace."""
     return value_targets.vtrace(
       state,
       rollout,
@@ -116,7 +115,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     outputs: types.Outputs,
     unroll: base.Unroll,
   ) -> tuple[ActorCriticTargets, value_targets.ValueMoments, types.Logs]:
-    """Value targets and advantages; see `UpdateRule.targets`."""
+    """Computes value targets and advantages; see `UpdateRule.targets`."""
     del rule_params, agent_params, unroll
     estimates, state = self.estimate(
       state,
@@ -146,7 +145,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     advantage: types.Array,
     rollout: types.Rollout,
   ) -> types.Array:
-    """Minus the weighted log-probabilities [T, B] of the actions taken."""
+    """Computes minus the weighted log-probabilities of actions, [T, B]."""
     del rollout
     return -log_taken * advantage
 
@@ -156,7 +155,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     targets: ActorCriticTargets,
     rollout: types.Rollout,
   ) -> tuple[types.Array, types.Logs]:
-    """Policy gradient, value and entropy; see `UpdateRule.loss`."""
+    """Sums the policy, value and entropy terms; see `UpdateRule.loss`."""
     logits, v = taken['logits'][:-1], taken['v'][:-1]
     log_policy = jax.nn.log_softmax(logits)
     log_taken = value_targets.taken(log_policy, rollout.action[:-1])

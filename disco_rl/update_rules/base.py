@@ -20,18 +20,18 @@ class UpdateRule(Protocol):
   """
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
-    """Heads that the agent's network must have."""
+    """Returns the heads that the agent's network must have."""
     ...
 
   def init_params(self, key: types.Array) -> types.Params:
-    """The rule's parameters (meta-parameters, eta in the paper).
+    """Makes the rule's parameters (meta-parameters, eta in the paper).
 
-    Random, or {} if it has none.
+    They are random, or {} if the rule has none.
     """
     ...
 
   def init_state(self, agent_params: types.Params) -> Any:
-    """State of the rule for an agent before its first update."""
+    """Makes the rule's state for an agent before its first update."""
     ...
 
   def targets(
@@ -47,34 +47,35 @@ class UpdateRule(Protocol):
 
     Args:
       rule_params: eta.
-      state: the rule's state before this update.
-      agent_params: theta before this update.
+      state: The rule's state before this update.
+      agent_params: The parameters theta before this update.
       rollout: T transitions of B trajectories.
-      outputs: The outputs of the agent's network on the rollout, with heads of
-        the actions for all actions; see `AgentNetwork.unroll`.
-      unroll: parameters -> the same outputs for them, for target networks.
+      outputs: The outputs of the agent's network on the rollout, for all
+        actions; see `AgentNetwork.unroll`.
+      unroll: A function from other parameters, such as those of a target
+        network, to the same outputs.
 
     Returns:
-      targets, a tree of [T, B, ...] (constants for the agent's gradient, not
-      for the meta-gradient); the rule's next state; and values [T, B] or [] to
-      log, of which the learner logs the means over real transitions. Means that
-      the state keeps are over these too, by `maths.masked.mean`.
+      The targets, a tree of [T, B, ...] (constants for the agent's gradient,
+      but not for the meta-gradient); the rule's next state; and values [T, B]
+      or [] to log, whose means over real transitions are logged. Means in the
+      state should also be over real transitions, by `maths.masked.mean`.
     """
     ...
 
   def loss(
     self, taken: types.Outputs, targets: Any, rollout: types.Rollout
   ) -> tuple[types.Array, types.Logs]:
-    """The loss of each step; the learner averages it over real transitions.
+    """Computes the loss of each step, to be averaged over real transitions.
 
     Args:
-      taken: outputs of the agent's network: heads of the state [T+1, B, width],
-        heads of the actions for the taken actions alone, [T, B, width].
-      targets: as computed by `targets`.
+      taken: The outputs of the agent's network: heads of the state, [T+1, B,
+        width], and heads of the actions only for taken actions, [T, B, width].
+      targets: The targets that `targets` returned.
       rollout: T transitions of B trajectories.
 
     Returns:
-      loss [T, B], and values [T, B] or [] to log; the learner logs their means
-      over real transitions.
+      The loss [T, B], and values [T, B] or [] to log, whose means over real
+      transitions are logged.
     """
     ...

@@ -1,7 +1,7 @@
-"""Cards of rules: what is known of a rule, as JSON beside its weights.
+"""Cards of rules: descriptions in JSON files next to the weights.
 
-The card of runs/mine/rule.npz is runs/mine/rule.json. Discovery writes it;
-rules are loaded without it.
+The card of runs/mine/rule.npz is runs/mine/rule.json. Discovery writes it, and
+`registry.load_with_card` reads it; rules can be loaded without a card.
 """
 
 import collections
@@ -19,33 +19,33 @@ _MAPPINGS = ('settings', 'versions', 'compute', 'recommended', 'held_out')
 
 
 class CardError(ValueError):
-  """A file is not the card of a rule, or is damaged."""
+  """Raised if a file is not the card of a rule, or is damaged."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-  """What is known of a rule.
+  """The description of a rule.
 
   Attributes:
-    name: The name by which the rule is known; of a run, its folder.
-    description: a sentence or more.
-    environments: names of those in which it was discovered.
-    agents: size of the population.
-    meta_steps: number of meta-updates.
-    environment_steps: The environment steps of the population in all.
+    name: The name of the rule; for a run, its folder.
+    description: One or several sentences.
+    environments: The names of environments in which it was discovered.
+    agents: The size of the population.
+    meta_steps: The number of meta-updates.
+    environment_steps: The total environment steps of the population.
     seed: The seed of the discovery.
-    settings: all settings of the discovery by name, as in config.json.
-    versions: The versions of disco_rl, in a clone with its commit, and of jax.
-    compute: `seconds`, and `devices` (their number) of one `kind`.
-    recommended: settings that suit agents and the rule better than those of the
-      discovery; under `images` those for observations that are images.
-    held_out: the newest evaluation with new agents: `meta_step`, `updates` of
+    settings: All settings of the discovery by name, as in config.json.
+    versions: The versions of disco_rl (with the commit of a clone) and jax.
+    compute: The `seconds`, and the number of `devices` of one `kind`.
+    recommended: Settings that suit agents and the rule better than those of the
+      discovery; under `images`, those for observations that are images.
+    held_out: The newest evaluation with new agents: `meta_step`, `updates` of
       each agent, `agents` per environment, and `returns`, by environment
-      `mean`, `min` and `max` over agents; {}: there was none.
-    sha256: The SHA-256 of the npz file, in hexadecimal digits; None: there is
-      no file.
-    license: The license of the npz file, as an SPDX identifier; None: it is not
-      known.
+      `mean`, `min` and `max` over agents; {} if there was none.
+    sha256: The SHA-256 of the npz file, in hexadecimal digits; None without a
+      file.
+    license: The license of the npz file, as an SPDX identifier; None if it is
+      unknown.
   """
 
   name: str
@@ -64,19 +64,19 @@ class Card:
   license: str | None = None
 
   def recommended_for(self, is_image: bool) -> dict[str, Any]:
-    """What is recommended for observations of a kind."""
+    """Returns the recommended settings for images or other observations."""
     images = self.recommended.get('images', {}) if is_image else {}
     own = {k: v for k, v in self.recommended.items() if k != 'images'}
     return {**own, **images}
 
 
 def path_of(rule: files.PathLike) -> pathlib.Path:
-  """Path of the card of a rule's file."""
+  """Returns the path of the card of a rule's file."""
   return pathlib.Path(rule).with_suffix('.json')
 
 
 def read(path: files.PathLike) -> Card:
-  """Reads a card; what later versions may add is left out.
+  """Reads a card; ignores entries that later versions may add.
 
   Args:
     path: The path of the JSON file.
@@ -85,8 +85,8 @@ def read(path: files.PathLike) -> Card:
     The card.
 
   Raises:
-    OSError: there is no such file, or it cannot be read.
-    CardError: the file is no card, or is damaged.
+    OSError: The file does not exist or cannot be read.
+    CardError: The file is not a card, or is damaged.
   """
   data = pathlib.Path(path).read_bytes()
   try:
@@ -105,12 +105,12 @@ def read(path: files.PathLike) -> Card:
 
 
 def as_markdown(card: Card) -> str:
-  """Returns what a card says, as a section for people."""
+  """Formats a card as a section of Markdown."""
   return '\n\n'.join(_sections(card))
 
 
 def sha256_of(path: files.PathLike) -> str:
-  """SHA-256 of a file, in hexadecimal digits."""
+  """Computes the SHA-256 of a file, in hexadecimal digits."""
   with open(path, 'rb') as file:
     return hashlib.file_digest(file, 'sha256').hexdigest()
 
@@ -133,7 +133,7 @@ def _check(card: Card) -> None:
 
 
 def _sections(card: Card) -> Iterator[str]:
-  """Yields a heading, the description, and what is known of the discovery."""
+  """Yields a heading, the description, and facts about the discovery."""
   yield f'### {card.name}'
   yield card.description
   facts = {
@@ -160,7 +160,7 @@ def _sections(card: Card) -> Iterator[str]:
 
 
 def _held_out(found: Mapping[str, Any]) -> str:
-  """Returns of new agents."""
+  """Formats the returns of new agents."""
   title = f'mean of {found["agents"]} agents after {found["updates"]} updates'
   rows = [
     f'| `{name}` | {x["mean"]:.3g} | {x["min"]:.3g} to {x["max"]:.3g} |'
@@ -173,7 +173,7 @@ def _held_out(found: Mapping[str, Any]) -> str:
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
-  """All settings, folded."""
+  """Formats all settings, folded."""
   rows = [
     f'| `{name}` | `{repr(value).replace("|", "&#124;")}` |'
     for name, value in settings.items()

@@ -26,8 +26,8 @@ class DiscoState:
   """State of the rule for one agent.
 
   Attributes:
-    meta_rnn: state of the meta-RNN; None without it.
-    target_params: theta_bar, Polyak average of the agent's parameters.
+    meta_rnn: The state of the meta-RNN; None without it.
+    target_params: theta_bar, the Polyak average of the agent's parameters.
     moments: The moments of advantages and TD errors.
   """
 
@@ -45,8 +45,8 @@ class DiscoTargets:
     y: [T, B, Y]; None without y and z.
     z: [T, B, Y] for the taken action; None likewise.
     q: [T, B] in units of the return, scaled; None without q.
-    target_policy: [T, B, A] logits of the target network's policy; not a target
-      of the agent, but of a regularizer of pi in discovery.
+    target_policy: [T, B, A] logits of the target network's policy, used only by
+      the regularizer of pi in discovery.
   """
 
   pi: types.Array
@@ -61,8 +61,8 @@ class Disco(base.UpdateRule, config_lib.Settings):
   """DiscoRL's update rule; with its published weights, Disco103.
 
   Variants of the method (Fig. 3, Extended Data Fig. 3) lack predictions: agents
-  have no heads for them, and the meta-network no inputs and outputs. `network`
-  says whether there are y and z, and whether there is q.
+  have no heads for them, and the meta-network has no such inputs and outputs.
+  `network` determines whether there are y and z, and whether there is q.
 
   Attributes:
     network: sizes of the meta-network, and which predictions it reads.
@@ -70,8 +70,8 @@ class Disco(base.UpdateRule, config_lib.Settings):
     max_abs_value: largest bin: bins are evenly spaced on [-max_abs_value,
       max_abs_value], in the space of the signed hyperbolic transform.
     reward_scale: factor of all rewards; values and advantages are in these
-      units. The step of the policy depends on their size: Disco103's targets
-      are close to the policy where rewards are small.
+      units. The step of the policy depends on their size: with small rewards,
+      Disco103's targets are close to the policy.
     discount: gamma, the discount of values.
     lambda_: lambda of Retrace and of V-trace.
     moments_decay: decay of the lifetime moments of TD errors and advantages.
@@ -79,12 +79,12 @@ class Disco(base.UpdateRule, config_lib.Settings):
     pi_cost: weight of KL(pi_hat, pi).
     y_cost: weight of KL(y_hat, y).
     z_cost: weight of KL(z_hat, z).
-    aux_pi_cost: weight of KL(pi at t+1, aux_pi); 0: agents lack aux_pi.
+    aux_pi_cost: weight of KL(pi at t+1, aux_pi); 0: agents have no aux_pi.
     q_cost: weight of the categorical value loss of q.
   """
 
   network: meta_network.MetaNetworkConfig = meta_network.MetaNetworkConfig()
-  # A value lies between two bins.
+  # A value is between two bins.
   num_bins: Annotated[int, config_lib.at_least(2)] = 601
   max_abs_value: config_lib.Positive = 300.0
   reward_scale: config_lib.Positive = 1.0
@@ -99,7 +99,7 @@ class Disco(base.UpdateRule, config_lib.Settings):
   q_cost: config_lib.Finite = 0.2
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
-    """Heads y of the state; z, aux_pi and q of the actions."""
+    """Requires a head y of the state; z, aux_pi and q of the actions."""
     size = self.network.prediction_size
     action = {
       'z': size,
@@ -112,11 +112,11 @@ class Disco(base.UpdateRule, config_lib.Settings):
     )
 
   def init_params(self, key: types.Array) -> types.Params:
-    """An untrained meta-network."""
+    """Makes the parameters of an untrained meta-network."""
     return meta_network.init(key, self.network)
 
   def init_state(self, agent_params: types.Params) -> DiscoState:
-    """The initial state; the target network is a copy of the agent's."""
+    """Makes the initial state, with the agent's network as target network."""
     return DiscoState(
       meta_rnn=meta_network.initial_state(self.network),
       target_params=agent_params,
@@ -179,7 +179,7 @@ class Disco(base.UpdateRule, config_lib.Settings):
   def loss(
     self, taken: types.Outputs, targets: DiscoTargets, rollout: types.Rollout
   ) -> tuple[types.Array, types.Logs]:
-    """Divergences from the targets; see `UpdateRule.loss`."""
+    """Sums divergences from the targets; see `UpdateRule.loss`."""
     pi = taken['logits'][:-1]
     losses = {'pi': categorical.kl_divergence(targets.pi, pi)}
     if targets.y is not None and targets.z is not None:
@@ -216,7 +216,7 @@ class Disco(base.UpdateRule, config_lib.Settings):
     outputs: types.Outputs,
     target_outputs: types.Outputs,
   ) -> tuple[value_targets.RetraceEstimates | None, value_targets.ValueMoments]:
-    """Returns by Retrace and the moments after them; None without q."""
+    """Estimates returns by Retrace, and updates moments; None without q."""
     if not self.network.has_q:
       return None, moments
     return value_targets.retrace(

@@ -1,9 +1,8 @@
 """Rules and policies on the Hugging Face Hub, downloaded by address.
 
-An address is hf://OWNER/REPOSITORY/PATH.npz@REVISION#sha256=DIGEST. It must
-pin the file: REVISION is a commit of 40 digits, or the digest is there. What a
-branch or a tag names can change, and a run that is resumed would use another
-rule.
+An address is hf://OWNER/REPOSITORY/PATH.npz@REVISION#sha256=DIGEST. It must pin
+the file by a commit of 40 digits as REVISION, or by the digest: branches and
+tags can change, and a resumed run would use another rule.
 """
 
 from collections.abc import Mapping
@@ -28,28 +27,28 @@ _COMMIT = re.compile('[0-9a-f]{40}')
 
 
 def is_address(text: str) -> bool:
-  """Whether this is meant as an address."""
+  """Returns whether a text is meant as an address."""
   return text.startswith(_PREFIX)
 
 
 def download(address: str) -> tuple[str, str]:
   """Downloads a rule, and its card if there is one, into the hub's cache.
 
-  What is in the cache is not downloaded again; without a network it is used.
+  Files in the cache are not downloaded again, and are used without a network.
 
   Args:
-    address: see the module.
+    address: The address, in the form that the module describes.
 
   Returns:
     The path of the npz file, and the SHA-256 that it must have: that of the
-    address, else that of its card, which is beside it.
+    address, otherwise that of its card, which is next to it.
 
   Raises:
-    ValueError: the address is not valid or pins nothing, or no SHA-256 is
-      known.
+    ValueError: The address is not valid or does not pin the file, or no SHA-256
+      is known.
     ImportError: huggingface_hub is not installed.
-    OSError: the download failed.
-    CardError: the card is damaged, and the address has no SHA-256.
+    OSError: The download failed.
+    CardError: The card is damaged, and the address has no SHA-256.
   """
   match = _ADDRESS.fullmatch(address)
   if match is None:
@@ -68,7 +67,7 @@ def download(address: str) -> tuple[str, str]:
   try:
     card = get(str(cards.path_of(match['path'])))
   except OSError as error:
-    # With a digest in the address, the card is there to be read by people.
+    # With a digest in the address, the card is only information.
     if sha256 is None and not isinstance(error, FileNotFoundError):
       raise
     card = None
@@ -86,8 +85,9 @@ def download(address: str) -> tuple[str, str]:
 def upload_rule(path: files.PathLike, repository: str, card: cards.Card) -> str:
   """Uploads the file of a rule and its card; see `api.sharing.share_rule`.
 
-  The names of the files have the beginning of their SHA-256, so that no rule
-  replaces another. README.md has the cards of all rules of the repository.
+  The names of files contain the beginning of their SHA-256, so that rules do
+  not replace each other. README.md has the cards of all rules of the
+  repository.
   """
   hub = _import(repository)
   api = hub.HfApi()
@@ -183,14 +183,14 @@ discovery it may teach nothing.
 def _get(
   hub: Any, address: str, repository: str, path: str, revision: str | None
 ) -> str:
-  """The path of a file in the cache, to which it is downloaded if needed."""
+  """Returns the path of a file in the cache; downloads it if needed."""
   try:
     return hub.hf_hub_download(repository, path, revision=revision)
   except hub.errors.RemoteEntryNotFoundError as error:
     raise FileNotFoundError(
       f'{address!r}: {repository} has no file {path} at {revision or "main"}.'
     ) from error
-  # Of the package, and of the one by which it speaks HTTP.
+  # Errors of the package, and of its HTTP client.
   except Exception as error:
     raise OSError(
       f'Could not download {address!r}: {" ".join(str(error).split())}'

@@ -9,7 +9,7 @@ from disco_rl.update_rules import actor_critic
 
 @dataclasses.dataclass(frozen=True)
 class PolicyGradient(actor_critic.ActorCritic):
-  """This is `ActorCritic` with observed returns in place of V-trace.
+  """This is `ActorCritic` with observed returns instead of V-trace.
 
   Advantages are weighted by the clipped importance ratio min(1, pi(a) / mu(a)).
   `lambda_` is not used.
@@ -22,7 +22,7 @@ class PolicyGradient(actor_critic.ActorCritic):
     policy_logits: types.Array,
     value: types.Array,
   ) -> tuple[value_targets.ValueEstimates, value_targets.ValueMoments]:
-    """Monte Carlo; see `value_targets.monte_carlo`."""
+    """Estimates values and advantages by Monte Carlo returns."""
     return value_targets.monte_carlo(
       state,
       rollout,

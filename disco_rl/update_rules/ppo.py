@@ -20,12 +20,12 @@ class PPO(actor_critic.ActorCritic):
 
   Advantages are those of GAE(lambda), with mean 0 and deviation 1 in each
   batch; the categorical value and the entropy bonus are those of `ActorCritic`.
-  Each rollout is learnt from `updates_per_rollout` times, as replay holds the
-  newest one alone.
+  Each rollout is learnt from `updates_per_rollout` times, because replay holds
+  only the newest one.
 
   Attributes:
-    clip: epsilon, how far the ratio pi(a) / mu(a) of the learnt to the acting
-      policy may leave 1 before an action is no longer learnt from.
+    clip: epsilon, the maximal distance from 1 of the ratio pi(a) / mu(a) of the
+      learnt to the acting policy at which an action is learnt from.
   """
 
   recommended: ClassVar[Mapping[str, Any]] = {
@@ -35,7 +35,7 @@ class PPO(actor_critic.ActorCritic):
   }
   clip: config_lib.Positive = 0.2
   normalize_advantage: bool = True
-  moments_decay: config_lib.Decay = 0.0  # Moments of each batch alone.
+  moments_decay: config_lib.Decay = 0.0  # Moments of each batch.
   entropy_cost: config_lib.Finite = 0.01
 
   def estimate(
@@ -45,7 +45,7 @@ class PPO(actor_critic.ActorCritic):
     policy_logits: types.Array,
     value: types.Array,
   ) -> tuple[value_targets.ValueEstimates, value_targets.ValueMoments]:
-    """GAE: V-trace whose ratios are 1, of the policy that acted."""
+    """Estimates by GAE: V-trace with ratios of 1, for the acting policy."""
     del policy_logits
     return super().estimate(state, rollout, rollout.logits, value)
 
@@ -55,11 +55,11 @@ class PPO(actor_critic.ActorCritic):
     advantage: types.Array,
     rollout: types.Rollout,
   ) -> types.Array:
-    """Minus the clipped surrogate objective, equation 7 of the paper.
+    """Computes minus the clipped surrogate objective, equation 7 of the paper.
 
     Args:
-      log_taken: [T, B] log pi(a) of the actions that were taken.
-      advantage: [T, B].
+      log_taken: log pi(a) of the taken actions, [T, B].
+      advantage: The advantages, [T, B].
       rollout: T transitions of B trajectories.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Update rules by name, or from a file of weights."""
+"""Loads update rules by name, or from files of weights."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -33,12 +33,12 @@ class LoadedRule:
   """A rule with its parameters.
 
   Attributes:
-    rule: its functions.
-    params: its parameters (meta-parameters, eta in the paper); {} for a
+    rule: The functions of the rule.
+    params: The parameters (meta-parameters, eta in the paper); {} for a
       hand-made rule.
-    name: its name or path; None: an object of the user's own.
-    settings: settings that were given for it.
-    card: what is known of it, which its agents follow; None: nothing.
+    name: The name or path; None for an object of the user's own.
+    settings: The settings that were given for the rule.
+    card: The card, from which settings of agents follow; None without a card.
   """
 
   rule: base.UpdateRule
@@ -48,23 +48,23 @@ class LoadedRule:
   card: cards.Card | None = None
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
-    """Heads that the agent's network must have."""
+    """Returns the heads that the agent's network must have."""
     return self.rule.output_spec(num_actions)
 
 
 def names() -> tuple[str, ...]:
-  """The names of rules: published, hand-made, and shipped with the package."""
+  """Returns the names of published, hand-made and shipped rules."""
   return (*sources.PUBLISHED, *_HAND_MADE, *sources.shipped())
 
 
 def card(name: str) -> cards.Card:
-  """What is known of a rule; of a hand-made one the description of its class.
+  """Returns the card of a rule; for a hand-made one, from its docstring.
 
   Args:
-    name: one of `names`.
+    name: One of `names`.
 
   Raises:
-    OSError, cards.CardError: the card of a shipped rule is missing or damaged.
+    OSError, cards.CardError: The card of a shipped rule is missing or damaged.
   """
   if name not in _HAND_MADE:
     return sources.card(name)
@@ -72,7 +72,7 @@ def card(name: str) -> cards.Card:
 
 
 def card_of_class(rule_class: Any, name: str = '') -> cards.Card:
-  """The card of a hand-made rule, with its class's own `recommended`."""
+  """Makes the card of a hand-made rule, with its class's `recommended`."""
   paragraph = (inspect.getdoc(rule_class) or '').partition('\n\n')[0]
   return cards.Card(
     name,
@@ -82,17 +82,17 @@ def card_of_class(rule_class: Any, name: str = '') -> cards.Card:
 
 
 def classes() -> tuple[Any, ...]:
-  """The classes of rules, dataclasses whose fields are their settings."""
+  """Returns the classes of rules, dataclasses with settings as fields."""
   return (disco.Disco, *_HAND_MADE.values())
 
 
 def setting_names() -> set[str]:
-  """The names of all rules' settings."""
+  """Returns the names of all rules' settings."""
   return {name for rule in classes() for name in config_lib.own_names(rule)}
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-  """Raises ValueError for a setting that no rule which has it may have."""
+  """Raises ValueError for a setting with an invalid value."""
   for rule in classes():
     for field in dataclasses.fields(rule):
       if field.name in settings:
@@ -101,23 +101,23 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def settings_of(rule: base.UpdateRule) -> dict[str, Any]:
-  """A rule's settings by name; the weights decide its network."""
+  """Returns a rule's settings by name, without the network of its weights."""
   names_of = config_lib.own_names(type(rule))
   return {name: getattr(rule, name) for name in names_of}
 
 
 def register(name: str, rule_class: Any) -> None:
-  """Makes a hand-made rule known by a name, to the launchers as well.
+  """Registers a hand-made rule under a name, also for launchers.
 
   Args:
-    name: not taken yet, unless by this class: a cell of a notebook can be run
-      again. It must not look like a path.
-    rule_class: a dataclass with the methods of `base.UpdateRule`; its fields
-      are settings, of which configs hold some.
+    name: A name that is not taken, except by this class, so that a cell of a
+      notebook can be run again. It must not look like a path.
+    rule_class: A dataclass with the methods of `base.UpdateRule`; its fields
+      are settings.
 
   Raises:
-    TypeError: it is no dataclass.
-    ValueError: the name is taken, or looks like a path.
+    TypeError: The class is not a dataclass.
+    ValueError: The name is taken, or looks like a path.
   """
   if not isinstance(rule_class, type) or not dataclasses.is_dataclass(
     rule_class
@@ -140,7 +140,7 @@ def register(name: str, rule_class: Any) -> None:
 
 
 def _is_same(one: type, other: Any) -> bool:
-  """Whether both are one class, also if its definition was run again."""
+  """Returns whether both are one class, even if it was defined again."""
   return isinstance(other, type) and (
     (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
   )
@@ -157,24 +157,24 @@ def load(
 def load_with_card(name_or_path: files.PathLike, **settings: Any) -> LoadedRule:
   """Loads a rule, its parameters and its card.
 
-  One line on the standard error stream says where settings contradict those
+  A line on the standard error stream reports settings that differ from those
   with which the rule was discovered.
 
   Args:
-    name_or_path: one of `names`, the path of an npz file of weights, or an
-      address on the Hugging Face Hub; see `sources.find`.
-    **settings: fields of the rule's class, in place of those on its card and in
-      the file; names of no field are ignored, so that one set of settings
-      serves several rules.
+    name_or_path: One of `names`, the path of an npz file of weights, or an
+      address on the Hugging Face Hub. `sources.find` finds the file.
+    **settings: Fields of the rule's class, instead of those on its card and in
+      the file. Names that are not fields are ignored, so that one set of
+      settings can serve several rules.
 
   Returns:
     The rule.
 
   Raises:
-    ValueError: if the name is unknown or the file holds no rule.
-    OSError: if there is no such file, or a download failed.
-    ImportError: if an address needs a package that is not installed.
-    CardError: if its card is damaged.
+    ValueError: The name is unknown, or the file does not contain a rule.
+    OSError: The file does not exist, or a download failed.
+    ImportError: An address needs a package that is not installed.
+    CardError: The card is damaged.
   """
   name = sources.as_text(name_or_path)
   if name in _HAND_MADE:
@@ -201,11 +201,11 @@ def load_with_card(name_or_path: files.PathLike, **settings: Any) -> LoadedRule:
 
 
 def _compare(name: str, own: base.UpdateRule, used: base.UpdateRule) -> None:
-  """Says in which of its settings a rule is used otherwise than discovered."""
+  """Reports settings of a rule that differ from its discovery."""
   changed = [
     f'{field} is {getattr(used, field)} ({value} on its card)'
     for field, value in vars(own).items()
-    # Rewards are scaled as the task wants it.
+    # The scale of rewards depends on the task.
     if field != 'reward_scale' and getattr(used, field) != value
   ]
   if changed:
@@ -214,23 +214,23 @@ def _compare(name: str, own: base.UpdateRule, used: base.UpdateRule) -> None:
 
 @functools.cache
 def _say(text: str) -> None:
-  """Prints a line, once in a process."""
+  """Prints a line, once per process."""
   reports.note(text)
 
 
 def save(
   path: files.PathLike, rule: base.UpdateRule, params: types.Params
 ) -> None:
-  """Writes a discovered rule, a variant as well, as `load` reads it.
+  """Writes a discovered rule or a variant, for `load`.
 
   Args:
     path: The path of the npz file.
-    rule: the rule; of its settings the file holds those of `weights.SETTINGS`
-      that differ from the defaults.
-    params: eta.
+    rule: The rule; the file contains its settings in `weights.SETTINGS` that
+      differ from the defaults.
+    params: The parameters eta.
 
   Raises:
-    ValueError: see `weights.save`.
+    ValueError: The path or the parameters are not valid; see `weights.save`.
   """
   fields = dataclasses.fields(rule)  # type: ignore[arg-type]
   settings = {

@@ -1,8 +1,8 @@
-"""Files of rules: by the names of published and shipped ones, or by addresses.
+"""Finds the files of rules, by name or address.
 
 Published rules are downloaded from their publishers, and checked against the
-SHA-256 that stands here. Shipped ones are files of the package, each with its
-card. Addresses are those of `hub`.
+SHA-256 in this module. Shipped rules are files of the package, each with its
+card. Addresses have the form that `hub` describes.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ SHIPPED = pathlib.Path(__file__).parent / 'shipped'
 
 
 def _expand(rule: Any) -> Any:
-  """The name of a rule, or its path without ~, as text."""
+  """Converts the name of a rule, or its path without ~, to text."""
   return as_text(rule) if isinstance(rule, (str, os.PathLike)) else rule
 
 
@@ -34,22 +34,22 @@ Name = Annotated[str, config_lib.ConvertedBy(_expand)]
 
 
 class WeightsError(ValueError):
-  """A file or a tree of arrays is not the weights of an update rule."""
+  """Raised if a file or a tree does not contain the weights of a rule."""
 
 
 class Published(NamedTuple):
   """A rule of another project.
 
   Attributes:
-    urls: Addresses of its file, the first of which does not change.
-    card: what is known of it, with the SHA-256 of the file.
+    urls: The addresses of the file, the first of which does not change.
+    card: The card, with the SHA-256 of the file.
   """
 
   urls: tuple[str, ...]
   card: cards.Card
 
 
-# Of 2 December 2025. Where it does not have the file, the branch may.
+# Of 2 December 2025. If it no longer has the file, the branch may.
 _COMMIT = '9059a29f7121d60948f25ef165e08e050e9399c8'
 
 PUBLISHED = {
@@ -73,7 +73,7 @@ PUBLISHED = {
         'images': {'learning_rate': 3e-3},
       },
       sha256='dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa',
-      # As the page of the project says, "the meta-parameters of Disco103".
+      # According to the project's page, for "the meta-parameters of Disco103".
       license='Apache-2.0',
     ),
   )
@@ -81,27 +81,27 @@ PUBLISHED = {
 
 
 def names() -> tuple[str, ...]:
-  """Names of the rules that have files, the published ones first."""
+  """Returns the names of the rules with files, published ones first."""
   return (*PUBLISHED, *shipped())
 
 
 def shipped() -> tuple[str, ...]:
-  """Names of the rules that ship with the package."""
+  """Returns the names of the rules that ship with the package."""
   return tuple(sorted(path.stem for path in SHIPPED.glob('*.npz')))
 
 
 def card(name: str) -> cards.Card:
-  """The card of one of `names`; raises as `cards.read`."""
+  """Returns the card of one of `names`; raises the errors of `cards.read`."""
   if name in PUBLISHED:
     return PUBLISHED[name].card
   return cards.read(cards.path_of(SHIPPED / f'{name}.npz'))
 
 
 def find_card(text: str) -> cards.Card | None:
-  """The card of a rule, by name, path or address; None: it has none.
+  """Finds the card of a rule by name, path or address; None without one.
 
   Raises:
-    CardError: it is damaged.
+    CardError: The card is damaged.
   """
   if text in PUBLISHED:
     return PUBLISHED[text].card
@@ -110,26 +110,26 @@ def find_card(text: str) -> cards.Card | None:
 
 
 def find(text: str) -> str:
-  """Path of the file of a rule.
+  """Finds the file of a rule.
 
-  A published rule is taken from the directory that DISCO_RL_WEIGHTS_DIR names;
-  where that is not set, from the user's cache; else it is downloaded into the
-  cache. Its SHA-256 is checked wherever it was found, as is that of a shipped
-  rule and of one from the Hugging Face Hub.
+  A published rule is read from the directory in DISCO_RL_WEIGHTS_DIR or, if
+  that is not set, from the user's cache, into which it is downloaded if needed.
+  The SHA-256 of published rules, shipped rules and rules from the Hugging Face
+  Hub is always checked.
 
   Args:
-    text: one of `names`, a path, which is returned as it is, or an address of
-      `hub`.
+    text: One of `names`, a path, which is returned unchanged, or an address on
+      the Hugging Face Hub, see `hub`.
 
   Returns:
     The path.
 
   Raises:
-    FileNotFoundError: DISCO_RL_WEIGHTS_DIR is set and the rule is not there.
-    OSError: the download failed.
-    ImportError: an address needs a package that is not installed.
-    ValueError: there is no rule of this name, or the address is not valid.
-    WeightsError: the file is not what its checksum says.
+    FileNotFoundError: DISCO_RL_WEIGHTS_DIR is set, but lacks the rule.
+    OSError: The download failed.
+    ImportError: An address needs a package that is not installed.
+    ValueError: No rule has this name, or the address is not valid.
+    WeightsError: The file does not match its checksum.
   """
   if hub.is_address(text):
     return _checked(*hub.download(text))
@@ -147,7 +147,7 @@ def find(text: str) -> str:
 
 
 def as_text(name_or_path: files.PathLike) -> str:
-  """A name, address, or path without ~; a `pathlib.Path` is never a name."""
+  """Converts to a name, address, or path without ~; a `Path` is not a name."""
   text = config_lib.expanded(name_or_path)
   if isinstance(name_or_path, str) or is_path(text):
     return text
@@ -155,15 +155,15 @@ def as_text(name_or_path: files.PathLike) -> str:
 
 
 def is_path(text: str) -> bool:
-  """Whether this is a path or an address, not a name."""
+  """Returns whether a text is a path or an address, not a name."""
   separators = (os.sep, os.altsep or os.sep)
   return text.endswith('.npz') or any(s in text for s in separators)
 
 
 def files_among(rules: Iterable[str]) -> dict[str, str]:
-  """Rules whose files can change, by path or shipped -> path, each once.
+  """Returns the paths of rules whose files can change: own and shipped ones.
 
-  The checksum of others is part of their names.
+  Other rules have fixed checksums.
   """
   of_package = {name: str(SHIPPED / f'{name}.npz') for name in shipped()}
   return {
@@ -174,7 +174,7 @@ def files_among(rules: Iterable[str]) -> dict[str, str]:
 
 
 def _checked(path: str, sha256: str | None) -> str:
-  """The path; raises WeightsError if its file has another SHA-256."""
+  """Returns the path; raises WeightsError for another SHA-256."""
   found = cards.sha256_of(path)
   if found != sha256:
     raise WeightsError(
@@ -185,7 +185,7 @@ def _checked(path: str, sha256: str | None) -> str:
 
 
 def _find_published(name: str) -> str:
-  """Path of the file of a published rule; see `find`."""
+  """Finds the file of a published rule; see `find`."""
   urls, of_rule = PUBLISHED[name]
   url = urls[0]
   sha256 = of_rule.sha256
@@ -198,7 +198,7 @@ def _find_published(name: str) -> str:
     return _download(urls, sha256, remedy)
   path = os.path.join(config_lib.expanded(directory), os.path.basename(url))
   if not os.path.exists(path):
-    # The variable is set on purpose: no other file is used in its place.
+    # The variable was set on purpose: do not use another file instead.
     raise FileNotFoundError(
       f'{DIRECTORY_VARIABLE} is set, but there is no {path}. Put the file of '
       f'{url} there, or unset the variable to download it.'
@@ -213,17 +213,17 @@ def _find_published(name: str) -> str:
 
 
 def _download(urls: Sequence[str], sha256: str, remedy: str) -> str:
-  """Path in the cache; downloads a file that is absent or has another hash.
+  """Returns a path in the cache; downloads the file if missing or different.
 
   Args:
-    urls: Where the file may be; the next is tried where one cannot be reached.
-    sha256: That it must have.
-    remedy: What the user can do.
+    urls: The addresses to try in turn.
+    sha256: The required SHA-256 of the file.
+    remedy: Advice to the user, for messages.
   """
   url, *others = urls
   try:
     cache = pooch.os_cache('disco_rl')
-  except RuntimeError as error:  # As of a container without home directories.
+  except RuntimeError as error:  # E.g. in a container without home directories.
     raise OSError(
       f'There is no folder to download {url} to: {error}. {remedy}'
     ) from error
@@ -234,10 +234,10 @@ def _download(urls: Sequence[str], sha256: str, remedy: str) -> str:
       known_hash=f'sha256:{sha256}',
       fname=os.path.basename(url),
       path=cache,
-      # A stream would leave the connection open where the status is bad.
+      # A stream would leave the connection open if the status is bad.
       downloader=pooch.HTTPDownloader(stream=False),
     )
-  # In this order: the errors of requests can be both.
+  # In this order, because errors of requests can be both.
   except OSError as error:
     if others:
       return _download(others, sha256, remedy)

@@ -1,10 +1,10 @@
-"""Weights of update rules: published ones by name, others by path.
+"""Reads and writes the weights of update rules.
 
 A file is an npz archive of float32 arrays under the keys `module/parameter`.
-Keys, shapes and values are checked when they are read and when written. The
-note of a file has the version of the format, the sizes of the network, and
-settings that belong to the parameters. A file without a note is one of version
-0, as Disco103 was published: its network has the published sizes.
+Keys, shapes and values are checked on reading and on writing. The note of a
+file contains the version of the format, the sizes of the network, and settings
+that belong to the parameters. A file without a note has version 0, like the
+published file of Disco103: its network has the published sizes.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ from disco_rl.update_rules import sources
 
 DIRECTORY_VARIABLE = sources.DIRECTORY_VARIABLE
 _PUBLISHED = meta_network.MetaNetworkConfig()
-# No file makes a program trace a network that is larger.
+# The largest network that is traced for a file.
 _MAX_LAYERS, _MAX_SIZE = 50, 2**16
 _MAX_LISTED = 8
 
 # The version of the format that `save` writes.
 VERSION = 1
-# Fields of `disco.Disco` that a file may hold.
+# Fields of `disco.Disco` that a file may contain.
 SETTINGS = ('aux_pi_cost',)
 
 WeightsError = sources.WeightsError
@@ -38,7 +38,7 @@ WeightsError = sources.WeightsError
 # Key `module/parameter` -> shape.
 _Shapes = Mapping[str, tuple[int, ...]]
 
-# Tracing the network takes a good part of a second.
+# Tracing the network takes up to a second.
 _parameter_shapes = functools.lru_cache(maxsize=8)(
   meta_network.parameter_shapes
 )
@@ -48,16 +48,16 @@ def load(name_or_path: files.PathLike) -> types.Params:
   """Loads the weights of an update rule as float32 NumPy arrays.
 
   Args:
-    name_or_path: the name of a published or shipped rule ('disco103'), a path,
-      or an address on the Hugging Face Hub; see `sources.find`.
+    name_or_path: The name of a published or shipped rule ('disco103'), a path,
+      or an address on the Hugging Face Hub. `sources.find` finds the file.
 
   Returns:
     Module name -> parameter name -> array.
 
   Raises:
-    OSError, ValueError, ImportError: as of `sources.find`; or the file cannot
+    OSError, ValueError, ImportError: `sources.find` failed, or the file cannot
       be opened.
-    WeightsError: the file is damaged, or holds something else.
+    WeightsError: The file is damaged, or contains something else.
   """
   return load_with_config(name_or_path)[0]
 
@@ -65,7 +65,7 @@ def load(name_or_path: files.PathLike) -> types.Params:
 def load_with_config(
   name_or_path: files.PathLike,
 ) -> tuple[types.Params, meta_network.MetaNetworkConfig, dict[str, float]]:
-  """As `load`; also returns the network, and the `SETTINGS` of the file."""
+  """Loads weights, the sizes of the network, and `SETTINGS` in the file."""
   path = os.fspath(name_or_path)
   if '\0' in path:
     raise ValueError(f'{path!r} has a character that no path may have.')
@@ -82,7 +82,7 @@ def load_with_config(
   for key, array in _to_float32(arrays, path).items():
     module, _, name = key.rpartition('/')
     params.setdefault(module, {})[name] = array
-  # NumPy arrays pass for JAX arrays wherever parameters are used.
+  # NumPy arrays can be used like JAX arrays.
   return params, *_read_note(note, path)
 
 
@@ -92,13 +92,13 @@ def save(
   config: meta_network.MetaNetworkConfig = _PUBLISHED,
   settings: Mapping[str, float] | None = None,
 ) -> None:
-  """Writes weights that `load` reads back bit for bit; see `npz.write`.
+  """Writes weights atomically, such that `load` reads them bit for bit.
 
   Args:
     path: The file, ending in '.npz'.
     params: The parameters of a meta-network, of any floating type.
     config: The sizes of the meta-network; by default, those of Disco103.
-    settings: Some of the `SETTINGS`, with their values.
+    settings: Values of some of the `SETTINGS`.
 
   Raises:
     ValueError: The path does not end in '.npz'.
@@ -119,7 +119,7 @@ def save(
 def _read_note(
   note: Mapping[str, Any], where: str
 ) -> tuple[meta_network.MetaNetworkConfig, dict[str, float]]:
-  """The network and the settings of a file."""
+  """Parses the network and the settings in the note of a file."""
   if not note:
     return _PUBLISHED, {}
   if note.get('version') != VERSION:
@@ -136,7 +136,7 @@ def _read_note(
     if unknown := settings.keys() - {*SETTINGS}:
       raise ValueError(f'unknown settings {sorted(unknown)}')
     return meta_network.MetaNetworkConfig(**network), settings
-  # It may hold anything.
+  # The note may contain anything.
   except (AttributeError, LookupError, TypeError, ValueError) as error:
     raise WeightsError(
       f'{where} is not a rule, or its note is damaged: {error}'
@@ -146,7 +146,7 @@ def _read_note(
 def _check(
   arrays: Mapping[str, Any], config: meta_network.MetaNetworkConfig, where: str
 ) -> None:
-  """Checks arrays, or their headers, against those of a meta-network."""
+  """Compares arrays, or their headers, with a meta-network's parameters."""
   _check_shapes({key: x.shape for key, x in arrays.items()}, config, where)
   for key, x in arrays.items():
     if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -197,7 +197,7 @@ def _check_shapes(
 ) -> None:
   """Raises WeightsError if these are not the parameters of the network."""
   expected = _expected(config, len(shapes), where)
-  # First those that are unknown, then those that are missing.
+  # Unknown ones first, then missing ones.
   keys = sorted(
     {*shapes, *expected}, key=lambda k: (k in expected, k in shapes, k)
   )
@@ -227,7 +227,7 @@ def _check_shapes(
 def _expected(
   config: meta_network.MetaNetworkConfig, number: int, where: str
 ) -> _Shapes:
-  """The shapes of a network's parameters, if it has not far more of them."""
+  """Returns the shapes of a network's parameters; refuses huge networks."""
   sizes = dataclasses.astuple(config)
   widths = [x for x in sizes if isinstance(x, tuple)]
   layers = sum(map(len, widths)) + config.transformer_layers
