@@ -1,8 +1,8 @@
-"""Files of agents: npz archives of their arrays, and of how they were made.
+"""Files of agents: npz archives of their arrays with a description.
 
-A file holds a tree of arrays, each under its path in the tree. A policy's file
-has the parameters alone, under the same names as that of a trainer. The note of
-the file is the description.
+A file contains a tree of arrays, each under its path in the tree. The file of a
+policy contains only the parameters, under the same names as in the file of a
+trainer. The note of the file is the description.
 """
 
 from collections.abc import Mapping
@@ -28,24 +28,24 @@ from disco_rl.runtime import npz
 
 # The version of the format that this module writes and reads.
 VERSION = 1
-# Where the tree has the state of training, and that has theta.
+# The paths of the state of training in the tree, and of theta.
 STATE = 'train_state'
 _PARAMS = f"['{STATE}'].agents.learner.params"
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-  """How an agent was made.
+  """The description of an agent.
 
   Attributes:
-    environment: its name; None: an object of the user's own.
-    preprocessing: changes of it; see `environments.registry.make`.
-    rule: its name or path; None: an object of the user's own.
-    rule_settings: fields of the rule's class.
+    environment: The name of the environment; None: an object of the user's own.
+    preprocessing: Changes of environments; see `environments.registry.make`.
+    rule: The name or path of the rule; None: an object of the user's own.
+    rule_settings: The fields of the rule's class.
     seed: The seed of the agent.
-    settings: flat ones of `AgentConfig`; torso is None where it is a function.
-    state_outputs: see `types.OutputSpec`.
-    action_outputs: likewise.
+    settings: The flat settings of `AgentConfig`; torso is None for a function.
+    state_outputs: The heads of the state, `OutputSpec.state`.
+    action_outputs: The heads of the actions, `OutputSpec.action`.
   """
 
   environment: str | None
@@ -59,17 +59,18 @@ class Description:
 
   @property
   def output_spec(self) -> types.OutputSpec:
-    """Heads of the network."""
+    """The heads of the network."""
     return types.OutputSpec(self.state_outputs, self.action_outputs)
 
   def config(self, torso: torsos.Torso | None = None) -> agent_lib.AgentConfig:
-    """Settings of the agent.
+    """Builds the settings of the agent.
 
     Args:
-      torso: instead of the described one; required where that is a function.
+      torso: The torso instead of the described one; required if the agent's
+        torso is a function.
 
     Raises:
-      ValueError: a setting is not valid, or no torso is given where one has to.
+      ValueError: A setting is not valid, or the torso is missing.
     """
     settings = {
       name: tuple(value) if isinstance(value, list) else value
@@ -92,10 +93,10 @@ def describe(
   config: agent_lib.AgentConfig,
   spec: types.EnvironmentSpec,
 ) -> Description:
-  """Describes an agent, as far as a file can hold it.
+  """Describes an agent, as far as a file can contain it.
 
   Args:
-    environment: its name, or an object.
+    environment: The name of the environment, or an object.
     preprocessing: Changes of an environment by name.
     rule: The rule of the agent.
     seed: The seed of the agent.
@@ -122,7 +123,7 @@ def describe(
 
 
 def settings_of(config: agent_lib.AgentConfig) -> dict[str, Any]:
-  """Flat settings of an agent, as keyword arguments of `Trainer`."""
+  """Flattens settings of an agent to keyword arguments of `Trainer`."""
   return {
     name: tuple(value) if isinstance(value, list) else value
     for name, value in config_lib.flatten(config).items()
@@ -130,7 +131,7 @@ def settings_of(config: agent_lib.AgentConfig) -> dict[str, Any]:
 
 
 class Unpicklable:
-  """What has compiled programs, and is saved to a file of arrays instead."""
+  """Base class of objects with compiled programs, which cannot be pickled."""
 
   def __reduce__(self) -> NoReturn:
     """Raises TypeError: pickles cannot hold programs."""
@@ -141,7 +142,7 @@ class Unpicklable:
     )
 
   def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-    """Copies all attributes, as other objects are copied."""
+    """Copies all attributes, as for other objects."""
     memo[id(self)] = new = object.__new__(type(self))
     new.__dict__.update(copy.deepcopy(self.__dict__, memo))
     return new
@@ -166,7 +167,7 @@ def save(
 def save_policy(
   path: files.PathLike, description: Description, params: types.Params
 ) -> None:
-  """Writes the parameters of an agent alone; see `save`."""
+  """Writes only the parameters of an agent; see `save`."""
   _write(path, description, checks.leaves(params, _PARAMS))
 
 
@@ -182,7 +183,7 @@ def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
 
   Raises:
     OSError: There is no such file, or it cannot be opened.
-    ArchiveError: The file is damaged, or holds another tree or version; the
+    ArchiveError: The file is damaged, or has another tree or version; the
       message names a leaf that differs.
   """
   expected = _stored_shapes(like)
@@ -196,7 +197,7 @@ def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
 
 
 def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
-  """Reads how an agent was made, and its parameters by name.
+  """Reads the description of an agent, and its parameters by name.
 
   Raises:
     OSError: There is no such file, or it cannot be opened.
@@ -213,18 +214,18 @@ def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
 def rebuild(
   path: files.PathLike, arrays: Mapping[str, Any], like: types.Params
 ) -> types.Params:
-  """Makes parameters of arrays by name.
+  """Rebuilds parameters from arrays by name.
 
   Args:
     path: The file or folder of the agent, for messages.
-    arrays: As `read` returns them, or `checks.leaves`.
-    like: The shapes.
+    arrays: The arrays from `read` or `checks.leaves`.
+    like: The shapes of the parameters.
 
   Returns:
     The parameters.
 
   Raises:
-    ArchiveError: They are others; the message names a leaf that differs.
+    ArchiveError: They differ from `like`; the message names a leaf.
   """
   if difference := checks.difference(arrays, _stored_shapes(like)):
     raise npz.ArchiveError(_wrong(path, difference))
@@ -241,7 +242,7 @@ def _write(
 
 
 def _describe(path: files.PathLike, note: Mapping[str, Any]) -> Description:
-  """The description in a file; raises ArchiveError if it has none."""
+  """Parses the description in a file; raises ArchiveError without one."""
   fields = {**note}
   version = fields.pop('version', None)
   if 'state_outputs' not in fields:
@@ -265,7 +266,7 @@ def _describe(path: files.PathLike, note: Mapping[str, Any]) -> Description:
 def _rebuild(
   arrays: Mapping[str, np.ndarray], like: types.PyTree
 ) -> types.PyTree:
-  """The tree whose leaves are the arrays."""
+  """Rebuilds the tree with the arrays as leaves."""
   rebuilt = [
     files.from_data(jnp.asarray(arrays[name]), leaf)
     for name, leaf in checks.leaves(like).items()
@@ -274,7 +275,7 @@ def _rebuild(
 
 
 def _stored_shapes(like: types.PyTree) -> dict[str, jax.ShapeDtypeStruct]:
-  """The shapes of the leaves in a file, where keys are integers."""
+  """Returns the shapes of leaves in a file, where PRNG keys are integers."""
   to_data = lambda tree: jax.tree.map(files.to_data, tree)
   return checks.leaves(jax.eval_shape(to_data, like))
 

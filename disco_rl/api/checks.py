@@ -1,4 +1,4 @@
-"""Checks of the user's own rollouts and networks, before compilation."""
+"""Checks the user's own rollouts and networks, before compilation."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 
 from disco_rl import types
 
-# Kind of a type, as NumPy abbreviates it -> its description, its superclass.
+# NumPy's abbreviation of a kind of type -> its description, its superclass.
 _KINDS = {
   'b': ('bool', np.bool_),
   'i': ('an integer type', np.integer),
@@ -23,14 +23,14 @@ def check_rollout(
   """Checks every field of a rollout.
 
   Args:
-    rollout: made by the user.
-    spec: Shapes of its observations and actions.
+    rollout: The rollout, made by the user.
+    spec: The shapes of its observations and actions.
 
   Returns:
     T and B.
 
   Raises:
-    ValueError: names the field, what was found and what was expected.
+    ValueError: The message names the field, what was found and expected.
   """
   shape = jnp.shape(rollout.reward)
   if len(shape) != 2 or not all(shape):
@@ -68,7 +68,7 @@ def check_rollout(
 
 
 def _check_values(rollout: types.Rollout, num_actions: int) -> None:
-  """Checks rewards, and actions that are learnt from, where they are known."""
+  """Checks rewards, and actions that are learnt from, if they are known."""
   fields = (rollout.reward, rollout.action[:-1])
   if any(isinstance(x, jax.core.Tracer) for x in fields):
     return
@@ -90,7 +90,7 @@ def _check_values(rollout: types.Rollout, num_actions: int) -> None:
 
 
 def _check_legal(rollout: types.Rollout) -> None:
-  """Checks that actions that are learnt from are legal, where that is known."""
+  """Checks that actions that are learnt from are legal, if it is known."""
   if not types.has_action_mask(rollout.observation):
     return
   fields = (
@@ -111,10 +111,10 @@ def _check_legal(rollout: types.Rollout) -> None:
 
 
 def check_dead_ends(observation: types.PyTree) -> None:
-  """Raises ValueError for a batch in which an observation has no legal action.
+  """Raises ValueError if an observation of a batch has no legal action.
 
   Args:
-    observation: [B, ...] NumPy arrays.
+    observation: A tree of NumPy arrays [B, ...].
   """
   if not types.has_action_mask(observation):
     return
@@ -132,16 +132,16 @@ def check_outputs(
   num_actions: int,
   size: tuple[int, int],
 ) -> None:
-  """Checks what a network's `unroll` returns.
+  """Checks the results of a network's `unroll`.
 
   Args:
-    outputs: all outputs, and those of the taken actions.
-    output_spec: heads that the rule requires.
+    outputs: All outputs, and those of the taken actions.
+    output_spec: The heads that the rule requires.
     num_actions: A.
     size: T and B.
 
   Raises:
-    ValueError: names the output, what was found and what was expected.
+    ValueError: The message names the output, what was found and expected.
   """
   length, batch_size = size
   later = (length + 1, batch_size)
@@ -184,12 +184,12 @@ def check_shapes(
   Args:
     name: The name of the tree, for messages.
     tree: A tree of arrays.
-    spec: tree of `jax.ShapeDtypeStruct`.
-    leading: axes that the arrays have before those of their spec.
-    reason: where the leading axes come from.
+    spec: A tree of `jax.ShapeDtypeStruct`.
+    leading: The axes of the arrays before those of their spec.
+    reason: The origin of the leading axes, for messages.
 
   Raises:
-    ValueError: names the leaf, what was found and what was expected.
+    ValueError: The message names the leaf, what was found and expected.
   """
   found: Any = jax.tree.structure(tree)
   wanted: Any = jax.tree.structure(spec)
@@ -207,7 +207,7 @@ def check_shapes(
 def check_shape(
   name: str, array: Any, wanted: tuple[int, ...], reason: str
 ) -> None:
-  """Raises ValueError that names an array of another shape than is wanted."""
+  """Raises ValueError that names an array with an unexpected shape."""
   if jnp.shape(array) != wanted:
     raise ValueError(
       f'{name} has shape {jnp.shape(array)}, expected {wanted}, with {reason}.'
@@ -215,7 +215,7 @@ def check_shape(
 
 
 def leaves(tree: types.PyTree, place: str = '') -> dict[str, types.PyTree]:
-  """The leaves by their paths, as `jax.tree_util.keystr` writes them."""
+  """Returns the leaves by path, in the format of `jax.tree_util.keystr`."""
   return {
     place + jax.tree_util.keystr(where): leaf
     for where, leaf in jax.tree.leaves_with_path(tree)
@@ -223,11 +223,11 @@ def leaves(tree: types.PyTree, place: str = '') -> dict[str, types.PyTree]:
 
 
 def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-  """Says how the first array that differs does; '' if none does.
+  """Describes the first difference between arrays; '' if there is none.
 
   Args:
-    found: Arrays by name, or what has their shapes and types.
-    wanted: likewise.
+    found: The arrays by name, or their shapes and types.
+    wanted: The expected arrays, or their shapes and types.
   """
   for name in sorted(wanted.keys() ^ found.keys()):
     return f'{"lacks" if name in wanted else "has"} {name}'
@@ -244,7 +244,7 @@ def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
 def check_finite(name: str, tree: types.PyTree) -> None:
   """Raises ValueError that names a leaf of NumPy arrays with NaN or infinity.
 
-  Numbers that are too large for the type of the spec are infinite in it.
+  Numbers that are too large for the type of the spec become infinite.
   """
   for path, leaf in jax.tree.leaves_with_path(tree):
     if leaf.dtype.kind == 'f' and not np.isfinite(leaf).all():

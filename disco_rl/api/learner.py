@@ -1,4 +1,4 @@
-"""Single updates, for a training loop and a network of the user's own."""
+"""Single updates, for training loops and networks of the user's own."""
 
 from collections.abc import Callable
 import dataclasses
@@ -25,11 +25,11 @@ from disco_rl.update_rules import base
 
 
 class Network(Protocol):
-  """The functions of a network that learning uses; `AgentNetwork` has them."""
+  """The functions of a network for learning; `AgentNetwork` has them."""
 
   @property
   def init(self) -> Callable[[types.Array], types.Params]:
-    """Key -> parameters."""
+    """The function from a PRNG key to parameters."""
     ...
 
   @property
@@ -38,27 +38,28 @@ class Network(Protocol):
   ) -> Callable[
     [types.Params, types.Rollout], tuple[types.Outputs, types.Outputs]
   ]:
-    """(parameters, rollout) -> outputs, taken; see `AgentNetwork.unroll`.
+    """The function from parameters and a rollout to outputs.
 
-    `disco_rl.Heads` makes them from embeddings.
+    It returns all outputs, and those of the taken actions, like
+    `AgentNetwork.unroll`; `disco_rl.Heads` makes them from embeddings.
     """
     ...
 
 
 @dataclasses.dataclass(frozen=True)
 class _LegalNetwork:
-  """A network whose policy takes legal actions alone; see `action_masks`."""
+  """A network whose policy takes only legal actions; see `action_masks`."""
 
   network: Network
 
   def init(self, key: types.Array) -> types.Params:
-    """As `Network.init`."""
+    """Implements `Network.init`."""
     return self.network.init(key)
 
   def unroll(
     self, params: types.Params, rollout: types.Rollout
   ) -> tuple[types.Outputs, types.Outputs]:
-    """As `Network.unroll`."""
+    """Implements `Network.unroll`."""
     legal = action_masks.find(rollout.observation)
     every, taken = (
       {**x, 'logits': action_masks.apply(x['logits'], legal)}
@@ -78,10 +79,10 @@ class Learner:
     state, metrics = learner.update(state, rollout)
   ```
 
-  The methods are pure functions, and may be called within jax.jit, jax.vmap
-  and jax.lax.scan. Within jax.shard_map over a mesh with an axis named `batch`
-  each device passes its own part of the trajectories, and the update is that
-  of the whole batch.
+  The methods are pure functions, and may be called within jax.jit, jax.vmap and
+  jax.lax.scan. Within jax.shard_map over a mesh with an axis named `batch`,
+  each device passes its own part of the trajectories, and the update is the
+  same as for the whole batch.
   """
 
   def __init__(
@@ -93,20 +94,20 @@ class Learner:
     learning_rate: float | None = None,
     optimizer: optax.GradientTransformation | None = None,
   ):
-    """Checks the rule and compiles nothing.
+    """Checks the rule, without compiling anything.
 
     Args:
-      network: the agent's network.
-      spec: the shapes of observations and the number of actions.
-      rule: as `disco_rl.load_rule` takes or returns it.
-      learning_rate: the step size of Adam, whose updates are clipped before;
+      network: The agent's network.
+      spec: The shapes of observations and the number of actions.
+      rule: The rule, as an argument or a result of `disco_rl.load_rule`.
+      learning_rate: The step size of Adam, whose updates are clipped before it;
         None: the one that suits the rule, see `agent.resolution`.
-      optimizer: A transformation by optax instead of that Adam, such as
+      optimizer: An optax transformation instead of this Adam, such as
         `optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))`.
 
     Raises:
-      ValueError: a method of a rule of your own returns something else than
-        `UpdateRule` states, or both an optimizer and a learning rate are given.
+      ValueError: A method of your own rule does not return what `UpdateRule`
+        specifies, or both an optimizer and a learning rate are given.
     """
     backend.check_precision()
     rule, config = resolution.resolve(
@@ -123,7 +124,7 @@ class Learner:
     self._network = network
     self._spec = spec
     self._rule = rule
-    # Learning uses no more of a network than `Network` has.
+    # Learning only uses the methods of `Network`.
     full_network = typing.cast(
       agent_network.AgentNetwork, _LegalNetwork(network)
     )
@@ -139,7 +140,7 @@ class Learner:
     self._checked: set[tuple[int, int]] = set()
 
   def init(self, key: types.Array) -> learner.LearnerState:
-    """The initial state of an agent; its parameters are `.params`."""
+    """Makes the initial state of an agent; its parameters are `.params`."""
     return self._init(key)
 
   def update(
@@ -148,7 +149,7 @@ class Learner:
     """Makes one update.
 
     Args:
-      state: before the update; it stays valid.
+      state: The state before the update, which remains valid.
       rollout: T transitions of B trajectories, as NumPy or JAX arrays. A
         program is compiled for each pair of T and B.
 
@@ -156,11 +157,11 @@ class Learner:
       The state after the update, and scalars to log.
 
     Raises:
-      ValueError: a field of the rollout or an output of the network has another
-        shape or type than required, a reward is not finite, or an action is out
-        of range or illegal; raised before anything is compiled. Rewards and
-        actions on the device are waited for to check them; within jax.jit,
-        where they are not known, they are not checked.
+      ValueError: A field of the rollout or an output of the network has a wrong
+        shape or type, a reward is not finite, or an action is out of range or
+        illegal. It is raised before anything is compiled. The check waits for
+        rewards and actions on the device; within jax.jit, where they are
+        unknown, they are not checked.
     """
     rollout = self._check(state, rollout)
     state, update = self._update(self._rule.params, state, rollout)
@@ -169,7 +170,7 @@ class Learner:
   def gradient(
     self, state: learner.LearnerState, rollout: types.Rollout
   ) -> tuple[types.Params, types.PyTree, types.Logs]:
-    """Computes the gradient of an update, for an optimizer step of your own.
+    """Computes the gradient of an update, for your own optimizer step.
 
     ```
     gradient, rule_state, metrics = learner.gradient(state, rollout)
@@ -180,15 +181,15 @@ class Learner:
     ```
 
     Args:
-      state: before the update; its `opt_state` is not used.
-      rollout: as for `update`.
+      state: The state before the update, whose `opt_state` is not used.
+      rollout: The rollout, as in `update`.
 
     Returns:
-      The gradient of the loss, to be descended, with the shapes of the
-      parameters; the next state of the rule; and scalars to log.
+      The gradient of the loss to be minimized, in the shapes of the parameters;
+      the next state of the rule; and scalars to log.
 
     Raises:
-      ValueError: as for `update`.
+      ValueError: The rollout is not valid, as in `update`.
     """
     rollout = self._check(state, rollout)
     found, rule_state = self._gradient(self._rule.params, state, rollout)
@@ -197,9 +198,9 @@ class Learner:
   def _check(
     self, state: learner.LearnerState, rollout: types.Rollout
   ) -> types.Rollout:
-    """Checks a rollout, and the network's outputs for it; converts to JAX."""
+    """Checks a rollout and the network's outputs; converts to JAX arrays."""
     size = checks.check_rollout(rollout, self._spec)
-    # Converts NumPy's 64 bits to JAX's 32.
+    # Converts 64 bits of NumPy to 32 bits of JAX.
     rollout = jax.tree.map(jnp.asarray, rollout)
     if size not in self._checked:
       checks.check_outputs(

@@ -1,4 +1,4 @@
-"""Loading agents from files, and from the folders of runs."""
+"""Loads agents from files, and from the folders of runs."""
 
 from collections.abc import Mapping
 import os
@@ -22,7 +22,7 @@ from disco_rl.runtime import files
 from disco_rl.update_rules import hub
 from disco_rl.update_rules import sources
 
-# How an agent was made, and its arrays by name.
+# The description of an agent, and its arrays by name.
 _Described = tuple[agent_files.Description, Mapping[str, Any]]
 
 
@@ -36,25 +36,25 @@ def load_policy(
   """Loads a policy from a file or from a run, which may continue.
 
   Args:
-    path: A file of `Policy.save` or `Trainer.save`, or the folder of a
-      run of disco-rl evaluate, whose newest checkpoint is read; or the address
-      of such a file on a hub, hf://OWNER/REPOSITORY/PATH.npz#sha256=DIGEST.
-    seed: The seed of a run's agent; None: its first. A file holds one agent.
-    environment: as `Trainer` takes it, instead of the one that is named there;
-      a name has the preprocessing that is stored. Required where that one was
-      an object.
+    path: A file of `Policy.save` or `Trainer.save`; the folder of a run of
+      disco-rl evaluate, whose newest checkpoint is read; or the address of such
+      a file on a hub, hf://OWNER/REPOSITORY/PATH.npz#sha256=DIGEST.
+    seed: The seed of a run's agent; None: the first. A file contains one agent.
+    environment: The environment, as for `Trainer`, instead of the stored one;
+      the stored preprocessing applies to a name. Required if the agent's
+      environment was an object.
     torso: The torso, if it is a function; not for a run.
 
   Returns:
     The policy.
 
   Raises:
-    FileNotFoundError: there is no such file or folder.
-    ValueError: the file is damaged or holds no agent, the folder holds no run,
-      it is not known which environment or torso the agent had, they do not
-      fit its parameters, or a torso is given for a run.
-    checkpointing.CheckpointError: the run has no checkpoint that can be read.
-    ImportError: a package that the environment needs is not installed.
+    FileNotFoundError: The file or folder does not exist.
+    ValueError: The file is damaged or not of an agent, the folder is not of a
+      run, the environment or torso of the agent is unknown or does not fit its
+      parameters, or a torso is given for a run.
+    checkpointing.CheckpointError: The run has no checkpoint that can be read.
+    ImportError: A package that the environment needs is not installed.
   """
   if hub.is_address(os.fspath(path)):
     path = sources.find(os.fspath(path))
@@ -75,7 +75,7 @@ def load_policy(
     description, arrays = _of_file(path, seed)
   if environment is None:
     environment = description.environment
-  # An object has its own.
+  # An object has its own preprocessing.
   preprocessing: registry.Preprocessing = (
     description.preprocessing if isinstance(environment, str) else {}
   )
@@ -104,23 +104,23 @@ def load_agent(
 ) -> trainer_lib.Trainer:
   """Loads an agent of a run of disco-rl evaluate, to be trained further.
 
-  The agent has its parameters, the states of its optimizer and its rule, its
-  random numbers, and with JAX-native environments its replay and its
-  environments: it continues to learn as in the run, but for rounding. With
-  environments on the host its replay begins empty.
+  The agent keeps its parameters, the states of its optimizer and its rule, its
+  random numbers and, in JAX-native environments, its replay and environments:
+  it continues to learn as in the run, up to rounding. With environments on the
+  host, replay is empty at first.
 
   Args:
-    workdir: folder of the run, which may continue; it stays unchanged.
-    seed: The seed of the agent; None: the run's first.
+    workdir: The folder of the run, which may continue; it is not changed.
+    seed: The seed of the agent; None: the first agent of the run.
 
   Returns:
-    The agent, with as many updates as it has in the newest checkpoint.
+    The agent, as in the newest checkpoint.
 
   Raises:
-    ValueError: the folder holds no run, or the run has no such agent.
-    checkpointing.CheckpointError: the run has no checkpoint that can be read.
-    FileNotFoundError: the file of its rule is no longer there.
-    ImportError: a package that the environment needs is not installed.
+    ValueError: The folder is not of a run, or the run has no such agent.
+    checkpointing.CheckpointError: The run has no checkpoint that can be read.
+    FileNotFoundError: The file of its rule no longer exists.
+    ImportError: A package that the environment needs is not installed.
   """
   one = stored.read(files.expanded(workdir), seed)
   trainer = trainer_lib.Trainer(
@@ -135,7 +135,7 @@ def load_agent(
 
 
 def _of_file(path: files.PathLike, seed: int | None) -> _Described:
-  """The agent of a file."""
+  """Reads the agent of a file."""
   if seed is not None:
     raise ValueError(
       f'{path} holds one agent: a seed chooses among those of a run.'
@@ -144,7 +144,7 @@ def _of_file(path: files.PathLike, seed: int | None) -> _Described:
 
 
 def _of_run(workdir: files.PathLike, seed: int | None) -> _Described:
-  """An agent of a run, as `Policy.save` would write it."""
+  """Reads an agent of a run, as `Policy.save` would write it."""
   one = stored.read(workdir, seed)
   description = agent_files.describe(
     one.config.environment,
@@ -161,10 +161,10 @@ def _of_run(workdir: files.PathLike, seed: int | None) -> _Described:
 def _make_one(
   given: Any, preprocessing: registry.Preprocessing
 ) -> families.Environment:
-  """One environment; on the host it is closed, but its spec can be read."""
+  """Makes an environment; one on the host is closed, but its spec is valid."""
   source = wrapping.recognise(given, preprocessing)
   environment = source.build(source.num_environments or 1, 0)
-  # An environment that is an object is not closed: others may be using it.
+  # Do not close an environment that is an object: others may be using it.
   if (
     isinstance(environment, base.HostEnvironment)
     and source.num_environments is None

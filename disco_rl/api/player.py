@@ -1,4 +1,4 @@
-"""Acting with a trained agent, a call a step, and playing whole episodes."""
+"""Acts with a trained agent step by step, and plays whole episodes."""
 
 import contextlib
 import dataclasses
@@ -21,21 +21,21 @@ from disco_rl.environments.jax_native import on_host
 from disco_rl.evaluation import playing
 from disco_rl.networks import agent_network
 
-# Environments that play side by side.
+# The number of environments that play in parallel.
 _MAX_ENVIRONMENTS = 16
-# Of 600 x 400 pixels, as CartPole draws, they take 720 MB.
+# At 600 x 400 pixels, as in CartPole, they take 720 MB.
 MAX_FRAMES = 1_000
 
 
 @dataclasses.dataclass
 class Memory:
-  """What actions depend on besides the parameters and the observations.
+  """The memory that actions depend on besides parameters and observations.
 
   Attributes:
     key: The PRNG key of the actions that are sampled.
     num_calls: The number of calls so far.
     core_state: The core state of the episodes of the last call.
-    batch_size: Their number; 0: episodes begin.
+    batch_size: The number of these episodes; 0: episodes begin.
   """
 
   key: types.Array
@@ -44,12 +44,12 @@ class Memory:
   batch_size: int = 0
 
   def reset_core(self) -> None:
-    """Lets episodes begin in the next call."""
+    """Makes episodes begin in the next call."""
     self.core_state, self.batch_size = None, 0
 
 
 class Player:
-  """Acts and plays with a network of one kind; programs are compiled once.
+  """Acts and plays with one network architecture, compiled once.
 
   Attributes:
     spec: The specification of the environment, as the agent sees it.
@@ -62,13 +62,13 @@ class Player:
     given: Any,
     preprocessing: registry.Preprocessing,
   ):
-    """Makes and compiles nothing yet.
+    """Compiles nothing yet, and makes no environment.
 
     Args:
       network: The network of the agent.
-      environment: one as others will be; on the host it may be closed.
-      given: what it was made from; see `Trainer`.
-      preprocessing: likewise.
+      environment: An environment like those to be made; it may be closed.
+      given: The argument `environment` of `Trainer`, to make others.
+      preprocessing: The preprocessing of environments by name.
     """
     self.spec = environment.spec
     self._network = network
@@ -87,24 +87,24 @@ class Player:
     greedy: bool,
     is_first: npt.ArrayLike,
   ) -> Any:
-    """See `Trainer.act`.
+    """Chooses actions; see `Trainer.act`.
 
     Args:
       params: theta with a leading axis of one agent.
       memory: The memory of these episodes, which the call updates.
-      observation: one or a batch, as the environment returns it before it is
-        wrapped, or as in the spec.
-      greedy: whether to take the most likely action.
+      observation: An observation or a batch, in the format of the environment
+        before it is wrapped, or of the spec.
+      greedy: Whether to take the most likely action.
       is_first: bool or [B], whether an episode begins.
 
     Returns:
-      The action, or [B] of them, as the environment takes it.
+      The action, or [B] actions, in the format of the environment.
 
     Raises:
-      ValueError: the observation is of another structure or shape, is not
-        finite, or has no legal action.
+      ValueError: The observation has a wrong structure or shape, is not finite,
+        or has no legal action.
     """
-    # An observation of another structure is named by the check below.
+    # The check below reports observations of another structure.
     with contextlib.suppress(KeyError, IndexError, TypeError):
       observation = self._environment.encode(observation)
     is_batch = self._is_batch(observation)
@@ -133,14 +133,13 @@ class Player:
     Args:
       params: theta with a leading axis of one agent.
       episodes: The number of episodes.
-      greedy: whether to take the most likely actions.
+      greedy: Whether to take the most likely actions.
       seed: The seed of environments and actions.
-      max_steps: The longest episode.
-      has_film: whether there is only one environment, of which pictures are
-        taken.
+      max_steps: The maximal length of an episode.
+      has_film: Whether to take pictures, with only one environment.
 
     Returns:
-      The episodes, and their pictures.
+      The episodes, and the film.
     """
     episodes = config_lib.valid('episodes', episodes, config_lib.Count)
     seed = config_lib.valid('seed', seed, config_lib.CountOrZero)
@@ -167,7 +166,7 @@ class Player:
     greedy: bool,
     is_first: npt.ArrayLike,
   ) -> np.ndarray:
-    """Returns actions [B] for observations as in the spec."""
+    """Returns actions [B] for observations in the format of the spec."""
     checks.check_finite('observation', batch)
     checks.check_dead_ends(batch)
     size = len(jax.tree.leaves(batch)[0])
@@ -204,7 +203,7 @@ class Player:
     key: types.Array,
     num_calls: types.Array,
   ) -> tuple[types.Array, types.PyTree]:
-    """The program."""
+    """Computes actions; the compiled program."""
     core_state = jax.tree.map(
       lambda x: jnp.where(is_first[:, None], jnp.zeros_like(x), x), core_state
     )
@@ -222,7 +221,7 @@ class Player:
     return action, core_state
 
   def _is_batch(self, observation: types.PyTree) -> bool:
-    """Whether there is a leading axis; raises ValueError for other shapes."""
+    """Returns whether there is a batch axis; raises for other shapes."""
     specs = jax.tree.leaves(self.spec.observation)
     leaves = jax.tree.leaves(observation)
     is_batch = bool(leaves) and np.ndim(leaves[0]) == len(specs[0].shape) + 1
@@ -239,7 +238,7 @@ class Player:
   def _environments(
     self, number: int, seed: int, can_render: bool
   ) -> base.HostEnvironment:
-    """New environments, or kept ones with another seed."""
+    """Returns new environments, or existing ones with another seed."""
     if isinstance(self._environment, base.JaxEnvironment):
       if number not in self._kept:
         self._kept[number] = on_host.OnHost(self._environment, number, seed)
@@ -259,6 +258,6 @@ class Player:
 def _as_batch(
   x: types.PyTree, spec: types.PyTree, is_batch: bool
 ) -> np.ndarray:
-  with np.errstate(over='ignore'):  # What is infinite then is refused.
+  with np.errstate(over='ignore'):  # Infinite values are refused.
     array = np.asarray(x, spec.dtype)
   return array if is_batch else array[None]

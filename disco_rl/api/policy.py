@@ -1,4 +1,4 @@
-"""A trained agent that acts, plays and is saved, and learns no further."""
+"""A trained agent that acts, plays and can be saved, but does not learn."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ class Policy(agent_files.Unpicklable):
   """The policy of an agent; made by `Trainer.policy` and `load_policy`.
 
   Attributes:
-    description: how the agent was made.
-    spec: Shapes of observations and actions.
-    params: theta, with a leading axis of one agent.
+    description: The description of the agent.
+    spec: The shapes of observations and actions.
+    params: The parameters theta, with a leading axis of one agent.
   """
 
   description: agent_files.Description
@@ -47,7 +47,7 @@ class Policy(agent_files.Unpicklable):
     greedy: bool = False,
     is_first: npt.ArrayLike = False,
   ) -> Any:
-    """Chooses actions, as `Trainer.act`."""
+    """Chooses actions; see `Trainer.act`."""
     return self._player.act(
       self.params, self._memory, observation, greedy, is_first
     )
@@ -60,23 +60,23 @@ class Policy(agent_files.Unpicklable):
     seed: int = 0,
     max_steps: int = playing.MAX_STEPS,
   ) -> playing.Episodes:
-    """Plays episodes in new environments, up to 16 side by side.
+    """Plays episodes in new environments, up to 16 in parallel.
 
     Args:
-      episodes: their number.
-      greedy: takes the most likely actions, instead of samples of the policy.
+      episodes: The number of episodes.
+      greedy: Whether to take the most likely actions, instead of sampling.
       seed: The seed of environments and actions.
-      max_steps: The longest episode. One that has not ended by then is cut, and
-        counts with its return so far: a greedy policy may go round in circles
-        where there is no time limit. `Episodes.num_cut` counts them, and a
-        warning is printed.
+      max_steps: The maximal length of an episode. A longer one is cut, and
+        counts with its return so far: without a time limit, a greedy policy may
+        run in circles forever. `Episodes.num_cut` counts them, and a warning is
+        printed.
 
     Returns:
-      Returns and lengths, the mean return and its 95% interval.
+      The returns and lengths, the mean return and its 95% interval.
 
     Raises:
-      ValueError: an argument is not valid, or the environment was given as an
-        object, of which there can be no others.
+      ValueError: An argument is not valid, or the environment was given as an
+        object, which cannot be made again.
     """
     played, _ = self._player.play(
       self.params, episodes, greedy, seed, max_steps
@@ -95,22 +95,22 @@ class Policy(agent_files.Unpicklable):
     """Plays episodes in a new environment, and draws them.
 
     Args:
-      path: A GIF or MP4 file to write, where small pictures are scaled up;
-        None: none.
-      episodes: their number; the first 1,000 pictures are taken.
-      greedy: as in `evaluate`.
-      seed: as in `evaluate`.
-      max_steps: as in `evaluate`.
+      path: A GIF or MP4 file to write, with small pictures scaled up; None: no
+        file.
+      episodes: The number of episodes; the first 1,000 pictures are taken.
+      greedy: Whether to take the most likely actions, instead of sampling.
+      seed: The seed of environments and actions.
+      max_steps: The maximal length of an episode.
 
     Returns:
-      Pictures [N, H, W, 3] uint8. The last of an episode is there for half a
-      second more.
+      The pictures [N, H, W, 3] uint8. The last one of an episode is shown for
+      half a second longer.
 
     Raises:
-      ValueError: an argument is not valid, the environment was given as an
-        object, or cannot be drawn.
+      ValueError: An argument is not valid, or the environment was given as an
+        object or cannot be rendered.
       ImportError: imageio-ffmpeg, which writes MP4, is not installed.
-      OSError: the file cannot be written.
+      OSError: The file cannot be written.
     """
     if path is not None:
       video.check_name(path)
@@ -127,7 +127,7 @@ class Policy(agent_files.Unpicklable):
     seed: int,
     max_steps: int = playing.MAX_STEPS,
   ) -> tuple[playing.Episodes, playing.Film]:
-    """As `render`; returns the episodes and their pictures as they were."""
+    """Plays like `render`; returns the episodes and the original pictures."""
     played, film = self._player.play(
       self.params, episodes, greedy, seed, max_steps, has_film=True
     )
@@ -135,12 +135,12 @@ class Policy(agent_files.Unpicklable):
     return played, film
 
   def save(self, path: files.PathLike) -> None:
-    """Saves the parameters and the description, which `load_policy` reads.
+    """Saves the parameters and the description, for `load_policy`.
 
     Args:
       path: The file, ending in '.npz'.
 
     Raises:
-      ValueError: the path does not end in '.npz'.
+      ValueError: The path does not end in '.npz'.
     """
     agent_files.save_policy(path, self.description, self.params)

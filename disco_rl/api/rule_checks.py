@@ -1,4 +1,4 @@
-"""Checks of update rules of the user's own, by the shapes of their results."""
+"""Checks the user's own update rules, by the shapes of their results."""
 
 from collections.abc import Callable
 import functools
@@ -16,7 +16,7 @@ from disco_rl.networks import torsos
 from disco_rl.update_rules import base
 from disco_rl.update_rules import registry
 
-# T and B of the rollout that a rule is evaluated on.
+# T and B of the rollout that rules are evaluated on.
 _SIZE = (5, 3)
 _STEPS = f'[T, B] = {[*_SIZE]}'
 
@@ -24,18 +24,19 @@ _STEPS = f'[T, B] = {[*_SIZE]}'
 def check_rule(
   rule: base.UpdateRule, params: types.Params, spec: types.EnvironmentSpec
 ) -> None:
-  """Evaluates the shapes of what a rule returns, for a small network.
+  """Evaluates the shapes of a rule's results, for a small network.
 
   Args:
-    rule: made by the user; those of the package are not evaluated.
-    params: its parameters.
-    spec: Shapes of observations and actions.
+    rule: The rule, made by the user; rules of the package are not evaluated.
+    params: The parameters of the rule.
+    spec: The shapes of observations and actions.
 
   Raises:
-    ValueError: names the method, what it returned and what was expected.
+    ValueError: The message names the method, what it returned and what was
+      expected.
   """
   if type(rule) in registry.CLASSES:
-    return  # They have tests, and tracing Disco103 takes seconds.
+    return  # It has tests, and tracing Disco103 takes seconds.
   output_spec = rule.output_spec(spec.num_actions)
   if not isinstance(output_spec, types.OutputSpec):
     raise ValueError(
@@ -46,15 +47,15 @@ def check_rule(
 
 
 def check_params(rule: base.UpdateRule, params: types.Params) -> None:
-  """Compares the parameters of a rule with those that it initializes.
+  """Compares the parameters of a rule with those of `init_params`.
 
   Args:
-    rule: made by the user.
-    params: its parameters.
+    rule: The rule, made by the user.
+    params: The parameters of the rule.
 
   Raises:
-    ValueError: names one that is missing, too many, or of another shape or
-      type.
+    ValueError: The message names a parameter that is missing, unexpected, or of
+      another shape or type.
   """
   name = type(rule).__name__
   wanted = jax.eval_shape(lambda: rule.init_params(jax.random.key(0)))
@@ -119,7 +120,7 @@ def _call(
   outputs: types.Outputs,
   function: Callable[[], types.PyTree],
 ) -> types.PyTree:
-  """The results of a method that reads the outputs of the network."""
+  """Calls a method with outputs of the network."""
   try:
     found = function()
   except KeyError as error:
@@ -151,7 +152,7 @@ def _check_same(
 def _check_axes(
   label: str, tree: types.PyTree, wanted: str, is_valid: Callable[[Any], bool]
 ) -> None:
-  """Raises ValueError if an array has another shape than is wanted."""
+  """Raises ValueError if an array has an unexpected shape."""
   for path, leaf in jax.tree.leaves_with_path(tree):
     place = f'{label}{jax.tree_util.keystr(path)}'
     if not hasattr(leaf, 'dtype') and not isinstance(leaf, numbers.Number):

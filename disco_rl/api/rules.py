@@ -1,4 +1,4 @@
-"""Update rules with their parameters."""
+"""Lists and loads update rules."""
 
 import dataclasses
 import os
@@ -20,14 +20,14 @@ LoadedRule = registry.LoadedRule
 
 
 def rules() -> dict[str, cards.Card]:
-  """Lists the rules that have names, with what is known of them.
+  """Lists the rules with names, and their cards.
 
   Returns:
     Name -> card: the published rule, the hand-made ones, those that ship with
     the package, and those that were registered.
 
   Raises:
-    CardError: the card of a shipped rule is damaged.
+    CardError: The card of a shipped rule is damaged.
   """
   return {name: registry.card(name) for name in registry.names()}
 
@@ -37,29 +37,29 @@ def load_rule(
   params: types.Params | None = None,
   **settings: Any,
 ) -> LoadedRule:
-  """Loads a rule, or takes one of your own.
+  """Loads a rule, or accepts one of your own.
 
   Args:
-    rule: a name, of which `rules` lists all; the path of an npz file; an
-      address on the Hugging Face Hub, hf://OWNER/REPOSITORY/FILE.npz@COMMIT
-      (see `update_rules.hub`); or an object with the methods of `UpdateRule`.
-      What was loaded already is returned as it is.
-    params: parameters of an object's own; None: it has none.
-    **settings: Fields of a named rule's class instead of their defaults, such
+    rule: A name in `rules`; the path of an npz file; an address on the Hugging
+      Face Hub, hf://OWNER/REPOSITORY/FILE.npz@COMMIT (see `update_rules.hub`);
+      or an object with the methods of `UpdateRule`. A loaded rule is returned
+      unchanged.
+    params: The parameters of an object; None: it has none.
+    **settings: Fields of a named rule's class that replace the defaults, such
       as `discount=0.99`; see `update_rules`.
 
   Returns:
     The rule and its parameters.
 
   Raises:
-    ValueError: the name is unknown, the rule has no such setting, the file
-      holds no rule, or the parameters of an object are not like those that its
-      `init_params` makes.
-    TypeError: it is neither a text nor a rule, or parameters or settings are
-      given for what brings its own.
-    FileNotFoundError: there is no such file.
-    OSError: the download of a rule failed.
-    ImportError: an address on the hub needs the extra `hub`.
+    ValueError: The name is unknown, the rule has no such setting, the file does
+      not contain a rule, or the parameters of an object differ in shape from
+      those of its `init_params`.
+    TypeError: The argument is neither a text nor a rule, or parameters or
+      settings are given for a rule that has its own.
+    FileNotFoundError: The file does not exist.
+    OSError: The download of a rule failed.
+    ImportError: An address on the hub needs the extra `hub`.
   """
   if params is not None and isinstance(rule, str | os.PathLike | LoadedRule):
     raise TypeError(

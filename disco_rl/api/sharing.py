@@ -1,4 +1,4 @@
-"""Sharing rules and policies."""
+"""Shares rules and policies."""
 
 import dataclasses
 
@@ -14,22 +14,23 @@ def share_rule(
 ) -> str:
   """Uploads a discovered rule and its card to the Hugging Face Hub.
 
-  README.md of the repository then shows the cards of all its rules. The account
-  is that of `hf auth login`, or of the token in HF_TOKEN.
+  README.md of the repository then shows the cards of all its rules. Log in by
+  `hf auth login`, or set a token in HF_TOKEN.
 
   Args:
-    path: The npz file, with its card next to it, as a discovery writes them.
-    repository: OWNER/NAME of a model repository; made, public, if it is new.
-    license: SPDX identifier of the licence under which you share the rule.
+    path: The npz file of a discovery, with its card next to it.
+    repository: OWNER/NAME of a model repository, created as a public one if it
+      does not exist.
+    license: The SPDX identifier of the license under which you share the rule.
 
   Returns:
-    The address of the rule, hf://..., with the commit; `load_rule` takes it.
+    The address of the rule for `load_rule`, hf://..., with the commit.
 
   Raises:
-    OSError: a file is missing, or the upload failed.
-    WeightsError: the file holds no rule, or another one than its card says.
-    CardError: the card is damaged.
-    ImportError: it needs the extra `hub`.
+    OSError: A file is missing, or the upload failed.
+    WeightsError: The file does not contain a rule, or does not match its card.
+    CardError: The card is damaged.
+    ImportError: The extra `hub` is not installed.
   """
   weights.load(path)
   found, card = cards.sha256_of(path), cards.read(cards.path_of(path))
@@ -48,16 +49,17 @@ def share_policy(path: files.PathLike, repository: str) -> str:
 
   Args:
     path: The file.
-    repository: OWNER/NAME of a model repository; made, public, if it is new.
+    repository: OWNER/NAME of a model repository, created as a public one if it
+      does not exist.
 
   Returns:
-    The address, hf://..., with the commit and the SHA-256 of the file;
-    `load_policy` and `disco-rl play --agent=` take it.
+    The address for `load_policy` and `disco-rl play --agent=`, hf://..., with
+    the commit and the SHA-256 of the file.
 
   Raises:
-    OSError: the file is missing, or the upload failed.
-    ValueError: the file is damaged or does not hold a policy.
-    ImportError: it needs the extra `hub`.
+    OSError: The file is missing, or the upload failed.
+    ValueError: The file is damaged or does not contain a policy.
+    ImportError: The extra `hub` is not installed.
   """
   agent_files.read(path)
   return hub.upload_policy(path, repository)

@@ -1,4 +1,4 @@
-"""Training one agent, acting with it, saving and loading it."""
+"""Trains one agent, acts with it, saves and loads it."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -45,15 +45,14 @@ _LIKELY = (
 
 
 class Trainer(agent_files.Unpicklable):
-  """One agent in an environment of your own, learning by a rule.
+  """One agent that learns by a rule, in a named environment or your own.
 
-  Use as a context manager, or call `close`, where environments step on the
-  host.
+  With environments on the host, use it as a context manager, or call `close`.
 
   Attributes:
-    spec: shapes of the observations and the actions, as the agent sees them.
-    config: settings of the agent, with defaults filled in.
-    updates: number of updates so far.
+    spec: The shapes of observations and actions, as the agent sees them.
+    config: The settings of the agent, including defaults.
+    updates: The number of updates so far.
   """
 
   spec: types.EnvironmentSpec
@@ -87,31 +86,32 @@ class Trainer(agent_files.Unpicklable):
           pgx (with one player) or jumanji; or a pair of such an environment and
           its parameters (None: its defaults);
         - a `JaxEnvironment` or `HostEnvironment` of `environments.base`.
-      rule: as `load_rule` takes or returns it.
+      rule: The rule, as an argument or a result of `load_rule`.
       torso: 'mlp', 'impala', 'resnet', 'dmlab', 'nethack', or a function of
         your own that may use Haiku: observations whose leaves have a leading
-        axis N -> embeddings [N, width]; None: a small network as suits the
+        axis N -> embeddings [N, width]; None: a small network that suits the
         observations.
-      sizes: 'task' for an agent as suits the rule and the task; 'paper' for the
-        large agents of the paper.
-      seed: seed of all random numbers.
-      num_environments: stepped in parallel; None: those of `environment` if it
-        is a batch, otherwise as suits the rule and batch_size.
+      sizes: 'task' for an agent that suits the rule and the task; 'paper' for
+        the large agents of the paper.
+      seed: The seed of all random numbers.
+      num_environments: The number of parallel environments; None: that of
+        `environment` if it is a batch, otherwise one that suits the rule and
+        batch_size.
       preprocessing: Changes of an environment by name, such as {'atari':
         {'frame_skip': 1}}; see `environments.registry.make`.
       **settings: fields of `agent.AgentConfig` (unroll_length, batch_size,
         on_policy_share, replay_capacity, learning_rate, ...), of
         `agent_network.AgentNetworkConfig` (core_lstm, action_model_lstm, ...)
-        and of `torsos.TorsoConfig` (channels, hidden_sizes). What is not given
-        follows the rule's card, then the size of the task; see
+        and of `torsos.TorsoConfig` (channels, hidden_sizes). The others follow
+        from the rule's card, then from the size of the task; see
         `agent.resolution`.
 
     Raises:
-      TypeError: the environment is of a kind that is not known.
+      TypeError: The kind of environment is not supported.
       ValueError: a name or a setting is not valid, or the environment's
         observations or actions are not supported.
       ImportError: a package that the environment needs is not installed.
-      FileNotFoundError: there is no file of weights at the path.
+      FileNotFoundError: The file of weights does not exist.
     """
     compilation_cache.leave_loops_rolled()
     backend.check_precision()
@@ -142,7 +142,7 @@ class Trainer(agent_files.Unpicklable):
     rule: rules.LoadedRule,
     seed: int,
   ) -> None:
-    """Initializes the agent, and what trains it and plays with it."""
+    """Initializes the agent, its training and its player."""
     compilation_cache.use_default_folder()
     self.updates = 0
     agent = self._make_agent(rule)
@@ -168,35 +168,37 @@ class Trainer(agent_files.Unpicklable):
     callback: Callable[[dict[str, Any]], None] | None = None,
     show_progress: bool = True,
   ) -> dict[str, np.ndarray]:
-    """Trains the agent: rollouts in all environments, and updates after them.
+    """Trains the agent, by rollouts in all environments and updates.
 
-    If an environment raises, or at an interrupt from the keyboard, the agent
-    stays as after the last complete update: it can be saved, and trained on in
-    new episodes. JAX-native environments make about a second's updates at a
-    time; the agent is lost if one raises within its compiled program.
+    If an environment raises, or after an interrupt from the keyboard, the agent
+    has the state of the last complete update: it can be saved, and trained
+    further in new episodes. JAX-native environments make updates for about a
+    second at a time; if one raises within its compiled program, the agent is
+    lost.
 
     Args:
-      updates: number of further updates, a multiple of `updates_per_rollout`.
-        To that log_every and save_every are rounded up.
-      log_every: updates between two entries of the metrics. Host environments
-        step while the device learns, but for the first rollout of each entry.
-      save_to: path for `save`; None: nothing is saved.
-      save_every: updates between two such files, which replace one another. The
-        last update, or the last before an error, is also saved.
-      callback: called with each entry of the metrics, name -> value.
-      show_progress: whether there is a bar on the standard error stream.
+      updates: The number of further updates, a multiple of
+        `updates_per_rollout`, to which log_every and save_every are rounded up.
+      log_every: The number of updates between two entries of the metrics. Host
+        environments step while the device learns, except in the first rollout
+        of each entry.
+      save_to: The path for `save`; None: nothing is saved.
+      save_every: The number of updates between two saves, which overwrite the
+        file. The last update, or the last before an error, is also saved.
+      callback: Called with each entry of the metrics, name -> value.
+      show_progress: Whether to show a bar on the standard error stream.
 
     Returns:
-      Metrics as arrays with an entry for every `log_every` updates, every file
-      and the end: `update`, `environment_steps`, `episodes` (finished so far),
-      `return` (mean of the last 100 episodes, NaN before the first ends), and
-      the rule's own, means over these updates.
+      Metrics as arrays, with an entry after every `log_every` updates, at every
+      save and at the end: `update`, `environment_steps`, `episodes` (finished
+      so far), `return` (mean of the last 100 episodes, NaN before the first
+      ends), and metrics of the rule, means over these updates.
 
     Raises:
-      ValueError: one of the arguments is not valid.
-      RuntimeError: the trainer is closed.
-      metrics.NonFiniteError: a loss is no longer finite.
-      KeyboardInterrupt: after the update that was being made.
+      ValueError: An argument is not valid.
+      RuntimeError: The trainer is closed.
+      metrics.NonFiniteError: A loss is no longer finite.
+      KeyboardInterrupt: The user interrupted; raised after the current update.
     """
     updates, log_every, save_every = self._check_training(
       updates, log_every, save_to, save_every
@@ -223,10 +225,10 @@ class Trainer(agent_files.Unpicklable):
     save_to: files.PathLike | None,
     save_every: int,
   ) -> tuple[int, int, int]:
-    """Raises the errors of `train` that can be known before it.
+    """Raises the errors of `train` that are known in advance.
 
     Returns:
-      The three numbers, as they will be used.
+      The three numbers, rounded.
     """
     if self._is_closed:
       raise RuntimeError('The trainer is closed: make a new one to train.')
@@ -247,7 +249,7 @@ class Trainer(agent_files.Unpicklable):
     return updates, whole(log_every), whole(save_every)
 
   def _take_over(self, stage: train_loop.Stage) -> None:
-    """Keeps what a stage ends with; raises `metrics.NonFiniteError`."""
+    """Keeps the result of a stage; raises `metrics.NonFiniteError`."""
     since, self.updates = self.updates, stage.update
     self._train_state = stage.train_state
     metrics.check_finite(stage.rows, since, _LIKELY)
@@ -259,7 +261,7 @@ class Trainer(agent_files.Unpicklable):
     on_stage: Callable[[train_loop.Stage], None],
     show_progress: bool,
   ) -> None:
-    """Makes updates in stages, until an interrupt from the keyboard."""
+    """Makes updates in stages, until the end or a keyboard interrupt."""
     with signals.Requests(ends_program=False) as requests:
       requests.listen()
       train_loop.train(
@@ -283,25 +285,25 @@ class Trainer(agent_files.Unpicklable):
     """Chooses actions.
 
     Args:
-      observation: An observation as the environment returns it, or a batch with
-        a leading axis B; numbers are converted. Observations that already match
-        `spec` are also accepted.
-      greedy: takes the most likely action, instead of a sample of the policy.
-      is_first: bool or [B], whether an episode begins; resets the core state
-        of an agent with core_lstm.
+      observation: An observation in the format of the environment, or a batch
+        with a leading axis B; numbers are converted. Observations that already
+        match `spec` are also accepted.
+      greedy: Whether to take the most likely action, instead of sampling.
+      is_first: bool or [B], whether an episode begins, which resets the core
+        state of an agent with core_lstm.
 
     Returns:
-      The action, or [B] of them, as the environment takes it.
+      The action, or [B] actions, in the format of the environment.
 
     Raises:
-      ValueError: the observation is of another structure or shape, is not
-        finite, or has no legal action.
+      ValueError: The observation has a wrong structure or shape, is not finite,
+        or has no legal action.
     """
     params = self._get_train_state().agents.learner.params
     return self._player.act(params, self._memory, observation, greedy, is_first)
 
   def policy(self) -> policy_lib.Policy:
-    """The agent as it acts now, without what it needs for learning."""
+    """Returns the current policy, without the state for learning."""
     params = self._get_train_state().agents.learner.params
     return policy_lib.Policy(
       self._description, host_collector.copy_params(params), self._player
@@ -332,7 +334,7 @@ class Trainer(agent_files.Unpicklable):
     seed: int = 0,
     max_steps: int = playing.MAX_STEPS,
   ) -> np.ndarray:
-    """Draws episodes, into a GIF if there is a path; see `Policy.render`."""
+    """Draws episodes, and writes them to a file; see `Policy.render`."""
     return self.policy().render(
       path, episodes, greedy=greedy, seed=seed, max_steps=max_steps
     )
@@ -341,25 +343,25 @@ class Trainer(agent_files.Unpicklable):
     """Saves the agent and the state of training, except host environments.
 
     Args:
-      path: path of the file, ending in '.npz'.
+      path: The file, ending in '.npz'.
 
     Raises:
-      ValueError: the path does not end in '.npz'.
+      ValueError: The path does not end in '.npz'.
     """
     self._get_train_state()
     agent_files.save(path, self._description, self._saved())
 
   def load(self, path: files.PathLike) -> None:
-    """Loads a file that a trainer of the same environment and settings saved.
+    """Loads a file saved by a trainer with the same environment and settings.
 
-    Training continues exactly as it would have; host environments are reset.
+    Training continues exactly where it was; host environments are reset.
 
     Args:
-      path: path of the file.
+      path: The file.
 
     Raises:
-      FileNotFoundError: there is no such file.
-      ValueError: the file is damaged, or of another agent.
+      FileNotFoundError: The file does not exist.
+      ValueError: The file is damaged, or of another agent.
     """
     saved = agent_files.load(path, self._saved())
     self._train_state = self._driver.from_file(
@@ -369,11 +371,11 @@ class Trainer(agent_files.Unpicklable):
     self._memory.reset_core()
 
   def take_over(self, train_state: training.TrainState, updates: int) -> None:
-    """Replaces the agent by one of the same kind; see `load_agent`.
+    """Replaces the agent by another of the same kind; see `load_agent`.
 
     Args:
-      train_state: The state with a leading axis of one agent. With environments
-        on the host its replay is not taken over, and new episodes begin.
+      train_state: The state, with a leading axis of one agent. With
+        environments on the host its replay is not kept, and new episodes begin.
       updates: The number of updates that it has made.
     """
     if isinstance(self._environment, base.HostEnvironment):
@@ -405,12 +407,12 @@ class Trainer(agent_files.Unpicklable):
   def _make_agent(self, rule: rules.LoadedRule) -> agent_lib.Agent:
     rule_checks.check_rule(rule.rule, rule.params, self.spec)
     agent = agent_lib.make(self.config, self.spec, rule.rule)
-    # Raises errors about shapes before anything is compiled.
+    # Errors about shapes are raised before anything is compiled.
     jax.eval_shape(agent.init, jax.random.key(0))
     return agent
 
   def _get_train_state(self) -> training.TrainState:
-    # Programs take over the buffers of the state before.
+    # Programs reuse the buffers of the previous state.
     if any(
       x.is_deleted() for x in jax.tree.leaves(self._train_state.agents.learner)
     ):
@@ -429,7 +431,7 @@ class Trainer(agent_files.Unpicklable):
 
 
 def _name(thing: object) -> str:
-  """The name of an environment or of a rule, as it was given."""
+  """Returns the name of an environment or a rule, as it was given."""
   if isinstance(thing, rules.LoadedRule):
     thing = thing.rule
   if isinstance(thing, (str, os.PathLike)):
@@ -438,7 +440,7 @@ def _name(thing: object) -> str:
 
 
 def _resolve(chosen: int | None, own: int | None) -> int | None:
-  """The number of environments that is set, or that the environment has."""
+  """Returns the given number of environments, or the environment's own."""
   if None not in (chosen, own) and chosen != own:
     raise ValueError(
       f'num_environments={chosen}, but the environment has {own}: leave '
