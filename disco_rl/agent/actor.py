@@ -1,4 +1,4 @@
-"""Acting in JAX-native environments: produces rollouts."""
+"""Acts in JAX-native environments, which makes rollouts."""
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,13 @@ from disco_rl.networks import agent_network
 
 @types.record
 class ActorState:
-  """State of acting in E JAX-native environments.
+  """The state of an actor in E JAX-native environments.
 
   Attributes:
-    environment: The state of all E environments, see
+    environment: The state of all E environments, from
       `JaxEnvironment.reset_batch`.
-    observation: tree of [E, ...], the agent's next input.
-    core_state: tree of [E, ...], of the agent's core before that input.
+    observation: The agent's next input, a tree of [E, ...].
+    core_state: The state of the agent's core before it, a tree of [E, ...].
   """
 
   environment: types.PyTree
@@ -48,7 +48,7 @@ def unroll(
   key: types.Array,
   length: int,
 ) -> tuple[ActorState, types.Rollout, types.Array]:
-  """Acts for T = length steps in E environments, on the device.
+  """Acts for T = length steps in E environments on the device.
 
   Returns:
     The state after the last step, the rollout of T transitions of E
@@ -57,7 +57,7 @@ def unroll(
   num_environments = jax.tree.leaves(state.observation)[0].shape[0]
   noise_key, environment_key = jax.random.split(key)
   del key
-  # All randomness at once: many small draws would cost more than the steps.
+  # All noise at once: many small draws would cost more than the steps.
   noise = policy_noise(
     noise_key, environment.spec.num_actions, length, num_environments
   )
@@ -106,9 +106,10 @@ def unroll(
 def _refuse_dead_ends(
   logits: types.Array, observation: types.PyTree
 ) -> types.Array:
-  """Makes logits NaN where no action is legal, which stops the run.
+  """Makes logits NaN if no action is legal, which stops the run.
 
-  An environment that resets at once shows no state in which that may be.
+  Only the last state of an episode may have no legal action, and environments
+  on the device do not show it.
   """
   if not types.has_action_mask(observation):
     return logits
@@ -118,7 +119,7 @@ def _refuse_dead_ends(
 def policy_noise(
   key: types.Array, num_actions: int, length: int, num_environments: int
 ) -> types.Array:
-  """Gumbel noise [T+1, E, A] with which `act` samples from the policy."""
+  """Draws Gumbel noise [T+1, E, A], with which `act` samples actions."""
   return jax.random.gumbel(key, (length + 1, num_environments, num_actions))
 
 
@@ -132,14 +133,14 @@ def act(
   """Samples actions from the policy by the Gumbel-max trick.
 
   Args:
-    network: the agent's.
-    params: theta.
-    observation: tree of [E, ...].
-    core_state: tree of [E, ...].
-    noise: [E, A] Gumbel noise.
+    network: The network of the agent.
+    params: The parameters theta.
+    observation: The observations, a tree of [E, ...].
+    core_state: The state of the core, a tree of [E, ...].
+    noise: Gumbel noise, [E, A].
 
   Returns:
-    logits [E, A], actions [E] int32, and the core's state afterwards.
+    The logits [E, A], actions [E] int32, and the next state of the core.
   """
   logits, core_state = network.step(params, observation, core_state)
   action = jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)
@@ -149,14 +150,14 @@ def act(
 def reset_core(
   core_state: types.PyTree, timestep: types.TimeStep
 ) -> types.PyTree:
-  """Zeros the core's state where an episode has ended.
+  """Zeros the state of the core where an episode has ended.
 
   Args:
-    core_state: tree of [E, ...].
-    timestep: [E], the outcome of the last action.
+    core_state: The state of the core, a tree of [E, ...].
+    timestep: The outcome of the last action, [E].
 
   Returns:
-    The core's state before it receives the timestep's observation.
+    The state of the core before the observation of the timestep.
   """
   is_over = agent_network.has_ended(timestep.is_terminal, timestep.mask)
   return jax.tree.map(

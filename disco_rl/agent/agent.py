@@ -1,4 +1,4 @@
-"""An agent: acting, replay and learning over one record of its state."""
+"""An agent: pure functions that act, replay and learn, over one state."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -28,23 +28,23 @@ class AgentConfig(config_lib.Settings):
 
   Attributes:
     network: sizes of its network.
-    unroll_length: T, the transitions of a trajectory: T + 1 observations.
-    batch_size: B, the trajectories in an update.
-    num_environments: E, the environments that the agent acts in.
-    updates_per_rollout: K, the updates after each rollout, with a batch each;
-      the replay ratio is K * batch_size / E.
+    unroll_length: T, transitions of a trajectory, which has T + 1 observations.
+    batch_size: B, trajectories in an update.
+    num_environments: E, environments that the agent acts in.
+    updates_per_rollout: K, updates after each rollout, with a batch each; the
+      replay ratio is K * batch_size / E.
     on_policy_share: fraction of these K batches that is taken from the newest
-      rollout, each of its trajectories once; the rest comes from replay.
-    replay_capacity: trajectories that replay holds, a multiple of E.
-    replay_on_disk: whether replay of environments on the host is in files under
-      the run's folder, of which the system keeps in memory what fits. False:
-      only where the machine's memory is too small for it.
+      rollout, each of its trajectories once; the rest is drawn from replay.
+    replay_capacity: trajectories in replay, a multiple of E.
+    replay_on_disk: whether replay of environments on the host is in
+      memory-mapped files in the run's folder; False: only if the machine's
+      memory is too small.
     optimizer: optimizer of the agent, 'adam' or 'rmsprop'.
     learning_rate: step size of the optimizer.
     max_abs_update: bound of each entry of its update, before the step size.
     warm_up_updates: updates in which the learning rate rises from zero.
-    decay_updates: updates after which a cosine has brought it back to zero; 0:
-      it stays.
+    decay_updates: updates after which a cosine schedule reaches zero; 0: the
+      learning rate is constant.
     weight_decay: weight of decoupled weight decay.
   """
 
@@ -64,7 +64,7 @@ class AgentConfig(config_lib.Settings):
   weight_decay: config_lib.FiniteOrZero = 0.0
 
   def conflicts(self) -> Iterator[str]:
-    """Every rollout fits into replay, and the newest one into its batches."""
+    """Yields errors about sizes of replay, rollouts and batches."""
     number = self.num_environments
     if self.replay_capacity % number:
       nearest = max(1, round(self.replay_capacity / number)) * number
@@ -90,7 +90,7 @@ class AgentConfig(config_lib.Settings):
       )
 
   def rollouts(self, updates: int) -> int:
-    """Rollouts before so many updates; raises ValueError for a broken one."""
+    """Returns the rollouts of some updates; raises ValueError for a part."""
     number = self.updates_per_rollout
     if updates % number:
       raise ValueError(
@@ -100,11 +100,11 @@ class AgentConfig(config_lib.Settings):
     return updates // number
 
   def whole(self, updates: int) -> int:
-    """Rounds a number of updates up to that after a whole rollout."""
+    """Rounds a number of updates up to a whole number of rollouts."""
     return -(-updates // self.updates_per_rollout) * self.updates_per_rollout
 
   def chunkings(self) -> Iterator['AgentConfig']:
-    """Yields itself; for each size of chunks if the torso's is automatic."""
+    """Yields this config, or one per chunk size if the size is automatic."""
     torso = self.network.torso
     sizes: Sequence[int] = (torso.chunk_size,)
     if torso.chunk_size == torsos.AUTOMATIC:
@@ -116,7 +116,7 @@ class AgentConfig(config_lib.Settings):
 
   @property
   def choices(self) -> dict[str, int]:
-    """Settings that a run may choose, so that it fits into the memory."""
+    """The settings that a run may choose so that it fits into memory."""
     return {
       'torso_chunk_size': self.network.torso.chunk_size,
       'replay_on_disk': self.replay_on_disk,
@@ -124,13 +124,13 @@ class AgentConfig(config_lib.Settings):
 
   @property
   def actions_per_update(self) -> int:
-    """Actions between two updates, in all environments."""
+    """The number of actions between two updates, in all environments."""
     actions = self.num_environments * self.unroll_length
     return actions // self.updates_per_rollout
 
   @property
   def num_on_policy(self) -> tuple[int, ...]:
-    """Trajectories of each of the K batches from the newest rollout."""
+    """The trajectories from the newest rollout in each of the K batches."""
     number = self.updates_per_rollout
     total = round(number * self.batch_size * self.on_policy_share)
     return tuple((total + number - 1 - i) // number for i in range(number))
@@ -138,14 +138,14 @@ class AgentConfig(config_lib.Settings):
 
 @types.record
 class AgentState:
-  """State of an agent, without its environments.
+  """The state of an agent, without its environments.
 
   Attributes:
-    learner: parameters, optimizer state, rule state.
-    replay: past trajectories; of agents that act on the host only the counts
-      of a `host_replay.HostReplay`.
-    episodes: returns of its episodes.
-    key: PRNG key of its future.
+    learner: The parameters, optimizer state and rule state.
+    replay: The past trajectories; for agents that act on the host, only the
+      counts of a `host_replay.HostReplay`.
+    episodes: The statistics of episode returns.
+    key: The PRNG key for future steps.
   """
 
   learner: learner.LearnerState
@@ -159,11 +159,11 @@ class Agent:
   """Pure functions over the `AgentState` of agents with equal settings.
 
   Attributes:
-    config: their settings.
-    environment_spec: observations and actions of their environments.
-    rule: the update rule that they learn with.
-    network: their network.
-    optimizer: their optimizer.
+    config: The settings of the agents.
+    environment_spec: The observations and actions of the environments.
+    rule: The update rule that the agents learn with.
+    network: The network of the agents.
+    optimizer: The optimizer of the agents.
   """
 
   config: AgentConfig
@@ -174,11 +174,11 @@ class Agent:
 
   @property
   def steps_per_update(self) -> int:
-    """Environment steps between two updates; an action may take several."""
+    """The environment steps between two updates; an action may take several."""
     return self.config.actions_per_update * self.environment_spec.action_repeat
 
   def init(self, key: types.Array) -> AgentState:
-    """The initial state of an agent."""
+    """Makes the initial state of an agent."""
     params_key, key = jax.random.split(key)
     return AgentState(
       learner=learner.init(params_key, self.network, self.rule, self.optimizer),
@@ -233,7 +233,7 @@ class Agent:
     return dataclasses.replace(state, replay=memory, key=key), slots
 
   def draw_slots(self, key: types.Array, added: types.Array) -> types.Array:
-    """Draws the K batches after a rollout; see `replay.draw_slots`."""
+    """Draws slots of the K batches after a rollout, by `replay.draw_slots`."""
     return replay.draw_slots(
       key,
       added,
@@ -250,7 +250,7 @@ class Agent:
     batch: types.Rollout,
     known_gradient: types.Params | None = None,
   ) -> tuple[learner.LearnerState, learner.Update]:
-    """Makes one update; see `learner.update`."""
+    """Makes one update by `learner.update`."""
     return learner.update(
       self.network,
       self.rule,
@@ -271,7 +271,7 @@ class Agent:
     """Acts for one rollout in JAX-native environments, then updates K times.
 
     Returns:
-      The agent and its environments afterwards, and means to log.
+      The next states of the agent and its environments, and means to log.
     """
     state, actor_state, rollout = self.act(environment, state, actor_state)
     state, slots = self.add_and_draw(state, rollout)
@@ -292,7 +292,7 @@ class Agent:
     return state, actor_state, logs
 
   def empty_replay(self) -> replay.ReplayState:
-    """The replay of an initial agent."""
+    """Makes the replay of an initial agent."""
     batch_size = self.config.num_environments
     rollout = types.empty_rollout(
       self.environment_spec,
@@ -325,7 +325,7 @@ def make(
 def make_optimizer(
   config: AgentConfig, learning_rate: float
 ) -> optax.GradientTransformation:
-  """Makes the optimizer of agents, for any learning rate."""
+  """Makes the optimizer of agents with a learning rate."""
   return optimizers.agent_optimizer(
     learning_rate,
     config.max_abs_update,

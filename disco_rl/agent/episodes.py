@@ -11,12 +11,12 @@ NUM_RECENT = 100
 
 @types.record
 class EpisodeStatistics:
-  """Episode returns of an agent.
+  """Statistics of the episode returns of an agent.
 
   Attributes:
-    running: [E] return so far of each environment's current episode.
-    recent: [NUM_RECENT] returns of the last finished episodes, a ring.
-    finished: [] int32, number of episodes ever finished.
+    running: The return so far in each environment's current episode, [E].
+    recent: The returns of the last finished episodes, a ring [NUM_RECENT].
+    finished: The number of episodes ever finished, [] int32.
   """
 
   running: types.Array
@@ -25,7 +25,7 @@ class EpisodeStatistics:
 
 
 def init(num_environments: int) -> EpisodeStatistics:
-  """Statistics before the first step."""
+  """Makes the statistics before the first step."""
   return EpisodeStatistics(
     running=jnp.zeros((num_environments,)),
     recent=jnp.zeros((NUM_RECENT,)),
@@ -39,8 +39,8 @@ def update(
   """Adds T steps of E environments.
 
   Args:
-    statistics: The statistics of all steps before.
-    reward: [T, E].
+    statistics: The statistics of all earlier steps.
+    reward: The rewards, [T, E].
     is_last: [T, E] bool, whether the step ended an episode.
 
   Returns:
@@ -71,21 +71,21 @@ def update(
 
 
 def mean_return(statistics: EpisodeStatistics) -> types.Array:
-  """Mean return of the last finished episodes, [] ; NaN before the first."""
+  """Returns the mean return of recent episodes, []; NaN before the first."""
   return _recent_mean(statistics, statistics.recent)
 
 
 def fraction_above(
   statistics: EpisodeStatistics, threshold: float
 ) -> types.Array:
-  """Fraction of recent returns above a threshold; NaN before the first."""
+  """Returns the fraction of recent returns above a threshold, or NaN."""
   return _recent_mean(statistics, statistics.recent > threshold)
 
 
 def _recent_mean(
   statistics: EpisodeStatistics, values: types.Array
 ) -> types.Array:
-  """Mean of values [NUM_RECENT] where an episode has finished."""
+  """Averages values [NUM_RECENT] of finished episodes."""
   count = jnp.minimum(statistics.finished, NUM_RECENT)
   valid = jnp.arange(NUM_RECENT) < count
   return jnp.sum(values * valid) / jnp.where(count > 0, count, jnp.nan)

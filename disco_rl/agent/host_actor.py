@@ -1,4 +1,4 @@
-"""Acting in environments that step on the host."""
+"""Acts in environments that step on the host."""
 
 import dataclasses
 
@@ -15,11 +15,11 @@ from disco_rl.runtime import compilation
 
 @types.record
 class ActorParams:
-  """Parameters and keys with which S agents act; leading axis S.
+  """The parameters and keys with which S agents act; leading axis S.
 
   Attributes:
-    params: theta; copies, as learning donates the agents' buffers.
-    keys: PRNG keys.
+    params: The parameters theta, copied because learning donates the buffers.
+    keys: The PRNG keys.
   """
 
   params: types.Params
@@ -27,7 +27,7 @@ class ActorParams:
 
 
 class Programs:
-  """Compiled functions of one network; leading axis S for the agents."""
+  """Compiled functions of one network, with a leading axis S of agents."""
 
   def __init__(self, network: agent_network.AgentNetwork):
     """Compiles nothing yet."""
@@ -66,10 +66,10 @@ class HostActor:
     """Starts an episode in every environment.
 
     Args:
-      network: the agents'.
-      environment: S * E environments, those of an agent contiguous.
+      network: The network of the agents.
+      environment: The S * E environments, contiguous for each agent.
       num_agents: S.
-      programs: The programs of the network, where several actors share them.
+      programs: The programs of the network, if several actors share them.
     """
     self._network = network
     self._environment = environment
@@ -86,7 +86,7 @@ class HostActor:
     )
 
   def save(self) -> types.PyTree | None:
-    """What the next steps depend on; None if environments cannot be saved."""
+    """Returns the state for a checkpoint; None if it cannot be saved."""
     state = self._environment.save_state()
     if state is None:
       return None
@@ -104,7 +104,7 @@ class HostActor:
     self._core_state = saved['core_state']
 
   def replace_environment(self, environment: base.HostEnvironment) -> None:
-    """Begins episodes in other environments, of an equal spec."""
+    """Begins episodes in other environments with an equal spec."""
     self._environment = environment
     self.restart()
 
@@ -114,11 +114,11 @@ class HostActor:
     """Acts for T steps.
 
     Args:
-      actor_params: Parameters and keys of the agents.
+      actor_params: The parameters and keys of the agents.
       length: T.
 
     Returns:
-      Rollout with leading axes [S, T or T+1, E], and which steps ended an
+      The rollout with leading axes [S, T or T+1, E], and which steps ended an
       episode, [S, T, E].
     """
     noise = self._programs.noise(

@@ -1,4 +1,4 @@
-"""Collecting batches from environments that step on the host.
+"""Collects batches from environments that step on the host.
 
 From an environment to a batch:
   step the simulators, check the data      environments.host.adapters
@@ -36,7 +36,7 @@ _Batch = TypeVar('_Batch')
 
 
 class Programs:
-  """Compiled functions of one kind of agent; leading axis S."""
+  """Compiled functions of one kind of agent, with a leading axis S."""
 
   def __init__(self, agent: agent_lib.Agent):
     """Compiles nothing yet."""
@@ -53,14 +53,14 @@ class Programs:
 
 
 class HostCollector:
-  """S agents of one kind that act on the host, and the replay of each.
+  """S agents of one kind that act on the host, with a replay for each.
 
-  The counterpart of `Agent.act` and `Agent.add_and_draw`. The acting part of
-  an agent's state, its key and its statistics, comes in and goes out as an
-  `AgentState` [S] without a learner.
+  It is the counterpart of `Agent.act` and `Agent.add_and_draw`. Methods take
+  and return the acting part of the agents' state, the keys and statistics, as
+  an `AgentState` [S] without a learner.
 
   Attributes:
-    actor: acts in the environments.
+    actor: The actor in the environments.
     replays: The replay of each agent.
   """
 
@@ -74,10 +74,10 @@ class HostCollector:
     """Starts an episode in every environment; replay is in memory.
 
     Args:
-      agent: the kind of agent.
-      environment: S * E environments, those of an agent contiguous.
+      agent: The kind of agent.
+      environment: The S * E environments, contiguous for each agent.
       num_agents: S.
-      programs: The programs of the agent, where several collectors share them.
+      programs: The programs of the agent, if several collectors share them.
     """
     self._agent = agent
     self._programs = programs or Programs(agent)
@@ -88,14 +88,14 @@ class HostCollector:
     self._saved: list[dict[str, np.ndarray]] = []
 
   def open_replays(self, directories: Sequence[pathlib.Path]) -> None:
-    """Makes empty replays that can be saved, each in a directory of its own."""
+    """Makes empty replays that can be saved, each in its own directory."""
     self.replays = self._make_replays(directories)
 
   def save_replays(self, keep: int) -> None:
-    """Saves replays, and deletes what no checkpoint needs any longer.
+    """Saves replays, and deletes files that no checkpoint needs any longer.
 
     Args:
-      keep: Number of checkpoints to keep, without the one being written.
+      keep: The number of checkpoints to keep, without the one being written.
     """
     for replay in self.replays:
       replay.save()
@@ -106,13 +106,13 @@ class HostCollector:
         replay.delete_unneeded(int(oldest['start'][i]), int(oldest['added'][i]))
 
   def restore_replays(self, counters: dict[str, np.ndarray]) -> None:
-    """Returns to the replays of a checkpoint.
+    """Restores the replays of a checkpoint.
 
     Args:
-      counters: [S], as they were when it was written.
+      counters: The value of `counters` in the checkpoint, [S].
 
     Raises:
-      row_log.RowLogError: a file is missing or damaged.
+      row_log.RowLogError: A file is missing or damaged.
     """
     for i, replay in enumerate(self.replays):
       replay.restore(int(counters['start'][i]), int(counters['added'][i]))
@@ -148,8 +148,8 @@ class HostCollector:
       acting: the acting part of the agents.
 
     Returns:
-      The acting part afterwards, and of each of the next K updates the batches
-      [S, T or T+1, B, ...].
+      The acting part afterwards, and the batches [S, T or T+1, B, ...] of each
+      of the next K updates.
     """
     acting, rollout = self.act(params, acting)
     rollout = jax.device_get(rollout)
@@ -182,7 +182,7 @@ class HostCollector:
 
   @property
   def counters(self) -> types.PyTree:
-    """What a checkpoint holds of the replays, [S]."""
+    """The counts of the replays in checkpoints, [S]."""
     return {
       'start': np.asarray([x.start for x in self.replays], np.int32),
       'added': np.asarray([x.added for x in self.replays], np.int32),
@@ -194,22 +194,22 @@ class HostCollector:
     return any(replay.filled for replay in self.replays)
 
   def empty_replays(self) -> None:
-    """Empties all replays, for agents that are all new."""
+    """Empties all replays, if all agents are new."""
     for replay in self.replays:
       replay.reset()
 
   def contents(self) -> np.ndarray:
-    """All that is in replay, [S, ...]; see `HostReplay.contents`."""
+    """Returns the contents of all replays, [S, ...]."""
     return np.stack([replay.contents() for replay in self.replays])
 
   def replace_contents(
     self, rows: np.ndarray, counters: dict[str, np.ndarray]
   ) -> None:
-    """Takes over replays; see `HostReplay.replace_contents`.
+    """Replaces the contents of all replays; see `HostReplay`.
 
     Args:
-      rows: As `contents` returned them.
-      counters: [S], as they were then.
+      rows: The rows from `contents`.
+      counters: The value of `counters` at that time, [S].
     """
     for i, replay in enumerate(self.replays):
       replay.replace_contents(
@@ -217,15 +217,15 @@ class HostCollector:
       )
 
   def restart(self) -> None:
-    """Begins an episode in every environment; replay stays."""
+    """Begins an episode in every environment, and keeps replay."""
     self.actor.restart()
 
   def reset(self, index: int, observation: types.PyTree) -> None:
-    """Begins anew for an agent that was reset: an empty replay, a zeroed core.
+    """Resets one agent: empties its replay and zeros its core.
 
     Args:
       index: The index of the agent.
-      observation: [E, ...], the first of its environments.
+      observation: The first observations of its environments, [E, ...].
     """
     self.replays[index].reset()
     self.actor.replace_observation(index, observation)
@@ -234,7 +234,7 @@ class HostCollector:
 def rollout_shapes(
   agent: agent_lib.Agent, num_agents: int, batch_size: int
 ) -> types.Rollout:
-  """Shapes of rollouts or batches, [S, T or T+1, B, ...]."""
+  """Returns the shapes of rollouts or batches, [S, T or T+1, B, ...]."""
 
   def empty() -> types.Rollout:
     rollout = types.empty_rollout(
@@ -251,7 +251,7 @@ def rollout_shapes(
 
 
 def replay_footprint(agent: agent_lib.Agent) -> host_replay.Footprint:
-  """The footprint of the replay of one agent."""
+  """Computes the footprint of the replay of one agent."""
   return host_replay.footprint(
     agent.environment_spec,
     agent.network.initial_state(1),
@@ -273,7 +273,7 @@ def split_acting(
 
 
 def restart_episodes(agents: agent_lib.AgentState) -> agent_lib.AgentState:
-  """Discards unfinished episodes, of environments that cannot be saved."""
+  """Discards unfinished episodes of environments that cannot be saved."""
   statistics = dataclasses.replace(
     agents.episodes, running=jnp.zeros_like(agents.episodes.running)
   )
@@ -282,7 +282,7 @@ def restart_episodes(agents: agent_lib.AgentState) -> agent_lib.AgentState:
 
 @jax.jit
 def copy_params(params: types.Params) -> types.Params:
-  """Copies to act with, as learning donates the agents' buffers."""
+  """Copies parameters to act with, because learning donates the buffers."""
   return jax.tree.map(jnp.copy, params)
 
 
@@ -298,28 +298,28 @@ def overlap(
 ) -> tuple[_State, _Acting]:
   """Alternates collecting and learning; environments step while agents learn.
 
-  Every rollout is acted by the agents before they learn from the last one: the
-  same in every run, whichever is faster, and however the rollouts are divided
-  among calls. An agent's first is acted by its initial parameters.
+  Every rollout is made with the parameters before learning from the previous
+  rollout, and the first one with the initial parameters. So results depend
+  neither on timing nor on how rollouts are divided among calls.
 
   Args:
     learning: The state that `learn` updates.
     acting: The state that `collect` updates.
-    params: with which to act first: the last ones that `copy_params` returned,
-      or copies of the initial ones.
-    num_rollouts: at least 1.
+    params: The parameters for the first rollout: the last result of
+      `copy_params`, or copies of the initial parameters.
+    num_rollouts: The number of rollouts, at least 1.
     copy_params: Copies the parameters of the learning state before each of its
-      updates; must not share buffers with it, as learning donates these.
+      updates. The copies must not share buffers, which learning donates.
     collect: Acts for one rollout, and makes the batches of the next updates.
     learn: Makes the updates from these.
-    should_stop: asked before each further rollout; True ends with the updates
+    should_stop: Called before each further rollout; True ends after the updates
       for which batches have been collected.
 
   Returns:
-    Both parts afterwards.
+    Both states afterwards.
   """
   acting, batch = collect(params, acting)
-  # In another thread, as devices run the programs of one thread in order.
+  # In another thread, because devices run the programs of a thread in order.
   with futures.ThreadPoolExecutor(1) as learner:
     for _ in range(num_rollouts - 1):
       if should_stop():

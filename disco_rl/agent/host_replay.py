@@ -1,7 +1,7 @@
 """A replay buffer in host memory or in files, for environments on the host.
 
-The counterpart of `replay`, with the same contents and batches, but each frame
-of a stack is held once, and no device holds it:
+This is the counterpart of `replay`, with the same contents and batches, but
+each frame of a stack is stored once, and not on a device:
 
   unpack = jax.jit(host_replay.unpack)
   host_replay.add(rollout)
@@ -10,10 +10,10 @@ of a stack is held once, and no device holds it:
 
 A trajectory is a row of bytes, which the host stores and the device unpacks.
 Neighboring stacks share all frames but one: a trajectory of T+1 stacks of S
-frames consists of T+S frames, and a code for each transition, since an episode
-that begins with a stack begins with padding (see
-`environments.host.frame_stack`). The codes are read from the stacks, not
-assumed: what `split_frames` accepts, `stack_frames` restores exactly.
+frames consists of T+S frames, and of a code for each transition, because the
+first stack of an episode has padding (see `environments.host.frame_stack`). The
+codes are derived from the stacks: `stack_frames` restores exactly every stack
+that `split_frames` accepts.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ from disco_rl import types
 from disco_rl.runtime import files
 from disco_rl.runtime import row_log
 
-# How the stack after a transition follows from the one before it: it lost its
-# oldest frame; or it begins an episode, and all but its newest frame are zeros,
-# or copies of the newest.
+# Codes of the stack after a transition: its oldest frame was dropped; or it
+# begins an episode, and all but its newest frame are zeros, or copies of the
+# newest.
 SHIFTED, BLANK, COPIED = range(3)
 
 # Unsigned integers by size in bytes, for `_interleave`.
@@ -44,12 +44,12 @@ _CODES = 'codes of frames'
 class HostReplay:
   """The newest trajectories of one agent; changed in place, by one thread.
 
-  It outlives the agent's resets. A checkpoint holds `start` and `added`; the
-  trajectories themselves stay in the directory, where only those added since
-  the last time are written.
+  It remains in use when the agent is reset. A checkpoint contains `start` and
+  `added`; the trajectories are in files of the directory, and each save writes
+  only new ones.
 
   Attributes:
-    start: number of trajectories added before the agent was last reset.
+    start: The number of trajectories added before the last reset.
   """
 
   def __init__(
@@ -65,16 +65,16 @@ class HostReplay:
 
     Args:
       spec: The specification of the agent's environment.
-      core_state: tree of [1, ...], of the core of its network.
+      core_state: The state of the network's core, a tree of [1, ...].
       length: T.
-      capacity: number of trajectories.
-      directory: The folder of this buffer alone; None: it cannot be saved or
+      capacity: The number of trajectories.
+      directory: The folder of this buffer only; None: it cannot be saved or
         restored.
-      is_mapped: trajectories are in memory-mapped files of the directory, not
-        in memory.
+      is_mapped: Whether trajectories are in memory-mapped files of the
+        directory, not in memory.
 
     Raises:
-      ValueError: a buffer in files has no directory.
+      ValueError: A buffer in files has no directory.
     """
     self.start = 0
     self._capacity = capacity
@@ -85,23 +85,23 @@ class HostReplay:
 
   @property
   def added(self) -> int:
-    """Number of trajectories ever added, by the agent before resets too."""
+    """The number of trajectories ever added, including before resets."""
     return self._log.end
 
   @property
   def filled(self) -> int:
-    """Number of trajectories that can be sampled."""
+    """The number of trajectories that can be sampled."""
     return min(self.added - self.start, self._capacity)
 
   def add(self, rollout: types.Rollout) -> None:
-    """Adds E trajectories in place of the oldest.
+    """Adds E trajectories, which replace the oldest.
 
     Args:
-      rollout: [T or T+1, E, ...], of this agent.
+      rollout: The rollout of this agent, [T or T+1, E, ...].
 
     Raises:
-      ValueError: shapes, types or frame stacks are not those of the spec.
-      row_log.RowLogError: a file cannot be made.
+      ValueError: Shapes, types or frame stacks do not match the spec.
+      row_log.RowLogError: A file cannot be created.
     """
     self._log.append(self._format.pack(rollout))
 
@@ -109,14 +109,14 @@ class HostReplay:
     """Copies trajectories, for `unpack` to turn into a batch.
 
     Args:
-      slots: [B] integers, each less than `filled`: a trajectory's number since
-        the reset, modulo the capacity, as `replay.ReplayState` has them.
+      slots: [B] integers below `filled`: a trajectory's number since the reset,
+        modulo the capacity, as in `replay.ReplayState`.
 
     Returns:
       [B, bytes of a trajectory] uint8, a new array.
 
     Raises:
-      IndexError: a slot is empty.
+      IndexError: A slot is empty.
     """
     slots = np.asarray(slots, np.int64)
     if np.any((slots < 0) | (slots >= self.filled)):
@@ -126,16 +126,16 @@ class HostReplay:
     return self._log.read(self.start + newest - ages)
 
   def contents(self) -> np.ndarray:
-    """All trajectories by slot, [capacity, bytes of a trajectory] uint8."""
+    """Returns all trajectories by slot, [capacity, bytes of one] uint8."""
     rows = np.zeros((self._capacity, self._format.dtype.itemsize), np.uint8)
     rows[: self.filled] = self.gather(np.arange(self.filled))
     return rows
 
   def replace_contents(self, rows: np.ndarray, start: int, added: int) -> None:
-    """Continues as another buffer would, of which nothing is on disk.
+    """Continues with the contents of another buffer, kept in memory.
 
     Args:
-      rows: the other's `contents`.
+      rows: The `contents` of the other buffer.
       start: The other's `start`.
       added: The other's `added`.
     """
@@ -147,11 +147,11 @@ class HostReplay:
     self.start = filled - number
 
   def unpack(self, rows: types.Array) -> types.Rollout:
-    """Turns what `gather` returns into a batch [T or T+1, B, ...].
+    """Converts the result of `gather` to a batch [T or T+1, B, ...].
 
-    A pure function, for use in a compiled program: frames are stacked on the
-    device, which receives each of them once. On CPUs most of the time goes into
-    new memory: donate the batch before if it is no longer needed.
+    This is a pure function for compiled programs: frames are stacked on the
+    device, which receives each frame once. On CPUs most of the time is spent on
+    new memory: donate the previous batch if it is no longer needed.
     """
     return self._format.unpack(rows)
 
@@ -160,23 +160,23 @@ class HostReplay:
     self.start = self.added
 
   def save(self) -> None:
-    """Writes what was added since the last time, to the disk.
+    """Writes trajectories added since the last save to disk.
 
-    From then on, also after a kill, `start` and `added` can be restored.
+    After that, even after a kill, `start` and `added` can be restored.
 
     Raises:
-      row_log.RowLogError: it cannot be written; what was saved before stays.
+      row_log.RowLogError: They cannot be written; earlier saves are kept.
     """
     self._log.save()
 
   def restore(self, start: int, added: int) -> None:
-    """Returns to the contents of a checkpoint; later ones are lost.
+    """Restores the contents of a checkpoint; later ones are lost.
 
     After an error, an older checkpoint can be restored.
 
     Args:
-      start: `start` when the buffer was saved.
-      added: `added` when the buffer was saved.
+      start: The value of `start` in the checkpoint.
+      added: The value of `added` in the checkpoint.
 
     Raises:
       row_log.RowLogError: a file is missing or damaged.
@@ -185,10 +185,10 @@ class HostReplay:
     self.start = start
 
   def delete_unneeded(self, start: int, added: int) -> None:
-    """Deletes files that neither a checkpoint nor later ones need.
+    """Deletes files that neither this checkpoint nor later ones need.
 
     Args:
-      start: `start` in the oldest checkpoint that is kept.
+      start: The value of `start` in the oldest checkpoint that is kept.
       added: The number of trajectories added when that checkpoint was saved.
 
     Raises:
@@ -197,7 +197,7 @@ class HostReplay:
     self._log.delete_below(self._oldest(start, added))
 
   def _oldest(self, start: int, added: int) -> int:
-    """Number of the oldest trajectory that is held."""
+    """Returns the number of the oldest trajectory that is kept."""
     return max(start, added - self._capacity)
 
 
@@ -205,9 +205,9 @@ class Footprint(NamedTuple):
   """Bytes of one agent's replay.
 
   Attributes:
-    memory: Bytes in the host's memory.
-    disk: Bytes in files. Trajectories that were added since the oldest
-      checkpoint that is kept come on top.
+    memory: The bytes in host memory.
+    disk: The bytes in files, without trajectories added since the oldest
+      checkpoint that is kept.
   """
 
   memory: int
@@ -231,11 +231,11 @@ def footprint(
 
 @dataclasses.dataclass(frozen=True)
 class RowFormat:
-  """The layout of a row; see `make_format`.
+  """The layout of a row, made by `make_format`.
 
   Attributes:
-    example: a rollout of one trajectory, of `jax.ShapeDtypeStruct`.
-    frame_stack: S; see `types.EnvironmentSpec`.
+    example: A rollout of one trajectory, of `jax.ShapeDtypeStruct`.
+    frame_stack: S, the number of frames in a stack.
   """
 
   example: types.Rollout
@@ -243,7 +243,7 @@ class RowFormat:
 
   @functools.cached_property
   def dtype(self) -> np.dtype:
-    """The fields: every leaf without its batch axis, and codes of frames."""
+    """The fields: every leaf without its batch axis, and the codes."""
     single = dataclasses.replace(
       self.example,
       observation=jax.tree.map(self._single, self.example.observation),
@@ -256,7 +256,7 @@ class RowFormat:
     return np.dtype(fields, align=True)
 
   def pack(self, rollout: types.Rollout) -> np.ndarray:
-    """Converts E trajectories; on the host.
+    """Converts E trajectories to rows, on the host.
 
     Args:
       rollout: [T or T+1, E, ...].
@@ -265,7 +265,7 @@ class RowFormat:
       [E, bytes of a row] uint8.
 
     Raises:
-      ValueError: shapes, types or frame stacks are not those of the format.
+      ValueError: Shapes, types or frame stacks do not match the format.
     """
     rollout = jax.tree.map(np.asarray, rollout)
     self._check(rollout)
@@ -280,7 +280,7 @@ class RowFormat:
     return rows.view(np.uint8).reshape(len(rows), -1)
 
   def unpack(self, rows: types.Array) -> types.Rollout:
-    """The inverse of `pack`; for use in a compiled program.
+    """Converts rows to a batch: the inverse of `pack`, for compiled programs.
 
     Args:
       rows: [B, bytes of a row] uint8.
@@ -312,7 +312,7 @@ class RowFormat:
     )
 
   def _field(self, rows: types.Array, name: str) -> types.Array:
-    """A field of every row, [time, B, ...]."""
+    """Extracts a field of every row, [time, B, ...]."""
     fields: Any = self.dtype.fields
     field, offset = fields[name]
     dtype, shape = field.subdtype
@@ -342,7 +342,7 @@ def make_format(
 
   Args:
     spec: The specification of its environment.
-    core_state: tree of [1, ...], of one trajectory's core.
+    core_state: The state of the core for one trajectory, a tree of [1, ...].
     length: T.
 
   Returns:
@@ -355,7 +355,7 @@ def make_format(
 
 
 def _named(tree: types.PyTree) -> list[tuple[str, types.PyTree]]:
-  """The leaves with their paths."""
+  """Returns the leaves with their paths."""
   return [
     (jax.tree_util.keystr(path), leaf)
     for path, leaf in jax.tree.leaves_with_path(tree)
@@ -371,9 +371,9 @@ def split_frames(
   """Splits the stacks of E trajectories.
 
   Args:
-    stacks: the leaves of the observation, each [T+1, E, ..., S * C], the newest
+    stacks: The leaves of the observation, each [T+1, E, ..., S * C], the newest
       frame last.
-    num_frames: S; 1: the leaves [T+1, E, ...] are frames already.
+    num_frames: S; if 1, the leaves [T+1, E, ...] are frames.
 
   Returns:
     The leaves' frames, each [T+S, E, ..., C], in the order of time; and the
@@ -398,11 +398,11 @@ def split_frames(
 def stack_frames(
   frames: types.Array, codes: types.Array, num_frames: int
 ) -> types.Array:
-  """Restores the stacks of one leaf; for use in a compiled program.
+  """Restores the stacks of one leaf, for compiled programs.
 
   Args:
-    frames: [T+S, B, ..., C]; for S = 1 [T+1, B, ...].
-    codes: [T, B] uint8.
+    frames: The frames, [T+S, B, ..., C]; for S = 1, [T+1, B, ...].
+    codes: The codes of transitions, [T, B] uint8.
     num_frames: S.
 
   Returns:
@@ -415,10 +415,10 @@ def stack_frames(
   axes = tuple(range(2, frames.ndim))
   newer = frames[num_frames - 1 :]
   stacked = [newer]
-  # Of the newest transition over which the stacks do not reach back, if any.
+  # The code of the newest transition beyond which stacks do not reach, if any.
   code = jnp.zeros_like(codes[: length + 1])
   for place in range(num_frames - 2, -1, -1):
-    # Beyond the beginning of the episode, padding repeats.
+    # Before the beginning of the episode, padding repeats.
     code = jnp.where(
       code == SHIFTED, codes[place : place + length + 1], jnp.uint8(COPIED)
     )
@@ -439,7 +439,7 @@ def _interleave(leaves: Sequence[types.Array]) -> types.Array:
   word = _WORDS.get(len(leaves))
   if dtype != jnp.uint8 or leaves[0].shape[-1] != 1 or word is None:
     return jnp.concatenate(leaves, axis=-1)
-  # Pixels of S bytes: CPUs write them as one word several times faster.
+  # Pixels of S bytes: CPUs are several times faster if they write one word.
   words = [
     leaf[..., 0].astype(word) << jnp.array(8 * i, word)
     for i, leaf in enumerate(leaves)
@@ -471,8 +471,8 @@ class _Shift:
     self._is_older = is_older.reshape(-1)[: -self._bytes]
 
   def follows(self, t: int) -> np.ndarray:
-    """Whether stack t+1 lacks but the oldest frame of stack t, [E] bool."""
-    # Of all bytes at once: a comparison of many short runs takes far longer.
+    """Returns whether stack t+1 is stack t shifted by one frame, [E] bool."""
+    # All bytes at once: comparing many short runs takes much longer.
     differs = (
       self._flat[t + 1, :, : -self._bytes] != self._flat[t, :, self._bytes :]
     )
@@ -480,7 +480,7 @@ class _Shift:
 
 
 def _restart(stacks: Sequence[np.ndarray], t: int) -> int:
-  """The code of leaves [pixels, S, bytes] that begin an episode."""
+  """Returns the code of leaves [pixels, S, bytes] that begin an episode."""
   if not any(stack[:, :-1].any() for stack in stacks):
     return BLANK
   if all(np.array_equal(stack[:, :-1], _repeated(stack)) for stack in stacks):
@@ -494,7 +494,7 @@ def _restart(stacks: Sequence[np.ndarray], t: int) -> int:
 
 
 def _repeated(stack: np.ndarray) -> np.ndarray:
-  """The newest frame, instead of each older one."""
+  """Replaces each older frame by the newest."""
   return np.broadcast_to(stack[:, -1:], stack[:, :-1].shape)
 
 

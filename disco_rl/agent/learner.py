@@ -18,12 +18,12 @@ from disco_rl.update_rules import base
 
 @types.record
 class LearnerState:
-  """State of learning.
+  """The state of learning.
 
   Attributes:
     params: theta, the parameters of the agent's network.
-    opt_state: state of the agent's optimizer.
-    rule_state: state of the rule: moments, target network, recurrent state.
+    opt_state: The state of the agent's optimizer.
+    rule_state: The state of the rule: moments, target network, recurrent state.
   """
 
   params: types.Params
@@ -37,7 +37,7 @@ def init(
   rule: base.UpdateRule,
   optimizer: optax.GradientTransformation,
 ) -> LearnerState:
-  """The initial state."""
+  """Makes the initial state."""
   return with_params(network.init(key), rule, optimizer)
 
 
@@ -46,7 +46,7 @@ def with_params(
   rule: base.UpdateRule,
   optimizer: optax.GradientTransformation,
 ) -> LearnerState:
-  """The initial state of an agent that starts from these parameters."""
+  """Makes the initial state of an agent with given parameters."""
   return LearnerState(
     params=params,
     opt_state=optimizer.init(params),
@@ -59,9 +59,9 @@ class Update:
   """Intermediate results of an update.
 
   Attributes:
-    targets: what the agent's outputs move towards, by the rule.
-    gradient: gradient of the loss, with the shapes of the parameters.
-    logs: scalars to log.
+    targets: The rule's targets for the outputs of the agent.
+    gradient: The gradient of the loss, in the shapes of the parameters.
+    logs: Scalars to log.
   """
 
   targets: types.PyTree
@@ -78,18 +78,18 @@ def update(
   rollout: types.Rollout,
   known_gradient: types.Params | None = None,
 ) -> tuple[LearnerState, Update]:
-  """One step of gradient descent on the rule's loss.
+  """Takes one step of gradient descent on the rule's loss.
 
   Args:
-    network: the agent's network.
-    rule: sets the targets and the loss.
-    optimizer: the agent's optimizer.
+    network: The agent's network.
+    rule: The rule, which defines the targets and the loss.
+    optimizer: The agent's optimizer.
     rule_params: eta.
-    state: the learner's state before the update.
+    state: The learner's state before the update.
     rollout: T transitions of B trajectories, of this device.
-    known_gradient: The gradient of the same update, made before; replaces the
-      backward pass where the update is differentiated, see `mixed_mode`; no
-      loss is logged.
+    known_gradient: The gradient of the same update, if it was computed before;
+      it replaces the backward pass when the update is differentiated, see
+      `mixed_mode`, and no loss is logged.
 
   Returns:
     The state after the update, and intermediate results.
@@ -110,18 +110,18 @@ def gradient(
   rollout: types.Rollout,
   known_gradient: types.Params | None = None,
 ) -> tuple[Update, types.PyTree]:
-  """The gradient of the rule's loss.
+  """Computes the gradient of the rule's loss.
 
-  One forward pass feeds the rule (all outputs) and the loss (those of the taken
-  actions). Targets are constants for the agent's gradient alone.
+  One forward pass serves the rule (all outputs) and the loss (outputs of the
+  taken actions). Targets are constants only for the agent's gradient.
 
   Args:
-    network: the agent's network.
-    rule: sets the targets and the loss.
+    network: The agent's network.
+    rule: The rule, which defines the targets and the loss.
     rule_params: eta.
-    state: the learner's state before the update.
+    state: The learner's state before the update.
     rollout: T transitions of B trajectories, of this device.
-    known_gradient: see `update`.
+    known_gradient: The gradient, if it was computed before; see `update`.
 
   Returns:
     The targets, the gradient and logs; and the rule's next state.
@@ -181,12 +181,12 @@ def total_loss(
   targets: types.PyTree,
   rollout: types.Rollout,
 ) -> tuple[types.Array, types.Logs]:
-  """The agent's loss; a term for every rule is added here.
+  """Computes the agent's loss; terms for all rules can be added here.
 
   Args:
-    rule: has the loss of each transition.
-    taken: outputs of the taken actions, see `AgentNetwork.unroll`.
-    targets: constants that the outputs move towards, by the rule.
+    rule: The rule, which has the loss of each transition.
+    taken: The outputs of the taken actions, by `AgentNetwork.unroll`.
+    targets: The rule's targets for the outputs; constant.
     rollout: T transitions of B trajectories.
 
   Returns:
@@ -198,7 +198,7 @@ def total_loss(
 
 
 def _means(values: types.Logs, mask: types.Array) -> types.Logs:
-  """Means over the real transitions of values [T, B] or []."""
+  """Averages values [T, B] or [] over real transitions."""
   by_step = {
     name: jnp.broadcast_to(x, mask.shape) for name, x in values.items()
   }
@@ -212,7 +212,7 @@ def _loss_of_params(
   targets: types.PyTree,
   rollout: types.Rollout,
 ) -> types.Array:
-  """`total_loss` as a function of the parameters; see `mixed_mode.Loss`.
+  """Computes `total_loss` from the parameters; a `mixed_mode.Loss`.
 
   Only `update` with a known gradient calls it. Add terms to `total_loss`.
   """

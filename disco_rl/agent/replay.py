@@ -1,7 +1,7 @@
 """A replay buffer of whole trajectories, as pure functions.
 
 Trajectories are stored in the layout of the learner's batches: time first, then
-one slot per trajectory. Of the behaviour policy only logits are stored.
+one slot per trajectory. Only the logits of the behaviour policy are stored.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from disco_rl import types
 
 @types.record
 class ReplayState:
-  """Contents of the buffer.
+  """The contents of the buffer.
 
   Attributes:
-    rollouts: with one slot per trajectory on the batch axis.
-    added: [] int32, number of trajectories ever added.
+    rollouts: The trajectories, one slot each on the batch axis.
+    added: The number of trajectories ever added, [] int32.
   """
 
   rollouts: types.Rollout
@@ -26,11 +26,12 @@ class ReplayState:
 
 
 def init(rollout: types.Rollout, capacity: int) -> ReplayState:
-  """An empty buffer.
+  """Makes an empty buffer.
 
   Args:
-    rollout: an example of what is added, [time, num_added, ...].
-    capacity: slots; a multiple of num_added.
+    rollout: An example of the rollouts that will be added, [time, num_added,
+      ...].
+    capacity: The number of slots, a multiple of num_added.
 
   Returns:
     The empty buffer.
@@ -61,7 +62,7 @@ def add(state: ReplayState, rollout: types.Rollout) -> ReplayState:
 
 
 def take(state: ReplayState, slots: types.Array) -> types.Rollout:
-  """The trajectories in these slots [B] as a batch, [time, B, ...]."""
+  """Copies the trajectories in slots [B] to a batch, [time, B, ...]."""
   return jax.tree.map(
     lambda kept: jnp.take(kept, slots, axis=1), state.rollouts
   )
@@ -79,16 +80,16 @@ def draw_slots(
 
   Args:
     key: PRNG key.
-    added: [] int32, trajectories that were added, at least one.
-    capacity: slots of the buffer.
-    batch_size: B, trajectories in a batch.
-    num_newest: [K] how many each batch has of the newest rollout; none is in
-      two batches.
-    num_added: trajectories of the newest rollout.
+    added: The number of trajectories that were added, [] int32, at least one.
+    capacity: The number of slots of the buffer.
+    batch_size: B, the number of trajectories in a batch.
+    num_newest: The number of trajectories from the newest rollout in each of K
+      batches; none is in two batches.
+    num_added: The number of trajectories of the newest rollout.
 
   Returns:
-    [K, B] int32. Those of the newest rollout come first; all others are drawn
-    uniformly, with replacement.
+    [K, B] int32. Those of the newest rollout come first; the others are drawn
+    uniformly with replacement.
   """
   fewest = min(num_newest)
   drawn = jax.random.randint(

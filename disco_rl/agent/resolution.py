@@ -1,8 +1,8 @@
-"""Which settings an agent has: the one function that decides, for every door.
+"""Resolves the settings of an agent, for launchers and for Python.
 
-In this order, the first that says something holds: what the user sets (a flag
-or an argument, then a file of configs/), the card of the rule, the size of the
-task, the default of the record.
+The first source that has a value takes precedence, in this order: the user (a
+flag or an argument, then a file of configs/), the card of the rule, the size of
+the task, the default of the record.
 """
 
 from collections.abc import Callable
@@ -20,16 +20,16 @@ from disco_rl.agent import sizes as sizes_lib
 from disco_rl.maths import action_masks
 from disco_rl.update_rules import registry
 
-# A setting: agents as suit the rule and the task, or those of the paper.
+# A setting: agents that suit the rule and the task, or those of the paper.
 Sizes = Annotated[str, config_lib.one_of('task', 'paper')]
 
-# What no card says: it belongs to the task or to the machine.
+# Settings that cards do not decide: they belong to the task or the machine.
 NOT_OF_CARDS = {
   *('core_lstm', 'torso_chunk_size', 'compute_dtype', 'replay_on_disk')
 }
-# Of these what the card of a discovery on images says to agents with images.
+# Settings that only the card of a discovery on images decides, for images.
 _CONVOLUTIONS = {'torso', 'channels', 'stride'}
-# What depends on whether observations are images.
+# Settings that depend on whether observations are images.
 _OF_KIND = {*sizes_lib.SMALL_IMAGES, *sizes_lib.PAPER_IMAGES}
 
 
@@ -42,19 +42,19 @@ def resolve(
   """Resolves the settings of an agent and its rule.
 
   Args:
-    rule: the rule that it learns with; it has its own settings.
-    given: flat settings of `AgentConfig` that the user sets; None: unset.
-    make_spec: number of environments -> their spec; called at most once, if
-      the task decides about a setting.
-    sizes: 'task', or 'paper' for the agents of the paper whatever the rule and
-      the task.
+    rule: The rule that the agent learns with, which has its own settings.
+    given: The flat settings of `AgentConfig` from the user; None: unset.
+    make_spec: A function from the number of environments to their spec, called
+      at most once, if a setting depends on the task.
+    sizes: 'task', or 'paper' for the agents of the paper, regardless of the
+      rule and the task.
 
   Returns:
-    The rule, with what its card recommends for agents unless it was given; and
-    the settings of the agent.
+    The rule, with the settings that its card recommends unless they were given;
+    and the settings of the agent.
 
   Raises:
-    ValueError: a value is not valid, or two do not go together.
+    ValueError: A value is not valid, or two are incompatible.
   """
   given = {name: value for name, value in given.items() if value is not None}
   is_paper = sizes == 'paper'
@@ -74,7 +74,7 @@ def resolve(
 
 
 def _of_card(rule: registry.LoadedRule, is_image: bool) -> dict[str, Any]:
-  """What the card of a rule says about agents."""
+  """Returns the settings of agents on the card of a rule."""
   if rule.card is None:
     return {}
   named = {*config_lib.names(agent_lib.AgentConfig)} - NOT_OF_CARDS
@@ -85,12 +85,12 @@ def _of_card(rule: registry.LoadedRule, is_image: bool) -> dict[str, Any]:
 
 
 def _suited(rule: registry.LoadedRule, is_image: bool) -> registry.LoadedRule:
-  """The rule with what its card recommends for it, unless it was given."""
+  """Applies the card's recommendations for the rule, unless given."""
   if rule.card is None or not dataclasses.is_dataclass(rule.rule):
     return rule
   fields = dataclasses.fields(rule.rule)
   given = {*rule.settings}
-  if rule.name is None:  # An object, made by hand.
+  if rule.name is None:  # An object made by hand.
     given |= {x.name for x in fields if getattr(rule.rule, x.name) != x.default}
   recommended = rule.card.recommended_for(is_image)
   changes = {
@@ -103,7 +103,7 @@ def _suited(rule: registry.LoadedRule, is_image: bool) -> registry.LoadedRule:
 
 
 def _fit(given: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
-  """Sizes of batches and replay, those not given fitted to the others."""
+  """Fits the sizes of batches and replay that are not given to the others."""
   known = {
     name: config_lib.converted({**below, **given}[name], int)
     for name in ('batch_size', 'num_environments', 'updates_per_rollout')
@@ -125,6 +125,6 @@ def _fit(given: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_image(spec: types.EnvironmentSpec) -> bool:
-  """Whether an observation is one array [height, width, channels]."""
+  """Returns whether an observation is one array [height, width, channels]."""
   leaves = jax.tree.leaves(action_masks.without(spec.observation))
   return len(leaves) == 1 and len(leaves[0].shape) == 3

@@ -1,4 +1,4 @@
-"""Sizes of agents, which configs import before JAX loads."""
+"""Sizes of agents; configs import them before JAX loads."""
 
 # Agents that learn small tasks within a minute on two cores.
 SMALL: dict[str, object] = {

@@ -1,26 +1,26 @@
-"""Legal actions: masks in observations, and policies without illegal actions.
+"""Masks of legal actions in observations, and policies that respect them.
 
-An observation that is a dictionary with the entry 'action_mask', one number for
-each action, says which actions are legal in its state: those that are not 0.
-Logits of the others are `ILLEGAL`, so that they are never taken, and no
-gradient flows to them. Where no observation has the entry, `find` returns None,
-and the other functions compute what they would without masks.
+If an observation is a dictionary with the entry 'action_mask', one number for
+each action, the actions with non-zero numbers are legal in its state. Logits of
+the others are `ILLEGAL`, so that they are never taken, and no gradient flows to
+them. If observations lack the entry, `find` returns None, and the other
+functions compute the same as without masks.
 """
 
 import jax.numpy as jnp
 
 from disco_rl import types
 
-# Its exponential is 0, next to any legal logit. Finite: differences of two are
-# 0, so that divergences, entropies and their gradients stay finite.
+# Its exponential is 0 compared with any legal logit. It is finite so that
+# differences are 0, and divergences, entropies and their gradients finite.
 ILLEGAL = -1e9
 
 
 def find(observation: types.PyTree) -> types.Array | None:
-  """Which actions are legal, [..., A] bool; None: there is no mask.
+  """Returns which actions are legal, [..., A] bool; None without a mask.
 
-  All are where none is, as after the last step of an episode: the policy is
-  finite there, and nothing is learnt from what it does.
+  If no action is legal, as after the last step of an episode, all count as
+  legal: the policy is finite there, and nothing is learnt from its actions.
   """
   if not types.has_action_mask(observation):
     return None
@@ -29,12 +29,12 @@ def find(observation: types.PyTree) -> types.Array | None:
 
 
 def has_legal(observation: types.PyTree) -> types.Array:
-  """Whether the mask of an observation leaves an action, [..., 1] bool."""
+  """Returns whether an observation has a legal action, [..., 1] bool."""
   return jnp.any(observation[types.ACTION_MASK] != 0, axis=-1, keepdims=True)
 
 
 def without(observation: types.PyTree) -> types.PyTree:
-  """The observation that networks read."""
+  """Returns the observation without the mask, as networks read it."""
   if not types.has_action_mask(observation):
     return observation
   return {k: x for k, x in observation.items() if k != types.ACTION_MASK}
@@ -44,8 +44,8 @@ def apply(logits: types.Array, legal: types.Array | None) -> types.Array:
   """Makes illegal actions impossible.
 
   Args:
-    logits: [..., A].
-    legal: [..., A] bool, from `find`.
+    logits: The logits, [..., A].
+    legal: The legal actions from `find`, [..., A] bool.
 
   Returns:
     [..., A] logits.
@@ -56,13 +56,13 @@ def apply(logits: types.Array, legal: types.Array | None) -> types.Array:
 
 
 def mean(x: types.Array, legal: types.Array | None, axis: int) -> types.Array:
-  """The mean over legal actions.
+  """Computes the mean over legal actions.
 
   Args:
-    x: numbers for each action.
-    legal: The legal actions from `find`, of a shape that can be broadcast to
-      that of x.
-    axis: that of the actions.
+    x: Numbers for each action.
+    legal: The legal actions from `find`, in a shape that broadcasts to that of
+      x.
+    axis: The axis of the actions.
 
   Returns:
     An array without that axis.
@@ -74,7 +74,7 @@ def mean(x: types.Array, legal: types.Array | None, axis: int) -> types.Array:
 
 
 def maximum(x: types.Array, legal: types.Array | None) -> types.Array:
-  """The largest number of a legal action, [..., A] -> [...]."""
+  """Returns the maximum over legal actions, [..., A] -> [...]."""
   if legal is None:
     return jnp.max(x, axis=-1)
   return jnp.max(apply(x, legal), axis=-1)

@@ -40,7 +40,7 @@ def cross_entropy(
   """-sum(probabilities * log softmax(logits)), [..., N] -> [...].
 
   Args:
-    probabilities: [..., N], which sum to one.
+    probabilities: Probabilities [..., N], which sum to one.
     logits: [..., N].
 
   Returns:
@@ -50,7 +50,7 @@ def cross_entropy(
 
 
 def expectation(logits: types.Array, values: types.Array) -> types.Array:
-  """Means of values under softmax(logits).
+  """Computes means of values under softmax(logits).
 
   Args:
     logits: [..., N].
@@ -61,8 +61,8 @@ def expectation(logits: types.Array, values: types.Array) -> types.Array:
   """
   _, weights = _shift_and_weights(logits)
   ones = jnp.ones_like(values[:, :1])
-  # One product yields numerators and denominator. Full precision, as GPUs keep
-  # three digits by default.
+  # One product yields numerators and denominator. By default GPUs would keep
+  # only three digits.
   sums = jnp.dot(
     weights,
     jnp.concatenate([values, ones], axis=-1),
@@ -72,8 +72,8 @@ def expectation(logits: types.Array, values: types.Array) -> types.Array:
 
 
 def _shift_and_weights(logits: types.Array) -> tuple[types.Array, types.Array]:
-  """The largest logit [...], and exp(logits - that) [..., N]."""
-  # Softmax does not depend on the shift. Stopped before the maximum, which is
-  # then not even traced to be differentiated.
+  """Returns the largest logit [...], and exp(logits - it) [..., N]."""
+  # Softmax does not depend on the shift. The gradient is stopped before the
+  # maximum, whose derivative is then not even traced.
   shift = jnp.max(jax.lax.stop_gradient(logits), axis=-1)
   return shift, jnp.exp(logits - shift[..., None])

@@ -10,18 +10,18 @@ from disco_rl.maths import shared_batch
 
 
 def mean(tree: Any, mask: types.Array) -> Any:
-  """Means where the mask is set, over all devices that share the batch.
+  """Computes means where the mask is set, over all devices of the batch.
 
-  All losses and all statistics of a batch are averaged by it. Devices add up
-  sums and weights, as their masks differ.
+  All losses and statistics of a batch are averaged by it. Devices add up sums
+  and weights, because their masks differ.
 
   Args:
-    tree: arrays [T, B, ...].
-    mask: [T, B], or of any number of axes, bool or weights.
+    tree: A tree of arrays [T, B, ...].
+    mask: [T, B], or any number of axes, bool or weights.
 
   Returns:
-    The tree of sum(x * mask) / (sum(mask) + 1e-8), over the axes of the mask;
-    0 where the mask is empty.
+    The tree of sum(x * mask) / (sum(mask) + 1e-8) over the axes of the mask; 0
+    if the mask is empty.
   """
   axes = tuple(range(mask.ndim))
 
@@ -36,13 +36,13 @@ def mean(tree: Any, mask: types.Array) -> Any:
 
 
 def next_is_real(mask: types.Array) -> types.Array:
-  """Whether the next transition is of the same stream of real ones.
+  """Returns whether the next transition is real and continues this one.
 
   Args:
-    mask: [T, B] bool, the real transitions.
+    mask: The real transitions, [T, B] bool.
 
   Returns:
-    [T, B] bool, False where a masked transition follows; after the last one
-    nothing is known to follow, which counts as real.
+    [T, B] bool, False if a masked transition follows. The unknown transition
+    after the last one counts as real.
   """
   return jnp.concatenate([mask[1:], jnp.ones_like(mask[:1])])

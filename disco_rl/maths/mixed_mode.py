@@ -2,8 +2,8 @@
 
 The meta-gradient differentiates through g(theta, m) = grad_theta L(theta, m),
 where m are the rule's targets. Reverse mode over reverse mode keeps and visits
-both passes of the inner gradient. As the Hessian is symmetric, one product in
-forward mode yields all that is needed (Kemaev et al., ICML 2025):
+both passes of the inner gradient. Because the Hessian is symmetric, one product
+in forward mode yields both results (Kemaev et al., ICML 2025):
 
   jvp(theta -> grad_(theta, m) L; v) = (H v, M v) = (v^T dg/dtheta, v^T dg/dm).
 """
@@ -28,13 +28,13 @@ def known_gradient(
   rollout: types.Rollout,
   gradient: types.Params,
 ) -> types.Params:
-  """A gradient that was computed before, with a derivative of its own.
+  """Returns a gradient that was computed before, with its own derivative.
 
   Args:
     loss: The loss of the agent.
     params: theta; differentiable.
     targets: m; differentiable.
-    rollout: the batch; constant.
+    rollout: The batch; constant.
     gradient: grad_theta loss(params, targets, rollout).
 
   Returns:

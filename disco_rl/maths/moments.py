@@ -12,9 +12,9 @@ class Moments:
   """Exponential moving averages, biased towards zero; see `statistics`.
 
   Attributes:
-    moment1: [] average of the batch means.
-    moment2: [] average of the batch means of squares.
-    decay_product: [] product of all decays so far, 1 before the first batch.
+    moment1: The average of the batch means, [].
+    moment2: The average of the batch means of squares, [].
+    decay_product: The product of all decays so far, []; initially 1.
   """
 
   moment1: types.Array
@@ -23,7 +23,7 @@ class Moments:
 
 
 def init() -> Moments:
-  """Moments before any data."""
+  """Makes the moments before any data."""
   return Moments(
     moment1=jnp.zeros(()), moment2=jnp.zeros(()), decay_product=jnp.ones(())
   )
@@ -36,12 +36,12 @@ def update(
 
   Args:
     moments: The moments of the batches so far.
-    x: [T, B]; a device's shard, where batches are sharded.
-    mask: [T, B] bool, the real transitions.
-    decay: weight of the past.
+    x: The signal, [T, B]; a device's shard if batches are sharded.
+    mask: The real transitions, [T, B] bool.
+    decay: The weight of the past.
 
   Returns:
-    Moments that include the batch; the same moments if none of it is real.
+    The moments including the batch; unchanged if it has no real transition.
   """
   mean, mean_square, weight = masked.mean(
     (x, jnp.square(x), jnp.ones_like(x)), mask
@@ -57,15 +57,15 @@ def update(
 
 
 def statistics(moments: Moments) -> tuple[types.Array, types.Array]:
-  """Mean and variance, zero-debiased as in Adam (Kingma & Ba, 2015).
+  """Computes mean and variance, debiased as in Adam (Kingma & Ba, 2015).
 
   Returns:
-    mean [] and variance []; 0 and 1 before the first data.
+    The mean [] and variance []; 0 and 1 before any data.
   """
   has_data = moments.decay_product < 1.0
   debias = 1.0 / jnp.where(has_data, 1.0 - moments.decay_product, 1.0)
   mean = moments.moment1 * debias
-  # Rounding can take the difference below zero.
+  # Rounding can make the difference negative.
   variance = jnp.maximum(0.0, moments.moment2 * debias - jnp.square(mean))
   return mean, jnp.where(has_data, variance, 1.0)
 

@@ -15,10 +15,11 @@ from disco_rl import types
 def scale_by_adam_sg_denom(
   b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> optax.GradientTransformation:
-  """Adam whose second-moment denominator is a constant for meta-gradients.
+  """Adam with a denominator that is constant for meta-gradients.
 
-  The numbers are `optax.scale_by_adam`'s. Differentiating through the root of
-  second moments near zero would blow up the meta-gradient, so it is stopped.
+  Its results are those of `optax.scale_by_adam`. Differentiating through the
+  root of second moments near zero would blow up the meta-gradient, so it is
+  stopped.
   """
 
   def init(params: optax.Params) -> optax.ScaleByAdamState:
@@ -49,11 +50,11 @@ def scale_by_adam_sg_denom(
 def scale_by_rms_sg_denom(
   decay: float = 0.99, eps: float = 1e-8
 ) -> optax.GradientTransformation:
-  """RMSProp whose denominator is a constant for meta-gradients.
+  """RMSProp with a denominator that is constant for meta-gradients.
 
   v <- decay v + (1 - decay) g^2; the update is g / (sqrt(v) + eps), where v is
-  zero at first and is not corrected for that (Tieleman and Hinton, 2012). The
-  paper names RMSProp without its constants; the decay is IMPALA's.
+  initially zero, without bias correction (Tieleman and Hinton, 2012). The paper
+  does not state the constants; the decay is IMPALA's.
   """
 
   def init(params: optax.Params) -> optax.ScaleByRmsState:
@@ -88,23 +89,24 @@ def agent_optimizer(
   weight_decay: float = 0.0,
   optimizer: str = 'adam',
 ) -> optax.GradientTransformation:
-  """Adam or RMSProp, its updates clipped elementwise, times -learning_rate.
+  """Makes Adam or RMSProp with elementwise clipping and a step size.
 
   Args:
-    learning_rate: largest step size.
-    max_abs_update: bound of each entry of an update, before the step size.
-    warm_up_updates: over which the step size rises from zero; 0: no warm-up.
-    decay_updates: number of updates after which a cosine schedule ends at zero,
-      counted from the first; 0: the step size stays constant.
+    learning_rate: The largest step size.
+    max_abs_update: The bound of each entry of an update, before the step size.
+    warm_up_updates: The number of updates over which the step size rises from
+      zero; 0: no warm-up.
+    decay_updates: The number of updates after which a cosine schedule ends at
+      zero, counted from the first; 0: the step size is constant.
     weight_decay: The coefficient of decoupled weight decay (Loshchilov and
       Hutter, 2019), added after clipping.
-    optimizer: a name among `OPTIMIZERS`.
+    optimizer: A name in `OPTIMIZERS`.
 
   Returns:
     The transformation of gradients into updates.
 
   Raises:
-    ValueError: the decay would end before the warm-up.
+    ValueError: The decay would end before the warm-up.
   """
   if 0 < decay_updates <= warm_up_updates:
     raise ValueError(
@@ -123,7 +125,7 @@ def agent_optimizer(
 
 
 class OwnRateState(NamedTuple):
-  """Attributes: inner: of the optimizer; learning_rate: []."""
+  """The inner state of the optimizer, and the learning rate []."""
 
   inner: Any
   learning_rate: types.Array
@@ -134,13 +136,13 @@ def with_own_rate(
 ) -> optax.GradientTransformation:
   """Multiplies an optimizer's updates by a learning rate in its state.
 
-  Programs then serve agents with different rates; see `set_own_rate`.
+  One program can then serve agents with different rates; see `set_own_rate`.
 
   Args:
-    optimizer: with a learning rate of 1.
+    optimizer: An optimizer with a learning rate of 1.
 
   Returns:
-    The transformation; the rate is 1 at first.
+    The transformation, with an initial rate of 1.
   """
 
   def init(params: optax.Params) -> OwnRateState:
@@ -167,7 +169,7 @@ def set_own_rate(state: OwnRateState, rate: types.Array) -> OwnRateState:
 def schedule(
   learning_rate: float, warm_up_updates: int = 0, decay_updates: int = 0
 ) -> optax.ScalarOrSchedule:
-  """Linear warm-up, then cosine decay or a constant; see `agent_optimizer`."""
+  """Makes a linear warm-up, then a cosine decay or a constant."""
   if decay_updates:
     return optax.warmup_cosine_decay_schedule(
       0.0, learning_rate, warm_up_updates, decay_updates

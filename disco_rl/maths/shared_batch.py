@@ -1,13 +1,13 @@
-"""Batches that several devices share, each with some of the trajectories.
+"""Sums and means over batches that several devices share.
 
 A program that `jax.shard_map` maps over an axis called `AXIS` of several
 devices computes on shards of each batch [T, B, ...]. Sums and means over
 trajectories are completed over the devices by `total` and `mean`; without such
-an axis both do nothing.
+an axis both return their argument.
 
-A gradient with respect to replicated values is each device's part of it times
-the number of devices, as the derivative of a sum over devices is again such a
-sum: `mean` makes it whole.
+On each device, a gradient with respect to replicated values is its part times
+the number of devices, because the derivative of a sum over devices is again
+such a sum: `mean` completes it.
 """
 
 from typing import TypeVar
@@ -21,13 +21,13 @@ _Tree = TypeVar('_Tree')
 
 
 def is_shared() -> bool:
-  """Whether devices share batches in the program that is being traced."""
+  """Returns whether devices share batches in the program being traced."""
   mesh = jax.sharding.get_abstract_mesh()
   return AXIS in mesh.manual_axes and mesh.shape[AXIS] > 1
 
 
 def own_shard(batch: _Tree) -> _Tree:
-  """This device's shard of a batch, trees [T, B, ...]."""
+  """Returns this device's shard of a batch, trees [T, B, ...]."""
   if not is_shared():
     return batch
   shards = jax.lax.axis_size(AXIS)
@@ -41,14 +41,14 @@ def own_shard(batch: _Tree) -> _Tree:
 
 
 def total(tree: _Tree) -> _Tree:
-  """The sum over the devices that share a batch; of a tree of few numbers."""
+  """Sums small trees over the devices that share a batch."""
   if not is_shared():
     return tree
-  # One vector takes one message, where XLA does not join those of the leaves.
+  # One vector takes one message; XLA may not merge the messages of leaves.
   vector, unravel = flatten_util.ravel_pytree(tree)
   return unravel(jax.lax.psum(vector, AXIS))
 
 
 def mean(tree: _Tree) -> _Tree:
-  """The mean over the devices that share a batch; see above for gradients."""
+  """Averages over the devices that share a batch; see above for gradients."""
   return jax.lax.pmean(tree, AXIS) if is_shared() else tree

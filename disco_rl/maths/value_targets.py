@@ -79,7 +79,7 @@ class ValueEstimates:
 
 
 def init_moments() -> ValueMoments:
-  """Moments before the first batch."""
+  """Makes the moments before the first batch."""
   return ValueMoments(advantage=moments.init(), td=moments.init())
 
 
@@ -91,11 +91,12 @@ def taken(x: types.Array, action: types.Array) -> types.Array:
 def values_from_logits(
   logits: types.Array, max_abs_value: float
 ) -> types.Array:
-  """Scalar values of categorical predictions: h^-1(sum_i softmax(l)_i bin_i).
+  """Converts categorical predictions l to h^-1(sum_i softmax(l)_i bin_i).
 
   Args:
     logits: [..., N].
-    max_abs_value: bins are evenly spaced on [-max_abs_value, max_abs_value].
+    max_abs_value: The largest bin; bins are evenly spaced on [-max_abs_value,
+      max_abs_value].
 
   Returns:
     [...] values in units of the return.
@@ -110,7 +111,7 @@ def values_from_logits(
 def categorical_value_loss(
   logits: types.Array, target: types.Array, max_abs_value: float
 ) -> types.Array:
-  """Cross-entropy between the two-hot code of h(target) and the prediction.
+  """Computes cross-entropy between the two-hot code of h(target) and logits.
 
   Args:
     logits: [..., N].
@@ -118,7 +119,7 @@ def categorical_value_loss(
     max_abs_value: the largest bin.
 
   Returns:
-    [...] loss.
+    The loss, [...].
   """
   num_bins = logits.shape[-1]
   probabilities = rlax.transform_to_2hot(
@@ -133,7 +134,7 @@ def categorical_value_loss(
 def importance_ratio(
   policy_logits: types.Array, rollout: types.Rollout
 ) -> types.Array:
-  """Rho = pi(a) / mu(a) of the taken actions, [T+1, B]."""
+  """Computes rho = pi(a) / mu(a) of the taken actions, [T+1, B]."""
   log_ratio = jax.nn.log_softmax(policy_logits) - jax.nn.log_softmax(
     rollout.logits
   )
@@ -152,7 +153,7 @@ def retrace(
   max_abs_value: float,
   moments_decay: float,
 ) -> tuple[RetraceEstimates, ValueMoments]:
-  """Retrace (Munos et al., 2016): returns by the target network's q and V.
+  """Estimates returns by Retrace (Munos et al., 2016) from target values.
 
   Args:
     value_moments: lifetime moments before this batch.
@@ -212,13 +213,13 @@ def _retrace_returns(
   discount: float,
   lambda_: float,
 ) -> types.Array:
-  """Off-policy returns G, [T, B]; q and V are the target network's.
+  """Computes off-policy returns G, [T, B]; q and V are the target network's.
 
   G_t = r_t + gamma_t (V(s_t+1) + c_t+1 (G_t+1 - q(s_t+1, a_t+1))),
   c = lambda min(1, rho), G_T-1 = r_T-1 + gamma_T-1 V(s_T).
 
-  The trace is also cut at masked transitions, between an episode that a time
-  limit ended and the next one.
+  The trace is also cut at masked transitions, which separate an episode that a
+  time limit ended from the next one.
   """
   trace = lambda_ * jnp.minimum(rho, 1.0) * rollout.mask
   return jax.vmap(
@@ -242,7 +243,7 @@ def vtrace(
   lambda_: float,
   moments_decay: float,
 ) -> tuple[ValueEstimates, ValueMoments]:
-  """V-trace targets and advantages (Espeholt et al., 2018), rho clipped at 1.
+  """Estimates by V-trace (Espeholt et al., 2018), with rho clipped at 1.
 
   Args:
     value_moments: lifetime moments before this batch.
@@ -283,10 +284,10 @@ def monte_carlo(
   discount: float,
   moments_decay: float,
 ) -> tuple[ValueEstimates, ValueMoments]:
-  """Observed returns, G_t = r_t + gamma_t G_t+1.
+  """Estimates by observed returns, G_t = r_t + gamma_t G_t+1.
 
-  They bootstrap from the value where the rollout or a time limit ends before
-  the episode. Arguments and results are those of `vtrace`.
+  They bootstrap from the value at the end of the rollout and at time limits.
+  Arguments and results are those of `vtrace`.
   """
   returns = jax.vmap(rlax.lambda_returns, in_axes=1, out_axes=1)(
     rollout.reward,
@@ -314,7 +315,7 @@ def _value_estimates(
   mask: types.Array,
   moments_decay: float,
 ) -> tuple[ValueEstimates, ValueMoments]:
-  """Updates the moments, then normalizes by them."""
+  """Updates the moments, then normalizes with them."""
   value_moments = _update_moments(
     value_moments, advantage, td, mask, moments_decay
   )
@@ -337,7 +338,7 @@ def _update_moments(
   decay: float,
 ) -> ValueMoments:
   """Adds the real transitions of one batch to the lifetime moments."""
-  # Together, so that devices that share the batch add up once.
+  # Together, so that devices that share the batch communicate once.
   before = (value_moments.advantage, value_moments.td)
   stacked = jax.tree.map(lambda *x: jnp.stack(x), *before)
   after = jax.vmap(moments.update, in_axes=(0, 0, None, None))(
