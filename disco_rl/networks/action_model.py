@@ -27,9 +27,9 @@ class ActionLSTM(hk.Module):
     """Steps with all actions, and with the taken ones.
 
     Args:
-      cell: [N, H] the state; its hidden half is tanh(cell).
+      cell: The state, [N, H]; its hidden half is tanh(cell).
       num_actions: A.
-      action: [M] int32, actions taken in the first M of the states.
+      action: The actions taken in the first M states, [M] int32.
 
     Returns:
       Outputs for all actions [N, A, H], and for the taken ones [M, H].
@@ -37,7 +37,7 @@ class ActionLSTM(hk.Module):
     w_action, w_hidden, b = lstm.gate_weights(
       self._hidden_size, num_actions, cell.dtype
     )
-    # A one-hot input selects a row; the term of the state is common to all.
+    # A one-hot input selects a row; all actions share the term of the state.
     gates = jnp.tanh(cell) @ w_hidden + b
     one_hot = jax.nn.one_hot(action, num_actions, dtype=cell.dtype)
     every = lstm.apply_gates(gates[..., None, :] + w_action, cell[..., None, :])
@@ -67,17 +67,17 @@ class ActionModel(hk.Module):
   def __call__(
     self, embedding: types.Array, action: types.Array
   ) -> tuple[types.Outputs, types.Outputs]:
-    """Predictions for all actions, and for the taken ones.
+    """Predicts for all actions, and for the taken ones.
 
-    Those for the taken actions are computed on their own, not selected: a loss
-    that reads only them then has a backward pass A times smaller.
+    Predictions for taken actions are computed separately, not selected: a loss
+    that reads only them has a backward pass A times smaller.
 
     Args:
-      embedding: [N, D].
-      action: [M] int32, actions taken in the first M of the states.
+      embedding: The embeddings of states, [N, D].
+      action: The actions taken in the first M states, [M] int32.
 
     Returns:
-      By head, [N, A, width] for all actions, [M, width] for the taken.
+      By head, [N, A, width] for all actions, and [M, width] for taken actions.
     """
     cell = hk.Linear(self._lstm_size, name='root')(embedding)
     every, taken = ActionLSTM(self._lstm_size)(cell, self._num_actions, action)

@@ -28,8 +28,8 @@ class AgentNetworkConfig(config_lib.Settings):
 
   Attributes:
     torso: The function from observations to an embedding.
-    core_lstm: size of an LSTM between the torso and the heads, for
-      environments that are only partially observed; 0: there is none.
+    core_lstm: size of an LSTM between the torso and the heads, for partially
+      observed environments; 0: no LSTM.
     action_model_lstm: size of the LSTM of the action model.
     action_model_head: width of the hidden layer of each of its heads.
     compute_dtype: precision of its computations, 'float32' or 'bfloat16'.
@@ -50,15 +50,15 @@ class AgentNetwork:
   Attributes:
     init: key -> parameters.
     initial_state: B -> state of the core before an episode, a tree of [B, ...];
-      empty if there is no core.
+      empty without a core.
     step: (parameters, observation [B, ...], core state [B, ...]) -> logits
       [B, A] and the next core state; for acting.
     policy: (parameters, rollout) -> logits [T+1, B, A].
     unroll: (parameters, rollout) -> outputs, taken. `outputs` holds
       [T+1, B, width] for `logits` and each head of the state,
-      [T+1, B, A, width] for each head of the actions; `taken` is the same with
-      the heads of the actions for the taken actions alone, at the first T
-      steps, [T, B, width].
+      [T+1, B, A, width] for each head of the actions; `taken` is the same,
+      except that heads of the actions are only for the taken actions of the
+      first T steps, [T, B, width].
   """
 
   init: Callable[[types.Array], types.Params]
@@ -74,7 +74,7 @@ class AgentNetwork:
 
 
 class AgentNetworkModule(hk.Module):
-  """See `AgentNetwork`."""
+  """The Haiku module of `AgentNetwork`."""
 
   def __init__(
     self,
@@ -112,7 +112,7 @@ class AgentNetworkModule(hk.Module):
   def step(
     self, observation: types.PyTree, core_state: types.PyTree
   ) -> tuple[types.Array, types.PyTree]:
-    """Logits of the policy [B, A], and the next state of the core."""
+    """Computes logits of the policy [B, A], and the next state of the core."""
     embedding = self._torso(observation, self._dtype)
     if self._core is not None:
       reset = jnp.zeros((1, embedding.shape[0]), bool)
@@ -122,7 +122,7 @@ class AgentNetworkModule(hk.Module):
     return outputs['logits'], core_state
 
   def policy(self, rollout: types.Rollout) -> types.Array:
-    """Logits of the policy, [T+1, B, A]."""
+    """Computes logits of the policy, [T+1, B, A]."""
     logits = self._predict(
       self._embed(rollout), ('logits',), rollout.observation
     )['logits']
@@ -131,7 +131,7 @@ class AgentNetworkModule(hk.Module):
   def unroll(
     self, rollout: types.Rollout
   ) -> tuple[types.Outputs, types.Outputs]:
-    """All outputs, and those of the taken actions; see `AgentNetwork`."""
+    """Computes all outputs, and those of taken actions; see `AgentNetwork`."""
     batch_size = rollout.action.shape[1]
     embedding = self._embed(rollout)
     outputs = self._predict(
@@ -153,12 +153,12 @@ class AgentNetworkModule(hk.Module):
     names: Sequence[str],
     observation: types.PyTree,
   ) -> types.Outputs:
-    """Heads of the state, by one product; the policy's with legal actions.
+    """Computes the heads of the state by one product, and masks the policy.
 
     Args:
-      embedding: [N, D].
-      names: The names of the heads, 'logits' among them.
-      observation: Observations of N rows, on one axis or on two.
+      embedding: The embeddings, [N, D].
+      names: The names of the heads, including 'logits'.
+      observation: The observations of N rows, on one axis or on two.
     """
     layers = [self._state_heads[name] for name in names]
     w, b = linear.concatenate(layers, embedding.shape[-1], embedding.dtype)
@@ -169,10 +169,10 @@ class AgentNetworkModule(hk.Module):
     return outputs | {'logits': action_masks.apply(outputs['logits'], legal)}
 
   def _embed(self, rollout: types.Rollout) -> types.Array:
-    """Embeddings of all observations, [(T+1) * B, D].
+    """Embeds all observations, [(T+1) * B, D].
 
-    Over rows, not over time and batch: the products of the backward pass are up
-    to twice as fast on matrices.
+    It uses rows instead of time and batch, because products in the backward
+    pass are up to twice as fast on matrices.
     """
     leaves = jax.tree.leaves(action_masks.without(rollout.observation))
     if not leaves or not all(x.size for x in leaves):
@@ -192,18 +192,18 @@ class AgentNetworkModule(hk.Module):
 
 
 def episode_starts(rollout: types.Rollout) -> types.Array:
-  """Observations before which the core state is reset, [T+1, B] bool.
+  """Returns before which observations the core is reset, [T+1, B] bool.
 
-  The first of each episode: after terminations, and after the masked
-  transitions that follow a time limit. Never at time 0, where the stored core
-  state is reset already.
+  These are the first ones of episodes: after terminations, and after the masked
+  transitions that follow a time limit; but not at time 0, where the stored core
+  state has been reset already.
   """
   is_over = has_ended(rollout.is_terminal, rollout.mask)
   return jnp.pad(is_over, ((1, 0), (0, 0)))
 
 
 def has_ended(is_terminal: types.Array, mask: types.Array) -> types.Array:
-  """Whether the observation after a transition is of another episode."""
+  """Returns whether a transition leads to another episode."""
   return jnp.logical_or(is_terminal, jnp.logical_not(mask))
 
 
@@ -215,9 +215,9 @@ def make(
   """Builds the network of an agent.
 
   Args:
-    environment_spec: observations and actions.
-    output_spec: heads that the rule requires.
-    config: sizes.
+    environment_spec: The observations and actions.
+    output_spec: The heads that the rule requires.
+    config: The sizes.
 
   Returns:
     The network as pure functions.
@@ -225,7 +225,7 @@ def make(
   dtype = jnp.dtype(config.compute_dtype)
 
   def transform(method: str) -> Any:
-    """Haiku functions of one of the module's methods."""
+    """Makes the Haiku functions of a method of the module."""
 
     def function(*arguments: Any, dtype: Any = dtype) -> Any:
       module = AgentNetworkModule(environment_spec, output_spec, config, dtype)
@@ -237,12 +237,12 @@ def make(
     return hk.without_apply_rng(hk.transform(function))
 
   def apply(method: str) -> Callable[..., Any]:
-    """The method with parameters and outputs in float32."""
+    """Makes a method with parameters and outputs in float32."""
     transformed = transform(method)
     if dtype == jnp.float32:
       return transformed.apply
-    # Chunks of the torso have gradients whose sum is not to be rounded as often
-    # as there are chunks: their parameters are cast within the loop.
+    # The sum of the gradients of a torso's chunks should not be rounded for
+    # each chunk: their parameters are cast within the loop.
     before = jnp.float32 if config.torso.chunk_size else dtype
     return lambda params, *arguments: cast(
       transformed.apply(cast(params, before), *arguments), jnp.float32
@@ -269,7 +269,7 @@ def make(
 
 
 def cast(tree: Any, dtype: Any) -> Any:
-  """The same tree with its floats in another type."""
+  """Converts the floats of a tree to another type."""
   return jax.tree.map(
     lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x,
     tree,

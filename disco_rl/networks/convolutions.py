@@ -11,24 +11,24 @@ import jax.numpy as jnp
 from disco_rl import types
 from disco_rl.runtime import backend
 
-_SIZE = 3  # Of all filters.
-# The least side of a board, and of a picture; and the most channels of one.
+_SIZE = 3  # The size of all filters.
+# The minimal sides of a board and a picture, and the maximal channels of one.
 _BOARD, _PICTURE, _MOST_CHANNELS = 8, 28, 16
 _LAYOUT = ('NHWC', 'HWIO', 'NHWC')
 
 
 def check_image(shape: Sequence[int], dtype: Any) -> None:
-  """Checks that what looks like an image has the axes [H, W, C].
+  """Checks that an observation that looks like an image has axes [H, W, C].
 
-  Boards of symbols may be small and have many channels: of numbers other than
-  pixels only those are refused that can hardly be boards.
+  Boards of symbols may be small and have many channels: numbers other than
+  pixels are only refused if they can hardly be boards.
 
   Args:
     shape: The shape of one observation.
     dtype: The dtype of its numbers; pixels are uint8 or bool.
 
   Raises:
-    ValueError: channels come first, or there is another number of axes.
+    ValueError: Channels come first, or there is another number of axes.
   """
   is_pixels = dtype in (jnp.uint8, jnp.bool_)
   if len(shape) == 3:
@@ -60,7 +60,7 @@ def check_image(shape: Sequence[int], dtype: Any) -> None:
 def impala(
   image: types.Array, channels: Sequence[int], stride: int
 ) -> types.Array:
-  """IMPALA's deep network (Espeholt et al., 2018): two blocks a stage.
+  """Applies IMPALA's deep network (Espeholt et al., 2018): two blocks a stage.
 
   Args:
     image: [N, H, W, C].
@@ -82,10 +82,10 @@ def impala(
 def resnet(
   image: types.Array, channels: Sequence[int], stride: int
 ) -> types.Array:
-  """The network of the paper's large agents: one residual block a stage.
+  """Applies the network of the paper's large agents: one block a stage.
 
-  The paper states the number of blocks and their filters (256, 384, 384, 256).
-  The strided convolution before each block is an assumption.
+  The paper states the number of residual blocks and their filters (256, 384,
+  384, 256). The strided convolution before each block is an assumption.
 
   Args:
     image: [N, H, W, C].
@@ -102,7 +102,7 @@ def resnet(
 
 
 def residual_block(image: types.Array, name: str) -> types.Array:
-  """Two convolutions beside the identity, each after a ReLU."""
+  """Adds the result of two convolutions, each after a ReLU, to the image."""
   width = image.shape[-1]
   x = image
   for layer in range(2):
@@ -111,16 +111,16 @@ def residual_block(image: types.Array, name: str) -> types.Array:
 
 
 class Convolution(hk.Module):
-  """Filters of 3x3 and a bias; the parameters are those of `hk.Conv2D`."""
+  """Filters of 3x3 and a bias, with the parameters of `hk.Conv2D`."""
 
   def __init__(self, width: int, stride: int = 1, name: str | None = None):
-    """The stride divides height and width, rounded up."""
+    """Makes the layer; the stride divides height and width, rounded up."""
     super().__init__(name)
     self._width = width
     self._stride = stride
 
   def __call__(self, image: types.Array) -> types.Array:
-    """[N, H, W, C] -> [N, H', W', width]."""
+    """Applies the filters, [N, H, W, C] -> [N, H', W', width]."""
     shape = (_SIZE, _SIZE, image.shape[-1], self._width)
     fan_in = _SIZE * _SIZE * image.shape[-1]
     filters = hk.get_parameter(
@@ -143,10 +143,10 @@ def _convolve(
 def convolve_on_cpu(
   image: types.Array, filters: types.Array, stride: int
 ) -> types.Array:
-  """A convolution whose derivatives are products of matrices.
+  """Computes a convolution with matrix products as derivatives.
 
-  XLA computes convolutions well on CPUs, but not their transposes in reverse
-  mode: within a loop the gradient of one of 16 filters takes 30 times as long.
+  On CPUs, XLA is fast at convolutions, but not at their transposes in reverse
+  mode: within a loop the gradient for 16 filters takes 30 times as long.
 
   Args:
     image: [N, H, W, C].
@@ -177,7 +177,7 @@ def _convolve_on_cpu_jvp(
 
 
 def patches(image: types.Array, stride: int) -> types.Array:
-  """The inputs of each filter application.
+  """Extracts the inputs of each filter application.
 
   Args:
     image: [N, H, W, C], with zeros around it.
@@ -188,7 +188,7 @@ def patches(image: types.Array, stride: int) -> types.Array:
   """
   sizes = [-(-size // stride) for size in image.shape[1:3]]
   spans = [(size - 1) * stride + 1 for size in sizes]
-  # As XLA pads for 'SAME': an odd row or column is padded at the end.
+  # Like XLA for 'SAME', with an odd row or column of padding at the end.
   needed = [
     max(span + _SIZE - 1 - size, 0)
     for span, size in zip(spans, image.shape[1:3])

@@ -1,7 +1,7 @@
-"""What IMPALA's network adds to an encoded image of DeepMind Lab.
+"""The parts of IMPALA's network for DeepMind Lab after the encoded image.
 
-An LSTM over the words of the instruction, the last action and the last reward
-(Espeholt et al., 2018); sizes as in the code that its authors published.
+They are an LSTM over the words of the instruction, the last action and the last
+reward (Espeholt et al., 2018), with the sizes in the authors' code.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ _LSTM_SIZE = 64
 
 
 def is_observation(observation: types.PyTree) -> bool:
-  """Whether an observation is a dictionary with exactly the `KEYS`."""
+  """Returns whether an observation is a dictionary with exactly the `KEYS`."""
   return isinstance(observation, Mapping) and observation.keys() == KEYS
 
 
 def context(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
-  """Encodes all of an observation but its image.
+  """Encodes an observation without its image.
 
   Args:
     observation: `instruction` [N, W] int32, word ids, padded with zeros;
@@ -35,7 +35,7 @@ def context(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
     dtype: The dtype of the computations.
 
   Returns:
-    [N, 1 + A + 64]; the last entries are zero where there is no instruction.
+    [N, 1 + A + 64]; the last entries are zero without an instruction.
   """
   return jnp.concatenate(
     [

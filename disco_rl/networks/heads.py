@@ -1,4 +1,4 @@
-"""The heads that a rule requires, for networks of the user's own."""
+"""The heads that a rule requires, for the user's own networks."""
 
 import haiku as hk
 import jax
@@ -9,10 +9,10 @@ from disco_rl.networks import agent_network
 
 
 class Heads(hk.Module):
-  """The policy and a rule's heads on top of embeddings of whole trajectories.
+  """The policy and a rule's heads, on embeddings of whole trajectories.
 
-  The heads of `AgentNetwork`, for embeddings of any network, such as a
-  transformer over time. Call it inside a Haiku transformation.
+  They are the heads of `AgentNetwork`, for embeddings by any network, such as a
+  transformer over time. Call the module inside a Haiku transformation.
   """
 
   def __init__(
@@ -28,8 +28,8 @@ class Heads(hk.Module):
     Args:
       num_actions: A.
       output_spec: The output spec of the rule, `rule.output_spec(num_actions)`.
-      action_model_lstm: size of the LSTM of the action model.
-      action_model_head: width of the hidden layer of each of its heads.
+      action_model_lstm: The size of the LSTM of the action model.
+      action_model_head: The width of the hidden layer of each of its heads.
       name: The name of the module.
     """
     super().__init__(name)
@@ -46,23 +46,23 @@ class Heads(hk.Module):
       )
 
   def policy(self, embedding: types.Array) -> types.Array:
-    """[..., D] -> logits of the policy [..., A]; for acting."""
+    """Computes logits of the policy, [..., D] -> [..., A], for acting."""
     return self._state_heads['logits'](embedding)
 
   def __call__(
     self, embedding: types.Array, action: types.Array
   ) -> tuple[types.Outputs, types.Outputs]:
-    """All outputs, and those of the taken actions.
+    """Computes all outputs, and those of the taken actions.
 
     Args:
-      embedding: [T+1, B, D].
-      action: [T+1, B] int32, as in a rollout.
+      embedding: The embeddings, [T+1, B, D].
+      action: The actions of a rollout, [T+1, B] int32.
 
     Returns:
-      As `AgentNetwork.unroll`.
+      The outputs, in the format of `AgentNetwork.unroll`.
     """
     batch_size = action.shape[1]
-    # The action model takes rows.
+    # The action model expects rows.
     rows = embedding.reshape(-1, embedding.shape[-1])
     outputs = {head: f(rows) for head, f in self._state_heads.items()}
     every, taken = outputs, outputs

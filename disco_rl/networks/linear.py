@@ -1,4 +1,4 @@
-"""The parameters of a linear layer, for products that several layers share."""
+"""Parameters of linear layers, for products that several layers share."""
 
 from collections.abc import Sequence
 import itertools
@@ -41,6 +41,6 @@ def concatenate(
 
 
 def split(layers: Sequence[LinearWeights], x: types.Array) -> list[types.Array]:
-  """Outputs of each layer from those of all, [..., sum of sizes]."""
+  """Splits the joint output, [..., sum of sizes], by layer."""
   ends = itertools.accumulate(layer.output_size for layer in layers[:-1])
   return jnp.split(x, [*ends], axis=-1)

@@ -1,6 +1,6 @@
-"""Haiku's LSTM, with the gates' terms of all inputs computed in one product.
+"""Haiku's LSTM, with one product for the inputs of all time steps.
 
-Parameters, names and numbers are those of `hk.LSTM`.
+Parameters, names and results are those of `hk.LSTM`.
 """
 
 import haiku as hk
@@ -14,20 +14,20 @@ from disco_rl.networks import linear
 def gate_weights(
   hidden_size: int, input_size: int, dtype: jnp.dtype
 ) -> tuple[types.Array, types.Array, types.Array]:
-  """Weights of the inputs [I, 4H], of the hidden state [H, 4H], bias [4H]."""
+  """Returns weights of inputs [I, 4H] and hidden state [H, 4H], bias [4H]."""
   w, b = linear.LinearWeights(4 * hidden_size)(input_size + hidden_size, dtype)
   return w[:input_size], w[input_size:], b
 
 
 def apply_gates(gates: types.Array, cell: types.Array) -> hk.LSTMState:
-  """One step of an LSTM from its pre-activations.
+  """Computes one step of an LSTM from its pre-activations.
 
   Args:
     gates: [..., 4H] input, cell, forget and output gate, in Haiku's order.
     cell: [..., H], broadcast against the gates.
 
   Returns:
-    Hidden and cell state, [..., H].
+    The hidden and cell state, [..., H].
   """
   i, g, f, o = jnp.split(gates, 4, axis=-1)
   # The forget gate starts open (Jozefowicz et al., 2015).
@@ -36,7 +36,7 @@ def apply_gates(gates: types.Array, cell: types.Array) -> hk.LSTMState:
 
 
 def zero_state(batch_size: int, hidden_size: int) -> hk.LSTMState:
-  """The initial state, [B, hidden_size]."""
+  """Makes the initial state, [B, hidden_size]."""
   zeros = jnp.zeros((batch_size, hidden_size))
   return hk.LSTMState(hidden=zeros, cell=zeros)
 
@@ -57,23 +57,23 @@ class SequenceLSTM(hk.Module):
     reset: types.Array,
     state: hk.LSTMState | None = None,
   ) -> tuple[types.Array, hk.LSTMState]:
-    """Processes one time step after the other.
+    """Processes time steps one by one.
 
     Args:
       inputs: [T, B, F].
-      reset: [T, B] bool; where True, the state is zeroed before time t.
-      state: before the first time that is processed; None: `zero_state`.
+      reset: [T, B] bool; if True, the state is zeroed before time t.
+      state: The state before the first step; None: `zero_state`.
 
     Returns:
-      Outputs [T, B, hidden_size], and the final state.
+      The outputs [T, B, hidden_size], and the final state.
     """
     w_input, w_hidden, b = gate_weights(
       self._hidden_size, inputs.shape[-1], inputs.dtype
     )
     keep = 1 - reset[..., None].astype(inputs.dtype)
 
-    # The cell has an axis more, lest XLA update it in place: on CPUs loops that
-    # write where they read are not vectorised.
+    # The extra axis keeps XLA from updating the cell in place: on CPUs, loops
+    # that write where they read are not vectorized.
     def step(
       carry: tuple[types.Array, types.Array], x: tuple[types.Array, types.Array]
     ) -> tuple[tuple[types.Array, types.Array], types.Array]:

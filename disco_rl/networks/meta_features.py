@@ -3,7 +3,7 @@
 `step_features` makes the first 23. The policy embedding of `meta_network`, made
 from `action_channels`, supplies the other 4: its two channels' means over
 actions, then those of the taken action. Published weights depend on this order.
-Variants without q, or without y and z, leave the numbers made from them out.
+Variants without q, or without y and z, lack the numbers made from them.
 """
 
 import jax
@@ -17,13 +17,14 @@ from disco_rl.maths import value_targets
 
 @types.record
 class MetaInputs:
-  """Inputs of a rule; T transitions of B trajectories.
+  """The inputs of a rule, for T transitions of B trajectories.
 
   Attributes:
-    rollout: actions, rewards, terminals and behaviour logits.
-    outputs: outputs of the agent's network: logits, y, z.
-    target_outputs: the same of its target network.
-    estimates: values, returns and advantages by Retrace; None without q.
+    rollout: The rollout: actions, rewards, terminals and behaviour logits.
+    outputs: The outputs of the agent's network: logits, y, z.
+    target_outputs: The same outputs of its target network.
+    estimates: The Retrace estimates of values, returns and advantages; None
+      without q.
   """
 
   rollout: types.Rollout
@@ -34,7 +35,7 @@ class MetaInputs:
 
 @types.record
 class EmbeddedPredictions:
-  """Predictions, each embedded into one number by E_y or E_z.
+  """Predictions, each embedded as one number by E_y or E_z.
 
   Attributes:
     y: [T+1, B].
@@ -51,7 +52,7 @@ class EmbeddedPredictions:
 
 @types.record
 class PreparedInputs:
-  """Inputs of a rule as the features read them.
+  """The inputs of a rule, prepared for the features.
 
   Attributes:
     raw: The rollout, the agent's outputs, and Retrace estimates.
@@ -59,9 +60,9 @@ class PreparedInputs:
     behaviour: [T+1, B, A] probabilities mu.
     target_policy: [T+1, B, A] probabilities of the target network,
       stop-gradient.
-    embedded: the predictions, by their embeddings; None without y and z.
-    legal: [T+1, B, A] bool; None where all actions are legal. The others count
-      in no mean and no maximum over actions.
+    embedded: The embedded predictions; None without y and z.
+    legal: [T+1, B, A] bool; None if all actions are legal. Illegal actions are
+      not part of means and maxima over actions.
   """
 
   raw: MetaInputs
@@ -98,7 +99,7 @@ def _pair(x: types.Array) -> types.Array:
 
 
 def step_features(inputs: PreparedInputs) -> types.Array:
-  """The first 23 of the 27 numbers of a step.
+  """Computes the first 23 of the 27 numbers of a step.
 
   To add one, add a column. Rules that were discovered before no longer load,
   unless the column depends on a new field of `MetaNetworkConfig` whose default
@@ -138,14 +139,14 @@ def step_features(inputs: PreparedInputs) -> types.Array:
       expected(embedded.z),
       largest(embedded.z),
       taken(embedded.target_z),
-      expected(embedded.target_z),  # By the online policy.
+      expected(embedded.target_z),  # Under the online policy.
       largest(embedded.target_z),
     ]
   return jnp.concatenate(columns, axis=-1)
 
 
 def action_channels(inputs: PreparedInputs) -> types.Array:
-  """The 9 channels per action, inputs of the policy embedding.
+  """Computes the 9 channels per action, inputs of the policy embedding.
 
   Args:
     inputs: T transitions of B trajectories.
@@ -172,21 +173,21 @@ def action_channels(inputs: PreparedInputs) -> types.Array:
 
 
 def legal_actions(inputs: PreparedInputs) -> types.Array | None:
-  """The legal actions of the steps, [T, B, A] bool; None: all of them."""
+  """Returns the legal actions of the steps, [T, B, A] bool; None for all."""
   return None if inputs.legal is None else inputs.legal[:-1]
 
 
 def num_action_channels(has_y_and_z: bool, has_q: bool) -> int:
-  """The number of the `action_channels`: 9 with all predictions."""
+  """Returns the number of `action_channels`: 9 with all predictions."""
   return 4 + 2 * has_y_and_z + 3 * has_q
 
 
 def zeros(prediction_size: int, has_q: bool) -> MetaInputs:
-  """Inputs of the smallest shapes that a rule's network can be built with.
+  """Makes the smallest inputs with which a rule's network can be built.
 
   Args:
     prediction_size: Y; 0: without y and z.
-    has_q: whether agents predict action values.
+    has_q: Whether agents predict action values.
 
   Returns:
     One transition of one trajectory, with two actions.

@@ -1,10 +1,10 @@
-"""The meta-network: from an agent's rollout to the targets it moves towards.
+"""The meta-network: from an agent's rollout to its targets.
 
 An LSTM runs backwards along the trajectory, over features that do not depend on
 the number of actions or on the environment; a second one, the meta-RNN, takes
 one step per update and keeps its state for the agent's lifetime. Module names
 are those of the published weights. Variants (Fig. 3, Extended Data Fig. 3) lack
-some of the modules, and the inputs that are made from what they lack.
+some modules and the inputs that depend on them.
 """
 
 from collections.abc import Iterator
@@ -34,17 +34,17 @@ class MetaNetworkConfig(config_lib.Settings, prefix='rule_'):
   """Sizes of the meta-network; the defaults are those of Disco103.
 
   Attributes:
-    prediction_size: Y, width of the predictions y and z; 0: there are none.
+    prediction_size: Y, width of the predictions y and z; 0: no predictions.
     prediction_embedding: widths of the layers of E_y and E_z.
     policy_channels: channels of the blocks of the policy embedding.
     policy_target_channels: channels of the blocks that emit pi_hat.
     lstm_size: width of the LSTM that runs backwards along the trajectory.
     meta_rnn_input_size: width of the layer in front of the meta-RNN.
     meta_rnn_size: width of the LSTM whose state lasts for the agent's lifetime;
-      0: there is none, and targets depend on the newest batch alone.
-    has_q: whether agents predict action values, and the network reads them.
-    transformer_layers: blocks of a transformer in place of the backward LSTM,
-      of its width; 0: the LSTM.
+      0: no LSTM, and targets depend only on the newest batch.
+    has_q: whether agents predict action values, which the network reads.
+    transformer_layers: blocks of a transformer instead of the backward LSTM, of
+      the same width; 0: the LSTM.
     transformer_heads: heads of its attention, a divisor of that width.
   """
 
@@ -60,7 +60,7 @@ class MetaNetworkConfig(config_lib.Settings, prefix='rule_'):
   transformer_heads: config_lib.Count = 4
 
   def conflicts(self) -> Iterator[str]:
-    """The embedded prediction is one number; heads are of equal widths."""
+    """Yields errors about embeddings of predictions and attention heads."""
     if tuple(self.prediction_embedding[-1:]) != (1,):
       yield (
         f'rule_prediction_embedding={self.prediction_embedding} must end in a '
@@ -78,7 +78,7 @@ class MetaOutputs:
   """Targets as logits, and an embedding for analysis.
 
   Attributes:
-    pi: [T, B, A] pi_hat, with legal actions alone.
+    pi: [T, B, A] pi_hat, with only legal actions.
     y: [T, B, Y] y_hat; None without y and z.
     z: [T, B, Y] z_hat, for the taken action; None likewise.
     embedding: [T, B, 1] of the trajectory, an input of the meta-RNN; None
@@ -94,7 +94,7 @@ class MetaOutputs:
 class PredictionEmbedding(hk.Module):
   """E_y or E_z: an MLP from softmax(logits) to one number.
 
-  Its first layer is evaluated by `embed`, together with that of others.
+  Its first layer is evaluated by `embed`, together with those of others.
   """
 
   def __init__(self, widths: Sequence[int], name: str):
@@ -106,7 +106,7 @@ class PredictionEmbedding(hk.Module):
     ]
 
   def __call__(self, x: types.Array) -> types.Array:
-    """From the first layer's output [..., widths[0]] to [...]."""
+    """Applies the other layers, [..., widths[0]] -> [...]."""
     for layer in self._rest:
       x = layer(jax.nn.relu(x))
     return x[..., 0]
@@ -118,8 +118,8 @@ def embed(
   """Applies several embeddings to predictions, by one matrix product.
 
   Args:
-    embeddings: E_y or E_z, of one network or of several.
-    logits: [..., Y]; these are the largest inputs of the meta-network.
+    embeddings: E_y or E_z of one or several networks.
+    logits: The logits, [..., Y], the largest inputs of the meta-network.
 
   Returns:
     [...] for each embedding.
@@ -137,11 +137,11 @@ def embed_predictions(
   """Embeds y and z, online and target, by each pair of E_y and E_z.
 
   Args:
-    inputs: with outputs of the agent's network and of its target network.
-    embeddings: The embeddings of one network or of several.
+    inputs: The inputs, with outputs of the agent's and the target network.
+    embeddings: The embeddings of one or several networks.
 
   Returns:
-    One for each pair; None where agents have no y and z.
+    The result for each pair; None if agents have no y and z.
   """
   if 'y' not in inputs.outputs:
     return [None] * len(embeddings)
@@ -172,9 +172,9 @@ class ActionBlock(hk.Module):
 
     Args:
       x: [..., A, C].
-      legal: [..., A] bool, the actions that count in the mean; None: all.
-      shared: [..., S] further channels, the same for every action; first in
-        order.
+      legal: The actions in the mean, [..., A] bool; None: all.
+      shared: Further channels, [..., S], the same for every action; they come
+        first.
 
     Returns:
       [..., A, channels].
@@ -185,7 +185,7 @@ class ActionBlock(hk.Module):
     w = hk.get_parameter('w', (1, 2 * size, self._channels), x.dtype, init)
     b = hk.get_parameter('b', (self._channels,), x.dtype, jnp.zeros)
     w_own, w_mean = w[0, :size], w[0, size:]
-    # Inputs that all actions share are multiplied once.
+    # Inputs that all actions share are multiplied only once.
     common = _mean_over_actions(x, legal) @ w_mean[num_shared:] + b
     if shared is not None:
       common += shared @ (w_own + w_mean)[:num_shared]
@@ -202,7 +202,7 @@ def _mean_over_actions(
 
 
 class ActionNet(hk.Module):
-  """Blocks over the action axis, one after the other."""
+  """A sequence of blocks over the action axis."""
 
   def __init__(self, channels: Sequence[int], name: str):
     super().__init__(name)
@@ -214,7 +214,7 @@ class ActionNet(hk.Module):
     legal: types.Array | None,
     shared: types.Array | None = None,
   ) -> types.Array:
-    """[..., A, C], and [..., S] for the first block -> [..., A, channels]."""
+    """Applies blocks, [..., A, C] and [..., S] -> [..., A, channels]."""
     for channels in self._channels:
       x, shared = ActionBlock(channels)(x, legal, shared), None
     return x
@@ -223,16 +223,16 @@ class ActionNet(hk.Module):
 def _features(
   inputs: meta_features.PreparedInputs, config: MetaNetworkConfig
 ) -> tuple[types.Array, types.Array]:
-  """Features of the steps, and the policy embedding that is a part of them.
+  """Computes features of the steps, and the policy embedding.
 
   Args:
     inputs: T transitions of B trajectories.
-    config: sizes.
+    config: The sizes.
 
   Returns:
-    [T, B, F + 2 C] the F `meta_features.step_features`, then the policy
-    embedding as its mean over actions and of the taken action; and the policy
-    embedding [T, B, A, C], C = 2 channels by default.
+    The features [T, B, F + 2 C]: the F `meta_features.step_features`, then the
+    mean of the policy embedding over actions, and that of the taken action; and
+    the policy embedding [T, B, A, C], with C = 2 channels by default.
   """
   legal = meta_features.legal_actions(inputs)
   policy_embedding = ActionNet(config.policy_channels, name='sequential')(
@@ -254,7 +254,7 @@ def _features(
 def _prediction_embeddings(
   config: MetaNetworkConfig,
 ) -> tuple[PredictionEmbedding, PredictionEmbedding]:
-  """E_y and E_z."""
+  """Makes E_y and E_z."""
   widths = config.prediction_embedding
   return (
     PredictionEmbedding(widths, name='mlp'),
@@ -265,10 +265,10 @@ def _prediction_embeddings(
 def _along_trajectory(
   config: MetaNetworkConfig, x: types.Array, rollout: types.Rollout
 ) -> types.Array:
-  """[T, B, F] -> [T, B, lstm_size]; a step sees the rest of its episode.
+  """Runs backwards, [T, B, F] -> [T, B, lstm_size], within episodes.
 
-  Where a time limit ends the episode, that is as where a rollout ends: masked
-  transitions are not shown to the steps before them.
+  A step sees the rest of its episode. A time limit looks like the end of a
+  rollout: steps do not see the masked transitions after them.
   """
   is_end = rollout.is_terminal | ~masked.next_is_real(rollout.mask)
   if not config.transformer_layers:
@@ -279,7 +279,7 @@ def _along_trajectory(
 
 
 class MetaRNN(hk.Module):
-  """Summarises the agent's updates over its lifetime."""
+  """Summarizes the agent's updates over its lifetime."""
 
   def __init__(self, config: MetaNetworkConfig, name: str = 'meta_lstm'):
     super().__init__(name)
@@ -289,7 +289,7 @@ class MetaRNN(hk.Module):
   def prediction_embeddings(
     self,
   ) -> tuple[PredictionEmbedding, PredictionEmbedding]:
-    """Its own E_y and E_z."""
+    """Makes its own E_y and E_z."""
     return _prediction_embeddings(self._config)
 
   def unroll(
@@ -299,13 +299,13 @@ class MetaRNN(hk.Module):
     y_hat: types.Array | None,
     state: hk.LSTMState,
   ) -> hk.LSTMState:
-    """One step, on the mean over the real transitions of the batch.
+    """Takes one step, on the mean over real transitions of the batch.
 
     Args:
-      inputs: the rollout, with predictions by its own embeddings.
-      embedding: [T, B, 1] of the trajectory, by the meta-network.
-      y_hat: [T, B], by its own embedding; None without y and z.
-      state: each [meta_rnn_size].
+      inputs: The rollout, with predictions by its own embeddings.
+      embedding: The meta-network's embedding of the trajectory, [T, B, 1].
+      y_hat: The target of y by its own embedding, [T, B]; None without y and z.
+      state: The state, each [meta_rnn_size].
 
     Returns:
       The next state.
@@ -335,8 +335,8 @@ class MetaNetwork(hk.Module):
     """Computes targets for one update of an agent.
 
     Args:
-      inputs: the rollout, the agent's outputs, and Retrace estimates.
-      state: state of the meta-RNN before this update, each [meta_rnn_size];
+      inputs: The rollout, the agent's outputs, and Retrace estimates.
+      state: The state of the meta-RNN before this update, each [meta_rnn_size];
         None without it.
 
     Returns:
@@ -382,14 +382,14 @@ class MetaNetwork(hk.Module):
 
 
 def transform(config: MetaNetworkConfig) -> hk.Transformed:
-  """The meta-network as pure functions.
+  """Makes the meta-network as pure functions.
 
   Args:
-    config: sizes.
+    config: The sizes.
 
   Returns:
-    init(key, inputs, state) and apply(eta, inputs, state), which returns what
-    `MetaNetwork.__call__` does.
+    The functions init(key, inputs, state), and apply(eta, inputs, state), which
+    returns the result of `MetaNetwork.__call__`.
   """
   return hk.without_apply_rng(
     hk.transform(lambda inputs, state: MetaNetwork(config)(inputs, state))
@@ -397,7 +397,7 @@ def transform(config: MetaNetworkConfig) -> hk.Transformed:
 
 
 def initial_state(config: MetaNetworkConfig) -> hk.LSTMState | None:
-  """The initial state of the meta-RNN; None without it."""
+  """Makes the initial state of the meta-RNN; None without it."""
   if not config.meta_rnn_size:
     return None
   zeros = jnp.zeros((config.meta_rnn_size,))
@@ -405,7 +405,7 @@ def initial_state(config: MetaNetworkConfig) -> hk.LSTMState | None:
 
 
 def init(key: types.Array, config: MetaNetworkConfig) -> types.Params:
-  """Random parameters; no shape depends on the number of actions."""
+  """Makes random parameters, whose shapes do not depend on the actions."""
 
   @jax.jit  # Each of the operations would be a program of its own.
   def draw(key: types.Array) -> types.Params:
@@ -416,7 +416,7 @@ def init(key: types.Array, config: MetaNetworkConfig) -> types.Params:
 
 
 def parameter_shapes(config: MetaNetworkConfig) -> dict[str, tuple[int, ...]]:
-  """Shapes of the parameters by `module/parameter`, as in a rule's npz file."""
+  """Returns shapes of parameters by `module/parameter`, as in rule files."""
   params = jax.eval_shape(lambda key: init(key, config), jax.random.key(0))
   return {
     f'{module}/{name}': value.shape

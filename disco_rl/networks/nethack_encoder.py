@@ -1,8 +1,8 @@
 """An encoder for the observations of NetHack's environments.
 
-In the spirit of the baseline of the NetHack Learning Environment (Kuettler et
-al., 2020): the whole map, the hero's surroundings, the bottom line, and the
-message, each by its own few layers. The frames of a stack are their channels.
+Like the baseline of the NetHack Learning Environment (Kuettler et al., 2020),
+it encodes the whole map, the hero's surroundings, the bottom line, and the
+message, each by a few layers. The frames of a stack are channels.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from disco_rl import types
 from disco_rl.networks import convolutions
 
-NUM_GLYPHS = 5977  # Of NetHack 3.6; the last stands for none.
+NUM_GLYPHS = 5977  # Of NetHack 3.6; the last one is for empty cells.
 NUM_CHARACTERS = 256
 KEYS = ('glyphs', 'blstats', 'message')
 
@@ -32,15 +32,15 @@ def encode(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
   Args:
     observation: `glyphs` [N, 21, 79, S] integers, `blstats` [N, K, S] numbers,
       the first two of which are the hero's column and row, `message` [N, L, S]
-      integers, characters: S frames, the newest last. A single frame may lack
-      the last axis. Other entries are ignored.
+      integers, characters: S frames, the newest last. The last axis may be
+      missing for single frames. Other entries are ignored.
     dtype: The dtype of the computations.
 
   Returns:
     [N, D], before a dense layer.
 
   Raises:
-    ValueError: the observation is not one of NetHack's.
+    ValueError: The observation is not from NetHack.
   """
   if not isinstance(observation, Mapping) or not set(KEYS) <= set(observation):
     raise ValueError(
@@ -79,14 +79,14 @@ def encode(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
 def surroundings(glyphs: types.Array, stats: types.Array) -> types.Array:
   """Cuts out the cells around the hero's position in the newest frame.
 
-  All frames are cut at the same cells, so that motion is visible in the stack.
+  All frames show the same cells, so that motion is visible in the stack.
 
   Args:
     glyphs: [N, H, W, S] integers.
     stats: [N, K, S], the hero's column and row first.
 
   Returns:
-    [N, 9, 9, S]; beyond the map's border, the glyph for no glyph.
+    [N, 9, 9, S]; cells outside the map are empty.
   """
   half = _CROP // 2
   padded = jnp.pad(
@@ -102,11 +102,11 @@ def surroundings(glyphs: types.Array, stats: types.Array) -> types.Array:
 
 
 def squash(stats: types.Array) -> types.Array:
-  """Compresses numbers of all magnitudes: sign(x) log(1 + |x|)."""
+  """Compresses numbers of any magnitude: sign(x) log(1 + |x|)."""
   return jnp.sign(stats) * jnp.log1p(jnp.abs(stats))
 
 
 def _embed(table: hk.Embed, ids: types.Array, dtype: Any) -> types.Array:
-  """[..., S] integers -> [..., S * E], the frames one after the other."""
+  """Embeds integers, [..., S] -> [..., S * E], and concatenates frames."""
   embedded = table(ids.astype(jnp.int32)).astype(dtype)
   return embedded.reshape(*ids.shape[:-1], -1)

@@ -1,4 +1,4 @@
-"""Torsos: encode an observation as the embedding that all heads share."""
+"""Torsos, which encode an observation as an embedding for all heads."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ from disco_rl.networks import nethack_encoder
 
 # Rows of observations, leaves [N, ...] -> embedding [N, D]; may use Haiku.
 Torso = Callable[[types.PyTree], types.Array]
-# The same, with sizes and the type of the computations as arguments.
+# The same, with the sizes and the type of computations as arguments.
 _Named = Callable[[types.PyTree, 'TorsoConfig', Any], types.Array]
-# In place of a size of chunks; and the sizes to choose from, the fastest first.
+# A chunk size that means automatic; and the sizes to try, fastest first.
 AUTOMATIC = -1
 CHUNK_SIZES = (0, 512, 128, 32)
 HiddenSizes = Annotated[
@@ -35,23 +35,23 @@ HiddenSizes = Annotated[
 
 @dataclasses.dataclass(frozen=True)
 class TorsoConfig(config_lib.Settings):
-  """Kind and sizes of a torso.
+  """The kind and sizes of a torso.
 
   Attributes:
-    kind: 'mlp', 'impala', 'resnet', 'dmlab', 'nethack' or one that you
-      registered; or in Python a function of your own: it is called inside a
-      Haiku transformation with an observation whose leaves have one leading
-      axis N, and returns [N, D].
-    channels: channels of the stages of convolutions of 'impala' and 'resnet',
-      which images [H, W, C] pass; images with channels first are refused.
-    hidden_sizes: widths of the dense layers that end every named torso; ReLU
-      between them, none after the last.
-    chunk_size: observations that the torso computes at a time, at most, to save
-      memory: chunks follow one another, and are computed again where the torso
-      is differentiated; 0: all; -1: launchers choose the first of all, 512, 128
-      and 32 that fits into the memory.
-    stride: factor by which each stage of convolutions divides height and width;
-      1 for boards whose cells are symbols.
+    kind: 'mlp', 'impala', 'resnet', 'dmlab', 'nethack', one that you
+      registered, or in Python your own function: it is called inside a Haiku
+      transformation with an observation whose leaves have one leading axis N,
+      and returns [N, D].
+    channels: channels of the convolutional stages of 'impala' and 'resnet', for
+      images [H, W, C]; images with channels first are refused.
+    hidden_sizes: widths of the dense layers at the end of every named torso;
+      ReLU between them, none after the last.
+    chunk_size: maximal number of observations that the torso computes at a
+      time, to save memory: chunks are sequential, and are recomputed when the
+      torso is differentiated; 0: all; -1: launchers choose the first of all,
+      512, 128 and 32 that fits into memory.
+    stride: factor by which each convolutional stage divides height and width;
+      1 for boards of symbols.
   """
 
   kind: Annotated[
@@ -69,7 +69,7 @@ class TorsoConfig(config_lib.Settings):
   stride: config_lib.Count = 2
 
   def conflicts(self) -> Iterator[str]:
-    """Names must be registered."""
+    """Yields an error if the kind is not registered."""
     if isinstance(self.kind, str) and self.kind not in _TORSOS:
       nearest = difflib.get_close_matches(self.kind, _TORSOS)
       yield (
@@ -79,19 +79,19 @@ class TorsoConfig(config_lib.Settings):
 
 
 def names() -> tuple[str, ...]:
-  """Torsos that can be chosen by name."""
+  """Returns the names of torsos."""
   return tuple(_TORSOS)
 
 
 def register(name: str, torso: Torso) -> None:
-  """Registers a torso of your own under a name, for configs and flags.
+  """Registers your own torso under a name, for configs and flags.
 
   Args:
-    name: not taken yet.
-    torso: see `TorsoConfig.kind`.
+    name: A name that is not taken.
+    torso: A function, as in `TorsoConfig.kind`.
 
   Raises:
-    ValueError: the name is taken.
+    ValueError: The name is taken.
   """
   if name in _TORSOS:
     raise ValueError(f'There is a torso {name!r} already.')
@@ -114,25 +114,25 @@ class TorsoModule(hk.Module):
   def __call__(
     self, observation: types.PyTree, dtype: Any = jnp.float32
   ) -> types.Array:
-    """Leaves [N, *shape] -> [N, D].
+    """Encodes leaves, [N, *shape] -> [N, D].
 
     Args:
-      observation: uint8 leaves are pixels, and are scaled to [0, 1]; the mask
-        of legal actions is left out.
+      observation: The observations. uint8 leaves are pixels, which are scaled
+        to [0, 1]; the mask of legal actions is ignored.
       dtype: The dtype of the computations.
 
     Returns:
       The embedding.
 
     Raises:
-      ValueError: a torso of the user's own returned something else, or the
-        axes of an image are not those of a convolutional torso.
+      ValueError: The user's own torso returned something else, or the axes of
+        an image do not fit a convolutional torso.
     """
     observation = action_masks.without(observation)
     embed = functools.partial(self._embed, dtype=dtype)
     return _map_chunks(self._config.chunk_size, embed, observation)
 
-  # Layers are named as if `__call__` made them.
+  # Layers have the same names as in `__call__`.
   @hk.transparent
   def _embed(self, observation: types.PyTree, dtype: Any) -> types.Array:
     rows = jax.tree.leaves(observation)[0].shape[0]
@@ -158,33 +158,33 @@ def _map_chunks(
   """Applies a torso to chunks of rows, and differentiates one at a time.
 
   Args:
-    size: rows of a chunk, at most; 0: all.
-    torso: The torso of some rows; may use Haiku.
-    observation: all rows, leaves [N, ...].
+    size: The maximal number of rows of a chunk; 0: all.
+    torso: The torso for some rows; may use Haiku.
+    observation: All rows, leaves [N, ...].
 
   Returns:
     The embedding, [N, D].
   """
   rows = jax.tree.leaves(observation)[0].shape[0]
-  # Haiku would call the torso twice to initialize it, and name its layers anew.
+  # To initialize it, Haiku would call the torso twice and rename its layers.
   if hk.running_init() or not 0 < size < rows:
     return torso(observation)
   count = -(-rows // size)
   size = -(-rows // count)
 
   def split(leaf: types.Array) -> types.Array:
-    # Copies of a real row: zeros might have no finite derivative.
+    # Copies of a real row, because derivatives at zero may not be finite.
     filled = [(0, count * size - rows)] + [(0, 0)] * (leaf.ndim - 1)
     return jnp.pad(leaf, filled, 'edge').reshape(count, size, *leaf.shape[1:])
 
-  # In a loop nothing is there to be eliminated as a common subexpression.
+  # A loop has no common subexpressions to be eliminated.
   torso = hk.remat(torso, prevent_cse=False)
   embedding = hk.map(torso, jax.tree.map(split, observation))
   return embedding.reshape(count * size, -1)[:rows]
 
 
 def _as_input(leaf: types.Array, dtype: Any) -> types.Array:
-  """Scales pixels to [0, 1]; leaves other integers as they are."""
+  """Scales pixels to [0, 1]; other integers are unchanged."""
   if leaf.dtype == jnp.uint8:
     return leaf.astype(dtype) / 255
   if jnp.issubdtype(leaf.dtype, jnp.integer):
@@ -206,10 +206,10 @@ def _dense(x: types.Array, config: TorsoConfig) -> types.Array:
 def _layers(
   encode: Callable[[types.Array, TorsoConfig, Any], types.Array],
 ) -> _Named:
-  """A torso of dense layers over all leaves, each of which is encoded first.
+  """Makes a torso of dense layers over all encoded leaves.
 
-  In DeepMind Lab this holds for the image; the rest of the observation is
-  appended to their output as in IMPALA's network.
+  In DeepMind Lab only the image is encoded in this way; the rest of the
+  observation is appended to the output, as in IMPALA's network.
   """
 
   def torso(
@@ -233,10 +233,10 @@ def _layers(
 def _convolutional(
   stages: Callable[[types.Array, Sequence[int], int], types.Array],
 ) -> _Named:
-  """A torso that applies convolutions to images, leaves [N, H, W, C].
+  """Makes a torso that applies convolutions to images, leaves [N, H, W, C].
 
-  Their outputs and all other leaves are inputs of the dense layers. Without an
-  image it is the MLP.
+  Their outputs and all other leaves are inputs of the dense layers. Without
+  images it is the MLP.
   """
 
   def encode(leaf: types.Array, config: TorsoConfig, dtype: Any) -> types.Array:

@@ -1,8 +1,8 @@
-"""A transformer along the trajectory, from its end: an ablation of the LSTM.
+"""A backward transformer along the trajectory: an ablation of the LSTM.
 
-Each time step attends to itself and to the later ones of its episode, as the
-backward LSTM does. There are no embeddings of positions: attention decreases
-with the distance (ALiBi; Press et al., 2022), so any length will do.
+Each time step attends to itself and to later steps of its episode, like the
+backward LSTM. There are no embeddings of positions: attention decreases with
+the distance (ALiBi; Press et al., 2022), for any length.
 """
 
 import haiku as hk
@@ -12,12 +12,12 @@ import numpy as np
 
 from disco_rl import types
 
-# Units of a block's hidden layer over its width.
+# The units of a block's hidden layer divided by its width.
 _EXPANSION = 4
 
 
 class BackwardTransformer(hk.Module):
-  """Blocks of attention and of a dense layer, each after a layer norm."""
+  """Blocks of attention and a dense layer, each after a layer norm."""
 
   def __init__(
     self, size: int, num_layers: int, num_heads: int, name: str = 'transformer'
@@ -32,7 +32,7 @@ class BackwardTransformer(hk.Module):
 
     Args:
       inputs: [T, B, F].
-      is_end: [T, B] bool; later steps are of another episode.
+      is_end: [T, B] bool; later steps belong to another episode.
 
     Returns:
       [T, B, size].
@@ -61,7 +61,7 @@ class Attention(hk.Module):
     self._num_heads = num_heads
 
   def __call__(self, x: types.Array, bias: types.Array) -> types.Array:
-    """[T, B, D], and a bias of the logits [B, H, T, T] -> [T, B, D]."""
+    """Attends, [T, B, D], with a bias of the logits [B, H, T, T]."""
     size = x.shape[-1]
     shape = (size, 3, self._num_heads, size // self._num_heads)
     init = hk.initializers.TruncatedNormal(size**-0.5)
@@ -74,14 +74,14 @@ class Attention(hk.Module):
 
 
 def attention_bias(is_end: types.Array, num_heads: int) -> types.Array:
-  """Of step t for step s: minus the slope of the head times s - t.
+  """Computes the bias of step t for step s: minus the slope times s - t.
 
   Args:
     is_end: [T, B] bool.
-    num_heads: H; their slopes are 2^(-8 / H), 2^(-16 / H), ..., 2^-8.
+    num_heads: H; the slopes of heads are 2^(-8 / H), 2^(-16 / H), ..., 2^-8.
 
   Returns:
-    [B, H, T, T], -inf where s is before t or in another episode.
+    [B, H, T, T], -inf if s is before t or in another episode.
   """
   time = np.arange(is_end.shape[0])
   distance = time[None, :] - time[:, None]

@@ -1,8 +1,8 @@
-"""Narrow agents in the parameters of wide ones, so that one program serves all.
+"""Narrow agents in the parameters of wide ones, to share one program.
 
-A unit whose incoming and outgoing weights are zero is absent: its output is
-zero, and so are the gradients of its weights, in meta-gradients too. Under any
-optimizer that does not move a parameter without a gradient it stays absent.
+A unit with zero incoming and outgoing weights is absent: its output is zero,
+and so are the gradients of its weights, also in meta-gradients. With any
+optimizer that does not move a parameter without a gradient it remains absent.
 """
 
 from collections.abc import Iterable
@@ -22,23 +22,23 @@ def narrow(
   state_heads: Iterable[str],
   fraction: types.Array,
 ) -> types.Params:
-  """Makes initial parameters those of a network with narrower dense layers.
+  """Narrows the dense layers of initial parameters.
 
   Layer i of the torso keeps its first max(1, round(fraction * width_i)) units.
-  What is left has the distribution of the narrow network's initial parameters:
+  The rest has the distribution of the narrow network's initial parameters:
   weights whose spread depends on the number of inputs are scaled up.
 
   Args:
-    params: initial ones of an agent's network.
-    config: sizes of that network.
-    state_heads: names of the rule's heads on the embedding.
-    fraction: [] in (0, 1].
+    params: The initial parameters of an agent's network.
+    config: The sizes of the network.
+    state_heads: The names of the rule's heads on the embedding.
+    fraction: The fraction of units, [] in (0, 1].
 
   Returns:
     The parameters, with the same shapes.
 
   Raises:
-    ValueError: the torso does not end in the dense layers of the named torsos.
+    ValueError: The torso does not end in the dense layers of named torsos.
   """
   sizes = config.torso.hidden_sizes
   if f'{_DENSE}{len(sizes) - 1}' not in params:
@@ -71,9 +71,9 @@ def narrow(
 def _keep_inputs(
   layer: dict[str, types.Array], size: int, count: types.Array
 ) -> None:
-  """Changes a layer whose first `size` inputs are units; `count` of them exist.
+  """Narrows the inputs of a layer from `size` units to `count`.
 
-  Its weights have the spread 1 / sqrt(number of inputs).
+  The spread of its weights is 1 / sqrt(number of inputs).
   """
   num_inputs = layer['w'].shape[0]
   row = jnp.arange(num_inputs)
