@@ -1,4 +1,4 @@
-"""Makes the rule and the population from settings, and checks both."""
+"""Builds the rule and the population from settings, and checks them."""
 
 from collections.abc import Collection
 from collections.abc import Hashable
@@ -33,7 +33,7 @@ from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import sources
 
-# See `registry.specimen`.
+# The result of `registry.specimen`.
 Specimen = tuple[types.EnvironmentSpec, base.JaxEnvironment | None]
 
 
@@ -43,14 +43,14 @@ def make_rule(
   """Makes the rule and its initial parameters.
 
   Args:
-    config: settings of the run.
+    config: The settings of the run.
 
   Returns:
     The rule and its parameters.
 
   Raises:
-    ValueError: discovery cannot start from the rule, or its file is not valid.
-    FileNotFoundError: there is no such file.
+    ValueError: Discovery cannot start from the rule, or its file is not valid.
+    FileNotFoundError: The file does not exist.
   """
   if config.rule == config_lib.UNTRAINED:
     key = jax.random.fold_in(jax.random.key(config.seed), 2**31)
@@ -77,15 +77,15 @@ def make_groups(
   """Makes groups of agents with environments of equal shapes.
 
   Args:
-    config: settings of the run.
-    rule: the update rule.
-    mesh: devices; None: all of the run.
+    config: The settings of the run.
+    rule: The update rule.
+    mesh: The devices; None: all devices of the run.
 
   Returns:
     The groups, in the order of their first members.
 
   Raises:
-    ValueError: a setting or an environment's name is not valid.
+    ValueError: A setting or an environment's name is not valid.
     ImportError: an environment needs a package that is not installed.
   """
   specimens = _specimens(config)
@@ -101,7 +101,7 @@ def make_groups(
 
 
 def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
-  """What a fork of a run must have in common with its source.
+  """Returns what a fork of a run must share with its source.
 
   Args:
     config: The config of the fork or of its source.
@@ -111,7 +111,7 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
     rule's state and of an agent in each environment; comparable by `==`.
 
   Raises:
-    ValueError: a setting or an environment's name is not valid.
+    ValueError: A setting or an environment's name is not valid.
   """
   # Shapes do not depend on chunks, whose size may be automatic.
   config = dataclasses.replace(config, agent=next(config.agent.chunkings()))
@@ -144,14 +144,14 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
 
 
 class MissingPackagesError(ImportError):
-  """Environments need packages that are not installed.
+  """Raised if environments need packages that are not installed.
 
   Attributes:
     names: The names of these environments.
   """
 
   def __init__(self, message: str, names: Collection[str]):
-    """Of these environments."""
+    """Makes the error for these environments."""
     super().__init__(message)
     self.names = names
 
@@ -160,11 +160,11 @@ def validate(names: Sequence[str]) -> None:
   """Checks names of environments before anything is built.
 
   Args:
-    names: names of environments.
+    names: The names of environments.
 
   Raises:
-    ValueError: a name is unknown.
-    MissingPackagesError: packages are missing; names all of them.
+    ValueError: A name is unknown.
+    MissingPackagesError: Packages are missing; the message names all of them.
   """
   missing = {}
   for name in dict.fromkeys(names):
@@ -182,7 +182,7 @@ def validate(names: Sequence[str]) -> None:
 
 
 def _specimens(config: config_lib.MetaTrainingConfig) -> dict[str, Specimen]:
-  """One environment of each name."""
+  """Makes or describes one environment of each name."""
   return {
     name: registry.specimen(name, config.preprocessing)
     for name in dict.fromkeys(config.members)
@@ -194,7 +194,7 @@ def _make_inner_loop(
   rule: disco.Disco,
   spec: types.EnvironmentSpec,
 ) -> inner_loop_lib.InnerLoop:
-  """The inner loop of agents with environments of one kind."""
+  """Makes the inner loop of agents with environments of one kind."""
   return inner_loop_lib.InnerLoop(
     config.inner_loop,
     variation.prepare(
@@ -211,7 +211,7 @@ def _make_inner_loop(
 def _shapes(
   spec: types.EnvironmentSpec, environment: base.JaxEnvironment | None
 ) -> Hashable:
-  """Equal for environments whose agents can share a program."""
+  """Returns equal keys for environments whose agents can share a program."""
   shapes: Any = (str(spec),)
   if environment is None:
     return shapes
@@ -222,7 +222,7 @@ def _shapes(
 def _padded(
   config: config_lib.MetaTrainingConfig, members: Sequence[int]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-  """Environments and numbers of a group's agents, then of its padding."""
+  """Lists environments and numbers of a group's agents, then of padding."""
   num_padding = -len(members) % config.group_multiple
   names = [config.members[i] for i in members]
   of_padding = itertools.islice(itertools.cycle(names), num_padding)
@@ -237,7 +237,7 @@ def _make_group(
   specimens: Mapping[str, Specimen],
   mesh: jax.sharding.Mesh,
 ) -> population.Group:
-  """Makes a group of these members; `specimens` holds environments by name."""
+  """Makes a group of members; `specimens` has environments by name."""
   spec, environment = specimens[config.members[members[0]]]
   inner_loop = _make_inner_loop(config, rule, spec)
   agent = inner_loop.agent

@@ -12,21 +12,21 @@ from disco_rl import types
 def mapped(
   size: int, function: Callable[..., types.PyTree]
 ) -> Callable[..., types.PyTree]:
-  """The function for a chunk; single members need no axis."""
+  """Maps a function over a chunk; single members have no axis."""
   return jax.vmap(function) if size > 1 else function
 
 
 def at_once(
   size: int, function: Callable[..., types.PyTree]
 ) -> Callable[..., types.PyTree]:
-  """The function for all members, trees [c, ...], at the same time.
+  """Maps a function over members in parallel, trees [c, ...].
 
   Args:
     size: c.
     function: A function of the trees of one member.
 
   Returns:
-    The function of trees [c, ...].
+    The function for trees [c, ...].
   """
   if size > 1:
     return jax.vmap(function)
@@ -37,12 +37,12 @@ def at_once(
 
 
 def stack(trees: Sequence[types.PyTree]) -> types.PyTree:
-  """Trees of equal structure as one with a new leading axis."""
+  """Stacks trees of equal structure along a new leading axis."""
   return jax.tree.map(lambda *x: jnp.stack(x), *trees)
 
 
 def split(size: int, tree: types.PyTree) -> types.PyTree:
-  """[n, ...] -> [n / c, c, ...]; without the axis c where c = 1."""
+  """Splits [n, ...] -> [n / c, c, ...], without the axis c if c = 1."""
   if size == 1:
     return tree
   return jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), tree)

@@ -29,46 +29,47 @@ class MetaTrainingConfig(config_lib.Settings):
   """Settings of a discovery run.
 
   Attributes:
-    environments: environments and suites of the population, with commas
-      between.
-    agents: agents in the population, which cycles through the environments.
-    preprocessing: changes for environments, see `environments.registry.make`.
+    environments: environments and suites of the population, separated by
+      commas.
+    agents: agents in the population, which cycle through the environments.
+    preprocessing: changes of environments, see `environments.registry.make`.
     rule: where discovery starts: 'untrained', the name of a discovered rule,
       the path of an npz file, or a hf:// address.
-    rule_settings: the rule's own settings; the network is that of an untrained
-      one.
+    rule_settings: settings of the rule; the network applies to untrained
+      rules.
     meta_steps: updates of the rule.
-    seed: seed of all that is random.
+    seed: seed of all random numbers.
     checkpoint_every: meta-steps between two checkpoints.
-    keep_checkpoints: newest checkpoints that are kept.
+    keep_checkpoints: number of checkpoints that are kept, the newest ones.
     agent: settings of each agent.
     meta_value: settings of each agent's meta-value function.
     inner_loop: lengths of the inner loop.
     loss: weights of the outer loss.
-    lifetimes: how long the agents learn before they are reset.
+    lifetimes: lifetimes of the agents until they are reset.
     held_out: evaluation on held-out environments.
-    variation: how the agents differ.
+    variation: differences between the agents.
     estimator: estimator of the meta-gradient: 'differentiation' or 'evolution'.
-    mode: mode of differentiation, 'mixed', 'checkpointed' or 'plain': the same
-      gradient; 'plain' holds the activations of save_every updates at a time,
-      the others those of one.
-    evolution_pairs: antithetic pairs of perturbed rules, of 'evolution'.
+    mode: mode of differentiation, 'mixed', 'checkpointed' or 'plain', with
+      equal gradients; 'plain' keeps the activations of save_every updates at a
+      time, the others those of one.
+    evolution_pairs: antithetic pairs of perturbed rules, for 'evolution'.
     evolution_std: standard deviation of the perturbations.
     adam_per_agent: whether each agent has its own Adam over the rule; if not,
-      one takes the mean of their meta-gradients.
+      one Adam takes the mean of their meta-gradients.
     meta_learning_rate: step size of Adam over the rule.
-    meta_decay_steps: meta-steps after which a cosine has brought that learning
-      rate to zero; 0: it stays.
+    meta_decay_steps: meta-steps after which a cosine schedule of that learning
+      rate reaches zero; 0: the learning rate is constant.
     average_rule: whether the rule that is evaluated and saved is a mean over
-      the meta-steps, see `meta_update.averaging`; if not, the newest.
-    max_meta_gradient_norm: largest norm of the meta-gradient that Adam takes.
+      the meta-steps, see `meta_update.averaging`, instead of the newest.
+    max_meta_gradient_norm: norm to which larger meta-gradients are scaled down
+      before Adam.
     chunk_size: agents of a group that a device computes at a time.
     batch_devices: devices that share the batches of the same agents.
     cpu_devices: devices that a CPU counts as; see `sharding.divide_cpu`.
-    group_multiple: agents pad each group to a multiple of it, so that
-      devices can divide it; their updates of the rule do not count.
-    loggers: loggers besides metrics.csv and TensorBoard, with commas between:
-      'wandb', 'mlflow' or your own.
+    group_multiple: number to a multiple of which each group is padded with
+      agents, so that devices can divide it; these do not change the rule.
+    loggers: loggers in addition to metrics.csv and TensorBoard, separated by
+      commas: 'wandb', 'mlflow' or your own.
   """
 
   environments: suites.Names = ()
@@ -105,7 +106,7 @@ class MetaTrainingConfig(config_lib.Settings):
   loggers: loggers_lib.Names = ()
 
   def conflicts(self) -> Iterator[str]:
-    """The population, its agents and its schedule go together."""
+    """Yields errors about the population, its agents and its schedule."""
     if not self.environments:
       yield 'environments must name at least one environment.'
     if self.agents < len(self.environments):
@@ -136,7 +137,7 @@ class MetaTrainingConfig(config_lib.Settings):
 
   @functools.cached_property
   def members(self) -> tuple[str, ...]:
-    """Each agent's environment."""
+    """The environment of each agent."""
     environments = self.environments
     return tuple(
       environments[i % len(environments)] for i in range(self.agents)

@@ -12,7 +12,7 @@ from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
 
-# With more lines than colours only their mean is named.
+# If there are more lines than colors, only their mean is labeled.
 _MAX_NAMED = 7
 
 _NORMS = {
@@ -37,9 +37,9 @@ def meta_training_curves(
   """Plots the metrics of a run as PNG, 2000 x 1600 pixels, atomically.
 
   Args:
-    workdir: has metrics.csv, and held_out/metrics.csv.
+    workdir: The folder of the run, with metrics.csv and held_out/metrics.csv.
     path: The PNG file.
-    held_out_updates: Updates of each held-out agent.
+    held_out_updates: The number of updates of each held-out agent.
   """
   workdir = pathlib.Path(workdir)
   series = _read(workdir / 'metrics.csv')
@@ -104,7 +104,7 @@ def _draw_returns(panel: axes.Axes, series: _Series, title: str) -> None:
 def _draw_means(
   panel: axes.Axes, series: _Series, labels: Mapping[str, str], title: str
 ) -> None:
-  """Means over the environments of several columns."""
+  """Draws the means of several columns over environments."""
   drawn = 0
   for i, (key, label) in enumerate(labels.items()):
     if all(key in columns for columns in series.values()):

@@ -1,4 +1,4 @@
-"""Members of a population in environments on the device."""
+"""Groups of members in environments on the device."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -20,7 +20,7 @@ from disco_rl.runtime import sharding
 
 
 class DeviceGroup(population.Group):
-  """Members in JAX-native environments: a step is one program."""
+  """A group in JAX-native environments, whose step is one program."""
 
   is_on_host = False
 
@@ -33,8 +33,8 @@ class DeviceGroup(population.Group):
     """Compiles nothing yet.
 
     Args:
-      config: common to the members.
-      environments: one for each member.
+      config: The settings of the group.
+      environments: An environment for each member.
       estimator: Computes the meta-gradient.
     """
     super().__init__(
@@ -123,7 +123,7 @@ class DeviceGroup(population.Group):
   def compile(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> jax.stages.Compiled:
-    """The program of `step`, to be analysed."""
+    """Compiles the program of `step`, for analysis."""
     return self._step.compile(*self._step_arguments(rule_params, members))
 
   def _step_arguments(
@@ -138,7 +138,7 @@ class DeviceGroup(population.Group):
     environments: types.PyTree,
     counts: types.Array,
   ) -> meta_update.MetaUpdates:
-    """The program of `step`."""
+    """Makes the meta-step of all members; the compiled program of `step`."""
 
     def step(
       member: inner_loop_lib.Member,

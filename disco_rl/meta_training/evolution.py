@@ -1,9 +1,9 @@
-"""The meta-gradient by evolution strategies: an alternative estimator.
+"""The meta-gradient by evolution strategies, an alternative estimator.
 
 An agent runs its inner loop with perturbed rules, from the same state and with
 the same random numbers; the gradient estimate points from rules with more
 reward to rules with less (Salimans et al., 2017; antithetic pairs). It requires
-environments that can be copied, so JAX-native ones.
+environments that can be copied, which are the JAX-native ones.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ class EvolutionStrategies(config_lib.Settings):
 
   Attributes:
     inner_loop: N updates and validation.
-    num_pairs: perturbations of eta, each with both signs.
+    num_pairs: number of perturbations of eta, each with both signs.
     std: The standard deviation of the perturbation of each entry of eta.
   """
 
@@ -35,7 +35,7 @@ class EvolutionStrategies(config_lib.Settings):
 
   @property
   def steps(self) -> inner_loop_lib.Steps:
-    """The member makes N updates; perturbed runs also act for validation."""
+    """The steps: N updates of the member; perturbed runs also validate."""
     of_member = self.inner_loop.update_steps
     runs = 2 * self.num_pairs
     return inner_loop_lib.Steps(
@@ -48,19 +48,19 @@ class EvolutionStrategies(config_lib.Settings):
     member: inner_loop_lib.Member,
     environment: base.JaxEnvironment,
   ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
-    """Evaluates perturbed rules, then runs with the unperturbed one.
+    """Evaluates perturbed rules, then makes updates with the unperturbed one.
 
     Args:
       rule_params: eta.
-      member: before its N updates.
+      member: The member before its N updates.
       environment: The environment of this agent.
 
     Returns:
-      As `inner_loop.Estimator`; the gradient is of minus the mean reward per
-      step.
+      The results of `inner_loop.Estimator`, where the gradient is that of minus
+      the mean reward per step.
     """
-    # Perturbed runs have a key of their own: with the member's key they would
-    # use the keys of its next perturbations.
+    # Perturbed runs have a separate key: with the member's key they would use
+    # the keys of its next perturbations.
     key, noise_key, run_key = jax.random.split(member.agent.key, 3)
     start = member.replace_agent(key=run_key)
 

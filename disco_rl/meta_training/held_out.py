@@ -1,4 +1,4 @@
-"""Evaluation of the rule on held-out environments, with new agents."""
+"""Evaluates the rule on held-out environments, with new agents."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ class HeldOutConfig(config_lib.Settings, prefix='held_out_'):
   `HeldOut`.
 
   Attributes:
-    environments: environments and suites, with commas between; none: no
-      evaluation.
+    environments: environments and suites, separated by commas; without any
+      there is no evaluation.
     every: meta-steps between two evaluations.
     updates: updates of each agent.
-    seeds: agents in each environment.
+    seeds: number of agents in each environment.
   """
 
   environments: suites.Names = ()
@@ -47,7 +47,7 @@ class HeldOutConfig(config_lib.Settings, prefix='held_out_'):
 
 
 class HeldOut:
-  """The evaluation: one compiled program for each environment."""
+  """The evaluation, with one compiled program for each environment."""
 
   def __init__(
     self,
@@ -60,10 +60,11 @@ class HeldOut:
     """Makes agents and environments.
 
     Args:
-      config: environments, and sizes of the evaluation.
-      agent_config: The population's, which the card of the rule will tell:
-        new agents have what `agent.resolution` makes of it.
-      rule: the rule that is evaluated.
+      config: The environments and the sizes of the evaluation.
+      agent_config: The settings of the population's agents, which the card of
+        the rule will contain: the settings of new agents are resolved from it
+        by `agent.resolution`, as after discovery.
+      rule: The rule that is evaluated.
       seed: The seed of the agents, the same in every evaluation.
       preprocessing: Changes of environments; see `registry.make`.
     """
@@ -92,7 +93,7 @@ class HeldOut:
     return sum(x.compile_seconds for x in self._trainings.values())
 
   def calls(self, rule_params: types.Params) -> list[compilation.Call]:
-    """All programs, to be compiled in parallel; see `Training.calls`."""
+    """Returns all programs, to be compiled in parallel."""
     return [
       call
       for agents in self._trainings.values()
@@ -100,7 +101,7 @@ class HeldOut:
     ]
 
   def evaluate(self, rule_params: types.Params) -> dict[str, np.ndarray]:
-    """Trains new agents; their mean returns [seeds] by environment."""
+    """Trains new agents; returns mean returns [seeds] by environment."""
     returns = {}
     for name, agents in self._trainings.items():
       train_state, _ = agents.advance(
@@ -118,7 +119,7 @@ def _spec(
 
 
 def _agent_key(seed: types.Array) -> types.Array:
-  """The key of a held-out agent, which the population does not use.
+  """Makes the key of a held-out agent, which the population does not use.
 
   Meta-step i folds i into the key of its seed.
   """
@@ -128,7 +129,7 @@ def _agent_key(seed: types.Array) -> types.Array:
 def rows(
   meta_step: int, returns: dict[str, np.ndarray]
 ) -> Sequence[dict[str, object]]:
-  """Rows of metrics, one per environment."""
+  """Makes rows of metrics, one per environment."""
   return [
     {
       'meta_step': meta_step,

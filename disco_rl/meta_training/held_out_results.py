@@ -1,6 +1,6 @@
-"""Held-out returns of several discoveries, as results to compare in a report.
+"""Results of several discoveries on held-out environments, for a report.
 
-A variant of the method takes the place of a rule, its seeds that of agents.
+Variants of the method take the place of rules, and their seeds that of agents.
 """
 
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ def read_all(
 
   Args:
     runs: The discoveries, several of each variant, which differ in their seeds.
-    failures: Why discoveries have failed, by their folders.
+    failures: The reasons why discoveries have failed, by folder.
 
   Returns:
-    A result for each held-out environment of each variant; of one of whose
-    discoveries one has failed, its failure. What a report says of them.
+    A result for each held-out environment of each variant, or the failure of
+    one of the variant's discoveries; and the description for the report.
   """
   variants: dict[tuple[str, float], list[runs_lib.Run]] = {}
   for run in runs:
@@ -54,10 +54,10 @@ def read_all(
 
 
 def setup(settings: Sequence[Mapping[str, Any]], seeds: int) -> report.Setup:
-  """Returns what a report says of discoveries.
+  """Describes discoveries for a report.
 
   Args:
-    settings: Those of each discovery.
+    settings: The settings of each discovery.
     seeds: The number of discoveries of each variant.
   """
   names = ('meta_steps', 'agents', 'held_out_seeds', 'held_out_updates')
@@ -87,7 +87,7 @@ def read(
   """Reads the held-out returns of a variant's discoveries.
 
   Args:
-    variant: its name in the report.
+    variant: The name of the variant in the report.
     learning_rate: The rule's learning rate.
     workdirs: Folders of discoveries that have ended and differ in their seeds.
 
@@ -95,9 +95,9 @@ def read(
     A result for each held-out environment.
 
   Raises:
-    OSError: a file does not exist.
-    files.WorkdirError: a file is damaged or has changed since its run ended,
-      or runs were not evaluated alike.
+    OSError: A file does not exist.
+    files.WorkdirError: A file is damaged or has changed since its run ended, or
+      runs were evaluated differently.
   """
   curves = [_read_one(workdir) for workdir in workdirs]
   results = []
@@ -127,7 +127,7 @@ def read(
 
 
 def _read_one(workdir: pathlib.Path) -> dict[str, learning_curves.Curve]:
-  """Held-out environment -> steps [points] and returns [1, points]."""
+  """Reads steps [points] and returns [1, points] by environment."""
   digests.check_summary(workdir)
   population = metrics.read(workdir / 'metrics.csv')
   held_out = metrics.read(workdir / 'held_out' / 'metrics.csv')

@@ -1,4 +1,4 @@
-"""Members of a population in environments on the host."""
+"""Groups of members in environments on the host."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -36,10 +36,10 @@ class MicroBatch:
   """Members that are computed at the same time, `chunk` on each device.
 
   Attributes:
-    members: Their indices in the group.
-    own: Those in this process, as indices of its own members.
+    members: The indices of the members in the group.
+    own: The members in this process, as indices of its own members.
     environment: The environments of this process's members.
-    collector: Acts and samples for this process's members.
+    collector: The collector for this process's members.
   """
 
   members: np.ndarray
@@ -51,7 +51,7 @@ class MicroBatch:
 def _divide(
   config: population.GroupConfig, environments: Sequence[base.HostEnvironment]
 ) -> list[MicroBatch]:
-  """Divides members into micro-batches with equally many of each device.
+  """Divides members into micro-batches, with equal numbers on all devices.
 
   Args:
     config: The settings of the group.
@@ -79,11 +79,11 @@ def _divide(
 
 
 class HostGroup(population.Group):
-  """Members in environments on the host, computed one micro-batch at a time.
+  """A group in environments on the host, computed one micro-batch at a time.
 
-  A micro-batch has as many members as a chunk on each device. The others are
-  offloaded to the host's memory, as NumPy arrays, so that what a device holds
-  does not depend on their number. Replay is also in the host's memory.
+  A micro-batch has a chunk of members on each device. The others are offloaded
+  to host memory, as NumPy arrays, so that the memory of devices does not depend
+  on the number of members. Replay is also in host memory.
   """
 
   is_on_host = True
@@ -97,10 +97,10 @@ class HostGroup(population.Group):
     """Compiles nothing yet, and makes no environment.
 
     Args:
-      config: common to the members.
-      make_environments: makes E of them for each of this process's members,
-        given the meta-step at which they begin; called when the group is first
-        used, and where a run resumes without their states.
+      config: The settings of the group.
+      make_environments: Makes E environments for each of this process's
+        members, given the meta-step at which they begin; called when the group
+        is first used, and when a run resumes without their states.
       estimator: Computes the meta-gradient from the trajectory of updates.
     """
     super().__init__(config, empty_replay=lambda: None)
@@ -128,7 +128,7 @@ class HostGroup(population.Group):
 
   @functools.cached_property
   def _micro_batches(self) -> list[MicroBatch]:
-    """Made at first use; an episode begins in every environment."""
+    """The micro-batches, made at first use, which begins all episodes."""
     return _divide(self.config, self._make_environments(0))
 
   @property
@@ -284,7 +284,7 @@ class HostGroup(population.Group):
     size, config = memory.device_bytes, self.config.inner_loop.config
     updates = offloading.device_bytes(config, segment)
     return {
-      # The next batch is acted with a copy of the parameters.
+      # A copy of the parameters acts for the next batch.
       'learn': updates * (config.inner_updates - 1) // config.inner_updates
       + size(members.agent.learner.params),
       'outer_loss': updates,
@@ -321,7 +321,7 @@ class HostGroup(population.Group):
     number = config.num_members // self.members_at_once
     acting = config.chunk * inner_loop.agent.config.actions_per_update
     updates = inner_loop.config.inner_updates
-    # The first rollout and those of validation are acted while nothing learns.
+    # Nothing learns during the first rollout and those of validation.
     alone = (1 + inner_loop.validation_rollouts) * acting
     return {
       'learn': (number * updates, acting, 0),
@@ -365,7 +365,7 @@ class HostGroup(population.Group):
     rule_params: types.Params,
     members: inner_loop_lib.Member,
   ) -> meta_update.MetaUpdates:
-    """The meta-step of the members of a micro-batch."""
+    """Makes the meta-step of the members of a micro-batch."""
     inner_loop = self.config.inner_loop
     collector = micro.collector
     store = offloading.TrajectoryStore(inner_loop.config)
@@ -424,7 +424,7 @@ class HostGroup(population.Group):
       (tuple(inner_logs), *outer_logs),
       self.config.split(self.config.counts[micro.members]),
     )
-    # The statistics are those that the program returned: it took the others.
+    # The program donated the old statistics and returned new ones.
     members = self._own(
       dataclasses.replace(members, actor=next_params)
     ).replace_agent(key=acting.key, replay=collector.counters)
@@ -437,7 +437,7 @@ class HostGroup(population.Group):
     store: offloading.TrajectoryStore,
     validation: Sequence[types.Rollout],
   ) -> tuple[inner_loop_lib.Member, types.Params, types.PyTree]:
-    """Meta-gradients of a micro-batch, and logs; empties the store."""
+    """Computes meta-gradients of a micro-batch, and empties the store."""
     cotangents, members, outer_logs = self._outer_loss(
       rule_params, members, tuple(validation)
     )
@@ -453,7 +453,7 @@ class HostGroup(population.Group):
     members: inner_loop_lib.Member,
     batches: types.Rollout,
   ) -> tuple[inner_loop_lib.Member, inner_loop_lib.Trajectory, types.Logs]:
-    """One update of each member."""
+    """Makes one update of each member."""
     return self._at_once(
       lambda member, batch: self.config.inner_loop.learn(
         rule_params, member, batch
@@ -466,7 +466,7 @@ class HostGroup(population.Group):
     members: inner_loop_lib.Member,
     validation: Sequence[types.Rollout],
   ) -> tuple[meta_gradient.Cotangents, inner_loop_lib.Member, types.Logs]:
-    """The outer loss of each member; see `MetaGradient.outer_gradient`."""
+    """Evaluates the outer loss of each member."""
     return self._at_once(
       lambda member, rollouts: self._estimator.outer_gradient(
         rule_params,
@@ -481,7 +481,7 @@ class HostGroup(population.Group):
     cotangents: meta_gradient.Cotangents,
     updates: Sequence[inner_loop_lib.Trajectory],
   ) -> tuple[meta_gradient.Cotangents, types.Logs]:
-    """The sweep through k updates; see `MetaGradient.backward`."""
+    """Sweeps back through k updates of each member."""
 
     def backward(
       cotangents: meta_gradient.Cotangents,
@@ -503,7 +503,7 @@ class HostGroup(population.Group):
     logs: types.PyTree,
     counts: types.Array,
   ) -> meta_update.MetaUpdates:
-    """Each member's update of eta; logs as `_step_of` gathers them."""
+    """Computes each member's update of eta, and joins its logs."""
 
     def update(
       member: inner_loop_lib.Member,
@@ -529,9 +529,9 @@ class HostGroup(population.Group):
   def _at_once(
     self, function: Callable[..., types.PyTree]
   ) -> Callable[..., types.PyTree]:
-    """The function for all members that a device computes at a time."""
+    """Maps a function over the members that a device computes at a time."""
     return chunks.at_once(self.config.chunk, function)
 
   def _own(self, tree: types.PyTree) -> types.PyTree:
-    """This process's part of a tree [n, ...], in the host's memory."""
+    """Returns this process's part of a tree [n, ...], in host memory."""
     return offloading.offloaded(self.config.own_part(tree))

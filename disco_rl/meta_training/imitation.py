@@ -1,16 +1,16 @@
-"""A rule for discovery to begin with: it imitates the policy gradient.
+"""Trains a rule that imitates the policy gradient, to start discovery from.
 
-An untrained rule teaches agents nothing, and a small discovery spends most of
-its meta-steps on leaving that. What it then finds hardly answers to rare, large
-advantages, as sparse rewards make them. `train` fits the meta-network to
+Agents learn nothing from an untrained rule, and a small discovery needs most of
+its meta-steps to change that. The rule that it finds hardly responds to rare,
+large advantages, as with sparse rewards. `train` fits the meta-network to
 
   pi_hat = pi + strength * A * (onehot(a) - pi),
 
-where a is the action that was taken and A its advantage, normalized; no
-probability falls below a small one. The gradient of KL(pi_hat || pi) in the
-logits is pi - pi_hat, that of the policy gradient. The inputs are random: no
-environment and no agent takes part. y_hat and z_hat stay random; discovery
-gives them their meaning.
+where a is the taken action and A its normalized advantage, with a lower bound
+on probabilities. The gradient of KL(pi_hat || pi) with respect to the logits,
+pi - pi_hat, is then the policy gradient. The inputs are random: training needs
+no environment and no agent. y_hat and z_hat remain random; discovery gives them
+their meaning.
 """
 
 from collections.abc import Callable
@@ -28,17 +28,17 @@ from disco_rl.maths import value_targets
 from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
 
-# Factor of the advantage, and the largest advantage that counts, at the start
-# and at the end. A faint target is lost in that of copying the policy: the
-# network finds the advantage first where it is strong.
+# The factor of the advantage and its bound, at the start and at the end. With a
+# weak target the network would only copy the policy: it finds the advantage
+# first if it is strong.
 _STRENGTH = (1.0, 0.3)
 _BOUND = (3.0, 12.0)
-# They change between these fractions of the steps.
+# The fractions of the steps between which they change.
 _CHANGE = (0.3, 0.7)
-MIN_PROBABILITY = 1e-4  # Of pi_hat, before all are divided by their sum.
+MIN_PROBABILITY = 1e-4  # Of pi_hat, before it is normalized.
 
 _LEARNING_RATE = 5e-3
-_WARM_UP = 0.125  # Fraction of the steps in which the learning rate rises.
+_WARM_UP = 0.125  # The fraction of the steps with rising learning rate.
 _LENGTH, _BATCH = 20, 24
 _NUM_ACTIONS = (3, 5)
 
@@ -53,17 +53,17 @@ def train(
 
   Args:
     key: PRNG key.
-    config: sizes.
-    steps: The number of steps of Adam, whose learning rate rises, and then
-      falls to zero by a cosine.
-    report: called after each step with the mean squared distances, summed over
-      actions, of pi_hat to where it should be, and from there to the policy.
+    config: The sizes.
+    steps: The number of steps of Adam, with a warm-up and a cosine decay to
+      zero.
+    report: Called after each step with the mean squared distances, summed over
+      actions, between pi_hat and its target, and between that and the policy.
 
   Returns:
     eta.
 
   Raises:
-    ValueError: the network reads no advantages.
+    ValueError: The network does not read advantages.
   """
   if not config.has_q:
     raise ValueError(
@@ -73,7 +73,7 @@ def train(
   optimizer = optax.chain(
     optax.clip_by_global_norm(1.0),
     optax.adam(
-      # Without it some networks copy the policy and never find the advantage.
+      # Without it, some networks copy the policy and never find the advantage.
       optax.warmup_cosine_decay_schedule(
         0.0, _LEARNING_RATE, int(_WARM_UP * steps), steps
       )
@@ -108,16 +108,16 @@ def target(
   strength: float | types.Array,
   bound: float | types.Array,
 ) -> types.Array:
-  """Logits of the pi_hat that is imitated.
+  """Computes logits of the target of pi_hat.
 
   Probabilities below `MIN_PROBABILITY` are raised to it.
 
   Args:
-    logits: [..., A] of the policy.
-    action: [...] that was taken.
-    advantage: [...] of it, normalized.
-    strength: factor of the advantage.
-    bound: The bound of its absolute value.
+    logits: The logits of the policy, [..., A].
+    action: The taken action, [...].
+    advantage: The normalized advantage of the action, [...].
+    strength: The factor of the advantage.
+    bound: The bound of the advantage's absolute value.
 
   Returns:
     [..., A]
@@ -135,7 +135,7 @@ def _loss(
   key: types.Array,
   progress: types.Array,
 ) -> tuple[types.Array, tuple[types.Array, types.Array]]:
-  """KL(target || pi_hat) in units of the strength; distances as reported."""
+  """Computes KL(target || pi_hat) divided by the strength, and distances."""
   between = lambda ends: ends[0] * (ends[1] / ends[0]) ** progress
   strength, bound = between(_STRENGTH), between(_BOUND)
   total, errors, signals = jnp.zeros(()), [], []
@@ -162,45 +162,45 @@ def _loss(
 
 
 def _distance(x: types.Array, y: types.Array) -> types.Array:
-  """Mean squared distance of two policies, by their logits."""
+  """Computes the mean squared distance of policies from their logits."""
   difference = jax.nn.softmax(x) - jax.nn.softmax(y)
   return jnp.mean(jnp.sum(jnp.square(difference), axis=-1))
 
 
 class _Draws:
-  """Random arrays [T+1, B, ...], from one key."""
+  """A source of random arrays [T+1, B, ...], from one key."""
 
   def __init__(self, key: types.Array):
     self._key, self._count = key, 0
 
   def key(self) -> types.Array:
-    """A new key."""
+    """Returns a new key."""
     self._count += 1
     return jax.random.fold_in(self._key, self._count)
 
   def normal(self, *shape: int) -> types.Array:
-    """Standard normal [T+1, B, *shape]."""
+    """Draws standard normal numbers [T+1, B, *shape]."""
     return jax.random.normal(self.key(), (_LENGTH + 1, _BATCH, *shape))
 
   def scale(self, low: float, high: float, rank: int = 1) -> types.Array:
-    """Log-uniform, one for each trajectory: [1, B], with `rank` axes more."""
+    """Draws log-uniform numbers by trajectory, [1, B] and `rank` more axes."""
     log = jax.random.uniform(
       self.key(), (_BATCH,), minval=jnp.log(low), maxval=jnp.log(high)
     )
     return jnp.exp(log).reshape(1, _BATCH, *(1,) * rank)
 
   def happens(self, probability: float) -> types.Array:
-    """Booleans [T, B]."""
+    """Draws booleans [T, B]."""
     return jax.random.bernoulli(self.key(), probability, (_LENGTH, _BATCH))
 
 
 def _random_inputs(
   key: types.Array, config: meta_network.MetaNetworkConfig, num_actions: int
 ) -> meta_features.MetaInputs:
-  """Inputs of agents of all ages: policies of all entropies, all scales."""
+  """Draws inputs like those of agents of all ages, with all scales."""
   draws = _Draws(key)
   logits = draws.scale(0.05, 6.0) * draws.normal(num_actions)
-  # Those of the target network and of the behaviour policy are close to it.
+  # Logits of the target network and the behaviour policy are similar.
   target_logits, behaviour = (
     logits + draws.scale(0.01, 0.5) * draws.normal(num_actions)
     for _ in range(2)
@@ -229,7 +229,7 @@ def _random_inputs(
 def _prediction_shapes(
   config: meta_network.MetaNetworkConfig, num_actions: int
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
-  """Names and trailing axes of y and z, where there are some."""
+  """Returns names and trailing axes of y and z, if they exist."""
   if config.prediction_size:
     yield 'y', (config.prediction_size,)
     yield 'z', (num_actions, config.prediction_size)
@@ -238,7 +238,7 @@ def _prediction_shapes(
 def _random_estimates(
   draws: _Draws, num_actions: int
 ) -> value_targets.RetraceEstimates:
-  """Values of all scales; advantages with tails as of sparse rewards."""
+  """Draws values of all scales, and heavy-tailed advantages."""
   scale = draws.scale(0.05, 2.0)
   value = scale * draws.normal(1)
   normalized = jnp.clip(
@@ -247,7 +247,7 @@ def _random_estimates(
     -_BOUND[1],
     _BOUND[1],
   )[:-1]
-  # An advantage's deviation is half of that of the values.
+  # The deviation of advantages is half of that of values.
   deviation = 0.5 * scale
   advantage = deviation[..., 0] * normalized
   of_actions = 0.6 * draws.normal(num_actions)
@@ -270,7 +270,7 @@ def _random_estimates(
 def _random_state(
   key: types.Array, config: meta_network.MetaNetworkConfig
 ) -> hk.LSTMState | None:
-  """State of the meta-RNN, in three of ten cases the initial one."""
+  """Draws a state of the meta-RNN, the initial one with probability 0.3."""
   initial = meta_network.initial_state(config)
   if initial is None:
     return None

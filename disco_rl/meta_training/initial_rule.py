@@ -1,7 +1,7 @@
-"""Random rules that can learn: drawn again until pi_hat depends on the action.
+"""Draws random rules until pi_hat depends on the action.
 
-The policy embedding ends in a few ReLU channels. Where they are dead, pi_hat is
-the same for every action, and no gradient changes that.
+The policy embedding ends in a few ReLU channels. If they are dead, pi_hat is
+the same for every action, and no gradient can change that.
 """
 
 import functools
@@ -24,17 +24,17 @@ _SHAPE = (8, 16, 3)
 def draw(
   key: types.Array, config: meta_network.MetaNetworkConfig
 ) -> types.Params:
-  """Draws rules until pi_hat of one depends on the action; see `spread`.
+  """Draws rules until one has a `spread` of pi_hat over actions.
 
   Args:
     key: PRNG key.
-    config: sizes.
+    config: The sizes.
 
   Returns:
-    eta
+    The parameters eta.
 
   Raises:
-    ValueError: no rule of these sizes does.
+    ValueError: No such rule was found.
   """
   for i in range(_MAX_DRAWS):
     params, value = _program(config)(jax.random.fold_in(key, i))
@@ -49,7 +49,7 @@ def draw(
 
 @functools.lru_cache(maxsize=8)
 def _program(config: meta_network.MetaNetworkConfig) -> compilation.Program:
-  """From a key to a rule and its spread."""
+  """Makes the program from a key to a rule and its spread."""
 
   def attempt(key: types.Array) -> tuple[types.Params, types.Array]:
     init_key, probe_key = jax.random.split(key)
@@ -64,15 +64,15 @@ def spread(
   config: meta_network.MetaNetworkConfig,
   params: types.Params,
 ) -> types.Array:
-  """How much pi_hat differs between actions at an agent's first update.
+  """Computes how much pi_hat differs between actions at the first update.
 
   Args:
     key: PRNG key of the random inputs.
-    config: sizes.
+    config: The sizes.
     params: eta.
 
   Returns:
-    [] mean over inputs of the deviation of pi_hat over the actions.
+    The mean over inputs of the deviation of pi_hat over actions, [].
   """
   outputs, _ = meta_network.transform(config).apply(
     params,
@@ -85,11 +85,11 @@ def spread(
 def _random_inputs(
   key: types.Array, config: meta_network.MetaNetworkConfig
 ) -> meta_features.MetaInputs:
-  """Inputs like an initial agent's: near uniform predictions, small values."""
+  """Draws inputs like those of an initial agent."""
   length, batch, num_actions = _SHAPE
   action_key, key = jax.random.split(key)
-  # One draw for all: seventeen take a third longer to trace and compile. Of
-  # numbers, of vectors over actions, and of predictions.
+  # One draw for all numbers, vectors over actions, and predictions: seventeen
+  # draws take a third longer to trace and compile.
   width = 8 + 6 * num_actions + (1 + num_actions) * config.prediction_size
   drawn = 0.1 * jax.random.normal(key, (length + 1, batch, width))
   taken = 0

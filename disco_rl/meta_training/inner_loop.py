@@ -1,8 +1,8 @@
 """The inner loop: N updates of an agent between two meta-updates.
 
 Agents act, store, sample and learn as they would with a fixed rule; the loop
-keeps the trajectory of updates that the meta-gradient is computed from. Nothing
-is differentiated here.
+keeps the trajectory of updates from which the meta-gradient is computed.
+Nothing is differentiated here.
 """
 
 from collections.abc import Iterator
@@ -35,11 +35,11 @@ class InnerLoopConfig(config_lib.Settings):
   Attributes:
     inner_updates: N, updates of each agent in a meta-step; the meta-gradient is
       computed through all of them.
-    validation_trajectories: fresh ones that the outer loss is evaluated on. The
-      agent acts for as many rollouts of its E environments as this takes.
+    validation_trajectories: number of fresh trajectories on which the outer
+      loss is evaluated. The agent acts for the required number of rollouts.
     save_every: k, updates between two learner states that are kept; a divisor
-      of N. Those between are recomputed.
-    offload: whether kept states wait in the host's memory.
+      of N. States in between are recomputed.
+    offload: whether kept states are moved to host memory.
   """
 
   inner_updates: config_lib.Count = 20
@@ -48,7 +48,7 @@ class InnerLoopConfig(config_lib.Settings):
   offload: bool = False
 
   def conflicts(self) -> Iterator[str]:
-    """The inner updates fall into equal segments."""
+    """Yields an error if the inner updates do not form equal segments."""
     updates = self.inner_updates
     if updates % self.save_every:
       divisors = [k for k in range(1, updates + 1) if updates % k == 0]
@@ -63,11 +63,12 @@ class Member:
   """One agent of the population, and the state of its meta-training.
 
   Attributes:
-    agent: parameters, optimizer, rule state, replay, statistics.
-    actor: its environments; where these step on the host, the parameters that
+    agent: The state of the agent.
+    actor: The environments; with environments on the host, the parameters that
       act in the next rollout, see `host_collector.overlap`.
-    meta_value: its meta-value function.
-    meta_opt_state: The state of its own Adam over eta, which survives resets.
+    meta_value: The state of the agent's meta-value function.
+    meta_opt_state: The state of the agent's own Adam over eta, which is kept
+      when the agent is reset.
   """
 
   agent: agent_lib.AgentState
@@ -76,7 +77,7 @@ class Member:
   meta_opt_state: types.PyTree
 
   def replace_agent(self, **changes: Any) -> 'Member':
-    """The member with some fields of its agent replaced."""
+    """Returns the member with some fields of its agent replaced."""
     return dataclasses.replace(
       self, agent=dataclasses.replace(self.agent, **changes)
     )
@@ -87,11 +88,12 @@ class Trajectory:
   """An agent's last N updates, in N/k segments of k.
 
   Attributes:
-    states: [N/k] learner states, before the first update of each segment.
-    batches: [N/k, k] batches of the updates; a device's shard, where devices
+    states: The learner states before the first update of each segment, [N/k].
+    batches: The batches of the updates, [N/k, k]; a device's shard, if devices
       share batches.
-    gradients: [N/k, k] of the agent's loss; None where k > 1, as they are
-      recomputed with the states, and where no one reads them.
+    gradients: The gradients of the agent's loss, [N/k, k]; None if k > 1, where
+      they are recomputed with the states, and if the estimator does not need
+      them.
   """
 
   states: learner.LearnerState
@@ -104,11 +106,11 @@ class InnerLoop:
   """Pure functions over `Member` for one kind of agent.
 
   Attributes:
-    config: lengths, and which states are kept.
-    agent: the agent that is trained.
-    meta_value: its meta-value function.
-    keep_gradients: whether trajectories have the gradients of the updates, for
-      an estimator that reads them.
+    config: The lengths, and which states are kept.
+    agent: The agent that is trained.
+    meta_value: The agent's meta-value function.
+    keep_gradients: Whether trajectories contain the gradients of updates, for
+      estimators that need them.
   """
 
   config: InnerLoopConfig
@@ -118,18 +120,18 @@ class InnerLoop:
 
   @property
   def validation_rollouts(self) -> int:
-    """Rollouts that make up the validation trajectories, rounded up."""
+    """The number of rollouts for validation, rounded up."""
     each = self.agent.config.num_environments
     return -(-self.config.validation_trajectories // each)
 
   @property
   def update_steps(self) -> int:
-    """Environment steps of one agent in N updates."""
+    """The environment steps of one agent in N updates."""
     return self.config.inner_updates * self.agent.steps_per_update
 
   @property
   def steps(self) -> int:
-    """Environment steps of one agent in N updates and validation."""
+    """The environment steps of one agent in N updates and validation."""
     per_rollout = self.agent.steps_per_update
     return self.update_steps + self.validation_rollouts * per_rollout
 
@@ -140,7 +142,7 @@ class InnerLoop:
 
     Args:
       rule_params: eta.
-      member: before the update; its replay may be missing.
+      member: The member before the update; its replay may be missing.
       batch: T transitions of B trajectories.
 
     Returns:
@@ -175,10 +177,10 @@ class InnerLoop:
     Args:
       environment: The environment of this agent.
       rule_params: eta.
-      member: before.
+      member: The member before the updates.
 
     Returns:
-      The member afterwards, its trajectory, and means to log.
+      The member after the updates, the trajectory, and means to log.
     """
 
     def update(
@@ -194,7 +196,7 @@ class InnerLoop:
     def segment(
       member: Member, _: None
     ) -> tuple[Member, tuple[Trajectory, types.Logs]]:
-      # Of the states within, the compiler keeps only what is used: the first.
+      # The compiler keeps only the first state, the others are not used.
       member, (trajectory, logs) = jax.lax.scan(
         update, member, length=self.config.save_every
       )
@@ -219,13 +221,13 @@ class InnerLoop:
     return dataclasses.replace(member, agent=state, actor=actors), rollout
 
   def segments(self, updates: Trajectory) -> Trajectory:
-    """Groups single updates into segments, and drops what is recomputed.
+    """Groups updates into segments, and drops data that can be recomputed.
 
     Args:
-      updates: a multiple of k, one leading axis.
+      updates: A multiple of k updates, on one leading axis.
 
     Returns:
-      Their segments.
+      The segments.
     """
     k = self.config.save_every
     split = lambda x: x.reshape(-1, k, *x.shape[1:])
@@ -236,7 +238,7 @@ class InnerLoop:
     )
 
   def segment(self, updates: Sequence[Trajectory]) -> Trajectory:
-    """The k updates that a `TrajectoryStore` yields as one segment."""
+    """Joins the k updates of a `TrajectoryStore` to one segment."""
     return Trajectory(
       states=updates[0].states,
       batches=chunks.stack([update.batches for update in updates]),
@@ -244,11 +246,11 @@ class InnerLoop:
     )
 
   def to_host(self, tree: types.PyTree) -> types.PyTree:
-    """Moves a tree to the host's memory, if `offload` is set."""
+    """Moves a tree to host memory, if `offload` is set."""
     return self._move(tree, memory.Space.Host)
 
   def to_device(self, tree: types.PyTree) -> types.PyTree:
-    """Moves a tree back."""
+    """Moves a tree back to the device."""
     return self._move(tree, memory.Space.Device)
 
   def _move(self, tree: types.PyTree, space: Any) -> types.PyTree:
@@ -257,14 +259,14 @@ class InnerLoop:
   def validate(
     self, environment: base.JaxEnvironment, member: Member
   ) -> tuple[Member, types.Rollout]:
-    """Acts without learning: fresh trajectories for the outer loss.
+    """Acts without learning, to make trajectories for the outer loss.
 
     Args:
       environment: The environment of this agent.
-      member: after its N updates.
+      member: The member after its N updates.
 
     Returns:
-      The member, whose environments have gone on, and a rollout of all
+      The member with the next state of its environments, and a rollout of all
       validation trajectories.
     """
     member, rollouts = jax.lax.scan(
@@ -275,9 +277,9 @@ class InnerLoop:
     return member, self.join(rollouts)
 
   def join(self, rollouts: types.Rollout) -> types.Rollout:
-    """Rollouts [V, T, E, ...] side by side as one, [T, at most V * E, ...].
+    """Joins rollouts [V, T, E, ...] to one, [T, at most V * E, ...].
 
-    Trajectories beyond the number of those that validate are left out.
+    Trajectories beyond `validation_trajectories` are dropped.
     """
     number = self.config.validation_trajectories
     return jax.tree.map(
@@ -289,11 +291,11 @@ class InnerLoop:
 
 
 class Steps(NamedTuple):
-  """Environment steps of a meta-step, for one member.
+  """The environment steps of a meta-step, for one member.
 
   Attributes:
     of_member: The steps by which the member ages.
-    in_all: with those of runs that are discarded.
+    in_all: All steps, including those of discarded runs.
   """
 
   of_member: int
@@ -305,7 +307,7 @@ class Estimator(Protocol):
 
   @property
   def steps(self) -> Steps:
-    """Environment steps of a call."""
+    """The environment steps of a call."""
 
   def __call__(
     self,
@@ -313,14 +315,14 @@ class Estimator(Protocol):
     member: Member,
     environment: base.JaxEnvironment,
   ) -> tuple[types.Params, Member, types.Logs]:
-    """Makes the member's N updates.
+    """Makes the member's N updates, and estimates the meta-gradient.
 
     Args:
       rule_params: eta.
-      member: before its updates.
+      member: The member before its updates.
       environment: The environment of this member.
 
     Returns:
-      Gradient of the outer loss with respect to eta, the member after its
-      updates, scalars to log.
+      The gradient of the outer loss with respect to eta, the member after its
+      updates, and scalars to log.
     """

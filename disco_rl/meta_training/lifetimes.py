@@ -13,7 +13,7 @@ import numpy as np
 
 from disco_rl import config as config_lib
 
-# In steps, as in the paper.
+# In environment steps, as in the paper.
 BUDGETS = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
 
 
@@ -22,9 +22,9 @@ class LifetimeConfig(config_lib.Settings):
   """Lengths of the agents' lifetimes.
 
   Attributes:
-    budgets: environment steps of a lifetime, the lengths to draw from.
-    stagger: whether the ages of the first agents are counted from somewhere
-      within their budgets, so that not all agents are reset together.
+    budgets: lengths of lifetimes to draw from, in environment steps.
+    stagger: whether the first agents have random initial ages within their
+      budgets, so that not all agents are reset at the same time.
   """
 
   budgets: Annotated[
@@ -37,13 +37,13 @@ class LifetimeConfig(config_lib.Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Lifetimes:
-  """Lifetimes of n agents.
+  """The lifetimes of n agents.
 
   Attributes:
-    age: [n] int32, environment steps since the last reset.
-    budget: [n] int32, environment steps from one reset to the next.
-    failures: [n] int32, meta-steps in a row in which a loss or meta-gradient of
-      the agent was not finite, also across resets.
+    age: The environment steps since the last reset, [n] int32.
+    budget: The environment steps from one reset to the next, [n] int32.
+    failures: The number of consecutive meta-steps in which a loss or
+      meta-gradient of the agent was not finite, even across resets, [n] int32.
   """
 
   age: np.ndarray
@@ -52,14 +52,14 @@ class Lifetimes:
 
   @property
   def expired(self) -> np.ndarray:
-    """[n] bool, the budget is consumed, or the agent has failed."""
+    """Whether the budget is used up, or the agent has failed, [n] bool."""
     return (self.age >= self.budget) | (self.failures > 0)
 
 
 def draw(
   rng: np.random.Generator, budgets: Sequence[int], num_agents: int
 ) -> np.ndarray:
-  """Budgets [num_agents] int32, with probability proportional to 1 / budget."""
+  """Draws budgets [num_agents] int32, with probabilities like 1 / budget."""
   weights = 1.0 / np.asarray(budgets, np.float64)
   return rng.choice(
     np.asarray(budgets, np.int32), num_agents, p=weights / weights.sum()
@@ -69,7 +69,7 @@ def draw(
 def init(
   rng: np.random.Generator, config: LifetimeConfig, num_agents: int
 ) -> Lifetimes:
-  """Lifetimes of the first agents."""
+  """Makes the lifetimes of the first agents."""
   budget = draw(rng, config.budgets, num_agents)
   start = rng.permutation(num_agents) / num_agents if config.stagger else 0.0
   return Lifetimes(
@@ -83,12 +83,12 @@ def advance(lifetimes: Lifetimes, steps: int, failed: np.ndarray) -> Lifetimes:
   """Counts the environment steps and failures of a meta-step.
 
   Args:
-    lifetimes: before.
+    lifetimes: The lifetimes before the meta-step.
     steps: The environment steps of each agent.
     failed: [n] bool, whether a loss or the meta-gradient was not finite.
 
   Returns:
-    The lifetimes.
+    The lifetimes after it.
   """
   return dataclasses.replace(
     lifetimes,
