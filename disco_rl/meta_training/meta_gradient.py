@@ -1,8 +1,8 @@
-"""The meta-gradient: of the outer loss, through N updates, with respect to eta.
+"""The meta-gradient: the gradient of the outer loss with respect to eta.
 
-The inner loop has made the N updates; a sweep from the last to the first takes
-one vector-Jacobian product of each. Environments are not differentiated, and
-the activations of one update are held at a time.
+After the inner loop has made the N updates, a sweep from the last to the first
+takes one vector-Jacobian product of each. Environments are not differentiated,
+and the activations of only one update are kept at a time.
 """
 
 from collections.abc import Callable
@@ -23,22 +23,22 @@ from disco_rl.meta_training import outer_loss
 
 MODES = ('plain', 'checkpointed', 'mixed')
 Mode = Annotated[str, config_lib.one_of(*MODES)]
-# Gradients of the outer loss: with respect to the differentiable leaves of a
-# learner state, and with respect to eta, of the updates after that state.
+# Gradients of the outer loss with respect to the differentiable leaves of a
+# learner state, and with respect to eta in the updates after that state.
 Cotangents = tuple[types.PyTree, types.Params]
 
 
 @dataclasses.dataclass(frozen=True)
 class MetaGradient(config_lib.Settings):
-  """The estimator by differentiation; equal results in all modes.
+  """Estimates the meta-gradient by differentiation, equally in all modes.
 
   Attributes:
-    inner_loop: N updates and validation; which states it keeps.
-    loss: weights of the outer loss.
-    mode: 'plain' differentiates each segment of updates as a whole, and holds
+    inner_loop: The inner loop, with the states that it keeps.
+    loss: The weights of the outer loss.
+    mode: 'plain' differentiates each segment of updates as a whole, and keeps
       the activations of all of its updates; 'checkpointed' takes one update at
-      a time, reverse over reverse; 'mixed' too, but it differentiates the known
-      inner gradient forward over reverse, see `maths.mixed_mode`.
+      a time, reverse over reverse; 'mixed' also does, but differentiates the
+      known inner gradient forward over reverse, see `maths.mixed_mode`.
   """
 
   inner_loop: inner_loop_lib.InnerLoop
@@ -47,7 +47,7 @@ class MetaGradient(config_lib.Settings):
 
   @property
   def steps(self) -> inner_loop_lib.Steps:
-    """N updates and validation, all of them the member's own."""
+    """The steps of N updates and validation, all of them by the member."""
     steps = self.inner_loop.steps
     return inner_loop_lib.Steps(steps, steps)
 
@@ -57,7 +57,7 @@ class MetaGradient(config_lib.Settings):
     member: inner_loop_lib.Member,
     environment: base.JaxEnvironment,
   ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
-    """Runs the inner loop, then differentiates; see `inner_loop.Estimator`."""
+    """Runs the inner loop, then differentiates; an `inner_loop.Estimator`."""
     member, trajectory, logs = self.inner_loop.run(
       environment, rule_params, member
     )
@@ -78,9 +78,9 @@ class MetaGradient(config_lib.Settings):
 
     Args:
       rule_params: eta.
-      member: after its N updates.
-      trajectory: these updates.
-      validation: all validation trajectories, of the member's last parameters.
+      member: The member after its N updates.
+      trajectory: The N updates.
+      validation: The validation trajectories, made with the last parameters.
 
     Returns:
       The gradient, the member with its meta-value function updated, and scalars
@@ -98,15 +98,17 @@ class MetaGradient(config_lib.Settings):
     member: inner_loop_lib.Member,
     validation: types.Rollout,
   ) -> tuple[Cotangents, inner_loop_lib.Member, types.Logs]:
-    """Evaluates the outer loss; the meta-value function learns.
+    """Differentiates the outer loss; the meta-value function learns.
+
+    The advantage is that of `MetaValue.update`, before the function learns.
 
     Args:
       rule_params: eta.
-      member: after its N updates.
-      validation: all validation trajectories, of the member's last parameters.
+      member: The member after its N updates.
+      validation: The validation trajectories, made with the last parameters.
 
     Returns:
-      The cotangents that the sweep starts from, the member, scalars to log.
+      The cotangents that the sweep starts from, the member, and scalars to log.
     """
     validation = shared_batch.own_shard(validation)
     meta_value, estimates, logs = self.inner_loop.meta_value.update(
@@ -140,11 +142,11 @@ class MetaGradient(config_lib.Settings):
 
     Args:
       rule_params: eta.
-      trajectory: the N updates.
-      cotangents: The cotangents of the state after them; see `outer_gradient`.
+      trajectory: The N updates.
+      cotangents: The cotangents of the state after them, by `outer_gradient`.
 
     Returns:
-      Gradient of the outer loss and of the regularizers of all updates, and
+      The gradient of the outer loss and of the regularizers of all updates, and
       means over the updates to log.
     """
     (_, gradient), logs = jax.lax.scan(
@@ -168,7 +170,7 @@ class MetaGradient(config_lib.Settings):
     Args:
       rule_params: eta.
       cotangents: The cotangents of the state after the segment.
-      segment: on the device; without the leading axis of segments.
+      segment: The segment, on the device, without the leading axis of segments.
 
     Returns:
       The cotangents of the state before it, and logs [k].
@@ -232,7 +234,7 @@ class MetaGradient(config_lib.Settings):
   def _states(
     self, rule_params: types.Params, segment: inner_loop_lib.Trajectory
   ) -> tuple[learner.LearnerState, types.Params | None]:
-    """States before each update of a segment; gradients for mixed mode."""
+    """Computes states before each update, and gradients for mixed mode."""
     is_mixed, is_single = self.mode == 'mixed', len(segment.batches.action) == 1
     is_stored = segment.gradients is not None if is_mixed else is_single
     if is_stored:
@@ -255,16 +257,16 @@ class MetaGradient(config_lib.Settings):
     batch: types.Rollout,
     gradient: types.Params | None,
   ) -> tuple[learner.LearnerState, types.Array, types.Logs]:
-    """One update of the agent, made again to be differentiated.
+    """Repeats one update of the agent, to be differentiated.
 
     Args:
       rule_params: eta.
-      state: before the update.
+      state: The state before the update.
       batch: The batch of the update.
-      gradient: The gradient of the agent's loss, as computed in the inner loop.
+      gradient: The gradient of the agent's loss from the inner loop.
 
     Returns:
-      The state after the update; its regularizer, divided by N; and logs.
+      The state after the update; the regularizer, divided by N; and logs.
     """
     state, update = self.inner_loop.agent.learn(
       rule_params, state, batch, gradient if self.mode == 'mixed' else None
@@ -276,12 +278,12 @@ class MetaGradient(config_lib.Settings):
 def initial_cotangents(
   rule_params: types.Params, last: learner.LearnerState, of_params: types.Params
 ) -> Cotangents:
-  """The cotangents after the last update: only parameters enter the loss.
+  """Makes the cotangents after the last update, of the parameters only.
 
   Args:
     rule_params: eta.
-    last: learner state after the last update.
-    of_params: gradient of the outer loss with respect to its parameters.
+    last: The learner state after the last update.
+    of_params: The gradient of the outer loss with respect to its parameters.
 
   Returns:
     The cotangents that the sweep starts from.
@@ -300,16 +302,16 @@ def _backpropagate(
   state: learner.LearnerState,
   cotangents: Cotangents,
 ) -> tuple[Cotangents, types.Logs]:
-  """One vector-Jacobian product.
+  """Computes one vector-Jacobian product.
 
   Args:
-    function: (eta, state) -> state after, term of the outer loss, logs.
+    function: (eta, state) -> next state, term of the outer loss, logs.
     rule_params: eta.
-    state: where to differentiate.
-    cotangents: The cotangents of the state after.
+    state: The state at which to differentiate.
+    cotangents: The cotangents of the next state.
 
   Returns:
-    The cotangents of the state before, and the logs.
+    The cotangents of the state, and the logs.
   """
   of_after, of_rule = cotangents
   differentiable, constant = _partition(state)
@@ -332,7 +334,7 @@ def _backpropagate(
 
 
 def _partition(tree: types.PyTree) -> tuple[types.PyTree, types.PyTree]:
-  """The differentiable leaves, and the others; None elsewhere."""
+  """Splits into differentiable leaves and others, with None elsewhere."""
   is_real = lambda x: jnp.issubdtype(x.dtype, jnp.inexact)
   return (
     jax.tree.map(lambda x: x if is_real(x) else None, tree),
@@ -343,7 +345,7 @@ def _partition(tree: types.PyTree) -> tuple[types.PyTree, types.PyTree]:
 def _combine(
   differentiable: types.PyTree, constant: types.PyTree
 ) -> types.PyTree:
-  """Inverse of `_partition`."""
+  """Joins the results of `_partition`."""
   return jax.tree.map(
     lambda x, y: y if x is None else x,
     differentiable,

@@ -1,4 +1,4 @@
-"""The meta-step: how discovery changes the rule once.
+"""The meta-step: one change of the rule in discovery.
 
   for each agent i of the population:
     update N times: act, add to replay, sample, learn   inner_loop
@@ -9,10 +9,10 @@
   reset the agents whose lifetimes have expired         lifetimes, resets
 
 eta are the parameters of the rule; Adam_i clips g_i and includes the minus. The
-loop over agents is `Group.step`: for JAX-native environments one program on the
-device (device_group). With environments on the host the agents are computed
-in micro-batches (host_group), and act while they learn: in each rollout but
-those for validation with the parameters of one update before.
+loop over agents is `Group.step`: one program on the device for JAX-native
+environments (device_group). With environments on the host, agents are computed
+in micro-batches (host_group), and act while they learn: in each rollout, except
+for validation, with the parameters before the last update.
 """
 
 from collections.abc import Mapping
@@ -39,13 +39,13 @@ from disco_rl.runtime import sharding
 
 @dataclasses.dataclass(frozen=True)
 class State:
-  """State of discovery.
+  """The state of discovery.
 
   Attributes:
-    meta_step: number of meta-updates so far.
+    meta_step: The number of meta-updates so far.
     rule_params: eta.
     opt_state: The states of an Adam that the agents share, and of the mean of
-      eta; empty without both.
+      eta; empty if there is neither.
     members: The members of each group.
     lifetimes: The lifetimes of each group's members.
   """
@@ -58,7 +58,7 @@ class State:
 
   @property
   def rule(self) -> types.Params:
-    """Parameters of the rule as it is evaluated and saved: eta or its mean."""
+    """The parameters of the evaluated and saved rule: eta or its mean."""
     return meta_update.averaged(self.opt_state, self.rule_params)
 
 
@@ -75,8 +75,8 @@ class MetaStep:
 
     Args:
       config: The config of the run.
-      groups: the population.
-      mesh: devices of the run.
+      groups: The population.
+      mesh: The devices of the run.
     """
     self._config = config
     self._groups = groups
@@ -99,13 +99,13 @@ class MetaStep:
     )
 
   def calls(self, rule_params: types.Params) -> list[compilation.Call]:
-    """Programs of all groups, to be compiled in parallel; longest first."""
+    """Returns programs to be compiled in parallel, longest first."""
     of_groups = [group.calls(rule_params) for group in self._groups]
     by_rank = itertools.zip_longest(*of_groups)
     return [call for calls in by_rank for call in calls if call is not None]
 
   def init(self, rule_params: types.Params) -> State:
-    """Initial agents, and the rule to start from."""
+    """Makes initial agents, with the initial rule."""
     rng = np.random.default_rng([self._config.seed, 0])
     members, lifetimes = [], []
     for i, group in enumerate(self._groups):
@@ -118,11 +118,11 @@ class MetaStep:
     return State(0, rule_params, opt_state, members, lifetimes)
 
   def to_tree(self, state: State) -> dict[str, Any]:
-    """Content of a checkpoint: all but the meta-step, which is its name.
+    """Returns the content of a checkpoint, whose name is the meta-step.
 
     Replay of environments on the host is not part of it: see `save_replays`.
     """
-    # Checkpoints have no entries that are empty.
+    # Checkpoints cannot have empty entries.
     optional = {
       'meta_opt_state': state.opt_state,
       'environments': {
@@ -157,7 +157,7 @@ class MetaStep:
       group.restore_replays(members)
 
   def restore(self, meta_step: int, tree: Mapping[str, Any]) -> State:
-    """The state in a checkpoint; inverse of `to_tree`."""
+    """Makes the state from a checkpoint; the inverse of `to_tree`."""
     environments = tree.get('environments', {})
     return State(
       meta_step=meta_step,
@@ -174,16 +174,15 @@ class MetaStep:
     )
 
   def __call__(self, state: State) -> tuple[State, list[dict[str, Any]], float]:
-    """Takes one meta-step; see above.
+    """Takes one meta-step; see the module.
 
     Args:
-      state: before; its members are donated.
+      state: The state before, whose members are donated.
 
     Returns:
-      The state afterwards, logs [n] of each group, and the norm of the change
-      of eta.
+      The next state, logs [n] of each group, and the norm of the change of eta.
     """
-    # Programs of groups on the device are started before any is waited for.
+    # Programs of all groups on the device start before waiting for results.
     updates, stepped, device_logs = zip(
       *(
         group.step(state.rule_params, members)
@@ -228,6 +227,6 @@ class MetaStep:
     return members, lifetimes
 
   def _keys(self, meta_step: int, group: int) -> types.Array:
-    """Keys of the agents of a group that are reset at a meta-step."""
+    """Makes the keys of agents of a group that are reset at a meta-step."""
     key = jax.random.fold_in(jax.random.fold_in(self._key, meta_step), group)
     return jax.random.split(key, self._groups[group].config.num_members)

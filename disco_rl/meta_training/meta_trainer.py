@@ -1,4 +1,4 @@
-"""Discovery: a run of meta-steps in a folder, with reports and checkpoints."""
+"""Discovery: runs meta-steps in a folder, with reports and checkpoints."""
 
 from collections.abc import Mapping
 import pathlib
@@ -25,7 +25,7 @@ from disco_rl.runtime import run as run_lib
 from disco_rl.runtime import sharding
 from disco_rl.update_rules import sources
 
-# Settings that may change when a run is resumed, also on other devices.
+# Settings that may change when a run is resumed, possibly on other devices.
 FREE = (
   'meta_steps',
   'checkpoint_every',
@@ -45,7 +45,7 @@ def config_of(settings: Mapping[str, Any]) -> config_lib.MetaTrainingConfig:
   """Builds the config of a discovery from flat settings.
 
   Raises:
-    ValueError: a setting is unknown or not valid.
+    ValueError: A setting is unknown or not valid.
   """
   record = config_lib.MetaTrainingConfig
   settings_lib.check_names(settings, settings_lib.names(record), 'The config')
@@ -55,8 +55,8 @@ def config_of(settings: Mapping[str, Any]) -> config_lib.MetaTrainingConfig:
 class MetaTrainer:
   """One run in one folder.
 
-  All settings are checked when this is constructed, before anything is compiled
-  for long, or written.
+  The constructor checks all settings, before long compilations and before
+  anything is written.
   """
 
   def __init__(self, config: config_lib.MetaTrainingConfig):
@@ -67,14 +67,14 @@ class MetaTrainer:
 
     Raises:
       ValueError: a setting, name or file is not valid, or memory is too small.
-      FileNotFoundError: there is no file of weights at the path.
+      FileNotFoundError: the file of weights does not exist.
       ImportError: an environment needs a package that is not installed.
     """
     backend.check_precision()
     build.validate((*config.environments, *config.held_out.environments))
     mesh = sharding.make_mesh(config.batch_devices)
-    # Groups are known, and checked, only when environments have been made. With
-    # padding each of them divides, whatever their total without it.
+    # Groups are only known, and checked, once environments have been made. With
+    # padding each group can be divided, whatever the total without padding.
     if config.group_multiple == 1:
       sharding.check(config.agents, mesh, 'in all')
     self._rule, params = build.make_rule(config)
@@ -101,7 +101,7 @@ class MetaTrainer:
   ) -> tuple[
     config_lib.MetaTrainingConfig, list[population.Group], planning.Needs
   ]:
-    """The population with such agents; raises if it does not fit."""
+    """Makes the population for a config; raises if it does not fit."""
     groups = build.make_groups(config, self._rule)
     needs = population.needs(
       groups, self._initial_params, config.keep_checkpoints
@@ -119,26 +119,26 @@ class MetaTrainer:
     summary.json and curves.png.
 
     Args:
-      workdir: the folder of the run.
-      description: the settings as the user gave them, for config.json, which
-        holds those that were chosen automatically as they were chosen; of a
-        fork also where it begins, see `runtime.forks`.
+      workdir: The folder of the run.
+      description: The settings as the user gave them, for config.json, which
+        also contains those that were chosen automatically; for a fork also its
+        origin, see `runtime.forks`.
 
     Returns:
       The summary, as in summary.json: meta_steps, agents, environment_steps,
       return (by environment), held_out (by environment, of new agents),
-      seconds, compile_seconds, peak_memory_bytes, checkpoint_seconds (that the
-      run waited for saving, since the last resumption), digests (see
-      `digests.write_summary`). Of many processes only the first returns it, and
-      writes anything but its part of the checkpoints.
+      seconds, compile_seconds, peak_memory_bytes, checkpoint_seconds (for which
+      saving blocked the run, since it was last resumed), digests (see
+      `digests.write_summary`). If there are several processes, only the first
+      returns it; the others only write their parts of the checkpoints.
 
     Raises:
-      workdirs.WorkdirError: the folder holds a run with other settings, or
-        another run is using it; it stays unchanged.
+      workdirs.WorkdirError: the folder contains a run with other settings, or
+        another run is using it; nothing is changed.
       metrics.NonFiniteError: an agent's losses are not finite, even after
         resets.
-      checkpointing.CheckpointError: one cannot be written, or none be read.
-      signals.Interrupted: a signal ended the run after a checkpoint.
+      checkpointing.CheckpointError: a checkpoint cannot be written or read.
+      signals.Interrupted: a signal ended the run; a checkpoint was saved.
     """
     config = self._config
     options = run_lib.Options(
@@ -173,7 +173,7 @@ class MetaTrainer:
       return run.finish(self._summary(run), self._draw)
 
   def _summary(self, run: run_lib.Run) -> dict[str, Any]:
-    """The part of the summary that is about discovery."""
+    """Returns the part of the summary about discovery."""
     return {
       'rule': self._config.rule,
       'agents': self._config.agents,
@@ -224,7 +224,7 @@ class MetaTrainer:
         self._evaluate(state, held_out_writer, bar)
       while not is_last:
         state, logs, norm = self._meta_step(state)
-        run.listen()  # Until here nothing could be saved.
+        run.listen()  # Before, there was nothing to save.
         run.step = state.meta_step
         for message in reporting.failures(
           run.step, self._groups, state.lifetimes

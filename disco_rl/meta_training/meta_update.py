@@ -32,23 +32,23 @@ from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.runtime import sharding
 
-# Updates of eta, the members, and logs. Of one member: without leading axes. Of
-# a group: sums of updates [devices, ...], members [n, ...] and logs [n].
+# Updates of eta, the members, and logs. For one member, without leading axes;
+# for a group, sums of updates [devices, ...], members [n, ...] and logs [n].
 MetaUpdates = tuple[types.Params, inner_loop_lib.Member, types.Logs]
 
 
 def per_agent_adam(
   learning_rate: float, max_gradient_norm: float, decay_steps: int = 0
 ) -> optax.GradientTransformation:
-  """Adam_i, from an agent's meta-gradient to its update of eta.
+  """Makes Adam_i, from an agent's meta-gradient to its update of eta.
 
-  One that all agents share takes the mean of their meta-gradients.
+  A shared Adam takes the mean of all agents' meta-gradients.
 
   Args:
     learning_rate: The learning rate of Adam.
-    max_gradient_norm: longer gradients are scaled down to it, before Adam.
-    decay_steps: meta-steps after which a cosine has brought the learning rate
-      to zero; 0: it stays.
+    max_gradient_norm: The norm to which larger gradients are scaled down.
+    decay_steps: The meta-steps after which a cosine schedule of the learning
+      rate reaches zero; 0: it is constant.
 
   Returns:
     The transformation.
@@ -62,10 +62,10 @@ def per_agent_adam(
 def meta_optimizers(
   config: config_lib.MetaTrainingConfig,
 ) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
-  """Of each agent's meta-gradient, and of the mean of what these return.
+  """Makes the optimizers of each agent, and of the mean of their updates.
 
-  One is Adam, the other the identity; see `MetaTrainingConfig.adam_per_agent`.
-  `averaging` follows the second; see `MetaTrainingConfig.average_rule`.
+  One is Adam, the other the identity, by `MetaTrainingConfig.adam_per_agent`.
+  If `MetaTrainingConfig.average_rule` is set, `averaging` follows the second.
   """
   adam = per_agent_adam(
     config.meta_learning_rate,
@@ -81,18 +81,18 @@ def meta_optimizers(
 
 
 class AveragingState(NamedTuple):
-  """State of `averaging`: the number of updates, and the mean."""
+  """The state of `averaging`: the number of updates, and the mean."""
 
   num_updates: types.Array
   average: types.Params
 
 
 def averaging() -> optax.GradientTransformation:
-  """Leaves updates as they are, and keeps the mean of what they lead to.
+  """Returns updates unchanged, and keeps a mean of the parameters.
 
-  The parameters after the t-th update weigh t (t + 1): polynomial-decay
-  averaging with eta = 2 (Shamir and Zhang, 2013), which soon forgets the first
-  ones and knows no horizon.
+  The parameters after the t-th update have the weight t (t + 1): this is
+  polynomial-decay averaging with eta = 2 (Shamir and Zhang, 2013), which soon
+  forgets the first parameters and needs no horizon.
   """
 
   def init(params: optax.Params) -> AveragingState:
@@ -118,7 +118,7 @@ def averaging() -> optax.GradientTransformation:
 def averaged(
   opt_state: types.PyTree, rule_params: types.Params
 ) -> types.Params:
-  """The mean of eta, or, where none is kept, eta.
+  """Returns the mean of eta, or eta if no mean is kept.
 
   Args:
     opt_state: The state of the second of `meta_optimizers`.
@@ -135,22 +135,21 @@ def member_update(
   logs: types.Logs,
   counts: bool | types.Array = True,
 ) -> MetaUpdates:
-  """One agent's update of eta.
+  """Computes one agent's update of eta.
 
-  Where the gradient or a loss is not finite, the update is zero and the
-  optimizer's state stays as it was.
+  If the gradient or a loss is not finite, the update is zero and the
+  optimizer's state is unchanged.
 
   Args:
-    optimizer: see `per_agent_adam`; the identity if the agents share one.
+    optimizer: The result of `per_agent_adam`; the identity for a shared Adam.
     rule_params: eta.
-    member: the agent.
+    member: The agent.
     gradient: The gradient of the outer loss with respect to eta.
     logs: The logs of the member, scalars.
-    counts: false for padding, whose update is zero.
+    counts: False for padding, whose update is zero.
 
   Returns:
-    The update, the member, and logs; `failed` is 1 where something was not
-    finite.
+    The update, the member, and logs; `failed` is 1 if something was not finite.
   """
   updates, opt_state = optimizer.update(
     gradient, member.meta_opt_state, rule_params
@@ -184,9 +183,9 @@ def sum_over_members(
   """Maps over a device's members in chunks, and sums their updates.
 
   Args:
-    chunk_size: members computed at a time, a divisor of n.
+    chunk_size: The number of members computed at a time, a divisor of n.
     rule_params: eta.
-    function: The function from the trees of one member to its update, see
+    function: A function from the trees of one member to its update, like
       `member_update`.
     *trees: Trees [n, ...].
 
@@ -223,14 +222,14 @@ def apply_mean(
   Args:
     optimizer: The optimizer of the mean, the second of `meta_optimizers`.
     rule_params: eta.
-    opt_state: its state.
+    opt_state: The state of the optimizer.
     updates: The updates of each group, sums over the members of a device,
       [devices, ...].
-    num_agents: n, in all groups and on all devices.
-    mesh: the devices.
+    num_agents: n, over all groups and devices.
+    mesh: The devices.
 
   Returns:
-    eta and the optimizer's state afterwards, and the norm of the change.
+    The next eta and optimizer state, and the norm of the change.
   """
   of_devices = jax.tree.map(lambda *x: sum(x), *updates)
   total = _sum_over_devices(of_devices, mesh)
@@ -243,7 +242,7 @@ def apply_mean(
 def _sum_over_devices(
   tree: types.PyTree, mesh: jax.sharding.Mesh
 ) -> types.PyTree:
-  """Sums trees [devices, ...]; one all-reduce."""
+  """Sums trees [devices, ...] by one all-reduce."""
 
   def add(shard: types.PyTree) -> types.PyTree:
     flat, restore = ravel_pytree(jax.tree.map(lambda x: x[0], shard))

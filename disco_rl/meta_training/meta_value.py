@@ -38,7 +38,7 @@ class MetaValueConfig(config_lib.Settings, prefix='meta_value_'):
     lambda_: lambda of V-trace, the same setting as the rule's.
     moments_decay: decay of the lifetime moments of advantages and TD errors.
     on_inner_batches: whether it also learns from the batches of the agent's
-      updates, corrected off-policy, and not from validation alone.
+      updates, with off-policy corrections, and not only from validation.
   """
 
   hidden_sizes: torsos.HiddenSizes = (512, 512)
@@ -54,7 +54,7 @@ class MetaValueConfig(config_lib.Settings, prefix='meta_value_'):
 
 @types.record
 class MetaValueState:
-  """State of an agent's meta-value function.
+  """The state of an agent's meta-value function.
 
   Attributes:
     params: The parameters of the network.
@@ -90,7 +90,7 @@ class MetaValue:
     self._network: Any = hk.without_apply_rng(hk.transform(self._predict))
 
   def init(self, key: types.Array) -> MetaValueState:
-    """The initial state."""
+    """Makes the initial state."""
     observation = jax.tree.map(
       lambda leaf: jnp.zeros((1, 1, *leaf.shape), leaf.dtype),
       self._spec.observation,
@@ -105,7 +105,7 @@ class MetaValue:
   def values(
     self, params: types.Params, observation: types.PyTree
   ) -> types.Array:
-    """Predictions in units of the return, [T, B]."""
+    """Predicts values in units of the return, [T, B]."""
     return value_targets.TRANSFORM.apply_inv(
       self._network.apply(params, observation)
     )
@@ -128,7 +128,7 @@ class MetaValue:
       policy_logits: [T+1, B, A] of the policy whose values are estimated.
 
     Returns:
-      The state after the update, estimates by the network before it, and
+      The state after the update, the estimates by the network before it, and
       scalars to log.
     """
     config = self.config

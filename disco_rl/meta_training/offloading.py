@@ -1,8 +1,8 @@
-"""What leaves the devices for the host's memory while others are computed.
+"""Offloads agents and updates to host memory while others are computed.
 
-Agents outside of the current micro-batch are trees [n, ...] of NumPy arrays,
-but for PRNG keys, which stay JAX arrays. Updates are moved only if `offload` is
-set.
+Agents outside the current micro-batch are trees [n, ...] of NumPy arrays,
+except that PRNG keys remain JAX arrays. Updates are only offloaded if `offload`
+is set.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from disco_rl.runtime import memory
 
 
 def take(tree: types.PyTree, indices: np.ndarray) -> types.PyTree:
-  """Copies of some entries, [len(indices), ...]."""
+  """Copies some entries, [len(indices), ...]."""
   return jax.tree.map(lambda x: x[indices], tree)
 
 
@@ -31,9 +31,9 @@ def put(
   """Overwrites entries in place; the inverse of `take`.
 
   Args:
-    tree: [n, ...]; not to be used afterwards.
-    indices: Where the entries belong.
-    entries: [len(indices), ...], on the host or on a device.
+    tree: The tree [n, ...], which must not be used afterwards.
+    indices: The indices of the entries.
+    entries: The entries [len(indices), ...], on the host or a device.
 
   Returns:
     The tree with these entries.
@@ -49,7 +49,7 @@ def put(
 
 
 def offloaded(tree: types.PyTree) -> types.PyTree:
-  """Copies of arrays in the host's memory, which `put` may overwrite."""
+  """Copies arrays to host memory, where `put` may overwrite them."""
   return jax.tree.map(lambda x: x if files.is_key(x) else np.array(x), tree)
 
 
@@ -70,8 +70,8 @@ def collect(
 class TrajectoryStore:
   """The updates of the agents of a micro-batch, from first to last.
 
-  Holds the state before every k-th update, all batches, and the gradients if
-  k = 1; in the host's memory if `offload` is set.
+  It keeps the state before every k-th update, all batches, and the gradients if
+  k = 1; in host memory if `offload` is set.
   """
 
   def __init__(self, config: inner_loop_lib.InnerLoopConfig):
@@ -86,7 +86,7 @@ class TrajectoryStore:
     self._updates.append(update)
 
   def backwards(self) -> Iterator[tuple[inner_loop_lib.Trajectory, ...]]:
-    """Yields the k updates of each segment, on the device, the last first.
+    """Yields the k updates of each segment, on the device, last segment first.
 
     A segment is released once the next one is taken.
     """
@@ -102,15 +102,15 @@ def kept(
   index: int,
   update: inner_loop_lib.Trajectory,
 ) -> inner_loop_lib.Trajectory:
-  """The part of an update that cannot be recomputed.
+  """Returns the part of an update that cannot be recomputed.
 
   Args:
-    config: which states are kept.
+    config: The config, with the states that are kept.
     index: The number of the update, 0 to N - 1.
-    update: all of it, or shapes.
+    update: The whole update, or its shapes.
 
   Returns:
-    The update; None in place of what is left out.
+    The update, with None instead of the other parts.
   """
   nothing: Any = None
   if index % config.save_every:
@@ -124,11 +124,11 @@ def device_bytes(
   config: inner_loop_lib.InnerLoopConfig,
   segment: Sequence[inner_loop_lib.Trajectory],
 ) -> int:
-  """What a device holds of N updates.
+  """Counts the bytes of N updates on a device.
 
   Args:
-    config: which states are kept, and where.
-    segment: k updates, or shapes, without what is left out.
+    config: The config, with the states that are kept, and where.
+    segment: The kept parts of k updates, or their shapes.
 
   Returns:
     The bytes.

@@ -24,18 +24,18 @@ from disco_rl.update_rules import disco
 
 @dataclasses.dataclass(frozen=True)
 class OuterLossConfig(config_lib.Settings):
-  """Weights of the outer loss, next to the policy gradient.
+  """Weights of the terms of the outer loss besides the policy gradient.
 
   Attributes:
     policy_entropy_cost: weight of -H(pi) on the validation trajectories.
-    y_entropy_cost: weight of -H(y) on them, where agents have y and z.
-    z_entropy_cost: weight of -H(z[a]) on them, likewise.
+    y_entropy_cost: weight of -H(y) on them, if agents have y and z.
+    z_entropy_cost: weight of -H(z[a]) on them, if agents have y and z.
     target_kl_cost: weight of KL(pi_target || pi_hat) in each inner update;
       keeps pi_hat near the target network's policy.
     target_mean_cost: weight of the squared mean, over time, batch and the last
       axis together, of the logits of each of pi_hat, y_hat and z_hat in each
       inner update. A softmax ignores a constant, so nothing else bounds it.
-      Illegal actions do not count.
+      Illegal actions are ignored.
   """
 
   policy_entropy_cost: config_lib.Finite = 1e-2
@@ -51,7 +51,7 @@ def validation_loss(
   rollout: types.Rollout,
   advantage: types.Array,
 ) -> tuple[types.Array, types.Logs]:
-  """Policy gradient on fresh trajectories, -log pi(a) A, and entropies.
+  """Computes the policy gradient loss, -log pi(a) A, and entropies.
 
   Args:
     config: The weights of the terms.
@@ -88,7 +88,7 @@ def validation_loss(
 def target_regularizer(
   config: OuterLossConfig, targets: disco.DiscoTargets, rollout: types.Rollout
 ) -> tuple[types.Array, types.Logs]:
-  """Regularizers of the targets of one inner update.
+  """Computes the regularizers of the targets of one inner update.
 
   Args:
     config: The weights of the terms.
@@ -101,8 +101,8 @@ def target_regularizer(
   kl = categorical.kl_divergence(
     jax.lax.stop_gradient(targets.target_policy), targets.pi
   )
-  # One mean over time, batch and the last axis of each tensor: the mean of each
-  # step's own squared mean would pull far harder.
+  # One mean over time, batch and the last axis of each tensor: a mean of
+  # squared means of steps would be a much stronger regularizer.
   legal = action_masks.find(rollout.observation)
   legal = None if legal is None else legal[:-1]
   of_targets = [action_masks.mean(targets.pi, legal, axis=-1)] + [

@@ -1,4 +1,4 @@
-"""The population: groups of agents of one kind, each with programs of its own.
+"""The population: groups of agents of one kind, each with its own programs.
 
 Agents whose environments have equal shapes form a group, whose members are
 mapped over in chunks. device_group.py and host_group.py are the two kinds of
@@ -31,21 +31,21 @@ from disco_rl.runtime import sharding
 
 @dataclasses.dataclass(frozen=True)
 class GroupConfig:
-  """Settings that the members of a group have in common.
+  """Settings that the members of a group share.
 
   Attributes:
-    names: Names of the members' environments, one each; padding comes last.
-    inner_loop: N updates and validation.
+    names: The names of the members' environments; padding comes last.
+    inner_loop: The inner loop of the members.
     optimizer: The optimizer of eta, with a state for each member; see
       `meta_update.per_agent_adam`.
-    chunk_size: members that a device computes at a time, at most.
-    mesh: devices that the members are divided among.
-    variation: how the members differ.
-    num_padding: members whose updates of eta do not count: they pad the group
-      up, so that it can be divided.
+    chunk_size: The maximal number of members that a device computes at a time.
+    mesh: The devices that the members are divided among.
+    variation: The differences between members.
+    num_padding: The number of members that only pad the group so that it can be
+      divided; their updates of eta do not count.
 
   Raises:
-    ValueError: they cannot be divided equally.
+    ValueError: The members cannot be divided equally.
   """
 
   names: tuple[str, ...]
@@ -71,17 +71,17 @@ class GroupConfig:
 
   @property
   def num_members(self) -> int:
-    """The n of all axes."""
+    """n, the number of members, including padding."""
     return len(self.names)
 
   @property
   def num_agents(self) -> int:
-    """Members whose updates count."""
+    """The number of members whose updates count."""
     return self.num_members - self.num_padding
 
   @property
   def counts(self) -> np.ndarray:
-    """[n] bool, false for padding."""
+    """Whether members count, [n] bool, False for padding."""
     return np.arange(self.num_members) < self.num_agents
 
   @property
@@ -96,7 +96,7 @@ class GroupConfig:
 
   @property
   def chunk(self) -> int:
-    """Members computed at a time: the largest divisor that is allowed."""
+    """The number of members computed at a time: the largest allowed divisor."""
     shard = self.num_members // self.mesh.shape[sharding.AGENTS]
     sizes = range(1, min(self.chunk_size, shard) + 1)
     return max(size for size in sizes if shard % size == 0)
@@ -104,7 +104,7 @@ class GroupConfig:
   def alone_on(
     self, mesh: jax.sharding.Mesh, num_members: int
   ) -> 'GroupConfig':
-    """The config of some of the members; see `Group.alone_on`."""
+    """Returns the config for some of the members; see `Group.alone_on`."""
     return dataclasses.replace(
       self, names=self.names[:num_members], mesh=mesh, num_padding=0
     )
@@ -114,15 +114,15 @@ class GroupConfig:
     return sharding.put(tree, self.mesh, sharding.SPLIT)
 
   def shapes(self, tree: types.PyTree) -> types.PyTree:
-    """Shapes of trees [n, ...] that `split` has placed."""
+    """Returns shapes of trees [n, ...] placed by `split`."""
     return sharding.shapes(tree, self.mesh, sharding.SPLIT)
 
   def own_part(self, tree: types.PyTree) -> types.PyTree:
-    """Trees [n, ...] -> [own, ...], of this process's members."""
+    """Returns the part of this process's members, [n, ...] -> [own, ...]."""
     return distributed.own_part(tree, self.mesh, sharding.SPLIT)
 
   def join_parts(self, tree: types.PyTree) -> types.PyTree:
-    """Trees [own, ...] of all processes -> [n, ...], placed as by `split`."""
+    """Joins trees of all processes, [own, ...] -> [n, ...], like `split`."""
     if not distributed.is_distributed():
       return self.split(tree)
     return distributed.from_parts(tree, self.mesh, sharding.SPLIT)
@@ -136,10 +136,10 @@ class Group(abc.ABC):
   """n agents with environments of equal shapes.
 
   Attributes:
-    config: common to the members.
-    programs: compiled for the group; each device computes its own members.
-    is_on_host: whether its environments are; members then are computed in
-      micro-batches.
+    config: The settings of the group.
+    programs: The programs of the group; each device computes its own members.
+    is_on_host: Whether environments step on the host, so that members are
+      computed in micro-batches.
   """
 
   is_on_host: bool
@@ -153,10 +153,10 @@ class Group(abc.ABC):
     """Compiles nothing yet.
 
     Args:
-      config: common to the members.
-      empty_replay: Makes the replay of an initial agent; None where replay is
-        not on the device.
-      environments: a tree [n, ...], if they are JAX-native.
+      config: The settings of the group.
+      empty_replay: Makes the replay of an initial agent; None if replay is not
+        on the device.
+      environments: A tree [n, ...] of environments, if they are JAX-native.
     """
     self.config = config
     self.programs = sharding.Programs(config.mesh)
@@ -187,22 +187,22 @@ class Group(abc.ABC):
   @property
   @abc.abstractmethod
   def steps(self) -> inner_loop_lib.Steps:
-    """Environment steps of one member in a meta-step."""
+    """The environment steps of one member in a meta-step."""
 
   @property
   def members_at_once(self) -> int:
-    """Members that a program computes, on all devices."""
+    """The number of members that a program computes, on all devices."""
     return self.config.num_members
 
   def init(
     self, keys: types.Array, rule_params: types.Params
   ) -> inner_loop_lib.Member:
-    """Initial members, leading axis n, from PRNG keys [n]."""
+    """Makes initial members, with a leading axis n, from PRNG keys [n]."""
     initial = self._initial(self.config.split(keys), self._environments)
     return self._complete(rule_params, initial)
 
   def calls(self, rule_params: types.Params) -> list[compilation.Call]:
-    """All programs with the shapes of their arguments; longest first.
+    """Returns all programs and the shapes of their arguments, longest first.
 
     They can be compiled in parallel, before the group is used.
 
@@ -215,7 +215,7 @@ class Group(abc.ABC):
     return list(self.named_calls(rule_params).values())
 
   def named_calls(self, rule_params: types.Params) -> Calls:
-    """The same by name."""
+    """Returns the programs by name."""
     n = self.members_at_once
     keys = self.config.shapes(
       jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n))
@@ -233,11 +233,11 @@ class Group(abc.ABC):
   def step_calls(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> Calls:
-    """Of `named_calls`, those of `step` and `reset_expired`.
+    """Returns the programs of `step` and `reset_expired`, by name.
 
     Args:
       rule_params: eta.
-      members: shapes.
+      members: The shapes of the members.
 
     Returns:
       The programs.
@@ -245,40 +245,40 @@ class Group(abc.ABC):
 
   @abc.abstractmethod
   def additional_bytes(self, calls: Calls) -> dict[str, int]:
-    """What a device holds of the group, besides a program and its arguments.
+    """Counts other data of the group on a device while programs run.
 
     Args:
-      calls: The programs, as of `named_calls`.
+      calls: The result of `named_calls`.
 
     Returns:
-      Bytes, by the names of programs; 0 for those that are left out.
+      The bytes by the names of programs; 0 for missing ones.
     """
 
   @abc.abstractmethod
   def waiting_bytes(self, calls: Calls) -> int:
-    """What a device holds from one meta-step to the next."""
+    """Counts the bytes on a device from one meta-step to the next."""
 
   @abc.abstractmethod
   def off_device(self, calls: Calls, checkpoints: int) -> tuple[int, int]:
-    """Bytes of this process's memory, and of the run's folder."""
+    """Counts the bytes of this process's memory, and of the run's folder."""
 
   @abc.abstractmethod
   def schedule(self) -> dict[str, tuple[int, int, int]]:
-    """`times`, `acting` and `waiting` of each program of a meta-step.
+    """Returns `times`, `acting` and `waiting` of each program of a meta-step.
 
-    See `planning.Load`.
+    They are attributes of `planning.Load`.
     """
 
   @abc.abstractmethod
   def alone_on(self, mesh: jax.sharding.Mesh, num_members: int) -> 'Group':
-    """The group as one row of devices sees it, to be compiled, not run.
+    """Returns the group for one row of devices, to be compiled, not run.
 
     Args:
-      mesh: one row of devices, of any platform.
+      mesh: One row of devices of any platform.
       num_members: The number of members in a row.
 
     Returns:
-      A group of so many members for these devices.
+      A group of this number of members for these devices.
     """
 
   def resume(
@@ -291,25 +291,25 @@ class Group(abc.ABC):
 
     Args:
       members: The members from the checkpoint.
-      meta_step: after which it was written.
-      environments: what `save_environments` returned; None: those on the host
-        begin new episodes.
+      meta_step: The meta-step of the checkpoint.
+      environments: The result of `save_environments`; None: environments on
+        the host begin new episodes.
     """
     del meta_step, environments
     return members
 
   def save_environments(self) -> types.PyTree | None:
-    """The state of environments on the host, if they can be saved."""
+    """Returns the state of environments on the host, or None."""
     return None
 
   def to_checkpoint(
     self, members: inner_loop_lib.Member
   ) -> inner_loop_lib.Member:
-    """The members as a checkpoint holds them, leading axis n."""
+    """Converts members for a checkpoint, with a leading axis n."""
     return members
 
   def begin_episodes(self) -> None:  # noqa: B027
-    """Resets environments on the host: faults in them show before a run."""
+    """Resets environments on the host, so that faults show before a run."""
 
   def open_replays(self, directory: pathlib.Path) -> None:
     """Prepares a directory for replay that is not part of the members."""
@@ -319,7 +319,7 @@ class Group(abc.ABC):
     """Saves such replay, before a checkpoint of the members.
 
     Args:
-      keep: Number of checkpoints to keep, without the one being written.
+      keep: The number of checkpoints to keep, without the one being written.
     """
     del keep
 
@@ -330,7 +330,7 @@ class Group(abc.ABC):
       members: The members from the checkpoint.
 
     Raises:
-      row_log.RowLogError: a file is missing or damaged.
+      row_log.RowLogError: A file is missing or damaged.
     """
     del members
 
@@ -338,14 +338,14 @@ class Group(abc.ABC):
   def step(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> meta_update.MetaUpdates:
-    """Inner loop, validation, meta-gradient and update of each member.
+    """Runs inner loop, validation, meta-gradient and update of each member.
 
     Args:
       rule_params: eta.
-      members: leading axis n; donated.
+      members: The members, with a leading axis n; donated.
 
     Returns:
-      See `meta_update.MetaUpdates`.
+      The `meta_update.MetaUpdates` of the group.
     """
 
   @abc.abstractmethod
@@ -359,8 +359,8 @@ class Group(abc.ABC):
 
     Args:
       keys: [n] PRNG keys.
-      members: leading axis n; donated.
-      expired: [n] bool.
+      members: The members, with a leading axis n; donated.
+      expired: [n] bool, the members to reset.
 
     Returns:
       The members.
@@ -372,12 +372,12 @@ def needs(
   rule_params: types.Params,
   keep_checkpoints: int = 1,
 ) -> planning.Needs:
-  """What a population needs, by the shapes of its arrays.
+  """Returns the memory and disk of a population, from array shapes.
 
   Args:
     groups: The population.
     rule_params: eta.
-    keep_checkpoints: Number of checkpoints that remain.
+    keep_checkpoints: The number of checkpoints to keep.
   """
   calls = [group.named_calls(rule_params) for group in groups]
   waiting = [group.waiting_bytes(own) for group, own in zip(groups, calls)]
@@ -400,7 +400,7 @@ def needs(
 def _loads(
   group: Group, calls: Calls, rule_params: types.Params, others: int
 ) -> Iterator[planning.Load]:
-  """Yields the programs of a group; a device holds `others` of other groups."""
+  """Yields the programs of a group; `others` are bytes of other groups."""
   config, inner_loop = group.config, group.config.inner_loop
   size = inner_loop.agent.config.network.torso.chunk_size
   remedies = {

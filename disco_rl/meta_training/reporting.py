@@ -12,12 +12,12 @@ from disco_rl.meta_training import population
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
-# Meta-steps in a row in which the same agent may fail before the run ends.
+# The consecutive meta-steps in which an agent may fail before the run ends.
 _MAX_FAILURES = 3
 
 
 def agent_names(groups: Sequence[population.Group]) -> list[str]:
-  """The environment of each agent, with padding, group by group."""
+  """Lists the environment of each agent, with padding, by group."""
   return [name for group in groups for name in group.config.names]
 
 
@@ -27,12 +27,12 @@ def rows(
   logs: Sequence[Mapping[str, Any]],
   rule_update_norm: float,
 ) -> list[dict[str, Any]]:
-  """Rows of metrics, one per environment: means over its agents.
+  """Makes rows of metrics, one per environment, with means over agents.
 
   Args:
-    meta_step: number of meta-updates so far.
-    groups: the population; padding is left out.
-    logs: [n] of each group.
+    meta_step: The number of meta-updates so far.
+    groups: The population, whose padding is ignored.
+    logs: The logs of each group, [n].
     rule_update_norm: The norm of the meta-update.
 
   Returns:
@@ -66,18 +66,18 @@ def failures(
   groups: Sequence[population.Group],
   lifetimes: Sequence[lifetimes_lib.Lifetimes],
 ) -> list[str]:
-  """Messages about the agents that failed in the last meta-step.
+  """Makes messages about agents that failed in the last meta-step.
 
   Args:
-    meta_step: number of meta-updates so far.
-    groups: the population.
-    lifetimes: Lifetimes of each group's members.
+    meta_step: The number of meta-updates so far.
+    groups: The population.
+    lifetimes: The lifetimes of each group's members.
 
   Returns:
     A message for each of these agents.
 
   Raises:
-    metrics.NonFiniteError: an agent fails again and again.
+    metrics.NonFiniteError: An agent has failed too many times in a row.
   """
   names = agent_names(groups)
   counts = np.concatenate([x.failures for x in lifetimes])
@@ -98,14 +98,14 @@ def failures(
 
 
 def for_progress_bar(table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-  """Values that the progress bar shows, from rows of metrics."""
+  """Selects values for the progress bar from rows of metrics."""
   returns = np.array([row['return'] for row in table])
   steps = sum(row['environment_steps'] for row in table)
   return {'return': _mean(returns), 'steps': f'{steps:.3g}'}
 
 
 def summary(workdir: pathlib.Path) -> dict[str, Any]:
-  """The part of a run's summary that its metrics contain."""
+  """Returns the part of a run's summary that is in its metrics."""
   last = _last_rows(workdir / 'metrics.csv')
   held_out = workdir / 'held_out' / 'metrics.csv'
   return {
@@ -119,13 +119,13 @@ def summary(workdir: pathlib.Path) -> dict[str, Any]:
 
 
 def _mean(values: np.ndarray) -> float:
-  """Mean over the finite values; NaN if there are none."""
+  """Computes the mean over finite values; NaN if there are none."""
   values = values[np.isfinite(values)]
   return float(np.mean(values)) if len(values) else float('nan')
 
 
 def _last_rows(path: pathlib.Path) -> dict[str, np.ndarray]:
-  """Columns of the last meta-step."""
+  """Reads the columns of the last meta-step."""
   columns = metrics.read(path)
   if not columns or not len(columns['meta_step']):
     raise files.WorkdirError(
@@ -137,5 +137,5 @@ def _last_rows(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _returns(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-  """Returns by environment."""
+  """Returns mean returns by environment."""
   return dict(zip(columns['environment'].tolist(), columns['return']))

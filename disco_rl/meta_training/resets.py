@@ -1,4 +1,4 @@
-"""Initial members of the population, and their use in place of expired ones."""
+"""Initial members of the population, which also replace expired ones."""
 
 from collections.abc import Callable
 import dataclasses
@@ -22,7 +22,7 @@ def initial_member(
   environment: base.JaxEnvironment | None = None,
   variation: variation_lib.VariationConfig = _NONE,
 ) -> inner_loop_lib.Member:
-  """A member without replay and state of eta's optimizer, which resets keep."""
+  """Makes a member without replay and optimizer of eta, which resets keep."""
   agent = inner_loop.agent
   if environment is not None:
     key, actor_key = jax.random.split(key)
@@ -46,13 +46,13 @@ def complete(
   rule_params: types.Params,
   initial: inner_loop_lib.Member,
 ) -> inner_loop_lib.Member:
-  """Adds what a reset keeps to members [n, ...].
+  """Adds replay and the optimizer of eta to members [n, ...].
 
   Args:
-    empty_replay: makes the replay of an initial agent.
+    empty_replay: Makes the replay of an initial agent.
     optimizer: The optimizer of eta, whose initial state is added.
     rule_params: eta.
-    initial: see `initial_member`.
+    initial: The members from `initial_member`.
 
   Returns:
     The members.
@@ -70,9 +70,9 @@ def replace_where(
   initial: inner_loop_lib.Member,
   members: inner_loop_lib.Member,
 ) -> inner_loop_lib.Member:
-  """Takes the initial members where a lifetime has expired, [n, ...]."""
-  # An empty replay is one in which nothing counts as filled: its storage, most
-  # of a member's memory, stays as it is.
+  """Replaces members with expired lifetimes by initial ones, [n, ...]."""
+  # Replay is emptied by its counts: its storage, most of a member's memory, is
+  # unchanged.
   replay = members.agent.replay
   replay = dataclasses.replace(replay, added=jnp.zeros_like(replay.added))
   initial = dataclasses.replace(

@@ -1,4 +1,4 @@
-"""The discovered rule of a run as files: its weights, and its card."""
+"""Writes the discovered rule of a run: its weights and its card."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from disco_rl.update_rules import weights
 
 
 def provenance(seconds: float, devices: int) -> dict[str, Any]:
-  """Fields of a card: by what a rule was made, and what that took."""
+  """Returns fields of a card: versions and compute of a discovery."""
   return {
     'versions': {'disco_rl': _version(), 'jax': jax.__version__},
     'compute': {
@@ -41,9 +41,9 @@ def provenance(seconds: float, devices: int) -> dict[str, Any]:
 
 @functools.cache
 def _version() -> str:
-  """The package's version; in a clone with its commit, 0.2.0+1a2b3c4d5."""
+  """Returns the version, in a clone with the commit: 0.2.0+1a2b3c4d5."""
   root = pathlib.Path(disco_rl.__file__).parents[1]
-  # Otherwise the package may be installed within a repository of somebody else.
+  # Otherwise the package may be installed within another repository.
   if not (root / '.git').exists():
     return disco_rl.__version__
   describe = ('describe', '--always', '--abbrev=9', '--exclude=*')
@@ -56,7 +56,7 @@ def _version() -> str:
       check=True,
     ).stdout.strip()
   except (OSError, subprocess.CalledProcessError):
-    return disco_rl.__version__  # Without git, or in a folder of another user.
+    return disco_rl.__version__  # Without git, or in another user's folder.
   return f'{disco_rl.__version__}+{commit}'
 
 
@@ -65,11 +65,11 @@ class RuleFiles:
   """Writes rule.npz and rule.json, the card, into the folder of a run.
 
   Attributes:
-    workdir: the folder.
-    rule: the rule that is being discovered.
+    workdir: The folder.
+    rule: The rule that is being discovered.
     config: The configuration of the run.
-    groups: the population.
-    settings: The settings of the run as config.json holds them.
+    groups: The population.
+    settings: The settings of the run in config.json.
   """
 
   workdir: pathlib.Path
@@ -100,7 +100,7 @@ class RuleFiles:
     metrics.write_json(cards.path_of(path), dataclasses.asdict(card))
 
   def restore(self, state: meta_step.State, seconds: float) -> None:
-    """Writes the rule of a checkpoint; reports it if the weights were lost."""
+    """Writes the rule of a checkpoint; reports weights that were lost."""
     path = self.workdir / 'rule.npz'
     try:
       weights.load(path)
@@ -140,7 +140,7 @@ class RuleFiles:
     )
 
   def _held_out(self, step: int) -> dict[str, Any]:
-    """The newest evaluation up to a meta-step; see `cards.Card`."""
+    """Returns the newest evaluation up to a meta-step, for a card."""
     columns: Mapping[str, np.ndarray] = {}
     # A missing card must not end the run; readers of these rows report damage.
     with contextlib.suppress(OSError, files.WorkdirError):
@@ -164,7 +164,7 @@ class RuleFiles:
 
 
 def _listed(names: Sequence[str], limit: int = 4) -> str:
-  """The first names, and how many more there are."""
+  """Lists the first names, and the number of others."""
   more = len(names) - limit
   shown = ', '.join(names[:limit])
   return f'{shown} and {more} more' if more > 0 else shown

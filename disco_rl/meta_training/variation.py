@@ -1,9 +1,9 @@
-"""How the agents of the population differ: learning rate and width.
+"""Variation of learning rates and widths in the population.
 
-Both are drawn when an agent is reset, so that the rule has to suit agents of
-many kinds. All agents share one program: the learning rate is part of the
-optimizer's state, and units that a narrow agent lacks have weights of zero.
-Budgets, `lifetimes.LifetimeConfig`, are the third way in which agents differ.
+Both are drawn when an agent is reset, so that the rule has to suit many kinds
+of agents. All agents share one program: the learning rate is part of the
+optimizer's state, and missing units of narrow agents have zero weights. Agents
+also differ in their budgets, see `lifetimes.LifetimeConfig`.
 """
 
 from collections.abc import Iterator
@@ -23,20 +23,20 @@ from disco_rl.networks import widths
 
 @dataclasses.dataclass(frozen=True)
 class VariationConfig(config_lib.Settings):
-  """What is drawn for each agent, log-uniformly; empty: all have the same.
+  """Ranges from which each agent draws log-uniformly; if empty, all are equal.
 
   Attributes:
-    learning_rate_range: bounds of the learning rate, in place of
-      `learning_rate`; it rises and decays as that would.
-    width_range: bounds of the fraction of the units of each dense layer of the
-      torso that the agent has, at most 1.
+    learning_rate_range: bounds of the learning rate, which replaces
+      `learning_rate`, with the same warm-up and decay.
+    width_range: bounds of the fraction of units in each dense layer of the
+      torso, at most 1.
   """
 
   learning_rate_range: config_lib.Range = ()
   width_range: config_lib.Range = ()
 
   def conflicts(self) -> Iterator[str]:
-    """No agent is wider than its parameters."""
+    """Yields an error for widths above 1."""
     if self.width_range and self.width_range[1] > 1:
       yield (
         f'width_range={self.width_range} must be fractions of hidden_sizes, at '
@@ -45,7 +45,7 @@ class VariationConfig(config_lib.Settings):
 
 
 def prepare(config: VariationConfig, agent: agent_lib.Agent) -> agent_lib.Agent:
-  """The agent, whose optimizer has room for a learning rate if one is drawn."""
+  """Adds a learning rate to the optimizer state of an agent, if drawn."""
   if not config.learning_rate_range:
     return agent
   optimizer = optimizers.with_own_rate(
@@ -57,18 +57,18 @@ def prepare(config: VariationConfig, agent: agent_lib.Agent) -> agent_lib.Agent:
 def draw(
   config: VariationConfig, agent: agent_lib.Agent, state: agent_lib.AgentState
 ) -> agent_lib.AgentState:
-  """Draws what distinguishes an initial agent.
+  """Draws the learning rate and width of an initial agent.
 
   Args:
-    config: the ranges.
-    agent: see `prepare`.
-    state: initial.
+    config: The ranges.
+    agent: The agent from `prepare`.
+    state: The initial state.
 
   Returns:
-    The state; without ranges it is not changed, and no random number is drawn.
+    The state, unchanged without ranges, and without drawing random numbers.
 
   Raises:
-    ValueError: see `widths.narrow`.
+    ValueError: The torso cannot be narrowed; see `widths.narrow`.
   """
   if not config.learning_rate_range and not config.width_range:
     return state
