@@ -1,4 +1,4 @@
-"""The two kinds of environment: on the device, and on the host."""
+"""The two interfaces of environments: on the device, and on the host."""
 
 import abc
 import dataclasses
@@ -12,40 +12,40 @@ from disco_rl import types
 
 
 class RenderError(ValueError):
-  """An environment cannot be drawn; the message says why, in one line."""
+  """Raised if an environment cannot be rendered; a message of one line."""
 
 
 class JaxEnvironment(abc.ABC):
   """One environment as pure functions; callers vmap, jit and scan it.
 
-  `step` says how episodes end: a termination is one that agents are to foresee,
-  a time limit that they do not observe is none. `step_autoreset` steps, and
-  resets where an episode ends.
+  `step` tells how episodes end: by a termination, which agents should foresee,
+  or by a time limit, which they do not observe. `step_autoreset` also resets
+  the environment if an episode ends.
 
   An environment is itself a pytree (`types.record`). Fields in which tasks of
   equal shapes differ are arrays, so that tasks can be stacked and vmapped over;
   fields that determine shapes or code are static.
   """
 
-  # The pace at which pictures of it are shown.
+  # The speed of films.
   frames_per_second = 5.0
 
   @property
   @abc.abstractmethod
   def spec(self) -> types.EnvironmentSpec:
-    """Observations and actions of one environment."""
+    """The observations and actions of one environment."""
 
   def encode(self, observation: Any) -> types.PyTree:
-    """Converts observations that others made of this environment to the spec's.
+    """Converts observations of the wrapped environment to those of the spec.
 
     Args:
       observation: An observation of the environment that this one wraps, or [B,
-        ...]; also one that has been converted.
+        ...]; it may have been converted already.
     """
     return observation
 
   def decode(self, action: np.ndarray) -> np.ndarray:
-    """Converts actions, which count from 0, to those of the one it wraps."""
+    """Converts actions, counted from 0, to those of the wrapped environment."""
     return action
 
   @abc.abstractmethod
@@ -63,10 +63,10 @@ class JaxEnvironment(abc.ABC):
   def step(
     self, state: Any, action: types.Array, key: types.Array
   ) -> tuple[Any, types.TimeStep]:
-    """Takes one action; not defined after the end of an episode.
+    """Takes one action; undefined after the end of an episode.
 
     Args:
-      state: the environment's state.
+      state: The environment's state.
       action: [] int32.
       key: PRNG key.
 
@@ -77,7 +77,7 @@ class JaxEnvironment(abc.ABC):
   def step_autoreset(
     self, state: Any, action: types.Array, key: types.Array
   ) -> tuple[Any, types.TimeStep]:
-    """As `step`, but resets in the same step where the episode ends.
+    """Takes one action, and resets in the same step if the episode ends.
 
     The observation is then the first of the next episode; see `cut_short` for
     time limits.
@@ -97,13 +97,13 @@ class JaxEnvironment(abc.ABC):
     """Draws a state; called on the host, never within a compiled program.
 
     Args:
-      state: the environment's state, arrays without further axes.
+      state: The environment's state, without batch axes.
 
     Returns:
-      [H, W, 3] uint8; small pictures are scaled up where they are shown.
+      [H, W, 3] uint8; small pictures are scaled up when they are shown.
 
     Raises:
-      RenderError: there are no pictures of this environment.
+      RenderError: The environment cannot be rendered.
     """
     del state
     raise RenderError(f'There are no pictures of {type(self).__name__}.')
@@ -118,14 +118,15 @@ class JaxEnvironment(abc.ABC):
       num_environments: E.
 
     Returns:
-      Their state; what they share has no axis E. First observations, [E, ...].
+      The state, without an axis E in shared parts, and the first observations,
+      [E, ...].
     """
     return jax.vmap(self.reset)(jax.random.split(key, num_environments))
 
   def step_batch(
     self, state: Any, action: types.Array, keys: types.Array
   ) -> tuple[Any, types.TimeStep]:
-    """As `step_autoreset`, in each of the E environments of an agent.
+    """Runs `step_autoreset` in each of the E environments of an agent.
 
     Args:
       state: The state from `reset_batch`.
@@ -141,16 +142,16 @@ class JaxEnvironment(abc.ABC):
 def cut_short(
   timestep: types.TimeStep, first_observation: types.PyTree
 ) -> types.TimeStep:
-  """The outcome where an environment resets in the step that ends an episode.
+  """Converts the outcome of a step in which the environment also resets.
 
-  The last observation is not shown, so that nothing can be learnt from a step
-  at whose end a time limit struck: it is masked, and the step before it
+  The last observation of the episode is not shown, so nothing can be learnt
+  from a step that ended by a time limit: it is masked, and the step before it
   bootstraps from the value of the observation between the two. An environment
-  that resets in a step of its own has as many masked steps.
+  that resets in a separate step has equally many masked steps.
 
   Args:
-    timestep: the outcome of the step.
-    first_observation: The first observation of the next episode where this one
+    timestep: The outcome of the step.
+    first_observation: The first observation of the next episode if this one
       ended, otherwise that of the timestep.
 
   Returns:
@@ -168,13 +169,13 @@ def cut_short(
 class HostEnvironment(abc.ABC):
   """A batch of environments that step together on the host, in NumPy.
 
-  It must not write into arrays that it has returned: callers read them until
+  It must not write into arrays that it has returned, which callers read until
   the end of a rollout.
 
   Attributes:
     spec: The spec of one environment.
     num_environments: B, the leading axis of actions and outcomes.
-    frames_per_second: the pace at which pictures of them are shown.
+    frames_per_second: The speed of films.
   """
 
   spec: types.EnvironmentSpec
@@ -198,59 +199,59 @@ class HostEnvironment(abc.ABC):
     """
 
   def save_state(self) -> types.PyTree | None:
-    """All that the next steps depend on, for checkpoints.
+    """Returns the whole state for checkpoints, if it can be saved.
 
     Returns:
-      A tree of NumPy arrays whose shapes are the same at any time, random
-      numbers included; None, the default: the environment cannot be saved.
+      A tree of NumPy arrays with constant shapes, including random numbers;
+      None, the default, if the environment cannot be saved.
     """
     return None
 
   def restore_state(self, state: types.PyTree) -> None:
-    """Continues from what an equal environment's `save_state` returned."""
+    """Restores the result of `save_state` of an equal environment."""
     raise NotImplementedError(f'{type(self).__name__} cannot be restored.')
 
   def encode(self, observation: Any) -> types.PyTree:
     """Converts observations of the simulators to those of the spec.
 
     Args:
-      observation: as a simulator returns it, or [B, ...]; also one that has
-        been converted.
+      observation: An observation of a simulator, or [B, ...]; it may have been
+        converted already.
     """
     return observation
 
   def decode(self, action: np.ndarray) -> np.ndarray:
-    """Converts actions [B] or [], which count from 0, to those of simulators.
+    """Converts actions [B] or [], counted from 0, to those of simulators.
 
     Returns:
-      [B] or []; [B, n] or [n] where an action consists of n numbers.
+      [B] or []; [B, n] or [n] if an action consists of n numbers.
     """
     return action
 
   def render(self) -> np.ndarray:
-    """Draws the first environment of the batch, as it is now.
+    """Draws the current state of the first environment of the batch.
 
     Returns:
-      [H, W, 3] uint8; small pictures are scaled up where they are shown.
+      [H, W, 3] uint8; small pictures are scaled up when they are shown.
 
     Raises:
-      RenderError: there are no pictures of this environment, or it was made
-        without `can_render`.
+      RenderError: The environment cannot be rendered, or was made without
+        `can_render`.
     """
     raise RenderError(f'There are no pictures of {type(self).__name__}.')
 
   def screen(self) -> str:
-    """The first environment as text, '' where it is not played in a terminal.
+    """Returns the first environment as text; '' if it has no text.
 
     Raises:
-      RenderError: it was made without `can_render`.
+      RenderError: It was made without `can_render`.
     """
     return ''
 
   def start(self, action: Any) -> None:
-    """Starts a step, which `finish` ends, so that several can step in parallel.
+    """Starts a step, which `finish` ends, so that several can run in parallel.
 
-    An environment without a thread of its own steps in `finish`.
+    By default the environment steps in `finish`, without a separate thread.
     """
     self._action = action
 
@@ -260,4 +261,4 @@ class HostEnvironment(abc.ABC):
 
   @abc.abstractmethod
   def close(self) -> None:
-    """Frees the environments' resources; the object is unusable afterwards."""
+    """Frees the resources of the environments, which are then unusable."""

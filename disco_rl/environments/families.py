@@ -1,7 +1,7 @@
 """The table of families of environments.
 
-A family is all names with one prefix, such as 'atari/breakout'; a suite is a
-list of names. To add both for a benchmark:
+A family consists of all names with one prefix, such as 'atari/breakout'; a
+suite is a list of names. To add both for a benchmark:
   1. An adapter, in a module with the family's name: a `base.JaxEnvironment` in
      jax_native/, or in host/ an `adapters.Adapter` or simulators for
      `sequential.SequentialEnvironment`. The module has `make`; a record
@@ -47,12 +47,12 @@ from disco_rl.environments.jax_native import task_distribution
 Environment = base.JaxEnvironment | base.HostEnvironment
 # Where environments step: `base.JaxEnvironment` or `base.HostEnvironment`.
 Kind = Literal['device', 'host']
-# Fields of a family's `Preprocessing` -> values in place of its defaults.
+# Fields of a family's `Preprocessing` -> values instead of the defaults.
 Changes = Mapping[str, Any]
 # (num_environments, seed) -> the environment.
 Builder = Callable[[int, int], Environment]
-# (variant, changes) -> its builder, or None if there is no such variant. The
-# variant is None for the bare name of the family.
+# (variant, changes) -> the builder, or None if there is no such variant. The
+# variant is None for the family's name without a slash.
 Finder = Callable[[str | None, Changes], Builder | None]
 
 
@@ -61,18 +61,18 @@ class Family:
   """Environments whose names have one prefix.
 
   Attributes:
-    form: form of the names, for error messages.
-    kind: where its environments step.
-    names: returns the full names that can be enumerated.
-    find: returns the builder of a variant. Builds nothing costly itself, but
-      raises ImportError if a package is not installed.
-    preprocessing: record of its settings; None if there are none.
-    find_rendered: as `find`, of environments that can be drawn, where this has
-      to be known when they are made; None: `find` does for those, too.
-    find_spec: (variant, settings) -> what agents must know of an environment,
-      or None, if only the environment can tell; its package is not used.
-    action_repeat: field of `preprocessing` with the number of environment steps
-      that an action takes; empty: it takes one.
+    form: The form of the names, for error messages.
+    kind: The place where its environments step.
+    names: Returns the full names that can be enumerated.
+    find: Returns the builder of a variant. It is cheap, but raises ImportError
+      if a package is not installed.
+    preprocessing: The record of settings; None if there are none.
+    find_rendered: Like `find`, for environments that can be rendered, if this
+      must be known when they are made; None: `find` also returns those.
+    find_spec: (variant, settings) -> the spec of an environment without using
+      its package, or None if only the environment can tell.
+    action_repeat: The field of `preprocessing` with the number of environment
+      steps per action; empty: one.
   """
 
   form: str
@@ -86,15 +86,15 @@ class Family:
 
 
 def _listed(module: Any, variants: Collection[str], **arguments: Any) -> Finder:
-  """Finds the variants of a family on the host.
+  """Makes a finder of the variants of a family on the host.
 
   Args:
-    module: its adapter, with `make(variant, num_environments, seed,
-      preprocessing)`, a record `Preprocessing` whose defaults are the
-      benchmark's, and `import_package()`, which raises ImportError if the
-      package is not installed.
-    variants: names after the slash.
-    **arguments: further ones of `make`.
+    module: The adapter, with `make(variant, num_environments, seed,
+      preprocessing)`, a record `Preprocessing` with the benchmark's defaults,
+      and `import_package()`, which raises ImportError if the package is not
+      installed.
+    variants: The names after the slash.
+    **arguments: Further arguments of `make`.
   """
 
   def find(variant: str | None, changes: Changes) -> Builder | None:
@@ -127,7 +127,7 @@ def _find_gridworld(variant: str | None, _: Changes) -> Builder | None:
 def _find_task(
   make: Callable[[], task_distribution.TaskDistribution], number: str | None
 ) -> Builder | None:
-  """A distribution of tasks; by a number after its name, one of the tasks."""
+  """Finds a distribution of tasks, or one of its tasks by number."""
   if number is None:
     return lambda *_: make()
   if not re.fullmatch('0|[1-9][0-9]{0,8}', number):

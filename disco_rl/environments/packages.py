@@ -1,4 +1,4 @@
-"""Optional packages, imported when an environment of theirs is made."""
+"""Imports optional packages when one of their environments is made."""
 
 import importlib
 from typing import Any
@@ -8,20 +8,20 @@ def load(module: str, environments: str, package: str, remedy: str) -> Any:
   """Imports a module of an optional package.
 
   Args:
-    module: full name, such as 'nle.env.tasks'.
+    module: The full name, such as 'nle.env.tasks'.
     environments: The environments that need it, for the message.
-    package: name and version, for the message.
-    remedy: command that installs it, or its extra of this package.
+    package: The name and version, for the message.
+    remedy: The command that installs it, or the extra of this package.
 
   Returns:
     The module.
 
   Raises:
-    ImportError: if it cannot be imported.
+    ImportError: The module cannot be imported.
   """
   try:
-    # A package that was blocked or removed is noticed by its own name, although
-    # its modules may have been imported before.
+    # A package that was blocked or removed is detected by its own name, even if
+    # its modules have been imported before.
     importlib.import_module(module.partition('.')[0])
     return importlib.import_module(module)
   except ImportError as error:

@@ -1,6 +1,6 @@
 """Makes environments by name: FAMILY or FAMILY/VARIANT.
 
-How to add environments: see families.py.
+The docstring of families.py describes how to add environments.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def _check_preprocessing(preprocessing: Any) -> None:
 
 
 def default_preprocessing() -> dict[str, families.Changes]:
-  """Family of names -> all fields of its preprocessing, with their defaults."""
+  """Returns all fields of preprocessing with their defaults, by family."""
   return {
     name: dataclasses.asdict(family.preprocessing())
     for name, family in families.FAMILIES.items()
@@ -69,22 +69,22 @@ def make(
   """Makes an environment.
 
   Args:
-    name: such as 'catch' or 'atari/breakout'; any other name raises an error
-      that lists all forms.
-    num_environments: B, of host environments; callers batch JAX environments.
-    seed: seed of host environments; callers give keys to JAX environments.
-    preprocessing: family of names ('atari') -> fields of its module's
-      `Preprocessing` -> values in place of its defaults.
-    can_render: whether `render` will be called, for which some environments do
-      more in every step.
+    name: A name such as 'catch' or 'atari/breakout'. The error about an unknown
+      name lists all forms.
+    num_environments: B, for host environments; callers batch JAX environments.
+    seed: The seed of host environments; callers pass keys to JAX environments.
+    preprocessing: Family of names ('atari') -> fields of its module's
+      `Preprocessing` -> values instead of the defaults.
+    can_render: Whether `render` will be called, which makes the steps of some
+      environments more expensive.
 
   Returns:
     The environment.
 
   Raises:
-    ImportError: if the environment needs a package that is not installed.
-    ValueError: if the name is unknown, `num_environments` < 1, or the
-      environment or the preprocessing is not supported.
+    ImportError: The environment needs a package that is not installed.
+    ValueError: The name is unknown, `num_environments` < 1, or the environment
+      or the preprocessing is not supported.
   """
   if num_environments < 1:
     raise ValueError(f'num_environments must be >= 1, got {num_environments}.')
@@ -112,14 +112,14 @@ def validate(name: str) -> None:
 
 
 def action_repeat(name: str, preprocessing: Preprocessing = NO_CHANGES) -> int:
-  """Returns the environment steps that an action takes.
+  """Returns the number of environment steps per action.
 
-  Benchmarks count the frames of the emulator or of the simulator: budgets,
-  lengths of runs and reports count them, too.
+  Benchmarks count frames of the emulator or the simulator; so do budgets,
+  lengths of runs and reports.
 
   Args:
-    name: as of `make`; nothing is made.
-    preprocessing: as of `make`.
+    name: The name of an environment, which is not made.
+    preprocessing: Changes of its preprocessing, as in `make`.
   """
   prefix = name.split('/', 1)[0]
   family = families.FAMILIES.get(prefix)
@@ -132,14 +132,14 @@ def action_repeat(name: str, preprocessing: Preprocessing = NO_CHANGES) -> int:
 def specimen(
   name: str, preprocessing: Preprocessing = NO_CHANGES
 ) -> tuple[types.EnvironmentSpec, base.JaxEnvironment | None]:
-  """Describes an environment, which is made only if it has to tell its shapes.
+  """Describes an environment, which is only made if its spec is unknown.
 
   Args:
-    name: as of `make`, which raises the errors of environments that are made.
-    preprocessing: as of `make`.
+    name: The name of an environment; errors are those of `make`.
+    preprocessing: Changes of its preprocessing, as in `make`.
 
   Returns:
-    What agents must know of it, and the environment if it is JAX-native.
+    The spec, and the environment if it is JAX-native.
   """
   _check_preprocessing(preprocessing)
   prefix, *variant = name.split('/', 1)
@@ -157,23 +157,23 @@ def specimen(
 
 
 def _settings(family: families.Family, changes: families.Changes) -> Any:
-  """Of a family's preprocessing."""
+  """Builds the preprocessing of a family."""
   assert family.preprocessing is not None
   return config_lib.replace(family.preprocessing(), changes)
 
 
 def register(name: str, build: families.Builder, kind: families.Kind) -> None:
-  """Makes an environment known by a name, to the launchers as well.
+  """Registers an environment under a name, also for launchers.
 
   Args:
-    name: without a slash.
+    name: A name without a slash.
     build: (num_environments, seed) -> the environment; see `base`.
-    kind: where it steps, 'device' or 'host'.
+    kind: The place where it steps, 'device' or 'host'.
 
   Raises:
-    ValueError: a family of the package has the name, or it has a slash. One
-      that was registered before is replaced, as when a cell of a notebook is
-      run again.
+    ValueError: A family of the package has the name, or it has a slash. A name
+      that was registered before is replaced, so that a cell of a notebook can
+      be run again.
   """
   if name in _BUILT_IN or '/' in name:
     raise ValueError(
@@ -191,7 +191,7 @@ def register(name: str, build: families.Builder, kind: families.Kind) -> None:
 def names() -> tuple[str, ...]:
   """Returns all names, including those of packages that are not installed.
 
-  Names with sizes are listed with the default sizes only, and environments of
+  Names with sizes are listed only with the default sizes, and environments of
   Gymnasium if they are registered.
   """
   return tuple(
@@ -203,7 +203,7 @@ def kind(name: str) -> families.Kind:
   """Returns where an environment steps, without making it.
 
   Args:
-    name: one of `names`.
+    name: One of `names`.
   """
   return families.FAMILIES[name.split('/', 1)[0]].kind
 
@@ -231,7 +231,7 @@ def _unknown(name: str) -> str:
     )
   known = (*names(), *suites.SUITES)
   close = difflib.get_close_matches
-  # As other libraries write them: Pong, ALE/Pong-v5, PongNoFrameskip-v4.
+  # Names in other libraries: Pong, ALE/Pong-v5, PongNoFrameskip-v4.
   bare = re.split('NoFrameskip|-v[0-9]', name.split('/')[-1])[0].lower()
   bare_of = lambda x: x.split('/')[-1].replace('_', '')
   nearest = dict.fromkeys(

@@ -1,6 +1,6 @@
 """Suites: lists of names of environments, for populations and evaluations.
 
-How to add one: see families.py.
+The docstring of families.py describes how to add one.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.environments.jax_native import gymnax_adapter
 from disco_rl.environments.jax_native import random_grids
 
-# Name of a suite -> names of its environments for `registry.make`.
+# Name of a suite -> the names of its environments, for `registry.make`.
 SUITES = {
   'atari57': tuple(f'atari/{game}' for game in atari.GAMES),
   'procgen16': tuple(f'procgen/{game}' for game in procgen.GAMES),
@@ -34,23 +34,23 @@ def expand(name: str) -> tuple[str, ...]:
   """Returns the names of a suite's environments.
 
   Args:
-    name: name of a suite, or of an environment, which is returned unchanged:
-      `registry.validate` checks it.
+    name: The name of a suite, or of an environment, which is returned without
+      being checked.
   """
   return SUITES.get(name, (name,))
 
 
 def _expand_all(names: Any) -> Any:
-  """Names in which suites are replaced by their environments."""
+  """Replaces suites by their environments."""
   if not isinstance(names, tuple) or not all(isinstance(x, str) for x in names):
-    return names  # Not valid, as the check of the setting will say.
+    return names  # Invalid; the check of the setting reports it.
   return tuple(itertools.chain(*map(expand, names)))
 
 
 def listed(names: str) -> tuple[str, ...]:
-  """Environments, from their names and those of suites, split at commas."""
+  """Splits names of environments and suites at commas, and expands them."""
   return config_lib.converted(names, Names)
 
 
-# A setting: names of environments and suites, which it holds expanded.
+# A setting: names of environments and suites, which are expanded.
 Names = Annotated[tuple[str, ...], config_lib.ConvertedBy(_expand_all)]

@@ -1,4 +1,4 @@
-"""Wraps what users bring as JAX or host environments."""
+"""Wraps the user's environments as JAX or host environments."""
 
 from collections.abc import Callable
 import dataclasses
@@ -36,7 +36,7 @@ class Source:
   """A way to make an environment.
 
   Attributes:
-    num_environments: size of its batch; None: any number.
+    num_environments: The size of its batch; None: any number.
     build: (num_environments, seed) -> the environment.
   """
 
@@ -49,22 +49,22 @@ def recognise(
   preprocessing: registry.Preprocessing = registry.NO_CHANGES,
   can_render: bool = False,
 ) -> Source:
-  """Recognises what an environment is.
+  """Recognizes the kind of an environment.
 
   Args:
-    environment: one of `ACCEPTED`.
+    environment: One of `ACCEPTED`.
     preprocessing: The preprocessing of an environment by name; see
       `registry.make`.
-    can_render: likewise.
+    can_render: Whether `render` will be called; see `registry.make`.
 
   Returns:
-    The source of the environment, which has not been made.
+    The source of the environment, which is not made yet.
 
   Raises:
-    TypeError: it is none of them.
-    ValueError: there is no environment of that name, actions are not discrete,
-      or preprocessing is given for another environment than one by name.
-    ImportError: the environment of that name needs a package that is not
+    TypeError: The environment is of another kind.
+    ValueError: There is no environment of that name, actions are not discrete,
+      or preprocessing is given for an environment without a name.
+    ImportError: The environment of that name needs a package that is not
       installed.
   """
   if isinstance(environment, str):
@@ -116,7 +116,7 @@ def _named(
 def _make(
   factory: Callable[..., Any], num_environments: int, seed: int
 ) -> base.HostEnvironment:
-  """Makes host environments by a function."""
+  """Makes host environments with a function."""
   seeds = adapters.sub_seeds(seed, num_environments).tolist()
   call = _with_seed(factory)
   adapters.keep_signals()
@@ -124,15 +124,15 @@ def _make(
 
 
 def _with_seed(factory: Callable[..., Any]) -> Callable[[int], Any]:
-  """Calls a function with the seed, where it has a parameter for it.
+  """Returns a function that passes a seed, if the factory has a parameter.
 
-  That is the one called `seed`, wherever it is, or a first one without a
-  default: classes often have optional settings. What `functools.partial` has
-  set stays.
+  This is the parameter `seed`, or a first parameter without a default, because
+  classes often have optional settings. Arguments that `functools.partial` has
+  set are kept.
   """
   try:
     parameters = inspect.signature(factory).parameters
-  except ValueError:  # Of a built-in function.
+  except ValueError:  # A built-in function.
     return lambda _: factory()
   first = next(iter(parameters.values()), None)
   named = parameters.get('seed')
@@ -172,7 +172,7 @@ def _wrap(envs: list[Any], seed: int) -> base.HostEnvironment:
 
 
 def _is_gymnasium(thing: Any, name: str) -> bool:
-  """Whether it is an Env or a VectorEnv; the package is not imported for it."""
+  """Returns whether it is an Env or a VectorEnv, without an import."""
   gymnasium = sys.modules.get('gymnasium')
   if gymnasium is None:
     return False

@@ -1,4 +1,4 @@
-"""The common part of adapters of host environments, their seeds and errors."""
+"""The base class of adapters of host environments, their seeds and errors."""
 
 import abc
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from disco_rl.environments.host import data_checks
 
 
 class HostEnvironmentError(RuntimeError):
-  """An environment failed; the message contains its name, seed and step."""
+  """Raised if an environment fails; the message has name, seed and step."""
 
 
 class Adapter(base.HostEnvironment):
@@ -26,10 +26,10 @@ class Adapter(base.HostEnvironment):
       returns the first observation of the next episode. This transition has
       mask False, reward 0 and is_terminal True, so that no value is
       bootstrapped across episodes. A truncated episode is not terminal: the
-      observation returned is its last, and may be bootstrapped from.
+      last observation is returned, and may be bootstrapped from.
     same step: the last step returns the first observation of the next episode,
-      and not its own last observation. It is masked where the episode was
-      truncated; see `base.cut_short`.
+      not its own last observation. It is masked if the episode was truncated;
+      see `base.cut_short`.
 
   A subclass implements `_reset`, `_step` and `close`.
   """
@@ -49,7 +49,8 @@ class Adapter(base.HostEnvironment):
       seed: The seed of the batch, for messages.
       spec: The spec of one environment.
       num_environments: B.
-      resets_in_next_step: which of the two modes the environments have.
+      resets_in_next_step: Whether environments reset in the next step, or else
+        in the same step.
     """
     self.spec = spec
     self.num_environments = num_environments
@@ -63,7 +64,7 @@ class Adapter(base.HostEnvironment):
     """Implements `HostEnvironment.reset`.
 
     Raises:
-      HostEnvironmentError: if an environment raised, or an observation does not
+      HostEnvironmentError: An environment raised, or an observation does not
         fit the spec, is not finite or has no legal action.
     """
     self._is_resetting = np.zeros(self.num_environments, bool)
@@ -74,9 +75,9 @@ class Adapter(base.HostEnvironment):
     """Implements `HostEnvironment.step`.
 
     Raises:
-      HostEnvironmentError: if an environment raised, an action is out of range,
-        an observation does not fit the spec or has no legal action, or a number
-        is not finite.
+      HostEnvironmentError: An environment raised, an action is out of range, an
+        observation does not fit the spec or has no legal action, or a number is
+        not finite.
     """
     self._num_steps += 1
     with located_errors(self._name, self._seed, self._num_steps):
@@ -122,10 +123,10 @@ class Adapter(base.HostEnvironment):
     """Takes one action in every environment; resets according to the mode.
 
     Args:
-      action: [B] int32, each 0 .. A - 1.
+      action: [B] int32, from 0 to A - 1.
 
     Returns:
-      Observations [B, ...], which are not written into later; rewards, whether
+      Observations [B, ...], which are not overwritten later; rewards, whether
       episodes were terminated, and whether they were truncated, [B] each.
     """
 
@@ -133,32 +134,32 @@ class Adapter(base.HostEnvironment):
 def sub_seeds(seed: int, num_environments: int) -> np.ndarray:
   """Draws the seeds of the environments of a batch.
 
-  With `seed + i` for the i-th one, the batches of neighbouring seeds would be
-  the same but for one environment.
+  With `seed + i` for the i-th one, batches of adjacent seeds would differ in
+  only one environment.
 
   Args:
     seed: The seed of the batch, at least 0.
     num_environments: B; a larger batch begins with the seeds of a smaller one.
 
   Returns:
-    [B] int32, at least 0: simulators written in C take no more bits.
+    [B] int32, at least 0, because simulators in C do not take more bits.
   """
   words = np.random.SeedSequence(seed).generate_state(num_environments)
   return (words >> 1).astype(np.int32)
 
 
 def resumed_seed(seed: int, steps: int) -> int:
-  """Draws the seed of a batch after a resumption, which makes new episodes.
+  """Draws the seed of new episodes of a batch after a run was resumed.
 
   Args:
     seed: The seed of the batch when the run began.
-    steps: after which the run resumes: updates, or meta-steps.
+    steps: The number of updates or meta-steps after which the run resumes.
   """
   return int(np.random.SeedSequence([seed, steps]).generate_state(1)[0] >> 1)
 
 
 def in_range(action: Any, num_actions: int) -> np.ndarray:
-  """Checks actions: some simulators hang when they get a wrong one.
+  """Checks actions, because some simulators hang with a wrong one.
 
   Args:
     action: [B] integers.
@@ -168,7 +169,7 @@ def in_range(action: Any, num_actions: int) -> np.ndarray:
     [B] int32.
 
   Raises:
-    ValueError: an action is none of 0 .. A - 1.
+    ValueError: An action is not in 0 .. A - 1.
   """
   action = np.asarray(action, np.int32)
   if np.any((action < 0) | (action >= num_actions)):
@@ -178,15 +179,15 @@ def in_range(action: Any, num_actions: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def located_errors(name: str, seed: int, step: int) -> Iterator[None]:
-  """Adds the name, seed and step of an environment to what it raises.
+  """Adds the name, seed and step of an environment to its errors.
 
   Args:
     name: The name of the environment.
     seed: The seed of the batch.
-    step: number of steps of the batch since it was made.
+    step: The number of steps of the batch since it was made.
 
   Raises:
-    HostEnvironmentError: Instead of any exception, also of sys.exit.
+    HostEnvironmentError: The body raised any exception or called sys.exit.
   """
   try:
     yield
@@ -200,9 +201,9 @@ def located_errors(name: str, seed: int, step: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def closing(name: str) -> Iterator[None]:
-  """Makes a warning of what an environment raises when it is closed.
+  """Turns errors in closing an environment into warnings.
 
-  The work in it is done: neither results nor other errors may be lost.
+  Its work is done: neither results nor other errors may be lost.
   """
   try:
     yield
@@ -211,8 +212,8 @@ def closing(name: str) -> Iterator[None]:
 
 
 def keep_signals() -> None:
-  """Keeps pygame, with which environments draw, from taking SIGTERM and SIGINT.
+  """Keeps pygame, with which environments draw, from handling signals.
 
-  The process could otherwise be ended by SIGKILL alone while they do.
+  Otherwise SIGTERM and SIGINT would have no effect while they draw.
   """
   os.environ.setdefault('SDL_NO_SIGNAL_HANDLERS', '1')

@@ -20,7 +20,7 @@ from disco_rl.environments.host import frame_stack
 # The games of the benchmark, in lexicographic order -> returns of random play
 # and of human play. Wang et al., 2016, "Dueling Network Architectures", from up
 # to 30 no-ops. Later papers of the same laboratory report 0 for random play of
-# Video Pinball: that changes the mean, not the IQM.
+# Video Pinball, which changes the mean, but not the IQM.
 GAMES: Mapping[str, tuple[float, float]] = {
   'alien': (227.8, 7127.7),
   'amidar': (5.8, 1719.5),
@@ -87,14 +87,14 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.atari.'):
   """Preprocessing of Atari; the defaults are the benchmark's.
 
   The protocol is that of Machado et al. (2018), with the usual frame skip of 4
-  in place of 5: an assumption, as the DiscoRL paper states none. The loss of a
-  life never ends an episode: agents should learn what a life is worth.
+  instead of 5, which is an assumption: the DiscoRL paper does not state it. The
+  loss of a life never ends an episode: agents should learn the value of lives.
 
   Attributes:
     frame_skip: number of frames for which an action is repeated; with 4 there
       are 15 decisions a second. Their rewards are summed.
     max_over_frames: each frame is the maximum of the last two emulated ones,
-      because the console draws some sprites in every other frame only.
+      because the console draws some sprites only in every other frame.
     height: The height of the frames, which are scaled down from 210.
     width: The width of the frames, which are scaled down from 160.
     is_grayscale: frames have one channel. Colours carry little information in
@@ -103,17 +103,17 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.atari.'):
       velocities observable.
     sticky_action_probability: The probability of repeating the previous action
       for one more emulated frame. The console is deterministic: without sticky
-      actions, a memorised sequence of actions would suffice.
-    max_no_ops: largest number of no-op actions at the beginning of an episode,
-      where it is random. 0: none, since sticky actions already make episodes
+      actions, a memorized sequence of actions would suffice.
+    max_no_ops: maximum of the random number of no-op actions at the beginning
+      of an episode; 0: none, because sticky actions already make episodes
       differ.
     fires_on_reset: presses the button once, for games that wait for it. By
       default agents have to learn it.
-    has_all_actions: offers all 18 actions in every game in place of those with
-      an effect: nine directions, each with the button or without. This is
-      harder, but agents of all games then have the same shapes. The emulator
-      offers Skiing, which ignores the button, nine alone; either of two actions
-      is then the same direction.
+    has_all_actions: offers all 18 actions in every game, nine directions with
+      or without the button, instead of those with an effect. This is harder,
+      but agents of all games then have the same shapes. In Skiing, which
+      ignores the button, the emulator offers only nine: pairs of actions are
+      then the same direction.
     max_episode_frames: time limit in emulated frames, a truncation: 30 minutes
       of play.
     max_abs_reward: bound to which rewards are clipped; returns are then sums of
@@ -135,7 +135,7 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.atari.'):
 
 
 BENCHMARK = Preprocessing()
-# Of the console, in pixels; that of most games.
+# The size of the console's screen in pixels, for most games.
 _SCREEN_SHAPE = (210, 160)
 
 
@@ -146,21 +146,21 @@ def make(
   preprocessing: Preprocessing = BENCHMARK,
   can_render: bool = False,
 ) -> base.HostEnvironment:
-  """Makes copies of a game, which a pool of threads steps.
+  """Makes copies of a game, which step in a pool of threads.
 
   Args:
     game: A game of `GAMES`.
     num_environments: B.
     seed: The seed of the batch; see `adapters.sub_seeds`.
     preprocessing: The preprocessing of frames and actions.
-    can_render: whether they can be drawn, which takes twice the time.
+    can_render: Whether they can be rendered, which takes twice the time.
 
   Returns:
-    The batch, with observations [height, width, S] uint8 (S * 3 channels if in
-    colour).
+    The batch, with observations [height, width, S] uint8, or S * 3 channels in
+    colour.
 
   Raises:
-    ImportError: if a package is not installed.
+    ImportError: A package is not installed.
   """
   environment = _make_frames(game, num_environments, seed, preprocessing)
   if can_render:
@@ -177,7 +177,7 @@ def make(
 def _make_frames(
   game: str, num_environments: int, seed: int, preprocessing: Preprocessing
 ) -> base.HostEnvironment:
-  """As `make`, but observations are single frames."""
+  """Makes copies of a game with single frames as observations."""
   env = import_package().AtariVectorEnv(
     game,
     num_environments,
@@ -186,7 +186,7 @@ def _make_frames(
     img_height=preprocessing.height,
     img_width=preprocessing.width,
     grayscale=preprocessing.is_grayscale,
-    # `frame_stack` stacks them, in the order [H, W, S].
+    # `frame_stack` stacks frames in the order [H, W, S].
     stack_num=1,
     repeat_action_probability=preprocessing.sticky_action_probability,
     noop_max=preprocessing.max_no_ops,
@@ -216,7 +216,7 @@ def _make_frames(
 def find_spec(
   game: str, preprocessing: Preprocessing
 ) -> types.EnvironmentSpec | None:
-  """What agents must know of a game, if the emulator is not to be asked."""
+  """Returns the spec of a game without the emulator, if it is known."""
   del game
   if not preprocessing.has_all_actions:
     return None
@@ -234,15 +234,15 @@ def _frame_shape(preprocessing: Preprocessing) -> tuple[int, int, int]:
 
 
 def _with_button(num_actions: int) -> np.ndarray | None:
-  """For each of the 18 actions one of a game that offers the directions alone.
+  """Maps the 18 actions to those of a game that ignores the button.
 
   Args:
     num_actions: The number of actions that the emulator offers.
 
   Returns:
-    [18] actions, or None where these are the 18. In both, no direction is first
-    and the button alone, which is no direction either, second of the 18; then
-    come eight directions, and these with the button.
+    [18] actions, or None if the game has 18. Of both, the first has no
+    direction. Of the 18, the second is the button without a direction; eight
+    directions follow, and then the same with the button.
   """
   if num_actions != 9:
     return None

@@ -1,4 +1,4 @@
-"""Atari games that can be saved, though their emulators cannot."""
+"""Atari games that can be saved, although their emulators cannot."""
 
 from typing import Any
 
@@ -8,30 +8,31 @@ from disco_rl import types
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import image_vector
 
-# Steps of a game after which the end of an episode seeds it anew: that takes
-# as long as 200 steps, and restoring it at most so many and an episode's.
+# Steps of a game after which the end of an episode reseeds it, which takes as
+# long as 200 steps. To restore it takes at most these steps and those of an
+# episode.
 SEEDED_STEPS = 20_000
 
 
 class AtariGames(image_vector.ImageVectorEnvironment):
   """A vector environment of ALE, whose emulators cannot be saved.
 
-  They are deterministic given their seeds, sticky actions included. So the
-  state of a game is its seed and all actions since then, which are taken again
-  where it is restored; now and then the end of an episode seeds it anew.
+  They are deterministic given their seeds, including sticky actions. So the
+  state of a game is its seed and all actions since then, which are repeated
+  when it is restored; from time to time the end of an episode reseeds it.
   """
 
   def __init__(self, *args: Any, longest: int, **kwargs: Any):
     """Wraps a vector environment.
 
     Args:
-      *args: as `ImageVectorEnvironment` takes them.
-      longest: steps of an episode, at most.
-      **kwargs: likewise.
+      *args: The arguments of `ImageVectorEnvironment`.
+      longest: The maximal number of steps of an episode.
+      **kwargs: The keyword arguments of `ImageVectorEnvironment`.
     """
     super().__init__(*args, **kwargs)
     number = self.num_environments
-    # Reset, and steps that reset, take one more each.
+    # A reset, and steps that reset, take one more each.
     shape = number, SEEDED_STEPS + longest + 2
     self._seedings = np.full(number, -1, np.int32)
     self._taken = np.zeros(number, np.int32)
@@ -50,7 +51,7 @@ class AtariGames(image_vector.ImageVectorEnvironment):
     """Takes the past actions again; see `HostEnvironment.restore_state`."""
     state = {name: np.array(x) for name, x in state.items()}
     seedings, taken, past = (state[x] for x in ('seedings', 'taken', 'past'))
-    # All games end at the same time: shorter pasts begin later.
+    # All games end at the same time: games with fewer actions begin later.
     first = taken.max() - taken
     self._seed_where(np.ones(self.num_environments, bool), seedings)
     games = np.arange(self.num_environments)

@@ -1,4 +1,4 @@
-"""Atari with pictures of the whole screen, in colour."""
+"""Atari games that render the whole screen, in colour."""
 
 import numpy as np
 
@@ -7,22 +7,21 @@ from disco_rl.environments import base
 
 
 class ScreenEnvironment(base.HostEnvironment):
-  """Plays a game twice in step: once for the agent, once for the viewer.
+  """Plays a game twice in parallel: for the agent, and for the viewer.
 
   The vector environment scales frames in its own threads, and returns no
-  others. Emulators are deterministic given their seeds, sticky actions
-  included: the second game, with whole frames, is the same as the first.
+  others. Emulators are deterministic given their seeds, including sticky
+  actions: the second game, with whole frames, is the same as the first.
   """
 
   def __init__(
     self, environment: base.HostEnvironment, screen: base.HostEnvironment
   ):
-    """Wraps two batches, used by this object alone from now on.
+    """Wraps two batches, which only this object uses from now on.
 
     Args:
-      environment: what the agent sees.
-      screen: a batch of equal size, seed and settings that differs in its
-        frames alone.
+      environment: The batch that the agent sees.
+      screen: A batch with the same size, seed and settings, but whole frames.
     """
     self.spec = environment.spec
     self.num_environments = environment.num_environments

@@ -1,4 +1,4 @@
-"""Host environments of a user's own, with checked data."""
+"""The user's own host environments, with checked data."""
 
 import dataclasses
 from typing import Any
@@ -10,7 +10,7 @@ from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import data_checks
 
-# Field of a time step -> its type.
+# Fields of a time step -> their types.
 _FIELDS = {
   'reward': np.float32,
   'is_terminal': np.bool_,
@@ -26,7 +26,7 @@ class CheckedEnvironment(base.HostEnvironment):
     """Wraps an environment.
 
     Args:
-      environment: used by this object alone from now on.
+      environment: The environment, which only this object uses from now on.
       seed: The seed for messages.
     """
     self.spec = environment.spec

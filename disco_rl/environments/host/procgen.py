@@ -17,8 +17,9 @@ from disco_rl.environments.host import image_vector
 
 # The games of the benchmark, in lexicographic order -> R_min, R_max in hard
 # mode, then in easy mode. Cobbe et al., 2020, "Leveraging Procedural Generation
-# to Benchmark Reinforcement Learning", appendix C: the score of an agent that
-# receives no observations, and the best score possible or ever reached.
+# to Benchmark Reinforcement Learning", appendix C: the score of an agent
+# without observations, and the best possible score, or the best one ever
+# reached.
 GAMES: Mapping[str, tuple[tuple[float, float], tuple[float, float]]] = {
   'bigfish': ((0.0, 40.0), (1.0, 40.0)),
   'bossfight': ((0.5, 13.0), (0.5, 13.0)),
@@ -45,12 +46,12 @@ _NUM_ACTIONS = 15
 class Preprocessing(config_lib.Settings, prefix='preprocessing.procgen.'):
   """Preprocessing of ProcGen; the defaults are the paper's.
 
-  Rewards are the game's own, and so are time limits (500, 1,000, 4,000 or 6,000
-  steps), which are truncations.
+  Rewards are the game's own, and so are the time limits (500, 1,000, 4,000 or
+  6,000 steps), which are truncations.
 
   Attributes:
     num_levels: number of levels that episodes are drawn from, 500 in the paper,
-      which trains and evaluates in the same ones; 0: without limit.
+      which trains and evaluates on the same levels; 0: no limit.
     start_level: number of the first of these levels.
     frame_stack: S, the number of frames in an observation; 4 in the paper,
       although one suffices for most games.
@@ -62,8 +63,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.procgen.'):
 
 
 BENCHMARK = Preprocessing()
-# Games in hard mode, to which published scores at 50M steps and more refer, and
-# in easy mode, for small budgets.
+# Games in hard mode, as in published scores at 50M steps and more, and in easy
+# mode, for small budgets.
 VARIANTS = (*GAMES, *(f'easy/{game}' for game in GAMES))
 
 
@@ -73,10 +74,10 @@ def make(
   seed: int,
   preprocessing: Preprocessing = BENCHMARK,
 ) -> base.HostEnvironment:
-  """Makes copies of a game, which a pool of threads steps.
+  """Makes copies of a game, which step in a pool of threads.
 
   Args:
-    variant: one of `VARIANTS`.
+    variant: One of `VARIANTS`.
     num_environments: B.
     seed: The seed of the batch; see `adapters.sub_seeds`.
     preprocessing: The preprocessing of levels and frames.
@@ -85,7 +86,7 @@ def make(
     The batch, with observations [64, 64, S * 3] uint8 and 15 actions.
 
   Raises:
-    ImportError: if a package or a library is not installed.
+    ImportError: A package or a library is not installed.
   """
   game = variant.removeprefix('easy/')
   env = import_package().make(
@@ -104,7 +105,7 @@ def make(
 
 
 def find_spec(game: str, preprocessing: Preprocessing) -> types.EnvironmentSpec:
-  """What agents must know of any game; EnvPool need not be installed."""
+  """Returns the spec of a game, without EnvPool."""
   del game
   frame = jax.ShapeDtypeStruct(_FRAME_SHAPE, np.uint8)
   return frame_stack.stacked_spec(

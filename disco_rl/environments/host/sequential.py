@@ -1,4 +1,4 @@
-"""Simulators of one environment each, as one host environment."""
+"""Several simulators of one environment each, as one host environment."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,10 +14,10 @@ from disco_rl.environments.host import data_checks
 
 
 class Simulator(Protocol):
-  """One environment of a package; inherit what is optional.
+  """One environment of a package; optional methods can be inherited.
 
-  The simulator may write into an observation later, and its types only need to
-  convert to those of the spec.
+  The simulator may overwrite an observation later, and its types only need to
+  be convertible to those of the spec.
   """
 
   def reset(self) -> types.PyTree:
@@ -27,7 +27,7 @@ class Simulator(Protocol):
     """Takes one action; not called after the end of an episode.
 
     Args:
-      action: 0 .. A - 1.
+      action: The action, from 0 to A - 1.
 
     Returns:
       The observation, the reward, whether the episode was terminated, and
@@ -38,16 +38,16 @@ class Simulator(Protocol):
     """Frees the resources of the simulator."""
 
   def render(self) -> np.ndarray:
-    """Draws it, as `HostEnvironment.render`."""
+    """Draws the environment; see `HostEnvironment.render`."""
     raise base.RenderError('There are no pictures of this environment.')
 
   def screen(self) -> str:
-    """It as text, as `HostEnvironment.screen`."""
+    """Returns the environment as text; see `HostEnvironment.screen`."""
     return ''
 
 
 class SequentialEnvironment(adapters.Adapter):
-  """Simulators that step one after the other, and reset in the next step."""
+  """Simulators that step sequentially, and reset in the next step."""
 
   def __init__(
     self,
@@ -60,12 +60,12 @@ class SequentialEnvironment(adapters.Adapter):
     """Wraps simulators.
 
     Args:
-      simulators: B of them, used by this object alone from now on.
-      spec: The spec of each environment; its observation consists of
-        dictionaries and tuples. Observations are converted to it.
+      simulators: The B simulators, which only this object uses from now on.
+      spec: The spec of each environment, with observations of dictionaries and
+        tuples, to which those of the simulators are converted.
       name: The name for messages.
       seed: The seed of the batch, for messages.
-      raw: what the simulators observe, before `encode`; None: as in the spec.
+      raw: The spec of observations before `encode`; None: that of `spec`.
     """
     super().__init__(name, seed, spec, len(simulators))
     self._simulators = simulators
@@ -124,15 +124,15 @@ def _stack(spec: Any, values: Sequence[Any], path: str) -> types.PyTree:
   """Copies B observations into arrays [B, ...] with the spec's types.
 
   Args:
-    spec: a tree of `jax.ShapeDtypeStruct`, of dictionaries and tuples.
-    values: B trees, which may have further entries.
+    spec: A tree of `jax.ShapeDtypeStruct`, of dictionaries and tuples.
+    values: The B trees, which may have further entries.
     path: The path of the spec, for messages.
 
   Returns:
     A tree like the spec's.
 
   Raises:
-    SimulatorError: an entry is missing, or does not fit the spec.
+    SimulatorError: An entry is missing, or does not fit the spec.
   """
   if isinstance(spec, dict):
     return {
@@ -148,7 +148,7 @@ def _stack(spec: Any, values: Sequence[Any], path: str) -> types.PyTree:
 
 
 def _entries(values: Sequence[Any], key: Any, path: str) -> list[Any]:
-  """The same entry of B observations."""
+  """Returns the same entry of B observations."""
   entries = []
   for i, value in enumerate(values):
     try:

@@ -1,14 +1,14 @@
-"""Pictures and text of a terminal's screen, as NetHack draws it."""
+"""Converts a terminal's screen, as in NetHack, to pictures and text."""
 
 import functools
 import pathlib
 
 import numpy as np
 
-# Of a character, in pixels.
+# The size of a character in pixels.
 _WIDTH, _HEIGHT = 7, 14
-# The 16 colours of a terminal, as curses numbers them; black is shown as blue,
-# which NetHack means by it.
+# The 16 colours of a terminal, in the order of curses. Black is shown as blue,
+# as NetHack intends.
 _PALETTE = np.array(
   [
     (59, 89, 152), (205, 49, 49), (13, 188, 121), (193, 156, 0),
@@ -21,7 +21,7 @@ _PALETTE = np.array(
 
 
 def to_text(characters: np.ndarray) -> str:
-  """The lines of a screen.
+  """Converts a screen to lines of text.
 
   Args:
     characters: [rows, columns] uint8.
@@ -38,7 +38,7 @@ def draw(characters: np.ndarray, colours: np.ndarray) -> np.ndarray:
 
   Args:
     characters: [rows, columns] uint8.
-    colours: [rows, columns] integers; the lower four bits count.
+    colours: [rows, columns] integers, of which the lower four bits are used.
 
   Returns:
     [rows * 14, columns * 7, 3] uint8.
@@ -53,19 +53,19 @@ def draw(characters: np.ndarray, colours: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _glyphs() -> np.ndarray:
-  """The ink of every character, [256, height, width] uint8."""
+  """Draws the ink of every character, [256, height, width] uint8."""
   # Imported late: agents that are not watched need neither.
   import matplotlib
   from PIL import Image
   from PIL import ImageDraw
   from PIL import ImageFont
 
-  # Matplotlib brings the font, and Pillow.
+  # Matplotlib includes the font, and Pillow.
   folder = pathlib.Path(matplotlib.get_data_path()) / 'fonts' / 'ttf'
   font = ImageFont.truetype(
     str(folder / 'DejaVuSansMono.ttf'),
     11,
-    # Lines of text would need another library to be laid out.
+    # The layout of lines of text would need another library.
     layout_engine=ImageFont.Layout.BASIC,
   )
   glyphs = np.zeros((256, _HEIGHT, _WIDTH), np.uint8)

@@ -1,4 +1,4 @@
-"""A time limit for the steps of a host environment."""
+"""Time limits for the steps of host environments."""
 
 from collections.abc import Callable
 import dataclasses
@@ -15,26 +15,26 @@ from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 
-# For a batch: many times the duration of the slowest suite.
+# For a batch; many times the duration in the slowest suite.
 STEP_SECONDS = 300.0
-# A job that is suspended does not run, but clocks do: of the time for which it
-# stood still at most one such wait counts.
+# Clocks continue while a job is suspended: at most one wait of this length
+# counts of that time.
 _WAIT_SECONDS = 1.0
-# Of Python, about handlers of signals.
+# A message of Python about handlers of signals.
 _MAIN_ONLY = 'signal only works in main thread'
 
-# Its number, and what is called; None: no more calls.
+# The number of a call, and the function; None: no more calls.
 _Call = tuple[int, Callable[[], Any]] | None
-# The call's number, and its result or the exception raised in its place.
+# The number of a call, and its result or exception.
 _Answer = tuple[int, Any, BaseException | None]
 
 
 class WatchedEnvironment(base.HostEnvironment):
   """Makes and steps an environment in a thread, with a time limit for steps.
 
-  Windows and graphics, databases and event loops belong to the thread that has
-  made them. A simulator that hangs while it holds Python's interpreter lock
-  cannot be interrupted: then the whole process hangs.
+  Windows, databases and event loops belong to the thread that made them. If a
+  simulator hangs while it holds Python's interpreter lock, the whole process
+  hangs.
   """
 
   def __init__(
@@ -48,15 +48,15 @@ class WatchedEnvironment(base.HostEnvironment):
     """Makes an environment.
 
     Args:
-      make: makes it, however long it takes.
+      make: Makes the environment, without a time limit.
       name: The name for messages.
       seed: The seed for messages.
-      step_seconds: time limit of a step or a reset.
-      action_repeat: The action repeat of the spec, which the environment itself
-        leaves at 1.
+      step_seconds: The time limit of a step or a reset.
+      action_repeat: The action repeat for the spec, which is 1 in the wrapped
+        environment.
 
     Raises:
-      Exception: any that `make` raises.
+      Exception: `make` raised it.
     """
     self._name = name
     self._seed = seed
@@ -87,7 +87,7 @@ class WatchedEnvironment(base.HostEnvironment):
     """Implements `HostEnvironment.reset`.
 
     Raises:
-      adapters.HostEnvironmentError: it took too long, or an environment raised.
+      adapters.HostEnvironmentError: It took too long, or an environment raised.
     """
     return self._call(self._environment.reset)
 
@@ -95,7 +95,7 @@ class WatchedEnvironment(base.HostEnvironment):
     """Implements `HostEnvironment.step`.
 
     Raises:
-      adapters.HostEnvironmentError: it took too long, or an environment raised.
+      adapters.HostEnvironmentError: It took too long, or an environment raised.
     """
     self.start(action)
     return self.finish()
@@ -140,7 +140,7 @@ class WatchedEnvironment(base.HostEnvironment):
     self._calls.put(None)
 
   def __getattr__(self, name: str) -> Any:
-    """Methods of one environment alone, such as its statistics."""
+    """Returns other attributes of the environment, such as statistics."""
     return getattr(self._environment, name)
 
   def _call(self, function: Callable[[], Any]) -> Any:
@@ -152,7 +152,7 @@ class WatchedEnvironment(base.HostEnvironment):
     self._calls.put((self._num_calls, function))
 
   def _answer(self, limit: float) -> Any:
-    """The result of the newest call; late ones of earlier calls are dropped."""
+    """Returns the result of the newest call; drops those of earlier calls."""
     number, left = 0, limit
     while number < self._num_calls:
       wait = min(left, _WAIT_SECONDS)
