@@ -1,7 +1,7 @@
 """Crafter: survival in a generated world, an optional extra.
 
-The task with rewards of Hafner (2022), "Benchmarking the Spectrum of Agent
-Capabilities".
+It is the task with rewards of Hafner (2022), "Benchmarking the Spectrum of
+Agent Capabilities".
 """
 
 import collections
@@ -23,7 +23,7 @@ from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import sequential
 
 NAME = 'crafter'
-# Of pictures for people, in pixels; a multiple of the nine cells in view.
+# The size of pictures in pixels, a multiple of the nine cells in view.
 _PICTURE_SIZE = np.array([288, 288])
 
 
@@ -31,15 +31,15 @@ _PICTURE_SIZE = np.array([288, 288])
 class Preprocessing(config_lib.Settings, prefix='preprocessing.crafter.'):
   """Preprocessing of Crafter; the defaults are the benchmark's.
 
-  Rewards are the game's own: +1 in a step that unlocks achievements for the
-  first time in the episode, and a tenth of the change in health.
+  Rewards are the game's own: +1 for a step that unlocks achievements for the
+  first time in the episode, plus a tenth of the change in health.
 
   Attributes:
     height: The height of the frames, in colour.
     width: The width of the frames.
     frame_stack: S, the number of frames in an observation.
-    action_repeat: number of steps of the game for which an action is repeated.
-      Their rewards are summed.
+    action_repeat: number of steps of the game for which an action is repeated,
+      with summed rewards.
     max_episode_steps: time limit in steps of the game, a truncation.
   """
 
@@ -61,9 +61,9 @@ class Achievements:
   success rates of the achievements, 100 * unlocked / num_episodes.
 
   Attributes:
-    num_episodes: [B] the number of episodes that have ended.
-    unlocked: name of each of the 22 achievements -> [B] the number of these
-      episodes in which it was unlocked.
+    num_episodes: The number of episodes that have ended, [B].
+    unlocked: Name of each of the 22 achievements -> the number of these
+      episodes in which it was unlocked, [B].
   """
 
   num_episodes: np.ndarray
@@ -71,7 +71,7 @@ class Achievements:
 
 
 class CrafterEnvironment(sequential.SequentialEnvironment):
-  """Copies of the game, which step one after the other.
+  """Copies of the game, which step sequentially.
 
   Observations are single frames, [height, width, 3] uint8; there are 17
   actions.
@@ -85,10 +85,9 @@ class CrafterEnvironment(sequential.SequentialEnvironment):
     """Wraps games.
 
     Args:
-      games: B of `crafter.Env`, used by this object alone from now on.
+      games: The B `crafter.Env`, which only this object uses from now on.
       seed: The seed of the batch, for messages.
-      preprocessing: The preprocessing of frames and actions, as the games were
-        made with.
+      preprocessing: The preprocessing with which the games were made.
     """
     self._games = [_Game(game, preprocessing.action_repeat) for game in games]
     shape = (preprocessing.height, preprocessing.width, 3)
@@ -113,8 +112,8 @@ class _Game(sequential.Simulator):
   """One game, as `sequential.Simulator`.
 
   Attributes:
-    num_episodes: number of episodes that have ended.
-    unlocked: achievement -> the number of these in which it was unlocked.
+    num_episodes: The number of episodes that have ended.
+    unlocked: Achievement -> the number of these in which it was unlocked.
   """
 
   def __init__(self, game: Any, action_repeat: int):
@@ -140,9 +139,10 @@ class _Game(sequential.Simulator):
     return frame, total, is_terminated, is_last and not is_terminated
 
   def render(self) -> np.ndarray:
-    """Draws the game larger than the agent sees it; the game goes on as if not.
+    """Draws the game at a larger size, without affecting the game.
 
-    At night the package draws noise from the game's own random numbers.
+    At night the package draws noise from the game's own random numbers, which
+    are restored.
     """
     game, random = self._game, self._game._world.random
     size, state = game._size, random.get_state()
@@ -154,11 +154,11 @@ class _Game(sequential.Simulator):
       random.set_state(state)
 
   def close(self) -> None:
-    """Nothing is held that outlives the game."""
+    """Does nothing, because the game has no resources to free."""
 
 
 class _OrderedSet(dict):
-  """The methods of a set that Crafter uses, in the order of insertion."""
+  """A set with the methods that Crafter uses, in the order of insertion."""
 
   def add(self, item: Any) -> None:
     self[item] = None
@@ -168,9 +168,9 @@ class _OrderedSet(dict):
 
 
 def _begin_episode(game: Any) -> np.ndarray:
-  """Resets a game such that it depends on its seed alone.
+  """Resets a game such that it depends only on its seed.
 
-  Crafter draws creatures from sets, whose order is that of memory addresses.
+  Crafter draws creatures from sets, which are in the order of memory addresses.
   """
   frame = game.reset()
   world = game._world
@@ -196,8 +196,8 @@ def make(
     `achievements` of `CrafterEnvironment`.
 
   Raises:
-    ImportError: if Crafter is not installed.
-    HostEnvironmentError: if it raised.
+    ImportError: Crafter is not installed.
+    HostEnvironmentError: Crafter raised.
   """
   crafter = import_package()
   with adapters.located_errors(NAME, seed, step=0):

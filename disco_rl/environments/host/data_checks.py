@@ -1,4 +1,4 @@
-"""Checks of what host environments return, before agents learn from it."""
+"""Checks data of host environments, before agents learn from them."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class SimulatorError(ValueError):
-  """One environment of a batch failed; the message contains its index."""
+  """Raised if one environment of a batch fails; the message has its index."""
 
 
 def select(
@@ -23,16 +23,16 @@ def select(
   observation: Any,
   function: Callable[[Any, Any], Any],
 ) -> types.PyTree:
-  """Brings an observation into the structure of its spec.
+  """Converts an observation to the structure of its spec.
 
   Args:
-    spec: tree of dictionaries and tuples.
+    spec: A tree of dictionaries and tuples.
     observation: An observation of any mappings, sequences, named tuples and
       dataclasses, which may have further entries.
     function: (leaf of the spec, entry of the observation) -> entry.
 
   Raises:
-    KeyError, IndexError: an entry is missing.
+    KeyError, IndexError: An entry is missing.
   """
   if isinstance(spec, dict):
     return {
@@ -48,10 +48,10 @@ def select(
 
 
 def entry(observation: Any, key: Any) -> Any:
-  """An entry of an observation, or its field of that name or number.
+  """Returns an entry of an observation, or a field by name or number.
 
   Raises:
-    KeyError, IndexError, TypeError: it has none.
+    KeyError, IndexError, TypeError: There is none.
   """
   fields = _fields(observation)
   if key in fields:
@@ -62,7 +62,7 @@ def entry(observation: Any, key: Any) -> Any:
 
 
 def entries_of(observation: Any) -> str:
-  """What an observation consists of, for messages; its numbers are left out."""
+  """Describes the structure of an observation, for messages."""
   kind = type(observation).__name__
   if isinstance(observation, Mapping):
     return f'{kind} with {", ".join(map(repr, observation)) or "nothing"}'
@@ -74,7 +74,7 @@ def entries_of(observation: Any) -> str:
 
 
 def _fields(observation: Any) -> tuple[str, ...]:
-  """Names of the fields of a named tuple or a dataclass; () of others."""
+  """Returns the fields of a named tuple or a dataclass; () otherwise."""
   if dataclasses.is_dataclass(observation):
     return tuple(field.name for field in dataclasses.fields(observation))
   return tuple(getattr(observation, '_fields', ()))
@@ -86,13 +86,13 @@ def check_observations(
   """Checks a batch of observations.
 
   Args:
-    observation: tree of [B, ...].
-    spec: tree of `jax.ShapeDtypeStruct`, of one environment.
+    observation: A tree of [B, ...].
+    spec: A tree of `jax.ShapeDtypeStruct`, for one environment.
     num_environments: B.
 
   Raises:
-    ValueError: the structure, a shape or a type is not that of the spec.
-    SimulatorError: a number is not finite.
+    ValueError: The structure, a shape or a type does not match the spec.
+    SimulatorError: A number is not finite.
   """
   wanted: Any = jax.tree.structure(spec)
   if jax.tree.structure(observation) != wanted:
@@ -120,17 +120,17 @@ def check_observations(
 
 
 def fill_masks(observation: types.PyTree, is_last: np.ndarray) -> types.PyTree:
-  """Makes all actions legal after the last step of an episode, if none is.
+  """Makes all actions legal after the end of an episode, if none is legal.
 
   Args:
-    observation: tree of [B, ...].
+    observation: A tree of [B, ...].
     is_last: [B] bool, whether an episode ended with this observation.
 
   Returns:
     The observation.
 
   Raises:
-    SimulatorError: no action is legal, and the episode has not ended.
+    SimulatorError: No action is legal, and the episode has not ended.
   """
   if not types.has_action_mask(observation):
     return observation
@@ -149,11 +149,11 @@ def fill_masks(observation: types.PyTree, is_last: np.ndarray) -> types.PyTree:
 
 
 def narrowed(array: np.ndarray, dtype: Any) -> np.ndarray:
-  """Converts numbers to the type of a spec, of no more than 32 bits.
+  """Converts numbers to the type of a spec, with at most 32 bits.
 
   Raises:
-    SimulatorError: there is an integer that the type cannot hold. Floats become
-      infinite, which `check_observations` finds.
+    SimulatorError: An integer is out of the range of the type. Floats become
+      infinite, which `check_observations` detects.
   """
   converted = array.astype(dtype, copy=False)
   if array.dtype.kind in 'iu' and array.dtype.itemsize > converted.itemsize:
@@ -171,15 +171,15 @@ def numbers(what: str, values: Any, num_environments: int) -> np.ndarray:
   """Checks one number from each environment.
 
   Args:
-    what: names them, for messages.
-    values: The values of B environments, as they return them.
+    what: The name of the numbers, for messages.
+    values: The values from B environments.
     num_environments: B.
 
   Returns:
-    [B], of the type that they have.
+    [B], in the type of the values.
 
   Raises:
-    SimulatorError: a value is not a single number, or not finite in float32.
+    SimulatorError: A value is not a single number, or not finite in float32.
   """
   try:
     array = np.asarray(values)
@@ -205,7 +205,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _are_finite(array: np.ndarray) -> bool:
-  """Whether all are numbers that are finite in float32."""
+  """Returns whether all are numbers that are finite in float32."""
   kind = array.dtype.kind
   return kind == 'b' or (
     kind in 'iuf' and bool((np.abs(array) <= _LARGEST).all())
@@ -213,6 +213,6 @@ def _are_finite(array: np.ndarray) -> bool:
 
 
 def _path(spec: types.PyTree, i: int) -> str:
-  """The name of the i-th array of an observation."""
+  """Returns the name of the i-th array of an observation."""
   path, _ = jax.tree.leaves_with_path(spec)[i]
   return f'observation{jax.tree_util.keystr(path)}'

@@ -15,27 +15,27 @@ from disco_rl.environments.host import sequential
 
 
 class DmEnvEnvironment(sequential.SequentialEnvironment):
-  """Any environments of dm_env with discrete actions, one after the other.
+  """Any dm_env environments with discrete actions, which step sequentially.
 
-  Observations have the structure and the types of their spec, but 64-bit types
-  are narrowed to 32 bits, and sequences become tuples. Networks take uint8 for
-  pixels.
+  Observations have the structure and types of their spec, except that 64-bit
+  types are narrowed to 32 bits, and sequences become tuples. Networks interpret
+  uint8 as pixels.
 
   A last step with discount 0 is a termination, any other a truncation. Other
-  uses of the discount are ignored: agents have their own.
+  discounts are ignored, because agents have their own.
   """
 
   def __init__(self, envs: Sequence[dm_env.Environment], seed: int):
     """Wraps environments.
 
     Args:
-      envs: B of them with equal specs, used by this object alone from now on.
-      seed: The seed of the batch, for messages: environments of this API are
-        seeded when they are made.
+      envs: The B environments with equal specs, which only this object uses
+        from now on.
+      seed: The seed of the batch, for messages, because environments of this
+        API are seeded when they are made.
 
     Raises:
-      ValueError: if there are none, they differ, or their specs are not
-        supported.
+      ValueError: There are none, they differ, or their specs are not supported.
     """
     if not envs:
       raise ValueError('At least one environment is needed, got none.')
@@ -103,7 +103,7 @@ def _environment_spec(
 
 
 def _observation_spec(spec: Any, path: str) -> types.PyTree:
-  """Returns the tree of `jax.ShapeDtypeStruct`; `path` names it."""
+  """Converts a spec to a tree of `jax.ShapeDtypeStruct`; `path` names it."""
   if isinstance(spec, Mapping):
     return {k: _observation_spec(s, f'{path}[{k!r}]') for k, s in spec.items()}
   if isinstance(spec, (list, tuple)):
@@ -117,7 +117,7 @@ def _observation_spec(spec: Any, path: str) -> types.PyTree:
       f'{path} has the observation spec {spec}: only Array of numbers, and '
       'mappings and sequences of such are supported.'
     )
-  # JAX would narrow the type anyway, so that the spec would not hold.
+  # JAX would narrow the type anyway, so that the spec would be wrong.
   return jax.ShapeDtypeStruct(
     spec.shape, jax.dtypes.canonicalize_dtype(spec.dtype)
   )

@@ -29,8 +29,8 @@ from disco_rl.environments.host import adapters
 
 # The levels of the benchmark, in lexicographic order -> returns of random play
 # and of human play. Extended Data Table 3 of the DiscoRL paper has one decimal;
-# the others are of the code that IMPALA's authors published, where small and
-# large levels of lasertag are exchanged.
+# the others are from the code of IMPALA's authors, in which small and large
+# levels of lasertag are swapped.
 LEVELS: Mapping[str, tuple[float, float]] = {
   'explore_goal_locations_large': (3.14, 194.5),
   'explore_goal_locations_small': (7.66, 267.5),
@@ -63,8 +63,8 @@ LEVELS: Mapping[str, tuple[float, float]] = {
   'skymaze_irreversible_path_hard': (0.1, 100.0),
   'skymaze_irreversible_path_varied': (14.4, 100.0),
 }
-# Two levels have a script for training, that of their names in `LEVELS`,
-# and one for testing: the paper's scores are of the latter.
+# Two levels have a script for training, with their name in `LEVELS`, and one
+# for testing, which the paper's scores refer to.
 TEST_LEVELS = (
   'rooms_collect_good_objects_test',
   'rooms_exploit_deferred_effects_test',
@@ -104,15 +104,15 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
   Rewards are the level's own. Episodes end by the level's time limit.
 
   Attributes:
-    action_repeat: number of frames for which an action is repeated, of 60 a
-      second. Their rewards are summed.
+    action_repeat: number of frames, at 60 per second, for which an action is
+      repeated, with summed rewards.
     height: The height of the images, in colour.
     width: The width of the images.
-    num_words: number of words of the instruction in an observation, its first;
-      only the four language levels give instructions.
+    num_words: maximal number of words of the instruction in an observation;
+      only the four language levels have instructions.
     renderer: 'software' or 'hardware'.
-    dataset_path: directory of the pictures that two psychlab levels need, which
-      have a licence of their own; '': the value of the environment variable
+    dataset_path: directory of the pictures for two psychlab levels, which have
+      a separate license; '': the value of the environment variable
       DMLAB_DATASET_PATH.
   """
 
@@ -127,19 +127,19 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
 
 
 class DMLabEnvironment(adapters.Adapter):
-  """Copies of a level, which step one after the other.
+  """Copies of a level, which step sequentially.
 
   Observations are dictionaries of
     image: [height, width, 3] uint8.
     instruction: [num_words] int32, hashes of the words, 1 .. NUM_WORD_IDS; 0
-      where there is none.
+      for missing words.
     last_action: [9] float32, one-hot; zeros at the beginning of an episode.
     last_reward: [1] float32; 0 at the beginning of an episode.
 
-  DeepMind Lab does not provide the last observation of an episode, hence
-  environments reset in the same step. Nor does it say why an episode ended. It
-  is taken to be truncated: what agents accomplish in these levels begins
-  another map in the same episode, which lasts until the level's time is over.
+  DeepMind Lab does not provide the last observation of an episode, so
+  environments reset in the same step. It does not tell either why an episode
+  ended, which counts as truncated: when agents reach a goal in these levels,
+  another map begins in the same episode, until the level's time is over.
   """
 
   def __init__(
@@ -152,7 +152,7 @@ class DMLabEnvironment(adapters.Adapter):
     """Wraps environments.
 
     Args:
-      labs: B of `deepmind_lab.Lab`, used by this object alone from now on.
+      labs: The B `deepmind_lab.Lab`, which only this object uses from now on.
       name: The name for messages.
       seed: The seed of the batch; see `adapters.sub_seeds`.
       preprocessing: The preprocessing of images, instructions and actions.
@@ -194,7 +194,7 @@ class DMLabEnvironment(adapters.Adapter):
     is_last = np.array([not lab.is_running() for lab in self._labs])
     for i in np.flatnonzero(is_last).tolist():
       self._begin_episode(i)
-    # IMPALA's code shows those of the episode before at the first observation.
+    # IMPALA's code shows those of the previous episode initially.
     goes_on = ~is_last[:, None]
     last_action = np.eye(len(ACTIONS), dtype=np.float32)[action] * goes_on
     last_reward = np.array(reward, np.float32)[:, None] * goes_on
@@ -238,8 +238,8 @@ def make(
     The batch.
 
   Raises:
-    ImportError: if DeepMind Lab is not installed.
-    HostEnvironmentError: if it raised.
+    ImportError: DeepMind Lab is not installed.
+    HostEnvironmentError: DeepMind Lab raised.
   """
   deepmind_lab = import_package()
   preprocessing = preprocessing or Preprocessing()
@@ -268,7 +268,7 @@ def make(
 def find_spec(
   level: str, preprocessing: Preprocessing
 ) -> types.EnvironmentSpec:
-  """What agents must know of any level; DeepMind Lab need not be installed."""
+  """Returns the spec of any level, without DeepMind Lab."""
   del level
   image_shape = (preprocessing.height, preprocessing.width, 3)
   words_shape = (preprocessing.num_words,)
@@ -296,7 +296,7 @@ def import_package() -> Any:
 
 
 def _word_ids(text: str, num_words: int) -> np.ndarray:
-  """Returns [num_words] int32: hashes of the words, 0 where there are none."""
+  """Returns hashes of the words, [num_words] int32; 0 for missing words."""
   words = text.lower().split()[:num_words]
   # Unlike `hash`, this is the same in every process.
   ids = [1 + zlib.crc32(word.encode()) % NUM_WORD_IDS for word in words]

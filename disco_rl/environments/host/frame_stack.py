@@ -13,7 +13,7 @@ from disco_rl.environments import base
 def stack(
   environment: base.HostEnvironment, num_frames: int, is_image: bool = False
 ) -> base.HostEnvironment:
-  """Returns a `FrameStack`; the environment itself for a single frame."""
+  """Makes a `FrameStack`; returns the environment for a single frame."""
   if num_frames == 1:
     return environment
   return FrameStack(environment, num_frames, is_image)
@@ -23,9 +23,9 @@ class FrameStack(base.HostEnvironment):
   """Stacks the last S observations (frames), the newest last.
 
   Images [B, H, W, C] become [B, H, W, S * C], and frames before the first one
-  of an episode are black. Of other observations each leaf [B, ...] becomes
-  [B, ..., S], and the first frame of an episode stands in for those before it:
-  zeros would have a meaning, such as a map full of glyph 0.
+  of an episode are black. In other observations each leaf [B, ...] becomes [B,
+  ..., S], and the first frame of an episode is repeated for those before it,
+  because zeros would have a meaning, such as a map full of glyph 0.
 
   The environments must mask the transition that begins an episode, as
   `adapters.Adapter` does in the mode "next step".
@@ -40,9 +40,9 @@ class FrameStack(base.HostEnvironment):
     """Wraps environments.
 
     Args:
-      environment: used by this object alone from now on.
+      environment: The environments, which only this object uses from now on.
       num_frames: S.
-      is_image: see the class.
+      is_image: Whether observations are images.
     """
     self._environment = environment
     self._is_image = is_image
@@ -88,7 +88,7 @@ class FrameStack(base.HostEnvironment):
     self._environment.close()
 
   def __getattr__(self, name: str) -> Any:
-    """Methods of one environment alone, such as its statistics."""
+    """Returns other attributes of the environment, such as statistics."""
     return getattr(self._environment, name)
 
   def _blank(self) -> types.PyTree:
@@ -98,7 +98,7 @@ class FrameStack(base.HostEnvironment):
     )
 
   def _push(self, frame: types.PyTree, is_first: Any) -> types.PyTree:
-    """Adds frames; `is_first` [B] marks the first of an episode."""
+    """Adds frames; `is_first` [B] marks the first ones of episodes."""
 
     def next_stack(old: np.ndarray, frame: np.ndarray) -> np.ndarray:
       if self._is_image:
@@ -116,7 +116,7 @@ class FrameStack(base.HostEnvironment):
 def stacked_spec(
   spec: types.EnvironmentSpec, num_frames: int, is_image: bool = False
 ) -> types.EnvironmentSpec:
-  """That of `stack`, from the spec of single frames."""
+  """Computes the spec of `stack` from the spec of single frames."""
   if num_frames == 1:
     return spec
 
@@ -132,20 +132,21 @@ def stacked_spec(
 
 
 def push(stack: np.ndarray, frame: np.ndarray) -> np.ndarray:
-  """Adds the newest frame to a stack, which loses the oldest.
+  """Adds the newest frame to a stack, and drops the oldest.
 
   Args:
-    stack: [..., S * C], contiguous, S frames of C channels, the newest last.
-    frame: [..., C].
+    stack: The stack, [..., S * C], contiguous, with S frames of C channels, the
+      newest last.
+    frame: The newest frame, [..., C].
 
   Returns:
     [..., S * C], a new array.
   """
   channels = frame.shape[-1]
   pushed = np.empty_like(stack)
-  # One shift of all bytes, and a loop over channels, are several times faster
-  # than many short copies. Into the channels of the newest frame the shift
-  # carries other pixels, which the loop overwrites.
+  # One shift of all bytes and a loop over channels are several times faster
+  # than many short copies. The shift moves other pixels into the channels of
+  # the newest frame, which the loop overwrites.
   pushed.reshape(-1)[:-channels] = stack.reshape(-1)[channels:]
   for channel in range(-channels, 0):
     pushed[..., channel] = frame[..., channel]

@@ -1,6 +1,6 @@
 """Environments of the Gymnasium API, an optional extra of this package.
 
-`make` takes the id of a registered environment, `SingleEnvironments` single
+`make` makes a registered environment by id, `SingleEnvironments` wraps single
 environments, and `GymnasiumEnvironment` a vector environment.
 """
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
   import gymnasium
 
 _RGB = 'rgb_array'
-# Where an environment does not say.
+# The default if an environment has none.
 _FRAMES_PER_SECOND = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing(config_lib.Settings, prefix='preprocessing.gymnasium.'):
-  """How environments of Gymnasium step.
+  """Settings of environments of Gymnasium.
 
   Attributes:
-    vectorization: 'none', one after the other in this process; 'async', each in
-      a process of its own, for simulators that take milliseconds; or
-      'vector_entry_point', by the vector environment that the package has.
-    masks_in_info: whether `info['action_mask']` says which actions are legal,
-      of environments that are not vectorized by their package.
+    vectorization: 'none', sequentially in this process; 'async', each in its
+      own process, for simulators that take milliseconds per step; or
+      'vector_entry_point', by the package's vector environment.
+    masks_in_info: whether `info['action_mask']` has the legal actions, for
+      environments that are not vectorized by their package.
   """
 
   vectorization: Annotated[
@@ -53,7 +53,7 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.gymnasium.'):
   masks_in_info: bool = False
 
   def conflicts(self) -> Iterator[str]:
-    """Masks are read from single environments."""
+    """Yields an error for masks of vector environments."""
     if self.masks_in_info and self.vectorization == 'vector_entry_point':
       yield (
         'masks_in_info=True reads the infos of single environments, and '
@@ -64,11 +64,11 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.gymnasium.'):
 class GymnasiumEnvironment(adapters.Adapter):
   """Any vector environment of Gymnasium with discrete actions.
 
-  Actions and observations are as `gymnasium_spaces` describes.
+  `gymnasium_spaces` describes actions and observations.
 
-  The environments reset in the next or the same step, as the vector environment
-  does; where its autoreset mode is "disabled", they are reset in the same step
-  by `options['reset_mask']`.
+  The environments reset in the next or the same step, like the vector
+  environment; if its autoreset mode is "disabled", they are reset in the same
+  step by `options['reset_mask']`.
   """
 
   def __init__(
@@ -77,16 +77,16 @@ class GymnasiumEnvironment(adapters.Adapter):
     """Wraps a vector environment.
 
     Args:
-      env: used by this object alone from now on.
+      env: The vector environment, which only this object uses from now on.
       seed: The seed of the batch; see `adapters.sub_seeds`. It is used in the
         first reset; later ones continue the random streams.
       name: The name for messages; None: the name in the vector environment's
         spec.
 
     Raises:
-      ImportError: if gymnasium is not installed.
-      ValueError: if the action space, the observation space or the autoreset
-        mode is not supported.
+      ImportError: gymnasium is not installed.
+      ValueError: The action space, the observation space or the autoreset mode
+        is not supported.
     """
     modes = gymnasium_spaces.import_gymnasium().vector.AutoresetMode
     name = name or (str(env) if env.spec is None else env.spec.id)
@@ -131,16 +131,16 @@ class GymnasiumEnvironment(adapters.Adapter):
     return self._read(observation), reward, is_terminated, is_truncated
 
   def _read(self, observation: Any) -> types.PyTree:
-    # Copies, as the vector environment may reuse its arrays.
+    # Copies, because the vector environment may reuse its arrays.
     return jax.tree.map(np.array, self.encode(observation))
 
 
 class SingleEnvironments(sequential.SequentialEnvironment):
-  """Environments of Gymnasium that step one after the other.
+  """Environments of Gymnasium that step sequentially.
 
-  They reset in the next step. Actions and observations are as those of
-  `GymnasiumEnvironment`; the masks of environments with a method `action_masks`
-  are added to their observations, see `gymnasium_masks`.
+  They reset in the next step. Actions and observations are those of
+  `GymnasiumEnvironment`; masks from a method `action_masks` are added to
+  observations, see `gymnasium_masks`.
   """
 
   def __init__(
@@ -149,14 +149,15 @@ class SingleEnvironments(sequential.SequentialEnvironment):
     """Wraps environments.
 
     Args:
-      envs: B of them with equal spaces, used by this object alone from now on.
-      seed: The seed of the batch; see `adapters.sub_seeds`. Each receives its
-        own in its first reset.
+      envs: The B environments with equal spaces, which only this object uses
+        from now on.
+      seed: The seed of the batch; see `adapters.sub_seeds`. Each environment
+        gets its own seed in its first reset.
       name: The name for messages; None: that of the first environment.
 
     Raises:
-      ImportError: if gymnasium is not installed.
-      ValueError: if the spaces are not supported, or differ.
+      ImportError: gymnasium is not installed.
+      ValueError: The spaces are not supported, or differ.
     """
     name = name or str(envs[0])
     envs = [gymnasium_masks.add(env) for env in envs]
@@ -199,7 +200,7 @@ class _Simulator(sequential.Simulator):
   def reset(self) -> types.PyTree:
     returned = self._env.reset(seed=self._seed)
     self._seed = None
-    # Two numbers, an observation of the old interface, would be taken for both.
+    # Otherwise an observation of two numbers, in the old interface, would pass.
     if not _is_pair(returned):
       raise TypeError(
         f'reset returned {_outline(returned)}, where the interface of '
@@ -225,7 +226,7 @@ class _Simulator(sequential.Simulator):
       )
     try:
       picture = self._env.render()
-    # Each package raises errors of its own where a library is missing.
+    # Each package raises its own errors if a library is missing.
     except Exception as error:
       raise base.RenderError(
         f'{self._env} cannot be drawn: {error!r}'
@@ -246,21 +247,21 @@ def make(
   """Makes copies of a registered environment.
 
   Args:
-    env_id: as `gymnasium.make` takes.
+    env_id: The id for `gymnasium.make`.
     num_environments: B.
     seed: The seed of the batch; see `adapters.sub_seeds`.
-    preprocessing: How they step.
-    can_render: whether they can be drawn, if they have the mode 'rgb_array';
-      then they step one after the other.
+    preprocessing: The settings of the environments.
+    can_render: Whether they can be rendered, if they have the mode 'rgb_array';
+      they then step sequentially.
 
   Returns:
     The batch of environments.
 
   Raises:
-    ImportError: if gymnasium, or a package that the environment needs, is not
+    ImportError: gymnasium, or a package that the environment needs, is not
       installed.
-    ValueError: if the environment's spaces are not supported.
-    adapters.HostEnvironmentError: if making one raises anything else.
+    ValueError: The environment's spaces are not supported.
+    adapters.HostEnvironmentError: Making an environment raised another error.
   """
   gymnasium = gymnasium_spaces.import_gymnasium()
   vectorization = preprocessing.vectorization
@@ -270,7 +271,7 @@ def make(
         env_id,
         num_environments,
         vectorization,
-        # A fork of a process whose threads hold locks may hang.
+        # A fork may hang if other threads hold locks.
         {'context': 'forkserver'} if vectorization == 'async' else None,
         None
         if vectorization == 'vector_entry_point'
@@ -300,7 +301,7 @@ def make(
 
 
 def registered_ids() -> tuple[str, ...]:
-  """Returns the ids that `make` takes; none if gymnasium is not installed."""
+  """Returns the ids for `make`; none if gymnasium is not installed."""
   try:
     return tuple(gymnasium_spaces.import_gymnasium().registry)
   except ImportError:
@@ -308,19 +309,19 @@ def registered_ids() -> tuple[str, ...]:
 
 
 def is_registered(env_id: str) -> bool:
-  """Whether `make` would find an environment; builds nothing.
+  """Returns whether `make` would find an environment, without making it.
 
   Args:
-    env_id: an id with its version. An id of the form MODULE:ID imports the
+    env_id: An id with its version. An id of the form MODULE:ID imports the
       module first, so that other packages can register their environments.
 
   Raises:
-    ImportError: if gymnasium or the module is not installed.
+    ImportError: gymnasium or the module is not installed.
   """
   gymnasium = gymnasium_spaces.import_gymnasium()
   module, colon, registered_id = env_id.rpartition(':')
   if colon:
-    # Nothing else can be imported, least of all a path.
+    # Only names of modules can be imported, not paths.
     if not all(part.isidentifier() for part in module.split('.')):
       return False
     importlib.import_module(module)
@@ -328,10 +329,10 @@ def is_registered(env_id: str) -> bool:
 
 
 def _takes_rgb(env_id: str) -> bool:
-  """Whether a registered environment can be made with render_mode 'rgb_array'.
+  """Returns whether an environment can be made with render_mode 'rgb_array'.
 
-  Its entry point is a class or a function, or names one. What a function makes
-  says only once it is made which modes it has.
+  Its entry point is a class or a function, or names one. The modes of an
+  environment that a function makes are only known once it is made.
   """
   gymnasium = gymnasium_spaces.import_gymnasium()
   registration = importlib.import_module('gymnasium.envs.registration')
@@ -347,10 +348,10 @@ def _takes_rgb(env_id: str) -> bool:
 
 
 def _accepts(function: Any, name: str) -> bool:
-  """Whether a function or a class takes an argument of that name."""
+  """Returns whether a function or a class has an argument of that name."""
   try:
     parameters = inspect.signature(function).parameters
-  except ValueError:  # Of code that is not Python's.
+  except ValueError:  # It is not written in Python.
     return True
   return name in parameters or any(
     parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()
@@ -358,7 +359,7 @@ def _accepts(function: Any, name: str) -> bool:
 
 
 def _is_pair(returned: Any) -> bool:
-  """Whether a reset returned an observation and a dictionary."""
+  """Returns whether a reset returned an observation and a dictionary."""
   return (
     isinstance(returned, tuple | list)
     and len(returned) == 2
@@ -367,18 +368,18 @@ def _is_pair(returned: Any) -> bool:
 
 
 def _outline(returned: Any) -> str:
-  """What a function returned, for messages."""
+  """Describes the result of a function, for messages."""
   if isinstance(returned, tuple | list):
     return f'{len(returned)} values'
   return data_checks.entries_of(returned)
 
 
 def _as_rgb(picture: Any, name: str) -> np.ndarray:
-  """A picture as [H, W, 3] uint8; grey ones and those with alpha, too.
+  """Converts a picture, possibly grey or with alpha, to [H, W, 3] uint8.
 
   Raises:
-    base.RenderError: it is none, or its numbers are not 0 to 255: those of
-      float pictures often end at 1.
+    base.RenderError: It is not a picture, or its numbers do not range from 0 to
+      255; floats often range to 1.
   """
   array = np.asarray(picture)
   if array.ndim == 2:
@@ -409,7 +410,7 @@ def _autoreset_mode(env: Any, name: str) -> Any:
   modes = gymnasium_spaces.import_gymnasium().vector.AutoresetMode
   mode = (env.metadata or {}).get('autoreset_mode')
   try:
-    # Some environments give the value of the mode in place of the mode.
+    # Some environments return the value of the mode instead of the mode.
     return modes(mode)
   except ValueError as error:
     raise ValueError(
@@ -420,10 +421,10 @@ def _autoreset_mode(env: Any, name: str) -> Any:
 
 
 def _reset_seeds(env: Any, seed: int) -> Any:
-  """Returns the argument of the first reset: a seed, or one per environment."""
+  """Returns the seed for the first reset, or one per environment."""
   vector = gymnasium_spaces.import_gymnasium().vector
   if isinstance(env.unwrapped, (vector.SyncVectorEnv, vector.AsyncVectorEnv)):
     return adapters.sub_seeds(seed, env.num_envs).tolist()
   # Only these two accept a seed for each environment. Others may count up from
-  # the seed they receive, hence seeds that are far apart.
+  # one seed, so seeds must be far apart.
   return int(adapters.sub_seeds(seed, 1)[0])

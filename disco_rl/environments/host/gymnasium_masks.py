@@ -1,4 +1,4 @@
-"""Masks of legal actions, where Gymnasium's observations do not hold them."""
+"""Masks of legal actions outside the observations of Gymnasium."""
 
 import functools
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 from disco_rl import types
 from disco_rl.environments.host import gymnasium_spaces
 
-_METHOD = 'action_masks'  # As sb3-contrib calls it.
+_METHOD = 'action_masks'  # The name in sb3-contrib.
 
 
 class MaskedEnvironment:
   """An environment that adds the mask of legal actions to its observations.
 
-  An observation that is no dictionary becomes its entry 'observation'.
+  An observation that is not a dictionary becomes the entry 'observation'.
   """
 
   def __init__(self, env: Any, is_in_info: bool):
@@ -20,8 +20,8 @@ class MaskedEnvironment:
 
     Args:
       env: An environment of Gymnasium.
-      is_in_info: whether the mask is `info['action_mask']`, and not what the
-        method `action_masks` returns.
+      is_in_info: Whether the mask is `info['action_mask']`, not the result of
+        the method `action_masks`.
     """
     spaces = gymnasium_spaces.import_gymnasium().spaces
     actions, observations = env.action_space, env.observation_space
@@ -57,17 +57,17 @@ class MaskedEnvironment:
     return {**entries, types.ACTION_MASK: mask}
 
   def __getattr__(self, name: str) -> Any:
-    """All else is the environment's."""
+    """Returns other attributes of the environment."""
     return getattr(self._env, name)
 
 
 def add(env: Any, is_in_info: bool = False) -> Any:
-  """Adds masks to the observations of an environment that has them elsewhere.
+  """Adds masks to observations, if an environment has them elsewhere.
 
   Args:
-    env: An environment of Gymnasium; without the method `action_masks`, as
-      without masks in its infos, it is returned as it is.
-    is_in_info: whether `info['action_mask']` is the mask.
+    env: An environment of Gymnasium, which is returned unchanged if it has
+      neither masks in infos nor a method `action_masks`.
+    is_in_info: Whether `info['action_mask']` is the mask.
   """
   is_masked = is_in_info or env.has_wrapper_attr(_METHOD)
   space = env.observation_space
@@ -77,5 +77,5 @@ def add(env: Any, is_in_info: bool = False) -> Any:
 
 
 def adding(is_in_info: bool) -> Any:
-  """`add` as a wrapper of `gymnasium.make_vec`."""
+  """Makes `add` a wrapper for `gymnasium.make_vec`."""
   return functools.partial(add, is_in_info=is_in_info)

@@ -1,4 +1,4 @@
-"""Spaces of Gymnasium as specs, and their observations as arrays.
+"""Converts spaces of Gymnasium to specs, and observations to arrays.
 
 Actions may be
 
@@ -8,14 +8,14 @@ Actions may be
 
 Observations may be
 
-  Box            as they are, with 64-bit types narrowed to 32 bits;
+  Box            unchanged, with 64-bit types narrowed to 32 bits;
   Discrete       one-hot float32;
   MultiDiscrete  one-hot float32 of each number, concatenated;
   MultiBinary    float32;
 
 and `Dict` and `Tuple` of these. The entry 'action_mask' of a `Dict` has a
-number for each action, or where these are MultiDiscrete for each value of each
-of their numbers, one after the other.
+number for each action; for MultiDiscrete actions, it has concatenated numbers
+for each value of each component.
 """
 
 import dataclasses
@@ -30,9 +30,10 @@ from disco_rl import types
 from disco_rl.environments import packages
 from disco_rl.environments.host import data_checks
 
-# Of actions, and of discrete observations: more would take gigabytes.
+# The maximal numbers of actions and of discrete observations; more would take
+# gigabytes.
 _MOST_VALUES = 10**6
-# A rule computes some 1,200 numbers for each action and step.
+# A rule computes about 1,200 numbers for each action and step.
 _MAX_COMBINATIONS = 1000
 
 
@@ -41,11 +42,11 @@ class _Leaf:
   """One array of an observation.
 
   Attributes:
-    raw: as environments return it.
-    spec: as agents see it.
-    column: For each column of a one-hot encoding, [width], the number that each
-      entry is about; None: there is none.
-    value: [width], the value for which the entry is 1.
+    raw: The array that environments return.
+    spec: The array that agents see.
+    column: The component that each entry of a one-hot encoding refers to,
+      [width]; None without an encoding.
+    value: The value for which the entry is 1, [width].
   """
 
   raw: jax.ShapeDtypeStruct
@@ -54,7 +55,7 @@ class _Leaf:
   value: np.ndarray | None = None
 
   def encode(self, observation: Any) -> np.ndarray:
-    """[..., *raw.shape] -> [..., *spec.shape]; floats have been encoded."""
+    """Encodes [..., *raw.shape] as [..., *spec.shape], unless it is done."""
     array = np.asarray(observation)
     if self.column is None or array.dtype.kind == 'f':
       return data_checks.narrowed(array, self.spec.dtype)
@@ -73,10 +74,10 @@ class _Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class _ProductMask(_Leaf):
-  """Which combinations of numbers are legal: those of legal values alone."""
+  """The mask of combinations of numbers, legal if all values are legal."""
 
   def encode(self, observation: Any) -> np.ndarray:
-    """[..., sum of the numbers of values] -> [..., A]; as `_Leaf.encode`."""
+    """Encodes a mask, [..., sum of the numbers of values] -> [..., A]."""
     array = np.asarray(observation)
     if array.dtype.kind == 'f':
       return data_checks.narrowed(array, self.spec.dtype)
@@ -89,9 +90,9 @@ class Spaces:
 
   Attributes:
     spec: The spec of observations and actions, as agents see them.
-    raw: tree of `jax.ShapeDtypeStruct`, of observations as they are returned.
-    actions: [num_actions] or [num_actions, n], as the environment takes them.
-    leaves: tree of `_Leaf`.
+    raw: The observations that are returned, a tree of `jax.ShapeDtypeStruct`.
+    actions: The actions of the environment, [num_actions] or [num_actions, n].
+    leaves: A tree of `_Leaf`.
   """
 
   spec: types.EnvironmentSpec
@@ -100,11 +101,11 @@ class Spaces:
   leaves: types.PyTree
 
   def encode(self, observation: Any) -> types.PyTree:
-    """Converts an observation, or a batch, to arrays as in the spec.
+    """Converts an observation, or a batch, to the arrays of the spec.
 
     Raises:
-      KeyError, IndexError: an entry is missing.
-      ValueError: a number is outside of its space.
+      KeyError, IndexError: An entry is missing.
+      ValueError: A number is outside its space.
     """
     return data_checks.select(
       self.leaves, observation, lambda leaf, entry: leaf.encode(entry)
@@ -120,7 +121,7 @@ def make(observation_space: Any, action_space: Any, name: str) -> Spaces:
 
   Args:
     observation_space: The observation space of one environment.
-    action_space: likewise.
+    action_space: The action space of one environment.
     name: The name for messages.
 
   Returns:
@@ -128,7 +129,7 @@ def make(observation_space: Any, action_space: Any, name: str) -> Spaces:
 
   Raises:
     ImportError: gymnasium is not installed.
-    ValueError: a space is not supported.
+    ValueError: A space is not supported.
   """
   actions = _actions(action_space, name)
   leaves = _leaves(observation_space, name)
@@ -157,7 +158,7 @@ def import_gymnasium() -> Any:
 
 
 def _actions(space: Any, name: str) -> np.ndarray:
-  """All actions of a space, see `Spaces`; raises ValueError as `make` does."""
+  """Lists all actions of a space; raises ValueError if it is not supported."""
   spaces = import_gymnasium().spaces
   if isinstance(space, spaces.Discrete):
     _check_number(space.n, f'{name} has the action space {space}')
@@ -182,7 +183,7 @@ def _actions(space: Any, name: str) -> np.ndarray:
 
 
 def _mask(leaf: _Leaf, space: Any) -> _Leaf:
-  """The leaf of a mask, which has a number for each action."""
+  """Makes the leaf of a mask, which has a number for each action."""
   if not hasattr(space, 'nvec') or leaf.raw.shape != (space.nvec.sum(),):
     return leaf
   sizes = space.nvec.ravel()
@@ -196,7 +197,7 @@ def _mask(leaf: _Leaf, space: Any) -> _Leaf:
 
 
 def _leaves(space: Any, path: str) -> types.PyTree:
-  """Returns the tree of `_Leaf` of an observation space; `path` names it."""
+  """Makes the tree of `_Leaf` of an observation space; `path` names it."""
   spaces = import_gymnasium().spaces
   if isinstance(space, spaces.Dict):
     if len({type(key) for key in space.spaces}) > 1:
@@ -217,7 +218,7 @@ def _leaves(space: Any, path: str) -> types.PyTree:
     raw = jax.ShapeDtypeStruct(space.shape, space.dtype)
     return _Leaf(raw, jax.ShapeDtypeStruct(space.shape, np.float32))
   if isinstance(space, spaces.Box):
-    # JAX would narrow the type anyway, so that the spec would not hold.
+    # JAX would narrow the type anyway, so that the spec would be wrong.
     dtype = jax.dtypes.canonicalize_dtype(space.dtype)
     spec = jax.ShapeDtypeStruct(space.shape, dtype)
     return _Leaf(spec, spec)
@@ -228,7 +229,7 @@ def _leaves(space: Any, path: str) -> types.PyTree:
 
 
 def _check_number(values: Any, owner: str) -> None:
-  """Raises ValueError for more values than can be told apart one by one."""
+  """Raises ValueError for too many values to distinguish."""
   if values > _MOST_VALUES:
     raise ValueError(
       f'{owner}: at most {_MOST_VALUES:,} values are supported, as there is a '
@@ -238,7 +239,7 @@ def _check_number(values: Any, owner: str) -> None:
 
 
 def _one_hot(sizes: np.ndarray, starts: np.ndarray) -> _Leaf:
-  """Of numbers: how many values each has, and the first of them."""
+  """Makes a one-hot leaf from the number and the start of each's values."""
   flat = sizes.ravel().tolist()
   value = np.concatenate(
     [np.arange(s, s + n) for s, n in zip(starts.ravel().tolist(), flat)]

@@ -1,4 +1,4 @@
-"""Vector environments of images, as ALE and EnvPool build them."""
+"""Vector environments of images, such as those of ALE and EnvPool."""
 
 import math
 from typing import Any
@@ -31,16 +31,17 @@ class ImageVectorEnvironment(adapters.Adapter):
     """Wraps a vector environment.
 
     Args:
-      env: used by this object alone from now on. Its frames are new arrays at
-        every step, of any shape that reshapes to `frame_shape`.
+      env: The vector environment, which only this object uses from now on. Its
+        frames are new arrays in every step, in any shape that reshapes to
+        `frame_shape`.
       name: The name for messages.
       seed: The seed of the batch, for messages.
       frame_shape: (H, W, C).
-      reset_seeds: [B] int32, for the first reset; later ones continue the
-        random streams. None: the environment was seeded when it was made.
-      max_abs_reward: bound to which rewards are clipped.
-      actions: the environment's action for each that agents choose from; None:
-        its own.
+      reset_seeds: The seeds for the first reset, [B] int32; later ones continue
+        the random streams. None: the environment was seeded when it was made.
+      max_abs_reward: The bound to which rewards are clipped.
+      actions: The environment's action for each of the agents' actions; None:
+        they are the same.
     """
     self._env = env
     self._reset_seeds = reset_seeds
@@ -57,11 +58,11 @@ class ImageVectorEnvironment(adapters.Adapter):
   def close(self) -> None:
     """Implements `HostEnvironment.close`."""
     self._env.close()
-    # Some simulators end their threads only when they are collected.
+    # Some simulators only end their threads when they are garbage collected.
     del self._env
 
   def render(self) -> np.ndarray:
-    """Implements `HostEnvironment.render`; the frame that the agent sees."""
+    """Returns the frame that the agent sees."""
     return np.broadcast_to(self._frames[0], (*self._frames.shape[1:3], 3))
 
   def _reset(self) -> np.ndarray:

@@ -17,10 +17,10 @@ class JoinedEnvironment(base.HostEnvironment):
     """Wraps environments.
 
     Args:
-      environments: with equal specs and equal numbers of environments.
+      environments: Environments with equal specs and equal batch sizes.
 
     Raises:
-      ValueError: they cannot be joined.
+      ValueError: They cannot be joined.
     """
     specs = {
       (
@@ -46,7 +46,7 @@ class JoinedEnvironment(base.HostEnvironment):
     return self._environments[index].reset()
 
   def step(self, action: Any) -> types.TimeStep:
-    """Implements `HostEnvironment.step`; all of them step at the same time."""
+    """Implements `HostEnvironment.step`; all step at the same time."""
     self.start(action)
     return self.finish()
 
@@ -61,7 +61,7 @@ class JoinedEnvironment(base.HostEnvironment):
     return _concatenate([e.finish() for e in self._environments])
 
   def replace(self, environments: Sequence[base.HostEnvironment]) -> None:
-    """Closes the environments, and continues with others of equal specs."""
+    """Closes the environments, and continues with others with equal specs."""
     self.close()
     self._environments = environments
 

@@ -22,8 +22,8 @@ from disco_rl.environments.host import terminal
 # The NeurIPS 2021 Challenge (Hambro et al., 2022), the task of the paper.
 CHALLENGE = 'challenge'
 # Task -> its class in nle.env.tasks, as in Kuettler et al. (2020). The class
-# NetHackChallenge accepts no seeds, so that runs would not repeat: it is
-# NetHackScore with the settings of `_challenge`.
+# NetHackChallenge does not accept seeds, so runs would not be reproducible:
+# instead we use NetHackScore with the settings of `_challenge`.
 TASKS = {
   CHALLENGE: 'NetHackScore',
   'eat': 'NetHackEat',
@@ -35,7 +35,7 @@ TASKS = {
   'staircase_pet': 'NetHackStaircasePet',
 }
 
-# Key of the observation -> type. Not uint8, which networks take for pixels.
+# Key of the observation -> type; not uint8, which networks interpret as pixels.
 OBSERVATION_TYPES = {
   'glyphs': np.int16,
   'blstats': np.int32,
@@ -43,7 +43,7 @@ OBSERVATION_TYPES = {
 }
 
 
-# Keys of the screen as a person sees it: characters and colours.
+# Keys of the screen, for people: characters and colours.
 _TERMINAL = ('tty_chars', 'tty_colors')
 _TIME = 20  # Of `blstats`: the turn of the game.
 
@@ -52,13 +52,13 @@ _TIME = 20  # Of `blstats`: the turn of the game.
 class Preprocessing(config_lib.Settings, prefix='preprocessing.nethack.'):
   """Preprocessing of NetHack; the defaults are those of Kuettler et al. (2020).
 
-  Menus are declined, and so are all questions but those of eating, praying,
-  attacking and directions. Games are not recorded.
+  Menus are declined, and so are all questions except those about eating,
+  praying, attacking and directions. Games are not recorded.
 
-  The task 'challenge' has rules of its own, and takes nothing but the stack:
-  heroes are random, all 121 keys are there, nothing is declined, rewards are
-  differences of the game's score and nothing else, and episodes are truncated
-  after a million steps, or 10,000 in which no time passes.
+  The task 'challenge' has its own rules, and only uses the frame stack: heroes
+  are random, there are all 121 keys, nothing is declined, rewards are only
+  differences of the game's score, and episodes are truncated after a million
+  steps, or after 10,000 in which no time passes.
 
   Attributes:
     character: role, race, alignment and gender of the hero; '@': a random one
@@ -66,8 +66,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.nethack.'):
     max_episode_steps: time limit, a truncation.
     has_all_actions: offers all useful keys, not only the 23 for moving,
       kicking, eating and searching.
-    idle_penalty: added to the reward of a step in which no time passes in the
-      game.
+    idle_penalty: number that is added to the reward of a step in which no time
+      passes in the game.
     frame_stack: S, the number of screens in an observation; 4 in the paper.
   """
 
@@ -88,26 +88,26 @@ def make(
   preprocessing: Preprocessing = BENCHMARK,
   can_render: bool = False,
 ) -> base.HostEnvironment:
-  """Makes games, which step one after the other.
+  """Makes games, which step sequentially.
 
   Equal seeds and actions give equal games on any day: the phase of the moon and
-  the time of day, on which NetHack depends, are drawn from the seed.
+  the time of day, which affect NetHack, are drawn from the seed.
 
   Args:
     task: A task of `TASKS`.
     num_environments: B.
     seed: The seed of the batch; see `adapters.sub_seeds`.
     preprocessing: The preprocessing of screens, actions and episodes.
-    can_render: whether they can be drawn.
+    can_render: Whether they can be rendered.
 
   Returns:
     The batch, with observations {'glyphs': [21, 79, S] int16, the map;
     'blstats': [27, S] int32, the bottom line; 'message': [256, S] int16,
-    characters}; see `frame_stack.FrameStack`. For S = 1 they have no last axis.
+    characters}; see `frame_stack.FrameStack`. For S = 1 there is no last axis.
 
   Raises:
-    ImportError: if a package is not installed.
-    ValueError: a setting would be ignored by the challenge.
+    ImportError: A package is not installed.
+    ValueError: The challenge would ignore a setting.
   """
   tasks = import_package()
   describe = _challenge if task == CHALLENGE else _task
@@ -120,7 +120,7 @@ def make(
     save_ttyrec_every=0,
     fix_moon_phase=True,
     # The package would report its own limit as a termination, and return an
-    # observation from after the game.
+    # observation after the end of the game.
     max_episode_steps=sys.maxsize,
   )
   envs = [make_env() for _ in range(num_environments)]
@@ -153,7 +153,7 @@ def import_package() -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _Limits:
-  """Of an episode: its steps, and those in a row in which no time passes."""
+  """The limits of steps, and of consecutive steps without time passing."""
 
   steps: int
   idle_steps: int = sys.maxsize
@@ -162,7 +162,7 @@ class _Limits:
 def _task(
   tasks: Any, preprocessing: Preprocessing
 ) -> tuple[dict[str, Any], _Limits]:
-  """Arguments of a task's class, and limits of its episodes."""
+  """Returns the arguments of a task's class, and the limits of episodes."""
   actions = tasks.nethack.USEFUL_ACTIONS
   if not preprocessing.has_all_actions:
     actions = tasks.TASK_ACTIONS
@@ -177,7 +177,7 @@ def _task(
 def _challenge(
   tasks: Any, preprocessing: Preprocessing
 ) -> tuple[dict[str, Any], _Limits]:
-  """As `_task`, of the challenge; see `Preprocessing`."""
+  """Returns the same as `_task` for the challenge; see `Preprocessing`."""
   taken = dataclasses.replace(BENCHMARK, frame_stack=preprocessing.frame_stack)
   if preprocessing != taken:
     raise ValueError(
@@ -202,8 +202,8 @@ class _Game(sequential.Simulator):
     self._env = env
     self._limits = limits
     self._num_steps = self._num_idle_steps = 0
-    # The game loses its seeds at the end of an episode, and would draw new ones
-    # from the operating system.
+    # At the end of an episode the game forgets its seeds, and would draw new
+    # ones from the operating system.
     self._rng = np.random.default_rng(seed)
     self._observation: Mapping[str, np.ndarray] = {}
 
@@ -217,7 +217,7 @@ class _Game(sequential.Simulator):
   def step(
     self, action: int
   ) -> tuple[Mapping[str, np.ndarray], float, bool, bool]:
-    # The game writes into its observations.
+    # The game overwrites its observations.
     before = int(self._observation['blstats'][_TIME])
     observation, reward, is_terminated, _, _ = self._env.step(action)
     self._observation = observation
@@ -241,7 +241,7 @@ class _Game(sequential.Simulator):
     self._env.close()
 
   def _terminal(self) -> list[np.ndarray]:
-    """Characters and colours, [24, 80] each."""
+    """Returns characters and colours, [24, 80] each."""
     if _TERMINAL[0] not in self._observation:
       raise base.RenderError('NetHack was made without can_render=True.')
     return [self._observation[key] for key in _TERMINAL]
