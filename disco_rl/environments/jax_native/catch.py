@@ -15,7 +15,7 @@ _LARGEST = 2**20
 
 @types.record
 class State:
-  """Positions on the board; the paddle is always in the bottom row.
+  """The positions on the board; the paddle is always in the bottom row.
 
   Attributes:
     ball_row: [] int32.
@@ -35,7 +35,7 @@ class Catch(base.JaxEnvironment):
   The ball starts in a random column of the top row and falls one row a step;
   the paddle starts at the centre. The actions are left, stay and right. When
   the ball arrives in the bottom row, after `rows - 1` steps, the episode ends
-  with reward +1 if the paddle is there and -1 if not; all others are 0.
+  with reward +1 if the paddle is there and -1 otherwise; all others are 0.
 
   The observation is [rows, columns] float32, 1 at the ball and at the paddle.
   """
@@ -54,7 +54,7 @@ class Catch(base.JaxEnvironment):
 
   @property
   def spec(self) -> types.EnvironmentSpec:
-    """Observations [rows, columns], three actions."""
+    """The spec: observations [rows, columns], three actions."""
     return types.EnvironmentSpec(
       observation=jax.ShapeDtypeStruct((self.rows, self.columns), jnp.float32),
       num_actions=3,

@@ -15,13 +15,13 @@ from disco_rl.environments.jax_native import draws
 
 @types.record
 class ChainState:
-  """Progress of an episode.
+  """The state of an episode.
 
   Attributes:
-    step: [] int32, steps taken in this episode.
-    length: [] int32, of this episode.
-    cue: [] int32, of this episode.
-    choice: [] int32, the decisive action, -1 before it.
+    step: The number of steps in this episode, [] int32.
+    length: The length of this episode, [] int32.
+    cue: The cue of this episode, [] int32.
+    choice: The decisive action, [] int32; -1 before it.
   """
 
   step: types.Array
@@ -36,9 +36,9 @@ class Chain(base.JaxEnvironment):
 
   The length and one of C cues are drawn for each episode. The action in step
   `decision_step`, counted from 0, is the choice: its `lure` is added to the
-  reward at once, and its `payoff` under the cue is the reward of the last step.
-  All other actions have no effect. Rewards before the last step also include
-  +`noise` or -`noise` at random.
+  reward immediately, and its `payoff` for the cue is the reward of the last
+  step. All other actions have no effect. Rewards before the last step also
+  include +`noise` or -`noise` at random.
 
   The observation is [P + C + A + D] float32: the step one-hot, the cue one-hot,
   the choice one-hot once made, and D random bits as distractors.
@@ -69,7 +69,7 @@ class Chain(base.JaxEnvironment):
 
   @property
   def spec(self) -> types.EnvironmentSpec:
-    """Of one task, also where several are stacked."""
+    """The spec of one task, even if several are stacked."""
     *_, num_cues, num_actions = self.payoff.shape
     size = self.num_positions + num_cues + num_actions + self.num_bits
     return types.EnvironmentSpec(
@@ -115,7 +115,8 @@ class Chain(base.JaxEnvironment):
   def render(self, state: ChainState) -> np.ndarray:
     """Implements `JaxEnvironment.render`.
 
-    From above: the cue, the choice once it is made, and the steps taken.
+    From top to bottom: the cue, the choice once it is made, and the steps so
+    far.
     """
     width = max(self.num_positions + 1, *self.payoff.shape)
     place = np.arange(width)
@@ -129,7 +130,7 @@ class Chain(base.JaxEnvironment):
     return boards.paint((ends, boards.WALL), *zip(rows, colours))
 
   def _observe(self, state: ChainState, uniform: types.Array) -> types.Array:
-    """Returns the class's observation; `uniform` [D] gives the random bits."""
+    """Returns the observation; `uniform` [D] determines the random bits."""
     num_cues, num_actions = self.payoff.shape
     shown = jnp.where(self.hides_choice, -1, state.choice)
     return jnp.concatenate(
@@ -157,21 +158,21 @@ def build(
   """Makes a chain.
 
   Args:
-    payoff: [C, A].
-    lengths: the shortest and the longest episode.
-    num_positions: P, at least the longest episode.
+    payoff: The rewards of the last step, [C, A].
+    lengths: The minimal and maximal lengths of episodes.
+    num_positions: P, at least the maximal length.
     num_bits: D.
-    lure: [A], zeros by default.
-    decision_step: see `Chain`.
-    noise: see `Chain`.
-    bit_rate: see `Chain`.
-    hides_choice: see `Chain`.
+    lure: The immediate rewards, [A]; zeros by default.
+    decision_step: The step of the choice.
+    noise: The absolute value of random rewards.
+    bit_rate: The probability that a random bit is 1.
+    hides_choice: Whether the choice is never observed.
 
   Returns:
-    The task. Those of equal C, A, P and D stack.
+    The task. Tasks with equal C, A, P and D stack.
 
   Raises:
-    ValueError: if a number is not as described.
+    ValueError: A number is out of range.
   """
   shortest, longest = lengths
   if not 0 <= decision_step < shortest <= longest <= num_positions:

@@ -14,14 +14,14 @@ from disco_rl.environments import base
 from disco_rl.environments import packages
 from disco_rl.environments.jax_native import trees
 
-# Our names -> names of the package.
+# Our names -> names in the package.
 VARIANTS = {
   'classic_pixels': 'Craftax-Classic-Pixels-v1',
   'classic_symbolic': 'Craftax-Classic-Symbolic-v1',
   'pixels': 'Craftax-Pixels-v1',
   'symbolic': 'Craftax-Symbolic-v1',
 }
-# Of a cell in pictures for people; the package has textures of this size.
+# The size of a cell in pictures; the package has textures of this size.
 _CELL_PIXELS = 16
 _NEVER = jnp.iinfo(jnp.int32).max
 
@@ -38,15 +38,14 @@ class Craftax(base.JaxEnvironment):
       with nine floors, 43 actions, and programs that take minutes to compile.
 
   An episode ends with death, and is truncated after 10,000 steps, in Craftax
-  100,000. Generating a
-  world takes far longer than a step. Every episode has its own world, which is
-  generated only where an episode ends: the duration of a step increases with
-  the number of episodes that end in it.
+  after 100,000. Generating a world takes much longer than a step. Every episode
+  has its own world, which is only generated when an episode ends: the duration
+  of a step increases with the number of episodes that end in it.
 
   Attributes:
-    params: record of arrays, those of the game's parameters that the package
-      lets one change without compiling anew.
-    variant: one of `VARIANTS`.
+    params: A record of arrays, the parameters of the game that can be changed
+      without recompilation.
+    variant: One of `VARIANTS`.
   """
 
   frames_per_second = 10.0
@@ -56,7 +55,7 @@ class Craftax(base.JaxEnvironment):
 
   @property
   def spec(self) -> types.EnvironmentSpec:
-    """Of one environment, also where several are stacked."""
+    """The spec of one environment, even if several are stacked."""
     env = _package_env(self.variant)
     shape = env.observation_space(env.default_params).shape
     dtype = jnp.uint8 if self._has_pixels else jnp.float32
@@ -123,17 +122,17 @@ class Craftax(base.JaxEnvironment):
 def make(variant: str) -> Craftax:
   """Makes an environment with Craftax's default parameters.
 
-  The first environment with pixels after an installation takes a minute, in
-  which the package scales its images and caches them in its own folder.
+  After an installation, the first environment with pixels takes a minute, while
+  the package scales its images and caches them in its own folder.
 
   Args:
-    variant: one of `VARIANTS`.
+    variant: One of `VARIANTS`.
 
   Returns:
     The environment.
 
   Raises:
-    ImportError: if craftax is not installed.
+    ImportError: craftax is not installed.
   """
   params = trees.strong_types(_package_env(variant).default_params)
   return Craftax(params=params, variant=variant)
@@ -160,7 +159,7 @@ def _package_env(variant: str) -> Any:
 
 @functools.cache
 def _draw(variant: str) -> Any:
-  """The package's renderer, which is slow until it is compiled."""
+  """Compiles the package's renderer, which is slow otherwise."""
   with jax.ensure_compile_time_eval():
     game = 'craftax_classic' if variant.startswith('classic') else 'craftax'
     renderer = packages.load(

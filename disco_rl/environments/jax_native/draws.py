@@ -1,4 +1,4 @@
-"""Random numbers of the grid worlds and chains, from few random words."""
+"""Random numbers for grid worlds and chains, from few random words."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,8 @@ from disco_rl import types
 def uniform(key: types.Array, num: int) -> types.Array:
   """Draws multiples of 2**-16 in [0, 1), [num] float32.
 
-  Each random word gives two numbers, as random words dominate a step's cost.
+  Each random word gives two numbers, because random words dominate the cost of
+  a step.
   """
   words = jax.random.bits(key, (-(-num // 2),))
   halves = jnp.concatenate([words >> 16, words & 0xFFFF])[:num]
@@ -24,8 +25,8 @@ def below(count: int | types.Array, uniform: types.Array) -> types.Array:
 def distinct_ranks(uniform: types.Array, count: types.Array) -> types.Array:
   """Draws without replacement from 0 .. count - 1.
 
-  The i-th number ranks among the count - i that are left (a Lehmer code), and
-  is then shifted past those drawn before it. The first `count` are valid.
+  The i-th number is a rank among the count - i remaining ones (a Lehmer code),
+  and is then shifted past those drawn before. The first `count` are valid.
 
   Args:
     uniform: [N] float32 in [0, 1).

@@ -1,4 +1,4 @@
-"""Grid worlds with objects to collect: many tasks of few shapes.
+"""Grid worlds with objects to collect: many tasks with few shapes.
 
 They resemble the training tasks of LPG (Oh et al., 2020, "Discovering
 Reinforcement Learning Algorithms", appendix), with these differences: there are
@@ -25,12 +25,12 @@ WALL, FLOOR, START, LETTERS = '#', '.', '@', 'abcdefgh'
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-  """A kind of objects.
+  """A kind of object.
 
   Attributes:
     reward: The reward for collecting one.
-    termination: probability that the episode ends then.
-    respawn: probability that a collected one reappears, in each later step.
+    termination: The probability that the episode then ends.
+    respawn: The probability that a collected one reappears, in each later step.
   """
 
   reward: float
@@ -40,12 +40,12 @@ class Kind:
 
 @types.record
 class GridState:
-  """Positions of the agent and the objects; cells are numbered row by row.
+  """The positions of agent and objects; cells are numbered row by row.
 
   Attributes:
     agent_cell: [] int32.
-    object_cell: [K] int32, where an object is or will reappear; no two are
-      equal but for the -1 of slots that hold no object.
+    object_cell: [K] int32, the cells where objects are or will reappear, which
+      are distinct; -1 for slots without an object.
     is_present: [K] bool.
     step: [] int32, steps taken in this episode.
   """
@@ -73,21 +73,21 @@ class GridWorld(base.JaxEnvironment):
 
   Attributes:
     walls: [H, W] bool.
-    start_cell: [] int32, -1: a random one of `places`.
-    object_cell: [K] int32, -1 where the slot holds no object.
-    object_kind: [K] int32, -1 where the slot holds no object.
+    start_cell: [] int32; -1 for a random one of `places`.
+    object_cell: [K] int32; -1 for slots without an object.
+    object_kind: [K] int32; -1 for slots without an object.
     object_reward: [K] float32.
     object_termination: [K] float32, probability.
     object_respawn: [K] float32, probability.
-    random_objects: [] bool, objects begin in random `places`. The cell in which
-      a collected one reappears is drawn from `places`; it is its old cell if
-      the drawn one is taken.
+    random_objects: [] bool, whether objects begin in random `places`. The cell
+      in which a collected one reappears is drawn from `places`; it is the old
+      cell if the drawn one is taken.
     places: [H * W] int32, cells for random starts and objects, padded by -1.
     step_limit: [] int32.
     step_reward: [] float32, added to the reward of every step.
     slip: [] float32, probability that an action is replaced by a random one.
-    num_kinds: channels of the image for objects.
-    is_tabular: selects the tabular observation.
+    num_kinds: The number of channels for objects in the image.
+    is_tabular: Whether the observation is tabular.
   """
 
   walls: types.Array
@@ -107,7 +107,7 @@ class GridWorld(base.JaxEnvironment):
 
   @property
   def spec(self) -> types.EnvironmentSpec:
-    """Of one task, also where several are stacked; five actions."""
+    """The spec of one task, even if several are stacked; five actions."""
     *_, rows, columns = self.walls.shape
     if self.is_tabular:
       shape: tuple[int, ...] = (rows * columns + self.object_kind.shape[-1],)
@@ -146,7 +146,7 @@ class GridWorld(base.JaxEnvironment):
     agent_cell = self._move(state.agent_cell, action)
 
     is_here = state.object_cell == agent_cell
-    is_collected = state.is_present & is_here  # In one slot at most.
+    is_collected = state.is_present & is_here  # In at most one slot.
     reward = jnp.sum(jnp.where(is_collected, self.object_reward, 0.0))
     is_terminal = jnp.any(is_collected & (uniform[2] < self.object_termination))
     reappears = (
@@ -219,7 +219,7 @@ class GridWorld(base.JaxEnvironment):
     if self.is_tabular:
       return jnp.concatenate([is_agent, state.is_present]).astype(jnp.float32)
     is_there = state.is_present & (cells[:, None] == state.object_cell)
-    # One number for each cell first: images are much of a step's cost.
+    # One number for each cell first, because images dominate a step's cost.
     kind = jnp.max(jnp.where(is_there, self.object_kind, -1), axis=-1)
     image = jnp.concatenate(
       [
@@ -248,25 +248,25 @@ def build(
   """Makes a grid world from a drawing.
 
   Args:
-    layout: rows of equal length, separated by white space: '#' is a wall, '.'
+    layout: Rows of equal length, separated by white space: '#' is a wall, '.'
       floor, '@' the start, and a letter an object: 'a' of `kinds[0]`, and so
       on. Without '@' every episode starts in a random cell without an object.
     kinds: The kinds of the objects.
-    step_limit: the longest episode.
+    step_limit: The maximal length of an episode.
     size: H, W of the board, padded with walls below and to the right.
     num_slots: K, at least the number of objects.
-    num_kinds: at least `len(kinds)`.
-    is_tabular: see `GridWorld`.
-    random_objects: see `GridWorld`; only the number of objects in the drawing
-      then matters. They never appear at '@'.
-    step_reward: see `GridWorld`.
-    slip: see `GridWorld`.
+    num_kinds: The number of channels for objects, at least `len(kinds)`.
+    is_tabular: Whether the observation is tabular.
+    random_objects: Whether objects begin in random places, but not at '@'; the
+      drawing then only determines their number.
+    step_reward: The reward that is added to every step.
+    slip: The probability that an action is replaced by a random one.
 
   Returns:
-    The task. Those of equal size, numbers and observations stack.
+    The task. Tasks with equal sizes, numbers and observations stack.
 
   Raises:
-    ValueError: if the drawing or a number is not as described.
+    ValueError: The drawing or a number is not valid.
   """
   _check_numbers(kinds, step_limit, slip)
   cells = _read(layout, LETTERS[: len(kinds)], size)

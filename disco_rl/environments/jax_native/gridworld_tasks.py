@@ -30,12 +30,12 @@ from disco_rl.environments.jax_native import gridworld
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-  """A task, and what policies earn in it.
+  """A task, with the returns of two policies.
 
   Attributes:
-    returns: see `RETURNS`.
-    arguments: The arguments of the group's `build`, by position.
-    options: The options of it, by name.
+    returns: The returns in `RETURNS`.
+    arguments: The positional arguments of the group's `build`.
+    options: The keyword arguments of the group's `build`.
   """
 
   returns: tuple[float, float]
@@ -51,11 +51,11 @@ def _task(
 
 @dataclasses.dataclass(frozen=True)
 class _Group:
-  """Tasks that stack.
+  """A group of tasks that stack.
 
   Attributes:
-    build: with the arguments that determine shapes.
-    tasks: with the others.
+    build: The builder, with the arguments that determine shapes.
+    tasks: The tasks, with the other arguments.
   """
 
   build: Callable[..., base.JaxEnvironment]
@@ -158,7 +158,7 @@ _TABULAR_5X5 = (
   _task((0.834, 5.546), _FIELD, [_kind(1.0, 0.0, 0.3)], 20),
   _task((2.919, 10.299), _FIELD, [_kind(1.0, 0.0, 0.02)], 100),
   _task((0.965, 4.0), _FIELD, [_COIN], 30),
-  # Good and bad objects side by side.
+  # Good and bad objects.
   _task((0.0, 4.279), _CROSS, [_FRUIT, _WEED], 30),
   _task((0.013, 6.784), _CROSS, [_FRUIT, _kind(-1.0, 0.5, 0.1)], 50),
   _task((0.177, 8.201), _CHAMBERS, [_FRUIT, _PIT], 60),
@@ -183,7 +183,7 @@ _TABULAR_5X5 = (
   # Bad objects in the way: a toll, and mines.
   _task((0.004, 0.7), _TOLL, [_GOAL, _kind(-0.3, 0.0, 0.0)], 40),
   _task((-0.932, 1.0), _MINES, [_GOAL, _PIT], 40),
-  # Far apart; each reappears while the agent fetches the other.
+  # Far apart; each reappears while the agent collects the other.
   _task((0.363, 7.593), _ENDS, [_kind(1.0, 0.0, 0.05)], 100),
   # The exit has a reward, but ends the episode before others are collected.
   _task((0.432, 1.9), _EXIT, [_kind(0.3, 0.0, 0.0), _GOAL], 30),
@@ -370,7 +370,7 @@ _IMAGE_7X7 = (
   ),
 )
 
-# Payoffs by action; the first of two rows under cue 0, the second under cue 1.
+# Payoffs by action; of two rows, the first is for cue 0, the second for cue 1.
 _ONE_GOOD = [[1.0, -1.0, -1.0, -1.0, -1.0]] * 2
 _ONE_BAD = [[1.0, 1.0, -1.0, 1.0, 1.0]] * 2
 _TWO_MATTER = [[0.0, 1.0, 0.0, -1.0, 0.0]] * 2
@@ -378,7 +378,7 @@ _GRADED = [[-1.0, -0.5, 0.0, 0.5, 1.0]] * 2
 _CUED = [[1.0, -1.0, 0.0, 0.0, 0.0], [-1.0, 1.0, 0.0, 0.0, 0.0]]
 _CUED_GRADED = [[-1.0, -0.5, 0.0, 0.5, 1.0], [1.0, 0.5, 0.0, -0.5, -1.0]]
 
-# The returns of a task, its payoff, and its shortest and longest episode.
+# The returns of a task, its payoff, and its minimal and maximal length.
 _CHAINS_24 = (
   # The delay grows.
   _task((0.6, 1.0), _ONE_BAD, (3, 3)),
@@ -401,7 +401,7 @@ _CHAINS_24 = (
   _task((-0.6, 0.5), _ONE_GOOD, (10, 20), lure=[-0.5, 0, 0.5, 0.0, 0.0]),
 )
 
-# Held out: layouts of their own.
+# Held out: other layouts.
 _CLIFF_5 = """
   .....
   .....
@@ -544,7 +544,7 @@ _HELD_OUT_IMAGE_9X9 = (
   ),
 )
 _HELD_OUT_CHAINS_24 = (
-  # The choice is not observed, or comes late.
+  # The choice is not observed, or is late.
   _task((-0.6, 1.0), _ONE_GOOD, (5, 15), hides_choice=True),
   _task((0.0, 1.0), _CUED, (10, 20), decision_step=4, bit_rate=0.5),
 )
@@ -592,11 +592,11 @@ _TASKS = {
   for group in _NAMED_TRAINING + _NAMED_HELD_OUT
   for name, build_and_task in group.items()
 }
-# Task -> mean undiscounted return of an episode under uniformly random actions,
-# and under a reference policy. Where objects begin in random places, both are
-# measured, and the reference, which goes to the object with the largest reward
-# for its distance and around bad ones, is not optimal. Elsewhere both are
-# exact, and the reference is optimal; it observes the time left, unlike agents.
+# Task -> mean undiscounted returns of episodes with uniformly random actions,
+# and with a reference policy. If objects begin in random places, both are
+# measured, and the reference is not optimal: it goes to the object with the
+# largest reward for its distance, and avoids bad ones. Otherwise both are
+# exact, and the reference is optimal; unlike agents, it observes the time left.
 RETURNS: Mapping[str, tuple[float, float]] = {
   name: task.returns for name, (_, task) in _TASKS.items()
 }
@@ -626,10 +626,10 @@ def make(variant: str) -> base.JaxEnvironment | None:
   """Makes a task.
 
   Args:
-    variant: the name without 'gridworld/'.
+    variant: The name without 'gridworld/'.
 
   Returns:
-    The task, None if there is no such variant.
+    The task; None if there is no such variant.
   """
   name = f'gridworld/{variant}'
   if name not in _TASKS:

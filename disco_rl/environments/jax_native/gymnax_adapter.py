@@ -15,7 +15,7 @@ from disco_rl.environments import packages
 from disco_rl.environments.jax_native import gymnax_style
 from disco_rl.environments.jax_native import trees
 
-# Our names -> ids of gymnax.
+# Our names -> ids in gymnax.
 MINATAR = {
   'asterix': 'Asterix-MinAtar',
   'breakout': 'Breakout-MinAtar',
@@ -50,8 +50,8 @@ _REFUSED = {
 }
 
 
-# Classes of gymnax whose observations hold the time: that it runs out is a part
-# of the task, and a termination.
+# Classes of gymnax with the time in observations: their time limits are part of
+# the task, and terminations.
 _TIMED = ('BernoulliBandit', 'DiscountingChain', 'GaussianBandit', 'MetaMaze')
 
 
@@ -65,17 +65,17 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
   bool here: exact, and a quarter of the memory.
 
   Attributes:
-    params: record of arrays, those of the environment's parameters that gymnax
-      lets one change without compiling anew.
+    params: A record of arrays, the parameters of the environment that can be
+      changed without recompilation.
     env: The environment of the package, from a cache: equal names give equal
-      objects, so that tasks of one name stack.
+      objects, so that tasks with one name stack.
   """
 
   frames_per_second = 10.0
 
   @property
   def spec(self) -> types.EnvironmentSpec:
-    """Of one environment, also where several are stacked."""
+    """The spec of one environment, even if several are stacked."""
     return _spec(self.env)
 
   def step(
@@ -104,7 +104,7 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
     return boards.paint_channels(board if board.ndim == 3 else board[..., None])
 
   def _board(self, state: Any) -> types.Array:
-    """The observation of a state, which draws no random numbers in boards."""
+    """Returns the observation of a state; boards do not need random numbers."""
     return self.env.get_obs(
       state=state, params=self.params, key=jax.random.key(0)
     )
@@ -114,14 +114,14 @@ def make(env_id: str) -> GymnaxEnvironment:
   """Makes an environment with gymnax's default parameters.
 
   Args:
-    env_id: registered with gymnax.
+    env_id: An id that is registered with gymnax.
 
   Returns:
     The environment.
 
   Raises:
-    ImportError: if gymnax is not installed.
-    ValueError: if the environment is not supported.
+    ImportError: gymnax is not installed.
+    ValueError: The environment is not supported.
   """
   if env_id in _REFUSED:
     raise ValueError(
@@ -139,10 +139,10 @@ def make(env_id: str) -> GymnaxEnvironment:
 
 
 def is_registered(env_id: str) -> bool:
-  """Whether gymnax has an environment.
+  """Returns whether gymnax has an environment.
 
   Raises:
-    ImportError: if gymnax is not installed.
+    ImportError: gymnax is not installed.
   """
   return env_id in import_package().registered_envs
 

@@ -1,4 +1,4 @@
-"""Environments with the interface of gymnax, which users provide."""
+"""The user's environments with the interface of gymnax."""
 
 import dataclasses
 from typing import Any
@@ -17,14 +17,14 @@ METHODS = ('reset_env', 'step_env', 'action_space')
 
 @types.record
 class GymnaxStyleEnvironment(base.JaxEnvironment):
-  """An object of pure functions and its parameters.
+  """An object of pure functions, with its parameters.
 
-  Observations in spaces of `n` values are one-hot float32. Where the
-  environment has no `is_truncated`, every end of an episode is a termination.
+  Observations in spaces of `n` values are one-hot float32. Without a method
+  `is_truncated`, every end of an episode is a termination.
 
   Attributes:
-    params: tree of arrays.
-    env: the object; equal to itself alone.
+    params: The parameters, a tree of arrays.
+    env: The object, which is only equal to itself.
   """
 
   params: Any
@@ -32,7 +32,7 @@ class GymnaxStyleEnvironment(base.JaxEnvironment):
 
   @property
   def spec(self) -> types.EnvironmentSpec:
-    """Of one environment."""
+    """The spec of one environment."""
     return infer_spec(self)
 
   def reset(self, key: types.Array) -> tuple[Any, types.PyTree]:
@@ -65,7 +65,7 @@ class GymnaxStyleEnvironment(base.JaxEnvironment):
 
 
 def infer_spec(environment: GymnaxStyleEnvironment) -> types.EnvironmentSpec:
-  """Traces a reset of an environment that is not stacked."""
+  """Infers the spec by tracing a reset of an environment, not stacked."""
   _, observation = jax.eval_shape(environment.reset, jax.random.key(0))
   space = environment.env.action_space(environment.params)
   return types.EnvironmentSpec(observation, num_actions=int(space.n))
@@ -87,10 +87,10 @@ def _is_one_hot(observation: Any, size: int) -> bool:
 
 
 def is_known(env: Any) -> bool:
-  """Whether an object, not a class, is one that `make` may take.
+  """Returns whether an object, not a class, may be an argument of `make`.
 
   Raises:
-    ValueError: as of `make`.
+    ValueError: The environment is not supported, as in `make`.
   """
   is_of_gymnax = all(hasattr(env, method) for method in METHODS)
   return not isinstance(env, type) and (
@@ -102,19 +102,19 @@ def make(env: Any, params: Any) -> GymnaxStyleEnvironment:
   """Wraps an environment and its parameters.
 
   Args:
-    env: an object with the methods `METHODS`, as in gymnax: `reset_env`
+    env: An object with the methods `METHODS`, as in gymnax: `reset_env`
       (key, params) -> observation, state; `step_env` (key, state, action,
       params) -> observation, state, reward, is_terminal, info, without a reset;
       `action_space` (params) -> a space with the number of actions `n`. Or an
-      environment of a library that `other_styles` lists.
-    params: tree of numbers and arrays; None: the environment's
-      `default_params`.
+      environment of a library in `other_styles`.
+    params: The parameters, a tree of numbers and arrays; None: the
+      environment's `default_params`.
 
   Returns:
     The environment.
 
   Raises:
-    ValueError: a method is missing, the actions are not discrete, or there are
+    ValueError: A method is missing, the actions are not discrete, or there are
       several players.
   """
   name = type(env).__name__

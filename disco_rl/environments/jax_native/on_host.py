@@ -1,4 +1,4 @@
-"""JAX-native environments that are stepped from the host, to be watched."""
+"""JAX-native environments that step on the host, to be rendered."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ from disco_rl.environments.host import data_checks
 class OnHost(base.HostEnvironment):
   """Copies of a JAX-native environment, which reset in the next step.
 
-  Unlike `JaxEnvironment.step_autoreset` this shows the last state of every
-  episode. The transition that begins the next one is masked, as those of
+  Unlike `JaxEnvironment.step_autoreset`, they show the last state of every
+  episode. The transition that begins the next one is masked, as in
   `host.adapters.Adapter`.
   """
 
@@ -25,7 +25,7 @@ class OnHost(base.HostEnvironment):
     """Compiles nothing yet.
 
     Args:
-      environment: The environment of which there are to be copies.
+      environment: The environment to copy.
       num_environments: B.
       seed: The seed of all random numbers.
     """
@@ -41,7 +41,7 @@ class OnHost(base.HostEnvironment):
     self._state: Any = None
 
   def seed(self, seed: int) -> None:
-    """Sets the seed of all random numbers from now on; `reset` comes next."""
+    """Sets the seed of all further random numbers; call `reset` next."""
     self._key = jax.random.key(seed)
 
   def reset(self) -> types.PyTree:
@@ -78,7 +78,7 @@ class OnHost(base.HostEnvironment):
     return self._environment.render(jax.tree.map(lambda x: x[0], self._state))
 
   def close(self) -> None:
-    """Nothing is held."""
+    """Does nothing, because there are no resources to free."""
 
   def _keys(self) -> types.Array:
     self._key, key = jax.random.split(self._key)

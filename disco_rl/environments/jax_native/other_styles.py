@@ -1,6 +1,6 @@
 """JAX-native environments of other libraries, in the style of gymnax.
 
-What they are is told from their methods; their packages are not imported:
+They are recognized by their methods, without importing their packages:
   navix      env.reset(key) and env.step(timestep, action) return a time step
   xminigrid  env.reset(params, key), env.step(params, timestep, action) likewise
   pgx        env.init(key) and env.step(state, action, key) return a state
@@ -26,7 +26,7 @@ _LAST = 2
 
 @dataclasses.dataclass(frozen=True)
 class Actions:
-  """An action space of gymnax; `n` is their number."""
+  """An action space of gymnax, with `n` actions."""
 
   n: int
 
@@ -35,10 +35,10 @@ class Actions:
 class Adapted(abc.ABC):
   """An environment of a library, with the methods of gymnax.
 
-  Keys are raw, uint32 [2]: states of these libraries declare them so.
+  Keys are raw, uint32 [2], as the states of these libraries require.
 
   Attributes:
-    env: the environment.
+    env: The environment.
     num_actions: A.
   """
 
@@ -59,13 +59,13 @@ class Adapted(abc.ABC):
     return self._observe(state), state, reward, is_terminal, {}
 
   def is_truncated(self, state: Any, params: Any) -> types.Array:
-    """Whether a time limit ended the episode."""
+    """Returns whether a time limit ended the episode."""
     del params
     _, is_terminal, is_last = self._outcome(state)
     return is_last & ~is_terminal
 
   def action_space(self, params: Any) -> Actions:
-    """The space of actions."""
+    """Returns the space of actions."""
     del params
     return Actions(self.num_actions)
 
@@ -167,7 +167,7 @@ class _Jumanji(Adapted):
 
   @staticmethod
   def _kept(outcome: Any) -> Any:
-    """State and time step without extras, which steps alone may have."""
+    """Drops extras of state and time step, which resets may lack."""
     state, timestep = outcome
     return state, dataclasses.replace(timestep, extras=None)
 
@@ -178,17 +178,17 @@ def _of_dm_env(timestep: Any) -> tuple[types.Array, types.Array, types.Array]:
 
 
 def adapt(env: Any, params: Any) -> tuple[Adapted, Any] | None:
-  """Gives an environment the methods of gymnax, if its library is known.
+  """Adapts an environment to the methods of gymnax, if its library is known.
 
   Args:
-    env: an object.
-    params: its parameters; None: it has none, or its defaults.
+    env: An object.
+    params: The parameters of the environment; None: the defaults, if any.
 
   Returns:
-    The environment and its parameters; None: it is of none of these libraries.
+    The environment and its parameters; None if the library is unknown.
 
   Raises:
-    ValueError: its actions are not discrete, or it has several players.
+    ValueError: The actions are not discrete, or there are several players.
   """
   if isinstance(env, type):
     return None
@@ -214,7 +214,7 @@ def adapt(env: Any, params: Any) -> tuple[Adapted, Any] | None:
 
 
 def _arguments(env: Any, method: str) -> list[str]:
-  """The names of a method's arguments; [] if there is none."""
+  """Returns the names of a method's arguments; [] without such a method."""
   function: Callable[..., Any] | None = getattr(env, method, None)
   if not callable(function):
     return []

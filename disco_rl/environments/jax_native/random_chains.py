@@ -1,9 +1,9 @@
-"""Chains at random: delayed rewards after waits of any length.
+"""Random chains, with rewards after delays of any length.
 
   random_chain     a new chain for each agent
-  random_chain/17  the chain of number 17 for all agents, by the same generator
+  random_chain/17  chain number 17 for all agents, by the same generator
 
-In the manner of the delayed chains of LPG (Oh et al., 2020, "Discovering
+They resemble the delayed chains of LPG (Oh et al., 2020, "Discovering
 Reinforcement Learning Algorithms", appendix).
 """
 
@@ -25,16 +25,16 @@ class RandomChain(task_distribution.TaskDistribution):
 
   A chain is drawn as follows, independently.
     The length of all its episodes is uniform in 5 .. 50.
-    One of the two actions, equally likely, is the better.
-    With probability 1/2 all other rewards are +1 or -1 at random, else 0.
-    With probability 1/2 the 20 distractor bits are random, else 0.
+    One of the two actions, with equal probability, is better.
+    With probability 1/2 all other rewards are +1 or -1 at random, otherwise 0.
+    With probability 1/2 the 20 distractor bits are random, otherwise 0.
 
   The observation is that of `chain.Chain`: [50 + 1 + 2 + 20].
   """
 
   @property
   def spec(self) -> types.EnvironmentSpec:
-    """Observations [73], two actions."""
+    """The spec: observations [73], two actions."""
     size = LENGTHS[1] + 1 + NUM_ACTIONS + NUM_BITS
     return types.EnvironmentSpec(
       observation=jax.ShapeDtypeStruct((size,), jnp.float32),
@@ -42,7 +42,7 @@ class RandomChain(task_distribution.TaskDistribution):
     )
 
   def draw(self, key: types.Array) -> chain.Chain:
-    """See the class."""
+    """Draws a chain; see the class."""
     length_key, coin_key = jax.random.split(key)
     del key
     length = jax.random.randint(length_key, (), LENGTHS[0], LENGTHS[1] + 1)

@@ -1,4 +1,4 @@
-"""Grid worlds at random, in the manner of LPG and GROOVE.
+"""Random grid worlds, in the style of LPG and GROOVE.
 
   random_grid      a new level for each agent: size, walls, objects, rewards
   lpg/dense, ...   LPG's five tasks; each agent gets a new place of the objects
@@ -26,11 +26,11 @@ from disco_rl import types
 from disco_rl.environments.jax_native import gridworld
 from disco_rl.environments.jax_native import task_distribution
 
-# Of random_grid; both bounds are possible.
+# Bounds of random_grid, inclusive.
 SIDES = (4, 10)
 OBJECTS = (1, 5)
 MOST_WALLS = 15
-MOST_WALL_SHARE = 4  # At most one of this number of cells is a wall.
+MOST_WALL_SHARE = 4  # At most one in this number of cells is a wall.
 TERMINATIONS = (1e-2, 1.0)
 RESPAWNS = (1e-3, 1e-1)
 STEP_LIMITS = (20, 750)
@@ -43,8 +43,8 @@ class RandomGrid(task_distribution.TaskDistribution):
   A level is drawn as follows; numbers are independent unless stated.
     Rows and columns are each uniform in 4 .. 10.
     The number of walls is uniform in 0 .. min(15, rows * columns // 4), their
-      cells are distinct. They are placed one after the other; one that would
-      cut floor off from floor is left out.
+      cells are distinct. They are placed one by one, except those that would
+      divide the floor.
     The number of objects is uniform in 1 .. 5, in distinct cells of the floor.
       Each has a reward, uniform in [-1, 1], but in (0, 1] for the first; a
       probability of termination, log-uniform in [0.01, 1]; and a probability of
@@ -57,11 +57,11 @@ class RandomGrid(task_distribution.TaskDistribution):
 
   @property
   def spec(self) -> types.EnvironmentSpec:
-    """Observations [10 * 10 + 5], five actions."""
+    """The spec: observations [10 * 10 + 5], five actions."""
     return _spec(SIDES[1], OBJECTS[1])
 
   def draw(self, key: types.Array) -> gridworld.GridWorld:
-    """See the class."""
+    """Draws a level; see the class."""
     size_key, wall_key, object_key, number_key = jax.random.split(key, 4)
     del key
     size = jax.random.randint(size_key, (2,), SIDES[0], SIDES[1] + 1)
@@ -72,14 +72,14 @@ class RandomGrid(task_distribution.TaskDistribution):
 
 @types.record
 class RandomPlaces(task_distribution.TaskDistribution):
-  """Objects of given numbers, in distinct cells that are drawn at random.
+  """A given number of objects, in random distinct cells.
 
   The board has no walls. Each episode begins with all objects present, in a
   cell that is drawn from those without objects.
 
   Attributes:
     size: [2] int32, rows and columns.
-    num_objects: [] int32; the first of the K slots hold objects.
+    num_objects: [] int32; the first of the K slots contain objects.
     reward: [K] float32.
     termination: [K] float32, probability.
     respawn: [K] float32, probability in each step.
@@ -97,11 +97,11 @@ class RandomPlaces(task_distribution.TaskDistribution):
 
   @property
   def spec(self) -> types.EnvironmentSpec:
-    """Observations [side * side + K], five actions."""
+    """The spec: observations [side * side + K], five actions."""
     return _spec(self.side, self.reward.shape[-1])
 
   def draw(self, key: types.Array) -> gridworld.GridWorld:
-    """See the class."""
+    """Draws a level; see the class."""
     return _level(
       key,
       _board(self.size, self.side),
@@ -115,7 +115,7 @@ class RandomPlaces(task_distribution.TaskDistribution):
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-  """A task of LPG: size, how many objects of which kind, longest episode."""
+  """A task of LPG: size, numbers and kinds of objects, maximal length."""
 
   size: tuple[int, int]
   objects: tuple[tuple[int, gridworld.Kind], ...]
@@ -152,7 +152,7 @@ def make_lpg(name: str) -> RandomPlaces:
   """Makes a task of LPG; all of them stack.
 
   Args:
-    name: one of `LPG_TASKS`.
+    name: One of `LPG_TASKS`.
 
   Returns:
     The distribution of its levels.
@@ -183,13 +183,13 @@ def _spec(side: int, num_slots: int) -> types.EnvironmentSpec:
 
 
 def _board(size: types.Array, side: int) -> types.Array:
-  """The cells of rows and columns, size [2], on [side, side]; bool."""
+  """Returns the cells of a board of `size` [2] in [side, side]; bool."""
   index = jnp.arange(side)
   return (index[:, None] < size[0]) & (index < size[1])
 
 
 def _numbers(key: types.Array) -> tuple[types.Array, ...]:
-  """Draws objects' number [], the step limit [], and three [K], see _level."""
+  """Draws the number of objects [], step limit [], and three arrays [K]."""
   keys = jax.random.split(key, 5)
   del key
   shape = (OBJECTS[1],)
@@ -205,7 +205,7 @@ def _numbers(key: types.Array) -> tuple[types.Array, ...]:
 def _log_uniform(
   key: types.Array, bounds: tuple[float, float], shape: tuple[int, ...] = ()
 ) -> types.Array:
-  """Draws numbers whose logarithm is uniform between those of the bounds."""
+  """Draws log-uniform numbers between bounds."""
   low, high = np.log(bounds)
   drawn = jnp.exp(jax.random.uniform(key, shape, minval=low, maxval=high))
   return jnp.clip(drawn, *bounds)  # exp(log(x)) may differ from x.
@@ -227,7 +227,7 @@ def _floor(key: types.Array, board: types.Array) -> types.Array:
 
 
 def _is_connected(floor: types.Array) -> types.Array:
-  """Whether each cell of the floor [H, W] can be reached from each other."""
+  """Returns whether the floor [H, W] is connected."""
   first = jnp.argmax(floor.reshape(-1))
 
   def spread(reached: types.Array) -> types.Array:
@@ -260,12 +260,12 @@ def _level(
   termination: types.Array,
   respawn: types.Array,
 ) -> gridworld.GridWorld:
-  """Makes a level, in which objects are placed at random.
+  """Makes a level with objects in random places.
 
   Args:
-    key: PRNG key of their cells.
+    key: PRNG key of the cells of objects.
     floor: [H, W] bool.
-    num_objects: [] int32; only that many of the K have a place.
+    num_objects: The number of objects with a place, [] int32.
     step_limit: [] int32.
     reward: [K] float32.
     termination: [K] float32.
@@ -278,7 +278,7 @@ def _level(
   slot = jnp.arange(num_slots)
   is_object = slot < num_objects
   cell = jnp.where(is_object, _draw_cells(key, floor, num_slots), -1)
-  # A place for each slot also if it is empty; these are outside the board.
+  # A place for each slot; those of empty slots are outside the board.
   taken = jnp.where(is_object, cell, floor.size)
   free = floor.reshape(-1).at[taken].set(False, mode='drop')
   (places,) = jnp.nonzero(free, size=free.size, fill_value=-1)

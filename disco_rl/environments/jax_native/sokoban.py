@@ -1,6 +1,6 @@
-"""Sokoban by Jumanji, an optional extra, with generated levels or a file's.
+"""Sokoban by Jumanji, an optional extra, with levels generated or from a file.
 
-Jumanji would download its own levels.
+Jumanji itself would download levels.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from disco_rl.environments.jax_native import sokoban_levels
 
 NUM_ACTIONS = 4  # Up, right, down, left.
 
-# Variant -> number and seed of its levels; None: the bare name of the family.
+# Variant -> number and seed of its levels; None: the family's name alone.
 GENERATED: Mapping[str | None, tuple[int, int]] = {
   None: (4096, 0),
   'held_out': (1024, 1),
@@ -37,8 +37,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.sokoban.'):
 
   Attributes:
     frame_stack: S, the number of frames in an observation; 4 in the paper.
-    time_limit: steps, a truncation. Returns show which levels were solved for
-      limits of 81 to 159 steps; see evaluation/normalization.py.
+    time_limit: time limit in steps, a truncation. With limits of 81 to 159
+      steps, returns show which levels were solved.
   """
 
   frame_stack: config_lib.Count = 4
@@ -50,12 +50,12 @@ BENCHMARK = Preprocessing()
 
 @types.record
 class State:
-  """Positions on the board.
+  """The positions on the board.
 
   Attributes:
     fixed: [10, 10] uint8; see `sokoban_levels`.
-    movable: [S, 10, 10] uint8, of the last S steps, the newest last. The first
-      of the episode stands in for those before it.
+    movable: [S, 10, 10] uint8, in the last S steps, the newest last. The first
+      one of the episode is repeated for those before it.
     agent: [2] int32, row and column.
     step: [] int32, steps taken in this episode.
   """
@@ -68,16 +68,17 @@ class State:
 
 @types.record
 class Sokoban(base.JaxEnvironment):
-  """Push all boxes onto targets; each episode is a random one of N levels.
+  """A game of pushing boxes onto targets, with N levels drawn at random.
 
-  The actions are up, right, down and left; one that a wall or a second box
-  prevents does nothing. The reward of a step is -0.1, plus 1 if it pushes a box
-  onto a target, minus 1 if it pushes one off, plus 10 if it solves the level,
-  which ends the episode. Episodes are truncated after `time_limit` steps.
+  The actions are up, right, down and left; they have no effect if a wall or a
+  second box is in the way. The reward of a step is -0.1, plus 1 if it pushes a
+  box onto a target, minus 1 if it pushes one off, plus 10 if it solves the
+  level, which ends the episode. Episodes are truncated after `time_limit`
+  steps.
 
   The observation is [10, 10, S * 4] float32, the last S frames, the newest
   last. The channels of each: walls, targets, boxes, the agent. The first frame
-  of an episode stands in for those before it.
+  of an episode is repeated for those before it.
 
   Attributes:
     levels: [N, 10, 10, 2] uint8; see `sokoban_levels`.
@@ -91,7 +92,7 @@ class Sokoban(base.JaxEnvironment):
 
   @property
   def spec(self) -> types.EnvironmentSpec:
-    """Observations [10, 10, S * 4], four actions."""
+    """The spec: observations [10, 10, S * 4], four actions."""
     side, channels = sokoban_levels.SIDE, 4 * self.preprocessing.frame_stack
     return types.EnvironmentSpec(
       observation=jax.ShapeDtypeStruct((side, side, channels), jnp.float32),
@@ -151,7 +152,7 @@ def find_levels(variant: str | None) -> Callable[[], np.ndarray] | None:
   """Looks up the levels of a variant.
 
   Args:
-    variant: what follows 'sokoban/' in the name: a key of `GENERATED`, or the
+    variant: The part of the name after 'sokoban/': a key of `GENERATED`, or the
       path of a file, which is read.
 
   Returns:
@@ -159,8 +160,8 @@ def find_levels(variant: str | None) -> Callable[[], np.ndarray] | None:
     variant.
 
   Raises:
-    OSError: the file cannot be read.
-    ValueError: the file is malformed; see `sokoban_levels.read`.
+    OSError: The file cannot be read.
+    ValueError: The file is malformed; see `sokoban_levels.read`.
   """
   if variant in GENERATED:
     return functools.partial(sokoban_generator.generate, *GENERATED[variant])
@@ -180,7 +181,7 @@ def make(
     preprocessing: The preprocessing of frames and episodes.
 
   Raises:
-    ImportError: if Jumanji is not installed.
+    ImportError: Jumanji is not installed.
   """
   import_package()
   return Sokoban(jnp.asarray(levels, jnp.uint8), preprocessing)
@@ -198,7 +199,7 @@ def import_package() -> Any:
 
 @functools.cache
 def _game(time_limit: int) -> Any:
-  """Returns Jumanji's environment, of which only `step` is used."""
+  """Makes Jumanji's environment, of which only `step` is used."""
   # By default it would download levels, and leave files of pictures open.
   unused: Any = object()
   # It keeps arrays, which must not belong to the first trace.
@@ -219,13 +220,13 @@ def _package_state(state: State) -> Any:
 
 
 def _observe(state: State) -> types.Array:
-  """[10, 10, S * 4] float32, four channels a frame; see `Sokoban`."""
+  """Returns the observation, [10, 10, S * 4] float32; see `Sokoban`."""
   frames = [_channels(state.fixed, movable) for movable in state.movable]
   return jnp.concatenate(frames, axis=-1).astype(jnp.float32)
 
 
 def _channels(fixed: types.Array, movable: types.Array) -> types.Array:
-  """[10, 10, 4] bool."""
+  """Returns the channels of a frame, [10, 10, 4] bool."""
   channels = (
     fixed == sokoban_levels.WALL,
     fixed == sokoban_levels.TARGET,

@@ -1,8 +1,8 @@
 """Generates solvable Sokoban levels by playing backwards from the solved state.
 
-Thousands are made at once. The inner 8 x 8 cells of a level are the bits of one
-64-bit word, from the top left row by row, so that one operation on [N] words
-applies to all cells of N levels. All cells outside are walls.
+Thousands are generated at once. The inner 8 x 8 cells of a level are the bits
+of one 64-bit word, from the top left row by row, so that one operation on [N]
+words applies to all cells of N levels. All cells outside are walls.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ SIDE = sokoban_levels.SIDE - 2
 NUM_CELLS = SIDE * SIDE
 NUM_BOXES = sokoban_levels.NUM_BOXES
 
-# Rooms have about as much floor as Boxoban's.
+# Rooms have about as much floor as in Boxoban.
 _CARVING_STEPS = 30
 _TURN_PROBABILITY = 0.35
 _MIN_FLOOR = 12
@@ -25,7 +25,7 @@ _ROUNDS = 14
 _MAX_PULLS = 5
 _MAX_SOLUTION = 110
 
-# The cell after the last stands for all cells outside.
+# The cell after the last represents all cells outside.
 _OUTSIDE = NUM_CELLS
 _BIT = np.append(
   np.uint64(1) << np.arange(NUM_CELLS, dtype=np.uint64), np.uint64(0)
@@ -34,7 +34,7 @@ _DOWN = 2
 
 
 def _neighbours() -> np.ndarray:
-  """[4, 65] int: the cell up, right, down and left of each."""
+  """Returns the cells up, right, down and left of each, [4, 65] int."""
   cells = np.full((SIDE + 2, SIDE + 2), _OUTSIDE)
   cells[1:-1, 1:-1] = np.arange(NUM_CELLS).reshape(SIDE, SIDE)
   shifted = [
@@ -55,7 +55,7 @@ _LAST_COLUMN = np.bitwise_or.reduce(_BIT[SIDE - 1 : NUM_CELLS : SIDE])
 
 
 def _brushes() -> np.ndarray:
-  """[3, 64] uint64: floor carved at each cell: two lines and a block."""
+  """Returns floor carved at each cell, two lines and a block, [3, 64]."""
   cell = np.arange(NUM_CELLS)
   up, right, down, left = _NEIGHBOUR[:, :NUM_CELLS]
   diagonal = _NEIGHBOUR[_DOWN, right]
@@ -88,17 +88,17 @@ class _Play:
 
   @property
   def free(self) -> np.ndarray:
-    """[N] uint64: floor without boxes."""
+    """The floor without boxes, [N] uint64."""
     return self.floor & ~_board(self.box)
 
   @property
   def is_on_target(self) -> np.ndarray:
-    """[N, 4] bool: boxes on targets."""
+    """The boxes on targets, [N, 4] bool."""
     return _is_in(self.box, _board(self.target))
 
 
 def generate(num_levels: int, seed: int) -> np.ndarray:
-  """Makes different levels, each of which can be solved in 110 steps.
+  """Generates different levels, each of which can be solved in 110 steps.
 
   Rooms are carved by a random walk, four of their cells become targets, and a
   player who starts at the solution pulls the boxes off them. No box is on a
@@ -106,7 +106,7 @@ def generate(num_levels: int, seed: int) -> np.ndarray:
 
   Args:
     num_levels: N, at least 1.
-    seed: determines the levels; two seeds share none but by chance.
+    seed: The seed of the levels; two seeds share levels only by chance.
 
   Returns:
     [N, 10, 10, 2] uint8; see `sokoban_levels`.
@@ -121,7 +121,7 @@ def generate(num_levels: int, seed: int) -> np.ndarray:
 
 
 def _candidates(rng: np.random.Generator, num_tries: int) -> np.ndarray:
-  """At most `num_tries` levels."""
+  """Generates at most `num_tries` levels."""
   floor = _carve(rng, num_tries)
   floor = floor[_can_be_left(floor).sum(axis=1) >= _MIN_FLOOR]
   target = _draw_cells(rng, _can_be_left(floor), NUM_BOXES)
@@ -141,7 +141,7 @@ def _candidates(rng: np.random.Generator, num_tries: int) -> np.ndarray:
 
 
 def _carve(rng: np.random.Generator, num_levels: int) -> np.ndarray:
-  """[N] uint64, floor: one connected room for each level."""
+  """Carves one connected room for each level; returns floor, [N] uint64."""
   rows = np.arange(num_levels)
   cell = rng.integers(NUM_CELLS, size=num_levels)
   direction = rng.integers(4, size=num_levels)
@@ -160,7 +160,7 @@ def _carve(rng: np.random.Generator, num_levels: int) -> np.ndarray:
 
 
 def _can_be_left(floor: np.ndarray) -> np.ndarray:
-  """[N, 64] bool: floor from which a box can be pulled, without other boxes."""
+  """Returns floor from which a single box can be pulled, [N, 64] bool."""
   return _contents(floor) & np.any(
     [_is_in(one, floor) & _is_in(two, floor) for one, two in _WAYS], axis=0
   )
@@ -198,7 +198,7 @@ def _pull(rng: np.random.Generator, play: _Play) -> None:
 
 
 def _walk(rng: np.random.Generator, play: _Play) -> None:
-  """Walks to a random cell: beside its box, the player would reveal it."""
+  """Walks to a random cell, because a player next to a box would reveal it."""
   rows = np.arange(len(play.agent))
   cells = np.broadcast_to(np.arange(NUM_CELLS), (len(rows), NUM_CELLS))
   distance = _distances(play, cells)
@@ -213,11 +213,11 @@ def _distances(play: _Play, goal: np.ndarray) -> np.ndarray:
   """Computes distances from the agent to cells, around boxes.
 
   Args:
-    play: the games.
+    play: The games.
     goal: [N, K] int, cells.
 
   Returns:
-    [N, K] int; -1 where there is no way.
+    [N, K] int; -1 if a cell cannot be reached.
   """
   free, reached, goal_bit = play.free, _BIT[play.agent], _BIT[goal]
   # Counts the steps before a goal is reached.
@@ -232,7 +232,7 @@ def _distances(play: _Play, goal: np.ndarray) -> np.ndarray:
 
 
 def _spread(board: np.ndarray) -> np.ndarray:
-  """[N] uint64: cells and their neighbours."""
+  """Returns cells and their neighbours, [N] uint64."""
   return (
     board
     | board << np.uint64(SIDE)
@@ -243,30 +243,30 @@ def _spread(board: np.ndarray) -> np.ndarray:
 
 
 def _board(cell: np.ndarray) -> np.ndarray:
-  """[N] uint64: boards that hold cells [N, K]."""
+  """Makes boards [N] uint64 of cells [N, K]."""
   return np.bitwise_or.reduce(_BIT[cell], axis=1)
 
 
 def _is_in(cell: np.ndarray, board: np.ndarray) -> np.ndarray:
-  """[N, K] bool: whether cells [N, K] are in boards [N]."""
+  """Returns whether cells [N, K] are in boards [N], [N, K] bool."""
   return (_BIT[cell] & board[:, None]) != 0
 
 
 def _contents(board: np.ndarray) -> np.ndarray:
-  """[N, 64] bool: which cells are in boards [N]."""
+  """Returns which cells are in boards [N], [N, 64] bool."""
   return (board[:, None] & _BIT[:NUM_CELLS]) != 0
 
 
 def _draw_cells(
   rng: np.random.Generator, is_allowed: np.ndarray, number: int
 ) -> np.ndarray:
-  """[N, number] int: different random cells of those allowed, [N, 64] bool."""
+  """Draws distinct cells [N, number] int of those allowed, [N, 64] bool."""
   score = np.where(is_allowed, rng.random(is_allowed.shape), -1.0)
   return np.argsort(-score, axis=1)[:, :number]
 
 
 def _to_levels(play: _Play) -> np.ndarray:
-  """Levels [N, 10, 10, 2] uint8 from games."""
+  """Converts games to levels, [N, 10, 10, 2] uint8."""
   rows = np.arange(len(play.agent))
   fixed = np.where(
     _contents(play.floor), sokoban_levels.EMPTY, sokoban_levels.WALL

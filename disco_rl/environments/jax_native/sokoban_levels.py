@@ -1,8 +1,8 @@
 """Sokoban levels as arrays, and their files.
 
-Levels are [N, 10, 10, 2] uint8: the fixed things (EMPTY, WALL or TARGET), then
-the movable ones (EMPTY, AGENT or BOX); each has one agent, four boxes and four
-targets.
+Levels are [N, 10, 10, 2] uint8: fixed things (EMPTY, WALL or TARGET), then
+movable things (EMPTY, AGENT or BOX); each level has one agent, four boxes and
+four targets.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ NUM_BOXES = 4
 SHAPE = (SIDE, SIDE, 2)
 SUFFIXES = ('.txt', '.npy')
 
-# Character of a Boxoban file -> fixed and movable thing.
+# Character in Boxoban files -> fixed and movable thing.
 _CELLS = {
   ' ': (EMPTY, EMPTY),
   '#': (WALL, EMPTY),
@@ -33,7 +33,7 @@ _PATHS = str | os.PathLike[str]
 
 
 def is_path(text: str) -> bool:
-  """Whether the suffix is that of a file that `read` accepts."""
+  """Returns whether a text has the suffix of a file for `read`."""
   return text.endswith(SUFFIXES)
 
 
@@ -41,16 +41,15 @@ def read(path: _PATHS) -> np.ndarray:
   """Reads a file of levels.
 
   Args:
-    path: The path of a text file of Boxoban's, where each level is a line ';
-      NUMBER' and ten lines of ten characters; or of an npy file, levels as
-      above.
+    path: A text file of Boxoban, with a line '; NUMBER' and ten lines of ten
+      characters for each level; or an npy file of levels as described above.
 
   Returns:
     [N, 10, 10, 2] uint8, N >= 1.
 
   Raises:
-    OSError: there is no such file, or it cannot be read.
-    ValueError: the file is malformed; the message locates the fault.
+    OSError: The file does not exist or cannot be read.
+    ValueError: The file is malformed; the message locates the fault.
   """
   path = pathlib.Path(config_lib.expanded(path))
   if path.suffix not in SUFFIXES:
@@ -96,7 +95,7 @@ def _read_npy(path: pathlib.Path) -> np.ndarray:
   with path.open('rb') as file:
     try:
       levels = np.lib.format.read_array(file, allow_pickle=False)  # noqa: TID251
-    # NumPy raises nearly anything for a damaged header.
+    # NumPy raises nearly any error for a damaged header.
     except Exception as error:
       raise ValueError(
         f'{path}: not an npy file of numbers, or a damaged one ({error}).'

@@ -1,7 +1,7 @@
 """Distributions of tasks: each agent draws one, and keeps it for its lifetime.
 
-A rule that is discovered on one draw per agent has to work on tasks that it has
-not seen, as every agent that is reset meets a new one.
+With a new task for every agent that is reset, discovery needs a rule that works
+on tasks that it has not seen.
 """
 
 import abc
@@ -20,8 +20,9 @@ class TaskState:
   """The task that an agent drew, and the episodes in its environments.
 
   Attributes:
-    task: without the axis E of the agent's environments, which share it.
-    episode: the task's state, with that axis in `reset_batch`.
+    task: The task, without an axis E, because the agent's environments share
+      it.
+    episode: The state of the task, with an axis E in `reset_batch`.
   """
 
   task: base.JaxEnvironment
@@ -29,12 +30,12 @@ class TaskState:
 
 
 class TaskDistribution(base.JaxEnvironment):
-  """Tasks of equal shapes, so that one program serves all of them.
+  """Tasks with equal shapes, which can share one program.
 
-  The task is part of the state: `reset` and `reset_batch` draw it, steps keep
-  it, also where they begin the next episode. So it lives as long as the state
-  of an agent's environments, is saved with it, and is replaced when the agent
-  is reset.
+  The task is part of the state: `reset` and `reset_batch` draw it, and steps
+  keep it, even at the beginning of the next episode. So it lasts as long as the
+  state of an agent's environments, is saved with it, and is replaced when the
+  agent is reset.
   """
 
   @abc.abstractmethod
@@ -45,11 +46,11 @@ class TaskDistribution(base.JaxEnvironment):
       key: PRNG key.
 
     Returns:
-      The task; all have the same tree structure and shapes, and `self.spec`.
+      The task; all have the same tree structure, shapes and `self.spec`.
     """
 
   def reset(self, key: types.Array) -> tuple[TaskState, types.PyTree]:
-    """Implements `JaxEnvironment.reset`, in a new task."""
+    """Begins an episode in a new task."""
     task_key, episode_key = jax.random.split(key)
     del key
     task = self.draw(task_key)
@@ -71,13 +72,13 @@ class TaskDistribution(base.JaxEnvironment):
     return dataclasses.replace(state, episode=episode), timestep
 
   def render(self, state: TaskState) -> np.ndarray:
-    """Implements `JaxEnvironment.render`, of the task that was drawn."""
+    """Draws the state of the current task."""
     return state.task.render(state.episode)
 
   def reset_batch(
     self, key: types.Array, num_environments: int
   ) -> tuple[TaskState, types.PyTree]:
-    """Implements `JaxEnvironment.reset_batch`, with one new task for all."""
+    """Begins episodes in one new task for all environments."""
     task_key, episodes_key = jax.random.split(key)
     del key
     task = self.draw(task_key)
@@ -92,7 +93,7 @@ class TaskDistribution(base.JaxEnvironment):
     return dataclasses.replace(state, episode=episodes), timestep
 
 
-# Numbered tasks are not those that agents draw from the seeds in use.
+# Agents do not draw numbered tasks from seeds in use.
 _SEED_OF_NUMBERS = 2**31 - 1
 _draw = jax.jit(lambda distribution, key: distribution.draw(key))
 
@@ -100,7 +101,7 @@ _draw = jax.jit(lambda distribution, key: distribution.draw(key))
 def numbered(
   distribution: TaskDistribution, number: int
 ) -> base.JaxEnvironment:
-  """Draws the task of a number, which is the same for all agents and runs."""
+  """Draws a task by number, the same for all agents and runs."""
   key = jax.random.fold_in(jax.random.key(_SEED_OF_NUMBERS), number)
   task: base.JaxEnvironment = _draw(distribution, key)
   return task

@@ -1,4 +1,4 @@
-"""Trees of arrays that JAX environments hold: their types, costly resets."""
+"""Trees of arrays in JAX environments: types, and costly resets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,18 +8,18 @@ import jax.numpy as jnp
 
 from disco_rl import types
 
-# About one of this number of environments ends its episode in a step.
+# About one in this number of environments ends its episode in a step.
 _ENVIRONMENTS_PER_END = 64
 # On CPUs, jaxlib 0.10.2 computes some reductions wrongly if they have more than
-# 32,768 elements (issue 39103 of JAX): in Craftax, from nine worlds on.
+# 32,768 elements (issue 39103 of JAX): in Craftax, with nine worlds or more.
 _MOST_AT_ONCE = 8
 
 
 def strong_types(tree: Any) -> Any:
-  """Returns a tree of arrays without weak types, which Python's numbers have.
+  """Returns a tree of arrays without weak types, like those of Python numbers.
 
   Weak types are promoted to others, so that an environment's second step would
-  be compiled anew, for other types than the first.
+  have other types than the first, and would be compiled again.
   """
   return jax.tree.map(
     lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree
@@ -32,8 +32,8 @@ def make_few_at_once(
   """Returns `make(*args)`; under `jax.vmap`, makes few at a time.
 
   Args:
-    make: as for `replace_where`; returns no PRNG keys.
-    *args: trees of arrays.
+    make: A function as in `replace_where`, which does not return PRNG keys.
+    *args: Trees of arrays.
   """
   blank = jax.tree.map(
     lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(make, *args)
@@ -47,20 +47,20 @@ def replace_where(
   old: types.PyTree,
   *args: types.PyTree,
 ) -> types.PyTree:
-  """Replaces `old` by `make(*args)`, and calls `make` only where it is needed.
+  """Replaces `old` by `make(*args)`, calling `make` only where needed.
 
   `jnp.where`, and under `jax.vmap` also `jax.lax.cond`, would make everything
   and discard most of it. Here the time is proportional to the number of
-  replacements, for any number of axes mapped over; the results are the same.
+  replacements, for any number of mapped axes, with the same results.
 
   Args:
     make: args -> a tree like `old`. It must not close over traced arrays.
-    is_replaced: [] bool.
-    old: tree of arrays, not of PRNG keys.
-    *args: trees of arrays.
+    is_replaced: Whether to replace, [] bool.
+    old: A tree of arrays without PRNG keys.
+    *args: Trees of arrays.
 
   Returns:
-    `make(*args)` in the types of `old` where `is_replaced`, otherwise `old`.
+    `make(*args)` in the types of `old` if `is_replaced`, otherwise `old`.
   """
 
   @jax.custom_batching.custom_vmap
@@ -76,7 +76,7 @@ def replace_where(
       trees,
       tuple(is_mapped),
     )
-    # Both axes become one, also where a further one is mapped over.
+    # Both axes become one, even if a further axis is mapped over.
     joined = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), mapped)
     new = jax.tree.map(
       lambda x: x.reshape(size, -1, *x.shape[1:]), rows(*joined)
@@ -95,13 +95,13 @@ def _replace_rows(
   old: types.PyTree,
   args: tuple[types.PyTree, ...],
 ) -> types.PyTree:
-  """`replace_where` for leaves with a leading axis B."""
+  """Implements `replace_where` for leaves with a leading axis B."""
   (size,) = is_replaced.shape
   num_at_once = min(_MOST_AT_ONCE, max(1, size // _ENVIRONMENTS_PER_END))
 
   def replace_some(carry: Any) -> Any:
     is_pending, rows = carry
-    # `size`, which is no row, after the last one that is pending.
+    # `size`, which is not a row, after the last pending one.
     (index,) = jnp.nonzero(is_pending, size=num_at_once, fill_value=size)
     made = jax.vmap(make)(*jax.tree.map(lambda x: x[index], args))
     put = lambda x, y: x.at[index].set(y, mode='drop')
