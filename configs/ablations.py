@@ -3,17 +3,17 @@
   disco-rl sweep --config=ablations \
     --variants=full,no_q,no_y_and_z --seeds=3 --workdir=runs/ablations
 
-runs each variant with several seeds and compares their held-out returns. One of
-them, and evaluation with the rule, which its file describes in full:
+runs each variant with several seeds and compares held-out returns. One variant,
+and an evaluation of its rule, which needs no further settings:
 
   disco-rl meta-train --config=ablations:no_q \
     --workdir=runs/no_q
   disco-rl evaluate --config=quickstart \
     --config.rule=runs/no_q/rule.npz --workdir=runs/no_q_6x5
 
-The name after the colon selects the variant; without one it is `full`, all of
-the method. The quick start is `no_y_and_z`. A variant that lacks a part does so
-altogether: the network of the rule, that of the agents, and the losses.
+The name after the colon selects the variant; the default, `full`, is the whole
+method. The quick start is `no_y_and_z`. If a variant lacks a part, so do the
+networks of the rule and the agents, and the losses.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
   'lstm_128': {'rule_lstm_size': 128},
   'transformer': {'rule_transformer_layers': 2},
   'shared_adam': {'adam_per_agent': False},
-  # The perturbed runs would train meta-value functions that nothing reads.
+  # The perturbed runs would train unused meta-value functions.
   'evolution': {
     'estimator': 'evolution',
     'meta_value_on_inner_batches': False,
@@ -61,7 +61,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def get_config(variant: str = 'full') -> ml_collections.ConfigDict:
-  """Settings of a variant by its name."""
+  """Returns the settings of a variant by name."""
   if variant not in VARIANTS:
     raise ValueError(
       f'The config ablations has no {variant!r}; choose one of '
@@ -69,7 +69,7 @@ def get_config(variant: str = 'full') -> ml_collections.ConfigDict:
     )
   config = quickstart.get_config()
   config.environments = 'catch/4x3'
-  config.average_rule = False  # As when the table in the docs was measured.
+  config.average_rule = False  # As in the table in the docs.
   config.rule_prediction_size = 32
   config.update(VARIANTS[variant])
   return config

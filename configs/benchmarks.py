@@ -1,10 +1,10 @@
 """Settings of the paper's evaluations, by benchmark (Extended Data Table 6).
 
-Not a config of its own: configs/evaluate.py offers them by name. The paper
-counts environment steps, in Atari and DMLab the frames of which four see the
-same action, and fractions of replayed trajectories; settings count updates and
-environments. The updates after a rollout learn from all of it; the other
-trajectories of their batches come from replay.
+This is not a config itself: configs/evaluate.py offers them by name. The paper
+counts environment steps, which are frames in Atari and DMLab, four for each
+action, and fractions of replayed trajectories; settings count updates and
+environments. The updates after a rollout learn from the whole rollout; the
+other trajectories of their batches are from replay.
 """
 
 import dataclasses
@@ -13,21 +13,21 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-  """Training of an agent in a benchmark; the defaults are those of most."""
+  """Training in a benchmark, with the defaults of most benchmarks."""
 
-  environment: str  # One of the benchmark's; any other can be chosen.
+  environment: str  # An example; any other can be chosen.
   replay_steps: float  # Actions that replay holds.
-  num_environments: int  # So many trajectories are new after a rollout.
+  num_environments: int  # The number of new trajectories per rollout.
   updates_per_rollout: int = 1
   seeds: int = 2
   torso: str = 'resnet'
-  stride: int = 2  # Of each stage of convolutions.
+  stride: int = 2  # Of each convolutional stage.
   learning_rate: float = 3e-4  # The highest, between warm-up and decay.
   decays: bool = True  # Whether a cosine takes the learning rate to zero.
   weight_decay: float = 0.1
   steps: float = 2e8  # Environment steps of an agent.
-  action_repeat: int = 1  # Environment steps that an action takes.
-  warm_up_steps: float = 0  # Steps in which the learning rate rises.
+  action_repeat: int = 1  # Environment steps per action.
+  warm_up_steps: float = 0  # Steps with rising learning rate.
   batch_size: int = 96
   unroll_length: int = 28
   max_abs_update: float = 1.0
@@ -49,7 +49,7 @@ BENCHMARKS = {
     seeds=3,
     replay_steps=4e5,
     num_environments=1,
-    # 95 of 96 trajectories are replayed, which is the paper's 0.99.
+    # 95 of 96 trajectories are replayed: 0.99 in the paper.
     updates_per_rollout=4,
     decays=False,
     weight_decay=0.3,
@@ -94,11 +94,11 @@ BENCHMARKS = {
     replay_steps=8.8e5,
     num_environments=10,
     seeds=5,
-    stride=1,  # Cells are symbols, of which a stride of 2 leaves 1 x 1.
+    stride=1,  # A stride of 2 would leave 1 x 1 cells.
   ),
 }
-# Torso -> stages of convolutions, dense layers; those of 'impala' are of the
-# IMPALA paper, those of 'resnet' of this one.
+# Torso -> convolutional stages and dense layers; those of 'impala' are from the
+# IMPALA paper, those of 'resnet' from this one.
 _TORSOS = {
   'impala': ((16, 32, 32), (256,)),
   'nethack': ((), (768,)),
@@ -107,7 +107,7 @@ _TORSOS = {
 
 
 def settings(name: str) -> dict[str, Any]:
-  """The changes of the defaults in configs/evaluate.py for a benchmark."""
+  """Returns the changes of configs/evaluate.py for a benchmark."""
   benchmark = BENCHMARKS[name]
   number, repeats = benchmark.num_environments, benchmark.updates_per_rollout
   rollouts = lambda actions: round(actions / (number * benchmark.unroll_length))
@@ -125,7 +125,7 @@ def settings(name: str) -> dict[str, Any]:
     'decay_updates': updates_in(benchmark.steps) if benchmark.decays else 0,
     'channels': channels,
     'hidden_sizes': hidden_sizes,
-    'torso_chunk_size': -1,  # As many as fit into memory.
+    'torso_chunk_size': -1,  # The most that fit into memory.
     'action_model_lstm': 1024,
     'action_model_head': 1024,
   }

@@ -24,7 +24,7 @@ from configs import meta_training
 
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
-  """Settings; `variant` is empty, 'large' or 'tiny'."""
+  """Returns the settings; `variant` is empty, 'large' or 'tiny'."""
   config = meta_training.paper(206, 103, 'atari57,procgen16,dmlab30')
   return meta_training.variant_of(
     config, variant, 'atari/breakout,procgen/coinrun,catch/5x5,gridworld/03'

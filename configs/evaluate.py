@@ -3,8 +3,8 @@
   disco-rl evaluate --config=catch \
     --config.rule=disco103 --workdir=runs/catch_disco103
 
-Every setting is a flag: --config.learning_rate=1e-3. Many runs, and a report of
-them all:
+Every setting is a flag: --config.learning_rate=1e-3. Many runs, with a report
+on all of them:
 
   disco-rl sweep --config=evaluate:quickstart \
     --grid=environment=catch/4x4,catch/6x5 --grid=rule=disco103,actor_critic \
@@ -17,9 +17,9 @@ The name after the colon selects a starting point:
   quickstart Catch 6x5 with the agents of configs/quickstart.py.
   general    The rule that ships, in a grid world that it has not seen.
   minatar    MinAtar's Breakout, small enough for two CPU cores.
-  asterix    MinAtar's Asterix, likewise.
-  atari42    Atari's Breakout in frames of 42 x 42, likewise.
-  gridworld  A grid world, likewise.
+  asterix    MinAtar's Asterix, small as well.
+  atari42    Atari's Breakout in frames of 42 x 42, small as well.
+  gridworld  A grid world, small as well.
   atari      An Atari game, and below other benchmarks, with the settings of the
              paper, for accelerators.
   crafter    Crafter.
@@ -40,7 +40,7 @@ from disco_rl import config as config_lib
 
 
 def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
-  """Settings by the name that follows the colon."""
+  """Returns the settings by the name after the colon."""
   if name not in VARIANTS:
     raise ValueError(
       f'The config evaluate has no {name!r}; choose one of '
@@ -52,7 +52,7 @@ def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
 
 
 def base() -> ml_collections.ConfigDict:
-  """All settings of disco-rl evaluate, at the defaults of their records.
+  """Returns all settings of disco-rl evaluate, at their defaults.
 
   Those of agents and rules are unset: see disco_rl/agent/resolution.py.
   """
@@ -67,7 +67,7 @@ def base() -> ml_collections.ConfigDict:
 
 
 def sections() -> records.Sections:
-  """What these settings are and mean."""
+  """Returns these settings with their meanings."""
   # Imported late: launchers set JAX up before it loads.
   from disco_rl.evaluation import runner
   from disco_rl.update_rules import registry
@@ -163,7 +163,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     'torso': 'impala',
     'hidden_sizes': (128,),
     'learning_rate': 3e-3,
-    'reward_scale': 30.0,  # Disco103 learns sooner: rewards are about 1.
+    'reward_scale': 30.0,  # Disco103 learns faster; rewards are about 1.
   },
   **{name: benchmarks.settings(name) for name in benchmarks.BENCHMARKS},
 }

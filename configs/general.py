@@ -1,15 +1,15 @@
-"""Improves on the policy gradient, on tasks at random, with agents that differ.
+"""Improves on the policy gradient, on random tasks with different agents.
 
   disco-rl meta-train --config=general \
     --workdir=runs/general
 
 Discovery begins with a rule that imitates the policy gradient, or from scratch
-by --config.rule=untrained. What a general rule needs at small scale is in the
-manner of LPG and GROOVE: every agent meets a new grid world, chain or Catch in
-each of its lifetimes, with a learning rate and a lifetime of its own. The rule
-is evaluated on tasks that no agent draws: grid worlds and a chain of fixed
-numbers, a chain of the grid-world suite, and a larger board of Catch. None of
-them is a test of configs/protocol.py.
+with --config.rule=untrained. To get a general rule at small scale, it follows
+LPG and GROOVE: in each lifetime, every agent has a new grid world, chain or
+Catch, and its own learning rate and lifetime. The rule is evaluated on tasks
+that agents do not draw: grid worlds and a chain of fixed numbers, a chain of
+the grid-world suite, and a larger board of Catch. None of them is a test of
+configs/protocol.py.
 
 The same command resumes an interrupted run.
 """
@@ -29,7 +29,7 @@ HELD_OUT = (
   'catch/5x4',
 )
 
-# Chains take up to 50 steps, and returns in grid worlds reach some 30.
+# Chains take up to 50 steps, and returns in grid worlds reach about 30.
 AGENT = {
   **quickstart.AGENT,
   'unroll_length': sizes.SMALL['unroll_length'],
@@ -40,7 +40,7 @@ AGENT = {
 
 
 def get_config() -> ml_collections.ConfigDict:
-  """Thirty-two agents in three groups."""
+  """Returns the settings: thirty-two agents in three groups."""
   config = quickstart.get_config()
   config.environments = ','.join(TASKS)
   config.agents = 8 * len(TASKS)
@@ -51,14 +51,14 @@ def get_config() -> ml_collections.ConfigDict:
   # Later, agents become slower: docs/discover.md has the figures.
   config.meta_steps = 120
   config.meta_decay_steps = config.meta_steps
-  # With larger steps at less cost, policies become deterministic within some
+  # With larger steps or lower costs, policies become deterministic within about
   # 100 meta-steps, and agents no longer explore.
   config.meta_learning_rate = 1e-4
   config.policy_entropy_cost = 0.1
   config.checkpoint_every = 20
   config.update(AGENT)
 
-  # Some 170 to 700 updates, each length with the same fraction of all steps.
+  # About 170 to 700 updates, each length with the same fraction of all steps.
   config.budgets = (100_000, 200_000, 400_000)
   config.learning_rate_range = (3e-3, 1.5e-2)
 

@@ -3,14 +3,14 @@
   disco-rl meta-train --config=meta_gridworld \
     --workdir=runs/meta_gridworld
 
-The population trains on tasks of two kinds: small grid worlds, whose objects
+The population trains on two kinds of tasks: small grid worlds, whose objects
 give positive or negative rewards, end the episode or reappear (they share one
-program), and Catch. The rule is evaluated on tasks that are not among them: a
-chain with a delayed reward, a slippery grid world, and a larger board.
+program), and Catch. The rule is evaluated on other tasks: a chain with a
+delayed reward, a slippery grid world, and a larger board.
 
-1,500 meta-steps took 14 minutes on two CPU cores, of which 1.4 compiling. With
-the exported rule five new agents learn chains with delayed rewards, a kind of
-task that is not part of discovery:
+1,500 meta-steps took 14 minutes on two CPU cores, including 1.4 minutes of
+compilation. With the exported rule, five new agents learn chains with delayed
+rewards, a kind of task that is not part of discovery:
 
   disco-rl evaluate --config=quickstart \
     --config.rule=runs/meta_gridworld/rule.npz \
@@ -30,15 +30,15 @@ TASKS = tuple(f'gridworld/{i:02d}' for i in (0, 1, 3, 5, 9, 10, 14, 20))
 
 
 def get_config() -> ml_collections.ConfigDict:
-  """Sixteen agents: eight grid worlds, eight times Catch."""
+  """Returns the settings: eight agents in grid worlds, eight in Catch."""
   config = quickstart.get_config()
   config.environments = ','.join(f'{task},catch/4x3' for task in TASKS)
   config.agents = 2 * len(TASKS)
   config.rule_prediction_size = 32
   config.policy_entropy_cost = 3e-3
   config.meta_steps = 1500
-  config.meta_decay_steps = 0  # Its learning rate stays.
-  config.average_rule = False  # As when the table in the docs was measured.
+  config.meta_decay_steps = 0  # A constant learning rate.
+  config.average_rule = False  # As in the table in the docs.
   config.checkpoint_every = 100
   config.unroll_length = 16
   config.budgets = (160_000,)

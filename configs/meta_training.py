@@ -1,6 +1,6 @@
-"""Defaults of discovery: those of the paper where it states them.
+"""Defaults of discovery, from the paper if it states them.
 
-Not a config of its own: disco103.py, disco57.py, quickstart.py,
+This is not a config itself: disco103.py, disco57.py, quickstart.py,
 meta_gridworld.py and general.py start from here.
 """
 
@@ -12,12 +12,12 @@ from disco_rl.agent import sizes
 
 
 def base() -> ml_collections.ConfigDict:
-  """All settings of disco-rl meta-train, at the defaults of their records."""
+  """Returns all settings of disco-rl meta-train, at their defaults."""
   return records.defaults(sections())
 
 
 def sections() -> records.Sections:
-  """What these settings are and mean."""
+  """Returns these settings with their meanings."""
   # Imported late: launchers set JAX up before it loads.
   from disco_rl.meta_training import config
 
@@ -27,7 +27,7 @@ def sections() -> records.Sections:
 def paper(
   agents: int, num_environments: int, environments: str
 ) -> ml_collections.ConfigDict:
-  """The paper's large runs; docs/faithfulness.md says what is inferred.
+  """Makes the paper's large runs; docs/faithfulness.md lists inferred settings.
 
   Args:
     agents: The number of agents in the population.
@@ -75,7 +75,7 @@ def variant_of(
     The config.
 
   Raises:
-    ValueError: there is no such variant.
+    ValueError: There is no such variant.
   """
   if variant not in ('', 'large', 'tiny'):
     raise ValueError(
@@ -110,7 +110,7 @@ _TINY = {
   'on_policy_share': 0.25,
   'replay_capacity': 100,
   'validation_trajectories': 4,
-  'budgets': (3_000, 2_000, 1_000),  # Some nine, six and three meta-steps.
+  'budgets': (3_000, 2_000, 1_000),  # About nine, six and three meta-steps.
   'channels': (4, 8, 8, 4),
   'hidden_sizes': (32,),
   'action_model_lstm': 16,

@@ -1,16 +1,16 @@
-"""The protocol by which rules are judged, on tasks that nothing is chosen by.
+"""The protocol by which rules are judged, on tasks not used for choices.
 
   disco-rl protocol --config=protocol \
     --rules=runs/general/rule.npz --workdir=runs/protocol
 
-It declares three disjoint sets of tasks, what is chosen between, and the
-budgets. Every rule has as many combinations of settings as the baselines. The
-one with the highest IQM over the validation tasks is kept for the tests. Two
-kinds of tests have settings and validation tasks of their own: the games of
-MinAtar, whose network is convolutional, and chains, whose rollouts are longer.
+It declares three disjoint sets of tasks, candidate settings, and budgets. Every
+rule has as many combinations of settings as the baselines. The combination with
+the highest IQM over the validation tasks is kept for the tests. Two kinds of
+tests have their own settings and validation tasks: the games of MinAtar, with
+convolutional networks, and chains, with longer rollouts.
 
-The same command continues with what is left. --tasks=gridworld,catch/4x4 runs
-some of the tests, and docs/protocol.md says more.
+The same command continues with the remaining runs. --tasks=gridworld,catch/4x4
+runs some of the tests. More is in docs/protocol.md.
 """
 
 import ml_collections
@@ -25,7 +25,7 @@ _OF_RUNS = ('environment', 'rule', 'updates')
 
 
 def get_config() -> ml_collections.ConfigDict:
-  """The declarations, and the settings that all runs share."""
+  """Returns the declarations, and the settings that all runs share."""
   config = evaluate.base()
   config.update(evaluate.GENERAL_AGENT)
   config.learning_rate = general.AGENT['learning_rate']
@@ -47,7 +47,7 @@ base = get_config
 
 
 def sections() -> records.Sections:
-  """What these settings are and mean."""
+  """Returns these settings with their meanings."""
   # Imported late: launchers set JAX up before it loads.
   from disco_rl.evaluation import protocol
 
@@ -77,12 +77,12 @@ TESTS = (
   'minatar/space_invaders',
 )
 BY_FAMILY = {
-  # The reward is at the end of up to 64 steps, all of which a rollout holds. Of
-  # 20 steps, values would learn of it by bootstrapping alone, too late where
-  # another reward lures.
+  # The reward is at the end of up to 64 steps, all of which are in a rollout.
+  # With 20 steps, values would learn of it only by bootstrapping, too late if
+  # another reward is near.
   'gridworld_held_out_chains': {
     'validation_tasks': ('gridworld/46', 'gridworld/53', 'gridworld/56'),
-    'validation_updates': 200,  # After 500 these hardly tell settings apart.
+    'validation_updates': 200,  # After 500 they hardly distinguish settings.
     'unroll_length': 64,
     'lambda_': 1.0,
   },
@@ -99,7 +99,7 @@ BY_FAMILY = {
 _LEARNING_RATES = (2e-3, 5e-3, 1e-2, 2e-2)
 GRIDS = {
   'given': {'learning_rate': _LEARNING_RATES},
-  # A policy gradient by the rule's network, without any discovery.
+  # A policy gradient by the rule's network, without discovery.
   'imitation': {'learning_rate': _LEARNING_RATES},
   'disco103': {
     'learning_rate': (3e-3, 1e-2),
@@ -107,7 +107,7 @@ GRIDS = {
     'lambda_': (0.95,),  # As in its discovery; also in chains.
   },
   'actor_critic': {'learning_rate': (2e-3, 5e-3), 'entropy_cost': (0.01, 0.05)},
-  # Entropy alone: the policy is uniform after some updates.
+  # Only entropy: the policy is uniform after some updates.
   'uniform': {
     'rule': ('actor_critic',),
     'policy_cost': (0.0,),

@@ -27,10 +27,10 @@ AGENT = {
 
 
 def get_config() -> ml_collections.ConfigDict:
-  """Eight agents on Catch; small networks."""
+  """Returns the settings: eight agents on Catch, with small networks."""
   config = meta_training.base()
-  # With rules of 4x3 alone, new agents on 6x5 may settle on one action; on 5x4
-  # alone some seeds of discovery do not begin to learn.
+  # With rules discovered only on 4x3, new agents on 6x5 may settle on one
+  # action; only on 5x4, some seeds of discovery do not begin to learn.
   config.environments = 'catch/4x3,catch/5x4'
   config.agents = 8
   config.update(AGENT)
@@ -41,7 +41,7 @@ def get_config() -> ml_collections.ConfigDict:
   config.average_rule = True
   config.checkpoint_every = 100
 
-  # Predictions y and z would take half of the time, and gain nothing on Catch:
+  # Predictions y and z would take half of the time, without a benefit on Catch:
   # docs/discover.md has the comparison.
   config.rule_prediction_size = 0
   config.rule_lstm_size = 64
@@ -51,14 +51,15 @@ def get_config() -> ml_collections.ConfigDict:
   config.validation_trajectories = 24
   config.cpu_devices = 2
   config.meta_learning_rate = 2e-3
-  # At 3e-3 rules come and go: some agents become deterministic too early.
+  # At 3e-3 the rule is unstable, and some agents become deterministic too
+  # early.
   config.policy_entropy_cost = 1e-2
   config.target_kl_cost = 1e-3
   config.meta_value_hidden_sizes = (64, 64)
   config.meta_value_learning_rate = 1e-3
   config.meta_value_on_inner_batches = True
 
-  config.budgets = (100_000,)  # Some 290 updates.
+  config.budgets = (100_000,)  # About 290 updates.
   config.stagger = True
 
   config.held_out_environments = 'catch/6x5'

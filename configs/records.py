@@ -1,7 +1,7 @@
-"""From records of settings to configs: their settings, at the defaults.
+"""Makes configs from records of settings, at their defaults.
 
-Not a config of its own. What a setting means and its default stand in the
-record that declares it; configs hold what they change.
+This is not a config itself. The record that declares a setting has its meaning
+and its default; configs only change settings.
 """
 
 from collections.abc import Collection
@@ -20,12 +20,12 @@ Sections = Mapping[str, Iterable[config_lib.Setting]]
 def defaults(
   sections: Sections, unset: Collection[str] = ()
 ) -> ml_collections.ConfigDict:
-  """All settings at the defaults that their records declare.
+  """Returns all settings at the defaults of their records.
 
   Args:
-    sections: the settings.
-    unset: names of those that are None, so that what suits the rule and the
-      task holds.
+    sections: The settings.
+    unset: The names of settings that are None, so that they are chosen for the
+      rule and the task.
 
   Returns:
     The config.

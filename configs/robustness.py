@@ -1,4 +1,4 @@
-"""How much rules depend on the settings of agents (Extended Data Fig. 1).
+"""The dependence of rules on the settings of agents (Extended Data Fig. 1).
 
 Each panel of the figure is one sweep, here of the shipped rule and Disco103 on
 Catch 6x5. Panel c, 36 combinations of the optimizer's settings:
@@ -19,9 +19,9 @@ Panel a, sizes of the agents' network, and b, fractions of replay in a batch:
     --variants=replay_0,replay_50,replay_75,replay_88,replay_96 \
     --workdir=runs/replay
 
-The paper does not state the values that it combined: these are ours. It ran Ms
-Pacman with agents of its evaluation: --config=robustness:ms_pacman,
-and variants ms_pacman_replay_50 and so on.
+The paper does not state the combined values: these are ours. It ran Ms Pacman
+with the agents of its evaluation: --config=robustness:ms_pacman, and variants
+such as ms_pacman_replay_50.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ _MS_PACMAN = {
 def _with_replay(base: Mapping[str, Any], percent: int) -> dict[str, Any]:
   """Changes the fraction of replay in a batch, at equal environment steps.
 
-  The rest of the batch is all of the newest rollout.
+  The rest of the batch is the whole newest rollout.
   """
   batch_size, before = base['batch_size'], base['num_environments']
   number = max(1, round(batch_size * (100 - percent) / 100))
@@ -92,7 +92,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def get_config(variant: str = 'catch') -> ml_collections.ConfigDict:
-  """Settings of a variant by its name."""
+  """Returns the settings of a variant by name."""
   if variant not in VARIANTS:
     raise ValueError(
       f'The config robustness has no {variant!r}; choose one of '

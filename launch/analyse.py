@@ -2,14 +2,20 @@
 
   disco-rl analyse --workdir=runs/catch_disco103
 
-The rule and the agent are those of a run of disco-rl evaluate, in any
-environment, which may still be running. Writes into the folder `analysis` of
-the run targets.png, the targets in a scene made up by hand; trace.png, what the
-agent predicts around its largest reward; gradients.png, where predictions look;
-probes.png, what they say of the future; horizon.png, how far ahead the rule
-looks; reliance.png, how far its targets depend on predictions; and
-explore.html, a page on which the rule is tried by hand. With --curve_updates
-also without_predictions.png, learning curves with y and z hidden from the rule.
+The rule and the agent are from a run of disco-rl evaluate, in any environment,
+which may still be running. These files are written to the folder `analysis` of
+the run:
+
+  targets.png    the targets in a hand-made scene
+  trace.png      the agent's predictions around its largest reward
+  gradients.png  the sensitivity of predictions to observations
+  probes.png     the information of predictions about the future
+  horizon.png    how far ahead the rule looks
+  reliance.png   how much its targets depend on predictions
+  explore.html   a page on which the rule can be tried by hand
+
+With --curve_updates also without_predictions.png, learning curves with y and z
+hidden from the rule.
 """
 
 from collections.abc import Sequence

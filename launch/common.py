@@ -1,4 +1,4 @@
-"""Flags that launchers share, and how each of them begins."""
+"""Flags that launchers share, and their common beginning."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -38,16 +38,16 @@ class _PathParser(flags.ArgumentParser[str]):
   """Replaces ~, which shells leave after an equals sign."""
 
   def parse(self, argument: str) -> str:
-    """Returns the path; raises ValueError as `config.local`."""
+    """Returns the path; raises the errors of `config.local`."""
     return config_lib.local(argument)
 
 
 def define_path(name: str, meaning: str) -> flags.FlagHolder[str | None]:
-  """Defines a flag whose value is a path, or None where it is not given."""
+  """Defines a flag whose value is a path, or None if it is not given."""
   return flags.DEFINE(_PathParser(), name, None, meaning)
 
 
-# Flags that only some launchers have are defined once one asks for them.
+# Flags that only some launchers have; they are defined when first used.
 
 
 @functools.cache
@@ -64,13 +64,13 @@ def workdir_flag() -> flags.FlagHolder[str | None]:
 
 @functools.cache
 def json_flag() -> flags.FlagHolder[bool]:
-  """Returns the flag that chooses the form of what is printed."""
+  """Returns the flag that selects the output format."""
   return flags.DEFINE_bool('json', False, 'Prints JSON instead of a table.')
 
 
 @functools.cache
 def processes_flag() -> flags.FlagHolder[int]:
-  """Returns the flag that says how many runs there are at a time."""
+  """Returns the flag with the number of simultaneous runs."""
   return flags.DEFINE_integer(
     'processes', 1, 'Runs at the same time.', lower_bound=1
   )
@@ -78,7 +78,7 @@ def processes_flag() -> flags.FlagHolder[int]:
 
 @functools.cache
 def slurm_flag() -> flags.FlagHolder[list[str]]:
-  """Returns the flag by which runs become jobs of SLURM."""
+  """Returns the flag that makes runs jobs of SLURM."""
   return flags.DEFINE_list(
     'slurm',
     [],
@@ -110,23 +110,24 @@ def run(
 
   Args:
     main: The launcher's function.
-    is_distributed: Whether, by its flags, this process is one of several.
+    is_distributed: Returns whether, by its flags, this process is one of
+      several.
     base: The file in configs/ that describes the settings, for --help.
   """
   config_flag(), workdir_flag(), cache_flag()
-  # A folder that holds a run is resumed.
+  # A folder that contains a run is resumed.
   flags.mark_flags_as_required(['config', 'workdir'])
 
   def with_flags(argv: list[str]) -> None:
     workdir = workdir_flag().value
     assert workdir is not None  # It is required.
-    # Processes that find a program would not answer those that compile it.
+    # Processes with a cached program would not wait for those that compile it.
     begin(argv, workdir, is_cached=not is_distributed())
     main(settings(), pathlib.Path(workdir))
 
   streams.protect()
   if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # As SIGTERM does. KeyboardInterrupt can get lost in imports and callbacks.
+    # Like SIGTERM. KeyboardInterrupt can get lost in imports and callbacks.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
   app.run(
     with_flags, flags_parser=functools.partial(parse_config_flags, base=base)
@@ -134,7 +135,7 @@ def run(
 
 
 def settings(parsed: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
-  """Returns the settings of --config, with the changes of flags."""
+  """Returns the settings of --config, with changes by flags."""
   config: Any = parsed['config'].value
   return config.to_dict()
 
@@ -154,7 +155,7 @@ def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:
     return settings(parsed)
 
 
-# How launchers begin.
+# The beginning of launchers.
 
 
 def begin(
@@ -165,11 +166,11 @@ def begin(
   """Prepares this process; ends it if the command line has more than flags.
 
   Args:
-    argv: The name of the program, and what is left of the command line.
+    argv: The name of the program, and the rest of the command line.
     workdir: The folder of a run, which may be new, whose modules are imported;
-      None: there is none.
-    is_cached: Whether compiled programs are kept if the user has not chosen;
-      None: nothing is compiled that is worth it.
+      None without a run.
+    is_cached: Whether compiled programs are cached if the user has not chosen;
+      None if caching is not worthwhile.
   """
   if argv[1:]:
     fail(f'Not understood: {" ".join(argv[1:])}')
@@ -183,9 +184,9 @@ def begin(
 
 
 def prepare_process(is_quiet: bool = True) -> None:
-  """Prepares a process for runs, whatever its flags are."""
+  """Prepares a process for runs, independently of its flags."""
   if is_quiet:
-    # Packages report each of their steps as INFO.
+    # Packages log each of their steps as INFO.
     logging.set_verbosity(logging.WARNING)
     streams.hide_tracebacks()
   compilation_cache.collect_garbage_rarely()
@@ -199,12 +200,12 @@ def import_modules(workdir: str | None = None) -> None:
 
   Args:
     workdir: The folder of a run, which may be new, whose modules are imported
-      with those of --import; None: there is none.
+      with those of --import; None without a run.
   """
   sources = dict.fromkeys(IMPORT.value, '--import=')
   folder = pathlib.Path(config_lib.expanded(workdir or '.'))
   if workdir and (folder / 'imports.json').exists():
-    # Imported late, as it loads JAX.
+    # Imported late, because it loads JAX.
     from disco_rl.runtime import workdirs
 
     with in_one_line():
@@ -228,18 +229,18 @@ def import_modules(workdir: str | None = None) -> None:
 def set_up_cache(folder: str | None, is_on: bool = True) -> None:
   """Chooses the folder of compiled programs, before anything is compiled.
 
-  By variables, which processes that this one starts inherit.
+  It sets variables, which child processes inherit.
 
   Args:
     folder: The folder, or 'off'; None: that of JAX's variable, or the default.
-    is_on: Whether the cache is on if the user has chosen nothing.
+    is_on: Whether the cache is on if the user has not chosen.
   """
   variable = compilation_cache.FOLDER.upper()
   if folder == 'off':
     _set('jax_enable_compilation_cache', False)
     return
   if compilation_cache.has_errors_of_loading():
-    # For processes that this one starts; here JAX may have read it.
+    # For child processes; in this one, JAX may have read it already.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   compilation_cache.hide_errors_of_loading()
   if folder is None and (variable in os.environ or not is_on):
@@ -254,7 +255,7 @@ def set_up_cache(folder: str | None, is_on: bool = True) -> None:
 
 
 def _set(name: str, value: Any) -> None:
-  """Sets an option here, where JAX has read its variables, and for others."""
+  """Sets an option in this process, and a variable for child processes."""
   import jax
 
   os.environ[name.upper()] = 'false' if value is False else str(value)
@@ -265,7 +266,7 @@ def _set(name: str, value: Any) -> None:
 
 
 def parse_flags(argv: Sequence[str]) -> Sequence[str]:
-  """Parses flags as absl does; shows help, and errors in one line."""
+  """Parses flags like absl; shows help, and errors in one line."""
   if help.is_asked(argv):
     help.show()
   try:
@@ -277,7 +278,7 @@ def parse_flags(argv: Sequence[str]) -> Sequence[str]:
 def parse_config_flags(
   argv: list[str], base: ModuleType | None = None
 ) -> list[str]:
-  """Parses flags, among them those of settings.
+  """Parses flags, including those of settings.
 
   Args:
     argv: The command line.
@@ -291,7 +292,7 @@ def parse_config_flags(
     help.show(base, _given_settings(argv, base))
   with _failing_in_one_line():
     rest = flags.FLAGS(argv)
-    settings()  # A missing file raises only when it is used.
+    settings()  # A missing file only raises when it is used.
   if rest[1:]:
     fail(f'Not understood: {" ".join(rest[1:])}')
   return rest
@@ -299,19 +300,19 @@ def parse_config_flags(
 
 @contextlib.contextmanager
 def _failing_in_one_line() -> Iterator[None]:
-  """Ends the program with one line where flags or the config are wrong."""
+  """Ends the program with one line if flags or the config are wrong."""
   try:
     yield
   except (flags.Error, OSError) as error:
-    # If the config's file raises, the message holds the whole traceback.
+    # If the config's file raises, the message contains the whole traceback.
     fail(re.sub(r'^\w+Error: ', '', str(error).strip().splitlines()[-1]))
   except (AttributeError, KeyError) as error:
-    # ml_collections raises these if the config has no such setting.
+    # ml_collections raises these for unknown settings.
     answer = error.args[0]
     name, *nearest = str(getattr(answer, 'args', [answer])[0]).splitlines()
     fail(f'Unknown setting {name}. {" ".join(nearest) or _SEE_CONFIG}')
   except (IndexError, SyntaxError, TypeError, ValueError) as error:
-    # It raises these for text that cannot be the name of a setting.
+    # It raises these for invalid names of settings.
     fail(f'A flag names no setting: {error}. {_SEE_CONFIG}')
 
 

@@ -71,7 +71,7 @@ def _joined(
   curve: learning_curves.Curve,
   workdir: pathlib.Path,
 ) -> learning_curves.Curve:
-  """The agents of a label so far, and those of one more run."""
+  """Joins the agents of a label so far with those of one more run."""
   if before is None:
     return curve
   if not np.array_equal(before[0], curve[0]):
@@ -83,7 +83,7 @@ def _joined(
 
 
 def _label(rule: str, taken: Collection[str]) -> str:
-  """The rule's name, numbered if it is taken."""
+  """Returns the rule's name, numbered if it is taken."""
   labels = (rule, *(f'{rule} ({i})' for i in range(2, len(taken) + 3)))
   return next(label for label in labels if label not in taken)
 

@@ -16,9 +16,9 @@ _CONFIGS = pathlib.Path(evaluate.__file__).parent
 
 
 class _Parser(flags.ArgumentParser[Any]):
-  """Reads a config that is named by its file, or by its name alone."""
+  """Reads a config by the path of its file, or by its name."""
 
-  # See `prefer`.
+  # Set by `prefer`.
   base: ClassVar[ModuleType | None] = None
 
   def __init__(self, of_files: flags.ArgumentParser[Any]) -> None:
@@ -44,7 +44,7 @@ class _Parser(flags.ArgumentParser[Any]):
 
 
 def names() -> list[str]:
-  """Returns the names of files, and of the variants that need no file's."""
+  """Returns the names of files, and of variants without a file's name."""
   return sorted({*_files(), *evaluate.VARIANTS})
 
 
@@ -55,7 +55,7 @@ def _files() -> set[str]:
 
 
 def _offer(name: str) -> str:
-  """Returns the names of configs like one that there is not, or of all."""
+  """Suggests names of configs similar to an unknown one, or all names."""
   near = difflib.get_close_matches(pathlib.Path(name).stem, names())
   return (
     f'Choose one of {", ".join(near or names())}, or name a file by its path.'
@@ -63,7 +63,7 @@ def _offer(name: str) -> str:
 
 
 def prefer(base: ModuleType | None) -> None:
-  """Lets names of variants come before those of files.
+  """Gives names of variants precedence over those of files.
 
   Args:
     base: The file in configs/ that has the variants; None: files come first.

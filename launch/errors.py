@@ -16,7 +16,7 @@ def in_one_line(*types: type[Exception]) -> Iterator[None]:
   """Ends the program with one line if the body raises an expected error.
 
   Args:
-    *types: Errors that are expected, with those of runs and a lack of memory;
+    *types: Expected errors, in addition to those of runs and lack of memory;
       all others are bugs, whose traceback is shown.
   """
   try:
@@ -24,7 +24,7 @@ def in_one_line(*types: type[Exception]) -> Iterator[None]:
   except Exception as error:
     if isinstance(error, (*of_runs(), *types)):
       fail(error)
-    # The host's memory, or by XLA that of a device.
+    # The host's memory, or, if raised by XLA, that of a device.
     if isinstance(error, MemoryError) or 'RESOURCE_EXHAUSTED' in str(error):
       fail(
         f'Out of memory: {str(error).splitlines()[0]} Likely the agents, their '
@@ -36,7 +36,7 @@ def in_one_line(*types: type[Exception]) -> Iterator[None]:
 
 
 def of_runs() -> tuple[type[Exception], ...]:
-  """Errors that end a run and are not bugs of the program."""
+  """Returns the errors that end a run and are not bugs of the program."""
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.environments.host import adapters
   from disco_rl.runtime import checkpointing

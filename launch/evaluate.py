@@ -1,14 +1,14 @@
-r"""Trains agents with a fixed rule, several seeds side by side.
+r"""Trains agents with a fixed rule, several seeds in parallel.
 
   disco-rl evaluate --config=catch \
     --config.rule=disco103 --workdir=runs/catch_disco103
 
 Any setting of the config can be given as a flag, --config.learning_rate=1e-3.
 The same command again resumes an interrupted run. `disco-rl sweep` makes many
-runs, such as of several environments and rules, and reports on them.
+runs, for example of several environments and rules, and reports on them.
 
---from=RUN begins where another run is, with its newest checkpoint, and
-continues with the settings of this command.
+--from=RUN begins with the newest checkpoint of another run, and continues with
+the settings of this command.
 """
 
 import pathlib

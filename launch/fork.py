@@ -1,4 +1,4 @@
-"""The flag --from: a run that begins where another one is."""
+"""The flag --from, for runs that begin from another run's state."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -19,16 +19,17 @@ def describe(
   kept: Callable[[Mapping[str, Any]], Any],
   last_step: int,
 ) -> dict[str, Any]:
-  """The settings, and where the run was forked from, if it is a fork.
+  """Returns the settings, and for a fork also its origin.
 
   Args:
-    workdir: The folder of the run, which may be there already.
+    workdir: The folder of the run, which may exist already.
     settings: The settings of the run.
-    kept: what a fork must have in common with its source; see `forks.check`.
-    last_step: number of updates or meta-steps that the run is to have.
+    kept: A function from settings to what a fork must share with its source;
+      see `forks.check`.
+    last_step: The final number of updates or meta-steps of the run.
 
   Raises:
-    files.WorkdirError: the run cannot be forked so.
+    files.WorkdirError: The run cannot be forked with these settings.
   """
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.runtime import forks

@@ -1,4 +1,4 @@
-"""The answer to --help: a launcher's flags, then the settings of its config."""
+"""Prints --help: a launcher's flags, then the settings of its config."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _ASKS = ('-h', '-help', '--help', '-?')
 _WIDTH = 80
-# Where meanings begin.
+# The column in which meanings begin.
 _COLUMN = 36
 
 
 def is_asked(argv: Sequence[str]) -> bool:
-  """Whether the command line has --help."""
+  """Returns whether the command line has --help."""
   return any(argument in _ASKS for argument in argv[1:])
 
 
@@ -32,10 +32,10 @@ def show(
   """Prints the help of the launcher that runs, and ends the program.
 
   Args:
-    config: the file in configs/ that describes the settings; None: there are
-      none.
-    values: Flat settings instead of the defaults there, of which those that
-      it lacks are left out; none: the defaults.
+    config: The file in configs/ that describes the settings; None without
+      settings.
+    values: Settings to show instead of the defaults; others are not shown. If
+      empty, the defaults are shown.
   """
   launcher = sys.modules['__main__'].__doc__ or ''
   print('\n'.join((launcher.strip(), '', *lines(config, values or {}))))
@@ -45,7 +45,7 @@ def show(
 def lines(
   config: ModuleType | None, values: Mapping[str, Any]
 ) -> Iterator[str]:
-  """The lines below the launcher's description; see `show`."""
+  """Yields the lines below the launcher's description; see `show`."""
   yield 'Flags:'
   for flag in _flags():
     shown = '' if flag.default is None else f'={flag.default}'
@@ -68,7 +68,7 @@ def lines(
 
 
 def all_sections(config: ModuleType) -> 'dict[str, list[config_lib.Setting]]':
-  """Settings by titles, those of preprocessing last, by families."""
+  """Returns settings by title, those of preprocessing last, by family."""
   from disco_rl import config as config_lib
   from disco_rl.environments import families
 
@@ -83,7 +83,7 @@ def all_sections(config: ModuleType) -> 'dict[str, list[config_lib.Setting]]':
 
 
 def _find(values: Any, path: Sequence[str]) -> tuple[bool, Any]:
-  """Whether nested settings have one, and its value."""
+  """Returns whether nested settings have an entry, and its value."""
   for name in path:
     if name not in values:
       return False, None
@@ -92,12 +92,12 @@ def _find(values: Any, path: Sequence[str]) -> tuple[bool, Any]:
 
 
 def _flags() -> list[flags.Flag]:
-  """The flags that launchers define, by name; not those of libraries."""
+  """Returns the flags of launchers by name, without those of libraries."""
   by_module = flags.FLAGS.flags_by_module_dict()
   own = (
     flag
     for module, defined in by_module.items()
-    # absl knows the module that runs by its path.
+    # absl identifies the main module by its path.
     if module == sys.argv[0] or module.startswith('launch.')
     for flag in defined
   )
@@ -105,7 +105,7 @@ def _flags() -> list[flags.Flag]:
 
 
 def _entry(left: str, text: str) -> list[str]:
-  """A name and its meaning in columns of text."""
+  """Formats a name and its meaning in columns of text."""
   if len(left) > _WIDTH - 2:
     left = f'{left[: _WIDTH - 5]}...'
   indent = ' ' * _COLUMN

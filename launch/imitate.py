@@ -1,12 +1,13 @@
-"""Makes a rule for discovery to begin with: it imitates the policy gradient.
+"""Makes a rule that imitates the policy gradient, to start discovery from.
 
   disco-rl imitate --config=general --workdir=runs/imitation
   disco-rl meta-train --config=general \
     --config.rule=runs/imitation/rule.npz --workdir=runs/from_imitation
 
-The sizes are those of the config, rule_lstm_size and the like. Writes rule.npz
-and its card, rule.json, at the end: what was interrupted begins anew. A few
-minutes on one core; see `disco_rl.meta_training.imitation`.
+The sizes, such as rule_lstm_size, are those of the config. rule.npz and its
+card, rule.json, are written at the end: after an interruption the command
+begins anew. It takes a few minutes on one core; see
+`disco_rl.meta_training.imitation`.
 """
 
 import dataclasses

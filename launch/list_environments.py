@@ -6,10 +6,10 @@
 
 Each line shows an environment's name, where it steps (on JAX's device or on the
 host), and whether it is available: its package is installed, and its actions,
-where Gymnasium has to be asked, are discrete. Notes below say what to install.
+if Gymnasium has to be asked, are discrete. Notes below tell what to install.
 Names of other sizes and files, such as catch/10x5, are also valid. With --specs
 each environment is made, which also finds other errors. --import=MODULE imports
-a module that registers environments of your own.
+a module that registers your own environments.
 """
 
 from collections.abc import Iterator
@@ -57,9 +57,9 @@ def list_rows(suite: str | None, has_specs: bool) -> list[Row]:
   """Describes environments.
 
   Args:
-    suite: see the flag; None: all environments.
-    has_specs: whether each environment is made; if not, only those that were
-      registered with Gymnasium are, and of others the package is checked.
+    suite: The value of the flag; None: all environments.
+    has_specs: Whether each environment is made; otherwise only those that are
+      registered with Gymnasium are made, and packages of others are checked.
 
   Returns:
     A row for each environment.
@@ -95,7 +95,7 @@ def _selected(suite: str | None) -> Sequence[str]:
 
 
 def _problem(name: str) -> str | None:
-  """The error if the environment's package is not installed."""
+  """Returns the error if the environment's package is not installed."""
   try:
     registry.validate(name)
   except ImportError as error:
@@ -115,9 +115,9 @@ def _with_spec(row: Row) -> Row:
       environment = registry.make(row['name'], num_environments=1, seed=0)
       if isinstance(environment, base.HostEnvironment):
         environment.close()
-  # Packages raise errors of any type, which should not end the list.
+  # Packages raise any type of error, which should not end the list.
   except Exception as error:
-    # Without the name, so that a package that many need is noted once.
+    # Without the name, so that a package for many environments is listed once.
     return {**row, 'problem': str(error).removeprefix(f'{row["name"]} ')}
   spec = environment.spec
   leaves = ', '.join(
@@ -130,7 +130,7 @@ def _with_spec(row: Row) -> Row:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-  """Drops what packages print and warn of when they are used."""
+  """Suppresses output and warnings of packages."""
   with (
     open(os.devnull, 'w', encoding='utf-8') as nowhere,
     contextlib.redirect_stdout(nowhere),
@@ -142,7 +142,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
-  """Yields the rows, in columns with titles, and then their problems."""
+  """Yields the rows in columns with titles, and then their problems."""
   problems = dict.fromkeys(row['problem'] for row in rows if row['problem'])
   available = {None: 'yes'}
   available |= {p: f'no ({i})' for i, p in enumerate(problems, start=1)}

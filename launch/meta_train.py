@@ -5,13 +5,13 @@ r"""Discovers an update rule by training a population of agents.
 
 Any setting of the config can be given as a flag, --config.meta_steps=100. The
 same command again resumes an interrupted run; a larger meta_steps continues it.
---from=RUN begins where another run is, with its newest checkpoint, and
-continues with the settings of this command.
+--from=RUN begins with the newest checkpoint of another run, and continues with
+the settings of this command.
 
 On many machines, run the same command on each with --distributed, if JAX
 recognizes the cluster (SLURM, Open MPI, Kubernetes, TPUs), or with
 --num_processes=N --process=I --coordinator=HOST:PORT. The workdir must be on a
-file system that all of them share.
+shared file system.
 """
 
 from collections.abc import Collection
@@ -93,7 +93,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 def _told(
   workdir: pathlib.Path, summary: Mapping[str, Any], updates: int
 ) -> Iterator[str]:
-  """What a run ends with, in sentences."""
+  """Describes the result of a run in sentences."""
   seconds, compiling = summary['seconds'], summary['compile_seconds']
   yield (
     f'{summary["meta_steps"]:,} meta-steps of {summary["agents"]} agents have '
@@ -112,7 +112,7 @@ def _without(
   settings: Mapping[str, Any],
   config: 'config_lib.MetaTrainingConfig',
 ) -> str:
-  """Offers the command without suites that hold what is missing."""
+  """Suggests the command without the suites that cannot be used."""
   from disco_rl.environments import suites
 
   kept, number = [], 0
@@ -144,24 +144,24 @@ def _check_start(rule: str, workdir: pathlib.Path) -> None:
 
 
 def _kept(settings: Mapping[str, Any]) -> Any:
-  """See `build.kept_by_forks`."""
+  """Returns `build.kept_by_forks` of flat settings."""
   from disco_rl.meta_training import build
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import sharding
 
   config = meta_trainer.config_of(settings)
-  # It makes arrays, before which a CPU is divided.
+  # It makes arrays, before which a CPU must be divided.
   sharding.divide_cpu(config.cpu_devices)
   return build.kept_by_forks(config)
 
 
 def _is_distributed() -> bool:
-  """Whether several processes run together."""
+  """Returns whether several processes run together."""
   return _DISTRIBUTED.value or _others() != (None, None, None)
 
 
 def _others() -> tuple[str | None, int | None, int | None]:
-  """Coordinator, number of processes, and the index of this one; or None."""
+  """Returns coordinator, number of processes, and index; None if not set."""
   return _COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS.value
 
 

@@ -1,12 +1,12 @@
-"""Says what a run takes on devices that need not be here.
+"""Estimates memory and time of a run on devices that need not be attached.
 
   disco-rl plan --config=disco57 --devices=8 --device=h100
   disco-rl plan --config=atari --json
 
-Memory is what XLA reports of the run's programs, compiled for a CPU; arithmetic
-is counted in them. The time is a model: each program takes the longer of its
-arithmetic and its traffic, at --efficiency of what the device can do at most,
-and a moment for each of its operations; environments on the host step at
+The memory is what XLA reports for the run's programs, compiled for a CPU; their
+arithmetic is counted. The time is a model: each program takes the longer of its
+arithmetic and its traffic, at --efficiency of the device's maximum, and some
+time for each of its operations; environments on the host step at
 --steps_per_second.
 """
 
@@ -91,21 +91,21 @@ def main(argv: Sequence[str]) -> None:
 
 
 def make_plan(given: dict[str, Any]) -> 'planning.Table':
-  """The plan of a run of discovery, or of training."""
+  """Makes the plan of a discovery or a training."""
   from disco_rl.evaluation import runner
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import sharding
 
   cluster = make_cluster()
   if 'meta_steps' in given:
-    # Devices that share batches are as many CPUs here.
+    # Devices that share batches are represented by CPUs.
     sharding.divide_cpu(cluster.per_machine)
     return of_discovery(meta_trainer.config_of(given), cluster)
   return of_training(runner.config_of(given), cluster)
 
 
 def make_cluster() -> 'planning.Cluster':
-  """The devices that the flags describe."""
+  """Makes the devices that the flags describe."""
   from disco_rl import planning
 
   if _DEVICE.value not in planning.DEVICES:
@@ -137,7 +137,7 @@ def make_cluster() -> 'planning.Cluster':
 def of_discovery(
   config: 'config_lib.MetaTrainingConfig', cluster: 'planning.Cluster'
 ) -> 'planning.Table':
-  """Plans discovery, with settings that fit; compiles, and runs nothing."""
+  """Plans a discovery with settings that fit, by compiling only."""
   from disco_rl import planning
   from disco_rl.meta_training import build
   from disco_rl.meta_training import population
@@ -168,7 +168,7 @@ def of_discovery(
       'replay_on_disk': config.agent.replay_on_disk,
     }
     reports.note(f'tracing with {settings}')
-    # The first row's; all rows have equal parts.
+    # For the first row; all rows have equal parts.
     own = [
       group.alone_on(row, group.config.num_members // rows)
       for group in build.make_groups(config, rule, row)
@@ -181,7 +181,7 @@ def of_discovery(
         disk=needs.disk * rows,
       ),
       config.agent.network.compute_dtype,
-      # A row has its part of the machine's processors.
+      # A row has a part of the machine's processors.
       cluster.steps_per_second * share / cluster.per_machine,
       cluster.devices,
       ('meta_step', config.meta_steps, steps),
@@ -195,7 +195,7 @@ def of_discovery(
 def of_training(
   config: 'runner.EvaluationConfig', cluster: 'planning.Cluster'
 ) -> 'planning.Table':
-  """Plans training by a fixed rule, on as many devices as divide the agents."""
+  """Plans training with a fixed rule, on devices that divide the agents."""
   from disco_rl import planning
   from disco_rl.agent import agent as agent_lib
   from disco_rl.environments import registry
@@ -248,10 +248,10 @@ def choose_batch_devices(
   sizes: Sequence[int],
   cluster: 'planning.Cluster',
 ) -> int:
-  """The devices that share batches, so that a meta-step takes the least time.
+  """Chooses the number of devices that share batches, for the least time.
 
-  Of each group every row of devices computes as many agents as the row with the
-  most. Where several numbers take equally long, the smallest is chosen.
+  In each group, every row of devices computes as many agents as the row with
+  the most. If several numbers take equally long, the smallest is chosen.
   """
   shared = math.gcd(
     config.agent.batch_size,
@@ -278,7 +278,7 @@ def choose_batch_devices(
 def _smaller(
   config: 'config_lib.MetaTrainingConfig',
 ) -> 'Iterator[config_lib.MetaTrainingConfig]':
-  """Yields settings that take less and less memory, and more time."""
+  """Yields settings with less and less memory, and more time."""
   from disco_rl import planning
 
   inner_loop = config.inner_loop
@@ -297,7 +297,7 @@ def _smaller(
 
 
 def _row(batch_devices: int) -> 'jax.sharding.Mesh':
-  """A row of CPUs, to trace and compile programs for."""
+  """Makes a row of CPUs, to trace and compile programs for."""
   import jax
   import numpy as np
 

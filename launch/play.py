@@ -5,11 +5,11 @@ r"""Plays episodes with a trained agent, and draws them.
   disco-rl play --workdir=runs/objects --episodes=100 \
     --play_in=dmlab/rooms_collect_good_objects_test
 
-The agent is one of a run of disco-rl evaluate, which may be going on, or that
-of a file of `Trainer.save` or `Policy.save`. It plays in a new environment with
-what it has learnt, and learns no further. Its returns are printed, in NetHack
-also the last screen of each episode; the pictures become a GIF, or an MP4 file
-where the name says so (which takes the extra `video`).
+The agent is from a run of disco-rl evaluate, which may be running, or from a
+file of `Trainer.save` or `Policy.save`. It plays in a new environment, without
+learning. Its returns are printed, in NetHack also the last screen of each
+episode; the pictures are written as GIF, or as MP4 if the name ends so (which
+requires the extra `video`).
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
     fail('Name the agent by --workdir=RUN or by --agent=FILE.')
   folder = pathlib.Path(named[0])
   if _AGENT.value:
-    # An agent of a hub has no folder here.
+    # An agent from a hub has no folder here.
     folder = pathlib.Path() if '://' in named[0] else folder.parent
   to = pathlib.Path(_TO.value or folder / 'play.gif')
   common.begin(argv, _WORKDIR.value)
@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> None:
 def _play(
   policy: 'policy_lib.Policy',
 ) -> 'tuple[playing.Episodes, playing.Film | None]':
-  """Plays with pictures, or without where there can be none."""
+  """Plays with pictures, or without if it cannot be rendered."""
   from disco_rl.environments import base
   from disco_rl.environments.host import adapters
 
@@ -105,7 +105,7 @@ def _play(
 
 
 def _report(episodes: 'playing.Episodes', film: 'playing.Film | None') -> None:
-  """Prints what was played."""
+  """Prints the results."""
   for screen in film.screens if film else ():
     print(screen)
   for i, (total, length) in enumerate(

@@ -1,12 +1,12 @@
-r"""Judges rules by a declared protocol, and baselines.
+r"""Judges rules and baselines by a declared protocol.
 
   disco-rl protocol --config=protocol \
     --rules=runs/a/rule.npz,runs/b/rule.npz --workdir=runs/protocol
 
-Each rule's settings are chosen by validation tasks, then kept in the tests.
-The same command continues with what is left, at whatever moment it was ended;
-more rules or tests are added to what there is. report.html, report.md,
-summary.json and scores.csv compare the tests in which all have finished.
+Each rule's settings are chosen on validation tasks, then kept in the tests. The
+same command continues with the remaining runs, whenever it was interrupted;
+more rules or tests add runs. report.html, report.md, summary.json and
+scores.csv compare the tests in which all rules have finished.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _RULES = flags.DEFINE_list(
   'rules',
   [],
-  'Names or files of the rules that are judged, with commas between.',
+  'Names or files of the rules to judge, separated by commas.',
 )
 _TASKS = flags.DEFINE_list(
   'tasks',
@@ -38,13 +38,13 @@ _TASKS = flags.DEFINE_list(
 _PROCESSES = common.processes_flag()
 _SLURM = common.slurm_flag()
 
-# Settings that a resumed protocol may change, in addition to those of any run:
-# they add runs.
+# Settings that may change when a protocol is resumed, in addition to those of
+# any run, because they add runs.
 _FREE = ('rules', 'grids', 'test_tasks', 'training_tasks')
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
-  """Makes the runs that are left, then reports on all that have finished."""
+  """Makes the remaining runs, then reports on all that have finished."""
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import protocol as protocol_lib
   from disco_rl.evaluation import protocol_report
@@ -97,7 +97,7 @@ def _plan(
 
 
 def _description(plan: 'protocol_lib.Plan') -> dict[str, Any]:
-  """Returns what config.json holds: the declarations, and shared settings."""
+  """Returns the content of config.json: declarations and shared settings."""
   declared = dataclasses.asdict(plan.protocol)
   return {**plan.settings, **declared, 'rules': list(_RULES.value)}
 

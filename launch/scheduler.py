@@ -1,9 +1,9 @@
-"""Runs many runs, several at a time, none of which ends another.
+"""Makes many runs, several at a time, none of which ends another.
 
-A worker is a process that makes one run after the other: run_all writes them
-to its standard input, a line each, and reads from its standard output how each
-has ended. If a worker dies, the run that it made has failed, and another takes
-its place. If this process dies, the input ends: workers also save and end.
+A worker is a process that makes runs sequentially: run_all writes them to its
+standard input, a line each, and reads the outcome of each from its standard
+output. If a worker dies, its run has failed, and another worker replaces it. If
+this process dies, the input ends, and workers also save and end.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ from launch import streams
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _POLL_SECONDS = 0.2
-# The folder of the user, which comes first otherwise, may have packages of such
+# The user's folder, which otherwise comes first, may have packages of such
 # names.
 WORKER = (
   '-c',
@@ -52,13 +52,13 @@ def run(
   workdir: pathlib.Path,
   slurm: Sequence[str],
 ) -> dict[pathlib.Path, str]:
-  """Makes the runs that are not over, as the flags of a launcher say.
+  """Makes the runs that are not over, by the flags of a launcher.
 
   Args:
     runs: The runs.
     at_once: The number of runs at the same time.
-    workdir: The folder of all of them.
-    slurm: Parameters of submitit, see `run_on_slurm`; none: `run_all`.
+    workdir: The folder of all runs.
+    slurm: Parameters of submitit for `run_on_slurm`; without any, `run_all`.
 
   Returns:
     As `run_all`.
@@ -75,20 +75,20 @@ def run_all(
 ) -> dict[pathlib.Path, str]:
   """Makes the runs that are not over.
 
-  A signal is passed on to the workers, which save and end; so does this
-  function then.
+  A signal is passed on to the workers, which save and end, and then ends this
+  function.
 
   Args:
     runs: The runs, in the order in which they begin.
-    at_once: The number of runs at the same time. A single one shows its
-      progress; several print to a file next to the folder of each.
-    worker: The arguments of Python that start a worker; None: `WORKER`.
+    at_once: The number of runs at the same time. A single run shows its
+      progress; several print to files next to their folders.
+    worker: The arguments of Python to start a worker; None: `WORKER`.
 
   Returns:
-    Folder -> why the run failed, of all that have, now or earlier for good.
+    Folder -> reason, for all runs that have failed, now or earlier for good.
 
   Raises:
-    signals.Interrupted: a signal was received.
+    signals.Interrupted: A signal was received.
   """
   waiting = _announced(runs, at_once)
   idle: list[_Worker] = []
@@ -114,8 +114,8 @@ def run_all(
           one.close()
     for one in busy:
       one.process.send_signal(requests.received or signal.SIGTERM)
-      # The end of the input counts as a signal: now it is the same one, but
-      # once others have saved it would be a second.
+      # The end of the input counts as a signal: now it is the same signal, but
+      # after others have saved it would be a second one.
       one.end_input()
     for one in (*busy, *idle):
       one.close()
@@ -130,17 +130,17 @@ def run_on_slurm(
   options: Sequence[str],
   cluster: str = 'slurm',
 ) -> dict[pathlib.Path, str]:
-  """Makes the runs that are not over as an array of SLURM's jobs.
+  """Makes the runs that are not over as an array of SLURM jobs.
 
   Args:
     runs: The runs.
     at_once: The number of jobs at the same time.
-    folder: The folder of scripts and logs, which all machines see.
+    folder: The folder of scripts and logs, shared by all machines.
     options: Parameters of submitit, NAME=VALUE, such as slurm_partition=gpu.
     cluster: The executor of submitit.
 
   Returns:
-    As `run_all`. A job that is ended before its run is over has failed.
+    The result of `run_all`; a job that ends before its run is over has failed.
 
   Raises:
     ImportError: submitit is not installed.
@@ -176,19 +176,19 @@ class _Worker:
 
   Attributes:
     process: The process.
-    run: The run that it makes, or made last.
+    run: The current or last run.
   """
 
   run: runs_lib.Run
 
   def __init__(self, arguments: Sequence[str]):
-    """Starts the process, in the folder in which this one was started."""
+    """Starts the process, in the working directory of this one."""
     self.process = subprocess.Popen(
       [sys.executable, *arguments],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       env={**os.environ, 'PYTHONPATH': _python_path()},
-      # An interrupt from the keyboard reaches it through this process, once.
+      # An interrupt from the keyboard reaches it only through this process.
       start_new_session=True,
     )
 
@@ -198,7 +198,7 @@ class _Worker:
     return self.process.stdout.fileno()
 
   def begin(self, run: runs_lib.Run, has_log: bool) -> None:
-    """Begins a run; its output goes to a file next to its folder, or here."""
+    """Begins a run, with output to a file next to its folder, or here."""
     self.run = run
     self._log = (
       run.folder.with_name(f'{run.folder.name}.log') if has_log else None
@@ -225,11 +225,11 @@ class _Worker:
 
   @property
   def is_reusable(self) -> bool:
-    """Whether it can make another run: devices are divided once a process."""
+    """Whether it can make another run; a process divides devices only once."""
     return self.process.poll() is None and not self.run.is_discovery
 
   def end_input(self) -> None:
-    """Has the process end, once it has saved."""
+    """Asks the process to save and end."""
     assert self.process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
       self.process.stdin.close()
@@ -243,13 +243,13 @@ class _Worker:
 
 
 def _python_path() -> str:
-  """Returns the folders in which a worker finds this package."""
+  """Returns the PYTHONPATH with which a worker finds this package."""
   paths = (str(_ROOT), os.environ.get('PYTHONPATH', ''))
   return os.pathsep.join(filter(None, paths))
 
 
 def _task(run: runs_lib.Run, log: pathlib.Path | None = None) -> dict[str, Any]:
-  """Returns what a worker is told, as JSON has it."""
+  """Returns the message to a worker, in types of JSON."""
   return {
     'name': run.name,
     'folder': str(run.folder),
@@ -263,7 +263,7 @@ def _task(run: runs_lib.Run, log: pathlib.Path | None = None) -> dict[str, Any]:
 def _announced(
   runs: Sequence[runs_lib.Run], at_once: int
 ) -> Iterator[runs_lib.Run]:
-  """Yields what is left to do, each run after a line that announces it."""
+  """Yields the remaining runs, each after printing a line about it."""
   todo = [run for run in runs if not run.is_over]
   start = time.perf_counter()
   for i, run in enumerate(todo):
@@ -284,12 +284,12 @@ def _announced(
 
 
 def work() -> None:
-  """Makes the runs that the standard input names, until it ends."""
+  """Makes the runs on the standard input, until it ends."""
   streams.protect()
   common.prepare_process()
   compilation_cache.hide_errors_of_loading()
   answers = os.fdopen(os.dup(1), 'w', encoding='utf-8')
-  os.dup2(2, 1)  # What packages print is not an answer.
+  os.dup2(2, 1)  # Output of packages is not an answer.
   tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
   threading.Thread(target=_read_tasks, args=(tasks,), daemon=True).start()
   while True:
@@ -300,7 +300,7 @@ def work() -> None:
 def _read_tasks(tasks: queue.SimpleQueue[str]) -> None:
   for line in sys.stdin:
     tasks.put(line)
-  # A run that is being made saves a checkpoint.
+  # The current run saves a checkpoint.
   os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -319,7 +319,7 @@ def _attempt(task: Mapping[str, Any]) -> str | None:
     workdirs.IMPORTED[:] = task['imports']
     _make(run)
   except metrics.NonFiniteError as error:
-    # It would be so again.
+    # It would fail again.
     run.fail(str(error))
     return str(error)
   except Exception as error:

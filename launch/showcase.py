@@ -1,12 +1,12 @@
-"""Shows what a discovery has found, on one page: index.html.
+"""Shows the result of a discovery on one page, index.html.
 
   disco-rl showcase --workdir=runs/quickstart
 
-New agents are trained with the discovered rule, with the rule as it was
-before discovery, and with actor-critic, on an environment that the population
-did not have. The page has their scores, their learning curves and films of
-them, and the curves of the discovery. The same command again resumes what
-was interrupted, and repeats nothing.
+New agents are trained with the discovered rule, with the rule as it was before
+discovery, and with actor-critic, in an environment that the population did not
+use. The page has their scores, learning curves and films, and the curves of the
+discovery. The same command again resumes an interrupted one, without repeating
+anything.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ _EPISODES = 6  # In each film.
 
 
 def main(argv: Sequence[str]) -> None:
-  """Trains, films and writes the page."""
+  """Trains agents, makes films and writes the page."""
   if _WORKDIR.value is None:
     fail('Name the folder of a discovery: --workdir=RUN.')
   common.begin(argv, _WORKDIR.value)
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> None:
       steps = metrics.read_json(run / 'summary.json')['meta_steps']
     except (OSError, KeyError) as error:
       fail(f'{run} holds no finished run of disco-rl meta-train: {error}')
-    # A discovery that was continued has another rule.
+    # A continued discovery has another rule.
     folder = run / 'showcase' / f'{steps}'
     runs = _plan(_settings(settings), run, folder)
     runs_lib.check(runs)
@@ -93,7 +93,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _facts(run: pathlib.Path, start: str) -> dict[str, str]:
-  """What the discovery was, by its card."""
+  """Returns facts about the discovery, from its card."""
   from disco_rl.meta_training import config
   from disco_rl.update_rules import cards
 
@@ -115,7 +115,7 @@ def _facts(run: pathlib.Path, start: str) -> dict[str, str]:
 
 
 def _held_out(run: pathlib.Path) -> 'tuple[np.ndarray, np.ndarray]':
-  """Meta-steps, and mean returns of the first held-out environment."""
+  """Reads meta-steps and mean returns of the first held-out environment."""
   from disco_rl.runtime import metrics
 
   columns = metrics.read(run / 'held_out' / 'metrics.csv')
@@ -126,12 +126,12 @@ def _held_out(run: pathlib.Path) -> 'tuple[np.ndarray, np.ndarray]':
 
 
 def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
-  """Settings of new agents that are like those of the population."""
+  """Returns settings of new agents like those of the population."""
   from disco_rl import config as config_lib
   from disco_rl.agent import agent as agent_lib
   from disco_rl.environments import suites
 
-  # All rules with the same data and network.
+  # All rules have the same data and network.
   own = config_lib.names(agent_lib.AgentConfig)
   environment = _ENVIRONMENT.value or next(
     name
@@ -173,7 +173,7 @@ def _plan(
 def _trained(
   runs: 'Sequence[runs_lib.Run]',
 ) -> 'tuple[list[showcase.Trained], str | None]':
-  """Returns what the page shows of each run, and why there are no films."""
+  """Returns the results of each run, and the reason for missing films."""
   from disco_rl.evaluation import learning_curves
   from disco_rl.evaluation import showcase
 
@@ -190,7 +190,7 @@ def _trained(
 def _film(
   folder: pathlib.Path,
 ) -> tuple[tuple[pathlib.Path, float] | None, str | None]:
-  """Returns a film of the first agent of a run, or why there is none."""
+  """Returns a film of the first agent of a run, or the reason for none."""
   import disco_rl
   from disco_rl.environments import base
   from disco_rl.environments.host import adapters
@@ -201,7 +201,7 @@ def _film(
   try:
     episodes, film = policy.film(_EPISODES, greedy=False, seed=0)
     video.write(path, film.frames, film.frames_per_second)
-  # The page shows the numbers all the same.
+  # The page still shows the numbers.
   except (base.RenderError, adapters.HostEnvironmentError, OSError) as error:
     return None, f'{error}'
   return (path, episodes.mean), None
@@ -210,8 +210,8 @@ def _film(
 def _commands(
   run: pathlib.Path, runs: 'Sequence[runs_lib.Run]'
 ) -> list[tuple[str, str]]:
-  """What to try next."""
-  found = runs[1]  # By the discovered rule.
+  """Returns suggested next commands."""
+  found = runs[1]  # With the discovered rule.
   return [
     (
       'Watch one of these agents for longer:',

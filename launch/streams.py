@@ -23,14 +23,14 @@ class _Lossy(io.FileIO):
 def hide_tracebacks() -> None:
   """Drops tracebacks of threads of libraries.
 
-  They raise the same errors where they are called, which end a launcher with
-  one line; of a full disk there would be hundreds of lines before it.
+  The same errors are raised to callers, and end a launcher with one line; for a
+  full disk there would be hundreds of lines before it.
   """
   logging.get_absl_handler().addFilter(lambda record: not record.exc_info)
   show = sys.unraisablehook
 
   def show_others(unraisable: 'sys.UnraisableHookArgs') -> None:
-    # TensorStore's callbacks that come too late are errors of no object.
+    # Late callbacks of TensorStore are errors without an object.
     if unraisable.object is not None:
       show(unraisable)
 
@@ -38,9 +38,9 @@ def hide_tracebacks() -> None:
 
 
 def protect() -> None:
-  """Replaces the standard streams by some that never fail."""
+  """Replaces the standard streams by ones that never fail."""
   for _ in range(3):
-    # Otherwise a file of the run could take the number of a closed stream, and
+    # Otherwise a file of the run could get the number of a closed stream, and
     # messages of libraries would be written into it.
     unused = os.open(os.devnull, os.O_RDWR)
     if unused > 2:

@@ -7,18 +7,17 @@ r"""Makes a run for each of many settings and seeds, and reports on all of them.
     --workdir=runs/ablations
 
 Each --grid names a setting and its values; there is a run for each combination,
-or for as many random ones as --sample says. Suites stand for their
-environments. --variants are names after the colon of --config. Other settings,
---config.updates=100, hold for all runs. Runs are those of evaluate or of
-meta-train, whose --help lists the settings, by the config; of the latter there
-is one for each of --seeds (the former trains its seeds side by side,
---config.seeds).
+or for --sample random ones. Suites stand for their environments. --variants are
+names after the colon of --config. Other settings, --config.updates=100, apply
+to all runs. Depending on the config, runs are those of evaluate or of
+meta-train, whose --help lists the settings. Of the latter there is one for each
+of --seeds; the former trains its --config.seeds in parallel.
 
-Each run has a folder, VARIANT/SETTING-VALUE/..., and of a discovery seed_I
-below. With several --processes it prints to a file next to that. The same
-command again continues with what is left; more variants, values or seeds add
-runs. One that fails does not end the others. report.md, report.html and
-summary.json compare what has finished; figures/settings.png shows how much the
+Each run has a folder, VARIANT/SETTING-VALUE/..., for a discovery with seed_I
+below it. With several --processes it prints to a file next to its folder. The
+same command again continues with the remaining runs; more variants, values or
+seeds add runs. A run that fails does not end the others. report.md, report.html
+and summary.json compare finished runs; figures/settings.png shows how much the
 scores of each rule depend on the settings of agents.
 """
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
   from disco_rl.evaluation import runs as runs_lib
 
 _VARIANTS = flags.DEFINE_list(
-  'variants', [], 'Names after the colon of --config, with commas between.'
+  'variants', [], 'Names after the colon of --config, separated by commas.'
 )
 _SEEDS = flags.DEFINE_integer(
   'seeds', 1, 'Discoveries with each of the settings.', lower_bound=1
@@ -61,12 +60,12 @@ _SLURM = common.slurm_flag()
 
 # Setting -> value, as text.
 _Point = Mapping[str, str]
-# Settings that the report has a place for.
+# Settings that the report treats separately.
 _REPORTED = ('meta_learning_rate', 'learning_rate', 'environment', 'rule')
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
-  """Makes the runs that are not over, then reports on all that are."""
+  """Makes the remaining runs, then reports on all that are over."""
   del settings  # Each run has its own.
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import runner
@@ -99,7 +98,7 @@ def plan(workdir: pathlib.Path) -> 'list[runs_lib.Run]':
     workdir: The folder of the sweep.
 
   Raises:
-    ValueError: a setting is unknown or not valid.
+    ValueError: A setting is unknown or not valid.
   """
   if (workdir / 'metrics.csv').exists():
     raise ValueError(
@@ -115,7 +114,7 @@ def plan(workdir: pathlib.Path) -> 'list[runs_lib.Run]':
 
 
 def _variants_and_points() -> list[tuple[str, _Point]]:
-  """Returns what the runs with one seed are made from."""
+  """Returns the variants and points of the runs with one seed."""
   points = list(_points(_GRID.value))
   if _SAMPLE.value is not None and _SAMPLE.value < len(points):
     points = random.Random(0).sample(points, _SAMPLE.value)
@@ -130,7 +129,7 @@ def _points(grids: Sequence[str]) -> Iterator[_Point]:
   axes: dict[str, list[str]] = {}
   for grid in grids:
     name, _, values = grid.partition('=')
-    # Split at commas, but not at those within brackets.
+    # Split at commas that are not within brackets.
     listed = [x.strip() for x in re.findall(r'(?:\([^)]*\)|[^,(])+', values)]
     if not all(listed) or not listed or name in axes:
       raise ValueError(
@@ -139,7 +138,7 @@ def _points(grids: Sequence[str]) -> Iterator[_Point]:
       )
     if name == 'environment':
       listed = list(itertools.chain(*map(suites.expand, listed)))
-      for environment in listed:  # Before anyone looks for the rule's weights.
+      for environment in listed:  # Before the rule's weights are loaded.
         registry.validate(environment)
     axes[name] = listed
   for chosen in itertools.product(*axes.values()):
@@ -153,7 +152,7 @@ def _make_run(
   seed: int,
   rules: Sequence[str],
 ) -> 'runs_lib.Run':
-  """Returns one run, whose settings are checked."""
+  """Makes one run, and checks its settings."""
   from disco_rl.evaluation import runs as runs_lib
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import workdirs
@@ -202,7 +201,7 @@ def report(
 
   Args:
     runs: The runs of `plan`.
-    failures: Why runs have failed, by their folders.
+    failures: The reasons why runs have failed, by folder.
     workdir: The folder of the sweep.
   """
   from disco_rl.evaluation import report as report_lib
