@@ -1,8 +1,8 @@
 """Ablation of the predictions y and z from a rule's inputs (Fig. 4e).
 
-How much worse agents learn with the ablated rule shows how much the rule
-depends on these predictions. Agents are built and trained with it as with any
-other rule. How much targets change shows it without training.
+The dependence of a rule on these predictions shows in how much worse agents
+learn with the ablated rule, with which they are trained as with any other rule.
+Without training, it shows in how much targets change.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,8 @@ from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 
 EXTENTS = ('y_and_z', 'all')
-# Of what a rule asks an agent to change; less is of no use to it.
+# Part of the requested change of the agent, below which a rule makes no use of
+# y and z.
 THRESHOLD = 0.01
 
 _Change = Callable[[types.Outputs], types.Outputs]
@@ -49,7 +50,7 @@ class Blind(disco.Disco):
     outputs: types.Outputs,
     unroll: base.Unroll,
   ) -> tuple[disco.DiscoTargets, disco.DiscoState, types.Logs]:
-    """`Disco.targets` without the predictions y and z; see the class."""
+    """Computes `Disco.targets` without the predictions y and z."""
     blind = super().targets(
       rule_params,
       state,
@@ -68,7 +69,7 @@ class Blind(disco.Disco):
 
 
 def blind(rule: disco.Disco, extent: str = 'all') -> Blind:
-  """The rule with y and z ablated from its inputs.
+  """Makes a rule with y and z ablated from its inputs.
 
   Args:
     rule: A discovered rule.
@@ -78,7 +79,7 @@ def blind(rule: disco.Disco, extent: str = 'all') -> Blind:
     A rule with the same parameters.
 
   Raises:
-    ValueError: the extent is unknown, or the rule has no y and z.
+    ValueError: The extent is unknown, or the rule has no y and z.
   """
   if not rule.network.prediction_size:
     raise ValueError(
@@ -97,23 +98,24 @@ def reliance(
   scene: scenes.Scene,
   key: types.Array,
 ) -> Mapping[str, Mapping[str, types.Array]]:
-  """How far targets move when y and z are taken from the rule's inputs.
+  """Measures how far targets move without y and z in the rule's inputs.
 
-  Zeros are what Fig. 4e hides them by, but a rule may never have seen such
-  predictions; shuffled among steps and trajectories, they are as before except
-  that they say nothing of the state.
+  Fig. 4e replaces them by zeros, which a rule may never have seen; if they are
+  shuffled among steps and trajectories, only the information about the state is
+  lost.
 
   Args:
     rule: A discovered rule that has y and z.
-    rule_params: Its parameters (eta).
+    rule_params: The parameters of the rule (eta).
     scene: T transitions of B trajectories.
     key: PRNG key of the permutation.
 
   Returns:
     By target, pi, y and z: the mean total variation, in [0, 1], between the
-    target and the target with y and z `shuffled`, or `hidden`; and as `learnt`
-    between the target and the agent's own prediction, what the rule asks the
-    agent to change; see `share`.
+      target and the target with y and z `shuffled`, or `hidden`; and, as
+      `learnt`,
+    between the target and the agent's own prediction, which is the change that
+    the rule requests; see `share`.
   """
 
   def apply(change: _Change) -> disco.DiscoTargets:
@@ -157,11 +159,11 @@ def reliance(
 
 
 def share(of_target: Mapping[str, types.Array]) -> float:
-  """How far y and z matter for a target, by `reliance` of it.
+  """Computes how much y and z matter for a target, from its `reliance`.
 
   Returns:
-    By how much shuffling them moves the target, as a part of what the rule asks
-    the agent to change; below `THRESHOLD` the rule has no use for them.
+    The movement of the target by shuffling, divided by the change that the rule
+    requests; below `THRESHOLD` the rule makes no use of them.
   """
   return float(of_target['shuffled'] / of_target['learnt'])
 

@@ -1,8 +1,8 @@
 """A page on which a rule can be tried by hand, in a browser.
 
-The page holds the rule's weights and a program that computes its targets, for a
-trajectory whose rewards, values, policies and ends are dragged. It needs no
-server and no network.
+The page contains the rule's weights and a program that computes its targets for
+a trajectory, whose rewards, values, policies and ends can be dragged. It needs
+no server and no network.
 """
 
 import base64
@@ -34,15 +34,15 @@ def write(
   """Writes the page of a rule, atomically.
 
   Args:
-    path: The file, which ends in '.html'.
+    path: The file, ending in '.html'.
     rule: A discovered rule.
-    rule_params: Its parameters, eta.
+    rule_params: The parameters of the rule (eta).
     name: The rule's name, for the title.
     footer: A sentence below the pictures, such as where the rule comes from.
 
   Raises:
-    ValueError: the rule is hand-made, or has a transformer: the page does not
-      know either.
+    ValueError: The rule is hand-made, or has a transformer, which the page does
+      not support.
   """
   if not isinstance(rule, disco.Disco):
     raise ValueError(
@@ -59,7 +59,7 @@ def write(
     'prediction_size': f'{rule.network.prediction_size}',
     'footer': html.escape(footer),
     'program': (_TEMPLATES / 'rule.js').read_text(encoding='utf-8'),
-    # An end of the script within a text would end it.
+    # The end tag of a script within a text would end the script.
     'rule': json.dumps(_inlined(rule, rule_params)).replace('<', r'\u003c'),
     'largest_value': f'{_LARGEST_VALUE}',
   }

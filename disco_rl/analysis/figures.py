@@ -28,7 +28,7 @@ COLORS = {
   probes_lib.SHUFFLED: '#999999',
   probes_lib.INITIAL: '#222222',
 }
-# Of y_hat and z_hat; hundreds of rows would be illegible.
+# Rows of y_hat and z_hat; hundreds would be illegible.
 _MAX_ENTRIES = 24
 _MAX_PICTURES = 8
 
@@ -36,7 +36,7 @@ _MAX_PICTURES = 8
 def targets(
   scene: scenes.Scene, found: disco.DiscoTargets, trajectory: int = 0
 ) -> figure.Figure:
-  """A rule's targets along one trajectory.
+  """Draws a rule's targets along one trajectory.
 
   Args:
     scene: T transitions of B trajectories.
@@ -45,8 +45,9 @@ def targets(
 
   Returns:
     Five panels over time: rewards and the target of q; pi; pi_hat, both with
-    dots at the actions taken; y_hat; z_hat, of both the entries that vary most.
-    What the rule lacks is left out.
+      dots
+    at the taken actions; y_hat; z_hat, both with the entries that vary most.
+    Panels without data are omitted.
   """
   pick = lambda x: np.asarray(x)[:, trajectory]
   softmax = lambda logits: scipy.special.softmax(pick(logits), axis=-1)
@@ -86,20 +87,20 @@ def trace(
   start: int = 0,
   trajectory: int = 0,
 ) -> figure.Figure:
-  """What an agent predicts along a trajectory, as in Fig. 4a.
+  """Draws the predictions of an agent along a trajectory, as in Fig. 4a.
 
   Args:
     found: Trace of T transitions of B trajectories.
     observation: [T+1, B, ...]; pictures of images, [H, W] or [H, W, C], are
       shown.
-    start: Number of the first step.
+    start: The number of the first step.
     trajectory: Index of the trajectory, below B.
 
   Returns:
     Panels over time: observations, the entries of y that vary most (without
-    their means), confidence
-    of y and of the policy (negative entropy), reward and value; dashed lines
-    where episodes end. What there is not is left out.
+    their means), confidence of y and of the policy (negative entropy), reward
+    and value, with dashed lines where episodes end. Panels without data are
+    omitted.
   """
   pick = lambda x: np.asarray(x)[:, trajectory]
   steps = start + np.arange(len(found.reward))
@@ -149,11 +150,11 @@ def trace(
 
 
 def horizon(moved: Mapping[str, types.Array]) -> figure.Figure:
-  """Change of targets, by how many steps ahead a prediction is perturbed.
+  """Draws changes of targets over the steps to a perturbed prediction.
 
   Args:
-    moved: Prediction, y or z -> [T+1, B], see `horizon.by_distance`; NaN is
-      left out.
+    moved: Prediction, y or z -> [T+1, B], by `horizon.by_distance`; NaN is
+      ignored.
 
   Returns:
     A panel for each: a thin curve for each trajectory, their mean in bold.
@@ -183,10 +184,10 @@ def horizon(moved: Mapping[str, types.Array]) -> figure.Figure:
 def reliance(
   found: Mapping[str, Mapping[str, types.Array]],
 ) -> figure.Figure:
-  """How far targets move without the predictions y and z.
+  """Draws how far targets move without the predictions y and z.
 
   Args:
-    found: See `ablation.reliance`.
+    found: The result of `ablation.reliance`.
 
   Returns:
     A row for each target, on a logarithmic scale, with its `ablation.share`.
@@ -198,7 +199,7 @@ def reliance(
   }
   fig, ax = plotting.panel('total variation', '', height=3.2)
   rows = np.arange(len(found))
-  # What is less is rounding.
+  # Smaller numbers are rounding errors.
   values = {
     how: np.maximum([float(x[how]) for x in found.values()], 1e-7)
     for how in labels
@@ -238,15 +239,16 @@ def probes(
   scores: Mapping[str, Mapping[str, np.ndarray]],
   are_accuracies: Mapping[str, bool],
 ) -> figure.Figure:
-  """What can be read from predictions of the future, as in Fig. 4c.
+  """Draws how well predictions tell the future, as in Fig. 4c.
 
   Args:
-    scores: Question -> prediction -> [folds, K], see `probes.score`.
-    are_accuracies: Question -> whether its scores are; they are R^2 otherwise.
+    scores: Question -> prediction -> [folds, K], by `probes.score`.
+    are_accuracies: Question -> whether its scores are accuracies, otherwise
+      R^2.
 
   Returns:
-    A panel for each question: mean scores, with 95% intervals of the mean over
-    the folds, by the number of steps ahead; where each fold has a score.
+    A panel for each question: mean scores over the number of steps ahead, with
+    95% intervals of the mean over folds, if each fold has a score.
   """
   columns = 2
   rows = -(-len(scores) // columns)
@@ -280,11 +282,11 @@ def sensitivity(
   norms: Mapping[str, types.Array],
   trajectory: int = 0,
 ) -> figure.Figure:
-  """Observations, and how sensitive each prediction is to them (Fig. 4b).
+  """Draws observations, and the sensitivity of predictions (Fig. 4b).
 
   Args:
     observation: [T+1, B, H, W] or [T+1, B, H, W, C]; channels are summed.
-    norms: By prediction, [T, B, H, W] or [T, B, H, W, C]; see
+    norms: Prediction -> [T, B, H, W] or [T, B, H, W, C], by
       `sensitivity.gradient_norms`.
     trajectory: Index of the trajectory, below B.
 
@@ -293,7 +295,7 @@ def sensitivity(
     each on its own scale.
 
   Raises:
-    ValueError: the observation is not an image.
+    ValueError: The observation is not an image.
   """
   if not has_images(observation):
     raise ValueError(
@@ -318,26 +320,26 @@ def sensitivity(
 
 
 def has_images(observation: types.PyTree) -> bool:
-  """Whether an observation is [T, B, H, W] or [T, B, H, W, C]."""
+  """Returns whether an observation is [T, B, H, W] or [T, B, H, W, C]."""
   return hasattr(observation, 'shape') and np.ndim(observation) in (4, 5)
 
 
 def _images(observation: types.Array) -> np.ndarray:
-  """[T, B, H, W], channels summed."""
+  """Sums channels; returns [T, B, H, W]."""
   images = np.asarray(observation, np.float32)
   return images.sum(axis=-1) if images.ndim == 5 else images
 
 
 def _film(images: np.ndarray) -> np.ndarray:
-  """Some of the images [T, H, W], side by side."""
+  """Joins some of the images [T, H, W] horizontally."""
   number = min(len(images), _MAX_PICTURES)
-  # In the middle of the time that each takes on the axis.
+  # Each is in the middle of its time on the axis.
   chosen = (np.arange(number) + 0.5) * len(images) / number
   return np.concatenate(images[chosen.astype(int)], axis=1)
 
 
 def _t95(number: int) -> float:
-  """Half an interval of the mean of some values, in standard errors."""
+  """Returns half of a 95% interval of a mean, in standard errors."""
   return scipy.stats.t.ppf(0.975, number - 1)
 
 
@@ -362,7 +364,7 @@ def _distributions(
   name: str,
   highest: float | None = None,
 ) -> None:
-  """Probabilities [T, n] as an image over time."""
+  """Draws probabilities [T, n] as an image over time."""
   image = ax.imshow(
     probabilities.T, aspect='auto', cmap='viridis', vmin=0, vmax=highest
   )
@@ -372,7 +374,7 @@ def _distributions(
 
 
 def _most_varied(probabilities: np.ndarray) -> np.ndarray:
-  """The entries that vary most along the trajectory, [T, n] -> [T, <= 24]."""
+  """Selects the entries that vary most over time, [T, n] -> [T, <= 24]."""
   spread = np.std(probabilities, axis=0)
   chosen = np.argsort(-spread)[:_MAX_ENTRIES]
   return probabilities[:, np.sort(chosen)]

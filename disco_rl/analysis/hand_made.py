@@ -24,17 +24,17 @@ def scene(
   ends: Sequence[bool],
   values: Sequence[float],
 ) -> scenes.Scene:
-  """One trajectory of an agent in its initial state.
+  """Makes one trajectory of an agent in its initial state.
 
-  The policy, the behaviour policy and all predictions but q are uniform, also
-  those of the target network.
+  The policy, the behaviour policy and all predictions except q are uniform,
+  including those of the target network.
 
   Args:
     rule: The rule, which defines the heads.
     actions: A_t, T integers below A.
     rewards: R_t, T numbers, received after a_t.
     ends: T flags, whether the episode ended after a_t.
-    values: Expected returns q of the A actions, in all states; zeros where the
+    values: Expected returns q of the A actions, in all states; zeros if the
       rule has no q.
 
   Returns:
@@ -42,9 +42,8 @@ def scene(
     use them.
 
   Raises:
-    ValueError: the lengths differ, there are no steps, an action is out of
-      range, or a value is too large for the rule's q, or not zero where it
-      has none.
+    ValueError: The lengths differ, there are no steps, an action is out of
+      range, or a value is too large for the rule's q, or not zero without q.
   """
   num_actions = len(values)
   length = _check(actions, rewards, ends, num_actions)
@@ -65,7 +64,7 @@ def scene(
     )
   rollout = types.Rollout(
     observation=zeros(),
-    # The action at T is not used by updates.
+    # Updates do not use the action at T.
     action=jnp.asarray([*actions, 0], jnp.int32)[:, None],
     logits=zeros(num_actions),
     reward=jnp.asarray(rewards, jnp.float32)[:, None],
@@ -100,7 +99,7 @@ def _check(
 
 
 def _categorical(rule: disco.Disco, values: Sequence[float]) -> types.Array:
-  """Logits [A, N] whose expectations are the values."""
+  """Computes logits [A, N] whose expectations are the values."""
   transformed = value_targets.TRANSFORM.apply(jnp.asarray(values, jnp.float32))
   bound = rule.max_abs_value
   largest = jnp.max(jnp.abs(transformed))

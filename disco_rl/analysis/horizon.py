@@ -1,7 +1,8 @@
 """The horizon of a rule: how far ahead its targets depend on predictions.
 
 A rule that bootstraps computes the target z_hat at t from the prediction z at
-t+k. The change of z_hat when z at t+k is perturbed measures how much (Fig. 4d).
+t+k. Perturbing z at t+k and measuring the change of z_hat shows how much (Fig.
+4d).
 """
 
 import dataclasses
@@ -27,25 +28,25 @@ def movement(
   name: str = 'z',
   scale: float = 1.0,
 ) -> types.Array:
-  """Change of each target when a prediction at one time is perturbed.
+  """Measures the change of each target if a prediction is perturbed.
 
   Normal noise is added to the online network's logits of the prediction, for
   all actions; the target network's outputs are not changed.
 
   Args:
     rule: A discovered rule.
-    rule_params: Its parameters (eta).
+    rule_params: The parameters of the rule (eta).
     scene: T transitions of B trajectories.
     key: PRNG key of the noise.
-    name: The prediction whose target is looked at, 'y' or 'z'.
-    scale: Standard deviation of the noise.
+    name: The prediction, 'y' or 'z'.
+    scale: The standard deviation of the noise.
 
   Returns:
-    [T+1, T, B]: at s, t the total variation, in [0, 1], between the targets at
-    t with and without noise at s.
+    [T+1, T, B]: at s, t, the total variation in [0, 1] between the targets at t
+    with and without noise at s.
 
   Raises:
-    ValueError: the prediction is unknown, or the rule lacks it.
+    ValueError: The prediction is unknown, or the rule lacks it.
   """
   if name not in PREDICTIONS:
     raise ValueError(
@@ -77,18 +78,18 @@ def movement(
 
 @jax.jit
 def by_distance(movements: types.Array, rollout: types.Rollout) -> types.Array:
-  """Means of `movement` over all pairs k steps apart in the same episode.
+  """Averages `movement` over all pairs k steps apart in the same episode.
 
-  The paper draws the target at the first step alone. Pairs across the end of an
-  episode are left out: the features of an episode's last step contain z of the
-  next observation, which is of another episode.
+  The paper only draws the target at the first step. Pairs across the end of an
+  episode are ignored: the features of an episode's last step contain z of the
+  next observation, which belongs to another episode.
 
   Args:
-    movements: [T+1, T, B].
+    movements: The result of `movement`, [T+1, T, B].
     rollout: T transitions of B trajectories.
 
   Returns:
-    [T+1, B], by k from 0 to T; NaN where a trajectory has no such pair.
+    [T+1, B], by k from 0 to T; NaN if a trajectory has no such pair.
   """
   starts = agent_network.episode_starts(rollout)
   episode = jnp.cumsum(starts, axis=0)

@@ -27,28 +27,28 @@ from disco_rl.evaluation import training
 from disco_rl.runtime import files
 from disco_rl.update_rules import disco
 
-# The rule sees the hand-made scene as often before: its meta-RNN has settled.
+# The rule sees the hand-made scene this often before: its meta-RNN has settled.
 _TIMES = 10
-_POINTS = 25  # Of each learning curve.
+_POINTS = 25  # The points of each learning curve.
 # Steps before and after the largest reward, of a trace.
 _BEFORE, _AFTER = 40, 20
 _PROBES = probes.ProbeConfig()
-_MOMENTS = 3  # Of a trace, whose observations are looked at.
+_MOMENTS = 3  # The steps of a trace whose observations are analyzed.
 
 
 def targets(rule: disco.Disco, rule_params: types.Params) -> figure.Figure:
-  """Targets in a scene made up by hand.
+  """Draws targets in a hand-made scene.
 
   Two episodes of six steps, three actions: the first episode ends with a reward
   of 1, the second has a reward of -1 at its second step. The policy is uniform.
-  Where the rule has q, the value of the first action is 0.5 higher.
+  If the rule has q, the value of the first action is 0.5 higher.
 
   Args:
     rule: A discovered rule.
-    rule_params: Its parameters (eta).
+    rule_params: The parameters of the rule (eta).
 
   Returns:
-    See `figures.targets`.
+    The figure of `figures.targets`.
   """
   scene = hand_made.scene(
     rule,
@@ -67,24 +67,24 @@ def of_agent(
   seed: int = 0,
   config: probes.ProbeConfig | None = None,
 ) -> Iterator[tuple[str, figure.Figure]]:
-  """What a rule does with an agent that it has trained.
+  """Draws the analyses of an agent that a rule has trained.
 
   Args:
     subject: The agent and its rule.
-    scene: Its recording, see `recording.record`.
-    seed: Seed of the probes, and of noise on predictions.
-    config: Settings of the probes; None: the defaults.
+    scene: The recording of the agent, by `recording.record`.
+    seed: The seed of the probes, and of noise on predictions.
+    config: The settings of the probes; None: the defaults.
 
   Yields:
     Names and figures: `targets`; `trace`, around the largest reward;
-    `gradients`, where observations are images and the agent has no core;
-    `probes`; where the rule has y and z also `horizon` and `reliance`, both at
-    the last steps.
+    `gradients`, if observations are images and the agent has no core; `probes`;
+    and, if the rule has y and z, `horizon` and `reliance`, both at the last
+    steps.
   """
   rule, rule_params = subject.rule, subject.rule_params
   yield 'targets', targets(rule, rule_params)
   key = jax.random.key(seed)
-  # A rule sees as many steps at a time.
+  # A rule sees this number of steps at a time.
   length = min(subject.agent.config.unroll_length, len(scene.rollout.reward))
   event = _around_largest_reward(scene)
   trace = traces.trace(rule, scenes.cut(scene, *event))
@@ -111,7 +111,7 @@ def of_agent(
 
 
 def _around_largest_reward(scene: scenes.Scene) -> tuple[int, int, slice]:
-  """The arguments of `scenes.cut`."""
+  """Returns the arguments of `scenes.cut`."""
   rewards = np.abs(scene.rollout.reward) * np.asarray(scene.rollout.mask)
   step, trajectory = np.unravel_index(np.argmax(rewards), rewards.shape)
   start = max(0, int(step) - _BEFORE)
@@ -124,7 +124,7 @@ def _gradients(
   scene: scenes.Scene,
   event: tuple[int, int, slice],
 ) -> figure.Figure:
-  """Gradient norms at some moments of an event."""
+  """Draws gradient norms at some steps of an event."""
   start, length, trajectory = event
   moments = [
     sensitivity.gradient_norms(
@@ -147,12 +147,12 @@ def _gradients(
 def without_predictions(
   subject: recording.Subject, workdir: files.PathLike, updates: int
 ) -> figure.Figure:
-  """Learning curves without predictions, as in Fig. 4e.
+  """Draws learning curves without predictions, as in Fig. 4e.
 
   Args:
     subject: A rule that has y and z, and the settings of its agents.
-    workdir: Folder of the run, whose curve is the rule's.
-    updates: Number of updates of each agent without predictions.
+    workdir: The folder of the run, which has the rule's curve.
+    updates: The number of updates of each agent without predictions.
 
   Returns:
     The curves of the run, up to the same number of steps; of agents with the
@@ -160,7 +160,7 @@ def without_predictions(
     and z), and without predictions (from all targets).
 
   Raises:
-    ValueError: the rule has no y and z.
+    ValueError: The rule has no y and z.
   """
   steps, returns = learning_curves.read_curve(
     pathlib.Path(workdir) / 'metrics.csv'
@@ -185,7 +185,7 @@ def without_predictions(
 def _curve(
   subject: recording.Subject, rule: disco.Disco, updates: int
 ) -> learning_curves.Curve:
-  """Trains agents; their mean returns along the way."""
+  """Trains agents; returns mean returns along the way."""
   config = subject.config
   environment = subject.environments(
     config.seeds * config.agent.num_environments

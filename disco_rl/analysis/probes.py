@@ -1,9 +1,9 @@
-"""Probes: what an agent's predictions say of the future (Fig. 4c).
+"""Probes: how much an agent's predictions tell about the future (Fig. 4c).
 
 A probe is an MLP that is trained to answer questions about the next steps from
 one prediction, and is tested on held-out trajectories. The paper states the
-sizes of the MLPs, R^2, accuracy and five folds; what is assumed here is said
-where it stands.
+sizes of the MLPs, R^2, accuracy and five folds; other choices are marked as
+assumptions.
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ from disco_rl.update_rules import disco
 
 # Questions are about the quantities 0 to 10 steps ahead.
 FURTHEST = 10
-# Of rewards that are not zero, the part that is large.
+# The fraction of non-zero rewards that counts as large.
 _LARGE = 0.1
-# Predictions that have not learnt: the policy at another step, and y of a
-# network with initial parameters, which passes on what it sees.
+# Baselines: the policy at another step, and y of a network with initial
+# parameters, which still depends on the observation.
 SHUFFLED, INITIAL = 'shuffled policy', 'initial y'
 
 
@@ -38,8 +38,8 @@ class Question:
 
   Attributes:
     answer: [T, B, K]; bool for yes-no questions, float32 for numbers.
-    is_known: [T, B, K] bool, whether the episode and the trajectory last that
-      long.
+    is_known: [T, B, K] bool, whether the step is in the same episode and the
+      trajectory.
   """
 
   answer: types.Array
@@ -48,15 +48,15 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class ProbeConfig:
-  """Training of probes.
+  """Settings of the training of probes.
 
   Attributes:
-    hidden_sizes: Widths of the MLP's layers, those of the paper.
-    wide_sizes: Likewise for y and z.
-    folds: Number of folds of the cross-validation.
-    steps: Updates by Adam; an assumption, as those below.
-    batch_size: Steps of trajectories in an update.
-    learning_rate: Step size of Adam.
+    hidden_sizes: The widths of the MLP's layers in the paper.
+    wide_sizes: The widths for y and z in the paper.
+    folds: The number of folds of the cross-validation.
+    steps: The number of updates by Adam; an assumption, like the next two.
+    batch_size: The number of steps of trajectories in an update.
+    learning_rate: The step size of Adam.
   """
 
   hidden_sizes: tuple[int, ...] = (128, 64, 32)
@@ -73,7 +73,7 @@ def inputs(
   scene: scenes.Scene,
   key: types.Array,
 ) -> Mapping[str, types.Array]:
-  """Inputs of probes, by name, [T, B, n].
+  """Returns inputs of probes, [T, B, n], by name.
 
   Args:
     rule: The agent's rule.
@@ -82,9 +82,9 @@ def inputs(
     key: PRNG key of the baselines.
 
   Returns:
-    The policy, y, and z of the taken action as probabilities; as value the
-    expected q of each action; and as baselines the policy at other steps, and y
-    of a network that has not learnt. What the rule lacks is left out.
+    The policy, y, and z of the taken action as probabilities; the expected q of
+    each action as value; and as baselines the policy at other steps, and y of
+    an initial network. Predictions that the rule lacks are omitted.
   """
   outputs = {name: x[:-1] for name, x in scene.outputs.items()}
   found = {'policy': jax.nn.softmax(outputs['logits'])}
@@ -107,12 +107,12 @@ def inputs(
 
 
 def questions(rule: disco.Disco, scene: scenes.Scene) -> Mapping[str, Question]:
-  """Questions about the future of a scene.
+  """Makes questions about the future of a scene.
 
-  Fig. 4c has the first two. Of large rewards the paper does not say how large
-  they are: here the largest tenth of the rewards that are not zero, by their
-  absolute value, and all that are equal to the smallest of these. The others
-  take the place of those of Extended Data Fig. 2, which are not known here.
+  Fig. 4c has the first two. The paper does not define large rewards: here they
+  are the largest tenth of non-zero rewards, by absolute value, and all that are
+  equal to the smallest of these. The other questions replace those of Extended
+  Data Fig. 2, which are not known here.
 
   Args:
     rule: The agent's rule.
@@ -120,7 +120,7 @@ def questions(rule: disco.Disco, scene: scenes.Scene) -> Mapping[str, Question]:
 
   Returns:
     By name: the entropy of the policy k steps later, whether a large reward
-    follows the action k steps later, that reward, and where the rule has q the
+    follows the action k steps later, that reward, and, if the rule has q, the
     value k steps later; for k from 0 to 10.
   """
   trace, rollout = traces.trace(rule, scene), scene.rollout
@@ -139,7 +139,7 @@ def questions(rule: disco.Disco, scene: scenes.Scene) -> Mapping[str, Question]:
 
 
 def _ask(rollout: types.Rollout, quantity: types.Array) -> Question:
-  """The question about a quantity [T, B], 0 to `FURTHEST` steps ahead."""
+  """Makes a question about a quantity [T, B], 0 to `FURTHEST` steps ahead."""
   episode = np.cumsum(agent_network.episode_starts(rollout), axis=0)
   length = len(quantity)
   step = np.arange(length)[:, None] + np.arange(FURTHEST + 1)
@@ -156,26 +156,26 @@ def score(
   asked: Mapping[str, Question],
   config: ProbeConfig,
 ) -> dict[str, dict[str, np.ndarray]]:
-  """Scores of probes on held-out trajectories.
+  """Scores probes on held-out trajectories.
 
   One probe answers all questions about all steps ahead from one prediction, and
   has an output for each; the paper trains one for each question.
 
   Args:
     key: PRNG key.
-    found: See `inputs`.
-    asked: See `questions`.
-    config: Settings of the probes.
+    found: The result of `inputs`.
+    asked: The result of `questions`.
+    config: The settings of the probes.
 
   Returns:
-    Question -> prediction -> [folds, K]. Of numbers R^2, 1 - sum (probe -
-    answer)^2 / sum (answer - mean)^2: 0 for a probe that always gives the mean
-    of the held-out answers. Of yes-no questions the accuracy, the mean of those
-    among yeses and among noes: 0.5 for a probe that knows nothing, however rare
-    one answer is. NaN where all answers are equal.
+    Question -> prediction -> [folds, K]. For numbers, R^2 = 1 - sum (probe -
+    answer)^2 / sum (answer - mean)^2, which is 0 for a probe that always gives
+    the mean of the held-out answers. For yes-no questions, the accuracy,
+    averaged over both answers, which is 0.5 for a probe without information,
+    even if one answer is rare. NaN if all answers are equal.
 
   Raises:
-    ValueError: there are fewer trajectories than folds, or the shapes differ.
+    ValueError: There are fewer trajectories than folds, or the shapes differ.
   """
   shape = next(iter(asked.values())).answer.shape[:2]
   if shape[1] < config.folds:
@@ -207,9 +207,9 @@ def _cross_validate(
   sizes: tuple[int, ...],
   config: ProbeConfig,
 ) -> dict[str, types.Array]:
-  """Scores [folds, K]; each fold consists of whole trajectories.
+  """Computes scores [folds, K] with folds of whole trajectories.
 
-  Neighbouring steps are similar: in different folds, they would leak answers.
+  Adjacent steps are similar: in different folds, they would leak answers.
   """
   number = prediction.shape[1]
   fold = jnp.broadcast_to(
@@ -245,13 +245,13 @@ def _fit(
   sizes: tuple[int, ...],
   config: ProbeConfig,
 ) -> dict[str, types.Array]:
-  """Trains a probe where weights [N, K] are 1; returns its answers to all."""
+  """Trains a probe where weights [N, K] are 1; returns all its answers."""
   used = jnp.stack([*weights.values()]).max(axis=(0, 2))[:, None]
   x = _standardize(x, used)[0]
   scales = {}
   for name, answer in answers.items():
     if answer.dtype == bool:
-      # Yes and no count the same in all.
+      # Both answers have the same total weight.
       yes = _mean(answer, weights[name])
       weights = {
         **weights,
@@ -300,7 +300,7 @@ def _fit(
 def _network(
   sizes: tuple[int, ...], widths: Mapping[str, int]
 ) -> hk.Transformed:
-  """A probe: x [N, n] -> by question [N, width]."""
+  """Makes a probe: x [N, n] -> by question [N, width]."""
 
   def apply(x: types.Array) -> dict[str, types.Array]:
     y = hk.nets.MLP([*sizes, sum(widths.values())])(x)
@@ -332,7 +332,7 @@ def _accuracy(
 def _standardize(
   x: types.Array, weight: types.Array
 ) -> tuple[types.Array, types.Array, types.Array]:
-  """Values of mean 0 and deviation 1 where the weight is; mean, deviation."""
+  """Standardizes weighted values; returns also mean and deviation."""
   mean = _mean(x, weight)
   deviation = jnp.sqrt(_mean(jnp.square(x - mean), weight))
   deviation = jnp.where(deviation > 0, deviation, 1.0)

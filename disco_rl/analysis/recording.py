@@ -1,4 +1,4 @@
-"""Recordings: what an agent does and predicts that a rule has trained."""
+"""Recordings of the actions and predictions of agents."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ from disco_rl.networks import agent_network
 from disco_rl.runtime import files
 from disco_rl.update_rules import disco
 
-# Fig. 4d of the paper has as many.
+# The number in Fig. 4d of the paper.
 NUM_TRAJECTORIES = 16
 
 
@@ -31,9 +31,9 @@ class Subject:
   """A discovered rule, and an agent that it has trained.
 
   Attributes:
-    config: Settings of the run that trained the agent.
+    config: The settings of the run that trained the agent.
     rule: The rule.
-    rule_params: Its parameters (eta).
+    rule_params: The parameters of the rule (eta).
     agent: The kind of agent.
     learner: The agent's state after its last update.
   """
@@ -45,7 +45,7 @@ class Subject:
   learner: learner.LearnerState
 
   def environments(self, number: int) -> families.Environment:
-    """New environments of the run's kind: `number` of those on the host."""
+    """Makes environments like the run's; `number` of them on the host."""
     return environment_registry.make(
       self.config.environment,
       number,
@@ -58,17 +58,18 @@ def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
   """Loads a rule and its agent from a run; changes nothing in its folder.
 
   Args:
-    workdir: Folder of a run of disco-rl evaluate, which may still be running.
-    seed: Seed of the agent; None: the run's first.
+    workdir: The folder of a run of disco-rl evaluate, which may still be
+      running.
+    seed: The seed of the agent; None: the first agent of the run.
 
   Returns:
-    The agent as its newest checkpoint holds it, with its rule.
+    The agent in the newest checkpoint, with its rule.
 
   Raises:
-    ValueError: the folder holds no run, the run has no such agent, or its rule
-      is made by hand.
+    ValueError: the folder is not of a run, the run has no such agent, or its
+      rule is hand-made.
     checkpointing.CheckpointError: the run has no checkpoint that can be read.
-    FileNotFoundError: the file of its rule does not exist any longer.
+    FileNotFoundError: the file of its rule no longer exists.
     ImportError: a package that the environment needs is not installed.
   """
   one = stored.read(workdir, seed)
@@ -88,8 +89,8 @@ def record(subject: Subject, seed: int, length: int) -> scenes.Scene:
 
   Args:
     subject: The agent and its rule.
-    seed: Seed of its actions; environments have that of the run.
-    length: T, number of steps.
+    seed: The seed of actions; environments have the seed of the run.
+    length: T, the number of steps.
 
   Returns:
     T transitions in NUM_TRAJECTORIES environments, on the device or on the
@@ -141,5 +142,5 @@ def play(
 
 
 def _batched(tree: Any) -> Any:
-  """The state of one agent with a leading axis."""
+  """Adds a leading axis to the state of one agent."""
   return jax.tree.map(lambda x: x[None], tree)

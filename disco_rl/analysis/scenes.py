@@ -1,9 +1,8 @@
 """Scenes: trajectories with an agent's predictions, the inputs of a rule.
 
 A rule reads the outputs of a network, not the network itself. So predictions
-take the place of parameters here, and the identity that of the network: a rule
-can be applied to any trajectory, recorded or hand-made, and to changed
-predictions.
+replace parameters here, and the identity replaces the network: a rule can be
+applied to any trajectory, recorded or hand-made, and to changed predictions.
 """
 
 import dataclasses
@@ -26,8 +25,8 @@ class Scene:
 
   Attributes:
     rollout: T transitions of B trajectories.
-    outputs: Predictions along them, by head; see `AgentNetwork.unroll`.
-    state: The rule's state; its `target_params` are the target network's
+    outputs: The predictions along them, by head; see `AgentNetwork.unroll`.
+    state: The rule's state, in which `target_params` are the target network's
       predictions, converted by `as_params`.
   """
 
@@ -37,7 +36,7 @@ class Scene:
 
 
 def of_taken(outputs: types.Array, rollout: types.Rollout) -> types.Array:
-  """A head's outputs for the actions taken, [T+1, B, A, n] -> [T, B, n]."""
+  """Selects outputs of taken actions, [T+1, B, A, n] -> [T, B, n]."""
   action = rollout.action[:-1, :, None, None]
   return jnp.take_along_axis(outputs[:-1], action, axis=2)[:, :, 0]
 
@@ -48,7 +47,7 @@ def as_params(outputs: types.Outputs) -> types.Params:
 
 
 def as_outputs(params: types.Params) -> types.Outputs:
-  """The inverse of `as_params`."""
+  """Inverts `as_params`."""
   return params[_MODULE]
 
 
@@ -57,11 +56,11 @@ def from_agent(
   state: learner.LearnerState,
   rollout: types.Rollout,
 ) -> Scene:
-  """The inputs of a rule when an agent learns from a rollout.
+  """Makes the inputs of a rule when an agent learns from a rollout.
 
   Args:
     network: The agent's network.
-    state: The agent's state, with that of a discovered rule.
+    state: The agent's state, including that of a discovered rule.
     rollout: T transitions of B trajectories.
 
   Returns:
@@ -82,17 +81,17 @@ def cut(
   length: int,
   trajectories: slice = slice(None),
 ) -> Scene:
-  """A part of a scene, with its predictions and the rule's state as they were.
+  """Cuts a part of a scene; predictions and the rule's state are unchanged.
 
   Args:
-    scene: The whole.
-    start: Its first step.
-    length: Number of steps.
-    trajectories: Which of them.
+    scene: The whole scene.
+    start: The first step.
+    length: The number of steps.
+    trajectories: The trajectories to keep.
 
   Returns:
-    `length` transitions. Where the agent has a core, its state is that before
-    the whole scene.
+    `length` transitions. The state of the agent's core, if it has one, is that
+    before the whole scene.
   """
   steps = lambda x: x[start : start + length, trajectories]
   states = lambda tree: jax.tree.map(
@@ -119,11 +118,11 @@ def cut(
 def targets(
   rule: disco.Disco, rule_params: types.Params, scene: Scene
 ) -> disco.DiscoTargets:
-  """The rule's targets for the agent's predictions.
+  """Computes the rule's targets for the agent's predictions.
 
   Args:
     rule: A discovered rule.
-    rule_params: Its parameters (eta).
+    rule_params: The parameters of the rule (eta).
     scene: T transitions of B trajectories.
 
   Returns:
@@ -139,13 +138,13 @@ def settle(
   """Applies the rule to a scene a number of times, to advance its state.
 
   Initially the output of the meta-RNN is zero and the scale of advantages is
-  unknown. Here the predictions do not change, only the rule's state does.
+  unknown. Only the rule's state changes here, not the predictions.
 
   Args:
     rule: A discovered rule.
-    rule_params: Its parameters (eta).
+    rule_params: The parameters of the rule (eta).
     scene: T transitions of B trajectories.
-    times: Number of applications, at least 0.
+    times: The number of applications, at least 0.
 
   Returns:
     The scene with the rule's state after the last one.
@@ -162,7 +161,7 @@ def settle(
 def apply_rule(
   rule: disco.Disco, rule_params: types.Params, scene: Scene
 ) -> tuple[disco.DiscoTargets, disco.DiscoState]:
-  """Returns the targets of the rule and its next state."""
+  """Computes the targets of the rule and its next state."""
   found, state, _ = rule.targets(
     rule_params,
     scene.state,

@@ -32,11 +32,11 @@ def gradient_norms(
   params: types.Params,
   rollout: types.Rollout,
 ) -> Mapping[str, types.PyTree]:
-  """Norm of the gradient of each prediction by each entry of an observation.
+  """Computes gradient norms of predictions by each entry of observations.
 
-  sqrt(sum_i (d p_i / d o)^2), where p is the vector of probabilities of the
-  policy, y, z or aux_pi, or the expected q, a single number; z, aux_pi and q
-  are those of the taken action. Each p_i takes one backward pass.
+  They are sqrt(sum_i (d p_i / d o)^2), where p is the vector of probabilities
+  of the policy, y, z or aux_pi, or the expected q, a single number; z, aux_pi
+  and q are those of the taken action. Each p_i requires one backward pass.
 
   Args:
     rule: The agent's rule.
@@ -46,10 +46,10 @@ def gradient_norms(
 
   Returns:
     By name in `PREDICTIONS`, without those that the rule lacks, a tree like an
-    observation's, [T, B, ...]. Pixels are scaled to [0, 1].
+    observation, [T, B, ...]. Pixels are scaled to [0, 1].
 
   Raises:
-    ValueError: the network has a recurrent core, or an observation has integers
+    ValueError: The network has a recurrent core, or an observation has integers
       that are not pixels.
   """
   if jax.tree.leaves(rollout.core_state):
@@ -78,7 +78,7 @@ def gradient_norms(
 
 
 def _as_float(path: tuple[object, ...], leaf: types.Array) -> types.Array:
-  """A leaf of the observation as the torso receives it, in float32."""
+  """Converts a leaf of an observation to float32, like the torso."""
   if leaf.dtype == jnp.uint8:
     return leaf.astype(jnp.float32) / 255
   if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -92,12 +92,12 @@ def _as_float(path: tuple[object, ...], leaf: types.Array) -> types.Array:
 def _prediction(
   rule: disco.Disco, taken: types.Outputs, name: str
 ) -> types.Array:
-  """One of `PREDICTIONS`, [T, B, n]."""
+  """Computes one of `PREDICTIONS`, [T, B, n]."""
   output = taken[_HEADS[name]]
   if name == 'value':
     value = value_targets.values_from_logits(output, rule.max_abs_value)
     return value[..., None]
-  # Heads of the state also have an output for the last observation.
+  # Heads of the state also have outputs for the last observation.
   is_of_state = name in ('policy', 'y')
   return jax.nn.softmax(output[:-1] if is_of_state else output)
 
@@ -105,11 +105,11 @@ def _prediction(
 def _norms(
   predict: Callable[[types.PyTree], types.Array], observation: types.PyTree
 ) -> types.PyTree:
-  """Norms over the last axis of a prediction, for T steps."""
+  """Computes norms over the last axis of a prediction, for T steps."""
   prediction, pullback = jax.vjp(predict, observation)
 
   def add(squares: types.PyTree, i: types.Array) -> tuple[types.PyTree, None]:
-    # Rows are independent: the gradient of their sum has the gradient of each.
+    # Rows are independent: the gradient of their sum contains all gradients.
     (gradient,) = pullback(jnp.zeros_like(prediction).at[..., i].set(1.0))
     return jax.tree.map(lambda s, g: s + g**2, squares, gradient), None
 

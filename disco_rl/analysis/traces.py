@@ -1,4 +1,4 @@
-"""Traces: what an agent predicts, and how surely, over time (Fig. 4a).
+"""Traces of an agent's predictions and their confidence (Fig. 4a).
 
 In the paper the confidence of y rises ahead of salient events, before any
 reward.
@@ -25,10 +25,9 @@ class Trace:
     reward: [T, B].
     ended: [T, B] bool, whether the next observation begins another episode.
     policy_confidence: [T, B] negative entropy of the policy, nats; at most 0.
-    value: [T, B] expectation of q under the policy; None where the rule has no
-      q.
-    y: [T, B, n] probabilities; None where the rule has no y.
-    y_confidence: [T, B] its negative entropy, likewise.
+    value: [T, B] expectation of q under the policy; None without q.
+    y: [T, B, n] probabilities; None without y.
+    y_confidence: [T, B] negative entropy of y; None without y.
   """
 
   reward: types.Array
