@@ -16,7 +16,7 @@ class Benchmark:
   """Training in a benchmark, with the defaults of most benchmarks."""
 
   environment: str  # An example; any other can be chosen.
-  replay_steps: float  # Actions that replay holds.
+  replay_steps: float  # Actions in replay.
   num_environments: int  # The number of new trajectories per rollout.
   updates_per_rollout: int = 1
   seeds: int = 2

@@ -8,7 +8,7 @@
   Policy           A trained agent that acts and plays.
   load_agent       Loads an agent of a run, to be trained further.
   load_policy      Loads a policy from a file or from a run.
-  Learner          Makes single updates, for a training loop of your own.
+  Learner          Makes single updates, for your own training loop.
   Heads            Adds the outputs that a rule requires to your network.
   Rollout          A batch of trajectories that agents learn from.
   EnvironmentSpec  The shapes of observations and the number of actions.

@@ -1,4 +1,4 @@
-"""How optional packages are installed."""
+"""Installation of optional packages."""
 
 # The name for `pip install`; the package is imported as disco_rl.
 DISTRIBUTION = 'disco-rl-discovery'

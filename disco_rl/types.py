@@ -1,6 +1,6 @@
 """Records that pass between the parts of the system.
 
-Index convention: a rollout of T transitions holds T+1 observations, actions and
+Index convention: a rollout of T transitions has T+1 observations, actions and
 behaviour logits (index 0..T), and T rewards, terminals and masks (0..T-1).
 `reward[t]` and `is_terminal[t]` are the outcome of `action[t]`; where
 `is_terminal[t]`, `observation[t + 1]` is the first of the next episode.

@@ -144,8 +144,8 @@ def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:
   """Returns the settings of another command.
 
   Args:
-    config: Its --config.
-    overrides: Its flags --config.NAME=VALUE.
+    config: The --config of the command.
+    overrides: The flags --config.NAME=VALUE of the command.
   """
   argv = ['launcher', f'--config={config}', *overrides]
   parsed = flags.FlagValues()

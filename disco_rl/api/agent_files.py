@@ -155,7 +155,7 @@ def save(
 
   Args:
     path: The file, ending in '.npz'.
-    description: How the agent was made.
+    description: The description of the agent.
     tree: A tree of arrays and PRNG keys.
 
   Raises:

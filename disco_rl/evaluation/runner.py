@@ -101,7 +101,7 @@ def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
 
   Args:
     settings: The settings by name. Those of agents and rules that are None or
-      absent are resolved, see `agent.resolution`; config.json holds all of
+      absent are resolved, see `agent.resolution`; config.json has all of
       them.
 
   Raises:

@@ -89,7 +89,8 @@ def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
     The agent.
 
   Raises:
-    ValueError: the folder holds no run, or the run has no agent with this seed.
+    ValueError: The folder is not of a run, or the run lacks an agent with this
+      seed.
     checkpointing.CheckpointError: the run has no checkpoint that can be read.
     FileNotFoundError: the file of its rule no longer exists.
     ImportError: a package that the environment needs is not installed.

@@ -54,7 +54,7 @@ class AgentNetwork:
     step: (parameters, observation [B, ...], core state [B, ...]) -> logits
       [B, A] and the next core state; for acting.
     policy: (parameters, rollout) -> logits [T+1, B, A].
-    unroll: (parameters, rollout) -> outputs, taken. `outputs` holds
+    unroll: (parameters, rollout) -> outputs, taken. `outputs` has
       [T+1, B, width] for `logits` and each head of the state,
       [T+1, B, A, width] for each head of the actions; `taken` is the same,
       except that heads of the actions are only for the taken actions of the

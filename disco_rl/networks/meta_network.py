@@ -80,7 +80,7 @@ class MetaOutputs:
   Attributes:
     pi: [T, B, A] pi_hat, with only legal actions.
     y: [T, B, Y] y_hat; None without y and z.
-    z: [T, B, Y] z_hat, for the taken action; None likewise.
+    z: [T, B, Y] z_hat, for the taken action; None without them.
     embedding: [T, B, 1] of the trajectory, an input of the meta-RNN; None
       without it.
   """

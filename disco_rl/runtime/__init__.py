@@ -1,1 +1,1 @@
-"""What touches devices, disk, signals and the terminal."""
+"""Devices, files, signals, metrics and the terminal."""

@@ -101,7 +101,7 @@ def largest(x: int) -> int:
 
 
 def place(x: types.PyTree, sharding: NamedSharding) -> jax.Array:
-  """Makes a global array from one that every process holds."""
+  """Makes a global array from one that every process has."""
   if isinstance(x, jax.Array) and not x.is_fully_addressable:
     return jax.device_put(x, sharding)
   data = np.asarray(files.to_data(x))

@@ -14,7 +14,7 @@ class UpdateRule(Protocol):
 
   A rule is a record of pure functions. Its state for an agent (lifetime
   moments, target network, recurrent state) is a tree that is passed in and out.
-  To learn with a rule of your own, implement these five methods and pass an
+  To learn with your own rule, implement these five methods and pass an
   instance to `disco_rl.Trainer` or `disco_rl.Learner`; both check the shapes
   that the methods return.
   """

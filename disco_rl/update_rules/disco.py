@@ -43,7 +43,7 @@ class DiscoTargets:
   Attributes:
     pi: [T, B, A].
     y: [T, B, Y]; None without y and z.
-    z: [T, B, Y] for the taken action; None likewise.
+    z: [T, B, Y] for the taken action; None without them.
     q: [T, B] in units of the return, scaled; None without q.
     target_policy: [T, B, A] logits of the target network's policy, used only by
       the regularizer of pi in discovery.

@@ -2,7 +2,7 @@
 
 They are recognized by their methods, without importing their packages:
   navix      env.reset(key) and env.step(timestep, action) return a time step
-  xminigrid  env.reset(params, key), env.step(params, timestep, action) likewise
+  xminigrid  env.reset(params, key), env.step(params, timestep, action) do too
   pgx        env.init(key) and env.step(state, action, key) return a state
   jumanji    env.reset(key) and env.step(state, action) return a state and a
              time step
