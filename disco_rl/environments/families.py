@@ -11,7 +11,8 @@ suite is a list of names. To add both for a benchmark:
   3. suites.py: the names of the benchmark.
   4. pyproject.toml: an extra with the package, also among `ENVIRONMENTS`.
   5. docs/environments.md: a row of the table, and the suite.
-  6. evaluation/normalization.py: a scale, if there are reference scores.
+  6. evaluation/normalization.py: an entry of `_FAMILIES` with the scale of
+     returns, if there are reference scores.
   7. tests/environments/: a test by `conformance.check`.
 """
 

@@ -32,6 +32,9 @@ class RetraceEstimates:
   q and V are the online network's, q_bar and V_bar the target network's. Both
   state values average over the current policy: V(s) = sum_a pi(a) q(s, a).
 
+  `retrace` makes them; `meta_features.zeros`, `initial_rule` and `imitation`
+  make artificial ones.
+
   Attributes:
     value: [T+1, B] V(s).
     q_value: [T+1, B, A] q(s, a).

@@ -161,7 +161,7 @@ def is_path(text: str) -> bool:
 
 
 def files_among(rules: Iterable[str]) -> dict[str, str]:
-  """Returns the paths of rules whose files can change: own and shipped ones.
+  """Maps rules whose files can change, own and shipped ones, to their paths.
 
   Other rules have fixed checksums.
   """
