@@ -125,7 +125,7 @@ class HostCollector:
 
     Args:
       params: theta [S, ...].
-      acting: the acting part of the agents.
+      acting: The acting part of the agents.
 
     Returns:
       The acting part afterwards, and a rollout [S, T or T+1, E, ...].
@@ -145,7 +145,7 @@ class HostCollector:
 
     Args:
       params: theta [S, ...].
-      acting: the acting part of the agents.
+      acting: The acting part of the agents.
 
     Returns:
       The acting part afterwards, and the batches [S, T or T+1, B, ...] of each

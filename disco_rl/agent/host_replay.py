@@ -179,7 +179,7 @@ class HostReplay:
       added: The value of `added` in the checkpoint.
 
     Raises:
-      row_log.RowLogError: a file is missing or damaged.
+      row_log.RowLogError: A file is missing or damaged.
     """
     self._log.restore(self._oldest(start, added), added)
     self.start = start
@@ -192,7 +192,7 @@ class HostReplay:
       added: The number of trajectories added when that checkpoint was saved.
 
     Raises:
-      row_log.RowLogError: a file cannot be deleted.
+      row_log.RowLogError: A file cannot be deleted.
     """
     self._log.delete_below(self._oldest(start, added))
 

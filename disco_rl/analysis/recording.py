@@ -66,11 +66,11 @@ def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
     The agent in the newest checkpoint, with its rule.
 
   Raises:
-    ValueError: the folder is not of a run, the run has no such agent, or its
+    ValueError: The folder is not of a run, the run has no such agent, or its
       rule is hand-made.
-    checkpointing.CheckpointError: the run has no checkpoint that can be read.
-    FileNotFoundError: the file of its rule no longer exists.
-    ImportError: a package that the environment needs is not installed.
+    checkpointing.CheckpointError: The run has no checkpoint that can be read.
+    FileNotFoundError: The file of its rule no longer exists.
+    ImportError: A package that the environment needs is not installed.
   """
   one = stored.read(workdir, seed)
   rule = one.rule.rule

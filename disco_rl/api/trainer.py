@@ -74,7 +74,7 @@ class Trainer(agent_files.Unpicklable):
     """Initializes an agent and its environments.
 
     Args:
-      environment: one of
+      environment: One of
 
         - a name, which `disco-rl list-environments` lists;
         - a function that makes a Gymnasium or dm_env environment. It is called
@@ -99,7 +99,7 @@ class Trainer(agent_files.Unpicklable):
         batch_size.
       preprocessing: Changes of an environment by name, such as {'atari':
         {'frame_skip': 1}}; see `environments.registry.make`.
-      **settings: fields of `agent.AgentConfig` (unroll_length, batch_size,
+      **settings: Fields of `agent.AgentConfig` (unroll_length, batch_size,
         on_policy_share, replay_capacity, learning_rate, ...), of
         `agent_network.AgentNetworkConfig` (core_lstm, action_model_lstm, ...)
         and of `torsos.TorsoConfig` (channels, hidden_sizes). The others follow
@@ -108,9 +108,9 @@ class Trainer(agent_files.Unpicklable):
 
     Raises:
       TypeError: The kind of environment is not supported.
-      ValueError: a name or a setting is not valid, or the environment's
+      ValueError: A name or a setting is not valid, or the environment's
         observations or actions are not supported.
-      ImportError: a package that the environment needs is not installed.
+      ImportError: A package that the environment needs is not installed.
       FileNotFoundError: The file of weights does not exist.
     """
     compilation_cache.leave_loops_rolled()

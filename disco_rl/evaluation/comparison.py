@@ -151,8 +151,8 @@ def read_result(
     environment_steps: The steps of one agent; later rows are left out.
 
   Raises:
-    OSError: the file does not exist or cannot be read.
-    files.WorkdirError: it is damaged, or has changed since the run ended.
+    OSError: The file does not exist or cannot be read.
+    files.WorkdirError: It is damaged, or has changed since the run ended.
   """
   digests.check_summary(pathlib.Path(csv_path).parent)
   column = normalization.column(environment)

@@ -80,8 +80,8 @@ def read_curve(csv_path: files.PathLike, column: str = 'return') -> Curve:
     Steps [points] and returns [seeds, points].
 
   Raises:
-    OSError: the file does not exist or cannot be read.
-    files.WorkdirError: it is damaged, or lacks a column.
+    OSError: The file does not exist or cannot be read.
+    files.WorkdirError: It is damaged, or lacks a column.
   """
   columns = metrics.read(csv_path)
   for name in ('update', 'seed', 'environment_steps', column):

@@ -105,8 +105,8 @@ def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
       them.
 
   Raises:
-    ValueError: a setting is unknown or not valid.
-    OSError: the file of the rule cannot be read or downloaded.
+    ValueError: A setting is unknown or not valid.
+    OSError: The file of the rule cannot be read or downloaded.
     ImportError: A package of the task, on which settings depend, is missing.
   """
   of_rules = rule_registry.setting_names()
@@ -169,9 +169,9 @@ class Evaluation:
       config: The settings of the run.
 
     Raises:
-      ValueError: a setting, name or file is not valid, or memory is too small.
-      FileNotFoundError: the file of the rule's weights does not exist.
-      ImportError: the environment needs a package that is not installed.
+      ValueError: A setting, name or file is not valid, or memory is too small.
+      FileNotFoundError: The file of the rule's weights does not exist.
+      ImportError: The environment needs a package that is not installed.
     """
     backend.check_precision()
     self._config = config
@@ -227,11 +227,11 @@ class Evaluation:
       `digests.write_summary`).
 
     Raises:
-      workdirs.WorkdirError: the folder contains a run with other settings, or
+      workdirs.WorkdirError: The folder contains a run with other settings, or
         is in use by another run; nothing is changed.
-      metrics.NonFiniteError: a loss is not finite.
-      checkpointing.CheckpointError: a checkpoint cannot be written or read.
-      signals.Interrupted: a signal ended the run; a checkpoint was saved.
+      metrics.NonFiniteError: A loss is not finite.
+      checkpointing.CheckpointError: A checkpoint cannot be written or read.
+      signals.Interrupted: A signal ended the run; a checkpoint was saved.
     """
     config = self._config
     if description is None:

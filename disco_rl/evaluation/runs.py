@@ -81,7 +81,7 @@ def training(
     given: The flat settings that `runner.config_of` takes.
 
   Raises:
-    ValueError: a setting is unknown or not valid.
+    ValueError: A setting is unknown or not valid.
   """
   settings = config_lib.flatten(runner.config_of(given))
   return Run(name, folder, rule, workdirs.with_choices(folder, settings))
@@ -95,10 +95,10 @@ def check(runs: Sequence[Run], free: Collection[str] = runner.FREE) -> None:
     free: The settings that may change when a run is resumed.
 
   Raises:
-    ValueError: two runs would share a folder, or the name of an environment is
+    ValueError: Two runs would share a folder, or the name of an environment is
       unknown.
-    ImportError: an environment needs a package that is not installed.
-    files.WorkdirError: the folder of a run contains other settings, or the file
+    ImportError: An environment needs a package that is not installed.
+    files.WorkdirError: The folder of a run contains other settings, or the file
       of its rule has changed since.
   """
   folders = [run.folder for run in runs]

@@ -91,9 +91,9 @@ def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
   Raises:
     ValueError: The folder is not of a run, or the run lacks an agent with this
       seed.
-    checkpointing.CheckpointError: the run has no checkpoint that can be read.
-    FileNotFoundError: the file of its rule no longer exists.
-    ImportError: a package that the environment needs is not installed.
+    checkpointing.CheckpointError: The run has no checkpoint that can be read.
+    FileNotFoundError: The file of its rule no longer exists.
+    ImportError: A package that the environment needs is not installed.
   """
   config = read_config(workdir)
   seed = config.seed if seed is None else seed
@@ -157,7 +157,7 @@ def kept_by_forks(settings: Mapping[str, Any]) -> Any:
     because agents keep their random numbers.
 
   Raises:
-    ValueError: a setting is not valid.
+    ValueError: A setting is not valid.
   """
   config = runner.config_of(settings)
   rule, _ = rule_registry.load(config.rule, **config.rule_settings)

@@ -119,7 +119,7 @@ def categorical_value_loss(
   Args:
     logits: [..., N].
     target: [...] in units of the return; constant.
-    max_abs_value: the largest bin.
+    max_abs_value: The largest bin.
 
   Returns:
     The loss, [...].
@@ -159,15 +159,15 @@ def retrace(
   """Estimates returns by Retrace (Munos et al., 2016) from target values.
 
   Args:
-    value_moments: lifetime moments before this batch.
+    value_moments: The lifetime moments before this batch.
     rollout: T transitions of B trajectories.
     policy_logits: [T+1, B, A] of the current policy, for V and V_bar.
     q_logits: [T+1, B, A, N] of the online network.
     target_q_logits: [T+1, B, A, N] of the target network.
     discount: gamma.
-    lambda_: decay of the trace.
-    max_abs_value: the largest bin of q.
-    moments_decay: weight of the past in the lifetime moments.
+    lambda_: The decay of the trace.
+    max_abs_value: The largest bin of q.
+    moments_decay: The weight of the past in the lifetime moments.
 
   Returns:
     Estimates, normalized by the moments after this batch, and those moments.
@@ -249,13 +249,13 @@ def vtrace(
   """Estimates by V-trace (Espeholt et al., 2018), with rho clipped at 1.
 
   Args:
-    value_moments: lifetime moments before this batch.
+    value_moments: The lifetime moments before this batch.
     rollout: T transitions of B trajectories.
     policy_logits: [T+1, B, A] of the current policy.
     value: [T+1, B] in units of the return.
     discount: gamma.
-    lambda_: decay of the trace.
-    moments_decay: weight of the past in the lifetime moments.
+    lambda_: The decay of the trace.
+    moments_decay: The weight of the past in the lifetime moments.
 
   Returns:
     Estimates, normalized by the moments after this batch, and those moments.

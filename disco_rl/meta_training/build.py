@@ -86,7 +86,7 @@ def make_groups(
 
   Raises:
     ValueError: A setting or an environment's name is not valid.
-    ImportError: an environment needs a package that is not installed.
+    ImportError: An environment needs a package that is not installed.
   """
   specimens = _specimens(config)
   shapes = {name: _shapes(*specimen) for name, specimen in specimens.items()}

@@ -66,9 +66,9 @@ class MetaTrainer:
       config: The settings of the run.
 
     Raises:
-      ValueError: a setting, name or file is not valid, or memory is too small.
-      FileNotFoundError: the file of weights does not exist.
-      ImportError: an environment needs a package that is not installed.
+      ValueError: A setting, name or file is not valid, or memory is too small.
+      FileNotFoundError: The file of weights does not exist.
+      ImportError: An environment needs a package that is not installed.
     """
     backend.check_precision()
     build.validate((*config.environments, *config.held_out.environments))
@@ -133,12 +133,12 @@ class MetaTrainer:
       returns it; the others only write their parts of the checkpoints.
 
     Raises:
-      workdirs.WorkdirError: the folder contains a run with other settings, or
+      workdirs.WorkdirError: The folder contains a run with other settings, or
         another run is using it; nothing is changed.
-      metrics.NonFiniteError: an agent's losses are not finite, even after
+      metrics.NonFiniteError: An agent's losses are not finite, even after
         resets.
-      checkpointing.CheckpointError: a checkpoint cannot be written or read.
-      signals.Interrupted: a signal ended the run; a checkpoint was saved.
+      checkpointing.CheckpointError: A checkpoint cannot be written or read.
+      signals.Interrupted: A signal ended the run; a checkpoint was saved.
     """
     config = self._config
     options = run_lib.Options(

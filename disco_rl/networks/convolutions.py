@@ -151,7 +151,7 @@ def convolve_on_cpu(
   Args:
     image: [N, H, W, C].
     filters: [3, 3, C, D].
-    stride: divides height and width, rounded up.
+    stride: The factor that divides height and width, rounded up.
 
   Returns:
     [N, H', W', D].
@@ -181,7 +181,7 @@ def patches(image: types.Array, stride: int) -> types.Array:
 
   Args:
     image: [N, H, W, C], with zeros around it.
-    stride: divides height and width, rounded up.
+    stride: The factor that divides height and width, rounded up.
 
   Returns:
     [N, H', W', 3 * 3 * C].

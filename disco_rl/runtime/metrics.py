@@ -95,8 +95,8 @@ def read_json(path: files.PathLike) -> dict[str, Any]:
   """Reads a mapping that `write_json` wrote.
 
   Raises:
-    OSError: there is no such file, or it cannot be read.
-    files.WorkdirError: the file is not a JSON object, or is damaged.
+    OSError: There is no such file, or it cannot be read.
+    files.WorkdirError: The file is not a JSON object, or is damaged.
   """
   data = pathlib.Path(path).read_bytes()
   try:
@@ -118,7 +118,7 @@ def read(path: files.PathLike) -> dict[str, np.ndarray]:
     with NaN for empty fields, otherwise str.
 
   Raises:
-    OSError: there is no such file, or it cannot be read.
+    OSError: There is no such file, or it cannot be read.
     files.WorkdirError: The file is not a table, or is damaged; the message
       names the row.
   """
