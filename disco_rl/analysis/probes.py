@@ -313,9 +313,12 @@ def _network(
 def _r_squared(
   given: types.Array, answer: types.Array, weight: types.Array
 ) -> types.Array:
-  """[N, K] -> [K]."""
+  """[N, K] -> [K]; NaN where all answers are equal."""
   error = _mean(jnp.square(given - answer), weight)
-  return 1 - error / _mean(jnp.square(answer - _mean(answer, weight)), weight)
+  spread = _mean(jnp.square(answer - _mean(answer, weight)), weight)
+  lowest = jnp.min(answer, axis=0, where=weight > 0, initial=jnp.inf)
+  highest = jnp.max(answer, axis=0, where=weight > 0, initial=-jnp.inf)
+  return jnp.where(lowest < highest, 1 - error / spread, jnp.nan)
 
 
 def _accuracy(

@@ -101,6 +101,15 @@ def test_scores_are_those_of_numpy() -> None:
   )
 
 
+def test_equal_answers_give_no_score() -> None:
+  answer = jnp.full((3, 2), 0.1)  # Its mean in float32 is not 0.1.
+  answer = answer.at[0, 1].set(7.0)
+  given = jnp.zeros((3, 2))
+  weight = jnp.array([[1.0, 0.0], [1.0, 1.0], [1.0, 1.0]])
+  assert np.isnan(probes._r_squared(given, answer, weight)).all()
+  assert not np.isnan(probes._r_squared(given, answer, np.ones((3, 2)))[1])
+
+
 def test_probes_need_trajectories() -> None:
   answers = jnp.zeros((3, 4, 1))
   asked = {'a': probes.Question(answers, jnp.ones_like(answers, bool))}
