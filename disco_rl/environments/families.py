@@ -126,14 +126,20 @@ def _find_gridworld(variant: str | None, _: Changes) -> Builder | None:
 
 
 def _find_task(
-  make: Callable[[], task_distribution.TaskDistribution], number: str | None
+  make: Callable[[], task_distribution.TaskDistribution], variant: str | None
 ) -> Builder | None:
-  """Finds a distribution of tasks, or one of its tasks by number."""
-  if number is None:
+  """Finds a distribution of tasks, a subset of it, or a task by its number."""
+  if variant is None:
     return lambda *_: make()
-  if not re.fullmatch('0|[1-9][0-9]{0,8}', number):
+  found = re.fullmatch('(of_)?(0|[1-9][0-9]{0,8})', variant)
+  if not found:
     return None
-  return lambda *_: task_distribution.numbered(make(), int(number))
+  number = int(found[2])
+  if not found[1]:
+    return lambda *_: task_distribution.numbered(make(), number)
+  if not number:
+    return None
+  return lambda *_: task_distribution.Subset(make(), number)
 
 
 def _find_lpg(variant: str | None, _: Changes) -> Builder | None:
@@ -204,13 +210,13 @@ FAMILIES = {
     find=_find_gridworld,
   ),
   'random_grid': Family(
-    form='random_grid or random_grid/NUMBER (random_grid/17)',
+    form='random_grid, random_grid/NUMBER (17) or random_grid/of_SIZE (of_16)',
     kind='device',
     names=lambda: ('random_grid',),
     find=lambda variant, _: _find_task(random_grids.RandomGrid, variant),
   ),
   'random_chain': Family(
-    form='random_chain or random_chain/NUMBER (random_chain/17)',
+    form='random_chain, random_chain/NUMBER or random_chain/of_SIZE (of_16)',
     kind='device',
     names=lambda: ('random_chain',),
     find=lambda variant, _: _find_task(random_chains.RandomChain, variant),

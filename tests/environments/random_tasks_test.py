@@ -260,9 +260,33 @@ def test_numbers_name_tasks() -> None:
   assert not all(map(np.array_equal, again, other))
 
 
+def test_subsets_are_nested_and_hold_so_many_tasks() -> None:
+  """The tasks that 300 agents meet, by the rewards of their objects."""
+  found = {}
+  for name in ('of_1', 'of_4', 'of_16'):
+    subset: Any = registry.make(f'random_grid/{name}', 1, 0)
+    rewards = draw(subset, 300).object_reward
+    found[name] = {row.tobytes() for row in rewards}
+    counts = collections.Counter(row.tobytes() for row in rewards)
+    assert min(counts.values()) > 150 / len(found[name]) - 5, 'as probable'
+  assert [len(tasks) for tasks in found.values()] == [1, 4, 16]
+  assert found['of_1'] < found['of_4'] < found['of_16']
+  numbered: Any = [registry.make(f'random_grid/{i}', 1, 0) for i in range(16)]
+  tests = {np.asarray(task.object_reward).tobytes() for task in numbered}
+  assert not tests & found['of_16']
+
+
 @pytest.mark.parametrize(
   'name',
-  ['random_grid/', 'random_grid/01', 'random_grid/-1', 'lpg', 'lpg/dense/x'],
+  [
+    'random_grid/',
+    'random_grid/of_0',
+    'random_grid/of_',
+    'random_grid/01',
+    'random_grid/-1',
+    'lpg',
+    'lpg/dense/x',
+  ],
 )
 def test_wrong_names_are_refused(name: str) -> None:
   with pytest.raises(ValueError, match=f"Unknown environment '{name}'"):

@@ -93,8 +93,9 @@ class TaskDistribution(base.JaxEnvironment):
     return dataclasses.replace(state, episode=episodes), timestep
 
 
-# Agents do not draw numbered tasks from seeds in use.
+# Agents draw numbered tasks neither from seeds in use nor from a subset.
 _SEED_OF_NUMBERS = 2**31 - 1
+_SEED_OF_SUBSETS = 2**31 - 2
 _draw = jax.jit(lambda distribution, key: distribution.draw(key))
 
 
@@ -105,3 +106,30 @@ def numbered(
   key = jax.random.fold_in(jax.random.key(_SEED_OF_NUMBERS), number)
   task: base.JaxEnvironment = _draw(distribution, key)
   return task
+
+
+@types.record
+class Subset(TaskDistribution):
+  """A fixed number of tasks of a distribution, each equally probable.
+
+  They are the same for all agents and runs, and the tasks of a smaller subset
+  are among those of a larger one. None of them is one of `numbered`.
+
+  Attributes:
+    distribution: The distribution of the tasks.
+    size: The number of tasks.
+  """
+
+  distribution: TaskDistribution
+  size: types.Array | int
+
+  @property
+  def spec(self) -> types.EnvironmentSpec:
+    """The environment specification of every task."""
+    return self.distribution.spec
+
+  def draw(self, key: types.Array) -> base.JaxEnvironment:
+    """Implements `TaskDistribution.draw`."""
+    number = jax.random.randint(key, (), 0, self.size)
+    first = jax.random.key(_SEED_OF_SUBSETS)
+    return self.distribution.draw(jax.random.fold_in(first, number))
