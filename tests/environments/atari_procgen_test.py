@@ -14,7 +14,6 @@ import pytest
 from disco_rl.environments import registry
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import atari
-from disco_rl.environments.host import atari_games
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import image_vector
 from disco_rl.environments.host import procgen
@@ -28,7 +27,7 @@ def test_a_restored_game_continues_exactly(
 ) -> None:
   """Games that have been seeded anew at different times, and frame stacks."""
   pytest.importorskip('ale_py')
-  monkeypatch.setattr(atari_games, 'SEEDED_STEPS', 5)
+  monkeypatch.setattr(atari, 'SEEDED_STEPS', 5)
   make = lambda: atari.make('breakout', 3, 1, SHORT)
   actions = np.random.default_rng(0).integers(18, size=(80, 3)).astype(np.int32)
   games, restored = make(), make()
