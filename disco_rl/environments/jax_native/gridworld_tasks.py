@@ -18,25 +18,18 @@ with them:
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
 import functools
 import itertools
 from typing import Any
+from typing import NamedTuple
 
 from disco_rl.environments import base
 from disco_rl.environments.jax_native import chain
 from disco_rl.environments.jax_native import gridworld
 
 
-@dataclasses.dataclass(frozen=True)
-class _Task:
-  """A task, with the returns of two policies.
-
-  Attributes:
-    returns: The returns in `RETURNS`.
-    arguments: The positional arguments of the group's `build`.
-    options: The keyword arguments of the group's `build`.
-  """
+class _Task(NamedTuple):
+  """A task: the returns in `RETURNS`, and the arguments of its `build`."""
 
   returns: tuple[float, float]
   arguments: tuple[Any, ...]
@@ -49,14 +42,8 @@ def _task(
   return _Task(returns, arguments, options)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Group:
-  """A group of tasks that stack.
-
-  Attributes:
-    build: The builder, with the arguments that determine shapes.
-    tasks: The tasks, with the other arguments.
-  """
+class _Group(NamedTuple):
+  """Tasks that stack, and their builder, which determines the shapes."""
 
   build: Callable[..., base.JaxEnvironment]
   tasks: Sequence[_Task]
