@@ -61,7 +61,7 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #333; max-width: 60rem;
   margin: 2rem auto; padding: 0 1rem; }
 h2 { margin-top: 3rem; border-bottom: 1px solid #ddd; }
-div { overflow-x: auto; }
+div { margin: 1rem 0; overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.9rem; }
 th, td { padding: 0.25rem 0.75rem; border-bottom: 1px solid #e6e6e6;
   text-align: right; white-space: nowrap; }
@@ -69,8 +69,8 @@ th:first-child, td:first-child { text-align: left; }
 figure { margin: 1.5rem 0; }
 img { max-width: 100%; }
 figcaption { font-size: 0.9rem; color: #666; }
-figure.film { display: inline-block; max-width: 12rem;
-  margin: 0.5rem 2rem 0 0; }
+figure.film { display: inline-block; vertical-align: top;
+  max-width: 12rem; margin: 0.5rem 2rem 0 0; }
 figure.film img { height: 12rem; image-rendering: pixelated; }
 .result { border-left: 4px solid #0072B2; padding: 0.25rem 1rem; }
 pre { background: #f5f5f5; padding: 0.5rem 0.75rem; overflow-x: auto;

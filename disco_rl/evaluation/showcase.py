@@ -49,7 +49,7 @@ class Showcase:
 
   Attributes:
     discovery: Facts about the run, such as its agents and seconds, by name.
-    on: The environments of the population.
+    on: The environments of the population, with commas between.
     meta_curves: The PNG file of the run's curves.
     held_out: Meta-steps [N], and the mean returns [N] of new agents trained
       with the rule at these meta-steps.
@@ -95,14 +95,15 @@ def write(path: files.PathLike, showcase: Showcase) -> None:
 def _found(showcase: Showcase, curves: pathlib.Path) -> Iterator[pages.Block]:
   """Yields the blocks about the quality of the rule."""
   run, environment = showcase.discovery, showcase.environment
+  on = showcase.on.split(',')
   elsewhere = ', in which the rule was not discovered'
   yield pages.Heading('A rule was discovered', level=1)
   yield pages.Paragraph(
     'A rule tells an agent what to learn from what it has experienced. This '
     f'one is a neural network. It began as {run["began as"]}, and was changed '
     f'in {run["meta-steps"]} steps so that the agents that learn by it earn '
-    f'high returns in {showcase.on}. Below, new agents learn {environment}'
-    f'{"" if environment in showcase.on else elsewhere}.'
+    f'high returns in {", ".join(on)}. Below, new agents learn {environment}'
+    f'{"" if environment in on else elsewhere}.'
   )
   if found := board(environment):
     yield pages.Paragraph(

@@ -154,7 +154,7 @@ def test_a_page_without_pictures(
     page,
     showcase_lib.Showcase(
       discovery=collections.defaultdict(str),
-      on='catch',
+      on='catch/4x3,catch/5x4',
       meta_curves=tmp_path / 'missing.png',
       held_out=(np.array([1]), np.array([0.5])),
       environment='catch',
@@ -166,6 +166,7 @@ def test_a_page_without_pictures(
   )
   text = page.read_text()
   assert '<td>0.90</td>' in text and '<img' not in text
+  assert 'in catch/4x3, catch/5x4. Below, new agents learn catch, in' in text
   assert '<p class="result">Result.' in text
 
 

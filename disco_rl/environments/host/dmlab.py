@@ -290,8 +290,9 @@ def import_package() -> Any:
     "'dmlab/...'",
     'the module deepmind_lab',
     'pip cannot install it. Build it as https://github.com/google-deepmind/lab '
-    'says, and pip install the wheel; '
-    'disco_rl/environments/host/dmlab.py names a substitute.',
+    'says, and pip install the wheel. A maze of ViZDoom is a substitute: pip '
+    'install vizdoom, and '
+    'gymnasium/vizdoom.gymnasium_wrapper:VizdoomMyWayHome-v1.',
   )
 
 
