@@ -79,10 +79,13 @@ class TestGymnaxEnvironment:
       'minatar/asterix',
       'minatar/breakout',
       'minatar/freeway',
+      pytest.param('minatar/seaquest', marks=pytest.mark.slow),
     ],
   )
   def test_minatar(self, name: str) -> None:
     params = {'max_steps_in_episode': STEP_LIMIT}
+    if name == 'minatar/seaquest':
+      params['init_spawn_speed'] = 2  # Enemies, the only chance, come late.
     played = _check(name, **params)
     observation, is_last = played.observation, played.timestep.is_last
     assert observation.dtype == bool

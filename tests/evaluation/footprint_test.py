@@ -52,6 +52,9 @@ def make(agent: agent_lib.Agent, num_agents: int = 1) -> training.HostTraining:
   [
     ('mlp', 8, 0),
     ('resnet', 0, 16),
+    # They take longer to compile, and say the same.
+    pytest.param('impala', 8, 0, marks=pytest.mark.slow),
+    pytest.param('nethack', 0, 0, marks=pytest.mark.slow),
   ],
 )
 def test_the_estimate_is_what_xla_reports(

@@ -3,6 +3,7 @@
 import pathlib
 
 import launching
+import numpy as np
 import pytest
 
 from benchmarks import small_runs
@@ -52,3 +53,22 @@ def test_what_does_not_fit_is_named(
     f'--from={source}',
   )
   assert f'The state of {source} does not fit {named}: a fork' in answer
+
+
+@pytest.mark.slow
+def test_discovery_is_forked_with_other_settings(
+  tmp_path: pathlib.Path,
+) -> None:
+  source, fork = tmp_path / 'source', tmp_path / 'fork'
+  launching.call(meta_train, source, *TINY, '--config.meta_steps=1')
+  before = launching.contents(source)
+  flags = (*TINY, '--config.meta_steps=2', f'--from={source}')
+  launching.call(meta_train, fork, *flags, '--config.meta_learning_rate=0.1')
+  assert launching.contents(source) == before
+  origin = metrics.read_json(fork / 'config.json')['forked_from']
+  assert origin == {'workdir': str(source), 'step': 1}
+  rows, old = (metrics.read(x / 'metrics.csv') for x in (fork, source))
+  np.testing.assert_array_equal(rows['meta_step'], [1, 2])
+  assert rows['rule_update_norm'][0] == old['rule_update_norm'][0]
+  # Adam's steps are as large as its learning rate.
+  assert rows['rule_update_norm'][1] > 10 * old['rule_update_norm'][0]

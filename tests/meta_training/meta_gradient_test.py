@@ -270,6 +270,8 @@ def expected_gradients() -> dict[str, types.Params]:
   ('mode', 'save_every', 'offload'),
   [
     ('checkpointed', 1, False),
+    # What the golden values are compared with.
+    pytest.param('mixed', 1, False, marks=pytest.mark.slow),
     ('mixed', 2, True),
   ],
 )

@@ -362,6 +362,56 @@ def test_a_killed_run_resumes_bit_for_bit(
   assert_same_run(workdir, small)
 
 
+# Other populations.
+
+
+@pytest.mark.slow
+def test_environments_on_the_host_beside_others(tmp_path: pathlib.Path) -> None:
+  """All agents are reset after each meta-step."""
+  mixed = (
+    *TINY,
+    '--config.environments=catch/4x3,gymnasium/CartPole-v1',
+    '--config.budgets=40',
+    '--config.stagger=false',
+  )
+  launch(tmp_path, *mixed, '--config.meta_steps=2')
+  assert not (tmp_path / 'held_out' / 'metrics.csv').read_text()
+  columns = metrics.read(tmp_path / 'metrics.csv')
+  assert columns['meta_step'].tolist() == [1, 1, 2, 2]
+  names = ['catch/4x3', 'gymnasium/CartPole-v1']
+  assert (columns['agents'] == 1).all()
+  assert columns['environment'].tolist() == names * 2
+  assert (columns['age'] == 40).all()
+  assert (columns['meta_gradient_norm'] > 0).all()
+  # A pole stays up for at least 8 steps, with a reward of 1 each; two
+  # environments take 20 steps each, so some have fallen.
+  returns = columns['return'][1::2]
+  assert ((returns >= 8) & (returns <= 20) | np.isnan(returns)).all()
+  assert np.isfinite(returns).any()
+
+
+@pytest.mark.slow
+def test_evolution(tmp_path: pathlib.Path) -> None:
+  """Large perturbations, so that some agents act differently at once."""
+  launch(
+    tmp_path,
+    *TINY,
+    *EVOLUTION,
+    '--config.evolution_pairs=2',
+    '--config.evolution_std=1',
+    '--config.learning_rate=0.5',
+    '--config.meta_steps=1',
+  )
+  columns = metrics.read(tmp_path / 'metrics.csv')
+  assert (columns['reward_difference'] > 0).all()
+  assert (columns['meta_gradient_norm'] > 0).all()
+  initial, rule = (
+    weights.load(tmp_path / name) for name in ('initial_rule.npz', 'rule.npz')
+  )
+  # Every entry is perturbed.
+  assert len(small_runs.differing(rule, initial)) == len(jax.tree.leaves(rule))
+
+
 @pytest.fixture
 def stop_at_init(monkeypatch: pytest.MonkeyPatch) -> None:
   """Ends runs before anything costly."""

@@ -5,6 +5,7 @@ operations that a platform does not have.
 """
 
 import launching
+import pytest
 
 GRIDWORLD, IMAGE, NETHACK = 'gridworld/00', 'still/image', 'still/nethack'
 # Every torso, both kinds of environments, with and without a core.
@@ -14,14 +15,25 @@ CASES = (
   f'evaluation:nethack:0:{NETHACK}',
   f'discovery:resnet:0:{GRIDWORLD}',
 )
+# Every torso with and without a core, in both kinds of environments.
+ALL = [
+  f'{what}:{torso}:{core}:{environment}'
+  for what in ('discovery', 'evaluation')
+  for torso in ('mlp', 'impala', 'resnet', 'nethack')
+  for core in (0, 4)
+  for environment in ((NETHACK,) if torso == 'nethack' else (GRIDWORLD, IMAGE))
+]
 
 
-def test_programs_are_lowered_for_cuda_and_tpus() -> None:
+@pytest.mark.parametrize(
+  'cases', [CASES, *(pytest.param([x], marks=pytest.mark.slow) for x in ALL)]
+)
+def test_programs_are_lowered_for_cuda_and_tpus(cases: list[str]) -> None:
   ended = launching.run_python(
-    *('tests/lowered.py', *CASES),
+    *('tests/lowered.py', *cases),
     timeout=600,
     JAX_NUM_CPU_DEVICES='8',
     PYTHONPATH=str(launching.REPOSITORY),
   )
   assert ended.returncode == 0, ended.stderr
-  assert ended.stdout.split() == list(CASES)
+  assert ended.stdout.split() == list(cases)

@@ -12,25 +12,30 @@ import pytest
 import sharded
 
 
-def test_layouts_of_devices_agree() -> None:
+@pytest.mark.parametrize(
+  'layouts', [['4x2'], pytest.param(['8x1', '1x8'], marks=pytest.mark.slow)]
+)
+def test_layouts_of_devices_agree(layouts: list[str]) -> None:
   """To rounding; devices communicate in the necessary sums alone."""
   ended = launching.run_python(
-    *('tests/sharded.py', '4x2'),
+    *('tests/sharded.py', *layouts),
     timeout=900,
     JAX_NUM_CPU_DEVICES='8',
     PYTHONPATH=str(launching.REPOSITORY),
   )
   assert ended.returncode == 0, ended.stderr
-  (result,) = json.loads(ended.stdout).values()
-  assert result['error'] <= 1e-10
-  of_step, of_mean = result['collectives']
-  # Agents that share no batch do not communicate.
-  assert not of_step.keys() - {'all-reduce over batch'}
-  # XLA joins sums where it can: of both passes of an update, of the
-  # meta-value function, of the outer loss and of the backward pass; and of
-  # the meta-RNN's inputs, whose weights are those of the real steps.
-  assert sum(of_step.values()) <= 20
-  assert of_mean == {'all-reduce over agents': 1}
+  results = json.loads(ended.stdout)
+  assert list(results) == layouts
+  for layout, result in results.items():
+    assert result['error'] <= 1e-10, layout
+    of_step, of_mean = result['collectives']
+    # Agents that share no batch do not communicate.
+    assert not of_step.keys() - {'all-reduce over batch'}, layout
+    # XLA joins sums where it can: of both passes of an update, of the
+    # meta-value function, of the outer loss and of the backward pass; and of
+    # the meta-RNN's inputs, whose weights are those of the real steps.
+    assert sum(of_step.values()) <= 20, layout
+    assert of_mean == {'all-reduce over agents': 1}, layout
 
 
 # Prints the error that discovery with each of these flags ends with.
