@@ -10,9 +10,11 @@ time for each of its operations; environments on the host step at
 --steps_per_second.
 """
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 import json
+import math
 from typing import TYPE_CHECKING
 from typing import Any
 
@@ -96,10 +98,9 @@ def make_plan(given: dict[str, Any]) -> 'planning.Table':
 
   cluster = make_cluster()
   if 'meta_steps' in given:
-    config = meta_trainer.config_of(given)
     # Devices that share batches are represented by CPUs.
-    sharding.divide_cpu(config.batch_devices)
-    return of_discovery(config, cluster)
+    sharding.divide_cpu(cluster.per_machine)
+    return of_discovery(meta_trainer.config_of(given), cluster)
   return of_training(runner.config_of(given), cluster)
 
 
@@ -136,7 +137,7 @@ def make_cluster() -> 'planning.Cluster':
 def of_discovery(
   config: 'config_lib.MetaTrainingConfig', cluster: 'planning.Cluster'
 ) -> 'planning.Table':
-  """Plans a discovery, by compiling only."""
+  """Plans a discovery with settings that fit, by compiling only."""
   from disco_rl import planning
   from disco_rl.meta_training import build
   from disco_rl.meta_training import population
@@ -145,32 +146,34 @@ def of_discovery(
   from disco_rl.runtime import sharding
 
   rule, rule_params = build.make_rule(config)
-  if cluster.per_machine % config.batch_devices:
-    raise ValueError(
-      f'batch_devices={config.batch_devices} must divide the '
-      f'{cluster.per_machine} devices of a machine.'
-    )
-  row = _row(config.batch_devices)
-  rows = cluster.devices // config.batch_devices
+  first = next(planning.chunkings(config))
+  groups = build.make_groups(first, rule, _row(1))
+  sizes = [group.config.num_members for group in groups]
+  steps = sum(group.config.num_agents * group.steps.in_all for group in groups)
+  share = choose_batch_devices(config, sizes, cluster)
+  rows = cluster.devices // share
+  if any(size % rows for size in sizes):
+    config = dataclasses.replace(config, group_multiple=rows)
+  row = _row(share)
   rule_shapes = sharding.shapes(rule_params, row, sharding.REPLICATED)
 
   def attempt(config: 'config_lib.MetaTrainingConfig') -> 'planning.Table':
-    reports.note(f'tracing with {config.agent.choices}')
-    groups = build.make_groups(config, rule, row)
-    for size in (group.config.num_members for group in groups):
-      if size % rows:
-        raise ValueError(
-          f'{size} agents cannot be divided equally among {rows} rows of '
-          f'devices: set group_multiple={rows}, which pads groups.'
-        )
+    settings = {
+      'batch_devices': share,
+      'group_multiple': config.group_multiple,
+      'torso_chunk_size': config.agent.network.torso.chunk_size,
+      'chunk_size': config.chunk_size,
+      'save_every': config.inner_loop.save_every,
+      'offload': config.inner_loop.offload,
+      'replay_on_disk': config.agent.replay_on_disk,
+    }
+    reports.note(f'tracing with {settings}')
     # For the first row; all rows have equal parts.
     own = [
-      group.alone_on(row, group.config.num_members // rows) for group in groups
+      group.alone_on(row, group.config.num_members // rows)
+      for group in build.make_groups(config, rule, row)
     ]
     needs = population.needs(own, rule_shapes, config.keep_checkpoints)
-    steps = sum(
-      group.config.num_agents * group.steps.in_all for group in groups
-    )
     table = cluster.table(
       dataclasses.replace(
         needs,
@@ -179,17 +182,14 @@ def of_discovery(
       ),
       config.agent.network.compute_dtype,
       # A row has a part of the machine's processors.
-      cluster.steps_per_second * config.batch_devices / cluster.per_machine,
+      cluster.steps_per_second * share / cluster.per_machine,
       cluster.devices,
       ('meta_step', config.meta_steps, steps),
     )
-    return [
-      *table,
-      *((name, x, '') for name, x in config.agent.choices.items()),
-    ]
+    return [*table, *((name, x, '') for name, x in settings.items())]
 
   with backend.making_programs_for(cluster.platform):
-    return planning.fitting(planning.chunkings(config), attempt)
+    return planning.fitting(_smaller(config), attempt)
 
 
 def of_training(
@@ -241,6 +241,59 @@ def of_training(
 
   with backend.making_programs_for(cluster.platform):
     return planning.fitting(planning.chunkings(config), attempt)
+
+
+def choose_batch_devices(
+  config: 'config_lib.MetaTrainingConfig',
+  sizes: Sequence[int],
+  cluster: 'planning.Cluster',
+) -> int:
+  """Chooses the number of devices that share batches, for the least time.
+
+  In each group, every row of devices computes as many agents as the row with
+  the most. If several numbers take equally long, the smallest is chosen.
+  """
+  shared = math.gcd(
+    config.agent.batch_size,
+    config.inner_loop.validation_trajectories,
+    cluster.per_machine,  # Devices that share batches are in one machine.
+  )
+  shares = [
+    n for n in range(config.batch_devices, shared + 1) if shared % n == 0
+  ]
+  if not shares:
+    raise ValueError(
+      f'No number of devices from batch_devices={config.batch_devices} to the '
+      f'{cluster.per_machine} of a machine divides these, batch_size and '
+      'validation_trajectories: lower batch_devices.'
+    )
+
+  def time(share: int) -> float:
+    rows = cluster.devices // share
+    return sum(-(-size // rows) for size in sizes) / share
+
+  return min(shares, key=lambda share: (time(share), share))
+
+
+def _smaller(
+  config: 'config_lib.MetaTrainingConfig',
+) -> 'Iterator[config_lib.MetaTrainingConfig]':
+  """Yields settings with less and less memory, and more time."""
+  from disco_rl import planning
+
+  inner_loop = config.inner_loop
+  for chunked in planning.chunkings(config):
+    yield (config := chunked)
+  while config.chunk_size > 1:
+    size = config.chunk_size // 2
+    yield (config := dataclasses.replace(config, chunk_size=size))
+  for k in range(inner_loop.save_every + 1, inner_loop.inner_updates + 1):
+    if inner_loop.inner_updates % k == 0:
+      inner_loop = dataclasses.replace(inner_loop, save_every=k)
+      yield dataclasses.replace(config, inner_loop=inner_loop)
+  if not inner_loop.offload:
+    inner_loop = dataclasses.replace(inner_loop, offload=True)
+    yield dataclasses.replace(config, inner_loop=inner_loop)
 
 
 def _row(batch_devices: int) -> 'jax.sharding.Mesh':

@@ -15,6 +15,7 @@ from configs import quickstart
 from disco_rl import planning
 from disco_rl.evaluation import runner
 from disco_rl.meta_training import meta_trainer
+from disco_rl.networks import torsos
 from disco_rl.runtime import compilation
 from launch import plan as launcher
 
@@ -31,6 +32,11 @@ ONE = planning.Cluster(
 
 # Tests of other launchers need it.
 _UNUSED = '--workdir=.'
+BATCHES = {
+  'batch_size': 96,
+  'validation_trajectories': 48,
+  'on_policy_share': 0.0,
+}
 
 
 def config_of(**changes: Any) -> Any:
@@ -87,30 +93,82 @@ def test_acting_during_learning_takes_the_rest() -> None:
     assert table['fraction_acting'] == pytest.approx(of_acting)
 
 
+@pytest.mark.parametrize(
+  ('sizes', 'devices', 'share'),
+  [
+    ((128,), 8, 1),
+    ((126, 2), 2, 1),
+    ((126, 2), 8, 4),
+    ((112, 32, 60), 32, 8),
+    # Of these no number of rows divides all: rows of 8 leave the fewest idle.
+    ((114, 32, 60), 64, 8),
+    ((3, 3), 2, 2),
+    ((5,), 4, 4),
+  ],
+)
+def test_devices_share_batches_where_that_saves_time(
+  sizes: tuple[int, ...], devices: int, share: int
+) -> None:
+  cluster = dataclasses.replace(
+    ONE, devices=devices, per_machine=min(devices, 8)
+  )
+  config = config_of(**BATCHES)
+  chosen = launcher.choose_batch_devices(config, sizes, cluster)
+  assert chosen == share
+
+
+def test_devices_that_cannot_share_batches_are_refused() -> None:
+  cluster = dataclasses.replace(ONE, devices=64, per_machine=8)
+  config = config_of(**BATCHES, batch_devices=16)
+  with pytest.raises(ValueError, match='batch_devices=16 to the 8 of a mach'):
+    launcher.choose_batch_devices(config, [128], cluster)
+  with pytest.raises(ValueError, match='must be a multiple'):
+    dataclasses.replace(ONE, devices=9, per_machine=8)
+
+
 def dict_of(table: planning.Table) -> dict[str, Any]:
   return {name: value for name, value, _ in table}
 
 
-def test_agents_are_divided_among_devices(
-  monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_groups_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
   """Five agents on four devices take as long as eight on four."""
   monkeypatch.setattr(planning.Load, 'held', planning.Load.bound)
-  cluster = dataclasses.replace(ONE, devices=4, per_machine=4)
-  plan = lambda **changes: dict_of(
-    launcher.of_discovery(config_of(**changes), cluster)
+  cluster = dataclasses.replace(ONE, devices=4)
+  five, eight = (
+    dict_of(launcher.of_discovery(config_of(agents=agents), cluster))
+    for agents in (5, 8)
   )
-  five, eight = plan(agents=5, group_multiple=4), plan(agents=8)
+  assert five['group_multiple'] == 4
+  assert eight['group_multiple'] == 1
   seconds, steps = 'seconds_per_meta_step', 'environment_steps_per_meta_step'
   assert five[seconds] == pytest.approx(eight[seconds])
   # Padding computes nothing of use.
   assert 8 * five[steps] == 5 * eight[steps]
-  with pytest.raises(ValueError, match='5 agents .* 4 rows .*multiple=4'):
-    plan(agents=5)
-  with pytest.raises(ValueError, match='batch_devices=3 must divide the 4'):
-    plan(batch_devices=3)
-  with pytest.raises(ValueError, match='must be a multiple'):
-    dataclasses.replace(ONE, devices=9, per_machine=8)
+
+
+def test_settings_that_take_less_memory_come_later() -> None:
+  config = config_of(
+    inner_updates=4, chunk_size=4, torso_chunk_size=torsos.AUTOMATIC
+  )
+  tried = [
+    (
+      one.agent.network.torso.chunk_size,
+      one.chunk_size,
+      one.inner_loop.save_every,
+      one.inner_loop.offload,
+    )
+    for one in launcher._smaller(config)
+  ]
+  assert tried[:6] == [
+    *((size, 4, 1, False) for size in torsos.CHUNK_SIZES),
+    (32, 2, 1, False),
+    (32, 1, 1, False),
+  ]
+  assert tried[6:] == [
+    (32, 1, 2, False),
+    (32, 1, 4, False),
+    (32, 1, 4, True),
+  ]
 
 
 def test_the_plan_of_a_small_discovery(monkeypatch: pytest.MonkeyPatch) -> None:

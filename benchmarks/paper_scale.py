@@ -1,0 +1,330 @@
+"""Memory of an agent of the paper's runs, from programs that are only compiled.
+
+  python -m benchmarks.paper_scale --json=paper_scale.json
+  python -m benchmarks.paper_scale --topology=v5p:2x2x1 --dtype=bfloat16
+  python -m benchmarks.paper_scale --topology=v3:2x2x1 --batch_devices=8
+  python -m benchmarks.paper_scale --variant=large
+
+The agent is that of configs/disco57.py, or of a variant of it. XLA compiles for
+this machine's CPU, or ahead of time for TPUs of a topology, which need not be
+here: that requires `pip install libtpu==0.0.41`, the version that goes with JAX
+0.10.1. Each program takes up to a minute and a half and some GB of memory to
+compile; with --optimization_level=UNKNOWN, XLA's default, up to four, and takes
+the same memory on the device within 2%.
+
+  update      one update of the agent
+  validation  the outer loss, its gradient, and the meta-value function
+  vjp         one vector-Jacobian product of the backward sweep
+
+All figures are of one device. `agent_meta_step_gib` is what it holds while it
+computes one agent: the agent's state, states, batches and gradients of N
+updates, and the arguments, results and temporaries of the largest program.
+Replay is in the host's memory.
+
+Arithmetic is counted in the traced program, loops multiplied out. For TPUs the
+milliseconds of a program are printed as XLA estimates them, which counts loops
+once, and as launch.plan does.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import os
+from typing import Any
+
+from absl import app
+from absl import flags
+import jax
+from jax.experimental import topologies
+from jax.sharding import PartitionSpec
+import numpy as np
+
+from benchmarks import timing
+from configs import disco57
+from disco_rl import planning
+from disco_rl import types
+from disco_rl.agent import agent as agent_lib
+from disco_rl.meta_training import build
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import meta_trainer
+from disco_rl.meta_training import meta_value
+from disco_rl.meta_training import resets
+from disco_rl.runtime import backend
+from disco_rl.runtime import compilation
+from disco_rl.runtime import memory
+from disco_rl.runtime import sharding
+
+_TOPOLOGY = flags.DEFINE_string(
+  'topology', '', "TPUs, such as 'v5p:2x2x1'; empty: this machine's CPU."
+)
+_LEVEL = flags.DEFINE_enum(
+  'optimization_level',
+  'O1',
+  ['UNKNOWN', 'O0', 'O1', 'O2', 'O3'],
+  "XLA's level for a topology; UNKNOWN: its default.",
+)
+_VARIANT = flags.DEFINE_string('variant', '', 'Variant of configs/disco57.py.')
+_DTYPE = flags.DEFINE_enum(
+  'dtype', 'float32', ['float32', 'bfloat16'], "Type of the agent's arrays."
+)
+_CHUNK = flags.DEFINE_integer(
+  'torso_chunk_size', None, 'See configs/meta_training.py; default: its own.'
+)
+_BATCH_DEVICES = flags.DEFINE_integer(
+  'batch_devices', 1, 'Devices that share the batches of the agent.'
+)
+_PARTS = flags.DEFINE_list(
+  'parts', ['update', 'validation', 'vjp'], 'Which to measure.'
+)
+
+Row = tuple[str, float]
+
+ATARI = types.EnvironmentSpec(
+  jax.ShapeDtypeStruct((84, 84, 4), np.uint8), num_actions=18, frame_stack=4
+)
+_REPLICATED = sharding.REPLICATED
+_BATCH = PartitionSpec(None, sharding.BATCH)  # Of [T, B, ...].
+
+
+@dataclasses.dataclass(frozen=True)
+class Agent:
+  """An agent of a discovery, by the shapes of its arrays.
+
+  Attributes:
+    settings: The settings that it was made from.
+    estimator: The estimator of the meta-gradient; holds the agent.
+    rule_params: eta.
+    member: A member of the population, without replay and eta's optimizer.
+    update: its entry of the trajectory.
+    validation: trajectories of a meta-step.
+  """
+
+  settings: Mapping[str, Any]
+  estimator: meta_gradient.MetaGradient
+  rule_params: types.Params
+  member: inner_loop_lib.Member
+  update: inner_loop_lib.Trajectory
+  validation: types.Rollout
+
+
+def make_agent(settings: Mapping[str, Any], variant: str = '') -> Agent:
+  """The agent; `settings` replace those of configs/disco57.py:variant."""
+  settings = {
+    **disco57.get_config(variant).to_dict(),
+    'torso_chunk_size': 32,  # In float32 on a CPU an update then takes 2 GiB.
+    **settings,
+  }
+  config = meta_trainer.config_of(settings)
+  rule, rule_params = build.make_rule(config)
+  agent = agent_lib.make(config.agent, ATARI, rule)
+  inner_loop = inner_loop_lib.InnerLoop(
+    config.inner_loop,
+    agent,
+    meta_value.MetaValue(config.meta_value, ATARI, config.agent.network.torso),
+  )
+  rollout = lambda size: types.empty_rollout(
+    ATARI, agent.network.initial_state(size), config.agent.unroll_length, size
+  )
+  member = jax.eval_shape(
+    lambda: resets.initial_member(inner_loop, jax.random.key(0))
+  )
+  state = member.agent.learner
+  batch = jax.eval_shape(lambda: rollout(config.agent.batch_size))
+  return Agent(
+    settings,
+    meta_gradient.MetaGradient(inner_loop, config.loss, config.mode),
+    rule_params,
+    member,
+    inner_loop_lib.Trajectory(state, batch, state.params),
+    jax.eval_shape(lambda: rollout(config.inner_loop.validation_trajectories)),
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """What is compiled.
+
+  Attributes:
+    call: A function of the arguments of one device; returns whole arrays.
+    arguments: their shapes, of all devices together.
+    specs: how each argument is divided among the devices.
+  """
+
+  call: Callable[..., Any]
+  arguments: tuple[Any, ...]
+  specs: tuple[Any, ...]
+
+  def compile(self, mesh: jax.sharding.Mesh) -> tuple[Any, float]:
+    """The program of a device, and the seconds of compiling."""
+    program, arguments = self._call(mesh)
+    return program.compile(*arguments), program.compile_seconds
+
+  def cost(self, mesh: jax.sharding.Mesh) -> planning.Cost:
+    """The cost on a device, loops multiplied out."""
+    return planning.cost(self._call(mesh))
+
+  def _call(self, mesh: jax.sharding.Mesh) -> compilation.Call:
+    """The program for these devices, and the shapes of its arguments."""
+    arguments = [
+      jax.tree.map(
+        lambda spec, tree: sharding.shapes(tree, mesh, spec),
+        spec,
+        tree,
+        is_leaf=lambda x: isinstance(x, PartitionSpec),
+      )
+      for spec, tree in zip(self.specs, self.arguments)
+    ]
+    mapped = sharding.per_device(self.call, mesh, self.specs, _REPLICATED)
+    return compilation.Program(mapped), tuple(arguments)
+
+
+def update(agent: Agent) -> Program:
+  """One update of the agent."""
+
+  def call(
+    rule_params: types.Params, state: Any, batch: types.Rollout
+  ) -> tuple[Any, types.Params]:
+    state, update = agent.estimator.inner_loop.agent.learn(
+      rule_params, state, batch
+    )
+    return state, update.gradient
+
+  return Program(
+    call,
+    (agent.rule_params, agent.update.states, agent.update.batches),
+    (_REPLICATED, _REPLICATED, _BATCH),
+  )
+
+
+def validation(agent: Agent) -> Program:
+  """The outer loss, its gradient, and the meta-value function."""
+  # Devices that share batches cut their shards out of the trajectories.
+  return Program(
+    agent.estimator.outer_gradient,
+    (agent.rule_params, agent.member, agent.validation),
+    3 * (_REPLICATED,),
+  )
+
+
+def vjp(agent: Agent) -> Program:
+  """One vector-Jacobian product."""
+  update = agent.update
+  cotangents = jax.eval_shape(
+    meta_gradient.initial_cotangents,
+    agent.rule_params,
+    update.states,
+    update.gradients,
+  )
+  of_one = lambda tree: jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), tree
+  )
+  segment = inner_loop_lib.Trajectory(
+    update.states, of_one(update.batches), of_one(update.gradients)
+  )
+  trajectory: Any = (_REPLICATED, PartitionSpec(None, *_BATCH), _REPLICATED)
+  return Program(
+    agent.estimator.backward,
+    (agent.rule_params, cotangents, segment),
+    (
+      _REPLICATED,
+      _REPLICATED,
+      inner_loop_lib.Trajectory(*trajectory),
+    ),
+  )
+
+
+PROGRAMS = {'update': update, 'validation': validation, 'vjp': vjp}
+
+
+def _make_agent() -> Agent:
+  settings: dict[str, Any] = {'compute_dtype': _DTYPE.value}
+  if _CHUNK.value is not None:
+    settings['torso_chunk_size'] = _CHUNK.value
+  return make_agent(settings, _VARIANT.value)
+
+
+def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
+  """Compiles programs; figures by name."""
+  agent = _make_agent()
+  held = []
+  for name in names:
+    program = PROGRAMS[name](agent)
+    compiled, seconds = program.compile(mesh)
+    usage = compiled.memory_analysis()
+    temporaries = usage.temp_size_in_bytes
+    held.append(
+      temporaries + usage.argument_size_in_bytes + usage.output_size_in_bytes
+    )
+    yield f'{name}_temporaries_gib', temporaries / 2**30
+    yield f'{name}_compile_seconds', seconds
+    cost = program.cost(mesh)
+    yield f'{name}_tflop', cost.flop / 1e12
+    if _TOPOLOGY.value:
+      estimate = compiled.cost_analysis()['optimal_seconds']
+      yield f'{name}_ms_by_xla', 1e3 * estimate
+      yield f'{name}_ms_planned', 1e3 * planned_seconds(cost)
+  if set(names) == set(PROGRAMS):
+    kept = kept_bytes(agent, mesh.shape[sharding.BATCH])
+    yield 'agent_meta_step_gib', (kept + max(held)) / 2**30
+
+
+def planned_seconds(cost: planning.Cost) -> float:
+  """As launch.plan computes it, with its defaults, for the topology's TPUs."""
+  device = planning.DEVICES[f'tpu_{_TOPOLOGY.value.split(":")[0]}']
+  cluster = device.cluster(
+    memory_fraction=1,
+    efficiency=0.4,
+    seconds_per_operation=1e-6,
+    steps_per_second=1,
+    host_memory=0,
+  )
+  return float(cluster.seconds(cost, _DTYPE.value).sum())
+
+
+def kept_bytes(agent: Agent, batch_devices: int) -> int:
+  """Adds up the member and its N updates, as if no program held one."""
+  batch = memory.tree_bytes(agent.update.batches)
+  update = memory.tree_bytes(agent.update) - batch + batch // batch_devices
+  updates = agent.estimator.inner_loop.config.inner_updates
+  return memory.tree_bytes(agent.member) + updates * update
+
+
+def make_mesh() -> jax.sharding.Mesh:
+  """One row of devices, of the topology or of this machine."""
+  count = _BATCH_DEVICES.value
+  sharding.divide_cpu(count)
+  devices = jax.devices()
+  if _TOPOLOGY.value:
+    # libtpu would look for the machine that it runs on.
+    os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
+    os.environ.setdefault('TPU_WORKER_HOSTNAMES', 'localhost')
+    jax.config.update('jax_optimization_level', _LEVEL.value)
+    devices = topologies.get_topology_desc(
+      platform='tpu', topology_name=_TOPOLOGY.value
+    ).devices
+  row = np.array(devices[:count]).reshape(1, count)
+  return jax.sharding.Mesh(row, (sharding.AGENTS, sharding.BATCH))
+
+
+def rows() -> Iterator[Row]:
+  """All figures that were chosen."""
+  mesh = make_mesh()
+  programs = [name for name in PROGRAMS if name in _PARTS.value]
+  with backend.making_programs_for('tpu' if _TOPOLOGY.value else 'cpu'):
+    yield from program_rows(programs, mesh)
+
+
+def main(argv: list[str]) -> None:
+  """Prints the table, and writes it to --json."""
+  del argv
+  table = {}
+  for name, value in rows():
+    print(f'{name:28} {value:10.4g}', flush=True)
+    table[name] = value
+  timing.write(table)
+
+
+if __name__ == '__main__':
+  app.run(main)
