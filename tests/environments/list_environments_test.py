@@ -1,6 +1,7 @@
 """Tests of launch/list_environments.py."""
 
 from collections.abc import Sequence
+import json
 import sys
 from typing import Any
 from unittest import mock
@@ -15,7 +16,6 @@ import pytest
 from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments import suites
-from launch import common
 from launch import list_environments
 
 
@@ -111,6 +111,22 @@ def test_kinds_are_those_of_the_environments(name: str) -> None:
     environment.close()
 
 
+def test_json_by_the_command_line() -> None:
+  done = launching.run_python(
+    '-m', 'launch.list_environments', '--suite=catch', '--json', '--specs'
+  )
+  assert done.returncode == 0, done.stderr
+  assert json.loads(done.stdout) == [
+    {
+      'name': 'catch',
+      'kind': 'device',
+      'problem': None,
+      'observation': 'float32[8,8]',
+      'num_actions': 3,
+    }
+  ]
+
+
 def test_a_wrong_suite_is_answered_with_the_nearest(capsys: Any) -> None:
   with pytest.raises(SystemExit, match="^error: Unknown .*'atari75'.*atari57"):
     _print(capsys, suite='atari75')
@@ -122,10 +138,10 @@ def test_wrong_arguments_are_named(capsys: Any) -> None:
 
 
 def test_wrong_flags_are_answered_in_one_line() -> None:
-  with pytest.raises(SystemExit) as caught:
-    common.parse_flags(['list_environments', '--sweet=a'])
-  message = launching.message_of(caught.value)
-  assert message.startswith('error: Unknown command line flag')
+  done = launching.run_python('-m', 'launch.list_environments', '--sweet=a')
+  assert done.returncode == 1
+  assert done.stderr.startswith('error: Unknown command line flag')
+  assert len(done.stderr.splitlines()) == 1
 
 
 def test_what_packages_say_is_not_shown(

@@ -21,8 +21,15 @@ import numpy as np
 import pooch
 import pytest
 
+from disco_rl.agent import agent as agent_lib
+from disco_rl.environments.jax_native import catch
+from disco_rl.evaluation import training
+from disco_rl.networks import agent_network
+from disco_rl.networks import torsos
 from disco_rl.runtime import compilation
 from disco_rl.runtime import compilation_cache as runtime_cache
+from disco_rl.runtime import files
+from disco_rl.update_rules import registry
 from launch import common
 
 HIT, MISS = 'cache_hits', 'cache_misses'
@@ -197,6 +204,39 @@ def test_the_folder_is_chosen_by_flag_variable_and_default(
   no_home = mock.Mock(side_effect=RuntimeError('no home directory'))
   monkeypatch.setattr(pooch, 'os_cache', no_home)
   assert chosen(monkeypatch, None) == {}
+
+
+@pytest.mark.usefixtures('quick_compilation')
+def test_a_program_from_the_cache_computes_the_same_bit_for_bit(
+  folder: pathlib.Path,
+) -> None:
+  rule, params = registry.load('policy_gradient')
+  environment = catch.Catch(4, 3)
+  torso = torsos.TorsoConfig(hidden_sizes=(8,))
+  config = agent_lib.AgentConfig(
+    agent_network.AgentNetworkConfig(torso),
+    unroll_length=4,
+    batch_size=4,
+    num_environments=2,
+    replay_capacity=8,
+  )
+  agent = agent_lib.make(config, environment.spec, rule)
+  keys = jax.random.split(jax.random.key(0), 2)
+
+  def train() -> Any:
+    jax_cache.reset_cache()
+    jax.clear_caches()
+    agents = training.make(agent, environment, 2)
+    state, _ = agents.advance(params, agents.init(keys), 5)
+    return jax.tree.map(files.to_data, state)
+
+  compiled, kept = train(), entries(folder)
+  assert {'jit__advance_all', 'jit__init_one'} <= {
+    entry.name.rsplit('-', 2)[0] for entry in kept
+  }
+  found = train()
+  assert entries(folder) == kept
+  jax.tree.map(np.testing.assert_array_equal, found, compiled)
 
 
 TRAINER = """if True:

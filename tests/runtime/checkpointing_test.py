@@ -112,6 +112,12 @@ def test_damage_to_any_file_costs_one_checkpoint_at_most(
   assert set(steps) == {2, 3}
 
 
+def test_a_checkpoint_without_its_folder_of_arrays(copy: pathlib.Path) -> None:
+  shutil.rmtree(copy / '3' / 'default')
+  assert restore(copy) == 2
+  assert (copy.with_name('damaged_checkpoints') / '3.0').exists()
+
+
 def test_a_checkpoint_without_digests_is_used_and_reported(
   copy: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

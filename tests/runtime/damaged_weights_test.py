@@ -152,6 +152,25 @@ def test_damaged_agents(folder: pathlib.Path, data: st.DataObject) -> None:
     assert_equal(found, TREE)
 
 
+def test_an_agent_that_unpacks_to_more_is_refused_before(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  path = tmp_path / 'agent.npz'
+  zeros = {"['w']": np.zeros((2, 10**6), np.float32)}
+  np.savez_compressed(
+    path,
+    **zeros,
+    **NOTES,
+    **{"['n'][0]": TREE['n'][0], "['n'][1]": TREE['n'][1]},
+  )
+  assert path.stat().st_size < 10**5
+  monkeypatch.delattr(npz, '_read_arrays')
+  with pytest.raises(
+    npz.ArchiveError, match=r"has \['w'\] of float32\[2, 1000"
+  ):
+    agent_files.load(path, TREE)
+
+
 def test_an_agent_of_zeros_that_unpack_to_far_more(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -289,6 +289,14 @@ def test_json_round_trip(tmp_path: pathlib.Path) -> None:
   }
 
 
+def test_json_that_fails_leaves_the_old_file(tmp_path: pathlib.Path) -> None:
+  path = tmp_path / 'config.json'
+  metrics.write_json(path, {'a': 1})
+  with pytest.raises(TypeError, match='not JSON serializable'):
+    metrics.write_json(path, {'a': object()})
+  assert json.loads(path.read_text()) == {'a': 1}
+
+
 def test_replacing_is_all_or_nothing(tmp_path: pathlib.Path) -> None:
   path = tmp_path / 'file'
   path.write_text('old')

@@ -169,6 +169,18 @@ def test_a_file_is_not_a_folder_of_a_run(tmp_path: pathlib.Path) -> None:
       workdirs.locked(tmp_path / name).__enter__()
 
 
+def test_a_rule_that_changed_since_the_run_began(
+  tmp_path: pathlib.Path,
+) -> None:
+  rule, workdir = tmp_path / 'rule.npz', tmp_path / 'run'
+  rule.write_bytes(b'one')
+  for _ in range(2):
+    workdirs.claim(workdir, SETTINGS, free=(), rules={str(rule): str(rule)})
+  rule.write_bytes(b'two')
+  with pytest.raises(workdirs.WorkdirError, match=f'{rule} changed since'):
+    workdirs.claim(workdir, SETTINGS, free=(), rules={str(rule): str(rule)})
+
+
 @pytest.mark.parametrize('length', ['updates', 'meta_steps'])
 def test_a_run_does_not_become_shorter(
   tmp_path: pathlib.Path, length: str
