@@ -2,6 +2,7 @@
 
   python -m benchmarks.faults --fault=kills --times=25 --workdir=runs/kills
   python -m benchmarks.faults --fault=damage --times=300 --workdir=runs/damage
+  python -m benchmarks.faults --fault=signals --times=20 --workdir=runs/signals
 
 Trainings with a rule and discoveries, on Catch and on CartPole, which steps on
 the host, are
@@ -16,6 +17,9 @@ the host, are
            deleted, emptied or cut in half, and the run is continued. It must
            end with the results of a whole one, or report what has happened: by
            a warning, or by an error of one line.
+  signals  sent two signals within a second, as schedulers do: a new, complete
+           checkpoint must be there. Others receive an interrupt, as from the
+           keyboard, in their first seconds: they must end.
 
 The exit status is 1 otherwise.
 """
@@ -47,7 +51,10 @@ from absl import logging
 from benchmarks import small_runs
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import compilation_cache
+from disco_rl.runtime import digests
 from disco_rl.runtime import files
+from disco_rl.runtime import metrics
+from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import weights
 
@@ -59,6 +66,10 @@ _ENDLESS = 10**9
 _EARLY = 0.2
 # The largest delay of a kill after a step: it may come anywhere in the next.
 _MAX_SECONDS_LATER = 0.2
+# Interrupts come within so many seconds.
+_FIRST_SECONDS = 10.0
+# A step of these runs takes far less.
+_SECONDS_TO_END = 60.0
 # Nobody reads them, or whatever they hold.
 _UNREAD = ('.lock', '.owner', 'curves.png', 'tensorboard')
 # Launchers print them in one line.
@@ -144,12 +155,12 @@ KINDS = {
 }
 
 _FAULT = flags.DEFINE_enum(
-  'fault', None, ['kills', 'damage'], 'What happens.', required=True
+  'fault', None, ['kills', 'damage', 'signals'], 'What happens.', required=True
 )
 _TIMES = flags.DEFINE_integer(
   'times',
   20,
-  'Kills of each kind of run; flipped bits in all.',
+  'Kills of each kind of run; flipped bits, or signals of each sort, in all.',
   lower_bound=1,
 )
 _SEED = flags.DEFINE_integer('seed', 0, 'Seed of moments and bits.')
@@ -170,8 +181,8 @@ def main(_: Sequence[str]) -> None:
   if root.exists():
     raise app.UsageError(f'{root} exists already: choose another --workdir.')
   root.mkdir(parents=True)
-  disturb = {'kills': _kill_all, 'damage': _damage_all}[_FAULT.value]
-  if failures := [*disturb(root)]:
+  found = {'kills': _kill_all, 'damage': _damage_all, 'signals': _signal_all}
+  if failures := [*found[_FAULT.value](root)]:
     sys.exit('\n'.join(failures))
 
 
@@ -322,6 +333,70 @@ def _continue(
   if not _differences(workdir, expected):
     return 'mended and reported' if is_reported else 'no effect'
   return 'reported' if is_reported else 'SILENT'
+
+
+# Signals.
+
+
+def _signal_all(root: pathlib.Path) -> Iterator[str]:
+  """Yields lost checkpoints, and runs that did not end."""
+  rng = random.Random(_SEED.value)
+  kinds = [KINDS[name] for name in _KINDS.value]
+  for disturb in (_signal_twice, _interrupt_early):
+    failures = 0
+    for i in range(_TIMES.value):
+      what, is_fine = disturb(kinds[i % len(kinds)], root / 'run', rng)
+      shutil.rmtree(root / 'run', ignore_errors=True)
+      _tell(what)
+      failures += not is_fine
+      if not is_fine:
+        yield what
+    print(f'{disturb.__name__}: {failures} of {_TIMES.value} went wrong')
+
+
+def _signal_twice(
+  kind: Kind, workdir: pathlib.Path, rng: random.Random
+) -> tuple[str, bool]:
+  """Sends two signals; returns whether there is a whole checkpoint."""
+  first, second = rng.choices(signals.SIGNALS, k=2)
+  delay = rng.uniform(0.1, 0.9)
+  with _started(kind, workdir, _ENDLESS) as process:
+    _await_steps(workdir, process, rng.randrange(2, 2 * _CHECKPOINT_EVERY))
+    process.send_signal(first)
+    time.sleep(delay)
+    process.send_signal(second)
+    _await_end(process)
+  column = kind.length.removesuffix('s')
+  logged = int(metrics.read(workdir / 'metrics.csv')[column][-1])
+  saved = _newest_checkpoint(workdir)
+  is_whole = digests.check(workdir / 'checkpoints' / str(saved) / 'default')
+  what = f'{first.name}, {second.name} after {delay:.2f} s: '
+  what += f'status {process.returncode}, saved step {saved} of {logged}'
+  return what, is_whole and saved == logged
+
+
+def _interrupt_early(
+  kind: Kind, workdir: pathlib.Path, rng: random.Random
+) -> tuple[str, bool]:
+  """Sends an interrupt in the first seconds; returns whether the run ends."""
+  delay = rng.uniform(0.0, _FIRST_SECONDS)
+  with _started(kind, workdir, _ENDLESS) as process:
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    has_ended = _await_end(process)
+  what = f'SIGINT after {delay:.2f} s: status {process.returncode}'
+  return f'{what} after {time.monotonic() - began:.1f} s', has_ended
+
+
+def _await_end(process: subprocess.Popen[bytes]) -> bool:
+  """Returns whether the process ends in time; otherwise it is killed."""
+  try:
+    process.wait(_SECONDS_TO_END)
+  except subprocess.TimeoutExpired:
+    process.kill()
+    return False
+  return True
 
 
 # Runs.
