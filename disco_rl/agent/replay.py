@@ -1,7 +1,8 @@
 """A replay buffer of whole trajectories, as pure functions.
 
 Trajectories are stored in the layout of the learner's batches: time first, then
-one slot per trajectory. Only the logits of the behaviour policy are stored.
+one slot per trajectory. Of the outputs of the behaviour policy, only logits are
+stored.
 """
 
 from collections.abc import Sequence
