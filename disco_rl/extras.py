@@ -7,6 +7,6 @@ DISTRIBUTION = 'disco-rl-discovery'
 def install(name: str) -> str:
   """Returns the command that installs an extra, such as 'atari'.
 
-  pip takes what is installed, from a clone or a wheel, for the distribution.
+  pip then keeps the package itself as it is, installed from a clone or a wheel.
   """
   return f"pip install '{DISTRIBUTION}[{name}]'"

@@ -90,7 +90,7 @@ class AgentConfig(config_lib.Settings):
       )
 
   def rollouts(self, updates: int) -> int:
-    """Returns the rollouts of some updates; raises ValueError for a part."""
+    """Returns the rollouts of some updates; raises ValueError if not whole."""
     number = self.updates_per_rollout
     if updates % number:
       raise ValueError(

@@ -104,7 +104,7 @@ def write(
   write_results(results, choices, about, entries, plan.workdir)
 
 
-# Task -> the returns that score 0 and 1; None if random play does as well.
+# Task -> the returns that score 0 and 1; None if random play is not worse.
 Scales = Mapping[str, normalization.Scale | None]
 # Task -> number of updates at scoring -> the results of all contenders.
 Results = Mapping[str, Mapping[int, Sequence[comparison.Result]]]

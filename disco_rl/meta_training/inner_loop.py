@@ -196,7 +196,7 @@ class InnerLoop:
     def segment(
       member: Member, _: None
     ) -> tuple[Member, tuple[Trajectory, types.Logs]]:
-      # The compiler keeps only the first state, the others are not used.
+      # The compiler keeps only the first state: the others are not used.
       member, (trajectory, logs) = jax.lax.scan(
         update, member, length=self.config.save_every
       )

@@ -59,7 +59,7 @@ class Lifetimes:
 def draw(
   rng: np.random.Generator, budgets: Sequence[int], num_agents: int
 ) -> np.ndarray:
-  """Draws budgets [num_agents] int32, with probabilities like 1 / budget."""
+  """Draws budgets [num_agents] int32, each with a weight of 1 / budget."""
   weights = 1.0 / np.asarray(budgets, np.float64)
   return rng.choice(
     np.asarray(budgets, np.int32), num_agents, p=weights / weights.sum()

@@ -212,7 +212,7 @@ class Run:
   def should_stop(self) -> bool:
     """Returns whether a signal asks the run to end after a checkpoint.
 
-    All processes get the same answer.
+    Also begins to record signals. All processes get the same answer.
     """
     self.listen()
     signal = distributed.largest(self._requests.received or 0)
@@ -221,7 +221,7 @@ class Run:
     return bool(signal)
 
   def is_due(self, is_last: bool = False) -> bool:
-    """Returns whether to save now, as at the last step, `is_last`."""
+    """Returns whether to save now; `is_last` if the run ends with this step."""
     return self.step > self._saved and (
       is_last
       or self.step % self.options.every == 0

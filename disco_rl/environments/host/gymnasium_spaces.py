@@ -55,7 +55,10 @@ class _Leaf:
   value: np.ndarray | None = None
 
   def encode(self, observation: Any) -> np.ndarray:
-    """Encodes [..., *raw.shape] as [..., *spec.shape], unless it is done."""
+    """Encodes [..., *raw.shape] as [..., *spec.shape].
+
+    If there is an encoding, floats have been encoded already.
+    """
     array = np.asarray(observation)
     if self.column is None or array.dtype.kind == 'f':
       return data_checks.narrowed(array, self.spec.dtype)
@@ -239,7 +242,7 @@ def _check_number(values: Any, owner: str) -> None:
 
 
 def _one_hot(sizes: np.ndarray, starts: np.ndarray) -> _Leaf:
-  """Makes a one-hot leaf from the number and the start of each's values."""
+  """Makes a one-hot leaf of components with `sizes` values from `starts`."""
   flat = sizes.ravel().tolist()
   value = np.concatenate(
     [np.arange(s, s + n) for s, n in zip(starts.ravel().tolist(), flat)]
