@@ -20,7 +20,10 @@ _FIELDS = {
 
 
 class CheckedEnvironment(base.HostEnvironment):
-  """Checks all that an environment returns, as `adapters.Adapter` does."""
+  """Checks all that an environment returns, as `adapters.Adapter` does.
+
+  Resets and steps raise `adapters.HostEnvironmentError` for all faults.
+  """
 
   def __init__(self, environment: base.HostEnvironment, seed: int):
     """Wraps an environment.
