@@ -10,9 +10,8 @@ docstring of the record state its meaning:
 
 Launchers and keyword arguments use flat names; `build` makes records of flat
 settings, `flatten` is its inverse, and `sections` lists settings for --help and
-the docs.
-Values are converted and checked when a record is built. Errors name the setting
-as the user wrote it, its value, and what it must be.
+the docs. Values are converted and checked when a record is built. Errors name
+the setting as the user wrote it, its value, and what it must be.
 """
 
 from collections.abc import Callable

@@ -112,10 +112,9 @@ def reliance(
 
   Returns:
     By target, pi, y and z: the mean total variation, in [0, 1], between the
-      target and the target with y and z `shuffled`, or `hidden`; and, as
-      `learnt`,
-    between the target and the agent's own prediction, which is the change that
-    the rule requests; see `share`.
+    target and the target with y and z `shuffled`, or `hidden`; and, as
+    `learnt`, between the target and the agent's own prediction, which is the
+    change that the rule requests; see `share`.
   """
 
   def apply(change: _Change) -> disco.DiscoTargets:

@@ -45,9 +45,8 @@ def targets(
 
   Returns:
     Five panels over time: rewards and the target of q; pi; pi_hat, both with
-      dots
-    at the taken actions; y_hat; z_hat, both with the entries that vary most.
-    Panels without data are omitted.
+    dots at the taken actions; y_hat; z_hat, both with the entries that vary
+    most. Panels without data are omitted.
   """
   pick = lambda x: np.asarray(x)[:, trajectory]
   softmax = lambda logits: scipy.special.softmax(pick(logits), axis=-1)
