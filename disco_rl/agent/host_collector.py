@@ -4,10 +4,13 @@ From an environment to a batch:
   step the simulators, check the data      environments.host.adapters
   stack frames                             environments.host.frame_stack
   in a thread that is watched              environments.host.timeouts
-  as one batch of several agents           environments.host.joined
+  as one batch of several agents,
+  in discovery                             environments.host.joined
   act; record a rollout                    host_actor
   pack it into rows of bytes, store them   host_replay, runtime.row_log
   draw and unpack a batch                  host_replay
+  hand it to the learner                   `GroupConfig.join_parts` in
+                                           discovery, or `Training`
 """
 
 from collections.abc import Callable

@@ -3,10 +3,10 @@
 This is the counterpart of `replay`, with the same contents and batches, but
 each frame of a stack is stored once, and not on a device:
 
-  unpack = jax.jit(host_replay.unpack)
-  host_replay.add(rollout)
-  (slots,) = agent.draw_slots(key, host_replay.added)
-  batch = unpack(host_replay.gather(np.asarray(slots)))
+  unpack = jax.jit(buffer.unpack)
+  buffer.add(rollout)
+  (slots,) = agent.draw_slots(key, buffer.added)
+  batch = unpack(buffer.gather(np.asarray(slots)))
 
 A trajectory is a row of bytes, which the host stores and the device unpacks.
 Neighboring stacks share all frames but one: a trajectory of T+1 stacks of S

@@ -7,10 +7,12 @@ suite is a list of names. To add both for a benchmark:
      `sequential.SequentialEnvironment`. The module has `make`; a record
      `Preprocessing`, if there are settings; and `import_package`, which calls
      `packages.load`, if the package is optional.
-  2. An entry of `FAMILIES`, at the end of this module.
+  2. An entry of `FAMILIES`, at the end of this module, with a function that
+     finds its variants, such as `_find_craftax`.
   3. suites.py: the names of the benchmark.
-  4. pyproject.toml: an extra with the package, also among `ENVIRONMENTS`.
-  5. docs/environments.md: a row of the table, and the suite.
+  4. pyproject.toml: an extra with the package, also part of `environments`.
+  5. docs/environments.md: a row of the table, and the suite;
+     docs/how-it-works.md: how its episodes end.
   6. evaluation/normalization.py: an entry of `_FAMILIES` with the scale of
      returns, if there are reference scores.
   7. tests/environments/: a test by `conformance.check`.

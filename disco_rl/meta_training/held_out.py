@@ -30,7 +30,7 @@ class HeldOutConfig(config_lib.Settings, prefix='held_out_'):
   """Settings of the evaluation on held-out environments.
 
   All other settings of the new agents follow from the population's; see
-  `HeldOut`.
+  `HeldOut`. With others, evaluate the saved rule by launch.evaluate.
 
   Attributes:
     environments: environments and suites, separated by commas; without any

@@ -5,7 +5,10 @@ calls both functions: `validation_loss` once in a meta-step, after the N inner
 updates, and `target_regularizer` for each of them.
 
 To add a term, add its weight to `OuterLossConfig`, which makes it a setting,
-and the term to the function that sees its inputs, with a scalar to log.
+and the term to the function that sees its inputs, with a scalar to log;
+`curves` lists those that are plotted. Evolution strategies have no such terms:
+a weight whose default is not 0 belongs in the variant `evolution` of
+configs/ablations.py.
 """
 
 import dataclasses

@@ -4,6 +4,7 @@
 from `action_channels`, supplies the other 4: its two channels' means over
 actions, then those of the taken action. Published weights depend on this order.
 Variants without q, or without y and z, lack the numbers made from them.
+`features` in analysis/templates/rule.js repeats them in JavaScript.
 """
 
 import jax

@@ -21,6 +21,9 @@ function softmax(logits) {
 // x W + b.
 function linear(x, w, b) {
   const { data, columns } = w, result = Float64Array.from(b.data);
+  if (x.length * columns !== data.length) {
+    throw new Error(`a layer of ${data.length / columns} inputs gets ${x.length}`);
+  }
   for (let i = 0; i < x.length; i++) {
     const scale = x[i], start = i * columns;
     if (scale === 0) continue;
