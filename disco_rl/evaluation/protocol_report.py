@@ -148,7 +148,7 @@ def write_results(
 def _scale(
   task: str, of_task: Mapping[int, Sequence[comparison.Result]]
 ) -> normalization.Scale | None:
-  """Finds the scale of a task, with a benchmark for the protocol's tests."""
+  """Finds the scale of a task, or None; see `Scales`."""
   if protocol_lib.family(task) in _EXACT:
     scale = normalization.find_scale(task)
     if scale is not None:
