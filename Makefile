@@ -26,8 +26,8 @@ run: $(VENV)/.installed
 
 define ABOUT
 Discovering a rule takes about six minutes on two cores, one or two of them
-compiling. Eight agents learn Catch on boards of 4x3 and 5x4 (+1 for a ball that is caught,
--1 for one that is missed) by a rule that 1,000 meta-steps change so that they earn
+compiling. Eight agents learn Catch on boards of 4x3 and 7x4 (+1 for a ball that is caught,
+-1 for one that is missed) by a rule that 1,500 meta-steps change so that they earn
 more. "return" is their mean: -0.4 by random play, 1 at best. It falls when agents
 are replaced by new ones. Each line on new agents, on a 6x5 board, tells what the
 rule is worth: from -0.6, random play, to 1.
