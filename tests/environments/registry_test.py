@@ -152,17 +152,17 @@ def test_unknown_names_are_answered_with_the_nearest(
 @pytest.mark.parametrize(
   'name, module, remedy',
   [
-    ('gymnasium/CartPole-v1', 'gymnasium', "'.[gymnasium]'"),
-    ('atari/pong', 'ale_py', "'.[atari]'"),
-    ('procgen/easy/maze', 'envpool', "'.[procgen]'"),
+    ('gymnasium/CartPole-v1', 'gymnasium', "'disco-rl-discovery[gymnasium]'"),
+    ('atari/pong', 'ale_py', "'disco-rl-discovery[atari]'"),
+    ('procgen/easy/maze', 'envpool', "'disco-rl-discovery[procgen]'"),
     ('dmlab/rooms_watermaze', 'deepmind_lab', 'google-deepmind/lab'),
-    ('nethack/score', 'nle', "'.[nethack]'"),
-    ('crafter', 'crafter', "'.[crafter]'"),
-    ('craftax/classic_pixels', 'craftax', "'.[craftax]'"),
-    ('sokoban', 'jumanji', "'.[sokoban]'"),
-    ('minatar/asterix', 'gymnax', "'.[gymnax]'"),
-    ('bsuite/catch', 'gymnax', "'.[gymnax]'"),
-    ('gymnax/CartPole-v1', 'gymnax', "'.[gymnax]'"),
+    ('nethack/score', 'nle', "'disco-rl-discovery[nethack]'"),
+    ('crafter', 'crafter', "'disco-rl-discovery[crafter]'"),
+    ('craftax/classic_pixels', 'craftax', "'disco-rl-discovery[craftax]'"),
+    ('sokoban', 'jumanji', "'disco-rl-discovery[sokoban]'"),
+    ('minatar/asterix', 'gymnax', "'disco-rl-discovery[gymnax]'"),
+    ('bsuite/catch', 'gymnax', "'disco-rl-discovery[gymnax]'"),
+    ('gymnax/CartPole-v1', 'gymnax', "'disco-rl-discovery[gymnax]'"),
   ],
 )
 def test_a_missing_package_is_named(

@@ -87,7 +87,7 @@ def test_shipped_rules_are_known_by_name(shipped: pathlib.Path) -> None:
   listed = disco_rl.rules()
   assert list(listed) == list(registry.names())
   assert listed['mine'].environments == ('catch/4x3',)
-  assert listed['actor_critic'].description.startswith('Policy gradient on V')
+  assert listed['actor_critic'].description.startswith('Policy gradient with V')
   with pytest.raises(ValueError, match=r"'mime'. Nearest names: mine"):
     registry.load('mime')
   with pytest.raises(ValueError, match=r'Valid names: disco103, mine\.'):
