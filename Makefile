@@ -25,7 +25,7 @@ run: $(VENV)/.installed
 	@$(BIN)/python -m launch.showcase --workdir=$(WORKDIR)
 
 define ABOUT
-Discovering a rule takes about six minutes on two cores, one or two of them
+Discovering a rule takes about ten minutes on two cores, one or two of them
 compiling. Eight agents learn Catch on boards of 4x3 and 7x4 (+1 for a ball that is caught,
 -1 for one that is missed) by a rule that 1,500 meta-steps change so that they earn
 more. "return" is their mean: -0.4 by random play, 1 at best. It falls when agents
