@@ -46,17 +46,16 @@ def main() -> None:
   parser.add_argument(
     '--replace',
     nargs=2,
-    action='append',
-    default=[],
     metavar=('OLD', 'NEW'),
     help='A change before the run, such as of the number of updates.',
   )
   flags = parser.parse_args()
   for path in flags.notebooks:
     text = path.read_text(encoding='utf-8')
-    for old, new in flags.replace:
-      if old not in text:
-        parser.error(f'{path} lacks {old!r}.')
+    if flags.replace:
+      old, new = flags.replace
+      if text.count(old) != 1:
+        parser.error(f'{path} has {text.count(old)} of {old!r}, expected one.')
       text = text.replace(old, new)
     notebook = nbformat.reads(text, as_version=4)
     nbformat.validate(notebook)
