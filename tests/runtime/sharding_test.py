@@ -9,6 +9,7 @@ import re
 
 import launching
 import pytest
+import sharded
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_agents_and_batches_that_cannot_be_divided(
   tmp_path: pathlib.Path,
 ) -> None:
   expected = {
-    '--config.cpu_devices=8 --config.agents=12': (
+    '--config.agents=12': (
       'error: 12 agents in all cannot be divided equally among 8 devices: '
       'choose agents so that there are 8 or 16 of '
       r'them, or fewer devices \(.*\), or set group_multiple=8, which .*\.'
@@ -68,6 +69,7 @@ def test_agents_and_batches_that_cannot_be_divided(
   }
   ended = launching.run_python(
     *('-c', ERRORS, str(tmp_path / 'run'), *expected),
+    JAX_NUM_CPU_DEVICES='8',
     PYTHONPATH=f'{launching.REPOSITORY}:{launching.REPOSITORY / "tests"}',
   )
   assert ended.returncode == 0, ended.stderr
@@ -78,13 +80,29 @@ def test_agents_and_batches_that_cannot_be_divided(
   assert not (tmp_path / 'run').exists()
 
 
-def test_a_variable_divides_the_cpu_before_a_setting() -> None:
+@pytest.mark.parametrize('variable, devices', [(None, 3), ('2', 2)])
+def test_a_cpu_counts_as_several_devices(
+  variable: str | None, devices: int
+) -> None:
   code = (
     'import jax; from disco_rl.runtime import sharding; '
     'sharding.divide_cpu(3); print(jax.device_count())'
   )
-  ended = launching.run_python('-c', code, JAX_NUM_CPU_DEVICES='2')
-  assert ended.stdout.split() == ['2'], ended.stderr
+  variables = {'JAX_NUM_CPU_DEVICES': variable} if variable else {}
+  ended = launching.run_python('-c', code, **variables)
+  assert ended.stdout.split() == [str(devices)], ended.stderr
+
+
+def test_agents_are_divided_among_the_devices_of_a_cpu(
+  tmp_path: pathlib.Path,
+) -> None:
+  failed = launching.run_python(
+    *('-m', 'launch.meta_train', *sharded.FLAGS, '--config.cpu_devices=3'),
+    f'--workdir={tmp_path / "run"}',
+  )
+  assert failed.returncode == 1
+  assert not (tmp_path / 'run').exists()
+  assert 'among 3 devices: choose' in failed.stderr.splitlines()[-1]
 
 
 # Prints the largest difference of two updates on two devices from those on one.
