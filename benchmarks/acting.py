@@ -58,8 +58,10 @@ Act = Callable[[], object]
 def measure(name: str) -> dict[str, Any]:
   """Times one environment: a row of the table."""
   environment = registry.make(name, _BATCH.value, _SEED, preprocessing(name))
-  is_on_host = isinstance(environment, base.HostEnvironment)
-  act = on_host(environment) if is_on_host else on_device(environment)
+  if isinstance(environment, base.HostEnvironment):
+    act = on_host(environment)
+  else:
+    act = on_device(environment)
   seconds = timing.median_seconds(act, _REPEATS.value)
   steps_per_second = _BATCH.value * _LENGTH.value / seconds
   return {'environment': name, 'steps_per_second': steps_per_second}
@@ -81,7 +83,7 @@ def make_agent(
   return agent_lib.make(config, spec, actor_critic.ActorCritic())
 
 
-def on_device(environment: Any) -> Act:
+def on_device(environment: base.JaxEnvironment) -> Act:
   """Acting by an MLP; each call passes on the state of the one before."""
   agent = make_agent(environment.spec, torsos.TorsoConfig())
   params = jax.jit(agent.init)(jax.random.key(0)).learner.params
@@ -105,7 +107,7 @@ def on_device(environment: Any) -> Act:
   return act
 
 
-def on_host(environment: Any) -> Act:
+def on_host(environment: base.HostEnvironment) -> Act:
   """Acting by a linear policy, as evaluation and discovery do."""
   agent = make_agent(environment.spec, torsos.TorsoConfig(kind=flat))
   state = jax.vmap(agent.init)(jax.random.split(jax.random.key(0), 1))

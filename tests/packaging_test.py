@@ -150,7 +150,8 @@ def test_help_names_no_file_of_a_clone(built: pathlib.Path) -> None:
 def test_pip_finds_extras_by_what_is_installed() -> None:
   pip, *flags = shlex.split(extras.install('test'))
   # No index has the distribution.
-  _run('-m', pip, *flags, '--no-index', '--dry-run')
+  said = _run('-m', pip, *flags, '--no-index', '--dry-run')
+  assert 'disco-rl-discovery[test]' in said
 
 
 def _imported(folder: str) -> set[str]:

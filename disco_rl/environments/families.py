@@ -134,14 +134,10 @@ def _find_task(
   if variant is None:
     return lambda *_: make()
   found = re.fullmatch('(of_)?(0|[1-9][0-9]{0,8})', variant)
-  if not found:
+  if not found or variant == 'of_0':
     return None
-  number = int(found[2])
-  if not found[1]:
-    return lambda *_: task_distribution.numbered(make(), number)
-  if not number:
-    return None
-  return lambda *_: task_distribution.Subset(make(), number)
+  draw = task_distribution.Subset if found[1] else task_distribution.numbered
+  return lambda *_: draw(make(), int(found[2]))
 
 
 def _find_lpg(variant: str | None, _: Changes) -> Builder | None:

@@ -93,18 +93,25 @@ class TaskDistribution(base.JaxEnvironment):
     return dataclasses.replace(state, episode=episodes), timestep
 
 
-# Agents draw numbered tasks neither from seeds in use nor from a subset.
+# Seeds of the tasks that are the same in all runs. Runs use smaller ones, so no
+# agent draws a numbered task by chance.
 _SEED_OF_NUMBERS = 2**31 - 1
 _SEED_OF_SUBSETS = 2**31 - 2
-_draw = jax.jit(lambda distribution, key: distribution.draw(key))
+
+
+@jax.jit
+def _fixed(
+  distribution: TaskDistribution, seed: int, number: types.Array | int
+) -> base.JaxEnvironment:
+  """Draws a task that a seed and a number determine."""
+  return distribution.draw(jax.random.fold_in(jax.random.key(seed), number))
 
 
 def numbered(
   distribution: TaskDistribution, number: int
 ) -> base.JaxEnvironment:
   """Draws a task by number, the same for all agents and runs."""
-  key = jax.random.fold_in(jax.random.key(_SEED_OF_NUMBERS), number)
-  task: base.JaxEnvironment = _draw(distribution, key)
+  task: base.JaxEnvironment = _fixed(distribution, _SEED_OF_NUMBERS, number)
   return task
 
 
@@ -131,5 +138,7 @@ class Subset(TaskDistribution):
   def draw(self, key: types.Array) -> base.JaxEnvironment:
     """Implements `TaskDistribution.draw`."""
     number = jax.random.randint(key, (), 0, self.size)
-    first = jax.random.key(_SEED_OF_SUBSETS)
-    return self.distribution.draw(jax.random.fold_in(first, number))
+    task: base.JaxEnvironment = _fixed(
+      self.distribution, _SEED_OF_SUBSETS, number
+    )
+    return task
