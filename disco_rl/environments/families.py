@@ -28,6 +28,8 @@ import re
 from typing import Any
 from typing import Literal
 
+import numpy as np
+
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.environments import base
@@ -137,7 +139,7 @@ def _find_task(
   if not found or variant == 'of_0':
     return None
   draw = task_distribution.Subset if found[1] else task_distribution.numbered
-  return lambda *_: draw(make(), int(found[2]))
+  return lambda *_: draw(make(), np.int32(found[2]))
 
 
 def _find_lpg(variant: str | None, _: Changes) -> Builder | None:

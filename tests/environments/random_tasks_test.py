@@ -376,6 +376,18 @@ def test_resets_draw_new_levels_and_rates_and_checkpoints_keep_them(
   jax.tree.map(np.testing.assert_array_equal, resumed, after)
 
 
+def test_agents_of_different_subsets_share_a_program() -> None:
+  environments = 'random_grid/of_1,random_grid/of_64'
+  settings = {**quickstart.get_config().to_dict(), **TINY}
+  config = meta_trainer.config_of(
+    {**settings, 'environments': environments, 'agents': 6}
+  )
+  (group,) = build.make_groups(config, config.rule_settings)
+  members = group.init(jax.random.split(jax.random.key(1), 6), {})
+  rewards = [x.tobytes() for x in copy_drawn(members)['object_reward']]
+  assert len(set(rewards[::2])) == 1 < len(set(rewards[1::2]))
+
+
 def copy_drawn(members: Any) -> dict[str, np.ndarray]:
   """What is drawn for each agent [n, ...]; later steps may donate it."""
   task = members.actor.environment.task

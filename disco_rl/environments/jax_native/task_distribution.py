@@ -124,11 +124,11 @@ class Subset(TaskDistribution):
 
   Attributes:
     distribution: The distribution of the tasks.
-    size: The number of tasks.
+    size: [] int32, the number of tasks.
   """
 
   distribution: TaskDistribution
-  size: types.Array | int
+  size: types.Array
 
   @property
   def spec(self) -> types.EnvironmentSpec:
