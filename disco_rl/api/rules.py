@@ -37,7 +37,7 @@ def load_rule(
   params: types.Params | None = None,
   **settings: Any,
 ) -> LoadedRule:
-  """Loads a rule, or accepts one of your own.
+  """Loads a rule, or accepts a custom one.
 
   Args:
     rule: A name in `rules`; the path of an npz file; an address on the Hugging
