@@ -205,7 +205,7 @@ class Checkpointer:
     if not digests.check(self._directory / str(step) / 'default'):
       reports.warn(
         f'the checkpoint of step {step} in {self._directory} has no digests '
-        '(they were deleted): its files are used unchecked.'
+        '(they were deleted), so its files are not verified.'
       )
 
   def _enter(self, step: int | None) -> None:
@@ -266,7 +266,8 @@ class Checkpointer:
         reports.warn(
           f'{path} has rows, but there are no checkpoints in '
           f'{self._directory}: the run was killed before its first, or they '
-          'were deleted. It begins anew, and writes these rows again.'
+          'were deleted. It starts from the beginning, and writes these rows '
+          'again.'
         )
 
   @contextlib.contextmanager
@@ -277,10 +278,10 @@ class Checkpointer:
     # The file system, TensorStore and its threads raise many types of errors.
     except Exception as error:
       cause = (
-        'Is the disk full? Complete checkpoints stay; the same command '
-        'continues from the last of them.'
+        'Is the disk full? Complete checkpoints are kept; the same command '
+        'continues from the newest one.'
         if self._directory.is_dir()
-        else 'The folder was removed while the run was at work.'
+        else 'The folder was removed while the run was in progress.'
       )
       raise CheckpointError(
         f'No checkpoint can be written to {self._directory}: '

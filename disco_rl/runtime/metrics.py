@@ -103,7 +103,7 @@ def read_json(path: files.PathLike) -> dict[str, Any]:
     content = json.loads(data.decode())
   # Thousands of nested brackets raise a RecursionError.
   except (ValueError, RecursionError) as error:
-    raise _damaged(path, f'no JSON ({error})') from error
+    raise _damaged(path, f'text that is not JSON ({error})') from error
   if not isinstance(content, dict):
     kind = type(content).__name__
     raise _damaged(path, f'{kind}, not an object {{...}}')
@@ -362,9 +362,9 @@ def _read_rows(path: files.PathLike) -> list[list[str]]:
     complete = content[: content.rfind(b'\n') + 1].decode()
     rows = list(csv.reader(io.StringIO(complete, newline='')))
   except (ValueError, csv.Error) as error:
-    raise _damaged(path, f'no table ({error})') from error
+    raise _damaged(path, f'text that is not a table ({error})') from error
   if rows and len({*rows[0]}) < len(rows[0]):
-    raise _damaged(path, 'two columns of one name')
+    raise _damaged(path, 'two columns with the same name')
   for i, row in enumerate(rows):
     if len(row) != len(rows[0]):
       found = f'{len(row)} fields in row {i} below {len(rows[0])} columns'

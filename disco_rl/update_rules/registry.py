@@ -192,7 +192,7 @@ def load_with_card(name_or_path: files.PathLike, **settings: Any) -> LoadedRule:
   known = sources.find_card(name)
   own = {'network': network, **of_file}
   if known is None:
-    _say(f'{name} has no card next to it, which would say what suits it.')
+    _say(f'{name} has no card next to it with recommended settings.')
   else:
     own = {**known.settings, **own}
   rule = _build(disco.Disco, {**own, **settings, 'network': own['network']})

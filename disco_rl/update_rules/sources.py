@@ -209,8 +209,8 @@ def _find_published(name: str) -> str:
   digest = cards.sha256_of(path)
   if digest != sha256:
     raise WeightsError(
-      f'{path}: not the published {name}: SHA-256 {digest}, expected {sha256}. '
-      f'Likely damaged, or another file of that name. {remedy}'
+      f'{path}: not the published {name}: its SHA-256 is {digest}, expected '
+      f'{sha256}. Likely it is damaged, or another file of that name. {remedy}'
     )
   return path
 
@@ -250,6 +250,6 @@ def _download(urls: Sequence[str], sha256: str, remedy: str) -> str:
   except ValueError as error:
     raise WeightsError(
       f'{url}: the SHA-256 of the download is not {sha256}. Likely a proxy '
-      f'answered with a page of its own, or the published file has changed. '
+      f'answered with its own page, or the published file has changed. '
       f'{remedy}'
     ) from error
