@@ -1,27 +1,28 @@
-"""Disturbs short runs, and compares them with undisturbed ones.
+"""Injects faults into short runs, and compares them with undisturbed runs.
 
   python -m benchmarks.faults --fault=kills --times=25 --workdir=runs/kills
   python -m benchmarks.faults --fault=damage --times=300 --workdir=runs/damage
   python -m benchmarks.faults --fault=signals --times=20 --workdir=runs/signals
 
-Trainings with a rule and discoveries, on Catch and on CartPole, which steps on
-the host, are
+The runs are trainings with a rule and discoveries, on Catch and on CartPole,
+which steps on the host. The faults are:
 
-  kills    killed (SIGKILL) at random moments: while programs are compiled,
-           between checkpoints and while one is written. The same command
-           resumes them each time. Other runs are never killed. Where
-           environments are on the host, these end and resume at the same steps
-           as the first: episodes restart at a resumption. All rows of metrics
-           and all rules must be the same bit for bit.
-  damage   copied; then one bit of a file is flipped, or a file or a folder is
-           deleted, emptied or cut in half, and the run is continued. It must
-           end with the results of a whole one, or report what has happened: by
-           a warning, or by an error of one line.
-  signals  sent two signals within a second, as schedulers do: a new, complete
-           checkpoint must be there. Others receive an interrupt, as from the
-           keyboard, in their first seconds: they must end.
+  kills    Runs are killed (SIGKILL) at random times: while programs are
+           compiled, between checkpoints and while a checkpoint is written. The
+           same command resumes them each time. They are compared with runs that
+           are never killed. With environments on the host, those runs end and
+           resume at the same steps as the killed ones, because episodes restart
+           when a run resumes. All rows of metrics and all rules must be the
+           same, bit for bit.
+  damage   A run is copied. Then a bit of a file is flipped, or a file or a
+           folder is deleted, emptied or cut in half, and the run continues. It
+           must end with the results of an undamaged run, or report the damage
+           with a warning or a one-line error.
+  signals  Runs get two signals within a second, as from schedulers, and must
+           leave a new, complete checkpoint. Other runs get an interrupt, as
+           from the keyboard, in their first seconds, and must end.
 
-The exit status is 1 otherwise.
+The exit status is 1 if any of this fails.
 """
 
 import collections
@@ -60,31 +61,31 @@ from disco_rl.update_rules import weights
 
 _CHECKPOINT_EVERY = 5
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
-# Steps of a run that always ends by a fault.
+# The number of steps of a run that a fault always ends.
 _ENDLESS = 10**9
-# The share of the kills that come while programs are compiled.
+# The fraction of kills while programs are compiled.
 _EARLY = 0.2
-# The largest delay of a kill after a step: it may come anywhere in the next.
+# The maximum delay of a kill after a step; it can hit any part of the next.
 _MAX_SECONDS_LATER = 0.2
-# Interrupts come within so many seconds.
+# Interrupts are sent within this number of seconds.
 _FIRST_SECONDS = 10.0
-# A step of these runs takes far less.
+# A step of these runs takes much less time.
 _SECONDS_TO_END = 60.0
-# Nobody reads them, or whatever they hold.
+# Files that are not read, or whose contents do not matter.
 _UNREAD = ('.lock', '.owner', 'curves.png', 'tensorboard')
-# Launchers print them in one line.
+# Launchers report these errors in one line.
 _EXPECTED = (workdirs.WorkdirError, checkpointing.CheckpointError, OSError)
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-  """Runs that differ in their length alone.
+  """A kind of run; runs of a kind differ only in their length.
 
   Attributes:
-    launcher: Its module.
+    launcher: The module of the launcher.
     config: The module of the config.
-    length: The name of the setting that ends a run.
-    settings: Settings on top of the config.
+    length: The name of the setting with the length of a run.
+    settings: Settings that override those of the config.
   """
 
   launcher: str
@@ -271,7 +272,7 @@ def _damage_all(root: pathlib.Path) -> Iterator[str]:
       outcome = _continue(reused or kind.make(more), copy, expected)
       shutil.rmtree(copy)
       if what == 'left alone' and outcome != 'no effect':
-        # Otherwise every error would count as one that damage has caused.
+        # Otherwise every error would be attributed to damage.
         raise RuntimeError(f'without damage, {whole} has this: {outcome}')
       counts[f'{what}: {outcome}'] += 1
       _tell(f'{name}: {path} {what}: {outcome}')
@@ -284,7 +285,7 @@ def _damage_all(root: pathlib.Path) -> Iterator[str]:
 def _cases(
   whole: pathlib.Path,
 ) -> Iterator[tuple[pathlib.Path, str, Callable[[pathlib.Path], None]]]:
-  """Yields paths within a folder, and what is done to them."""
+  """Yields paths within a folder, with the name and function of a damage."""
   rng = random.Random(_SEED.value)
   paths = sorted(path.relative_to(whole) for path in whole.rglob('*'))
   paths = [path for path in paths if path.parts[0] not in _UNREAD]
@@ -441,7 +442,7 @@ def _started(
 def _await_steps(
   workdir: pathlib.Path, process: subprocess.Popen[bytes], number: int
 ) -> None:
-  """Waits until so many steps are logged, or the process ends."""
+  """Waits until a number of steps are logged or the process ends."""
   path = workdir / 'metrics.csv'
   size = lambda: path.stat().st_size if path.exists() else 0
   for _ in range(number):

@@ -6,24 +6,24 @@
   python -m benchmarks.paper_scale --variant=large
 
 The agent is that of configs/disco57.py, or of a variant of it. XLA compiles for
-this machine's CPU, or ahead of time for TPUs of a topology, which need not be
-here: that requires `pip install libtpu==0.0.41`, the version that goes with JAX
-0.10.1. Each program takes up to a minute and a half and some GB of memory to
-compile; with --optimization_level=UNKNOWN, XLA's default, up to four, and takes
-the same memory on the device within 2%.
+this machine's CPU, or ahead of time for a topology of TPUs, which need not be
+attached. The latter requires `pip install libtpu==0.0.41`, the version for JAX
+0.10.1. Compiling a program takes up to a minute and a half and some GB of
+memory. With --optimization_level=UNKNOWN, XLA's default, it takes up to four
+minutes, and the program's memory on the device is the same within 2%.
 
   update      one update of the agent
   validation  the outer loss, its gradient, and the meta-value function
   vjp         one vector-Jacobian product of the backward sweep
 
-All figures are of one device. `agent_meta_step_gib` is what it holds while it
-computes one agent: the agent's state, states, batches and gradients of N
+All figures are for one device. `agent_meta_step_gib` is its memory while it
+computes one agent: the agent's state, the states, batches and gradients of N
 updates, and the arguments, results and temporaries of the largest program.
 Replay is in the host's memory.
 
-Arithmetic is counted in the traced program, loops multiplied out. For TPUs the
-milliseconds of a program are printed as XLA estimates them, which counts loops
-once, and as launch.plan does.
+Arithmetic is counted in the traced program, with all iterations of loops. For
+TPUs, two estimates of a program's milliseconds are printed: that of XLA, which
+counts loops once, and that of launch.plan.
 """
 
 from collections.abc import Callable
@@ -144,12 +144,12 @@ def make_agent(settings: Mapping[str, Any], variant: str = '') -> Agent:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """What is compiled.
+  """A program to compile.
 
   Attributes:
     call: A function of the arguments of one device; returns whole arrays.
-    arguments: their shapes, of all devices together.
-    specs: how each argument is divided among the devices.
+    arguments: The shapes of the arguments of all devices together.
+    specs: The division of each argument among the devices.
   """
 
   call: Callable[..., Any]

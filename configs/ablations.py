@@ -3,8 +3,9 @@
   disco-rl sweep --config=ablations \
     --variants=full,no_q,no_y_and_z --seeds=3 --workdir=runs/ablations
 
-runs each variant with several seeds and compares held-out returns. One variant,
-and an evaluation of its rule, which needs no further settings:
+This command runs each variant with several seeds and compares held-out returns.
+These commands run one variant, and evaluate its rule, which needs no further
+settings:
 
   disco-rl meta-train --config=ablations:no_q \
     --workdir=runs/no_q
@@ -12,8 +13,8 @@ and an evaluation of its rule, which needs no further settings:
     --config.rule=runs/no_q/rule.npz --workdir=runs/no_q_6x5
 
 The name after the colon selects the variant; the default, `full`, is the whole
-method. The quick start is `no_y_and_z`. If a variant lacks a part, so do the
-networks of the rule and the agents, and the losses.
+method. The quick start is `no_y_and_z`. If a variant omits a part, it is also
+omitted from the networks of the rule and the agents, and from the losses.
 """
 
 from typing import Any
@@ -34,7 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
   'lstm_128': {'rule_lstm_size': 128},
   'transformer': {'rule_transformer_layers': 2},
   'shared_adam': {'adam_per_agent': False},
-  # The perturbed runs would train unused meta-value functions.
+  # Otherwise the perturbed runs would train unused meta-value functions.
   'evolution': {
     'estimator': 'evolution',
     'meta_value_on_inner_batches': False,

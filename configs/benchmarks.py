@@ -1,10 +1,10 @@
 """Settings of the paper's evaluations, by benchmark (Extended Data Table 6).
 
-This is not a config itself: configs/evaluate.py offers them by name. The paper
-counts environment steps, which are frames in Atari and DMLab, four for each
-action, and fractions of replayed trajectories; settings count updates and
-environments. The updates after a rollout learn from the whole rollout; the
-other trajectories of their batches are from replay.
+This is not a config itself; configs/evaluate.py makes the settings available by
+name. The paper specifies environment steps, which are frames in Atari and DMLab
+(four per action), and fractions of replayed trajectories. The settings here
+specify updates and environments instead. Each update after a rollout learns
+from the whole rollout; the other trajectories of its batch are from replay.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-  """Training in a benchmark, with the defaults of most benchmarks."""
+  """The training of a benchmark; the defaults hold for most benchmarks."""
 
   environment: str  # An example; any other can be chosen.
   replay_steps: float  # Actions in replay.
@@ -21,13 +21,13 @@ class Benchmark:
   updates_per_rollout: int = 1
   seeds: int = 2
   torso: str = 'resnet'
-  stride: int = 2  # Of each convolutional stage.
-  learning_rate: float = 3e-4  # The highest, between warm-up and decay.
-  decays: bool = True  # Whether a cosine takes the learning rate to zero.
+  stride: int = 2  # For each convolutional stage.
+  learning_rate: float = 3e-4  # The maximum, between warm-up and decay.
+  decays: bool = True  # Whether a cosine decays the learning rate to zero.
   weight_decay: float = 0.1
   steps: float = 2e8  # Environment steps of an agent.
   action_repeat: int = 1  # Environment steps per action.
-  warm_up_steps: float = 0  # Steps with rising learning rate.
+  warm_up_steps: float = 0  # Steps in which the learning rate rises.
   batch_size: int = 96
   unroll_length: int = 28
   max_abs_update: float = 1.0
@@ -79,7 +79,7 @@ BENCHMARKS = {
     torso='nethack',
     learning_rate=1e-4,
     weight_decay=0.03,
-    warm_up_steps=1e7,  # Of 2e8 by Table 6; Fig. 2e shows up to 2e9.
+    warm_up_steps=1e7,  # Of 2e8 steps (Table 6); Fig. 2e shows up to 2e9.
     max_abs_update=0.3,
   ),
   'procgen': Benchmark(
@@ -97,8 +97,8 @@ BENCHMARKS = {
     stride=1,  # A stride of 2 would leave 1 x 1 cells.
   ),
 }
-# Torso -> convolutional stages and dense layers; those of 'impala' are from the
-# IMPALA paper, those of 'resnet' from this one.
+# Torso -> convolutional stages and dense layers. Those of 'impala' are from the
+# IMPALA paper, and those of 'resnet' are from the DiscoRL paper.
 _TORSOS = {
   'impala': ((16, 32, 32), (256,)),
   'nethack': ((), (768,)),

@@ -11,11 +11,12 @@ deepmind_lab.
   disco-rl meta-train --config=disco103:tiny \
     --workdir=runs/disco103_tiny
 
-keeps every component - Atari, ProcGen and two kinds of JAX-native environments,
-replay, resets of agents, 20 inner updates - with sizes that two CPU cores can
-run: three and a half minutes of compiling, then ten seconds a meta-step, and
-3.3 GiB at most; on one slow core ten minutes, a minute and 4.2 GiB. The run is
-too short to learn anything: it shows that everything works together.
+This variant keeps every component (Atari, ProcGen and two kinds of JAX-native
+environments, replay, resets of agents, 20 inner updates) with sizes that two
+CPU cores can run. It takes three and a half minutes of compiling, then ten
+seconds per meta-step, and at most 3.3 GiB; on one slow core it takes ten
+minutes, a minute per meta-step and 4.2 GiB. The run is too short to learn
+anything; it shows that the components work together.
 """
 
 import ml_collections

@@ -1,10 +1,10 @@
-"""Training agents with a fixed rule.
+"""Trains agents with a fixed rule.
 
   disco-rl evaluate --config=catch \
     --config.rule=disco103 --workdir=runs/catch_disco103
 
-Every setting is a flag: --config.learning_rate=1e-3. Many runs, with a report
-on all of them:
+Every setting is a flag, such as --config.learning_rate=1e-3. This command makes
+many runs and writes a report:
 
   disco-rl sweep --config=evaluate:quickstart \
     --grid=environment=catch/4x4,catch/6x5 --grid=rule=disco103,actor_critic \
@@ -15,13 +15,13 @@ The name after the colon selects a starting point:
   catch      Catch 8x8 with the settings of the published small-scale recipe.
   cartpole   CartPole-v1 by Gymnasium, on the host.
   quickstart Catch 6x5 with the agents of configs/quickstart.py.
-  general    The rule that ships, in a grid world that it has not seen.
+  general    The shipped rule, in a grid world that its discovery did not use.
   minatar    MinAtar's Breakout, small enough for two CPU cores.
-  asterix    MinAtar's Asterix, small as well.
-  atari42    Atari's Breakout in frames of 42 x 42, small as well.
-  gridworld  A grid world, small as well.
-  atari      An Atari game, and below other benchmarks, with the settings of the
-             paper, for accelerators.
+  asterix    MinAtar's Asterix, also small.
+  atari42    Atari's Breakout in frames of 42 x 42, also small.
+  gridworld  A grid world, also small.
+  atari      An Atari game. This and the following benchmarks have the settings
+             of the paper, for accelerators.
   crafter    Crafter.
   dmlab      A level of DMLab-30.
   nethack    The NetHack Challenge.
@@ -40,7 +40,7 @@ from disco_rl import config as config_lib
 
 
 def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
-  """Returns the settings by the name after the colon."""
+  """Returns the settings of a starting point by its name."""
   if name not in VARIANTS:
     raise ValueError(
       f'The config evaluate has no {name!r}; choose one of '
@@ -54,7 +54,7 @@ def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
 def base() -> ml_collections.ConfigDict:
   """Returns all settings of disco-rl evaluate, at their defaults.
 
-  Those of agents and rules are unset: see disco_rl/agent/resolution.py.
+  Those of agents and rules are not set; see disco_rl/agent/resolution.py.
   """
   # Imported late: launchers set JAX up before it loads.
   from disco_rl.agent import agent

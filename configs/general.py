@@ -1,15 +1,15 @@
-"""Improves on the policy gradient, on random tasks with different agents.
+"""Improves a policy gradient rule on random tasks, with different agents.
 
   disco-rl meta-train --config=general \
     --workdir=runs/general
 
-Discovery begins with a rule that imitates the policy gradient, or from scratch
-with --config.rule=untrained. To get a general rule at small scale, it follows
-LPG and GROOVE: in each lifetime, every agent has a new grid world, chain or
-Catch, and its own learning rate and lifetime. The rule is evaluated on tasks
-that agents do not draw: grid worlds and a chain of fixed numbers, a chain of
-the grid-world suite, and a larger board of Catch. None of them is a test of
-configs/protocol.py.
+Discovery starts from a rule that imitates the policy gradient, or from an
+untrained rule with --config.rule=untrained. To discover a general rule at small
+scale, it follows LPG and GROOVE: in each lifetime, every agent has a new grid
+world, chain or Catch board, and its own learning rate and length of the
+lifetime. The rule is evaluated on tasks that agents do not draw: grid worlds
+and a chain with fixed numbers, a chain of the grid-world suite, and a larger
+board of Catch. None of them is a test of configs/protocol.py.
 
 The same command resumes an interrupted run.
 """
@@ -46,9 +46,9 @@ def get_config() -> ml_collections.ConfigDict:
   config.agents = 8 * len(TASKS)
   config.rule = 'imitation'
   config.rule_prediction_size = 32
-  # With 16, as elsewhere, a second seed hardly improved in 600 meta-steps.
+  # With 16, as elsewhere, the second seed hardly improved in 600 meta-steps.
   config.rule_policy_target_channels = (64,)
-  # Later, agents become slower: docs/discover.md has the figures.
+  # After that, agents learn more slowly; see the table in docs/discover.md.
   config.meta_steps = 120
   config.meta_decay_steps = config.meta_steps
   # With larger steps or lower costs, policies become deterministic within about

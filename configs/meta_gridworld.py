@@ -17,8 +17,8 @@ rewards, a kind of task that is not part of discovery:
     --config.environment=gridworld/43 --config.unroll_length=16 \
     --workdir=runs/chain
 
---config.environment names another task, and --config.rule the untrained rule
-that discovery began with, runs/meta_gridworld/initial_rule.npz.
+--config.environment selects another task. To use the untrained rule that
+discovery started from, set --config.rule=runs/meta_gridworld/initial_rule.npz.
 """
 
 import ml_collections

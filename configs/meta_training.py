@@ -1,6 +1,6 @@
-"""Defaults of discovery, from the paper if it states them.
+"""Defaults of discovery, taken from the paper if it states them.
 
-This is not a config itself: disco103.py, disco57.py, quickstart.py,
+This is not a config itself; disco103.py, disco57.py, quickstart.py,
 meta_gridworld.py and general.py start from here.
 """
 
@@ -41,7 +41,7 @@ def paper(
   config.update(
     environments=environments,
     agents=agents,
-    # 600M frames of each game, which its agents share. In a meta-step an agent
+    # 600M frames for each game, which its agents share. In a meta-step an agent
     # acts in 20 rollouts for its updates and in 5 for validation, of 10 times
     # 28 actions, each for 4 frames.
     meta_steps=round(
@@ -67,7 +67,7 @@ def variant_of(
   """Returns the config with the sizes of a variant.
 
   Args:
-    config: The config of full size; changed in place.
+    config: The full-size config, which is changed in place.
     variant: '', 'large' or 'tiny'.
     tiny_environments: The environments of the small config.
 

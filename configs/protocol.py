@@ -1,16 +1,16 @@
-"""The protocol by which rules are judged, on tasks not used for choices.
+"""The protocol that judges rules, on tasks that were not used for choices.
 
   disco-rl protocol --config=protocol \
     --rules=runs/general/rule.npz --workdir=runs/protocol
 
-It declares three disjoint sets of tasks, candidate settings, and budgets. Every
-rule has as many combinations of settings as the baselines. The combination with
-the highest IQM over the validation tasks is kept for the tests. Two kinds of
-tests have their own settings and validation tasks: the games of MinAtar, with
-convolutional networks, and chains, with longer rollouts.
+The protocol declares three disjoint sets of tasks, candidate settings, and
+budgets. Every rule has as many combinations of settings as the baselines. The
+combination with the highest IQM over the validation tasks is kept for the
+tests. Two kinds of tests have their own settings and validation tasks: the
+games of MinAtar, with convolutional networks, and chains, with longer rollouts.
 
 The same command continues with the remaining runs. --tasks=gridworld,catch/4x4
-runs some of the tests. More is in docs/protocol.md.
+runs only some of the tests. See docs/protocol.md for details.
 """
 
 import ml_collections
@@ -20,7 +20,7 @@ from configs import general
 from configs import records
 from disco_rl import config as config_lib
 
-# Settings of training that the protocol decides on.
+# Settings of training that the protocol chooses.
 _OF_RUNS = ('environment', 'rule', 'updates')
 
 
@@ -99,15 +99,15 @@ BY_FAMILY = {
 _LEARNING_RATES = (2e-3, 5e-3, 1e-2, 2e-2)
 GRIDS = {
   'given': {'learning_rate': _LEARNING_RATES},
-  # A policy gradient by the rule's network, without discovery.
+  # A policy gradient computed by the rule's network, without discovery.
   'imitation': {'learning_rate': _LEARNING_RATES},
   'disco103': {
     'learning_rate': (3e-3, 1e-2),
     'reward_scale': (1.0, 30.0),
-    'lambda_': (0.95,),  # As in its discovery; also in chains.
+    'lambda_': (0.95,),  # As in its discovery, also in chains.
   },
   'actor_critic': {'learning_rate': (2e-3, 5e-3), 'entropy_cost': (0.01, 0.05)},
-  # Only entropy: the policy is uniform after some updates.
+  # The loss is only the entropy, so the policy soon becomes uniform.
   'uniform': {
     'rule': ('actor_critic',),
     'policy_cost': (0.0,),

@@ -3,8 +3,9 @@
   disco-rl meta-train --config=quickstart \
     --workdir=runs/quickstart
 
-Eight agents on Catch 4x3 and 7x4. With the rules of five seeds, new agents have
-a mean return of 0.99 to 1.00 after 500 updates on 6x5, 7x6 and 9x4:
+The population has eight agents on Catch 4x3 and 7x4. With the rules of five
+seeds, new agents reach a mean return of 0.99 to 1.00 after 500 updates on 6x5,
+7x6 and 9x4:
 
   disco-rl evaluate --config=quickstart \
     --config.rule=runs/quickstart/rule.npz --workdir=runs/6x5/rule
@@ -35,13 +36,13 @@ def get_config() -> ml_collections.ConfigDict:
   config.agents = 8
   config.update(AGENT)
   config.meta_steps = 1500
-  # At a constant learning rate, good rules are found and lost again.
+  # With a constant learning rate, good rules are found and lost again.
   config.meta_decay_steps = config.meta_steps
-  # On larger boards the newest rule may be slow where the mean is not.
+  # On larger boards the newest rule may be slower than the mean rule.
   config.average_rule = True
   config.checkpoint_every = 100
 
-  # Predictions y and z would take half of the time, without a benefit on Catch:
+  # Predictions y and z take half of the time and bring no benefit on Catch:
   # docs/discover.md has the comparison.
   config.rule_prediction_size = 0
   config.rule_lstm_size = 64

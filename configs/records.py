@@ -1,7 +1,7 @@
-"""Makes configs from records of settings, at their defaults.
+"""Makes configs from records of settings, with their defaults.
 
 This is not a config itself. The record that declares a setting has its meaning
-and its default; configs only change settings.
+and its default; configs only override settings.
 """
 
 from collections.abc import Collection
@@ -20,12 +20,12 @@ Sections = Mapping[str, Iterable[config_lib.Setting]]
 def defaults(
   sections: Sections, unset: Collection[str] = ()
 ) -> ml_collections.ConfigDict:
-  """Returns all settings at the defaults of their records.
+  """Returns all settings with the defaults of their records.
 
   Args:
     sections: The settings.
-    unset: The names of settings that are None, so that they are chosen for the
-      rule and the task.
+    unset: The names of settings to set to None, so that their values are chosen
+      for the rule and the task.
 
   Returns:
     The config.

@@ -1,14 +1,15 @@
 """The dependence of rules on the settings of agents (Extended Data Fig. 1).
 
 Each panel of the figure is one sweep, here of the shipped rule and Disco103 on
-Catch 6x5. Panel c, 36 combinations of the optimizer's settings:
+Catch 6x5. Panel c has 36 combinations of the optimizer's settings:
 
   disco-rl sweep --config=robustness \
     --grid=rule=general,disco103 --grid=optimizer=adam,rmsprop \
     --grid=learning_rate=3e-3,1e-2,3e-2 --grid=weight_decay=0,0.01,0.1 \
     --grid=max_abs_update=0.3,1 --workdir=runs/optimizers
 
-Panel a, sizes of the agents' network, and b, fractions of replay in a batch:
+Panel a varies the sizes of the agents' network, and panel b the fraction of
+replay in a batch:
 
   disco-rl sweep --config=robustness \
     --grid=rule=general,disco103 \
@@ -19,9 +20,9 @@ Panel a, sizes of the agents' network, and b, fractions of replay in a batch:
     --variants=replay_0,replay_50,replay_75,replay_88,replay_96 \
     --workdir=runs/replay
 
-The paper does not state the combined values: these are ours. It ran Ms Pacman
-with the agents of its evaluation: --config=robustness:ms_pacman, and variants
-such as ms_pacman_replay_50.
+The paper does not state the values, so we chose them. It used Ms Pacman and the
+agents of its evaluation, as --config=robustness:ms_pacman and variants such as
+ms_pacman_replay_50 do.
 """
 
 from collections.abc import Mapping
@@ -51,7 +52,7 @@ _MS_PACMAN = {
 
 
 def _with_replay(base: Mapping[str, Any], percent: int) -> dict[str, Any]:
-  """Changes the fraction of replay in a batch, at equal environment steps.
+  """Changes the fraction of replay in a batch; environment steps stay equal.
 
   The rest of the batch is the whole newest rollout.
   """
@@ -71,7 +72,7 @@ def _with_replay(base: Mapping[str, Any], percent: int) -> dict[str, Any]:
 
 
 def _with_width(base: Mapping[str, Any], width: int) -> dict[str, Any]:
-  """Changes all layers; the action model's are half as wide."""
+  """Changes all layers; those of the action model are half as wide."""
   return {
     **base,
     'hidden_sizes': (width, width),

@@ -7,6 +7,6 @@ DISTRIBUTION = 'disco-rl-discovery'
 def install(name: str) -> str:
   """Returns the command that installs an extra, such as 'atari'.
 
-  pip then keeps the package itself as it is, installed from a clone or a wheel.
+  pip keeps the installed package, whether it is from a clone or a wheel.
   """
   return f"pip install '{DISTRIBUTION}[{name}]'"

@@ -1,10 +1,10 @@
-"""The memory and time of a run, before its programs are compiled.
+"""Estimates the memory and time of a run before its programs are compiled.
 
-Arithmetic, traffic and a bound of the memory are counted in the traced
-programs, which costs almost nothing; XLA's own `cost_analysis` counts the body
-of a loop once. If the bound exceeds the memory, XLA reports the exact number:
-it compiles the program for a CPU, without optimizing the machine code. The time
-is estimated by a model of devices, which need not be attached.
+Arithmetic, traffic and an upper bound of the memory are counted in the traced
+programs, which costs almost nothing. (XLA's own `cost_analysis` counts the body
+of a loop once.) If the bound exceeds the memory, XLA reports the exact number
+by compiling the program for a CPU, without optimizing the machine code. The
+time is estimated with a model of devices, which need not be attached.
 """
 
 from collections.abc import Callable

@@ -107,7 +107,7 @@ class TimeStep:
     reward: The reward, [] float32.
     is_terminal: [] bool, whether `observation` must not be bootstrapped from.
     is_last: [] bool, whether the episode ended, by a termination or a limit.
-    mask: [] bool, False if the transition is an artefact of resetting:
+    mask: [] bool, False if the transition is an artifact of resetting:
       `observation` is from another episode, and no termination led to it.
   """
 
@@ -125,11 +125,11 @@ class Rollout:
   Attributes:
     observation: A tree of [T+1, B, ...], with the mask of legal actions if the
       environment has one.
-    action: [T+1, B] int32; `action[T]` is never learnt from.
+    action: [T+1, B] int32; `action[T]` is never learned from.
     logits: [T+1, B, A] float32, of the behaviour policy mu.
     reward: [T, B] float32.
     is_terminal: [T, B] bool.
-    mask: [T, B] bool, False if the transition is an artefact of resetting.
+    mask: [T, B] bool, False if the transition is an artifact of resetting.
       Such a transition is not part of any loss or statistic, and estimates of
       earlier transitions do not depend on it.
     core_state: A tree of [1, B, ...], the state of the actor's recurrent core

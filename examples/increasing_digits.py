@@ -1,15 +1,15 @@
-"""A causal transformer learns to write digits that increase, by Disco103.
+"""Trains a causal transformer with Disco103 to write increasing digits.
 
   python -m examples.increasing_digits --seed=0
 
-Every digit after the first is paid 1 if it is larger than the one before, else
-0. Of eight digits out of ten, all are paid only if the first ones are small:
-what is written early must leave room for what follows. Sequences grow from 4 to
-6 to 8 digits.
+Every digit after the first gets a reward of 1 if it is larger than the digit
+before, else 0. With eight out of ten digits, all can be rewarded only if the
+first digits are small, so early digits must leave room for later ones. The
+length of sequences grows from 4 to 6 to 8 digits.
 
-There is no environment here, and no actor: a sequence that the transformer has
-sampled is a trajectory, its tokens are the actions, and `Learner.update` learns
-from it. Nothing else is needed for rewards per token of your own.
+There is no environment and no actor: a sequence sampled from the transformer is
+a trajectory, its tokens are the actions, and `Learner.update` learns from it.
+Your own rewards per token need nothing else.
 """
 
 import argparse
@@ -26,11 +26,11 @@ import jax.numpy as jnp
 import disco_rl
 
 NUM_DIGITS = 10
-START = NUM_DIGITS  # What comes before the first digit.
+START = NUM_DIGITS  # The token before the first digit.
 SPEC = disco_rl.EnvironmentSpec(
   observation=jax.ShapeDtypeStruct((), jnp.int32), num_actions=NUM_DIGITS
 )
-# So many digits, for so many updates.
+# Number of digits, and number of updates with it.
 CURRICULUM = ((4, 300), (6, 300), (8, 600))
 MAX_LENGTH = 8
 BATCH_SIZE = 64
@@ -101,7 +101,7 @@ def embed(
 
 
 def normalize(x: jax.Array) -> jax.Array:
-  """Normalises the last axis, and learns a scale and an offset."""
+  """Normalizes the last axis, and learns a scale and an offset."""
   return hk.LayerNorm(-1, create_scale=True, create_offset=True)(x)
 
 
@@ -158,7 +158,7 @@ def write(
     digit = jax.random.categorical(key, logits).astype(jnp.int32)
     return tokens.at[t + 1].set(digit, mode='drop'), (digit, logits)
 
-  # What is not written yet is not seen either.
+  # The network does not see tokens that are not written yet.
   tokens = jnp.full((length + 1, batch_size), START)
   times, keys = jnp.arange(length + 1), jax.random.split(key, length + 1)
   _, (digits, logits) = jax.lax.scan(step, tokens, (times, keys))

@@ -1,4 +1,4 @@
-"""An environment of your own, on the device and on the host.
+"""A custom environment, on the device and on the host.
 
   python -m examples.own_environment
   python -m examples.own_environment --on_host

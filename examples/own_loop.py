@@ -1,4 +1,4 @@
-"""A training loop of your own: one compiled program that trains many agents.
+"""A custom training loop: one compiled program that trains many agents.
 
   python -m examples.own_loop
 
@@ -42,7 +42,7 @@ class Network:
   outputs: Callable[[Any, jax.Array], dict[str, jax.Array]]
 
   def policy(self, params: Any, observation: jax.Array) -> jax.Array:
-    """The logits alone; what the others would cost, jax.jit leaves out."""
+    """Returns only the logits; jax.jit removes the cost of other outputs."""
     return self.outputs(params, observation)['logits']
 
   def unroll(self, params: Any, rollout: disco_rl.Rollout) -> tuple[Any, Any]:
@@ -129,8 +129,8 @@ def train(
     (_, states, last), (observation, action, logits, step) = jax.lax.scan(
       act, (state.params, states, first), jax.random.split(key, LENGTH)
     )
-    # A rollout has one more state than transitions. What is done in the last is
-    # not learnt from.
+    # A rollout has one more state than transitions. The action in the last one
+    # is not learned from.
     later = network.policy(state.params, last)
     add = lambda x, y: jnp.concatenate([x, y[None]])
     rollout = disco_rl.Rollout(

@@ -1,4 +1,4 @@
-"""A network of your own: a torso of residual layers, on Catch.
+"""A custom network: a torso of residual layers, on Catch.
 
   python -m examples.own_network
 

@@ -1,4 +1,4 @@
-"""A rule of your own: actor-critic on lambda-returns, on Catch.
+"""A custom rule: actor-critic with lambda-returns, on Catch.
 
   python -m examples.own_rule
 
@@ -62,7 +62,7 @@ class LambdaActorCritic(base.UpdateRule):
     return {}
 
   def init_state(self, agent_params: types.Params) -> Any:
-    """Nor does it keep anything for an agent."""
+    """The rule keeps no state for an agent."""
     del agent_params
     return ()
 

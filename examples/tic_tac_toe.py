@@ -56,7 +56,7 @@ class TicTacToe(base.JaxEnvironment):
   def step(
     self, board: types.Array, action: types.Array, key: types.Array
   ) -> tuple[types.Array, types.TimeStep]:
-    """Makes both moves, the second if the game goes on."""
+    """Makes both moves, the second only if the game continues."""
     is_legal = board[action] == 0
     board = jnp.where(is_legal, board.at[action].set(1), board)
     is_over = _won(board, 1) | jnp.all(board != 0)

@@ -1,21 +1,21 @@
-"""Draws what a rule has learnt: the analyses of the paper's Fig. 4.
+"""Draws what a rule has learned, with the analyses of the paper's Fig. 4.
 
   disco-rl analyse --workdir=runs/catch_disco103
 
 The rule and the agent are from a run of disco-rl evaluate, in any environment,
-which may still be running. These files are written to the folder `analysis` of
-the run:
+which may still be running. The command writes these files to the folder
+`analysis` of the run:
 
   targets.png    the targets in a hand-made scene
   trace.png      the agent's predictions around its largest reward
   gradients.png  the sensitivity of predictions to observations
-  probes.png     the information of predictions about the future
+  probes.png     what can be decoded from predictions about the future
   horizon.png    how far ahead the rule looks
   reliance.png   how much its targets depend on predictions
-  explore.html   a page on which the rule can be tried by hand
+  explore.html   an interactive page for trying the rule
 
-With --curve_updates also without_predictions.png, learning curves with y and z
-hidden from the rule.
+With --curve_updates it also writes without_predictions.png, learning curves of
+agents whose rule cannot see y and z.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ _CURVE_UPDATES = flags.DEFINE_integer(
   "next to the run's; 0: there are none.",
   lower_bound=0,
 )
-# The seed of the recording, the probes and the noise on predictions.
+# The seed of the recording, of the probes and of the noise on predictions.
 _ANALYSIS_SEED = 0
 
 

@@ -1,4 +1,4 @@
-"""Flags that launchers share, and their common beginning."""
+"""Flags and startup code that launchers share."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ _SEE_CONFIG = 'The file that --config names lists all settings.'
 
 
 class _PathParser(flags.ArgumentParser[str]):
-  """Replaces ~, which shells leave after an equals sign."""
+  """Expands ~, because shells do not expand it after an equals sign."""
 
   def parse(self, argument: str) -> str:
     """Returns the path; raises the errors of `config.local`."""
@@ -47,12 +47,12 @@ def define_path(name: str, meaning: str) -> flags.FlagHolder[str | None]:
   return flags.DEFINE(_PathParser(), name, None, meaning)
 
 
-# Flags that only some launchers have; they are defined when first used.
+# Flags that only some launchers have; each is defined on first use.
 
 
 @functools.cache
 def config_flag() -> Any:
-  """Returns the flag that names a config."""
+  """Returns the flag that selects a config."""
   return config_module.define()
 
 
@@ -70,7 +70,7 @@ def json_flag() -> flags.FlagHolder[bool]:
 
 @functools.cache
 def processes_flag() -> flags.FlagHolder[int]:
-  """Returns the flag with the number of simultaneous runs."""
+  """Returns the flag with the number of concurrent runs."""
   return flags.DEFINE_integer(
     'processes', 1, 'Runs at the same time.', lower_bound=1
   )
@@ -78,7 +78,7 @@ def processes_flag() -> flags.FlagHolder[int]:
 
 @functools.cache
 def slurm_flag() -> flags.FlagHolder[list[str]]:
-  """Returns the flag that makes runs jobs of SLURM."""
+  """Returns the flag that submits runs as SLURM jobs."""
   return flags.DEFINE_list(
     'slurm',
     [],
@@ -89,7 +89,7 @@ def slurm_flag() -> flags.FlagHolder[list[str]]:
 
 @functools.cache
 def cache_flag() -> flags.FlagHolder[Any]:
-  """Returns the flag of the cache of compiled programs."""
+  """Returns the flag that chooses the cache of compiled programs."""
   return define_path(
     'compilation_cache',
     "Folder where compiled programs are kept for later runs, or 'off'. "
@@ -110,12 +110,11 @@ def run(
 
   Args:
     main: The launcher's function.
-    is_distributed: Returns whether, by its flags, this process is one of
-      several.
+    is_distributed: Returns whether the flags make this process one of several.
     base: The file in configs/ that describes the settings, for --help.
   """
   config_flag(), workdir_flag(), cache_flag()
-  # A folder that contains a run is resumed.
+  # If the folder contains a run, it is resumed.
   flags.mark_flags_as_required(['config', 'workdir'])
 
   def with_flags(argv: list[str]) -> None:
@@ -127,7 +126,7 @@ def run(
 
   streams.protect()
   if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Like SIGTERM. KeyboardInterrupt can get lost in imports and callbacks.
+    # Handled like SIGTERM: imports and callbacks can swallow KeyboardInterrupt.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
   app.run(
     with_flags, flags_parser=functools.partial(parse_config_flags, base=base)
@@ -135,7 +134,7 @@ def run(
 
 
 def settings(parsed: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
-  """Returns the settings of --config, with changes by flags."""
+  """Returns the settings of --config, with the changes made by flags."""
   config: Any = parsed['config'].value
   return config.to_dict()
 
@@ -155,7 +154,7 @@ def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:
     return settings(parsed)
 
 
-# The beginning of launchers.
+# The startup of launchers.
 
 
 def begin(
@@ -163,13 +162,13 @@ def begin(
   workdir: str | None = None,
   is_cached: bool | None = True,
 ) -> None:
-  """Prepares this process; ends it if the command line has more than flags.
+  """Prepares this process; ends it if the command line has other arguments.
 
   Args:
-    argv: The name of the program, and the rest of the command line.
-    workdir: The folder of a run, which may be new, whose modules are imported;
-      None without a run.
-    is_cached: Whether compiled programs are cached if the user has not chosen;
+    argv: The name of the program, and the arguments that are not flags.
+    workdir: The folder of a run, whose modules are imported; it may not exist
+      yet. None without a run.
+    is_cached: Whether compiled programs are cached unless the user decides;
       None if caching is not worthwhile.
   """
   if argv[1:]:
@@ -184,14 +183,14 @@ def begin(
 
 
 def prepare_process(is_quiet: bool = True) -> None:
-  """Prepares a process for runs, independently of its flags."""
+  """Prepares a process for runs; does not read its flags."""
   if is_quiet:
-    # Packages log each of their steps as INFO.
+    # Some packages log every step at the level INFO.
     logging.set_verbosity(logging.WARNING)
     streams.hide_tracebacks()
   compilation_cache.collect_garbage_rarely()
   compilation_cache.leave_loops_rolled()
-  # Pictures are drawn without a window.
+  # Draw pictures without a window.
   os.environ['MPLBACKEND'] = 'agg'
 
 
@@ -199,8 +198,8 @@ def import_modules(workdir: str | None = None) -> None:
   """Imports modules; ends the program if one is missing.
 
   Args:
-    workdir: The folder of a run, which may be new, whose modules are imported
-      with those of --import; None without a run.
+    workdir: The folder of a run, whose modules are imported in addition to
+      those of --import; it may not exist yet. None without a run.
   """
   sources = dict.fromkeys(IMPORT.value, '--import=')
   folder = pathlib.Path(config_lib.expanded(workdir or '.'))
@@ -227,20 +226,21 @@ def import_modules(workdir: str | None = None) -> None:
 
 
 def set_up_cache(folder: str | None, is_on: bool = True) -> None:
-  """Chooses the folder of compiled programs, before anything is compiled.
+  """Sets the folder of compiled programs, before anything is compiled.
 
-  It sets variables, which child processes inherit.
+  It sets environment variables, which child processes inherit.
 
   Args:
-    folder: The folder, or 'off'; None: that of JAX's variable, or the default.
-    is_on: Whether the cache is on if the user has not chosen.
+    folder: The folder, or 'off'. None selects the folder of JAX's environment
+      variable, or else the default.
+    is_on: Whether the cache is on unless the user decides.
   """
   variable = compilation_cache.FOLDER.upper()
   if folder == 'off':
     _set('jax_enable_compilation_cache', False)
     return
   if compilation_cache.has_errors_of_loading():
-    # For child processes; in this one, JAX may have read it already.
+    # This is for child processes; JAX may already have read it in this one.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   compilation_cache.hide_errors_of_loading()
   if folder is None and (variable in os.environ or not is_on):
@@ -255,7 +255,7 @@ def set_up_cache(folder: str | None, is_on: bool = True) -> None:
 
 
 def _set(name: str, value: Any) -> None:
-  """Sets an option in this process, and a variable for child processes."""
+  """Sets an option here, and an environment variable for child processes."""
   import jax
 
   os.environ[name.upper()] = 'false' if value is False else str(value)
@@ -266,7 +266,7 @@ def _set(name: str, value: Any) -> None:
 
 
 def parse_flags(argv: Sequence[str]) -> Sequence[str]:
-  """Parses flags like absl; shows help, and errors in one line."""
+  """Parses flags like absl; shows help, and reports errors in one line."""
   if help.is_asked(argv):
     help.show()
   try:
@@ -304,7 +304,7 @@ def _failing_in_one_line() -> Iterator[None]:
   try:
     yield
   except (flags.Error, OSError) as error:
-    # If the config's file raises, the message contains the whole traceback.
+    # If the config file raises an error, the message has the whole traceback.
     fail(re.sub(r'^\w+Error: ', '', str(error).strip().splitlines()[-1]))
   except (AttributeError, KeyError) as error:
     # ml_collections raises these for unknown settings.
@@ -317,7 +317,7 @@ def _failing_in_one_line() -> Iterator[None]:
 
 
 def _given_settings(argv: list[str], base: ModuleType | None) -> dict[str, Any]:
-  """Returns the settings of a command with --help; {} without --config."""
+  """Returns the settings of a command with --help, or {} without --config."""
   names = [argument.lstrip('-').partition('=')[0] for argument in argv[1:]]
   if 'config' not in names:
     return {}

@@ -2,8 +2,8 @@
 
   disco-rl compare runs/mine runs/actor_critic --output=compare.png
 
-Each folder becomes one curve, named by its rule or by --labels. Runs of one
-label are drawn as one curve, the mean of all their agents.
+Each folder becomes one curve, labeled with its rule or with --labels. Runs with
+the same label are drawn as one curve, the mean of all their agents.
 """
 
 from collections.abc import Collection
@@ -71,7 +71,7 @@ def _joined(
   curve: learning_curves.Curve,
   workdir: pathlib.Path,
 ) -> learning_curves.Curve:
-  """Joins the agents of a label so far with those of one more run."""
+  """Adds the agents of another run to the agents of a label."""
   if before is None:
     return curve
   if not np.array_equal(before[0], curve[0]):
@@ -83,7 +83,7 @@ def _joined(
 
 
 def _label(rule: str, taken: Collection[str]) -> str:
-  """Returns the rule's name, numbered if it is taken."""
+  """Returns the name of the rule, with a number if it is already taken."""
   labels = (rule, *(f'{rule} ({i})' for i in range(2, len(taken) + 3)))
   return next(label for label in labels if label not in taken)
 

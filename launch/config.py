@@ -1,4 +1,4 @@
-"""The flag that names a config."""
+"""The flag that selects a config."""
 
 import difflib
 import os
@@ -16,7 +16,7 @@ _CONFIGS = pathlib.Path(evaluate.__file__).parent
 
 
 class _Parser(flags.ArgumentParser[Any]):
-  """Reads a config by the path of its file, or by its name."""
+  """Reads a config, given by the path of its file or by its name."""
 
   # Set by `prefer`.
   base: ClassVar[ModuleType | None] = None
@@ -25,7 +25,7 @@ class _Parser(flags.ArgumentParser[Any]):
     self._of_files = of_files
 
   def parse(self, argument: str) -> Any:
-    """Returns the config; raises ValueError if there is none."""
+    """Returns the config; raises ValueError if it does not exist."""
     return self._of_files.parse(self._file(argument))
 
   def _file(self, path: str) -> str:
@@ -44,18 +44,18 @@ class _Parser(flags.ArgumentParser[Any]):
 
 
 def names() -> list[str]:
-  """Returns the names of files, and of variants without a file's name."""
+  """Returns the names of files, and of variants that are not names of files."""
   return sorted({*_files(), *evaluate.VARIANTS})
 
 
 def _files() -> set[str]:
-  """Returns the names of the files that make a config."""
+  """Returns the names of the files that define a config."""
   paths = _CONFIGS.glob('*.py')
   return {p.stem for p in paths if 'def get_config(' in p.read_text()}
 
 
 def _offer(name: str) -> str:
-  """Suggests names of configs similar to an unknown one, or all names."""
+  """Suggests configs with names similar to an unknown one, or all names."""
   near = difflib.get_close_matches(pathlib.Path(name).stem, names())
   return (
     f'Choose one of {", ".join(near or names())}, or name a file by its path.'
@@ -66,7 +66,8 @@ def prefer(base: ModuleType | None) -> None:
   """Gives names of variants precedence over those of files.
 
   Args:
-    base: The file in configs/ that has the variants; None: files come first.
+    base: The file in configs/ that has the variants; with None, files take
+      precedence.
   """
   _Parser.base = base
 

@@ -16,15 +16,15 @@ def in_one_line(*types: type[Exception]) -> Iterator[None]:
   """Ends the program with one line if the body raises an expected error.
 
   Args:
-    *types: Expected errors, in addition to those of runs and lack of memory;
-      all others are bugs, whose traceback is shown.
+    *types: Expected errors, in addition to those of runs and out-of-memory
+      errors. All other errors are bugs, for which a traceback is shown.
   """
   try:
     yield
   except Exception as error:
     if isinstance(error, (*of_runs(), *types)):
       fail(error)
-    # The host's memory, or, if raised by XLA, that of a device.
+    # The host is out of memory, or, if XLA raised the error, a device is.
     if isinstance(error, MemoryError) or 'RESOURCE_EXHAUSTED' in str(error):
       fail(
         f'Out of memory: {str(error).splitlines()[0]} Likely the agents, their '

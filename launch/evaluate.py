@@ -3,11 +3,11 @@ r"""Trains agents with a fixed rule, several seeds in parallel.
   disco-rl evaluate --config=catch \
     --config.rule=disco103 --workdir=runs/catch_disco103
 
-Any setting of the config can be given as a flag, --config.learning_rate=1e-3.
-The same command again resumes an interrupted run. `disco-rl sweep` makes many
-runs, for example of several environments and rules, and reports on them.
+Every setting of the config is also a flag, such as --config.learning_rate=1e-3.
+Repeat the command to resume an interrupted run. `disco-rl sweep` makes many
+runs, for example with several environments and rules, and writes a report.
 
---from=RUN begins with the newest checkpoint of another run, and continues with
+--from=RUN starts from the newest checkpoint of another run, and continues with
 the settings of this command.
 """
 

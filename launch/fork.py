@@ -1,4 +1,4 @@
-"""The flag --from, for runs that begin from another run's state."""
+"""The flag --from, for runs that start from another run's state."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from launch.common import define_path
 from launch.errors import fail
 
 FROM = define_path(
-  'from', 'Folder of a run, whose newest checkpoint this one begins with.'
+  'from', 'Folder of a run from whose newest checkpoint this one starts.'
 )
 
 
@@ -19,10 +19,10 @@ def describe(
   kept: Callable[[Mapping[str, Any]], Any],
   last_step: int,
 ) -> dict[str, Any]:
-  """Returns the settings, and for a fork also its origin.
+  """Returns the settings, including the origin of a fork.
 
   Args:
-    workdir: The folder of the run, which may exist already.
+    workdir: The folder of the run, which may already exist.
     settings: The settings of the run.
     kept: A function from settings to what a fork must share with its source;
       see `forks.check`.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _ASKS = ('-h', '-help', '--help', '-?')
 _WIDTH = 80
-# The column in which meanings begin.
+# The column in which the meanings start.
 _COLUMN = 36
 
 
@@ -29,13 +29,13 @@ def is_asked(argv: Sequence[str]) -> bool:
 def show(
   config: ModuleType | None = None, values: Mapping[str, Any] | None = None
 ) -> NoReturn:
-  """Prints the help of the launcher that runs, and ends the program.
+  """Prints the help of the current launcher, and ends the program.
 
   Args:
     config: The file in configs/ that describes the settings; None without
       settings.
-    values: Settings to show instead of the defaults; others are not shown. If
-      empty, the defaults are shown.
+    values: The settings to show instead of the defaults; all others are hidden.
+      If it is empty, the defaults are shown.
   """
   launcher = sys.modules['__main__'].__doc__ or ''
   print('\n'.join((launcher.strip(), '', *lines(config, values or {}))))
@@ -45,7 +45,7 @@ def show(
 def lines(
   config: ModuleType | None, values: Mapping[str, Any]
 ) -> Iterator[str]:
-  """Yields the lines below the launcher's description; see `show`."""
+  """Yields the lines after the launcher's description; see `show`."""
   yield 'Flags:'
   for flag in _flags():
     shown = '' if flag.default is None else f'={flag.default}'
@@ -68,7 +68,7 @@ def lines(
 
 
 def all_sections(config: ModuleType) -> 'dict[str, list[config_lib.Setting]]':
-  """Returns settings by title, those of preprocessing last, by family."""
+  """Returns settings by title; those of preprocessing are last, by family."""
   from disco_rl import config as config_lib
   from disco_rl.environments import families
 
@@ -83,7 +83,7 @@ def all_sections(config: ModuleType) -> 'dict[str, list[config_lib.Setting]]':
 
 
 def _find(values: Any, path: Sequence[str]) -> tuple[bool, Any]:
-  """Returns whether nested settings have an entry, and its value."""
+  """Returns whether nested settings contain an entry, and its value."""
   for name in path:
     if name not in values:
       return False, None

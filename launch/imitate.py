@@ -5,8 +5,8 @@
     --config.rule=runs/imitation/rule.npz --workdir=runs/from_imitation
 
 The sizes, such as rule_lstm_size, are those of the config. rule.npz and its
-card, rule.json, are written at the end: after an interruption the command
-begins anew. It takes a few minutes on one core; see
+card, rule.json, are written at the end, so after an interruption the command
+starts from the beginning. It takes a few minutes on one core; see
 `disco_rl.meta_training.imitation`.
 """
 
@@ -28,7 +28,7 @@ _STEPS = flags.DEFINE_integer(
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
-  """Fits a rule, and writes it."""
+  """Fits a rule and writes it."""
   # Imported late: a mistyped flag should not wait for JAX to load.
   import jax
 

@@ -5,11 +5,11 @@
   disco-rl list-environments --json
 
 Each line shows an environment's name, where it steps (on JAX's device or on the
-host), and whether it is available: its package is installed, and its actions,
-if Gymnasium has to be asked, are discrete. Notes below tell what to install.
-Names of other sizes and files, such as catch/10x5, are also valid. With --specs
-each environment is made, which also finds other errors. --import=MODULE imports
-a module that registers your own environments.
+host), and whether it is available. It is available if its package is installed
+and, for Gymnasium, if its actions are discrete. Notes below the list say what
+to install. Names with other sizes and files, such as catch/10x5, are also
+valid. With --specs each environment is made, which also finds other errors.
+--import=MODULE imports a module that registers your own environments.
 """
 
 from collections.abc import Iterator
@@ -32,10 +32,12 @@ from launch.errors import fail
 
 _JSON = common.json_flag()
 _SUITE = flags.DEFINE_string(
-  'suite', None, 'Only these: a suite, a family such as atari, or a name.'
+  'suite', None, 'List only a suite, a family such as atari, or a name.'
 )
 _SPECS = flags.DEFINE_bool(
-  'specs', False, 'Makes each one, and shows what agents see and can do. Slow.'
+  'specs',
+  False,
+  'Make each environment; show its observations and actions. Slow.',
 )
 
 # Column -> its value for an environment; `problem` is the error when the
@@ -58,7 +60,7 @@ def list_rows(suite: str | None, has_specs: bool) -> list[Row]:
 
   Args:
     suite: The value of the flag; None: all environments.
-    has_specs: Whether each environment is made; otherwise only those that are
+    has_specs: Whether each environment is made. Otherwise only environments
       registered with Gymnasium are made, and packages of others are checked.
 
   Returns:
@@ -115,9 +117,9 @@ def _with_spec(row: Row) -> Row:
       environment = registry.make(row['name'], num_environments=1, seed=0)
       if isinstance(environment, base.HostEnvironment):
         environment.close()
-  # Packages raise any type of error, which should not end the list.
+  # Packages raise all types of errors; these must not end the list.
   except Exception as error:
-    # Without the name, so that a package for many environments is listed once.
+    # Omits the name, so that a package for many environments is listed once.
     return {**row, 'problem': str(error).removeprefix(f'{row["name"]} ')}
   spec = environment.spec
   leaves = ', '.join(
@@ -142,7 +144,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
-  """Yields the rows in columns with titles, and then their problems."""
+  """Yields the rows as a table with titles, followed by their problems."""
   problems = dict.fromkeys(row['problem'] for row in rows if row['problem'])
   available = {None: 'yes'}
   available |= {p: f'no ({i})' for i, p in enumerate(problems, start=1)}

@@ -3,9 +3,9 @@ r"""Discovers an update rule by training a population of agents.
   disco-rl meta-train --config=quickstart \
     --workdir=runs/quickstart
 
-Any setting of the config can be given as a flag, --config.meta_steps=100. The
-same command again resumes an interrupted run; a larger meta_steps continues it.
---from=RUN begins with the newest checkpoint of another run, and continues with
+Every setting of the config is also a flag, such as --config.meta_steps=100.
+Repeat the command to resume an interrupted run; a larger meta_steps extends it.
+--from=RUN starts from the newest checkpoint of another run, and continues with
 the settings of this command.
 
 On many machines, run the same command on each with --distributed, if JAX
@@ -93,7 +93,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 def _told(
   workdir: pathlib.Path, summary: Mapping[str, Any], updates: int
 ) -> Iterator[str]:
-  """Describes the result of a run in sentences."""
+  """Summarizes the result of a run in sentences."""
   seconds, compiling = summary['seconds'], summary['compile_seconds']
   yield (
     f'{summary["meta_steps"]:,} meta-steps of {summary["agents"]} agents have '
@@ -112,7 +112,7 @@ def _without(
   settings: Mapping[str, Any],
   config: 'config_lib.MetaTrainingConfig',
 ) -> str:
-  """Suggests the command without the suites that cannot be used."""
+  """Suggests the command without the suites that are not available."""
   from disco_rl.environments import suites
 
   kept, number = [], 0
@@ -134,7 +134,7 @@ def _without(
 
 
 def _check_start(rule: str, workdir: pathlib.Path) -> None:
-  """Raises ValueError if the run would overwrite the rule it begins with."""
+  """Raises ValueError if the run would overwrite the rule it starts from."""
   written = [workdir / name for name in ('rule.npz', 'initial_rule.npz')]
   if pathlib.Path(rule).resolve() in [path.resolve() for path in written]:
     raise ValueError(
@@ -150,7 +150,7 @@ def _kept(settings: Mapping[str, Any]) -> Any:
   from disco_rl.runtime import sharding
 
   config = meta_trainer.config_of(settings)
-  # It makes arrays, before which a CPU must be divided.
+  # This creates arrays, and a CPU must be divided before that.
   sharding.divide_cpu(config.cpu_devices)
   return build.kept_by_forks(config)
 
@@ -161,7 +161,7 @@ def _is_distributed() -> bool:
 
 
 def _others() -> tuple[str | None, int | None, int | None]:
-  """Returns coordinator, number of processes, and index; None if not set."""
+  """Returns coordinator, number of processes and index, or None if not set."""
   return _COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS.value
 
 

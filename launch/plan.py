@@ -3,11 +3,11 @@
   disco-rl plan --config=disco57 --devices=8 --device=h100
   disco-rl plan --config=atari --json
 
-The memory is what XLA reports for the run's programs, compiled for a CPU; their
-arithmetic is counted. The time is a model: each program takes the longer of its
-arithmetic and its traffic, at --efficiency of the device's maximum, and some
-time for each of its operations; environments on the host step at
---steps_per_second.
+Memory is what XLA reports for the run's programs, compiled for a CPU.
+Arithmetic is counted in the programs. Time is a model: each program takes the
+longer of the times of its arithmetic and its memory traffic, at the fraction
+--efficiency of the device's peak rates, plus a time for each operation.
+Environments on the host step at --steps_per_second.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
 
-# Imported late otherwise: a mistyped flag should not wait for JAX.
+# Other modules are imported late: a mistyped flag should not wait for JAX.
 if TYPE_CHECKING:
   import jax
 
@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def make_plan(given: dict[str, Any]) -> 'planning.Table':
-  """Makes the plan of a discovery or a training."""
+  """Plans a discovery run or a training run."""
   from disco_rl.evaluation import runner
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import sharding
@@ -105,7 +105,7 @@ def make_plan(given: dict[str, Any]) -> 'planning.Table':
 
 
 def make_cluster() -> 'planning.Cluster':
-  """Makes the devices that the flags describe."""
+  """Returns the devices that the flags describe."""
   from disco_rl import planning
 
   if _DEVICE.value not in planning.DEVICES:
@@ -137,7 +137,7 @@ def make_cluster() -> 'planning.Cluster':
 def of_discovery(
   config: 'config_lib.MetaTrainingConfig', cluster: 'planning.Cluster'
 ) -> 'planning.Table':
-  """Plans a discovery with settings that fit, by compiling only."""
+  """Plans a discovery with settings that fit; only compiles its programs."""
   from disco_rl import planning
   from disco_rl.meta_training import build
   from disco_rl.meta_training import population
@@ -168,7 +168,7 @@ def of_discovery(
       'replay_on_disk': config.agent.replay_on_disk,
     }
     reports.note(f'tracing with {settings}')
-    # For the first row; all rows have equal parts.
+    # This is for the first row; all rows have equal parts.
     own = [
       group.alone_on(row, group.config.num_members // rows)
       for group in build.make_groups(config, rule, row)
@@ -181,7 +181,7 @@ def of_discovery(
         disk=needs.disk * rows,
       ),
       config.agent.network.compute_dtype,
-      # A row has a part of the machine's processors.
+      # Each row has an equal part of the machine's processors.
       cluster.steps_per_second * share / cluster.per_machine,
       cluster.devices,
       ('meta_step', config.meta_steps, steps),
@@ -248,15 +248,15 @@ def choose_batch_devices(
   sizes: Sequence[int],
   cluster: 'planning.Cluster',
 ) -> int:
-  """Chooses the number of devices that share batches, for the least time.
+  """Chooses the number of devices that share batches to minimize the time.
 
-  In each group, every row of devices computes as many agents as the row with
-  the most. If several numbers take equally long, the smallest is chosen.
+  In each group, every row of devices takes as long as the row with the most
+  agents. If several numbers take equally long, the smallest is chosen.
   """
   shared = math.gcd(
     config.agent.batch_size,
     config.inner_loop.validation_trajectories,
-    cluster.per_machine,  # Devices that share batches are in one machine.
+    cluster.per_machine,  # Devices that share batches are in the same machine.
   )
   shares = [
     n for n in range(config.batch_devices, shared + 1) if shared % n == 0
@@ -278,7 +278,7 @@ def choose_batch_devices(
 def _smaller(
   config: 'config_lib.MetaTrainingConfig',
 ) -> 'Iterator[config_lib.MetaTrainingConfig]':
-  """Yields settings with less and less memory, and more time."""
+  """Yields settings that need less and less memory, and more time."""
   from disco_rl import planning
 
   inner_loop = config.inner_loop
@@ -297,7 +297,7 @@ def _smaller(
 
 
 def _row(batch_devices: int) -> 'jax.sharding.Mesh':
-  """Makes a row of CPUs, to trace and compile programs for."""
+  """Returns a row of CPUs for which programs are traced and compiled."""
   import jax
   import numpy as np
 

@@ -5,11 +5,11 @@ r"""Plays episodes with a trained agent, and draws them.
   disco-rl play --workdir=runs/objects --episodes=100 \
     --play_in=dmlab/rooms_collect_good_objects_test
 
-The agent is from a run of disco-rl evaluate, which may be running, or from a
-file of `Trainer.save` or `Policy.save`. It plays in a new environment, without
-learning. Its returns are printed, in NetHack also the last screen of each
-episode; the pictures are written as GIF, or as MP4 if the name ends so (which
-requires the extra `video`).
+The agent is from a run of disco-rl evaluate, which may still be in progress, or
+from a file of `Trainer.save` or `Policy.save`. It plays in a new environment,
+without learning. The command prints its returns and, in NetHack, the last
+screen of each episode. It writes the pictures as a GIF, or as an MP4 if the
+file name ends in .mp4 (which requires the extra `video`).
 """
 
 from collections.abc import Sequence
@@ -39,18 +39,18 @@ _SEED = flags.DEFINE_integer(
 _PLAY_IN = flags.DEFINE_string(
   'play_in',
   None,
-  'Environment where it plays; by default where it was trained.',
+  'Environment to play in; by default the one of training.',
 )
 _EPISODES = flags.DEFINE_integer(
   'episodes', 3, 'Number of episodes.', lower_bound=1
 )
 _GREEDY = flags.DEFINE_bool(
-  'greedy', False, 'Takes the most likely action instead of sampling.'
+  'greedy', False, 'Take the most likely action instead of sampling.'
 )
 _MAX_STEPS = flags.DEFINE_integer(
   'max_steps',
   None,
-  'Steps after which an episode is cut; by default 30,000.',
+  'Maximum number of steps of an episode; by default 30,000.',
   lower_bound=1,
 )
 _TO = common.define_path(
@@ -61,13 +61,13 @@ _PLAY_SEED = 0
 
 
 def main(argv: Sequence[str]) -> None:
-  """Plays, prints and writes."""
+  """Plays episodes, prints the results and writes the pictures."""
   named = [x for x in (_WORKDIR.value, _AGENT.value) if x is not None]
   if len(named) != 1:
     fail('Name the agent by --workdir=RUN or by --agent=FILE.')
   folder = pathlib.Path(named[0])
   if _AGENT.value:
-    # An agent from a hub has no folder here.
+    # An agent from a hub has no folder on this machine.
     folder = pathlib.Path() if '://' in named[0] else folder.parent
   to = pathlib.Path(_TO.value or folder / 'play.gif')
   common.begin(argv, _WORKDIR.value)
@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> None:
 def _play(
   policy: 'policy_lib.Policy',
 ) -> 'tuple[playing.Episodes, playing.Film | None]':
-  """Plays with pictures, or without if it cannot be rendered."""
+  """Plays with pictures, or without them if rendering is not possible."""
   from disco_rl.environments import base
   from disco_rl.environments.host import adapters
 

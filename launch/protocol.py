@@ -3,10 +3,10 @@ r"""Judges rules and baselines by a declared protocol.
   disco-rl protocol --config=protocol \
     --rules=runs/a/rule.npz,runs/b/rule.npz --workdir=runs/protocol
 
-Each rule's settings are chosen on validation tasks, then kept in the tests. The
-same command continues with the remaining runs, whenever it was interrupted;
-more rules or tests add runs. report.html, report.md, summary.json and
-scores.csv compare the tests in which all rules have finished.
+Each rule's settings are chosen on validation tasks and then kept in the tests.
+After an interruption, the same command continues with the remaining runs; more
+rules or tests add runs. report.html, report.md, summary.json and scores.csv
+compare the tests in which all rules have finished.
 """
 
 import dataclasses
@@ -33,18 +33,18 @@ _RULES = flags.DEFINE_list(
 _TASKS = flags.DEFINE_list(
   'tasks',
   [],
-  'Tests, and families and suites of tests, that are run now; none: all.',
+  'Tests, or families or suites of tests, to run now; by default all.',
 )
 _PROCESSES = common.processes_flag()
 _SLURM = common.slurm_flag()
 
-# Settings that may change when a protocol is resumed, in addition to those of
-# any run, because they add runs.
+# Settings that may change when a protocol is resumed, because they add runs, in
+# addition to those that may change in any run.
 _FREE = ('rules', 'grids', 'test_tasks', 'training_tasks')
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
-  """Makes the remaining runs, then reports on all that have finished."""
+  """Makes the remaining runs, then reports on all finished runs."""
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import protocol as protocol_lib
   from disco_rl.evaluation import protocol_report
@@ -97,7 +97,7 @@ def _plan(
 
 
 def _description(plan: 'protocol_lib.Plan') -> dict[str, Any]:
-  """Returns the content of config.json: declarations and shared settings."""
+  """Returns the contents of config.json: declarations and shared settings."""
   declared = dataclasses.asdict(plan.protocol)
   return {**plan.settings, **declared, 'rules': list(_RULES.value)}
 

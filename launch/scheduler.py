@@ -1,9 +1,10 @@
-"""Makes many runs, several at a time, none of which ends another.
+"""Makes many runs, several at a time; a failed run does not end the others.
 
-A worker is a process that makes runs sequentially: run_all writes them to its
-standard input, a line each, and reads the outcome of each from its standard
-output. If a worker dies, its run has failed, and another worker replaces it. If
-this process dies, the input ends, and workers also save and end.
+A worker is a process that makes runs sequentially. run_all writes each run as a
+line to the worker's standard input, and reads its outcome from the worker's
+standard output. If a worker dies, its run has failed, and another worker
+replaces it. If this process dies, the workers' input ends, so they save and
+end.
 """
 
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ from launch import streams
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _POLL_SECONDS = 0.2
-# The user's folder, which otherwise comes first, may have packages of such
+# The user's folder, which otherwise comes first, may have packages with these
 # names.
 WORKER = (
   '-c',
@@ -52,13 +53,14 @@ def run(
   workdir: pathlib.Path,
   slurm: Sequence[str],
 ) -> dict[pathlib.Path, str]:
-  """Makes the runs that are not over, by the flags of a launcher.
+  """Makes the unfinished runs, as the flags of a launcher specify.
 
   Args:
     runs: The runs.
-    at_once: The number of runs at the same time.
+    at_once: The number of concurrent runs.
     workdir: The folder of all runs.
-    slurm: Parameters of submitit for `run_on_slurm`; without any, `run_all`.
+    slurm: Parameters of submitit for `run_on_slurm`; if empty, `run_all` makes
+      the runs.
 
   Returns:
     As `run_all`.
@@ -73,19 +75,19 @@ def run_all(
   at_once: int,
   worker: Sequence[str] | None = None,
 ) -> dict[pathlib.Path, str]:
-  """Makes the runs that are not over.
+  """Makes the unfinished runs.
 
-  A signal is passed on to the workers, which save and end, and then ends this
-  function.
+  A signal is passed on to the workers, which save and end; then this function
+  raises.
 
   Args:
-    runs: The runs, in the order in which they begin.
-    at_once: The number of runs at the same time. A single run shows its
-      progress; several print to files next to their folders.
-    worker: The arguments of Python to start a worker; None: `WORKER`.
+    runs: The runs, in the order in which they start.
+    at_once: The number of concurrent runs. A single run shows its progress;
+      several print to files next to their folders.
+    worker: The arguments of Python that start a worker; by default `WORKER`.
 
   Returns:
-    Folder -> reason, for all runs that have failed, now or earlier for good.
+    Folder -> reason, for all runs that failed now, or permanently before.
 
   Raises:
     signals.Interrupted: A signal was received.
@@ -114,8 +116,8 @@ def run_all(
           one.close()
     for one in busy:
       one.process.send_signal(requests.received or signal.SIGTERM)
-      # The end of the input counts as a signal: now it is the same signal, but
-      # after others have saved it would be a second one.
+      # The end of the input also acts as a signal. Now it counts as the same
+      # signal; after the other runs have saved it would count as a second one.
       one.end_input()
     for one in (*busy, *idle):
       one.close()
@@ -130,7 +132,7 @@ def run_on_slurm(
   options: Sequence[str],
   cluster: str = 'slurm',
 ) -> dict[pathlib.Path, str]:
-  """Makes the runs that are not over as an array of SLURM jobs.
+  """Makes the unfinished runs as an array of SLURM jobs.
 
   Args:
     runs: The runs.
@@ -140,7 +142,7 @@ def run_on_slurm(
     cluster: The executor of submitit.
 
   Returns:
-    The result of `run_all`; a job that ends before its run is over has failed.
+    As `run_all`. A job that ends before its run is over has failed.
 
   Raises:
     ImportError: submitit is not installed.
@@ -193,19 +195,19 @@ class _Worker:
     )
 
   def fileno(self) -> int:
-    """Returns the descriptor that can be read once a run has ended."""
+    """Returns the file descriptor that is readable once a run has ended."""
     assert self.process.stdout is not None
     return self.process.stdout.fileno()
 
   def begin(self, run: runs_lib.Run, has_log: bool) -> None:
-    """Begins a run, with output to a file next to its folder, or here."""
+    """Starts a run, with its output in a file next to its folder, or here."""
     self.run = run
     self._log = (
       run.folder.with_name(f'{run.folder.name}.log') if has_log else None
     )
     task = _task(run, self._log)
     assert self.process.stdin is not None
-    # A worker that has died meanwhile has no outcome.
+    # A worker that has died in the meantime has no outcome.
     with contextlib.suppress(BrokenPipeError):
       self.process.stdin.write(json.dumps(task).encode() + b'\n')
       self.process.stdin.flush()
@@ -225,7 +227,7 @@ class _Worker:
 
   @property
   def is_reusable(self) -> bool:
-    """Whether it can make another run; a process divides devices only once."""
+    """Whether it can make another run, as devices are divided only once."""
     return self.process.poll() is None and not self.run.is_discovery
 
   def end_input(self) -> None:
@@ -243,13 +245,13 @@ class _Worker:
 
 
 def _python_path() -> str:
-  """Returns the PYTHONPATH with which a worker finds this package."""
+  """Returns a PYTHONPATH on which a worker finds this package."""
   paths = (str(_ROOT), os.environ.get('PYTHONPATH', ''))
   return os.pathsep.join(filter(None, paths))
 
 
 def _task(run: runs_lib.Run, log: pathlib.Path | None = None) -> dict[str, Any]:
-  """Returns the message to a worker, in types of JSON."""
+  """Returns the message to a worker, as types of JSON."""
   return {
     'name': run.name,
     'folder': str(run.folder),
@@ -284,12 +286,12 @@ def _announced(
 
 
 def work() -> None:
-  """Makes the runs on the standard input, until it ends."""
+  """Makes the runs given on the standard input until it ends."""
   streams.protect()
   common.prepare_process()
   compilation_cache.hide_errors_of_loading()
   answers = os.fdopen(os.dup(1), 'w', encoding='utf-8')
-  os.dup2(2, 1)  # Output of packages is not an answer.
+  os.dup2(2, 1)  # Keep the output of packages apart from the answers.
   tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
   threading.Thread(target=_read_tasks, args=(tasks,), daemon=True).start()
   while True:
@@ -319,7 +321,7 @@ def _attempt(task: Mapping[str, Any]) -> str | None:
     workdirs.IMPORTED[:] = task['imports']
     _make(run)
   except metrics.NonFiniteError as error:
-    # It would fail again.
+    # It would fail again if repeated.
     run.fail(str(error))
     return str(error)
   except Exception as error:

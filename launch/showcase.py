@@ -2,11 +2,11 @@
 
   disco-rl showcase --workdir=runs/quickstart
 
-New agents are trained with the discovered rule, with the rule as it was before
-discovery, and with actor-critic, in an environment that the population did not
-use. The page has their scores, learning curves and films, and the curves of the
-discovery. The same command again resumes an interrupted one, without repeating
-anything.
+New agents are trained with the discovered rule, with the rule before discovery,
+and with actor-critic, in an environment that the population did not use. The
+page has their scores, learning curves and films, and the curves of the
+discovery. Repeat the command to resume an interrupted one; finished work is not
+repeated.
 """
 
 from collections.abc import Mapping
@@ -41,11 +41,11 @@ _UPDATES = flags.DEFINE_integer(
 _AGENTS = flags.DEFINE_integer(
   'agents', 5, 'New agents of each rule.', lower_bound=1
 )
-_EPISODES = 6  # In each film.
+_EPISODES = 6  # The number in each film.
 
 
 def main(argv: Sequence[str]) -> None:
-  """Trains agents, makes films and writes the page."""
+  """Trains agents, draws films and writes the page."""
   if _WORKDIR.value is None:
     fail('Name the folder of a discovery: --workdir=RUN.')
   common.begin(argv, _WORKDIR.value)
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> None:
       steps = metrics.read_json(run / 'summary.json')['meta_steps']
     except (OSError, KeyError) as error:
       fail(f'{run} holds no finished run of disco-rl meta-train: {error}')
-    # A continued discovery has another rule.
+    # A discovery that was continued has another rule.
     folder = run / 'showcase' / f'{steps}'
     runs = _plan(_settings(settings), run, folder)
     runs_lib.check(runs)
@@ -126,7 +126,7 @@ def _held_out(run: pathlib.Path) -> 'tuple[np.ndarray, np.ndarray]':
 
 
 def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns settings of new agents like those of the population."""
+  """Returns settings that make new agents like those of the population."""
   from disco_rl import config as config_lib
   from disco_rl.agent import agent as agent_lib
   from disco_rl.environments import suites
@@ -173,7 +173,7 @@ def _plan(
 def _trained(
   runs: 'Sequence[runs_lib.Run]',
 ) -> 'tuple[list[showcase.Trained], str | None]':
-  """Returns the results of each run, and the reason for missing films."""
+  """Returns the results of all runs, and the reason if films are missing."""
   from disco_rl.evaluation import learning_curves
   from disco_rl.evaluation import showcase
 
@@ -190,7 +190,7 @@ def _trained(
 def _film(
   folder: pathlib.Path,
 ) -> tuple[tuple[pathlib.Path, float] | None, str | None]:
-  """Returns a film of the first agent of a run, or the reason for none."""
+  """Returns a film of a run's first agent, or the reason why there is none."""
   import disco_rl
   from disco_rl.environments import base
   from disco_rl.environments.host import adapters

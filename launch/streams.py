@@ -1,4 +1,4 @@
-"""Standard streams that may fail: losing the log must not lose the run."""
+"""Standard streams that may fail without ending the run."""
 
 import contextlib
 import io
@@ -10,12 +10,12 @@ from absl import logging
 
 
 class _Lossy(io.FileIO):
-  """Drops what cannot be written: closed pipes, full disks, lost terminals."""
+  """Drops output to closed pipes, full disks and lost terminals."""
 
   def write(self, data: Any) -> int:
     """Returns the number of bytes that were written or dropped."""
     with contextlib.suppress(OSError):
-      # None: the stream does not block, and cannot take any now.
+      # None means that the stream does not block, and cannot take bytes now.
       return super().write(data) or len(data)
     return len(data)
 
@@ -23,14 +23,14 @@ class _Lossy(io.FileIO):
 def hide_tracebacks() -> None:
   """Drops tracebacks of threads of libraries.
 
-  The same errors are raised to callers, and end a launcher with one line; for a
-  full disk there would be hundreds of lines before it.
+  Callers get the same errors, which end a launcher with one line. With a full
+  disk, there would be hundreds of lines before it.
   """
   logging.get_absl_handler().addFilter(lambda record: not record.exc_info)
   show = sys.unraisablehook
 
   def show_others(unraisable: 'sys.UnraisableHookArgs') -> None:
-    # Late callbacks of TensorStore are errors without an object.
+    # Late callbacks of TensorStore raise errors without an object.
     if unraisable.object is not None:
       show(unraisable)
 
@@ -38,7 +38,7 @@ def hide_tracebacks() -> None:
 
 
 def protect() -> None:
-  """Replaces the standard streams by ones that never fail."""
+  """Replaces the standard streams with streams that never fail."""
   for _ in range(3):
     # Otherwise a file of the run could get the number of a closed stream, and
     # messages of libraries would be written into it.

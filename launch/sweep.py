@@ -6,18 +6,19 @@ r"""Makes a run for each of many settings and seeds, and reports on all of them.
   disco-rl sweep --config=ablations --variants=full,no_q,no_y_and_z --seeds=3 \
     --workdir=runs/ablations
 
-Each --grid names a setting and its values; there is a run for each combination,
-or for --sample random ones. Suites stand for their environments. --variants are
-names after the colon of --config. Other settings, --config.updates=100, apply
-to all runs. Depending on the config, runs are those of evaluate or of
-meta-train, whose --help lists the settings. Of the latter there is one for each
-of --seeds; the former trains its --config.seeds in parallel.
+Each --grid names a setting and its values. There is a run for each combination
+of values, or for --sample random combinations. The name of a suite stands for
+its environments. --variants are names after the colon of --config. Other
+settings, such as --config.updates=100, apply to all runs. Depending on the
+config, the runs are those of evaluate or of meta-train, whose --help lists the
+settings. There is a run of meta-train for each of --seeds; a run of evaluate
+trains its --config.seeds in parallel.
 
-Each run has a folder, VARIANT/SETTING-VALUE/..., for a discovery with seed_I
-below it. With several --processes it prints to a file next to its folder. The
-same command again continues with the remaining runs; more variants, values or
+Each run has a folder, VARIANT/SETTING-VALUE/..., with a subfolder seed_I for a
+discovery. With several --processes, a run prints to a file next to its folder.
+Repeat the command to continue with the remaining runs; more variants, values or
 seeds add runs. A run that fails does not end the others. report.md, report.html
-and summary.json compare finished runs; figures/settings.png shows how much the
+and summary.json compare finished runs; figures/settings.png shows how the
 scores of each rule depend on the settings of agents.
 """
 
@@ -47,25 +48,25 @@ _VARIANTS = flags.DEFINE_list(
   'variants', [], 'Names after the colon of --config, separated by commas.'
 )
 _SEEDS = flags.DEFINE_integer(
-  'seeds', 1, 'Discoveries with each of the settings.', lower_bound=1
+  'seeds', 1, 'Number of discoveries with each combination.', lower_bound=1
 )
 _GRID = flags.DEFINE_multi_string(
-  'grid', [], 'A setting and its values, NAME=VALUE,VALUE; several times.'
+  'grid', [], 'A setting and its values, NAME=VALUE,VALUE; may be repeated.'
 )
 _SAMPLE = flags.DEFINE_integer(
-  'sample', None, 'Random combinations, not all of them.', lower_bound=1
+  'sample', None, 'Number of random combinations to run.', lower_bound=1
 )
 _PROCESSES = common.processes_flag()
 _SLURM = common.slurm_flag()
 
 # Setting -> value, as text.
 _Point = Mapping[str, str]
-# Settings that the report treats separately.
+# Settings that have separate roles in the report.
 _REPORTED = ('meta_learning_rate', 'learning_rate', 'environment', 'rule')
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
-  """Makes the remaining runs, then reports on all that are over."""
+  """Makes the remaining runs, then reports on all finished runs."""
   del settings  # Each run has its own.
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import runner
@@ -92,7 +93,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 
 
 def plan(workdir: pathlib.Path) -> 'list[runs_lib.Run]':
-  """Returns the runs that the flags describe, those of the first seed first.
+  """Returns the runs that the flags describe, starting with the first seed.
 
   Args:
     workdir: The folder of the sweep.
@@ -114,7 +115,7 @@ def plan(workdir: pathlib.Path) -> 'list[runs_lib.Run]':
 
 
 def _variants_and_points() -> list[tuple[str, _Point]]:
-  """Returns the variants and points of the runs with one seed."""
+  """Returns the variants and points of the runs of a single seed."""
   points = list(_points(_GRID.value))
   if _SAMPLE.value is not None and _SAMPLE.value < len(points):
     points = random.Random(0).sample(points, _SAMPLE.value)
@@ -129,7 +130,7 @@ def _points(grids: Sequence[str]) -> Iterator[_Point]:
   axes: dict[str, list[str]] = {}
   for grid in grids:
     name, _, values = grid.partition('=')
-    # Split at commas that are not within brackets.
+    # Split at commas outside of brackets.
     listed = [x.strip() for x in re.findall(r'(?:\([^)]*\)|[^,(])+', values)]
     if not all(listed) or not listed or name in axes:
       raise ValueError(
@@ -152,7 +153,7 @@ def _make_run(
   seed: int,
   rules: Sequence[str],
 ) -> 'runs_lib.Run':
-  """Makes one run, and checks its settings."""
+  """Makes a run, and checks its settings."""
   from disco_rl.evaluation import runs as runs_lib
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import workdirs
@@ -197,7 +198,7 @@ def report(
   failures: Mapping[pathlib.Path, str],
   workdir: pathlib.Path,
 ) -> None:
-  """Writes the report on runs that are over.
+  """Writes the report on finished runs.
 
   Args:
     runs: The runs of `plan`.
@@ -233,7 +234,7 @@ def _draw_settings(
   results: 'Sequence[comparison.Result]',
   workdir: pathlib.Path,
 ) -> None:
-  """Draws each rule's scores over the settings of agents in an environment."""
+  """Draws each rule's scores against the agents' settings in an environment."""
   from disco_rl.evaluation import report_figures
   from disco_rl.runtime import plotting
   from disco_rl.runtime import reports

@@ -41,8 +41,8 @@ def write(
     footer: A sentence below the pictures, such as where the rule comes from.
 
   Raises:
-    ValueError: The rule is hand-made, or has a transformer, which the page does
-      not support.
+    ValueError: The rule is hand-designed, or has a transformer, which the page
+      does not support.
   """
   if not isinstance(rule, disco.Disco):
     raise ValueError(

@@ -316,7 +316,7 @@ def _r_squared(
   """[N, K] -> [K]; NaN where all answers are equal."""
   error = _mean(jnp.square(given - answer), weight)
   spread = _mean(jnp.square(answer - _mean(answer, weight)), weight)
-  # The mean of equal answers is rounded: their spread need not be 0.
+  # The mean of equal answers is rounded, so their spread may not be 0.
   lowest = jnp.min(answer, axis=0, where=weight > 0, initial=jnp.inf)
   highest = jnp.max(answer, axis=0, where=weight > 0, initial=-jnp.inf)
   return jnp.where(lowest < highest, 1 - error / spread, jnp.nan)

@@ -67,7 +67,7 @@ def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
 
   Raises:
     ValueError: The folder is not of a run, the run has no such agent, or its
-      rule is hand-made.
+      rule is hand-designed.
     checkpointing.CheckpointError: The run has no checkpoint that can be read.
     FileNotFoundError: The file of its rule no longer exists.
     ImportError: A package that the environment needs is not installed.

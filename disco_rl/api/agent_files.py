@@ -136,9 +136,9 @@ class Unpicklable:
   def __reduce__(self) -> NoReturn:
     """Raises TypeError: pickles cannot hold programs."""
     raise TypeError(
-      f'A {type(self).__name__} cannot be pickled, nor sent to a process so: '
-      'save it by its method `save`, and load the file there by '
-      'disco_rl.load_policy(path).'
+      f'A {type(self).__name__} cannot be pickled, and so cannot be sent to '
+      'another process: save it with its method `save`, and load the file '
+      'there with disco_rl.load_policy(path).'
     )
 
   def __deepcopy__(self, memo: dict[int, Any]) -> Self:

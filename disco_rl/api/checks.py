@@ -68,7 +68,7 @@ def check_rollout(
 
 
 def _check_values(rollout: types.Rollout, num_actions: int) -> None:
-  """Checks rewards, and actions that are learnt from, if they are known."""
+  """Checks rewards, and the actions that are learned from, if known."""
   fields = (rollout.reward, rollout.action[:-1])
   if any(isinstance(x, jax.core.Tracer) for x in fields):
     return
@@ -90,7 +90,7 @@ def _check_values(rollout: types.Rollout, num_actions: int) -> None:
 
 
 def _check_legal(rollout: types.Rollout) -> None:
-  """Checks that actions that are learnt from are legal, if it is known."""
+  """Checks that the actions that are learned from are legal, if known."""
   if not types.has_action_mask(rollout.observation):
     return
   fields = (

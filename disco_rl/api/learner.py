@@ -106,7 +106,7 @@ class Learner:
         `optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))`.
 
     Raises:
-      ValueError: A method of your own rule does not return what `UpdateRule`
+      ValueError: A method of a custom rule does not return what `UpdateRule`
         specifies, or both an optimizer and a learning rate are given.
     """
     backend.check_precision()

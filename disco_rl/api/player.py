@@ -178,7 +178,7 @@ class Player:
       ):
         raise ValueError(
           f'There are {size} observations after {memory.batch_size} in the '
-          'call before: give is_first=True where other episodes begin.'
+          'previous call: set is_first=True where new episodes begin.'
         )
       memory.core_state, memory.batch_size = core_state, size
     memory.num_calls += 1

@@ -23,8 +23,8 @@ def rules() -> dict[str, cards.Card]:
   """Lists the rules with names, and their cards.
 
   Returns:
-    Name -> card: the published rule, the hand-made ones, those that ship with
-    the package, and those that were registered.
+    Name -> card, of the published rule, the hand-designed rules, those that
+    ship with the package, and those that were registered.
 
   Raises:
     CardError: The card of a shipped rule is damaged.
@@ -37,7 +37,7 @@ def load_rule(
   params: types.Params | None = None,
   **settings: Any,
 ) -> LoadedRule:
-  """Loads a rule, or accepts one of your own.
+  """Loads a rule, or accepts a custom one.
 
   Args:
     rule: A name in `rules`; the path of an npz file; an address on the Hugging

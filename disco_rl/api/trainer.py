@@ -81,7 +81,7 @@ class Trainer(agent_files.Unpicklable):
           without arguments, or with a seed if it has an argument `seed`, which
           `functools.partial` has not set, or a first one without a default;
         - an environment or a vector environment of Gymnasium, or an environment
-          of dm_env, used by the trainer alone from now on;
+          of dm_env, which from then on only the trainer may use;
         - an environment in the style of gymnax, or one of navix, xminigrid,
           pgx (with one player) or jumanji; or a pair of such an environment and
           its parameters (None: its defaults);

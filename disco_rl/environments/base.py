@@ -144,7 +144,7 @@ def cut_short(
 ) -> types.TimeStep:
   """Converts the outcome of a step in which the environment also resets.
 
-  The last observation of the episode is not shown, so nothing can be learnt
+  The last observation of the episode is not shown, so nothing can be learned
   from a step that ended by a time limit: it is masked, and the step before it
   bootstraps from the value of the observation between the two. An environment
   that resets in a separate step has equally many masked steps.

@@ -1,6 +1,6 @@
 """Draws boards, with a square for each cell.
 
-The colours are Okabe and Ito's, which colour-blind readers can tell apart, on a
+The colors are Okabe and Ito's, which color-blind readers can tell apart, on a
 dark floor.
 """
 
@@ -16,7 +16,7 @@ CELL = 8
 FLOOR: Colour = (24, 26, 32)
 WALL: Colour = (112, 116, 124)
 AGENT: Colour = (86, 180, 233)
-# Colours of objects and channels, used cyclically.
+# Colors of objects and channels, used cyclically.
 COLOURS: Sequence[Colour] = (
   (230, 159, 0),
   (0, 158, 115),
@@ -32,7 +32,7 @@ def paint(*layers: tuple[np.ndarray, Colour]) -> np.ndarray:
   """Paints a board.
 
   Args:
-    *layers: Cells [H, W] bool and their colour; later layers hide earlier ones.
+    *layers: Cells [H, W] bool and their color; later layers hide earlier ones.
 
   Returns:
     [H * CELL, W * CELL, 3] uint8, with darker lines between cells.
@@ -47,7 +47,7 @@ def paint(*layers: tuple[np.ndarray, Colour]) -> np.ndarray:
 
 
 def paint_channels(board: np.ndarray) -> np.ndarray:
-  """Paints each channel [H, W, C] in its own colour; see `paint`."""
+  """Paints each channel [H, W, C] in its own color; see `paint`."""
   return paint(
     *(
       (board[..., i] != 0, COLOURS[i % len(COLOURS)])

@@ -34,7 +34,7 @@ class Counter:
   def advance(self) -> list[dict[str, int]]:
     """Returns the counts since the last call, one row per agent, [S].
 
-    No other thread may step the environments meanwhile.
+    No other thread may step the environments during the call.
     """
     before, self._before = self._before, self._counts()
     new = {name: now - before[name] for name, now in self._before.items()}

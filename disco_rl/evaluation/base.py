@@ -177,7 +177,7 @@ class Training(abc.ABC):
 
   @abc.abstractmethod
   def _schedule(self) -> tuple[float, int]:
-    """Returns learning programs run per update, and actions meanwhile."""
+    """Returns the learning programs run per update, and concurrent actions."""
 
   def compile(self, rule_params: types.Params, train_state: TrainState) -> None:
     """Compiles the program that learns, unless it has been compiled."""

@@ -1,6 +1,6 @@
 """Documents of headings, paragraphs, tables and figures: Markdown and HTML.
 
-A document is a list of blocks. Its HTML is one file that needs no other.
+A document is a list of blocks. Its HTML is a single self-contained file.
 """
 
 import base64

@@ -100,7 +100,7 @@ def _learning_rates(compared: comparison.Comparison) -> figure.Figure:
   styles = plotting.lines(compared.iqms)
   for rule, by_rate in compared.iqms.items():
     known = {rate: e for rate, e in sorted(by_rate.items()) if e is not None}
-    # A percentile interval need not contain the value itself.
+    # A percentile interval may not contain the value itself.
     errors = [
       (max(e.value - e.low, 0), max(e.high - e.value, 0))
       for e in known.values()

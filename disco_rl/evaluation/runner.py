@@ -280,7 +280,7 @@ class Evaluation:
     return content
 
   def _resume(self, update: int, saved: Mapping[str, Any]) -> base.TrainState:
-    """Continues from a checkpoint; what it lacks begins anew."""
+    """Continues from a checkpoint; state that it lacks starts afresh."""
     config, environments = self._config, saved.get('environments')
     if environments is None and isinstance(self._driver, training.HostTraining):
       reports.note(

@@ -49,7 +49,7 @@ class Showcase:
 
   Attributes:
     discovery: Facts about the run, such as its agents and seconds, by name.
-    on: The environments of the population, with commas between.
+    on: The environments of the population, separated by commas.
     meta_curves: The PNG file of the run's curves.
     held_out: Meta-steps [N], and the mean returns [N] of new agents trained
       with the rule at these meta-steps.

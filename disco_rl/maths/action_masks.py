@@ -19,8 +19,8 @@ ILLEGAL = -1e9
 def find(observation: types.PyTree) -> types.Array | None:
   """Returns which actions are legal, [..., A] bool; None without a mask.
 
-  If no action is legal, as after the last step of an episode, all count as
-  legal: the policy is finite there, and nothing is learnt from its actions.
+  If no action is legal, as after the last step of an episode, all are treated
+  as legal. The policy is then finite, and its actions are not learned from.
   """
   if not types.has_action_mask(observation):
     return None

@@ -42,7 +42,7 @@ def next_is_real(mask: types.Array) -> types.Array:
     mask: The real transitions, [T, B] bool.
 
   Returns:
-    [T, B] bool, False if a masked transition follows. The unknown transition
-    after the last one counts as real.
+    [T, B] bool, False if a masked transition follows. The transition after the
+    last one is unknown, and is treated as real.
   """
   return jnp.concatenate([mask[1:], jnp.ones_like(mask[:1])])

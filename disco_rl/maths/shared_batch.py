@@ -5,9 +5,9 @@ devices computes on shards of each batch [T, B, ...]. Sums and means over
 trajectories are completed over the devices by `total` and `mean`; without such
 an axis both return their argument.
 
-On each device, a gradient with respect to replicated values is its part times
-the number of devices, because the derivative of a sum over devices is again
-such a sum: `mean` completes it.
+On each device, a gradient with respect to replicated values is the device's
+part times the number of devices, because the derivative of a sum over devices
+is again a sum over devices. `mean` turns it into the full gradient.
 """
 
 from typing import TypeVar

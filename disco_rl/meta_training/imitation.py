@@ -1,8 +1,9 @@
 """Trains a rule that imitates the policy gradient, to start discovery from.
 
 Agents learn nothing from an untrained rule, and a small discovery needs most of
-its meta-steps to change that. The rule that it finds hardly responds to rare,
-large advantages, as with sparse rewards. `train` fits the meta-network to
+its meta-steps to change that. The rule that it finds hardly responds to large,
+rare advantages, which occur with sparse rewards. `train` fits the meta-network
+to
 
   pi_hat = pi + strength * A * (onehot(a) - pi),
 
@@ -200,7 +201,7 @@ def _random_inputs(
   """Draws inputs like those of agents of all ages, with all scales."""
   draws = _Draws(key)
   logits = draws.scale(0.05, 6.0) * draws.normal(num_actions)
-  # Logits of the target network and the behaviour policy are similar.
+  # The logits of the target network and the behaviour policy are similar.
   target_logits, behaviour = (
     logits + draws.scale(0.01, 0.5) * draws.normal(num_actions)
     for _ in range(2)

@@ -73,8 +73,8 @@ class MetaTrainer:
     backend.check_precision()
     build.validate((*config.environments, *config.held_out.environments))
     mesh = sharding.make_mesh(config.batch_devices)
-    # Groups are only known, and checked, once environments have been made. With
-    # padding each group can be divided, whatever the total without padding.
+    # Groups are known, and checked, only after environments were made. With
+    # padding, each group can be divided for any total without padding.
     if config.group_multiple == 1:
       sharding.check(config.agents, mesh, 'in all')
     self._rule, params = build.make_rule(config)

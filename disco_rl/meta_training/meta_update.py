@@ -3,9 +3,10 @@
   eta <- eta + (1 / n) sum_i Adam_i(g_i)
 
 g_i is the meta-gradient of agent i, and Adam_i its own optimizer of the rule's
-parameters, eta. Meta-gradients of agents differ by orders of magnitude; with
-second moments of their own, all agents have the same influence. The variant
-with one Adam for all is eta <- eta + Adam((1 / n) sum_i g_i).
+parameters, eta. The meta-gradients of agents differ by orders of magnitude.
+Because each agent has its own second moments, all agents have the same
+influence. The variant with one Adam for all agents is
+eta <- eta + Adam((1 / n) sum_i g_i).
 
 At high learning rates eta fluctuates between meta-steps; its mean over
 meta-steps, which `averaging` keeps next to it, fluctuates less.

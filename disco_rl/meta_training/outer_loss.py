@@ -59,7 +59,7 @@ def validation_loss(
   Args:
     config: The weights of the terms.
     taken: The outputs of the agent after N updates, by `AgentNetwork.unroll`;
-      the gradient flows through them alone.
+      the gradient flows only through them.
     rollout: T transitions of B trajectories of this agent.
     advantage: [T, B] normalized, estimated by `MetaValue.update`; constant.
 

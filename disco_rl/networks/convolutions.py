@@ -20,8 +20,8 @@ _LAYOUT = ('NHWC', 'HWIO', 'NHWC')
 def check_image(shape: Sequence[int], dtype: Any) -> None:
   """Checks that an observation that looks like an image has axes [H, W, C].
 
-  Boards of symbols may be small and have many channels: numbers other than
-  pixels are only refused if they can hardly be boards.
+  Boards of symbols may be small and have many channels, so observations that
+  are not pixels are only refused if they are unlikely to be boards.
 
   Args:
     shape: The shape of one observation.

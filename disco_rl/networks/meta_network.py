@@ -407,7 +407,7 @@ def initial_state(config: MetaNetworkConfig) -> hk.LSTMState | None:
 def init(key: types.Array, config: MetaNetworkConfig) -> types.Params:
   """Makes random parameters, whose shapes do not depend on the actions."""
 
-  @jax.jit  # Each of the operations would be a program of its own.
+  @jax.jit  # Otherwise each operation is compiled separately.
   def draw(key: types.Array) -> types.Params:
     inputs = meta_features.zeros(config.prediction_size, config.has_q)
     return transform(config).init(key, inputs, initial_state(config))

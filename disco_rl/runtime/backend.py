@@ -27,9 +27,9 @@ def check_precision() -> None:
   """Raises ValueError if JAX uses 64 bits, which programs here do not."""
   if jax.dtypes.canonicalize_dtype('float64') == 'float64':
     raise ValueError(
-      'JAX computes with 64 bits, by its setting jax_enable_x64 or the '
-      'variable JAX_ENABLE_X64: turn it off, as agents and rules compute with '
-      '32.'
+      'JAX computes with 64 bits, because of its setting jax_enable_x64 or the '
+      'variable JAX_ENABLE_X64: turn it off, because agents and rules compute '
+      'with 32 bits.'
     )
 
 

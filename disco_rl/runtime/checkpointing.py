@@ -20,22 +20,22 @@ from disco_rl.runtime import reports
 with reports.callers_logging():
   import orbax.checkpoint as ocp
 
-# A file next to the folder of the checkpoints: the newest complete step.
+# The file with the newest complete step, next to the checkpoint folder.
 _LEDGER = '.newest_checkpoint'
 
-# A folder within it, for old checkpoints that will be removed.
+# The folder for checkpoints to be deleted, inside the checkpoint folder.
 _TRASH = '.removed'
 
 
 class CheckpointError(RuntimeError):
-  """A checkpoint cannot be written, or none of them can be read."""
+  """A checkpoint cannot be written, or no checkpoint can be read."""
 
 
 class _Handler(ocp.StandardCheckpointHandler):
-  """Records digests of a checkpoint's files before it counts as complete."""
+  """Writes digests of the files of a checkpoint before it is complete."""
 
   def finalize(self, directory: os.PathLike[str]) -> None:
-    """Called by Orbax in its thread before it renames the folder."""
+    """Called by Orbax, in its thread, before it renames the folder."""
     super().finalize(directory)
     digests.record(pathlib.Path(directory))
 
@@ -54,15 +54,16 @@ with reports.callers_logging():
 
 
 class Checkpointer:
-  """The newest checkpoints of a run, written in the background.
+  """Saves and restores a run's checkpoints, writing them in the background.
 
-  A checkpoint is complete or does not exist: a kill while one is being written
-  leaves those before it. Its files are compared with digests before it is used.
-  Use as a context manager, which waits for the writer.
+  Checkpoints are written atomically: if the run is killed while it writes one,
+  the earlier ones remain. Before a checkpoint is restored, its files are
+  verified against their digests. Use this class as a context manager, which
+  waits for the writer on exit.
 
   Attributes:
     seconds: The total time for which saving has blocked the run.
-    keep: The number of checkpoints that are kept.
+    keep: The number of checkpoints to keep.
   """
 
   def __init__(
@@ -71,14 +72,16 @@ class Checkpointer:
     keep: int = 2,
     logs: Sequence[pathlib.Path] = (),
   ):
-    """Opens the folder, and creates it if needed.
+    """Opens the checkpoint folder, creating it if needed.
 
     Args:
-      directory: The folder of the checkpoints, with a folder for each step.
-      keep: The number of checkpoints to keep; two, because one may be damaged.
-        The one before them takes up space until the next is saved.
-      logs: Files that the run appends to and that a checkpoint relies on. They
-        are flushed to disk before it, and compared with it when it is used.
+      directory: The checkpoint folder, which has a subfolder for each step.
+      keep: The number of checkpoints to keep. The default is two, because one
+        of them may be damaged. The next older checkpoint takes up space until
+        another one is saved.
+      logs: Files that the run appends to and that must match a checkpoint. They
+        are flushed to disk before a checkpoint is saved, and verified when it
+        is restored.
     """
     self.seconds = 0.0
     self.keep = keep
@@ -87,7 +90,7 @@ class Checkpointer:
     self._logs = {
       os.path.relpath(path, self._directory.parent): path for path in logs
     }
-    # Threads of Orbax also log; they end with this object.
+    # Orbax's threads also log, until this object is closed.
     self._logging = contextlib.ExitStack()
     self._logging.enter_context(reports.callers_logging())
     self._manager = ocp.CheckpointManager(
@@ -96,9 +99,9 @@ class Checkpointer:
         max_to_keep=keep,
         create=True,
         cleanup_tmp_directories=True,
-        # Orbax only renames old checkpoints, and `_empty_trash` removes them:
-        # if Orbax could not remove one, the run would end. The folder is a new
-        # one each time, because steps may be repeated.
+        # Orbax only moves old checkpoints here, and `_empty_trash` deletes
+        # them. If Orbax deleted them itself, a failure would end the run. Each
+        # run uses a new folder, because steps may be repeated.
         todelete_subdir=f'{_TRASH}/{time.time_ns()}',
       ),
       item_handlers=_Handler(),
@@ -107,11 +110,11 @@ class Checkpointer:
     self._empty_trash()
 
   def save(self, step: int, tree: types.PyTree) -> None:
-    """Begins to save a tree; returns once the tree may be overwritten.
+    """Starts to save a tree; returns as soon as the tree may be overwritten.
 
     Raises:
-      CheckpointError: This checkpoint, or the one before, cannot be written;
-        earlier ones are kept.
+      CheckpointError: This checkpoint or the previous one cannot be written;
+        earlier checkpoints are kept.
     """
     data = jax.tree.map(files.to_data, tree)
     with self._writing():
@@ -128,20 +131,21 @@ class Checkpointer:
   ) -> tuple[int, types.PyTree] | None:
     """Loads the newest tree that can be read.
 
-    Damaged newer ones are moved to a folder next to that of the checkpoints.
-    Lines on the standard error stream report them, and logs that are incomplete
-    or were changed.
+    Damaged newer checkpoints are moved to a folder next to the checkpoint
+    folder. Damaged checkpoints, and logs that are incomplete or have changed,
+    are reported on the standard error stream.
 
     Args:
-      like: A tree of the same structure, shapes and dtypes.
-      restore_more: Restores data that belong to a tree but are stored
-        elsewhere; if it raises, the checkpoint counts as damaged.
+      like: A tree with the structure, shapes and dtypes of the saved tree.
+      restore_more: Restores data that belong to the tree but are stored
+        elsewhere. If it raises, the checkpoint is treated as damaged.
 
     Returns:
-      The step and the tree as it was saved; None if there are no checkpoints.
+      The step and the saved tree; None if there are no checkpoints.
 
     Raises:
-      CheckpointError: There are some, but none can be read. They are kept.
+      CheckpointError: There are checkpoints, but none can be read. They are
+        kept.
     """
     damaged: dict[int, str] = {}
     for step in sorted(self._manager.all_steps(), reverse=True):
@@ -149,11 +153,11 @@ class Checkpointer:
         tree = self._restore(step, like)
         if restore_more is not None:
           restore_more(tree)
-      # Orbax, TensorStore and JSON each raise exceptions of their own.
+      # Orbax, TensorStore and JSON raise different types of exceptions.
       except Exception as error:
         damaged[step] = _first_line(error)
         if distributed.is_distributed():
-          # Another process may have read its part successfully.
+          # Other processes may have read their parts successfully.
           break
         continue
       for bad, reason in damaged.items():
@@ -201,11 +205,11 @@ class Checkpointer:
     if not digests.check(self._directory / str(step) / 'default'):
       reports.warn(
         f'the checkpoint of step {step} in {self._directory} has no digests '
-        '(they were deleted): its files are used unchecked.'
+        '(they were deleted), so its files are not verified.'
       )
 
   def _enter(self, step: int | None) -> None:
-    """Records that the checkpoint of a step is complete."""
+    """Records in the ledger that the checkpoint of a step is complete."""
     if step is not None and distributed.is_first():
       with files.replacing(self._ledger) as temporary:
         temporary.write_text(f'{step}\n')
@@ -216,7 +220,7 @@ class Checkpointer:
     self._empty_trash()
 
   def _empty_trash(self) -> None:
-    """Removes old checkpoints; reports those that cannot be removed."""
+    """Deletes old checkpoints; reports those that cannot be deleted."""
     trash = self._directory / _TRASH
     if not distributed.is_first() or not trash.exists():
       return
@@ -230,8 +234,8 @@ class Checkpointer:
       )
 
   def _check_ledger(self, newest: int, step: int) -> None:
-    """Reports a missing checkpoint that was complete and newer than all."""
-    # A lost or damaged ledger does not change any result.
+    """Reports if a complete checkpoint newer than all others is missing."""
+    # A missing or damaged ledger does not affect any result.
     with contextlib.suppress(OSError, ValueError):
       noted = int(self._ledger.read_text())
       if noted > newest and distributed.is_first():
@@ -243,7 +247,7 @@ class Checkpointer:
     self._enter(step)
 
   def _check_logs(self, step: int) -> None:
-    """Reports logs that have changed since a checkpoint."""
+    """Reports logs that no longer match a checkpoint."""
     notes = self._manager.item_metadata(step).custom_metadata or {}
     for name, path in self._logs.items():
       if name not in notes:
@@ -262,7 +266,8 @@ class Checkpointer:
         reports.warn(
           f'{path} has rows, but there are no checkpoints in '
           f'{self._directory}: the run was killed before its first, or they '
-          'were deleted. It begins anew, and writes these rows again.'
+          'were deleted. It starts from the beginning, and writes these rows '
+          'again.'
         )
 
   @contextlib.contextmanager
@@ -270,13 +275,13 @@ class Checkpointer:
     start = time.perf_counter()
     try:
       yield
-    # The file system, TensorStore and their threads raise many types of errors.
+    # The file system, TensorStore and its threads raise many types of errors.
     except Exception as error:
       cause = (
-        'Is the disk full? Complete checkpoints stay; the same command '
-        'continues from the last of them.'
+        'Is the disk full? Complete checkpoints are kept; the same command '
+        'continues from the newest one.'
         if self._directory.is_dir()
-        else 'The folder was removed while the run was at work.'
+        else 'The folder was removed while the run was in progress.'
       )
       raise CheckpointError(
         f'No checkpoint can be written to {self._directory}: '
@@ -299,17 +304,17 @@ def read(
 ) -> tuple[int, types.PyTree]:
   """Loads the newest tree that can be read, without changing the folder.
 
-  A run may be writing to the folder at the same time.
+  A run may write to the folder at the same time.
 
   Args:
-    directory: The folder of the checkpoints of a run.
-    like: A dictionary of trees of the same structure, with
-      `jax.ShapeDtypeStruct` for arrays, which are placed on the first device,
-      and with NumPy arrays for NumPy arrays. Entries that it lacks are not
-      loaded.
+    directory: The checkpoint folder of a run.
+    like: A dictionary of trees with the structure of the saved ones. Its leaves
+      are `jax.ShapeDtypeStruct` for JAX arrays, which are placed on the first
+      device, and NumPy arrays for NumPy arrays. Only the entries of this
+      dictionary are loaded.
 
   Raises:
-    CheckpointError: There are none yet, or none can be read.
+    CheckpointError: There are no checkpoints yet, or none can be read.
   """
   if not directory.is_dir():
     raise CheckpointError(f'{directory} is not a folder of checkpoints.')
@@ -335,7 +340,7 @@ def read(
         )
         tree = reader.restore(path, args=_Restore({**target, **others}))
         tree = {name: tree[name] for name in like}
-      # Of many types, as above; also if the run has just deleted it.
+      # Many types of errors, as above; the run may also have just deleted it.
       except Exception as error:
         reason = _first_line(error)
         continue
@@ -346,7 +351,7 @@ def read(
 
 
 def _sync(log: pathlib.Path) -> digests.Digest:
-  """Flushes a file to disk; returns its digest."""
+  """Flushes a file to disk and returns its digest."""
   files.flush_to_disk(log)
   return digests.of_file(log)
 

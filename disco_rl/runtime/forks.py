@@ -79,12 +79,12 @@ def check(
   Args:
     where: The source, from `origin`.
     settings: The settings of the fork.
-    shapes: A function from settings to whatever must stay the same, comparable
-      by `==`; raises ValueError for settings that are not valid.
+    shapes: A function from settings to the values that must stay the same,
+      which are compared by `==`. It raises ValueError for invalid settings.
 
   Raises:
-    files.WorkdirError: It does not fit; the message names the settings that
-      change it, or, if none does alone, all that differ.
+    files.WorkdirError: It does not fit. The message names the settings that
+      cause this, or, if no single setting does, all settings that differ.
   """
   old = read_settings(pathlib.Path(where['workdir']))
   wanted = shapes(old)

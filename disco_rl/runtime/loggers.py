@@ -107,8 +107,8 @@ def opened(names: Sequence[str], run: Run) -> Iterator[list[metrics.Logger]]:
         loggers.append(_Guarded(name, _FACTORIES[name](run)))
       except Exception as error:
         reports.warn(
-          f'The logger {name} cannot be opened and gets nothing of this run; '
-          f'metrics.csv has it all. {_in_one_line(error)}'
+          f'The logger {name} cannot be opened and gets no metrics of this '
+          f'run; metrics.csv has them all. {_in_one_line(error)}'
         )
     yield loggers
     has_failed = False

@@ -1,4 +1,4 @@
-"""Metrics of a run, as CSV files, TensorBoard events and JSON files."""
+"""Writes and reads metrics as CSV files, TensorBoard events and JSON files."""
 
 import collections
 from collections.abc import Mapping
@@ -24,45 +24,45 @@ from disco_rl.runtime import files
 
 Value = int | float | str
 _FLUSH_SECONDS = 10.0
-# Metric -> value, for one seed at one log point; NumPy and JAX scalars also.
+# Metric -> value, for one seed and one step; NumPy and JAX scalars are allowed.
 Row = Mapping[str, Any]
 
 
 class Logger(Protocol):
-  """A destination of metrics besides metrics.csv; see `loggers.register`."""
+  """An additional destination for metrics; see `loggers.register`."""
 
   def log(self, step: int, scalars: Mapping[str, float]) -> None:
-    """Takes the finite values of one step.
+    """Logs the finite values of one step.
 
     Args:
-      step: The number of updates or meta-steps. After a kill, steps since the
-        last checkpoint are repeated.
-      scalars: The scalars by tags such as 'return/seed_0' and
+      step: The number of updates or meta-steps. After a kill, the steps since
+        the last checkpoint are logged again.
+      scalars: The values, keyed by tags such as 'return/seed_0' and
         'held_out/return/mean'.
     """
     ...
 
   def close(self, has_failed: bool) -> None:
-    """Closes the log; the run can be resumed, even if it has failed."""
+    """Closes the log. The run may be resumed later, even if it has failed."""
     ...
 
 
 class NonFiniteError(ArithmeticError):
-  """Raised if a loss or a gradient is not finite."""
+  """A loss or a gradient is not finite."""
 
 
 def check_finite(rows: Sequence[Row], since: int, likely_causes: str) -> None:
   """Checks that all values except `return` and `success` are finite.
 
-  These two are NaN until an episode has ended.
+  These two values are NaN until an episode has ended.
 
   Args:
-    rows: The rows for `MetricsWriter.write`.
-    since: The last step that earlier rows cover.
-    likely_causes: Part of the error message.
+    rows: The rows to pass to `MetricsWriter.write`.
+    since: The last step covered by earlier rows.
+    likely_causes: Likely causes to name in the error message.
 
   Raises:
-    NonFiniteError: A value is not finite; the message names the values, the
+    NonFiniteError: A value is not finite. The message names the values, the
       series and the range of steps.
   """
   for row in rows:
@@ -82,9 +82,9 @@ def check_finite(rows: Sequence[Row], since: int, likely_causes: str) -> None:
 
 
 def write_json(path: files.PathLike, tree: object) -> None:
-  """Writes a tree as JSON, atomically, in the order of its keys.
+  """Writes a tree as JSON atomically, keeping the order of its keys.
 
-  Non-finite numbers become null, because JSON lacks them.
+  Non-finite numbers are written as null, because JSON does not have them.
   """
   text = json.dumps(_to_json(tree), indent=2, allow_nan=False)
   with files.replacing(path) as temporary:
@@ -92,18 +92,18 @@ def write_json(path: files.PathLike, tree: object) -> None:
 
 
 def read_json(path: files.PathLike) -> dict[str, Any]:
-  """Reads a mapping that `write_json` wrote.
+  """Reads a mapping that was written by `write_json`.
 
   Raises:
-    OSError: There is no such file, or it cannot be read.
-    files.WorkdirError: The file is not a JSON object, or is damaged.
+    OSError: The file does not exist or cannot be read.
+    files.WorkdirError: The file is damaged or does not contain a JSON object.
   """
   data = pathlib.Path(path).read_bytes()
   try:
     content = json.loads(data.decode())
-  # RecursionError: thousands of nested brackets.
+  # Thousands of nested brackets raise a RecursionError.
   except (ValueError, RecursionError) as error:
-    raise _damaged(path, f'no JSON ({error})') from error
+    raise _damaged(path, f'text that is not JSON ({error})') from error
   if not isinstance(content, dict):
     kind = type(content).__name__
     raise _damaged(path, f'{kind}, not an object {{...}}')
@@ -111,16 +111,16 @@ def read_json(path: files.PathLike) -> dict[str, Any]:
 
 
 def read(path: files.PathLike) -> dict[str, np.ndarray]:
-  """Reads a CSV file of metrics, which may still be growing.
+  """Reads a CSV file of metrics; a run may still be appending to it.
 
   Returns:
-    Column -> [rows]: int64 if all fields are whole numbers, otherwise float64
-    with NaN for empty fields, otherwise str.
+    Column -> [rows]. The dtype is int64 if all fields are integers, float64
+    with NaN for empty fields if all fields are numbers, and str otherwise.
 
   Raises:
-    OSError: There is no such file, or it cannot be read.
-    files.WorkdirError: The file is not a table, or is damaged; the message
-      names the row.
+    OSError: The file does not exist or cannot be read.
+    files.WorkdirError: The file is damaged or is not a table. The message names
+      the row.
   """
   header, *rows = _read_rows(path) or [[]]
   fields = zip(*rows) if rows else ((),) * len(header)
@@ -131,12 +131,14 @@ class MetricsWriter:
   """Appends rows to `metrics.csv` and to TensorBoard events in `tensorboard/`.
 
   The first two columns are the step, such as `update`, and the series, such as
-  `seed`. TensorBoard gets the tags `KEY/seed_SEED`, and `KEY/mean` once every
-  seed has a finite value: a mean over some of them would jump when others join.
+  `seed`. The TensorBoard tags are `KEY/seed_SEED`, and `KEY/mean` once every
+  seed has a finite value. A mean over only some seeds would jump whenever
+  another seed gets its first value.
 
-  To resume after a kill at any moment, rows of a step must be written before
-  its checkpoint; resume from the step of the checkpoint, or from 0.
-  The CSV file is the record: TensorBoard may lack the seconds before a kill.
+  So that a run can resume after a kill at any time, write the rows of a step
+  before its checkpoint, and resume from the step of the checkpoint or from 0.
+  The CSV file is authoritative: TensorBoard may lack the last seconds before a
+  kill.
 
   Attributes:
     path: The CSV file.
@@ -151,20 +153,20 @@ class MetricsWriter:
     loggers: Sequence[Logger] = (),
     prefix: str = '',
   ):
-    """Opens the files, and creates the folder if needed.
+    """Opens the files, creating the folder if needed.
 
     Args:
       workdir: The folder of the run.
-      resume_from: The last step whose rows are kept; None: a new run.
-      step: The name of the column of steps, whole numbers.
-      series: The name of the column that distinguishes rows of one step.
+      resume_from: The last step whose rows are kept, or None for a new run.
+      step: The name of the step column, which contains integers.
+      series: The name of the column that distinguishes the rows of a step.
       loggers: Loggers that receive the same data as TensorBoard.
-      prefix: The prefix of the tags there.
+      prefix: The prefix of the tags that loggers receive.
 
     Raises:
-      FileExistsError: There are metrics already, and the run is new.
-      files.WorkdirError: The file to resume is damaged, or lacks the column of
-        steps.
+      FileExistsError: The run is new, but the folder already contains metrics.
+      files.WorkdirError: The file to resume is damaged, or lacks the step
+        column.
     """
     workdir = pathlib.Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
@@ -181,17 +183,17 @@ class MetricsWriter:
       self._keys = _truncate(self.path, step, resume_from)
     self._events = workdir / 'tensorboard'
     self._events.mkdir(exist_ok=True)
-    # Not a SummaryWriter, whose thread would print the errors of a full disk.
+    # The thread of a SummaryWriter would print errors if the disk is full.
     self._tensorboard = event_file_writer.EventsWriter(
       str(self._events / 'events'),
-      # Names of event files have a resolution of one second: without a suffix,
-      # a run resumed within a second would overwrite its own events. Files are
-      # read in the order of their names.
+      # The time in the names of event files has a resolution of one second.
+      # Without a suffix, a run that resumes within a second would overwrite its
+      # own events. TensorBoard reads the files in the order of their names.
       f'.{len(list(self._events.glob("*"))):04d}',
     )
     self._last_flush = time.monotonic()
     if resume_from is not None:
-      # TensorBoard drops events from this step on.
+      # Makes TensorBoard drop the events from this step on.
       start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
       self._write_event(
         event_pb2.Event(step=resume_from + 1, session_log=start)
@@ -200,16 +202,16 @@ class MetricsWriter:
     self._links = os.fstat(self._csv.fileno()).st_nlink
 
   def write(self, rows: Sequence[Row]) -> None:
-    """Appends rows, which are in the CSV file when this returns.
+    """Appends rows; they are in the CSV file when this returns.
 
     Args:
-      rows: All rows of a step, each with the step and the series, and with the
-        same keys in every call. Values are scalars, or strings of one line. NaN
-        stands for a value that does not exist yet: an empty field.
+      rows: All rows of a step. Each row includes the step and the series, and
+        has the same keys in every call. Values are scalars or single-line
+        strings. NaN marks a missing value and is written as an empty field.
 
     Raises:
-      ValueError: Keys differ from those of the first row ever written, an index
-        is missing, or a value is not a scalar. Nothing is written.
+      ValueError: The keys differ from those of the first row, the step or the
+        series is missing, or a value is not a scalar. Nothing is written.
       OSError: The disk is full, or the file was removed or replaced.
     """
     if not rows:
@@ -228,7 +230,7 @@ class MetricsWriter:
     with files.naming(self.path):
       self._csv.write(text.getvalue())
       self._csv.flush()
-      # Editors replace files, and these rows would be lost.
+      # Editors replace files; rows written to the old file would be lost.
       if os.fstat(self._csv.fileno()).st_nlink < self._links:
         raise FileNotFoundError(
           errno.ENOENT, 'Removed or replaced while the run writes it'
@@ -241,7 +243,7 @@ class MetricsWriter:
         logger.log(step, {self._prefix + tag: x for tag, x in scalars.items()})
 
   def close(self) -> None:
-    """Closes the files, whose events are on disk when this returns."""
+    """Closes the files; all events are on disk when this returns."""
     try:
       with files.naming(self.path):
         self._csv.close()
@@ -256,7 +258,7 @@ class MetricsWriter:
     try:
       self.close()
     except OSError:
-      # If a full disk has ended the run, that error is more informative.
+      # If the run failed because of a full disk, that error says more.
       if kind is None:
         raise
 
@@ -282,7 +284,7 @@ class MetricsWriter:
         self._last_flush = time.monotonic()
 
   def _scalars(self, rows: Sequence[Mapping[str, Value]]) -> dict[str, float]:
-    """Returns the finite values of one step, by tags."""
+    """Returns the finite values of one step, keyed by tags."""
     scalars = {}
     over_series = collections.defaultdict(list)
     for row in rows:
@@ -309,8 +311,8 @@ class MetricsWriter:
 
 
 def _to_event(step: int, scalars: Mapping[str, float]) -> event_pb2.Event:
-  # An event per value would be ten times slower, and a kill could leave an
-  # incomplete step.
+  # Separate events for each value would be ten times slower, and a kill could
+  # leave an incomplete step.
   summary = summary_pb2.Summary(
     value=[
       summary_pb2.Summary.Value(tag=tag, simple_value=value)
@@ -334,7 +336,7 @@ def _damaged(path: files.PathLike, content: str) -> files.WorkdirError:
 
 
 def _to_array(fields: Sequence[str]) -> np.ndarray:
-  # Whole numbers outside the range of int64 become floats.
+  # Integers outside the range of int64 become floats.
   for parse in (np.int64, lambda field: float(field or 'nan')):
     with contextlib.suppress(ValueError, OverflowError):
       return np.array([parse(field) for field in fields])
@@ -360,9 +362,9 @@ def _read_rows(path: files.PathLike) -> list[list[str]]:
     complete = content[: content.rfind(b'\n') + 1].decode()
     rows = list(csv.reader(io.StringIO(complete, newline='')))
   except (ValueError, csv.Error) as error:
-    raise _damaged(path, f'no table ({error})') from error
+    raise _damaged(path, f'text that is not a table ({error})') from error
   if rows and len({*rows[0]}) < len(rows[0]):
-    raise _damaged(path, 'two columns of one name')
+    raise _damaged(path, 'two columns with the same name')
   for i, row in enumerate(rows):
     if len(row) != len(rows[0]):
       found = f'{len(row)} fields in row {i} below {len(rows[0])} columns'
@@ -371,7 +373,7 @@ def _read_rows(path: files.PathLike) -> list[list[str]]:
 
 
 def _truncate(path: pathlib.Path, step: str, last: int) -> list[str]:
-  """Drops the rows after a step; returns the columns ([]: no header)."""
+  """Drops the rows after a step; returns the columns, [] without a header."""
   header, *rows = _read_rows(path) or [[]]
   if header and step not in header:
     raise _damaged(path, f'no column "{step}", only {header}')

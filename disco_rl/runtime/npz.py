@@ -180,6 +180,6 @@ def _read_array(
 ) -> np.ndarray:
   with archive.open(member) as stream:
     (shape, dtype), is_fortran = _read_header(member, stream)
-    # At most the size in the header, whatever the archive contains.
+    # Reads at most the size in the header, even if the archive has more.
     data = stream.read(member.file_size - stream.tell())
   return np.ndarray(shape, dtype, data, order='F' if is_fortran else 'C')

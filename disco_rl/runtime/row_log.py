@@ -3,9 +3,9 @@
 Rows are numbered from 0 in the order of appending, and the newest `capacity`
 rows can be read. In memory they form a ring; on disk each file contains a block
 of them. Each row is followed by a checksum of its number and its bytes. A saved
-row is never written again: a caller that stores the number of rows at `save`
-can restore that state later, whatever was appended since, until its files are
-deleted.
+row is never overwritten, so a caller that stores the number of rows at `save`
+can restore that state later, even after rows have been appended, until its
+files are deleted.
 """
 
 from collections.abc import Iterator

@@ -66,7 +66,7 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
     except OSError as error:
       reports.warn(
         f'{lock.lock_file} cannot be locked ({error.strerror}), as its file '
-        f'system has no locks: see to it that no other run uses {workdir}, or '
+        f'system has no locks: make sure that no other run uses {workdir}, or '
         'choose a --workdir on another disk.'
       )
     owner.write_text(f'process {os.getpid()} on {socket.gethostname()}')

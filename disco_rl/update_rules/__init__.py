@@ -1,4 +1,4 @@
-"""Update rules, discovered and hand-made, and their weights."""
+"""Update rules, discovered and hand-designed, and their weights."""
 
 import lazy_loader
 

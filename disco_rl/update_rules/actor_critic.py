@@ -1,4 +1,4 @@
-"""Actor-critic with V-trace, a hand-made baseline (Espeholt et al., 2018)."""
+"""Actor-critic with V-trace (Espeholt et al., 2018), hand-designed."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -77,7 +77,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     return types.OutputSpec(state={'v': self.num_bins}, action={})
 
   def init_params(self, key: types.Array) -> types.Params:
-    """Returns {}: hand-made rules have no parameters."""
+    """Returns {}: hand-designed rules have no parameters."""
     del key
     return {}
 

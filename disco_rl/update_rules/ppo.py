@@ -1,4 +1,4 @@
-"""Proximal policy optimization, a hand-made rule (Schulman et al., 2017)."""
+"""Proximal policy optimization (Schulman et al., 2017), hand-designed."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -20,12 +20,12 @@ class PPO(actor_critic.ActorCritic):
 
   Advantages are those of GAE(lambda), with mean 0 and deviation 1 in each
   batch; the categorical value and the entropy bonus are those of `ActorCritic`.
-  Each rollout is learnt from `updates_per_rollout` times, because replay holds
-  only the newest one.
+  Agents learn `updates_per_rollout` times from each rollout, because replay
+  holds only the newest one.
 
   Attributes:
     clip: epsilon, the maximal distance from 1 of the ratio pi(a) / mu(a) of the
-      learnt to the acting policy at which an action is learnt from.
+      current policy to the acting policy at which an action is learned from.
   """
 
   recommended: ClassVar[Mapping[str, Any]] = {

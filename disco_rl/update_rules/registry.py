@@ -35,7 +35,7 @@ class LoadedRule:
   Attributes:
     rule: The functions of the rule.
     params: The parameters (meta-parameters, eta in the paper); {} for a
-      hand-made rule.
+      hand-designed rule.
     name: The name or path; None for an object of the user's own.
     settings: The settings that were given for the rule.
     card: The card, from which settings of agents follow; None without a card.
@@ -53,12 +53,12 @@ class LoadedRule:
 
 
 def names() -> tuple[str, ...]:
-  """Returns the names of published, hand-made and shipped rules."""
+  """Returns the names of published, hand-designed and shipped rules."""
   return (*sources.PUBLISHED, *_HAND_MADE, *sources.shipped())
 
 
 def card(name: str) -> cards.Card:
-  """Returns the card of a rule; for a hand-made one, from its docstring.
+  """Returns the card of a rule; for a hand-designed one, from its docstring.
 
   Args:
     name: One of `names`.
@@ -72,7 +72,7 @@ def card(name: str) -> cards.Card:
 
 
 def card_of_class(rule_class: Any, name: str = '') -> cards.Card:
-  """Makes the card of a hand-made rule, with its class's `recommended`."""
+  """Makes the card of a hand-designed rule, with its class's `recommended`."""
   paragraph = (inspect.getdoc(rule_class) or '').partition('\n\n')[0]
   return cards.Card(
     name,
@@ -107,7 +107,7 @@ def settings_of(rule: base.UpdateRule) -> dict[str, Any]:
 
 
 def register(name: str, rule_class: Any) -> None:
-  """Registers a hand-made rule under a name, also for launchers.
+  """Registers a hand-designed rule under a name, also for launchers.
 
   Args:
     name: A name that is not taken, except by this class, so that a cell of a
@@ -192,7 +192,7 @@ def load_with_card(name_or_path: files.PathLike, **settings: Any) -> LoadedRule:
   known = sources.find_card(name)
   own = {'network': network, **of_file}
   if known is None:
-    _say(f'{name} has no card next to it, which would say what suits it.')
+    _say(f'{name} has no card next to it with recommended settings.')
   else:
     own = {**known.settings, **own}
   rule = _build(disco.Disco, {**own, **settings, 'network': own['network']})

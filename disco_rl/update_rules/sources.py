@@ -1,8 +1,8 @@
-"""Finds the files of rules, by name or address.
+"""Finds the file of a rule by its name, path or address.
 
-Published rules are downloaded from their publishers, and checked against the
-SHA-256 in this module. Shipped rules are files of the package, each with its
-card. Addresses have the form that `hub` describes.
+Published rules are downloaded from their publishers and checked against the
+SHA-256 in this module. Shipped rules are files of this package, each with a
+card. `hub` describes the format of addresses.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ SHIPPED = pathlib.Path(__file__).parent / 'shipped'
 
 
 def _expand(rule: Any) -> Any:
-  """Converts the name of a rule, or its path without ~, to text."""
+  """Converts the name or path of a rule to text, expanding ~ in a path."""
   return as_text(rule) if isinstance(rule, (str, os.PathLike)) else rule
 
 
@@ -34,22 +34,22 @@ Name = Annotated[str, config_lib.ConvertedBy(_expand)]
 
 
 class WeightsError(ValueError):
-  """Raised if a file or a tree does not contain the weights of a rule."""
+  """A file or a tree does not contain the weights of a rule."""
 
 
 class Published(NamedTuple):
-  """A rule of another project.
+  """A rule published by another project.
 
   Attributes:
-    urls: The addresses of the file, the first of which does not change.
-    card: The card, with the SHA-256 of the file.
+    urls: The URLs of the file. The first one is pinned to a commit.
+    card: The rule's card, which includes the SHA-256 of the file.
   """
 
   urls: tuple[str, ...]
   card: cards.Card
 
 
-# Of 2 December 2025. If it no longer has the file, the branch may.
+# The commit of 2 December 2025. If it is gone, the branch may have the file.
 _COMMIT = '9059a29f7121d60948f25ef165e08e050e9399c8'
 
 PUBLISHED = {
@@ -73,7 +73,7 @@ PUBLISHED = {
         'images': {'learning_rate': 3e-3},
       },
       sha256='dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa',
-      # According to the project's page, for "the meta-parameters of Disco103".
+      # The project's page states it for "the meta-parameters of Disco103".
       license='Apache-2.0',
     ),
   )
@@ -81,7 +81,7 @@ PUBLISHED = {
 
 
 def names() -> tuple[str, ...]:
-  """Returns the names of the rules with files, published ones first."""
+  """Returns the names of published rules, then those of shipped rules."""
   return (*PUBLISHED, *shipped())
 
 
@@ -98,7 +98,10 @@ def card(name: str) -> cards.Card:
 
 
 def find_card(text: str) -> cards.Card | None:
-  """Finds the card of a rule by name, path or address; None without one.
+  """Finds the card of a rule by name, path or address.
+
+  Returns:
+    The card, or None if the rule has none.
 
   Raises:
     CardError: The card is damaged.
@@ -112,22 +115,22 @@ def find_card(text: str) -> cards.Card | None:
 def find(text: str) -> str:
   """Finds the file of a rule.
 
-  A published rule is read from the directory in DISCO_RL_WEIGHTS_DIR or, if
-  that is not set, from the user's cache, into which it is downloaded if needed.
-  The SHA-256 of published rules, shipped rules and rules from the Hugging Face
-  Hub is always checked.
+  A published rule is read from the directory in DISCO_RL_WEIGHTS_DIR. If this
+  variable is not set, the rule is read from the user's cache, and downloaded
+  first if needed. The SHA-256 of published rules, shipped rules and rules from
+  the Hugging Face Hub is always checked.
 
   Args:
-    text: One of `names`, a path, which is returned unchanged, or an address on
+    text: One of `names`; a path, which is returned unchanged; or an address on
       the Hugging Face Hub, see `hub`.
 
   Returns:
-    The path.
+    The path of the file.
 
   Raises:
     FileNotFoundError: DISCO_RL_WEIGHTS_DIR is set, but lacks the rule.
     OSError: The download failed.
-    ImportError: An address needs a package that is not installed.
+    ImportError: The address needs a package that is not installed.
     ValueError: No rule has this name, or the address is not valid.
     WeightsError: The file does not match its checksum.
   """
@@ -147,7 +150,7 @@ def find(text: str) -> str:
 
 
 def as_text(name_or_path: files.PathLike) -> str:
-  """Converts to a name, address, or path without ~; a `Path` is not a name."""
+  """Converts to a name, address, or expanded path; a `Path` is never a name."""
   text = config_lib.expanded(name_or_path)
   if isinstance(name_or_path, str) or is_path(text):
     return text
@@ -155,15 +158,15 @@ def as_text(name_or_path: files.PathLike) -> str:
 
 
 def is_path(text: str) -> bool:
-  """Returns whether a text is a path or an address, not a name."""
+  """Returns whether a text is a path or an address instead of a name."""
   separators = (os.sep, os.altsep or os.sep)
   return text.endswith('.npz') or any(s in text for s in separators)
 
 
 def files_among(rules: Iterable[str]) -> dict[str, str]:
-  """Maps rules whose files can change, own and shipped ones, to their paths.
+  """Maps user-made and shipped rules, whose files can change, to their paths.
 
-  Other rules have fixed checksums.
+  All other rules have fixed checksums.
   """
   of_package = {name: str(SHIPPED / f'{name}.npz') for name in shipped()}
   return {
@@ -174,7 +177,7 @@ def files_among(rules: Iterable[str]) -> dict[str, str]:
 
 
 def _checked(path: str, sha256: str | None) -> str:
-  """Returns the path; raises WeightsError for another SHA-256."""
+  """Returns the path; raises WeightsError if the SHA-256 differs."""
   found = cards.sha256_of(path)
   if found != sha256:
     raise WeightsError(
@@ -198,7 +201,7 @@ def _find_published(name: str) -> str:
     return _download(urls, sha256, remedy)
   path = os.path.join(config_lib.expanded(directory), os.path.basename(url))
   if not os.path.exists(path):
-    # The variable was set on purpose: do not use another file instead.
+    # The user set the variable on purpose, so do not fall back to the cache.
     raise FileNotFoundError(
       f'{DIRECTORY_VARIABLE} is set, but there is no {path}. Put the file of '
       f'{url} there, or unset the variable to download it.'
@@ -206,24 +209,24 @@ def _find_published(name: str) -> str:
   digest = cards.sha256_of(path)
   if digest != sha256:
     raise WeightsError(
-      f'{path}: not the published {name}: SHA-256 {digest}, expected {sha256}. '
-      f'Likely damaged, or another file of that name. {remedy}'
+      f'{path}: not the published {name}: its SHA-256 is {digest}, expected '
+      f'{sha256}. Likely it is damaged, or another file of that name. {remedy}'
     )
   return path
 
 
 def _download(urls: Sequence[str], sha256: str, remedy: str) -> str:
-  """Returns a path in the cache; downloads the file if missing or different.
+  """Returns the path in the cache, downloading the file if needed.
 
   Args:
-    urls: The addresses to try in turn.
+    urls: The URLs to try in turn.
     sha256: The required SHA-256 of the file.
-    remedy: Advice to the user, for messages.
+    remedy: Advice to the user, for error messages.
   """
   url, *others = urls
   try:
     cache = pooch.os_cache('disco_rl')
-  except RuntimeError as error:  # E.g. in a container without home directories.
+  except RuntimeError as error:  # For example, if there is no home directory.
     raise OSError(
       f'There is no folder to download {url} to: {error}. {remedy}'
     ) from error
@@ -234,10 +237,10 @@ def _download(urls: Sequence[str], sha256: str, remedy: str) -> str:
       known_hash=f'sha256:{sha256}',
       fname=os.path.basename(url),
       path=cache,
-      # A stream would leave the connection open if the status is bad.
+      # With a stream, an HTTP error would leave the connection open.
       downloader=pooch.HTTPDownloader(stream=False),
     )
-  # In this order, because errors of requests can be both.
+  # OSError comes first, because some errors of requests are of both types.
   except OSError as error:
     if others:
       return _download(others, sha256, remedy)
@@ -247,6 +250,6 @@ def _download(urls: Sequence[str], sha256: str, remedy: str) -> str:
   except ValueError as error:
     raise WeightsError(
       f'{url}: the SHA-256 of the download is not {sha256}. Likely a proxy '
-      f'answered with a page of its own, or the published file has changed. '
+      f'answered with its own page, or the published file has changed. '
       f'{remedy}'
     ) from error

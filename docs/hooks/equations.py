@@ -1,7 +1,7 @@
 r"""Equations as MathML, so that pages show them without a script.
 
-`pymdownx.arithmatex` marks what stands between dollars: \(...\) within a line,
-\[...\] in a line of its own.
+`pymdownx.arithmatex` marks text between dollar signs: \(...\) within a line,
+\[...\] on a separate line.
 """
 
 import functools

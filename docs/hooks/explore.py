@@ -1,4 +1,4 @@
-"""The page on which the rule that ships can be tried, explore.html."""
+"""The page for trying the shipped rule interactively, explore.html."""
 
 import pathlib
 import tempfile
@@ -13,7 +13,7 @@ _RULE = 'general'
 
 
 def on_files(collected: files.Files, config: MkDocsConfig) -> files.Files:
-  """Adds the page to those of the site."""
+  """Adds the page to the site."""
   rule, rule_params = registry.load(_RULE)
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder, 'explore.html')

@@ -1,7 +1,7 @@
-"""Code within text: short names are not split at line ends, long values are.
+"""Code within text: short names are not split at line ends; long values are.
 
-A name such as `--help` stays whole everywhere; in tables longer ones do as
-well, but not values that are longer than a table is wide.
+A name such as `--help` is never split. In tables, longer names are not split
+either, except values that are wider than a table.
 """
 
 import re
@@ -12,6 +12,6 @@ _LONG = re.compile(r'<code>(?=[^<]{49,}</code>)')
 
 
 def on_page_content(content: str, **_: Any) -> str:
-  """Marks them for the stylesheet."""
+  """Marks code for the stylesheet."""
   content = _SHORT.sub('<code class="short">', content)
   return _LONG.sub('<code class="long">', content)

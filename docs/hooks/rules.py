@@ -1,7 +1,7 @@
-"""What the cards of rules that have names say, those of `disco_rl.rules()`.
+"""Shows the cards of the named rules, those of `disco_rl.rules()`.
 
-<!-- rules --> becomes all cards, and <!-- learning rates --> a table of what
-they recommend.
+<!-- rules --> is replaced by all cards, and <!-- learning rates --> by a table
+of the learning rates that they recommend.
 """
 
 from typing import Any

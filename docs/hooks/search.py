@@ -1,13 +1,14 @@
-"""Search: guides come before the reference, and internal packages do not come.
+"""Search: ranks guides before the reference, and excludes internal packages.
 
-Titles count so much that a method `resume` would come before the page on it.
+Titles have so much weight that a method `resume` would otherwise rank before
+the page on resuming.
 """
 
 from typing import Any
 
 from mkdocs.structure import pages as mkdocs_pages
 
-# Beginning of the name of a page -> how it is searched; the first one holds.
+# Prefix of the name of a page -> its search settings; the first match applies.
 _SEARCHED = {
   'get-started.md': {'boost': 4.0},
   'troubleshooting.md': {'boost': 2.0},
@@ -19,7 +20,7 @@ _SEARCHED = {
 
 
 def on_page_markdown(markdown: str, page: mkdocs_pages.Page, **_: Any) -> str:
-  """Weighs a page."""
+  """Sets the weight of a page."""
   for name, how in _SEARCHED.items():
     if page.file.src_uri.startswith(name):
       page.meta.setdefault('search', how)

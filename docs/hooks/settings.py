@@ -1,7 +1,7 @@
-"""Tables of settings, from the records that declare them.
+"""Makes tables of settings from the records that declare them.
 
-A page includes one by <!-- settings: NAME -->. A setting that its record does
-not describe is an error.
+A page includes a table with <!-- settings: NAME -->. A setting without a
+description in its record is an error.
 """
 
 from collections.abc import Iterable

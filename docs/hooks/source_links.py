@@ -1,9 +1,9 @@
 """Links from pages into the repository.
 
 Pages link to files by relative paths, [text](../disco_rl/types.py#Rollout), as
-they would on a server of repositories. The site holds a page of each file that
-is linked to; a fragment names a function or a class, and leads to its line. A
-file or a name that does not exist is an error.
+on a server of repositories. The site has a page for each linked file. A
+fragment names a function or a class, and links to its line. A file or a name
+that does not exist is an error.
 """
 
 import ast
@@ -29,7 +29,7 @@ _LANGUAGES = {'.py': 'python', '.sh': 'bash', '.yaml': 'yaml', '.yml': 'yaml'}
 def on_files(
   files: mkdocs_files.Files, config: defaults.MkDocsConfig
 ) -> mkdocs_files.Files:
-  """Adds a page of each file that is linked to."""
+  """Adds a page for each linked file."""
   linked = {
     match['path']
     for page in files.documentation_pages()
@@ -44,7 +44,7 @@ def on_files(
 
 
 def on_page_markdown(markdown: str, page: mkdocs_pages.Page, **_: Any) -> str:
-  """Marks the links, so that they are not taken for links between pages."""
+  """Marks the links so that they are not treated as links between pages."""
 
   def mark(match: re.Match[str]) -> str:
     path, name = match['path'], match['name']

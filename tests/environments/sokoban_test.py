@@ -105,6 +105,21 @@ def _walks(agent: Cell, free: frozenset[Cell]) -> dict[Cell, list[int]]:
   return walks
 
 
+def _boxes_after(level: np.ndarray, actions: list[int]) -> frozenset[Cell]:
+  """Where the boxes are after actions, none of which runs into anything."""
+  floor = _cells(level[..., 0] != sokoban_levels.WALL)
+  box = _cells(level[..., 1] == sokoban_levels.BOX)
+  (agent,) = _cells(level[..., 1] == sokoban_levels.AGENT)
+  for action in actions:
+    agent = _move(agent, action)
+    if agent in box:
+      pushed = _move(agent, action)
+      assert pushed in floor - box
+      box = box - {agent} | {pushed}
+    assert agent in floor
+  return box
+
+
 def _play(level: np.ndarray, actions: Any) -> Any:
   """Outcomes [T] of actions [T], which do not begin new episodes."""
   environment = sokoban.make(level[None])
@@ -152,7 +167,8 @@ class TestGenerator:
 
   def test_levels_can_be_solved(self, training_levels: np.ndarray) -> None:
     for level in training_levels[:30]:
-      _solve(level)
+      target = _cells(level[..., 0] == sokoban_levels.TARGET)
+      assert _boxes_after(level, _solve(level)) == target
 
 
 @pytest.mark.needs('sokoban/held_out')

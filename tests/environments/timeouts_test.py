@@ -177,29 +177,33 @@ def test_an_environment_that_hangs_does_not_keep_the_process_alive() -> None:
 
 
 class Bound(Counter):
-  """Belongs to the thread that has made it."""
+  """Records the threads that make, step and close it."""
 
-  def __init__(self) -> None:
+  def __init__(self, used_by: list[int]) -> None:
     super().__init__()
-    self.made_by = threading.get_ident()
+    self._used_by = used_by
+    used_by.append(threading.get_ident())
 
   def step(self, action: Any) -> types.TimeStep:
-    assert threading.get_ident() == self.made_by
+    self._used_by.append(threading.get_ident())
     return super().step(action)
 
   def close(self) -> None:
-    assert threading.get_ident() == self.made_by
+    self._used_by.append(threading.get_ident())
     raise OSError('the window is gone')
 
 
 def test_one_thread_makes_steps_and_closes_an_environment() -> None:
+  used_by: list[int] = []
   with mock.patch.dict(families.FAMILIES):
     for _ in range(2):  # A cell of a notebook may be run again.
-      registry.register('bound', lambda *_: Bound(), 'host')
+      registry.register('bound', lambda *_: Bound(used_by), 'host')
     environment = registry.make('bound', 3, seed=0)
   environment.step(np.zeros(3, np.int32))
   with pytest.warns(UserWarning, match='bound raised when it was closed'):
     environment.close()
+  assert used_by == used_by[:1] * 3
+  assert used_by[0] != threading.get_ident()
 
 
 def test_an_environment_that_nobody_closes_takes_no_thread() -> None:

@@ -104,11 +104,26 @@ def test_torsos_are_plain_haiku(
 ) -> None:
   """Outputs, and gradients for all parameters of an uneven loss."""
   with jax.enable_x64(True):
-    compare(kind, observe(height, width, channels))
+    ours, plain = run_both(kind, observe(height, width, channels))
+  embedding, gradient = ours
+  expected, expected_gradient = plain
+  assert embedding.dtype == expected.dtype == np.float64
+  np.testing.assert_allclose(embedding, expected, rtol=1e-9, atol=1e-12)
+  assert gradient.keys() == expected_gradient.keys()
+  for name, layer in expected_gradient.items():
+    for key, values in layer.items():
+      assert np.abs(values).max() > 1e-4, f'{name}/{key} is not looked at'
+      np.testing.assert_allclose(
+        gradient[name][key],
+        values,
+        rtol=1e-9,
+        atol=1e-12,
+        err_msg=f'{name}/{key}',
+      )
 
 
-def compare(kind: str, observation: Any) -> None:
-  """Our torso and the plain one, in float64."""
+def run_both(kind: str, observation: Any) -> tuple[Any, Any]:
+  """Embedding and gradient of our torso and of the plain one, in float64."""
   config = torsos.TorsoConfig(kind, CHANNELS, HIDDEN_SIZES)
   ours, plain = (
     hk.without_apply_rng(hk.transform(function))
@@ -139,22 +154,10 @@ def compare(kind: str, observation: Any) -> None:
       return jnp.sum(weights * jnp.sin(embedding)), embedding
 
     differentiate = goldens.quick_jit(jax.grad(loss, has_aux=True))
-    gradient, embedding = differentiate(params)
+    gradient, embedding = jax.device_get(differentiate(params))
     return embedding, by_layer(gradient)
 
-  embedding, gradient = run(ours, params)
-  expected, expected_gradient = run(plain, by_layer(params))
-  np.testing.assert_allclose(embedding, expected, rtol=1e-9, atol=1e-12)
-  for name, layer in expected_gradient.items():
-    for key, values in layer.items():
-      assert np.abs(values).max() > 1e-4, f'{name}/{key} is not looked at'
-      np.testing.assert_allclose(
-        gradient[name][key],
-        values,
-        rtol=1e-9,
-        atol=1e-12,
-        err_msg=f'{name}/{key}',
-      )
+  return run(ours, params), run(plain, by_layer(params))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +187,8 @@ def test_images_have_their_channels_last(
   observation = {'image': np.zeros((ROWS, *shape), dtype)}
   init = lambda: network.init(jax.random.key(0), observation)
   if not is_refused:
-    jax.eval_shape(init)
+    layers = by_layer(jax.eval_shape(init))
+    assert layers['linear_1']['w'].shape == HIDDEN_SIZES
     return
   with pytest.raises(ValueError, match=r'\[height, width, channels\]'):
     jax.eval_shape(init)

@@ -46,6 +46,17 @@ LEVEL = (
   *['#        #'] * 4,
   '##########',
 )
+LEVEL_TEXT = '\n'.join([*LEVEL, '', *LEVEL]).encode()
+# Fixed and movable thing -> character.
+CHARACTERS = {
+  (sokoban_levels.EMPTY, sokoban_levels.EMPTY): ' ',
+  (sokoban_levels.WALL, sokoban_levels.EMPTY): '#',
+  (sokoban_levels.TARGET, sokoban_levels.EMPTY): '.',
+  (sokoban_levels.EMPTY, sokoban_levels.AGENT): '@',
+  (sokoban_levels.TARGET, sokoban_levels.AGENT): '+',
+  (sokoban_levels.EMPTY, sokoban_levels.BOX): '$',
+  (sokoban_levels.TARGET, sokoban_levels.BOX): '*',
+}
 
 
 def to_npz(arrays: Arrays) -> bytes:
@@ -58,6 +69,11 @@ def npy(array: Any) -> bytes:
   file = io.BytesIO()
   np.save(file, array)
   return file.getvalue()
+
+
+def level_array() -> np.ndarray:
+  cells = {character: things for things, character in CHARACTERS.items()}
+  return np.array([[[cells[c] for c in row] for row in LEVEL[1:]]], np.uint8)
 
 
 @pytest.fixture(scope='module')
@@ -229,11 +245,19 @@ def read_levels(path: pathlib.Path, content: bytes) -> Any:
 
 
 @damage.FEW
-@hypothesis.given(
-  content=damage.damaged('\n'.join([*LEVEL, '', *LEVEL]).encode())
-)
+@hypothesis.given(content=damage.damaged(LEVEL_TEXT))
+@hypothesis.example(content=LEVEL_TEXT)
 def test_damaged_levels(folder: pathlib.Path, content: bytes) -> None:
-  read_levels(folder / 'levels.txt', content)
+  levels = read_levels(folder / 'levels.txt', content)
+  if levels is None:
+    assert content != LEVEL_TEXT
+    return
+  lines = content.decode('ascii').splitlines()
+  assert [
+    ''.join(CHARACTERS[tuple(cell)] for cell in row)
+    for level in levels.tolist()
+    for row in level
+  ] == [line for line in lines if line and not line.startswith(';')]
 
 
 @damage.FEW
@@ -261,7 +285,7 @@ def test_lines_of_levels_are_located(
 @damage.FEW
 @hypothesis.given(
   content=st.one_of(
-    damage.damaged(npy(np.zeros((1, *sokoban_levels.SHAPE), np.uint8))),
+    damage.damaged(npy(level_array())),
     hnp.arrays(
       hnp.scalar_dtypes(),
       st.sampled_from(((1, *sokoban_levels.SHAPE), (0, 10, 10, 2), (), (3,))),
@@ -269,8 +293,14 @@ def test_lines_of_levels_are_located(
     ).map(npy),
   )
 )
+@hypothesis.example(content=npy(level_array()))
 def test_damaged_arrays_of_levels(folder: pathlib.Path, content: bytes) -> None:
-  read_levels(folder / 'levels.npy', content)
+  levels = read_levels(folder / 'levels.npy', content)
+  if levels is None:
+    assert content != npy(level_array())
+    return
+  expected = np.load(io.BytesIO(content), allow_pickle=False)
+  np.testing.assert_array_equal(levels, expected)
 
 
 @damage.FEW

@@ -203,7 +203,8 @@ def located_errors(name: str, seed: int, step: int) -> Iterator[None]:
 def closing(name: str) -> Iterator[None]:
   """Turns errors in closing an environment into warnings.
 
-  Its work is done: neither results nor other errors may be lost.
+  The environment is no longer needed, so its errors must not hide results or
+  other errors.
   """
   try:
     yield

@@ -97,7 +97,7 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.atari.'):
       because the console draws some sprites only in every other frame.
     height: The height of the frames, which are scaled down from 210.
     width: The width of the frames, which are scaled down from 160.
-    is_grayscale: frames have one channel. Colours carry little information in
+    is_grayscale: frames have one channel. Colors carry little information in
       most games, at three times the memory.
     frame_stack: S, the number of frames in an observation, which makes
       velocities observable.

@@ -35,7 +35,7 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.crafter.'):
   first time in the episode, plus a tenth of the change in health.
 
   Attributes:
-    height: The height of the frames, in colour.
+    height: The height of the frames, in color.
     width: The width of the frames.
     frame_stack: S, the number of frames in an observation.
     action_repeat: number of steps of the game for which an action is repeated,

@@ -106,7 +106,7 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
   Attributes:
     action_repeat: number of frames, at 60 per second, for which an action is
       repeated, with summed rewards.
-    height: The height of the images, in colour.
+    height: The height of the images, in color.
     width: The width of the images.
     num_words: maximal number of words of the instruction in an observation;
       only the four language levels have instructions.

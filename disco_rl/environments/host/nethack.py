@@ -43,7 +43,7 @@ OBSERVATION_TYPES = {
 }
 
 
-# Keys of the screen, for people: characters and colours.
+# Keys of the screen for people: characters and colors.
 _TERMINAL = ('tty_chars', 'tty_colors')
 _TIME = 20  # Of `blstats`: the turn of the game.
 
@@ -241,7 +241,7 @@ class _Game(sequential.Simulator):
     self._env.close()
 
   def _terminal(self) -> list[np.ndarray]:
-    """Returns characters and colours, [24, 80] each."""
+    """Returns characters and colors, [24, 80] each."""
     if _TERMINAL[0] not in self._observation:
       raise base.RenderError('NetHack was made without can_render=True.')
     return [self._observation[key] for key in _TERMINAL]

@@ -7,7 +7,7 @@ import numpy as np
 
 # The size of a character in pixels.
 _WIDTH, _HEIGHT = 7, 14
-# The 16 colours of a terminal, in the order of curses. Black is shown as blue,
+# The 16 colors of a terminal, in the order of curses. Black is shown as blue,
 # as NetHack intends.
 _PALETTE = np.array(
   [
@@ -54,7 +54,7 @@ def draw(characters: np.ndarray, colours: np.ndarray) -> np.ndarray:
 @functools.cache
 def _glyphs() -> np.ndarray:
   """Draws the ink of every character, [256, height, width] uint8."""
-  # Imported late: agents that are not watched need neither.
+  # Imported late, because only rendering needs them.
   import matplotlib
   from PIL import Image
   from PIL import ImageDraw

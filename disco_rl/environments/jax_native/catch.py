@@ -33,7 +33,7 @@ class Catch(base.JaxEnvironment):
   """The game of bsuite (Osband et al., 2020) on a board of any size.
 
   The ball starts in a random column of the top row and falls one row a step;
-  the paddle starts at the centre. The actions are left, stay and right. When
+  the paddle starts at the center. The actions are left, stay and right. When
   the ball arrives in the bottom row, after `rows - 1` steps, the episode ends
   with reward +1 if the paddle is there and -1 otherwise; all others are 0.
 

@@ -170,7 +170,7 @@ class GridWorld(base.JaxEnvironment):
     )
 
   def render(self, state: GridState) -> np.ndarray:
-    """Draws the grid; each kind of object has its own colour."""
+    """Draws the grid; each kind of object has its own color."""
     shape = self.walls.shape
     kind_of_cell = np.full(np.prod(shape), -1)
     is_present = np.asarray(state.is_present)

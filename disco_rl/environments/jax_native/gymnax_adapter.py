@@ -94,7 +94,7 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
     return gymnax_style.read(self.env, self.env.default_params, observation)
 
   def render(self, state: Any) -> np.ndarray:
-    """Draws boards only, with a colour for each channel."""
+    """Draws boards, and only those, with a color for each channel."""
     board = np.asarray(self._board(state))
     if board.ndim not in (2, 3):
       raise base.RenderError(

@@ -24,7 +24,7 @@ from disco_rl.environments.jax_native import sokoban_levels
 
 NUM_ACTIONS = 4  # Up, right, down, left.
 
-# Variant -> number and seed of its levels; None: the family's name alone.
+# Variant -> number and seed of its levels; None is the family's name.
 GENERATED: Mapping[str | None, tuple[int, int]] = {
   None: (4096, 0),
   'held_out': (1024, 1),
@@ -199,7 +199,7 @@ def import_package() -> Any:
 
 @functools.cache
 def _game(time_limit: int) -> Any:
-  """Makes Jumanji's environment, of which only `step` is used."""
+  """Makes Jumanji's environment; only its `step` is used."""
   # By default it would download levels, and leave files of pictures open.
   unused: Any = object()
   # It keeps arrays, which must not belong to the first trace.

@@ -77,7 +77,7 @@ class _Play:
     target: [N, 4] int, cells, constant.
     box: [N, 4] int, cells.
     agent: [N] int, cells.
-    length: [N] int, steps so far, each of which is one step of the solution.
+    length: [N] int, steps so far, all of which are steps of the solution.
   """
 
   floor: np.ndarray
@@ -232,7 +232,7 @@ def _distances(play: _Play, goal: np.ndarray) -> np.ndarray:
 
 
 def _spread(board: np.ndarray) -> np.ndarray:
-  """Returns cells and their neighbours, [N] uint64."""
+  """Returns cells and their neighbors, [N] uint64."""
   return (
     board
     | board << np.uint64(SIDE)
