@@ -45,7 +45,7 @@ def aggregate_names(compared: comparison.Comparison) -> list[str]:
 
 
 def _aggregates(compared: comparison.Comparison) -> figure.Figure:
-  """Draws a panel per statistic: a point with an interval for each rule."""
+  """Draws a panel per statistic: agents, value and interval of each rule."""
   names = aggregate_names(compared)
   num_rules = len(compared.best)
   fig = figure.Figure(
@@ -58,6 +58,9 @@ def _aggregates(compared: comparison.Comparison) -> figure.Figure:
     for i, scores in enumerate(compared.best):
       color = styles[scores.rule]['color']
       _draw_interval(ax, i, color, scores.aggregates[name])
+      of_agents = statistics.AGGREGATES[name](scores.scores[:, None])
+      rows = np.full(len(of_agents), i)
+      ax.plot(of_agents, rows, '.', color=color, markersize=5, alpha=0.8)
     ax.set_title(TITLES[name], color=plotting.INK, fontsize=10)
     ax.xaxis.set_major_locator(ticker.MaxNLocator(3))
     ax.margins(x=0.15)

@@ -10,6 +10,7 @@ import pytest
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import report
+from disco_rl.evaluation import report_figures
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
@@ -156,6 +157,23 @@ def test_a_report_goes_without_pictures_that_cannot_be_drawn(
   assert '| b | 0.1 |' in text and '.png' not in text
   page = (tmp_path / 'report.html').read_text()
   assert '</table>' in page and '<img' not in page
+
+
+def test_every_agent_is_a_dot_among_the_aggregates() -> None:
+  small, large = result('catch', returns=(-1, 0, 1)), result('catch/5x5')
+  (compared,) = comparison.compare([small, large])
+  fig = report_figures.FIGURES['aggregates'](compared)
+  of_panels = {
+    ax.get_title(): [
+      sorted(np.round(line.get_xdata(), 3))
+      for line in ax.lines
+      if line.get_marker() == '.'
+    ]
+    for ax in fig.axes
+  }
+  # Returns of -1 to 1 are scores of 0 to 1; those of 5x5 are 0.5 to 0.6.
+  assert of_panels['IQM'] == of_panels['mean'] == [[0.25, 0.525, 0.8]]
+  assert of_panels['optimality gap'] == [[0.2, 0.475, 0.75]]
 
 
 def test_published_results_are_shown_beside_ours(
