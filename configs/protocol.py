@@ -4,8 +4,8 @@
     --rules=runs/general/rule.npz --workdir=runs/protocol
 
 The protocol declares three disjoint sets of tasks, candidate settings, and
-budgets. Every rule has as many combinations of settings as the baselines. The
-combination with the highest IQM over the validation tasks is kept for the
+budgets. No rule has more combinations of settings than actor-critic and PPO.
+The combination with the highest IQM over the validation tasks is kept for the
 tests. Two kinds of tests have their own settings and validation tasks: the
 games of MinAtar, with convolutional networks, and chains, with longer rollouts.
 
@@ -97,6 +97,10 @@ BY_FAMILY = {
   },
 }
 _LEARNING_RATES = (2e-3, 5e-3, 1e-2, 2e-2)
+_HAND_DESIGNED = {
+  'learning_rate': _LEARNING_RATES,
+  'entropy_cost': (0.01, 0.05),
+}
 GRIDS = {
   'given': {'learning_rate': _LEARNING_RATES},
   # A policy gradient computed by the rule's network, without discovery.
@@ -106,7 +110,9 @@ GRIDS = {
     'reward_scale': (1.0, 30.0),
     'lambda_': (0.95,),  # As in its discovery, also in chains.
   },
-  'actor_critic': {'learning_rate': (2e-3, 5e-3), 'entropy_cost': (0.01, 0.05)},
+  'actor_critic': _HAND_DESIGNED,
+  # Each batch is the newest rollout: four updates from each, of all of it.
+  'ppo': {**_HAND_DESIGNED, 'on_policy_share': (0.25,)},
   # The loss is only the entropy, so the policy soon becomes uniform.
   'uniform': {
     'rule': ('actor_critic',),

@@ -67,7 +67,9 @@ class Protocol(config_lib.Settings):
     training_tasks: tasks of discovery, separated by commas.
     validation_tasks: tasks on which settings are chosen; if there are several,
       their returns need scales, so that they can be averaged.
-    validation_updates: number of updates after which settings are chosen.
+    validation_updates: number of updates after which settings are chosen. In
+      all budgets an update stands for a rollout: agents that make K updates of
+      each rollout make K times as many, from equally many environment steps.
     test_tasks: tasks on which nothing is chosen; suites stand for their
       environments.
     score_after: numbers of updates after which agents are scored, all in one
@@ -283,6 +285,11 @@ def _contender(
   return Contender(name, runs_lib.slug(folder), rules[0], points)
 
 
+def updates_of(run: runs_lib.Run, rollouts: int) -> int:
+  """Returns the updates that agents of a run make from a number of rollouts."""
+  return rollouts * run.config.agent.updates_per_rollout
+
+
 def show(point: Point) -> str:
   """Formats settings as text."""
   shown = lambda x: f'{x:g}' if isinstance(x, float) else f'{x}'
@@ -311,19 +318,20 @@ class Plan:
       runs_lib.slug(task), contender.folder, runs_lib.slug(show(point))
     )
     own = self.protocol.own(task)
-    run = runs_lib.training(
-      ', '.join((task, contender.name, show(point))),
-      folder,
-      contender.name,
-      {
-        **self.settings,
-        **{name: value for name, value in own.items() if name not in _OWN},
-        **point,
-        'environment': task,
-        'rule': contender.rule,
-        'updates': self.protocol.updates(task),
-      },
-    )
+    settings = {
+      **self.settings,
+      **{name: value for name, value in own.items() if name not in _OWN},
+      **point,
+      'environment': task,
+      'rule': contender.rule,
+      'updates': self.protocol.updates(task),
+    }
+    name = ', '.join((task, contender.name, show(point)))
+    make = lambda x: runs_lib.training(name, folder, contender.name, x)
+    run = make(settings)
+    updates = updates_of(run, settings['updates'])
+    if updates != settings['updates']:
+      run = make({**settings, 'updates': updates})
     self._check_scored(task, run.config.log_every)
     return run
 

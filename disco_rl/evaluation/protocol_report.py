@@ -89,7 +89,9 @@ def write(
     raise ValueError('No test has finished with all contenders.')
   results = {
     task: {
-      updates: [runs_lib.read(run, updates) for run in own]
+      updates: [
+        runs_lib.read(run, protocol_lib.updates_of(run, updates)) for run in own
+      ]
       for updates in protocol.scored_after(task)
     }
     for task, own in over.items()

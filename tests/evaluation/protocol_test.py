@@ -80,7 +80,7 @@ def test_equal_tasks_would_be_found() -> None:
   assert one == same != other
 
 
-def test_every_rule_has_as_many_settings_to_choose_from() -> None:
+def test_no_rule_has_more_settings_to_choose_from_than_the_baselines() -> None:
   grids = declared().grids
   contenders = protocol_lib.contenders(['runs/a/rule.npz', 'b/mine.npz'], grids)
   numbers = {x.name: len(x.points) for x in contenders}
@@ -89,7 +89,8 @@ def test_every_rule_has_as_many_settings_to_choose_from() -> None:
     'mine': 4,
     'disco103': 4,
     'imitation': 4,
-    'actor_critic': 4,
+    'actor_critic': 8,
+    'ppo': 8,
     'uniform': 1,
   }
   by_name = {x.name: x for x in contenders}
@@ -313,6 +314,22 @@ def test_a_rule_may_be_that_of_a_run_called_as_a_baseline() -> None:
   first, *others = protocol_lib.contenders([path], declared().grids)
   assert (first.name, first.rule) == (path, path)
   assert path not in {x.name for x in others}
+
+
+def test_ppo_learns_four_times_from_as_many_environment_steps(
+  tmp_path: pathlib.Path,
+) -> None:
+  grids = {name: declared().grids[name] for name in ('actor_critic', 'ppo')}
+  contenders = protocol_lib.contenders([], {**GRIDS, **grids})
+  a_plan = dataclasses.replace(plan(tmp_path), contenders=contenders)
+  jobs = {
+    x.name: a_plan.run(TEST[0], x, x.points[0]) for x in a_plan.contenders
+  }
+  reference, ppo = jobs['actor_critic'].config, jobs['ppo'].config
+  assert ppo.updates == 4 * reference.updates
+  assert 4 * ppo.steps_per_update == reference.steps_per_update
+  assert ppo.agent.batch_size == ppo.agent.num_environments, 'whole rollouts'
+  assert protocol_lib.updates_of(jobs['ppo'], 5) == 20
 
 
 def test_chains_have_rollouts_and_validation_tasks_of_their_own(
