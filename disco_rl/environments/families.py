@@ -28,7 +28,7 @@ import re
 from typing import Any
 from typing import Literal
 
-import numpy as np
+import jax.numpy as jnp
 
 from disco_rl import config as config_lib
 from disco_rl import types
@@ -138,8 +138,10 @@ def _find_task(
   found = re.fullmatch('(of_)?(0|[1-9][0-9]{0,8})', variant)
   if not found or variant == 'of_0':
     return None
-  draw = task_distribution.Subset if found[1] else task_distribution.numbered
-  return lambda *_: draw(make(), np.int32(found[2]))
+  number = int(found[2])
+  if found[1]:
+    return lambda *_: task_distribution.Subset(make(), jnp.int32(number))
+  return lambda *_: task_distribution.numbered(make(), number)
 
 
 def _find_lpg(variant: str | None, _: Changes) -> Builder | None:
