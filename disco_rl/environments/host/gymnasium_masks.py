@@ -40,9 +40,7 @@ class MaskedEnvironment:
       }
     )
 
-  def reset(
-    self, **arguments: object
-  ) -> tuple[types.PyTree, Mapping[str, object]]:
+  def reset(self, **arguments: object) -> tuple[types.PyTree, ...]:
     """Implements `gymnasium.Env.reset`."""
     observation, info = self._env.reset(**arguments)
     return self._add(observation, info), info
