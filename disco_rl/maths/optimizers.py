@@ -126,7 +126,7 @@ def agent_optimizer(
 class OwnRateState(NamedTuple):
   """The inner state of the optimizer, and the learning rate []."""
 
-  inner: optax.OptState
+  inner: types.PyTree
   learning_rate: types.Array
 
 
