@@ -29,6 +29,7 @@ from typing import Annotated
 from typing import Any
 from typing import ClassVar
 from typing import NamedTuple
+from typing import TypeGuard
 from typing import TypeVar
 from typing import get_args
 from typing import get_origin
@@ -89,7 +90,7 @@ def each_positive(what: str) -> Requirement:
   return Requirement(f'positive {what}', lambda xs: all(x > 0 for x in xs))
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
   return isinstance(value, str)
 
 
@@ -106,13 +107,13 @@ def _is_real(value: Any) -> bool:
   return is_number and not _LARGEST < abs(value) < math.inf
 
 
-def _all(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _all(is_valid: Callable[[object], bool]) -> Callable[[object], bool]:
   return lambda xs: isinstance(xs, list | tuple) and all(map(is_valid, xs))
 
 
 _TEXTS = tuple[str, ...]
 # Type of a field -> requirement on its values. Other types are not checked.
-_TYPES: Mapping[Any, Requirement] = {
+_TYPES: Mapping[object, Requirement] = {
   bool: Requirement('True or False', lambda x: isinstance(x, bool | np.bool_)),
   int: Requirement('a whole number between -2^31 and 2^31', _is_whole),
   float: Requirement('a number that float32 can hold', _is_real),
@@ -128,7 +129,7 @@ _TYPES: Mapping[Any, Requirement] = {
 
 # A mapping whose entries are settings, like the other fields.
 _MERGED = 'merged'
-Merged = Annotated[Mapping[str, Any], _MERGED]
+Merged = Annotated[Mapping[str, object], _MERGED]
 Count = Annotated[int, at_least(1)]
 CountOrZero = Annotated[int, at_least(0)]
 Finite = Annotated[float, Requirement('finite', math.isfinite)]
@@ -163,6 +164,8 @@ class Settings:
   """
 
   prefix: ClassVar[str] = ''
+  # Of the subclasses, which are dataclasses.
+  __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
   def __init_subclass__(cls, prefix: str = '') -> None:
     super().__init_subclass__()
@@ -170,7 +173,7 @@ class Settings:
 
   def __post_init__(self) -> None:
     """Converts values; raises ValueError for the first invalid one."""
-    for field in dataclasses.fields(self):  # type: ignore[arg-type]
+    for field in dataclasses.fields(self):
       name = _setting(type(self), field)
       value = converted(getattr(self, field.name), field.type)
       check(name, value, field.type)
@@ -197,12 +200,14 @@ class Setting(NamedTuple):
   """
 
   name: str
-  kind: Any
-  default: Any
+  kind: object
+  default: object
   meaning: str
 
 
-def sections(*records: Any, nested: bool = True) -> dict[str, list[Setting]]:
+def sections(
+  *records: type[Settings], nested: bool = True
+) -> dict[str, list[Setting]]:
   """Lists the settings of records, by the titles of the records.
 
   Args:
@@ -233,7 +238,7 @@ def sections(*records: Any, nested: bool = True) -> dict[str, list[Setting]]:
   return found
 
 
-def names(record: Any) -> Iterator[str]:
+def names(record: type[Settings]) -> Iterator[str]:
   """Yields the flat names of a record's settings, with nested ones."""
   for field in dataclasses.fields(record):
     if is_record(field.type):
@@ -242,7 +247,7 @@ def names(record: Any) -> Iterator[str]:
       yield _setting(record, field)
 
 
-def own_names(record: Any) -> Iterator[str]:
+def own_names(record: type) -> Iterator[str]:
   """Yields the names of a record's settings, without nested ones."""
   for field in dataclasses.fields(record):
     if not is_record(field.type):
@@ -250,7 +255,7 @@ def own_names(record: Any) -> Iterator[str]:
 
 
 def build(
-  record: type[_Record], settings: Mapping[str, Any], **given: Any
+  record: type[_Record], settings: Mapping[str, object], **given: object
 ) -> _Record:
   """Builds a record, with nested ones, from flat settings.
 
@@ -265,7 +270,7 @@ def build(
   Raises:
     ValueError: A value is not valid.
   """
-  for field in dataclasses.fields(record):  # type: ignore[arg-type]
+  for field in dataclasses.fields(record):
     name, kind = _setting(record, field), field.type
     if field.name in given:
       continue
@@ -279,7 +284,7 @@ def build(
 def flatten(record: Settings) -> dict[str, Any]:
   """Flattens a record to settings, from which `build` makes an equal one."""
   settings: dict[str, Any] = {}
-  for field in dataclasses.fields(record):  # type: ignore[arg-type]
+  for field in dataclasses.fields(record):
     value = getattr(record, field.name)
     if isinstance(value, Settings):
       settings |= flatten(value)
@@ -291,18 +296,18 @@ def flatten(record: Settings) -> dict[str, Any]:
   return settings
 
 
-def replace(record: _Record, changes: Mapping[str, Any]) -> _Record:
+def replace(record: _Record, changes: Mapping[str, object]) -> _Record:
   """Replaces fields of a record by name.
 
   Raises:
     ValueError: There is no such field, or its value is not valid.
   """
-  fields = [field.name for field in dataclasses.fields(record)]  # type: ignore
+  fields = [field.name for field in dataclasses.fields(record)]
   check_names(changes, fields, record.prefix.rstrip('.'))
-  return dataclasses.replace(record, **changes)  # type: ignore
+  return dataclasses.replace(record, **changes)
 
 
-def converted(value: Any, annotation: Any) -> Any:
+def converted(value: Any, annotation: object) -> Any:
   """Converts a value to the type of a field.
 
   NumPy's numbers become Python's, paths text, lists tuples, text with commas a
@@ -366,7 +371,7 @@ def local(path: str | os.PathLike[str]) -> str:
   return text
 
 
-def check(name: str, value: Any, annotation: Any) -> None:
+def check(name: str, value: object, annotation: object) -> None:
   """Raises ValueError if a value of a setting does not fit a field's type."""
   kind, marks = _parse(annotation)
   for mark in (_TYPES.get(kind), *marks):
@@ -376,7 +381,7 @@ def check(name: str, value: Any, annotation: Any) -> None:
       raise ValueError(f'{name}={_shown(value)} must be {mark.text}.')
 
 
-def valid(name: str, value: Any, annotation: Any) -> Any:
+def valid(name: str, value: object, annotation: object) -> Any:
   """Converts an argument by `converted`, and checks it by `check`."""
   value = converted(value, annotation)
   check(name, value, annotation)
@@ -395,19 +400,19 @@ def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:
       )
 
 
-def is_record(kind: Any) -> bool:
+def is_record(kind: object) -> TypeGuard[type[Settings]]:
   """Returns whether a field of this type contains a record of settings."""
   return isinstance(kind, type) and issubclass(kind, Settings)
 
 
-def _flat(value: Any, annotation: Any) -> Any:
+def _flat(value: object, annotation: object) -> Any:
   """Converts a value for launchers and files: texts are joined by commas."""
   if _parse(annotation)[0] == _TEXTS and isinstance(value, tuple):
     return ','.join(value)
   return value
 
 
-def _describe(record: Any, field: dataclasses.Field[Any]) -> Setting:
+def _describe(record: type, field: dataclasses.Field[object]) -> Setting:
   """Describes a field of a record."""
   name = _setting(record, field)
   documented = (_meanings(base).get(field.name) for base in record.__mro__)
@@ -418,12 +423,12 @@ def _describe(record: Any, field: dataclasses.Field[Any]) -> Setting:
   return Setting(name, field.type, _flat(default, field.type), meaning)
 
 
-def _is_required(field: dataclasses.Field[Any]) -> bool:
+def _is_required(field: dataclasses.Field[object]) -> bool:
   missing = dataclasses.MISSING
   return field.default is missing and field.default_factory is missing
 
 
-def _meanings(record: Any) -> dict[str, str]:
+def _meanings(record: type) -> dict[str, str]:
   """Parses the `Attributes:` of the record's own docstring, by field."""
   _, _, attributes = inspect.cleandoc(record.__doc__ or '').partition(
     'Attributes:\n'
@@ -436,18 +441,18 @@ def _meanings(record: Any) -> dict[str, str]:
   }
 
 
-def _first_line(record: Any) -> str:
+def _first_line(record: type) -> str:
   return inspect.cleandoc(record.__doc__ or '').partition('\n')[0].rstrip('.')
 
 
-def _parse(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+def _parse(annotation: Any) -> tuple[Any, tuple[object, ...]]:
   """Splits an annotation into the type and its metadata."""
   if get_origin(annotation) is Annotated:
     return annotation.__origin__, annotation.__metadata__
   return annotation, ()
 
 
-def _setting(record: Any, field: dataclasses.Field[Any]) -> str:
+def _setting(record: type, field: dataclasses.Field[object]) -> str:
   """Returns the name of a field's setting."""
   _, marks = _parse(field.type)
   called = (mark.name for mark in marks if isinstance(mark, Called))

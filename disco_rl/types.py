@@ -21,6 +21,8 @@ import jax.numpy as jnp
 
 Array = jax.Array
 PyTree = Any
+# The type of numbers, such as jnp.float32.
+DType = jax.typing.DTypeLike
 # Haiku parameters: module name -> parameter name -> array.
 Params = Mapping[str, Mapping[str, Array]]
 # Outputs of the agent network, by the name of the head; see OutputSpec.

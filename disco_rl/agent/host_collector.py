@@ -19,7 +19,6 @@ from concurrent import futures
 import dataclasses
 import operator
 import pathlib
-from typing import Any
 from typing import TypeVar
 
 import jax
@@ -268,7 +267,7 @@ def split_acting(
   agents: agent_lib.AgentState,
 ) -> tuple[agent_lib.AgentState, agent_lib.AgentState]:
   """Divides agents into the part that learns and the part that acts."""
-  nothing: Any = None
+  nothing: types.PyTree = None
   return (
     dataclasses.replace(agents, replay=nothing, episodes=nothing, key=nothing),
     dataclasses.replace(agents, learner=nothing),

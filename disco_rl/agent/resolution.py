@@ -73,7 +73,7 @@ def resolve(
   return (rule if is_paper else _suited(rule, is_image)), config
 
 
-def _of_card(rule: registry.LoadedRule, is_image: bool) -> dict[str, Any]:
+def _of_card(rule: registry.LoadedRule, is_image: bool) -> dict[str, object]:
   """Returns the settings of agents on the card of a rule."""
   if rule.card is None:
     return {}
@@ -102,7 +102,9 @@ def _suited(rule: registry.LoadedRule, is_image: bool) -> registry.LoadedRule:
   return dataclasses.replace(rule, rule=suited)
 
 
-def _fit(given: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
+def _fit(
+  given: Mapping[str, object], below: Mapping[str, Any]
+) -> dict[str, Any]:
   """Fits the sizes of batches and replay that are not given to the others."""
   known = {
     name: config_lib.converted({**below, **given}[name], int)

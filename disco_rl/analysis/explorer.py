@@ -10,7 +10,6 @@ import html
 import json
 import pathlib
 import re
-from typing import Any
 
 import numpy as np
 
@@ -69,7 +68,7 @@ def write(
     temporary.write_text(page, encoding='utf-8')
 
 
-def _inlined(rule: disco.Disco, rule_params: types.Params) -> dict[str, Any]:
+def _inlined(rule: disco.Disco, rule_params: types.Params) -> dict[str, object]:
   """Returns the weights and the settings that the program reads."""
   weights = {
     f'{module}/{name}': {

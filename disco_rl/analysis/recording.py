@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -141,6 +140,6 @@ def play(
   return on_device(params, key)
 
 
-def _batched(tree: Any) -> Any:
+def _batched(tree: types.PyTree) -> types.PyTree:
   """Adds a leading axis to the state of one agent."""
   return jax.tree.map(lambda x: x[None], tree)

@@ -49,11 +49,11 @@ class Description:
   """
 
   environment: str | None
-  preprocessing: Mapping[str, Any]
+  preprocessing: registry.Preprocessing
   rule: str | None
-  rule_settings: Mapping[str, Any]
+  rule_settings: Mapping[str, object]
   seed: int
-  settings: Mapping[str, Any]
+  settings: Mapping[str, object]
   state_outputs: Mapping[str, int]
   action_outputs: Mapping[str, int]
 
@@ -86,7 +86,7 @@ class Description:
 
 
 def describe(
-  environment: Any,
+  environment: object,
   preprocessing: registry.Preprocessing,
   rule: rules.LoadedRule,
   seed: int,
@@ -141,7 +141,7 @@ class Unpicklable:
       'there with disco_rl.load_policy(path).'
     )
 
-  def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+  def __deepcopy__(self, memo: dict[int, object]) -> Self:
     """Copies all attributes, as for other objects."""
     memo[id(self)] = new = object.__new__(type(self))
     new.__dict__.update(copy.deepcopy(self.__dict__, memo))
@@ -188,7 +188,9 @@ def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
   """
   expected = _stored_shapes(like)
 
-  def check(headers: Mapping[str, npz.Header], note: Mapping[str, Any]) -> None:
+  def check(
+    headers: Mapping[str, npz.Header], note: Mapping[str, object]
+  ) -> None:
     _describe(path, note)
     if difference := checks.difference(headers, expected):
       raise npz.ArchiveError(_wrong(path, difference))
@@ -212,7 +214,7 @@ def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
 
 
 def rebuild(
-  path: files.PathLike, arrays: Mapping[str, Any], like: types.Params
+  path: files.PathLike, arrays: Mapping[str, np.ndarray], like: types.Params
 ) -> types.Params:
   """Rebuilds parameters from arrays by name.
 
@@ -233,7 +235,9 @@ def rebuild(
 
 
 def _write(
-  path: files.PathLike, description: Description, tree: Mapping[str, Any]
+  path: files.PathLike,
+  description: Description,
+  tree: Mapping[str, types.PyTree],
 ) -> None:
   """Writes leaves by their paths."""
   arrays = {name: np.asarray(files.to_data(x)) for name, x in tree.items()}

@@ -205,7 +205,7 @@ def check_shapes(
 
 
 def check_shape(
-  name: str, array: Any, wanted: tuple[int, ...], reason: str
+  name: str, array: jax.typing.ArrayLike, wanted: tuple[int, ...], reason: str
 ) -> None:
   """Raises ValueError that names an array with an unexpected shape."""
   if jnp.shape(array) != wanted:
@@ -267,5 +267,5 @@ def _check_type(
     )
 
 
-def _dtype(array: Any) -> np.dtype:
+def _dtype(array: object) -> np.dtype:
   return getattr(array, 'dtype', None) or np.asarray(array).dtype

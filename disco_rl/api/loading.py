@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 import os
-from typing import Any
 
 import jax
+import numpy as np
 
 from disco_rl.api import agent_files
 from disco_rl.api import checks
@@ -23,14 +23,14 @@ from disco_rl.update_rules import hub
 from disco_rl.update_rules import sources
 
 # The description of an agent, and its arrays by name.
-_Described = tuple[agent_files.Description, Mapping[str, Any]]
+_Described = tuple[agent_files.Description, Mapping[str, np.ndarray]]
 
 
 def load_policy(
   path: files.PathLike,
   *,
   seed: int | None = None,
-  environment: Any = None,
+  environment: object = None,
   torso: torsos.Torso | None = None,
 ) -> policy_lib.Policy:
   """Loads a policy from a file or from a run, which may continue.
@@ -159,7 +159,7 @@ def _of_run(workdir: files.PathLike, seed: int | None) -> _Described:
 
 
 def _make_one(
-  given: Any, preprocessing: registry.Preprocessing
+  given: object, preprocessing: registry.Preprocessing
 ) -> families.Environment:
   """Makes an environment; one on the host is closed, but its spec is valid."""
   source = wrapping.recognise(given, preprocessing)

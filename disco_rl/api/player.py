@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +58,7 @@ class Player:
     self,
     network: agent_network.AgentNetwork,
     environment: families.Environment,
-    given: Any,
+    given: object,
     preprocessing: registry.Preprocessing,
   ):
     """Compiles nothing yet, and makes no environment.
@@ -86,7 +85,7 @@ class Player:
     observation: types.PyTree,
     greedy: bool,
     is_first: npt.ArrayLike,
-  ) -> Any:
+  ) -> int | np.ndarray:
     """Chooses actions; see `Trainer.act`.
 
     Args:

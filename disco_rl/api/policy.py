@@ -1,7 +1,5 @@
 """A trained agent that acts, plays and can be saved, but does not learn."""
 
-from typing import Any
-
 import jax
 import numpy as np
 from numpy import typing as npt
@@ -46,7 +44,7 @@ class Policy(agent_files.Unpicklable):
     *,
     greedy: bool = False,
     is_first: npt.ArrayLike = False,
-  ) -> Any:
+  ) -> int | np.ndarray:
     """Chooses actions; see `Trainer.act`."""
     return self._player.act(
       self.params, self._memory, observation, greedy, is_first

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 import functools
 import numbers
-from typing import Any
 
 import chex
 import jax
@@ -150,7 +149,10 @@ def _check_same(
 
 
 def _check_axes(
-  label: str, tree: types.PyTree, wanted: str, is_valid: Callable[[Any], bool]
+  label: str,
+  tree: types.PyTree,
+  wanted: str,
+  is_valid: Callable[[tuple[int, ...]], bool],
 ) -> None:
   """Raises ValueError if an array has an unexpected shape."""
   for path, leaf in jax.tree.leaves_with_path(tree):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from typing import Any
 
 from disco_rl import config as config_lib
 from disco_rl import types
@@ -35,7 +34,7 @@ def rules() -> dict[str, cards.Card]:
 def load_rule(
   rule: files.PathLike | base.UpdateRule | LoadedRule,
   params: types.Params | None = None,
-  **settings: Any,
+  **settings: object,
 ) -> LoadedRule:
   """Loads a rule, or accepts a custom one.
 

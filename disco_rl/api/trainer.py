@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import os
-from typing import Any
 from typing import Self
 
 import jax
@@ -61,7 +60,7 @@ class Trainer(agent_files.Unpicklable):
 
   def __init__(
     self,
-    environment: Any,
+    environment: object,
     rule: files.PathLike | rule_base.UpdateRule | rules.LoadedRule = 'disco103',
     *,
     torso: str | torsos.Torso | None = None,
@@ -69,7 +68,7 @@ class Trainer(agent_files.Unpicklable):
     seed: int = 0,
     num_environments: int | None = None,
     preprocessing: registry.Preprocessing = registry.NO_CHANGES,
-    **settings: Any,
+    **settings: object,
   ):
     """Initializes an agent and its environments.
 
@@ -137,7 +136,7 @@ class Trainer(agent_files.Unpicklable):
 
   def _initialise(
     self,
-    given: Any,
+    given: object,
     preprocessing: registry.Preprocessing,
     rule: rules.LoadedRule,
     seed: int,
@@ -165,7 +164,7 @@ class Trainer(agent_files.Unpicklable):
     *,
     save_to: files.PathLike | None = None,
     save_every: int = 100,
-    callback: Callable[[dict[str, Any]], None] | None = None,
+    callback: Callable[[train_loop.Row], None] | None = None,
     show_progress: bool = True,
   ) -> dict[str, np.ndarray]:
     """Trains the agent, by rollouts in all environments and updates.
@@ -281,7 +280,7 @@ class Trainer(agent_files.Unpicklable):
     *,
     greedy: bool = False,
     is_first: npt.ArrayLike = False,
-  ) -> Any:
+  ) -> int | np.ndarray:
     """Chooses actions.
 
     Args:

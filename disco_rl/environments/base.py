@@ -35,7 +35,7 @@ class JaxEnvironment(abc.ABC):
   def spec(self) -> types.EnvironmentSpec:
     """The observations and actions of one environment."""
 
-  def encode(self, observation: Any) -> types.PyTree:
+  def encode(self, observation: types.PyTree) -> types.PyTree:
     """Converts observations of the wrapped environment to those of the spec.
 
     Args:
@@ -49,7 +49,7 @@ class JaxEnvironment(abc.ABC):
     return action
 
   @abc.abstractmethod
-  def reset(self, key: types.Array) -> tuple[Any, types.PyTree]:
+  def reset(self, key: types.Array) -> tuple[types.PyTree, types.PyTree]:
     """Begins an episode.
 
     Args:
@@ -61,8 +61,8 @@ class JaxEnvironment(abc.ABC):
 
   @abc.abstractmethod
   def step(
-    self, state: Any, action: types.Array, key: types.Array
-  ) -> tuple[Any, types.TimeStep]:
+    self, state: types.PyTree, action: types.Array, key: types.Array
+  ) -> tuple[types.PyTree, types.TimeStep]:
     """Takes one action; undefined after the end of an episode.
 
     Args:
@@ -75,8 +75,8 @@ class JaxEnvironment(abc.ABC):
     """
 
   def step_autoreset(
-    self, state: Any, action: types.Array, key: types.Array
-  ) -> tuple[Any, types.TimeStep]:
+    self, state: types.PyTree, action: types.Array, key: types.Array
+  ) -> tuple[types.PyTree, types.TimeStep]:
     """Takes one action, and resets in the same step if the episode ends.
 
     The observation is then the first of the next episode; see `cut_short` for
@@ -93,7 +93,7 @@ class JaxEnvironment(abc.ABC):
     )
     return state, cut_short(timestep, observation)
 
-  def render(self, state: Any) -> np.ndarray:
+  def render(self, state: types.PyTree) -> np.ndarray:
     """Draws a state; called on the host, never within a compiled program.
 
     Args:
@@ -110,7 +110,7 @@ class JaxEnvironment(abc.ABC):
 
   def reset_batch(
     self, key: types.Array, num_environments: int
-  ) -> tuple[Any, types.PyTree]:
+  ) -> tuple[types.PyTree, types.PyTree]:
     """Begins an episode in each of the E environments of an agent.
 
     Args:
@@ -124,8 +124,8 @@ class JaxEnvironment(abc.ABC):
     return jax.vmap(self.reset)(jax.random.split(key, num_environments))
 
   def step_batch(
-    self, state: Any, action: types.Array, keys: types.Array
-  ) -> tuple[Any, types.TimeStep]:
+    self, state: types.PyTree, action: types.Array, keys: types.Array
+  ) -> tuple[types.PyTree, types.TimeStep]:
     """Runs `step_autoreset` in each of the E environments of an agent.
 
     Args:
@@ -188,7 +188,7 @@ class HostEnvironment(abc.ABC):
     """Begins an episode in every environment; returns observations [B, ...]."""
 
   @abc.abstractmethod
-  def step(self, action: Any) -> types.TimeStep:
+  def step(self, action: np.ndarray) -> types.TimeStep:
     """Takes one action in every environment, resetting those that ended.
 
     Args:
@@ -211,7 +211,7 @@ class HostEnvironment(abc.ABC):
     """Restores the result of `save_state` of an equal environment."""
     raise NotImplementedError(f'{type(self).__name__} cannot be restored.')
 
-  def encode(self, observation: Any) -> types.PyTree:
+  def encode(self, observation: types.PyTree) -> types.PyTree:
     """Converts observations of the simulators to those of the spec.
 
     Args:
@@ -248,7 +248,7 @@ class HostEnvironment(abc.ABC):
     """
     return ''
 
-  def start(self, action: Any) -> None:
+  def start(self, action: np.ndarray) -> None:
     """Starts a step, which `finish` ends, so that several can run in parallel.
 
     By default the environment steps in `finish`, without a separate thread.

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 import dataclasses
 import functools
 import re
+from types import ModuleType
 from typing import Any
 from typing import Literal
 
@@ -53,7 +54,7 @@ Environment = base.JaxEnvironment | base.HostEnvironment
 # Where environments step: `base.JaxEnvironment` or `base.HostEnvironment`.
 Kind = Literal['device', 'host']
 # Fields of a family's `Preprocessing` -> values instead of the defaults.
-Changes = Mapping[str, Any]
+Changes = Mapping[str, object]
 # (num_environments, seed) -> the environment.
 Builder = Callable[[int, int], Environment]
 # (variant, changes) -> the builder, or None if there is no such variant. The
@@ -84,13 +85,15 @@ class Family:
   kind: Kind
   names: Callable[[], Iterable[str]]
   find: Finder
-  preprocessing: Callable[[], Any] | None = None
+  preprocessing: type[config_lib.Settings] | None = None
   find_rendered: Finder | None = None
   find_spec: Callable[[str, Any], types.EnvironmentSpec | None] | None = None
   action_repeat: str = ''
 
 
-def _listed(module: Any, variants: Collection[str], **arguments: Any) -> Finder:
+def _listed(
+  module: ModuleType, variants: Collection[str], **arguments: object
+) -> Finder:
   """Makes a finder of the variants of a family on the host.
 
   Args:

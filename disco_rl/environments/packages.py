@@ -1,10 +1,12 @@
 """Imports optional packages when one of their environments is made."""
 
 import importlib
-from typing import Any
+from types import ModuleType
 
 
-def load(module: str, environments: str, package: str, remedy: str) -> Any:
+def load(
+  module: str, environments: str, package: str, remedy: str
+) -> ModuleType:
   """Imports a module of an optional package.
 
   Args:

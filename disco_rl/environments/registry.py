@@ -20,7 +20,7 @@ from disco_rl.environments.host import adapters
 from disco_rl.environments.host import timeouts
 
 
-def _check_preprocessing(preprocessing: Any) -> None:
+def _check_preprocessing(preprocessing: object) -> None:
   """Raises ValueError for settings that no family has."""
   defaults = {
     name: family.preprocessing
@@ -156,7 +156,9 @@ def specimen(
   return environment.spec, None
 
 
-def _settings(family: families.Family, changes: families.Changes) -> Any:
+def _settings(
+  family: families.Family, changes: families.Changes
+) -> config_lib.Settings:
   """Builds the preprocessing of a family."""
   assert family.preprocessing is not None
   return config_lib.replace(family.preprocessing(), changes)

@@ -5,7 +5,6 @@ The docstring of families.py describes how to add one.
 
 import itertools
 from typing import Annotated
-from typing import Any
 
 from disco_rl import config as config_lib
 from disco_rl.environments.host import atari
@@ -40,7 +39,7 @@ def expand(name: str) -> tuple[str, ...]:
   return SUITES.get(name, (name,))
 
 
-def _expand_all(names: Any) -> Any:
+def _expand_all(names: object) -> object:
   """Replaces suites by their environments."""
   if not isinstance(names, tuple) or not all(isinstance(x, str) for x in names):
     return names  # Invalid; the check of the setting reports it.

@@ -171,7 +171,7 @@ def _wrap(envs: list[Any], seed: int) -> base.HostEnvironment:
   return gymnasium_adapter.SingleEnvironments(envs, seed)
 
 
-def _is_gymnasium(thing: Any, name: str) -> bool:
+def _is_gymnasium(thing: object, name: str) -> bool:
   """Returns whether it is an Env or a VectorEnv, without an import."""
   gymnasium = sys.modules.get('gymnasium')
   if gymnasium is None:

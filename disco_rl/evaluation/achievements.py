@@ -4,8 +4,6 @@ Rows of metrics.csv contain the counts since the previous row, so that the rows
 of a resumed run also add up.
 """
 
-from typing import Any
-
 import numpy as np
 
 from disco_rl.evaluation import normalization
@@ -19,7 +17,7 @@ _UNLOCKED = 'achievements/unlocked/'
 class Counter:
   """Counts each agent's episodes, and how many unlocked each achievement."""
 
-  def __init__(self, environment: Any, num_agents: int):
+  def __init__(self, environment: object, num_agents: int):
     """Starts counting.
 
     Args:

@@ -284,7 +284,9 @@ class Training(abc.ABC):
     return sharding.put(tree, self._mesh, sharding.REPLICATED)
 
 
-def _as_argument(environment: Any) -> tuple[Any, Callable[[Any], Any]]:
+def _as_argument(
+  environment: object,
+) -> tuple[types.PyTree, Callable[[types.PyTree], types.PyTree]]:
   """Splits an environment, so that one program serves all of equal shapes.
 
   Returns:

@@ -1,7 +1,6 @@
 """Learning curves: reads them from metrics, and plots them."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from matplotlib import figure
 from matplotlib import ticker
@@ -43,7 +42,7 @@ def draw(curves: Mapping[str, Curve], title: str = '') -> figure.Figure:
   styles = plotting.lines(curves)
   for label, (steps, returns) in curves.items():
     # A line through a single point is invisible.
-    style: dict[str, Any] = {
+    style: plotting.Style = {
       **styles[label],
       'marker': 'o' if len(steps) == 1 else None,
     }

@@ -34,7 +34,7 @@ UNIFORM = 'uniform'
 GIVEN = 'given'
 
 # Setting -> value.
-Point = Mapping[str, Any]
+Point = Mapping[str, object]
 _Ascending = Annotated[
   tuple[int, ...],
   config_lib.Requirement(
@@ -43,7 +43,7 @@ _Ascending = Annotated[
   ),
 ]
 # Declarations of a family or suite in addition to settings of runs -> types.
-_OWN: Mapping[str, Any] = {
+_OWN: Mapping[str, object] = {
   'score_after': _Ascending,
   'validation_tasks': tuple[str, ...],
   'validation_updates': config_lib.Count,
@@ -87,7 +87,7 @@ class Protocol(config_lib.Settings):
   test_tasks: suites.Names
   score_after: _Ascending
   by_family: Mapping[str, Mapping[str, Any]]
-  grids: Mapping[str, Mapping[str, Sequence[Any]]]
+  grids: Mapping[str, Mapping[str, Sequence[object]]]
 
   def conflicts(self) -> Iterator[str]:
     """Yields errors about empty or overlapping sets, and unknown contenders."""
@@ -192,7 +192,7 @@ class Protocol(config_lib.Settings):
     )
 
 
-def _family_conflicts(name: str, own: Mapping[str, Any]) -> Iterator[str]:
+def _family_conflicts(name: str, own: Mapping[str, object]) -> Iterator[str]:
   """Yields errors in a family's declarations; raises for a wrong type."""
   here = f'by_family.{name}'
   for declared, kind in _OWN.items():
@@ -239,7 +239,7 @@ class Choice:
 
 
 def contenders(
-  rules: Sequence[str], grids: Mapping[str, Mapping[str, Sequence[Any]]]
+  rules: Sequence[str], grids: Mapping[str, Mapping[str, Sequence[object]]]
 ) -> list[Contender]:
   """Returns the given rules, then the baselines.
 
@@ -308,7 +308,7 @@ class Plan:
   """
 
   protocol: Protocol
-  settings: Mapping[str, Any]
+  settings: Mapping[str, object]
   contenders: Sequence[Contender]
   workdir: pathlib.Path
 

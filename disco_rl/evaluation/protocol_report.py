@@ -112,7 +112,7 @@ Scales = Mapping[str, normalization.Scale | None]
 Results = Mapping[str, Mapping[int, Sequence[comparison.Result]]]
 _ALL = 'all'
 # A table with its heading and its meaning, and entries of summary.json.
-_Note = tuple[list[pages.Block], list[dict[str, Any]]]
+_Note = tuple[list[pages.Block], list[dict[str, object]]]
 
 
 def write_results(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import dataclasses
 import pathlib
 import re
-from typing import Any
 
 import numpy as np
 
@@ -56,7 +55,7 @@ class Setup:
 
   extent: str
   score: str
-  facts: Mapping[str, Any]
+  facts: Mapping[str, object]
 
 
 def of_training(configs: Sequence[runner.EvaluationConfig]) -> Setup:
@@ -91,7 +90,7 @@ def write_comparisons(
   setup: Setup,
   workdir: pathlib.Path,
   notes: Sequence[pages.Block] = (),
-  details: Mapping[str, Any] | None = None,
+  details: Mapping[str, object] | None = None,
 ) -> None:
   """Writes the report on given comparisons; see `write`.
 
@@ -332,8 +331,8 @@ def _ours(
   return value if at == published.environment_steps else f'{value} at {at:,.0f}'
 
 
-def _benchmark_summary(compared: comparison.Comparison) -> dict[str, Any]:
-  rules: dict[str, Any] = {}
+def _benchmark_summary(compared: comparison.Comparison) -> dict[str, object]:
+  rules: dict[str, dict[str, object]] = {}
   for scores in compared.best:
     rules[scores.rule] = {
       'learning_rate': scores.learning_rate,
@@ -364,7 +363,7 @@ def _benchmark_summary(compared: comparison.Comparison) -> dict[str, Any]:
   }
 
 
-def as_json(estimate: statistics.Estimate) -> dict[str, Any]:
+def as_json(estimate: statistics.Estimate) -> dict[str, object]:
   """Converts an estimate with its interval to JSON."""
   return {'value': float(estimate.value), 'ci95': estimate.ci95}
 

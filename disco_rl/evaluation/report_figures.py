@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 import math
-from typing import Any
 
 from matplotlib import axes
 from matplotlib import figure
@@ -225,7 +224,7 @@ def _draw_interval(
 
 def _draw_band(
   ax: axes.Axes,
-  style: Mapping[str, Any],
+  style: plotting.Style,
   x: np.ndarray,
   estimate: statistics.Estimate,
   label: str,

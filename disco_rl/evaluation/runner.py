@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import pathlib
-from typing import Any
 
 import jax
 import numpy as np
@@ -96,7 +95,7 @@ class EvaluationConfig(config_lib.Settings):
       yield str(error)
 
 
-def config_of(settings: Mapping[str, Any]) -> EvaluationConfig:
+def config_of(settings: Mapping[str, object]) -> EvaluationConfig:
   """Builds the config of an evaluation from flat settings.
 
   Args:
@@ -206,8 +205,8 @@ class Evaluation:
   def run(
     self,
     workdir: str | pathlib.Path,
-    description: Mapping[str, Any] | None = None,
-  ) -> dict[str, Any]:
+    description: Mapping[str, object] | None = None,
+  ) -> dict[str, object]:
     """Trains, resuming from the last checkpoint in the folder.
 
     Writes config.json, metrics.csv, tensorboard/, checkpoints/, summary.json
@@ -271,15 +270,17 @@ class Evaluation:
     if isinstance(self._environment, environment_base.HostEnvironment):
       self._environment.close()
 
-  def _content(self, train_state: base.TrainState) -> dict[str, Any]:
+  def _content(self, train_state: base.TrainState) -> dict[str, types.PyTree]:
     """Returns the content of a checkpoint."""
-    content: dict[str, Any] = {TRAIN_STATE: train_state}
+    content: dict[str, types.PyTree] = {TRAIN_STATE: train_state}
     environments = self._driver.save_environments()
     if environments is not None:
       content['environments'] = environments
     return content
 
-  def _resume(self, update: int, saved: Mapping[str, Any]) -> base.TrainState:
+  def _resume(
+    self, update: int, saved: Mapping[str, types.PyTree]
+  ) -> base.TrainState:
     """Continues from a checkpoint; state that it lacks starts afresh."""
     config, environments = self._config, saved.get('environments')
     if environments is None and isinstance(self._driver, training.HostTraining):
@@ -319,7 +320,7 @@ class Evaluation:
       if run.is_due(stage.is_last):
         run.save(save)
 
-    def save() -> dict[str, Any]:
+    def save() -> dict[str, types.PyTree]:
       self._driver.save_replays(run.options.keep)
       return self._content(latest)
 
@@ -363,7 +364,7 @@ class Evaluation:
 
   def _summary(
     self, run: run_lib.Run, train_state: base.TrainState
-  ) -> dict[str, Any]:
+  ) -> dict[str, object]:
     """Returns the part of the summary about training."""
     config = self._config
     summary = {

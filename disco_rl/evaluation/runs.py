@@ -70,7 +70,7 @@ class Run:
 
 
 def training(
-  name: str, folder: pathlib.Path, rule: str, given: Mapping[str, Any]
+  name: str, folder: pathlib.Path, rule: str, given: Mapping[str, object]
 ) -> Run:
   """Makes a run that trains agents with a rule.
 

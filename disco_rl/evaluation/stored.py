@@ -4,7 +4,6 @@ from collections.abc import Mapping
 import dataclasses
 import pathlib
 import sys
-from typing import Any
 
 import jax
 import numpy as np
@@ -134,7 +133,9 @@ def _shapes(
     agents = agent.init(key)
     if environment is not None:
       return base.TrainState(agents, agent.init_actor(key, environment))
-    counts: Any = dict.fromkeys(('start', 'added'), np.zeros((), np.int32))
+    counts: types.PyTree = dict.fromkeys(
+      ('start', 'added'), np.zeros((), np.int32)
+    )
     params = agents.learner.params
     return base.TrainState(dataclasses.replace(agents, replay=counts), params)
 
@@ -146,7 +147,7 @@ def _key_shapes(number: int) -> types.PyTree:
   return jax.eval_shape(lambda: jax.random.split(jax.random.key(0), number))
 
 
-def kept_by_forks(settings: Mapping[str, Any]) -> Any:
+def kept_by_forks(settings: Mapping[str, object]) -> object:
   """Returns what a fork of an evaluation must share with its source.
 
   Args:

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import pathlib
 import time
-from typing import Any
 from typing import TypeVar
 
 import jax
@@ -359,7 +358,7 @@ class HostTraining(training_base.Training):
 
   def _init_one(self, key: types.Array, task: types.PyTree) -> TrainState:
     del task
-    nothing: Any = None
+    nothing: types.PyTree = None
     agents = dataclasses.replace(self.agent.init(key), replay=nothing)
     return TrainState(agents, jax.tree.map(jnp.copy, agents.learner.params))
 
@@ -393,7 +392,7 @@ class _Complete:
 
   learners: learner.LearnerState
   acting: agent_lib.AgentState
-  params: Any  # The parameters that act in the next rollout.
+  params: types.PyTree  # The parameters that act in the next rollout.
   logs: list[types.Logs] = dataclasses.field(default_factory=list)
   failure: BaseException | None = None
 

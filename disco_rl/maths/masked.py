@@ -1,7 +1,5 @@
 """Averages over the real transitions of a batch."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -9,7 +7,7 @@ from disco_rl import types
 from disco_rl.maths import shared_batch
 
 
-def mean(tree: Any, mask: types.Array) -> Any:
+def mean(tree: types.PyTree, mask: types.Array) -> types.PyTree:
   """Computes means where the mask is set, over all devices of the batch.
 
   All losses and statistics of a batch are averaged by it. Devices add up sums

@@ -10,21 +10,20 @@ in forward mode yields both results (Kemaev et al., ICML 2025):
 
 from collections.abc import Callable
 import functools
-from typing import Any
 
 import jax
 
 from disco_rl import types
 
 # (parameters, targets, rollout) -> loss [].
-Loss = Callable[[types.Params, Any, types.Rollout], types.Array]
+Loss = Callable[[types.Params, types.PyTree, types.Rollout], types.Array]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def known_gradient(
   loss: Loss,
   params: types.Params,
-  targets: Any,
+  targets: types.PyTree,
   rollout: types.Rollout,
   gradient: types.Params,
 ) -> types.Params:
@@ -47,19 +46,19 @@ def known_gradient(
 def _forward(
   loss: Loss,
   params: types.Params,
-  targets: Any,
+  targets: types.PyTree,
   rollout: types.Rollout,
   gradient: types.Params,
-) -> tuple[types.Params, tuple[types.Params, Any, types.Rollout]]:
+) -> tuple[types.Params, tuple[types.Params, types.PyTree, types.Rollout]]:
   del loss
   return gradient, (params, targets, rollout)
 
 
 def _backward(
   loss: Loss,
-  residuals: tuple[types.Params, Any, types.Rollout],
+  residuals: tuple[types.Params, types.PyTree, types.Rollout],
   cotangent: types.Params,
-) -> tuple[types.Params, Any, None, None]:
+) -> tuple[types.Params, types.PyTree, None, None]:
   params, targets, rollout = residuals
   gradients = jax.grad(loss, argnums=(0, 1))
   _, (of_params, of_targets) = jax.jvp(

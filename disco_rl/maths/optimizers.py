@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
-from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -127,7 +126,7 @@ def agent_optimizer(
 class OwnRateState(NamedTuple):
   """The inner state of the optimizer, and the learning rate []."""
 
-  inner: Any
+  inner: types.PyTree
   learning_rate: types.Array
 
 

@@ -100,7 +100,7 @@ def make_groups(
   ]
 
 
-def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
+def kept_by_forks(config: config_lib.MetaTrainingConfig) -> object:
   """Returns what a fork of a run must share with its source.
 
   Args:
@@ -122,7 +122,7 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> Any:
 
   def state(
     spec: types.EnvironmentSpec, own: base.JaxEnvironment | None
-  ) -> Any:
+  ) -> types.PyTree:
     inner_loop = _make_inner_loop(config, rule, spec)
     return (
       resets.initial_member(
@@ -212,7 +212,7 @@ def _shapes(
   spec: types.EnvironmentSpec, environment: base.JaxEnvironment | None
 ) -> Hashable:
   """Returns equal keys for environments whose agents can share a program."""
-  shapes: Any = (str(spec),)
+  shapes: tuple[Hashable, ...] = (str(spec),)
   if environment is None:
     return shapes
   leaves = [(x.shape, str(x.dtype)) for x in jax.tree.leaves(environment)]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +73,7 @@ class DeviceGroup(population.Group):
     """Implements `population.Group.step_calls`."""
     n = self.config.num_members
     expired = self.config.shapes(jax.ShapeDtypeStruct((n,), bool))
-    nothing: Any = None
+    nothing: types.PyTree = None
     initial = dataclasses.replace(
       members.replace_agent(replay=nothing), meta_opt_state=None
     )

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import pathlib
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -242,7 +241,7 @@ class HostGroup(population.Group):
       )
     )
     learning, acting = host_collector.split_acting(members.agent)
-    nothing: Any = None
+    nothing: types.PyTree = None
     members = dataclasses.replace(members, agent=learning, actor=nothing)
     learn = (rule_params, members, rollouts(inner_loop.agent.config.batch_size))
     _, update, logs = self._learn.shapes(*learn)
@@ -389,7 +388,7 @@ class HostGroup(population.Group):
 
     learning, acting = host_collector.split_acting(members.agent)
     next_params: types.Params = self.config.join_parts(members.actor)
-    nothing: Any = None
+    nothing: types.PyTree = None
 
     def copy_params(members: inner_loop_lib.Member) -> types.Params:
       nonlocal next_params

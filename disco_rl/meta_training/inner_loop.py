@@ -76,7 +76,7 @@ class Member:
   meta_value: meta_value_lib.MetaValueState
   meta_opt_state: types.PyTree
 
-  def replace_agent(self, **changes: Any) -> 'Member':
+  def replace_agent(self, **changes: types.PyTree) -> 'Member':
     """Returns the member with some fields of its agent replaced."""
     return dataclasses.replace(
       self, agent=dataclasses.replace(self.agent, **changes)

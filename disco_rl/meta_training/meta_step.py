@@ -20,7 +20,6 @@ from collections.abc import Sequence
 import dataclasses
 import itertools
 import pathlib
-from typing import Any
 
 import jax
 import numpy as np
@@ -117,7 +116,7 @@ class MetaStep:
     opt_state = self._init_optimizer(rule_params)
     return State(0, rule_params, opt_state, members, lifetimes)
 
-  def to_tree(self, state: State) -> dict[str, Any]:
+  def to_tree(self, state: State) -> dict[str, types.PyTree]:
     """Returns the content of a checkpoint, whose name is the meta-step.
 
     Replay of environments on the host is not part of it: see `save_replays`.
@@ -151,12 +150,12 @@ class MetaStep:
     for group in self._groups:
       group.save_replays(self._config.keep_checkpoints)
 
-  def restore_replays(self, tree: Mapping[str, Any]) -> None:
+  def restore_replays(self, tree: Mapping[str, types.PyTree]) -> None:
     """Restores such replay, as it was when `to_tree` returned `tree`."""
     for group, members in zip(self._groups, tree['groups']):
       group.restore_replays(members)
 
-  def restore(self, meta_step: int, tree: Mapping[str, Any]) -> State:
+  def restore(self, meta_step: int, tree: Mapping[str, types.PyTree]) -> State:
     """Makes the state from a checkpoint; the inverse of `to_tree`."""
     environments = tree.get('environments', {})
     return State(
@@ -173,7 +172,9 @@ class MetaStep:
       ],
     )
 
-  def __call__(self, state: State) -> tuple[State, list[dict[str, Any]], float]:
+  def __call__(
+    self, state: State
+  ) -> tuple[State, list[dict[str, np.ndarray]], float]:
     """Takes one meta-step; see the module.
 
     Args:
@@ -194,7 +195,7 @@ class MetaStep:
       state.rule_params, state.opt_state, updates
     )
     lifetimes: list[lifetimes_lib.Lifetimes] = []
-    logs: list[dict[str, Any]] = []
+    logs: list[dict[str, np.ndarray]] = []
     for group, before, group_logs in zip(
       self._groups, state.lifetimes, distributed.fetch(device_logs)
     ):

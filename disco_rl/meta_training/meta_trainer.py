@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 import pathlib
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,7 @@ _DISK_REMEDY = (
 _HELD_OUT = 'held_out'
 
 
-def config_of(settings: Mapping[str, Any]) -> config_lib.MetaTrainingConfig:
+def config_of(settings: Mapping[str, object]) -> config_lib.MetaTrainingConfig:
   """Builds the config of a discovery from flat settings.
 
   Raises:
@@ -110,8 +109,8 @@ class MetaTrainer:
     return config, groups, needs
 
   def run(
-    self, workdir: str | pathlib.Path, description: Mapping[str, Any]
-  ) -> dict[str, Any]:
+    self, workdir: str | pathlib.Path, description: Mapping[str, object]
+  ) -> dict[str, object]:
     """Trains, or resumes from the last checkpoint in the folder.
 
     Writes config.json, initial_rule.npz, metrics.csv, tensorboard/, held_out/,
@@ -172,7 +171,7 @@ class MetaTrainer:
         return {}
       return run.finish(self._summary(run), self._draw)
 
-  def _summary(self, run: run_lib.Run) -> dict[str, Any]:
+  def _summary(self, run: run_lib.Run) -> dict[str, object]:
     """Returns the part of the summary about discovery."""
     return {
       'rule': self._config.rule,
@@ -201,7 +200,7 @@ class MetaTrainer:
     """Takes the remaining meta-steps; logs, evaluates and saves."""
     config = self._config
 
-    def save() -> dict[str, Any]:
+    def save() -> dict[str, types.PyTree]:
       rule_files.save(state, run.seconds)
       self._meta_step.save_replays()
       return self._meta_step.to_tree(state)

@@ -8,7 +8,6 @@ is set.
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -112,7 +111,7 @@ def kept(
   Returns:
     The update, with None instead of the other parts.
   """
-  nothing: Any = None
+  nothing: types.PyTree = None
   if index % config.save_every:
     update = dataclasses.replace(update, states=nothing)
   if config.save_every > 1:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 import pathlib
-from typing import Any
 
 import numpy as np
 
@@ -24,9 +23,9 @@ def agent_names(groups: Sequence[population.Group]) -> list[str]:
 def rows(
   meta_step: int,
   groups: Sequence[population.Group],
-  logs: Sequence[Mapping[str, Any]],
+  logs: Sequence[Mapping[str, np.ndarray]],
   rule_update_norm: float,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
   """Makes rows of metrics, one per environment, with means over agents.
 
   Args:
@@ -97,14 +96,14 @@ def failures(
   return messages
 
 
-def for_progress_bar(table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def for_progress_bar(table: Sequence[metrics.Row]) -> metrics.Row:
   """Selects values for the progress bar from rows of metrics."""
   returns = np.array([row['return'] for row in table])
   steps = sum(row['environment_steps'] for row in table)
   return {'return': _mean(returns), 'steps': f'{steps:.3g}'}
 
 
-def summary(workdir: pathlib.Path) -> dict[str, Any]:
+def summary(workdir: pathlib.Path) -> dict[str, object]:
   """Returns the part of a run's summary that is in its metrics."""
   last = _last_rows(workdir / 'metrics.csv')
   held_out = workdir / 'held_out' / 'metrics.csv'
@@ -136,6 +135,6 @@ def _last_rows(path: pathlib.Path) -> dict[str, np.ndarray]:
   return {key: column[is_last] for key, column in columns.items()}
 
 
-def _returns(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _returns(columns: Mapping[str, np.ndarray]) -> dict[str, object]:
   """Returns mean returns by environment."""
   return dict(zip(columns['environment'].tolist(), columns['return']))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +27,7 @@ def initial_member(
     key, actor_key = jax.random.split(key)
     actors = agent.init_actor(actor_key, environment)
   agent_key, value_key = jax.random.split(key)
-  missing: Any = None
+  missing: types.PyTree = None
   state = variation_lib.draw(variation, agent, agent.init(agent_key))
   if environment is None:
     actors = jax.tree.map(jnp.copy, state.learner.params)

@@ -76,7 +76,7 @@ class RuleFiles:
   rule: base.UpdateRule
   config: config_lib.MetaTrainingConfig
   groups: Sequence[population.Group]
-  settings: Mapping[str, Any]
+  settings: Mapping[str, object]
 
   def save(self, state: meta_step.State, seconds: float) -> None:
     """Writes both files.
@@ -139,7 +139,7 @@ class RuleFiles:
       sha256=cards.sha256_of(path),
     )
 
-  def _held_out(self, step: int) -> dict[str, Any]:
+  def _held_out(self, step: int) -> dict[str, object]:
     """Returns the newest evaluation up to a meta-step, for a card."""
     columns: Mapping[str, np.ndarray] = {}
     # A missing card must not end the run; readers of these rows report damage.

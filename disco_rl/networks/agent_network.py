@@ -4,7 +4,6 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 from typing import Annotated
-from typing import Any
 
 import haiku as hk
 import jax
@@ -81,7 +80,7 @@ class AgentNetworkModule(hk.Module):
     environment_spec: types.EnvironmentSpec,
     output_spec: types.OutputSpec,
     config: AgentNetworkConfig,
-    dtype: Any,
+    dtype: types.DType,
     name: str = 'agent',
   ):
     super().__init__(name)
@@ -224,10 +223,12 @@ def make(
   """
   dtype = jnp.dtype(config.compute_dtype)
 
-  def transform(method: str) -> Any:
+  def transform(method: str) -> hk.Transformed:
     """Makes the Haiku functions of a method of the module."""
 
-    def function(*arguments: Any, dtype: Any = dtype) -> Any:
+    def function(
+      *arguments: types.PyTree, dtype: types.DType = dtype
+    ) -> types.PyTree:
       module = AgentNetworkModule(environment_spec, output_spec, config, dtype)
       if dtype == jnp.float32:
         return getattr(module, method)(*arguments)
@@ -236,7 +237,7 @@ def make(
 
     return hk.without_apply_rng(hk.transform(function))
 
-  def apply(method: str) -> Callable[..., Any]:
+  def apply(method: str) -> Callable[..., types.PyTree]:
     """Makes a method with parameters and outputs in float32."""
     transformed = transform(method)
     if dtype == jnp.float32:
@@ -268,7 +269,7 @@ def make(
   )
 
 
-def cast(tree: Any, dtype: Any) -> Any:
+def cast(tree: types.PyTree, dtype: types.DType) -> types.PyTree:
   """Converts the floats of a tree to another type."""
   return jax.tree.map(
     lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x,

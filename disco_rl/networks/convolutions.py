@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import functools
-from typing import Any
 
 import haiku as hk
 import jax
@@ -17,7 +16,7 @@ _BOARD, _PICTURE, _MOST_CHANNELS = 8, 28, 16
 _LAYOUT = ('NHWC', 'HWIO', 'NHWC')
 
 
-def check_image(shape: Sequence[int], dtype: Any) -> None:
+def check_image(shape: Sequence[int], dtype: types.DType) -> None:
   """Checks that an observation that looks like an image has axes [H, W, C].
 
   Boards of symbols may be small and have many channels, so observations that

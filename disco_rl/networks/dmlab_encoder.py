@@ -5,7 +5,6 @@ reward (Espeholt et al., 2018), with the sizes in the authors' code.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import haiku as hk
 import jax.numpy as jnp
@@ -25,7 +24,9 @@ def is_observation(observation: types.PyTree) -> bool:
   return isinstance(observation, Mapping) and observation.keys() == KEYS
 
 
-def context(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
+def context(
+  observation: Mapping[str, types.Array], dtype: types.DType
+) -> types.Array:
   """Encodes an observation without its image.
 
   Args:
@@ -47,7 +48,7 @@ def context(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
   )
 
 
-def _read(words: types.Array, dtype: Any) -> types.Array:
+def _read(words: types.Array, dtype: types.DType) -> types.Array:
   """[N, W] ids -> the LSTM's output after the last word, [N, 64]."""
   table = hk.Embed(NUM_WORD_IDS + 1, _WORD_SIZE, name='words')
   embedded = table(words).astype(dtype)

@@ -7,7 +7,6 @@ message, each by a few layers. The frames of a stack are channels.
 
 from collections.abc import Mapping
 import functools
-from typing import Any
 
 import haiku as hk
 import jax
@@ -26,7 +25,9 @@ _MAP_CHANNELS = (16, 32, 32)
 _HIDDEN_SIZE = 64
 
 
-def encode(observation: Mapping[str, types.Array], dtype: Any) -> types.Array:
+def encode(
+  observation: Mapping[str, types.Array], dtype: types.DType
+) -> types.Array:
   """Encodes a batch of observations.
 
   Args:
@@ -106,7 +107,9 @@ def squash(stats: types.Array) -> types.Array:
   return jnp.sign(stats) * jnp.log1p(jnp.abs(stats))
 
 
-def _embed(table: hk.Embed, ids: types.Array, dtype: Any) -> types.Array:
+def _embed(
+  table: hk.Embed, ids: types.Array, dtype: types.DType
+) -> types.Array:
   """Embeds integers, [..., S] -> [..., S * E], and concatenates frames."""
   embedded = table(ids.astype(jnp.int32)).astype(dtype)
   return embedded.reshape(*ids.shape[:-1], -1)

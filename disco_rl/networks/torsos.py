@@ -7,7 +7,6 @@ import dataclasses
 import difflib
 import functools
 from typing import Annotated
-from typing import Any
 
 import haiku as hk
 import jax
@@ -23,7 +22,7 @@ from disco_rl.networks import nethack_encoder
 # Rows of observations, leaves [N, ...] -> embedding [N, D]; may use Haiku.
 Torso = Callable[[types.PyTree], types.Array]
 # The same, with the sizes and the type of computations as arguments.
-_Named = Callable[[types.PyTree, 'TorsoConfig', Any], types.Array]
+_Named = Callable[[types.PyTree, 'TorsoConfig', types.DType], types.Array]
 # A chunk size that means automatic; and the sizes to try, fastest first.
 AUTOMATIC = -1
 CHUNK_SIZES = (0, 512, 128, 32)
@@ -112,7 +111,7 @@ class TorsoModule(hk.Module):
     self._config = config
 
   def __call__(
-    self, observation: types.PyTree, dtype: Any = jnp.float32
+    self, observation: types.PyTree, dtype: types.DType = jnp.float32
   ) -> types.Array:
     """Encodes leaves, [N, *shape] -> [N, D].
 
@@ -134,7 +133,9 @@ class TorsoModule(hk.Module):
 
   # Layers have the same names as in `__call__`.
   @hk.transparent
-  def _embed(self, observation: types.PyTree, dtype: Any) -> types.Array:
+  def _embed(
+    self, observation: types.PyTree, dtype: types.DType
+  ) -> types.Array:
     rows = jax.tree.leaves(observation)[0].shape[0]
     torso = self._config.kind
     if torso in _CONVOLUTIONAL:
@@ -183,7 +184,7 @@ def _map_chunks(
   return embedding.reshape(count * size, -1)[:rows]
 
 
-def _as_input(leaf: types.Array, dtype: Any) -> types.Array:
+def _as_input(leaf: types.Array, dtype: types.DType) -> types.Array:
   """Scales pixels to [0, 1]; other integers are unchanged."""
   if leaf.dtype == jnp.uint8:
     return leaf.astype(dtype) / 255
@@ -192,7 +193,7 @@ def _as_input(leaf: types.Array, dtype: Any) -> types.Array:
   return leaf.astype(dtype)
 
 
-def _flat(leaves: Sequence[types.Array], dtype: Any) -> types.Array:
+def _flat(leaves: Sequence[types.Array], dtype: types.DType) -> types.Array:
   """Concatenates leaves [N, ...] to [N, sum of their sizes]."""
   return jnp.concatenate(
     [leaf.reshape(leaf.shape[0], -1).astype(dtype) for leaf in leaves], axis=-1
@@ -204,7 +205,7 @@ def _dense(x: types.Array, config: TorsoConfig) -> types.Array:
 
 
 def _layers(
-  encode: Callable[[types.Array, TorsoConfig, Any], types.Array],
+  encode: Callable[[types.Array, TorsoConfig, types.DType], types.Array],
 ) -> _Named:
   """Makes a torso of dense layers over all encoded leaves.
 
@@ -213,7 +214,7 @@ def _layers(
   """
 
   def torso(
-    observation: types.PyTree, config: TorsoConfig, dtype: Any
+    observation: types.PyTree, config: TorsoConfig, dtype: types.DType
   ) -> types.Array:
     rest = []
     if dmlab_encoder.is_observation(observation):
@@ -239,7 +240,9 @@ def _convolutional(
   images it is the MLP.
   """
 
-  def encode(leaf: types.Array, config: TorsoConfig, dtype: Any) -> types.Array:
+  def encode(
+    leaf: types.Array, config: TorsoConfig, dtype: types.DType
+  ) -> types.Array:
     if leaf.ndim != 4:
       return leaf
     image = leaf.astype(dtype)
@@ -249,7 +252,7 @@ def _convolutional(
 
 
 def _nethack(
-  observation: types.PyTree, config: TorsoConfig, dtype: Any
+  observation: types.PyTree, config: TorsoConfig, dtype: types.DType
 ) -> types.Array:
   """Encodes the dictionaries of NetHack's environments."""
   return _dense(nethack_encoder.encode(observation, dtype), config)

@@ -6,12 +6,11 @@ which one to use.
 """
 
 import contextlib
-from typing import Any
 
 import jax
 
 # Part of the keys of JAX's caches: functions are traced again when it changes.
-_FOR_CPU: Any = jax.make_user_context()
+_FOR_CPU = jax.make_user_context()
 
 
 def making_programs_for(platform: str) -> contextlib.AbstractContextManager:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 import json
 import pathlib
-from typing import Any
 from typing import NamedTuple
 import zlib
 
@@ -81,7 +80,7 @@ def check(directory: pathlib.Path) -> bool:
 
 def write_summary(
   workdir: pathlib.Path, summary: Mapping[str, object]
-) -> dict[str, Any]:
+) -> dict[str, object]:
   """Writes summary.json of a run that has written all of its metrics.
 
   Returns:

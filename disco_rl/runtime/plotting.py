@@ -39,6 +39,8 @@ _PLACES = {
 INK = '#7F7F7F'
 FAINT = '#A6A6A6'
 _GRID = '#7F7F7F40'
+# Arguments by name of Matplotlib's functions that draw curves.
+Style = Mapping[str, Any]
 
 
 def color(index: int) -> str:
@@ -46,13 +48,13 @@ def color(index: int) -> str:
   return _COLOURS[index % len(_COLOURS)]
 
 
-def line(index: int) -> dict[str, Any]:
+def line(index: int) -> Style:
   """Returns the color and style of the index-th curve, unique among 28."""
   style = _LINES[index // len(_COLOURS) % len(_LINES)]
   return {'color': color(index), 'linestyle': style}
 
 
-def lines(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+def lines(labels: Iterable[str]) -> dict[str, Style]:
   """Returns color and style by label; named rules keep theirs in all figures.
 
   Args:

@@ -179,7 +179,7 @@ class Run:
 
   def restore(
     self, like: Content, restore_more: Callable[[Content], None] | None = None
-  ) -> tuple[int, dict[str, Any]] | None:
+  ) -> tuple[int, dict[str, types.PyTree]] | None:
     """Restores the newest checkpoint; see `Checkpointer.restore`."""
     assert self._checkpointer is not None
     newest = self._checkpointer.restore(
@@ -248,7 +248,7 @@ class Run:
     self,
     summary: Mapping[str, object],
     draw: Callable[[pathlib.Path], None],
-  ) -> dict[str, Any]:
+  ) -> dict[str, object]:
     """Writes summary.json and curves.png, after `saving`.
 
     Args:

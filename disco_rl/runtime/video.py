@@ -6,7 +6,7 @@ import importlib
 import itertools
 import os
 import pathlib
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
@@ -114,7 +114,7 @@ def _write_mp4(
   writer.close()
 
 
-def _import_ffmpeg() -> Any:
+def _import_ffmpeg() -> ModuleType:
   try:
     return importlib.import_module('imageio_ffmpeg')
   except ImportError as error:

@@ -141,7 +141,7 @@ def check(
 
 def with_choices(
   workdir: pathlib.Path, settings: Mapping[str, object]
-) -> dict[str, Any]:
+) -> dict[str, object]:
   """Returns settings with the choices of the run in a folder, if any."""
   path = workdir / 'config.json'
   if not path.exists():

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 import dataclasses
 from typing import Annotated
-from typing import Any
 from typing import ClassVar
 
 import jax
@@ -48,7 +47,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
 
   # Part of its card. With bins up to 300, one of three agents did not learn
   # Catch 6x5 in 300 updates; with 101 or 601 bins up to 20, ten of ten did.
-  recommended: ClassVar[Mapping[str, Any]] = {
+  recommended: ClassVar[Mapping[str, object]] = {
     'learning_rate': 5e-3,
     'num_bins': 101,
     'max_abs_value': 20.0,

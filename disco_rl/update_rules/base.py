@@ -1,7 +1,6 @@
 """The interface of update rules."""
 
 from collections.abc import Callable
-from typing import Any
 from typing import Protocol
 
 from disco_rl import types
@@ -30,19 +29,19 @@ class UpdateRule(Protocol):
     """
     ...
 
-  def init_state(self, agent_params: types.Params) -> Any:
+  def init_state(self, agent_params: types.Params) -> types.PyTree:
     """Makes the rule's state for an agent before its first update."""
     ...
 
   def targets(
     self,
     rule_params: types.Params,
-    state: Any,
+    state: types.PyTree,
     agent_params: types.Params,
     rollout: types.Rollout,
     outputs: types.Outputs,
     unroll: Unroll,
-  ) -> tuple[Any, Any, types.Logs]:
+  ) -> tuple[types.PyTree, types.PyTree, types.Logs]:
     """Computes the agent's targets.
 
     Args:
@@ -64,7 +63,7 @@ class UpdateRule(Protocol):
     ...
 
   def loss(
-    self, taken: types.Outputs, targets: Any, rollout: types.Rollout
+    self, taken: types.Outputs, targets: types.PyTree, rollout: types.Rollout
   ) -> tuple[types.Array, types.Logs]:
     """Computes the loss of each step, to be averaged over real transitions.
 

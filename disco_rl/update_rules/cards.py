@@ -55,7 +55,7 @@ class Card:
   meta_steps: int | None = None
   environment_steps: int | None = None
   seed: int | None = None
-  settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
   versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
   compute: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   recommended: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -172,7 +172,7 @@ def _held_out(found: Mapping[str, Any]) -> str:
   )
 
 
-def _settings(settings: Mapping[str, Any]) -> str:
+def _settings(settings: Mapping[str, object]) -> str:
   """Formats all settings, folded."""
   rows = [
     f'| `{name}` | `{repr(value).replace("|", "&#124;")}` |'

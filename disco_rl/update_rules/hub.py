@@ -11,7 +11,7 @@ import dataclasses
 import json
 import pathlib
 import re
-from typing import Any
+from types import ModuleType
 
 from disco_rl import extras
 from disco_rl.runtime import files
@@ -125,7 +125,7 @@ def _unique(name: str, path: files.PathLike) -> str:
 
 
 def _commit(
-  hub: Any, repository: str, contents: Mapping[str, str | bytes]
+  hub: ModuleType, repository: str, contents: Mapping[str, str | bytes]
 ) -> str:
   """Uploads files, by paths or contents; returns the commit."""
   commit = hub.HfApi().create_commit(
@@ -137,7 +137,7 @@ def _commit(
 
 
 def _readme(
-  hub: Any, repository: str, name: str, found: Sequence[cards.Card]
+  hub: ModuleType, repository: str, name: str, found: Sequence[cards.Card]
 ) -> str:
   """Returns the model card that the hub shows, about all rules."""
   licenses = sorted({x.license.lower() for x in found if x.license})
@@ -181,7 +181,11 @@ discovery it may teach nothing.
 
 
 def _get(
-  hub: Any, address: str, repository: str, path: str, revision: str | None
+  hub: ModuleType,
+  address: str,
+  repository: str,
+  path: str,
+  revision: str | None,
 ) -> str:
   """Returns the path of a file in the cache; downloads it if needed."""
   try:
@@ -197,7 +201,7 @@ def _get(
     ) from error
 
 
-def _import(what: str) -> Any:
+def _import(what: str) -> ModuleType:
   try:
     import huggingface_hub.errors  # noqa: TID251
   except ImportError as error:

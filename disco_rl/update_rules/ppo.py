@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 import dataclasses
-from typing import Any
 from typing import ClassVar
 
 import jax
@@ -28,7 +27,7 @@ class PPO(actor_critic.ActorCritic):
       current policy to the acting policy at which an action is learned from.
   """
 
-  recommended: ClassVar[Mapping[str, Any]] = {
+  recommended: ClassVar[Mapping[str, object]] = {
     **actor_critic.ActorCritic.recommended,
     'updates_per_rollout': 4,
     'on_policy_share': 0.25,

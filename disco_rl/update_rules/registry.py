@@ -5,7 +5,6 @@ import dataclasses
 import difflib
 import functools
 import inspect
-from typing import Any
 
 from disco_rl import config as config_lib
 from disco_rl import types
@@ -20,7 +19,7 @@ from disco_rl.update_rules import ppo
 from disco_rl.update_rules import sources
 from disco_rl.update_rules import weights
 
-_HAND_MADE: dict[str, Any] = {
+_HAND_MADE: dict[str, type] = {
   'actor_critic': actor_critic.ActorCritic,
   'policy_gradient': policy_gradient.PolicyGradient,
   'ppo': ppo.PPO,
@@ -44,7 +43,7 @@ class LoadedRule:
   rule: base.UpdateRule
   params: types.Params
   name: str | None = None
-  settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
   card: cards.Card | None = None
 
   def output_spec(self, num_actions: int) -> types.OutputSpec:
@@ -71,7 +70,7 @@ def card(name: str) -> cards.Card:
   return card_of_class(_HAND_MADE[name], name)
 
 
-def card_of_class(rule_class: Any, name: str = '') -> cards.Card:
+def card_of_class(rule_class: type, name: str = '') -> cards.Card:
   """Makes the card of a hand-designed rule, with its class's `recommended`."""
   paragraph = (inspect.getdoc(rule_class) or '').partition('\n\n')[0]
   return cards.Card(
@@ -81,7 +80,7 @@ def card_of_class(rule_class: Any, name: str = '') -> cards.Card:
   )
 
 
-def classes() -> tuple[Any, ...]:
+def classes() -> tuple[type, ...]:
   """Returns the classes of rules, dataclasses with settings as fields."""
   return (disco.Disco, *_HAND_MADE.values())
 
@@ -91,7 +90,7 @@ def setting_names() -> set[str]:
   return {name for rule in classes() for name in config_lib.own_names(rule)}
 
 
-def check_settings(settings: Mapping[str, Any]) -> None:
+def check_settings(settings: Mapping[str, object]) -> None:
   """Raises ValueError for a setting with an invalid value."""
   for rule in classes():
     for field in dataclasses.fields(rule):
@@ -100,13 +99,13 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         config_lib.check(field.name, value, field.type)
 
 
-def settings_of(rule: base.UpdateRule) -> dict[str, Any]:
+def settings_of(rule: base.UpdateRule) -> dict[str, object]:
   """Returns a rule's settings by name, without the network of its weights."""
   names_of = config_lib.own_names(type(rule))
   return {name: getattr(rule, name) for name in names_of}
 
 
-def register(name: str, rule_class: Any) -> None:
+def register(name: str, rule_class: type) -> None:
   """Registers a hand-designed rule under a name, also for launchers.
 
   Args:
@@ -139,7 +138,7 @@ def register(name: str, rule_class: Any) -> None:
   _HAND_MADE[name] = rule_class
 
 
-def _is_same(one: type, other: Any) -> bool:
+def _is_same(one: type, other: object) -> bool:
   """Returns whether both are one class, even if it was defined again."""
   return isinstance(other, type) and (
     (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
@@ -147,14 +146,16 @@ def _is_same(one: type, other: Any) -> bool:
 
 
 def load(
-  name_or_path: files.PathLike, **settings: Any
+  name_or_path: files.PathLike, **settings: object
 ) -> tuple[base.UpdateRule, types.Params]:
   """Loads a rule and its parameters; see `load_with_card`."""
   loaded = load_with_card(name_or_path, **settings)
   return loaded.rule, loaded.params
 
 
-def load_with_card(name_or_path: files.PathLike, **settings: Any) -> LoadedRule:
+def load_with_card(
+  name_or_path: files.PathLike, **settings: object
+) -> LoadedRule:
   """Loads a rule, its parameters and its card.
 
   A line on the standard error stream reports settings that differ from those
@@ -243,7 +244,7 @@ def save(
   weights.save(path, params, rule.network, settings)
 
 
-def _build(rule_class: Any, settings: dict[str, Any]) -> base.UpdateRule:
+def _build(rule_class: type, settings: Mapping[str, object]) -> base.UpdateRule:
   fields = {field.name for field in dataclasses.fields(rule_class)}
   return rule_class(
     **{name: value for name, value in settings.items() if name in fields}

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import os
 import pathlib
 from typing import Annotated
-from typing import Any
 from typing import NamedTuple
 
 import pooch
@@ -24,7 +23,7 @@ DIRECTORY_VARIABLE = 'DISCO_RL_WEIGHTS_DIR'
 SHIPPED = pathlib.Path(__file__).parent / 'shipped'
 
 
-def _expand(rule: Any) -> Any:
+def _expand(rule: object) -> object:
   """Converts the name or path of a rule to text, expanding ~ in a path."""
   return as_text(rule) if isinstance(rule, (str, os.PathLike)) else rule
 

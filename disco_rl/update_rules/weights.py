@@ -71,7 +71,9 @@ def load_with_config(
     raise ValueError(f'{path!r} has a character that no path may have.')
   path = sources.find(path)
 
-  def check(headers: Mapping[str, npz.Header], note: Mapping[str, Any]) -> None:
+  def check(
+    headers: Mapping[str, npz.Header], note: Mapping[str, object]
+  ) -> None:
     _check(headers, _read_note(note, path)[0], path)
 
   try:

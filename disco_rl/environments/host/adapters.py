@@ -4,7 +4,6 @@ import abc
 from collections.abc import Iterator
 import contextlib
 import os
-from typing import Any
 import warnings
 
 import numpy as np
@@ -71,7 +70,7 @@ class Adapter(base.HostEnvironment):
     with located_errors(self._name, self._seed, self._num_steps):
       return self._checked(self._reset(), np.zeros(self.num_environments, bool))
 
-  def step(self, action: Any) -> types.TimeStep:
+  def step(self, action: np.ndarray) -> types.TimeStep:
     """Implements `HostEnvironment.step`.
 
     Raises:
@@ -93,7 +92,7 @@ class Adapter(base.HostEnvironment):
         observation, is_last & self._resets_in_next_step
       )
     is_dummy = self._is_resetting
-    fields: dict[str, Any] = {
+    fields: dict[str, types.PyTree] = {
       # Wrappers that shift rewards also reward the step that resets.
       'reward': np.where(is_dummy, 0.0, reward).astype(np.float32),
       'is_terminal': np.logical_or(is_terminated, is_dummy),
@@ -119,7 +118,7 @@ class Adapter(base.HostEnvironment):
     """Begins an episode in every environment; returns observations [B, ...]."""
 
   @abc.abstractmethod
-  def _step(self, action: np.ndarray) -> tuple[types.PyTree, Any, Any, Any]:
+  def _step(self, action: np.ndarray) -> tuple[types.PyTree, ...]:
     """Takes one action in every environment; resets according to the mode.
 
     Args:
@@ -158,7 +157,7 @@ def resumed_seed(seed: int, steps: int) -> int:
   return int(np.random.SeedSequence([seed, steps]).generate_state(1)[0] >> 1)
 
 
-def in_range(action: Any, num_actions: int) -> np.ndarray:
+def in_range(action: np.ndarray, num_actions: int) -> np.ndarray:
   """Checks actions, because some simulators hang with a wrong one.
 
   Args:

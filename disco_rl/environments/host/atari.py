@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import math
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -275,7 +276,7 @@ class _AtariGames(image_vector.ImageVectorEnvironment):
       np.ones(self.num_environments, bool), self._seedings
     )
 
-  def _step(self, action: np.ndarray) -> tuple[Any, ...]:
+  def _step(self, action: np.ndarray) -> tuple[types.PyTree, ...]:
     frame, *outcome = super()._step(action)
     is_due = self._is_resetting & (self._taken >= SEEDED_STEPS)
     if is_due.any():
@@ -379,7 +380,7 @@ def _with_button(num_actions: int) -> np.ndarray | None:
   return np.array([0, 0, *range(1, 9), *range(1, 9)])
 
 
-def import_package() -> Any:
+def import_package() -> ModuleType:
   """Returns ale_py.vector_env; raises ImportError if it is not installed."""
   return packages.load(
     'ale_py.vector_env',

@@ -1,7 +1,6 @@
 """The user's own host environments, with checked data."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -47,12 +46,12 @@ class CheckedEnvironment(base.HostEnvironment):
         self._environment.reset(), np.zeros(self.num_environments, bool)
       )
 
-  def step(self, action: Any) -> types.TimeStep:
+  def step(self, action: np.ndarray) -> types.TimeStep:
     """Implements `HostEnvironment.step`, and checks the outcomes."""
     self.start(action)
     return self.finish()
 
-  def start(self, action: Any) -> None:
+  def start(self, action: np.ndarray) -> None:
     """Implements `HostEnvironment.start`."""
     self._num_steps += 1
     self._environment.start(action)
@@ -61,7 +60,7 @@ class CheckedEnvironment(base.HostEnvironment):
     """Implements `HostEnvironment.finish`, and checks the outcomes."""
     with adapters.located_errors(self._name, self._seed, self._num_steps):
       timestep = self._environment.finish()
-      fields: dict[str, Any] = {
+      fields: dict[str, types.PyTree] = {
         name: data_checks.numbers(
           name, getattr(timestep, name), self.num_environments
         ).astype(dtype)
@@ -80,7 +79,7 @@ class CheckedEnvironment(base.HostEnvironment):
     """Implements `HostEnvironment.restore_state`; may take long."""
     self._environment.restore_state(state)
 
-  def encode(self, observation: Any) -> types.PyTree:
+  def encode(self, observation: types.PyTree) -> types.PyTree:
     """Implements `HostEnvironment.encode`."""
     return self._environment.encode(observation)
 

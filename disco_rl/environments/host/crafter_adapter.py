@@ -8,6 +8,7 @@ import collections
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -160,10 +161,10 @@ class _Game(sequential.Simulator):
 class _OrderedSet(dict):
   """A set with the methods that Crafter uses, in the order of insertion."""
 
-  def add(self, item: Any) -> None:
+  def add(self, item: object) -> None:
     self[item] = None
 
-  def remove(self, item: Any) -> None:
+  def remove(self, item: object) -> None:
     del self[item]
 
 
@@ -174,7 +175,7 @@ def _begin_episode(game: Any) -> np.ndarray:
   """
   frame = game.reset()
   world = game._world
-  chunks: Any = collections.defaultdict(_OrderedSet)
+  chunks: dict[object, _OrderedSet] = collections.defaultdict(_OrderedSet)
   for creature in world.objects:
     chunks[world.chunk_key(creature.pos)].add(creature)
   world._chunks = chunks
@@ -213,7 +214,7 @@ def make(
   return frame_stack.stack(environment, preprocessing.frame_stack, True)
 
 
-def import_package() -> Any:
+def import_package() -> ModuleType:
   """Returns the module crafter; raises ImportError if it is not installed."""
   return packages.load(
     'crafter', f'{NAME!r}', 'the package crafter', extras.install('crafter')

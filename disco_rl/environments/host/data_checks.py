@@ -20,8 +20,8 @@ class SimulatorError(ValueError):
 
 def select(
   spec: types.PyTree,
-  observation: Any,
-  function: Callable[[Any, Any], Any],
+  observation: types.PyTree,
+  function: Callable[[types.PyTree, types.PyTree], types.PyTree],
 ) -> types.PyTree:
   """Converts an observation to the structure of its spec.
 
@@ -47,7 +47,7 @@ def select(
   return function(spec, observation)
 
 
-def entry(observation: Any, key: Any) -> Any:
+def entry(observation: types.PyTree, key: str | int) -> types.PyTree:
   """Returns an entry of an observation, or a field by name or number.
 
   Raises:
@@ -61,7 +61,7 @@ def entry(observation: Any, key: Any) -> Any:
   return observation[key]
 
 
-def entries_of(observation: Any) -> str:
+def entries_of(observation: types.PyTree) -> str:
   """Describes the structure of an observation, for messages."""
   kind = type(observation).__name__
   if isinstance(observation, Mapping):
@@ -73,7 +73,7 @@ def entries_of(observation: Any) -> str:
   return f'{kind} of shape {list(np.shape(observation))}'
 
 
-def _fields(observation: Any) -> tuple[str, ...]:
+def _fields(observation: types.PyTree) -> tuple[str, ...]:
   """Returns the fields of a named tuple or a dataclass; () otherwise."""
   if dataclasses.is_dataclass(observation):
     return tuple(field.name for field in dataclasses.fields(observation))
@@ -148,7 +148,7 @@ def fill_masks(observation: types.PyTree, is_last: np.ndarray) -> types.PyTree:
   return {**observation, types.ACTION_MASK: filled}
 
 
-def narrowed(array: np.ndarray, dtype: Any) -> np.ndarray:
+def narrowed(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
   """Converts numbers to the type of a spec, with at most 32 bits.
 
   Raises:
@@ -167,7 +167,7 @@ def narrowed(array: np.ndarray, dtype: Any) -> np.ndarray:
   return converted
 
 
-def numbers(what: str, values: Any, num_environments: int) -> np.ndarray:
+def numbers(what: str, values: object, num_environments: int) -> np.ndarray:
   """Checks one number from each environment.
 
   Args:
@@ -196,7 +196,7 @@ def numbers(what: str, values: Any, num_environments: int) -> np.ndarray:
   raise ValueError(f'{what} is {values!r}, expected {num_environments} numbers')
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
   try:
     array = np.asarray(value)
   except ValueError:

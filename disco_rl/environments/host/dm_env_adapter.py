@@ -52,7 +52,7 @@ class DmEnvEnvironment(sequential.SequentialEnvironment):
       [_Simulator(env) for env in envs], all_specs[0], name, seed
     )
 
-  def encode(self, observation: Any) -> types.PyTree:
+  def encode(self, observation: types.PyTree) -> types.PyTree:
     """Implements `HostEnvironment.encode`."""
     return data_checks.select(
       self.spec.observation, observation, lambda _, entry: entry

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import os
+from types import ModuleType
 from typing import Annotated
 from typing import Any
 import zlib
@@ -186,7 +187,7 @@ class DMLabEnvironment(adapters.Adapter):
       np.zeros((number, 1), np.float32),
     )
 
-  def _step(self, action: np.ndarray) -> tuple[Any, ...]:
+  def _step(self, action: np.ndarray) -> tuple[types.PyTree, ...]:
     reward = [
       lab.step(ACTIONS[a], num_steps=self._preprocessing.action_repeat)
       for lab, a in zip(self._labs, action)
@@ -283,7 +284,7 @@ def find_spec(
   )
 
 
-def import_package() -> Any:
+def import_package() -> ModuleType:
   """Returns deepmind_lab; raises ImportError if it is not installed."""
   return packages.load(
     'deepmind_lab',

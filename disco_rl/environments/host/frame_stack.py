@@ -58,7 +58,7 @@ class FrameStack(base.HostEnvironment):
     self._stack = self._blank()
     return self._push(frame, np.ones(self.num_environments, bool))
 
-  def step(self, action: Any) -> types.TimeStep:
+  def step(self, action: np.ndarray) -> types.TimeStep:
     """Implements `HostEnvironment.step`; the observation is the stacks."""
     timestep = self._environment.step(action)
     return dataclasses.replace(
@@ -97,7 +97,9 @@ class FrameStack(base.HostEnvironment):
       self.spec.observation,
     )
 
-  def _push(self, frame: types.PyTree, is_first: Any) -> types.PyTree:
+  def _push(
+    self, frame: types.PyTree, is_first: np.ndarray | types.Array
+  ) -> types.PyTree:
     """Adds frames; `is_first` [B] marks the first ones of episodes."""
 
     def next_stack(old: np.ndarray, frame: np.ndarray) -> np.ndarray:
@@ -120,7 +122,7 @@ def stacked_spec(
   if num_frames == 1:
     return spec
 
-  def stacked(frame: Any) -> jax.ShapeDtypeStruct:
+  def stacked(frame: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     *shape, channels = frame.shape if is_image else (*frame.shape, 1)
     return jax.ShapeDtypeStruct((*shape, num_frames * channels), frame.dtype)
 

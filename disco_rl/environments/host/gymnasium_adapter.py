@@ -4,6 +4,7 @@
 environments, and `GymnasiumEnvironment` a vector environment.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -101,7 +102,7 @@ class GymnasiumEnvironment(adapters.Adapter):
       name, int(seed), self._spaces.spec, env.num_envs, mode == modes.NEXT_STEP
     )
 
-  def encode(self, observation: Any) -> types.PyTree:
+  def encode(self, observation: types.PyTree) -> types.PyTree:
     """Implements `HostEnvironment.encode`."""
     return self._spaces.encode(observation)
 
@@ -121,7 +122,7 @@ class GymnasiumEnvironment(adapters.Adapter):
     self._is_seeded = True
     return self._read(observation)
 
-  def _step(self, action: np.ndarray) -> tuple[Any, ...]:
+  def _step(self, action: np.ndarray) -> tuple[types.PyTree, ...]:
     observation, reward, is_terminated, is_truncated, _ = self._env.step(
       self._spaces.decode(action)
     )
@@ -130,7 +131,7 @@ class GymnasiumEnvironment(adapters.Adapter):
       observation, _ = self._env.reset(options={'reset_mask': is_last})
     return self._read(observation), reward, is_terminated, is_truncated
 
-  def _read(self, observation: Any) -> types.PyTree:
+  def _read(self, observation: types.PyTree) -> types.PyTree:
     # Copies, because the vector environment may reuse its arrays.
     return jax.tree.map(np.array, self.encode(observation))
 
@@ -180,7 +181,7 @@ class SingleEnvironments(sequential.SequentialEnvironment):
     pace = (envs[0].metadata or {}).get('render_fps')
     self.frames_per_second = float(pace or _FRAMES_PER_SECOND)
 
-  def encode(self, observation: Any) -> types.PyTree:
+  def encode(self, observation: types.PyTree) -> types.PyTree:
     """Implements `HostEnvironment.encode`."""
     return self._spaces.encode(observation)
 
@@ -347,7 +348,7 @@ def _takes_rgb(env_id: str) -> bool:
     return _RGB in _render_modes(env)
 
 
-def _accepts(function: Any, name: str) -> bool:
+def _accepts(function: Callable[..., object], name: str) -> bool:
   """Returns whether a function or a class has an argument of that name."""
   try:
     parameters = inspect.signature(function).parameters
@@ -358,7 +359,7 @@ def _accepts(function: Any, name: str) -> bool:
   )
 
 
-def _is_pair(returned: Any) -> bool:
+def _is_pair(returned: object) -> bool:
   """Returns whether a reset returned an observation and a dictionary."""
   return (
     isinstance(returned, tuple | list)
@@ -367,14 +368,14 @@ def _is_pair(returned: Any) -> bool:
   )
 
 
-def _outline(returned: Any) -> str:
+def _outline(returned: object) -> str:
   """Describes the result of a function, for messages."""
   if isinstance(returned, tuple | list):
     return f'{len(returned)} values'
   return data_checks.entries_of(returned)
 
 
-def _as_rgb(picture: Any, name: str) -> np.ndarray:
+def _as_rgb(picture: object, name: str) -> np.ndarray:
   """Converts a picture, possibly grey or with alpha, to [H, W, 3] uint8.
 
   Raises:
@@ -402,11 +403,13 @@ def _as_rgb(picture: Any, name: str) -> np.ndarray:
   ).astype(np.uint8)
 
 
-def _render_modes(env: Any) -> list[str]:
+def _render_modes(env: object) -> list[str]:
   return list((getattr(env, 'metadata', None) or {}).get('render_modes', []))
 
 
-def _autoreset_mode(env: Any, name: str) -> Any:
+def _autoreset_mode(
+  env: 'gymnasium.vector.VectorEnv', name: str
+) -> 'gymnasium.vector.AutoresetMode':
   modes = gymnasium_spaces.import_gymnasium().vector.AutoresetMode
   mode = (env.metadata or {}).get('autoreset_mode')
   try:
@@ -420,7 +423,7 @@ def _autoreset_mode(env: Any, name: str) -> Any:
     ) from error
 
 
-def _reset_seeds(env: Any, seed: int) -> Any:
+def _reset_seeds(env: 'gymnasium.vector.VectorEnv', seed: int) -> Any:
   """Returns the seed for the first reset, or one per environment."""
   vector = gymnasium_spaces.import_gymnasium().vector
   if isinstance(env.unwrapped, (vector.SyncVectorEnv, vector.AsyncVectorEnv)):

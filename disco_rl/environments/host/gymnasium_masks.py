@@ -1,5 +1,7 @@
 """Masks of legal actions outside the observations of Gymnasium."""
 
+from collections.abc import Callable
+from collections.abc import Mapping
 import functools
 from typing import Any
 
@@ -38,17 +40,19 @@ class MaskedEnvironment:
       }
     )
 
-  def reset(self, **arguments: Any) -> tuple[Any, Any]:
+  def reset(self, **arguments: object) -> tuple[types.PyTree, ...]:
     """Implements `gymnasium.Env.reset`."""
     observation, info = self._env.reset(**arguments)
     return self._add(observation, info), info
 
-  def step(self, action: Any) -> tuple[Any, ...]:
+  def step(self, action: object) -> tuple[types.PyTree, ...]:
     """Implements `gymnasium.Env.step`."""
     observation, *outcome, info = self._env.step(action)
     return self._add(observation, info), *outcome, info
 
-  def _add(self, observation: Any, info: Any) -> dict[str, Any]:
+  def _add(
+    self, observation: types.PyTree, info: Mapping[str, object]
+  ) -> Mapping[str, types.PyTree]:
     if self._is_in_info:
       mask = info[types.ACTION_MASK]
     else:
@@ -76,6 +80,6 @@ def add(env: Any, is_in_info: bool = False) -> Any:
   return MaskedEnvironment(env, is_in_info)
 
 
-def adding(is_in_info: bool) -> Any:
+def adding(is_in_info: bool) -> Callable[[object], object]:
   """Makes `add` a wrapper for `gymnasium.make_vec`."""
   return functools.partial(add, is_in_info=is_in_info)

@@ -20,7 +20,8 @@ for each value of each component.
 
 import dataclasses
 import math
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -29,6 +30,9 @@ from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import packages
 from disco_rl.environments.host import data_checks
+
+if TYPE_CHECKING:
+  import gymnasium
 
 # The maximal numbers of actions and of discrete observations; more would take
 # gigabytes.
@@ -54,7 +58,7 @@ class _Leaf:
   column: np.ndarray | None = None
   value: np.ndarray | None = None
 
-  def encode(self, observation: Any) -> np.ndarray:
+  def encode(self, observation: types.PyTree) -> np.ndarray:
     """Encodes [..., *raw.shape] as [..., *spec.shape].
 
     If there is an encoding, floats have been encoded already.
@@ -79,7 +83,7 @@ class _Leaf:
 class _ProductMask(_Leaf):
   """The mask of combinations of numbers, legal if all values are legal."""
 
-  def encode(self, observation: Any) -> np.ndarray:
+  def encode(self, observation: types.PyTree) -> np.ndarray:
     """Encodes a mask, [..., sum of the numbers of values] -> [..., A]."""
     array = np.asarray(observation)
     if array.dtype.kind == 'f':
@@ -103,7 +107,7 @@ class Spaces:
   actions: np.ndarray
   leaves: types.PyTree
 
-  def encode(self, observation: Any) -> types.PyTree:
+  def encode(self, observation: types.PyTree) -> types.PyTree:
     """Converts an observation, or a batch, to the arrays of the spec.
 
     Raises:
@@ -119,7 +123,11 @@ class Spaces:
     return self.actions[action]
 
 
-def make(observation_space: Any, action_space: Any, name: str) -> Spaces:
+def make(
+  observation_space: 'gymnasium.Space',
+  action_space: 'gymnasium.Space',
+  name: str,
+) -> Spaces:
   """Describes spaces.
 
   Args:
@@ -150,7 +158,7 @@ def make(observation_space: Any, action_space: Any, name: str) -> Spaces:
   )
 
 
-def import_gymnasium() -> Any:
+def import_gymnasium() -> ModuleType:
   """Imports the package; raises ImportError with the remedy."""
   return packages.load(
     'gymnasium',
@@ -160,7 +168,7 @@ def import_gymnasium() -> Any:
   )
 
 
-def _actions(space: Any, name: str) -> np.ndarray:
+def _actions(space: 'gymnasium.Space', name: str) -> np.ndarray:
   """Lists all actions of a space; raises ValueError if it is not supported."""
   spaces = import_gymnasium().spaces
   if isinstance(space, spaces.Discrete):
@@ -185,7 +193,7 @@ def _actions(space: Any, name: str) -> np.ndarray:
   return combinations.astype(space.dtype)
 
 
-def _mask(leaf: _Leaf, space: Any) -> _Leaf:
+def _mask(leaf: _Leaf, space: 'gymnasium.Space') -> _Leaf:
   """Makes the leaf of a mask, which has a number for each action."""
   if not hasattr(space, 'nvec') or leaf.raw.shape != (space.nvec.sum(),):
     return leaf
@@ -199,7 +207,7 @@ def _mask(leaf: _Leaf, space: Any) -> _Leaf:
   )
 
 
-def _leaves(space: Any, path: str) -> types.PyTree:
+def _leaves(space: 'gymnasium.Space', path: str) -> types.PyTree:
   """Makes the tree of `_Leaf` of an observation space; `path` names it."""
   spaces = import_gymnasium().spaces
   if isinstance(space, spaces.Dict):
@@ -231,7 +239,7 @@ def _leaves(space: Any, path: str) -> types.PyTree:
   )
 
 
-def _check_number(values: Any, owner: str) -> None:
+def _check_number(values: int | np.integer, owner: str) -> None:
   """Raises ValueError for too many values to distinguish."""
   if values > _MOST_VALUES:
     raise ValueError(

@@ -70,14 +70,14 @@ class ImageVectorEnvironment(adapters.Adapter):
     self._reset_seeds = None
     return self._reshaped(frame)
 
-  def _step(self, action: np.ndarray) -> tuple[Any, ...]:
+  def _step(self, action: np.ndarray) -> tuple[types.PyTree, ...]:
     frame, reward, is_terminated, is_truncated, _ = self._env.step(
       self._actions[action].astype(action.dtype)
     )
     reward = np.clip(reward, -self._max_abs_reward, self._max_abs_reward)
     return self._reshaped(frame), reward, is_terminated, is_truncated
 
-  def _reshaped(self, frame: Any) -> np.ndarray:
+  def _reshaped(self, frame: np.ndarray) -> np.ndarray:
     shape = self.num_environments, *self.spec.observation.shape
     self._frames = np.reshape(frame, shape)
     return self._frames

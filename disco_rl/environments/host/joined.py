@@ -1,7 +1,6 @@
 """Host environments of several agents, concatenated into one batch."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -45,12 +44,12 @@ class JoinedEnvironment(base.HostEnvironment):
     """Resets the environment with this index; returns its observations."""
     return self._environments[index].reset()
 
-  def step(self, action: Any) -> types.TimeStep:
+  def step(self, action: np.ndarray) -> types.TimeStep:
     """Implements `HostEnvironment.step`; all step at the same time."""
     self.start(action)
     return self.finish()
 
-  def start(self, action: Any) -> None:
+  def start(self, action: np.ndarray) -> None:
     """Implements `HostEnvironment.start`."""
     actions = np.split(action, len(self._environments))
     for environment, own in zip(self._environments, actions):
@@ -71,5 +70,5 @@ class JoinedEnvironment(base.HostEnvironment):
       environment.close()
 
 
-def _concatenate(trees: Sequence[Any]) -> Any:
+def _concatenate(trees: Sequence[types.PyTree]) -> types.PyTree:
   return jax.tree.map(lambda *x: np.concatenate(x), *trees)

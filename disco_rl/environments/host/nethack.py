@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import dataclasses
 import functools
 import sys
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -141,7 +142,7 @@ def make(
   return frame_stack.stack(environment, preprocessing.frame_stack)
 
 
-def import_package() -> Any:
+def import_package() -> ModuleType:
   """Returns nle.env.tasks; raises ImportError if it is not installed."""
   return packages.load(
     'nle.env.tasks',
@@ -160,7 +161,7 @@ class _Limits:
 
 
 def _task(
-  tasks: Any, preprocessing: Preprocessing
+  tasks: ModuleType, preprocessing: Preprocessing
 ) -> tuple[dict[str, Any], _Limits]:
   """Returns the arguments of a task's class, and the limits of episodes."""
   actions = tasks.nethack.USEFUL_ACTIONS
@@ -175,7 +176,7 @@ def _task(
 
 
 def _challenge(
-  tasks: Any, preprocessing: Preprocessing
+  tasks: ModuleType, preprocessing: Preprocessing
 ) -> tuple[dict[str, Any], _Limits]:
   """Returns the same as `_task` for the challenge; see `Preprocessing`."""
   taken = dataclasses.replace(BENCHMARK, frame_stack=preprocessing.frame_stack)

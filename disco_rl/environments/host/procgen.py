@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 import dataclasses
-from typing import Any
+from types import ModuleType
 
 import jax
 import numpy as np
@@ -113,7 +113,7 @@ def find_spec(game: str, preprocessing: Preprocessing) -> types.EnvironmentSpec:
   )
 
 
-def import_package() -> Any:
+def import_package() -> ModuleType:
   """Returns envpool; raises ImportError if it or a library is missing."""
   try:
     import envpool

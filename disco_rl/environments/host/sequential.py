@@ -1,7 +1,6 @@
 """Several simulators of one environment each, as one host environment."""
 
 from collections.abc import Sequence
-from typing import Any
 from typing import Protocol
 
 import jax
@@ -92,7 +91,7 @@ class SequentialEnvironment(adapters.Adapter):
     )
     return self._stack(observations)
 
-  def _step(self, action: np.ndarray) -> tuple[Any, ...]:
+  def _step(self, action: np.ndarray) -> tuple[types.PyTree, ...]:
     observations, *outcome = zip(*self._outcomes(action, self._is_resetting))
     return self._stack(observations), *outcome
 
@@ -120,7 +119,9 @@ class SequentialEnvironment(adapters.Adapter):
     return self.encode(_stack(self._raw, observations, 'observation'))
 
 
-def _stack(spec: Any, values: Sequence[Any], path: str) -> types.PyTree:
+def _stack(
+  spec: types.PyTree, values: Sequence[types.PyTree], path: str
+) -> types.PyTree:
   """Copies B observations into arrays [B, ...] with the spec's types.
 
   Args:
@@ -147,7 +148,9 @@ def _stack(spec: Any, values: Sequence[Any], path: str) -> types.PyTree:
   return _stack_leaf(spec, values, path)
 
 
-def _entries(values: Sequence[Any], key: Any, path: str) -> list[Any]:
+def _entries(
+  values: Sequence[types.PyTree], key: str | int, path: str
+) -> list[types.PyTree]:
   """Returns the same entry of B observations."""
   entries = []
   for i, value in enumerate(values):
@@ -162,7 +165,7 @@ def _entries(values: Sequence[Any], key: Any, path: str) -> list[Any]:
 
 
 def _stack_leaf(
-  spec: jax.ShapeDtypeStruct, values: Sequence[Any], path: str
+  spec: jax.ShapeDtypeStruct, values: Sequence[types.PyTree], path: str
 ) -> np.ndarray:
   stacked = np.empty((len(values), *spec.shape), spec.dtype)
   for i, value in enumerate(map(np.asarray, values)):

@@ -24,9 +24,9 @@ _WAIT_SECONDS = 1.0
 _MAIN_ONLY = 'signal only works in main thread'
 
 # The number of a call, and the function; None: no more calls.
-_Call = tuple[int, Callable[[], Any]] | None
+_Call = tuple[int, Callable[[], object]] | None
 # The number of a call, and its result or exception.
-_Answer = tuple[int, Any, BaseException | None]
+_Answer = tuple[int, object, BaseException | None]
 
 
 class WatchedEnvironment(base.HostEnvironment):
@@ -91,7 +91,7 @@ class WatchedEnvironment(base.HostEnvironment):
     """
     return self._call(self._environment.reset)
 
-  def step(self, action: Any) -> types.TimeStep:
+  def step(self, action: np.ndarray) -> types.TimeStep:
     """Implements `HostEnvironment.step`.
 
     Raises:
@@ -100,7 +100,7 @@ class WatchedEnvironment(base.HostEnvironment):
     self.start(action)
     return self.finish()
 
-  def start(self, action: Any) -> None:
+  def start(self, action: np.ndarray) -> None:
     """Implements `HostEnvironment.start`; the thread begins to step."""
     self._num_steps += 1
     self._begin(functools.partial(self._environment.step, action))
@@ -117,7 +117,7 @@ class WatchedEnvironment(base.HostEnvironment):
     """Implements `HostEnvironment.restore_state`; may take long."""
     self._environment.restore_state(state)
 
-  def encode(self, observation: Any) -> types.PyTree:
+  def encode(self, observation: types.PyTree) -> types.PyTree:
     """Implements `HostEnvironment.encode`."""
     return self._environment.encode(observation)
 
@@ -143,11 +143,11 @@ class WatchedEnvironment(base.HostEnvironment):
     """Returns other attributes of the environment, such as statistics."""
     return getattr(self._environment, name)
 
-  def _call(self, function: Callable[[], Any]) -> Any:
+  def _call(self, function: Callable[[], object]) -> Any:
     self._begin(function)
     return self._answer(self._step_seconds)
 
-  def _begin(self, function: Callable[[], Any]) -> None:
+  def _begin(self, function: Callable[[], object]) -> None:
     self._num_calls += 1
     self._calls.put((self._num_calls, function))
 

@@ -1,7 +1,9 @@
 """Craftax, and Crafter in JAX; an optional extra of this package."""
 
+from collections.abc import Callable
 import dataclasses
 import functools
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -50,7 +52,7 @@ class Craftax(base.JaxEnvironment):
 
   frames_per_second = 10.0
 
-  params: Any
+  params: types.PyTree
   variant: str = dataclasses.field(metadata={'static': True})
 
   @property
@@ -64,7 +66,7 @@ class Craftax(base.JaxEnvironment):
       num_actions=env.num_actions,
     )
 
-  def reset(self, key: types.Array) -> tuple[Any, types.Array]:
+  def reset(self, key: types.Array) -> tuple[types.PyTree, types.Array]:
     """Implements `JaxEnvironment.reset`; the state is a record of Craftax."""
     state = trees.make_few_at_once(
       functools.partial(_first_state, self.variant), key, self.params
@@ -72,8 +74,8 @@ class Craftax(base.JaxEnvironment):
     return state, self._observe(state)
 
   def step(
-    self, state: Any, action: types.Array, key: types.Array
-  ) -> tuple[Any, types.TimeStep]:
+    self, state: types.PyTree, action: types.Array, key: types.Array
+  ) -> tuple[types.PyTree, types.TimeStep]:
     """Takes one action; a step at a time limit is not terminal."""
     env = _package_env(self.variant)
     _, state, reward, is_last, _ = env.step_env(
@@ -89,8 +91,8 @@ class Craftax(base.JaxEnvironment):
     )
 
   def step_autoreset(
-    self, state: Any, action: types.Array, key: types.Array
-  ) -> tuple[Any, types.TimeStep]:
+    self, state: types.PyTree, action: types.Array, key: types.Array
+  ) -> tuple[types.PyTree, types.TimeStep]:
     """Implements `JaxEnvironment.step_autoreset`, with the same results."""
     step_key, reset_key = jax.random.split(key)
     del key
@@ -104,7 +106,7 @@ class Craftax(base.JaxEnvironment):
     )
     return state, base.cut_short(timestep, self._observe(state))
 
-  def render(self, state: Any) -> np.ndarray:
+  def render(self, state: types.PyTree) -> np.ndarray:
     """Draws all cells in view, and the inventory."""
     return np.asarray(_draw(self.variant)(state)).round().astype(np.uint8)
 
@@ -112,7 +114,7 @@ class Craftax(base.JaxEnvironment):
   def _has_pixels(self) -> bool:
     return self.variant.endswith('pixels')
 
-  def _observe(self, state: Any) -> types.Array:
+  def _observe(self, state: types.PyTree) -> types.Array:
     observation = _package_env(self.variant).get_obs(state)
     if self._has_pixels:
       return jnp.round(255 * observation).astype(jnp.uint8)
@@ -139,7 +141,7 @@ def make(variant: str) -> Craftax:
   return Craftax(params=params, variant=variant)
 
 
-def import_package() -> Any:
+def import_package() -> ModuleType:
   """Returns craftax.craftax_env; raises ImportError if it is not installed."""
   return packages.load(
     'craftax.craftax_env',
@@ -159,7 +161,7 @@ def _package_env(variant: str) -> Any:
 
 
 @functools.cache
-def _draw(variant: str) -> Any:
+def _draw(variant: str) -> Callable[[types.PyTree], types.Array]:
   """Compiles the package's renderer, which is slow otherwise."""
   with jax.ensure_compile_time_eval():
     game = 'craftax_classic' if variant.startswith('classic') else 'craftax'
@@ -169,7 +171,9 @@ def _draw(variant: str) -> Any:
     return jax.jit(renderer.make_craftax_pixel_renderer(_CELL_PIXELS))
 
 
-def _first_state(variant: str, key: types.Array, params: Any) -> Any:
+def _first_state(
+  variant: str, key: types.Array, params: types.PyTree
+) -> types.PyTree:
   """Returns the state at the beginning of an episode.
 
   The state has a key, which must be an array of integers for

@@ -8,7 +8,6 @@ the agent.
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -294,7 +293,7 @@ def _slots(
   kinds: Sequence[Kind],
   num_slots: int,
   num_kinds: int,
-) -> dict[str, Any]:
+) -> dict[str, types.Array]:
   """Returns the fields of `GridWorld` that describe objects, [K] each."""
   object_cells = np.flatnonzero(np.isin(cells, list(LETTERS)))
   if len(object_cells) > num_slots or len(kinds) > num_kinds:
@@ -303,7 +302,7 @@ def _slots(
       f'num_slots={num_slots}, num_kinds={num_kinds}:\n{layout}'
     )
   indices = [LETTERS.index(letter) for letter in cells[object_cells]]
-  fields: dict[str, Any] = {
+  fields: dict[str, types.Array] = {
     'object_cell': _padded(object_cells, num_slots, -1, jnp.int32),
     'object_kind': _padded(indices, num_slots, -1, jnp.int32),
   }
@@ -348,7 +347,10 @@ def _read(layout: str, letters: str, size: tuple[int, int]) -> np.ndarray:
 
 
 def _padded(
-  values: Sequence[Any] | np.ndarray, size: int, fill: float, dtype: Any
+  values: Sequence[float] | np.ndarray,
+  size: int,
+  fill: float,
+  dtype: jax.typing.DTypeLike,
 ) -> types.Array:
   """Returns `values` followed by `fill`, [size]."""
   padded = np.full(size, fill)

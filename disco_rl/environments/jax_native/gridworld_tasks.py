@@ -32,12 +32,12 @@ class _Task(NamedTuple):
   """A task: the returns in `RETURNS`, and the arguments of its `build`."""
 
   returns: tuple[float, float]
-  arguments: tuple[Any, ...]
-  options: Mapping[str, Any]
+  arguments: tuple[object, ...]
+  options: Mapping[str, object]
 
 
 def _task(
-  returns: tuple[float, float], *arguments: Any, **options: Any
+  returns: tuple[float, float], *arguments: object, **options: object
 ) -> _Task:
   return _Task(returns, arguments, options)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -79,8 +80,8 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
     return _spec(self.env)
 
   def step(
-    self, state: Any, action: types.Array, key: types.Array
-  ) -> tuple[Any, types.TimeStep]:
+    self, state: types.PyTree, action: types.Array, key: types.Array
+  ) -> tuple[types.PyTree, types.TimeStep]:
     """Takes one action; time limits that are observed terminate."""
     state, timestep = super().step(state, action, key)
     if type(self.env).__name__ in _TIMED:
@@ -93,7 +94,7 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
       return observation != 0
     return gymnax_style.read(self.env, self.env.default_params, observation)
 
-  def render(self, state: Any) -> np.ndarray:
+  def render(self, state: types.PyTree) -> np.ndarray:
     """Draws boards, and only those, with a color for each channel."""
     board = np.asarray(self._board(state))
     if board.ndim not in (2, 3):
@@ -103,7 +104,7 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
       )
     return boards.paint_channels(board if board.ndim == 3 else board[..., None])
 
-  def _board(self, state: Any) -> types.Array:
+  def _board(self, state: types.PyTree) -> types.Array:
     """Returns the observation of a state; boards do not need random numbers."""
     return self.env.get_obs(
       state=state, params=self.params, key=jax.random.key(0)
@@ -147,7 +148,7 @@ def is_registered(env_id: str) -> bool:
   return env_id in import_package().registered_envs
 
 
-def import_package() -> Any:
+def import_package() -> ModuleType:
   """Returns the module gymnax; raises ImportError if it is not installed."""
   return packages.load(
     'gymnax',

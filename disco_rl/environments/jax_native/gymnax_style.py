@@ -27,7 +27,7 @@ class GymnaxStyleEnvironment(base.JaxEnvironment):
     env: The object, which is only equal to itself.
   """
 
-  params: Any
+  params: types.PyTree
   env: Any = dataclasses.field(metadata={'static': True})
 
   @property
@@ -35,14 +35,14 @@ class GymnaxStyleEnvironment(base.JaxEnvironment):
     """The spec of one environment."""
     return infer_spec(self)
 
-  def reset(self, key: types.Array) -> tuple[Any, types.PyTree]:
+  def reset(self, key: types.Array) -> tuple[types.PyTree, types.PyTree]:
     """Implements `JaxEnvironment.reset`."""
     observation, state = self.env.reset_env(key, self.params)
     return trees.strong_types(state), self.encode(observation)
 
   def step(
-    self, state: Any, action: types.Array, key: types.Array
-  ) -> tuple[Any, types.TimeStep]:
+    self, state: types.PyTree, action: types.Array, key: types.Array
+  ) -> tuple[types.PyTree, types.TimeStep]:
     """Takes one action; a step at a time limit is not terminal."""
     observation, state, reward, is_terminal, _ = self.env.step_env(
       key, state, action, self.params
@@ -71,7 +71,9 @@ def infer_spec(environment: GymnaxStyleEnvironment) -> types.EnvironmentSpec:
   return types.EnvironmentSpec(observation, num_actions=int(space.n))
 
 
-def read(env: Any, params: Any, observation: types.PyTree) -> types.PyTree:
+def read(
+  env: Any, params: types.PyTree, observation: types.PyTree
+) -> types.PyTree:
   """Converts an observation to arrays; see `GymnaxStyleEnvironment`."""
   if hasattr(env, 'observation_space'):
     space = env.observation_space(params)
@@ -80,13 +82,13 @@ def read(env: Any, params: Any, observation: types.PyTree) -> types.PyTree:
   return trees.strong_types(observation)
 
 
-def _is_one_hot(observation: Any, size: int) -> bool:
+def _is_one_hot(observation: types.PyTree, size: int) -> bool:
   return jnp.shape(observation)[-1:] == (size,) and jnp.issubdtype(
     jnp.result_type(observation), jnp.floating
   )
 
 
-def is_known(env: Any) -> bool:
+def is_known(env: object) -> bool:
   """Returns whether an object, not a class, may be an argument of `make`.
 
   Raises:
@@ -98,7 +100,7 @@ def is_known(env: Any) -> bool:
   )
 
 
-def make(env: Any, params: Any) -> GymnaxStyleEnvironment:
+def make(env: Any, params: types.PyTree) -> GymnaxStyleEnvironment:
   """Wraps an environment and its parameters.
 
   Args:

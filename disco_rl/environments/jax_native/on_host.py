@@ -1,7 +1,5 @@
 """JAX-native environments that step on the host, to be rendered."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,7 +36,7 @@ class OnHost(base.HostEnvironment):
     self._step = jax.jit(jax.vmap(environment.step))
     self._select = jax.jit(jax.vmap(_select))
     self._is_resetting = np.zeros(num_environments, bool)
-    self._state: Any = None
+    self._state: types.PyTree = None
 
   def seed(self, seed: int) -> None:
     """Sets the seed of all further random numbers; call `reset` next."""
@@ -62,7 +60,7 @@ class OnHost(base.HostEnvironment):
     self._state = state
     outcome = jax.device_get(timestep)
     self._is_resetting = outcome.is_last & ~is_dummy
-    fields: dict[str, Any] = {
+    fields: dict[str, types.PyTree] = {
       'reward': np.where(is_dummy, np.float32(0), outcome.reward),
       'is_terminal': outcome.is_terminal | is_dummy,
       'is_last': self._is_resetting,
@@ -85,5 +83,7 @@ class OnHost(base.HostEnvironment):
     return jax.random.split(key, self.num_environments)
 
 
-def _select(condition: types.Array, new: Any, old: Any) -> Any:
+def _select(
+  condition: types.Array, new: types.PyTree, old: types.PyTree
+) -> types.PyTree:
   return jax.tree.map(lambda x, y: jnp.where(condition, x, y), new, old)

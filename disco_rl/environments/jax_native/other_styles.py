@@ -22,6 +22,11 @@ from disco_rl import types
 
 # `StepType.LAST` of dm_env, which xminigrid and jumanji follow.
 _LAST = 2
+# The trees of arrays of a library.
+_State = types.PyTree
+_Params = types.PyTree
+# Reward, is_terminal and is_last of the step to a state.
+_Outcome = tuple[types.Array, types.Array, types.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,114 +50,114 @@ class Adapted(abc.ABC):
   env: Any
   num_actions: int
 
-  def reset_env(self, key: types.Array, params: Any) -> tuple[Any, Any]:
+  def reset_env(
+    self, key: types.Array, params: _Params
+  ) -> tuple[types.PyTree, _State]:
     """Returns the first observation and the state."""
     state = self._reset(jax.random.key_data(key), params)
     return self._observe(state), state
 
   def step_env(
-    self, key: types.Array, state: Any, action: types.Array, params: Any
-  ) -> tuple[Any, ...]:
+    self, key: types.Array, state: _State, action: types.Array, params: _Params
+  ) -> tuple[types.PyTree, ...]:
     """Returns observation, state, reward, whether it is terminal, and {}."""
     state = self._step(jax.random.key_data(key), state, action, params)
     reward, is_terminal, _ = self._outcome(state)
     return self._observe(state), state, reward, is_terminal, {}
 
-  def is_truncated(self, state: Any, params: Any) -> types.Array:
+  def is_truncated(self, state: _State, params: _Params) -> types.Array:
     """Returns whether a time limit ended the episode."""
     del params
     _, is_terminal, is_last = self._outcome(state)
     return is_last & ~is_terminal
 
-  def action_space(self, params: Any) -> Actions:
+  def action_space(self, params: _Params) -> Actions:
     """Returns the space of actions."""
     del params
     return Actions(self.num_actions)
 
   @abc.abstractmethod
-  def _reset(self, key: types.Array, params: Any) -> Any:
+  def _reset(self, key: types.Array, params: _Params) -> _State:
     """Returns the state."""
 
   @abc.abstractmethod
   def _step(
-    self, key: types.Array, state: Any, action: types.Array, params: Any
-  ) -> Any:
+    self, key: types.Array, state: _State, action: types.Array, params: _Params
+  ) -> _State:
     """Returns the next state."""
 
-  def _observe(self, state: Any) -> Any:
+  def _observe(self, state: _State) -> types.PyTree:
     return state.observation
 
   @abc.abstractmethod
-  def _outcome(
-    self, state: Any
-  ) -> tuple[types.Array, types.Array, types.Array]:
+  def _outcome(self, state: _State) -> _Outcome:
     """Returns reward, is_terminal and is_last of the step to a state."""
 
 
 class _Navix(Adapted):
-  def _reset(self, key: types.Array, params: Any) -> Any:
+  def _reset(self, key: types.Array, params: _Params) -> _State:
     del params
     return self.env.reset(key)
 
   def _step(
-    self, key: types.Array, state: Any, action: types.Array, params: Any
-  ) -> Any:
+    self, key: types.Array, state: _State, action: types.Array, params: _Params
+  ) -> _State:
     del key, params
     return self.env.step(state, action)
 
-  def _outcome(self, state: Any) -> Any:
+  def _outcome(self, state: _State) -> _Outcome:
     is_terminal = state.is_termination()
     return state.reward, is_terminal, is_terminal | state.is_truncation()
 
 
 class _Xminigrid(Adapted):
-  def _reset(self, key: types.Array, params: Any) -> Any:
+  def _reset(self, key: types.Array, params: _Params) -> _State:
     return self.env.reset(params, key)
 
   def _step(
-    self, key: types.Array, state: Any, action: types.Array, params: Any
-  ) -> Any:
+    self, key: types.Array, state: _State, action: types.Array, params: _Params
+  ) -> _State:
     del key
     return self.env.step(params, state, action)
 
-  def _outcome(self, state: Any) -> Any:
+  def _outcome(self, state: _State) -> _Outcome:
     return _of_dm_env(state)
 
 
 class _Pgx(Adapted):
-  def _reset(self, key: types.Array, params: Any) -> Any:
+  def _reset(self, key: types.Array, params: _Params) -> _State:
     del params
     return self.env.init(key)
 
   def _step(
-    self, key: types.Array, state: Any, action: types.Array, params: Any
-  ) -> Any:
+    self, key: types.Array, state: _State, action: types.Array, params: _Params
+  ) -> _State:
     del params
     return self.env.step(state, action, key)
 
-  def _observe(self, state: Any) -> Any:
+  def _observe(self, state: _State) -> types.PyTree:
     return {
       'observation': state.observation,
       types.ACTION_MASK: state.legal_action_mask,
     }
 
-  def _outcome(self, state: Any) -> Any:
+  def _outcome(self, state: _State) -> _Outcome:
     is_terminal = jnp.asarray(state.terminated)
     return state.rewards[0], is_terminal, is_terminal | state.truncated
 
 
 class _Jumanji(Adapted):
-  def _reset(self, key: types.Array, params: Any) -> Any:
+  def _reset(self, key: types.Array, params: _Params) -> _State:
     del params
     return self._kept(self.env.reset(key))
 
   def _step(
-    self, key: types.Array, state: Any, action: types.Array, params: Any
-  ) -> Any:
+    self, key: types.Array, state: _State, action: types.Array, params: _Params
+  ) -> _State:
     del key, params
     return self._kept(self.env.step(state[0], action))
 
-  def _observe(self, state: Any) -> Any:
+  def _observe(self, state: _State) -> types.PyTree:
     observation = state[1].observation
     if not hasattr(observation, types.ACTION_MASK):
       return observation
@@ -162,22 +167,22 @@ class _Jumanji(Adapted):
       names = observation._fields
     return {name: getattr(observation, name) for name in names}
 
-  def _outcome(self, state: Any) -> Any:
+  def _outcome(self, state: _State) -> _Outcome:
     return _of_dm_env(state[1])
 
   @staticmethod
-  def _kept(outcome: Any) -> Any:
+  def _kept(outcome: types.PyTree) -> types.PyTree:
     """Drops extras of state and time step, which resets may lack."""
     state, timestep = outcome
     return state, dataclasses.replace(timestep, extras=None)
 
 
-def _of_dm_env(timestep: Any) -> tuple[types.Array, types.Array, types.Array]:
+def _of_dm_env(timestep: types.PyTree) -> _Outcome:
   is_last = timestep.step_type == _LAST
   return timestep.reward, is_last & (timestep.discount == 0), is_last
 
 
-def adapt(env: Any, params: Any) -> tuple[Adapted, Any] | None:
+def adapt(env: Any, params: _Params) -> tuple[Adapted, _Params] | None:
   """Adapts an environment to the methods of gymnax, if its library is known.
 
   Args:
@@ -213,9 +218,9 @@ def adapt(env: Any, params: Any) -> tuple[Adapted, Any] | None:
   return None
 
 
-def _arguments(env: Any, method: str) -> list[str]:
+def _arguments(env: object, method: str) -> list[str]:
   """Returns the names of a method's arguments; [] without such a method."""
-  function: Callable[..., Any] | None = getattr(env, method, None)
+  function: Callable[..., object] | None = getattr(env, method, None)
   if not callable(function):
     return []
   try:
@@ -224,7 +229,7 @@ def _arguments(env: Any, method: str) -> list[str]:
     return []
 
 
-def _number(name: str, space: Any, attribute: str) -> int:
+def _number(name: str, space: object, attribute: str) -> int:
   number = getattr(space, attribute, None)
   if number is None or jnp.ndim(number) or getattr(space, 'shape', None):
     raise ValueError(

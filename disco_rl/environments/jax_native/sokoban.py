@@ -7,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
 import functools
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -187,7 +188,7 @@ def make(
   return Sokoban(jnp.asarray(levels, jnp.uint8), preprocessing)
 
 
-def import_package() -> Any:
+def import_package() -> ModuleType:
   """Returns Jumanji's Sokoban; raises ImportError if it is not installed."""
   return packages.load(
     'jumanji.environments.routing.sokoban',
@@ -201,7 +202,7 @@ def import_package() -> Any:
 def _game(time_limit: int) -> Any:
   """Makes Jumanji's environment; only its `step` is used."""
   # By default it would download levels, and leave files of pictures open.
-  unused: Any = object()
+  unused = object()
   # It keeps arrays, which must not belong to the first trace.
   with jax.ensure_compile_time_eval():
     return import_package().Sokoban(

@@ -6,7 +6,6 @@ on tasks that it has not seen.
 
 import abc
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
@@ -26,7 +25,7 @@ class TaskState:
   """
 
   task: base.JaxEnvironment
-  episode: Any
+  episode: types.PyTree
 
 
 class TaskDistribution(base.JaxEnvironment):

@@ -1,7 +1,7 @@
 """Trees of arrays in JAX environments: types, and costly resets."""
 
 from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ _ENVIRONMENTS_PER_END = 64
 _MOST_AT_ONCE = 8
 
 
-def strong_types(tree: Any) -> Any:
+def strong_types(tree: types.PyTree) -> types.PyTree:
   """Returns a tree of arrays without weak types, like those of Python numbers.
 
   Weak types are promoted to others, so that an environment's second step would
@@ -64,11 +64,13 @@ def replace_where(
   """
 
   @jax.custom_batching.custom_vmap
-  def rows(*trees: Any) -> Any:
+  def rows(*trees: types.PyTree) -> types.PyTree:
     return _replace_rows(make, *trees)
 
   @rows.def_vmap
-  def _(size: int, is_mapped: Any, *trees: Any) -> Any:
+  def _(
+    size: int, is_mapped: Sequence[types.PyTree], *trees: types.PyTree
+  ) -> types.PyTree:
     mapped = jax.tree.map(
       lambda x, has_axis: (
         x if has_axis else jnp.broadcast_to(x, (size, *x.shape))
@@ -99,7 +101,7 @@ def _replace_rows(
   (size,) = is_replaced.shape
   num_at_once = min(_MOST_AT_ONCE, max(1, size // _ENVIRONMENTS_PER_END))
 
-  def replace_some(carry: Any) -> Any:
+  def replace_some(carry: types.PyTree) -> types.PyTree:
     is_pending, rows = carry
     # `size`, which is not a row, after the last pending one.
     (index,) = jnp.nonzero(is_pending, size=num_at_once, fill_value=size)
