@@ -2,7 +2,7 @@
 #   make run    sets up, then discovers an update rule from nothing and shows it
 #   make test   sets up, then checks style, types and behavior
 # make lint and make pytest are its two halves; make test-all also runs the tests
-# that are slow and say little more.
+# that are slow, such as whole runs that are killed, notebooks and several processes.
 # make docs builds the documentation, site/index.html; make test does so, too.
 # PYTHON=python3.12 chooses the interpreter (3.11 or later);
 # EXTRAS=dev,environments tests the suites of environments as well.

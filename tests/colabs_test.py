@@ -118,6 +118,7 @@ def test_a_published_notebook_opens_and_installs_in_colab() -> None:
   nbformat.validate(notebook)
 
 
+@pytest.mark.slow
 def test_discovery_runs(tmp_path: pathlib.Path) -> None:
   outputs = run('meta_train', FOLDER, tmp_path)
   shown = json.dumps(outputs)  # The names of all columns, among others.
@@ -126,6 +127,7 @@ def test_discovery_runs(tmp_path: pathlib.Path) -> None:
   assert count_figures(outputs) == FIGURES['meta_train']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('name', 'folder'),
   [('evaluate', FOLDER), ('explore_rule', launching.REPOSITORY)],

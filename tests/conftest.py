@@ -42,6 +42,8 @@ _LONGEST = (
   'meta_train_test',
   'sharding_test',
   'colabs_test',
+  'evaluate_test',
+  'docs_test',
   'population_test',
   'golden_test',
   'meta_gradient_test',

@@ -49,6 +49,7 @@ def test_rewards_of_digits() -> None:
   assert increasing_digits.accuracy(rollout) == 0.5
 
 
+@pytest.mark.slow
 def test_the_transformer_learns() -> None:
   rule = disco_rl.load_rule('actor_critic', num_bins=21, max_abs_value=4.0)
   network, params, accuracies = increasing_digits.train(

@@ -181,6 +181,7 @@ def test_a_recording_closes_environments_on_the_host(
   environment.close.assert_called_once_with()
 
 
+@pytest.mark.slow
 def test_a_part_of_a_scene_has_the_same_predictions() -> None:
   part = scenes.cut(recorded(), 3, 4, slice(1, 3))
   rollout = recorded().rollout

@@ -60,6 +60,7 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
   return tmp_path / 'run'
 
 
+@pytest.mark.slow
 def test_a_run_is_drawn(
   run: pathlib.Path,
   capsys: pytest.CaptureFixture[str],

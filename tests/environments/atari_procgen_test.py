@@ -234,6 +234,7 @@ class TestAtari:
     ]
     assert atari._with_button(len(every)) is None
 
+  @pytest.mark.slow
   def test_32_environments_do_not_depend_on_one_another(self) -> None:
     conformance.check_independence('atari/breakout', 12)
 

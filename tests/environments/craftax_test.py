@@ -94,6 +94,7 @@ class TestReplaceWhere:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.needs('craftax/classic_symbolic')
 class TestCraftaxClassic:
   def test_conformance(self) -> None:

@@ -290,6 +290,7 @@ def test_a_rule_from_a_file_in_host_environments(
   assert 'CartPole-v1 cannot be saved: new episodes' in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_killed_run_of_atari_resumes_to_the_same_results(
   tmp_path: pathlib.Path,
 ) -> None:

@@ -268,6 +268,7 @@ def trained(cache: pathlib.Path) -> tuple[str, str]:
   return ended.stdout.strip(), ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != 'linux', reason='elsewhere other variables')
 def test_trainers_use_the_cache(
   tmp_path: pathlib.Path,

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures('quick_compilation')
 LONGER = (*CATCH, '--config.updates=25')
 
 
+@pytest.mark.slow
 def test_a_fork_goes_on_as_its_source_would(
   run: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

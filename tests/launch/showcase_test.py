@@ -83,6 +83,7 @@ def runs_of(workdir: pathlib.Path) -> dict[str, pathlib.Path]:
   return {path.parent.name.replace('_', ' '): path.parent for path in paths}
 
 
+@pytest.mark.slow
 def test_the_page_has_the_scores_of_each_rule(run: pathlib.Path) -> None:
   page = (run / 'index.html').read_text()
   folders = runs_of(run)

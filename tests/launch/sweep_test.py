@@ -331,6 +331,7 @@ def test_the_folder_of_a_single_run_is_left_alone(
   assert not pretended.made
 
 
+@pytest.mark.slow
 def test_each_run_equals_a_single_run(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def config_of(*names: str, **settings: Any) -> Any:
   return meta_trainer.config_of({**TINY, **changes, **settings})
 
 
+@pytest.mark.slow
 def test_a_meta_step_moves_every_parameter() -> None:
   """With all parts left out at once, and one Adam for all agents."""
   config = config_of(

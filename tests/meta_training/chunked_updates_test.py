@@ -60,6 +60,7 @@ def loss_of(network: agent_network.AgentNetwork) -> mixed_mode.Loss:
   return loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'core_lstm, dtype, tolerance',
   [(6, 'float32', 1e-5), (0, 'bfloat16', 0.02)],
@@ -115,6 +116,7 @@ def temporaries(function: Callable[..., Any], *arguments: Any) -> int:
   return compiled.memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.slow
 def test_chunks_save_memory() -> None:
   spec = make_spec(40, 40, 1)
 

@@ -166,6 +166,7 @@ def take_steps(num_members: int, chunk_size: int, *changes: Any) -> Step:
 steps_of = functools.cache(take_steps)
 
 
+@pytest.mark.slow
 def test_micro_batches_of_any_size_do_the_same() -> None:
   one, two, four = (steps_of(4, size) for size in (1, 2, 4))
   for other in (two, four):
@@ -242,6 +243,7 @@ def test_offloaded_members_take_no_memory_of_the_device() -> None:
   assert at_once > 3 * alone
 
 
+@pytest.mark.slow
 def test_gradients_that_no_one_reads_take_no_memory() -> None:
   """Those of four updates, each as large as the parameters."""
   with_them, without = take_steps(1, 1), take_steps(1, 1, 0, False)

@@ -127,6 +127,7 @@ def test_the_shipped_rule_imitates_on_other_inputs() -> None:
   )
 
 
+@pytest.mark.slow
 def test_learning_reduces_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(imitation, '_NUM_ACTIONS', (3,))  # It compiles sooner.
   errors: list[float] = []

@@ -25,7 +25,13 @@ def _registered_doors() -> Iterator[None]:
   del families.FAMILIES['doors']
 
 
-@pytest.mark.parametrize('name', ['doors', 'gymnasium/HostDoors-v0'])
+@pytest.mark.parametrize(
+  'name',
+  [
+    pytest.param('doors', marks=pytest.mark.slow),
+    'gymnasium/HostDoors-v0',
+  ],
+)
 def test_a_meta_step(name: str) -> None:
   settings: dict[str, Any] = {
     **quickstart.get_config().to_dict(),

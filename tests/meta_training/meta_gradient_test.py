@@ -269,7 +269,7 @@ def expected_gradients() -> dict[str, types.Params]:
 @pytest.mark.parametrize(
   ('mode', 'save_every', 'offload'),
   [
-    ('checkpointed', 1, False),
+    pytest.param('checkpointed', 1, False, marks=pytest.mark.slow),
     # What the golden values are compared with.
     pytest.param('mixed', 1, False, marks=pytest.mark.slow),
     ('mixed', 2, True),
@@ -300,6 +300,7 @@ def test_a_single_update_is_not_made_again() -> None:
   assert gradients is None
 
 
+@pytest.mark.slow
 def test_half_precision_changes_the_gradient_little() -> None:
   """In bfloat16, whose rounding is 0.4%, against float64."""
   with jax.enable_x64(True):
@@ -423,7 +424,7 @@ def sweep(
 
 @pytest.mark.parametrize(
   ('num_updates', 'optimizer'),
-  [(1, optax.sgd(0.5)), (2, ADAM)],
+  [(1, optax.sgd(0.5)), pytest.param(2, ADAM, marks=pytest.mark.slow)],
   ids=['one_update_by_sgd', 'two_by_adam'],
 )
 def test_finite_differences(

@@ -181,6 +181,7 @@ def chunked(request: pytest.FixtureRequest) -> population.Group:
   return group
 
 
+@pytest.mark.slow
 def test_chunk_sizes_agree(warm: Warm, chunked: population.Group) -> None:
   # A third step: the warmer Adam is, the less it amplifies rounding.
   _, start, _ = warm.group.step(warm.rule_params, copied(warm.members))
@@ -446,6 +447,7 @@ def pair() -> Pair:
   return Pair(host, environments, rule_params, on_host, on_device)
 
 
+@pytest.mark.slow
 def test_both_kinds_of_group_do_the_same(pair: Pair) -> None:
   updates, members, logs = pair.on_host
   expected_updates, expected_members, expected_logs = pair.on_device

@@ -257,6 +257,7 @@ def test_the_recorder_sees_keys_within_programs(recorder: Recorder) -> None:
   ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('no_gradients')
 def test_discovery(recorder: Recorder, tmp_path: pathlib.Path) -> None:
   """Two groups of two agents, each reset after each of three meta-steps."""
@@ -273,6 +274,7 @@ def test_discovery(recorder: Recorder, tmp_path: pathlib.Path) -> None:
   assert recorder.count('truncated_normal') > 4 * (1 + 3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('no_gradients')
 def test_a_group_on_the_host(recorder: Recorder) -> None:
   """Two agents take two steps; both are reset between these."""

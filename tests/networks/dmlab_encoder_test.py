@@ -75,6 +75,7 @@ def test_what_is_appended_is_that_of_numpy() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', ['mlp', 'impala'])
 def test_instructions_do_not_drown_images(kind: str) -> None:
   torso, observation = transformed(kind), observations()

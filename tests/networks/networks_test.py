@@ -142,6 +142,7 @@ def test_every_frame_of_a_stack_of_nethack_matters() -> None:
     assert (moved.max(axis=-1) > 1e-5).all(), f'{key}, frame {frame}'
 
 
+@pytest.mark.slow
 def test_a_stack_of_one_screen_of_nethack_is_the_screen() -> None:
   torso = transform(torsos.TorsoConfig('nethack', **SMALL))
   observation = observe(NETHACK)

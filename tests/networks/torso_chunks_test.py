@@ -136,6 +136,7 @@ def test_a_chunk_is_enough_for_acting() -> None:
     assert (texts[0] == texts[1]) == is_same
 
 
+@pytest.mark.slow
 def test_gradients_of_many_chunks_are_as_precise_in_bfloat16() -> None:
   length, batch_size = 15, 16
   rng = np.random.default_rng(0)

@@ -130,6 +130,7 @@ def dict_of(table: planning.Table) -> dict[str, Any]:
   return {name: value for name, value, _ in table}
 
 
+@pytest.mark.slow
 def test_groups_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
   """Five agents on four devices take as long as eight on four."""
   monkeypatch.setattr(planning.Load, 'held', planning.Load.bound)

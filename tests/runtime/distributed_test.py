@@ -111,6 +111,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
   return Runs(alone, together, (survivor.returncode, errors))
 
 
+@pytest.mark.slow
 def test_the_rule_is_the_same(runs: Runs) -> None:
   start = weights.load(runs.alone / 'initial_rule.npz')
   alone = weights.load(runs.alone / 'rule.npz')

@@ -4,8 +4,10 @@ import pathlib
 import re
 
 import launching
+import pytest
 
 
+@pytest.mark.slow
 def test_a_kill(tmp_path: pathlib.Path) -> None:
   """Two agents in environments on the host, each on a device of its own."""
   ended = launching.run_python(

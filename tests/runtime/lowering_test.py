@@ -25,6 +25,7 @@ ALL = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'cases', [CASES, *(pytest.param([x], marks=pytest.mark.slow) for x in ALL)]
 )

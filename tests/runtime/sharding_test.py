@@ -12,6 +12,7 @@ import pytest
 import sharded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'layouts', [['4x2'], pytest.param(['8x1', '1x8'], marks=pytest.mark.slow)]
 )

@@ -280,6 +280,7 @@ def test_updates_and_meta_gradient(case: goldens.Case) -> None:
   goldens.assert_meta_gradient(case.golden, loss, gradient)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('case', [PUBLISHED, 'actor_critic_a3'], indirect=True)
 def test_updates_optimized(case: goldens.Case) -> None:
   """As users run them: one by one, and with the compiler's defaults."""
@@ -295,6 +296,7 @@ def test_updates_optimized(case: goldens.Case) -> None:
 # the replacement in the first gradient.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'case',
   [
