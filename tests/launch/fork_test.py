@@ -49,6 +49,7 @@ def test_a_fork_goes_on_as_its_source_would(
   )
 
 
+@pytest.mark.slow
 def test_settings_of_a_fork_may_differ(
   run: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

@@ -105,6 +105,7 @@ def test_the_page_has_the_scores_of_each_rule(run: pathlib.Path) -> None:
   assert 'Random play earns -0.33 on average' in page
 
 
+@pytest.mark.slow
 def test_the_page_needs_no_other_file(run: pathlib.Path) -> None:
   page = (run / 'index.html').read_text()
   sources = re.findall(r'(?:src|href)="(.{0,40})', page)
@@ -184,6 +185,7 @@ def test_boards(name: str, found: tuple[Any, ...] | None) -> None:
   assert found == (board and tuple(board.values()))
 
 
+@pytest.mark.slow
 def test_agents_are_like_those_of_the_population(run: pathlib.Path) -> None:
   for folder in runs_of(run).values():
     settings = metrics.read_json(folder / 'config.json')
@@ -209,6 +211,7 @@ def test_agents_see_what_those_of_the_population_saw() -> None:
   assert settings['preprocessing'] == {'atari': {'frame_stack': 2}}
 
 
+@pytest.mark.slow
 def test_nothing_is_repeated(run: pathlib.Path) -> None:
   rows = {path: path.stat().st_mtime_ns for path in run.rglob('metrics.csv')}
   (run / 'index.html').unlink()

@@ -266,14 +266,11 @@ def expected_gradients() -> dict[str, types.Params]:
   return {age: gradient_of(*case) for age, case in members().items()}
 
 
+# What mixed mode is compared with below are published values.
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('mode', 'save_every', 'offload'),
-  [
-    pytest.param('checkpointed', 1, False, marks=pytest.mark.slow),
-    # What the golden values are compared with.
-    pytest.param('mixed', 1, False, marks=pytest.mark.slow),
-    ('mixed', 2, True),
-  ],
+  [('checkpointed', 1, False), ('mixed', 1, False), ('mixed', 2, True)],
 )
 def test_modes_are_equal(
   double: None, mode: str, save_every: int, offload: bool

@@ -462,6 +462,7 @@ def test_both_kinds_of_group_do_the_same(pair: Pair) -> None:
   assert (members.agent.episodes.finished > 0).all()
 
 
+@pytest.mark.slow
 def test_one_of_the_members_on_the_host_is_reset(pair: Pair) -> None:
   members = pair.host.init(keys(0, 2), pair.rule_params)
   _, members, _ = pair.host.step(pair.rule_params, members)
@@ -474,6 +475,7 @@ def test_one_of_the_members_on_the_host_is_reset(pair: Pair) -> None:
   assert [environment.resets for environment in pair.environments] == resets
 
 
+@pytest.mark.slow
 def test_resumed_members_on_the_host_start_an_episode(pair: Pair) -> None:
   members = pair.host.init(keys(0, 2), pair.rule_params)
   statistics = dataclasses.replace(

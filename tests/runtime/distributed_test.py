@@ -126,6 +126,7 @@ def test_the_rule_is_the_same(runs: Runs) -> None:
       assert error <= 1e-3 * moved + 1e-6, (module, name)
 
 
+@pytest.mark.slow
 def test_the_metrics_are_the_same(runs: Runs) -> None:
   alone = metrics.read(runs.alone / 'metrics.csv')
   together = {
@@ -139,6 +140,7 @@ def test_the_metrics_are_the_same(runs: Runs) -> None:
   assert (np.diff(alone['age']) < 0).any()  # Some agents were reset.
 
 
+@pytest.mark.slow
 def test_the_death_of_one_process_ends_the_others(runs: Runs) -> None:
   """Within SECONDS_TO_END, and with a reason."""
   code, errors = runs.survivor
@@ -148,6 +150,7 @@ def test_the_death_of_one_process_ends_the_others(runs: Runs) -> None:
   )
 
 
+@pytest.mark.slow
 def test_one_process_resumes_a_run_of_two(
   runs: Runs, tmp_path: pathlib.Path
 ) -> None:

@@ -141,6 +141,7 @@ print(max(jax.tree.leaves(pairs)))
 """
 
 
+@pytest.mark.slow
 def test_a_loop_of_ones_own_can_divide_batches() -> None:
   ended = launching.run_python(
     *('-c', LOOP),
