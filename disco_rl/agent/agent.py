@@ -99,6 +99,10 @@ class AgentConfig(config_lib.Settings):
       )
     return updates // number
 
+  def updates(self, rollouts: int) -> int:
+    """Returns the updates that follow some rollouts."""
+    return rollouts * self.updates_per_rollout
+
   def whole(self, updates: int) -> int:
     """Rounds a number of updates up to a whole number of rollouts."""
     return -(-updates // self.updates_per_rollout) * self.updates_per_rollout

@@ -285,11 +285,6 @@ def _contender(
   return Contender(name, runs_lib.slug(folder), rules[0], points)
 
 
-def updates_of(run: runs_lib.Run, rollouts: int) -> int:
-  """Returns the updates that agents of a run make from a number of rollouts."""
-  return rollouts * run.config.agent.updates_per_rollout
-
-
 def show(point: Point) -> str:
   """Formats settings as text."""
   shown = lambda x: f'{x:g}' if isinstance(x, float) else f'{x}'
@@ -329,7 +324,7 @@ class Plan:
     name = ', '.join((task, contender.name, show(point)))
     make = lambda x: runs_lib.training(name, folder, contender.name, x)
     run = make(settings)
-    updates = updates_of(run, settings['updates'])
+    updates = run.config.agent.updates(settings['updates'])
     if updates != settings['updates']:
       run = make({**settings, 'updates': updates})
     self._check_scored(task, run.config.log_every)

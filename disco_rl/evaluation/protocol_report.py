@@ -56,7 +56,8 @@ def setup(
     f'chosen by validation tasks alone ({named}), for each rule.',
     "An agent's score is the mean undiscounted return of its last 100 "
     'episodes after a number of updates; the smaller numbers are read off the '
-    'same runs.',
+    'same runs. Updates are those of agents that make one of each rollout; '
+    'others make more of the same rollouts.',
     {
       'agents': agents,
       'validations': validations,
@@ -90,7 +91,7 @@ def write(
   results = {
     task: {
       updates: [
-        runs_lib.read(run, protocol_lib.updates_of(run, updates)) for run in own
+        runs_lib.read(run, run.config.agent.updates(updates)) for run in own
       ]
       for updates in protocol.scored_after(task)
     }

@@ -88,8 +88,8 @@ class DeviceTraining(training_base.Training):
       self._rollouts_per_call = max(1, int(_CALL_SECONDS / seconds))
       done += number
     logs = jax.tree.map(lambda x: x / done, jax.device_get(sums))
-    done *= self.agent.config.updates_per_rollout
-    return training_base.Outcome(train_state, done, logs)
+    updates = self.agent.config.updates(done)
+    return training_base.Outcome(train_state, updates, logs)
 
   def _update_call(
     self, rule_params: types.Params, train_state: TrainState

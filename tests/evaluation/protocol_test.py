@@ -329,7 +329,7 @@ def test_ppo_learns_four_times_from_as_many_environment_steps(
   assert ppo.updates == 4 * reference.updates
   assert 4 * ppo.steps_per_update == reference.steps_per_update
   assert ppo.agent.batch_size == ppo.agent.num_environments, 'whole rollouts'
-  assert protocol_lib.updates_of(jobs['ppo'], 5) == 20
+  assert ppo.agent.updates(5) == 20
 
 
 def test_chains_have_rollouts_and_validation_tasks_of_their_own(
