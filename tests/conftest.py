@@ -35,7 +35,7 @@ jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 compilation_cache.collect_garbage_rarely()
 
-# Minutes each; the others are seconds.
+# A minute or more each, some with their slow tests; the others take seconds.
 _LONGEST = (
   'distributed_test',
   'kills_test',

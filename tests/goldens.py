@@ -119,9 +119,9 @@ class Golden:
   """One golden file.
 
   Attributes:
-    name: of the file.
-    arrays: by their keys.
-    read: the keys that were read so far.
+    name: The name of the file.
+    arrays: Key -> array.
+    read: The keys that were read so far.
   """
 
   def __init__(self, name: str):
@@ -246,7 +246,7 @@ def make_case(name: str, request: pytest.FixtureRequest) -> Case:
 
   Args:
     name: one of AGENT_FILES.
-    request: of the test, for the path of the published weights.
+    request: The request of the test, for the path of the published weights.
 
   Returns:
     The agent and its data.

@@ -22,9 +22,9 @@ class Hub:
 
   Attributes:
     files: path -> content, in every revision.
-    url: of the server.
-    commit: the newest.
-    requests: methods and paths.
+    url: The URL of the server.
+    commit: The newest commit.
+    requests: The methods and paths of requests.
   """
 
   files: dict[str, bytes]

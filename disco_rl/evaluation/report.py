@@ -148,8 +148,8 @@ def _section(
       figures['aggregates'],
       'IQM: mean of the middle half of the scores of all agents in all '
       'environments. Median and mean: over environments, of the mean over '
-      f'agents. {gap if compared.is_normalized else ""}Bars: 95% '
-      'intervals. Dots: single agents, over all environments.',
+      f'agents. {gap if compared.is_normalized else ""}'
+      'Bars: 95% intervals. Dots: single agents, over all environments.',
     )
     yield pages.Figure(
       figures['sample_efficiency'],

@@ -52,7 +52,7 @@ class StubInnerLoop:
   """Rewards depend on the rule and on random numbers.
 
   Attributes:
-    reward: of a rule.
+    reward: The function from a rule to its reward.
     noise: factor of the random part, which the member's key determines.
   """
 

@@ -266,7 +266,7 @@ def expected_gradients() -> dict[str, types.Params]:
   return {age: gradient_of(*case) for age, case in members().items()}
 
 
-# What mixed mode is compared with below are published values.
+# `test_golden_meta_gradient` compares mixed mode with golden values.
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ('mode', 'save_every', 'offload'),
@@ -344,8 +344,8 @@ def hold_constants(
   """Holds the arguments of `stop_gradient` at given values.
 
   Args:
-    patch: of `jax.lax.stop_gradient`.
-    held: values in the order of the calls; None: those that are passed in.
+    patch: The fixture that replaces `jax.lax.stop_gradient`.
+    held: The values in the order of the calls; None: those that are passed in.
 
   Returns:
     The values passed in, once the calls are made.

@@ -87,7 +87,7 @@ class Recorder:
   """Uses of keys, by their data.
 
   Attributes:
-    uses: of each key: what was done with it, in no particular order.
+    uses: Key -> the operations that it was used for, in no particular order.
   """
 
   uses: dict[tuple[int, ...], list[str]] = dataclasses.field(
