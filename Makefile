@@ -25,9 +25,9 @@ run: $(VENV)/.installed
 	@$(BIN)/python -m launch.showcase --workdir=$(WORKDIR)
 
 define ABOUT
-Discovering a rule takes about ten minutes on two cores, one or two of them
-compiling. Eight agents learn Catch on boards of 4x3 and 7x4 (+1 for a ball that is caught,
--1 for one that is missed) by a rule that 1,500 meta-steps change so that they earn
+Discovering a rule takes about seven minutes on two cores, one of them
+compiling. Eight agents learn Catch on boards of 2 to 7 rows (+1 for a ball that is
+caught, -1 for one that is missed) by a rule that 1,000 meta-steps change so that they earn
 more. "return" is their mean: -0.4 by random play, 1 at best. It falls when agents
 are replaced by new ones. Each line on new agents, on a 6x5 board, tells what the
 rule is worth: from -0.6, random play, to 1.

@@ -45,6 +45,7 @@ from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import craftax_adapter
 from disco_rl.environments.jax_native import gridworld_tasks
 from disco_rl.environments.jax_native import gymnax_adapter
+from disco_rl.environments.jax_native import random_catch
 from disco_rl.environments.jax_native import random_chains
 from disco_rl.environments.jax_native import random_grids
 from disco_rl.environments.jax_native import sokoban
@@ -225,6 +226,12 @@ FAMILIES = {
     kind='device',
     names=lambda: ('random_chain',),
     find=lambda variant, _: _find_task(random_chains.RandomChain, variant),
+  ),
+  'random_catch': Family(
+    form='random_catch, random_catch/NUMBER or random_catch/of_SIZE (of_16)',
+    kind='device',
+    names=lambda: ('random_catch',),
+    find=lambda variant, _: _find_task(random_catch.RandomCatch, variant),
   ),
   'lpg': Family(
     form='lpg/TASK or lpg/TASK/NUMBER (lpg/dense/17)',

@@ -237,6 +237,7 @@ _FAMILIES: Mapping[str, Callable[[str], Scale | None]] = {
   'lpg': _levels(_LPG, 'lpg'),
   'random_chain': lambda _: Scale(_RANDOM_CHAIN, low=0.0, high=1.0),
   'catch': lambda _: Scale(_CATCH, low=-1.0, high=1.0),
+  'random_catch': lambda _: Scale(_CATCH, low=-1.0, high=1.0),
   'sokoban': lambda _: Scale(_SOKOBAN, low=0.0, high=1.0),
   'crafter': _from_table(_CRAFTER, {'': reference_scores.CRAFTER}),
 }

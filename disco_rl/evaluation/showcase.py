@@ -1,5 +1,6 @@
 """A page about the result of a discovery, in words, numbers and films."""
 
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ import re
 
 import numpy as np
 
+from disco_rl.environments.jax_native import random_catch
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import pages
 from disco_rl.evaluation import statistics
@@ -25,6 +27,8 @@ _NAMES = {
   DISCOVERED: 'the discovered rule',
   HAND_MADE: 'actor-critic (designed by hand)',
 }
+# Names of environments -> what they are, in sentences.
+_PLACES = {'random_catch': 'Catch, on small boards of random sizes'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,13 +101,14 @@ def _found(showcase: Showcase, curves: pathlib.Path) -> Iterator[pages.Block]:
   run, environment = showcase.discovery, showcase.environment
   on = showcase.on.split(',')
   elsewhere = ', in which the rule was not discovered'
+  places = ', '.join(_PLACES.get(name, name) for name in on)
   yield pages.Heading('A rule was discovered', level=1)
   yield pages.Paragraph(
     'A rule tells an agent what to learn from what it has experienced. This '
     f'one is a neural network. It began as {run["began as"]}, and was changed '
     f'in {run["meta-steps"]} steps so that the agents that learn by it earn '
-    f'high returns in {", ".join(on)}. Below, new agents learn {environment}'
-    f'{"" if environment in on else elsewhere}.'
+    f'high returns in {places}. Below, new agents learn {environment}'
+    f'{"" if _is_used(environment, on) else elsewhere}.'
   )
   if found := board(environment):
     yield pages.Paragraph(
@@ -180,6 +185,16 @@ def board(environment: str) -> dict[str, float] | None:
     return None
   rows, columns = (int(size or 8) for size in match.groups())
   return {'rows': rows, 'columns': columns, 'random': 2 / columns - 1}
+
+
+def _is_used(environment: str, on: Collection[str]) -> bool:
+  """Whether an environment is one of these, or one of their boards."""
+  found = board(environment)
+  return environment in on or (
+    found is not None
+    and 'random_catch' in on
+    and random_catch.has(found['rows'], found['columns'])
+  )
 
 
 def verdict(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from disco_rl.environments.jax_native import catch
+from disco_rl.environments.jax_native import random_catch
 
 NUM_ENVIRONMENTS = 96
 
@@ -98,3 +99,33 @@ def test_a_scripted_policy_catches_or_avoids_every_ball(
   cells = last_observation.sum((-2, -1))
   np.testing.assert_array_equal(cells[0], 1)
   np.testing.assert_array_equal(cells[1], 2)
+
+
+@pytest.mark.parametrize('rows, columns', [(4, 3), (5, 4), (7, 4)])
+def test_a_board_in_a_larger_observation_is_the_same_game(
+  rows: int, columns: int
+) -> None:
+  alone: Any = catch.Catch(rows, columns)
+  inside: Any = random_catch.SmallCatch(7, 4, board=jnp.array([rows, columns]))
+
+  @jax.jit
+  def play(environment: Any) -> Any:
+    keys = jax.random.split(jax.random.key(0), 2 * rows)
+    state, first = environment.reset_batch(keys[0], NUM_ENVIRONMENTS)
+
+    def step(state: Any, key: Any) -> Any:
+      action = jax.random.randint(key, (NUM_ENVIRONMENTS,), 0, 3)
+      return environment.step_batch(
+        state, action, jax.random.split(key, NUM_ENVIRONMENTS)
+      )
+
+    return first, jax.lax.scan(step, state, keys)
+
+  (first, want), (first_inside, got) = play(alone), play(inside)
+  np.testing.assert_array_equal(first_inside[:, :rows, :columns], first)
+  board = got[1].observation[..., :rows, :columns]
+  np.testing.assert_array_equal(board, want[1].observation)
+  assert got[1].observation.sum() == board.sum(), 'something is off the board'
+  for name in ('reward', 'is_last', 'is_terminal'):
+    np.testing.assert_array_equal(getattr(got[1], name), getattr(want[1], name))
+  assert want[1].is_last.any()

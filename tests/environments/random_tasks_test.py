@@ -12,6 +12,7 @@ import pytest
 from configs import quickstart
 from disco_rl.environments import registry
 from disco_rl.environments.jax_native import gridworld
+from disco_rl.environments.jax_native import random_catch
 from disco_rl.environments.jax_native import random_chains
 from disco_rl.environments.jax_native import random_grids
 from disco_rl.environments.jax_native import task_distribution
@@ -242,7 +243,18 @@ class TestChains:
     np.testing.assert_array_equal(played.timestep.is_last.T, [is_last] * 32)
 
 
-@pytest.mark.parametrize('name', ['random_grid', 'lpg/sparse', 'random_chain'])
+def test_boards_of_catch_are_equally_probable() -> None:
+  boards = draw(random_catch.RandomCatch(), 800).board
+  sizes, counts = np.unique(boards, axis=0, return_counts=True)
+  want = [[rows, columns] for rows in range(2, 8) for columns in (3, 4)]
+  np.testing.assert_array_equal(sizes, want)
+  for count in counts:
+    assert_frequency(np.arange(800) < count, 1 / 12)
+
+
+@pytest.mark.parametrize(
+  'name', ['random_grid', 'lpg/sparse', 'random_chain', 'random_catch']
+)
 def test_distributions_draw_a_task_for_each_state(name: str) -> None:
   """Within an agent the task is shared; here each has its own."""
   distribution: Any = registry.make(name, 1, 0)

@@ -15,6 +15,7 @@ from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.host import terminal
 from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import gridworld
+from disco_rl.environments.jax_native import random_catch
 from disco_rl.environments.jax_native import sokoban
 from disco_rl.environments.jax_native import sokoban_levels
 
@@ -47,6 +48,10 @@ def test_catch() -> None:
   # Cells are squares between darker lines.
   assert (picture[8:15, :7] == boards.COLOURS[0]).all()
   assert (picture[15, :7] == (173, 120, 0)).all()
+  inside = random_catch.SmallCatch(4, 4, board=jnp.array([3, 3]))
+  np.testing.assert_array_equal(
+    cells(inside.render(state)), drawing('...#', 'a..#', '..@#', '####')
+  )
 
 
 def test_grid_worlds_without_collected_objects() -> None:

@@ -146,8 +146,27 @@ def test_the_verdict() -> None:
   assert len(showcase_lib.verdict(alike, 500, is_catch=False)) == 1
 
 
+_CATCHES = 'Catch, on small boards of random sizes. Below, new agents learn '
+
+
+@pytest.mark.parametrize(
+  ('on', 'environment', 'sentence'),
+  [
+    (
+      'catch/4x3,catch/5x4',
+      'catch',
+      'in catch/4x3, catch/5x4. Below, new agents learn catch, in which the',
+    ),
+    ('random_catch', 'catch/5x4', f'in {_CATCHES}catch/5x4.'),
+    ('random_catch', 'catch/6x5', f'in {_CATCHES}catch/6x5, in which the'),
+  ],
+)
 def test_a_page_without_pictures(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  on: str,
+  environment: str,
+  sentence: str,
 ) -> None:
   failing = mock.Mock(side_effect=OSError('no font'))
   monkeypatch.setattr(plotting, 'save', failing)
@@ -156,10 +175,10 @@ def test_a_page_without_pictures(
     page,
     showcase_lib.Showcase(
       discovery=collections.defaultdict(str),
-      on='catch/4x3,catch/5x4',
+      on=on,
       meta_curves=tmp_path / 'missing.png',
       held_out=(np.array([1]), np.array([0.5])),
-      environment='catch',
+      environment=environment,
       updates=50,
       trained=[trained('discovered', 0.0, 0.1, 0.3, 0.5, 0.9)],
       no_film='no display',
@@ -168,7 +187,7 @@ def test_a_page_without_pictures(
   )
   text = page.read_text()
   assert '<td>0.90</td>' in text and '<img' not in text
-  assert 'in catch/4x3, catch/5x4. Below, new agents learn catch, in' in text
+  assert sentence in text
   assert '<p class="result">Result.' in text
 
 

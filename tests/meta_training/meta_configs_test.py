@@ -70,7 +70,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
   ('name', 'variant', 'groups'),
   [
-    ('quickstart', (), 2),
+    ('quickstart', (), 1),
     ('meta_gridworld', (), 2),
     ('general', (), 3),
     ('scaling', ('grids_16',), 2),

@@ -62,10 +62,11 @@ class Catch(base.JaxEnvironment):
 
   def reset(self, key: types.Array) -> tuple[State, types.Array]:
     """Implements `JaxEnvironment.reset`; the observation is [rows, columns]."""
+    _, columns = self._board
     state = State(
       ball_row=jnp.int32(0),
-      ball_column=jax.random.randint(key, (), 0, self.columns, jnp.int32),
-      paddle_column=jnp.int32(self.columns // 2),
+      ball_column=jax.random.randint(key, (), 0, columns, jnp.int32),
+      paddle_column=jnp.int32(columns // 2),
     )
     return state, self._observe(state)
 
@@ -74,14 +75,13 @@ class Catch(base.JaxEnvironment):
   ) -> tuple[State, types.TimeStep]:
     """Moves the paddle; `action` is 0 for left, 1 for stay, 2 for right."""
     del key  # Only the start is random.
+    rows, columns = self._board
     state = State(
       ball_row=state.ball_row + 1,
       ball_column=state.ball_column,
-      paddle_column=jnp.clip(
-        state.paddle_column + action - 1, 0, self.columns - 1
-      ),
+      paddle_column=jnp.clip(state.paddle_column + action - 1, 0, columns - 1),
     )
-    landed = state.ball_row == self.rows - 1
+    landed = state.ball_row == rows - 1
     caught = state.ball_column == state.paddle_column
     reward = jnp.where(landed, jnp.where(caught, 1, -1), 0)
     return state, types.TimeStep(
@@ -94,12 +94,21 @@ class Catch(base.JaxEnvironment):
 
   def render(self, state: State) -> np.ndarray:
     """Implements `JaxEnvironment.render`; the ball hides the paddle."""
-    board = np.zeros((2, self.rows, self.columns), bool)
-    board[0, -1, state.paddle_column] = True
-    board[1, state.ball_row, state.ball_column] = True
-    return boards.paint((board[0], boards.AGENT), (board[1], boards.COLOURS[0]))
+    rows, columns = self._board
+    board = np.zeros((3, self.rows, self.columns), bool)
+    board[0, rows:] = board[0, :, columns:] = True
+    board[1, rows - 1, state.paddle_column] = True
+    board[2, state.ball_row, state.ball_column] = True
+    colours = (boards.WALL, boards.AGENT, boards.COLOURS[0])
+    return boards.paint(*zip(board, colours))
+
+  @property
+  def _board(self) -> tuple[int | types.Array, int | types.Array]:
+    """The rows and columns of the board."""
+    return self.rows, self.columns
 
   def _observe(self, state: State) -> types.Array:
+    rows, _ = self._board
     board = jnp.zeros((self.rows, self.columns), jnp.float32)
     board = board.at[state.ball_row, state.ball_column].set(1.0)
-    return board.at[self.rows - 1, state.paddle_column].set(1.0)
+    return board.at[rows - 1, state.paddle_column].set(1.0)
