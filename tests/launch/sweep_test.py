@@ -421,7 +421,7 @@ def test_the_report_compares_what_fresh_agents_earn(
   (improvement,) = catch['probability_of_improvement']
   assert improvement['value'] == 1.0  # Each seed of `full` beats all others.
   text = (tmp_path / 'report.md').read_text()
-  assert 'Meta-steps of each: 1,500.' in text
+  assert 'Meta-steps of each: 1,000.' in text
   assert 'it is too hot' in text
   assert (tmp_path / 'report.html').exists()
 
