@@ -23,6 +23,7 @@ import ml_collections
 
 from configs import meta_gridworld
 from configs import quickstart
+from configs import records
 
 # Name after the colon -> changes of the full method.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -63,14 +64,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def get_config(variant: str = 'full') -> ml_collections.ConfigDict:
   """Returns the settings of a variant by name."""
-  if variant not in VARIANTS:
-    raise ValueError(
-      f'The config ablations has no {variant!r}; choose one of '
-      f'{", ".join(VARIANTS)}.'
-    )
+  changes = records.variant('ablations', VARIANTS, variant)
   config = quickstart.get_config()
   config.environments = 'catch/4x3'
   config.average_rule = False  # As in the table in the docs.
   config.rule_prediction_size = 32
-  config.update(VARIANTS[variant])
+  config.update(changes)
   return config

@@ -41,13 +41,9 @@ from disco_rl import config as config_lib
 
 def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
   """Returns the settings of a starting point by its name."""
-  if name not in VARIANTS:
-    raise ValueError(
-      f'The config evaluate has no {name!r}; choose one of '
-      f'{", ".join(VARIANTS)}.'
-    )
+  changes = records.variant('evaluate', VARIANTS, name)
   config = base()
-  config.update(VARIANTS[name])
+  config.update(changes)
   return config
 
 

@@ -1,4 +1,4 @@
-"""Makes configs from records of settings, with their defaults.
+"""Makes configs from records of settings, and finds their variants.
 
 This is not a config itself. The record that declares a setting has its meaning
 and its default; configs only override settings.
@@ -7,6 +7,7 @@ and its default; configs only override settings.
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
+from typing import Any
 
 import ml_collections
 from ml_collections import config_dict
@@ -37,3 +38,24 @@ def defaults(
       value = config_dict.placeholder(type(value))
     config[setting.name] = value
   return config
+
+
+def variant(
+  config: str, variants: Mapping[str, Mapping[str, Any]], name: str
+) -> Mapping[str, Any]:
+  """Returns the changes of a variant.
+
+  Args:
+    config: The name of the config, for the error.
+    variants: Name after the colon -> changes of the defaults.
+    name: The name of the variant.
+
+  Raises:
+    ValueError: There is no such variant.
+  """
+  if name not in variants:
+    raise ValueError(
+      f'The config {config} has no {name!r}; choose one of '
+      f'{", ".join(variants)}.'
+    )
+  return variants[name]

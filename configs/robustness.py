@@ -33,6 +33,7 @@ import ml_collections
 from configs import benchmarks
 from configs import evaluate
 from configs import quickstart
+from configs import records
 
 _CATCH = {
   'environment': 'catch/6x5',
@@ -94,11 +95,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def get_config(variant: str = 'catch') -> ml_collections.ConfigDict:
   """Returns the settings of a variant by name."""
-  if variant not in VARIANTS:
-    raise ValueError(
-      f'The config robustness has no {variant!r}; choose one of '
-      f'{", ".join(VARIANTS)}.'
-    )
+  changes = records.variant('robustness', VARIANTS, variant)
   config = evaluate.base()
-  config.update(VARIANTS[variant])
+  config.update(changes)
   return config

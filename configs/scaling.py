@@ -17,6 +17,7 @@ from typing import Any
 import ml_collections
 
 from configs import general
+from configs import records
 
 # In grid worlds alone, discovery had not begun after 350 meta-steps: agents
 # that act at random rarely find rewards.
@@ -29,16 +30,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
   },
   'grids_all': {'environments': f'random_grid,{CATCH}'},
 }
-HELD_OUT = tuple(f'random_grid/{i}' for i in range(20))
+HELD_OUT = ','.join(f'random_grid/{i}' for i in range(20))
 
 
 def get_config(variant: str = 'grids_all') -> ml_collections.ConfigDict:
   """Returns the settings of a variant by name."""
-  if variant not in VARIANTS:
-    raise ValueError(
-      f'The config scaling has no {variant!r}; choose one of '
-      f'{", ".join(VARIANTS)}.'
-    )
+  changes = records.variant('scaling', VARIANTS, variant)
   config = general.get_config()
   config.rule = 'untrained'
   config.agents = 8
@@ -51,9 +48,9 @@ def get_config(variant: str = 'grids_all') -> ml_collections.ConfigDict:
   config.meta_learning_rate = 2e-3
   config.policy_entropy_cost = 1e-2
   config.checkpoint_every = 100
-  config.held_out_environments = ','.join(HELD_OUT)
+  config.held_out_environments = HELD_OUT
   config.held_out_every = 250
   config.held_out_updates = 300
   config.cpu_devices = 1
-  config.update(VARIANTS[variant])
+  config.update(changes)
   return config
