@@ -4,6 +4,7 @@
   python -m benchmarks.paper_scale --topology=v5p:2x2x1 --dtype=bfloat16
   python -m benchmarks.paper_scale --topology=v3:2x2x1 --batch_devices=8
   python -m benchmarks.paper_scale --variant=large
+  python -m benchmarks.paper_scale --device=h100 --torso_chunk_size=512
 
 The agent is that of configs/disco57.py, or of a variant of it. XLA compiles for
 this machine's CPU, or ahead of time for a topology of TPUs, which need not be
@@ -20,6 +21,10 @@ All figures are for one device. `agent_meta_step_gib` is its memory while it
 computes one agent: the agent's state, the states, batches and gradients of N
 updates, and the arguments, results and temporaries of the largest program.
 Replay is in the host's memory.
+
+With --device, the programs are compiled for this machine's device, and also run
+there; their milliseconds are printed next to those that launch.plan estimates
+for a device of that name.
 
 Arithmetic is counted in the traced program, with all iterations of loops. For
 TPUs, two estimates of a program's milliseconds are printed: that of XLA, which
@@ -64,6 +69,9 @@ _LEVEL = flags.DEFINE_enum(
   'O1',
   ['UNKNOWN', 'O0', 'O1', 'O2', 'O3'],
   "XLA's level for a topology; UNKNOWN: its default.",
+)
+_DEVICE = flags.DEFINE_string(
+  'device', '', "Name of this machine's device, to run the programs on it."
 )
 _VARIANT = flags.DEFINE_string('variant', '', 'Variant of configs/disco57.py.')
 _DTYPE = flags.DEFINE_enum(
@@ -264,16 +272,38 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
     if _TOPOLOGY.value:
       estimate = compiled.cost_analysis()['optimal_seconds']
       yield f'{name}_ms_by_xla', 1e3 * estimate
-      yield f'{name}_ms_planned', 1e3 * planned_seconds(cost)
+    if planned := _DEVICE.value or tpu():
+      yield f'{name}_ms_planned', 1e3 * planned_seconds(cost, planned)
+    if _DEVICE.value:
+      arguments = jax.tree.map(random_array, program.arguments)
+      run = lambda: compiled(*arguments)  # noqa: B023
+      yield f'{name}_ms_measured', 1e3 * timing.median_seconds(run)
   if set(names) == set(PROGRAMS):
     kept = kept_bytes(agent, mesh.shape[sharding.BATCH])
     yield 'agent_meta_step_gib', (kept + max(held)) / 2**30
 
 
-def planned_seconds(cost: planning.Cost) -> float:
-  """As launch.plan computes it, with its defaults, for the topology's TPUs."""
-  device = planning.DEVICES[f'tpu_{_TOPOLOGY.value.split(":")[0]}']
-  cluster = device.cluster(
+def tpu() -> str:
+  """The name of the topology's TPUs; empty without a topology."""
+  version, _, shape = _TOPOLOGY.value.partition(':')
+  return f'tpu_{version}' if shape else ''
+
+
+def random_array(shape: jax.ShapeDtypeStruct) -> jax.Array:
+  """Positive numbers below 0.01, any bytes of images, zeros and keys."""
+  key = jax.random.key(0)
+  if jax.dtypes.issubdtype(shape.dtype, jax.dtypes.prng_key):
+    return jax.random.split(key, shape.shape)
+  if shape.dtype == np.uint8:
+    return jax.random.bits(key, shape.shape, np.uint8)
+  if jax.dtypes.issubdtype(shape.dtype, np.floating):
+    return jax.random.uniform(key, shape.shape, shape.dtype, maxval=0.01)
+  return jax.numpy.zeros(shape.shape, shape.dtype)
+
+
+def planned_seconds(cost: planning.Cost, name: str) -> float:
+  """As launch.plan computes it, with its defaults, for a device of a name."""
+  cluster = planning.DEVICES[name].cluster(
     memory_fraction=1,
     efficiency=0.4,
     seconds_per_operation=1e-6,
@@ -312,7 +342,9 @@ def rows() -> Iterator[Row]:
   """All figures that were chosen."""
   mesh = make_mesh()
   programs = [name for name in PROGRAMS if name in _PARTS.value]
-  with backend.making_programs_for('tpu' if _TOPOLOGY.value else 'cpu'):
+  # Without --device, programs are as for a CPU wherever they are compiled.
+  platform = jax.devices()[0].platform if _DEVICE.value else 'cpu'
+  with backend.making_programs_for('tpu' if _TOPOLOGY.value else platform):
     yield from program_rows(programs, mesh)
 
 
