@@ -56,7 +56,8 @@ def per_agent_adam(
   """
   schedule = optimizers.schedule(learning_rate, decay_updates=decay_steps)
   return optax.chain(
-    optax.clip_by_global_norm(max_gradient_norm), optax.adam(schedule)
+    optax.clip_by_global_norm(max_gradient_norm),
+    optax.flatten(optax.adam(schedule)),
   )
 
 

@@ -362,7 +362,7 @@ def test_resets_draw_new_levels_and_rates_and_checkpoints_keep_them(
   config = meta_trainer.config_of(settings)
   rule = config.rule_settings
   (group,) = build.make_groups(config, rule)
-  rule_params: Any = {}  # Nothing learns here.
+  rule_params: Any = {'eta': np.zeros(1)}  # Nothing learns here.
   first_keys, next_keys = (
     jax.random.split(jax.random.key(seed), 3) for seed in (1, 2)
   )
@@ -395,7 +395,9 @@ def test_agents_of_different_subsets_share_a_program() -> None:
     {**settings, 'environments': environments, 'agents': 6}
   )
   (group,) = build.make_groups(config, config.rule_settings)
-  members = group.init(jax.random.split(jax.random.key(1), 6), {})
+  members = group.init(
+    jax.random.split(jax.random.key(1), 6), {'eta': np.zeros(1)}
+  )
   rewards = [x.tobytes() for x in copy_drawn(members)['object_reward']]
   assert len(set(rewards[::2])) == 1 < len(set(rewards[1::2]))
 

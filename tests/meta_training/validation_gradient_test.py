@@ -280,6 +280,19 @@ def flatten(params: types.Params) -> Table:
   }
 
 
+def as_table(vector: types.Array, params: types.Params) -> Table:
+  """Moments of Adam, which are one vector, by the names of the parameters."""
+  leaves, structure = jax.tree.flatten(params)
+  ends = np.cumsum([x.size for x in leaves])
+  parts = np.split(np.asarray(vector), ends[:-1])
+  assert ends[-1] == vector.size
+  return flatten(
+    jax.tree.unflatten(
+      structure, [part.reshape(x.shape) for part, x in zip(parts, leaves)]
+    )
+  )
+
+
 def predict(params: Table, state: np.ndarray) -> np.ndarray:
   """Values as the network outputs them: of one-hot vectors, row by row."""
   hidden = params['torso/mlp/~/linear_0/w'][state]
@@ -358,7 +371,7 @@ def update_value(
   gradient = differences(loss, params)
   adam = before.opt_state[0]
   count = int(adam.count) + 1
-  mu, nu = flatten(adam.mu), flatten(adam.nu)
+  mu, nu = as_table(adam.mu, before.params), as_table(adam.nu, before.params)
   for name, g in gradient.items():
     mu[name] = 0.9 * mu[name] + 0.1 * g
     nu[name] = 0.999 * nu[name] + 0.001 * g**2
@@ -389,8 +402,8 @@ def random_value_state(
   draw = lambda tree: jax.tree.map(lambda x: rng.normal(size=x.shape), tree)
   adam = optax.ScaleByAdamState(
     count=jnp.int32(4),
-    mu=draw(shapes.params),
-    nu=jax.tree.map(np.square, draw(shapes.params)),
+    mu=draw(shapes.opt_state[0].mu),
+    nu=np.square(draw(shapes.opt_state[0].nu)),
   )
   return meta_value.MetaValueState(
     params=draw(shapes.params),
@@ -408,11 +421,11 @@ def assert_value_state(
   adam = state.opt_state[0]
   assert adam.count == 5
   for actual, values in (
-    (state.params, expected.params),
-    (adam.mu, expected.mu),
-    (adam.nu, expected.nu),
+    (flatten(state.params), expected.params),
+    (as_table(adam.mu, state.params), expected.mu),
+    (as_table(adam.nu, state.params), expected.nu),
   ):
-    assert_tables(flatten(actual), values)
+    assert_tables(actual, values)
   for actual, moment in zip(
     (state.moments.advantage, state.moments.td), expected.moments
   ):
