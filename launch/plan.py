@@ -58,7 +58,10 @@ _FRACTION = flags.DEFINE_float(
   "Part of a device's memory for programs; 0.75 is JAX's default on GPUs.",
 )
 _EFFICIENCY = flags.DEFINE_float(
-  'efficiency', 0.4, 'Part of TFLOP/s and GB/s that programs reach; assumed.'
+  'efficiency',
+  0.4,
+  'Part of TFLOP/s and GB/s that programs reach; 0.37 to 0.41 of TFLOP/s were '
+  'measured for disco57 on an H100.',
 )
 _OPERATION = flags.DEFINE_float(
   'operation_microseconds',
