@@ -167,7 +167,8 @@ class Program:
   def compile(self, mesh: jax.sharding.Mesh) -> tuple[Any, float]:
     """The program of a device, and the seconds of compiling."""
     program, arguments = self._call(mesh)
-    return program.compile(*arguments), program.compile_seconds
+    start = compilation.seconds()
+    return program.compile(*arguments), compilation.seconds() - start
 
   def cost(self, mesh: jax.sharding.Mesh) -> planning.Cost:
     """The cost on a device, loops multiplied out."""

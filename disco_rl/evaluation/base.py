@@ -96,11 +96,6 @@ class Training(abc.ABC):
   def _make_programs(self) -> None:
     """Makes the programs that act and learn, without compiling them."""
 
-  @property
-  def compile_seconds(self) -> float:
-    """Time spent on compiling so far."""
-    return self._programs.compile_seconds
-
   def calls(self, rule_params: types.Params) -> list[compilation.Call]:
     """Returns all programs and the shapes of their arguments, longest first.
 

@@ -87,11 +87,6 @@ class HeldOut:
       self._trainings[name] = training.make(agent, environment, config.seeds)
       self._trainings[name].begin_episodes()
 
-  @property
-  def compile_seconds(self) -> float:
-    """Time spent on compiling so far."""
-    return sum(x.compile_seconds for x in self._trainings.values())
-
   def calls(self, rule_params: types.Params) -> list[compilation.Call]:
     """Returns all programs, to be compiled in parallel."""
     return [

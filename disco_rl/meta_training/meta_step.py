@@ -90,13 +90,6 @@ class MetaStep:
       )
     )
 
-  @property
-  def compile_seconds(self) -> float:
-    """Time spent on compiling so far."""
-    return self._apply_mean.compile_seconds + sum(
-      group.compile_seconds for group in self._groups
-    )
-
   def calls(self, rule_params: types.Params) -> list[compilation.Call]:
     """Returns programs to be compiled in parallel, longest first."""
     of_groups = [group.calls(rule_params) for group in self._groups]

@@ -180,11 +180,6 @@ class Group(abc.ABC):
     )
 
   @property
-  def compile_seconds(self) -> float:
-    """Time spent on compiling so far."""
-    return self.programs.compile_seconds
-
-  @property
   @abc.abstractmethod
   def steps(self) -> inner_loop_lib.Steps:
     """The environment steps of one member in a meta-step."""

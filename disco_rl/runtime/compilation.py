@@ -1,11 +1,14 @@
 """Programs that are compiled once, ahead of their first run."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from concurrent import futures
+import contextlib
 import ctypes
 import os
 import re
+import threading
 import time
 
 from absl import logging
@@ -14,15 +17,42 @@ import jax
 from disco_rl import types
 from disco_rl.runtime import backend
 
+
+class _Stopwatch:
+  """Measures the time during which at least one thread uses it.
+
+  Attributes:
+    seconds: The total time; it grows when the last thread ends.
+  """
+
+  def __init__(self) -> None:
+    self.seconds = 0.0
+    self._threads = 0
+    self._start = 0.0
+    self._lock = threading.Lock()
+
+  @contextlib.contextmanager
+  def running(self) -> Iterator[None]:
+    """Counts the time of the block; other threads may count it too."""
+    with self._lock:
+      if self._threads == 0:
+        self._start = time.perf_counter()
+      self._threads += 1
+    try:
+      yield
+    finally:
+      with self._lock:
+        self._threads -= 1
+        if self._threads == 0:
+          self.seconds += time.perf_counter() - self._start
+
+
+_STOPWATCH = _Stopwatch()
 _UNKNOWN = re.compile("No such compile option: '(.*)'")
 
 
 class Program:
-  """A jitted function for arguments of one shape, compiled when first called.
-
-  Attributes:
-    compile_seconds: The time spent on tracing and compiling so far.
-  """
+  """A jitted function for arguments of one shape, compiled once."""
 
   def __init__(
     self,
@@ -41,7 +71,6 @@ class Program:
     self._runs_often = runs_often
     self._jitted = jax.jit(function, donate_argnums=donate_argnums)
     self._compiled: jax.stages.Compiled | None = None
-    self.compile_seconds = 0.0
 
   def __call__(self, *arguments: types.PyTree) -> types.PyTree:
     """Runs the program; returns before it has finished, like JAX."""
@@ -53,10 +82,9 @@ class Program:
     They are arrays, which are not donated, or shapes by `sharding.shapes`.
     """
     if self._compiled is None:
-      start = time.perf_counter()
-      lowered = self.trace(*arguments).lower()
-      self._compiled = _compile(lowered, options(self._runs_often))
-      self.compile_seconds += time.perf_counter() - start
+      with _STOPWATCH.running():
+        lowered = self.trace(*arguments).lower()
+        self._compiled = _compile(lowered, options(self._runs_often))
       trim_memory()
     return self._compiled
 
@@ -85,6 +113,14 @@ class Program:
   def shapes(self, *arguments: types.PyTree) -> types.PyTree:
     """Returns the shapes of results for such arguments, without compiling."""
     return self._jitted.eval_shape(*arguments)
+
+
+def seconds() -> float:
+  """Returns how long this process has traced and compiled `Program`s so far.
+
+  Time in which several are compiled counts once.
+  """
+  return _STOPWATCH.seconds
 
 
 # A program and its arguments, or their shapes.

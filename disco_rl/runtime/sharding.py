@@ -166,12 +166,6 @@ class Programs:
   def __init__(self, mesh: jax.sharding.Mesh):
     """Makes no programs yet."""
     self._mesh = mesh
-    self._made: list[compilation.Program] = []
-
-  @property
-  def compile_seconds(self) -> float:
-    """Time spent on compiling so far."""
-    return sum(program.compile_seconds for program in self._made)
 
   def make(
     self,
@@ -183,6 +177,4 @@ class Programs:
   ) -> compilation.Program:
     """Makes a `compilation.Program` of a function, by `per_device`."""
     mapped = per_device(function, self._mesh, in_specs, out_specs)
-    program = compilation.Program(mapped, donate_argnums, runs_often)
-    self._made.append(program)
-    return program
+    return compilation.Program(mapped, donate_argnums, runs_often)

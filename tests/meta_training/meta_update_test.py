@@ -171,8 +171,6 @@ class Trial:
 class RecordedTraining:
   """For `training.make`; agent i of trial t returns 10 t + i."""
 
-  compile_seconds = 0.0
-
   def __init__(self, num_agents: int):
     self.num_agents = num_agents
     self.trials: list[Trial] = []

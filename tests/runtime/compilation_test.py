@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from typing import Any
 
 import jax
@@ -24,12 +25,16 @@ def test_programs_are_compiled_in_parallel() -> None:
 
     def function(x: Any) -> Any:
       both.wait()
+      time.sleep(0.1)  # Counted once, for both.
       return x + 1
 
     return compilation.Program(function)
 
   calls = [(program(), (SHAPE,)), (program(), (SHAPE,))]
+  start, before = time.perf_counter(), compilation.seconds()
   compilation.compile_all(calls)
+  elapsed = time.perf_counter() - start
+  assert 0.1 <= compilation.seconds() - before <= elapsed
   for compiled, _ in calls:
     np.testing.assert_array_equal(compiled(np.zeros(3, np.float32)), 1.0)
 
@@ -44,12 +49,9 @@ def test_a_program_is_traced_once() -> None:
   program = compilation.Program(function)
   assert program.shapes(SHAPE).shape == (3,)
   compilation.compile_all([(program, (SHAPE,))])
-  seconds = program.compile_seconds
-  assert seconds > 0.0
   for x in (np.ones(3, np.float32), jnp.ones(3)):
     np.testing.assert_array_equal(program(x), 2.0)
   assert traces == [(3,)]
-  assert program.compile_seconds == seconds
 
 
 def test_what_fails_to_compile_is_an_error() -> None:
