@@ -20,6 +20,7 @@ from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
 from disco_rl.runtime import metrics
 from disco_rl.runtime import progress
+from disco_rl.runtime import reports
 from disco_rl.runtime import run as run_lib
 from disco_rl.runtime import sharding
 from disco_rl.update_rules import sources
@@ -160,8 +161,10 @@ class MetaTrainer:
       )
       rule_files.save_initial(self._initial_params)
       self._meta_step.open_replays(run.folder / 'replay')
-      state = self._meta_step.init(self._initial_params)
       with run.saving():
+        if run.newest_step < config.meta_steps:
+          self._compile()
+        state = self._meta_step.init(self._initial_params)
         if newest := run.restore(
           self._meta_step.to_tree(state), self._meta_step.restore_replays
         ):
@@ -216,8 +219,6 @@ class MetaTrainer:
       ) as bar,
     ):
       is_last = run.step >= config.meta_steps
-      if not is_last:
-        self._compile(state.rule_params, bar)
       if run.step == 0:
         self._evaluate(state, held_out_writer, bar)
       while not is_last:
@@ -238,17 +239,18 @@ class MetaTrainer:
         if run.is_due(is_last):
           run.save(save)
 
-  def _compile(self, rule_params: types.Params, bar: progress.Progress) -> None:
+  def _compile(self) -> None:
     """Compiles the programs of all groups and evaluations in parallel."""
     groups = ', '.join(
       f'{group.config.num_agents} agents like {group.config.names[0]}'
       for group in self._groups
     )
-    bar.note(f'compiling: a program for each group of agents, {groups}')
-    calls = self._meta_step.calls(rule_params)
-    calls += self._held_out.calls(distributed.fetch(rule_params))
+    if distributed.is_first():
+      reports.note(f'compiling: a program for each group of agents, {groups}')
+    params = self._initial_params
+    calls = self._meta_step.calls(params)
+    calls += self._held_out.calls(distributed.fetch(params))
     compilation.compile_all(calls)
-    bar.begin()
 
   def _evaluate(
     self,

@@ -109,6 +109,11 @@ class Checkpointer:
     self._reported_trash = False
     self._empty_trash()
 
+  @property
+  def newest_step(self) -> int:
+    """The step of the newest checkpoint, damaged or not; 0 without one."""
+    return self._manager.latest_step() or 0
+
   def save(self, step: int, tree: types.PyTree) -> None:
     """Starts to save a tree; returns as soon as the tree may be overwritten.
 

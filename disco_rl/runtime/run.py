@@ -155,6 +155,12 @@ class Run:
     """The seconds so far, including those before the run was resumed."""
     return self._clock() - self._start
 
+  @property
+  def newest_step(self) -> int:
+    """The step of the newest checkpoint; 0 if there is none."""
+    assert self._checkpointer is not None
+    return self._checkpointer.newest_step
+
   @contextlib.contextmanager
   def saving(self) -> Iterator[None]:
     """Opens the checkpoints, and completes them at the end.

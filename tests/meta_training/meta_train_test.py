@@ -357,7 +357,7 @@ def test_a_killed_run_resumes_bit_for_bit(
     assert re.match(progress, line), line
   launch(workdir, *SMALL)
   printed = capsys.readouterr()
-  assert ' 50% 2/4 ' in printed.err.splitlines()[0]
+  assert ' 50% 2/4 ' in printed.err.splitlines()[1]
   assert f'The rule is {workdir / "rule.npz"}' in printed.out
   assert_same_run(workdir, small)
 
