@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import jax
+from jax import flatten_util
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -202,12 +203,12 @@ def test_chunk_sizes_agree(warm: Warm, chunked: population.Group) -> None:
 def test_updates_of_members_are_summed(warm: Warm) -> None:
   """Of each member's own Adam; gradients are read from its first moments."""
   optimizer = warm.group.config.optimizer
+  _, by_name = flatten_util.ravel_pytree(warm.rule_params)
 
   @jax.jit
   def again(before: Any, after: Any) -> tuple[types.Array, types.Params]:
-    gradients = jax.tree.map(
-      lambda old, new: (new - 0.9 * old) / 0.1, before[1][0].mu, after[1][0].mu
-    )
+    vectors = (after[1][0].mu - 0.9 * before[1][0].mu) / 0.1
+    gradients = jax.vmap(by_name)(vectors)
     updates, _ = jax.vmap(optimizer.update)(gradients, before)
     norms = jax.vmap(optax.tree.norm)(gradients)
     return norms, jax.tree.map(
