@@ -35,6 +35,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+import functools
 import os
 from typing import Any
 
@@ -70,8 +71,11 @@ _LEVEL = flags.DEFINE_enum(
   ['UNKNOWN', 'O0', 'O1', 'O2', 'O3'],
   "XLA's level for a topology; UNKNOWN: its default.",
 )
-_DEVICE = flags.DEFINE_string(
-  'device', '', "Name of this machine's device, to run the programs on it."
+_DEVICE = flags.DEFINE_enum(
+  'device',
+  None,
+  list(planning.DEVICES),
+  "This machine's device, to run the programs on it.",
 )
 _VARIANT = flags.DEFINE_string('variant', '', 'Variant of configs/disco57.py.')
 _DTYPE = flags.DEFINE_enum(
@@ -277,7 +281,7 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
       yield f'{name}_ms_planned', 1e3 * planned_seconds(cost, planned)
     if _DEVICE.value:
       arguments = jax.tree.map(random_array, program.arguments)
-      run = lambda: compiled(*arguments)  # noqa: B023
+      run = functools.partial(compiled, *arguments)
       yield f'{name}_ms_measured', 1e3 * timing.median_seconds(run)
   if set(names) == set(PROGRAMS):
     kept = kept_bytes(agent, mesh.shape[sharding.BATCH])

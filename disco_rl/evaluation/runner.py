@@ -24,7 +24,6 @@ from disco_rl.evaluation import statistics
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
 from disco_rl.runtime import backend
-from disco_rl.runtime import compilation
 from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
@@ -173,7 +172,6 @@ class Evaluation:
       FileNotFoundError: The file of the rule's weights does not exist.
       ImportError: The environment needs a package that is not installed.
     """
-    self._compiled_before = compilation.seconds()
     backend.check_precision()
     self._config = config
     environment_registry.validate(config.environment)
@@ -376,7 +374,6 @@ class Evaluation:
       'updates': run.step,
       'environment_steps': run.step * config.steps_per_update,
       'return': statistics.summarize(train_loop.returns(train_state)),
-      'compile_seconds': compilation.seconds() - self._compiled_before,
     }
     scores = achievements.crafter_scores(run.folder / 'metrics.csv')
     if scores is not None:

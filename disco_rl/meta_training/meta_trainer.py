@@ -70,7 +70,6 @@ class MetaTrainer:
       FileNotFoundError: The file of weights does not exist.
       ImportError: An environment needs a package that is not installed.
     """
-    self._compiled_before = compilation.seconds()
     backend.check_precision()
     build.validate((*config.environments, *config.held_out.environments))
     mesh = sharding.make_mesh(config.batch_devices)
@@ -181,7 +180,6 @@ class MetaTrainer:
       'rule': self._config.rule,
       'agents': self._config.agents,
       **reporting.summary(run.folder),
-      'compile_seconds': compilation.seconds() - self._compiled_before,
     }
 
   def _draw(self, path: pathlib.Path) -> None:

@@ -37,6 +37,7 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.runtime import checkpointing
+from disco_rl.runtime import compilation
 from disco_rl.runtime import digests
 from disco_rl.runtime import distributed
 from disco_rl.runtime import files
@@ -145,6 +146,7 @@ class Run:
     self._loggers, self._clock = loggers, clock
     self._saved = 0  # The step of the newest checkpoint.
     self._start = self._last_save = clock()
+    self._compiled_before = compilation.seconds()
     self._wait = options.seconds
     self._requests = signals.Requests()
     self._checkpoints = checkpoints
@@ -258,7 +260,7 @@ class Run:
     """Writes summary.json and curves.png, after `saving`.
 
     Args:
-      summary: Entries in addition to seconds and memory.
+      summary: Entries in addition to times and memory.
       draw: A function that draws curves into a file.
 
     Returns:
@@ -270,6 +272,7 @@ class Run:
       {
         **summary,
         'seconds': self.seconds,
+        'compile_seconds': compilation.seconds() - self._compiled_before,
         'peak_memory_bytes': memory.peak_bytes(),
         'checkpoint_seconds': self._checkpointer.seconds,
       },

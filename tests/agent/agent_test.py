@@ -292,6 +292,7 @@ def test_one_program_for_any_number_of_updates(
   train_state, _ = agents.advance({}, agents.init(KEYS), 1)
   traces, seconds = Counting.traces, compilation.seconds()
   assert traces > 0
+  assert seconds > 0
   for num_updates in (2, 3):
     train_state, _ = agents.advance({}, train_state, num_updates)
   assert Counting.traces == traces

@@ -48,10 +48,14 @@ def test_a_program_is_traced_once() -> None:
 
   program = compilation.Program(function)
   assert program.shapes(SHAPE).shape == (3,)
+  before = compilation.seconds()
   compilation.compile_all([(program, (SHAPE,))])
+  seconds = compilation.seconds()
+  assert seconds > before
   for x in (np.ones(3, np.float32), jnp.ones(3)):
     np.testing.assert_array_equal(program(x), 2.0)
   assert traces == [(3,)]
+  assert compilation.seconds() == seconds
 
 
 def test_what_fails_to_compile_is_an_error() -> None:
