@@ -55,33 +55,30 @@ def sections() -> records.Sections:
 
 
 VALIDATION = (
-  'gridworld/07',
-  'gridworld/14',
-  'gridworld/20',
-  'gridworld/25',
-  'gridworld/38',
+  *(f'random_grid/{i}' for i in range(40, 45)),
   'catch/5x5',
 )
 TESTS = (
-  'gridworld_held_out',
-  'catch/4x4',
-  'catch/6x5',
-  'catch/7x6',
-  'catch/9x4',
-  'bsuite/discounting_chain',
-  'bsuite/umbrella_chain',
-  'gymnax/CartPole-v1',
+  *(f'random_grid/{i}' for i in range(20, 36)),
+  *(f'random_chain/{i}' for i in range(20, 24)),
+  'catch/5x6',
+  'catch/8x5',
+  'catch/10x3',
+  'bsuite/catch',
+  'bsuite/deep_sea',
+  'gymnax/Acrobot-v1',
+  'gymnax/FourRooms-misc',
   'minatar/asterix',
   'minatar/breakout',
   'minatar/freeway',
   'minatar/space_invaders',
 )
 BY_FAMILY = {
-  # The reward is at the end of up to 64 steps, all of which are in a rollout.
+  # The reward is at the end of up to 50 steps, all of which are in a rollout.
   # With 20 steps, values would learn of it only by bootstrapping, too late if
   # another reward is near.
-  'gridworld_held_out_chains': {
-    'validation_tasks': ('gridworld/46', 'gridworld/53', 'gridworld/56'),
+  'random_chain': {
+    'validation_tasks': tuple(f'random_chain/{i}' for i in range(40, 43)),
     'validation_updates': 200,  # After 500 they hardly distinguish settings.
     'unroll_length': 64,
     'lambda_': 1.0,
