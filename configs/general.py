@@ -1,22 +1,31 @@
-"""Improves a policy gradient rule on random tasks, with different agents.
+"""Discovers rules on random tasks, with different agents.
 
   disco-rl meta-train --config=general \
     --workdir=runs/general
 
-Discovery starts from a rule that imitates the policy gradient, or from an
-untrained rule with --config.rule=untrained. To discover a general rule at small
-scale, it follows LPG and GROOVE: in each lifetime, every agent has a new grid
-world, chain or Catch board, and its own learning rate and length of the
-lifetime. The rule is evaluated on tasks that agents do not draw: grid worlds
-and a chain with fixed numbers, a chain of the grid-world suite, and a larger
-board of Catch. None of them is a test of configs/protocol.py.
+Discovery starts from a rule that imitates the policy gradient. This command
+starts from an untrained rule, with a population for a GPU, as measured in
+docs/discover.md:
+
+  disco-rl meta-train --config=general:untrained \
+    --workdir=runs/from_nothing
+
+To discover a general rule at small scale, this config follows LPG and GROOVE:
+in each lifetime, every agent has a new grid world, chain or Catch board, and
+its own learning rate and length of the lifetime. The rule is evaluated on tasks
+that agents do not draw: grid worlds and a chain with fixed numbers, a chain of
+the grid-world suite, and a larger board of Catch. None of them is a test of
+configs/protocol.py.
 
 The same command resumes an interrupted run.
 """
 
+from typing import Any
+
 import ml_collections
 
 from configs import quickstart
+from configs import records
 from disco_rl.agent import sizes
 
 # Half of the agents in grid worlds, a quarter in chains, a quarter on a board.
@@ -26,7 +35,7 @@ HELD_OUT = (
   'random_grid/17',
   'random_chain/1',
   'gridworld/43',
-  'catch/5x4',
+  'catch/6x5',
 )
 
 # Chains take up to 50 steps, and returns in grid worlds reach about 30.
@@ -38,9 +47,28 @@ AGENT = {
   'num_bins': 61,
 }
 
+# Name after the colon -> changes of the settings.
+VARIANTS: dict[str, dict[str, Any]] = {
+  'imitation': {},
+  'untrained': {
+    'rule': 'untrained',
+    # On boards of two rows a reward follows each action, so discovery begins.
+    'environments': 'random_grid,random_chain,random_grid,random_catch',
+    'agents': 64,
+    'chunk_size': 32,
+    'rule_prediction_size': 0,
+    'meta_steps': 1430,
+    'meta_decay_steps': 1430,
+    'meta_learning_rate': 2e-3,
+    'policy_entropy_cost': 1e-2,
+    'checkpoint_every': 150,
+  },
+}
 
-def get_config() -> ml_collections.ConfigDict:
-  """Returns the settings: thirty-two agents in three groups."""
+
+def get_config(variant: str = 'imitation') -> ml_collections.ConfigDict:
+  """Returns the settings of a variant: agents in three groups."""
+  changes = records.variant('general', VARIANTS, variant)
   config = quickstart.get_config()
   config.environments = ','.join(TASKS)
   config.agents = 8 * len(TASKS)
@@ -65,4 +93,5 @@ def get_config() -> ml_collections.ConfigDict:
   config.held_out_environments = ','.join(HELD_OUT)
   config.held_out_every = 40
   config.held_out_updates = 200
+  config.update(changes)
   return config

@@ -73,6 +73,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     ('quickstart', (), 1),
     ('meta_gridworld', (), 2),
     ('general', (), 3),
+    ('general', ('untrained',), 3),
     ('scaling', ('grids_16',), 2),
     ('disco57', ('tiny',), 1),
     ('disco103', ('tiny',), 4),
