@@ -117,11 +117,11 @@ def _fit(
   for name, value in known.items():
     config_lib.check(name, value, config_lib.Count)
   number = known['num_environments']
-  learnt = known['updates_per_rollout'] * known['batch_size']
+  learned = known['updates_per_rollout'] * known['batch_size']
   rollouts = max(1, round(below['replay_capacity'] / number))
   return {
     **known,
-    'on_policy_share': min(below['on_policy_share'], number / learnt),
+    'on_policy_share': min(below['on_policy_share'], number / learned),
     'replay_capacity': rollouts * number,
   }
 

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
 # The size of a cell in pixels.
 CELL = 8
 
-FLOOR: Colour = (24, 26, 32)
-WALL: Colour = (112, 116, 124)
-AGENT: Colour = (86, 180, 233)
+FLOOR: Color = (24, 26, 32)
+WALL: Color = (112, 116, 124)
+AGENT: Color = (86, 180, 233)
 # Colors of objects and channels, used cyclically.
-COLOURS: Sequence[Colour] = (
+COLORS: Sequence[Color] = (
   (230, 159, 0),
   (0, 158, 115),
   (213, 94, 0),
@@ -28,7 +28,7 @@ COLOURS: Sequence[Colour] = (
 )
 
 
-def paint(*layers: tuple[np.ndarray, Colour]) -> np.ndarray:
+def paint(*layers: tuple[np.ndarray, Color]) -> np.ndarray:
   """Paints a board.
 
   Args:
@@ -38,8 +38,8 @@ def paint(*layers: tuple[np.ndarray, Colour]) -> np.ndarray:
     [H * CELL, W * CELL, 3] uint8, with darker lines between cells.
   """
   picture = np.full((*np.shape(layers[0][0]), 3), FLOOR, np.uint8)
-  for cells, colour in layers:
-    picture[np.asarray(cells, bool)] = colour
+  for cells, color in layers:
+    picture[np.asarray(cells, bool)] = color
   picture = picture.repeat(CELL, axis=0).repeat(CELL, axis=1)
   for lines in (picture[CELL - 1 :: CELL], picture[:, CELL - 1 :: CELL]):
     lines -= lines // 4
@@ -50,7 +50,7 @@ def paint_channels(board: np.ndarray) -> np.ndarray:
   """Paints each channel [H, W, C] in its own color; see `paint`."""
   return paint(
     *(
-      (board[..., i] != 0, COLOURS[i % len(COLOURS)])
+      (board[..., i] != 0, COLORS[i % len(COLORS)])
       for i in range(board.shape[-1])
     )
   )

@@ -21,7 +21,7 @@ class MetaInputs:
   """The inputs of a rule, for T transitions of B trajectories.
 
   Attributes:
-    rollout: The rollout: actions, rewards, terminals and behaviour logits.
+    rollout: The rollout: actions, rewards, terminals and behavior logits.
     outputs: The outputs of the agent's network: logits, y, z.
     target_outputs: The same outputs of its target network.
     estimates: The Retrace estimates of values, returns and advantages; None
@@ -58,7 +58,7 @@ class PreparedInputs:
   Attributes:
     raw: The rollout, the agent's outputs, and Retrace estimates.
     policy: [T+1, B, A] probabilities pi, stop-gradient.
-    behaviour: [T+1, B, A] probabilities mu.
+    behavior: [T+1, B, A] probabilities mu.
     target_policy: [T+1, B, A] probabilities of the target network,
       stop-gradient.
     embedded: The embedded predictions; None without y and z.
@@ -68,7 +68,7 @@ class PreparedInputs:
 
   raw: MetaInputs
   policy: types.Array
-  behaviour: types.Array
+  behavior: types.Array
   target_policy: types.Array
   embedded: EmbeddedPredictions | None
   legal: types.Array | None
@@ -82,7 +82,7 @@ def prepare(
   return PreparedInputs(
     raw=inputs,
     policy=probabilities(inputs.outputs['logits']),
-    behaviour=probabilities(inputs.rollout.logits),
+    behavior=probabilities(inputs.rollout.logits),
     target_policy=probabilities(inputs.target_outputs['logits']),
     embedded=embedded,
     legal=action_masks.find(inputs.rollout.observation),
@@ -121,7 +121,7 @@ def step_features(inputs: PreparedInputs) -> types.Array:
   largest = lambda x: _pair(action_masks.maximum(x, inputs.legal))
   columns = [
     taken(policy),
-    taken(inputs.behaviour),
+    taken(inputs.behavior),
     compress(rollout.reward)[..., None],
     1.0 - rollout.is_terminal[..., None],
   ]
@@ -158,7 +158,7 @@ def action_channels(inputs: PreparedInputs) -> types.Array:
   estimates, embedded = inputs.raw.estimates, inputs.embedded
   action = inputs.raw.rollout.action
   num_actions = inputs.policy.shape[-1]
-  channels = [inputs.policy, inputs.behaviour, inputs.target_policy]
+  channels = [inputs.policy, inputs.behavior, inputs.target_policy]
   if embedded is not None:
     channels += [embedded.z, embedded.target_z]
   if estimates is not None:

@@ -14,7 +14,7 @@ from disco_rl.runtime import files
 
 # Okabe and Ito's palette for color-blind readers, without its yellow, which is
 # too faint for thin lines on white, and with a grey that shows on black.
-_COLOURS = (
+_COLORS = (
   '#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#7F7F7F'
 )  # fmt: skip
 _LINES = ('solid', 'dashed', 'dotted', 'dashdot')
@@ -45,12 +45,12 @@ Style = Mapping[str, Any]
 
 def color(index: int) -> str:
   """Returns the color of the index-th curve."""
-  return _COLOURS[index % len(_COLOURS)]
+  return _COLORS[index % len(_COLORS)]
 
 
 def line(index: int) -> Style:
   """Returns the color and style of the index-th curve, unique among 28."""
-  style = _LINES[index // len(_COLOURS) % len(_LINES)]
+  style = _LINES[index // len(_COLORS) % len(_LINES)]
   return {'color': color(index), 'linestyle': style}
 
 

@@ -21,22 +21,22 @@ from disco_rl.environments.jax_native import sokoban_levels
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
-COLOURS = {
+COLORS = {
   '.': boards.FLOOR,
   '#': boards.WALL,
   '@': boards.AGENT,
-  'a': boards.COLOURS[0],
-  'b': boards.COLOURS[1],
-  'd': boards.COLOURS[3],
+  'a': boards.COLORS[0],
+  'b': boards.COLORS[1],
+  'd': boards.COLORS[3],
 }
 
 
 def drawing(*rows: str) -> np.ndarray:
-  return np.array([[COLOURS[x] for x in row] for row in rows], np.uint8)
+  return np.array([[COLORS[x] for x in row] for row in rows], np.uint8)
 
 
 def cells(picture: np.ndarray) -> np.ndarray:
-  """The colour of each cell of a board."""
+  """The color of each cell of a board."""
   return picture[::8, ::8]
 
 
@@ -46,7 +46,7 @@ def test_catch() -> None:
   assert picture.shape == (24, 32, 3)
   np.testing.assert_array_equal(cells(picture), drawing('....', 'a...', '..@.'))
   # Cells are squares between darker lines.
-  assert (picture[8:15, :7] == boards.COLOURS[0]).all()
+  assert (picture[8:15, :7] == boards.COLORS[0]).all()
   assert (picture[15, :7] == (173, 120, 0)).all()
   inside = random_catch.SmallCatch(4, 4, board=jnp.array([3, 3]))
   np.testing.assert_array_equal(
@@ -172,7 +172,7 @@ def test_entry_points_that_are_classes_or_functions(
     (None, None),
   ],
 )
-def test_pictures_are_colours_or_refused(picture: Any, pixel: Any) -> None:
+def test_pictures_are_colors_or_refused(picture: Any, pixel: Any) -> None:
   env = Drawn('rgb_array')
   env.render = lambda: picture  # type: ignore[method-assign]
   environment = gymnasium_adapter.SingleEnvironments([env], 0)
@@ -262,8 +262,8 @@ def test_terminals() -> None:
   characters = np.full((2, 4), ord(' '), np.uint8)
   characters[0, 1], characters[1, 0] = ord('@'), ord('#')
   assert terminal.to_text(characters) == ' @\n#'
-  colours = np.array([[0, 15, 0, 0], [1, 0, 0, 0]])
-  glyphs = terminal.draw(characters, colours).reshape(2, 14, 4, 7, 3)
+  colors = np.array([[0, 15, 0, 0], [1, 0, 0, 0]])
+  glyphs = terminal.draw(characters, colors).reshape(2, 14, 4, 7, 3)
   inked = glyphs.any(axis=(1, 3, 4))
   np.testing.assert_array_equal(inked, characters != ord(' '))
   assert glyphs[0, :, 1].max(axis=(0, 1)).min() > 200  # White.

@@ -162,7 +162,7 @@ def make(
 
   Returns:
     The batch, with observations [height, width, S] uint8, or S * 3 channels in
-    colour.
+    color.
 
   Raises:
     ImportError: A package is not installed.

@@ -33,12 +33,12 @@ def to_text(characters: np.ndarray) -> str:
   return '\n'.join(lines)
 
 
-def draw(characters: np.ndarray, colours: np.ndarray) -> np.ndarray:
+def draw(characters: np.ndarray, colors: np.ndarray) -> np.ndarray:
   """Draws a screen.
 
   Args:
     characters: [rows, columns] uint8.
-    colours: [rows, columns] integers, of which the lower four bits are used.
+    colors: [rows, columns] integers, of which the lower four bits are used.
 
   Returns:
     [rows * 14, columns * 7, 3] uint8.
@@ -46,7 +46,7 @@ def draw(characters: np.ndarray, colours: np.ndarray) -> np.ndarray:
   rows, columns = characters.shape
   # [rows, columns, height, width, 1] * [rows, columns, 1, 1, 3].
   ink = _glyphs()[characters][..., None] / 255.0
-  cells = ink * _PALETTE[colours & 15][:, :, None, None]
+  cells = ink * _PALETTE[colors & 15][:, :, None, None]
   picture = cells.transpose(0, 2, 1, 3, 4).astype(np.uint8)
   return picture.reshape(rows * _HEIGHT, columns * _WIDTH, 3)
 

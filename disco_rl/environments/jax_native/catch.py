@@ -99,8 +99,8 @@ class Catch(base.JaxEnvironment):
     board[0, rows:] = board[0, :, columns:] = True
     board[1, rows - 1, state.paddle_column] = True
     board[2, state.ball_row, state.ball_column] = True
-    colours = (boards.WALL, boards.AGENT, boards.COLOURS[0])
-    return boards.paint(*zip(board, colours))
+    colors = (boards.WALL, boards.AGENT, boards.COLORS[0])
+    return boards.paint(*zip(board, colors))
 
   @property
   def _board(self) -> tuple[int | types.Array, int | types.Array]:

@@ -126,8 +126,8 @@ class Chain(base.JaxEnvironment):
     )
     ends = np.zeros((3, width), bool)
     ends[2] = place > np.asarray(state.length)
-    colours = (boards.COLOURS[0], boards.COLOURS[1], boards.AGENT)
-    return boards.paint((ends, boards.WALL), *zip(rows, colours))
+    colors = (boards.COLORS[0], boards.COLORS[1], boards.AGENT)
+    return boards.paint((ends, boards.WALL), *zip(rows, colors))
 
   def _observe(self, state: ChainState, uniform: types.Array) -> types.Array:
     """Returns the observation; `uniform` [D] determines the random bits."""

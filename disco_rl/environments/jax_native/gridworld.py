@@ -181,7 +181,7 @@ class GridWorld(base.JaxEnvironment):
       *(
         (
           (kind_of_cell == kind).reshape(shape),
-          boards.COLOURS[kind % len(boards.COLOURS)],
+          boards.COLORS[kind % len(boards.COLORS)],
         )
         for kind in range(self.num_kinds)
       ),

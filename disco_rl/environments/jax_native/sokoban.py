@@ -142,9 +142,9 @@ class Sokoban(base.JaxEnvironment):
     is_box = movable == sokoban_levels.BOX
     return boards.paint(
       (fixed == sokoban_levels.WALL, boards.WALL),
-      (is_target, boards.COLOURS[3]),
-      (is_box, boards.COLOURS[0]),
-      (is_box & is_target, boards.COLOURS[1]),
+      (is_target, boards.COLORS[3]),
+      (is_box, boards.COLORS[0]),
+      (is_box & is_target, boards.COLORS[1]),
       (movable == sokoban_levels.AGENT, boards.AGENT),
     )
 
