@@ -1,10 +1,11 @@
 """Do rules become better with more environments (Fig. 3b)? At a small size.
 
-  disco-rl sweep --config=scaling --variants=grids_1,grids_all --seeds=3 \
+  disco-rl sweep --config=scaling \
+    --variants=grids_1,grids_4,grids_16,grids_64,grids_all --seeds=3 \
     --workdir=runs/scaling
 
-This command discovers rules from untrained ones, on one and on all random grid
-worlds, with equally many steps, and compares the returns of new agents in
+This command discovers rules from untrained ones, on 1, 4, 16, 64 and all random
+grid worlds, with equally many steps, and compares the returns of new agents in
 twenty others. GROOVE (Jackson et al., 2023) varies the number of its levels in
 this way. docs/discover.md has the result.
 
