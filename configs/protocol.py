@@ -9,8 +9,9 @@ The combination with the highest IQM over the validation tasks is kept for the
 tests. Two kinds of tests have their own settings and validation tasks: the
 games of MinAtar, with convolutional networks, and chains, with longer rollouts.
 
-The same command continues with the remaining runs. --tasks=gridworld,catch/4x4
-runs only some of the tests. See docs/protocol.md for details.
+The same command continues with the remaining runs. With
+--tasks=random_grid,catch/5x6 it runs only some of the tests. See
+docs/protocol.md for details.
 """
 
 import ml_collections
@@ -32,7 +33,7 @@ def get_config() -> ml_collections.ConfigDict:
   for name in _OF_RUNS:
     del config[name]
   config.update(
-    training_tasks=','.join(dict.fromkeys(general.TASKS)),
+    training_tasks=','.join(dict.fromkeys(_TRAINING)),
     validation_tasks=','.join(VALIDATION),
     validation_updates=500,
     test_tasks=','.join(TESTS),
@@ -54,6 +55,11 @@ def sections() -> records.Sections:
   return {**config_lib.sections(protocol.Protocol), **evaluate.sections()}
 
 
+# Of both variants of configs/general.py.
+_TRAINING = (
+  *general.TASKS,
+  *general.VARIANTS['untrained']['environments'].split(','),
+)
 VALIDATION = (
   *(f'random_grid/{i}' for i in range(40, 45)),
   'catch/5x5',
