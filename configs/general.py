@@ -30,6 +30,9 @@ from disco_rl.agent import sizes
 
 # Half of the agents in grid worlds, a quarter in chains, a quarter on a board.
 TASKS = ('random_grid', 'random_chain', 'random_grid', 'catch/4x3')
+# On boards of two rows a reward follows each action, so discovery begins even
+# from an untrained rule.
+UNTRAINED_TASKS = (*TASKS[:3], 'random_catch')
 HELD_OUT = (
   'random_grid/0',
   'random_grid/17',
@@ -52,8 +55,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
   'imitation': {},
   'untrained': {
     'rule': 'untrained',
-    # On boards of two rows a reward follows each action, so discovery begins.
-    'environments': 'random_grid,random_chain,random_grid,random_catch',
+    'environments': ','.join(UNTRAINED_TASKS),
     'agents': 64,
     'chunk_size': 32,
     'rule_prediction_size': 0,

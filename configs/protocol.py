@@ -33,7 +33,9 @@ def get_config() -> ml_collections.ConfigDict:
   for name in _OF_RUNS:
     del config[name]
   config.update(
-    training_tasks=','.join(dict.fromkeys(_TRAINING)),
+    training_tasks=','.join(
+      dict.fromkeys((*general.TASKS, *general.UNTRAINED_TASKS))
+    ),
     validation_tasks=','.join(VALIDATION),
     validation_updates=500,
     test_tasks=','.join(TESTS),
@@ -55,11 +57,6 @@ def sections() -> records.Sections:
   return {**config_lib.sections(protocol.Protocol), **evaluate.sections()}
 
 
-# Of both variants of configs/general.py.
-_TRAINING = (
-  *general.TASKS,
-  *general.VARIANTS['untrained']['environments'].split(','),
-)
 VALIDATION = (
   *(f'random_grid/{i}' for i in range(40, 45)),
   'catch/5x5',

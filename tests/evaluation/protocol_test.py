@@ -12,6 +12,7 @@ import pytest
 from configs import protocol as configs
 from disco_rl import config as config_lib
 from disco_rl.environments import registry
+from disco_rl.environments.jax_native import task_distribution
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import protocol as protocol_lib
 from disco_rl.evaluation import protocol_report
@@ -59,6 +60,21 @@ def test_the_sets_are_disjoint_by_name_and_by_parameters() -> None:
   assert len(made) == len(names)
   for i, one in enumerate(parameters):
     assert all(one != other for other in parameters[:i]), names[i]
+  # Of all tasks, only those with numbers have the shapes of tasks that agents
+  # draw in training.
+  key = jax.random.key(0)
+  drawn = {
+    name: _shapes(jax.eval_shape(environment.draw, key))
+    for name, environment in made.items()
+    if isinstance(environment, task_distribution.TaskDistribution)
+  }
+  assert len(drawn) == 3
+  others = [
+    _shapes(environment)
+    for name, environment in made.items()
+    if protocol_lib.family(name) not in drawn
+  ]
+  assert all(shapes not in others for shapes in drawn.values())
 
 
 def test_equal_tasks_would_be_found() -> None:
@@ -179,6 +195,11 @@ def test_tests_are_selected_by_name_and_by_family() -> None:
   assert len(protocol.select(['random_chain'])) == 4
   with pytest.raises(ValueError, match=r"'cach', .* Nearest: catch,"):
     protocol.select(['cach'])
+
+
+def _shapes(environment: Any) -> tuple[Any, ...]:
+  leaves, structure = jax.tree.flatten(environment)
+  return type(environment), structure, [np.shape(x) for x in leaves]
 
 
 # What is chosen.
