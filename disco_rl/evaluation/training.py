@@ -33,8 +33,8 @@ TrainState = training_base.TrainState
 _Tree = TypeVar('_Tree')
 _Result = TypeVar('_Result')
 
-# The intended time of one call of the program, for which a request to stop has
-# to wait. Starting a call takes a few milliseconds on one slow core.
+# The intended time of the rollouts and updates of one call of the program, for
+# which a request to stop has to wait.
 _CALL_SECONDS = 1.0
 
 
@@ -49,6 +49,7 @@ class DeviceTraining(training_base.Training):
     # Inlined, and traced only once, for the shapes of logs and the program.
     self._step = jax.jit(self._step_one, inline=True)
     self._rollouts_per_call = 1
+    self._fixed_seconds: float | None = None  # The time of an empty call.
     self._logs_of_one: types.Logs | None = None  # Their shapes.
     self._advance = self._programs.make(
       self._advance_all,
@@ -70,23 +71,27 @@ class DeviceTraining(training_base.Training):
     """
     rollouts = self.agent.config.rollouts(num_updates)
     rule_params, task = self._replicate((rule_params, self._task))
-    sums = self._split(self._zeros(rule_params, train_state))
+    carry = train_state, self._split(self._zeros(rule_params, train_state))
+
+    def call(number: int) -> float:
+      """Makes rollouts of all agents; returns the seconds that it takes."""
+      nonlocal carry
+      arguments = rule_params, *carry, task, self._replicate(np.asarray(number))
+      self._advance.compile(*arguments)
+      start = time.perf_counter()
+      carry = jax.block_until_ready(self._advance(*arguments))
+      return time.perf_counter() - start
+
+    if self._fixed_seconds is None:
+      self._fixed_seconds = call(0)
     done = 0
     while done == 0 or (done < rollouts and not should_stop()):
       number = min(rollouts - done, self._rollouts_per_call)
-      start = time.perf_counter()
-      train_state, sums = jax.block_until_ready(
-        self._advance(
-          rule_params,
-          train_state,
-          sums,
-          task,
-          self._replicate(np.asarray(number)),
-        )
+      self._rollouts_per_call = _next_number(
+        number, call(number), self._fixed_seconds
       )
-      seconds = (time.perf_counter() - start) / number
-      self._rollouts_per_call = max(1, int(_CALL_SECONDS / seconds))
       done += number
+    train_state, sums = carry
     logs = jax.tree.map(lambda x: x / done, jax.device_get(sums))
     updates = self.agent.config.updates(done)
     return training_base.Outcome(train_state, updates, logs)
@@ -417,6 +422,26 @@ def make(
   if isinstance(environment, base.HostEnvironment):
     return HostTraining(agent, environment, num_agents, mesh)
   return DeviceTraining(agent, environment, num_agents, mesh)
+
+
+def _next_number(number: int, seconds: float, fixed_seconds: float) -> int:
+  """Chooses the number of rollouts of the next call of a program.
+
+  Their time should be `_CALL_SECONDS`. The fixed time of a call is not counted:
+  on CPUs several agents' replays are copied in each, which can take seconds,
+  and longer calls would never be chosen.
+
+  Args:
+    number: The number of rollouts of the last call.
+    seconds: Its time.
+    fixed_seconds: The time of a call without rollouts.
+
+  Returns:
+    At least 1.
+  """
+  # An empty call can take unusually long.
+  rollouts_seconds = max(seconds - fixed_seconds, 0.1 * seconds)
+  return max(1, int(_CALL_SECONDS * number / rollouts_seconds))
 
 
 def _for_each_agent(

@@ -102,8 +102,7 @@ def agent_optimizer(
     optimizer: A name in `OPTIMIZERS`.
 
   Returns:
-    The transformation of gradients into updates. Moments are one vector of the
-    entries of all parameters.
+    The transformation of gradients into updates.
 
   Raises:
     ValueError: The decay would end before the warm-up.
@@ -121,9 +120,7 @@ def agent_optimizer(
       schedule(learning_rate, warm_up_updates, decay_updates)
     )
   )
-  # Moments that are one vector take a fifth off the time of compiling a
-  # meta-step: its loops copy each array of a state by a function of its own.
-  return optax.flatten(optax.chain(*parts))
+  return optax.chain(*parts)
 
 
 class OwnRateState(NamedTuple):

@@ -57,7 +57,7 @@ def per_agent_adam(
   schedule = optimizers.schedule(learning_rate, decay_updates=decay_steps)
   return optax.chain(
     optax.clip_by_global_norm(max_gradient_norm),
-    optax.flatten(optax.adam(schedule)),  # As in `agent_optimizer`.
+    optax.flatten(optax.adam(schedule)),  # As in `variation.prepare`.
   )
 
 

@@ -86,7 +86,10 @@ class MetaValue:
     self.config = config
     self._torso = dataclasses.replace(torso, hidden_sizes=config.hidden_sizes)
     self._spec = environment_spec
-    self._optimizer = optimizers.agent_optimizer(config.learning_rate)
+    # One vector of moments, as in `variation.prepare`.
+    self._optimizer = optax.flatten(
+      optimizers.agent_optimizer(config.learning_rate)
+    )
     self._network: Any = hk.without_apply_rng(hk.transform(self._predict))
 
   def init(self, key: types.Array) -> MetaValueState:

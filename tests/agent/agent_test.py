@@ -254,20 +254,43 @@ def test_calls_of_any_length_give_the_same_results(
   run = agents._advance
   lengths: list[int] = []
 
-  def noted(*arguments: Any) -> Any:
-    lengths.append(int(arguments[-1]))
-    return run(*arguments)
+  class Noted:
+    compile = run.compile
 
-  monkeypatch.setattr(agents, '_advance', noted)
+    def __call__(self, *arguments: Any) -> Any:
+      lengths.append(int(arguments[-1]))
+      return run(*arguments)
+
+  monkeypatch.setattr(agents, '_advance', Noted())
+  monkeypatch.setattr(agents, '_fixed_seconds', None)
   monkeypatch.setattr(training, '_CALL_SECONDS', 1e9)
   monkeypatch.setattr(agents, '_rollouts_per_call', 10**9)
   whole = agents.advance({}, agents.init(KEYS), 10)
-  assert lengths == [10]
+  assert lengths == [0, 10]  # The first measures the fixed time.
   # The first call of one update says how many make a second.
   monkeypatch.setattr(agents, '_rollouts_per_call', 1)
   parts = agents.advance({}, agents.init(KEYS), 10)
-  assert lengths == [10, 1, 9]
+  assert lengths == [0, 10, 1, 9]
   jax.tree.map(np.testing.assert_array_equal, numbers(whole), numbers(parts))
+
+
+@pytest.mark.parametrize(
+  ('number', 'seconds', 'fixed', 'expected'),
+  [
+    (1, 0.25, 0.0, 4),
+    (1, 3.5, 3.0, 2),  # Copies take longer than the rollout.
+    (10, 4.0, 3.0, 10),
+    (1, 30.0, 0.0, 1),
+    (2, 1.0, 5.0, 20),  # The empty call was slow: at most ten times as many.
+  ],
+)
+def test_the_fixed_time_of_a_call_does_not_shorten_calls(
+  number: int, seconds: float, fixed: float, expected: int
+) -> None:
+  assert training._next_number(number, seconds, fixed) in (
+    expected - 1,  # Rounded down.
+    expected,
+  )
 
 
 def test_a_request_to_stop_waits_for_one_call(
