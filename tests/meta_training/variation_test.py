@@ -207,7 +207,23 @@ def test_agents_without_heads_of_actions_can_be_narrow() -> None:
 def test_without_ranges_nothing_changes() -> None:
   agent = make_agent((2,))
   none = variation.VariationConfig()
-  assert variation.prepare(none, agent) is agent
+  prepared = variation.prepare(none, agent)
+  assert dataclasses.replace(prepared, optimizer=agent.optimizer) == agent
+  params = gradient = {'v': jnp.array([2.0, -1.0]), 'w': jnp.array([[0.1]])}
+  expected, _ = agent.optimizer.update(
+    gradient, agent.optimizer.init(params), params
+  )
+  state = prepared.optimizer.init(params)
+  updates, state = prepared.optimizer.update(gradient, state, params)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), updates, expected
+  )
+  assert {x.shape for x in jax.tree.leaves(state)} == {(), (3,)}
+
+
+def test_without_ranges_nothing_is_drawn() -> None:
+  agent = make_agent((2,))
+  none = variation.VariationConfig()
   state: Any = object()
   assert variation.draw(none, agent, state) is state
 
