@@ -118,7 +118,14 @@ def _fit(
     config_lib.check(name, value, config_lib.Count)
   number = known['num_environments']
   learned = known['updates_per_rollout'] * known['batch_size']
-  rollouts = max(1, round(below['replay_capacity'] / number))
+  capacity = below['replay_capacity']
+  if known['batch_size'] > number:
+    # A batch needs earlier rollouts. They are as many as in the paper's agents:
+    # agents do not learn from a few trajectories that are repeated in a batch.
+    paper = agent_lib.AgentConfig()
+    ratio = paper.replay_capacity / paper.batch_size
+    capacity = max(capacity, ratio * known['batch_size'])
+  rollouts = max(1, round(capacity / number))
   return {
     **known,
     'on_policy_share': min(below['on_policy_share'], number / learned),

@@ -210,6 +210,8 @@ def test_what_is_given_wins_and_the_rest_fits() -> None:
   assert type(agent.learning_rate) is float
   assert (agent.batch_size, agent.num_environments) == (24, 4)
   assert sum(agent.num_on_policy) == 4
+  assert agent.replay_capacity == 300  # As in the paper, 12.5 batches.
+  assert resolve('general')[0].replay_capacity == 24  # Batches are rollouts.
   agent, _ = resolve('general', batch_size=8, hidden_sizes=[16])
   assert (agent.batch_size, agent.num_environments) == (8, 8)
   assert agent.network.torso.hidden_sizes == (16,)
