@@ -77,9 +77,9 @@ def of_agent(
 
   Yields:
     Names and figures: `targets`; `trace`, around the largest reward;
-    `gradients`, if observations are images and the agent has no core; `probes`;
-    and, if the rule has y and z, `horizon` and `reliance`, both at the last
-    steps.
+    `gradients`, if observations are images, but not of indices, and the agent
+    has no core; `probes`; and, if the rule has y and z, `horizon` and
+    `reliance`, both at the last steps.
   """
   rule, rule_params = subject.rule, subject.rule_params
   yield 'targets', targets(rule, rule_params)
@@ -90,7 +90,11 @@ def of_agent(
   trace = traces.trace(rule, scenes.cut(scene, *event))
   seen = scenes.cut(scene, *event).rollout.observation
   yield 'trace', figures.trace(trace, seen, start=event[0])
-  if figures.has_images(seen) and not subject.agent.config.network.core_lstm:
+  if (
+    figures.has_images(seen)
+    and sensitivity.has_gradient(seen)
+    and not subject.agent.config.network.core_lstm
+  ):
     yield 'gradients', _gradients(subject, scene, event)
   asked = probes.questions(rule, scene)
   inputs = probes.inputs(rule, subject.agent.network, scene, key)

@@ -77,16 +77,23 @@ def gradient_norms(
   }
 
 
+def has_gradient(leaf: types.Array) -> bool:
+  """Returns whether the torso takes a leaf of an observation as numbers."""
+  return leaf.dtype in (jnp.uint8, bool) or jnp.issubdtype(
+    leaf.dtype, jnp.floating
+  )
+
+
 def _as_float(path: tuple[object, ...], leaf: types.Array) -> types.Array:
   """Converts a leaf of an observation to float32, like the torso."""
-  if leaf.dtype == jnp.uint8:
-    return leaf.astype(jnp.float32) / 255
-  if not jnp.issubdtype(leaf.dtype, jnp.floating):
+  if not has_gradient(leaf):
     raise ValueError(
       f'observation{jax.tree_util.keystr(path)} is of type {leaf.dtype}, which '
-      'has no gradient. Use an environment with float or uint8 observations.'
+      'has no gradient. Use an environment with float, uint8 or bool '
+      'observations.'
     )
-  return leaf
+  scale = 255 if leaf.dtype == jnp.uint8 else 1
+  return leaf.astype(jnp.float32) / scale
 
 
 def _prediction(

@@ -412,6 +412,17 @@ def test_gradient_norms_are_finite_differences() -> None:
     np.testing.assert_allclose(norms[name][t, b], true, atol=0.05 * true.max())
 
 
+def test_gradient_norms_take_bool_observations_as_numbers() -> None:
+  """Those of MinAtar are bool; Catch has zeros and ones as floats."""
+  rollout = recorded().rollout
+  of_bool = dataclasses.replace(rollout, observation=rollout.observation == 1)
+  expected, found = (
+    sensitivity.gradient_norms(RULE, AGENT.network, learnt().params, x)
+    for x in (rollout, of_bool)
+  )
+  jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
 def test_inputs_without_a_gradient_are_rejected() -> None:
   rollout = recorded().rollout
   refused = {
