@@ -1,4 +1,6 @@
-"""Discovery on 103 environments, with the settings of the paper's Disco103.
+"""Discovery on 103 environments, like the paper's Disco103.
+
+Settings that the paper does not state are inferred, as in disco57.py.
 
   disco-rl meta-train --config=disco103 \
     --workdir=runs/disco103

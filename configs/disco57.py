@@ -1,4 +1,7 @@
-"""Discovery on Atari-57, with the settings of the paper's Disco57.
+"""Discovery on Atari-57, like the paper's Disco57.
+
+Settings that the paper does not state are inferred; docs/faithfulness.md says
+which, and from what.
 
   disco-rl meta-train --config=disco57 --workdir=runs/disco57
 

@@ -176,7 +176,7 @@ def validate(names: Sequence[str]) -> None:
     raise MissingPackagesError(
       f'{" ".join(dict.fromkeys(missing.values()))} Environments without more '
       'packages: catch and gridworld/00 to 56. --config=quickstart and '
-      '--config=meta_gridworld run with these.',
+      '--config=scaling run with these.',
       missing.keys(),
     )
 

@@ -17,7 +17,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MARK = re.compile(r'<!-- settings: (?P<name>\w+) -->')
 _DISCOVERY = (
   'quickstart',
-  'meta_gridworld',
+  'scaling',
   'general',
   'disco57',
   'disco103',

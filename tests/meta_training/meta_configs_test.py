@@ -71,7 +71,6 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
   ('name', 'variant', 'groups'),
   [
     ('quickstart', (), 1),
-    ('meta_gridworld', (), 2),
     ('general', (), 3),
     ('general', ('untrained',), 3),
     ('scaling', ('grids_16',), 2),
