@@ -60,7 +60,7 @@ def main() -> None:
     num_environments=8,
     batch_size=64,
     unroll_length=28,
-    learning_rate=1e-2,  # At 3e-3 Disco103 has learned nothing by update 400.
+    learning_rate=1e-2,  # At 1e-3 Disco103 has learned nothing by update 400.
   )
   while trainer.updates < flags.updates:
     metrics = trainer.train(min(20, flags.updates - trainer.updates), 20)

@@ -11,6 +11,7 @@ from disco_rl.evaluation import comparison
 from disco_rl.evaluation import normalization
 from disco_rl.evaluation import report
 from disco_rl.evaluation import report_figures
+from disco_rl.evaluation import runner
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
@@ -29,6 +30,20 @@ def result(
   fraction = np.asarray(steps) / steps[-1]
   curve = np.asarray(steps), np.asarray(returns)[:, None] * fraction
   return comparison.Result(environment, rule, rate, curve)
+
+
+@pytest.mark.parametrize(
+  ('environment', 'steps', 'has_frames'),
+  [('catch', '3,360', False), ('atari/pong', '13,440', True)],
+)
+def test_steps_of_atari_are_said_to_be_frames(
+  environment: str, steps: str, has_frames: bool
+) -> None:
+  """10 updates of 12 environments, 28 actions each."""
+  config = runner.EvaluationConfig(environment=environment, updates=10)
+  extent = report.of_training([config]).extent
+  assert f'in {steps} environment steps.' in extent
+  assert ('frames' in extent) == has_frames
 
 
 def test_environments_are_averaged_within_their_benchmark() -> None:
