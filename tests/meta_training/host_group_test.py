@@ -280,7 +280,8 @@ def test_a_population_that_does_not_fit_is_refused(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   needs = population.needs([make_group(4, 2)], RULE_PARAMS)
-  needed, host = max(load.held().total for load in needs.loads), needs.host
+  needed = max(load.measurement()().total for load in needs.loads)
+  host = needs.host
   monkeypatch.setattr(planning, 'device_bytes', lambda _: needed)
   monkeypatch.setattr(memory, 'host_bytes', lambda: host)
   needs.check()
