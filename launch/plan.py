@@ -170,12 +170,13 @@ def of_discovery(
       'offload': config.inner_loop.offload,
       'replay_on_disk': config.agent.replay_on_disk,
     }
-    reports.note(f'tracing with {settings}')
     # This is for the first row; all rows have equal parts.
     own = [
       group.alone_on(row, group.config.num_members // rows)
       for group in build.make_groups(config, rule, row)
     ]
+    population.check_replay(own, cluster.host_memory * cluster.machines / rows)
+    reports.note(f'tracing with {settings}')
     needs = population.needs(own, rule_shapes, config.keep_checkpoints)
     table = cluster.table(
       dataclasses.replace(
