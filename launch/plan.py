@@ -7,7 +7,7 @@ Memory is what XLA reports for the run's programs, compiled for a CPU.
 Arithmetic is counted in the programs. Time is a model: each program takes the
 longer of the times of its arithmetic and its memory traffic, at the fraction
 --efficiency of the device's peak rates, plus a time for each operation.
-Environments on the host step at --steps_per_second.
+Environments on the host take --steps_per_second actions.
 """
 
 from collections.abc import Iterator
@@ -74,7 +74,8 @@ _HOST = flags.DEFINE_float(
 _STEPS = flags.DEFINE_float(
   'steps_per_second',
   50_000.0,
-  'Steps of environments on the host of a machine, all together.',
+  'Actions per second in environments on the host of a machine, all together; '
+  'one of Atari lasts four frames.',
 )
 
 
