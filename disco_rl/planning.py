@@ -12,8 +12,10 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from concurrent import futures
 import dataclasses
 import math
+import os
 from typing import Any
 from typing import NamedTuple
 from typing import TypeVar
@@ -223,14 +225,21 @@ class Load:
     states = memory.device_bytes(self.call[1])
     return Held(cost(self.call).memory, states, self.additional)
 
-  def held(self) -> Held:
-    """Returns the exact numbers that XLA reports for the compiled program."""
-    reports.note(f'compiling {self.name!r} to see what it needs')
+  def measurement(self) -> Callable[[], Held]:
+    """Returns a function that compiles the program, in any thread.
+
+    It returns the exact numbers that XLA reports.
+    """
     program, arguments = self.alone()
-    found: Any = program.compile_quickly(*arguments).memory_analysis()
-    results = found.output_size_in_bytes - found.alias_size_in_bytes
-    states = found.argument_size_in_bytes + results
-    return Held(found.temp_size_in_bytes, states, self.additional)
+    compiled = program.inspection(*arguments)
+
+    def held() -> Held:
+      found: Any = compiled().memory_analysis()
+      results = found.output_size_in_bytes - found.alias_size_in_bytes
+      states = found.argument_size_in_bytes + results
+      return Held(found.temp_size_in_bytes, states, self.additional)
+
+    return held
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,20 +294,38 @@ class Needs:
     Raises:
       DoesNotFitError: It is more than available.
     """
-    bounds = [(load.bound().total, load) for load in self.loads]
-    for most, load in sorted(bounds, key=lambda x: x[0], reverse=True):
-      if most <= enough:
-        break
-      held = load.held()
-      if held.total > available:
-        raise DoesNotFitError(
-          f'{self.what} needs {memory.gib(held.total)} on each device, of '
-          f'{memory.gib(available)}: {load.owner or repr(load.name)} '
-          f'take{"" if load.owner else "s"} {held}. One of these may help: '
-          f'{", ".join(load.remedies)}.'
-        )
-      enough = max(enough, held.total)
-    return enough
+    bounds = [(load.bound(), load) for load in self.loads]
+    bounds.sort(key=lambda x: x[0].total, reverse=True)
+    # A program holds at least its states.
+    least = max([enough, *(x.total - x.temporaries for x, _ in bounds)])
+    number = sum(bound.total > least for bound, _ in bounds)
+    cores = os.cpu_count() or 1
+    compiling: list[tuple[Load, futures.Future[Held]]] = []
+    with futures.ThreadPoolExecutor(cores) as pool:
+      for i, (bound, load) in enumerate(bounds, 1):
+        if len(compiling) == cores:
+          enough = max(enough, self._fitting(available, *compiling.pop(0)))
+        if bound.total <= enough:
+          break
+        name = ', '.join(filter(None, (load.name, load.owner)))
+        reports.note(f'compiling {i}/{max(i, number)}: {name}')
+        compiling.append((load, pool.submit(load.measurement())))
+      held = [self._fitting(available, *started) for started in compiling]
+    return max([enough, *held])
+
+  def _fitting(
+    self, available: int, load: Load, measured: futures.Future[Held]
+  ) -> int:
+    """Returns what is held, or raises DoesNotFitError; see `most_held`."""
+    held = measured.result()
+    if held.total > available:
+      raise DoesNotFitError(
+        f'{self.what} needs {memory.gib(held.total)} on each device, of '
+        f'{memory.gib(available)}: {load.owner or repr(load.name)} '
+        f'take{"" if load.owner else "s"} {held}. One of these may help: '
+        f'{", ".join(load.remedies)}.'
+      )
+    return held.total
 
 
 _Config = TypeVar('_Config', bound=Any)

@@ -7,7 +7,7 @@ Memory is what XLA reports for the run's programs, compiled for a CPU.
 Arithmetic is counted in the programs. Time is a model: each program takes the
 longer of the times of its arithmetic and its memory traffic, at the fraction
 --efficiency of the device's peak rates, plus a time for each operation.
-Environments on the host step at --steps_per_second.
+Environments on the host take --steps_per_second actions.
 """
 
 from collections.abc import Iterator
@@ -74,7 +74,8 @@ _HOST = flags.DEFINE_float(
 _STEPS = flags.DEFINE_float(
   'steps_per_second',
   50_000.0,
-  'Steps of environments on the host of a machine, all together.',
+  'Actions per second in environments on the host of a machine, all together; '
+  'one of Atari lasts four frames.',
 )
 
 
@@ -170,12 +171,13 @@ def of_discovery(
       'offload': config.inner_loop.offload,
       'replay_on_disk': config.agent.replay_on_disk,
     }
-    reports.note(f'tracing with {settings}')
     # This is for the first row; all rows have equal parts.
     own = [
       group.alone_on(row, group.config.num_members // rows)
       for group in build.make_groups(config, rule, row)
     ]
+    population.check_replay(own, cluster.host_memory * cluster.machines / rows)
+    reports.note(f'tracing with {settings}')
     needs = population.needs(own, rule_shapes, config.keep_checkpoints)
     table = cluster.table(
       dataclasses.replace(

@@ -18,6 +18,7 @@ from disco_rl.meta_training import rule_files as rule_files_lib
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
+from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import progress
 from disco_rl.runtime import reports
@@ -103,6 +104,7 @@ class MetaTrainer:
   ]:
     """Makes the population for a config; raises if it does not fit."""
     groups = build.make_groups(config, self._rule)
+    population.check_replay(groups, memory.host_bytes())
     needs = population.needs(
       groups, self._initial_params, config.keep_checkpoints
     )

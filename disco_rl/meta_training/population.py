@@ -20,12 +20,14 @@ import optax
 
 from disco_rl import planning
 from disco_rl import types
+from disco_rl.agent import host_collector
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import resets
 from disco_rl.meta_training import variation as variation_lib
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
+from disco_rl.runtime import memory
 from disco_rl.runtime import sharding
 
 
@@ -382,14 +384,33 @@ def needs(
     loads += _loads(group, own, rule_params, sum(waiting) - of_group)
     bytes_off_device = group.off_device(own, keep_checkpoints + 1)
     host, disk = host + bytes_off_device[0], disk + bytes_off_device[1]
+  kept, remedy = '', 'lower agents'
+  if not groups[0].config.inner_loop.agent.config.replay_on_disk:
+    kept = ', and their replay,'
+    remedy = 'set replay_on_disk=True, or lower replay_capacity or agents'
   return planning.Needs(
     'The population',
     loads,
     host,
     disk,
-    'Agents with host environments, and their replay, are kept in host memory: '
-    'set replay_on_disk=True, or lower replay_capacity or agents.',
+    f'Agents with host environments{kept} are kept in host memory: {remedy}.',
   )
+
+
+def check_replay(groups: Sequence[Group], available: float) -> None:
+  """Raises MachineTooSmallError, before tracing, if replay must be on disk."""
+  footprint = host_collector.replay_footprint
+  host = sum(
+    len(group.config.own_members)
+    * footprint(group.config.inner_loop.agent).memory
+    for group in groups
+    if group.is_on_host
+  )
+  if host > available:
+    raise planning.MachineTooSmallError(
+      f'Replay needs {memory.gib(host)} of a machine with '
+      f'{memory.gib(available)}: set replay_on_disk=True.'
+    )
 
 
 def _loads(

@@ -41,4 +41,9 @@ def is_cpu() -> bool:
 
 def is_old_cpu() -> bool:
   """Returns whether programs are made for CPUs by the XLA of JAX 0.10."""
-  return is_cpu() and jax.__version_info__ < (0, 11)
+  return is_cpu() and has_old_cpu_compiler()
+
+
+def has_old_cpu_compiler() -> bool:
+  """Returns whether XLA compiles for CPUs as that of JAX 0.10 does."""
+  return jax.__version_info__ < (0, 11)

@@ -62,7 +62,7 @@ def test_the_estimate_is_what_xla_reports(
 ) -> None:
   agents = make(make_agent(torso, core, chunk))
   _, learn = agents.needs({}).loads
-  bound, estimate = learn.bound(), learn.held()
+  bound, estimate = learn.bound(), learn.measurement()()
   held = footprints.reported_bytes(learn.call)
   _, (_, state, batch) = learn.call
   parameters = sum(x.nbytes for x in map(zeros, jax.tree.leaves(state.params)))
@@ -84,7 +84,8 @@ def test_chunks_of_the_torso_are_seen() -> None:
 
 def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
   needs = make(make_agent('mlp'), 2).needs({})
-  needed, host = max(load.held().total for load in needs.loads), needs.host
+  needed = max(load.measurement()().total for load in needs.loads)
+  host = needs.host
   assert host > 2 * CAPACITY * (LENGTH + 1) * 2_000  # Of observations alone.
   monkeypatch.setattr(memory, 'host_bytes', lambda: host)
   monkeypatch.setattr(planning, 'device_bytes', lambda _: needed)

@@ -79,7 +79,7 @@ def test_the_estimate_is_what_xla_reports(torso: str, core: int) -> None:
   learner = memory.device_bytes(members.agent.learner)
   for name in ('learn', 'backward'):
     reported = footprints.reported_bytes(running[name].call)
-    held = running[name].held()
+    held = running[name].measurement()()
     assert held.temporaries + held.states == pytest.approx(reported, rel=0.2)
     assert running[name].bound().total >= held.total
     # Of all updates, at least the states are kept.

@@ -118,8 +118,9 @@ def make_group(
   chunk_size: int,
   num_padding: int = 0,
   keep_gradients: bool = True,
+  **changes: Any,
 ) -> host_group.HostGroup:
-  settings = {**quickstart.get_config().to_dict(), **SETTINGS}
+  settings = {**quickstart.get_config().to_dict(), **SETTINGS, **changes}
   config = meta_trainer.config_of(settings)
   inner_loop = inner_loop_lib.InnerLoop(
     config.inner_loop,
@@ -280,7 +281,8 @@ def test_a_population_that_does_not_fit_is_refused(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   needs = population.needs([make_group(4, 2)], RULE_PARAMS)
-  needed, host = max(load.held().total for load in needs.loads), needs.host
+  needed = max(load.measurement()().total for load in needs.loads)
+  host = needs.host
   monkeypatch.setattr(planning, 'device_bytes', lambda _: needed)
   monkeypatch.setattr(memory, 'host_bytes', lambda: host)
   needs.check()
@@ -294,6 +296,23 @@ def test_a_population_that_does_not_fit_is_refused(
     match='2 at a time.*help: lower chunk_size, set torso.*, lower batch_size,',
   ):
     needs.check()
+
+
+@pytest.mark.parametrize('is_on_disk', [False, True])
+def test_replay_is_moved_to_disk_only_once(is_on_disk: bool) -> None:
+  group = make_group(2, 1, replay_on_disk=is_on_disk)
+  needs = population.needs([group], RULE_PARAMS)
+  with pytest.raises(planning.MachineTooSmallError) as refused:
+    needs.check_host(needs.host - 1)
+  assert ('replay' in str(refused.value)) != is_on_disk
+  replay = (
+    2 * host_collector.replay_footprint(group.config.inner_loop.agent).memory
+  )
+  assert (replay == 0) == is_on_disk
+  population.check_replay([group], replay)
+  if not is_on_disk:
+    with pytest.raises(planning.MachineTooSmallError):
+      population.check_replay([group], replay - 1)
 
 
 def test_the_first_rollout_and_those_of_validation_are_waited_for() -> None:

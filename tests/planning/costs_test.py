@@ -146,5 +146,5 @@ def test_the_bound_of_memory_is_one(function: Any) -> None:
     (jax.ShapeDtypeStruct((512, 8), jnp.float32),),
   )
   load = planning.Load('one', call, lambda: call)
-  assert load.bound().total >= load.held().total > 0
+  assert load.bound().total >= load.measurement()().total > 0
   assert load.bound().states == 512 * 8 * 4

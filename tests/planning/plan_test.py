@@ -133,7 +133,7 @@ def dict_of(table: planning.Table) -> dict[str, Any]:
 @pytest.mark.slow
 def test_groups_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
   """Five agents on four devices take as long as eight on four."""
-  monkeypatch.setattr(planning.Load, 'held', planning.Load.bound)
+  monkeypatch.setattr(planning.Load, 'measurement', lambda load: load.bound)
   cluster = dataclasses.replace(ONE, devices=4)
   five, eight = (
     dict_of(launcher.of_discovery(config_of(agents=agents), cluster))
@@ -174,7 +174,7 @@ def test_settings_that_take_less_memory_come_later() -> None:
 
 def test_the_plan_of_a_small_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
   # What XLA reports is compared with compiled programs elsewhere.
-  monkeypatch.setattr(planning.Load, 'held', planning.Load.bound)
+  monkeypatch.setattr(planning.Load, 'measurement', lambda load: load.bound)
   config = config_of(inner_updates=2, chunk_size=1)
   # Each of two devices has two of the four agents.
   two = dataclasses.replace(ONE, devices=2, per_machine=2)
@@ -209,6 +209,20 @@ def test_a_program_that_does_not_fit_is_refused() -> None:
   assert table_of(needs_of(small, host=2**30))['host_memory'] == 1
   with pytest.raises(planning.MachineTooSmallError, match='Lower it'):
     table_of(needs_of(small, host=2**30 + 1))
+
+
+@pytest.mark.parametrize('cores', [1, 4])
+def test_the_largest_programs_are_compiled_first(
+  cores: int,
+  monkeypatch: pytest.MonkeyPatch,
+  capfd: pytest.CaptureFixture[str],
+) -> None:
+  monkeypatch.setattr('os.cpu_count', lambda: cores)
+  needs = needs_of(load_of(2), load_of(64, owner='agents'), load_of(63))
+  assert needs.most_held(2**20) == 2 * 4 * 64**2
+  lines = capfd.readouterr().err.splitlines()
+  assert lines[0] == 'compiling 1/2: product, agents'
+  assert len(lines) == min(cores, 3)
 
 
 def test_programs_that_fit_by_their_bound_are_not_compiled() -> None:
@@ -246,7 +260,7 @@ def test_agents_with_host_environments_share_a_machine(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   """Two of its four devices train one agent each."""
-  monkeypatch.setattr(planning.Load, 'held', planning.Load.bound)
+  monkeypatch.setattr(planning.Load, 'measurement', lambda load: load.bound)
   settings = {
     **evaluate.get_config('quickstart').to_dict(),
     'environment': 'gymnasium/CartPole-v1',
