@@ -11,11 +11,13 @@ import jax
 import numpy as np
 import pytest
 
+from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import atari
 from disco_rl.environments.host import frame_stack
 from disco_rl.environments.host import image_vector
+from disco_rl.environments.host import joined
 from disco_rl.environments.host import procgen
 
 # Ten steps of four frames.
@@ -47,6 +49,31 @@ def test_a_restored_game_continues_exactly(
       )
   games.close()
   restored.close()
+
+
+def test_joined_games_continue_exactly() -> None:
+  """In discovery, the games of a group's agents are joined."""
+  pytest.importorskip('ale_py')
+
+  def make() -> tuple[joined.JoinedEnvironment, list[base.HostEnvironment]]:
+    games = [atari.make('breakout', 2, seed, SHORT) for seed in (1, 2)]
+    return joined.JoinedEnvironment(games), games
+
+  actions = np.random.default_rng(0).integers(18, size=(40, 4)).astype(np.int32)
+  (games, (_, last)), (restored, _) = make(), make()
+  for environment in (games, restored):
+    environment.reset()
+  for action in actions[:20]:
+    games.step(action)
+  state = games.save_state()
+  assert state is not None
+  restored.restore_state(state)
+  for action in actions[20:]:
+    jax.tree.map(
+      np.testing.assert_array_equal, restored.step(action), games.step(action)
+    )
+  with mock.patch.object(last, 'save_state', return_value=None):
+    assert games.save_state() is None
 
 
 class FakeVector:

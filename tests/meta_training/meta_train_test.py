@@ -117,9 +117,11 @@ launch = functools.partial(launching.call, meta_train)
 error = functools.partial(launching.error, meta_train)
 
 
-def assert_same_run(workdir: pathlib.Path, expected: pathlib.Path) -> None:
-  """All but the time that it took."""
-  assert {path.name for path in workdir.iterdir()} == FILES
+def assert_same_run(
+  workdir: pathlib.Path, expected: pathlib.Path, *others: str
+) -> None:
+  """All but the time that it took; others are files next to the usual ones."""
+  assert {path.name for path in workdir.iterdir()} == {*FILES, *others}
   for name in ('metrics.csv', 'held_out/metrics.csv', 'config.json'):
     assert (workdir / name).read_text() == (expected / name).read_text()
   for name in ('initial_rule.npz', 'rule.npz'):
@@ -360,6 +362,21 @@ def test_a_killed_run_resumes_bit_for_bit(
   assert ' 50% 2/4 ' in printed.err.splitlines()[1]
   assert f'The rule is {workdir / "rule.npz"}' in printed.out
   assert_same_run(workdir, small)
+
+
+@pytest.mark.slow
+def test_a_killed_run_in_atari_resumes_exactly(
+  tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  """A checkpoint has the actions of the games, which are replayed."""
+  pytest.importorskip('ale_py')
+  whole, killed = tmp_path / 'whole', tmp_path / 'killed'
+  settings = (*SMALL, '--config.environments=atari/breakout')
+  launch(whole, *settings)
+  launching.kill(meta_train, killed, 'meta_step', 3, *settings)
+  launch(killed, *settings)
+  assert 'cannot be saved' not in capsys.readouterr().err
+  assert_same_run(killed, whole, 'replay')
 
 
 # Other populations.

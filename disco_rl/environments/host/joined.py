@@ -59,6 +59,16 @@ class JoinedEnvironment(base.HostEnvironment):
     """Implements `HostEnvironment.finish`."""
     return _concatenate([e.finish() for e in self._environments])
 
+  def save_state(self) -> types.PyTree | None:
+    """Implements `HostEnvironment.save_state`; None if one cannot be saved."""
+    states = [e.save_state() for e in self._environments]
+    return None if any(state is None for state in states) else states
+
+  def restore_state(self, state: types.PyTree) -> None:
+    """Implements `HostEnvironment.restore_state`."""
+    for environment, own in zip(self._environments, state):
+      environment.restore_state(own)
+
   def replace(self, environments: Sequence[base.HostEnvironment]) -> None:
     """Closes the environments, and continues with others with equal specs."""
     self.close()
