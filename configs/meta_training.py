@@ -1,7 +1,7 @@
 """Defaults of discovery, taken from the paper if it states them.
 
-This is not a config itself; disco103.py, disco57.py, quickstart.py
-and general.py start from here.
+This is not a config itself; disco103.py, disco57.py, quickstart.py and
+general.py start from here.
 """
 
 import ml_collections
