@@ -53,87 +53,34 @@ _tabular = functools.partial(gridworld.build, num_kinds=3, is_tabular=True)
 _image = gridworld.build
 _chain = functools.partial(chain.build, num_bits=8)
 
+
+def _drawn(pictures: str) -> list[str]:
+  """Returns the layouts of pictures of equal height, drawn side by side."""
+  rows = [line.split() for line in pictures.strip().splitlines()]
+  return ['\n'.join(layout) for layout in zip(*rows)]
+
+
 # Reward, termination, respawn.
 _kind = gridworld.Kind
-_GOAL = _kind(1.0, 1.0, 0.0)
-_PIT = _kind(-1.0, 1.0, 0.0)
-_COIN = _kind(1.0, 0.0, 0.0)
-_FRUIT = _kind(1.0, 0.0, 0.1)
-_WEED = _kind(-1.0, 0.0, 0.1)
+_GOAL = _kind(1, 1, 0)
+_PIT = _kind(-1, 1, 0)
+_COIN = _kind(1, 0, 0)
+_FRUIT = _kind(1, 0, 0.1)
+_WEED = _kind(-1, 0, 0.1)
 
-# Layouts of 5 x 5.
-_CORNER = """
-  @....
-  .....
-  .....
-  .....
-  ....a"""
-_ANYWHERE = """
-  .....
-  .....
-  ..a..
-  .....
-  ....."""
-_FIELD = """
-  a...a
-  .....
-  ..@..
-  .....
-  a...a"""
-_CROSS = """
-  a...b
-  .....
-  ..@..
-  .....
-  b...a"""
-_NEAR_AND_FAR = """
-  .....
-  .....
-  b@..a
-  .....
-  ....."""
-_HOOK = """
-  @....
-  .###.
-  ..a#.
-  ####.
-  ....."""
-_SNAKE = """
-  @....
-  ####.
-  .....
-  .####
-  ....a"""
-_TOLL = """
-  @.#..
-  ..#..
-  ..b.a
-  ..#..
-  ..#.."""
-_MINES = """
-  @.b..
-  ..b..
-  .....
-  .b...
-  ....a"""
-_CHAMBERS = """
-  a.#.a
-  ..#..
-  .....
-  ..#..
-  b.#.b"""
-_ENDS = """
-  a....
-  ####.
-  @....
-  ####.
-  a...."""
-_EXIT = """
-  aa...
-  a....
-  .....
-  .....
-  @...b"""
+# Layouts of 5 x 5, next to each other.
+_CORNER, _ANYWHERE, _FIELD, _CROSS, _NEAR_AND_FAR, _HOOK = _drawn("""
+  @....   .....   a...a   a...b   .....   @....
+  .....   .....   .....   .....   .....   .###.
+  .....   ..a..   ..@..   ..@..   b@..a   ..a#.
+  .....   .....   .....   .....   .....   ####.
+  ....a   .....   a...a   b...a   .....   .....""")
+_SNAKE, _TOLL, _MINES, _CHAMBERS, _ENDS, _EXIT = _drawn("""
+  @....   @.#..   @.b..   a.#.a   a....   aa...
+  ####.   ..#..   ..b..   ..#..   ####.   a....
+  .....   ..b.a   .....   .....   @....   .....
+  .####   ..#..   .b...   ..#..   ####.   .....
+  ....a   ..#..   ....a   b.#.b   a....   @...b""")
 
 # The returns of a task, its layout, kinds of objects, and longest episode.
 _TABULAR_5X5 = (
@@ -142,150 +89,59 @@ _TABULAR_5X5 = (
   _task((0.406, 1.0), _ANYWHERE, [_GOAL], 20),
   _task((-1.727, 0.6), _CORNER, [_GOAL], 40, step_reward=-0.05),
   # Many objects, which reappear soon, late or never.
-  _task((0.834, 5.546), _FIELD, [_kind(1.0, 0.0, 0.3)], 20),
-  _task((2.919, 10.299), _FIELD, [_kind(1.0, 0.0, 0.02)], 100),
+  _task((0.834, 5.546), _FIELD, [_kind(1, 0, 0.3)], 20),
+  _task((2.919, 10.299), _FIELD, [_kind(1, 0, 0.02)], 100),
   _task((0.965, 4.0), _FIELD, [_COIN], 30),
   # Good and bad objects.
   _task((0.0, 4.279), _CROSS, [_FRUIT, _WEED], 30),
-  _task((0.013, 6.784), _CROSS, [_FRUIT, _kind(-1.0, 0.5, 0.1)], 50),
+  _task((0.013, 6.784), _CROSS, [_FRUIT, _kind(-1, 0.5, 0.1)], 50),
   _task((0.177, 8.201), _CHAMBERS, [_FRUIT, _PIT], 60),
   # A small reward nearby, a large one farther away; either ends, or one does.
   _task((0.289, 1.0), _NEAR_AND_FAR, [_GOAL, _kind(0.3, 1, 0)], 20),
   _task((0.609, 3.489), _NEAR_AND_FAR, [_GOAL, _kind(0.2, 0, 0.5)], 40),
   _task((0.096, 1.15), _NEAR_AND_FAR, [_GOAL, _kind(0.05, 0, 1)], 10),
   # A risk of ending: safe and poor, or risky and rich.
+  _task((0.962, 3.647), _CROSS, [_kind(1, 0.3, 0.3), _kind(0.2, 0, 0.3)], 40),
   _task(
-    (0.962, 3.647), _CROSS, [_kind(1.0, 0.3, 0.3), _kind(0.2, 0.0, 0.3)], 40
-  ),
-  _task(
-    (1.555, 6.596),
-    _NEAR_AND_FAR,
-    [_kind(0.5, 0.0, 0.2), _kind(1.0, 0.2, 0.5)],
-    50,
+    (1.555, 6.596), _NEAR_AND_FAR, [_kind(0.5, 0, 0.2), _kind(1, 0.2, 0.5)], 50
   ),
   # Walls in the way.
   _task((0.32, 1.0), _HOOK, [_GOAL], 40),
   _task((0.019, 1.0), _SNAKE, [_GOAL], 100),
   _task((-0.598, 0.84), _SNAKE, [_GOAL], 60, step_reward=-0.01),
   # Bad objects in the way: a toll, and mines.
-  _task((0.004, 0.7), _TOLL, [_GOAL, _kind(-0.3, 0.0, 0.0)], 40),
+  _task((0.004, 0.7), _TOLL, [_GOAL, _kind(-0.3, 0, 0)], 40),
   _task((-0.932, 1.0), _MINES, [_GOAL, _PIT], 40),
   # Far apart; each reappears while the agent collects the other.
-  _task((0.363, 7.593), _ENDS, [_kind(1.0, 0.0, 0.05)], 100),
+  _task((0.363, 7.593), _ENDS, [_kind(1, 0, 0.05)], 100),
   # The exit has a reward, but ends the episode before others are collected.
-  _task((0.432, 1.9), _EXIT, [_kind(0.3, 0.0, 0.0), _GOAL], 30),
+  _task((0.432, 1.9), _EXIT, [_kind(0.3, 0, 0), _GOAL], 30),
 )
 
 # Layouts of 7 x 7, or of 5 x 5 within. Where objects are placed at random, only
 # their number matters.
-_MEADOW = """
-  a.....a
-  .......
-  .......
-  a..@..a
-  .......
-  .......
-  a.....a"""
-_SMALL_MEADOW = """
-  aa...
-  .....
-  ..@..
-  .....
-  ...aa"""
-_SMALL_PLOTS = """
-  aab..
-  .....
-  ..@..
-  .....
-  ..baa"""
-_PLOTS = """
-  a.....b
-  .......
-  ...c...
-  ...@...
-  ...c...
-  .......
-  b.....a"""
-_PILLARS = """
-  a.....b
-  .#.#.#.
-  .......
-  .#.#.#.
-  .......
-  .#.#.#.
-  b.....a"""
-_ROOMS = """
-  @..#..a
-  ...#...
-  .......
-  #.###.#
-  .......
-  ...#...
-  b..#..a"""
-_CORRIDORS = """
-  @.....b
-  ######.
-  a......
-  .######
-  ......b
-  ######.
-  a......"""
-_RING = """
-  a..b..a
-  .#####.
-  .#####.
-  b#####b
-  .#####.
-  .#####.
-  ...@..."""
-_FORK = """
-  a#...#a
-  .#.#.#.
-  .#.#.#.
-  ...#...
-  ##.#.##
-  b..@..c
-  #######"""
-_VAULT = """
-  .......
-  .#####.
-  .#aaa#.
-  .#####.
-  .......
-  ...@...
-  b.....b"""
-_GATE = """
-  ...#...
-  ...#...
-  ...#...
-  @..b..a
-  ...#...
-  ...#...
-  ...#..a"""
-_GARDEN = """
-  .......
-  .a...a.
-  ..bbb..
-  .......
-  ...@...
-  .......
-  ......c"""
-_SCATTERED = """
-  aab....
-  bcc....
-  .......
-  .......
-  .......
-  .......
-  ......."""
-_LONE = """
-  a......
-  .......
-  .......
-  .......
-  .......
-  .......
-  ......."""
+_SMALL_MEADOW, _SMALL_PLOTS = _drawn("""
+  aa...   aab..
+  .....   .....
+  ..@..   ..@..
+  .....   .....
+  ...aa   ..baa""")
+_MEADOW, _PLOTS, _PILLARS, _ROOMS, _CORRIDORS, _RING = _drawn("""
+  a.....a   a.....b   a.....b   @..#..a   @.....b   a..b..a
+  .......   .......   .#.#.#.   ...#...   ######.   .#####.
+  .......   ...c...   .......   .......   a......   .#####.
+  a..@..a   ...@...   .#.#.#.   #.###.#   .######   b#####b
+  .......   ...c...   .......   .......   ......b   .#####.
+  .......   .......   .#.#.#.   ...#...   ######.   .#####.
+  a.....a   b.....a   b.....a   b..#..a   a......   ...@...""")
+_FORK, _VAULT, _GATE, _GARDEN, _SCATTERED, _LONE = _drawn("""
+  a#...#a   .......   ...#...   .......   aab....   a......
+  .#.#.#.   .#####.   ...#...   .a...a.   bcc....   .......
+  .#.#.#.   .#aaa#.   ...#...   ..bbb..   .......   .......
+  ...#...   .#####.   @..b..a   .......   .......   .......
+  ##.#.##   .......   ...#...   ...@...   .......   .......
+  b..@..c   ...@...   ...#...   .......   .......   .......
+  #######   b.....b   ...#..a   ......c   .......   .......""")
 
 _IMAGE_7X7 = (
   # One goal, in another place in each episode.
@@ -303,11 +159,11 @@ _IMAGE_7X7 = (
   # Good and bad objects, in fixed and in random places.
   _task((0.46, 8.512), _SMALL_PLOTS, [_FRUIT, _WEED], 30),
   _task((1.0, 7.9), _SMALL_PLOTS, [_FRUIT, _WEED], 30, random_objects=True),
-  _task((-0.902, 6.477), _PLOTS, [_FRUIT, _WEED, _kind(-1.0, 1.0, 0.0)], 60),
+  _task((-0.902, 6.477), _PLOTS, [_FRUIT, _WEED, _kind(-1, 1, 0)], 60),
   _task(
     (-0.8, 5.4),
     _PLOTS,
-    [_FRUIT, _WEED, _kind(-1.0, 0.3, 0.1)],
+    [_FRUIT, _WEED, _kind(-1, 0.3, 0.1)],
     60,
     random_objects=True,
   ),
@@ -322,37 +178,28 @@ _IMAGE_7X7 = (
   # Walls in the way.
   _task((0.158, 6.715), _PILLARS, [_FRUIT, _PIT], 60),
   _task((0.0, 4.8), _PILLARS, [_FRUIT, _WEED], 60, random_objects=True),
+  _task((0.5, 1.0), _ROOMS, [_GOAL, _kind(0.1, 0, 0)], 60, random_objects=True),
   _task(
-    (0.5, 1.0), _ROOMS, [_GOAL, _kind(0.1, 0.0, 0.0)], 60, random_objects=True
-  ),
-  _task(
-    (-0.299, 3.505),
-    _CORRIDORS,
-    [_kind(1.0, 0.0, 0.02), _kind(-0.3, 0.0, 0.1)],
-    100,
+    (-0.299, 3.505), _CORRIDORS, [_kind(1, 0, 0.02), _kind(-0.3, 0, 0.1)], 100
   ),
   # A round trip gives more reward than waiting; bad objects block one way.
-  _task(
-    (0.023, 8.032), _RING, [_kind(1.0, 0.0, 0.05), _kind(-0.2, 0.0, 0.5)], 100
-  ),
+  _task((0.023, 8.032), _RING, [_kind(1, 0, 0.05), _kind(-0.2, 0, 0.5)], 100),
   # Small rewards nearby end the episode, large ones are far away.
   _task(
     (0.153, 1.55),
     _FORK,
-    [_kind(1.0, 0.5, 0.0), _kind(0.2, 1, 0), _kind(0.1, 1, 0)],
+    [_kind(1, 0.5, 0), _kind(0.2, 1, 0), _kind(0.1, 1, 0)],
     50,
   ),
   # A closed vault: its objects are visible but out of reach.
   _task((0.753, 6.202), _VAULT, [_GOAL, _FRUIT], 40),
   # The gate costs, the objects behind it have rewards.
-  _task(
-    (-0.089, 5.556), _GATE, [_kind(1.0, 0.0, 0.03), _kind(-0.5, 0.0, 0.2)], 80
-  ),
+  _task((-0.089, 5.556), _GATE, [_kind(1, 0, 0.03), _kind(-0.5, 0, 0.2)], 80),
   # The exit has the largest reward, but only once.
   _task(
     (0.215, 3.779),
     _GARDEN,
-    [_kind(0.3, 0, 0.05), _kind(-0.3, 0, 0.05), _kind(2.0, 1.0, 0.0)],
+    [_kind(0.3, 0, 0.05), _kind(-0.3, 0, 0.05), _kind(2, 1, 0)],
     60,
   ),
 )
@@ -389,104 +236,40 @@ _CHAINS_24 = (
 )
 
 # Held out: other layouts.
-_CLIFF_5 = """
-  .....
-  .....
-  .....
-  .....
-  @bbba"""
-_NARROWS_5 = """
-  ..b..
-  .#.#.
-  @...a
-  .#.#.
-  ..b.."""
-_CLIFF_7 = """
-  .......
-  .......
-  .......
-  .......
-  .......
-  .......
-  @.bbb.a"""
-_ZIGZAG_7 = """
-  @.#...#
-  ..#.#..
-  #.#.##.
-  ..#..#.
-  .##.##.
-  ......b
-  #a###.a"""
-_FOUR_ROOMS_9 = """
-  @...#...a
-  ....#....
-  .........
-  ....#....
-  ##.###.##
-  ....#....
-  .........
-  ....#....
-  b...#...a"""
-_SPIRAL_9 = """
-  @..b.....
-  ########.
-  .......#b
-  .#####.#.
-  .#.a.#.#.
-  .#.###.#b
-  .#.....#.
-  .#######.
-  ..b...b.."""
-_PRAIRIE_9 = """
-  a.......a
-  .........
-  .........
-  .........
-  b...@...b
-  .........
-  .........
-  .........
-  a.......a"""
-_LADDER_9 = """
-  @.......b
-  .#######.
-  ....b....
-  .#######.
-  ....b....
-  .#######.
-  ....b....
-  .#######.
-  ........a"""
-_CROWD_9 = """
-  aab......
-  bcc......
-  dd.......
-  .........
-  .........
-  .........
-  .........
-  .........
-  ........."""
-_BRICKS_9 = """
-  a.b...a..
-  .##.##.##
-  .........
-  ##.##.##.
-  ....d....
-  .##.##.##
-  .........
-  ##.##.##.
-  a..b..a.."""
-_ISLANDS_9 = """
-  aa.......
-  a..###...
-  ...#.....
-  ...#..bb.
-  ......b..
-  .###.....
-  ...#.....
-  ...#..@..
-  ........c"""
+_CLIFF_5, _NARROWS_5 = _drawn("""
+  .....   ..b..
+  .....   .#.#.
+  .....   @...a
+  .....   .#.#.
+  @bbba   ..b..""")
+_CLIFF_7, _ZIGZAG_7 = _drawn("""
+  .......   @.#...#
+  .......   ..#.#..
+  .......   #.#.##.
+  .......   ..#..#.
+  .......   .##.##.
+  .......   ......b
+  @.bbb.a   #a###.a""")
+_FOUR_ROOMS_9, _SPIRAL_9, _PRAIRIE_9, _LADDER_9 = _drawn("""
+  @...#...a   @..b.....   a.......a   @.......b
+  ....#....   ########.   .........   .#######.
+  .........   .......#b   .........   ....b....
+  ....#....   .#####.#.   .........   .#######.
+  ##.###.##   .#.a.#.#.   b...@...b   ....b....
+  ....#....   .#.###.#b   .........   .#######.
+  .........   .#.....#.   .........   ....b....
+  ....#....   .#######.   .........   .#######.
+  b...#...a   ..b...b..   a.......a   ........a""")
+_CROWD_9, _BRICKS_9, _ISLANDS_9 = _drawn("""
+  aab......   a.b...a..   aa.......
+  bcc......   .##.##.##   a..###...
+  dd.......   .........   ...#.....
+  .........   ##.##.##.   ...#..bb.
+  .........   ....d....   ......b..
+  .........   .##.##.##   .###.....
+  .........   .........   ...#.....
+  .........   ##.##.##.   ...#..@..
+  .........   a..b..a..   ........c""")
 
 _HELD_OUT_TABULAR_5X5 = (
   # The floor is slippery.
@@ -501,7 +284,7 @@ _HELD_OUT_TABULAR_9X9 = (
   _task(
     (-1.786, 11.599),
     _LADDER_9,
-    [_kind(1.0, 0, 0.1), _kind(-0.2, 0, 0.1)],
+    [_kind(1, 0, 0.1), _kind(-0.2, 0, 0.1)],
     150,
     step_reward=-0.01,
   ),
@@ -515,17 +298,15 @@ _HELD_OUT_IMAGE_9X9 = (
   _task(
     (0.5, 7.7),
     _CROWD_9,
-    [_FRUIT, _WEED, _kind(2.0, 0.2, 0.05), _PIT],
+    [_FRUIT, _WEED, _kind(2, 0.2, 0.05), _PIT],
     100,
     random_objects=True,
   ),
-  _task(
-    (1.359, 11.898), _BRICKS_9, [_FRUIT, _WEED, _GOAL, _kind(3.0, 1.0, 0.0)], 80
-  ),
+  _task((1.359, 11.898), _BRICKS_9, [_FRUIT, _WEED, _GOAL, _kind(3, 1, 0)], 80),
   _task(
     (0.768, 5.0),
     _ISLANDS_9,
-    [_COIN, _kind(0.5, 0.0, 0.0), _kind(0.5, 1.0, 0.0)],
+    [_COIN, _kind(0.5, 0, 0), _kind(0.5, 1, 0)],
     80,
     slip=0.1,
   ),
