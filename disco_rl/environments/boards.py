@@ -44,13 +44,3 @@ def paint(*layers: tuple[np.ndarray, Color]) -> np.ndarray:
   for lines in (picture[CELL - 1 :: CELL], picture[:, CELL - 1 :: CELL]):
     lines -= lines // 4
   return picture
-
-
-def paint_channels(board: np.ndarray) -> np.ndarray:
-  """Paints each channel [H, W, C] in its own color; see `paint`."""
-  return paint(
-    *(
-      (board[..., i] != 0, COLORS[i % len(COLORS)])
-      for i in range(board.shape[-1])
-    )
-  )

@@ -56,11 +56,12 @@ Environment = base.JaxEnvironment | base.HostEnvironment
 Kind = Literal['device', 'host']
 # Fields of a family's `Preprocessing` -> values instead of the defaults.
 Changes = Mapping[str, object]
-# (num_environments, seed) -> the environment.
-Builder = Callable[[int, int], Environment]
-# (variant, changes) -> the builder, or None if there is no such variant. The
-# variant is None for the family's name without a slash.
-Finder = Callable[[str | None, Changes], Builder | None]
+# (num_environments, seed) -> the environment; some take `can_render`, too.
+Builder = Callable[..., Environment]
+# (variant, preprocessing) -> the builder, or None if there is no such variant.
+# The variant is None for the family's name without a slash; the preprocessing
+# is the family's record of settings, or None.
+Finder = Callable[[str | None, Any], Builder | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +75,8 @@ class Family:
     find: Returns the builder of a variant. It is cheap, but raises ImportError
       if a package is not installed.
     preprocessing: The record of settings; None if there are none.
-    find_rendered: Like `find`, for environments that can be rendered, if this
-      must be known when they are made; None: `find` also returns those.
+    is_told_to_render: Whether builders have an argument `can_render`, because
+      their environments can only be rendered if they are made for it.
     find_spec: (variant, settings) -> the spec of an environment without using
       its package, or None if only the environment can tell.
     action_repeat: The field of `preprocessing` with the number of environment
@@ -87,14 +88,12 @@ class Family:
   names: Callable[[], Iterable[str]]
   find: Finder
   preprocessing: type[config_lib.Settings] | None = None
-  find_rendered: Finder | None = None
+  is_told_to_render: bool = False
   find_spec: Callable[[str, Any], types.EnvironmentSpec | None] | None = None
   action_repeat: str = ''
 
 
-def _listed(
-  module: ModuleType, variants: Collection[str], **arguments: object
-) -> Finder:
+def _listed(module: ModuleType, variants: Collection[str]) -> Finder:
   """Makes a finder of the variants of a family on the host.
 
   Args:
@@ -103,22 +102,18 @@ def _listed(
       and `import_package()`, which raises ImportError if the package is not
       installed.
     variants: The names after the slash.
-    **arguments: Further arguments of `make`.
   """
 
-  def find(variant: str | None, changes: Changes) -> Builder | None:
-    if variant is None or variant not in variants:
+  def find(variant: str | None, preprocessing: object) -> Builder | None:
+    if variant not in variants:
       return None
     module.import_package()
-    preprocessing = config_lib.replace(module.Preprocessing(), changes)
-    return functools.partial(
-      module.make, variant, preprocessing=preprocessing, **arguments
-    )
+    return functools.partial(module.make, variant, preprocessing=preprocessing)
 
   return find
 
 
-def _find_catch(variant: str | None, _: Changes) -> Builder | None:
+def _find_catch(variant: str | None, _: None) -> Builder | None:
   if variant is None:
     environment = catch.Catch()
   elif size := re.fullmatch('([0-9]{1,9})x([0-9]{1,9})', variant):
@@ -128,7 +123,7 @@ def _find_catch(variant: str | None, _: Changes) -> Builder | None:
   return lambda *_: environment
 
 
-def _find_gridworld(variant: str | None, _: Changes) -> Builder | None:
+def _find_gridworld(variant: str | None, _: None) -> Builder | None:
   environment = None if variant is None else gridworld_tasks.make(variant)
   return None if environment is None else lambda *_: environment
 
@@ -148,7 +143,7 @@ def _find_task(
   return lambda *_: task_distribution.numbered(make(), number)
 
 
-def _find_lpg(variant: str | None, _: Changes) -> Builder | None:
+def _find_lpg(variant: str | None, _: None) -> Builder | None:
   name, *number = (variant or '').split('/', 1)
   if name not in random_grids.LPG_TASKS:
     return None
@@ -157,47 +152,44 @@ def _find_lpg(variant: str | None, _: Changes) -> Builder | None:
 
 
 def _find_gymnasium(
-  variant: str | None, changes: Changes, can_render: bool = False
+  variant: str | None, preprocessing: gymnasium_adapter.Preprocessing
 ) -> Builder | None:
   if variant is None or not gymnasium_adapter.is_registered(variant):
     return None
   return functools.partial(
-    gymnasium_adapter.make,
-    variant,
-    preprocessing=config_lib.replace(
-      gymnasium_adapter.Preprocessing(), changes
-    ),
-    can_render=can_render,
+    gymnasium_adapter.make, variant, preprocessing=preprocessing
   )
 
 
-def _find_gymnax(env_id: str | None, _: Changes) -> Builder | None:
+def _find_gymnax(env_id: str | None, _: None) -> Builder | None:
   if env_id is None or not gymnax_adapter.is_registered(env_id):
     return None
   return lambda *_: gymnax_adapter.make(env_id)
 
 
-def _find_craftax(variant: str | None, _: Changes) -> Builder | None:
+def _find_craftax(variant: str | None, _: None) -> Builder | None:
   if variant is None or variant not in craftax_adapter.VARIANTS:
     return None
   craftax_adapter.import_package()
   return lambda *_: craftax_adapter.make(variant)
 
 
-def _find_sokoban(variant: str | None, changes: Changes) -> Builder | None:
+def _find_sokoban(
+  variant: str | None, preprocessing: sokoban.Preprocessing
+) -> Builder | None:
   levels = sokoban.find_levels(variant)
   if levels is None:
     return None
   sokoban.import_package()
-  preprocessing = config_lib.replace(sokoban.BENCHMARK, changes)
   return lambda *_: sokoban.make(levels(), preprocessing)
 
 
-def _find_crafter(variant: str | None, changes: Changes) -> Builder | None:
+def _find_crafter(
+  variant: str | None, preprocessing: crafter_adapter.Preprocessing
+) -> Builder | None:
   if variant is not None:
     return None
   crafter_adapter.import_package()
-  preprocessing = config_lib.replace(crafter_adapter.BENCHMARK, changes)
   return functools.partial(crafter_adapter.make, preprocessing=preprocessing)
 
 
@@ -247,7 +239,7 @@ FAMILIES = {
     ),
     find=_find_gymnasium,
     preprocessing=gymnasium_adapter.Preprocessing,
-    find_rendered=functools.partial(_find_gymnasium, can_render=True),
+    is_told_to_render=True,
   ),
   'atari': Family(
     form='atari/GAME (atari/breakout)',
@@ -255,7 +247,7 @@ FAMILIES = {
     names=lambda: suites.SUITES['atari57'],
     find=_listed(atari, atari.GAMES),
     preprocessing=atari.Preprocessing,
-    find_rendered=_listed(atari, atari.GAMES, can_render=True),
+    is_told_to_render=True,
     find_spec=atari.find_spec,
     action_repeat='frame_skip',
   ),
@@ -288,22 +280,22 @@ FAMILIES = {
     names=lambda: (f'nethack/{task}' for task in nethack.TASKS),
     find=_listed(nethack, nethack.TASKS),
     preprocessing=nethack.Preprocessing,
-    find_rendered=_listed(nethack, nethack.TASKS, can_render=True),
+    is_told_to_render=True,
   ),
   'minatar': Family(
     form='minatar/GAME (minatar/breakout)',
     kind='device',
     names=lambda: suites.SUITES['minatar'],
-    find=lambda variant, changes: _find_gymnax(
-      gymnax_adapter.MINATAR.get(variant or ''), changes
+    find=lambda variant, _: _find_gymnax(
+      gymnax_adapter.MINATAR.get(variant or ''), None
     ),
   ),
   'bsuite': Family(
     form='bsuite/TASK (bsuite/memory_chain)',
     kind='device',
     names=lambda: suites.SUITES['bsuite'],
-    find=lambda variant, changes: _find_gymnax(
-      gymnax_adapter.BSUITE.get(variant or ''), changes
+    find=lambda variant, _: _find_gymnax(
+      gymnax_adapter.BSUITE.get(variant or ''), None
     ),
   ),
   'gymnax': Family(

@@ -22,11 +22,7 @@ from disco_rl.environments.host import timeouts
 
 def _check_preprocessing(preprocessing: object) -> None:
   """Raises ValueError for settings that no family has."""
-  defaults = {
-    name: family.preprocessing
-    for name, family in families.FAMILIES.items()
-    if family.preprocessing
-  }
+  defaults = _defaults()
   known = ', '.join(defaults)
   if not isinstance(preprocessing, Mapping):
     raise ValueError(
@@ -39,16 +35,21 @@ def _check_preprocessing(preprocessing: object) -> None:
         f'preprocessing.{family}={changes!r} is not possible: choose one of '
         f'{known}, and settings of it.'
       )
-    config_lib.replace(defaults[family](), changes)
+    config_lib.replace(defaults[family], changes)
+
+
+def _defaults() -> dict[str, config_lib.Settings]:
+  """Returns the default preprocessing of the families that have settings."""
+  return {
+    name: family.preprocessing()
+    for name, family in families.FAMILIES.items()
+    if family.preprocessing
+  }
 
 
 def default_preprocessing() -> dict[str, families.Changes]:
   """Returns all fields of preprocessing with their defaults, by family."""
-  return {
-    name: dataclasses.asdict(family.preprocessing())
-    for name, family in families.FAMILIES.items()
-    if family.preprocessing
-  }
+  return {name: dataclasses.asdict(x) for name, x in _defaults().items()}
 
 
 # Family of names -> changes of its preprocessing.
@@ -125,8 +126,7 @@ def action_repeat(name: str, preprocessing: Preprocessing = NO_CHANGES) -> int:
   family = families.FAMILIES.get(prefix)
   if family is None or not family.action_repeat:
     return 1
-  settings = _settings(family, preprocessing.get(prefix, {}))
-  return int(getattr(settings, family.action_repeat))
+  return int(getattr(_settings(prefix, preprocessing), family.action_repeat))
 
 
 def specimen(
@@ -145,7 +145,7 @@ def specimen(
   prefix, *variant = name.split('/', 1)
   family = families.FAMILIES.get(prefix)
   if family and family.find_spec and name in family.names():
-    settings = _settings(family, preprocessing.get(prefix, {}))
+    settings = _settings(prefix, preprocessing)
     if spec := family.find_spec(variant[0], settings):
       repeat = action_repeat(name, preprocessing)
       return dataclasses.replace(spec, action_repeat=repeat), None
@@ -157,11 +157,11 @@ def specimen(
 
 
 def _settings(
-  family: families.Family, changes: families.Changes
-) -> config_lib.Settings:
-  """Builds the preprocessing of a family."""
-  assert family.preprocessing is not None
-  return config_lib.replace(family.preprocessing(), changes)
+  prefix: str, preprocessing: Preprocessing
+) -> config_lib.Settings | None:
+  """Builds the preprocessing of a family; None if it has no settings."""
+  default = _defaults().get(prefix)
+  return default and config_lib.replace(default, preprocessing.get(prefix, {}))
 
 
 def register(name: str, build: families.Builder, kind: families.Kind) -> None:
@@ -214,14 +214,14 @@ def _builder(
   name: str, preprocessing: Preprocessing, can_render: bool = False
 ) -> families.Builder:
   prefix, *variant = name.split('/', 1)
-  builder = None
-  if family := families.FAMILIES.get(prefix):
-    find = (can_render and family.find_rendered) or family.find
-    builder = find(
-      variant[0] if variant else None, preprocessing.get(prefix, {})
-    )
-  if builder is None:
+  family = families.FAMILIES.get(prefix)
+  builder = family and family.find(
+    variant[0] if variant else None, _settings(prefix, preprocessing)
+  )
+  if family is None or builder is None:
     raise ValueError(_unknown(name))
+  if can_render and family.is_told_to_render:
+    return functools.partial(builder, can_render=True)
   return builder
 
 

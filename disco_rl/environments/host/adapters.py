@@ -68,7 +68,9 @@ class Adapter(base.HostEnvironment):
     """
     self._is_resetting = np.zeros(self.num_environments, bool)
     with located_errors(self._name, self._seed, self._num_steps):
-      return self._checked(self._reset(), np.zeros(self.num_environments, bool))
+      return data_checks.checked(
+        self._reset(), self.spec.observation, self._is_resetting
+      )
 
   def step(self, action: np.ndarray) -> types.TimeStep:
     """Implements `HostEnvironment.step`.
@@ -88,8 +90,10 @@ class Adapter(base.HostEnvironment):
         for what, values in zip(('reward', 'terminated', 'truncated'), outcome)
       )
       is_last = np.logical_or(is_terminated, is_truncated)
-      observation = self._checked(
-        observation, is_last & self._resets_in_next_step
+      observation = data_checks.checked(
+        observation,
+        self.spec.observation,
+        is_last & self._resets_in_next_step,
       )
     is_dummy = self._is_resetting
     fields: dict[str, types.PyTree] = {
@@ -104,14 +108,6 @@ class Adapter(base.HostEnvironment):
       return base.cut_short(timestep, observation)
     self._is_resetting = is_last
     return timestep
-
-  def _checked(
-    self, observation: types.PyTree, ends_episode: np.ndarray
-  ) -> types.PyTree:
-    data_checks.check_observations(
-      observation, self.spec.observation, self.num_environments
-    )
-    return data_checks.fill_masks(observation, ends_episode)
 
   @abc.abstractmethod
   def _reset(self) -> types.PyTree:

@@ -8,6 +8,7 @@ from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
 from disco_rl.environments.host import data_checks
+from disco_rl.environments.host import wrapper
 
 # Fields of a time step -> their types.
 _FIELDS = {
@@ -18,7 +19,7 @@ _FIELDS = {
 }
 
 
-class CheckedEnvironment(base.HostEnvironment):
+class CheckedEnvironment(wrapper.Wrapper):
   """Checks all that an environment returns, as `adapters.Adapter` does.
 
   Resets and steps raise `adapters.HostEnvironmentError` for all faults.
@@ -31,10 +32,7 @@ class CheckedEnvironment(base.HostEnvironment):
       environment: The environment, which only this object uses from now on.
       seed: The seed for messages.
     """
-    self.spec = environment.spec
-    self.num_environments = environment.num_environments
-    self.frames_per_second = environment.frames_per_second
-    self._environment = environment
+    super().__init__(environment)
     self._name = type(environment).__name__
     self._seed = seed
     self._num_steps = 0
@@ -42,8 +40,10 @@ class CheckedEnvironment(base.HostEnvironment):
   def reset(self) -> types.PyTree:
     """Implements `HostEnvironment.reset`, and checks the observations."""
     with adapters.located_errors(self._name, self._seed, self._num_steps):
-      return self._checked(
-        self._environment.reset(), np.zeros(self.num_environments, bool)
+      return data_checks.checked(
+        self._environment.reset(),
+        self.spec.observation,
+        np.zeros(self.num_environments, bool),
       )
 
   def step(self, action: np.ndarray) -> types.TimeStep:
@@ -66,44 +66,12 @@ class CheckedEnvironment(base.HostEnvironment):
         ).astype(dtype)
         for name, dtype in _FIELDS.items()
       }
-      fields['observation'] = self._checked(
-        timestep.observation, fields['is_last']
+      fields['observation'] = data_checks.checked(
+        timestep.observation, self.spec.observation, fields['is_last']
       )
     return dataclasses.replace(timestep, **fields)
-
-  def save_state(self) -> types.PyTree | None:
-    """Implements `HostEnvironment.save_state`."""
-    return self._environment.save_state()
-
-  def restore_state(self, state: types.PyTree) -> None:
-    """Implements `HostEnvironment.restore_state`; may take long."""
-    self._environment.restore_state(state)
-
-  def encode(self, observation: types.PyTree) -> types.PyTree:
-    """Implements `HostEnvironment.encode`."""
-    return self._environment.encode(observation)
-
-  def decode(self, action: np.ndarray) -> np.ndarray:
-    """Implements `HostEnvironment.decode`."""
-    return self._environment.decode(action)
-
-  def render(self) -> np.ndarray:
-    """Implements `HostEnvironment.render`."""
-    return self._environment.render()
-
-  def screen(self) -> str:
-    """Implements `HostEnvironment.screen`."""
-    return self._environment.screen()
 
   def close(self) -> None:
     """Implements `HostEnvironment.close`."""
     with adapters.closing(self._name):
       self._environment.close()
-
-  def _checked(
-    self, observation: types.PyTree, is_last: np.ndarray
-  ) -> types.PyTree:
-    data_checks.check_observations(
-      observation, self.spec.observation, self.num_environments
-    )
-    return data_checks.fill_masks(observation, is_last)

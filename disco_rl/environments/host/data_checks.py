@@ -53,7 +53,7 @@ def entry(observation: types.PyTree, key: str | int) -> types.PyTree:
   Raises:
     KeyError, IndexError, TypeError: There is none.
   """
-  fields = _fields(observation)
+  fields = fields_of(observation)
   if key in fields:
     return getattr(observation, key)
   if isinstance(key, int) and dataclasses.is_dataclass(observation):
@@ -66,34 +66,38 @@ def entries_of(observation: types.PyTree) -> str:
   kind = type(observation).__name__
   if isinstance(observation, Mapping):
     return f'{kind} with {", ".join(map(repr, observation)) or "nothing"}'
-  if fields := _fields(observation):
+  if fields := fields_of(observation):
     return f'{kind} with the fields {", ".join(fields)}'
   if isinstance(observation, (list, tuple)):
     return f'{kind} of {len(observation)}'
   return f'{kind} of shape {list(np.shape(observation))}'
 
 
-def _fields(observation: types.PyTree) -> tuple[str, ...]:
+def fields_of(observation: types.PyTree) -> tuple[str, ...]:
   """Returns the fields of a named tuple or a dataclass; () otherwise."""
   if dataclasses.is_dataclass(observation):
     return tuple(field.name for field in dataclasses.fields(observation))
   return tuple(getattr(observation, '_fields', ()))
 
 
-def check_observations(
-  observation: types.PyTree, spec: types.PyTree, num_environments: int
-) -> None:
+def checked(
+  observation: types.PyTree, spec: types.PyTree, is_last: np.ndarray
+) -> types.PyTree:
   """Checks a batch of observations.
 
   Args:
     observation: A tree of [B, ...].
     spec: A tree of `jax.ShapeDtypeStruct`, for one environment.
-    num_environments: B.
+    is_last: [B] bool, whether an episode ended with this observation.
+
+  Returns:
+    The observation; see `fill_masks`.
 
   Raises:
     ValueError: The structure, a shape or a type does not match the spec.
-    SimulatorError: A number is not finite.
+    SimulatorError: A number is not finite, or no action is legal.
   """
+  num_environments = len(is_last)
   wanted: Any = jax.tree.structure(spec)
   if jax.tree.structure(observation) != wanted:
     raise ValueError(
@@ -117,6 +121,7 @@ def check_observations(
         f'environment {index} of {num_environments} returned NaN or infinity '
         f'in its {_path(spec, i)}'
       )
+  return fill_masks(observation, is_last)
 
 
 def fill_masks(observation: types.PyTree, is_last: np.ndarray) -> types.PyTree:
@@ -153,7 +158,7 @@ def narrowed(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
   Raises:
     SimulatorError: An integer is out of the range of the type. Floats become
-      infinite, which `check_observations` detects.
+      infinite, which `checked` detects.
   """
   converted = array.astype(dtype, copy=False)
   if array.dtype.kind in 'iu' and array.dtype.itemsize > converted.itemsize:

@@ -1,13 +1,13 @@
 """Frame stacking for host environments."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments.host import wrapper
 
 
 def stack(
@@ -19,7 +19,7 @@ def stack(
   return FrameStack(environment, num_frames, is_image)
 
 
-class FrameStack(base.HostEnvironment):
+class FrameStack(wrapper.Wrapper):
   """Stacks the last S observations (frames), the newest last.
 
   Images [B, H, W, C] become [B, H, W, S * C], and frames before the first one
@@ -44,11 +44,8 @@ class FrameStack(base.HostEnvironment):
       num_frames: S.
       is_image: Whether observations are images.
     """
-    self._environment = environment
+    super().__init__(environment)
     self._is_image = is_image
-    self.num_environments = environment.num_environments
-    self.frames_per_second = environment.frames_per_second
-
     self.spec = stacked_spec(environment.spec, num_frames, is_image)
     self._stack = self._blank()
 
@@ -74,22 +71,6 @@ class FrameStack(base.HostEnvironment):
     """Implements `HostEnvironment.restore_state`."""
     self._environment.restore_state(state['frames'])
     self._stack = jax.tree.map(np.array, state['stack'])
-
-  def render(self) -> np.ndarray:
-    """Implements `HostEnvironment.render`."""
-    return self._environment.render()
-
-  def screen(self) -> str:
-    """Implements `HostEnvironment.screen`."""
-    return self._environment.screen()
-
-  def close(self) -> None:
-    """Implements `HostEnvironment.close`."""
-    self._environment.close()
-
-  def __getattr__(self, name: str) -> Any:
-    """Returns other attributes of the environment, such as statistics."""
-    return getattr(self._environment, name)
 
   def _blank(self) -> types.PyTree:
     return jax.tree.map(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
+import functools
 import importlib
 import inspect
 from typing import TYPE_CHECKING
@@ -266,6 +267,9 @@ def make(
   """
   gymnasium = gymnasium_spaces.import_gymnasium()
   vectorization = preprocessing.vectorization
+  add_masks = functools.partial(
+    gymnasium_masks.add, is_in_info=preprocessing.masks_in_info
+  )
   try:
     if vectorization != 'none' and not can_render:
       envs = gymnasium.make_vec(
@@ -274,18 +278,14 @@ def make(
         vectorization,
         # A fork may hang if other threads hold locks.
         {'context': 'forkserver'} if vectorization == 'async' else None,
-        None
-        if vectorization == 'vector_entry_point'
-        else [gymnasium_masks.adding(preprocessing.masks_in_info)],
+        None if vectorization == 'vector_entry_point' else [add_masks],
       )
       return GymnasiumEnvironment(envs, seed, envs.spec.id)
     settings = (
       {'render_mode': _RGB} if can_render and _takes_rgb(env_id) else {}
     )
     envs = [
-      gymnasium_masks.add(
-        gymnasium.make(env_id, **settings), preprocessing.masks_in_info
-      )
+      add_masks(gymnasium.make(env_id, **settings))
       for _ in range(num_environments)
     ]
   except gymnasium.error.DependencyNotInstalled as error:

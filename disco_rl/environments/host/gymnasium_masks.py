@@ -1,8 +1,6 @@
 """Masks of legal actions outside the observations of Gymnasium."""
 
-from collections.abc import Callable
 from collections.abc import Mapping
-import functools
 from typing import Any
 
 from disco_rl import types
@@ -11,20 +9,13 @@ from disco_rl.environments.host import gymnasium_spaces
 _METHOD = 'action_masks'  # The name in sb3-contrib.
 
 
-class MaskedEnvironment:
+class _MaskedEnvironment:
   """An environment that adds the mask of legal actions to its observations.
 
   An observation that is not a dictionary becomes the entry 'observation'.
   """
 
   def __init__(self, env: Any, is_in_info: bool):
-    """Wraps an environment; use `add` instead.
-
-    Args:
-      env: An environment of Gymnasium.
-      is_in_info: Whether the mask is `info['action_mask']`, not the result of
-        the method `action_masks`.
-    """
     spaces = gymnasium_spaces.import_gymnasium().spaces
     actions, observations = env.action_space, env.observation_space
     sizes = getattr(actions, 'nvec', None)
@@ -71,15 +62,11 @@ def add(env: Any, is_in_info: bool = False) -> Any:
   Args:
     env: An environment of Gymnasium, which is returned unchanged if it has
       neither masks in infos nor a method `action_masks`.
-    is_in_info: Whether `info['action_mask']` is the mask.
+    is_in_info: Whether `info['action_mask']` is the mask, not the result of the
+      method.
   """
   is_masked = is_in_info or env.has_wrapper_attr(_METHOD)
   space = env.observation_space
   if not is_masked or types.has_action_mask(getattr(space, 'spaces', None)):
     return env
-  return MaskedEnvironment(env, is_in_info)
-
-
-def adding(is_in_info: bool) -> Callable[[object], object]:
-  """Makes `add` a wrapper for `gymnasium.make_vec`."""
-  return functools.partial(add, is_in_info=is_in_info)
+  return _MaskedEnvironment(env, is_in_info)

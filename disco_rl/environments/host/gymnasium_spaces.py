@@ -186,11 +186,13 @@ def _actions(space: 'gymnasium.Space', name: str) -> np.ndarray:
       f'an action of its own: at most {_MAX_COMBINATIONS:,} are supported. '
       'Choose among fewer actions in a gymnasium.ActionWrapper.'
     )
-  numbers = np.stack(
-    np.unravel_index(np.arange(number), space.nvec.ravel()), -1
-  )
-  combinations = numbers.reshape(number, *space.shape) + space.start
-  return combinations.astype(space.dtype)
+  numbers = _combinations(space.nvec).reshape(number, *space.shape)
+  return (numbers + space.start).astype(space.dtype)
+
+
+def _combinations(sizes: np.ndarray) -> np.ndarray:
+  """Returns all combinations of n numbers below `sizes`, [combinations, n]."""
+  return np.indices(sizes.ravel()).reshape(sizes.size, -1).T
 
 
 def _mask(leaf: _Leaf, space: 'gymnasium.Space') -> _Leaf:
@@ -198,12 +200,11 @@ def _mask(leaf: _Leaf, space: 'gymnasium.Space') -> _Leaf:
   if not hasattr(space, 'nvec') or leaf.raw.shape != (space.nvec.sum(),):
     return leaf
   sizes = space.nvec.ravel()
-  number = math.prod(sizes.tolist())
-  values = np.stack(np.unravel_index(np.arange(number), sizes), -1)
+  column = _combinations(sizes) + np.cumsum(sizes) - sizes
   return _ProductMask(
     raw=leaf.raw,
-    spec=jax.ShapeDtypeStruct((number,), np.float32),
-    column=values + np.cumsum(sizes) - sizes,
+    spec=jax.ShapeDtypeStruct((len(column),), np.float32),
+    column=column,
   )
 
 

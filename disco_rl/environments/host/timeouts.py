@@ -14,6 +14,7 @@ import numpy as np
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
+from disco_rl.environments.host import wrapper
 
 # For a batch; many times the duration in the slowest suite.
 STEP_SECONDS = 300.0
@@ -29,7 +30,7 @@ _Call = tuple[int, Callable[[], object]] | None
 _Answer = tuple[int, object, BaseException | None]
 
 
-class WatchedEnvironment(base.HostEnvironment):
+class WatchedEnvironment(wrapper.Wrapper):
   """Makes and steps an environment in a thread, with a time limit for steps.
 
   Windows, databases and event loops belong to the thread that made them. If a
@@ -75,13 +76,8 @@ class WatchedEnvironment(base.HostEnvironment):
     # Notebooks make many that nobody closes.
     weakref.finalize(self, self._calls.put, None)
     self._begin(make)
-    environment = self._answer(math.inf)
-    self.spec = dataclasses.replace(
-      environment.spec, action_repeat=action_repeat
-    )
-    self.num_environments = environment.num_environments
-    self.frames_per_second = environment.frames_per_second
-    self._environment: base.HostEnvironment = environment
+    super().__init__(self._answer(math.inf))
+    self.spec = dataclasses.replace(self.spec, action_repeat=action_repeat)
 
   def reset(self) -> types.PyTree:
     """Implements `HostEnvironment.reset`.
@@ -109,22 +105,6 @@ class WatchedEnvironment(base.HostEnvironment):
     """Implements `HostEnvironment.finish`; raises the errors of `step`."""
     return self._answer(self._step_seconds)
 
-  def save_state(self) -> types.PyTree | None:
-    """Implements `HostEnvironment.save_state`."""
-    return self._environment.save_state()
-
-  def restore_state(self, state: types.PyTree) -> None:
-    """Implements `HostEnvironment.restore_state`; may take long."""
-    self._environment.restore_state(state)
-
-  def encode(self, observation: types.PyTree) -> types.PyTree:
-    """Implements `HostEnvironment.encode`."""
-    return self._environment.encode(observation)
-
-  def decode(self, action: np.ndarray) -> np.ndarray:
-    """Implements `HostEnvironment.decode`."""
-    return self._environment.decode(action)
-
   def render(self) -> np.ndarray:
     """Implements `HostEnvironment.render`."""
     return self._call(self._environment.render)
@@ -138,10 +118,6 @@ class WatchedEnvironment(base.HostEnvironment):
     with adapters.closing(self._name):
       self._call(self._environment.close)
     self._calls.put(None)
-
-  def __getattr__(self, name: str) -> Any:
-    """Returns other attributes of the environment, such as statistics."""
-    return getattr(self._environment, name)
 
   def _call(self, function: Callable[[], object]) -> Any:
     self._begin(function)

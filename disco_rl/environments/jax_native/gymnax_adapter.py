@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from types import ModuleType
 from typing import Any
 
@@ -96,19 +97,18 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
 
   def render(self, state: types.PyTree) -> np.ndarray:
     """Draws boards, and only those, with a color for each channel."""
-    board = np.asarray(self._board(state))
+    # Boards do not need random numbers.
+    key = jax.random.key(0)
+    board = np.asarray(
+      self.env.get_obs(state=state, params=self.params, key=key)
+    )
     if board.ndim not in (2, 3):
       raise base.RenderError(
         f'There are no pictures of {self.env.name} of gymnax: only boards are '
         f'drawn, and its observation has the shape {board.shape}.'
       )
-    return boards.paint_channels(board if board.ndim == 3 else board[..., None])
-
-  def _board(self, state: types.PyTree) -> types.Array:
-    """Returns the observation of a state; boards do not need random numbers."""
-    return self.env.get_obs(
-      state=state, params=self.params, key=jax.random.key(0)
-    )
+    channels = np.moveaxis(board, -1, 0) if board.ndim == 3 else board[None]
+    return boards.paint(*zip(channels != 0, itertools.cycle(boards.COLORS)))
 
 
 def make(env_id: str) -> GymnaxEnvironment:

@@ -9,7 +9,6 @@ They are recognized by their methods, without importing their packages:
 The masks of legal actions of the last two are entries of the observation.
 """
 
-import abc
 from collections.abc import Callable
 import dataclasses
 import inspect
@@ -19,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_rl import types
+from disco_rl.environments.host import data_checks
 
 # `StepType.LAST` of dm_env, which xminigrid and jumanji follow.
 _LAST = 2
@@ -37,38 +37,44 @@ class Actions:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Adapted(abc.ABC):
+class Adapted:
   """An environment of a library, with the methods of gymnax.
 
   Keys are raw, uint32 [2], as the states of these libraries require.
 
   Attributes:
-    env: The environment.
     num_actions: A.
+    reset: (key, params) -> state.
+    step: (key, state, action, params) -> the next state.
+    observe: state -> its observation.
+    outcome: state -> the outcome of the step to it.
   """
 
-  env: Any
   num_actions: int
+  reset: Callable[[types.Array, _Params], _State]
+  step: Callable[[types.Array, _State, types.Array, _Params], _State]
+  observe: Callable[[_State], types.PyTree]
+  outcome: Callable[[_State], _Outcome]
 
   def reset_env(
     self, key: types.Array, params: _Params
   ) -> tuple[types.PyTree, _State]:
     """Returns the first observation and the state."""
-    state = self._reset(jax.random.key_data(key), params)
-    return self._observe(state), state
+    state = self.reset(jax.random.key_data(key), params)
+    return self.observe(state), state
 
   def step_env(
     self, key: types.Array, state: _State, action: types.Array, params: _Params
   ) -> tuple[types.PyTree, ...]:
     """Returns observation, state, reward, whether it is terminal, and {}."""
-    state = self._step(jax.random.key_data(key), state, action, params)
-    reward, is_terminal, _ = self._outcome(state)
-    return self._observe(state), state, reward, is_terminal, {}
+    state = self.step(jax.random.key_data(key), state, action, params)
+    reward, is_terminal, _ = self.outcome(state)
+    return self.observe(state), state, reward, is_terminal, {}
 
   def is_truncated(self, state: _State, params: _Params) -> types.Array:
     """Returns whether a time limit ended the episode."""
     del params
-    _, is_terminal, is_last = self._outcome(state)
+    _, is_terminal, is_last = self.outcome(state)
     return is_last & ~is_terminal
 
   def action_space(self, params: _Params) -> Actions:
@@ -76,108 +82,76 @@ class Adapted(abc.ABC):
     del params
     return Actions(self.num_actions)
 
-  @abc.abstractmethod
-  def _reset(self, key: types.Array, params: _Params) -> _State:
-    """Returns the state."""
 
-  @abc.abstractmethod
-  def _step(
-    self, key: types.Array, state: _State, action: types.Array, params: _Params
-  ) -> _State:
-    """Returns the next state."""
+def _navix(env: Any, num_actions: int) -> Adapted:
+  def outcome(timestep: _State) -> _Outcome:
+    is_terminal = timestep.is_termination()
+    return timestep.reward, is_terminal, is_terminal | timestep.is_truncation()
 
-  def _observe(self, state: _State) -> types.PyTree:
-    return state.observation
-
-  @abc.abstractmethod
-  def _outcome(self, state: _State) -> _Outcome:
-    """Returns reward, is_terminal and is_last of the step to a state."""
+  return Adapted(
+    num_actions,
+    reset=lambda key, _: env.reset(key),
+    step=lambda _, timestep, action, __: env.step(timestep, action),
+    observe=lambda timestep: timestep.observation,
+    outcome=outcome,
+  )
 
 
-class _Navix(Adapted):
-  def _reset(self, key: types.Array, params: _Params) -> _State:
-    del params
-    return self.env.reset(key)
-
-  def _step(
-    self, key: types.Array, state: _State, action: types.Array, params: _Params
-  ) -> _State:
-    del key, params
-    return self.env.step(state, action)
-
-  def _outcome(self, state: _State) -> _Outcome:
-    is_terminal = state.is_termination()
-    return state.reward, is_terminal, is_terminal | state.is_truncation()
+def _xminigrid(env: Any, num_actions: int) -> Adapted:
+  return Adapted(
+    num_actions,
+    reset=lambda key, params: env.reset(params, key),
+    step=lambda _, timestep, action, params: env.step(params, timestep, action),
+    observe=lambda timestep: timestep.observation,
+    outcome=_outcome_of_dm_env,
+  )
 
 
-class _Xminigrid(Adapted):
-  def _reset(self, key: types.Array, params: _Params) -> _State:
-    return self.env.reset(params, key)
-
-  def _step(
-    self, key: types.Array, state: _State, action: types.Array, params: _Params
-  ) -> _State:
-    del key
-    return self.env.step(params, state, action)
-
-  def _outcome(self, state: _State) -> _Outcome:
-    return _of_dm_env(state)
-
-
-class _Pgx(Adapted):
-  def _reset(self, key: types.Array, params: _Params) -> _State:
-    del params
-    return self.env.init(key)
-
-  def _step(
-    self, key: types.Array, state: _State, action: types.Array, params: _Params
-  ) -> _State:
-    del params
-    return self.env.step(state, action, key)
-
-  def _observe(self, state: _State) -> types.PyTree:
+def _pgx(env: Any, num_actions: int) -> Adapted:
+  def observe(state: _State) -> types.PyTree:
     return {
       'observation': state.observation,
       types.ACTION_MASK: state.legal_action_mask,
     }
 
-  def _outcome(self, state: _State) -> _Outcome:
+  def outcome(state: _State) -> _Outcome:
     is_terminal = jnp.asarray(state.terminated)
     return state.rewards[0], is_terminal, is_terminal | state.truncated
 
+  return Adapted(
+    num_actions,
+    reset=lambda key, _: env.init(key),
+    step=lambda key, state, action, _: env.step(state, action, key),
+    observe=observe,
+    outcome=outcome,
+  )
 
-class _Jumanji(Adapted):
-  def _reset(self, key: types.Array, params: _Params) -> _State:
-    del params
-    return self._kept(self.env.reset(key))
 
-  def _step(
-    self, key: types.Array, state: _State, action: types.Array, params: _Params
-  ) -> _State:
-    del key, params
-    return self._kept(self.env.step(state[0], action))
-
-  def _observe(self, state: _State) -> types.PyTree:
-    observation = state[1].observation
-    if not hasattr(observation, types.ACTION_MASK):
-      return observation
-    if dataclasses.is_dataclass(observation):
-      names = [field.name for field in dataclasses.fields(observation)]
-    else:
-      names = observation._fields
-    return {name: getattr(observation, name) for name in names}
-
-  def _outcome(self, state: _State) -> _Outcome:
-    return _of_dm_env(state[1])
-
-  @staticmethod
-  def _kept(outcome: types.PyTree) -> types.PyTree:
+def _jumanji(env: Any, num_actions: int) -> Adapted:
+  def kept(outcome: types.PyTree) -> _State:
     """Drops extras of state and time step, which resets may lack."""
     state, timestep = outcome
     return state, dataclasses.replace(timestep, extras=None)
 
+  def observe(state: _State) -> types.PyTree:
+    observation = state[1].observation
+    if not hasattr(observation, types.ACTION_MASK):
+      return observation
+    return {
+      name: getattr(observation, name)
+      for name in data_checks.fields_of(observation)
+    }
 
-def _of_dm_env(timestep: types.PyTree) -> _Outcome:
+  return Adapted(
+    num_actions,
+    reset=lambda key, _: kept(env.reset(key)),
+    step=lambda _, state, action, __: kept(env.step(state[0], action)),
+    observe=observe,
+    outcome=lambda state: _outcome_of_dm_env(state[1]),
+  )
+
+
+def _outcome_of_dm_env(timestep: _State) -> _Outcome:
   is_last = timestep.step_type == _LAST
   return timestep.reward, is_last & (timestep.discount == 0), is_last
 
@@ -206,15 +180,15 @@ def adapt(env: Any, params: _Params) -> tuple[Adapted, _Params] | None:
         f'{name} has {env.num_players} players, and one agent plays: wrap it '
         'as an environment that makes the moves of the others.'
       )
-    return _Pgx(env, int(env.num_actions)), own
+    return _pgx(env, int(env.num_actions)), own
   if reset == ['params', 'key'] and step[:1] == ['params']:
     params = env.default_params() if params is None else params
-    return _Xminigrid(env, int(env.num_actions(params))), params
+    return _xminigrid(env, int(env.num_actions(params))), params
   if reset[:1] == ['key'] and step == ['timestep', 'action']:
-    return _Navix(env, _number(name, env.action_space, 'n')), own
+    return _navix(env, _number(name, env.action_space, 'n')), own
   is_jumanji = reset == ['key'] and step == ['state', 'action']
   if is_jumanji and hasattr(env, 'action_spec'):
-    return _Jumanji(env, _number(name, env.action_spec, 'num_values')), own
+    return _jumanji(env, _number(name, env.action_spec, 'num_values')), own
   return None
 
 
