@@ -202,11 +202,7 @@ def names() -> tuple[str, ...]:
 
 
 def kind(name: str) -> families.Kind:
-  """Returns where an environment steps, without making it.
-
-  Args:
-    name: One of `names`.
-  """
+  """Returns where the environment of a valid name steps, without making it."""
   return families.FAMILIES[name.split('/', 1)[0]].kind
 
 

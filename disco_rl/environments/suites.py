@@ -30,12 +30,7 @@ SUITES = {
 
 
 def expand(name: str) -> tuple[str, ...]:
-  """Returns the names of a suite's environments.
-
-  Args:
-    name: The name of a suite, or of an environment, which is returned without
-      being checked.
-  """
+  """Returns the names of a suite's environments; other names are unchanged."""
   return SUITES.get(name, (name,))
 
 

@@ -154,17 +154,9 @@ def resumed_seed(seed: int, steps: int) -> int:
 
 
 def in_range(action: np.ndarray, num_actions: int) -> np.ndarray:
-  """Checks actions, because some simulators hang with a wrong one.
+  """Returns actions [B] as int32; raises ValueError for those out of range.
 
-  Args:
-    action: [B] integers.
-    num_actions: A.
-
-  Returns:
-    [B] int32.
-
-  Raises:
-    ValueError: An action is not in 0 .. A - 1.
+  Some simulators hang with a wrong action.
   """
   action = np.asarray(action, np.int32)
   if np.any((action < 0) | (action >= num_actions)):
@@ -174,12 +166,7 @@ def in_range(action: np.ndarray, num_actions: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def located_errors(name: str, seed: int, step: int) -> Iterator[None]:
-  """Adds the name, seed and step of an environment to its errors.
-
-  Args:
-    name: The name of the environment.
-    seed: The seed of the batch.
-    step: The number of steps of the batch since it was made.
+  """Adds the name, seed and step of a batch of environments to its errors.
 
   Raises:
     HostEnvironmentError: The body raised any exception or called sys.exit.

@@ -151,14 +151,9 @@ def make(
   preprocessing: Preprocessing = BENCHMARK,
   can_render: bool = False,
 ) -> base.HostEnvironment:
-  """Makes copies of a game, which step in a pool of threads.
+  """Makes copies of a game of `GAMES`, which step in a pool of threads.
 
-  Args:
-    game: A game of `GAMES`.
-    num_environments: B.
-    seed: The seed of the batch; see `adapters.sub_seeds`.
-    preprocessing: The preprocessing of frames and actions.
-    can_render: Whether they can be rendered, which takes twice the time.
+  The arguments are those of `registry.make`; `can_render` takes twice the time.
 
   Returns:
     The batch, with observations [height, width, S] uint8, or S * 3 channels in

@@ -26,12 +26,7 @@ class CheckedEnvironment(wrapper.Wrapper):
   """
 
   def __init__(self, environment: base.HostEnvironment, seed: int):
-    """Wraps an environment.
-
-    Args:
-      environment: The environment, which only this object uses from now on.
-      seed: The seed for messages.
-    """
+    """Wraps an environment; the seed is for messages."""
     super().__init__(environment)
     self._name = type(environment).__name__
     self._seed = seed

@@ -83,13 +83,7 @@ class CrafterEnvironment(sequential.SequentialEnvironment):
   def __init__(
     self, games: Sequence[Any], seed: int, preprocessing: Preprocessing
   ):
-    """Wraps games.
-
-    Args:
-      games: The B `crafter.Env`, which only this object uses from now on.
-      seed: The seed of the batch, for messages.
-      preprocessing: The preprocessing with which the games were made.
-    """
+    """Wraps B `crafter.Env`, made with this preprocessing."""
     self._games = [_Game(game, preprocessing.action_repeat) for game in games]
     shape = (preprocessing.height, preprocessing.width, 3)
     spec = types.EnvironmentSpec(
@@ -185,12 +179,7 @@ def _begin_episode(game: Any) -> np.ndarray:
 def make(
   num_environments: int, seed: int, preprocessing: Preprocessing = BENCHMARK
 ) -> base.HostEnvironment:
-  """Makes copies of the game.
-
-  Args:
-    num_environments: B.
-    seed: The seed of the batch; see `adapters.sub_seeds`.
-    preprocessing: The preprocessing of frames and actions.
+  """Makes copies of the game; see `registry.make`.
 
   Returns:
     The batch, with observations [height, width, S * 3] uint8 and the method

@@ -127,15 +127,9 @@ def checked(
 def fill_masks(observation: types.PyTree, is_last: np.ndarray) -> types.PyTree:
   """Makes all actions legal after the end of an episode, if none is legal.
 
-  Args:
-    observation: A tree of [B, ...].
-    is_last: [B] bool, whether an episode ended with this observation.
-
-  Returns:
-    The observation.
-
   Raises:
-    SimulatorError: No action is legal, and the episode has not ended.
+    SimulatorError: No action is legal, and the episode has not ended; `is_last`
+      is [B] bool.
   """
   if not types.has_action_mask(observation):
     return observation
@@ -173,15 +167,7 @@ def narrowed(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def numbers(what: str, values: object, num_environments: int) -> np.ndarray:
-  """Checks one number from each environment.
-
-  Args:
-    what: The name of the numbers, for messages.
-    values: The values from B environments.
-    num_environments: B.
-
-  Returns:
-    [B], in the type of the values.
+  """Returns one number from each of B environments, [B], in its own type.
 
   Raises:
     SimulatorError: A value is not a single number, or not finite in float32.

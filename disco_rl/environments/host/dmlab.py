@@ -127,6 +127,9 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
   dataset_path: str = ''
 
 
+BENCHMARK = Preprocessing()
+
+
 class DMLabEnvironment(adapters.Adapter):
   """Copies of a level, which step sequentially.
 
@@ -150,14 +153,7 @@ class DMLabEnvironment(adapters.Adapter):
     seed: int,
     preprocessing: Preprocessing,
   ):
-    """Wraps environments.
-
-    Args:
-      labs: The B `deepmind_lab.Lab`, which only this object uses from now on.
-      name: The name for messages.
-      seed: The seed of the batch; see `adapters.sub_seeds`.
-      preprocessing: The preprocessing of images, instructions and actions.
-    """
+    """Wraps B `deepmind_lab.Lab`, which only this object uses from now on."""
     self._labs = labs
     self._preprocessing = preprocessing
     # Each draws the seeds of its episodes.
@@ -224,26 +220,15 @@ def make(
   level: str,
   num_environments: int,
   seed: int,
-  preprocessing: Preprocessing | None = None,
+  preprocessing: Preprocessing = BENCHMARK,
 ) -> DMLabEnvironment:
-  """Makes copies of a level.
-
-  Args:
-    level: A level of `SCRIPTS`.
-    num_environments: B.
-    seed: The seed of the batch; see `adapters.sub_seeds`.
-    preprocessing: The preprocessing of images, instructions and actions; None:
-      IMPALA's.
-
-  Returns:
-    The batch.
+  """Makes copies of a level of `SCRIPTS`; see `registry.make`.
 
   Raises:
     ImportError: DeepMind Lab is not installed.
     HostEnvironmentError: DeepMind Lab raised.
   """
   deepmind_lab = import_package()
-  preprocessing = preprocessing or Preprocessing()
   config = {
     'height': str(preprocessing.height),
     'width': str(preprocessing.width),

@@ -37,13 +37,7 @@ class FrameStack(wrapper.Wrapper):
     num_frames: int,
     is_image: bool = False,
   ):
-    """Wraps environments.
-
-    Args:
-      environment: The environments, which only this object uses from now on.
-      num_frames: S.
-      is_image: Whether observations are images.
-    """
+    """Wraps environments, to stack S = `num_frames` observations."""
     super().__init__(environment)
     self._is_image = is_image
     self.spec = stacked_spec(environment.spec, num_frames, is_image)

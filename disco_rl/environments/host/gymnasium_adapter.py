@@ -246,18 +246,10 @@ def make(
   preprocessing: Preprocessing = Preprocessing(),
   can_render: bool = False,
 ) -> SingleEnvironments | GymnasiumEnvironment:
-  """Makes copies of a registered environment.
+  """Makes copies of the environment with an id for `gymnasium.make`.
 
-  Args:
-    env_id: The id for `gymnasium.make`.
-    num_environments: B.
-    seed: The seed of the batch; see `adapters.sub_seeds`.
-    preprocessing: The settings of the environments.
-    can_render: Whether they can be rendered, if they have the mode 'rgb_array';
-      they then step sequentially.
-
-  Returns:
-    The batch of environments.
+  The arguments are those of `registry.make`. With `can_render` they step
+  sequentially, and can be rendered if they have the mode 'rgb_array'.
 
   Raises:
     ImportError: gymnasium, or a package that the environment needs, is not

@@ -13,14 +13,7 @@ class JoinedEnvironment(base.HostEnvironment):
   """Host environments with equal specs; their batches are concatenated."""
 
   def __init__(self, environments: Sequence[base.HostEnvironment]):
-    """Wraps environments.
-
-    Args:
-      environments: Environments with equal specs and equal batch sizes.
-
-    Raises:
-      ValueError: They cannot be joined.
-    """
+    """Wraps environments; raises ValueError if specs or batch sizes differ."""
     specs = {
       (
         str(e.spec.observation),

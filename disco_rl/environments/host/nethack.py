@@ -89,17 +89,11 @@ def make(
   preprocessing: Preprocessing = BENCHMARK,
   can_render: bool = False,
 ) -> base.HostEnvironment:
-  """Makes games, which step sequentially.
+  """Makes games of a task of `TASKS`, which step sequentially.
 
-  Equal seeds and actions give equal games on any day: the phase of the moon and
-  the time of day, which affect NetHack, are drawn from the seed.
-
-  Args:
-    task: A task of `TASKS`.
-    num_environments: B.
-    seed: The seed of the batch; see `adapters.sub_seeds`.
-    preprocessing: The preprocessing of screens, actions and episodes.
-    can_render: Whether they can be rendered.
+  The arguments are those of `registry.make`. Equal seeds and actions give equal
+  games on any day: the phase of the moon and the time of day, which affect
+  NetHack, are drawn from the seed.
 
   Returns:
     The batch, with observations {'glyphs': [21, 79, S] int16, the map;

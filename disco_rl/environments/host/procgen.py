@@ -74,13 +74,9 @@ def make(
   seed: int,
   preprocessing: Preprocessing = BENCHMARK,
 ) -> base.HostEnvironment:
-  """Makes copies of a game, which step in a pool of threads.
+  """Makes copies of one of `VARIANTS`, which step in a pool of threads.
 
-  Args:
-    variant: One of `VARIANTS`.
-    num_environments: B.
-    seed: The seed of the batch; see `adapters.sub_seeds`.
-    preprocessing: The preprocessing of levels and frames.
+  The arguments are those of `registry.make`.
 
   Returns:
     The batch, with observations [64, 64, S * 3] uint8 and 15 actions.

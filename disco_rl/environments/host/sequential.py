@@ -122,15 +122,9 @@ class SequentialEnvironment(adapters.Adapter):
 def _stack(
   spec: types.PyTree, values: Sequence[types.PyTree], path: str
 ) -> types.PyTree:
-  """Copies B observations into arrays [B, ...] with the spec's types.
+  """Copies B observations into a tree of [B, ...] like the spec's.
 
-  Args:
-    spec: A tree of `jax.ShapeDtypeStruct`, of dictionaries and tuples.
-    values: The B trees, which may have further entries.
-    path: The path of the spec, for messages.
-
-  Returns:
-    A tree like the spec's.
+  Observations may have further entries. The path names the spec in messages.
 
   Raises:
     SimulatorError: An entry is missing, or does not fit the spec.

@@ -21,14 +21,7 @@ _PALETTE = np.array(
 
 
 def to_text(characters: np.ndarray) -> str:
-  """Converts a screen to lines of text.
-
-  Args:
-    characters: [rows, columns] uint8.
-
-  Returns:
-    The text, without spaces at the ends of lines.
-  """
+  """Converts characters [rows, columns] uint8 to lines without end spaces."""
   lines = (bytes(row).decode('latin-1').rstrip() for row in characters)
   return '\n'.join(lines)
 

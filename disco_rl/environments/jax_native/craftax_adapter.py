@@ -122,17 +122,11 @@ class Craftax(base.JaxEnvironment):
 
 
 def make(variant: str) -> Craftax:
-  """Makes an environment with Craftax's default parameters.
+  """Makes one of `VARIANTS` with Craftax's default parameters.
 
   After an installation, the first environment with pixels takes five minutes of
   processor time, while the package scales its images and caches them in its own
   folder.
-
-  Args:
-    variant: One of `VARIANTS`.
-
-  Returns:
-    The environment.
 
   Raises:
     ImportError: craftax is not installed.

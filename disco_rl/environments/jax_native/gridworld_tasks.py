@@ -391,14 +391,7 @@ def groups() -> tuple[tuple[str, ...], ...]:
 
 
 def make(variant: str) -> base.JaxEnvironment | None:
-  """Makes a task.
-
-  Args:
-    variant: The name without 'gridworld/'.
-
-  Returns:
-    The task; None if there is no such variant.
-  """
+  """Makes the task 'gridworld/VARIANT'; None if there is none."""
   name = f'gridworld/{variant}'
   if name not in _TASKS:
     return None

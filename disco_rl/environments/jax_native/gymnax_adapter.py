@@ -112,13 +112,7 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
 
 
 def make(env_id: str) -> GymnaxEnvironment:
-  """Makes an environment with gymnax's default parameters.
-
-  Args:
-    env_id: An id that is registered with gymnax.
-
-  Returns:
-    The environment.
+  """Makes an environment that gymnax registers, with its default parameters.
 
   Raises:
     ImportError: gymnax is not installed.

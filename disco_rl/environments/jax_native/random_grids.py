@@ -149,14 +149,7 @@ _LPG_SIDE, _LPG_SLOTS = 13, 7
 
 
 def make_lpg(name: str) -> RandomPlaces:
-  """Makes a task of LPG; all of them stack.
-
-  Args:
-    name: One of `LPG_TASKS`.
-
-  Returns:
-    The distribution of its levels.
-  """
+  """Makes the levels of one of `LPG_TASKS`; all of them stack."""
   task = _LPG[name]
   kinds = [kind for count, kind in task.objects for _ in range(count)]
   table = np.zeros((3, _LPG_SLOTS), np.float32)
@@ -260,19 +253,9 @@ def _level(
   termination: types.Array,
   respawn: types.Array,
 ) -> gridworld.GridWorld:
-  """Makes a level with objects in random places.
+  """Makes a level with objects in random cells of the floor [H, W] bool.
 
-  Args:
-    key: PRNG key of the cells of objects.
-    floor: [H, W] bool.
-    num_objects: The number of objects with a place, [] int32.
-    step_limit: [] int32.
-    reward: [K] float32.
-    termination: [K] float32.
-    respawn: [K] float32.
-
-  Returns:
-    The level.
+  Numbers of objects are [K], of which the first `num_objects` have a place.
   """
   num_slots = reward.size
   slot = jnp.arange(num_slots)

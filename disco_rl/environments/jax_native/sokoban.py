@@ -175,11 +175,7 @@ def find_levels(variant: str | None) -> Callable[[], np.ndarray] | None:
 def make(
   levels: np.ndarray, preprocessing: Preprocessing = BENCHMARK
 ) -> Sokoban:
-  """Makes the game with these levels.
-
-  Args:
-    levels: [N, 10, 10, 2].
-    preprocessing: The preprocessing of frames and episodes.
+  """Makes the game with levels [N, 10, 10, 2].
 
   Raises:
     ImportError: Jumanji is not installed.
