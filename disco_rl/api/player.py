@@ -104,7 +104,7 @@ class Player:
         or has no legal action.
     """
     # The check below reports observations of another structure.
-    with contextlib.suppress(KeyError, IndexError, TypeError):
+    with contextlib.suppress(LookupError, TypeError):
       observation = self._environment.encode(observation)
     is_batch = self._is_batch(observation)
     batch = jax.tree.map(

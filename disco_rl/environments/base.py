@@ -52,9 +52,6 @@ class JaxEnvironment(abc.ABC):
   def reset(self, key: types.Array) -> tuple[types.PyTree, types.PyTree]:
     """Begins an episode.
 
-    Args:
-      key: PRNG key.
-
     Returns:
       The environment's state, a tree of arrays, and the first observation.
     """
@@ -66,7 +63,7 @@ class JaxEnvironment(abc.ABC):
     """Takes one action; undefined after the end of an episode.
 
     Args:
-      state: The environment's state.
+      state: The environment's state, which is not changed.
       action: [] int32.
       key: PRNG key.
 
@@ -112,10 +109,6 @@ class JaxEnvironment(abc.ABC):
     self, key: types.Array, num_environments: int
   ) -> tuple[types.PyTree, types.PyTree]:
     """Begins an episode in each of the E environments of an agent.
-
-    Args:
-      key: PRNG key.
-      num_environments: E.
 
     Returns:
       The state, without an axis E in shared parts, and the first observations,

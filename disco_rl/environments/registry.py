@@ -210,14 +210,15 @@ def _builder(
   name: str, preprocessing: Preprocessing, can_render: bool = False
 ) -> families.Builder:
   prefix, *variant = name.split('/', 1)
-  family = families.FAMILIES.get(prefix)
-  builder = family and family.find(
-    variant[0] if variant else None, _settings(prefix, preprocessing)
-  )
-  if family is None or builder is None:
+  builder = None
+  if family := families.FAMILIES.get(prefix):
+    builder = family.find(
+      variant[0] if variant else None, _settings(prefix, preprocessing)
+    )
+    if builder and can_render and family.is_told_to_render:
+      return functools.partial(builder, can_render=True)
+  if builder is None:
     raise ValueError(_unknown(name))
-  if can_render and family.is_told_to_render:
-    return functools.partial(builder, can_render=True)
   return builder
 
 

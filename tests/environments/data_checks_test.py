@@ -85,9 +85,9 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
   ),
   (
     {'observation': {**OBSERVATION, 'x': np.zeros(3)}},
-    r"observation\['x'\] of environment 2 .*\[3\], .* float32\[2\]",
+    r"2 of 4: observation\['x'\] is .*\[3\], .* float32\[2\]",
   ),
-  ({'observation': {**OBSERVATION, 'x': None}}, r"\['x'\] .* is object\[\]"),
+  ({'observation': {**OBSERVATION, 'x': None}}, r"\['x'\] is object\[\]"),
   ({'observation': {**OBSERVATION, 'n': 'one'}}, r"\['n'\] .* int32\[\]"),
   ({'observation': {**OBSERVATION, 'n': 7}}, 'the observation 7, outside of'),
   ({'observation': {'x': OBSERVATION['x']}}, "lacks 'n'"),

@@ -247,12 +247,6 @@ def test_registered_environments_can_step_as_one(vectorization: str) -> None:
   assert (timestep.observation[:, 1] < observation[:, 1] - 0.1).all()
 
 
-def test_close_closes_the_environment() -> None:
-  env = gymnasium.make_vec(PROBE, 2, vectorization_mode='sync')
-  gymnasium_adapter.GymnasiumEnvironment(env, seed=0).close()
-  assert env.closed
-
-
 def test_what_raises_when_it_is_closed_loses_nothing(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -127,12 +127,9 @@ def test_json_by_the_command_line() -> None:
   ]
 
 
-def test_a_wrong_suite_is_answered_with_the_nearest(capsys: Any) -> None:
+def test_a_wrong_suite_and_wrong_arguments_are_named(capsys: Any) -> None:
   with pytest.raises(SystemExit, match="^error: Unknown .*'atari75'.*atari57"):
     _print(capsys, suite='atari75')
-
-
-def test_wrong_arguments_are_named(capsys: Any) -> None:
   with pytest.raises(SystemExit, match='^error: Not understood: atari'):
     _print(capsys, ['atari'])
 

@@ -201,16 +201,10 @@ def test_levels_that_were_drawn_at_random() -> None:
   assert objects.tolist() == sorted(cell[state.episode.is_present].tolist())
 
 
-class Plain(gymnasium.Env):
-  observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,))
-  action_space = gymnasium.spaces.Discrete(2)
-
-  def reset(self, **_: Any) -> Any:
-    return np.zeros(1, np.float32), {}
-
-
 def test_environments_without_pictures_say_so() -> None:
-  environment: Any = gymnasium_adapter.SingleEnvironments([Plain()], 0)
+  env = Drawn()
+  env.metadata = {}
+  environment = gymnasium_adapter.SingleEnvironments([env], 0)
   with pytest.raises(base.RenderError, match=r'it has \[\]'):
     environment.render()
 

@@ -18,10 +18,15 @@ class SimulatorError(ValueError):
   """Raised if one environment of a batch fails; the message has its index."""
 
 
+class MissingEntryError(SimulatorError, LookupError):
+  """Raised if an observation lacks an entry; the message locates it."""
+
+
 def select(
   spec: types.PyTree,
   observation: types.PyTree,
-  function: Callable[[types.PyTree, types.PyTree], types.PyTree],
+  function: Callable[[types.PyTree, types.PyTree, str], types.PyTree],
+  path: str = 'observation',
 ) -> types.PyTree:
   """Converts an observation to the structure of its spec.
 
@@ -29,36 +34,39 @@ def select(
     spec: A tree of dictionaries and tuples.
     observation: An observation of any mappings, sequences, named tuples and
       dataclasses, which may have further entries.
-    function: (leaf of the spec, entry of the observation) -> entry.
+    function: (leaf of the spec, entry of the observation, its path) -> entry.
+    path: The path of the observation, for messages.
 
   Raises:
-    KeyError, IndexError: An entry is missing.
+    MissingEntryError: An entry is missing.
   """
+
+  def selected(leaf: types.PyTree, key: str | int) -> types.PyTree:
+    entry = _entry(observation, key, path)
+    return select(leaf, entry, function, f'{path}[{key!r}]')
+
   if isinstance(spec, dict):
-    return {
-      key: select(leaf, entry(observation, key), function)
-      for key, leaf in spec.items()
-    }
+    return {key: selected(leaf, key) for key, leaf in spec.items()}
   if isinstance(spec, tuple):
-    return tuple(
-      select(leaf, entry(observation, i), function)
-      for i, leaf in enumerate(spec)
-    )
-  return function(spec, observation)
+    return tuple(selected(leaf, i) for i, leaf in enumerate(spec))
+  return function(spec, observation, path)
 
 
-def entry(observation: types.PyTree, key: str | int) -> types.PyTree:
-  """Returns an entry of an observation, or a field by name or number.
-
-  Raises:
-    KeyError, IndexError, TypeError: There is none.
-  """
+def _entry(
+  observation: types.PyTree, key: str | int, path: str
+) -> types.PyTree:
+  """Returns an entry of an observation, or a field by name or number."""
   fields = fields_of(observation)
-  if key in fields:
-    return getattr(observation, key)
-  if isinstance(key, int) and dataclasses.is_dataclass(observation):
-    return getattr(observation, fields[key])
-  return observation[key]
+  try:
+    if key in fields:
+      return getattr(observation, key)
+    if isinstance(key, int) and dataclasses.is_dataclass(observation):
+      return getattr(observation, fields[key])
+    return observation[key]
+  except (LookupError, TypeError) as error:
+    raise MissingEntryError(
+      f'{path} lacks {key!r}: it is a {entries_of(observation)}'
+    ) from error
 
 
 def entries_of(observation: types.PyTree) -> str:

@@ -35,10 +35,8 @@ class DmEnvEnvironment(sequential.SequentialEnvironment):
         API are seeded when they are made.
 
     Raises:
-      ValueError: There are none, they differ, or their specs are not supported.
+      ValueError: They differ, or their specs are not supported.
     """
-    if not envs:
-      raise ValueError('At least one environment is needed, got none.')
     name = type(envs[0]).__name__
     all_specs = [_environment_spec(env, name) for env in envs]
     differing = [i for i, x in enumerate(all_specs) if x != all_specs[0]]
@@ -55,7 +53,7 @@ class DmEnvEnvironment(sequential.SequentialEnvironment):
   def encode(self, observation: types.PyTree) -> types.PyTree:
     """Implements `HostEnvironment.encode`."""
     return data_checks.select(
-      self.spec.observation, observation, lambda _, entry: entry
+      self.spec.observation, observation, lambda _, entry, __: entry
     )
 
 

@@ -111,11 +111,10 @@ class Spaces:
     """Converts an observation, or a batch, to the arrays of the spec.
 
     Raises:
-      KeyError, IndexError: An entry is missing.
-      ValueError: A number is outside its space.
+      ValueError: An entry is missing, or a number is outside its space.
     """
     return data_checks.select(
-      self.leaves, observation, lambda leaf, entry: leaf.encode(entry)
+      self.leaves, observation, lambda leaf, entry, _: leaf.encode(entry)
     )
 
   def decode(self, action: np.ndarray) -> np.ndarray:

@@ -24,7 +24,6 @@ class ImageVectorEnvironment(adapters.Adapter):
     name: str,
     seed: int,
     frame_shape: tuple[int, int, int],
-    reset_seeds: np.ndarray | None = None,
     max_abs_reward: float = math.inf,
     actions: np.ndarray | None = None,
   ):
@@ -35,16 +34,13 @@ class ImageVectorEnvironment(adapters.Adapter):
         frames are new arrays in every step, in any shape that reshapes to
         `frame_shape`.
       name: The name for messages.
-      seed: The seed of the batch, for messages.
+      seed: The seed of the batch, with which the environment was made.
       frame_shape: (H, W, C).
-      reset_seeds: The seeds for the first reset, [B] int32; later ones continue
-        the random streams. None: the environment was seeded when it was made.
       max_abs_reward: The bound to which rewards are clipped.
       actions: The environment's action for each of the agents' actions; None:
         they are the same.
     """
     self._env = env
-    self._reset_seeds = reset_seeds
     self._max_abs_reward = max_abs_reward
     own = int(env.single_action_space.n)
     self._actions = np.arange(own) if actions is None else actions
@@ -66,8 +62,7 @@ class ImageVectorEnvironment(adapters.Adapter):
     return np.broadcast_to(self._frames[0], (*self._frames.shape[1:3], 3))
 
   def _reset(self) -> np.ndarray:
-    frame, _ = self._env.reset(seed=self._reset_seeds)
-    self._reset_seeds = None
+    frame, _ = self._env.reset()
     return self._reshaped(frame)
 
   def _step(self, action: np.ndarray) -> tuple[types.PyTree, ...]:

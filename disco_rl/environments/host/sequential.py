@@ -104,72 +104,38 @@ class SequentialEnvironment(adapters.Adapter):
       self._simulators, action.tolist(), is_resetting.tolist()
     ):
       try:
-        outcomes.append(
+        observation, *outcome = (
           (simulator.reset(), 0.0, False, False)
           if is_first
           else simulator.step(a)
         )
+        observation = data_checks.select(self._raw, observation, _fitting)
       except Exception as error:
+        is_located = isinstance(error, data_checks.SimulatorError)
         raise data_checks.SimulatorError(
-          f'environment {len(outcomes)} of {self.num_environments}: {error!r}'
+          f'environment {len(outcomes)} of {self.num_environments}: '
+          f'{error if is_located else repr(error)}'
         ) from error
+      outcomes.append((observation, *outcome))
     return outcomes
 
   def _stack(self, observations: Sequence[types.PyTree]) -> types.PyTree:
-    return self.encode(_stack(self._raw, observations, 'observation'))
+    # Copies, because simulators may overwrite their observations.
+    stacked = jax.tree.map(lambda *x: np.stack(x), *observations)
+    return self.encode(stacked)
 
 
-def _stack(
-  spec: types.PyTree, values: Sequence[types.PyTree], path: str
-) -> types.PyTree:
-  """Copies B observations into a tree of [B, ...] like the spec's.
-
-  Observations may have further entries. The path names the spec in messages.
-
-  Raises:
-    SimulatorError: An entry is missing, or does not fit the spec.
-  """
-  if isinstance(spec, dict):
-    return {
-      key: _stack(leaf, _entries(values, key, path), f'{path}[{key!r}]')
-      for key, leaf in spec.items()
-    }
-  if isinstance(spec, tuple):
-    return tuple(
-      _stack(leaf, _entries(values, i, path), f'{path}[{i}]')
-      for i, leaf in enumerate(spec)
-    )
-  return _stack_leaf(spec, values, path)
-
-
-def _entries(
-  values: Sequence[types.PyTree], key: str | int, path: str
-) -> list[types.PyTree]:
-  """Returns the same entry of B observations."""
-  entries = []
-  for i, value in enumerate(values):
-    try:
-      entries.append(data_checks.entry(value, key))
-    except (KeyError, IndexError, TypeError) as error:
-      raise data_checks.SimulatorError(
-        f'{path} of environment {i} lacks {key!r}: it is a '
-        f'{data_checks.entries_of(value)}'
-      ) from error
-  return entries
-
-
-def _stack_leaf(
-  spec: jax.ShapeDtypeStruct, values: Sequence[types.PyTree], path: str
+def _fitting(
+  spec: jax.ShapeDtypeStruct, value: types.PyTree, path: str
 ) -> np.ndarray:
-  stacked = np.empty((len(values), *spec.shape), spec.dtype)
-  for i, value in enumerate(map(np.asarray, values)):
-    # Assignment would broadcast and round.
-    if value.shape != spec.shape or not np.can_cast(
-      value.dtype, spec.dtype, 'same_kind'
-    ):
-      raise data_checks.SimulatorError(
-        f'{path} of environment {i} is {value.dtype}{list(value.shape)}, where '
-        f'the spec is {np.dtype(spec.dtype)}{list(spec.shape)}'
-      )
-    stacked[i] = data_checks.narrowed(value, spec.dtype)
-  return stacked
+  """Returns an entry of an observation in the type of its spec."""
+  array = np.asarray(value)
+  # Stacking would broadcast and round.
+  if array.shape != spec.shape or not np.can_cast(
+    array.dtype, spec.dtype, 'same_kind'
+  ):
+    raise data_checks.SimulatorError(
+      f'{path} is {array.dtype}{list(array.shape)}, where the spec is '
+      f'{np.dtype(spec.dtype)}{list(spec.shape)}'
+    )
+  return data_checks.narrowed(array, spec.dtype)

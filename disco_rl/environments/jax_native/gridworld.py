@@ -353,8 +353,7 @@ def _padded(
   dtype: jax.typing.DTypeLike,
 ) -> types.Array:
   """Returns `values` followed by `fill`, [size]."""
-  padded = np.full(size, fill)
-  padded[: len(values)] = values
+  padded = np.pad(values, (0, size - len(values)), constant_values=fill)
   return jnp.asarray(padded, dtype)
 
 
