@@ -13,10 +13,7 @@ def load(
     module: The full name, such as 'nle.env.tasks'.
     environments: The environments that need it, for the message.
     package: The name and version, for the message.
-    remedy: The command that installs it, or the extra of this package.
-
-  Returns:
-    The module.
+    remedy: The command that installs it, for the message.
 
   Raises:
     ImportError: The module cannot be imported.

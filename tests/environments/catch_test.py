@@ -31,7 +31,7 @@ def test_episodes_last_until_the_ball_lands(
   np.testing.assert_array_equal(np.abs(timestep.reward), lasts)
 
 
-def test_every_episode_begins_with_a_new_ball_and_a_centred_paddle(
+def test_every_episode_begins_with_a_new_ball_and_a_centered_paddle(
   trajectory: conformance.Trajectory,
 ) -> None:
   first = trajectory.observation[::7]

@@ -30,7 +30,7 @@ RIGHT = 4
 AROUND, ABSENT = [1, 2, 3, 5], [0, 4]
 START = COLUMNS + 2
 # Where an action leads: stay, up, down, left, right.
-NEIGHBOURS = START + np.array([0, -COLUMNS, COLUMNS, -1, 1])
+NEIGHBORS = START + np.array([0, -COLUMNS, COLUMNS, -1, 1])
 
 
 @jax.jit
@@ -81,7 +81,7 @@ def test_slipping_and_termination_are_drawn_apart() -> None:
   moved = state.agent_cell != START
   # In the agent's first cell there is nothing to collect.
   assert not timestep.is_terminal[~moved].any()
-  for action, cell in enumerate(NEIGHBOURS):
+  for action, cell in enumerate(NEIGHBORS):
     is_here = state.agent_cell == cell
     expected = SLIP / 5 + (1.0 - SLIP) * (action == RIGHT)
     assert abs(is_here.mean() - expected) < TOLERANCE

@@ -138,32 +138,25 @@ class TestGymnaxEnvironment:
     np.testing.assert_array_equal(timestep.is_last, is_last)
     assert is_last.any()
 
-  def test_a_time_limit_does_not_terminate(self) -> None:
-    environment = _make('gymnax/CartPole-v1', max_steps_in_episode=3)
+  @pytest.mark.parametrize(
+    'name, limit, has_fallen, is_terminal',
+    [
+      ('gymnax/CartPole-v1', 1, False, False),
+      ('gymnax/CartPole-v1', 500, True, True),
+      # Here the time is observed.
+      ('gymnax/DiscountingChain-bsuite', 1, False, True),
+    ],
+  )
+  def test_limits_that_are_not_observed_do_not_terminate(
+    self, name: str, limit: int, has_fallen: bool, is_terminal: bool
+  ) -> None:
+    environment = _make(name, max_steps_in_episode=limit)
     state, _ = environment.reset(jax.random.key(0))
-    ends = []
-    for i in range(3):
-      state, timestep = environment.step(
-        state, jnp.int32(i % 2), jax.random.key(i)
-      )
-      ends.append((bool(timestep.is_last), bool(timestep.is_terminal)))
-    assert ends == [(False, False), (False, False), (True, False)]
-
-  def test_a_time_limit_that_is_observed_terminates(self) -> None:
-    environment = _make(
-      'gymnax/DiscountingChain-bsuite', max_steps_in_episode=1
-    )
-    state, _ = environment.reset(jax.random.key(0))
+    if has_fallen:
+      state = state.replace(theta=jnp.float32(1.0))
     _, timestep = environment.step(state, jnp.int32(0), jax.random.key(1))
-    assert timestep.is_last and timestep.is_terminal
-
-  def test_a_fall_terminates(self) -> None:
-    environment = _make('gymnax/CartPole-v1')
-    state, _ = environment.reset(jax.random.key(0))
-    state = state.replace(theta=jnp.float32(1.0))
-    _, timestep = environment.step(state, jnp.int32(0), jax.random.key(0))
     assert timestep.is_last
-    assert timestep.is_terminal
+    assert timestep.is_terminal == is_terminal
 
   def test_the_memory_chain_must_be_remembered(self) -> None:
     """The cue is in the first two observations, the first being repeated."""

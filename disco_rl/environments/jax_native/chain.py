@@ -157,19 +157,9 @@ def build(
 ) -> Chain:
   """Makes a chain.
 
-  Args:
-    payoff: The rewards of the last step, [C, A].
-    lengths: The minimal and maximal lengths of episodes.
-    num_positions: P, at least the maximal length.
-    num_bits: D.
-    lure: The immediate rewards, [A]; zeros by default.
-    decision_step: The step of the choice.
-    noise: The absolute value of random rewards.
-    bit_rate: The probability that a random bit is 1.
-    hides_choice: Whether the choice is never observed.
-
-  Returns:
-    The task. Tasks with equal C, A, P and D stack.
+  The arguments are the attributes of `Chain`, with the minimal and maximal
+  `lengths` of episodes; `lure` is 0 by default. Tasks with equal C, A, P and D
+  stack.
 
   Raises:
     ValueError: A number is out of range.

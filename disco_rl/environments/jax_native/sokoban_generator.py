@@ -33,7 +33,7 @@ _BIT = np.append(
 _DOWN = 2
 
 
-def _neighbours() -> np.ndarray:
+def _neighbors() -> np.ndarray:
   """Returns the cells up, right, down and left of each, [4, 65] int."""
   cells = np.full((SIDE + 2, SIDE + 2), _OUTSIDE)
   cells[1:-1, 1:-1] = np.arange(NUM_CELLS).reshape(SIDE, SIDE)
@@ -46,10 +46,10 @@ def _neighbours() -> np.ndarray:
   return np.stack([np.append(s.reshape(-1), _OUTSIDE) for s in shifted])
 
 
-_NEIGHBOUR = _neighbours()
+_NEIGHBOR = _neighbors()
 _CELLS = np.arange(NUM_CELLS)
 # For each direction, the next cell of each, and the one after it.
-_WAYS = [(way[_CELLS], way[way[_CELLS]]) for way in _NEIGHBOUR]
+_WAYS = [(way[_CELLS], way[way[_CELLS]]) for way in _NEIGHBOR]
 _FIRST_COLUMN = np.bitwise_or.reduce(_BIT[:NUM_CELLS:SIDE])
 _LAST_COLUMN = np.bitwise_or.reduce(_BIT[SIDE - 1 : NUM_CELLS : SIDE])
 
@@ -57,8 +57,8 @@ _LAST_COLUMN = np.bitwise_or.reduce(_BIT[SIDE - 1 : NUM_CELLS : SIDE])
 def _brushes() -> np.ndarray:
   """Returns floor carved at each cell, two lines and a block, [3, 64]."""
   cell = np.arange(NUM_CELLS)
-  up, right, down, left = _NEIGHBOUR[:, :NUM_CELLS]
-  diagonal = _NEIGHBOUR[_DOWN, right]
+  up, right, down, left = _NEIGHBOR[:, :NUM_CELLS]
+  diagonal = _NEIGHBOR[_DOWN, right]
   shapes = [(left, right), (up, down), (right, down, diagonal)]
   return np.stack(
     [np.bitwise_or.reduce(_BIT[[cell, *shape]]) for shape in shapes]
@@ -149,7 +149,7 @@ def _carve(rng: np.random.Generator, num_levels: int) -> np.ndarray:
   for _ in range(_CARVING_STEPS):
     brush = rng.integers(len(_BRUSHES), size=num_levels)
     floor |= _BRUSHES[brush, cell]
-    ahead = _NEIGHBOUR[:, cell]
+    ahead = _NEIGHBOR[:, cell]
     turns = rng.random(num_levels) < _TURN_PROBABILITY
     turns |= ahead[direction, rows] == _OUTSIDE
     direction = np.where(turns, rng.integers(4, size=num_levels), direction)
@@ -171,11 +171,11 @@ def _pull(rng: np.random.Generator, play: _Play) -> None:
   rows = np.arange(len(play.agent))
   # Options [N, 16]: boxes times directions.
   direction = np.arange(16) % 4
-  goal = _NEIGHBOUR[direction, np.repeat(play.box, 4, axis=1)]
+  goal = _NEIGHBOR[direction, np.repeat(play.box, 4, axis=1)]
   distance = _distances(play, goal)
   is_possible = (
     (distance >= 0)
-    & _is_in(_NEIGHBOUR[direction, goal], play.free)
+    & _is_in(_NEIGHBOR[direction, goal], play.free)
     & (play.length[:, None] + distance < _MAX_SOLUTION)
   )
   score = rng.random(goal.shape) + np.repeat(play.is_on_target, 4, axis=1)
@@ -186,7 +186,7 @@ def _pull(rng: np.random.Generator, play: _Play) -> None:
   play.agent = np.where(goes, goal[rows, choice], play.agent)
   play.length += np.where(goes, distance[rows, choice], 0)
   for i in range(_MAX_PULLS):
-    ahead = _NEIGHBOUR[direction, play.agent]
+    ahead = _NEIGHBOR[direction, play.agent]
     goes &= (
       (i < num_pulls)
       & _is_in(ahead[:, None], play.free)[:, 0]
