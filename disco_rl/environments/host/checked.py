@@ -41,11 +41,6 @@ class CheckedEnvironment(wrapper.Wrapper):
         np.zeros(self.num_environments, bool),
       )
 
-  def step(self, action: np.ndarray) -> types.TimeStep:
-    """Implements `HostEnvironment.step`, and checks the outcomes."""
-    self.start(action)
-    return self.finish()
-
   def start(self, action: np.ndarray) -> None:
     """Implements `HostEnvironment.start`."""
     self._num_steps += 1

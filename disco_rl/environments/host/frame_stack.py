@@ -49,9 +49,9 @@ class FrameStack(wrapper.Wrapper):
     self._stack = self._blank()
     return self._push(frame, np.ones(self.num_environments, bool))
 
-  def step(self, action: np.ndarray) -> types.TimeStep:
-    """Implements `HostEnvironment.step`; the observation is the stacks."""
-    timestep = self._environment.step(action)
+  def finish(self) -> types.TimeStep:
+    """Implements `HostEnvironment.finish`; the observation is the stacks."""
+    timestep = self._environment.finish()
     return dataclasses.replace(
       timestep, observation=self._push(timestep.observation, ~timestep.mask)
     )

@@ -87,22 +87,17 @@ class WatchedEnvironment(wrapper.Wrapper):
     """
     return self._call(self._environment.reset)
 
-  def step(self, action: np.ndarray) -> types.TimeStep:
-    """Implements `HostEnvironment.step`.
-
-    Raises:
-      adapters.HostEnvironmentError: It took too long, or an environment raised.
-    """
-    self.start(action)
-    return self.finish()
-
   def start(self, action: np.ndarray) -> None:
     """Implements `HostEnvironment.start`; the thread begins to step."""
     self._num_steps += 1
     self._begin(functools.partial(self._environment.step, action))
 
   def finish(self) -> types.TimeStep:
-    """Implements `HostEnvironment.finish`; raises the errors of `step`."""
+    """Implements `HostEnvironment.finish`.
+
+    Raises:
+      adapters.HostEnvironmentError: It took too long, or an environment raised.
+    """
     return self._answer(self._step_seconds)
 
   def render(self) -> np.ndarray:

@@ -11,8 +11,7 @@ from disco_rl.environments import base
 class Wrapper(base.HostEnvironment):
   """A host environment like the wrapped one; subclasses change what differs.
 
-  `start` and `finish` are not passed on, so that a subclass may change `step`
-  alone.
+  A step is always a `start` and a `finish`, which subclasses may change.
   """
 
   def __init__(self, environment: base.HostEnvironment):
@@ -27,8 +26,17 @@ class Wrapper(base.HostEnvironment):
     return self._environment.reset()
 
   def step(self, action: np.ndarray) -> types.TimeStep:
-    """Implements `HostEnvironment.step`."""
-    return self._environment.step(action)
+    """Implements `HostEnvironment.step`; raises the errors of `finish`."""
+    self.start(action)
+    return self.finish()
+
+  def start(self, action: np.ndarray) -> None:
+    """Implements `HostEnvironment.start`."""
+    self._environment.start(action)
+
+  def finish(self) -> types.TimeStep:
+    """Implements `HostEnvironment.finish`."""
+    return self._environment.finish()
 
   def save_state(self) -> types.PyTree | None:
     """Implements `HostEnvironment.save_state`."""
