@@ -191,7 +191,7 @@ def _actions(space: 'gymnasium.Space', name: str) -> np.ndarray:
 
 def _combinations(sizes: np.ndarray) -> np.ndarray:
   """Returns all combinations of n numbers below `sizes`, [combinations, n]."""
-  return np.indices(sizes.ravel()).reshape(sizes.size, -1).T
+  return np.indices(sizes.ravel().tolist()).reshape(sizes.size, -1).T
 
 
 def _mask(leaf: _Leaf, space: 'gymnasium.Space') -> _Leaf:

@@ -1,6 +1,7 @@
 """Several simulators of one environment each, as one host environment."""
 
 from collections.abc import Sequence
+from typing import Any
 from typing import Protocol
 
 import jax
@@ -97,9 +98,9 @@ class SequentialEnvironment(adapters.Adapter):
 
   def _outcomes(
     self, action: np.ndarray, is_resetting: np.ndarray
-  ) -> list[tuple[types.PyTree, float, bool, bool]]:
-    """Steps or resets each simulator."""
-    outcomes = []
+  ) -> list[tuple[Any, ...]]:
+    """Steps or resets each simulator; returns results as of `Simulator.step`."""
+    outcomes: list[tuple[Any, ...]] = []
     for simulator, a, is_first in zip(
       self._simulators, action.tolist(), is_resetting.tolist()
     ):
@@ -109,14 +110,14 @@ class SequentialEnvironment(adapters.Adapter):
           if is_first
           else simulator.step(a)
         )
-        observation = data_checks.select(self._raw, observation, _fitting)
+        fitting = data_checks.select(self._raw, observation, _fitting)
       except Exception as error:
         is_located = isinstance(error, data_checks.SimulatorError)
         raise data_checks.SimulatorError(
           f'environment {len(outcomes)} of {self.num_environments}: '
           f'{error if is_located else repr(error)}'
         ) from error
-      outcomes.append((observation, *outcome))
+      outcomes.append((fitting, *outcome))
     return outcomes
 
   def _stack(self, observations: Sequence[types.PyTree]) -> types.PyTree:
