@@ -113,14 +113,10 @@ def validate(name: str) -> None:
 
 
 def action_repeat(name: str, preprocessing: Preprocessing = NO_CHANGES) -> int:
-  """Returns the number of environment steps per action.
+  """Returns the number of environment steps per action, without `make`.
 
   Benchmarks count frames of the emulator or the simulator; so do budgets,
   lengths of runs and reports.
-
-  Args:
-    name: The name of an environment, which is not made.
-    preprocessing: Changes of its preprocessing, as in `make`.
   """
   prefix = name.split('/', 1)[0]
   family = families.FAMILIES.get(prefix)
@@ -134,9 +130,7 @@ def specimen(
 ) -> tuple[types.EnvironmentSpec, base.JaxEnvironment | None]:
   """Describes an environment, which is only made if its spec is unknown.
 
-  Args:
-    name: The name of an environment; errors are those of `make`.
-    preprocessing: Changes of its preprocessing, as in `make`.
+  Arguments and errors are those of `make`.
 
   Returns:
     The spec, and the environment if it is JAX-native.

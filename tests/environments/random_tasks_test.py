@@ -231,17 +231,6 @@ class TestChains:
     # Each heads half of the time, and none with another.
     np.testing.assert_allclose(np.cov(coins), np.eye(3) / 4, atol=0.04)
 
-  def test_the_first_action_determines_the_last_reward(self) -> None:
-    tasks: Any = (registry.make(f'random_chain/{i}', 1, 0) for i in range(99))
-    task = next(x for x in tasks if x.noise == 0 and x.bit_rate > 0)
-    length = int(task.max_length)
-    played = conformance.check(lambda _: task, 2 * length, num_environments=32)
-    starts = played.action[[0, length]]
-    rewards = np.asarray(played.timestep.reward)[[length - 1, 2 * length - 1]]
-    np.testing.assert_array_equal(rewards, np.asarray(task.payoff)[0][starts])
-    is_last = np.arange(1, 2 * length + 1) % length == 0
-    np.testing.assert_array_equal(played.timestep.is_last.T, [is_last] * 32)
-
 
 def test_boards_of_catch_are_equally_probable() -> None:
   boards = draw(random_catch.RandomCatch(), 800).board

@@ -127,15 +127,7 @@ def make(
   action_space: 'gymnasium.Space',
   name: str,
 ) -> Spaces:
-  """Describes spaces.
-
-  Args:
-    observation_space: The observation space of one environment.
-    action_space: The action space of one environment.
-    name: The name for messages.
-
-  Returns:
-    The description.
+  """Describes the spaces of one environment; the name is for messages.
 
   Raises:
     ImportError: gymnasium is not installed.

@@ -99,7 +99,7 @@ class SequentialEnvironment(adapters.Adapter):
   def _outcomes(
     self, action: np.ndarray, is_resetting: np.ndarray
   ) -> list[tuple[Any, ...]]:
-    """Steps or resets each simulator; returns results as of `Simulator.step`."""
+    """Steps or resets each simulator; see `Simulator.step` for the results."""
     outcomes: list[tuple[Any, ...]] = []
     for simulator, a, is_first in zip(
       self._simulators, action.tolist(), is_resetting.tolist()

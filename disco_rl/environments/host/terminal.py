@@ -27,14 +27,10 @@ def to_text(characters: np.ndarray) -> str:
 
 
 def draw(characters: np.ndarray, colors: np.ndarray) -> np.ndarray:
-  """Draws a screen.
+  """Draws a screen of characters [rows, columns] uint8.
 
-  Args:
-    characters: [rows, columns] uint8.
-    colors: [rows, columns] integers, of which the lower four bits are used.
-
-  Returns:
-    [rows * 14, columns * 7, 3] uint8.
+  Of colors [rows, columns], the lower four bits are used. The picture is
+  [rows * 14, columns * 7, 3] uint8.
   """
   rows, columns = characters.shape
   # [rows, columns, height, width, 1] * [rows, columns, 1, 1, 3].

@@ -210,14 +210,9 @@ def _walk(rng: np.random.Generator, play: _Play) -> None:
 
 
 def _distances(play: _Play, goal: np.ndarray) -> np.ndarray:
-  """Computes distances from the agent to cells, around boxes.
+  """Computes distances from the agent to cells [N, K], around boxes.
 
-  Args:
-    play: The games.
-    goal: [N, K] int, cells.
-
-  Returns:
-    [N, K] int; -1 if a cell cannot be reached.
+  They are [N, K] int; -1 if a cell cannot be reached.
   """
   free, reached, goal_bit = play.free, _BIT[play.agent], _BIT[goal]
   # Counts the steps before a goal is reached.

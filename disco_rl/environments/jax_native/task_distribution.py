@@ -39,14 +39,7 @@ class TaskDistribution(base.JaxEnvironment):
 
   @abc.abstractmethod
   def draw(self, key: types.Array) -> base.JaxEnvironment:
-    """Draws a task.
-
-    Args:
-      key: PRNG key.
-
-    Returns:
-      The task; all have the same tree structure, shapes and `self.spec`.
-    """
+    """Draws a task; all have one tree structure, shapes and `self.spec`."""
 
   def reset(self, key: types.Array) -> tuple[TaskState, types.PyTree]:
     """Begins an episode in a new task."""
