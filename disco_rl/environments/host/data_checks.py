@@ -40,24 +40,26 @@ def select(
   Raises:
     MissingEntryError: An entry is missing.
   """
-
-  def selected(leaf: types.PyTree, key: str | int) -> types.PyTree:
-    entry = _entry(observation, key, path)
-    return select(leaf, entry, function, f'{path}[{key!r}]')
-
-  if isinstance(spec, dict):
-    return {key: selected(leaf, key) for key, leaf in spec.items()}
-  if isinstance(spec, tuple):
-    return tuple(selected(leaf, i) for i, leaf in enumerate(spec))
-  return function(spec, observation, path)
+  if not isinstance(spec, (dict, tuple)):
+    return function(spec, observation, path)
+  is_dict = isinstance(spec, dict)
+  entries = {
+    key: select(
+      leaf, _entry(observation, key, path), function, f'{path}[{key!r}]'
+    )
+    for key, leaf in (spec.items() if is_dict else enumerate(spec))
+  }
+  return entries if is_dict else tuple(entries.values())
 
 
 def _entry(
   observation: types.PyTree, key: str | int, path: str
 ) -> types.PyTree:
   """Returns an entry of an observation, or a field by name or number."""
-  fields = fields_of(observation)
   try:
+    if isinstance(observation, dict):
+      return observation[key]
+    fields = fields_of(observation)
     if key in fields:
       return getattr(observation, key)
     if isinstance(key, int) and dataclasses.is_dataclass(observation):

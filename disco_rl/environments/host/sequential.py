@@ -1,7 +1,7 @@
 """Several simulators of one environment each, as one host environment."""
 
 from collections.abc import Sequence
-from typing import Any
+import functools
 from typing import Protocol
 
 import jax
@@ -87,22 +87,23 @@ class SequentialEnvironment(adapters.Adapter):
 
   def _reset(self) -> types.PyTree:
     number = self.num_environments
-    observations, *_ = zip(
-      *self._outcomes(np.zeros(number, np.int32), np.ones(number, bool))
-    )
-    return self._stack(observations)
+    return self._play(np.zeros(number, np.int32), np.ones(number, bool))[0]
 
   def _step(self, action: np.ndarray) -> tuple[types.PyTree, ...]:
-    observations, *outcome = zip(*self._outcomes(action, self._is_resetting))
-    return self._stack(observations), *outcome
+    return self._play(action, self._is_resetting)
 
-  def _outcomes(
+  def _play(
     self, action: np.ndarray, is_resetting: np.ndarray
-  ) -> list[tuple[Any, ...]]:
-    """Steps or resets each simulator; see `Simulator.step` for the results."""
-    outcomes: list[tuple[Any, ...]] = []
-    for simulator, a, is_first in zip(
-      self._simulators, action.tolist(), is_resetting.tolist()
+  ) -> tuple[types.PyTree, ...]:
+    """Steps or resets each simulator; returns the results of `_step`."""
+    number = self.num_environments
+    # Copies, because simulators may overwrite their observations.
+    stacked = jax.tree.map(
+      lambda x: np.empty((number, *x.shape), x.dtype), self._raw
+    )
+    outcomes = []
+    for i, (simulator, a, is_first) in enumerate(
+      zip(self._simulators, action.tolist(), is_resetting.tolist())
     ):
       try:
         observation, *outcome = (
@@ -110,33 +111,27 @@ class SequentialEnvironment(adapters.Adapter):
           if is_first
           else simulator.step(a)
         )
-        fitting = data_checks.select(self._raw, observation, _fitting)
+        data_checks.select(stacked, observation, functools.partial(_copy, i))
       except Exception as error:
         is_located = isinstance(error, data_checks.SimulatorError)
         raise data_checks.SimulatorError(
-          f'environment {len(outcomes)} of {self.num_environments}: '
-          f'{error if is_located else repr(error)}'
+          f'environment {i} of {number}: {error if is_located else repr(error)}'
         ) from error
-      outcomes.append((fitting, *outcome))
-    return outcomes
-
-  def _stack(self, observations: Sequence[types.PyTree]) -> types.PyTree:
-    # Copies, because simulators may overwrite their observations.
-    stacked = jax.tree.map(lambda *x: np.stack(x), *observations)
-    return self.encode(stacked)
+      outcomes.append(outcome)
+    return self.encode(stacked), *zip(*outcomes)
 
 
-def _fitting(
-  spec: jax.ShapeDtypeStruct, value: types.PyTree, path: str
-) -> np.ndarray:
-  """Returns an entry of an observation in the type of its spec."""
-  array = np.asarray(value)
-  # Stacking would broadcast and round.
-  if array.shape != spec.shape or not np.can_cast(
-    array.dtype, spec.dtype, 'same_kind'
+def _copy(i: int, stack: np.ndarray, value: types.PyTree, path: str) -> None:
+  """Copies an entry of the i-th observation into the stack of all, [B, ...]."""
+  array, own = np.asarray(value), stack[i]
+  if array.dtype != own.dtype and np.can_cast(
+    array.dtype, own.dtype, 'same_kind'
   ):
+    array = data_checks.narrowed(array, own.dtype)
+  # Assignment would broadcast and round.
+  if array.shape != own.shape or array.dtype != own.dtype:
     raise data_checks.SimulatorError(
       f'{path} is {array.dtype}{list(array.shape)}, where the spec is '
-      f'{np.dtype(spec.dtype)}{list(spec.shape)}'
+      f'{own.dtype}{list(own.shape)}'
     )
-  return data_checks.narrowed(array, spec.dtype)
+  stack[i] = array
