@@ -124,14 +124,13 @@ class SequentialEnvironment(adapters.Adapter):
 def _copy(i: int, stack: np.ndarray, value: types.PyTree, path: str) -> None:
   """Copies an entry of the i-th observation into the stack of all, [B, ...]."""
   array, own = np.asarray(value), stack[i]
-  if array.dtype != own.dtype and np.can_cast(
+  is_convertible = array.dtype == own.dtype or np.can_cast(
     array.dtype, own.dtype, 'same_kind'
-  ):
-    array = data_checks.narrowed(array, own.dtype)
+  )
   # Assignment would broadcast and round.
-  if array.shape != own.shape or array.dtype != own.dtype:
+  if array.shape != own.shape or not is_convertible:
     raise data_checks.SimulatorError(
       f'{path} is {array.dtype}{list(array.shape)}, where the spec is '
       f'{own.dtype}{list(own.shape)}'
     )
-  stack[i] = array
+  stack[i] = data_checks.narrowed(array, own.dtype)
