@@ -40,16 +40,19 @@ def select(
   Raises:
     MissingEntryError: An entry is missing.
   """
-  if not isinstance(spec, (dict, tuple)):
-    return function(spec, observation, path)
-  is_dict = isinstance(spec, dict)
-  entries = {
-    key: select(
-      leaf, _entry(observation, key, path), function, f'{path}[{key!r}]'
+  if isinstance(spec, dict):
+    return {
+      key: select(
+        leaf, _entry(observation, key, path), function, f'{path}[{key!r}]'
+      )
+      for key, leaf in spec.items()
+    }
+  if isinstance(spec, tuple):
+    return tuple(
+      select(leaf, _entry(observation, i, path), function, f'{path}[{i}]')
+      for i, leaf in enumerate(spec)
     )
-    for key, leaf in (spec.items() if is_dict else enumerate(spec))
-  }
-  return entries if is_dict else tuple(entries.values())
+  return function(spec, observation, path)
 
 
 def _entry(
