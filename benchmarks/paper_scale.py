@@ -33,7 +33,6 @@ counts loops once, and that of launch.plan.
 
 from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Mapping
 import dataclasses
 import functools
 import os
@@ -81,8 +80,9 @@ _VARIANT = flags.DEFINE_string('variant', '', 'Variant of configs/disco57.py.')
 _DTYPE = flags.DEFINE_enum(
   'dtype', 'float32', ['float32', 'bfloat16'], "Type of the agent's arrays."
 )
+# In float32 on a CPU an update then takes 2 GiB.
 _CHUNK = flags.DEFINE_integer(
-  'torso_chunk_size', None, 'See configs/meta_training.py; default: its own.'
+  'torso_chunk_size', 32, 'See configs/meta_training.py.'
 )
 _BATCH_DEVICES = flags.DEFINE_integer(
   'batch_devices', 1, 'Devices that share the batches of the agent.'
@@ -105,15 +105,13 @@ class Agent:
   """An agent of a discovery, by the shapes of its arrays.
 
   Attributes:
-    settings: The settings that it was made from.
     estimator: The estimator of the meta-gradient; holds the agent.
     rule_params: eta.
     member: A member of the population, without replay and eta's optimizer.
-    update: its entry of the trajectory.
-    validation: trajectories of a meta-step.
+    update: Its entry of the trajectory.
+    validation: The trajectories of a meta-step for the outer loss.
   """
 
-  settings: Mapping[str, Any]
   estimator: meta_gradient.MetaGradient
   rule_params: types.Params
   member: inner_loop_lib.Member
@@ -121,12 +119,12 @@ class Agent:
   validation: types.Rollout
 
 
-def make_agent(settings: Mapping[str, Any], variant: str = '') -> Agent:
-  """The agent; `settings` replace those of configs/disco57.py:variant."""
+def make_agent() -> Agent:
+  """Makes an agent of configs/disco57.py, changed by the flags."""
   settings = {
-    **disco57.get_config(variant).to_dict(),
-    'torso_chunk_size': 32,  # In float32 on a CPU an update then takes 2 GiB.
-    **settings,
+    **disco57.get_config(_VARIANT.value).to_dict(),
+    'torso_chunk_size': _CHUNK.value,
+    'compute_dtype': _DTYPE.value,
   }
   config = meta_trainer.config_of(settings)
   rule, rule_params = build.make_rule(config)
@@ -145,7 +143,6 @@ def make_agent(settings: Mapping[str, Any], variant: str = '') -> Agent:
   state = member.agent.learner
   batch = jax.eval_shape(lambda: rollout(config.agent.batch_size))
   return Agent(
-    settings,
     meta_gradient.MetaGradient(inner_loop, config.loss, config.mode),
     rule_params,
     member,
@@ -251,16 +248,9 @@ def vjp(agent: Agent) -> Program:
 PROGRAMS = {'update': update, 'validation': validation, 'vjp': vjp}
 
 
-def _make_agent() -> Agent:
-  settings: dict[str, Any] = {'compute_dtype': _DTYPE.value}
-  if _CHUNK.value is not None:
-    settings['torso_chunk_size'] = _CHUNK.value
-  return make_agent(settings, _VARIANT.value)
-
-
 def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
-  """Compiles programs; figures by name."""
-  agent = _make_agent()
+  """Compiles programs, and yields figures with their names."""
+  agent = make_agent()
   held = []
   for name in names:
     program = PROGRAMS[name](agent)
@@ -343,23 +333,18 @@ def make_mesh() -> jax.sharding.Mesh:
   return jax.sharding.Mesh(row, (sharding.AGENTS, sharding.BATCH))
 
 
-def rows() -> Iterator[Row]:
-  """All figures that were chosen."""
+def main(argv: list[str]) -> None:
+  """Prints the table, and writes it to --json."""
+  del argv
   mesh = make_mesh()
   programs = [name for name in PROGRAMS if name in _PARTS.value]
   # Without --device, programs are as for a CPU wherever they are compiled.
   platform = jax.devices()[0].platform if _DEVICE.value else 'cpu'
-  with backend.making_programs_for('tpu' if _TOPOLOGY.value else platform):
-    yield from program_rows(programs, mesh)
-
-
-def main(argv: list[str]) -> None:
-  """Prints the table, and writes it to --json."""
-  del argv
   table = {}
-  for name, value in rows():
-    print(f'{name:28} {value:10.4g}', flush=True)
-    table[name] = value
+  with backend.making_programs_for('tpu' if _TOPOLOGY.value else platform):
+    for name, value in program_rows(programs, mesh):
+      print(f'{name:28} {value:10.4g}', flush=True)
+      table[name] = value
   timing.write(table)
 
 
