@@ -151,49 +151,34 @@ def make_agent() -> Agent:
   )
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
-  """A program to compile.
+def call_on(
+  mesh: jax.sharding.Mesh,
+  function: Callable[..., Any],
+  arguments: tuple[Any, ...],
+  specs: tuple[Any, ...],
+) -> compilation.Call:
+  """Makes a program, and the shapes of its arguments, for some devices.
 
-  Attributes:
-    call: A function of the arguments of one device; returns whole arrays.
+  Args:
+    mesh: The devices.
+    function: A function of the arguments of one device; returns whole arrays.
     arguments: The shapes of the arguments of all devices together.
     specs: The division of each argument among the devices.
   """
-
-  call: Callable[..., Any]
-  arguments: tuple[Any, ...]
-  specs: tuple[Any, ...]
-
-  def compile(self, mesh: jax.sharding.Mesh) -> tuple[Any, float]:
-    """The program of a device, and the seconds of compiling."""
-    program, arguments = self._call(mesh)
-    start = compilation.seconds()
-    return program.compile(*arguments), compilation.seconds() - start
-
-  def cost(self, mesh: jax.sharding.Mesh) -> planning.Cost:
-    """The cost on a device, loops multiplied out."""
-    return planning.cost(self._call(mesh))
-
-  def _call(self, mesh: jax.sharding.Mesh) -> compilation.Call:
-    """The program for these devices, and the shapes of its arguments."""
-    arguments = [
-      jax.tree.map(
-        lambda spec, tree: sharding.shapes(tree, mesh, spec),
-        spec,
-        tree,
-        is_leaf=lambda x: isinstance(x, PartitionSpec),
-      )
-      for spec, tree in zip(self.specs, self.arguments)
-    ]
-    mapped = sharding.per_device(self.call, mesh, self.specs, _REPLICATED)
-    return compilation.Program(mapped), tuple(arguments)
+  placed = jax.tree.map(
+    lambda spec, tree: sharding.shapes(tree, mesh, spec),
+    specs,
+    arguments,
+    is_leaf=lambda x: isinstance(x, PartitionSpec),
+  )
+  mapped = sharding.per_device(function, mesh, specs, _REPLICATED)
+  return compilation.Program(mapped), placed
 
 
-def update(agent: Agent) -> Program:
+def update(agent: Agent, mesh: jax.sharding.Mesh) -> compilation.Call:
   """One update of the agent."""
 
-  def call(
+  def learn(
     rule_params: types.Params, state: Any, batch: types.Rollout
   ) -> tuple[Any, types.Params]:
     state, update = agent.estimator.inner_loop.agent.learn(
@@ -201,24 +186,26 @@ def update(agent: Agent) -> Program:
     )
     return state, update.gradient
 
-  return Program(
-    call,
+  return call_on(
+    mesh,
+    learn,
     (agent.rule_params, agent.update.states, agent.update.batches),
     (_REPLICATED, _REPLICATED, _BATCH),
   )
 
 
-def validation(agent: Agent) -> Program:
+def validation(agent: Agent, mesh: jax.sharding.Mesh) -> compilation.Call:
   """The outer loss, its gradient, and the meta-value function."""
   # Devices that share batches cut their shards out of the trajectories.
-  return Program(
+  return call_on(
+    mesh,
     agent.estimator.outer_gradient,
     (agent.rule_params, agent.member, agent.validation),
     3 * (_REPLICATED,),
   )
 
 
-def vjp(agent: Agent) -> Program:
+def vjp(agent: Agent, mesh: jax.sharding.Mesh) -> compilation.Call:
   """One vector-Jacobian product."""
   update = agent.update
   cotangents = jax.eval_shape(
@@ -234,7 +221,8 @@ def vjp(agent: Agent) -> Program:
     update.states, of_one(update.batches), of_one(update.gradients)
   )
   trajectory: Any = (_REPLICATED, PartitionSpec(None, *_BATCH), _REPLICATED)
-  return Program(
+  return call_on(
+    mesh,
     agent.estimator.backward,
     (agent.rule_params, cotangents, segment),
     (
@@ -253,8 +241,10 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
   agent = make_agent()
   held = []
   for name in names:
-    program = PROGRAMS[name](agent)
-    compiled, seconds = program.compile(mesh)
+    program, arguments = call = PROGRAMS[name](agent, mesh)
+    start = compilation.seconds()
+    compiled: Any = program.compile(*arguments)
+    seconds = compilation.seconds() - start
     usage = compiled.memory_analysis()
     temporaries = usage.temp_size_in_bytes
     held.append(
@@ -262,7 +252,7 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
     )
     yield f'{name}_temporaries_gib', temporaries / 2**30
     yield f'{name}_compile_seconds', seconds
-    cost = program.cost(mesh)
+    cost = planning.cost(call)
     yield f'{name}_tflop', cost.flop / 1e12
     if _TOPOLOGY.value:
       estimate = compiled.cost_analysis()['optimal_seconds']
@@ -270,8 +260,7 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
     if planned := _DEVICE.value or tpu():
       yield f'{name}_ms_planned', 1e3 * planned_seconds(cost, planned)
     if _DEVICE.value:
-      arguments = jax.tree.map(random_array, program.arguments)
-      run = functools.partial(compiled, *arguments)
+      run = functools.partial(compiled, *jax.tree.map(random_array, arguments))
       yield f'{name}_ms_measured', 1e3 * timing.median_seconds(run)
   if set(names) == set(PROGRAMS):
     kept = kept_bytes(agent, mesh.shape[sharding.BATCH])
