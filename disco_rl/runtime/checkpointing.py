@@ -196,20 +196,17 @@ class Checkpointer:
     )
 
   def _restore(self, step: int, like: types.PyTree) -> types.PyTree:
-    if distributed.is_first():
-      self._check_files(step)
+    path = self._directory / str(step) / 'default'
+    if distributed.is_first() and not digests.check(path):
+      reports.warn(
+        f'the checkpoint of step {step} in {self._directory} has no digests '
+        '(they were deleted), so its files are not verified.'
+      )
     abstract = jax.tree.map(
       lambda x: ocp.utils.to_shape_dtype_struct(files.to_data(x)), like
     )
     restored = self._manager.restore(step, args=_Restore(abstract))
     return jax.tree.map(files.from_data, restored, like)
-
-  def _check_files(self, step: int) -> None:
-    if not digests.check(self._directory / str(step) / 'default'):
-      reports.warn(
-        f'the checkpoint of step {step} in {self._directory} has no digests '
-        '(they were deleted), so its files are not verified.'
-      )
 
   def _enter(self, step: int | None) -> None:
     """Records in the ledger that the checkpoint of a step is complete."""

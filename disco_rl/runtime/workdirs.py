@@ -117,10 +117,7 @@ def check(
 ) -> None:
   """Checks that the folder is new, or contains this run; writes nothing.
 
-  Args:
-    workdir: The folder.
-    description: The settings as the user gave them.
-    free: The settings that may change when a run is resumed.
+  The arguments are those of `claim`.
 
   Raises:
     WorkdirError: The folder contains something else, or damaged files.

@@ -224,7 +224,7 @@ def test_absent_and_unknown_settings(name: str, data: st.DataObject) -> None:
     assert lost in str(error)
 
 
-@pytest.mark.parametrize('number', [3, 2**31, 10**30])
+@pytest.mark.parametrize('number', [3, 2**31, 2**100])
 def test_whole_numbers_become_floats_of_any_size(number: int) -> None:
   """JAX refuses integers beyond 32 bits."""
   value = config_lib.valid('name', number, config_lib.Bound)
