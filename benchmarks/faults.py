@@ -210,18 +210,7 @@ def _kill_all(root: pathlib.Path) -> Iterator[str]:
 
 
 def _kill_repeatedly(kind: Kind, workdir: pathlib.Path) -> list[int]:
-  """Starts a run and kills it, several times.
-
-  Args:
-    kind: The kind of run.
-    workdir: Its folder.
-
-  Returns:
-    After each kill, the step of the newest complete checkpoint; 0: none.
-
-  Raises:
-    RuntimeError: the run ended before it was killed.
-  """
+  """Starts and kills a run several times; returns the steps it resumes at."""
   rng = random.Random(_SEED.value)
   resumed_at = []
   startup = 0.0

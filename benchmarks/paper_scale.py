@@ -33,7 +33,6 @@ counts loops once, and that of launch.plan.
 
 from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Mapping
 import dataclasses
 import functools
 import os
@@ -81,8 +80,9 @@ _VARIANT = flags.DEFINE_string('variant', '', 'Variant of configs/disco57.py.')
 _DTYPE = flags.DEFINE_enum(
   'dtype', 'float32', ['float32', 'bfloat16'], "Type of the agent's arrays."
 )
+# In float32 on a CPU an update then takes 2 GiB.
 _CHUNK = flags.DEFINE_integer(
-  'torso_chunk_size', None, 'See configs/meta_training.py; default: its own.'
+  'torso_chunk_size', 32, 'See configs/meta_training.py.'
 )
 _BATCH_DEVICES = flags.DEFINE_integer(
   'batch_devices', 1, 'Devices that share the batches of the agent.'
@@ -105,15 +105,13 @@ class Agent:
   """An agent of a discovery, by the shapes of its arrays.
 
   Attributes:
-    settings: The settings that it was made from.
     estimator: The estimator of the meta-gradient; holds the agent.
     rule_params: eta.
     member: A member of the population, without replay and eta's optimizer.
-    update: its entry of the trajectory.
-    validation: trajectories of a meta-step.
+    update: Its entry of the trajectory.
+    validation: The trajectories of a meta-step for the outer loss.
   """
 
-  settings: Mapping[str, Any]
   estimator: meta_gradient.MetaGradient
   rule_params: types.Params
   member: inner_loop_lib.Member
@@ -121,12 +119,12 @@ class Agent:
   validation: types.Rollout
 
 
-def make_agent(settings: Mapping[str, Any], variant: str = '') -> Agent:
-  """The agent; `settings` replace those of configs/disco57.py:variant."""
+def make_agent() -> Agent:
+  """Makes an agent of configs/disco57.py, changed by the flags."""
   settings = {
-    **disco57.get_config(variant).to_dict(),
-    'torso_chunk_size': 32,  # In float32 on a CPU an update then takes 2 GiB.
-    **settings,
+    **disco57.get_config(_VARIANT.value).to_dict(),
+    'torso_chunk_size': _CHUNK.value,
+    'compute_dtype': _DTYPE.value,
   }
   config = meta_trainer.config_of(settings)
   rule, rule_params = build.make_rule(config)
@@ -145,7 +143,6 @@ def make_agent(settings: Mapping[str, Any], variant: str = '') -> Agent:
   state = member.agent.learner
   batch = jax.eval_shape(lambda: rollout(config.agent.batch_size))
   return Agent(
-    settings,
     meta_gradient.MetaGradient(inner_loop, config.loss, config.mode),
     rule_params,
     member,
@@ -154,49 +151,34 @@ def make_agent(settings: Mapping[str, Any], variant: str = '') -> Agent:
   )
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
-  """A program to compile.
+def call_on(
+  mesh: jax.sharding.Mesh,
+  function: Callable[..., Any],
+  arguments: tuple[Any, ...],
+  specs: tuple[Any, ...],
+) -> compilation.Call:
+  """Makes a program, and the shapes of its arguments, for some devices.
 
-  Attributes:
-    call: A function of the arguments of one device; returns whole arrays.
+  Args:
+    mesh: The devices.
+    function: A function of the arguments of one device; returns whole arrays.
     arguments: The shapes of the arguments of all devices together.
     specs: The division of each argument among the devices.
   """
-
-  call: Callable[..., Any]
-  arguments: tuple[Any, ...]
-  specs: tuple[Any, ...]
-
-  def compile(self, mesh: jax.sharding.Mesh) -> tuple[Any, float]:
-    """The program of a device, and the seconds of compiling."""
-    program, arguments = self._call(mesh)
-    start = compilation.seconds()
-    return program.compile(*arguments), compilation.seconds() - start
-
-  def cost(self, mesh: jax.sharding.Mesh) -> planning.Cost:
-    """The cost on a device, loops multiplied out."""
-    return planning.cost(self._call(mesh))
-
-  def _call(self, mesh: jax.sharding.Mesh) -> compilation.Call:
-    """The program for these devices, and the shapes of its arguments."""
-    arguments = [
-      jax.tree.map(
-        lambda spec, tree: sharding.shapes(tree, mesh, spec),
-        spec,
-        tree,
-        is_leaf=lambda x: isinstance(x, PartitionSpec),
-      )
-      for spec, tree in zip(self.specs, self.arguments)
-    ]
-    mapped = sharding.per_device(self.call, mesh, self.specs, _REPLICATED)
-    return compilation.Program(mapped), tuple(arguments)
+  placed = jax.tree.map(
+    lambda spec, tree: sharding.shapes(tree, mesh, spec),
+    specs,
+    arguments,
+    is_leaf=lambda x: isinstance(x, PartitionSpec),
+  )
+  mapped = sharding.per_device(function, mesh, specs, _REPLICATED)
+  return compilation.Program(mapped), placed
 
 
-def update(agent: Agent) -> Program:
+def update(agent: Agent, mesh: jax.sharding.Mesh) -> compilation.Call:
   """One update of the agent."""
 
-  def call(
+  def learn(
     rule_params: types.Params, state: Any, batch: types.Rollout
   ) -> tuple[Any, types.Params]:
     state, update = agent.estimator.inner_loop.agent.learn(
@@ -204,24 +186,26 @@ def update(agent: Agent) -> Program:
     )
     return state, update.gradient
 
-  return Program(
-    call,
+  return call_on(
+    mesh,
+    learn,
     (agent.rule_params, agent.update.states, agent.update.batches),
     (_REPLICATED, _REPLICATED, _BATCH),
   )
 
 
-def validation(agent: Agent) -> Program:
+def validation(agent: Agent, mesh: jax.sharding.Mesh) -> compilation.Call:
   """The outer loss, its gradient, and the meta-value function."""
   # Devices that share batches cut their shards out of the trajectories.
-  return Program(
+  return call_on(
+    mesh,
     agent.estimator.outer_gradient,
     (agent.rule_params, agent.member, agent.validation),
     3 * (_REPLICATED,),
   )
 
 
-def vjp(agent: Agent) -> Program:
+def vjp(agent: Agent, mesh: jax.sharding.Mesh) -> compilation.Call:
   """One vector-Jacobian product."""
   update = agent.update
   cotangents = jax.eval_shape(
@@ -237,7 +221,8 @@ def vjp(agent: Agent) -> Program:
     update.states, of_one(update.batches), of_one(update.gradients)
   )
   trajectory: Any = (_REPLICATED, PartitionSpec(None, *_BATCH), _REPLICATED)
-  return Program(
+  return call_on(
+    mesh,
     agent.estimator.backward,
     (agent.rule_params, cotangents, segment),
     (
@@ -251,20 +236,15 @@ def vjp(agent: Agent) -> Program:
 PROGRAMS = {'update': update, 'validation': validation, 'vjp': vjp}
 
 
-def _make_agent() -> Agent:
-  settings: dict[str, Any] = {'compute_dtype': _DTYPE.value}
-  if _CHUNK.value is not None:
-    settings['torso_chunk_size'] = _CHUNK.value
-  return make_agent(settings, _VARIANT.value)
-
-
 def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
-  """Compiles programs; figures by name."""
-  agent = _make_agent()
+  """Compiles programs, and yields figures with their names."""
+  agent = make_agent()
   held = []
   for name in names:
-    program = PROGRAMS[name](agent)
-    compiled, seconds = program.compile(mesh)
+    program, arguments = call = PROGRAMS[name](agent, mesh)
+    start = compilation.seconds()
+    compiled: Any = program.compile(*arguments)
+    seconds = compilation.seconds() - start
     usage = compiled.memory_analysis()
     temporaries = usage.temp_size_in_bytes
     held.append(
@@ -272,7 +252,7 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
     )
     yield f'{name}_temporaries_gib', temporaries / 2**30
     yield f'{name}_compile_seconds', seconds
-    cost = program.cost(mesh)
+    cost = planning.cost(call)
     yield f'{name}_tflop', cost.flop / 1e12
     if _TOPOLOGY.value:
       estimate = compiled.cost_analysis()['optimal_seconds']
@@ -280,8 +260,7 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
     if planned := _DEVICE.value or tpu():
       yield f'{name}_ms_planned', 1e3 * planned_seconds(cost, planned)
     if _DEVICE.value:
-      arguments = jax.tree.map(random_array, program.arguments)
-      run = functools.partial(compiled, *arguments)
+      run = functools.partial(compiled, *jax.tree.map(random_array, arguments))
       yield f'{name}_ms_measured', 1e3 * timing.median_seconds(run)
   if set(names) == set(PROGRAMS):
     kept = kept_bytes(agent, mesh.shape[sharding.BATCH])
@@ -343,23 +322,18 @@ def make_mesh() -> jax.sharding.Mesh:
   return jax.sharding.Mesh(row, (sharding.AGENTS, sharding.BATCH))
 
 
-def rows() -> Iterator[Row]:
-  """All figures that were chosen."""
+def main(argv: list[str]) -> None:
+  """Prints the table, and writes it to --json."""
+  del argv
   mesh = make_mesh()
   programs = [name for name in PROGRAMS if name in _PARTS.value]
   # Without --device, programs are as for a CPU wherever they are compiled.
   platform = jax.devices()[0].platform if _DEVICE.value else 'cpu'
-  with backend.making_programs_for('tpu' if _TOPOLOGY.value else platform):
-    yield from program_rows(programs, mesh)
-
-
-def main(argv: list[str]) -> None:
-  """Prints the table, and writes it to --json."""
-  del argv
   table = {}
-  for name, value in rows():
-    print(f'{name:28} {value:10.4g}', flush=True)
-    table[name] = value
+  with backend.making_programs_for('tpu' if _TOPOLOGY.value else platform):
+    for name, value in program_rows(programs, mesh):
+      print(f'{name:28} {value:10.4g}', flush=True)
+      table[name] = value
   timing.write(table)
 
 

@@ -174,10 +174,8 @@ class Settings:
   def __post_init__(self) -> None:
     """Converts values; raises ValueError for the first invalid one."""
     for field in dataclasses.fields(self):
-      name = _setting(type(self), field)
-      value = converted(getattr(self, field.name), field.type)
-      check(name, value, field.type)
-      object.__setattr__(self, field.name, value)
+      name, value = _setting(type(self), field), getattr(self, field.name)
+      object.__setattr__(self, field.name, valid(name, value, field.type))
     for conflict in self.conflicts():
       raise ValueError(conflict)
 
@@ -238,19 +236,13 @@ def sections(
   return found
 
 
-def names(record: type[Settings]) -> Iterator[str]:
-  """Yields the flat names of a record's settings, with nested ones."""
+def names(record: type, nested: bool = True) -> Iterator[str]:
+  """Yields the flat names of settings; `nested` is as for `sections`."""
   for field in dataclasses.fields(record):
     if is_record(field.type):
-      yield from names(field.type)
+      if nested:
+        yield from names(field.type)
     elif _MERGED not in _parse(field.type)[1]:
-      yield _setting(record, field)
-
-
-def own_names(record: type) -> Iterator[str]:
-  """Yields the names of a record's settings, without nested ones."""
-  for field in dataclasses.fields(record):
-    if not is_record(field.type):
       yield _setting(record, field)
 
 
@@ -274,7 +266,7 @@ def build(
     name, kind = _setting(record, field), field.type
     if field.name in given:
       continue
-    if isinstance(kind, type) and issubclass(kind, Settings):
+    if is_record(kind):
       given[field.name] = build(kind, settings)
     elif name in settings:
       given[field.name] = settings[name]
@@ -316,7 +308,7 @@ def converted(value: Any, annotation: object) -> Any:
   """
   kind, marks = _parse(annotation)
   value = plain(value)
-  if kind is float and _is_whole(value):
+  if kind is float and _is_real(value):
     value = float(value)
   if get_origin(kind) is tuple:
     if kind == _TEXTS and isinstance(value, str):
@@ -417,15 +409,12 @@ def _describe(record: type, field: dataclasses.Field[object]) -> Setting:
   name = _setting(record, field)
   documented = (_meanings(base).get(field.name) for base in record.__mro__)
   meaning = next(filter(None, documented), '')
-  default = None if _is_required(field) else field.default
-  if field.default_factory is not dataclasses.MISSING:
+  default = None
+  if field.default is not dataclasses.MISSING:
+    default = field.default
+  elif field.default_factory is not dataclasses.MISSING:
     default = field.default_factory()
   return Setting(name, field.type, _flat(default, field.type), meaning)
-
-
-def _is_required(field: dataclasses.Field[object]) -> bool:
-  missing = dataclasses.MISSING
-  return field.default is missing and field.default_factory is missing
 
 
 def _meanings(record: type) -> dict[str, str]:

@@ -157,9 +157,6 @@ def empty_rollout(
     core_state: A tree of [B, ...], before the first observation.
     length: T.
     batch_size: B.
-
-  Returns:
-    The rollout.
   """
   return Rollout(
     observation=jax.tree.map(

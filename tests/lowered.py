@@ -114,8 +114,10 @@ def main() -> None:
         config
       )
     for platform, (program, arguments) in itertools.product(PLATFORMS, calls):
-      text = program.lower(platform, *arguments).as_text()
-      assert 'num_partitions = 8' in text, case
+      with backend.making_programs_for(platform):
+        traced = program.trace(*arguments)
+        lowered = traced.lower(lowering_platforms=(platform,))
+      assert 'num_partitions = 8' in lowered.as_text(), case
     print(case)
 
 

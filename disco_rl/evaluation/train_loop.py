@@ -95,7 +95,7 @@ def train(
     while not is_last:
       target = min(
         updates.last,
-        *(progress.next_multiple(update, n) for n in updates.every),
+        *((update // n + 1) * n for n in updates.every),
       )
       done = agents.attempt(
         rule_params, train_state, target - update, should_stop

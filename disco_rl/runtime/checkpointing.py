@@ -63,7 +63,6 @@ class Checkpointer:
 
   Attributes:
     seconds: The total time for which saving has blocked the run.
-    keep: The number of checkpoints to keep.
   """
 
   def __init__(
@@ -84,7 +83,6 @@ class Checkpointer:
         is restored.
     """
     self.seconds = 0.0
-    self.keep = keep
     self._directory = pathlib.Path(directory).resolve()
     self._ledger = self._directory.with_name(_LEDGER)
     self._logs = {
@@ -160,7 +158,7 @@ class Checkpointer:
           restore_more(tree)
       # Orbax, TensorStore and JSON raise different types of exceptions.
       except Exception as error:
-        damaged[step] = _first_line(error)
+        damaged[step] = reports.first_line(error)
         if distributed.is_distributed():
           # Other processes may have read their parts successfully.
           break
@@ -198,20 +196,17 @@ class Checkpointer:
     )
 
   def _restore(self, step: int, like: types.PyTree) -> types.PyTree:
-    if distributed.is_first():
-      self._check_files(step)
+    path = self._directory / str(step) / 'default'
+    if distributed.is_first() and not digests.check(path):
+      reports.warn(
+        f'the checkpoint of step {step} in {self._directory} has no digests '
+        '(they were deleted), so its files are not verified.'
+      )
     abstract = jax.tree.map(
       lambda x: ocp.utils.to_shape_dtype_struct(files.to_data(x)), like
     )
     restored = self._manager.restore(step, args=_Restore(abstract))
     return jax.tree.map(files.from_data, restored, like)
-
-  def _check_files(self, step: int) -> None:
-    if not digests.check(self._directory / str(step) / 'default'):
-      reports.warn(
-        f'the checkpoint of step {step} in {self._directory} has no digests '
-        '(they were deleted), so its files are not verified.'
-      )
 
   def _enter(self, step: int | None) -> None:
     """Records in the ledger that the checkpoint of a step is complete."""
@@ -290,7 +285,7 @@ class Checkpointer:
       )
       raise CheckpointError(
         f'No checkpoint can be written to {self._directory}: '
-        f'{_first_line(error)}. {cause}'
+        f'{reports.first_line(error)}. {cause}'
       ) from error
     finally:
       self.seconds += time.perf_counter() - start
@@ -347,7 +342,7 @@ def read(
         tree = {name: tree[name] for name in like}
       # Many types of errors, as above; the run may also have just deleted it.
       except Exception as error:
-        reason = _first_line(error)
+        reason = reports.first_line(error)
         continue
       return step, jax.tree.map(files.from_data, tree, like)
   raise CheckpointError(
@@ -359,8 +354,3 @@ def _sync(log: pathlib.Path) -> digests.Digest:
   """Flushes a file to disk and returns its digest."""
   files.flush_to_disk(log)
   return digests.of_file(log)
-
-
-def _first_line(error: Exception) -> str:
-  name, text = type(error).__name__, str(error).strip()
-  return f'{name}: {text.splitlines()[0][:300]}' if text else name

@@ -117,14 +117,6 @@ class Program:
 
     return compiled
 
-  def lower(
-    self, platform: str, *arguments: types.PyTree
-  ) -> jax.stages.Lowered:
-    """Lowers the program to StableHLO for any platform, attached or not."""
-    with backend.making_programs_for(platform):
-      traced = self._jitted.trace(*arguments)
-      return traced.lower(lowering_platforms=(platform,))
-
   def shapes(self, *arguments: types.PyTree) -> types.PyTree:
     """Returns the shapes of results for such arguments, without compiling."""
     return self._jitted.eval_shape(*arguments)

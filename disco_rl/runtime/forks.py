@@ -18,7 +18,7 @@ from disco_rl.runtime import metrics
 # The entry of config.json with the origin of a fork.
 KEY = 'forked_from'
 # Files that a checkpoint relies on, if they exist.
-_BESIDE = ('metrics.csv', 'held_out/metrics.csv', 'replay', 'rule.npz')
+_FILES = ('metrics.csv', 'held_out/metrics.csv', 'replay', 'rule.npz')
 
 
 def origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
@@ -124,7 +124,7 @@ def begin(workdir: pathlib.Path, where: Mapping[str, Any] | None) -> None:
   if where is None or (workdir / 'checkpoints').exists():
     return
   source, step = pathlib.Path(where['workdir']), str(where['step'])
-  for name in _BESIDE:
+  for name in _FILES:
     _copy(source / name, workdir / name)
   # Last, and by a rename: the fork has begun once checkpoints exist.
   temporary = workdir / '.forked'

@@ -147,7 +147,7 @@ class MetricsWriter:
   def __init__(
     self,
     workdir: files.PathLike,
-    resume_from: int | None = None,
+    resume_from: int = 0,
     step: str = 'update',
     series: str = 'seed',
     loggers: Sequence[Logger] = (),
@@ -157,14 +157,13 @@ class MetricsWriter:
 
     Args:
       workdir: The folder of the run.
-      resume_from: The last step whose rows are kept, or None for a new run.
+      resume_from: The last step whose rows are kept; 0 for a new run.
       step: The name of the step column, which contains integers.
       series: The name of the column that distinguishes the rows of a step.
       loggers: Loggers that receive the same data as TensorBoard.
       prefix: The prefix of the tags that loggers receive.
 
     Raises:
-      FileExistsError: The run is new, but the folder already contains metrics.
       files.WorkdirError: The file to resume is damaged, or lacks the step
         column.
     """
@@ -175,11 +174,6 @@ class MetricsWriter:
     self.path = workdir / 'metrics.csv'
     self._keys: list[str] = []
     if self.path.exists() and self.path.stat().st_size:
-      if resume_from is None:
-        raise FileExistsError(
-          f'{self.path} holds the metrics of an earlier run. Resume that run '
-          '(resume_from=STEP) or choose another workdir.'
-        )
       self._keys = _truncate(self.path, step, resume_from)
     self._events = workdir / 'tensorboard'
     self._events.mkdir(exist_ok=True)
@@ -192,12 +186,9 @@ class MetricsWriter:
       f'.{len(list(self._events.glob("*"))):04d}',
     )
     self._last_flush = time.monotonic()
-    if resume_from is not None:
-      # Makes TensorBoard drop the events from this step on.
-      start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-      self._write_event(
-        event_pb2.Event(step=resume_from + 1, session_log=start)
-      )
+    # Makes TensorBoard drop the events from this step on.
+    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+    self._write_event(event_pb2.Event(step=resume_from + 1, session_log=start))
     self._csv = self.path.open('a', encoding='utf-8', newline='')
     self._links = os.fstat(self._csv.fileno()).st_nlink
 

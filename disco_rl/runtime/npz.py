@@ -95,9 +95,8 @@ def read(
       headers = {}
       for member in members:
         with archive.open(member) as stream:
-          headers[member.filename.removesuffix('.npy')] = _read_header(
-            member, stream
-          )[0]
+          name = member.filename.removesuffix('.npy')
+          headers[name] = _read_header(member, stream)
       if len(headers) < len(members):
         raise ValueError('duplicate array name')
       note = _read_note(archive, headers)
@@ -155,16 +154,14 @@ def _check_expansion(members: list[zipfile.ZipInfo], size: int) -> None:
     raise ValueError(f'{size} bytes unpack to {unpacked}')
 
 
-def _read_header(
-  member: zipfile.ZipInfo, stream: IO[bytes]
-) -> tuple[Header, bool]:
-  """Reads the header of an array, and whether its first axis varies fastest."""
+def _read_header(member: zipfile.ZipInfo, stream: IO[bytes]) -> Header:
+  """Reads the header of an array; raises ValueError if it is not safe."""
   name = member.filename
   if member.compress_type not in _COMPRESSIONS:
     raise ValueError(f'{name} is compressed by another method than deflate')
   if np.lib.format.read_magic(stream) != (1, 0):
     raise ValueError(f'{name} is not an array of the first version of npy')
-  shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+  shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
   if dtype.hasobject:
     raise ValueError(
       f'{name} holds objects, which are pickled and can run code'
@@ -172,14 +169,13 @@ def _read_header(
   size = stream.tell() + math.prod(shape) * dtype.itemsize
   if size != member.file_size:
     raise ValueError(f'{name} takes {member.file_size} bytes, expected {size}')
-  return Header(shape, dtype), is_fortran
+  return Header(shape, dtype)
 
 
 def _read_array(
   archive: zipfile.ZipFile, member: zipfile.ZipInfo
 ) -> np.ndarray:
+  """Reads an array whose header was read before."""
   with archive.open(member) as stream:
-    (shape, dtype), is_fortran = _read_header(member, stream)
     # Reads at most the size in the header, even if the archive has more.
-    data = stream.read(member.file_size - stream.tell())
-  return np.ndarray(shape, dtype, data, order='F' if is_fortran else 'C')
+    return np.lib.format.read_array(stream, allow_pickle=False)  # noqa: TID251

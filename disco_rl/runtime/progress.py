@@ -88,11 +88,6 @@ class Progress:
     self.close()
 
 
-def next_multiple(x: int, step: int) -> int:
-  """Returns the smallest multiple of a step that is greater than x."""
-  return (x // step + 1) * step
-
-
 def _can_redraw(stream: TextIO) -> bool:
   """Returns whether it is a terminal with a width, which tqdm needs."""
   if not stream.isatty():

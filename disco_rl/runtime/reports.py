@@ -28,8 +28,13 @@ def surviving(what: str) -> Iterator[None]:
     raise
   # Plotting libraries raise many types of errors.
   except Exception as error:
-    first = (f'{error}'.strip().splitlines() or [''])[0]
-    warn(f'no {what}: {type(error).__name__}: {first}')
+    warn(f'no {what}: {first_line(error)}')
+
+
+def first_line(error: Exception) -> str:
+  """Returns the type of an error and the first line of its message."""
+  name, text = type(error).__name__, str(error).strip()
+  return f'{name}: {text.splitlines()[0][:300]}' if text else name
 
 
 @contextlib.contextmanager

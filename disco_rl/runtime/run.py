@@ -150,7 +150,7 @@ class Run:
     self._wait = options.seconds
     self._requests = signals.Requests()
     self._checkpoints = checkpoints
-    self._checkpointer: checkpointing.Checkpointer | None = None
+    self._checkpointer: checkpointing.Checkpointer  # Opened by `saving`.
 
   @property
   def seconds(self) -> float:
@@ -160,7 +160,6 @@ class Run:
   @property
   def newest_step(self) -> int:
     """The step of the newest checkpoint; 0 if there is none."""
-    assert self._checkpointer is not None
     return self._checkpointer.newest_step
 
   @contextlib.contextmanager
@@ -189,7 +188,6 @@ class Run:
     self, like: Content, restore_more: Callable[[Content], None] | None = None
   ) -> tuple[int, dict[str, types.PyTree]] | None:
     """Restores the newest checkpoint; see `Checkpointer.restore`."""
-    assert self._checkpointer is not None
     newest = self._checkpointer.restore(
       {**like, 'seconds': np.zeros(())}, restore_more
     )
@@ -242,7 +240,6 @@ class Run:
     Raises:
       checkpointing.CheckpointError: It cannot be written; others are kept.
     """
-    assert self._checkpointer is not None
     start = self._clock()
     seconds = np.asarray(self.seconds)
     content = {**make_content(), 'seconds': seconds}
@@ -266,7 +263,6 @@ class Run:
     Returns:
       The whole summary; see `digests.write_summary`.
     """
-    assert self._checkpointer is not None
     complete = digests.write_summary(
       self.folder,
       {

@@ -143,11 +143,7 @@ def per_device(
 ) -> Callable[..., types.PyTree]:
   """Maps a function over the devices' shards of its arguments.
 
-  Args:
-    function: A function from shards to shards.
-    mesh: The devices.
-    in_specs: The specs of the arguments, such as `SPLIT`, or trees of them.
-    out_specs: The specs of the results.
+  The specs of arguments and results are such as `SPLIT`, or trees of them.
   """
   if mesh.size == 1:
     return function

@@ -117,10 +117,7 @@ def check(
 ) -> None:
   """Checks that the folder is new, or contains this run; writes nothing.
 
-  Args:
-    workdir: The folder.
-    description: The settings as the user gave them.
-    free: The settings that may change when a run is resumed.
+  The arguments are those of `claim`.
 
   Raises:
     WorkdirError: The folder contains something else, or damaged files.
@@ -130,7 +127,9 @@ def check(
   if path.exists():
     _check_same(workdir, metrics.read_json(path), description, free)
     _check_length(workdir, description)
-    _check_metrics(workdir / 'metrics.csv')
+    if (workdir / 'metrics.csv').exists():
+      # A resumed run reads it only after minutes of building and compiling.
+      metrics.read(workdir / 'metrics.csv')
   for name in ('metrics.csv', 'checkpoints'):
     if not path.exists() and (workdir / name).exists():
       raise WorkdirError(
@@ -214,12 +213,6 @@ def check_rules(
       'used another rule. Choose another --workdir, or restore the file.'
     )
   return {**earlier, **now}
-
-
-def _check_metrics(path: pathlib.Path) -> None:
-  # A resumed run reads them only after minutes of building and compiling.
-  if path.exists():
-    metrics.read(path)
 
 
 def _check_same(

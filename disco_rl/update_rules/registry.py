@@ -87,7 +87,7 @@ def classes() -> tuple[type, ...]:
 
 def setting_names() -> set[str]:
   """Returns the names of all rules' settings."""
-  return {name for rule in classes() for name in config_lib.own_names(rule)}
+  return {x for rule in classes() for x in config_lib.names(rule, nested=False)}
 
 
 def check_settings(settings: Mapping[str, object]) -> None:
@@ -95,14 +95,13 @@ def check_settings(settings: Mapping[str, object]) -> None:
   for rule in classes():
     for field in dataclasses.fields(rule):
       if field.name in settings:
-        value = config_lib.converted(settings[field.name], field.type)
-        config_lib.check(field.name, value, field.type)
+        config_lib.valid(field.name, settings[field.name], field.type)
 
 
 def settings_of(rule: base.UpdateRule) -> dict[str, object]:
   """Returns a rule's settings by name, without the network of its weights."""
-  names_of = config_lib.own_names(type(rule))
-  return {name: getattr(rule, name) for name in names_of}
+  own = config_lib.names(type(rule), nested=False)
+  return {name: getattr(rule, name) for name in own}
 
 
 def register(name: str, rule_class: type) -> None:

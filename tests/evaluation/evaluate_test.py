@@ -58,7 +58,7 @@ def test_files(finished: pathlib.Path) -> None:
   assert settings['learning_rate'] == 0.01
   assert set(settings) == {
     *config_lib.names(runner.EvaluationConfig),
-    *config_lib.own_names(actor_critic.ActorCritic),
+    *config_lib.names(actor_critic.ActorCritic),
   }
   assert (finished / 'curves.png').read_bytes().startswith(b'\x89PNG')
   (events,) = (finished / 'tensorboard').iterdir()

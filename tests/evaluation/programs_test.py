@@ -52,7 +52,7 @@ def make(environment: environment_base.JaxEnvironment) -> base.Training:
 def texts(agents: base.Training) -> list[str]:
   """The programs in StableHLO, by which compiled ones are found again."""
   return [
-    program.lower('cpu', *arguments).as_text()
+    program.trace(*arguments).lower(lowering_platforms=('cpu',)).as_text()
     for program, arguments in agents.calls({})
   ]
 

@@ -379,13 +379,13 @@ RETURNS = {
 def write_discovery(workdir: pathlib.Path, returns: Any) -> None:
   """Metrics of two environments with three and one agents, 100 steps each."""
   columns = ('meta_step', 'environment')
-  with metrics.MetricsWriter(workdir, None, *columns) as writer:
+  with metrics.MetricsWriter(workdir, 0, *columns) as writer:
     for meta_step in range(1, 5):
       for name, agents in (('catch/4x3', 3), ('gridworld/00', 1)):
         row = {'meta_step': meta_step, 'environment': name, 'agents': agents}
         row['environment_steps'] = 100 * agents * meta_step
         writer.write([row])
-  with metrics.MetricsWriter(workdir / 'held_out', None, *columns) as writer:
+  with metrics.MetricsWriter(workdir / 'held_out', 0, *columns) as writer:
     for i, value in enumerate(returns):
       row = {'meta_step': 2 * i, 'environment': 'catch/6x5'}
       writer.write([{**row, 'return': value}])

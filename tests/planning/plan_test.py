@@ -312,9 +312,3 @@ def test_flags_come_before_what_suits_a_rule(
     ):
       launcher.main(['plan'])
   assert made == [0.25, 1e-2]
-
-
-def test_the_table_is_of_known_devices() -> None:
-  for name, (_, gib, bfloat16, float32, _) in planning.DEVICES.items():
-    assert 15 < gib < 150e9 / 2**30, name
-    assert float32 <= bfloat16, name

@@ -1,6 +1,7 @@
 """Tests of runtime/checkpointing.py: saving, restoring, and damage."""
 
 from collections.abc import Iterator
+from collections.abc import Sequence
 import errno
 import gc
 import os
@@ -50,6 +51,14 @@ def step_of(restored: dict[str, Any]) -> int:
   return step
 
 
+def save(
+  directory: pathlib.Path, *steps: int, logs: Sequence[pathlib.Path] = ()
+) -> None:
+  with checkpointing.Checkpointer(directory, logs=logs) as checkpointer:
+    for step in steps:
+      checkpointer.save(step, tree(step))
+
+
 @pytest.fixture(scope='module')
 def saved(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   """A folder with the checkpoints of steps 2 and 3; not to be changed."""
@@ -67,8 +76,9 @@ def copy(saved: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
   return shutil.copytree(saved, tmp_path / 'checkpoints')
 
 
-def restore(directory: pathlib.Path) -> int:
-  with checkpointing.Checkpointer(directory) as checkpointer:
+def restore(directory: pathlib.Path, logs: Sequence[pathlib.Path] = ()) -> int:
+  """Restores the newest checkpoint, and returns its step."""
+  with checkpointing.Checkpointer(directory, logs=logs) as checkpointer:
     newest = checkpointer.restore(tree(0))
   assert newest is not None
   step, restored = newest
@@ -79,10 +89,6 @@ def restore(directory: pathlib.Path) -> int:
 def truncate(path: pathlib.Path) -> None:
   content = path.read_bytes()
   path.write_bytes(content[: len(content) // 2])
-
-
-def test_the_newest_is_restored(saved: pathlib.Path) -> None:
-  assert restore(saved) == 3
 
 
 def flip(path: pathlib.Path) -> None:
@@ -152,13 +158,10 @@ def test_logs_are_compared_with_the_checkpoint(
   log = tmp_path / 'metrics.csv'
   log.write_bytes(ROWS)
   directory = tmp_path / 'checkpoints'
-  with checkpointing.Checkpointer(directory, logs=[log]) as checkpointer:
-    checkpointer.save(1, tree(1))
+  save(directory, 1, logs=[log])
   log.unlink() if now is None else log.write_bytes(now)
   assert not capsys.readouterr().err
-  with checkpointing.Checkpointer(directory, logs=[log]) as checkpointer:
-    restored = checkpointer.restore(tree(0))
-  assert restored is not None
+  assert restore(directory, [log]) == 1
   warning = f'{log} is not as it was at the checkpoint of step 1'
   assert (warning in capsys.readouterr().err) == is_reported
 
@@ -176,9 +179,7 @@ def test_logs_are_on_the_disk_before_a_checkpoint(
   monkeypatch.setattr(os, 'fsync', recorded)
   log = tmp_path / 'metrics.csv'
   log.write_bytes(ROWS)
-  directory = tmp_path / 'checkpoints'
-  with checkpointing.Checkpointer(directory, logs=[log]) as checkpointer:
-    checkpointer.save(1, tree(1))
+  save(tmp_path / 'checkpoints', 1, logs=[log])
   assert log.stat().st_ino in synced
 
 
@@ -199,9 +200,7 @@ def test_a_deleted_checkpoint_is_reported_once(
   tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   directory = tmp_path / 'checkpoints'
-  with checkpointing.Checkpointer(directory) as checkpointer:
-    for step in (1, 2):
-      checkpointer.save(step, tree(step))
+  save(directory, 1, 2)
   shutil.rmtree(directory / '2')
   assert restore(directory) == 1
   warning = f'step 2 was complete, but is no longer in {directory}.'
@@ -227,8 +226,7 @@ def test_a_damaged_ledger_changes_nothing(
 def test_what_a_killed_writer_left_is_removed(copy: pathlib.Path) -> None:
   left = copy / '4.orbax-checkpoint-tmp'
   (left / 'default.orbax-checkpoint-tmp').mkdir(parents=True)
-  with checkpointing.Checkpointer(copy) as checkpointer:
-    checkpointer.save(5, tree(5))
+  save(copy, 5)
   assert not left.exists()
 
 
@@ -245,14 +243,10 @@ def test_old_checkpoints_that_cannot_be_removed(
   for steps in ((1, 2, 3, 4), (5, 6)):
     with monkeypatch.context() as patch:
       patch.setattr(os, 'rmdir', in_use)
-      with checkpointing.Checkpointer(directory) as checkpointer:
-        for step in steps:
-          checkpointer.save(step, tree(step))
+      save(directory, *steps)
     assert capfd.readouterr().err.count('cannot be removed') == 1
     assert files.steps(directory) == [steps[-2], steps[-1]]
-  with checkpointing.Checkpointer(directory) as checkpointer:
-    step, restored = checkpointer.restore(tree(0)) or (None, {})
-  assert step == step_of(restored) == 6
+  assert restore(directory) == 6
   assert {path.name for path in directory.iterdir()} == {'5', '6'}
   assert not capfd.readouterr().err
 

@@ -57,7 +57,7 @@ def made() -> Iterator[list[Recorder]]:
 
 
 def write(
-  workdir: pathlib.Path, name: str, rows: list[dict], since: int | None = None
+  workdir: pathlib.Path, name: str, rows: list[dict], since: int = 0
 ) -> None:
   run = loggers.Run(workdir, SETTINGS, 'update')
   with (
@@ -168,7 +168,7 @@ def test_mlflow(
   monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')
   monkeypatch.setenv('MLFLOW_TRACKING_URI', (tmp_path / 'store').as_uri())
   (tmp_path / 'run').mkdir()
-  write(tmp_path / 'run', 'mlflow', ROWS[:4], since=0)
+  write(tmp_path / 'run', 'mlflow', ROWS[:4])
   write(tmp_path / 'run', 'mlflow', ROWS[4:], since=20)  # Resumed.
   client = tracking.MlflowClient()
   experiment = client.get_experiment_by_name('disco_rl').experiment_id
@@ -195,7 +195,7 @@ def test_weights_and_biases_offline(
   monkeypatch.setenv('WANDB_SILENT', 'true')
   (tmp_path / 'own').mkdir()
   own = wandb.init(dir=tmp_path / 'own')
-  write(tmp_path, 'wandb', ROWS[:4], since=0)
+  write(tmp_path, 'wandb', ROWS[:4])
   write(tmp_path, 'wandb', ROWS[4:], since=20)  # Resumed.
   own.log({'a': 1})  # It goes on.
   assert not dict(own.config)

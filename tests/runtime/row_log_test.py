@@ -107,24 +107,6 @@ def test_restoring_nothing_in_the_midst_of_a_file(
   check(other, 20)
 
 
-@both_kinds
-def test_saved_rows_are_not_written_again(
-  tmp_path: pathlib.Path, is_mapped: bool
-) -> None:
-  log = make(tmp_path, is_mapped)
-  log.append(rows(range(7)))
-  log.save()
-  path = tmp_path / '000000000002.rows'
-  content = bytearray(path.read_bytes())
-  assert content[STRIDE:] == bytes(2 * STRIDE)
-  log.append(rows(range(7, 8)))
-  log.save()
-  newer = path.read_bytes()
-  assert newer[:STRIDE] == content[:STRIDE]
-  assert newer[STRIDE : STRIDE + ROW_BYTES] == rows([7]).tobytes()
-  assert newer[2 * STRIDE :] == bytes(STRIDE)
-
-
 @pytest.mark.skipif(not os.path.exists('/proc/self/io'), reason='no counter')
 def test_only_new_rows_are_written(tmp_path: pathlib.Path) -> None:
   def written() -> int:
@@ -226,7 +208,7 @@ def test_files_are_deleted(tmp_path: pathlib.Path, is_mapped: bool) -> None:
   other.restore(17, 57)
   check(other, 17)
   check(log, 20)
-  # The last one is not full, and goes on.
+  # The last one is not full, and gets the next rows.
   log.append(rows(range(60, 62)))
   log.save()
   log.delete_below(62)
