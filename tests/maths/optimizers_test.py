@@ -28,10 +28,6 @@ def changes(num_updates: int, **settings: Any) -> np.ndarray:
   return np.stack(moved)
 
 
-def test_step_sizes_stay() -> None:
-  np.testing.assert_allclose(changes(3), 3 * [[-0.1, 0.1]], rtol=1e-4)
-
-
 def test_step_sizes_rise_and_fall() -> None:
   sizes = -changes(11, warm_up_updates=4, decay_updates=10)[:, 0]
   np.testing.assert_allclose(sizes[:5], [0, 0.025, 0.05, 0.075, 0.1], atol=1e-6)

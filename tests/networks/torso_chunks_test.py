@@ -10,6 +10,7 @@ from jax import flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import small
 
 from disco_rl import types
 from disco_rl.networks import agent_network
@@ -26,10 +27,7 @@ OBSERVATION = {
 def transform(
   kind: str | torsos.Torso, chunk_size: int, dtype: Any = jnp.float32
 ) -> Any:
-  config = torsos.TorsoConfig(kind, (4,), (7,), chunk_size)
-  return hk.without_apply_rng(
-    hk.transform(lambda x: torsos.TorsoModule(config)(x, dtype))
-  )
+  return small.torso(torsos.TorsoConfig(kind, (4,), (7,), chunk_size), dtype)
 
 
 def derivatives(torso: Any, params: types.Params, observation: Any) -> Any:

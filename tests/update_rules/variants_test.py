@@ -254,16 +254,16 @@ def test_settings_given_by_name_win_over_those_of_the_file(
   assert rule.aux_pi_cost == 0.5
 
 
-@pytest.mark.parametrize('name', ['no_y_and_z', 'no_q', 'bare'])
-def test_a_variant_that_lacks_a_tensor_is_refused(
-  name: str, tmp_path: pathlib.Path
+@pytest.mark.parametrize('rule', [FULL, NO_Y_AND_Z, NO_Q, BARE])
+def test_a_tensor_that_a_rule_lacks_is_named(
+  rule: disco.Disco, tmp_path: pathlib.Path
 ) -> None:
-  network = VARIANTS[name].network
-  arrays = small.arrays(network)
+  arrays = small.arrays(rule.network)
   for key in arrays:
     others = {k: x for k, x in arrays.items() if k != key}
-    with pytest.raises(weights.WeightsError, match='incomplete'):
-      weights.save(tmp_path / 'x.npz', small.nest(others), network)
+    with pytest.raises(weights.WeightsError, match='incomplete') as caught:
+      weights.save(tmp_path / 'x.npz', small.nest(others), rule.network)
+    assert f'  {key}: found nothing, expected' in str(caught.value)
 
 
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:
