@@ -5,6 +5,7 @@ import dataclasses
 from typing import Any
 
 import haiku as hk
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -90,10 +91,11 @@ def nest(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def torso(config: torsos.TorsoConfig, dtype: Any = jnp.float32) -> Any:
-  """The torso of an agent's network, as Haiku's init and apply."""
-  return hk.without_apply_rng(
+  """The torso of an agent's network, as compiled functions init and apply."""
+  init, apply = hk.without_apply_rng(
     hk.transform(lambda x: torsos.TorsoModule(config)(x, dtype))
   )
+  return hk.Transformed(jax.jit(init), jax.jit(apply))
 
 
 def network(
