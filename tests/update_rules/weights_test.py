@@ -62,7 +62,7 @@ def assert_identical(actual: types.Params, expected: types.Params) -> None:
 
 @pytest.fixture
 def path(tmp_path: pathlib.Path) -> pathlib.Path:
-  """Of a file of weights, ARRAYS."""
+  """The path of a file with the weights ARRAYS."""
   path = tmp_path / 'rule.npz'
   small.save(path, ARRAYS)
   return path
@@ -171,44 +171,31 @@ def test_parameters_of_something_else_are_refused(path: pathlib.Path) -> None:
     weights.save(path, 'disco103')  # type: ignore[arg-type]
 
 
+def note(**changes: Any) -> dict[str, Any]:
+  """Makes the note of a file, with some changes."""
+  return {'version': 1, 'network': {}, 'settings': {}, **changes}
+
+
 @pytest.mark.parametrize(
-  ('note', 'text'),
+  ('wrong', 'text'),
   [
     ({'version': 2}, 'is of version 2 of the format, and this program reads'),
     ({'version': 1}, "its note is damaged: 'network'"),
-    ({'version': 1, 'network': 3, 'settings': {}}, 'its note is damaged'),
-    (
-      {'version': 1, 'network': {'size': 3}, 'settings': {}},
-      "unexpected keyword argument 'size'",
-    ),
-    (
-      {'version': 1, 'network': {'lstm_size': 0}, 'settings': {}},
-      'lstm_size=0 must be at least 1',
-    ),
-    (
-      {'version': 1, 'network': {'lstm_size': 10**9}, 'settings': {}},
-      'no rule has a network as large',
-    ),
-    (
-      {'version': 1, 'network': {'transformer_layers': 10**4}, 'settings': {}},
-      'no rule has a network as large',
-    ),
-    (
-      {'version': 1, 'network': {}, 'settings': {'discount': 0.9}},
-      "unknown settings ['discount']",
-    ),
-    (
-      {'version': 1, 'network': {}, 'settings': {'aux_pi_cost': [0.0, 0.0]}},
-      'its note is damaged',
-    ),
+    (note(network=3), 'its note is damaged'),
+    (note(network={'size': 3}), "unexpected keyword argument 'size'"),
+    (note(network={'lstm_size': 0}), 'lstm_size=0 must be at least 1'),
+    (note(network={'lstm_size': 10**9}), 'has a network as large'),
+    (note(network={'transformer_layers': 10**4}), 'has a network as large'),
+    (note(settings={'discount': 0.9}), "unknown settings ['discount']"),
+    (note(settings={'aux_pi_cost': [0.0, 0.0]}), 'its note is damaged'),
     ([1], 'format is not a JSON object'),
     ({'version': 'x' * 70_000}, 'format is uint8[7'),
   ],
 )
 def test_a_wrong_note_is_named(
-  path: pathlib.Path, note: Any, text: str
+  path: pathlib.Path, wrong: Any, text: str
 ) -> None:
-  np.savez(path, **ARRAYS, **{npz.NOTE: npz.note_array(note)})
+  np.savez(path, **ARRAYS, **{npz.NOTE: npz.note_array(wrong)})
   assert_refused(path, text)
 
 
@@ -395,7 +382,7 @@ def test_a_download_is_quiet_and_kept(
   caplog: pytest.LogCaptureFixture,
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  # pooch's logger stands alone, and writes to the standard error of its import.
+  # pooch's logger does not propagate, and writes to an older standard error.
   monkeypatch.setattr(sources.pooch.get_logger(), 'handlers', [caplog.handler])
   assert_identical(weights.load('disco103'), small.nest(ARRAYS))
   assert files(cache) == ['disco_103.npz']
