@@ -5,7 +5,7 @@
 Catch 8x8 with the settings of configs/evaluate.py:catch: batches of 64
 trajectories of 29 observations, the published rule. Updates are timed as in
 runs, several in one program; a single one, called from outside, takes longer,
-as memory is allocated for it. Times drift on shared machines: updates are timed
+because it allocates memory. Times drift on shared machines: updates are timed
 next to a matrix product, and are also given as they would be at the rate of the
 machine on which the published harness was timed, 470 GFLOP/s. There the harness
 takes 0.166 s for an update and about 185 s for the run.
@@ -33,13 +33,13 @@ from disco_rl.runtime import memory
 from disco_rl.update_rules import registry
 
 _RULE = flags.DEFINE_string('rule', 'disco103', 'See configs/evaluate.py.')
-_SEEDS = flags.DEFINE_integer('seeds', 1, 'Agents side by side in the run.')
+_SEEDS = flags.DEFINE_integer('seeds', 1, 'Agents that the run trains at once.')
 _UPDATES = flags.DEFINE_integer(
   'updates', 1000, 'Updates of the run; 0: no run.'
 )
-_REPEATS = flags.DEFINE_integer('repeats', 20, 'Timings, of which the median.')
+_REPEATS = flags.DEFINE_integer('repeats', 20, 'Timings; the median is shown.')
 
-# Updates of a program.
+# The number of updates in one program.
 _LENGTH = 20
 
 HARNESS_UPDATE_SECONDS = 0.166
@@ -49,7 +49,7 @@ Row = tuple[str, float, str]
 
 
 def build_agent() -> tuple[agent_lib.Agent, types.Params, catch.Catch]:
-  """The agent of configs/evaluate.py:catch, its rule's parameters, Catch."""
+  """Returns the agent of configs/evaluate.py:catch, eta, and Catch."""
   config = evaluate_config.get_config('catch').to_dict()
   rule, rule_params = registry.load(_RULE.value)
   environment = catch.Catch()
@@ -61,7 +61,7 @@ def build_agent() -> tuple[agent_lib.Agent, types.Params, catch.Catch]:
 def batch_of_catch(
   agent: agent_lib.Agent, environment: catch.Catch, params: types.Params
 ) -> types.Rollout:
-  """A batch of trajectories by the agent's policy."""
+  """Draws a batch of trajectories by the agent's policy."""
   config = agent.config
 
   @jax.jit
@@ -104,7 +104,7 @@ def update_rows() -> list[Row]:
   start = compilation.seconds()
   compiled = single.compile(state, batch)
   compiling = compilation.seconds() - start
-  sample()  # Compiles the other.
+  sample()  # Compiles the other program.
   samples = np.asarray([sample() for _ in range(_REPEATS.value)])
   duration, rate, alone = np.median(samples, axis=0)
   scaled = (

@@ -98,18 +98,29 @@ def handler_of(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
 
 
 @contextlib.contextmanager
+def listening(
+  handler: type[http.server.BaseHTTPRequestHandler],
+) -> Iterator[str]:
+  """Runs a server in a thread; yields its URL."""
+  with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as httpd:
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
+    thread.start()
+    yield f'http://127.0.0.1:{httpd.server_port}'
+    httpd.shutdown()
+    thread.join()
+
+
+@contextlib.contextmanager
 def serve(files: dict[str, bytes], cache: pathlib.Path) -> Iterator[Hub]:
   """Serves files to huggingface_hub, with a folder as its cache."""
   constants = pytest.importorskip(
     'huggingface_hub.constants', reason="pip install -e '.[hub]'"
   )
   served = Hub(files)
-  address = ('127.0.0.1', 0)
   with (
-    http.server.ThreadingHTTPServer(address, handler_of(served)) as httpd,
+    listening(handler_of(served)) as served.url,
     pytest.MonkeyPatch.context() as patch,
   ):
-    served.url = f'http://127.0.0.1:{httpd.server_port}'
     # What HF_ENDPOINT and HF_HUB_CACHE set, which are read at the import.
     template = f'{served.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}'
     patch.setattr(constants, 'ENDPOINT', served.url)
@@ -117,8 +128,4 @@ def serve(files: dict[str, bytes], cache: pathlib.Path) -> Iterator[Hub]:
     patch.setattr(constants, 'HF_HUB_CACHE', str(cache))
     patch.setenv('HF_TOKEN', 'secret')
     patch.setenv('NO_PROXY', '127.0.0.1')
-    thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
-    thread.start()
     yield served
-    httpd.shutdown()
-    thread.join()

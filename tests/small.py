@@ -4,6 +4,9 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+import haiku as hk
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from disco_rl import types
@@ -85,6 +88,14 @@ def nest(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     module, _, name = key.rpartition('/')
     nested.setdefault(module, {})[name] = array
   return nested
+
+
+def torso(config: torsos.TorsoConfig, dtype: Any = jnp.float32) -> Any:
+  """The torso of an agent's network, as compiled functions init and apply."""
+  init, apply = hk.without_apply_rng(
+    hk.transform(lambda x: torsos.TorsoModule(config)(x, dtype))
+  )
+  return hk.Transformed(jax.jit(init), jax.jit(apply))
 
 
 def network(

@@ -41,32 +41,14 @@ def without(observation: types.PyTree) -> types.PyTree:
 
 
 def apply(logits: types.Array, legal: types.Array | None) -> types.Array:
-  """Makes illegal actions impossible.
-
-  Args:
-    logits: The logits, [..., A].
-    legal: The legal actions from `find`, [..., A] bool.
-
-  Returns:
-    [..., A] logits.
-  """
+  """Makes illegal actions impossible, [..., A]; `legal` is that of `find`."""
   if legal is None:
     return logits
   return jnp.where(legal, logits, jnp.asarray(ILLEGAL, logits.dtype))
 
 
 def mean(x: types.Array, legal: types.Array | None, axis: int) -> types.Array:
-  """Computes the mean over legal actions.
-
-  Args:
-    x: Numbers for each action.
-    legal: The legal actions from `find`, in a shape that broadcasts to that of
-      x.
-    axis: The axis of the actions.
-
-  Returns:
-    An array without that axis.
-  """
+  """Computes the mean over legal actions; `legal` broadcasts to shape of x."""
   if legal is None:
     return jnp.mean(x, axis=axis)
   number = jnp.sum(legal.astype(x.dtype), axis=axis)

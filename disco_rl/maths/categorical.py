@@ -37,28 +37,15 @@ def kl_divergence(
 def cross_entropy(
   probabilities: types.Array, logits: types.Array
 ) -> types.Array:
-  """-sum(probabilities * log softmax(logits)), [..., N] -> [...].
+  """-sum(probabilities * log softmax(logits)) in nats, [..., N] -> [...].
 
-  Args:
-    probabilities: Probabilities [..., N], which sum to one.
-    logits: [..., N].
-
-  Returns:
-    [...] in nats.
+  Probabilities must sum to one.
   """
   return logsumexp(logits) - jnp.sum(probabilities * logits, axis=-1)
 
 
 def expectation(logits: types.Array, values: types.Array) -> types.Array:
-  """Computes means of values under softmax(logits).
-
-  Args:
-    logits: [..., N].
-    values: [N, M].
-
-  Returns:
-    [..., M].
-  """
+  """Means of values [N, M] under softmax(logits), [..., N] -> [..., M]."""
   _, weights = _shift_and_weights(logits)
   ones = jnp.ones_like(values[:, :1])
   # One product yields numerators and denominator. By default GPUs would keep

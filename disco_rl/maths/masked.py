@@ -34,13 +34,8 @@ def mean(tree: types.PyTree, mask: types.Array) -> types.PyTree:
 
 
 def next_is_real(mask: types.Array) -> types.Array:
-  """Returns whether the next transition is real and continues this one.
+  """Returns whether the next transition is real and continues this one, [T, B].
 
-  Args:
-    mask: The real transitions, [T, B] bool.
-
-  Returns:
-    [T, B] bool, False if a masked transition follows. The transition after the
-    last one is unknown, and is treated as real.
+  The transition after the last one is unknown, and is treated as real.
   """
   return jnp.concatenate([mask[1:], jnp.ones_like(mask[:1])])

@@ -75,5 +75,5 @@ def normalize(
 ) -> types.Array:
   """(x - mean) / (sqrt(variance + 1e-12) + 1e-6), of the shape of x."""
   mean, variance = statistics(moments)
-  centred = x - mean if subtract_mean else x
-  return centred / (jnp.sqrt(variance + 1e-12) + 1e-6)
+  centered = x - mean if subtract_mean else x
+  return centered / (jnp.sqrt(variance + 1e-12) + 1e-6)

@@ -96,13 +96,8 @@ def values_from_logits(
 ) -> types.Array:
   """Converts categorical predictions l to h^-1(sum_i softmax(l)_i bin_i).
 
-  Args:
-    logits: [..., N].
-    max_abs_value: The largest bin; bins are evenly spaced on [-max_abs_value,
-      max_abs_value].
-
-  Returns:
-    [...] values in units of the return.
+  Bins are evenly spaced on [-max_abs_value, max_abs_value]. Logits [..., N]
+  become values [...] in units of the return.
   """
   bins = jnp.linspace(
     -max_abs_value, max_abs_value, logits.shape[-1], dtype=logits.dtype
@@ -124,12 +119,11 @@ def categorical_value_loss(
   Returns:
     The loss, [...].
   """
-  num_bins = logits.shape[-1]
   probabilities = rlax.transform_to_2hot(
     TRANSFORM.apply(jax.lax.stop_gradient(target)),
     -max_abs_value,
     max_abs_value,
-    num_bins,
+    num_bins=logits.shape[-1],
   )
   return categorical.cross_entropy(probabilities, logits)
 

@@ -211,16 +211,7 @@ def make(
   output_spec: types.OutputSpec,
   config: AgentNetworkConfig,
 ) -> AgentNetwork:
-  """Builds the network of an agent.
-
-  Args:
-    environment_spec: The observations and actions.
-    output_spec: The heads that the rule requires.
-    config: The sizes.
-
-  Returns:
-    The network as pure functions.
-  """
+  """Builds an agent's network, with the heads that its rule requires."""
   dtype = jnp.dtype(config.compute_dtype)
 
   def transform(method: str) -> hk.Transformed:

@@ -85,14 +85,7 @@ def resnet(
 
   The paper states the number of residual blocks and their filters (256, 384,
   384, 256). The strided convolution before each block is an assumption.
-
-  Args:
-    image: [N, H, W, C].
-    channels: The channels of each stage.
-    stride: The factor by which each stage divides height and width, rounded up.
-
-  Returns:
-    [N, H', W', channels[-1]], before a ReLU.
+  Arguments and results are those of `impala`.
   """
   for stage, width in enumerate(channels):
     image = Convolution(width, stride, name=f'stage_{stage}')(image)
@@ -142,18 +135,10 @@ def _convolve(
 def convolve_on_cpu(
   image: types.Array, filters: types.Array, stride: int
 ) -> types.Array:
-  """Computes a convolution with matrix products as derivatives.
+  """Convolves [N, H, W, C] by [3, 3, C, D], with products as derivatives.
 
   On CPUs, XLA is fast at convolutions, but not at their transposes in reverse
   mode: within a loop the gradient for 16 filters takes 30 times as long.
-
-  Args:
-    image: [N, H, W, C].
-    filters: [3, 3, C, D].
-    stride: The factor that divides height and width, rounded up.
-
-  Returns:
-    [N, H', W', D].
   """
   return _convolve(image, filters, stride)
 
@@ -176,15 +161,7 @@ def _convolve_on_cpu_jvp(
 
 
 def patches(image: types.Array, stride: int) -> types.Array:
-  """Extracts the inputs of each filter application.
-
-  Args:
-    image: [N, H, W, C], with zeros around it.
-    stride: The factor that divides height and width, rounded up.
-
-  Returns:
-    [N, H', W', 3 * 3 * C].
-  """
+  """Extracts the inputs of each filter, [N, H, W, C] -> [N, H', W', 9 C]."""
   sizes = [-(-size // stride) for size in image.shape[1:3]]
   spans = [(size - 1) * stride + 1 for size in sizes]
   # Like XLA for 'SAME', with an odd row or column of padding at the end.

@@ -107,9 +107,6 @@ def step_features(inputs: PreparedInputs) -> types.Array:
   leaves it out, as those of q depend on `has_q`: the file of a rule contains
   these fields (see `update_rules.weights`).
 
-  Args:
-    inputs: T transitions of B trajectories.
-
   Returns:
     [T, B, 23]; 19 without q, 9 without y and z, 5 without all three.
   """
@@ -147,13 +144,10 @@ def step_features(inputs: PreparedInputs) -> types.Array:
 
 
 def action_channels(inputs: PreparedInputs) -> types.Array:
-  """Computes the 9 channels per action, inputs of the policy embedding.
-
-  Args:
-    inputs: T transitions of B trajectories.
+  """Computes the channels per action, inputs of the policy embedding.
 
   Returns:
-    [T, B, A, 9]; see `num_action_channels`.
+    [T, B, A, 9]; 6 channels without q, 7 without y and z, 4 without all three.
   """
   estimates, embedded = inputs.raw.estimates, inputs.embedded
   action = inputs.raw.rollout.action
@@ -178,20 +172,12 @@ def legal_actions(inputs: PreparedInputs) -> types.Array | None:
   return None if inputs.legal is None else inputs.legal[:-1]
 
 
-def num_action_channels(has_y_and_z: bool, has_q: bool) -> int:
-  """Returns the number of `action_channels`: 9 with all predictions."""
-  return 4 + 2 * has_y_and_z + 3 * has_q
-
-
 def zeros(prediction_size: int, has_q: bool) -> MetaInputs:
   """Makes the smallest inputs with which a rule's network can be built.
 
   Args:
     prediction_size: Y; 0: without y and z.
     has_q: Whether agents predict action values.
-
-  Returns:
-    One transition of one trajectory, with two actions.
   """
   time, batch, num_actions = 1, 1, 2
   spec = types.EnvironmentSpec((), num_actions)

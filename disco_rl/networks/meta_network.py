@@ -21,9 +21,9 @@ from disco_rl.maths import action_masks
 from disco_rl.maths import categorical
 from disco_rl.maths import masked
 from disco_rl.networks import linear
+from disco_rl.networks import lstm
 from disco_rl.networks import meta_features
-from disco_rl.networks.lstm import SequenceLSTM
-from disco_rl.networks.transformer import BackwardTransformer
+from disco_rl.networks import transformer
 
 HEAD_INIT_STD = 0.3
 GATE_INIT_STD = 1.0
@@ -115,14 +115,9 @@ class PredictionEmbedding(hk.Module):
 def embed(
   embeddings: Sequence[PredictionEmbedding], logits: types.Array
 ) -> list[types.Array]:
-  """Applies several embeddings to predictions, by one matrix product.
+  """Applies embeddings to predictions, by one product; [..., Y] -> [...] each.
 
-  Args:
-    embeddings: E_y or E_z of one or several networks.
-    logits: The logits, [..., Y], the largest inputs of the meta-network.
-
-  Returns:
-    [...] for each embedding.
+  Predictions are the largest inputs of the meta-network.
   """
   layers = [embedding.first for embedding in embeddings]
   w, b = linear.concatenate(layers, logits.shape[-1], logits.dtype)
@@ -135,10 +130,6 @@ def embed_predictions(
   embeddings: Sequence[tuple[PredictionEmbedding, PredictionEmbedding]],
 ) -> Sequence[meta_features.EmbeddedPredictions | None]:
   """Embeds y and z, online and target, by each pair of E_y and E_z.
-
-  Args:
-    inputs: The inputs, with outputs of the agent's and the target network.
-    embeddings: The embeddings of one or several networks.
 
   Returns:
     The result for each pair; None if agents have no y and z.
@@ -225,10 +216,6 @@ def _features(
 ) -> tuple[types.Array, types.Array]:
   """Computes features of the steps, and the policy embedding.
 
-  Args:
-    inputs: T transitions of B trajectories.
-    config: The sizes.
-
   Returns:
     The features [T, B, F + 2 C]: the F `meta_features.step_features`, then the
     mean of the policy embedding over actions, and that of the taken action; and
@@ -272,8 +259,8 @@ def _along_trajectory(
   """
   is_end = rollout.is_terminal | ~masked.next_is_real(rollout.mask)
   if not config.transformer_layers:
-    return SequenceLSTM(config.lstm_size, reverse=True)(x, is_end)[0]
-  return BackwardTransformer(
+    return lstm.SequenceLSTM(config.lstm_size, reverse=True)(x, is_end)[0]
+  return transformer.BackwardTransformer(
     config.lstm_size, config.transformer_layers, config.transformer_heads
   )(x, is_end)
 
@@ -384,12 +371,8 @@ class MetaNetwork(hk.Module):
 def transform(config: MetaNetworkConfig) -> hk.Transformed:
   """Makes the meta-network as pure functions.
 
-  Args:
-    config: The sizes.
-
-  Returns:
-    The functions init(key, inputs, state), and apply(eta, inputs, state), which
-    returns the result of `MetaNetwork.__call__`.
+  They are init(key, inputs, state), and apply(eta, inputs, state), which
+  returns the result of `MetaNetwork.__call__`.
   """
   return hk.without_apply_rng(
     hk.transform(lambda inputs, state: MetaNetwork(config)(inputs, state))

@@ -11,6 +11,7 @@ import functools
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import rlax
 
 from disco_rl import types
 from disco_rl.networks import convolutions
@@ -66,7 +67,7 @@ def encode(
     convolutions.impala(embed(glyphs), _MAP_CHANNELS, stride=2),
     convolutions.residual_block(nearby, 'nearby_block'),
     hk.nets.MLP([_HIDDEN_SIZE, _HIDDEN_SIZE], name='stats')(
-      squash(stats).astype(dtype).reshape(len(stats), -1)
+      rlax.signed_logp1(stats).astype(dtype).reshape(len(stats), -1)
     ),
     hk.Conv1D(_HIDDEN_SIZE, 5, stride=4, name='message')(characters).max(
       axis=1
@@ -80,14 +81,15 @@ def encode(
 def surroundings(glyphs: types.Array, stats: types.Array) -> types.Array:
   """Cuts out the cells around the hero's position in the newest frame.
 
-  All frames show the same cells, so that motion is visible in the stack.
+  All frames show the same cells, so that motion is visible in the stack. Cells
+  outside the map are empty.
 
   Args:
     glyphs: [N, H, W, S] integers.
     stats: [N, K, S], the hero's column and row first.
 
   Returns:
-    [N, 9, 9, S]; cells outside the map are empty.
+    [N, 9, 9, S].
   """
   half = _CROP // 2
   padded = jnp.pad(
@@ -100,11 +102,6 @@ def surroundings(glyphs: types.Array, stats: types.Array) -> types.Array:
   )
   column, row = (stats[:, i, -1].astype(jnp.int32) for i in range(2))
   return jax.vmap(cut)(padded, row, column)
-
-
-def squash(stats: types.Array) -> types.Array:
-  """Compresses numbers of any magnitude: sign(x) log(1 + |x|)."""
-  return jnp.sign(stats) * jnp.log1p(jnp.abs(stats))
 
 
 def _embed(

@@ -158,13 +158,7 @@ def _map_chunks(
 ) -> types.Array:
   """Applies a torso to chunks of rows, and differentiates one at a time.
 
-  Args:
-    size: The maximal number of rows of a chunk; 0: all.
-    torso: The torso for some rows; may use Haiku.
-    observation: All rows, leaves [N, ...].
-
-  Returns:
-    The embedding, [N, D].
+  A chunk has at most `size` rows; 0: all.
   """
   rows = jax.tree.leaves(observation)[0].shape[0]
   # To initialize it, Haiku would call the torso twice and rename its layers.

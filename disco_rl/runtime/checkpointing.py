@@ -35,7 +35,7 @@ class _Handler(ocp.StandardCheckpointHandler):
   """Writes digests of the files of a checkpoint before it is complete."""
 
   def finalize(self, directory: os.PathLike[str]) -> None:
-    """Called by Orbax, in its thread, before it renames the folder."""
+    """Records digests; Orbax calls it before it renames the folder."""
     super().finalize(directory)
     digests.record(pathlib.Path(directory))
 

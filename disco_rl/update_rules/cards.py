@@ -11,11 +11,12 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import types
 from typing import Any
+from typing import get_origin
+from typing import get_type_hints
 
 from disco_rl.runtime import files
-
-_MAPPINGS = ('settings', 'versions', 'compute', 'recommended', 'held_out')
 
 
 class CardError(ValueError):
@@ -78,12 +79,6 @@ def path_of(rule: files.PathLike) -> pathlib.Path:
 def read(path: files.PathLike) -> Card:
   """Reads a card; ignores entries that later versions may add.
 
-  Args:
-    path: The path of the JSON file.
-
-  Returns:
-    The card.
-
   Raises:
     OSError: The file does not exist or cannot be read.
     CardError: The file is not a card, or is damaged.
@@ -93,15 +88,17 @@ def read(path: files.PathLike) -> Card:
     content = json.loads(data.decode())
     known = {field.name for field in dataclasses.fields(Card)}
     values = {k: v for k, v in content.items() if k in known}
+    if isinstance(names := values.get('environments'), list):
+      values['environments'] = tuple(names)
     card = Card(**values)
     _check(card)
+    return card
   # RecursionError: thousands of nested brackets.
   except (AttributeError, RecursionError, TypeError, ValueError) as error:
     raise CardError(
       f'{path} is not the card of a rule, or is damaged: {error}. Get the file '
-      'again; where it was written by hand, see disco_rl.update_rules.cards.'
+      'again; if it was written by hand, see disco_rl.update_rules.cards.'
     ) from error
-  return dataclasses.replace(card, environments=tuple(card.environments))
 
 
 def as_markdown(card: Card) -> str:
@@ -117,16 +114,9 @@ def sha256_of(path: files.PathLike) -> str:
 
 def _check(card: Card) -> None:
   """Raises TypeError if a value is of another type than its field."""
-  texts, numbers = ('name', 'description'), ('agents', 'meta_steps', 'seed')
-  expected: dict[str, Any] = {
-    **dict.fromkeys(texts, str),
-    **dict.fromkeys((*numbers, 'environment_steps'), int | None),
-    **dict.fromkeys(_MAPPINGS, Mapping),
-    'environments': list | tuple,
-    'sha256': str | None,
-    'license': str | None,
-  }
-  for name, kind in expected.items():
+  for name, hint in get_type_hints(Card).items():
+    is_union = isinstance(hint, types.UnionType)
+    kind = hint if is_union else get_origin(hint) or hint
     value = getattr(card, name)
     if not isinstance(value, kind):
       raise TypeError(f'{name} is {value!r:.80}')

@@ -54,16 +54,7 @@ class PPO(actor_critic.ActorCritic):
     advantage: types.Array,
     rollout: types.Rollout,
   ) -> types.Array:
-    """Computes minus the clipped surrogate objective, equation 7 of the paper.
-
-    Args:
-      log_taken: log pi(a) of the taken actions, [T, B].
-      advantage: The advantages, [T, B].
-      rollout: T transitions of B trajectories.
-
-    Returns:
-      [T, B].
-    """
+    """Computes minus the clipped surrogate objective, equation 7, [T, B]."""
     log_acting = value_targets.taken(
       jax.nn.log_softmax(rollout.logits[:-1]), rollout.action[:-1]
     )

@@ -57,10 +57,7 @@ def names() -> tuple[str, ...]:
 
 
 def card(name: str) -> cards.Card:
-  """Returns the card of a rule; for a hand-designed one, from its docstring.
-
-  Args:
-    name: One of `names`.
+  """Returns the card of one of `names`.
 
   Raises:
     OSError, cards.CardError: The card of a shipped rule is missing or damaged.
@@ -108,8 +105,8 @@ def register(name: str, rule_class: type) -> None:
   """Registers a hand-designed rule under a name, also for launchers.
 
   Args:
-    name: A name that is not taken, except by this class, so that a cell of a
-      notebook can be run again. It must not look like a path.
+    name: A name that is not taken, except by this class, so that a notebook can
+      run the cell again. It must not look like a path.
     rule_class: A dataclass with the methods of `base.UpdateRule`; its fields
       are settings.
 
@@ -167,9 +164,6 @@ def load_with_card(
       the file. Names that are not fields are ignored, so that one set of
       settings can serve several rules.
 
-  Returns:
-    The rule.
-
   Raises:
     ValueError: The name is unknown, or the file does not contain a rule.
     OSError: The file does not exist, or a download failed.
@@ -188,8 +182,9 @@ def load_with_card(
       f'{", ".join(names())}, the path of an npz file of weights, or '
       'hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
     )
-  params, network, of_file = weights.load_with_config(name)
-  known = sources.find_card(name)
+  path = sources.find(name)
+  params, network, of_file = weights.load_with_config(path)
+  known = sources.find_card(name, path)
   own = {'network': network, **of_file}
   if known is None:
     _say(f'{name} has no card next to it with recommended settings.')
@@ -221,25 +216,13 @@ def _say(text: str) -> None:
 def save(
   path: files.PathLike, rule: base.UpdateRule, params: types.Params
 ) -> None:
-  """Writes a discovered rule or a variant, for `load`.
+  """Writes a discovered rule or a variant, for `load`; see `weights.save`.
 
-  Args:
-    path: The path of the npz file.
-    rule: The rule; the file contains its settings in `weights.SETTINGS` that
-      differ from the defaults.
-    params: The parameters eta.
-
-  Raises:
-    ValueError: The path or the parameters are not valid; see `weights.save`.
+  The file contains `weights.SETTINGS` of the rule that are not the defaults.
   """
-  fields = dataclasses.fields(rule)  # type: ignore[arg-type]
-  settings = {
-    field.name: getattr(rule, field.name)
-    for field in fields
-    if field.name in weights.SETTINGS
-    and getattr(rule, field.name) != field.default
-  }
   assert isinstance(rule, disco.Disco)
+  own = {name: getattr(rule, name) for name in weights.SETTINGS}
+  settings = {k: x for k, x in own.items() if x != getattr(disco.Disco, k)}
   weights.save(path, params, rule.network, settings)
 
 

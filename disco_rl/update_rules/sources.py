@@ -96,18 +96,19 @@ def card(name: str) -> cards.Card:
   return cards.read(cards.path_of(SHIPPED / f'{name}.npz'))
 
 
-def find_card(text: str) -> cards.Card | None:
-  """Finds the card of a rule by name, path or address.
+def find_card(text: str, found: str) -> cards.Card | None:
+  """Returns the card of a rule, or None if it has none.
 
-  Returns:
-    The card, or None if the rule has none.
+  Args:
+    text: The name, path or address of the rule.
+    found: The path that `find` returned.
 
   Raises:
     CardError: The card is damaged.
   """
   if text in PUBLISHED:
     return PUBLISHED[text].card
-  path = cards.path_of(find(text))
+  path = cards.path_of(found)
   return cards.read(path) if path.exists() else None
 
 
@@ -176,7 +177,7 @@ def files_among(rules: Iterable[str]) -> dict[str, str]:
 
 
 def _checked(path: str, sha256: str | None) -> str:
-  """Returns the path; raises WeightsError if the SHA-256 differs."""
+  """Returns the path; raises WeightsError if the file has another SHA-256."""
   found = cards.sha256_of(path)
   if found != sha256:
     raise WeightsError(
@@ -189,8 +190,7 @@ def _checked(path: str, sha256: str | None) -> str:
 def _find_published(name: str) -> str:
   """Finds the file of a published rule; see `find`."""
   urls, of_rule = PUBLISHED[name]
-  url = urls[0]
-  sha256 = of_rule.sha256
+  url, sha256 = urls[0], of_rule.sha256
   assert sha256 is not None
   remedy = (
     f'Download {url} by hand and set {DIRECTORY_VARIABLE} to its directory.'
@@ -215,12 +215,9 @@ def _find_published(name: str) -> str:
 
 
 def _download(urls: Sequence[str], sha256: str, remedy: str) -> str:
-  """Returns the path in the cache, downloading the file if needed.
+  """Returns the path in the cache; tries the URLs in turn if it is not there.
 
-  Args:
-    urls: The URLs to try in turn.
-    sha256: The required SHA-256 of the file.
-    remedy: Advice to the user, for error messages.
+  Error messages end in the remedy.
   """
   url, *others = urls
   try:

@@ -1,4 +1,4 @@
-"""--import: rules, environments and loggers of one's own by name."""
+"""--import: the user's own rules, environments and loggers, by name."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ loggers.register('silence', lambda run: None)
 def module(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
-  """The name of a module; what it registers is forgotten afterwards."""
+  """The name of a module, whose registrations are removed afterwards."""
   (tmp_path / 'my_module_of_rules.py').write_text(MODULE)
   monkeypatch.syspath_prepend(tmp_path)
   monkeypatch.setattr(workdirs, 'IMPORTED', [])
@@ -73,7 +73,7 @@ def test_what_a_module_registers_has_a_name(module: str) -> None:
     '--config.loggers=silence',
   ) as settings:
     common.import_modules()
-    # A config of one's own has settings of one's own rule.
+    # A config may have settings of the user's own rule.
     config = runner.config_of({**settings, 'boldness': 2.0})
   rule, params = rules.load(config.rule, **config.rule_settings)
   assert isinstance(rule, actor_critic.ActorCritic)
@@ -92,7 +92,7 @@ def test_runs_remember_what_they_import(
   with flagsaver.flagsaver(**{'import': [module]}):
     common.import_modules()
   workdirs.claim(tmp_path / 'run', {}, ())
-  # Another process.
+  # As in another process.
   del families.FAMILIES['wide'], sys.modules[module]
   monkeypatch.setattr(workdirs, 'IMPORTED', [])
   monkeypatch.setenv('HOME', f'{tmp_path}')

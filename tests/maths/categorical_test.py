@@ -24,7 +24,7 @@ def draw(seed: int, *shape: int) -> types.Array:
 
 
 def pairs(size: int) -> dict[str, tuple[Function, Function]]:
-  """By name, a function of logits [..., size] and what it should be."""
+  """Maps names to functions of logits [..., size], and their references."""
   other, values = draw(1, 2, size), draw(2, size, 3)
   softmax = jax.nn.softmax
   distribution = distrax.Categorical

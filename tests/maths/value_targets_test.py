@@ -156,11 +156,11 @@ def test_retrace_by_hand() -> None:
   """
   target_q = np.array([[1.0, 3.0], [2.0, 0.0], [3.0, 5.0], [4.0, 2.0]])
   online_q = np.array([[0.5, 0.0], [0.25, 0.0], [1.0, 0.0], [0.0, 0.0]])
-  behaviour = np.array([[0.5, 0.5], [0.25, 0.75], [0.8, 0.2], [0.5, 0.5]])
+  behavior = np.array([[0.5, 0.5], [0.25, 0.75], [0.8, 0.2], [0.5, 0.5]])
   rollout = types.Rollout(
     observation=(),
     action=np.zeros((4, 1), np.int32),
-    logits=np.log(behaviour)[:, None],
+    logits=np.log(behavior)[:, None],
     reward=np.array([[1.0], [2.0], [4.0]]),
     is_terminal=np.zeros((3, 1), bool),
     mask=np.ones((3, 1), bool),
@@ -386,14 +386,14 @@ def test_moments_are_of_real_steps_and_decay_with_the_age_of_batches() -> None:
   )
 
 
-def test_without_data_nothing_is_normalised() -> None:
+def test_without_data_nothing_is_normalized() -> None:
   nothing = jnp.zeros((3, 2), bool)
   state = moments.update(moments.init(), jnp.ones((3, 2)), nothing, DECAY)
   x = jnp.array([-1.0, 0.0, 5.0])
   np.testing.assert_allclose(moments.normalize(state, x), x, rtol=1e-5)
 
 
-def test_a_constant_signal_is_normalised_to_something_finite() -> None:
+def test_a_constant_signal_is_normalized_to_something_finite() -> None:
   twos = jnp.full((3, 1), 2.0)
   state = moments.update(moments.init(), twos, twos > 0.0, DECAY)
   # sqrt(0 + 1e-12) + 1e-6 = 2e-6

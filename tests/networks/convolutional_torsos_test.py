@@ -1,4 +1,4 @@
-"""Convolutional torsos against the layers of Haiku, written out one by one.
+"""Convolutional torsos against the layers of Haiku.
 
 Same parameters, same observations: outputs and gradients must agree.
 """
@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import small
 
 from disco_rl import types
 from disco_rl.networks import convolutions
@@ -21,36 +22,29 @@ CHANNELS = (4, 5)
 HIDDEN_SIZES = (12, 4)
 
 
+def plain_block(x: types.Array, width: int, name: str) -> types.Array:
+  y = hk.Conv2D(width, kernel_shape=3, name=f'{name}_0')(jax.nn.relu(x))
+  y = hk.Conv2D(width, kernel_shape=3, name=f'{name}_1')(jax.nn.relu(y))
+  return x + y
+
+
 def plain_impala(image: types.Array) -> types.Array:
   """Espeholt et al., 2018, figure 3, with two stages; before the last ReLU."""
-  x = hk.Conv2D(4, kernel_shape=3, name='stage_0')(image)
-  x = hk.MaxPool(window_shape=(3, 3, 1), strides=(2, 2, 1), padding='SAME')(x)
-  y = hk.Conv2D(4, kernel_shape=3, name='stage_0_block_0_0')(jax.nn.relu(x))
-  y = hk.Conv2D(4, kernel_shape=3, name='stage_0_block_0_1')(jax.nn.relu(y))
-  x = x + y
-  y = hk.Conv2D(4, kernel_shape=3, name='stage_0_block_1_0')(jax.nn.relu(x))
-  y = hk.Conv2D(4, kernel_shape=3, name='stage_0_block_1_1')(jax.nn.relu(y))
-  x = x + y
-  x = hk.Conv2D(5, kernel_shape=3, name='stage_1')(x)
-  x = hk.MaxPool(window_shape=(3, 3, 1), strides=(2, 2, 1), padding='SAME')(x)
-  y = hk.Conv2D(5, kernel_shape=3, name='stage_1_block_0_0')(jax.nn.relu(x))
-  y = hk.Conv2D(5, kernel_shape=3, name='stage_1_block_0_1')(jax.nn.relu(y))
-  x = x + y
-  y = hk.Conv2D(5, kernel_shape=3, name='stage_1_block_1_0')(jax.nn.relu(x))
-  y = hk.Conv2D(5, kernel_shape=3, name='stage_1_block_1_1')(jax.nn.relu(y))
-  return x + y
+  pool = hk.MaxPool(window_shape=(3, 3, 1), strides=(2, 2, 1), padding='SAME')
+  x = pool(hk.Conv2D(4, kernel_shape=3, name='stage_0')(image))
+  x = plain_block(x, 4, 'stage_0_block_0')
+  x = plain_block(x, 4, 'stage_0_block_1')
+  x = pool(hk.Conv2D(5, kernel_shape=3, name='stage_1')(x))
+  x = plain_block(x, 5, 'stage_1_block_0')
+  return plain_block(x, 5, 'stage_1_block_1')
 
 
 def plain_resnet(image: types.Array) -> types.Array:
   """Strided convolutions, a residual block after each; two stages."""
   x = hk.Conv2D(4, kernel_shape=3, stride=2, name='stage_0')(image)
-  y = hk.Conv2D(4, kernel_shape=3, name='stage_0_block_0')(jax.nn.relu(x))
-  y = hk.Conv2D(4, kernel_shape=3, name='stage_0_block_1')(jax.nn.relu(y))
-  x = x + y
+  x = plain_block(x, 4, 'stage_0_block')
   x = hk.Conv2D(5, kernel_shape=3, stride=2, name='stage_1')(x)
-  y = hk.Conv2D(5, kernel_shape=3, name='stage_1_block_0')(jax.nn.relu(x))
-  y = hk.Conv2D(5, kernel_shape=3, name='stage_1_block_1')(jax.nn.relu(y))
-  return x + y
+  return plain_block(x, 5, 'stage_1_block')
 
 
 PLAIN = {'impala': plain_impala, 'resnet': plain_resnet}
@@ -125,13 +119,8 @@ def test_torsos_are_plain_haiku(
 def run_both(kind: str, observation: Any) -> tuple[Any, Any]:
   """Embedding and gradient of our torso and of the plain one, in float64."""
   config = torsos.TorsoConfig(kind, CHANNELS, HIDDEN_SIZES)
-  ours, plain = (
-    hk.without_apply_rng(hk.transform(function))
-    for function in (
-      lambda x: torsos.TorsoModule(config)(x, jnp.float64),
-      lambda x: plain_torso(kind, x),
-    )
-  )
+  ours = small.torso(config, jnp.float64)
+  plain = hk.without_apply_rng(hk.transform(lambda x: plain_torso(kind, x)))
   shapes = jax.eval_shape(ours.init, jax.random.key(0), observation)
   expected_shapes = jax.eval_shape(plain.init, jax.random.key(0), observation)
   assert by_layer(shapes) == dict(expected_shapes)
@@ -182,10 +171,9 @@ def run_both(kind: str, observation: Any) -> tuple[Any, Any]:
 def test_images_have_their_channels_last(
   shape: tuple[int, ...], dtype: Any, is_refused: bool
 ) -> None:
-  config = torsos.TorsoConfig('impala', CHANNELS, HIDDEN_SIZES)
-  network = hk.transform(lambda x: torsos.TorsoModule(config)(x))
+  torso = small.torso(torsos.TorsoConfig('impala', CHANNELS, HIDDEN_SIZES))
   observation = {'image': np.zeros((ROWS, *shape), dtype)}
-  init = lambda: network.init(jax.random.key(0), observation)
+  init = lambda: torso.init(jax.random.key(0), observation)
   if not is_refused:
     layers = by_layer(jax.eval_shape(init))
     assert layers['linear_1']['w'].shape == HIDDEN_SIZES

@@ -1,14 +1,18 @@
 """DMLab's part of IMPALA's network: words, the last action, the last reward."""
 
-import haiku as hk
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import small
 
 from disco_rl import types
 from disco_rl.networks import dmlab_encoder
 from disco_rl.networks import torsos
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 ROWS = 16
 # As the three kinds of instructions: ids of several words, of one, none.
@@ -26,10 +30,9 @@ def observations() -> dict[str, types.Array]:
   }
 
 
-def transformed(kind: str) -> hk.Transformed:
-  config = torsos.TorsoConfig(kind, channels=(4, 8), hidden_sizes=(32,))
-  return hk.without_apply_rng(
-    hk.transform(lambda observation: torsos.TorsoModule(config)(observation))
+def make_torso(kind: str) -> Any:
+  return small.torso(
+    torsos.TorsoConfig(kind, channels=(4, 8), hidden_sizes=(32,))
   )
 
 
@@ -55,7 +58,7 @@ def read(params: types.Params, words: tuple[int, ...]) -> np.ndarray:
 
 
 def test_what_is_appended_is_that_of_numpy() -> None:
-  torso, observation = transformed('impala'), observations()
+  torso, observation = make_torso('impala'), observations()
   params = torso.init(jax.random.key(0), observation)
   embedding = torso.apply(params, observation)
   assert embedding.shape == (ROWS, 32 + 1 + 9 + 64)
@@ -78,7 +81,7 @@ def test_what_is_appended_is_that_of_numpy() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', ['mlp', 'impala'])
 def test_instructions_do_not_drown_images(kind: str) -> None:
-  torso, observation = transformed(kind), observations()
+  torso, observation = make_torso(kind), observations()
   params = torso.init(jax.random.key(0), observation)
   embedding = np.asarray(torso.apply(params, observation))
   image, words = embedding[:, :32], embedding[::3, 42:]

@@ -10,6 +10,7 @@ from jax import flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import small
 
 from disco_rl import types
 from disco_rl.networks import agent_network
@@ -26,10 +27,7 @@ OBSERVATION = {
 def transform(
   kind: str | torsos.Torso, chunk_size: int, dtype: Any = jnp.float32
 ) -> Any:
-  config = torsos.TorsoConfig(kind, (4,), (7,), chunk_size)
-  return hk.without_apply_rng(
-    hk.transform(lambda x: torsos.TorsoModule(config)(x, dtype))
-  )
+  return small.torso(torsos.TorsoConfig(kind, (4,), (7,), chunk_size), dtype)
 
 
 def derivatives(torso: Any, params: types.Params, observation: Any) -> Any:
@@ -70,7 +68,7 @@ def assert_close(got: Any, want: Any, tolerance: float) -> None:
 def test_derivatives_are_those_of_all_rows_at_once() -> None:
   with jax.enable_x64(True):
     whole = transform('resnet', 0, jnp.float64)
-    params = jax.jit(whole.init)(jax.random.key(0), OBSERVATION)
+    params = whole.init(jax.random.key(0), OBSERVATION)
     # Three chunks of four rows, of which the last is there twice.
     chunked = transform('resnet', 4, jnp.float64)
     got, want = (
@@ -99,12 +97,12 @@ def test_chunks_of_any_size_and_agents_side_by_side(chunk_size: int) -> None:
 
 
 def test_rows_that_fill_a_chunk_are_differentiable() -> None:
-  def normalise(x: types.Array) -> types.Array:
+  def normalize(x: types.Array) -> types.Array:
     x = x / jnp.linalg.norm(x, axis=-1, keepdims=True)
     return hk.Linear(7)(x)
 
   observation = np.random.default_rng(0).normal(size=(ROWS, 3))
-  torso = transform(normalise, 4)
+  torso = transform(normalize, 4)
   params = torso.init(jax.random.key(0), observation)
   loss = lambda params: jnp.sum(torso.apply(params, observation))
   for leaf in jax.tree.leaves(jax.grad(loss)(params)):
@@ -155,7 +153,7 @@ def test_gradients_of_many_chunks_are_as_precise_in_bfloat16() -> None:
   )
 
   def gradient(chunk_size: int, dtype: str) -> np.ndarray:
-    """Of the torso's parameters, as one vector."""
+    """The gradient for the torso's parameters, as one vector."""
     network = make_network(chunk_size, dtype)
     loss = lambda params: jnp.mean(network.unroll(params, rollout)[1]['v'])
     of_modules = goldens.quick_jit(jax.grad(loss))(params)

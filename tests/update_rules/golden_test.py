@@ -1,6 +1,6 @@
 """Parity with the published rule, by the golden vectors of tests/data.
 
-Cold Adam. The goldens of agents start from an optimiser without moments, whose
+Cold Adam. The goldens of agents start from an optimizer without moments, whose
 first update is g / (|g| + 1e-8), and the meta-gradient passes through
 1 / (|g| + 1e-8). Where a gradient is about as small as its rounding error, the
 golden update is what that error makes of it, and one such entry can outweigh
@@ -158,7 +158,7 @@ def report_moments(
   }
 
 
-# The optimiser.
+# The optimizer.
 
 
 def test_optimizer() -> None:
@@ -348,7 +348,7 @@ def test_network_and_inputs_of_the_goldens(case: goldens.Case) -> None:
   params = jax.eval_shape(case.network.init, jax.random.key(0))
   shapes = lambda tree: jax.tree.map(lambda x: x.shape, tree)
   assert shapes(params) == shapes(dict(case.state.params))
-  # No rule uses other predictions of the behaviour policy's network.
+  # No rule uses other predictions of the behavior policy's network.
   unread = re.compile(
     r'(expected|meta_gradient)/.*|rollouts/\d/agent_outs/(aux_pi|q|v|y|z)'
   )

@@ -1,7 +1,7 @@
-"""Rules where actions are illegal: they act as if there were the others alone.
+"""Rules with illegal actions behave as if there were only the legal ones.
 
-Trajectories of three actions are compared with the same ones among five, of
-which two are illegal, others in each state, and have numbers of their own.
+Trajectories of three actions are compared with the same ones among five, two of
+which are illegal. These differ between states, and have other numbers.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ class Case:
 
 
 def make_cases() -> tuple[Case, Case]:
-  """Of three actions, and of five."""
+  """Makes the case of three actions, and that of five."""
   rng = np.random.default_rng(1)
   normal = lambda *shape: rng.normal(size=(T + 1, B, *shape)).astype(np.float32)
   heads = {'logits': (FEW,), 'y': (10,), 'z': (FEW, 10), 'q': (FEW, 11)}
@@ -191,7 +191,7 @@ SPEC = types.EnvironmentSpec(
   'rule', [DISCO, *HAND_MADE], ids=lambda x: type(x).__name__
 )
 def test_no_gradient_reaches_illegal_actions(rule: base.UpdateRule) -> None:
-  """Action 4 is illegal in all states: nothing about it is learnt."""
+  """Action 4 is illegal in all states: nothing about it is learned."""
   _, many = make_cases()
   mask = MASK & (np.arange(MANY) != 4) | (np.arange(MANY) == 0)
   behaviour = np.random.default_rng(5).normal(size=mask.shape)

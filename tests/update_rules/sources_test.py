@@ -143,7 +143,7 @@ def test_runs_notice_that_a_shipped_rule_has_changed(
 
 @pytest.fixture
 def hub(shipped: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[hubs.Hub]:
-  """With mine.npz and its card in a folder, and an empty cache."""
+  """A hub with mine.npz and its card in a folder, and an empty cache."""
   files = {f'a/{x.name}': x.read_bytes() for x in shipped.iterdir()}
   with hubs.serve(files, tmp_path / 'cache') as served:
     yield served

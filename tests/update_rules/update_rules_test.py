@@ -88,19 +88,12 @@ def make_rollout(seed: int, **changes: Any) -> types.Rollout:
   return rollouts.draw(seed, T, B, A, **changes)
 
 
-def perturb(tree: Any, scale: float) -> Any:
-  rng = np.random.default_rng(0)
-  return jax.tree.map(
-    lambda x: x + scale * rng.normal(size=x.shape).astype(np.float32), tree
-  )
-
-
 # All rules.
 
 
 @pytest.mark.parametrize('rule', [DISCO, ACTOR_CRITIC, POLICY_GRADIENT, PPO])
 def test_every_leaf_moves(rule: base.UpdateRule) -> None:
-  """Parameters, optimiser and the rule's state, at each update."""
+  """Parameters, optimizer and the rule's state, at each update."""
   agent = make_agent(rule)
   states = [agent.state]
   for seed in range(3):
@@ -108,15 +101,9 @@ def test_every_leaf_moves(rule: base.UpdateRule) -> None:
     states.append(state)
 
   def still(before: Any, after: Any) -> list[str]:
-    return [
-      jax.tree_util.keystr(path)
-      for (path, old), new in zip(
-        jax.tree_util.tree_leaves_with_path(before),
-        jax.tree.leaves(after),
-        strict=True,
-      )
-      if np.array_equal(old, new)
-    ]
+    same = jax.tree.map(np.array_equal, before, after)
+    leaves = jax.tree.leaves_with_path(same)
+    return [jax.tree_util.keystr(path) for path, is_same in leaves if is_same]
 
   assert not still(states[0].params, states[1].params)
   # The target network starts as a copy of the agent's, so it moves later.
@@ -178,35 +165,32 @@ def test_new_agents_choose_and_predict_almost_uniformly() -> None:
     assert np.min(entropy) > 0.9 * np.log(logits.shape[-1])
 
 
-def targets_of_disco(
-  rule_params: types.Params,
-  rule_state: disco.DiscoState,
-  params: types.Params,
-  rollout: types.Rollout,
-  rule: disco.Disco = DISCO,
-) -> tuple[disco.DiscoTargets, disco.DiscoState]:
-  """Of an agent with these parameters."""
-  network = make_agent(DISCO).network
-  unroll = lambda params: network.unroll(params, rollout)[0]
-  return rule.targets(
-    rule_params, rule_state, params, rollout, unroll(params), unroll
-  )[:2]
-
-
 def test_rewards_are_scaled_by_reward_scale() -> None:
   agent = make_agent(DISCO)
+  rng = np.random.default_rng(0)
   rule_state = dataclasses.replace(
     agent.state.rule_state,
-    meta_rnn=perturb(agent.state.rule_state.meta_rnn, 1.0),
+    meta_rnn=jax.tree.map(
+      lambda x: x + rng.normal(size=x.shape).astype(np.float32),
+      agent.state.rule_state.meta_rnn,
+    ),
   )
   rollout = make_rollout(6)
   larger = dataclasses.replace(rollout, reward=8.0 * rollout.reward)
   scaled = dataclasses.replace(DISCO, reward_scale=8.0)
+
+  @functools.partial(goldens.quick_jit, static_argnums=0)
+  def targets(
+    rule: disco.Disco, rule_params: Any, params: Any, rollout: types.Rollout
+  ) -> Any:
+    unroll = lambda params: agent.network.unroll(params, rollout)[0]
+    return rule.targets(
+      rule_params, rule_state, params, rollout, unroll(params), unroll
+    )[:2]
+
   plain, expected, actual = (
-    goldens.quick_jit(functools.partial(targets_of_disco, rule=rule))(
-      agent.rule_params, rule_state, agent.state.params, seen
-    )
-    for seen, rule in ((rollout, DISCO), (larger, DISCO), (rollout, scaled))
+    targets(rule, agent.rule_params, agent.state.params, seen)
+    for rule, seen in ((DISCO, rollout), (DISCO, larger), (scaled, rollout))
   )
   jax.tree.map(np.testing.assert_array_equal, actual, expected)
   assert np.max(np.abs(actual[0].pi - plain[0].pi)) > 1e-3
@@ -241,9 +225,9 @@ def test_rewarded_actions_become_more_likely(
   np.testing.assert_allclose(policy(state), 1 / A, atol=0.05)
   for _ in range(100):
     state, _ = agent.update(agent.rule_params, state, rollout)
-  learnt = policy(state)
-  assert learnt[0, 1] > 0.6
-  assert learnt[1, 2] > 0.6
+  learned = policy(state)
+  assert learned[0, 1] > 0.6
+  assert learned[1, 2] > 0.6
 
 
 def test_ppo_is_that_of_its_paper() -> None:
@@ -260,7 +244,7 @@ def test_ppo_is_that_of_its_paper() -> None:
   advantage, after = np.zeros((T, B)), np.zeros(B)
   for t in reversed(range(T)):
     discount = 0.9 * (1.0 - rollout.is_terminal[t])
-    # A trace ends before an artefact.
+    # A trace ends before a masked transition.
     trace = 0.7 * (rollout.mask[t + 1] if t + 1 < T else 1.0)
     td = rollout.reward[t] + discount * value[t + 1] - value[t]
     after = td + discount * trace * after
@@ -284,7 +268,7 @@ def test_ppo_is_that_of_its_paper() -> None:
     lambda x: jnp.sum(rule.policy_loss(x, weight, rollout))
   )(log_acting + log_ratio)
   ratio = np.exp(log_ratio)
-  # An action is learnt from until the ratio has gone far enough its way.
+  # An action is learned from until the ratio reaches the bound.
   learns = np.where(weight > 0.0, ratio < 1.1, ratio > 0.9)
   clipped = np.where(weight > 0.0, 1.1, 0.9)
   close(loss, -np.sum(weight * np.where(learns, ratio, clipped)))

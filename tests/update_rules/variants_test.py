@@ -17,6 +17,8 @@ from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import weights
 
+pytestmark = pytest.mark.usefixtures('quick_compilation')
+
 T, B, A, Y, BINS = 5, 2, 3, 10, 9
 FULL = disco.Disco(small.META_NETWORK, num_bins=BINS, max_abs_value=3.0)
 
@@ -43,14 +45,7 @@ BARE = variant(
   transformer_layers=1,
   transformer_heads=2,
 )
-VARIANTS = {
-  'no_y_and_z': NO_Y_AND_Z,
-  'no_q': NO_Q,
-  'no_meta_rnn': NO_META_RNN,
-  'no_aux_pi': NO_AUX_PI,
-  'transformer': TRANSFORMER,
-  'bare': BARE,
-}
+VARIANTS = [NO_Y_AND_Z, NO_Q, NO_META_RNN, NO_AUX_PI, TRANSFORMER, BARE]
 
 
 def random_outputs(seed: int) -> dict[str, jax.Array]:
@@ -113,7 +108,7 @@ def test_agents_have_no_heads_for_what_is_not_predicted() -> None:
 @pytest.mark.parametrize(
   ('rule', 'columns', 'channels'),
   [
-    # V at t and t+1, the advantage and the normalised one; of each action the
+    # V at t and t+1, the advantage and the normalized one; of each action the
     # value and two advantages.
     (NO_Q, {4, 5, 6, 7}, {5, 6, 7}),
     # All after the target network's policy; of each action two embeddings of z.
@@ -124,7 +119,9 @@ def test_features_are_those_of_the_full_rule_without_some_columns(
   rule: disco.Disco, columns: set[int], channels: set[int]
 ) -> None:
   moments = FULL.init_state({}).moments
-  estimates, _ = FULL._estimate(moments, ROLLOUT, OUTPUTS, TARGET_OUTPUTS)
+  estimates, _ = goldens.quick_jit(FULL._estimate)(
+    moments, ROLLOUT, OUTPUTS, TARGET_OUTPUTS
+  )
   embedded = meta_features.EmbeddedPredictions(
     y=OUTPUTS['y'][..., 0],
     target_y=TARGET_OUTPUTS['y'][..., 0],
@@ -191,7 +188,7 @@ def test_losses_are_the_terms_that_are_left() -> None:
     np.testing.assert_allclose(loss, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_without_the_meta_rnn_the_batch_alone_decides() -> None:
+def test_without_the_meta_rnn_only_the_batch_decides() -> None:
   """The same batch has the same targets, at any update of the lifetime."""
   first, again, state = twice(BARE)
   assert state.meta_rnn is None
@@ -209,9 +206,8 @@ def test_widths_of_a_network_may_be_lists() -> None:
   )
 
 
-@pytest.mark.parametrize('name', VARIANTS)
-def test_targets_are_those_of_the_heads(name: str) -> None:
-  rule = VARIANTS[name]
+@pytest.mark.parametrize('rule', VARIANTS)
+def test_targets_are_those_of_the_heads(rule: disco.Disco) -> None:
   params = small.nest(small.arrays(rule.network))
   targets, state = jax.eval_shape(
     lambda params, state: evaluate(rule, params, state),
@@ -231,12 +227,11 @@ def test_targets_are_those_of_the_heads(name: str) -> None:
 # Files.
 
 
-@pytest.mark.parametrize('name', VARIANTS)
+@pytest.mark.parametrize('rule', VARIANTS)
 def test_a_file_says_which_variant_it_holds(
-  name: str, tmp_path: pathlib.Path
+  rule: disco.Disco, tmp_path: pathlib.Path
 ) -> None:
-  rule, path = VARIANTS[name], tmp_path / 'rule.npz'
-  params = small.nest(small.arrays(rule.network))
+  path, params = tmp_path / 'rule.npz', small.nest(small.arrays(rule.network))
   registry.save(path, rule, params)
   settings = {'num_bins': BINS, 'max_abs_value': 3.0}
   loaded, loaded_params = registry.load(str(path), **settings)
@@ -254,16 +249,16 @@ def test_settings_given_by_name_win_over_those_of_the_file(
   assert rule.aux_pi_cost == 0.5
 
 
-@pytest.mark.parametrize('name', ['no_y_and_z', 'no_q', 'bare'])
-def test_a_variant_that_lacks_a_tensor_is_refused(
-  name: str, tmp_path: pathlib.Path
+@pytest.mark.parametrize('rule', [FULL, NO_Y_AND_Z, NO_Q, BARE])
+def test_a_tensor_that_a_rule_lacks_is_named(
+  rule: disco.Disco, tmp_path: pathlib.Path
 ) -> None:
-  network = VARIANTS[name].network
-  arrays = small.arrays(network)
+  arrays = small.arrays(rule.network)
   for key in arrays:
     others = {k: x for k, x in arrays.items() if k != key}
-    with pytest.raises(weights.WeightsError, match='incomplete'):
-      weights.save(tmp_path / 'x.npz', small.nest(others), network)
+    with pytest.raises(weights.WeightsError, match='incomplete') as caught:
+      weights.save(tmp_path / 'x.npz', small.nest(others), rule.network)
+    assert f'  {key}: found nothing, expected' in str(caught.value)
 
 
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:

@@ -69,13 +69,12 @@ def compute(rule_params: types.Params, inputs: Arrays) -> dict[str, jax.Array]:
     targets, state, _ = rule.targets(
       rule_params, state, {}, rollout, online, lambda _, x=target: x
     )
-    every = online
 
     def losses(taken: types.Outputs) -> tuple[jax.Array, types.Logs]:
       loss, logs = rule.loss(taken, targets, rollout)  # noqa: B023
       return jnp.mean(loss), logs
 
-    grads, logs = jax.grad(losses, has_aux=True)(_taken(every, rollout.action))
+    grads, logs = jax.grad(losses, has_aux=True)(_taken(online, rollout.action))
     named = {
       **{f'targets/{k}': getattr(targets, k) for k in ('pi', 'y', 'z', 'q')},
       **{f'loss/{k}': logs[f'{k}_loss'] for k in ('pi', 'y', 'z', 'aux_pi')},
@@ -94,7 +93,7 @@ def compute(rule_params: types.Params, inputs: Arrays) -> dict[str, jax.Array]:
 
 
 def _taken(outputs: types.Outputs, action: jax.Array) -> types.Outputs:
-  """Heads of the actions for the taken ones alone, [T, B, width]."""
+  """Selects heads of the actions for the taken ones, [T, B, width]."""
   index = action[:-1, :, None, None]
   return {
     name: x
