@@ -19,13 +19,12 @@ def describe(
   kept: Callable[[Mapping[str, Any]], Any],
   last_step: int,
 ) -> dict[str, Any]:
-  """Returns the settings, including the origin of a fork.
+  """Returns the settings of a run, including the origin of a fork.
 
   Args:
     workdir: The folder of the run, which may already exist.
     settings: The settings of the run.
-    kept: A function from settings to what a fork must share with its source;
-      see `forks.check`.
+    kept: The argument `shapes` of `forks.check`.
     last_step: The final number of updates or meta-steps of the run.
 
   Raises:
@@ -45,9 +44,3 @@ def describe(
         'raise --config.updates or --config.meta_steps.'
       )
   return {**settings, forks.KEY: origin}
-
-
-def refuse(what: str) -> None:
-  """Ends the program if the flag is set."""
-  if FROM.value is not None:
-    fail(f'--from begins one run, and cannot begin {what}.')

@@ -43,6 +43,7 @@ _SPECS = flags.DEFINE_bool(
 # Column -> its value for an environment; `problem` is the error when the
 # environment is made, or None.
 Row = dict[str, Any]
+_SPEC_COLUMNS = ('observation', 'num_actions')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -56,35 +57,23 @@ def main(argv: Sequence[str]) -> None:
 
 
 def list_rows(suite: str | None, has_specs: bool) -> list[Row]:
-  """Describes environments.
+  """Returns a row for each environment of a suite; None: of all.
 
-  Args:
-    suite: The value of the flag; None: all environments.
-    has_specs: Whether each environment is made. Otherwise only environments
-      registered with Gymnasium are made, and packages of others are checked.
-
-  Returns:
-    A row for each environment.
+  Without specs, only environments registered with Gymnasium are made; for
+  others, the packages are checked.
   """
   names = _selected(suite)
   examples = {name.split('/')[0]: name for name in names}
   problems = {family: _problem(name) for family, name in examples.items()}
-  rows: list[Row] = [
-    {
-      'name': name,
-      'kind': registry.kind(name),
-      'problem': problems[name.split('/')[0]],
-    }
-    for name in names
-  ]
-  if has_specs:
-    return [_with_spec(row) for row in rows]
-  return [
-    {**row, 'problem': _with_spec(row)['problem']}
-    if row['name'].startswith('gymnasium/')
-    else row
-    for row in rows
-  ]
+  rows = []
+  for name in names:
+    family = name.split('/')[0]
+    problem, spec = problems[family], dict.fromkeys(_SPEC_COLUMNS)
+    if problem is None and (has_specs or family == 'gymnasium'):
+      problem, spec = _make(name)
+    row: Row = {'name': name, 'kind': registry.kind(name), 'problem': problem}
+    rows.append({**row, **spec} if has_specs else row)
+  return rows
 
 
 def _selected(suite: str | None) -> Sequence[str]:
@@ -107,27 +96,25 @@ def _problem(name: str) -> str | None:
   return None
 
 
-def _with_spec(row: Row) -> Row:
-  """Adds the columns `observation` and `num_actions`."""
-  row = {**row, 'observation': None, 'num_actions': None}
-  if row['problem'] is not None:
-    return row
+def _make(name: str) -> tuple[str | None, Row]:
+  """Makes an environment; returns the error, and the columns of its spec."""
   try:
     with _quiet():
-      environment = registry.make(row['name'], num_environments=1, seed=0)
+      environment = registry.make(name, num_environments=1, seed=0)
       if isinstance(environment, base.HostEnvironment):
         environment.close()
   # Packages raise all types of errors; these must not end the list.
   except Exception as error:
     # Omits the name, so that a package for many environments is listed once.
-    return {**row, 'problem': str(error).removeprefix(f'{row["name"]} ')}
+    problem = str(error).removeprefix(f'{name} ')
+    return problem, dict.fromkeys(_SPEC_COLUMNS)
   spec = environment.spec
   leaves = ', '.join(
     f'{jax.tree_util.keystr(path, simple=True, separator="/")} '
     f'{leaf.dtype}[{",".join(map(str, leaf.shape))}]'.lstrip()
     for path, leaf in jax.tree.leaves_with_path(spec.observation)
   )
-  return {**row, 'observation': leaves, 'num_actions': spec.num_actions}
+  return None, dict(zip(_SPEC_COLUMNS, (leaves, spec.num_actions)))
 
 
 @contextlib.contextmanager

@@ -63,8 +63,10 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     settings = workdirs.with_choices(workdir, settings)
     config = meta_trainer.config_of(settings)
     _check_start(config.rule, workdir)
-    if _is_distributed():
-      fork.refuse('a run of several processes')
+    if _is_distributed() and fork.FROM.value is not None:
+      fail(
+        '--from begins one run, and cannot begin a run of several processes.'
+      )
     description = fork.describe(workdir, settings, _kept, config.meta_steps)
     workdirs.check(workdir, description, meta_trainer.FREE)
     sharding.divide_cpu(config.cpu_devices)
