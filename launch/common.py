@@ -63,6 +63,14 @@ def workdir_flag() -> flags.FlagHolder[str | None]:
 
 
 @functools.cache
+def from_flag() -> flags.FlagHolder[str | None]:
+  """Returns the flag that names the run to fork from."""
+  return define_path(
+    'from', 'Folder of a run from whose newest checkpoint this one starts.'
+  )
+
+
+@functools.cache
 def json_flag() -> flags.FlagHolder[bool]:
   """Returns the flag that selects the output format."""
   return flags.DEFINE_bool('json', False, 'Prints JSON instead of a table.')

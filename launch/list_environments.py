@@ -43,7 +43,6 @@ _SPECS = flags.DEFINE_bool(
 # Column -> its value for an environment; `problem` is the error when the
 # environment is made, or None.
 Row = dict[str, Any]
-_SPEC_COLUMNS = ('observation', 'num_actions')
 
 
 def main(argv: Sequence[str]) -> None:
@@ -67,12 +66,14 @@ def list_rows(suite: str | None, has_specs: bool) -> list[Row]:
   problems = {family: _problem(name) for family, name in examples.items()}
   rows = []
   for name in names:
-    family = name.split('/')[0]
-    problem, spec = problems[family], dict.fromkeys(_SPEC_COLUMNS)
-    if problem is None and (has_specs or family == 'gymnasium'):
-      problem, spec = _make(name)
+    problem = problems[family := name.split('/')[0]]
     row: Row = {'name': name, 'kind': registry.kind(name), 'problem': problem}
-    rows.append({**row, **spec} if has_specs else row)
+    if has_specs:
+      row |= {'observation': None, 'num_actions': None}
+    if problem is None and (has_specs or family == 'gymnasium'):
+      made = _make(name)
+      row |= {column: made[column] for column in made if column in row}
+    rows.append(row)
   return rows
 
 
@@ -96,8 +97,8 @@ def _problem(name: str) -> str | None:
   return None
 
 
-def _make(name: str) -> tuple[str | None, Row]:
-  """Makes an environment; returns the error, and the columns of its spec."""
+def _make(name: str) -> Row:
+  """Makes an environment; returns the columns of its spec or its problem."""
   try:
     with _quiet():
       environment = registry.make(name, num_environments=1, seed=0)
@@ -106,15 +107,14 @@ def _make(name: str) -> tuple[str | None, Row]:
   # Packages raise all types of errors; these must not end the list.
   except Exception as error:
     # Omits the name, so that a package for many environments is listed once.
-    problem = str(error).removeprefix(f'{name} ')
-    return problem, dict.fromkeys(_SPEC_COLUMNS)
+    return {'problem': str(error).removeprefix(f'{name} ')}
   spec = environment.spec
   leaves = ', '.join(
     f'{jax.tree_util.keystr(path, simple=True, separator="/")} '
     f'{leaf.dtype}[{",".join(map(str, leaf.shape))}]'.lstrip()
     for path, leaf in jax.tree.leaves_with_path(spec.observation)
   )
-  return None, dict(zip(_SPEC_COLUMNS, (leaves, spec.num_actions)))
+  return {'observation': leaves, 'num_actions': spec.num_actions}
 
 
 @contextlib.contextmanager
