@@ -28,7 +28,10 @@ from configs import meta_training
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the settings; `variant` is empty, 'large' or 'tiny'."""
-  config = meta_training.paper(206, 103, 'atari57,procgen16,dmlab30')
-  return meta_training.variant_of(
-    config, variant, 'atari/breakout,procgen/coinrun,catch/5x5,gridworld/03'
+  return meta_training.paper(
+    206,
+    103,
+    'atari57,procgen16,dmlab30',
+    variant,
+    'atari/breakout,procgen/coinrun,catch/5x5,gridworld/03',
   )

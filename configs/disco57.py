@@ -24,5 +24,6 @@ from configs import meta_training
 
 def get_config(variant: str = '') -> ml_collections.ConfigDict:
   """Returns the settings; `variant` is empty, 'large' or 'tiny'."""
-  config = meta_training.paper(128, 57, 'atari57')
-  return meta_training.variant_of(config, variant, 'atari/breakout,atari/pong')
+  return meta_training.paper(
+    128, 57, 'atari57', variant, 'atari/breakout,atari/pong'
+  )

@@ -25,7 +25,11 @@ def sections() -> records.Sections:
 
 
 def paper(
-  agents: int, num_environments: int, environments: str
+  agents: int,
+  num_environments: int,
+  environments: str,
+  variant: str,
+  tiny_environments: str,
 ) -> ml_collections.ConfigDict:
   """Makes the paper's large runs; docs/faithfulness.md lists inferred settings.
 
@@ -33,9 +37,8 @@ def paper(
     agents: The number of agents in the population.
     num_environments: The number of environments that they are divided among.
     environments: The names of environments and suites.
-
-  Returns:
-    The config.
+    variant: '', 'large' or 'tiny'; others raise ValueError.
+    tiny_environments: The environments of the tiny variant.
   """
   config = base()
   config.update(
@@ -58,25 +61,6 @@ def paper(
     replay_capacity=60_000,  # About 1.7M actions.
     held_out_every=1000,
   )
-  return config
-
-
-def variant_of(
-  config: ml_collections.ConfigDict, variant: str, tiny_environments: str
-) -> ml_collections.ConfigDict:
-  """Returns the config with the sizes of a variant.
-
-  Args:
-    config: The full-size config, which is changed in place.
-    variant: '', 'large' or 'tiny'.
-    tiny_environments: The environments of the small config.
-
-  Returns:
-    The config.
-
-  Raises:
-    ValueError: There is no such variant.
-  """
   if variant not in ('', 'large', 'tiny'):
     raise ValueError(
       f'There is no variant {variant!r}; choose large, tiny, or none.'

@@ -27,7 +27,7 @@ def make_env() -> gymnasium.Env:
 
 
 def play(trainer: disco_rl.Trainer, num_episodes: int) -> float:
-  """Mean return of whole episodes, by the likeliest actions."""
+  """Returns the mean return of episodes with the most likely actions."""
   env = make_env()
   returns = []
   for seed in range(num_episodes):

@@ -107,15 +107,12 @@ def normalize(x: jax.Array) -> jax.Array:
 
 # --8<-- [start:rollout]
 def judge(digits: jax.Array, logits: jax.Array) -> Any:
-  """Pays for sequences.
+  """Rewards sequences; returns the rollout, B episodes of T steps.
 
   Args:
     digits: [T+1, B] int32; the last one belongs to no sequence, as in every
       rollout.
-    logits: [T+1, B, A] that they were sampled from.
-
-  Returns:
-    The rollout: B episodes of T steps.
+    logits: [T+1, B, A], from which they were sampled.
   """
   written = digits[:-1]
   is_larger = (written[1:] > written[:-1]).astype(jnp.float32)
@@ -139,18 +136,7 @@ def write(
   length: int,
   batch_size: int,
 ) -> Any:
-  """Samples sequences, digit by digit.
-
-  Args:
-    network: The network that writes.
-    params: Its parameters.
-    key: PRNG key.
-    length: T.
-    batch_size: B.
-
-  Returns:
-    The rollout of T steps of B sequences.
-  """
+  """Samples B sequences of T digits, one by one; returns their rollout."""
 
   def step(tokens: jax.Array, x: tuple[jax.Array, jax.Array]) -> Any:
     t, key = x
@@ -166,7 +152,7 @@ def write(
 
 
 def accuracy(rollout: Any) -> float:
-  """Share of the digits that are larger than the one before."""
+  """Returns the fraction of digits that are larger than the one before."""
   return float(jnp.mean(rollout.reward[1:]))
 
 
@@ -177,13 +163,13 @@ def train(
   batch_size: int = BATCH_SIZE,
   learning_rate: float = LEARNING_RATE,
 ) -> tuple[Transformer, Any, list[float]]:
-  """Trains a transformer.
+  """Trains a transformer with a rule from `disco_rl.load_rule`.
 
   Args:
-    rule: The rule from `disco_rl.load_rule`.
-    seed: The seed of all that is random.
-    curriculum: lengths of sequences, each with its number of updates.
-    batch_size: sequences in an update.
+    rule: The rule.
+    seed: The seed of all random numbers.
+    curriculum: The lengths of sequences, each with its number of updates.
+    batch_size: The number of sequences in an update.
     learning_rate: The step size of Adam.
 
   Returns:

@@ -26,12 +26,12 @@ from disco_rl.environments import base
 # --8<-- [start:jax]
 @types.record
 class State:
-  """What the game knows.
+  """The state of the game.
 
   Attributes:
-    position: [] int32, the agent's cell.
-    goal: [] int32, the open end: 0, or the last cell.
-    num_steps: [] int32, since the episode began.
+    position: The agent's cell, [] int32.
+    goal: The open end, 0 or the last cell, [] int32.
+    num_steps: The steps since the episode began, [] int32.
   """
 
   position: types.Array
@@ -44,8 +44,8 @@ class Corridor(base.JaxEnvironment):
   """One corridor, as pure functions; the agent's program maps over many.
 
   Attributes:
-    length: cells. It decides shapes, so it is static.
-    max_steps: after which an episode is cut off.
+    length: The number of cells. It decides shapes, so it is static.
+    max_steps: The maximal length of an episode.
   """
 
   length: int = dataclasses.field(default=7, metadata={'static': True})

@@ -63,6 +63,14 @@ def workdir_flag() -> flags.FlagHolder[str | None]:
 
 
 @functools.cache
+def from_flag() -> flags.FlagHolder[str | None]:
+  """Returns the flag that names the run to fork from."""
+  return define_path(
+    'from', 'Folder of a run from whose newest checkpoint this one starts.'
+  )
+
+
+@functools.cache
 def json_flag() -> flags.FlagHolder[bool]:
   """Returns the flag that selects the output format."""
   return flags.DEFINE_bool('json', False, 'Prints JSON instead of a table.')
@@ -140,12 +148,7 @@ def settings(parsed: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
 
 
 def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:
-  """Returns the settings of another command.
-
-  Args:
-    config: The --config of the command.
-    overrides: The flags --config.NAME=VALUE of the command.
-  """
+  """Returns the settings of a command, with its flags --config.NAME=VALUE."""
   argv = ['launcher', f'--config={config}', *overrides]
   parsed = flags.FlagValues()
   config_module.define(flag_values=parsed, sys_argv=argv)
@@ -195,11 +198,9 @@ def prepare_process(is_quiet: bool = True) -> None:
 
 
 def import_modules(workdir: str | None = None) -> None:
-  """Imports modules; ends the program if one is missing.
+  """Imports the modules of --import and of a run, whose folder may not exist.
 
-  Args:
-    workdir: The folder of a run, whose modules are imported in addition to
-      those of --import; it may not exist yet. None without a run.
+  Ends the program if one is missing.
   """
   sources = dict.fromkeys(IMPORT.value, '--import=')
   folder = pathlib.Path(config_lib.expanded(workdir or '.'))
@@ -278,15 +279,7 @@ def parse_flags(argv: Sequence[str]) -> Sequence[str]:
 def parse_config_flags(
   argv: list[str], base: ModuleType | None = None
 ) -> list[str]:
-  """Parses flags, including those of settings.
-
-  Args:
-    argv: The command line.
-    base: The file in configs/ that describes the settings, for --help.
-
-  Returns:
-    The name of the program.
-  """
+  """Parses flags, including those of settings; `base` is that of `run`."""
   config_module.prefer(base)
   if help.is_asked(argv):
     help.show(base, _given_settings(argv, base))

@@ -17,8 +17,9 @@ from typing import Any
 from configs import evaluate
 from disco_rl import config as config_lib
 from launch import common
-from launch import fork
 from launch.errors import in_one_line
+
+_FROM = common.from_flag()
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
@@ -26,13 +27,18 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import runner
   from disco_rl.evaluation import stored
+  from disco_rl.runtime import forks
   from disco_rl.runtime import workdirs
 
   with in_one_line(ValueError, ImportError):
     settings = workdirs.with_choices(workdir, settings)
     config = runner.config_of(settings)
-    description = fork.describe(
-      workdir, config_lib.flatten(config), stored.kept_by_forks, config.updates
+    description = forks.describe(
+      workdir,
+      _FROM.value,
+      config_lib.flatten(config),
+      stored.kept_by_forks,
+      config.updates,
     )
     workdirs.check(workdir, description, runner.FREE)
     evaluation = runner.Evaluation(config)

@@ -56,35 +56,25 @@ def main(argv: Sequence[str]) -> None:
 
 
 def list_rows(suite: str | None, has_specs: bool) -> list[Row]:
-  """Describes environments.
+  """Returns a row for each environment of a suite; None: of all.
 
-  Args:
-    suite: The value of the flag; None: all environments.
-    has_specs: Whether each environment is made. Otherwise only environments
-      registered with Gymnasium are made, and packages of others are checked.
-
-  Returns:
-    A row for each environment.
+  Without specs, only environments registered with Gymnasium are made; for
+  others, the packages are checked.
   """
   names = _selected(suite)
   examples = {name.split('/')[0]: name for name in names}
   problems = {family: _problem(name) for family, name in examples.items()}
-  rows: list[Row] = [
-    {
-      'name': name,
-      'kind': registry.kind(name),
-      'problem': problems[name.split('/')[0]],
-    }
-    for name in names
-  ]
-  if has_specs:
-    return [_with_spec(row) for row in rows]
-  return [
-    {**row, 'problem': _with_spec(row)['problem']}
-    if row['name'].startswith('gymnasium/')
-    else row
-    for row in rows
-  ]
+  rows = []
+  for name in names:
+    problem = problems[family := name.split('/')[0]]
+    row: Row = {'name': name, 'kind': registry.kind(name), 'problem': problem}
+    if has_specs:
+      row |= {'observation': None, 'num_actions': None}
+    if problem is None and (has_specs or family == 'gymnasium'):
+      made = _make(name)
+      row |= {column: made[column] for column in made if column in row}
+    rows.append(row)
+  return rows
 
 
 def _selected(suite: str | None) -> Sequence[str]:
@@ -107,27 +97,24 @@ def _problem(name: str) -> str | None:
   return None
 
 
-def _with_spec(row: Row) -> Row:
-  """Adds the columns `observation` and `num_actions`."""
-  row = {**row, 'observation': None, 'num_actions': None}
-  if row['problem'] is not None:
-    return row
+def _make(name: str) -> Row:
+  """Makes an environment; returns the columns of its spec or its problem."""
   try:
     with _quiet():
-      environment = registry.make(row['name'], num_environments=1, seed=0)
+      environment = registry.make(name, num_environments=1, seed=0)
       if isinstance(environment, base.HostEnvironment):
         environment.close()
   # Packages raise all types of errors; these must not end the list.
   except Exception as error:
     # Omits the name, so that a package for many environments is listed once.
-    return {**row, 'problem': str(error).removeprefix(f'{row["name"]} ')}
+    return {'problem': str(error).removeprefix(f'{name} ')}
   spec = environment.spec
   leaves = ', '.join(
     f'{jax.tree_util.keystr(path, simple=True, separator="/")} '
     f'{leaf.dtype}[{",".join(map(str, leaf.shape))}]'.lstrip()
     for path, leaf in jax.tree.leaves_with_path(spec.observation)
   )
-  return {**row, 'observation': leaves, 'num_actions': spec.num_actions}
+  return {'observation': leaves, 'num_actions': spec.num_actions}
 
 
 @contextlib.contextmanager

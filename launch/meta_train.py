@@ -27,13 +27,13 @@ from absl import flags
 
 from configs import meta_training
 from launch import common
-from launch import fork
 from launch.errors import fail
 from launch.errors import in_one_line
 
 if TYPE_CHECKING:
   from disco_rl.meta_training import config as config_lib
 
+_FROM = common.from_flag()
 _DISTRIBUTED = flags.DEFINE_bool(
   'distributed', False, 'Whether several processes run together.'
 )
@@ -56,6 +56,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.meta_training import build
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import distributed
+  from disco_rl.runtime import forks
   from disco_rl.runtime import sharding
   from disco_rl.runtime import workdirs
 
@@ -63,9 +64,13 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     settings = workdirs.with_choices(workdir, settings)
     config = meta_trainer.config_of(settings)
     _check_start(config.rule, workdir)
-    if _is_distributed():
-      fork.refuse('a run of several processes')
-    description = fork.describe(workdir, settings, _kept, config.meta_steps)
+    if _is_distributed() and _FROM.value is not None:
+      fail(
+        '--from begins one run, and cannot begin a run of several processes.'
+      )
+    description = forks.describe(
+      workdir, _FROM.value, settings, _kept, config.meta_steps
+    )
     workdirs.check(workdir, description, meta_trainer.FREE)
     sharding.divide_cpu(config.cpu_devices)
     if _is_distributed():

@@ -38,8 +38,8 @@ from launch import streams
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _POLL_SECONDS = 0.2
-# The user's folder, which otherwise comes first, may have packages with these
-# names.
+# The arguments of Python that start a worker. The user's folder, which
+# otherwise comes first, may have packages with these names.
 WORKER = (
   '-c',
   f'import sys; sys.path.insert(0, {str(_ROOT)!r}); '
@@ -53,17 +53,10 @@ def run(
   workdir: pathlib.Path,
   slurm: Sequence[str],
 ) -> dict[pathlib.Path, str]:
-  """Makes the unfinished runs, as the flags of a launcher specify.
+  """Makes the unfinished runs in a folder by `run_on_slurm`, or by `run_all`.
 
-  Args:
-    runs: The runs.
-    at_once: The number of concurrent runs.
-    workdir: The folder of all runs.
-    slurm: Parameters of submitit for `run_on_slurm`; if empty, `run_all` makes
-      the runs.
-
-  Returns:
-    As `run_all`.
+  The last two arguments are those of the flags; without parameters of submitit,
+  the runs are processes of this machine.
   """
   if slurm:
     return run_on_slurm(runs, at_once, workdir / 'slurm', slurm)
@@ -71,9 +64,7 @@ def run(
 
 
 def run_all(
-  runs: Sequence[runs_lib.Run],
-  at_once: int,
-  worker: Sequence[str] | None = None,
+  runs: Sequence[runs_lib.Run], at_once: int
 ) -> dict[pathlib.Path, str]:
   """Makes the unfinished runs.
 
@@ -84,7 +75,6 @@ def run_all(
     runs: The runs, in the order in which they start.
     at_once: The number of concurrent runs. A single run shows its progress;
       several print to files next to their folders.
-    worker: The arguments of Python that start a worker; by default `WORKER`.
 
   Returns:
     Folder -> reason, for all runs that failed now, or permanently before.
@@ -100,7 +90,7 @@ def run_all(
     requests.listen()
     while requests.received is None:
       while len(busy) < at_once and (run := next(waiting, None)):
-        busy.append(idle.pop() if idle else _Worker(worker or WORKER))
+        busy.append(idle.pop() if idle else _Worker())
         busy[-1].begin(run, has_log=at_once > 1)
       if not busy:
         break
@@ -183,21 +173,22 @@ class _Worker:
 
   run: runs_lib.Run
 
-  def __init__(self, arguments: Sequence[str]):
+  def __init__(self) -> None:
     """Starts the process, in the working directory of this one."""
     self.process = subprocess.Popen(
-      [sys.executable, *arguments],
+      [sys.executable, *WORKER],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       env={**os.environ, 'PYTHONPATH': _python_path()},
       # An interrupt from the keyboard reaches it only through this process.
       start_new_session=True,
     )
+    assert self.process.stdin is not None and self.process.stdout is not None
+    self._tasks, self._answers = self.process.stdin, self.process.stdout
 
   def fileno(self) -> int:
     """Returns the file descriptor that is readable once a run has ended."""
-    assert self.process.stdout is not None
-    return self.process.stdout.fileno()
+    return self._answers.fileno()
 
   def begin(self, run: runs_lib.Run, has_log: bool) -> None:
     """Starts a run, with its output in a file next to its folder, or here."""
@@ -206,17 +197,15 @@ class _Worker:
       run.folder.with_name(f'{run.folder.name}.log') if has_log else None
     )
     task = _task(run, self._log)
-    assert self.process.stdin is not None
     # A worker that has died in the meantime has no outcome.
     with contextlib.suppress(BrokenPipeError):
-      self.process.stdin.write(json.dumps(task).encode() + b'\n')
-      self.process.stdin.flush()
+      self._tasks.write(json.dumps(task).encode() + b'\n')
+      self._tasks.flush()
 
   def outcome(self) -> str | None:
     """Returns why the run has failed; None if it has not."""
-    assert self.process.stdout is not None
     see = f'; see {self._log}' if self._log else ''
-    if answer := self.process.stdout.readline():
+    if answer := self._answers.readline():
       reason = json.loads(answer)
       return reason and f'{reason}{see}'
     status = self.process.wait()
@@ -232,16 +221,14 @@ class _Worker:
 
   def end_input(self) -> None:
     """Asks the process to save and end."""
-    assert self.process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
-      self.process.stdin.close()
+      self._tasks.close()
 
   def close(self) -> None:
     """Waits until the process has ended."""
     self.end_input()
     self.process.wait()
-    assert self.process.stdout is not None
-    self.process.stdout.close()
+    self._answers.close()
 
 
 def _python_path() -> str:

@@ -1,8 +1,10 @@
 """The programs in examples/, which the documentation shows."""
 
+from collections.abc import Callable
 import pathlib
 import re
 import sys
+from types import ModuleType
 
 import conformance
 import jax
@@ -23,17 +25,28 @@ from examples import tic_tac_toe
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 
-def test_cartpole(
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-  capsys: pytest.CaptureFixture[str],
-) -> None:
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(
+  monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+  """Runs a program with two updates; returns its output."""
+
+  def run_main(program: ModuleType, *flags: str) -> str:
+    flags = ('--rule=policy_gradient', '--updates=2', *flags)
+    monkeypatch.setattr(sys, 'argv', [program.__name__, *flags])
+    program.main()
+    return capsys.readouterr().out
+
+  return run_main
+
+
+def test_cartpole(run: Run, tmp_path: pathlib.Path) -> None:
   path = tmp_path / 'agent.npz'
-  flags = ['--rule=policy_gradient', '--updates=2', f'--save={path}']
-  monkeypatch.setattr(sys, 'argv', ['cartpole', *flags])
-  cartpole.main()
+  output = run(cartpole, f'--save={path}')
   assert path.is_file()
-  output = capsys.readouterr().out
   assert re.search(r'^update 2: return \d', output)
   assert re.search(r'^mean return of ten episodes: \d', output, re.MULTILINE)
 
@@ -100,15 +113,9 @@ def test_corridors_keep_to_the_protocol() -> None:
 
 
 @pytest.mark.parametrize('flags', [[], ['--on_host']])
-def test_own_environment(
-  flags: list[str],
-  monkeypatch: pytest.MonkeyPatch,
-  capsys: pytest.CaptureFixture[str],
-) -> None:
-  flags = ['--rule=policy_gradient', '--updates=2', *flags]
-  monkeypatch.setattr(sys, 'argv', ['own_environment', *flags])
-  own_environment.main()
-  assert re.fullmatch(r'update 2: return -?\d\.\d\d\n', capsys.readouterr().out)
+def test_own_environment(flags: list[str], run: Run) -> None:
+  output = run(own_environment, *flags)
+  assert re.fullmatch(r'update 2: return -?\d\.\d\d\n', output)
 
 
 def test_outcomes_of_tic_tac_toe() -> None:
@@ -130,16 +137,11 @@ def test_outcomes_of_tic_tac_toe() -> None:
   np.testing.assert_array_equal(timestep.observation['action_mask'], after == 0)
 
 
-def test_tic_tac_toe(
-  monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tic_tac_toe(run: Run) -> None:
   conformance.check(lambda _: tic_tac_toe.TicTacToe(), num_steps=20)
-  flags = ['--rule=policy_gradient', '--updates=2']
-  monkeypatch.setattr(sys, 'argv', ['tic_tac_toe', *flags])
-  tic_tac_toe.main()
   assert re.fullmatch(
     r'before: mean return .*\nafter 2 updates: mean return .*\n',
-    capsys.readouterr().out,
+    run(tic_tac_toe),
   )
 
 

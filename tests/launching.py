@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 import zlib
 
+from absl import flags
 from absl.testing import flagsaver
 import jax
 import pytest
@@ -126,6 +127,23 @@ def error(launcher: ModuleType, workdir: pathlib.Path, *arguments: str) -> str:
   """Calls the command; returns the error message that it ends with."""
   with pytest.raises(SystemExit) as caught:
     call(launcher, workdir, *arguments)
+  return message_of(caught.value)
+
+
+def call_main(launcher: ModuleType, *arguments: str, **values: object) -> None:
+  """Calls the command of a launcher without --config, with values of flags."""
+  # Not parsed: flags of other launchers may be required in this process.
+  flags.FLAGS.mark_as_parsed()
+  with flagsaver.flagsaver(compilation_cache='off', **values):
+    launcher.main([launcher.__name__, *arguments])
+
+
+def error_of_main(
+  launcher: ModuleType, *arguments: str, **values: object
+) -> str:
+  """Calls `call_main`; returns the error message that it ends with."""
+  with pytest.raises(SystemExit) as caught:
+    call_main(launcher, *arguments, **values)
   return message_of(caught.value)
 
 

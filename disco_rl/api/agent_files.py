@@ -6,11 +6,8 @@ trainer. The note of the file is the description.
 """
 
 from collections.abc import Mapping
-import copy
 import dataclasses
 from typing import Any
-from typing import NoReturn
-from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -72,11 +69,9 @@ class Description:
     Raises:
       ValueError: A setting is not valid, or the torso is missing.
     """
-    settings = {
-      name: tuple(value) if isinstance(value, list) else value
-      for name, value in self.settings.items()
-    }
-    settings['torso'] = settings['torso'] if torso is None else torso
+    settings = {**self.settings}
+    if torso is not None:
+      settings['torso'] = torso
     if settings['torso'] is None:
       raise ValueError(
         'The agent has a torso of your own, which no file can hold: pass the '
@@ -93,21 +88,9 @@ def describe(
   config: agent_lib.AgentConfig,
   spec: types.EnvironmentSpec,
 ) -> Description:
-  """Describes an agent, as far as a file can contain it.
-
-  Args:
-    environment: The name of the environment, or an object.
-    preprocessing: Changes of an environment by name.
-    rule: The rule of the agent.
-    seed: The seed of the agent.
-    config: The settings of the agent.
-    spec: The specification of the environment.
-
-  Returns:
-    The description.
-  """
+  """Describes an agent, as far as a file can contain it."""
   outputs = rule.output_spec(spec.num_actions)
-  settings = settings_of(config)
+  settings = config_lib.flatten(config)
   if not isinstance(settings['torso'], str):
     settings['torso'] = None
   return Description(
@@ -122,34 +105,11 @@ def describe(
   )
 
 
-def settings_of(config: agent_lib.AgentConfig) -> dict[str, Any]:
-  """Flattens settings of an agent to keyword arguments of `Trainer`."""
-  return {
-    name: tuple(value) if isinstance(value, list) else value
-    for name, value in config_lib.flatten(config).items()
-  }
-
-
-class Unpicklable:
-  """Base class of objects with compiled programs, which cannot be pickled."""
-
-  def __reduce__(self) -> NoReturn:
-    """Raises TypeError: pickles cannot hold programs."""
-    raise TypeError(
-      f'A {type(self).__name__} cannot be pickled, and so cannot be sent to '
-      'another process: save it with its method `save`, and load the file '
-      'there with disco_rl.load_policy(path).'
-    )
-
-  def __deepcopy__(self, memo: dict[int, object]) -> Self:
-    """Copies all attributes, as for other objects."""
-    memo[id(self)] = new = object.__new__(type(self))
-    new.__dict__.update(copy.deepcopy(self.__dict__, memo))
-    return new
-
-
 def save(
-  path: files.PathLike, description: Description, tree: types.PyTree
+  path: files.PathLike,
+  description: Description,
+  tree: types.PyTree,
+  place: str = '',
 ) -> None:
   """Writes an agent by `npz.write`.
 
@@ -157,18 +117,22 @@ def save(
     path: The file, ending in '.npz'.
     description: The description of the agent.
     tree: A tree of arrays and PRNG keys.
+    place: The path of this tree in that of the whole agent.
 
   Raises:
     ValueError: The path does not end in '.npz'.
   """
-  _write(path, description, checks.leaves(tree))
+  leaves = checks.leaves(tree, place)
+  arrays = {name: np.asarray(files.to_data(x)) for name, x in leaves.items()}
+  note = {'version': VERSION, **dataclasses.asdict(description)}
+  npz.write(path, arrays, note)
 
 
 def save_policy(
   path: files.PathLike, description: Description, params: types.Params
 ) -> None:
   """Writes only the parameters of an agent; see `save`."""
-  _write(path, description, checks.leaves(params, _PARAMS))
+  save(path, description, params, _PARAMS)
 
 
 def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
@@ -186,14 +150,12 @@ def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
     ArchiveError: The file is damaged, or has another tree or version; the
       message names a leaf that differs.
   """
-  expected = _stored_shapes(like)
 
   def check(
     headers: Mapping[str, npz.Header], note: Mapping[str, object]
   ) -> None:
     _describe(path, note)
-    if difference := checks.difference(headers, expected):
-      raise npz.ArchiveError(_wrong(path, difference))
+    _check_same(path, headers, like)
 
   return _rebuild(npz.read(path, check)[0], like)
 
@@ -216,33 +178,14 @@ def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
 def rebuild(
   path: files.PathLike, arrays: Mapping[str, np.ndarray], like: types.Params
 ) -> types.Params:
-  """Rebuilds parameters from arrays by name.
-
-  Args:
-    path: The file or folder of the agent, for messages.
-    arrays: The arrays from `read` or `checks.leaves`.
-    like: The shapes of the parameters.
-
-  Returns:
-    The parameters.
+  """Rebuilds parameters of the shapes `like` from arrays by name.
 
   Raises:
-    ArchiveError: They differ from `like`; the message names a leaf.
+    ArchiveError: They differ from `like`; the message names a leaf and the
+      path.
   """
-  if difference := checks.difference(arrays, _stored_shapes(like)):
-    raise npz.ArchiveError(_wrong(path, difference))
+  _check_same(path, arrays, like)
   return _rebuild(arrays, like)
-
-
-def _write(
-  path: files.PathLike,
-  description: Description,
-  tree: Mapping[str, types.PyTree],
-) -> None:
-  """Writes leaves by their paths."""
-  arrays = {name: np.asarray(files.to_data(x)) for name, x in tree.items()}
-  note = {'version': VERSION, **dataclasses.asdict(description)}
-  npz.write(path, arrays, note)
 
 
 def _describe(path: files.PathLike, note: Mapping[str, Any]) -> Description:
@@ -278,14 +221,15 @@ def _rebuild(
   return jax.tree.unflatten(jax.tree.structure(like), rebuilt)
 
 
-def _stored_shapes(like: types.PyTree) -> dict[str, jax.ShapeDtypeStruct]:
-  """Returns the shapes of leaves in a file, where PRNG keys are integers."""
+def _check_same(
+  path: files.PathLike, found: Mapping[str, Any], like: types.PyTree
+) -> None:
+  """Raises ArchiveError if the arrays are not those of the tree `like`."""
+  # In a file, PRNG keys are integers.
   to_data = lambda tree: jax.tree.map(files.to_data, tree)
-  return checks.leaves(jax.eval_shape(to_data, like))
-
-
-def _wrong(path: files.PathLike, difference: str) -> str:
-  return (
-    f'{path} {difference}. Likely it was saved with another environment, '
-    'another rule or other settings: load it with those.'
-  )
+  expected = checks.leaves(jax.eval_shape(to_data, like))
+  if difference := checks.difference(found, expected):
+    raise npz.ArchiveError(
+      f'{path} {difference}. Likely it was saved with another environment, '
+      'another rule or other settings: load it with those.'
+    )

@@ -1,6 +1,5 @@
 """Single updates, for training loops and networks of the user's own."""
 
-from collections.abc import Callable
 import dataclasses
 import functools
 import typing
@@ -27,21 +26,16 @@ from disco_rl.update_rules import base
 class Network(Protocol):
   """The functions of a network for learning; `AgentNetwork` has them."""
 
-  @property
-  def init(self) -> Callable[[types.Array], types.Params]:
-    """The function from a PRNG key to parameters."""
+  def init(self, key: types.Array, /) -> types.Params:
+    """Makes parameters with a PRNG key."""
     ...
 
-  @property
   def unroll(
-    self,
-  ) -> Callable[
-    [types.Params, types.Rollout], tuple[types.Outputs, types.Outputs]
-  ]:
-    """The function from parameters and a rollout to outputs.
+    self, params: types.Params, rollout: types.Rollout, /
+  ) -> tuple[types.Outputs, types.Outputs]:
+    """Computes all outputs for a rollout, and those of the taken actions.
 
-    It returns all outputs, and those of the taken actions, like
-    `AgentNetwork.unroll`; `disco_rl.Heads` makes them from embeddings.
+    `disco_rl.Heads` makes them from embeddings; see `AgentNetwork.unroll`.
     """
     ...
 

@@ -1,11 +1,11 @@
 """Loads agents from files, and from the folders of runs."""
 
-from collections.abc import Mapping
 import os
 
 import jax
-import numpy as np
 
+from disco_rl import config as config_lib
+from disco_rl import types
 from disco_rl.api import agent_files
 from disco_rl.api import checks
 from disco_rl.api import player as player_lib
@@ -21,9 +21,6 @@ from disco_rl.networks import torsos
 from disco_rl.runtime import files
 from disco_rl.update_rules import hub
 from disco_rl.update_rules import sources
-
-# The description of an agent, and its arrays by name.
-_Described = tuple[agent_files.Description, Mapping[str, np.ndarray]]
 
 
 def load_policy(
@@ -70,20 +67,25 @@ def load_policy(
         f'{path} is the folder of a run, whose settings name the torso: leave '
         'torso=... out.'
       )
-    description, arrays = _of_run(path, seed)
+    description, params = _of_run(path, seed)
+    arrays = checks.leaves(params)
+  elif seed is not None:
+    raise ValueError(
+      f'{path} holds one agent: a seed chooses among those of a run.'
+    )
   else:
-    description, arrays = _of_file(path, seed)
+    description, arrays = agent_files.read(path)
   if environment is None:
     environment = description.environment
-  # An object has its own preprocessing.
-  preprocessing: registry.Preprocessing = (
-    description.preprocessing if isinstance(environment, str) else {}
-  )
   if environment is None:
     raise ValueError(
       f'{path} holds an agent of an environment of your own: pass it as '
       'environment=... to disco_rl.load_policy.'
     )
+  # An object has its own preprocessing.
+  preprocessing: registry.Preprocessing = (
+    description.preprocessing if isinstance(environment, str) else {}
+  )
   config = description.config(torso)
   own = _make_one(environment, preprocessing)
   network = agent_network.make(
@@ -128,23 +130,16 @@ def load_agent(
     one.rule,
     seed=one.seed,
     preprocessing=one.config.preprocessing,
-    **agent_files.settings_of(one.config.agent),
+    **config_lib.flatten(one.config.agent),
   )
   trainer.take_over(one.train_state, one.update)
   return trainer
 
 
-def _of_file(path: files.PathLike, seed: int | None) -> _Described:
-  """Reads the agent of a file."""
-  if seed is not None:
-    raise ValueError(
-      f'{path} holds one agent: a seed chooses among those of a run.'
-    )
-  return agent_files.read(path)
-
-
-def _of_run(workdir: files.PathLike, seed: int | None) -> _Described:
-  """Reads an agent of a run, as `Policy.save` would write it."""
+def _of_run(
+  workdir: files.PathLike, seed: int | None
+) -> tuple[agent_files.Description, types.Params]:
+  """Describes an agent of a run, and reads its parameters."""
   one = stored.read(workdir, seed)
   description = agent_files.describe(
     one.config.environment,
@@ -154,8 +149,7 @@ def _of_run(workdir: files.PathLike, seed: int | None) -> _Described:
     one.config.agent,
     one.spec,
   )
-  params = one.train_state.agents.learner.params
-  return description, checks.leaves(params)
+  return description, one.train_state.agents.learner.params
 
 
 def _make_one(

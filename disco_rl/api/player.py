@@ -86,7 +86,7 @@ class Player:
     greedy: bool,
     is_first: npt.ArrayLike,
   ) -> int | np.ndarray:
-    """Chooses actions; see `Trainer.act`.
+    """Chooses actions; `Acting.act` describes results and errors.
 
     Args:
       params: theta with a leading axis of one agent.
@@ -95,13 +95,6 @@ class Player:
         before it is wrapped, or of the spec.
       greedy: Whether to take the most likely action.
       is_first: bool or [B], whether an episode begins.
-
-    Returns:
-      The action, or [B] actions, in the format of the environment.
-
-    Raises:
-      ValueError: The observation has a wrong structure or shape, is not finite,
-        or has no legal action.
     """
     # The check below reports observations of another structure.
     with contextlib.suppress(LookupError, TypeError):
@@ -127,18 +120,9 @@ class Player:
     max_steps: int,
     has_film: bool = False,
   ) -> tuple[playing.Episodes, playing.Film | None]:
-    """Plays episodes in new environments; see `Policy.evaluate`.
+    """Plays episodes in new environments, as `Acting.evaluate` describes.
 
-    Args:
-      params: theta with a leading axis of one agent.
-      episodes: The number of episodes.
-      greedy: Whether to take the most likely actions.
-      seed: The seed of environments and actions.
-      max_steps: The maximal length of an episode.
-      has_film: Whether to take pictures, with only one environment.
-
-    Returns:
-      The episodes, and the film.
+    With `has_film`, there is only one environment, and pictures are taken.
     """
     episodes = config_lib.valid('episodes', episodes, config_lib.Count)
     seed = config_lib.valid('seed', seed, config_lib.CountOrZero)

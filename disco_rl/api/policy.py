@@ -1,4 +1,9 @@
-"""A trained agent that acts, plays and can be saved, but does not learn."""
+"""Agents that act and play, and a trained one that can be saved."""
+
+import abc
+import copy
+from typing import NoReturn
+from typing import Self
 
 import jax
 import numpy as np
@@ -12,31 +17,18 @@ from disco_rl.runtime import files
 from disco_rl.runtime import video
 
 
-class Policy(agent_files.Unpicklable):
-  """The policy of an agent; made by `Trainer.policy` and `load_policy`.
+class Acting(abc.ABC):
+  """An agent that acts and plays: a `Policy`, or a `Trainer`.
 
-  Attributes:
-    description: The description of the agent.
-    spec: The shapes of observations and actions.
-    params: The parameters theta, with a leading axis of one agent.
+  It has compiled programs, so it can be copied, but not pickled.
   """
 
-  description: agent_files.Description
-  spec: types.EnvironmentSpec
-  params: types.Params
+  _player: player_lib.Player
+  _memory: player_lib.Memory
 
-  def __init__(
-    self,
-    description: agent_files.Description,
-    params: types.Params,
-    player: player_lib.Player,
-  ):
-    """Use `Trainer.policy` or `load_policy` instead of calling this."""
-    self.description = description
-    self.params = params
-    self.spec = player.spec
-    self._player = player
-    self._memory = player_lib.Memory(jax.random.key(description.seed))
+  @abc.abstractmethod
+  def _current_params(self) -> types.Params:
+    """Returns theta, with a leading axis of one agent."""
 
   def act(
     self,
@@ -45,10 +37,25 @@ class Policy(agent_files.Unpicklable):
     greedy: bool = False,
     is_first: npt.ArrayLike = False,
   ) -> int | np.ndarray:
-    """Chooses actions; see `Trainer.act`."""
-    return self._player.act(
-      self.params, self._memory, observation, greedy, is_first
-    )
+    """Chooses actions.
+
+    Args:
+      observation: An observation in the format of the environment, or a batch
+        with a leading axis B; numbers are converted. Observations that already
+        match `spec` are also accepted.
+      greedy: Whether to take the most likely action, instead of sampling.
+      is_first: bool or [B], whether an episode begins, which resets the core
+        state of an agent with core_lstm.
+
+    Returns:
+      The action, or [B] actions, in the format of the environment.
+
+    Raises:
+      ValueError: The observation has a wrong structure or shape, is not finite,
+        or has no legal action.
+    """
+    params = self._current_params()
+    return self._player.act(params, self._memory, observation, greedy, is_first)
 
   def evaluate(
     self,
@@ -59,6 +66,8 @@ class Policy(agent_files.Unpicklable):
     max_steps: int = playing.MAX_STEPS,
   ) -> playing.Episodes:
     """Plays episodes in new environments, up to 16 in parallel.
+
+    The agent does not learn from these episodes, and training is unaffected.
 
     Args:
       episodes: The number of episodes.
@@ -77,7 +86,7 @@ class Policy(agent_files.Unpicklable):
         object, which cannot be made again.
     """
     played, _ = self._player.play(
-      self.params, episodes, greedy, seed, max_steps
+      self._current_params(), episodes, greedy, seed, max_steps
     )
     return played
 
@@ -127,10 +136,54 @@ class Policy(agent_files.Unpicklable):
   ) -> tuple[playing.Episodes, playing.Film]:
     """Plays like `render`; returns the episodes and the original pictures."""
     played, film = self._player.play(
-      self.params, episodes, greedy, seed, max_steps, has_film=True
+      self._current_params(), episodes, greedy, seed, max_steps, has_film=True
     )
     assert film is not None
     return played, film
+
+  def __reduce__(self) -> NoReturn:
+    """Raises TypeError: pickles cannot hold programs."""
+    raise TypeError(
+      f'A {type(self).__name__} cannot be pickled, and so cannot be sent to '
+      'another process: save it with its method `save`, and load the file '
+      'there with disco_rl.load_policy(path).'
+    )
+
+  def __deepcopy__(self, memo: dict[int, object]) -> Self:
+    """Copies all attributes, as for other objects."""
+    memo[id(self)] = new = object.__new__(type(self))
+    new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+    return new
+
+
+class Policy(Acting):
+  """The policy of an agent; made by `Trainer.policy` and `load_policy`.
+
+  Attributes:
+    description: The description of the agent.
+    spec: The shapes of observations and actions.
+    params: The parameters theta, with a leading axis of one agent.
+  """
+
+  description: agent_files.Description
+  spec: types.EnvironmentSpec
+  params: types.Params
+
+  def __init__(
+    self,
+    description: agent_files.Description,
+    params: types.Params,
+    player: player_lib.Player,
+  ):
+    """Use `Trainer.policy` or `load_policy` instead of calling this."""
+    self.description = description
+    self.params = params
+    self.spec = player.spec
+    self._player = player
+    self._memory = player_lib.Memory(jax.random.key(description.seed))
+
+  def _current_params(self) -> types.Params:
+    return self.params
 
   def save(self, path: files.PathLike) -> None:
     """Saves the parameters and the description, for `load_policy`.

@@ -1,7 +1,6 @@
 """Trains one agent, acts with it, saves and loads it."""
 
 from collections.abc import Callable
-from collections.abc import Sequence
 import dataclasses
 import functools
 import os
@@ -10,7 +9,6 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy import typing as npt
 
 from disco_rl import config as config_lib
 from disco_rl import types
@@ -25,7 +23,6 @@ from disco_rl.api import rules
 from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
-from disco_rl.evaluation import playing
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
 from disco_rl.networks import torsos
@@ -37,13 +34,8 @@ from disco_rl.runtime import npz
 from disco_rl.runtime import signals
 from disco_rl.update_rules import base as rule_base
 
-_LIKELY = (
-  'a learning rate that is too high, rewards that are not finite, or an '
-  'action_mask without a legal action'
-)
 
-
-class Trainer(agent_files.Unpicklable):
+class Trainer(policy_lib.Acting):
   """One agent that learns by a rule, in a named environment or your own.
 
   With environments on the host, use it as a context manager, or call `close`.
@@ -144,7 +136,10 @@ class Trainer(agent_files.Unpicklable):
     """Initializes the agent, its training and its player."""
     compilation_cache.use_default_folder()
     self.updates = 0
-    agent = self._make_agent(rule)
+    rule_checks.check_rule(rule.rule, rule.params, self.spec)
+    agent = agent_lib.make(self.config, self.spec, rule.rule)
+    # Errors about shapes are raised before anything is compiled.
+    jax.eval_shape(agent.init, jax.random.key(0))
     self._description = agent_files.describe(
       given, preprocessing, rule, seed, self.config, self.spec
     )
@@ -205,7 +200,9 @@ class Trainer(agent_files.Unpicklable):
     rows: list[train_loop.Row] = []
 
     def on_stage(stage: train_loop.Stage) -> None:
-      self._take_over(stage)
+      since, self.updates = self.updates, stage.update
+      self._train_state = stage.train_state
+      metrics.check_finite(stage.rows, since, train_loop.CAUSES)
       rows.extend(stage.rows)
       if save_to and (stage.is_last or stage.update % save_every == 0):
         self.save(save_to)
@@ -214,7 +211,18 @@ class Trainer(agent_files.Unpicklable):
           callback(row)
 
     every = (log_every, save_every) if save_to else (log_every,)
-    self._train(updates, every, on_stage, show_progress)
+    with signals.Requests(ends_program=False) as requests:
+      requests.listen()
+      train_loop.train(
+        self._driver,
+        self._rule_params,
+        self._get_train_state(),
+        train_loop.UpdateRange(self.updates, self.updates + updates, every),
+        on_stage,
+        lambda: requests.received is not None,
+        self._names,
+        show_progress,
+      )
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
   def _check_training(
@@ -247,96 +255,10 @@ class Trainer(agent_files.Unpicklable):
     whole = self.config.whole
     return updates, whole(log_every), whole(save_every)
 
-  def _take_over(self, stage: train_loop.Stage) -> None:
-    """Keeps the result of a stage; raises `metrics.NonFiniteError`."""
-    since, self.updates = self.updates, stage.update
-    self._train_state = stage.train_state
-    metrics.check_finite(stage.rows, since, _LIKELY)
-
-  def _train(
-    self,
-    updates: int,
-    every: Sequence[int],
-    on_stage: Callable[[train_loop.Stage], None],
-    show_progress: bool,
-  ) -> None:
-    """Makes updates in stages, until the end or a keyboard interrupt."""
-    with signals.Requests(ends_program=False) as requests:
-      requests.listen()
-      train_loop.train(
-        self._driver,
-        self._rule_params,
-        self._get_train_state(),
-        train_loop.UpdateRange(self.updates, self.updates + updates, every),
-        on_stage,
-        lambda: requests.received is not None,
-        self._names,
-        show_progress,
-      )
-
-  def act(
-    self,
-    observation: types.PyTree,
-    *,
-    greedy: bool = False,
-    is_first: npt.ArrayLike = False,
-  ) -> int | np.ndarray:
-    """Chooses actions.
-
-    Args:
-      observation: An observation in the format of the environment, or a batch
-        with a leading axis B; numbers are converted. Observations that already
-        match `spec` are also accepted.
-      greedy: Whether to take the most likely action, instead of sampling.
-      is_first: bool or [B], whether an episode begins, which resets the core
-        state of an agent with core_lstm.
-
-    Returns:
-      The action, or [B] actions, in the format of the environment.
-
-    Raises:
-      ValueError: The observation has a wrong structure or shape, is not finite,
-        or has no legal action.
-    """
-    params = self._get_train_state().agents.learner.params
-    return self._player.act(params, self._memory, observation, greedy, is_first)
-
   def policy(self) -> policy_lib.Policy:
     """Returns the current policy, without the state for learning."""
-    params = self._get_train_state().agents.learner.params
-    return policy_lib.Policy(
-      self._description, host_collector.copy_params(params), self._player
-    )
-
-  def evaluate(
-    self,
-    episodes: int = 100,
-    *,
-    greedy: bool = False,
-    seed: int = 0,
-    max_steps: int = playing.MAX_STEPS,
-  ) -> playing.Episodes:
-    """Plays episodes in new environments; see `Policy.evaluate`.
-
-    The agent does not learn from these episodes, and training is unaffected.
-    """
-    return self.policy().evaluate(
-      episodes, greedy=greedy, seed=seed, max_steps=max_steps
-    )
-
-  def render(
-    self,
-    path: files.PathLike | None = None,
-    episodes: int = 1,
-    *,
-    greedy: bool = False,
-    seed: int = 0,
-    max_steps: int = playing.MAX_STEPS,
-  ) -> np.ndarray:
-    """Draws episodes, and writes them to a file; see `Policy.render`."""
-    return self.policy().render(
-      path, episodes, greedy=greedy, seed=seed, max_steps=max_steps
-    )
+    params = host_collector.copy_params(self._current_params())
+    return policy_lib.Policy(self._description, params, self._player)
 
   def save(self, path: files.PathLike) -> None:
     """Saves the agent and the state of training, except host environments.
@@ -403,12 +325,8 @@ class Trainer(agent_files.Unpicklable):
     closed = ', closed' if self._is_closed else ''
     return f'<Trainer: {self._names}, {self.updates} updates{closed}>'
 
-  def _make_agent(self, rule: rules.LoadedRule) -> agent_lib.Agent:
-    rule_checks.check_rule(rule.rule, rule.params, self.spec)
-    agent = agent_lib.make(self.config, self.spec, rule.rule)
-    # Errors about shapes are raised before anything is compiled.
-    jax.eval_shape(agent.init, jax.random.key(0))
-    return agent
+  def _current_params(self) -> types.Params:
+    return self._get_train_state().agents.learner.params
 
   def _get_train_state(self) -> training.TrainState:
     # Programs reuse the buffers of the previous state.

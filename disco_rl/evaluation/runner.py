@@ -148,10 +148,6 @@ TRAIN_STATE = 'train_state'
 _DISK_REMEDY = (
   'Choose a --workdir on a larger disk, or lower seeds or replay_capacity.'
 )
-_CAUSES = (
-  'a learning rate that is too high, rewards that are not finite, or an '
-  'action_mask without a legal action'
-)
 
 
 class Evaluation:
@@ -314,7 +310,7 @@ class Evaluation:
     def on_stage(stage: train_loop.Stage) -> None:
       nonlocal latest
       rows = self._rows(stage)
-      metrics.check_finite(rows, run.step, _CAUSES)
+      metrics.check_finite(rows, run.step, train_loop.CAUSES)
       writer.write(rows)
       latest, run.step = stage.train_state, stage.update
       if run.is_due(stage.is_last):

@@ -117,12 +117,15 @@ def check(runs: Sequence[Run], free: Collection[str] = runner.FREE) -> None:
     )
 
 
-def read(run: Run, updates: int | None = None) -> comparison.Result:
+def read(
+  run: Run, updates: int | None = None, failure: str | None = None
+) -> comparison.Result:
   """Reads the result of a finished or failed training.
 
   Args:
     run: The run.
     updates: The number of updates after which agents are scored; None: all.
+    failure: The reason why the run has failed; None: that in its folder.
 
   Returns:
     The result; for a failed run, the failure.
@@ -133,8 +136,9 @@ def read(run: Run, updates: int | None = None) -> comparison.Result:
   """
   config = run.config
   identity = config.environment, run.rule, config.agent.learning_rate
-  if run.failure is not None:
-    return comparison.failed(*identity, run.failure)
+  failure = run.failure if failure is None else failure
+  if failure is not None:
+    return comparison.failed(*identity, failure)
   updates = config.updates if updates is None else updates
   return comparison.read_result(
     run.folder / 'metrics.csv', *identity, updates * config.steps_per_update

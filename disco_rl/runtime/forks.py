@@ -21,22 +21,48 @@ KEY = 'forked_from'
 _FILES = ('metrics.csv', 'held_out/metrics.csv', 'replay', 'rule.npz')
 
 
-def origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
-  """Returns where a run was forked from, or will be.
+def describe(
+  workdir: pathlib.Path,
+  source: str | None,
+  settings: Mapping[str, Any],
+  shapes: Callable[[Mapping[str, object]], object],
+  last_step: int,
+) -> dict[str, Any]:
+  """Returns the settings of a run, for a fork including its origin.
 
   Args:
-    workdir: The folder of the run.
+    workdir: The folder of the run, which may already exist.
     source: The folder to fork from, as the user gave it; None when a fork is
-      resumed without it.
+      resumed without it, or for other runs.
+    settings: The settings of the run.
+    shapes: A function from settings to the values that a fork shares with its
+      source, which are compared by `==`. It raises ValueError for invalid
+      settings.
+    last_step: The final number of updates or meta-steps of the run.
 
   Returns:
-    The `workdir` of the source and the `step` of its checkpoint; None if the
-    run is not a fork.
+    The settings, and under `KEY` the `workdir` of the source and the `step` of
+    its checkpoint.
 
   Raises:
-    files.WorkdirError: The source has no checkpoints, or the folder already
-      contains another run.
+    files.WorkdirError: The source has no checkpoints, its state does not fit
+      the settings, or the folder already contains another run.
   """
+  origin = _origin(workdir, source)
+  if origin is None:
+    return dict(settings)
+  if not (workdir / 'checkpoints').exists():
+    _check(origin, settings, shapes)
+    if last_step <= origin['step']:
+      raise files.WorkdirError(
+        f'{origin["workdir"]} has made {origin["step"]} of {last_step} steps: '
+        'raise --config.updates or --config.meta_steps.'
+      )
+  return {**settings, KEY: origin}
+
+
+def _origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
+  """Returns where a run was forked from, or will be; see `describe`."""
   if (workdir / 'config.json').exists():
     found = metrics.read_json(workdir / 'config.json').get(KEY)
     if source is not None and (found or {}).get('workdir') != source:
@@ -69,22 +95,15 @@ def read_settings(workdir: pathlib.Path) -> dict[str, Any]:
   }
 
 
-def check(
+def _check(
   where: Mapping[str, Any],
   settings: Mapping[str, object],
   shapes: Callable[[Mapping[str, object]], object],
 ) -> None:
-  """Checks that the state of the source fits the settings of the fork.
+  """Raises WorkdirError if the state of the source does not fit the settings.
 
-  Args:
-    where: The source, from `origin`.
-    settings: The settings of the fork.
-    shapes: A function from settings to the values that must stay the same,
-      which are compared by `==`. It raises ValueError for invalid settings.
-
-  Raises:
-    files.WorkdirError: It does not fit. The message names the settings that
-      cause this, or, if no single setting does, all settings that differ.
+  The message names the settings that cause this, or, if no single setting does,
+  all settings that differ.
   """
   old = read_settings(pathlib.Path(where['workdir']))
   wanted = shapes(old)

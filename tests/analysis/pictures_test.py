@@ -1,9 +1,9 @@
 """Tests of disco_rl/analysis/pictures.py and of launch/analyse.py."""
 
+import functools
 import pathlib
 from typing import Any
 
-from absl.testing import flagsaver
 import launching
 import numpy as np
 from PIL import Image
@@ -36,15 +36,8 @@ AGENT = (
 NAMES = ('targets', 'trace', 'gradients', 'probes', 'horizon', 'reliance')
 
 
-def call(**values: object) -> None:
-  with flagsaver.flagsaver(compilation_cache='off', **values):
-    analyse.main(['analyse'])
-
-
-def error(**values: object) -> str:
-  with pytest.raises(SystemExit) as caught:
-    call(**values)
-  return launching.message_of(caught.value)
+call = functools.partial(launching.call_main, analyse)
+error = functools.partial(launching.error_of_main, analyse)
 
 
 @pytest.fixture

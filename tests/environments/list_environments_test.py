@@ -7,8 +7,6 @@ from typing import Any
 from unittest import mock
 import warnings
 
-from absl import flags
-from absl.testing import flagsaver
 import conformance
 import launching
 import pytest
@@ -21,11 +19,7 @@ from launch import list_environments
 
 def _print(capsys: Any, arguments: Sequence[str] = (), **values: Any) -> str:
   """What the launcher prints, given values of flags."""
-  # Not parsed: other launchers' flags, which other tests may have defined in
-  # this process, are required.
-  flags.FLAGS.mark_as_parsed()
-  with flagsaver.flagsaver(**values):
-    list_environments.main(['list_environments', *arguments])
+  launching.call_main(list_environments, *arguments, **values)
   return capsys.readouterr().out
 
 

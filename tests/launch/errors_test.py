@@ -8,7 +8,6 @@ import types
 from typing import Any
 from unittest import mock
 
-from absl import flags
 from absl.testing import flagsaver
 import gymnasium
 import jax
@@ -123,13 +122,7 @@ def test_a_figure_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
 
 def compared(workdir: pathlib.Path, output: pathlib.Path) -> str:
   """The error of a comparison."""
-  flags.FLAGS.mark_as_parsed()
-  with (
-    flagsaver.flagsaver(output=f'{output}'),
-    pytest.raises(SystemExit) as ended,
-  ):
-    compare.main(['compare', f'{workdir}'])
-  return launching.message_of(ended.value)
+  return launching.error_of_main(compare, f'{workdir}', output=f'{output}')
 
 
 def test_curves_of_changed_metrics_are_not_compared(

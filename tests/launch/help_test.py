@@ -15,16 +15,11 @@ from launch import compare  # noqa: F401, its flags are shown.
 from launch import help
 
 
-def shown(launcher: str, *arguments: str) -> str:
-  ended = launching.run_python('-m', f'launch.{launcher}', *arguments)
-  assert ended.returncode == 0, ended.stderr
-  assert not ended.stderr
-  assert max(map(len, ended.stdout.splitlines())) <= 80
-  return ended.stdout
-
-
 def test_flags_come_before_the_settings_and_those_of_libraries_not() -> None:
-  text = shown('meta_train', '--help')
+  ended = launching.run_python('-m', 'launch.meta_train', '--help')
+  assert (ended.returncode, ended.stderr) == (0, '')
+  text = ended.stdout
+  assert max(map(len, text.splitlines())) <= 80
   assert text.startswith('Discovers an update rule')
   places = [
     text.index(part)
@@ -46,24 +41,30 @@ def test_launchers_without_a_config(
   assert 'Settings, ' not in text
 
 
-@pytest.mark.parametrize('base', [meta_training, evaluate])
+@pytest.mark.parametrize(
+  ('base', 'config', 'discount'),
+  [
+    (meta_training, 'quickstart.py', 0.97),
+    (evaluate, 'evaluate.py:quickstart', 0.997),
+  ],
+)
 def test_every_setting_is_shown_with_the_values_of_the_given_config(
-  base: object, capsys: pytest.CaptureFixture[str]
+  base: ModuleType,
+  config: str,
+  discount: float,
+  capsys: pytest.CaptureFixture[str],
 ) -> None:
-  name = 'quickstart' if base is meta_training else 'evaluate:quickstart'
-  path = launching.REPOSITORY / 'configs' / f'{name}'.replace(':', '.py:')
-  argument = f'--config={path}' + ('' if ':' in name else '.py')
-  argv = ['launcher', argument, '--config.batch_size=7', '--help']
+  path = launching.REPOSITORY / 'configs' / config
+  argv = ['launcher', f'--config={path}', '--config.batch_size=7', '--help']
   with pytest.MonkeyPatch.context() as patch, flagsaver.flagsaver():
     patch.setattr('sys.argv', argv)
     with pytest.raises(SystemExit) as ended:
-      common.parse_config_flags(argv, base)  # type: ignore[arg-type]
+      common.parse_config_flags(argv, base)
   assert ended.value.code == 0
   text = capsys.readouterr().out
-  for setting in base.base():  # type: ignore[attr-defined]
+  for setting in base.base():
     assert setting == 'preprocessing' or f'\n  {setting}=' in text, setting
   assert '\n  batch_size=7 ' in text
-  discount = 0.97 if base is meta_training else 0.997  # Of the quick start.
   assert f'\n  discount={discount} ' in text
   assert '\n  preprocessing.atari.frame_skip=4 ' in text
 

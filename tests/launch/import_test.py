@@ -113,20 +113,15 @@ def test_launchers_import_what_a_run_needs(
   launcher: ModuleType, tmp_path: pathlib.Path
 ) -> None:
   (tmp_path / 'imports.json').write_text('{"modules": ["no_such_module"]}')
-  flags.FLAGS.mark_as_parsed()
-  with (
-    flagsaver.flagsaver(workdir=f'{tmp_path}', compilation_cache='off'),
-    pytest.raises(SystemExit, match=f'{tmp_path} needs no_such_module: No m'),
-  ):
-    launcher.main(['launcher'])
+  message = launching.error_of_main(launcher, workdir=f'{tmp_path}')
+  assert f'{tmp_path} needs no_such_module: No module' in message
 
 
 def test_imported_environments_are_listed(
   module: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-  flags.FLAGS.mark_as_parsed()
-  with flagsaver.flagsaver(**{'import': [module]}, json=True, suite='wide'):
-    list_environments.main(['list_environments'])
+  values = {'import': [module], 'json': True, 'suite': 'wide'}
+  launching.call_main(list_environments, **values)
   (row,) = json.loads(capsys.readouterr().out)
   assert (row['name'], row['kind'], row['problem']) == ('wide', 'device', None)
 

@@ -1,10 +1,10 @@
 """Tests of launch.play, and of loading agents of runs."""
 
+import functools
 import pathlib
 import shutil
 from typing import Any
 
-from absl.testing import flagsaver
 import jax
 import launching
 import numpy as np
@@ -21,15 +21,8 @@ from launch import play
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 
-def call(**values: object) -> None:
-  with flagsaver.flagsaver(compilation_cache='off', **values):
-    play.main(['play'])
-
-
-def error(**values: object) -> str:
-  with pytest.raises(SystemExit) as caught:
-    call(**values)
-  return launching.message_of(caught.value)
+call = functools.partial(launching.call_main, play)
+error = functools.partial(launching.error_of_main, play)
 
 
 def test_plays_an_agent_of_a_run_and_changes_nothing(

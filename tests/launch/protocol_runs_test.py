@@ -126,8 +126,6 @@ def test_what_is_wrong_is_said_before_anything_runs(
   tmp_path: pathlib.Path,
   pretended: Pretended,
 ) -> None:
-  with pytest.raises(SystemExit) as caught:
-    launch(tmp_path, config, *arguments)
-  assert message in launching.message_of(caught.value)
+  assert message in launching.error(protocol, tmp_path, config, *arguments)
   assert not pretended.made
   assert not (tmp_path / 'config.json').exists()

@@ -1,5 +1,6 @@
 """Tests of launch/scheduler.py: what is run, what is left, what survives."""
 
+from collections.abc import Sequence
 import json
 import os
 import pathlib
@@ -80,6 +81,14 @@ def make_run(folder: pathlib.Path, kind: str = 'works') -> runs_lib.Run:
   return runs_lib.Run(folder.name, folder, kind, {'updates': 4, 'rule': kind})
 
 
+def run_all(
+  runs: Sequence[runs_lib.Run], at_once: int, worker: Sequence[str]
+) -> dict[pathlib.Path, str]:
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(scheduler, 'WORKER', worker)
+    return scheduler.run_all(runs, at_once)
+
+
 def await_file(path: pathlib.Path) -> None:
   deadline = time.monotonic() + 300  # Where much else is running.
   while not path.exists():
@@ -96,7 +105,7 @@ def test_runs_go_on_side_by_side_and_are_not_repeated(
     make_run(tmp_path / 'c', kind='fails'),
     make_run(tmp_path / 'd'),
   ]
-  failures = scheduler.run_all(runs, 2, QUICK)
+  failures = run_all(runs, 2, QUICK)
   log = tmp_path / 'c.log'
   assert failures == {tmp_path / 'c': f'it is too hot; see {log}'}
   (begin_a, end_a, worker_a), (begin_b, end_b, worker_b), *others = (
@@ -111,9 +120,9 @@ def test_runs_go_on_side_by_side_and_are_not_repeated(
   assert f'c failed: it is too hot; see {log}' in lines
 
   # Only what failed is left.
-  assert not scheduler.run_all(runs, 2, QUICK)
+  assert not run_all(runs, 2, QUICK)
   assert capsys.readouterr().err.splitlines() == ['Run 4 of 4: c']
-  assert not scheduler.run_all(runs, 2, QUICK)
+  assert not run_all(runs, 2, QUICK)
   assert capsys.readouterr().err == ''
 
 
@@ -121,7 +130,7 @@ def test_a_worker_that_is_killed_ends_no_other_run(
   tmp_path: pathlib.Path,
 ) -> None:
   runs = [make_run(tmp_path / 'a', 'dies'), make_run(tmp_path / 'b')]
-  assert scheduler.run_all(runs, 1, QUICK) == {
+  assert run_all(runs, 1, QUICK) == {
     tmp_path / 'a': 'its process ended with signal 9, likely for lack of memory'
   }
   assert runs[1].is_over
@@ -131,7 +140,7 @@ def test_how_runs_fail(tmp_path: pathlib.Path) -> None:
   kinds = ('bad', 'bug', 'nan')
   runs = [make_run(tmp_path / x, x) for x in kinds]
   worker = ('-c', _RAISES)
-  failures = scheduler.run_all(runs, 3, worker)
+  failures = run_all(runs, 3, worker)
   texts = ('bad it is', "KeyError: 'bug it is'", 'nan it is')
   assert failures == {
     tmp_path / x: f'{text}; see {tmp_path / x}.log'
@@ -142,9 +151,7 @@ def test_how_runs_fail(tmp_path: pathlib.Path) -> None:
     ('Traceback' in (tmp_path / f'{x}.log').read_text()) for x in kinds
   ] == [False, True, False]
   assert [run.is_over for run in runs] == [False, False, True]
-  assert scheduler.run_all(runs[2:], 1, worker) == {
-    tmp_path / 'nan': 'nan it is'
-  }
+  assert run_all(runs[2:], 1, worker) == {tmp_path / 'nan': 'nan it is'}
 
 
 def test_a_signal_reaches_the_runs(tmp_path: pathlib.Path) -> None:
@@ -157,7 +164,7 @@ def test_a_signal_reaches_the_runs(tmp_path: pathlib.Path) -> None:
 
   threading.Thread(target=interrupt).start()
   with pytest.raises(signals.Interrupted) as caught:
-    scheduler.run_all([make_run(x) for x in folders], 2, ('-c', _SAVES))
+    run_all([make_run(x) for x in folders], 2, ('-c', _SAVES))
   assert caught.value.code == 128 + signal.SIGTERM
   assert all((x / 'saved').exists() for x in folders)
 
@@ -168,7 +175,8 @@ import pathlib, sys
 from disco_rl.evaluation import runs
 from launch import scheduler
 run = runs.Run('a', pathlib.Path(sys.argv[1]), 'x', {'updates': 4, 'rule': 'x'})
-scheduler.run_all([run], 1, ('-c', sys.argv[2]))
+scheduler.WORKER = ('-c', sys.argv[2])
+scheduler.run_all([run], 1)
 """
 
 

@@ -68,13 +68,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   return workdir
 
 
-def call(workdir: pathlib.Path, **values: object) -> None:
-  given = {'updates': 3, 'agents': 2, **values}
-  flags.FLAGS.mark_as_parsed()
-  with flagsaver.flagsaver(
-    compilation_cache='off', workdir=str(workdir), **given
-  ):
-    showcase.main(['showcase'])
+def call(workdir: pathlib.Path) -> None:
+  launching.call_main(showcase, workdir=str(workdir), updates=3, agents=2)
 
 
 def runs_of(workdir: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -242,8 +237,6 @@ def test_nothing_is_repeated(run: pathlib.Path) -> None:
 
 
 def test_a_folder_without_a_finished_discovery(tmp_path: pathlib.Path) -> None:
-  with pytest.raises(SystemExit) as caught:
-    call(tmp_path)
-  message = launching.message_of(caught.value)
+  message = launching.error_of_main(showcase, workdir=str(tmp_path))
   assert 'holds no finished run of disco-rl meta-train' in message
   assert list(tmp_path.iterdir()) == []

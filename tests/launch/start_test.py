@@ -12,7 +12,6 @@ from configs import evaluate
 from disco_rl import config as config_lib
 from launch import common
 from launch import evaluate as evaluate_launcher
-from launch import fork
 
 SDL = """
 import os, signal, time
@@ -59,7 +58,7 @@ def test_flags_of_paths_know_the_home_directory(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   monkeypatch.setenv('HOME', '/home/someone')
-  for flag in (common.workdir_flag(), common.cache_flag(), fork.FROM):
+  for flag in (common.workdir_flag(), common.cache_flag(), common.from_flag()):
     parse = flags.FLAGS[flag.name].parser.parse
     assert parse('~/run.npz') == '/home/someone/run.npz'
     assert parse('runs/~') == 'runs/~'

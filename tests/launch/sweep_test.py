@@ -1,5 +1,6 @@
 """Tests of launch/sweep.py: plans, runs, reports."""
 
+import functools
 import json
 import pathlib
 import re
@@ -50,12 +51,8 @@ def plan(workdir: pathlib.Path, *arguments: str) -> list[runs_lib.Run]:
     return sweep.plan(workdir)
 
 
-def launch(workdir: pathlib.Path, *arguments: str) -> None:
-  launching.call(sweep, workdir, *arguments)
-
-
-def error(workdir: pathlib.Path, *arguments: str) -> str:
-  return launching.error(sweep, workdir, *arguments)
+launch = functools.partial(launching.call, sweep)
+error = functools.partial(launching.error, sweep)
 
 
 # The runs.
