@@ -117,15 +117,15 @@ def check(runs: Sequence[Run], free: Collection[str] = runner.FREE) -> None:
     )
 
 
-def read(run: Run, updates: int | None = None) -> comparison.Result:
+def read(
+  run: Run, updates: int | None = None, failure: str | None = None
+) -> comparison.Result:
   """Reads the result of a finished or failed training.
 
   Args:
     run: The run.
     updates: The number of updates after which agents are scored; None: all.
-
-  Returns:
-    The result; for a failed run, the failure.
+    failure: The reason why it has failed, if its folder does not tell.
 
   Raises:
     OSError: The metrics cannot be read.
@@ -133,8 +133,8 @@ def read(run: Run, updates: int | None = None) -> comparison.Result:
   """
   config = run.config
   identity = config.environment, run.rule, config.agent.learning_rate
-  if run.failure is not None:
-    return comparison.failed(*identity, run.failure)
+  if (failure := failure or run.failure) is not None:
+    return comparison.Result(*identity, failure=failure)
   updates = config.updates if updates is None else updates
   return comparison.read_result(
     run.folder / 'metrics.csv', *identity, updates * config.steps_per_update
