@@ -37,11 +37,6 @@ from disco_rl.runtime import npz
 from disco_rl.runtime import signals
 from disco_rl.update_rules import base as rule_base
 
-_LIKELY = (
-  'a learning rate that is too high, rewards that are not finite, or an '
-  'action_mask without a legal action'
-)
-
 
 class Trainer(agent_files.Unpicklable):
   """One agent that learns by a rule, in a named environment or your own.
@@ -251,7 +246,7 @@ class Trainer(agent_files.Unpicklable):
     """Keeps the result of a stage; raises `metrics.NonFiniteError`."""
     since, self.updates = self.updates, stage.update
     self._train_state = stage.train_state
-    metrics.check_finite(stage.rows, since, _LIKELY)
+    metrics.check_finite(stage.rows, since, train_loop.CAUSES)
 
   def _train(
     self,

@@ -148,10 +148,6 @@ TRAIN_STATE = 'train_state'
 _DISK_REMEDY = (
   'Choose a --workdir on a larger disk, or lower seeds or replay_capacity.'
 )
-_CAUSES = (
-  'a learning rate that is too high, rewards that are not finite, or an '
-  'action_mask without a legal action'
-)
 
 
 class Evaluation:
@@ -251,19 +247,14 @@ class Evaluation:
       self._driver.open_replays(run.folder / 'replay')
       train_state = self._driver.init(self._keys())
       with run.saving():
-        train_state = self._restore(run, train_state)
+        newest = run.restore(
+          self._content(train_state),
+          lambda tree: self._driver.restore_replays(tree[TRAIN_STATE]),
+        )
+        if newest is not None:
+          train_state = self._resume(*newest)
         train_state = self._train(run, train_state)
       return run.finish(self._summary(run, train_state), self._draw)
-
-  def _restore(
-    self, run: run_lib.Run, train_state: base.TrainState
-  ) -> base.TrainState:
-    """Restores the newest checkpoint, if there is one."""
-    newest = run.restore(
-      self._content(train_state),
-      lambda tree: self._driver.restore_replays(tree[TRAIN_STATE]),
-    )
-    return train_state if newest is None else self._resume(*newest)
 
   def close(self) -> None:
     """Closes host environments; `run` cannot be called afterwards."""
@@ -314,7 +305,7 @@ class Evaluation:
     def on_stage(stage: train_loop.Stage) -> None:
       nonlocal latest
       rows = self._rows(stage)
-      metrics.check_finite(rows, run.step, _CAUSES)
+      metrics.check_finite(rows, run.step, train_loop.CAUSES)
       writer.write(rows)
       latest, run.step = stage.train_state, stage.update
       if run.is_due(stage.is_last):
