@@ -207,7 +207,7 @@ def reliance(
     for how in labels
   }
   for i, (how, label) in enumerate(labels.items()):
-    style = {'color': plotting.color(i), 'label': label}
+    style: plotting.Style = {'color': plotting.color(i), 'label': label}
     ax.plot(values[how], rows, 'os^'[i], **style)
   ax.plot(
     ablation.THRESHOLD * values['learnt'],
