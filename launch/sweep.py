@@ -202,19 +202,20 @@ def report(
     failures: The reasons why runs have failed, by folder.
     workdir: The folder of the sweep.
   """
+  from disco_rl.evaluation import comparison
   from disco_rl.evaluation import report as report_lib
   from disco_rl.evaluation import runs as runs_lib
   from disco_rl.meta_training import held_out_results
 
   if runs[0].is_discovery:
     results, setup = held_out_results.read_all(runs, failures)
-    report_lib.write(results, setup, workdir)
+    report_lib.write(comparison.compare(results), setup, workdir)
     return
   results = [
     runs_lib.read(run, failure=failures.get(run.folder)) for run in runs
   ]
   setup = report_lib.of_training([run.config for run in runs])
-  report_lib.write(results, setup, workdir)
+  report_lib.write(comparison.compare(results), setup, workdir)
   _draw_settings(runs, results, workdir)
 
 

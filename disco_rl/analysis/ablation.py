@@ -21,7 +21,6 @@ from disco_rl.maths import masked
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 
-EXTENTS = ('y_and_z', 'all')
 # Part of the requested change of the agent, below which a rule makes no use of
 # y and z.
 THRESHOLD = 0.01
@@ -39,7 +38,7 @@ class Blind(disco.Disco):
       rule.
   """
 
-  extent: Annotated[str, config_lib.one_of(*EXTENTS)] = 'all'
+  extent: Annotated[str, config_lib.one_of('y_and_z', 'all')] = 'all'
 
   def targets(
     self,
@@ -69,14 +68,7 @@ class Blind(disco.Disco):
 
 
 def blind(rule: disco.Disco, extent: str = 'all') -> Blind:
-  """Makes a rule with y and z ablated from its inputs.
-
-  Args:
-    rule: A discovered rule.
-    extent: 'all' or 'y_and_z'; see `Blind`.
-
-  Returns:
-    A rule with the same parameters.
+  """Makes a rule with the same parameters, but y and z ablated; see `Blind`.
 
   Raises:
     ValueError: The extent is unknown, or the rule has no y and z.
@@ -104,12 +96,6 @@ def reliance(
   shuffled among steps and trajectories, only the information about the state is
   lost.
 
-  Args:
-    rule: A discovered rule that has y and z.
-    rule_params: The parameters of the rule (eta).
-    scene: T transitions of B trajectories.
-    key: PRNG key of the permutation.
-
   Returns:
     By target, pi, y and z: the mean total variation, in [0, 1], between the
     target and the target with y and z `shuffled`, or `hidden`; and, as
@@ -126,13 +112,7 @@ def reliance(
     return scenes.apply_rule(rule, rule_params, changed)[0]
 
   def shuffle(outputs: types.Outputs) -> types.Outputs:
-    rows = lambda x: x.reshape(-1, *x.shape[2:])
-    moved = {
-      name: jax.random.permutation(key, rows(outputs[name])).reshape(
-        outputs[name].shape
-      )
-      for name in ('y', 'z')
-    }
+    moved = {name: scenes.shuffled(outputs[name], key) for name in ('y', 'z')}
     return {**outputs, **moved}
 
   targets = apply(lambda outputs: outputs)
@@ -160,9 +140,8 @@ def reliance(
 def share(of_target: Mapping[str, types.Array]) -> float:
   """Computes how much y and z matter for a target, from its `reliance`.
 
-  Returns:
-    The movement of the target by shuffling, divided by the change that the rule
-    requests; below `THRESHOLD` the rule makes no use of them.
+  This is the movement of the target by shuffling, divided by the change that
+  the rule requests; below `THRESHOLD` the rule makes no use of them.
   """
   return float(of_target['shuffled'] / of_target['learnt'])
 

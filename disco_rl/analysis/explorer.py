@@ -19,8 +19,6 @@ from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 
 _TEMPLATES = pathlib.Path(__file__).parent / 'templates'
-# Rewards and values on the axes of the page.
-_LARGEST_VALUE = 1.0
 
 
 def write(
@@ -60,7 +58,6 @@ def write(
     'program': (_TEMPLATES / 'rule.js').read_text(encoding='utf-8'),
     # The end tag of a script within a text would end the script.
     'rule': json.dumps(_inlined(rule, rule_params)).replace('<', r'\u003c'),
-    'largest_value': f'{_LARGEST_VALUE}',
   }
   template = (_TEMPLATES / 'explore.html').read_text(encoding='utf-8')
   page = re.sub(r'{{ (\w+) }}', lambda place: content[place[1]], template)

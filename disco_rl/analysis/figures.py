@@ -60,9 +60,12 @@ def targets(
   count = 3 + len(discovered)
   fig = figure.Figure(figsize=(8, 1.8 * count), layout='constrained')
   panels = fig.subplots(count, 1, sharex=True)
-  _bars(panels[0], steps, pick(rollout.reward), 'reward')
+  panels[0].bar(
+    steps, pick(rollout.reward), color=plotting.FAINT, label='reward'
+  )
   if found.q is not None:
-    _line(panels[0], steps, pick(found.q), 0, 'target of q')
+    style = {'color': plotting.color(0), 'markersize': 3}
+    panels[0].plot(steps, pick(found.q), 'o-', label='target of q', **style)
   panels[0].set_ylabel('return', color=plotting.INK)
   panels[0].legend(frameon=False, labelcolor=plotting.INK)
   plotting.tidy(panels[0])
@@ -204,13 +207,8 @@ def reliance(
     for how in labels
   }
   for i, (how, label) in enumerate(labels.items()):
-    ax.plot(
-      values[how],
-      rows,
-      'os^'[i],
-      color=plotting.color(i),
-      label=label,
-    )
+    style: plotting.Style = {'color': plotting.color(i), 'label': label}
+    ax.plot(values[how], rows, 'os^'[i], **style)
   ax.plot(
     ablation.THRESHOLD * values['learnt'],
     rows,
@@ -258,7 +256,9 @@ def probes(
       steps = np.flatnonzero(~np.isnan(values).any(axis=0))
       mean = np.mean(values[:, steps], axis=0)
       deviation = np.std(values[:, steps], axis=0, ddof=1)
-      error = _t95(len(values)) * deviation / np.sqrt(len(values))
+      # Half of a 95% interval of a mean, in standard errors.
+      width = scipy.stats.t.ppf(0.975, len(values) - 1)
+      error = width * deviation / np.sqrt(len(values))
       style = {'color': COLORS[name]}
       panel.plot(steps, mean, label=name, **style)
       panel.fill_between(
@@ -335,21 +335,6 @@ def _film(images: np.ndarray) -> np.ndarray:
   # Each is in the middle of its time on the axis.
   chosen = (np.arange(number) + 0.5) * len(images) / number
   return np.concatenate(images[chosen.astype(int)], axis=1)
-
-
-def _t95(number: int) -> float:
-  """Returns half of a 95% interval of a mean, in standard errors."""
-  return scipy.stats.t.ppf(0.975, number - 1)
-
-
-def _line(
-  ax: axes.Axes, x: np.ndarray, y: np.ndarray, color: int, label: str
-) -> None:
-  ax.plot(x, y, 'o-', color=plotting.color(color), label=label, markersize=3)
-
-
-def _bars(ax: axes.Axes, x: np.ndarray, y: np.ndarray, label: str) -> None:
-  ax.bar(x, y, color=plotting.FAINT, label=label)
 
 
 def _mark_ends(ax: axes.Axes, ended: np.ndarray, start: int = 0) -> None:

@@ -30,16 +30,9 @@ def movement(
 ) -> types.Array:
   """Measures the change of each target if a prediction is perturbed.
 
-  Normal noise is added to the online network's logits of the prediction, for
-  all actions; the target network's outputs are not changed.
-
-  Args:
-    rule: A discovered rule.
-    rule_params: The parameters of the rule (eta).
-    scene: T transitions of B trajectories.
-    key: PRNG key of the noise.
-    name: The prediction, 'y' or 'z'.
-    scale: The standard deviation of the noise.
+  Normal noise with standard deviation `scale` is added to the online network's
+  logits of the prediction `name`, for all actions; the target network's outputs
+  are not changed.
 
   Returns:
     [T+1, T, B]: at s, t, the total variation in [0, 1] between the targets at t
@@ -83,10 +76,6 @@ def by_distance(movements: types.Array, rollout: types.Rollout) -> types.Array:
   The paper only draws the target at the first step. Pairs across the end of an
   episode are ignored: the features of an episode's last step contain z of the
   next observation, which belongs to another episode.
-
-  Args:
-    movements: The result of `movement`, [T+1, T, B].
-    rollout: T transitions of B trajectories.
 
   Returns:
     [T+1, B], by k from 0 to T; NaN if a trajectory has no such pair.

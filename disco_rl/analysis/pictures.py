@@ -42,13 +42,6 @@ def targets(rule: disco.Disco, rule_params: types.Params) -> figure.Figure:
   Two episodes of six steps, three actions: the first episode ends with a reward
   of 1, the second has a reward of -1 at its second step. The policy is uniform.
   If the rule has q, the value of the first action is 0.5 higher.
-
-  Args:
-    rule: A discovered rule.
-    rule_params: The parameters of the rule (eta).
-
-  Returns:
-    The figure of `figures.targets`.
   """
   scene = hand_made.scene(
     rule,

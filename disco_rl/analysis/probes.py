@@ -73,13 +73,7 @@ def inputs(
   scene: scenes.Scene,
   key: types.Array,
 ) -> Mapping[str, types.Array]:
-  """Returns inputs of probes, [T, B, n], by name.
-
-  Args:
-    rule: The agent's rule.
-    network: The agent's network.
-    scene: T transitions of B trajectories.
-    key: PRNG key of the baselines.
+  """Computes inputs of probes, [T, B, n], by name.
 
   Returns:
     The policy, y, and z of the taken action as probabilities; the expected q of
@@ -92,9 +86,7 @@ def inputs(
     found['value'] = value_targets.values_from_logits(
       outputs['q'], rule.max_abs_value
     )
-  rows = found['policy'].reshape(-1, found['policy'].shape[-1])
-  shuffled = jax.random.permutation(key, rows).reshape(found['policy'].shape)
-  found[SHUFFLED] = shuffled
+  found[SHUFFLED] = scenes.shuffled(found['policy'], key)
   if 'y' in outputs:
     taken = scenes.of_taken(scene.outputs['z'], scene.rollout)
     initial, _ = jax.jit(network.unroll)(network.init(key), scene.rollout)
@@ -113,10 +105,6 @@ def questions(rule: disco.Disco, scene: scenes.Scene) -> Mapping[str, Question]:
   are the largest tenth of non-zero rewards, by absolute value, and all that are
   equal to the smallest of these. The other questions replace those of Extended
   Data Fig. 2, which are not known here.
-
-  Args:
-    rule: The agent's rule.
-    scene: T transitions of B trajectories.
 
   Returns:
     By name: the entropy of the policy k steps later, whether a large reward
@@ -160,12 +148,6 @@ def score(
 
   One probe answers all questions about all steps ahead from one prediction, and
   has an output for each; the paper trains one for each question.
-
-  Args:
-    key: PRNG key.
-    found: The result of `inputs`.
-    asked: The result of `questions`.
-    config: The settings of the probes.
 
   Returns:
     Question -> prediction -> [folds, K]. For numbers, R^2 = 1 - sum (probe -

@@ -89,11 +89,7 @@ def record(subject: Subject, seed: int, length: int) -> scenes.Scene:
   Args:
     subject: The agent and its rule.
     seed: The seed of actions; environments have the seed of the run.
-    length: T, the number of steps.
-
-  Returns:
-    T transitions in NUM_TRAJECTORIES environments, on the device or on the
-    host, and the agent's predictions along them.
+    length: The number of steps, in each of NUM_TRAJECTORIES environments.
   """
   environment = subject.environments(NUM_TRAJECTORIES)
   network, state = subject.agent.network, subject.learner
@@ -115,20 +111,14 @@ def play(
 ) -> types.Rollout:
   """Acts for T = length steps.
 
-  Args:
-    network: The agent's network.
-    environment: A JAX-native one, or any number B on the host.
-    params: The agent's parameters (theta).
-    key: PRNG key.
-    length: T.
-
   Returns:
-    T transitions in B environments, NUM_TRAJECTORIES JAX-native ones.
+    T transitions in the B environments on the host, or in NUM_TRAJECTORIES
+    JAX-native ones.
   """
   if isinstance(environment, base.HostEnvironment):
     on_host = host_actor.HostActor(network, environment, num_agents=1)
-    agents = host_actor.ActorParams(*_batched((params, key)))
-    rollout, _ = on_host.unroll(agents, length)
+    one = jax.tree.map(lambda x: x[None], (params, key))
+    rollout, _ = on_host.unroll(host_actor.ActorParams(*one), length)
     return jax.tree.map(lambda x: jnp.asarray(x[0]), rollout)
 
   @jax.jit
@@ -138,8 +128,3 @@ def play(
     return actor.unroll(network, environment, params, state, act_key, length)[1]
 
   return on_device(params, key)
-
-
-def _batched(tree: types.PyTree) -> types.PyTree:
-  """Adds a leading axis to the state of one agent."""
-  return jax.tree.map(lambda x: x[None], tree)

@@ -41,6 +41,12 @@ def of_taken(outputs: types.Array, rollout: types.Rollout) -> types.Array:
   return jnp.take_along_axis(outputs[:-1], action, axis=2)[:, :, 0]
 
 
+def shuffled(x: types.Array, key: types.Array) -> types.Array:
+  """Permutes an array [T, B, ...] among all steps and trajectories."""
+  rows = x.reshape(-1, *x.shape[2:])
+  return jax.random.permutation(key, rows).reshape(x.shape)
+
+
 def as_params(outputs: types.Outputs) -> types.Params:
   """Converts predictions to parameters of a single module."""
   return {_MODULE: outputs}
@@ -56,16 +62,7 @@ def from_agent(
   state: learner.LearnerState,
   rollout: types.Rollout,
 ) -> Scene:
-  """Makes the inputs of a rule when an agent learns from a rollout.
-
-  Args:
-    network: The agent's network.
-    state: The agent's state, including that of a discovered rule.
-    rollout: T transitions of B trajectories.
-
-  Returns:
-    The scene.
-  """
+  """Makes the inputs of a discovered rule when an agent learns."""
   outputs, _ = network.unroll(state.params, rollout)
   target_outputs, _ = network.unroll(state.rule_state.target_params, rollout)
   return Scene(
@@ -81,17 +78,10 @@ def cut(
   length: int,
   trajectories: slice = slice(None),
 ) -> Scene:
-  """Cuts a part of a scene; predictions and the rule's state are unchanged.
+  """Cuts `length` transitions of some trajectories out of a scene.
 
-  Args:
-    scene: The whole scene.
-    start: The first step.
-    length: The number of steps.
-    trajectories: The trajectories to keep.
-
-  Returns:
-    `length` transitions. The state of the agent's core, if it has one, is that
-    before the whole scene.
+  Predictions and the rule's state are unchanged. The state of the agent's core,
+  if it has one, is that before the whole scene.
   """
   steps = lambda x: x[start : start + length, trajectories]
   states = lambda tree: jax.tree.map(
@@ -120,11 +110,6 @@ def targets(
 ) -> disco.DiscoTargets:
   """Computes the rule's targets for the agent's predictions.
 
-  Args:
-    rule: A discovered rule.
-    rule_params: The parameters of the rule (eta).
-    scene: T transitions of B trajectories.
-
   Returns:
     Logits pi_hat [T, B, A], y_hat and z_hat [T, B, Y], returns q [T, B].
   """
@@ -139,15 +124,6 @@ def settle(
 
   Initially the output of the meta-RNN is zero and the scale of advantages is
   unknown. Only the rule's state changes here, not the predictions.
-
-  Args:
-    rule: A discovered rule.
-    rule_params: The parameters of the rule (eta).
-    scene: T transitions of B trajectories.
-    times: The number of applications, at least 0.
-
-  Returns:
-    The scene with the rule's state after the last one.
   """
 
   def once(_: types.Array, scene: Scene) -> Scene:

@@ -38,12 +38,6 @@ def gradient_norms(
   of the policy, y, z or aux_pi, or the expected q, a single number; z, aux_pi
   and q are those of the taken action. Each p_i requires one backward pass.
 
-  Args:
-    rule: The agent's rule.
-    network: The agent's network, without a recurrent core.
-    params: The agent's parameters (theta).
-    rollout: T transitions of B trajectories.
-
   Returns:
     By name in `PREDICTIONS`, without those that the rule lacks, a tree like an
     observation, [T, B, ...]. Pixels are scaled to [0, 1].

@@ -13,7 +13,7 @@ suite is a list of names. To add both for a benchmark:
   4. pyproject.toml: an extra with the package, also part of `environments`.
   5. docs/environments.md: a row of the table, and the suite;
      docs/how-it-works.md: how its episodes end.
-  6. evaluation/normalization.py: an entry of `_FAMILIES` with the scale of
+  6. evaluation/normalization.py: an entry of `_SCALES` with the scale of
      returns, if there are reference scores.
   7. tests/environments/: a test by `conformance.check`.
 """

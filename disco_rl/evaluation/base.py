@@ -285,9 +285,9 @@ def _as_argument(
   """Splits an environment, so that one program serves all of equal shapes.
 
   Returns:
-    The arrays in which environments of equal shapes differ, and a function
-    from these to the environment. Environments on the host have no arrays, and
-    those that are not trees are constants.
+    The arrays in which these differ, and a function from them to the
+    environment. Without arrays, on the host or if it is not a tree, it is a
+    constant.
   """
   leaves, structure = jax.tree.flatten(environment)
   if any(leaf is environment for leaf in leaves):

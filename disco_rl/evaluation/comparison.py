@@ -1,11 +1,11 @@
 """Comparison of rules over benchmarks, from the metrics of their runs."""
 
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import itertools
 import pathlib
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from disco_rl.runtime import files
 
 _CURVE_POINTS = 50
 _PROFILE_POINTS = 101
+_Key = TypeVar('_Key')
 
-# Environment -> its scale; None: scores are not normalized.
-FindScale = Callable[[str], normalization.Scale | None]
+# Environment -> its scale; scores in others are not normalized.
+Scales = Mapping[str, normalization.Scale]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Result:
     curve: Steps [points] and scores [S, points]: mean returns, or the metric
       that the environment is scored by; NaN before an agent's first episode has
       ended.
-    failure: The reason why the run ended early; None if it did not.
+    failure: The reason why the run ended early, so that it has no curve; None
+      if it did not.
     crafter_scores: [S], by `achievements.crafter_scores`; None in environments
       without achievements.
     mean_returns: [S], at the end of training, if the score is another metric;
@@ -44,7 +46,7 @@ class Result:
   environment: str
   rule: str
   learning_rate: float
-  curve: learning_curves.Curve
+  curve: learning_curves.Curve = (np.zeros(0), np.zeros((0, 0)))
   failure: str | None = None
   crafter_scores: np.ndarray | None = None
   mean_returns: np.ndarray | None = None
@@ -121,7 +123,7 @@ class Comparison:
 
   benchmark: normalization.Benchmark
   environments: Sequence[str]
-  scales: Mapping[str, normalization.Scale]
+  scales: Scales
   best: Sequence[RuleScores]
   iqms: Mapping[str, Mapping[float, statistics.Estimate | None]]
   improvements: Sequence[Improvement]
@@ -171,31 +173,21 @@ def read_result(
   )
 
 
-def failed(
-  environment: str, rule: str, learning_rate: float, failure: str
-) -> Result:
-  """Makes the result of a run that ended early, from fields of `Result`."""
-  empty = np.zeros(0), np.zeros((0, 0))
-  return Result(environment, rule, learning_rate, empty, failure)
-
-
 def compare(
-  results: Sequence[Result],
-  find_scale: FindScale = normalization.find_scale,
+  results: Sequence[Result], scales: Scales | None = None
 ) -> list[Comparison]:
   """Compares rules over each benchmark that the environments belong to.
 
   Args:
     results: The results, one for each environment, rule and learning rate.
-    find_scale: The function from an environment's name to its scale.
+    scales: The scales; None: those of `normalization`.
 
   Returns:
     One comparison for each benchmark, in the order of the environments.
   """
   by_benchmark: dict[normalization.Benchmark, list[Result]] = {}
-  names = dict.fromkeys(result.environment for result in results)
-  found = {name: find_scale(name) for name in names}
-  scales = {name: scale for name, scale in found.items() if scale is not None}
+  if scales is None:
+    scales = _find_scales(results)
   for result in results:
     scale = scales.get(result.environment)
     benchmark = (
@@ -207,25 +199,52 @@ def compare(
   return [_compare(*item, scales) for item in by_benchmark.items()]
 
 
+def iqm(
+  group: Sequence[Result], scales: Scales | None = None
+) -> statistics.Estimate | None:
+  """Computes the IQM of one rule's scores; None if a run has no scores.
+
+  Args:
+    group: The results, one for each environment.
+    scales: The scales; None: those of `normalization`.
+  """
+  if any(result.problem for result in group):
+    return None
+  scales = _find_scales(group) if scales is None else scales
+  return statistics.estimate(statistics.iqm, _scores(group, scales))
+
+
+def best(iqms: Mapping[_Key, statistics.Estimate | None]) -> _Key | None:
+  """Returns the key of the highest IQM; None without any."""
+  values = {key: x.value for key, x in iqms.items() if x is not None}
+  return max(values, key=values.__getitem__) if values else None
+
+
+def _find_scales(results: Sequence[Result]) -> Scales:
+  names = {result.environment for result in results}
+  found = {name: normalization.find_scale(name) for name in names}
+  return {name: scale for name, scale in found.items() if scale is not None}
+
+
 def _compare(
   benchmark: normalization.Benchmark,
   results: Sequence[Result],
-  scales: Mapping[str, normalization.Scale],
+  scales: Scales,
 ) -> Comparison:
   groups: dict[str, dict[float, list[Result]]] = {}
   for result in results:
     of_rule = groups.setdefault(result.rule, {})
     of_rule.setdefault(result.learning_rate, []).append(result)
   iqms = {
-    rule: {rate: _iqm(group, scales) for rate, group in by_rate.items()}
+    rule: {rate: iqm(group, scales) for rate, group in by_rate.items()}
     for rule, by_rate in groups.items()
   }
-  chosen = {rule: _best_rate(by_rate) for rule, by_rate in iqms.items()}
-  best = [
+  chosen = {rule: best(by_rate) for rule, by_rate in iqms.items()}
+  shown = [
     groups[rule][rate] for rule, rate in chosen.items() if rate is not None
   ]
-  thresholds = _thresholds([_scores(group, scales) for group in best])
-  ranked = [_rule_scores(group, thresholds, scales) for group in best]
+  thresholds = _thresholds([_scores(group, scales) for group in shown])
+  ranked = [_rule_scores(group, thresholds, scales) for group in shown]
   environments = list(dict.fromkeys(r.environment for r in results))
   return Comparison(
     benchmark=benchmark,
@@ -253,34 +272,14 @@ def _compare(
   )
 
 
-def _best_rate(
-  iqms: Mapping[float, statistics.Estimate | None],
-) -> float | None:
-  """Returns the learning rate with the highest IQM and without failures."""
-  values = {rate: iqm.value for rate, iqm in iqms.items() if iqm is not None}
-  return max(values, key=values.__getitem__) if values else None
-
-
-def _iqm(
-  group: Sequence[Result], scales: Mapping[str, normalization.Scale]
-) -> statistics.Estimate | None:
-  if any(result.problem for result in group):
-    return None
-  return statistics.estimate(statistics.iqm, _scores(group, scales))
-
-
-def _scores(
-  group: Sequence[Result], scales: Mapping[str, normalization.Scale]
-) -> np.ndarray:
+def _scores(group: Sequence[Result], scales: Scales) -> np.ndarray:
   """Returns normalized scores at the end of training, [S, E]."""
   columns = [_normalize(scales, r.environment, r.returns) for r in group]
   return np.stack(columns, axis=-1)
 
 
 def _normalize(
-  scales: Mapping[str, normalization.Scale],
-  environment: str,
-  returns: np.ndarray,
+  scales: Scales, environment: str, returns: np.ndarray
 ) -> np.ndarray:
   if environment not in scales:
     return returns
@@ -290,7 +289,7 @@ def _normalize(
 def _rule_scores(
   group: Sequence[Result],
   thresholds: np.ndarray,
-  scales: Mapping[str, normalization.Scale],
+  scales: Scales,
 ) -> RuleScores:
   final = _scores(group, scales)
   steps, curve = _common_curve(group, scales)
@@ -327,7 +326,7 @@ def _rule_scores(
 
 
 def _common_curve(
-  group: Sequence[Result], scales: Mapping[str, normalization.Scale]
+  group: Sequence[Result], scales: Scales
 ) -> tuple[np.ndarray, np.ndarray]:
   """Interpolates normalized scores of all environments at the same steps.
 

@@ -68,15 +68,10 @@ def draw(curves: Mapping[str, Curve], title: str = '') -> figure.Figure:
 
 
 def read_curve(csv_path: files.PathLike, column: str = 'return') -> Curve:
-  """Reads steps and returns from a file of `metrics.MetricsWriter`.
-
-  Args:
-    csv_path: The file, with the columns update, seed, environment_steps and
-      `column`.
-    column: The metric to read instead of the return.
+  """Reads a metric of agents from a file of `metrics.MetricsWriter`.
 
   Returns:
-    Steps [points] and returns [seeds, points].
+    Steps [points], and returns or another metric [seeds, points].
 
   Raises:
     OSError: The file does not exist or cannot be read.

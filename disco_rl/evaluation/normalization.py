@@ -2,10 +2,9 @@
 
 Normalized scores are averaged over the environments of a benchmark. Returns of
 an environment without references are neither normalized nor averaged. To add
-references, add an entry to `_FAMILIES`.
+references, add an entry to `_SCALES`.
 """
 
-from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
 
@@ -137,14 +136,16 @@ def alone(environment: str) -> Benchmark:
 
 
 def find_scale(environment: str) -> Scale | None:
-  """Finds the scale of an environment; None if it has no reference scores.
-
-  Args:
-    environment: The name of the environment.
-  """
-  family, _, variant = environment.partition('/')
-  find = _FAMILIES.get(family)
-  return find(variant) if find else None
+  """Finds the scale of an environment; None if it has no reference scores."""
+  family = environment.partition('/')[0]
+  if family in _COMPUTED:
+    if not environment.rpartition('/')[2].isdecimal():
+      return None
+    bounds = exact_returns.of_environment(environment)
+    return Scale(_COMPUTED[family], *bounds)
+  # Test levels of DMLab have the scores of the training levels.
+  name = environment.removesuffix('_test')
+  return _SCALES.get(name) or _SCALES.get(family)
 
 
 def success_threshold(environment: str) -> float | None:
@@ -186,58 +187,32 @@ def crafter_score(success_rates: npt.ArrayLike) -> np.ndarray:
   return np.expm1(np.mean(np.log1p(100 * rates), axis=-1))
 
 
-def _from_table(
+def _scales(
   benchmark: Benchmark,
-  table: Mapping[str, tuple[float, float]],
+  bounds: Mapping[str, tuple[float, float]],
   prefix: str = '',
-) -> Callable[[str], Scale | None]:
-  """Looks up prefix + variant in a table."""
-
-  def find(variant: str) -> Scale | None:
-    bounds = table.get(prefix + variant)
-    return None if bounds is None else Scale(benchmark, *bounds)
-
-  return find
+) -> dict[str, Scale]:
+  """Makes scales of prefix + name from the bounds by name."""
+  return {prefix + name: Scale(benchmark, *x) for name, x in bounds.items()}
 
 
-def _find_procgen(variant: str) -> Scale | None:
-  game = variant.removeprefix('easy/')
-  if game not in procgen.GAMES:
-    return None
-  hard, easy = procgen.GAMES[game]
-  if game == variant:
-    return Scale(_PROCGEN_HARD, *hard)
-  return Scale(_PROCGEN_EASY, *easy)
-
-
-def _levels(benchmark: Benchmark, family: str) -> Callable[[str], Scale | None]:
-  """Computes the scale of a numbered level; other names have no fixed one."""
-
-  def find(variant: str) -> Scale | None:
-    if not variant.rpartition('/')[2].isdecimal():
-      return None
-    name = f'{family}/{variant}'
-    return Scale(benchmark, *exact_returns.of_environment(name))
-
-  return find
-
-
-_FAMILIES: Mapping[str, Callable[[str], Scale | None]] = {
-  'atari': _from_table(_ATARI, atari.GAMES),
-  # Test levels have the scores of the training levels.
-  'dmlab': lambda variant: _from_table(_DMLAB, dmlab.LEVELS)(
-    variant.removesuffix('_test')
-  ),
-  'procgen': _find_procgen,
-  'minatar': _from_table(_MINATAR, reference_scores.MINATAR),
-  'gridworld': _from_table(
-    _GRIDWORLD, gridworld_tasks.RETURNS, prefix='gridworld/'
-  ),
-  'random_grid': _levels(_RANDOM_GRID, 'random_grid'),
-  'lpg': _levels(_LPG, 'lpg'),
-  'random_chain': lambda _: Scale(_RANDOM_CHAIN, low=0.0, high=1.0),
-  'catch': lambda _: Scale(_CATCH, low=-1.0, high=1.0),
-  'random_catch': lambda _: Scale(_CATCH, low=-1.0, high=1.0),
-  'sokoban': lambda _: Scale(_SOKOBAN, low=0.0, high=1.0),
-  'crafter': _from_table(_CRAFTER, {'': reference_scores.CRAFTER}),
+_HARD, _EASY = (
+  {game: bounds[mode] for game, bounds in procgen.GAMES.items()}
+  for mode in (0, 1)
+)
+# Environment, or family whose environments have one scale -> scale.
+_SCALES: Mapping[str, Scale] = {
+  **_scales(_ATARI, atari.GAMES, 'atari/'),
+  **_scales(_DMLAB, dmlab.LEVELS, 'dmlab/'),
+  **_scales(_PROCGEN_HARD, _HARD, 'procgen/'),
+  **_scales(_PROCGEN_EASY, _EASY, 'procgen/easy/'),
+  **_scales(_MINATAR, reference_scores.MINATAR, 'minatar/'),
+  **_scales(_GRIDWORLD, gridworld_tasks.RETURNS),
+  'random_chain': Scale(_RANDOM_CHAIN, low=0.0, high=1.0),
+  'catch': Scale(_CATCH, low=-1.0, high=1.0),
+  'random_catch': Scale(_CATCH, low=-1.0, high=1.0),
+  'sokoban': Scale(_SOKOBAN, low=0.0, high=1.0),
+  'crafter': Scale(_CRAFTER, *reference_scores.CRAFTER),
 }
+# Family -> the benchmark of its numbered levels, whose scales are computed.
+_COMPUTED = {'random_grid': _RANDOM_GRID, 'lpg': _LPG}

@@ -132,12 +132,7 @@ class Film:
   """
 
   def __init__(self, environment: base.HostEnvironment, max_frames: int):
-    """Makes an empty film.
-
-    Args:
-      environment: The environment that is played.
-      max_frames: The number of pictures to keep; later ones are not taken.
-    """
+    """Makes an empty film; pictures after `max_frames` are not taken."""
     self._environment = environment
     self._max_frames = max_frames
     # The last picture of an episode is shown for half a second.
@@ -148,10 +143,7 @@ class Film:
     self.is_cut = False
 
   def take(self, is_last: bool) -> None:
-    """Takes a picture.
-
-    Args:
-      is_last: Whether it is the last one of an episode.
+    """Takes a picture, which may be the last one of an episode.
 
     Raises:
       base.RenderError: The environment cannot be rendered.

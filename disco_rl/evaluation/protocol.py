@@ -12,12 +12,9 @@ import contextlib
 import dataclasses
 import difflib
 import itertools
-import math
 import pathlib
 from typing import Annotated
 from typing import Any
-
-import numpy as np
 
 from disco_rl import config as config_lib
 from disco_rl.environments import families
@@ -383,34 +380,19 @@ class Plan:
     points = contender.points
     if len(points) == 1:
       return Choice(contender, tasks, points[0])
-    iqms = tuple(self._iqm(contender, point, tasks) for point in points)
-    if not any(iqms):
-      problems = (
-        self._read(task, contender, points[0]).problem for task in tasks
-      )
+    results = [
+      [runs_lib.read(self.run(task, contender, point)) for task in tasks]
+      for point in points
+    ]
+    iqms = tuple(map(comparison.iqm, results))
+    best = comparison.best(dict(enumerate(iqms)))
+    if best is None:
+      problems = (result.problem for result in results[0])
       raise NoScoresError(
         f'{contender.name} has no scores in a validation task with any of its '
         f'settings ({next(filter(None, problems))}): choose others in grids.'
       )
-    best = max(range(len(points)), key=lambda i: _value(iqms[i]))
     return Choice(contender, tasks, points[best], iqms)
-
-  def _iqm(
-    self, contender: Contender, point: Point, tasks: Sequence[str]
-  ) -> statistics.Estimate | None:
-    """Computes the IQM over validation tasks; None if a run has no scores."""
-    columns = []
-    for task in tasks:
-      result = self._read(task, contender, point)
-      if result.problem is not None:
-        return None
-      columns.append(_normalize(result))
-    return statistics.estimate(statistics.iqm, np.stack(columns, axis=-1))
-
-  def _read(
-    self, task: str, contender: Contender, point: Point
-  ) -> comparison.Result:
-    return runs_lib.read(self.run(task, contender, point))
 
   def _check_scored(self, task: str, log_every: int) -> None:
     """Raises ValueError if a test has no metrics when agents are scored."""
@@ -456,13 +438,3 @@ def validate(plan: Plan) -> None:
     )
   ]
   runs_lib.check([*dict.fromkeys(jobs)])
-
-
-def _normalize(result: comparison.Result) -> np.ndarray:
-  """Normalizes scores in a validation task; returns, if it has no scale."""
-  scale = normalization.find_scale(result.environment)
-  return result.returns if scale is None else scale.normalize(result.returns)
-
-
-def _value(iqm: statistics.Estimate | None) -> float:
-  return -math.inf if iqm is None else float(iqm.value)

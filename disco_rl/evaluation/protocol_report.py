@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import csv
 import dataclasses
-import functools
 import itertools
 import pathlib
-from typing import Any
 
 import numpy as np
 
@@ -41,14 +39,7 @@ def setup(
   test_tasks: Sequence[str],
   declared: int,
 ) -> report.Setup:
-  """Describes the runs of a report.
-
-  Args:
-    agents: The number of agents of each run.
-    validations: The sets of tasks that settings were chosen on.
-    test_tasks: The tests in which all contenders have finished.
-    declared: The number of tests that the protocol declares.
-  """
+  """Describes the runs; all contenders have finished in these tests."""
   named = '; '.join(', '.join(tasks) for tasks in validations)
   return report.Setup(
     f'Tests in which all contenders have finished: {len(test_tasks)} of '
@@ -107,8 +98,6 @@ def write(
   write_results(results, choices, about, entries, plan.workdir)
 
 
-# Task -> the returns that score 0 and 1; None if random play is not worse.
-Scales = Mapping[str, normalization.Scale | None]
 # Task -> number of updates at scoring -> the results of all contenders.
 Results = Mapping[str, Mapping[int, Sequence[comparison.Result]]]
 _ALL = 'all'
@@ -132,13 +121,14 @@ def write_results(
     entries: Test -> `Protocol.entry`; tests of one entry are compared together.
     workdir: The folder of the report.
   """
-  scales = {task: _scale(task, of_task) for task, of_task in results.items()}
+  found = {task: _scale(task, of_task) for task, of_task in results.items()}
+  scales = {task: scale for task, scale in found.items() if scale is not None}
   notes = {
     'chosen': _choices(choices),
     'iqm_by_family': _families(results, scales),
     'worse_than_random': _worse_than_random(results),
   }
-  report.write_comparisons(
+  report.write(
     list(_comparisons(results, scales, entries)),
     about,
     workdir,
@@ -151,7 +141,7 @@ def write_results(
 def _scale(
   task: str, of_task: Mapping[int, Sequence[comparison.Result]]
 ) -> normalization.Scale | None:
-  """Finds the scale of a task, or None; see `Scales`."""
+  """Finds the scale of a task; None if random play is not worse."""
   if protocol_lib.family(task) in _EXACT:
     scale = normalization.find_scale(task)
     if scale is not None:
@@ -168,7 +158,9 @@ def _scale(
 
 
 def _comparisons(
-  results: Results, scales: Scales, entries: Mapping[str, str | None]
+  results: Results,
+  scales: comparison.Scales,
+  entries: Mapping[str, str | None],
 ) -> Iterator[comparison.Comparison]:
   """Compares rules for each number of updates and entry of `by_family`.
 
@@ -190,20 +182,15 @@ def _comparisons(
       shown = [
         result
         for task in tasks
-        if scales[task] is not None or updates == budgets[-1]
+        if task in scales or updates == budgets[-1]
         for result in results[task][updates]
       ]
-      find = functools.partial(_find_scale, benchmark, scales)
-      yield from comparison.compare(shown, find)
-
-
-def _find_scale(
-  benchmark: normalization.Benchmark,
-  scales: Scales,
-  task: str,
-) -> normalization.Scale | None:
-  scale = scales[task]
-  return scale and dataclasses.replace(scale, benchmark=benchmark)
+      own = {
+        task: dataclasses.replace(scales[task], benchmark=benchmark)
+        for task in tasks
+        if task in scales
+      }
+      yield from comparison.compare(shown, own)
 
 
 def _choices(choices: Sequence[protocol_lib.Choice]) -> _Note:
@@ -238,26 +225,22 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> _Note:
   ]
 
 
-def _families(results: Results, scales: Scales) -> _Note:
+def _families(results: Results, scales: comparison.Scales) -> _Note:
   """Tabulates IQMs of the scores, by family and over all tests."""
-  columns: dict[tuple[int, str], dict[str, list[Any]]] = {}
-  for task, of_task in results.items():
+  groups: dict[tuple[int, str], dict[str, list[comparison.Result]]] = {}
+  for task in scales:
     names = (protocol_lib.family(task), _ALL)
-    for updates, name in itertools.product(of_task, names):
-      scores = columns.setdefault((updates, name), {})
-      for result in of_task[updates]:
-        if (scale := scales[task]) is not None:
-          # A contender with a failed run has no score.
-          own = scale.normalize(result.returns) if not result.problem else None
-          scores.setdefault(result.rule, []).append(own)
+    for updates, name in itertools.product(results[task], names):
+      by_rule = groups.setdefault((updates, name), {})
+      for result in results[task][updates]:
+        by_rule.setdefault(result.rule, []).append(result)
   iqms = {
     key: {
-      rule: statistics.estimate(statistics.iqm, np.stack(own, axis=-1))
-      for rule, own in scores.items()
-      if all(x is not None for x in own)
+      rule: iqm
+      for rule, own in by_rule.items()
+      if (iqm := comparison.iqm(own, scales)) is not None
     }
-    for key, scores in sorted(columns.items())
-    if scores
+    for key, by_rule in sorted(groups.items())
   }
   rules = list(dict.fromkeys(rule for x in iqms.values() for rule in x))
   rows = [
@@ -317,9 +300,7 @@ def _worse_than_random(results: Results) -> _Note:
 
 
 def _write_csv(
-  path: pathlib.Path,
-  results: Results,
-  scales: Scales,
+  path: pathlib.Path, results: Results, scales: comparison.Scales
 ) -> None:
   """Writes a row for each agent and number of updates."""
   with (
@@ -329,7 +310,7 @@ def _write_csv(
     writer = csv.writer(file)
     writer.writerow(('task', 'rule', 'updates', 'agent', 'return', 'score'))
     for task, of_task in results.items():
-      scale = scales[task]
+      scale = scales.get(task)
       for updates, contenders in of_task.items():
         for result in contenders:
           returns = result.returns if result.problem is None else ()

@@ -1,12 +1,14 @@
 """Reports on several runs: report.md, report.html, summary.json."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 import pathlib
-import re
 
+from matplotlib import figure
 import numpy as np
 
 from disco_rl.evaluation import comparison
@@ -14,6 +16,7 @@ from disco_rl.evaluation import pages
 from disco_rl.evaluation import reference_scores
 from disco_rl.evaluation import report_figures
 from disco_rl.evaluation import runner
+from disco_rl.evaluation import runs
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
@@ -78,29 +81,16 @@ def of_training(configs: Sequence[runner.EvaluationConfig]) -> Setup:
 
 
 def write(
-  results: Sequence[comparison.Result], setup: Setup, workdir: pathlib.Path
-) -> None:
-  """Writes the report of several runs into their folder.
-
-  Args:
-    results: The results, one for each environment, rule and learning rate.
-    setup: The description of the runs.
-    workdir: The folder.
-  """
-  write_comparisons(comparison.compare(results), setup, workdir)
-
-
-def write_comparisons(
   compared: Sequence[comparison.Comparison],
   setup: Setup,
   workdir: pathlib.Path,
   notes: Sequence[pages.Block] = (),
   details: Mapping[str, object] | None = None,
 ) -> None:
-  """Writes the report on given comparisons; see `write`.
+  """Writes the report of several runs into their folder.
 
   Args:
-    compared: The comparisons, one for each section.
+    compared: The comparisons of their results, one for each section.
     setup: The description of the runs.
     workdir: The folder.
     notes: Tables shown before the sections of the benchmarks.
@@ -141,7 +131,7 @@ def _section(
   compared: comparison.Comparison, workdir: pathlib.Path
 ) -> Iterator[pages.Block]:
   """Yields the section of one benchmark."""
-  figures = _figures(compared, workdir)
+  draw = functools.partial(_figure, compared, workdir)
   has_rates = max(map(len, compared.iqms.values())) > 1
   yield pages.Heading(compared.benchmark.title)
   yield pages.Paragraph(compared.benchmark.meaning)
@@ -149,20 +139,20 @@ def _section(
   if compared.best:
     yield pages.Table(_scores_table(compared))
     gap = 'Optimality gap: mean shortfall from 1; lower is better. '
-    yield pages.Figure(
-      figures['aggregates'],
+    yield draw(
+      report_figures.aggregates,
       'IQM: mean of the middle half of the scores of all agents in all '
       'environments. Median and mean: over environments, of the mean over '
       f'agents. {gap if compared.is_normalized else ""}'
       'Bars: 95% intervals. Dots: single agents, over all environments.',
     )
-    yield pages.Figure(
-      figures['sample_efficiency'],
+    yield draw(
+      report_figures.sample_efficiency,
       'IQM during training, beginning where all agents have a score.',
     )
     if compared.is_normalized:
-      yield pages.Figure(
-        figures['profiles'],
+      yield draw(
+        report_figures.profiles,
         'Performance profiles: higher everywhere is better.',
       )
     if compared.improvements:
@@ -179,15 +169,15 @@ def _section(
   if has_rates:
     yield pages.Heading('All learning rates', level=3)
     yield pages.Table(_rates_table(compared))
-    yield pages.Figure(
-      figures['learning_rates'],
+    yield draw(
+      report_figures.learning_rates,
       'IQM at each learning rate; bars: 95% intervals.',
     )
   if compared.best:
     yield pages.Heading('Every environment', level=3)
     yield pages.Table(_environments_table(compared))
-    yield pages.Figure(
-      figures['environments'],
+    yield draw(
+      report_figures.environments,
       'Mean over agents; bands: from the lowest to the highest.',
     )
   yield from _references(compared)
@@ -234,18 +224,19 @@ def _about_rates(compared: comparison.Comparison) -> str:
   return text
 
 
-def _figures(
-  compared: comparison.Comparison, workdir: pathlib.Path
-) -> dict[str, pathlib.Path]:
-  """Draws the figures; returns their paths, also of those that failed."""
-  benchmark = re.sub('[^A-Za-z0-9_.]+', '-', compared.benchmark.name)
-  paths = {}
-  for name in report_figures.applicable(compared):
-    paths[name] = workdir / 'figures' / f'{benchmark}_{name}.png'
-    paths[name].unlink(missing_ok=True)
-    with reports.surviving(f'figures/{paths[name].name}'):
-      plotting.save(report_figures.FIGURES[name](compared), paths[name])
-  return paths
+def _figure(
+  compared: comparison.Comparison,
+  workdir: pathlib.Path,
+  draw: Callable[[comparison.Comparison], figure.Figure],
+  caption: str,
+) -> pages.Figure:
+  """Draws a figure and writes it to a file, named after the function."""
+  benchmark = runs.slug(compared.benchmark.name)
+  path = workdir / 'figures' / f'{benchmark}_{draw.__name__}.png'
+  path.unlink(missing_ok=True)
+  with reports.surviving(f'figures/{path.name}'):
+    plotting.save(draw(compared), path)
+  return pages.Figure(path, caption)
 
 
 def _scores_table(compared: comparison.Comparison) -> _Table:

@@ -1,6 +1,5 @@
 """Figures of a comparison of rules over a benchmark."""
 
-from collections.abc import Callable
 from collections.abc import Mapping
 import math
 
@@ -10,6 +9,7 @@ from matplotlib import ticker
 import numpy as np
 
 from disco_rl.evaluation import comparison
+from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import plotting
 
@@ -20,18 +20,8 @@ TITLES = {
   'optimality_gap': 'optimality gap',
 }
 _PANEL_COLUMNS = 2
-
-
-def applicable(compared: comparison.Comparison) -> list[str]:
-  """Returns the names in `FIGURES` for which the comparison has data."""
-  names = []
-  if compared.best:
-    names += ['aggregates', 'sample_efficiency', 'environments']
-  if compared.best and compared.is_normalized:
-    names.append('profiles')
-  if any(len(by_rate) > 1 for by_rate in compared.iqms.values()):
-    names.append('learning_rates')
-  return names
+# Steps or thresholds [points], and estimates [points].
+_Band = tuple[np.ndarray, statistics.Estimate]
 
 
 def aggregate_names(compared: comparison.Comparison) -> list[str]:
@@ -43,7 +33,7 @@ def aggregate_names(compared: comparison.Comparison) -> list[str]:
   ]
 
 
-def _aggregates(compared: comparison.Comparison) -> figure.Figure:
+def aggregates(compared: comparison.Comparison) -> figure.Figure:
   """Draws a panel per statistic: agents, value and interval of each rule."""
   names = aggregate_names(compared)
   num_rules = len(compared.best)
@@ -70,33 +60,28 @@ def _aggregates(compared: comparison.Comparison) -> figure.Figure:
   return fig
 
 
-def _sample_efficiency(compared: comparison.Comparison) -> figure.Figure:
+def sample_efficiency(compared: comparison.Comparison) -> figure.Figure:
   """Draws the IQM over environment steps, with bands."""
   fig, ax = plotting.panel(
     'environment steps of one agent', _score_label(compared)
   )
-  styles = plotting.lines(scores.rule for scores in compared.best)
-  for scores in compared.best:
-    style = styles[scores.rule]
-    _draw_band(ax, style, scores.curve_steps, scores.curve, scores.rule)
+  _draw_bands(ax, {s.rule: (s.curve_steps, s.curve) for s in compared.best})
   ax.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
   plotting.legend_below(fig)
   return fig
 
 
-def _profiles(compared: comparison.Comparison) -> figure.Figure:
+def profiles(compared: comparison.Comparison) -> figure.Figure:
   """Draws the fraction of agents above each score, with bands."""
   fig, ax = plotting.panel('normalized score', 'fraction of agents above it')
-  styles = plotting.lines(scores.rule for scores in compared.best)
-  for scores in compared.best:
-    style = styles[scores.rule]
-    _draw_band(ax, style, compared.thresholds, scores.profile, scores.rule)
+  thresholds = compared.thresholds
+  _draw_bands(ax, {s.rule: (thresholds, s.profile) for s in compared.best})
   ax.set_ylim(-0.02, 1.02)
   plotting.legend_below(fig)
   return fig
 
 
-def _learning_rates(compared: comparison.Comparison) -> figure.Figure:
+def learning_rates(compared: comparison.Comparison) -> figure.Figure:
   """Draws the IQM at each learning rate, with intervals."""
   fig, ax = plotting.panel('learning rate', _score_label(compared))
   styles = plotting.lines(compared.iqms)
@@ -128,7 +113,7 @@ def _learning_rates(compared: comparison.Comparison) -> figure.Figure:
   return fig
 
 
-def _environments(compared: comparison.Comparison) -> figure.Figure:
+def environments(compared: comparison.Comparison) -> figure.Figure:
   """Draws the mean and range of agents in each environment over time."""
   names = compared.environments
   columns = min(len(names), _PANEL_COLUMNS)
@@ -137,14 +122,8 @@ def _environments(compared: comparison.Comparison) -> figure.Figure:
     figsize=(max(4.8, 3.0 * columns), 2.3 * rows + 0.8), layout='constrained'
   )
   panels = fig.subplots(rows, columns, squeeze=False).ravel()
-  styles = plotting.lines(scores.rule for scores in compared.best)
   for ax, name in zip(panels, names):
-    for scores in compared.best:
-      steps, returns = scores.curves[name]
-      estimate = statistics.Estimate(
-        returns.mean(axis=0), returns.min(axis=0), returns.max(axis=0)
-      )
-      _draw_band(ax, styles[scores.rule], steps, estimate, scores.rule)
+    _draw_bands(ax, {s.rule: _range(s.curves[name]) for s in compared.best})
     ax.set_title(name, color=plotting.INK, fontsize=9)
     ax.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
     ax.xaxis.set_major_locator(ticker.MaxNLocator(3))
@@ -156,15 +135,6 @@ def _environments(compared: comparison.Comparison) -> figure.Figure:
   # An axis label of the figure would overlap the legend.
   plotting.legend_below(fig, 'over environment steps of one agent')
   return fig
-
-
-FIGURES: Mapping[str, Callable[[comparison.Comparison], figure.Figure]] = {
-  'aggregates': _aggregates,
-  'sample_efficiency': _sample_efficiency,
-  'profiles': _profiles,
-  'learning_rates': _learning_rates,
-  'environments': _environments,
-}
 
 
 def over_settings(
@@ -222,17 +192,21 @@ def _draw_interval(
   ax.plot(estimate.value, row, marker='|', color=color, markersize=14, mew=2)
 
 
-def _draw_band(
-  ax: axes.Axes,
-  style: plotting.Style,
-  x: np.ndarray,
-  estimate: statistics.Estimate,
-  label: str,
-) -> None:
-  color = style['color']
-  marker = 'o' if len(x) == 1 else None  # A line of one point is invisible.
-  ax.plot(x, estimate.value, label=label, marker=marker, **style)
-  if estimate.low is not None and estimate.high is not None:
-    ax.fill_between(
-      x, estimate.low, estimate.high, color=color, alpha=0.2, linewidth=0
-    )
+def _range(curve: learning_curves.Curve) -> _Band:
+  """Computes the mean and the range of agents."""
+  steps, returns = curve
+  return steps, statistics.Estimate(
+    returns.mean(axis=0), returns.min(axis=0), returns.max(axis=0)
+  )
+
+
+def _draw_bands(ax: axes.Axes, bands: Mapping[str, _Band]) -> None:
+  """Draws a curve with its interval for each label."""
+  styles = plotting.lines(bands)
+  for label, (x, estimate) in bands.items():
+    marker = 'o' if len(x) == 1 else None  # A line of one point is invisible.
+    style = styles[label]
+    ax.plot(x, estimate.value, label=label, marker=marker, **style)
+    if estimate.low is not None and estimate.high is not None:
+      bounds = estimate.low, estimate.high
+      ax.fill_between(x, *bounds, color=style['color'], alpha=0.2, linewidth=0)

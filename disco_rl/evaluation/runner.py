@@ -247,19 +247,14 @@ class Evaluation:
       self._driver.open_replays(run.folder / 'replay')
       train_state = self._driver.init(self._keys())
       with run.saving():
-        train_state = self._restore(run, train_state)
+        newest = run.restore(
+          self._content(train_state),
+          lambda tree: self._driver.restore_replays(tree[TRAIN_STATE]),
+        )
+        if newest is not None:
+          train_state = self._resume(*newest)
         train_state = self._train(run, train_state)
       return run.finish(self._summary(run, train_state), self._draw)
-
-  def _restore(
-    self, run: run_lib.Run, train_state: base.TrainState
-  ) -> base.TrainState:
-    """Restores the newest checkpoint, if there is one."""
-    newest = run.restore(
-      self._content(train_state),
-      lambda tree: self._driver.restore_replays(tree[TRAIN_STATE]),
-    )
-    return train_state if newest is None else self._resume(*newest)
 
   def close(self) -> None:
     """Closes host environments; `run` cannot be called afterwards."""

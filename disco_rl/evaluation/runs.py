@@ -125,10 +125,7 @@ def read(
   Args:
     run: The run.
     updates: The number of updates after which agents are scored; None: all.
-    failure: The reason why the run has failed; None: that in its folder.
-
-  Returns:
-    The result; for a failed run, the failure.
+    failure: The reason why it has failed, if its folder does not tell.
 
   Raises:
     OSError: The metrics cannot be read.
@@ -136,9 +133,8 @@ def read(
   """
   config = run.config
   identity = config.environment, run.rule, config.agent.learning_rate
-  failure = run.failure if failure is None else failure
-  if failure is not None:
-    return comparison.failed(*identity, failure)
+  if (failure := failure or run.failure) is not None:
+    return comparison.Result(*identity, failure=failure)
   updates = config.updates if updates is None else updates
   return comparison.read_result(
     run.folder / 'metrics.csv', *identity, updates * config.steps_per_update

@@ -177,8 +177,7 @@ def _how(showcase: Showcase) -> Iterator[pages.Block]:
 def board(environment: str) -> dict[str, float] | None:
   """Returns rows, columns and random play's return of Catch; None elsewhere.
 
-  At random the final place of the paddle does not depend on the ball, which is
-  caught with a probability of 1 / columns.
+  Random play catches a ball with a probability of 1 / columns.
   """
   match = re.fullmatch(r'catch(?:/(\d+)x(\d+))?', environment)
   if match is None:
@@ -206,9 +205,6 @@ def verdict(
     trained: The agents of each rule.
     updates: The number of updates of each agent.
     is_catch: Whether a return is the balls caught minus the balls missed.
-
-  Returns:
-    The sentences.
   """
   final = {one.label: float(np.mean(one.curve[1][:, -1])) for one in trained}
   tell = lambda x: f'{50 + 50 * x:.0f}%' if is_catch else f'{x:.3g}'

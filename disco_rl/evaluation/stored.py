@@ -81,11 +81,7 @@ def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
 
   Args:
     workdir: The folder of a run of disco-rl evaluate.
-    seed: The seed of the agent, from config.seed to config.seed + config.seeds
-      - 1; None: the first.
-
-  Returns:
-    The agent.
+    seed: The seed of the agent; None: the first.
 
   Raises:
     ValueError: The folder is not of a run, or the run lacks an agent with this
@@ -121,13 +117,7 @@ def _shapes(
   environment: environment_base.JaxEnvironment | None,
   num_agents: int,
 ) -> base.TrainState:
-  """Returns the shapes of the state of S agents in checkpoints.
-
-  Args:
-    agent: The kind of agent.
-    environment: The environment of the agents; None: it steps on the host.
-    num_agents: S.
-  """
+  """Returns the shapes of S agents in checkpoints; None: steps on the host."""
 
   def init(key: types.Array) -> base.TrainState:
     agents = agent.init(key)
@@ -150,12 +140,11 @@ def _key_shapes(number: int) -> types.PyTree:
 def kept_by_forks(settings: Mapping[str, object]) -> object:
   """Returns what a fork of an evaluation must share with its source.
 
+  These are the shapes of the agents, their replay and their environments, and
+  the seed, because agents keep their random numbers.
+
   Args:
     settings: The flat settings of the fork or of its source.
-
-  Returns:
-    The shapes of the agents, their replay and their environments, and the seed,
-    because agents keep their random numbers.
 
   Raises:
     ValueError: A setting is not valid.

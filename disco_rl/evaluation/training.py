@@ -158,18 +158,9 @@ class DeviceTraining(training_base.Training):
     task: types.PyTree,
     num_rollouts: types.Array,
   ) -> tuple[TrainState, types.Logs]:
-    """Runs any number of rollouts of all agents; the compiled program.
+    """Makes rollouts of all agents, and the updates that follow.
 
-    Args:
-      rule_params: The rule's parameters.
-      train_state: The state before.
-      sums: The sums of the logs of earlier rollouts, [S].
-      task: The arrays of the environment.
-      num_rollouts: The number of rollouts of each agent, with the updates that
-        follow.
-
-    Returns:
-      The state and the sums afterwards.
+    The compiled program. `sums` of the logs [S] include earlier rollouts.
     """
 
     def body(
@@ -408,36 +399,18 @@ def make(
   num_agents: int,
   mesh: jax.sharding.Mesh | None = None,
 ) -> training_base.Training:
-  """Prepares the training of agents.
-
-  Args:
-    agent: The kind of agent.
-    environment: One JAX-native environment, or num_agents * E on the host.
-    num_agents: S.
-    mesh: The devices; None: the default of `base.Training`.
-
-  Returns:
-    The training.
-  """
+  """Prepares the training of agents; for arguments see `base.Training`."""
   if isinstance(environment, base.HostEnvironment):
     return HostTraining(agent, environment, num_agents, mesh)
   return DeviceTraining(agent, environment, num_agents, mesh)
 
 
 def _next_number(number: int, seconds: float, fixed_seconds: float) -> int:
-  """Chooses the number of rollouts of the next call of a program.
+  """Chooses the number of rollouts of the next call from that of the last.
 
-  Their time should be `_CALL_SECONDS`. The fixed time of a call is not counted:
-  on CPUs several agents' replays are copied in each, which can take seconds,
-  and longer calls would never be chosen.
-
-  Args:
-    number: The number of rollouts of the last call.
-    seconds: Its time.
-    fixed_seconds: The time of a call without rollouts.
-
-  Returns:
-    At least 1.
+  Their time should be `_CALL_SECONDS`. The fixed time of a call, without
+  rollouts, is not counted: on CPUs several agents' replays are copied in each,
+  which can take seconds, and longer calls would never be chosen.
   """
   # An empty call can take unusually long.
   rollouts_seconds = max(seconds - fixed_seconds, 0.1 * seconds)

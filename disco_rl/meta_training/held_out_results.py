@@ -46,7 +46,7 @@ def read_all(
       results += read(variant, rate, folders)
       continue
     results += [
-      comparison.failed(name, variant, rate, failed[0])
+      comparison.Result(name, variant, rate, failure=failed[0])
       for name in suites.listed(own[0].settings['held_out_environments'])
     ]
   seeds = len(next(iter(variants.values())))
@@ -105,7 +105,7 @@ def read(
     if normalization.success_threshold(environment) is not None:
       reason = 'it is scored by successes, and discovery logs returns alone'
       results.append(
-        comparison.failed(environment, variant, learning_rate, reason)
+        comparison.Result(environment, variant, learning_rate, failure=reason)
       )
       continue
     alike = all(

@@ -13,6 +13,7 @@ from matplotlib import figure
 import numpy as np
 import pytest
 import scipy.stats
+import small
 
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
@@ -32,27 +33,14 @@ from disco_rl.environments.jax_native import on_host
 from disco_rl.maths import value_targets
 from disco_rl.meta_training import initial_rule
 from disco_rl.networks import agent_network
-from disco_rl.networks import meta_network
 from disco_rl.networks import torsos
 from disco_rl.runtime import plotting
 from disco_rl.update_rules import disco
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
-SIZE = 5
-RULE = disco.Disco(
-  network=meta_network.MetaNetworkConfig(
-    prediction_size=SIZE,
-    prediction_embedding=(4, 1),
-    policy_channels=(4, 3),
-    policy_target_channels=(4,),
-    lstm_size=8,
-    meta_rnn_input_size=4,
-    meta_rnn_size=6,
-  ),
-  num_bins=7,
-  max_abs_value=2.0,
-)
+RULE = disco.Disco(network=small.META_NETWORK, num_bins=7, max_abs_value=2.0)
+SIZE = RULE.network.prediction_size
 NETWORK = agent_network.AgentNetworkConfig(
   torso=torsos.TorsoConfig(hidden_sizes=(8,)),
   action_model_lstm=6,
@@ -264,7 +252,7 @@ def test_trace() -> None:
   np.testing.assert_allclose(found.y_confidence, expected, atol=1e-5)
   np.testing.assert_allclose(found.policy_confidence, -math.log(3), rtol=1e-5)
   np.testing.assert_allclose(found.value, 0.25, atol=1e-3)
-  np.testing.assert_allclose(found.y[4, 0], [0, 1, 0, 0, 0], atol=1e-6)
+  np.testing.assert_allclose(found.y[4, 0], np.eye(SIZE)[1], atol=1e-6)
   assert found.ended[:, 0].tolist() == ENDS
   assert found.reward[:, 0].tolist() == [0, 0, 1, 0, 0, 0]
 
@@ -287,11 +275,6 @@ def test_targets_depend_on_later_predictions_of_their_episode(
   assert np.all(moved[:3, 0] > 0)
   assert np.all(moved[3:, 3] > 0)
   assert not np.any(movement(name, scale=0.0))
-
-
-def test_only_y_and_z_can_be_perturbed() -> None:
-  with pytest.raises(ValueError, match="name='q'"):
-    horizon.movement(RULE, rule_params(), scene(), jax.random.key(0), 'q')
 
 
 def test_means_by_distance() -> None:
@@ -540,7 +523,9 @@ def test_sensitivity_of_what_a_rule_has() -> None:
   assert {name: x.shape for name, x in norms.items()} == {'policy': (2, 1, 4)}
 
 
-def test_what_needs_y_and_z_refuses_a_rule_without_them() -> None:
+def test_what_needs_y_and_z_refuses_others() -> None:
+  with pytest.raises(ValueError, match="name='q'"):
+    horizon.movement(RULE, rule_params(), scene(), jax.random.key(0), 'q')
   made = hand_made.scene(WITHOUT_Y_AND_Z, [0], [0.0], [False], [0.5, 0, 0])
   with pytest.raises(ValueError, match='has no prediction z .*prediction_size'):
     horizon.movement(WITHOUT_Y_AND_Z, {}, made, jax.random.key(0))

@@ -4,6 +4,7 @@ import functools
 import pathlib
 from typing import Any
 
+import evaluating
 import launching
 import numpy as np
 from PIL import Image
@@ -14,24 +15,14 @@ from disco_rl.analysis import ablation
 from disco_rl.analysis import pictures
 from disco_rl.analysis import probes
 from launch import analyse
-from launch import evaluate
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 AGENT = (
-  f'--config={launching.REPOSITORY}/configs/evaluate.py:quickstart',
-  '--config.environment=catch/4x3',
-  '--config.unroll_length=4',
-  '--config.batch_size=2',
-  '--config.num_environments=2',
-  '--config.replay_capacity=2',
-  '--config.hidden_sizes=4',
-  '--config.action_model_lstm=4',
-  '--config.action_model_head=4',
-  '--config.num_bins=11',
+  *evaluating.CATCH,
+  '--config.seeds=1',
   '--config.updates=4',
   '--config.log_every=1',
-  '--config.seeds=1',
 )
 NAMES = ('targets', 'trace', 'gradients', 'probes', 'horizon', 'reliance')
 
@@ -44,12 +35,8 @@ error = functools.partial(launching.error_of_main, analyse)
 def run(tmp_path: pathlib.Path) -> pathlib.Path:
   """A run with a small rule that has y and z."""
   small.save(tmp_path / 'rule.npz', small.arrays())
-  launching.call(
-    evaluate,
-    tmp_path / 'run',
-    *AGENT,
-    f'--config.rule={tmp_path / "rule.npz"}',
-  )
+  rule = f'--config.rule={tmp_path / "rule.npz"}'
+  evaluating.launch(tmp_path / 'run', *AGENT, rule)
   return tmp_path / 'run'
 
 
@@ -95,6 +82,6 @@ def test_a_run_is_drawn(
 def test_what_cannot_be_drawn_is_refused(tmp_path: pathlib.Path) -> None:
   assert 'Name the run' in error()
   assert 'holds no run of disco-rl evaluate' in error(workdir=str(tmp_path))
-  launching.call(evaluate, tmp_path, *AGENT, '--config.rule=actor_critic')
+  evaluating.launch(tmp_path, *AGENT)
   message = 'actor_critic, is made by hand'
   assert message in error(workdir=str(tmp_path))

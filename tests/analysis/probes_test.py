@@ -6,24 +6,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import small
 
 from disco_rl import types
 from disco_rl.analysis import hand_made
 from disco_rl.analysis import probes
 from disco_rl.analysis import scenes
 from disco_rl.maths import categorical
-from disco_rl.networks import agent_network
-from disco_rl.networks import meta_network
 from disco_rl.update_rules import disco
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
-SIZE = 5
-RULE = disco.Disco(
-  network=meta_network.MetaNetworkConfig(prediction_size=SIZE),
-  num_bins=7,
-  max_abs_value=2.0,
-)
+RULE = disco.Disco(network=small.META_NETWORK, num_bins=7, max_abs_value=2.0)
+SIZE = RULE.network.prediction_size
 # Ends of episodes of a trajectory with T = 6.
 ENDS = [False, False, True, False, False, False]
 CONFIG = probes.ProbeConfig(
@@ -122,13 +117,6 @@ def test_probes_need_trajectories() -> None:
     probes.score(key, {'x': jnp.zeros((3, 2, 2))}, asked, CONFIG)
 
 
-def test_the_probes_are_those_of_the_paper() -> None:
-  config = probes.ProbeConfig()
-  assert config.hidden_sizes == (128, 64, 32)
-  assert config.wide_sizes == (256, 256, 256)
-  assert (config.folds, probes.FURTHEST) == (5, 10)
-
-
 def test_questions_about_the_future() -> None:
   scene = random_scene()
   asked = probes.questions(RULE, scene)
@@ -166,9 +154,7 @@ def test_inputs_of_probes() -> None:
   )
   scene = dataclasses.replace(scene, rollout=rollout)
   spec = types.EnvironmentSpec(jax.ShapeDtypeStruct((1,), jnp.float32), 3)
-  network = agent_network.make(
-    spec, RULE.output_spec(3), agent_network.AgentNetworkConfig()
-  )
+  network = small.network(spec, RULE.output_spec(3))
   found = probes.inputs(RULE, network, scene, jax.random.key(0))
   assert {name: x.shape for name, x in found.items()} == {
     'policy': (6, 1, 3),

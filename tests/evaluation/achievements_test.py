@@ -99,7 +99,8 @@ def test_the_report_shows_the_scores(
   csv_path: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   result = comparison.read_result(csv_path, 'crafter', 'disco103', 1e-3, 30)
-  report.write([result], report.Setup('Much.', 'A score.', {}), tmp_path)
+  setup = report.Setup('Much.', 'A score.', {})
+  report.write(comparison.compare([result]), setup, tmp_path)
   mean = np.mean(achievements.crafter_scores(csv_path))
   row = f'| disco103 | {mean:#.3g}'.rstrip('.')
   assert row in (tmp_path / 'report.md').read_text()

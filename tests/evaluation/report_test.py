@@ -19,6 +19,12 @@ from disco_rl.runtime import plotting
 SETUP = report.Setup('Much.', 'A score.', {'agents': 3})
 
 
+def write(results: Sequence[comparison.Result], workdir: pathlib.Path) -> str:
+  """Writes the report on results; returns its text."""
+  report.write(comparison.compare(results), SETUP, workdir)
+  return (workdir / 'report.md').read_text()
+
+
 def result(
   environment: str,
   rule: str = 'mine',
@@ -83,7 +89,7 @@ def test_the_learning_rate_of_the_highest_iqm_is_chosen_for_each_rule() -> None:
 @pytest.mark.parametrize(
   'bad',
   [
-    comparison.failed('catch/5x5', 'mine', 0.1, 'diverged'),
+    comparison.Result('catch/5x5', 'mine', 0.1, failure='diverged'),
     result('catch/5x5', returns=(1.0, np.nan, 1.0)),
   ],
 )
@@ -142,8 +148,7 @@ def test_one_agent_and_one_point(tmp_path: pathlib.Path) -> None:
     result('gymnasium/A-v0', rule, returns=[value], steps=[100.0])
     for rule, value in (('a', 2.0), ('b', 1.0))
   ]
-  report.write(results, SETUP, tmp_path)
-  text = (tmp_path / 'report.md').read_text()
+  text = write(results, tmp_path)
   assert '| a | 0.1 | 2.00 | 2.00 | 2.00 |' in text
   assert '| a | b | 1.00 |' in text
   assert 'optimality' not in text.lower()
@@ -160,7 +165,7 @@ def test_a_report_goes_without_pictures_that_cannot_be_drawn(
 ) -> None:
   failing = mock.Mock(side_effect=OSError('no font'))
   monkeypatch.setattr(plotting, 'save', failing)
-  report.write([result('catch'), result('catch', 'b')], SETUP, tmp_path)
+  text = write([result('catch'), result('catch', 'b')], tmp_path)
   warnings = capsys.readouterr().err.splitlines()
   assert 'aggregates.png: OSError: no font' in warnings[0]
   assert all('OSError: no font' in warning for warning in warnings)
@@ -168,7 +173,6 @@ def test_a_report_goes_without_pictures_that_cannot_be_drawn(
   assert {name for name, fig in drawn.items() if not fig.legends} == {
     'catch_aggregates'  # The names of rules are those of its rows.
   }
-  text = (tmp_path / 'report.md').read_text()
   assert '| b | 0.1 |' in text and '.png' not in text
   page = (tmp_path / 'report.html').read_text()
   assert '</table>' in page and '<img' not in page
@@ -177,7 +181,7 @@ def test_a_report_goes_without_pictures_that_cannot_be_drawn(
 def test_every_agent_is_a_dot_among_the_aggregates() -> None:
   small, large = result('catch', returns=(-1, 0, 1)), result('catch/5x5')
   (compared,) = comparison.compare([small, large])
-  fig = report_figures.FIGURES['aggregates'](compared)
+  fig = report_figures.aggregates(compared)
   of_panels = {
     ax.get_title(): [
       sorted(np.round(line.get_xdata(), 3))
@@ -197,8 +201,7 @@ def test_published_results_are_shown_beside_ours(
   names = ['atari/pong', 'atari/ms_pacman', 'catch']
   returns = (6951.6, 6951.6, 6951.6)
   results = [result(name, returns=returns) for name in names]
-  report.write(results, SETUP, tmp_path)
-  text = (tmp_path / 'report.md').read_text()
+  text = write(results, tmp_path)
   _, after = text.split('### Published results next to ours')
   iqm = comparison.compare(results)[0].best[0].aggregates['iqm'].value
   row = f'| atari | Disco57 | 13.86 | 200,000,000 | {iqm:#.3g} at 100 |'
@@ -215,13 +218,11 @@ def test_ours_are_read_at_the_steps_of_published_results(
   # 1.0 every million steps.
   steps = np.linspace(0, 3e7, 301)
   long = result('crafter', returns=(30.0,), steps=steps.tolist())
-  report.write([long, result('nethack/challenge')], SETUP, tmp_path)
-  text = (tmp_path / 'report.md').read_text()
+  text = write([long, result('nethack/challenge')], tmp_path)
   assert '| crafter | Disco103 | 6.59 | 1,000,000 | 1.00 |' in text
   assert '| crafter | Disco103 | 14.56 | 20,000,000 | 20.0 |' in text
   long.curve[1][0, :20] = np.nan
-  report.write([long], SETUP, tmp_path)
-  late = (tmp_path / 'report.md').read_text()
+  late = write([long], tmp_path)
   assert '| 6.59 | 1,000,000 | no episode of some agent had ended |' in late
   # Of 0.0, 0.1 and 0.2 after all steps, as the paper's are not known.
   assert '| IMPALA | 188.95 | not stated | 0.100 at 100 |' in text
@@ -231,8 +232,8 @@ def test_the_paper_has_no_score_beside_another_task(
   tmp_path: pathlib.Path,
 ) -> None:
   names = ['nethack/score', 'sokoban', 'procgen/easy/bigfish']
-  report.write([result(name) for name in names], SETUP, tmp_path)
-  assert 'Published results' not in (tmp_path / 'report.md').read_text()
+  text = write([result(name) for name in names], tmp_path)
+  assert 'Published results' not in text
 
 
 def test_sokoban_has_solved_levels_and_mean_returns(
@@ -245,29 +246,26 @@ def test_sokoban_has_solved_levels_and_mean_returns(
       row = {'update': 1, 'seed': seed, 'environment_steps': 10}
       writer.write([{**row, 'return': 4 + seed, 'success': 0.5}])
   read = comparison.read_result(run / 'metrics.csv', 'sokoban', 'mine', 0.1, 10)
-  report.write([read], SETUP, tmp_path)
-  text = (tmp_path / 'report.md').read_text()
+  text = write([read], tmp_path)
   assert '| sokoban | 0.500 [0.500, 0.500] | 0.00 | 1.00 |' in text
   assert '| sokoban, mean return | 4.50 [4.00, 5.00] |  |  |' in text
 
 
 def test_a_rule_without_any_scores_is_named(tmp_path: pathlib.Path) -> None:
   results = [
-    comparison.failed('catch', 'broken', 0.1, 'diverged'),
-    comparison.failed('catch', 'worse', 0.1, 'diverged'),
+    comparison.Result('catch', 'broken', 0.1, failure='diverged'),
+    comparison.Result('catch', 'worse', 0.1, failure='diverged'),
   ]
-  report.write(results, SETUP, tmp_path)
-  text = (tmp_path / 'report.md').read_text()
+  text = write(results, tmp_path)
   assert 'No learning rate has all scores: broken, worse.' in text
   assert text.count('diverged') == 2
   assert not list((tmp_path / 'figures').iterdir())
 
 
 def test_special_characters_are_escaped(tmp_path: pathlib.Path) -> None:
-  results = [comparison.failed('catch', 'a|b', 0.1, '1 < 2 & <i>')]
-  report.write(results, SETUP, tmp_path)
+  results = [comparison.Result('catch', 'a|b', 0.1, failure='1 < 2 & <i>')]
   cell = '| catch, a\\|b, learning rate 0.1: 1 < 2 & <i> |'
-  assert cell in (tmp_path / 'report.md').read_text().splitlines()
+  assert cell in write(results, tmp_path).splitlines()
   text = (tmp_path / 'report.html').read_text()
   cell = 'catch, a|b, learning rate 0.1: 1 &lt; 2 &amp; &lt;i&gt;'
   assert f'<td>{cell}</td>' in text
@@ -277,8 +275,7 @@ def test_special_characters_are_escaped(tmp_path: pathlib.Path) -> None:
 def test_blocks_of_markdown_are_separated_by_one_blank_line(
   tmp_path: pathlib.Path,
 ) -> None:
-  report.write([result('catch'), result('catch', 'b')], SETUP, tmp_path)
-  text = (tmp_path / 'report.md').read_text()
+  text = write([result('catch'), result('catch', 'b')], tmp_path)
   assert '\n\n\n' not in text
   lines = text.splitlines()
   for before, after in zip(lines, lines[1:]):

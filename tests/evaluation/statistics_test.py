@@ -186,13 +186,6 @@ def test_a_profile_counts_scores_above_the_threshold(
   assert profile == pytest.approx([share], abs=1e-12)
 
 
-def test_a_profile_of_equal_scores_is_a_step() -> None:
-  scores = np.full((4, 3), 0.5)
-  thresholds = np.array([np.nextafter(0.5, 0.0), 0.5, np.nextafter(0.5, 1.0)])
-  profile = statistics.performance_profile(scores, thresholds)
-  np.testing.assert_array_equal(profile, [1.0, 0.0, 0.0])
-
-
 def test_a_profile_of_many_resamples_at_ties() -> None:
   """Axes before the last two are kept, the thresholds' comes last."""
   scores = np.stack([SCORES, SCORES + 0.5])
