@@ -127,8 +127,7 @@ def play(
   """
   if isinstance(environment, base.HostEnvironment):
     on_host = host_actor.HostActor(network, environment, num_agents=1)
-    agents = host_actor.ActorParams(*_batched((params, key)))
-    rollout, _ = on_host.unroll(agents, length)
+    rollout, _ = on_host.unroll(*_batched((params, key)), length)
     return jax.tree.map(lambda x: jnp.asarray(x[0]), rollout)
 
   @jax.jit
