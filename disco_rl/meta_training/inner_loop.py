@@ -221,14 +221,7 @@ class InnerLoop:
     return dataclasses.replace(member, agent=state, actor=actors), rollout
 
   def segments(self, updates: Trajectory) -> Trajectory:
-    """Groups updates into segments, and drops data that can be recomputed.
-
-    Args:
-      updates: A multiple of k updates, on one leading axis.
-
-    Returns:
-      The segments.
-    """
+    """Groups updates [N, ...] into segments, without recomputable data."""
     k = self.config.save_every
     split = lambda x: x.reshape(-1, k, *x.shape[1:])
     return Trajectory(
