@@ -5,6 +5,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import discovering
 import goldens
 import jax
 import jax.numpy as jnp
@@ -13,14 +14,11 @@ import optax
 import pytest
 
 from disco_rl import types
-from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base
+from disco_rl.meta_training import build
 from disco_rl.meta_training import evolution
 from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import resets
-from disco_rl.networks import agent_network
-from disco_rl.networks import torsos
 from disco_rl.update_rules import policy_gradient
 
 Reward = Callable[[types.Params], jax.Array]
@@ -198,27 +196,11 @@ def test_all_environment_steps_are_counted() -> None:
 
   Each update follows a rollout of 5 steps in 2 environments.
   """
-  agent = agent_lib.make(
-    agent_lib.AgentConfig(
-      network=agent_network.AgentNetworkConfig(
-        torsos.TorsoConfig(hidden_sizes=(2,)),
-        action_model_lstm=2,
-        action_model_head=2,
-      ),
-      batch_size=2,
-      num_environments=2,
-      replay_capacity=2,
-      unroll_length=5,
-    ),
-    Counting.spec,
-    policy_gradient.PolicyGradient(num_bins=3),
+  config = discovering.config_of(
+    inner_updates=3, validation_trajectories=4, unroll_length=5
   )
-  inner_loop = inner_loop_lib.InnerLoop(
-    inner_loop_lib.InnerLoopConfig(3, validation_trajectories=4),
-    agent,
-    meta_value_lib.MetaValue(
-      meta_value_lib.MetaValueConfig(hidden_sizes=(2,)), Counting.spec
-    ),
+  inner_loop = build.make_inner_loop(
+    config, policy_gradient.PolicyGradient(num_bins=3), Counting.spec
   )
   strategies = evolution.EvolutionStrategies(inner_loop, num_pairs=2)
   taken: list[Any] = []
@@ -227,7 +209,7 @@ def test_all_environment_steps_are_counted() -> None:
   @goldens.quick_jit
   def run(key: types.Array) -> Any:
     member = resets.initial_member(inner_loop, key, environment)
-    member = member.replace_agent(replay=agent.empty_replay())
+    member = member.replace_agent(replay=inner_loop.agent.empty_replay())
     _, member, _ = strategies(RULE, member, environment)
     return member.agent.learner
 

@@ -12,13 +12,13 @@ import dataclasses
 import pathlib
 from typing import Any
 
+import discovering
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from benchmarks import small_runs
-from configs import quickstart
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
@@ -40,31 +40,16 @@ from disco_rl.update_rules import actor_critic
 # Two environments for each agent, four rollouts in each meta-step.
 UPDATES, VALIDATION_ROLLOUTS, UNROLL_LENGTH, ENVIRONMENTS = 2, 2, 3, 2
 ROLLOUTS = UPDATES + VALIDATION_ROLLOUTS
-TINY = {
+TINY: dict[str, Any] = {
   'environments': 'catch/4x3,gridworld/00',
   'agents': 4,
   'meta_steps': 3,
   'budgets': (1,),  # Every agent is reset after every meta-step.
-  'held_out_environments': '',
   'inner_updates': UPDATES,
   'validation_trajectories': VALIDATION_ROLLOUTS * ENVIRONMENTS,
   'unroll_length': UNROLL_LENGTH,
-  'batch_size': 4,
-  'num_environments': 2,
-  'on_policy_share': 0.5,
-  'replay_capacity': 8,
-  'hidden_sizes': (4,),
-  'action_model_lstm': 4,
-  'action_model_head': 4,
-  'num_bins': 5,
-  'meta_value_hidden_sizes': (4,),
   'meta_value_on_inner_batches': False,
   **small_runs.SMALL_RULE,
-  'rule_policy_channels': (3, 2),
-  'rule_policy_target_channels': (3,),
-  'rule_lstm_size': 4,
-  'rule_meta_rnn_input_size': 3,
-  'rule_meta_rnn_size': 4,
 }
 SAMPLERS = (
   'bernoulli',
@@ -152,8 +137,7 @@ def keys(seed: int, num: int) -> types.Array:
 def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
   """Without them, which need no keys, programs compile in a tenth of the time.
 
-  Agents then keep their parameters, the meta-gradient is one everywhere, and
-  so is the initial rule.
+  Agents then keep their parameters, and the initial rule is one everywhere.
   """
 
   def learn(
@@ -164,24 +148,6 @@ def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = {'loss': jnp.mean(batch.reward)}
     return state, learner.Update(targets=None, gradient=gradient, logs=logs)
 
-  def outer_gradient(
-    self: meta_gradient.MetaGradient,
-    rule_params: types.Params,
-    member: inner_loop_lib.Member,
-    validation: types.Rollout,
-  ) -> tuple[Any, inner_loop_lib.Member, types.Logs]:
-    del self, validation
-    return ((), jax.tree.map(jnp.ones_like, rule_params)), member, {}
-
-  def backward(
-    self: meta_gradient.MetaGradient,
-    rule_params: types.Params,
-    cotangents: Any,
-    segment: Any,
-  ) -> tuple[Any, types.Logs]:
-    del self, rule_params, segment
-    return cotangents, {}
-
   def draw(
     key: types.Array, config: meta_network.MetaNetworkConfig
   ) -> types.Params:
@@ -191,15 +157,11 @@ def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
 
   monkeypatch.setattr(initial_rule, 'draw', draw)
   monkeypatch.setattr(agent_lib.Agent, 'learn', learn)
-  monkeypatch.setattr(
-    meta_gradient.MetaGradient, 'outer_gradient', outer_gradient
-  )
-  monkeypatch.setattr(meta_gradient.MetaGradient, 'backward', backward)
+  monkeypatch.setattr(meta_gradient, 'MetaGradient', discovering.MeanReward)
 
 
 def config_with(**changes: Any) -> Any:
-  settings = {**quickstart.get_config().to_dict(), **TINY, **changes}
-  return meta_trainer.config_of(settings)
+  return discovering.config_of(**{**TINY, **changes})
 
 
 class HostCoins(base.HostEnvironment):
