@@ -1,5 +1,6 @@
 """Tiny discoveries, and groups of agents in environments made for a test."""
 
+from collections.abc import Callable
 import dataclasses
 from typing import Any
 
@@ -13,6 +14,7 @@ from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
@@ -47,10 +49,9 @@ class Counting(base.HostEnvironment):
   The reward of an action is the number plus the action, 0 or 1.
   """
 
-  num_environments = 2
-
-  def __init__(self, number: int, width: int = 3):
+  def __init__(self, number: int, width: int = 3, num_environments: int = 2):
     self.spec = counting_spec(width)
+    self.num_environments = num_environments
     self._number, self._resets, self._steps = number, 0, 0
 
   def reset(self) -> types.PyTree:
@@ -109,3 +110,73 @@ class MeanReward(meta_gradient.MetaGradient):
     of_state, gradient = cotangents
     reward = jnp.mean(segment.batches.reward)
     return (of_state, jax.tree.map(lambda x: x + reward, gradient)), {}
+
+
+# From a rule's parameters to the reward of agents.
+Reward = Callable[[types.Params], jax.Array]
+
+
+@types.record
+class StubAgent:
+  """Attributes: key: PRNG key. rule: of its runs. runs, validations: []."""
+
+  key: types.Array
+  rule: types.Params
+  runs: types.Array
+  validations: types.Array
+
+
+def stub_member(
+  rule_params: types.Params, seed: int | jax.Array
+) -> inner_loop_lib.Member:
+  """A member of which `StubInnerLoop` has run nothing yet."""
+  agent: Any = StubAgent(
+    key=jax.random.key(seed),
+    rule=jax.tree.map(jnp.zeros_like, rule_params),
+    runs=jnp.int32(0),
+    validations=jnp.int32(0),
+  )
+  missing: Any = None
+  return inner_loop_lib.Member(
+    agent=agent, actor=None, meta_value=missing, meta_opt_state=None
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class StubInnerLoop:
+  """Rewards depend on the rule and on random numbers.
+
+  Attributes:
+    reward: The function from a rule to its reward.
+    noise: factor of the random part, which the member's key determines.
+  """
+
+  reward: Reward
+  noise: float = 0.0
+
+  def run(
+    self, environment: None, rule_params: types.Params, member: Any
+  ) -> tuple[inner_loop_lib.Member, None, types.Logs]:
+    del environment
+    key, _ = jax.random.split(member.agent.key)
+    member = member.replace_agent(
+      key=key, rule=rule_params, runs=member.agent.runs + 1
+    )
+    return member, None, {'reward': self.reward(rule_params)}
+
+  def validate(
+    self, environment: None, member: Any
+  ) -> tuple[inner_loop_lib.Member, types.Rollout]:
+    del environment
+    agent = member.agent
+    reward = self.reward(agent.rule) + self.noise * jax.random.normal(agent.key)
+    rollout = types.Rollout(
+      observation=(),
+      action=jnp.zeros((3, 2), jnp.int32),
+      logits=jnp.zeros((3, 2, 2)),
+      # The mean over the real steps is the reward.
+      reward=reward + jnp.array([[1.0, -1.0], [1e3, 1e3]]),
+      is_terminal=jnp.zeros((2, 2), bool),
+      mask=jnp.array([[True, True], [False, False]]),
+    )
+    return member.replace_agent(validations=agent.validations + 1), rollout

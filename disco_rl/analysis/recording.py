@@ -127,7 +127,7 @@ def play(
   """
   if isinstance(environment, base.HostEnvironment):
     on_host = host_actor.HostActor(network, environment, num_agents=1)
-    rollout, _ = on_host.unroll(*_batched((params, key)), length)
+    rollout, _ = on_host.unroll(_batched(params), _batched(key), length)
     return jax.tree.map(lambda x: jnp.asarray(x[0]), rollout)
 
   @jax.jit

@@ -79,7 +79,9 @@ class HeldOut:
         )
       )
       _, resolved = resolution.resolve(
-        loaded, of_machine, lambda number, build=build: build(number).spec
+        loaded,
+        of_machine,
+        lambda number, build=build: build(number).spec,  # type: ignore[misc]
       )
       environment = build(resolved.num_environments)
       agent = agent_lib.make(resolved, environment.spec, rule)

@@ -174,11 +174,6 @@ class InnerLoop:
   ) -> tuple[Member, Trajectory, types.Logs]:
     """Makes N updates in JAX-native environments.
 
-    Args:
-      environment: The environment of this agent.
-      rule_params: eta.
-      member: The member before the updates.
-
     Returns:
       The member after the updates, the trajectory, and means to log.
     """
@@ -253,10 +248,6 @@ class InnerLoop:
     self, environment: base.JaxEnvironment, member: Member
   ) -> tuple[Member, types.Rollout]:
     """Acts without learning, to make trajectories for the outer loss.
-
-    Args:
-      environment: The environment of this agent.
-      member: The member after its N updates.
 
     Returns:
       The member with the next state of its environments, and a rollout of all

@@ -22,14 +22,12 @@ from benchmarks import small_runs
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
-from disco_rl.environments import base
 from disco_rl.environments.jax_native import catch
 from disco_rl.evaluation import training
 from disco_rl.meta_training import build
 from disco_rl.meta_training import evolution
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import initial_rule
-from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import agent_network
@@ -164,39 +162,6 @@ def config_with(**changes: Any) -> Any:
   return discovering.config_of(**{**TINY, **changes})
 
 
-class HostCoins(base.HostEnvironment):
-  """Episodes of two steps, in NumPy, without keys; shaped as Catch on 2 x 1."""
-
-  spec = types.EnvironmentSpec(
-    observation=jax.ShapeDtypeStruct((2, 1), jnp.float32), num_actions=3
-  )
-
-  def __init__(self, num_environments: int):
-    self.num_environments = num_environments
-    self._num_steps = 0
-
-  def reset(self) -> types.PyTree:
-    return self._observe()
-
-  def step(self, action: Any) -> types.TimeStep:
-    self._num_steps += 1
-    is_last = np.full(self.num_environments, self._num_steps % 2 == 0)
-    return types.TimeStep(
-      observation=self._observe(),
-      reward=np.asarray(action, np.float32),
-      is_terminal=is_last,
-      is_last=is_last,
-      mask=np.ones(self.num_environments, bool),
-    )
-
-  def close(self) -> None:
-    pass
-
-  def _observe(self) -> np.ndarray:
-    shape = (self.num_environments, *self.spec.observation.shape)
-    return np.full(shape, self._num_steps % 2, np.float32)
-
-
 def test_the_recorder_sees_keys_within_programs(recorder: Recorder) -> None:
   """One key is used by a split and a draw, another twice by the same draw."""
 
@@ -242,11 +207,13 @@ def test_a_group_on_the_host(recorder: Recorder) -> None:
   """Two agents take two steps; both are reset between these."""
   config = config_with(environments='catch/2x1', agents=2)
   rule, rule_params = build.make_rule(config)
-  (on_device,) = build.make_groups(config, rule)
+  group_config = discovering.group_config(
+    config, rule, discovering.counting_spec()
+  )
   group = host_group.HostGroup(
-    on_device.config,
-    lambda _: [HostCoins(ENVIRONMENTS) for _ in range(2)],
-    meta_gradient.MetaGradient(on_device.config.inner_loop),
+    group_config,
+    lambda _: [discovering.Counting(i) for i in range(2)],
+    discovering.MeanReward(group_config.inner_loop),
   )
   members = group.init(keys(1, 2), rule_params)
   for step in range(2):
@@ -264,7 +231,9 @@ def test_agents_that_learn_with_a_fixed_rule(
   recorder: Recorder, is_on_host: bool
 ) -> None:
   """Two agents make three updates, in two calls."""
-  environment = catch.Catch(2, 1)
+  environment: Any = catch.Catch(2, 1)
+  if is_on_host:
+    environment = discovering.Counting(0, num_environments=2 * ENVIRONMENTS)
   rule = actor_critic.ActorCritic(num_bins=5)
   agent = agent_lib.make(
     agent_lib.AgentConfig(
@@ -280,9 +249,7 @@ def test_agents_that_learn_with_a_fixed_rule(
     environment.spec,
     rule,
   )
-  driver = training.make(
-    agent, HostCoins(2 * ENVIRONMENTS) if is_on_host else environment, 2
-  )
+  driver = training.make(agent, environment, 2)
   state = driver.init(keys(1, 2))
   for num_updates in (1, 2):
     state, _ = driver.advance({}, state, num_updates)
@@ -292,59 +259,18 @@ def test_agents_that_learn_with_a_fixed_rule(
   assert recorder.count('randint') == 2 * (3 + ENVIRONMENTS * steps)
 
 
-@types.record
-class Gambler:
-  """Attributes: key: PRNG key of all that is to come."""
-
-  key: types.Array
-
-
-class Dice:
-  """In place of `inner_loop.InnerLoop`: rewards are drawn at random."""
-
-  def run(
-    self, environment: None, rule_params: types.Params, member: Any
-  ) -> tuple[inner_loop_lib.Member, None, types.Logs]:
-    del environment, rule_params
-    member, reward = self._throw(member)
-    return member, None, {'reward': reward}
-
-  def validate(
-    self, environment: None, member: Any
-  ) -> tuple[inner_loop_lib.Member, types.Rollout]:
-    del environment
-    member, reward = self._throw(member)
-    return member, types.Rollout(
-      observation=(),
-      action=jnp.zeros((2, 1), jnp.int32),
-      logits=jnp.zeros((2, 1, 2)),
-      reward=reward[None, None],
-      is_terminal=jnp.zeros((1, 1), bool),
-      mask=jnp.ones((1, 1), bool),
-    )
-
-  def _throw(self, member: Any) -> tuple[inner_loop_lib.Member, types.Array]:
-    key, reward_key = jax.random.split(member.agent.key)
-    reward = jax.random.exponential(reward_key)
-    return dataclasses.replace(member, agent=Gambler(key)), reward
-
-
 def test_perturbations_of_evolution_strategies(recorder: Recorder) -> None:
   """The 2 * 3 trials of a step share keys; perturbations have their own."""
   rule_params = {'a': jnp.zeros(2), 'b': jnp.zeros(())}
-  strategies = evolution.EvolutionStrategies(Dice(), num_pairs=3, std=0.1)
-  member = inner_loop_lib.Member(
-    agent=Gambler(jax.random.key(0)),
-    actor=None,
-    meta_value=None,
-    meta_opt_state=None,
-  )
+  stub: Any = discovering.StubInnerLoop(lambda rule: rule['b'], noise=1.0)
+  strategies = evolution.EvolutionStrategies(stub, num_pairs=3, std=0.1)
+  member = discovering.stub_member(rule_params, 0)
   step = jax.jit(lambda member: strategies(rule_params, member, None))
   for _ in range(2):
     _, member, _ = step(member)
   # In each step, what the six trials live by, and are validated by.
   reused = recorder.reused()
-  assert sorted(reused) == sorted(4 * [6 * ['exponential'], 6 * ['split']])
+  assert sorted(reused) == 2 * [6 * ['normal']] + 2 * [6 * ['split']]
   # Three perturbations of two leaves, which life that goes on does not share.
   once = [uses for uses in recorder.uses.values() if len(uses) == 1]
-  assert sorted(once) == 2 * [['exponential']] + 2 * (3 + 2 + 1) * [['split']]
+  assert sorted(once) == 2 * (3 + 2 + 1) * [['split']]
