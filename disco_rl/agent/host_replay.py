@@ -129,7 +129,7 @@ class HostReplay:
     return rows
 
   def replace_contents(self, rows: np.ndarray, start: int, added: int) -> None:
-    """Continues with the `contents` and counts of another, kept in memory."""
+    """Continues with the `contents` and counts of another buffer, in memory."""
     number = added - start
     filled = min(number, self._capacity)
     self._log = row_log.RowLog(self._format.dtype.itemsize, self._capacity)
@@ -163,9 +163,7 @@ class HostReplay:
     self.start = start
 
   def delete_unneeded(self, start: int, added: int) -> None:
-    """Deletes files that the checkpoint with these counts does not need.
-
-    Nor do later checkpoints.
+    """Deletes files that no checkpoint from these counts on needs.
 
     Raises:
       row_log.RowLogError: A file cannot be deleted.

@@ -230,7 +230,7 @@ class Group(abc.ABC):
   def additional_bytes(self, calls: Calls) -> dict[str, int]:
     """Counts other bytes of the group on a device while programs run.
 
-    Of the programs of `named_calls`, those that are missing have none.
+    Programs of `named_calls` that are missing have none.
     """
 
   @abc.abstractmethod
@@ -287,7 +287,7 @@ class Group(abc.ABC):
     del directory
 
   def save_replays(self, keep: int) -> None:
-    """Saves such replay, before a checkpoint in addition to the `keep` last."""
+    """Saves such replay before a checkpoint, next to `keep` earlier ones."""
     del keep
 
   def restore_replays(self, members: inner_loop_lib.Member) -> None:
