@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import rollouts
 import small
 
 from disco_rl import types
@@ -46,14 +45,22 @@ def make_agent(hidden_sizes: tuple[int, ...], core: int = 0) -> agent_lib.Agent:
   return agent_lib.make(config, SPEC, RULE)
 
 
+def make_rollout(core_state: Any) -> types.Rollout:
+  rng = np.random.default_rng(0)
+  return types.Rollout(
+    observation=rng.normal(size=(T + 1, B, 4)).astype(np.float32),
+    action=rng.integers(A, size=(T + 1, B), dtype=np.int32),
+    logits=rng.normal(size=(T + 1, B, A)).astype(np.float32),
+    reward=rng.normal(size=(T, B)).astype(np.float32),
+    is_terminal=np.zeros((T, B), bool),
+    mask=np.ones((T, B), bool),
+    core_state=jax.tree.map(lambda x: x[None], core_state),
+  )
+
+
 def learn(agent: agent_lib.Agent, params: Any) -> tuple[Any, Any]:
   """Parameters after three updates, and all outputs of the network then."""
-  rng = np.random.default_rng(0)
-  batch = rollouts.draw(
-    *(1, T, B, A),
-    observation=rng.normal(size=(T + 1, B, 4)).astype(np.float32),
-    core_state=jax.tree.map(lambda x: x[None], agent.network.initial_state(B)),
-  )
+  batch = make_rollout(agent.network.initial_state(B))
 
   def loss(params: Any) -> tuple[jax.Array, Any]:
     outputs = agent.network.unroll(params, batch)
