@@ -36,6 +36,13 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+class Numbered(discovering.Counting):
+  """Observes only its agent's number: larger inputs enlarge rounding."""
+
+  def _observe(self) -> np.ndarray:
+    return np.full((EACH, WIDTH), 0.1 * self._number, np.float32)
+
+
 @dataclasses.dataclass(frozen=True)
 class Step:
   """Two meta-steps: total of the updates, members, logs, and bytes of device.
@@ -72,7 +79,7 @@ def make_group(
   )
   return host_group.HostGroup(
     group,
-    lambda _: [discovering.Counting(i, WIDTH) for i in range(num_members)],
+    lambda _: [Numbered(i, WIDTH) for i in range(num_members)],
     discovering.MeanReward(group.inner_loop),
   )
 
