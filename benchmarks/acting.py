@@ -8,7 +8,6 @@ configs/evaluate.py, in those on the host a linear policy.
 """
 
 from collections.abc import Callable
-import dataclasses
 from typing import Any
 
 from absl import app
@@ -112,12 +111,9 @@ def on_host(environment: base.HostEnvironment) -> Act:
   agent = make_agent(environment.spec, torsos.TorsoConfig(kind=flat))
   state = jax.vmap(agent.init)(jax.random.split(jax.random.key(0), 1))
   actor = host_actor.HostActor(agent.network, environment, num_agents=1)
-  actor_params = host_actor.ActorParams(
-    params=state.learner.params, keys=state.key
-  )
   keys = iter(jax.random.split(jax.random.key(2), 10_000))
   return lambda: actor.unroll(
-    dataclasses.replace(actor_params, keys=next(keys)[None]), _LENGTH.value
+    state.learner.params, next(keys)[None], _LENGTH.value
   )
 
 

@@ -150,15 +150,7 @@ def act(
 def reset_core(
   core_state: types.PyTree, timestep: types.TimeStep
 ) -> types.PyTree:
-  """Zeros the state of the core where an episode has ended.
-
-  Args:
-    core_state: The state of the core, a tree of [E, ...].
-    timestep: The outcome of the last action, [E].
-
-  Returns:
-    The state of the core before the observation of the timestep.
-  """
+  """Zeros the state of the core [E, ...] where the timestep ends an episode."""
   is_over = agent_network.has_ended(timestep.is_terminal, timestep.mask)
   return jax.tree.map(
     lambda x: jnp.where(is_over[:, None], jnp.zeros_like(x), x), core_state

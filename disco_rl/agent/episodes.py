@@ -42,9 +42,6 @@ def update(
     statistics: The statistics of all earlier steps.
     reward: The rewards, [T, E].
     is_last: [T, E] bool, whether the step ended an episode.
-
-  Returns:
-    The statistics after these steps.
   """
 
   def step(

@@ -13,19 +13,6 @@ from disco_rl.networks import agent_network
 from disco_rl.runtime import compilation
 
 
-@types.record
-class ActorParams:
-  """The parameters and keys with which S agents act; leading axis S.
-
-  Attributes:
-    params: The parameters theta, copied because learning donates the buffers.
-    keys: The PRNG keys.
-  """
-
-  params: types.Params
-  keys: types.Array
-
-
 class Programs:
   """Compiled functions of one network, with a leading axis S of agents."""
 
@@ -109,12 +96,13 @@ class HostActor:
     self.restart()
 
   def unroll(
-    self, actor_params: ActorParams, length: int
+    self, params: types.Params, keys: types.Array, length: int
   ) -> tuple[types.Rollout, types.Array]:
-    """Acts for T steps.
+    """Acts for T = length steps.
 
     Args:
-      actor_params: The parameters and keys of the agents.
+      params: The parameters theta, [S, ...]; learning must not donate them.
+      keys: The PRNG keys, [S].
       length: T.
 
     Returns:
@@ -122,7 +110,7 @@ class HostActor:
       episode, [S, T, E].
     """
     noise = self._programs.noise(
-      actor_params.keys,
+      keys,
       self._environment.spec.num_actions,
       length,
       self._environment.num_environments // self._num_agents,
@@ -134,7 +122,7 @@ class HostActor:
     )
     decisions, timesteps = [], []
     for t in range(length):
-      logits, action, core_state = self._decide(actor_params.params, noise, t)
+      logits, action, core_state = self._decide(params, noise, t)
       self._environment.start(np.asarray(action).reshape(-1))
       # Copied while environments step: frames are large.
       self._record(observations, t)
@@ -146,7 +134,7 @@ class HostActor:
       self._core_state = core_state
       timesteps.append(dataclasses.replace(timestep, observation=None))
     self._record(observations, length)
-    decisions.append(self._decide(actor_params.params, noise, length)[:2])
+    decisions.append(self._decide(params, noise, length)[:2])
 
     logits, action = self._programs.stack(decisions)
     steps = jax.tree.map(lambda *x: np.stack(x, axis=1), *timesteps)

@@ -42,16 +42,12 @@ class Programs:
 
   def __init__(self, agent: agent_lib.Agent):
     """Compiles nothing yet."""
-    row_format = host_replay.make_format(
-      agent.environment_spec,
-      agent.network.initial_state(1),
-      agent.config.unroll_length,
-    )
+    self.row_format = row_format(agent)
     self.actor = host_actor.Programs(agent.network)
     self.split = jax.jit(jax.vmap(jax.random.split, out_axes=1))
     self.count = jax.jit(jax.vmap(episodes.update))
     self.draw_slots = jax.jit(jax.vmap(agent.draw_slots))
-    self.unpack = jax.jit(jax.vmap(row_format.unpack))
+    self.unpack = jax.jit(jax.vmap(self.row_format.unpack))
 
 
 class HostCollector:
@@ -108,10 +104,7 @@ class HostCollector:
         replay.delete_unneeded(int(oldest['start'][i]), int(oldest['added'][i]))
 
   def restore_replays(self, counters: dict[str, np.ndarray]) -> None:
-    """Restores the replays of a checkpoint.
-
-    Args:
-      counters: The value of `counters` in the checkpoint, [S].
+    """Restores the replays of a checkpoint with these `counters`, [S].
 
     Raises:
       row_log.RowLogError: A file is missing or damaged.
@@ -123,18 +116,10 @@ class HostCollector:
   def act(
     self, params: types.Params, acting: agent_lib.AgentState
   ) -> tuple[agent_lib.AgentState, types.Rollout]:
-    """Acts for one rollout.
-
-    Args:
-      params: theta [S, ...].
-      acting: The acting part of the agents.
-
-    Returns:
-      The acting part afterwards, and a rollout [S, T or T+1, E, ...].
-    """
+    """Acts with theta [S, ...] for a rollout, [S, T or T+1, E, ...]."""
     keys, act_keys = self._programs.split(acting.key)
     rollout, is_last = self.actor.unroll(
-      host_actor.ActorParams(params, act_keys), self._agent.config.unroll_length
+      params, act_keys, self._agent.config.unroll_length
     )
     statistics = self._programs.count(acting.episodes, rollout.reward, is_last)
     acting = dataclasses.replace(acting, key=keys, episodes=statistics)
@@ -145,13 +130,7 @@ class HostCollector:
   ) -> tuple[agent_lib.AgentState, list[types.Rollout]]:
     """Acts for one rollout, adds it to replay and samples the next batches.
 
-    Args:
-      params: theta [S, ...].
-      acting: The acting part of the agents.
-
-    Returns:
-      The acting part afterwards, and the batches [S, T or T+1, B, ...] of each
-      of the next K updates.
+    These are batches [S, T or T+1, B, ...] of each of the next K updates.
     """
     acting, rollout = self.act(params, acting)
     rollout = jax.device_get(rollout)
@@ -169,15 +148,13 @@ class HostCollector:
   def _make_replays(
     self, directories: Sequence[pathlib.Path | None]
   ) -> list[host_replay.HostReplay]:
-    agent = self._agent
+    config = self._agent.config
     return [
       host_replay.HostReplay(
-        agent.environment_spec,
-        agent.network.initial_state(1),
-        agent.config.unroll_length,
-        agent.config.replay_capacity,
+        self._programs.row_format,
+        config.replay_capacity,
         directory,
-        agent.config.replay_on_disk and directory is not None,
+        config.replay_on_disk and directory is not None,
       )
       for directory in directories
     ]
@@ -207,12 +184,7 @@ class HostCollector:
   def replace_contents(
     self, rows: np.ndarray, counters: dict[str, np.ndarray]
   ) -> None:
-    """Replaces the contents of all replays; see `HostReplay`.
-
-    Args:
-      rows: The rows from `contents`.
-      counters: The value of `counters` at that time, [S].
-    """
+    """Replaces the contents of all replays by earlier ones and their counts."""
     for i, replay in enumerate(self.replays):
       replay.replace_contents(
         rows[i], int(counters['start'][i]), int(counters['added'][i])
@@ -223,12 +195,7 @@ class HostCollector:
     self.actor.restart()
 
   def reset(self, index: int, observation: types.PyTree) -> None:
-    """Resets one agent: empties its replay and zeros its core.
-
-    Args:
-      index: The index of the agent.
-      observation: The first observations of its environments, [E, ...].
-    """
+    """Resets an agent, whose environments show observations [E, ...]."""
     self.replays[index].reset()
     self.actor.replace_observation(index, observation)
 
@@ -252,14 +219,20 @@ def rollout_shapes(
   return jax.eval_shape(empty)
 
 
-def replay_footprint(agent: agent_lib.Agent) -> host_replay.Footprint:
-  """Computes the footprint of the replay of one agent."""
-  return host_replay.footprint(
+def row_format(agent: agent_lib.Agent) -> host_replay.RowFormat:
+  """Makes the format of an agent's trajectories in replay."""
+  return host_replay.make_format(
     agent.environment_spec,
     agent.network.initial_state(1),
     agent.config.unroll_length,
-    agent.config.replay_capacity,
-    agent.config.replay_on_disk,
+  )
+
+
+def replay_footprint(agent: agent_lib.Agent) -> host_replay.Footprint:
+  """Computes the footprint of the replay of one agent."""
+  config = agent.config
+  return host_replay.footprint(
+    row_format(agent), config.replay_capacity, config.replay_on_disk
   )
 
 

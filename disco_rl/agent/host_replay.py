@@ -3,7 +3,8 @@
 This is the counterpart of `replay`, with the same contents and batches, but
 each frame of a stack is stored once, and not on a device:
 
-  unpack = jax.jit(buffer.unpack)
+  buffer = HostReplay(row_format, capacity)
+  unpack = jax.jit(row_format.unpack)
   buffer.add(rollout)
   (slots,) = agent.draw_slots(key, buffer.added)
   batch = unpack(buffer.gather(np.asarray(slots)))
@@ -54,9 +55,7 @@ class HostReplay:
 
   def __init__(
     self,
-    spec: types.EnvironmentSpec,
-    core_state: types.PyTree,
-    length: int,
+    row_format: 'RowFormat',
     capacity: int,
     directory: files.PathLike | None = None,
     is_mapped: bool = False,
@@ -64,9 +63,7 @@ class HostReplay:
     """Makes an empty buffer.
 
     Args:
-      spec: The specification of the agent's environment.
-      core_state: The state of the network's core, a tree of [1, ...].
-      length: T.
+      row_format: The layout of trajectories, by `make_format`.
       capacity: The number of trajectories.
       directory: The folder of this buffer only; None: it cannot be saved or
         restored.
@@ -78,7 +75,7 @@ class HostReplay:
     """
     self.start = 0
     self._capacity = capacity
-    self._format = make_format(spec, core_state, length)
+    self._format = row_format
     self._log = row_log.RowLog(
       self._format.dtype.itemsize, capacity, directory, is_mapped
     )
@@ -106,7 +103,7 @@ class HostReplay:
     self._log.append(self._format.pack(rollout))
 
   def gather(self, slots: np.ndarray) -> np.ndarray:
-    """Copies trajectories, for `unpack` to turn into a batch.
+    """Copies trajectories, for `RowFormat.unpack` to turn into a batch.
 
     Args:
       slots: [B] integers below `filled`: a trajectory's number since the reset,
@@ -132,28 +129,13 @@ class HostReplay:
     return rows
 
   def replace_contents(self, rows: np.ndarray, start: int, added: int) -> None:
-    """Continues with the contents of another buffer, kept in memory.
-
-    Args:
-      rows: The `contents` of the other buffer.
-      start: The other's `start`.
-      added: The other's `added`.
-    """
+    """Continues with the `contents` and counts of another buffer, in memory."""
     number = added - start
     filled = min(number, self._capacity)
     self._log = row_log.RowLog(self._format.dtype.itemsize, self._capacity)
     self._log.append(rows[np.arange(number - filled, number) % self._capacity])
     # The oldest has number 0 in the new log, and keeps its slot.
     self.start = filled - number
-
-  def unpack(self, rows: types.Array) -> types.Rollout:
-    """Converts the result of `gather` to a batch [T or T+1, B, ...].
-
-    This is a pure function for compiled programs: frames are stacked on the
-    device, which receives each frame once. On CPUs most of the time is spent on
-    new memory: donate the previous batch if it is no longer needed.
-    """
-    return self._format.unpack(rows)
 
   def reset(self) -> None:
     """Empties the buffer, for an agent that was reset."""
@@ -170,13 +152,9 @@ class HostReplay:
     self._log.save()
 
   def restore(self, start: int, added: int) -> None:
-    """Restores the contents of a checkpoint; later ones are lost.
+    """Restores the contents of a checkpoint with these counts.
 
-    After an error, an older checkpoint can be restored.
-
-    Args:
-      start: The value of `start` in the checkpoint.
-      added: The value of `added` in the checkpoint.
+    Later ones are lost. After an error, an older checkpoint can be restored.
 
     Raises:
       row_log.RowLogError: A file is missing or damaged.
@@ -185,11 +163,7 @@ class HostReplay:
     self.start = start
 
   def delete_unneeded(self, start: int, added: int) -> None:
-    """Deletes files that neither this checkpoint nor later ones need.
-
-    Args:
-      start: The value of `start` in the oldest checkpoint that is kept.
-      added: The number of trajectories added when that checkpoint was saved.
+    """Deletes files that no checkpoint from these counts on needs.
 
     Raises:
       row_log.RowLogError: A file cannot be deleted.
@@ -215,14 +189,10 @@ class Footprint(NamedTuple):
 
 
 def footprint(
-  spec: types.EnvironmentSpec,
-  core_state: types.PyTree,
-  length: int,
-  capacity: int,
-  is_mapped: bool = False,
+  row_format: 'RowFormat', capacity: int, is_mapped: bool = False
 ) -> Footprint:
   """Computes the size of a buffer; see `HostReplay` for the arguments."""
-  row_bytes = make_format(spec, core_state, length).dtype.itemsize
+  row_bytes = row_format.dtype.itemsize
   return Footprint(
     memory=0 if is_mapped else row_log.memory_bytes(row_bytes, capacity),
     disk=row_log.disk_bytes(row_bytes, capacity),
@@ -256,13 +226,7 @@ class RowFormat:
     return np.dtype(fields, align=True)
 
   def pack(self, rollout: types.Rollout) -> np.ndarray:
-    """Converts E trajectories to rows, on the host.
-
-    Args:
-      rollout: [T or T+1, E, ...].
-
-    Returns:
-      [E, bytes of a row] uint8.
+    """Converts E trajectories to rows [E, bytes] uint8, on the host.
 
     Raises:
       ValueError: Shapes, types or frame stacks do not match the format.
@@ -280,13 +244,11 @@ class RowFormat:
     return rows.view(np.uint8).reshape(len(rows), -1)
 
   def unpack(self, rows: types.Array) -> types.Rollout:
-    """Converts rows to a batch: the inverse of `pack`, for compiled programs.
+    """Converts rows [B, bytes] to a batch [T or T+1, B, ...].
 
-    Args:
-      rows: [B, bytes of a row] uint8.
-
-    Returns:
-      [T or T+1, B, ...].
+    This is the inverse of `pack`, for compiled programs: frames are stacked on
+    the device, which receives each frame once. On CPUs most of the time is
+    spent on new memory: donate the previous batch if it is no longer needed.
     """
     tree: types.PyTree = jax.tree.structure(self.example)
     single: types.Rollout = tree.unflatten(
@@ -344,9 +306,6 @@ def make_format(
     spec: The specification of its environment.
     core_state: The state of the core for one trajectory, a tree of [1, ...].
     length: T.
-
-  Returns:
-    The format.
   """
   example = jax.eval_shape(
     lambda: types.empty_rollout(spec, core_state, length, 1)
@@ -387,11 +346,9 @@ def split_frames(
   if num_frames == 1:
     return list(stacks), codes
   as_bytes = [_as_bytes(leaf, num_frames) for leaf in stacks]
-  shifts = [_Shift(leaf) for leaf in as_bytes]
-  for t in range(length):
-    is_shifted = np.all([shift.follows(t) for shift in shifts], axis=0)
-    for e in np.flatnonzero(~is_shifted):
-      codes[t, e] = _restart([leaf[t + 1, e] for leaf in as_bytes], t)
+  is_shifted = np.all([_is_shifted(leaf) for leaf in as_bytes], axis=0)
+  for t, e in np.argwhere(~is_shifted).tolist():
+    codes[t, e] = _restart([leaf[t + 1, e] for leaf in as_bytes], t)
   return [_single(leaf, num_frames) for leaf in stacks], codes
 
 
@@ -458,32 +415,33 @@ def _as_bytes(leaf: np.ndarray, num_frames: int) -> np.ndarray:
   )
 
 
-class _Shift:
-  """Compares the stacks of one leaf with those one step before."""
+def _is_shifted(leaf: np.ndarray) -> np.ndarray:
+  """Compares stacks with those one step before.
 
-  def __init__(self, leaf: np.ndarray):
-    """Prepares the comparison of [T+1, E, pixels, S, bytes]."""
-    length, batch_size = leaf.shape[:2]
-    self._bytes = leaf.shape[-1]
-    self._flat = leaf.reshape(length, batch_size, -1)
-    is_older = np.ones(leaf.shape[2:], bool)
-    is_older[:, -1] = False
-    self._is_older = is_older.reshape(-1)[: -self._bytes]
+  Args:
+    leaf: [T+1, E, pixels, S, bytes].
 
-  def follows(self, t: int) -> np.ndarray:
-    """Returns whether stack t+1 is stack t shifted by one frame, [E] bool."""
-    # All bytes at once: comparing many short runs takes much longer.
-    differs = (
-      self._flat[t + 1, :, : -self._bytes] != self._flat[t, :, self._bytes :]
-    )
-    return ~np.any(differs & self._is_older, axis=-1)
+  Returns:
+    [T, E] bool, whether stack t+1 is stack t shifted by one frame.
+  """
+  num_bytes = leaf.shape[-1]
+  is_older = np.ones(leaf.shape[2:], bool)
+  is_older[:, -1] = False
+  is_older = is_older.reshape(-1)[:-num_bytes]
+  flat = leaf.reshape(*leaf.shape[:2], -1)
+  # All bytes of a step at once: comparing many short runs takes much longer.
+  differs = [
+    np.any((after[:, :-num_bytes] != before[:, num_bytes:]) & is_older, axis=-1)
+    for before, after in zip(flat, flat[1:])
+  ]
+  return ~np.array(differs)
 
 
 def _restart(stacks: Sequence[np.ndarray], t: int) -> int:
   """Returns the code of leaves [pixels, S, bytes] that begin an episode."""
   if not any(stack[:, :-1].any() for stack in stacks):
     return BLANK
-  if all(np.array_equal(stack[:, :-1], _repeated(stack)) for stack in stacks):
+  if all((stack == stack[:, -1:]).all() for stack in stacks):
     return COPIED
   raise ValueError(
     f'The observation after step {t} of a rollout neither continues the stack '
@@ -491,11 +449,6 @@ def _restart(stacks: Sequence[np.ndarray], t: int) -> int:
     'newest frame instead of older ones. Is the frame_stack of the '
     "environment's spec the number of frames of every leaf, the newest last?"
   )
-
-
-def _repeated(stack: np.ndarray) -> np.ndarray:
-  """Replaces each older frame by the newest."""
-  return np.broadcast_to(stack[:, -1:], stack[:, :-1].shape)
 
 
 def _single(leaf: np.ndarray, num_frames: int) -> np.ndarray:

@@ -115,13 +115,7 @@ def gradient(
   One forward pass serves the rule (all outputs) and the loss (outputs of the
   taken actions). Targets are constants only for the agent's gradient.
 
-  Args:
-    network: The agent's network.
-    rule: The rule, which defines the targets and the loss.
-    rule_params: eta.
-    state: The learner's state before the update.
-    rollout: T transitions of B trajectories, of this device.
-    known_gradient: The gradient, if it was computed before; see `update`.
+  The arguments are those of `update`.
 
   Returns:
     The targets, the gradient and logs; and the rule's next state.

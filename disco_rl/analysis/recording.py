@@ -117,8 +117,8 @@ def play(
   """
   if isinstance(environment, base.HostEnvironment):
     on_host = host_actor.HostActor(network, environment, num_agents=1)
-    one = jax.tree.map(lambda x: x[None], (params, key))
-    rollout, _ = on_host.unroll(host_actor.ActorParams(*one), length)
+    params, key = jax.tree.map(lambda x: x[None], (params, key))
+    rollout, _ = on_host.unroll(params, key, length)
     return jax.tree.map(lambda x: jnp.asarray(x[0]), rollout)
 
   @jax.jit

@@ -42,12 +42,6 @@ def make_rule(
 ) -> tuple[disco.Disco, types.Params]:
   """Makes the rule and its initial parameters.
 
-  Args:
-    config: The settings of the run.
-
-  Returns:
-    The rule and its parameters.
-
   Raises:
     ValueError: Discovery cannot start from the rule, or its file is not valid.
     FileNotFoundError: The file does not exist.
@@ -76,13 +70,7 @@ def make_groups(
 ) -> list[population.Group]:
   """Makes groups of agents with environments of equal shapes.
 
-  Args:
-    config: The settings of the run.
-    rule: The update rule.
-    mesh: The devices; None: all devices of the run.
-
-  Returns:
-    The groups, in the order of their first members.
+  They are in the order of their first members, on `mesh` or on all devices.
 
   Raises:
     ValueError: A setting or an environment's name is not valid.
@@ -100,15 +88,30 @@ def make_groups(
   ]
 
 
+def make_inner_loop(
+  config: config_lib.MetaTrainingConfig,
+  rule: disco.Disco,
+  spec: types.EnvironmentSpec,
+) -> inner_loop_lib.InnerLoop:
+  """Makes the inner loop of agents with environments of one kind."""
+  return inner_loop_lib.InnerLoop(
+    config.inner_loop,
+    variation.prepare(
+      config.variation, agent_lib.make(config.agent, spec, rule)
+    ),
+    meta_value_lib.MetaValue(
+      config.meta_value, spec, config.agent.network.torso
+    ),
+    keep_gradients=(config.estimator, config.mode)
+    == ('differentiation', 'mixed'),
+  )
+
+
 def kept_by_forks(config: config_lib.MetaTrainingConfig) -> object:
   """Returns what a fork of a run must share with its source.
 
-  Args:
-    config: The config of the fork or of its source.
-
-  Returns:
-    The environment of each agent, `group_multiple`, and the shapes of the
-    rule's state and of an agent in each environment; comparable by `==`.
+  That is the environment of each agent, `group_multiple`, and the shapes of the
+  rule's state and of an agent in each environment; comparable by `==`.
 
   Raises:
     ValueError: A setting or an environment's name is not valid.
@@ -123,7 +126,7 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> object:
   def state(
     spec: types.EnvironmentSpec, own: base.JaxEnvironment | None
   ) -> types.PyTree:
-    inner_loop = _make_inner_loop(config, rule, spec)
+    inner_loop = make_inner_loop(config, rule, spec)
     return (
       resets.initial_member(
         inner_loop, jax.random.key(0), own, config.variation
@@ -159,9 +162,6 @@ class MissingPackagesError(ImportError):
 def validate(names: Sequence[str]) -> None:
   """Checks names of environments before anything is built.
 
-  Args:
-    names: The names of environments.
-
   Raises:
     ValueError: A name is unknown.
     MissingPackagesError: Packages are missing; the message names all of them.
@@ -187,25 +187,6 @@ def _specimens(config: config_lib.MetaTrainingConfig) -> dict[str, Specimen]:
     name: registry.specimen(name, config.preprocessing)
     for name in dict.fromkeys(config.members)
   }
-
-
-def _make_inner_loop(
-  config: config_lib.MetaTrainingConfig,
-  rule: disco.Disco,
-  spec: types.EnvironmentSpec,
-) -> inner_loop_lib.InnerLoop:
-  """Makes the inner loop of agents with environments of one kind."""
-  return inner_loop_lib.InnerLoop(
-    config.inner_loop,
-    variation.prepare(
-      config.variation, agent_lib.make(config.agent, spec, rule)
-    ),
-    meta_value_lib.MetaValue(
-      config.meta_value, spec, config.agent.network.torso
-    ),
-    keep_gradients=(config.estimator, config.mode)
-    == ('differentiation', 'mixed'),
-  )
 
 
 def _shapes(
@@ -239,7 +220,7 @@ def _make_group(
 ) -> population.Group:
   """Makes a group of members; `specimens` has environments by name."""
   spec, environment = specimens[config.members[members[0]]]
-  inner_loop = _make_inner_loop(config, rule, spec)
+  inner_loop = make_inner_loop(config, rule, spec)
   agent = inner_loop.agent
   jax.eval_shape(
     lambda: variation.draw(

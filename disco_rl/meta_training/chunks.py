@@ -19,15 +19,7 @@ def mapped(
 def at_once(
   size: int, function: Callable[..., types.PyTree]
 ) -> Callable[..., types.PyTree]:
-  """Maps a function over members in parallel, trees [c, ...].
-
-  Args:
-    size: c.
-    function: A function of the trees of one member.
-
-  Returns:
-    The function for trees [c, ...].
-  """
+  """Maps a function over a chunk of `size` members, trees [size, ...]."""
   if size > 1:
     return jax.vmap(function)
   one = lambda tree: jax.tree.map(lambda x: x[0], tree)

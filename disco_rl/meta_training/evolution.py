@@ -50,14 +50,7 @@ class EvolutionStrategies(config_lib.Settings):
   ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
     """Evaluates perturbed rules, then makes updates with the unperturbed one.
 
-    Args:
-      rule_params: eta.
-      member: The member before its N updates.
-      environment: The environment of this agent.
-
-    Returns:
-      The results of `inner_loop.Estimator`, where the gradient is that of minus
-      the mean reward per step.
+    This is an `inner_loop.Estimator` of minus the mean reward per step.
     """
     # Perturbed runs have a separate key: with the member's key they would use
     # the keys of its next perturbations.

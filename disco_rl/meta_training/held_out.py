@@ -1,6 +1,5 @@
 """Evaluates the rule on held-out environments, with new agents."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 import functools
@@ -14,7 +13,6 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.agent import resolution
-from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.environments import suites
 from disco_rl.evaluation import base as training_base
@@ -80,8 +78,11 @@ class HeldOut:
           name, config.seeds * number, seed, preprocessing
         )
       )
-      spec = functools.partial(_spec, build)
-      _, resolved = resolution.resolve(loaded, of_machine, spec)
+      _, resolved = resolution.resolve(
+        loaded,
+        of_machine,
+        lambda number, build=build: build(number).spec,  # type: ignore[misc]
+      )
       environment = build(resolved.num_environments)
       agent = agent_lib.make(resolved, environment.spec, rule)
       self._trainings[name] = training.make(agent, environment, config.seeds)
@@ -105,12 +106,6 @@ class HeldOut:
       means = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
       returns[name] = np.asarray(means)
     return returns
-
-
-def _spec(
-  build: Callable[[int], families.Environment], number: int
-) -> types.EnvironmentSpec:
-  return build(number).spec
 
 
 def _agent_key(seed: types.Array) -> types.Array:

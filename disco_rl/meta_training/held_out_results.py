@@ -54,12 +54,7 @@ def read_all(
 
 
 def setup(settings: Sequence[Mapping[str, Any]], seeds: int) -> report.Setup:
-  """Describes discoveries for a report.
-
-  Args:
-    settings: The settings of each discovery.
-    seeds: The number of discoveries of each variant.
-  """
+  """Describes discoveries with these settings, `seeds` of each variant."""
   names = ('meta_steps', 'agents', 'held_out_seeds', 'held_out_updates')
   values = {name: [x[name] for x in settings] for name in names}
   spans = {name: (min(x), max(x)) for name, x in values.items()}
@@ -84,15 +79,12 @@ def setup(settings: Sequence[Mapping[str, Any]], seeds: int) -> report.Setup:
 def read(
   variant: str, learning_rate: float, workdirs: Sequence[pathlib.Path]
 ) -> list[comparison.Result]:
-  """Reads the held-out returns of a variant's discoveries.
+  """Reads the held-out returns of a variant's discoveries, by environment.
 
   Args:
     variant: The name of the variant in the report.
     learning_rate: The rule's learning rate.
     workdirs: Folders of discoveries that have ended and differ in their seeds.
-
-  Returns:
-    A result for each held-out environment.
 
   Raises:
     OSError: A file does not exist.

@@ -50,15 +50,7 @@ class MicroBatch:
 def _divide(
   config: population.GroupConfig, environments: Sequence[base.HostEnvironment]
 ) -> list[MicroBatch]:
-  """Divides members into micro-batches, with equal numbers on all devices.
-
-  Args:
-    config: The settings of the group.
-    environments: E environments for each of this process's members.
-
-  Returns:
-    The micro-batches.
-  """
+  """Divides members into micro-batches, with equal numbers on all devices."""
   agent = config.inner_loop.agent
   by_device = np.arange(config.num_members).reshape(
     config.mesh.shape[sharding.AGENTS], -1, config.chunk
@@ -176,10 +168,21 @@ class HostGroup(population.Group):
     )
 
   def save_environments(self) -> types.PyTree | None:
-    """Returns the state of each micro-batch's environments."""
-    saved = [micro.collector.actor.save() for micro in self._micro_batches]
-    if distributed.is_distributed() or any(x is None for x in saved):
+    """Returns the state of each member's environments, by its index.
+
+    Micro-batches depend on the devices, which may change when a run resumes.
+    """
+    if distributed.is_distributed():
       return None
+    saved = {}
+    for micro in self._micro_batches:
+      state = micro.collector.actor.save()
+      if state is None:
+        return None
+      environments = state.pop('environment')
+      for i, member in enumerate(micro.members.tolist()):
+        own = {'environment': environments[i], **offloading.take(state, i)}
+        saved[str(member)] = own
     return saved
 
   def resume(
@@ -189,9 +192,13 @@ class HostGroup(population.Group):
     environments: types.PyTree | None = None,
   ) -> inner_loop_lib.Member:
     """Takes members; episodes that were not saved begin again."""
+    first = self.config.own_members.start
     if environments is not None:
-      for micro, saved in zip(self._micro_batches, environments):
-        micro.collector.actor.restore(saved)
+      for micro in self._micro_batches:
+        saved = [dict(environments[str(first + own)]) for own in micro.own]
+        of_each = [x.pop('environment') for x in saved]
+        state = jax.tree.map(lambda *x: np.stack(x), *saved)
+        micro.collector.actor.restore({'environment': of_each, **state})
       return self._own(members)
     reports.note(
       f'Environments like {self.config.names[0]} cannot be saved: new episodes '

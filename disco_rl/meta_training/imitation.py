@@ -15,7 +15,6 @@ their meaning.
 """
 
 from collections.abc import Callable
-from collections.abc import Iterator
 import functools
 
 import haiku as hk
@@ -50,7 +49,7 @@ def train(
   steps: int,
   report: Callable[[float, float], None],
 ) -> types.Params:
-  """Fits an untrained meta-network.
+  """Fits an untrained meta-network; returns eta.
 
   Args:
     key: PRNG key.
@@ -59,9 +58,6 @@ def train(
       zero.
     report: Called after each step with the mean squared distances, summed over
       actions, between pi_hat and its target, and between that and the policy.
-
-  Returns:
-    eta.
 
   Raises:
     ValueError: The network does not read advantages.
@@ -109,7 +105,7 @@ def target(
   strength: float | types.Array,
   bound: float | types.Array,
 ) -> types.Array:
-  """Computes logits of the target of pi_hat.
+  """Computes logits of the target of pi_hat, [..., A].
 
   Probabilities below `MIN_PROBABILITY` are raised to it.
 
@@ -119,9 +115,6 @@ def target(
     advantage: The normalized advantage of the action, [...].
     strength: The factor of the advantage.
     bound: The bound of the advantage's absolute value.
-
-  Returns:
-    [..., A]
   """
   step = strength * jnp.clip(advantage, -bound, bound)
   taken = jax.nn.one_hot(action, logits.shape[-1], dtype=logits.dtype)
@@ -207,7 +200,10 @@ def _random_inputs(
     for _ in range(2)
   )
   outputs, target_outputs = {'logits': logits}, {'logits': target_logits}
-  for name, shape in _prediction_shapes(config, num_actions):
+  shapes: dict[str, tuple[int, ...]] = {}
+  if size := config.prediction_size:
+    shapes = {'y': (size,), 'z': (num_actions, size)}
+  for name, shape in shapes.items():
     prediction = draws.scale(0.1, 3.0, len(shape)) * draws.normal(*shape)
     outputs[name] = prediction
     target_outputs[name] = prediction + 0.1 * draws.normal(*shape)
@@ -225,15 +221,6 @@ def _random_inputs(
     target_outputs=target_outputs,
     estimates=_random_estimates(draws, num_actions),
   )
-
-
-def _prediction_shapes(
-  config: meta_network.MetaNetworkConfig, num_actions: int
-) -> Iterator[tuple[str, tuple[int, ...]]]:
-  """Returns names and trailing axes of y and z, if they exist."""
-  if config.prediction_size:
-    yield 'y', (config.prediction_size,)
-    yield 'z', (num_actions, config.prediction_size)
 
 
 def _random_estimates(

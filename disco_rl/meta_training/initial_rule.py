@@ -26,13 +26,6 @@ def draw(
 ) -> types.Params:
   """Draws rules until one has a `spread` of pi_hat over actions.
 
-  Args:
-    key: PRNG key.
-    config: The sizes.
-
-  Returns:
-    The parameters eta.
-
   Raises:
     ValueError: No such rule was found.
   """
@@ -64,15 +57,9 @@ def spread(
   config: meta_network.MetaNetworkConfig,
   params: types.Params,
 ) -> types.Array:
-  """Computes how much pi_hat differs between actions at the first update.
+  """Computes how much pi_hat differs between actions at the first update, [].
 
-  Args:
-    key: PRNG key of the random inputs.
-    config: The sizes.
-    params: eta.
-
-  Returns:
-    The mean over inputs of the deviation of pi_hat over actions, [].
+  This is the mean over random inputs of the deviation of pi_hat over actions.
   """
   outputs, _ = meta_network.transform(config).apply(
     params,

@@ -174,11 +174,6 @@ class InnerLoop:
   ) -> tuple[Member, Trajectory, types.Logs]:
     """Makes N updates in JAX-native environments.
 
-    Args:
-      environment: The environment of this agent.
-      rule_params: eta.
-      member: The member before the updates.
-
     Returns:
       The member after the updates, the trajectory, and means to log.
     """
@@ -221,14 +216,7 @@ class InnerLoop:
     return dataclasses.replace(member, agent=state, actor=actors), rollout
 
   def segments(self, updates: Trajectory) -> Trajectory:
-    """Groups updates into segments, and drops data that can be recomputed.
-
-    Args:
-      updates: A multiple of k updates, on one leading axis.
-
-    Returns:
-      The segments.
-    """
+    """Groups updates [N, ...] into segments, without recomputable data."""
     k = self.config.save_every
     split = lambda x: x.reshape(-1, k, *x.shape[1:])
     return Trajectory(
@@ -260,10 +248,6 @@ class InnerLoop:
     self, environment: base.JaxEnvironment, member: Member
   ) -> tuple[Member, types.Rollout]:
     """Acts without learning, to make trajectories for the outer loss.
-
-    Args:
-      environment: The environment of this agent.
-      member: The member after its N updates.
 
     Returns:
       The member with the next state of its environments, and a rollout of all

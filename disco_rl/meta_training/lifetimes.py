@@ -86,9 +86,6 @@ def advance(lifetimes: Lifetimes, steps: int, failed: np.ndarray) -> Lifetimes:
     lifetimes: The lifetimes before the meta-step.
     steps: The environment steps of each agent.
     failed: [n] bool, whether a loss or the meta-gradient was not finite.
-
-  Returns:
-    The lifetimes after it.
   """
   return dataclasses.replace(
     lifetimes,

@@ -259,12 +259,6 @@ class MetaGradient(config_lib.Settings):
   ) -> tuple[learner.LearnerState, types.Array, types.Logs]:
     """Repeats one update of the agent, to be differentiated.
 
-    Args:
-      rule_params: eta.
-      state: The state before the update.
-      batch: The batch of the update.
-      gradient: The gradient of the agent's loss from the inner loop.
-
     Returns:
       The state after the update; the regularizer, divided by N; and logs.
     """
@@ -278,15 +272,12 @@ class MetaGradient(config_lib.Settings):
 def initial_cotangents(
   rule_params: types.Params, last: learner.LearnerState, of_params: types.Params
 ) -> Cotangents:
-  """Makes the cotangents after the last update, of the parameters only.
+  """Makes the cotangents that the sweep starts from, those of the parameters.
 
   Args:
     rule_params: eta.
     last: The learner state after the last update.
     of_params: The gradient of the outer loss with respect to its parameters.
-
-  Returns:
-    The cotangents that the sweep starts from.
   """
   of_state = jax.tree.map(jnp.zeros_like, _partition(last)[0])
   of_state = dataclasses.replace(of_state, params=of_params)
@@ -302,13 +293,9 @@ def _backpropagate(
   state: learner.LearnerState,
   cotangents: Cotangents,
 ) -> tuple[Cotangents, types.Logs]:
-  """Computes one vector-Jacobian product.
+  """Computes one vector-Jacobian product, from the cotangents after `function`.
 
-  Args:
-    function: (eta, state) -> next state, term of the outer loss, logs.
-    rule_params: eta.
-    state: The state at which to differentiate.
-    cotangents: The cotangents of the next state.
+  This maps (eta, state) to the next state, a term of the outer loss, and logs.
 
   Returns:
     The cotangents of the state, and the logs.

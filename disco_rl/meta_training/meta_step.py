@@ -70,13 +70,7 @@ class MetaStep:
     groups: Sequence[population.Group],
     mesh: jax.sharding.Mesh,
   ):
-    """Compiles nothing yet.
-
-    Args:
-      config: The config of the run.
-      groups: The population.
-      mesh: The devices of the run.
-    """
+    """Compiles nothing yet."""
     self._config = config
     self._groups = groups
     self._key = jax.random.key(config.seed)

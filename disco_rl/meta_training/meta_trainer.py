@@ -63,9 +63,6 @@ class MetaTrainer:
   def __init__(self, config: config_lib.MetaTrainingConfig):
     """Makes the rule, the population and the held-out environments.
 
-    Args:
-      config: The settings of the run.
-
     Raises:
       ValueError: A setting, name or file is not valid, or memory is too small.
       FileNotFoundError: The file of weights does not exist.
@@ -167,7 +164,10 @@ class MetaTrainer:
           self._compile()
         state = self._meta_step.init(self._initial_params)
         if newest := run.restore(
-          self._meta_step.to_tree(state), self._meta_step.restore_replays
+          self._meta_step.to_tree(state),
+          self._meta_step.restore_replays,
+          # Several processes do not save them.
+          optional=['environments'],
         ):
           state = self._meta_step.restore(*newest)
           rule_files.restore(state, float(newest[1]['seconds']))

@@ -50,9 +50,6 @@ def per_agent_adam(
     max_gradient_norm: The norm to which larger gradients are scaled down.
     decay_steps: The meta-steps after which a cosine schedule of the learning
       rate reaches zero; 0: it is constant.
-
-  Returns:
-    The transformation.
   """
   schedule = optimizers.schedule(learning_rate, decay_updates=decay_steps)
   return optax.chain(
@@ -120,11 +117,9 @@ def averaging() -> optax.GradientTransformation:
 def averaged(
   opt_state: types.PyTree, rule_params: types.Params
 ) -> types.Params:
-  """Returns the mean of eta, or eta if no mean is kept.
+  """Returns the mean of eta in the state of the second of `meta_optimizers`.
 
-  Args:
-    opt_state: The state of the second of `meta_optimizers`.
-    rule_params: eta.
+  If no mean is kept, this is eta.
   """
   return optax.tree.get(opt_state, 'average', rule_params)
 

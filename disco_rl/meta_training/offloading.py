@@ -19,8 +19,8 @@ from disco_rl.runtime import files
 from disco_rl.runtime import memory
 
 
-def take(tree: types.PyTree, indices: np.ndarray) -> types.PyTree:
-  """Copies some entries, [len(indices), ...]."""
+def take(tree: types.PyTree, indices: np.ndarray | int) -> types.PyTree:
+  """Selects entries, [len(indices), ...] or [...]; copies for an array."""
   return jax.tree.map(lambda x: x[indices], tree)
 
 
@@ -29,13 +29,7 @@ def put(
 ) -> types.PyTree:
   """Overwrites entries in place; the inverse of `take`.
 
-  Args:
-    tree: The tree [n, ...], which must not be used afterwards.
-    indices: The indices of the entries.
-    entries: The entries [len(indices), ...], on the host or a device.
-
-  Returns:
-    The tree with these entries.
+  The result replaces the tree, which must not be used afterwards.
   """
 
   def put_leaf(kept: types.PyTree, new: types.PyTree) -> types.PyTree:
@@ -101,15 +95,9 @@ def kept(
   index: int,
   update: inner_loop_lib.Trajectory,
 ) -> inner_loop_lib.Trajectory:
-  """Returns the part of an update that cannot be recomputed.
+  """Returns the part of update `index` that cannot be recomputed.
 
-  Args:
-    config: The config, with the states that are kept.
-    index: The number of the update, 0 to N - 1.
-    update: The whole update, or its shapes.
-
-  Returns:
-    The update, with None instead of the other parts.
+  The other parts are None; `update` may be its shapes.
   """
   nothing: types.PyTree = None
   if index % config.save_every:
@@ -123,15 +111,7 @@ def device_bytes(
   config: inner_loop_lib.InnerLoopConfig,
   segment: Sequence[inner_loop_lib.Trajectory],
 ) -> int:
-  """Counts the bytes of N updates on a device.
-
-  Args:
-    config: The config, with the states that are kept, and where.
-    segment: The kept parts of k updates, or their shapes.
-
-  Returns:
-    The bytes.
-  """
+  """Counts the bytes of N updates on a device, from the kept parts of k."""
   if config.offload:
     return 0
   segments = config.inner_updates // config.save_every

@@ -202,12 +202,6 @@ class Group(abc.ABC):
     """Returns all programs and the shapes of their arguments, longest first.
 
     They can be compiled in parallel, before the group is used.
-
-    Args:
-      rule_params: eta.
-
-    Returns:
-      The programs.
     """
     return list(self.named_calls(rule_params).values())
 
@@ -230,25 +224,13 @@ class Group(abc.ABC):
   def step_calls(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> Calls:
-    """Returns the programs of `step` and `reset_expired`, by name.
-
-    Args:
-      rule_params: eta.
-      members: The shapes of the members.
-
-    Returns:
-      The programs.
-    """
+    """Returns the programs of `step` and `reset_expired`, by name."""
 
   @abc.abstractmethod
   def additional_bytes(self, calls: Calls) -> dict[str, int]:
-    """Counts other data of the group on a device while programs run.
+    """Counts other bytes of the group on a device while programs run.
 
-    Args:
-      calls: The result of `named_calls`.
-
-    Returns:
-      The bytes by the names of programs; 0 for missing ones.
+    Programs of `named_calls` that are missing have none.
     """
 
   @abc.abstractmethod
@@ -268,14 +250,9 @@ class Group(abc.ABC):
 
   @abc.abstractmethod
   def alone_on(self, mesh: jax.sharding.Mesh, num_members: int) -> 'Group':
-    """Returns the group for one row of devices, to be compiled, not run.
+    """Returns a group on one row of devices, to be compiled, not run.
 
-    Args:
-      mesh: One row of devices of any platform.
-      num_members: The number of members in a row.
-
-    Returns:
-      A group of this number of members for these devices.
+    The devices may be of any platform.
     """
 
   def resume(
@@ -286,11 +263,8 @@ class Group(abc.ABC):
   ) -> inner_loop_lib.Member:
     """Takes members from a checkpoint; inverse of `to_checkpoint`.
 
-    Args:
-      members: The members from the checkpoint.
-      meta_step: The meta-step of the checkpoint.
-      environments: The result of `save_environments`; None: environments on
-        the host begin new episodes.
+    Without the result of `save_environments`, environments on the host begin
+    new episodes.
     """
     del meta_step, environments
     return members
@@ -313,18 +287,11 @@ class Group(abc.ABC):
     del directory
 
   def save_replays(self, keep: int) -> None:
-    """Saves such replay, before a checkpoint of the members.
-
-    Args:
-      keep: The number of checkpoints to keep, without the one being written.
-    """
+    """Saves such replay before a checkpoint, next to `keep` earlier ones."""
     del keep
 
   def restore_replays(self, members: inner_loop_lib.Member) -> None:
-    """Restores such replay.
-
-    Args:
-      members: The members from the checkpoint.
+    """Restores such replay, as of a checkpoint of the members.
 
     Raises:
       row_log.RowLogError: A file is missing or damaged.
@@ -369,13 +336,7 @@ def needs(
   rule_params: types.Params,
   keep_checkpoints: int = 1,
 ) -> planning.Needs:
-  """Returns the memory and disk of a population, from array shapes.
-
-  Args:
-    groups: The population.
-    rule_params: eta.
-    keep_checkpoints: The number of checkpoints to keep.
-  """
+  """Returns the memory and disk of a population, from array shapes."""
   calls = [group.named_calls(rule_params) for group in groups]
   waiting = [group.waiting_bytes(own) for group, own in zip(groups, calls)]
   loads: list[planning.Load] = []

@@ -33,9 +33,6 @@ def rows(
     groups: The population, whose padding is ignored.
     logs: The logs of each group, [n].
     rule_update_norm: The norm of the meta-update.
-
-  Returns:
-    The rows.
   """
   names = np.array(agent_names(groups))
   counts = np.concatenate([group.config.counts for group in groups])
@@ -65,15 +62,7 @@ def failures(
   groups: Sequence[population.Group],
   lifetimes: Sequence[lifetimes_lib.Lifetimes],
 ) -> list[str]:
-  """Makes messages about agents that failed in the last meta-step.
-
-  Args:
-    meta_step: The number of meta-updates so far.
-    groups: The population.
-    lifetimes: The lifetimes of each group's members.
-
-  Returns:
-    A message for each of these agents.
+  """Makes a message for each agent that failed in the last meta-step.
 
   Raises:
     metrics.NonFiniteError: An agent has failed too many times in a row.

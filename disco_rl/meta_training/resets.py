@@ -45,17 +45,7 @@ def complete(
   rule_params: types.Params,
   initial: inner_loop_lib.Member,
 ) -> inner_loop_lib.Member:
-  """Adds replay and the optimizer of eta to members [n, ...].
-
-  Args:
-    empty_replay: Makes the replay of an initial agent.
-    optimizer: The optimizer of eta, whose initial state is added.
-    rule_params: eta.
-    initial: The members from `initial_member`.
-
-  Returns:
-    The members.
-  """
+  """Adds replay and initial optimizers of eta to `initial_member`s [n, ...]."""
   (n,) = initial.agent.key.shape
   tile = lambda x: jnp.tile(x, (n, *[1] * x.ndim))
   members = initial.replace_agent(replay=jax.tree.map(tile, empty_replay()))

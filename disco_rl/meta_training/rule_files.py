@@ -79,12 +79,7 @@ class RuleFiles:
   settings: Mapping[str, object]
 
   def save(self, state: meta_step.State, seconds: float) -> None:
-    """Writes both files.
-
-    Args:
-      state: The state of the discovery.
-      seconds: The time that it has taken so far.
-    """
+    """Writes both files, after these seconds of discovery."""
     self._write('rule.npz', state.rule, state.meta_step, seconds)
 
   def save_initial(self, params: types.Params) -> None:

@@ -1,6 +1,7 @@
 """Checkpoints of trees of arrays, written by Orbax."""
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
@@ -10,6 +11,7 @@ import shutil
 import time
 
 import jax
+import numpy as np
 
 from disco_rl import types
 from disco_rl.runtime import digests
@@ -131,6 +133,7 @@ class Checkpointer:
     self,
     like: types.PyTree,
     restore_more: Callable[[types.PyTree], None] | None = None,
+    optional: Collection[str] = (),
   ) -> tuple[int, types.PyTree] | None:
     """Loads the newest tree that can be read.
 
@@ -142,6 +145,8 @@ class Checkpointer:
       like: A tree with the structure, shapes and dtypes of the saved tree.
       restore_more: Restores data that belong to the tree but are stored
         elsewhere. If it raises, the checkpoint is treated as damaged.
+      optional: Entries of the tree that only `like` or the saved tree may have;
+        the result has those that are saved.
 
     Returns:
       The step and the saved tree; None if there are no checkpoints.
@@ -153,7 +158,7 @@ class Checkpointer:
     damaged: dict[int, str] = {}
     for step in sorted(self._manager.all_steps(), reverse=True):
       try:
-        tree = self._restore(step, like)
+        tree = self._restore(step, like, optional)
         if restore_more is not None:
           restore_more(tree)
       # Orbax, TensorStore and JSON raise different types of exceptions.
@@ -195,13 +200,21 @@ class Checkpointer:
       f'continuing from step {instead}. {reason}'
     )
 
-  def _restore(self, step: int, like: types.PyTree) -> types.PyTree:
+  def _restore(
+    self, step: int, like: types.PyTree, optional: Collection[str]
+  ) -> types.PyTree:
     path = self._directory / str(step) / 'default'
     if distributed.is_first() and not digests.check(path):
       reports.warn(
         f'the checkpoint of step {step} in {self._directory} has no digests '
         '(they were deleted), so its files are not verified.'
       )
+    if optional:
+      held = self._manager.item_metadata(step).tree
+      like = {x: like[x] for x in like if x in held or x not in optional}
+      for name in {*optional} & set(held) - set(like):
+        empty = lambda x: np.empty(x.shape, x.dtype)
+        like[name] = jax.tree.map(empty, held[name])
     abstract = jax.tree.map(
       lambda x: ocp.utils.to_shape_dtype_struct(files.to_data(x)), like
     )

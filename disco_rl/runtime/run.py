@@ -185,11 +185,14 @@ class Run:
       yield
 
   def restore(
-    self, like: Content, restore_more: Callable[[Content], None] | None = None
+    self,
+    like: Content,
+    restore_more: Callable[[Content], None] | None = None,
+    optional: Collection[str] = (),
   ) -> tuple[int, dict[str, types.PyTree]] | None:
     """Restores the newest checkpoint; see `Checkpointer.restore`."""
     newest = self._checkpointer.restore(
-      {**like, 'seconds': np.zeros(())}, restore_more
+      {**like, 'seconds': np.zeros(())}, restore_more, optional
     )
     if newest is not None:
       self.step = self._saved = newest[0]

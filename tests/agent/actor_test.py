@@ -292,7 +292,7 @@ def act_on_host(seed: int, scale: float = 1.0) -> HostRollouts:
   rollouts = []
   for key in jax.random.split(jax.random.key(seed), 2):
     rollout, is_last = host.unroll(
-      host_actor.ActorParams(of_agents, jax.random.split(key, AGENTS)), LENGTH
+      of_agents, jax.random.split(key, AGENTS), LENGTH
     )
     rollouts.append((jax.device_get(rollout), is_last))
   return HostRollouts(of_agents, rollouts, np.stack(environment.actions))

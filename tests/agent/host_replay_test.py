@@ -86,15 +86,14 @@ class Actor:
     return np.where(which, blank, shifted)
 
 
+FORMAT = host_replay.make_format(SPEC, CORE_STATE, LENGTH)
+UNPACK = jax.jit(FORMAT.unpack)
+
+
 def make(
   directory: pathlib.Path | None = None, is_mapped: bool = False
 ) -> host_replay.HostReplay:
-  return host_replay.HostReplay(
-    SPEC, CORE_STATE, LENGTH, CAPACITY, directory, is_mapped
-  )
-
-
-UNPACK = jax.jit(make().unpack)
+  return host_replay.HostReplay(FORMAT, CAPACITY, directory, is_mapped)
 
 
 def sample(buffer: host_replay.HostReplay, seed: int) -> types.Rollout:
@@ -131,23 +130,19 @@ def test_batches_are_those_of_replay_on_the_device(
   assert buffer.added == 12 * ENVIRONMENTS
 
 
-def test_arrays_of_a_device_are_taken() -> None:
-  buffer, rollout = make(), Actor().unroll()
-  buffer.add(jax.tree.map(jnp.asarray, rollout))
-  check_equal(UNPACK(buffer.gather(np.arange(ENVIRONMENTS))), rollout)
-
-
 def test_observations_without_frames() -> None:
+  """Rollouts may be arrays of a device."""
   observation = np.random.default_rng(0).normal(size=(LENGTH + 1, 4, 6))
   rollout = dataclasses.replace(
     Actor().unroll(), observation=observation.astype('f4'), core_state=()
   )
   spec = types.EnvironmentSpec(jax.ShapeDtypeStruct((6,), np.float32), 7)
-  buffer = host_replay.HostReplay(spec, (), LENGTH, CAPACITY)
-  buffer.add(rollout)
+  row_format = host_replay.make_format(spec, (), LENGTH)
+  buffer = host_replay.HostReplay(row_format, CAPACITY)
+  buffer.add(jax.tree.map(jnp.asarray, rollout))
   slots = np.array([3, 0, 3])
   check_equal(
-    jax.jit(buffer.unpack)(buffer.gather(slots)),
+    jax.jit(row_format.unpack)(buffer.gather(slots)),
     jax.tree.map(lambda x: x[:, slots], rollout),
   )
 
@@ -256,15 +251,6 @@ def test_rollouts_of_other_shapes_are_refused() -> None:
   assert buffer.added == 0
 
 
-def test_a_batch_may_be_empty() -> None:
-  buffer, rollout = make(), Actor().unroll()
-  buffer.add(rollout)
-  check_equal(
-    UNPACK(buffer.gather(np.zeros(0, np.int32))),
-    jax.tree.map(lambda x: x[:, :0], rollout),
-  )
-
-
 def test_empty_slots_are_refused() -> None:
   buffer = make()
   buffer.add(Actor().unroll())
@@ -281,11 +267,12 @@ def test_each_frame_is_held_once() -> None:
   on_device = jax.eval_shape(
     lambda: replay.init(types.empty_rollout(spec, (), length, 1), capacity)
   )
-  estimate = host_replay.footprint(spec, (), length, capacity)
+  row_format = host_replay.make_format(spec, (), length)
+  estimate = host_replay.footprint(row_format, capacity)
   assert estimate.memory < 13 * 2**30
   assert estimate.memory < 0.28 * memory.tree_bytes(on_device)
   assert estimate.memory < estimate.disk < 1.07 * estimate.memory
-  mapped = host_replay.footprint(spec, (), length, capacity, is_mapped=True)
+  mapped = host_replay.footprint(row_format, capacity, is_mapped=True)
   assert mapped == (0, estimate.disk)
 
 
@@ -300,14 +287,13 @@ def test_the_footprint_is_what_is_allocated(
   )
   capacity = 1024
   rollout = jax.tree.map(np.asarray, types.empty_rollout(spec, (), LENGTH, 32))
-  buffer = host_replay.HostReplay(
-    spec, (), LENGTH, capacity, tmp_path, is_mapped
-  )
+  row_format = host_replay.make_format(spec, (), LENGTH)
+  buffer = host_replay.HostReplay(row_format, capacity, tmp_path, is_mapped)
   before = anonymous_bytes()
   for _ in range(32):
     buffer.add(rollout)
   used = anonymous_bytes() - before
-  estimate = host_replay.footprint(spec, (), LENGTH, capacity, is_mapped)
+  estimate = host_replay.footprint(row_format, capacity, is_mapped)
   assert abs(used - estimate.memory) < 0.25 * estimate.disk
   buffer.save()
   buffer.delete_unneeded(buffer.start, buffer.added)

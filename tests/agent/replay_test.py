@@ -97,11 +97,6 @@ def test_samples_depend_on_the_key() -> None:
   assert draw(3) != draw(4)
 
 
-def test_a_sample_may_be_empty() -> None:
-  batch = sample(filled(2, rollout(1, 2)), jax.random.key(0), 0)
-  assert batch.reward.shape == (LENGTH, 0)
-
-
 def test_mapped_over_agents_equals_one_by_one() -> None:
   # The agents' buffers are not equally full.
   states = [

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import discovering
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,6 @@ import small
 
 from benchmarks import small_runs
 from configs import ablations
-from configs import quickstart
 from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import meta_trainer
@@ -21,21 +21,13 @@ from disco_rl.runtime import sharding
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
-TINY = {
-  **quickstart.get_config().to_dict(),
-  **small_runs.SETTINGS,
-  'agents': 2,
-  'chunk_size': 2,
-  'inner_updates': 2,
-}
-
 
 def config_of(*names: str, **settings: Any) -> Any:
   """Several variants at once, tiny."""
-  changes: dict[str, Any] = {}
+  changes: dict[str, Any] = {'agents': 2, 'chunk_size': 2, 'inner_updates': 2}
   for name in names:
     changes |= ablations.VARIANTS[name]
-  return meta_trainer.config_of({**TINY, **changes, **settings})
+  return discovering.config_of(**changes, **settings)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import discovering
 import goldens
 import jax
 import jax.numpy as jnp
@@ -13,20 +14,15 @@ import optax
 import pytest
 
 from disco_rl import types
-from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base
+from disco_rl.meta_training import build
 from disco_rl.meta_training import evolution
-from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import resets
-from disco_rl.networks import agent_network
-from disco_rl.networks import torsos
 from disco_rl.update_rules import policy_gradient
-
-Reward = Callable[[types.Params], jax.Array]
 
 SLOPE = {'a': {'w': np.float32([1.0, -2.0])}, 'b': {'w': np.float32(0.5)}}
 RULE = {'a': {'w': jnp.array([0.3, -0.7])}, 'b': {'w': jnp.array(1.5)}}
+initial_member = functools.partial(discovering.stub_member, RULE)
 
 
 def linear(rule_params: types.Params) -> jax.Array:
@@ -37,75 +33,11 @@ def quadratic(rule_params: types.Params) -> jax.Array:
   return linear(rule_params) - 2.0 * optax.tree.vdot(rule_params, rule_params)
 
 
-@types.record
-class Agent:
-  """Attributes: key: PRNG key. rule: of its runs. runs, validations: []."""
-
-  key: types.Array
-  rule: types.Params
-  runs: types.Array
-  validations: types.Array
-
-
-@dataclasses.dataclass(frozen=True)
-class StubInnerLoop:
-  """Rewards depend on the rule and on random numbers.
-
-  Attributes:
-    reward: The function from a rule to its reward.
-    noise: factor of the random part, which the member's key determines.
-  """
-
-  reward: Reward
-  noise: float = 0.0
-
-  def run(
-    self, environment: None, rule_params: types.Params, member: Any
-  ) -> tuple[inner_loop_lib.Member, None, types.Logs]:
-    del environment
-    key, _ = jax.random.split(member.agent.key)
-    member = member.replace_agent(
-      key=key, rule=rule_params, runs=member.agent.runs + 1
-    )
-    return member, None, {'reward': self.reward(rule_params)}
-
-  def validate(
-    self, environment: None, member: Any
-  ) -> tuple[inner_loop_lib.Member, types.Rollout]:
-    del environment
-    agent = member.agent
-    reward = self.reward(agent.rule) + self.noise * jax.random.normal(agent.key)
-    masked = 1e3 * agent.rule['a']['w']
-    rollout = types.Rollout(
-      observation=(),
-      action=jnp.zeros((3, 2), jnp.int32),
-      logits=jnp.zeros((3, 2, 2)),
-      # The mean over the real steps is the reward.
-      reward=jnp.stack([reward + jnp.array([1.0, -1.0]), masked]),
-      is_terminal=jnp.zeros((2, 2), bool),
-      mask=jnp.array([[True, True], [False, False]]),
-    )
-    return member.replace_agent(validations=agent.validations + 1), rollout
-
-
-def initial_member(seed: int | jax.Array) -> inner_loop_lib.Member:
-  agent: Any = Agent(
-    key=jax.random.key(seed),
-    rule=jax.tree.map(jnp.zeros_like, RULE),
-    runs=jnp.int32(0),
-    validations=jnp.int32(0),
-  )
-  missing: Any = None
-  return inner_loop_lib.Member(
-    agent=agent, actor=None, meta_value=missing, meta_opt_state=None
-  )
-
-
 @functools.partial(
   goldens.quick_jit, static_argnames=('reward', 'num_pairs', 'std', 'noise')
 )
 def estimate(
-  reward: Reward,
+  reward: discovering.Reward,
   seed: int | jax.Array = 0,
   num_pairs: int = 1,
   std: float = 0.25,
@@ -113,7 +45,7 @@ def estimate(
 ) -> Any:
   """The estimated gradient, the member afterwards, and logs."""
   strategies = evolution.EvolutionStrategies(
-    StubInnerLoop(reward, noise), num_pairs, std
+    discovering.StubInnerLoop(reward, noise), num_pairs, std
   )
   return strategies(RULE, initial_member(seed), None)
 
@@ -124,7 +56,9 @@ def distance(a: types.Params, b: types.Params) -> float:
 
 
 @pytest.mark.parametrize('reward', [linear, quadratic])
-def test_it_approaches_the_gradient_of_minus_the_reward(reward: Reward) -> None:
+def test_it_approaches_the_gradient_of_minus_the_reward(
+  reward: discovering.Reward,
+) -> None:
   expected = jax.grad(lambda rule: -reward(rule))(RULE)
   # The error of n pairs in d dimensions is about sqrt((d + 1) / n) of the norm.
   gradient, _, _ = estimate(reward, num_pairs=4000)
@@ -198,27 +132,11 @@ def test_all_environment_steps_are_counted() -> None:
 
   Each update follows a rollout of 5 steps in 2 environments.
   """
-  agent = agent_lib.make(
-    agent_lib.AgentConfig(
-      network=agent_network.AgentNetworkConfig(
-        torsos.TorsoConfig(hidden_sizes=(2,)),
-        action_model_lstm=2,
-        action_model_head=2,
-      ),
-      batch_size=2,
-      num_environments=2,
-      replay_capacity=2,
-      unroll_length=5,
-    ),
-    Counting.spec,
-    policy_gradient.PolicyGradient(num_bins=3),
+  config = discovering.config_of(
+    inner_updates=3, validation_trajectories=4, unroll_length=5
   )
-  inner_loop = inner_loop_lib.InnerLoop(
-    inner_loop_lib.InnerLoopConfig(3, validation_trajectories=4),
-    agent,
-    meta_value_lib.MetaValue(
-      meta_value_lib.MetaValueConfig(hidden_sizes=(2,)), Counting.spec
-    ),
+  inner_loop = build.make_inner_loop(
+    config, policy_gradient.PolicyGradient(num_bins=3), Counting.spec
   )
   strategies = evolution.EvolutionStrategies(inner_loop, num_pairs=2)
   taken: list[Any] = []
@@ -227,7 +145,7 @@ def test_all_environment_steps_are_counted() -> None:
   @goldens.quick_jit
   def run(key: types.Array) -> Any:
     member = resets.initial_member(inner_loop, key, environment)
-    member = member.replace_agent(replay=agent.empty_replay())
+    member = member.replace_agent(replay=inner_loop.agent.empty_replay())
     _, member, _ = strategies(RULE, member, environment)
     return member.agent.learner
 

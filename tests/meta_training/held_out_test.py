@@ -1,4 +1,4 @@
-"""Held-out trials in an environment whose returns tell what agents did."""
+"""Held-out trials in environments whose returns tell what agents did."""
 
 from typing import Any
 
@@ -18,9 +18,12 @@ from disco_rl.update_rules import actor_critic
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
-UPDATES = 3
-LENGTH = 2
-SEEDS = 3
+UPDATES, LENGTH, SEEDS, EACH = 4, 2, 3, 2
+# On the host a trial ends in the middle of an episode.
+EPISODE = 3
+SPEC = types.EnvironmentSpec(
+  observation=jax.ShapeDtypeStruct((1,), jnp.float32), num_actions=2
+)
 
 
 @types.record
@@ -31,9 +34,7 @@ class Draw(base.JaxEnvironment):
   with one update fewer there is no return.
   """
 
-  spec = types.EnvironmentSpec(
-    observation=jax.ShapeDtypeStruct((1,), jnp.float32), num_actions=2
-  )
+  spec = SPEC
 
   def reset(self, key: types.Array) -> tuple[Any, types.Array]:
     return (jax.random.uniform(key), jnp.int32(0)), jnp.zeros((1,))
@@ -53,71 +54,68 @@ class Draw(base.JaxEnvironment):
     )
 
 
-@pytest.fixture(scope='module')
-def returns() -> list[np.ndarray]:
-  """Of the agents, in two trials; [SEEDS] each."""
+class Alternating(base.HostEnvironment):
+  """Pays for action 1 in even steps and for action 0 in odd ones."""
 
-  def make(name: str, num_environments: int, *_: Any) -> Draw:
-    assert (name, num_environments) == ('draw', SEEDS)
-    return Draw()
+  spec = SPEC
+  num_environments = SEEDS * EACH
 
+  def reset(self) -> types.PyTree:
+    self._steps = 0
+    return self._observe()
+
+  def step(self, action: Any) -> types.TimeStep:
+    reward = (action + self._steps) % 2 * (1.0 + self._steps)
+    self._steps = (self._steps + 1) % EPISODE
+    is_last = np.full(self.num_environments, self._steps == 0)
+    timestep: Any = types.TimeStep(
+      observation=self._observe(),
+      reward=reward.astype(np.float32),
+      is_terminal=is_last,
+      is_last=is_last,
+      mask=np.ones_like(is_last),
+    )
+    return timestep
+
+  def close(self) -> None:
+    pass
+
+  def _observe(self) -> np.ndarray:
+    return np.full((self.num_environments, 1), self._steps, np.float32)
+
+
+@pytest.mark.parametrize('make', [Draw, Alternating])
+def test_each_trial_begins_with_the_same_fresh_agents(
+  monkeypatch: pytest.MonkeyPatch, make: type[Any]
+) -> None:
+  """Each of its own seed, with a memory; they learn mostly from replay."""
+
+  def make_own(name: str, num_environments: int, *_: Any) -> Any:
+    assert (name, num_environments) == ('own', SEEDS * EACH)
+    return make()
+
+  monkeypatch.setattr(registry, 'make', make_own)
   config = agent_lib.AgentConfig(
     network=agent_network.AgentNetworkConfig(
-      torso=torsos.TorsoConfig(hidden_sizes=(2,))
+      torso=torsos.TorsoConfig(hidden_sizes=(4,)), core_lstm=3
     ),
     unroll_length=LENGTH,
-    batch_size=1,
-    num_environments=1,
-    on_policy_share=1.0,
-    replay_capacity=1,
+    batch_size=4,
+    num_environments=EACH,
+    on_policy_share=0.25,
+    replay_capacity=6,
+    learning_rate=1.0,
   )
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(registry, 'make', make)
-    trials = held_out.HeldOut(
-      held_out.HeldOutConfig(('draw',), updates=UPDATES, seeds=SEEDS),
-      config,
-      actor_critic.ActorCritic(num_bins=3),
-      seed=5,
-      preprocessing={},
-    )
-    results = [trials.evaluate({}) for _ in range(2)]
-  assert [list(result) for result in results] == [['draw']] * 2
-  return [result['draw'] for result in results]
-
-
-def test_agents_make_all_their_updates(returns: list[np.ndarray]) -> None:
-  for trial in returns:
-    assert trial.shape == (SEEDS,)
-    assert np.isfinite(trial).all()
-
-
-def test_agents_have_seeds_of_their_own(returns: list[np.ndarray]) -> None:
-  assert len(np.unique(returns[0])) == SEEDS
-
-
-def test_each_trial_begins_with_the_same_fresh_agents(
-  returns: list[np.ndarray],
-) -> None:
-  np.testing.assert_array_equal(returns[0], returns[1])
-
-
-def test_rows_of_metrics_are_means_and_ranges() -> None:
-  rows = held_out.rows(
-    7, {'one': np.array([1.0, 4.0, -2.0]), 'other': np.array([3.0])}
+  trials = held_out.HeldOut(
+    held_out.HeldOutConfig(('own',), updates=UPDATES, seeds=SEEDS),
+    config,
+    actor_critic.ActorCritic(num_bins=3),
+    seed=5,
+    preprocessing={},
   )
-  assert rows == [
-    {
-      'meta_step': 7,
-      'environment': 'one',
-      'return': 1.0,
-      'return_min': -2.0,
-      'return_max': 4.0,
-    },
-    {
-      'meta_step': 7,
-      'environment': 'other',
-      'return': 3.0,
-      'return_min': 3.0,
-      'return_max': 3.0,
-    },
-  ]
+  first, second, third = (trials.evaluate({})['own'] for _ in range(3))
+  assert first.shape == (SEEDS,)
+  assert np.isfinite(first).all()
+  assert len(np.unique(first)) > 1
+  np.testing.assert_array_equal(second, first)
+  np.testing.assert_array_equal(third, first)

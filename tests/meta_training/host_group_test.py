@@ -6,23 +6,17 @@ import functools
 import pathlib
 from typing import Any
 
+import discovering
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import quickstart
 from disco_rl import planning
 from disco_rl import types
-from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
-from disco_rl.environments import base
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import meta_gradient
-from disco_rl.meta_training import meta_trainer
-from disco_rl.meta_training import meta_update
-from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import offloading
 from disco_rl.meta_training import population
 from disco_rl.runtime import memory
@@ -31,12 +25,10 @@ from disco_rl.update_rules import actor_critic
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 EACH, LENGTH, WIDTH = 2, 3, 50
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
   'inner_updates': 4,
-  'validation_trajectories': EACH,
   'unroll_length': LENGTH,
   'batch_size': 3,
-  'num_environments': EACH,
   'on_policy_share': 0.4,
   'replay_capacity': 400,
   'hidden_sizes': (64,),
@@ -44,51 +36,11 @@ SETTINGS = {
 }
 
 
-class Rewarding(base.HostEnvironment):
-  """Each agent observes its number, and is rewarded by it."""
+class Numbered(discovering.Counting):
+  """Observes only its agent's number: larger inputs enlarge rounding."""
 
-  num_environments = EACH
-  spec = types.EnvironmentSpec(jax.ShapeDtypeStruct((WIDTH,), jnp.float32), 2)
-
-  def __init__(self, agent: int):
-    self._agent = agent
-
-  def reset(self) -> np.ndarray:
-    return np.full((EACH, WIDTH), 0.1 * self._agent, np.float32)
-
-  def step(self, action: Any) -> types.TimeStep:
-    nothing: Any = np.zeros(EACH, bool)
-    return types.TimeStep(
-      observation=self.reset(),
-      reward=np.float32(self._agent + action),
-      is_terminal=nothing,
-      is_last=nothing,
-      mask=~nothing,
-    )
-
-  def close(self) -> None:
-    pass
-
-
-@dataclasses.dataclass(frozen=True)
-class Constant(meta_gradient.MetaGradient):
-  """A sweep that costs nothing: the gradient is the mean of all rewards."""
-
-  def outer_gradient(
-    self, rule_params: types.Params, member: Any, validation: types.Rollout
-  ) -> Any:
-    gradient = jax.tree.map(
-      lambda x: jnp.full_like(x, jnp.mean(validation.reward)), rule_params
-    )
-    return ((), gradient), member, {}
-
-  def backward(
-    self, rule_params: types.Params, cotangents: Any, segment: Any
-  ) -> Any:
-    del rule_params
-    of_state, gradient = cotangents
-    reward = jnp.mean(segment.batches.reward)
-    return (of_state, jax.tree.map(lambda x: x + reward, gradient)), {}
+  def _observe(self) -> np.ndarray:
+    return np.full((EACH, WIDTH), 0.1 * self._number, np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,37 +66,28 @@ RULE_PARAMS = {'module': {'w': jnp.zeros((2,))}}
 
 
 def make_group(
-  num_members: int,
-  chunk_size: int,
-  num_padding: int = 0,
-  keep_gradients: bool = True,
-  **changes: Any,
+  num_members: int, chunk_size: int, num_padding: int = 0, **changes: Any
 ) -> host_group.HostGroup:
-  settings = {**quickstart.get_config().to_dict(), **SETTINGS, **changes}
-  config = meta_trainer.config_of(settings)
-  inner_loop = inner_loop_lib.InnerLoop(
-    config.inner_loop,
-    agent_lib.make(
-      config.agent, Rewarding.spec, actor_critic.ActorCritic(num_bins=3)
-    ),
-    meta_value_lib.MetaValue(config.meta_value, Rewarding.spec),
-    keep_gradients,
+  config = discovering.config_of(
+    **{**SETTINGS, **changes}, agents=num_members, chunk_size=chunk_size
+  )
+  group = discovering.group_config(
+    config,
+    actor_critic.ActorCritic(num_bins=3),
+    discovering.counting_spec(WIDTH),
+    num_padding=num_padding,
   )
   return host_group.HostGroup(
-    population.GroupConfig(
-      names=num_members * ('rewarding',),
-      inner_loop=inner_loop,
-      optimizer=meta_update.per_agent_adam(0.1, 1.0),
-      chunk_size=chunk_size,
-      num_padding=num_padding,
-    ),
-    lambda _: [Rewarding(i) for i in range(num_members)],
-    Constant(inner_loop),
+    group,
+    lambda _: [Numbered(i, WIDTH) for i in range(num_members)],
+    discovering.MeanReward(group.inner_loop),
   )
 
 
-def take_steps(num_members: int, chunk_size: int, *changes: Any) -> Step:
-  group = make_group(num_members, chunk_size, *changes)
+def take_steps(
+  num_members: int, chunk_size: int, num_padding: int = 0, **changes: Any
+) -> Step:
+  group = make_group(num_members, chunk_size, num_padding, **changes)
   held = []
 
   class Watched(offloading.TrajectoryStore):
@@ -224,14 +167,14 @@ def test_acting_while_learning_changes_nothing(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   """Bit for bit: the threads share no data."""
-  together = take_steps(2, 2)
+  together = steps_of(2, 2)
   monkeypatch.setattr(host_collector, 'overlap', one_after_the_other)
   apart = take_steps(2, 2)
-  for x, y in zip(
+  jax.tree.map(
+    np.testing.assert_array_equal,
     (together.updates, _numbers(together.members), together.logs),
     (apart.updates, _numbers(apart.members), apart.logs),
-  ):
-    jax.tree.map(np.testing.assert_array_equal, x, y)
+  )
 
 
 def test_offloaded_members_take_no_memory_of_the_device() -> None:
@@ -247,7 +190,9 @@ def test_offloaded_members_take_no_memory_of_the_device() -> None:
 @pytest.mark.slow
 def test_gradients_that_no_one_reads_take_no_memory() -> None:
   """Those of four updates, each as large as the parameters."""
-  with_them, without = take_steps(1, 1), take_steps(1, 1, 0, False)
+  with_them, without = (
+    take_steps(1, 1, mode=mode) for mode in ('mixed', 'checkpointed')
+  )
   gradients = 4 * memory.tree_bytes(without.members.agent.learner.params)
   saved = with_them.device_bytes - without.device_bytes
   assert saved == pytest.approx(gradients, rel=0.05)
@@ -332,6 +277,18 @@ def test_replays_can_be_saved_once_they_have_directories(
     group.save_replays(keep=1)
   group.open_replays(tmp_path)
   group.save_replays(keep=1)
+
+
+def test_environments_resume_in_micro_batches_of_another_size() -> None:
+  """As on other devices: each agent continues in its own."""
+  stepped, other = steps_of(4, 1), make_group(4, 2)
+  saved = stepped.group.save_environments()
+  assert saved is not None
+  other.resume(stepped.members, 1, saved)
+  jax.tree.map(np.testing.assert_array_equal, other.save_environments(), saved)
+  for i in range(4):
+    counts = saved[str(i)]['environment']['counts']
+    assert counts.tolist() == [i, 1, 2 * 5 * LENGTH]
 
 
 def test_memory_and_disk_beside_devices() -> None:

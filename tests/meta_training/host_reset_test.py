@@ -2,22 +2,15 @@
 
 from typing import Any
 
+import discovering
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import quickstart
 from disco_rl import types
-from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_actor
-from disco_rl.environments import base
 from disco_rl.meta_training import host_group
-from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import meta_trainer
-from disco_rl.meta_training import meta_update
-from disco_rl.meta_training import meta_value as meta_value_lib
-from disco_rl.meta_training import population
 from disco_rl.runtime import distributed
 from disco_rl.runtime import files
 from disco_rl.update_rules import actor_critic
@@ -27,95 +20,24 @@ pytestmark = pytest.mark.usefixtures('quick_compilation')
 AGENTS, EACH, LENGTH, CORE = 3, 2, 2, 4
 # An update and a rollout of validation trajectories.
 STEPS = 2 * LENGTH
-SETTINGS = {
-  'environments': 'catch/4x3',
-  'agents': AGENTS,
-  'inner_updates': 1,
-  'validation_trajectories': EACH,
-  'unroll_length': LENGTH,
-  'batch_size': EACH,
-  'num_environments': EACH,
-  'on_policy_share': 1.0,
-  'replay_capacity': EACH,
-  'hidden_sizes': (3,),
-  'core_lstm': CORE,
-  'meta_value_hidden_sizes': (2,),
-}
-
-
-class Counting(base.HostEnvironment):
-  """Observes its agent's number, its resets and the steps since; never ends."""
-
-  spec = types.EnvironmentSpec(
-    observation=jax.ShapeDtypeStruct((3,), jnp.float32), num_actions=2
-  )
-  num_environments = EACH
-
-  def __init__(self, agent: int):
-    self._agent = agent
-    self._resets = 0
-
-  def reset(self) -> types.PyTree:
-    self._resets += 1
-    self._steps = 0
-    return self._observe()
-
-  def step(self, action: Any) -> types.TimeStep:
-    del action
-    self._steps += 1
-    nothing: Any = np.zeros(EACH, bool)
-    return types.TimeStep(
-      observation=self._observe(),
-      reward=nothing.astype(np.float32),
-      is_terminal=nothing,
-      is_last=nothing,
-      mask=~nothing,
-    )
-
-  def close(self) -> None:
-    pass
-
-  def _observe(self) -> np.ndarray:
-    counts = [self._agent, self._resets, self._steps]
-    return np.tile(np.float32(counts), (EACH, 1))
-
-
-class NoGradient:
-  """An estimator that costs nothing."""
-
-  def outer_gradient(
-    self, rule_params: types.Params, member: inner_loop_lib.Member, *_: Any
-  ) -> tuple[Any, inner_loop_lib.Member, types.Logs]:
-    return ((), jax.tree.map(jnp.zeros_like, rule_params)), member, {}
-
-  def backward(
-    self, rule_params: types.Params, cotangents: Any, *_: Any
-  ) -> tuple[Any, types.Logs]:
-    del rule_params
-    return cotangents, {}
-
-
 RULE_PARAMS = {'module': {'w': jnp.zeros((2,))}}
 
 
 def make_group() -> host_group.HostGroup:
-  settings = {**quickstart.get_config().to_dict(), **SETTINGS}
-  config = meta_trainer.config_of(settings)
-  rule = actor_critic.ActorCritic(num_bins=3)
-  estimator: Any = NoGradient()
+  config = discovering.config_of(
+    agents=AGENTS,
+    chunk_size=AGENTS,
+    inner_updates=1,
+    unroll_length=LENGTH,
+    core_lstm=CORE,
+  )
+  group = discovering.group_config(
+    config, actor_critic.ActorCritic(num_bins=3), discovering.counting_spec()
+  )
   return host_group.HostGroup(
-    population.GroupConfig(
-      names=AGENTS * ('counting',),
-      inner_loop=inner_loop_lib.InnerLoop(
-        config.inner_loop,
-        agent_lib.make(config.agent, Counting.spec, rule),
-        meta_value_lib.MetaValue(config.meta_value, Counting.spec),
-      ),
-      optimizer=meta_update.per_agent_adam(0.1, 1.0),
-      chunk_size=AGENTS,
-    ),
-    lambda _: [Counting(i) for i in range(AGENTS)],
-    estimator,
+    group,
+    lambda _: [discovering.Counting(i) for i in range(AGENTS)],
+    discovering.MeanReward(group.inner_loop),
   )
 
 
@@ -126,8 +48,8 @@ def rollouts() -> list[types.Rollout]:
   unroll = host_actor.HostActor.unroll
   recorded = []
 
-  def record(self: Any, actor_params: Any, length: int) -> Any:
-    rollout, is_last = unroll(self, actor_params, length)
+  def record(*arguments: Any) -> Any:
+    rollout, is_last = unroll(*arguments)
     recorded.append(jax.device_get(rollout))
     return rollout, is_last
 
@@ -154,25 +76,19 @@ def test_a_reset_agent_sees_the_observation_of_the_reset(
       np.testing.assert_array_equal(after[agent, t], expected)
 
 
-def test_a_reset_agent_begins_with_a_zeroed_core_state(
+def test_agents_begin_with_a_zeroed_core_state(
   rollouts: list[types.Rollout],
 ) -> None:
-  leaves = jax.tree.leaves(rollouts[2].core_state)
-  assert len(leaves) == 2  # Of an LSTM.
-  for leaf in leaves:
-    assert leaf.shape == (AGENTS, 1, EACH, CORE)
-    assert (leaf[1] == 0).all()
-    # Those of the others go on.
-    assert (leaf[[0, 2]] != 0).all()
-
-
-def test_all_agents_begin_with_a_zeroed_core_state(
-  rollouts: list[types.Rollout],
-) -> None:
-  for leaf in jax.tree.leaves(rollouts[0].core_state):
-    assert (leaf == 0).all()
-  for leaf in jax.tree.leaves(rollouts[1].core_state):
-    assert (leaf != 0).all()
+  """All of them at first, the one that is reset again."""
+  for rollout, is_zero in zip(
+    rollouts, [[True] * 3, [False] * 3, [False, True, False]]
+  ):
+    leaves = jax.tree.leaves(rollout.core_state)
+    assert len(leaves) == 2  # Of an LSTM.
+    for leaf in leaves:
+      assert leaf.shape == (AGENTS, 1, EACH, CORE)
+      for agent, zero in zip(leaf, is_zero, strict=True):
+        assert ((agent == 0) == zero).all()
 
 
 @pytest.mark.parametrize('is_distributed', [False, True])

@@ -1,32 +1,24 @@
 """Discovery improves a rule on the smallest task that shows it."""
 
+import discovering
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from benchmarks import small_runs
-from configs import quickstart
 from disco_rl import types
-from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.environments import base
 from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
-from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_step
-from disco_rl.meta_training import meta_trainer
-from disco_rl.meta_training import meta_update
-from disco_rl.meta_training import meta_value
-from disco_rl.meta_training import population
 from disco_rl.runtime import sharding
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 SETTINGS = {
-  **quickstart.get_config().to_dict(),
-  **small_runs.SETTINGS,
   **small_runs.SMALL_RULE,
   'agents': 8,
   'chunk_size': 8,
@@ -74,23 +66,13 @@ class Bandit(base.JaxEnvironment):
 
 def test_agents_learn_from_the_discovered_rule_alone() -> None:
   """Which action pays differs between agents: the rule must use the rewards."""
-  config = meta_trainer.config_of(SETTINGS)
+  config = discovering.config_of(**SETTINGS)
   rule, initial = build.make_rule(config)
-  agent = agent_lib.make(config.agent, Bandit.spec, rule)
-  inner_loop = inner_loop_lib.InnerLoop(
-    config.inner_loop,
-    agent,
-    meta_value.MetaValue(config.meta_value, Bandit.spec),
-  )
+  group_config = discovering.group_config(config, rule, Bandit.spec)
   group = device_group.DeviceGroup(
-    population.GroupConfig(
-      names=config.agents * ('bandit',),
-      inner_loop=inner_loop,
-      optimizer=meta_update.per_agent_adam(config.meta_learning_rate, 1.0),
-      chunk_size=config.chunk_size,
-    ),
+    group_config,
     [Bandit(jnp.int32(i % 2)) for i in range(config.agents)],
-    meta_gradient.MetaGradient(inner_loop, config.loss),
+    meta_gradient.MetaGradient(group_config.inner_loop, config.loss),
   )
   take_step = meta_step.MetaStep(config, [group], sharding.make_mesh())
   state = take_step.init(initial)

@@ -1,19 +1,17 @@
 """Discovery where actions are illegal: meta-gradients are finite."""
 
 from collections.abc import Iterator
-from typing import Any
 
+import discovering
 import jax
 import masked
 import numpy as np
 import pytest
 
 from benchmarks import small_runs
-from configs import quickstart
 from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.meta_training import build
-from disco_rl.meta_training import meta_trainer
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
@@ -33,17 +31,14 @@ def _registered_doors() -> Iterator[None]:
   ],
 )
 def test_a_meta_step(name: str) -> None:
-  settings: dict[str, Any] = {
-    **quickstart.get_config().to_dict(),
-    **small_runs.SETTINGS,
+  config = discovering.config_of(
     **small_runs.SMALL_RULE,
-    'environments': name,
-    'agents': 2,
-    'chunk_size': 1,
-    'inner_updates': 2,
-    'validation_trajectories': 4,
-  }
-  config = meta_trainer.config_of(settings)
+    environments=name,
+    agents=2,
+    chunk_size=1,
+    inner_updates=2,
+    validation_trajectories=4,
+  )
   rule, rule_params = build.make_rule(config)
   (group,) = build.make_groups(config, rule)
   members = group.init(jax.random.split(jax.random.key(0), 2), rule_params)

@@ -8,13 +8,13 @@ import dataclasses
 import pathlib
 from typing import Any
 
+import discovering
 import goldens
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import quickstart
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
@@ -26,7 +26,6 @@ from disco_rl.meta_training import device_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
-from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
 from disco_rl.runtime import metrics
 from disco_rl.update_rules import actor_critic
@@ -47,24 +46,15 @@ NORMS = (0.1, 30.0, 1.0, 5.0, 0.01)
 FAILING = 2
 SEEDS = 3
 UPDATES = 7
-SETTINGS = {
-  'environments': 'catch/4x3',
+SETTINGS: dict[str, Any] = {
   'agents': AGENTS,
+  'chunk_size': 2,
   'average_rule': False,
+  'meta_learning_rate': LEARNING_RATE,
+  'max_meta_gradient_norm': MAX_NORM,
   'meta_steps': META_STEPS,
-  'meta_decay_steps': 0,
   'checkpoint_every': META_STEPS,
   'inner_updates': 1,
-  'validation_trajectories': 1,
-  'unroll_length': 2,
-  'batch_size': 1,
-  'num_environments': 1,
-  'on_policy_share': 1.0,
-  'replay_capacity': 1,
-  'hidden_sizes': (2,),
-  'action_model_lstm': 2,
-  'action_model_head': 2,
-  'meta_value_hidden_sizes': (2,),
   'held_out_environments': 'catch/4x3',
   'held_out_every': 1,
   'held_out_updates': UPDATES,
@@ -137,26 +127,16 @@ def make_groups(
   config: config_lib.MetaTrainingConfig, rule: Any
 ) -> list[population.Group]:
   """For `build.make_groups`: as many agents, in numbered environments."""
-  spec = Numbered.spec
-  inner_loop = inner_loop_lib.InnerLoop(
-    config.inner_loop,
-    agent_lib.make(config.agent, spec, rule),
-    meta_value_lib.MetaValue(config.meta_value, spec),
-  )
-  groups: list[population.Group] = []
+  group = discovering.group_config(config, rule, Numbered.spec)
   numbers = iter(range(AGENTS))
-  for size, name in zip(SIZES, ('many', 'one')):
-    group = population.GroupConfig(
-      names=(name,) * size,
-      inner_loop=inner_loop,
-      optimizer=meta_update.per_agent_adam(LEARNING_RATE, MAX_NORM),
-      chunk_size=2,
+  return [
+    device_group.DeviceGroup(
+      dataclasses.replace(group, names=(name,) * size),
+      [Numbered(jnp.int32(next(numbers))) for _ in range(size)],
+      KnownGradients(),
     )
-    environments = [Numbered(jnp.int32(next(numbers))) for _ in range(size)]
-    groups.append(
-      device_group.DeviceGroup(group, environments, KnownGradients())
-    )
-  return groups
+    for size, name in zip(SIZES, ('many', 'one'))
+  ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,8 +219,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def discover(workdir: pathlib.Path, **changes: Any) -> Run:
-  settings = {**quickstart.get_config().to_dict(), **SETTINGS, **changes}
-  config = meta_trainer.config_of(settings)
+  config = discovering.config_of(**{**SETTINGS, **changes})
   made: list[RecordedTraining] = []
   saved: dict[str, np.ndarray] = {}
 

@@ -130,12 +130,6 @@ def error(values: np.ndarray, expected: np.ndarray) -> float:
   return float(np.max(np.abs(values - expected)))
 
 
-def test_values_of_a_chain() -> None:
-  go_on = 0.8
-  values = learnt_values(rollouts(go_on), go_on)
-  assert error(values, true_values(go_on)) < TOLERANCE
-
-
 def test_values_are_those_of_the_target_policy() -> None:
   """The agents that acted gave up half of the time, the target never does.
 

@@ -43,7 +43,7 @@ def test_parts_join_in_the_order_of_their_indices() -> None:
   assert_same(joined, numbered([0, 1, 2, 3]))
 
 
-def test_what_is_offloadedcan_be_overwritten() -> None:
+def test_what_is_offloaded_can_be_overwritten() -> None:
   original = {'x': jnp.zeros(2)}
   copies = offloading.offloaded(original)
   offloading.put(copies, np.array([0]), {'x': np.ones(1)})

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import discovering
 import jax
 from jax import flatten_util
 import jax.numpy as jnp
@@ -12,7 +13,6 @@ import pytest
 
 from benchmarks import small_runs
 from configs import ablations
-from configs import quickstart
 from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import host_collector
@@ -25,7 +25,6 @@ from disco_rl.meta_training import device_group
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
-from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import offloading
 from disco_rl.meta_training import population
@@ -33,9 +32,7 @@ from disco_rl.runtime import files
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
 
-TINY = {
-  **small_runs.SETTINGS,
-  'environments': 'catch/4x3',
+TINY: dict[str, Any] = {
   'agents': 4,
   'chunk_size': 1,
   'inner_updates': 2,
@@ -48,8 +45,7 @@ TINY = {
 
 def make(**changes: Any) -> tuple[list[population.Group], types.Params]:
   """The groups of a run, and eta."""
-  settings = {**quickstart.get_config().to_dict(), **TINY, **changes}
-  config = meta_trainer.config_of(settings)
+  config = discovering.config_of(**{**TINY, **changes})
   rule, rule_params = build.make_rule(config)
   return build.make_groups(config, rule), rule_params
 
@@ -146,16 +142,14 @@ def warm() -> Warm:
   return Warm(group, rule_params, initial, members)
 
 
-@pytest.mark.parametrize('mode', meta_gradient.MODES)
-def test_only_mixed_mode_keeps_gradients(mode: str) -> None:
-  (group,), _ = make(mode=mode, **small_runs.SMALL_RULE)
-  assert group.config.inner_loop.keep_gradients == (mode == 'mixed')
+MODES = [{'mode': mode} for mode in meta_gradient.MODES]
 
 
-def test_evolution_strategies_keep_no_gradients() -> None:
-  settings = {**ablations.VARIANTS['evolution'], **small_runs.SMALL_RULE}
-  (group,), _ = make(**settings)
-  assert not group.config.inner_loop.keep_gradients
+@pytest.mark.parametrize('settings', [*MODES, ablations.VARIANTS['evolution']])
+def test_only_mixed_mode_keeps_gradients(settings: dict[str, Any]) -> None:
+  (group,), _ = make(**settings, **small_runs.SMALL_RULE)
+  is_mixed = settings.get('mode') == 'mixed'
+  assert group.config.inner_loop.keep_gradients == is_mixed
 
 
 # Chunks.
@@ -175,15 +169,10 @@ def test_a_chunk_is_a_divisor(
     assert dataclasses.replace(config, chunk_size=chunk_size).chunk == expected
 
 
-@pytest.fixture(scope='module', params=[2])
-def chunked(request: pytest.FixtureRequest) -> population.Group:
-  (group,), _ = make(chunk_size=request.param, **small_runs.SMALL_RULE)
-  assert group.config.chunk == request.param
-  return group
-
-
 @pytest.mark.slow
-def test_chunk_sizes_agree(warm: Warm, chunked: population.Group) -> None:
+def test_chunk_sizes_agree(warm: Warm) -> None:
+  (chunked,), _ = make(chunk_size=2, **small_runs.SMALL_RULE)
+  assert chunked.config.chunk == 2
   # A third step: the warmer Adam is, the less it amplifies rounding.
   _, start, _ = warm.group.step(warm.rule_params, copied(warm.members))
   outcomes = [

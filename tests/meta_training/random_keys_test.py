@@ -12,24 +12,22 @@ import dataclasses
 import pathlib
 from typing import Any
 
+import discovering
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from benchmarks import small_runs
-from configs import quickstart
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
-from disco_rl.environments import base
 from disco_rl.environments.jax_native import catch
 from disco_rl.evaluation import training
 from disco_rl.meta_training import build
 from disco_rl.meta_training import evolution
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import initial_rule
-from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_trainer
 from disco_rl.networks import agent_network
@@ -40,31 +38,16 @@ from disco_rl.update_rules import actor_critic
 # Two environments for each agent, four rollouts in each meta-step.
 UPDATES, VALIDATION_ROLLOUTS, UNROLL_LENGTH, ENVIRONMENTS = 2, 2, 3, 2
 ROLLOUTS = UPDATES + VALIDATION_ROLLOUTS
-TINY = {
+TINY: dict[str, Any] = {
   'environments': 'catch/4x3,gridworld/00',
   'agents': 4,
   'meta_steps': 3,
   'budgets': (1,),  # Every agent is reset after every meta-step.
-  'held_out_environments': '',
   'inner_updates': UPDATES,
   'validation_trajectories': VALIDATION_ROLLOUTS * ENVIRONMENTS,
   'unroll_length': UNROLL_LENGTH,
-  'batch_size': 4,
-  'num_environments': 2,
-  'on_policy_share': 0.5,
-  'replay_capacity': 8,
-  'hidden_sizes': (4,),
-  'action_model_lstm': 4,
-  'action_model_head': 4,
-  'num_bins': 5,
-  'meta_value_hidden_sizes': (4,),
   'meta_value_on_inner_batches': False,
   **small_runs.SMALL_RULE,
-  'rule_policy_channels': (3, 2),
-  'rule_policy_target_channels': (3,),
-  'rule_lstm_size': 4,
-  'rule_meta_rnn_input_size': 3,
-  'rule_meta_rnn_size': 4,
 }
 SAMPLERS = (
   'bernoulli',
@@ -152,8 +135,7 @@ def keys(seed: int, num: int) -> types.Array:
 def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
   """Without them, which need no keys, programs compile in a tenth of the time.
 
-  Agents then keep their parameters, the meta-gradient is one everywhere, and
-  so is the initial rule.
+  Agents then keep their parameters, and the initial rule is one everywhere.
   """
 
   def learn(
@@ -164,24 +146,6 @@ def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = {'loss': jnp.mean(batch.reward)}
     return state, learner.Update(targets=None, gradient=gradient, logs=logs)
 
-  def outer_gradient(
-    self: meta_gradient.MetaGradient,
-    rule_params: types.Params,
-    member: inner_loop_lib.Member,
-    validation: types.Rollout,
-  ) -> tuple[Any, inner_loop_lib.Member, types.Logs]:
-    del self, validation
-    return ((), jax.tree.map(jnp.ones_like, rule_params)), member, {}
-
-  def backward(
-    self: meta_gradient.MetaGradient,
-    rule_params: types.Params,
-    cotangents: Any,
-    segment: Any,
-  ) -> tuple[Any, types.Logs]:
-    del self, rule_params, segment
-    return cotangents, {}
-
   def draw(
     key: types.Array, config: meta_network.MetaNetworkConfig
   ) -> types.Params:
@@ -191,48 +155,11 @@ def no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
 
   monkeypatch.setattr(initial_rule, 'draw', draw)
   monkeypatch.setattr(agent_lib.Agent, 'learn', learn)
-  monkeypatch.setattr(
-    meta_gradient.MetaGradient, 'outer_gradient', outer_gradient
-  )
-  monkeypatch.setattr(meta_gradient.MetaGradient, 'backward', backward)
+  monkeypatch.setattr(meta_gradient, 'MetaGradient', discovering.MeanReward)
 
 
 def config_with(**changes: Any) -> Any:
-  settings = {**quickstart.get_config().to_dict(), **TINY, **changes}
-  return meta_trainer.config_of(settings)
-
-
-class HostCoins(base.HostEnvironment):
-  """Episodes of two steps, in NumPy, without keys; shaped as Catch on 2 x 1."""
-
-  spec = types.EnvironmentSpec(
-    observation=jax.ShapeDtypeStruct((2, 1), jnp.float32), num_actions=3
-  )
-
-  def __init__(self, num_environments: int):
-    self.num_environments = num_environments
-    self._num_steps = 0
-
-  def reset(self) -> types.PyTree:
-    return self._observe()
-
-  def step(self, action: Any) -> types.TimeStep:
-    self._num_steps += 1
-    is_last = np.full(self.num_environments, self._num_steps % 2 == 0)
-    return types.TimeStep(
-      observation=self._observe(),
-      reward=np.asarray(action, np.float32),
-      is_terminal=is_last,
-      is_last=is_last,
-      mask=np.ones(self.num_environments, bool),
-    )
-
-  def close(self) -> None:
-    pass
-
-  def _observe(self) -> np.ndarray:
-    shape = (self.num_environments, *self.spec.observation.shape)
-    return np.full(shape, self._num_steps % 2, np.float32)
+  return discovering.config_of(**{**TINY, **changes})
 
 
 def test_the_recorder_sees_keys_within_programs(recorder: Recorder) -> None:
@@ -280,11 +207,13 @@ def test_a_group_on_the_host(recorder: Recorder) -> None:
   """Two agents take two steps; both are reset between these."""
   config = config_with(environments='catch/2x1', agents=2)
   rule, rule_params = build.make_rule(config)
-  (on_device,) = build.make_groups(config, rule)
+  group_config = discovering.group_config(
+    config, rule, discovering.counting_spec()
+  )
   group = host_group.HostGroup(
-    on_device.config,
-    lambda _: [HostCoins(ENVIRONMENTS) for _ in range(2)],
-    meta_gradient.MetaGradient(on_device.config.inner_loop),
+    group_config,
+    lambda _: [discovering.Counting(i) for i in range(2)],
+    discovering.MeanReward(group_config.inner_loop),
   )
   members = group.init(keys(1, 2), rule_params)
   for step in range(2):
@@ -302,7 +231,9 @@ def test_agents_that_learn_with_a_fixed_rule(
   recorder: Recorder, is_on_host: bool
 ) -> None:
   """Two agents make three updates, in two calls."""
-  environment = catch.Catch(2, 1)
+  environment: Any = catch.Catch(2, 1)
+  if is_on_host:
+    environment = discovering.Counting(0, num_environments=2 * ENVIRONMENTS)
   rule = actor_critic.ActorCritic(num_bins=5)
   agent = agent_lib.make(
     agent_lib.AgentConfig(
@@ -318,9 +249,7 @@ def test_agents_that_learn_with_a_fixed_rule(
     environment.spec,
     rule,
   )
-  driver = training.make(
-    agent, HostCoins(2 * ENVIRONMENTS) if is_on_host else environment, 2
-  )
+  driver = training.make(agent, environment, 2)
   state = driver.init(keys(1, 2))
   for num_updates in (1, 2):
     state, _ = driver.advance({}, state, num_updates)
@@ -330,59 +259,18 @@ def test_agents_that_learn_with_a_fixed_rule(
   assert recorder.count('randint') == 2 * (3 + ENVIRONMENTS * steps)
 
 
-@types.record
-class Gambler:
-  """Attributes: key: PRNG key of all that is to come."""
-
-  key: types.Array
-
-
-class Dice:
-  """In place of `inner_loop.InnerLoop`: rewards are drawn at random."""
-
-  def run(
-    self, environment: None, rule_params: types.Params, member: Any
-  ) -> tuple[inner_loop_lib.Member, None, types.Logs]:
-    del environment, rule_params
-    member, reward = self._throw(member)
-    return member, None, {'reward': reward}
-
-  def validate(
-    self, environment: None, member: Any
-  ) -> tuple[inner_loop_lib.Member, types.Rollout]:
-    del environment
-    member, reward = self._throw(member)
-    return member, types.Rollout(
-      observation=(),
-      action=jnp.zeros((2, 1), jnp.int32),
-      logits=jnp.zeros((2, 1, 2)),
-      reward=reward[None, None],
-      is_terminal=jnp.zeros((1, 1), bool),
-      mask=jnp.ones((1, 1), bool),
-    )
-
-  def _throw(self, member: Any) -> tuple[inner_loop_lib.Member, types.Array]:
-    key, reward_key = jax.random.split(member.agent.key)
-    reward = jax.random.exponential(reward_key)
-    return dataclasses.replace(member, agent=Gambler(key)), reward
-
-
 def test_perturbations_of_evolution_strategies(recorder: Recorder) -> None:
   """The 2 * 3 trials of a step share keys; perturbations have their own."""
   rule_params = {'a': jnp.zeros(2), 'b': jnp.zeros(())}
-  strategies = evolution.EvolutionStrategies(Dice(), num_pairs=3, std=0.1)
-  member = inner_loop_lib.Member(
-    agent=Gambler(jax.random.key(0)),
-    actor=None,
-    meta_value=None,
-    meta_opt_state=None,
-  )
+  stub: Any = discovering.StubInnerLoop(lambda rule: rule['b'], noise=1.0)
+  strategies = evolution.EvolutionStrategies(stub, num_pairs=3, std=0.1)
+  member = discovering.stub_member(rule_params, 0)
   step = jax.jit(lambda member: strategies(rule_params, member, None))
   for _ in range(2):
     _, member, _ = step(member)
   # In each step, what the six trials live by, and are validated by.
   reused = recorder.reused()
-  assert sorted(reused) == sorted(4 * [6 * ['exponential'], 6 * ['split']])
+  assert sorted(reused) == 2 * [6 * ['normal']] + 2 * [6 * ['split']]
   # Three perturbations of two leaves, which life that goes on does not share.
   once = [uses for uses in recorder.uses.values() if len(uses) == 1]
-  assert sorted(once) == 2 * [['exponential']] + 2 * (3 + 2 + 1) * [['split']]
+  assert sorted(once) == 2 * (3 + 2 + 1) * [['split']]

@@ -285,6 +285,22 @@ def test_checkpoints_of_another_tree(copy: pathlib.Path) -> None:
   assert restore(copy) == 3
 
 
+@pytest.mark.parametrize('is_saved', [True, False])
+def test_only_one_of_two_trees_has_an_optional_entry(
+  tmp_path: pathlib.Path, is_saved: bool
+) -> None:
+  games = {'games': {'0': [np.arange(3)]}}
+  like, saved = ({}, games) if is_saved else (games, {})
+  with checkpointing.Checkpointer(tmp_path / 'run') as checkpointer:
+    checkpointer.save(1, {**tree(1), **saved})
+  with checkpointing.Checkpointer(tmp_path / 'run') as checkpointer:
+    newest = checkpointer.restore({**tree(0), **like}, optional=['games'])
+  assert newest is not None
+  restored = newest[1]
+  np.testing.assert_equal(restored.pop('games', None), saved.get('games'))
+  assert step_of(restored) == 1
+
+
 def test_a_folder_that_was_removed_is_named(copy: pathlib.Path) -> None:
   with (
     pytest.raises(checkpointing.CheckpointError, match='removed while'),
