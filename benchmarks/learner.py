@@ -21,6 +21,7 @@ import numpy as np
 
 from benchmarks import timing
 from configs import evaluate as evaluate_config
+from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
@@ -112,6 +113,7 @@ def update_rows() -> list[Row]:
   )
   cost: Any = compiled.cost_analysis()
   usage: Any = compiled.memory_analysis()
+  planned = planning.cost((single, (state, batch)))
   return [
     ('update', duration, 's'),
     ('matrix product', rate, 'GFLOP/s'),
@@ -119,7 +121,9 @@ def update_rows() -> list[Row]:
     ('the same over the harness', scaled / HARNESS_UPDATE_SECONDS, 'ratio'),
     ('update, called alone', alone, 's'),
     ('update, arithmetic', cost['flops'] / 1e9, 'GFLOP'),
+    ('update, arithmetic in plans', planned.flop / 1e9, 'GFLOP'),
     ('update, bytes accessed', cost['bytes accessed'] / 1e9, 'GB'),
+    ('update, traffic in plans', planned.traffic / 1e9, 'GB'),
     ('update, temporaries', usage.temp_size_in_bytes / 2**20, 'MiB'),
     ('update, compiling', compiling, 's'),
   ]
