@@ -154,8 +154,11 @@ def _settings(
   prefix: str, preprocessing: Preprocessing
 ) -> config_lib.Settings | None:
   """Builds the preprocessing of a family; None if it has no settings."""
-  default = _defaults().get(prefix)
-  return default and config_lib.replace(default, preprocessing.get(prefix, {}))
+  family = families.FAMILIES.get(prefix)
+  if family is None or family.preprocessing is None:
+    return None
+  changes = preprocessing.get(prefix, {})
+  return config_lib.replace(family.preprocessing(), changes)
 
 
 def register(name: str, build: families.Builder, kind: families.Kind) -> None:

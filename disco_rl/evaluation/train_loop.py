@@ -14,11 +14,6 @@ from disco_rl.agent import episodes
 from disco_rl.evaluation import base
 from disco_rl.runtime import progress
 
-# Likely causes of losses that are not finite.
-CAUSES = (
-  'a learning rate that is too high, rewards that are not finite, or an '
-  'action_mask without a legal action'
-)
 # Metric -> value, for one agent after one stage.
 Row = dict[str, Any]
 # The likely causes of metrics that are not finite.

@@ -1,5 +1,6 @@
 """Evaluates the rule on held-out environments, with new agents."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 import functools
@@ -13,6 +14,7 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.agent import resolution
+from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.environments import suites
 from disco_rl.evaluation import base as training_base
@@ -78,11 +80,8 @@ class HeldOut:
           name, config.seeds * number, seed, preprocessing
         )
       )
-      _, resolved = resolution.resolve(
-        loaded,
-        of_machine,
-        lambda number, build=build: build(number).spec,  # type: ignore[misc]
-      )
+      spec = functools.partial(_spec, build)
+      _, resolved = resolution.resolve(loaded, of_machine, spec)
       environment = build(resolved.num_environments)
       agent = agent_lib.make(resolved, environment.spec, rule)
       self._trainings[name] = training.make(agent, environment, config.seeds)
@@ -106,6 +105,12 @@ class HeldOut:
       means = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
       returns[name] = np.asarray(means)
     return returns
+
+
+def _spec(
+  build: Callable[[int], families.Environment], number: int
+) -> types.EnvironmentSpec:
+  return build(number).spec
 
 
 def _agent_key(seed: types.Array) -> types.Array:
