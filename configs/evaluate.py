@@ -74,9 +74,11 @@ def sections() -> records.Sections:
   }
 
 
+# Settings that follow from the rule and the other settings.
+_FITTED = {'learning_rate', 'on_policy_share'}
 # Agents of configs/general.py, with a quarter of its environments.
 GENERAL_AGENT = {
-  **{x: v for x, v in general.AGENT.items() if x != 'learning_rate'},
+  **{x: v for x, v in general.AGENT.items() if x not in _FITTED},
   'batch_size': 6,
   'num_environments': 6,
   'replay_capacity': 6,

@@ -111,8 +111,7 @@ GRIDS = {
     'lambda_': (0.95,),  # As in its discovery, also in chains.
   },
   'actor_critic': _HAND_DESIGNED,
-  # Each batch is the newest rollout: four updates from each, of all of it.
-  'ppo': {**_HAND_DESIGNED, 'on_policy_share': (0.25,)},
+  'ppo': _HAND_DESIGNED,
   # The loss is only the entropy, so the policy soon becomes uniform.
   'uniform': {
     'rule': ('actor_critic',),

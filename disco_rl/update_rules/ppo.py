@@ -30,7 +30,6 @@ class PPO(actor_critic.ActorCritic):
   recommended: ClassVar[Mapping[str, object]] = {
     **actor_critic.ActorCritic.recommended,
     'updates_per_rollout': 4,
-    'on_policy_share': 0.25,
   }
   clip: config_lib.Positive = 0.2
   normalize_advantage: bool = True

@@ -169,6 +169,14 @@ def test_paths_and_objects_bring_the_same_as_names(
   assert (rule['num_bins'], rule['max_abs_value']) == (601, 300.0)
 
 
+def test_more_updates_of_a_rollout_need_no_second_setting() -> None:
+  """Each trajectory of the newest rollout is once in the K batches."""
+  settings = evaluate.get_config('general').to_dict()
+  agent, _ = of_config({**settings, 'updates_per_rollout': 4, 'updates': 8})
+  assert (agent.batch_size, agent.num_environments) == (6, 6)
+  assert (agent.on_policy_share, agent.replay_capacity) == (0.25, 6)
+
+
 @pytest.mark.usefixtures('disco103_path')
 def test_what_the_cards_say() -> None:
   agent, rule = resolve('general')

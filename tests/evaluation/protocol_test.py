@@ -334,6 +334,7 @@ def test_ppo_learns_four_times_from_as_many_environment_steps(
   assert ppo.updates == 4 * reference.updates
   assert 4 * ppo.steps_per_update == reference.steps_per_update
   assert ppo.agent.batch_size == ppo.agent.num_environments, 'whole rollouts'
+  assert sum(ppo.agent.num_on_policy) == ppo.agent.num_environments
   assert ppo.agent.updates(5) == 20
 
 
