@@ -24,7 +24,7 @@ from disco_rl.evaluation import runner
 from disco_rl.meta_training import meta_trainer
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
-from disco_rl.update_rules import weights
+from disco_rl.update_rules import sources
 from launch import sweep
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -253,7 +253,7 @@ def test_the_code_runs(
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-  monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
+  monkeypatch.setenv(sources.DIRECTORY_VARIABLE, str(disco103_path.parent))
   monkeypatch.chdir(tmp_path)
   known = [] if path == _README else _blocks(_README, 'python')
   names: dict = {}

@@ -105,7 +105,7 @@ def test_the_corridor_has_a_time_limit() -> None:
 def test_corridors_keep_to_the_protocol() -> None:
   conformance.check(lambda _: own_environment.Corridor(), num_steps=40)
   conformance.check(
-    lambda seed: wrapping.recognise(own_environment.HostCorridor).build(
+    lambda seed: wrapping.recognize(own_environment.HostCorridor).build(
       96, seed
     ),
     num_steps=20,

@@ -185,7 +185,9 @@ class Agent:
     """Makes the initial state of an agent."""
     params_key, key = jax.random.split(key)
     return AgentState(
-      learner=learner.init(params_key, self.network, self.rule, self.optimizer),
+      learner=learner.init(
+        self.network.init(params_key), self.rule, self.optimizer
+      ),
       replay=self.empty_replay(),
       episodes=episodes.init(self.config.num_environments),
       key=key,

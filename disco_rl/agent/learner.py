@@ -32,21 +32,11 @@ class LearnerState:
 
 
 def init(
-  key: types.Array,
-  network: agent_network.AgentNetwork,
-  rule: base.UpdateRule,
-  optimizer: optax.GradientTransformation,
-) -> LearnerState:
-  """Makes the initial state."""
-  return with_params(network.init(key), rule, optimizer)
-
-
-def with_params(
   params: types.Params,
   rule: base.UpdateRule,
   optimizer: optax.GradientTransformation,
 ) -> LearnerState:
-  """Makes the initial state of an agent with given parameters."""
+  """Makes the initial state of an agent with these parameters."""
   return LearnerState(
     params=params,
     opt_state=optimizer.init(params),

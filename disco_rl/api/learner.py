@@ -123,7 +123,7 @@ class Learner:
       agent_network.AgentNetwork, _LegalNetwork(network)
     )
     self._init = jax.jit(
-      lambda key: learner.init(key, full_network, rule.rule, optimizer)
+      lambda key: learner.init(full_network.init(key), rule.rule, optimizer)
     )
     self._update = jax.jit(
       functools.partial(learner.update, full_network, rule.rule, optimizer)

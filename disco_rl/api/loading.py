@@ -156,7 +156,7 @@ def _make_one(
   given: object, preprocessing: registry.Preprocessing
 ) -> families.Environment:
   """Makes an environment; one on the host is closed, but its spec is valid."""
-  source = wrapping.recognise(given, preprocessing)
+  source = wrapping.recognize(given, preprocessing)
   environment = source.build(source.num_environments or 1, 0)
   # Do not close an environment that is an object: others may be using it.
   if (

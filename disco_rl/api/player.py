@@ -227,7 +227,7 @@ class Player:
         self._kept[number] = on_host.OnHost(self._environment, number, seed)
       self._kept[number].seed(seed)
       return self._kept[number]
-    source = wrapping.recognise(self._given, self._preprocessing, can_render)
+    source = wrapping.recognize(self._given, self._preprocessing, can_render)
     if source.num_environments is not None:
       raise ValueError(
         f'Episodes are played in new environments, but {self._given!r} is a '

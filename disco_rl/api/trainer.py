@@ -113,7 +113,7 @@ class Trainer(policy_lib.Acting):
     config_lib.check_names(settings, known, 'Trainer')
     self._names = f'{_name(environment)} {_name(rule)}'
     loaded = rules.load_rule(rule)
-    source = wrapping.recognise(environment, preprocessing)
+    source = wrapping.recognize(environment, preprocessing)
     number = _resolve(num_environments, source.num_environments)
     build = functools.cache(lambda number: source.build(number, seed))
     loaded, self.config = resolution.resolve(

@@ -44,7 +44,7 @@ class Source:
   build: families.Builder
 
 
-def recognise(
+def recognize(
   environment: Any,
   preprocessing: registry.Preprocessing = registry.NO_CHANGES,
   can_render: bool = False,
@@ -94,7 +94,7 @@ def recognise(
     jax_environment = gymnax_style.make(*environment)
     return Source(None, lambda *_: jax_environment)
   if gymnax_style.is_known(environment):
-    return recognise((environment, None))
+    return recognize((environment, None))
   if callable(environment):
     return Source(None, functools.partial(_make, environment))
   raise TypeError(

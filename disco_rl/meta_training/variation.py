@@ -94,7 +94,7 @@ def draw(
       agent.rule.output_spec(num_actions).state,
       _log_uniform(width_key, config.width_range),
     )
-  initial = learner.with_params(params, agent.rule, agent.optimizer)
+  initial = learner.init(params, agent.rule, agent.optimizer)
   if config.learning_rate_range:
     rate = _log_uniform(rate_key, config.learning_rate_range)
     opt_state = optimizers.set_own_rate(initial.opt_state, rate)

@@ -22,7 +22,6 @@ from disco_rl.runtime import files
 from disco_rl.runtime import npz
 from disco_rl.update_rules import sources
 
-DIRECTORY_VARIABLE = sources.DIRECTORY_VARIABLE
 _PUBLISHED = meta_network.MetaNetworkConfig()
 # The largest network that is traced for a file.
 _MAX_LAYERS, _MAX_SIZE = 50, 2**16

@@ -143,7 +143,7 @@ def test_environments_of_all_kinds(
   shape: tuple[int, ...],
   num_actions: int,
 ) -> None:
-  source = wrapping.recognise(make())
+  source = wrapping.recognize(make())
   assert source.num_environments == brought
   environment = source.build(brought or 2, 5)
   assert environment.spec.observation.shape == shape
@@ -182,13 +182,13 @@ def test_a_seed_is_found_wherever_it_is(
   make: Any, sizes: set[int], number: int
 ) -> None:
   MADE.clear()
-  wrapping.recognise(make).build(3, 7).close()
+  wrapping.recognize(make).build(3, 7).close()
   assert {size for size, _ in MADE} == sizes
   assert len({seed for _, seed in MADE}) == number
 
 
 def test_the_style_of_gymnax() -> None:
-  environment = wrapping.recognise((LimitedWalk(), {'end': 3, 'limit': 2}))
+  environment = wrapping.recognize((LimitedWalk(), {'end': 3, 'limit': 2}))
   environment = environment.build(1, 0)
   key = jax.random.key(0)
   state, observation = environment.reset(key)

@@ -180,7 +180,7 @@ def test_masks_of_dm_env() -> None:
 
 
 def test_dead_ends_on_the_host() -> None:
-  environment = wrapping.recognise(masked.DeadEnd).build(2, 0)
+  environment = wrapping.recognize(masked.DeadEnd).build(2, 0)
   assert isinstance(environment, base.HostEnvironment)
   observation = environment.reset()
   with pytest.raises(

@@ -101,7 +101,7 @@ def test_the_environment_index_and_step_are_named(
   changes: dict[str, Any], message: str
 ) -> None:
   make = iter(environments(STEP, **changes)).__next__
-  environment = wrapping.recognise(make).build(NUMBER, 5)
+  environment = wrapping.recognize(make).build(NUMBER, 5)
   play(environment, STEP - 1)
   with pytest.raises(adapters.HostEnvironmentError, match=message) as caught:
     environment.step(ACTIONS)
@@ -116,7 +116,7 @@ def test_the_environment_index_and_step_are_named(
 def test_resets_are_checked() -> None:
   changes = {'observation': {**OBSERVATION, 'x': np.array([0.0, np.inf])}}
   make = iter(environments(0, **changes)).__next__
-  environment = wrapping.recognise(make).build(NUMBER, 5)
+  environment = wrapping.recognize(make).build(NUMBER, 5)
   with pytest.raises(
     adapters.HostEnvironmentError, match='environment 2 of 4 .*NaN or infinity'
   ):
@@ -136,7 +136,7 @@ def test_no_integer_is_cut_to_32_bits(
       env = Faulty(STEP, observation=np.array([value, 1], dtype))
       monkeypatch.setitem(globals(), 'OBSERVATION', np.zeros(2, dtype))
       whole = gymnasium.vector.SyncVectorEnv([lambda e=env: e])
-      host: Any = wrapping.recognise(whole if is_vector else env).build(1, 0)
+      host: Any = wrapping.recognize(whole if is_vector else env).build(1, 0)
       host.reset()
       for _ in range(STEP - 1):
         host.step(np.zeros(1, np.int32))
@@ -151,7 +151,7 @@ def test_no_integer_is_cut_to_32_bits(
 
 
 def test_the_interface_of_gym_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-  host = wrapping.recognise(Faulty()).build(1, 0)
+  host = wrapping.recognize(Faulty()).build(1, 0)
   host.reset()
   monkeypatch.setattr(Faulty, 'step', lambda *_: (OBSERVATION, 1.0, False, {}))
   with pytest.raises(
@@ -163,7 +163,7 @@ def test_the_interface_of_gym_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
       adapters.HostEnvironmentError, match=r'reset returned .*\(observation, in'
     ):
-      wrapping.recognise(Faulty()).build(1, 0).reset()
+      wrapping.recognize(Faulty()).build(1, 0).reset()
 
 
 def test_vector_environments_are_checked() -> None:
@@ -171,7 +171,7 @@ def test_vector_environments_are_checked() -> None:
     [lambda env=env: env for env in environments(STEP, reward=np.nan)]
   )
   with pytest.raises(adapters.HostEnvironmentError, match='2 of 4 .*nan'):
-    play(wrapping.recognise(vector).build(NUMBER, 0))
+    play(wrapping.recognize(vector).build(NUMBER, 0))
 
 
 class FaultyDmEnv(dm_env.Environment):
@@ -194,7 +194,7 @@ class FaultyDmEnv(dm_env.Environment):
 
 
 def test_dm_env_is_checked() -> None:
-  environment = wrapping.recognise(FaultyDmEnv()).build(1, 0)
+  environment = wrapping.recognize(FaultyDmEnv()).build(1, 0)
   environment.reset()
   environment.step(ACTIONS[:1])
   with pytest.raises(
@@ -247,7 +247,7 @@ class Own(base.HostEnvironment):
 def test_host_environments_of_users_are_checked(
   field: str, value: Any, message: str
 ) -> None:
-  environment = wrapping.recognise(Own(field, value)).build(NUMBER, 0)
+  environment = wrapping.recognize(Own(field, value)).build(NUMBER, 0)
   environment.reset()
   assert environment.step(ACTIONS).reward.tolist() == [0.0] * NUMBER
   with pytest.raises(adapters.HostEnvironmentError, match=message) as caught:

@@ -77,7 +77,7 @@ def _probes() -> dm_env_adapter.DmEnvEnvironment:
 
 def test_conforms_and_time_limits_are_truncations() -> None:
   trajectory = conformance.check(
-    lambda seed: wrapping.recognise(Probe).build(96, seed), 14
+    lambda seed: wrapping.recognize(Probe).build(96, seed), 14
   )
   timestep = trajectory.timestep
   # Two steps, one that resets, three steps, one that resets, over and over.
@@ -117,7 +117,7 @@ def test_each_environment_gets_its_seed() -> None:
     return Probe(seed)
 
   for seed in (3, 4):
-    wrapping.recognise(make_env).build(5, seed)
+    wrapping.recognize(make_env).build(5, seed)
   assert len(set(seeds)) == 10
   assert all(type(seed) is int and seed >= 0 for seed in seeds)
 

@@ -181,12 +181,12 @@ def test_vector_environments_of_one_seed_get_one() -> None:
 
 def test_a_factory_of_the_users_own() -> None:
   trajectory = conformance.check(
-    lambda seed: wrapping.recognise(Probe).build(4, seed), 8, 4
+    lambda seed: wrapping.recognize(Probe).build(4, seed), 8, 4
   )
   np.testing.assert_array_equal(
     trajectory.timestep.is_last[:, 0], [0, 0, 1, 0] * 2
   )
-  environment: Any = wrapping.recognise(Probe).build(4, 5)
+  environment: Any = wrapping.recognize(Probe).build(4, 5)
   noise = environment.reset()['noise'][0]
   np.testing.assert_array_equal(
     noise, _environments(PROBE, 4, 5).reset()['noise'][0]
@@ -206,7 +206,7 @@ class Dials(Probe):
 
 @pytest.mark.usefixtures('quick_compilation')
 def test_combinations_of_numbers_are_actions() -> None:
-  single: Any = wrapping.recognise(Dials).build(6, 0)
+  single: Any = wrapping.recognize(Dials).build(6, 0)
   vector = gymnasium_adapter.GymnasiumEnvironment(
     gymnasium.vector.SyncVectorEnv([Dials] * 6), seed=0
   )

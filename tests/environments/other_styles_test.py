@@ -163,7 +163,7 @@ class MaskedJumanji(Jumanji):
   ids=lambda given: type(given).__name__,
 )
 def test_episodes_are_those_of_the_library(given: Any) -> None:
-  source = wrapping.recognise(given)
+  source = wrapping.recognize(given)
   assert source.num_environments is None
   environment: Any = source.build(1, 0)
   assert environment.spec.num_actions == 3
@@ -212,8 +212,8 @@ def test_what_one_agent_cannot_play_is_refused() -> None:
   two = Pgx()
   two.num_players = 2
   with pytest.raises(ValueError, match='Pgx has 2 players, and one agent'):
-    wrapping.recognise(two)
+    wrapping.recognize(two)
   many = Jumanji()
   many.action_spec = Space(3, 3, (2,))
   with pytest.raises(ValueError, match='Jumanji has actions .* only discrete'):
-    wrapping.recognise((many, None))
+    wrapping.recognize((many, None))

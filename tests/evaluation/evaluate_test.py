@@ -32,7 +32,7 @@ from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
 from disco_rl.update_rules import actor_critic
-from disco_rl.update_rules import weights
+from disco_rl.update_rules import sources
 from launch import evaluate
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -352,7 +352,7 @@ def test_every_variant_is_documented_and_can_be_built(
 ) -> None:
   assert configs.__doc__
   assert f'\n  {variant} ' in configs.__doc__
-  monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
+  monkeypatch.setenv(sources.DIRECTORY_VARIABLE, str(disco103_path.parent))
   settings = configs.get_config(variant).to_dict()
   # Less to allocate; shapes are checked as before.
   settings.update(num_environments=1, on_policy_share=0, replay_capacity=2)

@@ -205,7 +205,7 @@ def test_no_gradient_reaches_illegal_actions(rule: base.UpdateRule) -> None:
     SPEC, rule.output_spec(MANY), action_model_lstm=5, action_model_head=4
   )
   optimizer = optimizers.agent_optimizer(0.01)
-  state = learner.init(jax.random.key(0), network, rule, optimizer)
+  state = learner.init(network.init(jax.random.key(0)), rule, optimizer)
   rule_params = (
     small.nest(small.arrays()) if isinstance(rule, disco.Disco) else {}
   )

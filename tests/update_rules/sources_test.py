@@ -66,7 +66,7 @@ def assert_is_the_rule(params: Any) -> None:
 def test_a_rule_of_the_package_is_that_of_its_card(
   name: str, disco103_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  monkeypatch.setenv(weights.DIRECTORY_VARIABLE, str(disco103_path.parent))
+  monkeypatch.setenv(sources.DIRECTORY_VARIABLE, str(disco103_path.parent))
   card = disco_rl.rules()[name]
   assert card.name == name
   assert card.description.endswith('.')

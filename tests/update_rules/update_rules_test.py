@@ -68,7 +68,7 @@ def make_agent(rule: base.UpdateRule) -> Agent:
   def init(key: jax.Array) -> tuple[types.Params, learner.LearnerState]:
     rule_key, agent_key = jax.random.split(key)
     rule_params = rule.init_params(rule_key)
-    return rule_params, learner.init(agent_key, network, rule, optimizer)
+    return rule_params, learner.init(network.init(agent_key), rule, optimizer)
 
   rule_params, state = init(jax.random.key(0))
 
