@@ -1,8 +1,8 @@
-"""Files of agents: npz archives of their arrays with a description.
+"""Agent files: npz archives of an agent's arrays, with its description.
 
-A file contains a tree of arrays, each under its path in the tree. The file of a
-policy contains only the parameters, under the same names as in the file of a
-trainer. The note of the file is the description.
+A file contains a tree of arrays, each under its path in the tree. A policy's
+file contains only the parameters, under the same names as in a trainer's file.
+The description is the note of the archive; see `runtime.npz`.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from disco_rl.runtime import npz
 
 # The version of the format that this module writes and reads.
 VERSION = 1
-# The paths of the state of training in the tree, and of theta.
+# The key of the training state in the tree, and the path of theta.
 STATE = 'train_state'
 _PARAMS = f"['{STATE}'].agents.learner.params"
 
@@ -35,12 +35,13 @@ class Description:
   """The description of an agent.
 
   Attributes:
-    environment: The name of the environment; None: an object of the user's own.
-    preprocessing: Changes of environments; see `environments.registry.make`.
-    rule: The name or path of the rule; None: an object of the user's own.
-    rule_settings: The fields of the rule's class.
+    environment: The name of the environment; None for the user's own object.
+    preprocessing: Changes to environments; see `environments.registry.make`.
+    rule: The name or path of the rule; None for the user's own object.
+    rule_settings: The settings that were given for the rule.
     seed: The seed of the agent.
-    settings: The flat settings of `AgentConfig`; torso is None for a function.
+    settings: The flat settings of `AgentConfig`; torso is None if it is a
+      function.
     state_outputs: The heads of the state, `OutputSpec.state`.
     action_outputs: The heads of the actions, `OutputSpec.action`.
   """
@@ -63,7 +64,7 @@ class Description:
     """Builds the settings of the agent.
 
     Args:
-      torso: The torso instead of the described one; required if the agent's
+      torso: A torso that replaces the described one; required if the agent's
         torso is a function.
 
     Raises:
@@ -74,8 +75,8 @@ class Description:
       settings['torso'] = torso
     if settings['torso'] is None:
       raise ValueError(
-        'The agent has a torso of your own, which no file can hold: pass the '
-        'function as torso=... to disco_rl.load_policy or disco_rl.Trainer.'
+        "The agent's torso is a function, which a file cannot contain: pass it "
+        'as torso=... to disco_rl.load_policy or disco_rl.Trainer.'
       )
     return config_lib.build(agent_lib.AgentConfig, settings)
 
@@ -88,7 +89,7 @@ def describe(
   config: agent_lib.AgentConfig,
   spec: types.EnvironmentSpec,
 ) -> Description:
-  """Describes an agent, as far as a file can contain it."""
+  """Describes an agent; functions and objects become None."""
   outputs = rule.output_spec(spec.num_actions)
   settings = config_lib.flatten(config)
   if not isinstance(settings['torso'], str):
@@ -117,7 +118,7 @@ def save(
     path: The file, ending in '.npz'.
     description: The description of the agent.
     tree: A tree of arrays and PRNG keys.
-    place: The path of this tree in that of the whole agent.
+    place: The path of this tree within the tree of the whole agent.
 
   Raises:
     ValueError: The path does not end in '.npz'.
@@ -136,11 +137,11 @@ def save_policy(
 
 
 def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
-  """Reads a tree.
+  """Reads the tree in a file.
 
   Args:
     path: A file that `save` wrote.
-    like: A tree of arrays, or of their shapes, of the same structure.
+    like: A tree of arrays or shapes, with the structure of the saved tree.
 
   Returns:
     The tree, bit for bit as it was saved.
@@ -165,7 +166,7 @@ def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
 
   Raises:
     OSError: There is no such file, or it cannot be opened.
-    ArchiveError: The file is damaged, or not of an agent.
+    ArchiveError: The file is damaged, or is not an agent file.
   """
   arrays, note = npz.read(path, lambda _, note: _describe(path, note))
   return _describe(path, note), {
@@ -178,18 +179,22 @@ def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
 def rebuild(
   path: files.PathLike, arrays: Mapping[str, np.ndarray], like: types.Params
 ) -> types.Params:
-  """Rebuilds parameters of the shapes `like` from arrays by name.
+  """Rebuilds the parameters of a network from the arrays of a file.
+
+  Args:
+    path: The file, for the message of an error.
+    arrays: The arrays by path in the tree, from `read`.
+    like: The shapes of the parameters.
 
   Raises:
-    ArchiveError: They differ from `like`; the message names a leaf and the
-      path.
+    ArchiveError: The arrays do not match `like`; the message names a leaf.
   """
   _check_same(path, arrays, like)
   return _rebuild(arrays, like)
 
 
 def _describe(path: files.PathLike, note: Mapping[str, Any]) -> Description:
-  """Parses the description in a file; raises ArchiveError without one."""
+  """Parses a file's description; raises ArchiveError if there is none."""
   fields = {**note}
   version = fields.pop('version', None)
   if 'state_outputs' not in fields:
@@ -199,7 +204,7 @@ def _describe(path: files.PathLike, note: Mapping[str, Any]) -> Description:
     )
   if version != VERSION:
     raise npz.ArchiveError(
-      f'{path} is of version {version} of the format, and this program reads '
+      f'{path} has version {version} of the format, but this program reads '
       f'version {VERSION}: load it with the program that saved it.'
     )
   try:
@@ -224,12 +229,12 @@ def _rebuild(
 def _check_same(
   path: files.PathLike, found: Mapping[str, Any], like: types.PyTree
 ) -> None:
-  """Raises ArchiveError if the arrays are not those of the tree `like`."""
+  """Raises ArchiveError if the arrays do not match the tree `like`."""
   # In a file, PRNG keys are integers.
   to_data = lambda tree: jax.tree.map(files.to_data, tree)
   expected = checks.leaves(jax.eval_shape(to_data, like))
   if difference := checks.difference(found, expected):
     raise npz.ArchiveError(
       f'{path} {difference}. Likely it was saved with another environment, '
-      'another rule or other settings: load it with those.'
+      'rule or settings: load it with the same ones.'
     )

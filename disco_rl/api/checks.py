@@ -68,7 +68,7 @@ def check_rollout(
 
 
 def _check_values(rollout: types.Rollout, num_actions: int) -> None:
-  """Checks rewards, and the actions that are learned from, if known."""
+  """Checks rewards, and actions that are learned from, unless traced."""
   fields = (rollout.reward, rollout.action[:-1])
   if any(isinstance(x, jax.core.Tracer) for x in fields):
     return
@@ -90,7 +90,7 @@ def _check_values(rollout: types.Rollout, num_actions: int) -> None:
 
 
 def _check_legal(rollout: types.Rollout) -> None:
-  """Checks that the actions that are learned from are legal, if known."""
+  """Checks that actions that are learned from are legal, unless traced."""
   if not types.has_action_mask(rollout.observation):
     return
   fields = (
@@ -121,8 +121,8 @@ def check_dead_ends(observation: types.PyTree) -> None:
   is_dead_end = ~np.any(observation[types.ACTION_MASK], axis=-1)
   if is_dead_end.any():
     raise ValueError(
-      f'observation[{types.ACTION_MASK!r}] has no legal action at '
-      f'{int(np.argmax(is_dead_end))}, counting from the axis of the batch.'
+      f'observation[{types.ACTION_MASK!r}] has no legal action at index '
+      f'{int(np.argmax(is_dead_end))} of the batch.'
     )
 
 
@@ -135,7 +135,7 @@ def check_outputs(
   """Checks the results of a network's `unroll`.
 
   Args:
-    outputs: All outputs, and those of the taken actions.
+    outputs: All outputs, and the outputs of the taken actions.
     output_spec: The heads that the rule requires.
     num_actions: A.
     size: T and B.
@@ -156,13 +156,13 @@ def check_outputs(
   if not isinstance(outputs, tuple) or len(outputs) != 2:
     raise ValueError(
       'The unroll of the network must return two mappings, all outputs and '
-      f'those of the taken actions; got {type(outputs).__name__}.'
+      f'the outputs of the taken actions; got {type(outputs).__name__}.'
     )
   for which, found, wanted in zip(
     ('all outputs', 'outputs of the taken actions'), outputs, (every, taken)
   ):
     for name, shape in wanted.items():
-      label = f'{name!r} of {which} of the network'
+      label = f'{name!r} among {which} of the network'
       if name not in found:
         raise ValueError(
           f'There is no {label}, but the rule requires it. There are '
@@ -185,7 +185,7 @@ def check_shapes(
     name: The name of the tree, for messages.
     tree: A tree of arrays.
     spec: A tree of `jax.ShapeDtypeStruct`.
-    leading: The axes of the arrays before those of their spec.
+    leading: The axes of the arrays in front of the axes of their spec.
     reason: The origin of the leading axes, for messages.
 
   Raises:
@@ -215,7 +215,7 @@ def check_shape(
 
 
 def leaves(tree: types.PyTree, place: str = '') -> dict[str, types.PyTree]:
-  """Returns the leaves by path, in the format of `jax.tree_util.keystr`."""
+  """Returns leaves by path, formatted by `keystr`, with `place` in front."""
   return {
     place + jax.tree_util.keystr(where): leaf
     for where, leaf in jax.tree.leaves_with_path(tree)
@@ -251,8 +251,7 @@ def check_finite(name: str, tree: types.PyTree) -> None:
       index = np.argwhere(~np.isfinite(leaf))[0].tolist()
       raise ValueError(
         f'{name}{jax.tree_util.keystr(path)} is {leaf[tuple(index)]} at '
-        f'{index}, counting from the axis of the batch: expected finite '
-        'numbers.'
+        f'{index}, batch index first: expected finite numbers.'
       )
 
 

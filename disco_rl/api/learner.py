@@ -1,4 +1,4 @@
-"""Single updates, for training loops and networks of the user's own."""
+"""Single updates, for the user's own training loops and networks."""
 
 import dataclasses
 import functools
@@ -63,7 +63,7 @@ class _LegalNetwork:
 
 
 class Learner:
-  """Makes updates of an agent from rollouts of any source.
+  """Makes updates of an agent with rollouts from any source.
 
   ```
   learner = disco_rl.Learner(network, spec, disco_rl.load_rule('disco103'))
@@ -93,8 +93,8 @@ class Learner:
     Args:
       network: The agent's network.
       spec: The shapes of observations and the number of actions.
-      rule: The rule, as an argument or a result of `disco_rl.load_rule`.
-      learning_rate: The step size of Adam, whose updates are clipped before it;
+      rule: An argument or a result of `disco_rl.load_rule`.
+      learning_rate: The step size, by which Adam's clipped updates are scaled;
         None: the one that suits the rule, see `agent.resolution`.
       optimizer: An optax transformation instead of this Adam, such as
         `optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))`.
@@ -111,8 +111,8 @@ class Learner:
       optimizer = agent_lib.make_optimizer(config, config.learning_rate)
     elif learning_rate is not None:
       raise ValueError(
-        f'learning_rate={learning_rate} is for the Adam of the package: give '
-        'the optimizer its own, and leave learning_rate out.'
+        f"learning_rate={learning_rate} is for the package's own Adam: set the "
+        'one of your optimizer instead, and leave out learning_rate.'
       )
     rule_checks.check_rule(rule.rule, rule.params, spec)
     self._network = network
@@ -194,7 +194,7 @@ class Learner:
   ) -> types.Rollout:
     """Checks a rollout and the network's outputs; converts to JAX arrays."""
     size = checks.check_rollout(rollout, self._spec)
-    # Converts 64 bits of NumPy to 32 bits of JAX.
+    # Converts NumPy's 64 bits to JAX's 32 bits.
     rollout = jax.tree.map(jnp.asarray, rollout)
     if size not in self._checked:
       checks.check_outputs(

@@ -33,23 +33,23 @@ def load_policy(
   """Loads a policy from a file or from a run, which may continue.
 
   Args:
-    path: A file of `Policy.save` or `Trainer.save`; the folder of a run of
-      disco-rl evaluate, whose newest checkpoint is read; or the address of such
-      a file on a hub, hf://OWNER/REPOSITORY/PATH.npz#sha256=DIGEST.
+    path: A file written by `Policy.save` or `Trainer.save`; the folder of a run
+      of disco-rl evaluate, whose newest checkpoint is read; or the address of
+      such a file on a hub, hf://OWNER/REPOSITORY/PATH.npz#sha256=DIGEST.
     seed: The seed of a run's agent; None: the first. A file contains one agent.
     environment: The environment, as for `Trainer`, instead of the stored one;
       the stored preprocessing applies to a name. Required if the agent's
       environment was an object.
-    torso: The torso, if it is a function; not for a run.
+    torso: The agent's torso, if it is a function; not for a run.
 
   Returns:
     The policy.
 
   Raises:
     FileNotFoundError: The file or folder does not exist.
-    ValueError: The file is damaged or not of an agent, the folder is not of a
-      run, the environment or torso of the agent is unknown or does not fit its
-      parameters, or a torso is given for a run.
+    ValueError: The file is damaged or not an agent file, the folder does not
+      contain a run, the environment or torso of the agent is unknown or does
+      not fit its parameters, or a torso is given for a run.
     checkpointing.CheckpointError: The run has no checkpoint that can be read.
     ImportError: A package that the environment needs is not installed.
   """
@@ -65,13 +65,13 @@ def load_policy(
     if torso is not None:
       raise ValueError(
         f'{path} is the folder of a run, whose settings name the torso: leave '
-        'torso=... out.'
+        'out torso=...'
       )
     description, params = _of_run(path, seed)
     arrays = checks.leaves(params)
   elif seed is not None:
     raise ValueError(
-      f'{path} holds one agent: a seed chooses among those of a run.'
+      f'{path} holds one agent: a seed chooses among the agents of a run.'
     )
   else:
     description, arrays = agent_files.read(path)
@@ -79,8 +79,8 @@ def load_policy(
     environment = description.environment
   if environment is None:
     raise ValueError(
-      f'{path} holds an agent of an environment of your own: pass it as '
-      'environment=... to disco_rl.load_policy.'
+      f'The agent in {path} was trained in your own environment object: pass '
+      'it as environment=... to disco_rl.load_policy.'
     )
   # An object has its own preprocessing.
   preprocessing: registry.Preprocessing = (
@@ -119,7 +119,7 @@ def load_agent(
     The agent, as in the newest checkpoint.
 
   Raises:
-    ValueError: The folder is not of a run, or the run has no such agent.
+    ValueError: The folder does not contain a run, or the run has no such agent.
     checkpointing.CheckpointError: The run has no checkpoint that can be read.
     FileNotFoundError: The file of its rule no longer exists.
     ImportError: A package that the environment needs is not installed.

@@ -28,13 +28,13 @@ MAX_FRAMES = 1_000
 
 @dataclasses.dataclass
 class Memory:
-  """The memory that actions depend on besides parameters and observations.
+  """What actions depend on, in addition to parameters and observations.
 
   Attributes:
     key: The PRNG key of the actions that are sampled.
     num_calls: The number of calls so far.
     core_state: The core state of the episodes of the last call.
-    batch_size: The number of these episodes; 0: episodes begin.
+    batch_size: The number of these episodes; 0: the next call begins them.
   """
 
   key: types.Array
@@ -65,8 +65,8 @@ class Player:
 
     Args:
       network: The network of the agent.
-      environment: An environment like those to be made; it may be closed.
-      given: The argument `environment` of `Trainer`, to make others.
+      environment: An environment like those to play in; it may be closed.
+      given: The argument `environment` of `Trainer`, to make new ones.
       preprocessing: The preprocessing of environments by name.
     """
     self.spec = environment.spec
@@ -241,6 +241,6 @@ class Player:
 def _as_batch(
   x: types.PyTree, spec: types.PyTree, is_batch: bool
 ) -> np.ndarray:
-  with np.errstate(over='ignore'):  # Infinite values are refused.
+  with np.errstate(over='ignore'):  # `check_finite` reports the results.
     array = np.asarray(x, spec.dtype)
   return array if is_batch else array[None]

@@ -1,4 +1,4 @@
-"""Agents that act and play, and a trained one that can be saved."""
+"""Agents that act and play, and policies that can be saved."""
 
 import abc
 import copy
@@ -150,7 +150,7 @@ class Acting(abc.ABC):
     )
 
   def __deepcopy__(self, memo: dict[int, object]) -> Self:
-    """Copies all attributes, as for other objects."""
+    """Copies all attributes; by default, `__reduce__` would raise."""
     memo[id(self)] = new = object.__new__(type(self))
     new.__dict__.update(copy.deepcopy(self.__dict__, memo))
     return new

@@ -26,7 +26,7 @@ def check_rule(
   """Evaluates the shapes of a rule's results, for a small network.
 
   Args:
-    rule: The rule, made by the user; rules of the package are not evaluated.
+    rule: The rule, made by the user; the package's own rules are skipped.
     params: The parameters of the rule.
     spec: The shapes of observations and actions.
 
@@ -63,10 +63,10 @@ def check_params(rule: base.UpdateRule, params: types.Params) -> None:
     checks.leaves(found, 'params'), checks.leaves(wanted, 'params')
   ):
     raise ValueError(
-      f'The tree of {name}.init_params is not that of params, which '
-      f'{difference}. Pass the parameters as they are nested there: '
+      f'params does not match the tree of {name}.init_params: it '
+      f'{difference}. Pass parameters with the same nesting: '
       f'disco_rl.load_rule(rule, params). {name}.init_params(key) makes random '
-      'ones; disco_rl.update_rules.weights.load reads those of a file.'
+      'ones; disco_rl.update_rules.weights.load reads them from a file.'
     )
 
 
@@ -125,7 +125,7 @@ def _call(
   except KeyError as error:
     raise ValueError(
       f'{method} reads {error}, which is absent. The network has the outputs '
-      f'{", ".join(outputs)}: output_spec must list all that the rule reads.'
+      f'{", ".join(outputs)}: output_spec must list all outputs that are read.'
     ) from error
   if not isinstance(found, tuple) or len(found) != len(results):
     raise ValueError(
@@ -144,7 +144,7 @@ def _check_same(
     chex.assert_trees_all_equal_shapes_and_dtypes(wanted, found)
   except AssertionError as error:
     raise ValueError(
-      f'The tree of {source} is not that of {other}: {error}'
+      f'The trees of {source} and {other} differ: {error}'
     ) from error
 
 

@@ -19,11 +19,10 @@ LoadedRule = registry.LoadedRule
 
 
 def rules() -> dict[str, cards.Card]:
-  """Lists the rules with names, and their cards.
+  """Lists the named rules and their cards.
 
   Returns:
-    Name -> card, of the published rule, the hand-designed rules, those that
-    ship with the package, and those that were registered.
+    Name -> card, for published, hand-designed, shipped and registered rules.
 
   Raises:
     CardError: The card of a shipped rule is damaged.
@@ -62,21 +61,21 @@ def load_rule(
   """
   if params is not None and isinstance(rule, str | os.PathLike | LoadedRule):
     raise TypeError(
-      'Parameters are for rule objects: a name or a file brings its own. Give '
-      'the object, `rule` of what load_rule returns, to use others with it.'
+      'Parameters are only for rule objects: a named rule or a file has its '
+      'own. To use others, pass the attribute `rule` of what load_rule returns.'
     )
   if isinstance(rule, str | os.PathLike):
     rule = sources.as_text(rule)
     settings = config_lib.plain(settings)
     loaded = registry.load_with_card(rule, **settings)
     fields = {field.name for field in dataclasses.fields(type(loaded.rule))}  # type: ignore[arg-type]
-    # The weights decide the sizes of the network.
+    # The file of weights determines the sizes of the network.
     config_lib.check_names(settings, fields - {'network'}, f'The rule {rule!r}')
     return loaded
   if settings:
     raise TypeError(
-      f'Settings ({", ".join(settings)}) are for rules by name; set the fields '
-      f'of {rule!r} itself.'
+      f'Settings ({", ".join(settings)}) are only for named rules: set the '
+      f'fields of {rule!r} itself.'
     )
   if isinstance(rule, LoadedRule):
     if rule.name is None:

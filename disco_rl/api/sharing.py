@@ -14,7 +14,7 @@ def share_rule(
 ) -> str:
   """Uploads a discovered rule and its card to the Hugging Face Hub.
 
-  README.md of the repository then shows the cards of all its rules. Log in by
+  README.md of the repository then shows the cards of all its rules. Log in with
   `hf auth login`, or set a token in HF_TOKEN.
 
   Args:
@@ -45,7 +45,7 @@ def share_rule(
 
 
 def share_policy(path: files.PathLike, repository: str) -> str:
-  """Uploads a file of `Policy.save` to the Hugging Face Hub.
+  """Uploads a file written by `Policy.save` to the Hugging Face Hub.
 
   Args:
     path: The file.

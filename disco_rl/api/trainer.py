@@ -77,7 +77,7 @@ class Trainer(policy_lib.Acting):
           pgx (with one player) or jumanji; or a pair of such an environment and
           its parameters (None: its defaults);
         - a `JaxEnvironment` or `HostEnvironment` of `environments.base`.
-      rule: The rule, as an argument or a result of `load_rule`.
+      rule: An argument or a result of `load_rule`.
       torso: 'mlp', 'impala', 'resnet', 'dmlab', 'nethack', or a function of
         your own that may use Haiku: observations whose leaves have a leading
         axis N -> embeddings [N, width]; None: a small network that suits the
@@ -85,10 +85,10 @@ class Trainer(policy_lib.Acting):
       sizes: 'task' for an agent that suits the rule and the task; 'paper' for
         the large agents of the paper.
       seed: The seed of all random numbers.
-      num_environments: The number of parallel environments; None: that of
-        `environment` if it is a batch, otherwise one that suits the rule and
-        batch_size.
-      preprocessing: Changes of an environment by name, such as {'atari':
+      num_environments: The number of parallel environments; None: the size of
+        `environment` if it is a batch, otherwise a number that suits the rule
+        and batch_size.
+      preprocessing: Changes to a named environment, such as {'atari':
         {'frame_skip': 1}}; see `environments.registry.make`.
       **settings: Fields of `agent.AgentConfig` (unroll_length, batch_size,
         on_policy_share, replay_capacity, learning_rate, ...), of
@@ -282,7 +282,7 @@ class Trainer(policy_lib.Acting):
 
     Raises:
       FileNotFoundError: The file does not exist.
-      ValueError: The file is damaged, or of another agent.
+      ValueError: The file is damaged, or does not fit this agent.
     """
     saved = agent_files.load(path, self._saved())
     self._train_state = self._driver.from_file(
@@ -292,7 +292,7 @@ class Trainer(policy_lib.Acting):
     self._memory.reset_core()
 
   def take_over(self, train_state: training.TrainState, updates: int) -> None:
-    """Replaces the agent by another of the same kind; see `load_agent`.
+    """Replaces the agent with another of the same kind; see `load_agent`.
 
     Args:
       train_state: The state, with a leading axis of one agent. With
@@ -329,7 +329,7 @@ class Trainer(policy_lib.Acting):
     return self._get_train_state().agents.learner.params
 
   def _get_train_state(self) -> training.TrainState:
-    # Programs reuse the buffers of the previous state.
+    # Programs reuse the buffers of the state, even if they are interrupted.
     if any(
       x.is_deleted() for x in jax.tree.leaves(self._train_state.agents.learner)
     ):

@@ -1,8 +1,8 @@
-"""The platform that programs are made for, where they depend on it.
+"""The platform that programs are compiled for.
 
 Programs compute the same on every platform, up to rounding. Some steps have two
-implementations, because compilers differ in their strengths; they ask here
-which one to use.
+implementations, because compilers differ in their strengths; the functions here
+tell which one to use.
 """
 
 import contextlib
@@ -23,27 +23,27 @@ def making_programs_for(platform: str) -> contextlib.AbstractContextManager:
 
 
 def check_precision() -> None:
-  """Raises ValueError if JAX uses 64 bits, which programs here do not."""
+  """Raises ValueError if JAX's 64-bit mode is on; programs here use 32 bits."""
   if jax.dtypes.canonicalize_dtype('float64') == 'float64':
     raise ValueError(
-      'JAX computes with 64 bits, because of its setting jax_enable_x64 or the '
-      'variable JAX_ENABLE_X64: turn it off, because agents and rules compute '
-      'with 32 bits.'
+      'JAX computes with 64 bits, because its setting jax_enable_x64 or the '
+      'variable JAX_ENABLE_X64 is on: turn it off, because agents and rules '
+      'compute with 32 bits.'
     )
 
 
 def is_cpu() -> bool:
-  """Returns whether programs are made for CPUs; by default JAX's choice."""
+  """Returns whether programs are made for CPUs, JAX's backend by default."""
   if _FOR_CPU.value is not None:
     return _FOR_CPU.value
   return jax.default_backend() == 'cpu'  # noqa: TID251
 
 
 def is_old_cpu() -> bool:
-  """Returns whether programs are made for CPUs by the XLA of JAX 0.10."""
+  """Returns whether programs are made for CPUs by an old version of XLA."""
   return is_cpu() and has_old_cpu_compiler()
 
 
 def has_old_cpu_compiler() -> bool:
-  """Returns whether XLA compiles for CPUs as that of JAX 0.10 does."""
+  """Returns whether JAX comes with the CPU compiler of JAX 0.10 or older."""
   return jax.__version_info__ < (0, 11)

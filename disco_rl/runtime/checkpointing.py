@@ -37,7 +37,7 @@ class _Handler(ocp.StandardCheckpointHandler):
   """Writes digests of the files of a checkpoint before it is complete."""
 
   def finalize(self, directory: os.PathLike[str]) -> None:
-    """Records digests; Orbax calls it before it renames the folder."""
+    """Records digests; Orbax calls this before it renames the folder."""
     super().finalize(directory)
     digests.record(pathlib.Path(directory))
 
@@ -78,8 +78,8 @@ class Checkpointer:
     Args:
       directory: The checkpoint folder, which has a subfolder for each step.
       keep: The number of checkpoints to keep. The default is two, because one
-        of them may be damaged. The next older checkpoint takes up space until
-        another one is saved.
+        of them may be damaged. A dropped checkpoint takes up space until the
+        next one is saved.
       logs: Files that the run appends to and that must match a checkpoint. They
         are flushed to disk before a checkpoint is saved, and verified when it
         is restored.
@@ -111,11 +111,11 @@ class Checkpointer:
 
   @property
   def newest_step(self) -> int:
-    """The step of the newest checkpoint, damaged or not; 0 without one."""
+    """The step of the newest checkpoint, damaged or not; 0 if there is none."""
     return self._manager.latest_step() or 0
 
   def save(self, step: int, tree: types.PyTree) -> None:
-    """Starts to save a tree; returns as soon as the tree may be overwritten.
+    """Starts saving a tree; returns as soon as the tree may be overwritten.
 
     Raises:
       CheckpointError: This checkpoint or the previous one cannot be written;
@@ -145,8 +145,8 @@ class Checkpointer:
       like: A tree with the structure, shapes and dtypes of the saved tree.
       restore_more: Restores data that belong to the tree but are stored
         elsewhere. If it raises, the checkpoint is treated as damaged.
-      optional: Entries of the tree that only `like` or the saved tree may have;
-        the result has those that are saved.
+      optional: Entries that may be missing from `like` or from the saved tree;
+        the result has the saved ones.
 
     Returns:
       The step and the saved tree; None if there are no checkpoints.
@@ -179,16 +179,17 @@ class Checkpointer:
     newest, reason = next(iter(damaged.items()))
     raise CheckpointError(
       f'None of the checkpoints in {self._directory} can be read; step '
-      f'{newest}: {reason}. They are damaged, or of another version of the '
-      'program. Choose another --workdir to start anew'
+      f'{newest}: {reason}. They are damaged, or were written by another '
+      'version of the program. Choose another --workdir to start over'
       + (
-        ', or move the folder of that step away to use the one before.'
+        ", or move that step's folder away to use the one before."
         if distributed.is_distributed()
         else '.'
       )
     )
 
   def _put_aside(self, step: int, reason: str, instead: int) -> None:
+    """Moves a damaged checkpoint away; the run continues from `instead`."""
     aside = self._directory.with_name('damaged_checkpoints')
     aside.mkdir(exist_ok=True)
     number = len(list(aside.iterdir()))
@@ -247,7 +248,12 @@ class Checkpointer:
       )
 
   def _check_ledger(self, newest: int, step: int) -> None:
-    """Reports if a complete checkpoint newer than all others is missing."""
+    """Reports if a newer complete checkpoint has disappeared.
+
+    Args:
+      newest: The newest step in the folder, damaged or not.
+      step: The restored step, which is then entered in the ledger.
+    """
     # A missing or damaged ledger does not affect any result.
     with contextlib.suppress(OSError, ValueError):
       noted = int(self._ledger.read_text())
@@ -268,9 +274,9 @@ class Checkpointer:
       digest = digests.Digest(*notes[name])
       if not path.exists() or digests.of_file(path, digest.size) != digest:
         reports.warn(
-          f'{path} is not as it was at the checkpoint of step {step}: rows up '
-          'to there are missing or changed. The run continues from there, and '
-          'adds only later rows: restore the file if you can.'
+          f'{path} has changed since the checkpoint of step {step}: rows up to '
+          'that step are missing or different. The run continues from there, '
+          'and adds only later rows: restore the file if you can.'
         )
 
   def _report_rows_without_checkpoint(self) -> None:
@@ -278,9 +284,9 @@ class Checkpointer:
       if path.exists() and path.stat().st_size:
         reports.warn(
           f'{path} has rows, but there are no checkpoints in '
-          f'{self._directory}: the run was killed before its first, or they '
-          'were deleted. It starts from the beginning, and writes these rows '
-          'again.'
+          f'{self._directory}: the run was killed before its first one, or '
+          'they were deleted. It starts from the beginning, and writes these '
+          'rows again.'
         )
 
   @contextlib.contextmanager
@@ -317,14 +323,17 @@ def read(
 ) -> tuple[int, types.PyTree]:
   """Loads the newest tree that can be read, without changing the folder.
 
-  A run may write to the folder at the same time.
+  A run may be writing to the folder.
 
   Args:
     directory: The checkpoint folder of a run.
     like: A dictionary of trees with the structure of the saved ones. Its leaves
       are `jax.ShapeDtypeStruct` for JAX arrays, which are placed on the first
-      device, and NumPy arrays for NumPy arrays. Only the entries of this
-      dictionary are loaded.
+      device, and NumPy arrays for NumPy arrays. Saved entries that it lacks
+      are dropped.
+
+  Returns:
+    The step, and the trees under the keys of `like`.
 
   Raises:
     CheckpointError: There are no checkpoints yet, or none can be read.
@@ -353,7 +362,7 @@ def read(
         )
         tree = reader.restore(path, args=_Restore({**target, **others}))
         tree = {name: tree[name] for name in like}
-      # Many types of errors, as above; the run may also have just deleted it.
+      # As in `Checkpointer.restore`; the run may also have just deleted it.
       except Exception as error:
         reason = reports.first_line(error)
         continue

@@ -22,7 +22,7 @@ class _Stopwatch:
   """Measures the time during which at least one thread uses it.
 
   Attributes:
-    seconds: The total time; it grows when the last thread ends.
+    seconds: The total time, updated when the last thread leaves.
   """
 
   def __init__(self) -> None:
@@ -77,9 +77,10 @@ class Program:
     return self.compile(*arguments)(*arguments)
 
   def compile(self, *arguments: types.PyTree) -> jax.stages.Compiled:
-    """Compiles the program for such arguments, the same in every call.
+    """Compiles the program, in the first call, for arguments of these shapes.
 
-    They are arrays, which are not donated, or shapes by `sharding.shapes`.
+    They are arrays, which are not donated, or shapes from `sharding.shapes`;
+    later calls must have the same shapes.
     """
     if self._compiled is None:
       with _STOPWATCH.running():
@@ -107,7 +108,7 @@ class Program:
     lowered = self.trace(*arguments).lower()
     chosen = options(runs_often=False)
     if backend.has_old_cpu_compiler():
-      # Also for programs made for another platform: half the time to compile.
+      # Halves the compilation time, also of programs for other platforms.
       chosen['xla_cpu_use_fusion_emitters'] = False
 
     def compiled() -> jax.stages.Compiled:
@@ -118,14 +119,14 @@ class Program:
     return compiled
 
   def shapes(self, *arguments: types.PyTree) -> types.PyTree:
-    """Returns the shapes of results for such arguments, without compiling."""
+    """Returns the shapes of the results, without compiling."""
     return self._jitted.eval_shape(*arguments)
 
 
 def seconds() -> float:
   """Returns how long this process has traced and compiled `Program`s so far.
 
-  Time in which several are compiled counts once.
+  Time in which several of them are compiled counts once.
   """
   return _STOPWATCH.seconds
 
@@ -137,8 +138,8 @@ Call = tuple[Program, Sequence[types.PyTree]]
 def compile_all(calls: Sequence[Call]) -> None:
   """Compiles programs in parallel.
 
-  Tracing is sequential, but XLA compiles a program mostly on one core. Programs
-  that take long come first, so that no core is idle at the end.
+  Tracing is sequential, but XLA compiles a program mostly on one core. List the
+  slowest programs first, so that no core is idle at the end.
   """
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
     compiling = [
@@ -164,8 +165,8 @@ def options(runs_often: bool = True) -> dict[str, str | bool]:
   if not runs_often:
     chosen['xla_backend_optimization_level'] = '0'
   if backend.is_cpu():
-    # It turns a sum into trees of unrolled windows: more code to compile, and
-    # sums along the last axis take up to three times as long.
+    # This pass turns sums into trees of unrolled windows: more code to compile,
+    # and sums along the last axis take up to three times as long.
     chosen['xla_disable_hlo_passes'] = 'tree_reduction_rewriter'
   if backend.is_old_cpu():
     # The new emitters, the only ones from JAX 0.11 on, take up to twice the
@@ -177,7 +178,7 @@ def options(runs_often: bool = True) -> dict[str, str | bool]:
 def _compile(
   lowered: jax.stages.Lowered, chosen: dict[str, str | bool]
 ) -> jax.stages.Compiled:
-  """Compiles without the options that this version of XLA does not have."""
+  """Compiles; ignores options that this version of XLA does not have."""
   try:
     return lowered.compile(chosen)
   except jax.errors.JaxRuntimeError as error:

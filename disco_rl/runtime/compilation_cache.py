@@ -21,7 +21,7 @@ import filelock
 ROLLED_LOOPS = '--xla_backend_extra_options=xla_cpu_disable_loop_unrolling'
 FOLDER = 'jax_compilation_cache_dir'
 _MAX_SIZE = 'jax_compilation_cache_max_size'
-# Names in jax.config; its import reads variables of the same names in capitals.
+# Names in jax.config; JAX also reads environment variables, named in capitals.
 _DEFAULTS: dict[str, int | float] = {
   _MAX_SIZE: 2**30,
   # By default programs that take less than a second are not cached; they add
@@ -34,9 +34,9 @@ _FAULT = re.compile(
 
 
 def leave_loops_rolled() -> None:
-  """Makes XLA generate less code for CPUs, unless the user has chosen.
+  """Makes XLA generate less code for CPUs, unless the user has set this option.
 
-  This sets a variable, because XLA has no such option for single programs. It
+  This sets XLA_FLAGS, because XLA has no such option for single programs. It
   affects this process, if JAX has not used its devices yet, and its children.
   """
   chosen = os.environ.get('XLA_FLAGS', '')
@@ -48,7 +48,7 @@ def collect_garbage_rarely() -> None:
   """Makes Python look for cyclic garbage less often, from now on.
 
   Tracing makes many small objects that are kept. Scanning them repeatedly took
-  27% of the time of tracing a meta-step of the quick start. It is for programs,
+  27% of the time to trace a meta-step of the quick start. It is for programs,
   not for libraries, because it affects the whole process.
   """
   gc.set_threshold(50_000, 20, 50)
@@ -58,7 +58,7 @@ def use_default_folder() -> None:
   """Turns the cache on in this process, unless the user has chosen.
 
   A folder that the user has set and JAX_ENABLE_COMPILATION_CACHE=false take
-  precedence. Several processes do not use a cache.
+  precedence. Runs with several processes do not use a cache.
   """
   # Imported late: launchers report a mistyped flag before JAX has loaded.
   import jax
@@ -80,9 +80,9 @@ def use_default_folder() -> None:
 def defaults(folder: pathlib.Path) -> dict[str, int | float]:
   """Returns JAX's options for a folder, without those that variables set.
 
-  Its size is not limited if the file system has no locks, as on some clusters,
-  or cannot be written to: JAX would wait ten seconds for its lock, for each
-  program.
+  The size of the folder is not limited if the file system has no locks, as on
+  some clusters, or cannot be written to: JAX would wait ten seconds for a lock,
+  for each program.
   """
   chosen = {k: v for k, v in _DEFAULTS.items() if k.upper() not in os.environ}
   try:
@@ -95,12 +95,12 @@ def defaults(folder: pathlib.Path) -> dict[str, int | float]:
 
 
 def hide_errors_of_loading() -> None:
-  """Hides messages of XLA about loading programs that are not errors."""
+  """Hides the false errors that XLA logs when it loads cached programs."""
   import jax
 
   level = jax.config.values['jax_logging_level']
   if has_errors_of_loading() and level in (None, 'NOTSET'):
-    # JAX's own logger is restored, XLA's is not.
+    # The second update restores JAX's logger, but not XLA's.
     jax.config.update('jax_logging_level', 'CRITICAL')
     jax.config.update('jax_logging_level', level)
 
@@ -122,7 +122,7 @@ def default_folder() -> pathlib.Path | None:
 def has_errors_of_loading() -> bool:
   """Returns whether XLA logs an error for each cached program, as in JAX 0.10.
 
-  It mistakes preferences of the compiler, such as +prefer-no-gather, for
+  XLA mistakes preferences of the compiler, such as +prefer-no-gather, for
   features of the processor.
   """
   return importlib.metadata.version('jax').startswith('0.10.')
@@ -131,7 +131,7 @@ def has_errors_of_loading() -> bool:
 def report_faults(folder: pathlib.Path) -> None:
   """Shows JAX's warnings about the folder as one line, and repairs entries.
 
-  JAX then compiles as without a cache.
+  JAX compiles these programs as it would without a cache.
   """
   show = warnings.showwarning
   reported = False
@@ -154,11 +154,11 @@ def report_faults(folder: pathlib.Path) -> None:
 
 
 def _repair(folder: pathlib.Path, program: str, is_written: bool) -> None:
-  """Removes a program that may be damaged, as JAX never replaces an entry.
+  """Removes a program that may be damaged, because JAX never replaces an entry.
 
-  If it could not be written, entries that have been read before are kept. For
-  other entries, missing times of last use are restored: after a kill or a full
-  disk, JAX 0.10 never writes them.
+  After a failed write, entries of the program that have a time of last use are
+  whole, and are kept. Other programs get missing times of last use: after a
+  kill or a full disk, JAX 0.10 never writes them.
   """
   for entry in folder.glob('*-cache'):
     last_use = entry.with_name(entry.name.removesuffix('-cache') + '-atime')

@@ -11,8 +11,8 @@ from disco_rl.runtime import metrics
 
 _NAME = 'digests.json'
 _CHUNK_BYTES = 2**22
-# In the summary of a run: the final digests of its metrics, and of those of a
-# discovery's new agents.
+# In the summary of a run: the final digests of its metrics, which for a
+# discovery include the returns of held-out agents.
 _SUMMARY = 'summary.json'
 _KEY = 'digests'
 _METRICS = ('metrics.csv', 'held_out/metrics.csv')
@@ -84,7 +84,7 @@ def write_summary(
   """Writes summary.json of a run that has written all of its metrics.
 
   Returns:
-    The summary with `digests` of the files of metrics, by which `check_summary`
+    The summary with `digests` of the metrics files, by which `check_summary`
     detects damage: name -> size in bytes and CRC-32.
   """
   of_metrics = {
@@ -104,8 +104,8 @@ def check_summary(workdir: pathlib.Path) -> None:
   yet are not checked.
 
   Raises:
-    files.WorkdirError: A file of metrics differs or is missing, or the summary
-      is damaged; the message names the file.
+    files.WorkdirError: A metrics file differs or is missing, or the summary is
+      damaged; the message names the file.
     OSError: A file cannot be read.
   """
   path = workdir / _SUMMARY
@@ -137,6 +137,6 @@ def _compare(
 
 def _changed(path: pathlib.Path, what: str) -> files.WorkdirError:
   return files.WorkdirError(
-    f'{path} is not as it was when its run ended, according to {_SUMMARY}: '
+    f'{path} has changed since its run ended, according to {_SUMMARY}: '
     f"{what}. Restore the file, or delete the run's folder to repeat it."
   )

@@ -1,7 +1,7 @@
 """One run on many machines, through JAX's own distributed runtime.
 
 All processes run the same program on the same global arrays, each on its own
-devices. Environments on the host are stepped by the process whose devices have
+devices. Environments on the host are stepped by the process whose devices hold
 their agents.
 """
 
@@ -53,7 +53,7 @@ def connect(
   except ValueError as error:
     raise ValueError(
       f'No cluster was detected: {error} Give --coordinator, '
-      '--num_processes and --process, or start it under SLURM, Open MPI or '
+      '--num_processes and --process, or start under SLURM, Open MPI or '
       'Kubernetes, or on TPUs.'
     ) from error
 
@@ -70,7 +70,7 @@ def is_first() -> bool:
 
 @contextlib.contextmanager
 def folder(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Yields a folder for metrics, rules and summaries, which all compute.
+  """Yields a folder for files that all processes write, such as metrics.
 
   It is the run's folder in process 0, and a temporary one in the others.
   """
@@ -82,7 +82,7 @@ def folder(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def wait(what: str) -> None:
-  """Waits until all processes have reached this point, which has its own name.
+  """Waits until all processes have reached the point with this unique name.
 
   Compilation may delay a process for minutes, and collective operations on
   devices time out after half a minute.

@@ -57,7 +57,7 @@ def check_writable(path: PathLike) -> None:
     raise IsADirectoryError(errno.EISDIR, 'Is a folder', f'{path}')
   folder = next(x for x in path.parents if x.exists())
   if not folder.is_dir() or not os.access(folder, os.W_OK):
-    raise PermissionError(errno.EACCES, 'No file can be made in', f'{folder}')
+    raise PermissionError(errno.EACCES, 'Cannot create a file in', f'{folder}')
 
 
 def remove_temporary(directory: pathlib.Path) -> None:
@@ -78,7 +78,7 @@ def steps(checkpoints: pathlib.Path) -> list[int]:
 
 @contextlib.contextmanager
 def naming(path: PathLike) -> Iterator[None]:
-  """Adds a path to errors of the system, such as that of a full disk."""
+  """Adds a path to errors of the operating system, such as a full disk."""
   try:
     yield
   except OSError as error:
@@ -88,10 +88,10 @@ def naming(path: PathLike) -> Iterator[None]:
 
 
 def flush_to_disk(path: pathlib.Path) -> bool:
-  """Returns once the content of a file is on the disk.
+  """Flushes the content of a file to the disk.
 
   Returns:
-    Whether it is; some mounted file systems do not support the request.
+    Whether it is there; some mounted file systems do not support the request.
   """
   with path.open('rb+') as file, naming(path):
     try:
@@ -109,7 +109,7 @@ def to_data(x: types.PyTree) -> types.PyTree:
 
 
 def from_data(x: types.PyTree, like: types.PyTree) -> types.PyTree:
-  """The inverse of `to_data`, for an array or a key of the type of `like`."""
+  """Inverts `to_data`; `like` tells whether the result is an array or a key."""
   return jax.random.wrap_key_data(x) if is_key(like) else x
 
 

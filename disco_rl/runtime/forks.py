@@ -68,7 +68,7 @@ def _origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
     if source is not None and (found or {}).get('workdir') != source:
       raise files.WorkdirError(
         f'{workdir} holds a run that was not forked from {source}: choose '
-        'another --workdir, or leave --from out to resume it.'
+        'another --workdir, or leave out --from to resume it.'
       )
     return found
   if source is None:
@@ -80,7 +80,7 @@ def _origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
 
 
 def read_settings(workdir: pathlib.Path) -> dict[str, Any]:
-  """Reads the settings of a run from config.json, with tuples for lists.
+  """Reads the settings of a run from config.json, with lists as tuples.
 
   Raises:
     OSError: The file does not exist.
@@ -88,7 +88,7 @@ def read_settings(workdir: pathlib.Path) -> dict[str, Any]:
   """
   settings = metrics.read_json(workdir / 'config.json')
   settings.pop(KEY, None)
-  # JSON lacks infinity, the only such value of settings.
+  # JSON lacks infinity, the only value of a setting that is written as null.
   return {
     name: math.inf if value is None else _hashable(value)
     for name, value in settings.items()
@@ -138,14 +138,14 @@ def begin(workdir: pathlib.Path, where: Mapping[str, Any] | None) -> None:
 
   Args:
     workdir: The folder of the fork, locked.
-    where: The entry `KEY` of the settings; None: the run is not a fork.
+    where: The entry `KEY` of the settings; None if the run is not a fork.
   """
   if where is None or (workdir / 'checkpoints').exists():
     return
   source, step = pathlib.Path(where['workdir']), str(where['step'])
   for name in _FILES:
     _copy(source / name, workdir / name)
-  # Last, and by a rename: the fork has begun once checkpoints exist.
+  # Last, and by a rename, because checkpoints mean that the fork has begun.
   temporary = workdir / '.forked'
   shutil.rmtree(temporary, ignore_errors=True)
   _copy(source / 'checkpoints' / step, temporary / step)

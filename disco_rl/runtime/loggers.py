@@ -1,8 +1,8 @@
 """Loggers by name: Weights & Biases, MLflow, and those that users register.
 
 They receive the same data as TensorBoard; metrics.csv remains the record. A
-resumed run continues the same run there, which loggers.json in its folder
-records.
+resumed run continues its former run there, which loggers.json in its folder
+identifies.
 """
 
 from collections.abc import Callable
@@ -78,8 +78,8 @@ def check(names: Sequence[str]) -> None:
       nearest = difflib.get_close_matches(name, _FACTORIES)
       raise ValueError(
         f'loggers has {name!r}, which is unknown. Nearest: '
-        f'{", ".join(nearest or _FACTORIES)}. The module that registers one of '
-        'your own must be imported: --import=MODULE.'
+        f'{", ".join(nearest or _FACTORIES)}. To use a logger of your own, '
+        'import the module that registers it: --import=MODULE.'
       )
     if name in _PACKAGES and importlib.util.find_spec(name) is None:
       raise ImportError(
@@ -164,14 +164,14 @@ class WeightsAndBiases:
       name=str(run.workdir),
       dir=run.workdir,
       config=dict(run.settings),
-      # A resumed run may have more steps to take.
+      # Some settings may change when a run is resumed, such as its steps.
       allow_val_change=True,
       # Otherwise it would redirect the standard streams and the progress bar,
       # or continue a run that the user's own program has begun.
       settings=wandb.Settings(console='off', reinit='create_new'),
     )
     run.remember('wandb', identity)
-    # Its own steps cannot decrease, but a run's steps do after a kill.
+    # Steps of wandb cannot decrease, but those of a run do after a kill.
     self._run.define_metric(run.step)
     self._run.define_metric('*', step_metric=run.step)
 

@@ -16,7 +16,7 @@ _ROOT = pathlib.Path('/')
 
 
 def peak_bytes() -> int:
-  """Returns the peak memory of the first device; of the process on a CPU."""
+  """Returns the peak memory of the first device, or of the process on a CPU."""
   statistics = jax.local_devices()[0].memory_stats()
   if statistics and 'peak_bytes_in_use' in statistics:
     return statistics['peak_bytes_in_use']
@@ -26,7 +26,7 @@ def peak_bytes() -> int:
 
 
 def total_bytes() -> int:
-  """Returns the memory of a device; on a CPU, its part of the machine's."""
+  """Returns the memory of a device; on a CPU, its share of the machine's."""
   statistics = jax.local_devices()[0].memory_stats()
   if statistics and 'bytes_limit' in statistics:
     return statistics['bytes_limit']
@@ -55,7 +55,7 @@ def _control_groups() -> Iterator[pathlib.Path]:
       continue
     folder = _ROOT / 'sys/fs/cgroup' / ('memory' if kinds else '')
     own = pathlib.PurePath(path.lstrip('/'))
-    # Within a container only the last of them exists.
+    # Within a container only the outermost of them exists.
     yield from (folder / group for group in (own, *own.parents))
 
 
@@ -65,7 +65,7 @@ def tree_bytes(tree: object) -> int:
 
 
 def device_bytes(tree: object) -> int:
-  """Returns the size on each device, if leaves are divided among several."""
+  """Returns the size on each device of leaves that may be sharded."""
 
   def size(leaf: types.PyTree) -> int:
     placed = getattr(leaf, 'sharding', None)

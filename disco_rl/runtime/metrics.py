@@ -224,7 +224,7 @@ class MetricsWriter:
       # Editors replace files; rows written to the old file would be lost.
       if os.fstat(self._csv.fileno()).st_nlink < self._links:
         raise FileNotFoundError(
-          errno.ENOENT, 'Removed or replaced while the run writes it'
+          errno.ENOENT, 'Removed or replaced while the run was writing it'
         )
     self._keys = keys
     for step in dict.fromkeys(int(row[self._step]) for row in plain):

@@ -1,6 +1,6 @@
 """npz archives: arrays by name in one file, and a note about them.
 
-Files are not trusted: their code never runs, and nothing is unpacked without
+Files are not trusted: code in them never runs, and nothing is unpacked without
 the caller's consent.
 """
 
@@ -25,10 +25,9 @@ from disco_rl.runtime import files
 
 # Other compression methods unpack without a bound on the size.
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# `write` does not compress: trained weights barely compress, arrays of zeros
-# 1,000 times.
+# The largest ratio of unpacked to stored size. Trained weights barely compress
+# (`write` does not even try), but arrays of zeros compress 1,000 times.
 _MAX_EXPANSION = 20
-
 
 # The name of the array with the note, JSON in UTF-8, and its maximal size.
 NOTE = 'format'
@@ -158,7 +157,7 @@ def _read_header(member: zipfile.ZipInfo, stream: IO[bytes]) -> Header:
   """Reads the header of an array; raises ValueError if it is not safe."""
   name = member.filename
   if member.compress_type not in _COMPRESSIONS:
-    raise ValueError(f'{name} is compressed by another method than deflate')
+    raise ValueError(f'{name} is compressed by a method other than deflate')
   if np.lib.format.read_magic(stream) != (1, 0):
     raise ValueError(f'{name} is not an array of the first version of npy')
   shape, _, dtype = np.lib.format.read_array_header_1_0(stream)

@@ -13,7 +13,7 @@ from matplotlib import rc_context
 from disco_rl.runtime import files
 
 # Okabe and Ito's palette for color-blind readers, without its yellow, which is
-# too faint for thin lines on white, and with a grey that shows on black.
+# too faint for thin lines on white, and with a gray that shows on black.
 _COLORS = (
   '#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#7F7F7F'
 )  # fmt: skip
@@ -58,8 +58,8 @@ def lines(labels: Iterable[str]) -> dict[str, Style]:
   """Returns color and style by label; named rules keep theirs in all figures.
 
   Args:
-    labels: Names of rules, paths of their files, or others, which get the
-      remaining ones in turn.
+    labels: Names of rules, paths of their files, or other labels, which get the
+      remaining styles in turn.
   """
   labels = list(dict.fromkeys(labels))
   places: dict[str, int] = {}

@@ -57,7 +57,7 @@ class Progress:
     )
 
   def begin(self) -> None:
-    """Ends the status; the time until now is not part of the rate."""
+    """Removes the status; the time until now is not part of the rate."""
     if self._bar.disable:
       return
     self._bar.unpause()
@@ -89,7 +89,7 @@ class Progress:
 
 
 def _can_redraw(stream: TextIO) -> bool:
-  """Returns whether it is a terminal with a width, which tqdm needs."""
+  """Returns whether a stream is a terminal with a width, as tqdm needs."""
   if not stream.isatty():
     return False
   try:

@@ -20,7 +20,7 @@ def warn(text: str) -> None:
 
 @contextlib.contextmanager
 def surviving(what: str) -> Iterator[None]:
-  """Turns failures to draw into warnings, because results are written."""
+  """Turns failures to draw into warnings: the results are already written."""
   try:
     yield
   # The results themselves are damaged.
@@ -41,8 +41,8 @@ def first_line(error: Exception) -> str:
 def callers_logging() -> Iterator[None]:
   """Removes handlers that the body adds to Python's root logger.
 
-  The first message logged by absl, as in the import of Orbax, adds a handler;
-  then `logging.basicConfig` of the caller would have no effect.
+  The first message logged by absl, for example when Orbax is imported, adds a
+  handler, after which the caller's `logging.basicConfig` would have no effect.
   """
   before = [*logging.root.handlers]
   try:

@@ -29,7 +29,7 @@ class RowLogError(RuntimeError):
 
 
 class RowLog:
-  """A log of rows; see above.
+  """A log of rows, as the module describes.
 
   Attributes:
     end: The number of rows ever appended, which is the next row's number.
@@ -140,7 +140,7 @@ class RowLog:
         if path.name < oldest.name:
           path.unlink()
 
-  # Places of rows.
+  # Where rows are stored.
 
   def _spans(self, first: int, end: int) -> Iterator[range]:
     """Yields ranges of row numbers, one for each block."""
@@ -164,7 +164,7 @@ class RowLog:
     return self._blocks[self._index(number)][number % self._shape[0]]
 
   def _checksum(self, number: int) -> int:
-    # It includes the number, which differs for misplaced rows.
+    # Starting from the number detects misplaced rows.
     content = self._row(number)[: self._row_bytes]
     return zlib.crc32(content.data, number % 2**32)
 
@@ -185,7 +185,7 @@ class RowLog:
     return self._directory / f'{self._index(number):012}.rows'
 
   def _check_saved(self, number: int) -> int:
-    """Returns the number; raises ValueError without a directory."""
+    """Returns the number; raises ValueError if there is no directory."""
     if self._directory is None:
       raise ValueError('A log without a directory cannot be saved or restored.')
     return number
@@ -245,7 +245,7 @@ class RowLog:
       raise RowLogError(
         f'{path} cannot be written: {error}. If the disk is full, free space '
         f'for files of {size / 1e6:.0f} MB, or lower the capacity. Rows that '
-        'were saved before stay.'
+        'were saved before are kept.'
       ) from error
 
 
@@ -255,13 +255,13 @@ def memory_bytes(row_bytes: int, capacity: int) -> int:
 
 
 def disk_bytes(row_bytes: int, capacity: int) -> int:
-  """Returns the size of a log's files, which span an additional block."""
+  """Returns the size of a log's files, including an additional block."""
   rows, size = _block_shape(row_bytes, capacity)
   return (_BLOCKS + 1) * rows * size
 
 
 def _block_shape(row_bytes: int, capacity: int) -> tuple[int, int]:
-  """Returns the rows of a block, and the bytes of each with its checksum."""
+  """Returns the rows in a block, and the bytes of a row with its checksum."""
   return -(-capacity // _BLOCKS), row_bytes + _CHECKSUM.itemsize
 
 

@@ -49,7 +49,7 @@ from disco_rl.runtime import reports
 from disco_rl.runtime import signals
 from disco_rl.runtime import workdirs
 
-# The maximal part of time that checkpoints by time may take.
+# The largest fraction of the time that saving by `Options.seconds` may take.
 _MAX_FRACTION = 0.02
 
 # The content of a checkpoint, by name.
@@ -67,7 +67,7 @@ class Options:
     seconds: The time after which a checkpoint is due in any case; longer if
       saving takes over 2% of the time.
     keep: The number of checkpoints to keep; two, because one may be damaged.
-    parts: Folders with additional metrics.
+    parts: Subfolders with additional metrics.
     free: Settings that may change when the run is resumed.
     rules: Rules whose files must stay the same, with their paths.
     loggers: The names of loggers.
@@ -180,7 +180,7 @@ class Run:
         logs if distributed.is_first() else (),
       ) as self._checkpointer,
     ):
-      # Earlier time does not make a checkpoint due.
+      # The time before this does not make a checkpoint due.
       self._last_save = self._clock()
       yield
 
@@ -284,14 +284,14 @@ class Run:
 def check_disk(folder: pathlib.Path, needed: int, remedy: str) -> None:
   """Raises ValueError if there is too little space for a run's folder.
 
-  Files that are in the folder already count as part of the need.
+  The needed bytes include files that are already in the folder.
   """
   own = (path for path in folder.rglob('*') if path.is_file())
   held = sum(path.stat().st_size for path in own)
   available = shutil.disk_usage(folder).free
   if needed - held > available:
     raise ValueError(
-      f'The run needs {memory.gib(needed)} of disk for checkpoints and replay. '
+      f'The run needs {memory.gib(needed)} on disk for checkpoints and replay. '
       f'{folder} holds {memory.gib(held)}, and {memory.gib(available)} are '
       f'free. {remedy}'
     )

@@ -1,9 +1,9 @@
-"""Sharding of agents over devices, and of an agent's batches over several.
+"""Sharding of agents, and of each agent's batches, over devices.
 
-The devices form a mesh. Along `agents` each has an equal shard of the
-population; `SPLIT` arrays have a leading axis of agents. Along `batch` devices
-compute the same agents, but each learns from its shard of every batch. The
-rule's parameters are replicated.
+The devices form a mesh with two axes. Along `agents`, each has an equal shard
+of the population; `SPLIT` arrays have a leading axis of agents. Along `batch`,
+devices compute the same agents, but each learns from its shard of every batch.
+The rule's parameters are replicated.
 
 Within a program every device sees only its own shard; `maths.shared_batch`
 completes sums and means over trajectories.
@@ -50,7 +50,7 @@ def make_mesh(batch_devices: int = 1) -> jax.sharding.Mesh:
       of an agent.
 
   Raises:
-    ValueError: They cannot be arranged in this way.
+    ValueError: It does not divide the devices of this machine.
   """
   local = jax.local_device_count()
   if local % batch_devices:
@@ -64,14 +64,17 @@ def make_mesh(batch_devices: int = 1) -> jax.sharding.Mesh:
 
 
 def mesh_for(num_agents: int) -> jax.sharding.Mesh:
-  """Makes a mesh of the most devices of this machine that divide the agents."""
+  """Makes a mesh of the largest number of local devices that divides agents."""
   devices = jax.local_devices()
   count = max(n for n in range(1, len(devices) + 1) if num_agents % n == 0)
   return jax.sharding.Mesh(np.array(devices[:count])[:, None], (AGENTS, BATCH))
 
 
 def check(num_agents: int, mesh: jax.sharding.Mesh, what: str) -> None:
-  """Raises ValueError if agents cannot be divided equally among devices."""
+  """Raises ValueError if agents cannot be divided equally among devices.
+
+  The message names them as '{num_agents} agents {what}'.
+  """
   shards = mesh.shape[AGENTS]
   if num_agents % shards == 0:
     return
@@ -143,7 +146,7 @@ def per_device(
 ) -> Callable[..., types.PyTree]:
   """Maps a function over the devices' shards of its arguments.
 
-  The specs of arguments and results are such as `SPLIT`, or trees of them.
+  `in_specs` and `out_specs` are specs such as `SPLIT`, or trees of specs.
   """
   if mesh.size == 1:
     return function
@@ -171,6 +174,6 @@ class Programs:
     donate_argnums: int | tuple[int, ...] = (),
     runs_often: bool = True,
   ) -> compilation.Program:
-    """Makes a `compilation.Program` of a function, by `per_device`."""
+    """Makes a program of a function, mapped over devices by `per_device`."""
     mapped = per_device(function, self._mesh, in_specs, out_specs)
     return compilation.Program(mapped, donate_argnums, runs_often)

@@ -51,7 +51,7 @@ class Requests:
     """Records nothing until `listen` is called.
 
     Args:
-      ends_program: False in programs of users, such as notebooks: only
+      ends_program: False in the user's own programs, such as notebooks: only
         interrupts from the keyboard are recorded, and the program's own handler
         gets the first one after the body, and a second one immediately.
     """
@@ -132,7 +132,7 @@ class Requests:
     elif not self._ends_program:
       signal.signal(number, self._former[number])
       signal.raise_signal(number)
-    # The signal about processor time is repeated after each second of it.
+    # SIGXCPU is repeated after each second of processor time.
     elif number == self.received == signal.SIGXCPU:
       return
     elif now >= self._first + ONE_REQUEST_SECONDS:

@@ -17,9 +17,9 @@ from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
 
-# Settings that a run may choose, with the values that mean automatic.
+# Settings that a run may choose itself, with the values that let it choose.
 _AUTOMATIC = {'replay_on_disk': False, 'torso_chunk_size': -1}
-# Settings of the length of a run, in units of its checkpoints.
+# Settings with the length of a run, in the steps that checkpoints count.
 _LENGTHS = ('updates', 'meta_steps')
 # The user's modules that this process has imported because they register names;
 # runs record them.
@@ -32,7 +32,7 @@ WorkdirError = files.WorkdirError
 def locked(workdir: pathlib.Path) -> Iterator[None]:
   """Locks a folder against other runs; creates it if needed.
 
-  Removes temporary files that a killed run has left.
+  This also removes temporary files that a killed run has left.
 
   The operating system releases the lock when the process ends in any way; the
   lock file remains. If the file system has no locks, as on some clusters, a
@@ -65,9 +65,9 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
       ) from None
     except OSError as error:
       reports.warn(
-        f'{lock.lock_file} cannot be locked ({error.strerror}), as its file '
-        f'system has no locks: make sure that no other run uses {workdir}, or '
-        'choose a --workdir on another disk.'
+        f'{lock.lock_file} cannot be locked ({error.strerror}), because its '
+        'file system has no locks: make sure that no other run uses '
+        f'{workdir}, or choose a --workdir on another disk.'
       )
     owner.write_text(f'process {os.getpid()} on {socket.gethostname()}')
     # Orbax would fail at the first checkpoint.
@@ -117,7 +117,7 @@ def check(
 ) -> None:
   """Checks that the folder is new, or contains this run; writes nothing.
 
-  The arguments are those of `claim`.
+  The arguments are as in `claim`.
 
   Raises:
     WorkdirError: The folder contains something else, or damaged files.
@@ -128,7 +128,7 @@ def check(
     _check_same(workdir, metrics.read_json(path), description, free)
     _check_length(workdir, description)
     if (workdir / 'metrics.csv').exists():
-      # A resumed run reads it only after minutes of building and compiling.
+      # Reports damage now: the run reads it only after minutes of compiling.
       metrics.read(workdir / 'metrics.csv')
   for name in ('metrics.csv', 'checkpoints'):
     if not path.exists() and (workdir / name).exists():
@@ -182,7 +182,7 @@ def _check_length(
 
 
 def imports(workdir: pathlib.Path) -> list[str]:
-  """Returns the user's modules that register the names in a run.
+  """Returns the user's modules that register names used by a run.
 
   Raises:
     WorkdirError: The file that names them is damaged.
@@ -199,7 +199,11 @@ def imports(workdir: pathlib.Path) -> list[str]:
 def check_rules(
   workdir: pathlib.Path, rules: Mapping[str, str]
 ) -> dict[str, str]:
-  """Returns the SHA-256 of all rule files that the folder has used."""
+  """Returns the SHA-256 of all rule files that the folder has used.
+
+  Raises:
+    WorkdirError: A file has changed since then.
+  """
   path = workdir / 'rules.json'
   earlier = metrics.read_json(path) if path.exists() else {}
   now = {
@@ -237,5 +241,5 @@ def _check_same(
         for name in different
       )
       + '. Repeat those settings to resume it, choose another --workdir, or '
-      'delete that folder to start anew.'
+      'delete that folder to start over.'
     )

@@ -57,7 +57,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
       'max_abs_value': 300.0,
     },
   }
-  # A value is between two bins.
+  # A value lies between two bins.
   num_bins: Annotated[int, config_lib.at_least(2)] = 601
   max_abs_value: config_lib.Positive = 300.0
   discount: config_lib.Fraction = 0.997

@@ -57,8 +57,8 @@ class UpdateRule(Protocol):
     Returns:
       The targets, a tree of [T, B, ...] (constants for the agent's gradient,
       but not for the meta-gradient); the rule's next state; and values [T, B]
-      or [] to log, whose means over real transitions are logged. Means in the
-      state should also be over real transitions, by `maths.masked.mean`.
+      or [] to log, whose means over real transitions are logged. Means in
+      the rule's state should also use `maths.masked.mean`.
     """
     ...
 

@@ -38,13 +38,14 @@ class Card:
     settings: All settings of the discovery by name, as in config.json.
     versions: The versions of disco_rl (with the commit of a clone) and jax.
     compute: The `seconds`, and the number of `devices` of one `kind`.
-    recommended: Settings that suit agents and the rule better than those of the
-      discovery; under `images`, those for observations that are images.
+    recommended: Settings of agents and the rule that work better than those of
+      the discovery; the entry `images` replaces some of them for image
+      observations.
     held_out: The newest evaluation with new agents: `meta_step`, `updates` of
-      each agent, `agents` per environment, and `returns`, by environment
-      `mean`, `min` and `max` over agents; {} if there was none.
-    sha256: The SHA-256 of the npz file, in hexadecimal digits; None without a
-      file.
+      each agent, `agents` per environment, and `returns`, for each environment
+      the `mean`, `min` and `max` over agents; {} if there was none.
+    sha256: The SHA-256 of the npz file, in hexadecimal digits; None if there is
+      no file.
     license: The license of the npz file, as an SPDX identifier; None if it is
       unknown.
   """
@@ -113,7 +114,7 @@ def sha256_of(path: files.PathLike) -> str:
 
 
 def _check(card: Card) -> None:
-  """Raises TypeError if a value is of another type than its field."""
+  """Raises TypeError if a value does not have the type of its field."""
   for name, hint in get_type_hints(Card).items():
     is_union = isinstance(hint, types.UnionType)
     kind = hint if is_union else get_origin(hint) or hint

@@ -1,4 +1,4 @@
-"""DiscoRL: targets by a meta-network (Oh et al., Nature 2025).
+"""DiscoRL: a meta-network computes the targets (Oh et al., Nature 2025).
 
 The agent's predictions y and z have no fixed semantics: discovery gives them
 their meaning. q is an action value; aux_pi predicts the policy one step ahead.
@@ -44,7 +44,7 @@ class DiscoTargets:
     pi: [T, B, A].
     y: [T, B, Y]; None without y and z.
     z: [T, B, Y] for the taken action; None without them.
-    q: [T, B] in units of the return, scaled; None without q.
+    q: [T, B] returns of scaled rewards; None without q.
     target_policy: [T, B, A] logits of the target network's policy, used only by
       the regularizer of pi in discovery.
   """
@@ -60,8 +60,9 @@ class DiscoTargets:
 class Disco(base.UpdateRule, config_lib.Settings):
   """DiscoRL's update rule; with its published weights, Disco103.
 
-  Variants of the method (Fig. 3, Extended Data Fig. 3) lack predictions: agents
-  have no heads for them, and the meta-network has no such inputs and outputs.
+  Variants of the method (Fig. 3, Extended Data Fig. 3) lack some predictions:
+  agents have no heads for them, and the meta-network has no such inputs and
+  outputs.
   `network` determines whether there are y and z, and whether there is q.
 
   Attributes:
@@ -70,7 +71,7 @@ class Disco(base.UpdateRule, config_lib.Settings):
     max_abs_value: largest bin: bins are evenly spaced on [-max_abs_value,
       max_abs_value], in the space of the signed hyperbolic transform.
     reward_scale: factor of all rewards; values and advantages are in these
-      units. The step of the policy depends on their size: with small rewards,
+      units. How far the policy moves depends on their size: with small rewards,
       Disco103's targets are close to the policy.
     discount: gamma, the discount of values.
     lambda_: lambda of Retrace and of V-trace.
@@ -84,7 +85,7 @@ class Disco(base.UpdateRule, config_lib.Settings):
   """
 
   network: meta_network.MetaNetworkConfig = meta_network.MetaNetworkConfig()
-  # A value is between two bins.
+  # A value lies between two bins.
   num_bins: Annotated[int, config_lib.at_least(2)] = 601
   max_abs_value: config_lib.Positive = 300.0
   reward_scale: config_lib.Positive = 1.0

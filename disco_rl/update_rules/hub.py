@@ -2,7 +2,7 @@
 
 An address is hf://OWNER/REPOSITORY/PATH.npz@REVISION#sha256=DIGEST. It must pin
 the file by a commit of 40 digits as REVISION, or by the digest: branches and
-tags can change, and a resumed run would use another rule.
+tags can change, and a resumed run would then use another rule.
 """
 
 from collections.abc import Mapping
@@ -40,8 +40,8 @@ def download(address: str) -> tuple[str, str]:
     address: The address, in the form that the module describes.
 
   Returns:
-    The path of the npz file, and the SHA-256 that it must have: that of the
-    address, otherwise that of its card, which is next to it.
+    The path of the npz file, and the SHA-256 that it must have: the one in the
+    address, or else the one on its card, which is next to it.
 
   Raises:
     ValueError: The address is not valid or does not pin the file, or no SHA-256
@@ -57,9 +57,8 @@ def download(address: str) -> tuple[str, str]:
   if not sha256 and not _COMMIT.fullmatch(revision or ''):
     raise ValueError(
       f'{address!r} is not pinned: the file there can change, and a run that '
-      'is resumed would use another rule. Append @ and a commit of 40 digits, '
-      'which the history of the repository shows, or #sha256= and that of the '
-      'file.'
+      'is resumed would use another rule. Append @ and a commit of 40 digits '
+      "from the repository's history, or #sha256= and the SHA-256 of the file."
     )
   hub = _import(address)
   get = lambda name: _get(hub, address, match['repository'], name, revision)
@@ -75,8 +74,8 @@ def download(address: str) -> tuple[str, str]:
     sha256 = cards.read(card).sha256
   if sha256 is None:
     raise ValueError(
-      f'{address!r} has no card with the SHA-256 of the file, by which damage '
-      f'would be noticed. It is {cards.sha256_of(path)} now: append it to the '
+      f'{address!r} has no card with the SHA-256 of the file, which is needed '
+      f'to detect damage. It is {cards.sha256_of(path)} now: append it to the '
       'address, as #sha256=DIGEST, if you trust the file.'
     )
   return path, sha256
@@ -127,7 +126,7 @@ def _unique(name: str, path: files.PathLike) -> str:
 def _commit(
   hub: ModuleType, repository: str, contents: Mapping[str, str | bytes]
 ) -> str:
-  """Uploads files, by paths or contents; returns the commit."""
+  """Uploads files, given as local paths or bytes; returns the commit."""
   commit = hub.HfApi().create_commit(
     repository,
     [hub.CommitOperationAdd(name, x) for name, x in contents.items()],
@@ -165,14 +164,14 @@ trainer = disco_rl.Trainer('catch/6x5', rule=rule)
 trainer.train(updates=300)
 ```
 
-COMMIT is one of the history of this repository, with 40 digits.
+COMMIT is a commit in the history of this repository, with 40 digits.
 
 ## Limits
 
-Actions must be discrete. What is known of a rule is below: the environments in
-which it was discovered, and what new agents have earned in others. Nothing is
-known of its use elsewhere. With other settings of agents than those of its
-discovery it may teach nothing.
+Actions must be discrete. The cards below state what is known about a rule: the
+environments in which it was discovered, and the returns of new agents in
+others. Nothing is known about its use elsewhere. Agents whose settings differ
+from those of its discovery may learn nothing.
 
 ## Rules
 

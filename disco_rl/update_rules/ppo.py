@@ -17,14 +17,15 @@ from disco_rl.update_rules import actor_critic
 class PPO(actor_critic.ActorCritic):
   """Clipped policy gradient on advantages of the policy that acted.
 
-  Advantages are those of GAE(lambda), with mean 0 and deviation 1 in each
-  batch; the categorical value and the entropy bonus are those of `ActorCritic`.
+  Advantages are estimated by GAE(lambda), and normalized to mean 0 and standard
+  deviation 1 in each batch. `ActorCritic` has the same categorical value and
+  entropy bonus.
   Agents learn `updates_per_rollout` times from each rollout, because replay
   holds only the newest one.
 
   Attributes:
-    clip: epsilon, the maximal distance from 1 of the ratio pi(a) / mu(a) of the
-      current policy to the acting policy at which an action is learned from.
+    clip: epsilon; the ratio pi(a) / mu(a) of the current policy to the acting
+      policy is clipped to [1 - epsilon, 1 + epsilon].
   """
 
   recommended: ClassVar[Mapping[str, object]] = {

@@ -35,9 +35,9 @@ class LoadedRule:
     rule: The functions of the rule.
     params: The parameters (meta-parameters, eta in the paper); {} for a
       hand-designed rule.
-    name: The name or path; None for an object of the user's own.
+    name: The name or path; None for the user's own object.
     settings: The settings that were given for the rule.
-    card: The card, from which settings of agents follow; None without a card.
+    card: The card, which recommends settings; None if there is none.
   """
 
   rule: base.UpdateRule
@@ -96,7 +96,7 @@ def check_settings(settings: Mapping[str, object]) -> None:
 
 
 def settings_of(rule: base.UpdateRule) -> dict[str, object]:
-  """Returns a rule's settings by name, without the network of its weights."""
+  """Returns a rule's settings by name, without the sizes of its network."""
   own = config_lib.names(type(rule), nested=False)
   return {name: getattr(rule, name) for name in own}
 
@@ -128,8 +128,8 @@ def register(name: str, rule_class: type) -> None:
     )
   if name in names() and not _is_same(rule_class, _HAND_MADE.get(name)):
     raise ValueError(
-      f'There is a rule {name!r} already; choose another name for '
-      f'{rule_class.__qualname__}. There are {", ".join(names())}.'
+      f'There already is a rule {name!r}: choose another name for '
+      f'{rule_class.__qualname__}. Names in use: {", ".join(names())}.'
     )
   _HAND_MADE[name] = rule_class
 
@@ -160,8 +160,8 @@ def load_with_card(
   Args:
     name_or_path: One of `names`, the path of an npz file of weights, or an
       address on the Hugging Face Hub. `sources.find` finds the file.
-    **settings: Fields of the rule's class, instead of those on its card and in
-      the file. Names that are not fields are ignored, so that one set of
+    **settings: Fields of the rule's class, which replace the values on its card
+      and in the file. Names that are not fields are ignored, so that one set of
       settings can serve several rules.
 
   Raises:
@@ -204,7 +204,7 @@ def _compare(name: str, own: base.UpdateRule, used: base.UpdateRule) -> None:
     if field != 'reward_scale' and getattr(used, field) != value
   ]
   if changed:
-    _say(f'{name} is used otherwise than discovered: {", ".join(changed)}.')
+    _say(f'{name} is not used as it was discovered: {", ".join(changed)}.')
 
 
 @functools.cache
@@ -218,7 +218,7 @@ def save(
 ) -> None:
   """Writes a discovered rule or a variant, for `load`; see `weights.save`.
 
-  The file contains `weights.SETTINGS` of the rule that are not the defaults.
+  The file contains those of `weights.SETTINGS` that differ from the defaults.
   """
   assert isinstance(rule, disco.Disco)
   own = {name: getattr(rule, name) for name in weights.SETTINGS}

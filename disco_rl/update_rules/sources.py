@@ -128,7 +128,7 @@ def find(text: str) -> str:
     The path of the file.
 
   Raises:
-    FileNotFoundError: DISCO_RL_WEIGHTS_DIR is set, but lacks the rule.
+    FileNotFoundError: DISCO_RL_WEIGHTS_DIR does not contain the rule.
     OSError: The download failed.
     ImportError: The address needs a package that is not installed.
     ValueError: No rule has this name, or the address is not valid.
@@ -144,7 +144,7 @@ def find(text: str) -> str:
     path = SHIPPED / f'{text}.npz'
     return _checked(str(path), card(text).sha256)
   raise ValueError(
-    f'No rule is published or shipped as {text!r}. Valid names: '
+    f'There is no published or shipped rule {text!r}. Valid names: '
     f'{", ".join(names())}. A path must end in .npz or contain {os.sep!r}.'
   )
 
@@ -164,7 +164,7 @@ def is_path(text: str) -> bool:
 
 
 def files_among(rules: Iterable[str]) -> dict[str, str]:
-  """Maps user-made and shipped rules, whose files can change, to their paths.
+  """Maps each rule whose file can change, user-made or shipped, to its path.
 
   All other rules have fixed checksums.
   """
@@ -208,8 +208,8 @@ def _find_published(name: str) -> str:
   digest = cards.sha256_of(path)
   if digest != sha256:
     raise WeightsError(
-      f'{path}: not the published {name}: its SHA-256 is {digest}, expected '
-      f'{sha256}. Likely it is damaged, or another file of that name. {remedy}'
+      f'{path} is not the published {name}: its SHA-256 is {digest}, expected '
+      f'{sha256}. Likely it is damaged, or another file of this name. {remedy}'
     )
   return path
 
@@ -217,7 +217,7 @@ def _find_published(name: str) -> str:
 def _download(urls: Sequence[str], sha256: str, remedy: str) -> str:
   """Returns the path in the cache; tries the URLs in turn if it is not there.
 
-  Error messages end in the remedy.
+  Error messages end with the remedy.
   """
   url, *others = urls
   try:

@@ -64,10 +64,10 @@ def load(name_or_path: files.PathLike) -> types.Params:
 def load_with_config(
   name_or_path: files.PathLike,
 ) -> tuple[types.Params, meta_network.MetaNetworkConfig, dict[str, float]]:
-  """Loads weights, the sizes of the network, and `SETTINGS` in the file."""
+  """Loads weights, the sizes of the network, and the file's `SETTINGS`."""
   path = os.fspath(name_or_path)
   if '\0' in path:
-    raise ValueError(f'{path!r} has a character that no path may have.')
+    raise ValueError(f'{path!r} contains a null character, which no path may.')
   path = sources.find(path)
 
   def check(
@@ -93,7 +93,7 @@ def save(
   config: meta_network.MetaNetworkConfig = _PUBLISHED,
   settings: Mapping[str, float] | None = None,
 ) -> None:
-  """Writes weights atomically, such that `load` reads them bit for bit.
+  """Writes weights as float32, atomically; `load` returns the same values.
 
   Args:
     path: The file, ending in '.npz'.
@@ -125,7 +125,7 @@ def _read_note(
     return _PUBLISHED, {}
   if note.get('version') != VERSION:
     raise WeightsError(
-      f'{where} is of version {note.get("version")} of the format, and this '
+      f'{where} has version {note.get("version")} of the format, but this '
       f'program reads version {VERSION}: update the program.'
     )
   try:
@@ -153,7 +153,7 @@ def _check(
     if not jnp.issubdtype(x.dtype, jnp.floating):
       raise WeightsError(
         f'{where}: {key} is of type {x.dtype}, expected float32. Likely '
-        'quantised, or not a parameter of a rule.'
+        'quantized, or not a parameter of a rule.'
       )
 
 
@@ -177,7 +177,7 @@ def _flatten(params: types.Params, where: str) -> dict[str, np.ndarray]:
   if not isinstance(params, Mapping):
     raise WeightsError(
       f'{where}: found {params!r:.80}, expected parameters, nested as '
-      '{module: {parameter: array}}; `load` returns those of a name.'
+      '{module: {parameter: array}}; `load` returns those of a named rule.'
     )
   flat = {}
   for module, leaves in params.items():
@@ -198,7 +198,7 @@ def _check_shapes(
 ) -> None:
   """Raises WeightsError if these are not the parameters of the network."""
   expected = _expected(config, len(shapes), where)
-  # Unknown ones first, then missing ones.
+  # Unknown keys first, then missing ones, then wrong shapes.
   keys = sorted(
     {*shapes, *expected}, key=lambda k: (k in expected, k in shapes, k)
   )
@@ -228,7 +228,10 @@ def _check_shapes(
 def _expected(
   config: meta_network.MetaNetworkConfig, number: int, where: str
 ) -> _Shapes:
-  """Returns the shapes of a network's parameters; refuses huge networks."""
+  """Returns the shapes of a network's parameters.
+
+  Raises WeightsError if it is too large for a file with `number` arrays.
+  """
   sizes = dataclasses.astuple(config)
   widths = [x for x in sizes if isinstance(x, tuple)]
   layers = sum(map(len, widths)) + config.transformer_layers

@@ -59,7 +59,7 @@ def test_files_of_other_versions_are_refused(tmp_path: pathlib.Path) -> None:
   assert found == small.DESCRIPTION
   np.testing.assert_array_equal(arrays["['w']"], [1, 1])
   for text, message in (
-    ({'version': 2}, 'is of version 2 of the format, .* reads version 1'),
+    ({'version': 2}, 'has version 2 of the format, .* reads version 1'),
     ({'version': 1, 'size': 3}, 'description of the agent is damaged'),
     ({}, 'does not contain an agent'),
   ):

@@ -151,7 +151,7 @@ def test_files_that_cannot_be_played(
     disco_rl.load_policy(path)
   with pytest.raises(FileNotFoundError):
     disco_rl.load_policy(tmp_path / 'absent.npz')
-  with pytest.raises(ValueError, match='a seed chooses among those of a run'):
+  with pytest.raises(ValueError, match='a seed chooses among the agents'):
     disco_rl.load_policy(path, seed=1)
 
 
@@ -164,9 +164,9 @@ def test_torsos_and_environments_of_the_users_own(
   trainer = disco_rl.Trainer(catch.Catch(4, 3), RULE, **settings)
   path = tmp_path / 'policy.npz'
   trainer.policy().save(path)
-  with pytest.raises(ValueError, match='environment of your own: pass it'):
+  with pytest.raises(ValueError, match='your own environment object'):
     disco_rl.load_policy(path)
-  with pytest.raises(ValueError, match='torso of your own'):
+  with pytest.raises(ValueError, match='torso is a function'):
     disco_rl.load_policy(path, environment='catch/4x3')
   policy = disco_rl.load_policy(path, environment='catch/4x3', torso=torso)
   np.testing.assert_array_equal(

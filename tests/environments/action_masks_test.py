@@ -194,7 +194,7 @@ def test_dead_ends_on_the_device() -> None:
   trainer = make_trainer(masked.Doors(dead_end=True))
   with pytest.raises(metrics.NonFiniteError, match='without a legal action'):
     trainer.train(2)
-  with pytest.raises(ValueError, match='has no legal action at 1, counting'):
+  with pytest.raises(ValueError, match='has no legal action at index 1 of'):
     observation = random_observations(2)
     observation['action_mask'][1] = False
     trainer.act(observation)

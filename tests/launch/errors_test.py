@@ -133,7 +133,7 @@ def test_curves_of_changed_metrics_are_not_compared(
   digests.write_summary(tmp_path, {'updates': 1})
   path.write_text(path.read_text().replace('0.5', '0.9'))
   found = compared(tmp_path, tmp_path / 'figure.png')
-  assert f'error: {path} is not as it was' in found
+  assert f'error: {path} has changed since' in found
 
 
 def test_the_folder_is_checked_before_anything_is_made(
@@ -144,7 +144,7 @@ def test_the_folder_is_checked_before_anything_is_made(
   (tmp_path / 'config.json').write_text('{"agents": 1}')
   found = launching.error(meta_train, tmp_path, QUICKSTART)
   assert 'holds a run with other settings: ' in found
-  assert 'delete that folder to start anew' in found
+  assert 'delete that folder to start over' in found
   assert [path.name for path in tmp_path.iterdir()] == ['config.json']
 
 

@@ -63,7 +63,7 @@ def test_an_agent_of_a_run_plays_in_the_environment_that_is_given(
   jax.tree.map(np.testing.assert_array_equal, policy.params, want.params)
   with pytest.raises(ValueError, match=r'12, 16.*20, 16'):
     disco_rl.load_policy(run, environment='catch/5x4')
-  with pytest.raises(ValueError, match='leave torso=... out'):
+  with pytest.raises(ValueError, match='leave out torso=...'):
     disco_rl.load_policy(run, torso=lambda board: board)
 
 

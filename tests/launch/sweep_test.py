@@ -360,7 +360,7 @@ def test_each_run_equals_a_single_run(
   assert bytes(content[-2:-1]).isdigit()
   path.write_bytes(content)
   message = error(workdir, *TWO_RUNS)
-  assert f'{path} is not as it was when its run ended' in message
+  assert f'{path} has changed since its run ended' in message
   assert "Restore the file, or delete the run's folder" in message
 
 

@@ -162,7 +162,7 @@ def test_logs_are_compared_with_the_checkpoint(
   log.unlink() if now is None else log.write_bytes(now)
   assert not capsys.readouterr().err
   assert restore(directory, [log]) == 1
-  warning = f'{log} is not as it was at the checkpoint of step 1'
+  warning = f'{log} has changed since the checkpoint of step 1'
   assert (warning in capsys.readouterr().err) == is_reported
 
 

@@ -192,7 +192,7 @@ def test_lost_rows_and_checkpoints_are_reported(
   lines = whole.splitlines(keepends=True)
   rows.write_text(''.join(lines[:-1]))
   World().run(tmp_path, 6)
-  warning = f'{rows} is not as it was at the checkpoint of step 4'
+  warning = f'{rows} has changed since the checkpoint of step 4'
   assert warning in capsys.readouterr().err
 
   rows.unlink()

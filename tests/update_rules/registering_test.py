@@ -35,7 +35,7 @@ def test_a_definition_that_is_run_again_replaces_the_old_one() -> None:
 @pytest.mark.parametrize('name', registry.names())
 def test_names_of_other_rules_are_taken(name: str) -> None:
   before = dict(registry._HAND_MADE)
-  with pytest.raises(ValueError, match=f'There is a rule {name!r} already'):
+  with pytest.raises(ValueError, match=f'There already is a rule {name!r}'):
     registry.register(name, define())
   assert dict(registry._HAND_MADE) == before
 

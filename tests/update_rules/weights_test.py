@@ -179,7 +179,7 @@ def note(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
   ('wrong', 'text'),
   [
-    ({'version': 2}, 'is of version 2 of the format, and this program reads'),
+    ({'version': 2}, 'has version 2 of the format, but this program reads'),
     ({'version': 1}, "its note is damaged: 'network'"),
     (note(network=3), 'its note is damaged'),
     (note(network={'size': 3}), "unexpected keyword argument 'size'"),
@@ -243,7 +243,7 @@ def lzma(path: pathlib.Path) -> None:
     (not_an_archive, 'Git LFS'),
     (another_file, 'not an npz archive'),
     (twice, 'duplicate array name'),
-    (lzma, 'another method than deflate'),
+    (lzma, 'a method other than deflate'),
     *(
       (lambda path, rows=rows: header(path, rows), f'{GATE}.npy takes')
       for rows in (10**4, 10**9, 10**17, -1)
