@@ -38,8 +38,8 @@ _MOVES = (
   *('pad', 'reshape', 'rev', 'select_n', 'slice', 'split', 'squeeze'),
   *('stop_gradient', 'transpose'),
 )
-# The memory of a cumulative sum's steps, in sizes of its result: compilers take
-# log n steps, on halves of halves.
+# The memory of a cumulative sum, as a multiple of its result: compilers compute
+# it in log n steps, each on half as many entries.
 _STEPS_OF_SUMS = 4
 
 
@@ -56,9 +56,9 @@ class Cost:
   """The cost of a program on each device, or of a part of it.
 
   Attributes:
-    flop: The floating-point operations: two for each multiplication of a
-      product; for others, one for each entry of the larger of operands and
-      results, including exponentials.
+    flop: The floating-point operations: two for each multiplication in a
+      product; for other operations, including exponentials, one for each entry
+      of the largest operand or result.
     traffic: The bytes of operands and results of products and convolutions.
       Other operations are ignored, because they can be merged into these.
     operations: The number of operations that compute something. Compilers merge
@@ -267,7 +267,7 @@ class Needs:
 
     Raises:
       MachineTooSmallError: The machine's memory is too small.
-      DoesNotFitError: A device's is.
+      DoesNotFitError: The memory of a device is too small.
     """
     self.check_host(memory.host_bytes())
     available = device_bytes(self.host)
@@ -277,8 +277,8 @@ class Needs:
     """Raises MachineTooSmallError if a machine has too little memory."""
     if self.host > available:
       raise MachineTooSmallError(
-        f'{self.what} needs {memory.gib(self.host)} of the memory of a '
-        f'machine, which has {memory.gib(available)}. {self.remedy}'
+        f'{self.what} needs {memory.gib(self.host)} of host memory, but the '
+        f'machine has {memory.gib(available)}. {self.remedy}'
       )
 
   def most_held(self, available: int, enough: int = 0) -> int:
@@ -292,7 +292,7 @@ class Needs:
       The number of bytes, or `enough` if it is smaller.
 
     Raises:
-      DoesNotFitError: It is more than available.
+      DoesNotFitError: The number is more than `available`.
     """
     bounds = [(load.bound(), load) for load in self.loads]
     bounds.sort(key=lambda x: x[0].total, reverse=True)
@@ -320,7 +320,7 @@ class Needs:
     held = measured.result()
     if held.total > available:
       raise DoesNotFitError(
-        f'{self.what} needs {memory.gib(held.total)} on each device, of '
+        f'{self.what} needs {memory.gib(held.total)} on each device, which has '
         f'{memory.gib(available)}: {load.owner or repr(load.name)} '
         f'take{"" if load.owner else "s"} {held}. One of these may help: '
         f'{", ".join(load.remedies)}.'
@@ -370,7 +370,7 @@ def fitting(
     except (DoesNotFitError, MachineTooSmallError) as raised:
       error = raised
     is_small = isinstance(error, MachineTooSmallError)
-    # All processes must ask, whatever their results.
+    # All processes must take part, whatever their results.
     worst = distributed.largest(2 if is_small else int(error is not None))
     if worst == 0:
       return checked
@@ -449,7 +449,7 @@ class Device(NamedTuple):
 
     Args:
       memory_fraction: The fraction of the memory that programs can use.
-      efficiency: The fraction of TFLOP/s and GB/s that they reach.
+      efficiency: The fraction of TFLOP/s and GB/s that programs reach.
       **others: The other attributes of the cluster.
     """
     return Cluster(
@@ -464,10 +464,10 @@ class Device(NamedTuple):
     )
 
 
-# NVIDIA's data sheets of the A100 (80 GB), H100 and H200, all SXM, without
-# sparsity; float32 in TF32, JAX's default there. cloud.google.com/tpu/docs of
-# each TPU; JAX multiplies float32 in bfloat16 there, by default. A TPU v3 is
-# two devices; these are one core's.
+# From NVIDIA's data sheets of the A100 (80 GB), H100 and H200, all SXM, without
+# sparsity, with float32 as TF32, JAX's default there; and from
+# cloud.google.com/tpu/docs, with float32 as bfloat16, JAX's default there. A
+# TPU v3 counts as two devices: its numbers are for one core.
 DEVICES: Mapping[str, Device] = {
   'a100': Device('cuda', 80e9 / 2**30, 312, 156, 2_039),
   'h100': Device('cuda', 80e9 / 2**30, 989, 494, 3_350),
@@ -557,7 +557,7 @@ class Cluster:
 
     Raises:
       MachineTooSmallError: The machine's memory is too small.
-      DoesNotFitError: A device's is.
+      DoesNotFitError: The memory of a device is too small.
     """
     needs.check_host(self.host_memory)
     device = needs.most_held(self.memory)

@@ -1,4 +1,4 @@
-"""Acts in JAX-native environments, which makes rollouts."""
+"""Acts in JAX-native environments, and records rollouts."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ class ActorState:
     environment: The state of all E environments, from
       `JaxEnvironment.reset_batch`.
     observation: The agent's next input, a tree of [E, ...].
-    core_state: The state of the agent's core before it, a tree of [E, ...].
+    core_state: The state of the agent's core before that input, [E, ...].
   """
 
   environment: types.PyTree

@@ -34,11 +34,12 @@ class AgentConfig(config_lib.Settings):
     updates_per_rollout: K, updates after each rollout, with a batch each; the
       replay ratio is K * batch_size / E.
     on_policy_share: fraction of these K batches that is taken from the newest
-      rollout, each of its trajectories once; the rest is drawn from replay.
+      rollout, each of its trajectories at most once; the rest is drawn from
+      replay.
     replay_capacity: trajectories in replay, a multiple of E.
     replay_on_disk: whether replay of environments on the host is in
-      memory-mapped files in the run's folder; False: only if the machine's
-      memory is too small.
+      memory-mapped files in the run's folder; if False, it is there only if the
+      machine's memory is too small.
     optimizer: optimizer of the agent, 'adam' or 'rmsprop'.
     learning_rate: step size of the optimizer.
     max_abs_update: bound of each entry of its update, before the step size.
@@ -94,8 +95,8 @@ class AgentConfig(config_lib.Settings):
     number = self.updates_per_rollout
     if updates % number:
       raise ValueError(
-        f'updates={updates} must be a multiple of updates_per_rollout={number} '
-        f'that follow each rollout; the next is {self.whole(updates)}.'
+        f'updates={updates} must be a multiple of '
+        f'updates_per_rollout={number}: the next is {self.whole(updates)}.'
       )
     return updates // number
 
@@ -331,7 +332,7 @@ def make(
 def make_optimizer(
   config: AgentConfig, learning_rate: float
 ) -> optax.GradientTransformation:
-  """Makes the optimizer of agents with a learning rate."""
+  """Makes the optimizer of agents, with this learning rate."""
   return optimizers.agent_optimizer(
     learning_rate,
     config.max_abs_update,

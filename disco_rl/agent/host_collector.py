@@ -3,7 +3,7 @@
 From an environment to a batch:
   step the simulators, check the data      environments.host.adapters
   stack frames                             environments.host.frame_stack
-  in a thread that is watched              environments.host.timeouts
+  in a thread with a time limit            environments.host.timeouts
   as one batch of several agents,
   in discovery                             environments.host.joined
   act; record a rollout                    host_actor
@@ -130,7 +130,7 @@ class HostCollector:
   ) -> tuple[agent_lib.AgentState, list[types.Rollout]]:
     """Acts for one rollout, adds it to replay and samples the next batches.
 
-    These are batches [S, T or T+1, B, ...] of each of the next K updates.
+    There is a batch [S, T or T+1, B, ...] for each of the next K updates.
     """
     acting, rollout = self.act(params, acting)
     rollout = jax.device_get(rollout)
@@ -161,7 +161,7 @@ class HostCollector:
 
   @property
   def counters(self) -> types.PyTree:
-    """The counts of the replays in checkpoints, [S]."""
+    """The counts by which checkpoints restore the replays, each [S]."""
     return {
       'start': np.asarray([x.start for x in self.replays], np.int32),
       'added': np.asarray([x.added for x in self.replays], np.int32),
@@ -184,7 +184,7 @@ class HostCollector:
   def replace_contents(
     self, rows: np.ndarray, counters: dict[str, np.ndarray]
   ) -> None:
-    """Replaces the contents of all replays by earlier ones and their counts."""
+    """Replaces all replays with the results of `contents` and `counters`."""
     for i, replay in enumerate(self.replays):
       replay.replace_contents(
         rows[i], int(counters['start'][i]), int(counters['added'][i])
@@ -286,7 +286,7 @@ def overlap(
     copy_params: Copies the parameters of the learning state before each of its
       updates. The copies must not share buffers, which learning donates.
     collect: Acts for one rollout, and makes the batches of the next updates.
-    learn: Makes the updates from these.
+    learn: Makes the updates with these batches.
     should_stop: Called before each further rollout; True ends after the updates
       for which batches have been collected.
 
@@ -294,7 +294,7 @@ def overlap(
     Both states afterwards.
   """
   acting, batch = collect(params, acting)
-  # In another thread, because devices run the programs of a thread in order.
+  # Learns in another thread: devices run the programs of one thread in order.
   with futures.ThreadPoolExecutor(1) as learner:
     for _ in range(num_rollouts - 1):
       if should_stop():

@@ -117,7 +117,7 @@ class HostReplay:
     """
     slots = np.asarray(slots, np.int64)
     if np.any((slots < 0) | (slots >= self.filled)):
-      raise IndexError(f'slots {slots} of {self.filled} that are filled')
+      raise IndexError(f'slots {slots}, but only {self.filled} are filled')
     newest = self.added - self.start - 1
     ages = (newest - slots) % self._capacity
     return self._log.read(self.start + newest - ages)
@@ -154,7 +154,8 @@ class HostReplay:
   def restore(self, start: int, added: int) -> None:
     """Restores the contents of a checkpoint with these counts.
 
-    Later ones are lost. After an error, an older checkpoint can be restored.
+    Later trajectories are lost. After an error, an older checkpoint can be
+    restored.
 
     Raises:
       row_log.RowLogError: A file is missing or damaged.
@@ -163,7 +164,7 @@ class HostReplay:
     self.start = start
 
   def delete_unneeded(self, start: int, added: int) -> None:
-    """Deletes files that no checkpoint from these counts on needs.
+    """Deletes files that no checkpoint with these or later counts needs.
 
     Raises:
       row_log.RowLogError: A file cannot be deleted.
@@ -292,8 +293,8 @@ class RowFormat:
       if (got.shape, got.dtype) != (shape, want.dtype):
         raise ValueError(
           f'The rollout{name} is {got.dtype}{list(got.shape)}, where replay '
-          f'holds {want.dtype}{list(shape)}: the environment returns another '
-          'shape or type than that of its spec.'
+          f'holds {want.dtype}{list(shape)}: the environment returns a '
+          'shape or type that differs from its spec.'
         )
 
 
@@ -372,10 +373,10 @@ def stack_frames(
   axes = tuple(range(2, frames.ndim))
   newer = frames[num_frames - 1 :]
   stacked = [newer]
-  # The code of the newest transition beyond which stacks do not reach, if any.
+  # The code where the newest episode of a stack begins; SHIFTED if none does.
   code = jnp.zeros_like(codes[: length + 1])
   for place in range(num_frames - 2, -1, -1):
-    # Before the beginning of the episode, padding repeats.
+    # Once an episode begins, all older frames of the stack are its padding.
     code = jnp.where(
       code == SHIFTED, codes[place : place + length + 1], jnp.uint8(COPIED)
     )

@@ -76,7 +76,7 @@ def update(
     optimizer: The agent's optimizer.
     rule_params: eta.
     state: The learner's state before the update.
-    rollout: T transitions of B trajectories, of this device.
+    rollout: T transitions of B trajectories, this device's shard.
     known_gradient: The gradient of the same update, if it was computed before;
       it replaces the backward pass when the update is differentiated, see
       `mixed_mode`, and no loss is logged.
@@ -105,7 +105,7 @@ def gradient(
   One forward pass serves the rule (all outputs) and the loss (outputs of the
   taken actions). Targets are constants only for the agent's gradient.
 
-  The arguments are those of `update`.
+  The arguments are as in `update`.
 
   Returns:
     The targets, the gradient and logs; and the rule's next state.

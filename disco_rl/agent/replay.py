@@ -80,16 +80,16 @@ def draw_slots(
   """Draws the slots of K batches.
 
   Args:
-    key: PRNG key.
-    added: The number of trajectories that were added, [] int32, at least one.
+    key: A PRNG key.
+    added: The number of trajectories added so far, [] int32, at least one.
     capacity: The number of slots of the buffer.
     batch_size: B, the number of trajectories in a batch.
     num_newest: The number of trajectories from the newest rollout in each of K
-      batches; none is in two batches.
-    num_added: The number of trajectories of the newest rollout.
+      batches; no trajectory is taken twice.
+    num_added: The number of trajectories in the newest rollout.
 
   Returns:
-    [K, B] int32. Those of the newest rollout come first; the others are drawn
+    [K, B] int32. Slots of the newest rollout come first; the others are drawn
     uniformly with replacement.
   """
   fewest = min(num_newest)

@@ -23,11 +23,11 @@ from disco_rl.update_rules import registry
 # A setting: agents that suit the rule and the task, or those of the paper.
 Sizes = Annotated[str, config_lib.one_of('task', 'paper')]
 
-# Settings that cards do not decide: they belong to the task or the machine.
+# Settings never read from cards: they depend on the task or the machine.
 NOT_OF_CARDS = {
   *('core_lstm', 'torso_chunk_size', 'compute_dtype', 'replay_on_disk')
 }
-# Settings that only the card of a discovery on images decides, for images.
+# Settings read from a card only if its discovery and the task have images.
 _CONVOLUTIONS = {'torso', 'channels', 'stride'}
 # Settings that depend on whether observations are images.
 _OF_KIND = {*sizes_lib.SMALL_IMAGES, *sizes_lib.PAPER_IMAGES}
@@ -105,7 +105,7 @@ def _suited(rule: registry.LoadedRule, is_image: bool) -> registry.LoadedRule:
 def _fit(
   given: Mapping[str, object], below: Mapping[str, Any]
 ) -> dict[str, Any]:
-  """Fits the sizes of batches and replay that are not given to the others."""
+  """Derives sizes of batches and replay that are not given from the others."""
   known = {
     name: config_lib.converted({**below, **given}[name], int)
     for name in ('batch_size', 'num_environments', 'updates_per_rollout')
@@ -120,7 +120,7 @@ def _fit(
   learned = known['updates_per_rollout'] * known['batch_size']
   capacity = below['replay_capacity']
   if known['batch_size'] > number:
-    # A batch needs earlier rollouts. They are as many as in the paper's agents:
+    # A batch needs earlier rollouts. Replay has as many batches as the paper's:
     # agents do not learn from a few trajectories that are repeated in a batch.
     paper = agent_lib.AgentConfig()
     ratio = paper.replay_capacity / paper.batch_size

@@ -1,8 +1,8 @@
 """Ablation of the predictions y and z from a rule's inputs (Fig. 4e).
 
-The dependence of a rule on these predictions shows in how much worse agents
-learn with the ablated rule, with which they are trained as with any other rule.
-Without training, it shows in how much targets change.
+How much a rule depends on these predictions shows in how much worse agents
+learn with the ablated rule, which trains them like any other rule. Without
+training, it shows in how much the targets change.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ from disco_rl.maths import masked
 from disco_rl.update_rules import base
 from disco_rl.update_rules import disco
 
-# Part of the requested change of the agent, below which a rule makes no use of
-# y and z.
+# The fraction of the requested change of the agent below which a rule does not
+# use y and z.
 THRESHOLD = 0.01
 
 _Change = Callable[[types.Outputs], types.Outputs]
@@ -34,8 +34,8 @@ class Blind(disco.Disco):
 
   Attributes:
     extent: The targets that are affected. 'all': all of them. 'y_and_z': y_hat
-      and z_hat; pi_hat and the state of the meta-RNN are those of the original
-      rule.
+      and z_hat; pi_hat and the state of the meta-RNN remain those of the
+      original rule.
   """
 
   extent: Annotated[str, config_lib.one_of('y_and_z', 'all')] = 'all'
@@ -75,8 +75,8 @@ def blind(rule: disco.Disco, extent: str = 'all') -> Blind:
   """
   if not rule.network.prediction_size:
     raise ValueError(
-      'This rule has no predictions y and z (rule_prediction_size=0), which an '
-      'ablation hides from its inputs.'
+      'This rule has no predictions y and z (rule_prediction_size=0) to be '
+      'ablated.'
     )
   fields = dataclasses.fields(disco.Disco)
   settings = {field.name: getattr(rule, field.name) for field in fields}
@@ -97,8 +97,8 @@ def reliance(
   lost.
 
   Returns:
-    By target, pi, y and z: the mean total variation, in [0, 1], between the
-    target and the target with y and z `shuffled`, or `hidden`; and, as
+    For each target, pi, y and z: the mean total variation, in [0, 1], between
+    the target and the target with y and z `shuffled`, or `hidden`; and, as
     `learnt`, between the target and the agent's own prediction, which is the
     change that the rule requests; see `share`.
   """
@@ -140,8 +140,8 @@ def reliance(
 def share(of_target: Mapping[str, types.Array]) -> float:
   """Computes how much y and z matter for a target, from its `reliance`.
 
-  This is the movement of the target by shuffling, divided by the change that
-  the rule requests; below `THRESHOLD` the rule makes no use of them.
+  This is how far shuffling moves the target, divided by the change that the
+  rule requests; below `THRESHOLD` the rule does not use them.
   """
   return float(of_target['shuffled'] / of_target['learnt'])
 

@@ -43,13 +43,13 @@ def write(
   """
   if not isinstance(rule, disco.Disco):
     raise ValueError(
-      f'{name} is made by hand: there are no targets of a meta-network to try. '
-      'Choose a discovered rule.'
+      f'{name} is hand-designed: it has no meta-network whose targets could be '
+      'tried. Choose a discovered rule.'
     )
   if rule.network.transformer_layers:
     raise ValueError(
       f'{name} has a transformer (rule_transformer_layers='
-      f'{rule.network.transformer_layers}); the page computes LSTMs alone.'
+      f'{rule.network.transformer_layers}); the page supports only LSTMs.'
     )
   content = {
     'title': html.escape(f'Try the rule {name}'),

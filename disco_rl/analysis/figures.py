@@ -92,7 +92,7 @@ def trace(
   """Draws the predictions of an agent along a trajectory, as in Fig. 4a.
 
   Args:
-    found: Trace of T transitions of B trajectories.
+    found: The trace of T transitions of B trajectories.
     observation: [T+1, B, ...]; pictures of images, [H, W] or [H, W, C], are
       shown.
     start: The number of the first step.
@@ -332,7 +332,7 @@ def _images(observation: types.Array) -> np.ndarray:
 def _film(images: np.ndarray) -> np.ndarray:
   """Joins some of the images [T, H, W] horizontally."""
   number = min(len(images), _MAX_PICTURES)
-  # Each is in the middle of its time on the axis.
+  # Each image is from the middle of the time that it covers on the axis.
   chosen = (np.arange(number) + 0.5) * len(images) / number
   return np.concatenate(images[chosen.astype(int)], axis=1)
 

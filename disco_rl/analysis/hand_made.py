@@ -43,7 +43,8 @@ def scene(
 
   Raises:
     ValueError: The lengths differ, there are no steps, an action is out of
-      range, or a value is too large for the rule's q, or not zero without q.
+      range, or a value is too large for the rule's q, or not zero although the
+      rule has no q.
   """
   num_actions = len(values)
   length = _check(actions, rewards, ends, num_actions)

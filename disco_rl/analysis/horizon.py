@@ -28,7 +28,7 @@ def movement(
   name: str = 'z',
   scale: float = 1.0,
 ) -> types.Array:
-  """Measures the change of each target if a prediction is perturbed.
+  """Measures how far each target moves when a prediction is perturbed.
 
   Normal noise with standard deviation `scale` is added to the online network's
   logits of the prediction `name`, for all actions; the target network's outputs
@@ -39,7 +39,7 @@ def movement(
     with and without noise at s.
 
   Raises:
-    ValueError: The prediction is unknown, or the rule lacks it.
+    ValueError: The prediction is unknown, or the rule does not have it.
   """
   if name not in PREDICTIONS:
     raise ValueError(
@@ -48,7 +48,7 @@ def movement(
     )
   if name not in scene.outputs:
     raise ValueError(
-      f'This rule has no prediction {name} (rule_prediction_size=0), whose '
+      f'This rule has no prediction {name} (rule_prediction_size=0) whose '
       'horizon could be measured.'
     )
   logits = scene.outputs[name]

@@ -27,10 +27,10 @@ from disco_rl.evaluation import training
 from disco_rl.runtime import files
 from disco_rl.update_rules import disco
 
-# The rule sees the hand-made scene this often before: its meta-RNN has settled.
+# How often a rule sees the hand-made scene first, to settle its meta-RNN.
 _TIMES = 10
 _POINTS = 25  # The points of each learning curve.
-# Steps before and after the largest reward, of a trace.
+# The steps of a trace before and after the largest reward.
 _BEFORE, _AFTER = 40, 20
 _PROBES = probes.ProbeConfig()
 _MOMENTS = 3  # The steps of a trace whose observations are analyzed.
@@ -39,9 +39,10 @@ _MOMENTS = 3  # The steps of a trace whose observations are analyzed.
 def targets(rule: disco.Disco, rule_params: types.Params) -> figure.Figure:
   """Draws targets in a hand-made scene.
 
-  Two episodes of six steps, three actions: the first episode ends with a reward
-  of 1, the second has a reward of -1 at its second step. The policy is uniform.
-  If the rule has q, the value of the first action is 0.5 higher.
+  It has two episodes of six steps, with three actions: the first episode ends
+  with a reward of 1, the second has a reward of -1 at its second step. The
+  policy is uniform. If the rule has q, the value of the first action is 0.5
+  higher.
   """
   scene = hand_made.scene(
     rule,
@@ -77,7 +78,7 @@ def of_agent(
   rule, rule_params = subject.rule, subject.rule_params
   yield 'targets', targets(rule, rule_params)
   key = jax.random.key(seed)
-  # A rule sees this number of steps at a time.
+  # In training, a rule sees this number of steps at a time.
   length = min(subject.agent.config.unroll_length, len(scene.rollout.reward))
   event = _around_largest_reward(scene)
   trace = traces.trace(rule, scenes.cut(scene, *event))

@@ -38,8 +38,8 @@ class Question:
 
   Attributes:
     answer: [T, B, K]; bool for yes-no questions, float32 for numbers.
-    is_known: [T, B, K] bool, whether the step is in the same episode and the
-      trajectory.
+    is_known: [T, B, K] bool, whether the step is within the trajectory and the
+      same episode.
   """
 
   answer: types.Array
@@ -227,7 +227,7 @@ def _fit(
   sizes: tuple[int, ...],
   config: ProbeConfig,
 ) -> dict[str, types.Array]:
-  """Trains a probe where weights [N, K] are 1; returns all its answers."""
+  """Trains a probe where weights [N, K] are 1; returns answers to all rows."""
   used = jnp.stack([*weights.values()]).max(axis=(0, 2))[:, None]
   x = _standardize(x, used)[0]
   scales = {}
@@ -295,7 +295,7 @@ def _network(
 def _r_squared(
   given: types.Array, answer: types.Array, weight: types.Array
 ) -> types.Array:
-  """[N, K] -> [K]; NaN where all answers are equal."""
+  """Computes R^2, [N, K] -> [K]; NaN where all answers are equal."""
   error = _mean(jnp.square(given - answer), weight)
   spread = _mean(jnp.square(answer - _mean(answer, weight)), weight)
   # The mean of equal answers is rounded, so their spread may not be 0.
@@ -307,7 +307,7 @@ def _r_squared(
 def _accuracy(
   given: types.Array, answer: types.Array, weight: types.Array
 ) -> types.Array:
-  """[N, K] -> [K], for logits."""
+  """Computes balanced accuracies from logits, [N, K] -> [K]."""
   of = lambda kind: (
     jnp.sum(weight * kind * ((given > 0) == answer), axis=0)
     / (jnp.sum(weight * kind, axis=0))
@@ -318,7 +318,7 @@ def _accuracy(
 def _standardize(
   x: types.Array, weight: types.Array
 ) -> tuple[types.Array, types.Array, types.Array]:
-  """Standardizes weighted values; returns also mean and deviation."""
+  """Standardizes weighted values; also returns their mean and deviation."""
   mean = _mean(x, weight)
   deviation = jnp.sqrt(_mean(jnp.square(x - mean), weight))
   deviation = jnp.where(deviation > 0, deviation, 1.0)
@@ -326,5 +326,5 @@ def _standardize(
 
 
 def _mean(x: types.Array, weight: types.Array) -> types.Array:
-  """[N, K] -> [K]."""
+  """Computes weighted means, [N, K] -> [K]."""
   return jnp.sum(x * weight, axis=0) / (jnp.sum(weight, axis=0) + 1e-8)

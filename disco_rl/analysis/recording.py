@@ -65,8 +65,8 @@ def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
     The agent in the newest checkpoint, with its rule.
 
   Raises:
-    ValueError: The folder is not of a run, the run has no such agent, or its
-      rule is hand-designed.
+    ValueError: The folder does not contain a run, the run has no such agent, or
+      its rule is hand-designed.
     checkpointing.CheckpointError: The run has no checkpoint that can be read.
     FileNotFoundError: The file of its rule no longer exists.
     ImportError: A package that the environment needs is not installed.
@@ -75,8 +75,8 @@ def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
   rule = one.rule.rule
   if not isinstance(rule, disco.Disco):
     raise ValueError(
-      f'The rule of {workdir}, {one.config.rule}, is made by hand: it has no '
-      'meta-network to look into. Choose a run with a discovered rule.'
+      f'The rule of {workdir}, {one.config.rule}, is hand-designed: it has '
+      'no meta-network to analyze. Choose a run with a discovered rule.'
     )
   state = jax.tree.map(lambda x: jnp.asarray(x[0]), one.train_state.agents)
   rule_params = jax.device_put(one.rule.params)

@@ -62,7 +62,7 @@ def from_agent(
   state: learner.LearnerState,
   rollout: types.Rollout,
 ) -> Scene:
-  """Makes the inputs of a discovered rule when an agent learns."""
+  """Makes the inputs of a discovered rule for an update of an agent."""
   outputs, _ = network.unroll(state.params, rollout)
   target_outputs, _ = network.unroll(state.rule_state.target_params, rollout)
   return Scene(
@@ -81,7 +81,7 @@ def cut(
   """Cuts `length` transitions of some trajectories out of a scene.
 
   Predictions and the rule's state are unchanged. The state of the agent's core,
-  if it has one, is that before the whole scene.
+  if it has one, is still from before the whole scene.
   """
   steps = lambda x: x[start : start + length, trajectories]
   states = lambda tree: jax.tree.map(
@@ -120,7 +120,7 @@ def targets(
 def settle(
   rule: disco.Disco, rule_params: types.Params, scene: Scene, times: int
 ) -> Scene:
-  """Applies the rule to a scene a number of times, to advance its state.
+  """Applies the rule to a scene several times, to advance its state.
 
   Initially the output of the meta-RNN is zero and the scale of advantages is
   unknown. Only the rule's state changes here, not the predictions.

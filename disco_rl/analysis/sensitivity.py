@@ -32,15 +32,16 @@ def gradient_norms(
   params: types.Params,
   rollout: types.Rollout,
 ) -> Mapping[str, types.PyTree]:
-  """Computes gradient norms of predictions by each entry of observations.
+  """Computes the norms of the gradients of predictions w.r.t. observations.
 
-  They are sqrt(sum_i (d p_i / d o)^2), where p is the vector of probabilities
-  of the policy, y, z or aux_pi, or the expected q, a single number; z, aux_pi
-  and q are those of the taken action. Each p_i requires one backward pass.
+  They are sqrt(sum_i (d p_i / d o)^2) for each entry o of the observation. The
+  vector p contains the probabilities of the policy, y, z or aux_pi, or only the
+  expected q; z, aux_pi and q are for the taken action. Each p_i requires one
+  backward pass.
 
   Returns:
-    By name in `PREDICTIONS`, without those that the rule lacks, a tree like an
-    observation, [T, B, ...]. Pixels are scaled to [0, 1].
+    For each of `PREDICTIONS` that the rule has, a tree like an observation,
+    [T, B, ...]. Pixels are scaled to [0, 1].
 
   Raises:
     ValueError: The network has a recurrent core, or an observation has integers
@@ -72,7 +73,7 @@ def gradient_norms(
 
 
 def has_gradient(leaf: types.Array) -> bool:
-  """Returns whether the torso takes a leaf of an observation as numbers."""
+  """Returns whether the torso reads a leaf as numbers, not as indices."""
   return leaf.dtype in (jnp.uint8, bool) or jnp.issubdtype(
     leaf.dtype, jnp.floating
   )

@@ -40,7 +40,7 @@ class Trace:
 
 @functools.partial(jax.jit, static_argnums=0)
 def trace(rule: disco.Disco, scene: scenes.Scene) -> Trace:
-  """Computes the trace of a scene of an agent with this rule."""
+  """Computes the trace of a scene; `rule` defines the bins of q."""
   rollout = scene.rollout
   outputs = {name: x[:-1] for name, x in scene.outputs.items()}
   value, y = None, outputs.get('y')

@@ -174,9 +174,9 @@ def validate(names: Sequence[str]) -> None:
       missing[name] = str(error)
   if missing:
     raise MissingPackagesError(
-      f'{" ".join(dict.fromkeys(missing.values()))} Environments without more '
-      'packages: catch and gridworld/00 to 56. --config=quickstart and '
-      '--config=scaling run with these.',
+      f'{" ".join(dict.fromkeys(missing.values()))} Environments that need no '
+      'more packages are catch and gridworld/00 to 56. --config=quickstart and '
+      '--config=scaling only use these.',
       missing.keys(),
     )
 
@@ -203,7 +203,7 @@ def _shapes(
 def _padded(
   config: config_lib.MetaTrainingConfig, members: Sequence[int]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-  """Lists environments and numbers of a group's agents, then of padding."""
+  """Lists the environments and numbers of a group's agents, padding last."""
   num_padding = -len(members) % config.group_multiple
   names = [config.members[i] for i in members]
   of_padding = itertools.islice(itertools.cycle(names), num_padding)

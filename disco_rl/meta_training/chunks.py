@@ -12,7 +12,7 @@ from disco_rl import types
 def mapped(
   size: int, function: Callable[..., types.PyTree]
 ) -> Callable[..., types.PyTree]:
-  """Maps a function over a chunk; single members have no axis."""
+  """Maps a function over a chunk of `split`, which has no axis if size = 1."""
   return jax.vmap(function) if size > 1 else function
 
 
@@ -41,7 +41,7 @@ def split(size: int, tree: types.PyTree) -> types.PyTree:
 
 
 def join(size: int, tree: types.PyTree) -> types.PyTree:
-  """Inverse of `split`."""
+  """Inverts `split`."""
   if size == 1:
     return tree
   return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)

@@ -32,7 +32,7 @@ class MetaTrainingConfig(config_lib.Settings):
     environments: environments and suites of the population, separated by
       commas.
     agents: agents in the population, which cycle through the environments.
-    preprocessing: changes of environments, see `environments.registry.make`.
+    preprocessing: changes to environments, see `environments.registry.make`.
     rule: where discovery starts: 'untrained', the name of a discovered rule,
       the path of an npz file, or a hf:// address.
     rule_settings: settings of the rule; the network applies to untrained
@@ -51,7 +51,7 @@ class MetaTrainingConfig(config_lib.Settings):
     estimator: estimator of the meta-gradient: 'differentiation' or 'evolution'.
     mode: mode of differentiation, 'mixed', 'checkpointed' or 'plain', with
       equal gradients; 'plain' keeps the activations of save_every updates at a
-      time, the others those of one.
+      time, the others of one update.
     evolution_pairs: antithetic pairs of perturbed rules, for 'evolution'.
     evolution_std: standard deviation of the perturbations.
     adam_per_agent: whether each agent has its own Adam over the rule; if not,
@@ -66,8 +66,8 @@ class MetaTrainingConfig(config_lib.Settings):
     chunk_size: agents of a group that a device computes at a time.
     batch_devices: devices that share the batches of the same agents.
     cpu_devices: devices that a CPU counts as; see `sharding.divide_cpu`.
-    group_multiple: number to a multiple of which each group is padded with
-      agents, so that devices can divide it; these do not change the rule.
+    group_multiple: each group is padded with agents to a multiple of this
+      number, so that devices can divide it; padding does not change the rule.
     loggers: loggers in addition to metrics.csv and TensorBoard, separated by
       commas: 'wandb', 'mlflow' or your own.
   """
@@ -124,8 +124,8 @@ class MetaTrainingConfig(config_lib.Settings):
     if 0 < self.meta_decay_steps < self.meta_steps:
       yield (
         f'meta_steps={self.meta_steps} is above meta_decay_steps='
-        f'{self.meta_decay_steps}, after which the rule does not change any '
-        'more. Raise both, in a new workdir, or set meta_decay_steps=0.'
+        f'{self.meta_decay_steps}, after which the rule no longer '
+        'changes. Raise both, in a new workdir, or set meta_decay_steps=0.'
       )
     if self.agent.updates_per_rollout > 1:
       yield (

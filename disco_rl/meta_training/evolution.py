@@ -24,9 +24,9 @@ class EvolutionStrategies(config_lib.Settings):
   """Estimates the gradient of the reward after N updates.
 
   Attributes:
-    inner_loop: N updates and validation.
+    inner_loop: the inner loop, with N updates and validation.
     num_pairs: number of perturbations of eta, each with both signs.
-    std: The standard deviation of the perturbation of each entry of eta.
+    std: standard deviation of the perturbation of each entry of eta.
   """
 
   inner_loop: inner_loop_lib.InnerLoop

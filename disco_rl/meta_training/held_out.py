@@ -30,7 +30,7 @@ class HeldOutConfig(config_lib.Settings, prefix='held_out_'):
   """Settings of the evaluation on held-out environments.
 
   All other settings of the new agents follow from the population's; see
-  `HeldOut`. With others, evaluate the saved rule by launch.evaluate.
+  `HeldOut`. To use others, evaluate the saved rule with launch.evaluate.
 
   Attributes:
     environments: environments and suites, separated by commas; without any
@@ -66,7 +66,7 @@ class HeldOut:
         by `agent.resolution`, as after discovery.
       rule: The rule that is evaluated.
       seed: The seed of the agents, the same in every evaluation.
-      preprocessing: Changes of environments; see `registry.make`.
+      preprocessing: Changes to environments; see `registry.make`.
     """
     self.config = config
     self._keys = jax.vmap(_agent_key)(seed + jnp.arange(config.seeds))

@@ -1,6 +1,7 @@
 """Results of several discoveries on held-out environments, for a report.
 
-Variants of the method take the place of rules, and their seeds that of agents.
+Here, the rules of a report are variants of the method, and its agents are their
+discoveries, with different seeds.
 """
 
 from collections.abc import Mapping
@@ -66,7 +67,7 @@ def setup(settings: Sequence[Mapping[str, Any]], seeds: int) -> report.Setup:
     'These are rules of variants of discovery. Discoveries of each variant, '
     f'which differ in their seeds: {seeds}. Meta-steps of each: '
     f'{shown["meta_steps"]}. Agents of its population: {shown["agents"]}. '
-    'Steps are those of one of these agents.',
+    'Steps are those of a single agent.',
     'A score is the mean return of new agents that learn from the rule of one '
     'discovery in an environment outside its population '
     f'({shown["held_out_seeds"]} agents, {shown["held_out_updates"]} updates '
@@ -95,7 +96,7 @@ def read(
   results = []
   for environment, (steps, _) in curves[0].items():
     if normalization.success_threshold(environment) is not None:
-      reason = 'it is scored by successes, and discovery logs returns alone'
+      reason = 'it is scored by successes, but discovery only logs returns'
       results.append(
         comparison.Result(environment, variant, learning_rate, failure=reason)
       )

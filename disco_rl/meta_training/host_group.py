@@ -36,7 +36,7 @@ class MicroBatch:
 
   Attributes:
     members: The indices of the members in the group.
-    own: The members in this process, as indices of its own members.
+    own: The ones in this process, as indices into the process's members.
     environment: The environments of this process's members.
     collector: The collector for this process's members.
   """
@@ -157,7 +157,7 @@ class HostGroup(population.Group):
   def init(
     self, keys: types.Array, rule_params: types.Params
   ) -> inner_loop_lib.Member:
-    """Makes members; the leading axis is that of this process's members."""
+    """Makes members, with a leading axis of this process's members."""
     parts = []
     for micro in self._micro_batches:
       initial = self._initial(self.config.split(keys[micro.members]), None)
@@ -202,7 +202,7 @@ class HostGroup(population.Group):
       return self._own(members)
     reports.note(
       f'Environments like {self.config.names[0]} cannot be saved: new episodes '
-      'begin, with seeds of their own.'
+      'begin, with new seeds.'
     )
     made = self._make_environments(meta_step)
     for micro in self._micro_batches:
@@ -322,12 +322,12 @@ class HostGroup(population.Group):
     return host, self.config.num_members * of_member
 
   def schedule(self) -> dict[str, tuple[int, int, int]]:
-    """Implements `population.Group.schedule`; one row of devices has all."""
+    """Implements `population.Group.schedule`, for one row of devices."""
     config, inner_loop = self.config, self.config.inner_loop
     number = config.num_members // self.members_at_once
     acting = config.chunk * inner_loop.agent.config.actions_per_update
     updates = inner_loop.config.inner_updates
-    # Nothing learns during the first rollout and those of validation.
+    # Nothing learns during the first rollout and the validation rollouts.
     alone = (1 + inner_loop.validation_rollouts) * acting
     return {
       'learn': (number * updates, acting, 0),

@@ -29,13 +29,14 @@ from disco_rl.networks import meta_features
 from disco_rl.networks import meta_network
 
 # The factor of the advantage and its bound, at the start and at the end. With a
-# weak target the network would only copy the policy: it finds the advantage
-# first if it is strong.
+# weak target the network would only copy the policy; with a strong one it finds
+# the advantage first.
 _STRENGTH = (1.0, 0.3)
 _BOUND = (3.0, 12.0)
 # The fractions of the steps between which they change.
 _CHANGE = (0.3, 0.7)
-MIN_PROBABILITY = 1e-4  # Of pi_hat, before it is normalized.
+# The minimal probability in the target of pi_hat, before it is normalized.
+MIN_PROBABILITY = 1e-4
 
 _LEARNING_RATE = 5e-3
 _WARM_UP = 0.125  # The fraction of the steps with rising learning rate.
@@ -52,12 +53,12 @@ def train(
   """Fits an untrained meta-network; returns eta.
 
   Args:
-    key: PRNG key.
-    config: The sizes.
+    key: A PRNG key.
+    config: The sizes of the meta-network.
     steps: The number of steps of Adam, with a warm-up and a cosine decay to
       zero.
     report: Called after each step with the mean squared distances, summed over
-      actions, between pi_hat and its target, and between that and the policy.
+      actions, of pi_hat from its target, and of the target from the policy.
 
   Raises:
     ValueError: The network does not read advantages.
@@ -70,7 +71,7 @@ def train(
   optimizer = optax.chain(
     optax.clip_by_global_norm(1.0),
     optax.adam(
-      # Without it, some networks copy the policy and never find the advantage.
+      # Without warm-up, some networks never find the advantage.
       optax.warmup_cosine_decay_schedule(
         0.0, _LEARNING_RATE, int(_WARM_UP * steps), steps
       )

@@ -226,7 +226,7 @@ class InnerLoop:
     )
 
   def segment(self, updates: Sequence[Trajectory]) -> Trajectory:
-    """Joins the k updates of a `TrajectoryStore` to one segment."""
+    """Joins the k updates of a `TrajectoryStore` into one segment."""
     return Trajectory(
       states=updates[0].states,
       batches=chunks.stack([update.batches for update in updates]),
@@ -261,7 +261,7 @@ class InnerLoop:
     return member, self.join(rollouts)
 
   def join(self, rollouts: types.Rollout) -> types.Rollout:
-    """Joins rollouts [V, T, E, ...] to one, [T, at most V * E, ...].
+    """Joins rollouts [V, T, E, ...] into one, [T, at most V * E, ...].
 
     Trajectories beyond `validation_trajectories` are dropped.
     """

@@ -2,7 +2,8 @@
 
 After the inner loop has made the N updates, a sweep from the last to the first
 takes one vector-Jacobian product of each. Environments are not differentiated,
-and the activations of only one update are kept at a time.
+and the activations of only one update are kept at a time, unless the mode is
+'plain'.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,7 @@ Cotangents = tuple[types.PyTree, types.Params]
 
 @dataclasses.dataclass(frozen=True)
 class MetaGradient(config_lib.Settings):
-  """Estimates the meta-gradient by differentiation, equally in all modes.
+  """Computes the meta-gradient by differentiation, the same in all modes.
 
   Attributes:
     inner_loop: The inner loop, with the states that it keeps.
@@ -100,7 +101,7 @@ class MetaGradient(config_lib.Settings):
   ) -> tuple[Cotangents, inner_loop_lib.Member, types.Logs]:
     """Differentiates the outer loss; the meta-value function learns.
 
-    The advantage is that of `MetaValue.update`, before the function learns.
+    `MetaValue.update` estimates the advantages before the function learns.
 
     Args:
       rule_params: eta.
@@ -272,7 +273,7 @@ class MetaGradient(config_lib.Settings):
 def initial_cotangents(
   rule_params: types.Params, last: learner.LearnerState, of_params: types.Params
 ) -> Cotangents:
-  """Makes the cotangents that the sweep starts from, those of the parameters.
+  """Makes the initial cotangents of the sweep, zero except for parameters.
 
   Args:
     rule_params: eta.
@@ -295,7 +296,8 @@ def _backpropagate(
 ) -> tuple[Cotangents, types.Logs]:
   """Computes one vector-Jacobian product, from the cotangents after `function`.
 
-  This maps (eta, state) to the next state, a term of the outer loss, and logs.
+  `function` maps (eta, state) to the next state, a term of the outer loss, and
+  logs.
 
   Returns:
     The cotangents of the state, and the logs.

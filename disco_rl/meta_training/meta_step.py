@@ -8,11 +8,11 @@
   eta <- eta + (1 / n) sum_i u_i                        meta_update
   reset the agents whose lifetimes have expired         lifetimes, resets
 
-eta are the parameters of the rule; Adam_i clips g_i and includes the minus. The
-loop over agents is `Group.step`: one program on the device for JAX-native
-environments (device_group). With environments on the host, agents are computed
-in micro-batches (host_group), and act while they learn: in each rollout, except
-for validation, with the parameters before the last update.
+eta are the parameters of the rule; Adam_i clips g_i and includes the minus
+sign. The loop over agents is `Group.step`: one program on the device for
+JAX-native environments (device_group). With environments on the host, agents
+are computed in micro-batches (host_group), and act while they learn: in each
+rollout, except for validation, with the parameters before the last update.
 """
 
 from collections.abc import Mapping
@@ -138,7 +138,7 @@ class MetaStep:
       group.save_replays(self._config.keep_checkpoints)
 
   def restore_replays(self, tree: Mapping[str, types.PyTree]) -> None:
-    """Restores such replay, as it was when `to_tree` returned `tree`."""
+    """Restores this replay, as it was when `to_tree` returned `tree`."""
     for group, members in zip(self._groups, tree['groups']):
       group.restore_replays(members)
 
@@ -162,7 +162,7 @@ class MetaStep:
   def __call__(
     self, state: State
   ) -> tuple[State, list[dict[str, np.ndarray]], float]:
-    """Takes one meta-step; see the module.
+    """Takes one meta-step, as the module describes.
 
     Args:
       state: The state before, whose members are donated.

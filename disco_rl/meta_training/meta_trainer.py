@@ -71,8 +71,8 @@ class MetaTrainer:
     backend.check_precision()
     build.validate((*config.environments, *config.held_out.environments))
     mesh = sharding.make_mesh(config.batch_devices)
-    # Groups are known, and checked, only after environments were made. With
-    # padding, each group can be divided for any total without padding.
+    # Groups are known, and checked, only after environments are made, so the
+    # total is checked before. With padding, any total can be divided.
     if config.group_multiple == 1:
       sharding.check(config.agents, mesh, 'in all')
     self._rule, params = build.make_rule(config)
@@ -166,7 +166,7 @@ class MetaTrainer:
         if newest := run.restore(
           self._meta_step.to_tree(state),
           self._meta_step.restore_replays,
-          # Several processes do not save them.
+          # Runs of several processes do not save them.
           optional=['environments'],
         ):
           state = self._meta_step.restore(*newest)
@@ -186,7 +186,7 @@ class MetaTrainer:
 
   def _draw(self, path: pathlib.Path) -> None:
     """Draws the curves of a run next to its metrics."""
-    # Imported late: a start should not wait for matplotlib.
+    # Imported late: the start should not wait for matplotlib.
     from disco_rl.meta_training import curves
 
     curves.meta_training_curves(
@@ -223,7 +223,7 @@ class MetaTrainer:
         self._evaluate(state, held_out_writer, bar)
       while not is_last:
         state, logs, norm = self._meta_step(state)
-        run.listen()  # Before, there was nothing to save.
+        run.listen()  # Until now there was nothing to save.
         run.step = state.meta_step
         for message in reporting.failures(
           run.step, self._groups, state.lifetimes

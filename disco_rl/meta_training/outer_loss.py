@@ -27,7 +27,7 @@ from disco_rl.update_rules import disco
 
 @dataclasses.dataclass(frozen=True)
 class OuterLossConfig(config_lib.Settings):
-  """Weights of the terms of the outer loss besides the policy gradient.
+  """Weights of the outer loss's terms, except for the policy gradient.
 
   Attributes:
     policy_entropy_cost: weight of -H(pi) on the validation trajectories.
@@ -104,8 +104,8 @@ def target_regularizer(
   kl = categorical.kl_divergence(
     jax.lax.stop_gradient(targets.target_policy), targets.pi
   )
-  # One mean over time, batch and the last axis of each tensor: a mean of
-  # squared means of steps would be a much stronger regularizer.
+  # One mean over time, batch and the last axis of each tensor: squaring the
+  # mean of every step would make a much stronger regularizer.
   legal = action_masks.find(rollout.observation)
   legal = None if legal is None else legal[:-1]
   of_targets = [action_masks.mean(targets.pi, legal, axis=-1)] + [

@@ -83,7 +83,7 @@ class GroupConfig:
 
   @property
   def counts(self) -> np.ndarray:
-    """Whether members count, [n] bool, False for padding."""
+    """Whether each member counts, [n] bool; False for padding."""
     return np.arange(self.num_members) < self.num_agents
 
   @property
@@ -228,7 +228,7 @@ class Group(abc.ABC):
 
   @abc.abstractmethod
   def additional_bytes(self, calls: Calls) -> dict[str, int]:
-    """Counts other bytes of the group on a device while programs run.
+    """Counts other bytes of the group on a device, by the program that runs.
 
     Programs of `named_calls` that are missing have none.
     """
@@ -287,11 +287,11 @@ class Group(abc.ABC):
     del directory
 
   def save_replays(self, keep: int) -> None:
-    """Saves such replay before a checkpoint, next to `keep` earlier ones."""
+    """Saves replay outside the members, next to `keep` earlier saves."""
     del keep
 
   def restore_replays(self, members: inner_loop_lib.Member) -> None:
-    """Restores such replay, as of a checkpoint of the members.
+    """Restores replay outside the members, as of their checkpoint.
 
     Raises:
       row_log.RowLogError: A file is missing or damaged.
@@ -369,7 +369,7 @@ def check_replay(groups: Sequence[Group], available: float) -> None:
   )
   if host > available:
     raise planning.MachineTooSmallError(
-      f'Replay needs {memory.gib(host)} of a machine with '
+      f'Replay needs {memory.gib(host)} of host memory, but the machine has '
       f'{memory.gib(available)}: set replay_on_disk=True.'
     )
 

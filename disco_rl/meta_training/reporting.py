@@ -16,7 +16,7 @@ _MAX_FAILURES = 3
 
 
 def agent_names(groups: Sequence[population.Group]) -> list[str]:
-  """Lists the environment of each agent, with padding, by group."""
+  """Lists the environment of each agent, group by group, with padding."""
   return [name for group in groups for name in group.config.names]
 
 
@@ -93,7 +93,7 @@ def for_progress_bar(table: Sequence[metrics.Row]) -> metrics.Row:
 
 
 def summary(workdir: pathlib.Path) -> dict[str, object]:
-  """Returns the part of a run's summary that is in its metrics."""
+  """Returns the part of a run's summary that its metrics contain."""
   last = _last_rows(workdir / 'metrics.csv')
   held_out = workdir / 'held_out' / 'metrics.csv'
   return {

@@ -21,7 +21,7 @@ def initial_member(
   environment: base.JaxEnvironment | None = None,
   variation: variation_lib.VariationConfig = _NONE,
 ) -> inner_loop_lib.Member:
-  """Makes a member without replay and optimizer of eta, which resets keep."""
+  """Makes a member without replay and optimizer of eta; see `complete`."""
   agent = inner_loop.agent
   if environment is not None:
     key, actor_key = jax.random.split(key)

@@ -54,10 +54,10 @@ def prepare(config: VariationConfig, agent: agent_lib.Agent) -> agent_lib.Agent:
 
   Returns:
     An agent whose moments are one vector of the entries of all parameters, and
-    whose optimizer state has a learning rate, if it is drawn.
+    whose optimizer state has a learning rate if each agent draws its own.
   """
-  # Moments that are one vector take a fifth off the time of compiling a
-  # meta-step: its loops copy each array of a state by a function of its own.
+  # A single vector of moments takes a fifth off the compilation time of a
+  # meta-step, whose loops copy each array of a state with a separate function.
   if not config.learning_rate_range:
     optimizer = optax.flatten(agent.optimizer)
   else:
@@ -77,7 +77,7 @@ def draw(
     state: The initial state.
 
   Returns:
-    The state, unchanged without ranges, and without drawing random numbers.
+    The state; without ranges, it is unchanged and nothing is drawn.
 
   Raises:
     ValueError: The torso cannot be narrowed; see `widths.narrow`.

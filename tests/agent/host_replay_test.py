@@ -254,7 +254,7 @@ def test_rollouts_of_other_shapes_are_refused() -> None:
 def test_empty_slots_are_refused() -> None:
   buffer = make()
   buffer.add(Actor().unroll())
-  with pytest.raises(IndexError, match='of 4 that are filled'):
+  with pytest.raises(IndexError, match='only 4 are filled'):
     buffer.gather(np.array([3, 4]))
 
 

@@ -83,5 +83,5 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: pathlib.Path) -> None:
   assert 'Name the run' in error()
   assert 'holds no run of disco-rl evaluate' in error(workdir=str(tmp_path))
   evaluating.launch(tmp_path, *AGENT)
-  message = 'actor_critic, is made by hand'
+  message = 'actor_critic, is hand-designed'
   assert message in error(workdir=str(tmp_path))
