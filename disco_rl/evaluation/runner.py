@@ -54,7 +54,7 @@ class EvaluationConfig(config_lib.Settings):
       agents of the paper.
     agent: settings of the agents.
     rule_settings: fields of the rule's class.
-    preprocessing: changes of environments, see `environments.registry.make`.
+    preprocessing: changes to environments, see `environments.registry.make`.
     loggers: loggers in addition to metrics.csv and TensorBoard, separated by
       commas: 'wandb', 'mlflow' or your own.
   """

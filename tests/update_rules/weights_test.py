@@ -362,7 +362,9 @@ def cache(
 
 
 def test_an_unknown_name_is_refused() -> None:
-  with pytest.raises(ValueError, match="as 'Disco103'. Valid names: disco103"):
+  with pytest.raises(
+    ValueError, match="rule 'Disco103'. Valid names: disco103"
+  ):
     weights.load('Disco103')
 
 
