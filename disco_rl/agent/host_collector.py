@@ -300,10 +300,10 @@ def overlap(
       if should_stop():
         break
       params = copy_params(learning)
-      learnt = learner.submit(
+      learned = learner.submit(
         lambda *args: jax.block_until_ready(learn(*args)), learning, batch
       )
       acting, batch = collect(params, acting)
-      learning = learnt.result()
+      learning = learned.result()
   copy_params(learning)
   return learn(learning, batch), acting

@@ -99,7 +99,7 @@ def reliance(
   Returns:
     For each target, pi, y and z: the mean total variation, in [0, 1], between
     the target and the target with y and z `shuffled`, or `hidden`; and, as
-    `learnt`, between the target and the agent's own prediction, which is the
+    `learned`, between the target and the agent's own prediction, which is the
     change that the rule requests; see `share`.
   """
 
@@ -129,7 +129,7 @@ def reliance(
 
   return {
     name: {
-      'learnt': distance(getattr(targets, name), own[name]),
+      'learned': distance(getattr(targets, name), own[name]),
       'shuffled': distance(getattr(targets, name), getattr(shuffled, name)),
       'hidden': distance(getattr(targets, name), getattr(hidden, name)),
     }
@@ -143,7 +143,7 @@ def share(of_target: Mapping[str, types.Array]) -> float:
   This is how far shuffling moves the target, divided by the change that the
   rule requests; below `THRESHOLD` the rule does not use them.
   """
-  return float(of_target['shuffled'] / of_target['learnt'])
+  return float(of_target['shuffled'] / of_target['learned'])
 
 
 def _hide(outputs: types.Outputs) -> types.Outputs:

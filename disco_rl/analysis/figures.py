@@ -195,7 +195,7 @@ def reliance(
     A row for each target, on a logarithmic scale, with its `ablation.share`.
   """
   labels = {
-    'learnt': 'from prediction to target',
+    'learned': 'from prediction to target',
     'shuffled': 'target, y and z shuffled',
     'hidden': 'target, y and z zero',
   }
@@ -210,7 +210,7 @@ def reliance(
     style: plotting.Style = {'color': plotting.color(i), 'label': label}
     ax.plot(values[how], rows, 'os^'[i], **style)
   ax.plot(
-    ablation.THRESHOLD * values['learnt'],
+    ablation.THRESHOLD * values['learned'],
     rows,
     '|',
     color=plotting.INK,

@@ -124,9 +124,9 @@ class Trainer(policy_lib.Acting):
     )
     self._environment = build(self.config.num_environments)
     self.spec = self._environment.spec
-    self._initialise(environment, preprocessing, loaded, seed)
+    self._initialize(environment, preprocessing, loaded, seed)
 
-  def _initialise(
+  def _initialize(
     self,
     given: object,
     preprocessing: registry.Preprocessing,

@@ -236,5 +236,5 @@ def _unknown(name: str) -> str:
   forms = ', '.join(family.form for family in families.FAMILIES.values())
   return (
     f'Unknown environment {name!r}. Nearest names: '
-    f'{", ".join(nearest) or "none is near"}. Forms of names: {forms}.'
+    f'{", ".join(nearest) or "none"}. Forms of names: {forms}.'
   )

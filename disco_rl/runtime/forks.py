@@ -55,8 +55,9 @@ def describe(
     _check(origin, settings, shapes)
     if last_step <= origin['step']:
       raise files.WorkdirError(
-        f'{origin["workdir"]} has made {origin["step"]} of {last_step} steps: '
-        'raise --config.updates or --config.meta_steps.'
+        f'{origin["workdir"]} has made {origin["step"]} steps, and this run '
+        f'would end after {last_step}: raise --config.updates or '
+        '--config.meta_steps.'
       )
   return {**settings, KEY: origin}
 

@@ -178,7 +178,7 @@ def load_with_card(
     nearest = difflib.get_close_matches(name, names())
     raise ValueError(
       f'Unknown rule {name!r}. Nearest names: '
-      f'{", ".join(nearest) or "none is near"}. Give one of '
+      f'{", ".join(nearest) or "none"}. Give one of '
       f'{", ".join(names())}, the path of an npz file of weights, or '
       'hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
     )

@@ -355,7 +355,7 @@ def test_targets_move_by_what_the_rule_relies_on() -> None:
     assert 0 < found[name]['shuffled'] < 1
   apart = softmax(targets.y) - softmax(scene().outputs['y'][:-1])
   np.testing.assert_allclose(
-    found['y']['learnt'], np.abs(apart).sum(-1).mean() / 2, rtol=1e-4
+    found['y']['learned'], np.abs(apart).sum(-1).mean() / 2, rtol=1e-4
   )
 
 
@@ -432,8 +432,8 @@ def test_figures(tmp_path: pathlib.Path) -> None:
   moved = np.array([[0.5, 0.3], [0.25, np.nan], [np.nan, np.nan]])
   scores = np.linspace(0, 1, 55).reshape(5, 11)
   reliance = {
-    'pi': {'learnt': 0.5, 'shuffled': 0.25, 'hidden': 0.02},
-    'y': {'learnt': 0.5, 'shuffled': 0.004, 'hidden': 0.0},
+    'pi': {'learned': 0.5, 'shuffled': 0.25, 'hidden': 0.02},
+    'y': {'learned': 0.5, 'shuffled': 0.004, 'hidden': 0.0},
   }
   drawn = {
     'targets': figures.targets(found, targets, trajectory=1),
