@@ -120,7 +120,6 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> object:
   config = dataclasses.replace(config, agent=next(config.agent.chunkings()))
   rule, params = make_rule(config)
   optimizer, of_mean = meta_update.meta_optimizers(config)
-
   of_rule = (params, jax.eval_shape(of_mean.init, params))
 
   def state(
@@ -219,7 +218,10 @@ def _make_group(
   mesh: jax.sharding.Mesh,
 ) -> population.Group:
   """Makes a group of members; `specimens` has environments by name."""
-  spec, environment = specimens[config.members[members[0]]]
+  names, numbers = _padded(config, members)
+  spec, _ = specimens[names[0]]
+  # Those on the device; there are none if the group steps on the host.
+  environments = [x for n in names if (x := specimens[n][1]) is not None]
   inner_loop = make_inner_loop(config, rule, spec)
   agent = inner_loop.agent
   jax.eval_shape(
@@ -230,10 +232,7 @@ def _make_group(
   differentiation = meta_gradient.MetaGradient(
     inner_loop, config.loss, config.mode
   )
-  is_on_host = environment is None
-  names, numbers = _padded(config, members)
-  own = [specimens[name][1] for name in names]
-  if is_on_host and config.estimator == 'evolution':
+  if not environments and config.estimator == 'evolution':
     raise ValueError(
       f'estimator=evolution needs environments that can be copied, and those '
       f'of {names[0]} step on the host. Use estimator=differentiation, or '
@@ -248,29 +247,30 @@ def _make_group(
     variation=config.variation,
     num_padding=len(names) - len(members),
   )
-  if not is_on_host:
-    estimator: inner_loop_lib.Estimator = differentiation
-    if config.estimator == 'evolution':
-      estimator = evolution.EvolutionStrategies(
-        inner_loop, config.evolution_pairs, config.evolution_std
-      )
-    return device_group.DeviceGroup(
-      group, [one for one in own if one is not None], estimator
+  if not environments:
+    make = functools.partial(_make_environments, config, group, numbers)
+    return host_group.HostGroup(group, make, differentiation)
+  estimator: inner_loop_lib.Estimator = differentiation
+  if config.estimator == 'evolution':
+    estimator = evolution.EvolutionStrategies(
+      inner_loop, config.evolution_pairs, config.evolution_std
     )
+  return device_group.DeviceGroup(group, environments, estimator)
 
-  def make_environments(meta_step: int) -> list[Any]:
-    seeds = [config.seed + number for number in numbers]
-    if meta_step:
-      seeds = [adapters.resumed_seed(seed, meta_step) for seed in seeds]
-    # Each process makes the environments that it steps.
-    return [
-      registry.make(
-        names[i],
-        config.agent.num_environments,
-        seeds[i],
-        config.preprocessing,
-      )
-      for i in group.own_members
-    ]
 
-  return host_group.HostGroup(group, make_environments, differentiation)
+def _make_environments(
+  config: config_lib.MetaTrainingConfig,
+  group: population.GroupConfig,
+  numbers: Sequence[int],
+  meta_step: int,
+) -> list[Any]:
+  """Makes environments on the host, for the members that this process steps."""
+  seeds = [config.seed + numbers[i] for i in group.own_members]
+  if meta_step:
+    seeds = [adapters.resumed_seed(seed, meta_step) for seed in seeds]
+  return [
+    registry.make(
+      group.names[i], config.agent.num_environments, seed, config.preprocessing
+    )
+    for i, seed in zip(group.own_members, seeds)
+  ]

@@ -373,14 +373,58 @@ class HostGroup(population.Group):
   ) -> meta_update.MetaUpdates:
     """Makes the meta-step of the members of a micro-batch."""
     inner_loop = self.config.inner_loop
-    collector = micro.collector
     store = offloading.TrajectoryStore(inner_loop.config)
-    inner_logs: list[types.Logs] = []
+    members, acting, next_params, inner_logs = self._make_updates(
+      micro, rule_params, members, store
+    )
+    validation = []
+    params = self.config.own_part(members.agent.learner.params)
+    for _ in range(inner_loop.validation_rollouts):
+      acting, rollout = micro.collector.act(params, acting)
+      validation.append(self.config.join_parts(rollout))
+    members, gradients, outer_logs = self._differentiate(
+      rule_params, members, store, validation
+    )
+    updates, members, logs = self._meta_update(
+      rule_params,
+      members.replace_agent(episodes=self.config.join_parts(acting.episodes)),
+      gradients,
+      (inner_logs, *outer_logs),
+      self.config.split(self.config.counts[micro.members]),
+    )
+    # The program donated the old statistics and returned new ones.
+    members = self._own(
+      dataclasses.replace(members, actor=next_params)
+    ).replace_agent(key=acting.key, replay=micro.collector.counters)
+    return updates, members, logs
+
+  def _make_updates(
+    self,
+    micro: MicroBatch,
+    rule_params: types.Params,
+    members: inner_loop_lib.Member,
+    store: offloading.TrajectoryStore,
+  ) -> tuple[
+    inner_loop_lib.Member, agent_lib.AgentState, types.Params, types.PyTree
+  ]:
+    """Makes the N updates; also returns what acts, its parameters, and logs."""
+    learning, acting = host_collector.split_acting(members.agent)
+    next_params: types.Params = self.config.join_parts(members.actor)
+    nothing: types.PyTree = None
+    members = self.config.join_parts(
+      dataclasses.replace(members, agent=learning, actor=nothing)
+    )
+    all_logs: list[types.Logs] = []
+
+    def copy_params(members: inner_loop_lib.Member) -> types.Params:
+      nonlocal next_params
+      next_params = host_collector.copy_params(members.agent.learner.params)
+      return next_params
 
     def collect(
       params: types.Params, acting: agent_lib.AgentState
     ) -> tuple[agent_lib.AgentState, types.Rollout]:
-      acting, (batch,) = collector.act_and_sample(
+      acting, (batch,) = micro.collector.act_and_sample(
         self.config.own_part(params), acting
       )
       return acting, self.config.join_parts(batch)
@@ -390,51 +434,14 @@ class HostGroup(population.Group):
     ) -> inner_loop_lib.Member:
       members, update, logs = self._learn(rule_params, members, batch)
       store.add(update)
-      inner_logs.append(logs)
+      all_logs.append(logs)
       return members
 
-    learning, acting = host_collector.split_acting(members.agent)
-    next_params: types.Params = self.config.join_parts(members.actor)
-    nothing: types.PyTree = None
-
-    def copy_params(members: inner_loop_lib.Member) -> types.Params:
-      nonlocal next_params
-      next_params = host_collector.copy_params(members.agent.learner.params)
-      return next_params
-
-    members = self.config.join_parts(
-      dataclasses.replace(members, agent=learning, actor=nothing)
-    )
+    number = self.config.inner_loop.config.inner_updates
     members, acting = host_collector.overlap(
-      members,
-      acting,
-      next_params,
-      inner_loop.config.inner_updates,
-      copy_params,
-      collect,
-      learn,
+      members, acting, next_params, number, copy_params, collect, learn
     )
-    validation = []
-    params = self.config.own_part(members.agent.learner.params)
-    for _ in range(inner_loop.validation_rollouts):
-      acting, rollout = collector.act(params, acting)
-      validation.append(self.config.join_parts(rollout))
-    members, gradients, outer_logs = self._differentiate(
-      rule_params, members, store, validation
-    )
-    statistics = self.config.join_parts(acting.episodes)
-    updates, members, logs = self._meta_update(
-      rule_params,
-      members.replace_agent(episodes=statistics),
-      gradients,
-      (tuple(inner_logs), *outer_logs),
-      self.config.split(self.config.counts[micro.members]),
-    )
-    # The program donated the old statistics and returned new ones.
-    members = self._own(
-      dataclasses.replace(members, actor=next_params)
-    ).replace_agent(key=acting.key, replay=collector.counters)
-    return updates, members, logs
+    return members, acting, next_params, tuple(all_logs)
 
   def _differentiate(
     self,
@@ -460,11 +467,8 @@ class HostGroup(population.Group):
     batches: types.Rollout,
   ) -> tuple[inner_loop_lib.Member, inner_loop_lib.Trajectory, types.Logs]:
     """Makes one update of each member."""
-    return self._at_once(
-      lambda member, batch: self.config.inner_loop.learn(
-        rule_params, member, batch
-      )
-    )(members, batches)
+    learn = functools.partial(self.config.inner_loop.learn, rule_params)
+    return self._at_once(learn)(members, batches)
 
   def _outer_loss_all(
     self,

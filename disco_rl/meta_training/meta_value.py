@@ -134,38 +134,9 @@ class MetaValue:
       The state after the update, the estimates by the network before it, and
       scalars to log.
     """
-    config = self.config
-
-    def total_loss(
-      params: types.Params,
-    ) -> tuple[
-      types.Array,
-      tuple[
-        value_targets.ValueEstimates, value_targets.ValueMoments, types.Logs
-      ],
-    ]:
-      v = self._network.apply(params, rollout.observation)
-      estimates, moments = value_targets.vtrace(
-        state.moments,
-        rollout,
-        policy_logits,
-        value_targets.TRANSFORM.apply_inv(v),
-        discount=config.discount,
-        lambda_=config.lambda_,
-        moments_decay=config.moments_decay,
-      )
-      target = jax.lax.stop_gradient(v[:-1] + estimates.normalized_td)
-      by_step = {
-        'meta_value_loss': 0.5 * jnp.square(v[:-1] - target),
-        'meta_value': estimates.value[:-1],
-        'meta_value_td': jnp.abs(estimates.td),
-      }
-      logs = masked.mean(by_step, rollout.mask)
-      return logs['meta_value_loss'], (estimates, moments, logs)
-
-    (_, (estimates, moments, logs)), gradient = jax.value_and_grad(
-      total_loss, has_aux=True
-    )(state.params)
+    gradient, (estimates, moments, logs) = jax.grad(self._loss, has_aux=True)(
+      state.params, state.moments, rollout, policy_logits
+    )
     updates, opt_state = self._optimizer.update(
       shared_batch.mean(gradient), state.opt_state
     )
@@ -175,6 +146,36 @@ class MetaValue:
       moments=moments,
     )
     return state, estimates, logs
+
+  def _loss(
+    self,
+    params: types.Params,
+    moments: value_targets.ValueMoments,
+    rollout: types.Rollout,
+    policy_logits: types.Array,
+  ) -> tuple[
+    types.Array,
+    tuple[value_targets.ValueEstimates, value_targets.ValueMoments, types.Logs],
+  ]:
+    """Computes the loss of `update`; also estimates, next moments and logs."""
+    v = self._network.apply(params, rollout.observation)
+    estimates, moments = value_targets.vtrace(
+      moments,
+      rollout,
+      policy_logits,
+      value_targets.TRANSFORM.apply_inv(v),
+      discount=self.config.discount,
+      lambda_=self.config.lambda_,
+      moments_decay=self.config.moments_decay,
+    )
+    target = jax.lax.stop_gradient(v[:-1] + estimates.normalized_td)
+    by_step = {
+      'meta_value_loss': 0.5 * jnp.square(v[:-1] - target),
+      'meta_value': estimates.value[:-1],
+      'meta_value_td': jnp.abs(estimates.td),
+    }
+    logs = masked.mean(by_step, rollout.mask)
+    return logs['meta_value_loss'], (estimates, moments, logs)
 
   def _predict(self, observation: types.PyTree) -> types.Array:
     shape = jax.tree.leaves(observation)[0].shape[:2]
