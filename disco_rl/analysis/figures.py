@@ -4,6 +4,7 @@ Functions return figures: notebooks show them, `plotting.save` writes them.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from matplotlib import axes
 from matplotlib import figure
@@ -106,12 +107,16 @@ def trace(
   """
   pick = lambda x: np.asarray(x)[:, trajectory]
   steps = start + np.arange(len(found.reward))
-  maps = {}
+  maps: dict[str, tuple[np.ndarray, plotting.Style]] = {}
   if has_images(observation):
-    maps['observation'] = _film(_images(observation)[:-1, trajectory])
+    film = _film(_images(observation)[:-1, trajectory])
+    maps['observation'] = film, {'cmap': 'Greys'}
   if found.y is not None:
     y = _most_varied(pick(found.y)).T
-    maps['y'] = y - y.mean(axis=1, keepdims=True)
+    y = y - y.mean(axis=1, keepdims=True)
+    bound = np.abs(y).max()
+    colors = {'cmap': 'RdBu_r', 'vmin': -bound, 'vmax': bound}
+    maps['y'] = y, {'label': 'less its mean', **colors}
   lines = {
     'y: confidence': found.y_confidence,
     'policy: confidence': found.policy_confidence,
@@ -119,22 +124,12 @@ def trace(
     'value': found.value,
   }
   lines = {name: x for name, x in lines.items() if x is not None}
-  fig = figure.Figure(
-    figsize=(8, 1.5 * (len(maps) + len(lines))), layout='constrained'
-  )
-  panels = fig.subplots(len(maps) + len(lines), 1, sharex=True)
+  count = len(maps) + len(lines)
+  fig = figure.Figure(figsize=(8, 1.5 * count), layout='constrained')
+  panels = fig.subplots(count, 1, sharex=True)
   extent = (steps[0] - 0.5, steps[-1] + 0.5, 0.0, 1.0)
-  for panel, (name, image) in zip(panels, maps.items()):
-    bound = np.abs(image).max()
-    style = (
-      {'cmap': 'RdBu_r', 'vmin': -bound, 'vmax': bound}
-      if name == 'y'
-      else {'cmap': 'Greys'}
-    )
-    shown = panel.imshow(image, aspect='auto', extent=extent, **style)
-    panel.set_yticks([])
-    if name == 'y':
-      fig.colorbar(shown, ax=panel, label='less its mean')
+  for panel, (image, style) in zip(panels, maps.values()):
+    _map(panel, image, extent=extent, **style)
   for panel, (name, line) in zip(panels[len(maps) :], lines.items()):
     x = pick(line)
     if name == 'reward':
@@ -349,12 +344,19 @@ def _distributions(
   highest: float | None = None,
 ) -> None:
   """Draws probabilities [T, n] as an image over time."""
-  image = ax.imshow(
-    probabilities.T, aspect='auto', cmap='viridis', vmin=0, vmax=highest
-  )
-  ax.figure.colorbar(image, ax=ax, label='probability')
+  style = {'cmap': 'viridis', 'vmin': 0, 'vmax': highest}
+  _map(ax, probabilities.T, 'probability', **style)
   ax.set_ylabel(name, color=plotting.INK)
+
+
+def _map(
+  ax: axes.Axes, image: np.ndarray, label: str | None = None, **style: Any
+) -> None:
+  """Draws an image over time, with a bar of its colors if they have a label."""
+  shown = ax.imshow(image, aspect='auto', **style)
   ax.set_yticks([])
+  if label is not None:
+    ax.figure.colorbar(shown, ax=ax, label=label)
 
 
 def _most_varied(probabilities: np.ndarray) -> np.ndarray:

@@ -230,18 +230,7 @@ def _fit(
   """Trains a probe where weights [N, K] are 1; returns answers to all rows."""
   used = jnp.stack([*weights.values()]).max(axis=(0, 2))[:, None]
   x = _standardize(x, used)[0]
-  scales = {}
-  for name, answer in answers.items():
-    if answer.dtype == bool:
-      # Both answers have the same total weight.
-      yes = _mean(answer, weights[name])
-      weights = {
-        **weights,
-        name: weights[name] * jnp.where(answer, 1 - yes, yes),
-      }
-    else:
-      answer, *scales[name] = _standardize(answer, weights[name])
-      answers = {**answers, name: answer}
+  answers, weights, scales = _balance(answers, weights)
   network = _network(sizes, {n: x.shape[1] for n, x in answers.items()})
   optimizer = optax.adam(config.learning_rate)
   totals = {name: jnp.mean(weight, axis=0) for name, weight in weights.items()}
@@ -277,6 +266,20 @@ def _fit(
   for name, (mean, deviation) in scales.items():
     given[name] = given[name] * deviation + mean
   return given
+
+
+def _balance(
+  answers: dict[str, types.Array], weights: dict[str, types.Array]
+) -> tuple[dict, dict, dict]:
+  """Standardizes numbers, and gives yes and no equal weight; returns scales."""
+  answers, weights, scales = {**answers}, {**weights}, {}
+  for name, answer in answers.items():
+    if answer.dtype == bool:
+      yes = _mean(answer, weights[name])
+      weights[name] = weights[name] * jnp.where(answer, 1 - yes, yes)
+    else:
+      answers[name], *scales[name] = _standardize(answer, weights[name])
+  return answers, weights, scales
 
 
 def _network(
