@@ -238,11 +238,8 @@ def of_training(
       devices,
       ('update', config.updates, config.seeds * agent.steps_per_update),
     )
-    return [
-      *table,
-      *((name, x, '') for name, x in config.agent.choices.items()),
-      ('devices', devices, ''),
-    ]
+    settings = {**config.agent.choices, 'devices': devices}
+    return [*table, *((name, x, '') for name, x in settings.items())]
 
   with backend.making_programs_for(cluster.platform):
     return planning.fitting(planning.chunkings(config), attempt)

@@ -1,11 +1,12 @@
 """Loads agents from files, and from the folders of runs."""
 
 import os
+import pathlib
+from typing import Any
 
 import jax
 
 from disco_rl import config as config_lib
-from disco_rl import types
 from disco_rl.api import agent_files
 from disco_rl.api import checks
 from disco_rl.api import player as player_lib
@@ -61,20 +62,12 @@ def load_policy(
       f'{path} does not exist: name the file of an agent, or the folder of a '
       'run of disco-rl evaluate.'
     )
-  if path.is_dir():
-    if torso is not None:
-      raise ValueError(
-        f'{path} is the folder of a run, whose settings name the torso: leave '
-        'out torso=...'
-      )
-    description, params = _of_run(path, seed)
-    arrays = checks.leaves(params)
-  elif seed is not None:
+  if path.is_dir() and torso is not None:
     raise ValueError(
-      f'{path} holds one agent: a seed chooses among the agents of a run.'
+      f'{path} is the folder of a run, whose settings name the torso: leave '
+      'out torso=...'
     )
-  else:
-    description, arrays = agent_files.read(path)
+  description, arrays = _read(path, seed)
   if environment is None:
     environment = description.environment
   if environment is None:
@@ -136,20 +129,26 @@ def load_agent(
   return trainer
 
 
-def _of_run(
-  workdir: files.PathLike, seed: int | None
-) -> tuple[agent_files.Description, types.Params]:
-  """Describes an agent of a run, and reads its parameters."""
-  one = stored.read(workdir, seed)
-  description = agent_files.describe(
-    one.config.environment,
-    one.config.preprocessing,
-    one.rule,
-    one.seed,
-    one.config.agent,
-    one.spec,
-  )
-  return description, one.train_state.agents.learner.params
+def _read(
+  path: pathlib.Path, seed: int | None
+) -> tuple[agent_files.Description, dict[str, Any]]:
+  """Reads an agent of a file or a run, and its parameters by name."""
+  if path.is_dir():
+    one = stored.read(path, seed)
+    description = agent_files.describe(
+      one.config.environment,
+      one.config.preprocessing,
+      one.rule,
+      one.seed,
+      one.config.agent,
+      one.spec,
+    )
+    return description, checks.leaves(one.train_state.agents.learner.params)
+  if seed is not None:
+    raise ValueError(
+      f'{path} holds one agent: a seed chooses among the agents of a run.'
+    )
+  return agent_files.read(path)
 
 
 def _make_one(

@@ -240,14 +240,9 @@ class Trainer(policy_lib.Acting):
     if self._is_closed:
       raise RuntimeError('The trainer is closed: make a new one to train.')
     backend.check_precision()
-    updates, log_every, save_every = (
-      config_lib.valid(name, value, config_lib.Count)
-      for name, value in (
-        ('updates', updates),
-        ('log_every', log_every),
-        ('save_every', save_every),
-      )
-    )
+    updates = config_lib.valid('updates', updates, config_lib.Count)
+    log_every = config_lib.valid('log_every', log_every, config_lib.Count)
+    save_every = config_lib.valid('save_every', save_every, config_lib.Count)
     self.config.rollouts(updates)
     if save_to is not None:
       npz.check_name(save_to)

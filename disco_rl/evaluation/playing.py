@@ -83,9 +83,7 @@ def play(
     The episodes, grouped by environment.
   """
   number = environment.num_environments
-  quotas = [num_episodes // number] * number
-  for i in range(num_episodes % number):
-    quotas[i] += 1
+  quotas = [len(range(i, num_episodes, number)) for i in range(number)]
   played: list[list[tuple[float, int]]] = [[] for _ in quotas]
   total, length, num_cut = np.zeros(number), np.zeros(number, int), 0
   observation, is_first = environment.reset(), np.ones(number, bool)

@@ -132,7 +132,6 @@ def _section(
 ) -> Iterator[pages.Block]:
   """Yields the section of one benchmark."""
   draw = functools.partial(_figure, compared, workdir)
-  has_rates = max(map(len, compared.iqms.values())) > 1
   yield pages.Heading(compared.benchmark.title)
   yield pages.Paragraph(compared.benchmark.meaning)
   yield pages.Paragraph(_about_rates(compared))
@@ -157,16 +156,8 @@ def _section(
       )
     if compared.improvements:
       yield pages.Heading('Probability of improvement', level=3)
-      yield pages.Table(
-        [
-          ['rule', 'than', 'P(higher score in the same environment)'],
-          *(
-            [i.rule, i.other, format_estimate(i.probability)]
-            for i in compared.improvements
-          ),
-        ]
-      )
-  if has_rates:
+      yield pages.Table(_improvements_table(compared))
+  if max(map(len, compared.iqms.values())) > 1:
     yield pages.Heading('All learning rates', level=3)
     yield pages.Table(_rates_table(compared))
     yield draw(
@@ -251,6 +242,16 @@ def _scores_table(compared: comparison.Comparison) -> _Table:
         *(format_estimate(scores.aggregates[name]) for name in names),
       ]
       for scores in compared.best
+    ),
+  ]
+
+
+def _improvements_table(compared: comparison.Comparison) -> _Table:
+  return [
+    ['rule', 'than', 'P(higher score in the same environment)'],
+    *(
+      [i.rule, i.other, format_estimate(i.probability)]
+      for i in compared.improvements
     ),
   ]
 
