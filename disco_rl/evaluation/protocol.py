@@ -113,7 +113,7 @@ class Protocol(config_lib.Settings):
           f'{x} and {y} share {", ".join(sorted(shared))}, and must be '
           'disjoint: leave it out of one.'
         )
-    for task in set(sets['validation_tasks']):
+    for task in dict.fromkeys(sets['validation_tasks']):
       if sets['validation_tasks'].count(task) > 1:
         yield f'validation_tasks has {task} twice: leave it out once.'
     for name, tasks in zip(self.by_family, of_families):

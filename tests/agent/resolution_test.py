@@ -74,10 +74,10 @@ def by_protocol(rule: str) -> Resolved:
 def by_trainer(rule: Any, monkeypatch: pytest.MonkeyPatch) -> Resolved:
   taken = {}
 
-  def initialise(self: Any, given: Any, preprocessing: Any, rule: Any, seed):
+  def initialize(self: Any, given: Any, preprocessing: Any, rule: Any, seed):
     taken['rule'] = rule
 
-  monkeypatch.setattr(trainer_lib.Trainer, '_initialise', initialise)
+  monkeypatch.setattr(trainer_lib.Trainer, '_initialize', initialize)
   trainer = disco_rl.Trainer('catch/6x5', rule)
   return trainer.config, registry.settings_of(taken['rule'].rule)
 
