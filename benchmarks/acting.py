@@ -3,8 +3,8 @@
   python -m benchmarks.acting --json=acting.json
   python -m benchmarks.acting --environments=procgen/coinrun --frame_stack=1
 
-One agent acts in 96 environments: in those on the device the MLP of
-configs/evaluate.py, in those on the host a linear policy.
+One agent acts in 96 environments, with the default MLP on the device and with a
+linear policy on the host.
 """
 
 from collections.abc import Callable
@@ -43,19 +43,19 @@ _LENGTH = flags.DEFINE_integer('length', 28, 'Steps of a rollout.')
 _FRAME_STACK = flags.DEFINE_integer(
   'frame_stack',
   None,
-  "Frames in one observation; without it each environment's default.",
+  "Frames in one observation; by default each environment's own number.",
 )
-_REPEATS = flags.DEFINE_integer('repeats', 7, 'Timings, of which the median.')
+_REPEATS = flags.DEFINE_integer('repeats', 7, 'Timings; the median is shown.')
 
-# Of the environments.
+# The seed of the environments.
 _SEED = 0
 
-# Makes _LENGTH steps in _BATCH environments.
+# Takes _LENGTH steps in _BATCH environments.
 Act = Callable[[], object]
 
 
 def measure(name: str) -> dict[str, Any]:
-  """Times one environment: a row of the table."""
+  """Times one environment; returns a row of the table."""
   environment = registry.make(name, _BATCH.value, _SEED, preprocessing(name))
   if isinstance(environment, base.HostEnvironment):
     act = on_host(environment)
@@ -67,7 +67,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def preprocessing(name: str) -> registry.Preprocessing:
-  """Other settings than the defaults."""
+  """Returns the settings that --frame_stack changes."""
   if _FRAME_STACK.value is None:
     return {}
   return {name.partition('/')[0]: {'frame_stack': _FRAME_STACK.value}}
@@ -76,14 +76,14 @@ def preprocessing(name: str) -> registry.Preprocessing:
 def make_agent(
   spec: types.EnvironmentSpec, torso: torsos.TorsoConfig
 ) -> agent_lib.Agent:
-  """An agent; only its policy is used."""
+  """Makes an agent, of which only the policy is used."""
   network = agent_network.AgentNetworkConfig(torso=torso)
   config = agent_lib.AgentConfig(network=network)
   return agent_lib.make(config, spec, actor_critic.ActorCritic())
 
 
 def on_device(environment: base.JaxEnvironment) -> Act:
-  """Acting by an MLP; each call passes on the state of the one before."""
+  """Returns a function that acts with an MLP; calls continue the last state."""
   agent = make_agent(environment.spec, torsos.TorsoConfig())
   params = jax.jit(agent.init)(jax.random.key(0)).learner.params
   state = jax.jit(
@@ -107,7 +107,7 @@ def on_device(environment: base.JaxEnvironment) -> Act:
 
 
 def on_host(environment: base.HostEnvironment) -> Act:
-  """Acting by a linear policy, as evaluation and discovery do."""
+  """Returns a function that acts by `HostActor`, with a linear policy."""
   agent = make_agent(environment.spec, torsos.TorsoConfig(kind=flat))
   state = jax.vmap(agent.init)(jax.random.split(jax.random.key(0), 1))
   actor = host_actor.HostActor(agent.network, environment, num_agents=1)
@@ -118,7 +118,7 @@ def on_host(environment: base.HostEnvironment) -> Act:
 
 
 def flat(observation: types.PyTree) -> types.Array:
-  """No torso: heads are then linear in the observation."""
+  """Flattens observations: without a torso, heads are linear in them."""
   leaves = [
     leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(observation)
   ]

@@ -71,7 +71,7 @@ _MAX_SECONDS_LATER = 0.2
 _FIRST_SECONDS = 10.0
 # A step of these runs takes much less time.
 _SECONDS_TO_END = 60.0
-# Files that are not read, or whose contents do not matter.
+# Files that no run reads, or whose contents do not matter.
 _UNREAD = ('.lock', '.owner', 'curves.png', 'tensorboard')
 # Launchers report these errors in one line.
 _EXPECTED = (workdirs.WorkdirError, checkpointing.CheckpointError, OSError)
@@ -156,7 +156,7 @@ KINDS = {
 }
 
 _FAULT = flags.DEFINE_enum(
-  'fault', None, ['kills', 'damage', 'signals'], 'What happens.', required=True
+  'fault', None, ['kills', 'damage', 'signals'], 'The fault.', required=True
 )
 _TIMES = flags.DEFINE_integer(
   'times',
@@ -164,7 +164,7 @@ _TIMES = flags.DEFINE_integer(
   'Kills of each kind of run; flipped bits, or signals of each sort, in all.',
   lower_bound=1,
 )
-_SEED = flags.DEFINE_integer('seed', 0, 'Seed of moments and bits.')
+_SEED = flags.DEFINE_integer('seed', 0, 'Seed of the times and bits.')
 _KINDS = flags.DEFINE_multi_enum(
   'kind', list(KINDS), list(KINDS), 'Kinds of runs.'
 )
@@ -191,7 +191,7 @@ def main(_: Sequence[str]) -> None:
 
 
 def _kill_all(root: pathlib.Path) -> Iterator[str]:
-  """Yields what differs in the ends of runs that were killed and were not."""
+  """Yields differences between killed and undisturbed runs."""
   for name in _KINDS.value:
     kind = KINDS[name]
     killed, whole = root / name / 'killed', root / name / 'undisturbed'
@@ -224,7 +224,7 @@ def _kill_repeatedly(kind: Kind, workdir: pathlib.Path) -> list[int]:
       else:
         _await_steps(workdir, process, 1)
         startup = time.monotonic() - began
-        # Among these steps are some checkpoints.
+        # Checkpoints are written after some of these steps.
         _await_steps(workdir, process, rng.randrange(3 * _CHECKPOINT_EVERY))
         time.sleep(rng.uniform(0.0, _MAX_SECONDS_LATER))
       process.kill()
@@ -252,7 +252,7 @@ def _damage_all(root: pathlib.Path) -> Iterator[str]:
     _run(kind, whole, steps)
     shutil.copytree(whole, expected)
     _run(kind, expected, more)
-    # On the device a run keeps no state, but compiled programs.
+    # Runs on the device keep compiled programs, but no state.
     reused = kind.make(more) if name.endswith('_device') else None
     counts: collections.Counter[str] = collections.Counter()
     for path, what, damage in _cases(whole):
@@ -262,7 +262,7 @@ def _damage_all(root: pathlib.Path) -> Iterator[str]:
       shutil.rmtree(copy)
       if what == 'left alone' and outcome != 'no effect':
         # Otherwise every error would be attributed to damage.
-        raise RuntimeError(f'without damage, {whole} has this: {outcome}')
+        raise RuntimeError(f'the undamaged run in {whole} ended in: {outcome}')
       counts[f'{what}: {outcome}'] += 1
       _tell(f'{name}: {path} {what}: {outcome}')
       if outcome == 'SILENT':
@@ -274,7 +274,7 @@ def _damage_all(root: pathlib.Path) -> Iterator[str]:
 def _cases(
   whole: pathlib.Path,
 ) -> Iterator[tuple[pathlib.Path, str, Callable[[pathlib.Path], None]]]:
-  """Yields paths within a folder, with the name and function of a damage."""
+  """Yields paths within a folder, and the name and function of a damage."""
   rng = random.Random(_SEED.value)
   paths = sorted(path.relative_to(whole) for path in whole.rglob('*'))
   paths = [path for path in paths if path.parts[0] not in _UNREAD]
@@ -347,7 +347,7 @@ def _signal_all(root: pathlib.Path) -> Iterator[str]:
 def _signal_twice(
   kind: Kind, workdir: pathlib.Path, rng: random.Random
 ) -> tuple[str, bool]:
-  """Sends two signals; returns whether there is a whole checkpoint."""
+  """Sends two signals; returns whether the last step was saved intact."""
   first, second = rng.choices(signals.SIGNALS, k=2)
   delay = rng.uniform(0.1, 0.9)
   with _started(kind, workdir, _ENDLESS) as process:
@@ -406,12 +406,12 @@ def _started(
 ) -> Iterator[subprocess.Popen[bytes]]:
   """Starts a run in a process; its output is shown if it fails."""
   if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # In the background. The run would inherit it.
+    # This is a background process, and the run would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
   defaults = {
     'JAX_COMPILATION_CACHE_DIR': str(workdir.resolve().parent / 'compiled'),
     'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
-    # JAX 0.10.1 calls it an error when it loads what it has itself compiled.
+    # JAX 0.10.1 logs errors when it loads programs that it compiled itself.
     'TF_CPP_MIN_LOG_LEVEL': '3',
   }
   with tempfile.TemporaryFile() as output:
@@ -443,7 +443,7 @@ def _await_steps(
 
 
 def _newest_checkpoint(workdir: pathlib.Path) -> int:
-  """Returns the step of the newest complete one; 0 if there is none."""
+  """Returns the step of the newest complete checkpoint; 0 without any."""
   return max(files.steps(workdir / 'checkpoints'), default=0)
 
 

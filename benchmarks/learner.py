@@ -62,7 +62,7 @@ def build_agent() -> tuple[agent_lib.Agent, types.Params, catch.Catch]:
 def batch_of_catch(
   agent: agent_lib.Agent, environment: catch.Catch, params: types.Params
 ) -> types.Rollout:
-  """Draws a batch of trajectories by the agent's policy."""
+  """Draws a batch of trajectories with the agent's policy."""
   config = agent.config
 
   @jax.jit

@@ -3,8 +3,8 @@
   python -m benchmarks.meta_step --json=meta_step.json
 
 Agents of full size on Catch 8x8 and an untrained rule of Disco103's size, at
-the sizes of two runs of the published notebook, whose figures on an idle
-machine (470 GFLOP/s in a matrix product) stand with ours:
+the sizes of the published notebook, whose times on an idle machine (470 GFLOP/s
+in a matrix product) are compared with ours:
 
   long    1 agent, 20 updates of 32 trajectories of 29 observations
   short   2 agents, 2 updates of 32 trajectories of 16 observations
@@ -31,18 +31,20 @@ from disco_rl.meta_training import device_group
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import memory
 
-_SIZES = flags.DEFINE_list('sizes', ['long', 'short', 'memory'], 'Which.')
+_SIZES = flags.DEFINE_list(
+  'sizes', ['long', 'short', 'memory'], 'Sizes to measure.'
+)
 _MODES = flags.DEFINE_list(
   'modes',
   ['mixed', 'checkpointed', 'thinned', 'offloaded', 'plain'],
-  'Modes of differentiation; thinned and offloaded are of mixed.',
+  'Modes of differentiation; thinned and offloaded are variants of mixed.',
 )
-_REPEATS = flags.DEFINE_integer('repeats', 3, 'Timings, of which the median.')
+_REPEATS = flags.DEFINE_integer('repeats', 3, 'Timings; the median is shown.')
 
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-  """A run of the published notebook, and its times."""
+  """The sizes of a run, and the notebook's seconds per meta-step if known."""
 
   agents: int
   updates: int
@@ -59,7 +61,7 @@ SIZES = {
 
 
 def make_settings(size: Size, mode: str) -> dict[str, Any]:
-  """Settings of launch.meta_train."""
+  """Returns settings of launch.meta_train."""
   config = meta_training.base()
   config.update(
     environments='catch',

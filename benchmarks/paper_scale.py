@@ -1,4 +1,4 @@
-"""Memory of an agent of the paper's runs, from programs that are only compiled.
+"""Measures the memory of an agent of the paper's runs by compiling programs.
 
   python -m benchmarks.paper_scale --json=paper_scale.json
   python -m benchmarks.paper_scale --topology=v5p:2x2x1 --dtype=bfloat16
@@ -88,7 +88,7 @@ _BATCH_DEVICES = flags.DEFINE_integer(
   'batch_devices', 1, 'Devices that share the batches of the agent.'
 )
 _PARTS = flags.DEFINE_list(
-  'parts', ['update', 'validation', 'vjp'], 'Which to measure.'
+  'parts', ['update', 'validation', 'vjp'], 'Programs to measure.'
 )
 
 Row = tuple[str, float]
@@ -97,7 +97,7 @@ ATARI = types.EnvironmentSpec(
   jax.ShapeDtypeStruct((84, 84, 4), np.uint8), num_actions=18, frame_stack=4
 )
 _REPLICATED = sharding.REPLICATED
-_BATCH = PartitionSpec(None, sharding.BATCH)  # Of [T, B, ...].
+_BATCH = PartitionSpec(None, sharding.BATCH)  # For [T, B, ...].
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,13 +268,13 @@ def program_rows(names: list[str], mesh: jax.sharding.Mesh) -> Iterator[Row]:
 
 
 def tpu() -> str:
-  """The name of the topology's TPUs; empty without a topology."""
+  """Returns the name of the topology's TPUs; empty without a topology."""
   version, _, shape = _TOPOLOGY.value.partition(':')
   return f'tpu_{version}' if shape else ''
 
 
 def random_array(shape: jax.ShapeDtypeStruct) -> jax.Array:
-  """Positive numbers below 0.01, any bytes of images, zeros and keys."""
+  """Draws floats in [0, 0.01), bytes or keys; other integers are zeros."""
   key = jax.random.key(0)
   if jax.dtypes.issubdtype(shape.dtype, jax.dtypes.prng_key):
     return jax.random.split(key, shape.shape)
@@ -286,7 +286,7 @@ def random_array(shape: jax.ShapeDtypeStruct) -> jax.Array:
 
 
 def planned_seconds(cost: planning.Cost, name: str) -> float:
-  """As launch.plan computes it, with its defaults, for a device of a name."""
+  """Returns the seconds that launch.plan estimates for a device by default."""
   cluster = planning.DEVICES[name].cluster(
     memory_fraction=1,
     efficiency=0.4,
@@ -298,7 +298,7 @@ def planned_seconds(cost: planning.Cost, name: str) -> float:
 
 
 def kept_bytes(agent: Agent, batch_devices: int) -> int:
-  """Adds up the member and its N updates, as if no program held one."""
+  """Adds up the bytes of the member and of its N updates."""
   batch = memory.tree_bytes(agent.update.batches)
   update = memory.tree_bytes(agent.update) - batch + batch // batch_devices
   updates = agent.estimator.inner_loop.config.inner_updates
@@ -306,7 +306,7 @@ def kept_bytes(agent: Agent, batch_devices: int) -> int:
 
 
 def make_mesh() -> jax.sharding.Mesh:
-  """One row of devices, of the topology or of this machine."""
+  """Makes a row of devices, of the topology or of this machine."""
   count = _BATCH_DEVICES.value
   sharding.divide_cpu(count)
   devices = jax.devices()
@@ -327,7 +327,7 @@ def main(argv: list[str]) -> None:
   del argv
   mesh = make_mesh()
   programs = [name for name in PROGRAMS if name in _PARTS.value]
-  # Without --device, programs are as for a CPU wherever they are compiled.
+  # Without --device, programs are made for a CPU, wherever they are compiled.
   platform = jax.devices()[0].platform if _DEVICE.value else 'cpu'
   table = {}
   with backend.making_programs_for('tpu' if _TOPOLOGY.value else platform):

@@ -3,7 +3,7 @@
   python -m benchmarks.plans --json=plans.json
 
 The two rates of the machine are measured first, by configs/quickstart.py and an
-update of a wide agent; the flags by which launch.plan takes them are printed.
+update of a wide agent, and are printed as flags of launch.plan.
 Each run below is then planned and measured: meta-steps of discovery, and
 updates of training. Nothing else should be running.
 """
@@ -42,9 +42,9 @@ _REPEATS = 5
 _SPEC = types.EnvironmentSpec(
   jax.ShapeDtypeStruct((8, 8, 1), jnp.float32), num_actions=3
 )
-# What a program costs, and its seconds.
+# A program's cost, and its seconds.
 Timed = tuple[planning.Cost, float]
-# Updates of a call.
+# The number of updates per call.
 _UPDATES = 10
 BATCH = 48
 DISCOVERIES: dict[str, tuple[ModuleType, dict[str, Any]]] = {
@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> None:
 def planned(
   config: str, changes: dict[str, Any], machine: Sequence[str]
 ) -> float:
-  """Seconds of a step, as launch.plan says with the flags of this machine."""
+  """Returns the seconds of a step that launch.plan estimates."""
   given = [f'--config.{name}={value}' for name, value in changes.items()]
   command = [sys.executable, '-m', 'launch.plan', '--json', *machine]
   plan = subprocess.run(
@@ -110,7 +110,7 @@ def planned(
 def discovery_record(
   module: ModuleType, changes: dict[str, Any]
 ) -> config_lib.MetaTrainingConfig:
-  """Settings of a module of configs/, on one device."""
+  """Returns the settings of a module of configs/, on one device."""
   config = module.get_config()
   config.update({**changes, 'cpu_devices': 1})
   return meta_trainer.config_of(config.to_dict())
@@ -119,8 +119,8 @@ def discovery_record(
 def calibrated() -> list[str]:
   """Prints and returns the flags that describe this machine to launch.plan.
 
-  The rates are ones that were reached, waiting for memory included: efficiency
-  is 1, and bandwidth does not limit them further.
+  The measured rates include waits for memory, so efficiency is 1 and bandwidth
+  is unlimited.
   """
   programs = (
     update_of_a_wide_agent(),
@@ -177,7 +177,7 @@ def meta_step_of(config: config_lib.MetaTrainingConfig) -> Timed:
 
 
 def measured_training(config: runner.EvaluationConfig) -> float:
-  """Seconds of an update of all agents."""
+  """Returns the seconds of an update of all agents."""
   rule, rule_params = rule_registry.load(config.rule, **config.rule_settings)
   environment = environment_registry.make(
     config.environment, 1, config.seed, config.preprocessing

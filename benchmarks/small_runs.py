@@ -1,4 +1,4 @@
-"""Settings of tiny discoveries, which tests repeat."""
+"""Settings of tiny discoveries, also for tests."""
 
 import numpy as np
 
@@ -27,12 +27,12 @@ SETTINGS = {
   'held_out_environments': '',
 }
 # On top of these: without y, z and aux_pi programs compile in half the time.
-# What communicates remains: moments, the meta-RNN and gradients.
+# The parts that communicate remain: moments, the meta-RNN and gradients.
 SMALL_RULE = {'rule_prediction_size': 0, 'aux_pi_cost': 0.0}
 
 
 def differing(actual: types.Params, expected: types.Params) -> list[str]:
-  """Names of the parameters that differ between two rules, bit for bit."""
+  """Returns the names of parameters that are not equal bit for bit."""
   flat = lambda params: {
     f'{module}/{name}': np.asarray(array)
     for module, leaves in params.items()

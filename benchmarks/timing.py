@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: durations, the rate of the machine, JSON files."""
+"""Durations, the rate of the machine and JSON files, for all benchmarks."""
 
 from collections.abc import Callable
 import json
@@ -20,7 +20,7 @@ _product = jax.jit(jnp.dot)
 
 
 def seconds(function: Callable[[], Any], calls: int = 1) -> float:
-  """Mean duration of a few calls in a row."""
+  """Returns the mean duration of a few calls in a row."""
   start = time.perf_counter()
   for _ in range(calls):
     result = function()
@@ -29,13 +29,13 @@ def seconds(function: Callable[[], Any], calls: int = 1) -> float:
 
 
 def median_seconds(function: Callable[[], Any], repeats: int = 5) -> float:
-  """Median duration of a call, after one that compiles."""
+  """Returns the median duration of a call, after one that compiles."""
   seconds(function)
   return statistics.median(seconds(function) for _ in range(repeats))
 
 
 def product_gflops(calls: int = 1) -> float:
-  """The rate of a product of matrices of 2048 x 2048, in GFLOP/s."""
+  """Returns the rate of a product of 2048 x 2048 matrices, in GFLOP/s."""
   square = jnp.ones((_SIZE, _SIZE))
   multiply = lambda: _product(square, square)
   jax.block_until_ready(multiply())  # Compiles, and warms up.

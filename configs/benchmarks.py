@@ -79,7 +79,7 @@ BENCHMARKS = {
     torso='nethack',
     learning_rate=1e-4,
     weight_decay=0.03,
-    warm_up_steps=1e7,  # Of 2e8 steps (Table 6); Fig. 2e shows up to 2e9.
+    warm_up_steps=1e7,  # Out of 2e8 (Table 6); Fig. 2e shows up to 2e9.
     max_abs_update=0.3,
   ),
   'procgen': Benchmark(

@@ -50,7 +50,7 @@ def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
 def base() -> ml_collections.ConfigDict:
   """Returns all settings of disco-rl evaluate, at their defaults.
 
-  Those of agents and rules are not set; see disco_rl/agent/resolution.py.
+  Settings of agents and rules are None; see disco_rl/agent/resolution.py.
   """
   # Imported late: launchers set JAX up before it loads.
   from disco_rl.agent import agent
@@ -74,7 +74,7 @@ def sections() -> records.Sections:
   }
 
 
-# Settings that follow from the rule and the other settings.
+# Settings that are chosen for the rule and the other settings.
 _FITTED = {'learning_rate', 'on_policy_share'}
 # Agents of configs/general.py, with a quarter of its environments.
 GENERAL_AGENT = {

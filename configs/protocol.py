@@ -21,7 +21,7 @@ from configs import general
 from configs import records
 from disco_rl import config as config_lib
 
-# Settings of training that the protocol chooses.
+# Settings of training that the protocol sets for each run.
 _OF_RUNS = ('environment', 'rule', 'updates')
 
 

@@ -30,9 +30,9 @@ AGENT = {
 def get_config() -> ml_collections.ConfigDict:
   """Returns the settings: eight agents on Catch, with small networks."""
   config = meta_training.base()
-  # With 2 rows a reward follows each action, so discovery begins early. With 7
-  # rewards come late: rules of short boards alone may be too greedy for longer
-  # ones. All sizes share a program; two names take two.
+  # With 2 rows a reward follows each action, so discovery begins early. With 7,
+  # rewards come late: rules from short boards alone may be too greedy on longer
+  # ones. All sizes share one program; two names would need two.
   config.environments = 'random_catch'
   config.agents = 8
   config.update(AGENT)

@@ -1,4 +1,4 @@
-"""Do rules become better with more environments (Fig. 3b)? At a small size.
+"""Tests at a small size whether more environments improve rules (Fig. 3b).
 
   disco-rl sweep --config=scaling \
     --variants=grids_1,grids_4,grids_16,grids_64,grids_all --seeds=3 \
@@ -9,8 +9,8 @@ grid worlds, with equally many steps, and compares the returns of new agents in
 twenty others. GROOVE (Jackson et al., 2023) varies the number of its levels in
 this way. docs/discover.md has the result.
 
-The grid worlds of a variant are a subset of those of the next. An agent draws
-one of them in each of its lifetimes.
+The grid worlds of each variant include those of the previous one. An agent
+draws one of them in each of its lifetimes.
 """
 
 from typing import Any

@@ -1,9 +1,8 @@
-"""An agent learns by Disco103 in Gymnasium's CartPole, and then plays it.
+"""Trains an agent with Disco103 in Gymnasium's CartPole, then plays with it.
 
   python -m examples.cartpole --updates=400
 
-The environment is any function that makes one, the torso any function that may
-use Haiku; both stand for your own.
+Replace `make_env` and `torso` by your own functions; a torso may use Haiku.
 """
 
 import argparse
@@ -17,12 +16,12 @@ import disco_rl
 
 
 def torso(observation: jax.Array) -> jax.Array:
-  """[N, 4] -> [N, 128]."""
+  """Embeds observations, [N, 4] -> [N, 128]."""
   return hk.nets.MLP([128, 128])(observation)
 
 
 def make_env() -> gymnasium.Env:
-  """One environment; the trainer makes as many as it needs."""
+  """Makes one environment; the trainer calls it as often as needed."""
   return gymnasium.make('CartPole-v1')
 
 

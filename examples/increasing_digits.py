@@ -2,10 +2,10 @@
 
   python -m examples.increasing_digits --seed=0
 
-Every digit after the first gets a reward of 1 if it is larger than the digit
-before, else 0. With eight out of ten digits, all can be rewarded only if the
-first digits are small, so early digits must leave room for later ones. The
-length of sequences grows from 4 to 6 to 8 digits.
+Every digit after the first gets a reward of 1 if it is larger than the previous
+digit, else 0. All of eight digits can be rewarded only if the first are small:
+early digits must leave room for later ones. The length of sequences grows from
+4 to 6 to 8 digits.
 
 There is no environment and no actor: a sequence sampled from the transformer is
 a trajectory, its tokens are the actions, and `Learner.update` learns from it.
@@ -55,7 +55,7 @@ class Transformer:
 
 
 def make_network(rule: Any) -> Transformer:
-  """A small transformer with the heads that the rule wants."""
+  """Makes a small transformer with the heads that the rule requires."""
   make_heads = functools.partial(
     disco_rl.Heads, NUM_DIGITS, rule.output_spec(NUM_DIGITS)
   )
@@ -80,7 +80,7 @@ def make_network(rule: Any) -> Transformer:
 def embed(
   tokens: jax.Array, width: int = 64, num_layers: int = 2, num_heads: int = 4
 ) -> jax.Array:
-  """Tokens [T, B] -> [T, B, width], each knows itself and those before."""
+  """Embeds tokens, [T, B] -> [T, B, width], each with those before it."""
   tokens = tokens.T
   length = tokens.shape[1]
   places = hk.Embed(MAX_LENGTH + 1, width, name='places')(jnp.arange(length))

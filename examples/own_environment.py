@@ -44,7 +44,7 @@ class Corridor(base.JaxEnvironment):
   """One corridor, as pure functions; the agent's program maps over many.
 
   Attributes:
-    length: The number of cells. It decides shapes, so it is static.
+    length: The number of cells. It determines shapes, so it is static.
     max_steps: The maximal length of an episode.
   """
 

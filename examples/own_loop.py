@@ -23,7 +23,7 @@ from disco_rl.environments import base
 from disco_rl.environments.jax_native import catch
 
 NUM_ENVIRONMENTS = 24
-LENGTH = 20  # Of a rollout.
+LENGTH = 20  # The steps of a rollout.
 
 
 # --8<-- [start:network]
@@ -46,7 +46,7 @@ class Network:
     return self.outputs(params, observation)['logits']
 
   def unroll(self, params: Any, rollout: disco_rl.Rollout) -> tuple[Any, Any]:
-    """All outputs for a rollout, and those of the actions that were taken."""
+    """Computes all outputs for a rollout, and those of the taken actions."""
     every = self.outputs(params, rollout.observation)
     action = rollout.action[:-1, :, None, None]
     pick = lambda x: jnp.take_along_axis(x[:-1], action, axis=2)[:, :, 0]
@@ -57,7 +57,7 @@ class Network:
 def make_network(
   spec: disco_rl.EnvironmentSpec, rule: Any, width: int = 64
 ) -> Network:
-  """Two hidden layers, and a linear head for each output."""
+  """Makes two hidden layers, and a linear head for each output."""
   num_actions = spec.num_actions
   heads = rule.output_spec(num_actions)
   sizes = {
@@ -164,7 +164,7 @@ def train_agents(
   updates: int,
   seeds: int,
 ) -> tuple[Any, np.ndarray]:
-  """Trains agents side by side; returns their parameters and [S, updates]."""
+  """Trains S agents in parallel; returns parameters, and [S, updates]."""
   keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
   program = jax.jit(
     jax.vmap(lambda key: train(key, env, network, learner, updates))

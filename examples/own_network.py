@@ -18,7 +18,7 @@ from disco_rl.networks import torsos
 
 # --8<-- [start:torso]
 def residual(observation: jax.Array) -> jax.Array:
-  """Two residual blocks.
+  """Applies two residual blocks.
 
   Args:
     observation: [N, rows, columns].

@@ -26,7 +26,7 @@ from disco_rl.update_rules import registry
 # --8<-- [start:rule]
 @types.record
 class Targets:
-  """Constants for the agent's gradient.
+  """The targets, which are constants for the agent's gradient.
 
   Attributes:
     value: [T, B] lambda-returns.
@@ -57,12 +57,12 @@ class LambdaActorCritic(base.UpdateRule):
     return types.OutputSpec(state={'v': 1}, action={})
 
   def init_params(self, key: types.Array) -> types.Params:
-    """The rule itself has no parameters."""
+    """Returns no parameters, because the rule has none."""
     del key
     return {}
 
   def init_state(self, agent_params: types.Params) -> Any:
-    """The rule keeps no state for an agent."""
+    """Returns an empty state, because the rule keeps none."""
     del agent_params
     return ()
 
@@ -75,7 +75,7 @@ class LambdaActorCritic(base.UpdateRule):
     outputs: types.Outputs,
     unroll: base.Unroll,
   ) -> tuple[Targets, Any, types.Logs]:
-    """Lambda-returns; see `UpdateRule.targets`."""
+    """Computes lambda-returns; see `UpdateRule.targets`."""
     del rule_params, agent_params, unroll
     value = outputs['v'][..., 0]
     discount = self.discount * (1.0 - rollout.is_terminal)

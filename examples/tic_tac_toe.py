@@ -3,8 +3,8 @@
   python -m examples.tic_tac_toe
   python -m examples.tic_tac_toe --rule=actor_critic
 
-+1 for three in a row, -1 if the opponent has them, 0 for a draw. A move to a
-cell that is taken would lose; the mask in the observation rules it out.
+The reward is +1 for three in a row, -1 if the opponent has them, 0 for a draw.
+A move to a taken cell would lose; the mask in the observation rules it out.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def _won(board: types.Array, player: int) -> types.Array:
 
 
 def main() -> None:
-  """Trains, and plays a thousand games."""
+  """Trains; plays a thousand games before and after."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--rule', default='general')
   parser.add_argument('--seed', type=int, default=0)

@@ -9,7 +9,7 @@ which may still be running. The command writes these files to the folder
   targets.png    the targets in a hand-made scene
   trace.png      the agent's predictions around its largest reward
   gradients.png  the sensitivity of predictions to observations
-  probes.png     what can be decoded from predictions about the future
+  probes.png     what predictions reveal about the future
   horizon.png    how far ahead the rule looks
   reliance.png   how much its targets depend on predictions
   explore.html   an interactive page for trying the rule

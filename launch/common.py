@@ -28,7 +28,7 @@ from launch.errors import in_one_line
 IMPORT = flags.DEFINE_list(
   'import',
   [],
-  'Modules that register rules, environments or loggers of your own by name. A '
+  'Modules that register your own rules, environments or loggers by name. A '
   'run remembers them.',
 )
 _SEE_CONFIG = 'The file that --config names lists all settings.'
@@ -80,7 +80,7 @@ def json_flag() -> flags.FlagHolder[bool]:
 def processes_flag() -> flags.FlagHolder[int]:
   """Returns the flag with the number of concurrent runs."""
   return flags.DEFINE_integer(
-    'processes', 1, 'Runs at the same time.', lower_bound=1
+    'processes', 1, 'Number of concurrent runs.', lower_bound=1
   )
 
 
@@ -90,8 +90,8 @@ def slurm_flag() -> flags.FlagHolder[list[str]]:
   return flags.DEFINE_list(
     'slurm',
     [],
-    'Runs are an array of jobs of SLURM, --processes of them at a time, with '
-    'these parameters of submitit: timeout_min=600,slurm_partition=gpu.',
+    'Submits the runs as an array of SLURM jobs, --processes at a time, with '
+    'parameters of submitit such as timeout_min=600,slurm_partition=gpu.',
   )
 
 
@@ -128,7 +128,7 @@ def run(
   def with_flags(argv: list[str]) -> None:
     workdir = workdir_flag().value
     assert workdir is not None  # It is required.
-    # Processes with a cached program would not wait for those that compile it.
+    # Processes with a cached program would not wait for others to compile it.
     begin(argv, workdir, is_cached=not is_distributed())
     main(settings(), pathlib.Path(workdir))
 
@@ -193,7 +193,7 @@ def prepare_process(is_quiet: bool = True) -> None:
     streams.hide_tracebacks()
   compilation_cache.collect_garbage_rarely()
   compilation_cache.leave_loops_rolled()
-  # Draw pictures without a window.
+  # Matplotlib then draws without a window.
   os.environ['MPLBACKEND'] = 'agg'
 
 
@@ -305,7 +305,7 @@ def _failing_in_one_line() -> Iterator[None]:
     name, *nearest = str(getattr(answer, 'args', [answer])[0]).splitlines()
     fail(f'Unknown setting {name}. {" ".join(nearest) or _SEE_CONFIG}')
   except (IndexError, SyntaxError, TypeError, ValueError) as error:
-    # It raises these for invalid names of settings.
+    # ml_collections raises these for invalid names of settings.
     fail(f'A flag names no setting: {error}. {_SEE_CONFIG}')
 
 

@@ -1,6 +1,6 @@
 # Completes commands in bash: launchers, their flags (--work), configs
-# (--config=q) and settings (--config.learn), which are those of the launcher's
-# --help; it takes a few seconds when it is first asked.
+# (--config=q) and settings (--config.learn). Flags and settings are those of the
+# launcher's --help, which takes a few seconds the first time.
 #
 #   eval "$(disco-rl --completion)"
 #
@@ -27,7 +27,7 @@ _disco_rl() {
   elif [[ ${words[1]-} == -m && $line == *' launch.'* ]]; then
     launcher=("${words[@]:0:3}")
   else
-    return  # Anything else that Python runs is completed as files are.
+    return  # For other programs in Python, files are completed.
   fi
   compopt -o nospace 2> /dev/null
   case $current in
@@ -36,7 +36,7 @@ _disco_rl() {
       word=$(grep -l '__main__' launch/*.py | sed -E 's|/(.*)\.py|.\1|')
       ;;
     --config=*)
-      # Bash takes what follows the equals sign for a word of its own.
+      # Bash treats what follows the equals sign as a separate word.
       current=${current#--config=}
       word=$(compgen -f -X '!*.py' -- "$current"; compgen -d -S / -- "$current")
       [[ ${#launcher[@]} == 2 ]] \

@@ -50,14 +50,14 @@ def lines(
   for flag in _flags():
     shown = '' if flag.default is None else f'={flag.default}'
     yield from _entry(f'--{flag.name}{shown}', flag.help)
-  yield from _entry('--helpfull', 'Also shows those of libraries.')
+  yield from _entry('--helpfull', 'Also shows the flags of libraries.')
   if config is None:
     return
   values = values or config.base().to_dict()
   yield ''
   yield 'Settings, each a flag --config.NAME=VALUE:'
   if None in values.values():
-    yield '(of agents and rules what suits the rule and the task, unless set)'
+    yield '(for agents and rules, unset values suit the rule and the task)'
   for title, settings in all_sections(config).items():
     yield f'\n{title}'
     for name, _, default, meaning in settings:

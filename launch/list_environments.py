@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def list_rows(suite: str | None, has_specs: bool) -> list[Row]:
-  """Returns a row for each environment of a suite; None: of all.
+  """Returns a row for each environment of a suite, or of all for None.
 
   Without specs, only environments registered with Gymnasium are made; for
   others, the packages are checked.

@@ -65,9 +65,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     config = meta_trainer.config_of(settings)
     _check_start(config.rule, workdir)
     if _is_distributed() and _FROM.value is not None:
-      fail(
-        '--from begins one run, and cannot begin a run of several processes.'
-      )
+      fail('--from cannot start a run of several processes.')
     description = forks.describe(
       workdir, _FROM.value, settings, _kept, config.meta_steps
     )
@@ -109,7 +107,7 @@ def _told(
       f'New agents that the rule trains for {updates:,} updates earn '
       f'{value:.3g} in {name}.'
     )
-  yield f'The rule is {workdir / "rule.npz"}; more is in its folder.'
+  yield f'The rule is {workdir / "rule.npz"}; its folder has more.'
 
 
 def _without(

@@ -55,12 +55,12 @@ _BANDWIDTH = flags.DEFINE_float(
 _FRACTION = flags.DEFINE_float(
   'memory_fraction',
   0.75,
-  "Part of a device's memory for programs; 0.75 is JAX's default on GPUs.",
+  "Fraction of a device's memory for programs; 0.75 is JAX's default on GPUs.",
 )
 _EFFICIENCY = flags.DEFINE_float(
   'efficiency',
   0.4,
-  'Part of TFLOP/s and GB/s that programs reach; 0.37 to 0.41 of TFLOP/s were '
+  'Fraction of peak rates that programs reach; 0.37 to 0.41 of TFLOP/s were '
   'measured for disco57 on an H100.',
 )
 _OPERATION = flags.DEFINE_float(
@@ -74,8 +74,8 @@ _HOST = flags.DEFINE_float(
 _STEPS = flags.DEFINE_float(
   'steps_per_second',
   50_000.0,
-  'Actions per second in environments on the host of a machine, all together; '
-  'one of Atari lasts four frames.',
+  'Total actions per second in environments on the host of a machine; one in '
+  'Atari lasts four frames.',
 )
 
 
@@ -210,7 +210,7 @@ def of_training(
 
   if cluster.machines > 1:
     raise ValueError(
-      f'disco-rl evaluate uses one machine, and not {cluster.machines}: lower '
+      f'disco-rl evaluate uses one machine, not {cluster.machines}: lower '
       'devices, or raise devices_per_machine.'
     )
   rule, rule_params = rule_registry.load(config.rule, **config.rule_settings)

@@ -38,8 +38,8 @@ _TASKS = flags.DEFINE_list(
 _PROCESSES = common.processes_flag()
 _SLURM = common.slurm_flag()
 
-# Settings that may change when a protocol is resumed, because they add runs, in
-# addition to those that may change in any run.
+# Settings that may change when a protocol is resumed, because they add runs; so
+# may those that can change in any run.
 _FREE = ('rules', 'grids', 'test_tasks', 'training_tasks')
 
 
@@ -54,7 +54,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from launch import scheduler
 
   if not _RULES.value:
-    fail('--rules is empty: name the rules that are judged, or their files.')
+    fail('--rules is empty: name the rules to judge, or their files.')
 
   def finish(runs: 'list[runs_lib.Run]') -> None:
     scheduler.run(runs, _PROCESSES.value, workdir, _SLURM.value)

@@ -55,8 +55,8 @@ def run(
 ) -> dict[pathlib.Path, str]:
   """Makes the unfinished runs in a folder by `run_on_slurm`, or by `run_all`.
 
-  The last two arguments are those of the flags; without parameters of submitit,
-  the runs are processes of this machine.
+  The last two arguments are the values of the flags; if `slurm` is empty, runs
+  are processes on this machine.
   """
   if slurm:
     return run_on_slurm(runs, at_once, workdir / 'slurm', slurm)
@@ -126,13 +126,13 @@ def run_on_slurm(
 
   Args:
     runs: The runs.
-    at_once: The number of jobs at the same time.
+    at_once: The number of concurrent jobs.
     folder: The folder of scripts and logs, shared by all machines.
     options: Parameters of submitit, NAME=VALUE, such as slurm_partition=gpu.
     cluster: The executor of submitit.
 
   Returns:
-    As `run_all`. A job that ends before its run is over has failed.
+    The same as `run_all`. A job that ends before its run is over has failed.
 
   Raises:
     ImportError: submitit is not installed.
@@ -197,7 +197,7 @@ class _Worker:
       run.folder.with_name(f'{run.folder.name}.log') if has_log else None
     )
     task = _task(run, self._log)
-    # A worker that has died in the meantime has no outcome.
+    # For a worker that has died in the meantime, `outcome` tells so.
     with contextlib.suppress(BrokenPipeError):
       self._tasks.write(json.dumps(task).encode() + b'\n')
       self._tasks.flush()
@@ -216,7 +216,7 @@ class _Worker:
 
   @property
   def is_reusable(self) -> bool:
-    """Whether it can make another run, as devices are divided only once."""
+    """Whether it can make another run: a CPU can be divided only once."""
     return self.process.poll() is None and not self.run.is_discovery
 
   def end_input(self) -> None:
@@ -238,7 +238,7 @@ def _python_path() -> str:
 
 
 def _task(run: runs_lib.Run, log: pathlib.Path | None = None) -> dict[str, Any]:
-  """Returns the message to a worker, as types of JSON."""
+  """Returns the message to a worker, in types of JSON."""
   return {
     'name': run.name,
     'folder': str(run.folder),
@@ -294,7 +294,7 @@ def _read_tasks(tasks: queue.SimpleQueue[str]) -> None:
 
 
 def _attempt(task: Mapping[str, Any]) -> str | None:
-  """Makes a run; returns why it failed, None if it did not."""
+  """Makes a run; returns why it failed, or None if it did not."""
   folder = pathlib.Path(task['folder'])
   run = runs_lib.Run(task['name'], folder, task['rule'], task['settings'])
   if task['log']:

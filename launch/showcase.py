@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> None:
       steps = metrics.read_json(run / 'summary.json')['meta_steps']
     except (OSError, KeyError) as error:
       fail(f'{run} holds no finished run of disco-rl meta-train: {error}')
-    # A discovery that was continued has another rule.
+    # A discovery that has continued since has another rule.
     folder = run / 'showcase' / f'{steps}'
     runs = _plan(_settings(settings), run, folder)
     runs_lib.check(runs)
@@ -89,7 +89,7 @@ def main(argv: Sequence[str]) -> None:
         commands=_commands(run, runs),
       ),
     )
-  print(f'Open {page}: what was found, in words, numbers and films.')
+  print(f'Open {page}: the result in words, numbers and films.')
 
 
 def _facts(run: pathlib.Path, start: str) -> dict[str, str]:
@@ -131,7 +131,7 @@ def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
   from disco_rl.agent import agent as agent_lib
   from disco_rl.environments import suites
 
-  # All rules have the same data and network.
+  # With all rules, agents have the same data and networks.
   own = config_lib.names(agent_lib.AgentConfig)
   environment = _ENVIRONMENT.value or next(
     name

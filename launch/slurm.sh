@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Discovery on many machines under SLURM: sbatch launch/slurm.sh
 #
-# One process on each node, all of the node's devices in it. The run ends with
-# 143 after SIGTERM, having saved; SLURM sends that some time before the limit
-# (--signal) or when it wants the nodes for others (--requeue), and starts the
-# job again, which continues from its last checkpoint. RUN lies on a file system
-# that all nodes share. Submit it from an environment that has disco-rl.
+# Each node runs one process, which uses all of its devices. After SIGTERM the run
+# saves and exits with 143. SLURM sends the signal some time before the limit
+# (--signal) or when it needs the nodes (--requeue), and restarts the job, which
+# continues from its last checkpoint. RUN must be on a file system that all nodes
+# share. Submit it from an environment that has disco-rl.
 #SBATCH --job-name=disco
 #SBATCH --nodes=8
 #SBATCH --ntasks-per-node=1
@@ -27,7 +27,7 @@ srun --kill-on-bad-exit=1 \
   --config="$CONFIG" --workdir="$RUN" --distributed "$@"
 status=$?
 
-# 143: asked to end, and saved. Others are errors, and are not repeated.
+# 143: saved as requested. Others are errors, after which it is not requeued.
 if [ "$status" = 143 ]; then
   scontrol requeue "$SLURM_JOB_ID"
 fi

@@ -1,4 +1,4 @@
-"""Standard streams that may fail without ending the run."""
+"""Makes standard streams whose failures do not end a run."""
 
 import contextlib
 import io
@@ -23,8 +23,8 @@ class _Lossy(io.FileIO):
 def hide_tracebacks() -> None:
   """Drops tracebacks of threads of libraries.
 
-  Callers get the same errors, which end a launcher with one line. With a full
-  disk, there would be hundreds of lines before it.
+  Callers get the same errors, which end a launcher with one line. On a full
+  disk, hundreds of lines would precede it.
   """
   logging.get_absl_handler().addFilter(lambda record: not record.exc_info)
   show = sys.unraisablehook

@@ -87,8 +87,8 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     fail(
       f'{len(failures)} of {len(runs)} runs failed: '
       + '; '.join(f'{folder}: {text}' for folder, text in failures.items())
-      + '. The same command tries again, but for losses that are not finite: '
-      'delete the folder of such a run to repeat it.'
+      + '. The same command repeats them, except those with a loss that is not '
+      'finite: delete the folder of such a run to repeat it.'
     )
 
 
@@ -183,7 +183,7 @@ def _make_run(
   if _SEEDS.value > 1:
     raise ValueError(
       '--seeds is for discovery: disco-rl evaluate trains the agents of one '
-      f'run side by side. Set --config.seeds={_SEEDS.value}.'
+      f'run in parallel. Set --config.seeds={_SEEDS.value}.'
     )
   names = runs_lib.labels(rules or [settings['rule']])
   label.insert(0, names[settings['rule']])

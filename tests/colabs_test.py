@@ -14,7 +14,7 @@ import pytest
 FOLDER = launching.REPOSITORY / 'colabs'
 # Notebook -> figures that it shows.
 FIGURES = {'evaluate': 1, 'meta_train': 1, 'explore_rule': 7}
-# Notebook -> what makes it run for long, and what stands there in the test.
+# Notebook -> code that takes long, and its replacement in the test.
 SHORTER = {
   'evaluate': ('config.updates = 400', 'config.updates = 20'),
   'meta_train': ('config.meta_steps = 30', 'config.meta_steps = 3'),
@@ -66,14 +66,14 @@ def test_a_notebook_has_no_logic(name: str) -> None:
 def test_a_notebook_shows_what_it_gave(name: str) -> None:
   path = FOLDER / f'{name}.ipynb'
   cells = code_cells(path)
-  # All were run, from top to bottom.
+  # All cells were run, from top to bottom.
   assert [cell['execution_count'] for cell in cells] == [
     *range(1, len(cells) + 1)
   ]
   outputs = outputs_of(path)
   assert count_figures(outputs) == FIGURES[name]
   assert {output.get('name', 'stdout') for output in outputs} == {'stdout'}
-  # No path of the machine that it ran on.
+  # Outputs show no path of the machine.
   assert not re.search(r'/(home|root|tmp|usr|work)/', json.dumps(outputs))
 
 
@@ -82,7 +82,7 @@ def run(
 ) -> list[dict[str, Any]]:
   """Executes a notebook in a folder; returns the outputs of its cells."""
   pytest.importorskip('nbclient', reason="pip install -e '.[notebooks]'")
-  # In a process of its own, whose variables kernels inherit.
+  # In a separate process, whose variables kernels inherit.
   process = launching.run_python(
     str(FOLDER / 'execute.py'),
     str(FOLDER / f'{name}.ipynb'),
@@ -121,7 +121,7 @@ def test_a_published_notebook_opens_and_installs_in_colab() -> None:
 @pytest.mark.slow
 def test_discovery_runs(tmp_path: pathlib.Path) -> None:
   outputs = run('meta_train', FOLDER, tmp_path)
-  shown = json.dumps(outputs)  # The names of all columns, among others.
+  shown = json.dumps(outputs)  # Includes the names of all columns.
   for what in ('policy', 'y', 'z'):
     assert f'validation_{what}_entropy' in shown
   assert count_figures(outputs) == FIGURES['meta_train']

@@ -1,4 +1,4 @@
-"""Checks of an environment against the protocol of base.py, by playing it."""
+"""Checks environments against the protocol of base.py, by playing."""
 
 from collections.abc import Callable
 import dataclasses
@@ -21,9 +21,9 @@ class Trajectory:
   """A trajectory of random actions, as NumPy arrays.
 
   Attributes:
-    observation: tree of [T+1, B, ...].
+    observation: A tree of [T+1, B, ...].
     action: [T, B] int32.
-    timestep: outcomes [T, B, ...]; its observation is `observation[1:]`.
+    timestep: The outcomes [T, B, ...]; its observation is `observation[1:]`.
   """
 
   observation: Any
@@ -38,8 +38,8 @@ def check(
 
   Args:
     make: seed -> the environment. A host environment must have
-      `num_environments`; one of JAX is batched here, and the seed is that of
-      its key.
+      `num_environments`. A JAX environment is batched here, with a key from the
+      seed.
     num_steps: T, enough for an episode to end and the next to begin.
     num_environments: B, at least 2.
 
@@ -141,11 +141,12 @@ def stacked(
 
   Args:
     frame: [T+1, B, ...].
-    is_first: [T+1, B] bool, of its episode.
+    is_first: [T+1, B] bool, whether the frame begins an episode.
     num_frames: S.
 
   Returns:
-    [T+1, B, ..., S], the newest last; before the first of an episode, that one.
+    [T+1, B, ..., S], the newest last. The first frame of an episode is repeated
+    for those before it.
   """
   time = np.arange(len(frame))[:, None]
   start = np.maximum.accumulate(np.where(is_first, time, 0))
@@ -221,7 +222,9 @@ def _check_timestep(timestep: types.TimeStep, batch: tuple[int, int]) -> None:
   assert is_last[:-1].any(), 'no episode ended: raise num_steps'
   assert is_last[mask & timestep.is_terminal].all(), 'terminal but not last'
   assert timestep.is_terminal[~mask].all(), 'a masked step is not terminal'
-  resets = ~mask & ~is_last  # Steps that merely reset; not all environments.
+  resets = (
+    ~mask & ~is_last
+  )  # Steps that only reset; some environments have none.
   if resets.any():
     assert not resets[0].any(), 'the first step resets'
     np.testing.assert_array_equal(resets[1:], is_last[:-1])
@@ -230,5 +233,5 @@ def _check_timestep(timestep: types.TimeStep, batch: tuple[int, int]) -> None:
 
 
 def _equal(x: Any, y: Any) -> bool:
-  """Whether two trees of the same structure hold the same arrays."""
+  """Returns whether two trees of equal structure have equal arrays."""
   return all(jax.tree.leaves(jax.tree.map(np.array_equal, x, y)))

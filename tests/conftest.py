@@ -15,10 +15,10 @@ from disco_rl.runtime import compilation_cache
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 
 if jax.__version_info__ < (0, 11):
-  # New emitters, and modules cut into pieces for threads that the other worker
-  # keeps busy, take most of the time of compiling for CPUs. JAX 0.11 no longer
-  # knows the first flag. Other processes that tests start inherit both, as all
-  # must compute the same bit for bit.
+  # The new emitters, and modules split for threads that the other worker keeps
+  # busy, take most of the time of compiling for CPUs. JAX 0.11 lacks the first
+  # flag. Processes that tests start inherit both, because all processes must
+  # compute the same bit for bit.
   os.environ['XLA_FLAGS'] = (
     os.environ.get('XLA_FLAGS', '')
     + ' --xla_cpu_use_fusion_emitters=false'
@@ -35,7 +35,7 @@ jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 compilation_cache.collect_garbage_rarely()
 
-# A minute or more each, some with their slow tests; the others take seconds.
+# These take a minute or more each, some only with slow tests; others seconds.
 _LONGEST = (
   'distributed_test',
   'kills_test',
@@ -51,13 +51,13 @@ _LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-  """Files that take minutes come first: workers then end together."""
+  """Puts files that take minutes first, so that workers end together."""
   places = {name: place for place, name in enumerate(_LONGEST)}
   items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 def pytest_collection_finish() -> None:
-  """What is imported by now stays: no need to look through it for garbage."""
+  """Keeps the garbage collector from searching what has been imported."""
   gc.freeze()
 
 
@@ -71,7 +71,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope='module')
 def quick_compilation() -> Iterator[None]:
-  """For programs that run for moments: optimising them would take longer."""
+  """Skips optimizations, which take longer than short programs run."""
   jax.config.update('jax_disable_most_optimizations', True)
   yield
   jax.config.update('jax_disable_most_optimizations', False)
@@ -79,7 +79,7 @@ def quick_compilation() -> Iterator[None]:
 
 @pytest.fixture
 def foreground() -> Iterator[None]:
-  """Interrupts end programs, as shells have it for those in the foreground."""
+  """Lets interrupts end programs, as shells do in the foreground."""
   former = signal.signal(signal.SIGINT, signal.default_int_handler)
   yield
   signal.signal(signal.SIGINT, former)
@@ -87,7 +87,7 @@ def foreground() -> Iterator[None]:
 
 @pytest.fixture(scope='session')
 def disco103_path() -> pathlib.Path:
-  """The published weights; tests that need them skip where they are not."""
+  """Returns the path of the published weights; skips tests without them."""
   directories = [
     _REPOSITORY.parent / 'shared' / 'weights',
     pathlib.Path(pooch.os_cache('disco_rl')),
@@ -97,11 +97,11 @@ def disco103_path() -> pathlib.Path:
   for directory in directories:
     path = directory / 'disco_103.npz'
     if path.is_file():
-      # Where rules are loaded by name, in subprocesses as well.
+      # Rules are then loaded by name from here, also in subprocesses.
       os.environ['DISCO_RL_WEIGHTS_DIR'] = str(directory)
       return path
   pytest.skip(
-    'disco_103.npz is not here: download it with '
-    "disco_rl.weights.load('disco103'), or set DISCO_RL_WEIGHTS_DIR to the "
-    'directory that holds it'
+    'disco_103.npz was not found: download it with '
+    "disco_rl.weights.load('disco103'), or set DISCO_RL_WEIGHTS_DIR to its "
+    'directory'
   )

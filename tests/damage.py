@@ -19,7 +19,7 @@ FEW = hypothesis.settings(
 
 @st.composite
 def damaged(draw: st.DrawFn, content: bytes) -> bytes:
-  """Content cut short, with bytes changed, removed or inserted; or random."""
+  """Draws damaged content: cut, changed, with bytes removed, or random."""
   place = st.integers(0, len(content))
   start, end = sorted((draw(place), draw(place)))
   match draw(st.sampled_from(('foreign', 'short', 'bit', 'lack', 'changed'))):

@@ -1,4 +1,4 @@
-"""Tiny discoveries, and groups of agents in environments made for a test."""
+"""Makes tiny discoveries, and groups of agents in test environments."""
 
 from collections.abc import Callable
 import dataclasses
@@ -22,7 +22,7 @@ from disco_rl.meta_training import population
 
 
 def config_of(**changes: Any) -> config_lib.MetaTrainingConfig:
-  """A discovery by configs/quickstart.py, tiny, with changed settings."""
+  """Returns configs/quickstart.py at a tiny size, with changed settings."""
   settings = {**quickstart.get_config().to_dict(), **small_runs.SETTINGS}
   return meta_trainer.config_of({**settings, **changes})
 
@@ -33,7 +33,7 @@ def group_config(
   spec: types.EnvironmentSpec,
   **fields: Any,
 ) -> population.GroupConfig:
-  """All agents of a discovery as one group, in environments of this spec."""
+  """Puts all agents of a discovery in one group, in environments of a spec."""
   return population.GroupConfig(
     names=config.agents * ('own',),
     inner_loop=build.make_inner_loop(config, rule, spec),
@@ -87,7 +87,7 @@ class Counting(base.HostEnvironment):
 
 
 def counting_spec(width: int = 3) -> types.EnvironmentSpec:
-  """Zeros fill the observations of `Counting` up to this width."""
+  """Returns the spec of `Counting`, whose observations are padded by zeros."""
   return types.EnvironmentSpec(jax.ShapeDtypeStruct((width,), jnp.float32), 2)
 
 
@@ -112,13 +112,13 @@ class MeanReward(meta_gradient.MetaGradient):
     return (of_state, jax.tree.map(lambda x: x + reward, gradient)), {}
 
 
-# From a rule's parameters to the reward of agents.
+# A rule's parameters -> the reward of agents.
 Reward = Callable[[types.Params], jax.Array]
 
 
 @types.record
 class StubAgent:
-  """Attributes: key: PRNG key. rule: of its runs. runs, validations: []."""
+  """An agent that counts its runs and validations, [], and keeps its rule."""
 
   key: types.Array
   rule: types.Params
@@ -129,7 +129,7 @@ class StubAgent:
 def stub_member(
   rule_params: types.Params, seed: int | jax.Array
 ) -> inner_loop_lib.Member:
-  """A member of which `StubInnerLoop` has run nothing yet."""
+  """Makes a member that `StubInnerLoop` has not run yet."""
   agent: Any = StubAgent(
     key=jax.random.key(seed),
     rule=jax.tree.map(jnp.zeros_like, rule_params),
@@ -144,11 +144,11 @@ def stub_member(
 
 @dataclasses.dataclass(frozen=True)
 class StubInnerLoop:
-  """Rewards depend on the rule and on random numbers.
+  """An inner loop whose rewards depend on the rule and on random numbers.
 
   Attributes:
     reward: The function from a rule to its reward.
-    noise: factor of the random part, which the member's key determines.
+    noise: The factor of the random part, which the member's key determines.
   """
 
   reward: Reward

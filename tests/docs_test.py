@@ -83,7 +83,7 @@ def test_search_from_the_disk_finds_guides(site: pathlib.Path) -> None:
   assert {'get-started.html', 'faults.html', 'your-loop.html'} < pages
   inside = {page for page in pages if '/' in page}
   assert inside == {'reference/disco_rl.html'}
-  # The worker that searches has a substitute where pages are files.
+  # A substitute for the search worker serves pages that are opened as files.
   assert 'javascripts/iframe-worker.js' in (site / 'index.html').read_text()
 
 
@@ -228,7 +228,7 @@ def test_links_of_the_readme(site: pathlib.Path) -> None:
 
 
 def _blocks(path: pathlib.Path, language: str) -> list[str]:
-  """Contents of the fenced blocks of a language."""
+  """Returns the contents of the fenced blocks in a language."""
   fences = re.findall(
     r'^```(\w*)\n(.*?)^```$', path.read_text(), re.DOTALL | re.MULTILINE
   )
@@ -237,7 +237,7 @@ def _blocks(path: pathlib.Path, language: str) -> list[str]:
 
 def test_the_readme_is_short() -> None:
   first = _blocks(_README, 'python')[0]
-  # The first program downloads nothing, and shows what it has learnt.
+  # The first program downloads nothing, and shows what it has learned.
   assert "rule='general'" in first
   assert 'print(' in first
   # `make run` installs no suite of environments.
@@ -286,11 +286,11 @@ def test_extras_are_installed_by_one_command() -> None:
 
 
 def _commands() -> Iterator[tuple[pathlib.Path, list[str]]]:
-  """Commands of Python and of the package, of all pages."""
+  """Yields the commands `python -m` and `disco-rl` of all pages."""
   for path in _TEXTS:
     for block in _blocks(path, ''):
       for line in block.replace('\\\n', ' ').splitlines():
-        # A shell computes some of it; flags may take numbers there.
+        # The shell computes some words; where flags need numbers, 1 will do.
         words = shlex.split(
           re.sub(r'\$\(.*?\)|\$\w+', '1', line), comments=True
         )
@@ -305,7 +305,7 @@ def test_runs_of_the_pages_have_folders_of_their_own() -> None:
   for path, (module, *flags) in _commands():
     if module in _LAUNCHERS:
       workdir = next(flag for flag in flags if flag.startswith('--workdir='))
-      # It may change when a run goes on.
+      # These flags may change when a run is resumed.
       same = {workdir, *(x for x in flags if x.startswith('--processes='))}
       settings = ' '.join([module, *sorted({*flags} - same)])
       known = runs.setdefault(workdir, {settings})
@@ -317,7 +317,7 @@ def test_commands_of_the_pages_are_valid(
 ) -> None:
   monkeypatch.chdir(_ROOT)
   load = registry.load_with_card
-  # Another rule in place of files that readers would have, or download.
+  # The shipped rule replaces files that readers would have or download.
   monkeypatch.setattr(
     registry,
     'load_with_card',
@@ -336,9 +336,9 @@ def test_commands_of_the_pages_are_valid(
     if module in _LAUNCHERS:
       importlib.import_module(module)  # Defines its flags.
       assert any(flag.startswith('--workdir=') for flag in flags), where
-      # Builds the run's settings, as the launcher does first of all.
+      # Builds the run's settings, as the launcher does first.
       base = evaluate if module == 'launch.evaluate' else None
-      # Of the runs of a sweep a few are enough.
+      # A few runs of a sweep are enough.
       flags += ['--sample=3'] if module == 'launch.sweep' else []
       with launching.parsed(*flags, base=base) as settings:
         assert _LAUNCHERS[module](settings), where

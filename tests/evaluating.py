@@ -1,4 +1,4 @@
-"""Calls of launch.evaluate, for its tests."""
+"""Calls launch.evaluate, for its tests."""
 
 import functools
 

@@ -70,7 +70,7 @@ def test_the_transformer_learns() -> None:
   )
   assert np.mean(accuracies[:5]) < 0.55
   assert np.mean(accuracies[-5:]) > 0.8
-  # What was sampled is what is learnt from: no token sees a later one.
+  # The learner recomputes the sampled logits: no token sees a later one.
   rollout = increasing_digits.write(network, params, jax.random.key(1), 4, 32)
   outputs, _ = network.unroll(params, rollout)
   np.testing.assert_allclose(

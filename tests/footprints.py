@@ -1,4 +1,4 @@
-"""Observations for every torso, and what XLA reports of a compiled program."""
+"""Observations for every torso, and the memory that XLA reports."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from disco_rl.runtime import compilation
 
 
 def nethack_observation(frames: int) -> types.PyTree:
-  """Shapes of NetHack's observations, of which some frames are stacked."""
+  """Returns the shapes of NetHack's observations with stacked frames."""
   shapes = {'glyphs': (21, 79), 'blstats': (27,), 'message': (256,)}
   return {
     key: jax.ShapeDtypeStruct((*shape, frames), nethack.OBSERVATION_TYPES[key])
@@ -29,7 +29,7 @@ OBSERVATIONS = {
 
 
 def reported_bytes(call: compilation.Call) -> int:
-  """Of the program as it runs, arguments and results included."""
+  """Returns the bytes of a running program, with arguments and results."""
   program, arguments = call
   usage: Any = program.compile(*arguments).memory_analysis()
   return (

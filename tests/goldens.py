@@ -42,11 +42,11 @@ AGENT_FILES = (
   'actor_critic_a3',
 )
 
-# Largest absolute difference over max(1, largest expected magnitude).
+# The largest absolute difference over max(1, largest expected magnitude).
 ONE_UPDATE = 2e-5
 MORE_UPDATES = 2e-4
 # In float32, h^-1 moves in steps of 2^-23 / eps = 1.2e-4: the last bit of a
-# logit moves a value by a step, and with it all that is computed from values.
+# logit moves a value by one step, and so everything computed from values.
 VALUES = 5e-4
 # Norm of a tensor's error over its norm; or, where terms cancel, over the
 # largest norm of all tensors: the bias of pi_hat has no effect but rounding.
@@ -62,9 +62,9 @@ VALUES = 5e-4
 #   float32, float32          -        3.1e-4        3.6e-5    not measured
 #
 # In disco_small_a3 a single entry of the first gradient, 3e-7 with a rounding
-# error of 4e-8, leads the meta-gradient outside the meta-RNN, as a cold Adam
-# divides by it: 1e-3 of its value moves tensors by 1.9e-3. Its value is
-# replaced, its derivative has rounding errors of its own. Both the goldens and
+# error of 4e-8, dominates the meta-gradient outside the meta-RNN: a cold Adam
+# divides by it, so 1e-3 of its value moves tensors by 1.9e-3. Its value is
+# replaced, but its derivative has its own rounding errors. Both the goldens and
 # the numbers here are rounded: a bound is twice the distance from float64.
 META_GRADIENT = 3e-4
 COLD_META_GRADIENT = 3.5e-3
@@ -104,7 +104,7 @@ Report = dict[str, jax.Array]
 
 
 def quick_jit(function: Callable[..., Any], **kwargs: Any) -> Any:
-  """`jax.jit` without the compiler's costly optimisations.
+  """Compiles like `jax.jit`, without the costly optimizations.
 
   Programs run for milliseconds here, and would compile for half a minute.
   """
@@ -135,7 +135,7 @@ class Golden:
     return self.arrays[key]
 
   def under(self, prefix: str) -> dict[str, np.ndarray]:
-    """All arrays under a prefix, which their keys then lack."""
+    """Returns all arrays under a prefix, which is removed from their keys."""
     return {
       key.removeprefix(prefix): self[key]
       for key in self.arrays
@@ -143,7 +143,7 @@ class Golden:
     }
 
   def sequence(self, prefix: str) -> list[dict[str, np.ndarray]]:
-    """The arrays under `prefix/0/`, `prefix/1/` and so on."""
+    """Returns the arrays under `prefix/0/`, `prefix/1/` and so on."""
     numbers = {int(key.split('/')[0]) for key in self.under(f'{prefix}/')}
     return [self.under(f'{prefix}/{i}/') for i in sorted(numbers)]
 
@@ -153,8 +153,8 @@ class Rollout(types.Rollout):
   """A rollout of the goldens, whose transitions are all real.
 
   Attributes:
-    loss_mask: [T, B] bool, False for the first transition of an episode: the
-      published code leaves it out of losses, and of nothing else.
+    loss_mask: [T, B] bool, False for the first transition of an episode, which
+      the published code leaves out of losses only.
   """
 
   loss_mask: Any = None
@@ -166,7 +166,7 @@ class _LossMask(base.UpdateRule):
   def loss(
     self, taken: types.Outputs, targets: Any, rollout: types.Rollout
   ) -> tuple[types.Array, types.Logs]:
-    """As of the rule, with weights whose mean is 1."""
+    """Computes the loss of the rule, with weights whose mean is 1."""
     assert isinstance(rollout, Rollout)
     loss, logs = super().loss(taken, targets, rollout)
     return loss * rollout.loss_mask / jnp.mean(rollout.loss_mask), logs
@@ -185,14 +185,14 @@ class Case:
   """The agent of a golden file, and its data.
 
   Attributes:
-    golden: the file.
-    network: the agent's.
-    rule: the update rule of the agent.
+    golden: The file.
+    network: The agent's network.
+    rule: The update rule of the agent.
     rule_params: eta.
-    optimizer: the agent's, behind `replace_first_gradient`.
-    replacement: gradients that it replaces, NaN elsewhere.
-    state: before the first update.
-    rollouts: one per update.
+    optimizer: The agent's optimizer, after `replace_first_gradient`.
+    replacement: The gradients that replace others, NaN elsewhere.
+    state: The state before the first update.
+    rollouts: One rollout per update.
   """
 
   golden: Golden
@@ -210,7 +210,7 @@ class Case:
     state: learner.LearnerState,
     rollout: types.Rollout,
   ) -> tuple[learner.LearnerState, Report]:
-    """One update, and its numbers in the golden file, without gradients."""
+    """Makes one update; returns the state, and a report without gradients."""
     after, update = learner.update(
       self.network, self.rule, self.optimizer, rule_params, state, rollout
     )
@@ -233,7 +233,7 @@ class Case:
     return after, jax.lax.stop_gradient(report)
 
   def outer_loss(self, params: types.Params) -> jax.Array:
-    """Cross-entropy of the agent's policy; its gradient is the golden one."""
+    """Computes the golden outer loss, the cross-entropy of the policy."""
     observation = self.golden['meta_gradient/valid_observation']
     probabilities = self.golden['meta_gradient/target_probs']
     logits, *_ = self.network.step(params, observation, ())
@@ -242,10 +242,10 @@ class Case:
 
 
 def make_case(name: str, request: pytest.FixtureRequest) -> Case:
-  """Reads a golden file of an agent; skips where disco103 is needed and absent.
+  """Reads a golden file of an agent; skips the test if disco103 is missing.
 
   Args:
-    name: one of AGENT_FILES.
+    name: One of AGENT_FILES.
     request: The request of the test, for the path of the published weights.
 
   Returns:
@@ -264,7 +264,7 @@ def make_case(name: str, request: pytest.FixtureRequest) -> Case:
   params = _agent_params(golden.under('params/'))
   learning_rate = float(golden['config/learning_rate'])
   replacement = _first_gradient(golden, learning_rate)
-  # All parameters in one array: a fraction of the operations to compile.
+  # One array of all parameters needs a fraction of the operations.
   optimizer = optax.flatten(
     optax.chain(
       replace_first_gradient(flatten_util.ravel_pytree(replacement)[0]),
@@ -298,7 +298,7 @@ def _nest(flat: Mapping[str, np.ndarray]) -> dict[str, dict[str, jax.Array]]:
 
 
 def _modules(params: types.Params) -> Mapping[str, str]:
-  """Modules of an agent that has these parameters, ours -> the goldens'."""
+  """Returns the modules of an agent's parameters, ours -> the goldens'."""
   return (
     _ACTOR_CRITIC_MODULES
     if len(params) == len(_ACTOR_CRITIC_MODULES)
@@ -307,7 +307,7 @@ def _modules(params: types.Params) -> Mapping[str, str]:
 
 
 def _agent_params(flat: Mapping[str, np.ndarray]) -> types.Params:
-  """Parameters of an agent from the goldens' names to ours."""
+  """Renames an agent's parameters from the goldens' names to ours."""
   theirs = _nest(flat)
   modules = _modules(theirs)
   assert sorted(modules.values()) == sorted(theirs)
@@ -317,9 +317,9 @@ def _agent_params(flat: Mapping[str, np.ndarray]) -> types.Params:
 def _make_rule(
   golden: Golden, request: pytest.FixtureRequest
 ) -> tuple[base.UpdateRule, types.Params]:
-  """The rule of a golden file, and its parameters."""
+  """Returns the rule of a golden file, and its parameters."""
   if golden.name == 'actor_critic_a3':
-    # Of the published code; small tasks are learnt with less.
+    # The published code's cost; small tasks are learned with less.
     return _ActorCritic(entropy_cost=0.2), {}
   if golden.name == 'disco103_a3':
     path = request.getfixturevalue('disco103_path')
@@ -329,7 +329,10 @@ def _make_rule(
 
 
 def _rollout(arrays: Mapping[str, np.ndarray]) -> Rollout:
-  """There, rewards[t] and discounts[t] arrived with observation t."""
+  """Converts a golden rollout.
+
+  There, rewards[t] and discounts[t] arrive with observation t.
+  """
   discounts = arrays['discounts']
   # The reward and the end before the first observation belong to no action.
   return Rollout(
@@ -344,7 +347,7 @@ def _rollout(arrays: Mapping[str, np.ndarray]) -> Rollout:
 
 
 def _rule_state(golden: Golden) -> Any:
-  """The state of the rule before the first update."""
+  """Returns the state of the rule before the first update."""
   flat = _nest(golden.under('init_meta_state/'))
   value_moments = value_targets.ValueMoments(
     **{
@@ -369,7 +372,7 @@ def replace_first_gradient(
   """Replaces values of the first gradient, but not their derivatives.
 
   Args:
-    replacement: like the gradient; NaN where it is not replaced.
+    replacement: An array like the gradient; NaN where it is not replaced.
 
   Returns:
     A transformation; its state is the next replacement.
@@ -387,10 +390,10 @@ def replace_first_gradient(
 
 
 def _first_gradient(golden: Golden, learning_rate: float) -> types.Params:
-  """The five smallest golden gradients below 1e-6, NaN elsewhere.
+  """Returns the five smallest golden gradients below 1e-6, NaN elsewhere.
 
-  Their signs and sizes are rounding errors. Gradients of the first update
-  are read off that update's size, u = g / (|g| + 1e-8).
+  Their signs and sizes are rounding errors. Gradients g of the first update are
+  derived from the update u = g / (|g| + 1e-8).
   """
   gradients = {}
   for key, before in golden.under('params/').items():
@@ -399,7 +402,7 @@ def _first_gradient(golden: Golden, learning_rate: float) -> types.Params:
     size = np.abs(update)
     gradients[key] = 1e-8 * update / (1.0 - size.clip(max=1.0 - 1e-9))
   sizes = np.abs(np.concatenate([g.ravel() for g in gradients.values()]))
-  # Zero is no rounding error: the ReLU above is off.
+  # Zero is not a rounding error: the ReLU above is off.
   smallest = np.sort(sizes[(sizes > 0) & (sizes < 1e-6)])[:5]
   return _agent_params(
     {
@@ -413,7 +416,7 @@ def _first_gradient(golden: Golden, learning_rate: float) -> types.Params:
 
 
 def golden_params(prefix: str, params: types.Params) -> Report:
-  """Parameters of an agent by the goldens' keys."""
+  """Returns an agent's parameters by the goldens' keys."""
   modules = _modules(params)
   assert sorted(modules) == sorted(params)
   return {
@@ -424,7 +427,7 @@ def golden_params(prefix: str, params: types.Params) -> Report:
 
 
 def _report_state(state: learner.LearnerState) -> Report:
-  """The state after an update."""
+  """Reports the state after an update."""
   report = golden_params('params', state.params)
   value_moments = state.rule_state
   if isinstance(state.rule_state, disco.DiscoState):
@@ -445,7 +448,7 @@ def _report_disco(
   rollout: types.Rollout,
   logs: types.Logs,
 ) -> Report:
-  """Inputs and outputs of the meta-network, and logs."""
+  """Reports the inputs and outputs of the meta-network, and logs."""
   rule = case.rule
   unroll = lambda params: case.network.unroll(params, rollout)
   outputs, _ = unroll(state.params)
@@ -500,7 +503,7 @@ def _report_disco(
 
 
 def _report_estimates(estimates: value_targets.RetraceEstimates) -> Report:
-  """Inputs of the meta-network."""
+  """Reports inputs of the meta-network."""
   return {
     'meta_out/adv': estimates.advantage,
     'meta_out/normalized_adv': estimates.normalized_advantage,
@@ -514,7 +517,7 @@ def _report_estimates(estimates: value_targets.RetraceEstimates) -> Report:
 
 
 def _report_outputs(rollout: types.Rollout, outputs: types.Outputs) -> Report:
-  """Means of the agent's outputs, and of their entropies."""
+  """Reports means of the agent's outputs, and of their entropies."""
   action = rollout.action[:-1, :, None, None]
   taken = lambda head: jnp.take_along_axis(
     outputs[head][:-1], action, axis=2
@@ -539,7 +542,7 @@ def _report_actor_critic(
   rollout: types.Rollout,
   logs: types.Logs,
 ) -> Report:
-  """Value estimates, and logs."""
+  """Reports value estimates, and logs."""
   rule = case.rule
   outputs, _ = case.network.unroll(state.params, rollout)
   estimates, _ = rule.estimate(
@@ -571,7 +574,7 @@ def _report_actor_critic(
 
 
 def deviation(actual: Any, expected: np.ndarray) -> float:
-  """Largest absolute difference over max(1, largest expected magnitude)."""
+  """Returns the largest difference over max(1, largest expected magnitude)."""
   actual = np.asarray(actual)
   assert actual.shape == expected.shape, (actual.shape, expected.shape)
   difference = np.max(np.abs(actual.astype(np.float64) - expected))

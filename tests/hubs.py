@@ -33,7 +33,7 @@ class Hub:
   requests: list[str] = dataclasses.field(default_factory=list)
 
   def post(self, path: str, body: bytes) -> dict[str, Any]:
-    """Answers what huggingface_hub asks to upload files."""
+    """Answers the requests of huggingface_hub to upload files."""
     if path == '/api/repos/create':
       return {'url': f'{self.url}/me/rules', 'id': 'me/rules'}
     if path == '/api/models/me/rules/preupload/main':
@@ -121,7 +121,7 @@ def serve(files: dict[str, bytes], cache: pathlib.Path) -> Iterator[Hub]:
     listening(handler_of(served)) as served.url,
     pytest.MonkeyPatch.context() as patch,
   ):
-    # What HF_ENDPOINT and HF_HUB_CACHE set, which are read at the import.
+    # HF_ENDPOINT and HF_HUB_CACHE set these, but are read only at the import.
     template = f'{served.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}'
     patch.setattr(constants, 'ENDPOINT', served.url)
     patch.setattr(constants, 'HUGGINGFACE_CO_URL_TEMPLATE', template)

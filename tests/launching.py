@@ -28,10 +28,10 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 # The environment of processes that tests start.
 OF_PROCESSES = {
   'JAX_DISABLE_MOST_OPTIMIZATIONS': '1',
-  # JAX 0.10.1 logs an error when it loads programs that it has compiled.
+  # JAX 0.10.1 logs an error when it loads programs that it compiled itself.
   'TF_CPP_MIN_LOG_LEVEL': '3',
   'JAX_COMPILATION_CACHE_DIR': jax.config.jax_compilation_cache_dir,
-  # All, as each process would compile dozens of small programs again.
+  # Otherwise each process would compile dozens of small programs again.
   'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
   'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
 }
@@ -64,8 +64,8 @@ def start_python(*arguments: str, **variables: str) -> subprocess.Popen[str]:
   )
 
 
-# Runs a launcher, but kills it once the rows of a step are written: as late as
-# can be before the second checkpoint.
+# Runs a launcher, and kills it once the rows of a step are written: as late as
+# possible before the second checkpoint.
 _KILLED = """
 import os, runpy, signal, sys, time
 from disco_rl.runtime import metrics
@@ -108,7 +108,7 @@ def kill(
 def parsed(
   *arguments: str, base: ModuleType | None = None
 ) -> Iterator[dict[str, Any]]:
-  """The settings that a launcher's flags make, while they hold."""
+  """Yields the settings that a launcher's flags make, while they are set."""
   argv = ['launcher', *arguments]
   with flagsaver.flagsaver(), pytest.MonkeyPatch.context() as patch:
     # ml_collections reads the settings from there.
@@ -148,7 +148,7 @@ def error_of_main(
 
 
 def message_of(ended: SystemExit) -> str:
-  """The error message that a launcher ends with, in one line."""
+  """Returns the error message that a launcher ends with, one line."""
   # It is printed to stderr, and the exit status is 1.
   assert isinstance(ended.code, str)
   assert ended.code.startswith('error: ')
@@ -157,13 +157,13 @@ def message_of(ended: SystemExit) -> str:
 
 
 def digests(workdir: pathlib.Path, *names: str) -> dict[str, list[int]]:
-  """Sizes and checksums of files, as in summary.json."""
+  """Returns sizes and checksums of files, as in summary.json."""
   found = {name: (workdir / name).read_bytes() for name in names}
   return {name: [len(x), zlib.crc32(x)] for name, x in found.items()}
 
 
 def contents(workdir: pathlib.Path) -> dict[str, bytes]:
-  """The bytes of all files in a folder by their relative paths."""
+  """Returns the bytes of all files in a folder by relative path."""
   return {
     str(path.relative_to(workdir)): path.read_bytes()
     for path in workdir.rglob('*')

@@ -1,8 +1,7 @@
-"""Programs of discovery and evaluation for accelerators, on eight devices.
+"""Lowers programs of discovery and evaluation for eight accelerators.
 
-The program lowers them for cases such as `discovery:resnet:4:still/image`: a
-torso, the size of a core, and environments. It prints the cases that it has
-lowered.
+Arguments are cases such as `discovery:resnet:4:still/image`, with a torso, the
+size of a core, and environments. Prints the cases that were lowered.
 """
 
 import itertools
@@ -51,7 +50,7 @@ OBSERVATIONS = {
 
 
 class StillEnvironment(base.HostEnvironment):
-  """Only its first observations are looked at."""
+  """An environment that only resets: programs are lowered, not run."""
 
   def __init__(self, observation: str, num_environments: int):
     self.spec = types.EnvironmentSpec(OBSERVATIONS[observation], num_actions=3)
@@ -81,7 +80,7 @@ families.FAMILIES['still'] = families.Family(
 
 
 def of_discovery(config: Any) -> list[compilation.Call]:
-  """All programs of a group of members."""
+  """Returns all programs of a group of members."""
   rule = config.rule_settings
   params = jax.eval_shape(
     lambda: meta_network.init(jax.random.key(0), config.rule_settings.network)
@@ -91,7 +90,7 @@ def of_discovery(config: Any) -> list[compilation.Call]:
 
 
 def of_evaluation(config: Any) -> list[compilation.Call]:
-  """All programs of agents that are trained with a fixed rule."""
+  """Returns all programs of agents that are trained with a fixed rule."""
   (name,) = config.environments
   size = config.agents * config.agent.num_environments
   environment = registry.make(name, size, seed=0)
@@ -101,14 +100,14 @@ def of_evaluation(config: Any) -> list[compilation.Call]:
 
 
 def main() -> None:
-  """Each argument is a case: WHAT:TORSO:CORE:ENVIRONMENT."""
+  """Lowers each argument, a case WHAT:TORSO:CORE:ENVIRONMENT."""
   compilation_cache.collect_garbage_rarely()
   for case in sys.argv[1:]:
     what, torso, core, name = case.split(':')
     config = meta_trainer.config_of(
       {**SETTINGS, 'torso': torso, 'core_lstm': int(core), 'environments': name}
     )
-    # Accelerators share what is traced.
+    # Accelerators share traces.
     with backend.making_programs_for('tpu'):
       calls = {'discovery': of_discovery, 'evaluation': of_evaluation}[what](
         config

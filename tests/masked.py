@@ -17,7 +17,7 @@ LENGTH = 4
 
 @types.record
 class State:
-  """Attributes: legal: [A] bool. step: [] int32."""
+  """The legal actions, [A] bool, and the step, [] int32."""
 
   legal: types.Array
   step: types.Array
@@ -28,7 +28,7 @@ class Doors(base.JaxEnvironment):
   """One to four of five doors are open; the first open one pays 1.
 
   Attributes:
-    dead_end: whether no door is open in the third step.
+    dead_end: Whether no door is open in the third step.
   """
 
   dead_end: bool = dataclasses.field(default=False, metadata={'static': True})
@@ -51,7 +51,7 @@ class Doors(base.JaxEnvironment):
     was_legal = state.legal[action]
     is_first = action == jnp.argmax(state.legal)
     is_last = (state.step + 1 == LENGTH) | ~was_legal
-    # As board games have it: after the end nothing is legal.
+    # As in board games, nothing is legal after the end.
     legal = self._open(key, state.step + 1) & ~is_last
     state = State(legal, state.step + 1)
     return state, types.TimeStep(
@@ -113,14 +113,14 @@ class InfoDoors(gymnasium.Env):
 
 
 class HostDoors(InfoDoors):
-  """The same with the method of sb3-contrib."""
+  """The same game with the method of sb3-contrib."""
 
   def action_masks(self) -> np.ndarray:
     return self._legal
 
 
 class DeadEnd(HostDoors):
-  """No door is open after the first step."""
+  """A game in which no door is open after the first step."""
 
   def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
     outcome = super().step(action)

@@ -3,18 +3,18 @@
   python tests/mutants.py disco_rl/maths --number=20 --seed=0
 
 A mutant is one edit of the syntax tree: another operator, comparison, constant
-or slice, a condition negated, an argument or a statement left out. It is found
-if a test fails. Where tests have neither failed nor ended after `--seconds`, it
-may hang or the machine may be busy: these count apart, and tell nothing until
-they are run again alone. The tests of `disco_rl/PACKAGE/MODULE.py` are
-`tests/PACKAGE/MODULE_test.py`; if that one finds nothing, those that import the
-module; then those of the folder. `--since=COMMIT` draws from lines changed
-since then. Edits that change nothing a caller can see survive; the others show
-a missing test.
+or slice, a negated condition, or an argument or a statement left out. It is
+found if a test fails. If tests neither fail nor end within `--seconds`, it may
+hang or the machine may be busy: such mutants are counted separately, and should
+be run again alone. The tests of `disco_rl/PACKAGE/MODULE.py` are
+`tests/PACKAGE/MODULE_test.py`; if it finds nothing, the tests that import the
+module, then those in the folder. `--since=COMMIT` draws from lines changed
+since then. A mutant that survives shows a missing test, unless no caller can
+see it.
 
-It takes from seconds to minutes for each mutant, so it runs by hand. Many are
-quicker by the tests that run their lines, those that run the fewest lines
-first, as one run of all tests notes (pip install pytest-cov):
+A mutant takes seconds to minutes, so run this by hand. For many mutants it is
+quicker to run only the tests that reach their lines, those that run the fewest
+lines first, as recorded in one run of all tests (pip install pytest-cov):
 
   python -m pytest -n 0 --cov=disco_rl --cov-context=test --cov-report=
   python tests/mutants.py disco_rl --number=100 --coverage=.coverage
@@ -51,15 +51,15 @@ _PAIRS = (
   (ast.And, ast.Or),
 )
 _SWAPPED: dict[type, Any] = {a: b for p in _PAIRS for a, b in (p, p[::-1])}
-# Of a mutant: those that run a line everywhere are many.
+# The maximal number of tests for a mutant: most tests run some of the lines.
 _MOST_TESTS = 40
-# Texts of errors.
+# Mostly texts of errors.
 _SKIPPED = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Assert)
 
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-  """Source code that takes the place of `node` in a file."""
+  """Source code that replaces `node` in a file."""
 
   path: pathlib.Path
   node: ast.expr | ast.stmt
@@ -80,7 +80,7 @@ class Mutant:
 
 
 def variants(node: ast.AST) -> Iterator[ast.AST | str]:
-  """Yields what could stand instead of a node."""
+  """Yields replacements of a node."""
   changed = copy.deepcopy(node)
   match changed:
     case ast.BinOp() | ast.BoolOp() if type(changed.op) in _SWAPPED:
@@ -133,7 +133,7 @@ def nodes(tree: ast.AST, inside: bool = False) -> Iterator[ast.AST]:
 def mutants_of(path: pathlib.Path, lines: set[int] | None) -> Iterator[Mutant]:
   """Yields all mutants of a file, or those of some of its lines."""
   for node in nodes(ast.parse((REPOSITORY / path).read_text())):
-    # Of an `if` the condition alone is replaced.
+    # Only the condition of an `if` is replaced.
     place = node.test if isinstance(node, ast.If) else node
     if lines is not None and getattr(place, 'lineno', None) not in lines:
       continue
@@ -178,7 +178,7 @@ def tests_of(path: pathlib.Path) -> list[list[str]]:
 
 
 def tests_by_line(data: str) -> dict[tuple[str, int], list[str]]:
-  """Reads what --coverage names: (path, line) -> the tests that run it."""
+  """Reads the file of --coverage: (path, line) -> the tests that run it."""
   import coverage
 
   measured = coverage.CoverageData(data)
@@ -207,11 +207,11 @@ def failing(
   Args:
     folder: The copy.
     tests: Groups of tests; each group is run by one process.
-    seconds: The most that a group may take.
+    seconds: The time limit of a group.
 
   Returns:
-    The test that fails; '' if all pass; None if it is not known, as time ran
-    out in some group and nothing fails in the others.
+    The test that fails; '' if all pass; None if a group ran out of time and
+    nothing failed in the others.
   """
   command = [sys.executable, '-B', '-m', 'pytest', '-x', '-q', '--tb=no']
   nothing: str | None = ''
@@ -227,7 +227,7 @@ def failing(
     try:
       output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-      # With what it has started, which would hold its output open.
+      # Also kills what it has started, which would keep its output open.
       os.killpg(process.pid, signal.SIGKILL)
       process.communicate()
       nothing = None
@@ -244,9 +244,13 @@ def main() -> None:
   parser.add_argument('paths', nargs='+')
   parser.add_argument('--number', type=int, default=20)
   parser.add_argument('--seed', type=int, default=0)
-  parser.add_argument('--since', help='commit, to draw from changed lines')
-  parser.add_argument('--coverage', help='file of contexts of all tests')
-  parser.add_argument('--skip', type=int, default=0, help='those done before')
+  parser.add_argument(
+    '--since', help='commit; only draws from lines changed since'
+  )
+  parser.add_argument('--coverage', help='file of coverage by test')
+  parser.add_argument(
+    '--skip', type=int, default=0, help='number of mutants to skip'
+  )
   parser.add_argument('--seconds', type=float, default=300, help='time limit')
   given = parser.parse_args()
   files = [x for x in git('ls-files', *given.paths).split() if x[-3:] == '.py']
@@ -268,7 +272,7 @@ def main() -> None:
     shutil.copytree(REPOSITORY, folder, ignore=ignored)
     by_hash = py_compile.PycInvalidationMode.CHECKED_HASH
     compileall.compile_dir(folder, quiet=2, invalidation_mode=by_hash)
-    # Most programs are those of former mutants.
+    # Most programs are the same as for earlier mutants.
     cache = REPOSITORY / '.jax_cache'
     cache.mkdir(exist_ok=True)
     (folder / cache.name).symlink_to(cache)
@@ -283,13 +287,13 @@ def main() -> None:
       outcomes[outcome] += 1
       finders |= {found_by} if found_by else set()
       print(f'{outcome:8}', mutant, found_by or '', flush=True)
-    # One that fails anyway has found nothing.
+    # A test that fails without a mutant has found nothing.
     each = [[test] for test in sorted(finders)]
     if broken := failing(folder, each, given.seconds):
-      sys.exit(f'Without any mutant {broken} fails as well.')
+      sys.exit(f'{broken} also fails without any mutant.')
   print(
-    f'{outcomes["found"]} of {len(drawn)} mutants are found by a test that '
-    f'fails, {outcomes["TOO LONG"]} take too long, of {len(pool)} possible.'
+    f'{outcomes["found"]} of {len(drawn)} mutants were found by a test, '
+    f'{outcomes["TOO LONG"]} took too long; {len(pool)} are possible.'
   )
 
 

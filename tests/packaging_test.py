@@ -38,7 +38,7 @@ UNPUBLISHED = {'deepmind_lab'}
 
 
 def _run(*arguments: str) -> list[str]:
-  """The words that Python prints."""
+  """Returns the words that Python prints."""
   ended = launching.run_python(*arguments)
   assert ended.returncode == 0, ended.stderr
   return ended.stdout.split()
@@ -79,7 +79,7 @@ def test_the_version_is_that_of_the_distribution() -> None:
 
 @pytest.fixture(scope='module')
 def built(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  """The packages as a wheel would hold them."""
+  """Builds the packages as a wheel would contain them."""
   folder = tmp_path_factory.mktemp('built')
   command = ['egg_info', '--egg-base', str(folder), 'build_py', '--build-lib']
   _run('setup.py', '-q', *command, str(folder / 'lib'))
@@ -88,7 +88,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def test_the_wheel_holds_the_package_alone(built: pathlib.Path) -> None:
   assert [path.name for path in built.iterdir()] == ['disco_rl']
-  # Folder of the package -> where it lies in the repository.
+  # Folder of the package -> its folder in the repository.
   folders = {'.': _PACKAGE}
   for name in ('configs', 'launch'):
     folders[f'commands/{name}'] = launching.REPOSITORY / name
@@ -109,7 +109,7 @@ def test_the_wheel_holds_the_package_alone(built: pathlib.Path) -> None:
   }
 
 
-# Away from the clone, in a folder whose packages have names of launchers.
+# Runs outside the clone, in a folder with packages called configs and launch.
 _COMMAND = """
 import os, runpy, sys
 folder, sys.path[0], *sys.argv[1:] = sys.argv[1:]
@@ -129,7 +129,7 @@ def test_commands_run_with_what_is_built(
   )
   shown = run('evaluate', '--config=general', '--help')
   assert not shown.stderr
-  # Of the variant of configs/evaluate.py, and not of configs/general.py.
+  # This is the variant of configs/evaluate.py, not configs/general.py.
   assert "\n  environment='gridworld/held_out_00'" in shown.stdout
   refused = run('evaluate', '--config=configs/general.py', '--workdir=x')
   assert 'There is no file' in refused.stderr
@@ -149,13 +149,13 @@ def test_help_names_no_file_of_a_clone(built: pathlib.Path) -> None:
 
 def test_pip_finds_extras_by_what_is_installed() -> None:
   pip, *flags = shlex.split(extras.install('test'))
-  # No index has the distribution.
+  # The distribution is on no index.
   said = _run('-m', pip, *flags, '--no-index', '--dry-run')
   assert 'disco-rl-discovery[test]' in said
 
 
 def _imported(folder: str) -> set[str]:
-  """Names of packages, not of the standard library, that files import."""
+  """Returns imported packages that are not in the standard library."""
   found = set()
   for path in (launching.REPOSITORY / folder).rglob('*.py'):
     for node in ast.walk(ast.parse(path.read_bytes())):
@@ -168,7 +168,7 @@ def _imported(folder: str) -> set[str]:
 
 
 def _required() -> Iterator[tuple[str, str]]:
-  """Normalized names of distributions and their extras, '' for none."""
+  """Yields normalized names of distributions, and their extras or ''."""
   text = (launching.REPOSITORY / 'pyproject.toml').read_text()
   project = tomllib.loads(text)['project']
   extras = project['optional-dependencies']
@@ -181,8 +181,8 @@ def _normalize(name: str) -> str:
   return name.lower().replace('_', '-')
 
 
-# Distributions whose names are not those of the packages that they install;
-# suites are not always installed where tests run.
+# Package -> its distribution, if the names differ. Metadata would not tell for
+# suites that are not installed.
 _DISTRIBUTIONS = {
   'absl': 'absl-py',
   'ale_py': 'ale-py',

@@ -1,4 +1,4 @@
-"""Workers that pretend: they write what runs leave, and learn nothing."""
+"""Fake workers, which write the files of runs without learning."""
 
 import pathlib
 
@@ -6,7 +6,7 @@ import pytest
 
 from launch import scheduler
 
-# Returns are about the learning rate; at a rate of 0.5 they are not finite.
+# Returns are close to the learning rate; at 0.5 the loss is not finite.
 _WORKER = """
 import json, os, pathlib, random, sys
 made, last = pathlib.Path(sys.argv[1]), int(sys.argv[2])
@@ -40,7 +40,7 @@ for line in sys.stdin:
 
 
 class Pretended:
-  """Workers that pretend, one of which may die, and what they have made."""
+  """Fake workers, one of which may die, and the runs they have made."""
 
   def __init__(self, path: pathlib.Path, patch: pytest.MonkeyPatch):
     self._path, self._patch = path, patch
@@ -48,11 +48,11 @@ class Pretended:
     self.die_in(100)
 
   def die_in(self, number: int) -> None:
-    """Lets the worker of the run with this number die."""
+    """Makes the worker die that gets the run with this number."""
     worker = ('-S', '-c', _WORKER, str(self._path), str(number))
     self._patch.setattr(scheduler, 'WORKER', worker)
 
   @property
   def made(self) -> list[str]:
-    """Environments, rules and learning rates of the runs."""
+    """The environments, rules and learning rates of the runs."""
     return self._path.read_text().splitlines()

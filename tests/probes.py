@@ -1,7 +1,7 @@
 """Tiny environments, each of which requires one more part of an agent.
 
-If an agent fails, the fault is in the part that is new. In the manner of the
-probe environments of A. Jones, "Debugging RL, Without the Agonizing Pain".
+If an agent fails, the fault is in the new part. They follow the probe
+environments of A. Jones, "Debugging RL, Without the Agonizing Pain".
 """
 
 import enum
@@ -25,9 +25,9 @@ class Kind(enum.IntEnum):
 
 
 # The likely fault if a probe of this kind is the first that is not solved. The
-# last kind needs a memory, too.
+# last kind also needs a memory.
 SUSPECTS = {
-  Kind.CONSTANT: 'the value loss, its optimiser, or the cut at terminal steps',
+  Kind.CONSTANT: 'the value loss, its optimizer, or the cut at terminal steps',
   Kind.CUE: 'the way from the observation to the value',
   Kind.DELAY: 'the discount, or bootstrapping from the next value',
   Kind.ACTION: 'the sign of the advantage, or the policy gradient',
@@ -37,7 +37,7 @@ SUSPECTS = {
 
 @types.record
 class State:
-  """Attributes: cue: [] float32, -1 or 1. step: [] int32."""
+  """The cue, [] float32, -1 or 1, and the step, [] int32."""
 
   cue: types.Array
   step: types.Array
@@ -45,10 +45,10 @@ class State:
 
 @types.record
 class Probe(base.JaxEnvironment):
-  """Observes the cue and the step, [2] float32; two actions.
+  """Observes the cue and the step, [2] float32; there are two actions.
 
-  Without a memory the mean reward of RECALL is 0, with one it is 1. As a record
-  it can be mapped over: one program for all kinds.
+  The mean reward of RECALL is 0 without a memory, and 1 with one. As a record
+  the probe can be mapped over, so that one program serves all kinds.
 
   Attributes:
     kind: [] int32, a `Kind`.

@@ -11,7 +11,7 @@ from disco_rl import types
 def draw(
   seed: int, length: int, batch_size: int, num_actions: int, **changes: Any
 ) -> types.Rollout:
-  """Observations [T+1, B, 2], no ends of episodes; with changed fields."""
+  """Draws a rollout without ends of episodes; changes replace its fields."""
   rng = np.random.default_rng(seed)
   size, later = (length, batch_size), (length + 1, batch_size)
   rollout = types.Rollout(

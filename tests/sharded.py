@@ -1,11 +1,10 @@
-"""A small population on eight devices, laid out in several ways.
+"""Discovers with a small population on eight devices in several layouts.
 
-Seven agents, padded to eight.
-
-The program takes layouts, such as 4x2, agents x batch, and prints as JSON, for
-each, the distance of the rule from that of a single device after some
-meta-steps in double precision, and the collectives of a meta-step's programs.
-The torso computes a few observations at a time; on the single device, all.
+The population has seven agents, padded to eight. Arguments are layouts such as
+4x2, agents x batch. For each, the program prints as JSON how far the rule is
+from that of a single device after some meta-steps in double precision, and the
+collectives of a meta-step's programs. The torso computes a few observations at
+a time; on the single device, all.
 """
 
 import collections
@@ -66,14 +65,14 @@ class PreciseCatch(catch.Catch):
   """Catch with rewards in double precision."""
 
   def step(self, *args: Any) -> Any:
-    """As `Catch.step`."""
+    """Implements `Catch.step`."""
     state, timestep = super().step(*args)
     reward = timestep.reward.astype(jnp.float64)
     return state, dataclasses.replace(timestep, reward=reward)
 
 
 def precise(tree: Any) -> Any:
-  """Floats in double precision."""
+  """Converts floats to double precision."""
   is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
   return jax.tree.map(
     lambda x: x.astype(jnp.float64) if is_float(x) else x, tree
@@ -92,7 +91,7 @@ def collectives(
 
 
 def axis_of(line: str, mesh: jax.sharding.Mesh) -> str:
-  """The axis of the mesh along which a collective's groups lie."""
+  """Returns the axis of the mesh over which a collective communicates."""
   if named := _NAMED_GROUPS.search(line):
     return named[1]
   # JAX 0.10 lists the devices of each group.
@@ -106,7 +105,7 @@ def axis_of(line: str, mesh: jax.sharding.Mesh) -> str:
 def discover(
   agents: int, batch: int, torso_chunk_size: int = 0
 ) -> tuple[np.ndarray, list[dict[str, int]]]:
-  """The rule after some meta-steps; the collectives of step and mean."""
+  """Returns the rule after some meta-steps, and collectives of programs."""
   settings = {**quickstart.get_config().to_dict(), **SETTINGS, **DIVISIBLE}
   settings |= {'agents': 7, 'group_multiple': 8}
   settings['torso_chunk_size'] = torso_chunk_size
@@ -134,7 +133,7 @@ def discover(
   )
   for _ in range(META_STEPS):
     updates, members, _ = group.step(params, members)
-    # Simulated devices have too few threads for two programs that meet.
+    # Simulated devices have too few threads for two concurrent programs.
     jax.block_until_ready(updates)
     params, *_ = jax.block_until_ready(apply_mean(params, updates))
   programs = (
@@ -149,12 +148,12 @@ def discover(
 def main() -> None:
   compilation_cache.collect_garbage_rarely()
   jax.config.update('jax_enable_x64', True)
-  # Optimising these programs would take longer than running them.
+  # Optimizing these programs would take longer than running them.
   jax.config.update('jax_disable_most_optimizations', True)
   expected, _ = discover(1, 1)
   results = {}
   for layout in sys.argv[1:]:
-    # A batch has 8 x 7 observations, of which a device has a few.
+    # A batch has 8 x 7 observations, divided among devices.
     params, found = discover(*map(int, layout.split('x')), torso_chunk_size=5)
     error = np.linalg.norm(params - expected) / np.linalg.norm(expected)
     results[layout] = {'error': float(error), 'collectives': found}

@@ -18,7 +18,7 @@ from disco_rl.runtime import files
 from disco_rl.runtime import npz
 from disco_rl.update_rules import weights
 
-# That of the golden files.
+# The meta-network of the golden files.
 META_NETWORK = meta_network.MetaNetworkConfig(
   prediction_size=10,
   prediction_embedding=(6, 1),
@@ -30,7 +30,7 @@ META_NETWORK = meta_network.MetaNetworkConfig(
 )
 
 
-# Of agents that learn in moments.
+# The settings of agents that learn in moments.
 AGENT: Mapping[str, Any] = {
   'unroll_length': 4,
   'batch_size': 8,
@@ -40,7 +40,7 @@ AGENT: Mapping[str, Any] = {
 }
 
 
-# What the file of an agent says of it.
+# The description in an agent's file.
 DESCRIPTION = agent_files.Description(
   environment='catch',
   preprocessing={},
@@ -53,7 +53,7 @@ DESCRIPTION = agent_files.Description(
 )
 
 
-# The array of a file that says so.
+# The array of a rule's file that describes this meta-network.
 NOTE = {
   npz.NOTE: npz.note_array(
     {
@@ -68,7 +68,7 @@ NOTE = {
 def arrays(
   config: meta_network.MetaNetworkConfig = META_NETWORK,
 ) -> dict[str, Any]:
-  """Random weights of a meta-network, {'module/name': array}."""
+  """Draws weights of a meta-network, {'module/name': array}."""
   rng = np.random.default_rng(0)
   return {
     key: rng.normal(size=shape).astype(np.float32)
@@ -82,7 +82,7 @@ def save(path: files.PathLike, flat: Mapping[str, Any]) -> None:
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-  """{'module/name': array} -> {'module': {'name': array}}."""
+  """Converts {'module/name': array} to {'module': {'name': array}}."""
   nested: dict[str, dict[str, Any]] = {}
   for key, array in flat.items():
     module, _, name = key.rpartition('/')
@@ -91,7 +91,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def torso(config: torsos.TorsoConfig, dtype: Any = jnp.float32) -> Any:
-  """The torso of an agent's network, as compiled functions init and apply."""
+  """Makes a torso, as compiled functions init and apply."""
   init, apply = hk.without_apply_rng(
     hk.transform(lambda x: torsos.TorsoModule(config)(x, dtype))
   )
@@ -104,7 +104,7 @@ def network(
   hidden_sizes: tuple[int, ...] = (8,),
   **settings: Any,
 ) -> agent_network.AgentNetwork:
-  """Of an agent, with dense layers and further fields of its config."""
+  """Makes an agent's network with dense layers and other settings."""
   torso = torsos.TorsoConfig(hidden_sizes=hidden_sizes)
   config = agent_network.AgentNetworkConfig(torso, **settings)
   return agent_network.make(spec, output_spec, config)

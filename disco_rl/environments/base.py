@@ -12,7 +12,7 @@ from disco_rl import types
 
 
 class RenderError(ValueError):
-  """Raised if an environment cannot be rendered; a message of one line."""
+  """Raised if an environment cannot be rendered; the message is one line."""
 
 
 class JaxEnvironment(abc.ABC):
@@ -201,7 +201,7 @@ class HostEnvironment(abc.ABC):
     return None
 
   def restore_state(self, state: types.PyTree) -> None:
-    """Restores the result of `save_state` of an equal environment."""
+    """Restores what `save_state` of an equal environment returned."""
     raise NotImplementedError(f'{type(self).__name__} cannot be restored.')
 
   def encode(self, observation: types.PyTree) -> types.PyTree:

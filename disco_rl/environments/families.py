@@ -15,7 +15,7 @@ suite is a list of names. To add both for a benchmark:
      docs/how-it-works.md: how its episodes end.
   6. evaluation/normalization.py: an entry of `_SCALES` with the scale of
      returns, if there are reference scores.
-  7. tests/environments/: a test by `conformance.check`.
+  7. tests/environments/: a test that calls `conformance.check`.
 """
 
 from collections.abc import Callable

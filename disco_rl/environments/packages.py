@@ -19,8 +19,8 @@ def load(
     ImportError: The module cannot be imported.
   """
   try:
-    # A package that was blocked or removed is detected by its own name, even if
-    # its modules have been imported before.
+    # This detects a blocked or removed package, even if its modules have been
+    # imported before.
     importlib.import_module(module.partition('.')[0])
     return importlib.import_module(module)
   except ImportError as error:

@@ -26,14 +26,14 @@ def _check_preprocessing(preprocessing: object) -> None:
   known = ', '.join(defaults)
   if not isinstance(preprocessing, Mapping):
     raise ValueError(
-      f'preprocessing={preprocessing!r} must hold settings by family of names, '
-      f'of {known}.'
+      f'preprocessing={preprocessing!r} must hold settings by family of names: '
+      f'{known}.'
     )
   for family, changes in preprocessing.items():
     if family not in defaults or not isinstance(changes, Mapping):
       raise ValueError(
         f'preprocessing.{family}={changes!r} is not possible: choose one of '
-        f'{known}, and settings of it.'
+        f'{known}, and its settings.'
       )
     config_lib.replace(defaults[family], changes)
 
@@ -108,7 +108,7 @@ def make(
 
 
 def validate(name: str) -> None:
-  """Raises the errors of `make` for a name, without making the environment."""
+  """Raises the errors of `make` about a name, without making anything."""
   _builder(name, NO_CHANGES)
 
 
@@ -164,15 +164,16 @@ def _settings(
 def register(name: str, build: families.Builder, kind: families.Kind) -> None:
   """Registers an environment under a name, also for launchers.
 
+  It replaces an earlier registration, so that a cell of a notebook can be run
+  again.
+
   Args:
     name: A name without a slash.
     build: (num_environments, seed) -> the environment; see `base`.
     kind: The place where it steps, 'device' or 'host'.
 
   Raises:
-    ValueError: A family of the package has the name, or it has a slash. A name
-      that was registered before is replaced, so that a cell of a notebook can
-      be run again.
+    ValueError: A family of the package has the name, or it has a slash.
   """
   if name in _BUILT_IN or '/' in name:
     raise ValueError(
@@ -190,8 +191,8 @@ def register(name: str, build: families.Builder, kind: families.Kind) -> None:
 def names() -> tuple[str, ...]:
   """Returns all names, including those of packages that are not installed.
 
-  Names with sizes are listed only with the default sizes, and environments of
-  Gymnasium if they are registered.
+  Environments of any size are listed only at their default size, and those of
+  Gymnasium only if they are registered.
   """
   return tuple(
     name for family in families.FAMILIES.values() for name in family.names()

@@ -98,8 +98,8 @@ def recognize(
   if callable(environment):
     return Source(None, functools.partial(_make, environment))
   raise TypeError(
-    f'{environment!r} of type {type(environment).__name__} is no environment '
-    f'that is known. Pass {"; ".join(ACCEPTED)}.'
+    f'{environment!r} of type {type(environment).__name__} is not a known '
+    f'environment. Pass {"; ".join(ACCEPTED)}.'
   )
 
 
@@ -158,8 +158,8 @@ def _wrap(envs: list[Any], seed: int) -> base.HostEnvironment:
   if not is_dm_env and not _is_gymnasium(envs[0], 'Env'):
     raise TypeError(
       f'The function made {envs[0]!r} of type {type(envs[0]).__name__}: it '
-      'must make one environment of Gymnasium or of dm_env. A JAX-native '
-      'environment is passed itself.'
+      'must make one environment of Gymnasium or of dm_env. Pass a JAX-native '
+      'environment itself.'
     )
   if len({id(env) for env in envs}) < len(envs):
     raise ValueError(
@@ -172,7 +172,7 @@ def _wrap(envs: list[Any], seed: int) -> base.HostEnvironment:
 
 
 def _is_gymnasium(thing: object, name: str) -> bool:
-  """Returns whether it is an Env or a VectorEnv, without an import."""
+  """Returns whether a thing is a Gymnasium class, without importing it."""
   gymnasium = sys.modules.get('gymnasium')
   if gymnasium is None:
     return False

@@ -63,7 +63,7 @@ def crafter_scores(
 
   Args:
     csv_path: The metrics.csv of a run.
-    environment_steps: The steps of one agent; later rows are left out.
+    environment_steps: The steps of one agent; later rows are ignored.
 
   Returns:
     [S] from 0 to 100, NaN where no episode has ended; see

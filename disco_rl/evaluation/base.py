@@ -162,7 +162,7 @@ class Training(abc.ABC):
     )
 
   def _replay_footprint(self) -> host_replay.Footprint:
-    """The replay of one agent that is not part of the state."""
+    """Returns the size of one agent's replay outside of the state."""
     return host_replay.Footprint(0, 0)
 
   def _additional_bytes(self, learn: compilation.Call) -> int:
@@ -172,7 +172,7 @@ class Training(abc.ABC):
 
   @abc.abstractmethod
   def _schedule(self) -> tuple[float, int]:
-    """Returns the learning programs run per update, and concurrent actions."""
+    """Returns the runs of `learn` per update, and the actions during one."""
 
   def compile(self, rule_params: types.Params, train_state: TrainState) -> None:
     """Compiles the program that learns, unless it has been compiled."""
@@ -186,7 +186,7 @@ class Training(abc.ABC):
   def _update_call(
     self, rule_params: types.Params, train_state: TrainState
   ) -> compilation.Call:
-    """The program that learns, and its arguments or their shapes."""
+    """Returns the program that learns, and its arguments or their shapes."""
 
   def init(self, keys: types.Array) -> TrainState:
     """Makes initial agents from PRNG keys [S]."""
@@ -206,7 +206,7 @@ class Training(abc.ABC):
     return train_state
 
   def save_environments(self) -> types.PyTree | None:
-    """The state of environments on the host, if they can be saved."""
+    """Returns the state of environments on the host, if it can be saved."""
     return None
 
   def begin_episodes(self) -> None:  # noqa: B027
@@ -225,7 +225,7 @@ class Training(abc.ABC):
     del train_state
 
   def replay_contents(self) -> types.PyTree:
-    """Replay that is not part of the state, for a file; empty if none."""
+    """Returns replay that is not part of the state, for a file; else {}."""
     return {}
 
   def from_file(
@@ -238,7 +238,7 @@ class Training(abc.ABC):
   def advance(
     self, rule_params: types.Params, train_state: TrainState, num_updates: int
   ) -> tuple[TrainState, types.Logs]:
-    """Makes all updates; raises what environments raise; returns logs [S]."""
+    """Makes all updates; raises what environments raise. Logs are [S]."""
     advanced = self.attempt(
       rule_params, train_state, num_updates, should_stop=lambda: False
     )
@@ -254,14 +254,14 @@ class Training(abc.ABC):
     num_updates: int,
     should_stop: Callable[[], bool],
   ) -> Outcome:
-    """Makes updates, at least one unless an environment fails before.
+    """Makes updates, at least one unless an environment fails first.
 
     Args:
       rule_params: The rule's parameters.
       train_state: The state before; donated.
       num_updates: A multiple of the agents' `updates_per_rollout`.
-      should_stop: Called after each update with environments on the host, and
-        after about a second of updates with JAX-native ones; True ends the
+      should_stop: Called before each further rollout with environments on the
+        host, and about once a second with JAX-native ones; True ends the
         updates.
 
     Returns:
@@ -285,9 +285,8 @@ def _as_argument(
   """Splits an environment, so that one program serves all of equal shapes.
 
   Returns:
-    The arrays in which these differ, and a function from them to the
-    environment. Without arrays, on the host or if it is not a tree, it is a
-    constant.
+    The arrays in which they differ, and a function from these to the
+    environment. Environments on the host, or that are not trees, are constants.
   """
   leaves, structure = jax.tree.flatten(environment)
   if any(leaf is environment for leaf in leaves):

@@ -1,4 +1,4 @@
-"""Comparison of rules over benchmarks, from the metrics of their runs."""
+"""Compares rules over benchmarks, from the metrics of their runs."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -35,8 +35,7 @@ class Result:
     curve: Steps [points] and scores [S, points]: mean returns, or the metric
       that the environment is scored by; NaN before an agent's first episode has
       ended.
-    failure: The reason why the run ended early, so that it has no curve; None
-      if it did not.
+    failure: The reason why the run failed and has no curve, or None.
     crafter_scores: [S], by `achievements.crafter_scores`; None in environments
       without achievements.
     mean_returns: [S], at the end of training, if the score is another metric;
@@ -99,7 +98,7 @@ class RuleScores:
 
 @dataclasses.dataclass(frozen=True)
 class Improvement:
-  """Probability that an agent of `rule` scores higher than one of `other`."""
+  """The probability that an agent of `rule` scores above one of `other`."""
 
   rule: str
   other: str
@@ -108,7 +107,7 @@ class Improvement:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """Comparison of rules over one benchmark.
+  """The comparison of rules over one benchmark.
 
   Attributes:
     benchmark: The environments that are averaged.

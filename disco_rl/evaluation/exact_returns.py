@@ -1,9 +1,10 @@
-"""Expected returns in grid worlds with a fixed layout, in NumPy.
+"""Computes expected returns in grid worlds with a fixed layout, in NumPy.
 
-Backward induction over the time left. The state is the agent's cell and which
-objects are present: values are [H * W, 2^K], and bit k of the second index is 1
-where the object of slot k is present. The optimal policy also observes the time
-left, which agents do not, so its return is an upper bound for them.
+Uses backward induction over the time left. The state is the agent's cell and
+which objects are present: values are [H * W, 2^K], and bit k of the second
+index is 1 where the object of slot k is present. The optimal policy also
+observes the time left, which agents do not, so its return is an upper bound for
+them.
 """
 
 import functools
@@ -41,7 +42,7 @@ def of_grid_world(world: gridworld.GridWorld) -> tuple[float, float]:
   task: gridworld.GridWorld = jax.tree.map(np.asarray, world)
   if task.random_objects:
     raise ValueError(
-      'Returns are computed where objects have fixed places, and those of this '
+      'Returns can be computed if objects have fixed places, but those of this '
       'grid world are random; measure them instead.'
     )
   arrive = _arrivals(np.asarray(task.walls))

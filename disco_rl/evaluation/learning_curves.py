@@ -83,7 +83,7 @@ def read_curve(csv_path: files.PathLike, column: str = 'return') -> Curve:
     if not len(values) or values.dtype.kind not in 'if':
       raise files.WorkdirError(
         f'{csv_path} has no column {name!r} of numbers, which the metrics of '
-        'agents have: likely damaged, or of another kind of run. Restore the '
+        'agents have: likely damaged, or from another kind of run. Restore the '
         'file, or choose another folder.'
       )
   updates, point = np.unique(columns['update'], return_inverse=True)

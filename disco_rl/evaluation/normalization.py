@@ -65,7 +65,7 @@ _DMLAB = Benchmark(
   'Extended Data Table 3).',
 )
 _PROCGEN = 'the bounds of Cobbe et al. (2020, appendix C): 0 is an agent that '
-_PROCGEN += 'sees nothing, 1 the best possible or ever reached score.'
+_PROCGEN += 'sees nothing, 1 the best possible score or the best one reached.'
 _PROCGEN_HARD = Benchmark(
   'procgen', 'ProcGen, hard mode, normalized', f'By {_PROCGEN}'
 )
@@ -98,7 +98,7 @@ _LPG = dataclasses.replace(
 _RANDOM_CHAIN = Benchmark(
   'random_chain',
   'Random chains, normalized',
-  '0 is random play (return 0), 1 the better action (return 1), by the mean of '
+  '0 is random play (return 0), 1 the better action (return 1), averaged over '
   'the noise.',
 )
 _CATCH = Benchmark(
@@ -110,14 +110,14 @@ _CRAFTER = Benchmark(
   'crafter',
   'Crafter, normalized reward',
   '0 is random play and 1 human experts (Hafner, 2022). This is the reward; '
-  'the score of success rates stands below, under achievements.',
+  'the score of success rates is below, under achievements.',
 )
 _SOKOBAN = Benchmark(
   'sokoban',
   'Sokoban, levels solved',
   'The fraction of the last 100 episodes in which the level was solved. The '
   'paper shows mean returns (Fig. 2f), in levels like those of I2A; these are '
-  'generated, or of a file.',
+  'generated, or from a file.',
 )
 # Each of at most 120 steps has a reward of -0.1, a box on its target 1, and the
 # solution 10. So a solved episode returns at least -1, and an unsolved one with
@@ -165,8 +165,8 @@ def column(environment: str) -> str:
 def crafter_score(success_rates: npt.ArrayLike) -> np.ndarray:
   """Computes Crafter's score, exp(mean_i(log(1 + s_i))) - 1, in percent.
 
-  This is a geometric mean over achievements i: rare ones count more than common
-  ones. 1 is added so that one that is never unlocked does not make it 0.
+  In this geometric mean over achievements i, rare ones count more than common
+  ones. 1 is added so that an achievement without success does not make it 0.
 
   Args:
     success_rates: The fraction of episodes that unlocked each achievement,
@@ -200,7 +200,7 @@ _HARD, _EASY = (
   {game: bounds[mode] for game, bounds in procgen.GAMES.items()}
   for mode in (0, 1)
 )
-# Environment, or family whose environments have one scale -> scale.
+# Environment, or a family with a common scale -> scale.
 _SCALES: Mapping[str, Scale] = {
   **_scales(_ATARI, atari.GAMES, 'atari/'),
   **_scales(_DMLAB, dmlab.LEVELS, 'dmlab/'),

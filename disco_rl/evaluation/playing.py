@@ -1,4 +1,4 @@
-"""Whole episodes with a policy that does not learn: returns and pictures."""
+"""Plays whole episodes with a fixed policy: returns and pictures."""
 
 from collections.abc import Callable
 import dataclasses
@@ -13,7 +13,7 @@ from disco_rl.runtime import reports
 
 # (observations, whether each is the first of an episode [B]) -> actions [B].
 Act = Callable[[types.PyTree, np.ndarray], np.ndarray]
-# Steps of an episode; at least Atari's limit of 108,000 frames, four per step.
+# The maximal steps of an episode; above Atari's limit, 108,000 frames / 4.
 MAX_STEPS = 30_000
 
 
@@ -110,7 +110,7 @@ def play(
     reports.warn(
       f'{num_cut} episodes had not ended after {max_steps:,} steps and were '
       'cut: their returns so far count. Likely the environment has no time '
-      'limit, and the policy, perhaps as it is greedy, goes round in circles. '
+      'limit, and the policy goes in circles, perhaps because it is greedy. '
       'max_steps allows more.'
     )
   counted = [x for own, n in zip(played, quotas) for x in own[:n]]

@@ -25,7 +25,7 @@ from disco_rl.evaluation import normalization
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.evaluation import statistics
 
-# The contenders whose returns score 1, where the best is unknown, and 0.
+# The contenders whose returns score 1, if the best return is unknown, and 0.
 REFERENCE = 'actor_critic'
 UNIFORM = 'uniform'
 GIVEN = 'given'
@@ -39,7 +39,7 @@ _Ascending = Annotated[
     lambda xs: bool(xs) and [*xs] == sorted({*xs}) and xs[0] > 0,
   ),
 ]
-# Declarations of a family or suite in addition to settings of runs -> types.
+# What a family or suite may declare besides settings of runs -> types.
 _OWN: Mapping[str, object] = {
   'score_after': _Ascending,
   'validation_tasks': tuple[str, ...],
@@ -110,7 +110,7 @@ class Protocol(config_lib.Settings):
     for x, y in itertools.combinations(sets, 2):
       if shared := {*sets[x]} & {*sets[y]}:
         yield (
-          f'{x} and {y} share {", ".join(sorted(shared))}, and must be '
+          f'{x} and {y} share {", ".join(sorted(shared))}, but must be '
           'disjoint: leave it out of one.'
         )
     for task in dict.fromkeys(sets['validation_tasks']):
@@ -132,7 +132,7 @@ class Protocol(config_lib.Settings):
           'random_chain, lpg and catch.'
         )
     for name in {GIVEN, REFERENCE, UNIFORM} - {*self.grids}:
-      yield f'grids lacks {name!r}: add it, {{}} for the settings as given.'
+      yield f'grids lacks {name!r}: add it, as {{}} to keep the settings.'
 
   def scored_after(self, task: str) -> tuple[int, ...]:
     """Returns the numbers of updates after which a task is scored."""
@@ -225,8 +225,8 @@ class Choice:
     contender: The contender that they were chosen for.
     validation_tasks: The tasks that they were chosen by.
     point: The settings.
-    iqms: The IQM of each point over the validation tasks; None if a run has no
-      scores; empty if there was nothing to choose.
+    iqms: The IQM of each point over the validation tasks, None if a run has no
+      scores; empty for a single point.
   """
 
   contender: Contender
@@ -390,12 +390,12 @@ class Plan:
       problems = (result.problem for result in results[0])
       raise NoScoresError(
         f'{contender.name} has no scores in a validation task with any of its '
-        f'settings ({next(filter(None, problems))}): choose others in grids.'
+        f'settings ({next(filter(None, problems))}): change them in grids.'
       )
     return Choice(contender, tasks, points[best], iqms)
 
   def _check_scored(self, task: str, log_every: int) -> None:
-    """Raises ValueError if a test has no metrics when agents are scored."""
+    """Raises ValueError if agents are scored when no metrics are logged."""
     if task not in self.protocol.test_tasks:
       return
     for updates in self.protocol.scored_after(task)[:-1]:

@@ -19,8 +19,8 @@ from disco_rl.evaluation import runs as runs_lib
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import files
 
-# Families whose scale `normalization` gives: from random play, which is exact
-# there, to the best possible return.
+# Families with a scale in `normalization`, from the exact return of random play
+# to the best possible return.
 _EXACT = ('gridworld', 'random_grid', 'random_chain', 'lpg')
 _BEST_CATCH = 1.0
 _MEANING = (
@@ -44,11 +44,11 @@ def setup(
   return report.Setup(
     f'Tests in which all contenders have finished: {len(test_tasks)} of '
     f'{declared}. Agents of each rule in each test: {agents}. Settings were '
-    f'chosen by validation tasks alone ({named}), for each rule.',
+    f'chosen on validation tasks alone ({named}), for each rule.',
     "An agent's score is the mean undiscounted return of its last 100 "
-    'episodes after a number of updates; the smaller numbers are read off the '
-    'same runs. Updates are those of agents that make one of each rollout; '
-    'others make more of the same rollouts.',
+    'episodes after a number of updates; the smaller numbers are read from the '
+    'same runs. Updates are counted for agents that make one per rollout; '
+    'others make more from the same rollouts.',
     {
       'agents': agents,
       'validations': validations,
@@ -101,7 +101,7 @@ def write(
 # Task -> number of updates at scoring -> the results of all contenders.
 Results = Mapping[str, Mapping[int, Sequence[comparison.Result]]]
 _ALL = 'all'
-# A table with its heading and its meaning, and entries of summary.json.
+# A table with a heading and an explanation, and entries of summary.json.
 _Note = tuple[list[pages.Block], list[dict[str, object]]]
 
 
@@ -209,9 +209,9 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> _Note:
   blocks: list[pages.Block] = [
     pages.Heading('The choice of settings'),
     pages.Paragraph(
-      'IQM of each setting over the validation tasks; a task alone whose best '
-      'return is not known has raw returns. The setting of the highest was '
-      'kept for the tests, of which none was looked at.'
+      'IQM of each setting over the validation tasks; of raw returns for a '
+      'single task whose best return is unknown. The setting with the highest '
+      'IQM was kept for the tests, none of which was looked at.'
     ),
     pages.Table([['rule', 'validation', 'settings', 'IQM', ''], *rows]),
   ]
@@ -250,8 +250,8 @@ def _families(results: Results, scales: comparison.Scales) -> _Note:
   blocks: list[pages.Block] = [
     pages.Heading('Families of tests'),
     pages.Paragraph(
-      'IQM over the tests of each family, with its suites, and over all that '
-      'are scored after as many updates; a rule of which a run failed has none.'
+      'IQM over the tests of each family, with its suites, and over all tests '
+      'scored after as many updates; a rule with a failed run has none.'
     ),
     pages.Table([['updates', 'IQM', *rules], *rows]),
   ]

@@ -45,9 +45,9 @@ class Published:
 def _read_paper() -> tuple[Published, ...]:
   """Reads the scores of published_scores.csv.
 
-  They are from Extended Data Tables 1 to 3 and the text (Oh et al., 2025), by a
-  transcription whose digits were not compared with the publication. The IQM of
-  Atari seems to be over all agents: the IQM of the table's means is 14.5.
+  They are transcribed from Extended Data Tables 1 to 3 and the text (Oh et al.,
+  2025); the digits were not compared with the publication. The IQM of Atari
+  seems to be over all agents: the IQM of the table's means is 14.5.
   """
   path = pathlib.Path(__file__).with_name('published_scores.csv')
   with path.open(newline='', encoding='utf-8') as file:
@@ -63,7 +63,7 @@ def _read_paper() -> tuple[Published, ...]:
 
 
 PAPER = _read_paper()
-# Family of environments -> how our numbers differ from the paper's, or may.
+# Family of environments -> how our numbers differ, or may, from the paper's.
 DIFFERENCES = {
   'atari': (
     'The paper does not state its protocol. Assumed are sticky actions, all 18 '

@@ -41,8 +41,8 @@ _CRAFTER = (
 _PUBLISHED = (
   'Published results are from the DiscoRL paper (Oh et al., 2025), whose '
   'agents may be larger. Ours are means over agents, or the IQM of a '
-  'benchmark, at as many environment steps or at the stated number: then the '
-  'comparison says little.'
+  'benchmark, at the same number of environment steps; if another number is '
+  'stated, the comparison says little.'
 )
 
 
@@ -62,7 +62,7 @@ class Setup:
 
 
 def of_training(configs: Sequence[runner.EvaluationConfig]) -> Setup:
-  """Describes training runs; of several lengths, the longest."""
+  """Describes training runs, by the longest if their lengths differ."""
   sizes = [(x.seeds, x.updates, x.environment_steps) for x in configs]
   agents, updates, steps = map(max, zip(*sizes))
   counts_frames = any(

@@ -1,4 +1,4 @@
-"""Training and evaluating agents with a fixed rule, several seeds at once."""
+"""Trains and evaluates agents with a fixed rule, several seeds at once."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -48,8 +48,8 @@ class EvaluationConfig(config_lib.Settings):
       which the next two settings are rounded up.
     log_every: updates between two rows of metrics.
     checkpoint_every: updates between two checkpoints.
-    checkpoint_seconds: seconds after which a checkpoint is saved in any case;
-      longer if saving would take over 2% of the time.
+    checkpoint_seconds: maximal seconds between two checkpoints; more if saving
+      would take over 2% of the time.
     sizes: 'task' for agents that suit the rule and the task; 'paper' for the
       agents of the paper.
     agent: settings of the agents.
@@ -99,9 +99,8 @@ def config_of(settings: Mapping[str, object]) -> EvaluationConfig:
   """Builds the config of an evaluation from flat settings.
 
   Args:
-    settings: The settings by name. Those of agents and rules that are None or
-      absent are resolved, see `agent.resolution`; config.json has all of
-      them.
+    settings: The settings by name. `agent.resolution` chooses those of agents
+      and rules that are None or absent; config.json has all of them.
 
   Raises:
     ValueError: A setting is unknown or not valid.
@@ -210,9 +209,9 @@ class Evaluation:
 
     Args:
       workdir: The folder of the run.
-      description: The settings for config.json, which also contains those that
-        were chosen automatically; for a fork also its origin, see
-        `runtime.forks`. None: those of the config.
+      description: The settings for config.json, to which automatic choices are
+        added; for a fork also its origin, see `runtime.forks`. None: the
+        settings of the config.
 
     Returns:
       The summary, as in summary.json: environment, rule, seeds, updates,
@@ -329,7 +328,7 @@ class Evaluation:
     return latest
 
   def _rows(self, stage: train_loop.Stage) -> list[train_loop.Row]:
-    """Returns a row of metrics per seed, with those of this environment."""
+    """Returns a row per seed, including the environment's own metrics."""
     success = self._success_rates(stage.train_state)
     unlocked = self._achievements.advance()
     common = ('environment_steps', 'episodes', 'return')

@@ -75,8 +75,8 @@ def training(
   """Makes a run that trains agents with a rule.
 
   Args:
-    name: The run as messages name it.
-    folder: The folder of the run, which may contain it already.
+    name: The name of the run in messages.
+    folder: The folder of the run, which may already contain it.
     rule: The name of the rule in figures and tables.
     given: The flat settings that `runner.config_of` takes.
 

@@ -187,7 +187,7 @@ def board(environment: str) -> dict[str, float] | None:
 
 
 def _is_used(environment: str, on: Collection[str]) -> bool:
-  """Whether an environment is one of these, or one of their boards."""
+  """Returns whether `on`, the population's environments, include one."""
   found = board(environment)
   return environment in on or (
     found is not None
@@ -208,7 +208,7 @@ def verdict(
   """
   final = {one.label: float(np.mean(one.curve[1][:, -1])) for one in trained}
   tell = lambda x: f'{50 + 50 * x:.0f}%' if is_catch else f'{x:.3g}'
-  what = 'catch this share of the balls' if is_catch else 'return'
+  what = 'catch this share of the balls' if is_catch else 'earn'
   found = [f'{tell(x)} with {_NAMES[label]}' for label, x in final.items()]
   sentences = [f'After {updates:,} updates agents {what}: {", ".join(found)}.']
   start, best = min(final.values()), max(final.values())

@@ -31,7 +31,7 @@ class StoredAgent:
     agent: The kind of agent.
     spec: The specification of its environment.
     seed: The agent's seed.
-    update: The number of its updates.
+    update: The number of updates it has made.
     train_state: The state, with a leading axis of one agent. With environments
       on the host it contains only the counts of replay.
   """
@@ -71,7 +71,7 @@ def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
   if missing := [name for name in modules if name not in sys.modules]:
     raise ValueError(
       f'The run in {workdir} has names that {", ".join(missing)} registers: '
-      'import it before, as --import did.'
+      'import it first, as --import did.'
     )
   return runner.config_of(settings)
 
@@ -84,7 +84,7 @@ def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
     seed: The seed of the agent; None: the first.
 
   Raises:
-    ValueError: The folder is not of a run, or the run lacks an agent with this
+    ValueError: The folder contains no run, or the run has no agent with this
       seed.
     checkpointing.CheckpointError: The run has no checkpoint that can be read.
     FileNotFoundError: The file of its rule no longer exists.
@@ -117,7 +117,10 @@ def _shapes(
   environment: environment_base.JaxEnvironment | None,
   num_agents: int,
 ) -> base.TrainState:
-  """Returns the shapes of S agents in checkpoints; None: steps on the host."""
+  """Returns the shapes of S agents in checkpoints.
+
+  Without a JAX environment, agents act on the host.
+  """
 
   def init(key: types.Array) -> base.TrainState:
     agents = agent.init(key)

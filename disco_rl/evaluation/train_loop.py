@@ -1,4 +1,4 @@
-"""The training loop with a fixed rule, in stages with a progress bar."""
+"""Trains with a fixed rule, in stages with a progress bar."""
 
 from collections.abc import Callable
 from collections.abc import Sequence

@@ -33,8 +33,8 @@ TrainState = training_base.TrainState
 _Tree = TypeVar('_Tree')
 _Result = TypeVar('_Result')
 
-# The intended time of the rollouts and updates of one call of the program, for
-# which a request to stop has to wait.
+# The intended duration of the rollouts and updates in one call of the program.
+# Requests to stop wait for its end.
 _CALL_SECONDS = 1.0
 
 
@@ -74,7 +74,7 @@ class DeviceTraining(training_base.Training):
     carry = train_state, self._split(self._zeros(rule_params, train_state))
 
     def call(number: int) -> float:
-      """Makes rollouts of all agents; returns the seconds that it takes."""
+      """Makes rollouts of all agents; returns the seconds taken."""
       nonlocal carry
       arguments = rule_params, *carry, task, self._replicate(np.asarray(number))
       self._advance.compile(*arguments)
@@ -110,7 +110,7 @@ class DeviceTraining(training_base.Training):
     )
 
   def _schedule(self) -> tuple[float, int]:
-    """Implements `base.Training._schedule`; acting is part of the program."""
+    """Implements `Training._schedule`; acting is part of the program."""
     return 1 / self.agent.config.updates_per_rollout, 0
 
   def _zeros(
@@ -160,7 +160,7 @@ class DeviceTraining(training_base.Training):
   ) -> tuple[TrainState, types.Logs]:
     """Makes rollouts of all agents, and the updates that follow.
 
-    The compiled program. `sums` of the logs [S] include earlier rollouts.
+    This is the compiled program. `sums` are those of logs [S] so far.
     """
 
     def body(
@@ -179,10 +179,9 @@ class DeviceTraining(training_base.Training):
 class HostTraining(training_base.Training):
   """Training in host environments: one device call per step and per update.
 
-  In each call of `advance`, every rollout but the first is made while the
-  device learns from the previous one. Each is made with the parameters before
-  that learning, so that results do not depend on calls; see
-  `host_collector.overlap`.
+  In each call of `attempt`, every rollout but the first is made while the
+  device learns from the previous one. It uses the parameters before that
+  learning, so results do not depend on calls; see `host_collector.overlap`.
   """
 
   # Whether all episodes restart before the next rollout.
@@ -250,7 +249,7 @@ class HostTraining(training_base.Training):
   def resume(
     self, train_state: TrainState, environments: types.PyTree | None = None
   ) -> TrainState:
-    """Takes a state; episodes that were not saved begin again."""
+    """Implements `base.Training.resume`; episodes not saved begin again."""
     if environments is not None:
       self.collector.actor.restore(environments)
       return train_state
@@ -345,7 +344,7 @@ class HostTraining(training_base.Training):
     return host_collector.replay_footprint(self.agent)
 
   def _additional_bytes(self, learn: compilation.Call) -> int:
-    """Counts the parameters to act with, and batches of the next updates."""
+    """Counts the parameters that act, and the batches that wait."""
     _, (_, learners, batches) = learn
     # All but one batch of the current updates wait, and all of the next.
     waiting = 2 * self.agent.config.updates_per_rollout - 1
@@ -399,18 +398,18 @@ def make(
   num_agents: int,
   mesh: jax.sharding.Mesh | None = None,
 ) -> training_base.Training:
-  """Prepares the training of agents; for arguments see `base.Training`."""
+  """Prepares training; the arguments are those of `base.Training`."""
   if isinstance(environment, base.HostEnvironment):
     return HostTraining(agent, environment, num_agents, mesh)
   return DeviceTraining(agent, environment, num_agents, mesh)
 
 
 def _next_number(number: int, seconds: float, fixed_seconds: float) -> int:
-  """Chooses the number of rollouts of the next call from that of the last.
+  """Chooses the number of rollouts in the next call from the last one.
 
-  Their time should be `_CALL_SECONDS`. The fixed time of a call, without
-  rollouts, is not counted: on CPUs several agents' replays are copied in each,
-  which can take seconds, and longer calls would never be chosen.
+  They should take `_CALL_SECONDS`. The time of a call without rollouts is not
+  counted: on CPUs each call copies the replay of several agents, which can take
+  seconds, and longer calls would never be chosen.
   """
   # An empty call can take unusually long.
   rollouts_seconds = max(seconds - fixed_seconds, 0.1 * seconds)

@@ -59,7 +59,7 @@ def expectation(logits: types.Array, values: types.Array) -> types.Array:
 
 
 def _shift_and_weights(logits: types.Array) -> tuple[types.Array, types.Array]:
-  """Returns the largest logit [...], and exp(logits - it) [..., N]."""
+  """Returns the largest logit [...], and exp(logits - largest) [..., N]."""
   # Softmax does not depend on the shift. The gradient is stopped before the
   # maximum, whose derivative is then not even traced.
   shift = jnp.max(jax.lax.stop_gradient(logits), axis=-1)

@@ -10,8 +10,8 @@ from disco_rl.maths import shared_batch
 def mean(tree: types.PyTree, mask: types.Array) -> types.PyTree:
   """Computes means where the mask is set, over all devices of the batch.
 
-  All losses and statistics of a batch are averaged by it. Devices add up sums
-  and weights, because their masks differ.
+  All losses and statistics of a batch are such means. Devices add up sums and
+  weights, because their masks differ.
 
   Args:
     tree: A tree of arrays [T, B, ...].

@@ -14,11 +14,10 @@ from disco_rl import types
 def scale_by_adam_sg_denom(
   b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> optax.GradientTransformation:
-  """Adam with a denominator that is constant for meta-gradients.
+  """Makes Adam with a denominator that is constant for meta-gradients.
 
-  Its results are those of `optax.scale_by_adam`. Differentiating through the
-  root of second moments near zero would blow up the meta-gradient, so it is
-  stopped.
+  Its results are those of `optax.scale_by_adam`. The derivative of the root of
+  second moments near zero would blow up the meta-gradient, so it is stopped.
   """
 
   def init(params: optax.Params) -> optax.ScaleByAdamState:
@@ -49,7 +48,7 @@ def scale_by_adam_sg_denom(
 def scale_by_rms_sg_denom(
   decay: float = 0.99, eps: float = 1e-8
 ) -> optax.GradientTransformation:
-  """RMSProp with a denominator that is constant for meta-gradients.
+  """Makes RMSProp with a denominator that is constant for meta-gradients.
 
   v <- decay v + (1 - decay) g^2; the update is g / (sqrt(v) + eps), where v is
   initially zero, without bias correction (Tieleman and Hinton, 2012). The paper

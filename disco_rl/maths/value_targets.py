@@ -240,7 +240,7 @@ def vtrace(
   lambda_: float,
   moments_decay: float,
 ) -> tuple[ValueEstimates, ValueMoments]:
-  """Estimates by V-trace (Espeholt et al., 2018), with rho clipped at 1.
+  """Estimates values by V-trace (Espeholt et al., 2018), rho clipped at 1.
 
   Args:
     value_moments: The lifetime moments before this batch.
@@ -281,7 +281,7 @@ def monte_carlo(
   discount: float,
   moments_decay: float,
 ) -> tuple[ValueEstimates, ValueMoments]:
-  """Estimates by observed returns, G_t = r_t + gamma_t G_t+1.
+  """Estimates values by observed returns, G_t = r_t + gamma_t G_t+1.
 
   They bootstrap from the value at the end of the rollout and at time limits.
   Arguments and results are those of `vtrace`.

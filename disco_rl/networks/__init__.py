@@ -6,7 +6,7 @@ Raises:
 
 if not __debug__:
   raise ImportError(
-    'Python runs without assertions, by -O or PYTHONOPTIMIZE, but Haiku keeps '
-    'count of its modules within them: parameters would have other names. '
-    'Leave -O out, and unset PYTHONOPTIMIZE.'
+    'Python runs without assertions, by -O or PYTHONOPTIMIZE, but Haiku counts '
+    'its modules in assertions: parameters would have other names. Leave -O '
+    'out, and unset PYTHONOPTIMIZE.'
   )

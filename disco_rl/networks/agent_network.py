@@ -26,7 +26,7 @@ class AgentNetworkConfig(config_lib.Settings):
   """Sizes of an agent's network.
 
   Attributes:
-    torso: The function from observations to an embedding.
+    torso: function from observations to an embedding.
     core_lstm: size of an LSTM between the torso and the heads, for partially
       observed environments; 0: no LSTM.
     action_model_lstm: size of the LSTM of the action model.
@@ -157,7 +157,7 @@ class AgentNetworkModule(hk.Module):
     Args:
       embedding: The embeddings, [N, D].
       names: The names of the heads, including 'logits'.
-      observation: The observations of N rows, on one axis or on two.
+      observation: The N observations, on one axis or on two.
     """
     layers = [self._state_heads[name] for name in names]
     w, b = linear.concatenate(layers, embedding.shape[-1], embedding.dtype)
@@ -170,14 +170,14 @@ class AgentNetworkModule(hk.Module):
   def _embed(self, rollout: types.Rollout) -> types.Array:
     """Embeds all observations, [(T+1) * B, D].
 
-    It uses rows instead of time and batch, because products in the backward
-    pass are up to twice as fast on matrices.
+    Time and batch are one axis, because products in the backward pass are up to
+    twice as fast on matrices.
     """
     leaves = jax.tree.leaves(action_masks.without(rollout.observation))
     if not leaves or not all(x.size for x in leaves):
       raise ValueError(
-        'Observations have no numbers, or an array of them is empty, such as '
-        'of shape [0]: let the environment observe something.'
+        'Observations have no numbers, or one of their arrays is empty, with a '
+        'shape such as [0]: let the environment observe something.'
       )
     rows = lambda x: x.reshape(-1, *x.shape[2:])
     embedding = self._torso(
@@ -229,7 +229,7 @@ def make(
     return hk.without_apply_rng(hk.transform(function))
 
   def apply(method: str) -> Callable[..., types.PyTree]:
-    """Makes a method with parameters and outputs in float32."""
+    """Makes a function with parameters and outputs in float32."""
     transformed = transform(method)
     if dtype == jnp.float32:
       return transformed.apply

@@ -19,15 +19,15 @@ _LAYOUT = ('NHWC', 'HWIO', 'NHWC')
 def check_image(shape: Sequence[int], dtype: types.DType) -> None:
   """Checks that an observation that looks like an image has axes [H, W, C].
 
-  Boards of symbols may be small and have many channels, so observations that
-  are not pixels are only refused if they are unlikely to be boards.
+  Boards of symbols may be small and have many channels, so observations without
+  pixels are only refused if they are unlikely to be boards.
 
   Args:
     shape: The shape of one observation.
     dtype: The dtype of its numbers; pixels are uint8 or bool.
 
   Raises:
-    ValueError: Channels come first, or there is another number of axes.
+    ValueError: Channels come first, or the number of axes is wrong.
   """
   is_pixels = dtype in (jnp.uint8, jnp.bool_)
   if len(shape) == 3:
@@ -51,8 +51,8 @@ def check_image(shape: Sequence[int], dtype: types.DType) -> None:
     raise ValueError(
       f'An observation has the shape {tuple(shape)}, but convolutions take '
       'images [height, width, channels]. Likely channels come first, frames '
-      'are stacked in an axis of their own, or one is missing: change it by '
-      f'{remedy}, or pass a torso of your own.'
+      'are stacked in an axis of their own, or one is missing: change it with '
+      f'{remedy}, or pass your own torso.'
     )
 
 

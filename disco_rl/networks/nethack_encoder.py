@@ -16,7 +16,7 @@ import rlax
 from disco_rl import types
 from disco_rl.networks import convolutions
 
-NUM_GLYPHS = 5977  # Of NetHack 3.6; the last one is for empty cells.
+NUM_GLYPHS = 5977  # In NetHack 3.6; the last one is for empty cells.
 NUM_CHARACTERS = 256
 KEYS = ('glyphs', 'blstats', 'message')
 

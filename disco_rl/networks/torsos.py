@@ -21,9 +21,9 @@ from disco_rl.networks import nethack_encoder
 
 # Rows of observations, leaves [N, ...] -> embedding [N, D]; may use Haiku.
 Torso = Callable[[types.PyTree], types.Array]
-# The same, with the sizes and the type of computations as arguments.
+# The same, with the config and the dtype of computations as arguments.
 _Named = Callable[[types.PyTree, 'TorsoConfig', types.DType], types.Array]
-# A chunk size that means automatic; and the sizes to try, fastest first.
+# The chunk size that means automatic, and the sizes to try, fastest first.
 AUTOMATIC = -1
 CHUNK_SIZES = (0, 512, 128, 32)
 HiddenSizes = Annotated[
@@ -93,7 +93,7 @@ def register(name: str, torso: Torso) -> None:
     ValueError: The name is taken.
   """
   if name in _TORSOS:
-    raise ValueError(f'There is a torso {name!r} already.')
+    raise ValueError(f'A torso {name!r} is already registered.')
   _TORSOS[name] = lambda observation, *_: torso(observation)
 
 
@@ -105,8 +105,8 @@ class TorsoModule(hk.Module):
     if config.chunk_size == AUTOMATIC:
       raise ValueError(
         f'torso_chunk_size={AUTOMATIC} is for disco-rl meta-train and '
-        'disco-rl evaluate, which choose one that fits into the memory; give a '
-        'number here, or 0 for all observations at a time.'
+        'disco-rl evaluate, which choose one that fits into memory; give a '
+        'number here, or 0 for all observations at once.'
       )
     self._config = config
 
@@ -124,8 +124,8 @@ class TorsoModule(hk.Module):
       The embedding.
 
     Raises:
-      ValueError: The user's own torso returned something else, or the axes of
-        an image do not fit a convolutional torso.
+      ValueError: The user's own torso returned another shape, or the axes of an
+        image do not fit a convolutional torso.
     """
     observation = action_masks.without(observation)
     embed = functools.partial(self._embed, dtype=dtype)

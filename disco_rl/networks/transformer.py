@@ -1,8 +1,8 @@
-"""A backward transformer along the trajectory: an ablation of the LSTM.
+"""A backward transformer along the trajectory, which can replace the LSTM.
 
 Each time step attends to itself and to later steps of its episode, like the
 backward LSTM. There are no embeddings of positions: attention decreases with
-the distance (ALiBi; Press et al., 2022), for any length.
+the distance (ALiBi; Press et al., 2022), so any length is possible.
 """
 
 import haiku as hk

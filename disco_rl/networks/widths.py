@@ -1,8 +1,8 @@
-"""Narrow agents in the parameters of wide ones, to share one program.
+"""Represents narrow agents by the parameters of wide ones, to share a program.
 
 A unit with zero incoming and outgoing weights is absent: its output is zero,
 and so are the gradients of its weights, also in meta-gradients. With any
-optimizer that does not move a parameter without a gradient it remains absent.
+optimizer that does not move parameters without gradients, it remains absent.
 """
 
 from collections.abc import Iterable
@@ -43,8 +43,8 @@ def narrow(
   sizes = config.torso.hidden_sizes
   if f'{_DENSE}{len(sizes) - 1}' not in params:
     raise ValueError(
-      f'The torso {config.torso.kind!r} has no dense layers at its end that '
-      'could be narrower. Use another torso, or no width_range.'
+      f'The torso {config.torso.kind!r} does not end in dense layers, which '
+      'width_range narrows. Use another torso, or no width_range.'
     )
   narrowed = {module: dict(leaves) for module, leaves in params.items()}
   counts = [jnp.maximum(1.0, jnp.round(fraction * size)) for size in sizes]

@@ -224,7 +224,7 @@ class Blind(gymnasium.Env):
 @pytest.mark.parametrize(
   ('environment', 'settings', 'error', 'message'),
   [
-    (3.0, {}, TypeError, '3.0 of type float is no environment.* a name'),
+    (3.0, {}, TypeError, '3.0 of type float is not a known env.* a name'),
     (lambda: 3.0, {}, TypeError, 'The function made 3.0 of type float'),
     (lambda: ENV, {}, ValueError, 'returned the same .* make a new'),
     ('cach', {}, ValueError, "Unknown environment 'cach'. Nearest.* catch"),

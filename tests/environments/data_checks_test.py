@@ -241,7 +241,7 @@ class Own(base.HostEnvironment):
     ('is_last', None, 'is_last is None, expected 4 numbers'),
     ('observation', np.zeros((4, 2)), r'is float64\[4, 2\], expected float32'),
     ('observation', np.zeros((4, 3), np.float32), r'\[4, 3\], expected .*4, 2'),
-    ('observation', {'x': np.zeros((4, 2))}, 'is of the structure'),
+    ('observation', {'x': np.zeros((4, 2))}, 'has the structure'),
   ],
 )
 def test_host_environments_of_users_are_checked(

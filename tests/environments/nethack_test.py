@@ -132,7 +132,7 @@ class TestNetHack:
 
   def test_the_challenge_ignores_no_setting(self) -> None:
     for changes in ({'character': '@'}, {'idle_penalty': 0.0}):
-      with pytest.raises(ValueError, match="'nethack/challenge' has rules"):
+      with pytest.raises(ValueError, match="'nethack/challenge' has its"):
         registry.make('nethack/challenge', 1, 0, {'nethack': changes})
 
   def test_settings_are_used(self) -> None:

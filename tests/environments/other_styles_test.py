@@ -211,7 +211,7 @@ def test_episodes_are_those_of_the_library(given: Any) -> None:
 def test_what_one_agent_cannot_play_is_refused() -> None:
   two = Pgx()
   two.num_players = 2
-  with pytest.raises(ValueError, match='Pgx has 2 players, and one agent'):
+  with pytest.raises(ValueError, match='Pgx has 2 players, but only one'):
     wrapping.recognize(two)
   many = Jumanji()
   many.action_spec = Space(3, 3, (2,))

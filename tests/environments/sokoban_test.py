@@ -283,15 +283,18 @@ class TestLevelFiles:
     [
       ('', 'holds no levels'),
       ('; 0\n\n', 'holds no levels'),
-      (LEVEL.replace('@', 'x'), r"line 3: \['x'\] mean nothing"),
+      (LEVEL.replace('@', 'x'), r"line 3: \['x'\] have no meaning"),
       (LEVEL.replace(' @ ', ' @'), 'line 3: a row of 9 characters'),
       (f'; 0\n{LEVEL[:-11]}; 1\n{LEVEL}', 'line 11: a level of 9 rows ends'),
       (LEVEL[:-11], 'line 10: a level of 9 rows ends'),
       (LEVEL + LEVEL, 'line 21: a level of 20 rows ends'),
-      (f'{LEVEL}\n{LEVEL.replace("@", " ")}', 'level 1, .*0 agents, where 1'),
+      (
+        f'{LEVEL}\n{LEVEL.replace("@", " ")}',
+        'level 1, .*0 agents instead of 1',
+      ),
       (LEVEL.replace('@', '$'), 'level 0, .*0 agents'),
-      (LEVEL.replace('*', '$'), 'level 0, .*3 targets, where 4'),
-      (LEVEL.replace('*', '.'), 'level 0, .*3 boxes, where 4'),
+      (LEVEL.replace('*', '$'), 'level 0, .*3 targets instead of 4'),
+      (LEVEL.replace('*', '.'), 'level 0, .*3 boxes instead of 4'),
       (LEVEL.replace('$', ' ').replace('.', '*'), 'level 0, .*solved already'),
       ('; \u00e9', 'not a text file'),
     ],
@@ -309,7 +312,7 @@ class TestLevelFiles:
   @pytest.mark.parametrize(
     'change, message',
     [
-      (lambda x: x[0], r'holds uint8 \[10, 10, 2\], where integers'),
+      (lambda x: x[0], r'holds uint8 \[10, 10, 2\] instead of integers'),
       (lambda x: x.astype(np.float32), r'holds float32 \[3, 10, 10, 2\]'),
       (lambda x: x.astype('m8[s]'), r'holds timedelta64\[s\] \[3, 10'),
       (lambda x: x.astype(object), 'not an npy file of numbers'),

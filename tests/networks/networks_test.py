@@ -98,7 +98,7 @@ def test_own_torsos_are_given_as_functions_or_by_name(
 ) -> None:
   monkeypatch.setattr(torsos, '_TORSOS', dict(torsos._TORSOS))
   torsos.register('mine', mine)
-  with pytest.raises(ValueError, match="a torso 'mine' already"):
+  with pytest.raises(ValueError, match="torso 'mine' is already"):
     torsos.register('mine', mine)
   embeddings = []
   for kind in ('mine', mine):

@@ -14,7 +14,7 @@ from disco_rl.environments.host import data_checks
 
 
 class HostEnvironmentError(RuntimeError):
-  """Raised if an environment fails; the message has name, seed and step."""
+  """Raised if an environment fails; the message has its name, seed and step."""
 
 
 class Adapter(base.HostEnvironment):
@@ -48,8 +48,8 @@ class Adapter(base.HostEnvironment):
       seed: The seed of the batch, for messages.
       spec: The spec of one environment.
       num_environments: B.
-      resets_in_next_step: Whether environments reset in the next step, or else
-        in the same step.
+      resets_in_next_step: Whether environments reset in the next step, not in
+        the same step.
     """
     self.spec = spec
     self.num_environments = num_environments

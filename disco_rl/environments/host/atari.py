@@ -96,13 +96,13 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.atari.'):
       are 15 decisions a second. Their rewards are summed.
     max_over_frames: each frame is the maximum of the last two emulated ones,
       because the console draws some sprites only in every other frame.
-    height: The height of the frames, which are scaled down from 210.
-    width: The width of the frames, which are scaled down from 160.
+    height: height of the frames, which are scaled down from 210.
+    width: width of the frames, which are scaled down from 160.
     is_grayscale: frames have one channel. Colors carry little information in
       most games, at three times the memory.
     frame_stack: S, the number of frames in an observation, which makes
       velocities observable.
-    sticky_action_probability: The probability of repeating the previous action
+    sticky_action_probability: probability of repeating the previous action
       for one more emulated frame. The console is deterministic: without sticky
       actions, a memorized sequence of actions would suffice.
     max_no_ops: maximum of the random number of no-op actions at the beginning
@@ -111,7 +111,7 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.atari.'):
     fires_on_reset: presses the button once, for games that wait for it. By
       default agents have to learn it.
     has_all_actions: offers all 18 actions in every game, nine directions with
-      or without the button, instead of those with an effect. This is harder,
+      or without the button, not only those with an effect. This is harder,
       but agents of all games then have the same shapes. In Skiing, which
       ignores the button, the emulator offers only nine: pairs of actions are
       then the same direction.
@@ -138,8 +138,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.atari.'):
 BENCHMARK = Preprocessing()
 # The size of the console's screen in pixels, for most games.
 _SCREEN_SHAPE = (210, 160)
-# Steps of a game after which the end of an episode reseeds it, which takes as
-# long as 200 steps. To restore it takes at most these steps and those of an
+# After this number of steps, the end of an episode reseeds a game, which takes
+# as long as 200 steps. Restoring it repeats at most these steps and those of an
 # episode.
 SEEDED_STEPS = 20_000
 
@@ -297,11 +297,11 @@ class _AtariGames(image_vector.ImageVectorEnvironment):
 
 
 class _ScreenEnvironment(base.HostEnvironment):
-  """Plays a game twice in parallel: for the agent, and for the viewer.
+  """Plays a game twice in lockstep: for the agent, and for the viewer.
 
   The vector environment scales frames in its own threads, and returns no
   others. Emulators are deterministic given their seeds, including sticky
-  actions: the second game, with whole frames, is the same as the first.
+  actions, so the second game, with whole frames, is the same as the first.
   """
 
   def __init__(
@@ -366,9 +366,9 @@ def _with_button(num_actions: int) -> np.ndarray | None:
     num_actions: The number of actions that the emulator offers.
 
   Returns:
-    [18] actions, or None if the game has 18. Of both, the first has no
-    direction. Of the 18, the second is the button without a direction; eight
-    directions follow, and then the same with the button.
+    [18] actions, or None if the game has all 18. Action 0 has no direction in
+    either set. Among the 18, action 1 is the button alone; eight directions
+    follow, then the same with the button.
   """
   if num_actions != 9:
     return None

@@ -1,6 +1,6 @@
 """Crafter: survival in a generated world, an optional extra.
 
-It is the task with rewards of Hafner (2022), "Benchmarking the Spectrum of
+This is the task with rewards of Hafner (2022), "Benchmarking the Spectrum of
 Agent Capabilities".
 """
 
@@ -36,8 +36,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.crafter.'):
   first time in the episode, plus a tenth of the change in health.
 
   Attributes:
-    height: The height of the frames, in color.
-    width: The width of the frames.
+    height: height of the frames, in color.
+    width: width of the frames.
     frame_stack: S, the number of frames in an observation.
     action_repeat: number of steps of the game for which an action is repeated,
       with summed rewards.
@@ -163,9 +163,9 @@ class _OrderedSet(dict):
 
 
 def _begin_episode(game: Any) -> np.ndarray:
-  """Resets a game such that it depends only on its seed.
+  """Resets a game so that it depends only on its seed.
 
-  Crafter draws creatures from sets, which are in the order of memory addresses.
+  Crafter draws creatures from sets, whose order depends on memory addresses.
   """
   frame = game.reset()
   world = game._world

@@ -114,7 +114,7 @@ def checked(
   wanted: Any = jax.tree.structure(spec)
   if jax.tree.structure(observation) != wanted:
     raise ValueError(
-      f'the observation is of the structure {jax.tree.structure(observation)}, '
+      f'the observation has the structure {jax.tree.structure(observation)}, '
       f'expected {wanted}, as in the spec'
     )
   for i, (found, leaf) in enumerate(
@@ -140,9 +140,10 @@ def checked(
 def fill_masks(observation: types.PyTree, is_last: np.ndarray) -> types.PyTree:
   """Makes all actions legal after the end of an episode, if none is legal.
 
+  Arguments are those of `checked`.
+
   Raises:
-    SimulatorError: No action is legal, and the episode has not ended; `is_last`
-      is [B] bool.
+    SimulatorError: No action is legal, and the episode has not ended.
   """
   if not types.has_action_mask(observation):
     return observation

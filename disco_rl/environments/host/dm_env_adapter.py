@@ -35,7 +35,7 @@ class DmEnvEnvironment(sequential.SequentialEnvironment):
         API are seeded when they are made.
 
     Raises:
-      ValueError: They differ, or their specs are not supported.
+      ValueError: Their specs differ, or are not supported.
     """
     name = type(envs[0]).__name__
     all_specs = [_environment_spec(env, name) for env in envs]
@@ -44,7 +44,7 @@ class DmEnvEnvironment(sequential.SequentialEnvironment):
       i = differing[0]
       raise ValueError(
         f'The specs of environments 0 and {i} differ: {all_specs[0]} and '
-        f'{all_specs[i]}. Environments of one batch must have equal ones.'
+        f'{all_specs[i]}. Environments of one batch must have equal specs.'
       )
     super().__init__(
       [_Simulator(env) for env in envs], all_specs[0], name, seed
@@ -70,7 +70,9 @@ class _Simulator(sequential.Simulator):
   def step(self, action: int) -> tuple[types.PyTree, float, bool, bool]:
     timestep = self._env.step(self._as_action(action))
     if timestep.first():
-      raise ValueError('an episode began, but no LAST step had ended another')
+      raise ValueError(
+        'an episode began, but no LAST step had ended the previous one'
+      )
     is_terminated = timestep.last() and float(timestep.discount) == 0.0
     is_truncated = timestep.last() and not is_terminated
     return timestep.observation, timestep.reward, is_terminated, is_truncated
@@ -113,7 +115,7 @@ def _observation_spec(spec: Any, path: str) -> types.PyTree:
   ):
     raise ValueError(
       f'{path} has the observation spec {spec}: only Array of numbers, and '
-      'mappings and sequences of such are supported.'
+      'mappings and sequences of these, are supported.'
     )
   # JAX would narrow the type anyway, so that the spec would be wrong.
   return jax.ShapeDtypeStruct(

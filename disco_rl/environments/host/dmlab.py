@@ -107,8 +107,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
   Attributes:
     action_repeat: number of frames, at 60 per second, for which an action is
       repeated, with summed rewards.
-    height: The height of the images, in color.
-    width: The width of the images.
+    height: height of the images, in color.
+    width: width of the images.
     num_words: maximal number of words of the instruction in an observation;
       only the four language levels have instructions.
     renderer: 'software' or 'hardware'.
@@ -141,9 +141,9 @@ class DMLabEnvironment(adapters.Adapter):
     last_reward: [1] float32; 0 at the beginning of an episode.
 
   DeepMind Lab does not provide the last observation of an episode, so
-  environments reset in the same step. It does not tell either why an episode
-  ended, which counts as truncated: when agents reach a goal in these levels,
-  another map begins in the same episode, until the level's time is over.
+  environments reset in the same step. Nor does it tell why an episode ended, so
+  ends count as truncations: when agents reach a goal in these levels, another
+  map begins in the same episode, until the level's time is over.
   """
 
   def __init__(
@@ -156,7 +156,7 @@ class DMLabEnvironment(adapters.Adapter):
     """Wraps B `deepmind_lab.Lab`, which only this object uses from now on."""
     self._labs = labs
     self._preprocessing = preprocessing
-    # Each draws the seeds of its episodes.
+    # Each draws the seeds of one lab's episodes.
     self._rngs = [
       np.random.default_rng(sub_seed)
       for sub_seed in adapters.sub_seeds(seed, len(labs))
@@ -191,7 +191,7 @@ class DMLabEnvironment(adapters.Adapter):
     is_last = np.array([not lab.is_running() for lab in self._labs])
     for i in np.flatnonzero(is_last).tolist():
       self._begin_episode(i)
-    # IMPALA's code shows those of the previous episode initially.
+    # IMPALA's code initially shows those of the previous episode.
     goes_on = ~is_last[:, None]
     last_action = np.eye(len(ACTIONS), dtype=np.float32)[action] * goes_on
     last_reward = np.array(reward, np.float32)[:, None] * goes_on

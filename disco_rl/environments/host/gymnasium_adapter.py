@@ -66,7 +66,7 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.gymnasium.'):
 class GymnasiumEnvironment(adapters.Adapter):
   """Any vector environment of Gymnasium with discrete actions.
 
-  `gymnasium_spaces` describes actions and observations.
+  See `gymnasium_spaces` for actions and observations.
 
   The environments reset in the next or the same step, like the vector
   environment; if its autoreset mode is "disabled", they are reset in the same
@@ -168,7 +168,7 @@ class SingleEnvironments(sequential.SequentialEnvironment):
       raise ValueError(
         f'The spaces of environments 0 and {differing[0]} of {name} differ: '
         f'{spaces[0]} and {spaces[differing[0]]}. Environments of one batch '
-        'must have equal ones.'
+        'must have equal spaces.'
       )
     self._spaces = gymnasium_spaces.make(*spaces[0], name)
     seeds = adapters.sub_seeds(seed, len(envs)).tolist()
@@ -205,8 +205,8 @@ class _Simulator(sequential.Simulator):
     # Otherwise an observation of two numbers, in the old interface, would pass.
     if not _is_pair(returned):
       raise TypeError(
-        f'reset returned {_outline(returned)}, where the interface of '
-        'Gymnasium has (observation, info), info being a dictionary'
+        f'reset returned {_outline(returned)}, but Gymnasium requires '
+        '(observation, info), where info is a dictionary'
       )
     return returned[0]
 
@@ -214,8 +214,8 @@ class _Simulator(sequential.Simulator):
     returned = self._env.step(self._decode(np.asarray(action)))
     if not isinstance(returned, tuple | list) or len(returned) != 5:
       raise TypeError(
-        f'step returned {_outline(returned)}, where the interface of Gymnasium '
-        'has (observation, reward, terminated, truncated, info)'
+        f'step returned {_outline(returned)}, but Gymnasium requires '
+        '(observation, reward, terminated, truncated, info)'
       )
     observation, reward, is_terminated, is_truncated, _ = returned
     return observation, reward, is_terminated, is_truncated
@@ -224,7 +224,7 @@ class _Simulator(sequential.Simulator):
     if self._env.render_mode != _RGB:
       raise base.RenderError(
         f'{self._env} was made without render_mode={_RGB!r}: make it with '
-        f'that, if it has this mode; it has {_render_modes(self._env)}.'
+        f'this mode, if it has it; it has {_render_modes(self._env)}.'
       )
     try:
       picture = self._env.render()

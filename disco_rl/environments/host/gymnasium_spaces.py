@@ -2,7 +2,7 @@
 
 Actions may be
 
-  Discrete       counted from 0, whatever the `start` of the space;
+  Discrete       counted from 0, whatever the `start` of the space is;
   MultiDiscrete  all combinations of its numbers, at most 1,000, the last number
                  varying fastest.
 
@@ -227,7 +227,7 @@ def _leaves(space: 'gymnasium.Space', path: str) -> types.PyTree:
     return _Leaf(spec, spec)
   raise ValueError(
     f'{path} has the observation space {space}: only Box, Discrete, '
-    'MultiDiscrete, MultiBinary, and Dict and Tuple of those are supported.'
+    'MultiDiscrete, MultiBinary, and Dict and Tuple of these, are supported.'
   )
 
 

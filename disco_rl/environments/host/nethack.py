@@ -46,7 +46,7 @@ OBSERVATION_TYPES = {
 
 # Keys of the screen for people: characters and colors.
 _TERMINAL = ('tty_chars', 'tty_colors')
-_TIME = 20  # Of `blstats`: the turn of the game.
+_TIME = 20  # The entry of `blstats` with the turn of the game.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,8 +176,8 @@ def _challenge(
   taken = dataclasses.replace(BENCHMARK, frame_stack=preprocessing.frame_stack)
   if preprocessing != taken:
     raise ValueError(
-      "'nethack/challenge' has rules of its own, and would ignore all settings "
-      'of preprocessing.nethack but frame_stack: leave the others out, or '
+      "'nethack/challenge' has its own rules, and would ignore all settings "
+      'of preprocessing.nethack except frame_stack: leave them out, or '
       "choose 'nethack/score'."
     )
   rules = {

@@ -120,7 +120,7 @@ def import_package() -> ModuleType:
     raise ImportError(
       "'procgen/...' requires the package envpool (1.2.5 or "
       f'later; {extras.install("procgen")}) and the library Qt 5 (Debian: '
-      'apt-get install libqt5gui5), of which one cannot be imported: '
+      'apt-get install libqt5gui5), one of which cannot be imported: '
       f'{error}'
     ) from error
   return envpool

@@ -61,8 +61,8 @@ class SequentialEnvironment(adapters.Adapter):
 
     Args:
       simulators: The B simulators, which only this object uses from now on.
-      spec: The spec of each environment, with observations of dictionaries and
-        tuples, to which those of the simulators are converted.
+      spec: The spec of each environment. Observations of simulators are
+        converted to its dictionaries and tuples.
       name: The name for messages.
       seed: The seed of the batch, for messages.
       raw: The spec of observations before `encode`; None: that of `spec`.
@@ -130,7 +130,7 @@ def _copy(i: int, stack: np.ndarray, value: types.PyTree, path: str) -> None:
   # Assignment would broadcast and round.
   if array.shape != own.shape or not is_convertible:
     raise data_checks.SimulatorError(
-      f'{path} is {array.dtype}{list(array.shape)}, where the spec is '
-      f'{own.dtype}{list(own.shape)}'
+      f'{path} is {array.dtype}{list(array.shape)}, expected '
+      f'{own.dtype}{list(own.shape)}, as in the spec'
     )
   stack[i] = data_checks.narrowed(array, own.dtype)

@@ -21,7 +21,7 @@ _PALETTE = np.array(
 
 
 def to_text(characters: np.ndarray) -> str:
-  """Converts characters [rows, columns] uint8 to lines without end spaces."""
+  """Converts characters [rows, columns] uint8 to right-stripped lines."""
   lines = (bytes(row).decode('latin-1').rstrip() for row in characters)
   return '\n'.join(lines)
 
@@ -29,7 +29,7 @@ def to_text(characters: np.ndarray) -> str:
 def draw(characters: np.ndarray, colors: np.ndarray) -> np.ndarray:
   """Draws a screen of characters [rows, columns] uint8.
 
-  Of colors [rows, columns], the lower four bits are used. The picture is
+  Only the lower four bits of colors [rows, columns] are used. The picture is
   [rows * 14, columns * 7, 3] uint8.
   """
   rows, columns = characters.shape
@@ -54,7 +54,7 @@ def _glyphs() -> np.ndarray:
   font = ImageFont.truetype(
     str(folder / 'DejaVuSansMono.ttf'),
     11,
-    # The layout of lines of text would need another library.
+    # The other layout engine would need another library.
     layout_engine=ImageFont.Layout.BASIC,
   )
   glyphs = np.zeros((256, _HEIGHT, _WIDTH), np.uint8)

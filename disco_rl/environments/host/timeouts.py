@@ -18,10 +18,10 @@ from disco_rl.environments.host import wrapper
 
 # For a batch; many times the duration in the slowest suite.
 STEP_SECONDS = 300.0
-# Clocks continue while a job is suspended: at most one wait of this length
-# counts of that time.
+# Clocks continue while a job is suspended: at most one wait of this length then
+# counts toward the limit.
 _WAIT_SECONDS = 1.0
-# A message of Python about handlers of signals.
+# Python's message about signal handlers.
 _MAIN_ONLY = 'signal only works in main thread'
 
 # The number of a call, and the function; None: no more calls.
@@ -73,7 +73,7 @@ class WatchedEnvironment(wrapper.Wrapper):
       name=name,
       daemon=True,
     ).start()
-    # Notebooks make many that nobody closes.
+    # Notebooks make many environments that nobody closes.
     weakref.finalize(self, self._calls.put, None)
     self._begin(make)
     super().__init__(self._answer(math.inf))
@@ -140,9 +140,9 @@ class WatchedEnvironment(wrapper.Wrapper):
       return result
     if _MAIN_ONLY in f'{error!r}':
       raise adapters.HostEnvironmentError(
-        f'{self._name} with seed {self._seed}: {error!r}. Environments by name '
-        'live in a thread of their own: pass a function that makes it to '
-        'Trainer, or let it leave the handlers of signals alone.'
+        f'{self._name} with seed {self._seed}: {error!r}. Environments made '
+        'by name run in a separate thread: pass a function that makes this one '
+        'to Trainer, or remove its signal handlers.'
       ) from error
     raise error
 

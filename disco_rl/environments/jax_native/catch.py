@@ -35,7 +35,7 @@ class Catch(base.JaxEnvironment):
   The ball starts in a random column of the top row and falls one row a step;
   the paddle starts at the center. The actions are left, stay and right. When
   the ball arrives in the bottom row, after `rows - 1` steps, the episode ends
-  with reward +1 if the paddle is there and -1 otherwise; all others are 0.
+  with reward +1 if the paddle is there and -1 otherwise; other rewards are 0.
 
   The observation is [rows, columns] float32, 1 at the ball and at the paddle.
   """

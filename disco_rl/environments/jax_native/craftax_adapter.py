@@ -36,11 +36,11 @@ class Craftax(base.JaxEnvironment):
     classic_symbolic [1345] float32: the contents of each cell in view, the
       inventory, the player's needs, the light;
     classic_pixels [63, 63, 3] uint8;
-    symbolic [8268] float32, pixels [130, 110, 3] uint8: the same of Craftax,
+    symbolic [8268] float32, pixels [130, 110, 3] uint8: the same for Craftax,
       with nine floors, 43 actions, and programs that take minutes to compile.
 
-  An episode ends with death, and is truncated after 10,000 steps, in Craftax
-  after 100,000. Generating a world takes much longer than a step. Every episode
+  An episode ends with death, and is truncated after 10,000 steps (in Craftax
+  100,000). Generating a world takes much longer than a step. Every episode
   has its own world, which is only generated when an episode ends: the duration
   of a step increases with the number of episodes that end in it.
 
@@ -147,7 +147,7 @@ def import_package() -> ModuleType:
 
 @functools.cache
 def _package_env(variant: str) -> Any:
-  # They hold arrays, which must not become part of a program being traced.
+  # Environments hold arrays, which must not become part of a traced program.
   with jax.ensure_compile_time_eval():
     return import_package().make_craftax_env_from_name(
       VARIANTS[variant], auto_reset=False

@@ -82,7 +82,7 @@ _SNAKE, _TOLL, _MINES, _CHAMBERS, _ENDS, _EXIT = _drawn("""
   .####   ..#..   .b...   ..#..   ####.   .....
   ....a   ..#..   ....a   b.#.b   a....   @...b""")
 
-# The returns of a task, its layout, kinds of objects, and longest episode.
+# The returns of a task, its layout, kinds of objects, and step limit.
 _TABULAR_5X5 = (
   # One goal, then with a random start, then with a cost of each step.
   _task((0.237, 1.0), _CORNER, [_GOAL], 50),
@@ -112,14 +112,14 @@ _TABULAR_5X5 = (
   # Bad objects in the way: a toll, and mines.
   _task((0.004, 0.7), _TOLL, [_GOAL, _kind(-0.3, 0, 0)], 40),
   _task((-0.932, 1.0), _MINES, [_GOAL, _PIT], 40),
-  # Far apart; each reappears while the agent collects the other.
+  # Two objects far apart; each reappears while the agent collects the other.
   _task((0.363, 7.593), _ENDS, [_kind(1, 0, 0.05)], 100),
   # The exit has a reward, but ends the episode before others are collected.
   _task((0.432, 1.9), _EXIT, [_kind(0.3, 0, 0), _GOAL], 30),
 )
 
-# Layouts of 7 x 7, or of 5 x 5 within. Where objects are placed at random, only
-# their number matters.
+# Layouts of 7 x 7, or of 5 x 5, which are padded. Where objects are placed at
+# random, only their number matters.
 _SMALL_MEADOW, _SMALL_PLOTS = _drawn("""
   aa...   aab..
   .....   .....
@@ -193,7 +193,7 @@ _IMAGE_7X7 = (
   ),
   # A closed vault: its objects are visible but out of reach.
   _task((0.753, 6.202), _VAULT, [_GOAL, _FRUIT], 40),
-  # The gate costs, the objects behind it have rewards.
+  # The gate has a cost, and the objects behind it have rewards.
   _task((-0.089, 5.556), _GATE, [_kind(1, 0, 0.03), _kind(-0.5, 0, 0.2)], 80),
   # The exit has the largest reward, but only once.
   _task(
@@ -204,7 +204,7 @@ _IMAGE_7X7 = (
   ),
 )
 
-# Payoffs by action; of two rows, the first is for cue 0, the second for cue 1.
+# Payoffs by action, a row for each of two cues.
 _ONE_GOOD = [[1.0, -1.0, -1.0, -1.0, -1.0]] * 2
 _ONE_BAD = [[1.0, 1.0, -1.0, 1.0, 1.0]] * 2
 _TWO_MATTER = [[0.0, 1.0, 0.0, -1.0, 0.0]] * 2
@@ -219,7 +219,7 @@ _CHAINS_24 = (
   _task((0.0, 1.0), _GRADED, (5, 5)),
   _task((-0.6, 1.0), _ONE_GOOD, (10, 10)),
   _task((0.0, 1.0), _TWO_MATTER, (20, 20)),
-  # Of random length.
+  # The length is random.
   _task((-0.6, 1.0), _ONE_GOOD, (3, 12)),
   _task((0.0, 1.0), _GRADED, (5, 24)),
   # The cue determines the right action.
@@ -345,7 +345,7 @@ _HELD_OUT = (
 
 
 def _named(groups: Sequence[_Group], form: str) -> tuple[dict[str, Any], ...]:
-  """Returns for each group: the name of a task -> what builds it, the task."""
+  """Returns for each group: name of a task -> its builder and the task."""
   count = itertools.count()
   return tuple(
     {form.format(next(count)): (group.build, task) for task in group.tasks}

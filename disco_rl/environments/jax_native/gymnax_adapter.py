@@ -53,7 +53,7 @@ _REFUSED = {
 
 
 # Classes of gymnax with the time in observations: their time limits are part of
-# the task, and terminations.
+# the task, and count as terminations.
 _TIMED = ('BernoulliBandit', 'DiscountingChain', 'GaussianBandit', 'MetaMaze')
 
 
@@ -83,7 +83,7 @@ class GymnaxEnvironment(gymnax_style.GymnaxStyleEnvironment):
   def step(
     self, state: types.PyTree, action: types.Array, key: types.Array
   ) -> tuple[types.PyTree, types.TimeStep]:
-    """Takes one action; time limits that are observed terminate."""
+    """Takes one action; a time limit that agents observe is terminal."""
     state, timestep = super().step(state, action, key)
     if type(self.env).__name__ in _TIMED:
       timestep = dataclasses.replace(timestep, is_terminal=timestep.is_last)
@@ -154,7 +154,7 @@ def import_package() -> ModuleType:
 
 @functools.cache
 def _package_env(env_id: str) -> Any:
-  # They hold arrays, which must not become part of a program being traced.
+  # Environments hold arrays, which must not become part of a traced program.
   with jax.ensure_compile_time_eval():
     return import_package().make(env_id)[0]
 

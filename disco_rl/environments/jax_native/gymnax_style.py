@@ -89,7 +89,7 @@ def _is_one_hot(observation: types.PyTree, size: int) -> bool:
 
 
 def is_known(env: object) -> bool:
-  """Returns whether an object, not a class, may be an argument of `make`.
+  """Returns whether an object, not a class, can be an argument of `make`.
 
   Raises:
     ValueError: The environment is not supported, as in `make`.
@@ -125,14 +125,14 @@ def make(env: Any, params: types.PyTree) -> GymnaxStyleEnvironment:
   if missing:
     raise ValueError(
       f'{name} lacks {", ".join(missing)}: an environment in the style of '
-      f'gymnax has the methods {", ".join(METHODS)}. Those of navix, '
-      'xminigrid, pgx and jumanji are known as well.'
+      f'gymnax has the methods {", ".join(METHODS)}. Environments of navix, '
+      'xminigrid, pgx and jumanji are also accepted.'
     )
   params = env.default_params if params is None else params
   space = env.action_space(params)
   if not hasattr(space, 'n'):
     raise ValueError(
-      f'{name} has actions {space}: only discrete actions are supported, a '
-      'space with their number `n`. Let the environment number its actions.'
+      f'{name} has actions {space}: only discrete actions are supported, in '
+      'a space with their number `n`. Let the environment number its actions.'
     )
   return GymnaxStyleEnvironment(params=trees.strong_types(params), env=env)

@@ -20,7 +20,7 @@ class OnHost(base.HostEnvironment):
   def __init__(
     self, environment: base.JaxEnvironment, num_environments: int, seed: int
   ):
-    """Compiles nothing yet; the seed is that of all random numbers."""
+    """Compiles nothing yet; the seed determines all random numbers."""
     self.spec = environment.spec
     self.num_environments = num_environments
     self.frames_per_second = environment.frames_per_second

@@ -22,7 +22,7 @@ from disco_rl.environments.host import data_checks
 
 # `StepType.LAST` of dm_env, which xminigrid and jumanji follow.
 _LAST = 2
-# The trees of arrays of a library.
+# A library's trees of arrays.
 _State = types.PyTree
 _Params = types.PyTree
 # Reward, is_terminal and is_last of the step to a state.
@@ -177,8 +177,8 @@ def adapt(env: Any, params: _Params) -> tuple[Adapted, _Params] | None:
   if _arguments(env, 'init')[:1] == ['key'] and hasattr(env, 'num_players'):
     if env.num_players != 1:
       raise ValueError(
-        f'{name} has {env.num_players} players, and one agent plays: wrap it '
-        'as an environment that makes the moves of the others.'
+        f'{name} has {env.num_players} players, but only one agent: wrap it in '
+        'an environment that makes the moves of the others.'
       )
     return _pgx(env, int(env.num_actions)), own
   if reset == ['params', 'key'] and step[:1] == ['params']:

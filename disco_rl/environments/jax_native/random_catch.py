@@ -13,13 +13,13 @@ from disco_rl import types
 from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import task_distribution
 
-# The smallest and largest numbers.
+# The smallest and largest numbers, inclusive.
 ROWS = (2, 7)
 COLUMNS = (3, 4)
 
 
 def has(rows: float, columns: float) -> bool:
-  """Whether boards of this size are drawn."""
+  """Returns whether boards of this size are drawn."""
   return ROWS[0] <= rows <= ROWS[1] and COLUMNS[0] <= columns <= COLUMNS[1]
 
 

@@ -1,12 +1,12 @@
 """Random grid worlds, in the style of LPG and GROOVE.
 
   random_grid      a new level for each agent: size, walls, objects, rewards
-  lpg/dense, ...   LPG's five tasks; each agent gets a new place of the objects
-  random_grid/17   the level of number 17 for all agents, by the same generator
+  lpg/dense, ...   LPG's five tasks; each agent gets new places of the objects
+  random_grid/17   level number 17 for all agents, by the same generator
   lpg/dense/17     the same for a task of LPG
 
 All are `gridworld.GridWorld`s with tabular observations, which do not show the
-level: an agent learns it in the course of its lifetime. Levels of one prefix
+level: an agent learns it during its lifetime. Levels of one prefix
 have equal shapes and are padded with walls below and to the right.
 
 Sources: Oh et al., 2020, "Discovering Reinforcement Learning Algorithms", and
@@ -255,7 +255,7 @@ def _level(
 ) -> gridworld.GridWorld:
   """Makes a level with objects in random cells of the floor [H, W] bool.
 
-  Numbers of objects are [K], of which the first `num_objects` have a place.
+  Arrays of objects are [K]; the first `num_objects` entries are used.
   """
   num_slots = reward.size
   slot = jnp.arange(num_slots)

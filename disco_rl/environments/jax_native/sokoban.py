@@ -197,7 +197,7 @@ def import_package() -> ModuleType:
 @functools.cache
 def _game(time_limit: int) -> Any:
   """Makes Jumanji's environment; only its `step` is used."""
-  # By default it would download levels, and leave files of pictures open.
+  # The defaults would download levels, and leave files of pictures open.
   unused = object()
   # It keeps arrays, which must not belong to the first trace.
   with jax.ensure_compile_time_eval():

@@ -56,8 +56,8 @@ def read(path: _PATHS) -> np.ndarray:
     raise ValueError(f'{path}: files of levels end in {" or ".join(SUFFIXES)}.')
   if not path.is_file():
     raise FileNotFoundError(
-      f'{path}: no such file of Sokoban levels; a relative path begins in the '
-      f'working directory, {pathlib.Path.cwd()}.'
+      f'{path}: no such file of Sokoban levels; a relative path starts from '
+      f'the working directory, {pathlib.Path.cwd()}.'
     )
   levels = _read_npy(path) if path.suffix == '.npy' else _read_text(path)
   if not len(levels):
@@ -76,14 +76,14 @@ def _fault(level: np.ndarray) -> str:
     ('movable', movable, (EMPTY, AGENT, BOX)),
   ):
     if unknown := sorted(set(cells.ravel().tolist()) - set(kinds)):
-      return f'the {name} cells hold {unknown}, where only {kinds} are known'
+      return f'the {name} cells hold {unknown}, but only {kinds} are allowed'
   for name, cells, kind, want in (
     ('agents', movable, AGENT, 1),
     ('boxes', movable, BOX, NUM_BOXES),
     ('targets', fixed, TARGET, NUM_BOXES),
   ):
     if (got := int((cells == kind).sum())) != want:
-      return f'there are {got} {name}, where {want} must be'
+      return f'there are {got} {name} instead of {want}'
   if ((fixed == WALL) & (movable != EMPTY)).any():
     return 'an agent or a box is inside a wall'
   if ((fixed == TARGET) == (movable == BOX)).all():
@@ -103,13 +103,13 @@ def _read_npy(path: pathlib.Path) -> np.ndarray:
   # Compared by kind: in NumPy, times are a subtype of integers.
   if levels.shape[1:] != SHAPE or levels.dtype.kind not in 'iu':
     raise ValueError(
-      f'{path}: holds {levels.dtype} {list(levels.shape)}, where integers '
-      f'{["N", *SHAPE]} are wanted.'
+      f'{path}: holds {levels.dtype} {list(levels.shape)} instead of integers '
+      f'{["N", *SHAPE]}.'
     )
   # Narrowing would turn other numbers into cells.
   if levels.size and not 0 <= levels.min() <= levels.max() <= BOX:
     raise ValueError(
-      f'{path}: holds numbers from {levels.min()} to {levels.max()}, where '
+      f'{path}: holds numbers from {levels.min()} to {levels.max()}, but '
       f'cells are 0 to {BOX}.'
     )
   return levels.astype(np.uint8)
@@ -137,7 +137,7 @@ def _parse(
     if rows:
       if len(rows) != SIDE:
         raise ValueError(
-          f'{where}: a level of {len(rows)} rows ends here, where levels have '
+          f'{where}: a level of {len(rows)} rows ends here, but levels have '
           f'{SIDE}.'
         )
       yield rows
@@ -147,11 +147,11 @@ def _parse(
 def _parse_row(line: str, where: str) -> list[tuple[int, int]]:
   if unknown := sorted(set(line) - set(_CELLS)):
     raise ValueError(
-      f'{where}: {unknown} mean nothing; rows are made of {list(_CELLS)}, '
-      "headers begin with ';'."
+      f'{where}: {unknown} have no meaning; rows are made of {list(_CELLS)}, '
+      "and headers begin with ';'."
     )
   if len(line) != SIDE:
     raise ValueError(
-      f'{where}: a row of {len(line)} characters, where {SIDE} are wanted.'
+      f'{where}: a row of {len(line)} characters instead of {SIDE}.'
     )
   return [_CELLS[character] for character in line]

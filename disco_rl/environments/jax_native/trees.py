@@ -18,8 +18,8 @@ _MOST_AT_ONCE = 8
 def strong_types(tree: types.PyTree) -> types.PyTree:
   """Returns a tree of arrays without weak types, like those of Python numbers.
 
-  Weak types are promoted to others, so that an environment's second step would
-  have other types than the first, and would be compiled again.
+  Weak types are promoted, so an environment's second step would have different
+  types than the first, and would be compiled again.
   """
   return jax.tree.map(
     lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), tree
@@ -103,7 +103,7 @@ def _replace_rows(
 
   def replace_some(carry: types.PyTree) -> types.PyTree:
     is_pending, rows = carry
-    # `size`, which is not a row, after the last pending one.
+    # Filled with `size`, which is not a row.
     (index,) = jnp.nonzero(is_pending, size=num_at_once, fill_value=size)
     made = jax.vmap(make)(*jax.tree.map(lambda x: x[index], args))
     put = lambda x, y: x.at[index].set(y, mode='drop')
