@@ -48,7 +48,9 @@ _PER_MACHINE = flags.DEFINE_integer(
   lower_bound=1,
 )
 _MEMORY = flags.DEFINE_float('memory_gib', None, 'Memory of a device, in GiB.')
-_TFLOPS = flags.DEFINE_float('tflops', None, 'Rate of a device, in TFLOP/s.')
+_TFLOPS = flags.DEFINE_float(
+  'tflops', None, 'Rate of a device in the precision of the run, in TFLOP/s.'
+)
 _BANDWIDTH = flags.DEFINE_float(
   'bandwidth_gbs', None, 'Bandwidth of a device, in GB/s.'
 )

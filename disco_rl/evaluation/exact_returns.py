@@ -101,6 +101,6 @@ def _collect(task: gridworld.GridWorld, after: np.ndarray) -> np.ndarray:
   for k in _slots(task):
     cell = task.object_cell[k]
     bits = values[cell].reshape(-1, 2, 1 << k)
-    going_on = 1.0 - task.object_termination[k]
-    bits[:, 1] = task.object_reward[k] + going_on * bits[:, 0]
+    survival = 1.0 - task.object_termination[k]
+    bits[:, 1] = task.object_reward[k] + survival * bits[:, 0]
   return values

@@ -301,7 +301,7 @@ def _published_table(compared: comparison.Comparison) -> _Table:
   at the end of shorter training.
   """
   ours = [f'{scores.rule}, ours' for scores in compared.best]
-  table = [['of', 'method', 'published', 'environment steps', *ours]]
+  table = [['result', 'method', 'published', 'environment steps', *ours]]
   for p in _published(compared):
     steps = p.environment_steps
     row = [p.subject, p.method, f'{p.value:,.6g}']

@@ -154,9 +154,9 @@ def test_the_core_is_reset_between_episodes(unroll: Any) -> None:
     second, core_state=jax.tree.map(jnp.zeros_like, second.core_state)
   )
   differs = np.abs(NETWORK.policy(params(0), forgetful) - second.logits) > 1e-4
-  goes_on = ~is_last[-1]
+  continues = ~is_last[-1]
   # What was seen in the rollout before matters where its episode goes on,
-  np.testing.assert_array_equal(differs[0].any(axis=-1), goes_on)
+  np.testing.assert_array_equal(differs[0].any(axis=-1), continues)
   # until it ends.
   ended = np.cumsum(second.is_terminal, axis=0) > 0
   assert not differs[1:][ended].any()

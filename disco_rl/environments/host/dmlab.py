@@ -192,9 +192,9 @@ class DMLabEnvironment(adapters.Adapter):
     for i in np.flatnonzero(is_last).tolist():
       self._begin_episode(i)
     # IMPALA's code initially shows those of the previous episode.
-    goes_on = ~is_last[:, None]
-    last_action = np.eye(len(ACTIONS), dtype=np.float32)[action] * goes_on
-    last_reward = np.array(reward, np.float32)[:, None] * goes_on
+    continues = ~is_last[:, None]
+    last_action = np.eye(len(ACTIONS), dtype=np.float32)[action] * continues
+    last_reward = np.array(reward, np.float32)[:, None] * continues
     observation = self._observe(last_action, last_reward)
     return observation, reward, np.zeros_like(is_last), is_last
 
