@@ -28,8 +28,11 @@ class TestFiles:
   @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-      ({'c': jnp.zeros(1)}, r"lacks \['c'\].* other settings"),
-      ({'b': ()}, r"has \['b'\]\[0\].* other settings"),
+      (
+        {'c': jnp.zeros(1)},
+        r"lacks \['c'\].* another environment, rule or settings",
+      ),
+      ({'b': ()}, r"has \['b'\]\[0\].* another environment, rule or settings"),
       ({'a': jnp.arange(4)}, r"has \['a'\] of int32\[3\] instead of int32\[4"),
       ({'a': jnp.zeros(3)}, r'of int32\[3\] instead of float32\[3\]'),
     ],

@@ -517,7 +517,9 @@ def test_curves_are_over_steps_of_one_agent(tmp_path: pathlib.Path) -> None:
   write_discovery(damaged, RETURNS['full'][0])
   digests.write_summary(damaged, {'meta_steps': 4})
   (damaged / 'held_out' / 'metrics.csv').write_text('meta_step\n')
-  with pytest.raises(files.WorkdirError, match='held_out/metrics.csv is not'):
+  with pytest.raises(
+    files.WorkdirError, match='held_out/metrics.csv has changed'
+  ):
     held_out_results.read('full', 1e-3, [*folders, damaged])
   write_discovery(tmp_path / 'short', [0.0])
   with pytest.raises(files.WorkdirError, match='not evaluated in the same'):

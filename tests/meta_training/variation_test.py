@@ -248,5 +248,7 @@ def test_torsos_without_dense_layers_are_refused() -> None:
     torsos.TorsoConfig(kind=lambda x: x, hidden_sizes=(2,))
   )
   params = {'agent/~/logits': {'w': jnp.zeros((2, A))}}
-  with pytest.raises(ValueError, match='no dense layers .* no width_range'):
+  with pytest.raises(
+    ValueError, match='not end in dense layers.* no width_range'
+  ):
     widths.narrow(params, network, ['y'], jnp.float32(0.5))

@@ -252,7 +252,7 @@ def test_the_plan_of_a_small_training() -> None:
     2 * config.agent.actions_per_update
   )
   assert [*table.values()][-3:] == [0, False, 1]
-  with pytest.raises(ValueError, match='one machine, and not 2'):
+  with pytest.raises(ValueError, match='one machine, not 2'):
     launcher.of_training(config, dataclasses.replace(ONE, devices=2))
 
 

@@ -43,7 +43,7 @@ def test_a_flipped_bit_is_noticed_wherever_it_is(workdir: pathlib.Path) -> None:
     flipped = bytearray(content)
     flipped[i] ^= 1 << i % 8
     path.write_bytes(flipped)
-    with pytest.raises(files.WorkdirError, match='metrics.csv is not as it'):
+    with pytest.raises(files.WorkdirError, match='metrics.csv has changed'):
       digests.check_summary(workdir)
 
 

@@ -440,7 +440,7 @@ def test_the_directory_variable_comes_before_the_cache(
   small.save(path, {k: v + 1 for k, v in ARRAYS.items()})
   assert weights.load(path)
   digest = hashlib.sha256(server.content).hexdigest()
-  with pytest.raises(weights.WeightsError, match=f'{path}: not .*{digest}'):
+  with pytest.raises(weights.WeightsError, match=f'{path} is not .*{digest}'):
     weights.load('disco103')
 
   path.write_bytes(server.content)
