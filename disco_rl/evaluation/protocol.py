@@ -138,8 +138,8 @@ class Protocol(config_lib.Settings):
     """Returns the numbers of updates after which a task is scored."""
     return tuple(self._own(task, 'score_after'))
 
-  def updates(self, task: str) -> int:
-    """Returns the updates of an agent in a test or a validation task."""
+  def rollouts(self, task: str) -> int:
+    """Returns the rollouts of an agent in a test or a validation task."""
     if task in self.test_tasks:
       return self.scored_after(task)[-1]
     return self._own(task, 'validation_updates')
@@ -316,14 +316,11 @@ class Plan:
       **point,
       'environment': task,
       'rule': contender.rule,
-      'updates': self.protocol.updates(task),
     }
     name = ', '.join((task, contender.name, show(point)))
-    make = lambda x: runs_lib.training(name, folder, contender.name, x)
-    run = make(settings)
-    updates = run.config.agent.updates(settings['updates'])
-    if updates != settings['updates']:
-      run = make({**settings, 'updates': updates})
+    # Budgets count rollouts: agents may make several updates after each.
+    rollouts = self.protocol.rollouts(task)
+    run = runs_lib.training(name, folder, contender.name, settings, rollouts)
     self._check_scored(task, run.config.log_every)
     return run
 

@@ -95,12 +95,15 @@ class EvaluationConfig(config_lib.Settings):
       yield str(error)
 
 
-def config_of(settings: Mapping[str, object]) -> EvaluationConfig:
+def config_of(
+  settings: Mapping[str, object], rollouts: int | None = None
+) -> EvaluationConfig:
   """Builds the config of an evaluation from flat settings.
 
   Args:
     settings: The settings by name. `agent.resolution` chooses those of agents
       and rules that are None or absent; config.json has all of them.
+    rollouts: The number of rollouts, instead of the setting `updates`.
 
   Raises:
     ValueError: A setting is unknown or not valid.
@@ -130,7 +133,10 @@ def config_of(settings: Mapping[str, object]) -> EvaluationConfig:
     config.sizes,
   )
   return dataclasses.replace(
-    config, agent=agent, rule_settings=rule_registry.settings_of(rule.rule)
+    config,
+    agent=agent,
+    rule_settings=rule_registry.settings_of(rule.rule),
+    updates=config.updates if rollouts is None else agent.updates(rollouts),
   )
 
 

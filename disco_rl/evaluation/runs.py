@@ -70,7 +70,11 @@ class Run:
 
 
 def training(
-  name: str, folder: pathlib.Path, rule: str, given: Mapping[str, object]
+  name: str,
+  folder: pathlib.Path,
+  rule: str,
+  given: Mapping[str, object],
+  rollouts: int | None = None,
 ) -> Run:
   """Makes a run that trains agents with a rule.
 
@@ -79,11 +83,12 @@ def training(
     folder: The folder of the run, which may already contain it.
     rule: The name of the rule in figures and tables.
     given: The flat settings that `runner.config_of` takes.
+    rollouts: The number of rollouts, instead of the setting `updates`.
 
   Raises:
     ValueError: A setting is unknown or not valid.
   """
-  settings = config_lib.flatten(runner.config_of(given))
+  settings = config_lib.flatten(runner.config_of(given, rollouts))
   return Run(name, folder, rule, workdirs.with_choices(folder, settings))
 
 

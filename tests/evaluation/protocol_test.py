@@ -321,21 +321,24 @@ def test_a_rule_may_be_that_of_a_run_called_as_a_baseline() -> None:
   assert path not in {x.name for x in others}
 
 
-def test_ppo_learns_four_times_from_as_many_environment_steps(
-  tmp_path: pathlib.Path,
+@pytest.mark.parametrize('number', [4, 8])  # 8 does not divide the budget.
+def test_ppo_learns_more_from_as_many_environment_steps(
+  number: int, tmp_path: pathlib.Path
 ) -> None:
   grids = {name: declared().grids[name] for name in ('actor_critic', 'ppo')}
+  if number != 4:
+    grids['ppo'] = {**grids['ppo'], 'updates_per_rollout': (number,)}
   contenders = protocol_lib.contenders([], {**GRIDS, **grids})
   a_plan = dataclasses.replace(plan(tmp_path), contenders=contenders)
   jobs = {
     x.name: a_plan.run(TEST[0], x, x.points[0]) for x in a_plan.contenders
   }
   reference, ppo = jobs['actor_critic'].config, jobs['ppo'].config
-  assert ppo.updates == 4 * reference.updates
-  assert 4 * ppo.steps_per_update == reference.steps_per_update
+  assert ppo.updates == number * reference.updates
+  assert number * ppo.steps_per_update == reference.steps_per_update
   assert ppo.agent.batch_size == ppo.agent.num_environments, 'whole rollouts'
   assert sum(ppo.agent.num_on_policy) == ppo.agent.num_environments
-  assert ppo.agent.updates(5) == 20
+  assert ppo.agent.updates(5) == 5 * number
 
 
 def test_chains_have_rollouts_and_validation_tasks_of_their_own(
