@@ -1,6 +1,8 @@
 """The rules that ship with the package teach agents what they have not seen."""
 
 import dataclasses
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 UPDATES = 160
 NAMES = sources.shipped()
+PROTOCOL = pathlib.Path(__file__).parents[2] / 'docs' / 'protocol.md'
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -37,3 +40,12 @@ def test_the_card_has_the_settings_of_a_shipped_rule(name: str) -> None:
   rule = disco_rl.load_rule(name, lambda_=0.5).rule
   assert (rule.num_bins, rule.max_abs_value) == (61, 5.0)
   assert (rule.discount, rule.q_cost, rule.lambda_) == (0.99, 0.5, 0.5)
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_the_card_has_the_score_of_the_protocol(name: str) -> None:
+  _, tables = PROTOCOL.read_text().split('## The rules that ship', 1)
+  row = next(x for x in tables.splitlines() if x.startswith(f'| `{name}` |'))
+  description = disco_rl.rules()[name].description
+  (score,) = re.findall(r'agents score ([-.0-9]+ \[.*?\])', description)
+  assert score == row.split('|')[3].strip(), 'in grid worlds, 500 updates'
