@@ -190,10 +190,6 @@ class HostCollector:
         rows[i], int(counters['start'][i]), int(counters['added'][i])
       )
 
-  def restart(self) -> None:
-    """Begins an episode in every environment, and keeps replay."""
-    self.actor.restart()
-
   def reset(self, index: int, observation: types.PyTree) -> None:
     """Resets an agent, whose environments show observations [E, ...]."""
     self.replays[index].reset()
@@ -270,7 +266,7 @@ def overlap(
   collect: Callable[[types.Params, _Acting], tuple[_Acting, _Batch]],
   learn: Callable[[_State, _Batch], _State],
   should_stop: Callable[[], bool] = lambda: False,
-) -> tuple[_State, _Acting]:
+) -> tuple[_State, _Acting, types.Params]:
   """Alternates collecting and learning; environments step while agents learn.
 
   Every rollout is made with the parameters before learning from the previous
@@ -280,8 +276,8 @@ def overlap(
   Args:
     learning: The state that `learn` updates.
     acting: The state that `collect` updates.
-    params: The parameters for the first rollout: the last result of
-      `copy_params`, or copies of the initial parameters.
+    params: The parameters for the first rollout: those that an earlier call
+      returned, or copies of the initial parameters.
     num_rollouts: The number of rollouts, at least 1.
     copy_params: Copies the parameters of the learning state before each of its
       updates. The copies must not share buffers, which learning donates.
@@ -291,7 +287,7 @@ def overlap(
       for which batches have been collected.
 
   Returns:
-    Both states afterwards.
+    Both states afterwards, and the parameters for the next rollout.
   """
   acting, batch = collect(params, acting)
   # Learns in another thread: devices run the programs of one thread in order.
@@ -305,5 +301,5 @@ def overlap(
       )
       acting, batch = collect(params, acting)
       learning = learned.result()
-  copy_params(learning)
-  return learn(learning, batch), acting
+  params = copy_params(learning)
+  return learn(learning, batch), acting, params

@@ -62,12 +62,7 @@ def load_policy(
       f'{path} does not exist: name the file of an agent, or the folder of a '
       'run of disco-rl evaluate.'
     )
-  if path.is_dir() and torso is not None:
-    raise ValueError(
-      f'{path} is the folder of a run, whose settings name the torso: leave '
-      'out torso=...'
-    )
-  description, arrays = _read(path, seed)
+  description, arrays = _read(path, seed, torso is not None)
   if environment is None:
     environment = description.environment
   if environment is None:
@@ -130,10 +125,15 @@ def load_agent(
 
 
 def _read(
-  path: pathlib.Path, seed: int | None
+  path: pathlib.Path, seed: int | None, has_torso: bool
 ) -> tuple[agent_files.Description, dict[str, Any]]:
   """Reads an agent of a file or a run, and its parameters by name."""
   if path.is_dir():
+    if has_torso:
+      raise ValueError(
+        f'{path} is the folder of a run, whose settings name the torso: leave '
+        'out torso=...'
+      )
     one = stored.read(path, seed)
     description = agent_files.describe(
       one.config.environment,

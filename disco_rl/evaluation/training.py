@@ -275,7 +275,7 @@ class HostTraining(training_base.Training):
     ) -> tuple[agent_lib.AgentState, list[types.Rollout]]:
       try:
         if self._must_restart:
-          self.collector.restart()
+          self.collector.actor.restart()
           acting = host_collector.restart_episodes(acting)
           self._must_restart = False
         complete.acting, batches = self.collector.act_and_sample(params, acting)

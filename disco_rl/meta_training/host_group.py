@@ -207,7 +207,7 @@ class HostGroup(population.Group):
     made = self._make_environments(meta_step)
     for micro in self._micro_batches:
       micro.environment.replace([made[i] for i in micro.own])
-      micro.collector.restart()
+      micro.collector.actor.restart()
     agents = host_collector.restart_episodes(members.agent)
     return self._own(dataclasses.replace(members, agent=agents))
 
@@ -409,17 +409,12 @@ class HostGroup(population.Group):
   ]:
     """Makes the N updates; also returns what acts, its parameters, and logs."""
     learning, acting = host_collector.split_acting(members.agent)
-    next_params: types.Params = self.config.join_parts(members.actor)
     nothing: types.PyTree = None
-    members = self.config.join_parts(
-      dataclasses.replace(members, agent=learning, actor=nothing)
-    )
+    learners = dataclasses.replace(members, agent=learning, actor=nothing)
     all_logs: list[types.Logs] = []
 
     def copy_params(members: inner_loop_lib.Member) -> types.Params:
-      nonlocal next_params
-      next_params = host_collector.copy_params(members.agent.learner.params)
-      return next_params
+      return host_collector.copy_params(members.agent.learner.params)
 
     def collect(
       params: types.Params, acting: agent_lib.AgentState
@@ -438,10 +433,16 @@ class HostGroup(population.Group):
       return members
 
     number = self.config.inner_loop.config.inner_updates
-    members, acting = host_collector.overlap(
-      members, acting, next_params, number, copy_params, collect, learn
+    members, acting, params = host_collector.overlap(
+      self.config.join_parts(learners),
+      acting,
+      self.config.join_parts(members.actor),
+      number,
+      copy_params,
+      collect,
+      learn,
     )
-    return members, acting, next_params, tuple(all_logs)
+    return members, acting, params, tuple(all_logs)
 
   def _differentiate(
     self,

@@ -151,7 +151,7 @@ def one_after_the_other(
   copy_params: Callable[[Any], Any],
   collect: Callable[[Any, Any], tuple[Any, Any]],
   learn: Callable[[Any, Any], Any],
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any, Any]:
   """Acts with the parameters of one update before, and learns when it has."""
   acting, batch = collect(params, acting)
   for _ in range(num_updates - 1):
@@ -159,8 +159,8 @@ def one_after_the_other(
     acting, next_batch = jax.block_until_ready(collect(params, acting))
     learning = jax.block_until_ready(learn(learning, batch))
     batch = next_batch
-  copy_params(learning)
-  return learn(learning, batch), acting
+  params = copy_params(learning)
+  return learn(learning, batch), acting, params
 
 
 def test_acting_while_learning_changes_nothing(
