@@ -65,8 +65,6 @@ def get_config(variant: str = 'full') -> ml_collections.ConfigDict:
   """Returns the settings of a variant by name."""
   changes = records.variant('ablations', VARIANTS, variant)
   config = quickstart.get_config()
-  config.environments = 'catch/4x3'
-  config.average_rule = False  # As in the table in the docs.
   config.rule_prediction_size = 32
   config.update(changes)
   return config
