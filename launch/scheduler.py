@@ -68,8 +68,8 @@ def run_all(
 ) -> dict[pathlib.Path, str]:
   """Makes the unfinished runs.
 
-  A signal is passed on to the workers, which save and end; then this function
-  raises.
+  After a signal the input of the workers ends, so that they save and end; then
+  this function raises.
 
   Args:
     runs: The runs, in the order in which they start.
@@ -104,10 +104,9 @@ def run_all(
           idle.append(one)
         else:
           one.close()
+    # All save at the same time. This is their only signal: if there were two, a
+    # slow process might take the later one as a request to end without saving.
     for one in busy:
-      one.process.send_signal(requests.received or signal.SIGTERM)
-      # The end of the input also acts as a signal. Now it counts as the same
-      # signal; after the other runs have saved it would count as a second one.
       one.end_input()
     for one in (*busy, *idle):
       one.close()
