@@ -14,12 +14,13 @@ config, the runs are those of evaluate or of meta-train, whose --help lists the
 settings. There is a run of meta-train for each of --seeds; a run of evaluate
 trains its --config.seeds in parallel.
 
-Each run has a folder, VARIANT/SETTING-VALUE/..., with a subfolder seed_I for a
-discovery. With several --processes, a run prints to a file next to its folder.
-Repeat the command to continue with the remaining runs; more variants, values or
-seeds add runs. A run that fails does not end the others. report.md, report.html
-and summary.json compare finished runs; figures/settings.png shows how the
-scores of each rule depend on the settings of agents.
+Each run has a folder, VARIANT/SETTING-VALUE/..., with a subfolder seed_N for
+the discovery with --config.seed=N. With several --processes, a run prints to a
+file next to its folder. Repeat the command to continue with the remaining runs;
+more variants, values or seeds add runs. A run that fails does not end the
+others. report.md, report.html and summary.json compare finished runs;
+figures/settings.png shows how the scores of each rule depend on the settings of
+agents.
 """
 
 from collections.abc import Iterator
@@ -48,7 +49,10 @@ _VARIANTS = flags.DEFINE_list(
   'variants', [], 'Names after the colon of --config, separated by commas.'
 )
 _SEEDS = flags.DEFINE_integer(
-  'seeds', 1, 'Number of discoveries with each combination.', lower_bound=1
+  'seeds',
+  1,
+  'Number of discoveries with each combination, from --config.seed on.',
+  lower_bound=1,
 )
 _GRID = flags.DEFINE_multi_string(
   'grid', [], 'A setting and its values, NAME=VALUE,VALUE; may be repeated.'
@@ -173,9 +177,9 @@ def _make_run(
   if is_discovery:
     settings['seed'] += seed
     meta_trainer.config_of(settings)
-    folder /= f'seed_{seed}'
+    folder /= f'seed_{settings["seed"]}'
     return runs_lib.Run(
-      ', '.join((*parts, f'seed {seed}')),
+      ', '.join((*parts, f'seed {settings["seed"]}')),
       folder,
       ', '.join(label) or pathlib.Path(file).stem,
       workdirs.with_choices(folder, settings),

@@ -75,7 +75,7 @@ def test_variants_settings_and_seeds(tmp_path: pathlib.Path) -> None:
   last = runs[-1]
   assert last.rule == 'no_q, inner_updates=10, hidden_sizes=(4,)'
   assert last.folder == tmp_path.joinpath(
-    'no_q', 'inner_updates-10', 'hidden_sizes-4', 'seed_1'
+    'no_q', 'inner_updates-10', 'hidden_sizes-4', 'seed_11'
   )
   expected = {
     'rule_has_q': False,
