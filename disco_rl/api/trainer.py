@@ -78,10 +78,10 @@ class Trainer(policy_lib.Acting):
           its parameters (None: its defaults);
         - a `JaxEnvironment` or `HostEnvironment` of `environments.base`.
       rule: An argument or a result of `load_rule`.
-      torso: 'mlp', 'impala', 'resnet', 'dmlab', 'nethack', or a function of
-        your own that may use Haiku: observations whose leaves have a leading
-        axis N -> embeddings [N, width]; None: a small network that suits the
-        observations.
+      torso: 'mlp', 'impala', 'resnet', 'nethack', one that you registered, or
+        a function of your own that may use Haiku: observations whose leaves
+        have a leading axis N -> embeddings [N, width]; None: a small network
+        that suits the observations.
       sizes: 'task' for an agent that suits the rule and the task; 'paper' for
         the large agents of the paper.
       seed: The seed of all random numbers.

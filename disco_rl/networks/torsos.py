@@ -37,10 +37,9 @@ class TorsoConfig(config_lib.Settings):
   """The kind and sizes of a torso.
 
   Attributes:
-    kind: 'mlp', 'impala', 'resnet', 'dmlab', 'nethack', one that you
-      registered, or in Python your own function: it is called inside a Haiku
-      transformation with an observation whose leaves have one leading axis N,
-      and returns [N, D].
+    kind: 'mlp', 'impala', 'resnet', 'nethack', one that you registered, or in
+      Python your own function: it is called inside a Haiku transformation with
+      an observation whose leaves have one leading axis N, and returns [N, D].
     channels: channels of the convolutional stages of 'impala' and 'resnet', for
       images [H, W, C]; images with channels first are refused.
     hidden_sizes: widths of the dense layers at the end of every named torso;
