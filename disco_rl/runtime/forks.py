@@ -130,7 +130,7 @@ def _check(
       f'{name}={settings.get(name)!r} (there {old.get(name)!r})'
       for name in culprits
     )
-    + ': a fork keeps what determines the shapes of its arrays.'
+    + ': a fork keeps the settings that its state depends on.'
   )
 
 

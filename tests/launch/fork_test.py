@@ -78,7 +78,10 @@ def test_settings_of_a_fork_may_differ(
       "fit environment='catch/5x3' (there 'catch/4x3')",
     ),
     (['seeds=3'], 'does not fit seeds=3 (there 2)'),
-    (['seed=1'], 'does not fit seed=1 (there 0)'),
+    (
+      ['seed=1'],
+      'does not fit seed=1 (there 0): a fork keeps the settings that its state',
+    ),
     (['updates=20'], 'steps, and this run would end after 20: raise --config'),
   ],
 )
