@@ -42,8 +42,8 @@ class TorsoConfig(config_lib.Settings):
       an observation whose leaves have one leading axis N, and returns [N, D].
     channels: channels of the convolutional stages of 'impala' and 'resnet', for
       images [H, W, C]; images with channels first are refused.
-    hidden_sizes: widths of the dense layers at the end of every named torso;
-      ReLU between them, none after the last.
+    hidden_sizes: widths of the dense layers at the end of these four torsos;
+      ReLU between them, none after the last, except in DeepMind Lab.
     chunk_size: maximal number of observations that the torso computes at a
       time, to save memory: chunks are sequential, and are recomputed when the
       torso is differentiated; 0: all; -1: launchers choose the first of all,

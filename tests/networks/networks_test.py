@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import small
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.networks import agent_network
 from disco_rl.networks import convolutions
@@ -48,6 +49,13 @@ def observe(spec: Any, seed: int = 0, rows: int = ROWS) -> Any:
     return rng.normal(size=shape).astype(leaf.dtype)
 
   return jax.tree.map(draw, spec)
+
+
+def test_the_setting_names_the_torsos_of_the_package() -> None:
+  ((setting, *_),) = config_lib.sections(torsos.TorsoConfig).values()
+  # Tests of the examples import the module that registers the other one.
+  own = [name for name in torsos.names() if name != 'residual']
+  assert re.findall("'(.*?)'", setting.meaning) == own
 
 
 @pytest.mark.parametrize(
