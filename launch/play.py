@@ -21,6 +21,7 @@ from typing import Any
 from absl import app
 from absl import flags
 
+from disco_rl import config as config_lib
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
   from disco_rl.evaluation import playing
 
 _WORKDIR = common.workdir_flag()
-_AGENT = common.define_path(
-  'agent', 'File of an agent or a policy, or an address, hf://...'
+_AGENT = flags.DEFINE_string(
+  'agent', None, 'File of an agent or a policy, or an address, hf://...'
 )
 _SEED = flags.DEFINE_integer(
   'seed', None, "Seed of the run's agent; by default its first.", lower_bound=0
@@ -65,7 +66,7 @@ def main(argv: Sequence[str]) -> None:
   named = [x for x in (_WORKDIR.value, _AGENT.value) if x is not None]
   if len(named) != 1:
     fail('Name the agent by --workdir=RUN or by --agent=FILE.')
-  folder = pathlib.Path(named[0])
+  folder = pathlib.Path(config_lib.expanded(named[0]))
   if _AGENT.value:
     # An agent from a hub has no folder on this machine.
     folder = pathlib.Path() if '://' in named[0] else folder.parent

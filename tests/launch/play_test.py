@@ -5,6 +5,7 @@ import pathlib
 import shutil
 from typing import Any
 
+from absl import flags
 import jax
 import launching
 import numpy as np
@@ -126,6 +127,12 @@ def test_errors_in_one_line(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
       **{flag: str(tmp_path / 'nothing.npz')}
     )
   assert 'must end in .gif or .mp4' in error(workdir=str(run), to='film.avi')
+
+
+def test_an_address_of_an_agent_is_no_path(tmp_path: pathlib.Path) -> None:
+  flag = play._AGENT
+  address = flags.FLAGS[flag.name].parser.parse('hf://me/rules/policy.npz')
+  assert 'is not pinned' in error(agent=address, to=str(tmp_path / 'play.gif'))
 
 
 def test_what_cannot_be_drawn_is_played(
