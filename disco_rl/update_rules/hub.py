@@ -5,8 +5,10 @@ the file by a commit of 40 digits as REVISION, or by the digest: branches and
 tags can change, and a resumed run would then use another rule.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -90,33 +92,48 @@ def upload_rule(path: files.PathLike, repository: str, card: cards.Card) -> str:
   """
   hub = _import(repository)
   api = hub.HfApi()
-  api.create_repo(repository, exist_ok=True)
   name = _unique(card.name, path)
-  others = [
-    cards.read(hub.hf_hub_download(repository, file))
-    for file in api.list_repo_files(repository)
-    if file.endswith('.json') and file != f'{name}.json'
-  ]
-  commit = _commit(
-    hub,
-    repository,
-    {
-      f'{name}.npz': str(path),
-      f'{name}.json': json.dumps(dataclasses.asdict(card), indent=2).encode(),
-      'README.md': _readme(hub, repository, name, [card, *others]).encode(),
-    },
-  )
+  with _uploading(repository):
+    api.create_repo(repository, exist_ok=True)
+    others = [
+      cards.read(hub.hf_hub_download(repository, file))
+      for file in api.list_repo_files(repository)
+      if file.endswith('.json') and file != f'{name}.json'
+    ]
+    commit = _commit(
+      hub,
+      repository,
+      {
+        f'{name}.npz': str(path),
+        f'{name}.json': json.dumps(dataclasses.asdict(card), indent=2).encode(),
+        'README.md': _readme(hub, repository, name, [card, *others]).encode(),
+      },
+    )
   return f'{_PREFIX}{repository}/{name}.npz@{commit}'
 
 
 def upload_policy(path: files.PathLike, repository: str) -> str:
   """Uploads the file of a policy; see `api.sharing.share_policy`."""
   hub = _import(repository)
-  hub.HfApi().create_repo(repository, exist_ok=True)
   name = _unique(pathlib.Path(path).stem, path)
-  commit = _commit(hub, repository, {f'{name}.npz': str(path)})
+  with _uploading(repository):
+    hub.HfApi().create_repo(repository, exist_ok=True)
+    commit = _commit(hub, repository, {f'{name}.npz': str(path)})
   digest = cards.sha256_of(path)
   return f'{_PREFIX}{repository}/{name}.npz@{commit}#sha256={digest}'
+
+
+@contextlib.contextmanager
+def _uploading(repository: str) -> Iterator[None]:
+  """Raises OSError for errors of the package's HTTP client."""
+  try:
+    yield
+  except (OSError, ValueError):
+    raise
+  except Exception as error:
+    raise OSError(
+      f'Could not upload to {repository!r}: {" ".join(str(error).split())}'
+    ) from error
 
 
 def _unique(name: str, path: files.PathLike) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 import dataclasses
 import hashlib
+import importlib
 import json
 import pathlib
 import shutil
@@ -225,6 +226,13 @@ def test_shared_rules_can_be_loaded(
   assert f'hf://me/rules/my-other-rule-{digest}.npz@COMMIT' in text
   for title in ('## Use', '## Limits', '| license | X |', 'Made here.'):
     assert title in text
+
+  constants = importlib.import_module('huggingface_hub.constants')
+  with pytest.MonkeyPatch.context() as patch:
+    # Nobody listens there.
+    patch.setattr(constants, 'ENDPOINT', 'http://127.0.0.1:9')
+    with pytest.raises(OSError, match="Could not upload to 'me/rules'"):
+      disco_rl.share_rule(shipped / 'mine.npz', 'me/rules')
 
   del hub.requests[:]
   write_card(shipped / 'mine.npz', sha256=None)
