@@ -174,8 +174,9 @@ def validate(names: Sequence[str]) -> None:
   if missing:
     raise MissingPackagesError(
       f'{" ".join(dict.fromkeys(missing.values()))} Environments that need no '
-      'more packages are catch and gridworld/00 to 56. --config=quickstart and '
-      '--config=scaling only use these.',
+      'more packages are those of catch, random_catch, gridworld, random_grid, '
+      'random_chain and lpg. --config=quickstart and --config=scaling only use '
+      'these.',
       missing.keys(),
     )
 

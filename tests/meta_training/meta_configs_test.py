@@ -64,7 +64,10 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
   assert message.count('install') == 2
   assert 'install atari' in message
   assert 'install dmlab' in message
-  assert 'quickstart' in message
+  for name in ('quickstart', 'scaling'):
+    assert f'--config={name}' in message
+    for environment in read(name).environments:
+      assert environment.partition('/')[0] in message
 
 
 @pytest.mark.parametrize(
