@@ -28,10 +28,12 @@ from launch.errors import in_one_line
 IMPORT = flags.DEFINE_list(
   'import',
   [],
-  'Modules that register your own rules, environments or loggers by name. A '
-  'run remembers them.',
+  'Modules that register your own rules, environments, torsos or loggers by '
+  'name. A run remembers them.',
 )
-_SEE_CONFIG = 'The file that --config names lists all settings.'
+_SEE_HELP = (
+  'The --help of disco-rl meta-train, evaluate or protocol lists all settings.'
+)
 
 
 class _PathParser(flags.ArgumentParser[str]):
@@ -303,10 +305,10 @@ def _failing_in_one_line() -> Iterator[None]:
     # ml_collections raises these for unknown settings.
     answer = error.args[0]
     name, *nearest = str(getattr(answer, 'args', [answer])[0]).splitlines()
-    fail(f'Unknown setting {name}. {" ".join(nearest) or _SEE_CONFIG}')
+    fail(f'Unknown setting {name}. {" ".join(nearest) or _SEE_HELP}')
   except (IndexError, SyntaxError, TypeError, ValueError) as error:
     # ml_collections raises these for invalid names of settings.
-    fail(f'A flag names no setting: {error}. {_SEE_CONFIG}')
+    fail(f'A flag names no setting: {error}. {_SEE_HELP}')
 
 
 def _given_settings(argv: list[str], base: ModuleType | None) -> dict[str, Any]:

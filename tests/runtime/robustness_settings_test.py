@@ -271,8 +271,8 @@ def test_malformed_flags(setting: str, value: str) -> None:
   ('argument', 'message'),
   [
     ('--config.batch_sze=1', '.*batch_sze.*"batch_size"'),
-    ('--config.zzz=1', ".*'zzz'.* lists all settings"),
-    ('--config.agent.torso=1', ".*'agent'.* lists all settings"),
+    ('--config.zzz=1', ".*'zzz'.* --help .*lists all settings"),
+    ('--config.agent.torso=1', ".*'agent'.* --help .*lists all settings"),
     ('--config.batch_size=x', '.*batch_size=x.* int'),
     ('--config.batch_size=1.5', '.*batch_size=1.5.* int'),
     ('--config.learning_rate=fast', '.*learning_rate=fast.* float'),
