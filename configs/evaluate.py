@@ -14,8 +14,8 @@ The name after the colon selects a starting point:
 
   catch      Catch 8x8 with the settings of the published small-scale recipe.
   cartpole   CartPole-v1 by Gymnasium, on the host.
-  quickstart Catch 6x5 with the agents of configs/quickstart.py.
-  general    The shipped rule, in a grid world that its discovery did not use.
+  quickstart Catch 6x5, with agents that suit the rule.
+  general    The rule `general`, in a grid world that its discovery did not use.
   minatar    MinAtar's Breakout, small enough for two CPU cores.
   asterix    MinAtar's Asterix, also small.
   atari42    Atari's Breakout in frames of 42 x 42, also small.

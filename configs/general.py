@@ -11,11 +11,11 @@ docs/discover.md:
     --workdir=runs/from_nothing
 
 To discover a general rule at small scale, this config follows LPG and GROOVE:
-in each lifetime, every agent has a new grid world, chain or Catch board, and
-its own learning rate and length of the lifetime. The rule is evaluated on tasks
-that agents do not draw: grid worlds and a chain with fixed numbers, a chain of
-the grid-world suite, and a larger board of Catch. None of them is a test of
-configs/protocol.py.
+in each lifetime, every agent has a new grid world or chain, or plays Catch, and
+has its own learning rate and length of the lifetime. The rule is evaluated on
+tasks that agents do not draw: grid worlds and a chain with fixed numbers, a
+chain of the grid-world suite, and a larger board of Catch. None of them is a
+test of configs/protocol.py.
 
 The same command resumes an interrupted run.
 """

@@ -1,6 +1,6 @@
 """The dependence of rules on the settings of agents (Extended Data Fig. 1).
 
-Each panel of the figure is one sweep, here with the shipped rule and Disco103
+Each panel of the figure is one sweep, here with the rule `general` and Disco103
 on Catch 6x5. Panel c has 36 combinations of the optimizer's settings:
 
   disco-rl sweep --config=robustness \

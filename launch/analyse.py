@@ -3,8 +3,8 @@
   disco-rl analyse --workdir=runs/catch_disco103
 
 The rule and the agent are from a run of disco-rl evaluate, in any environment,
-which may still be running. The command writes these files to the folder
-`analysis` of the run:
+which may still be running. The command writes those of these files that apply
+to the rule and to the observations, to the folder `analysis` of the run:
 
   targets.png    the targets in a hand-made scene
   trace.png      the agent's predictions around its largest reward

@@ -33,7 +33,7 @@ _ENVIRONMENT = flags.DEFINE_string(
   'environment',
   None,
   'Environment of the new agents; by default the first held-out one of the '
-  'discovery.',
+  'discovery, or else the first of its population.',
 )
 _UPDATES = flags.DEFINE_integer(
   'updates', 500, 'Updates of each new agent.', lower_bound=1

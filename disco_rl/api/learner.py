@@ -101,7 +101,8 @@ class Learner:
 
     Raises:
       ValueError: A method of a custom rule does not return what `UpdateRule`
-        specifies, or both an optimizer and a learning rate are given.
+        specifies, the learning rate is not valid, or an optimizer is also
+        given. `load_rule` describes further errors, about the rule.
     """
     backend.check_precision()
     rule, config = resolution.resolve(

@@ -47,12 +47,17 @@ def load_policy(
     The policy.
 
   Raises:
-    FileNotFoundError: The file or folder does not exist.
+    FileNotFoundError: The file or folder, or the file of a run's rule, does not
+      exist.
+    OSError: A download failed.
+    TypeError: The kind of environment is not supported.
     ValueError: The file is damaged or not an agent file, the folder does not
       contain a run, the environment or torso of the agent is unknown or does
-      not fit its parameters, or a torso is given for a run.
+      not fit its parameters, a torso is given for a run or a seed for a file,
+      or the run has no such agent.
     checkpointing.CheckpointError: The run has no checkpoint that can be read.
-    ImportError: A package that the environment needs is not installed.
+    ImportError: A package that the environment or the address needs is not
+      installed.
   """
   if hub.is_address(os.fspath(path)):
     path = sources.find(os.fspath(path))

@@ -52,7 +52,8 @@ class Acting(abc.ABC):
 
     Raises:
       ValueError: The observation has a wrong structure or shape, is not finite,
-        or has no legal action.
+        or has no legal action; or the size of the batch changes within episodes
+        of an agent with core_lstm.
     """
     params = self._current_params()
     return self._player.act(params, self._memory, observation, greedy, is_first)
@@ -83,7 +84,7 @@ class Acting(abc.ABC):
 
     Raises:
       ValueError: An argument is not valid, or the environment was given as an
-        object, which cannot be made again.
+        object on the host, which cannot be made again.
     """
     played, _ = self._player.play(
       self._current_params(), episodes, greedy, seed, max_steps
@@ -115,7 +116,7 @@ class Acting(abc.ABC):
 
     Raises:
       ValueError: An argument is not valid, or the environment was given as an
-        object or cannot be rendered.
+        object on the host or cannot be rendered.
       ImportError: imageio-ffmpeg, which writes MP4, is not installed.
       OSError: The file cannot be written.
     """
@@ -193,5 +194,6 @@ class Policy(Acting):
 
     Raises:
       ValueError: The path does not end in '.npz'.
+      OSError: The file cannot be written.
     """
     agent_files.save_policy(path, self.description, self.params)

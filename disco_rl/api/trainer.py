@@ -85,9 +85,9 @@ class Trainer(policy_lib.Acting):
       sizes: 'task' for an agent that suits the rule and the task; 'paper' for
         the large agents of the paper.
       seed: The seed of all random numbers.
-      num_environments: The number of parallel environments; None: the size of
-        `environment` if it is a batch, otherwise a number that suits the rule
-        and batch_size.
+      num_environments: The number of parallel environments; None: that of
+        `environment` if it is an object on the host, otherwise a number that
+        suits the rule and batch_size.
       preprocessing: Changes to a named environment, such as {'atari':
         {'frame_skip': 1}}; see `environments.registry.make`.
       **settings: Fields of `agent.AgentConfig` (unroll_length, batch_size,
@@ -103,6 +103,8 @@ class Trainer(policy_lib.Acting):
         observations or actions are not supported.
       ImportError: A package that the environment needs is not installed.
       FileNotFoundError: The file of weights does not exist.
+      OSError: The download of a rule failed.
+      adapters.HostEnvironmentError: An environment on the host raised.
     """
     compilation_cache.leave_loops_rolled()
     backend.check_precision()
@@ -190,7 +192,9 @@ class Trainer(policy_lib.Acting):
 
     Raises:
       ValueError: An argument is not valid.
-      RuntimeError: The trainer is closed.
+      RuntimeError: The trainer is closed, or its agent was lost.
+      OSError: The file cannot be written.
+      adapters.HostEnvironmentError: An environment on the host raised.
       metrics.NonFiniteError: A loss is no longer finite.
       KeyboardInterrupt: The user interrupted; raised after the current update.
     """
@@ -263,6 +267,8 @@ class Trainer(policy_lib.Acting):
 
     Raises:
       ValueError: The path does not end in '.npz'.
+      OSError: The file cannot be written.
+      RuntimeError: The agent was lost; see `train`.
     """
     self._get_train_state()
     agent_files.save(path, self._description, self._saved())

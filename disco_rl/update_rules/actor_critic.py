@@ -38,7 +38,7 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     discount: gamma, the discount of values.
     lambda_: lambda of V-trace.
     moments_decay: decay of the lifetime moments of TD errors and advantages.
-    normalize_advantage: whether advantages are divided by their lifetime
+    normalize_advantage: whether advantages are normalized by their lifetime
       moments.
     policy_cost: weight of the policy gradient.
     value_cost: weight of the value loss.
