@@ -29,6 +29,7 @@ def share_rule(
   Raises:
     OSError: A file is missing, or the upload failed.
     WeightsError: The file does not contain a rule, or does not match its card.
+    ValueError: The name of the repository is not valid.
     CardError: The card is damaged.
     ImportError: The extra `hub` is not installed.
   """
@@ -58,7 +59,8 @@ def share_policy(path: files.PathLike, repository: str) -> str:
 
   Raises:
     OSError: The file is missing, or the upload failed.
-    ValueError: The file is damaged or does not contain a policy.
+    ValueError: The file is damaged or does not contain a policy, or the name of
+      the repository is not valid.
     ImportError: The extra `hub` is not installed.
   """
   agent_files.read(path)

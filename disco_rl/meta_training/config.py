@@ -63,7 +63,8 @@ class MetaTrainingConfig(config_lib.Settings):
       the meta-steps, see `meta_update.averaging`, instead of the newest.
     max_meta_gradient_norm: norm to which larger meta-gradients are scaled down
       before Adam.
-    chunk_size: agents of a group that a device computes at a time.
+    chunk_size: maximal number of agents of a group that a device computes at a
+      time.
     batch_devices: devices that share the batches of the same agents.
     cpu_devices: devices that a CPU counts as; see `sharding.divide_cpu`.
     group_multiple: each group is padded with agents to a multiple of this

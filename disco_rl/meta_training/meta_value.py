@@ -3,7 +3,7 @@
 A separate network, used in discovery only, and trained by V-trace on the
 validation trajectories. It predicts values in the space of the signed
 hyperbolic transform, by a linear head on a torso like the agents'. It is
-trained by the optimizer of the agents.
+trained by Adam, whatever the optimizer of the agents.
 """
 
 import dataclasses
