@@ -170,7 +170,7 @@ def files_among(rules: Iterable[str]) -> dict[str, str]:
   """
   of_package = {name: str(SHIPPED / f'{name}.npz') for name in shipped()}
   return {
-    rule: of_package.get(rule, rule)
+    rule: of_package.get(rule, as_text(rule))
     for rule in rules
     if rule in of_package or (is_path(rule) and not hub.is_address(rule))
   }

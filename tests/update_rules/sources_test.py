@@ -124,13 +124,15 @@ def test_a_shipped_rule_must_be_that_of_its_card(shipped: pathlib.Path) -> None:
 
 
 def test_runs_notice_that_a_shipped_rule_has_changed(
-  shipped: pathlib.Path, tmp_path: pathlib.Path
+  shipped: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   """A published one and one of a hub cannot, by their checksums."""
   address = f'hf://me/rules/mine.npz@{COMMIT}'
   rules = ['mine', 'disco103', address, 'actor_critic', 'a/b.npz', 'mine']
   found = sources.files_among(rules)
   assert found == {'mine': str(shipped / 'mine.npz'), 'a/b.npz': 'a/b.npz'}
+  monkeypatch.setenv('HOME', '/home/me')
+  assert sources.files_among(['~/b.npz']) == {'~/b.npz': '/home/me/b.npz'}
   files = sources.files_among(['mine'])
   workdirs.claim(tmp_path / 'run', {}, (), files)
   workdirs.claim(tmp_path / 'run', {}, (), files)
