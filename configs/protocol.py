@@ -112,6 +112,8 @@ GRIDS = {
   },
   'actor_critic': _HAND_DESIGNED,
   'ppo': _HAND_DESIGNED,
+  # As many updates as the rules make; `ppo` makes four of each rollout.
+  'ppo_1': {'rule': ('ppo',), 'updates_per_rollout': (1,), **_HAND_DESIGNED},
   # The loss is only the entropy, so the policy soon becomes uniform.
   'uniform': {
     'rule': ('actor_critic',),

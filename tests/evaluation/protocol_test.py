@@ -96,6 +96,7 @@ def test_no_rule_has_more_settings_to_choose_from_than_the_baselines() -> None:
     'imitation': 4,
     'actor_critic': 8,
     'ppo': 8,
+    'ppo_1': 8,
     'uniform': 1,
   }
   by_name = {x.name: x for x in contenders}

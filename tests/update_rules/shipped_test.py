@@ -60,3 +60,5 @@ def test_the_card_has_scores_of_the_protocol(name: str) -> None:
   of_others = re.findall(r'those of ([\w-]+).*?([.0-9]+ \[.*?\])', description)
   for other, score in of_others:
     assert score == scores[other]
+  intervals = re.findall(r'[-.0-9]+ \[.*?\]', description)
+  assert {*intervals} <= {*scores.values()}
