@@ -62,21 +62,26 @@ def narrow(
     _keep_inputs(narrowed[_ACTION_MODEL], sizes[-1], counts[-1])
   for head in ('logits', *state_heads):
     # Their spread does not depend on the number of inputs.
-    layer = narrowed[f'agent/~/{head}']
-    exists = jnp.arange(sizes[-1]) < counts[-1]
-    layer['w'] = jnp.where(exists[:, None], layer['w'], 0.0)
+    _keep_inputs(
+      narrowed[f'agent/~/{head}'], sizes[-1], counts[-1], is_scaled=False
+    )
   return narrowed
 
 
 def _keep_inputs(
-  layer: dict[str, types.Array], size: int, count: types.Array
+  layer: dict[str, types.Array],
+  size: int,
+  count: types.Array,
+  is_scaled: bool = True,
 ) -> None:
-  """Narrows the inputs of a layer from `size` units to `count`.
+  """Narrows the first `size` inputs of a layer to `count`.
 
-  The spread of its weights is 1 / sqrt(number of inputs).
+  All other inputs remain. If weights are scaled, their spread is
+  1 / sqrt(number of inputs).
   """
   num_inputs = layer['w'].shape[0]
   row = jnp.arange(num_inputs)
   exists = (row < count) | (row >= size)
-  scale = jnp.sqrt(num_inputs / (num_inputs - size + count))
-  layer['w'] = jnp.where(exists[:, None], scale * layer['w'], 0.0)
+  if is_scaled:
+    layer['w'] *= jnp.sqrt(num_inputs / (num_inputs - size + count))
+  layer['w'] = jnp.where(exists[:, None], layer['w'], 0.0)

@@ -117,6 +117,20 @@ def test_a_narrow_agent_learns_as_one_with_fewer_units(core: int) -> None:
   assert (np.abs(hidden - masked[f'{DENSE}1']['w'])[kept] > RATE / 2).all()
 
 
+def test_inputs_of_heads_next_to_the_embedding_are_kept() -> None:
+  """In DMLab, the last action and others follow the dense layers."""
+  network = agent_network.AgentNetworkConfig(
+    torsos.TorsoConfig('mlp', (), (4,))
+  )
+  params = {
+    f'{DENSE}0': {'w': jnp.ones((3, 4)), 'b': jnp.ones(4)},
+    'agent/~/logits': {'w': jnp.ones((6, A))},
+  }
+  narrowed = widths.narrow(params, network, [], jnp.float32(0.5))
+  heads = narrowed['agent/~/logits']['w']
+  np.testing.assert_array_equal(heads[:, 0], [1, 1, 0, 0, 1, 1])
+
+
 def test_narrow_agents_start_as_narrow_networks_do() -> None:
   """Weights of a layer with n inputs have the deviation 1 / sqrt(n)."""
   wide = make_agent((512, 256))
