@@ -35,7 +35,7 @@ def rows(
     rule_update_norm: The norm of the meta-update.
   """
   names = np.array(agent_names(groups))
-  counts = np.concatenate([group.config.counts for group in groups])
+  counts = _counts(groups)
   values = {key: np.concatenate([x[key] for x in logs]) for key in logs[0]}
   steps = np.concatenate(
     [np.full(group.config.num_members, group.steps.in_all) for group in groups]
@@ -64,13 +64,15 @@ def failures(
 ) -> list[str]:
   """Makes a message for each agent that failed in the last meta-step.
 
+  Padding is ignored.
+
   Raises:
     metrics.NonFiniteError: An agent has failed too many times in a row.
   """
   names = agent_names(groups)
   counts = np.concatenate([x.failures for x in lifetimes])
   messages = []
-  for i in np.flatnonzero(counts).tolist():
+  for i in np.flatnonzero(counts * _counts(groups)).tolist():
     what = f'A loss or the meta-gradient of agent {i}, in {names[i]}, '
     what += 'is not finite in meta-step'
     if counts[i] >= _MAX_FAILURES:
@@ -104,6 +106,11 @@ def summary(workdir: pathlib.Path) -> dict[str, object]:
       _returns(_last_rows(held_out)) if metrics.read(held_out) else {}
     ),
   }
+
+
+def _counts(groups: Sequence[population.Group]) -> np.ndarray:
+  """Returns whether each agent of `agent_names` counts, [n] bool."""
+  return np.concatenate([group.config.counts for group in groups])
 
 
 def _mean(values: np.ndarray) -> float:

@@ -24,10 +24,12 @@ from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import lifetimes as lifetimes_lib
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import offloading
 from disco_rl.meta_training import population
+from disco_rl.meta_training import reporting
 from disco_rl.runtime import files
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -239,6 +241,19 @@ def test_a_group_is_padded() -> None:
   assert grids.names == 3 * names[1:]
   assert grids.counts.tolist() == 4 * [True] + 2 * [False]
   assert (boards.num_agents, grids.num_agents) == (2, 4)
+
+
+def test_failures_of_padding_do_not_end_a_run() -> None:
+  groups, _ = make(
+    environments='catch/4x3,gridworld/00', agents=2, group_multiple=2
+  )
+
+  def lifetimes(*failures: int) -> lifetimes_lib.Lifetimes:
+    age = np.zeros(2, np.int32)
+    return lifetimes_lib.Lifetimes(age, age, np.array(failures, np.int32))
+
+  (message,) = reporting.failures(9, groups, [lifetimes(0, 9), lifetimes(1, 9)])
+  assert message.startswith('A loss or the meta-gradient of agent 2, in grid')
 
 
 # Members.
