@@ -252,6 +252,7 @@ class HostTraining(training_base.Training):
     """Implements `base.Training.resume`; episodes not saved begin again."""
     if environments is not None:
       self.collector.actor.restore(environments)
+      self._must_restart = False
       return train_state
     return dataclasses.replace(
       train_state, agents=host_collector.restart_episodes(train_state.agents)

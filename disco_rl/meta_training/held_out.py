@@ -71,6 +71,7 @@ class HeldOut:
     self.config = config
     self._keys = jax.vmap(_agent_key)(seed + jnp.arange(config.seeds))
     self._trainings: dict[str, training_base.Training] = {}
+    self._environments: dict[str, types.PyTree | None] = {}
     settings = config_lib.flatten(agent_config)
     loaded = rules.LoadedRule(rule, {}, card=cards.Card('', settings=settings))
     of_machine = {x: settings[x] for x in resolution.NOT_OF_CARDS}
@@ -86,6 +87,7 @@ class HeldOut:
       agent = agent_lib.make(resolved, environment.spec, rule)
       self._trainings[name] = training.make(agent, environment, config.seeds)
       self._trainings[name].begin_episodes()
+      self._environments[name] = self._trainings[name].save_environments()
 
   def calls(self, rule_params: types.Params) -> list[compilation.Call]:
     """Returns all programs, to be compiled in parallel."""
@@ -96,11 +98,18 @@ class HeldOut:
     ]
 
   def evaluate(self, rule_params: types.Params) -> dict[str, np.ndarray]:
-    """Trains new agents; returns mean returns [seeds] by environment."""
+    """Trains new agents; returns mean returns [seeds] by environment.
+
+    Random numbers are the same in every evaluation, except for environments on
+    the host that cannot be saved.
+    """
     returns = {}
     for name, agents in self._trainings.items():
+      train_state = agents.init(self._keys)
+      if (environments := self._environments[name]) is not None:
+        train_state = agents.resume(train_state, environments)
       train_state, _ = agents.advance(
-        rule_params, agents.init(self._keys), self.config.updates
+        rule_params, train_state, self.config.updates
       )
       means = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
       returns[name] = np.asarray(means)

@@ -1,5 +1,6 @@
 """Held-out trials in environments whose returns tell what agents did."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -84,7 +85,26 @@ class Alternating(base.HostEnvironment):
     return np.full((self.num_environments, 1), self._steps, np.float32)
 
 
-@pytest.mark.parametrize('make', [Draw, Alternating])
+class Rising(Alternating):
+  """Pays more from step to step, also after a reset; it can be saved."""
+
+  _all_steps = 0
+
+  def step(self, action: Any) -> types.TimeStep:
+    self._all_steps += 1
+    timestep = super().step(action)
+    return dataclasses.replace(
+      timestep, reward=timestep.reward * self._all_steps
+    )
+
+  def save_state(self) -> types.PyTree:
+    return np.array([self._steps, self._all_steps])
+
+  def restore_state(self, state: types.PyTree) -> None:
+    self._steps, self._all_steps = state.tolist()
+
+
+@pytest.mark.parametrize('make', [Draw, Alternating, Rising])
 def test_each_trial_begins_with_the_same_fresh_agents(
   monkeypatch: pytest.MonkeyPatch, make: type[Any]
 ) -> None:
