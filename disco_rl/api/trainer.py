@@ -93,9 +93,9 @@ class Trainer(policy_lib.Acting):
       **settings: Fields of `agent.AgentConfig` (unroll_length, batch_size,
         on_policy_share, replay_capacity, learning_rate, ...), of
         `agent_network.AgentNetworkConfig` (core_lstm, action_model_lstm, ...)
-        and of `torsos.TorsoConfig` (channels, hidden_sizes). The others follow
-        from the rule's card, then from the size of the task; see
-        `agent.resolution`.
+        and of `torsos.TorsoConfig` (channels, hidden_sizes, its chunk_size as
+        torso_chunk_size). The others follow from the rule's card, then from the
+        size of the task; see `agent.resolution`.
 
     Raises:
       TypeError: The kind of environment is not supported.
@@ -111,7 +111,8 @@ class Trainer(policy_lib.Acting):
     seed = config_lib.valid('seed', seed, config_lib.CountOrZero)
     preprocessing = config_lib.plain(preprocessing)
     config_lib.check('sizes', sizes, resolution.Sizes)
-    known = {*config_lib.names(agent_lib.AgentConfig)}
+    # Replay on disk needs the folder of a run.
+    known = {*config_lib.names(agent_lib.AgentConfig)} - {'replay_on_disk'}
     config_lib.check_names(settings, known, 'Trainer')
     self._names = f'{_name(environment)} {_name(rule)}'
     loaded = rules.load_rule(rule)

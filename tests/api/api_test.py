@@ -240,6 +240,7 @@ class Blind(gymnasium.Env):
     (make_vec, {'rule': 'actor_critc'}, ValueError, 'Unknown rule'),
     ('catch', {'torso': 'inpala'}, ValueError, 'Unknown torso .* impala'),
     ('catch', {'learnin_rate': 1.0}, ValueError, 'Nearest: learning_rate'),
+    ('catch', {'replay_on_disk': True}, ValueError, 'has no setting'),
     ('catch', {'unroll_length': 0}, ValueError, 'unroll_length=0 .* least 1'),
     ('catch', {'batch_size': 0}, ValueError, 'batch_size=0 .* least 1'),
     (
