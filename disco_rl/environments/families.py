@@ -154,10 +154,11 @@ def _find_lpg(variant: str | None, _: None) -> Builder | None:
 def _find_gymnasium(
   variant: str | None, preprocessing: gymnasium_adapter.Preprocessing
 ) -> Builder | None:
-  if variant is None or not gymnasium_adapter.is_registered(variant):
+  env_id = variant or ''
+  if not gymnasium_adapter.is_registered(env_id):
     return None
   return functools.partial(
-    gymnasium_adapter.make, variant, preprocessing=preprocessing
+    gymnasium_adapter.make, env_id, preprocessing=preprocessing
   )
 
 

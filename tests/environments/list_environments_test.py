@@ -73,6 +73,14 @@ def test_a_missing_package_is_explained_once(
   assert "pip install 'disco-rl-discovery[atari]'" in note
 
 
+def test_a_missing_gymnasium_is_explained(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setitem(sys.modules, 'gymnasium', None)
+  (row,) = list_environments.list_rows('gymnasium', has_specs=False)
+  assert "pip install 'disco-rl-discovery[gymnasium]'" in row['problem']
+
+
 def test_what_cannot_be_made_does_not_hide_the_others(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
