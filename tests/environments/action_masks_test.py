@@ -124,6 +124,10 @@ def test_masks_in_infos_are_asked_for() -> None:
         }
       },
     )
+  with pytest.raises(ValueError, match='only Discrete and MultiDiscrete'):
+    registry.make(
+      'gymnasium/Pendulum-v1', 1, 0, {'gymnasium': {'masks_in_info': True}}
+    )
 
 
 def test_masks_of_multi_discrete_actions() -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from disco_rl import types
 from disco_rl.environments.host import gymnasium_spaces
 
@@ -18,8 +20,8 @@ class _MaskedEnvironment:
   def __init__(self, env: Any, is_in_info: bool):
     spaces = gymnasium_spaces.import_gymnasium().spaces
     actions, observations = env.action_space, env.observation_space
-    sizes = getattr(actions, 'nvec', None)
-    number = int(actions.n if sizes is None else sizes.sum())
+    # Spaces of other actions are refused later.
+    sizes = getattr(actions, 'nvec', getattr(actions, 'n', 1))
     self._env = env
     self._is_in_info = is_in_info
     self._is_dict = isinstance(observations, spaces.Dict)
@@ -27,7 +29,7 @@ class _MaskedEnvironment:
     self.observation_space = spaces.Dict(
       {
         **(entries or {'observation': observations}),
-        types.ACTION_MASK: spaces.MultiBinary(number),
+        types.ACTION_MASK: spaces.MultiBinary(int(np.sum(sizes))),
       }
     )
 
