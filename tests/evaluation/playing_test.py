@@ -1,14 +1,17 @@
 """Playing whole episodes, and the pictures of them."""
 
+import dataclasses
 from typing import Any
 
 import conformance
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from disco_rl import types
 from disco_rl.environments import base
+from disco_rl.environments.host import adapters
 from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import on_host
 from disco_rl.evaluation import playing
@@ -128,6 +131,18 @@ def test_intervals() -> None:
 def test_jax_native_environments_on_the_host_keep_to_the_protocol() -> None:
   make = lambda seed: on_host.OnHost(catch.Catch(4, 3), 6, seed)
   conformance.check(make, num_steps=12, num_environments=6)
+
+
+def test_rewards_of_jax_native_environments_on_the_host_are_checked() -> None:
+  class Faulty(catch.Catch):
+    def step(self, *arguments: Any) -> Any:
+      state, timestep = super().step(*arguments)
+      return state, dataclasses.replace(timestep, reward=jnp.float32(jnp.nan))
+
+  environment = on_host.OnHost(Faulty(3, 2), 2, seed=1)
+  environment.reset()
+  with pytest.raises(adapters.HostEnvironmentError, match='seed 1 .*nan'):
+    environment.step(np.zeros(2, np.int32))
 
 
 @pytest.mark.parametrize('sign', [1, -1])
