@@ -44,11 +44,6 @@ class SmallCatch(catch.Catch):
 class RandomCatch(task_distribution.TaskDistribution):
   """Boards of 2 to 7 rows and 3 or 4 columns, each equally probable."""
 
-  @property
-  def spec(self) -> types.EnvironmentSpec:
-    """The spec: observations [7, 4], three actions."""
-    return catch.Catch(ROWS[1], COLUMNS[1]).spec
-
   def draw(self, key: types.Array) -> SmallCatch:
     """Draws a board."""
     low, high = jnp.array([ROWS, COLUMNS]).T

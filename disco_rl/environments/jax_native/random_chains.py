@@ -32,15 +32,6 @@ class RandomChain(task_distribution.TaskDistribution):
   The observation is that of `chain.Chain`: [50 + 1 + 2 + 20].
   """
 
-  @property
-  def spec(self) -> types.EnvironmentSpec:
-    """The spec: observations [73], two actions."""
-    size = LENGTHS[1] + 1 + NUM_ACTIONS + NUM_BITS
-    return types.EnvironmentSpec(
-      observation=jax.ShapeDtypeStruct((size,), jnp.float32),
-      num_actions=NUM_ACTIONS,
-    )
-
   def draw(self, key: types.Array) -> chain.Chain:
     """Draws a chain; see the class."""
     length_key, coin_key = jax.random.split(key)

@@ -55,11 +55,6 @@ class RandomGrid(task_distribution.TaskDistribution):
   the floor without objects.
   """
 
-  @property
-  def spec(self) -> types.EnvironmentSpec:
-    """The spec: observations [10 * 10 + 5], five actions."""
-    return _spec(SIDES[1], OBJECTS[1])
-
   def draw(self, key: types.Array) -> gridworld.GridWorld:
     """Draws a level; see the class."""
     size_key, wall_key, object_key, number_key = jax.random.split(key, 4)
@@ -94,11 +89,6 @@ class RandomPlaces(task_distribution.TaskDistribution):
   respawn: types.Array
   step_limit: types.Array
   side: int = dataclasses.field(metadata={'static': True})
-
-  @property
-  def spec(self) -> types.EnvironmentSpec:
-    """The spec: observations [side * side + K], five actions."""
-    return _spec(self.side, self.reward.shape[-1])
 
   def draw(self, key: types.Array) -> gridworld.GridWorld:
     """Draws a level; see the class."""
@@ -165,13 +155,6 @@ def make_lpg(name: str) -> RandomPlaces:
     respawn=respawn,
     step_limit=jnp.int32(task.step_limit),
     side=_LPG_SIDE,
-  )
-
-
-def _spec(side: int, num_slots: int) -> types.EnvironmentSpec:
-  return types.EnvironmentSpec(
-    observation=jax.ShapeDtypeStruct((side * side + num_slots,), jnp.float32),
-    num_actions=gridworld.NUM_ACTIONS,
   )
 
 

@@ -37,9 +37,17 @@ class TaskDistribution(base.JaxEnvironment):
   agent is reset.
   """
 
+  @property
+  def spec(self) -> types.EnvironmentSpec:
+    """The spec of every task."""
+    task: base.JaxEnvironment = jax.eval_shape(
+      lambda: self.draw(jax.random.key(0))
+    )
+    return task.spec
+
   @abc.abstractmethod
   def draw(self, key: types.Array) -> base.JaxEnvironment:
-    """Draws a task; all have one tree structure, shapes and `self.spec`."""
+    """Draws a task; all have one tree structure, and equal shapes."""
 
   def reset(self, key: types.Array) -> tuple[TaskState, types.PyTree]:
     """Begins an episode in a new task."""
@@ -121,11 +129,6 @@ class Subset(TaskDistribution):
 
   distribution: TaskDistribution
   size: types.Array
-
-  @property
-  def spec(self) -> types.EnvironmentSpec:
-    """The environment specification of every task."""
-    return self.distribution.spec
 
   def draw(self, key: types.Array) -> base.JaxEnvironment:
     """Implements `TaskDistribution.draw`."""
