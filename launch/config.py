@@ -25,8 +25,13 @@ class _Parser(flags.ArgumentParser[Any]):
     self._of_files = of_files
 
   def parse(self, argument: str) -> Any:
-    """Returns the config; raises ValueError if it does not exist."""
-    return self._of_files.parse(self._file(argument))
+    """Returns the config; raises ValueError if it cannot be made."""
+    try:
+      return self._of_files.parse(self._file(argument))
+    # Elsewhere these mean that a flag names an unknown setting.
+    except (AttributeError, LookupError, SyntaxError) as error:
+      text = ' '.join(str(error).split())
+      raise ValueError(f'{type(error).__name__}: {text}') from error
 
   def _file(self, path: str) -> str:
     """Returns the file and, after a colon, its variant."""

@@ -117,8 +117,8 @@ def make_cluster() -> 'planning.Cluster':
   if _DEVICE.value not in planning.DEVICES:
     raise ValueError(
       f'--device={_DEVICE.value} is not known; choose one of '
-      f'{", ".join(planning.DEVICES)}, or describe it with --memory_gib, '
-      '--tflops and --bandwidth_gbs.'
+      f'{", ".join(planning.DEVICES)}, or leave out --device and describe it '
+      'with --memory_gib, --tflops and --bandwidth_gbs.'
     )
   changes: dict[str, Any] = {
     'gib': _MEMORY.value,

@@ -65,8 +65,9 @@ _SLURM = common.slurm_flag()
 
 # Setting -> value, as text.
 _Point = Mapping[str, str]
-# Settings that have separate roles in the report.
-_REPORTED = ('meta_learning_rate', 'learning_rate', 'environment', 'rule')
+# Settings that have separate roles in the reports of both kinds of runs.
+_OF_DISCOVERY = ('meta_learning_rate',)
+_OF_TRAINING = ('learning_rate', 'environment', 'rule')
 
 
 def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
@@ -172,7 +173,8 @@ def _make_run(
   parts = [variant, *(f'{name}={value}' for name, value in point.items())]
   parts = list(filter(None, parts)) or [pathlib.Path(file).stem]
   folder = workdir.joinpath(*map(runs_lib.slug, parts))
-  shown = [f'{k}={x}' for k, x in point.items() if k not in _REPORTED]
+  reported = _OF_DISCOVERY if is_discovery else _OF_TRAINING
+  shown = [f'{k}={x}' for k, x in point.items() if k not in reported]
   label = list(filter(None, [variant, *shown]))
   if is_discovery:
     settings['seed'] += seed

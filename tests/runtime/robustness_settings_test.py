@@ -300,6 +300,25 @@ def test_flags_are_named(argument: str, message: str) -> None:
   assert re.match(f'error: {message}', answer)
 
 
+@pytest.mark.parametrize(
+  ('content', 'message'),
+  [
+    ('def get_config(): return [].a', "AttributeError: .* no attribute 'a'"),
+    ("def get_config(): return {}['a']", "KeyError: 'a'"),
+    ('def get_config(): return [][0]', 'IndexError: list index out of range'),
+    ('def get_config(:', 'SyntaxError: .*line 1'),
+  ],
+)
+def test_a_bug_in_a_config_is_not_blamed_on_a_flag_of_a_setting(
+  content: str, message: str, tmp_path: pathlib.Path
+) -> None:
+  path = tmp_path / 'mine.py'
+  path.write_text(content)
+  answer = parse(f'--config={path}')
+  assert isinstance(answer, str)
+  assert re.match(f'error: flag --config={path}: {message}', answer)
+
+
 IMPOSSIBLE = {
   evaluate: (
     ('environment=cach', "'cach'. Nearest names: catch"),
