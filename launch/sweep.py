@@ -238,19 +238,30 @@ def _draw_settings(
   pairs = _variants_and_points()
   axes = [name for name in pairs[0][1] if name != 'rule']
   axes = ['variant'] * bool(_VARIANTS.value) + axes
+  path = workdir / 'figures' / 'settings.png'
+  path.unlink(missing_ok=True)  # It may be of other runs.
   if not axes or len({result.environment for result in results}) > 1:
     return
-  scores: dict[str, dict[str, np.ndarray]] = {}
-  for run, result, (variant, point) in zip(runs, results, pairs, strict=True):
+
+  def shown(variant: str, point: _Point) -> str:
     values = [variant, *(x for name, x in point.items() if name != 'rule')]
-    setting = ', '.join(filter(None, values))
+    return ', '.join(filter(None, values))
+
+  # In the order of the grid; a sample of it may lack some for some rules.
+  grid = itertools.product(_VARIANTS.value or [''], _points(_GRID.value))
+  drawn = {shown(*pair) for pair in pairs}
+  settings = [x for x in dict.fromkeys(shown(*x) for x in grid) if x in drawn]
+  scores: dict[str, dict[str, np.ndarray]] = {}
+  for run, result, pair in zip(runs, results, pairs, strict=True):
     nothing = np.full(run.config.seeds, np.nan)
-    of_rule = scores.setdefault(run.settings['rule'], {})
-    of_rule[setting] = nothing if result.problem else result.returns
+    of_rule = scores.setdefault(
+      run.settings['rule'], dict.fromkeys(settings, nothing)
+    )
+    if not result.problem:
+      of_rule[shown(*pair)] = result.returns
   name = axes[0] if len(axes) == 1 else None
   with reports.surviving('figures/settings.png'):
-    fig = report_figures.over_settings(scores, name)
-    plotting.save(fig, workdir / 'figures' / 'settings.png')
+    plotting.save(report_figures.over_settings(scores, name), path)
 
 
 if __name__ == '__main__':

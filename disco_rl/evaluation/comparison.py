@@ -178,7 +178,8 @@ def compare(
   """Compares rules over each benchmark that the environments belong to.
 
   Args:
-    results: The results, one for each environment, rule and learning rate.
+    results: The results, one for each environment, rule and learning rate. A
+      rule is not compared at a learning rate that lacks some of them.
     scales: The scales; None: those of `normalization`.
 
   Returns:
@@ -234,6 +235,16 @@ def _compare(
   for result in results:
     of_rule = groups.setdefault(result.rule, {})
     of_rule.setdefault(result.learning_rate, []).append(result)
+  environments = list(dict.fromkeys(r.environment for r in results))
+  missing = [
+    Result(name, rule, rate, failure='it is not among the runs')
+    for rule, by_rate in groups.items()
+    for rate, group in by_rate.items()
+    for name in environments
+    if name not in [r.environment for r in group]
+  ]
+  for result in missing:
+    groups[result.rule][result.learning_rate].append(result)
   iqms = {
     rule: {rate: iqm(group, scales) for rate, group in by_rate.items()}
     for rule, by_rate in groups.items()
@@ -244,7 +255,6 @@ def _compare(
   ]
   thresholds = _thresholds([_scores(group, scales) for group in shown])
   ranked = [_rule_scores(group, thresholds, scales) for group in shown]
-  environments = list(dict.fromkeys(r.environment for r in results))
   return Comparison(
     benchmark=benchmark,
     environments=environments,
@@ -265,7 +275,7 @@ def _compare(
     problems=[
       f'{r.environment}, {r.rule}, learning rate {r.learning_rate:g}: '
       f'{r.problem}'
-      for r in results
+      for r in (*results, *missing)
       if r.problem
     ],
   )

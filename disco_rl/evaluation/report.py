@@ -384,6 +384,6 @@ def _format(value: float, ci95: Sequence[float] | None) -> str:
 
 
 def _number(value: float) -> str:
-  if abs(value) >= 1000:
+  if abs(value) >= 999.5:
     return f'{value:,.0f}'
   return f'{value:#.3g}'.rstrip('.')

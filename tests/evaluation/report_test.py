@@ -109,6 +109,26 @@ def test_a_run_without_scores_rules_out_its_learning_rate(
   assert best.learning_rate == 0.2
 
 
+def test_a_rule_without_a_run_in_some_environment_is_not_compared(
+  tmp_path: pathlib.Path,
+) -> None:
+  results = [
+    result('catch', 'a'),
+    result('catch/5x5', 'a'),
+    result('catch/5x5', 'b'),
+    result('catch', 'b', 0.2),
+  ]
+  text = write(results, tmp_path)
+  (compared,) = comparison.compare(results)
+  assert [scores.rule for scores in compared.best] == ['a']
+  assert compared.iqms['b'] == {0.1: None, 0.2: None}
+  assert compared.problems == [
+    'catch, b, learning rate 0.1: it is not among the runs',
+    'catch/5x5, b, learning rate 0.2: it is not among the runs',
+  ]
+  assert 'No learning rate has all scores: b.' in text
+
+
 def test_the_curve_begins_where_all_have_scores() -> None:
   late = result('catch', steps=(20.0, 60.0, 100.0))
   late.curve[1][1, 0] = np.nan
@@ -249,6 +269,16 @@ def test_sokoban_has_solved_levels_and_mean_returns(
   text = write([read], tmp_path)
   assert '| sokoban | 0.500 [0.500, 0.500] | 0.00 | 1.00 |' in text
   assert '| sokoban, mean return | 4.50 [4.00, 5.00] |  |  |' in text
+
+
+def test_large_numbers_have_no_exponent() -> None:
+  for value, text in (
+    (999.4, '999'),
+    (-999.7, '-1,000'),
+    (12345.6, '12,346'),
+  ):
+    estimate = statistics.Estimate(np.array(value), None, None)
+    assert report.format_estimate(estimate) == text
 
 
 def test_a_rule_without_any_scores_is_named(tmp_path: pathlib.Path) -> None:

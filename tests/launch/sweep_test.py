@@ -488,6 +488,42 @@ def test_scores_over_the_settings_of_agents_are_drawn(
   assert (tmp_path / 'figures' / 'settings.png').exists()
 
 
+def test_a_sample_is_drawn_at_its_settings(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  arguments = (
+    *(QUICKSTART, f'--grid=rule={",".join(RULES)}'),
+    *('--grid=entropy_cost=0.1,0.2,0.3,0.4', '--sample=4', '--config.seeds=1'),
+  )
+  runs = plan(tmp_path, *arguments)
+  for run in runs:
+    with metrics.MetricsWriter(run.folder) as writer:
+      row = {'update': 4, 'seed': 0, 'environment_steps': 288}
+      writer.write([{**row, 'return': run.settings['entropy_cost']}])
+  drawn = []
+  draw = report_figures.over_settings
+  monkeypatch.setattr(
+    report_figures,
+    'over_settings',
+    lambda *given: drawn.append(draw(*given)) or drawn[0],
+  )
+  with launching.parsed(f'--workdir={tmp_path}', *arguments):
+    sweep.report(runs, {}, tmp_path)
+  (ax,) = drawn[0].axes
+  labels = [float(label.get_text()) for label in ax.get_xticklabels()]
+  assert labels == sorted({run.settings['entropy_cost'] for run in runs})
+  for line in ax.lines:
+    for x, y in zip(line.get_xdata(), line.get_ydata()):
+      assert np.isnan(y) or y == labels[int(x) - 1]
+  # Without settings to draw, no earlier picture remains.
+  arguments = (QUICKSTART, f'--grid=rule={RULES[0]}')
+  (run,) = plan(tmp_path, *arguments)
+  shutil.copytree(runs[0].folder, run.folder, dirs_exist_ok=True)
+  with launching.parsed(f'--workdir={tmp_path}', *arguments):
+    sweep.report([run], {}, tmp_path)
+  assert not (tmp_path / 'figures' / 'settings.png').exists()
+
+
 def test_combinations_are_ranked_by_their_mean() -> None:
   scores = np.array([[0.0, 1.0], [np.nan, np.nan], [3.0, 0.0]])
   np.testing.assert_array_equal(
