@@ -321,7 +321,8 @@ class Plan:
     # Budgets count rollouts: agents may make several updates after each.
     rollouts = self.protocol.rollouts(task)
     run = runs_lib.training(name, folder, contender.name, settings, rollouts)
-    self._check_scored(task, run.config.log_every)
+    config = run.config
+    self._check_scored(task, config.agent.rollouts(config.log_every))
     return run
 
   def validation(self, tests: Sequence[str]) -> list[runs_lib.Run]:

@@ -103,7 +103,8 @@ def config_of(
   Args:
     settings: The settings by name. `agent.resolution` chooses those of agents
       and rules that are None or absent; config.json has all of them.
-    rollouts: The number of rollouts, instead of the setting `updates`.
+    rollouts: The number of rollouts, instead of the setting `updates`; then
+      `log_every` also counts rollouts.
 
   Raises:
     ValueError: A setting is unknown or not valid.
@@ -132,11 +133,16 @@ def config_of(
     )[0],
     config.sizes,
   )
+  if rollouts is not None:
+    config = dataclasses.replace(
+      config,
+      updates=agent.updates(rollouts),
+      log_every=agent.updates(config.log_every),
+    )
   return dataclasses.replace(
     config,
     agent=agent,
     rule_settings=rule_registry.settings_of(rule.rule),
-    updates=config.updates if rollouts is None else agent.updates(rollouts),
   )
 
 

@@ -83,7 +83,8 @@ def training(
     folder: The folder of the run, which may already contain it.
     rule: The name of the rule in figures and tables.
     given: The flat settings that `runner.config_of` takes.
-    rollouts: The number of rollouts, instead of the setting `updates`.
+    rollouts: The number of rollouts, instead of the setting `updates`; then
+      `log_every` also counts rollouts.
 
   Raises:
     ValueError: A setting is unknown or not valid.
