@@ -99,7 +99,7 @@ def run_all(
         busy.remove(one)
         if (reason := one.outcome()) is not None:
           failures[one.run.folder] = reason
-          print(f'{one.run.name} failed: {reason}', file=sys.stderr, flush=True)
+          _report(one.run, reason)
         if one.is_reusable:
           idle.append(one)
         else:
@@ -135,7 +135,7 @@ def run_on_slurm(
 
   Raises:
     ImportError: submitit is not installed.
-    ValueError: submitit does not know an option.
+    ValueError: submitit does not know an option, or SLURM refuses the jobs.
   """
   try:
     import submitit
@@ -143,22 +143,28 @@ def run_on_slurm(
     raise ImportError(f'{error}: {extras.install("slurm")}.') from error
 
   os.environ['PYTHONPATH'] = _python_path()
-  executor = submitit.AutoExecutor(folder, cluster=cluster)
-  given = dict(option.split('=', 1) for option in options)
-  values = {k: int(x) if x.isdecimal() else x for k, x in given.items()}
-  try:
-    executor.update_parameters(slurm_array_parallelism=at_once, **values)
-  except (NameError, TypeError) as error:
-    raise ValueError(f'--slurm={",".join(options)}: {error}') from error
-  todo = [run for run in runs if not run.is_over]
-  with executor.batch():
-    jobs = [executor.submit(_attempt, _task(run)) for run in todo]
   ended: dict[pathlib.Path, str | None] = {x.folder: x.failure for x in runs}
+  todo = [run for run in runs if not run.is_over]
+  jobs = []
+  if todo:
+    given = dict(option.partition('=')[::2] for option in options)
+    values = {k: int(x) if x.isdecimal() else x for k, x in given.items()}
+    try:
+      executor = submitit.AutoExecutor(folder, cluster=cluster)
+      executor.update_parameters(slurm_array_parallelism=at_once, **values)
+      with executor.batch():
+        jobs += [executor.submit(_attempt, _task(run)) for run in todo]
+    # There is no SLURM, or it refuses the jobs, in a RuntimeError.
+    except (NameError, TypeError, RuntimeError) as error:
+      raise ValueError(f'--slurm={",".join(options)}: {error}') from error
   for run, job in zip(todo, jobs):
     try:
-      ended[run.folder] = job.result()
+      reason = job.result()
     except submitit.core.utils.UncompletedJobError as error:
-      ended[run.folder] = f'{error}'.splitlines()[0]
+      reason = f'{error}'.splitlines()[0]
+    ended[run.folder] = reason
+    if reason is not None:
+      _report(run, reason)
   return {folder: text for folder, text in ended.items() if text}
 
 
@@ -208,7 +214,7 @@ class _Worker:
       reason = json.loads(answer)
       return reason and f'{reason}{see}'
     status = self.process.wait()
-    ended = f'exit status {status}' if status > 0 else f'signal {-status}'
+    ended = f'exit status {status}' if status >= 0 else f'signal {-status}'
     if status == -signal.SIGKILL:
       ended += ', likely for lack of memory'
     return f'its process ended with {ended}{see}'
@@ -234,6 +240,11 @@ def _python_path() -> str:
   """Returns a PYTHONPATH on which a worker finds this package."""
   paths = (str(_ROOT), os.environ.get('PYTHONPATH', ''))
   return os.pathsep.join(filter(None, paths))
+
+
+def _report(run: runs_lib.Run, reason: str) -> None:
+  """Prints why a run has failed."""
+  print(f'{run.name} failed: {reason}', file=sys.stderr, flush=True)
 
 
 def _task(run: runs_lib.Run, log: pathlib.Path | None = None) -> dict[str, Any]:

@@ -25,6 +25,8 @@ for line in sys.stdin:
   folder.mkdir(exist_ok=True)
   if kind == 'dies':
     os.kill(os.getpid(), 9)
+  if kind == 'exits':
+    sys.exit()
   fails = kind == 'fails' and not (folder / 'tried').exists()
   (folder / 'tried').touch()
   start = time.time()
@@ -130,8 +132,11 @@ def test_a_worker_that_is_killed_ends_no_other_run(
   tmp_path: pathlib.Path,
 ) -> None:
   runs = [make_run(tmp_path / 'a', 'dies'), make_run(tmp_path / 'b')]
+  runs.append(make_run(tmp_path / 'c', 'exits'))
   assert run_all(runs, 1, QUICK) == {
-    tmp_path / 'a': 'its process ended with signal 9, likely for lack of memory'
+    tmp_path
+    / 'a': 'its process ended with signal 9, likely for lack of memory',
+    tmp_path / 'c': 'its process ended with exit status 0',
   }
   assert runs[1].is_over
 
@@ -207,6 +212,8 @@ def test_jobs_of_slurm(
     metrics.write_json(run.folder / 'summary.json', {'updates': 4})
 
   monkeypatch.setattr(scheduler, '_make', make)
+  reported = []
+  monkeypatch.setattr(scheduler, '_report', lambda *x: reported.append(x))
   start = lambda *options: scheduler.run_on_slurm(
     runs, 2, tmp_path / 'slurm', options, cluster='debug'
   )
@@ -215,5 +222,14 @@ def test_jobs_of_slurm(
     tmp_path / 'bad': 'bad it is',
   }
   assert runs[1].is_over
-  with pytest.raises(ValueError, match='--slurm=no_such=1: '):
-    start('no_such=1')
+  assert reported == [(runs[2], 'bad it is')]
+  for option in ('no_such=1', 'no_such'):
+    with pytest.raises(ValueError, match=f'--slurm={option}: '):
+      start(option)
+  monkeypatch.setenv('PATH', '')
+  with pytest.raises(ValueError, match='--slurm=timeout_min=5: .*srun'):
+    scheduler.run_on_slurm(runs, 2, tmp_path, ['timeout_min=5'])
+  # Nothing is left to submit.
+  assert scheduler.run_on_slurm(runs[:2], 2, tmp_path, ['timeout_min=5']) == {
+    tmp_path / 'over': 'it was too hot'
+  }
