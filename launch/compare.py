@@ -35,6 +35,8 @@ def main(argv: Sequence[str]) -> None:
   workdirs = [pathlib.Path(name).expanduser() for name in argv[1:]]
   if _OUTPUT.value is None:
     fail('Name the file of the figure: --output=FILE.')
+  if pathlib.PurePath(_OUTPUT.value).suffix not in ('.png', '.svg'):
+    fail(f'--output={_OUTPUT.value} must end in .png or .svg.')
   if not workdirs:
     fail('Name at least one folder of a run of disco-rl evaluate.')
   labels = _LABELS.value or len(workdirs) * [None]

@@ -154,8 +154,8 @@ def run_on_slurm(
       executor.update_parameters(slurm_array_parallelism=at_once, **values)
       with executor.batch():
         jobs += [executor.submit(_attempt, _task(run)) for run in todo]
-    # There is no SLURM, or it refuses the jobs, in a RuntimeError.
-    except (NameError, TypeError, RuntimeError) as error:
+    # Of options; RuntimeError: there is no SLURM, or it refuses the jobs.
+    except (AssertionError, NameError, TypeError, RuntimeError) as error:
       raise ValueError(f'--slurm={",".join(options)}: {error}') from error
   for run, job in zip(todo, jobs):
     try:

@@ -12,6 +12,7 @@ repeated.
 from collections.abc import Mapping
 from collections.abc import Sequence
 import pathlib
+import shlex
 from typing import TYPE_CHECKING
 from typing import Any
 
@@ -215,11 +216,12 @@ def _commands(
   return [
     (
       'Watch one of these agents for longer:',
-      f'disco-rl play --workdir={found.folder} --episodes=20',
+      f'disco-rl play --workdir={shlex.quote(f"{found.folder}")} --episodes=20',
     ),
     (
       'Show the rule on another environment, such as a larger board:',
-      f'disco-rl showcase --workdir={run} --environment=catch/9x4',
+      f'disco-rl showcase --workdir={shlex.quote(f"{run}")} '
+      '--environment=catch/9x4',
     ),
     (
       'Train an agent with it in Python:',

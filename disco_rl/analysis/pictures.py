@@ -158,12 +158,18 @@ def without_predictions(
     and z), and without predictions (from all targets).
 
   Raises:
-    ValueError: The rule has no y and z.
+    ValueError: The rule has no y and z, or the run has no metrics so early.
   """
   steps, returns = learning_curves.read_curve(
     pathlib.Path(workdir) / 'metrics.csv'
   )
   until = steps <= updates * subject.agent.steps_per_update
+  if not until.any():
+    first = round(steps[0] / subject.agent.steps_per_update)
+    raise ValueError(
+      f'{updates} updates are too few for learning curves: the first metrics '
+      f'of {workdir} are after {first}.'
+    )
   compared = {
     'without bootstrapping': 'y_and_z',
     'without predictions': 'all',

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from disco_rl.environments import suites
 from disco_rl.environments.jax_native import random_catch
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import pages
@@ -53,7 +54,7 @@ class Showcase:
 
   Attributes:
     discovery: Facts about the run, such as its agents and seconds, by name.
-    on: The environments of the population, separated by commas.
+    on: The environments and suites of the population, separated by commas.
     meta_curves: The PNG file of the run's curves.
     held_out: Meta-steps [N], and the mean returns [N] of new agents trained
       with the rule at these meta-steps.
@@ -101,6 +102,7 @@ def _found(showcase: Showcase, curves: pathlib.Path) -> Iterator[pages.Block]:
   run, environment = showcase.discovery, showcase.environment
   on = showcase.on.split(',')
   elsewhere = ', in which the rule was not discovered'
+  is_used = _is_used(environment, suites.listed(showcase.on))
   places = ', '.join(_PLACES.get(name, name) for name in on)
   yield pages.Heading('A rule was discovered', level=1)
   yield pages.Paragraph(
@@ -108,7 +110,7 @@ def _found(showcase: Showcase, curves: pathlib.Path) -> Iterator[pages.Block]:
     f'one is a neural network. It began as {run["began as"]}, and was changed '
     f'in {run["meta-steps"]} steps so that the agents that learn by it earn '
     f'high returns in {places}. Below, new agents learn {environment}'
-    f'{"" if _is_used(environment, on) else elsewhere}.'
+    f'{"" if is_used else elsewhere}.'
   )
   if found := board(environment):
     yield pages.Paragraph(

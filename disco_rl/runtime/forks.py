@@ -140,10 +140,19 @@ def begin(workdir: pathlib.Path, where: Mapping[str, Any] | None) -> None:
   Args:
     workdir: The folder of the fork, locked.
     where: The entry `KEY` of the settings; None if the run is not a fork.
+
+  Raises:
+    files.WorkdirError: The source, which may be running, has deleted the
+      checkpoint.
   """
   if where is None or (workdir / 'checkpoints').exists():
     return
   source, step = pathlib.Path(where['workdir']), str(where['step'])
+  if not (source / 'checkpoints' / step).exists():
+    raise files.WorkdirError(
+      f'{source} no longer has the checkpoint of step {step} that {workdir} '
+      'begins with: delete that folder, and repeat the command.'
+    )
   for name in _FILES:
     _copy(source / name, workdir / name)
   # Last, and by a rename, because checkpoints mean that the fork has begun.

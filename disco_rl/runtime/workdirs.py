@@ -41,6 +41,7 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
 
   Raises:
     WorkdirError: Another run is using the folder.
+    OSError: No file can be created in it.
   """
   _check_name(workdir)
   try:
@@ -64,6 +65,8 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
         'or choose another --workdir.'
       ) from None
     except OSError as error:
+      if error.filename is not None:  # The lock file cannot be opened.
+        raise
       reports.warn(
         f'{lock.lock_file} cannot be locked ({error.strerror}), because its '
         'file system has no locks: make sure that no other run uses '

@@ -3,6 +3,7 @@
 import functools
 import pathlib
 from typing import Any
+from unittest import mock
 
 import evaluating
 import launching
@@ -14,6 +15,7 @@ import small
 from disco_rl.analysis import ablation
 from disco_rl.analysis import pictures
 from disco_rl.analysis import probes
+from disco_rl.runtime import metrics
 from launch import analyse
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -77,6 +79,15 @@ def test_a_run_is_drawn(
   after = launching.contents(run)
   assert {name: after[name] for name in before} == before
   assert len(after) == len(before) + len(paths) + 1
+
+
+def test_curves_need_metrics_of_the_run(tmp_path: pathlib.Path) -> None:
+  with metrics.MetricsWriter(tmp_path) as writer:
+    row = {'update': 10, 'seed': 0, 'environment_steps': 80, 'return': 0.5}
+    writer.write([row])
+  subject = mock.Mock(agent=mock.Mock(steps_per_update=8))
+  with pytest.raises(ValueError, match='^9 updates are too few .* after 10.'):
+    pictures.without_predictions(subject, tmp_path, 9)
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: pathlib.Path) -> None:

@@ -118,6 +118,7 @@ def test_a_figure_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
   )
   output = tmp_path / 'config.json' / 'figure.png'
   assert f"{output.parent}'" in compared(tmp_path, output)
+  assert 'must end in .png or .svg' in compared(tmp_path, tmp_path / 'a.pdf')
 
 
 def compared(workdir: pathlib.Path, output: pathlib.Path) -> str:

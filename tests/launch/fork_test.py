@@ -10,6 +10,8 @@ import launching
 import numpy as np
 import pytest
 
+from disco_rl.runtime import files
+from disco_rl.runtime import forks
 from disco_rl.runtime import metrics
 
 pytestmark = pytest.mark.usefixtures('quick_compilation')
@@ -99,3 +101,11 @@ def test_there_is_a_checkpoint_to_fork_from(tmp_path: pathlib.Path) -> None:
   assert 'has no checkpoints to fork from' in error(
     tmp_path / 'fork', *LONGER, f'--from={tmp_path}'
   )
+
+
+def test_a_source_that_runs_may_delete_the_checkpoint(
+  tmp_path: pathlib.Path,
+) -> None:
+  (tmp_path / 'checkpoints' / '30').mkdir(parents=True)
+  with pytest.raises(files.WorkdirError, match='no longer has .* of step 20'):
+    forks.begin(tmp_path / 'fork', {'workdir': str(tmp_path), 'step': 20})

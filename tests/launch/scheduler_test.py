@@ -223,7 +223,7 @@ def test_jobs_of_slurm(
   }
   assert runs[1].is_over
   assert reported == [(runs[2], 'bad it is')]
-  for option in ('no_such=1', 'no_such'):
+  for option in ('no_such=1', 'no_such', 'timeout_min=x'):
     with pytest.raises(ValueError, match=f'--slurm={option}: '):
       start(option)
   monkeypatch.setenv('PATH', '')

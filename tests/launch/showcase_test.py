@@ -6,6 +6,7 @@ import dataclasses
 import io
 import pathlib
 import re
+import shlex
 from typing import Any
 from unittest import mock
 
@@ -154,6 +155,7 @@ _CATCHES = 'Catch, on small boards of random sizes. Below, new agents learn '
     ),
     ('random_catch', 'catch/5x4', f'in {_CATCHES}catch/5x4.'),
     ('random_catch', 'catch/6x5', f'in {_CATCHES}catch/6x5, in which the'),
+    ('catch, minatar', 'minatar/asterix', 'agents learn minatar/asterix.'),
   ],
 )
 def test_a_page_without_pictures(
@@ -223,6 +225,15 @@ def test_agents_see_what_those_of_the_population_saw() -> None:
     settings = showcase._settings(discovery)
   assert settings['environment'] == suites.expand('minatar')[0]
   assert settings['preprocessing'] == {'atari': {'frame_stack': 2}}
+
+
+def test_commands_name_folders_with_spaces() -> None:
+  run = pathlib.Path('my runs/quick')
+  found = mock.Mock(folder=run / 'found')
+  flags.FLAGS.mark_as_parsed()
+  commands = [text for _, text in showcase._commands(run, [found, found])]
+  assert shlex.split(commands[0])[2] == '--workdir=my runs/quick/found'
+  assert shlex.split(commands[1])[2] == '--workdir=my runs/quick'
 
 
 @pytest.mark.slow

@@ -294,6 +294,18 @@ def test_agents_with_host_environments_share_a_machine(
   assert on_disk['disk'] == both['disk'] > both['host_memory']
 
 
+def test_a_device_that_is_not_known_is_described_by_flags() -> None:
+  config = f'--config={launching.REPOSITORY}/configs/evaluate.py:catch'
+  described = ('--memory_gib=24', '--tflops=165', '--bandwidth_gbs=1008')
+  with (
+    launching.parsed(config, *described, '--device=rtx', _UNUSED),
+    pytest.raises(ValueError, match='or leave out --device and describe it'),
+  ):
+    launcher.make_cluster()
+  with launching.parsed(config, *described, _UNUSED):
+    assert launcher.make_cluster().bandwidth == pytest.approx(0.4 * 1008e9)
+
+
 def test_flags_come_before_what_suits_a_rule(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:

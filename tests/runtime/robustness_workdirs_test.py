@@ -8,6 +8,7 @@ import pathlib
 from unittest import mock
 
 import damage
+import filelock
 import hypothesis
 from hypothesis import strategies as st
 import pytest
@@ -142,6 +143,19 @@ def test_file_systems_without_locks(
     (line,) = capsys.readouterr().err.splitlines()
   assert f'{tmp_path}/.lock cannot be locked (' in line
   assert f'no other run uses {tmp_path}, or choose' in line
+
+
+def test_a_folder_without_permission_is_not_said_to_lack_locks(
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  denied = PermissionError(errno.EACCES, 'Permission denied', 'x/.lock')
+  acquire = mock.Mock(side_effect=denied)
+  monkeypatch.setattr(filelock.FileLock, 'acquire', acquire)
+  with pytest.raises(PermissionError, match='denied'):
+    workdirs.locked(tmp_path).__enter__()
+  assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize('code', ['EINVAL', 'ENOSYS', 'EIO'])
