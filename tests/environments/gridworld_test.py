@@ -209,6 +209,7 @@ class TestGridWorld:
       ('@a.', {'is_tabular': True, 'random_objects': True}, 'Tabular'),
       ('ab', {}, '1 free cells are required'),
       ('aab', {'random_objects': True}, '4 free cells are required'),
+      ('@a', {'random_objects': True}, '2 free cells are required'),
       ('@a', {'slip': 1.5}, 'slip=1.5'),
       ('@a', {'step_limit': 0}, 'step_limit=0'),
       ('@a', {'kinds': [gridworld.Kind(1, 0, -0.1)]}, 'respawn=-0.1'),

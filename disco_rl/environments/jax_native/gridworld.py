@@ -317,7 +317,8 @@ def _free_places(
 ) -> types.Array:
   """Returns the cells for random starts and objects, [H * W], padded by -1."""
   is_place = cells == FLOOR
-  num_placed = int(START not in cells)
+  # `reset` draws a start before objects even if there is a fixed one.
+  num_placed = int(START not in cells or random_objects)
   if random_objects:
     is_object = np.isin(cells, list(LETTERS))
     is_place |= is_object
