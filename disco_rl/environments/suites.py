@@ -19,10 +19,10 @@ SUITES = {
   'atari57': tuple(f'atari/{game}' for game in atari.GAMES),
   'procgen16': tuple(f'procgen/{game}' for game in procgen.GAMES),
   'dmlab30': tuple(f'dmlab/{level}' for level in dmlab.LEVELS),
-  'gridworld57': gridworld_tasks.training_names(),
-  'gridworld_held_out': gridworld_tasks.held_out_names(),
+  'gridworld57': gridworld_tasks.TRAINING,
+  'gridworld_held_out': gridworld_tasks.HELD_OUT,
   # The last two groups.
-  'gridworld_held_out_chains': sum(gridworld_tasks.groups()[-2:], ()),
+  'gridworld_held_out_chains': sum(gridworld_tasks.GROUPS[-2:], ()),
   'lpg5': tuple(f'lpg/{task}' for task in random_grids.LPG_TASKS),
   'minatar': tuple(f'minatar/{game}' for game in gymnax_adapter.MINATAR),
   'bsuite': tuple(f'bsuite/{task}' for task in gymnax_adapter.BSUITE),

@@ -305,12 +305,12 @@ def _stack(trees: Sequence[Any]) -> Any:
 
 class TestNames:
   def test_groups_cover_all_names(self) -> None:
-    names = gridworld_tasks.names()
+    names = tuple(gridworld_tasks.RETURNS)
     assert names == suites.expand('gridworld57') + suites.expand(
       'gridworld_held_out'
     )
     assert len(names) == len(set(names)) == 57 + 18
-    assert sum(gridworld_tasks.groups(), ()) == names
+    assert sum(gridworld_tasks.GROUPS, ()) == names
 
   def test_the_suite_of_chains_has_all_held_out_chains(self) -> None:
     held_out = suites.expand('gridworld_held_out')
@@ -321,17 +321,17 @@ class TestNames:
     contents = {
       (str(tree), *(np.asarray(leaf).tobytes() for leaf in leaves))
       for leaves, tree in map(
-        jax.tree.flatten, map(_make, gridworld_tasks.names())
+        jax.tree.flatten, map(_make, gridworld_tasks.RETURNS)
       )
     }
-    assert len(contents) == len(gridworld_tasks.names())
+    assert len(contents) == len(gridworld_tasks.RETURNS)
 
   def test_held_out_tasks_have_new_sizes_layouts_or_dynamics(self) -> None:
-    training = [_make(name) for name in gridworld_tasks.training_names()]
+    training = [_make(name) for name in gridworld_tasks.TRAINING]
     shapes = {_shapes(environment) for environment in training}
     layouts = {_layout(environment) for environment in training}
     assert len(shapes) == 3, 'each costs a compilation'
-    for name in gridworld_tasks.held_out_names():
+    for name in gridworld_tasks.HELD_OUT:
       environment = _make(name)
       if isinstance(environment, chain.Chain):
         is_new = environment.hides_choice or environment.decision_step > 0
@@ -486,8 +486,8 @@ def _played(index: int) -> Any:
     The names and the tasks; the policies, actions and keys; rewards and whether
     an episode ended, [N, P, B, T].
   """
-  shapes = _shapes(_make(gridworld_tasks.groups()[index][0]))
-  named = {name: _make(name) for name in gridworld_tasks.names()}
+  shapes = _shapes(_make(gridworld_tasks.GROUPS[index][0]))
+  named = {name: _make(name) for name in gridworld_tasks.RETURNS}
   named = {name: x for name, x in named.items() if _shapes(x) == shapes}
   tasks = tuple(named.values())
   is_chain = isinstance(tasks[0], chain.Chain)
@@ -542,7 +542,7 @@ class TestTasks:
         np.testing.assert_array_equal(got[i], want)
 
   def test_exact_returns(self) -> None:
-    for name in gridworld_tasks.names():
+    for name in gridworld_tasks.RETURNS:
       task = _make(name)
       if _is_exact(task):
         want = [_exact_return(task, is_optimal) for is_optimal in (False, True)]

@@ -16,7 +16,7 @@ SCALED = (
   *suites.SUITES['procgen16'],
   *suites.SUITES['dmlab30'],
   *(f'procgen/easy/{game}' for game in procgen.GAMES),
-  *gridworld_tasks.names(),
+  *gridworld_tasks.RETURNS,
   *(f'minatar/{game}' for game in reference_scores.MINATAR),
   'catch',
   'catch/6x5',

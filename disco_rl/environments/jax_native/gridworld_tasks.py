@@ -6,7 +6,7 @@
   gridworld/held_out_00 .. 17   other dynamics, layouts and sizes
 
 All have five actions. The tasks of one group stack, so that one compiled
-program maps over them; `groups` lists the groups. The training tasks are three
+program maps over them; `GROUPS` lists the groups. The training tasks are three
 groups, one a line above; the held-out tasks 00 .. 02, 07 .. 09 and 13, 14 stack
 with them:
 
@@ -353,13 +353,19 @@ def _named(groups: Sequence[_Group], form: str) -> tuple[dict[str, Any], ...]:
   )
 
 
-_NAMED_TRAINING = _named(_TRAINING, 'gridworld/{:02}')
-_NAMED_HELD_OUT = _named(_HELD_OUT, 'gridworld/held_out_{:02}')
+_NAMED = (
+  *_named(_TRAINING, 'gridworld/{:02}'),
+  *_named(_HELD_OUT, 'gridworld/held_out_{:02}'),
+)
 _TASKS = {
   name: build_and_task
-  for group in _NAMED_TRAINING + _NAMED_HELD_OUT
+  for group in _NAMED
   for name, build_and_task in group.items()
 }
+# Names by group, training tasks first. Each group stacks.
+GROUPS = tuple(tuple(group) for group in _NAMED)
+TRAINING = sum(GROUPS[: len(_TRAINING)], ())
+HELD_OUT = sum(GROUPS[len(_TRAINING) :], ())
 # Task -> mean undiscounted returns of episodes with uniformly random actions,
 # and with a reference policy. If objects begin in random places, both are
 # measured, and the reference is not optimal: it goes to the object with the
@@ -368,26 +374,6 @@ _TASKS = {
 RETURNS: Mapping[str, tuple[float, float]] = {
   name: task.returns for name, (_, task) in _TASKS.items()
 }
-
-
-def names() -> tuple[str, ...]:
-  """Returns the names of all tasks."""
-  return training_names() + held_out_names()
-
-
-def training_names() -> tuple[str, ...]:
-  """Returns the names of the 57 tasks to train on."""
-  return tuple(name for group in _NAMED_TRAINING for name in group)
-
-
-def held_out_names() -> tuple[str, ...]:
-  """Returns the names of the held-out tasks."""
-  return tuple(name for group in _NAMED_HELD_OUT for name in group)
-
-
-def groups() -> tuple[tuple[str, ...], ...]:
-  """Returns names by group, training tasks first. Each group stacks."""
-  return tuple(tuple(group) for group in _NAMED_TRAINING + _NAMED_HELD_OUT)
 
 
 def make(variant: str) -> base.JaxEnvironment | None:
