@@ -33,6 +33,7 @@ def share_rule(
     CardError: The card is damaged.
     ImportError: The extra `hub` is not installed.
   """
+  path = files.expanded(path)
   weights.load(path)
   found, card = cards.sha256_of(path), cards.read(cards.path_of(path))
   if card.sha256 != found:
@@ -63,5 +64,6 @@ def share_policy(path: files.PathLike, repository: str) -> str:
       the repository is not valid.
     ImportError: The extra `hub` is not installed.
   """
+  path = files.expanded(path)
   agent_files.read(path)
   return hub.upload_policy(path, repository)

@@ -105,12 +105,15 @@ def test_files_of_agents_play_as_they_did(
 
 
 def test_a_shared_policy_is_loaded_by_its_address(
-  trainer: disco_rl.Trainer, tmp_path: pathlib.Path
+  trainer: disco_rl.Trainer,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
 ) -> None:
   path = tmp_path / 'policy.npz'
   trainer.policy().save(path)
+  monkeypatch.setenv('HOME', str(tmp_path))
   with hubs.serve({}, tmp_path / 'cache') as hub:
-    address = disco_rl.share_policy(path, 'me/rules')
+    address = disco_rl.share_policy('~/policy.npz', 'me/rules')
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     name = f'policy-{digest[:8]}.npz'
     assert address == f'hf://me/rules/{name}@{hubs.COMMIT}#sha256={digest}'

@@ -203,13 +203,14 @@ def test_addresses_that_lead_nowhere(
 
 
 def test_shared_rules_can_be_loaded(
-  hub: hubs.Hub, shipped: pathlib.Path
+  hub: hubs.Hub, shipped: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+  monkeypatch.setenv('HOME', str(shipped))
   hub.files.clear()
   addresses = []
   for name in ('mine', 'my other rule'):
     write_card(shipped / 'mine.npz', name=name)
-    address = disco_rl.share_rule(shipped / 'mine.npz', 'me/rules', license='X')
+    address = disco_rl.share_rule('~/mine.npz', 'me/rules', license='X')
     addresses.append(address)
     assert_is_the_rule(rules_lib.load_rule(address).params)
   digest = cards.sha256_of(shipped / 'mine.npz')[:8]
