@@ -73,7 +73,8 @@ class Acting(abc.ABC):
     Args:
       episodes: The number of episodes.
       greedy: Whether to take the most likely actions, instead of sampling.
-      seed: The seed of environments and actions.
+      seed: The seed of environments and actions. Environments on the host begin
+        with the same episodes as a training with this seed.
       max_steps: The maximal length of an episode. A longer one is cut, and
         counts with its return so far: without a time limit, a greedy policy may
         run in circles forever. `Episodes.num_cut` counts them, and a warning is
