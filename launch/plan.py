@@ -33,6 +33,18 @@ if TYPE_CHECKING:
   from disco_rl.evaluation import runner
   from disco_rl.meta_training import config as config_lib
 
+
+def _positive(
+  name: str, default: float | None, text: str
+) -> flags.FlagHolder[Any]:
+  """Defines a flag for a number above 0."""
+  flag = flags.DEFINE_float(name, default, text)
+  flags.register_validator(
+    flag, lambda x: x is None or x > 0, 'must be above 0.'
+  )
+  return flag
+
+
 _CONFIG = common.config_flag()
 _JSON = common.json_flag()
 _DEVICE = flags.DEFINE_string(
@@ -47,19 +59,17 @@ _PER_MACHINE = flags.DEFINE_integer(
   'Devices of one machine; by default at most 8.',
   lower_bound=1,
 )
-_MEMORY = flags.DEFINE_float('memory_gib', None, 'Memory of a device, in GiB.')
-_TFLOPS = flags.DEFINE_float(
+_MEMORY = _positive('memory_gib', None, 'Memory of a device, in GiB.')
+_TFLOPS = _positive(
   'tflops', None, 'Rate of a device in the precision of the run, in TFLOP/s.'
 )
-_BANDWIDTH = flags.DEFINE_float(
-  'bandwidth_gbs', None, 'Bandwidth of a device, in GB/s.'
-)
-_FRACTION = flags.DEFINE_float(
+_BANDWIDTH = _positive('bandwidth_gbs', None, 'Bandwidth of a device, in GB/s.')
+_FRACTION = _positive(
   'memory_fraction',
   0.75,
   "Fraction of a device's memory for programs; 0.75 is JAX's default on GPUs.",
 )
-_EFFICIENCY = flags.DEFINE_float(
+_EFFICIENCY = _positive(
   'efficiency',
   0.4,
   'Fraction of peak rates that programs reach; 0.37 to 0.41 of TFLOP/s were '
@@ -69,11 +79,12 @@ _OPERATION = flags.DEFINE_float(
   'operation_microseconds',
   1.0,
   'Time to start an operation of a traced program; assumed.',
+  lower_bound=0.0,
 )
-_HOST = flags.DEFINE_float(
+_HOST = _positive(
   'host_memory_gib', 1024.0, "Size of a machine's own memory, in GiB."
 )
-_STEPS = flags.DEFINE_float(
+_STEPS = _positive(
   'steps_per_second',
   50_000.0,
   'Total actions per second in environments on the host of a machine; one in '

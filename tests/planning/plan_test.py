@@ -4,6 +4,7 @@ import dataclasses
 import json
 from typing import Any
 
+from absl import flags
 import jax
 import jax.numpy as jnp
 import launching
@@ -304,6 +305,8 @@ def test_a_device_that_is_not_known_is_described_by_flags() -> None:
     launcher.make_cluster()
   with launching.parsed(config, *described, _UNUSED):
     assert launcher.make_cluster().bandwidth == pytest.approx(0.4 * 1008e9)
+    with pytest.raises(flags.IllegalFlagValueError, match='above 0'):
+      flags.FLAGS.efficiency = 0.0
 
 
 def test_flags_come_before_what_suits_a_rule(
