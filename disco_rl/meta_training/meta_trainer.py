@@ -158,7 +158,7 @@ class MetaTrainer:
         run.folder, self._rule, config, self._groups, settings
       )
       rule_files.save_initial(self._initial_params)
-      self._meta_step.open_replays(run.folder / 'replay')
+      self._meta_step.open_replays(run.replays)
       with run.saving():
         if run.newest_step < config.meta_steps:
           self._compile()

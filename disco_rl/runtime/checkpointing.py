@@ -216,10 +216,16 @@ class Checkpointer:
       for name in {*optional} & set(held) - set(like):
         empty = lambda x: np.empty(x.shape, x.dtype)
         like[name] = jax.tree.map(empty, held[name])
-    abstract = jax.tree.map(
-      lambda x: ocp.utils.to_shape_dtype_struct(files.to_data(x)), like
-    )
-    restored = self._manager.restore(step, args=_Restore(abstract))
+
+    def abstract(x: types.PyTree) -> types.PyTree:
+      # From its mere shape, Orbax would restore a NumPy array onto the devices
+      # that held it, if another number of processes saved it.
+      if isinstance(x, np.ndarray):
+        return x
+      return ocp.utils.to_shape_dtype_struct(files.to_data(x))
+
+    target = jax.tree.map(abstract, like)
+    restored = self._manager.restore(step, args=_Restore(target))
     return jax.tree.map(files.from_data, restored, like)
 
   def _enter(self, step: int | None) -> None:

@@ -111,9 +111,11 @@ def opened(
   """
   workdir = files.expanded(workdir)
   with distributed.folder(workdir) as own, workdirs.locked(own):
-    check_disk(own, options.disk, options.remedy)
+    if distributed.is_first():
+      check_disk(own, options.disk, options.remedy)
     workdirs.claim(own, settings, options.free, options.rules)
-    forks.begin(own, settings.get(forks.KEY))
+    if distributed.is_first():
+      forks.begin(own, settings.get(forks.KEY))
     distributed.wait('the folder is claimed')
     names = options.loggers if distributed.is_first() else ()
     logged = loggers_lib.Run(own, settings, options.step)
@@ -156,6 +158,11 @@ class Run:
   def seconds(self) -> float:
     """The seconds so far, including those before the run was resumed."""
     return self._clock() - self._start
+
+  @property
+  def replays(self) -> pathlib.Path:
+    """The folder for replay, to which all processes write."""
+    return self._checkpoints.with_name('replay')
 
   @property
   def newest_step(self) -> int:

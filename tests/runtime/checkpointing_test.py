@@ -301,6 +301,22 @@ def test_only_one_of_two_trees_has_an_optional_entry(
   assert step_of(restored) == 1
 
 
+def test_numpy_arrays_that_were_on_devices_that_are_gone(
+  copy: pathlib.Path,
+) -> None:
+  """One process has in NumPy arrays what two had on their devices."""
+  step = copy / '3' / 'default'
+  (step / 'digests.json').unlink()
+  text = (step / '_sharding').read_text()
+  assert 'cpu:0' in text
+  (step / '_sharding').write_text(text.replace('cpu:0', 'cpu:99'))
+  like = {**tree(0), 'params': np.zeros((40, 30), np.float32)}
+  with checkpointing.Checkpointer(copy) as checkpointer:
+    newest = checkpointer.restore(like)
+  assert newest is not None and newest[0] == step_of(newest[1]) == 3
+  assert isinstance(newest[1]['params'], np.ndarray)
+
+
 def test_a_folder_that_was_removed_is_named(copy: pathlib.Path) -> None:
   with (
     pytest.raises(checkpointing.CheckpointError, match='removed while'),

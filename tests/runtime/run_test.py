@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 from disco_rl.runtime import checkpointing
+from disco_rl.runtime import distributed
+from disco_rl.runtime import forks
 from disco_rl.runtime import metrics
 from disco_rl.runtime import run as run_lib
 from disco_rl.runtime import signals
@@ -237,3 +239,15 @@ def test_rules_and_disks_are_checked_before_anything_is_written(
   run_lib.check_disk(workdir, held + 500, 'Buy one.')
   with pytest.raises(ValueError, match='Buy one'):
     World().run(workdir, 4, disk=held + 501, remedy='Buy one.')
+
+
+def test_other_processes_share_the_folder_of_the_first(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """They write replay to it, and need neither its disk nor a fork's source."""
+  monkeypatch.setattr(distributed, 'is_first', lambda: False)
+  settings = {forks.KEY: {'workdir': str(tmp_path / 'gone'), 'step': 1}}
+  options = dataclasses.replace(OPTIONS, disk=10**18)
+  with run_lib.opened(tmp_path / 'run', settings, options) as run:
+    assert run.replays == tmp_path / 'run' / 'replay'
+    assert tmp_path not in run.folder.parents
