@@ -255,12 +255,14 @@ class Evaluation:
     )
     settings = {**description, **self._chosen}
     with run_lib.opened(workdir, settings, options) as run:
-      self._driver.open_replays(run.folder / 'replay')
+      self._driver.open_replays(run.replays)
       train_state = self._driver.init(self._keys())
       with run.saving():
         newest = run.restore(
           self._content(train_state),
           lambda tree: self._driver.restore_replays(tree[TRAIN_STATE]),
+          # Missing after a failure.
+          optional=['environments'],
         )
         if newest is not None:
           train_state = self._resume(*newest)
@@ -287,8 +289,8 @@ class Evaluation:
     config, environments = self._config, saved.get('environments')
     if environments is None and isinstance(self._driver, training.HostTraining):
       reports.note(
-        f'{config.environment} cannot be saved: new episodes begin, with seeds '
-        'of their own.'
+        f'{config.environment} cannot be saved, or failed: new episodes begin, '
+        'with seeds of their own.'
       )
       self.close()
       environment = environment_registry.make(

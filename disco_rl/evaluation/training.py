@@ -243,8 +243,8 @@ class HostTraining(training_base.Training):
     return self.resume(train_state)
 
   def save_environments(self) -> types.PyTree | None:
-    """Implements `base.Training.save_environments`."""
-    return self.collector.actor.save()
+    """Implements `base.Training.save_environments`; None after a failure."""
+    return None if self._must_restart else self.collector.actor.save()
 
   def resume(
     self, train_state: TrainState, environments: types.PyTree | None = None

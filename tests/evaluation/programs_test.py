@@ -1,5 +1,8 @@
 """Tests of what the programs of an evaluation depend on."""
 
+from typing import Any
+
+import discovering
 import jax
 import numpy as np
 import pytest
@@ -34,7 +37,17 @@ class Constant(environment_base.JaxEnvironment):
     return self._inner.step(state, action, key)
 
 
-def make(environment: environment_base.JaxEnvironment) -> base.Training:
+class Failing(discovering.Counting):
+  """Fails in its fifth step, in the second rollout."""
+
+  def step(self, action: Any) -> Any:
+    """As Counting."""
+    if self._steps == 4:
+      raise OSError('broken')
+    return super().step(action)
+
+
+def make(environment: Any) -> base.Training:
   config = agent_lib.AgentConfig(
     network=agent_network.AgentNetworkConfig(
       torsos.TorsoConfig(hidden_sizes=(8,))
@@ -71,3 +84,14 @@ def test_an_environment_that_is_no_tree_is_trained_in() -> None:
   state, _ = agents.advance({}, agents.init(keys), 4)
   # Twelve steps in each of two environments, whose episodes take two.
   assert state.agents.episodes.finished.tolist() == [12]
+
+
+def test_environments_that_failed_are_not_saved() -> None:
+  """They are in the middle of a rollout that no return counts."""
+  agents = make(Failing(0))
+  state = agents.init(jax.vmap(jax.random.key)(np.arange(1)))
+  assert agents.save_environments() is not None
+  outcome = agents.attempt({}, state, 2, should_stop=lambda: False)
+  assert isinstance(outcome.failure, OSError)
+  assert outcome.num_updates == 1
+  assert agents.save_environments() is None
