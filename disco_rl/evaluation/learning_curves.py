@@ -57,8 +57,11 @@ def draw(curves: Mapping[str, Curve], title: str = '') -> figure.Figure:
       zorder=3,  # Above the thin lines of all curves.
       **style,
     )
-    if np.isfinite(mean[-1]):
-      ends[label] = mean[-1], style['color']
+    # Some seeds may lack the last point, or all points.
+    known = np.concatenate([returns.T.ravel(), mean])
+    known = known[np.isfinite(known)]
+    if len(known):
+      ends[label] = known[-1], style['color']
   ax.set_title(title, loc='left', color=plotting.INK, fontsize=12, pad=10)
   ax.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
   # From 0, so that a late first episode is visible.

@@ -153,12 +153,13 @@ def over_settings(
   """
   label = 'combinations of settings, ranked' if name is None else name
   fig, ax = plotting.panel(label, 'return at the end of training')
-  for i, (rule, by_setting) in enumerate(scores.items()):
+  styles = plotting.lines(scores)
+  for rule, by_setting in scores.items():
     values = np.stack(list(by_setting.values()))
     if name is None:
       values = ranked(values)
     x = np.arange(1, len(values) + 1)
-    style = plotting.line(i)
+    style = styles[rule]
     ax.plot(x, values, '.', color=style['color'], alpha=0.35)
     ax.plot(x, values.mean(axis=1), marker='o', label=rule, **style)
     if name is not None:

@@ -40,6 +40,17 @@ def test_the_mean_begins_where_every_seed_has_a_value() -> None:
   np.testing.assert_array_equal(mean.get_ydata(), expected)
 
 
+def test_curves_that_lack_seeds_have_labels() -> None:
+  unfinished, without_mean = RETURNS.copy(), RETURNS.copy()
+  unfinished[1:, -1] = np.nan
+  without_mean[0] = np.nan
+  curves = {'a': (STEPS, unfinished), 'b': (STEPS, without_mean)}
+  (ax,) = learning_curves.draw(curves).axes
+  labels = {text.get_text(): text.xy[1] for text in ax.texts}
+  np.testing.assert_allclose(labels['a'], RETURNS[:, -2].mean())
+  np.testing.assert_allclose(labels['b'], RETURNS[-1, -1])
+
+
 def test_a_single_point_has_a_marker() -> None:
   drawn = _drawn({'a': (np.array([56]), np.array([[0.5]]))})
   assert [line.get_marker() for line in drawn] == ['o', 'o']

@@ -4,6 +4,7 @@ import matplotlib.colors
 import numpy as np
 
 from disco_rl.evaluation import learning_curves
+from disco_rl.evaluation import report_figures
 from disco_rl.runtime import plotting
 
 
@@ -27,6 +28,12 @@ def test_rules_have_their_colors_in_every_figure() -> None:
   both = plotting.lines(['a/rule.npz', 'b/rule.npz'])
   assert both['a/rule.npz'] != both['b/rule.npz']
   assert len({line['color'] for line in many.values()}) == 5
+  by_setting = {'0.1': np.zeros(2)}
+  drawn = report_figures.over_settings({'disco103': by_setting}, None)
+  (panel,) = drawn.axes
+  assert {line.get_color() for line in panel.lines} == {
+    few['disco103']['color']
+  }
 
 
 def test_labels_at_the_ends_of_lines_keep_apart() -> None:
