@@ -33,7 +33,7 @@ from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
 from disco_rl.update_rules import registry
 
-_RULE = flags.DEFINE_string('rule', 'disco103', 'See configs/evaluate.py.')
+_RULE = flags.DEFINE_string('rule', 'disco103', 'Name of a rule or its file.')
 _SEEDS = flags.DEFINE_integer('seeds', 1, 'Agents that the run trains at once.')
 _UPDATES = flags.DEFINE_integer(
   'updates', 1000, 'Updates of the run; 0: no run.'

@@ -82,7 +82,7 @@ _DTYPE = flags.DEFINE_enum(
 )
 # In float32 on a CPU an update then takes 2 GiB.
 _CHUNK = flags.DEFINE_integer(
-  'torso_chunk_size', 32, 'See configs/meta_training.py.'
+  'torso_chunk_size', 32, 'Observations that the torso computes at a time.'
 )
 _BATCH_DEVICES = flags.DEFINE_integer(
   'batch_devices', 1, 'Devices that share the batches of the agent.'
