@@ -81,15 +81,16 @@ def _shown(page: pathlib.Path, scene: str) -> dict[str, list[list[float]]]:
 
 
 def _variant() -> tuple[base.UpdateRule, types.Params]:
-  """A rule without y, z and the meta-RNN, with two blocks per action."""
+  """A rule without y, z and the meta-RNN, with five blocks per action."""
   network = meta_network.MetaNetworkConfig(
     prediction_size=0,
     meta_rnn_size=0,
     lstm_size=8,
-    policy_target_channels=(4, 3),
+    policy_target_channels=5 * (8,),
   )
   rule = disco.Disco(network=network, num_bins=11, max_abs_value=2.0)
-  return rule, meta_network.init(jax.random.key(3), network)
+  params = meta_network.init(jax.random.key(1), network)
+  return rule, jax.tree.map(lambda x: 2 * x, params)  # Each block shrinks pi.
 
 
 @pytest.mark.parametrize('times', [0, 3])

@@ -83,14 +83,13 @@ class Rule {
 
   // Blocks over the action axis: [A][C] -> [A][channels].
   actionNet(module, x) {
-    const names = ['conv1_d', 'conv1_d_1', 'conv1_d_2', 'conv1_d_3'];
-    for (const name of names) {
-      if (!(`${module}/${name}/w` in this.weights)) break;
+    for (let i = 0; ; i++) {
+      const block = `${module}/conv1_d${i ? `_${i}` : ''}`;
+      if (!(`${block}/w` in this.weights)) return x;
       const average = x[0].map((_, c) => mean(x.map((channels) => channels[c])));
       x = x.map((channels) =>
-        this.layer(`${module}/${name}`, channels.concat(average)).map(relu));
+        this.layer(block, channels.concat(average)).map(relu));
     }
-    return x;
   }
 
   // Returns by Retrace, advantages, and the moments after this batch.
