@@ -118,12 +118,14 @@ def load_agent(
     ImportError: A package that the environment needs is not installed.
   """
   one = stored.read(files.expanded(workdir), seed)
+  settings = config_lib.flatten(one.config.agent)
+  del settings['replay_on_disk']  # The trainer has no folder.
   trainer = trainer_lib.Trainer(
     one.config.environment,
     one.rule,
     seed=one.seed,
     preprocessing=one.config.preprocessing,
-    **config_lib.flatten(one.config.agent),
+    **settings,
   )
   trainer.take_over(one.train_state, one.update)
   return trainer
