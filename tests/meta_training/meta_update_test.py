@@ -158,6 +158,9 @@ class RecordedTraining:
   def begin_episodes(self) -> None:
     pass
 
+  def save_environments(self) -> None:
+    pass
+
   def calls(self, rule_params: Any) -> list[Any]:
     del rule_params
     return []
