@@ -30,8 +30,7 @@ class _Parser(flags.ArgumentParser[Any]):
       return self._of_files.parse(self._file(argument))
     # Elsewhere these mean that a flag names an unknown setting.
     except (AttributeError, LookupError, SyntaxError) as error:
-      text = ' '.join(str(error).split())
-      raise ValueError(f'{type(error).__name__}: {text}') from error
+      raise ValueError(f'{type(error).__name__}: {error}') from error
 
   def _file(self, path: str) -> str:
     """Returns the file and, after a colon, its variant."""

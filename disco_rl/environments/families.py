@@ -154,7 +154,7 @@ def _find_lpg(variant: str | None, _: None) -> Builder | None:
 def _find_gymnasium(
   variant: str | None, preprocessing: gymnasium_adapter.Preprocessing
 ) -> Builder | None:
-  env_id = variant or ''
+  env_id = variant or ''  # Raises without the package, also for the family.
   if not gymnasium_adapter.is_registered(env_id):
     return None
   return functools.partial(

@@ -57,7 +57,7 @@ def draw(curves: Mapping[str, Curve], title: str = '') -> figure.Figure:
       zorder=3,  # Above the thin lines of all curves.
       **style,
     )
-    # Some seeds may lack the last point, or all points.
+    # The last mean; if seeds without any point leave none, the last return.
     known = np.concatenate([returns.T.ravel(), mean])
     known = known[np.isfinite(known)]
     if len(known):

@@ -133,16 +133,15 @@ def config_of(
     )[0],
     config.sizes,
   )
+  updates, log_every = config.updates, config.log_every
   if rollouts is not None:
-    config = dataclasses.replace(
-      config,
-      updates=agent.updates(rollouts),
-      log_every=agent.updates(config.log_every),
-    )
+    updates, log_every = agent.updates(rollouts), agent.updates(log_every)
   return dataclasses.replace(
     config,
     agent=agent,
     rule_settings=rule_registry.settings_of(rule.rule),
+    updates=updates,
+    log_every=log_every,
   )
 
 

@@ -70,14 +70,14 @@ def failures(
     metrics.NonFiniteError: An agent has failed too many times in a row.
   """
   names = agent_names(groups)
-  counts = np.concatenate([x.failures for x in lifetimes])
+  streaks = np.concatenate([x.failures for x in lifetimes])
   messages = []
-  for i in np.flatnonzero(counts * _counts(groups)).tolist():
+  for i in np.flatnonzero(streaks * _counts(groups)).tolist():
     what = f'A loss or the meta-gradient of agent {i}, in {names[i]}, '
     what += 'is not finite in meta-step'
-    if counts[i] >= _MAX_FAILURES:
+    if streaks[i] >= _MAX_FAILURES:
       raise metrics.NonFiniteError(
-        f'{what}s {meta_step - int(counts[i]) + 1} to {meta_step}, though the '
+        f'{what}s {meta_step - int(streaks[i]) + 1} to {meta_step}, though the '
         'agent is reset after each. Likely causes: a learning_rate or '
         'meta_learning_rate that is too high, or rewards that are not finite.'
       )

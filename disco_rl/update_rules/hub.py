@@ -131,9 +131,12 @@ def _uploading(repository: str) -> Iterator[None]:
   except (OSError, ValueError):
     raise
   except Exception as error:
-    raise OSError(
-      f'Could not upload to {repository!r}: {" ".join(str(error).split())}'
-    ) from error
+    raise _failure(f'upload to {repository!r}', error) from error
+
+
+def _failure(task: str, error: Exception) -> OSError:
+  """Makes the error for one of the package or of its HTTP client."""
+  return OSError(f'Could not {task}: {" ".join(str(error).split())}')
 
 
 def _unique(name: str, path: files.PathLike) -> str:
@@ -210,11 +213,8 @@ def _get(
     raise FileNotFoundError(
       f'{address!r}: {repository} has no file {path} at {revision or "main"}.'
     ) from error
-  # Errors of the package, and of its HTTP client.
   except Exception as error:
-    raise OSError(
-      f'Could not download {address!r}: {" ".join(str(error).split())}'
-    ) from error
+    raise _failure(f'download {address!r}', error) from error
 
 
 def _import(what: str) -> ModuleType:

@@ -287,7 +287,8 @@ def test_a_rule_from_a_file_in_host_environments(
   # Not the first episodes once more; one is made for its shapes alone.
   assert seeds == [0, 0, adapters.resumed_seed(0, 15)]
   assert adapters.resumed_seed(0, 15) != adapters.resumed_seed(0, 16) != 0
-  assert 'CartPole-v1 cannot be saved, or failed' in capsys.readouterr().err
+  answer = capsys.readouterr().err
+  assert 'CartPole-v1 cannot be saved, or failed: new episodes' in answer
 
 
 @pytest.mark.slow
