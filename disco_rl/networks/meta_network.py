@@ -37,7 +37,8 @@ class MetaNetworkConfig(config_lib.Settings, prefix='rule_'):
     prediction_size: Y, width of the predictions y and z; 0: no predictions.
     prediction_embedding: widths of the layers of E_y and E_z.
     policy_channels: channels of the blocks of the policy embedding.
-    policy_target_channels: channels of the blocks that emit pi_hat.
+    policy_target_channels: channels of the blocks that emit pi_hat; the first
+      block reads the LSTM.
     lstm_size: width of the LSTM that runs backwards along the trajectory.
     meta_rnn_input_size: width of the layer in front of the meta-RNN.
     meta_rnn_size: width of the LSTM whose state lasts for the agent's lifetime;
@@ -60,11 +61,16 @@ class MetaNetworkConfig(config_lib.Settings, prefix='rule_'):
   transformer_heads: config_lib.Count = 4
 
   def conflicts(self) -> Iterator[str]:
-    """Yields errors about embeddings of predictions and attention heads."""
+    """Yields errors about missing layers and attention heads."""
     if tuple(self.prediction_embedding[-1:]) != (1,):
       yield (
         f'rule_prediction_embedding={self.prediction_embedding} must end in a '
         'layer of one unit, the embedded prediction.'
+      )
+    if not self.policy_target_channels:
+      yield (
+        'rule_policy_target_channels=() must name at least one block, because '
+        'the first block combines each action with the LSTM.'
       )
     if self.transformer_layers and self.lstm_size % self.transformer_heads:
       yield (

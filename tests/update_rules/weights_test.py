@@ -41,7 +41,7 @@ SHALLOW = dataclasses.replace(
   small.META_NETWORK,
   prediction_embedding=(1,),
   policy_channels=(2,),
-  policy_target_channels=(),
+  policy_target_channels=(3,),
 )
 
 

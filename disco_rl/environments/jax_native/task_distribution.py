@@ -6,6 +6,7 @@ on tasks that it has not seen.
 
 import abc
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -37,7 +38,7 @@ class TaskDistribution(base.JaxEnvironment):
   agent is reset.
   """
 
-  @property
+  @functools.cached_property
   def spec(self) -> types.EnvironmentSpec:
     """The spec of every task."""
     task: base.JaxEnvironment = jax.eval_shape(
