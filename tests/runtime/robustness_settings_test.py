@@ -164,7 +164,11 @@ def test_invalid_values_raise(name: str, setting: str) -> None:
     ('meta_training', {'save_every': 2}, r'=2 must divide .* one of \[1, 5\]'),
     ('meta_training', {'meta_decay_steps': 1}, 'meta_steps=1000 is above .*=1'),
     ('meta_training', {'rule_prediction_embedding': (3,)}, 'layer of one unit'),
-    ('meta_training', {'rule_policy_target_channels': ()}, 'at least one block'),
+    (
+      'meta_training',
+      {'rule_policy_target_channels': ()},
+      'at least one block',
+    ),
     ('meta_training', {'meta_value_hidden_sizes': ()}, 'at least one dense'),
   ],
 )
