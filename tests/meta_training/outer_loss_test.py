@@ -46,10 +46,7 @@ PUBLISHED: Costs = {
   'target_kl_cost': 1e-2,
   'target_mean_cost': 1e-3,
 }
-CONFIGS = {
-  'distinct': (outer_loss.OuterLossConfig(**DISTINCT), DISTINCT),
-  'published': (outer_loss.OuterLossConfig(), PUBLISHED),
-}
+CONFIG = outer_loss.OuterLossConfig(**DISTINCT)
 
 Arrays = dict[str, np.ndarray]
 # Arrays, mask -> the loss, and logs.
@@ -217,15 +214,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize('weights', CONFIGS)
+def test_costs_are_the_published_ones_by_default() -> None:
+  assert outer_loss.OuterLossConfig() == outer_loss.OuterLossConfig(**PUBLISHED)
+
+
 @pytest.mark.parametrize('function', CASES)
-def test_loss_logs_and_gradients(function: str, weights: str) -> None:
+def test_loss_logs_and_gradients(function: str) -> None:
   """Only what is named in CASES has a gradient; of all else it is exactly 0."""
   checked, reference, arrays, differentiable = CASES[function]
-  config, costs = CONFIGS[weights]
-  reference = functools.partial(reference, costs)
+  reference = functools.partial(reference, DISTINCT)
   evaluate = goldens.quick_jit(
-    jax.value_and_grad(functools.partial(checked, config), has_aux=True)
+    jax.value_and_grad(functools.partial(checked, CONFIG), has_aux=True)
   )
   for mask in (MASK, EMPTY):
     (loss, logs), gradient = evaluate(arrays, mask)
@@ -250,8 +249,7 @@ def test_real_transitions_alone_matter() -> None:
     spoilt[name] = x.copy()
     spoilt[name][:T][~MASK] += 100.0
     spoilt[name][T:] -= 50.0
-  config = CONFIGS['distinct'][0]
-  evaluate = goldens.quick_jit(functools.partial(validation, config))
+  evaluate = goldens.quick_jit(functools.partial(validation, CONFIG))
   loss, _ = evaluate(TAKEN, MASK)
   assert evaluate(spoilt, MASK)[0] == pytest.approx(float(loss), rel=1e-12)
   assert evaluate(spoilt, np.ones_like(MASK))[0] != pytest.approx(float(loss))
