@@ -29,8 +29,6 @@ from disco_rl.update_rules import cards
 from disco_rl.update_rules import sources
 from disco_rl.update_rules import weights
 
-Arrays = dict[str, Any]
-
 DEEP = dataclasses.replace(
   small.META_NETWORK,
   prediction_embedding=(6, 4, 1),
