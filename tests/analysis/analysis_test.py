@@ -495,7 +495,7 @@ BARE = dataclasses.replace(
 def test_what_a_rule_lacks_is_left_out() -> None:
   bare = hand_made.scene(BARE, [0] * 6, [1.0] * 6, ENDS, [0] * 3)
   assert set(bare.outputs) == {'logits'}
-  params = initial_rule.draw(jax.random.key(0), BARE.network)
+  params = small.nest(small.arrays(BARE.network))
   targets = scenes.targets(BARE, params, bare)
   assert (targets.y, targets.z, targets.q) == (None, None, None)
   # Reward, pi and pi_hat; the color bars are axes, too.

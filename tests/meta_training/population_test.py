@@ -52,6 +52,12 @@ def make(**changes: Any) -> tuple[list[population.Group], types.Params]:
   return build.make_groups(config, rule), rule_params
 
 
+def make_groups(**changes: Any) -> list[population.Group]:
+  """The groups of a run, without eta: drawing it takes long to compile."""
+  config = discovering.config_of(**{**TINY, **changes})
+  return build.make_groups(config, config.rule_settings)
+
+
 def keys(seed: int, num_members: int) -> types.Array:
   return jax.random.split(jax.random.key(seed), num_members)
 
@@ -149,7 +155,7 @@ MODES = [{'mode': mode} for mode in meta_gradient.MODES]
 
 @pytest.mark.parametrize('settings', [*MODES, ablations.VARIANTS['evolution']])
 def test_only_mixed_mode_keeps_gradients(settings: dict[str, Any]) -> None:
-  (group,), _ = make(**settings, **small_runs.SMALL_RULE)
+  (group,) = make_groups(**settings, **small_runs.SMALL_RULE)
   is_mixed = settings.get('mode') == 'mixed'
   assert group.config.inner_loop.keep_gradients == is_mixed
 
@@ -173,7 +179,7 @@ def test_a_chunk_is_a_divisor(
 
 @pytest.mark.slow
 def test_chunk_sizes_agree(warm: Warm) -> None:
-  (chunked,), _ = make(chunk_size=2, **small_runs.SMALL_RULE)
+  (chunked,) = make_groups(chunk_size=2, **small_runs.SMALL_RULE)
   assert chunked.config.chunk == 2
   # A third step: the warmer Adam is, the less it amplifies rounding.
   _, start, _ = warm.group.step(warm.rule_params, copied(warm.members))
@@ -234,7 +240,7 @@ def test_updates_of_padding_do_not_count(
 
 def test_a_group_is_padded() -> None:
   names = ('catch/4x3', 'gridworld/00', 'gridworld/01')
-  groups, _ = make(environments=','.join(names), agents=6, group_multiple=3)
+  groups = make_groups(environments=','.join(names), agents=6, group_multiple=3)
   boards, grids = (group.config for group in groups)
   assert boards.names == 3 * names[:1]
   assert boards.counts.tolist() == [True, True, False]
@@ -244,7 +250,7 @@ def test_a_group_is_padded() -> None:
 
 
 def test_failures_of_padding_do_not_end_a_run() -> None:
-  groups, _ = make(
+  groups = make_groups(
     environments='catch/4x3,gridworld/00', agents=2, group_multiple=2
   )
 
