@@ -122,7 +122,8 @@ class TestGymnaxEnvironment:
   def test_episodes_are_those_of_gymnax(self, name: str) -> None:
     environment = _make(name, max_steps_in_episode=STEP_LIMIT)
     num_actions = environment.spec.num_actions
-    action = conformance.random_actions(num_actions, NUM_STEPS, 8)
+    # As many environments as above, so that the program is the same.
+    action = conformance.random_actions(num_actions, NUM_STEPS, 96)
     first, timestep = jax.jit(conformance.jax_rollout(environment))(
       jax.random.key(0), action
     )
