@@ -51,11 +51,12 @@ Row = tuple[str, float, str]
 
 def build_agent() -> tuple[agent_lib.Agent, types.Params, catch.Catch]:
   """Returns the agent of configs/evaluate.py:catch, eta, and Catch."""
-  config = evaluate_config.get_config('catch').to_dict()
-  rule, rule_params = registry.load(_RULE.value)
+  settings = evaluate_config.get_config('catch')
+  settings.rule = _RULE.value
+  config = runner.config_of(settings.to_dict())
+  rule, rule_params = registry.load(config.rule, **config.rule_settings)
   environment = catch.Catch()
-  settings = runner.config_of(config).agent
-  agent = agent_lib.make(settings, environment.spec, rule)
+  agent = agent_lib.make(config.agent, environment.spec, rule)
   return agent, jax.device_put(rule_params), environment
 
 

@@ -70,6 +70,8 @@ def make_settings(size: Size, mode: str) -> dict[str, Any]:
     unroll_length=size.transitions,
     batch_size=size.trajectories,
     num_environments=4,
+    # At most the newest rollout.
+    on_policy_share=min(config.on_policy_share, 4 / size.trajectories),
     validation_trajectories=32,
     replay_capacity=320,
     mode=mode if mode in ('plain', 'checkpointed') else 'mixed',

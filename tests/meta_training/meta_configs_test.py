@@ -1,8 +1,10 @@
 """Every config of discovery as it stands."""
 
 import importlib
+import pathlib
 from typing import Any
 
+import launching
 import pytest
 
 from configs import benchmarks
@@ -48,6 +50,29 @@ def test_lengths_of_benchmarks_count_what_an_action_takes() -> None:
     assert record.environment_steps == pytest.approx(steps, rel=1e-3)
     repeat = benchmarks.BENCHMARKS[name].action_repeat
     assert record.steps_per_update == repeat * record.agent.actions_per_update
+
+
+@pytest.mark.parametrize(
+  'code',
+  [
+    'from benchmarks import meta_step as benchmark\n'
+    'for size in benchmark.SIZES.values():\n'
+    '  settings = benchmark.make_settings(size, "mixed")\n'
+    '  benchmark.meta_trainer.config_of(settings)',
+    'from absl import flags\n'
+    'from benchmarks import learner\n'
+    'flags.FLAGS(["", "--rule=actor_critic"])\n'
+    'assert learner.build_agent()[0].rule.discount == 0.997',
+  ],
+  ids=['meta_step', 'learner'],
+)
+def test_settings_of_timings_are_valid(
+  code: str, tmp_path: pathlib.Path
+) -> None:
+  # In its own process: the flags have names of those of launchers. There are
+  # no published weights, which these rules do not use.
+  ended = launching.run_python('-c', code, DISCO_RL_WEIGHTS_DIR=str(tmp_path))
+  assert ended.returncode == 0, ended.stderr
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
