@@ -3,8 +3,8 @@
 This is not a config itself; configs/evaluate.py makes the settings available by
 name. The paper specifies environment steps, which are frames in Atari and DMLab
 (four per action), and fractions of replayed trajectories. The settings here
-specify updates and environments instead. Each update after a rollout learns
-from the whole rollout; the other trajectories of its batch are from replay.
+specify updates and environments instead. The updates after a rollout learn from
+each of its trajectories once; the others of their batches are from replay.
 """
 
 import dataclasses
