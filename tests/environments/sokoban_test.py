@@ -8,7 +8,6 @@ from typing import Any
 
 import conformance
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,6 +16,8 @@ from disco_rl.environments import registry
 from disco_rl.environments.jax_native import sokoban
 from disco_rl.environments.jax_native import sokoban_generator
 from disco_rl.environments.jax_native import sokoban_levels
+
+pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 Cell = tuple[int, int]
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
@@ -120,17 +121,21 @@ def _boxes_after(level: np.ndarray, actions: list[int]) -> frozenset[Cell]:
   return box
 
 
-def _play(level: np.ndarray, actions: Any) -> Any:
-  """Outcomes [T] of actions [T], which do not begin new episodes."""
-  environment = sokoban.make(level[None])
+@jax.jit
+def _outcomes(environment: Any, actions: Any) -> Any:
   key = jax.random.key(0)
   state, _ = environment.reset(key)
-  _, timesteps = jax.lax.scan(
-    lambda state, action: environment.step(state, action, key),
-    state,
-    jnp.asarray(actions),
-  )
-  return jax.tree.map(np.asarray, timesteps)
+  step = lambda state, action: environment.step(state, action, key)
+  return jax.lax.scan(step, state, actions)[1]
+
+
+def _play(level: np.ndarray, actions: Any) -> Any:
+  """Outcomes [T] of actions [T], which do not begin new episodes."""
+  num_steps = len(actions)
+  # Filled up to one length, for a single compilation.
+  padded = np.pad(np.asarray(actions, np.int32), (0, 120 - num_steps))
+  timesteps = _outcomes(sokoban.make(level[None]), padded)
+  return jax.tree.map(lambda x: np.asarray(x)[:num_steps], timesteps)
 
 
 class TestGenerator:
