@@ -245,6 +245,10 @@ def _compare(
   ]
   for result in missing:
     groups[result.rule][result.learning_rate].append(result)
+  # A sample of a grid is in any order, but rules are compared by column.
+  for by_rate in groups.values():
+    for group in by_rate.values():
+      group.sort(key=lambda result: environments.index(result.environment))
   iqms = {
     rule: {rate: iqm(group, scales) for rate, group in by_rate.items()}
     for rule, by_rate in groups.items()

@@ -129,6 +129,19 @@ def test_a_rule_without_a_run_in_some_environment_is_not_compared(
   assert 'No learning rate has all scores: b.' in text
 
 
+def test_scores_are_compared_in_the_same_environment() -> None:
+  """In whatever order the runs are, as in a sample of a sweep."""
+  results = [
+    result('catch', 'a', returns=(0.0, 0.0)),
+    result('catch/5x5', 'a', returns=(0.6, 0.6)),
+    result('catch/5x5', 'b', returns=(0.8, 0.8)),
+    result('catch', 'b', returns=(0.2, 0.2)),
+  ]
+  (compared,) = comparison.compare(results)
+  (improvement,) = compared.improvements
+  assert (improvement.rule, improvement.probability.value) == ('a', 0.0)
+
+
 def test_the_curve_begins_where_all_have_scores() -> None:
   late = result('catch', steps=(20.0, 60.0, 100.0))
   late.curve[1][1, 0] = np.nan
