@@ -19,16 +19,17 @@ from disco_rl.evaluation import runs as runs_lib
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import files
 
-# Families with a scale in `normalization`, from the exact return of random play
+# Families with a scale in `normalization`, from the known return of random play
 # to the best possible return.
 _EXACT = ('gridworld', 'random_grid', 'random_chain', 'lpg')
 _BEST_CATCH = 1.0
 _MEANING = (
-  '0 is random play. 1 is the best possible return in grid worlds and on Catch '
-  '(in grid worlds where objects begin in random places, the return of a '
-  'reference policy); elsewhere it is the mean return of the tuned '
-  "actor-critic after the longest training. Random play's return is exact in "
-  'grid worlds, and that of the contender "uniform" elsewhere.'
+  '0 is random play. 1 is the best possible return in grid worlds, in random '
+  'chains and on Catch (in grid worlds where objects begin in random places, '
+  'the return of a reference policy); elsewhere it is the mean return of the '
+  "tuned actor-critic after the longest training. Random play's return is "
+  'known in grid worlds and random chains, and that of the contender "uniform" '
+  'elsewhere.'
 )
 _TESTS = normalization.Benchmark('tests', 'All tests', _MEANING)
 
@@ -251,7 +252,8 @@ def _families(results: Results, scales: comparison.Scales) -> _Note:
     pages.Heading('Families of tests'),
     pages.Paragraph(
       'IQM over the tests of each family, with its suites, and over all tests '
-      'scored after as many updates; a rule with a failed run has none.'
+      'scored after as many updates; a rule with a failed run has none. Tests '
+      'without a scale are left out.'
     ),
     pages.Table([['updates', 'IQM', *rules], *rows]),
   ]

@@ -119,12 +119,14 @@ def _beginning(
     f'Rules: {", ".join(rules)}. Environments: {number}. {setup.extent}'
   )
   yield pages.Paragraph(setup.score + _INTERVALS)
-  if problems := [[text] for c in compared for text in c.problems]:
+  # A run may be compared several times, after different numbers of updates.
+  problems = dict.fromkeys(text for c in compared for text in c.problems)
+  if problems:
     yield pages.Paragraph(
       'Runs without scores. A rule is not compared at a learning rate at which '
       'one of its runs in the benchmark is in this list.'
     )
-    yield pages.Table([['run'], *problems])
+    yield pages.Table([['run'], *([text] for text in problems)])
 
 
 def _section(
@@ -248,7 +250,7 @@ def _scores_table(compared: comparison.Comparison) -> _Table:
 
 def _improvements_table(compared: comparison.Comparison) -> _Table:
   return [
-    ['rule', 'than', 'P(higher score in the same environment)'],
+    ['rule', 'than', 'P(higher) + P(equal) / 2, in the same environment'],
     *(
       [i.rule, i.other, format_estimate(i.probability)]
       for i in compared.improvements
@@ -273,7 +275,8 @@ def _rates_table(compared: comparison.Comparison) -> _Table:
 def _environments_table(compared: comparison.Comparison) -> _Table:
   header = ['mean', *(scores.rule for scores in compared.best)]
   if compared.is_normalized:
-    header += ['return scored 0', 'return scored 1']
+    metric = report_figures.metric(compared)
+    header += [f'{metric} scored 0', f'{metric} scored 1']
   table = [header]
   for name in compared.environments:
     row = [name, *(_mean(scores.returns[name]) for scores in compared.best)]

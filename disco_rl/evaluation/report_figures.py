@@ -10,6 +10,7 @@ import numpy as np
 
 from disco_rl.evaluation import comparison
 from disco_rl.evaluation import learning_curves
+from disco_rl.evaluation import normalization
 from disco_rl.evaluation import statistics
 from disco_rl.runtime import plotting
 
@@ -31,6 +32,13 @@ def aggregate_names(compared: comparison.Comparison) -> list[str]:
     for name in statistics.AGGREGATES
     if compared.is_normalized or name != 'optimality_gap'
   ]
+
+
+def metric(compared: comparison.Comparison) -> str:
+  """Returns what the environments are scored by, before normalization."""
+  return ' or '.join(
+    dict.fromkeys(map(normalization.column, compared.environments))
+  )
 
 
 def aggregates(compared: comparison.Comparison) -> figure.Figure:
@@ -131,7 +139,7 @@ def environments(compared: comparison.Comparison) -> figure.Figure:
     ax.tick_params(labelsize=8)
   for ax in panels[len(names) :]:
     ax.set_visible(False)
-  fig.supylabel('return', color=plotting.INK, fontsize=10)
+  fig.supylabel(metric(compared), color=plotting.INK, fontsize=10)
   # An axis label of the figure would overlap the legend.
   plotting.legend_below(fig, 'over environment steps of one agent')
   return fig
@@ -152,7 +160,7 @@ def over_settings(
       their mean, best first, separately for each rule, as in panel c.
   """
   label = 'combinations of settings, ranked' if name is None else name
-  fig, ax = plotting.panel(label, 'return at the end of training')
+  fig, ax = plotting.panel(label, 'score at the end of training')
   styles = plotting.lines(scores)
   for rule, by_setting in scores.items():
     values = np.stack(list(by_setting.values()))
@@ -174,7 +182,7 @@ def ranked(scores: np.ndarray) -> np.ndarray:
 
 
 def _score_label(compared: comparison.Comparison) -> str:
-  score = 'normalized score' if compared.is_normalized else 'return'
+  score = 'normalized score' if compared.is_normalized else metric(compared)
   return f'IQM of {score}'
 
 

@@ -596,6 +596,7 @@ def test_the_page_needs_no_other_file(reported: pathlib.Path) -> None:
     'The choice of settings',
     'Families of tests',
     'Worse than random play',
+    'best possible return in grid worlds, in random chains and on Catch',
     'Probability of improvement',
     'After 10 updates: catch, bsuite, gymnax, gridworld',
     'gymnax/CartPole-v1, raw returns',

@@ -282,6 +282,9 @@ def test_sokoban_has_solved_levels_and_mean_returns(
   text = write([read], tmp_path)
   assert '| sokoban | 0.500 [0.500, 0.500] | 0.00 | 1.00 |' in text
   assert '| sokoban, mean return | 4.50 [4.00, 5.00] |  |  |' in text
+  assert '| mean | mine | success scored 0 | success scored 1 |' in text
+  fig = report_figures.environments(comparison.compare([read])[0])
+  assert fig.get_supylabel() == 'success'
 
 
 def test_large_numbers_have_no_exponent() -> None:
@@ -303,6 +306,13 @@ def test_a_rule_without_any_scores_is_named(tmp_path: pathlib.Path) -> None:
   assert 'No learning rate has all scores: broken, worse.' in text
   assert text.count('diverged') == 2
   assert not list((tmp_path / 'figures').iterdir())
+
+
+def test_a_failed_run_is_listed_once(tmp_path: pathlib.Path) -> None:
+  """Although the protocol compares it after several numbers of updates."""
+  failed = comparison.Result('catch', 'broken', 0.1, failure='diverged')
+  report.write(2 * comparison.compare([failed]), SETUP, tmp_path)
+  assert (tmp_path / 'report.md').read_text().count('diverged') == 1
 
 
 def test_special_characters_are_escaped(tmp_path: pathlib.Path) -> None:
