@@ -13,7 +13,6 @@ from disco_rl.environments import base
 from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.environments.host import adapters
-from disco_rl.environments.host import checked
 from disco_rl.environments.host import dm_env_adapter
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import gymnax_style
@@ -79,7 +78,7 @@ def recognize(
   if isinstance(environment, base.HostEnvironment):
     return Source(
       environment.num_environments,
-      lambda _, seed: checked.CheckedEnvironment(environment, seed),
+      lambda _, seed: adapters.CheckedEnvironment(environment, seed),
     )
   if _is_gymnasium(environment, 'VectorEnv'):
     return Source(

@@ -1,8 +1,9 @@
-"""The base class of adapters of host environments, their seeds and errors."""
+"""Adapters of host environments with checked data, their seeds and errors."""
 
 import abc
 from collections.abc import Iterator
 import contextlib
+import dataclasses
 import os
 import warnings
 
@@ -11,6 +12,15 @@ import numpy as np
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import data_checks
+from disco_rl.environments.host import wrapper
+
+# Fields of a time step -> their types.
+_FIELDS = {
+  'reward': np.float32,
+  'is_terminal': np.bool_,
+  'is_last': np.bool_,
+  'mask': np.bool_,
+}
 
 
 class HostEnvironmentError(RuntimeError):
@@ -124,6 +134,54 @@ class Adapter(base.HostEnvironment):
       Observations [B, ...], which are not overwritten later; rewards, whether
       episodes were terminated, and whether they were truncated, [B] each.
     """
+
+
+class CheckedEnvironment(wrapper.Wrapper):
+  """Checks all that a user's environment returns, as `Adapter` does.
+
+  Resets and steps raise `HostEnvironmentError` for all faults.
+  """
+
+  def __init__(self, environment: base.HostEnvironment, seed: int):
+    """Wraps an environment; the seed is for messages."""
+    super().__init__(environment)
+    self._name = type(environment).__name__
+    self._seed = seed
+    self._num_steps = 0
+
+  def reset(self) -> types.PyTree:
+    """Implements `HostEnvironment.reset`, and checks the observations."""
+    with located_errors(self._name, self._seed, self._num_steps):
+      return data_checks.checked(
+        self._environment.reset(),
+        self.spec.observation,
+        np.zeros(self.num_environments, bool),
+      )
+
+  def start(self, action: np.ndarray) -> None:
+    """Implements `HostEnvironment.start`."""
+    self._num_steps += 1
+    self._environment.start(action)
+
+  def finish(self) -> types.TimeStep:
+    """Implements `HostEnvironment.finish`, and checks the outcomes."""
+    with located_errors(self._name, self._seed, self._num_steps):
+      timestep = self._environment.finish()
+      fields: dict[str, types.PyTree] = {
+        name: data_checks.numbers(
+          name, getattr(timestep, name), self.num_environments
+        ).astype(dtype)
+        for name, dtype in _FIELDS.items()
+      }
+      fields['observation'] = data_checks.checked(
+        timestep.observation, self.spec.observation, fields['is_last']
+      )
+    return dataclasses.replace(timestep, **fields)
+
+  def close(self) -> None:
+    """Implements `HostEnvironment.close`."""
+    with closing(self._name):
+      self._environment.close()
 
 
 def sub_seeds(seed: int, num_environments: int) -> np.ndarray:
