@@ -65,7 +65,7 @@ class TestCrafter:
     assert play(gap=8) == play(gap=100)
 
   def test_death_is_a_termination(self) -> None:
-    environment = crafter_adapter.make(1, seed=0)
+    environment = crafter_adapter.make(1, 0, crafter_adapter.Preprocessing())
     environment.reset()
     # Who does nothing starves, or meets a zombie.
     for _ in range(500):

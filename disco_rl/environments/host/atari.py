@@ -135,7 +135,6 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.atari.'):
   max_abs_reward: config_lib.FiniteOrZero = 0.0
 
 
-BENCHMARK = Preprocessing()
 # The size of the console's screen in pixels, for most games.
 _SCREEN_SHAPE = (210, 160)
 # After this number of steps, the end of an episode reseeds a game, which takes
@@ -148,7 +147,7 @@ def make(
   game: str,
   num_environments: int,
   seed: int,
-  preprocessing: Preprocessing = BENCHMARK,
+  preprocessing: Preprocessing,
   can_render: bool = False,
 ) -> base.HostEnvironment:
   """Makes copies of a game of `GAMES`, which step in a pool of threads.

@@ -51,9 +51,6 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.crafter.'):
   max_episode_steps: config_lib.Count = 10_000
 
 
-BENCHMARK = Preprocessing()
-
-
 @dataclasses.dataclass(frozen=True)
 class Achievements:
   """Achievements unlocked in the episodes that have ended, for each of B games.
@@ -177,7 +174,7 @@ def _begin_episode(game: Any) -> np.ndarray:
 
 
 def make(
-  num_environments: int, seed: int, preprocessing: Preprocessing = BENCHMARK
+  num_environments: int, seed: int, preprocessing: Preprocessing
 ) -> base.HostEnvironment:
   """Makes copies of the game; see `registry.make`.
 

@@ -127,9 +127,6 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
   dataset_path: str = ''
 
 
-BENCHMARK = Preprocessing()
-
-
 class DMLabEnvironment(adapters.Adapter):
   """Copies of a level, which step sequentially.
 
@@ -220,7 +217,7 @@ def make(
   level: str,
   num_environments: int,
   seed: int,
-  preprocessing: Preprocessing = BENCHMARK,
+  preprocessing: Preprocessing,
 ) -> DMLabEnvironment:
   """Makes copies of a level of `SCRIPTS`; see `registry.make`.
 

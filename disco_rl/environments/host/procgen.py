@@ -62,7 +62,6 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.procgen.'):
   frame_stack: config_lib.Count = 4
 
 
-BENCHMARK = Preprocessing()
 # Games in hard mode, as in published scores at 50M steps and more, and in easy
 # mode, for small budgets.
 VARIANTS = (*GAMES, *(f'easy/{game}' for game in GAMES))
@@ -72,7 +71,7 @@ def make(
   variant: str,
   num_environments: int,
   seed: int,
-  preprocessing: Preprocessing = BENCHMARK,
+  preprocessing: Preprocessing,
 ) -> base.HostEnvironment:
   """Makes copies of one of `VARIANTS`, which step in a pool of threads.
 
