@@ -154,11 +154,10 @@ def _settings(
   prefix: str, preprocessing: Preprocessing
 ) -> config_lib.Settings | None:
   """Builds the preprocessing of a family; None if it has no settings."""
-  family = families.FAMILIES.get(prefix)
-  if family is None or family.preprocessing is None:
+  record = families.FAMILIES[prefix].preprocessing
+  if record is None:
     return None
-  changes = preprocessing.get(prefix, {})
-  return config_lib.replace(family.preprocessing(), changes)
+  return config_lib.replace(record(), preprocessing.get(prefix, {}))
 
 
 def register(name: str, build: families.Builder, kind: families.Kind) -> None:
