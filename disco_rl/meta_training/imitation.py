@@ -269,4 +269,4 @@ def _random_state(
     cell=jax.random.normal(cell, initial.cell.shape),
   )
   is_initial = jax.random.bernoulli(choice, 0.3)
-  return jax.tree.map(lambda x, y: jnp.where(is_initial, x, y), initial, random)
+  return optax.tree.where(is_initial, initial, random)

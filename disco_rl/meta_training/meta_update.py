@@ -157,11 +157,9 @@ def member_update(
     'meta_update_norm': optax.tree.norm(updates),
   }
   is_finite = jnp.isfinite(jnp.stack(jax.tree.leaves(logs))).all()
-  choose = lambda condition, new, old: jax.tree.map(
-    lambda x, y: jnp.where(condition, x, y), new, old
-  )
-  updates = choose(is_finite & counts, updates, optax.tree.zeros_like(updates))
-  opt_state = choose(is_finite, opt_state, member.meta_opt_state)
+  where = optax.tree.where
+  updates = where(is_finite & counts, updates, optax.tree.zeros_like(updates))
+  opt_state = where(is_finite, opt_state, member.meta_opt_state)
   logs = {
     **logs,
     # NaN before an episode ends.

@@ -67,7 +67,4 @@ def replace_where(
   initial = dataclasses.replace(
     initial.replace_agent(replay=replay), meta_opt_state=members.meta_opt_state
   )
-  choose = lambda expired, new, old: jax.tree.map(
-    lambda x, y: jnp.where(expired, x, y), new, old
-  )
-  return jax.vmap(choose)(expired, initial, members)
+  return jax.vmap(optax.tree.where)(expired, initial, members)
