@@ -1,6 +1,5 @@
 """Evaluates the rule on held-out environments, with new agents."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 import functools
@@ -14,7 +13,6 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.agent import resolution
-from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.environments import suites
 from disco_rl.evaluation import base as training_base
@@ -75,19 +73,24 @@ class HeldOut:
     settings = config_lib.flatten(agent_config)
     loaded = rules.LoadedRule(rule, {}, card=cards.Card('', settings=settings))
     of_machine = {x: settings[x] for x in resolution.NOT_OF_CARDS}
-    for name in config.environments:
+
+    def make(name: str) -> training_base.Training:
       build = functools.cache(
-        lambda number, name=name: registry.make(
+        lambda number: registry.make(
           name, config.seeds * number, seed, preprocessing
         )
       )
-      spec = functools.partial(_spec, build)
-      _, resolved = resolution.resolve(loaded, of_machine, spec)
+      _, resolved = resolution.resolve(
+        loaded, of_machine, lambda number: build(number).spec
+      )
       environment = build(resolved.num_environments)
       agent = agent_lib.make(resolved, environment.spec, rule)
-      self._trainings[name] = training.make(agent, environment, config.seeds)
-      self._trainings[name].begin_episodes()
-      self._environments[name] = self._trainings[name].save_environments()
+      return training.make(agent, environment, config.seeds)
+
+    for name in config.environments:
+      agents = self._trainings[name] = make(name)
+      agents.begin_episodes()
+      self._environments[name] = agents.save_environments()
 
   def calls(self, rule_params: types.Params) -> list[compilation.Call]:
     """Returns all programs, to be compiled in parallel."""
@@ -114,12 +117,6 @@ class HeldOut:
       means = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
       returns[name] = np.asarray(means)
     return returns
-
-
-def _spec(
-  build: Callable[[int], families.Environment], number: int
-) -> types.EnvironmentSpec:
-  return build(number).spec
 
 
 def _agent_key(seed: types.Array) -> types.Array:
