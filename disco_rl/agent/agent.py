@@ -218,17 +218,9 @@ class Agent:
       act_key,
       self.config.unroll_length,
     )
-    state = self.count_episodes(state, rollout, is_last)
-    return dataclasses.replace(state, key=key), actor_state, rollout
-
-  def count_episodes(
-    self, state: AgentState, rollout: types.Rollout, is_last: types.Array
-  ) -> AgentState:
-    """Adds a rollout's rewards, [T, E], to the statistics of episodes."""
-    return dataclasses.replace(
-      state,
-      episodes=episodes.update(state.episodes, rollout.reward, is_last),
-    )
+    statistics = episodes.update(state.episodes, rollout.reward, is_last)
+    state = dataclasses.replace(state, episodes=statistics, key=key)
+    return state, actor_state, rollout
 
   def add_and_draw(
     self, state: AgentState, rollout: types.Rollout
