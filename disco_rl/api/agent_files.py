@@ -27,7 +27,7 @@ from disco_rl.runtime import npz
 VERSION = 1
 # The key of the training state in the tree, and the path of theta.
 STATE = 'train_state'
-_PARAMS = f"['{STATE}'].agents.learner.params"
+PARAMS = f"['{STATE}'].agents.learner.params"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,13 +129,6 @@ def save(
   npz.write(path, arrays, note)
 
 
-def save_policy(
-  path: files.PathLike, description: Description, params: types.Params
-) -> None:
-  """Writes only the parameters of an agent; see `save`."""
-  save(path, description, params, _PARAMS)
-
-
 def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
   """Reads the tree in a file.
 
@@ -170,9 +163,9 @@ def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
   """
   arrays, note = npz.read(path, lambda _, note: _describe(path, note))
   return _describe(path, note), {
-    name.removeprefix(_PARAMS): x
+    name.removeprefix(PARAMS): x
     for name, x in arrays.items()
-    if name.startswith(_PARAMS)
+    if name.startswith(PARAMS)
   }
 
 
