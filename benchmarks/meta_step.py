@@ -92,16 +92,16 @@ def measure(size: Size, mode: str) -> dict[str, Any]:
   assert isinstance(group, device_group.DeviceGroup)
   keys = jax.random.split(jax.random.key(0), size.agents)
   members = group.init(keys, rule_params)
+  program, arguments = group.step_calls(rule_params, members)['step']
   start = time.perf_counter()
-  compiled = group.compile(rule_params, members)
+  compiled = program.compile(*arguments)
   compile_seconds = time.perf_counter() - start
-  call = group.named_calls(rule_params)['step']
   usage: Any = compiled.memory_analysis()
   row = {
     'mode': mode,
     'compile_seconds': compile_seconds,
     'temporaries_mib': usage.temp_size_in_bytes / 2**20,
-    'bound_mib': planning.cost(call).memory / 2**20,
+    'bound_mib': planning.cost((program, arguments)).memory / 2**20,
   }
   if size.step_seconds is None:
     return row

@@ -162,10 +162,8 @@ def discover(
     # Simulated devices have too few threads for two concurrent programs.
     jax.block_until_ready(updates)
     params, *_ = jax.block_until_ready(apply_mean(params, updates))
-  programs = (
-    group.compile(params, members),
-    apply_mean.compile(params, updates),
-  )
+  step, arguments = group.step_calls(params, members)['step']
+  programs = step.compile(*arguments), apply_mean.compile(params, updates)
   return np.asarray(ravel_pytree(params)[0]), [
     collectives(each, mesh) for each in programs
   ]

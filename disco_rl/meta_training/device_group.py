@@ -119,12 +119,6 @@ class DeviceGroup(population.Group):
     initial = self._initial(split(keys), self._environments)
     return self._replace(split(jnp.asarray(expired)), initial, members)
 
-  def compile(
-    self, rule_params: types.Params, members: inner_loop_lib.Member
-  ) -> jax.stages.Compiled:
-    """Compiles the program of `step`, for analysis."""
-    return self._step.compile(*self._step_arguments(rule_params, members))
-
   def _step_arguments(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> tuple[types.PyTree, ...]:
