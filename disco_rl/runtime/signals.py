@@ -61,11 +61,6 @@ class Requests:
     self._former: dict[int, _Handler] = {}
     self._watcher: threading.Thread | None = None
 
-  def check(self) -> None:
-    """Raises Interrupted if a signal was received; call it after saving."""
-    if self.received is not None:
-      raise Interrupted(self.received)
-
   def listen(self) -> None:
     """Begins to record signals; later calls have no effect.
 
@@ -92,9 +87,9 @@ class Requests:
   def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
     self._stop_listening()
     # It may have arrived while the last checkpoint was written.
-    if kind is None and self._ends_program:
-      self.check()
-    elif kind is None and self.received is not None:
+    if kind is None and self.received is not None:
+      if self._ends_program:
+        raise Interrupted(self.received)
       signal.raise_signal(self.received)
 
   def _stop_listening(self) -> None:
