@@ -93,7 +93,6 @@ def opened(
   workdir: files.PathLike,
   settings: Mapping[str, Any],
   options: Options,
-  clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator['Run']:
   """Locks and claims the folder of a run; opens its loggers.
 
@@ -102,7 +101,6 @@ def opened(
     settings: The settings for config.json; for a fork also its origin, see
       `forks`.
     options: The options of the run.
-    clock: A function that returns seconds.
 
   Raises:
     ValueError: The disk is too small.
@@ -120,7 +118,7 @@ def opened(
     names = options.loggers if distributed.is_first() else ()
     logged = loggers_lib.Run(own, settings, options.step)
     with loggers_lib.opened(names, logged) as loggers:
-      yield Run(own, workdir / 'checkpoints', options, loggers, clock)
+      yield Run(own, workdir / 'checkpoints', options, loggers)
 
 
 class Run:
@@ -139,15 +137,14 @@ class Run:
     checkpoints: pathlib.Path,
     options: Options,
     loggers: Sequence[metrics.Logger],
-    clock: Callable[[], float],
   ):
     """Begins to count seconds."""
     self.folder = folder
     self.step = 0
     self.options = options
-    self._loggers, self._clock = loggers, clock
+    self._loggers = loggers
     self._saved = 0  # The step of the newest checkpoint.
-    self._start = self._last_save = clock()
+    self._start = self._last_save = time.perf_counter()
     self._compiled_before = compilation.seconds()
     self._wait = options.seconds
     self._requests = signals.Requests()
@@ -157,7 +154,7 @@ class Run:
   @property
   def seconds(self) -> float:
     """The seconds so far, including those before the run was resumed."""
-    return self._clock() - self._start
+    return time.perf_counter() - self._start
 
   @property
   def replays(self) -> pathlib.Path:
@@ -188,7 +185,7 @@ class Run:
       ) as self._checkpointer,
     ):
       # The time before this does not make a checkpoint due.
-      self._last_save = self._clock()
+      self._last_save = time.perf_counter()
       yield
 
   def restore(
@@ -241,7 +238,7 @@ class Run:
     return self.step > self._saved and (
       is_last
       or self.step % self.options.every == 0
-      or self._clock() - self._last_save >= self._wait
+      or time.perf_counter() - self._last_save >= self._wait
     )
 
   def save(self, make_content: Callable[[], Content]) -> None:
@@ -250,11 +247,11 @@ class Run:
     Raises:
       checkpointing.CheckpointError: It cannot be written; others are kept.
     """
-    start = self._clock()
+    start = time.perf_counter()
     seconds = np.asarray(self.seconds)
     content = {**make_content(), 'seconds': seconds}
     self._checkpointer.save(self.step, content)
-    self._saved, self._last_save = self.step, self._clock()
+    self._saved, self._last_save = self.step, time.perf_counter()
     self._wait = max(
       self.options.seconds, (self._last_save - start) / _MAX_FRACTION
     )
