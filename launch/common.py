@@ -178,10 +178,7 @@ def begin(
   """
   if argv[1:]:
     fail(f'Not understood: {" ".join(argv[1:])}')
-  if flags.FLAGS['verbosity'].present:
-    prepare_process(is_quiet=False)
-  else:
-    prepare_process()
+  prepare_process(is_quiet=not flags.FLAGS['verbosity'].present)
   if is_cached is not None:
     set_up_cache(cache_flag().value, is_cached)
   import_modules(workdir)
