@@ -15,7 +15,30 @@ class RenderError(ValueError):
   """Raised if an environment cannot be rendered; the message is one line."""
 
 
-class JaxEnvironment(abc.ABC):
+class AnyEnvironment:
+  """What both interfaces share: the speed of films, and conversions."""
+
+  frames_per_second = 5.0
+
+  def encode(self, observation: types.PyTree) -> types.PyTree:
+    """Converts observations of a wrapped environment to those of the spec.
+
+    Args:
+      observation: An observation of the environment that this one wraps, or [B,
+        ...]; it may have been converted already.
+    """
+    return observation
+
+  def decode(self, action: np.ndarray) -> np.ndarray:
+    """Converts actions [B] or [], counted from 0, to those of a wrapped one.
+
+    Returns:
+      [B] or []; [B, n] or [n] if an action consists of n numbers.
+    """
+    return action
+
+
+class JaxEnvironment(AnyEnvironment, abc.ABC):
   """One environment as pure functions; callers vmap, jit and scan it.
 
   `step` tells how episodes end: by a termination, which agents should foresee,
@@ -27,26 +50,10 @@ class JaxEnvironment(abc.ABC):
   fields that determine shapes or code are static.
   """
 
-  # The speed of films.
-  frames_per_second = 5.0
-
   @property
   @abc.abstractmethod
   def spec(self) -> types.EnvironmentSpec:
     """The observations and actions of one environment."""
-
-  def encode(self, observation: types.PyTree) -> types.PyTree:
-    """Converts observations of the wrapped environment to those of the spec.
-
-    Args:
-      observation: An observation of the environment that this one wraps, or [B,
-        ...]; it may have been converted already.
-    """
-    return observation
-
-  def decode(self, action: np.ndarray) -> np.ndarray:
-    """Converts actions, counted from 0, to those of the wrapped environment."""
-    return action
 
   @abc.abstractmethod
   def reset(self, key: types.Array) -> tuple[types.PyTree, types.PyTree]:
@@ -159,7 +166,7 @@ def cut_short(
   )
 
 
-class HostEnvironment(abc.ABC):
+class HostEnvironment(AnyEnvironment, abc.ABC):
   """A batch of environments that step together on the host, in NumPy.
 
   It must not write into arrays that it has returned, which callers read until
@@ -168,12 +175,10 @@ class HostEnvironment(abc.ABC):
   Attributes:
     spec: The spec of one environment.
     num_environments: B, the leading axis of actions and outcomes.
-    frames_per_second: The speed of films.
   """
 
   spec: types.EnvironmentSpec
   num_environments: int
-  frames_per_second: float = 5.0
   _action: Any = None
 
   @abc.abstractmethod
@@ -203,23 +208,6 @@ class HostEnvironment(abc.ABC):
   def restore_state(self, state: types.PyTree) -> None:
     """Restores what `save_state` of an equal environment returned."""
     raise NotImplementedError(f'{type(self).__name__} cannot be restored.')
-
-  def encode(self, observation: types.PyTree) -> types.PyTree:
-    """Converts observations of the simulators to those of the spec.
-
-    Args:
-      observation: An observation of a simulator, or [B, ...]; it may have been
-        converted already.
-    """
-    return observation
-
-  def decode(self, action: np.ndarray) -> np.ndarray:
-    """Converts actions [B] or [], counted from 0, to those of simulators.
-
-    Returns:
-      [B] or []; [B, n] or [n] if an action consists of n numbers.
-    """
-    return action
 
   def render(self) -> np.ndarray:
     """Draws the current state of the first environment of the batch.
