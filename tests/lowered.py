@@ -86,7 +86,7 @@ def of_discovery(config: Any) -> list[compilation.Call]:
     lambda: meta_network.init(jax.random.key(0), config.rule_settings.network)
   )
   (group,) = build.make_groups(config, rule)
-  return group.calls(params)
+  return list(group.named_calls(params).values())
 
 
 def of_evaluation(config: Any) -> list[compilation.Call]:

@@ -38,12 +38,12 @@ class DeviceGroup(population.Group):
     """
     super().__init__(
       config,
+      estimator,
       config.inner_loop.agent.empty_replay,
       config.split(chunks.stack(environments)),
     )
     self._each_environment = environments
     self._counts = config.split(config.counts)
-    self.estimator = estimator
     self._step = self.programs.make(
       self._step_all,
       (sharding.REPLICATED, *(3 * (sharding.SPLIT,))),
@@ -55,11 +55,6 @@ class DeviceGroup(population.Group):
       donate_argnums=2,
       runs_often=False,
     )
-
-  @property
-  def steps(self) -> inner_loop_lib.Steps:
-    """Implements `population.Group.steps`."""
-    return self.estimator.steps
 
   def step(
     self, rule_params: types.Params, members: inner_loop_lib.Member

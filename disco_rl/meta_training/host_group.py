@@ -78,6 +78,7 @@ class HostGroup(population.Group):
   """
 
   is_on_host = True
+  estimator: meta_gradient.MetaGradient
 
   def __init__(
     self,
@@ -94,8 +95,7 @@ class HostGroup(population.Group):
         is first used, and when a run resumes without their states.
       estimator: Computes the meta-gradient from the trajectory of updates.
     """
-    super().__init__(config, empty_replay=lambda: None)
-    self._estimator = estimator
+    super().__init__(config, estimator, empty_replay=lambda: None)
     self._make_environments = make_environments
     rule, members = sharding.REPLICATED, sharding.SPLIT
     specs: types.PyTree = (members, sharding.SPLIT_BATCH, members)
@@ -121,11 +121,6 @@ class HostGroup(population.Group):
   def _micro_batches(self) -> list[MicroBatch]:
     """The micro-batches, made at first use, which begins all episodes."""
     return _divide(self.config, self._make_environments(0))
-
-  @property
-  def steps(self) -> inner_loop_lib.Steps:
-    """Implements `population.Group.steps`."""
-    return self._estimator.steps
 
   @property
   def members_at_once(self) -> int:
@@ -340,7 +335,7 @@ class HostGroup(population.Group):
     return HostGroup(
       self.config.alone_on(mesh, num_members),
       make_environments=lambda _: [],
-      estimator=self._estimator,
+      estimator=self.estimator,
     )
 
   def reset_expired(
@@ -479,7 +474,7 @@ class HostGroup(population.Group):
   ) -> tuple[meta_gradient.Cotangents, inner_loop_lib.Member, types.Logs]:
     """Evaluates the outer loss of each member."""
     return self._at_once(
-      lambda member, rollouts: self._estimator.outer_gradient(
+      lambda member, rollouts: self.estimator.outer_gradient(
         rule_params,
         member,
         self.config.inner_loop.join(chunks.stack(rollouts)),
@@ -499,7 +494,7 @@ class HostGroup(population.Group):
       updates: Sequence[inner_loop_lib.Trajectory],
     ) -> tuple[meta_gradient.Cotangents, types.Logs]:
       segment = self.config.inner_loop.segment(updates)
-      cotangents, logs = self._estimator.backward(
+      cotangents, logs = self.estimator.backward(
         rule_params, cotangents, segment
       )
       return cotangents, jax.tree.map(jnp.mean, logs)

@@ -86,8 +86,8 @@ class MetaStep:
 
   def calls(self, rule_params: types.Params) -> list[compilation.Call]:
     """Returns programs to be compiled in parallel, longest first."""
-    of_groups = [group.calls(rule_params) for group in self._groups]
-    by_rank = itertools.zip_longest(*of_groups)
+    of_groups = [group.named_calls(rule_params) for group in self._groups]
+    by_rank = itertools.zip_longest(*(calls.values() for calls in of_groups))
     return [call for calls in by_rank for call in calls if call is not None]
 
   def init(self, rule_params: types.Params) -> State:

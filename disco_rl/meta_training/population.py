@@ -139,6 +139,7 @@ class Group(abc.ABC):
 
   Attributes:
     config: The settings of the group.
+    estimator: Computes the meta-gradient.
     programs: The programs of the group; each device computes its own members.
     is_on_host: Whether environments step on the host, so that members are
       computed in micro-batches.
@@ -149,6 +150,7 @@ class Group(abc.ABC):
   def __init__(
     self,
     config: GroupConfig,
+    estimator: inner_loop_lib.Estimator,
     empty_replay: Callable[[], types.PyTree],
     environments: types.PyTree = None,
   ):
@@ -156,11 +158,13 @@ class Group(abc.ABC):
 
     Args:
       config: The settings of the group.
+      estimator: Computes the meta-gradient.
       empty_replay: Makes the replay of an initial agent; None if replay is not
         on the device.
       environments: A tree [n, ...] of environments, if they are JAX-native.
     """
     self.config = config
+    self.estimator = estimator
     self.programs = sharding.Programs(config.mesh)
     self._environments = environments
     rule, members = sharding.REPLICATED, sharding.SPLIT
@@ -182,9 +186,9 @@ class Group(abc.ABC):
     )
 
   @property
-  @abc.abstractmethod
   def steps(self) -> inner_loop_lib.Steps:
     """The environment steps of one member in a meta-step."""
+    return self.estimator.steps
 
   @property
   def members_at_once(self) -> int:
@@ -198,15 +202,11 @@ class Group(abc.ABC):
     initial = self._initial(self.config.split(keys), self._environments)
     return self._complete(rule_params, initial)
 
-  def calls(self, rule_params: types.Params) -> list[compilation.Call]:
+  def named_calls(self, rule_params: types.Params) -> Calls:
     """Returns all programs and the shapes of their arguments, longest first.
 
     They can be compiled in parallel, before the group is used.
     """
-    return list(self.named_calls(rule_params).values())
-
-  def named_calls(self, rule_params: types.Params) -> Calls:
-    """Returns the programs by name."""
     n = self.members_at_once
     keys = self.config.shapes(
       jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n))
