@@ -69,6 +69,9 @@ class HostReplay:
         restored.
       is_mapped: Whether trajectories are in memory-mapped files of the
         directory, not in memory.
+
+    Raises:
+      ValueError: A buffer in files has no directory.
     """
     self.start = 0
     self._capacity = capacity

@@ -48,9 +48,14 @@ class RowLog:
       row_bytes: The size of a row.
       capacity: The number of rows that can be read.
       directory: The folder of this log only, created with its first file; None:
-        the log has no files, and cannot be saved or restored.
+        the log cannot be saved or restored.
       is_mapped: Whether rows are always in files, not in memory.
+
+    Raises:
+      ValueError: A log in files has no directory.
     """
+    if directory is None and is_mapped:
+      raise ValueError('A log in memory-mapped files needs a directory.')
     self.end = self._saved = 0
     self._row_bytes = row_bytes
     self._capacity = capacity
@@ -101,7 +106,7 @@ class RowLog:
             file.write(self._row(number).data)
           file.flush()
           os.fsync(file.fileno())
-    self._saved = self.end
+    self._saved = self._check_saved(self.end)
 
   def restore(self, first: int, end: int) -> None:
     """Restores the state with `end` rows.
@@ -125,7 +130,7 @@ class RowLog:
           raise RowLogError(
             f'{path} is damaged: the checksum of row {number} differs.'
           )
-    self._saved = self.end = end
+    self._saved = self.end = self._check_saved(end)
 
   def delete_below(self, number: int) -> None:
     """Deletes the files that contain only rows before `number`."""
@@ -174,10 +179,16 @@ class RowLog:
   # Files.
 
   def _path(self, number: int) -> pathlib.Path:
-    """Returns the file of a row; raises ValueError without a directory."""
-    if self._directory is None:
-      raise ValueError('A log without a directory has no files.')
+    """Returns the file of a row."""
+    self._check_saved(number)
+    assert self._directory is not None
     return self._directory / f'{self._index(number):012}.rows'
+
+  def _check_saved(self, number: int) -> int:
+    """Returns the number; raises ValueError if there is no directory."""
+    if self._directory is None:
+      raise ValueError('A log without a directory cannot be saved or restored.')
+    return number
 
   def _map(self, path: pathlib.Path, number: int) -> None:
     mapped = np.memmap(path, mode='r+', shape=self._shape)

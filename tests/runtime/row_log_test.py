@@ -279,8 +279,8 @@ def test_a_log_without_directory() -> None:
   log = make(None, is_mapped=False)
   log.append(rows(range(100)))
   check(log, 60)
-  for call in (log.save, lambda: log.restore(0, 1)):
+  for call in (log.save, lambda: log.restore(0, 0)):
     with pytest.raises(ValueError, match='without a directory'):
       call()
-  with pytest.raises(ValueError, match='without a directory'):
-    make(None, is_mapped=True).append(rows([0]))
+  with pytest.raises(ValueError, match='needs a directory'):
+    make(None, is_mapped=True)
