@@ -6,7 +6,6 @@ on tasks that it has not seen.
 
 import abc
 import dataclasses
-import functools
 
 import jax
 import numpy as np
@@ -38,7 +37,7 @@ class TaskDistribution(base.JaxEnvironment):
   agent is reset.
   """
 
-  @functools.cached_property
+  @property
   def spec(self) -> types.EnvironmentSpec:
     """The spec of every task."""
     task: base.JaxEnvironment = jax.eval_shape(
