@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from configs import quickstart
+from disco_rl import types
+from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments.jax_native import gridworld
 from disco_rl.environments.jax_native import random_catch
@@ -250,6 +252,19 @@ def test_distributions_draw_a_task_for_each_state(name: str) -> None:
   conformance.check(lambda _: distribution, 60, num_environments=8)
   task = registry.make(f'{name}/3', 1, 0)
   assert task.spec == distribution.spec
+
+
+def test_each_distribution_has_a_program_of_its_own() -> None:
+  # JAX may take the structures of dataclasses without leaves for equal.
+  for _ in range(40):
+
+    @types.record
+    class Constant(task_distribution.TaskDistribution):
+      def draw(self, key: types.Array) -> base.JaxEnvironment:
+        del key
+        return self
+
+    assert type(task_distribution.numbered(Constant(), 0)) is Constant
 
 
 def test_numbers_name_tasks() -> None:

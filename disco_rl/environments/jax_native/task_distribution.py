@@ -6,6 +6,7 @@ on tasks that it has not seen.
 
 import abc
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -99,11 +100,26 @@ _SEED_OF_NUMBERS = 2**31 - 1
 _SEED_OF_SUBSETS = 2**31 - 2
 
 
-@jax.jit
 def _fixed(
   distribution: TaskDistribution, seed: int, number: types.Array | int
 ) -> base.JaxEnvironment:
   """Draws a task that a seed and a number determine."""
+  # In JAX 0.10 the structures of dataclasses without leaves are equal whatever
+  # their classes, so jit alone sometimes returned a task of another one.
+  task: base.JaxEnvironment = _draw(
+    type(distribution), distribution, seed, number
+  )
+  return task
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _draw(
+  kind: type[TaskDistribution],
+  distribution: TaskDistribution,
+  seed: int,
+  number: types.Array | int,
+) -> base.JaxEnvironment:
+  del kind  # It only distinguishes the programs.
   return distribution.draw(jax.random.fold_in(jax.random.key(seed), number))
 
 
@@ -111,8 +127,7 @@ def numbered(
   distribution: TaskDistribution, number: int
 ) -> base.JaxEnvironment:
   """Draws a task by number, the same for all agents and runs."""
-  task: base.JaxEnvironment = _fixed(distribution, _SEED_OF_NUMBERS, number)
-  return task
+  return _fixed(distribution, _SEED_OF_NUMBERS, number)
 
 
 @types.record
@@ -133,7 +148,4 @@ class Subset(TaskDistribution):
   def draw(self, key: types.Array) -> base.JaxEnvironment:
     """Implements `TaskDistribution.draw`."""
     number = jax.random.randint(key, (), 0, self.size)
-    task: base.JaxEnvironment = _fixed(
-      self.distribution, _SEED_OF_SUBSETS, number
-    )
-    return task
+    return _fixed(self.distribution, _SEED_OF_SUBSETS, number)
