@@ -8,10 +8,8 @@ a time; on the single device, all.
 """
 
 import collections
-from collections.abc import Iterable
 import dataclasses
 import json
-import pathlib
 import re
 import sys
 from typing import Any
@@ -19,7 +17,6 @@ from typing import Any
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
-import launching
 import numpy as np
 import optax
 
@@ -61,29 +58,6 @@ _COLLECTIVES = re.compile(
 )
 _NAMED_GROUPS = re.compile(r"replica_groups=mesh\[[^]]*\] {'(\w+)'}")
 _GROUPS: Any = re.compile(r'replica_groups=({{.*?}})')
-
-
-_ERRORS = """
-import pathlib, sys
-import launching, sharded
-from launch import meta_train
-for flags in sys.argv[2:]:
-  workdir = pathlib.Path(sys.argv[1])
-  print(launching.error(meta_train, workdir, *sharded.FLAGS, *flags.split()))
-"""
-
-
-def errors(
-  workdir: pathlib.Path, flags: Iterable[str], **variables: str
-) -> list[str]:
-  """Returns what discovery with each of the flags ends with, in a process."""
-  ended = launching.run_python(
-    *('-c', _ERRORS, str(workdir), *flags),
-    PYTHONPATH=f'{launching.REPOSITORY}:{launching.REPOSITORY / "tests"}',
-    **variables,
-  )
-  assert ended.returncode == 0, ended.stderr
-  return ended.stdout.splitlines()
 
 
 @types.record

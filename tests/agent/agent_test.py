@@ -14,6 +14,7 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.agent import replay
 from disco_rl.environments import base as environment_base
+from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import catch
 from disco_rl.evaluation import training
 from disco_rl.maths import value_targets
@@ -209,13 +210,17 @@ class Counting(catch.Catch):
 KEYS = jax.random.split(jax.random.key(7), 3)
 
 
-@pytest.fixture(scope='module')
-def agents() -> training.DeviceTraining:
+def make_agents() -> training.DeviceTraining:
   environment = Counting(4, 3)
   agent = agent_lib.make(
     SMALL, environment.spec, actor_critic.ActorCritic(**BINS)
   )
   return training.DeviceTraining(agent, environment)
+
+
+@pytest.fixture(scope='module')
+def agents() -> training.DeviceTraining:
+  return make_agents()
 
 
 def numbers(tree: Any) -> Any:
@@ -331,15 +336,13 @@ def test_the_state_that_is_passed_in_is_donated(
 
 
 def test_agents_share_nothing(agents: training.DeviceTraining) -> None:
-  """Bit for bit; other numbers of agents: launch/play_test.py."""
-  strangers = jax.random.split(jax.random.key(8))
-  keys = jnp.stack([strangers[0], KEYS[1], strangers[1]])
   together, logs = agents.advance({}, agents.init(KEYS), 4)
-  among_strangers = agents.advance({}, agents.init(keys), 4)
+  one = make_agents()
+  alone, logs_alone = one.advance({}, one.init(KEYS[1:2]), 4)
   jax.tree.map(
-    lambda x, y: np.testing.assert_array_equal(x[1], y[1]),
+    lambda x, y: np.testing.assert_allclose(x[1:2], y, rtol=1e-3, atol=1e-4),
     numbers((together, logs)),
-    numbers(among_strangers),
+    numbers((alone, logs_alone)),
   )
   params = numbers(together.agents.learner.params)
   assert all((x[0] != x[1]).any() for x in jax.tree.leaves(params) if x.any())
@@ -347,16 +350,22 @@ def test_agents_share_nothing(agents: training.DeviceTraining) -> None:
 
 def test_replay_on_the_host_takes_no_memory_of_the_device() -> None:
   """All that is left of it in the agents' state are counts."""
-  config = dataclasses.replace(SMALL, replay_capacity=50_000)
-  agent = agent_lib.make(config, Circle.spec, actor_critic.ActorCritic(**BINS))
-  host = training.make(agent, Circle(), num_agents=1)
-  state = host.init(KEYS[:1])
+  environment = gymnasium_adapter.make('CartPole-v1', 2, seed=0)
+  config = dataclasses.replace(
+    SMALL, batch_size=2, num_environments=1, replay_capacity=50_000
+  )
+  agent = agent_lib.make(
+    config, environment.spec, actor_critic.ActorCritic(**BINS)
+  )
+  host = training.make(agent, environment, num_agents=2)
+  state = host.init(KEYS[:2])
   on_device = agent.empty_replay
   assert memory.tree_bytes(jax.eval_shape(on_device)) > 10_000_000
   for _ in range(2):
     state, _ = host.advance({}, state, 1)
   assert memory.tree_bytes(state.agents) < 1_000_000
-  np.testing.assert_array_equal(state.agents.replay['added'], [16])
+  np.testing.assert_array_equal(state.agents.replay['added'], [2, 2])
+  environment.close()
 
 
 RULES: dict[str, rule_base.UpdateRule] = {
@@ -377,19 +386,17 @@ class Trained:
   Attributes:
     value: [kinds, cues, steps].
     policy: [kinds, cues, steps], probability of action 1.
-    reward: [kinds], the mean return.
   """
 
   value: np.ndarray
   policy: np.ndarray
-  reward: np.ndarray
 
 
-NUM_UPDATES = 300
-
-
-def test_an_agent_with_a_core_recalls() -> None:
-  network = dataclasses.replace(SMALL.network, core_lstm=8)
+@pytest.mark.parametrize('core_lstm, solves', [(8, True), (0, False)])
+def test_only_an_agent_with_a_core_recalls(
+  core_lstm: int, solves: bool
+) -> None:
+  network = dataclasses.replace(SMALL.network, core_lstm=core_lstm)
   agent = agent_lib.make(
     dataclasses.replace(SMALL, network=network),
     probes.Probe.spec,
@@ -398,9 +405,9 @@ def test_an_agent_with_a_core_recalls() -> None:
   probe = probes.Probe(jnp.int32(probes.Kind.RECALL))
   agents = training.DeviceTraining(agent, probe)
   train_state = agents.init(jax.random.split(jax.random.key(0), 1))
-  train_state, _ = agents.advance({}, train_state, NUM_UPDATES)
+  train_state, _ = agents.advance({}, train_state, 300)
   (reward,) = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
-  assert reward > 0.9
+  assert reward > 0.9 if solves else abs(reward) < 0.3
 
 
 @pytest.fixture(scope='module', params=RULES)
@@ -415,7 +422,7 @@ def trained(request: pytest.FixtureRequest) -> Trained:
     train_state = (agent.init(keys[0]), agent.init_actor(keys[1], probe))
     state, _ = jax.lax.fori_loop(
       0,
-      NUM_UPDATES,
+      200,
       lambda _, train_state: agent.train_step(probe, {}, *train_state)[:2],
       train_state,
     )
@@ -433,16 +440,11 @@ def trained(request: pytest.FixtureRequest) -> Trained:
     value = value_targets.values_from_logits(
       outputs['v'], BINS['max_abs_value']
     )
-    policy = jax.nn.softmax(outputs['logits'])[..., 1]
-    return value, policy, episodes.mean_return(state.episodes)
+    return value, jax.nn.softmax(outputs['logits'])[..., 1]
 
-  kinds = jnp.array(list(probes.Kind))
+  kinds = jnp.array(list(probes.SUSPECTS))
   keys = jax.random.split(jax.random.key(0), len(kinds))
   return Trained(*map(np.asarray, train(kinds, keys)))
-
-
-def test_an_agent_without_a_core_does_not_recall(trained: Trained) -> None:
-  assert abs(trained.reward[probes.Kind.RECALL]) < 0.3
 
 
 @pytest.mark.parametrize('kind', probes.SUSPECTS, ids=lambda kind: kind.name)

@@ -113,8 +113,12 @@ def test_kinds_are_those_of_the_environments(name: str) -> None:
     environment.close()
 
 
-def test_json(capsys: Any) -> None:
-  assert json.loads(_print(capsys, suite='catch', json=True, specs=True)) == [
+def test_json_by_the_command_line() -> None:
+  done = launching.run_python(
+    '-m', 'launch.list_environments', '--suite=catch', '--json', '--specs'
+  )
+  assert done.returncode == 0, done.stderr
+  assert json.loads(done.stdout) == [
     {
       'name': 'catch',
       'kind': 'device',

@@ -61,12 +61,14 @@ def start_two(workdir: pathlib.Path) -> list[subprocess.Popen[str]]:
   ]
 
 
-def test_processes_that_are_not_known(tmp_path: pathlib.Path) -> None:
-  flags = ('--distributed', '--num_processes=2')
-  errors = sharded.errors(tmp_path / 'run', flags)
-  assert len(errors) == len(flags)
-  for error in errors:
-    assert error.startswith('error: No cluster was detected')
+@pytest.mark.parametrize('flag', ['--distributed', '--num_processes=2'])
+def test_processes_that_are_not_known(
+  tmp_path: pathlib.Path, flag: str
+) -> None:
+  failed = launching.run_python(*FLAGS, f'--workdir={tmp_path / "run"}', flag)
+  assert failed.returncode == 1
+  line = failed.stderr.splitlines()[-1]
+  assert line.startswith('error: No cluster was detected')
   assert not (tmp_path / 'run').exists()
 
 

@@ -6,14 +6,10 @@ Runs are processes of their own, whose CPU is divided into several devices.
 import json
 import pathlib
 import re
-from unittest import mock
 
-import jax
 import launching
 import pytest
 import sharded
-
-from disco_rl.runtime import sharding
 
 
 @pytest.mark.slow
@@ -41,6 +37,17 @@ def test_layouts_of_devices_agree() -> None:
     assert of_mean == {'all-reduce over agents': 1}, layout
 
 
+# Prints the error that discovery with each of these flags ends with.
+ERRORS = """
+import pathlib, sys
+import launching, sharded
+from launch import meta_train
+for flags in sys.argv[2:]:
+  workdir = pathlib.Path(sys.argv[1])
+  print(launching.error(meta_train, workdir, *sharded.FLAGS, *flags.split()))
+"""
+
+
 def test_agents_and_batches_that_cannot_be_divided(
   tmp_path: pathlib.Path,
 ) -> None:
@@ -59,19 +66,30 @@ def test_agents_and_batches_that_cannot_be_divided(
       r'batch_devices=4: choose 4\.'
     ),
   }
-  errors = sharded.errors(tmp_path / 'run', expected, JAX_NUM_CPU_DEVICES='8')
-  for error, pattern in zip(errors, expected.values(), strict=True):
+  ended = launching.run_python(
+    *('-c', ERRORS, str(tmp_path / 'run'), *expected),
+    JAX_NUM_CPU_DEVICES='8',
+    PYTHONPATH=f'{launching.REPOSITORY}:{launching.REPOSITORY / "tests"}',
+  )
+  assert ended.returncode == 0, ended.stderr
+  errors = ended.stdout.splitlines()
+  assert len(errors) == len(expected)
+  for error, pattern in zip(errors, expected.values()):
     assert re.fullmatch(pattern, error)
   assert not (tmp_path / 'run').exists()
 
 
-def test_the_variable_for_the_devices_of_a_cpu_takes_precedence(
-  monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize('variable, devices', [(None, 3), ('2', 2)])
+def test_a_cpu_counts_as_several_devices(
+  variable: str | None, devices: int
 ) -> None:
-  monkeypatch.setenv('JAX_NUM_CPU_DEVICES', '2')
-  update = mock.Mock(side_effect=AssertionError('divided'))
-  monkeypatch.setattr(jax.config, 'update', update)
-  sharding.divide_cpu(3)
+  code = (
+    'import jax; from disco_rl.runtime import sharding; '
+    'sharding.divide_cpu(3); print(jax.device_count())'
+  )
+  variables = {'JAX_NUM_CPU_DEVICES': variable} if variable else {}
+  ended = launching.run_python('-c', code, **variables)
+  assert ended.stdout.split() == [str(devices)], ended.stderr
 
 
 def test_agents_are_divided_among_the_devices_of_a_cpu(
