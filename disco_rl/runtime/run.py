@@ -93,6 +93,7 @@ def opened(
   workdir: files.PathLike,
   settings: Mapping[str, Any],
   options: Options,
+  clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator['Run']:
   """Locks and claims the folder of a run; opens its loggers.
 
@@ -101,6 +102,7 @@ def opened(
     settings: The settings for config.json; for a fork also its origin, see
       `forks`.
     options: The options of the run.
+    clock: A function that returns seconds.
 
   Raises:
     ValueError: The disk is too small.
@@ -118,7 +120,7 @@ def opened(
     names = options.loggers if distributed.is_first() else ()
     logged = loggers_lib.Run(own, settings, options.step)
     with loggers_lib.opened(names, logged) as loggers:
-      yield Run(own, workdir / 'checkpoints', options, loggers)
+      yield Run(own, workdir / 'checkpoints', options, loggers, clock)
 
 
 class Run:
@@ -137,14 +139,15 @@ class Run:
     checkpoints: pathlib.Path,
     options: Options,
     loggers: Sequence[metrics.Logger],
+    clock: Callable[[], float],
   ):
     """Begins to count seconds."""
     self.folder = folder
     self.step = 0
     self.options = options
-    self._loggers = loggers
+    self._loggers, self._clock = loggers, clock
     self._saved = 0  # The step of the newest checkpoint.
-    self._start = self._last_save = time.perf_counter()
+    self._start = self._last_save = clock()
     self._compiled_before = compilation.seconds()
     self._wait = options.seconds
     self._requests = signals.Requests()
@@ -154,7 +157,7 @@ class Run:
   @property
   def seconds(self) -> float:
     """The seconds so far, including those before the run was resumed."""
-    return time.perf_counter() - self._start
+    return self._clock() - self._start
 
   @property
   def replays(self) -> pathlib.Path:
@@ -185,7 +188,7 @@ class Run:
       ) as self._checkpointer,
     ):
       # The time before this does not make a checkpoint due.
-      self._last_save = time.perf_counter()
+      self._last_save = self._clock()
       yield
 
   def restore(
@@ -238,7 +241,7 @@ class Run:
     return self.step > self._saved and (
       is_last
       or self.step % self.options.every == 0
-      or time.perf_counter() - self._last_save >= self._wait
+      or self._clock() - self._last_save >= self._wait
     )
 
   def save(self, make_content: Callable[[], Content]) -> None:
@@ -247,11 +250,11 @@ class Run:
     Raises:
       checkpointing.CheckpointError: It cannot be written; others are kept.
     """
-    start = time.perf_counter()
+    start = self._clock()
     seconds = np.asarray(self.seconds)
     content = {**make_content(), 'seconds': seconds}
     self._checkpointer.save(self.step, content)
-    self._saved, self._last_save = self.step, time.perf_counter()
+    self._saved, self._last_save = self.step, self._clock()
     self._wait = max(
       self.options.seconds, (self._last_save - start) / _MAX_FRACTION
     )

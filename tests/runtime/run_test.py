@@ -12,9 +12,7 @@ import pathlib
 import shutil
 import signal
 import time
-import types
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -57,11 +55,9 @@ class World:
   ) -> dict[str, Any]:
     """Takes the steps that are left of `last`."""
     options = dataclasses.replace(OPTIONS, free=('last',), **changes)
-    clock = types.SimpleNamespace(perf_counter=lambda: self.now)
-    with (
-      mock.patch.object(run_lib, 'time', clock),
-      run_lib.opened(workdir, {'last': last}, options) as run,
-    ):
+    with run_lib.opened(
+      workdir, {'last': last}, options, lambda: self.now
+    ) as run:
       self.now += INIT
       with run.saving():
         state = np.zeros(3)
