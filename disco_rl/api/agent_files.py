@@ -27,7 +27,7 @@ from disco_rl.runtime import npz
 VERSION = 1
 # The key of the training state in the tree, and the path of theta.
 STATE = 'train_state'
-PARAMS = f"['{STATE}'].agents.learner.params"
+_PARAMS = f"['{STATE}'].agents.learner.params"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +129,13 @@ def save(
   npz.write(path, arrays, note)
 
 
+def save_policy(
+  path: files.PathLike, description: Description, params: types.Params
+) -> None:
+  """Writes only the parameters of an agent; see `save`."""
+  save(path, description, params, _PARAMS)
+
+
 def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
   """Reads the tree in a file.
 
@@ -163,9 +170,9 @@ def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
   """
   arrays, note = npz.read(path, lambda _, note: _describe(path, note))
   return _describe(path, note), {
-    name.removeprefix(PARAMS): x
+    name.removeprefix(_PARAMS): x
     for name, x in arrays.items()
-    if name.startswith(PARAMS)
+    if name.startswith(_PARAMS)
   }
 
 

@@ -197,5 +197,4 @@ class Policy(Acting):
       ValueError: The path does not end in '.npz'.
       OSError: The file cannot be written.
     """
-    place = agent_files.PARAMS
-    agent_files.save(path, self.description, self.params, place)
+    agent_files.save_policy(path, self.description, self.params)

@@ -57,8 +57,7 @@ class TestFiles:
 
 def test_files_of_other_versions_are_refused(tmp_path: pathlib.Path) -> None:
   path = tmp_path / 'policy.npz'
-  params, place = {'w': jnp.ones(2)}, agent_files.PARAMS
-  agent_files.save(path, small.DESCRIPTION, params, place)
+  agent_files.save_policy(path, small.DESCRIPTION, {'w': jnp.ones(2)})
   found, arrays = agent_files.read(path)
   assert found == small.DESCRIPTION
   np.testing.assert_array_equal(arrays["['w']"], [1, 1])
