@@ -274,6 +274,7 @@ def probes(
 def sensitivity(
   observation: types.Array,
   norms: Mapping[str, types.Array],
+  trajectory: int = 0,
 ) -> figure.Figure:
   """Draws observations, and the sensitivity of predictions (Fig. 4b).
 
@@ -281,10 +282,11 @@ def sensitivity(
     observation: [T+1, B, H, W] or [T+1, B, H, W, C]; channels are summed.
     norms: Prediction -> [T, B, H, W] or [T, B, H, W, C], by
       `sensitivity.gradient_norms`.
+    trajectory: Index of the trajectory, below B.
 
   Returns:
-    A row for each step of the first trajectory: the observation, and the norms
-    for each prediction, each on its own scale.
+    A row for each step: the observation, and the norms for each prediction,
+    each on its own scale.
 
   Raises:
     ValueError: The observation is not an image.
@@ -295,7 +297,7 @@ def sensitivity(
       'expected [H, W] or [H, W, C] after the axes of time and batch.'
     )
   columns = {
-    name: _images(x)[:, 0]
+    name: _images(x)[:, trajectory]
     for name, x in {'observation': observation, **norms}.items()
   }
   length = min(len(x) for x in columns.values())

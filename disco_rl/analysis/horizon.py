@@ -26,12 +26,13 @@ def movement(
   scene: scenes.Scene,
   key: types.Array,
   name: str = 'z',
+  scale: float = 1.0,
 ) -> types.Array:
   """Measures how far each target moves when a prediction is perturbed.
 
-  Standard normal noise is added to the online network's logits of the
-  prediction `name`, for all actions; the target network's outputs are not
-  changed.
+  Normal noise with standard deviation `scale` is added to the online network's
+  logits of the prediction `name`, for all actions; the target network's outputs
+  are not changed.
 
   Returns:
     [T+1, T, B]: at s, t, the total variation in [0, 1] between the targets at t
@@ -51,7 +52,7 @@ def movement(
       'horizon could be measured.'
     )
   logits = scene.outputs[name]
-  noise = jax.random.normal(key, logits.shape, logits.dtype)
+  noise = scale * jax.random.normal(key, logits.shape, logits.dtype)
 
   def target(logits: types.Array) -> types.Array:
     outputs = {**scene.outputs, name: logits}

@@ -106,10 +106,10 @@ def recorded() -> scenes.Scene:
 
 
 @functools.cache
-def movement(name: str) -> np.ndarray:
+def movement(name: str, scale: float = 1.0) -> np.ndarray:
   """[T+1, T], of the only trajectory."""
   moved = horizon.movement(
-    RULE, rule_params(), scene(), jax.random.key(2), name
+    RULE, rule_params(), scene(), jax.random.key(2), name, scale
   )
   assert moved.shape == (7, 6, 1)
   return np.asarray(moved[..., 0])
@@ -274,6 +274,7 @@ def test_targets_depend_on_later_predictions_of_their_episode(
   # From each observation of its episode, however far ahead.
   assert np.all(moved[:3, 0] > 0)
   assert np.all(moved[3:, 3] > 0)
+  assert not np.any(movement(name, scale=0.0))
 
 
 def test_means_by_distance() -> None:
