@@ -25,6 +25,10 @@ if jax.__version_info__ < (0, 11):
     + ' --xla_cpu_parallel_codegen_split_count=1'
   )
 
+# Optimizing takes longer than these programs run.
+os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'true'
+jax.config.update('jax_disable_most_optimizations', True)
+
 compilation_cache.leave_loops_rolled()
 
 # Most of the suite's time is compilation, and most of it is the same each time.
@@ -69,12 +73,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     conformance.skip_without(*mark.args)
 
 
-@pytest.fixture(scope='module')
-def quick_compilation() -> Iterator[None]:
-  """Skips optimizations, which take longer than short programs run."""
-  jax.config.update('jax_disable_most_optimizations', True)
-  yield
+@pytest.fixture
+def usual_compilation() -> Iterator[None]:
+  """Compiles as for users, where tests are about what XLA makes of the code."""
   jax.config.update('jax_disable_most_optimizations', False)
+  yield
+  jax.config.update('jax_disable_most_optimizations', True)
 
 
 @pytest.fixture

@@ -27,8 +27,6 @@ from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources
 from launch import sweep
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 _ROOT = launching.REPOSITORY
 _README = _ROOT / 'README.md'
 _PAGES = sorted((_ROOT / 'docs').glob('*.md'))

@@ -22,9 +22,6 @@ from examples import own_network
 from examples import own_rule
 from examples import tic_tac_toe
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
-
 Run = Callable[..., str]
 
 

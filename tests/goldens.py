@@ -3,7 +3,6 @@
 A golden file is an npz archive with slash-separated keys.
 """
 
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -52,7 +51,7 @@ VALUES = 5e-4
 # largest norm of all tensors: the bias of pi_hat has no effect but rounding.
 #
 # Largest deviations of a tensor that are above CANCELLED (JAX 0.10.1, CPU);
-# float32 is `quick_jit`, `jax.jit`, and the latter with fast-math:
+# float32 is without costly optimizations, with them, and with fast-math:
 #
 #                             disco_small_a3     disco_small_a9  disco103_a3
 #                          meta-RNN  all others
@@ -101,18 +100,6 @@ _META_RNN = 'rnn_state/lstm/meta_rnn_state'
 
 # Numbers of one update by the goldens' keys, without `expected/i/`.
 Report = dict[str, jax.Array]
-
-
-def quick_jit(function: Callable[..., Any], **kwargs: Any) -> Any:
-  """Compiles like `jax.jit`, without the costly optimizations.
-
-  Programs run for milliseconds here, and would compile for half a minute.
-  """
-  options = {
-    'xla_backend_optimization_level': 0,
-    'xla_llvm_disable_expensive_passes': True,
-  }
-  return jax.jit(function, compiler_options=options, **kwargs)
 
 
 class Golden:

@@ -146,8 +146,6 @@ def discover(
 def main() -> None:
   compilation_cache.collect_garbage_rarely()
   jax.config.update('jax_enable_x64', True)
-  # Optimizing these programs would take longer than running them.
-  jax.config.update('jax_disable_most_optimizations', True)
   expected, _ = discover(1, 1)
   results = {}
   for layout in sys.argv[1:]:

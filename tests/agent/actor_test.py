@@ -19,8 +19,6 @@ from disco_rl.agent import host_actor
 from disco_rl.agent import host_collector
 from disco_rl.environments import base
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 LENGTH = 8
 ENVIRONMENTS = 128
 ACTIONS = 3

@@ -27,8 +27,6 @@ from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base as rule_base
 from disco_rl.update_rules import policy_gradient
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 SMALL = agent_lib.AgentConfig(
   network=agent_network.AgentNetworkConfig(
     torso=torsos.TorsoConfig(hidden_sizes=(16,))

@@ -37,8 +37,6 @@ from disco_rl.networks import torsos
 from disco_rl.runtime import plotting
 from disco_rl.update_rules import disco
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 RULE = disco.Disco(network=small.META_NETWORK, num_bins=7, max_abs_value=2.0)
 SIZE = RULE.network.prediction_size
 NETWORK = agent_network.AgentNetworkConfig(

@@ -18,8 +18,6 @@ from disco_rl.analysis import probes
 from disco_rl.runtime import metrics
 from launch import analyse
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 AGENT = (
   *evaluating.CATCH,
   '--config.seeds=1',

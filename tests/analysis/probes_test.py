@@ -15,8 +15,6 @@ from disco_rl.analysis import scenes
 from disco_rl.maths import categorical
 from disco_rl.update_rules import disco
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 RULE = disco.Disco(network=small.META_NETWORK, num_bins=7, max_abs_value=2.0)
 SIZE = RULE.network.prediction_size
 # Ends of episodes of a trajectory with T = 6.

@@ -33,8 +33,6 @@ from disco_rl.maths import optimizers
 from disco_rl.update_rules import disco
 from examples import own_rule
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 CARTPOLE = 'CartPole-v1'
 RULE = disco_rl.load_rule('actor_critic', num_bins=21, max_abs_value=3.0)
 

@@ -13,7 +13,7 @@ import pytest
 import disco_rl
 from disco_rl.environments.host import adapters
 
-pytestmark = pytest.mark.usefixtures('quick_compilation', 'foreground')
+pytestmark = pytest.mark.usefixtures('foreground')
 
 # Rollouts of one update.
 STEPS = 4

@@ -18,8 +18,6 @@ from disco_rl.environments import base
 from disco_rl.environments.jax_native import catch
 from disco_rl.runtime import npz
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 RULE = disco_rl.load_rule('actor_critic', num_bins=21, max_abs_value=3.0)
 
 

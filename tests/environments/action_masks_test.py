@@ -26,8 +26,6 @@ from disco_rl.environments.host import adapters
 from disco_rl.environments.host import gymnasium_spaces
 from disco_rl.runtime import metrics
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 RULE = disco_rl.load_rule('actor_critic', num_bins=21, max_abs_value=5.0)
 SMALL: dict[str, Any] = {
   'unroll_length': 6,

@@ -15,9 +15,6 @@ from disco_rl.environments.jax_native import trees
 STEP_LIMIT = 5
 
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
-
 def _make_number(key: Any, scale: Any) -> dict[str, Any]:
   return {'x': scale * jax.random.key_data(key)[0], 'n': jnp.int32(7)}
 

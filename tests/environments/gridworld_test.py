@@ -15,8 +15,6 @@ from disco_rl.environments.jax_native import chain
 from disco_rl.environments.jax_native import gridworld
 from disco_rl.environments.jax_native import gridworld_tasks
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 STAY, UP, DOWN, LEFT, RIGHT = range(5)
 NUM_EPISODES = 128
 # Scripts of actions are filled up to one length, for a single compilation.

@@ -204,7 +204,6 @@ class Dials(Probe):
     return outcome[0], float(action @ [10, 1]), *outcome[2:]
 
 
-@pytest.mark.usefixtures('quick_compilation')
 def test_combinations_of_numbers_are_actions() -> None:
   single: Any = wrapping.recognize(Dials).build(6, 0)
   vector = gymnasium_adapter.GymnasiumEnvironment(

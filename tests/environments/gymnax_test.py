@@ -23,9 +23,6 @@ NUM_STEPS = 2 * STEP_LIMIT + 1
 OTHERS = tuple(f'gymnax/{env_id}' for env_id in gymnax_adapter.OTHERS)
 
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
-
 def _make(name: str, **params: int) -> gymnax_adapter.GymnaxEnvironment:
   """An environment, some of whose parameters are not those of gymnax."""
   environment = registry.make(name, num_environments=1, seed=0)

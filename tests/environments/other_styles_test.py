@@ -12,8 +12,6 @@ import pytest
 from disco_rl import types
 from disco_rl.environments import wrapping
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 
 @types.record
 class Count:

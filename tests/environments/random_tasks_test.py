@@ -23,8 +23,6 @@ from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import checkpointing
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 NUM_LEVELS = 600
 MOVES = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
 

@@ -19,8 +19,6 @@ from disco_rl.environments.jax_native import random_catch
 from disco_rl.environments.jax_native import sokoban
 from disco_rl.environments.jax_native import sokoban_levels
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 COLORS = {
   '.': boards.FLOOR,
   '#': boards.WALL,

@@ -17,8 +17,6 @@ from disco_rl.environments.jax_native import sokoban
 from disco_rl.environments.jax_native import sokoban_generator
 from disco_rl.environments.jax_native import sokoban_levels
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 Cell = tuple[int, int]
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 LEVEL = """\

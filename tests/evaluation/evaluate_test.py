@@ -35,8 +35,6 @@ from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import sources
 from launch import evaluate
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:

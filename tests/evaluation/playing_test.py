@@ -16,8 +16,6 @@ from disco_rl.environments.jax_native import catch
 from disco_rl.environments.jax_native import on_host
 from disco_rl.evaluation import playing
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 LENGTHS = (10, 1)
 
 

@@ -5,7 +5,6 @@ from typing import Any
 import discovering
 import jax
 import numpy as np
-import pytest
 
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base as environment_base
@@ -16,8 +15,6 @@ from disco_rl.evaluation import training
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.update_rules import actor_critic
-
-pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 RULE = actor_critic.ActorCritic(num_bins=5, max_abs_value=2.0)
 

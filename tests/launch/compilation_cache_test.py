@@ -206,7 +206,6 @@ def test_the_folder_is_chosen_by_flag_variable_and_default(
   assert chosen(monkeypatch, None) == {}
 
 
-@pytest.mark.usefixtures('quick_compilation')
 def test_a_program_from_the_cache_computes_the_same_bit_for_bit(
   folder: pathlib.Path,
 ) -> None:

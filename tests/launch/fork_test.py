@@ -14,8 +14,6 @@ from disco_rl.runtime import files
 from disco_rl.runtime import forks
 from disco_rl.runtime import metrics
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 LONGER = (*CATCH, '--config.updates=25')
 
 

@@ -19,9 +19,6 @@ from disco_rl.runtime import checkpointing
 from disco_rl.runtime import metrics
 from launch import play
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
-
 call = functools.partial(launching.call_main, play)
 error = functools.partial(launching.error_of_main, play)
 

@@ -12,8 +12,6 @@ import small
 from disco_rl.evaluation import protocol_report
 from launch import protocol
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 # Names baselines with one setting each, so that few programs are compiled.
 _CONFIG = """
 import ml_collections

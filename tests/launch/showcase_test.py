@@ -28,8 +28,6 @@ from disco_rl.runtime import plotting
 from disco_rl.update_rules import cards
 from launch import showcase
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:

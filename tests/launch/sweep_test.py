@@ -29,8 +29,6 @@ from disco_rl.update_rules import sources
 from launch import evaluate
 from launch import sweep
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 ABLATIONS = f'--config={launching.REPOSITORY}/configs/ablations.py'
 ROBUSTNESS = f'--config={launching.REPOSITORY}/configs/robustness.py'
 QUICKSTART = f'--config={launching.REPOSITORY}/configs/evaluate.py:quickstart'

@@ -10,6 +10,8 @@ import pytest
 
 from disco_rl.maths import optimizers
 
+pytestmark = pytest.mark.usefixtures('usual_compilation')
+
 PARAMS = {'w': jnp.array([1.0, -2.0])}
 
 

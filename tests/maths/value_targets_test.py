@@ -16,6 +16,8 @@ from disco_rl import types
 from disco_rl.maths import moments
 from disco_rl.maths import value_targets
 
+pytestmark = pytest.mark.usefixtures('usual_compilation')
+
 T, B, A = 8, 3, 3
 DISCOUNT = 0.9
 BINS = 41

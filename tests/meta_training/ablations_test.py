@@ -19,8 +19,6 @@ from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.runtime import sharding
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 
 def config_of(*names: str, **settings: Any) -> Any:
   """Several variants at once, tiny."""

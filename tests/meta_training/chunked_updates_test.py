@@ -7,7 +7,6 @@ from collections.abc import Callable
 import dataclasses
 from typing import Any
 
-import goldens
 import jax
 from jax import flatten_util
 import jax.numpy as jnp
@@ -74,7 +73,7 @@ def test_products_of_the_sweep_agree(
 
   network = make_network(spec, core_lstm, dtype, 0)
   params, direction = (
-    goldens.quick_jit(network.init)(jax.random.key(i)) for i in range(2)
+    jax.jit(network.init)(jax.random.key(i)) for i in range(2)
   )
   rollout = dataclasses.replace(
     types.empty_rollout(spec, network.initial_state(B), T, B),
@@ -89,7 +88,7 @@ def test_products_of_the_sweep_agree(
     """Of the Hessian and a direction, in both modes."""
     loss = loss_of(network)
 
-    @goldens.quick_jit
+    @jax.jit
     def run(params: types.Params, direction: types.Params) -> Any:
       gradient_of = lambda x: jax.grad(loss)(x, targets, rollout)
       gradient, pull_back = jax.vjp(gradient_of, params)
@@ -112,7 +111,7 @@ def test_products_of_the_sweep_agree(
 
 
 def temporaries(function: Callable[..., Any], *arguments: Any) -> int:
-  compiled = goldens.quick_jit(function).lower(*arguments).compile()
+  compiled = jax.jit(function).lower(*arguments).compile()
   return compiled.memory_analysis().temp_size_in_bytes
 
 

@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import discovering
-import goldens
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +33,7 @@ def quadratic(rule_params: types.Params) -> jax.Array:
 
 
 @functools.partial(
-  goldens.quick_jit, static_argnames=('reward', 'num_pairs', 'std', 'noise')
+  jax.jit, static_argnames=('reward', 'num_pairs', 'std', 'noise')
 )
 def estimate(
   reward: discovering.Reward,
@@ -142,7 +141,7 @@ def test_all_environment_steps_are_counted() -> None:
   taken: list[Any] = []
   environment = Counting(taken.append)
 
-  @goldens.quick_jit
+  @jax.jit
   def run(key: types.Array) -> Any:
     member = resets.initial_member(inner_loop, key, environment)
     member = member.replace_agent(replay=inner_loop.agent.empty_replay())

@@ -17,8 +17,6 @@ from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.update_rules import actor_critic
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 UPDATES, LENGTH, SEEDS, EACH = 4, 2, 3, 2
 # On the host a trial ends in the middle of an episode.
 EPISODE = 3

@@ -22,8 +22,6 @@ from disco_rl.meta_training import population
 from disco_rl.runtime import memory
 from disco_rl.update_rules import actor_critic
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 EACH, LENGTH, WIDTH = 2, 3, 50
 SETTINGS: dict[str, Any] = {
   'inner_updates': 4,

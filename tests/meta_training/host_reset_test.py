@@ -15,8 +15,6 @@ from disco_rl.runtime import distributed
 from disco_rl.runtime import files
 from disco_rl.update_rules import actor_critic
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 AGENTS, EACH, LENGTH, CORE = 3, 2, 2, 4
 # An update and a rollout of validation trajectories.
 STEPS = 2 * LENGTH

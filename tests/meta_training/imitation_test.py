@@ -23,8 +23,6 @@ from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry
 from launch import imitate
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 T, B, A = 12, 16, 4
 
 

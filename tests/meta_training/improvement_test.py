@@ -4,7 +4,6 @@ import discovering
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from benchmarks import small_runs
 from disco_rl import types
@@ -15,8 +14,6 @@ from disco_rl.meta_training import device_group
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_step
 from disco_rl.runtime import sharding
-
-pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 SETTINGS = {
   **small_runs.SMALL_RULE,

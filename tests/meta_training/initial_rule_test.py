@@ -4,7 +4,6 @@ import dataclasses
 import statistics
 from typing import Any
 
-import goldens
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,12 +28,12 @@ LAST_BLOCK = 'lstm/sequential/conv1_d_1'
 TIME, TRAJECTORY, ACTION = np.indices(initial_rule._SHAPE)
 
 
-@goldens.quick_jit
+@jax.jit
 def spread(key: jax.Array, params: types.Params) -> jax.Array:
   return initial_rule.spread(key, CONFIG, params)
 
 
-@goldens.quick_jit
+@jax.jit
 def random_rules(key: jax.Array) -> Any:
   """64 rules, and their spreads."""
   params = jax.vmap(lambda key: meta_network.init(key, CONFIG))(

@@ -13,8 +13,6 @@ from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.meta_training import build
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 
 @pytest.fixture(autouse=True)
 def _registered_doors() -> Iterator[None]:

@@ -14,8 +14,6 @@ from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import meta_trainer
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 
 def read(name: str, *arguments: str) -> config_lib.MetaTrainingConfig:
   module = importlib.import_module(f'configs.{name}')

@@ -10,8 +10,6 @@ from benchmarks import small_runs
 from disco_rl.runtime import metrics
 from launch import meta_train
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 TINY = (
   f'--config={launching.REPOSITORY}/configs/quickstart.py',
   *(f'--config.{name}={x}' for name, x in small_runs.SETTINGS.items()),

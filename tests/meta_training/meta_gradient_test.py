@@ -96,7 +96,7 @@ def test_golden_meta_gradient(case: goldens.Case, mode: str) -> None:
   )
   estimator = meta_gradient.MetaGradient(inner_loop, NO_REGULARIZERS, mode)
 
-  @goldens.quick_jit
+  @jax.jit
   def run(
     rule_params: types.Params, state: learner.LearnerState, rollouts: Any
   ) -> tuple[jax.Array, types.Params]:
@@ -194,7 +194,7 @@ def members() -> dict[str, Any]:
   """By age: eta, a member after N updates, the updates, its validation."""
   inner_loop = small_inner_loop(inner_loop_lib.InnerLoopConfig(), ADAM)
 
-  @goldens.quick_jit
+  @jax.jit
   def init(key: jax.Array) -> Any:
     member = inner_loop_lib.Member(
       agent=inner_loop.agent.init(key),
@@ -204,7 +204,7 @@ def members() -> dict[str, Any]:
     )
     return to_double((RULE.init_params(key), member))
 
-  @goldens.quick_jit
+  @jax.jit
   def run(
     rule_params: types.Params,
     member: inner_loop_lib.Member,
@@ -230,7 +230,7 @@ def differentiate(
   """A program: (eta, member, its updates, validation) -> the gradient."""
   inner_loop = estimator.inner_loop
 
-  @goldens.quick_jit
+  @jax.jit
   def run(
     rule_params: types.Params,
     member: inner_loop_lib.Member,
@@ -404,7 +404,7 @@ def sweep(
   """The gradient of the outer loss by the backward sweep."""
   estimator = meta_gradient.MetaGradient(inner_loop, ALL_REGULARIZERS)
 
-  @goldens.quick_jit
+  @jax.jit
   def run(rule_params: types.Params, states: Any, gradients: Any) -> Any:
     trajectory = inner_loop.segments(
       inner_loop_lib.Trajectory(
@@ -451,7 +451,7 @@ def test_finite_differences(
     agent.network, validation, rng.normal(size=(T, B))
   )
 
-  @goldens.quick_jit
+  @jax.jit
   def total_loss(
     rule_params: types.Params, held: list[Any] | None = None
   ) -> tuple[jax.Array, Any]:

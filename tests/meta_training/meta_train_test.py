@@ -31,8 +31,6 @@ from disco_rl.update_rules import cards
 from disco_rl.update_rules import weights
 from launch import meta_train
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 TINY = (
   f'--config={launching.REPOSITORY}/configs/quickstart.py',
   *(

@@ -9,7 +9,6 @@ import pathlib
 from typing import Any
 
 import discovering
-import goldens
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,8 +29,6 @@ from disco_rl.meta_training import population
 from disco_rl.runtime import metrics
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import registry
-
-pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 META_STEPS = 4
 LEARNING_RATE = 0.1
@@ -385,7 +382,7 @@ def one_update(
     meta_value=missing,
     meta_opt_state=before,
   )
-  update, member, logs = goldens.quick_jit(
+  update, member, logs = jax.jit(
     lambda gradient, loss, counts: meta_update.member_update(
       optimizer,
       rule_params,

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 from typing import Any
 
-import goldens
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,7 +101,7 @@ def rollouts(go_on: float, dummies: bool = False) -> types.Rollout:
 
 @functools.cache
 def initial_state() -> meta_value.MetaValueState:
-  return goldens.quick_jit(META_VALUE.init)(jax.random.key(0))
+  return jax.jit(META_VALUE.init)(jax.random.key(0))
 
 
 @jax.jit
@@ -175,7 +174,7 @@ def test_an_update() -> None:
   data = jax.tree.map(lambda x: jnp.asarray(x[0]), rollouts(0.8))
   before = initial_state()
 
-  @goldens.quick_jit
+  @jax.jit
   def update(state: meta_value.MetaValueState) -> Any:
     value = META_VALUE.values(state.params, data.observation)
     expected = value_targets.vtrace(

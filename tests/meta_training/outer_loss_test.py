@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import functools
 from typing import Any
 
-import goldens
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -223,7 +222,7 @@ def test_loss_logs_and_gradients(function: str) -> None:
   """Only what is named in CASES has a gradient; of all else it is exactly 0."""
   checked, reference, arrays, differentiable = CASES[function]
   reference = functools.partial(reference, DISTINCT)
-  evaluate = goldens.quick_jit(
+  evaluate = jax.jit(
     jax.value_and_grad(functools.partial(checked, CONFIG), has_aux=True)
   )
   for mask in (MASK, EMPTY):
@@ -249,7 +248,7 @@ def test_real_transitions_alone_matter() -> None:
     spoilt[name] = x.copy()
     spoilt[name][:T][~MASK] += 100.0
     spoilt[name][T:] -= 50.0
-  evaluate = goldens.quick_jit(functools.partial(validation, CONFIG))
+  evaluate = jax.jit(functools.partial(validation, CONFIG))
   loss, _ = evaluate(TAKEN, MASK)
   assert evaluate(spoilt, MASK)[0] == pytest.approx(float(loss), rel=1e-12)
   assert evaluate(spoilt, np.ones_like(MASK))[0] != pytest.approx(float(loss))
@@ -267,7 +266,7 @@ def test_the_mean_of_the_targets_is_squared_once() -> None:
     'target_policy': np.zeros((T, B, A)),
   }
   config = outer_loss.OuterLossConfig(target_mean_cost=0.5)
-  loss, logs = goldens.quick_jit(functools.partial(regularizer, config))(
+  loss, logs = jax.jit(functools.partial(regularizer, config))(
     targets, np.ones((T, B), bool)
   )
   assert logs['target_kl'] == pytest.approx(0.0, abs=1e-12)

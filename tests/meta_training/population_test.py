@@ -32,8 +32,6 @@ from disco_rl.meta_training import population
 from disco_rl.meta_training import reporting
 from disco_rl.runtime import files
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 TINY: dict[str, Any] = {
   'agents': 4,
   'chunk_size': 1,

@@ -120,9 +120,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     wrapped = recorder.wrap(name, getattr(jax.random, name))
     monkeypatch.setattr(jax.random, name, wrapped)
   jax.clear_caches()
-  jax.config.update('jax_disable_most_optimizations', True)
   yield recorder
-  jax.config.update('jax_disable_most_optimizations', False)
   jax.clear_caches()
 
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
-import goldens
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -496,7 +495,7 @@ def test_gradient_of_the_outer_loss() -> None:
     gradients={'table': one_per_segment(gradients)},
   )
   estimator = meta_gradient.MetaGradient(inner_loop, COSTS)
-  gradient, member, logs = goldens.quick_jit(estimator.differentiate)(
+  gradient, member, logs = jax.jit(estimator.differentiate)(
     {'table': rule},
     make_member(tables[-1], value),
     trajectory,
@@ -531,7 +530,7 @@ def test_values_of_inner_batches_are_those_of_the_policy_before(
   rule, table = random_table(rng, rule=True), random_table(rng, rule=False)
   batch = random_rollout(rng)
   value = random_value_state(inner_loop, rng)
-  member, updates, logs = goldens.quick_jit(inner_loop.learn)(
+  member, updates, logs = jax.jit(inner_loop.learn)(
     {'table': rule}, make_member(table, value), as_rollout(batch)
   )
   gradient = inner_gradient(rule, table, batch)

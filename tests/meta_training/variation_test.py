@@ -19,8 +19,6 @@ from disco_rl.networks import torsos
 from disco_rl.networks import widths
 from disco_rl.update_rules import disco
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 T, B, A = 3, 2, 3
 SPEC = types.EnvironmentSpec(jax.ShapeDtypeStruct((4,), jnp.float32), A)
 RULE = disco.Disco(small.META_NETWORK, num_bins=5, max_abs_value=2.0)

@@ -12,8 +12,6 @@ from disco_rl import types
 from disco_rl.networks import dmlab_encoder
 from disco_rl.networks import torsos
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 ROWS = 16
 # As the three kinds of instructions: ids of several words, of one, none.
 SENTENCES = ((924, 841, 79, 263, 0, 0), (1000, 0, 0, 0, 0, 0), (0,) * 6)

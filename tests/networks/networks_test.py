@@ -20,8 +20,6 @@ from disco_rl.networks import convolutions
 from disco_rl.networks import nethack_encoder
 from disco_rl.networks import torsos
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 ROWS = 3
 VECTOR = jax.ShapeDtypeStruct((5,), np.float32)
 IMAGE = jax.ShapeDtypeStruct((12, 10, 2), np.uint8)

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import goldens
 import haiku as hk
 import jax
 from jax import flatten_util
@@ -72,9 +71,7 @@ def test_derivatives_are_those_of_all_rows_at_once() -> None:
     # Three chunks of four rows, of which the last is there twice.
     chunked = transform('resnet', 4, jnp.float64)
     got, want = (
-      goldens.quick_jit(derivatives, static_argnums=0)(
-        torso, params, OBSERVATION
-      )
+      jax.jit(derivatives, static_argnums=0)(torso, params, OBSERVATION)
       for torso in (chunked, whole)
     )
     assert_close(got, want, 1e-13)
@@ -84,7 +81,7 @@ def test_derivatives_are_those_of_all_rows_at_once() -> None:
 def test_chunks_of_any_size_and_agents_side_by_side(chunk_size: int) -> None:
   chunked, whole = (transform('resnet', size) for size in (chunk_size, 0))
   keys = jax.random.split(jax.random.key(0))
-  of_both = lambda function: goldens.quick_jit(jax.vmap(function, (0, None)))
+  of_both = lambda function: jax.jit(jax.vmap(function, (0, None)))
   params = of_both(chunked.init)(keys, OBSERVATION)
   jax.tree.map(
     np.testing.assert_array_equal,
@@ -156,7 +153,7 @@ def test_gradients_of_many_chunks_are_as_precise_in_bfloat16() -> None:
     """The gradient for the torso's parameters, as one vector."""
     network = make_network(chunk_size, dtype)
     loss = lambda params: jnp.mean(network.unroll(params, rollout)[1]['v'])
-    of_modules = goldens.quick_jit(jax.grad(loss))(params)
+    of_modules = jax.jit(jax.grad(loss))(params)
     torso = {k: v for k, v in of_modules.items() if 'torso' in k}
     return np.asarray(flatten_util.ravel_pytree(torso)[0])
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import goldens
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -28,9 +27,9 @@ def test_a_step_depends_only_on_the_rest_of_its_episode() -> None:
     )
   )
   x = jax.random.normal(jax.random.key(0), (T, B, F))
-  params = goldens.quick_jit(network.init)(jax.random.key(1), x)
+  params = jax.jit(network.init)(jax.random.key(1), x)
 
-  @goldens.quick_jit
+  @jax.jit
   def jacobian(x: Any) -> Any:
     # Of one unit: all of them together are zero, by the last layer norm.
     return jax.jacrev(lambda x: network.apply(params, x)[..., 0])(x)
@@ -50,7 +49,7 @@ def test_attention_is_that_of_numpy() -> None:
     )
   )
   x = jax.random.normal(jax.random.key(2), (T, B, SIZE))
-  params = goldens.quick_jit(network.init)(jax.random.key(3), x)
+  params = jax.jit(network.init)(jax.random.key(3), x)
   w = np.asarray(params['attention']['w'], np.float64)
   out = np.asarray(params['attention/outputs']['w'], np.float64)
   inputs, width = np.asarray(x, np.float64), SIZE // HEADS
@@ -71,5 +70,5 @@ def test_attention_is_that_of_numpy() -> None:
         sum(p * inputs[s, b] @ w[:, 2, h] for p, s in zip(weights, seen))
       )
     expected[t, b] = np.concatenate(heads) @ out
-  found = goldens.quick_jit(network.apply)(params, x)
+  found = jax.jit(network.apply)(params, x)
   np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope='module')
 def collect_garbage() -> Iterator[None]:
   yield
   gc.collect()  # While warnings of leaks are ignored.

@@ -17,8 +17,6 @@ from disco_rl.runtime import metrics
 from disco_rl.update_rules import weights
 from launch import meta_train
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 # Of what communicates sharding_test.py has the meta-RNN, which takes long to
 # compile, in one process.
 SETTINGS = (

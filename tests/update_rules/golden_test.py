@@ -227,7 +227,7 @@ def test_meta_gradients_pass_through_the_target_network(
   change = jax.tree.map(
     lambda x: rng.normal(size=x.shape).astype(np.float32), case.state.params
   )
-  _, moved = goldens.quick_jit(lambda *x: jax.jvp(target_params, *x))(
+  _, moved = jax.jit(lambda *x: jax.jvp(target_params, *x))(
     (case.state.params,), (change,)
   )
   jax.tree.map(
@@ -271,9 +271,9 @@ def lane(tree: Any, index: int) -> Any:
 )
 def test_updates_and_meta_gradient(case: goldens.Case) -> None:
   meta_gradient = jax.value_and_grad(run, has_aux=True)
-  (loss, reports), gradient = goldens.quick_jit(
-    meta_gradient, static_argnums=1
-  )(case.rule_params, case, case.state, stack(*case.rollouts))
+  (loss, reports), gradient = jax.jit(meta_gradient, static_argnums=1)(
+    case.rule_params, case, case.state, stack(*case.rollouts)
+  )
   goldens.assert_outcomes(
     case.golden, [lane(reports, i) for i in range(len(case.rollouts))]
   )
@@ -281,6 +281,7 @@ def test_updates_and_meta_gradient(case: goldens.Case) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures('usual_compilation')
 @pytest.mark.parametrize('case', [PUBLISHED, 'actor_critic_a3'], indirect=True)
 def test_updates_optimized(case: goldens.Case) -> None:
   """As users run them: one by one, and with the compiler's defaults."""
@@ -307,7 +308,7 @@ def test_updates_optimized(case: goldens.Case) -> None:
   indirect=True,
 )
 def test_updates_of_many_seeds(case: goldens.Case) -> None:
-  step = goldens.quick_jit(jax.vmap(case.step, in_axes=(None, 0, 0)))
+  step = jax.jit(jax.vmap(case.step, in_axes=(None, 0, 0)))
   replacement, *others = case.state.opt_state
   nothing = jnp.full_like(replacement, jnp.nan)
   without = dataclasses.replace(case.state, opt_state=(nothing, *others))

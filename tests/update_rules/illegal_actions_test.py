@@ -7,7 +7,6 @@ which are illegal. These differ between states, and have other numbers.
 import dataclasses
 from typing import Any
 
-import goldens
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -117,6 +116,19 @@ def make_cases() -> tuple[Case, Case]:
   )
 
 
+@jax.jit
+def disco_targets(
+  rule_params: types.Params,
+  state: Any,
+  rollout: types.Rollout,
+  outputs: types.Outputs,
+  target_outputs: types.Outputs,
+) -> Any:
+  return DISCO.targets(
+    rule_params, state, {}, rollout, outputs, lambda _: target_outputs
+  )
+
+
 def test_disco_does_not_see_illegal_actions() -> None:
   rule_params = small.nest(small.arrays())
   found = []
@@ -124,13 +136,8 @@ def test_disco_does_not_see_illegal_actions() -> None:
     state: Any = DISCO.init_state({})
     # The second update has a state of the meta-RNN that the first one left.
     for _ in range(2):
-      targets, state, logs = DISCO.targets(
-        rule_params,
-        state,
-        {},
-        case.rollout,
-        case.outputs,
-        lambda _, case=case: case.target_outputs,
+      targets, state, logs = disco_targets(
+        rule_params, state, case.rollout, case.outputs, case.target_outputs
       )
     loss, loss_logs = DISCO.loss(case.taken(), targets, case.rollout)
     regularizer, _ = outer_loss.target_regularizer(
@@ -209,7 +216,7 @@ def test_no_gradient_reaches_illegal_actions(rule: base.UpdateRule) -> None:
   rule_params = (
     small.nest(small.arrays()) if isinstance(rule, disco.Disco) else {}
   )
-  update, _ = goldens.quick_jit(
+  update, _ = jax.jit(
     lambda state: learner.gradient(network, rule, rule_params, state, rollout)
   )(state)
   for leaf in jax.tree.leaves(update.gradient):

@@ -11,14 +11,18 @@ from configs import general
 import disco_rl
 from disco_rl.update_rules import sources
 
-pytestmark = pytest.mark.usefixtures('quick_compilation')
-
 UPDATES = 160
 NAMES = sources.shipped()
 PROTOCOL = pathlib.Path(__file__).parents[2] / 'docs' / 'protocol.md'
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize(
+  'name',
+  [
+    name if name == 'general' else pytest.param(name, marks=pytest.mark.slow)
+    for name in NAMES
+  ],
+)
 def test_a_shipped_rule_solves_a_task_that_it_has_not_seen(name: str) -> None:
   card = disco_rl.rules()[name]
   assert 'catch/4x4' not in card.environments

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 from typing import Any
 
-import goldens
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,7 +63,7 @@ def make_agent(rule: base.UpdateRule) -> Agent:
   )
   optimizer = optimizers.agent_optimizer(LEARNING_RATE)
 
-  @goldens.quick_jit
+  @jax.jit
   def init(key: jax.Array) -> tuple[types.Params, learner.LearnerState]:
     rule_key, agent_key = jax.random.split(key)
     rule_params = rule.init_params(rule_key)
@@ -72,7 +71,7 @@ def make_agent(rule: base.UpdateRule) -> Agent:
 
   rule_params, state = init(jax.random.key(0))
 
-  @goldens.quick_jit
+  @jax.jit
   def update(*args: Any) -> tuple[learner.LearnerState, types.Logs]:
     state, update = learner.update(network, rule, optimizer, *args)
     return state, update.logs
@@ -179,7 +178,7 @@ def test_rewards_are_scaled_by_reward_scale() -> None:
   larger = dataclasses.replace(rollout, reward=8.0 * rollout.reward)
   scaled = dataclasses.replace(DISCO, reward_scale=8.0)
 
-  @functools.partial(goldens.quick_jit, static_argnums=0)
+  @functools.partial(jax.jit, static_argnums=0)
   def targets(
     rule: disco.Disco, rule_params: Any, params: Any, rollout: types.Rollout
   ) -> Any:

@@ -4,7 +4,6 @@ import dataclasses
 import pathlib
 from typing import Any
 
-import goldens
 import jax
 import numpy as np
 import pytest
@@ -16,8 +15,6 @@ from disco_rl.networks import meta_network
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import weights
-
-pytestmark = pytest.mark.usefixtures('quick_compilation')
 
 T, B, A, Y, BINS = 5, 2, 3, 10, 9
 FULL = disco.Disco(small.META_NETWORK, num_bins=BINS, max_abs_value=3.0)
@@ -84,7 +81,7 @@ def twice(rule: disco.Disco) -> Any:
   """Targets of one batch at two updates, and the state after them."""
   params = small.nest(small.arrays(rule.network))
 
-  @goldens.quick_jit
+  @jax.jit
   def run(params: Any, state: Any) -> Any:
     first, state = evaluate(rule, params, state)
     again, state = evaluate(rule, params, state)
@@ -119,7 +116,7 @@ def test_features_are_those_of_the_full_rule_without_some_columns(
   rule: disco.Disco, columns: set[int], channels: set[int]
 ) -> None:
   moments = FULL.init_state({}).moments
-  estimates, _ = goldens.quick_jit(FULL._estimate)(
+  estimates, _ = jax.jit(FULL._estimate)(
     moments, ROLLOUT, OUTPUTS, TARGET_OUTPUTS
   )
   embedded = meta_features.EmbeddedPredictions(
