@@ -89,7 +89,8 @@ def inputs(
   found[SHUFFLED] = scenes.shuffled(found['policy'], key)
   if 'y' in outputs:
     taken = scenes.of_taken(scene.outputs['z'], scene.rollout)
-    initial, _ = jax.jit(network.unroll)(network.init(key), scene.rollout)
+    params = jax.jit(network.init)(key)
+    initial, _ = jax.jit(network.unroll)(params, scene.rollout)
     found |= {
       'y': jax.nn.softmax(outputs['y']),
       'z': jax.nn.softmax(taken),

@@ -63,8 +63,9 @@ def from_agent(
   rollout: types.Rollout,
 ) -> Scene:
   """Makes the inputs of a discovered rule for an update of an agent."""
-  outputs, _ = network.unroll(state.params, rollout)
-  target_outputs, _ = network.unroll(state.rule_state.target_params, rollout)
+  unroll = jax.jit(network.unroll)
+  outputs, _ = unroll(state.params, rollout)
+  target_outputs, _ = unroll(state.rule_state.target_params, rollout)
   return Scene(
     rollout=rollout,
     outputs=outputs,

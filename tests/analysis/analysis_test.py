@@ -83,7 +83,8 @@ def scene() -> scenes.Scene:
 @functools.cache
 def learnt() -> learner.LearnerState:
   """An agent that is not new: its target network and meta-RNN differ."""
-  state, other = (AGENT.init(jax.random.key(i)).learner for i in (1, 2))
+  init = jax.jit(AGENT.init)
+  state, other = (init(jax.random.key(i)).learner for i in (1, 2))
   meta_rnn = jax.tree.map(lambda x: x + 0.3, state.rule_state.meta_rnn)
   rule_state = dataclasses.replace(
     state.rule_state, target_params=other.params, meta_rnn=meta_rnn

@@ -104,7 +104,8 @@ def test_the_page_computes_the_targets(
   shown = _shown(tmp_path / 'rule.html', _as_json(rule, scene, times))
 
   settled = scenes.settle(rule, params, scene, times)
-  found, state = scenes.apply_rule(rule, params, settled)
+  apply_rule = jax.jit(scenes.apply_rule, static_argnums=0)
+  found, state = apply_rule(rule, params, settled)
   for target in ('pi', 'y', 'z'):
     expected = getattr(found, target)
     if expected is None:
