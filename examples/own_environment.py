@@ -124,7 +124,7 @@ class HostCorridor(gymnasium.Env):
 
 gymnasium.register(
   'Corridor-v0',
-  entry_point='examples.own_environment:HostCorridor',
+  entry_point=f'{__name__}:HostCorridor',
   max_episode_steps=20,
 )
 # --8<-- [end:host]
@@ -155,10 +155,8 @@ def main() -> None:
   parser.add_argument('--rule', default='disco103')
   parser.add_argument('--updates', type=int, default=300)
   flags = parser.parse_args()
-  # The registered environment has the limit of 20 steps; the class has none.
-  environment: Any = Corridor()
-  if flags.on_host:
-    environment = 'gymnasium/examples.own_environment:Corridor-v0'
+  # The class has no limit of 20 steps; its registration does.
+  environment = 'gymnasium/Corridor-v0' if flags.on_host else Corridor()
   returns = train(environment, flags.rule, flags.updates)
   for update, mean_return in zip(range(10, flags.updates + 10, 10), returns):
     print(f'update {min(update, flags.updates)}: return {mean_return:.2f}')

@@ -25,7 +25,8 @@ if jax.__version_info__ < (0, 11):
     + ' --xla_cpu_parallel_codegen_split_count=1'
   )
 
-# Optimizing takes longer than these programs run.
+# Optimizing takes longer than these programs run, also in processes that tests
+# start.
 os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'true'
 jax.config.update('jax_disable_most_optimizations', True)
 

@@ -93,7 +93,8 @@ def _variant() -> tuple[base.UpdateRule, types.Params]:
   return rule, jax.tree.map(lambda x: 2 * x, params)  # Each block shrinks pi.
 
 
-@pytest.mark.parametrize(('name', 'times'), [('general', 3), ('variant', 0)])
+@pytest.mark.parametrize('times', [0, 3])
+@pytest.mark.parametrize('name', ['general', 'variant'])
 def test_the_page_computes_the_targets(
   name: str, times: int, tmp_path: pathlib.Path
 ) -> None:
