@@ -4,32 +4,21 @@
 
 A mutant is one edit of the syntax tree: another operator, comparison, constant
 or slice, a negated condition, or an argument or a statement left out. It is
-found if a test fails. If tests neither fail nor end within `--seconds`, it may
-hang or the machine may be busy: such mutants are counted separately, and should
-be run again alone. The tests of `disco_rl/PACKAGE/MODULE.py` are
+found if a test fails; if tests neither fail nor end within `--seconds`, it may
+hang, or the machine may be busy. The tests of `disco_rl/PACKAGE/MODULE.py` are
 `tests/PACKAGE/MODULE_test.py`; if it finds nothing, the tests that import the
-module, then those in the folder. `--since=COMMIT` draws from lines changed
-since then. A mutant that survives shows a missing test, unless no caller can
-see it.
-
-A mutant takes seconds to minutes, so run this by hand. For many mutants it is
-quicker to run only the tests that reach their lines, those that run the fewest
-lines first, as recorded in one run of all tests (pip install pytest-cov):
-
-  python -m pytest -n 0 --cov=disco_rl --cov-context=test --cov-report=
-  python tests/mutants.py disco_rl --number=100 --coverage=.coverage
+module, then those in the folder. A mutant that survives shows a missing test,
+unless no caller can see it. A mutant takes seconds to minutes.
 """
 
 import argparse
 import ast
 import collections
 from collections.abc import Iterator
-import compileall
 import copy
 import dataclasses
 import os
 import pathlib
-import py_compile
 import random
 import re
 import shutil
@@ -39,20 +28,12 @@ import sys
 import tempfile
 from typing import Any
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 _PAIRS = (
-  (ast.Add, ast.Sub),
-  (ast.Mult, ast.Div),
-  (ast.Lt, ast.LtE),
-  (ast.Gt, ast.GtE),
-  (ast.Eq, ast.NotEq),
-  (ast.In, ast.NotIn),
-  (ast.Is, ast.IsNot),
-  (ast.And, ast.Or),
+  *((ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.And, ast.Or)),
+  *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq)),
+  *((ast.In, ast.NotIn), (ast.Is, ast.IsNot)),
 )
 _SWAPPED: dict[type, Any] = {a: b for p in _PAIRS for a, b in (p, p[::-1])}
-# The maximal number of tests for a mutant: most tests run some of the lines.
-_MOST_TESTS = 40
 # Mostly texts of errors.
 _SKIPPED = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Assert)
 
@@ -75,8 +56,8 @@ class Mutant:
     return b''.join(lines).decode()
 
   def __str__(self) -> str:
-    old = ast.unparse(self.node)
-    return f'{self.path}:{self.node.lineno} {old:.60} -> {self.replacement:.60}'
+    place = f'{self.path}:{self.node.lineno}'
+    return f'{place} {ast.unparse(self.node):.60} -> {self.replacement:.60}'
 
 
 def variants(node: ast.AST) -> Iterator[ast.AST | str]:
@@ -116,27 +97,21 @@ def variants(node: ast.AST) -> Iterator[ast.AST | str]:
 
 def nodes(tree: ast.AST, inside: bool = False) -> Iterator[ast.AST]:
   """Yields the expressions and statements in the bodies of functions."""
-  for child in ast.iter_child_nodes(tree):
-    if isinstance(child, _SKIPPED):
-      continue
-    if isinstance(child, ast.FunctionDef):
-      for statement in child.body:
-        if not isinstance(statement, _SKIPPED):
-          yield statement
-          yield from nodes(statement, inside=True)
-    else:
+  children = ast.iter_child_nodes(tree)
+  if isinstance(tree, ast.FunctionDef):
+    children, inside = iter(tree.body), True
+  for child in children:
+    if not isinstance(child, _SKIPPED):
       if inside:
         yield child
       yield from nodes(child, inside)
 
 
-def mutants_of(path: pathlib.Path, lines: set[int] | None) -> Iterator[Mutant]:
-  """Yields all mutants of a file, or those of some of its lines."""
-  for node in nodes(ast.parse((REPOSITORY / path).read_text())):
+def mutants_of(path: pathlib.Path) -> Iterator[Mutant]:
+  """Yields all mutants of a file."""
+  for node in nodes(ast.parse(path.read_text())):
     # Only the condition of an `if` is replaced.
     place = node.test if isinstance(node, ast.If) else node
-    if lines is not None and getattr(place, 'lineno', None) not in lines:
-      continue
     for variant in variants(node):
       text = variant if isinstance(variant, str) else ast.unparse(variant)
       if isinstance(place, ast.expr):
@@ -146,96 +121,42 @@ def mutants_of(path: pathlib.Path, lines: set[int] | None) -> Iterator[Mutant]:
         yield Mutant(path, place, text)
 
 
-def git(*arguments: str) -> str:
-  """Returns what git prints."""
-  command = ['git', '-C', str(REPOSITORY), *arguments]
-  return subprocess.run(command, capture_output=True, text=True).stdout
+def modules(folder: str) -> list[pathlib.Path]:
+  """Returns the modules in a folder, or the module of that path."""
+  return sorted(pathlib.Path(folder).rglob('*.py')) or [pathlib.Path(folder)]
 
 
-def changed_lines(path: pathlib.Path, commit: str) -> set[int]:
-  """Returns the numbers of the lines that differ from those of a commit."""
-  diff = git('diff', '-U0', commit, '--', str(path))
-  lines = set[int]()
-  for start, size in re.findall(r'(?m)^@@ \S+ \+(\d+)(?:,(\d+))? @@', diff):
-    lines.update(range(int(start), int(start) + int(size or 1)))
-  return lines
-
-
-def tests_of(path: pathlib.Path) -> list[list[str]]:
+def tests_of(path: pathlib.Path) -> list[str]:
   """Returns the tests of a module, those most likely to fail first."""
   folder = pathlib.Path('tests', *path.parts[1:-1])
-  folders = [x for x in (folder, *folder.parents) if (REPOSITORY / x).exists()]
-  own = [x / f'{path.stem}_test.py' for x in folders] + [folder / path.stem]
-  own = [str(x) for x in own if (REPOSITORY / x).exists()][:1]
-  package = '.'.join(path.parts[:-1])
-  imported = rf'(?m)^\s*from {re.escape(package)} import {path.stem}\b'
-  importing = [
-    name
-    for name in git('ls-files', 'tests/*_test.py').split()
-    if re.search(imported, (REPOSITORY / name).read_text()) and name not in own
+  package = re.escape('.'.join(path.parts[:-1]))
+  imported = rf'(?m)^\s*from {package} import {path.stem}\b'
+  tests = [
+    *(folder / f'{path.stem}_test.py', folder / path.stem),
+    *(x for x in modules('tests') if re.search(imported, x.read_text())),
+    folder,
   ]
-  return [x for x in (own, importing, [str(x) for x in folders[:1]]) if x]
+  return [str(x) for x in dict.fromkeys(tests) if x.exists()]
 
 
-def tests_by_line(data: str) -> dict[tuple[str, int], list[str]]:
-  """Reads the file of --coverage: (path, line) -> the tests that run it."""
-  import coverage
-
-  measured = coverage.CoverageData(data)
-  measured.read()
-  lines = collections.defaultdict(set)
-  for name in measured.measured_files():
-    path = name[name.rindex('/disco_rl/') + 1 :]
-    for line, contexts in measured.contexts_by_lineno(name).items():
-      for test, _, phase in (x.rpartition('|') for x in contexts):
-        if test:
-          # A fixture may be made for one test, and used by others.
-          whole_file = test.split('::')[0]
-          lines[test if phase == 'run' else whole_file].add((path, line))
-  tests = collections.defaultdict(list)
-  for test in sorted(lines, key=lambda test: len(lines[test])):
-    for place in lines[test]:
-      tests[place].append(test)
-  return tests
-
-
-def failing(
-  folder: pathlib.Path, tests: list[list[str]], seconds: float
-) -> str | None:
-  """Runs tests in a copy until one fails.
-
-  Args:
-    folder: The copy.
-    tests: Groups of tests; each group is run by one process.
-    seconds: The time limit of a group.
-
-  Returns:
-    The test that fails; '' if all pass; None if a group ran out of time and
-    nothing failed in the others.
-  """
-  command = [sys.executable, '-B', '-m', 'pytest', '-x', '-q', '--tb=no']
-  nothing: str | None = ''
-  for some in tests:
-    process = subprocess.Popen(
-      [*command, *some],
-      cwd=folder,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.STDOUT,
-      text=True,
-      start_new_session=True,
-    )
-    try:
-      output, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-      # Also kills what it has started, which would keep its output open.
-      os.killpg(process.pid, signal.SIGKILL)
-      process.communicate()
-      nothing = None
-      continue
-    if process.returncode:
-      named = re.findall(r'(?m)^(?:FAILED|ERROR) ([^\s\[]+)', output)
-      return (named or some)[0]
-  return nothing
+def run(folder: pathlib.Path, tests: list[str], seconds: float) -> str | None:
+  """Returns the first test that fails, '' if none, or None after a timeout."""
+  process = subprocess.Popen(
+    [sys.executable, '-B', '-m', 'pytest', '-x', '-q', '--tb=no', *tests],
+    cwd=folder,
+    stdout=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+  )
+  try:
+    output, _ = process.communicate(timeout=seconds)
+  except subprocess.TimeoutExpired:
+    # Also kills what it has started, which would keep its output open.
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    return None
+  failed = re.search(r'(?m)^(?:FAILED|ERROR) ([^\s\[]+)', output)
+  return failed[1] if failed else tests[0] if process.returncode else ''
 
 
 def main() -> None:
@@ -244,53 +165,30 @@ def main() -> None:
   parser.add_argument('paths', nargs='+')
   parser.add_argument('--number', type=int, default=20)
   parser.add_argument('--seed', type=int, default=0)
-  parser.add_argument(
-    '--since', help='commit; only draws from lines changed since'
-  )
-  parser.add_argument('--coverage', help='file of coverage by test')
-  parser.add_argument(
-    '--skip', type=int, default=0, help='number of mutants to skip'
-  )
-  parser.add_argument('--seconds', type=float, default=300, help='time limit')
+  parser.add_argument('--seconds', type=float, default=600, help='time limit')
   given = parser.parse_args()
-  files = [x for x in git('ls-files', *given.paths).split() if x[-3:] == '.py']
-  pool = []
-  for path in map(pathlib.Path, files):
-    lines = changed_lines(path, given.since) if given.since else None
-    pool += list(mutants_of(path, lines))
-  random.Random(given.seed).shuffle(pool)
-  drawn = pool[given.skip :][: given.number]
-  by_line = tests_by_line(given.coverage) if given.coverage else {}
-  tests_of_mutant = lambda mutant: (
-    [own[:_MOST_TESTS]]
-    if (own := by_line.get((str(mutant.path), mutant.node.lineno)))
-    else tests_of(mutant.path)
-  )
+  files = [path for x in given.paths for path in modules(x)]
+  pool = [mutant for path in files for mutant in mutants_of(path)]
+  drawn = random.Random(given.seed).sample(pool, min(given.number, len(pool)))
+  outcomes = collections.Counter[str]()
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name, 'copy')
     ignored = shutil.ignore_patterns('.git', '.venv', 'runs', '.jax_cache')
-    shutil.copytree(REPOSITORY, folder, ignore=ignored)
-    by_hash = py_compile.PycInvalidationMode.CHECKED_HASH
-    compileall.compile_dir(folder, quiet=2, invalidation_mode=by_hash)
+    shutil.copytree('.', folder, ignore=ignored)
     # Most programs are the same as for earlier mutants.
-    cache = REPOSITORY / '.jax_cache'
+    cache = pathlib.Path('.jax_cache').resolve()
     cache.mkdir(exist_ok=True)
     (folder / cache.name).symlink_to(cache)
-    outcomes = collections.Counter[str]()
-    finders = set[str]()
     for mutant in drawn:
-      healthy = (REPOSITORY / mutant.path).read_text()
+      healthy = mutant.path.read_text()
       (folder / mutant.path).write_text(mutant.apply(healthy))
-      found_by = failing(folder, tests_of_mutant(mutant), given.seconds)
+      found_by = run(folder, tests_of(mutant.path), given.seconds)
       (folder / mutant.path).write_text(healthy)
+      if found_by and run(folder, [found_by], given.seconds):
+        sys.exit(f'{found_by} also fails without any mutant.')
       outcome = {'': 'SURVIVES', None: 'TOO LONG'}.get(found_by, 'found')
       outcomes[outcome] += 1
-      finders |= {found_by} if found_by else set()
       print(f'{outcome:8}', mutant, found_by or '', flush=True)
-    # A test that fails without a mutant has found nothing.
-    each = [[test] for test in sorted(finders)]
-    if broken := failing(folder, each, given.seconds):
-      sys.exit(f'{broken} also fails without any mutant.')
   print(
     f'{outcomes["found"]} of {len(drawn)} mutants were found by a test, '
     f'{outcomes["TOO LONG"]} took too long; {len(pool)} are possible.'
