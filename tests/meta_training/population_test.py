@@ -421,13 +421,13 @@ def in_turn(
   copy_params: Any,
   collect: Any,
   learn: Any,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any, Any]:
   """`host_collector.overlap`, but each rollout waits for the update before."""
   del params
   for _ in range(num_updates):
     acting, batch = collect(copy_params(learning), acting)
     learning = learn(learning, batch)
-  return learning, acting
+  return learning, acting, copy_params(learning)
 
 
 @pytest.fixture(scope='module')
@@ -456,7 +456,6 @@ def pair() -> Pair:
   return Pair(host, environments, rule_params, on_host, on_device)
 
 
-@pytest.mark.slow
 def test_both_kinds_of_group_do_the_same(pair: Pair) -> None:
   updates, members, logs = pair.on_host
   expected_updates, expected_members, expected_logs = pair.on_device
@@ -471,7 +470,6 @@ def test_both_kinds_of_group_do_the_same(pair: Pair) -> None:
   assert (members.agent.episodes.finished > 0).all()
 
 
-@pytest.mark.slow
 def test_one_of_the_members_on_the_host_is_reset(pair: Pair) -> None:
   members = pair.host.init(keys(0, 2), pair.rule_params)
   _, members, _ = pair.host.step(pair.rule_params, members)
@@ -484,7 +482,6 @@ def test_one_of_the_members_on_the_host_is_reset(pair: Pair) -> None:
   assert [environment.resets for environment in pair.environments] == resets
 
 
-@pytest.mark.slow
 def test_resumed_members_on_the_host_start_an_episode(pair: Pair) -> None:
   members = pair.host.init(keys(0, 2), pair.rule_params)
   statistics = dataclasses.replace(
