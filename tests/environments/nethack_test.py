@@ -135,6 +135,11 @@ class TestNetHack:
       with pytest.raises(ValueError, match="'nethack/challenge' has its"):
         registry.make('nethack/challenge', 1, 0, {'nethack': changes})
 
+  def test_a_hero_that_the_game_would_ignore(self) -> None:
+    for hero in ('vla-dwa-law-fem', 'val dwa', ''):
+      with pytest.raises(ValueError, match='first three letters of role'):
+        registry.make('nethack/score', 1, 0, {'nethack': {'character': hero}})
+
   def test_settings_are_used(self) -> None:
     preprocessing = nethack.Preprocessing(
       character='val-dwa-law-fem',

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 import dataclasses
 import functools
+import re
 import sys
 from types import ModuleType
+from typing import Annotated
 from typing import Any
 
 import jax
@@ -47,6 +49,11 @@ OBSERVATION_TYPES = {
 # Keys of the screen for people: characters and colors.
 _TERMINAL = ('tty_chars', 'tty_colors')
 _TIME = 20  # The entry of `blstats` with the turn of the game.
+# The game ignores unknown words, and draws that part of the hero.
+_WORD = (
+  '(@|arc|bar|cav|hea|kni|mon|pri|rog|ran|sam|tou|val|wiz'
+  '|hum|elf|dwa|gno|orc|law|neu|cha|mal|fem)'
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +79,14 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.nethack.'):
     frame_stack: S, the number of screens in an observation; 4 in the paper.
   """
 
-  character: str = 'mon-hum-neu-mal'
+  character: Annotated[
+    str,
+    config_lib.Requirement(
+      "'@', or the first three letters of role, race, alignment and gender, "
+      'separated by -',
+      lambda hero: bool(re.fullmatch(f'{_WORD}(-{_WORD})*', hero)),
+    ),
+  ] = 'mon-hum-neu-mal'
   max_episode_steps: config_lib.Count = 5_000
   has_all_actions: bool = False
   idle_penalty: config_lib.Finite = -0.01
