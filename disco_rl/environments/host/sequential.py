@@ -123,14 +123,15 @@ class SequentialEnvironment(adapters.Adapter):
 
 def _copy(i: int, stack: np.ndarray, value: types.PyTree, path: str) -> None:
   """Copies an entry of the i-th observation into the stack of all, [B, ...]."""
-  array, own = np.asarray(value), stack[i]
-  is_convertible = array.dtype == own.dtype or np.can_cast(
-    array.dtype, own.dtype, 'same_kind'
-  )
+  array, dtype = np.asarray(value), stack.dtype
   # Assignment would broadcast and round.
-  if array.shape != own.shape or not is_convertible:
+  if array.shape != stack.shape[1:] or not (
+    array.dtype == dtype or np.can_cast(array.dtype, dtype, 'same_kind')
+  ):
     raise data_checks.SimulatorError(
       f'{path} is {array.dtype}{list(array.shape)}, expected '
-      f'{own.dtype}{list(own.shape)}, as in the spec'
+      f'{dtype}{list(stack.shape[1:])}, as in the spec'
     )
-  stack[i] = data_checks.narrowed(array, own.dtype)
+  if array.dtype != dtype:
+    array = data_checks.narrowed(array, dtype)
+  stack[i] = array
