@@ -121,22 +121,22 @@ def mutants_of(path: pathlib.Path) -> Iterator[Mutant]:
         yield Mutant(path, place, text)
 
 
-def modules(folder: str) -> list[pathlib.Path]:
+def modules(folder: str, ending: str = '.py') -> list[pathlib.Path]:
   """Returns the modules in a folder, or the module of that path."""
-  return sorted(pathlib.Path(folder).rglob('*.py')) or [pathlib.Path(folder)]
+  path = pathlib.Path(folder)
+  return sorted(path.rglob(f'*{ending}')) or [path]
 
 
 def tests_of(path: pathlib.Path) -> list[str]:
   """Returns the tests of a module, those most likely to fail first."""
   folder = pathlib.Path('tests', *path.parts[1:-1])
-  package = re.escape('.'.join(path.parts[:-1]))
-  imported = rf'(?m)^\s*from {package} import {path.stem}\b'
-  tests = [
-    *(folder / f'{path.stem}_test.py', folder / path.stem),
-    *(x for x in modules('tests') if re.search(imported, x.read_text())),
-    folder,
-  ]
-  return [str(x) for x in dict.fromkeys(tests) if x.exists()]
+  folder = next(x for x in (folder, *folder.parents) if x.exists())
+  imported = rf'from {".".join(path.parts[:-1])} import {path.stem}\b'
+  named = (folder / f'{path.stem}_test.py', folder / path.stem)
+  all_tests = modules('tests', '_test.py')
+  importing = [x for x in all_tests if re.search(imported, x.read_text())]
+  tests = dict.fromkeys((*named, *importing, folder))
+  return [str(x) for x in tests if x.exists()]
 
 
 def run(folder: pathlib.Path, tests: list[str], seconds: float) -> str | None:
@@ -170,7 +170,7 @@ def main() -> None:
   files = [path for x in given.paths for path in modules(x)]
   pool = [mutant for path in files for mutant in mutants_of(path)]
   drawn = random.Random(given.seed).sample(pool, min(given.number, len(pool)))
-  outcomes = collections.Counter[str]()
+  finders = collections.Counter[str | None]()
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name, 'copy')
     ignored = shutil.ignore_patterns('.git', '.venv', 'runs', '.jax_cache')
@@ -184,14 +184,15 @@ def main() -> None:
       (folder / mutant.path).write_text(mutant.apply(healthy))
       found_by = run(folder, tests_of(mutant.path), given.seconds)
       (folder / mutant.path).write_text(healthy)
-      if found_by and run(folder, [found_by], given.seconds):
-        sys.exit(f'{found_by} also fails without any mutant.')
+      finders[found_by] += 1
       outcome = {'': 'SURVIVES', None: 'TOO LONG'}.get(found_by, 'found')
-      outcomes[outcome] += 1
       print(f'{outcome:8}', mutant, found_by or '', flush=True)
+    tests = sorted(filter(None, finders))
+    if tests and (broken := run(folder, tests, given.seconds)):
+      sys.exit(f'{broken} also fails without any mutant.')
   print(
-    f'{outcomes["found"]} of {len(drawn)} mutants were found by a test, '
-    f'{outcomes["TOO LONG"]} took too long; {len(pool)} are possible.'
+    f'{len(drawn) - finders[""] - finders[None]} of {len(drawn)} mutants were '
+    f'found by a test, {finders[None]} took too long; {len(pool)} are possible.'
   )
 
 

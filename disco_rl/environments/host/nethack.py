@@ -54,6 +54,14 @@ _WORD = (
   '(@|arc|bar|cav|hea|kni|mon|pri|rog|ran|sam|tou|val|wiz'
   '|hum|elf|dwa|gno|orc|law|neu|cha|mal|fem)'
 )
+_Hero = Annotated[
+  str,
+  config_lib.Requirement(
+    "'@', or the first three letters of role, race, alignment and gender, "
+    'separated by -',
+    lambda hero: bool(re.fullmatch(f'{_WORD}(-{_WORD})*', hero)),
+  ),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,14 +87,7 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.nethack.'):
     frame_stack: S, the number of screens in an observation; 4 in the paper.
   """
 
-  character: Annotated[
-    str,
-    config_lib.Requirement(
-      "'@', or the first three letters of role, race, alignment and gender, "
-      'separated by -',
-      lambda hero: bool(re.fullmatch(f'{_WORD}(-{_WORD})*', hero)),
-    ),
-  ] = 'mon-hum-neu-mal'
+  character: _Hero = 'mon-hum-neu-mal'
   max_episode_steps: config_lib.Count = 5_000
   has_all_actions: bool = False
   idle_penalty: config_lib.Finite = -0.01

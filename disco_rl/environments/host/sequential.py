@@ -124,14 +124,13 @@ class SequentialEnvironment(adapters.Adapter):
 def _copy(i: int, stack: np.ndarray, value: types.PyTree, path: str) -> None:
   """Copies an entry of the i-th observation into the stack of all, [B, ...]."""
   array, dtype = np.asarray(value), stack.dtype
+  is_exact = array.dtype == dtype
   # Assignment would broadcast and round.
   if array.shape != stack.shape[1:] or not (
-    array.dtype == dtype or np.can_cast(array.dtype, dtype, 'same_kind')
+    is_exact or np.can_cast(array.dtype, dtype, 'same_kind')
   ):
     raise data_checks.SimulatorError(
       f'{path} is {array.dtype}{list(array.shape)}, expected '
       f'{dtype}{list(stack.shape[1:])}, as in the spec'
     )
-  if array.dtype != dtype:
-    array = data_checks.narrowed(array, dtype)
-  stack[i] = array
+  stack[i] = array if is_exact else data_checks.narrowed(array, dtype)
