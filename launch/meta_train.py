@@ -57,6 +57,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import distributed
   from disco_rl.runtime import forks
+  from disco_rl.runtime import reports
   from disco_rl.runtime import sharding
   from disco_rl.runtime import workdirs
 
@@ -73,6 +74,8 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     sharding.divide_cpu(config.cpu_devices)
     if _is_distributed():
       distributed.connect(*_others())
+      if distributed.is_first():
+        reports.note(distributed.describe_devices())
     try:
       trainer = meta_trainer.MetaTrainer(config)
     except build.MissingPackagesError as error:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Discovery on many machines under SLURM: sbatch launch/slurm.sh
 #
-# Each node runs one process, which uses all of its devices. After SIGTERM the run
+# Each node runs one process, which uses all of its devices; a line at the start
+# says how many were found. With more tasks per node, each uses an equal share. After SIGTERM the run
 # saves and exits with 143. SLURM sends the signal some time before the limit
 # (--signal) or when it needs the nodes (--requeue), and restarts the job, which
 # continues from its last checkpoint. RUN must be on a file system that all nodes

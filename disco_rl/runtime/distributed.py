@@ -5,9 +5,13 @@ devices. Environments on the host are stepped by the process whose devices hold
 their agents.
 """
 
+import collections
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
+import os
 import pathlib
+import re
 import tempfile
 
 import jax
@@ -40,14 +44,17 @@ def connect(
     process: The index of this process.
 
   Raises:
-    ValueError: No cluster is detected and an argument is missing.
+    ValueError: No cluster is detected and an argument is missing, or the GPUs
+      of a machine cannot be divided equally among its processes.
     RuntimeError: The coordinator cannot be reached.
   """
+  own_gpus = gpus_of_task(os.environ)
   try:
     jax.distributed.initialize(
       coordinator,
       num_processes,
       process,
+      local_device_ids=own_gpus,
       heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
     )
   except ValueError as error:
@@ -56,6 +63,96 @@ def connect(
       '--num_processes and --process, or start under SLURM, Open MPI or '
       'Kubernetes, or on TPUs.'
     ) from error
+
+
+def gpus_of_task(variables: Mapping[str, str]) -> list[int] | None:
+  """Returns the GPUs of a task that SLURM or Open MPI has started.
+
+  Without them, JAX would attach to one GPU per task: to the GPU whose number is
+  that of the task on its machine.
+
+  Args:
+    variables: The environment variables of this process.
+
+  Returns:
+    The indices among the GPUs that the process can see; an empty list for all
+    of them, as if the task was alone on its machine or the launcher hides the
+    GPUs of others; None to leave the choice to JAX, as elsewhere or if the user
+    has set JAX_LOCAL_DEVICE_IDS.
+
+  Raises:
+    ValueError: The GPUs cannot be divided equally among the tasks.
+  """
+  if variables.get('JAX_LOCAL_DEVICE_IDS'):
+    return None
+  if 'OMPI_MCA_orte_hnp_uri' in variables:  # By which JAX recognizes Open MPI.
+    task = int(variables['OMPI_COMM_WORLD_LOCAL_RANK'])
+    tasks = int(variables.get('OMPI_COMM_WORLD_LOCAL_SIZE', task + 1))
+    of_machine = None
+  elif 'SLURM_LOCALID' in variables and 'SLURM_STEP_NODELIST' in variables:
+    task = int(variables['SLURM_LOCALID'])
+    tasks = _tasks_here(variables)
+    # The GPUs of all tasks of the step on this machine.
+    of_machine = int(variables.get('SLURM_GPUS_ON_NODE') or 0) or None
+  else:
+    return None
+  if tasks == 1:
+    return []
+  visible = _num_visible(variables)
+  if None not in (visible, of_machine) and visible != of_machine:
+    return []  # As with --gpus-per-task, each task sees only its own.
+  gpus = visible or of_machine or _num_gpus()
+  if not gpus:
+    return None
+  if gpus % tasks:
+    raise ValueError(
+      f'The {gpus} GPUs of this machine cannot be divided equally among its '
+      f'{tasks} tasks: start one task on each machine, as launch/slurm.sh '
+      'does, or a number of tasks that divides the GPUs.'
+    )
+  share = gpus // tasks
+  return list(range(task * share, (task + 1) * share))
+
+
+def _tasks_here(variables: Mapping[str, str]) -> int:
+  """Returns the number of tasks of a step of SLURM on this machine."""
+  # For example '2(x3),1': three machines with two tasks, and one with one.
+  listed: list[int] = []
+  text = variables.get('SLURM_STEP_TASKS_PER_NODE', '')
+  for tasks, times in re.findall(r'(\d+)(?:\(x(\d+)\))?', text):
+    listed += int(times or 1) * [int(tasks)]
+  machine = int(variables.get('SLURM_NODEID', 0))
+  if machine < len(listed):
+    return listed[machine]
+  machines = int(variables.get('SLURM_STEP_NUM_NODES', 1))
+  return -(-int(variables['SLURM_NTASKS']) // machines)
+
+
+def _num_visible(variables: Mapping[str, str]) -> int | None:
+  """Returns how many GPUs variables let a process see; None if all."""
+  for name in ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES'):
+    if name in variables:
+      return len([x for x in variables[name].split(',') if x.strip()])
+  return None
+
+
+def _num_gpus() -> int:
+  """Returns the number of NVIDIA's GPUs of this machine."""
+  # JAX could tell, but would attach to them.
+  names = os.listdir('/dev') if os.path.isdir('/dev') else ()
+  return sum(re.fullmatch(r'nvidia\d+', name) is not None for name in names)
+
+
+def describe_devices() -> str:
+  """Describes the devices of all processes, in a line for the user."""
+  devices = jax.devices()
+  numbers = collections.Counter(device.process_index for device in devices)
+  kinds = ', '.join(sorted({device.device_kind for device in devices}))
+  each = sorted(set(numbers.values()))
+  return (
+    f'Processes: {jax.process_count()}. Devices: '
+    f'{" or ".join(map(str, each))} each, {len(devices)} in all ({kinds}).'
+  )
 
 
 def is_distributed() -> bool:

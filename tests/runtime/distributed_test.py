@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import sharded
 
+from disco_rl.runtime import distributed
 from disco_rl.runtime import metrics
 from disco_rl.update_rules import weights
 from launch import meta_train
@@ -38,6 +39,88 @@ def run(workdir: pathlib.Path, meta_steps: int, *arguments: str) -> None:
   """Discovers in this process, on one device."""
   length = f'--config.meta_steps={meta_steps}'
   launching.call(meta_train, workdir, *SETTINGS, length, *arguments)
+
+
+SLURM = {
+  'SLURM_JOB_ID': '4711',
+  'SLURM_STEP_NODELIST': 'localhost',
+  'SLURM_NTASKS': '1',
+  'SLURM_PROCID': '0',
+  'SLURM_LOCALID': '0',
+  'SLURM_STEP_NUM_NODES': '1',
+}
+OPEN_MPI = {
+  'OMPI_MCA_orte_hnp_uri': '1531576320.0;tcp://10.96.0.1:34911',
+  'OMPI_COMM_WORLD_LOCAL_RANK': '1',
+  'OMPI_COMM_WORLD_LOCAL_SIZE': '2',
+}
+EIGHT = {'SLURM_GPUS_ON_NODE': '8'}
+SECOND_OF_FOUR = {
+  **SLURM,
+  **EIGHT,
+  'SLURM_LOCALID': '1',
+  'SLURM_NTASKS': '8',
+  'SLURM_STEP_TASKS_PER_NODE': '4(x2)',
+  'SLURM_NODEID': '1',
+}
+
+
+@pytest.mark.parametrize(
+  ('variables', 'gpus'),
+  [
+    ({}, None),
+    ({**SLURM, **EIGHT}, []),
+    # As in launch/slurm.sh.
+    ({**SLURM, **EIGHT, 'SLURM_NTASKS': '8', 'SLURM_STEP_NUM_NODES': '8'}, []),
+    ({**SLURM, 'CUDA_VISIBLE_DEVICES': '0,1,2,3'}, []),
+    ({**SLURM, 'JAX_LOCAL_DEVICE_IDS': '2,3'}, None),
+    (SECOND_OF_FOUR, [2, 3]),
+    ({**SECOND_OF_FOUR, 'CUDA_VISIBLE_DEVICES': '0,1,2,3,4,5,6,7'}, [2, 3]),
+    # By --gpus-per-task=2: SLURM hides the GPUs of other tasks.
+    ({**SECOND_OF_FOUR, 'CUDA_VISIBLE_DEVICES': '0,1'}, []),
+    ({**SECOND_OF_FOUR, 'SLURM_STEP_TASKS_PER_NODE': '2(x3),8'}, [4, 5, 6, 7]),
+    ({**SECOND_OF_FOUR, 'SLURM_STEP_TASKS_PER_NODE': '4,1'}, []),
+    ({**OPEN_MPI, 'CUDA_VISIBLE_DEVICES': '0,1,2,3'}, [2, 3]),
+    ({**OPEN_MPI, 'OMPI_COMM_WORLD_LOCAL_SIZE': '1'}, []),
+    # Open MPI within a job of SLURM.
+    ({**SLURM, **OPEN_MPI, 'CUDA_VISIBLE_DEVICES': '0,1'}, [1]),
+  ],
+)
+def test_tasks_attach_to_their_share_of_the_gpus(
+  variables: dict[str, str], gpus: list[int] | None
+) -> None:
+  assert distributed.gpus_of_task(variables) == gpus
+
+
+@pytest.mark.parametrize('number', ['2', '6'])
+def test_gpus_that_tasks_cannot_share(number: str) -> None:
+  with pytest.raises(ValueError, match=f'The {number} GPUs .* its 4 tasks'):
+    distributed.gpus_of_task({**SECOND_OF_FOUR, 'SLURM_GPUS_ON_NODE': number})
+
+
+_CONNECTING = """
+import jax
+from disco_rl.runtime import distributed
+distributed.connect(None, None, None)
+print(jax.config.values['jax_cuda_visible_devices'])
+print(distributed.describe_devices())
+"""
+
+
+def test_a_task_alone_on_its_node_attaches_to_all_devices() -> None:
+  with socket.socket() as free:
+    free.bind(('localhost', 0))
+    port = free.getsockname()[1]
+  ran = launching.run_python(
+    *('-c', _CONNECTING),
+    **SLURM,
+    JAX_COORDINATOR_PORT=f'{port}',
+    JAX_NUM_CPU_DEVICES='4',
+  )
+  assert ran.stdout.splitlines() == [
+    'all',
+    'Processes: 1. Devices: 4 each, 4 in all (cpu).',
+  ], ran.stderr
 
 
 def start_two(workdir: pathlib.Path) -> list[subprocess.Popen[str]]:
