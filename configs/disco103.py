@@ -5,15 +5,17 @@ Settings that the paper does not state are inferred, as in disco57.py.
   disco-rl meta-train --config=disco103 \
     --workdir=runs/disco103
 
-206 agents, two for each environment of Atari-57, ProcGen-16 and DMLab-30. The
-paper's run took 2,048 TPUv3 cores for 60 hours. Requires
+206 agents, two for each environment of Atari-57, ProcGen-16 and DMLab-30: 300M
+frames each, and 75M steps in ProcGen, for which four steps of a budget are one
+action (see docs/faithfulness.md). The length is that of Disco57, because the
+paper states none. The paper's run took 2,048 TPUv3 cores for 60 hours. Requires
 `pip install 'disco-rl-discovery[atari,procgen]'` and your own build of
 deepmind_lab.
 
   disco-rl meta-train --config=disco103:tiny \
     --workdir=runs/disco103_tiny
 
-This variant keeps every component (Atari, ProcGen and two kinds of JAX-native
+This variant keeps the components (Atari, ProcGen and two kinds of JAX-native
 environments, replay, resets of agents, 20 inner updates) with sizes that two
 CPU cores can run. It takes three and a half minutes of compiling, then ten
 seconds per meta-step, and at most 3.3 GiB; on one slow core it takes ten

@@ -12,7 +12,7 @@ took 1,024 TPUv3 cores for 64 hours. Requires
   disco-rl meta-train --config=disco57:tiny \
     --workdir=runs/disco57_tiny
 
-This variant keeps every component (replay, resets of agents, 20 inner updates,
+This variant keeps the components (replay, resets of agents, 20 inner updates,
 environments on the host) with sizes that two CPU cores run in minutes. The run
 is too short to learn anything; it shows that the components work together.
 """

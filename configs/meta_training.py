@@ -44,13 +44,14 @@ def paper(
   config.update(
     environments=environments,
     agents=agents,
-    # 600M frames for each game, which its agents share. In a meta-step an agent
-    # acts in 20 rollouts for its updates and in 5 for validation, of 10 times
-    # 28 actions, each for 4 frames.
+    # 600M frames for each game of Atari, which its agents share: what the paper
+    # states of Disco57. In a meta-step an agent acts in 20 rollouts for its
+    # updates and in 5 for validation, of 10 times 28 actions, each for 4 frames.
     meta_steps=round(
       600e6 * num_environments / agents / ((20 + 5) * 10 * 28 * 4)
     ),
-    num_environments=10,
+    # Agents of ProcGen, whose steps are actions, live for as many updates.
+    budget_steps_per_action=4,
     torso='resnet',
     channels=(128, 256, 256, 128),
     hidden_sizes=(512,),
@@ -94,7 +95,7 @@ _TINY = {
   'on_policy_share': 0.25,
   'replay_capacity': 100,
   'validation_trajectories': 4,
-  'budgets': (3_000, 2_000, 1_000),  # About nine, six and three meta-steps.
+  'budgets': (12_000, 8_000, 4_000),  # Nine, six and three meta-steps.
   'channels': (4, 8, 8, 4),
   'hidden_sizes': (32,),
   'action_model_lstm': 16,

@@ -52,7 +52,7 @@ class AgentConfig(config_lib.Settings):
   network: agent_network.AgentNetworkConfig = agent_network.AgentNetworkConfig()
   unroll_length: config_lib.Count = 28
   batch_size: config_lib.Count = 96
-  num_environments: config_lib.Count = 12
+  num_environments: config_lib.Count = 10
   updates_per_rollout: config_lib.Count = 1
   on_policy_share: config_lib.Fraction = 0.1
   replay_capacity: config_lib.Count = 1200

@@ -278,7 +278,7 @@ class Steps(NamedTuple):
   """The environment steps of a meta-step, for one member.
 
   Attributes:
-    of_member: The steps by which the member ages.
+    of_member: The steps of the member itself, which age it.
     in_all: All steps, including those of discarded runs.
   """
 

@@ -25,6 +25,10 @@ class LifetimeConfig(config_lib.Settings):
     budgets: lengths of lifetimes to draw from, in environment steps.
     stagger: whether the first agents have random initial ages within their
       budgets, so that not all agents are reset at the same time.
+    budget_steps_per_action: environment steps that an action uses up of a
+      budget, in all environments, so that equal budgets are equally many
+      updates; 0: as many as the environment counts, which is four in Atari and
+      DMLab and one elsewhere.
   """
 
   budgets: Annotated[
@@ -33,6 +37,7 @@ class LifetimeConfig(config_lib.Settings):
     config_lib.Requirement('at least one number', bool),
   ] = BUDGETS
   stagger: bool = False
+  budget_steps_per_action: config_lib.CountOrZero = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +45,8 @@ class Lifetimes:
   """The lifetimes of n agents.
 
   Attributes:
-    age: The environment steps since the last reset, [n] int32.
+    age: The environment steps since the last reset, as `aging` counts them, [n]
+      int32.
     budget: The environment steps from one reset to the next, [n] int32.
     failures: The number of consecutive meta-steps in which a loss or
       meta-gradient of the agent was not finite, even across resets, [n] int32.
@@ -79,12 +85,24 @@ def init(
   )
 
 
+def aging(config: LifetimeConfig, steps: int, action_repeat: int) -> int:
+  """Returns by how much environment steps age an agent.
+
+  Args:
+    config: The settings of lifetimes.
+    steps: The environment steps, a multiple of action_repeat.
+    action_repeat: The environment steps that the environment counts per action.
+  """
+  per_action = config.budget_steps_per_action or action_repeat
+  return steps // action_repeat * per_action
+
+
 def advance(lifetimes: Lifetimes, steps: int, failed: np.ndarray) -> Lifetimes:
   """Counts the environment steps and failures of a meta-step.
 
   Args:
     lifetimes: The lifetimes before the meta-step.
-    steps: The environment steps of each agent.
+    steps: The environment steps of each agent, by `aging`.
     failed: [n] bool, whether a loss or the meta-gradient was not finite.
   """
   return dataclasses.replace(

@@ -186,7 +186,12 @@ class MetaStep:
     for group, before, group_logs in zip(
       self._groups, state.lifetimes, distributed.fetch(device_logs)
     ):
-      steps, failed = group.steps.of_member, group_logs['failed'] > 0
+      steps = lifetimes_lib.aging(
+        self._config.lifetimes,
+        group.steps.of_member,
+        group.config.inner_loop.agent.environment_spec.action_repeat,
+      )
+      failed = group_logs['failed'] > 0
       lifetimes.append(lifetimes_lib.advance(before, steps, failed))
       logs.append({**group_logs, 'age': lifetimes[-1].age})
     meta_step = state.meta_step + 1

@@ -9,9 +9,11 @@ import pytest
 
 from configs import benchmarks
 from configs import evaluate
+from disco_rl.environments import registry
 from disco_rl.evaluation import runner
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
+from disco_rl.meta_training import lifetimes
 from disco_rl.meta_training import meta_trainer
 
 
@@ -41,6 +43,32 @@ def test_the_papers_populations() -> None:
     of_agent = config.meta_steps * (20 * 10 + 50) * 28 * 4
     of_game = of_agent * config.agents / len(config.environments)
     assert of_game == pytest.approx(600e6, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+  ('name', 'variant', 'lives'),
+  [
+    ('disco57', (), [7143, 3572, 1786, 715]),
+    ('disco103', (), [7143, 3572, 1786, 715]),
+    ('disco57', ('tiny',), [9, 6, 3]),
+    ('disco103', ('tiny',), [9, 6, 3]),
+  ],
+)
+def test_lives_are_as_many_meta_steps_in_all_families(
+  name: str, variant: tuple[str, ...], lives: list[int]
+) -> None:
+  config = read(name, *variant)
+  agent = config.agent
+  validation = -(
+    -config.inner_loop.validation_trajectories // agent.num_environments
+  )
+  actions = (20 + validation) * agent.num_environments * agent.unroll_length
+  for repeat in {
+    registry.action_repeat(environment, config.preprocessing)
+    for environment in config.environments
+  }:
+    ages = lifetimes.aging(config.lifetimes, actions * repeat, repeat)
+    assert [-(-x // ages) for x in config.lifetimes.budgets] == lives
 
 
 def test_lengths_of_benchmarks_count_what_an_action_takes() -> None:

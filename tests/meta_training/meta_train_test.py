@@ -51,7 +51,12 @@ TINY = (
 )
 # An agent takes 40 steps in each meta-step; the age of one of the two starts at
 # half of its budget, and both are reset during the run.
-SMALL = (*TINY, '--config.budgets=100')
+# A step, which is an action here, counts two: a life has 100 steps.
+SMALL = (
+  *TINY,
+  '--config.budgets=200',
+  '--config.budget_steps_per_action=2',
+)
 EVOLUTION = [
   f'--config.{name}={value}'
   for name, value in ablations.VARIANTS['evolution'].items()
@@ -166,7 +171,7 @@ def copy(finished: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 def test_files(finished: pathlib.Path) -> None:
   assert {path.name for path in finished.iterdir()} == FILES
   settings = metrics.read_json(finished / 'config.json')
-  assert settings['budgets'] == [100]
+  assert settings['budgets'] == [200]
   assert settings['meta_learning_rate'] == 2e-3
   assert set(settings) == set(quickstart.get_config())
   assert (finished / 'curves.png').read_bytes().startswith(b'\x89PNG')
@@ -215,9 +220,9 @@ def test_metrics(finished: pathlib.Path) -> None:
 def test_agents_are_reset_when_budgets_are_consumed(
   finished: pathlib.Path,
 ) -> None:
-  """One agent begins at 0, the other at 50; each is reset at 100 or more."""
+  """One agent begins at 0, the other at 100; each is reset at 200 or more."""
   age = metrics.read(finished / 'metrics.csv')['age']
-  one, other = [40, 80, 120, 40], [90, 130, 40, 80]
+  one, other = [80, 160, 240, 80], [180, 260, 80, 160]
   np.testing.assert_array_equal(age, np.mean([one, other], axis=0))
 
 
