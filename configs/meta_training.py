@@ -44,9 +44,9 @@ def paper(
   config.update(
     environments=environments,
     agents=agents,
-    # 600M frames for each game of Atari, which its agents share: what the paper
-    # states of Disco57. In a meta-step an agent acts in 20 rollouts for its
-    # updates and in 5 for validation, of 10 times 28 actions, each for 4 frames.
+    # 600M frames for each game of Atari, which its agents share: the paper
+    # states it of Disco57. In a meta-step an agent acts in 20 rollouts for its
+    # updates and in 5 for validation, of 10 times 28 actions for 4 frames.
     meta_steps=round(
       600e6 * num_environments / agents / ((20 + 5) * 10 * 28 * 4)
     ),
