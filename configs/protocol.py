@@ -42,6 +42,8 @@ def get_config() -> ml_collections.ConfigDict:
     score_after=(200, 500),
     by_family=ml_collections.ConfigDict(BY_FAMILY),
     grids=ml_collections.ConfigDict(GRIDS),
+    # Recipe -> the rules that it discovered with different seeds.
+    recipes=ml_collections.ConfigDict(),
   )
   return config
 

@@ -60,6 +60,12 @@ _GRID = flags.DEFINE_multi_string(
 _SAMPLE = flags.DEFINE_integer(
   'sample', None, 'Number of random combinations to run.', lower_bound=1
 )
+_RECIPES = flags.DEFINE_multi_string(
+  'recipe',
+  [],
+  'A recipe and the rules that it discovered, as the report calls them, '
+  'NAME=RULE,RULE; may be repeated. The report resamples its discoveries.',
+)
 _PROCESSES = common.processes_flag()
 _SLURM = common.slurm_flag()
 
@@ -82,11 +88,12 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 
   with in_one_line(ValueError, ImportError):
     runs = plan(workdir)
+    recipes = _recipes(runs)
     is_discovery = runs[0].is_discovery
     runs_lib.check(runs, meta_trainer.FREE if is_discovery else runner.FREE)
     with workdirs.locked(workdir):
       failures = scheduler.run(runs, _PROCESSES.value, workdir, _SLURM.value)
-      report(runs, failures, workdir)
+      report(runs, failures, workdir, recipes)
   print(workdir / 'report.md')
   if failures:
     fail(
@@ -196,10 +203,31 @@ def _make_run(
   return runs_lib.training(', '.join(parts), folder, ', '.join(label), settings)
 
 
+def _recipes(runs: 'Sequence[runs_lib.Run]') -> dict[str, list[str]]:
+  """Returns the rules of each --recipe."""
+  known = dict.fromkeys(run.rule for run in runs)
+  recipes: dict[str, list[str]] = {}
+  for given in _RECIPES.value:
+    name, _, rules = given.partition('=')
+    recipes[name] = rules.split(',')
+    if unknown := [x for x in recipes[name] if x not in known]:
+      raise ValueError(
+        f'--recipe={given} has {unknown[0]!r}, which is not a rule of the '
+        f'report. Those are {", ".join(known)}.'
+      )
+    if runs[0].is_discovery:
+      raise ValueError(
+        '--recipe is for rules that train agents: in a report on discoveries, '
+        'each variant is a recipe.'
+      )
+  return recipes
+
+
 def report(
   runs: 'Sequence[runs_lib.Run]',
   failures: Mapping[pathlib.Path, str],
   workdir: pathlib.Path,
+  recipes: Mapping[str, Sequence[str]],
 ) -> None:
   """Writes the report on finished runs.
 
@@ -207,6 +235,7 @@ def report(
     runs: The runs of `plan`.
     failures: The reasons why runs have failed, by folder.
     workdir: The folder of the sweep.
+    recipes: Recipe -> the names of the rules that it discovered.
   """
   from disco_rl.evaluation import comparison
   from disco_rl.evaluation import report as report_lib
@@ -221,7 +250,8 @@ def report(
     runs_lib.read(run, failure=failures.get(run.folder)) for run in runs
   ]
   setup = report_lib.of_training([run.config for run in runs])
-  report_lib.write(comparison.compare(results), setup, workdir)
+  compared = comparison.compare(results, recipes=recipes)
+  report_lib.write(compared, setup, workdir)
   _draw_settings(runs, results, workdir)
 
 

@@ -1,10 +1,12 @@
 """Compares rules over benchmarks, from the metrics of their runs."""
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import itertools
 import pathlib
+import types
 from typing import TypeVar
 
 import numpy as np
@@ -70,7 +72,8 @@ class RuleScores:
   Attributes:
     rule: The name of the rule in figures and tables.
     learning_rate: The learning rate of the agents.
-    aggregates: Name of a statistic -> its estimate.
+    aggregates: Name of a statistic -> its estimate; agents are resampled.
+    iqm_over_levels: The IQM; the environments are resampled, too.
     returns: Environment -> `statistics.summarize` of its returns.
     scores: The normalized scores, [S, E].
     curve_steps: The environment steps, [points].
@@ -86,6 +89,7 @@ class RuleScores:
   rule: str
   learning_rate: float
   aggregates: Mapping[str, statistics.Estimate]
+  iqm_over_levels: statistics.Estimate
   returns: Mapping[str, statistics.Summary]
   scores: np.ndarray
   curve_steps: np.ndarray
@@ -98,11 +102,44 @@ class RuleScores:
 
 @dataclasses.dataclass(frozen=True)
 class Improvement:
-  """The probability that an agent of `rule` scores above one of `other`."""
+  """The comparison of a rule with another.
+
+  Attributes:
+    rule: The name of the rule.
+    other: The name of the other rule.
+    probability: The probability that an agent of the rule scores above one of
+      the other, in the same environment; agents are resampled.
+    difference: The mean over environments of the difference of their mean
+      scores; environments are resampled, the same for both.
+    better_levels: The number of environments in which the rule's mean is
+      higher.
+  """
 
   rule: str
   other: str
   probability: statistics.Estimate
+  difference: statistics.Estimate
+  better_levels: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+  """The scores of several discoveries of one recipe, which differ in seeds.
+
+  Attributes:
+    name: The name of the recipe.
+    rules: The names of the rules that it discovered.
+    iqms: The IQM of each, [D].
+    iqm: Their mean; discoveries are resampled.
+    differences: The name of each rule outside of the recipe -> the mean over
+      discoveries of `statistics.difference`; discoveries are resampled.
+  """
+
+  name: str
+  rules: Sequence[str]
+  iqms: np.ndarray
+  iqm: statistics.Estimate
+  differences: Mapping[str, statistics.Estimate]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +153,7 @@ class Comparison:
     best: The rules, each at the learning rate of its highest IQM.
     iqms: Rule -> learning rate -> IQM, None if a run has no scores.
     improvements: The comparison of each pair of rules.
+    recipes: The recipes of which at least one rule is compared.
     thresholds: The scores [points] of the performance profiles.
     problems: The runs without scores, with the reasons.
   """
@@ -126,6 +164,7 @@ class Comparison:
   best: Sequence[RuleScores]
   iqms: Mapping[str, Mapping[float, statistics.Estimate | None]]
   improvements: Sequence[Improvement]
+  recipes: Sequence[Recipe]
   thresholds: np.ndarray
   problems: Sequence[str]
 
@@ -173,7 +212,9 @@ def read_result(
 
 
 def compare(
-  results: Sequence[Result], scales: Scales | None = None
+  results: Sequence[Result],
+  scales: Scales | None = None,
+  recipes: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
 ) -> list[Comparison]:
   """Compares rules over each benchmark that the environments belong to.
 
@@ -181,6 +222,7 @@ def compare(
     results: The results, one for each environment, rule and learning rate. A
       rule is not compared at a learning rate that lacks some of them.
     scales: The scales; None: those of `normalization`.
+    recipes: Recipe -> the names of the rules that it discovered.
 
   Returns:
     One comparison for each benchmark, in the order of the environments.
@@ -196,7 +238,7 @@ def compare(
       else scale.benchmark
     )
     by_benchmark.setdefault(benchmark, []).append(result)
-  return [_compare(*item, scales) for item in by_benchmark.items()]
+  return [_compare(*item, scales, recipes) for item in by_benchmark.items()]
 
 
 def iqm(
@@ -230,6 +272,7 @@ def _compare(
   benchmark: normalization.Benchmark,
   results: Sequence[Result],
   scales: Scales,
+  recipes: Mapping[str, Sequence[str]],
 ) -> Comparison:
   groups: dict[str, dict[float, list[Result]]] = {}
   for result in results:
@@ -266,15 +309,9 @@ def _compare(
     best=ranked,
     iqms=iqms,
     improvements=[
-      Improvement(
-        x.rule,
-        y.rule,
-        statistics.estimate(
-          statistics.probability_of_improvement, x.scores, y.scores
-        ),
-      )
-      for x, y in itertools.combinations(ranked, 2)
+      _improvement(x, y) for x, y in itertools.combinations(ranked, 2)
     ],
+    recipes=list(_recipes(ranked, recipes)),
     thresholds=thresholds,
     problems=[
       f'{r.environment}, {r.rule}, learning rate {r.learning_rate:g}: '
@@ -283,6 +320,42 @@ def _compare(
       if r.problem
     ],
   )
+
+
+def _improvement(x: RuleScores, y: RuleScores) -> Improvement:
+  """Compares two rules."""
+  scores = x.scores, y.scores
+  return Improvement(
+    x.rule,
+    y.rule,
+    statistics.estimate(statistics.probability_of_improvement, *scores),
+    statistics.estimate(statistics.difference, *scores, resampled='levels'),
+    int(np.sum(np.mean(x.scores, axis=0) > np.mean(y.scores, axis=0))),
+  )
+
+
+def _recipes(
+  ranked: Sequence[RuleScores], recipes: Mapping[str, Sequence[str]]
+) -> Iterator[Recipe]:
+  """Compares recipes with the rules that they did not discover."""
+  for name, rules in recipes.items():
+    found = [x for x in ranked if x.rule in rules]
+    if not found:
+      continue
+    iqms = np.array([x.aggregates['iqm'].value for x in found])
+    yield Recipe(
+      name,
+      [x.rule for x in found],
+      iqms,
+      statistics.across_discoveries(iqms),
+      {
+        other.rule: statistics.across_discoveries(
+          [statistics.difference(x.scores, other.scores) for x in found]
+        )
+        for other in ranked
+        if other.rule not in rules
+      },
+    )
 
 
 def _scores(group: Sequence[Result], scales: Scales) -> np.ndarray:
@@ -313,6 +386,9 @@ def _rule_scores(
       name: statistics.estimate(statistic, final)
       for name, statistic in statistics.AGGREGATES.items()
     },
+    iqm_over_levels=statistics.estimate(
+      statistics.iqm, final, resampled='levels'
+    ),
     returns={r.environment: statistics.summarize(r.returns) for r in group},
     scores=final,
     curve_steps=steps,

@@ -76,6 +76,8 @@ class Protocol(config_lib.Settings):
       validation_updates and score_after. A suite takes precedence.
     grids: contender -> setting -> values; 'given' applies to all given rules,
       'rule' names the rule of another contender.
+    recipes: recipe -> the contenders that are its discoveries, with different
+      seeds; the report resamples them.
   """
 
   training_tasks: suites.Names
@@ -85,6 +87,7 @@ class Protocol(config_lib.Settings):
   score_after: _Ascending
   by_family: Mapping[str, Mapping[str, Any]]
   grids: Mapping[str, Mapping[str, Sequence[object]]]
+  recipes: Mapping[str, Sequence[str]]
 
   def conflicts(self) -> Iterator[str]:
     """Yields errors about empty or overlapping sets, and unknown contenders."""
@@ -422,6 +425,9 @@ def validate(plan: Plan) -> None:
       environment_registry.validate(task)
   known = {*families.FAMILIES, *suites.SUITES}
   config_lib.check_names(protocol.by_family, known, 'by_family')
+  names = {contender.name for contender in plan.contenders}
+  for recipe, rules in protocol.recipes.items():
+    config_lib.check_names(rules, names, f'recipes.{recipe}')
   first = protocol.test_tasks[0]
   jobs = [
     plan.run(first, contender, point)

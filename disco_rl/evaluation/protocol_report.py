@@ -1,5 +1,6 @@
 """Reports on a protocol: a page, with its numbers as JSON and CSV."""
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ import csv
 import dataclasses
 import itertools
 import pathlib
+import types
 
 import numpy as np
 
@@ -30,6 +32,10 @@ _MEANING = (
   "tuned actor-critic after the longest training. Random play's return is "
   'known in grid worlds and random chains, and that of the contender "uniform" '
   'elsewhere.'
+)
+_COLUMNS = (
+  *('task', 'rule', 'updates', 'environment_steps'),
+  *('agent', 'return', 'score'),
 )
 _TESTS = normalization.Benchmark('tests', 'All tests', _MEANING)
 
@@ -96,7 +102,9 @@ def write(
     len(protocol.test_tasks),
   )
   entries = {task: protocol.entry(task) for task in over}
-  write_results(results, choices, about, entries, plan.workdir)
+  write_results(
+    results, choices, about, entries, plan.workdir, protocol.recipes
+  )
 
 
 # Task -> number of updates at scoring -> the results of all contenders.
@@ -112,6 +120,7 @@ def write_results(
   about: report.Setup,
   entries: Mapping[str, str | None],
   workdir: pathlib.Path,
+  recipes: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
 ) -> None:
   """Writes the report on given results.
 
@@ -121,6 +130,7 @@ def write_results(
     about: The description of the runs.
     entries: Test -> `Protocol.entry`; tests of one entry are compared together.
     workdir: The folder of the report.
+    recipes: Recipe -> the contenders that it discovered.
   """
   found = {task: _scale(task, of_task) for task, of_task in results.items()}
   scales = {task: scale for task, scale in found.items() if scale is not None}
@@ -130,7 +140,7 @@ def write_results(
     'worse_than_random': _worse_than_random(results),
   }
   report.write(
-    list(_comparisons(results, scales, entries)),
+    list(_comparisons(results, scales, entries, recipes)),
     about,
     workdir,
     notes=[block for blocks, _ in notes.values() for block in blocks],
@@ -162,6 +172,7 @@ def _comparisons(
   results: Results,
   scales: comparison.Scales,
   entries: Mapping[str, str | None],
+  recipes: Mapping[str, Sequence[str]],
 ) -> Iterator[comparison.Comparison]:
   """Compares rules for each number of updates and entry of `by_family`.
 
@@ -177,7 +188,8 @@ def _comparisons(
     for updates in budgets:
       benchmark = normalization.Benchmark(
         f'{"_".join(names)}_after_{updates}',
-        f'After {updates:,} updates: {", ".join(names)}',
+        f'After {updates:,} updates ({_steps(results, tasks, updates)} '
+        f'environment steps): {", ".join(names)}',
         _MEANING,
       )
       shown = [
@@ -191,7 +203,18 @@ def _comparisons(
         for task in tasks
         if task in scales
       }
-      yield from comparison.compare(shown, own)
+      yield from comparison.compare(shown, own, recipes)
+
+
+def _steps(results: Results, tasks: Iterable[str], updates: int) -> str:
+  """Returns the environment steps of an agent after as many updates."""
+  steps = {
+    int(result.curve[0][-1])
+    for task in tasks
+    for result in results[task].get(updates, ())
+    if result.problem is None
+  }
+  return ' to '.join(f'{x:,}' for x in sorted({min(steps), max(steps)}))
 
 
 def _choices(choices: Sequence[protocol_lib.Choice]) -> _Note:
@@ -229,9 +252,11 @@ def _choices(choices: Sequence[protocol_lib.Choice]) -> _Note:
 def _families(results: Results, scales: comparison.Scales) -> _Note:
   """Tabulates IQMs of the scores, by family and over all tests."""
   groups: dict[tuple[int, str], dict[str, list[comparison.Result]]] = {}
+  tasks: dict[tuple[int, str], list[str]] = {}
   for task in scales:
     names = (protocol_lib.family(task), _ALL)
     for updates, name in itertools.product(results[task], names):
+      tasks.setdefault((updates, name), []).append(task)
       by_rule = groups.setdefault((updates, name), {})
       for result in results[task][updates]:
         by_rule.setdefault(result.rule, []).append(result)
@@ -245,7 +270,12 @@ def _families(results: Results, scales: comparison.Scales) -> _Note:
   }
   rules = list(dict.fromkeys(rule for x in iqms.values() for rule in x))
   rows = [
-    [f'{updates:,}', name, *(report.format_estimate(x.get(r)) for r in rules)]
+    [
+      f'{updates:,}',
+      _steps(results, tasks[updates, name], updates),
+      name,
+      *(report.format_estimate(x.get(rule)) for rule in rules),
+    ]
     for (updates, name), x in iqms.items()
   ]
   blocks: list[pages.Block] = [
@@ -255,11 +285,12 @@ def _families(results: Results, scales: comparison.Scales) -> _Note:
       'scored after as many updates; a rule with a failed run has none. Tests '
       'without a scale are left out.'
     ),
-    pages.Table([['updates', 'IQM', *rules], *rows]),
+    pages.Table([['updates', 'environment steps', 'IQM', *rules], *rows]),
   ]
   return blocks, [
     {
       'updates': updates,
+      'environment_steps': _steps(results, tasks[updates, name], updates),
       'family': name,
       'iqm': {rule: report.as_json(iqm) for rule, iqm in x.items()},
     }
@@ -310,7 +341,7 @@ def _write_csv(
     temporary.open('w', newline='', encoding='utf-8') as file,
   ):
     writer = csv.writer(file)
-    writer.writerow(('task', 'rule', 'updates', 'agent', 'return', 'score'))
+    writer.writerow(_COLUMNS)
     for task, of_task in results.items():
       scale = scales.get(task)
       for updates, contenders in of_task.items():
@@ -318,5 +349,6 @@ def _write_csv(
           returns = result.returns if result.problem is None else ()
           for agent, value in enumerate(returns):
             score = np.nan if scale is None else scale.normalize(value)
-            row = (task, result.rule, updates, agent, value, score)
+            steps = int(result.curve[0][-1])
+            row = (task, result.rule, updates, steps, agent, value, score)
             writer.writerow(row)

@@ -27,10 +27,18 @@ _Table = list[list[str]]
 _TITLE = 'Evaluation of update rules'
 _INTERVALS = (
   ' Brackets contain 95% percentile bootstrap intervals from '
-  f'{statistics.RESAMPLES:,} resamples of the agents of each environment '
-  '(Agarwal et al., 2021). With few agents the intervals are too narrow: for '
-  'normally distributed scores in one environment, they contain the true mean '
-  'in 75% of cases with 3 agents, 84% with 5, 90% with 10.'
+  f'{statistics.RESAMPLES:,} resamples of the {{unit}} of each environment '
+  '(Agarwal et al., 2021): they speak of these environments. With few {unit} '
+  'they are too narrow: for normally distributed scores in one environment, '
+  'they contain the true mean in 75% of cases with 3 {unit}, 84% with 5, 90% '
+  'with 10. Where "levels resampled" is said, the environments are resampled, '
+  'too, the same for all rules: these speak of all levels of which the '
+  'environments are a sample, if they are one.'
+)
+_RECIPES = (
+  "Mean over the discoveries of a recipe, with 95% intervals of Student's t "
+  'over discoveries: these speak of the recipe, in these environments. '
+  'Differences are means over environments.'
 )
 _CRAFTER = (
   'exp(mean(log(1 + s))) - 1 over the 22 achievements, where s is the '
@@ -54,11 +62,13 @@ class Setup:
     extent: A sentence about the size of the runs.
     score: A definition of the score.
     facts: The settings that the runs share, for summary.json.
+    unit: What the scores of a rule in an environment are of, as a plural.
   """
 
   extent: str
   score: str
   facts: Mapping[str, object]
+  unit: str = 'agents'
 
 
 def of_training(configs: Sequence[runner.EvaluationConfig]) -> Setup:
@@ -104,7 +114,7 @@ def write(
   )
   blocks = [*_beginning(compared, setup), *notes]
   for one in compared:
-    blocks += _section(one, workdir)
+    blocks += _section(one, setup.unit, workdir)
   pages.write_markdown(workdir / 'report.md', blocks)
   pages.write_html(workdir / 'report.html', _TITLE, blocks)
 
@@ -118,7 +128,7 @@ def _beginning(
   yield pages.Paragraph(
     f'Rules: {", ".join(rules)}. Environments: {number}. {setup.extent}'
   )
-  yield pages.Paragraph(setup.score + _INTERVALS)
+  yield pages.Paragraph(setup.score + _INTERVALS.format(unit=setup.unit))
   # A run may be compared several times, after different numbers of updates.
   problems = dict.fromkeys(text for c in compared for text in c.problems)
   if problems:
@@ -130,22 +140,23 @@ def _beginning(
 
 
 def _section(
-  compared: comparison.Comparison, workdir: pathlib.Path
+  compared: comparison.Comparison, unit: str, workdir: pathlib.Path
 ) -> Iterator[pages.Block]:
-  """Yields the section of one benchmark."""
+  """Yields the section of one benchmark; its scores are of `unit`."""
   draw = functools.partial(_figure, compared, workdir)
   yield pages.Heading(compared.benchmark.title)
   yield pages.Paragraph(compared.benchmark.meaning)
   yield pages.Paragraph(_about_rates(compared))
   if compared.best:
-    yield pages.Table(_scores_table(compared))
+    yield pages.Table(_scores_table(compared, unit))
     gap = 'Optimality gap: mean shortfall from 1; lower is better. '
     yield draw(
       report_figures.aggregates,
-      'IQM: mean of the middle half of the scores of all agents in all '
+      f'IQM: mean of the middle half of the scores of all {unit} in all '
       'environments. Median and mean: over environments, of the mean over '
       f'agents. {gap if compared.is_normalized else ""}'
-      'Bars: 95% intervals. Dots: single agents, over all environments.',
+      'Bars: 95% intervals, '
+      f'{unit} resampled. Dots: single {unit}, over all environments.',
     )
     yield draw(
       report_figures.sample_efficiency,
@@ -157,8 +168,12 @@ def _section(
         'Performance profiles: higher everywhere is better.',
       )
     if compared.improvements:
-      yield pages.Heading('Probability of improvement', level=3)
+      yield pages.Heading('Rule against rule', level=3)
       yield pages.Table(_improvements_table(compared))
+    if compared.recipes:
+      yield pages.Heading('Recipes', level=3)
+      yield pages.Paragraph(_RECIPES)
+      yield pages.Table(_recipes_table(compared))
   if max(map(len, compared.iqms.values())) > 1:
     yield pages.Heading('All learning rates', level=3)
     yield pages.Table(_rates_table(compared))
@@ -232,30 +247,63 @@ def _figure(
   return pages.Figure(path, caption)
 
 
-def _scores_table(compared: comparison.Comparison) -> _Table:
+def _scores_table(compared: comparison.Comparison, unit: str) -> _Table:
   names = report_figures.aggregate_names(compared)
   titles = (report_figures.TITLES[name] for name in names)
+  has_levels = len(compared.environments) > 1
+  is_recipe = unit == 'discoveries'
+  more = ['IQM, levels resampled'] * has_levels
+  more += ['mean of the IQMs of discoveries, t interval'] * is_recipe
   return [
-    ['rule', 'learning rate', *titles],
+    ['rule', 'learning rate', *titles, *more],
     *(
       [
         scores.rule,
         f'{scores.learning_rate:g}',
         *(format_estimate(scores.aggregates[name]) for name in names),
+        *([format_estimate(scores.iqm_over_levels)] * has_levels),
+        *([format_estimate(_across_rows(scores))] * is_recipe),
       ]
       for scores in compared.best
     ),
   ]
 
 
+def _across_rows(scores: comparison.RuleScores) -> statistics.Estimate:
+  """Returns the mean over discoveries, which are the rows of the scores."""
+  iqms = statistics.iqm(scores.scores[:, None])
+  return statistics.across_discoveries(iqms)
+
+
 def _improvements_table(compared: comparison.Comparison) -> _Table:
+  number = len(compared.environments)
+  header = ['rule', 'than', 'P(higher) + P(equal) / 2, in the same environment']
+  header += ['difference of means, levels resampled', 'better in']
   return [
-    ['rule', 'than', 'P(higher) + P(equal) / 2, in the same environment'],
+    header,
     *(
-      [i.rule, i.other, format_estimate(i.probability)]
+      [
+        *(i.rule, i.other),
+        *map(format_estimate, (i.probability, i.difference)),
+        f'{i.better_levels} of {number}',
+      ]
       for i in compared.improvements
     ),
   ]
+
+
+def _recipes_table(compared: comparison.Comparison) -> _Table:
+  """Lists the recipes, and their differences to other rules."""
+  rows = []
+  for recipe in compared.recipes:
+    each = ', '.join(map(_number, recipe.iqms))
+    number = str(len(recipe.rules))
+    rows.append([recipe.name, number, 'IQM', format_estimate(recipe.iqm), each])
+    rows += [
+      [recipe.name, number, f'minus {other}', format_estimate(difference), '']
+      for other, difference in recipe.differences.items()
+    ]
+  return [['recipe', 'discoveries', 'of', 'mean', 'each'], *rows]
 
 
 def _rates_table(compared: comparison.Comparison) -> _Table:
@@ -340,6 +388,7 @@ def _benchmark_summary(compared: comparison.Comparison) -> dict[str, object]:
         name: as_json(scores.aggregates[name])
         for name in report_figures.aggregate_names(compared)
       },
+      'iqm_over_levels': as_json(scores.iqm_over_levels),
       'returns': scores.returns,
     }
     if scores.crafter_scores:
@@ -358,6 +407,24 @@ def _benchmark_summary(compared: comparison.Comparison) -> dict[str, object]:
       {'rule': i.rule, 'than': i.other, **as_json(i.probability)}
       for i in compared.improvements
     ],
+    'difference_over_levels': [
+      {
+        'rule': i.rule,
+        'than': i.other,
+        'better_in': i.better_levels,
+        **as_json(i.difference),
+      }
+      for i in compared.improvements
+    ],
+    'recipes': {
+      recipe.name: {
+        'rules': list(recipe.rules),
+        'iqms': recipe.iqms.tolist(),
+        'iqm': as_json(recipe.iqm),
+        'differences': {k: as_json(x) for k, x in recipe.differences.items()},
+      }
+      for recipe in compared.recipes
+    },
     'problems': list(compared.problems),
     'published': [dataclasses.asdict(p) for p in _published(compared)],
   }

@@ -72,8 +72,9 @@ def setup(settings: Sequence[Mapping[str, Any]], seeds: int) -> report.Setup:
     'discovery in an environment outside its population '
     f'({shown["held_out_seeds"]} agents, {shown["held_out_updates"]} updates '
     'each): the last rows of held_out/metrics.csv in the folder of the '
-    'discovery, which counts as one agent below.',
+    'discovery.',
     {'seeds': seeds, **spans},
+    unit='discoveries',
   )
 
 

@@ -569,6 +569,24 @@ def test_tests_with_longer_rollouts_are_compared_on_their_own(
   )
   scores = (0.4 - 0.099) / (1 - 0.099), (0.4 - 0.36) / (1 - 0.36)
   assert both == pytest.approx(sum(scores) / 2)
+  # 20 updates of 10 steps in the one, of 32 in the other.
+  (steps,) = (
+    x['environment_steps']
+    for x in summary['iqm_by_family']
+    if (x['updates'], x['family']) == (20, 'gridworld')
+  )
+  assert steps == '200 to 640'
+  with (tmp_path / 'scores.csv').open() as file:
+    rows = {
+      (row['task'], row['updates'], row['environment_steps'])
+      for row in csv.DictReader(file)
+    }
+  assert rows == {
+    ('gridworld/held_out_00', '10', '100'),
+    ('gridworld/held_out_00', '20', '200'),
+    ('gridworld/held_out_17', '10', '320'),
+    ('gridworld/held_out_17', '20', '640'),
+  }
 
 
 def test_what_is_worse_than_random_play_is_listed(
@@ -597,8 +615,8 @@ def test_the_page_needs_no_other_file(reported: pathlib.Path) -> None:
     'Families of tests',
     'Worse than random play',
     'best possible return in grid worlds, in random chains and on Catch',
-    'Probability of improvement',
-    'After 10 updates: catch, bsuite, gymnax, gridworld',
+    'Rule against rule',
+    'After 10 updates (100 environment steps): catch, bsuite, gymnax, grid',
     'gymnax/CartPole-v1, raw returns',
   ):
     assert text in page, text

@@ -140,6 +140,38 @@ def test_scores_are_compared_in_the_same_environment() -> None:
   (compared,) = comparison.compare(results)
   (improvement,) = compared.improvements
   assert (improvement.rule, improvement.probability.value) == ('a', 0.0)
+  # Scores are halves of returns, and both differences of returns are 0.2.
+  assert improvement.difference.value == pytest.approx(-0.1)
+  assert improvement.difference.ci95 == pytest.approx([-0.1, -0.1])
+  assert improvement.better_levels == 0
+
+
+def test_a_recipe_is_judged_by_its_discoveries(tmp_path: pathlib.Path) -> None:
+  """Scores are 0.5 + 0.5 times the returns, 0.6, 0.7, 0.8 and 0.5."""
+  returns = {'first': 0.2, 'second': 0.4, 'third': 0.6, 'by_hand': 0.0}
+  results = [
+    result(name, rule, returns=(value, value))
+    for rule, value in returns.items()
+    for name in ('catch', 'catch/5x5')
+  ]
+  recipes = {'mine': ('first', 'second', 'third')}
+  (compared,) = comparison.compare(results, recipes=recipes)
+  (recipe,) = compared.recipes
+  assert recipe.iqms == pytest.approx([0.6, 0.7, 0.8])
+  # The standard deviation is 0.1, t of two degrees of freedom 4.3027.
+  reach = 4.3027 * 0.1 / np.sqrt(3)
+  assert recipe.iqm.ci95 == pytest.approx([0.7 - reach, 0.7 + reach], abs=1e-4)
+  assert list(recipe.differences) == ['by_hand']
+  difference = recipe.differences['by_hand']
+  assert difference.value == pytest.approx(0.2)
+  assert difference.ci95 == pytest.approx([0.2 - reach, 0.2 + reach], abs=1e-4)
+  report.write([compared], SETUP, tmp_path)
+  text = (tmp_path / 'report.md').read_text()
+  assert '| mine | 3 | IQM | 0.700 [0.452, 0.948] |' in text
+  assert '| mine | 3 | minus by_hand | 0.200 [-0.0484, 0.448] |' in text
+  summary = metrics.read_json(tmp_path / 'summary.json')
+  (benchmark,) = summary['benchmarks'].values()
+  assert benchmark['recipes']['mine']['rules'] == ['first', 'second', 'third']
 
 
 def test_the_curve_begins_where_all_have_scores() -> None:

@@ -37,6 +37,8 @@ RLIABLE = {
   'mean': ((0.6555, 0.5405, 0.773), (0.79875, 0.6191667, 1.0016771)),
   'optimality_gap': ((0.414, 0.3255, 0.504), (0.3391667, 0.2379167, 0.43875)),
 }
+# With its task_bootstrap, by which levels are resampled, of the IQM.
+RLIABLE_LEVELS = ((0.601, 0.317, 1.128), (0.6808333, 0.4591667, 0.9758333))
 RLIABLE_IMPROVEMENT = (0.4583333, 0.2998958, 0.6208333)
 RLIABLE_THRESHOLDS = np.array([0.0, 0.25, 0.5, 0.75, 1.0, 1.5])
 RLIABLE_PROFILE = (
@@ -224,3 +226,73 @@ def test_how_far_apart_scores_are_does_not_count() -> None:
   near = statistics.probability_of_improvement(x, y)  # 10 wins twice, one tie.
   assert near == pytest.approx((2 + 0.5) / 4, abs=1e-12)
   assert statistics.probability_of_improvement(1e3 * x, y) == near
+
+
+# What is drawn anew.
+
+
+def test_resampled_levels_equal_those_of_rliable() -> None:
+  for scores, expected in zip((X, Y), RLIABLE_LEVELS, strict=True):
+    estimate = statistics.estimate(
+      statistics.iqm, scores, resampled='levels', resamples=20_000
+    )
+    assert_near(estimate, expected, noise=0.02)
+
+
+def test_levels_are_the_sample_when_they_are_resampled() -> None:
+  """Agents without spread, so that only the levels differ."""
+  scores = np.tile([0.0, 1.0], (3, 1))
+  of_agents = statistics.estimate(statistics.mean, scores)
+  of_levels = statistics.estimate(statistics.mean, scores, resampled='levels')
+  assert of_agents.ci95 == [0.5, 0.5]
+  # Both levels are the lower one in a quarter of the resamples.
+  assert of_levels.ci95 == [0.0, 1.0]
+
+
+def test_rules_meet_the_same_resampled_levels() -> None:
+  """A constant advantage is certain, however much levels differ."""
+  y = np.tile([0.0, 5.0, 100.0], (2, 1))
+  estimate = statistics.estimate(
+    statistics.difference, y + 0.25, y, resampled='levels'
+  )
+  assert (estimate.value, estimate.ci95) == (0.25, [0.25, 0.25])
+
+
+def test_one_agent_in_each_of_several_levels_has_an_interval_over_levels() -> (
+  None
+):
+  one = X[:1]
+  estimate = statistics.estimate(statistics.mean, one, resampled='levels')
+  low, high = estimate.ci95 or []
+  assert one.min() <= low < estimate.value < high <= one.max()
+  alone = statistics.estimate(statistics.mean, X[:, :1], resampled='levels')
+  assert alone.ci95 is None
+
+
+def test_levels_of_a_curve_are_the_same_at_all_points() -> None:
+  curve = np.stack([X, X + 1, X + 2])
+  estimate = statistics.estimate(
+    statistics.iqm, curve, resampled='levels', resamples=200
+  )
+  np.testing.assert_allclose(np.diff(estimate.low), 1)
+  np.testing.assert_allclose(np.diff(estimate.high), 1)
+
+
+def test_other_numbers_of_levels_are_an_error() -> None:
+  with pytest.raises(ValueError, match=r'samples have \[4, 3\]'):
+    statistics.estimate(statistics.difference, X, Y[:, :3], resampled='levels')
+
+
+def test_difference_by_hand() -> None:
+  # Means of X: 2 and 5; of Y: 1 and 3.
+  x, y = np.array([[1.0, 4.0], [3.0, 6.0]]), np.array([[1.0, 3.0]])
+  assert statistics.difference(x, y) == (1.0 + 2.0) / 2
+
+
+def test_discoveries_by_hand() -> None:
+  # The mean is 0.52, the standard deviation 0.0557, and t of two degrees of
+  # freedom 4.303: 0.52 +- 4.303 * 0.0557 / sqrt(3).
+  estimate = statistics.across_discoveries([0.58, 0.51, 0.47])
+  assert estimate.value == pytest.approx(0.52)
+  assert estimate.ci95 == pytest.approx([0.3817, 0.6583], abs=1e-4)
+  assert statistics.across_discoveries([0.58]).ci95 is None
