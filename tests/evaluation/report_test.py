@@ -40,12 +40,12 @@ def result(
 
 @pytest.mark.parametrize(
   ('environment', 'steps', 'has_frames'),
-  [('catch', '3,360', False), ('atari/pong', '13,440', True)],
+  [('catch', '2,800', False), ('atari/pong', '11,200', True)],
 )
 def test_steps_of_atari_are_said_to_be_frames(
   environment: str, steps: str, has_frames: bool
 ) -> None:
-  """10 updates of 12 environments, 28 actions each."""
+  """10 updates of 10 environments, 28 actions each."""
   config = runner.EvaluationConfig(environment=environment, updates=10)
   extent = report.of_training([config]).extent
   assert f'in {steps} environment steps.' in extent
