@@ -46,6 +46,7 @@ test-all: lint
 	$(PYTEST) -m ''
 
 docs: $(VENV)/.installed-$(EXTRAS)
+	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(VENV)/.installed-$(EXTRAS)

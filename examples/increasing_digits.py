@@ -37,7 +37,7 @@ BATCH_SIZE = 64
 LEARNING_RATE = 1e-2
 
 
-# --8<-- [start:network]
+# Shown as: network
 @dataclasses.dataclass(frozen=True)
 class Transformer:
   """The agent's network, as pure functions; `disco_rl.Learner` uses two.
@@ -74,7 +74,7 @@ def make_network(rule: Any) -> Transformer:
     return unroll.init(key, judge(digits, jnp.zeros((2, 1, NUM_DIGITS))))
 
   return Transformer(init=init, unroll=unroll.apply, policy=policy.apply)
-  # --8<-- [end:network]
+  # End of: network
 
 
 def embed(
@@ -105,7 +105,7 @@ def normalize(x: jax.Array) -> jax.Array:
   return hk.LayerNorm(-1, create_scale=True, create_offset=True)(x)
 
 
-# --8<-- [start:rollout]
+# Shown as: rollout
 def judge(digits: jax.Array, logits: jax.Array) -> Any:
   """Rewards sequences; returns the rollout, B episodes of T steps.
 
@@ -125,7 +125,7 @@ def judge(digits: jax.Array, logits: jax.Array) -> Any:
     is_terminal=is_last,
     mask=jnp.ones(written.shape, bool),
   )
-  # --8<-- [end:rollout]
+  # End of: rollout
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4))
@@ -175,7 +175,7 @@ def train(
   Returns:
     The network, its parameters, and the accuracy before each update.
   """
-  # --8<-- [start:train]
+  # Shown as: train
   network = make_network(rule)
   learner = disco_rl.Learner(network, SPEC, rule, learning_rate=learning_rate)
   key, init_key = jax.random.split(jax.random.key(seed))
@@ -187,7 +187,7 @@ def train(
       rollout = write(network, state.params, write_key, length, batch_size)
       state, metrics = learner.update(state, rollout)
       accuracies.append(accuracy(rollout))
-      # --8<-- [end:train]
+      # End of: train
       if update % 50 == 49:
         recent = sum(accuracies[-50:]) / 50
         entropy = float(metrics['policy_entropy'])

@@ -23,7 +23,7 @@ from disco_rl import types
 from disco_rl.environments import base
 
 
-# --8<-- [start:jax]
+# Shown as: jax
 @types.record
 class State:
   """The state of the game.
@@ -89,10 +89,10 @@ class Corridor(base.JaxEnvironment):
   def _observe(self, state: State) -> types.Array:
     return jax.nn.one_hot(jnp.stack([state.position, state.goal]), self.length)
 
-  # --8<-- [end:jax]
+  # End of: jax
 
 
-# --8<-- [start:host]
+# Shown as: host
 class HostCorridor(gymnasium.Env):
   """The same game for Gymnasium."""
 
@@ -127,10 +127,10 @@ gymnasium.register(
   entry_point=f'{__name__}:HostCorridor',
   max_episode_steps=20,
 )
-# --8<-- [end:host]
+# End of: host
 
 
-# --8<-- [start:train]
+# Shown as: train
 def train(environment: Any, rule: str, updates: int) -> np.ndarray:
   """Trains an agent; returns its mean return, every ten updates."""
   trainer = disco_rl.Trainer(
@@ -145,7 +145,7 @@ def train(environment: Any, rule: str, updates: int) -> np.ndarray:
   returns = trainer.train(updates)['return']
   trainer.close()
   return returns
-  # --8<-- [end:train]
+  # End of: train
 
 
 def main() -> None:

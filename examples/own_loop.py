@@ -26,7 +26,7 @@ NUM_ENVIRONMENTS = 24
 LENGTH = 20  # The steps of a rollout.
 
 
-# --8<-- [start:network]
+# Shown as: network
 @dataclasses.dataclass(frozen=True)
 class Network:
   """An agent's network as pure functions; `disco_rl.Learner` uses two.
@@ -96,10 +96,10 @@ def make_network(
     return of_state | of_actions
 
   return Network(init, outputs)
-  # --8<-- [end:network]
+  # End of: network
 
 
-# --8<-- [start:train]
+# Shown as: train
 def train(
   key: jax.Array,
   env: base.JaxEnvironment,
@@ -171,7 +171,7 @@ def train_agents(
   )
   params, returns = program(keys)
   return params, np.asarray(returns)
-  # --8<-- [end:train]
+  # End of: train
 
 
 def main() -> None:

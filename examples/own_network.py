@@ -16,7 +16,7 @@ import disco_rl
 from disco_rl.networks import torsos
 
 
-# --8<-- [start:torso]
+# Shown as: torso
 def residual(observation: jax.Array) -> jax.Array:
   """Applies two residual blocks.
 
@@ -34,10 +34,10 @@ def residual(observation: jax.Array) -> jax.Array:
 
 
 torsos.register('residual', residual)
-# --8<-- [end:torso]
+# End of: torso
 
 
-# --8<-- [start:train]
+# Shown as: train
 def train(rule: str, updates: int) -> np.ndarray:
   """Trains an agent; returns its mean return, every ten updates."""
   trainer = disco_rl.Trainer(
@@ -50,7 +50,7 @@ def train(rule: str, updates: int) -> np.ndarray:
     learning_rate=1e-2,
   )
   return trainer.train(updates)['return']
-  # --8<-- [end:train]
+  # End of: train
 
 
 def main() -> None:

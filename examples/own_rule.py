@@ -23,7 +23,7 @@ from disco_rl.update_rules import base
 from disco_rl.update_rules import registry
 
 
-# --8<-- [start:rule]
+# Shown as: rule
 @types.record
 class Targets:
   """The targets, which are constants for the agent's gradient.
@@ -101,13 +101,13 @@ class LambdaActorCritic(base.UpdateRule):
       'value_loss': value_loss,
       'policy_entropy': entropy,
     }
-    # --8<-- [end:rule]
+    # End of: rule
 
 
 registry.register('lambda_actor_critic', LambdaActorCritic)
 
 
-# --8<-- [start:train]
+# Shown as: train
 def train(rule: base.UpdateRule, updates: int) -> np.ndarray:
   """Trains an agent; returns its mean return, every ten updates."""
   trainer = disco_rl.Trainer(
@@ -121,7 +121,7 @@ def train(rule: base.UpdateRule, updates: int) -> np.ndarray:
     learning_rate=1e-3,
   )
   return trainer.train(updates)['return']
-  # --8<-- [end:train]
+  # End of: train
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ _LINES = np.array(
 )
 
 
-# --8<-- [start:environment]
+# Shown as: environment
 @types.record
 class TicTacToe(base.JaxEnvironment):
   """The state is the board, [9]: 1 for the agent, -1 for its opponent.
@@ -77,7 +77,7 @@ class TicTacToe(base.JaxEnvironment):
     return {'cells': cells.astype(jnp.float32), 'action_mask': board == 0}
 
 
-# --8<-- [end:environment]
+# End of: environment
 
 
 def _random_move(board: types.Array, key: types.Array) -> types.Array:

@@ -53,14 +53,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   return folder
 
 
-def _hook(name: str) -> ModuleType:
+def _load(path: str) -> ModuleType:
+  """Imports a file of docs/, which is no package."""
   pytest.importorskip('mkdocs', reason="pip install -e '.[dev]'")
-  path = _ROOT / 'docs' / 'hooks' / f'{name}.py'
-  spec = importlib.util.spec_from_file_location(f'docs_{name}', path)
+  name = 'docs_' + pathlib.PurePath(path).stem
+  spec = importlib.util.spec_from_file_location(name, _ROOT / 'docs' / path)
   assert spec is not None and spec.loader is not None
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
   return module
+
+
+def _filled(name: str) -> str:
+  """Returns the text that docs/generate.py writes for a part of a page."""
+  mark = f'<!-- made by docs/generate.py: {name} -->\n'
+  return _load('generate.py').fill(f'{mark}<!-- end -->').removeprefix(mark)
 
 
 def test_pages_need_no_network(site: pathlib.Path) -> None:
@@ -78,9 +85,8 @@ def test_search_from_the_disk_finds_guides(site: pathlib.Path) -> None:
   script = (site / 'search' / 'search_index.js').read_text()
   index = json.loads(script.removeprefix('var __index = '))
   pages = {entry['location'].partition('#')[0] for entry in index['docs']}
-  assert {'get-started.html', 'faults.html', 'your-loop.html'} < pages
-  inside = {page for page in pages if '/' in page}
-  assert inside == {'reference/disco_rl.html'}
+  assert {'get-started.html', 'reference.html', 'your-loop.html'} < pages
+  assert not any('/' in page for page in pages)
   # A substitute for the search worker serves pages that are opened as files.
   assert 'javascripts/iframe-worker.js' in (site / 'index.html').read_text()
 
@@ -138,16 +144,41 @@ def test_links_into_the_repository_lead_to_lines(site: pathlib.Path) -> None:
   assert 'def retrace' in after
 
 
-def test_the_reference_covers_all_packages_and_exports() -> None:
-  pages = {path.stem for path in (_ROOT / 'docs' / 'reference').glob('*.md')}
-  packages = {
-    path.parent.name for path in (_ROOT / 'disco_rl').glob('*/__init__.py')
-  }
-  assert pages >= {'disco_rl', *packages}
-  page = (_ROOT / 'docs' / 'reference' / 'disco_rl.md').read_text()
-  assert {*re.findall(r'^::: disco_rl\.(\w+)', page, re.MULTILINE)} == {
-    *disco_rl.__all__
-  }
+@pytest.mark.parametrize('path', _PAGES, ids=_name)
+def test_pages_have_what_the_code_says(path: pathlib.Path) -> None:
+  """`python docs/generate.py` writes them."""
+  text = path.read_text()
+  assert _load('generate.py').fill(text) == text
+
+
+@pytest.mark.parametrize('path', _TEXTS, ids=_name)
+def test_pages_are_plain_markdown(path: pathlib.Path) -> None:
+  """They are read as files, too, where the site's syntax means nothing."""
+  text = re.sub('```.*?```', '', path.read_text(), flags=re.DOTALL)
+  for syntax in (
+    r'\)\{ *width',
+    '8<--',
+    '^:::',
+    r'^\?\?\?',
+    '^!!!',
+    '<div',
+    '^=== ',
+  ):
+    assert not re.search(syntax, text, re.MULTILINE), syntax
+
+
+def test_the_reference_has_all_public_names() -> None:
+  page = (_ROOT / 'docs' / 'reference.md').read_text()
+  titles = re.findall('^## (.+)$', page, re.MULTILINE)
+  assert sorted(titles) == sorted(disco_rl.__all__)
+  # A method of the class, one that it inherits, and the words of a docstring.
+  for text in (
+    '### Trainer.train\n',
+    '### Trainer.evaluate\n',
+    'The number of discrete actions A.',
+    'Raises:\n\n- `',
+  ):
+    assert text in page
 
 
 def test_the_cards_of_rules_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,8 +197,8 @@ def test_the_cards_of_rules_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(
     disco_rl, 'rules', lambda: {'mine': card, 'plain': plain}, raising=False
   )
-  shown = _hook('rules').on_page_markdown('# Rules\n\n<!-- rules -->\n')
-  assert shown.endswith('### plain\n\nNothing more.\n')
+  shown = _filled('rules')
+  assert '### plain\n\nNothing more.\n' in shown
   for line in (
     '### mine',
     'Made here.',
@@ -192,7 +223,7 @@ def test_the_cards_of_rules_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_broken_links_into_the_repository_are_errors(
   link: str, culprit: str
 ) -> None:
-  hook = _hook('source_links')
+  hook = _load('hooks/source_links.py')
   page: Any = type('Page', (), {})()
   page.file = page
   page.src_uri = 'a_page.md'
@@ -200,17 +231,13 @@ def test_broken_links_into_the_repository_are_errors(
     hook.on_page_markdown(link, page=page)
 
 
-def test_every_setting_has_its_meaning_in_the_tables() -> None:
-  hook = _hook('settings')
-  for name in ('meta_training', 'evaluate'):
-    module = importlib.import_module(f'configs.{name}')
-    config = {x.name: x.default for s in module.sections().values() for x in s}
-    table = hook.on_page_markdown(
-      '<!-- settings: discovery --><!-- settings: evaluation -->'
-    )
-    for setting in config:
-      row = f'| `{setting}` | `{config[setting]!r}` | '
-      assert setting == 'preprocessing' or row in table, setting
+@pytest.mark.parametrize('name', ['meta_training', 'evaluate'])
+def test_every_setting_has_its_meaning_in_the_tables(name: str) -> None:
+  sections = importlib.import_module(f'configs.{name}').sections()
+  table = _filled(f'settings {name}')
+  for setting in (x for own in sections.values() for x in own):
+    row = f'| `{setting.name}` | `{setting.default!r}` | '
+    assert setting.name == 'preprocessing' or row in table, setting.name
 
 
 def test_links_of_the_readme(site: pathlib.Path) -> None:
@@ -226,10 +253,12 @@ def test_links_of_the_readme(site: pathlib.Path) -> None:
 
 
 def _blocks(path: pathlib.Path, language: str) -> list[str]:
-  """Returns the contents of the fenced blocks in a language."""
-  fences = re.findall(
-    r'^```(\w*)\n(.*?)^```$', path.read_text(), re.DOTALL | re.MULTILINE
+  """Returns the fenced blocks in a language that a page itself has."""
+  # Programs of examples/ are run by examples_test.py.
+  own = re.sub(
+    r'<!-- made by .*?<!-- end -->', '', path.read_text(), flags=re.DOTALL
   )
+  fences = re.findall(r'^```(\w*)\n(.*?)^```$', own, re.DOTALL | re.MULTILINE)
   return [block for name, block in fences if name == language]
 
 
@@ -256,8 +285,7 @@ def test_the_code_runs(
   known = [] if path == _README else _blocks(_README, 'python')
   names: dict = {}
   for block in _blocks(path, 'python'):
-    # Snippets of examples/ are run by examples_test.py.
-    if block not in known and '--8<--' not in block:
+    if block not in known:
       if 'import linen' in block:
         pytest.importorskip('flax', reason="pip install -e '.[craftax]'")
       shorter = re.sub(r'updates=\d+', 'updates=2', block)

@@ -1,4 +1,4 @@
-"""Search: ranks guides before the reference, and excludes internal packages.
+"""Search: ranks guides before the reference.
 
 Titles have so much weight that a method `resume` would otherwise rank before
 the page on resuming.
@@ -14,8 +14,7 @@ _SEARCHED = {
   'troubleshooting.md': {'boost': 2.0},
   'your-': {'boost': 2.0},
   'performance.md': {'boost': 0.5},
-  'reference/disco_rl.md': {'boost': 0.1},
-  'reference/': {'exclude': True},
+  'reference.md': {'boost': 0.1},
 }
 
 

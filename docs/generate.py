@@ -1,0 +1,331 @@
+"""Writes the parts of the pages that are made from the code.
+
+  python docs/generate.py
+
+A part lies between two comments, which a reader of the page does not see:
+
+  <!-- made by docs/generate.py: NAME ARGUMENTS -->
+  <!-- end -->
+
+The names are those of `_PARTS`. Pages are therefore complete as files. The
+tests fail if a part is not what this program would write.
+"""
+
+import ast
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import difflib
+import importlib
+import inspect
+import pathlib
+import re
+import sys
+import textwrap
+from typing import Any
+
+import griffe
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_PART = re.compile(
+  r'(?P<begin><!-- made by docs/generate\.py: (?P<name>\w+)(?P<arguments>[^>]*)'
+  r' -->\n)(?P<text>.*?)(?P<end><!-- end -->)',
+  re.DOTALL,
+)
+_DISCOVERIES = ('quickstart', 'scaling', 'general', 'disco57', 'disco103')
+# Sections of docstrings -> their titles.
+_SECTIONS = {
+  'parameters': 'Arguments',
+  'attributes': 'Attributes',
+  'returns': 'Returns',
+  'yields': 'Yields',
+  'raises': 'Raises',
+}
+
+
+def pages() -> list[pathlib.Path]:
+  """Returns the pages of the documentation."""
+  return sorted((_ROOT / 'docs').glob('*.md'))
+
+
+def fill(markdown: str) -> str:
+  """Returns a page with its parts as the code has them now."""
+
+  def write(match: re.Match[str]) -> str:
+    blocks = _PARTS[match['name']](*match['arguments'].split())
+    text = '\n\n'.join(blocks)
+    return f'{match["begin"]}\n{text}\n\n{match["end"]}'
+
+  return _PART.sub(write, markdown)
+
+
+def _import(name: str) -> Any:
+  """Imports a module of the repository, which need not be installed."""
+  if str(_ROOT) not in sys.path:
+    sys.path.insert(0, str(_ROOT))
+  return importlib.import_module(name)
+
+
+# Programs.
+
+
+def _program(path: str, name: str) -> Iterator[str]:
+  """Shows the lines of a program between the comments with a name."""
+  lines = (_ROOT / path).read_text(encoding='utf-8').splitlines()
+  bare = [line.strip() for line in lines]
+  first = bare.index(f'# Shown as: {name}')
+  last = bare.index(f'# End of: {name}')
+  code = textwrap.dedent('\n'.join(lines[first + 1 : last])).strip()
+  yield f'```python\n{code}\n```'
+
+
+# Rules.
+
+
+def _rules() -> Iterator[str]:
+  """Shows the cards of the named rules."""
+  cards = _import('disco_rl.update_rules.cards')
+  for card in _import('disco_rl').rules().values():
+    yield cards.as_markdown(card).strip()
+
+
+def _learning_rates() -> Iterator[str]:
+  """Tabulates the learning rates that suit rules, for two kinds of tasks."""
+  lines = ['| rule | small tasks | with images |', '|---|---|---|']
+  for name, card in _import('disco_rl').rules().items():
+    rates = (
+      card.recommended_for(is_image)['learning_rate']
+      for is_image in (False, True)
+    )
+    lines.append(f'| `{name}` | ' + ' | '.join(f'{x:g}' for x in rates) + ' |')
+  yield '\n'.join(lines)
+
+
+# Settings.
+
+
+def _settings(name: str) -> Iterator[str]:
+  """Tabulates settings with their meanings."""
+  if name == 'preprocessing':
+    families = _import('disco_rl.environments.families').FAMILIES
+    records = [x.preprocessing for x in families.values() if x.preprocessing]
+    return _tables(_import('disco_rl.config').sections(*records))
+  module = _import(f'configs.{name}')
+  sections = module.sections()
+  if name == 'protocol':  # The others are those of training.
+    title, settings = next(iter(sections.items()))
+    values = module.get_config().to_dict()
+    sections = {title: [x._replace(default=values[x.name]) for x in settings]}
+  return _tables(sections)
+
+
+def _changes(name: str) -> Iterator[str]:
+  """Shows what configs change, folded."""
+  module = _import(f'configs.{name}')
+  if name == 'evaluate':
+    for variant in module.VARIANTS:
+      title = f'configs/evaluate.py:{variant}'
+      yield _change(title, module.base(), module.get_config(variant))
+    return
+  for config in _DISCOVERIES:
+    changed = _import(f'configs.{config}').get_config()
+    yield _change(f'configs/{config}.py', module.base(), changed)
+  ablations = _import('configs.ablations')
+  for variant in ablations.VARIANTS:
+    title = f'configs/ablations.py:{variant}'
+    changed = ablations.get_config(variant)
+    yield _change(title, ablations.get_config(), changed)
+
+
+def _tables(sections: Mapping[str, Iterable[Any]]) -> Iterator[str]:
+  """Yields a heading and a table for each section."""
+  for title, settings in sections.items():
+    yield f'### {title}'
+    yield _table(x for x in settings if x.name != 'preprocessing')
+
+
+def _change(title: str, base: Any, config: Any) -> str:
+  """Shows what a config changes, folded."""
+  before, after = _flat(base), _flat(config)
+  rows = [
+    f'| `{name}` | `{_show(before[name])}` | `{_show(value)}` |'
+    for name, value in after.items()
+    if value != before[name]
+  ]
+  table = [
+    '| setting | default | here |',
+    '|---|---|---|',
+    *(rows or ['| none | | |']),
+  ]
+  return '\n'.join(
+    [
+      '<details markdown>',
+      f'<summary><code>{title}</code></summary>',
+      '',
+      *table,
+      '',
+      '</details>',
+    ]
+  )
+
+
+def _flat(config: Any) -> dict[str, Any]:
+  """Returns settings by their names, those of preprocessing last."""
+  flat = {name: x for name, x in config.items() if name != 'preprocessing'}
+  for family, settings in config.preprocessing.items():
+    flat |= {f'preprocessing.{family}.{k}': x for k, x in settings.items()}
+  return flat
+
+
+def _table(settings: Iterable[Any]) -> str:
+  lines = ['| setting | default | meaning |', '|---|---|---|']
+  for name, _, default, meaning in settings:
+    if not meaning:
+      raise ValueError(f'The record of {name} does not say what it means.')
+    text = _escape(meaning[0].upper() + meaning[1:])
+    lines.append(f'| `{name}` | `{_show(default)}` | {text} |')
+  return '\n'.join(lines)
+
+
+def _escape(text: str) -> str:
+  """Escapes what has a meaning in a table, but not within code."""
+  return re.sub(r'(`[^`|]*`)|([|_*])', lambda x: x[1] or f'\\{x[2]}', text)
+
+
+def _show(value: Any) -> str:
+  return repr(value).replace('|', '\\|')
+
+
+# The reference of the public names.
+
+
+def _reference() -> Iterator[str]:
+  """Shows the signature and the docstring of each public name."""
+  package = _import('disco_rl')
+  for name in package.__all__:
+    yield from _described(name, getattr(package, name))
+
+
+def _described(name: str, value: Any) -> Iterator[str]:
+  """Describes a function, or a class with its methods, or a module."""
+  yield f'## {name}'
+  if inspect.ismodule(value):
+    yield from _docstring(value)
+    for own in _public(vars(value)):
+      if getattr(vars(value)[own], '__module__', None) == value.__name__:
+        yield from _member(f'{name}.{own}', vars(value)[own])
+    return
+  if not inspect.isclass(value):
+    yield from _signature(name, value)
+    yield from _docstring(value)
+    return
+  # The fields of a record are in its docstring.
+  if '__init__' in vars(value) and not dataclasses.is_dataclass(value):
+    yield from _signature(name, value)
+  yield from _docstring(value)
+  for own in _methods(value):
+    member = inspect.getattr_static(value, own)
+    if isinstance(member, classmethod | staticmethod):
+      member = member.__func__
+    yield from _member(f'{name}.{own}', member)
+
+
+def _methods(cls: type) -> list[str]:
+  """Lists the public methods and properties of a class and of its bases."""
+  names: dict[str, None] = {}
+  for base in cls.__mro__:
+    if base.__module__.startswith('disco_rl'):
+      names |= dict.fromkeys(_public(vars(base)))
+  return [
+    name
+    for name in names
+    if isinstance(
+      inspect.getattr_static(cls, name), property | classmethod | staticmethod
+    )
+    or inspect.isfunction(inspect.getattr_static(cls, name))
+  ]
+
+
+def _public(names: Mapping[str, Any]) -> list[str]:
+  return [name for name in names if not name.startswith('_')]
+
+
+def _member(name: str, member: Any) -> Iterator[str]:
+  yield f'### {name}'
+  if not isinstance(member, property) and callable(member):
+    yield from _signature(name, member)
+  yield from _docstring(member)
+
+
+def _signature(name: str, value: Any) -> Iterator[str]:
+  """Shows the arguments of a function as its source has them."""
+  function = value.__init__ if inspect.isclass(value) else value
+  source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
+  node = next(
+    x for x in ast.walk(ast.parse(source)) if isinstance(x, ast.FunctionDef)
+  )
+  arguments = node.args
+  for own in (arguments.posonlyargs, arguments.args):
+    if own and own[0].arg in ('self', 'cls'):
+      del own[0]
+  returns = f' -> {ast.unparse(node.returns)}' if node.returns else ''
+  if inspect.isclass(value):
+    returns = ''
+  line = f'{name}({ast.unparse(arguments)}){returns}'
+  if len(line) > 88:
+    parts = ast.unparse(arguments)
+    split = re.split(r', (?=[*\w]+(?:[:=,]|$))', parts)
+    line = '\n'.join([f'{name}(', *(f'  {x},' for x in split), f'){returns}'])
+  yield f'```python\n{line}\n```'
+
+
+def _docstring(value: Any) -> Iterator[str]:
+  """Shows a docstring as Markdown."""
+  text = inspect.getdoc(value)
+  if not text:
+    return
+  parsed = griffe.Docstring(text, lineno=1, parser='google')
+  for section in parsed.parse(warnings=False):
+    if section.kind.value == 'text':
+      yield section.value
+    elif title := _SECTIONS.get(section.kind.value):
+      yield f'{title}:'
+      yield '\n'.join(map(_item, section.value))
+    elif section.kind.value == 'admonition':
+      yield f'{section.title}\n\n{section.value.description}'
+
+
+def _item(item: Any) -> str:
+  """Shows an argument, an attribute, a result or an error."""
+  name = getattr(item, 'name', '') or ''
+  if not name and type(item).__name__ == 'DocstringRaise':
+    name = str(item.annotation)
+  text = ' '.join(item.description.split())
+  return f'- `{name}`: {text}' if name else f'- {text}'
+
+
+_PARTS = {
+  'program': _program,
+  'rules': _rules,
+  'learning_rates': _learning_rates,
+  'settings': _settings,
+  'changes': _changes,
+  'reference': _reference,
+}
+
+
+def main() -> None:
+  """Writes all pages, and prints which have changed."""
+  for page in pages():
+    before = page.read_text(encoding='utf-8')
+    after = fill(before)
+    if after != before:
+      lines = difflib.ndiff(before.splitlines(), after.splitlines())
+      changed = sum(line[0] in '+-' for line in lines)
+      page.write_text(after, encoding='utf-8')
+      print(f'{page.relative_to(_ROOT)}: {changed} lines')
+
+
+if __name__ == '__main__':
+  main()
