@@ -11,7 +11,9 @@ of a rollout. A masked transition separates the episode from the next one.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
+import operator
 from typing import Any
 from typing import TypeVar
 from typing import dataclass_transform
@@ -31,6 +33,12 @@ Logs = Mapping[str, Array]
 
 # An entry of observations; see `maths.action_masks`.
 ACTION_MASK = 'action_mask'
+
+# The smallest side of a picture. Boards of MiniGrid have up to 25 cells a side,
+# and digits of MNIST have 28 pixels.
+PICTURE_SIDE = 28
+# An array with smaller bounds is no picture, whatever its size.
+LARGEST_CODE = 127
 
 _Record = TypeVar('_Record')
 
@@ -97,6 +105,20 @@ class EnvironmentSpec:
 def has_action_mask(observation: PyTree) -> bool:
   """Returns whether an observation, or its spec, has a mask of actions."""
   return isinstance(observation, dict) and ACTION_MASK in observation
+
+
+def is_picture(shape: Sequence[int], dtype: DType) -> bool:
+  """Returns whether networks read an array as pixels, scaled to [0, 1].
+
+  Pictures are uint8, with two neighboring axes of at least `PICTURE_SIDE`.
+  Other arrays of uint8 are boards, codes or counts, and are not scaled.
+
+  Args:
+    shape: The shape in one observation.
+    dtype: The type of its numbers.
+  """
+  is_large = [size >= PICTURE_SIDE for size in shape]
+  return dtype == jnp.uint8 and any(map(operator.and_, is_large, is_large[1:]))
 
 
 @record

@@ -41,11 +41,11 @@ def gradient_norms(
 
   Returns:
     For each of `PREDICTIONS` that the rule has, a tree like an observation,
-    [T, B, ...]. Pixels are scaled to [0, 1].
+    [T, B, ...]. Pictures are scaled to [0, 1].
 
   Raises:
     ValueError: The network has a recurrent core, or an observation has integers
-      that are not pixels.
+      of more than 8 bits.
   """
   if jax.tree.leaves(rollout.core_state):
     raise ValueError(
@@ -87,7 +87,7 @@ def _as_float(path: tuple[object, ...], leaf: types.Array) -> types.Array:
       'has no gradient. Use an environment with float, uint8 or bool '
       'observations.'
     )
-  scale = 255 if leaf.dtype == jnp.uint8 else 1
+  scale = 255 if types.is_picture(leaf.shape[2:], leaf.dtype) else 1
   return leaf.astype(jnp.float32) / scale
 
 

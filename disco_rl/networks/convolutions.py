@@ -11,8 +11,8 @@ from disco_rl import types
 from disco_rl.runtime import backend
 
 _SIZE = 3  # The size of all filters.
-# The minimal sides of a board and a picture, and the maximal channels of one.
-_BOARD, _PICTURE, _MOST_CHANNELS = 8, 28, 16
+# The minimal side of a board, and the maximal channels of a picture.
+_BOARD, _MOST_CHANNELS = 8, 16
 _LAYOUT = ('NHWC', 'HWIO', 'NHWC')
 
 
@@ -24,7 +24,7 @@ def check_image(shape: Sequence[int], dtype: types.DType) -> None:
 
   Args:
     shape: The shape of one observation.
-    dtype: The dtype of its numbers; pixels are uint8 or bool.
+    dtype: The dtype of its numbers; pixels and boards may be uint8 or bool.
 
   Raises:
     ValueError: Channels come first, or the number of axes is wrong.
@@ -35,7 +35,8 @@ def check_image(shape: Sequence[int], dtype: types.DType) -> None:
     is_square = rest[0] == rest[1]
     is_wrong = (
       first < min(rest)
-      and min(rest) >= (_BOARD if is_pixels or is_square else _PICTURE)
+      and min(rest)
+      >= (_BOARD if is_pixels or is_square else types.PICTURE_SIDE)
       and (is_pixels or is_square or first <= _MOST_CHANNELS)
     )
     remedy = (
@@ -44,7 +45,7 @@ def check_image(shape: Sequence[int], dtype: types.DType) -> None:
   else:
     sides = sorted(shape)[-2:]
     is_wrong = len(shape) > 3 or (
-      len(shape) == 2 and is_pixels and min(sides) >= _PICTURE
+      len(shape) == 2 and is_pixels and min(sides) >= types.PICTURE_SIDE
     )
     remedy = 'gymnasium.wrappers.ReshapeObservation'
   if is_wrong:

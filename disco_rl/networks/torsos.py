@@ -115,8 +115,8 @@ class TorsoModule(hk.Module):
     """Encodes leaves, [N, *shape] -> [N, D].
 
     Args:
-      observation: The observations. uint8 leaves are pixels, which are scaled
-        to [0, 1]; the mask of legal actions is ignored.
+      observation: The observations. Pictures are scaled to [0, 1], see
+        `types.is_picture`; the mask of legal actions is ignored.
       dtype: The dtype of the computations.
 
     Returns:
@@ -178,9 +178,10 @@ def _map_chunks(
 
 
 def _as_input(leaf: types.Array, dtype: types.DType) -> types.Array:
-  """Scales pixels to [0, 1]; other integers are unchanged."""
+  """Scales pictures to [0, 1]; integers of more than 8 bits are unchanged."""
   if leaf.dtype == jnp.uint8:
-    return leaf.astype(dtype) / 255
+    is_picture = types.is_picture(leaf.shape[1:], leaf.dtype)
+    return leaf.astype(dtype) / (255 if is_picture else 1)
   if jnp.issubdtype(leaf.dtype, jnp.integer):
     return leaf
   return leaf.astype(dtype)

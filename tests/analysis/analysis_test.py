@@ -394,13 +394,14 @@ def test_gradient_norms_are_finite_differences() -> None:
     np.testing.assert_allclose(norms[name][t, b], true, atol=0.05 * true.max())
 
 
-def test_gradient_norms_take_bool_observations_as_numbers() -> None:
+@pytest.mark.parametrize('dtype', [bool, np.uint8])
+def test_gradient_norms_take_boards_as_numbers(dtype: Any) -> None:
   """Those of MinAtar are bool; Catch has zeros and ones as floats."""
   rollout = recorded().rollout
-  of_bool = dataclasses.replace(rollout, observation=rollout.observation == 1)
+  board = rollout.observation.astype(dtype)
   expected, found = (
     sensitivity.gradient_norms(RULE, AGENT.network, learnt().params, x)
-    for x in (rollout, of_bool)
+    for x in (rollout, dataclasses.replace(rollout, observation=board))
   )
   jax.tree.map(np.testing.assert_array_equal, found, expected)
 

@@ -1,13 +1,16 @@
 """What host environments return is checked before agents learn from it."""
 
 import dataclasses
+import types as types_lib
 from typing import Any
+import warnings
 
 import dm_env
 from dm_env import specs
 import gymnasium
 from gymnasium import spaces
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -148,6 +151,77 @@ def test_no_integer_is_cut_to_32_bits(
       message = f'holds {value}, which u?int32 cannot hold'
       with pytest.raises(adapters.HostEnvironmentError, match=message):
         host.step(np.zeros(1, np.int32))
+
+
+class BoardsOfGymnax:
+  """Observes a board of uint8 on the device."""
+
+  default_params = ()
+
+  def __init__(self, shape: tuple[int, ...], high: int):
+    self._space = types_lib.SimpleNamespace(high=high)
+    self._board = jnp.full(shape, high, jnp.uint8)
+
+  def reset_env(self, key: Any, params: Any) -> Any:
+    del key, params
+    return self._board, ()
+
+  step_env = None
+
+  def action_space(self, params: Any) -> Any:
+    del params
+    return types_lib.SimpleNamespace(n=2)
+
+  def observation_space(self, params: Any) -> Any:
+    del params
+    return self._space
+
+
+@pytest.mark.parametrize(
+  ('shape', 'high', 'dtype', 'is_warned'),
+  [
+    ((30, 40, 2), 1, np.float32, False),
+    ((30, 40, 2), 127, np.float32, False),
+    ((30, 40, 2), 255, np.uint8, False),
+    ((4,), 1, np.uint8, False),
+    ((7, 7, 3), 10, np.uint8, False),
+    ((7, 7, 3), 255, np.uint8, True),
+    ((128,), 255, np.uint8, True),
+  ],
+)
+def test_bounds_and_shapes_tell_boards_from_pictures(
+  shape: tuple[int, ...],
+  high: int,
+  dtype: Any,
+  is_warned: bool,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """uint8 that networks should not scale is small, or becomes float32."""
+  spec = jax.ShapeDtypeStruct(shape, dtype)
+  board = np.full(shape, high, np.uint8)
+  space = spaces.Box(0, high, shape, np.uint8)
+  monkeypatch.setattr(Faulty, 'observation_space', space)
+  monkeypatch.setattr(Faulty, '_outcome', lambda _: {'observation': board})
+  monkeypatch.setattr(
+    FaultyDmEnv,
+    'observation_spec',
+    lambda _: specs.BoundedArray(shape, np.uint8, 0, high),
+  )
+  monkeypatch.setattr(FaultyDmEnv, 'reset', lambda _: dm_env.restart(board))
+  for env in (
+    Faulty(),
+    gymnasium.vector.SyncVectorEnv([Faulty]),
+    FaultyDmEnv(),
+  ):
+    with warnings.catch_warnings(record=True) as caught:
+      warnings.simplefilter('always')
+      host: Any = wrapping.recognize(env).build(1, 0)
+    assert ['unscaled' in str(x.message) for x in caught] == [True] * is_warned
+    assert host.spec.observation == spec
+    np.testing.assert_array_equal(host.reset(), board[None])
+    np.testing.assert_array_equal(host.encode(board), board)
+  device: Any = wrapping.recognize((BoardsOfGymnax(shape, high), ()))
+  assert device.build(1, 0).spec.observation == spec
 
 
 def test_the_interface_of_gym_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ class Probe(dm_env.Environment):
 
   def observation_spec(self) -> Any:
     return collections.OrderedDict(
-      image=specs.BoundedArray((2, 3), np.uint8, 0, 255),
+      image=specs.BoundedArray((2, 3), np.uint8, 0, 254),
       rest=[specs.Array((), np.int64), specs.Array((2,), np.float64)],
     )
 

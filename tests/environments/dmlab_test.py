@@ -164,14 +164,14 @@ def test_settings_reach_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setenv('DMLAB_DATASET_PATH', '/pictures')
   registry.make('dmlab/psychlab_continuous_recognition', 1, seed=0)
   monkeypatch.delenv('DMLAB_DATASET_PATH')
-  preprocessing = dmlab.Preprocessing(height=10, width=12, renderer='hardware')
+  preprocessing = dmlab.Preprocessing(height=30, width=32, renderer='hardware')
   dmlab.make('rooms_collect_good_objects', 1, 0, preprocessing)
   first, second = FakeLab.made
   assert first.level == 'contributed/dmlab30/psychlab_continuous_recognition'
   assert first.config['datasetPath'] == '/pictures'
   assert first.renderer == 'software'
   assert second.level == 'contributed/dmlab30/rooms_collect_good_objects_train'
-  assert second.config == {'height': '10', 'width': '12', 'logLevel': 'WARN'}
+  assert second.config == {'height': '30', 'width': '32', 'logLevel': 'WARN'}
   assert second.renderer == 'hardware'
 
 

@@ -35,7 +35,7 @@ class Probe(gymnasium.Env):
   observation_space = spaces.Dict(
     {
       'count': spaces.Discrete(4, start=-1),
-      'image': spaces.Box(0, 255, (2, 3), np.uint8),
+      'image': spaces.Box(0, 254, (2, 3), np.uint8),
       'noise': spaces.Tuple((spaces.Box(0.0, 1.0, (2,), np.float64),)),
     }
   )

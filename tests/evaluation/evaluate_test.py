@@ -301,8 +301,8 @@ def test_a_killed_run_of_atari_resumes_to_the_same_results(
     *CATCH[2:],
     '--config.on_policy_share=0.1',
     '--config.torso=mlp',
-    '--config.preprocessing.atari.height=10',
-    '--config.preprocessing.atari.width=8',
+    '--config.preprocessing.atari.height=28',
+    '--config.preprocessing.atari.width=28',
   )
   launching.kill(evaluate, tmp_path / 'killed', 'update', 15, *settings)
   for name in ('killed', 'whole'):

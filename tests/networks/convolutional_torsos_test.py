@@ -51,7 +51,7 @@ PLAIN = {'impala': plain_impala, 'resnet': plain_resnet}
 
 def plain_torso(kind: str, observation: Any) -> types.Array:
   """Pixels in [0, 1], convolutions, then dense layers; see `torsos`."""
-  image = observation['image'] / 255.0
+  image = observation['image'].astype(np.float64)
   embedding = jax.nn.relu(PLAIN[kind](image))
   # The vector joins; leaves are sorted by their names.
   x = jnp.concatenate(

@@ -21,7 +21,7 @@ def observations() -> dict[str, types.Array]:
   rng = np.random.default_rng(0)
   words = [SENTENCES[i % len(SENTENCES)] for i in range(ROWS)]
   return {
-    'image': jnp.asarray(rng.integers(0, 256, (ROWS, 24, 32, 3)), jnp.uint8),
+    'image': jnp.asarray(rng.integers(0, 256, (ROWS, 28, 32, 3)), jnp.uint8),
     'instruction': jnp.array(words, jnp.int32),
     'last_action': jnp.eye(9)[rng.integers(9, size=ROWS)],
     'last_reward': jnp.asarray(rng.choice([-5.0, 0.5, 10.0], (ROWS, 1))),

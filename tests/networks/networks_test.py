@@ -86,13 +86,31 @@ def test_every_part_of_an_observation_matters(kind: str, spec: Any) -> None:
       assert (moved > 1e-5).all(), f'leaf {i}, {part} is ignored'
 
 
-def test_pixels_are_scaled_and_counts_are_not() -> None:
-  config = torsos.TorsoConfig(lambda observation: observation['x'])
-  pixels = {'x': np.array([[0, 51, 255]], np.uint8)}
-  counts = {'x': np.array([[0, 51, 255]], np.int32)}
-  apply = lambda x: small.torso(config).apply({}, x)
-  np.testing.assert_allclose(apply(pixels), [[0.0, 0.2, 1.0]], rtol=1e-6)
-  np.testing.assert_array_equal(apply(counts), [[0, 51, 255]])
+@pytest.mark.parametrize(
+  ('shape', 'dtype', 'scale'),
+  [
+    ((28, 28), np.uint8, 255),
+    ((84, 84, 4), np.uint8, 255),
+    ((4, 84, 84), np.uint8, 255),
+    ((2, 64, 96, 3), np.uint8, 255),
+    ((3,), np.uint8, 1),
+    ((7, 7, 3), np.uint8, 1),
+    ((25, 25, 3), np.uint8, 1),
+    ((30, 7, 32), np.uint8, 1),
+    ((128,), np.uint8, 1),
+    ((84, 84, 4), np.int32, 1),
+    ((84, 84, 4), np.float32, 1),
+  ],
+)
+def test_pictures_are_scaled_and_nothing_else(
+  shape: tuple[int, ...], dtype: Any, scale: int
+) -> None:
+  flat = lambda x: x.reshape(len(x), -1)
+  torso = small.torso(torsos.TorsoConfig(flat))
+  numbers = np.random.default_rng(0).integers(0, 256, (2, *shape)).astype(dtype)
+  np.testing.assert_allclose(
+    torso.apply({}, numbers), flat(numbers) / scale, rtol=1e-6
+  )
 
 
 def mine(observation: Any) -> types.Array:

@@ -5,15 +5,19 @@ from collections.abc import Iterator
 import contextlib
 import dataclasses
 import os
+from typing import Annotated
 import warnings
 
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import data_checks
 from disco_rl.environments.host import wrapper
 
+# The height or width of pictures; smaller ones would be read as boards.
+PictureSide = Annotated[int, config_lib.at_least(types.PICTURE_SIDE)]
 # Fields of a time step -> their types.
 _FIELDS = {
   'reward': np.float32,

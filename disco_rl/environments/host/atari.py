@@ -123,8 +123,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.atari.'):
 
   frame_skip: config_lib.Count = 4
   max_over_frames: bool = True
-  height: config_lib.Count = 84
-  width: config_lib.Count = 84
+  height: adapters.PictureSide = 84
+  width: adapters.PictureSide = 84
   is_grayscale: bool = True
   frame_stack: config_lib.Count = 4
   sticky_action_probability: config_lib.Fraction = 0.25

@@ -44,8 +44,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.crafter.'):
     max_episode_steps: time limit in steps of the game, a truncation.
   """
 
-  height: config_lib.Count = 64
-  width: config_lib.Count = 64
+  height: adapters.PictureSide = 64
+  width: adapters.PictureSide = 64
   frame_stack: config_lib.Count = 1
   action_repeat: config_lib.Count = 1
   max_episode_steps: config_lib.Count = 10_000

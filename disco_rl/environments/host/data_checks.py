@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
+import warnings
 
 import jax
 import numpy as np
+from numpy import typing as npt
 
 from disco_rl import types
 
@@ -91,6 +94,40 @@ def fields_of(observation: types.PyTree) -> tuple[str, ...]:
   if dataclasses.is_dataclass(observation):
     return tuple(field.name for field in dataclasses.fields(observation))
   return tuple(getattr(observation, '_fields', ()))
+
+
+def array_spec(
+  shape: Sequence[int],
+  dtype: np.dtype,
+  largest: npt.ArrayLike | None,
+  name: str,
+) -> jax.ShapeDtypeStruct:
+  """Makes the spec of an array of a space, as agents see it.
+
+  64-bit types are narrowed to 32 bits. Of uint8, what the bounds tell from a
+  picture becomes float32, so that it is not scaled; see `types.is_picture`.
+
+  Args:
+    shape: The shape in one observation.
+    dtype: The type of the numbers in the space.
+    largest: The upper bounds of the numbers; None: they have none.
+    name: The name of the array, for a warning if bounds and shape disagree.
+  """
+  # JAX would narrow the type anyway, so that the spec would be wrong.
+  dtype = jax.dtypes.canonicalize_dtype(dtype)
+  if dtype == np.uint8 and largest is not None and np.size(largest):
+    is_picture = types.is_picture(shape, dtype)
+    if is_picture and np.max(largest) <= types.LARGEST_CODE:
+      dtype = np.dtype(np.float32)
+    if not is_picture and np.max(largest) == 255:
+      warnings.warn(
+        f'{name} is uint8{list(shape)} up to 255, but no picture, as it lacks '
+        f'two neighboring axes of at least {types.PICTURE_SIDE}: agents read '
+        'its numbers unscaled. If they fill that range, scale them to [0, 1] '
+        'in the environment; if they are codes, give the space their bound.',
+        stacklevel=2,
+      )
+  return jax.ShapeDtypeStruct(tuple(shape), dtype)
 
 
 def checked(

@@ -6,7 +6,6 @@ from typing import Any
 
 import dm_env
 from dm_env import specs
-import jax
 import numpy as np
 
 from disco_rl import types
@@ -18,8 +17,8 @@ class DmEnvEnvironment(sequential.SequentialEnvironment):
   """Any dm_env environments with discrete actions, which step sequentially.
 
   Observations have the structure and types of their spec, except that 64-bit
-  types are narrowed to 32 bits, and sequences become tuples. Networks interpret
-  uint8 as pixels.
+  types are narrowed to 32 bits, large boards of uint8 become float32, because
+  they are no pictures, and sequences become tuples.
 
   A last step with discount 0 is a termination, any other a truncation. Other
   discounts are ignored, because agents have their own.
@@ -117,7 +116,5 @@ def _observation_spec(spec: Any, path: str) -> types.PyTree:
       f'{path} has the observation spec {spec}: only Array of numbers, and '
       'mappings and sequences of these, are supported.'
     )
-  # JAX would narrow the type anyway, so that the spec would be wrong.
-  return jax.ShapeDtypeStruct(
-    spec.shape, jax.dtypes.canonicalize_dtype(spec.dtype)
-  )
+  largest = getattr(spec, 'maximum', None)
+  return data_checks.array_spec(spec.shape, spec.dtype, largest, path)

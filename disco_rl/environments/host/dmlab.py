@@ -118,8 +118,8 @@ class Preprocessing(config_lib.Settings, prefix='preprocessing.dmlab.'):
   """
 
   action_repeat: config_lib.Count = 4
-  height: config_lib.Count = 72
-  width: config_lib.Count = 96
+  height: adapters.PictureSide = 72
+  width: adapters.PictureSide = 96
   num_words: config_lib.Count = 16
   renderer: Annotated[str, config_lib.one_of('software', 'hardware')] = (
     'software'

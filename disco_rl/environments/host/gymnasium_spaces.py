@@ -8,7 +8,8 @@ Actions may be
 
 Observations may be
 
-  Box            unchanged, with 64-bit types narrowed to 32 bits;
+  Box            unchanged, with 64-bit types narrowed to 32 bits, and large
+                 boards of uint8 as float32, because they are no pictures;
   Discrete       one-hot float32;
   MultiDiscrete  one-hot float32 of each number, concatenated;
   MultiBinary    float32;
@@ -221,9 +222,7 @@ def _leaves(space: 'gymnasium.Space', path: str) -> types.PyTree:
     raw = jax.ShapeDtypeStruct(space.shape, space.dtype)
     return _Leaf(raw, jax.ShapeDtypeStruct(space.shape, np.float32))
   if isinstance(space, spaces.Box):
-    # JAX would narrow the type anyway, so that the spec would be wrong.
-    dtype = jax.dtypes.canonicalize_dtype(space.dtype)
-    spec = jax.ShapeDtypeStruct(space.shape, dtype)
+    spec = data_checks.array_spec(space.shape, space.dtype, space.high, path)
     return _Leaf(spec, spec)
   raise ValueError(
     f'{path} has the observation space {space}: only Box, Discrete, '

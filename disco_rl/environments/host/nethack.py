@@ -38,7 +38,7 @@ TASKS = {
   'staircase_pet': 'NetHackStaircasePet',
 }
 
-# Key of the observation -> type; not uint8, which networks interpret as pixels.
+# Key of the observation -> type; large arrays of uint8 would be pictures.
 OBSERVATION_TYPES = {
   'glyphs': np.int16,
   'blstats': np.int32,

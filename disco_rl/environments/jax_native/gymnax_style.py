@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from disco_rl import types
 from disco_rl.environments import base
@@ -19,7 +20,8 @@ METHODS = ('reset_env', 'step_env', 'action_space')
 class GymnaxStyleEnvironment(base.JaxEnvironment):
   """An object of pure functions, with its parameters.
 
-  Observations in spaces of `n` values are one-hot float32. Without a method
+  Observations in spaces of `n` values are one-hot float32, and large boards of
+  uint8 are float32, because they are no pictures. Without a method
   `is_truncated`, every end of an episode is a termination.
 
   Attributes:
@@ -79,12 +81,25 @@ def read(
     space = env.observation_space(params)
     if hasattr(space, 'n') and not _is_one_hot(observation, space.n):
       return jax.nn.one_hot(observation, space.n, dtype=jnp.float32)
+    if _is_large_board(observation, getattr(space, 'high', None)):
+      return observation.astype(jnp.float32)
   return trees.strong_types(observation)
 
 
 def _is_one_hot(observation: types.PyTree, size: int) -> bool:
   return jnp.shape(observation)[-1:] == (size,) and jnp.issubdtype(
     jnp.result_type(observation), jnp.floating
+  )
+
+
+def _is_large_board(observation: types.PyTree, largest: object) -> bool:
+  """Returns whether bounds tell a board of uint8 from a picture."""
+  return (
+    isinstance(observation, jax.Array)
+    and types.is_picture(observation.shape, observation.dtype)
+    and isinstance(largest, int | float | np.ndarray | jax.Array)
+    and not isinstance(largest, jax.core.Tracer)
+    and bool(np.max(largest) <= types.LARGEST_CODE)
   )
 
 
