@@ -245,10 +245,7 @@ def split_acting(
 
 def restart_episodes(agents: agent_lib.AgentState) -> agent_lib.AgentState:
   """Discards unfinished episodes of environments that cannot be saved."""
-  statistics = dataclasses.replace(
-    agents.episodes, running=jnp.zeros_like(agents.episodes.running)
-  )
-  return dataclasses.replace(agents, episodes=statistics)
+  return dataclasses.replace(agents, episodes=episodes.restart(agents.episodes))
 
 
 @jax.jit

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 
 from disco_rl import types
 
+_BILLION = 10**9
+
 
 @types.record
 class ReplayState:
@@ -19,7 +21,8 @@ class ReplayState:
 
   Attributes:
     rollouts: The trajectories, one slot each on the batch axis.
-    added: The number of trajectories ever added, [] int32.
+    added: The number of trajectories ever added, [] int32; after a billion,
+      less a multiple of the capacity.
   """
 
   rollouts: types.Rollout
@@ -50,6 +53,10 @@ def add(state: ReplayState, rollout: types.Rollout) -> ReplayState:
   """Overwrites the oldest trajectories."""
   capacity = state.rollouts.reward.shape[1]
   slot = state.added % capacity
+  added = state.added + rollout.reward.shape[1]
+  # Before 32 bits are too few. Slots and the number of full ones are the same.
+  multiple = _BILLION // capacity * capacity
+  added = jnp.where(added >= multiple + capacity, added - multiple, added)
   return ReplayState(
     rollouts=jax.tree.map(
       lambda kept, new: jax.lax.dynamic_update_slice_in_dim(
@@ -58,7 +65,7 @@ def add(state: ReplayState, rollout: types.Rollout) -> ReplayState:
       state.rollouts,
       rollout,
     ),
-    added=state.added + rollout.reward.shape[1],
+    added=added,
   )
 
 

@@ -205,6 +205,6 @@ def _curve(
     state = trained.init(jax.vmap(jax.random.key)(seeds))
     for _ in range(updates // every):
       state, _ = trained.advance(subject.rule_params, state, every)
-      returns.append(jax.vmap(episodes.mean_return)(state.agents.episodes))
+      returns.append(episodes.mean_return_on_host(state.agents.episodes))
   steps = every * agent.steps_per_update * np.arange(1, len(returns) + 1)
   return steps, np.stack(returns, axis=-1)

@@ -207,7 +207,8 @@ class Trainer(policy_lib.Acting):
     def on_stage(stage: train_loop.Stage) -> None:
       since, self.updates = self.updates, stage.update
       self._train_state = stage.train_state
-      metrics.check_finite(stage.rows, since, train_loop.CAUSES)
+      causes = train_loop.likely_causes(stage.train_state)
+      metrics.check_finite(stage.rows, since, causes)
       rows.extend(stage.rows)
       if save_to and (stage.is_last or stage.update % save_every == 0):
         self.save(save_to)

@@ -317,7 +317,8 @@ class Evaluation:
     def on_stage(stage: train_loop.Stage) -> None:
       nonlocal latest
       rows = self._rows(stage)
-      metrics.check_finite(rows, run.step, train_loop.CAUSES)
+      causes = train_loop.likely_causes(stage.train_state)
+      metrics.check_finite(rows, run.step, causes, 'seed')
       writer.write(rows)
       latest, run.step = stage.train_state, stage.update
       if run.is_due(stage.is_last):

@@ -9,18 +9,15 @@ import jax
 import numpy as np
 
 from disco_rl import types
+from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
+from disco_rl.environments.host import data_checks
 from disco_rl.evaluation import base
 from disco_rl.runtime import progress
 
 # Metric -> value, for one agent after one stage.
 Row = dict[str, Any]
-# The likely causes of metrics that are not finite.
-CAUSES = (
-  'a learning rate that is too high, rewards that are not finite, or an '
-  'action_mask without a legal action'
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,12 +117,27 @@ def train(
 
 def returns(train_state: base.TrainState) -> list[float]:
   """Returns the mean return of the last episodes of each agent."""
-  means = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
-  return np.asarray(means).tolist()
+  return episodes.mean_return_on_host(train_state.agents.episodes).tolist()
+
+
+def likely_causes(train_state: base.TrainState) -> str:
+  """Names what may have made metrics infinite or NaN, for an error message."""
+  if isinstance(train_state.actors, actor.ActorState):
+    leaves = jax.tree.leaves(jax.device_get(train_state.actors.observation))
+    largest = max(float(np.max(np.abs(x), initial=0)) for x in leaves)
+    if not largest <= data_checks.LARGEST_OBSERVATION:
+      return (
+        f'an observation of {largest:g}: scale or clip observations in the '
+        'environment, because float32 cannot hold their squares'
+      )
+  return (
+    'a learning rate that is too high, observations or rewards that are huge '
+    'or not finite, or an action_mask without a legal action'
+  )
 
 
 def _rows(agent: agent_lib.Agent, update: int, done: base.Outcome) -> list[Row]:
-  finished = jax.device_get(done.train_state.agents.episodes.finished)
+  finished = episodes.finished_on_host(done.train_state.agents.episodes)
   logs = jax.device_get(done.logs)
   return [
     {

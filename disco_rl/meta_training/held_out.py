@@ -114,8 +114,7 @@ class HeldOut:
       train_state, _ = agents.advance(
         rule_params, train_state, self.config.updates
       )
-      means = jax.vmap(episodes.mean_return)(train_state.agents.episodes)
-      returns[name] = np.asarray(means)
+      returns[name] = episodes.mean_return_on_host(train_state.agents.episodes)
     return returns
 
 

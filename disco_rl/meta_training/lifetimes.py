@@ -35,6 +35,10 @@ class LifetimeConfig(config_lib.Settings):
     tuple[int, ...],
     config_lib.each_positive('numbers of environment steps'),
     config_lib.Requirement('at least one number', bool),
+    # Ages have 32 bits, and exceed budgets by the steps of a meta-step.
+    config_lib.Requirement(
+      'at most 10**9 each', lambda xs: all(x <= 10**9 for x in xs)
+    ),
   ] = BUDGETS
   stagger: bool = False
   budget_steps_per_action: config_lib.CountOrZero = 0

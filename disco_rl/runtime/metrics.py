@@ -51,22 +51,26 @@ class NonFiniteError(ArithmeticError):
   """A loss or a gradient is not finite."""
 
 
-def check_finite(rows: Sequence[Row], since: int, likely_causes: str) -> None:
+def check_finite(
+  rows: Sequence[Row], since: int, likely_causes: str, series: str = ''
+) -> None:
   """Checks that all values except `return` and `success` are finite.
 
   These two values are NaN until an episode has ended.
 
   Args:
-    rows: The rows to pass to `MetricsWriter.write`.
+    rows: Rows whose first column is the step.
     since: The last step covered by earlier rows.
     likely_causes: Likely causes to name in the error message.
+    series: The column that tells series apart, such as `seed`; '': there is
+      one series.
 
   Raises:
     NonFiniteError: A value is not finite. The message names the values, the
       series and the range of steps.
   """
   for row in rows:
-    (step, now), (series, label) = list(row.items())[:2]
+    step, now = next(iter(row.items()))
     bad = [
       name
       for name, value in row.items()
@@ -75,8 +79,9 @@ def check_finite(rows: Sequence[Row], since: int, likely_causes: str) -> None:
       and not math.isfinite(value)
     ]
     if bad:
+      whose = f' of {series} {row[series]}' if series else ''
       raise NonFiniteError(
-        f'{", ".join(bad)} of {series} {label} became non-finite between '
+        f'{", ".join(bad)}{whose} became non-finite between '
         f'{step}s {since} and {now}. Likely causes: {likely_causes}.'
       )
 

@@ -1,6 +1,9 @@
 """Episode statistics, against a loop in plain Python."""
 
+import dataclasses
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -71,3 +74,58 @@ def test_no_number_before_the_first_ending() -> None:
   statistics = UPDATE(statistics, one, is_last)
   assert episodes.mean_return(statistics) == 5
   np.testing.assert_array_equal(statistics.running, [1, 6])
+
+
+@pytest.mark.parametrize(
+  ('first', 'then', 'number', 'total'),
+  [
+    (2.0**24, 1.0, 39, 2**24 + 39),
+    (0.01, 0.01, 99_999, 100_000 * float(np.float32(0.01))),
+    (-1e8, 0.5, 999, -1e8 + 499.5),
+    (3e7, -1e-3, 9_999, 3e7 - 9_999 * float(np.float32(1e-3))),
+  ],
+)
+def test_long_returns_are_exact(
+  first: float, then: float, number: int, total: float
+) -> None:
+  """A sum in float32 stands still at 2^24, and drifts before."""
+  reward = np.full((number + 1, 1), then, np.float32)
+  reward[0] = first
+  is_last = np.zeros((number + 1, 1), bool)
+  is_last[-1] = True
+  half = number // 2
+  statistics = episodes.init(1)
+  for part in (slice(0, half), slice(half, None)):
+    statistics = UPDATE(statistics, reward[part], is_last[part])
+  one = jax.tree.map(lambda x: x[None], statistics)
+  (mean,) = episodes.mean_return_on_host(one)
+  np.testing.assert_allclose(mean, total, rtol=1e-10)
+  np.testing.assert_allclose(episodes.mean_return(statistics), total, rtol=1e-7)
+
+
+def test_episodes_are_counted_beyond_32_bits() -> None:
+  statistics, loop = episodes.init(1), Loop(1)
+  for start in (0, 2 * 10**9 + 999_999_900, 5 * 10**9 - 60):
+    statistics = dataclasses.replace(
+      statistics,
+      finished=jnp.int32(start % 10**9),
+      billions=jnp.int32(start // 10**9),
+    )
+    reward = np.arange(120, dtype=np.float32)[:, None] + start // 10**9
+    loop.returns.clear()
+    for part in np.split(reward, 3):
+      statistics = UPDATE(statistics, part, np.ones_like(part, bool))
+      loop.update(part, np.ones_like(part, bool))
+    assert episodes.finished_on_host(statistics) == start + 120
+    want = np.mean(loop.returns[-100:])
+    np.testing.assert_allclose(episodes.mean_return(statistics), want)
+    one = jax.tree.map(lambda x: x[None], statistics)
+    np.testing.assert_allclose(episodes.mean_return_on_host(one), [want])
+
+
+@pytest.mark.parametrize('number', [99, 100, 101, 250])
+def test_no_slot_is_written_twice(number: int) -> None:
+  """The order of two writes is undefined, but on CPUs the later one wins."""
+  slots = np.asarray(episodes.ring_slots(jnp.int32(7), np.ones(number, bool)))
+  written = slots[slots < episodes.NUM_RECENT].tolist()
+  assert written == [i % 100 for i in range(7 + number)][-min(number, 100) :]

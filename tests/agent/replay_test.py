@@ -1,5 +1,6 @@
 """Replay is a ring of whole trajectories, drawn from uniformly."""
 
+import dataclasses
 import functools
 
 import jax
@@ -66,6 +67,16 @@ def test_empty_slots_are_never_sampled() -> None:
   state = filled(8, rollout(1, 2), rollout(3, 4))
   batch = sample(state, jax.random.key(0), SIZE)
   assert set(names(batch)) == {1, 2, 3, 4}
+
+
+def test_trajectories_are_counted_beyond_32_bits() -> None:
+  state = filled(8, *(rollout(2 * i + 1, 2 * i + 2) for i in range(4)))
+  many = dataclasses.replace(state, added=jnp.int32(10**9))
+  for i in range(4, 9):
+    state, many = (ADD(x, rollout(2 * i + 1, 2 * i + 2)) for x in (state, many))
+    got, want = (names(sample(x, jax.random.key(0), 64)) for x in (many, state))
+    assert got == want
+  assert many.added == 10
 
 
 @pytest.mark.parametrize('additions', [2, 4, 7])

@@ -87,6 +87,14 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     r"NaN or infinity in its observation\['x'\]",
   ),
   (
+    {'observation': {**OBSERVATION, 'x': np.array([0.0, -1e20])}},
+    r"returned -1e[+]20 in its observation\['x'\], whose square",
+  ),
+  (
+    {'observation': {**OBSERVATION, 'x': np.array([1764336001.5, 0])}},
+    'holds 1764336001.5, which float32 rounds to 1764336000.0',
+  ),
+  (
     {'observation': {**OBSERVATION, 'x': np.zeros(3)}},
     r"2 of 4: observation\['x'\] is .*\[3\], .* float32\[2\]",
   ),
@@ -222,6 +230,37 @@ def test_bounds_and_shapes_tell_boards_from_pictures(
     np.testing.assert_array_equal(host.encode(board), board)
   device: Any = wrapping.recognize((BoardsOfGymnax(shape, high), ()))
   assert device.build(1, 0).spec.observation == spec
+
+
+@pytest.mark.parametrize(
+  ('number', 'is_refused'),
+  [
+    (1764336000.0, False),
+    (1764336001.0, True),
+    (-(2.0**24) - 1, True),
+    (2.0**24 - 0.25, False),
+    (1e10, False),
+    (0.1, False),
+  ],
+)
+def test_no_clock_stands_still(
+  number: float, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """Not even one that declares float32."""
+  for dtype in (np.float64, np.float32):
+    space = spaces.Box(-np.inf, np.inf, (2,), dtype)
+    monkeypatch.setattr(Faulty, 'observation_space', space)
+    monkeypatch.setitem(globals(), 'OBSERVATION', np.array([0, number]))
+    host: Any = wrapping.recognize(Faulty()).build(1, 0)
+    if not is_refused:
+      np.testing.assert_array_equal(
+        host.reset(), np.array([[0, number]], np.float32)
+      )
+      continue
+    with pytest.raises(adapters.HostEnvironmentError, match='float32 rounds'):
+      host.reset()
+    with pytest.raises(ValueError, match='float32 rounds'):
+      host.encode(np.array([0, number]))
 
 
 def test_the_interface_of_gym_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

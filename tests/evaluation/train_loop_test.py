@@ -1,12 +1,16 @@
 """The loop of training: its stages, and what the progress bar says."""
 
 from collections.abc import Callable
+import dataclasses
+import re
 import types
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from disco_rl.agent import actor
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.evaluation import base
@@ -17,8 +21,11 @@ def train_state() -> base.TrainState:
   nothing: Any = None
   statistics = episodes.EpisodeStatistics(
     running=jnp.zeros((1, 1)),
+    running_error=jnp.zeros((1, 1)),
     recent=jnp.ones((1, episodes.NUM_RECENT)),
+    recent_error=jnp.zeros((1, episodes.NUM_RECENT)),
     finished=jnp.ones((1,), jnp.int32),
+    billions=jnp.zeros((1,), jnp.int32),
   )
   agents = agent_lib.AgentState(nothing, nothing, statistics, nothing)
   return base.TrainState(agents=agents, actors=None)
@@ -126,3 +133,20 @@ def test_the_bar_says_when_programs_are_compiled(
   agents.is_compiled = True
   run(agents, train_loop.UpdateRange(0, 5, (5,)))
   assert 'compiling' not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ('largest', 'cause'),
+  [
+    (1e20, 'an observation of 1e[+]20'),
+    (1e17, 'a learning rate'),
+    (np.inf, 'an observation of inf'),
+  ],
+)
+def test_huge_observations_are_named_as_the_cause(
+  largest: float, cause: str
+) -> None:
+  observation = {'x': jnp.array([[0.0, -largest]]), 'n': jnp.ones((1, 1), int)}
+  actors = actor.ActorState((), observation, ())
+  state = dataclasses.replace(train_state(), actors=actors)
+  assert re.match(cause, train_loop.likely_causes(state))

@@ -106,3 +106,8 @@ def test_failed_agents_expire_and_failures_are_counted() -> None:
   reset = lifetimes.reset_expired(np.random.default_rng(0), CONFIG, after)
   np.testing.assert_array_equal(reset.age, [0, 0, 5])
   np.testing.assert_array_equal(reset.failures, [1, 2, 0])
+
+
+def test_budgets_of_more_than_32_bits_are_refused() -> None:
+  with pytest.raises(ValueError, match='budgets.* at most 10'):
+    lifetimes.LifetimeConfig((200, 2 * 10**9))

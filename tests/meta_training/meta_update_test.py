@@ -172,6 +172,9 @@ class RecordedTraining:
     self.trials.append(Trial(train_state, flat(rule_params), num_updates))
     statistics = episodes.EpisodeStatistics(
       running=jnp.zeros((self.num_agents, 1)),
+      running_error=jnp.zeros((self.num_agents, 1)),
+      recent_error=jnp.zeros((self.num_agents, episodes.NUM_RECENT)),
+      billions=jnp.zeros((self.num_agents,), jnp.int32),
       recent=jnp.broadcast_to(
         jnp.asarray(returned)[:, None], (self.num_agents, episodes.NUM_RECENT)
       ),

@@ -15,6 +15,10 @@ from disco_rl import types
 
 # Larger numbers become infinite in float32.
 _LARGEST = float(np.finfo(np.float32).max)
+# The squares of larger observations become infinite, such as in gradients.
+LARGEST_OBSERVATION = 1e18
+# From here on, float32 does not hold all whole numbers.
+_INEXACT = 2.0**24
 
 
 class SimulatorError(ValueError):
@@ -145,7 +149,7 @@ def checked(
 
   Raises:
     ValueError: The structure, a shape or a type does not match the spec.
-    SimulatorError: A number is not finite, or no action is legal.
+    SimulatorError: A number is not finite or too large, or no action is legal.
   """
   num_environments = len(is_last)
   wanted: Any = jax.tree.structure(spec)
@@ -164,14 +168,33 @@ def checked(
         f'{_path(spec, i)} is {found.dtype}{list(found.shape)}, expected '
         f'{np.dtype(leaf.dtype)}{list(shape)}, as in the spec'
       )
-    if found.dtype.kind == 'f' and not np.isfinite(found).all():
-      finite = np.isfinite(found).reshape(num_environments, -1).all(axis=1)
-      index = int(np.argmin(finite))
-      raise SimulatorError(
-        f'environment {index} of {num_environments} returned NaN or infinity '
-        f'in its {_path(spec, i)}'
-      )
+    if found.dtype.kind == 'f':
+      _check_size(found, _path(spec, i))
   return fill_masks(observation, is_last)
+
+
+def _check_size(found: np.ndarray, path: str) -> None:
+  """Checks the floats [B, ...] of an array of observations.
+
+  Raises:
+    SimulatorError: A number is not finite, or too large.
+  """
+  size = np.abs(found)
+  if np.max(size, initial=0) <= LARGEST_OBSERVATION:  # False for NaN.
+    return
+  is_wrong = ~(size <= LARGEST_OBSERVATION)
+  index = int(np.argmax(is_wrong.reshape(len(found), -1).any(axis=1)))
+  wrong = found[index][is_wrong[index]]
+  if np.isfinite(wrong).all():
+    problem = (
+      f'{wrong[0]:g} in its {path}, whose square float32 cannot hold: scale or '
+      'clip it in the environment'
+    )
+  else:
+    problem = f'NaN or infinity in its {path}'
+  raise SimulatorError(
+    f'environment {index} of {len(found)} returned {problem}'
+  )
 
 
 def fill_masks(observation: types.PyTree, is_last: np.ndarray) -> types.PyTree:
@@ -202,10 +225,25 @@ def narrowed(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
   """Converts numbers to the type of a spec, with at most 32 bits.
 
   Raises:
-    SimulatorError: An integer is out of the range of the type. Floats become
-      infinite, which `checked` detects.
+    SimulatorError: An integer is out of the range of the type, or a float is so
+      large that float32 does not tell it from the next whole number, such as
+      the seconds since 1970. `checked` detects those that are even larger.
   """
-  converted = array.astype(dtype, copy=False)
+  with np.errstate(over='ignore'):
+    converted = array.astype(dtype, copy=False)
+  if array.dtype.kind == 'f' and array.dtype.itemsize > converted.itemsize:
+    size = np.abs(array)
+    is_rounded = (size > _INEXACT) & (size <= LARGEST_OBSERVATION)
+    if np.any(is_rounded):
+      is_rounded &= converted != array
+    if np.any(is_rounded):
+      lost, found = float(array[is_rounded][0]), float(converted[is_rounded][0])
+      raise SimulatorError(
+        f'an observation holds {lost}, which {converted.dtype} rounds to '
+        f'{found}, and agents compute with 32 bits: '
+        'subtract its start or scale it in the environment, or, if that is '
+        f'exact enough, convert it to {converted.dtype} there'
+      )
   if array.dtype.kind in 'iu' and array.dtype.itemsize > converted.itemsize:
     lost = array[converted != array]
     if lost.size:
