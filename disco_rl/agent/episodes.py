@@ -72,8 +72,9 @@ def update(
     total, error = running
     total, lost = _add_exactly(total, reward_t)
     total, error = _add_exactly(total, error + lost)
-    after = (jnp.where(is_last_t, 0.0, x) for x in (total, error))
-    return tuple(after), (total, error)
+    going_on = jnp.where(is_last_t, 0.0, total)
+    lacking = jnp.where(is_last_t, 0.0, error)
+    return (going_on, lacking), (total, error)
 
   running, totals = jax.lax.scan(
     step,
