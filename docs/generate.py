@@ -23,6 +23,7 @@ import pathlib
 import re
 import sys
 import textwrap
+import tomllib
 from typing import Any
 
 import griffe
@@ -45,8 +46,14 @@ _SECTIONS = {
 
 
 def pages() -> list[pathlib.Path]:
-  """Returns the pages of the documentation."""
-  return sorted((_ROOT / 'docs').glob('*.md'))
+  """Returns the pages of the documentation, and the README."""
+  return [_ROOT / 'README.md', *sorted((_ROOT / 'docs').glob('*.md'))]
+
+
+def address() -> str:
+  """Returns the address of the repository, from its one place."""
+  text = (_ROOT / 'pyproject.toml').read_text(encoding='utf-8')
+  return tomllib.loads(text)['project']['urls']['Repository']
 
 
 def fill(markdown: str) -> str:
@@ -65,6 +72,13 @@ def _import(name: str) -> Any:
   if str(_ROOT) not in sys.path:
     sys.path.insert(0, str(_ROOT))
   return importlib.import_module(name)
+
+
+def _install() -> Iterator[str]:
+  """Shows how to fetch and install the package."""
+  url = address()
+  folder = url.rpartition('/')[2]
+  yield f'```\ngit clone {url}\ncd {folder}\npip install -e .\n```'
 
 
 # Programs.
@@ -306,6 +320,7 @@ def _item(item: Any) -> str:
 
 
 _PARTS = {
+  'install': _install,
   'program': _program,
   'rules': _rules,
   'learning_rates': _learning_rates,

@@ -109,6 +109,22 @@ def test_the_wheel_holds_the_package_alone(built: pathlib.Path) -> None:
   }
 
 
+def test_the_page_of_the_package_links_to_the_repository(
+  built: pathlib.Path,
+) -> None:
+  """An index of packages cannot follow the relative links of the README."""
+  (path,) = built.parent.glob('*.egg-info/PKG-INFO')
+  text = path.read_text()
+  address = 'https://github.com/disco-rl/disco_rl'
+  raw = 'https://raw.githubusercontent.com/disco-rl/disco_rl'
+  assert f']({address}/blob/main/docs/get-started.md#install)' in text
+  assert f']({raw}/main/docs/images/method.svg)' in text
+  assert f'git clone {address}\n' in text
+  targets = re.findall(r'\]\(([^)]+)\)', text)
+  assert len(targets) > 30
+  assert not [x for x in targets if not x.startswith('https://')]
+
+
 # Runs outside the clone, in a folder with packages called configs and launch.
 _COMMAND = """
 import os, runpy, sys
