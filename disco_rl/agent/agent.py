@@ -15,11 +15,15 @@ from disco_rl.agent import actor
 from disco_rl.agent import episodes
 from disco_rl.agent import learner
 from disco_rl.agent import replay
+from disco_rl.agent import reward_moments
 from disco_rl.environments import base as environment_base
 from disco_rl.maths import optimizers
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.update_rules import base as rule_base
+
+# The discount of returns for rewards' statistics, if the rule has none.
+_DISCOUNT = 0.99
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,14 +38,21 @@ class AgentConfig(config_lib.Settings):
     updates_per_rollout: K, updates after each rollout, with a batch each; the
       replay ratio is K * batch_size / E.
     on_policy_share: fraction of these K batches that is taken from the newest
-      rollout, each of its trajectories at most once; the rest is drawn from
-      replay.
+      rollout; the rest is drawn from replay. If that is more than E
+      trajectories, the batches go through the newest rollout in several epochs,
+      each in a new random order.
     replay_capacity: trajectories in replay, a multiple of E.
     replay_on_disk: whether replay of environments on the host is in
       memory-mapped files in the run's folder; if False, it is there only if the
       machine's memory is too small.
+    normalize_rewards: whether the rewards that the agent learns from are
+      divided by the running standard deviation of discounted returns, and
+      clipped to [-10, 10]; the discount is the rule's, or 0.99 without one.
+      Reported returns are those of the environment.
     optimizer: optimizer of the agent, 'adam' or 'rmsprop'.
     learning_rate: step size of the optimizer.
+    max_gradient_norm: bound of the norm of the gradient of all parameters,
+      to which it is scaled down before the optimizer; 0: no bound.
     max_abs_update: bound of each entry of its update, before the step size.
     warm_up_updates: updates in which the learning rate rises from zero.
     decay_updates: updates after which a cosine schedule reaches zero; 0: the
@@ -57,8 +68,10 @@ class AgentConfig(config_lib.Settings):
   on_policy_share: config_lib.Fraction = 0.1
   replay_capacity: config_lib.Count = 1200
   replay_on_disk: bool = False
+  normalize_rewards: bool = False
   optimizer: Annotated[str, config_lib.one_of(*optimizers.OPTIMIZERS)] = 'adam'
   learning_rate: config_lib.Positive = 3e-4
+  max_gradient_norm: config_lib.FiniteOrZero = 0.0
   max_abs_update: config_lib.Bound = 1.0
   warm_up_updates: config_lib.CountOrZero = 0
   decay_updates: config_lib.CountOrZero = 0
@@ -74,14 +87,12 @@ class AgentConfig(config_lib.Settings):
         f'num_environments={number}, the trajectories that are added at a '
         f'time; the nearest is {nearest}.'
       )
-    if sum(self.num_on_policy) > number:
-      size = self.updates_per_rollout * self.batch_size
+    if max(self.num_on_policy) > number:
       yield (
         f'on_policy_share={self.on_policy_share} must be at most '
-        f'{number / size:g}: the newest rollout has '
-        f'num_environments={number} trajectories, and its '
-        f'updates_per_rollout={self.updates_per_rollout} batches of '
-        f'batch_size={self.batch_size} have {size}.'
+        f'{number / self.batch_size:g}: a batch has '
+        f'batch_size={self.batch_size} trajectories, and the newest rollout '
+        f'num_environments={number}.'
       )
     if number * self.unroll_length % self.updates_per_rollout:
       yield (
@@ -151,12 +162,14 @@ class AgentState:
       counts of a `host_replay.HostReplay`.
     episodes: The statistics of episode returns.
     key: The PRNG key for future steps.
+    rewards: The statistics of rewards, if these are normalized.
   """
 
   learner: learner.LearnerState
   replay: replay.ReplayState
   episodes: episodes.EpisodeStatistics
   key: types.Array
+  rewards: reward_moments.RewardMoments | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,13 +198,17 @@ class Agent:
   def init(self, key: types.Array) -> AgentState:
     """Makes the initial state of an agent."""
     params_key, key = jax.random.split(key)
+    number = self.config.num_environments
     return AgentState(
       learner=learner.init(
         self.network.init(params_key), self.rule, self.optimizer
       ),
       replay=self.empty_replay(),
-      episodes=episodes.init(self.config.num_environments),
+      episodes=episodes.init(number),
       key=key,
+      rewards=(
+        reward_moments.init(number) if self.config.normalize_rewards else None
+      ),
     )
 
   def init_actor(
@@ -218,9 +235,35 @@ class Agent:
       act_key,
       self.config.unroll_length,
     )
-    statistics = episodes.update(state.episodes, rollout.reward, is_last)
-    state = dataclasses.replace(state, episodes=statistics, key=key)
+    statistics, rewards = self.count(
+      state.episodes, state.rewards, rollout.reward, is_last
+    )
+    state = dataclasses.replace(
+      state, episodes=statistics, key=key, rewards=rewards
+    )
     return state, actor_state, rollout
+
+  def count(
+    self,
+    statistics: episodes.EpisodeStatistics,
+    rewards: reward_moments.RewardMoments | None,
+    reward: types.Array,
+    is_last: types.Array,
+  ) -> tuple[episodes.EpisodeStatistics, reward_moments.RewardMoments | None]:
+    """Adds the rewards [T, E] of a rollout to the statistics of an agent."""
+    if rewards is not None:
+      discount = getattr(self.rule, 'discount', _DISCOUNT)
+      rewards = reward_moments.update(rewards, reward, is_last, discount)
+    return episodes.update(statistics, reward, is_last), rewards
+
+  def normalize_rewards(
+    self, rewards: reward_moments.RewardMoments | None, batch: types.Rollout
+  ) -> types.Rollout:
+    """Normalizes the rewards of a batch by the statistics, if there are any."""
+    if rewards is None:
+      return batch
+    reward = reward_moments.normalize(rewards, batch.reward)
+    return dataclasses.replace(batch, reward=reward)
 
   def add_and_draw(
     self, state: AgentState, rollout: types.Rollout
@@ -279,6 +322,7 @@ class Agent:
       learner_state: learner.LearnerState, slots: types.Array
     ) -> tuple[learner.LearnerState, types.Logs]:
       batch = replay.take(state.replay, slots)
+      batch = self.normalize_rewards(state.rewards, batch)
       learner_state, update = self.learn(rule_params, learner_state, batch)
       return learner_state, update.logs
 
@@ -332,4 +376,5 @@ def make_optimizer(
     config.decay_updates,
     config.weight_decay,
     config.optimizer,
+    config.max_gradient_norm,
   )

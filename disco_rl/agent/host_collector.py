@@ -30,6 +30,7 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.agent import host_actor
 from disco_rl.agent import host_replay
+from disco_rl.agent import reward_moments
 from disco_rl.environments import base
 
 _State = TypeVar('_State')
@@ -45,7 +46,8 @@ class Programs:
     self.row_format = row_format(agent)
     self.actor = host_actor.Programs(agent.network)
     self.split = jax.jit(jax.vmap(jax.random.split, out_axes=1))
-    self.count = jax.jit(jax.vmap(episodes.update))
+    self.count = jax.jit(jax.vmap(agent.count))
+    self.normalize_rewards = jax.jit(jax.vmap(agent.normalize_rewards))
     self.draw_slots = jax.jit(jax.vmap(agent.draw_slots))
     self.unpack = jax.jit(jax.vmap(self.row_format.unpack))
 
@@ -121,8 +123,12 @@ class HostCollector:
     rollout, is_last = self.actor.unroll(
       params, act_keys, self._agent.config.unroll_length
     )
-    statistics = self._programs.count(acting.episodes, rollout.reward, is_last)
-    acting = dataclasses.replace(acting, key=keys, episodes=statistics)
+    statistics, rewards = self._programs.count(
+      acting.episodes, acting.rewards, rollout.reward, is_last
+    )
+    acting = dataclasses.replace(
+      acting, key=keys, episodes=statistics, rewards=rewards
+    )
     return acting, rollout
 
   def act_and_sample(
@@ -142,7 +148,10 @@ class HostCollector:
     batches = []
     for update in range(slots.shape[1]):
       rows = [x.gather(own[update]) for x, own in zip(self.replays, slots)]
-      batches.append(self._programs.unpack(np.stack(rows)))
+      batch = self._programs.unpack(np.stack(rows))
+      if acting.rewards is not None:
+        batch = self._programs.normalize_rewards(acting.rewards, batch)
+      batches.append(batch)
     return dataclasses.replace(acting, key=keys), batches
 
   def _make_replays(
@@ -238,14 +247,20 @@ def split_acting(
   """Divides agents into the part that learns and the part that acts."""
   nothing: types.PyTree = None
   return (
-    dataclasses.replace(agents, replay=nothing, episodes=nothing, key=nothing),
+    dataclasses.replace(
+      agents, replay=nothing, episodes=nothing, key=nothing, rewards=nothing
+    ),
     dataclasses.replace(agents, learner=nothing),
   )
 
 
 def restart_episodes(agents: agent_lib.AgentState) -> agent_lib.AgentState:
   """Discards unfinished episodes of environments that cannot be saved."""
-  return dataclasses.replace(agents, episodes=episodes.restart(agents.episodes))
+  return dataclasses.replace(
+    agents,
+    episodes=episodes.restart(agents.episodes),
+    rewards=agents.rewards and reward_moments.restart(agents.rewards),
+  )
 
 
 @jax.jit

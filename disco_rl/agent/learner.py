@@ -13,6 +13,7 @@ from disco_rl.maths import masked
 from disco_rl.maths import mixed_mode
 from disco_rl.maths import shared_batch
 from disco_rl.networks import agent_network
+from disco_rl.networks import observation_moments
 from disco_rl.update_rules import base
 
 
@@ -84,6 +85,8 @@ def update(
   Returns:
     The state after the update, and intermediate results.
   """
+  params = observation_moments.observe(state.params, rollout)
+  state = dataclasses.replace(state, params=params)
   found, rule_state = gradient(
     network, rule, rule_params, state, rollout, known_gradient
   )
@@ -153,6 +156,7 @@ def _apply(
   """Takes a step of the optimizer."""
   updates, opt_state = optimizer.update(gradient, state.opt_state, state.params)
   params = optax.apply_updates(state.params, updates)
+  params = observation_moments.keep(params, state.params)
   return LearnerState(params, opt_state, rule_state), {
     'gradient_norm': optax.tree.norm(gradient),
     'update_norm': optax.tree.norm(updates),

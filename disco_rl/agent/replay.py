@@ -92,7 +92,8 @@ def draw_slots(
     capacity: The number of slots of the buffer.
     batch_size: B, the number of trajectories in a batch.
     num_newest: The number of trajectories from the newest rollout in each of K
-      batches; no trajectory is taken twice.
+      batches. If the sum is at most num_added, none is taken twice; if it is
+      more, they are taken in epochs, each in a random order.
     num_added: The number of trajectories in the newest rollout.
 
   Returns:
@@ -106,9 +107,15 @@ def draw_slots(
     0,
     jnp.minimum(added, capacity),
   )
-  first, batches = added - num_added, []
+  order = jnp.arange(num_added)
+  epochs = -(-sum(num_newest) // num_added)
+  if epochs > 1:
+    keys = jax.random.split(jax.random.fold_in(key, epochs), epochs)
+    order = jax.vmap(jax.random.permutation, (0, None))(keys, order).ravel()
+  newest = (added - num_added + order) % capacity
+  first, batches = 0, []
   for number, others in zip(num_newest, drawn):
-    newest = (first + jnp.arange(number)) % capacity
-    batches.append(jnp.concatenate([newest, others[number - fewest :]]))
+    own = newest[first : first + number]
+    batches.append(jnp.concatenate([own, others[number - fewest :]]))
     first += number
   return jnp.stack(batches)

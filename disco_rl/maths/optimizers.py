@@ -86,6 +86,7 @@ def agent_optimizer(
   decay_updates: int = 0,
   weight_decay: float = 0.0,
   optimizer: str = 'adam',
+  max_gradient_norm: float = 0.0,
 ) -> optax.GradientTransformation:
   """Makes Adam or RMSProp with elementwise clipping and a step size.
 
@@ -99,6 +100,8 @@ def agent_optimizer(
     weight_decay: The coefficient of decoupled weight decay (Loshchilov and
       Hutter, 2019), added after clipping.
     optimizer: A name in `OPTIMIZERS`.
+    max_gradient_norm: The bound of the norm of the whole gradient, before Adam
+      or RMSProp; 0: no bound.
 
   Returns:
     The transformation of gradients into updates.
@@ -112,6 +115,8 @@ def agent_optimizer(
       f'warm_up_updates={warm_up_updates}, or 0.'
     )
   parts = [OPTIMIZERS[optimizer](), optax.clip(max_abs_update)]
+  if max_gradient_norm:
+    parts.insert(0, optax.clip_by_global_norm(max_gradient_norm))
   if weight_decay:
     parts.append(optax.add_decayed_weights(weight_decay))
   parts.append(

@@ -135,6 +135,13 @@ class MetaTrainingConfig(config_lib.Settings):
         'rollout of its own, from which the rule is to learn. Set it to 1, and '
         'lower num_environments for a higher replay ratio.'
       )
+    agent = config_lib.flatten(self.agent)
+    for name in ('normalize_observations', 'normalize_rewards'):
+      if agent[name]:
+        yield (
+          f'{name}=True is for training with a fixed rule: rules are '
+          'discovered on rewards and observations as they are. Leave it out.'
+        )
 
   @functools.cached_property
   def members(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from disco_rl.maths import action_masks
 from disco_rl.networks import action_model
 from disco_rl.networks import linear
 from disco_rl.networks import lstm
+from disco_rl.networks import observation_moments
 from disco_rl.networks import torsos
 
 HEAD_INIT_STD = 1e-2
@@ -31,6 +32,9 @@ class AgentNetworkConfig(config_lib.Settings):
       observed environments; 0: no LSTM.
     action_model_lstm: size of the LSTM of the action model.
     action_model_head: width of the hidden layer of each of its heads.
+    normalize_observations: whether observations of floats are normalized, each
+      entry by its running mean and standard deviation over the batches that the
+      agent learned from, and clipped to [-10, 10]; pixels and codes are not.
     compute_dtype: precision of its computations, 'float32' or 'bfloat16'.
       Parameters and outputs are float32 in either case.
   """
@@ -39,6 +43,7 @@ class AgentNetworkConfig(config_lib.Settings):
   core_lstm: config_lib.CountOrZero = 0
   action_model_lstm: config_lib.Count = 128
   action_model_head: config_lib.Count = 128
+  normalize_observations: bool = False
   compute_dtype: Annotated[str, config_lib.one_of(*DTYPES)] = 'float32'
 
 
@@ -251,12 +256,47 @@ def make(
     )
     return transform('unroll').init(key, rollout, dtype=jnp.float32)
 
-  return AgentNetwork(
+  network = AgentNetwork(
     init=init,
     initial_state=initial_state,
     step=apply('step'),
     policy=apply('policy'),
     unroll=apply('unroll'),
+  )
+  if config.normalize_observations:
+    return _normalizing(network, environment_spec)
+  return network
+
+
+def _normalizing(
+  network: AgentNetwork, environment_spec: types.EnvironmentSpec
+) -> AgentNetwork:
+  """Makes a network whose observations are normalized by statistics."""
+
+  def init(key: types.Array) -> types.Params:
+    moments = observation_moments.init(environment_spec)
+    return {**network.init(key), **moments}
+
+  def step(
+    params: types.Params, observation: types.PyTree, core_state: types.PyTree
+  ) -> tuple[types.Array, types.PyTree]:
+    observation = observation_moments.normalize(params, observation)
+    return network.step(params, observation, core_state)
+
+  def normalized(params: types.Params, rollout: types.Rollout) -> types.Rollout:
+    observation = observation_moments.normalize(params, rollout.observation)
+    return dataclasses.replace(rollout, observation=observation)
+
+  return dataclasses.replace(
+    network,
+    init=init,
+    step=step,
+    policy=lambda params, rollout: network.policy(
+      params, normalized(params, rollout)
+    ),
+    unroll=lambda params, rollout: network.unroll(
+      params, normalized(params, rollout)
+    ),
   )
 
 

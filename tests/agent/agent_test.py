@@ -12,6 +12,7 @@ import pytest
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
+from disco_rl.agent import host_collector
 from disco_rl.agent import replay
 from disco_rl.environments import base as environment_base
 from disco_rl.environments.host import gymnasium_adapter
@@ -152,11 +153,20 @@ class Circle(environment_base.HostEnvironment):
     pass
 
 
+NORMALIZING = dataclasses.replace(
+  SMALL,
+  network=dataclasses.replace(SMALL.network, normalize_observations=True),
+  normalize_rewards=True,
+)
+
+
 @pytest.mark.parametrize('number', [1, 2])
 def test_calls_on_the_host_add_up(number: int) -> None:
   """Bit for bit, also where a request to stop ends one of them."""
   config = dataclasses.replace(
-    SMALL, updates_per_rollout=number, on_policy_share=0.25
+    SMALL if number == 1 else NORMALIZING,
+    updates_per_rollout=number,
+    on_policy_share=0.25,
   )
   agent = agent_lib.make(config, Circle.spec, actor_critic.ActorCritic(**BINS))
   agents = training.make(agent, Circle(), 1)
@@ -175,13 +185,51 @@ def test_calls_on_the_host_add_up(number: int) -> None:
   jax.tree.map(np.testing.assert_array_equal, got, expected)
 
 
+def test_statistics_on_the_host_are_those_of_the_device() -> None:
+  """Of equal rollouts, and so are the batches that agents learn from."""
+  config = dataclasses.replace(
+    NORMALIZING, batch_size=8, on_policy_share=1.0, replay_capacity=8
+  )
+  agent = agent_lib.make(config, Circle.spec, actor_critic.ActorCritic(**BINS))
+  collector = host_collector.HostCollector(agent, Circle(), 1)
+  rollouts, actual = [], collector.actor.unroll
+
+  def unroll(*args: Any) -> Any:
+    rollouts.append(actual(*args))
+    return rollouts[-1]
+
+  collector.actor.unroll = unroll  # type: ignore[method-assign]
+  agents = jax.jit(jax.vmap(agent.init))(KEYS[:1])
+  _, acting = host_collector.split_acting(agents)
+  state = jax.tree.map(lambda x: x[0], agents)
+  learn = jax.jit(lambda state, batch: agent.learn({}, state, batch)[0])
+  learners = learner = state.learner
+  for _ in range(2):
+    acting, (batch,) = collector.act_and_sample(agents.learner.params, acting)
+    learners = learn(learners, jax.tree.map(lambda x: x[0], batch))
+    rollout, is_last = jax.tree.map(lambda x: x[0], rollouts[-1])
+    statistics, rewards = agent.count(
+      state.episodes, state.rewards, rollout.reward, is_last
+    )
+    state = dataclasses.replace(state, episodes=statistics, rewards=rewards)
+    learner = learn(learner, agent.normalize_rewards(state.rewards, rollout))
+  equal = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+  jax.tree.map(
+    equal, jax.tree.map(lambda x: x[0], acting.rewards), state.rewards
+  )
+  assert state.rewards is not None
+  assert state.rewards.returns.count == 2 * 8 * 8
+  jax.tree.map(equal, learners, learner)
+
+
 def test_updates_that_break_a_rollout_are_refused() -> None:
   config = dataclasses.replace(SMALL, updates_per_rollout=4, on_policy_share=0)
   assert config.whole(9) == 12
   with pytest.raises(ValueError, match='updates=9 must be .* the next is 12'):
     config.rollouts(9)
-  with pytest.raises(ValueError, match=r'must be at most 0\.125: .* have 64'):
-    dataclasses.replace(config, on_policy_share=0.25)
+  dataclasses.replace(config, on_policy_share=0.5)  # Four epochs.
+  with pytest.raises(ValueError, match=r'must be at most 0\.5: .*=16 traj'):
+    dataclasses.replace(config, on_policy_share=0.6)
 
 
 def numbered(like: types.Rollout, numbers: np.ndarray) -> types.Rollout:

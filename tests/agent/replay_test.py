@@ -131,3 +131,14 @@ def test_mapped_over_agents_equals_one_by_one() -> None:
     stack, *map(jax.jit(add_and_sample), states, additions, keys)
   )
   jax.tree.map(np.testing.assert_array_equal, together, alone)
+
+
+def test_several_epochs_take_each_new_trajectory_equally_often() -> None:
+  draw = jax.jit(lambda key: replay.draw_slots(key, 20, 8, 2, 6 * (2,), 4))
+  orders = set()
+  for seed in range(3):
+    slots = np.asarray(draw(jax.random.key(seed)))
+    for epoch in slots.reshape(3, 4):
+      assert sorted(epoch) == [0, 1, 2, 3]  # 16 to 19 of a ring of 8.
+      orders.add(tuple(epoch))
+  assert len(orders) > 4

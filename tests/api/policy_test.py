@@ -7,6 +7,7 @@ import pickle
 
 import gymnasium
 import hubs
+import jax
 import jax.numpy as jnp
 import numpy as np
 from PIL import Image
@@ -100,6 +101,55 @@ def test_files_of_agents_play_as_they_did(
     assert policy.description.environment == 'catch/4x3'
     assert policy.description.rule_settings['num_bins'] == 21
   trainer.load(tmp_path / 'agent.npz')
+
+
+def test_normalization_goes_wherever_the_agent_goes(
+  tmp_path: pathlib.Path,
+) -> None:
+  """Into files, bit for bit; and a policy keeps the statistics it had."""
+  trainer = disco_rl.Trainer(
+    lambda: gymnasium.make('CartPole-v1'),
+    RULE,
+    normalize_observations=True,
+    normalize_rewards=True,
+    **small.AGENT,
+  )
+  with trainer:
+    trainer.train(3, show_progress=False)
+    trainer.save(tmp_path / 'agent.npz')
+    policy = trainer.policy()
+    policy.save(tmp_path / 'policy.npz')
+    played = policy.evaluate(4, seed=3).returns
+    moments = lambda x: jax.tree.map(
+      np.asarray, x.params['observation_moments']
+    )
+    before = moments(policy)
+    assert before['count'] == 3 * 8 * 4
+    np.testing.assert_array_equal(
+      disco_rl.load_policy(
+        tmp_path / 'policy.npz',
+        environment=lambda: gymnasium.make('CartPole-v1'),
+      )
+      .evaluate(4, seed=3)
+      .returns,
+      played,
+    )
+    trainer.evaluate(2)
+    jax.tree.map(
+      np.testing.assert_array_equal, moments(trainer.policy()), before
+    )
+    rewards = trainer._train_state.agents.rewards
+    trainer.train(2, show_progress=False)
+    assert moments(trainer.policy())['count'] == 5 * 8 * 4
+    jax.tree.map(np.testing.assert_array_equal, moments(policy), before)
+    np.testing.assert_array_equal(policy.evaluate(4, seed=3).returns, played)
+    trainer.load(tmp_path / 'agent.npz')
+    jax.tree.map(
+      np.testing.assert_array_equal, moments(trainer.policy()), before
+    )
+    loaded = trainer._train_state.agents.rewards
+    assert loaded.returns.count == 3 * 4 * 2
+    jax.tree.map(np.testing.assert_array_equal, loaded.returns, rewards.returns)
 
 
 def test_a_shared_policy_is_loaded_by_its_address(

@@ -53,6 +53,20 @@ def test_updates_are_bounded_before_the_step_size() -> None:
   np.testing.assert_allclose(moved, [[-0.03, 0.03]], rtol=1e-4)
 
 
+def test_gradients_are_scaled_down_to_the_bound_of_their_norm() -> None:
+  """Adam shows it where a second gradient is larger than the first."""
+  optimizer = optimizers.agent_optimizer(0.1, max_gradient_norm=0.5)
+  plain = optimizers.agent_optimizer(0.1)
+  state, want_state = optimizer.init(PARAMS), plain.init(PARAMS)
+  for gradient in ([0.3, -0.2], [30.0, 40.0]):
+    got, state = optimizer.update({'w': jnp.array(gradient)}, state, PARAMS)
+    bounded = np.array(gradient) * min(1.0, 0.5 / np.linalg.norm(gradient))
+    want, want_state = plain.update(
+      {'w': jnp.float32(bounded)}, want_state, PARAMS
+    )
+    np.testing.assert_allclose(got['w'], want['w'], rtol=1e-5)
+
+
 def test_rmsprop_is_that_of_numpy() -> None:
   gradients = np.array([[3.0, -0.2], [-1.0, 0.5], [0.25, 0.0]])
   mean_square, expected = np.zeros(2), []
