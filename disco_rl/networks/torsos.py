@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import dataclasses
 import difflib
 import functools
+import math
 from typing import Annotated
 
 import haiku as hk
@@ -26,6 +27,7 @@ _Named = Callable[[types.PyTree, 'TorsoConfig', types.DType], types.Array]
 # The chunk size that means automatic, and the sizes to try, fastest first.
 AUTOMATIC = -1
 CHUNK_SIZES = (0, 512, 128, 32)
+ACTIVATIONS = ('relu', 'tanh')
 HiddenSizes = Annotated[
   config_lib.Widths,
   config_lib.Requirement('widths of at least one dense layer', bool),
@@ -42,8 +44,10 @@ class TorsoConfig(config_lib.Settings):
       an observation whose leaves have one leading axis N, and returns [N, D].
     channels: channels of the convolutional stages of 'impala' and 'resnet', for
       images [H, W, C]; images with channels first are refused.
-    hidden_sizes: widths of the dense layers at the end of these four torsos;
-      ReLU between them, none after the last, except in DeepMind Lab.
+    hidden_sizes: widths of the dense layers at the end of these four torsos.
+    activation: 'relu': ReLU between dense layers, none after the last, except
+      in DeepMind Lab; 'tanh': hyperbolic tangent after each of them, and
+      orthogonal initial weights, as is usual for PPO.
     chunk_size: maximal number of observations that the torso computes at a
       time, to save memory: chunks are sequential, and are recomputed when the
       torso is differentiated; 0: all; -1: launchers choose the first of all,
@@ -61,6 +65,7 @@ class TorsoConfig(config_lib.Settings):
   ] = 'mlp'
   channels: config_lib.Widths = (16, 32, 32)
   hidden_sizes: HiddenSizes = (512, 512)
+  activation: Annotated[str, config_lib.one_of(*ACTIVATIONS)] = 'relu'
   chunk_size: Annotated[
     int, config_lib.at_least(-1), config_lib.Called('torso_chunk_size')
   ] = 0
@@ -195,7 +200,15 @@ def _flat(leaves: Sequence[types.Array], dtype: types.DType) -> types.Array:
 
 
 def _dense(x: types.Array, config: TorsoConfig) -> types.Array:
-  return hk.nets.MLP(config.hidden_sizes, name='mlp')(x)
+  if config.activation == 'relu':
+    return hk.nets.MLP(config.hidden_sizes, name='mlp')(x)
+  return hk.nets.MLP(
+    config.hidden_sizes,
+    w_init=hk.initializers.Orthogonal(math.sqrt(2)),
+    activation=jnp.tanh,
+    activate_final=True,
+    name='mlp',
+  )(x)
 
 
 def _layers(

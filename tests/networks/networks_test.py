@@ -117,6 +117,22 @@ def mine(observation: Any) -> types.Array:
   return hk.nets.MLP([4, 9], name='my_layers')(observation)
 
 
+def test_hyperbolic_tangents_after_orthogonal_layers() -> None:
+  config = torsos.TorsoConfig(hidden_sizes=(6, 5), activation='tanh')
+  torso, x = small.torso(config), observe(VECTOR)
+  params = torso.init(jax.random.key(0), x)
+  want = np.concatenate(
+    [np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(x)], axis=-1
+  )
+  for layer in ('linear_0', 'linear_1'):
+    (name,) = (name for name in params if name.endswith(layer))
+    w, b = params[name]['w'], params[name]['b']
+    smaller = w.T @ w if w.shape[0] > w.shape[1] else w @ w.T
+    np.testing.assert_allclose(smaller, 2 * np.eye(len(smaller)), atol=1e-5)
+    want = np.tanh(want @ w + b)
+  np.testing.assert_allclose(torso.apply(params, x), want, rtol=1e-4, atol=1e-5)
+
+
 def test_own_torsos_are_given_as_functions_or_by_name(
   monkeypatch: pytest.MonkeyPatch,
 ) -> None:
