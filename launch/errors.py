@@ -41,12 +41,14 @@ def of_runs() -> tuple[type[Exception], ...]:
   from disco_rl.environments.host import adapters
   from disco_rl.runtime import checkpointing
   from disco_rl.runtime import metrics
+  from disco_rl.runtime import row_log
   from disco_rl.runtime import workdirs
 
   return (
     workdirs.WorkdirError,
     metrics.NonFiniteError,
     checkpointing.CheckpointError,
+    row_log.RowLogError,
     adapters.HostEnvironmentError,
     OSError,
   )

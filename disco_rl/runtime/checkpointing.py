@@ -16,11 +16,14 @@ import numpy as np
 from disco_rl import types
 from disco_rl.runtime import digests
 from disco_rl.runtime import distributed
+from disco_rl.runtime import file_systems
 from disco_rl.runtime import files
 from disco_rl.runtime import reports
 
 with reports.callers_logging():
   import orbax.checkpoint as ocp
+  from orbax.checkpoint._src.serialization import tensorstore_utils
+  import tensorstore
 
 # The file with the newest complete step, next to the checkpoint folder.
 _LEDGER = '.newest_checkpoint'
@@ -90,9 +93,12 @@ class Checkpointer:
     self._logs = {
       os.path.relpath(path, self._directory.parent): path for path in logs
     }
-    # Orbax's threads also log, until this object is closed.
-    self._logging = contextlib.ExitStack()
-    self._logging.enter_context(reports.callers_logging())
+    # Until this object is closed: Orbax has threads that log and write.
+    self._surroundings = contextlib.ExitStack()
+    self._surroundings.enter_context(reports.callers_logging())
+    self._directory.parent.mkdir(parents=True, exist_ok=True)
+    abilities = file_systems.probe(self._directory.parent)
+    self._surroundings.enter_context(_sparing(abilities))
     self._manager = ocp.CheckpointManager(
       self._directory,
       options=ocp.CheckpointManagerOptions(
@@ -302,15 +308,20 @@ class Checkpointer:
       yield
     # The file system, TensorStore and its threads raise many types of errors.
     except Exception as error:
-      cause = (
-        'Is the disk full? Complete checkpoints are kept; the same command '
-        'continues from the newest one.'
-        if self._directory.is_dir()
-        else 'The folder was removed while the run was in progress.'
+      remedy = (
+        'Complete checkpoints are kept; the same command continues from the '
+        'newest one.'
       )
+      if file_systems.is_full(error):
+        reason = 'the disk is full, or the quota of this user'
+        remedy = f'Free space there. {remedy}'
+      else:
+        reason = file_systems.reason_in(f'{error}')
+        reason = reason or reports.first_line(error)
+        if not self._directory.is_dir():
+          remedy = 'The folder was removed while the run was in progress.'
       raise CheckpointError(
-        f'No checkpoint can be written to {self._directory}: '
-        f'{reports.first_line(error)}. {cause}'
+        f'No checkpoint can be written to {self._directory}: {reason}. {remedy}'
       ) from error
     finally:
       self.seconds += time.perf_counter() - start
@@ -319,7 +330,7 @@ class Checkpointer:
     return self
 
   def __exit__(self, *_: object) -> None:
-    with self._logging, self._writing():
+    with self._surroundings, self._writing():
       self._await_writer()
       self._manager.close()
 
@@ -376,6 +387,28 @@ def read(
   raise CheckpointError(
     f'None of the checkpoints in {directory} can be read: {reason}'
   )
+
+
+@contextlib.contextmanager
+def _sparing(abilities: file_systems.Abilities) -> Iterator[None]:
+  """Makes TensorStore do without what the file system lacks."""
+  lacks: dict[str, object] = {}
+  if not abilities.flushes:
+    lacks['file_io_sync'] = False
+  if not abilities.locks:
+    lacks['file_io_locking'] = {'mode': 'none'}
+  if not lacks:
+    yield
+    return
+  # Orbax has no setting for it.
+  make_context = tensorstore_utils.get_ts_context
+  tensorstore_utils.get_ts_context = lambda **settings: tensorstore.Context(
+    lacks, parent=make_context(**settings)
+  )
+  try:
+    yield
+  finally:
+    tensorstore_utils.get_ts_context = make_context
 
 
 def _sync(log: pathlib.Path) -> digests.Digest:

@@ -6,6 +6,7 @@ import errno
 import os
 import pathlib
 import re
+import shutil
 import uuid
 
 import jax
@@ -14,6 +15,13 @@ from disco_rl import config as config_lib
 from disco_rl import types
 
 PathLike = str | os.PathLike[str]
+
+# Answers of file systems that cannot flush files, or that cannot flush folders.
+_NO_FLUSHING = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+_NO_FLUSHING_OF_FOLDERS = (
+  *_NO_FLUSHING,
+  *(errno.EACCES, errno.EBADF, errno.EISDIR, errno.EPERM),
+)
 
 
 class WorkdirError(ValueError):
@@ -39,31 +47,67 @@ def replacing(path: PathLike) -> Iterator[pathlib.Path]:
     atomic. The body writes and closes the file.
   """
   path = pathlib.Path(os.path.realpath(path))
-  temporary = path.with_name(f'.{path.name}.{uuid.uuid4().hex}.tmp')
+  # Without the name of the file, which may be as long as names can be.
+  temporary = path.with_name(f'.{uuid.uuid4().hex}.tmp')
   try:
     with naming(path):
       yield temporary
-    # Otherwise the new name could reach the disk before the content.
-    flush_to_disk(temporary)
+      # Otherwise the new name could reach the disk before the content.
+      _flush(temporary)
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)
 
 
 def check_writable(path: PathLike) -> None:
-  """Raises OSError if a file cannot be created; call it before long work."""
-  path = expanded(path).absolute()
-  if path.is_dir():
-    raise IsADirectoryError(errno.EISDIR, 'Is a folder', f'{path}')
-  folder = next(x for x in path.parents if x.exists())
-  if not folder.is_dir() or not os.access(folder, os.W_OK):
-    raise PermissionError(errno.EACCES, 'Cannot create a file in', f'{folder}')
+  """Checks that a file can be written; call it before long work.
+
+  The file and missing folders are made, and removed again.
+
+  Raises:
+    OSError: It cannot be written, for example because its name is too long.
+  """
+  path = pathlib.Path(os.path.realpath(expanded(path)))
+  made: list[pathlib.Path] = []
+  try:
+    # `exists` would take a name that is too long for one that is free.
+    missing = [folder for folder in path.parents if not folder.is_dir()]
+    for folder in reversed(missing):
+      if folder.exists():
+        raise NotADirectoryError(errno.ENOTDIR, f'{folder} is a file')
+      folder.mkdir()
+      made.append(folder)
+    if path.is_dir():
+      raise IsADirectoryError(errno.EISDIR, 'Is a folder', f'{path}')
+    # Written files are new ones, which replace what is there.
+    trials = [path.with_name(f'.{uuid.uuid4().hex}.tmp')]
+    if not os.path.lexists(path):
+      trials.append(path)
+    for trial in trials:
+      trial.touch(exist_ok=False)
+      made.append(trial)
+  except IsADirectoryError:
+    raise
+  except OSError as error:
+    raise OSError(
+      error.errno, f'Cannot create the file ({error.strerror})', f'{path}'
+    ) from error
+  finally:
+    for one in reversed(made):
+      # Another program may have put files into a folder.
+      with contextlib.suppress(OSError):
+        one.rmdir() if one.is_dir() else one.unlink()
 
 
 def remove_temporary(directory: pathlib.Path) -> None:
-  """Removes files that `replacing` has left in a folder after a kill."""
+  """Removes what a killed run has left in a folder."""
   for path in directory.glob('.*.tmp'):
-    if re.fullmatch(r'\..+\.[0-9a-f]{32}\.tmp', path.name):
+    # Earlier versions put the name of the file before the digits.
+    if not re.fullmatch(r'\.(.+\.)?[0-9a-f]{32}\.tmp', path.name):
+      continue
+    if path.is_dir():
+      shutil.rmtree(path, ignore_errors=True)
+    else:
       path.unlink(missing_ok=True)
 
 
@@ -88,19 +132,43 @@ def naming(path: PathLike) -> Iterator[None]:
 
 
 def flush_to_disk(path: pathlib.Path) -> bool:
-  """Flushes the content of a file to the disk.
+  """Flushes the content of a file, or the names in a folder, to the disk.
 
   Returns:
-    Whether it is there; some mounted file systems do not support the request.
+    Whether it is there; some file systems do not support the request.
+
+  Raises:
+    OSError: The disk is full or broken.
   """
-  with path.open('rb+') as file, naming(path):
+  with naming(path):
+    return _flush(path)
+
+
+def _flush(path: pathlib.Path) -> bool:
+  is_folder = path.is_dir()
+  try:
+    descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
     try:
-      os.fsync(file.fileno())
-    except OSError as error:
-      if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        raise
-      return False
+      os.fsync(descriptor)
+    finally:
+      os.close(descriptor)
+  except OSError as error:
+    if error.errno not in (
+      _NO_FLUSHING_OF_FOLDERS if is_folder else _NO_FLUSHING
+    ):
+      raise
+    return False
   return True
+
+
+@contextlib.contextmanager
+def if_it_can_flush() -> Iterator[None]:
+  """Ignores that a file system cannot flush files, for libraries that do."""
+  try:
+    yield
+  except OSError as error:
+    if error.errno not in _NO_FLUSHING:
+      raise
 
 
 def to_data(x: types.PyTree) -> types.PyTree:

@@ -244,7 +244,7 @@ class MetricsWriter:
       with files.naming(self.path):
         self._csv.close()
     finally:
-      with files.naming(self._events):
+      with files.naming(self._events), files.if_it_can_flush():
         self._tensorboard.close()
 
   def __enter__(self) -> 'MetricsWriter':
@@ -273,7 +273,7 @@ class MetricsWriter:
 
   def _write_event(self, event: event_pb2.Event) -> None:
     event.wall_time = time.time()
-    with files.naming(self._events):
+    with files.naming(self._events), files.if_it_can_flush():
       self._tensorboard.write_event(event)
       if time.monotonic() > self._last_flush + _FLUSH_SECONDS:
         self._tensorboard.flush()

@@ -10,14 +10,19 @@ files are deleted.
 
 from collections.abc import Iterator
 import contextlib
+import errno
+import math
 import os
 import pathlib
 import zlib
 
 import numpy as np
 
+from disco_rl.runtime import file_systems
 from disco_rl.runtime import files
 
+# Answers of file systems that do not reserve space for files.
+_NO_RESERVING = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 # A block has this fraction of the capacity: small blocks need many open files,
 # large blocks keep many rows that are no longer needed.
 _BLOCKS = 16
@@ -52,10 +57,14 @@ class RowLog:
       is_mapped: Whether rows are always in files, not in memory.
 
     Raises:
-      ValueError: A log in files has no directory.
+      ValueError: A log in files has no directory, or its file system cannot map
+        files into memory.
+      OSError: No file can be written there.
     """
-    if directory is None and is_mapped:
-      raise ValueError('A log in memory-mapped files needs a directory.')
+    if is_mapped:
+      if directory is None:
+        raise ValueError('A log in memory-mapped files needs a directory.')
+      file_systems.check_mapping(pathlib.Path(directory))
     self.end = self._saved = 0
     self._row_bytes = row_bytes
     self._capacity = capacity
@@ -104,8 +113,7 @@ class RowLog:
           file.seek(self._offset(numbers.start))
           for number in numbers:
             file.write(self._row(number).data)
-          file.flush()
-          os.fsync(file.fileno())
+        files.flush_to_disk(self._path(numbers.start))
     self._saved = self._check_saved(self.end)
 
   def restore(self, first: int, end: int) -> None:
@@ -221,7 +229,8 @@ class RowLog:
       except OSError:
         path.unlink(missing_ok=True)
         raise
-      _sync(path.parent)
+      # Without the names of new files their content is lost.
+      files.flush_to_disk(path.parent)
     return path
 
   def _check_size(self, path: pathlib.Path) -> None:
@@ -241,11 +250,16 @@ class RowLog:
     try:
       yield
     except OSError as error:
-      size = self._shape[0] * self._shape[1]
+      remedy = ''
+      if file_systems.is_full(error):
+        size = math.ceil(self._shape[0] * self._shape[1] / 1e6)
+        remedy = (
+          f'Free space for files of {size} MB, or choose a lower '
+          'replay_capacity. '
+        )
       raise RowLogError(
-        f'{path} cannot be written: {error}. If the disk is full, free space '
-        f'for files of {size / 1e6:.0f} MB, or lower the capacity. Rows that '
-        'were saved before are kept.'
+        f'The replay {path} cannot be written: {error.strerror}. {remedy}What '
+        'was saved before is kept.'
       ) from error
 
 
@@ -271,17 +285,12 @@ def _size(path: pathlib.Path) -> int | None:
 
 def _allocate(descriptor: int, size: int) -> None:
   # If the disk is full, writing to a mapped file kills the process.
-  if hasattr(os, 'posix_fallocate'):
-    os.posix_fallocate(descriptor, 0, size)
-    return
-  for start in range(0, size, 2**20):  # macOS.
-    os.write(descriptor, bytes(min(2**20, size - start)))
-
-
-def _sync(directory: pathlib.Path) -> None:
-  """Flushes the names of new files, without which their content is lost."""
-  descriptor = os.open(directory, os.O_RDONLY)
   try:
-    os.fsync(descriptor)
-  finally:
-    os.close(descriptor)
+    if hasattr(os, 'posix_fallocate'):  # Not on macOS.
+      os.posix_fallocate(descriptor, 0, size)
+      return
+  except OSError as error:
+    if error.errno not in _NO_RESERVING:
+      raise
+  while size > 0:
+    size -= os.write(descriptor, bytes(min(2**20, size)))

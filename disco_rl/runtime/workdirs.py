@@ -13,6 +13,7 @@ from typing import Any
 
 import filelock
 
+from disco_rl.runtime import file_systems
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
@@ -37,10 +38,11 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
   The operating system releases the lock when the process ends in any way; the
   lock file remains. If the file system has no locks, as on some clusters, a
   warning is printed: a mere marker file would remain after a kill, and the run
-  could not be resumed.
+  could not be resumed. Another warning is printed if it cannot flush files.
 
   Raises:
-    WorkdirError: Another run is using the folder.
+    WorkdirError: Another run is using the folder, or its file system cannot do
+      what runs need; see `file_systems.probe`.
     OSError: No file can be created in it.
   """
   _check_name(workdir)
@@ -73,11 +75,11 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
         f'{workdir}, or choose a --workdir on another disk.'
       )
     owner.write_text(f'process {os.getpid()} on {socket.gethostname()}')
-    # Orbax would fail at the first checkpoint.
-    if not files.flush_to_disk(owner):
-      raise WorkdirError(
-        f'The file system of {workdir} cannot flush files to a disk (fsync): '
-        'checkpoints cannot be written there. Choose another --workdir.'
+    if not file_systems.probe(workdir).flushes:
+      reports.warn(
+        f'the file system of {workdir} cannot flush files to the disk (fsync): '
+        'the run survives kills, but after a loss of power it may lack its '
+        'newest checkpoints.'
       )
     for name in ('', 'held_out', 'figures'):
       files.remove_temporary(workdir / name)

@@ -40,6 +40,13 @@ def names(directory: pathlib.Path) -> list[str]:
   return sorted(path.name for path in directory.iterdir())
 
 
+def failing(code: int) -> Any:
+  def fail(*_: Any) -> None:
+    raise OSError(code, os.strerror(code))
+
+  return fail
+
+
 @both_kinds
 def test_the_newest_are_kept(tmp_path: pathlib.Path, is_mapped: bool) -> None:
   log = make(tmp_path, is_mapped)
@@ -241,11 +248,8 @@ def test_a_full_disk(
   log.append(rows(range(5)))
   log.save()
 
-  def fail(*_: Any) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
   with monkeypatch.context() as patch:
-    patch.setattr(os, 'posix_fallocate', fail)
+    patch.setattr(os, 'posix_fallocate', failing(errno.ENOSPC))
     with pytest.raises(
       row_log.RowLogError, match=f'{tmp_path}/0+2.rows .* No space left'
     ):
@@ -263,16 +267,49 @@ def test_a_full_disk(
 
 
 @both_kinds
+@pytest.mark.parametrize('code', [None, errno.EOPNOTSUPP, errno.EINVAL])
 def test_without_posix_fallocate(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, is_mapped: bool
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  is_mapped: bool,
+  code: int | None,
 ) -> None:
-  monkeypatch.delattr(os, 'posix_fallocate')
+  if code is None:
+    monkeypatch.delattr(os, 'posix_fallocate')
+  else:
+    monkeypatch.setattr(os, 'posix_fallocate', failing(code))
   log = make(tmp_path, is_mapped)
   log.append(rows(range(5)))
   log.save()
   sizes = {path.stat().st_size for path in tmp_path.iterdir()}
   assert sizes == {3 * STRIDE}
   check(log, 0)
+
+
+@both_kinds
+def test_file_systems_that_cannot_flush(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, is_mapped: bool
+) -> None:
+  monkeypatch.setattr(os, 'fsync', failing(errno.EINVAL))
+  log = make(tmp_path, is_mapped)
+  log.append(rows(range(5)))
+  log.save()
+  other = make(tmp_path, is_mapped)
+  other.restore(0, 5)
+  check(other, 0)
+
+
+@pytest.mark.parametrize('code', [errno.EDQUOT, errno.EACCES])
+def test_only_a_full_disk_is_called_full(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+  log = make(tmp_path, is_mapped=False)
+  log.append(rows(range(5)))
+  monkeypatch.setattr(os, 'posix_fallocate', failing(code))
+  with pytest.raises(row_log.RowLogError, match=os.strerror(code)) as raised:
+    log.save()
+  is_full = 'Free space for files of 1 MB' in str(raised.value)
+  assert is_full == (code == errno.EDQUOT)
 
 
 def test_a_log_without_directory() -> None:
