@@ -316,8 +316,7 @@ class Checkpointer:
         reason = 'the disk is full, or the quota of this user'
         remedy = f'Free space there. {remedy}'
       else:
-        reason = file_systems.reason_in(f'{error}')
-        reason = reason or reports.first_line(error)
+        reason = file_systems.reason_in(f'{error}') or reports.first_line(error)
         if not self._directory.is_dir():
           remedy = 'The folder was removed while the run was in progress.'
       raise CheckpointError(

@@ -90,7 +90,7 @@ def check_writable(path: PathLike) -> None:
     raise
   except OSError as error:
     raise OSError(
-      error.errno, f'Cannot create the file ({error.strerror})', f'{path}'
+      error.errno, f'Cannot create a file ({error.strerror})', f'{path}'
     ) from error
   finally:
     for one in reversed(made):

@@ -433,8 +433,12 @@ def test_the_file_is_checked_before_training(
   with pytest.raises(ValueError, match='gs://a/agent.npz is an address'):
     trainer.train(1, save_to='gs://a/agent.npz')
   (tmp_path / 'file').touch()
-  with pytest.raises(PermissionError, match='Cannot create a file'):
+  with pytest.raises(OSError, match='Cannot create a file .*file is a file'):
     trainer.train(1, save_to=tmp_path / 'file' / 'agent.npz')
+  for name in ('x' * 300, f'{"x" * 300}/agent'):
+    with pytest.raises(OSError, match='Cannot create a file .* too long'):
+      trainer.train(1, save_to=tmp_path / 'new' / f'{name}.npz')
+  assert [path.name for path in tmp_path.iterdir()] == ['file']
   assert trainer.updates == updates
 
 

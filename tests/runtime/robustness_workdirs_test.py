@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import pytest
 
 from disco_rl.evaluation import learning_curves
+from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
 
@@ -178,6 +179,15 @@ def test_file_systems_that_cannot_flush(
     pass
   warned = f'the file system of {tmp_path} cannot flush files to the disk'
   assert capsys.readouterr().err.count(warned) == 1
+
+
+def test_files_with_the_longest_names_are_written(
+  tmp_path: pathlib.Path,
+) -> None:
+  path = tmp_path / ('x' * (os.pathconf(tmp_path, 'PC_NAME_MAX') - 5) + '.json')
+  files.check_writable(path)
+  metrics.write_json(path, {'a': 1})
+  assert metrics.read_json(path) == {'a': 1}
 
 
 def test_a_file_is_not_a_folder_of_a_run(tmp_path: pathlib.Path) -> None:
