@@ -24,7 +24,10 @@ SETTINGS = {
   'rule_prediction_size': 8,
   'rule_lstm_size': 8,
   'rule_meta_rnn_size': 4,
-  'held_out_environments': '',
+  'held_out_environments': 'catch/4x3',
+  'held_out_every': 2,
+  'held_out_updates': 4,
+  'held_out_seeds': 2,
 }
 # On top of these: without y, z and aux_pi programs compile in half the time.
 # The parts that communicate remain: moments, the meta-RNN and gradients.

@@ -41,6 +41,7 @@ SETTINGS = {
   'chunk_size': 2,
   'checkpoint_every': 3,
   'inner_updates': 2,
+  'held_out_environments': '',
 }
 FLAGS = (
   '--config=configs/quickstart.py',

@@ -127,7 +127,7 @@ def load_agent(
     preprocessing=one.config.preprocessing,
     **settings,
   )
-  trainer.take_over(one.train_state, one.update)
+  trainer.take_over(one.train_state, one.update, one.environment_steps)
   return trainer
 
 

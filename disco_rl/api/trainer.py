@@ -138,7 +138,7 @@ class Trainer(policy_lib.Acting):
   ) -> None:
     """Initializes the agent, its training and its player."""
     compilation_cache.use_default_folder()
-    self.updates = 0
+    self.updates = self._steps = 0
     rule_checks.check_rule(rule.rule, rule.params, self.spec)
     agent = agent_lib.make(self.config, self.spec, rule.rule)
     # Errors about shapes are raised before anything is compiled.
@@ -206,6 +206,7 @@ class Trainer(policy_lib.Acting):
 
     def on_stage(stage: train_loop.Stage) -> None:
       since, self.updates = self.updates, stage.update
+      self._steps = stage.environment_steps
       self._train_state = stage.train_state
       causes = train_loop.likely_causes(stage.train_state)
       metrics.check_finite(stage.rows, since, causes)
@@ -223,7 +224,9 @@ class Trainer(policy_lib.Acting):
         self._driver,
         self._rule_params,
         self._get_train_state(),
-        train_loop.UpdateRange(self.updates, self.updates + updates, every),
+        train_loop.UpdateRange(
+          self.updates, self.updates + updates, every, self._steps
+        ),
         on_stage,
         lambda: requests.received is not None,
         self._names,
@@ -294,20 +297,26 @@ class Trainer(policy_lib.Acting):
     self.updates = int(saved['updates'])
     self._memory.reset_core()
 
-  def take_over(self, train_state: training.TrainState, updates: int) -> None:
+  def take_over(
+    self,
+    train_state: training.TrainState,
+    updates: int,
+    environment_steps: int,
+  ) -> None:
     """Replaces the agent with another of the same kind; see `load_agent`.
 
     Args:
       train_state: The state, with a leading axis of one agent. With
         environments on the host its replay is not kept, and new episodes begin.
       updates: The number of updates that it has made.
+      environment_steps: The environment steps that it has made.
     """
     if isinstance(self._environment, base.HostEnvironment):
       replay = self._train_state.agents.replay
       agents = dataclasses.replace(train_state.agents, replay=replay)
       train_state = dataclasses.replace(train_state, agents=agents)
     self._train_state = self._driver.resume(train_state)
-    self.updates = updates
+    self.updates, self._steps = updates, environment_steps
     self._memory.reset_core()
 
   def close(self) -> None:

@@ -153,11 +153,20 @@ FREE = (
   'checkpoint_seconds',
   'loggers',
 )
-# The name of the agents in checkpoints.
+# The names of the agents in checkpoints, and of the environment steps that each
+# of them has made. Version 0.2 did not save these.
 TRAIN_STATE = 'train_state'
+STEPS = 'environment_steps'
 _DISK_REMEDY = (
   'Choose a --workdir on a larger disk, or lower seeds or replay_capacity.'
 )
+
+
+def steps_of(
+  config: EvaluationConfig, update: int, saved: Mapping[str, types.PyTree]
+) -> int:
+  """Returns the environment steps of each agent of a checkpoint."""
+  return int(saved.get(STEPS, update * config.steps_per_update))
 
 
 class Evaluation:
@@ -255,27 +264,33 @@ class Evaluation:
     settings = {**description, **self._chosen}
     with run_lib.opened(workdir, settings, options) as run:
       self._driver.open_replays(run.replays)
-      train_state = self._driver.init(self._keys())
+      train_state, steps = self._driver.init(self._keys()), 0
       with run.saving():
         newest = run.restore(
-          self._content(train_state),
+          self._content(train_state, steps),
           lambda tree: self._driver.restore_replays(tree[TRAIN_STATE]),
-          # Missing after a failure.
-          optional=['environments'],
+          # Environments are missing after a failure.
+          optional=['environments', STEPS],
         )
         if newest is not None:
           train_state = self._resume(*newest)
-        train_state = self._train(run, train_state)
-      return run.finish(self._summary(run, train_state), self._draw)
+          steps = steps_of(config, *newest)
+        train_state, steps = self._train(run, train_state, steps)
+      return run.finish(self._summary(run, train_state, steps), self._draw)
 
   def close(self) -> None:
     """Closes host environments; `run` cannot be called afterwards."""
     if isinstance(self._environment, environment_base.HostEnvironment):
       self._environment.close()
 
-  def _content(self, train_state: base.TrainState) -> dict[str, types.PyTree]:
+  def _content(
+    self, train_state: base.TrainState, environment_steps: int
+  ) -> dict[str, types.PyTree]:
     """Returns the content of a checkpoint."""
-    content: dict[str, types.PyTree] = {TRAIN_STATE: train_state}
+    content: dict[str, types.PyTree] = {
+      TRAIN_STATE: train_state,
+      STEPS: np.asarray(environment_steps, np.int64),
+    }
     environments = self._driver.save_environments()
     if environments is not None:
       content['environments'] = environments
@@ -309,24 +324,29 @@ class Evaluation:
     return jax.vmap(jax.random.key)(seeds)
 
   def _train(
-    self, run: run_lib.Run, train_state: base.TrainState
-  ) -> base.TrainState:
-    """Trains to the last update; logs and saves along the way."""
-    config, latest = self._config, train_state
+    self, run: run_lib.Run, train_state: base.TrainState, environment_steps: int
+  ) -> tuple[base.TrainState, int]:
+    """Trains to the last update; logs and saves along the way.
+
+    Returns:
+      The state, and the environment steps of each agent.
+    """
+    config, latest, steps = self._config, train_state, environment_steps
 
     def on_stage(stage: train_loop.Stage) -> None:
-      nonlocal latest
+      nonlocal latest, steps
       rows = self._rows(stage)
       causes = train_loop.likely_causes(stage.train_state)
       metrics.check_finite(rows, run.step, causes, 'seed')
       writer.write(rows)
       latest, run.step = stage.train_state, stage.update
+      steps = stage.environment_steps
       if run.is_due(stage.is_last):
         run.save(save)
 
     def save() -> dict[str, types.PyTree]:
       self._driver.save_replays(run.options.keep)
-      return self._content(latest)
+      return self._content(latest, steps)
 
     every = map(config.agent.whole, (config.log_every, config.checkpoint_every))
     with run.writer() as writer:
@@ -334,12 +354,12 @@ class Evaluation:
         self._driver,
         self._rule_params,
         train_state,
-        train_loop.UpdateRange(run.step, config.updates, tuple(every)),
+        train_loop.UpdateRange(run.step, config.updates, tuple(every), steps),
         on_stage,
         run.should_stop,
         f'{config.environment} {config.rule}',
       )
-    return latest
+    return latest, steps
 
   def _rows(self, stage: train_loop.Stage) -> list[train_loop.Row]:
     """Returns a row per seed, including the environment's own metrics."""
@@ -367,7 +387,7 @@ class Evaluation:
     return np.asarray(solved(train_state.agents.episodes, threshold)).tolist()
 
   def _summary(
-    self, run: run_lib.Run, train_state: base.TrainState
+    self, run: run_lib.Run, train_state: base.TrainState, environment_steps: int
   ) -> dict[str, object]:
     """Returns the part of the summary about training."""
     config = self._config
@@ -376,7 +396,7 @@ class Evaluation:
       'rule': config.rule,
       'seeds': config.seeds,
       'updates': run.step,
-      'environment_steps': run.step * config.steps_per_update,
+      'environment_steps': environment_steps,
       'return': statistics.summarize(train_loop.returns(train_state)),
     }
     scores = achievements.crafter_scores(run.folder / 'metrics.csv')

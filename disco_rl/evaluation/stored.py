@@ -32,6 +32,7 @@ class StoredAgent:
     spec: The specification of its environment.
     seed: The agent's seed.
     update: The number of updates it has made.
+    environment_steps: The environment steps it has made.
     train_state: The state, with a leading axis of one agent. With environments
       on the host it contains only the counts of replay.
   """
@@ -42,6 +43,7 @@ class StoredAgent:
   spec: types.EnvironmentSpec
   seed: int
   update: int
+  environment_steps: int
   train_state: base.TrainState
 
 
@@ -106,10 +108,14 @@ def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
   like = {
     runner.TRAIN_STATE: _shapes(agent, environment, config.seeds),
     'seconds': np.zeros(()),
+    runner.STEPS: np.zeros((), np.int64),
   }
-  update, tree = checkpointing.read(pathlib.Path(workdir) / 'checkpoints', like)
+  update, tree = checkpointing.read(
+    pathlib.Path(workdir) / 'checkpoints', like, optional=[runner.STEPS]
+  )
+  steps = runner.steps_of(config, update, tree)
   one = jax.tree.map(lambda x: x[index : index + 1], tree[runner.TRAIN_STATE])
-  return StoredAgent(config, rule, agent, spec, seed, update, one)
+  return StoredAgent(config, rule, agent, spec, seed, update, steps, one)
 
 
 def _shapes(

@@ -10,7 +10,6 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.agent import actor
-from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.environments.host import data_checks
 from disco_rl.evaluation import base
@@ -26,6 +25,7 @@ class Stage:
 
   Attributes:
     update: The number of updates so far.
+    environment_steps: The environment steps of each agent so far.
     train_state: The state afterwards; valid until the next stage begins, which
       donates it.
     rows: For each agent: update, environment_steps, episodes (finished so far),
@@ -35,6 +35,7 @@ class Stage:
   """
 
   update: int
+  environment_steps: int
   train_state: base.TrainState
   rows: list[Row]
   is_last: bool
@@ -48,11 +49,13 @@ class UpdateRange:
     first: The number of updates made before.
     last: The number of updates afterwards.
     every: Stages end at multiples of each of these.
+    environment_steps: The environment steps of each agent before.
   """
 
   first: int
   last: int
   every: Sequence[int]
+  environment_steps: int = 0
 
 
 def train(
@@ -83,6 +86,7 @@ def train(
     BaseException: An environment failed; raised after `on_stage`.
   """
   update, is_last = updates.first, updates.first == updates.last
+  steps = updates.environment_steps
   is_compiled = is_last or agents.is_compiled
   with progress.Progress(
     updates.last,
@@ -104,11 +108,12 @@ def train(
       )
       train_state = done.train_state
       update += done.num_updates
-      rows = _rows(agents.agent, update, done) if done.num_updates else []
+      steps += done.num_updates * agents.agent.steps_per_update
+      rows = _rows(update, steps, done) if done.num_updates else []
       is_last = (
         should_stop() or update == updates.last or done.failure is not None
       )
-      on_stage(Stage(update, train_state, rows, is_last))
+      on_stage(Stage(update, steps, train_state, rows, is_last))
       if done.failure is not None:
         raise done.failure
       mean_return = float(np.mean([row['return'] for row in rows]))
@@ -136,13 +141,13 @@ def likely_causes(train_state: base.TrainState) -> str:
   )
 
 
-def _rows(agent: agent_lib.Agent, update: int, done: base.Outcome) -> list[Row]:
+def _rows(update: int, environment_steps: int, done: base.Outcome) -> list[Row]:
   finished = episodes.finished_on_host(done.train_state.agents.episodes)
   logs = jax.device_get(done.logs)
   return [
     {
       'update': update,
-      'environment_steps': update * agent.steps_per_update,
+      'environment_steps': environment_steps,
       'episodes': int(finished[i]),
       'return': mean,
       **{name: float(values[i]) for name, values in logs.items()},

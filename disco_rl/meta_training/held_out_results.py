@@ -130,13 +130,16 @@ def _read_one(workdir: pathlib.Path) -> dict[str, learning_curves.Curve]:
       f'{workdir} holds no held-out returns: set held_out_environments, or '
       'delete the folder if its files were lost.'
     )
-  first = population['meta_step'] == population['meta_step'][0]
-  steps_per_agent = np.sum(population['environment_steps'][first]) / np.sum(
-    population['agents'][first] * population['meta_step'][first]
+  # Counts of a fork do not grow in proportion to its meta-steps.
+  meta_steps, of_row = np.unique(population['meta_step'], return_inverse=True)
+  steps, agents = (
+    np.bincount(of_row, population[name])
+    for name in ('environment_steps', 'agents')
   )
+  meta_steps, steps_per_agent = np.r_[0, meta_steps], np.r_[0, steps / agents]
   curves = {}
   for environment in dict.fromkeys(held_out['environment'].tolist()):
     own = held_out['environment'] == environment
-    steps = steps_per_agent * held_out['meta_step'][own]
-    curves[environment] = steps, held_out['return'][own][None].astype(float)
+    at = np.interp(held_out['meta_step'][own], meta_steps, steps_per_agent)
+    curves[environment] = at, held_out['return'][own][None].astype(float)
   return curves

@@ -47,6 +47,8 @@ class State:
       eta; empty if there is neither.
     members: The members of each group.
     lifetimes: The lifetimes of each group's members.
+    environment_steps: All environment steps so far in the place of each member
+      of each group, [n] int64, including those of agents before resets.
   """
 
   meta_step: int
@@ -54,6 +56,7 @@ class State:
   opt_state: types.PyTree
   members: Sequence[inner_loop_lib.Member]
   lifetimes: Sequence[lifetimes_lib.Lifetimes]
+  environment_steps: Sequence[np.ndarray]
 
   @property
   def rule(self) -> types.Params:
@@ -100,8 +103,23 @@ class MetaStep:
       lifetimes.append(
         lifetimes_lib.init(rng, self._config.lifetimes, len(keys))
       )
-    opt_state = self._init_optimizer(rule_params)
-    return State(0, rule_params, opt_state, members, lifetimes)
+    return State(
+      meta_step=0,
+      rule_params=rule_params,
+      opt_state=self._init_optimizer(rule_params),
+      members=members,
+      lifetimes=lifetimes,
+      environment_steps=self._steps_of_present_settings(0),
+    )
+
+  def _steps_of_present_settings(self, meta_steps: int) -> list[np.ndarray]:
+    """Returns the environment steps of so many meta-steps."""
+    return [
+      np.full(
+        group.config.num_members, meta_steps * group.steps.in_all, np.int64
+      )
+      for group in self._groups
+    ]
 
   def to_tree(self, state: State) -> dict[str, types.PyTree]:
     """Returns the content of a checkpoint, whose name is the meta-step.
@@ -125,6 +143,7 @@ class MetaStep:
         for group, members in zip(self._groups, state.members)
       ],
       'lifetimes': [(x.age, x.budget, x.failures) for x in state.lifetimes],
+      'environment_steps': [*state.environment_steps],
     }
 
   def open_replays(self, directory: pathlib.Path) -> None:
@@ -157,6 +176,10 @@ class MetaStep:
         lifetimes_lib.Lifetimes(*map(np.asarray, columns))
         for columns in tree['lifetimes']
       ],
+      # Checkpoints of version 0.2 lack them.
+      environment_steps=tree.get(
+        'environment_steps', self._steps_of_present_settings(meta_step)
+      ),
     )
 
   def __call__(
@@ -183,6 +206,10 @@ class MetaStep:
     )
     lifetimes: list[lifetimes_lib.Lifetimes] = []
     logs: list[dict[str, np.ndarray]] = []
+    environment_steps = [
+      steps + group.steps.in_all
+      for group, steps in zip(self._groups, state.environment_steps)
+    ]
     for group, before, group_logs in zip(
       self._groups, state.lifetimes, distributed.fetch(device_logs)
     ):
@@ -196,7 +223,9 @@ class MetaStep:
       logs.append({**group_logs, 'age': lifetimes[-1].age})
     meta_step = state.meta_step + 1
     members, lifetimes = self._reset_expired(meta_step, stepped, lifetimes)
-    state = State(meta_step, rule_params, opt_state, members, lifetimes)
+    state = State(
+      meta_step, rule_params, opt_state, members, lifetimes, environment_steps
+    )
     return state, logs, float(norm)
 
   def _reset_expired(

@@ -166,8 +166,8 @@ class MetaTrainer:
         if newest := run.restore(
           self._meta_step.to_tree(state),
           self._meta_step.restore_replays,
-          # Runs of several processes do not save them.
-          optional=['environments'],
+          # Runs of several processes do not save environments.
+          optional=['environments', 'environment_steps'],
         ):
           state = self._meta_step.restore(*newest)
           rule_files.restore(state, float(newest[1]['seconds']))
@@ -229,7 +229,9 @@ class MetaTrainer:
           run.step, self._groups, state.lifetimes
         ):
           bar.note(message)
-        rows = reporting.rows(run.step, self._groups, logs, norm)
+        rows = reporting.rows(
+          run.step, self._groups, state.environment_steps, logs, norm
+        )
         writer.write(rows)
         bar.advance(1, **reporting.for_progress_bar(rows))
         is_complete = run.step == config.meta_steps

@@ -23,6 +23,7 @@ def agent_names(groups: Sequence[population.Group]) -> list[str]:
 def rows(
   meta_step: int,
   groups: Sequence[population.Group],
+  environment_steps: Sequence[np.ndarray],
   logs: Sequence[Mapping[str, np.ndarray]],
   rule_update_norm: float,
 ) -> list[dict[str, object]]:
@@ -31,15 +32,14 @@ def rows(
   Args:
     meta_step: The number of meta-updates so far.
     groups: The population, whose padding is ignored.
+    environment_steps: The environment steps so far of each group, [n].
     logs: The logs of each group, [n].
     rule_update_norm: The norm of the meta-update.
   """
   names = np.array(agent_names(groups))
   counts = _counts(groups)
   values = {key: np.concatenate([x[key] for x in logs]) for key in logs[0]}
-  steps = np.concatenate(
-    [np.full(group.config.num_members, group.steps.in_all) for group in groups]
-  )
+  steps = np.concatenate(environment_steps)
   table = []
   for name in dict.fromkeys(names.tolist()):
     own = counts & (names == name)
@@ -48,13 +48,20 @@ def rows(
         'meta_step': meta_step,
         'environment': name,
         'agents': int(own.sum()),
-        'environment_steps': meta_step * int(steps[own].sum()),
+        'environment_steps': int(steps[own].sum()),
         'rule_update_norm': rule_update_norm,
         **{key: _mean(value[own]) for key, value in values.items()},
         'failed': int(values['failed'][own].sum()),
       }
     )
   return table
+
+
+def total_steps(
+  groups: Sequence[population.Group], environment_steps: Sequence[np.ndarray]
+) -> int:
+  """Adds up the environment steps of all agents; padding is ignored."""
+  return int(np.concatenate(environment_steps)[_counts(groups)].sum())
 
 
 def failures(

@@ -17,6 +17,7 @@ from disco_rl import types
 from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import population
+from disco_rl.meta_training import reporting
 from disco_rl.runtime import distributed
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
@@ -80,18 +81,24 @@ class RuleFiles:
 
   def save(self, state: meta_step.State, seconds: float) -> None:
     """Writes both files, after these seconds of discovery."""
-    self._write('rule.npz', state.rule, state.meta_step, seconds)
+    steps = reporting.total_steps(self.groups, state.environment_steps)
+    self._write('rule.npz', state.rule, state.meta_step, steps, seconds)
 
   def save_initial(self, params: types.Params) -> None:
     """Writes initial_rule.npz, the rule before discovery, and its card."""
-    self._write('initial_rule.npz', params, step=0, seconds=0.0)
+    self._write('initial_rule.npz', params, 0, 0, seconds=0.0)
 
   def _write(
-    self, name: str, params: types.Params, step: int, seconds: float
+    self,
+    name: str,
+    params: types.Params,
+    step: int,
+    environment_steps: int,
+    seconds: float,
   ) -> None:
     path = self.workdir / name
     registry.save(path, self.rule, jax.device_get(params))
-    card = self._card(path, step, seconds)
+    card = self._card(path, step, environment_steps, seconds)
     metrics.write_json(cards.path_of(path), dataclasses.asdict(card))
 
   def restore(self, state: meta_step.State, seconds: float) -> None:
@@ -107,15 +114,18 @@ class RuleFiles:
         )
     self.save(state, seconds)
 
-  def _card(self, path: pathlib.Path, step: int, seconds: float) -> cards.Card:
+  def _card(
+    self,
+    path: pathlib.Path,
+    step: int,
+    environment_steps: int,
+    seconds: float,
+  ) -> cards.Card:
     config = self.config
     begins = (
       'an untrained rule'
       if config.rule == config_lib.UNTRAINED
       else config.rule
-    )
-    per_step = sum(
-      group.config.num_agents * group.steps.in_all for group in self.groups
     )
     return cards.Card(
       name=self.workdir.resolve().name,
@@ -126,7 +136,7 @@ class RuleFiles:
       environments=config.environments,
       agents=config.agents,
       meta_steps=step,
-      environment_steps=step * per_step,
+      environment_steps=environment_steps,
       seed=config.seed,
       settings=self.settings,
       **provenance(seconds, jax.device_count()),

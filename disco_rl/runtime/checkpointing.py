@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import os
@@ -335,8 +336,10 @@ class Checkpointer:
 
 
 def read(
-  directory: pathlib.Path, like: types.PyTree
-) -> tuple[int, types.PyTree]:
+  directory: pathlib.Path,
+  like: Mapping[str, types.PyTree],
+  optional: Collection[str] = (),
+) -> tuple[int, dict[str, types.PyTree]]:
   """Loads the newest tree that can be read, without changing the folder.
 
   A run may be writing to the folder.
@@ -347,6 +350,7 @@ def read(
       are `jax.ShapeDtypeStruct` for JAX arrays, which are placed on the first
       device, and NumPy arrays for NumPy arrays. Saved entries that it lacks
       are dropped.
+    optional: Entries that may be missing from the saved trees.
 
   Returns:
     The step, and the trees under the keys of `like`.
@@ -364,7 +368,6 @@ def read(
     data = jax.eval_shape(files.to_data, x)
     return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=device)
 
-  target = jax.tree.map(abstract, like)
   reason = 'the run has saved none yet'
   with reports.callers_logging(), ocp.Checkpointer(_Handler()) as reader:
     for step in reversed(files.steps(directory)):
@@ -372,17 +375,19 @@ def read(
       try:
         digests.check(path)
         held = _Handler().metadata(path).tree
+        wanted = {x: like[x] for x in like if x in held or x not in optional}
         others = jax.tree.map(
           lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
-          {name: held[name] for name in set(held) - set(target)},
+          {name: held[name] for name in set(held) - set(like)},
         )
-        tree = reader.restore(path, args=_Restore({**target, **others}))
-        tree = {name: tree[name] for name in like}
+        target = {**jax.tree.map(abstract, wanted), **others}
+        tree = reader.restore(path, args=_Restore(target))
+        tree = {name: tree[name] for name in wanted}
       # As in `Checkpointer.restore`; the run may also have just deleted it.
       except Exception as error:
         reason = reports.first_line(error)
         continue
-      return step, jax.tree.map(files.from_data, tree, like)
+      return step, jax.tree.map(files.from_data, tree, wanted)
   raise CheckpointError(
     f'None of the checkpoints in {directory} can be read: {reason}'
   )

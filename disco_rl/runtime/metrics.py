@@ -141,9 +141,12 @@ class MetricsWriter:
   another seed gets its first value.
 
   So that a run can resume after a kill at any time, write the rows of a step
-  before its checkpoint, and resume from the step of the checkpoint or from 0.
+  before its checkpoint, and resume from the step of the checkpoint, if any.
   The CSV file is authoritative: TensorBoard may lack the last seconds before a
   kill.
+
+  A resumed run may have other columns than before, as after an upgrade or in a
+  fork: fields that a row lacks are empty.
 
   Attributes:
     path: The CSV file.
@@ -152,7 +155,7 @@ class MetricsWriter:
   def __init__(
     self,
     workdir: files.PathLike,
-    resume_from: int = 0,
+    resume_from: int | None = None,
     step: str = 'update',
     series: str = 'seed',
     loggers: Sequence[Logger] = (),
@@ -162,24 +165,29 @@ class MetricsWriter:
 
     Args:
       workdir: The folder of the run.
-      resume_from: The last step whose rows are kept; 0 for a new run.
+      resume_from: The last step whose rows are kept; None for a run without a
+        checkpoint, which writes all of its rows again, also those of step 0.
       step: The name of the step column, which contains integers.
       series: The name of the column that distinguishes the rows of a step.
       loggers: Loggers that receive the same data as TensorBoard.
       prefix: The prefix of the tags that loggers receive.
 
     Raises:
-      files.WorkdirError: The file to resume is damaged, or lacks the step
-        column.
+      files.WorkdirError: The file to resume is damaged, or lacks the column
+        of the step or of the series.
     """
     workdir = pathlib.Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     self._step, self._series = step, series
     self._loggers, self._prefix = loggers, prefix
     self.path = workdir / 'metrics.csv'
+    # The columns of the file, and the keys of this writer's rows.
+    self._columns: list[str] = []
     self._keys: list[str] = []
+    # No row has a negative step.
+    last = -1 if resume_from is None else resume_from
     if self.path.exists() and self.path.stat().st_size:
-      self._keys = _truncate(self.path, step, resume_from)
+      self._columns = _truncate(self.path, (step, series), last)
     self._events = workdir / 'tensorboard'
     self._events.mkdir(exist_ok=True)
     # The thread of a SummaryWriter would print errors if the disk is full.
@@ -193,7 +201,10 @@ class MetricsWriter:
     self._last_flush = time.monotonic()
     # Makes TensorBoard drop the events from this step on.
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-    self._write_event(event_pb2.Event(step=resume_from + 1, session_log=start))
+    self._write_event(event_pb2.Event(step=last + 1, session_log=start))
+    self._open()
+
+  def _open(self) -> None:
     self._csv = self.path.open('a', encoding='utf-8', newline='')
     self._links = os.fstat(self._csv.fileno()).st_nlink
 
@@ -202,7 +213,7 @@ class MetricsWriter:
 
     Args:
       rows: All rows of a step. Each row includes the step and the series, and
-        has the same keys in every call. Values are scalars or single-line
+        all have the same keys in every call. Values are scalars or single-line
         strings. NaN marks a missing value and is written as an empty field.
 
     Raises:
@@ -220,10 +231,15 @@ class MetricsWriter:
     ]
     text = io.StringIO()
     csv_writer = csv.writer(text, lineterminator='\n')
-    if not self._keys:
+    if not self._columns:
       csv_writer.writerow(keys)
-    csv_writer.writerows([_to_field(v) for v in row.values()] for row in plain)
+      self._columns = keys
     with files.naming(self.path):
+      self._add_columns(keys)
+      csv_writer.writerows(
+        [_to_field(row.get(key, math.nan)) for key in self._columns]
+        for row in plain
+      )
       self._csv.write(text.getvalue())
       self._csv.flush()
       # Editors replace files; rows written to the old file would be lost.
@@ -237,6 +253,17 @@ class MetricsWriter:
       self._write_event(_to_event(step, scalars))
       for logger in self._loggers:
         logger.log(step, {self._prefix + tag: x for tag, x in scalars.items()})
+
+  def _add_columns(self, keys: Sequence[str]) -> None:
+    """Appends new columns to the file, empty in the rows that it has."""
+    new = [key for key in keys if key not in self._columns]
+    if not new:
+      return
+    self._csv.close()
+    header, *rows = _read_rows(self.path)
+    _write_rows(self.path, [header + new, *(x + [''] * len(new) for x in rows)])
+    self._columns = header + new
+    self._open()
 
   def close(self) -> None:
     """Closes the files; all events are on disk when this returns."""
@@ -368,21 +395,38 @@ def _read_rows(path: files.PathLike) -> list[list[str]]:
   return rows
 
 
-def _truncate(path: pathlib.Path, step: str, last: int) -> list[str]:
-  """Drops the rows after a step; returns the columns, [] without a header."""
+def _truncate(
+  path: pathlib.Path, identity: tuple[str, str], last: int
+) -> list[str]:
+  """Drops the rows after a step.
+
+  Args:
+    path: The file.
+    identity: The columns of the step and of the series.
+    last: The last step that is kept.
+
+  Returns:
+    The columns; [] if no row is kept, so that the next rows define them.
+  """
   header, *rows = _read_rows(path) or [[]]
-  if header and step not in header:
-    raise _damaged(path, f'no column "{step}", only {header}')
+  for name in identity:
+    if header and name not in header:
+      raise _damaged(path, f'no column "{name}", only {header}')
+  step, _ = identity
   try:
     kept = [row for row in rows if int(row[header.index(step)]) <= last]
   except ValueError as error:
     content = f'no whole numbers in the column "{step}" ({error})'
     raise _damaged(path, content) from error
+  kept = [header, *kept] if kept else []
+  _write_rows(path, kept)
+  return kept[0] if kept else []
+
+
+def _write_rows(path: pathlib.Path, rows: Sequence[Sequence[str]]) -> None:
+  """Replaces the file."""
   with (
     files.replacing(path) as temporary,
     temporary.open('w', encoding='utf-8', newline='') as file,
   ):
-    csv.writer(file, lineterminator='\n').writerows(
-      [header, *kept] if header else []
-    )
-  return header
+    csv.writer(file, lineterminator='\n').writerows(rows)

@@ -146,7 +146,8 @@ class Run:
     self.step = 0
     self.options = options
     self._loggers, self._clock = loggers, clock
-    self._saved = 0  # The step of the newest checkpoint.
+    # The step of the newest checkpoint.
+    self._saved: int | None = None
     self._start = self._last_save = clock()
     self._compiled_before = compilation.seconds()
     self._wait = options.seconds
@@ -211,7 +212,7 @@ class Run:
     options = self.options
     return metrics.MetricsWriter(
       self.folder / part,
-      self.step,
+      self._saved,
       options.step,
       options.series,
       self._loggers,
@@ -238,7 +239,7 @@ class Run:
 
   def is_due(self, is_last: bool = False) -> bool:
     """Returns whether to save now; `is_last` if the run ends with this step."""
-    return self.step > self._saved and (
+    return self.step > (self._saved or 0) and (
       is_last
       or self.step % self.options.every == 0
       or self._clock() - self._last_save >= self._wait

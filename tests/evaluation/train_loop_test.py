@@ -79,14 +79,16 @@ def run(
 
 def test_stages_end_at_multiples() -> None:
   agents = Agents()
-  stages = run(agents, train_loop.UpdateRange(3, 14, (5, 4)))
+  stages = run(agents, train_loop.UpdateRange(3, 14, (5, 4), 100))
   assert agents.asked == ['compile', 1, 1, 3, 2, 2, 2]
   assert [stage.update for stage in stages] == [4, 5, 8, 10, 12, 14]
   assert [stage.is_last for stage in stages] == [False] * 5 + [True]
+  assert stages[-1].environment_steps == 100 + 11 * 24
   assert stages[0].rows == [
     {
       'update': 4,
-      'environment_steps': 4 * 24,
+      # Those before may have been more for each update.
+      'environment_steps': 100 + 24,
       'episodes': 1,
       'return': 1.0,
       'loss': 1.0,

@@ -10,6 +10,7 @@ import launching
 import numpy as np
 import pytest
 
+import disco_rl
 from disco_rl.runtime import files
 from disco_rl.runtime import forks
 from disco_rl.runtime import metrics
@@ -53,11 +54,22 @@ def test_a_fork_goes_on_as_its_source_would(
 def test_settings_of_a_fork_may_differ(
   run: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-  changes = ('--config.learning_rate=0.5', '--config.entropy_cost=0.2')
-  launch(tmp_path / 'fork', *LONGER, *changes, f'--from={run}')
+  changes = (
+    *('--config.learning_rate=0.5', '--config.entropy_cost=0.2'),
+    *('--config.updates_per_rollout=2', '--config.updates=30'),
+  )
+  launch(tmp_path / 'fork', *CATCH, *changes, f'--from={run}')
   rows = metrics.read(tmp_path / 'fork' / 'metrics.csv')
   old = metrics.read(run / 'metrics.csv')
   np.testing.assert_array_equal(rows['loss'][:8], old['loss'])
+  # Twice as many updates for each step.
+  steps = [60, 120, 180, 240, 264, 300]
+  np.testing.assert_array_equal(rows['environment_steps'][::2], steps)
+  summary = metrics.read_json(tmp_path / 'fork' / 'summary.json')
+  assert summary['environment_steps'] == steps[-1]
+  assert disco_rl.load_agent(tmp_path / 'fork').train(2)[
+    'environment_steps'
+  ] == [312]
   # With such a learning rate the policy is soon certain.
   assert (rows['policy_entropy'][8:] < old['policy_entropy'][6:]).all()
 

@@ -37,7 +37,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   settings = {
     **quickstart.get_config().to_dict(),
     **small_runs.SETTINGS,
-    'held_out_environments': 'catch/4x3',
   }
   metrics.write_json(workdir / 'config.json', settings)
   metrics.write_json(workdir / 'summary.json', {'meta_steps': 7})

@@ -61,12 +61,15 @@ def test_discovery_is_forked_with_other_settings(
   launching.call(meta_train, source, *TINY, '--config.meta_steps=1')
   before = launching.contents(source)
   flags = (*TINY, '--config.meta_steps=2', f'--from={source}')
-  launching.call(meta_train, fork, *flags, '--config.meta_learning_rate=0.1')
+  changes = ('--config.meta_learning_rate=0.1', '--config.inner_updates=1')
+  launching.call(meta_train, fork, *flags, *changes)
   assert launching.contents(source) == before
   origin = metrics.read_json(fork / 'config.json')['forked_from']
   assert origin == {'workdir': str(source), 'step': 1}
   rows, old = (metrics.read(x / 'metrics.csv') for x in (fork, source))
   np.testing.assert_array_equal(rows['meta_step'], [1, 2])
   assert rows['rule_update_norm'][0] == old['rule_update_norm'][0]
+  # Two agents, two environments each: of 2 + 2 rollouts, then of 1 + 2.
+  np.testing.assert_array_equal(rows['environment_steps'], [80, 80 + 60])
   # Adam's steps are as large as its learning rate.
   assert rows['rule_update_norm'][1] > 10 * old['rule_update_norm'][0]

@@ -49,6 +49,8 @@ TINY = (
   '--config.rule_policy_channels=(3, 2)',
   '--config.rule_policy_target_channels=3',
 )
+# Without an evaluation every other meta-step.
+ALONE = ('--config.held_out_environments=',)
 # An agent takes 40 steps in each meta-step; the age of one of the two starts at
 # half of its budget, and both are reset during the run.
 # A step, which is an action here, counts two: a life has 100 steps.
@@ -61,14 +63,6 @@ EVOLUTION = [
   f'--config.{name}={value}'
   for name, value in ablations.VARIANTS['evolution'].items()
 ]
-# And an evaluation every other meta-step.
-EVALUATED = (
-  *SMALL,
-  '--config.held_out_environments=catch/4x3',
-  '--config.held_out_every=2',
-  '--config.held_out_updates=4',
-  '--config.held_out_seeds=2',
-)
 # What no two runs have in common.
 TIMES = (
   *('seconds', 'compile_seconds', 'checkpoint_seconds'),
@@ -148,14 +142,6 @@ def assert_same_run(
 def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   """A run that nothing disturbed; not to be changed."""
   workdir = tmp_path_factory.mktemp('meta_train') / 'new' / 'run'
-  launch(workdir, *EVALUATED)
-  return workdir
-
-
-@pytest.fixture(scope='module')
-def small(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  """Such a run without evaluations; not to be changed."""
-  workdir = tmp_path_factory.mktemp('meta_train') / 'small'
   launch(workdir, *SMALL)
   return workdir
 
@@ -294,7 +280,7 @@ def test_every_parameter_of_the_rule_changes(finished: pathlib.Path) -> None:
 def test_another_seed_is_another_run(
   finished: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-  launch(tmp_path, *TINY, '--config.seed=1', '--config.meta_steps=1')
+  launch(tmp_path, *TINY, *ALONE, '--config.seed=1', '--config.meta_steps=1')
   for name in ('initial_rule.npz', 'rule.npz'):
     assert small_runs.differing(
       weights.load(tmp_path / name), weights.load(finished / name)
@@ -307,7 +293,7 @@ def test_another_seed_is_another_run(
 
 
 def test_a_finished_run_can_be_continued(
-  small: pathlib.Path,
+  finished: pathlib.Path,
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -317,17 +303,17 @@ def test_a_finished_run_can_be_continued(
   assert 'compiling: a program for each' in capsys.readouterr().err
   rows = (workdir / 'metrics.csv').read_text()
   assert rows.count('\n') == 1 + 2
-  assert (small / 'metrics.csv').read_text().startswith(rows)
+  assert (finished / 'metrics.csv').read_text().startswith(rows)
   rule = (workdir / 'rule.npz').read_bytes()
   assert metrics.read_json(workdir / 'summary.json')['meta_steps'] == 2
 
   launch(workdir, *SMALL)
-  assert_same_run(workdir, small)
+  assert_same_run(workdir, finished)
   assert (workdir / 'rule.npz').read_bytes() != rule
 
 
 def test_a_run_that_receives_sigterm_saves_first(
-  small: pathlib.Path, tmp_path: pathlib.Path
+  finished: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   workdir = tmp_path / 'run'
   write = metrics.MetricsWriter.write
@@ -345,11 +331,11 @@ def test_a_run_that_receives_sigterm_saves_first(
   assert caught.value.code == 128 + signal.SIGTERM
   assert (workdir / 'checkpoints' / '3').exists()  # Not due: every other one.
   launch(workdir, *SMALL)
-  assert_same_run(workdir, small)
+  assert_same_run(workdir, finished)
 
 
 def test_a_killed_run_resumes_bit_for_bit(
-  small: pathlib.Path,
+  finished: pathlib.Path,
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -364,7 +350,7 @@ def test_a_killed_run_resumes_bit_for_bit(
   printed = capsys.readouterr()
   assert ' 50% 2/4 ' in printed.err.splitlines()[1]
   assert f'The rule is {workdir / "rule.npz"}' in printed.out
-  assert_same_run(workdir, small)
+  assert_same_run(workdir, finished)
 
 
 @pytest.mark.slow
@@ -390,6 +376,7 @@ def test_environments_on_the_host_beside_others(tmp_path: pathlib.Path) -> None:
   """All agents are reset after each meta-step."""
   mixed = (
     *TINY,
+    *ALONE,
     '--config.environments=catch/4x3,gymnasium/CartPole-v1',
     '--config.budgets=40',
     '--config.stagger=false',
@@ -416,6 +403,7 @@ def test_evolution(tmp_path: pathlib.Path) -> None:
   launch(
     tmp_path,
     *TINY,
+    *ALONE,
     *EVOLUTION,
     '--config.evolution_pairs=2',
     '--config.evolution_std=1',
@@ -464,7 +452,7 @@ def test_fine_tuning_begins_with_the_rule_in_the_file(
 def test_another_run_is_not_overwritten(copy: pathlib.Path) -> None:
   before = launching.contents(copy)
   message = error(
-    copy, *EVALUATED, '--config.meta_learning_rate=0.5', '--config.seed=3'
+    copy, *SMALL, '--config.meta_learning_rate=0.5', '--config.seed=3'
   )
   assert 'meta_learning_rate was 0.002, is 0.5; seed was 0, is 3.' in message
   assert 'hidden_sizes' not in message

@@ -5,6 +5,7 @@ functions of the rule's parameters, so that NumPy can follow the whole run.
 """
 
 import dataclasses
+import itertools
 import pathlib
 from typing import Any
 
@@ -28,6 +29,7 @@ from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
 from disco_rl.runtime import metrics
 from disco_rl.update_rules import actor_critic
+from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
 
 META_STEPS = 4
@@ -315,6 +317,49 @@ def test_members_age_by_their_own_steps_and_all_are_counted(run: Run) -> None:
   for name, size in zip(('many', 'one'), SIZES):
     steps = run.metrics['environment_steps'][of_environment(name)]
     np.testing.assert_array_equal(steps, 7 * size * meta_steps)
+
+
+def test_steps_are_counted_as_they_were_made(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """A fork may take more of them in each meta-step; 2^53 is passed exactly."""
+  many = 2**52 + 1
+  for last, steps in ((1, many), (2, many), (META_STEPS, 11)):
+    monkeypatch.setattr(
+      KnownGradients, 'steps', inner_loop_lib.Steps(of_member=3, in_all=steps)
+    )
+    run = discover(tmp_path, meta_steps=last)
+  expected = many * np.array([1, 2, 2, 2]) + [0, 0, 11, 22]
+  of_one = run.metrics['environment'] == 'one'
+  counted = run.metrics['environment_steps']
+  np.testing.assert_array_equal(counted[of_one], expected)
+  np.testing.assert_array_equal(counted[~of_one], SIZES[0] * expected)
+  total = AGENTS * int(expected[-1])
+  assert cards.read(tmp_path / 'rule.json').environment_steps == total
+  summary = metrics.read_json(tmp_path / 'summary.json')
+  assert summary['environment_steps'] == total
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(
+  run: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  write, writes = metrics.MetricsWriter.write, itertools.count()
+
+  def write_and_die(self: metrics.MetricsWriter, rows: Any) -> None:
+    write(self, rows)
+    if next(writes) == 2:
+      raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(metrics.MetricsWriter, 'write', write_and_die)
+    discover(tmp_path)
+  left = metrics.read(tmp_path / 'held_out' / 'metrics.csv')['meta_step']
+  assert left.tolist() == [0, 1]
+  again = discover(tmp_path)
+  assert again.held_out['meta_step'].tolist() == [0, 1, 2, 3, 4]
+  for name in ('held_out', 'metrics'):
+    for column, values in getattr(again, name).items():
+      np.testing.assert_array_equal(values, getattr(run, name)[column])
 
 
 def test_the_mean_rule_is_evaluated_and_saved(tmp_path: pathlib.Path) -> None:

@@ -7,13 +7,13 @@ import types as builtin_types
 from typing import Any
 
 import launching
+import numpy as np
 import pytest
 import small
 
 from benchmarks import small_runs
 import disco_rl
 from disco_rl.meta_training import held_out
-from disco_rl.meta_training import inner_loop
 from disco_rl.meta_training import reporting
 from disco_rl.meta_training import rule_files as rule_files_lib
 from disco_rl.runtime import workdirs
@@ -31,7 +31,9 @@ def test_a_lost_rule_is_written_again(
   path = tmp_path / 'rule.npz'
   if junk is not None:
     path.write_bytes(junk)
-  state: Any = builtin_types.SimpleNamespace(rule=RULE, meta_step=4)
+  state: Any = builtin_types.SimpleNamespace(
+    rule=RULE, meta_step=4, environment_steps=[np.array([20, 30, 34, 40])]
+  )
   for is_reported in (True, False):
     rule_files(tmp_path).restore(state, seconds=5.0)
     printed = capsys.readouterr().err
@@ -40,7 +42,7 @@ def test_a_lost_rule_is_written_again(
 
 
 def rule_files(workdir: pathlib.Path) -> rule_files_lib.RuleFiles:
-  """Of a run of three agents that take seven steps in each meta-step."""
+  """Writes the files of a run of three agents."""
   config: Any = builtin_types.SimpleNamespace(
     agents=3,
     environments=('catch/4x3',),
@@ -49,8 +51,8 @@ def rule_files(workdir: pathlib.Path) -> rule_files_lib.RuleFiles:
     seed=6,
   )
   group: Any = builtin_types.SimpleNamespace(
-    config=builtin_types.SimpleNamespace(num_agents=3),
-    steps=inner_loop.Steps(of_member=7, in_all=7),
+    # The last agent is padding.
+    config=builtin_types.SimpleNamespace(counts=np.array([1, 1, 1, 0], bool))
   )
   return rule_files_lib.RuleFiles(
     workdir, disco.Disco(small.META_NETWORK), config, [group], {'discount': 0.9}
@@ -80,7 +82,9 @@ def test_a_lost_card_is_written_again(
 ) -> None:
   """Of the rows that a kill left beyond the checkpoint it has none."""
   path = tmp_path / 'rule.json'
-  state: Any = builtin_types.SimpleNamespace(rule=RULE, meta_step=4)
+  state: Any = builtin_types.SimpleNamespace(
+    rule=RULE, meta_step=4, environment_steps=[np.array([20, 30, 34, 40])]
+  )
   if junk is not None:
     path.write_bytes(junk)
     with pytest.raises(cards.CardError, match=str(path)):

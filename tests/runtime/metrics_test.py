@@ -33,7 +33,9 @@ def _rows(update: int, **others: Any) -> list[dict[str, Any]]:
   ]
 
 
-def _write(workdir: pathlib.Path, *updates: int, resume_from: int = 0) -> None:
+def _write(
+  workdir: pathlib.Path, *updates: int, resume_from: int | None = None
+) -> None:
   with metrics.MetricsWriter(workdir, resume_from) as writer:
     for update in updates:
       writer.write(_rows(update))
@@ -184,6 +186,32 @@ def test_resuming_equals_never_stopping(tmp_path: pathlib.Path) -> None:
   ).read_bytes()
 
 
+def test_a_run_without_a_checkpoint_keeps_no_row(
+  tmp_path: pathlib.Path,
+) -> None:
+  """Not even its columns, which an upgrade may have changed."""
+  _write(tmp_path, 0, 10)
+  with metrics.MetricsWriter(tmp_path, None) as writer:
+    writer.write([{'update': 0, 'seed': 0, 'loss': 1.0}])
+  assert writer.path.read_text() == 'update,seed,loss\n0,0,1\n'
+
+
+def test_a_resumed_run_may_have_other_columns(tmp_path: pathlib.Path) -> None:
+  _write(tmp_path, 10)
+  with metrics.MetricsWriter(tmp_path, 10) as writer:
+    for update in (20, 30):
+      writer.write([{'loss': 0.5, 'seed': 0, 'update': update, 'return': 1.0}])
+  assert writer.path.read_text().splitlines()[-3:] == [
+    '10,1,560,3.5,',
+    '20,0,,1,0.5',
+    '30,0,,1,0.5',
+  ]
+  columns = metrics.read(writer.path)
+  assert [*columns] == [
+    *('update', 'seed', 'environment_steps', 'return', 'loss')
+  ]
+
+
 def test_reading_a_file_cut_off_anywhere(tmp_path: pathlib.Path) -> None:
   path = tmp_path / 'metrics.csv'
   _write(tmp_path, 10, 20)
@@ -243,7 +271,7 @@ def test_tensorboard_receives_the_restart(tmp_path: pathlib.Path) -> None:
   events = _events(tmp_path)
   restarts = [event for event in events if event.HasField('session_log')]
   # Steps from here on are discarded by the reader.
-  assert [event.step for event in restarts] == [1, 21]
+  assert [event.step for event in restarts] == [0, 21]
   points = [step for step, _ in _scalars(tmp_path)['return/mean']]
   assert points == [10, 20, 30, 30]
   assert events.index(restarts[1]) > max(
