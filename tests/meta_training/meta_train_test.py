@@ -343,7 +343,9 @@ def test_a_killed_run_resumes_bit_for_bit(
   lines = launching.kill(meta_train, workdir, 'meta_step', 3, *SMALL)
   # Nothing but progress is on the standard error stream.
   assert lines
-  progress = 'discovery: +[0-9]+% |compiling.*: a program for each group of '
+  progress = (
+    'discovery: +[0-9]+% |compiling.*: a program for each group of |new agents '
+  )
   for line in lines:
     assert re.match(progress, line), line
   launch(workdir, *SMALL)
