@@ -52,6 +52,7 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.meta_training import build
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_value
@@ -105,13 +106,15 @@ class Agent:
   """An agent of a discovery, by the shapes of its arrays.
 
   Attributes:
-    estimator: The estimator of the meta-gradient; holds the agent.
+    problem: The inner problem; holds the agent.
+    estimator: The estimator of the meta-gradient.
     rule_params: eta.
     member: A member of the population, without replay and eta's optimizer.
     update: Its entry of the trajectory.
     validation: The trajectories of a meta-step for the outer loss.
   """
 
+  problem: inner_problem.AgentProblem
   estimator: meta_gradient.MetaGradient
   rule_params: types.Params
   member: inner_loop_lib.Member
@@ -142,8 +145,10 @@ def make_agent() -> Agent:
   )
   state = member.agent.learner
   batch = jax.eval_shape(lambda: rollout(config.agent.batch_size))
+  problem = inner_problem.AgentProblem(inner_loop, config.loss)
   return Agent(
-    meta_gradient.MetaGradient(inner_loop, config.loss, config.mode),
+    problem,
+    meta_gradient.MetaGradient(problem, config.estimators.differentiation),
     rule_params,
     member,
     inner_loop_lib.Trajectory(state, batch, state.params),
@@ -181,7 +186,7 @@ def update(agent: Agent, mesh: jax.sharding.Mesh) -> compilation.Call:
   def learn(
     rule_params: types.Params, state: Any, batch: types.Rollout
   ) -> tuple[Any, types.Params]:
-    state, update = agent.estimator.inner_loop.agent.learn(
+    state, update = agent.problem.inner_loop.agent.learn(
       rule_params, state, batch
     )
     return state, update.gradient
@@ -301,7 +306,7 @@ def kept_bytes(agent: Agent, batch_devices: int) -> int:
   """Adds up the bytes of the member and of its N updates."""
   batch = memory.tree_bytes(agent.update.batches)
   update = memory.tree_bytes(agent.update) - batch + batch // batch_devices
-  updates = agent.estimator.inner_loop.config.inner_updates
+  updates = agent.problem.inner_loop.config.inner_updates
   return memory.tree_bytes(agent.member) + updates * update
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import dataclasses
 from typing import Any
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from disco_rl.environments import base
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
@@ -129,7 +131,7 @@ class StubAgent:
 def stub_member(
   rule_params: types.Params, seed: int | jax.Array
 ) -> inner_loop_lib.Member:
-  """Makes a member that `StubInnerLoop` has not run yet."""
+  """Makes a member that `StubProblem` has not run yet."""
   agent: Any = StubAgent(
     key=jax.random.key(seed),
     rule=jax.tree.map(jnp.zeros_like, rule_params),
@@ -143,40 +145,58 @@ def stub_member(
 
 
 @dataclasses.dataclass(frozen=True)
-class StubInnerLoop:
-  """An inner loop whose rewards depend on the rule and on random numbers.
+class StubProblem:
+  """An inner problem whose rewards depend on the rule and on random numbers.
 
   Attributes:
-    reward: The function from a rule to its reward.
+    reward_of: The function from a rule to its reward.
     noise: The factor of the random part, which the member's key determines.
   """
 
-  reward: Reward
+  reward_of: Reward
   noise: float = 0.0
 
+  num_updates: ClassVar[int] = 1
+
+  def key(self, member: Any) -> types.Array:
+    return member.agent.key
+
+  def with_key(self, member: Any, key: types.Array) -> Any:
+    return member.replace_agent(key=key)
+
   def run(
-    self, environment: None, rule_params: types.Params, member: Any
+    self,
+    environment: None,
+    rule_params: types.Params,
+    member: Any,
+    updates: int,
   ) -> tuple[inner_loop_lib.Member, None, types.Logs]:
-    del environment
+    del environment, updates
     key, _ = jax.random.split(member.agent.key)
     member = member.replace_agent(
       key=key, rule=rule_params, runs=member.agent.runs + 1
     )
-    return member, None, {'reward': self.reward(rule_params)}
+    return member, None, {'reward': self.reward_of(rule_params)}
 
   def validate(
     self, environment: None, member: Any
   ) -> tuple[inner_loop_lib.Member, types.Rollout]:
     del environment
     agent = member.agent
-    reward = self.reward(agent.rule) + self.noise * jax.random.normal(agent.key)
+    noise = self.noise * jax.random.normal(agent.key)
     rollout = types.Rollout(
       observation=(),
       action=jnp.zeros((3, 2), jnp.int32),
       logits=jnp.zeros((3, 2, 2)),
       # The mean over the real steps is the reward.
-      reward=reward + jnp.array([[1.0, -1.0], [1e3, 1e3]]),
+      reward=self.reward_of(agent.rule)
+      + noise
+      + jnp.array([[1.0, -1.0], [1e3, 1e3]]),
       is_terminal=jnp.zeros((2, 2), bool),
       mask=jnp.array([[True, True], [False, False]]),
     )
     return member.replace_agent(validations=agent.validations + 1), rollout
+
+  def reward(self, validation: types.Rollout) -> types.Array:
+    no_loop: Any = None
+    return inner_problem.AgentProblem(no_loop).reward(validation)

@@ -18,14 +18,15 @@ from disco_rl.environments import registry
 from disco_rl.environments.host import adapters
 from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import device_group
-from disco_rl.meta_training import evolution
+from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import initial_rule
 from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import meta_gradient
+from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
+from disco_rl.meta_training import registry as estimator_registry
 from disco_rl.meta_training import resets
 from disco_rl.meta_training import variation
 from disco_rl.runtime import sharding
@@ -102,8 +103,7 @@ def make_inner_loop(
     meta_value_lib.MetaValue(
       config.meta_value, spec, config.agent.network.torso
     ),
-    keep_gradients=(config.estimator, config.mode)
-    == ('differentiation', 'mixed'),
+    keep_gradients=config.estimator_config.needs_gradients,
   )
 
 
@@ -230,15 +230,7 @@ def _make_group(
       config.variation, agent, agent.init(jax.random.key(0))
     )
   )
-  differentiation = meta_gradient.MetaGradient(
-    inner_loop, config.loss, config.mode
-  )
-  if not environments and config.estimator == 'evolution':
-    raise ValueError(
-      f'estimator=evolution needs environments that can be copied, and those '
-      f'of {names[0]} step on the host. Use estimator=differentiation, or '
-      'JAX-native environments.'
-    )
+  problem = inner_problem.AgentProblem(inner_loop, config.loss)
   group = population.GroupConfig(
     names=names,
     inner_loop=inner_loop,
@@ -250,13 +242,32 @@ def _make_group(
   )
   if not environments:
     make = functools.partial(_make_environments, config, group, numbers)
-    return host_group.HostGroup(group, make, differentiation)
-  estimator: inner_loop_lib.Estimator = differentiation
-  if config.estimator == 'evolution':
-    estimator = evolution.EvolutionStrategies(
-      inner_loop, config.evolution_pairs, config.evolution_std
-    )
-  return device_group.DeviceGroup(group, environments, estimator)
+    estimator = _host_estimator(config, problem, names[0])
+    return host_group.HostGroup(group, make, estimator)
+  return device_group.DeviceGroup(
+    group, environments, config.estimator_config.on_device(problem)
+  )
+
+
+def _host_estimator(
+  config: config_lib.MetaTrainingConfig,
+  problem: inner_problem.AgentProblem,
+  environment: str,
+) -> estimator_lib.HostEstimator:
+  """Makes the estimator for an environment on the host, or raises."""
+  estimator = config.estimator_config.on_host(problem)
+  if estimator is not None:
+    return estimator
+  able = [
+    name
+    for name in estimator_registry.NAMES
+    if config.estimators.named(name).on_host(problem) is not None
+  ]
+  raise ValueError(
+    f'estimator={config.estimator} is for JAX-native environments, and those '
+    f'of {environment} step on the host. Use estimator={" or ".join(able)}, or '
+    'other environments.'
+  )
 
 
 def _make_environments(

@@ -9,18 +9,18 @@ from disco_rl import config as config_lib
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import registry
 from disco_rl.environments import suites
+from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import held_out as held_out_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import lifetimes as lifetimes_lib
-from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import outer_loss
+from disco_rl.meta_training import registry as estimator_registry
 from disco_rl.meta_training import variation as variation_lib
 from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import sources
 
-ESTIMATORS = ('differentiation', 'evolution')
 UNTRAINED = 'untrained'
 
 
@@ -48,12 +48,9 @@ class MetaTrainingConfig(config_lib.Settings):
     lifetimes: lifetimes of the agents until they are reset.
     held_out: evaluation on held-out environments.
     variation: differences between the agents.
-    estimator: estimator of the meta-gradient: 'differentiation' or 'evolution'.
-    mode: mode of differentiation, 'mixed', 'checkpointed' or 'plain', with
-      equal gradients; 'plain' keeps the activations of save_every updates at a
-      time, the others of one update.
-    evolution_pairs: antithetic pairs of perturbed rules, for 'evolution'.
-    evolution_std: standard deviation of the perturbations.
+    estimator: estimator of the meta-gradient, by its name in
+      `registry.Estimators`: 'differentiation' or 'evolution'.
+    estimators: settings of all estimators.
     adam_per_agent: whether each agent has its own Adam over the rule; if not,
       one Adam takes the mean of their meta-gradients.
     meta_learning_rate: step size of Adam over the rule.
@@ -91,10 +88,10 @@ class MetaTrainingConfig(config_lib.Settings):
   lifetimes: lifetimes_lib.LifetimeConfig = lifetimes_lib.LifetimeConfig()
   held_out: held_out_lib.HeldOutConfig = held_out_lib.HeldOutConfig()
   variation: variation_lib.VariationConfig = variation_lib.VariationConfig()
-  estimator: Annotated[str, config_lib.one_of(*ESTIMATORS)] = 'differentiation'
-  mode: meta_gradient.Mode = 'mixed'
-  evolution_pairs: config_lib.Count = 8
-  evolution_std: config_lib.Positive = 0.01
+  estimator: Annotated[str, config_lib.one_of(*estimator_registry.NAMES)] = (
+    'differentiation'
+  )
+  estimators: estimator_registry.Estimators = estimator_registry.Estimators()
   adam_per_agent: bool = True
   meta_learning_rate: config_lib.Positive = 1e-3
   meta_decay_steps: config_lib.CountOrZero = 0
@@ -115,13 +112,10 @@ class MetaTrainingConfig(config_lib.Settings):
         f'agents={self.agents} must be at least {len(self.environments)}, one '
         'for each of the environments.'
       )
-    costs = [name for name, cost in vars(self.loss).items() if cost]
-    if self.estimator == 'evolution' and costs:
-      yield (
-        f'estimator=evolution would ignore {", ".join(costs)}: its objective '
-        'is the reward of perturbed rules alone. Set '
-        f'{", ".join(f"{name}=0" for name in costs)}.'
-      )
+    for conflict in self.estimator_config.conflicts_with(
+      self.inner_loop, self.loss
+    ):
+      yield f'estimator={self.estimator} {conflict}'
     if 0 < self.meta_decay_steps < self.meta_steps:
       yield (
         f'meta_steps={self.meta_steps} is above meta_decay_steps='
@@ -142,6 +136,11 @@ class MetaTrainingConfig(config_lib.Settings):
           f'{name}=True is for training with a fixed rule: rules are '
           'discovered on rewards and observations as they are. Leave it out.'
         )
+
+  @property
+  def estimator_config(self) -> estimator_lib.EstimatorConfig:
+    """The settings of the chosen estimator."""
+    return self.estimators.named(self.estimator)
 
   @functools.cached_property
   def members(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.meta_training import chunks
+from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import population
@@ -22,12 +23,13 @@ class DeviceGroup(population.Group):
   """A group in JAX-native environments, whose step is one program."""
 
   is_on_host = False
+  estimator: estimator_lib.DeviceEstimator
 
   def __init__(
     self,
     config: population.GroupConfig,
     environments: Sequence[base.JaxEnvironment],
-    estimator: inner_loop_lib.Estimator,
+    estimator: estimator_lib.DeviceEstimator,
   ):
     """Compiles nothing yet.
 

@@ -3,10 +3,12 @@
 An agent runs its inner loop with perturbed rules, from the same state and with
 the same random numbers; the gradient estimate points from rules with more
 reward to rules with less (Salimans et al., 2017; antithetic pairs). It requires
-environments that can be copied, which are the JAX-native ones.
+environments that can be copied, which are the JAX-native ones. It looks as far
+ahead as the window; `persistent_evolution` looks further.
 """
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,31 +17,51 @@ import optax
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.environments import base
-from disco_rl.maths import masked
+from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import inner_problem
 
 
 @dataclasses.dataclass(frozen=True)
-class EvolutionStrategies(config_lib.Settings):
-  """Estimates the gradient of the reward after N updates.
+class Evolution(estimator_lib.EstimatorConfig, prefix='evolution_'):
+  """Settings of evolution strategies within the window, `evolution`.
 
   Attributes:
-    inner_loop: the inner loop, with N updates and validation.
-    num_pairs: number of perturbations of eta, each with both signs.
-    std: standard deviation of the perturbation of each entry of eta.
+    pairs: antithetic pairs of perturbed rules, each tried by the same agent.
+    std: standard deviation of the perturbation of each entry of the rule.
   """
 
-  inner_loop: inner_loop_lib.InnerLoop
-  num_pairs: config_lib.Count = 8
+  pairs: config_lib.Count = 8
   std: config_lib.Positive = 0.01
 
+  has_outer_loss: ClassVar[bool] = False
+
+  def on_device(
+    self, problem: inner_problem.AgentProblem
+  ) -> 'EvolutionStrategies':
+    """Implements `EstimatorConfig.on_device`."""
+    return EvolutionStrategies(problem, self)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvolutionStrategies(estimator_lib.DeviceEstimator):
+  """Estimates the gradient of minus the mean reward per step after N updates.
+
+  Attributes:
+    problem: The inner problem.
+    settings: The number and the size of perturbations.
+  """
+
+  problem: inner_problem.InnerProblem
+  settings: Evolution = Evolution()
+
   @property
-  def steps(self) -> inner_loop_lib.Steps:
+  def steps(self) -> estimator_lib.Steps:
     """The steps: N updates of the member; perturbed runs also validate."""
-    of_member = self.inner_loop.update_steps
-    runs = 2 * self.num_pairs
-    return inner_loop_lib.Steps(
-      of_member, of_member + runs * self.inner_loop.steps
+    of_member = self.problem.steps(self.problem.num_updates, validations=0)
+    of_run = self.problem.steps(self.problem.num_updates, validations=1)
+    return estimator_lib.Steps(
+      of_member, of_member + 2 * self.settings.pairs * of_run
     )
 
   def __call__(
@@ -50,36 +72,37 @@ class EvolutionStrategies(config_lib.Settings):
   ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
     """Evaluates perturbed rules, then makes updates with the unperturbed one.
 
-    This is an `inner_loop.Estimator` of minus the mean reward per step.
+    Implements `DeviceEstimator.__call__`.
     """
+    problem, updates = self.problem, self.problem.num_updates
+    pairs, std = self.settings.pairs, self.settings.std
     # Perturbed runs have a separate key: with the member's key they would use
     # the keys of its next perturbations.
-    key, noise_key, run_key = jax.random.split(member.agent.key, 3)
-    start = member.replace_agent(key=run_key)
+    key, noise_key, run_key = jax.random.split(problem.key(member), 3)
+    start = problem.with_key(member, run_key)
 
     def reward(rule_params: types.Params) -> types.Array:
-      after, _, _ = self.inner_loop.run(environment, rule_params, start)
-      _, validation = self.inner_loop.validate(environment, after)
-      return masked.mean(validation.reward, validation.mask)
+      after, _, _ = problem.run(environment, rule_params, start, updates)
+      return problem.reward(problem.validate(environment, after)[1])
 
     def pair(
       gradient: types.Params, key: types.Array
     ) -> tuple[types.Params, types.Array]:
       noise = optax.tree.random_like(key, rule_params)
       better, worse = (
-        reward(optax.tree.add_scale(rule_params, sign * self.std, noise))
+        reward(optax.tree.add_scale(rule_params, sign * std, noise))
         for sign in (1.0, -1.0)
       )
-      slope = (better - worse) / (2.0 * self.std * self.num_pairs)
+      slope = (better - worse) / (2.0 * std * pairs)
       return optax.tree.add_scale(gradient, -slope, noise), better - worse
 
     gradient, differences = jax.lax.scan(
       pair,
       optax.tree.zeros_like(rule_params),
-      jax.random.split(noise_key, self.num_pairs),
+      jax.random.split(noise_key, pairs),
     )
-    member, _, logs = self.inner_loop.run(
-      environment, rule_params, member.replace_agent(key=key)
+    member, _, logs = problem.run(
+      environment, rule_params, problem.with_key(member, key), updates
     )
     logs = {**logs, 'reward_difference': jnp.mean(jnp.abs(differences))}
     return gradient, member, logs

@@ -17,8 +17,8 @@ from disco_rl.agent import host_collector
 from disco_rl.environments import base
 from disco_rl.environments.host import joined
 from disco_rl.meta_training import chunks
+from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import offloading
 from disco_rl.meta_training import population
@@ -78,13 +78,13 @@ class HostGroup(population.Group):
   """
 
   is_on_host = True
-  estimator: meta_gradient.MetaGradient
+  estimator: estimator_lib.HostEstimator
 
   def __init__(
     self,
     config: population.GroupConfig,
     make_environments: Callable[[int], Sequence[base.HostEnvironment]],
-    estimator: meta_gradient.MetaGradient,
+    estimator: estimator_lib.HostEstimator,
   ):
     """Compiles nothing yet, and makes no environment.
 
@@ -471,7 +471,7 @@ class HostGroup(population.Group):
     rule_params: types.Params,
     members: inner_loop_lib.Member,
     validation: Sequence[types.Rollout],
-  ) -> tuple[meta_gradient.Cotangents, inner_loop_lib.Member, types.Logs]:
+  ) -> tuple[estimator_lib.Cotangents, inner_loop_lib.Member, types.Logs]:
     """Evaluates the outer loss of each member."""
     return self._at_once(
       lambda member, rollouts: self.estimator.outer_gradient(
@@ -484,15 +484,15 @@ class HostGroup(population.Group):
   def _backward_all(
     self,
     rule_params: types.Params,
-    cotangents: meta_gradient.Cotangents,
+    cotangents: estimator_lib.Cotangents,
     updates: Sequence[inner_loop_lib.Trajectory],
-  ) -> tuple[meta_gradient.Cotangents, types.Logs]:
+  ) -> tuple[estimator_lib.Cotangents, types.Logs]:
     """Sweeps back through k updates of each member."""
 
     def backward(
-      cotangents: meta_gradient.Cotangents,
+      cotangents: estimator_lib.Cotangents,
       updates: Sequence[inner_loop_lib.Trajectory],
-    ) -> tuple[meta_gradient.Cotangents, types.Logs]:
+    ) -> tuple[estimator_lib.Cotangents, types.Logs]:
       segment = self.config.inner_loop.segment(updates)
       cotangents, logs = self.estimator.backward(
         rule_params, cotangents, segment

@@ -8,9 +8,8 @@ Nothing is differentiated here.
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
+import functools
 from typing import Any
-from typing import NamedTuple
-from typing import Protocol
 
 import jax
 from jax import memory
@@ -124,16 +123,15 @@ class InnerLoop:
     each = self.agent.config.num_environments
     return -(-self.config.validation_trajectories // each)
 
-  @property
-  def update_steps(self) -> int:
-    """The environment steps of one agent in N updates."""
-    return self.config.inner_updates * self.agent.steps_per_update
+  def steps(self, updates: int, validations: int) -> int:
+    """Counts the environment steps of one agent.
 
-  @property
-  def steps(self) -> int:
-    """The environment steps of one agent in N updates and validation."""
-    per_rollout = self.agent.steps_per_update
-    return self.update_steps + self.validation_rollouts * per_rollout
+    Args:
+      updates: The number of updates, each of which follows a rollout.
+      validations: The number of times that it acts for validation.
+    """
+    rollouts = updates + validations * self.validation_rollouts
+    return rollouts * self.agent.steps_per_update
 
   def learn(
     self, rule_params: types.Params, member: Member, batch: types.Rollout
@@ -171,22 +169,20 @@ class InnerLoop:
     environment: base.JaxEnvironment,
     rule_params: types.Params,
     member: Member,
+    updates: int,
   ) -> tuple[Member, Trajectory, types.Logs]:
-    """Makes N updates in JAX-native environments.
+    """Makes updates in JAX-native environments.
+
+    Args:
+      environment: The environment of the member.
+      rule_params: eta.
+      member: The member before the updates.
+      updates: The number of updates, a multiple of k.
 
     Returns:
       The member after the updates, the trajectory, and means to log.
     """
-
-    def update(
-      member: Member, _: None
-    ) -> tuple[Member, tuple[Trajectory, types.Logs]]:
-      member, rollout = self._act(environment, member)
-      state, (slots,) = self.agent.add_and_draw(member.agent, rollout)
-      batch = replay.take(state.replay, slots)
-      member = dataclasses.replace(member, agent=state)
-      member, trajectory, logs = self.learn(rule_params, member, batch)
-      return member, (trajectory, logs)
+    update = functools.partial(self._update, environment, rule_params)
 
     def segment(
       member: Member, _: None
@@ -201,9 +197,24 @@ class InnerLoop:
     member, (trajectory, logs) = jax.lax.scan(
       segment,
       member,
-      length=self.config.inner_updates // self.config.save_every,
+      length=updates // self.config.save_every,
     )
     return member, trajectory, jax.tree.map(jnp.mean, logs)
+
+  def _update(
+    self,
+    environment: base.JaxEnvironment,
+    rule_params: types.Params,
+    member: Member,
+    _: None,
+  ) -> tuple[Member, tuple[Trajectory, types.Logs]]:
+    """Acts for one rollout, and learns once; the body of a scan."""
+    member, rollout = self._act(environment, member)
+    state, (slots,) = self.agent.add_and_draw(member.agent, rollout)
+    batch = replay.take(state.replay, slots)
+    member = dataclasses.replace(member, agent=state)
+    member, trajectory, logs = self.learn(rule_params, member, batch)
+    return member, (trajectory, logs)
 
   def _act(
     self, environment: base.JaxEnvironment, member: Member
@@ -272,41 +283,3 @@ class InnerLoop:
       )[:, :number],
       rollouts,
     )
-
-
-class Steps(NamedTuple):
-  """The environment steps of a meta-step, for one member.
-
-  Attributes:
-    of_member: The steps of the member itself, which age it.
-    in_all: All steps, including those of discarded runs.
-  """
-
-  of_member: int
-  in_all: int
-
-
-class Estimator(Protocol):
-  """Estimates the meta-gradient of one member."""
-
-  @property
-  def steps(self) -> Steps:
-    """The environment steps of a call."""
-
-  def __call__(
-    self,
-    rule_params: types.Params,
-    member: Member,
-    environment: base.JaxEnvironment,
-  ) -> tuple[types.Params, Member, types.Logs]:
-    """Makes the member's N updates, and estimates the meta-gradient.
-
-    Args:
-      rule_params: eta.
-      member: The member before its updates.
-      environment: The environment of this member.
-
-    Returns:
-      The gradient of the outer loss with respect to eta, the member after its
-      updates, and scalars to log.
-    """

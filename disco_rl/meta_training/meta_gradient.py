@@ -19,38 +19,69 @@ from disco_rl import types
 from disco_rl.agent import learner
 from disco_rl.environments import base
 from disco_rl.maths import shared_batch
+from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
-from disco_rl.meta_training import outer_loss
+from disco_rl.meta_training import inner_problem
 
 MODES = ('plain', 'checkpointed', 'mixed')
-Mode = Annotated[str, config_lib.one_of(*MODES)]
-# Gradients of the outer loss with respect to the differentiable leaves of a
-# learner state, and with respect to eta in the updates after that state.
-Cotangents = tuple[types.PyTree, types.Params]
+Cotangents = estimator_lib.Cotangents
 
 
 @dataclasses.dataclass(frozen=True)
-class MetaGradient(config_lib.Settings):
+class SweepConfig(estimator_lib.EstimatorConfig):
+  """Settings of estimators that differentiate through the window.
+
+  Attributes:
+    mode: mode of differentiation, 'mixed', 'checkpointed' or 'plain', with
+      equal gradients; 'plain' keeps the activations of save_every updates at a
+      time, the others of one update.
+  """
+
+  # Without a prefix: one setting for all of them.
+  mode: Annotated[str, config_lib.one_of(*MODES), config_lib.Called('mode')] = (
+    'mixed'
+  )
+
+  @property
+  def needs_gradients(self) -> bool:
+    """Implements `EstimatorConfig.needs_gradients`."""
+    return self.mode == 'mixed'
+
+
+@dataclasses.dataclass(frozen=True)
+class Differentiation(SweepConfig):
+  """Settings of differentiation through the window, `differentiation`."""
+
+  def on_device(self, problem: inner_problem.AgentProblem) -> 'MetaGradient':
+    """Implements `EstimatorConfig.on_device`."""
+    return MetaGradient(problem, self)
+
+  def on_host(self, problem: inner_problem.AgentProblem) -> 'MetaGradient':
+    """Implements `EstimatorConfig.on_host`."""
+    return MetaGradient(problem, self)
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
   """Computes the meta-gradient by differentiation, the same in all modes.
 
   Attributes:
-    inner_loop: The inner loop, with the states that it keeps.
-    loss: The weights of the outer loss.
-    mode: 'plain' differentiates each segment of updates as a whole, and keeps
-      the activations of all of its updates; 'checkpointed' takes one update at
-      a time, reverse over reverse; 'mixed' also does, but differentiates the
-      known inner gradient forward over reverse, see `maths.mixed_mode`.
+    problem: The inner problem.
+    settings: The mode. 'plain' differentiates each segment of updates as a
+      whole, and keeps the activations of all of its updates; 'checkpointed'
+      takes one update at a time, reverse over reverse; 'mixed' also does, but
+      differentiates the known inner gradient forward over reverse, see
+      `maths.mixed_mode`.
   """
 
-  inner_loop: inner_loop_lib.InnerLoop
-  loss: outer_loss.OuterLossConfig = outer_loss.OuterLossConfig()
-  mode: Mode = 'mixed'
+  problem: inner_problem.InnerProblem
+  settings: SweepConfig = Differentiation()
 
   @property
-  def steps(self) -> inner_loop_lib.Steps:
+  def steps(self) -> estimator_lib.Steps:
     """The steps of N updates and validation, all of them by the member."""
-    steps = self.inner_loop.steps
-    return inner_loop_lib.Steps(steps, steps)
+    steps = self.problem.steps(self.problem.num_updates, validations=1)
+    return estimator_lib.Steps(steps, steps)
 
   def __call__(
     self,
@@ -58,11 +89,12 @@ class MetaGradient(config_lib.Settings):
     member: inner_loop_lib.Member,
     environment: base.JaxEnvironment,
   ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
-    """Runs the inner loop, then differentiates; an `inner_loop.Estimator`."""
-    member, trajectory, logs = self.inner_loop.run(
-      environment, rule_params, member
+    """Runs the inner loop, then differentiates."""
+    problem = self.problem
+    member, trajectory, logs = problem.run(
+      environment, rule_params, member, problem.num_updates
     )
-    member, validation = self.inner_loop.validate(environment, member)
+    member, validation = problem.validate(environment, member)
     gradient, member, outer_logs = self.differentiate(
       rule_params, member, trajectory, validation
     )
@@ -101,37 +133,13 @@ class MetaGradient(config_lib.Settings):
   ) -> tuple[Cotangents, inner_loop_lib.Member, types.Logs]:
     """Differentiates the outer loss; the meta-value function learns.
 
-    `MetaValue.update` estimates the advantages before the function learns.
-
-    Args:
-      rule_params: eta.
-      member: The member after its N updates.
-      validation: The validation trajectories, made with the last parameters.
-
-    Returns:
-      The cotangents that the sweep starts from, the member, and scalars to log.
+    Implements `HostEstimator.outer_gradient`.
     """
-    validation = shared_batch.own_shard(validation)
-    meta_value, estimates, logs = self.inner_loop.meta_value.update(
-      member.meta_value, validation, validation.logits
-    )
-    agent = self.inner_loop.agent
-
-    def validation_loss(
-      params: types.Params,
-    ) -> tuple[types.Array, types.Logs]:
-      _, taken = agent.network.unroll(params, validation)
-      return outer_loss.validation_loss(
-        self.loss, taken, validation, estimates.normalized_advantage
-      )
-
-    last = member.agent.learner
-    of_params, loss_logs = jax.grad(validation_loss, has_aux=True)(last.params)
+    gradient, member, logs = self.problem.outer_gradient(member, validation)
     cotangents = initial_cotangents(
-      rule_params, last, shared_batch.mean(of_params)
+      rule_params, self.problem.learner(member), gradient
     )
-    member = dataclasses.replace(member, meta_value=meta_value)
-    return cotangents, member, {**logs, **loss_logs}
+    return cotangents, member, logs
 
   def sweep(
     self,
@@ -152,7 +160,7 @@ class MetaGradient(config_lib.Settings):
     """
     (_, gradient), logs = jax.lax.scan(
       lambda carry, segment: self.backward(
-        rule_params, carry, self.inner_loop.to_device(segment)
+        rule_params, carry, self.problem.to_device(segment)
       ),
       cotangents,
       trajectory,
@@ -166,17 +174,9 @@ class MetaGradient(config_lib.Settings):
     cotangents: Cotangents,
     segment: inner_loop_lib.Trajectory,
   ) -> tuple[Cotangents, types.Logs]:
-    """Carries the cotangents back through one segment of k updates.
-
-    Args:
-      rule_params: eta.
-      cotangents: The cotangents of the state after the segment.
-      segment: The segment, on the device, without the leading axis of segments.
-
-    Returns:
-      The cotangents of the state before it, and logs [k].
-    """
-    back = self._segment_at_once if self.mode == 'plain' else self._segment
+    """Implements `HostEstimator.backward`."""
+    is_plain = self.settings.mode == 'plain'
+    back = self._segment_at_once if is_plain else self._segment
     return back(rule_params, cotangents, segment)
 
   def _segment_at_once(
@@ -192,7 +192,7 @@ class MetaGradient(config_lib.Settings):
       state: learner.LearnerState,
       batch: types.Rollout,
     ) -> tuple[learner.LearnerState, tuple[types.Array, types.Logs]]:
-      state, loss, logs = self._update(rule_params, state, batch, None)
+      state, loss, logs = self.problem.update(rule_params, state, batch, None)
       return state, (loss, logs)
 
     def updates(
@@ -213,6 +213,7 @@ class MetaGradient(config_lib.Settings):
   ) -> tuple[Cotangents, types.Logs]:
     """Differentiates through a segment, one update at a time."""
     states, gradients = self._states(rule_params, segment)
+    is_mixed = self.settings.mode == 'mixed'
 
     def back(
       cotangents: Cotangents,
@@ -220,8 +221,8 @@ class MetaGradient(config_lib.Settings):
     ) -> tuple[Cotangents, types.Logs]:
       state, batch, gradient = one
       return _backpropagate(
-        lambda rule_params, state: self._update(
-          rule_params, state, batch, gradient
+        lambda rule_params, state: self.problem.update(
+          rule_params, state, batch, gradient if is_mixed else None
         ),
         rule_params,
         state,
@@ -236,7 +237,8 @@ class MetaGradient(config_lib.Settings):
     self, rule_params: types.Params, segment: inner_loop_lib.Trajectory
   ) -> tuple[learner.LearnerState, types.Params | None]:
     """Computes states before each update, and gradients for mixed mode."""
-    is_mixed, is_single = self.mode == 'mixed', len(segment.batches.action) == 1
+    is_mixed = self.settings.mode == 'mixed'
+    is_single = len(jax.tree.leaves(segment.batches)[0]) == 1
     is_stored = segment.gradients is not None if is_mixed else is_single
     if is_stored:
       states = jax.tree.map(lambda x: x[None], segment.states)
@@ -245,29 +247,11 @@ class MetaGradient(config_lib.Settings):
     def update_again(
       state: learner.LearnerState, batch: types.Rollout
     ) -> tuple[learner.LearnerState, tuple[learner.LearnerState, types.PyTree]]:
-      after, update = self.inner_loop.agent.learn(rule_params, state, batch)
-      return after, (state, update.gradient if is_mixed else None)
+      after, gradient = self.problem.learn(rule_params, state, batch)
+      return after, (state, gradient if is_mixed else None)
 
     _, kept = jax.lax.scan(update_again, segment.states, segment.batches)
     return kept
-
-  def _update(
-    self,
-    rule_params: types.Params,
-    state: learner.LearnerState,
-    batch: types.Rollout,
-    gradient: types.Params | None,
-  ) -> tuple[learner.LearnerState, types.Array, types.Logs]:
-    """Repeats one update of the agent, to be differentiated.
-
-    Returns:
-      The state after the update; the regularizer, divided by N; and logs.
-    """
-    state, update = self.inner_loop.agent.learn(
-      rule_params, state, batch, gradient if self.mode == 'mixed' else None
-    )
-    loss, logs = outer_loss.target_regularizer(self.loss, update.targets, batch)
-    return state, loss / self.inner_loop.config.inner_updates, logs
 
 
 def initial_cotangents(

@@ -3,7 +3,7 @@
   for each agent i of the population:
     update N times: act, add to replay, sample, learn   inner_loop
     act with the last parameters, for validation        inner_loop
-    g_i = gradient of the outer loss w.r.t. eta         meta_gradient, evolution
+    g_i = gradient of the outer loss w.r.t. eta         registry: the estimators
     u_i = Adam_i(g_i)                                   meta_update
   eta <- eta + (1 / n) sum_i u_i                        meta_update
   reset the agents whose lifetimes have expired         lifetimes, resets

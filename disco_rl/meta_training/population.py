@@ -21,6 +21,7 @@ import optax
 from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import host_collector
+from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import resets
@@ -150,7 +151,7 @@ class Group(abc.ABC):
   def __init__(
     self,
     config: GroupConfig,
-    estimator: inner_loop_lib.Estimator,
+    estimator: estimator_lib.Estimator,
     empty_replay: Callable[[], types.PyTree],
     environments: types.PyTree = None,
   ):
@@ -186,7 +187,7 @@ class Group(abc.ABC):
     )
 
   @property
-  def steps(self) -> inner_loop_lib.Steps:
+  def steps(self) -> estimator_lib.Steps:
     """The environment steps of one member in a meta-step."""
     return self.estimator.steps
 

@@ -16,6 +16,7 @@ from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.meta_training import build
 from disco_rl.meta_training import evolution
+from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import resets
 from disco_rl.update_rules import policy_gradient
 
@@ -44,7 +45,7 @@ def estimate(
 ) -> Any:
   """The estimated gradient, the member afterwards, and logs."""
   strategies = evolution.EvolutionStrategies(
-    discovering.StubInnerLoop(reward, noise), num_pairs, std
+    discovering.StubProblem(reward, noise), evolution.Evolution(num_pairs, std)
   )
   return strategies(RULE, initial_member(seed), None)
 
@@ -137,7 +138,9 @@ def test_all_environment_steps_are_counted() -> None:
   inner_loop = build.make_inner_loop(
     config, policy_gradient.PolicyGradient(num_bins=3), Counting.spec
   )
-  strategies = evolution.EvolutionStrategies(inner_loop, num_pairs=2)
+  strategies = evolution.EvolutionStrategies(
+    inner_problem.AgentProblem(inner_loop), evolution.Evolution(pairs=2)
+  )
   taken: list[Any] = []
   environment = Counting(taken.append)
 

@@ -8,6 +8,7 @@ import small
 
 from disco_rl import types
 from disco_rl.meta_training import host_group
+from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import population
 from disco_rl.networks import meta_network
@@ -35,7 +36,7 @@ def make_group(torso: str, core: int) -> host_group.HostGroup:
   return host_group.HostGroup(
     group,
     lambda _: [],  # No environment is needed.
-    meta_gradient.MetaGradient(group.inner_loop),
+    meta_gradient.MetaGradient(inner_problem.AgentProblem(group.inner_loop)),
   )
 
 

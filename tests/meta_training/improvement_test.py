@@ -11,6 +11,7 @@ from disco_rl.agent import episodes
 from disco_rl.environments import base
 from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
+from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_step
 from disco_rl.runtime import sharding
@@ -69,7 +70,9 @@ def test_agents_learn_from_the_discovered_rule_alone() -> None:
   group = device_group.DeviceGroup(
     group_config,
     [Bandit(jnp.int32(i % 2)) for i in range(config.agents)],
-    meta_gradient.MetaGradient(group_config.inner_loop, config.loss),
+    meta_gradient.MetaGradient(
+      inner_problem.AgentProblem(group_config.inner_loop, config.loss)
+    ),
   )
   take_step = meta_step.MetaStep(config, [group], sharding.make_mesh())
   state = take_step.init(initial)

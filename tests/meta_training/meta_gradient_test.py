@@ -20,6 +20,7 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
 from disco_rl.maths import optimizers
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import outer_loss
@@ -64,6 +65,17 @@ def make_inner_loop(
   return inner_loop_lib.InnerLoop(config, agent, value)
 
 
+def estimator_of(
+  inner_loop: inner_loop_lib.InnerLoop,
+  loss: outer_loss.OuterLossConfig,
+  mode: str = 'mixed',
+) -> meta_gradient.MetaGradient:
+  return meta_gradient.MetaGradient(
+    inner_problem.AgentProblem(inner_loop, loss),
+    meta_gradient.Differentiation(mode),
+  )
+
+
 # The other modes are compared with each other below.
 @pytest.mark.parametrize(
   'mode',
@@ -94,7 +106,7 @@ def test_golden_meta_gradient(case: goldens.Case, mode: str) -> None:
     network=case.network,
     optimizer=case.optimizer,
   )
-  estimator = meta_gradient.MetaGradient(inner_loop, NO_REGULARIZERS, mode)
+  estimator = estimator_of(inner_loop, NO_REGULARIZERS, mode)
 
   @jax.jit
   def run(
@@ -228,7 +240,8 @@ def differentiate(
   estimator: meta_gradient.MetaGradient,
 ) -> Callable[..., types.Params]:
   """A program: (eta, member, its updates, validation) -> the gradient."""
-  inner_loop = estimator.inner_loop
+  assert isinstance(estimator.problem, inner_problem.AgentProblem)
+  inner_loop = estimator.problem.inner_loop
 
   @jax.jit
   def run(
@@ -237,7 +250,7 @@ def differentiate(
     updates: inner_loop_lib.Trajectory,
     validation: types.Rollout,
   ) -> types.Params:
-    if estimator.mode != 'mixed':
+    if estimator.settings.mode != 'mixed':
       updates = dataclasses.replace(updates, gradients=None)
     trajectory = inner_loop.to_host(inner_loop.segments(updates))
     gradient, _, _ = estimator.differentiate(
@@ -256,7 +269,7 @@ def in_mode(
 ) -> meta_gradient.MetaGradient:
   config = inner_loop_lib.InnerLoopConfig(NUM_UPDATES, B, save_every, offload)
   inner_loop = small_inner_loop(config, ADAM)
-  return meta_gradient.MetaGradient(inner_loop, ALL_REGULARIZERS, mode)
+  return estimator_of(inner_loop, ALL_REGULARIZERS, mode)
 
 
 @functools.cache
@@ -284,7 +297,7 @@ def test_modes_are_equal(
 def test_a_single_update_is_not_made_again() -> None:
   """Its state is stored; no one needs its gradient but mixed mode."""
   missing: Any = None  # An agent, which would have to learn.
-  estimator = meta_gradient.MetaGradient(missing, mode='checkpointed')
+  estimator = estimator_of(missing, ALL_REGULARIZERS, 'checkpointed')
   segment: Any = inner_loop_lib.Trajectory(
     states={'w': jnp.arange(3.0)},
     batches=jax.tree.map(
@@ -306,7 +319,7 @@ def test_half_precision_changes_the_gradient_little() -> None:
       lambda x: x.astype(np.float32) if x.dtype == np.float64 else x,
       members()['old'],
     )
-  estimator = meta_gradient.MetaGradient(
+  estimator = estimator_of(
     small_inner_loop(
       inner_loop_lib.InnerLoopConfig(NUM_UPDATES, B), ADAM, 'bfloat16'
     ),
@@ -402,7 +415,7 @@ def sweep(
   validation_loss: Callable[[types.Params], jax.Array],
 ) -> types.Params:
   """The gradient of the outer loss by the backward sweep."""
-  estimator = meta_gradient.MetaGradient(inner_loop, ALL_REGULARIZERS)
+  estimator = estimator_of(inner_loop, ALL_REGULARIZERS)
 
   @jax.jit
   def run(rule_params: types.Params, states: Any, gradients: Any) -> Any:

@@ -23,6 +23,7 @@ from disco_rl.evaluation import training
 from disco_rl.meta_training import build
 from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import device_group
+from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
@@ -94,10 +95,10 @@ def gradient_of(number: Any, rule_params: Any, library: Any) -> Any:
   return library.cos((number + 1) * rule_params + number)
 
 
-class KnownGradients:
+class KnownGradients(estimator_lib.DeviceEstimator):
   """Known gradients; finished episodes count an agent's meta-steps."""
 
-  steps = inner_loop_lib.Steps(of_member=3, in_all=7)
+  steps = estimator_lib.Steps(of_member=3, in_all=7)
 
   def __call__(
     self,

@@ -260,8 +260,10 @@ def test_agents_that_learn_with_a_fixed_rule(
 def test_perturbations_of_evolution_strategies(recorder: Recorder) -> None:
   """The 2 * 3 trials of a step share keys; perturbations have their own."""
   rule_params = {'a': jnp.zeros(2), 'b': jnp.zeros(())}
-  stub: Any = discovering.StubInnerLoop(lambda rule: rule['b'], noise=1.0)
-  strategies = evolution.EvolutionStrategies(stub, num_pairs=3, std=0.1)
+  stub: Any = discovering.StubProblem(lambda rule: rule['b'], noise=1.0)
+  strategies = evolution.EvolutionStrategies(
+    stub, evolution.Evolution(pairs=3, std=0.1)
+  )
   member = discovering.stub_member(rule_params, 0)
   step = jax.jit(lambda member: strategies(rule_params, member, None))
   for _ in range(2):

@@ -24,6 +24,7 @@ from disco_rl.agent import learner
 from disco_rl.maths import moments
 from disco_rl.maths import value_targets
 from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import inner_problem
 from disco_rl.meta_training import meta_gradient
 from disco_rl.meta_training import meta_value
 from disco_rl.meta_training import outer_loss
@@ -494,7 +495,9 @@ def test_gradient_of_the_outer_loss() -> None:
     batches=one_per_segment([as_rollout(batch) for batch in batches]),
     gradients={'table': one_per_segment(gradients)},
   )
-  estimator = meta_gradient.MetaGradient(inner_loop, COSTS)
+  estimator = meta_gradient.MetaGradient(
+    inner_problem.AgentProblem(inner_loop, COSTS)
+  )
   gradient, member, logs = jax.jit(estimator.differentiate)(
     {'table': rule},
     make_member(tables[-1], value),

@@ -1,0 +1,165 @@
+"""The interface of an estimator of the meta-gradient.
+
+Discovery has three parts that do not know each other: an inner problem, which a
+rule trains (`inner_problem`); an estimator of the gradient of its outer loss
+with respect to the rule's parameters, eta; and an outer learner, Adam
+(`meta_update`).
+
+To add an estimator, write its file with two classes: its settings, an
+`EstimatorConfig` whose fields become flags, and what `on_device` makes of them.
+Then add a field to `registry.Estimators`, whose name selects it.
+"""
+
+import abc
+from collections.abc import Callable
+from collections.abc import Iterator
+import dataclasses
+from typing import ClassVar
+from typing import NamedTuple
+
+from disco_rl import config as config_lib
+from disco_rl import types
+from disco_rl.environments import base
+from disco_rl.meta_training import inner_loop as inner_loop_lib
+from disco_rl.meta_training import inner_problem
+from disco_rl.meta_training import outer_loss
+
+# Gradients of the outer loss with respect to the differentiable leaves of a
+# learner state, and with respect to eta in the updates after that state.
+Cotangents = tuple[types.PyTree, types.Params]
+
+
+class Steps(NamedTuple):
+  """The environment steps of a meta-step, for one member.
+
+  Attributes:
+    of_member: The steps of the member itself, which age it.
+    in_all: All steps, including those of discarded runs and of copies.
+  """
+
+  of_member: int
+  in_all: int
+
+
+class Estimator(abc.ABC):
+  """What all groups ask of an estimator."""
+
+  @property
+  @abc.abstractmethod
+  def steps(self) -> Steps:
+    """The environment steps of a meta-step."""
+
+  def initial_member(
+    self,
+    make: Callable[[types.Array], inner_loop_lib.Member],
+    key: types.Array,
+  ) -> inner_loop_lib.Member:
+    """Makes a member from a key; `make` makes one with a single agent."""
+    return make(key)
+
+
+class DeviceEstimator(Estimator):
+  """Estimates the meta-gradient of one member, in JAX-native environments."""
+
+  @abc.abstractmethod
+  def __call__(
+    self,
+    rule_params: types.Params,
+    member: inner_loop_lib.Member,
+    environment: base.JaxEnvironment,
+  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+    """Makes the member's N updates, and estimates the meta-gradient.
+
+    Args:
+      rule_params: eta.
+      member: The member before its updates.
+      environment: The environment of this member.
+
+    Returns:
+      The gradient of the outer loss with respect to eta, the member after its
+      updates, and scalars to log.
+    """
+
+
+class HostEstimator(Estimator):
+  """Estimates it from updates that `HostGroup` makes and keeps.
+
+  The group makes the N updates and the validation rollouts, then calls
+  `outer_gradient` once, and `backward` for each segment, last segment first.
+  """
+
+  @abc.abstractmethod
+  def outer_gradient(
+    self,
+    rule_params: types.Params,
+    member: inner_loop_lib.Member,
+    validation: types.Rollout,
+  ) -> tuple[Cotangents, inner_loop_lib.Member, types.Logs]:
+    """Differentiates the outer loss with respect to the last learner state.
+
+    Args:
+      rule_params: eta.
+      member: The member after its N updates.
+      validation: The validation trajectories, made with the last parameters.
+
+    Returns:
+      The cotangents of that state, the member, and scalars to log.
+    """
+
+  @abc.abstractmethod
+  def backward(
+    self,
+    rule_params: types.Params,
+    cotangents: Cotangents,
+    segment: inner_loop_lib.Trajectory,
+  ) -> tuple[Cotangents, types.Logs]:
+    """Carries the cotangents back through one segment of k updates.
+
+    Args:
+      rule_params: eta.
+      cotangents: The cotangents of the state after the segment.
+      segment: The segment, on the device, without the leading axis of segments.
+
+    Returns:
+      The cotangents of the state before it, and logs [k].
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class EstimatorConfig(config_lib.Settings, abc.ABC):
+  """Settings of an estimator, which make the estimator."""
+
+  # Whether the weights of `outer_loss.OuterLossConfig` are part of its
+  # objective.
+  has_outer_loss: ClassVar[bool] = True
+
+  @property
+  def needs_gradients(self) -> bool:
+    """Whether trajectories must contain the agent's gradients."""
+    return False
+
+  @abc.abstractmethod
+  def on_device(self, problem: inner_problem.AgentProblem) -> DeviceEstimator:
+    """Makes the estimator for JAX-native environments."""
+
+  def on_host(
+    self, problem: inner_problem.AgentProblem
+  ) -> HostEstimator | None:
+    """Makes it for environments on the host; None if there is none."""
+    del problem
+    return None
+
+  def conflicts_with(
+    self,
+    inner_loop: inner_loop_lib.InnerLoopConfig,
+    loss: outer_loss.OuterLossConfig,
+  ) -> Iterator[str]:
+    """Yields errors about settings that it cannot be combined with."""
+    del inner_loop
+    costs = [name for name, cost in vars(loss).items() if cost]
+    if costs and not self.has_outer_loss:
+      yield (
+        f'would ignore {", ".join(costs)}: its objective is the reward of '
+        'perturbed rules alone. Set '
+        f'{", ".join(f"{name}=0" for name in costs)}.'
+      )
