@@ -327,7 +327,7 @@ def test_steps_are_counted_as_they_were_made(
   many = 2**52 + 1
   for last, steps in ((1, many), (2, many), (META_STEPS, 11)):
     monkeypatch.setattr(
-      KnownGradients, 'steps', inner_loop_lib.Steps(of_member=3, in_all=steps)
+      KnownGradients, 'steps', estimator_lib.Steps(of_member=3, in_all=steps)
     )
     run = discover(tmp_path, meta_steps=last)
   expected = many * np.array([1, 2, 2, 2]) + [0, 0, 11, 22]
