@@ -23,8 +23,11 @@ _ROOT = _INSTALLED if _INSTALLED.is_dir() else _HERE.parent
 
 def main() -> None:
   """Starts the launcher that the command line names."""
-  # The user's folder comes next: --import names modules in it.
-  sys.path[:0] = [str(_ROOT), os.getcwd()]
+  if sys.path[:1] in ([''], [os.getcwd()]):  # By python -m.
+    del sys.path[0]
+  # The user's folder has the modules of --import. It comes last: other files in
+  # it may be called like modules that this program or Python needs.
+  sys.path[:] = [str(_ROOT), *sys.path, os.getcwd()]
   name = sys.argv[1] if sys.argv[1:] else '--help'
   if name in ('-h', '-help', '--help', 'help'):
     print(_help())

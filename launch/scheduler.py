@@ -39,10 +39,11 @@ from launch import streams
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _POLL_SECONDS = 0.2
 # The arguments of Python that start a worker. The user's folder, which
-# otherwise comes first, may have packages with these names.
+# otherwise comes first, may have modules with the names of any others.
 WORKER = (
   '-c',
-  f'import sys; sys.path.insert(0, {str(_ROOT)!r}); '
+  f'import os, sys; sys.path[:1] = [{str(_ROOT)!r}]; '
+  'sys.path.append(os.getcwd()); '
   'from launch import scheduler; scheduler.work()',
 )
 

@@ -1,7 +1,10 @@
 """Shows the progress of a long computation on the standard error stream."""
 
+import contextlib
+import io
 import os
 import sys
+import time
 from typing import TextIO
 
 import tqdm
@@ -14,7 +17,8 @@ class Progress:
 
   If the stream is not a terminal (a log file, a build server), or has no width
   (in a container), plain lines are printed instead: at the start, then at most
-  every few seconds, and at the end.
+  every few seconds, and at the end. Nothing is shown without a stream, or if it
+  fails.
   """
 
   def __init__(
@@ -39,6 +43,8 @@ class Progress:
       status: The text before there are values.
     """
     stream = stream or sys.stderr
+    if stream is None:  # As in services, and in programs with windows.
+      is_shown, stream = False, io.StringIO()
     terminal = _can_redraw(stream)
     self._bar = tqdm.tqdm(
       disable=not is_shown,
@@ -47,7 +53,7 @@ class Progress:
       unit=f' {unit}',
       desc=description or None,
       postfix=status or None,
-      file=stream if terminal else _Lines(stream),
+      file=(_Stream if terminal else _Lines)(stream),
       # Zero columns: numbers only, without a bar.
       ncols=None if terminal else 0,
       dynamic_ncols=terminal,
@@ -55,6 +61,10 @@ class Progress:
       # Only the clock decides when to print: steps take unequal times.
       miniters=1,
     )
+    if not self._bar.disable:
+      # The clock of the system may be set back, which would silence the bar.
+      self._bar._time = time.monotonic
+      self._bar.start_t = self._bar.last_print_t = time.monotonic()
 
   def begin(self) -> None:
     """Removes the status; the time until now is not part of the rate."""
@@ -90,24 +100,42 @@ class Progress:
 
 def _can_redraw(stream: TextIO) -> bool:
   """Returns whether a stream is a terminal with a width, as tqdm needs."""
-  if not stream.isatty():
+  try:
+    if not stream.isatty():
+      return False
+  # It lacks the method, or is closed.
+  except (AttributeError, ValueError):
     return False
   try:
     return os.get_terminal_size(stream.fileno()).columns > 0
-  except OSError:  # A stream made by a program, such as an editor.
+  except (AttributeError, OSError):  # Made by a program, such as an editor.
     return True
 
 
-class _Lines:
-  """A stream for tqdm that turns its redrawing into lines."""
+class _Stream:
+  """A stream for tqdm that drops what the user's stream does not take."""
 
   def __init__(self, stream: TextIO):
     self._stream = stream
+    self.encoding = getattr(stream, 'encoding', None)
+
+  def write(self, text: str) -> None:
+    # The stream may be closed, a broken pipe, or an object of another program.
+    with contextlib.suppress(Exception):
+      self._stream.write(text)
+
+  def flush(self) -> None:
+    with contextlib.suppress(Exception):
+      self._stream.flush()
+
+  def fileno(self) -> int:
+    return self._stream.fileno()
+
+
+class _Lines(_Stream):
+  """Turns the redrawing of tqdm into lines."""
 
   def write(self, text: str) -> None:
     text = text.strip()
     if text:
-      self._stream.write(text + '\n')
-
-  def flush(self) -> None:
-    self._stream.flush()
+      super().write(text + '\n')

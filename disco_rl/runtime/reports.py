@@ -9,13 +9,18 @@ from disco_rl.runtime import files
 
 
 def note(text: str) -> None:
-  """Prints a line of information."""
-  print(text, file=sys.stderr, flush=True)
+  """Prints a line of information, if there is a stream that takes it."""
+  # Services and programs with windows have no stream, or closed ones, and what
+  # they put in its place may lack methods or raise errors of its own.
+  with contextlib.suppress(Exception):
+    # For None, `print` would use the standard output.
+    if sys.stderr is not None:
+      print(text, file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:
-  """Prints a warning of one line."""
-  print(f'warning: {text}', file=sys.stderr, flush=True)
+  """Prints a warning of one line; see `note`."""
+  note(f'warning: {text}')
 
 
 @contextlib.contextmanager

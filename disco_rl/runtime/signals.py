@@ -4,11 +4,12 @@ from collections.abc import Callable
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from types import FrameType
 from typing import Self
+
+from disco_rl.runtime import reports
 
 _Handler = Callable[[int, FrameType | None], object] | int | None
 SIGNALS = (
@@ -116,13 +117,11 @@ class Requests:
     now = time.monotonic()
     if self.received is None:
       self.received, self._first = number, now
-      print(
+      reports.note(
         f'{signal.Signals(number).name}: saving after this step, then ending; '
         'the same command continues from there. A second signal ends at once.'
         if self._ends_program
-        else 'Stopping after this update.',
-        file=sys.stderr,
-        flush=True,
+        else 'Stopping after this update.'
       )
     elif not self._ends_program:
       signal.signal(number, self._former[number])

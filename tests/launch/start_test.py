@@ -2,6 +2,8 @@
 
 import pathlib
 import signal
+import subprocess
+import sys
 from types import ModuleType
 
 from absl import flags
@@ -12,6 +14,7 @@ from configs import evaluate
 from disco_rl import config as config_lib
 from launch import common
 from launch import evaluate as evaluate_launcher
+from launch import scheduler
 
 SDL = """
 import os, signal, time
@@ -111,3 +114,30 @@ def test_python_without_assertions_is_refused(tmp_path: pathlib.Path) -> None:
   assert ended.returncode == 1
   assert ended.stderr.startswith('error: Python runs without assertions, by -O')
   assert len(ended.stderr.splitlines()) == 1
+
+
+def test_files_of_the_user_do_not_replace_modules_of_the_program(
+  tmp_path: pathlib.Path,
+) -> None:
+  """Nor in the processes of a sweep; --import still finds the user's."""
+  for name in ('queue', 'json', 'numpy', 'absl', 'launch'):
+    (tmp_path / f'{name}.py').write_text('raise RuntimeError("shadowed")')
+  (tmp_path / 'my_tasks.py').write_text('print("imported")')
+  command = pathlib.Path(sys.executable).with_name('disco-rl')
+  listing = subprocess.run(
+    [command, 'list-environments', '--suite=catch', '--import=my_tasks'],
+    cwd=tmp_path,
+    capture_output=True,
+    text=True,
+  )
+  assert listing.returncode == 0, listing.stderr
+  assert listing.stdout.startswith('imported\n')
+  worker = subprocess.run(
+    [sys.executable, *scheduler.WORKER],
+    cwd=tmp_path,
+    input='',
+    capture_output=True,
+    text=True,
+  )
+  # It ends once its input has ended.
+  assert worker.returncode == -signal.SIGTERM, worker.stderr

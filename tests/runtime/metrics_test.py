@@ -8,16 +8,19 @@ import pathlib
 import pty
 import shutil
 import struct
+import sys
 import time
 from typing import Any
 
 import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
+import tqdm.std
 
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import progress
+from disco_rl.runtime import reports
 
 
 def _rows(update: int, **others: Any) -> list[dict[str, Any]]:
@@ -407,6 +410,63 @@ def test_progress_in_a_terminal_without_a_width_is_lines() -> None:
       text += some.decode()
   os.close(ours)
   assert text.splitlines()[-1].startswith('100% 3/3')
+
+
+class _Writer:
+  """What a program with a window may put in the place of a stream."""
+
+  def __init__(self, error: Exception | None = None):
+    self.text, self._error = '', error
+
+  def write(self, text: str) -> None:
+    if self._error:
+      raise self._error
+    self.text += text
+
+  def flush(self) -> None:
+    pass
+
+
+def _closed() -> io.StringIO:
+  stream = io.StringIO()
+  stream.close()
+  return stream
+
+
+@pytest.mark.parametrize(
+  'stream', [None, _closed(), _Writer(), _Writer(BrokenPipeError()), object()]
+)
+def test_streams_that_cannot_show_progress(
+  stream: Any,
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  monkeypatch.setattr(sys, 'stderr', stream)
+  with progress.Progress(3) as bar:
+    bar.note('a note')
+    bar.advance(3)
+  reports.warn('a warning')
+  if isinstance(stream, _Writer) and stream.text:
+    assert '100% 3/3' in stream.text
+    assert stream.text.endswith('warning: a warning\n')
+  # Nor on the other stream, which may be the program's output.
+  assert capsys.readouterr().out == ''
+
+
+def test_progress_does_not_depend_on_the_clock_of_the_system(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setattr(progress, '_SECONDS_BETWEEN_LINES', 0.0)
+  now = time.time()
+  monkeypatch.setattr(tqdm.std, 'time', lambda: now)
+  stream = io.StringIO()
+  with progress.Progress(4, stream=stream) as bar:
+    for jump in (0, -7200, 1e9, -1e9):
+      now += jump
+      bar.advance(1)
+  lines = stream.getvalue().splitlines()
+  assert len(lines) >= 5
+  assert all('[00:00<' in line for line in lines)
 
 
 def test_progress_in_a_terminal_is_redrawn() -> None:
