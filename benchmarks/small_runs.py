@@ -16,6 +16,7 @@ SETTINGS = {
   'num_environments': 2,
   'on_policy_share': 0.5,
   'replay_capacity': 8,
+  'min_replay_batches': 0.0,
   'hidden_sizes': (8,),
   'action_model_lstm': 8,
   'action_model_head': 8,

@@ -1,6 +1,7 @@
 """Checks environments against the protocol of base.py, by playing."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
@@ -112,6 +113,34 @@ def check_independence(name: str, num_steps: int) -> None:
   assert any(len({x.tobytes() for x in leaf}) > 16 for leaf in frames)
   large.close()
   small.close()
+
+
+def check_restored(
+  make: Callable[[], base.HostEnvironment], num_steps: int, at: Sequence[int]
+) -> None:
+  """Saves environments at some steps; others continue exactly from there."""
+  games = make()
+  actions = random_actions(
+    games.spec.num_actions, num_steps, games.num_environments
+  )
+  games.reset()
+  timesteps, saved = [], {}
+  for t, action in enumerate(actions):
+    if t in at:
+      saved[t] = games.save_state()
+    timesteps.append(games.step(action))
+  games.close()
+  for t, state in saved.items():
+    assert state is not None
+    restored = make()
+    restored.reset()
+    restored.step(actions[-1])
+    restored.restore_state(state)
+    for action, timestep in zip(actions[t:], timesteps[t:]):
+      jax.tree.map(
+        np.testing.assert_array_equal, restored.step(action), timestep
+      )
+    restored.close()
 
 
 def jax_rollout(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
+import math
 from typing import Annotated
 
 import jax
@@ -42,6 +43,9 @@ class AgentConfig(config_lib.Settings):
       trajectories, the batches go through the newest rollout in several epochs,
       each in a new random order.
     replay_capacity: trajectories in replay, a multiple of E.
+    min_replay_batches: batches that replay holds before the first update, if it
+      is large enough; until then the agent acts with its initial parameters. 0:
+      the first update follows the first rollout, on copies of its trajectories.
     replay_on_disk: whether replay of environments on the host is in
       memory-mapped files in the run's folder; if False, it is there only if the
       machine's memory is too small.
@@ -67,6 +71,7 @@ class AgentConfig(config_lib.Settings):
   updates_per_rollout: config_lib.Count = 1
   on_policy_share: config_lib.Fraction = 0.1
   replay_capacity: config_lib.Count = 1200
+  min_replay_batches: config_lib.FiniteOrZero = 0.0
   replay_on_disk: bool = False
   normalize_rewards: bool = False
   optimizer: Annotated[str, config_lib.one_of(*optimizers.OPTIMIZERS)] = 'adam'
@@ -110,6 +115,20 @@ class AgentConfig(config_lib.Settings):
         f'updates_per_rollout={number}: the next is {self.whole(updates)}.'
       )
     return updates // number
+
+  @property
+  def first_rollouts(self) -> int:
+    """The number of rollouts before the first update, at least one."""
+    least = math.ceil(self.min_replay_batches * self.batch_size)
+    return max(1, -(-min(least, self.replay_capacity) // self.num_environments))
+
+  def actions(self, updates: int) -> int:
+    """Returns the actions in all environments until some updates are made."""
+    actions = updates * self.actions_per_update
+    if updates:
+      rollout = self.num_environments * self.unroll_length
+      actions += (self.first_rollouts - 1) * rollout
+    return actions
 
   def updates(self, rollouts: int) -> int:
     """Returns the updates that follow some rollouts."""
@@ -195,6 +214,10 @@ class Agent:
     """The environment steps between two updates; an action may take several."""
     return self.config.actions_per_update * self.environment_spec.action_repeat
 
+  def environment_steps(self, updates: int) -> int:
+    """Returns the environment steps until some updates are made."""
+    return self.config.actions(updates) * self.environment_spec.action_repeat
+
   def init(self, key: types.Array) -> AgentState:
     """Makes the initial state of an agent."""
     params_key, key = jax.random.split(key)
@@ -265,6 +288,37 @@ class Agent:
     reward = reward_moments.normalize(rewards, batch.reward)
     return dataclasses.replace(batch, reward=reward)
 
+  def fill_replay(
+    self,
+    environment: environment_base.JaxEnvironment,
+    state: AgentState,
+    actor_state: actor.ActorState,
+  ) -> tuple[AgentState, actor.ActorState]:
+    """Acts and adds to replay until the first update needs one more rollout.
+
+    A state that has made an update is returned as it is. The shapes of programs
+    and the number of updates do not depend on it, as they would if updates were
+    left out.
+    """
+    least = self.config.first_rollouts * self.config.num_environments
+
+    def act(
+      carry: tuple[AgentState, actor.ActorState],
+    ) -> tuple[AgentState, actor.ActorState]:
+      state, actor_state, rollout = self.act(environment, *carry)
+      memory = replay.add(state.replay, rollout)
+      return dataclasses.replace(state, replay=memory), actor_state
+
+    if self.config.first_rollouts == 1:
+      return state, actor_state
+    return jax.lax.while_loop(
+      lambda carry: (
+        carry[0].replay.added + self.config.num_environments < least
+      ),
+      act,
+      (state, actor_state),
+    )
+
   def add_and_draw(
     self, state: AgentState, rollout: types.Rollout
   ) -> tuple[AgentState, types.Array]:
@@ -312,9 +366,12 @@ class Agent:
   ) -> tuple[AgentState, actor.ActorState, types.Logs]:
     """Acts for one rollout in JAX-native environments, then updates K times.
 
+    A new agent acts for as many rollouts as its first update needs.
+
     Returns:
       The next states of the agent and its environments, and means to log.
     """
+    state, actor_state = self.fill_replay(environment, state, actor_state)
     state, actor_state, rollout = self.act(environment, state, actor_state)
     state, slots = self.add_and_draw(state, rollout)
 

@@ -1,5 +1,6 @@
 """Acts in environments that step on the host."""
 
+import copy
 import dataclasses
 
 import jax
@@ -160,6 +161,31 @@ class HostActor:
     self._observation = jax.tree.map(replace, self._observation, observation)
     self._core_state = jax.tree.map(
       lambda kept: replace(kept, 0.0), self._core_state
+    )
+
+  def of_one(
+    self, index: int, environment: base.HostEnvironment
+  ) -> 'HostActor':
+    """Returns an actor of one agent, which continues in its environments."""
+    one = copy.copy(self)
+    one._environment, one._num_agents = environment, 1
+    one._observation, one._core_state = jax.tree.map(
+      lambda x: x[index : index + 1], (self._observation, self._core_state)
+    )
+    return one
+
+  def continue_from(self, index: int, one: 'HostActor') -> None:
+    """Continues with an agent where its own actor, by `of_one`, has stopped."""
+
+    def replace(kept: types.PyTree, new: types.PyTree) -> types.PyTree:
+      kept = np.array(kept)
+      kept[index] = new[0]
+      return kept
+
+    self._observation, self._core_state = jax.tree.map(
+      replace,
+      (self._observation, self._core_state),
+      (one._observation, one._core_state),
     )
 
   def _record(self, observations: types.PyTree, t: int) -> None:

@@ -16,6 +16,7 @@ From an environment to a batch:
 from collections.abc import Callable
 from collections.abc import Sequence
 from concurrent import futures
+import copy
 import dataclasses
 import operator
 import pathlib
@@ -136,12 +137,13 @@ class HostCollector:
   ) -> tuple[agent_lib.AgentState, list[types.Rollout]]:
     """Acts for one rollout, adds it to replay and samples the next batches.
 
-    There is a batch [S, T or T+1, B, ...] for each of the next K updates.
+    If all agents are new, they act for as many rollouts as their first update
+    needs; `fill_replay` does so for one of them. There is a batch
+    [S, T or T+1, B, ...] for each of the next K updates.
     """
-    acting, rollout = self.act(params, acting)
-    rollout = jax.device_get(rollout)
-    for i, replay in enumerate(self.replays):
-      replay.add(jax.tree.map(operator.itemgetter(i), rollout))
+    acting = self._act_and_add(params, acting)
+    while all(x.filled < self._first_trajectories for x in self.replays):
+      acting = self._act_and_add(params, acting)
     keys, sample_keys = self._programs.split(acting.key)
     added = np.asarray([x.added - x.start for x in self.replays], np.int32)
     slots = np.asarray(self._programs.draw_slots(sample_keys, added))
@@ -153,6 +155,50 @@ class HostCollector:
         batch = self._programs.normalize_rewards(acting.rewards, batch)
       batches.append(batch)
     return dataclasses.replace(acting, key=keys), batches
+
+  def fill_replay(
+    self,
+    index: int,
+    environment: base.HostEnvironment,
+    params: types.Params,
+    acting: agent_lib.AgentState,
+  ) -> agent_lib.AgentState:
+    """Acts with one agent until its first update needs one more rollout.
+
+    Args:
+      index: The index of the agent; one that has made an update does not act.
+      environment: Its E environments alone.
+      params: The parameters theta that it acts with, [1, ...].
+      acting: The acting part of its state, [1].
+
+    Returns:
+      The acting part of its state afterwards.
+    """
+    replay = self.replays[index]
+    number = self._agent.config.num_environments
+    alone = copy.copy(self)
+    alone.replays = [replay]
+    alone.actor = self.actor.of_one(index, environment)
+    while replay.filled + number < self._first_trajectories:
+      acting = alone._act_and_add(params, acting)
+    self.actor.continue_from(index, alone.actor)
+    return acting
+
+  @property
+  def _first_trajectories(self) -> int:
+    """The trajectories that replay holds before the first update."""
+    config = self._agent.config
+    return config.first_rollouts * config.num_environments
+
+  def _act_and_add(
+    self, params: types.Params, acting: agent_lib.AgentState
+  ) -> agent_lib.AgentState:
+    """Acts for one rollout, and adds it to replay."""
+    acting, rollout = self.act(params, acting)
+    rollout = jax.device_get(rollout)
+    for i, replay in enumerate(self.replays):
+      replay.add(jax.tree.map(operator.itemgetter(i), rollout))
+    return acting
 
   def _make_replays(
     self, directories: Sequence[pathlib.Path | None]

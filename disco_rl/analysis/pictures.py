@@ -163,9 +163,11 @@ def without_predictions(
   steps, returns = learning_curves.read_curve(
     pathlib.Path(workdir) / 'metrics.csv'
   )
-  until = steps <= updates * subject.agent.steps_per_update
+  until = steps <= subject.agent.environment_steps(updates)
   if not until.any():
-    first = round(steps[0] / subject.agent.steps_per_update)
+    agent = subject.agent
+    after_first = steps[0] - agent.environment_steps(1)
+    first = 1 + round(after_first / agent.steps_per_update)
     raise ValueError(
       f'{updates} updates are too few for learning curves: the first metrics '
       f'of {workdir} are after {first}.'
@@ -206,5 +208,6 @@ def _curve(
     for _ in range(updates // every):
       state, _ = trained.advance(subject.rule_params, state, every)
       returns.append(episodes.mean_return_on_host(state.agents.episodes))
-  steps = every * agent.steps_per_update * np.arange(1, len(returns) + 1)
+  numbers = range(every, every * len(returns) + 1, every)
+  steps = np.array([agent.environment_steps(number) for number in numbers])
   return steps, np.stack(returns, axis=-1)

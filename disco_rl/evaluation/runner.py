@@ -78,12 +78,20 @@ class EvaluationConfig(config_lib.Settings):
   @property
   def environment_steps(self) -> int:
     """The total environment steps of one agent."""
-    return self.updates * self.steps_per_update
+    return self.steps_after(self.updates)
+
+  def steps_after(self, updates: int) -> int:
+    """Returns the environment steps of one agent until some updates."""
+    return self.agent.actions(updates) * self._action_repeat
 
   @property
   def steps_per_update(self) -> int:
     """The environment steps of one agent between two updates."""
-    return self.agent.actions_per_update * environment_registry.action_repeat(
+    return self.agent.actions_per_update * self._action_repeat
+
+  @property
+  def _action_repeat(self) -> int:
+    return environment_registry.action_repeat(
       self.environment, self.preprocessing
     )
 

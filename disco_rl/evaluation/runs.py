@@ -143,7 +143,7 @@ def read(
     return comparison.Result(*identity, failure=failure)
   updates = config.updates if updates is None else updates
   return comparison.read_result(
-    run.folder / 'metrics.csv', *identity, updates * config.steps_per_update
+    run.folder / 'metrics.csv', *identity, config.steps_after(updates)
   )
 
 

@@ -108,7 +108,8 @@ def train(
       )
       train_state = done.train_state
       update += done.num_updates
-      steps += done.num_updates * agents.agent.steps_per_update
+      count = agents.agent.environment_steps
+      steps += count(update) - count(update - done.num_updates)
       rows = _rows(update, steps, done) if done.num_updates else []
       is_last = (
         should_stop() or update == updates.last or done.failure is not None

@@ -135,6 +135,7 @@ class DeviceGroup(population.Group):
       environment: base.JaxEnvironment,
       counts: types.Array,
     ) -> meta_update.MetaUpdates:
+      member = self.config.inner_loop.fill_replay(environment, member)
       gradient, member, logs = self.estimator(rule_params, member, environment)
       return meta_update.member_update(
         self.config.optimizer, rule_params, member, gradient, logs, counts

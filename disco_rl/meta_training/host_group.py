@@ -404,6 +404,18 @@ class HostGroup(population.Group):
   ]:
     """Makes the N updates; also returns what acts, its parameters, and logs."""
     learning, acting = host_collector.split_acting(members.agent)
+    for i in range(len(micro.own)):
+      one = np.array([i])
+      acting = offloading.put(
+        acting,
+        one,
+        micro.collector.fill_replay(
+          i,
+          micro.environment.of_one(i),
+          offloading.take(members.actor, one),
+          offloading.take(acting, one),
+        ),
+      )
     nothing: types.PyTree = None
     learners = dataclasses.replace(members, agent=learning, actor=nothing)
     all_logs: list[types.Logs] = []

@@ -133,6 +133,22 @@ class InnerLoop:
     rollouts = updates + validations * self.validation_rollouts
     return rollouts * self.agent.steps_per_update
 
+  @property
+  def fill_steps(self) -> int:
+    """The environment steps by which a new agent fills its replay."""
+    agent = self.agent
+    return agent.environment_steps(1) - agent.steps_per_update
+
+  def fill_replay(
+    self, environment: base.JaxEnvironment, member: Member
+  ) -> Member:
+    """Acts before the first updates of a new agent, `Agent.fill_replay`."""
+    assert isinstance(member.actor, actor.ActorState)
+    state, actors = self.agent.fill_replay(
+      environment, member.agent, member.actor
+    )
+    return dataclasses.replace(member, agent=state, actor=actors)
+
   def learn(
     self, rule_params: types.Params, member: Member, batch: types.Rollout
   ) -> tuple[Member, Trajectory, types.Logs]:

@@ -89,29 +89,33 @@ def init(
   )
 
 
-def aging(config: LifetimeConfig, steps: int, action_repeat: int) -> int:
+def aging(
+  config: LifetimeConfig, steps: np.ndarray | int, action_repeat: int
+) -> np.ndarray | int:
   """Returns by how much environment steps age an agent.
 
   Args:
     config: The settings of lifetimes.
-    steps: The environment steps, a multiple of action_repeat.
+    steps: The environment steps, multiples of action_repeat.
     action_repeat: The environment steps that the environment counts per action.
   """
   per_action = config.budget_steps_per_action or action_repeat
   return steps // action_repeat * per_action
 
 
-def advance(lifetimes: Lifetimes, steps: int, failed: np.ndarray) -> Lifetimes:
+def advance(
+  lifetimes: Lifetimes, steps: np.ndarray | int, failed: np.ndarray
+) -> Lifetimes:
   """Counts the environment steps and failures of a meta-step.
 
   Args:
     lifetimes: The lifetimes before the meta-step.
-    steps: The environment steps of each agent, by `aging`.
+    steps: The environment steps of all agents or of each, by `aging`.
     failed: [n] bool, whether a loss or the meta-gradient was not finite.
   """
   return dataclasses.replace(
     lifetimes,
-    age=lifetimes.age + np.int32(steps),
+    age=lifetimes.age + np.asarray(steps, np.int32),
     failures=np.where(failed, lifetimes.failures + np.int32(1), np.int32(0)),
   )
 

@@ -206,16 +206,20 @@ class MetaStep:
     )
     lifetimes: list[lifetimes_lib.Lifetimes] = []
     logs: list[dict[str, np.ndarray]] = []
-    environment_steps = [
-      steps + group.steps.in_all
-      for group, steps in zip(self._groups, state.environment_steps)
-    ]
-    for group, before, group_logs in zip(
-      self._groups, state.lifetimes, distributed.fetch(device_logs)
+    environment_steps: list[np.ndarray] = []
+    for group, before, steps_before, group_logs in zip(
+      self._groups,
+      state.lifetimes,
+      state.environment_steps,
+      distributed.fetch(device_logs),
     ):
+      # The first agents may begin at any age, later ones begin at zero.
+      is_new = (before.age == 0) | (state.meta_step == 0)
+      first = is_new * group.fill_steps
+      environment_steps.append(steps_before + first + group.steps.in_all)
       steps = lifetimes_lib.aging(
         self._config.lifetimes,
-        group.steps.of_member,
+        group.steps.of_member + first,
         group.config.inner_loop.agent.environment_spec.action_repeat,
       )
       failed = group_logs['failed'] > 0

@@ -192,6 +192,11 @@ class Group(abc.ABC):
     return self.estimator.steps
 
   @property
+  def fill_steps(self) -> int:
+    """The environment steps by which a new member fills its replay."""
+    return self.config.inner_loop.fill_steps
+
+  @property
   def members_at_once(self) -> int:
     """The number of members that a program computes, on all devices."""
     return self.config.num_members

@@ -95,8 +95,31 @@ def test_each_trajectory_is_new_in_one_batch_of_several() -> None:
     assert not (slots[0, 2:] == slots[1, 2:]).all()
 
 
+@pytest.mark.parametrize(
+  ('batches', 'changes', 'rollouts'),
+  [
+    (0.0, {}, 1),
+    (1.0, {}, 2),
+    (1.1, {}, 3),
+    (9.0, {}, 8),  # Replay of 64 is full.
+    (1.0, {'num_environments': 1, 'on_policy_share': 0.0}, 16),
+    (1.0, {'batch_size': 8}, 1),
+  ],
+)
+def test_rollouts_before_the_first_update(
+  batches: float, changes: dict[str, Any], rollouts: int
+) -> None:
+  config = dataclasses.replace(SMALL, min_replay_batches=batches, **changes)
+  assert config.first_rollouts == rollouts
+  extra = (rollouts - 1) * config.num_environments * config.unroll_length
+  assert config.actions(3) == 3 * config.actions_per_update + extra
+
+
 def test_several_updates_follow_each_rollout() -> None:
-  config = dataclasses.replace(SMALL, updates_per_rollout=2, batch_size=8)
+  """The first follow a third rollout, when replay holds three batches."""
+  config = dataclasses.replace(
+    SMALL, updates_per_rollout=2, batch_size=8, min_replay_batches=3
+  )
   environment = catch.Catch(4, 3)
   agent = agent_lib.make(
     config, environment.spec, actor_critic.ActorCritic(**BINS)
@@ -117,8 +140,18 @@ def test_several_updates_follow_each_rollout() -> None:
       )
     return state, actors
 
+  @jax.jit
+  def act(state: Any, actors: Any) -> Any:
+    state, actors, rollout = agent.act(environment, state, actors)
+    filled = replay.add(state.replay, rollout)
+    return dataclasses.replace(state, replay=filled), actors
+
+  state, actors = act(*act(state, actors))
   state, _ = step(*step(state, actors))
-  assert state.replay.added == 16
+  assert state.replay.added == 32
+  # Four rollouts of eight steps in eight environments.
+  assert agent.environment_steps(4) == agents.agent.config.actions(4) == 256
+  assert agent.environment_steps(0) == 0
   jax.tree.map(
     lambda x, y: np.testing.assert_allclose(x[0], y, rtol=1e-4, atol=1e-5),
     numbers(trained.agents),

@@ -55,7 +55,7 @@ def test_a_run_is_drawn(
     if len(trained) > 1:
       return np.arange(3), np.ones((1, 3))
     steps, returns = curve(subject, rule, updates)
-    assert steps[-1] == updates * subject.agent.steps_per_update
+    assert steps[-1] == subject.agent.environment_steps(updates)
     return steps, returns
 
   monkeypatch.setattr(pictures, '_curve', curve_of_one)
@@ -84,6 +84,7 @@ def test_curves_need_metrics_of_the_run(tmp_path: pathlib.Path) -> None:
     row = {'update': 10, 'seed': 0, 'environment_steps': 80, 'return': 0.5}
     writer.write([row])
   subject = mock.Mock(agent=mock.Mock(steps_per_update=8))
+  subject.agent.environment_steps = lambda updates: 8 * updates
   with pytest.raises(ValueError, match='^9 updates are too few .* after 10.'):
     pictures.without_predictions(subject, tmp_path, 9)
 

@@ -1,5 +1,6 @@
 """Tests of Crafter's adapter."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -22,6 +23,22 @@ class TestCrafter:
       lambda seed: crafter_adapter.make(2, seed, SHORT), 25, num_environments=2
     )
     conformance.check_truncations(trajectory.timestep, 10)
+
+  def test_a_restored_game_continues_exactly(self) -> None:
+    """Within episodes, and where one has ended."""
+    settings = dataclasses.replace(SHORT, frame_stack=2)
+    make = lambda: crafter_adapter.make(2, 4, settings)
+    conformance.check_restored(make, 30, at=(0, 16, 21))
+
+  def test_a_restored_game_counts_each_episode_once(self) -> None:
+    games, restored = (crafter_adapter.make(2, 4, SHORT) for _ in range(2))
+    for environment in (games, restored):
+      environment.reset()
+    for action in conformance.random_actions(17, 10, 2):
+      games.step(action)
+    restored.restore_state(games.save_state())
+    assert isinstance(restored, crafter_adapter.CrafterEnvironment)
+    assert restored.achievements().num_episodes.tolist() == [0, 0]
 
   def test_96_environments_do_not_depend_on_one_another(
     self, monkeypatch: pytest.MonkeyPatch

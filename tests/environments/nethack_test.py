@@ -44,6 +44,13 @@ class TestNetHack:
     # The hero does move: the screens of a stack differ.
     assert (np.ptp(stack.observation['blstats'][:, :, :2], -1) > 0).any()
 
+  @pytest.mark.parametrize('task', ['score', nethack.CHALLENGE])
+  def test_a_restored_game_continues_exactly(self, task: str) -> None:
+    """Within episodes, and where one has ended."""
+    settings = nethack.BENCHMARK if task == nethack.CHALLENGE else SHORT
+    make = lambda: nethack.make(task, 2, 4, settings)
+    conformance.check_restored(make, 30, at=(0, 16, 21))
+
   def test_96_environments_do_not_depend_on_one_another(self) -> None:
     conformance.check_independence('nethack/score', 5)
 

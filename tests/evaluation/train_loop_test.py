@@ -36,7 +36,9 @@ class Agents:
 
   is_compiled = False
 
-  agent = types.SimpleNamespace(config='small', steps_per_update=24)
+  agent = types.SimpleNamespace(
+    config='small', environment_steps=lambda updates: 24 * updates
+  )
 
   def __init__(self, fails_after: int = 1000):
     self.left = fails_after

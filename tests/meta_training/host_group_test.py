@@ -141,6 +141,33 @@ def test_updates_of_padding_do_not_count() -> None:
   )
 
 
+def test_a_new_member_fills_its_replay_alone() -> None:
+  """Before its first update, in its own environments only."""
+  group = make_group(2, 2, min_replay_batches=2.0)
+  # Two batches of three: three rollouts of two trajectories.
+  assert group.fill_steps == 2 * EACH * LENGTH
+  (micro,) = group._micro_batches
+  made: list[Any] = [micro.environment.of_one(i) for i in range(2)]
+  keys = jax.random.split(jax.random.key(0), 2)
+  _, members, _ = group.step(RULE_PARAMS, group.init(keys, RULE_PARAMS))
+  steps = [x.save_state()['counts'][2] for x in made]
+  each = group.steps.of_member // EACH
+  assert steps == 2 * [each + 2 * LENGTH]
+  assert micro.collector.counters['added'].tolist() == 2 * [(4 + 2) * EACH]
+
+  members = group.reset_expired(keys, members, np.array([False, True]))
+  _, members, _ = group.step(RULE_PARAMS, members)
+  steps = [x.save_state()['counts'][2] for x in made]
+  assert steps == [2 * each + 2 * LENGTH, each + 2 * LENGTH]
+  counters = micro.collector.counters
+  assert counters['added'].tolist() == [20, 24]
+  assert counters['start'].tolist() == [0, 12]
+  # All that was stored since then is its own.
+  rows = micro.collector.replays[1].gather(np.arange(12))
+  stored = micro.collector._programs.row_format.unpack(rows)
+  assert (stored.observation == np.float32(0.1)).all()
+
+
 def one_after_the_other(
   learning: Any,
   acting: Any,

@@ -35,6 +35,7 @@ from disco_rl.runtime import files
 TINY: dict[str, Any] = {
   'agents': 4,
   'chunk_size': 1,
+  'min_replay_batches': 1.0,  # Two rollouts before the first update.
   'inner_updates': 2,
   'validation_trajectories': 4,
   'rule_prediction_embedding': (3, 1),
@@ -352,7 +353,8 @@ def test_one_of_the_members_is_reset(warm: Warm) -> None:
   _, after, logs = warm.group.step(warm.rule_params, after)
   assert all(np.isfinite(x).all() for x in leaves(logs).values())
   added = after.agent.replay.added.tolist()
-  assert added == [12, 12, 4, 12]
+  # Two for each update, and before the first update of a life two more.
+  assert added == [14, 14, 6, 14]
 
 
 # Environments on the host.

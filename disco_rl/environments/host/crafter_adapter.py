@@ -87,7 +87,8 @@ class CrafterEnvironment(sequential.SequentialEnvironment):
       observation=jax.ShapeDtypeStruct(shape, np.uint8),
       num_actions=int(games[0].action_space.n),
     )
-    super().__init__(self._games, spec, NAME, seed)
+    repeat, limit = preprocessing.action_repeat, preprocessing.max_episode_steps
+    super().__init__(self._games, spec, NAME, seed, longest=-(-limit // repeat))
 
   def achievements(self) -> Achievements:
     """Returns counts of all episodes that have ended since this was made."""
@@ -116,6 +117,10 @@ class _Game(sequential.Simulator):
 
   def reset(self) -> np.ndarray:
     return _begin_episode(self._game)
+
+  def skip_to(self, episode: int) -> None:
+    # The game makes the seed of an episode from its own and this number.
+    self._game._episode = episode
 
   def step(self, action: int) -> tuple[np.ndarray, float, bool, bool]:
     total = 0.0

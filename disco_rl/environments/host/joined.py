@@ -33,6 +33,10 @@ class JoinedEnvironment(base.HostEnvironment):
     """Implements `HostEnvironment.reset`."""
     return _concatenate([e.reset() for e in self._environments])
 
+  def of_one(self, index: int) -> base.HostEnvironment:
+    """Returns the environment with this index."""
+    return self._environments[index]
+
   def reset_one(self, index: int) -> types.PyTree:
     """Resets the environment with this index; returns its observations."""
     return self._environments[index].reset()

@@ -146,7 +146,7 @@ def make(
     num_actions=len(rules['actions']),
   )
   environment = sequential.SequentialEnvironment(
-    games, spec, f'nethack/{task}', seed
+    games, spec, f'nethack/{task}', seed, longest=limits.steps
   )
   return frame_stack.stack(environment, preprocessing.frame_stack)
 
@@ -214,15 +214,24 @@ class _Game(sequential.Simulator):
     self._num_steps = self._num_idle_steps = 0
     # At the end of an episode the game forgets its seeds, and would draw new
     # ones from the operating system.
+    self._seed = seed
     self._rng = np.random.default_rng(seed)
     self._observation: Mapping[str, np.ndarray] = {}
 
   def reset(self) -> Mapping[str, np.ndarray]:
-    core, display = self._rng.integers(2**31, size=2).tolist()
+    core, display = self._draw_seeds()
     self._env.seed(core, display, reseed=False)
     self._num_steps = self._num_idle_steps = 0
     self._observation, _ = self._env.reset()
     return self._observation
+
+  def skip_to(self, episode: int) -> None:
+    self._rng = np.random.default_rng(self._seed)
+    for _ in range(episode):
+      self._draw_seeds()
+
+  def _draw_seeds(self) -> list[int]:
+    return self._rng.integers(2**31, size=2).tolist()
 
   def step(
     self, action: int

@@ -37,6 +37,14 @@ class Simulator(Protocol):
   def close(self) -> None:
     """Frees the resources of the simulator."""
 
+  def skip_to(self, episode: int) -> None:
+    """Makes the next reset of a simulator begin its n-th episode, from 0.
+
+    Only for simulators whose episodes are determined by their seed, number and
+    actions, see `SequentialEnvironment`.
+    """
+    raise TypeError(f'{type(self).__name__} cannot skip to {episode}.')
+
   def render(self) -> np.ndarray:
     """Draws the environment; see `HostEnvironment.render`."""
     raise base.RenderError('There are no pictures of this environment.')
@@ -56,6 +64,7 @@ class SequentialEnvironment(adapters.Adapter):
     name: str,
     seed: int,
     raw: types.PyTree = None,
+    longest: int | None = None,
   ):
     """Wraps simulators.
 
@@ -66,10 +75,19 @@ class SequentialEnvironment(adapters.Adapter):
       name: The name for messages.
       seed: The seed of the batch, for messages.
       raw: The spec of observations before `encode`; None: that of `spec`.
+      longest: The maximal number of steps of an episode, if simulators have
+        `skip_to`. Then their states are the numbers of their episodes and the
+        actions taken in these, which are repeated when they are restored. None:
+        they cannot be saved.
     """
     super().__init__(name, seed, spec, len(simulators))
     self._simulators = simulators
     self._raw = spec.observation if raw is None else raw
+    number = len(simulators)
+    self._episodes = np.full(number, -1, np.int32)
+    self._taken = np.zeros(number, np.int32)
+    shape = None if longest is None else (number, longest)
+    self._past = None if shape is None else np.zeros(shape, np.int16)
 
   def close(self) -> None:
     """Implements `HostEnvironment.close`."""
@@ -84,6 +102,32 @@ class SequentialEnvironment(adapters.Adapter):
   def screen(self) -> str:
     """Implements `HostEnvironment.screen`."""
     return self._simulators[0].screen()
+
+  def save_state(self) -> types.PyTree | None:
+    """Implements `HostEnvironment.save_state`."""
+    if self._past is None:
+      return None
+    return {
+      'episodes': self._episodes.copy(),
+      'taken': self._taken.copy(),
+      'past': self._past.copy(),
+      'is_resetting': self._is_resetting.copy(),
+    }
+
+  def restore_state(self, state: types.PyTree) -> None:
+    """Begins the same episodes, and takes their actions again."""
+    state = {name: np.array(x) for name, x in state.items()}
+    names = ('episodes', 'taken', 'past', 'is_resetting')
+    for simulator, episode, taken, past, is_resetting in zip(
+      self._simulators, *(state[name] for name in names), strict=True
+    ):
+      simulator.skip_to(int(episode))
+      simulator.reset()
+      # An episode that has ended is not needed, and would be counted again.
+      for action in [] if is_resetting else past[:taken].tolist():
+        simulator.step(action)
+    self._episodes, self._taken = state['episodes'], state['taken']
+    self._past, self._is_resetting = state['past'], state['is_resetting']
 
   def _reset(self) -> types.PyTree:
     number = self.num_environments
@@ -118,7 +162,17 @@ class SequentialEnvironment(adapters.Adapter):
           f'environment {i} of {number}: {error if is_located else repr(error)}'
         ) from error
       outcomes.append(outcome)
+      self._count(i, a, is_first)
     return self.encode(stacked), *zip(*outcomes)
+
+  def _count(self, i: int, action: int, is_first: bool) -> None:
+    """Keeps what the i-th simulator has done, so that it can be restored."""
+    if is_first:
+      self._episodes[i] += 1
+      self._taken[i] = 0
+    elif self._past is not None:
+      self._past[i, self._taken[i]] = action
+      self._taken[i] += 1
 
 
 def _copy(i: int, stack: np.ndarray, value: types.PyTree, path: str) -> None:
