@@ -110,6 +110,22 @@ def test_an_environment_that_hangs_is_named() -> None:
     environment.step(action)
 
 
+@pytest.mark.parametrize('number', [1, 3])
+def test_closing_does_not_wait_for_what_hangs(number: int) -> None:
+  """It would wait for the limit again, and warn; all began at the same time."""
+  counters = [Counter(hangs_at=1) for _ in range(number)]
+  environment = joined.JoinedEnvironment(
+    [
+      timeouts.WatchedEnvironment(lambda x=x: x, 'counter', 4, 0.3)
+      for x in counters
+    ]
+  )
+  with pytest.raises(adapters.HostEnvironmentError, match='hangs'):
+    environment.step(np.zeros(3 * number, np.int32))
+  environment.close()
+  assert [x.steps for x in counters] == [1] * number
+
+
 def test_the_time_of_a_stopped_process_does_not_count() -> None:
   environment = timeouts.WatchedEnvironment(
     Counter, 'counter', seed=4, step_seconds=20

@@ -6,6 +6,7 @@ import functools
 import math
 import queue
 import threading
+import time
 from typing import Any
 import weakref
 
@@ -64,6 +65,10 @@ class WatchedEnvironment(wrapper.Wrapper):
     self._step_seconds = step_seconds
     self._num_steps = 0
     self._num_calls = 0
+    # The number of the newest call that was answered, and when the one after it
+    # was begun, by the clock of the machine.
+    self._num_answered = 0
+    self._begun_at = time.monotonic()
     self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
     self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
     # A daemon: a simulator that hangs must not keep the process alive.
@@ -109,7 +114,10 @@ class WatchedEnvironment(wrapper.Wrapper):
     return self._call(self._environment.screen)
 
   def close(self) -> None:
-    """Implements `HostEnvironment.close`."""
+    """Implements `HostEnvironment.close`; does not wait again after a hang."""
+    if self._hangs():
+      self._calls.put(None)
+      return
     with adapters.closing(self._name):
       self._call(self._environment.close)
     self._calls.put(None)
@@ -118,7 +126,17 @@ class WatchedEnvironment(wrapper.Wrapper):
     self._begin(function)
     return self._answer(self._step_seconds)
 
+  def _hangs(self) -> bool:
+    """Returns whether a call was not answered within the time limit."""
+    return (
+      self._num_answered < self._num_calls
+      and self._answers.empty()
+      and time.monotonic() - self._begun_at >= self._step_seconds
+    )
+
   def _begin(self, function: Callable[[], object]) -> None:
+    if self._num_answered == self._num_calls:
+      self._begun_at = time.monotonic()
     self._num_calls += 1
     self._calls.put((self._num_calls, function))
 
@@ -129,6 +147,7 @@ class WatchedEnvironment(wrapper.Wrapper):
       wait = min(left, _WAIT_SECONDS)
       try:
         number, result, error = self._answers.get(timeout=wait)
+        self._num_answered = number
       except queue.Empty:
         left -= wait
       if left <= 0:
