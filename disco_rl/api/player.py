@@ -47,6 +47,16 @@ class Memory:
     self.core_state, self.batch_size = None, 0
 
 
+def action_keys(seed: int) -> tuple[types.Array, types.Array]:
+  """Makes the keys of the actions of `act`, and of played episodes.
+
+  Training and environments with the same seed use other keys, those of numbers
+  that are not negative.
+  """
+  acting, playing = jax.random.split(jax.random.key(-1 - seed))
+  return acting, playing
+
+
 class Player:
   """Acts and plays with one network architecture, compiled once.
 
@@ -128,7 +138,7 @@ class Player:
     seed = config_lib.valid('seed', seed, config_lib.CountOrZero)
     max_steps = config_lib.valid('max_steps', max_steps, config_lib.Count)
     number = 1 if has_film else min(episodes, _MAX_ENVIRONMENTS)
-    memory = Memory(jax.random.key(seed))
+    memory = Memory(action_keys(seed)[1])
 
     def act(observation: types.PyTree, is_first: np.ndarray) -> np.ndarray:
       return self._choose(params, memory, observation, greedy, is_first)

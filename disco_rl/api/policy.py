@@ -2,6 +2,7 @@
 
 import abc
 import copy
+import dataclasses
 from typing import NoReturn
 from typing import Self
 
@@ -112,8 +113,9 @@ class Acting(abc.ABC):
       max_steps: The maximal length of an episode.
 
     Returns:
-      The pictures [N, H, W, 3] uint8. The last one of an episode is shown for
-      half a second longer.
+      The pictures [N, H, W, 3] uint8, padded with black below and to the right
+      if their sizes differ. The last one of an episode is shown for half a
+      second longer.
 
     Raises:
       ValueError: An argument is not valid, or the environment was given as an
@@ -126,7 +128,7 @@ class Acting(abc.ABC):
     _, film = self.film(episodes, greedy=greedy, seed=seed, max_steps=max_steps)
     if path is not None:
       video.write(path, film.frames, film.frames_per_second)
-    return np.stack(film.frames)
+    return video.stack(film.frames)
 
   def film(
     self,
@@ -151,10 +153,13 @@ class Acting(abc.ABC):
       'there with disco_rl.load_policy(path).'
     )
 
+  @abc.abstractmethod
+  def __copy__(self) -> Self:
+    """Copies the agent; the copy acts and learns on its own."""
+
   def __deepcopy__(self, memo: dict[int, object]) -> Self:
-    """Copies all attributes; by default, `__reduce__` would raise."""
-    memo[id(self)] = new = object.__new__(type(self))
-    new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+    """Copies like `copy.copy`; programs are shared, as they do not change."""
+    memo[id(self)] = new = copy.copy(self)
     return new
 
 
@@ -182,7 +187,18 @@ class Policy(Acting):
     self.params = params
     self.spec = player.spec
     self._player = player
-    self._memory = player_lib.Memory(jax.random.key(description.seed))
+    self._memory = player_lib.Memory(
+      player_lib.action_keys(description.seed)[0]
+    )
+
+  def __copy__(self) -> Self:
+    """Copies the policy, which continues with the same random actions."""
+    new = object.__new__(type(self))
+    new.__dict__.update(self.__dict__)
+    # Arrays of JAX do not change; the mappings might.
+    new.params = jax.tree.map(lambda x: x, self.params)
+    new._memory = dataclasses.replace(self._memory)
+    return new
 
   def _current_params(self) -> types.Params:
     return self.params

@@ -137,6 +137,7 @@ class Trainer(policy_lib.Acting):
     seed: int,
   ) -> None:
     """Initializes the agent, its training and its player."""
+    self._made_from = given, preprocessing, rule, seed
     compilation_cache.use_default_folder()
     self.updates = self._steps = 0
     rule_checks.check_rule(rule.rule, rule.params, self.spec)
@@ -151,7 +152,7 @@ class Trainer(policy_lib.Acting):
     self._player = player_lib.Player(
       agent.network, self._environment, given, preprocessing
     )
-    self._memory = player_lib.Memory(jax.random.key(seed))
+    self._memory = player_lib.Memory(player_lib.action_keys(seed)[0])
     self._train_state = self._driver.init(jax.random.key(seed)[None])
     self._is_closed = False
 
@@ -326,6 +327,36 @@ class Trainer(policy_lib.Acting):
     self._is_closed = True
     if isinstance(self._environment, base.HostEnvironment):
       self._environment.close()
+
+  def __copy__(self) -> Self:
+    """Copies the agent and the state of training.
+
+    Environments on the host are made anew, and begin new episodes in the copy,
+    whose programs are compiled again.
+
+    Raises:
+      TypeError: The environment was given as an object on the host.
+    """
+    given, preprocessing, _, seed = self._made_from
+    source = wrapping.recognize(given, preprocessing)
+    if source.num_environments is not None:
+      raise TypeError(
+        f'This trainer cannot be copied, because {given!r} is a single object: '
+        'make the trainer with a function that makes the environment.'
+      )
+    train_state = jax.tree.map(jnp.copy, self._get_train_state())
+    new = object.__new__(type(self))
+    new._names, new.config, new.spec = self._names, self.config, self.spec
+    new._environment = source.build(self.config.num_environments, seed)
+    new._initialize(*self._made_from)
+    new._train_state = new._driver.from_file(
+      train_state, self._driver.replay_contents()
+    )
+    new.updates = self.updates
+    new._memory = dataclasses.replace(self._memory)
+    if self._is_closed:
+      new.close()
+    return new
 
   def __enter__(self) -> Self:
     return self

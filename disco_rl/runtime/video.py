@@ -60,6 +60,18 @@ def write(
     write_file(temporary, _enlarged(frames), frames_per_second)
 
 
+def stack(frames: Sequence[np.ndarray]) -> np.ndarray:
+  """Stacks pictures [H, W, 3], padded to the largest height and width."""
+  height, width = np.max([x.shape[:2] for x in frames], axis=0)
+  return np.stack([_padded(x, (height, width)) for x in frames])
+
+
+def _padded(frame: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+  """Pads a picture with black, below and to the right, to height and width."""
+  missing = [(0, n - m) for n, m in zip(shape, frame.shape)]
+  return np.pad(frame, [*missing, (0, 0)]) if np.any(missing) else frame
+
+
 def _enlarged(frames: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
   """Yields pictures of equal, even sizes, one at a time."""
   height, width = np.max([x.shape[:2] for x in frames], axis=0)
@@ -69,8 +81,7 @@ def _enlarged(frames: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
   shape = [-(-size * scale // 2) * 2 for size in (height, width)]
   for frame in frames:
     large = frame.repeat(scale, axis=0).repeat(scale, axis=1)
-    missing = [(0, n - m) for n, m in zip(shape, large.shape)]
-    yield np.pad(large, [*missing, (0, 0)])
+    yield _padded(large, shape)
 
 
 def _write_gif(

@@ -4,6 +4,8 @@ import copy
 import hashlib
 import pathlib
 import pickle
+import types
+from typing import Any
 
 import gymnasium
 import hubs
@@ -53,12 +55,48 @@ def test_policies_and_trainers_are_copied_and_not_pickled(
   trainer: disco_rl.Trainer,
 ) -> None:
   policy = trainer.policy()
-  copied = copy.deepcopy(policy)
   board = np.zeros((4, 3))
-  assert copied.act(board) == policy.act(board)
+  for copied in (copy.copy(policy), copy.deepcopy(policy)):
+    actions = [copied.act(board) for _ in range(20)]
+    assert len(set(actions)) > 1
+    assert [copied.act(board) for _ in range(20)] != actions
+    # The original is where it was.
+    assert [copy.copy(policy).act(board) for _ in range(2)] == actions[:1] * 2
   for thing in (policy, trainer):
     with pytest.raises(TypeError, match='pickled, .*`save`.*load_policy'):
       pickle.dumps(thing)
+
+
+@pytest.mark.parametrize(
+  'environment', ['catch/4x3', lambda: gymnasium.make('CartPole-v1')]
+)
+def test_copies_of_trainers_learn_on_their_own(environment: Any) -> None:
+  """Environments on the host are made anew, and cannot be copied."""
+  with disco_rl.Trainer(environment, RULE, **small.AGENT) as trainer:
+    trainer.train(2, show_progress=False)
+    copied = copy.deepcopy(trainer)
+    weights = logit_weights(trainer)
+    np.testing.assert_array_equal(logit_weights(copied), weights)
+    got = copied.train(2, show_progress=False)
+    assert (trainer.updates, copied.updates) == (2, 4)
+    assert (logit_weights(copied) != weights).any()
+    np.testing.assert_array_equal(logit_weights(trainer), weights)
+    copied.close()
+    want = trainer.train(2, show_progress=False)
+    if isinstance(environment, str):
+      np.testing.assert_equal(got, want)
+    observation = np.zeros(trainer.spec.observation.shape)
+    policy = trainer.policy()
+    assert copy.deepcopy(policy).act(observation) == policy.act(observation)
+
+
+def test_a_trainer_of_an_object_on_the_host_is_not_copied() -> None:
+  env = gymnasium.make('CartPole-v1')
+  settings = {**small.AGENT, 'num_environments': 1}
+  with disco_rl.Trainer(env, RULE, **settings) as trainer:
+    copy.deepcopy(trainer.policy())
+    with pytest.raises(TypeError, match='a single object: make .* a function'):
+      copy.copy(trainer)
 
 
 def test_films_show_the_board(
@@ -79,6 +117,20 @@ def test_films_show_the_board(
     picture = np.asarray(film.convert('RGB'))
     # 24 pixels become 240.
     np.testing.assert_array_equal(picture[5::10, 5::10], frames[0])
+
+
+def test_pictures_of_several_sizes_are_padded(
+  trainer: disco_rl.Trainer,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  growing = [np.full((n, 2 * n, 3), n, np.uint8) for n in (4, 6, 5)]
+  film = types.SimpleNamespace(frames=growing, frames_per_second=5.0)
+  monkeypatch.setattr(disco_rl.Trainer, 'film', lambda *_, **__: (None, film))
+  frames = trainer.render(tmp_path / 'film.gif')
+  assert frames.shape == (3, 6, 12, 3)
+  for frame, n in zip(frames, (4, 6, 5)):
+    assert (frame[:n, : 2 * n] == n).all() and frame.sum() == n * 6 * n * n
 
 
 def test_files_of_agents_play_as_they_did(

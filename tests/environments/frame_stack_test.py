@@ -1,5 +1,6 @@
 """Stacks of the frames of host environments."""
 
+import copy
 from typing import Any
 
 import jax
@@ -87,3 +88,11 @@ def test_pushing_drops_the_oldest(channels: int, num_frames: int) -> None:
     pushed, np.concatenate([before[:, channels:], frame], axis=1)
   )
   np.testing.assert_array_equal(stack, before)
+
+
+def test_wrappers_can_be_copied_and_have_no_private_attributes() -> None:
+  """A copy is asked for `__deepcopy__` and others before it has attributes."""
+  environment = _make()
+  copied = copy.copy(environment)
+  assert copied.spec == environment.spec
+  assert not hasattr(copied, '_nothing')

@@ -19,9 +19,11 @@ import numpy as np
 import pytest
 
 from benchmarks import small_runs
+import disco_rl
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
+from disco_rl.environments import base
 from disco_rl.environments.jax_native import catch
 from disco_rl.evaluation import training
 from disco_rl.meta_training import build
@@ -255,6 +257,59 @@ def test_agents_that_learn_with_a_fixed_rule(
   assert recorder.count('gumbel') == 2 * 3
   steps = 0 if is_on_host else UNROLL_LENGTH * 3 + 1
   assert recorder.count('randint') == 2 * (3 + ENVIRONMENTS * steps)
+
+
+@types.record
+class Noisy(base.JaxEnvironment):
+  """Observes noise, which is drawn anew in every reset and step."""
+
+  spec = types.EnvironmentSpec(jax.ShapeDtypeStruct((), jnp.float32), 2)
+
+  def reset(self, key: types.Array) -> tuple[types.Array, types.Array]:
+    noise = jax.random.uniform(key)
+    return noise, noise
+
+  def step(
+    self, state: types.Array, action: types.Array, key: types.Array
+  ) -> tuple[types.Array, types.TimeStep]:
+    del state, action
+    noise = jax.random.uniform(key)
+    is_last = noise < 2
+    return noise, types.TimeStep(noise, noise, is_last, is_last, is_last)
+
+
+def test_the_start_of_an_episode_is_not_drawn_from_the_noise_of_the_last_step(
+  recorder: Recorder,
+) -> None:
+  state, observation = Noisy().reset(jax.random.key(0))
+  state, timestep = jax.jit(Noisy().step_autoreset)(
+    state, jnp.int32(0), jax.random.key(1)
+  )
+  assert timestep.reward != timestep.observation != observation
+  assert recorder.reused() == []
+  assert recorder.count('uniform') == 3
+
+
+@pytest.mark.usefixtures('no_gradients')
+def test_an_agent_of_the_api(recorder: Recorder) -> None:
+  """It learns, acts and plays; played episodes have another seed."""
+  trainer = disco_rl.Trainer(
+    catch.Catch(2, 1),
+    disco_rl.load_rule('actor_critic', num_bins=5),
+    seed=3,
+    unroll_length=UNROLL_LENGTH,
+    batch_size=2,
+    num_environments=2,
+    hidden_sizes=(4,),
+  )
+  trainer.train(2, 1, show_progress=False)
+  observation = np.zeros((2, 1))
+  for _ in range(2):
+    trainer.act(observation)
+  trainer.evaluate(2, seed=5)
+  assert recorder.reused() == []
+  # Two rollouts, two calls, and one step of both episodes.
+  assert recorder.count('gumbel') == 2 + 2 + 1
 
 
 def test_perturbations_of_evolution_strategies(recorder: Recorder) -> None:

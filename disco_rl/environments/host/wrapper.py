@@ -67,5 +67,12 @@ class Wrapper(base.HostEnvironment):
     self._environment.close()
 
   def __getattr__(self, name: str) -> Any:
-    """Returns other attributes of the environment, such as statistics."""
+    """Returns other attributes of the environment, such as statistics.
+
+    Raises:
+      AttributeError: There is none, or the name begins with an underscore:
+        copies are asked for such names before they have an environment.
+    """
+    if name.startswith('_'):
+      raise AttributeError(name)
     return getattr(self._environment, name)
