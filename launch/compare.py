@@ -9,18 +9,22 @@ the same label are drawn as one curve, the mean of all their agents.
 from collections.abc import Collection
 from collections.abc import Sequence
 import pathlib
+from typing import Any
 
 from absl import app
 from absl import flags
 import numpy as np
 
 from disco_rl.evaluation import learning_curves
+from disco_rl.evaluation import runner
 from disco_rl.runtime import digests
 from disco_rl.runtime import metrics
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
 
+# What may differ between runs of one label.
+_FREE = {'seed', 'seeds', 'version', *runner.FREE}
 _OUTPUT = common.define_path('output', 'File, .png or .svg.')
 _LABELS = flags.DEFINE_list(
   'labels',
@@ -42,7 +46,11 @@ def main(argv: Sequence[str]) -> None:
   labels = _LABELS.value or len(workdirs) * [None]
   if len(labels) != len(workdirs):
     fail(f'--labels has {len(labels)} for {len(workdirs)} folders.')
+  folders = [workdir.resolve() for workdir in workdirs]
+  if twice := [x for x in workdirs if folders.count(x.resolve()) > 1]:
+    fail(f'{twice[0]} and {twice[-1]} are the same folder: name it once.')
   curves: dict[str, learning_curves.Curve] = {}
+  configs: dict[str, list[dict[str, Any]]] = {}
   environments = []
   for workdir, label in zip(workdirs, labels):
     with in_one_line():
@@ -60,12 +68,44 @@ def main(argv: Sequence[str]) -> None:
       )
     environments.append(environment)
     label = label or _label(rule, curves)
+    for other in configs.setdefault(label, []):
+      _check_alike(config, other, workdir, label)
+    configs[label].append(config)
     curves[label] = _joined(curves.get(label), curve, workdir)
   title = ', '.join(dict.fromkeys(environments))
   with in_one_line():
     pathlib.Path(_OUTPUT.value).parent.mkdir(parents=True, exist_ok=True)
     learning_curves.learning_curves(curves, _OUTPUT.value, title)
   print(_OUTPUT.value)
+
+
+def _check_alike(
+  config: dict[str, Any],
+  other: dict[str, Any],
+  workdir: pathlib.Path,
+  label: str,
+) -> None:
+  """Ends the program if the agents of two runs cannot have one label."""
+  same = {name for name in config if config[name] == other.get(name)}
+  differing = sorted({*config, *other} - same - _FREE)
+  if differing:
+    changes = '; '.join(
+      f'{name} is {config.get(name)!r}, was {other.get(name)!r}'
+      for name in differing
+    )
+    fail(
+      f'{workdir} has other settings than the run before with the label '
+      f'{label!r}: {changes}. Give it another label.'
+    )
+  seeds, taken = (
+    {x.get('seed', 0) + i for i in range(x.get('seeds', 1))}
+    for x in (config, other)
+  )
+  if seeds & taken:
+    fail(
+      f'{workdir} has an agent of seed {min(seeds & taken)}, like a run before '
+      f'with the label {label!r}: it would count twice. Leave it out.'
+    )
 
 
 def _joined(

@@ -17,6 +17,7 @@ import pytest
 from configs import disco103
 from configs import quickstart
 from disco_rl.environments.host import adapters
+from disco_rl.evaluation import learning_curves
 from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import digests
@@ -124,6 +125,40 @@ def test_a_figure_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
 def compared(workdir: pathlib.Path, output: pathlib.Path) -> str:
   """The error of a comparison."""
   return launching.error_of_main(compare, f'{workdir}', output=f'{output}')
+
+
+def test_only_agents_of_one_experiment_share_a_label(
+  tmp_path: pathlib.Path,
+) -> None:
+  first = {'environment': 'catch', 'rule': 'mine', 'seed': 0, 'seeds': 2}
+  refused = {
+    'environment is .gridworld., was .catch.': {'environment': 'gridworld'},
+    'discount is 0.5, was None': {'seed': 2, 'discount': 0.5},
+    'rule is .other., was .mine.': {'seed': 2, 'rule': 'other'},
+    'an agent of seed 1,': {'seed': 1},
+  }
+  for i, changes in enumerate(({}, *refused.values(), {'seed': 2})):
+    folder = tmp_path / str(i)
+    folder.mkdir()
+    (folder / 'config.json').write_text(json.dumps({**first, **changes}))
+    (folder / 'metrics.csv').write_text(
+      'update,seed,environment_steps,return\n1,0,2,0.5\n1,1,2,0.5\n'
+    )
+  folders = [f'{tmp_path}/{i}' for i in range(len(refused) + 2)]
+  flags = {'output': f'{tmp_path / "figure.png"}', 'labels': ['x', 'x']}
+  for folder, message in zip(folders[1:], refused):
+    found = launching.error_of_main(compare, folders[0], folder, **flags)
+    assert re.search(message, found), found
+  (tmp_path / 'link').symlink_to(folders[0])
+  found = launching.error_of_main(
+    compare, folders[0], f'{tmp_path}/link', **{**flags, 'labels': ['x', 'y']}
+  )
+  assert 'are the same folder: name it once' in found
+  # Two runs of other seeds are one curve.
+  curve = mock.Mock()
+  with mock.patch.object(learning_curves, 'learning_curves', curve):
+    launching.call_main(compare, folders[0], folders[-1], **flags)
+  assert curve.call_args.args[0]['x'][1].shape == (4, 1)
 
 
 def test_curves_of_changed_metrics_are_not_compared(
