@@ -1,5 +1,6 @@
 """The flag that selects a config."""
 
+from collections.abc import Mapping
 import difflib
 import os
 import pathlib
@@ -8,6 +9,7 @@ from typing import Any
 from typing import ClassVar
 
 from absl import flags
+import ml_collections
 from ml_collections import config_flags
 
 from configs import evaluate
@@ -27,7 +29,7 @@ class _Parser(flags.ArgumentParser[Any]):
   def parse(self, argument: str) -> Any:
     """Returns the config; raises ValueError if it cannot be made."""
     try:
-      return self._of_files.parse(self._file(argument))
+      return _locked(self._of_files.parse(self._file(argument)), argument)
     # Elsewhere these mean that a flag names an unknown setting.
     except (AttributeError, LookupError, SyntaxError) as error:
       raise ValueError(f'{type(error).__name__}: {error}') from error
@@ -45,6 +47,24 @@ class _Parser(flags.ArgumentParser[Any]):
     if path in evaluate.VARIANTS:
       return f'{evaluate.__file__}:{path}'
     raise ValueError(f'There is no config {path!r}. {_offer(file)}')
+
+
+def _locked(config: Any, argument: str) -> Any:
+  """Converts what `get_config` returned to a ConfigDict without new settings.
+
+  Raises:
+    TypeError: It is no mapping.
+  """
+  if isinstance(config, ml_collections.FrozenConfigDict | Mapping):
+    config = ml_collections.ConfigDict(config)
+  if isinstance(config, ml_collections.ConfigDict):
+    return config.lock()
+  if config is None or isinstance(config, str | list | tuple):
+    raise TypeError(
+      f'get_config of {argument} returned {type(config).__name__}, expected an '
+      'ml_collections.ConfigDict or a dictionary: does it lack a return?'
+    )
+  return config  # The error about a missing file, which its use raises.
 
 
 def names() -> list[str]:
@@ -86,6 +106,7 @@ def define(**how: Any) -> Any:
     'config',
     None,
     'Settings: a name such as quickstart or ablations:no_q, or a file.',
+    lock_config=False,  # By `_locked`.
     **how,
   )
   flag = how.get('flag_values', flags.FLAGS)['config']

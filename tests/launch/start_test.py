@@ -92,6 +92,31 @@ def test_configs_are_found_by_name(
     assert found == expected
 
 
+@pytest.mark.parametrize(
+  'returned', ['config.to_dict()', 'ml_collections.FrozenConfigDict(config)']
+)
+def test_configs_may_be_dictionaries_or_frozen(
+  returned: str, tmp_path: pathlib.Path
+) -> None:
+  file = tmp_path / 'mine.py'
+  file.write_text(
+    'import ml_collections\nfrom configs import evaluate\n'
+    'def get_config():\n'
+    '  config = evaluate.get_config()\n'
+    f'  return {returned}\n'
+  )
+  flags_of = lambda x: (f'--config={x}', '--workdir=x', '--config.seeds=2')
+  with launching.parsed(*flags_of(evaluate.__file__)) as expected:
+    pass
+  with launching.parsed(*flags_of(file)) as found:
+    assert found == expected
+  unknown = (*flags_of(file)[:1], '--config.sedes=2')
+  assert 'sedes' in launching.error(evaluate_launcher, tmp_path, *unknown)
+  file.write_text('def get_config():\n  pass\n')
+  message = launching.error(evaluate_launcher, tmp_path, f'--config={file}')
+  assert f'get_config of {file} returned NoneType' in message
+
+
 @pytest.mark.parametrize('name', ['cach', 'configs/cach.py'])
 def test_a_config_that_there_is_not(name: str, tmp_path: pathlib.Path) -> None:
   message = launching.error(evaluate_launcher, tmp_path, f'--config={name}')
