@@ -253,6 +253,30 @@ class TestChain:
     np.testing.assert_array_equal(np.abs(noise), 0.25)
     np.testing.assert_allclose(noise.mean(0), 0, atol=0.03)
 
+  def test_each_choice_has_its_lure_in_its_step_alone(self) -> None:
+    """Also if it is the last step; noise has nothing to do with the bits."""
+    environment = _build_chain(
+      decision_step=2,
+      lure=[8.0, 16.0, 32.0],
+      noise=0.25,
+      bit_rate=0.5,
+      lengths=(3, 4),
+    )
+    for choice in range(3):
+      actions = [1, 2, choice, 0]
+      state, _, _, timesteps = _play(environment, actions)
+      payoff = np.array([[0, 1, -1], [0, -1, 1]])[state.cue, choice]
+      is_last = np.arange(1, 5) == state.length[:, None]
+      lure = np.array([0, 0, environment.lure[choice], 0])
+      rest = timesteps.reward - np.where(is_last, payoff[:, None], 0) - lure
+      before = np.arange(1, 5) < state.length[:, None]
+      np.testing.assert_array_equal(np.abs(rest[before]), 0.25)
+      np.testing.assert_array_equal(rest[is_last], 0)
+      bits = timesteps.observation[:, :2, -2:]
+      for i in range(2):
+        agree = (bits[..., i] > 0) == (rest[:, :2] > 0)
+        assert abs(agree.mean() - 0.5) < 0.05
+
   @pytest.mark.parametrize('hides_choice', [False, True])
   def test_the_observation_is_step_cue_choice_and_bits(
     self, hides_choice: bool
