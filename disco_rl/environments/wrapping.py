@@ -6,6 +6,7 @@ import functools
 import inspect
 import sys
 from typing import Any
+import warnings
 
 import dm_env
 
@@ -16,6 +17,9 @@ from disco_rl.environments.host import adapters
 from disco_rl.environments.host import dm_env_adapter
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import gymnax_style
+
+# Parameters that are seeds, whatever their default.
+_SEED_NAMES = ('seed', 'random_seed', 'rng_seed', 'env_seed')
 
 ACCEPTED = (
   'a name (disco-rl list-environments lists them)',
@@ -119,36 +123,74 @@ def _make(
   seeds = adapters.sub_seeds(seed, num_environments).tolist()
   call = _with_seed(factory)
   adapters.keep_signals()
-  return _wrap([call(s) for s in seeds], seed)
+  envs = [factory() if call is None else call(s) for s in seeds]
+  if call is None and len(envs) > 1 and isinstance(envs[0], dm_env.Environment):
+    warnings.warn(
+      f'{type(envs[0]).__name__} of dm_env is made without a seed: if it draws '
+      'random numbers, all copies may be the same, in every run. Let the '
+      'function that makes it take an argument `seed`.',
+      stacklevel=2,
+    )
+  return _wrap(envs, seed)
 
 
-def _with_seed(factory: Callable[..., Any]) -> Callable[[int], Any]:
+def _with_seed(
+  factory: Callable[..., Any],
+) -> Callable[[int], Any] | None:
   """Returns a function that passes a seed, if the factory has a parameter.
 
-  This is the parameter `seed`, or a first parameter without a default, because
-  classes often have optional settings. Arguments that `functools.partial` has
-  set are kept.
+  This is a parameter of `_SEED_NAMES`, or a first parameter without a default,
+  because classes often have optional settings. Arguments that
+  `functools.partial` has set are kept.
+
+  Raises:
+    TypeError: The factory is a function of Gymnasium that needs an id.
   """
+  if getattr(factory, '__module__', '') == 'gymnasium.envs.registration':
+    raise TypeError(
+      f'gymnasium.{factory.__name__} needs the id of an environment: pass '
+      "lambda: gymnasium.make('ID'), or the name 'gymnasium/ID'."
+    )
   try:
     parameters = inspect.signature(factory).parameters
   except ValueError:  # A built-in function.
-    return lambda _: factory()
+    return None
+  given = getattr(factory, 'keywords', {})
+  for name in _SEED_NAMES:
+    named = parameters.get(name)
+    if (
+      named is not None
+      and named.kind in (named.KEYWORD_ONLY, named.POSITIONAL_OR_KEYWORD)
+      and name not in given
+    ):
+      return _by_name(factory, name)
   first = next(iter(parameters.values()), None)
-  named = parameters.get('seed')
-  is_set = 'seed' in getattr(factory, 'keywords', {})
-  if (
-    named is not None
-    and named.kind in (named.KEYWORD_ONLY, named.POSITIONAL_OR_KEYWORD)
-    and not is_set
-  ):
-    return lambda seed: factory(seed=seed)
   if (
     first is not None
     and first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD)
     and (first.name == 'seed' or first.default is first.empty)
   ):
-    return factory
-  return lambda _: factory()
+    return functools.partial(_call_with_seed, factory, first.name)
+  return None
+
+
+def _by_name(factory: Callable[..., Any], name: str) -> Callable[[int], Any]:
+  return lambda seed: factory(**{name: seed})
+
+
+def _call_with_seed(
+  factory: Callable[..., Any], parameter: str, seed: int
+) -> Any:
+  """Passes a seed as the first argument; errors say so."""
+  try:
+    return factory(seed)
+  except Exception as error:
+    error.add_note(
+      f'The function was called with a seed, {seed}, because its argument '
+      f'{parameter!r} has no default: if this is no seed, pass a function '
+      'without arguments.'
+    )
+    raise
 
 
 def _wrap(envs: list[Any], seed: int) -> base.HostEnvironment:

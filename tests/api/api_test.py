@@ -1,6 +1,7 @@
 """The programming interface: `import disco_rl`."""
 
 from collections.abc import Callable
+import contextlib
 import dataclasses
 import functools
 import pathlib
@@ -173,14 +174,22 @@ MADE: list[tuple[int, int]] = []
     (functools.partial(Level, 6), {6}, 3),
     (functools.partial(Level, size=7), {7}, 3),
     (functools.partial(Level, seed=9), {3}, 1),
+    (lambda random_seed=0: Level(3, random_seed), {3}, 3),
+    (lambda *, rng_seed=0: Level(3, rng_seed), {3}, 3),
     (lambda size=8: Level(size), {8}, 1),
+    (lambda **settings: Level(**settings), {3}, 1),
   ],
 )
 def test_a_seed_is_found_wherever_it_is(
   make: Any, sizes: set[int], number: int
 ) -> None:
+  """If all copies are the same, a warning says so."""
   MADE.clear()
-  wrapping.recognize(make).build(3, 7).close()
+  with contextlib.ExitStack() as stack:
+    if number == 1:
+      message = 'Level of dm_env is made without a seed'
+      stack.enter_context(pytest.warns(UserWarning, match=message))
+    wrapping.recognize(make).build(3, 7).close()
   assert {size for size, _ in MADE} == sizes
   assert len({seed for _, seed in MADE}) == number
 

@@ -23,6 +23,8 @@ from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
 from disco_rl.environments.host import adapters
+from disco_rl.environments.host import data_checks
+from disco_rl.environments.host import gymnasium_masks
 from disco_rl.environments.host import gymnasium_spaces
 from disco_rl.runtime import metrics
 
@@ -107,6 +109,85 @@ def test_masks_of_gymnasium(name: str, vectorization: str) -> None:
   environment.close()
 
 
+class Forms(gymnasium.Env):
+  """Two numbers are an action; its mask has any form."""
+
+  observation_space = gymnasium.spaces.Box(0, 1, (1,))
+  action_space = gymnasium.spaces.MultiDiscrete([2, 3])
+  mask: Any = None
+  info: Any = {}
+
+  def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    super().reset(seed=seed, options=options)
+    return np.zeros(1, np.float32), self.info
+
+  action_masks = property(lambda self: self.mask)
+
+
+@pytest.mark.parametrize(
+  ('mask', 'message'),
+  [
+    (np.array([1, 0, 0, 1, 1]), ''),
+    ([True, False, False, True, True], ''),
+    ([0.5, 0.0, 0.0, 2.0, 1.0], ''),
+    (lambda: [1, 0, 0, 1, 1], ''),
+    (([1, 0], [0, 1, 1]), ''),
+    ([np.array([1, 0], np.int8), np.array([0, 1, 1], np.int8)], ''),
+    (([0, 1, 1], [1, 0]), 'expected 5 numbers'),
+    (
+      [1, 0, 1],
+      'expected 5 numbers, one for each action, or one mask',
+    ),
+    (None, 'action_masks is None'),
+    ('legal', "action_masks is 'legal'"),
+    ({0: 1}, 'action_masks is'),
+    (
+      [0, -np.inf, -np.inf, 0, 0],
+      'action_masks holds -inf: 1 stands for',
+    ),
+    ([0, -1e9, -1e9, 0, 0], r'action_masks holds -1000000000.0: 1 stands'),
+    ([1, np.nan, 0, 1, 1], 'action_masks holds nan'),
+  ],
+)
+def test_forms_of_masks(mask: Any, message: str) -> None:
+  env = Forms()
+  env.mask = mask
+  environment: Any = wrapping.recognize(env).build(1, 0)
+  if not message:
+    want = [[0, 1, 1, 0, 0, 0]]
+    found = environment.reset()['action_mask']
+    np.testing.assert_array_equal(found, want)
+    return
+  with pytest.raises(adapters.HostEnvironmentError, match=message):
+    environment.reset()
+
+
+@pytest.mark.parametrize(
+  ('info', 'message'),
+  [
+    ({'legal': [1, 1]}, "info lacks 'action_mask', .* dict with 'legal'"),
+    ({}, "info lacks 'action_mask', .* dict with nothing"),
+    ({'action_mask': [1, 1]}, r"info\['action_mask'\] is \[1, 1\], expected 5"),
+  ],
+)
+def test_masks_that_infos_lack(info: Any, message: str) -> None:
+  env = Forms()
+  env.info = info
+  masked_env = gymnasium_masks.add(env, is_in_info=True)
+  with pytest.raises(data_checks.SimulatorError, match=message):
+    masked_env.reset()
+
+
+@pytest.mark.parametrize('mask', [[0.0, -np.inf], [0.0, -1e9], [1.0, np.nan]])
+def test_masks_to_be_added_to_logits_are_refused(mask: list[float]) -> None:
+  observation = {'x': np.zeros((1, 2)), 'action_mask': np.array([mask])}
+  spec = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), observation
+  )
+  with pytest.raises(ValueError, match=r"\['action_mask'\] holds .*: 1 stands"):
+    data_checks.checked(observation, spec, np.zeros(1, bool))
+
+
 def test_masks_in_infos_are_asked_for() -> None:
   environment = registry.make('gymnasium/InfoDoors-v0', 2, seed=0)
   assert not types.has_action_mask(environment.spec.observation)
@@ -148,6 +229,9 @@ def test_masks_of_multi_discrete_actions() -> None:
 
 class Menu(dm_env.Environment):
   """Of dm_env; the action must be the only legal one."""
+
+  def __init__(self, seed: int):
+    del seed
 
   def reset(self) -> dm_env.TimeStep:
     self._step = 0

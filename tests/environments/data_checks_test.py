@@ -1,5 +1,6 @@
 """What host environments return is checked before agents learn from it."""
 
+import contextlib
 import dataclasses
 import types as types_lib
 from typing import Any
@@ -277,6 +278,20 @@ def test_the_interface_of_gym_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
       adapters.HostEnvironmentError, match=r'reset returned .*\(observation, in'
     ):
       wrapping.recognize(Faulty()).build(1, 0).reset()
+
+
+@pytest.mark.parametrize('mask', [[False, True], False])
+def test_masks_of_masked_arrays_are_not_seen(
+  mask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  observation = np.ma.masked_array([1.0, 2.0], mask)
+  monkeypatch.setitem(globals(), 'OBSERVATION', {'x': observation, 'n': 1})
+  host: Any = wrapping.recognize(Faulty()).build(1, 0)
+  with contextlib.ExitStack() as stack:
+    if mask:
+      message = r"observation\['x'\] is a masked array"
+      stack.enter_context(pytest.warns(UserWarning, match=message))
+    np.testing.assert_array_equal(host.reset()['x'], [[1, 2]])
 
 
 def test_vector_environments_are_checked() -> None:

@@ -30,11 +30,17 @@ class Probe(dm_env.Environment):
     # Written into in every step, as simulators do.
     self._image = np.zeros((2, 3), np.uint8)
     self.seed = seed
+    self.discount: Any = 1.0
+    self.last_discount: Any = None
+    self.num_empty = 0
     self.is_closed = False
 
   def reset(self) -> dm_env.TimeStep:
     self._num_episodes += 1
     self._count = 0
+    if self.num_empty:
+      self.num_empty -= 1
+      return dm_env.termination(0.0, self._observe())
     return dm_env.restart(self._observe())
 
   def step(self, action: Any) -> dm_env.TimeStep:
@@ -44,11 +50,14 @@ class Probe(dm_env.Environment):
     reward = float(action)
     is_limited = self._num_episodes % 2 == 0
     if self._count < 2 + is_limited:
-      return dm_env.transition(reward, self._observe(), discount=0.5)
+      return dm_env.transition(reward, self._observe(), self.discount)
     observation = self._observe()
     self._count = None
     end = dm_env.truncation if is_limited else dm_env.termination
-    return end(reward, observation)
+    timestep = end(reward, observation)
+    if self.last_discount is None:
+      return timestep
+    return timestep._replace(discount=self.last_discount[0])
 
   def close(self) -> None:
     self.is_closed = True
@@ -144,6 +153,51 @@ def test_observations_that_break_their_spec_are_refused(
   monkeypatch.setattr(Probe, '_observe', lambda _: observation)
   with pytest.raises(RuntimeError, match=f'Probe .* step 0 .*{message}'):
     environment.reset()
+
+
+def test_empty_episodes_are_skipped() -> None:
+  probe = Probe()
+  environment = dm_env_adapter.DmEnvEnvironment([probe], seed=7)
+  probe.num_empty = 3
+  environment.reset()
+  steps = [environment.step([0]) for _ in range(3)]
+  assert [x.is_last.item() for x in steps] == [False, False, True]
+  probe.num_empty = 10**9
+  with pytest.raises(RuntimeError, match='reset returned a LAST step 1000 tim'):
+    environment.step([0])
+
+
+@pytest.mark.parametrize(
+  'discount', [None, [0.0], np.zeros(1), 'end', np.nan, np.float32(0), 0, True]
+)
+def test_the_discount_of_a_last_step_is_a_number(discount: Any) -> None:
+  probe = Probe()
+  environment = dm_env_adapter.DmEnvEnvironment([probe], seed=7)
+  probe.last_discount = (discount,)
+  environment.reset()
+  environment.step([0])
+  if (
+    np.shape(discount)
+    or isinstance(discount, str | None)
+    or (discount != discount)
+  ):
+    with pytest.raises(RuntimeError, match='a LAST step has the discount .* 0'):
+      environment.step([0])
+  else:
+    assert environment.step([0]).is_terminal == (not discount)
+
+
+@pytest.mark.parametrize('field', ['discount', 'last_discount'])
+def test_other_discounts_are_ignored_with_a_warning(field: str) -> None:
+  probe = Probe()
+  environment = dm_env_adapter.DmEnvEnvironment([probe], seed=7)
+  setattr(probe, field, 0.9 if field == 'discount' else (0.9,))
+  environment.reset()
+  with pytest.warns(UserWarning, match='returns discounts .* such as 0.9'):
+    steps = [environment.step([0]) for _ in range(2)]
+  assert [x.is_last.item() for x in steps] == [False, True]
+  # A truncation, if the discount is not 0.
+  assert steps[1].is_terminal == (field == 'discount')
 
 
 class Named(NamedTuple):

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 import contextlib
+import multiprocessing
+import os
 import re
 import sys
+import types
 from typing import Any
 from typing import NoReturn
 from unittest import mock
@@ -16,6 +19,7 @@ import numpy as np
 import pytest
 
 import disco_rl
+from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
 from disco_rl.environments.host import adapters
@@ -162,11 +166,17 @@ def test_observation_spaces_become_trees_of_arrays() -> None:
 
 
 def test_the_seed_is_used_in_the_first_reset_alone() -> None:
+  """Otherwise each episode of an environment begins in the same way."""
   env = gymnasium.make_vec('CartPole-v1', 96, vectorization_mode='sync')
-  environment = _environments('CartPole-v1', 96, seed=3)
+  environments = (
+    _environments('CartPole-v1', 96, seed=3),
+    registry.make('gymnasium/CartPole-v1', 96, seed=3),
+  )
   for seed in (adapters.sub_seeds(3, 96).tolist(), None):
     want, _ = env.reset(seed=seed)
-    np.testing.assert_array_equal(environment.reset(), want)
+    for environment in environments:
+      assert isinstance(environment, base.HostEnvironment)
+      np.testing.assert_array_equal(environment.reset(), want)
 
 
 def test_vector_environments_of_one_seed_get_one() -> None:
@@ -353,3 +363,119 @@ def test_a_module_is_imported_to_register_its_environments(
   assert 'DiscoTest/Module-v0' in gymnasium.registry
   del gymnasium.registry['DiscoTest/Module-v0']
   del sys.modules['registers_a_probe']
+
+
+class Odd(Probe):
+  """Its attributes are unusual."""
+
+  def __str__(self) -> str:
+    raise AttributeError('_count')
+
+
+@pytest.mark.parametrize(
+  ('metadata', 'pace'),
+  [
+    (['rgb_array'], None),
+    (None, None),
+    ({'render_fps': 'fast'}, "'fast'"),
+    ({'render_fps': -1}, '-1'),
+    ({'render_modes': None, 'render_fps': float('nan')}, 'nan'),
+  ],
+)
+def test_odd_metadata_does_not_end_training(
+  metadata: Any, pace: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(Odd, 'metadata', metadata)
+  with contextlib.ExitStack() as stack:
+    if pace is not None:
+      message = f"Odd has metadata.'render_fps'. = {pace}, expected a positive"
+      stack.enter_context(pytest.warns(UserWarning, match=message))
+    environment: Any = wrapping.recognize(Odd).build(2, 0)
+  assert environment.frames_per_second == 30
+  environment.reset()
+  with pytest.raises(base.RenderError, match='Odd .* without render_mode'):
+    environment.render()
+
+
+@pytest.mark.parametrize('name', ['observation_space', 'action_space'])
+def test_spaces_that_are_missing_are_named(
+  name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.delattr(Probe, name)
+  with pytest.raises(TypeError, match=f'Odd has no {name}'):
+    wrapping.recognize(Odd).build(2, 0)
+
+
+def test_functions_of_gymnasium_that_need_an_id_are_refused() -> None:
+  for function in (gymnasium.make, gymnasium.make_vec):
+    with pytest.raises(TypeError, match=r"the id .* gymnasium.make\('ID'"):
+      wrapping.recognize(function).build(2, 0)
+
+  def of_level(level: int) -> gymnasium.Env:
+    raise LookupError(level)
+
+  with pytest.raises(LookupError) as caught:
+    wrapping.recognize(of_level).build(2, 0)
+  assert "'level' has no default" in caught.value.__notes__[0]
+
+
+WRAPPERS = gymnasium.wrappers
+
+
+@pytest.mark.parametrize(
+  ('wrap', 'name'),
+  [
+    (WRAPPERS.NormalizeObservation, 'NormalizeObservation'),
+    (WRAPPERS.NormalizeReward, 'NormalizeReward'),
+    (
+      lambda env: WRAPPERS.TimeLimit(WRAPPERS.NormalizeObservation(env), 9),
+      'NormalizeObservation',
+    ),
+    (lambda env: WRAPPERS.ClipReward(env, -1, 1), ''),
+  ],
+)
+def test_running_statistics_are_warned_of(wrap: Any, name: str) -> None:
+  make = lambda: wrap(gymnasium.make('CartPole-v1'))
+  vector = gymnasium.vector.SyncVectorEnv([make])
+  for env in (make, vector):
+    with contextlib.ExitStack() as stack:
+      if name:
+        message = f'{name} of .* keeps running statistics'
+        stack.enter_context(pytest.warns(UserWarning, match=message))
+      wrapping.recognize(env).build(1, 0)
+
+
+def test_a_process_that_died_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+  vector: Any = gymnasium.make_vec('CartPole-v1', 2, vectorization_mode='sync')
+  environment = gymnasium_adapter.GymnasiumEnvironment(vector, 0)
+  pipes = [os.pipe() for _ in range(2)]
+  os.close(pipes[1][1])  # The second process has ended.
+  vector.processes = [
+    types.SimpleNamespace(sentinel=reads, exitcode=code)
+    for (reads, _), code in zip(pipes, (None, -9))
+  ]
+  message = r'the process of environment 1 \(exit code -9\) of 2 died'
+  for error in (EOFError(), BrokenPipeError(), ConnectionResetError()):
+    monkeypatch.setattr(vector, 'reset', mock.Mock(side_effect=error))
+    with pytest.raises(adapters.HostEnvironmentError, match=message):
+      environment.reset()
+  for number in (*pipes[0], pipes[1][0]):
+    os.close(number)
+
+
+def test_scripts_without_a_guard_are_named(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  settings = gymnasium_adapter.Preprocessing(vectorization='async')
+  failing = mock.Mock(side_effect=ConnectionResetError())
+  monkeypatch.setattr(gymnasium, 'make_vec', failing)
+  with pytest.raises(
+    adapters.HostEnvironmentError, match="of `if __name__ == '__main__':`"
+  ):
+    gymnasium_adapter.make('CartPole-v1', 2, 0, settings)
+  # The processes that import the script say nothing.
+  process = multiprocessing.current_process()
+  monkeypatch.setattr(process, '_inheriting', True, raising=False)
+  monkeypatch.setattr(os, '_exit', mock.Mock(side_effect=SystemExit))
+  with pytest.raises(SystemExit):
+    gymnasium_adapter.make('CartPole-v1', 2, 0, settings)

@@ -158,6 +158,9 @@ def checked(
       f'the observation has the structure {jax.tree.structure(observation)}, '
       f'expected {wanted}, as in the spec'
     )
+  if types.has_action_mask(observation):
+    name = f'observation[{types.ACTION_MASK!r}]'
+    check_mask(np.asarray(observation[types.ACTION_MASK]), name)
   for i, (found, leaf) in enumerate(
     zip(jax.tree.leaves(observation), jax.tree.leaves(spec))
   ):
@@ -195,6 +198,22 @@ def _check_size(found: np.ndarray, path: str) -> None:
   raise SimulatorError(
     f'environment {index} of {len(found)} returned {problem}'
   )
+
+
+def check_mask(mask: np.ndarray, source: str) -> None:
+  """Checks the numbers of a mask of legal actions; `source` names it.
+
+  Raises:
+    SimulatorError: A number is negative or not finite, as in masks that others
+      add to logits.
+  """
+  if mask.dtype.kind in 'if':
+    is_valid = (mask >= 0) & (mask < np.inf)  # False for NaN.
+    if not is_valid.all():
+      raise SimulatorError(
+        f'{source} holds {mask[~is_valid][0]}: 1 stands for legal actions, 0 '
+        'for illegal ones, and nothing is added to logits'
+      )
 
 
 def fill_masks(observation: types.PyTree, is_last: np.ndarray) -> types.PyTree:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+import warnings
 
 import dm_env
 from dm_env import specs
@@ -11,6 +12,9 @@ import numpy as np
 from disco_rl import types
 from disco_rl.environments.host import data_checks
 from disco_rl.environments.host import sequential
+
+# Episodes that end where they begin are skipped, but not for ever.
+_MOST_EMPTY = 1000
 
 
 class DmEnvEnvironment(sequential.SequentialEnvironment):
@@ -21,7 +25,8 @@ class DmEnvEnvironment(sequential.SequentialEnvironment):
   they are no pictures, and sequences become tuples.
 
   A last step with discount 0 is a termination, any other a truncation. Other
-  discounts are ignored, because agents have their own.
+  discounts are ignored with a warning, because agents have their own. If a
+  reset returns a last step, the episode is empty, and is skipped.
   """
 
   def __init__(self, envs: Sequence[dm_env.Environment], seed: int):
@@ -64,7 +69,14 @@ class _Simulator(sequential.Simulator):
     self._as_action = env.action_spec().dtype.type
 
   def reset(self) -> types.PyTree:
-    return self._env.reset().observation
+    for _ in range(_MOST_EMPTY):
+      timestep = self._env.reset()
+      if not timestep.last():
+        return timestep.observation
+    raise data_checks.SimulatorError(
+      f'reset returned a LAST step {_MOST_EMPTY} times in a row: episodes are '
+      'over before they begin'
+    )
 
   def step(self, action: int) -> tuple[types.PyTree, float, bool, bool]:
     timestep = self._env.step(self._as_action(action))
@@ -72,7 +84,25 @@ class _Simulator(sequential.Simulator):
       raise ValueError(
         'an episode began, but no LAST step had ended the previous one'
       )
-    is_terminated = timestep.last() and float(timestep.discount) == 0.0
+    discount = np.asarray(timestep.discount)
+    is_number = (
+      not discount.shape
+      and discount.dtype.kind in 'biuf'
+      and bool(np.isfinite(discount))
+    )
+    if timestep.last() and not is_number:
+      raise data_checks.SimulatorError(
+        f'a LAST step has the discount {timestep.discount!r}, expected a '
+        'number: 0 for a termination, 1 for a truncation'
+      )
+    if is_number and discount != 1 and not (timestep.last() and discount == 0):
+      warnings.warn(
+        f'{type(self._env).__name__} returns discounts other than 0 in LAST '
+        f'steps and 1, such as {discount}: they are ignored. Agents have the '
+        'setting `discount`.',
+        stacklevel=2,
+      )
+    is_terminated = timestep.last() and discount == 0
     is_truncated = timestep.last() and not is_terminated
     return timestep.observation, timestep.reward, is_terminated, is_truncated
 

@@ -13,9 +13,13 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import multiprocessing
+import multiprocessing.connection
+import os
 from typing import TYPE_CHECKING
 from typing import Annotated
 from typing import Any
+import warnings
 
 import jax
 import numpy as np
@@ -33,6 +37,10 @@ if TYPE_CHECKING:
   import gymnasium
 
 _RGB = 'rgb_array'
+# Attributes of wrappers of Gymnasium and others that normalize.
+_STATISTICS = ('obs_rms', 'return_rms', 'ret_rms', 'reward_rms')
+# What a pipe raises if the process at its other end is gone.
+_DEATHS = (EOFError, ConnectionError)
 # The default if an environment has none.
 _FRAMES_PER_SECOND = 30.0
 
@@ -91,8 +99,9 @@ class GymnasiumEnvironment(adapters.Adapter):
         is not supported.
     """
     modes = gymnasium_spaces.import_gymnasium().vector.AutoresetMode
-    name = name or (str(env) if env.spec is None else env.spec.id)
+    name = name or (_name(env) if env.spec is None else env.spec.id)
     mode = _autoreset_mode(env, name)
+    _warn_of_statistics(env, name)
     self._env = env
     self._is_seeded = False
     self._must_be_reset = mode == modes.DISABLED
@@ -117,19 +126,20 @@ class GymnasiumEnvironment(adapters.Adapter):
       self._env.close()
 
   def _reset(self) -> types.PyTree:
-    observation, _ = self._env.reset(
-      seed=None if self._is_seeded else _reset_seeds(self._env, self._seed)
-    )
+    seed = None if self._is_seeded else _reset_seeds(self._env, self._seed)
+    with _named_death(self._env):
+      observation, _ = self._env.reset(seed=seed)
     self._is_seeded = True
     return self._read(observation)
 
   def _step(self, action: np.ndarray) -> tuple[types.PyTree, ...]:
-    observation, reward, is_terminated, is_truncated, _ = self._env.step(
-      self._spaces.decode(action)
-    )
-    is_last = np.logical_or(is_terminated, is_truncated)
-    if self._must_be_reset and is_last.any():
-      observation, _ = self._env.reset(options={'reset_mask': is_last})
+    with _named_death(self._env):
+      observation, reward, is_terminated, is_truncated, _ = self._env.step(
+        self._spaces.decode(action)
+      )
+      is_last = np.logical_or(is_terminated, is_truncated)
+      if self._must_be_reset and is_last.any():
+        observation, _ = self._env.reset(options={'reset_mask': is_last})
     return self._read(observation), reward, is_terminated, is_truncated
 
   def _read(self, observation: types.PyTree) -> types.PyTree:
@@ -161,7 +171,14 @@ class SingleEnvironments(sequential.SequentialEnvironment):
       ImportError: gymnasium is not installed.
       ValueError: The spaces are not supported, or differ.
     """
-    name = name or str(envs[0])
+    name = name or _name(envs[0])
+    for attribute in ('observation_space', 'action_space'):
+      if not hasattr(envs[0], attribute):
+        raise TypeError(
+          f'{name} has no {attribute}, which Gymnasium requires: set it in the '
+          'constructor.'
+        )
+    _warn_of_statistics(envs[0], name)
     envs = [gymnasium_masks.add(env) for env in envs]
     spaces = [(env.observation_space, env.action_space) for env in envs]
     if differing := [i for i, x in enumerate(spaces) if x != spaces[0]]:
@@ -179,8 +196,7 @@ class SingleEnvironments(sequential.SequentialEnvironment):
       seed,
       self._spaces.raw,
     )
-    pace = (envs[0].metadata or {}).get('render_fps')
-    self.frames_per_second = float(pace or _FRAMES_PER_SECOND)
+    self.frames_per_second = _frames_per_second(envs[0], name)
 
   def encode(self, observation: types.PyTree) -> types.PyTree:
     """Implements `HostEnvironment.encode`."""
@@ -223,17 +239,17 @@ class _Simulator(sequential.Simulator):
   def render(self) -> np.ndarray:
     if self._env.render_mode != _RGB:
       raise base.RenderError(
-        f'{self._env} was made without render_mode={_RGB!r}: make it with '
-        f'this mode, if it has it; it has {_render_modes(self._env)}.'
+        f'{_name(self._env)} was made without render_mode={_RGB!r}: make it '
+        f'with this mode, if it has it; it has {_render_modes(self._env)}.'
       )
     try:
       picture = self._env.render()
     # Each package raises its own errors if a library is missing.
     except Exception as error:
       raise base.RenderError(
-        f'{self._env} cannot be drawn: {error!r}'
+        f'{_name(self._env)} cannot be drawn: {error!r}'
       ) from error
-    return _as_rgb(picture, f'{self._env}')
+    return _as_rgb(picture, _name(self._env))
 
   def close(self) -> None:
     self._env.close()
@@ -259,6 +275,10 @@ def make(
   """
   gymnasium = gymnasium_spaces.import_gymnasium()
   vectorization = preprocessing.vectorization
+  if vectorization == 'async' and _is_starting():
+    # It could start no process, and would say so in a hundred lines. The first
+    # process, whose script has no guard, says what is wrong.
+    os._exit(1)
   add_masks = functools.partial(
     gymnasium_masks.add, is_in_info=preprocessing.masks_in_info
   )
@@ -286,11 +306,46 @@ def make(
     ) from error
   except ImportError:
     raise
+  except _DEATHS as error:
+    raise adapters.HostEnvironmentError(
+      f'A process for gymnasium/{env_id} died when it was started. Likely a '
+      "script with vectorization='async' trains outside of `if __name__ == "
+      "'__main__':`, so that each process, which imports the script, would "
+      f'train as well: put the code under that line. ({error!r})'
+    ) from error
   except Exception as error:
     raise adapters.HostEnvironmentError(
       f'gymnasium/{env_id} raised when it was made: {error!r}'
     ) from error
   return SingleEnvironments(envs, seed, envs[0].spec.id)
+
+
+def _is_starting() -> bool:
+  """Returns whether this process, started by another, imports its script."""
+  process = multiprocessing.current_process()
+  return bool(getattr(process, '_inheriting', False))
+
+
+@contextlib.contextmanager
+def _named_death(env: 'gymnasium.vector.VectorEnv') -> Iterator[None]:
+  """Says which processes of a vector environment died, if one did.
+
+  Raises:
+    SimulatorError: A process died.
+  """
+  try:
+    yield
+  except _DEATHS as error:
+    processes = getattr(env.unwrapped, 'processes', [])
+    # The pipe closes before the exit code is known.
+    multiprocessing.connection.wait([x.sentinel for x in processes], timeout=5)
+    codes = [x.exitcode for x in processes]
+    dead = [i for i, code in enumerate(codes) if code is not None]
+    which = ', '.join(f'{i} (exit code {codes[i]})' for i in dead)
+    raise data_checks.SimulatorError(
+      f'the process of environment {which or "?"} of {len(codes)} died: likely '
+      'the simulator crashed, or was killed for lack of memory'
+    ) from error
 
 
 def registered_ids() -> tuple[str, ...]:
@@ -395,15 +450,63 @@ def _as_rgb(picture: object, name: str) -> np.ndarray:
   ).astype(np.uint8)
 
 
+def _name(env: object) -> str:
+  """Returns the text of an environment, or the name of its class."""
+  try:
+    return str(env)
+  except Exception:  # It may need what `reset` makes.
+    return type(env).__name__
+
+
+def _metadata(env: object) -> Mapping[str, Any]:
+  """Returns the metadata of an environment or its class; {} for none."""
+  metadata = getattr(env, 'metadata', None)
+  return metadata if isinstance(metadata, Mapping) else {}
+
+
 def _render_modes(env: object) -> list[str]:
-  return list((getattr(env, 'metadata', None) or {}).get('render_modes', []))
+  return list(_metadata(env).get('render_modes') or [])
+
+
+def _frames_per_second(env: object, name: str) -> float:
+  """Returns the speed of films; a default, with a warning, if it is invalid."""
+  pace = _metadata(env).get('render_fps')
+  if pace is None:
+    return _FRAMES_PER_SECOND
+  try:
+    if 0 < float(pace) < np.inf:
+      return float(pace)
+  except (TypeError, ValueError):
+    pass
+  warnings.warn(
+    f"{name} has metadata['render_fps'] = {pace!r}, expected a positive "
+    f'number: films show {_FRAMES_PER_SECOND:g} frames per second.',
+    stacklevel=2,
+  )
+  return _FRAMES_PER_SECOND
+
+
+def _warn_of_statistics(env: object, name: str) -> None:
+  """Warns of a wrapper that normalizes by statistics of what it has seen."""
+  while env is not None:
+    if any(hasattr(env, attribute) for attribute in _STATISTICS):
+      warnings.warn(
+        f'{type(env).__name__} of {name} keeps running statistics, which '
+        'belong to one copy of the environment: evaluation, films and resumed '
+        'runs begin with others, so that agents see other numbers. Leave it '
+        "out, and set the agent's normalize_observations or normalize_rewards.",
+        stacklevel=2,
+      )
+      return
+    own = getattr(env, '__dict__', {})
+    env = own.get('env', next(iter(own.get('envs', [])), None))
 
 
 def _autoreset_mode(
   env: 'gymnasium.vector.VectorEnv', name: str
 ) -> 'gymnasium.vector.AutoresetMode':
   modes = gymnasium_spaces.import_gymnasium().vector.AutoresetMode
-  mode = (env.metadata or {}).get('autoreset_mode')
+  mode = _metadata(env).get('autoreset_mode')
   try:
     # Some environments return the value of the mode instead of the mode.
     return modes(mode)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import functools
 from typing import Protocol
+import warnings
 
 import jax
 import numpy as np
@@ -177,6 +178,12 @@ class SequentialEnvironment(adapters.Adapter):
 
 def _copy(i: int, stack: np.ndarray, value: types.PyTree, path: str) -> None:
   """Copies an entry of the i-th observation into the stack of all, [B, ...]."""
+  if np.ma.is_masked(value):
+    warnings.warn(
+      f'{path} is a masked array: agents see what lies under its mask. Let the '
+      'environment fill it with a number, by `filled`.',
+      stacklevel=2,
+    )
   array, dtype = np.asarray(value), stack.dtype
   is_exact = array.dtype == dtype
   # Assignment would broadcast and round.
