@@ -26,9 +26,10 @@ if jax.__version_info__ < (0, 11):
   )
 
 # Optimizing takes longer than these programs run, also in processes that tests
-# start.
-os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'true'
-jax.config.update('jax_disable_most_optimizations', True)
+# start. JAX_DISABLE_MOST_OPTIMIZATIONS=false compiles as for users.
+os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', 'true')
+_IS_QUICK = os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] == 'true'
+jax.config.update('jax_disable_most_optimizations', _IS_QUICK)
 
 compilation_cache.leave_loops_rolled()
 
@@ -79,7 +80,7 @@ def usual_compilation() -> Iterator[None]:
   """Compiles as for users, where tests are about what XLA makes of the code."""
   jax.config.update('jax_disable_most_optimizations', False)
   yield
-  jax.config.update('jax_disable_most_optimizations', True)
+  jax.config.update('jax_disable_most_optimizations', _IS_QUICK)
 
 
 @pytest.fixture
