@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import functools
@@ -16,6 +17,7 @@ from typing import Any
 from absl import app
 from absl import flags
 from absl import logging
+import ml_collections
 
 from disco_rl import config as config_lib
 from disco_rl.runtime import compilation_cache
@@ -29,8 +31,11 @@ IMPORT = flags.DEFINE_list(
   'import',
   [],
   'Modules that register your own rules, environments, torsos or loggers by '
-  'name. A run remembers them.',
+  'name. Repeat it in each command on the run.',
 )
+# Flags, besides --config, whose values name environments.
+_OF_ENVIRONMENTS = ('environment', 'play_in', 'suite', 'grid', 'tasks')
+_MODULE = re.compile(r'^\s*gymnasium/(\w[\w.]*):', re.MULTILINE)
 _SEE_HELP = (
   'The --help of disco-rl meta-train, evaluate or protocol lists all settings.'
 )
@@ -171,8 +176,8 @@ def begin(
 
   Args:
     argv: The name of the program, and the arguments that are not flags.
-    workdir: The folder of a run, whose modules are imported; it may not exist
-      yet. None without a run.
+    workdir: The folder of a run, whose modules must be imported; it may not
+      exist yet. None without a run.
     is_cached: Whether compiled programs are cached unless the user decides;
       None if caching is not worthwhile.
   """
@@ -197,23 +202,20 @@ def prepare_process(is_quiet: bool = True) -> None:
 
 
 def import_modules(workdir: str | None = None) -> None:
-  """Imports the modules of --import and of a run, whose folder may not exist.
+  """Imports the modules that the command line names.
 
-  Ends the program if one is missing.
+  These are the modules of --import, and MODULE of environments that flags name
+  as gymnasium/MODULE:ID. Importing runs code, so the modules that a run has
+  recorded in its folder, which may be from a stranger, are never imported: the
+  program ends if one of them was not named, or if a module is missing.
+
+  Args:
+    workdir: The folder of a run, which may not exist; None without a run.
   """
-  sources = dict.fromkeys(IMPORT.value, '--import=')
-  folder = pathlib.Path(config_lib.expanded(workdir or '.'))
-  if workdir and (folder / 'imports.json').exists():
-    # Imported late, because it loads JAX.
-    from disco_rl.runtime import workdirs
-
-    with in_one_line():
-      remembered = workdirs.imports(folder)
-    sources = {**dict.fromkeys(remembered, f'{workdir} needs '), **sources}
-  if not sources:
-    return
-  from disco_rl.runtime import workdirs
-
+  sources = {
+    **dict.fromkeys(_modules_of_environments(), 'gymnasium/'),
+    **dict.fromkeys(IMPORT.value, '--import='),
+  }
   for name, source in sources.items():
     try:
       importlib.import_module(name)
@@ -222,7 +224,39 @@ def import_modules(workdir: str | None = None) -> None:
         f'{source}{name}: {error}. Modules are looked for in the folder in '
         'which the command is given, and on PYTHONPATH.'
       )
+  folder = pathlib.Path(config_lib.expanded(workdir or '.'))
+  has_run = bool(workdir) and (folder / 'imports.json').exists()
+  if not sources and not has_run:
+    return
+  # Imported late, because it loads JAX.
+  from disco_rl.runtime import workdirs
+
   workdirs.IMPORTED[:] = dict.fromkeys([*workdirs.IMPORTED, *sources])
+  if has_run:
+    with in_one_line():
+      workdirs.check_imports(folder)
+
+
+def _modules_of_environments() -> Iterator[str]:
+  """Yields MODULE of all names gymnasium/MODULE:ID in flags and the config."""
+  values = [
+    flags.FLAGS[name].value
+    for name in ('config', *_OF_ENVIRONMENTS)
+    if name in flags.FLAGS
+  ]
+  yield from _MODULE.findall('\n'.join(_texts(values)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+  """Yields all texts within dictionaries and sequences, as lines."""
+  if isinstance(value, str):
+    yield from value.replace('=', ',').split(',')
+  elif isinstance(value, Mapping | ml_collections.ConfigDict):
+    for x in value.values():
+      yield from _texts(x)
+  elif isinstance(value, Sequence):
+    for x in value:
+      yield from _texts(x)
 
 
 def set_up_cache(folder: str | None, is_on: bool = True) -> None:

@@ -40,7 +40,8 @@ def load_policy(
     seed: The seed of a run's agent; None: the first. A file contains one agent.
     environment: The environment, as for `Trainer`, instead of the stored one;
       the stored preprocessing applies to a name. Required if the agent's
-      environment was an object.
+      environment was an object, or if its name gymnasium/MODULE:ID needs a
+      module that you have not imported: names in files import nothing.
     torso: The agent's torso, if it is a function; not for a run.
 
   Returns:
@@ -70,6 +71,8 @@ def load_policy(
   description, arrays = _read(path, seed, torso is not None)
   if environment is None:
     environment = description.environment
+  elif isinstance(environment, str):
+    registry.import_module(environment)
   if environment is None:
     raise ValueError(
       f'The agent in {path} was trained in your own environment object: pass '

@@ -116,6 +116,8 @@ class Trainer(policy_lib.Acting):
     config_lib.check_names(settings, known, 'Trainer')
     self._names = f'{_name(environment)} {_name(rule)}'
     loaded = rules.load_rule(rule)
+    if isinstance(environment, str):
+      registry.import_module(environment)
     source = wrapping.recognize(environment, preprocessing)
     number = _resolve(num_environments, source.num_environments)
     build = functools.cache(lambda number: source.build(number, seed))

@@ -17,6 +17,7 @@ from disco_rl.environments import base
 from disco_rl.environments import families
 from disco_rl.environments import suites
 from disco_rl.environments.host import adapters
+from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.host import timeouts
 
 
@@ -110,6 +111,25 @@ def make(
 def validate(name: str) -> None:
   """Raises the errors of `make` about a name, without making anything."""
   _builder(name, NO_CHANGES)
+
+
+def import_module(name: str) -> str | None:
+  """Imports MODULE of a name gymnasium/MODULE:ID, for its environments.
+
+  Importing runs code: call this only for names that the user gave in this
+  process, not for names from files. Other functions only find environments
+  whose modules have been imported.
+
+  Returns:
+    The module; None if the name has another form.
+
+  Raises:
+    ImportError: There is no such module.
+  """
+  prefix, _, variant = name.partition('/')
+  if prefix != 'gymnasium':
+    return None
+  return gymnasium_adapter.import_module(variant)
 
 
 def action_repeat(name: str, preprocessing: Preprocessing = NO_CHANGES) -> int:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 import dataclasses
 import pathlib
-import sys
 
 import jax
 import numpy as np
@@ -69,12 +68,7 @@ def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
       f'{workdir} holds no single run of disco-rl evaluate: name the folder of '
       'one run.'
     )
-  modules = workdirs.imports(pathlib.Path(workdir))
-  if missing := [name for name in modules if name not in sys.modules]:
-    raise ValueError(
-      f'The run in {workdir} has names that {", ".join(missing)} registers: '
-      'import it first, as --import did.'
-    )
+  workdirs.check_imports(pathlib.Path(workdir))
   return runner.config_of(settings)
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import socket
+import sys
 from typing import Any
 
 import filelock
@@ -196,9 +197,32 @@ def imports(workdir: pathlib.Path) -> list[str]:
   if not path.exists():
     return []
   names = metrics.read_json(path).get('modules')
-  if not isinstance(names, list) or not all(isinstance(x, str) for x in names):
+  if not isinstance(names, list) or not all(map(_is_module, names)):
     raise WorkdirError(f'{path} is damaged: it does not list modules.')
   return names
+
+
+def _is_module(name: object) -> bool:
+  return isinstance(name, str) and all(
+    part.isidentifier() for part in name.split('.')
+  )
+
+
+def check_imports(workdir: pathlib.Path) -> None:
+  """Checks that the modules of a run have been imported; imports none.
+
+  The folder may be from a stranger, and importing runs code.
+
+  Raises:
+    WorkdirError: A module is missing, or the file that names them is damaged.
+  """
+  if missing := [x for x in imports(workdir) if x not in sys.modules]:
+    raise WorkdirError(
+      f'The run in {workdir} uses names that {", ".join(missing)} registers, '
+      'and importing it runs its code, so it is not imported from the folder '
+      f'alone: if you trust it, add --import={",".join(missing)} to the '
+      'command, or import it first in Python.'
+    )
 
 
 def check_rules(

@@ -350,16 +350,23 @@ def test_environments_that_leave_are_errors(
   environment.close()
 
 
-def test_a_module_is_imported_to_register_its_environments(
+def test_a_module_is_imported_only_if_the_user_names_it(
   tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+  """Names may be from the file of a stranger, and importing runs code."""
   module = tmp_path / 'registers_a_probe.py'
   module.write_text(
     'import gymnasium\n'
     "gymnasium.register('DiscoTest/Module-v0', entry_point='none:None')\n"
   )
   monkeypatch.syspath_prepend(tmp_path)
-  registry.validate('gymnasium/registers_a_probe:DiscoTest/Module-v0')
+  name = 'gymnasium/registers_a_probe:DiscoTest/Module-v0'
+  for find in (registry.validate, lambda x: registry.make(x, 1, 0)):
+    with pytest.raises(ValueError, match='--import=registers_a_probe'):
+      find(name)
+  assert 'registers_a_probe' not in sys.modules
+  assert registry.import_module(name) == 'registers_a_probe'
+  registry.validate(name)
   assert 'DiscoTest/Module-v0' in gymnasium.registry
   del gymnasium.registry['DiscoTest/Module-v0']
   del sys.modules['registers_a_probe']

@@ -98,23 +98,56 @@ def test_runs_remember_what_they_import(
   monkeypatch.setenv('HOME', f'{tmp_path}')
   settings = {'environment': 'wide'}
   (tmp_path / 'run' / 'config.json').write_text(json.dumps(settings))
-  with pytest.raises(
-    ValueError, match=f'names that {module} registers: import'
-  ):
+  with pytest.raises(ValueError, match=f'{module} registers.*import it first'):
     disco_rl.load_policy(tmp_path / 'run')
-  common.import_modules('~/run')
+  # The folder may be from a stranger: only the command's own flag imports.
+  with pytest.raises(SystemExit, match=f'trust it, add --import={module} to'):
+    common.import_modules('~/run')
+  assert module not in sys.modules
+  with flagsaver.flagsaver(**{'import': [module]}):
+    common.import_modules('~/run')
   assert 'wide' in environments.names()
-  workdirs.claim(tmp_path / 'of_it', {}, ())
-  assert workdirs.imports(tmp_path / 'of_it') == [module]
+  workdirs.claim(tmp_path / 'run', settings, ())
+  assert workdirs.imports(tmp_path / 'run') == [module]
+
+
+def test_names_of_modules_are_names(tmp_path: pathlib.Path) -> None:
+  """A message repeats them in a flag to copy into a shell."""
+  text = '{"modules": ["x; rm -rf ~"]}'
+  (tmp_path / 'imports.json').write_text(text)
+  with pytest.raises(workdirs.WorkdirError, match='does not list modules'):
+    workdirs.imports(tmp_path)
 
 
 @pytest.mark.parametrize('launcher', [analyse, play, showcase])
-def test_launchers_import_what_a_run_needs(
-  launcher: ModuleType, tmp_path: pathlib.Path
+def test_launchers_do_not_import_what_a_folder_names(
+  launcher: ModuleType, module: str, tmp_path: pathlib.Path
 ) -> None:
-  (tmp_path / 'imports.json').write_text('{"modules": ["no_such_module"]}')
+  (tmp_path / 'imports.json').write_text(json.dumps({'modules': [module]}))
   message = launching.error_of_main(launcher, workdir=f'{tmp_path}')
-  assert f'{tmp_path} needs no_such_module: No module' in message
+  assert f'{tmp_path} uses names that {module} registers' in message
+  assert module not in sys.modules
+
+
+@pytest.mark.parametrize(
+  'arguments',
+  [
+    ['--config.environment=gymnasium/{}:X-v0'],
+    ['--config.environment=catch', '--play_in=gymnasium/{}:X-v0'],
+  ],
+)
+def test_modules_of_environments_that_flags_name_are_imported(
+  module: str, arguments: list[str]
+) -> None:
+  with launching.parsed(
+    f'--config={launching.REPOSITORY}/configs/evaluate.py',
+    '--workdir=x',
+    *(x.format(module) for x in arguments),
+  ):
+    common.import_modules()
+  assert module in sys.modules
+  # For processes that share the work.
+  assert workdirs.IMPORTED == [module]
 
 
 def test_imported_environments_are_listed(

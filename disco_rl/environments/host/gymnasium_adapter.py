@@ -16,6 +16,7 @@ import inspect
 import multiprocessing
 import multiprocessing.connection
 import os
+import sys
 from typing import TYPE_CHECKING
 from typing import Annotated
 from typing import Any
@@ -274,6 +275,8 @@ def make(
     adapters.HostEnvironmentError: Making an environment raised another error.
   """
   gymnasium = gymnasium_spaces.import_gymnasium()
+  # Without its module, which Gymnasium would import.
+  registered_id = env_id.rpartition(':')[2]
   vectorization = preprocessing.vectorization
   if vectorization == 'async' and _is_starting():
     # It could start no process, and would say so in a hundred lines. The first
@@ -285,7 +288,7 @@ def make(
   try:
     if vectorization != 'none' and not can_render:
       envs = gymnasium.make_vec(
-        env_id,
+        registered_id,
         num_environments,
         vectorization,
         # A fork may hang if other threads hold locks.
@@ -294,10 +297,10 @@ def make(
       )
       return GymnasiumEnvironment(envs, seed, envs.spec.id)
     settings = (
-      {'render_mode': _RGB} if can_render and _takes_rgb(env_id) else {}
+      {'render_mode': _RGB} if can_render and _takes_rgb(registered_id) else {}
     )
     envs = [
-      add_masks(gymnasium.make(env_id, **settings))
+      add_masks(gymnasium.make(registered_id, **settings))
       for _ in range(num_environments)
     ]
   except gymnasium.error.DependencyNotInstalled as error:
@@ -360,20 +363,47 @@ def is_registered(env_id: str) -> bool:
   """Returns whether `make` would find an environment, without making it.
 
   Args:
-    env_id: An id with its version. An id of the form MODULE:ID imports the
-      module first, so that other packages can register their environments.
+    env_id: An id with its version, or MODULE:ID, where the module, which
+      registers the environment, has been imported before.
 
   Raises:
-    ImportError: gymnasium or the module is not installed.
+    ImportError: gymnasium is not installed.
+    ValueError: The module has not been imported.
   """
   gymnasium = gymnasium_spaces.import_gymnasium()
   module, colon, registered_id = env_id.rpartition(':')
-  if colon:
-    # Only names of modules can be imported, not paths.
-    if not all(part.isidentifier() for part in module.split('.')):
-      return False
-    importlib.import_module(module)
+  if colon and not _is_module(module):
+    return False
+  # The name may be from the file of a stranger, which must not run code.
+  if colon and module not in sys.modules:
+    raise ValueError(
+      f'gymnasium/{env_id} needs the module {module}, which is not imported: '
+      'importing it runs its code, so a name in a file never does. If you '
+      f'trust it, add --import={module} to the command, or write `import '
+      f'{module}` first in Python.'
+    )
   return registered_id in gymnasium.registry
+
+
+def import_module(env_id: str) -> str | None:
+  """Imports the module in an id MODULE:ID, which the user must have given.
+
+  Returns:
+    The name of the module; None if the id names none.
+
+  Raises:
+    ImportError: There is no such module.
+  """
+  module, colon, _ = env_id.rpartition(':')
+  # Only names of modules can be imported, not paths.
+  if not colon or not _is_module(module):
+    return None
+  importlib.import_module(module)
+  return module
+
+
+def _is_module(text: str) -> bool:
+  return all(part.isidentifier() for part in text.split('.'))
 
 
 def _takes_rgb(env_id: str) -> bool:
@@ -384,7 +414,7 @@ def _takes_rgb(env_id: str) -> bool:
   """
   gymnasium = gymnasium_spaces.import_gymnasium()
   registration = importlib.import_module('gymnasium.envs.registration')
-  creator = gymnasium.spec(env_id.rpartition(':')[2]).entry_point
+  creator = gymnasium.spec(env_id).entry_point
   if isinstance(creator, str):
     creator = registration.load_env_creator(creator)
   if creator is None or not _accepts(creator, 'render_mode'):
