@@ -25,6 +25,7 @@ import math
 import numbers
 import os
 import re
+import types
 from typing import Annotated
 from typing import Any
 from typing import ClassVar
@@ -33,11 +34,15 @@ from typing import TypeGuard
 from typing import TypeVar
 from typing import get_args
 from typing import get_origin
+from typing import get_type_hints
 
 import numpy as np
 
 # JAX counts in 32 bits and computes in float32.
 WHOLE_LIMIT = 2**31
+# Of a layer. Larger ones are mistakes, and take all memory before an error.
+LARGEST_WIDTH = 2**16
+_MOST_LAYERS = 50
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -78,6 +83,11 @@ class Called:
 def at_least(least: float) -> Requirement:
   """Requires finite numbers that are at least `least`."""
   return Requirement(f'at least {least}', lambda x: least <= x < math.inf)
+
+
+def between(least: int, most: int) -> Requirement:
+  """Requires numbers from `least` to `most`."""
+  return Requirement(f'{least} to {most:,}', lambda x: least <= x <= most)
 
 
 def one_of(*choices: str) -> Requirement:
@@ -153,7 +163,17 @@ Range = Annotated[
     lambda x: not x or len(x) == 2 and 0 < x[0] <= x[1] < math.inf,
   ),
 ]
-Widths = Annotated[tuple[int, ...], each_positive('widths')]
+Width = Annotated[int, between(1, LARGEST_WIDTH)]
+WidthOrZero = Annotated[int, between(0, LARGEST_WIDTH)]
+Widths = Annotated[
+  tuple[int, ...],
+  Requirement(
+    f'positive widths up to {LARGEST_WIDTH:,} of at most {_MOST_LAYERS} layers',
+    lambda xs: (
+      len(xs) <= _MOST_LAYERS and all(0 < x <= LARGEST_WIDTH for x in xs)
+    ),
+  ),
+]
 
 
 class Settings:
@@ -378,6 +398,21 @@ def valid(name: str, value: object, annotation: object) -> Any:
   value = converted(value, annotation)
   check(name, value, annotation)
   return value
+
+
+def check_types(record: Any) -> None:
+  """Checks the kinds of the values of a dataclass that is no `Settings`.
+
+  Raises:
+    TypeError: A value does not have the type of its field, or a number is a
+      boolean. The contents of mappings and sequences are not checked.
+  """
+  for name, hint in get_type_hints(type(record)).items():
+    is_union = isinstance(hint, types.UnionType)
+    kind = hint if is_union else get_origin(hint) or hint
+    value = getattr(record, name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+      raise TypeError(f'{name} is {_shown(value)}')
 
 
 def check_names(given: Iterable[str], known: Iterable[str], owner: str) -> None:

@@ -62,10 +62,13 @@ def main(argv: Sequence[str]) -> None:
   from disco_rl.analysis import explorer
   from disco_rl.analysis import pictures
   from disco_rl.analysis import recording
+  from disco_rl.runtime import files
   from disco_rl.runtime import plotting
 
   workdir = pathlib.Path(_WORKDIR.value)
   with in_one_line(ValueError, ImportError, OSError):
+    if workdir.is_dir():
+      files.check_tree(workdir, is_written=True)
     subject = recording.load(workdir, _AGENT_SEED.value)
     scene = recording.record(subject, _ANALYSIS_SEED, _RECORDED_STEPS.value)
     (folder := workdir / 'analysis').mkdir(exist_ok=True)

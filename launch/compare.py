@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
       digests.check_summary(workdir)
     try:
       config = metrics.read_json(workdir / 'config.json')
-      environment, rule = config['environment'], config['rule']
+      environment, rule = f'{config["environment"]}', f'{config["rule"]}'
       curve = learning_curves.read_curve(workdir / 'metrics.csv')
     except (OSError, ValueError) as error:
       fail(f'{workdir} contains no run of disco-rl evaluate: {error}')
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
     configs[label].append(config)
     curves[label] = _joined(curves.get(label), curve, workdir)
   title = ', '.join(dict.fromkeys(environments))
-  with in_one_line():
+  with in_one_line(ValueError):  # Of Matplotlib, about formulas in names.
     pathlib.Path(_OUTPUT.value).parent.mkdir(parents=True, exist_ok=True)
     learning_curves.learning_curves(curves, _OUTPUT.value, title)
   print(_OUTPUT.value)

@@ -5,10 +5,12 @@ import contextlib
 import sys
 from typing import NoReturn
 
+from disco_rl.runtime import escaping
+
 
 def fail(reason: object) -> NoReturn:
   """Ends the program with one line on the standard error stream."""
-  sys.exit('error: ' + ' '.join(str(reason).split()))
+  sys.exit('error: ' + escaping.printable(str(reason)))
 
 
 @contextlib.contextmanager

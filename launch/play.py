@@ -78,6 +78,11 @@ def main(argv: Sequence[str]) -> None:
 
   with in_one_line(ValueError, ImportError):
     video.check_name(to)
+    if not _TO.value and to.is_symlink():
+      raise ValueError(
+        f'{to} is a link, and what it leads to would be overwritten: remove '
+        'it, or name the file by --to=FILE.'
+      )
     policy = disco_rl.load_policy(
       named[0], seed=_SEED.value, environment=_PLAY_IN.value
     )

@@ -52,22 +52,31 @@ def main(argv: Sequence[str]) -> None:
   common.begin(argv, _WORKDIR.value)
   run = pathlib.Path(_WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
+  from disco_rl import config as config_lib
   from disco_rl.evaluation import runs as runs_lib
   from disco_rl.evaluation import showcase
+  from disco_rl.runtime import files
   from disco_rl.runtime import forks
   from disco_rl.runtime import metrics
   from disco_rl.runtime import workdirs
   from launch import scheduler
 
   with in_one_line(ValueError, ImportError):
+    if run.is_dir():
+      files.check_tree(run, is_written=True)
     try:
       settings = forks.read_settings(run)
       steps = metrics.read_json(run / 'summary.json')['meta_steps']
-    except (OSError, KeyError) as error:
-      fail(f'{run} holds no finished run of disco-rl meta-train: {error}')
+      # It becomes the name of a folder.
+      config_lib.check('meta_steps', steps, config_lib.CountOrZero)
+      population, start = f'{settings["environments"]}', f'{settings["rule"]}'
+      agents, facts = _settings(settings), _facts(run, start)
+    # The files may hold anything.
+    except (OSError, LookupError, AttributeError, TypeError) as error:
+      fail(f'{run} holds no finished run of disco-rl meta-train: {error!r}')
     # A discovery that has continued since has another rule.
     folder = run / 'showcase' / f'{steps}'
-    runs = _plan(_settings(settings), run, folder)
+    runs = _plan(agents, run, folder)
     runs_lib.check(runs)
     with workdirs.locked(folder):
       failures = scheduler.run_all(runs, at_once=1)
@@ -79,8 +88,8 @@ def main(argv: Sequence[str]) -> None:
     showcase.write(
       page,
       showcase.Showcase(
-        discovery=_facts(run, settings['rule']),
-        on=settings['environments'],
+        discovery=facts,
+        on=population,
         meta_curves=run / 'curves.png',
         held_out=_held_out(run),
         environment=environment,

@@ -29,6 +29,12 @@ NOT_OF_CARDS = {
 }
 # Settings read from a card only if its discovery and the task have images.
 _CONVOLUTIONS = {'torso', 'channels', 'stride'}
+# Settings by which the card of a stranger could ask for any memory.
+_COUNTS = {
+  *('unroll_length', 'batch_size', 'num_environments'),
+  *('updates_per_rollout', 'replay_capacity'),
+}
+_COUNT_OF_CARD = Annotated[int, config_lib.between(1, 2**16)]
 # Settings that depend on whether observations are images.
 _OF_KIND = {*sizes_lib.SMALL_IMAGES, *sizes_lib.PAPER_IMAGES}
 
@@ -81,6 +87,9 @@ def _of_card(rule: registry.LoadedRule, is_image: bool) -> dict[str, object]:
   settings = {**rule.card.settings, **rule.card.recommended_for(is_image)}
   if not is_image or settings.get('torso', 'mlp') == 'mlp':
     named -= _CONVOLUTIONS
+  for name in _COUNTS & settings.keys():
+    where = f'The card of {rule.name}: {name}'
+    config_lib.check(where, settings[name], _COUNT_OF_CARD)
   return {name: x for name, x in settings.items() if name in named}
 
 

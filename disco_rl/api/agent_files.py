@@ -73,7 +73,8 @@ class Description:
     settings = {**self.settings}
     if torso is not None:
       settings['torso'] = torso
-    if settings['torso'] is None:
+    # A setting that a file lacks has the default.
+    if settings.get('torso', '') is None:
       raise ValueError(
         "The agent's torso is a function, which a file cannot contain: pass it "
         'as torso=... to disco_rl.load_policy or disco_rl.Trainer.'
@@ -148,8 +149,8 @@ def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
 
   Raises:
     OSError: There is no such file, or it cannot be opened.
-    ArchiveError: The file is damaged, or has another tree or version; the
-      message names a leaf that differs.
+    ArchiveError: The file is damaged, has another tree or version, or has
+      parameters that are not finite; the message names a leaf.
   """
 
   def check(
@@ -158,7 +159,9 @@ def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
     _describe(path, note)
     _check_same(path, headers, like)
 
-  return _rebuild(npz.read(path, check)[0], like)
+  arrays = npz.read(path, check)[0]
+  check_finite(path, _params_of(arrays))
+  return _rebuild(arrays, like)
 
 
 def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
@@ -169,7 +172,11 @@ def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
     ArchiveError: The file is damaged, or is not an agent file.
   """
   arrays, note = npz.read(path, lambda _, note: _describe(path, note))
-  return _describe(path, note), {
+  return _describe(path, note), _params_of(arrays)
+
+
+def _params_of(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  return {
     name.removeprefix(_PARAMS): x
     for name, x in arrays.items()
     if name.startswith(_PARAMS)
@@ -187,10 +194,27 @@ def rebuild(
     like: The shapes of the parameters.
 
   Raises:
-    ArchiveError: The arrays do not match `like`; the message names a leaf.
+    ArchiveError: The arrays do not match `like`, or have numbers that are not
+      finite; the message names a leaf.
   """
   _check_same(path, arrays, like)
+  check_finite(path, arrays)
   return _rebuild(arrays, like)
+
+
+def check_finite(
+  path: files.PathLike, params: Mapping[str, np.ndarray]
+) -> None:
+  """Raises ArchiveError for parameters, by name, that are NaN or infinite."""
+  for name, x in params.items():
+    # Of all types, also those that NumPy lacks.
+    bad = x.size - np.count_nonzero(np.isfinite(np.asarray(x, np.float64)))
+    if bad:
+      raise npz.ArchiveError(
+        f'{path} has {bad} values of {x.size} in {name} that are not finite: '
+        'the agent would take the same action whatever it sees. Likely it was '
+        'saved after training had diverged, or is damaged: take another file.'
+      )
 
 
 def _describe(path: files.PathLike, note: Mapping[str, Any]) -> Description:
@@ -208,11 +232,25 @@ def _describe(path: files.PathLike, note: Mapping[str, Any]) -> Description:
       f'version {VERSION}: load it with the program that saved it.'
     )
   try:
-    return Description(**fields)
-  except TypeError as error:
+    description = Description(**fields)
+    _check_values(description)
+    return description
+  except (TypeError, ValueError) as error:
     raise npz.ArchiveError(
       f'{path}: the description of the agent is damaged: {error}'
     ) from error
+
+
+def _check_values(description: Description) -> None:
+  """Raises TypeError or ValueError if a file does not describe an agent."""
+  config_lib.check_types(description)
+  config_lib.check('seed', description.seed, config_lib.CountOrZero)
+  for kind, outputs in (
+    ('state_outputs', description.state_outputs),
+    ('action_outputs', description.action_outputs),
+  ):
+    for name, width in outputs.items():
+      config_lib.check(f'{kind}.{name}', width, config_lib.WidthOrZero)
 
 
 def _rebuild(

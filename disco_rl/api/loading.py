@@ -120,7 +120,9 @@ def load_agent(
     FileNotFoundError: The file of its rule no longer exists.
     ImportError: A package that the environment needs is not installed.
   """
-  one = stored.read(files.expanded(workdir), seed)
+  workdir = files.expanded(workdir)
+  one = stored.read(workdir, seed)
+  agent_files.check_finite(workdir, _params_of(one))
   settings = config_lib.flatten(one.config.agent)
   del settings['replay_on_disk']  # The trainer has no folder.
   trainer = trainer_lib.Trainer(
@@ -153,12 +155,17 @@ def _read(
       one.config.agent,
       one.spec,
     )
-    return description, checks.leaves(one.train_state.agents.learner.params)
+    return description, _params_of(one)
   if seed is not None:
     raise ValueError(
       f'{path} holds one agent: a seed chooses among the agents of a run.'
     )
   return agent_files.read(path)
+
+
+def _params_of(one: stored.StoredAgent) -> dict[str, Any]:
+  """Returns the parameters of an agent of a run, by name."""
+  return checks.leaves(one.train_state.agents.learner.params)
 
 
 def _make_one(

@@ -91,6 +91,12 @@ def read_curve(csv_path: files.PathLike, column: str = 'return') -> Curve:
       )
   updates, point = np.unique(columns['update'], return_inverse=True)
   seeds, seed = np.unique(columns['seed'], return_inverse=True)
+  numbers = seed * len(updates) + point
+  if len(np.unique(numbers)) < len(numbers):
+    raise files.WorkdirError(
+      f'{csv_path} has two rows of one seed and update: likely it was edited, '
+      'or joined from two runs. Restore the file, or choose another folder.'
+    )
   # An interrupted run may lack some seeds at its last point.
   returns = np.full((len(seeds), len(updates)), np.nan)
   returns[seed, point] = columns[column]

@@ -10,7 +10,9 @@ import dataclasses
 import html
 import os
 import pathlib
+import textwrap
 
+from disco_rl.runtime import escaping
 from disco_rl.runtime import files
 
 
@@ -107,24 +109,24 @@ def _write(path: files.PathLike, text: str) -> None:
 def _markdown(block: Block, folder: pathlib.Path) -> str:
   match block:
     case Heading(text, level):
-      return f'{"#" * level} {text}'
+      return f'{"#" * level} {escaping.markdown(text)}'
     case Paragraph(text):
-      return text
+      return escaping.paragraph(text)
     case Table(rows):
       return '\n'.join(_lines(rows))
     case Code(text):
-      return f'```\n{text}\n```'
-    case Figure(path, caption) if path.exists():
+      # No text can end a block that is indented.
+      return textwrap.indent(text, '    ')
+    case Figure(path, caption) if path.is_file():
       source = pathlib.PurePath(os.path.relpath(path, folder)).as_posix()
-      return f'![{path.stem}]({source})\n\n{caption}'
+      return f'![{path.stem}]({source})\n\n{escaping.paragraph(caption)}'
   return ''
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
   """Yields the lines of a table."""
   for i, cells in enumerate(rows):
-    escaped = (cell.replace('|', '\\|') for cell in cells)
-    yield f'| {" | ".join(escaped)} |'
+    yield f'| {" | ".join(map(escaping.markdown, cells))} |'
     if i == 0:
       yield f'| --- |{" ---: |" * (len(cells) - 1)}'
 
@@ -144,7 +146,7 @@ def _html(block: Block) -> str:
       return f'<div><table>\n{lines}\n</table></div>'
     case Code(text):
       return f'<pre>{html.escape(text)}</pre>'
-    case Figure(path, caption) if path.exists():
+    case Figure(path, caption) if path.is_file():
       return _figure(path, html.escape(caption))
   return ''
 

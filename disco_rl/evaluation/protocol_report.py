@@ -19,6 +19,7 @@ from disco_rl.evaluation import protocol as protocol_lib
 from disco_rl.evaluation import report
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.evaluation import statistics
+from disco_rl.runtime import escaping
 from disco_rl.runtime import files
 
 # Families with a scale in `normalization`, from the known return of random play
@@ -351,4 +352,4 @@ def _write_csv(
             score = np.nan if scale is None else scale.normalize(value)
             steps = int(result.curve[0][-1])
             row = (task, result.rule, updates, steps, agent, value, score)
-            writer.writerow(row)
+            writer.writerow(map(escaping.cell, row))

@@ -53,9 +53,9 @@ def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
     workdir: The folder of a run of disco-rl evaluate.
 
   Raises:
-    files.WorkdirError: The folder does not contain such a run.
-    ValueError: It has settings that this version does not know, or names
-      registered by modules that have not been imported.
+    files.WorkdirError: The folder does not contain such a run, contains a pipe
+      or a device, or has names registered by modules that are not imported.
+    ValueError: It has settings that this version does not know.
   """
   try:
     settings = forks.read_settings(pathlib.Path(workdir))
@@ -68,6 +68,7 @@ def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
       f'{workdir} holds no single run of disco-rl evaluate: name the folder of '
       'one run.'
     )
+  files.check_tree(pathlib.Path(workdir), is_written=False)
   workdirs.check_imports(pathlib.Path(workdir))
   return runner.config_of(settings)
 

@@ -40,9 +40,9 @@ class AgentNetworkConfig(config_lib.Settings):
   """
 
   torso: torsos.TorsoConfig = torsos.TorsoConfig()
-  core_lstm: config_lib.CountOrZero = 0
-  action_model_lstm: config_lib.Count = 128
-  action_model_head: config_lib.Count = 128
+  core_lstm: config_lib.WidthOrZero = 0
+  action_model_lstm: config_lib.Width = 128
+  action_model_head: config_lib.Width = 128
   normalize_observations: bool = False
   compute_dtype: Annotated[str, config_lib.one_of(*DTYPES)] = 'float32'
 

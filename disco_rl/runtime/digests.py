@@ -36,6 +36,7 @@ class Digest(NamedTuple):
 
 def of_file(path: pathlib.Path, size: int | None = None) -> Digest:
   """Computes the digest of a file, or of its first bytes."""
+  files.check_regular(path)
   left = path.stat().st_size if size is None else size
   done, crc32 = 0, 0
   with path.open('rb') as file:
@@ -73,7 +74,7 @@ def check(directory: pathlib.Path) -> bool:
   path = directory / _NAME
   if not path.exists():
     return False
-  for name, digest in json.loads(path.read_text(encoding='utf-8')).items():
+  for name, digest in metrics.read_json(path).items():
     _compare(directory / name, name, Digest(*digest))
   return True
 

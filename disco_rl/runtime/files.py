@@ -1,4 +1,4 @@
-"""Atomic replacement of files, and PRNG keys in files."""
+"""Files and folders that may be from strangers, atomic writing, PRNG keys."""
 
 from collections.abc import Iterator
 import contextlib
@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import stat
 import uuid
 
 import jax
@@ -184,3 +185,79 @@ def from_data(x: types.PyTree, like: types.PyTree) -> types.PyTree:
 def is_key(x: types.PyTree) -> bool:
   """Returns whether an array contains PRNG keys."""
   return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def check_regular(path: PathLike) -> None:
+  """Checks that a path leads to a file, before it is opened.
+
+  A pipe would wait for a writer forever, and a device may be endless.
+
+  Raises:
+    OSError: It does not exist, or is a folder, a pipe, a socket or a device.
+  """
+  mode = os.stat(path).st_mode
+  if stat.S_ISDIR(mode):
+    raise IsADirectoryError(errno.EISDIR, 'Is a folder', f'{path}')
+  if not stat.S_ISREG(mode):
+    raise OSError(errno.EINVAL, 'Is a pipe or a device', f'{path}')
+
+
+def read_limited(path: PathLike, most_bytes: int) -> bytes:
+  """Reads a whole file.
+
+  Raises:
+    OSError: It does not exist, is not a file, or cannot be read.
+    ValueError: It has more bytes than that.
+  """
+  check_regular(path)
+  with open(path, 'rb') as file:
+    content = file.read(most_bytes + 1)
+  if len(content) > most_bytes:
+    raise ValueError(f'more than {most_bytes:,} bytes')
+  return content
+
+
+def check_tree(folder: pathlib.Path, *, is_written: bool) -> None:
+  """Checks everything below the folder of a run, which may be from a stranger.
+
+  The folder itself may be a link, or lie below one. Folders named wandb are
+  skipped: Weights & Biases makes links to its logs in them.
+
+  Args:
+    folder: The folder.
+    is_written: Whether the program will write to the folder. Then links that
+      lead out of it are refused: it would overwrite files elsewhere.
+
+  Raises:
+    WorkdirError: There is such a link, a pipe, a socket or a device.
+    OSError: A folder cannot be read.
+  """
+  root = os.path.realpath(folder)
+  pending = [os.fspath(folder)]
+  while pending:
+    # A run that goes on may delete a checkpoint.
+    with (
+      contextlib.suppress(FileNotFoundError),
+      os.scandir(pending.pop()) as entries,
+    ):
+      for entry in entries:
+        if entry.is_symlink() and is_written:
+          target = os.path.realpath(entry.path)
+          if os.path.commonpath((root, target)) != root:
+            raise WorkdirError(
+              f'{entry.path} is a link to {target}, outside of the folder of '
+              'the run: files there would be overwritten. Remove the link; to '
+              'keep a run on another disk, make its whole folder a link.'
+            )
+        if entry.is_dir(follow_symlinks=False):
+          if entry.name != 'wandb':
+            pending.append(entry.path)
+        elif (
+          os.path.exists(entry.path)
+          and not entry.is_file()
+          and not entry.is_dir()
+        ):
+          raise WorkdirError(
+            f'{entry.path} is a pipe, a socket or a device, which no run '
+            'writes: remove it, or choose another folder.'
+          )

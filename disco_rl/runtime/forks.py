@@ -66,6 +66,11 @@ def _origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
   """Returns where a run was forked from, or will be; see `describe`."""
   if (workdir / 'config.json').exists():
     found = metrics.read_json(workdir / 'config.json').get(KEY)
+    if found is not None and not _is_origin(found):
+      raise files.WorkdirError(
+        f'{workdir / "config.json"} is damaged: {KEY} is {found!r:.80}. '
+        'Restore the file, or choose another --workdir.'
+      )
     if source is not None and (found or {}).get('workdir') != source:
       raise files.WorkdirError(
         f'{workdir} holds a run that was not forked from {source}: choose '
@@ -78,6 +83,15 @@ def _origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
   if not steps:
     raise files.WorkdirError(f'{source} has no checkpoints to fork from.')
   return {'workdir': source, 'step': steps[-1]}
+
+
+def _is_origin(found: object) -> bool:
+  """Returns whether an entry of config.json is one that `_origin` made."""
+  return (
+    isinstance(found, dict)
+    and isinstance(found.get('workdir'), str)
+    and type(found.get('step')) is int
+  )
 
 
 def read_settings(workdir: pathlib.Path) -> dict[str, Any]:
@@ -164,10 +178,17 @@ def begin(workdir: pathlib.Path, where: Mapping[str, Any] | None) -> None:
 
 def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
   if source.is_dir():
-    shutil.copytree(source, target, dirs_exist_ok=True)
+    shutil.copytree(
+      source, target, copy_function=_copy_file, dirs_exist_ok=True
+    )
   elif source.exists():
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(source, target)
+    _copy_file(source, target)
+
+
+def _copy_file(source: files.PathLike, target: files.PathLike) -> None:
+  files.check_regular(source)
+  shutil.copy2(source, target)
 
 
 def _hashable(value: object) -> object:

@@ -1,17 +1,20 @@
 """Writes and reads metrics as CSV files, TensorBoard events and JSON files."""
 
 import collections
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import csv
 import errno
 import io
+import itertools
 import json
 import math
 import os
 import pathlib
 import time
+from typing import IO
 from typing import Any
 from typing import Protocol
 
@@ -24,6 +27,11 @@ from disco_rl.runtime import files
 
 Value = int | float | str
 _FLUSH_SECONDS = 10.0
+# The summary of a report on a thousand runs has a few megabytes.
+_MAX_JSON_BYTES = 2**26
+_MAX_LINE_BYTES = 2**20
+# The rows that are parsed at a time.
+_BLOCK_ROWS = 4096
 # Metric -> value, for one seed and one step; NumPy and JAX scalars are allowed.
 Row = Mapping[str, Any]
 
@@ -103,9 +111,8 @@ def read_json(path: files.PathLike) -> dict[str, Any]:
     OSError: The file does not exist or cannot be read.
     files.WorkdirError: The file is damaged or does not contain a JSON object.
   """
-  data = pathlib.Path(path).read_bytes()
   try:
-    content = json.loads(data.decode())
+    content = json.loads(files.read_limited(path, _MAX_JSON_BYTES).decode())
   # Thousands of nested brackets raise a RecursionError.
   except (ValueError, RecursionError) as error:
     raise _damaged(path, f'text that is not JSON ({error})') from error
@@ -127,9 +134,7 @@ def read(path: files.PathLike) -> dict[str, np.ndarray]:
     files.WorkdirError: The file is damaged or is not a table. The message names
       the row.
   """
-  header, *rows = _read_rows(path) or [[]]
-  fields = zip(*rows) if rows else ((),) * len(header)
-  return {key: _to_array(column) for key, column in zip(header, fields)}
+  return _read_columns(path, frozenset())
 
 
 class MetricsWriter:
@@ -378,21 +383,64 @@ def _to_json(tree: object) -> object:
   return tree
 
 
+def _read_columns(
+  path: files.PathLike, texts: frozenset[str]
+) -> dict[str, np.ndarray]:
+  """Reads arrays; the columns `texts` are texts even if they are numbers."""
+  rows = _rows(path)
+  header = next(rows, [])
+  # Arrays of some rows each: fields as Python's texts take 15 times the file.
+  blocks: dict[str, list[np.ndarray]] = {key: [] for key in header}
+  while block := list(itertools.islice(rows, _BLOCK_ROWS)):
+    for key, fields in zip(header, zip(*block)):
+      array = np.array(fields) if key in texts else _to_array(fields)
+      blocks[key].append(array)
+  is_text = lambda key: [x.dtype.kind == 'U' for x in blocks[key]]
+  # Read again: numbers do not tell the texts that they were parsed from.
+  mixed = [key for key in header if len({*is_text(key)}) > 1]
+  if mixed:
+    return _read_columns(path, texts | {*mixed})
+  return {
+    key: np.concatenate(arrays) if arrays else _to_array(())
+    for key, arrays in blocks.items()
+  }
+
+
 def _read_rows(path: files.PathLike) -> list[list[str]]:
   """Returns the fields of all complete lines."""
-  content = pathlib.Path(path).read_bytes()
-  try:
-    complete = content[: content.rfind(b'\n') + 1].decode()
-    rows = list(csv.reader(io.StringIO(complete, newline='')))
-  except (ValueError, csv.Error) as error:
-    raise _damaged(path, f'text that is not a table ({error})') from error
-  if rows and len({*rows[0]}) < len(rows[0]):
-    raise _damaged(path, 'two columns with the same name')
-  for i, row in enumerate(rows):
-    if len(row) != len(rows[0]):
-      found = f'{len(row)} fields in row {i} below {len(rows[0])} columns'
-      raise _damaged(path, found)
-  return rows
+  return list(_rows(path))
+
+
+def _rows(path: files.PathLike) -> Iterator[list[str]]:
+  """Yields the fields of all complete lines, the header first."""
+  files.check_regular(path)
+  with open(path, 'rb') as file:
+    rows = csv.reader(_lines(file))
+    header: list[str] = []
+    for i in itertools.count():
+      try:
+        row = next(rows, None)
+      except (ValueError, csv.Error) as error:
+        raise _damaged(path, f'text that is not a table ({error})') from error
+      if row is None:
+        return
+      if i == 0:
+        header = row
+      if len({*header}) < len(header):
+        raise _damaged(path, 'two columns with the same name')
+      if len(row) != len(header):
+        found = f'{len(row)} fields in row {i} below {len(header)} columns'
+        raise _damaged(path, found)
+      yield row
+
+
+def _lines(file: IO[bytes]) -> Iterator[str]:
+  """Yields complete lines; raises ValueError for one without an end."""
+  while line := file.readline(_MAX_LINE_BYTES):
+    if line.endswith(b'\n'):
+      yield line.decode()
+    elif len(line) == _MAX_LINE_BYTES:
+      raise ValueError(f'a line of more than {_MAX_LINE_BYTES:,} bytes')
 
 
 def _truncate(

@@ -28,6 +28,8 @@ _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # The largest ratio of unpacked to stored size. Trained weights barely compress
 # (`write` does not even try), but arrays of zeros compress 1,000 times.
 _MAX_EXPANSION = 20
+# Reading a header takes a millisecond. An agent has some hundred arrays.
+_MAX_ARRAYS = 4096
 
 # The name of the array with the note, JSON in UTF-8, and its maximal size.
 NOTE = 'format'
@@ -87,10 +89,14 @@ def read(
     ArchiveError: The file is not an npz archive, or is damaged.
   """
   # Not a `pathlib.Path`, which would change the name in errors.
-  with open(config_lib.expanded(path), 'rb') as file:
+  where = config_lib.expanded(path)
+  files.check_regular(where)
+  with open(where, 'rb') as file:
     with _refusing(path):
       archive = zipfile.ZipFile(file)
       members = archive.infolist()
+      if len(members) > _MAX_ARRAYS:
+        raise ValueError(f'{len(members):,} arrays, more than {_MAX_ARRAYS:,}')
       headers = {}
       for member in members:
         with archive.open(member) as stream:

@@ -42,8 +42,8 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
   could not be resumed. Another warning is printed if it cannot flush files.
 
   Raises:
-    WorkdirError: Another run is using the folder, or its file system cannot do
-      what runs need; see `file_systems.probe`.
+    WorkdirError: Another run is using the folder, `files.check_tree` failed, or
+      its file system cannot do what runs need; see `file_systems.probe`.
     OSError: No file can be created in it.
   """
   _check_name(workdir)
@@ -54,6 +54,7 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
       f'{workdir} is a file, or a link to a folder that is gone: choose '
       'another --workdir.'
     ) from None
+  files.check_tree(workdir, is_written=True)
   # A soft lock, a mere file, would remain after a kill.
   lock = filelock.FileLock(workdir / '.lock', fallback_to_soft=False)
   # Not in the lock file, which another process may empty.
@@ -75,6 +76,8 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
         'file system has no locks: make sure that no other run uses '
         f'{workdir}, or choose a --workdir on another disk.'
       )
+    # The old file may have a second name elsewhere.
+    owner.unlink(missing_ok=True)
     owner.write_text(f'process {os.getpid()} on {socket.gethostname()}')
     if not file_systems.probe(workdir).flushes:
       reports.warn(
@@ -235,10 +238,7 @@ def check_rules(
   """
   path = workdir / 'rules.json'
   earlier = metrics.read_json(path) if path.exists() else {}
-  now = {
-    name: hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
-    for name, file in rules.items()
-  }
+  now = {name: _sha256(file) for name, file in rules.items()}
   changed = [name for name in now if earlier.get(name, now[name]) != now[name]]
   if changed:
     raise WorkdirError(
@@ -246,6 +246,12 @@ def check_rules(
       'used another rule. Choose another --workdir, or restore the file.'
     )
   return {**earlier, **now}
+
+
+def _sha256(path: str) -> str:
+  files.check_regular(path)
+  with open(path, 'rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def _check_same(

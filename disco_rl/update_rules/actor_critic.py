@@ -58,7 +58,9 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     },
   }
   # A value lies between two bins.
-  num_bins: Annotated[int, config_lib.at_least(2)] = 601
+  num_bins: Annotated[int, config_lib.between(2, config_lib.LARGEST_WIDTH)] = (
+    601
+  )
   max_abs_value: config_lib.Positive = 300.0
   discount: config_lib.Fraction = 0.997
   lambda_: config_lib.Fraction = 0.95

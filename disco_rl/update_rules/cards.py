@@ -5,18 +5,21 @@ The card of runs/mine/rule.npz is runs/mine/rule.json. Discovery writes it, and
 """
 
 import collections
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import hashlib
 import json
 import pathlib
-import types
 from typing import Any
-from typing import get_origin
-from typing import get_type_hints
 
+from disco_rl import config as config_lib
+from disco_rl.runtime import escaping
 from disco_rl.runtime import files
+
+_MAX_BYTES = 2**20
 
 
 class CardError(ValueError):
@@ -84,9 +87,8 @@ def read(path: files.PathLike) -> Card:
     OSError: The file does not exist or cannot be read.
     CardError: The file is not a card, or is damaged.
   """
-  data = pathlib.Path(path).read_bytes()
   try:
-    content = json.loads(data.decode())
+    content = json.loads(files.read_limited(path, _MAX_BYTES).decode())
     known = {field.name for field in dataclasses.fields(Card)}
     values = {k: v for k, v in content.items() if k in known}
     if isinstance(names := values.get('environments'), list):
@@ -109,41 +111,42 @@ def as_markdown(card: Card) -> str:
 
 def sha256_of(path: files.PathLike) -> str:
   """Computes the SHA-256 of a file, in hexadecimal digits."""
+  files.check_regular(path)
   with open(path, 'rb') as file:
     return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def _check(card: Card) -> None:
   """Raises TypeError if a value does not have the type of its field."""
-  for name, hint in get_type_hints(Card).items():
-    is_union = isinstance(hint, types.UnionType)
-    kind = hint if is_union else get_origin(hint) or hint
-    value = getattr(card, name)
-    if not isinstance(value, kind):
-      raise TypeError(f'{name} is {value!r:.80}')
+  config_lib.check_types(card)
+  for name in card.environments:
+    if not isinstance(name, str):
+      raise TypeError(f'environments has {name!r:.80}')
 
 
 def _sections(card: Card) -> Iterator[str]:
   """Yields a heading, the description, and facts about the discovery."""
-  yield f'### {card.name}'
-  yield card.description
+  yield f'### {escaping.markdown(card.name)}'
+  yield escaping.paragraph(card.description)
   facts = {
     'environments': ', '.join(
-      f'`{name}`' if count == 1 else f'`{name}` {count} times'
+      escaping.code(name) + ('' if count == 1 else f' {count} times')
       for name, count in collections.Counter(card.environments).items()
     ),
     'agents': _number(card.agents),
     'meta-steps': _number(card.meta_steps),
     'environment steps': _number(card.environment_steps),
     'seed': _number(card.seed),
-    'compute': _compute(card.compute),
-    'versions': ', '.join(f'{k} {v}' for k, v in card.versions.items()),
-    'license': card.license,
-    'SHA-256': card.sha256 and f'`{card.sha256}`',
+    'compute': escaping.markdown(_compute(card.compute)),
+    'versions': escaping.markdown(
+      ', '.join(f'{k} {v}' for k, v in card.versions.items())
+    ),
+    'license': escaping.markdown(card.license or ''),
+    'SHA-256': escaping.code(card.sha256 or ''),
   }
-  rows = [f'| {name} | {text} |' for name, text in facts.items() if text]
+  rows = [[name, text] for name, text in facts.items() if text]
   if rows:
-    yield '\n'.join(['| discovery | |', '|---|---|', *rows])
+    yield _table(['discovery', ''], rows)
   if card.held_out:
     yield _held_out(card.held_out)
   if card.settings:
@@ -151,34 +154,50 @@ def _sections(card: Card) -> Iterator[str]:
 
 
 def _held_out(found: Mapping[str, Any]) -> str:
-  """Formats the returns of new agents."""
-  title = f'mean of {found["agents"]} agents after {found["updates"]} updates'
-  rows = [
-    f'| `{name}` | {x["mean"]:.3g} | {x["min"]:.3g} to {x["max"]:.3g} |'
-    for name, x in found['returns'].items()
-    if None not in x.values()  # No episode had ended.
-  ]
-  return '\n'.join(
-    [f'| held-out environment | {title} | range |', '|---|---|---|', *rows]
-  )
+  """Formats the returns of new agents; the file may hold anything."""
+  agents, updates = found.get('agents'), found.get('updates')
+  title = escaping.markdown(f'mean of {agents} agents after {updates} updates')
+  rows = []
+  for name, of_one in _entries(found.get('returns')).items():
+    entries = _entries(of_one)
+    values = [entries.get(x) for x in ('mean', 'min', 'max')]
+    if all(map(_is_number, values)):  # Otherwise no episode had ended.
+      mean, low, high = (f'{x:.3g}' for x in values)
+      rows.append([escaping.code(name), mean, f'{low} to {high}'])
+  return _table(['held-out environment', title, 'range'], rows)
+
+
+def _entries(found: object) -> Mapping[str, Any]:
+  return found if isinstance(found, Mapping) else {}
+
+
+def _is_number(value: object) -> bool:
+  return isinstance(value, int | float) and abs(value) < 1e300
 
 
 def _settings(settings: Mapping[str, object]) -> str:
   """Formats all settings, folded."""
   rows = [
-    f'| `{name}` | `{repr(value).replace("|", "&#124;")}` |'
+    [escaping.code(name), escaping.code(repr(value))]
     for name, value in settings.items()
   ]
   fold = '<details markdown="1"><summary>Settings</summary>'
-  head = [fold, '', '| setting | value |', '|---|---|']
-  return '\n'.join([*head, *rows, '', '</details>'])
+  table = _table(['setting', 'value'], rows)
+  return '\n'.join([fold, '', table, '', '</details>'])
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+  """Formats a table of cells in Markdown."""
+  lines = [head, ['---'] * len(head), *rows]
+  return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines)
 
 
 def _compute(compute: Mapping[str, Any]) -> str:
-  if not compute:
+  seconds: Any = compute.get('seconds')
+  if not _is_number(seconds):
     return ''
-  minutes = compute['seconds'] / 60
-  return f'{minutes:.0f} min on {compute["devices"]} x {compute["kind"]}'
+  devices, kind = compute.get('devices', '?'), compute.get('kind', 'devices')
+  return f'{seconds / 60:.0f} min on {devices} x {kind}'
 
 
 def _number(value: int | None) -> str:

@@ -86,7 +86,9 @@ class Disco(base.UpdateRule, config_lib.Settings):
 
   network: meta_network.MetaNetworkConfig = meta_network.MetaNetworkConfig()
   # A value lies between two bins.
-  num_bins: Annotated[int, config_lib.at_least(2)] = 601
+  num_bins: Annotated[int, config_lib.between(2, config_lib.LARGEST_WIDTH)] = (
+    601
+  )
   max_abs_value: config_lib.Positive = 300.0
   reward_scale: config_lib.Positive = 1.0
   discount: config_lib.Fraction = 0.997

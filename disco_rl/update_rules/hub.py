@@ -17,6 +17,7 @@ from types import ModuleType
 
 from disco_rl import extras
 from disco_rl.runtime import files
+from disco_rl.runtime import reports
 from disco_rl.update_rules import cards
 
 _PREFIX = 'hf://'
@@ -95,11 +96,14 @@ def upload_rule(path: files.PathLike, repository: str, card: cards.Card) -> str:
   name = _unique(card.name, path)
   with _uploading(repository):
     api.create_repo(repository, exist_ok=True)
-    others = [
-      cards.read(hub.hf_hub_download(repository, file))
-      for file in api.list_repo_files(repository)
-      if file.endswith('.json') and file != f'{name}.json'
-    ]
+    others = []
+    for file in api.list_repo_files(repository):
+      if file.endswith('.json') and file != f'{name}.json':
+        # Others can write to the repository, too.
+        try:
+          others.append(cards.read(hub.hf_hub_download(repository, file)))
+        except cards.CardError as error:
+          reports.warn(f'README.md leaves out {file} of {repository}: {error}')
     commit = _commit(
       hub,
       repository,

@@ -185,6 +185,13 @@ def load_with_card(
   path = sources.find(name)
   params, network, of_file = weights.load_with_config(path)
   known = sources.find_card(name, path)
+  if known and known.sha256 not in (None, cards.sha256_of(path)):
+    _say(
+      f'warning: {cards.path_of(path)} is the card of a file with the SHA-256 '
+      f'{known.sha256}, not of {path}: its settings are not used. Likely one '
+      'of the two was replaced: get both again.'
+    )
+    known = None
   own = {'network': network, **of_file}
   if known is None:
     _say(f'{name} has no card next to it with recommended settings.')

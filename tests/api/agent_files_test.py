@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import sys
 from typing import Any
 
 import jax
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 import small
 
+import disco_rl
+from disco_rl import types
 from disco_rl.api import agent_files
 from disco_rl.runtime import npz
 
@@ -70,3 +73,92 @@ def test_files_of_other_versions_are_refused(tmp_path: pathlib.Path) -> None:
     npz.write(path, {'w': np.ones(2)}, note)
     with pytest.raises(npz.ArchiveError, match=message):
       agent_files.read(path)
+
+
+def write(path: pathlib.Path, **changes: Any) -> None:
+  """Writes the file of an agent whose description has some changes."""
+  note = {**dataclasses.asdict(small.DESCRIPTION), 'version': 1, **changes}
+  npz.write(path, {'w': np.ones(2)}, note)
+
+
+def test_a_file_cannot_import_a_module(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """Importing runs code: only what the user names is imported."""
+  path, canary = tmp_path / 'x.npz', tmp_path / 'canary'
+  code = f'import pathlib; pathlib.Path({str(canary)!r}).touch()'
+  (tmp_path / 'stranger.py').write_text(code)
+  monkeypatch.syspath_prepend(tmp_path)
+  monkeypatch.chdir(tmp_path)
+  name = 'gymnasium/stranger:X-v0'
+  write(path, environment=name)
+  with pytest.raises(ValueError, match='name in a file never.*`import str'):
+    disco_rl.load_policy(path)
+  assert not canary.exists()
+  # This one is the user's.
+  with pytest.raises(ValueError, match='Unknown environment'):
+    disco_rl.load_policy(path, environment=name)
+  assert canary.exists()
+  del sys.modules['stranger']
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'seed': 'one'}, "seed is 'one'"),
+    ({'seed': 1.5}, 'seed is 1.5'),
+    ({'seed': True}, 'seed is True'),
+    ({'seed': 2**70}, f'seed={2**70} must be a whole number'),
+    ({'seed': -1}, 'seed=-1 must be at least 0'),
+    ({'settings': 'text'}, "settings is 'text'"),
+    ({'environment': 3}, 'environment is 3'),
+    ({'preprocessing': []}, r'preprocessing is \[\]'),
+    ({'state_outputs': [3]}, r'state_outputs is \[3\]'),
+    ({'state_outputs': {'v': -1}}, 'state_outputs.v=-1 must be 0 to 65,536'),
+    ({'action_outputs': {'q': 'x'}}, "action_outputs.q='x' must be a whole"),
+    ({'action_outputs': {'q': 10**9}}, 'action_outputs.q=.* 0 to 65,536'),
+  ],
+)
+def test_descriptions_of_something_else_are_refused(
+  changes: dict[str, Any], message: str, tmp_path: pathlib.Path
+) -> None:
+  path = tmp_path / 'x.npz'
+  write(path, **changes)
+  with pytest.raises(npz.ArchiveError, match=f'x.npz: .*damaged: ({message})'):
+    disco_rl.load_policy(path)
+
+
+@pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
+def test_agents_with_numbers_that_are_not_finite_are_refused(
+  bad: float, tmp_path: pathlib.Path
+) -> None:
+  path = tmp_path / 'x.npz'
+  params = {'net': {'b': jnp.zeros(2), 'w': jnp.array([[1.0, bad]])}}
+  message = r"x.npz has 1 values of 2 in \['net'\]\['w'\] that are not finite"
+  agent_files.save_policy(path, small.DESCRIPTION, params)
+  _, arrays = agent_files.read(path)
+  with pytest.raises(npz.ArchiveError, match=message):
+    agent_files.rebuild(path, arrays, params)
+  # As `Trainer.save` writes it; the return before the first episode is NaN.
+  whole = {
+    agent_files.STATE: _State(_Agents(_Learner(params))),
+    'return': jnp.array(bad),
+  }
+  agent_files.save(path, small.DESCRIPTION, whole)
+  with pytest.raises(npz.ArchiveError, match=message):
+    agent_files.load(path, whole)
+
+
+@types.record
+class _Learner:
+  params: Any
+
+
+@types.record
+class _Agents:
+  learner: _Learner
+
+
+@types.record
+class _State:
+  agents: _Agents

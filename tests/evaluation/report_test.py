@@ -348,11 +348,20 @@ def test_a_failed_run_is_listed_once(tmp_path: pathlib.Path) -> None:
 
 
 def test_special_characters_are_escaped(tmp_path: pathlib.Path) -> None:
-  results = [comparison.Result('catch', 'a|b', 0.1, failure='1 < 2 & <i>')]
-  cell = '| catch, a\\|b, learning rate 0.1: 1 < 2 & <i> |'
+  results = [
+    comparison.Result(
+      'catch', 'a|b', 0.1, failure='1 < 2 & <i> [x](javascript:y)'
+    )
+  ]
+  cell = (
+    '| catch, a\\|b, learning rate 0.1: 1 &lt; 2 &amp; &lt;i&gt; '
+    '[x\\](javascript:y) |'
+  )
   assert cell in write(results, tmp_path).splitlines()
   text = (tmp_path / 'report.html').read_text()
-  cell = 'catch, a|b, learning rate 0.1: 1 &lt; 2 &amp; &lt;i&gt;'
+  cell = (
+    'catch, a|b, learning rate 0.1: 1 &lt; 2 &amp; &lt;i&gt; [x](javascript:y)'
+  )
   assert f'<td>{cell}</td>' in text
   assert '<i>' not in text
 

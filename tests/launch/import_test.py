@@ -147,7 +147,7 @@ def test_modules_of_environments_that_flags_name_are_imported(
     common.import_modules()
   assert module in sys.modules
   # For processes that share the work.
-  assert workdirs.IMPORTED == [module]
+  assert [module] == workdirs.IMPORTED
 
 
 def test_imported_environments_are_listed(

@@ -7,6 +7,8 @@ import os
 import pathlib
 import pickle
 from typing import Any
+from unittest import mock
+import zipfile
 
 import damage
 import hypothesis
@@ -310,3 +312,18 @@ def test_headers_of_arrays_of_levels(folder: pathlib.Path, header: str) -> None:
   # Of the first version, which NumPy mends where it was written by Python 2.
   content = b'\x93NUMPY\x01\x00' + len(data).to_bytes(2, 'little') + data
   assert read_levels(folder / 'levels.npy', content) is None
+
+
+@pytest.mark.parametrize('number', [5_000, 50_000])
+def test_files_with_too_many_arrays_are_refused_at_once(
+  number: int, tmp_path: pathlib.Path
+) -> None:
+  path = tmp_path / 'x.npz'
+  with zipfile.ZipFile(path, 'w') as archive:
+    for i in range(number):
+      archive.writestr(f'{i}.npy', b'')
+  with (
+    mock.patch.object(npz, '_read_header', side_effect=AssertionError),
+    pytest.raises(weights.WeightsError, match=f'{number:,} arrays, more than'),
+  ):
+    weights.load(path)

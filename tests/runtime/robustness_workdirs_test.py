@@ -1,22 +1,30 @@
 """Damaged files in folders of runs are read, or refused and not changed."""
 
+from collections.abc import Callable
 import errno
 import fcntl
 import json
 import os
 import pathlib
+from typing import Any
 from unittest import mock
 
 import damage
 import filelock
 import hypothesis
 from hypothesis import strategies as st
+import launching
 import pytest
 
+from disco_rl.api import agent_files
 from disco_rl.evaluation import learning_curves
+from disco_rl.runtime import digests
 from disco_rl.runtime import files
+from disco_rl.runtime import forks
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
+from disco_rl.update_rules import cards
+from disco_rl.update_rules import weights
 
 CSV = b'update,seed,environment_steps,return\n5,0,40,\n5,1,40,0.5\n10,0,80,-1\n'
 
@@ -238,3 +246,124 @@ def test_names_that_are_not_utf8_are_refused_at_the_start(
   ):
     pass
   assert not any(tmp_path.iterdir())
+
+
+# Folders of strangers.
+
+
+@pytest.fixture
+def outside(tmp_path: pathlib.Path) -> pathlib.Path:
+  """A folder of the user, outside of the run's."""
+  folder = tmp_path / 'outside'
+  (folder / 'sub').mkdir(parents=True)
+  (folder / 'file').write_text('mine')
+  (folder / '.x.0123456789abcdef0123456789abcdef.tmp').write_text('mine')
+  return folder
+
+
+@pytest.mark.parametrize(
+  ('name', 'target'),
+  [
+    ('.owner', 'file'),
+    ('summary.json', 'file'),
+    ('curves.png', 'new'),
+    ('checkpoints', 'sub'),
+    ('held_out', ''),
+    ('checkpoints/5', 'sub'),
+    ('a/b/metrics.csv', 'file'),
+  ],
+)
+def test_links_that_lead_out_of_a_run_are_refused(
+  name: str, target: str, outside: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  link = tmp_path / 'run' / name
+  link.parent.mkdir(parents=True)
+  link.symlink_to(outside / target)
+  before = launching.contents(tmp_path)
+  with pytest.raises(
+    workdirs.WorkdirError, match=f'{link} is a link to {outside}'
+  ):
+    workdirs.locked(tmp_path / 'run').__enter__()
+  assert launching.contents(tmp_path) == before
+
+
+def test_links_of_the_user_are_followed(
+  outside: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  """The folder itself may be a link, and files in it links within it."""
+  (tmp_path / 'link').symlink_to(outside)
+  (outside / 'newest').symlink_to('file')
+  (outside / 'wandb').mkdir()
+  (outside / 'wandb' / 'debug.log').symlink_to('/etc/hosts')
+  for workdir in (tmp_path / 'link', tmp_path / 'link' / 'sub'):
+    with workdirs.locked(workdir):
+      assert (workdir / '.owner').read_text().startswith('process')
+
+
+def test_a_second_name_of_a_file_is_not_overwritten(
+  outside: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  (tmp_path / 'run').mkdir()
+  os.link(outside / 'file', tmp_path / 'run' / '.owner')
+  with workdirs.locked(tmp_path / 'run'):
+    pass
+  assert (outside / 'file').read_text() == 'mine'
+
+
+# Reading these would wait forever, or fill the memory.
+@pytest.mark.parametrize('kind', ['pipe', 'device', 'folder'])
+@pytest.mark.parametrize(
+  'read',
+  [
+    metrics.read,
+    metrics.read_json,
+    cards.read,
+    cards.sha256_of,
+    weights.load,
+    agent_files.read,
+    digests.of_file,
+    lambda path: workdirs.check_rules(path.parent, {'x': f'{path}'}),
+  ],
+)
+def test_what_is_no_file_is_not_opened(
+  kind: str, read: Callable[[pathlib.Path], Any], tmp_path: pathlib.Path
+) -> None:
+  path = tmp_path / 'x.npz'
+  if kind == 'pipe':
+    os.mkfifo(path)
+  elif kind == 'device':
+    path.symlink_to('/dev/zero')
+  else:
+    path.mkdir()
+  reason = 'Is a folder' if kind == 'folder' else 'Is a pipe or a device'
+  with pytest.raises(OSError, match=f'{reason}.*{path}'):
+    read(path)
+
+
+def test_pipes_and_devices_in_runs_are_refused(tmp_path: pathlib.Path) -> None:
+  (tmp_path / 'checkpoints').mkdir()
+  os.mkfifo(tmp_path / 'checkpoints' / 'x')
+  for is_written in (True, False):
+    with pytest.raises(workdirs.WorkdirError, match='checkpoints/x is a pipe'):
+      files.check_tree(tmp_path, is_written=is_written)
+  with pytest.raises(workdirs.WorkdirError, match='checkpoints/x is a pipe'):
+    workdirs.locked(tmp_path).__enter__()
+
+
+def test_large_files_of_json_are_refused(tmp_path: pathlib.Path) -> None:
+  path = tmp_path / 'config.json'
+  with path.open('wb') as file:
+    file.truncate(2**26 + 1)
+  with pytest.raises(workdirs.WorkdirError, match='more than 67,108,864 bytes'):
+    metrics.read_json(path)
+
+
+@pytest.mark.parametrize(
+  'origin', ['x', {}, {'workdir': 'x', 'step': '../..'}, {'workdir': 1}]
+)
+def test_origins_of_forks_are_checked(
+  origin: object, tmp_path: pathlib.Path
+) -> None:
+  metrics.write_json(tmp_path / 'config.json', {forks.KEY: origin})
+  with pytest.raises(workdirs.WorkdirError, match='is damaged: forked_from is'):
+    forks.describe(tmp_path, None, {}, lambda _: None, 10)

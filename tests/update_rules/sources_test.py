@@ -22,6 +22,7 @@ from disco_rl.meta_training import build
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import cards
+from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources
 from disco_rl.update_rules import weights
@@ -181,6 +182,109 @@ def test_a_rule_of_a_hub_is_checked(hub: hubs.Hub) -> None:
     weights.load(by_digest)
 
 
+def test_a_card_does_not_replace_the_digest_of_an_address(
+  hub: hubs.Hub,
+) -> None:
+  """Whoever can write to the repository controls the file and its card."""
+  digest = hashlib.sha256(hub.files['a/mine.npz']).hexdigest()
+  hub.files['a/mine.npz'] += b'changed'
+  changed = hashlib.sha256(hub.files['a/mine.npz']).hexdigest()
+  card = {**json.loads(hub.files['a/mine.json']), 'sha256': changed}
+  hub.files['a/mine.json'] = json.dumps(card).encode()
+  address = f'hf://me/rules/a/mine.npz#sha256={digest}'
+  with pytest.raises(weights.WeightsError, match=f'address says {digest}'):
+    weights.load(address)
+
+
+def test_a_card_of_another_file_is_not_used(
+  shipped: pathlib.Path,
+  tmp_path: pathlib.Path,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  path = tmp_path / 'of_others.npz'
+  shutil.copy(shipped / 'mine.npz', path)
+  write_card(path, settings={'discount': 0.5}, sha256=64 * '0')
+  for _ in range(2):
+    loaded = registry.load_with_card(path)
+    assert loaded.card is None
+    assert isinstance(loaded.rule, disco.Disco)
+    assert loaded.rule.discount == disco.Disco.discount
+  printed = capsys.readouterr().err
+  assert printed.count('is the card of a file with the SHA-256 0000') == 1
+  write_card(path, settings={'discount': 0.5})
+  assert registry.load_with_card(path).card is not None
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'environments': [['catch']]}, r"environments has \['catch'\]"),
+    ({'agents': True}, 'agents is True'),
+    ({'compute': 3}, 'compute is 3'),
+    ({'held_out': []}, r'held_out is \[\]'),
+    ({'description': 2**21 * 'x'}, 'more than 1,048,576 bytes'),
+  ],
+)
+def test_bad_cards(
+  changes: dict[str, Any], message: str, shipped: pathlib.Path
+) -> None:
+  write_card(shipped / 'mine.npz', **changes)
+  with pytest.raises(cards.CardError, match=f'mine.json .*{message}'):
+    cards.read(shipped / 'mine.json')
+
+
+@pytest.mark.parametrize(
+  ('settings', 'message'),
+  [
+    ({'num_bins': 10**8}, 'num_bins=100000000 must be 2 to 65,536'),
+    ({'action_model_lstm': 10**7}, 'action_model_lstm=10000000 must be 1 to'),
+    ({'hidden_sizes': [10**6]}, 'must be positive widths up to 65,536'),
+    ({'hidden_sizes': 99 * [8]}, 'of at most 50 layers'),
+    ({'batch_size': 10**9}, 'The card of .*batch_size=1000000000 must be 1 to'),
+    ({'replay_capacity': 10**9}, 'replay_capacity=1000000000 must be 1 to'),
+  ],
+)
+def test_cards_that_ask_for_too_much(
+  settings: dict[str, Any],
+  message: str,
+  shipped: pathlib.Path,
+  tmp_path: pathlib.Path,
+) -> None:
+  path = tmp_path / 'greedy.npz'
+  shutil.copy(shipped / 'mine.npz', path)
+  write_card(path, settings=settings)
+  with pytest.raises(ValueError, match=message):
+    disco_rl.Trainer('catch/4x3', path)
+
+
+def test_cards_as_markdown_show_what_they_hold() -> None:
+  card = cards.Card(
+    'a\n# b <script>',
+    '# c [d](javascript:e)',
+    environments=('x`<i>`',),
+    versions={'f': '<b>|'},
+    compute={'seconds': 90},
+    held_out={'returns': {'g|': {'mean': 1.0, 'min': 10**400, 'max': 2}}},
+    settings={'`h|': '`'},
+    license='<i>',
+  )
+  text = cards.as_markdown(card)
+  for shown in (
+    '### a # b &lt;script&gt;\n',
+    '\n\\# c [d\\](javascript:e)\n',
+    "| environments | `x'<i>'` |\n",
+    '| versions | f &lt;b&gt;\\| |\n',
+    '| compute | 2 min on ? x devices |\n',
+    '| license | &lt;i&gt; |\n',
+  ):
+    assert shown in text
+  for damaged in ({'returns': 3}, {'returns': {'x': 3}}, {'agents': []}):
+    broken = dataclasses.replace(
+      card, held_out=damaged, compute={'seconds': ''}
+    )
+    assert cards.as_markdown(broken)
+
+
 @pytest.mark.parametrize(
   ('address', 'error', 'reason'),
   [
@@ -203,10 +307,14 @@ def test_addresses_that_lead_nowhere(
 
 
 def test_shared_rules_can_be_loaded(
-  hub: hubs.Hub, shipped: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+  hub: hubs.Hub,
+  shipped: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
 ) -> None:
   monkeypatch.setenv('HOME', str(shipped))
   hub.files.clear()
+  hub.files['other.json'] = b'["no card"]'
   addresses = []
   for name in ('mine', 'my other rule'):
     write_card(shipped / 'mine.npz', name=name)
@@ -218,7 +326,8 @@ def test_shared_rules_can_be_loaded(
     f'hf://me/rules/{name}-{digest}.npz@{COMMIT}'
     for name in ('mine', 'my-other-rule')
   ]
-  # The hub's page has both.
+  # The hub's page has both, but nothing of a file that is no card.
+  assert 'leaves out other.json of me/rules' in capsys.readouterr().err
   readme = hub.files['README.md'].decode()
   head, text = readme.split('---\n')[1:]
   assert 'library_name: disco_rl\nlicense: x\n' in head

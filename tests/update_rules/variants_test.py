@@ -1,6 +1,7 @@
 """Variants of DiscoRL: what they lack, and files of their weights."""
 
 import dataclasses
+import json
 import pathlib
 from typing import Any
 
@@ -244,6 +245,18 @@ def test_settings_given_by_name_win_over_those_of_the_file(
   rule, _ = registry.load(str(path), aux_pi_cost=0.5)
   assert isinstance(rule, disco.Disco)
   assert rule.aux_pi_cost == 0.5
+
+
+def test_settings_of_the_file_win_over_those_of_its_card(
+  tmp_path: pathlib.Path,
+) -> None:
+  path = tmp_path / 'rule.npz'
+  registry.save(path, NO_AUX_PI, small.nest(small.arrays()))
+  card = {'name': 'x', 'settings': {'aux_pi_cost': 0.5, 'y_cost': 2.0}}
+  path.with_suffix('.json').write_text(json.dumps(card))
+  rule, _ = registry.load(str(path))
+  assert isinstance(rule, disco.Disco)
+  assert (rule.aux_pi_cost, rule.y_cost) == (0.0, 2.0)
 
 
 @pytest.mark.parametrize('rule', [FULL, NO_Y_AND_Z, NO_Q, BARE])
