@@ -23,11 +23,15 @@ _ROOT = _INSTALLED if _INSTALLED.is_dir() else _HERE.parent
 
 def main() -> None:
   """Starts the launcher that the command line names."""
-  if sys.path[:1] in ([''], [os.getcwd()]):  # By python -m.
+  try:
+    folder = [os.getcwd()]
+  except FileNotFoundError:  # It has been deleted.
+    folder = []
+  if sys.path[:1] in ([''], folder):  # By python -m.
     del sys.path[0]
   # The user's folder has the modules of --import. It comes last: other files in
   # it may be called like modules that this program or Python needs.
-  sys.path[:] = [str(_ROOT), *sys.path, os.getcwd()]
+  sys.path[:] = [str(_ROOT), *sys.path, *folder]
   name = sys.argv[1] if sys.argv[1:] else '--help'
   if name in ('-h', '-help', '--help', 'help'):
     print(_help())

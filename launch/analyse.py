@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from absl import app
 from absl import flags
 
+from disco_rl import config as config_lib
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -75,12 +76,12 @@ def main(argv: Sequence[str]) -> None:
 
     def save(name: str, drawn: 'figure.Figure') -> None:
       plotting.save(drawn, folder / f'{name}.png')
-      print(folder / f'{name}.png', flush=True)
+      print(config_lib.shown(folder / f'{name}.png'), flush=True)
 
     if not subject.rule.network.transformer_layers:
       page, name = folder / 'explore.html', subject.config.rule
       explorer.write(page, subject.rule, subject.rule_params, name)
-      print(page, flush=True)
+      print(config_lib.shown(page), flush=True)
     for name, drawn in pictures.of_agent(subject, scene, _ANALYSIS_SEED):
       save(name, drawn)
     if updates := _CURVE_UPDATES.value:

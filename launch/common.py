@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import contextlib
 import functools
 import importlib
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import re
 import signal
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -42,7 +45,10 @@ _SEE_HELP = (
 
 
 class _PathParser(flags.ArgumentParser[str]):
-  """Expands ~, because shells do not expand it after an equals sign."""
+  """Makes paths absolute, also for ~, which shells leave after an equals sign.
+
+  Environments may change the working directory.
+  """
 
   def parse(self, argument: str) -> str:
     """Returns the path; raises the errors of `config.local`."""
@@ -195,6 +201,7 @@ def prepare_process(is_quiet: bool = True) -> None:
     # Some packages log every step at the level INFO.
     logging.set_verbosity(logging.WARNING)
     streams.hide_tracebacks()
+  config_lib.keep_folder()
   compilation_cache.collect_garbage_rarely()
   compilation_cache.leave_loops_rolled()
   # Matplotlib then draws without a window.
@@ -218,7 +225,7 @@ def import_modules(workdir: str | None = None) -> None:
   }
   for name, source in sources.items():
     try:
-      importlib.import_module(name)
+      import_module(name)
     except ImportError as error:
       fail(
         f'{source}{name}: {error}. Modules are looked for in the folder in '
@@ -235,6 +242,36 @@ def import_modules(workdir: str | None = None) -> None:
   if has_run:
     with in_one_line():
       workdirs.check_imports(folder)
+
+
+def import_module(name: str) -> None:
+  """Imports a module of the user, who has named it.
+
+  It is looked for in the folder of the command first, although that is the last
+  folder for modules that nobody names.
+
+  Raises:
+    ImportError: There is no such module, or it is called like another one that
+      this program uses.
+  """
+  top = name.partition('.')[0]
+  folder = config_lib.absolute('')
+  spec = importlib.machinery.PathFinder.find_spec(top, [folder])
+  if spec is not None and spec.loader is not None and spec.origin is not None:
+    if top not in sys.modules:
+      sys.modules[top] = importlib.util.module_from_spec(spec)
+      try:
+        spec.loader.exec_module(sys.modules[top])
+      except BaseException:
+        del sys.modules[top]
+        raise
+    used = getattr(sys.modules[top], '__file__', None) or top
+    if os.path.realpath(used) != os.path.realpath(spec.origin):
+      raise ImportError(
+        f'{spec.origin} is called like a module that this program uses: rename '
+        'it'
+      )
+  importlib.import_module(name)
 
 
 def _modules_of_environments() -> Iterator[str]:
@@ -277,7 +314,12 @@ def set_up_cache(folder: str | None, is_on: bool = True) -> None:
     # This is for child processes; JAX may already have read it in this one.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   compilation_cache.hide_errors_of_loading()
-  if folder is None and (variable in os.environ or not is_on):
+  if folder is None and variable in os.environ:
+    chosen = os.environ[variable]
+    if chosen and '://' not in chosen:
+      _set(compilation_cache.FOLDER, config_lib.absolute(chosen))
+    return
+  if folder is None and not is_on:
     return
   path = pathlib.Path(folder) if folder else compilation_cache.default_folder()
   if path is None:

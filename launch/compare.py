@@ -15,9 +15,11 @@ from absl import app
 from absl import flags
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import runner
 from disco_rl.runtime import digests
+from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from launch import common
 from launch.errors import fail
@@ -36,11 +38,13 @@ _LABELS = flags.DEFINE_list(
 def main(argv: Sequence[str]) -> None:
   """Reads the runs and plots them."""
   common.begin(argv[:1], is_cached=None)
-  workdirs = [pathlib.Path(name).expanduser() for name in argv[1:]]
+  workdirs = [pathlib.Path(config_lib.local(name)) for name in argv[1:]]
   if _OUTPUT.value is None:
     fail('Name the file of the figure: --output=FILE.')
   if pathlib.PurePath(_OUTPUT.value).suffix not in ('.png', '.svg'):
     fail(f'--output={_OUTPUT.value} must end in .png or .svg.')
+  with in_one_line():
+    files.check_writable(_OUTPUT.value)
   if not workdirs:
     fail('Name at least one folder of a run of disco-rl evaluate.')
   labels = _LABELS.value or len(workdirs) * [None]
@@ -76,7 +80,7 @@ def main(argv: Sequence[str]) -> None:
   with in_one_line(ValueError):  # Of Matplotlib, about formulas in names.
     pathlib.Path(_OUTPUT.value).parent.mkdir(parents=True, exist_ok=True)
     learning_curves.learning_curves(curves, _OUTPUT.value, title)
-  print(_OUTPUT.value)
+  print(config_lib.shown(_OUTPUT.value))
 
 
 def _check_alike(

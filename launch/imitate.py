@@ -18,6 +18,7 @@ from typing import Any
 from absl import flags
 
 from configs import meta_training
+from disco_rl import config as config_lib
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -78,7 +79,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
         sha256=cards.sha256_of(path),
       )
       metrics.write_json(cards.path_of(path), dataclasses.asdict(card))
-  print(path)
+  print(config_lib.shown(path))
 
 
 if __name__ == '__main__':

@@ -26,6 +26,7 @@ from typing import Any
 from absl import flags
 
 from configs import meta_training
+from disco_rl import config as settings_lib
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -110,7 +111,8 @@ def _told(
       f'New agents that the rule trains for {updates:,} updates earn '
       f'{value:.3g} in {name}.'
     )
-  yield f'The rule is {workdir / "rule.npz"}; its folder has more.'
+  rule = settings_lib.shown(workdir / 'rule.npz')
+  yield f'The rule is {rule}; its folder has more.'
 
 
 def _without(

@@ -66,10 +66,10 @@ def main(argv: Sequence[str]) -> None:
   named = [x for x in (_WORKDIR.value, _AGENT.value) if x is not None]
   if len(named) != 1:
     fail('Name the agent by --workdir=RUN or by --agent=FILE.')
-  folder = pathlib.Path(config_lib.expanded(named[0]))
+  folder = pathlib.Path(config_lib.absolute(named[0]))
   if _AGENT.value:
     # An agent from a hub has no folder on this machine.
-    folder = pathlib.Path() if '://' in named[0] else folder.parent
+    folder = pathlib.Path.cwd() if '://' in named[0] else folder.parent
   to = pathlib.Path(_TO.value or folder / 'play.gif')
   common.begin(argv, _WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> None:
     _report(episodes, film)
     if film is not None:
       video.write(to, film.frames, film.frames_per_second)
-      print(to)
+      print(config_lib.shown(to))
 
 
 def _play(

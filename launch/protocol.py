@@ -17,6 +17,7 @@ from typing import Any
 from absl import flags
 
 from configs import protocol as configs
+from disco_rl import config as config_lib
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -76,14 +77,13 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       choices = plan.choose(tasks)
       finish(plan.tests(choices, tasks))
       protocol_report.write(plan, choices)
-  print(workdir / 'report.md')
+  print(config_lib.shown(workdir / 'report.md'))
 
 
 def _plan(
   settings: dict[str, Any], workdir: pathlib.Path
 ) -> 'protocol_lib.Plan':
   """Returns the runs that the flags describe."""
-  from disco_rl import config as config_lib
   from disco_rl.evaluation import protocol as protocol_lib
 
   protocol = config_lib.build(protocol_lib.Protocol, settings)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import datetime
-import importlib
 import json
 import os
 import pathlib
@@ -26,6 +25,7 @@ import time
 import traceback
 from typing import Any
 
+from disco_rl import config as config_lib
 from disco_rl import extras
 from disco_rl.evaluation import runs as runs_lib
 from disco_rl.runtime import compilation_cache
@@ -153,8 +153,9 @@ def run_on_slurm(
     try:
       executor = submitit.AutoExecutor(folder, cluster=cluster)
       executor.update_parameters(slurm_array_parallelism=at_once, **values)
-      with executor.batch():
-        jobs += [executor.submit(_attempt, _task(run)) for run in todo]
+      # Jobs begin in the folder in which they are submitted.
+      with contextlib.chdir(config_lib.absolute('')), executor.batch():
+        jobs += [executor.submit(_submitted, _task(run)) for run in todo]
     # Of options; RuntimeError: there is no SLURM, or it refuses the jobs.
     except (AssertionError, NameError, TypeError, RuntimeError) as error:
       raise ValueError(f'--slurm={",".join(options)}: {error}') from error
@@ -180,11 +181,13 @@ class _Worker:
   run: runs_lib.Run
 
   def __init__(self) -> None:
-    """Starts the process, in the working directory of this one."""
+    """Starts the process, in the folder in which the command was given."""
     self.process = subprocess.Popen(
       [sys.executable, *WORKER],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
+      # Environments of this process may have changed the working directory.
+      cwd=config_lib.absolute(''),
       env={**os.environ, 'PYTHONPATH': _python_path()},
       # An interrupt from the keyboard reaches it only through this process.
       start_new_session=True,
@@ -315,7 +318,7 @@ def _attempt(task: Mapping[str, Any]) -> str | None:
       os.dup2(log.fileno(), 2)
   try:
     for name in task['imports']:
-      importlib.import_module(name)
+      common.import_module(name)
     workdirs.IMPORTED[:] = task['imports']
     _make(run)
   except metrics.NonFiniteError as error:
@@ -328,6 +331,12 @@ def _attempt(task: Mapping[str, Any]) -> str | None:
     traceback.print_exc()
     return f'{type(error).__name__}: {" ".join(str(error).split())}'
   return None
+
+
+def _submitted(task: Mapping[str, Any]) -> str | None:
+  """Makes a run, as `_attempt` does, in a job of SLURM."""
+  config_lib.keep_folder()
+  return _attempt(task)
 
 
 def _make(run: runs_lib.Run) -> None:

@@ -21,6 +21,7 @@ from absl import flags
 import numpy as np
 
 from configs import evaluate
+from disco_rl import config as config_lib
 from launch import common
 from launch.errors import fail
 from launch.errors import in_one_line
@@ -99,7 +100,8 @@ def main(argv: Sequence[str]) -> None:
         commands=_commands(run, runs),
       ),
     )
-  print(f'Open {page}: the result in words, numbers and films.')
+  shown = config_lib.shown(page)
+  print(f'Open {shown}: the result in words, numbers and films.')
 
 
 def _facts(run: pathlib.Path, start: str) -> dict[str, str]:
@@ -137,7 +139,6 @@ def _held_out(run: pathlib.Path) -> 'tuple[np.ndarray, np.ndarray]':
 
 def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
   """Returns settings that make new agents like those of the population."""
-  from disco_rl import config as config_lib
   from disco_rl.agent import agent as agent_lib
   from disco_rl.environments import suites
 
@@ -166,7 +167,9 @@ def _plan(
   from disco_rl.evaluation import showcase
 
   labels = (showcase.BEFORE, showcase.DISCOVERED, showcase.HAND_MADE)
-  rules = (run / 'initial_rule.npz', run / 'rule.npz', 'actor_critic')
+  # As below the folder of the command, which may be moved to another machine.
+  own = (run / 'initial_rule.npz', run / 'rule.npz')
+  rules = (*map(config_lib.shown, own), 'actor_critic')
   return [
     runs_lib.training(
       f'{settings["environment"]}, {label}',
@@ -174,7 +177,7 @@ def _plan(
         runs_lib.slug(settings['environment']), label.replace(' ', '_')
       ),
       label,
-      {**settings, 'rule': f'{rule}'},
+      {**settings, 'rule': rule},
     )
     for label, rule in zip(labels, rules)
   ]
@@ -222,21 +225,22 @@ def _commands(
 ) -> list[tuple[str, str]]:
   """Returns suggested next commands."""
   found = runs[1]  # With the discovered rule.
+  folder = shlex.quote(config_lib.shown(found.folder))
   return [
     (
       'Watch one of these agents for longer:',
-      f'disco-rl play --workdir={shlex.quote(f"{found.folder}")} --episodes=20',
+      f'disco-rl play --workdir={folder} --episodes=20',
     ),
     (
       'Show the rule on another environment, such as a larger board:',
-      f'disco-rl showcase --workdir={shlex.quote(f"{run}")} '
+      f'disco-rl showcase --workdir={shlex.quote(config_lib.shown(run))} '
       '--environment=catch/9x4',
     ),
     (
       'Train an agent with it in Python:',
       'import disco_rl\n\n'
       f'trainer = disco_rl.Trainer({found.config.environment!r}, '
-      f'rule={f"{run}/rule.npz"!r})\n'
+      f'rule={config_lib.shown(run / "rule.npz")!r})\n'
       f"print(trainer.train(updates={_UPDATES.value})['return'])\n"
       'print(trainer.evaluate(episodes=100))',
     ),

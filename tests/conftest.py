@@ -10,6 +10,7 @@ import jax
 import pooch
 import pytest
 
+from disco_rl import config as config_lib
 from disco_rl.runtime import compilation_cache
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
@@ -73,6 +74,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     import conformance
 
     conformance.skip_without(*mark.args)
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Lets commands that a test calls choose the folder of paths for it alone."""
+  monkeypatch.setattr(config_lib, '_folder', None)
 
 
 @pytest.fixture

@@ -205,6 +205,8 @@ class Trainer(policy_lib.Acting):
     updates, log_every, save_every = self._check_training(
       updates, log_every, save_to, save_every
     )
+    # Environments may change the working directory.
+    save_to = None if save_to is None else files.expanded(save_to)
     rows: list[train_loop.Row] = []
 
     def on_stage(stage: train_loop.Stage) -> None:

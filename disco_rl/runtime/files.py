@@ -30,7 +30,7 @@ class WorkdirError(ValueError):
 
 
 def expanded(path: PathLike) -> pathlib.Path:
-  """Expands ~; raises ValueError as `config.local` does."""
+  """Makes a path absolute, also for ~; raises ValueError as `config.local`."""
   return pathlib.Path(config_lib.local(path))
 
 

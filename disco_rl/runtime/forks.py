@@ -71,7 +71,8 @@ def _origin(workdir: pathlib.Path, source: str | None) -> dict[str, Any] | None:
         f'{workdir / "config.json"} is damaged: {KEY} is {found!r:.80}. '
         'Restore the file, or choose another --workdir.'
       )
-    if source is not None and (found or {}).get('workdir') != source:
+    earlier = files.expanded(found['workdir']) if found else None
+    if source is not None and earlier != files.expanded(source):
       raise files.WorkdirError(
         f'{workdir} holds a run that was not forked from {source}: choose '
         'another --workdir, or leave out --from to resume it.'

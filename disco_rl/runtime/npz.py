@@ -89,7 +89,7 @@ def read(
     ArchiveError: The file is not an npz archive, or is damaged.
   """
   # Not a `pathlib.Path`, which would change the name in errors.
-  where = config_lib.expanded(path)
+  where = config_lib.absolute(path)
   files.check_regular(where)
   with open(where, 'rb') as file:
     with _refusing(path):

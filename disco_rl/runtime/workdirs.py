@@ -14,6 +14,7 @@ from typing import Any
 
 import filelock
 
+from disco_rl import config as config_lib
 from disco_rl.runtime import file_systems
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
@@ -254,6 +255,13 @@ def _sha256(path: str) -> str:
     return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
+def _is_same(one: object, other: object) -> bool:
+  """Returns whether settings are equal, or paths of one file."""
+  if isinstance(one, str) and isinstance(other, str):
+    return config_lib.absolute(one) == config_lib.absolute(other)
+  return one == other
+
+
 def _check_same(
   workdir: pathlib.Path,
   earlier: Mapping[str, object],
@@ -266,7 +274,7 @@ def _check_same(
   different = sorted(
     name
     for name in {*earlier, *now} - {*free}
-    if earlier.get(name) != now.get(name)
+    if not _is_same(earlier.get(name), now.get(name))
   )
   if different:
     raise WorkdirError(

@@ -121,11 +121,11 @@ def find(text: str) -> str:
   the Hugging Face Hub is always checked.
 
   Args:
-    text: One of `names`; a path, which is returned unchanged; or an address on
-      the Hugging Face Hub, see `hub`.
+    text: One of `names`; a path; or an address on the Hugging Face Hub, see
+      `hub`.
 
   Returns:
-    The path of the file.
+    The path of the file, absolute.
 
   Raises:
     FileNotFoundError: DISCO_RL_WEIGHTS_DIR does not contain the rule.
@@ -137,7 +137,7 @@ def find(text: str) -> str:
   if hub.is_address(text):
     return _checked(*hub.download(text))
   if is_path(text):
-    return text
+    return config_lib.absolute(text)
   if text in PUBLISHED:
     return _find_published(text)
   if text in names():
@@ -170,7 +170,7 @@ def files_among(rules: Iterable[str]) -> dict[str, str]:
   """
   of_package = {name: str(SHIPPED / f'{name}.npz') for name in shipped()}
   return {
-    rule: of_package.get(rule, as_text(rule))
+    rule: of_package.get(rule, config_lib.absolute(rule))
     for rule in rules
     if rule in of_package or (is_path(rule) and not hub.is_address(rule))
   }
@@ -198,7 +198,7 @@ def _find_published(name: str) -> str:
   directory = os.environ.get(DIRECTORY_VARIABLE)
   if not directory:
     return _download(urls, sha256, remedy)
-  path = os.path.join(config_lib.expanded(directory), os.path.basename(url))
+  path = os.path.join(config_lib.absolute(directory), os.path.basename(url))
   if not os.path.exists(path):
     # The user set the variable on purpose, so do not fall back to the cache.
     raise FileNotFoundError(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 import contextlib
 import dataclasses
 import functools
+import os
 import pathlib
 from typing import Any
 
@@ -448,6 +449,26 @@ def test_the_file_is_checked_before_training(
     with pytest.raises(OSError, match='Cannot create a file .* too long'):
       trainer.train(1, save_to=tmp_path / 'new' / f'{name}.npz')
   assert [path.name for path in tmp_path.iterdir()] == ['file']
+  assert trainer.updates == updates
+
+
+def test_a_change_of_the_working_directory_does_not_scatter_saves(
+  trainer: disco_rl.Trainer,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'elsewhere').mkdir()
+  trainer.train(
+    4,
+    log_every=2,
+    save_to='agent.npz',
+    save_every=2,
+    callback=lambda _: os.chdir(tmp_path / 'elsewhere'),
+  )
+  updates = trainer.updates
+  assert not list((tmp_path / 'elsewhere').iterdir())
+  trainer.load(tmp_path / 'agent.npz')
   assert trainer.updates == updates
 
 

@@ -85,6 +85,26 @@ def test_what_a_module_registers_has_a_name(module: str) -> None:
   assert config.loggers == ('silence',)
 
 
+def test_modules_of_the_folder_come_before_installed_ones(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """But do not replace those that the program uses."""
+  for name in ('installed', 'own'):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / 'my_two_modules.py').write_text(f'WHERE = {name!r}')
+  (tmp_path / 'own' / 'json.py').touch()
+  (tmp_path / 'own' / 'my_broken_module.py').write_text('1 / 0')
+  monkeypatch.syspath_prepend(tmp_path / 'installed')
+  monkeypatch.chdir(tmp_path / 'own')
+  common.import_module('my_two_modules')
+  assert sys.modules.pop('my_two_modules').WHERE == 'own'
+  with pytest.raises(ImportError, match='json.py is called like a module'):
+    common.import_module('json')
+  with pytest.raises(ZeroDivisionError):
+    common.import_module('my_broken_module')
+  assert 'my_broken_module' not in sys.modules
+
+
 def test_runs_remember_what_they_import(
   module: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,12 @@ import pytest
 
 from configs import evaluate
 from disco_rl import config as config_lib
+from disco_rl.evaluation import runner
+from disco_rl.runtime import files
+from disco_rl.runtime import npz
+from disco_rl.runtime import workdirs
+from disco_rl.update_rules import registry as rules
+from disco_rl.update_rules import sources
 from launch import common
 from launch import evaluate as evaluate_launcher
 from launch import scheduler
@@ -64,7 +70,7 @@ def test_flags_of_paths_know_the_home_directory(
   for flag in (common.workdir_flag(), common.cache_flag(), common.from_flag()):
     parse = flags.FLAGS[flag.name].parser.parse
     assert parse('~/run.npz') == '/home/someone/run.npz'
-    assert parse('runs/~') == 'runs/~'
+    assert parse('runs/~') == f'{pathlib.Path.cwd()}/runs/~'
     for text, message in (('', 'is empty'), ('gs://a/run', 'is an address')):
       with pytest.raises(ValueError, match=message):
         parse(text)
@@ -166,3 +172,37 @@ def test_files_of_the_user_do_not_replace_modules_of_the_program(
   )
   # It ends once its input has ended.
   assert worker.returncode == -signal.SIGTERM, worker.stderr
+
+
+def test_paths_of_a_command_refer_to_the_folder_of_its_start(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  (tmp_path / 'elsewhere').mkdir()
+  monkeypatch.chdir(tmp_path)
+  rule, params = rules.load('general')
+  rules.save('rule.npz', rule, params)
+  common.prepare_process()
+  monkeypatch.chdir('elsewhere')
+  assert config_lib.absolute('x') == f'{tmp_path}/x'
+  assert config_lib.shown(tmp_path / 'x' / 'y') == 'x/y'
+  assert config_lib.shown('/x') == '/x'
+  # The setting is still as the user gave it: folders may be moved together.
+  config = runner.config_of({'environment': 'catch', 'rule': './rule.npz'})
+  assert config.rule == './rule.npz'
+  path = f'{tmp_path}/rule.npz'
+  assert sources.find('rule.npz') == path
+  assert sources.files_among(['rule.npz']) == {'rule.npz': path}
+  files.check_writable('agent.npz')
+  npz.write('agent.npz', {}, {})
+  assert (tmp_path / 'agent.npz').exists()
+  assert not list((tmp_path / 'elsewhere').iterdir())
+
+
+def test_settings_that_name_the_same_file_are_the_same(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.chdir(tmp_path)
+  workdirs.claim(tmp_path / 'run', {'rule': 'a/rule.npz'}, ())
+  workdirs.check(tmp_path / 'run', {'rule': f'{tmp_path}/a/rule.npz'}, ())
+  with pytest.raises(workdirs.WorkdirError, match='rule was'):
+    workdirs.check(tmp_path / 'run', {'rule': f'{tmp_path}/b/rule.npz'}, ())

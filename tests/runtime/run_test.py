@@ -251,3 +251,16 @@ def test_other_processes_share_the_folder_of_the_first(
   with run_lib.opened(tmp_path / 'run', settings, options) as run:
     assert run.replays == tmp_path / 'run' / 'replay'
     assert tmp_path not in run.folder.parents
+
+
+def test_a_change_of_the_working_directory_scatters_nothing(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """As environments and other code of users may make."""
+  (tmp_path / 'elsewhere').mkdir()
+  monkeypatch.chdir(tmp_path)
+  change = lambda: os.chdir(tmp_path / 'elsewhere')
+  World(on_step=change).run(pathlib.Path('runs/a'), 4)
+  found = {path.name for path in (tmp_path / 'runs' / 'a').iterdir()}
+  assert found >= {'summary.json', 'metrics.csv', 'checkpoints', 'config.json'}
+  assert not list((tmp_path / 'elsewhere').iterdir())

@@ -233,7 +233,7 @@ def make(
   }
   pictures = preprocessing.dataset_path or os.environ.get('DMLAB_DATASET_PATH')
   if pictures:
-    config['datasetPath'] = config_lib.expanded(pictures)
+    config['datasetPath'] = config_lib.absolute(pictures)
   name = f'dmlab/{level}'
   with adapters.located_errors(name, seed, step=0):
     labs = [
