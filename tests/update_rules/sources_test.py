@@ -131,7 +131,10 @@ def test_runs_notice_that_a_shipped_rule_has_changed(
   address = f'hf://me/rules/mine.npz@{COMMIT}'
   rules = ['mine', 'disco103', address, 'actor_critic', 'a/b.npz', 'mine']
   found = sources.files_among(rules)
-  assert found == {'mine': str(shipped / 'mine.npz'), 'a/b.npz': 'a/b.npz'}
+  assert found == {
+    'mine': str(shipped / 'mine.npz'),
+    'a/b.npz': f'{pathlib.Path.cwd()}/a/b.npz',
+  }
   monkeypatch.setenv('HOME', '/home/me')
   assert sources.files_among(['~/b.npz']) == {'~/b.npz': '/home/me/b.npz'}
   files = sources.files_among(['mine'])
