@@ -113,7 +113,7 @@ GRIDS = {
     'lambda_': (0.95,),  # As in its discovery, also in chains.
   },
   'actor_critic': _HAND_DESIGNED,
-  'ppo': _HAND_DESIGNED,
+  'ppo': {'updates_per_rollout': (4,), **_HAND_DESIGNED},
   # As many updates as the rules make; `ppo` makes four of each rollout.
   'ppo_1': {'rule': ('ppo',), 'updates_per_rollout': (1,), **_HAND_DESIGNED},
   # The loss is only the entropy, so the policy soon becomes uniform.

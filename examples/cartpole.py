@@ -1,6 +1,8 @@
-"""Trains an agent with Disco103 in Gymnasium's CartPole, then plays with it.
+"""Trains an agent with PPO in Gymnasium's CartPole, then plays with it.
 
-  python -m examples.cartpole --updates=400
+  python -m examples.cartpole
+
+100,000 environment steps; a pole that stands for 500 steps is solved.
 
 Replace `make_env` and `torso` by your own functions; a torso may use Haiku.
 """
@@ -16,8 +18,9 @@ import disco_rl
 
 
 def torso(observation: jax.Array) -> jax.Array:
-  """Embeds observations, [N, 4] -> [N, 128]."""
-  return hk.nets.MLP([128, 128])(observation)
+  """Embeds observations, [N, 4] -> [N, 64]."""
+  layers = hk.nets.MLP([64, 64], activation=jax.nn.tanh, activate_final=True)
+  return layers(observation)
 
 
 def make_env() -> gymnasium.Env:
@@ -45,25 +48,20 @@ def play(trainer: disco_rl.Trainer, num_episodes: int) -> float:
 def main() -> None:
   """Trains, saves the agent, and plays ten episodes with it."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument('--rule', default='disco103')
+  parser.add_argument('--rule', default='ppo')
   parser.add_argument('--seed', type=int, default=0)
-  parser.add_argument('--updates', type=int, default=400)
+  parser.add_argument('--updates', type=int, default=3200)
   parser.add_argument('--save', default='runs/cartpole.npz')
   flags = parser.parse_args()
 
-  trainer = disco_rl.Trainer(
-    make_env,
-    flags.rule,
-    torso=torso,
-    seed=flags.seed,
-    num_environments=8,
-    batch_size=64,
-    unroll_length=28,
-    learning_rate=1e-2,  # At 1e-3 Disco103 has learned nothing by update 400.
+  trainer = disco_rl.Trainer(make_env, flags.rule, torso=torso, seed=flags.seed)
+  trainer.train(
+    flags.updates,
+    log_every=320,
+    callback=lambda row: print(
+      f'update {row["update"]}: return {row["return"]:.1f}'
+    ),
   )
-  while trainer.updates < flags.updates:
-    metrics = trainer.train(min(20, flags.updates - trainer.updates), 20)
-    print(f'update {trainer.updates}: return {metrics["return"][-1]:.1f}')
   trainer.save(flags.save)
   print(f'mean return of ten episodes: {play(trainer, 10):.1f}')
   trainer.close()

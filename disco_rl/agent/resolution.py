@@ -117,7 +117,12 @@ def _fit(
   """Derives sizes of batches and replay that are not given from the others."""
   known = {
     name: config_lib.converted({**below, **given}[name], int)
-    for name in ('batch_size', 'num_environments', 'updates_per_rollout')
+    for name in (
+      'batch_size',
+      'num_environments',
+      'unroll_length',
+      'updates_per_rollout',
+    )
   }
   if 'batch_size' in given and 'num_environments' not in given:
     config_lib.check('batch_size', known['batch_size'], config_lib.Count)
@@ -126,7 +131,8 @@ def _fit(
   for name, value in known.items():
     config_lib.check(name, value, config_lib.Count)
   number = known['num_environments']
-  learned = known['updates_per_rollout'] * known['batch_size']
+  if below['updates_per_rollout'] > 1:
+    known |= _fit_epochs(given, below, known)
   capacity = below['replay_capacity']
   if known['batch_size'] > number:
     # A batch needs earlier rollouts. Replay has as many batches as the paper's:
@@ -137,9 +143,37 @@ def _fit(
   rollouts = max(1, round(capacity / number))
   return {
     **known,
-    'on_policy_share': min(below['on_policy_share'], number / learned),
+    'on_policy_share': min(
+      below['on_policy_share'], number / known['batch_size']
+    ),
     'replay_capacity': rollouts * number,
   }
+
+
+def _fit_epochs(
+  given: Mapping[str, object],
+  below: Mapping[str, Any],
+  known: Mapping[str, int],
+) -> dict[str, int]:
+  """Keeps the epochs of a rule that goes through each rollout several times.
+
+  It learns from nothing else, so that a batch is at most a rollout.
+  """
+  number, size = known['num_environments'], known['batch_size']
+  if 'batch_size' not in given:
+    size = min(size, number)
+  if 'updates_per_rollout' in given:
+    return {'batch_size': size}
+  epochs = (
+    below['updates_per_rollout']
+    * below['batch_size']
+    / below['num_environments']
+  )
+  updates = max(1, round(epochs * number / size))
+  # They divide the actions of a rollout.
+  actions = number * known['unroll_length']
+  updates = next(x for x in range(updates, 0, -1) if actions % x == 0)
+  return {'batch_size': size, 'updates_per_rollout': updates}
 
 
 def _is_image(spec: types.EnvironmentSpec) -> bool:

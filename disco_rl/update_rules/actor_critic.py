@@ -45,10 +45,19 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     entropy_cost: weight of the entropy bonus.
   """
 
-  # Part of its card. With bins up to 300, one of three agents did not learn
-  # Catch 6x5 in 300 updates; with 101 or 601 bins up to 20, ten of ten did.
+  # Part of its card. docs/train.md has what the settings of agents are worth.
+  # With bins up to 300, one of three agents did not learn Catch 6x5 in 300
+  # updates; with 101 or 601 bins up to 20, ten of ten did.
   recommended: ClassVar[Mapping[str, object]] = {
-    'learning_rate': 5e-3,
+    'learning_rate': 2e-3,
+    'unroll_length': 16,
+    'batch_size': 8,
+    'num_environments': 8,
+    'replay_capacity': 8,
+    'activation': 'tanh',
+    'max_gradient_norm': 0.5,
+    'discount': 0.99,
+    'normalize_advantage': True,
     'num_bins': 101,
     'max_abs_value': 20.0,
     'images': {

@@ -20,8 +20,8 @@ class PPO(actor_critic.ActorCritic):
   Advantages are estimated by GAE(lambda), and normalized to mean 0 and standard
   deviation 1 in each batch. `ActorCritic` has the same categorical value and
   entropy bonus.
-  Agents learn `updates_per_rollout` times from each rollout, because replay
-  holds only the newest one.
+  Agents go through each rollout in eight epochs of four batches, of whole
+  trajectories; advantages are estimated anew in each.
 
   Attributes:
     clip: epsilon; the ratio pi(a) / mu(a) of the current policy to the acting
@@ -30,7 +30,12 @@ class PPO(actor_critic.ActorCritic):
 
   recommended: ClassVar[Mapping[str, object]] = {
     **actor_critic.ActorCritic.recommended,
-    'updates_per_rollout': 4,
+    'learning_rate': 1e-3,
+    'unroll_length': 64,
+    'batch_size': 4,
+    'num_environments': 16,
+    'updates_per_rollout': 32,
+    'replay_capacity': 16,
   }
   clip: config_lib.Positive = 0.2
   normalize_advantage: bool = True

@@ -170,11 +170,11 @@ def test_paths_and_objects_bring_the_same_as_names(
 
 
 def test_more_updates_of_a_rollout_need_no_second_setting() -> None:
-  """Each trajectory of the newest rollout is once in the K batches."""
+  """Each trajectory of the newest rollout is in each of the K batches."""
   settings = evaluate.get_config('general').to_dict()
   agent, _ = of_config({**settings, 'updates_per_rollout': 4, 'updates': 8})
   assert (agent.batch_size, agent.num_environments) == (6, 6)
-  assert (agent.on_policy_share, agent.replay_capacity) == (0.25, 6)
+  assert (agent.on_policy_share, agent.replay_capacity) == (1.0, 6)
 
 
 @pytest.mark.usefixtures('disco103_path')
@@ -201,7 +201,7 @@ def test_sizes_follow_the_task_or_are_those_of_the_paper() -> None:
   assert vector.network.torso.kind == 'mlp'
   assert image.network.torso.kind == 'impala'
   assert image.network.torso.channels == (16,)
-  assert vector.batch_size == image.batch_size == 24
+  assert vector.batch_size == image.batch_size == 8
   vector, image = (resolve('general', x, 'paper')[0] for x in (VECTOR, IMAGE))
   assert vector == agent_lib.AgentConfig()
   assert image.network.torso.kind == 'resnet'
@@ -226,6 +226,29 @@ def test_what_is_given_wins_and_the_rest_fits() -> None:
   assert resolve('general', batch_size=1)[0].num_environments == 1
   with pytest.raises(ValueError, match='batch_size=0 must be at least 1'):
     resolve('general', batch_size=0)
+
+
+@pytest.mark.parametrize(
+  'given, batch_size, number, updates',
+  [
+    ({}, 4, 16, 32),
+    ({'num_environments': 8}, 4, 8, 16),
+    ({'num_environments': 1}, 1, 1, 8),
+    ({'num_environments': 1, 'unroll_length': 7}, 1, 1, 7),
+    ({'batch_size': 8}, 8, 32, 32),
+    ({'batch_size': 6, 'num_environments': 6}, 6, 6, 8),
+    ({'updates_per_rollout': 1}, 4, 16, 1),
+  ],
+)
+def test_ppo_makes_eight_epochs_with_any_number_of_environments(
+  given: dict[str, int], batch_size: int, number: int, updates: int
+) -> None:
+  agent, _ = resolve('ppo', **given)
+  assert (agent.batch_size, agent.num_environments) == (batch_size, number)
+  assert agent.updates_per_rollout == updates
+  assert agent.on_policy_share == 1
+  actions = number * agent.unroll_length
+  assert agent.actions_per_update * updates == actions
 
 
 def test_a_contradiction_of_the_card_is_said_once(

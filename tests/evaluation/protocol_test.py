@@ -338,7 +338,7 @@ def test_ppo_learns_more_from_as_many_environment_steps(
   assert ppo.updates == number * reference.updates
   assert number * ppo.steps_per_update == reference.steps_per_update
   assert ppo.agent.batch_size == ppo.agent.num_environments, 'whole rollouts'
-  assert sum(ppo.agent.num_on_policy) == ppo.agent.num_environments
+  assert sum(ppo.agent.num_on_policy) == number * ppo.agent.num_environments
   assert ppo.agent.updates(5) == 5 * number
   # Rows are at the same environment steps, among them those of the scores.
   assert ppo.agent.whole(ppo.log_every) == number * reference.log_every
