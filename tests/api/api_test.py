@@ -562,7 +562,8 @@ def test_single_updates_equal_those_of_the_learner() -> None:
     states.append(state)
     logs.append(log)
   optimizer = optimizers.agent_optimizer(0.01, max_gradient_norm=0.5)
-  want = functools.partial(learner_lib.update, NETWORK, RULE.rule, optimizer)
+  rule = learner._rule.rule  # With the settings that the card recommends.
+  want = functools.partial(learner_lib.update, NETWORK, rule, optimizer)
 
   # Within a program of the user's own, too.
   @jax.jit
