@@ -8,6 +8,7 @@ import difflib
 import importlib
 import os
 import pathlib
+import re
 import runpy
 import sys
 
@@ -19,6 +20,8 @@ _INSTALLED = _HERE / 'commands'
 # in the process of a command, because other packages have modules of these
 # names.
 _ROOT = _INSTALLED if _INSTALLED.is_dir() else _HERE.parent
+# Arguments that name the user's own code.
+_NAMES_CODE = re.compile(r'--?(import|config)\b|.*\bgymnasium/')
 
 
 def main() -> None:
@@ -30,8 +33,11 @@ def main() -> None:
   if sys.path[:1] in ([''], folder):  # By python -m.
     del sys.path[0]
   # The user's folder has the modules of --import. It comes last: other files in
-  # it may be called like modules that this program or Python needs.
-  sys.path[:] = [str(_ROOT), *sys.path, *folder]
+  # it may be called like modules that this program or Python needs. Without a
+  # flag that names a module or a config it is left out: it may hold a file from
+  # a stranger, and beside it a module called like a package that is missing.
+  named = any(map(_NAMES_CODE.match, sys.argv[2:]))
+  sys.path[:] = [str(_ROOT), *sys.path, *(folder if named else [])]
   name = sys.argv[1] if sys.argv[1:] else '--help'
   if name in ('-h', '-help', '--help', 'help'):
     print(_help())

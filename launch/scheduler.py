@@ -42,8 +42,7 @@ _POLL_SECONDS = 0.2
 # otherwise comes first, may have modules with the names of any others.
 WORKER = (
   '-c',
-  f'import os, sys; sys.path[:1] = [{str(_ROOT)!r}]; '
-  'sys.path.append(os.getcwd()); '
+  f'import sys; sys.path[:1] = [{str(_ROOT)!r}]; '
   'from launch import scheduler; scheduler.work()',
 )
 
@@ -317,6 +316,9 @@ def _attempt(task: Mapping[str, Any]) -> str | None:
       os.dup2(log.fileno(), 1)
       os.dup2(log.fileno(), 2)
   try:
+    # Only for the modules that the user named; see `disco_rl.__main__.main`.
+    if task['imports'] and os.getcwd() not in sys.path:
+      sys.path.append(os.getcwd())
     for name in task['imports']:
       common.import_module(name)
     workdirs.IMPORTED[:] = task['imports']

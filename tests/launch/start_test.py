@@ -1,6 +1,7 @@
 """What launchers protect a process from, and what they refuse."""
 
 import pathlib
+import runpy
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import launching
 import pytest
 
 from configs import evaluate
+from disco_rl import __main__ as command
 from disco_rl import config as config_lib
 from disco_rl.evaluation import runner
 from disco_rl.runtime import files
@@ -206,3 +208,28 @@ def test_settings_that_name_the_same_file_are_the_same(
   workdirs.check(tmp_path / 'run', {'rule': f'{tmp_path}/a/rule.npz'}, ())
   with pytest.raises(workdirs.WorkdirError, match='rule was'):
     workdirs.check(tmp_path / 'run', {'rule': f'{tmp_path}/b/rule.npz'}, ())
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'is_searched'),
+  [
+    (['play', '--agent=x.npz'], False),
+    (['compare', 'runs/a'], False),
+    (['play', '--agent=x.npz', '--import=mine'], True),
+    (['play', '--agent', 'x.npz', '--play_in=gymnasium/mine:X-v0'], True),
+    (['evaluate', '--config=mine.py'], True),
+  ],
+)
+def test_the_folder_is_searched_only_for_what_the_user_names(
+  arguments: list[str],
+  is_searched: bool,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """A file of a stranger may have come with modules beside it."""
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, 'argv', ['disco-rl', *arguments])
+  monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])
+  monkeypatch.setattr(runpy, 'run_module', lambda *_, **__: None)
+  command.main()
+  assert (str(tmp_path) in sys.path) == is_searched
