@@ -49,13 +49,13 @@ class MetaNetworkConfig(config_lib.Settings, prefix='rule_'):
     transformer_heads: heads of its attention, a divisor of that width.
   """
 
-  prediction_size: config_lib.WidthOrZero = 600
+  prediction_size: config_lib.CountOrZero = 600
   prediction_embedding: config_lib.Widths = (16, 1)
   policy_channels: config_lib.Widths = (16, 2)
   policy_target_channels: config_lib.Widths = (16,)
-  lstm_size: config_lib.Width = 256
-  meta_rnn_input_size: config_lib.Width = 16
-  meta_rnn_size: config_lib.WidthOrZero = 128
+  lstm_size: config_lib.Count = 256
+  meta_rnn_input_size: config_lib.Count = 16
+  meta_rnn_size: config_lib.CountOrZero = 128
   has_q: bool = True
   transformer_layers: config_lib.CountOrZero = 0
   transformer_heads: config_lib.Count = 4
