@@ -264,6 +264,34 @@ def test_no_clock_stands_still(
       host.encode(np.array([0, number]))
 
 
+@pytest.mark.parametrize(
+  ('start', 'change', 'is_lost'),
+  [
+    (2460000.5, 1 / 1440, True),  # Minutes, in days since 4713 BC.
+    (1e7, 0.1, False),  # It goes on, though not in each step.
+    (490_093.0, 1 / 3600, True),  # Seconds, in hours since 1970.
+    (0.0, 1e-9, False),
+    (100.0, 1e-15, False),
+    (1.0, 0.001, False),
+    (5.0, 0.0, False),
+  ],
+)
+def test_numbers_that_stand_still_are_warned_of(
+  start: float, change: float, is_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+  monkeypatch.setattr(Faulty, 'observation_space', space)
+  host: Any = wrapping.recognize(Faulty).build(2, 0)
+  with contextlib.ExitStack() as stack:
+    if is_lost:
+      message = 'observation holds a number that went on from .* always saw'
+      stack.enter_context(pytest.warns(UserWarning, match=message))
+    for step in range(12):
+      observation = np.array([step, start + change * step])
+      monkeypatch.setitem(globals(), 'OBSERVATION', observation)
+      host.step(np.zeros(2, np.int32)) if step else host.reset()
+
+
 def test_the_interface_of_gym_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
   host = wrapping.recognize(Faulty()).build(1, 0)
   host.reset()

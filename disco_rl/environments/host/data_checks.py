@@ -17,6 +17,10 @@ from disco_rl import types
 _LARGEST = float(np.finfo(np.float32).max)
 # The squares of larger observations become infinite, such as in gradients.
 LARGEST_OBSERVATION = 1e18
+# After so many lost changes of a number in a row there is a warning.
+_LOST_IN_A_ROW = 10
+# The smallest relative change that is no error of rounding.
+_NOISE = 1e-13
 # From here on, float32 does not hold all whole numbers.
 _INEXACT = 2.0**24
 
@@ -272,6 +276,49 @@ def narrowed(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
         'or observe it as float32'
       )
   return converted
+
+
+class StandstillCheck:
+  """Warns of a number that changes, but in a type with fewer bits stands still.
+
+  An example is a date in days: float32 does not tell its minutes apart.
+  """
+
+  def __init__(self) -> None:
+    """Has seen nothing yet."""
+    # By what the number belongs to: its last value, and how often in a row its
+    # changes were lost.
+    self._seen: dict[object, tuple[np.ndarray, np.ndarray]] = {}
+
+  def check(
+    self, owner: object, array: np.ndarray, converted: np.ndarray, path: str
+  ) -> None:
+    """Looks at the next observation.
+
+    Args:
+      owner: What tells the series of observations from others.
+      array: The numbers, with more bits than agents see.
+      converted: The numbers that agents see, in the same shape.
+      path: The name of the array, for the warning.
+    """
+    before, lost = self._seen.get(owner, (array, np.zeros(array.shape, int)))
+    # `checked` refuses numbers that are not finite.
+    with np.errstate(over='ignore', invalid='ignore'):
+      # Smaller changes are likely errors of rounding.
+      has_changed = np.abs(array - before) > _NOISE * np.abs(array)
+      is_same = converted == before.astype(converted.dtype)
+    lost = np.where(is_same, lost + has_changed, 0)
+    self._seen[owner] = array.copy(), lost
+    if np.any(lost == _LOST_IN_A_ROW):
+      index = tuple(np.argwhere(lost == _LOST_IN_A_ROW)[0])
+      warnings.warn(
+        f'{path} holds a number that went on from {float(before[index])} to '
+        f'{float(array[index])}, among others, but agents always saw '
+        f'{float(converted[index])}, as {converted.dtype} has no numbers '
+        'between. If that matters, as in a clock, subtract its start or scale '
+        'it in the environment.',
+        stacklevel=2,
+      )
 
 
 def numbers(what: str, values: object, num_environments: int) -> np.ndarray:

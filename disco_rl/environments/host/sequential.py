@@ -83,6 +83,7 @@ class SequentialEnvironment(adapters.Adapter):
     """
     super().__init__(name, seed, spec, len(simulators))
     self._simulators = simulators
+    self._standstill = data_checks.StandstillCheck()
     self._raw = spec.observation if raw is None else raw
     number = len(simulators)
     self._episodes = np.full(number, -1, np.int32)
@@ -156,7 +157,8 @@ class SequentialEnvironment(adapters.Adapter):
           if is_first
           else simulator.step(a)
         )
-        data_checks.select(stacked, observation, functools.partial(_copy, i))
+        copy = functools.partial(_copy, i, self._standstill)
+        data_checks.select(stacked, observation, copy)
       except Exception as error:
         is_located = isinstance(error, data_checks.SimulatorError)
         raise data_checks.SimulatorError(
@@ -176,7 +178,13 @@ class SequentialEnvironment(adapters.Adapter):
       self._taken[i] += 1
 
 
-def _copy(i: int, stack: np.ndarray, value: types.PyTree, path: str) -> None:
+def _copy(
+  i: int,
+  standstill: data_checks.StandstillCheck,
+  stack: np.ndarray,
+  value: types.PyTree,
+  path: str,
+) -> None:
   """Copies an entry of the i-th observation into the stack of all, [B, ...]."""
   if np.ma.is_masked(value):
     warnings.warn(
@@ -195,3 +203,5 @@ def _copy(i: int, stack: np.ndarray, value: types.PyTree, path: str) -> None:
       f'{dtype}{list(stack.shape[1:])}, as in the spec'
     )
   stack[i] = array if is_exact else data_checks.narrowed(array, dtype)
+  if array.dtype.kind == 'f' and array.dtype.itemsize > dtype.itemsize:
+    standstill.check((i, path), array, stack[i], path)
