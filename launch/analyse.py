@@ -70,6 +70,8 @@ def main(argv: Sequence[str]) -> None:
   with in_one_line(ValueError, ImportError, OSError):
     if workdir.is_dir():
       files.check_tree(workdir, is_written=True)
+      # Before minutes of recording.
+      files.check_writable(workdir / 'analysis' / 'targets.png')
     subject = recording.load(workdir, _AGENT_SEED.value)
     scene = recording.record(subject, _ANALYSIS_SEED, _RECORDED_STEPS.value)
     (folder := workdir / 'analysis').mkdir(exist_ok=True)

@@ -77,7 +77,12 @@ def main(argv: Sequence[str]) -> None:
   from disco_rl.runtime import video
 
   with in_one_line(ValueError, ImportError):
-    video.check_name(to)
+    try:
+      video.check_name(to)
+    except OSError as error:
+      if _TO.value:
+        raise
+      fail(f'{error}. Name another file for the pictures: --to=FILE.')
     if not _TO.value and to.is_symlink():
       raise ValueError(
         f'{to} is a link, and what it leads to would be overwritten: remove '

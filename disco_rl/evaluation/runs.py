@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
+import hashlib
 import pathlib
 import re
 from typing import Any
@@ -17,6 +18,9 @@ from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import sources
+
+# File systems allow 255 bytes or fewer, and some names get an ending.
+_MAX_FOLDER_NAME = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,8 +152,14 @@ def read(
 
 
 def slug(name: str) -> str:
-  """Converts a name to the name of a folder."""
-  return re.sub('[^A-Za-z0-9_.]+', '-', name.removesuffix('.npz')).strip('-.')
+  """Converts a name to that of a folder; cuts long ones, such as paths."""
+  short = name.removesuffix('.npz')
+  text = re.sub('[^A-Za-z0-9_.]+', '-', short).strip('-.')
+  if len(text) <= _MAX_FOLDER_NAME:
+    return text
+  # Long names are often equal except for their end.
+  digest = hashlib.sha256(short.encode()).hexdigest()[:10]
+  return f'{text[: _MAX_FOLDER_NAME - 11]}-{digest}'
 
 
 def labels(rules: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:

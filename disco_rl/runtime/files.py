@@ -100,6 +100,23 @@ def check_writable(path: PathLike) -> None:
         one.rmdir() if one.is_dir() else one.unlink()
 
 
+def check_folder(path: pathlib.Path) -> None:
+  """Raises OSError if a folder cannot be made or written to; makes nothing."""
+  path = path.absolute()
+  missing = []
+  # Raises an error for a name that is too long.
+  while not path.exists():
+    missing.append(path)
+    path = path.parent
+  limit = os.pathconf(path, 'PC_NAME_MAX')
+  for folder in missing:
+    if len(os.fsencode(folder.name)) > limit:
+      code = errno.ENAMETOOLONG
+      raise OSError(code, os.strerror(code), f'{folder}')
+  if not os.access(path, os.W_OK):
+    raise PermissionError(errno.EACCES, 'Cannot write to the folder', f'{path}')
+
+
 def remove_temporary(directory: pathlib.Path) -> None:
   """Removes what a killed run has left in a folder."""
   for path in directory.glob('.*.tmp'):

@@ -131,6 +131,7 @@ def check(
 
   Raises:
     WorkdirError: The folder contains something else, or damaged files.
+    OSError: It cannot be made or written to.
   """
   _check_name(workdir)
   path = workdir / 'config.json'
@@ -175,6 +176,7 @@ def _check_name(workdir: pathlib.Path) -> None:
       'another encoding: checkpoints cannot be written there. Choose another '
       '--workdir, or set PYTHONUTF8=1.'
     ) from None
+  files.check_folder(workdir)
 
 
 def _check_length(

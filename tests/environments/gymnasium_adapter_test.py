@@ -5,6 +5,7 @@ import contextlib
 import multiprocessing
 import os
 import re
+import signal
 import sys
 import types
 from typing import Any
@@ -329,6 +330,38 @@ def test_nothing_is_built_by_validation(
 
 def leave(*_: Any, **__: Any) -> NoReturn:
   sys.exit(0)
+
+
+class Odd(BaseException):
+  """Neither an `Exception` nor one of Python's own reasons to end."""
+
+
+@pytest.mark.parametrize('error', [KeyboardInterrupt, Odd])
+def test_environments_that_end_programs_are_errors(
+  monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+  environment = registry.make(f'gymnasium/{PROBE}', num_environments=1, seed=3)
+  environment.reset()
+  monkeypatch.setattr(Probe, 'step', mock.Mock(side_effect=error))
+  with pytest.raises(
+    adapters.HostEnvironmentError,
+    match=f'{PROBE} with seed 3 raised at step 1 .*{error.__name__}',
+  ):
+    environment.step(np.zeros(1, np.int32))
+  environment.close()
+
+
+@pytest.mark.parametrize('is_recorded', [False, True])
+def test_interrupts_by_the_user_are_no_errors_of_environments(
+  is_recorded: bool,
+) -> None:
+  """Unless they are recorded: then only an environment can raise them."""
+  expected = adapters.HostEnvironmentError if is_recorded else KeyboardInterrupt
+  handler = signal.SIG_DFL if is_recorded else signal.default_int_handler
+  former = signal.signal(signal.SIGINT, handler)
+  with pytest.raises(expected), adapters.located_errors('x', 0, 0):
+    raise KeyboardInterrupt
+  signal.signal(signal.SIGINT, former)
 
 
 def test_environments_that_leave_are_errors(

@@ -4,6 +4,7 @@ import functools
 import pathlib
 import shutil
 from typing import Any
+from unittest import mock
 
 from absl import flags
 import jax
@@ -16,6 +17,7 @@ import disco_rl
 from disco_rl.api import loading
 from disco_rl.evaluation import stored
 from disco_rl.runtime import checkpointing
+from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from launch import play
 
@@ -124,6 +126,17 @@ def test_errors_in_one_line(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
       **{flag: str(tmp_path / 'nothing.npz')}
     )
   assert 'must end in .gif or .mp4' in error(workdir=str(run), to='film.avi')
+  long = str(tmp_path / f'{"x" * 300}.gif')
+  assert 'Cannot create a file (File name' in error(workdir=str(run), to=long)
+
+
+def test_folders_that_take_no_pictures(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  denied = mock.Mock(side_effect=PermissionError('no'))
+  monkeypatch.setattr(files, 'check_writable', denied)
+  found = error(workdir=str(tmp_path))
+  assert found.endswith('no. Name another file for the pictures: --to=FILE.')
 
 
 def test_an_address_of_an_agent_is_no_path(tmp_path: pathlib.Path) -> None:

@@ -198,6 +198,18 @@ def test_files_with_the_longest_names_are_written(
   assert metrics.read_json(path) == {'a': 1}
 
 
+def test_folders_that_cannot_be_made_are_refused_at_the_start(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  for name in ('x' * 300, f'a/{"x" * 300}', f'a/{"x" * 300}/b'):
+    with pytest.raises(OSError, match='File name too long'):
+      workdirs.check(tmp_path / name, {}, ())
+  monkeypatch.setattr(os, 'access', lambda *_: False)
+  with pytest.raises(PermissionError, match=f'Cannot write .*{tmp_path}'):
+    workdirs.check(tmp_path / 'new' / 'run', {}, ())
+  assert not list(tmp_path.iterdir())
+
+
 def test_a_file_is_not_a_folder_of_a_run(tmp_path: pathlib.Path) -> None:
   (tmp_path / 'file').touch()
   (tmp_path / 'link').symlink_to(tmp_path / 'gone')

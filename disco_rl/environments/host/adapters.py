@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import contextlib
 import dataclasses
 import os
+import signal
+import threading
 from typing import Annotated
 import warnings
 
@@ -232,15 +234,29 @@ def located_errors(name: str, seed: int, step: int) -> Iterator[None]:
 
   Raises:
     HostEnvironmentError: The body raised any exception or called sys.exit.
+    KeyboardInterrupt: The user interrupted.
   """
   try:
     yield
-  except (Exception, SystemExit) as error:
+  except BaseException as error:
+    if isinstance(error, KeyboardInterrupt) and _may_be_interrupted():
+      raise
     is_named = isinstance(error, data_checks.SimulatorError)
     raise HostEnvironmentError(
       f'{name} with seed {seed} raised at step {step} since it was made: '
       f'{error if is_named else repr(error)}'
     ) from error
+
+
+def _may_be_interrupted() -> bool:
+  """Returns whether Python turns interrupts into errors of this thread.
+
+  Runs record interrupts instead, so there only an environment can raise them.
+  """
+  return (
+    threading.current_thread() is threading.main_thread()
+    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+  )
 
 
 @contextlib.contextmanager
