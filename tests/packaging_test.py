@@ -225,3 +225,24 @@ def test_core_holds_nothing_that_only_tests_import() -> None:
     *(_distributions(folder) for folder in ('disco_rl', 'launch', 'configs'))
   )
   assert core <= imported
+
+
+def test_what_a_release_runs_is_pinned_and_tested() -> None:
+  """Tags and branches of other projects can be moved."""
+  root = launching.REPOSITORY
+  workflows = root / '.github' / 'workflows'
+  for name in ('release', 'test'):
+    path = workflows / f'{name}.yml'
+    text = path.read_text(encoding='utf-8')
+    for action in re.findall(r'uses: (\S+)', text):
+      assert re.search(r'@[0-9a-f]{40}$|^\./', action), (path, action)
+    for tool in re.findall(r'pipx run (\S+)', text):
+      assert '==' in tool, (path, tool)
+  release = (workflows / 'release.yml').read_text(encoding='utf-8')
+  assert 'uses: ./.github/workflows/test.yml' in release
+  assert 'needs: [build, test]' in release
+  assert re.search(
+    r'^FROM \S+@sha256:[0-9a-f]{64}$',
+    (root / 'Dockerfile').read_text(encoding='utf-8'),
+    re.MULTILINE,
+  )
