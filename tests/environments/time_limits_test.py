@@ -87,7 +87,7 @@ class Lab:
     return 1.0
 
   def observations(self) -> dict[str, Any]:
-    return {'RGB_INTERLEAVED': np.ones((2, 2, 3), np.uint8), 'INSTR': ''}
+    return {'RGB_INTERLEAVED': np.ones((28, 28, 3), np.uint8), 'INSTR': ''}
 
   def close(self) -> None:
     pass
@@ -126,7 +126,7 @@ KINDS: dict[str, Callable[[], base.JaxEnvironment | base.HostEnvironment]] = {
   'Gymnasium, next step': lambda: vector('NEXT_STEP'),
   'Gymnasium, same step': lambda: vector('SAME_STEP'),
   'DeepMind Lab': lambda: dmlab.DMLabEnvironment(
-    [Lab() for _ in range(B)], 'Endless', 0, dmlab.Preprocessing(2, 2, 2)
+    [Lab() for _ in range(B)], 'Endless', 0, dmlab.Preprocessing(2, 28, 28)
   ),
   'dm_env': lambda: dm_env_adapter.DmEnvEnvironment(
     [DmEnv() for _ in range(B)], 0
