@@ -2,11 +2,11 @@
 # Discovery on many machines under SLURM: sbatch launch/slurm.sh
 #
 # Each node runs one process, which uses all of its devices; a line at the start
-# says how many were found. With more tasks per node, each uses an equal share. After SIGTERM the run
-# saves and exits with 143. SLURM sends the signal some time before the limit
-# (--signal) or when it needs the nodes (--requeue), and restarts the job, which
-# continues from its last checkpoint. RUN must be on a file system that all nodes
-# share. Submit it from an environment that has disco-rl.
+# says how many were found. With more tasks per node, each uses an equal share.
+# After SIGTERM the run saves and exits with 143. SLURM sends the signal some time
+# before the limit (--signal) or when it needs the nodes (--requeue), and restarts
+# the job, which continues from its last checkpoint. RUN must be on a file system
+# that all nodes share. Submit it from an environment that has disco-rl.
 #SBATCH --job-name=disco
 #SBATCH --nodes=8
 #SBATCH --ntasks-per-node=1

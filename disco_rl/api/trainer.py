@@ -31,6 +31,7 @@ from disco_rl.runtime import compilation_cache
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import npz
+from disco_rl.runtime import reports
 from disco_rl.runtime import signals
 from disco_rl.update_rules import base as rule_base
 
@@ -121,6 +122,7 @@ class Trainer(policy_lib.Acting):
     source = wrapping.recognize(environment, preprocessing)
     number = _resolve(num_environments, source.num_environments)
     build = functools.cache(lambda number: source.build(number, seed))
+    folder = _working_directory()
     loaded, self.config = resolution.resolve(
       loaded,
       {**settings, 'torso': torso, 'num_environments': number},
@@ -128,6 +130,12 @@ class Trainer(policy_lib.Acting):
       sizes,
     )
     self._environment = build(self.config.num_environments)
+    if (now := _working_directory()) != folder:
+      reports.warn(
+        f'making the environment changed the working directory from {folder} '
+        f'to {now}: relative paths, as of `save`, refer to that folder '
+        'from now on.'
+      )
     self.spec = self._environment.spec
     self._initialize(environment, preprocessing, loaded, seed)
 
@@ -392,6 +400,14 @@ class Trainer(policy_lib.Acting):
       'replay': self._driver.replay_contents(),
       'updates': jnp.asarray(self.updates),
     }
+
+
+def _working_directory() -> str | None:
+  """Returns the working directory; None if it has been deleted."""
+  try:
+    return os.getcwd()
+  except FileNotFoundError:
+    return None
 
 
 def _name(thing: object) -> str:

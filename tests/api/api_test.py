@@ -472,6 +472,23 @@ def test_a_change_of_the_working_directory_does_not_scatter_saves(
   assert trainer.updates == updates
 
 
+def test_environments_that_change_the_working_directory_are_reported(
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  monkeypatch.chdir(tmp_path)  # Restored afterwards.
+  (tmp_path / 'assets').mkdir()
+
+  def make() -> gymnasium.Env[Any, Any]:
+    os.chdir(tmp_path / 'assets')
+    return gymnasium.make('CartPole-v1')
+
+  disco_rl.Trainer(make, RULE, **small.AGENT).close()
+  warned = f'the working directory from {tmp_path} to {tmp_path}/assets'
+  assert capsys.readouterr().err.count(warned) == 1
+
+
 @pytest.mark.parametrize('seed', [-1, 0.5, '3', None])
 def test_seeds_are_checked(seed: Any) -> None:
   with pytest.raises(ValueError, match=f'seed={seed!r} must be'):
