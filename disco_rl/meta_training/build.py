@@ -27,7 +27,6 @@ from disco_rl.meta_training import meta_update
 from disco_rl.meta_training import meta_value as meta_value_lib
 from disco_rl.meta_training import population
 from disco_rl.meta_training import registry as estimator_registry
-from disco_rl.meta_training import resets
 from disco_rl.meta_training import variation
 from disco_rl.runtime import sharding
 from disco_rl.update_rules import disco
@@ -126,10 +125,16 @@ def kept_by_forks(config: config_lib.MetaTrainingConfig) -> object:
     spec: types.EnvironmentSpec, own: base.JaxEnvironment | None
   ) -> types.PyTree:
     inner_loop = make_inner_loop(config, rule, spec)
+    problem = inner_problem.AgentProblem(inner_loop, config.loss)
+    member = population.initial_member(
+      config.estimator_config.on_device(problem),
+      inner_loop,
+      config.variation,
+      jax.random.key(0),
+      own,
+    )
     return (
-      resets.initial_member(
-        inner_loop, jax.random.key(0), own, config.variation
-      ),
+      member.begin(params),
       inner_loop.agent.empty_replay(),
       optimizer.init(params),
     )

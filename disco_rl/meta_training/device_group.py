@@ -1,7 +1,6 @@
 """Groups of members in environments on the device."""
 
 from collections.abc import Sequence
-import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -70,9 +69,9 @@ class DeviceGroup(population.Group):
     """Implements `population.Group.step_calls`."""
     n = self.config.num_members
     expired = self.config.shapes(jax.ShapeDtypeStruct((n,), bool))
-    nothing: types.PyTree = None
-    initial = dataclasses.replace(
-      members.replace_agent(replay=nothing), meta_opt_state=None
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n))
+    initial = self.config.shapes(
+      self._initial.shapes(self.config.shapes(keys), self._environments)
     )
     return {
       'step': (self._step, self._step_arguments(rule_params, members)),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 from typing import Any
+from typing import Self
 
 import jax
 from jax import memory
@@ -79,6 +80,27 @@ class Member:
     """Returns the member with some fields of its agent replaced."""
     return dataclasses.replace(
       self, agent=dataclasses.replace(self.agent, **changes)
+    )
+
+  def begin(self, rule_params: types.Params) -> Self:
+    """Adds what else an estimator keeps, to initial members [n, ...]."""
+    del rule_params
+    return self
+
+  def restart(self, initial: 'Member') -> Self:
+    """Returns initial members [n, ...] with what outlives a reset.
+
+    That is eta's optimizer, and the storage of replay: it is emptied by its
+    counts, because it is most of a member's memory.
+    """
+    memory = self.agent.replay
+    memory = dataclasses.replace(memory, added=jnp.zeros_like(memory.added))
+    agent = dataclasses.replace(initial.agent, replay=memory)
+    return dataclasses.replace(
+      self,
+      agent=agent,
+      actor=initial.actor,
+      meta_value=initial.meta_value,
     )
 
 
@@ -216,6 +238,18 @@ class InnerLoop:
       length=updates // self.config.save_every,
     )
     return member, trajectory, jax.tree.map(jnp.mean, logs)
+
+  def advance(
+    self,
+    environment: base.JaxEnvironment,
+    rule_params: types.Params,
+    member: Member,
+    updates: int,
+  ) -> Member:
+    """Makes any number of updates, of which only the last state is kept."""
+    update = functools.partial(self._update, environment, rule_params)
+    # The compiler removes what the scan would return.
+    return jax.lax.scan(update, member, length=updates)[0]
 
   def _update(
     self,

@@ -10,10 +10,12 @@ from typing import Any
 from typing import Protocol
 
 import jax
+import optax
 
 from disco_rl import types
 from disco_rl.agent import learner as learner_lib
 from disco_rl.environments import base
+from disco_rl.maths import categorical
 from disco_rl.maths import masked
 from disco_rl.maths import shared_batch
 from disco_rl.meta_training import inner_loop as inner_loop_lib
@@ -46,6 +48,11 @@ class InnerProblem(Protocol):
   ) -> tuple[Any, inner_loop_lib.Trajectory, types.Logs]:
     """Makes updates; returns the state, the trajectory and means to log."""
 
+  def advance(
+    self, environment: Any, rule_params: types.Params, state: Any, updates: int
+  ) -> Any:
+    """Makes updates, possibly none, of which nothing is kept."""
+
   def validate(self, environment: Any, state: Any) -> tuple[Any, Any]:
     """Returns the state, and fresh data for the outer loss."""
 
@@ -63,6 +70,14 @@ class InnerProblem(Protocol):
     Returns:
       The gradient; the state, whose baseline has learned; scalars to log.
     """
+
+  def outer_step(self, state: Any, gradient: types.Params) -> types.Params:
+    """Returns the parameters after one update along the outer gradient."""
+
+  def divergence_gradient(
+    self, params: types.Params, target: types.Params, validation: Any
+  ) -> tuple[types.Params, types.Logs]:
+    """Differentiates the distance from what other parameters do, with logs."""
 
   def to_device(
     self, segment: inner_loop_lib.Trajectory
@@ -135,6 +150,16 @@ class AgentProblem:
     """Implements `InnerProblem.run`."""
     return self.inner_loop.run(environment, rule_params, state, updates)
 
+  def advance(
+    self,
+    environment: base.JaxEnvironment,
+    rule_params: types.Params,
+    state: inner_loop_lib.Member,
+    updates: int,
+  ) -> inner_loop_lib.Member:
+    """Implements `InnerProblem.advance`."""
+    return self.inner_loop.advance(environment, rule_params, state, updates)
+
   def validate(
     self, environment: base.JaxEnvironment, state: inner_loop_lib.Member
   ) -> tuple[inner_loop_lib.Member, types.Rollout]:
@@ -174,6 +199,37 @@ class AgentProblem:
     )
     state = dataclasses.replace(state, meta_value=meta_value)
     return shared_batch.mean(gradient), state, {**logs, **loss_logs}
+
+  def outer_step(
+    self, state: inner_loop_lib.Member, gradient: types.Params
+  ) -> types.Params:
+    """Implements `InnerProblem.outer_step`, with the agent's optimizer."""
+    last = state.agent.learner
+    updates, _ = self.inner_loop.agent.optimizer.update(
+      gradient, last.opt_state, last.params
+    )
+    return optax.apply_updates(last.params, updates)
+
+  def divergence_gradient(
+    self,
+    params: types.Params,
+    target: types.Params,
+    validation: types.Rollout,
+  ) -> tuple[types.Params, types.Logs]:
+    """Implements `InnerProblem.divergence_gradient`: KL of policies."""
+    validation = shared_batch.own_shard(validation)
+    unroll = self.inner_loop.agent.network.unroll
+    target_logits = unroll(target, validation)[0]['logits'][:-1]
+
+    def divergence(
+      params: types.Params,
+    ) -> tuple[types.Array, types.Logs]:
+      outputs, taken = unroll(params, validation)
+      kl = categorical.kl_divergence(target_logits, outputs['logits'][:-1])
+      return outer_loss.matching_loss(self.loss, kl, taken, validation)
+
+    gradient, logs = jax.grad(divergence, has_aux=True)(params)
+    return shared_batch.mean(gradient), logs
 
   def to_device(
     self, segment: inner_loop_lib.Trajectory

@@ -7,12 +7,14 @@ and the activations of only one update are kept at a time, unless the mode is
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 import dataclasses
 import functools
 from typing import Annotated
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from disco_rl import config as config_lib
 from disco_rl import types
@@ -22,6 +24,7 @@ from disco_rl.maths import shared_batch
 from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import inner_problem
+from disco_rl.meta_training import outer_loss
 
 MODES = ('plain', 'checkpointed', 'mixed')
 Cotangents = estimator_lib.Cotangents
@@ -50,15 +53,38 @@ class SweepConfig(estimator_lib.EstimatorConfig):
 
 @dataclasses.dataclass(frozen=True)
 class Differentiation(SweepConfig):
-  """Settings of differentiation through the window, `differentiation`."""
+  """Settings of differentiation through the window, `differentiation`.
+
+  Attributes:
+    outer_losses: number of points in the window, the last of which is its end,
+      at which agents act for validation; the outer loss is the mean over them.
+  """
+
+  outer_losses: config_lib.Count = 1
+
+  def conflicts_with(
+    self,
+    inner_loop: inner_loop_lib.InnerLoopConfig,
+    loss: outer_loss.OuterLossConfig,
+  ) -> Iterator[str]:
+    """Yields an error if segments of updates do not end at these points."""
+    yield from super().conflicts_with(inner_loop, loss)
+    updates, number = inner_loop.inner_updates, self.outer_losses
+    if updates % (number * inner_loop.save_every):
+      yield (
+        f'needs outer_losses={number} * save_every={inner_loop.save_every} to '
+        f'divide inner_updates={updates}. Lower one of the first two.'
+      )
 
   def on_device(self, problem: inner_problem.AgentProblem) -> 'MetaGradient':
     """Implements `EstimatorConfig.on_device`."""
     return MetaGradient(problem, self)
 
-  def on_host(self, problem: inner_problem.AgentProblem) -> 'MetaGradient':
-    """Implements `EstimatorConfig.on_host`."""
-    return MetaGradient(problem, self)
+  def on_host(
+    self, problem: inner_problem.AgentProblem
+  ) -> 'MetaGradient | None':
+    """Implements `EstimatorConfig.on_host`, for one point."""
+    return MetaGradient(problem, self) if self.outer_losses == 1 else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +101,14 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
   """
 
   problem: inner_problem.InnerProblem
-  settings: SweepConfig = Differentiation()
+  settings: Differentiation = Differentiation()
 
   @property
   def steps(self) -> estimator_lib.Steps:
     """The steps of N updates and validation, all of them by the member."""
-    steps = self.problem.steps(self.problem.num_updates, validations=1)
+    steps = self.problem.steps(
+      self.problem.num_updates, validations=self.settings.outer_losses
+    )
     return estimator_lib.Steps(steps, steps)
 
   def __call__(
@@ -91,6 +119,8 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
   ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
     """Runs the inner loop, then differentiates."""
     problem = self.problem
+    if self.settings.outer_losses > 1:
+      return self._with_several_losses(rule_params, member, environment)
     member, trajectory, logs = problem.run(
       environment, rule_params, member, problem.num_updates
     )
@@ -99,6 +129,48 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
       rule_params, member, trajectory, validation
     )
     return gradient, member, {**logs, **outer_logs}
+
+  def _with_several_losses(
+    self,
+    rule_params: types.Params,
+    member: inner_loop_lib.Member,
+    environment: base.JaxEnvironment,
+  ) -> tuple[types.Params, inner_loop_lib.Member, types.Logs]:
+    """Evaluates the outer loss after each part of the window; sweeps once."""
+    problem, number = self.problem, self.settings.outer_losses
+
+    def part(
+      member: inner_loop_lib.Member, _: None
+    ) -> tuple[inner_loop_lib.Member, tuple[types.PyTree, ...]]:
+      member, trajectory, logs = problem.run(
+        environment, rule_params, member, problem.num_updates // number
+      )
+      member, validation = problem.validate(environment, member)
+      gradient, member, outer_logs = problem.outer_gradient(member, validation)
+      return member, (trajectory, gradient, {**logs, **outer_logs})
+
+    member, (trajectories, gradients, logs) = jax.lax.scan(
+      part, member, length=number
+    )
+
+    def back(
+      cotangents: Cotangents,
+      part: tuple[inner_loop_lib.Trajectory, types.Params],
+    ) -> tuple[Cotangents, types.Logs]:
+      trajectory, gradient = part
+      of_state, of_rule = cotangents
+      of_params = optax.tree.add_scale(of_state.params, 1 / number, gradient)
+      of_state = dataclasses.replace(of_state, params=of_params)
+      return self._sweep_part(rule_params, trajectory, (of_state, of_rule))
+
+    last = problem.learner(member)
+    nothing = initial_cotangents(
+      rule_params, last, optax.tree.zeros_like(last.params)
+    )
+    (_, gradient), target_logs = jax.lax.scan(
+      back, nothing, (trajectories, gradients), reverse=True
+    )
+    return gradient, member, jax.tree.map(jnp.mean, {**logs, **target_logs})
 
   def differentiate(
     self,
@@ -158,7 +230,17 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
       The gradient of the outer loss and of the regularizers of all updates, and
       means over the updates to log.
     """
-    (_, gradient), logs = jax.lax.scan(
+    (_, gradient), logs = self._sweep_part(rule_params, trajectory, cotangents)
+    return gradient, jax.tree.map(jnp.mean, logs)
+
+  def _sweep_part(
+    self,
+    rule_params: types.Params,
+    trajectory: inner_loop_lib.Trajectory,
+    cotangents: Cotangents,
+  ) -> tuple[Cotangents, types.Logs]:
+    """Carries cotangents back through a trajectory, one segment at a time."""
+    return jax.lax.scan(
       lambda carry, segment: self.backward(
         rule_params, carry, self.problem.to_device(segment)
       ),
@@ -166,7 +248,6 @@ class MetaGradient(estimator_lib.DeviceEstimator, estimator_lib.HostEstimator):
       trajectory,
       reverse=True,
     )
-    return gradient, jax.tree.map(jnp.mean, logs)
 
   def backward(
     self,

@@ -162,11 +162,17 @@ def member_update(
   opt_state = where(is_finite, opt_state, member.meta_opt_state)
   logs = {
     **logs,
-    # NaN before an episode ends.
-    'return': episodes.mean_return(member.agent.episodes),
+    'return': _mean_return(member.agent.episodes),
     'failed': 1.0 - is_finite,
   }
   return updates, dataclasses.replace(member, meta_opt_state=opt_state), logs
+
+
+def _mean_return(statistics: episodes.EpisodeStatistics) -> types.Array:
+  """Averages over a member's agents, [] or [agents]; NaN before an episode."""
+  if not statistics.finished.ndim:
+    return episodes.mean_return(statistics)
+  return jnp.nanmean(jax.vmap(episodes.mean_return)(statistics))
 
 
 def sum_over_members(

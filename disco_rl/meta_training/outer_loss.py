@@ -88,6 +88,37 @@ def validation_loss(
   return loss, means
 
 
+def matching_loss(
+  config: OuterLossConfig,
+  divergence: types.Array,
+  taken: types.Outputs,
+  rollout: types.Rollout,
+) -> tuple[types.Array, types.Logs]:
+  """Computes the divergence from a target's policy, and entropies of y and z.
+
+  The policy's entropy is not part of it, but of the target.
+
+  Args:
+    config: The weights of the terms.
+    divergence: [T, B], KL(target || policy).
+    taken: The outputs of the agent; see `validation_loss`.
+    rollout: T transitions of B trajectories.
+
+  Returns:
+    The loss [], and scalars to log.
+  """
+  terms = {'matching_kl': divergence}
+  if 'y' in taken:
+    terms['matched_y_entropy'] = categorical.entropy(taken['y'][:-1])
+    terms['matched_z_entropy'] = categorical.entropy(taken['z'])
+  means = masked.mean(terms, rollout.mask)
+  loss = means['matching_kl']
+  if 'y' in taken:
+    loss -= config.y_entropy_cost * means['matched_y_entropy']
+    loss -= config.z_entropy_cost * means['matched_z_entropy']
+  return loss, means
+
+
 def target_regularizer(
   config: OuterLossConfig, targets: disco.DiscoTargets, rollout: types.Rollout
 ) -> tuple[types.Array, types.Logs]:

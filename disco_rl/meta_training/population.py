@@ -21,6 +21,7 @@ import optax
 from disco_rl import planning
 from disco_rl import types
 from disco_rl.agent import host_collector
+from disco_rl.environments import base
 from disco_rl.meta_training import estimator as estimator_lib
 from disco_rl.meta_training import inner_loop as inner_loop_lib
 from disco_rl.meta_training import meta_update
@@ -172,9 +173,7 @@ class Group(abc.ABC):
     self._initial = self.programs.make(
       jax.vmap(
         functools.partial(
-          resets.initial_member,
-          config.inner_loop,
-          variation=config.variation,
+          initial_member, estimator, config.inner_loop, config.variation
         )
       ),
       (members, members),
@@ -335,6 +334,20 @@ class Group(abc.ABC):
     Returns:
       The members.
     """
+
+
+def initial_member(
+  estimator: estimator_lib.Estimator,
+  inner_loop: inner_loop_lib.InnerLoop,
+  variation: variation_lib.VariationConfig,
+  key: types.Array,
+  environment: base.JaxEnvironment | None,
+) -> inner_loop_lib.Member:
+  """Makes a member with as many agents as the estimator needs."""
+  return estimator.initial_member(
+    lambda key: resets.initial_member(inner_loop, key, environment, variation),
+    key,
+  )
 
 
 def needs(

@@ -46,12 +46,17 @@ def complete(
   initial: inner_loop_lib.Member,
 ) -> inner_loop_lib.Member:
   """Adds replay and initial optimizers of eta to `initial_member`s [n, ...]."""
-  (n,) = initial.agent.key.shape
-  tile = lambda x: jnp.tile(x, (n, *[1] * x.ndim))
-  members = initial.replace_agent(replay=jax.tree.map(tile, empty_replay()))
-  return dataclasses.replace(
-    members, meta_opt_state=jax.tree.map(tile, optimizer.init(rule_params))
+  # [n], or [n, agents] if members have several.
+  shape = initial.agent.key.shape
+
+  def tiled(tree: types.PyTree, shape: tuple[int, ...]) -> types.PyTree:
+    return jax.tree.map(lambda x: jnp.tile(x, (*shape, *[1] * x.ndim)), tree)
+
+  members = dataclasses.replace(
+    initial.replace_agent(replay=tiled(empty_replay(), shape)),
+    meta_opt_state=tiled(optimizer.init(rule_params), shape[:1]),
   )
+  return members.begin(rule_params)
 
 
 def replace_where(
@@ -60,11 +65,4 @@ def replace_where(
   members: inner_loop_lib.Member,
 ) -> inner_loop_lib.Member:
   """Replaces members with expired lifetimes by initial ones, [n, ...]."""
-  # Replay is emptied by its counts: its storage, most of a member's memory, is
-  # unchanged.
-  replay = members.agent.replay
-  replay = dataclasses.replace(replay, added=jnp.zeros_like(replay.added))
-  initial = dataclasses.replace(
-    initial.replace_agent(replay=replay), meta_opt_state=members.meta_opt_state
-  )
-  return jax.vmap(optax.tree.where)(expired, initial, members)
+  return jax.vmap(optax.tree.where)(expired, members.restart(initial), members)
