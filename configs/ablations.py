@@ -21,6 +21,7 @@ from typing import Any
 
 import ml_collections
 
+from configs import meta_training
 from configs import quickstart
 from configs import records
 
@@ -37,16 +38,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
   'lstm_128': {'rule_lstm_size': 128},
   'transformer': {'rule_transformer_layers': 2},
   'shared_adam': {'adam_per_agent': False},
-  # Otherwise the perturbed runs would train unused meta-value functions.
-  'evolution': {
-    'estimator': 'evolution',
-    'meta_value_on_inner_batches': False,
-    'policy_entropy_cost': 0.0,
-    'y_entropy_cost': 0.0,
-    'z_entropy_cost': 0.0,
-    'target_kl_cost': 0.0,
-    'target_mean_cost': 0.0,
+  'evolution': {'estimator': 'evolution', **meta_training.REWARD_ALONE},
+  'persistent_evolution': {
+    'estimator': 'persistent_evolution',
+    **meta_training.REWARD_ALONE,
   },
+  'bootstrapping': {'estimator': 'bootstrapping'},
+  'outer_losses_5': {'outer_losses': 5},
   'small_agents': {
     'hidden_sizes': (16, 16),
     'action_model_lstm': 8,

@@ -4,11 +4,24 @@ This is not a config itself; disco103.py, disco57.py, quickstart.py and
 general.py start from here.
 """
 
+from typing import Any
+
 import ml_collections
 
 from configs import records
 from disco_rl import config as config_lib
 from disco_rl.agent import sizes
+
+# For estimators whose objective is the reward alone, evolution strategies.
+REWARD_ALONE: dict[str, Any] = {
+  'policy_entropy_cost': 0.0,
+  'y_entropy_cost': 0.0,
+  'z_entropy_cost': 0.0,
+  'target_kl_cost': 0.0,
+  'target_mean_cost': 0.0,
+  # Nothing uses the meta-value function.
+  'meta_value_on_inner_batches': False,
+}
 
 
 def base() -> ml_collections.ConfigDict:
