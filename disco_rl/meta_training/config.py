@@ -48,8 +48,8 @@ class MetaTrainingConfig(config_lib.Settings):
     lifetimes: lifetimes of the agents until they are reset.
     held_out: evaluation on held-out environments.
     variation: differences between the agents.
-    estimator: estimator of the meta-gradient, by its name in
-      `registry.Estimators`: 'differentiation' or 'evolution'.
+    estimator: estimator of the meta-gradient: 'differentiation', 'evolution',
+      'persistent_evolution' or 'bootstrapping'.
     estimators: settings of all estimators.
     adam_per_agent: whether each agent has its own Adam over the rule; if not,
       one Adam takes the mean of their meta-gradients.

@@ -1,6 +1,7 @@
 """Groups of members in environments on the device."""
 
 from collections.abc import Sequence
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -134,7 +135,10 @@ class DeviceGroup(population.Group):
       environment: base.JaxEnvironment,
       counts: types.Array,
     ) -> meta_update.MetaUpdates:
-      member = self.config.inner_loop.fill_replay(environment, member)
+      fill_replay = self.config.inner_loop.fill_replay
+      member = self.estimator.for_each_agent(
+        functools.partial(fill_replay, environment), member
+      )
       gradient, member, logs = self.estimator(rule_params, member, environment)
       return meta_update.member_update(
         self.config.optimizer, rule_params, member, gradient, logs, counts

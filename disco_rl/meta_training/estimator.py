@@ -49,6 +49,11 @@ class Estimator(abc.ABC):
   def steps(self) -> Steps:
     """The environment steps of a meta-step."""
 
+  @property
+  def num_agents(self) -> int:
+    """The agents of a member, with a leading axis if there are several."""
+    return 1
+
   def initial_member(
     self,
     make: Callable[[types.Array], inner_loop_lib.Member],
@@ -60,6 +65,14 @@ class Estimator(abc.ABC):
 
 class DeviceEstimator(Estimator):
   """Estimates the meta-gradient of one member, in JAX-native environments."""
+
+  def for_each_agent(
+    self,
+    function: Callable[[inner_loop_lib.Member], inner_loop_lib.Member],
+    member: inner_loop_lib.Member,
+  ) -> inner_loop_lib.Member:
+    """Applies a function of a single agent, with its environments."""
+    return function(member)
 
   @abc.abstractmethod
   def __call__(

@@ -216,7 +216,9 @@ class MetaStep:
       # The first agents may begin at any age, later ones begin at zero.
       is_new = (before.age == 0) | (state.meta_step == 0)
       first = is_new * group.fill_steps
-      environment_steps.append(steps_before + first + group.steps.in_all)
+      environment_steps.append(
+        steps_before + group.estimator.num_agents * first + group.steps.in_all
+      )
       steps = lifetimes_lib.aging(
         self._config.lifetimes,
         group.steps.of_member + first,

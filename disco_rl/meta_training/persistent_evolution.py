@@ -104,6 +104,11 @@ class PersistentEvolution(estimator_lib.DeviceEstimator):
     steps = self.problem.steps(self.problem.num_updates, validations=1)
     return estimator_lib.Steps(steps, 2 * self.settings.pairs * steps)
 
+  @property
+  def num_agents(self) -> int:
+    """Implements `Estimator.num_agents`."""
+    return 2 * self.settings.pairs
+
   def initial_member(
     self,
     make: Callable[[types.Array], inner_loop_lib.Member],
@@ -114,6 +119,14 @@ class PersistentEvolution(estimator_lib.DeviceEstimator):
     twins = jnp.repeat(jnp.arange(self.settings.pairs), 2)
     both = jax.tree.map(lambda x: x[twins], one_of_each)
     return Pairs(**vars(both))
+
+  def for_each_agent(
+    self,
+    function: Callable[[inner_loop_lib.Member], inner_loop_lib.Member],
+    member: inner_loop_lib.Member,
+  ) -> inner_loop_lib.Member:
+    """Implements `DeviceEstimator.for_each_agent`."""
+    return _with_agents(member, jax.lax.map(function, _agents_of(member)))
 
   def __call__(
     self,
@@ -127,10 +140,7 @@ class PersistentEvolution(estimator_lib.DeviceEstimator):
     """
     assert isinstance(member, Pairs)
     pairs, std = self.settings.pairs, self.settings.std
-    nothing: types.PyTree = None
-    agents = dataclasses.replace(
-      member, meta_opt_state=nothing, perturbations=nothing
-    )
+    agents = _agents_of(member)
     # The two of a pair have the same keys all their lives.
     keys = jax.vmap(lambda key: jax.random.split(key, 2))(
       jax.vmap(self.problem.key)(agents)
@@ -163,15 +173,33 @@ class PersistentEvolution(estimator_lib.DeviceEstimator):
     gradient = jax.tree.map(
       lambda x: jnp.tensordot(slopes, x, axes=1), perturbations
     )
-    member = dataclasses.replace(
-      agents, meta_opt_state=member.meta_opt_state, perturbations=perturbations
-    )
+    member = dataclasses.replace(member, perturbations=perturbations)
     return (
       gradient,
-      member,
+      _with_agents(member, agents),
       {
         **jax.tree.map(jnp.mean, logs),
         'validation_reward': jnp.mean(rewards),
         'reward_difference': jnp.mean(jnp.abs(differences)),
       },
     )
+
+
+def _agents_of(member: inner_loop_lib.Member) -> inner_loop_lib.Member:
+  """Returns the part of a member with the leading axis of its agents."""
+  missing: types.PyTree = None
+  return inner_loop_lib.Member(
+    member.agent, member.actor, member.meta_value, missing
+  )
+
+
+def _with_agents(
+  member: inner_loop_lib.Member, agents: inner_loop_lib.Member
+) -> inner_loop_lib.Member:
+  """Inverts `_agents_of`."""
+  return dataclasses.replace(
+    member,
+    agent=agents.agent,
+    actor=agents.actor,
+    meta_value=agents.meta_value,
+  )

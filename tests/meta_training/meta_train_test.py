@@ -59,10 +59,15 @@ SMALL = (
   '--config.budgets=200',
   '--config.budget_steps_per_action=2',
 )
-EVOLUTION = [
-  f'--config.{name}={value}'
-  for name, value in ablations.VARIANTS['evolution'].items()
-]
+# Name of a variant -> its flags.
+ESTIMATORS = {
+  variant: [
+    f'--config.{name}={value}'
+    for name, value in ablations.VARIANTS[variant].items()
+  ]
+  for variant in ('evolution', 'persistent_evolution', 'bootstrapping')
+}
+ESTIMATORS['differentiation'] = ['--config.outer_losses=2']
 # What no two runs have in common.
 TIMES = (
   *('seconds', 'compile_seconds', 'checkpoint_seconds'),
@@ -406,7 +411,7 @@ def test_evolution(tmp_path: pathlib.Path) -> None:
     tmp_path,
     *TINY,
     *ALONE,
-    *EVOLUTION,
+    *ESTIMATORS['evolution'],
     '--config.evolution_pairs=2',
     '--config.evolution_std=1',
     '--config.learning_rate=0.5',
@@ -420,6 +425,40 @@ def test_evolution(tmp_path: pathlib.Path) -> None:
   )
   # Every entry is perturbed.
   assert len(small_runs.differing(rule, initial)) == len(jax.tree.leaves(rule))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('estimator', 'steps'),
+  [
+    # Two agents, two environments, rollouts of 5 steps: in a meta-step two for
+    # updates and two for validation, and another for each later update, or two
+    # more for the second outer loss; or four of them for each of four agents.
+    ('bootstrapping', 2 * 10 * (4 + 4)),
+    ('differentiation', 2 * 10 * (4 + 2)),
+    ('persistent_evolution', 2 * 10 * 4 * 4),
+  ],
+)
+def test_a_discovery_goes_on_with_another_estimator(
+  finished: pathlib.Path, tmp_path: pathlib.Path, estimator: str, steps: int
+) -> None:
+  """From a rule that differentiation has found, as in docs/discover.md."""
+  start = finished / 'rule.npz'
+  launch(
+    tmp_path,
+    *TINY,
+    *ESTIMATORS[estimator],
+    f'--config.rule={start}',
+    '--config.persistent_pairs=2',
+    '--config.persistent_std=1',
+    '--config.learning_rate=0.5',
+    '--config.meta_steps=1',
+  )
+  columns = metrics.read(tmp_path / 'metrics.csv')
+  assert (columns['meta_gradient_norm'] > 0).all()
+  assert columns['environment_steps'].sum() == steps
+  rule = weights.load(tmp_path / 'rule.npz')
+  assert small_runs.differing(rule, weights.load(start))
 
 
 @pytest.fixture
@@ -472,18 +511,19 @@ def test_two_runs_in_one_folder(tmp_path: pathlib.Path) -> None:
     launch(tmp_path, *TINY)
 
 
-def test_evolution_needs_environments_that_can_be_copied(
-  tmp_path: pathlib.Path,
+@pytest.mark.parametrize('estimator', ESTIMATORS)
+def test_estimators_for_the_device_refuse_environments_on_the_host(
+  tmp_path: pathlib.Path, estimator: str
 ) -> None:
   workdir = tmp_path / 'run'
   message = error(
     workdir,
     *TINY,
     '--config.environments=catch/4x3,gymnasium/CartPole-v1',
-    *EVOLUTION,
+    *ESTIMATORS[estimator],
   )
   assert re.search(
-    'estimator=evolution .* gymnasium/CartPole-v1 .*=differentiation', message
+    f'={estimator} .* gymnasium/CartPole-v1 .*=differentiation', message
   )
   assert not workdir.exists()
 

@@ -35,6 +35,8 @@ SETTINGS: dict[str, Any] = {
   'adam_per_agent': False,
   'inner_updates': UPDATES,
   'validation_trajectories': 2,
+  # New agents act for two rollouts before their first update.
+  'min_replay_batches': 1.0,
   # Agents learn fast enough for perturbations to show in their actions.
   'learning_rate': 0.1,
   # Each update and the validation are a rollout of 2 * 6 steps: two windows.
@@ -95,7 +97,10 @@ def test_agents_live_on_and_perturbations_add_up(discovery: Discovery) -> None:
       members, meta_opt_state=nothing, perturbations=nothing
     )
     return [
-      jax.tree.map(lambda x, i=i: x[0, i], alone) for i in range(2 * PAIRS)
+      inner_loop.fill_replay(
+        environment, jax.tree.map(lambda x, i=i: x[0, i], alone)
+      )
+      for i in range(2 * PAIRS)
     ]
 
   keys = jax.random.split(jax.random.key(3), 2)
@@ -159,11 +164,15 @@ def test_all_steps_of_all_agents_are_counted(discovery: Discovery) -> None:
 def test_a_resumed_discovery_is_the_same(
   discovery: Discovery, tmp_path: pathlib.Path
 ) -> None:
-  """Bit for bit, from within lifetimes; each takes two of the meta-steps."""
+  """Bit for bit, from within lifetimes; each takes two of the meta-steps.
+
+  All steps of all agents are counted, with those before the first updates.
+  """
   take = meta_step.MetaStep(
     discovery.config, [discovery.group], sharding.make_mesh()
   )
   state, trees = take.init(discovery.rule_params), []
+  steps = np.array([[12], [0], [12], [0]]) + 3 * 12
   directory = tmp_path / 'checkpoints'
   for step in range(1, 5):
     state, _, _ = take(state)
@@ -173,6 +182,9 @@ def test_a_resumed_discovery_is_the_same(
       with checkpointing.Checkpointer(directory) as checkpointer:
         checkpointer.save(step, take.to_tree(state))
   size = lambda tree: np.abs(flat(tree['groups'][0].perturbations)).sum()
+  counts = np.cumsum(2 * PAIRS * steps, axis=0)
+  for tree, count in zip(trees, counts):
+    np.testing.assert_array_equal(tree['environment_steps'], [count])
   # They grow within a lifetime, and are forgotten with it.
   assert size(trees[0]) > 0 and size(trees[1]) == 0
   assert size(trees[2]) > 0 and size(trees[3]) == 0

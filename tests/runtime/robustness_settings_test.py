@@ -160,6 +160,7 @@ def test_invalid_values_raise(name: str, setting: str) -> None:
       {'updates_per_rollout': 2, 'on_policy_share': 0.0},
       'Set it to 1',
     ),
+    ('meta_training', {'outer_losses': 2}, 'outer_losses=2 .* inner_updates=5'),
     ('meta_training', {'mode': 'fast'}, 'one of plain, checkpointed, mixed'),
     ('meta_training', {'save_every': 2}, r'=2 must divide .* one of \[1, 5\]'),
     ('meta_training', {'meta_decay_steps': 1}, 'meta_steps=1000 is above .*=1'),
