@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from disco_rl import config as settings_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base
@@ -263,15 +264,23 @@ def _host_estimator(
   estimator = config.estimator_config.on_host(problem)
   if estimator is not None:
     return estimator
+  default = estimator_registry.Estimators()
   able = [
     name
     for name in estimator_registry.NAMES
-    if config.estimators.named(name).on_host(problem) is not None
+    if default.named(name).on_host(problem) is not None
+  ]
+  usual = settings_lib.flatten(default.named(config.estimator))
+  changed = [
+    f'{name}={value}'
+    for name, value in settings_lib.flatten(config.estimator_config).items()
+    if value != usual[name]
   ]
   raise ValueError(
-    f'estimator={config.estimator} is for JAX-native environments, and those '
-    f'of {environment} step on the host. Use estimator={" or ".join(able)}, or '
-    'other environments.'
+    f'{", ".join([f"estimator={config.estimator}", *changed])} is for '
+    f'JAX-native environments, and those of {environment} step on the host. '
+    f'Use estimator={" or ".join(able)} with its defaults, or other '
+    'environments.'
   )
 
 

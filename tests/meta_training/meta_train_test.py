@@ -523,7 +523,7 @@ def test_estimators_for_the_device_refuse_environments_on_the_host(
     *ESTIMATORS[estimator],
   )
   assert re.search(
-    f'={estimator} .* gymnasium/CartPole-v1 .*=differentiation', message
+    f'={estimator}.* gymnasium/CartPole-v1 .*=differentiation', message
   )
   assert not workdir.exists()
 
