@@ -44,10 +44,25 @@ def connect(
     process: The index of this process.
 
   Raises:
-    ValueError: No cluster is detected and an argument is missing, or the GPUs
-      of a machine cannot be divided equally among its processes.
+    ValueError: No cluster is detected and an argument is missing, an argument
+      is not valid, or the GPUs of a machine cannot be divided equally among its
+      processes.
     RuntimeError: The coordinator cannot be reached.
   """
+  if coordinator and not re.search(r'.:\d+$', coordinator):
+    raise ValueError(
+      f'--coordinator={coordinator} must be HOST:PORT, with a free port of the '
+      'machine of process 0.'
+    )
+  if (
+    process is not None
+    and num_processes is not None
+    and process >= num_processes
+  ):
+    raise ValueError(
+      f'--process={process} must be lower than --num_processes={num_processes}:'
+      ' processes count from 0.'
+    )
   own_gpus = gpus_of_task(os.environ)
   try:
     jax.distributed.initialize(

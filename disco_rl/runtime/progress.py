@@ -103,8 +103,8 @@ def _can_redraw(stream: TextIO) -> bool:
   try:
     if not stream.isatty():
       return False
-  # It lacks the method, or is closed.
-  except (AttributeError, ValueError):
+  # It lacks the method, is closed, or belongs to another program.
+  except Exception:
     return False
   try:
     return os.get_terminal_size(stream.fileno()).columns > 0

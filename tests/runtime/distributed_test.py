@@ -98,6 +98,21 @@ def test_gpus_that_tasks_cannot_share(number: str) -> None:
     distributed.gpus_of_task({**SECOND_OF_FOUR, 'SLURM_GPUS_ON_NODE': number})
 
 
+@pytest.mark.parametrize(
+  ('arguments', 'message'),
+  [
+    (('localhost', 2, 0), 'localhost must be HOST:PORT'),
+    ((':123', 2, 0), ':123 must be HOST:PORT'),
+    (('localhost:123', 2, 2), 'process=2 must be lower than --num_processes=2'),
+  ],
+)
+def test_flags_of_processes_are_checked(
+  arguments: tuple[str, int, int], message: str
+) -> None:
+  with pytest.raises(ValueError, match=message):
+    distributed.connect(*arguments)
+
+
 _CONNECTING = """
 import jax
 from disco_rl.runtime import distributed
