@@ -83,7 +83,9 @@ def read_curve(csv_path: files.PathLike, column: str = 'return') -> Curve:
   columns = metrics.read(csv_path)
   for name in ('update', 'seed', 'environment_steps', column):
     values = columns.get(name, np.empty(0))
-    if not len(values) or values.dtype.kind not in 'if':
+    is_table = len(values) and values.dtype.kind in 'if'
+    # Only returns may be missing.
+    if not is_table or (name != column and not np.isfinite(values).all()):
       raise files.WorkdirError(
         f'{csv_path} has no column {name!r} of numbers, which the metrics of '
         'agents have: likely damaged, or from another kind of run. Restore the '

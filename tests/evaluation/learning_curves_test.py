@@ -4,8 +4,10 @@ import pathlib
 
 from matplotlib import lines
 import numpy as np
+import pytest
 
 from disco_rl.evaluation import learning_curves
+from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 
 STEPS = 5600 * np.arange(1, 21)
@@ -83,3 +85,23 @@ def test_a_file_whose_last_point_lacks_a_seed(tmp_path: pathlib.Path) -> None:
   # The file has six digits.
   np.testing.assert_allclose(steps, STEPS, rtol=1e-5)
   np.testing.assert_allclose(returns, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ('row', 'message'),
+  [
+    (b'5,0,40,1\n5,1,40,1\n5,0,40,2\n', 'two rows of one seed and update'),
+    (b'nan,0,40,1\n', "no column 'update' of numbers"),
+    (
+      b'5,0,' + 400 * b'9' + b',1\n',
+      "no column 'environment_steps' of numbers",
+    ),
+  ],
+)
+def test_rows_that_no_run_writes(
+  row: bytes, message: str, tmp_path: pathlib.Path
+) -> None:
+  path = tmp_path / 'metrics.csv'
+  path.write_bytes(b'update,seed,environment_steps,return\n' + row)
+  with pytest.raises(files.WorkdirError, match=message):
+    learning_curves.read_curve(path)

@@ -139,6 +139,18 @@ def test_folders_that_take_no_pictures(
   assert found.endswith('no. Name another file for the pictures: --to=FILE.')
 
 
+def test_a_link_beside_the_agent_is_not_overwritten(
+  tmp_path: pathlib.Path,
+) -> None:
+  """It may have come with the agent; a link that --to names is the user's."""
+  (tmp_path / 'mine').write_text('mine')
+  (tmp_path / 'play.gif').symlink_to(tmp_path / 'mine')
+  for flag, value in (('agent', tmp_path / 'x.npz'), ('workdir', tmp_path)):
+    assert 'play.gif is a link' in error(**{flag: str(value)})
+  to = str(tmp_path / 'play.gif')
+  assert 'does not exist' in error(agent=str(tmp_path / 'x.npz'), to=to)
+
+
 def test_an_address_of_an_agent_is_no_path(tmp_path: pathlib.Path) -> None:
   flag = play._AGENT
   address = flags.FLAGS[flag.name].parser.parse('hf://me/rules/policy.npz')

@@ -7,6 +7,7 @@ import io
 import pathlib
 import re
 import shlex
+import shutil
 from typing import Any
 from unittest import mock
 
@@ -248,3 +249,17 @@ def test_a_folder_without_a_finished_discovery(tmp_path: pathlib.Path) -> None:
   message = launching.error_of_main(showcase, workdir=str(tmp_path))
   assert 'holds no finished run of disco-rl meta-train' in message
   assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize('steps', ['../../outside', None, -1, 1.5, [], True])
+def test_a_summary_does_not_name_folders_elsewhere(
+  steps: object, tmp_path: pathlib.Path, run: pathlib.Path
+) -> None:
+  (tmp_path / 'run').mkdir()
+  for name in ('config.json', 'rule.json', 'rule.npz'):
+    shutil.copy(run / name, tmp_path / 'run')
+  metrics.write_json(tmp_path / 'run' / 'summary.json', {'meta_steps': steps})
+  message = launching.error_of_main(showcase, workdir=f'{tmp_path / "run"}')
+  assert re.search('holds no finished run|meta_steps=.* must be', message)
+  assert not (tmp_path / 'run' / 'showcase').exists()
+  assert [x.name for x in tmp_path.iterdir()] == ['run']
