@@ -106,8 +106,14 @@ _TORSOS = {
 }
 
 
-def settings(name: str) -> dict[str, Any]:
-  """Returns the changes of configs/evaluate.py for a benchmark."""
+def settings(name: str, until: float | None = None) -> dict[str, Any]:
+  """Returns the changes of configs/evaluate.py for a benchmark.
+
+  Args:
+    name: The name of the benchmark.
+    until: The environment steps at which training ends before the paper's; the
+      learning rate decays as if it went on, so that the curve is the same.
+  """
   benchmark = BENCHMARKS[name]
   number, repeats = benchmark.num_environments, benchmark.updates_per_rollout
   rollouts = lambda actions: round(actions / (number * benchmark.unroll_length))
@@ -116,7 +122,7 @@ def settings(name: str) -> dict[str, Any]:
   changes = {
     **dataclasses.asdict(benchmark),
     'sizes': 'paper',
-    'updates': updates_in(benchmark.steps),
+    'updates': updates_in(until or benchmark.steps),
     'log_every': 100,
     'checkpoint_every': 5000,
     'on_policy_share': number / (repeats * benchmark.batch_size),

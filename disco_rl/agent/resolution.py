@@ -135,8 +135,9 @@ def _fit(
     known |= _fit_epochs(given, below, known)
   capacity = below['replay_capacity']
   if known['batch_size'] > number:
-    # A batch needs earlier rollouts. Replay has as many batches as the paper's:
-    # agents do not learn from a few trajectories that are repeated in a batch.
+    # A batch needs earlier rollouts. Replay has as many batches as the paper's,
+    # because a small one would fill batches with copies, not only in the first
+    # updates as without `min_replay_batches`.
     paper = agent_lib.AgentConfig()
     ratio = paper.replay_capacity / paper.batch_size
     capacity = max(capacity, ratio * known['batch_size'])

@@ -77,7 +77,9 @@ DIFFERENCES = {
     'Two levels, rooms_collect_good_objects and '
     'rooms_exploit_deferred_effects, are scored in the variants that agents '
     'are trained in. The paper scores their test variants: disco-rl play '
-    '--play_in=dmlab/..._test does so.'
+    '--play_in=dmlab/..._test does so. Its table names a "V2" of Skymaze '
+    'Irreversible Path Hard and Varied, which DMLab-30 does not have: the '
+    'scores are shown with the public levels.'
   ),
   'nethack': (
     'The paper does not state what its agents observe, and contradicts itself '

@@ -71,6 +71,16 @@ def test_lives_are_as_many_meta_steps_in_all_families(
     assert [-(-x // ages) for x in config.lifetimes.budgets] == lives
 
 
+def test_a_shorter_benchmark_has_the_same_schedule() -> None:
+  short, whole = (
+    runner.config_of(evaluate.get_config(name).to_dict())
+    for name in ('procgen_50m', 'procgen')
+  )
+  assert 5e7 <= short.environment_steps < 5.001e7
+  assert short.agent == whole.agent
+  assert short.agent.decay_updates == whole.updates
+
+
 def test_lengths_of_benchmarks_count_what_an_action_takes() -> None:
   for name, steps in (('atari', 2e8), ('dmlab', 1e9), ('procgen', 2e8)):
     config: Any = evaluate.get_config(name)

@@ -233,7 +233,7 @@ def experience_on_device(
 
   @jax.jit
   def again(member: Any, environment: Any) -> Any:
-    member, trajectory, _ = loop.run(environment, rule_params, member)
+    member, trajectory, _ = loop.run(environment, rule_params, member, UPDATES)
     _, validation = loop.validate(environment, member)
     return trajectory.batches, validation
 
