@@ -31,7 +31,6 @@ from disco_rl.evaluation import runner
 from disco_rl.evaluation import training
 from disco_rl.runtime import compilation
 from disco_rl.runtime import memory
-from disco_rl.update_rules import registry
 
 _RULE = flags.DEFINE_string('rule', 'disco103', 'Name of a rule or its file.')
 _SEEDS = flags.DEFINE_integer('seeds', 1, 'Agents that the run trains at once.')
@@ -50,14 +49,14 @@ Row = tuple[str, float, str]
 
 
 def build_agent() -> tuple[agent_lib.Agent, types.Params, catch.Catch]:
-  """Returns the agent of configs/evaluate.py:catch, eta, and Catch."""
-  settings = evaluate_config.get_config('catch')
-  settings.rule = _RULE.value
-  config = runner.config_of(settings.to_dict())
-  rule, rule_params = registry.load(config.rule, **config.rule_settings)
+  """Returns Disco103's agent of configs/evaluate.py:catch, eta, and Catch."""
+  settings = evaluate_config.get_config('catch').to_dict()
+  config, rule = runner.resolve(
+    {**settings, **settings['by_rule']['disco103'], 'rule': _RULE.value}
+  )
   environment = catch.Catch()
-  agent = agent_lib.make(config.agent, environment.spec, rule)
-  return agent, jax.device_put(rule_params), environment
+  agent = agent_lib.make(config.agent, environment.spec, rule.rule)
+  return agent, jax.device_put(rule.params), environment
 
 
 def batch_of_catch(

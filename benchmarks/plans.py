@@ -87,7 +87,7 @@ def main(argv: Sequence[str]) -> None:
     seconds = planned(f'evaluate:{variant}', changes, machine)
     config = evaluate.get_config(variant)
     config.update(changes)
-    measured = measured_training(runner.config_of(config.to_dict()))
+    measured = measured_training(*runner.resolve(config.to_dict()))
     rows.append(compared(environment, seconds, measured))
   timing.write(rows)
 
@@ -176,19 +176,20 @@ def meta_step_of(config: config_lib.MetaTrainingConfig) -> Timed:
   return cost, seconds
 
 
-def measured_training(config: runner.EvaluationConfig) -> float:
+def measured_training(
+  config: runner.EvaluationConfig, rule: rule_registry.LoadedRule
+) -> float:
   """Returns the seconds of an update of all agents."""
-  rule, rule_params = rule_registry.load(config.rule, **config.rule_settings)
   environment = environment_registry.make(
     config.environment, 1, config.seed, config.preprocessing
   )
-  agent = agent_lib.make(config.agent, environment.spec, rule)
+  agent = agent_lib.make(config.agent, environment.spec, rule.rule)
   agents = training.make(agent, environment, config.seeds)
   state = agents.init(jax.random.split(jax.random.key(0), config.seeds))
 
   def update() -> Any:
     nonlocal state
-    state, logs = agents.advance(rule_params, state, _UPDATES)
+    state, logs = agents.advance(rule.params, state, _UPDATES)
     return logs
 
   return timing.median_seconds(update, _REPEATS) / _UPDATES

@@ -97,6 +97,8 @@ BENCHMARKS = {
     stride=1,  # A stride of 2 would leave 1 x 1 cells.
   ),
 }
+# Settings of Disco103 and its optimizer; other rules have their own.
+_OF_DISCO103 = ('learning_rate', 'weight_decay', 'max_abs_update', 'discount')
 # Torso -> convolutional stages and dense layers. Those of 'impala' are from the
 # IMPALA paper, and those of 'resnet' are from the DiscoRL paper.
 _TORSOS = {
@@ -121,14 +123,19 @@ def settings(name: str, until: float | None = None) -> dict[str, Any]:
   channels, hidden_sizes = _TORSOS[benchmark.torso]
   changes = {
     **dataclasses.asdict(benchmark),
+    'by_rule': {
+      'disco103': {
+        'warm_up_updates': updates_in(benchmark.warm_up_steps),
+        'decay_updates': updates_in(benchmark.steps) if benchmark.decays else 0,
+        **{name: getattr(benchmark, name) for name in _OF_DISCO103},
+      }
+    },
     'sizes': 'paper',
     'updates': updates_in(until or benchmark.steps),
     'log_every': 100,
     'checkpoint_every': 5000,
     'on_policy_share': number / (repeats * benchmark.batch_size),
     'replay_capacity': rollouts(benchmark.replay_steps) * number,
-    'warm_up_updates': updates_in(benchmark.warm_up_steps),
-    'decay_updates': updates_in(benchmark.steps) if benchmark.decays else 0,
     'channels': channels,
     'hidden_sizes': hidden_sizes,
     'torso_chunk_size': -1,  # The most that fit into memory.
@@ -141,6 +148,7 @@ def settings(name: str, until: float | None = None) -> dict[str, Any]:
     'steps',
     'warm_up_steps',
     'replay_steps',
+    *_OF_DISCO103,
   ):
     del changes[field]
   frame_stack = changes.pop('frame_stack')

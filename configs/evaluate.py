@@ -10,9 +10,11 @@ many runs and writes a report:
     --grid=environment=catch/4x4,catch/6x5 --grid=rule=disco103,actor_critic \
     --grid=learning_rate=1e-3,5e-3 --workdir=runs/sweep
 
-The name after the colon selects a starting point:
+The name after the colon selects a starting point: a task, and what agents need
+there. What suits a rule comes from its card; `by_rule` has settings that were
+chosen for one rule in this task.
 
-  catch      Catch 8x8 with the settings of the published small-scale recipe.
+  catch      Catch 8x8; Disco103 has the published small-scale recipe.
   cartpole   CartPole-v1 by Gymnasium, on the host.
   quickstart Catch 6x5, with agents that suit the rule.
   general    The rule `general`, in a grid world that its discovery did not use.
@@ -35,9 +37,9 @@ from typing import Any
 import ml_collections
 
 from configs import benchmarks
-from configs import general
 from configs import records
 from disco_rl import config as config_lib
+from disco_rl.agent import sizes
 
 
 def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
@@ -59,7 +61,7 @@ def base() -> ml_collections.ConfigDict:
 
   of_agents = config_lib.names(agent.AgentConfig)
   return records.defaults(
-    sections(), unset={*of_agents, *registry.setting_names()}
+    sections(), unset={*of_agents, *registry.setting_names(), 'sizes'}
   )
 
 
@@ -70,20 +72,29 @@ def sections() -> records.Sections:
   from disco_rl.update_rules import registry
 
   return {
-    **config_lib.sections(runner.EvaluationConfig),
+    **config_lib.sections(runner.EvaluationConfig, runner.StartingPoint),
     **config_lib.sections(*registry.classes(), nested=False),
   }
 
 
-# Settings that are chosen for the rule and the other settings.
-_FITTED = {'learning_rate', 'on_policy_share'}
 # Agents of configs/general.py, with a quarter of its environments.
-GENERAL_AGENT = {
-  **{x: v for x, v in general.AGENT.items() if x not in _FITTED},
+SMALL_AGENT = {
+  **{
+    name: value
+    for name, value in sizes.SMALL.items()
+    if name not in ('learning_rate', 'on_policy_share')
+  },
   'batch_size': 6,
   'num_environments': 6,
   'replay_capacity': 6,
   'torso': 'mlp',
+}
+# Half of a batch is new, the rest is from replay.
+_REPLAY = {
+  'unroll_length': 28,
+  'batch_size': 32,
+  'num_environments': 16,
+  'replay_capacity': 4096,
 }
 _MINATAR = {
   'environment': 'minatar/breakout',
@@ -95,42 +106,49 @@ _MINATAR = {
   'hidden_sizes': (256, 256),
   'action_model_lstm': 64,
   'action_model_head': 64,
+  'by_rule': {
+    'disco103': {**_REPLAY, 'reward_scale': 1.0},
+    'actor_critic': _REPLAY,
+  },
+}
+_CARTPOLE_REPLAY = {
   'unroll_length': 28,
-  'batch_size': 32,
-  'num_environments': 16,
-  'on_policy_share': 0.5,
-  'replay_capacity': 4096,
-  'reward_scale': 1.0,
+  'batch_size': 64,
+  'num_environments': 8,
+  'on_policy_share': 0.1,
+  'replay_capacity': 1000,
 }
 # Name after the colon -> changes of the defaults.
 VARIANTS: dict[str, dict[str, Any]] = {
   'catch': {
-    'sizes': 'paper',
-    'batch_size': 64,
-    'num_environments': 2,
-    'on_policy_share': 0.0,
-    'replay_capacity': 1024,
-    'learning_rate': 1e-2,
+    'by_rule': {
+      'disco103': {
+        'sizes': 'paper',
+        'batch_size': 64,
+        'num_environments': 2,
+        'on_policy_share': 0.0,
+        'replay_capacity': 1024,
+        'learning_rate': 1e-2,
+      },
+    },
   },
   'cartpole': {
     'environment': 'gymnasium/CartPole-v1',
     'seeds': 1,
-    'unroll_length': 28,
-    'batch_size': 64,
-    'num_environments': 8,
-    'on_policy_share': 0.1,
-    'replay_capacity': 1000,
     'hidden_sizes': (512, 512),
     'action_model_lstm': 128,
     'action_model_head': 128,
-    'reward_scale': 1.0,
+    'by_rule': {
+      'disco103': {**_CARTPOLE_REPLAY, 'reward_scale': 1.0},
+      'actor_critic': _CARTPOLE_REPLAY,
+    },
   },
   'quickstart': {'environment': 'catch/6x5', 'updates': 500},
   'general': {
     'environment': 'gridworld/held_out_00',
     'rule': 'general',
     'updates': 500,
-    **GENERAL_AGENT,
+    **SMALL_AGENT,
   },
   'minatar': _MINATAR,
   'asterix': {
@@ -139,13 +157,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     'updates': 4500,
     'torso': 'impala',
     'hidden_sizes': (256,),
-    'reward_scale': 30.0,
+    'by_rule': {'disco103': _REPLAY, 'actor_critic': _REPLAY},
   },
   'atari42': {
     **_MINATAR,
     'environment': 'atari/breakout',
     'updates': 8120,
-    'learning_rate': 5e-4,
+    'by_rule': {
+      'disco103': {**_REPLAY, 'learning_rate': 5e-4, 'reward_scale': 1.0}
+    },
     'preprocessing': {
       'atari': {
         'height': 42,
@@ -161,8 +181,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     'updates': 1000,
     'torso': 'impala',
     'hidden_sizes': (128,),
-    'learning_rate': 3e-3,
-    'reward_scale': 30.0,  # Disco103 learns faster; rewards are about 1.
+    'by_rule': {'disco103': {**_REPLAY, 'learning_rate': 3e-3}},
   },
   **{name: benchmarks.settings(name) for name in benchmarks.BENCHMARKS},
   # The paper tabulates scores at 50M steps, a quarter of its runs.

@@ -21,15 +21,15 @@ from configs import general
 from configs import records
 from disco_rl import config as config_lib
 
-# Settings of training that the protocol sets for each run.
-_OF_RUNS = ('environment', 'rule', 'updates')
+# Settings of training that the protocol sets for each run, or does not have.
+_OF_RUNS = ('environment', 'rule', 'updates', 'by_rule')
 
 
 def get_config() -> ml_collections.ConfigDict:
   """Returns the declarations, and the settings that all runs share."""
   config = evaluate.base()
-  config.update(evaluate.GENERAL_AGENT)
-  config.learning_rate = general.AGENT['learning_rate']
+  # The same data and networks for all; the rest comes from each rule's card.
+  config.update(evaluate.SMALL_AGENT)
   for name in _OF_RUNS:
     del config[name]
   config.update(

@@ -32,24 +32,28 @@ import ml_collections
 
 from configs import benchmarks
 from configs import evaluate
-from configs import quickstart
 from configs import records
+from disco_rl.agent import sizes
 
 _CATCH = {
   'environment': 'catch/6x5',
   'rule': 'general',
   'seeds': 2,
   'updates': 200,
-  **quickstart.AGENT,
+  # Each rule has its own learning rate.
+  **{x: value for x, value in sizes.SMALL.items() if x != 'learning_rate'},
+  'unroll_length': 12,
+  'updates_per_rollout': 1,
   'num_environments': 6,
   'on_policy_share': 0.25,
   'replay_capacity': 600,
-  'learning_rate': 1e-2,
 }
 _MS_PACMAN = {
   **benchmarks.settings('atari'),
   'environment': 'atari/ms_pacman',
 }
+# Settings that count updates.
+_UPDATES = ('updates', 'warm_up_updates', 'decay_updates')
 
 
 def _with_replay(base: Mapping[str, Any], percent: int) -> dict[str, Any]:
@@ -59,16 +63,20 @@ def _with_replay(base: Mapping[str, Any], percent: int) -> dict[str, Any]:
   """
   batch_size, before = base['batch_size'], base['num_environments']
   number = max(1, round(batch_size * (100 - percent) / 100))
-  updates = lambda name: round(base.get(name, 0) * before / number)
+
+  def scale(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+      name: round(value * before / number) if name in _UPDATES else value
+      for name, value in settings.items()
+    }
+
+  by_rule = base.get('by_rule', {})
   return {
-    **base,
+    **scale(base),
     'num_environments': number,
     'on_policy_share': number / batch_size,
     'replay_capacity': max(1, base['replay_capacity'] // number) * number,
-    **{
-      name: updates(name)
-      for name in ('updates', 'warm_up_updates', 'decay_updates')
-    },
+    'by_rule': {rule: scale(own) for rule, own in by_rule.items()},
   }
 
 

@@ -163,9 +163,9 @@ def _change(title: str, base: Any, config: Any) -> str:
   """Shows what a config changes, folded."""
   before, after = _flat(base), _flat(config)
   rows = [
-    f'| `{name}` | `{_show(before[name])}` | `{_show(value)}` |'
+    f'| `{name}` | `{_show(before.get(name))}` | `{_show(value)}` |'
     for name, value in after.items()
-    if value != before[name]
+    if value != before.get(name)
   ]
   table = [
     '| setting | default | here |',
@@ -185,10 +185,12 @@ def _change(title: str, base: Any, config: Any) -> str:
 
 
 def _flat(config: Any) -> dict[str, Any]:
-  """Returns settings by their names, those of preprocessing last."""
-  flat = {name: x for name, x in config.items() if name != 'preprocessing'}
-  for family, settings in config.preprocessing.items():
-    flat |= {f'preprocessing.{family}.{k}': x for k, x in settings.items()}
+  """Returns settings by their names, those of rules and families last."""
+  nested = ('by_rule', 'preprocessing')
+  flat = {name: x for name, x in config.items() if name not in nested}
+  for group in filter(config.get, nested):
+    for owner, settings in config[group].items():
+      flat |= {f'{group}.{owner}.{k}': x for k, x in settings.items()}
   return flat
 
 

@@ -32,7 +32,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
 
   with in_one_line(ValueError, ImportError):
     settings = workdirs.with_choices(workdir, settings)
-    config = runner.config_of(settings)
+    config, rule = runner.resolve(settings)
     description = forks.describe(
       workdir,
       _FROM.value,
@@ -41,7 +41,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       config.updates,
     )
     workdirs.check(workdir, description, runner.FREE)
-    evaluation = runner.Evaluation(config)
+    evaluation = runner.Evaluation(config, rule)
   with in_one_line():
     evaluation.run(workdir, description)
   print((workdir / 'summary.json').read_text(), end='')

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
   from disco_rl import planning
   from disco_rl.evaluation import runner
   from disco_rl.meta_training import config as config_lib
+  from disco_rl.update_rules import registry as rule_registry
 
 
 def _positive(
@@ -118,7 +119,7 @@ def make_plan(given: dict[str, Any]) -> 'planning.Table':
     # Devices that share batches are represented by CPUs.
     sharding.divide_cpu(cluster.per_machine)
     return of_discovery(meta_trainer.config_of(given), cluster)
-  return of_training(runner.config_of(given), cluster)
+  return of_training(*runner.resolve(given), cluster)
 
 
 def make_cluster() -> 'planning.Cluster':
@@ -211,7 +212,9 @@ def of_discovery(
 
 
 def of_training(
-  config: 'runner.EvaluationConfig', cluster: 'planning.Cluster'
+  config: 'runner.EvaluationConfig',
+  rule: 'rule_registry.LoadedRule',
+  cluster: 'planning.Cluster',
 ) -> 'planning.Table':
   """Plans training with a fixed rule, on devices that divide the agents."""
   from disco_rl import planning
@@ -219,14 +222,12 @@ def of_training(
   from disco_rl.environments import registry
   from disco_rl.evaluation import training
   from disco_rl.runtime import backend
-  from disco_rl.update_rules import registry as rule_registry
 
   if cluster.machines > 1:
     raise ValueError(
       f'disco-rl evaluate uses one machine, not {cluster.machines}: lower '
       'devices, or raise devices_per_machine.'
     )
-  rule, rule_params = rule_registry.load(config.rule, **config.rule_settings)
   environment = registry.make(
     config.environment, 1, config.seed, config.preprocessing
   )
@@ -237,10 +238,10 @@ def of_training(
   )
 
   def attempt(config: 'runner.EvaluationConfig') -> 'planning.Table':
-    agent = agent_lib.make(config.agent, environment.spec, rule)
+    agent = agent_lib.make(config.agent, environment.spec, rule.rule)
     needs = training.make(
       agent, environment, config.seeds // devices, _row(1)
-    ).needs(rule_params)
+    ).needs(rule.params)
     table = cluster.table(
       dataclasses.replace(
         needs, host=devices * needs.host, disk=devices * needs.disk

@@ -3,6 +3,9 @@
 The first source that has a value takes precedence, in this order: the user (a
 flag or an argument, then a file of configs/), the card of the rule, the size of
 the task, the default of the record.
+
+So a setting whose resolved value is given explicitly changes no other setting,
+and a value that is given is the one that is used.
 """
 
 from collections.abc import Callable
@@ -10,6 +13,7 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Annotated
 from typing import Any
+from typing import NamedTuple
 
 import jax
 
@@ -17,9 +21,15 @@ from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import sizes as sizes_lib
+from disco_rl.environments import base as environment_base
 from disco_rl.maths import action_masks
+from disco_rl.networks import agent_network
+from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
 
+_Environment = (
+  environment_base.JaxEnvironment | environment_base.HostEnvironment
+)
 # A setting: agents that suit the rule and the task, or those of the paper.
 Sizes = Annotated[str, config_lib.one_of('task', 'paper')]
 
@@ -35,8 +45,24 @@ _COUNTS = {
   *('updates_per_rollout', 'replay_capacity'),
 }
 _COUNT_OF_CARD = Annotated[int, config_lib.between(1, 2**16)]
-# Settings that depend on whether observations are images.
-_OF_KIND = {*sizes_lib.SMALL_IMAGES, *sizes_lib.PAPER_IMAGES}
+# What `sizes` names: networks, batches, replay, and their learning rate. With
+# 'paper', what a card says of them for small agents does not apply.
+_SIZED = {
+  *config_lib.names(agent_network.AgentNetworkConfig),
+  *sizes_lib.SMALL,
+}
+
+
+class _Settings(NamedTuple):
+  """Resolved settings, before they are checked.
+
+  Attributes:
+    agent: All settings of the agent.
+    rule: The fields of the rule that its card changes.
+  """
+
+  agent: dict[str, Any]
+  rule: dict[str, Any]
 
 
 def resolve(
@@ -48,12 +74,14 @@ def resolve(
   """Resolves the settings of an agent and its rule.
 
   Args:
-    rule: The rule that the agent learns with, which has its own settings.
+    rule: The rule that the agent learns with, which has its own settings. The
+      user's own object is used as it was built.
     given: The flat settings of `AgentConfig` from the user; None: unset.
     make_spec: A function from the number of environments to their spec, called
-      at most once, if a setting depends on the task.
-    sizes: 'task', or 'paper' for the agents of the paper, regardless of the
-      rule and the task.
+      at most once, if a setting depends on whether observations are images. If
+      the number depends on that as well, it is the one without images.
+    sizes: 'task', or 'paper' for agents of the paper's sizes, whatever the card
+      says.
 
   Returns:
     The rule, with the settings that its card recommends unless they were given;
@@ -63,28 +91,82 @@ def resolve(
     ValueError: A value is not valid, or two are incompatible.
   """
   given = {name: value for name, value in given.items() if value is not None}
-  is_paper = sizes == 'paper'
+  settings = _settings(rule, given, sizes, is_image=False)
+  for_images = _settings(rule, given, sizes, is_image=True)
+  if for_images != settings:
+    spec = make_spec(settings.agent['num_environments'])
+    settings = for_images if _is_image(spec) else settings
+  config = config_lib.build(agent_lib.AgentConfig, settings.agent)
+  return _suited(rule, settings.rule), config
+
+
+def resolve_and_make(
+  rule: registry.LoadedRule,
+  given: Mapping[str, Any],
+  make: Callable[[int], _Environment],
+  sizes: str = 'task',
+) -> tuple[registry.LoadedRule, agent_lib.AgentConfig, _Environment]:
+  """Resolves settings by `resolve`, and makes the environment of the agent.
+
+  Args:
+    rule: The rule that the agent learns with.
+    given: The flat settings of `AgentConfig` from the user; None: unset.
+    make: A function from the number of environments to their batch, which is
+      called twice only if that number depends on the observations.
+    sizes: 'task' or 'paper'.
+
+  Returns:
+    The rule and the settings of the agent, as `resolve` does; the environment.
+  """
+  made: dict[int, _Environment] = {}
+
+  def make_spec(number: int) -> types.EnvironmentSpec:
+    made[number] = make(number)
+    return made[number].spec
+
+  rule, config = resolve(rule, given, make_spec, sizes)
+  number = config.num_environments
+  environment = made.pop(number) if number in made else make(number)
+  for other in made.values():
+    if isinstance(other, environment_base.HostEnvironment):
+      other.close()
+  return rule, config, environment
+
+
+def _settings(
+  rule: registry.LoadedRule,
+  given: Mapping[str, Any],
+  sizes: str,
+  is_image: bool,
+) -> _Settings:
+  """Resolves all settings, for images or for other observations."""
+  card = rule.card or cards.Card('')
+  recommended = card.recommended_for(is_image, is_paper=sizes == 'paper')
+  of_card = _of_card(rule, recommended, is_image)
   below = config_lib.flatten(agent_lib.AgentConfig())
-  if not is_paper:
-    below |= {**sizes_lib.SMALL, **_of_card(rule, is_image=False)}
-  data = _fit(given, below)
-  is_image = not given.keys() >= _OF_KIND and _is_image(
-    make_spec(data['num_environments'])
+  if sizes == 'paper':
+    of_paper = card.recommended.get('paper', {})
+    named = {x for x in of_card if x not in _SIZED or x in of_paper}
+    below |= sizes_lib.PAPER_IMAGES if is_image else {}
+    below |= {name: of_card[name] for name in named}
+  else:
+    below |= sizes_lib.SMALL
+    below |= sizes_lib.SMALL_IMAGES if is_image else {}
+    below |= of_card
+  return _Settings(
+    agent={**below, **_fit(given, below), **given},
+    rule=_of_rule(rule, recommended),
   )
-  if is_image and is_paper:
-    below |= sizes_lib.PAPER_IMAGES
-  elif is_image:
-    below |= {**sizes_lib.SMALL_IMAGES, **_of_card(rule, is_image=True)}
-  config = config_lib.build(agent_lib.AgentConfig, {**below, **data, **given})
-  return (rule if is_paper else _suited(rule, is_image)), config
 
 
-def _of_card(rule: registry.LoadedRule, is_image: bool) -> dict[str, object]:
+def _of_card(
+  rule: registry.LoadedRule, recommended: Mapping[str, Any], is_image: bool
+) -> dict[str, Any]:
   """Returns the settings of agents on the card of a rule."""
   if rule.card is None:
     return {}
   named = {*config_lib.names(agent_lib.AgentConfig)} - NOT_OF_CARDS
-  settings = {**rule.card.settings, **rule.card.recommended_for(is_image)}
+  settings = {**rule.card.settings, **recommended}
   if not is_image or settings.get('torso', 'mlp') == 'mlp':
     named -= _CONVOLUTIONS
   for name in _COUNTS & settings.keys():
@@ -93,20 +175,22 @@ def _of_card(rule: registry.LoadedRule, is_image: bool) -> dict[str, object]:
   return {name: x for name, x in settings.items() if name in named}
 
 
-def _suited(rule: registry.LoadedRule, is_image: bool) -> registry.LoadedRule:
-  """Applies the card's recommendations for the rule, unless given."""
-  if rule.card is None or not dataclasses.is_dataclass(rule.rule):
+def _of_rule(
+  rule: registry.LoadedRule, recommended: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Returns the recommended fields of a rule by name, unless given."""
+  if rule.name is None or not dataclasses.is_dataclass(rule.rule):
+    return {}
+  fields = {x.name for x in dataclasses.fields(rule.rule)} - {*rule.settings}
+  return {name: x for name, x in recommended.items() if name in fields}
+
+
+def _suited(
+  rule: registry.LoadedRule, changes: Mapping[str, Any]
+) -> registry.LoadedRule:
+  """Replaces fields of a rule."""
+  if not changes or not dataclasses.is_dataclass(rule.rule):
     return rule
-  fields = dataclasses.fields(rule.rule)
-  given = {*rule.settings}
-  if rule.name is None:  # An object made by hand.
-    given |= {x.name for x in fields if getattr(rule.rule, x.name) != x.default}
-  recommended = rule.card.recommended_for(is_image)
-  changes = {
-    x.name: recommended[x.name]
-    for x in fields
-    if x.name in recommended and x.name not in given
-  }
   suited = dataclasses.replace(rule.rule, **changes)
   return dataclasses.replace(rule, rule=suited)
 

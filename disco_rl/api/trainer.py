@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 import dataclasses
-import functools
 import os
 from typing import Self
 
@@ -121,15 +120,13 @@ class Trainer(policy_lib.Acting):
       registry.import_module(environment)
     source = wrapping.recognize(environment, preprocessing)
     number = _resolve(num_environments, source.num_environments)
-    build = functools.cache(lambda number: source.build(number, seed))
     folder = _working_directory()
-    loaded, self.config = resolution.resolve(
+    loaded, self.config, self._environment = resolution.resolve_and_make(
       loaded,
       {**settings, 'torso': torso, 'num_environments': number},
-      lambda number: build(number).spec,
+      lambda number: source.build(number, seed),
       sizes,
     )
-    self._environment = build(self.config.num_environments)
     if (now := _working_directory()) != folder:
       reports.warn(
         f'making the environment changed the working directory from {folder} '

@@ -4,6 +4,7 @@ The docstring of families.py describes how to add environments.
 """
 
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -130,6 +131,16 @@ def import_module(name: str) -> str | None:
   if prefix != 'gymnasium':
     return None
   return gymnasium_adapter.import_module(variant)
+
+
+def usable_families() -> list[str]:
+  """Returns the families whose packages are installed."""
+  usable = []
+  for name, family in families.FAMILIES.items():
+    with contextlib.suppress(ImportError):
+      validate(next(iter(family.names())))
+      usable.append(name)
+  return usable
 
 
 def action_repeat(name: str, preprocessing: Preprocessing = NO_CHANGES) -> int:

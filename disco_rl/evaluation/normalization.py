@@ -27,11 +27,16 @@ class Benchmark:
     name: A short name, for folders and keys.
     title: The name in headings.
     meaning: What scores of 0 and 1 mean, with the source.
+    is_low_random: Whether 0 is the exact mean return of random play.
+    is_high_best: Whether 1 is the best possible return, or the one of a
+      reference policy.
   """
 
   name: str
   title: str
   meaning: str
+  is_low_random: bool = False
+  is_high_best: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,12 +90,16 @@ _GRIDWORLD = Benchmark(
   '0 is random play, 1 the reference policy of '
   'disco_rl/environments/jax_native/gridworld_tasks.py, which is optimal where '
   'objects have fixed places and can be surpassed elsewhere.',
+  is_low_random=True,
+  is_high_best=True,
 )
 _RANDOM_GRID = Benchmark(
   'random_grid',
   'Random grid worlds, normalized',
   '0 is random play, 1 the optimal policy that observes the time left, both '
   'computed by disco_rl/evaluation/exact_returns.py.',
+  is_low_random=True,
+  is_high_best=True,
 )
 _LPG = dataclasses.replace(
   _RANDOM_GRID, name='lpg', title="LPG's grid worlds, normalized"
@@ -100,11 +109,14 @@ _RANDOM_CHAIN = Benchmark(
   'Random chains, normalized',
   '0 is random play (return 0), 1 the better action (return 1), averaged over '
   'the noise.',
+  is_low_random=True,
+  is_high_best=True,
 )
 _CATCH = Benchmark(
   'catch',
   'Catch, normalized',
   '0 is missing every ball (return -1), 1 catching every ball (return 1).',
+  is_high_best=True,
 )
 _CRAFTER = Benchmark(
   'crafter',
@@ -146,6 +158,12 @@ def find_scale(environment: str) -> Scale | None:
   # Test levels of DMLab have the scores of the training levels.
   name = environment.removesuffix('_test')
   return _SCALES.get(name) or _SCALES.get(family)
+
+
+def families() -> list[str]:
+  """Returns the families of environments that have scales."""
+  named = (*_COMPUTED, *_SCALES)
+  return [*dict.fromkeys(name.partition('/')[0] for name in named)]
 
 
 def success_threshold(environment: str) -> float | None:

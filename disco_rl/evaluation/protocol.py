@@ -131,8 +131,8 @@ class Protocol(config_lib.Settings):
       if len(tasks) > 1 and unknown:
         yield (
           f'validation_tasks has {unknown[0]}, whose best return is not known, '
-          'and others: name it alone, or choose among gridworld, random_grid, '
-          'random_chain, lpg and catch.'
+          'and others: name it alone, or choose among '
+          f'{", ".join(normalization.families())}.'
         )
     for name in {GIVEN, REFERENCE, UNIFORM} - {*self.grids}:
       yield f'grids lacks {name!r}: add it, as {{}} to keep the settings.'

@@ -22,10 +22,6 @@ from disco_rl.evaluation import statistics
 from disco_rl.runtime import escaping
 from disco_rl.runtime import files
 
-# Families with a scale in `normalization`, from the known return of random play
-# to the best possible return.
-_EXACT = ('gridworld', 'random_grid', 'random_chain', 'lpg')
-_BEST_CATCH = 1.0
 _MEANING = (
   '0 is random play. 1 is the best possible return in grid worlds, in random '
   'chains and on Catch (in grid worlds where objects begin in random places, '
@@ -154,18 +150,19 @@ def _scale(
   task: str, of_task: Mapping[int, Sequence[comparison.Result]]
 ) -> normalization.Scale | None:
   """Finds the scale of a task; None if random play is not worse."""
-  if protocol_lib.family(task) in _EXACT:
-    scale = normalization.find_scale(task)
-    if scale is not None:
-      return scale
+  known = normalization.find_scale(task)
+  if known and known.benchmark.is_low_random and known.benchmark.is_high_best:
+    return known
   means = {
     result.rule: float(np.mean(result.returns))
     for result in of_task[max(of_task)]
     if result.problem is None
   }
   low = means.get(protocol_lib.UNIFORM, np.nan)
-  is_catch = protocol_lib.family(task) == 'catch'
-  high = _BEST_CATCH if is_catch else means.get(protocol_lib.REFERENCE, np.nan)
+  if known and known.benchmark.is_high_best:
+    high = known.high
+  else:
+    high = means.get(protocol_lib.REFERENCE, np.nan)
   return normalization.Scale(_TESTS, low, high) if high > low else None
 
 

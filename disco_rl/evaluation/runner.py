@@ -1,8 +1,10 @@
 """Trains and evaluates agents with a fixed rule, several seeds at once."""
 
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+import itertools
 import pathlib
 
 import jax
@@ -103,16 +105,41 @@ class EvaluationConfig(config_lib.Settings):
       yield str(error)
 
 
+@dataclasses.dataclass(frozen=True)
+class StartingPoint(config_lib.Settings):
+  """Choices of a starting point for single rules.
+
+  Attributes:
+    by_rule: name of a rule -> its settings in this task, and those of its
+      agents; others that are given take precedence.
+  """
+
+  by_rule: Mapping[str, Mapping[str, object]] = dataclasses.field(
+    default_factory=dict
+  )
+
+
 def config_of(
   settings: Mapping[str, object], rollouts: int | None = None
 ) -> EvaluationConfig:
-  """Builds the config of an evaluation from flat settings.
+  """Builds the config of an evaluation; see `resolve`."""
+  return resolve(settings, rollouts)[0]
+
+
+def resolve(
+  settings: Mapping[str, object], rollouts: int | None = None
+) -> tuple[EvaluationConfig, rule_registry.LoadedRule]:
+  """Builds the config of an evaluation from flat settings, and loads its rule.
 
   Args:
-    settings: The settings by name. `agent.resolution` chooses those of agents
-      and rules that are None or absent; config.json has all of them.
+    settings: The settings by name, and those of `StartingPoint`.
+      `agent.resolution` chooses those of agents and rules that are None or
+      absent; config.json has all of them.
     rollouts: The number of rollouts, instead of the setting `updates`; then
       `log_every` also counts rollouts.
+
+  Returns:
+    The config, and the rule with its settings.
 
   Raises:
     ValueError: A setting is unknown or not valid.
@@ -121,13 +148,8 @@ def config_of(
   """
   of_rules = rule_registry.setting_names()
   of_agents = {*config_lib.names(agent_lib.AgentConfig)}
-  known = {*config_lib.names(EvaluationConfig), *of_rules}
-  config_lib.check_names(settings, known, 'The config')
-  given = {
-    name: value
-    for name, value in settings.items()
-    if value is not None or name not in of_agents | of_rules
-  }
+  chosen = {*of_agents, *of_rules, 'sizes'}
+  given = _given(settings, chosen)
   config = config_lib.build(
     EvaluationConfig, given, agent=agent_lib.AgentConfig(), rule_settings={}
   )
@@ -144,13 +166,42 @@ def config_of(
   updates, log_every = config.updates, config.log_every
   if rollouts is not None:
     updates, log_every = agent.updates(rollouts), agent.updates(log_every)
-  return dataclasses.replace(
+  config = dataclasses.replace(
     config,
     agent=agent,
     rule_settings=rule_registry.settings_of(rule.rule),
     updates=updates,
     log_every=log_every,
   )
+  return config, rule
+
+
+def _given(
+  settings: Mapping[str, object], chosen: Collection[str]
+) -> dict[str, object]:
+  """Returns the settings that are given, including those for the rule.
+
+  Args:
+    settings: The settings of `resolve`.
+    chosen: The names of settings that are unset if they are None.
+
+  Raises:
+    ValueError: A setting is unknown or not valid.
+  """
+  records = (EvaluationConfig, StartingPoint)
+  known = {*chosen, *itertools.chain(*map(config_lib.names, records))}
+  config_lib.check_names(settings, known, 'The config')
+  given = {
+    name: value
+    for name, value in settings.items()
+    if value is not None or name not in chosen
+  }
+  by_rule = config_lib.build(StartingPoint, given).by_rule
+  for name, own in by_rule.items():
+    config_lib.check_names(own, chosen, f'by_rule.{name}')
+  given.pop('by_rule', None)
+  rule = f'{given.get("rule", EvaluationConfig.rule)}'
+  return {**by_rule.get(rule, {}), **given}
 
 
 # Settings that may change when a run is resumed.
@@ -184,11 +235,16 @@ class Evaluation:
   compiled or written.
   """
 
-  def __init__(self, config: EvaluationConfig):
+  def __init__(
+    self,
+    config: EvaluationConfig,
+    rule: rule_registry.LoadedRule | None = None,
+  ):
     """Builds the agent, its environments and its rule.
 
     Args:
       config: The settings of the run.
+      rule: The rule that `resolve` returned with them; None: it is loaded.
 
     Raises:
       ValueError: A setting, name or file is not valid, or memory is too small.
@@ -198,7 +254,9 @@ class Evaluation:
     backend.check_precision()
     self._config = config
     environment_registry.validate(config.environment)
-    rule, rule_params = rule_registry.load(config.rule, **config.rule_settings)
+    if rule is None:
+      rule = rule_registry.load_with_card(config.rule, **config.rule_settings)
+    update_rule = rule.rule
     environment = environment_registry.make(
       config.environment,
       config.seeds * config.agent.num_environments,
@@ -206,9 +264,9 @@ class Evaluation:
       config.preprocessing,
     )
     self._environment = environment
-    self._rule_params = jax.device_put(rule_params)
+    self._rule_params = jax.device_put(rule.params)
     fits, self._driver, self._needs = planning.fitting(
-      planning.chunkings(config), lambda config: self._fit(config, rule)
+      planning.chunkings(config), lambda config: self._fit(config, update_rule)
     )
     self._driver.begin_episodes()
     self._chosen = planning.chosen(config.agent.choices, fits.agent.choices)

@@ -46,8 +46,8 @@ class StoredAgent:
   train_state: base.TrainState
 
 
-def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
-  """Reads the settings of an evaluation.
+def read_settings(workdir: files.PathLike) -> Mapping[str, object]:
+  """Reads the flat settings of an evaluation from its config.json.
 
   Args:
     workdir: The folder of a run of disco-rl evaluate.
@@ -70,7 +70,7 @@ def read_config(workdir: files.PathLike) -> runner.EvaluationConfig:
     )
   files.check_tree(pathlib.Path(workdir), is_written=False)
   workdirs.check_imports(pathlib.Path(workdir))
-  return runner.config_of(settings)
+  return settings
 
 
 def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
@@ -87,7 +87,7 @@ def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
     FileNotFoundError: The file of its rule no longer exists.
     ImportError: A package that the environment needs is not installed.
   """
-  config = read_config(workdir)
+  config, rule = runner.resolve(read_settings(workdir))
   seed = config.seed if seed is None else seed
   index = seed - config.seed
   if not 0 <= index < config.seeds:
@@ -95,7 +95,6 @@ def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
       f'{workdir} has no agent with seed {seed}: the seeds of its agents are '
       f'{config.seed} to {config.seed + config.seeds - 1}.'
     )
-  rule = rule_registry.load_with_card(config.rule, **config.rule_settings)
   spec, environment = environment_registry.specimen(
     config.environment, config.preprocessing
   )
@@ -153,14 +152,13 @@ def kept_by_forks(settings: Mapping[str, object]) -> object:
   Raises:
     ValueError: A setting is not valid.
   """
-  config = runner.config_of(settings)
-  rule, _ = rule_registry.load(config.rule, **config.rule_settings)
+  config, rule = runner.resolve(settings)
   spec, environment = environment_registry.specimen(
     config.environment, config.preprocessing
   )
   # Shapes do not depend on chunks, whose size may be automatic.
   chunked = next(config.agent.chunkings())
-  agent = agent_lib.make(chunked, spec, rule)
+  agent = agent_lib.make(chunked, spec, rule.rule)
   # Always with replay, whose files have rows of that size.
   agents = jax.eval_shape(jax.vmap(agent.init), _key_shapes(config.seeds))
   shapes = agents, _shapes(agent, environment, config.seeds).actors

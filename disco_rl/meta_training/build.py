@@ -179,10 +179,9 @@ def validate(names: Sequence[str]) -> None:
       missing[name] = str(error)
   if missing:
     raise MissingPackagesError(
-      f'{" ".join(dict.fromkeys(missing.values()))} Environments that need no '
-      'more packages are those of catch, random_catch, gridworld, random_grid, '
-      'random_chain and lpg. --config=quickstart and --config=scaling only use '
-      'these.',
+      f'{" ".join(dict.fromkeys(missing.values()))} Environments that can be '
+      f'used now are those of {", ".join(registry.usable_families())}; '
+      '--config=quickstart and --config=scaling need no other packages.',
       missing.keys(),
     )
 

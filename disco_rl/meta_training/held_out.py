@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -75,15 +74,13 @@ class HeldOut:
     of_machine = {x: settings[x] for x in resolution.NOT_OF_CARDS}
 
     def make(name: str) -> training_base.Training:
-      build = functools.cache(
+      _, resolved, environment = resolution.resolve_and_make(
+        loaded,
+        of_machine,
         lambda number: registry.make(
           name, config.seeds * number, seed, preprocessing
-        )
+        ),
       )
-      _, resolved = resolution.resolve(
-        loaded, of_machine, lambda number: build(number).spec
-      )
-      environment = build(resolved.num_environments)
       agent = agent_lib.make(resolved, environment.spec, rule)
       return training.make(agent, environment, config.seeds)
 

@@ -43,7 +43,7 @@ class Card:
     compute: The `seconds`, and the number of `devices` of one `kind`.
     recommended: Settings of agents and the rule that work better than those of
       the discovery; the entry `images` replaces some of them for image
-      observations.
+      observations, and `paper` for agents of the paper's sizes.
     held_out: The newest evaluation with new agents: `meta_step`, `updates` of
       each agent, `agents` per environment, and `returns`, for each environment
       the `mean`, `min` and `max` over agents; {} if there was none.
@@ -68,11 +68,20 @@ class Card:
   sha256: str | None = None
   license: str | None = None
 
-  def recommended_for(self, is_image: bool) -> dict[str, Any]:
-    """Returns the recommended settings for images or other observations."""
-    images = self.recommended.get('images', {}) if is_image else {}
-    own = {k: v for k, v in self.recommended.items() if k != 'images'}
-    return {**own, **images}
+  def recommended_for(
+    self, is_image: bool, is_paper: bool = False
+  ) -> dict[str, Any]:
+    """Returns the recommended settings for a kind of observations and agents.
+
+    Args:
+      is_image: Whether observations are images.
+      is_paper: Whether agents have the paper's sizes.
+    """
+    applies = {'images': is_image, 'paper': is_paper}
+    found = {k: x for k, x in self.recommended.items() if k not in applies}
+    for kind, does_apply in applies.items():
+      found |= self.recommended.get(kind, {}) if does_apply else {}
+    return found
 
 
 def path_of(rule: files.PathLike) -> pathlib.Path:

@@ -205,7 +205,7 @@ def load_with_card(
 def _compare(name: str, own: base.UpdateRule, used: base.UpdateRule) -> None:
   """Reports settings of a rule that differ from its discovery."""
   changed = [
-    f'{field} is {getattr(used, field)} ({value} on its card)'
+    f'{field} is {getattr(used, field)} ({value} at its discovery)'
     for field, value in vars(own).items()
     # The scale of rewards depends on the task.
     if field != 'reward_scale' and getattr(used, field) != value

@@ -70,6 +70,7 @@ PUBLISHED = {
         'learning_rate': 1e-2,
         'reward_scale': 30.0,
         'images': {'learning_rate': 3e-3},
+        'paper': {'reward_scale': 1.0},
       },
       sha256='dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa',
       # The project's page states it for "the meta-parameters of Disco103".

@@ -1,8 +1,11 @@
 """One rule means one agent, whichever door it comes through."""
 
+from collections.abc import Callable
 import dataclasses
+import functools
 import json
 import pathlib
+import re
 import shutil
 from typing import Any
 
@@ -12,12 +15,14 @@ import numpy as np
 import pytest
 
 from configs import evaluate
+from configs import robustness
 import disco_rl
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import resolution
 from disco_rl.api import trainer as trainer_lib
+from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import protocol
 from disco_rl.evaluation import runner
 from disco_rl.meta_training import held_out
@@ -25,6 +30,8 @@ from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources
+from disco_rl.update_rules import weights
+from launch import common
 
 VECTOR = types.EnvironmentSpec(jax.ShapeDtypeStruct((6, 5), jnp.float32), 3)
 IMAGE = types.EnvironmentSpec(jax.ShapeDtypeStruct((10, 10, 4), jnp.bool), 3)
@@ -71,14 +78,16 @@ def by_protocol(rule: str) -> Resolved:
   return of_config(plan.run('catch/6x5', contender, {}).settings)
 
 
-def by_trainer(rule: Any, monkeypatch: pytest.MonkeyPatch) -> Resolved:
+def by_trainer(
+  rule: Any, monkeypatch: pytest.MonkeyPatch, **given: Any
+) -> Resolved:
   taken = {}
 
   def initialize(self: Any, given: Any, preprocessing: Any, rule: Any, seed):
     taken['rule'] = rule
 
   monkeypatch.setattr(trainer_lib.Trainer, '_initialize', initialize)
-  trainer = disco_rl.Trainer('catch/6x5', rule)
+  trainer = disco_rl.Trainer('catch/6x5', rule, **given)
   return trainer.config, registry.settings_of(taken['rule'].rule)
 
 
@@ -161,12 +170,20 @@ def test_paths_and_objects_bring_the_same_as_names(
   expected = resolve('general')
   assert resolve(path) == by_launcher(str(path)) == expected
   assert by_trainer(path, monkeypatch) == expected
-  mine = actor_critic.ActorCritic()
-  assert by_trainer(mine, monkeypatch) == resolve('actor_critic')
-  _, rule = resolve(actor_critic.ActorCritic(num_bins=7))
-  assert (rule['num_bins'], rule['max_abs_value']) == (7, 20.0)
   _, rule = resolve('actor_critic', IMAGE)
   assert (rule['num_bins'], rule['max_abs_value']) == (601, 300.0)
+
+
+@pytest.mark.parametrize(
+  'rule', [actor_critic.ActorCritic(), actor_critic.ActorCritic(num_bins=7)]
+)
+def test_objects_are_used_as_they_were_built(
+  rule: actor_critic.ActorCritic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  expected = resolve('actor_critic')[0], registry.settings_of(rule)
+  assert by_trainer(rule, monkeypatch) == expected
+  assert by_learner(rule, monkeypatch) == expected
+  assert by_learner(disco_rl.load_rule(rule), monkeypatch) == expected
 
 
 def test_more_updates_of_a_rollout_need_no_second_setting() -> None:
@@ -259,7 +276,186 @@ def test_a_contradiction_of_the_card_is_said_once(
   for _ in range(2):
     disco_rl.load_rule(path, discount=0.5)
   (line,) = capsys.readouterr().err.splitlines()
-  assert line.endswith('discount is 0.5 (0.99 on its card).')
+  assert line.endswith('discount is 0.5 (0.99 at its discovery).')
   path.with_suffix('.json').unlink()
   disco_rl.load_rule(path)
   assert 'no card next to it' in capsys.readouterr().err
+
+
+# Properties of all rules, tasks and doors.
+
+# Setting -> a value that no rule or task has.
+OTHER = {
+  'action_model_head': 7,
+  'action_model_lstm': 7,
+  'batch_size': 7,
+  'channels': (7,),
+  'clip': 0.7,
+  'compute_dtype': 'bfloat16',
+  'core_lstm': 7,
+  'decay_updates': 7,
+  'hidden_sizes': (7,),
+  'learning_rate': 0.7,
+  'max_abs_update': 0.7,
+  'normalize_advantage': True,
+  'num_bins': 7,
+  'num_environments': 8,
+  'on_policy_share': 0.01,
+  'optimizer': 'rmsprop',
+  'replay_capacity': 480,
+  'replay_on_disk': True,
+  'stride': 7,
+  'torso': 'nethack',
+  'torso_chunk_size': 7,
+  'unroll_length': 32,
+  'updates_per_rollout': 2,
+  'warm_up_updates': 7,
+}
+# Other settings are weights, decays and the like.
+ANOTHER = 0.77
+VECTORS = ('catch', 'gymnasium', 'random', 'gridworld')
+
+
+@pytest.fixture
+def cheap(disco103_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """Reads files once, and makes no environments."""
+  del disco103_path
+  for module, name in (
+    (weights, 'load_with_config'),
+    (cards, 'sha256_of'),
+    (cards, 'read'),
+  ):
+    monkeypatch.setattr(
+      module,
+      name,
+      _CACHED.setdefault(name, functools.cache(getattr(module, name))),
+    )
+
+  def specimen(name: str, _: Any) -> Any:
+    return (VECTOR if name.startswith(VECTORS) else IMAGE), None
+
+  monkeypatch.setattr(environment_registry, 'specimen', specimen)
+
+
+_CACHED: dict[str, Any] = {}
+
+
+def flat(resolved: Resolved) -> dict[str, Any]:
+  agent, rule = resolved
+  return {**config_lib.flatten(agent), **rule}
+
+
+def with_settings(
+  rule: Any, spec: types.EnvironmentSpec, sizes: str, given: dict[str, Any]
+) -> dict[str, Any]:
+  """Resolves settings of an agent and a rule, which may be an object."""
+  names = {*config_lib.names(agent_lib.AgentConfig)}
+  of_rule = {name: x for name, x in given.items() if name not in names}
+  of_agent = {name: x for name, x in given.items() if name in names}
+  loaded = (
+    disco_rl.load_rule(rule, **of_rule)
+    if isinstance(rule, str)
+    else dataclasses.replace(rule, **of_rule)
+  )
+  return flat(resolve(loaded, spec, sizes, **of_agent))
+
+
+def check_properties(
+  door: Callable[[dict[str, Any]], dict[str, Any]], names: Any = None
+) -> None:
+  """Checks that a value given is used, and the own value changes nothing."""
+  base = door({})
+  names = [*base] if names is None else names
+  # At once, as in config.json.
+  assert door({name: base[name] for name in names}) == base
+  for name in names:
+    assert door({name: base[name]}) == base, name
+    other = OTHER.get(name, ANOTHER)
+    try:
+      found = door({name: other})[name]
+    except ValueError as error:
+      # A contradiction to other values that are given, as replay's size is.
+      assert re.search('must be (at most|a multiple of)', f'{error}')
+    else:
+      assert found == other, name
+
+
+@pytest.mark.usefixtures('cheap')
+@pytest.mark.parametrize('sizes', ['task', 'paper'])
+@pytest.mark.parametrize('spec', [VECTOR, IMAGE], ids=['vector', 'image'])
+@pytest.mark.parametrize(
+  'rule',
+  [*registry.names(), *(x() for x in registry.classes()[1:])],
+  ids=lambda x: x if isinstance(x, str) else type(x).__name__,
+)
+def test_a_setting_changes_only_what_it_names(
+  rule: Any, spec: types.EnvironmentSpec, sizes: str
+) -> None:
+  check_properties(lambda given: with_settings(rule, spec, sizes, given))
+
+
+# Of these, each depends on the rule, the task or another setting somewhere.
+RESOLVED = (
+  'batch_size',
+  'discount',
+  'hidden_sizes',
+  'learning_rate',
+  'max_abs_value',
+  'num_bins',
+  'num_environments',
+  'on_policy_share',
+  'replay_capacity',
+  'torso',
+  'unroll_length',
+  'updates_per_rollout',
+)
+POINTS = [
+  *(f'evaluate:{name}' for name in evaluate.VARIANTS),
+  *('robustness:catch', 'robustness:replay_75', 'robustness:ms_pacman'),
+]
+
+
+def at_starting_point(
+  point: str, rule: str, given: dict[str, Any]
+) -> dict[str, Any]:
+  module, _, name = point.partition(':')
+  config: Any = {'evaluate': evaluate, 'robustness': robustness}[module]
+  settings = config.get_config(name).to_dict()
+  config = runner.config_of({**settings, 'rule': rule, **given})
+  return flat((config.agent, config.rule_settings))
+
+
+@pytest.mark.usefixtures('cheap')
+@pytest.mark.parametrize('point', POINTS)
+def test_at_a_starting_point_a_setting_changes_only_what_it_names(
+  point: str,
+) -> None:
+  for rule in registry.names():
+    check_properties(
+      lambda given, rule=rule: at_starting_point(point, rule, given), RESOLVED
+    )
+
+
+@pytest.mark.usefixtures('cheap')
+@pytest.mark.parametrize('rule', registry.names())
+def test_flags_and_trainers_change_only_what_they_name(
+  rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  def by_flags(given: dict[str, Any]) -> dict[str, Any]:
+    flags = [f'--config.{name}={x}' for name, x in given.items()]
+    settings = common.settings_of(
+      'evaluate:quickstart', [*flags, f'--config.rule={rule}']
+    )
+    config = runner.config_of(settings)
+    return flat((config.agent, config.rule_settings))
+
+  def by_arguments(given: dict[str, Any]) -> dict[str, Any]:
+    names = {*config_lib.names(agent_lib.AgentConfig)}
+    of_rule = {name: x for name, x in given.items() if name not in names}
+    of_agent = {name: x for name, x in given.items() if name in names}
+    loaded = disco_rl.load_rule(rule, **of_rule)
+    return flat(by_trainer(loaded, monkeypatch, **of_agent))
+
+  check_properties(by_flags)
+  # Only runs have folders for replay on disk.
+  check_properties(by_arguments, {*by_flags({})} - {'replay_on_disk'})

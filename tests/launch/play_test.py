@@ -81,7 +81,7 @@ def test_an_environment_that_is_given_has_the_preprocessing_of_the_run(
   disco_rl.load_policy(run, environment='catch/6x2')
   ((name, given),) = made
   assert name == 'catch/6x2'
-  assert given == stored.read_config(run).preprocessing
+  assert given == stored.read_settings(run)['preprocessing']
   assert 'atari' in given
 
 

@@ -247,14 +247,14 @@ def test_the_plan_of_a_small_training() -> None:
     'seeds': 2,
     'hidden_sizes': (4,),
   }
-  config = runner.config_of(settings)
-  table = dict_of(launcher.of_training(config, ONE))
+  config, rule = runner.resolve(settings)
+  table = dict_of(launcher.of_training(config, rule, ONE))
   assert table['environment_steps_per_update'] == (
     2 * config.agent.actions_per_update
   )
   assert [*table.values()][-3:] == [0, False, 1]
   with pytest.raises(ValueError, match='one machine, not 2'):
-    launcher.of_training(config, dataclasses.replace(ONE, devices=2))
+    launcher.of_training(config, rule, dataclasses.replace(ONE, devices=2))
 
 
 def test_agents_with_host_environments_share_a_machine(
@@ -272,13 +272,13 @@ def test_agents_with_host_environments_share_a_machine(
     'num_bins': 41,
     'max_abs_value': 2.0,
   }
-  config = runner.config_of(settings)
+  config, rule = runner.resolve(settings)
   slow = dataclasses.replace(
     ONE, devices=4, per_machine=4, steps_per_second=0.01
   )
 
   def plan(config: Any, cluster: planning.Cluster = slow) -> dict[str, Any]:
-    return dict_of(launcher.of_training(config, cluster))
+    return dict_of(launcher.of_training(config, rule, cluster))
 
   both = plan(config)
   assert both['devices'] == 2
