@@ -14,7 +14,8 @@ The name after the colon selects a starting point: a task, and what agents need
 there. What suits a rule comes from its card; `by_rule` has settings that were
 chosen for one rule in this task.
 
-  catch      Catch 8x8; Disco103 has the published small-scale recipe.
+  catch      Catch 8x8; Disco103 has the settings of the published small-scale
+             recipe, and general its replay.
   cartpole   CartPole-v1 by Gymnasium, on the host.
   quickstart Catch 6x5, with agents that suit the rule.
   general    The rule `general`, in a grid world that its discovery did not use.
@@ -111,6 +112,13 @@ _MINATAR = {
     'actor_critic': _REPLAY,
   },
 }
+_CATCH_REPLAY = {
+  'unroll_length': 28,
+  'batch_size': 64,
+  'num_environments': 2,
+  'on_policy_share': 0.0,
+  'replay_capacity': 1024,
+}
 _CARTPOLE_REPLAY = {
   'unroll_length': 28,
   'batch_size': 64,
@@ -122,14 +130,9 @@ _CARTPOLE_REPLAY = {
 VARIANTS: dict[str, dict[str, Any]] = {
   'catch': {
     'by_rule': {
-      'disco103': {
-        'sizes': 'paper',
-        'batch_size': 64,
-        'num_environments': 2,
-        'on_policy_share': 0.0,
-        'replay_capacity': 1024,
-        'learning_rate': 1e-2,
-      },
+      'disco103': {'sizes': 'paper', 'learning_rate': 1e-2, **_CATCH_REPLAY},
+      # With new rollouts alone, one of three agents did not learn it.
+      'general': _CATCH_REPLAY,
     },
   },
   'cartpole': {

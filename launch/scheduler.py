@@ -352,5 +352,5 @@ def _make(run: runs_lib.Run) -> None:
     sharding.divide_cpu(config.cpu_devices)
     meta_trainer.MetaTrainer(config).run(run.folder, run.settings)
     return
-  with contextlib.closing(runner.Evaluation(run.config)) as evaluation:
+  with contextlib.closing(runner.Evaluation(*run.resolved)) as evaluation:
     evaluation.run(run.folder, run.settings)

@@ -139,11 +139,14 @@ def _held_out(run: pathlib.Path) -> 'tuple[np.ndarray, np.ndarray]':
 
 def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:
   """Returns settings that make new agents like those of the population."""
-  from disco_rl.agent import agent as agent_lib
+  from disco_rl.agent import sizes
   from disco_rl.environments import suites
+  from disco_rl.networks import agent_network
 
-  # With all rules, agents have the same data and networks.
-  own = config_lib.names(agent_lib.AgentConfig)
+  # With all rules, agents have the same data and networks; optimizers are those
+  # that suit the rule.
+  shared = (*config_lib.names(agent_network.AgentNetworkConfig), *sizes.SMALL)
+  own = {*shared} - {'learning_rate'}
   environment = _ENVIRONMENT.value or next(
     name
     for key in ('held_out_environments', 'environments')

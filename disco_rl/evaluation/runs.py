@@ -17,6 +17,7 @@ from disco_rl.evaluation import runner
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
+from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources
 
 # File systems allow 255 bytes or fewer, and some names get an ending.
@@ -50,9 +51,14 @@ class Run:
     return self.counter == 'meta_steps'
 
   @functools.cached_property
+  def resolved(self) -> tuple[runner.EvaluationConfig, registry.LoadedRule]:
+    """The config and the rule, if the run is a training."""
+    return runner.resolve(self.settings)
+
+  @property
   def config(self) -> runner.EvaluationConfig:
     """The config, if the run is a training."""
-    return runner.config_of(self.settings)
+    return self.resolved[0]
 
   @property
   def failure(self) -> str | None:

@@ -426,6 +426,32 @@ def at_starting_point(
 
 
 @pytest.mark.usefixtures('cheap')
+def test_what_was_chosen_for_one_rule_reaches_no_other() -> None:
+  disco103, actor_critic, ppo = (
+    at_starting_point('evaluate:catch', rule, {})
+    for rule in ('disco103', 'actor_critic', 'ppo')
+  )
+  assert (disco103['learning_rate'], disco103['replay_capacity']) == (
+    0.01,
+    1024,
+  )
+  assert disco103['hidden_sizes'] == (512, 512)
+  assert disco103['reward_scale'] == 1.0
+  assert (actor_critic['num_bins'], actor_critic['max_abs_value']) == (
+    101,
+    20.0,
+  )
+  for found in (actor_critic, ppo):
+    assert found['learning_rate'] != disco103['learning_rate']
+    assert found['replay_capacity'] == found['num_environments']
+  general = at_starting_point('evaluate:asterix', 'general', {})
+  assert general['reward_scale'] == 1.0
+  with pytest.raises(ValueError, match='by_rule.ppo has no setting .lerning'):
+    settings = evaluate.get_config('catch').to_dict()
+    runner.config_of({**settings, 'by_rule': {'ppo': {'lerning_rate': 1.0}}})
+
+
+@pytest.mark.usefixtures('cheap')
 @pytest.mark.parametrize('point', POINTS)
 def test_at_a_starting_point_a_setting_changes_only_what_it_names(
   point: str,
