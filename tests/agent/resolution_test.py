@@ -421,6 +421,7 @@ def at_starting_point(
   module, _, name = point.partition(':')
   config: Any = {'evaluate': evaluate, 'robustness': robustness}[module]
   settings = config.get_config(name).to_dict()
+  del settings['preprocessing']  # Checks of it take half of the time.
   config = runner.config_of({**settings, 'rule': rule, **given})
   return flat((config.agent, config.rule_settings))
 
