@@ -26,6 +26,10 @@ class CardError(ValueError):
   """Raised if a file is not the card of a rule, or is damaged."""
 
 
+# Entries of `Card.recommended` with settings for some observations or agents.
+_KINDS = {'images', 'paper'}
+
+
 @dataclasses.dataclass(frozen=True)
 class Card:
   """The description of a rule.
@@ -77,9 +81,8 @@ class Card:
       is_image: Whether observations are images.
       is_paper: Whether agents have the paper's sizes.
     """
-    applies = {'images': is_image, 'paper': is_paper}
-    found = {k: x for k, x in self.recommended.items() if k not in applies}
-    for kind, does_apply in applies.items():
+    found = {k: x for k, x in self.recommended.items() if k not in _KINDS}
+    for kind, does_apply in (('images', is_image), ('paper', is_paper)):
       found |= self.recommended.get(kind, {}) if does_apply else {}
     return found
 
@@ -131,6 +134,9 @@ def _check(card: Card) -> None:
   for name in card.environments:
     if not isinstance(name, str):
       raise TypeError(f'environments has {name!r:.80}')
+  for kind in _KINDS & card.recommended.keys():
+    if not isinstance(card.recommended[kind], Mapping):
+      raise TypeError(f'recommended.{kind} is {card.recommended[kind]!r:.80}')
 
 
 def _sections(card: Card) -> Iterator[str]:
