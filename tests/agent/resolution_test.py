@@ -72,6 +72,7 @@ def by_protocol(rule: str) -> Resolved:
     score_after=(10,),
     by_family={},
     grids={'given': {}, 'actor_critic': {}, 'uniform': {}},
+    recipes={},
   )
   plan = protocol.Plan(declared, {}, (), pathlib.Path('nowhere'))
   contender = protocol.Contender('it', 'it', rule, ({},))
