@@ -46,8 +46,8 @@ class EvaluationConfig(config_lib.Settings):
       seeds.
     seed: seed of the first agent; the others count up. An agent does not depend
       on the number of agents.
-    updates: updates of each agent, a multiple of its `updates_per_rollout`, to
-      which the next two settings are rounded up.
+    updates: updates of each agent, rounded up to a multiple of its
+      `updates_per_rollout`, like the next two settings.
     log_every: updates between two rows of metrics.
     checkpoint_every: updates between two checkpoints.
     checkpoint_seconds: maximal seconds between two checkpoints; more if saving
@@ -163,7 +163,8 @@ def resolve(
     )[0],
     config.sizes,
   )
-  updates, log_every = config.updates, config.log_every
+  # Starting points count updates of rules that make one of each rollout.
+  updates, log_every = agent.whole(config.updates), config.log_every
   if rollouts is not None:
     updates, log_every = agent.updates(rollouts), agent.updates(log_every)
   config = dataclasses.replace(

@@ -13,6 +13,16 @@ from disco_rl.maths import value_targets
 from disco_rl.update_rules import actor_critic
 
 
+# Eight epochs of four batches.
+_ROLLOUTS = {
+  'unroll_length': 64,
+  'batch_size': 4,
+  'num_environments': 16,
+  'updates_per_rollout': 32,
+  'replay_capacity': 16,
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class PPO(actor_critic.ActorCritic):
   """Clipped policy gradient on advantages of the policy that acted.
@@ -31,11 +41,9 @@ class PPO(actor_critic.ActorCritic):
   recommended: ClassVar[Mapping[str, object]] = {
     **actor_critic.ActorCritic.recommended,
     'learning_rate': 1e-3,
-    'unroll_length': 64,
-    'batch_size': 4,
-    'num_environments': 16,
-    'updates_per_rollout': 32,
-    'replay_capacity': 16,
+    **_ROLLOUTS,
+    # It also learns from new rollouts alone with the paper's networks.
+    'paper': {**_ROLLOUTS, 'on_policy_share': 1.0},
   }
   clip: config_lib.Positive = 0.2
   normalize_advantage: bool = True

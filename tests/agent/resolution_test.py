@@ -287,6 +287,7 @@ def test_a_contradiction_of_the_card_is_said_once(
 
 # Setting -> a value that no rule or task has.
 OTHER = {
+  'activation': 'tanh',
   'action_model_head': 7,
   'action_model_lstm': 7,
   'batch_size': 7,
@@ -299,6 +300,8 @@ OTHER = {
   'learning_rate': 0.7,
   'max_abs_update': 0.7,
   'normalize_advantage': True,
+  'normalize_observations': True,
+  'normalize_rewards': True,
   'num_bins': 7,
   'num_environments': 8,
   'on_policy_share': 0.01,
