@@ -12,7 +12,6 @@ from disco_rl import types
 from disco_rl.maths import value_targets
 from disco_rl.update_rules import actor_critic
 
-
 # Eight epochs of four batches.
 _ROLLOUTS = {
   'unroll_length': 64,
