@@ -305,6 +305,7 @@ class Trainer(policy_lib.Acting):
       saved[agent_files.STATE], saved['replay']
     )
     self.updates = int(saved['updates'])
+    self._steps = self._driver.agent.environment_steps(self.updates)
     self._memory.reset_core()
 
   def take_over(
@@ -361,7 +362,7 @@ class Trainer(policy_lib.Acting):
     new._train_state = new._driver.from_file(
       train_state, self._driver.replay_contents()
     )
-    new.updates = self.updates
+    new.updates, new._steps = self.updates, self._steps
     new._memory = dataclasses.replace(self._memory)
     if self._is_closed:
       new.close()
