@@ -28,7 +28,7 @@ def make_agent(
   torso: str, core: int = 0, chunk: int = 0, **settings: Any
 ) -> agent_lib.Agent:
   network = agent_network.AgentNetworkConfig(
-    torsos.TorsoConfig(torso, (4, 8), (32,), chunk), core_lstm=core
+    torsos.TorsoConfig(torso, (4, 8), (32,), chunk_size=chunk), core_lstm=core
   )
   config = agent_lib.AgentConfig(
     network,

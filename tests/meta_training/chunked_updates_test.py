@@ -35,7 +35,7 @@ def make_network(
     spec,
     types.OutputSpec(state={'y': 4}, action={'z': 4}),
     agent_network.AgentNetworkConfig(
-      torsos.TorsoConfig('resnet', (4,), (6,), chunk_size),
+      torsos.TorsoConfig('resnet', (4,), (6,), chunk_size=chunk_size),
       core_lstm=core_lstm,
       action_model_lstm=4,
       action_model_head=5,

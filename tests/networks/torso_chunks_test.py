@@ -26,7 +26,9 @@ OBSERVATION = {
 def transform(
   kind: str | torsos.Torso, chunk_size: int, dtype: Any = jnp.float32
 ) -> Any:
-  return small.torso(torsos.TorsoConfig(kind, (4,), (7,), chunk_size), dtype)
+  return small.torso(
+    torsos.TorsoConfig(kind, (4,), (7,), chunk_size=chunk_size), dtype
+  )
 
 
 def derivatives(torso: Any, params: types.Params, observation: Any) -> Any:
@@ -111,7 +113,7 @@ def make_network(chunk_size: int, dtype: str) -> agent_network.AgentNetwork:
     types.EnvironmentSpec(IMAGE, num_actions=3),
     types.OutputSpec(state={'v': 5}, action={'q': 4}),
     agent_network.AgentNetworkConfig(
-      torsos.TorsoConfig('impala', (4,), (8,), chunk_size),
+      torsos.TorsoConfig('impala', (4,), (8,), chunk_size=chunk_size),
       core_lstm=6,
       action_model_lstm=8,
       action_model_head=8,
