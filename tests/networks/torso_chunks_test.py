@@ -16,7 +16,7 @@ from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 
 ROWS = 11
-IMAGE = jax.ShapeDtypeStruct((8, 8, 1), np.uint8)
+IMAGE = jax.ShapeDtypeStruct((8, 8, 1), np.float32)
 OBSERVATION = {
   'image': np.random.default_rng(0).integers(0, 256, (ROWS, 6, 5, 2), np.uint8),
   'vector': np.random.default_rng(1).integers(0, 9, (ROWS, 3)),
@@ -146,9 +146,7 @@ def test_gradients_of_many_chunks_are_as_precise_in_bfloat16() -> None:
       length,
       batch_size,
     ),
-    observation=rng.integers(
-      0, 256, (length + 1, batch_size, *IMAGE.shape), np.uint8
-    ),
+    observation=rng.random((length + 1, batch_size, *IMAGE.shape), np.float32),
   )
 
   def gradient(chunk_size: int, dtype: str) -> np.ndarray:
