@@ -119,13 +119,6 @@ _CATCH_REPLAY = {
   'on_policy_share': 0.0,
   'replay_capacity': 1024,
 }
-_CARTPOLE_REPLAY = {
-  'unroll_length': 28,
-  'batch_size': 64,
-  'num_environments': 8,
-  'on_policy_share': 0.1,
-  'replay_capacity': 1000,
-}
 # Name after the colon -> changes of the defaults.
 VARIANTS: dict[str, dict[str, Any]] = {
   'catch': {
@@ -138,12 +131,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
   'cartpole': {
     'environment': 'gymnasium/CartPole-v1',
     'seeds': 1,
-    'hidden_sizes': (512, 512),
-    'action_model_lstm': 128,
-    'action_model_head': 128,
     'by_rule': {
-      'disco103': {**_CARTPOLE_REPLAY, 'reward_scale': 1.0},
-      'actor_critic': _CARTPOLE_REPLAY,
+      'disco103': {
+        'hidden_sizes': (512, 512),
+        'action_model_lstm': 128,
+        'action_model_head': 128,
+        'unroll_length': 28,
+        'batch_size': 64,
+        'num_environments': 8,
+        'on_policy_share': 0.1,
+        'replay_capacity': 1000,
+        'reward_scale': 1.0,
+      },
     },
   },
   'quickstart': {'environment': 'catch/6x5', 'updates': 500},
