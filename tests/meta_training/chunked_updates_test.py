@@ -120,7 +120,7 @@ def test_chunks_save_memory() -> None:
   spec = make_spec(40, 40, 1)
 
   def measure(chunk_size: int) -> dict[str, int]:
-    torso = torsos.TorsoConfig('resnet', (16,), (6,), chunk_size)
+    torso = torsos.TorsoConfig('resnet', (16,), (6,), chunk_size=chunk_size)
     agent = agent_lib.make(
       agent_lib.AgentConfig(
         agent_network.AgentNetworkConfig(torso), T, B, B, replay_capacity=B
