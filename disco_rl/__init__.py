@@ -23,7 +23,7 @@ import os
 
 import lazy_loader
 
-__version__ = '0.2.0'
+__version__ = '0.3.0.dev0'
 
 # Jupyter kernels pass their matplotlib backend to the programs that cells
 # start. If the backend is not installed, matplotlib cannot be imported.

@@ -21,6 +21,7 @@ from absl import app
 from absl import flags
 from absl import logging
 import ml_collections
+from ml_collections import config_flags
 
 from disco_rl import config as config_lib
 from disco_rl.runtime import compilation_cache
@@ -158,6 +159,14 @@ def settings(parsed: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
   """Returns the settings of --config, with the changes made by flags."""
   config: Any = parsed['config'].value
   return config.to_dict()
+
+
+def given(parsed: flags.FlagValues = flags.FLAGS) -> set[str]:
+  """Returns the names of the settings that flags have changed."""
+  return {
+    name.partition('.')[0]
+    for name in config_flags.get_override_values(parsed['config'])
+  }
 
 
 def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.runtime import workdirs
 
   with in_one_line(ValueError, ImportError):
-    settings = workdirs.with_choices(workdir, settings)
+    settings = workdirs.with_choices(workdir, settings, common.given())
     config, rule = runner.resolve(settings)
     description = forks.describe(
       workdir,
@@ -40,7 +40,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       stored.kept_by_forks,
       config.updates,
     )
-    workdirs.check(workdir, description, runner.FREE)
+    workdirs.check(workdir, description, runner.FREE, runner.complete)
     evaluation = runner.Evaluation(config, rule)
   with in_one_line():
     evaluation.run(workdir, description)

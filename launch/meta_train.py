@@ -63,7 +63,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   from disco_rl.runtime import workdirs
 
   with in_one_line(ValueError, ImportError, RuntimeError):
-    settings = workdirs.with_choices(workdir, settings)
+    settings = workdirs.with_choices(workdir, settings, common.given())
     config = meta_trainer.config_of(settings)
     _check_start(config.rule, workdir)
     if _is_distributed() and _FROM.value is not None:
@@ -71,7 +71,9 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     description = forks.describe(
       workdir, _FROM.value, settings, _kept, config.meta_steps
     )
-    workdirs.check(workdir, description, meta_trainer.FREE)
+    workdirs.check(
+      workdir, description, meta_trainer.FREE, meta_trainer.complete
+    )
     sharding.divide_cpu(config.cpu_devices)
     if _is_distributed():
       distributed.connect(*_others())

@@ -56,6 +56,7 @@ def main(argv: Sequence[str]) -> None:
   from disco_rl import config as config_lib
   from disco_rl.evaluation import runs as runs_lib
   from disco_rl.evaluation import showcase
+  from disco_rl.meta_training import config
   from disco_rl.runtime import files
   from disco_rl.runtime import forks
   from disco_rl.runtime import metrics
@@ -66,7 +67,8 @@ def main(argv: Sequence[str]) -> None:
     if run.is_dir():
       files.check_tree(run, is_written=True)
     try:
-      settings = forks.read_settings(run)
+      known = {*config_lib.names(config.MetaTrainingConfig)}
+      settings = forks.read_settings(run, known)
       steps = metrics.read_json(run / 'summary.json')['meta_steps']
       # It becomes the name of a folder.
       config_lib.check('meta_steps', steps, config_lib.CountOrZero)

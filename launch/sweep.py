@@ -81,7 +81,6 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   """Makes the remaining runs, then reports on all finished runs."""
   del settings  # Each run has its own.
   # Imported late: a mistyped flag should not wait for JAX to load.
-  from disco_rl.evaluation import runner
   from disco_rl.evaluation import runs as runs_lib
   from disco_rl.meta_training import meta_trainer
   from disco_rl.runtime import workdirs
@@ -91,7 +90,10 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
     runs = plan(workdir)
     recipes = _recipes(runs)
     is_discovery = runs[0].is_discovery
-    runs_lib.check(runs, meta_trainer.FREE if is_discovery else runner.FREE)
+    if is_discovery:
+      runs_lib.check(runs, meta_trainer.FREE, meta_trainer.complete)
+    else:
+      runs_lib.check(runs)
     with workdirs.locked(workdir):
       failures = scheduler.run(runs, _PROCESSES.value, workdir, _SLURM.value)
       report(runs, failures, workdir, recipes)
@@ -192,7 +194,7 @@ def _make_run(
       ', '.join((*parts, f'seed {settings["seed"]}')),
       folder,
       ', '.join(label) or pathlib.Path(file).stem,
-      workdirs.with_choices(folder, settings),
+      workdirs.with_choices(folder, settings, changes),
     )
   if _SEEDS.value > 1:
     raise ValueError(

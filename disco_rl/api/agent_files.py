@@ -2,12 +2,18 @@
 
 A file contains a tree of arrays, each under its path in the tree. A policy's
 file contains only the parameters, under the same names as in a trainer's file.
-The description is the note of the archive; see `runtime.npz`.
+The description is the note of the archive; see `runtime.npz`. It also names the
+version of the program that wrote the file.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
+import functools
+import json
+import os
 from typing import Any
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +28,17 @@ from disco_rl.environments import registry
 from disco_rl.networks import torsos
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
+from disco_rl.runtime import reports
+from disco_rl.runtime import versions
 
-# The version of the format that this module writes and reads.
-VERSION = 1
+# The version of the format that this module writes. It also reads version 1, of
+# disco_rl 0.2, which has no `environment_steps` and `objects`.
+VERSION = 2
+_READ = (1, VERSION)
+# The entry of the note with the version of the program.
+_PROGRAM = 'disco_rl'
+# The array with the description in files of disco_rl 0.1.
+_OF_0_1 = 'description'
 # The key of the training state in the tree, and the path of theta.
 STATE = 'train_state'
 _PARAMS = f"['{STATE}'].agents.learner.params"
@@ -38,12 +52,17 @@ class Description:
     environment: The name of the environment; None for the user's own object.
     preprocessing: Changes to environments; see `environments.registry.make`.
     rule: The name or path of the rule; None for the user's own object.
-    rule_settings: The settings that were given for the rule.
+    rule_settings: The settings of the rule; in files of disco_rl 0.2 only those
+      that were given.
     seed: The seed of the agent.
     settings: The flat settings of `AgentConfig`; torso is None if it is a
       function.
     state_outputs: The heads of the state, `OutputSpec.state`.
     action_outputs: The heads of the actions, `OutputSpec.action`.
+    environment_steps: The environment steps of the agent; None: unknown.
+    objects: The names of the user's own objects, by `environment`, `rule` and
+      `torso`.
+    rule_digest: A checksum of the rule's parameters; None: unknown.
   """
 
   environment: str | None
@@ -54,6 +73,9 @@ class Description:
   settings: Mapping[str, object]
   state_outputs: Mapping[str, int]
   action_outputs: Mapping[str, int]
+  environment_steps: int | None = None
+  objects: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  rule_digest: int | None = None
 
   @property
   def output_spec(self) -> types.OutputSpec:
@@ -90,21 +112,57 @@ def describe(
   config: agent_lib.AgentConfig,
   spec: types.EnvironmentSpec,
 ) -> Description:
-  """Describes an agent; functions and objects become None."""
+  """Describes an agent; of functions and objects only the names are kept."""
   outputs = rule.output_spec(spec.num_actions)
   settings = config_lib.flatten(config)
+  objects = {'environment': environment, 'torso': settings['torso']}
+  if rule.name is None:
+    objects['rule'] = rule.rule
   if not isinstance(settings['torso'], str):
     settings['torso'] = None
   return Description(
     environment=environment if isinstance(environment, str) else None,
     preprocessing=preprocessing,
     rule=rule.name,
-    rule_settings=rule.settings,
+    rule_settings=_rule_settings(rule.rule),
     seed=seed,
     settings=settings,
     state_outputs=outputs.state,
     action_outputs=outputs.action,
+    objects={
+      kind: name_of(x) for kind, x in objects.items() if not isinstance(x, str)
+    },
+    rule_digest=_digest(rule.params),
   )
+
+
+def _rule_settings(rule: object) -> dict[str, object]:
+  """Returns the settings of a rule, which may be the user's own object."""
+  if not dataclasses.is_dataclass(rule):
+    return {}
+  values = {x.name: getattr(rule, x.name) for x in dataclasses.fields(rule)}
+  plain = (bool, int, float, str, tuple)
+  return {name: x for name, x in values.items() if isinstance(x, plain)}
+
+
+def _digest(params: types.Params) -> int:
+  """Returns the CRC-32 of parameters."""
+  return functools.reduce(
+    lambda crc, x: zlib.crc32(np.ascontiguousarray(x).data, crc),
+    jax.tree.leaves(jax.device_get(params)),
+    0,
+  )
+
+
+def name_of(thing: object) -> str:
+  """Returns a name of an environment, a rule or a torso, or of its type."""
+  while isinstance(thing, functools.partial):
+    thing = thing.func
+  if isinstance(thing, rules.LoadedRule):
+    thing = thing.rule
+  if isinstance(thing, (str, os.PathLike)):
+    return os.fspath(thing)
+  return getattr(thing, '__name__', type(thing).__name__)
 
 
 def save(
@@ -126,7 +184,11 @@ def save(
   """
   leaves = checks.leaves(tree, place)
   arrays = {name: np.asarray(files.to_data(x)) for name, x in leaves.items()}
-  note = {'version': VERSION, **dataclasses.asdict(description)}
+  note = {
+    'version': VERSION,
+    _PROGRAM: versions.present(),
+    **dataclasses.asdict(description),
+  }
   npz.write(path, arrays, note)
 
 
@@ -137,15 +199,21 @@ def save_policy(
   save(path, description, params, _PARAMS)
 
 
-def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
-  """Reads the tree in a file.
+def load(
+  path: files.PathLike,
+  like: types.PyTree,
+  check_description: Callable[[Description], object] = lambda _: None,
+) -> tuple[Description, types.PyTree]:
+  """Reads the description and the tree in a file.
 
   Args:
     path: A file that `save` wrote.
     like: A tree of arrays or shapes, with the structure of the saved tree.
+    check_description: Called with the description before anything is unpacked;
+      raises an error if another agent is expected.
 
   Returns:
-    The tree, bit for bit as it was saved.
+    The description; the tree, bit for bit as it was saved.
 
   Raises:
     OSError: There is no such file, or it cannot be opened.
@@ -156,12 +224,25 @@ def load(path: files.PathLike, like: types.PyTree) -> types.PyTree:
   def check(
     headers: Mapping[str, npz.Header], note: Mapping[str, object]
   ) -> None:
-    _describe(path, note)
-    _check_same(path, headers, like)
+    check_description(_describe(path, headers, note))
+    _check_same(path, {**_new_arrays(headers, note, like), **headers}, like)
 
-  arrays = npz.read(path, check)[0]
+  arrays, note = npz.read(path, check)
   check_finite(path, _params_of(arrays))
-  return _rebuild(arrays, like)
+  arrays = {**_new_arrays(arrays, note, like), **arrays}
+  return _describe(path, arrays, note), _rebuild(arrays, like)
+
+
+def _new_arrays(
+  found: Mapping[str, object], note: Mapping[str, Any], like: types.PyTree
+) -> dict[str, np.ndarray]:
+  """Returns the arrays that the version which wrote a file did not have."""
+  new = versions.new_arrays(note.get(_PROGRAM))
+  return {
+    name: np.zeros(x.shape, x.dtype)
+    for name, x in checks.leaves(like).items()
+    if name not in found and name.endswith(new)
+  }
 
 
 def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
@@ -171,8 +252,8 @@ def read(path: files.PathLike) -> tuple[Description, dict[str, np.ndarray]]:
     OSError: There is no such file, or it cannot be opened.
     ArchiveError: The file is damaged, or is not an agent file.
   """
-  arrays, note = npz.read(path, lambda _, note: _describe(path, note))
-  return _describe(path, note), _params_of(arrays)
+  arrays, note = npz.read(path, functools.partial(_describe, path))
+  return _describe(path, arrays, note), _params_of(arrays)
 
 
 def _params_of(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -217,24 +298,43 @@ def check_finite(
       )
 
 
-def _describe(path: files.PathLike, note: Mapping[str, Any]) -> Description:
+def _describe(
+  path: files.PathLike, arrays: Mapping[str, object], note: Mapping[str, Any]
+) -> Description:
   """Parses a file's description; raises ArchiveError if there is none."""
   fields = {**note}
-  version = fields.pop('version', None)
+  version, program = fields.pop('version', None), fields.pop(_PROGRAM, None)
+  if not fields and _OF_0_1 in arrays:
+    raise npz.ArchiveError(
+      f'{path} was written by version 0.1 of disco_rl, whose agents version '
+      f'{versions.present()} cannot read: use that version, or train again.'
+    )
   if 'state_outputs' not in fields:
     raise npz.ArchiveError(
       f'{path} does not contain an agent: it lacks the description that '
       'Trainer.save and Policy.save write.'
     )
-  if version != VERSION:
+  if version not in _READ:
     raise npz.ArchiveError(
       f'{path} has version {version} of the format, but this program reads '
-      f'version {VERSION}: load it with the program that saved it.'
+      f'versions {_READ[0]} to {_READ[-1]}: load it with the program that '
+      f'saved it, {versions.written_by(program)}.'
     )
+  known = {*config_lib.names(agent_lib.AgentConfig), 'preprocessing'}
   try:
     description = Description(**fields)
     _check_values(description)
-    return description
+    if description.environment is None:
+      known -= {'preprocessing'}
+    settings = versions.upgrade(
+      {**description.settings, 'preprocessing': description.preprocessing},
+      program,
+      known,
+    )
+    preprocessing = settings.pop('preprocessing')
+    return dataclasses.replace(
+      description, settings=settings, preprocessing=preprocessing
+    )
   except (TypeError, ValueError) as error:
     raise npz.ArchiveError(
       f'{path}: the description of the agent is damaged: {error}'
@@ -251,6 +351,80 @@ def _check_values(description: Description) -> None:
   ):
     for name, width in outputs.items():
       config_lib.check(f'{kind}.{name}', width, config_lib.WidthOrZero)
+
+
+def compare(
+  path: files.PathLike, found: Description, expected: Description
+) -> None:
+  """Checks that the agent in a file is of the same kind as another.
+
+  The seed may differ, because an agent keeps its random numbers, and so may
+  settings that only concern memory and rounding. Names of the user's own
+  objects may differ because they do not identify what an object does. A warning
+  reports all of these.
+
+  Args:
+    path: The file.
+    found: The description in the file.
+    expected: The description of the other agent.
+
+  Raises:
+    ArchiveError: They differ in anything else; the message names it.
+  """
+  there, here = _facts(found), _facts(expected)
+  may_differ = {*_MAY_DIFFER}
+  for kind in ('environment', 'rule'):
+    if None in (getattr(found, kind), getattr(expected, kind)):
+      may_differ.add(kind)
+  if None not in (found.rule_digest, expected.rule_digest):
+    # A file of a rule may have been moved.
+    may_differ.add('rule')
+    if found.rule_digest == expected.rule_digest:
+      del there['rule']
+  # Files of disco_rl 0.2 lack some facts.
+  differing = {
+    name: f'{name} was {there[name]!r}, is {here[name]!r}'
+    for name in there
+    if name in here and there[name] != here[name]
+  }
+  if wrong := [x for name, x in differing.items() if name not in may_differ]:
+    raise npz.ArchiveError(
+      f'{path} has an agent with other settings: {"; ".join(wrong)}. Load it '
+      'into a Trainer with its own, or use disco_rl.load_policy, which only '
+      'acts.'
+    )
+  if differing:
+    reports.warn(
+      f'{path}: {"; ".join(differing.values())}. The agent continues from its '
+      'state in the file, with its random numbers and its latest returns.'
+    )
+
+
+# What may differ between the agent in a file and that of a trainer.
+_MAY_DIFFER = ('seed', 'torso', 'torso_chunk_size', 'compute_dtype')
+
+
+def _facts(description: Description) -> dict[str, Any]:
+  """Returns the facts that `compare` compares, as JSON stores them."""
+  families = registry.default_preprocessing()
+  for family, changes in description.preprocessing.items():
+    families[family] = {**families.get(family, {}), **changes}
+  facts = {
+    'environment': description.environment,
+    'rule': description.rule,
+    **description.settings,
+    **description.objects,
+    'seed': description.seed,
+    'the parameters of the rule': description.rule_digest,
+    **{f'rule.{name}': x for name, x in description.rule_settings.items()},
+    **{
+      f'preprocessing.{family}.{name}': value
+      for family, changes in families.items()
+      for name, value in changes.items()
+    },
+  }
+  known = {name: x for name, x in facts.items() if x is not None}
+  return json.loads(json.dumps(known, default=dict))
 
 
 def _rebuild(

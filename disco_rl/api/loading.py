@@ -1,5 +1,6 @@
 """Loads agents from files, and from the folders of runs."""
 
+import dataclasses
 import os
 import pathlib
 from typing import Any
@@ -20,6 +21,7 @@ from disco_rl.evaluation import stored
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
 from disco_rl.runtime import files
+from disco_rl.runtime import reports
 from disco_rl.update_rules import hub
 from disco_rl.update_rules import sources
 
@@ -71,8 +73,10 @@ def load_policy(
   description, arrays = _read(path, seed, torso is not None)
   if environment is None:
     environment = description.environment
-  elif isinstance(environment, str):
-    registry.import_module(environment)
+  else:
+    _report_change(path, description, environment)
+    if isinstance(environment, str):
+      registry.import_module(environment)
   if environment is None:
     raise ValueError(
       f'The agent in {path} was trained in your own environment object: pass '
@@ -136,6 +140,19 @@ def load_agent(
   return trainer
 
 
+def _report_change(
+  path: pathlib.Path, description: agent_files.Description, given: object
+) -> None:
+  """Reports that an agent acts in another environment than it learned in."""
+  objects = description.objects
+  there = description.environment or objects.get('environment')
+  here = agent_files.name_of(given)
+  if there is not None and there != here:
+    reports.warn(
+      f'The agent in {path} was trained in {there}, and acts in {here}.'
+    )
+
+
 def _read(
   path: pathlib.Path, seed: int | None, has_torso: bool
 ) -> tuple[agent_files.Description, dict[str, Any]]:
@@ -154,6 +171,9 @@ def _read(
       one.seed,
       one.config.agent,
       one.spec,
+    )
+    description = dataclasses.replace(
+      description, environment_steps=one.environment_steps
     )
     return description, _params_of(one)
   if seed is not None:

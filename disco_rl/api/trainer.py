@@ -114,7 +114,7 @@ class Trainer(policy_lib.Acting):
     # Replay on disk needs the folder of a run.
     known = {*config_lib.names(agent_lib.AgentConfig)} - {'replay_on_disk'}
     config_lib.check_names(settings, known, 'Trainer')
-    self._names = f'{_name(environment)} {_name(rule)}'
+    self._names = ' '.join(map(agent_files.name_of, (environment, rule)))
     loaded = rules.load_rule(rule)
     if isinstance(environment, str):
       registry.import_module(environment)
@@ -272,7 +272,7 @@ class Trainer(policy_lib.Acting):
   def policy(self) -> policy_lib.Policy:
     """Returns the current policy, without the state for learning."""
     params = host_collector.copy_params(self._current_params())
-    return policy_lib.Policy(self._description, params, self._player)
+    return policy_lib.Policy(self._describe(), params, self._player)
 
   def save(self, path: files.PathLike) -> None:
     """Saves the agent and the state of training, except host environments.
@@ -286,26 +286,35 @@ class Trainer(policy_lib.Acting):
       RuntimeError: The agent was lost; see `train`.
     """
     self._get_train_state()
-    agent_files.save(path, self._description, self._saved())
+    agent_files.save(path, self._describe(), self._saved())
 
   def load(self, path: files.PathLike) -> None:
     """Loads a file saved by a trainer with the same environment and settings.
 
-    Training continues exactly where it was; host environments are reset.
+    Training continues exactly where it was; host environments are reset. A
+    warning reports another seed, or an environment object with another name.
 
     Args:
       path: The file.
 
     Raises:
       FileNotFoundError: The file does not exist.
-      ValueError: The file is damaged, or does not fit this agent.
+      ValueError: The file is damaged, or was saved with another environment,
+        rule or setting, which the message names.
     """
-    saved = agent_files.load(path, self._saved())
+    found, saved = agent_files.load(
+      path,
+      self._saved(),
+      lambda found: agent_files.compare(path, found, self._description),
+    )
     self._train_state = self._driver.from_file(
       saved[agent_files.STATE], saved['replay']
     )
     self.updates = int(saved['updates'])
-    self._steps = self._driver.agent.environment_steps(self.updates)
+    steps = found.environment_steps
+    if steps is None:  # Saved by disco_rl 0.2.
+      steps = self._driver.agent.environment_steps(self.updates)
+    self._steps = steps
     self._memory.reset_core()
 
   def take_over(
@@ -392,6 +401,9 @@ class Trainer(policy_lib.Acting):
       )
     return self._train_state
 
+  def _describe(self) -> agent_files.Description:
+    return dataclasses.replace(self._description, environment_steps=self._steps)
+
   def _saved(self) -> dict[str, types.PyTree]:
     return {
       agent_files.STATE: self._train_state,
@@ -406,15 +418,6 @@ def _working_directory() -> str | None:
     return os.getcwd()
   except FileNotFoundError:
     return None
-
-
-def _name(thing: object) -> str:
-  """Returns the name of an environment or a rule, as it was given."""
-  if isinstance(thing, rules.LoadedRule):
-    thing = thing.rule
-  if isinstance(thing, (str, os.PathLike)):
-    return os.fspath(thing)
-  return getattr(thing, '__name__', type(thing).__name__)
 
 
 def _resolve(chosen: int | None, own: int | None) -> int | None:

@@ -213,6 +213,13 @@ FREE = (
   'checkpoint_seconds',
   'loggers',
 )
+
+
+def complete(settings: Mapping[str, object]) -> dict[str, object]:
+  """Returns all settings of an evaluation, given some; see `config_of`."""
+  return config_lib.flatten(config_of(settings))
+
+
 # The names of the agents in checkpoints, and of the environment steps that each
 # of them has made. Version 0.2 did not save these.
 TRAIN_STATE = 'train_state'
@@ -296,9 +303,9 @@ class Evaluation:
 
     Args:
       workdir: The folder of the run.
-      description: The settings for config.json, to which automatic choices are
-        added; for a fork also its origin, see `runtime.forks`. None: the
-        settings of the config.
+      description: The settings for config.json, to which those of the config
+        and automatic choices are added; for a fork also its origin, see
+        `runtime.forks`.
 
     Returns:
       The summary, as in summary.json: environment, rule, seeds, updates,
@@ -315,14 +322,14 @@ class Evaluation:
       signals.Interrupted: A signal ended the run; a checkpoint was saved.
     """
     config = self._config
-    if description is None:
-      description = config_lib.flatten(config)
+    description = {**config_lib.flatten(config), **(description or {})}
     options = run_lib.Options(
       step='update',
       series='seed',
       every=config.agent.whole(config.checkpoint_every),
       seconds=config.checkpoint_seconds,
       free=FREE,
+      complete=complete,
       rules=sources.files_among([config.rule]),
       loggers=config.loggers,
       disk=self._needs.disk,

@@ -103,12 +103,17 @@ def training(
   return Run(name, folder, rule, workdirs.with_choices(folder, settings))
 
 
-def check(runs: Sequence[Run], free: Collection[str] = runner.FREE) -> None:
+def check(
+  runs: Sequence[Run],
+  free: Collection[str] = runner.FREE,
+  complete: workdirs.Complete = runner.complete,
+) -> None:
   """Checks for errors that would end runs later.
 
   Args:
     runs: All runs.
     free: The settings that may change when a run is resumed.
+    complete: Adds settings that a config.json lacks; see `workdirs.claim`.
 
   Raises:
     ValueError: Two runs would share a folder, or the name of an environment is
@@ -127,7 +132,7 @@ def check(runs: Sequence[Run], free: Collection[str] = runner.FREE) -> None:
   for environment in dict.fromkeys(x.config.environment for x in trained):
     environment_registry.validate(environment)
   for run in runs:
-    workdirs.check(run.folder, run.settings, free)
+    workdirs.check(run.folder, run.settings, free, complete)
     workdirs.check_rules(
       run.folder, sources.files_among([run.settings['rule']])
     )

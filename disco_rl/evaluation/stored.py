@@ -7,6 +7,7 @@ import pathlib
 import jax
 import numpy as np
 
+from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base as environment_base
@@ -57,8 +58,12 @@ def read_settings(workdir: files.PathLike) -> Mapping[str, object]:
       or a device, or has names registered by modules that are not imported.
     ValueError: It has settings that this version does not know.
   """
+  known = {
+    *config_lib.names(runner.EvaluationConfig),
+    *rule_registry.setting_names(),
+  }
   try:
-    settings = forks.read_settings(pathlib.Path(workdir))
+    settings = forks.read_settings(pathlib.Path(workdir), known)
   except OSError as error:
     raise files.WorkdirError(
       f'{workdir} holds no run of disco-rl evaluate: {error}'
@@ -87,7 +92,13 @@ def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
     FileNotFoundError: The file of its rule no longer exists.
     ImportError: A package that the environment needs is not installed.
   """
-  config, rule = runner.resolve(read_settings(workdir))
+  settings = read_settings(workdir)
+  try:
+    config, rule = runner.resolve(settings)
+  except ValueError as error:
+    raise ValueError(
+      f'{workdir}, {workdirs.written_by(pathlib.Path(workdir))}: {error}'
+    ) from error
   seed = config.seed if seed is None else seed
   index = seed - config.seed
   if not 0 <= index < config.seeds:

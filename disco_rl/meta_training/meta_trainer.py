@@ -53,6 +53,11 @@ def config_of(settings: Mapping[str, object]) -> config_lib.MetaTrainingConfig:
   return settings_lib.build(record, settings)
 
 
+def complete(settings: Mapping[str, object]) -> dict[str, object]:
+  """Returns all settings of a discovery, given some."""
+  return settings_lib.flatten(config_of(settings))
+
+
 class MetaTrainer:
   """One run in one folder.
 
@@ -147,12 +152,13 @@ class MetaTrainer:
       keep=config.keep_checkpoints,
       parts=[_HELD_OUT],
       free=FREE,
+      complete=complete,
       rules=sources.files_among([config.rule]),
       loggers=config.loggers,
       disk=self._needs.disk,
       remedy=_DISK_REMEDY,
     )
-    settings = {**description, **self._chosen}
+    settings = {**settings_lib.flatten(config), **description, **self._chosen}
     with run_lib.opened(workdir, settings, options) as run:
       rule_files = rule_files_lib.RuleFiles(
         run.folder, self._rule, config, self._groups, settings

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import functools
 import os
 import pathlib
 import shutil
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,6 +22,7 @@ from disco_rl.runtime import distributed
 from disco_rl.runtime import file_systems
 from disco_rl.runtime import files
 from disco_rl.runtime import reports
+from disco_rl.runtime import versions
 
 with reports.callers_logging():
   import orbax.checkpoint as ocp
@@ -35,6 +38,10 @@ _TRASH = '.removed'
 
 class CheckpointError(RuntimeError):
   """A checkpoint cannot be written, or no checkpoint can be read."""
+
+
+class StructureError(CheckpointError):
+  """A checkpoint is intact, but has another structure than this program's."""
 
 
 class _Handler(ocp.StandardCheckpointHandler):
@@ -131,7 +138,8 @@ class Checkpointer:
     data = jax.tree.map(files.to_data, tree)
     with self._writing():
       self._await_writer()
-      notes = {
+      notes: dict[str, object] = {versions.KEY: versions.present()}
+      notes |= {
         name: _sync(path) for name, path in self._logs.items() if path.exists()
       }
       self._manager.save(step, args=_Save(data, custom_metadata=notes))
@@ -161,6 +169,7 @@ class Checkpointer:
     Raises:
       CheckpointError: There are checkpoints, but none can be read. They are
         kept.
+      StructureError: The newest intact checkpoint has another structure.
     """
     damaged: dict[int, str] = {}
     for step in sorted(self._manager.all_steps(), reverse=True):
@@ -168,6 +177,8 @@ class Checkpointer:
         tree = self._restore(step, like, optional)
         if restore_more is not None:
           restore_more(tree)
+      except StructureError:
+        raise
       # Orbax, TensorStore and JSON raise different types of exceptions.
       except Exception as error:
         damaged[step] = reports.first_line(error)
@@ -186,8 +197,8 @@ class Checkpointer:
     newest, reason = next(iter(damaged.items()))
     raise CheckpointError(
       f'None of the checkpoints in {self._directory} can be read; step '
-      f'{newest}: {reason}. They are damaged, or were written by another '
-      'version of the program. Choose another --workdir to start over'
+      f'{newest}: {reason}. They are damaged. Choose another --workdir to '
+      'start over'
       + (
         ", or move that step's folder away to use the one before."
         if distributed.is_distributed()
@@ -217,8 +228,9 @@ class Checkpointer:
         f'the checkpoint of step {step} in {self._directory} has no digests '
         '(they were deleted), so its files are not verified.'
       )
+    metadata = self._manager.item_metadata(step)
+    held = metadata.tree
     if optional:
-      held = self._manager.item_metadata(step).tree
       like = {x: like[x] for x in like if x in held or x not in optional}
       for name in {*optional} & set(held) - set(like):
         empty = lambda x: np.empty(x.shape, x.dtype)
@@ -231,8 +243,13 @@ class Checkpointer:
         return x
       return ocp.utils.to_shape_dtype_struct(files.to_data(x))
 
-    target = jax.tree.map(abstract, like)
-    restored = self._manager.restore(step, args=_Restore(target))
+    restored = _restore_by_name(
+      self._directory,
+      step,
+      held,
+      jax.tree.map(abstract, like),
+      lambda target: self._manager.restore(step, args=_Restore(target)),
+    )
     return jax.tree.map(files.from_data, restored, like)
 
   def _enter(self, step: int | None) -> None:
@@ -280,7 +297,7 @@ class Checkpointer:
 
   def _check_logs(self, step: int) -> None:
     """Reports logs that no longer match a checkpoint."""
-    notes = self._manager.item_metadata(step).custom_metadata or {}
+    notes = _notes(self._directory, step)
     for name, path in self._logs.items():
       if name not in notes:
         continue
@@ -380,9 +397,15 @@ def read(
           lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
           {name: held[name] for name in set(held) - set(like)},
         )
-        target = {**jax.tree.map(abstract, wanted), **others}
-        tree = reader.restore(path, args=_Restore(target))
-        tree = {name: tree[name] for name in wanted}
+        tree = _restore_by_name(
+          directory,
+          step,
+          {name: held[name] for name in held if name in like},
+          jax.tree.map(abstract, wanted),
+          functools.partial(_restore_with, reader, path, others),
+        )
+      except StructureError:
+        raise
       # As in `Checkpointer.restore`; the run may also have just deleted it.
       except Exception as error:
         reason = reports.first_line(error)
@@ -413,6 +436,91 @@ def _sparing(abilities: file_systems.Abilities) -> Iterator[None]:
     yield
   finally:
     tensorstore_utils.get_ts_context = make_context
+
+
+def _restore_by_name(
+  directory: pathlib.Path,
+  step: int,
+  held: types.PyTree,
+  target: Mapping[str, types.PyTree],
+  restore: Callable[[types.PyTree], types.PyTree],
+) -> dict[str, types.PyTree]:
+  """Restores a tree, whose arrays an earlier version may have lacked.
+
+  Args:
+    directory: The checkpoint folder.
+    step: The step of the checkpoint.
+    held: What the checkpoint has, as trees by name.
+    target: The trees to restore, by name.
+    restore: Reads trees like its argument from the checkpoint, by name.
+
+  Returns:
+    The trees; arrays that `versions.CHANGES` lists as new are zero.
+
+  Raises:
+    StructureError: The checkpoint has other arrays.
+  """
+  version = _notes(directory, step).get(versions.KEY)
+  new = versions.new_arrays(version)
+  found, wanted = _by_name(held), _by_name(target)
+  missing = [x for x in wanted if x not in found and x.endswith(new)]
+  for name in sorted({*found, *wanted} - {*missing}):
+    shapes = [[*x[name].shape] if name in x else None for x in (found, wanted)]
+    if shapes[0] != shapes[1]:
+      raise StructureError(
+        f'The checkpoint of step {step} in {directory}, written by '
+        f'{versions.written_by(version)}, has another structure than those of '
+        f'version {versions.present()}: {name} has the shape {shapes[0]}, '
+        f'expected {shapes[1]}. Continue with that version, and with the '
+        'environments, rules and torsos of then, or choose another --workdir '
+        'to start over.'
+      )
+  if not missing:
+    tree = restore(target)
+    return {name: tree[name] for name in target}
+  of_held = jax.tree.map_with_path(lambda path, _: wanted[_name(path)], held)
+  read = _by_name(restore(of_held))
+  leaves = [read[x] if x in read else _zeros(wanted[x]) for x in wanted]
+  return jax.tree.unflatten(jax.tree.structure(target), leaves)
+
+
+def _restore_with(
+  reader: ocp.Checkpointer,
+  path: pathlib.Path,
+  others: Mapping[str, types.PyTree],
+  target: Mapping[str, types.PyTree],
+) -> dict[str, types.PyTree]:
+  """Restores trees by name, and others, which Orbax wants to restore, too."""
+  return reader.restore(path, args=_Restore({**target, **others}))
+
+
+def _by_name(tree: types.PyTree) -> dict[str, Any]:
+  """Returns the leaves of a tree, by names such as lifetimes.0.1."""
+  return {_name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
+
+
+def _name(path: Sequence[Any]) -> str:
+  """Returns the name of a leaf, equal for records and for their metadata."""
+  part = lambda key: getattr(
+    key, 'key', getattr(key, 'idx', getattr(key, 'name', None))
+  )
+  return '.'.join(str(part(key)) for key in path)
+
+
+def _zeros(like: types.PyTree) -> types.PyTree:
+  """Makes an array of zeros, in the place of `like`."""
+  zeros = np.zeros(like.shape, like.dtype)
+  if isinstance(like, np.ndarray):
+    return zeros
+  return jax.make_array_from_callback(
+    like.shape, like.sharding, lambda index: zeros[index]
+  )
+
+
+def _notes(directory: pathlib.Path, step: int) -> dict[str, Any]:
+  """Reads what `Checkpointer.save` noted about a checkpoint."""
+  path = directory / str(step) / 'default'
+  return _Handler().metadata(path).custom_metadata or {}
 
 
 def _sync(log: pathlib.Path) -> digests.Digest:

@@ -6,14 +6,15 @@ source does not change, and that run may continue.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
-import math
 import pathlib
 import shutil
 from typing import Any
 
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
+from disco_rl.runtime import workdirs
 
 # The entry of config.json with the origin of a fork.
 KEY = 'forked_from'
@@ -95,20 +96,16 @@ def _is_origin(found: object) -> bool:
   )
 
 
-def read_settings(workdir: pathlib.Path) -> dict[str, Any]:
-  """Reads the settings of a run from config.json, with lists as tuples.
+def read_settings(
+  workdir: pathlib.Path, known: Collection[str] | None = None
+) -> dict[str, Any]:
+  """Reads the settings of a run, without its origin.
 
-  Raises:
-    OSError: The file does not exist.
-    files.WorkdirError: The file is damaged.
+  The arguments and errors are those of `workdirs.read_settings`.
   """
-  settings = metrics.read_json(workdir / 'config.json')
+  settings = workdirs.read_settings(workdir, known)
   settings.pop(KEY, None)
-  # JSON lacks infinity, the only value of a setting that is written as null.
-  return {
-    name: math.inf if value is None else _hashable(value)
-    for name, value in settings.items()
-  }
+  return settings
 
 
 def _check(
@@ -121,14 +118,20 @@ def _check(
   The message names the settings that cause this, or, if no single setting does,
   all settings that differ.
   """
-  old = read_settings(pathlib.Path(where['workdir']))
-  wanted = shapes(old)
+  source = pathlib.Path(where['workdir'])
+  old = read_settings(source, settings)
+  try:
+    wanted = shapes(old)
+  except ValueError as error:
+    raise files.WorkdirError(
+      f'{source}, {workdirs.written_by(source)}: {error}'
+    ) from error
   if shapes(settings) == wanted:
     return
   differing = [
     name
     for name in sorted({*old, *settings})
-    if old.get(name) != _hashable(settings.get(name))
+    if old.get(name) != workdirs.hashable(settings.get(name))
   ]
 
   def fits(name: str) -> bool:
@@ -190,7 +193,3 @@ def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
 def _copy_file(source: files.PathLike, target: files.PathLike) -> None:
   files.check_regular(source)
   shutil.copy2(source, target)
-
-
-def _hashable(value: object) -> object:
-  return tuple(value) if isinstance(value, list) else value

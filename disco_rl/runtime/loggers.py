@@ -24,6 +24,7 @@ from disco_rl import config as config_lib
 from disco_rl import extras
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
+from disco_rl.runtime import signals
 
 _PROJECT = 'disco_rl'
 # The limits of MLflow servers: entries per request, and length of a parameter.
@@ -112,6 +113,9 @@ def opened(names: Sequence[str], run: Run) -> Iterator[list[metrics.Logger]]:
         )
     yield loggers
     has_failed = False
+  except signals.Interrupted:
+    has_failed = False  # It is saved, and may be resumed.
+    raise
   finally:
     for logger in loggers:
       logger.close(has_failed)

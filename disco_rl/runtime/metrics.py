@@ -51,7 +51,10 @@ class Logger(Protocol):
     ...
 
   def close(self, has_failed: bool) -> None:
-    """Closes the log. The run may be resumed later, even if it has failed."""
+    """Closes the log. The run may be resumed later, even if it has failed.
+
+    A run that a signal has ended after saving has not failed.
+    """
     ...
 
 

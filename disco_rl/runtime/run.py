@@ -69,6 +69,7 @@ class Options:
     keep: The number of checkpoints to keep; two, because one may be damaged.
     parts: Subfolders with additional metrics.
     free: Settings that may change when the run is resumed.
+    complete: Adds settings that the folder's config.json lacks; see `workdirs`.
     rules: Rules whose files must stay the same, with their paths.
     loggers: The names of loggers.
     disk: The bytes of checkpoints and replay.
@@ -82,6 +83,7 @@ class Options:
   keep: int = 2
   parts: Sequence[str] = ()
   free: Collection[str] = ()
+  complete: workdirs.Complete = dict
   rules: Mapping[str, str] = dataclasses.field(default_factory=dict)
   loggers: Sequence[str] = ()
   disk: int = 0
@@ -113,7 +115,7 @@ def opened(
   with distributed.folder(workdir) as own, workdirs.locked(own):
     if distributed.is_first():
       check_disk(own, options.disk, options.remedy)
-    workdirs.claim(own, settings, options.free, options.rules)
+    workdirs.claim(own, settings, options.free, options.rules, options.complete)
     if distributed.is_first():
       forks.begin(own, settings.get(forks.KEY))
     distributed.wait('the folder is claimed')

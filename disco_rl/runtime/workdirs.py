@@ -1,11 +1,13 @@
 """The folder of a run, locked and bound to one set of settings."""
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import hashlib
 import json
+import math
 import os
 import pathlib
 import socket
@@ -19,6 +21,7 @@ from disco_rl.runtime import file_systems
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import reports
+from disco_rl.runtime import versions
 
 # Settings that a run may choose itself, with the values that let it choose.
 _AUTOMATIC = {'replay_on_disk': False, 'torso_chunk_size': -1}
@@ -29,6 +32,8 @@ _LENGTHS = ('updates', 'meta_steps')
 IMPORTED: list[str] = []
 
 WorkdirError = files.WorkdirError
+# Settings of a run -> all of them, with defaults for those that are missing.
+Complete = Callable[[Mapping[str, Any]], Mapping[str, object]]
 
 
 @contextlib.contextmanager
@@ -96,6 +101,7 @@ def claim(
   description: Mapping[str, object],
   free: Collection[str],
   rules: Mapping[str, str] | None = None,
+  complete: Complete = dict,
 ) -> None:
   """Writes config.json after running `check`.
 
@@ -103,6 +109,7 @@ def claim(
     workdir: The folder.
     description: The settings as the user gave them.
     free: The settings that may change when a run is resumed.
+    complete: A function that adds settings that a folder's config.json lacks.
     rules: The rules whose files must stay the same, with their paths, recorded
       in rules.json. Modules in `IMPORTED` are recorded in imports.json.
 
@@ -111,9 +118,13 @@ def claim(
       unchanged.
   """
   digests = check_rules(workdir, rules or {})
-  check(workdir, description, free)
+  check(workdir, description, free, complete)
   workdir.mkdir(parents=True, exist_ok=True)
-  metrics.write_json(workdir / 'config.json', description)
+  path, version = workdir / 'config.json', versions.present()
+  if path.exists():
+    # The version that began the run, whatever resumes it.
+    version = metrics.read_json(path).get(versions.KEY, versions.LAST_UNNAMED)
+  metrics.write_json(path, {versions.KEY: version, **description})
   if rules:
     metrics.write_json(workdir / 'rules.json', digests)
   if modules := {**dict.fromkeys(imports(workdir)), **dict.fromkeys(IMPORTED)}:
@@ -124,6 +135,7 @@ def check(
   workdir: pathlib.Path,
   description: Mapping[str, object],
   free: Collection[str],
+  complete: Complete = dict,
 ) -> None:
   """Checks that the folder is new, or contains this run; writes nothing.
 
@@ -136,7 +148,7 @@ def check(
   _check_name(workdir)
   path = workdir / 'config.json'
   if path.exists():
-    _check_same(workdir, metrics.read_json(path), description, free)
+    _check_same(workdir, metrics.read_json(path), description, free, complete)
     _check_length(workdir, description)
     if (workdir / 'metrics.csv').exists():
       # Reports damage now: the run reads it only after minutes of compiling.
@@ -150,19 +162,89 @@ def check(
 
 
 def with_choices(
-  workdir: pathlib.Path, settings: Mapping[str, object]
+  workdir: pathlib.Path,
+  settings: Mapping[str, object],
+  given: Collection[str] = (),
 ) -> dict[str, object]:
-  """Returns settings with the choices of the run in a folder, if any."""
+  """Returns settings with the choices of the run in a folder, if any.
+
+  A run of an earlier version also keeps the settings that were chosen for its
+  rule and task, and the behavior that it had before a setting was added.
+
+  Args:
+    workdir: The folder of the run, which may not exist yet.
+    settings: The settings of the command that may resume it.
+    given: The names of those that the user has given, not a file of configs/.
+  """
   path = workdir / 'config.json'
   if not path.exists():
     return dict(settings)
   earlier = metrics.read_json(path)
+  version = earlier.pop(versions.KEY, None)
+  kept = {
+    name: value
+    for name, value in versions.added(earlier, version, settings).items()
+    if name not in given
+  }
+  for name, value in kept.items():
+    if settings[name] not in (None, value):
+      reports.note(
+        f'{workdir} was begun by {versions.written_by(version)}, which did not '
+        f'have {name}: it continues with {name}={value!r}, as then, instead of '
+        f'{settings[name]!r}.'
+      )
   chosen = {
     name: earlier[name]
     for name in _AUTOMATIC.keys() & earlier.keys()
     if settings.get(name) == _AUTOMATIC[name]
   }
-  return {**settings, **chosen}
+  # What suits a rule or a task may have changed since.
+  chosen |= {
+    name: value
+    for name, value in earlier.items()
+    if name in settings and settings[name] is None
+  }
+  return {**settings, **kept, **chosen}
+
+
+def read_settings(
+  workdir: pathlib.Path, known: Collection[str] | None = None
+) -> dict[str, Any]:
+  """Reads the settings of a run, converted by `versions.upgrade`.
+
+  Args:
+    workdir: The folder of the run.
+    known: The names of the settings that such a run has; None: all.
+
+  Returns:
+    The settings, with lists as tuples.
+
+  Raises:
+    OSError: There is no config.json.
+    WorkdirError: It is damaged, or of another version that cannot be read.
+  """
+  settings = metrics.read_json(workdir / 'config.json')
+  version = settings.pop(versions.KEY, None)
+  try:
+    settings = versions.upgrade(settings, version, known)
+  except ValueError as error:
+    raise WorkdirError(f'{workdir}: {error}') from error
+  # JSON lacks infinity, the only value of a setting that is written as null.
+  return {
+    name: math.inf if value is None else hashable(value)
+    for name, value in settings.items()
+  }
+
+
+def written_by(workdir: pathlib.Path) -> str:
+  """Describes the program that began a run."""
+  found = metrics.read_json(workdir / 'config.json').get(versions.KEY)
+  return f'begun by {versions.written_by(found)}; this is {versions.present()}'
+
+
+def hashable(value: object) -> object:
+  """Converts lists of JSON to tuples."""
+  return tuple(value) if isinstance(value, list) else value
 
 
 def _check_name(workdir: pathlib.Path) -> None:
@@ -269,22 +351,62 @@ def _check_same(
   earlier: Mapping[str, object],
   description: Mapping[str, object],
   free: Collection[str],
+  complete: Complete,
 ) -> None:
   """Raises WorkdirError if the run in the folder has other settings."""
-  # As JSON stores them: lists for tuples, null for non-finite numbers.
-  now = json.loads(json.dumps(description), parse_constant=lambda _: None)
+  now = _as_json(description)
+  version = earlier.get(versions.KEY)
+  settings = read_settings(workdir, now)
+  if _names(now) - _names(settings):
+    # A config that leaves out what it does not change, or a damaged file.
+    with contextlib.suppress(ValueError, OSError, ImportError):
+      settings = _merge(complete(settings), settings)
+  earlier = _as_json(settings)
   different = sorted(
     name
     for name in {*earlier, *now} - {*free}
     if not _is_same(earlier.get(name), now.get(name))
   )
   if different:
+    remedy = 'Repeat those settings to resume it'
+    if version != versions.present():
+      remedy = f'It is of {versions.written_by(version)}. ' + (
+        remedy if {*earlier} <= {*now, *free} else 'Resume it with that version'
+      )
     raise WorkdirError(
       f'{workdir} holds a run with other settings: '
       + '; '.join(
         f'{name} was {earlier.get(name)!r}, is {now.get(name)!r}'
         for name in different
       )
-      + '. Repeat those settings to resume it, choose another --workdir, or '
-      'delete that folder to start over.'
+      + f'. {remedy}, choose another --workdir, or delete that folder to start '
+      'over.'
     )
+
+
+def _as_json(settings: Mapping[str, object]) -> dict[str, Any]:
+  """Converts tuples to lists, and non-finite numbers to null."""
+  text = json.dumps(settings)
+  return json.loads(text, parse_constant=lambda _: None)
+
+
+def _names(settings: Mapping[str, Any], prefix: str = '') -> set[str]:
+  """Returns the names of settings, such as preprocessing.atari.height."""
+  found = set()
+  for name, value in settings.items():
+    if isinstance(value, Mapping):
+      found |= _names(value, f'{prefix}{name}.')
+    else:
+      found.add(f'{prefix}{name}')
+  return found
+
+
+def _merge(
+  below: Mapping[str, Any], above: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Merges nested settings; those of `above` take precedence."""
+  merged = {**below, **above}
+  for name in below.keys() & above.keys():
+    if isinstance(below[name], Mapping) and isinstance(above[name], Mapping):
+      merged[name] = _merge(below[name], above[name])
+  return merged

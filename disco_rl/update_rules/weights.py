@@ -20,6 +20,7 @@ from disco_rl import types
 from disco_rl.networks import meta_network
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
+from disco_rl.runtime import versions
 from disco_rl.update_rules import sources
 
 _PUBLISHED = meta_network.MetaNetworkConfig()
@@ -73,7 +74,15 @@ def load_with_config(
   def check(
     headers: Mapping[str, npz.Header], note: Mapping[str, object]
   ) -> None:
-    _check(headers, _read_note(note, path)[0], path)
+    try:
+      _check(headers, _read_note(note, path)[0], path)
+    except WeightsError as error:
+      if note:
+        raise
+      raise WeightsError(
+        f'{error} A file without sizes has those of Disco103, but version 0.1 '
+        'of disco_rl wrote rules of all sizes without them.'
+      ) from error
 
   try:
     arrays, note = npz.read(path, check)
@@ -111,6 +120,7 @@ def save(
   _check(arrays, config, where)
   note = {
     'version': VERSION,
+    'disco_rl': versions.present(),
     'network': dataclasses.asdict(config),
     'settings': settings or {},
   }
@@ -123,10 +133,12 @@ def _read_note(
   """Parses the network and the settings in the note of a file."""
   if not note:
     return _PUBLISHED, {}
+  program = note.get('disco_rl')
   if note.get('version') != VERSION:
     raise WeightsError(
       f'{where} has version {note.get("version")} of the format, but this '
-      f'program reads version {VERSION}: update the program.'
+      f'program reads version {VERSION}: use {versions.written_by(program)}, '
+      'which wrote it.'
     )
   try:
     network: dict[str, Any] = {
@@ -140,7 +152,9 @@ def _read_note(
   # The note may contain anything.
   except (AttributeError, LookupError, TypeError, ValueError) as error:
     raise WeightsError(
-      f'{where} is not a rule, or its note is damaged: {error}'
+      f'{where} is not a rule, its note is damaged, or '
+      f'{versions.written_by(program)} wrote settings that version '
+      f'{versions.present()} does not have: {error}'
     ) from error
 
 

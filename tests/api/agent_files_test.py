@@ -23,7 +23,8 @@ class TestFiles:
   def test_round_trip(self, tmp_path: pathlib.Path) -> None:
     agent_files.save(tmp_path / 'x.npz', small.DESCRIPTION, self.tree)
     like = jax.eval_shape(lambda: jax.tree.map(jnp.zeros_like, {**self.tree}))
-    loaded = agent_files.load(tmp_path / 'x.npz', like)
+    found, loaded = agent_files.load(tmp_path / 'x.npz', like)
+    assert dataclasses.replace(found, settings={}) == small.DESCRIPTION
     assert loaded['key'].dtype == self.tree['key'].dtype
     data = lambda tree: {**tree, 'key': jax.random.key_data(tree['key'])}
     jax.tree.map(np.testing.assert_array_equal, data(loaded), data(self.tree))
@@ -62,10 +63,12 @@ def test_files_of_other_versions_are_refused(tmp_path: pathlib.Path) -> None:
   path = tmp_path / 'policy.npz'
   agent_files.save_policy(path, small.DESCRIPTION, {'w': jnp.ones(2)})
   found, arrays = agent_files.read(path)
-  assert found == small.DESCRIPTION
+  # A setting that a file lacks has the value of then.
+  assert found.settings['num_environments'] == 12
+  assert dataclasses.replace(found, settings={}) == small.DESCRIPTION
   np.testing.assert_array_equal(arrays["['w']"], [1, 1])
   for text, message in (
-    ({'version': 2}, 'has version 2 of the format, .* reads version 1'),
+    ({'version': 3}, 'has version 3 of the format, .* reads versions 1 to 2'),
     ({'version': 1, 'size': 3}, 'description of the agent is damaged'),
     ({}, 'does not contain an agent'),
   ):
@@ -162,3 +165,69 @@ class _Agents:
 @types.record
 class _State:
   agents: _Agents
+
+
+def changed(**changes: Any) -> agent_files.Description:
+  settings = {**small.DESCRIPTION.settings, 'learning_rate': 0.1}
+  return dataclasses.replace(
+    small.DESCRIPTION, **{'settings': settings, 'rule_digest': 5, **changes}
+  )
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'environment': 'catch/5x3'}, "environment was 'catch', is 'catch/5x3'"),
+    ({'settings': {'learning_rate': 0.5}}, 'learning_rate was 0.1, is 0.5[.]'),
+    ({'rule': 'ppo', 'rule_digest': None}, "rule was 'actor_critic', is 'ppo'"),
+    (
+      {'rule': 'moved.npz', 'rule_digest': 6},
+      'parameters of the rule was 5, is',
+    ),
+    ({'rule_settings': {'discount': 0.5}}, 'rule.discount was 0.9, is 0.5'),
+    (
+      {'preprocessing': {'atari': {'height': 4, 'width': 84}}},
+      'preprocessing.atari.height was 84, is 4[.]',
+    ),
+  ],
+)
+def test_an_agent_of_another_kind_is_refused(
+  changes: dict[str, Any], message: str
+) -> None:
+  found = changed(rule_settings={'discount': 0.9})
+  agent_files.compare('x.npz', found, found)
+  with pytest.raises(npz.ArchiveError, match=f'x.npz .*: .*{message}'):
+    agent_files.compare('x.npz', found, dataclasses.replace(found, **changes))
+
+
+@pytest.mark.parametrize(
+  ('there', 'here', 'message'),
+  [
+    ({'seed': 1}, {'seed': 2}, 'seed was 1, is 2'),
+    (
+      {'environment': None, 'objects': {'environment': 'Maze'}},
+      {'environment': None, 'objects': {'environment': 'Hall'}},
+      "environment was 'Maze', is 'Hall'",
+    ),
+    (
+      {'environment': None, 'objects': {'environment': 'Maze'}},
+      {},
+      "environment was 'Maze', is 'catch'",
+    ),
+    # The file of a rule was moved; version 0.2 wrote fewer facts.
+    ({'rule': 'a.npz'}, {'rule': 'b.npz'}, None),
+    ({'environment': None, 'rule_digest': None}, {}, None),
+  ],
+)
+def test_what_may_differ_is_reported(
+  there: dict[str, Any],
+  here: dict[str, Any],
+  message: str | None,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  agent_files.compare('x.npz', changed(**there), changed(**here))
+  printed = capsys.readouterr().err
+  assert (message is None) == (printed == '')
+  if message is not None:
+    assert printed.startswith(f'warning: x.npz: {message}. ')
+    assert printed.count('\n') == 1

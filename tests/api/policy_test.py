@@ -155,6 +155,21 @@ def test_files_of_agents_play_as_they_did(
   trainer.load(tmp_path / 'agent.npz')
 
 
+def test_an_agent_is_not_loaded_with_other_settings(
+  trainer: disco_rl.Trainer, tmp_path: pathlib.Path
+) -> None:
+  trainer.save(tmp_path / 'agent.npz')
+  other = disco_rl.Trainer(
+    'catch/3x4', RULE, **{**small.AGENT, 'learning_rate': 0.5}
+  )
+  with pytest.raises(
+    ValueError,
+    match="environment was 'catch/4x3', is 'catch/3x4'; learning_rate was ",
+  ):
+    other.load(tmp_path / 'agent.npz')
+  assert other.updates == 0
+
+
 def test_normalization_goes_wherever_the_agent_goes(
   tmp_path: pathlib.Path,
 ) -> None:
@@ -228,11 +243,17 @@ def test_a_shared_policy_is_loaded_by_its_address(
 
 
 def test_another_environment_of_the_same_shapes(
-  trainer: disco_rl.Trainer, tmp_path: pathlib.Path
+  trainer: disco_rl.Trainer,
+  tmp_path: pathlib.Path,
+  capsys: pytest.CaptureFixture[str],
 ) -> None:
   path = tmp_path / 'policy.npz'
   trainer.policy().save(path)
   policy = disco_rl.load_policy(path, environment=catch.Catch(4, 3))
+  assert capsys.readouterr().err == (
+    f'warning: The agent in {path} was trained in catch/4x3, and acts in '
+    'Catch.\n'
+  )
   assert len(policy.evaluate(20).returns) == 20
   with pytest.raises(ValueError, match=r'linear_0.*12, 8.*20, 8|torso'):
     disco_rl.load_policy(path, environment='catch/5x4')

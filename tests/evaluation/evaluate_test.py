@@ -20,6 +20,7 @@ import pytest
 import small
 
 from configs import evaluate as configs
+import disco_rl
 from disco_rl import config as config_lib
 from disco_rl.agent import learner
 from disco_rl.environments import registry
@@ -52,6 +53,7 @@ def copy(finished: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 def test_files(finished: pathlib.Path) -> None:
   assert {path.name for path in finished.iterdir()} == FILES
   settings = metrics.read_json(finished / 'config.json')
+  assert settings.pop('version') == disco_rl.__version__
   assert settings['hidden_sizes'] == [16]
   assert settings['learning_rate'] == 0.01
   assert set(settings) == {

@@ -21,6 +21,7 @@ import pytest
 from benchmarks import small_runs
 from configs import ablations
 from configs import quickstart
+import disco_rl
 from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
 from disco_rl.meta_training import host_group
@@ -162,6 +163,7 @@ def copy(finished: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 def test_files(finished: pathlib.Path) -> None:
   assert {path.name for path in finished.iterdir()} == FILES
   settings = metrics.read_json(finished / 'config.json')
+  assert settings.pop('version') == disco_rl.__version__
   assert settings['budgets'] == [200]
   assert settings['meta_learning_rate'] == 2e-3
   assert set(settings) == set(quickstart.get_config())
@@ -252,7 +254,8 @@ def test_the_card_agrees_with_the_run(finished: pathlib.Path) -> None:
   assert (card.name, card.environments) == ('run', ('catch/4x3',))
   assert (card.agents, card.meta_steps, card.seed) == (2, 4, 0)
   assert card.environment_steps == 2 * 4 * 40
-  assert card.settings == metrics.read_json(finished / 'config.json')
+  settings = metrics.read_json(finished / 'config.json')
+  assert {'version': disco_rl.__version__, **card.settings} == settings
   assert card.versions['jax'] == jax.__version__
   assert (
     0

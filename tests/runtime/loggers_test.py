@@ -14,6 +14,7 @@ from disco_rl.evaluation import runner
 from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import loggers
 from disco_rl.runtime import metrics
+from disco_rl.runtime import signals
 
 SETTINGS = {
   'learning_rate': 1e-3,
@@ -94,6 +95,18 @@ def test_an_error_of_the_run_reaches_the_logger(
   with contextlib.suppress(SystemExit), loggers.opened(['recorder'], run):
     raise SystemExit(143)
   assert made[0].has_failed is True
+
+
+def test_a_run_that_is_saved_after_a_signal_has_not_failed(
+  tmp_path: pathlib.Path, made: list[Recorder]
+) -> None:
+  run = loggers.Run(tmp_path, SETTINGS, 'update')
+  with (
+    contextlib.suppress(signals.Interrupted),
+    loggers.opened(['recorder'], run),
+  ):
+    raise signals.Interrupted(15)
+  assert made[0].has_failed is False
 
 
 def test_an_error_of_a_logger_is_a_warning(
