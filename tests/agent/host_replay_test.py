@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from disco_rl import types
+from disco_rl.agent import host_collector
 from disco_rl.agent import host_replay
 from disco_rl.agent import replay
 from disco_rl.runtime import memory
@@ -238,6 +239,49 @@ def test_a_reset_agent_needs_no_older_files(
   restored = make(tmp_path, is_mapped)
   restored.restore(buffer.start, buffer.added)
   check_equal(sample(restored, 0), sample(buffer, 0))
+
+
+def test_all_checkpoints_that_are_kept_can_be_restored(
+  tmp_path: pathlib.Path,
+) -> None:
+  """And no more files are left than these need."""
+
+  def collector() -> host_collector.HostCollector:
+    made = object.__new__(host_collector.HostCollector)
+    made.replays = [make(tmp_path)]
+    made._saved = []
+    return made
+
+  keep, first, actor = 2, collector(), Actor()
+  counters, contents, files = [], [], []
+  for _ in range(12):
+    first.replays[0].add(actor.unroll())
+    first.save_replays(keep)
+    counters.append(first.counters)
+    contents.append(first.contents())
+    files.append(len([*tmp_path.iterdir()]))
+  # The checkpoint that is being written may be lost.
+  for i in (-1, -2, -3):
+    again = collector()
+    again.restore_replays(counters[i])
+    np.testing.assert_array_equal(again.contents(), contents[i])
+  assert files[-1] == files[6]
+
+
+@pytest.mark.parametrize('lifetime', [2, 4, 8])
+def test_contents_of_a_file_keep_their_slots(lifetime: int) -> None:
+  """Also of a buffer that has been full, and of an agent that was reset."""
+  buffer, other, actor = make(), make(), Actor()
+  buffer.add(actor.unroll())
+  buffer.reset()
+  for _ in range(lifetime):
+    buffer.add(actor.unroll())
+  other.replace_contents(buffer.contents(), buffer.start, buffer.added)
+  for _ in range(2):
+    np.testing.assert_array_equal(other.contents(), buffer.contents())
+    check_equal(sample(other, 1), sample(buffer, 1))
+    for replay_ in (buffer, other):
+      replay_.add(Actor(seed=lifetime).unroll())
 
 
 def test_rollouts_of_other_shapes_are_refused() -> None:

@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import discovering
 import jax
 import numpy as np
 import pytest
@@ -96,3 +97,22 @@ def test_wrappers_can_be_copied_and_have_no_private_attributes() -> None:
   copied = copy.copy(environment)
   assert copied.spec == environment.spec
   assert not hasattr(copied, '_nothing')
+
+
+def test_a_stack_continues_where_other_frames_were_shown() -> None:
+  """As after a kill, where the first episode has begun again."""
+  act = np.array([1, 0])
+  saved, other = (
+    frame_stack.FrameStack(discovering.Counting(7), num_frames=3)
+    for _ in range(2)
+  )
+  for environment, steps in ((saved, 5), (other, 2)):
+    environment.reset()
+    for _ in range(steps):
+      environment.step(act)
+  other.restore_state(saved.save_state())
+  for _ in range(2):
+    got, want = (x.step(act).observation for x in (other, saved))
+    np.testing.assert_array_equal(got, want)
+  # Steps 5, 6 and 7.
+  assert got[0, 2].tolist() == [5, 6, 7]

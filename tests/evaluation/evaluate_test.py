@@ -140,13 +140,16 @@ def test_a_run_killed_before_its_first_checkpoint_restarts(
 ) -> None:
   write = metrics.MetricsWriter.write
 
-  def write_and_die(self: metrics.MetricsWriter, rows: Any) -> None:
+  def write_or_die(self: metrics.MetricsWriter, rows: Any) -> None:
+    # A checkpoint is due, but must not precede its rows.
+    if rows[0]['update'] == 10:
+      raise KeyboardInterrupt
     write(self, rows)
-    raise KeyboardInterrupt
 
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-    patch.setattr(metrics.MetricsWriter, 'write', write_and_die)
+    patch.setattr(metrics.MetricsWriter, 'write', write_or_die)
     launch(tmp_path, *CATCH)
+  assert not [*(tmp_path / 'checkpoints').glob('[0-9]*')]
   assert metrics.read(tmp_path / 'metrics.csv')['update'].tolist() == [5, 5]
   launch(tmp_path, *CATCH)
   assert (tmp_path / 'metrics.csv').read_text() == (

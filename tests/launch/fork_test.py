@@ -1,7 +1,9 @@
 """Tests of --from: runs that begin where others are."""
 
+import itertools
 import pathlib
 import shutil
+from typing import Any
 
 from evaluating import CATCH
 from evaluating import error
@@ -119,3 +121,27 @@ def test_a_source_that_runs_may_delete_the_checkpoint(
   (tmp_path / 'checkpoints' / '30').mkdir(parents=True)
   with pytest.raises(files.WorkdirError, match='no longer has .* of step 20'):
     forks.begin(tmp_path / 'fork', {'workdir': str(tmp_path), 'step': 20})
+
+
+@pytest.mark.parametrize('last', range(5))
+def test_a_fork_that_is_killed_between_two_copies_begins_again(
+  last: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  source, fork = tmp_path / 'source', tmp_path / 'fork'
+  names = ('metrics.csv', 'held_out/metrics.csv', 'replay/0/1', 'rule.npz')
+  for name in (*names, 'checkpoints/20/state'):
+    (source / name).parent.mkdir(parents=True, exist_ok=True)
+    (source / name).write_text(name)
+  origin = {'workdir': str(source), 'step': 20}
+  copy, number = forks._copy, itertools.count()
+
+  def copy_or_die(*arguments: Any) -> None:
+    if next(number) == last:
+      raise KeyboardInterrupt
+    copy(*arguments)
+
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(forks, '_copy', copy_or_die)
+    forks.begin(fork, origin)
+  forks.begin(fork, origin)
+  assert launching.contents(fork) == launching.contents(source)

@@ -61,6 +61,21 @@ def test_signals_close_together_are_one_request() -> None:
     time.sleep(0.1)
 
 
+def test_repeated_limits_of_time_do_not_end_a_run_that_saves(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  """The kernel sends SIGXCPU in each second of processor time."""
+  ended: list[int] = []
+  monkeypatch.setattr(os, '_exit', ended.append)
+  monkeypatch.setattr(signals, 'ONE_REQUEST_SECONDS', 0.0)
+  requests = signals.Requests()
+  for _ in range(3):
+    requests._receive(signal.SIGXCPU)
+  assert (requests.received, ended) == (signal.SIGXCPU, [])
+  requests._receive(signal.SIGTERM)
+  assert ended == [128 + signal.SIGTERM]
+
+
 def test_ignored_signals_stay_ignored() -> None:
   """As SIGHUP is under nohup."""
   signal.signal(signal.SIGHUP, signal.SIG_IGN)
