@@ -2,14 +2,17 @@
 
   python -m benchmarks.faults --fault=kills --times=25 --workdir=runs/kills
   python -m benchmarks.faults --fault=damage --times=300 --workdir=runs/damage
+  python -m benchmarks.faults --fault=flips --times=300 --workdir=runs/flips
   python -m benchmarks.faults --fault=signals --times=20 --workdir=runs/signals
 
 The runs are trainings with a rule and discoveries, on Catch and on CartPole,
-which steps on the host. The faults are:
+which steps on the host. Discoveries evaluate their rule on a held-out
+environment after each meta-step. The faults are:
 
   kills    Runs are killed (SIGKILL) at random times: while programs are
-           compiled, between checkpoints and while a checkpoint is written. The
-           same command resumes them each time. They are compared with runs that
+           compiled, between checkpoints and while a checkpoint is written; half
+           of the times before there is a checkpoint. The same command resumes
+           them each time. They are compared with runs that
            are never killed. With environments on the host, those runs end and
            resume at the same steps as the killed ones, because episodes restart
            when a run resumes. All rows of metrics and all rules must be the
@@ -18,6 +21,9 @@ which steps on the host. The faults are:
            folder is deleted, emptied or cut in half, and the run continues. It
            must end with the results of an undamaged run, or report the damage
            with a warning or a one-line error.
+  flips    Only bits are flipped: in the files of runs as above, and in files of
+           agents, policies and rules, which must then be refused in one line or
+           be read as before.
   signals  Runs get two signals within a second, as from schedulers, and must
            leave a new, complete checkpoint. Other runs get an interrupt, as
            from the keyboard, in their first seconds, and must end.
@@ -32,6 +38,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
+import functools
 import importlib
 import io
 import os
@@ -44,12 +51,17 @@ import sys
 import tempfile
 import time
 from typing import Any
+import zlib
 
 from absl import app
 from absl import flags
 from absl import logging
+import jax
+import numpy as np
 
 from benchmarks import small_runs
+from disco_rl.meta_training import initial_rule
+from disco_rl.networks import meta_network
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import compilation_cache
 from disco_rl.runtime import digests
@@ -93,9 +105,11 @@ class Kind:
   length: str
   settings: Mapping[str, Any]
 
-  def arguments(self, steps: int, workdir: pathlib.Path) -> list[str]:
+  def arguments(
+    self, steps: int, workdir: pathlib.Path, **changes: Any
+  ) -> list[str]:
     """Returns the arguments of Python that start or resume a run."""
-    settings = {**self.settings, self.length: steps}
+    settings = {**self.settings, self.length: steps, **changes}
     return [
       *('-m', self.launcher),
       f'--config={self.config.replace(".", "/")}.py',
@@ -143,6 +157,8 @@ def _discovery(environment: str) -> Kind:
     'budgets': (200,),
     'chunk_size': 1,
     'inner_updates': 1,
+    # A run that ends and is resumed would have one row more than others.
+    'held_out_every': 1,
     'checkpoint_every': _CHECKPOINT_EVERY,
   }
   return Kind('launch.meta_train', 'configs.quickstart', 'meta_steps', settings)
@@ -156,7 +172,11 @@ KINDS = {
 }
 
 _FAULT = flags.DEFINE_enum(
-  'fault', None, ['kills', 'damage', 'signals'], 'The fault.', required=True
+  'fault',
+  None,
+  ['kills', 'damage', 'flips', 'signals'],
+  'The fault.',
+  required=True,
 )
 _TIMES = flags.DEFINE_integer(
   'times',
@@ -182,7 +202,12 @@ def main(_: Sequence[str]) -> None:
   if root.exists():
     raise app.UsageError(f'{root} exists already: choose another --workdir.')
   root.mkdir(parents=True)
-  found = {'kills': _kill_all, 'damage': _damage_all, 'signals': _signal_all}
+  found = {
+    'kills': _kill_all,
+    'damage': _damage_all,
+    'flips': _damage_all,
+    'signals': _signal_all,
+  }
   if failures := [*found[_FAULT.value](root)]:
     sys.exit('\n'.join(failures))
 
@@ -198,7 +223,11 @@ def _kill_all(root: pathlib.Path) -> Iterator[str]:
     resumed_at = _kill_repeatedly(kind, killed)
     last = resumed_at[-1] + _CHECKPOINT_EVERY
     _run(kind, killed, last)
-    print(f'{name}: {_TIMES.value} kills; resumed at steps {resumed_at}')
+    early = resumed_at.count(0)
+    print(
+      f'{name}: {_TIMES.value} kills, {early} of them before the first '
+      f'checkpoint; resumed at steps {resumed_at}'
+    )
     stops = {last} if name.endswith('_device') else {*resumed_at, last} - {0}
     for stop in sorted(stops):
       _run(kind, whole, stop)
@@ -217,8 +246,11 @@ def _kill_repeatedly(kind: Kind, workdir: pathlib.Path) -> list[int]:
   for kill in range(_TIMES.value):
     # The first process measures how long a start takes.
     is_early = kill > 0 and rng.random() < _EARLY
+    # In the first half no checkpoint is due; that setting may change.
+    is_unsaved = kill < _TIMES.value // 2
+    changes = {'checkpoint_every': _ENDLESS} if is_unsaved else {}
     began = time.monotonic()
-    with _started(kind, workdir, _ENDLESS) as process:
+    with _started(kind, workdir, _ENDLESS, **changes) as process:
       if is_early:
         time.sleep(rng.uniform(0.0, startup))
       else:
@@ -244,6 +276,8 @@ def _kill_repeatedly(kind: Kind, workdir: pathlib.Path) -> list[int]:
 
 def _damage_all(root: pathlib.Path) -> Iterator[str]:
   """Yields the cases in which results changed silently."""
+  if _FAULT.value == 'flips':
+    yield from _flip_files(root)
   for name in _KINDS.value:
     kind = KINDS[name]
     whole, expected = root / name, root / f'{name}_continued'
@@ -282,11 +316,6 @@ def _cases(
     x for x in paths if (whole / x).is_file() and (whole / x).read_bytes()
   ]
 
-  def flip(path: pathlib.Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-    path.write_bytes(content)
-
   def delete(path: pathlib.Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -298,13 +327,83 @@ def _cases(
     path.write_bytes(content[: len(content) // 2])
 
   yield pathlib.Path(), 'left alone', lambda _: None
-  for _ in range(_TIMES.value // len(_KINDS.value)):
-    yield rng.choice(full), 'flipped', flip
+  number = _TIMES.value // len(_KINDS.value)
+  if _FAULT.value == 'flips':
+    number //= 2  # The others are in files of agents and rules.
+  for _ in range(number):
+    yield rng.choice(full), 'flipped', functools.partial(_flip, rng)
+  if _FAULT.value == 'flips':
+    return
   for path in paths:
     yield path, 'deleted', delete
     if path in full:
       yield path, 'emptied', empty
       yield path, 'cut', cut
+
+
+def _flip(rng: random.Random, path: pathlib.Path) -> None:
+  content = bytearray(path.read_bytes())
+  content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+  path.write_bytes(content)
+
+
+def _flip_files(root: pathlib.Path) -> Iterator[str]:
+  """Flips bits in files of agents and rules; yields silent changes."""
+  # Imported late: most faults concern other processes only.
+  import disco_rl
+  from disco_rl.update_rules import disco
+  from disco_rl.update_rules import registry
+
+  rng = random.Random(_SEED.value)
+  agent = {
+    name: _evaluation('').settings[name]
+    for name in ('unroll_length', 'batch_size', 'num_environments')
+  }
+  agent |= {'replay_capacity': 8, 'hidden_sizes': (8,)}
+  trainer = disco_rl.Trainer('catch/4x3', 'actor_critic', **agent)
+  trainer.train(2, show_progress=False)
+  trainer.save(root / 'agent.npz')
+  trainer.policy().save(root / 'policy.npz')
+  network = meta_network.MetaNetworkConfig(
+    prediction_size=0, lstm_size=8, meta_rnn_size=4
+  )
+  rule = initial_rule.draw(jax.random.key(0), network)
+  registry.save(root / 'rule.npz', disco.Disco(network), rule)
+
+  def read_agent(path: pathlib.Path) -> Any:
+    trainer.load(path)
+    return trainer._saved()
+
+  readers: dict[str, Callable[[pathlib.Path], Any]] = {
+    'agent.npz': read_agent,
+    'policy.npz': lambda path: disco_rl.load_policy(path).params,
+    'rule.npz': weights.load,
+  }
+  for name, read in readers.items():
+    whole, copy = root / name, root / f'flipped_{name}'
+    expected = _digest(read(whole))
+    counts: collections.Counter[str] = collections.Counter()
+    for _ in range(_TIMES.value // 2 // len(readers)):
+      shutil.copy(whole, copy)
+      _flip(rng, copy)
+      try:
+        outcome = 'no effect' if _digest(read(copy)) == expected else 'SILENT'
+      except ValueError:  # Launchers report these in one line.
+        outcome = 'refused'
+      counts[outcome] += 1
+      if outcome == 'SILENT':
+        kept = root / f'silent_{sum(counts.values())}_{name}'
+        yield f'SILENT: {shutil.copy(copy, kept)}'
+    print(f'{name}: {dict(counts)}', flush=True)
+
+
+def _digest(tree: Any) -> int:
+  """Returns a checksum of all arrays of a tree."""
+  return functools.reduce(
+    lambda crc, x: zlib.crc32(np.asarray(files.to_data(x)).tobytes(), crc),
+    jax.tree.leaves(tree),
+    0,
+  )
 
 
 def _continue(
@@ -402,7 +501,7 @@ def _run(kind: Kind, workdir: pathlib.Path, steps: int) -> None:
 
 @contextlib.contextmanager
 def _started(
-  kind: Kind, workdir: pathlib.Path, steps: int
+  kind: Kind, workdir: pathlib.Path, steps: int, **changes: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
   """Starts a run in a process; its output is shown if it fails."""
   if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -416,7 +515,7 @@ def _started(
   }
   with tempfile.TemporaryFile() as output:
     with subprocess.Popen(
-      [sys.executable, *kind.arguments(steps, workdir)],
+      [sys.executable, *kind.arguments(steps, workdir, **changes)],
       cwd=_REPOSITORY,
       env={**defaults, **os.environ},
       stdout=output,
