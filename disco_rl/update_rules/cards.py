@@ -18,7 +18,6 @@ from typing import Any
 from disco_rl import config as config_lib
 from disco_rl.runtime import escaping
 from disco_rl.runtime import files
-from disco_rl.runtime import versions
 
 _MAX_BYTES = 2**20
 
@@ -96,8 +95,6 @@ def path_of(rule: files.PathLike) -> pathlib.Path:
 def read(path: files.PathLike) -> Card:
   """Reads a card; ignores entries that later versions may add.
 
-  Settings that were added since have the values with which the discovery ran.
-
   Raises:
     OSError: The file does not exist or cannot be read.
     CardError: The file is not a card, or is damaged.
@@ -110,11 +107,7 @@ def read(path: files.PathLike) -> Card:
       values['environments'] = tuple(names)
     card = Card(**values)
     _check(card)
-    if not card.settings:
-      return card
-    version = card.versions.get('disco_rl')
-    settings = versions.upgrade(card.settings, version)
-    return dataclasses.replace(card, settings=settings)
+    return card
   # RecursionError: thousands of nested brackets.
   except (AttributeError, RecursionError, TypeError, ValueError) as error:
     raise CardError(

@@ -10,6 +10,7 @@ from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.runtime import files
 from disco_rl.runtime import reports
+from disco_rl.runtime import versions
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import base
 from disco_rl.update_rules import cards
@@ -196,10 +197,20 @@ def load_with_card(
   if known is None:
     _say(f'{name} has no card next to it with recommended settings.')
   else:
+    known = _with_settings_of_then(known)
     own = {**known.settings, **own}
   rule = _build(disco.Disco, {**own, **settings, 'network': own['network']})
   _compare(name, _build(disco.Disco, own), rule)
   return LoadedRule(rule, params, name, settings, known)
+
+
+def _with_settings_of_then(card_: cards.Card) -> cards.Card:
+  """Adds settings that are newer than a discovery, with its behavior."""
+  if not card_.settings:
+    return card_
+  version = card_.versions.get('disco_rl')
+  settings = versions.upgrade(card_.settings, version)
+  return dataclasses.replace(card_, settings=settings)
 
 
 def _compare(name: str, own: base.UpdateRule, used: base.UpdateRule) -> None:

@@ -351,9 +351,9 @@ def test_agents_of_version_0_2_are_read(old: pathlib.Path) -> None:
     np.testing.assert_array_equal(
       leaf, trainer.policy().params['agent/~/logits'][name]
     )
-  weights.load(old / 'discovery' / 'rule.npz')
-  card = cards.read(old / 'discovery' / 'rule.json')
-  assert card.settings['budget_steps_per_action'] == 0
+  card = registry.load_with_card(old / 'discovery' / 'rule.npz').card
+  assert card is not None
+  assert card.settings['activation'] == 'relu'
 
 
 def test_files_of_version_0_1_are_refused_with_the_cause(
