@@ -151,7 +151,7 @@ def test_a_new_member_fills_its_replay_alone() -> None:
   keys = jax.random.split(jax.random.key(0), 2)
   _, members, _ = group.step(RULE_PARAMS, group.init(keys, RULE_PARAMS))
   steps = [x.save_state()['counts'][2] for x in made]
-  each = group.steps.of_member // EACH
+  each = group.config.inner_loop.steps(updates=4, validations=1) // EACH
   assert steps == 2 * [each + 2 * LENGTH]
   assert micro.collector.counters['added'].tolist() == 2 * [(4 + 2) * EACH]
 
