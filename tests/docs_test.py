@@ -22,9 +22,11 @@ import disco_rl
 from disco_rl import extras
 from disco_rl.evaluation import runner
 from disco_rl.meta_training import meta_trainer
+from disco_rl.runtime import workdirs
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources
+from launch import common
 from launch import sweep
 
 _ROOT = launching.REPOSITORY
@@ -207,7 +209,7 @@ def test_the_cards_of_rules_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     '| environment steps | 12,345 |',
     '| compute | 2 min on 2 x cpu |',
     '| `catch/6x5` | 0.5 | -1 to 1 |',
-    "| `torso` | `'a&#124;b'` |",
+    "| `torso` | `'a\\|b'` |",
   ):
     assert line in shown.splitlines()
   assert 'seed' not in shown
@@ -352,6 +354,7 @@ def test_commands_of_the_pages_are_valid(
       **settings,
     ),
   )
+  monkeypatch.setattr(workdirs, 'IMPORTED', [])
   commands = list(_commands())
   assert len(commands) > 25
   for path, (module, *flags) in commands:
@@ -367,4 +370,5 @@ def test_commands_of_the_pages_are_valid(
       # A few runs of a sweep are enough.
       flags += ['--sample=3'] if module == 'launch.sweep' else []
       with launching.parsed(*flags, base=base) as settings:
+        common.import_modules()
         assert _LAUNCHERS[module](settings), where
