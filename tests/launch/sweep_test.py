@@ -132,7 +132,7 @@ def test_suites_are_expanded(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
   'flags, rates',
   [
-    ((), (0.01, 0.005)),
+    ((), (0.01, 0.002)),
     (('--config.learning_rate=0.03',), (0.03, 0.03)),
     (('--grid=learning_rate=0.04',), (0.04, 0.04)),
   ],
@@ -145,7 +145,7 @@ def test_settings_follow_the_rule_unless_a_flag_sets_them(
   assert tuple(run.settings['learning_rate'] for run in runs) == rates
   assert [run.rule for run in runs] == [*rules]
   assert [run.settings['num_bins'] for run in runs] == [61, 101]
-  assert [run.settings['discount'] for run in runs] == [0.99, 0.997]
+  assert [run.settings['discount'] for run in runs] == [0.99, 0.99]
 
 
 def test_rules_have_short_names_unless_several_would_have_one() -> None:
@@ -404,7 +404,7 @@ def test_the_report_compares_what_fresh_agents_earn(
     run.folder: 'it is too hot' for run in runs if run.rule == 'no_y_and_z'
   }
   with launching.parsed(f'--workdir={tmp_path}', ABLATIONS):
-    sweep.report(runs, failures, tmp_path)
+    sweep.report(runs, failures, tmp_path, {})
 
   summary = metrics.read_json(tmp_path / 'summary.json')
   assert summary['seeds'] == 3
@@ -472,7 +472,7 @@ def test_scores_over_the_settings_of_agents_are_drawn(
     lambda *given: drawn.append(given) or draw(*given),
   )
   with launching.parsed(f'--workdir={tmp_path}', *arguments):
-    sweep.report(runs, {runs[-1].folder: 'diverged'}, tmp_path)
+    sweep.report(runs, {runs[-1].folder: 'diverged'}, tmp_path, {})
   ((scores, drawn_name),) = drawn
   assert drawn_name == name
   found = {
@@ -506,7 +506,7 @@ def test_a_sample_is_drawn_at_its_settings(
     lambda *given: drawn.append(draw(*given)) or drawn[0],
   )
   with launching.parsed(f'--workdir={tmp_path}', *arguments):
-    sweep.report(runs, {}, tmp_path)
+    sweep.report(runs, {}, tmp_path, {})
   (ax,) = drawn[0].axes
   labels = [float(label.get_text()) for label in ax.get_xticklabels()]
   assert labels == sorted({run.settings['entropy_cost'] for run in runs})
@@ -518,7 +518,7 @@ def test_a_sample_is_drawn_at_its_settings(
   (run,) = plan(tmp_path, *arguments)
   shutil.copytree(runs[0].folder, run.folder, dirs_exist_ok=True)
   with launching.parsed(f'--workdir={tmp_path}', *arguments):
-    sweep.report([run], {}, tmp_path)
+    sweep.report([run], {}, tmp_path, {})
   assert not (tmp_path / 'figures' / 'settings.png').exists()
 
 
