@@ -151,11 +151,12 @@ def _key_shapes(number: int) -> types.PyTree:
   return jax.eval_shape(lambda: jax.random.split(jax.random.key(0), number))
 
 
-def kept_by_forks(settings: Mapping[str, object]) -> object:
+def kept_by_forks(settings: Mapping[str, object]) -> tuple[object, ...]:
   """Returns what a fork of an evaluation must share with its source.
 
-  These are the shapes of the agents, their replay and their environments, and
-  the seed, because agents keep their random numbers.
+  These are the environment, whose state and latest returns agents keep; the
+  seed, because they keep their random numbers; and the shapes of the agents,
+  their replay and their environments.
 
   Args:
     settings: The flat settings of the fork or of its source.
@@ -177,4 +178,6 @@ def kept_by_forks(settings: Mapping[str, object]) -> object:
     jax.tree_util.keystr(path): (leaf.shape, str(leaf.dtype))
     for path, leaf in jax.tree.leaves_with_path(shapes)
   }
-  return config.seed, described
+  family = config.environment.partition('/')[0]
+  preprocessing = config.preprocessing.get(family)
+  return config.environment, preprocessing, config.seed, described

@@ -14,6 +14,7 @@ from typing import Any
 
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
+from disco_rl.runtime import reports
 from disco_rl.runtime import workdirs
 
 # The entry of config.json with the origin of a fork.
@@ -126,13 +127,18 @@ def _check(
     raise files.WorkdirError(
       f'{source}, {workdirs.written_by(source)}: {error}'
     ) from error
-  if shapes(settings) == wanted:
-    return
   differing = [
     name
     for name in sorted({*old, *settings})
     if old.get(name) != workdirs.hashable(settings.get(name))
   ]
+  if shapes(settings) == wanted:
+    changes = [
+      f'{x}={settings.get(x)!r} (there {old.get(x)!r})' for x in differing
+    ]
+    if changes:
+      reports.note(f'The run forks {source} with {", ".join(changes)}.')
+    return
 
   def fits(name: str) -> bool:
     changed = {**old, name: settings.get(name)}
