@@ -104,7 +104,7 @@ class Learner:
         specifies, the learning rate is not valid, or an optimizer is also
         given. `load_rule` describes further errors, about the rule.
     """
-    backend.check_precision()
+    backend.check_settings()
     rule, config = resolution.resolve(
       rules.load_rule(rule), {'learning_rate': learning_rate}, lambda _: spec
     )

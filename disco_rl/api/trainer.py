@@ -107,7 +107,7 @@ class Trainer(policy_lib.Acting):
       adapters.HostEnvironmentError: An environment on the host raised.
     """
     compilation_cache.leave_loops_rolled()
-    backend.check_precision()
+    backend.check_settings()
     seed = config_lib.valid('seed', seed, config_lib.CountOrZero)
     preprocessing = config_lib.plain(preprocessing)
     config_lib.check('sizes', sizes, resolution.Sizes)
@@ -161,7 +161,7 @@ class Trainer(policy_lib.Acting):
     )
     self._memory = player_lib.Memory(player_lib.action_keys(seed)[0])
     self._train_state = self._driver.init(jax.random.key(seed)[None])
-    self._is_closed = False
+    self._is_closed = self._is_training = False
 
   def train(
     self,
@@ -190,7 +190,8 @@ class Trainer(policy_lib.Acting):
       save_to: The path for `save`; None: nothing is saved.
       save_every: The number of updates between two saves, which overwrite the
         file. The last update, or the last before an error, is also saved.
-      callback: Called with each entry of the metrics, name -> value.
+      callback: Called with a copy of each entry of the metrics, name -> value.
+        It may save the agent, act and evaluate, but not train or load it.
       show_progress: Whether to show a bar on the standard error stream.
 
     Returns:
@@ -201,7 +202,7 @@ class Trainer(policy_lib.Acting):
 
     Raises:
       ValueError: An argument is not valid.
-      RuntimeError: The trainer is closed, or its agent was lost.
+      RuntimeError: The trainer is closed or training, or its agent was lost.
       OSError: The file cannot be written.
       adapters.HostEnvironmentError: An environment on the host raised.
       metrics.NonFiniteError: A loss is no longer finite.
@@ -225,23 +226,28 @@ class Trainer(policy_lib.Acting):
         self.save(save_to)
       if callback is not None:
         for row in stage.rows:
-          callback(row)
+          callback(dict(row))
 
     every = (log_every, save_every) if save_to else (log_every,)
-    with signals.Requests(ends_program=False) as requests:
-      requests.listen()
-      train_loop.train(
-        self._driver,
-        self._rule_params,
-        self._get_train_state(),
-        train_loop.UpdateRange(
-          self.updates, self.updates + updates, every, self._steps
-        ),
-        on_stage,
-        lambda: requests.received is not None,
-        self._names,
-        show_progress,
-      )
+    train_state = self._get_train_state()
+    self._is_training = True
+    try:
+      with signals.Requests(ends_program=False) as requests:
+        requests.listen()
+        train_loop.train(
+          self._driver,
+          self._rule_params,
+          train_state,
+          train_loop.UpdateRange(
+            self.updates, self.updates + updates, every, self._steps
+          ),
+          on_stage,
+          lambda: requests.received is not None,
+          self._names,
+          show_progress,
+        )
+    finally:
+      self._is_training = False
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
   def _check_training(
@@ -258,7 +264,8 @@ class Trainer(policy_lib.Acting):
     """
     if self._is_closed:
       raise RuntimeError('The trainer is closed: make a new one to train.')
-    backend.check_precision()
+    self._check_idle()
+    backend.check_settings()
     updates = config_lib.valid('updates', updates, config_lib.Count)
     log_every = config_lib.valid('log_every', log_every, config_lib.Count)
     save_every = config_lib.valid('save_every', save_every, config_lib.Count)
@@ -268,6 +275,15 @@ class Trainer(policy_lib.Acting):
       files.check_writable(save_to)
     whole = self.config.whole
     return updates, whole(log_every), whole(save_every)
+
+  def _check_idle(self) -> None:
+    """Raises RuntimeError during `train`, whose state would be replaced."""
+    if self._is_training:
+      raise RuntimeError(
+        'The trainer is training: train or load its agent after `train` has '
+        'returned, not in the callback or in another thread; or make a second '
+        'Trainer.'
+      )
 
   def policy(self) -> policy_lib.Policy:
     """Returns the current policy, without the state for learning."""
@@ -301,7 +317,9 @@ class Trainer(policy_lib.Acting):
       FileNotFoundError: The file does not exist.
       ValueError: The file is damaged, or was saved with another environment,
         rule or setting, which the message names.
+      RuntimeError: The trainer is training.
     """
+    self._check_idle()
     found, saved = agent_files.load(
       path,
       self._saved(),

@@ -259,7 +259,7 @@ class Evaluation:
       FileNotFoundError: The file of the rule's weights does not exist.
       ImportError: The environment needs a package that is not installed.
     """
-    backend.check_precision()
+    backend.check_settings()
     self._config = config
     environment_registry.validate(config.environment)
     if rule is None:

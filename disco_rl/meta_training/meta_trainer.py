@@ -73,7 +73,7 @@ class MetaTrainer:
       FileNotFoundError: The file of weights does not exist.
       ImportError: An environment needs a package that is not installed.
     """
-    backend.check_precision()
+    backend.check_settings()
     build.validate((*config.environments, *config.held_out.environments))
     mesh = sharding.make_mesh(config.batch_devices)
     # Groups are known, and checked, only after environments are made, so the

@@ -318,6 +318,27 @@ def test_training_returns_metrics_by_update(trainer: disco_rl.Trainer) -> None:
   assert np.isfinite(series['loss']).all()
 
 
+def test_a_callback_may_take_its_row_apart(trainer: disco_rl.Trainer) -> None:
+  steps: list[int] = []
+  series = trainer.train(
+    2, log_every=1, callback=lambda row: steps.append(row.pop('update'))
+  )
+  np.testing.assert_array_equal(series['update'], steps)
+
+
+def test_an_agent_in_training_is_not_replaced(
+  trainer: disco_rl.Trainer, tmp_path: pathlib.Path
+) -> None:
+  path = tmp_path / 'agent.npz'
+  trainer.save(path)
+  for act in (lambda _: trainer.load(path), lambda _: trainer.train(1)):
+    updates = trainer.updates
+    with pytest.raises(RuntimeError, match='is training: .*after .train. has'):
+      trainer.train(1, callback=act)
+    assert trainer.updates == updates + 1
+  trainer.load(path)
+
+
 def test_training_continues_exactly_from_a_file(
   trainer: disco_rl.Trainer, tmp_path: pathlib.Path
 ) -> None:
@@ -788,6 +809,21 @@ def test_64_bits_are_refused(trainer: disco_rl.Trainer) -> None:
     for start in starts:
       with pytest.raises(ValueError, match='64 bits.*jax_enable_x64 .*turn it'):
         start()
+
+
+@pytest.mark.parametrize(
+  ('refusal', 'setting'),
+  [
+    (jax.numpy_rank_promotion('raise'), 'jax_numpy_rank_promotion is .raise.'),
+    (jax.numpy_dtype_promotion('strict'), 'jax_numpy_dtype_promotion is'),
+    (jax.transfer_guard('disallow'), 'jax_transfer_guard_host_to_device is'),
+  ],
+)
+def test_settings_of_jax_that_stop_programs_are_named(
+  refusal: contextlib.AbstractContextManager, setting: str
+) -> None:
+  with refusal, pytest.raises(ValueError, match=f'{setting}.*: turn it off'):
+    disco_rl.Trainer('catch/4x3', RULE, **small.AGENT)
 
 
 def test_settings_are_for_named_rules() -> None:

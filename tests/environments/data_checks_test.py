@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import decimal
+import fractions
 import types as types_lib
 from typing import Any
 import warnings
@@ -77,6 +79,8 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
   ({'reward': np.nan}, 'returned the reward nan, expected a finite number'),
   ({'reward': -np.inf}, 'the reward -inf'),
   ({'reward': 1e300}, 'the reward 1e[+]300'),
+  ({'reward': decimal.Decimal('NaN')}, r"the reward Decimal\('NaN'\)"),
+  ({'reward': 10**400}, 'the reward 1000'),
   ({'reward': None}, 'the reward None'),
   ({'reward': '1.0'}, "the reward '1.0'"),
   ({'reward': [1.0, 2.0]}, r'the reward \[1.0, 2.0\]'),
@@ -133,6 +137,39 @@ def test_resets_are_checked() -> None:
     adapters.HostEnvironmentError, match='environment 2 of 4 .*NaN or infinity'
   ):
     environment.reset()
+
+
+def test_rewards_are_whatever_float_takes() -> None:
+  rewards = (fractions.Fraction(1, 2), decimal.Decimal('0.25'), True, 2)
+  make = iter([Faulty(1, reward=reward) for reward in rewards]).__next__
+  environment = wrapping.recognize(make).build(NUMBER, 5)
+  environment.reset()
+  rewards = environment.step(ACTIONS).reward
+  np.testing.assert_array_equal(rewards, [0.5, 0.25, 1, 2])
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'reward': np.float16(np.inf)}, 'returned the reward .*inf'),
+    ({'observation': np.float16([0, np.inf])}, 'NaN or infinity in its obs'),
+  ],
+)
+def test_numbers_of_16_bits_are_checked(
+  changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  space = spaces.Box(-9, 9, (2,), np.float16)
+  monkeypatch.setattr(Faulty, 'observation_space', space)
+  monkeypatch.setitem(globals(), 'OBSERVATION', np.zeros(2, np.float16))
+  fine = {'reward': np.float16(6e4)}
+  make = iter([Faulty(2, **{**fine, **changes})]).__next__
+  environment = wrapping.recognize(make).build(1, 0)
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    environment.reset()
+    environment.step(ACTIONS[:1])
+    with pytest.raises(adapters.HostEnvironmentError, match=message):
+      environment.step(ACTIONS[:1])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 from typing import Any
+from typing import SupportsFloat
 import warnings
 
 import jax
@@ -13,8 +14,9 @@ from numpy import typing as npt
 
 from disco_rl import types
 
-# Larger numbers become infinite in float32.
-_LARGEST = float(np.finfo(np.float32).max)
+# Larger numbers become infinite in float32. The type matters: a plain float
+# would become infinite itself beside float16, and nothing exceeds that.
+_LARGEST = np.finfo(np.float32).max
 # The squares of larger observations become infinite, such as in gradients.
 LARGEST_OBSERVATION = 1e18
 # After so many lost changes of a number in a row there is a warning.
@@ -187,9 +189,10 @@ def _check_size(found: np.ndarray, path: str) -> None:
     SimulatorError: A number is not finite, or too large.
   """
   size = np.abs(found)
-  if np.max(size, initial=0) <= LARGEST_OBSERVATION:  # False for NaN.
+  largest = np.float32(LARGEST_OBSERVATION)  # See _LARGEST.
+  if np.max(size, initial=0) <= largest:  # False for NaN.
     return
-  is_wrong = ~(size <= LARGEST_OBSERVATION)
+  is_wrong = ~(size <= largest)
   index = int(np.argmax(is_wrong.reshape(len(found), -1).any(axis=1)))
   wrong = found[index][is_wrong[index]]
   if np.isfinite(wrong).all():
@@ -322,7 +325,13 @@ class StandstillCheck:
 
 
 def numbers(what: str, values: object, num_environments: int) -> np.ndarray:
-  """Returns one number from each of B environments, [B], in its own type.
+  """Returns one number from each of B environments, [B].
+
+  Args:
+    what: The name of the numbers, for messages.
+    values: Numbers of Python, NumPy or JAX, which keep their type, or objects
+      that `float` takes, such as fractions.
+    num_environments: B.
 
   Raises:
     SimulatorError: A value is not a single number, or not finite in float32.
@@ -331,6 +340,8 @@ def numbers(what: str, values: object, num_environments: int) -> np.ndarray:
     array = np.asarray(values)
   except ValueError:  # Their shapes differ.
     array = np.asarray(None)
+  if array.dtype.kind == 'O' and array.shape == (num_environments,):
+    array = _floats(array)
   if array.shape == (num_environments,) and _are_finite(array):
     return array
   for i, value in enumerate(values if np.iterable(values) else ()):
@@ -347,7 +358,19 @@ def _is_number(value: object) -> bool:
     array = np.asarray(value)
   except ValueError:
     return False
-  return not array.shape and _are_finite(array)
+  return not array.shape and _are_finite(
+    _floats(array) if array.dtype.kind == 'O' else array
+  )
+
+
+def _floats(objects: np.ndarray) -> np.ndarray:
+  """Converts objects to float64, or returns them if one is no real number."""
+  if not all(isinstance(x, SupportsFloat) for x in objects.flat):
+    return objects
+  try:
+    return objects.astype(np.float64)
+  except Exception:  # Their own, or a number out of range.
+    return objects
 
 
 def _are_finite(array: np.ndarray) -> bool:
