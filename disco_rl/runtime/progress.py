@@ -100,6 +100,8 @@ class Progress:
 
 def _can_redraw(stream: TextIO) -> bool:
   """Returns whether a stream is a terminal with a width, as tqdm needs."""
+  if os.environ.get('TERM') == 'dumb':  # It cannot go back, as in editors.
+    return False
   try:
     if not stream.isatty():
       return False

@@ -385,6 +385,13 @@ def test_progress_in_a_log_file_is_lines() -> None:
   assert last.endswith('return=7]')
 
 
+def test_progress_in_a_terminal_that_cannot_go_back_is_lines(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setenv('TERM', 'dumb')
+  assert '\r' not in _advance(_Terminal())
+
+
 def test_time_before_the_beginning_is_not_in_the_rate() -> None:
   stream = io.StringIO()
   with progress.Progress(10, stream=stream, status='compiling') as bar:
