@@ -118,6 +118,14 @@ class StartingPoint(config_lib.Settings):
     default_factory=dict
   )
 
+  def conflicts(self) -> Iterator[str]:
+    """Yields an error if these are no settings of rules."""
+    by_rule: object = self.by_rule
+    if not isinstance(by_rule, Mapping) or not all(
+      isinstance(own, Mapping) for own in by_rule.values()
+    ):
+      yield f'by_rule={by_rule!r} must map names of rules to their settings.'
+
 
 def config_of(
   settings: Mapping[str, object], rollouts: int | None = None

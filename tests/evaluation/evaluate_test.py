@@ -286,7 +286,8 @@ def test_a_rule_from_a_file_in_host_environments(
   launch(workdir, *cartpole, '--config.updates=15')
   again = metrics.read_json(workdir / 'summary.json')
   assert again['return'] == summary['return']
-  assert again['seconds'] > summary['seconds']
+  # The time until the checkpoint counts, not that after it.
+  assert again['seconds'] > 0.5 * summary['seconds']
   # Not the first episodes once more; one is made for its shapes alone.
   assert seeds == [0, 0, adapters.resumed_seed(0, 15)]
   assert adapters.resumed_seed(0, 15) != adapters.resumed_seed(0, 16) != 0

@@ -43,6 +43,11 @@ CONFIGS: Mapping[str, Settings] = {
     **records.defaults(evaluate_config.sections()).to_dict(),
     **{x: v for x, v in CATCH.items() if v is not None},
     'rule': 'actor_critic',  # Not a file to download.
+    # They fit together, also if one of them is left to the rule.
+    'batch_size': 64,
+    'num_environments': 2,
+    'replay_capacity': 1024,
+    'on_policy_share': 0.0,
   },
   'meta_training': {
     **quickstart.get_config().to_dict(),
@@ -63,7 +68,8 @@ MAY_BE_ZERO = COSTS | {
   *('warm_up_updates', 'decay_updates', 'meta_decay_steps', 'weight_decay'),
   *('rule_prediction_size', 'rule_meta_rnn_size', 'rule_transformer_layers'),
   *('torso_chunk_size', 'moments_decay', 'target_decay'),
-  'meta_value_moments_decay',
+  *('meta_value_moments_decay', 'max_gradient_norm', 'min_replay_batches'),
+  'budget_steps_per_action',
 }
 MAY_BE_MINUS_ONE = COSTS | {'torso_chunk_size'}
 MAY_BE_INFINITE = {
@@ -116,7 +122,7 @@ def test_invalid_values_raise(name: str, setting: str) -> None:
     if lists and isinstance(value, tuple):
       continue
     # Without content they change nothing.
-    valid = setting == 'preprocessing' and value == {}
+    valid = setting in ('preprocessing', 'by_rule') and value == {}
     valid |= name == 'evaluation' and setting in UNSET and value is None
     assert is_built(name, {setting: value}) == valid, value
   if setting not in TEXTS and setting != 'learning_rates':
@@ -438,4 +444,5 @@ def test_names_of_rules(
   if not sources.is_path(name):
     assert isinstance(caught.value, ValueError)
     assert 'Nearest names' in str(caught.value)
-  assert name in str(caught.value) or repr(name) in str(caught.value)
+  # Paths are absolute.
+  assert name in str(caught.value) or repr(name)[1:-1] in str(caught.value)
