@@ -178,7 +178,7 @@ def note(**changes: Any) -> dict[str, Any]:
   ('wrong', 'text'),
   [
     ({'version': 2}, 'has version 2 of the format, but this program reads'),
-    ({'version': 1}, "its note is damaged: 'network'"),
+    ({'version': 1}, "does not have: 'network'"),
     (note(network=3), 'its note is damaged'),
     (note(network={'size': 3}), "unexpected keyword argument 'size'"),
     (note(network={'lstm_size': 0}), 'lstm_size=0 must be at least 1'),
