@@ -374,7 +374,7 @@ def test_numbers_of_numpy_and_paths_of_the_home_directory(
   for name in ('agent', 'policy'):
     stored = disco_rl.load_policy(f'~/agents/{name}.npz').description
     assert stored.seed == 2
-    assert stored.rule_settings == {'discount': 0.5}
+    assert stored.rule_settings['discount'] == 0.5
     assert stored.settings['learning_rate'] == 0.25
     assert stored.settings['batch_size'] == 4
     assert tuple(stored.settings['hidden_sizes']) == (4,)

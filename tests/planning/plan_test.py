@@ -326,4 +326,4 @@ def test_flags_come_before_what_suits_a_rule(
       pytest.raises(SystemExit, match='enough'),
     ):
       launcher.main(['plan'])
-  assert made == [0.25, 1e-2]
+  assert made == [0.25, 2e-3]
