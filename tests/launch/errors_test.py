@@ -118,7 +118,7 @@ def test_a_figure_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
     'update,seed,environment_steps,return\n1,0,2,0.5\n'
   )
   output = tmp_path / 'config.json' / 'figure.png'
-  assert f"{output.parent}'" in compared(tmp_path, output)
+  assert f'{output.parent} is a file' in compared(tmp_path, output)
   assert 'must end in .png or .svg' in compared(tmp_path, tmp_path / 'a.pdf')
 
 
