@@ -30,7 +30,7 @@ for line in sys.stdin:
   fails = kind == 'fails' and not (folder / 'tried').exists()
   (folder / 'tried').touch()
   start = time.time()
-  time.sleep(0.3)
+  time.sleep(1.0)
   if not fails:
     (folder / 'summary.json').write_text(json.dumps({'updates': 4}))
   (folder / 'times.json').write_text(
