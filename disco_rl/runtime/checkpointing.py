@@ -157,7 +157,8 @@ class Checkpointer:
     are reported on the standard error stream.
 
     Args:
-      like: A tree with the structure, shapes and dtypes of the saved tree.
+      like: A dictionary of trees with the structure, shapes and dtypes of the
+        saved ones.
       restore_more: Restores data that belong to the tree but are stored
         elsewhere. If it raises, the checkpoint is treated as damaged.
       optional: Entries that may be missing from `like` or from the saved tree;

@@ -380,13 +380,14 @@ def test_resets_draw_new_levels_and_rates_and_checkpoints_keep_them(
     assert kept == [True, False, True], name
 
   with checkpointing.Checkpointer(tmp_path / 'checkpoints') as checkpointer:
-    checkpointer.save(1, group.to_checkpoint(members))
+    checkpointer.save(1, {'members': group.to_checkpoint(members)})
   fresh = group.init(next_keys, rule_params)
   assert not np.array_equal(copy_drawn(fresh)['walls'], after['walls'])
   with checkpointing.Checkpointer(tmp_path / 'checkpoints') as checkpointer:
-    restored = checkpointer.restore(group.to_checkpoint(fresh))
+    like = {'members': group.to_checkpoint(fresh)}
+    restored = checkpointer.restore(like)
   assert restored is not None
-  resumed = copy_drawn(group.resume(restored[1], 1))
+  resumed = copy_drawn(group.resume(restored[1]['members'], 1))
   jax.tree.map(np.testing.assert_array_equal, resumed, after)
 
 
