@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import os
 from typing import Self
 
@@ -219,7 +220,7 @@ class Trainer(policy_lib.Acting):
       since, self.updates = self.updates, stage.update
       self._steps = stage.environment_steps
       self._train_state = stage.train_state
-      causes = train_loop.likely_causes(stage.train_state)
+      causes = functools.partial(train_loop.likely_causes, stage.train_state)
       metrics.check_finite(stage.rows, since, causes)
       rows.extend(stage.rows)
       if save_to and (stage.is_last or stage.update % save_every == 0):

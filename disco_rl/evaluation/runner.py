@@ -4,6 +4,7 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+import functools
 import itertools
 import pathlib
 
@@ -418,7 +419,7 @@ class Evaluation:
     def on_stage(stage: train_loop.Stage) -> None:
       nonlocal latest, steps
       rows = self._rows(stage)
-      causes = train_loop.likely_causes(stage.train_state)
+      causes = functools.partial(train_loop.likely_causes, stage.train_state)
       metrics.check_finite(rows, run.step, causes, 'seed')
       writer.write(rows)
       latest, run.step = stage.train_state, stage.update

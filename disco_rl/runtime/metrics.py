@@ -1,6 +1,7 @@
 """Writes and reads metrics as CSV files, TensorBoard events and JSON files."""
 
 import collections
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -63,7 +64,10 @@ class NonFiniteError(ArithmeticError):
 
 
 def check_finite(
-  rows: Sequence[Row], since: int, likely_causes: str, series: str = ''
+  rows: Sequence[Row],
+  since: int,
+  likely_causes: Callable[[], str],
+  series: str = '',
 ) -> None:
   """Checks that all values except `return` and `success` are finite.
 
@@ -72,7 +76,8 @@ def check_finite(
   Args:
     rows: Rows whose first column is the step.
     since: The last step covered by earlier rows.
-    likely_causes: Likely causes to name in the error message.
+    likely_causes: Returns likely causes to name in the error message; it is
+      called only if a value is not finite, because it may search large states.
     series: The column that tells series apart, such as `seed`; '': there is
       one series.
 
@@ -93,7 +98,7 @@ def check_finite(
       whose = f' of {series} {row[series]}' if series else ''
       raise NonFiniteError(
         f'{", ".join(bad)}{whose} became non-finite between '
-        f'{step}s {since} and {now}. Likely causes: {likely_causes}.'
+        f'{step}s {since} and {now}. Likely causes: {likely_causes()}.'
       )
 
 
