@@ -242,7 +242,7 @@ def steps_of(
   config: EvaluationConfig, update: int, saved: Mapping[str, types.PyTree]
 ) -> int:
   """Returns the environment steps of each agent of a checkpoint."""
-  return int(saved.get(STEPS, update * config.steps_per_update))
+  return int(saved.get(STEPS, config.steps_after(update)))
 
 
 class Evaluation:

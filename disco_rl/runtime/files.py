@@ -17,10 +17,10 @@ from disco_rl import types
 
 PathLike = str | os.PathLike[str]
 
-# Answers of file systems that cannot flush files, or that cannot flush folders.
-_NO_FLUSHING = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+# Answers of file systems that do not support a request, such as to flush files.
+UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _NO_FLUSHING_OF_FOLDERS = (
-  *_NO_FLUSHING,
+  *UNSUPPORTED,
   *(errno.EACCES, errno.EBADF, errno.EISDIR, errno.EPERM),
 )
 
@@ -172,7 +172,7 @@ def _flush(path: pathlib.Path) -> bool:
       os.close(descriptor)
   except OSError as error:
     if error.errno not in (
-      _NO_FLUSHING_OF_FOLDERS if is_folder else _NO_FLUSHING
+      _NO_FLUSHING_OF_FOLDERS if is_folder else UNSUPPORTED
     ):
       raise
     return False
@@ -185,7 +185,7 @@ def if_it_can_flush() -> Iterator[None]:
   try:
     yield
   except OSError as error:
-    if error.errno not in _NO_FLUSHING:
+    if error.errno not in UNSUPPORTED:
       raise
 
 

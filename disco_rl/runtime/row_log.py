@@ -10,7 +10,6 @@ files are deleted.
 
 from collections.abc import Iterator
 import contextlib
-import errno
 import math
 import os
 import pathlib
@@ -21,8 +20,6 @@ import numpy as np
 from disco_rl.runtime import file_systems
 from disco_rl.runtime import files
 
-# Answers of file systems that do not reserve space for files.
-_NO_RESERVING = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 # A block has this fraction of the capacity: small blocks need many open files,
 # large blocks keep many rows that are no longer needed.
 _BLOCKS = 16
@@ -290,7 +287,8 @@ def _allocate(descriptor: int, size: int) -> None:
       os.posix_fallocate(descriptor, 0, size)
       return
   except OSError as error:
-    if error.errno not in _NO_RESERVING:
+    # The file system does not reserve space.
+    if error.errno not in files.UNSUPPORTED:
       raise
   while size > 0:
     size -= os.write(descriptor, bytes(min(2**20, size)))

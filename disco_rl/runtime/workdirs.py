@@ -17,6 +17,7 @@ from typing import Any
 import filelock
 
 from disco_rl import config as config_lib
+from disco_rl import extras
 from disco_rl.runtime import file_systems
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
@@ -285,15 +286,11 @@ def imports(workdir: pathlib.Path) -> list[str]:
   if not path.exists():
     return []
   names = metrics.read_json(path).get('modules')
-  if not isinstance(names, list) or not all(map(_is_module, names)):
+  if not isinstance(names, list) or not all(
+    isinstance(name, str) and extras.is_module(name) for name in names
+  ):
     raise WorkdirError(f'{path} is damaged: it does not list modules.')
   return names
-
-
-def _is_module(name: object) -> bool:
-  return isinstance(name, str) and all(
-    part.isidentifier() for part in name.split('.')
-  )
 
 
 def check_imports(workdir: pathlib.Path) -> None:

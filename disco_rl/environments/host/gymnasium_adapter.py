@@ -26,6 +26,7 @@ import jax
 import numpy as np
 
 from disco_rl import config as config_lib
+from disco_rl import extras
 from disco_rl import types
 from disco_rl.environments import base
 from disco_rl.environments.host import adapters
@@ -372,7 +373,7 @@ def is_registered(env_id: str) -> bool:
   """
   gymnasium = gymnasium_spaces.import_gymnasium()
   module, colon, registered_id = env_id.rpartition(':')
-  if colon and not _is_module(module):
+  if colon and not extras.is_module(module):
     return False
   # The name may be from the file of a stranger, which must not run code.
   if colon and module not in sys.modules:
@@ -396,14 +397,10 @@ def import_module(env_id: str) -> str | None:
   """
   module, colon, _ = env_id.rpartition(':')
   # Only names of modules can be imported, not paths.
-  if not colon or not _is_module(module):
+  if not colon or not extras.is_module(module):
     return None
   importlib.import_module(module)
   return module
-
-
-def _is_module(text: str) -> bool:
-  return all(part.isidentifier() for part in text.split('.'))
 
 
 def _takes_rgb(env_id: str) -> bool:
