@@ -1,16 +1,18 @@
 """Writes the parts of the pages that are made from the code.
 
   python docs/generate.py
+  python docs/generate.py --check
 
-A part lies between two comments, which a reader of the page does not see:
+The second command writes nothing, and fails if a page would change. A part lies
+between two comments, which a reader of the page does not see:
 
   <!-- made by docs/generate.py: NAME ARGUMENTS -->
   <!-- end -->
 
-The names are those of `_PARTS`. Pages are therefore complete as files. The
-tests fail if a part is not what this program would write.
+The names are those of `_PARTS`. Pages are therefore complete as files.
 """
 
+import argparse
 import ast
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -333,15 +335,24 @@ _PARTS = {
 
 
 def main() -> None:
-  """Writes all pages, and prints which have changed."""
+  """Writes or checks all pages, and prints which change."""
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument('--check', action='store_true')
+  is_check = parser.parse_args().check
+  has_changed = False
   for page in pages():
     before = page.read_text(encoding='utf-8')
     after = fill(before)
-    if after != before:
-      lines = difflib.ndiff(before.splitlines(), after.splitlines())
-      changed = sum(line[0] in '+-' for line in lines)
+    if after == before:
+      continue
+    has_changed = True
+    lines = difflib.ndiff(before.splitlines(), after.splitlines())
+    changed = sum(line[0] in '+-' for line in lines)
+    print(f'{page.relative_to(_ROOT)}: {changed} lines')
+    if not is_check:
       page.write_text(after, encoding='utf-8')
-      print(f'{page.relative_to(_ROOT)}: {changed} lines')
+  if is_check and has_changed:
+    sys.exit('Write these pages by python docs/generate.py.')
 
 
 if __name__ == '__main__':
