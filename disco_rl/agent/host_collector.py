@@ -156,6 +156,11 @@ class HostCollector:
       batches.append(batch)
     return dataclasses.replace(acting, key=keys), batches
 
+  def must_fill(self, index: int) -> bool:
+    """Returns whether an agent's first update needs more than one rollout."""
+    number = self._agent.config.num_environments
+    return self.replays[index].filled + number < self._first_trajectories
+
   def fill_replay(
     self,
     index: int,
@@ -166,7 +171,7 @@ class HostCollector:
     """Acts with one agent until its first update needs one more rollout.
 
     Args:
-      index: The index of the agent; one that has made an update does not act.
+      index: The index of the agent; without `must_fill` it does not act.
       environment: Its E environments alone.
       params: The parameters theta that it acts with, [1, ...].
       acting: The acting part of its state, [1].
@@ -174,12 +179,10 @@ class HostCollector:
     Returns:
       The acting part of its state afterwards.
     """
-    replay = self.replays[index]
-    number = self._agent.config.num_environments
     alone = copy.copy(self)
-    alone.replays = [replay]
+    alone.replays = [self.replays[index]]
     alone.actor = self.actor.of_one(index, environment)
-    while replay.filled + number < self._first_trajectories:
+    while self.must_fill(index):
       acting = alone._act_and_add(params, acting)
     self.actor.continue_from(index, alone.actor)
     return acting

@@ -404,7 +404,8 @@ class HostGroup(population.Group):
   ]:
     """Makes the N updates; also returns what acts, its parameters, and logs."""
     learning, acting = host_collector.split_acting(members.agent)
-    for i in range(len(micro.own)):
+    # Usually none, and the copies of states would take time in each meta-step.
+    for i in filter(micro.collector.must_fill, range(len(micro.own))):
       one = np.array([i])
       acting = offloading.put(
         acting,
