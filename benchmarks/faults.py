@@ -145,7 +145,7 @@ def _evaluation(environment: str) -> Kind:
     'log_every': 1,
     'checkpoint_every': _CHECKPOINT_EVERY,
   }
-  return Kind('launch.evaluate', 'configs.evaluate', 'updates', settings)
+  return Kind('launch.train', 'configs.evaluate', 'updates', settings)
 
 
 def _discovery(environment: str) -> Kind:

@@ -9,7 +9,7 @@ settings:
 
   disco-rl meta-train --config=ablations:no_q \
     --workdir=runs/no_q
-  disco-rl evaluate --config=quickstart \
+  disco-rl train --config=quickstart \
     --config.rule=runs/no_q/rule.npz --workdir=runs/no_q_6x5
 
 The name after the colon selects the variant; the default, `full`, is the whole

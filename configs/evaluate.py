@@ -1,6 +1,6 @@
 """Trains agents with a fixed rule.
 
-  disco-rl evaluate --config=catch \
+  disco-rl train --config=catch \
     --config.rule=disco103 --workdir=runs/catch_disco103
 
 Every setting is a flag, such as --config.learning_rate=1e-3. This command makes
@@ -52,7 +52,7 @@ def get_config(name: str = 'catch') -> ml_collections.ConfigDict:
 
 
 def base() -> ml_collections.ConfigDict:
-  """Returns all settings of disco-rl evaluate, at their defaults.
+  """Returns all settings of disco-rl train, at their defaults.
 
   Settings of agents and rules are None; see disco_rl/agent/resolution.py.
   """

@@ -4,6 +4,7 @@
 """
 
 import ast
+from collections.abc import Collection
 import difflib
 import importlib
 import os
@@ -22,6 +23,17 @@ _INSTALLED = _HERE / 'commands'
 _ROOT = _INSTALLED if _INSTALLED.is_dir() else _HERE.parent
 # Arguments that name the user's own code.
 _NAMES_CODE = re.compile(r'--?(import|config)\b|.*\bgymnasium/')
+# Other names of commands: the word of the paper, and of earlier versions.
+ALIASES = {'evaluate': 'train'}
+# Names that other programs have -> the command that does it here.
+_ELSEWHERE = {
+  **dict.fromkeys(('enjoy', 'eval', 'film', 'render', 'test', 'watch'), 'play'),
+  **dict.fromkeys(('fit', 'learn', 'run'), 'train'),
+  **dict.fromkeys(('envs', 'list', 'ls'), 'list-environments'),
+  **dict.fromkeys(('grid', 'search', 'tune'), 'sweep'),
+  **dict.fromkeys(('discover', 'metatrain'), 'meta-train'),
+  **dict.fromkeys(('curves', 'plot'), 'compare'),
+}
 
 
 def main() -> None:
@@ -49,12 +61,9 @@ def main() -> None:
     print((_ROOT / 'launch' / 'completion.bash').read_text())
     return
   launchers = _launchers()
+  name = ALIASES.get(name, name)
   if name not in launchers:
-    near = difflib.get_close_matches(name.replace('_', '-'), launchers)
-    sys.exit(
-      f'error: There is no command {name!r}: choose one of '
-      f'{", ".join(near or launchers)}.'
-    )
+    sys.exit(f'error: {_unknown(name, [*launchers, *ALIASES])}')
   del sys.argv[1]
   module = f'launch.{launchers[name].stem}'
   runpy.run_module(module, run_name='__main__', alter_sys=True)
@@ -67,6 +76,18 @@ def _launchers() -> dict[str, pathlib.Path]:
     for path in sorted((_ROOT / 'launch').glob('*.py'))
     if "__name__ == '__main__'" in path.read_text()
   }
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+  """Returns a message that proposes the command that is likely meant."""
+  if name.startswith('-'):
+    return f'The command comes first: disco-rl train {name} or another one.'
+  plain = name.replace('_', '-').lower()
+  near = difflib.get_close_matches(plain, known)
+  meant = [_ELSEWHERE[plain]] if plain in _ELSEWHERE else near
+  if meant:
+    return f'There is no command {name!r}: did you mean {", ".join(meant)}?'
+  return f'There is no command {name!r}: choose one of {", ".join(known)}.'
 
 
 def _help() -> str:

@@ -2,7 +2,7 @@
 
   disco-rl analyse --workdir=runs/catch_disco103
 
-The rule and the agent are from a run of disco-rl evaluate, in any environment,
+The rule and the agent are from a run of disco-rl train, in any environment,
 which may still be running. The command writes those of these files that apply
 to the rule and to the observations, to the folder `analysis` of the run:
 
@@ -57,7 +57,7 @@ _ANALYSIS_SEED = 0
 def main(argv: Sequence[str]) -> None:
   """Draws all pictures."""
   if _WORKDIR.value is None:
-    fail('Name the run of disco-rl evaluate by --workdir=RUN.')
+    fail('Name the run of disco-rl train by --workdir=RUN.')
   common.begin(argv, _WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.analysis import explorer

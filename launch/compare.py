@@ -1,4 +1,4 @@
-"""Plots the learning curves of several runs of disco-rl evaluate in one figure.
+"""Plots the learning curves of several runs of disco-rl train in one figure.
 
   disco-rl compare runs/mine runs/actor_critic --output=compare.png
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> None:
   with in_one_line():
     files.check_writable(_OUTPUT.value)
   if not workdirs:
-    fail('Name at least one folder of a run of disco-rl evaluate.')
+    fail('Name at least one folder of a run of disco-rl train.')
   labels = _LABELS.value or len(workdirs) * [None]
   if len(labels) != len(workdirs):
     fail(f'--labels has {len(labels)} for {len(workdirs)} folders.')
@@ -64,10 +64,10 @@ def main(argv: Sequence[str]) -> None:
       environment, rule = f'{config["environment"]}', f'{config["rule"]}'
       curve = learning_curves.read_curve(workdir / 'metrics.csv')
     except (OSError, ValueError) as error:
-      fail(f'{workdir} contains no run of disco-rl evaluate: {error}')
+      fail(f'{workdir} contains no run of disco-rl train: {error}')
     except KeyError as error:
       fail(
-        f'{workdir} contains no run of disco-rl evaluate: config.json lacks '
+        f'{workdir} contains no run of disco-rl train: config.json lacks '
         f'{error}.'
       )
     environments.append(environment)

@@ -1,4 +1,4 @@
-"""Lists the environments that disco-rl evaluate and disco-rl meta-train accept.
+"""Lists the environments that disco-rl train and disco-rl meta-train accept.
 
   disco-rl list-environments
   disco-rl list-environments --suite=atari57 --specs

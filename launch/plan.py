@@ -225,7 +225,7 @@ def of_training(
 
   if cluster.machines > 1:
     raise ValueError(
-      f'disco-rl evaluate uses one machine, not {cluster.machines}: lower '
+      f'disco-rl train uses one machine, not {cluster.machines}: lower '
       'devices, or raise devices_per_machine.'
     )
   environment = registry.make(

@@ -5,7 +5,7 @@ r"""Plays episodes with a trained agent, and draws them.
   disco-rl play --workdir=runs/objects --episodes=100 \
     --play_in=dmlab/rooms_collect_good_objects_test
 
-The agent is from a run of disco-rl evaluate, which may still be in progress, or
+The agent is from a run of disco-rl train, which may still be in progress, or
 from a file of `Trainer.save` or `Policy.save`. It plays in a new environment,
 without learning. The command prints its returns and, in NetHack, the last
 screen of each episode. It writes the pictures as a GIF, or as an MP4 if the

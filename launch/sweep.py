@@ -198,7 +198,7 @@ def _make_run(
     )
   if _SEEDS.value > 1:
     raise ValueError(
-      '--seeds is for discovery: disco-rl evaluate trains the agents of one '
+      '--seeds is for discovery: disco-rl train trains the agents of one '
       f'run in parallel. Set --config.seeds={_SEEDS.value}.'
     )
   names = runs_lib.labels(rules or [settings['rule']])

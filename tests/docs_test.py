@@ -19,6 +19,7 @@ import pytest
 
 from configs import evaluate
 import disco_rl
+from disco_rl import __main__ as command_lib
 from disco_rl import extras
 from disco_rl.evaluation import runner
 from disco_rl.meta_training import meta_trainer
@@ -34,7 +35,7 @@ _README = _ROOT / 'README.md'
 _PAGES = sorted((_ROOT / 'docs').glob('*.md'))
 _TEXTS = [_README, *_PAGES]
 _LAUNCHERS = {
-  'launch.evaluate': runner.config_of,
+  'launch.train': runner.config_of,
   'launch.meta_train': meta_trainer.config_of,
   'launch.sweep': lambda _: sweep.plan(pathlib.Path('missing')),
 }
@@ -331,7 +332,8 @@ def _commands() -> Iterator[tuple[pathlib.Path, list[str]]]:
         if words[:2] == ['python', '-m']:
           yield path, words[2:]
         elif words[:1] == ['disco-rl']:
-          yield path, [f'launch.{words[1].replace("-", "_")}', *words[2:]]
+          name = command_lib.ALIASES.get(words[1], words[1]).replace('-', '_')
+          yield path, [f'launch.{name}', *words[2:]]
 
 
 def test_runs_of_the_pages_have_folders_of_their_own() -> None:
@@ -372,7 +374,7 @@ def test_commands_of_the_pages_are_valid(
       importlib.import_module(module)  # Defines its flags.
       assert any(flag.startswith('--workdir=') for flag in flags), where
       # Builds the run's settings, as the launcher does first.
-      base = evaluate if module == 'launch.evaluate' else None
+      base = evaluate if module == 'launch.train' else None
       # A few runs of a sweep are enough.
       flags += ['--sample=3'] if module == 'launch.sweep' else []
       with launching.parsed(*flags, base=base) as settings:

@@ -1,10 +1,10 @@
-"""Calls launch.evaluate, for its tests."""
+"""Calls launch.train, for its tests."""
 
 import functools
 
 import launching
 
-from launch import evaluate
+from launch import train
 
 CONFIG = f'--config={launching.REPOSITORY}/configs/evaluate.py'
 CATCH = (
@@ -38,5 +38,5 @@ FILES = {
   'tensorboard',
 }
 
-launch = functools.partial(launching.call, evaluate)
-error = functools.partial(launching.error, evaluate)
+launch = functools.partial(launching.call, train)
+error = functools.partial(launching.error, train)

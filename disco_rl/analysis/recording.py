@@ -57,7 +57,7 @@ def load(workdir: files.PathLike, seed: int | None = None) -> Subject:
   """Loads a rule and its agent from a run; changes nothing in its folder.
 
   Args:
-    workdir: The folder of a run of disco-rl evaluate, which may still be
+    workdir: The folder of a run of disco-rl train, which may still be
       running.
     seed: The seed of the agent; None: the first agent of the run.
 

@@ -37,7 +37,7 @@ def load_policy(
 
   Args:
     path: A file written by `Policy.save` or `Trainer.save`; the folder of a run
-      of disco-rl evaluate, whose newest checkpoint is read; or the address of
+      of disco-rl train, whose newest checkpoint is read; or the address of
       such a file on a hub, hf://OWNER/REPOSITORY/PATH.npz#sha256=DIGEST.
     seed: The seed of a run's agent; None: the first. A file contains one agent.
     environment: The environment, as for `Trainer`, instead of the stored one;
@@ -68,7 +68,7 @@ def load_policy(
   if not path.exists():
     raise FileNotFoundError(
       f'{path} does not exist: name the file of an agent, or the folder of a '
-      'run of disco-rl evaluate.'
+      'run of disco-rl train.'
     )
   description, arrays = _read(path, seed, torso is not None)
   if environment is None:
@@ -104,7 +104,7 @@ def load_policy(
 def load_agent(
   workdir: files.PathLike, *, seed: int | None = None
 ) -> trainer_lib.Trainer:
-  """Loads an agent of a run of disco-rl evaluate, to be trained further.
+  """Loads an agent of a run of disco-rl train, to be trained further.
 
   The agent keeps its parameters, the states of its optimizer and its rule, its
   random numbers and, in JAX-native environments, its replay and environments:

@@ -51,7 +51,7 @@ def read_settings(workdir: files.PathLike) -> Mapping[str, object]:
   """Reads the flat settings of an evaluation from its config.json.
 
   Args:
-    workdir: The folder of a run of disco-rl evaluate.
+    workdir: The folder of a run of disco-rl train.
 
   Raises:
     files.WorkdirError: The folder does not contain such a run, contains a pipe
@@ -66,11 +66,11 @@ def read_settings(workdir: files.PathLike) -> Mapping[str, object]:
     settings = forks.read_settings(pathlib.Path(workdir), known)
   except OSError as error:
     raise files.WorkdirError(
-      f'{workdir} holds no run of disco-rl evaluate: {error}'
+      f'{workdir} holds no run of disco-rl train: {error}'
     ) from error
   if 'environment' not in settings:
     raise files.WorkdirError(
-      f'{workdir} holds no single run of disco-rl evaluate: name the folder of '
+      f'{workdir} holds no single run of disco-rl train: name the folder of '
       'one run.'
     )
   files.check_tree(pathlib.Path(workdir), is_written=False)
@@ -82,7 +82,7 @@ def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
   """Reads an agent from the newest checkpoint; changes nothing in the folder.
 
   Args:
-    workdir: The folder of a run of disco-rl evaluate.
+    workdir: The folder of a run of disco-rl train.
     seed: The seed of the agent; None: the first.
 
   Raises:

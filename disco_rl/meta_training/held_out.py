@@ -27,7 +27,7 @@ class HeldOutConfig(config_lib.Settings, prefix='held_out_'):
   """Settings of the evaluation on held-out environments.
 
   All other settings of the new agents follow from the population's; see
-  `HeldOut`. To use others, evaluate the saved rule with disco-rl evaluate.
+  `HeldOut`. To use others, evaluate the saved rule with disco-rl train.
 
   Attributes:
     environments: environments and suites, separated by commas; without any

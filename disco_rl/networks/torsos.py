@@ -109,7 +109,7 @@ class TorsoModule(hk.Module):
     if config.chunk_size == AUTOMATIC:
       raise ValueError(
         f'torso_chunk_size={AUTOMATIC} is for disco-rl meta-train and '
-        'disco-rl evaluate, which choose one that fits into memory; give a '
+        'disco-rl train, which choose one that fits into memory; give a '
         'number here, or 0 for all observations at once.'
       )
     self._config = config

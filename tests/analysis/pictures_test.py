@@ -91,7 +91,7 @@ def test_curves_need_metrics_of_the_run(tmp_path: pathlib.Path) -> None:
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: pathlib.Path) -> None:
   assert 'Name the run' in error()
-  assert 'holds no run of disco-rl evaluate' in error(workdir=str(tmp_path))
+  assert 'holds no run of disco-rl train' in error(workdir=str(tmp_path))
   evaluating.launch(tmp_path, *AGENT)
   message = 'actor_critic, is hand-designed'
   assert message in error(workdir=str(tmp_path))

@@ -1,4 +1,4 @@
-"""Tests of launch.evaluate with one run: files, resuming, errors, settings."""
+"""Tests of launch.train with one run: files, resuming, errors, settings."""
 
 import dataclasses
 import pathlib
@@ -34,7 +34,7 @@ from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import sources
-from launch import evaluate
+from launch import train
 
 
 @pytest.fixture(scope='module')
@@ -111,7 +111,7 @@ def test_a_killed_run_resumes_to_the_same_results(
   tmp_path: pathlib.Path,
   capsys: pytest.CaptureFixture[str],
 ) -> None:
-  lines = launching.kill(evaluate, tmp_path, 'update', 15, *CATCH)
+  lines = launching.kill(train, tmp_path, 'update', 15, *CATCH)
   # The standard error stream contains only progress.
   assert lines
   for line in lines:
@@ -311,7 +311,7 @@ def test_a_killed_run_of_atari_resumes_to_the_same_results(
     '--config.preprocessing.atari.height=28',
     '--config.preprocessing.atari.width=28',
   )
-  launching.kill(evaluate, tmp_path / 'killed', 'update', 15, *settings)
+  launching.kill(train, tmp_path / 'killed', 'update', 15, *settings)
   for name in ('killed', 'whole'):
     launch(tmp_path / name, *settings)
   killed, whole = (
@@ -346,7 +346,7 @@ def test_an_agent_does_not_depend_on_the_number_of_agents(
 def test_missing_flags(tmp_path: pathlib.Path, missing: str) -> None:
   given = {'config': f'{CONFIG}:catch', 'workdir': f'--workdir={tmp_path}'}
   del given[missing]
-  ended = launching.run_python('-m', 'launch.evaluate', *given.values())
+  ended = launching.run_python('-m', 'launch.train', *given.values())
   assert ended.returncode == 1
   assert re.fullmatch(f'error: .*--{missing} must have.*\n', ended.stderr)
   assert not ended.stdout

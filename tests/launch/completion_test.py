@@ -42,16 +42,16 @@ def complete(line: str) -> tuple[list[str], int]:
 @pytest.mark.parametrize(
   ('line', 'expected'),
   [
-    ('python -m launch.ev', ['launch.evaluate']),
+    ('python -m launch.tr', ['launch.train']),
     ('python -m launch.co', ['launch.compare']),
     (
-      'python -m launch.evaluate --config=configs/disco',
+      'python -m launch.train --config=configs/disco',
       ['configs/disco103.py', 'configs/disco57.py'],
     ),
-    ('python -m launch.evaluate --workdir=runs --config=conf', ['configs/']),
-    (f'{_DISCO_RL} ev', ['evaluate']),
-    (f'{_DISCO_RL} evaluate --config=ca', ['cartpole', 'catch']),
-    (f'{_DISCO_RL} evaluate runs', []),
+    ('python -m launch.train --workdir=runs --config=conf', ['configs/']),
+    (f'{_DISCO_RL} tr', ['train']),
+    (f'{_DISCO_RL} train --config=ca', ['cartpole', 'catch']),
+    (f'{_DISCO_RL} train runs', []),
     ('python -m pytest --con', []),
     ('python launch', []),
   ],

@@ -24,8 +24,8 @@ from disco_rl.runtime import digests
 from disco_rl.runtime import sharding
 from launch import compare
 from launch import errors
-from launch import evaluate
 from launch import meta_train
+from launch import train
 
 QUICKSTART = f'--config={quickstart.__file__}'
 DISCO103 = f'--config={disco103.__file__}'
@@ -98,7 +98,7 @@ def test_environments_that_cannot_be_used(
   gymnasium.register('Unusable-v0', make)
   try:
     found = launching.error(
-      evaluate,
+      train,
       tmp_path / 'run',
       f'--config={launching.REPOSITORY}/configs/evaluate.py:cartpole',
       '--config.environment=gymnasium/Unusable-v0',

@@ -120,7 +120,7 @@ def test_errors_in_one_line(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     'has no agent with seed 2: the seeds of its agents are 0 to 1'
     in error(workdir=str(run), seed=2)
   )
-  assert 'holds no run of disco-rl evaluate' in error(workdir=str(tmp_path))
+  assert 'holds no run of disco-rl train' in error(workdir=str(tmp_path))
   for flag in ('workdir', 'agent'):
     assert 'nothing.npz does not exist: name the file of an agent, or' in error(
       **{flag: str(tmp_path / 'nothing.npz')}

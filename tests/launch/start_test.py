@@ -21,8 +21,8 @@ from disco_rl.runtime import workdirs
 from disco_rl.update_rules import registry as rules
 from disco_rl.update_rules import sources
 from launch import common
-from launch import evaluate as evaluate_launcher
 from launch import scheduler
+from launch import train as train_launcher
 
 SDL = """
 import os, signal, time
@@ -119,15 +119,15 @@ def test_configs_may_be_dictionaries_or_frozen(
   with launching.parsed(*flags_of(file)) as found:
     assert found == expected
   unknown = (*flags_of(file)[:1], '--config.sedes=2')
-  assert 'sedes' in launching.error(evaluate_launcher, tmp_path, *unknown)
+  assert 'sedes' in launching.error(train_launcher, tmp_path, *unknown)
   file.write_text('def get_config():\n  pass\n')
-  message = launching.error(evaluate_launcher, tmp_path, f'--config={file}')
+  message = launching.error(train_launcher, tmp_path, f'--config={file}')
   assert f'get_config of {file} returned NoneType' in message
 
 
 @pytest.mark.parametrize('name', ['cach', 'configs/cach.py'])
 def test_a_config_that_there_is_not(name: str, tmp_path: pathlib.Path) -> None:
-  message = launching.error(evaluate_launcher, tmp_path, f'--config={name}')
+  message = launching.error(train_launcher, tmp_path, f'--config={name}')
   assert f'{name!r}. Choose one of catch, or name a file' in message
 
 
@@ -142,7 +142,7 @@ def test_a_script_may_log_and_draw(tmp_path: pathlib.Path) -> None:
 
 def test_python_without_assertions_is_refused(tmp_path: pathlib.Path) -> None:
   ended = launching.run_python(
-    '-m', 'launch.evaluate', f'--workdir={tmp_path}', PYTHONOPTIMIZE='1'
+    '-m', 'launch.train', f'--workdir={tmp_path}', PYTHONOPTIMIZE='1'
   )
   assert ended.returncode == 1
   assert ended.stderr.startswith('error: Python runs without assertions, by -O')
@@ -233,3 +233,36 @@ def test_the_folder_is_searched_only_for_what_the_user_names(
   monkeypatch.setattr(runpy, 'run_module', lambda *_, **__: None)
   command.main()
   assert (str(tmp_path) in sys.path) == is_searched
+
+
+@pytest.mark.parametrize(
+  ('name', 'meant'),
+  [
+    *[(x, 'train?') for x in ('trian', 'Train', 'learn', 'fit')],
+    *[('evalute', 'evaluate?'), ('eval', 'play?'), ('discover', 'meta-train?')],
+    *[('list_environment', 'list-environments?'), ('plot', 'compare?')],
+    *[('xyz', 'evaluate.'), ('--config=catch', 'The command comes first')],
+  ],
+)
+def test_the_command_that_is_meant_is_proposed(
+  name: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(sys, 'argv', ['disco-rl', name])
+  monkeypatch.setattr(sys, 'path', [*sys.path])
+  with pytest.raises(SystemExit) as ended:
+    command.main()
+  assert meant in str(ended.value)
+
+
+def test_evaluate_is_another_name_of_train(
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  started: list[str] = []
+  monkeypatch.setattr(sys, 'path', [*sys.path])
+  monkeypatch.setattr(
+    runpy, 'run_module', lambda name, **_: started.append(name)
+  )
+  for name in ('train', 'evaluate'):
+    monkeypatch.setattr(sys, 'argv', ['disco-rl', name])
+    command.main()
+  assert started == ['launch.train', 'launch.train']

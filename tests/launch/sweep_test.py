@@ -26,8 +26,8 @@ from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import sources
-from launch import evaluate
 from launch import sweep
+from launch import train
 
 ABLATIONS = f'--config={launching.REPOSITORY}/configs/ablations.py'
 ROBUSTNESS = f'--config={launching.REPOSITORY}/configs/robustness.py'
@@ -340,7 +340,7 @@ def test_each_run_equals_a_single_run(
     monkeypatch.setenv(name, value)
   workdir = tmp_path / 'sweep'
   launch(workdir, *TWO_RUNS)
-  launching.call(evaluate, tmp_path / 'run', *evaluating.CATCH)
+  launching.call(train, tmp_path / 'run', *evaluating.CATCH)
   run = workdir / 'rule-actor_critic'
   assert {path.name for path in run.iterdir()} == evaluating.FILES
   for name in ('metrics.csv', 'config.json'):

@@ -29,8 +29,8 @@ from disco_rl.meta_training import meta_trainer
 from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry as rule_registry
 from disco_rl.update_rules import sources
-from launch import evaluate
 from launch import meta_train
+from launch import train
 
 CONFIG = launching.REPOSITORY / 'configs' / 'evaluate.py'
 Settings = Mapping[str, Any]
@@ -332,7 +332,7 @@ def test_a_bug_in_a_config_is_not_blamed_on_a_flag_of_a_setting(
 
 
 IMPOSSIBLE = {
-  evaluate: (
+  train: (
     ('environment=cach', "'cach'. Nearest names: catch"),
     ('environment=gymnasium/CartPol-v1', 'gymnasium/CartPole-v1'),
     ('rule=actor_critc', "'actor_critc'. Nearest names: actor_critic"),
@@ -365,9 +365,9 @@ def test_impossible_settings(
   tmp_path: pathlib.Path, launcher: Any, argument: str, message: str
 ) -> None:
   workdir = tmp_path / 'run'
-  config = f'{CONFIG}:catch' if launcher is evaluate else quickstart.__file__
+  config = f'{CONFIG}:catch' if launcher is train else quickstart.__file__
   # Neither the published rule nor several devices are needed to say so.
-  other = 'rule=actor_critic' if launcher is evaluate else 'cpu_devices=1'
+  other = 'rule=actor_critic' if launcher is train else 'cpu_devices=1'
   flags = (f'--config.{flag}' for flag in (other, argument))
   found = launching.error(launcher, workdir, f'--config={config}', *flags)
   assert re.search(message, found)

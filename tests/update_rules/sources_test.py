@@ -26,7 +26,7 @@ from disco_rl.update_rules import disco
 from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources
 from disco_rl.update_rules import weights
-from launch import evaluate
+from launch import train
 
 ARRAYS = small.arrays()
 COMMIT = hubs.COMMIT
@@ -107,7 +107,7 @@ def test_discovery_and_evaluation_begin_with_a_shipped_rule(
   with pytest.raises(ValueError, match="'untrained', 'disco103', 'mine', the"):
     build.make_rule(dataclasses.replace(config, rule='actor_critic'))
   message = launching.error(
-    evaluate,
+    train,
     tmp_path / 'run',
     f'--config={launching.REPOSITORY}/configs/evaluate.py:quickstart',
     '--config.rule=mime',

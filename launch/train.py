@@ -1,6 +1,6 @@
 r"""Trains agents with a fixed rule, several seeds in parallel.
 
-  disco-rl evaluate --config=catch \
+  disco-rl train --config=catch \
     --config.rule=disco103 --workdir=runs/catch_disco103
 
 Every setting of the config is also a flag, such as --config.learning_rate=1e-3.
