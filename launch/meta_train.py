@@ -114,7 +114,14 @@ def _told(
       f'{value:.3g} in {name}.'
     )
   rule = settings_lib.shown(workdir / 'rule.npz')
-  yield f'The rule is {rule}; its folder has more.'
+  if summary['held_out']:
+    yield (
+      f'The rule is {rule}, as it was after {summary["rule_meta_step"]:,} '
+      'meta-steps: held-out agents earned most then. newest_rule.npz is beside '
+      'it.'
+    )
+  else:
+    yield f'The rule is {rule}; its folder has more.'
 
 
 def _without(
@@ -145,7 +152,8 @@ def _without(
 
 def _check_start(rule: str, workdir: pathlib.Path) -> None:
   """Raises ValueError if the run would overwrite the rule it starts from."""
-  written = [workdir / name for name in ('rule.npz', 'initial_rule.npz')]
+  names = ('rule.npz', 'newest_rule.npz', 'initial_rule.npz')
+  written = [workdir / name for name in names]
   if pathlib.Path(rule).resolve() in [path.resolve() for path in written]:
     raise ValueError(
       f'rule={rule} is a file that this run writes itself: copy it to another '

@@ -1,4 +1,7 @@
-"""Evaluates the rule on held-out environments, with new agents."""
+"""Evaluates the rule on held-out environments, with new agents.
+
+These environments also choose the rule that is saved; see `selection`.
+"""
 
 from collections.abc import Sequence
 import dataclasses
@@ -35,12 +38,15 @@ class HeldOutConfig(config_lib.Settings, prefix='held_out_'):
     every: meta-steps between two evaluations.
     updates: updates of each agent.
     seeds: number of agents in each environment.
+    patience: evaluations without a better rule after which discovery ends; 0:
+      it never ends early.
   """
 
   environments: suites.Names = ()
   every: config_lib.Count = 100
   updates: config_lib.Count = 100
   seeds: config_lib.Count = 3
+  patience: config_lib.CountOrZero = 0
 
 
 class HeldOut:

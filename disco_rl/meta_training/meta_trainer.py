@@ -15,9 +15,11 @@ from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import population
 from disco_rl.meta_training import reporting
 from disco_rl.meta_training import rule_files as rule_files_lib
+from disco_rl.meta_training import selection as selection_lib
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation
 from disco_rl.runtime import distributed
+from disco_rl.runtime import forks
 from disco_rl.runtime import memory
 from disco_rl.runtime import metrics
 from disco_rl.runtime import progress
@@ -34,12 +36,15 @@ FREE = (
   'batch_devices',
   'cpu_devices',
   'loggers',
+  'held_out_patience',
 )
 _DISK_REMEDY = (
   'Choose a --workdir on a larger disk, or lower keep_checkpoints, agents or '
   'replay_capacity.'
 )
 _HELD_OUT = 'held_out'
+# The entry of a checkpoint with the best rule so far.
+_SELECTION = 'selection'
 
 
 def config_of(settings: Mapping[str, object]) -> config_lib.MetaTrainingConfig:
@@ -119,8 +124,9 @@ class MetaTrainer:
     """Trains, or resumes from the last checkpoint in the folder.
 
     Writes config.json, initial_rule.npz, metrics.csv, tensorboard/, held_out/,
-    checkpoints/, rule.npz and its card rule.json (at each checkpoint),
-    summary.json and curves.png.
+    checkpoints/, rule.npz, the best rule in held-out environments, and
+    newest_rule.npz with their cards (at each checkpoint), summary.json and
+    curves.png.
 
     Args:
       workdir: The folder of the run.
@@ -130,11 +136,12 @@ class MetaTrainer:
 
     Returns:
       The summary, as in summary.json: meta_steps, agents, environment_steps,
-      return (by environment), held_out (by environment, of new agents),
-      seconds, compile_seconds, peak_memory_bytes, checkpoint_seconds (for which
-      saving blocked the run, since it was last resumed), digests (see
-      `digests.write_summary`). If there are several processes, only the first
-      returns it; the others only write their parts of the checkpoints.
+      return (by environment), rule_meta_step (of rule.npz), held_out (by
+      environment, of the new agents of rule.npz), seconds, compile_seconds,
+      peak_memory_bytes, checkpoint_seconds (for which saving blocked the run,
+      since it was last resumed), digests (see `digests.write_summary`). If
+      there are several processes, only the first returns it; the others only
+      write their parts of the checkpoints.
 
     Raises:
       workdirs.WorkdirError: The folder contains a run with other settings, or
@@ -169,25 +176,33 @@ class MetaTrainer:
         if run.newest_step < config.meta_steps:
           self._compile()
         state = self._meta_step.init(self._initial_params)
+        selection = None
         if newest := run.restore(
           self._meta_step.to_tree(state),
           self._meta_step.restore_replays,
           # Runs of several processes do not save environments.
-          optional=['environments', 'environment_steps'],
+          optional=['environments', 'environment_steps', _SELECTION],
         ):
           state = self._meta_step.restore(*newest)
-          rule_files.restore(state, float(newest[1]['seconds']))
-        self._train(run, rule_files, state)
+          # Scores before a fork may be of other environments or agents.
+          if run.step != forks.first_step(description):
+            selection = selection_lib.from_tree(newest[1].get(_SELECTION))
+          rule_files.restore(state, float(newest[1]['seconds']), selection)
+        selection = self._train(run, rule_files, state, selection)
       if not distributed.is_first():
         return {}
-      return run.finish(self._summary(run), self._draw)
+      return run.finish(self._summary(run, selection), self._draw)
 
-  def _summary(self, run: run_lib.Run) -> dict[str, object]:
+  def _summary(
+    self, run: run_lib.Run, selection: selection_lib.Selection | None
+  ) -> dict[str, object]:
     """Returns the part of the summary about discovery."""
+    chosen = run.step if selection is None else selection.chosen.meta_step
     return {
       'rule': self._config.rule,
       'agents': self._config.agents,
-      **reporting.summary(run.folder),
+      'rule_meta_step': chosen,
+      **reporting.summary(run.folder, chosen),
     }
 
   def _draw(self, path: pathlib.Path) -> None:
@@ -204,14 +219,21 @@ class MetaTrainer:
     run: run_lib.Run,
     rule_files: rule_files_lib.RuleFiles,
     state: meta_step.State,
-  ) -> None:
-    """Takes the remaining meta-steps; logs, evaluates and saves."""
+    selection: selection_lib.Selection | None,
+  ) -> selection_lib.Selection | None:
+    """Takes the remaining meta-steps; logs, evaluates and saves.
+
+    Returns:
+      The final selection; None if there are no held-out environments.
+    """
     config = self._config
 
     def save() -> dict[str, types.PyTree]:
-      rule_files.save(state, run.seconds)
+      rule_files.save(state, run.seconds, selection)
       self._meta_step.save_replays()
-      return self._meta_step.to_tree(state)
+      content = self._meta_step.to_tree(state)
+      tree = selection_lib.to_tree(selection)
+      return {**content, **({_SELECTION: tree} if tree else {})}
 
     with (
       run.writer() as writer,
@@ -224,9 +246,9 @@ class MetaTrainer:
         is_shown=distributed.is_first(),
       ) as bar,
     ):
-      is_last = run.step >= config.meta_steps
+      is_last = run.step >= config.meta_steps or self._is_over(selection)
       if run.step == 0:
-        self._evaluate(state, held_out_writer, bar)
+        selection = self._evaluate(state, selection, run, held_out_writer, bar)
       while not is_last:
         state, logs, norm = self._meta_step(state)
         run.listen()  # Until now there was nothing to save.
@@ -242,10 +264,29 @@ class MetaTrainer:
         bar.advance(1, **reporting.for_progress_bar(rows))
         is_complete = run.step == config.meta_steps
         if is_complete or run.step % config.held_out.every == 0:
-          self._evaluate(state, held_out_writer, bar)
+          selection = self._evaluate(
+            state, selection, run, held_out_writer, bar
+          )
+          if self._is_over(selection):
+            is_complete = True
+            bar.note(
+              f'discovery ends, since {config.held_out.patience} evaluations '
+              'did not improve on the best; a larger held_out_patience goes on'
+            )
         is_last = run.should_stop() or is_complete
         if run.is_due(is_last):
           run.save(save)
+    return selection
+
+  def _is_over(self, selection: selection_lib.Selection | None) -> bool:
+    """Returns whether discovery ends because held-out agents do not improve.
+
+    All processes get the same answer.
+    """
+    patience = self._config.held_out.patience
+    if not patience or selection is None:
+      return False
+    return bool(distributed.largest(selection.evaluations_since >= patience))
 
   def _compile(self) -> None:
     """Compiles the programs of all groups and evaluations in parallel."""
@@ -263,10 +304,14 @@ class MetaTrainer:
   def _evaluate(
     self,
     state: meta_step.State,
+    selection: selection_lib.Selection | None,
+    run: run_lib.Run,
     writer: metrics.MetricsWriter,
     bar: progress.Progress,
-  ) -> None:
-    """Evaluates the rule on held-out environments."""
+  ) -> selection_lib.Selection | None:
+    """Evaluates the rule on held-out environments; returns the selection."""
+    if not self._config.held_out.environments:
+      return None
     # Every process evaluates independently, so no communication is needed.
     params = state.rule
     returns = self._held_out.evaluate(
@@ -274,5 +319,12 @@ class MetaTrainer:
     )
     writer.write(held_out_lib.rows(state.meta_step, returns))
     shown = ', '.join(f'{k} {np.mean(v):.3g}' for k, v in returns.items())
-    if shown:
-      bar.note(f'new agents after {state.meta_step} meta-steps: {shown}')
+    bar.note(f'new agents after {state.meta_step} meta-steps: {shown}')
+    return selection_lib.add(
+      selection,
+      distributed.fetch(params),
+      returns,
+      state.meta_step,
+      reporting.total_steps(self._groups, state.environment_steps),
+      run.seconds,
+    )

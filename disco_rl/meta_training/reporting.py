@@ -101,16 +101,22 @@ def for_progress_bar(table: Sequence[metrics.Row]) -> metrics.Row:
   return {'return': _mean(returns), 'steps': f'{steps:.3g}'}
 
 
-def summary(workdir: pathlib.Path) -> dict[str, object]:
-  """Returns the part of a run's summary that its metrics contain."""
+def summary(workdir: pathlib.Path, rule_meta_step: int) -> dict[str, object]:
+  """Returns the part of a run's summary that its metrics contain.
+
+  Args:
+    workdir: The folder of the run.
+    rule_meta_step: The meta-step of rule.npz, whose held-out returns are
+      reported.
+  """
   last = _last_rows(workdir / 'metrics.csv')
-  held_out = workdir / 'held_out' / 'metrics.csv'
+  held_out = metrics.read(workdir / 'held_out' / 'metrics.csv')
   return {
     'meta_steps': int(last['meta_step'][0]),
     'environment_steps': int(np.sum(last['environment_steps'])),
     'return': _returns(last),
     'held_out': (
-      _returns(_last_rows(held_out)) if metrics.read(held_out) else {}
+      _returns(_rows_of(rule_meta_step, held_out)) if held_out else {}
     ),
   }
 
@@ -134,8 +140,15 @@ def _last_rows(path: pathlib.Path) -> dict[str, np.ndarray]:
       f'{path} has lost its rows, which the summary needs: restore the file. '
       'The rule and the checkpoints are complete.'
     )
-  is_last = columns['meta_step'] == np.max(columns['meta_step'])
-  return {key: column[is_last] for key, column in columns.items()}
+  return _rows_of(np.max(columns['meta_step']), columns)
+
+
+def _rows_of(
+  meta_step: int, columns: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+  """Returns the columns of one meta-step."""
+  is_own = columns['meta_step'] == meta_step
+  return {key: column[is_own] for key, column in columns.items()}
 
 
 def _returns(columns: Mapping[str, np.ndarray]) -> dict[str, object]:

@@ -18,6 +18,7 @@ from disco_rl.meta_training import config as config_lib
 from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import population
 from disco_rl.meta_training import reporting
+from disco_rl.meta_training import selection as selection_lib
 from disco_rl.runtime import distributed
 from disco_rl.runtime import files
 from disco_rl.runtime import metrics
@@ -63,7 +64,11 @@ def _version() -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RuleFiles:
-  """Writes rule.npz and rule.json, the card, into the folder of a run.
+  """Writes rules and their cards into the folder of a run.
+
+  With held-out environments, rule.npz is the best rule and newest_rule.npz the
+  newest one; without, rule.npz is the newest. The card of rule.npz is
+  rule.json.
 
   Attributes:
     workdir: The folder.
@@ -79,10 +84,29 @@ class RuleFiles:
   groups: Sequence[population.Group]
   settings: Mapping[str, object]
 
-  def save(self, state: meta_step.State, seconds: float) -> None:
-    """Writes both files, after these seconds of discovery."""
+  def save(
+    self,
+    state: meta_step.State,
+    seconds: float,
+    selection: selection_lib.Selection | None,
+  ) -> None:
+    """Writes the rules after these seconds of discovery."""
     steps = reporting.total_steps(self.groups, state.environment_steps)
-    self._write('rule.npz', state.rule, state.meta_step, steps, seconds)
+    newest = (state.rule, state.meta_step, steps, seconds)
+    if selection is None:
+      self._write('rule.npz', *newest)
+      return
+    chosen, count = selection.chosen, selection.newest.number + 1
+    self._write(
+      'rule.npz',
+      chosen.rule,
+      chosen.meta_step,
+      chosen.environment_steps,
+      chosen.seconds,
+      note=f' Of {count:,} evaluations up to meta-step {state.meta_step:,}, '
+      'held-out agents of this rule earned most.',
+    )
+    self._write('newest_rule.npz', *newest)
 
   def save_initial(self, params: types.Params) -> None:
     """Writes initial_rule.npz, the rule before discovery, and its card."""
@@ -95,14 +119,20 @@ class RuleFiles:
     step: int,
     environment_steps: int,
     seconds: float,
+    note: str = '',
   ) -> None:
     path = self.workdir / name
     registry.save(path, self.rule, jax.device_get(params))
-    card = self._card(path, step, environment_steps, seconds)
+    card = self._card(path, step, environment_steps, seconds, note)
     metrics.write_json(cards.path_of(path), dataclasses.asdict(card))
 
-  def restore(self, state: meta_step.State, seconds: float) -> None:
-    """Writes the rule of a checkpoint; reports weights that were lost."""
+  def restore(
+    self,
+    state: meta_step.State,
+    seconds: float,
+    selection: selection_lib.Selection | None,
+  ) -> None:
+    """Writes the rules of a checkpoint; reports weights that were lost."""
     path = self.workdir / 'rule.npz'
     try:
       weights.load(path)
@@ -112,7 +142,7 @@ class RuleFiles:
           f'{path} is missing or damaged, and is written again from the '
           f'checkpoint of meta-step {state.meta_step}. {error}'
         )
-    self.save(state, seconds)
+    self.save(state, seconds, selection)
 
   def _card(
     self,
@@ -120,6 +150,7 @@ class RuleFiles:
     step: int,
     environment_steps: int,
     seconds: float,
+    note: str,
   ) -> cards.Card:
     config = self.config
     begins = (
@@ -131,7 +162,7 @@ class RuleFiles:
       name=self.workdir.resolve().name,
       description=(
         f'Discovered in {step:,} meta-steps of {config.agents} agents on '
-        f'{_listed(config.environments)}, from {begins}.'
+        f'{_listed(config.environments)}, from {begins}.{note}'
       ),
       environments=config.environments,
       agents=config.agents,

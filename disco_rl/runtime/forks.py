@@ -97,6 +97,11 @@ def _is_origin(found: object) -> bool:
   )
 
 
+def first_step(settings: Mapping[str, Any]) -> int | None:
+  """Returns the step at which a fork begins; None for other runs."""
+  return settings[KEY]['step'] if settings.get(KEY) else None
+
+
 def read_settings(
   workdir: pathlib.Path, known: Collection[str] | None = None
 ) -> dict[str, Any]:

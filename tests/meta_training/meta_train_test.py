@@ -24,6 +24,7 @@ from configs import quickstart
 import disco_rl
 from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
+from disco_rl.meta_training import held_out
 from disco_rl.meta_training import host_group
 from disco_rl.meta_training import inner_loop
 from disco_rl.runtime import metrics
@@ -85,6 +86,8 @@ FILES = {
   'initial_rule.json',
   'initial_rule.npz',
   'metrics.csv',
+  'newest_rule.json',
+  'newest_rule.npz',
   'rule.json',
   'rule.npz',
   'summary.json',
@@ -127,7 +130,7 @@ def assert_same_run(
   assert {path.name for path in workdir.iterdir()} == {*FILES, *others}
   for name in ('metrics.csv', 'held_out/metrics.csv', 'config.json'):
     assert (workdir / name).read_text() == (expected / name).read_text()
-  for name in ('initial_rule.npz', 'rule.npz'):
+  for name in ('initial_rule.npz', 'rule.npz', 'newest_rule.npz'):
     assert not small_runs.differing(
       weights.load(workdir / name), weights.load(expected / name)
     )
@@ -137,11 +140,12 @@ def assert_same_run(
   for key in TIMES:
     del summary[key], other[key]
   assert summary == other
-  card, of_expected = (
-    dataclasses.replace(cards.read(x / 'rule.json'), compute={}, name='')
-    for x in (workdir, expected)
-  )
-  assert card == of_expected
+  for name in ('rule.json', 'newest_rule.json'):
+    card, of_expected = (
+      dataclasses.replace(cards.read(x / name), compute={}, name='')
+      for x in (workdir, expected)
+    )
+    assert card == of_expected
 
 
 @pytest.fixture(scope='module')
@@ -233,6 +237,7 @@ def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
   for name in TIMES:
     assert summary.pop(name) > 0
   columns = metrics.read(finished / 'metrics.csv')
+  chosen, _ = best(finished)
   held_out = metrics.read(finished / 'held_out' / 'metrics.csv')
   assert summary == {
     'rule': 'untrained',
@@ -240,20 +245,34 @@ def test_the_summary_agrees_with_the_metrics(finished: pathlib.Path) -> None:
     'agents': 2,
     'environment_steps': 2 * 4 * 40,
     'return': {'catch/4x3': columns['return'][-1]},
-    'held_out': {'catch/4x3': held_out['return'][-1]},
+    'rule_meta_step': held_out['meta_step'][chosen],
+    'held_out': {'catch/4x3': held_out['return'][chosen]},
     'digests': launching.digests(
       finished, 'metrics.csv', 'held_out/metrics.csv'
     ),
   }
 
 
-def test_the_card_agrees_with_the_run(finished: pathlib.Path) -> None:
-  card = cards.read(finished / 'rule.json')
-  digest = hashlib.sha256((finished / 'rule.npz').read_bytes()).hexdigest()
+def best(workdir: pathlib.Path) -> tuple[int, int]:
+  """Returns the row of the best of three evaluations, and its meta-step."""
+  columns = metrics.read(workdir / 'held_out' / 'metrics.csv')
+  zero, one, two = columns['return'].tolist()
+  smoothed = [(zero + one) / 2, (zero + one + two) / 3, (one + two) / 2]
+  row = max(range(3), key=lambda i: (smoothed[i], i))
+  return row, int(columns['meta_step'][row])
+
+
+@pytest.mark.parametrize('name', ['rule', 'newest_rule'])
+def test_the_card_agrees_with_the_run(
+  finished: pathlib.Path, name: str
+) -> None:
+  card = cards.read(finished / f'{name}.json')
+  digest = hashlib.sha256((finished / f'{name}.npz').read_bytes()).hexdigest()
   assert card.sha256 == digest
+  row, meta_step = best(finished) if name == 'rule' else (-1, 4)
   assert (card.name, card.environments) == ('run', ('catch/4x3',))
-  assert (card.agents, card.meta_steps, card.seed) == (2, 4, 0)
-  assert card.environment_steps == 2 * 4 * 40
+  assert (card.agents, card.meta_steps, card.seed) == (2, meta_step, 0)
+  assert card.environment_steps == 2 * meta_step * 40
   settings = metrics.read_json(finished / 'config.json')
   assert {'version': disco_rl.__version__, **card.settings} == settings
   assert card.versions['jax'] == jax.__version__
@@ -265,18 +284,18 @@ def test_the_card_agrees_with_the_run(finished: pathlib.Path) -> None:
   rows = metrics.read(finished / 'held_out' / 'metrics.csv')
   columns = {'mean': 'return', 'min': 'return_min', 'max': 'return_max'}
   assert card.held_out == {
-    'meta_step': 4,
+    'meta_step': meta_step,
     'updates': 4,
     'agents': 2,
     'returns': {
-      'catch/4x3': {key: rows[column][-1] for key, column in columns.items()}
+      'catch/4x3': {key: rows[column][row] for key, column in columns.items()}
     },
   }
 
 
 def test_every_parameter_of_the_rule_changes(finished: pathlib.Path) -> None:
   initial = weights.load(finished / 'initial_rule.npz')
-  rule = weights.load(finished / 'rule.npz')
+  rule = weights.load(finished / 'newest_rule.npz')
   assert small_runs.differing(rule, initial) == small_runs.differing(
     rule, jax.tree.map(lambda x: np.full_like(x, np.nan), rule)
   )
@@ -312,12 +331,45 @@ def test_a_finished_run_can_be_continued(
   rows = (workdir / 'metrics.csv').read_text()
   assert rows.count('\n') == 1 + 2
   assert (finished / 'metrics.csv').read_text().startswith(rows)
-  rule = (workdir / 'rule.npz').read_bytes()
+  rule = (workdir / 'newest_rule.npz').read_bytes()
   assert metrics.read_json(workdir / 'summary.json')['meta_steps'] == 2
 
   launch(workdir, *SMALL)
   assert_same_run(workdir, finished)
-  assert (workdir / 'rule.npz').read_bytes() != rule
+  assert (workdir / 'newest_rule.npz').read_bytes() != rule
+
+
+def test_discovery_ends_when_held_out_agents_no_longer_improve(
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+) -> None:
+  """Smoothed, the scores of 0, 1 and 2 meta-steps are 4.5, 3 and 2."""
+  returns = iter([5.0, 4.0, 0.0, 6.0, 7.0])
+  monkeypatch.setattr(
+    held_out.HeldOut,
+    'evaluate',
+    lambda *_: {'catch/4x3': np.array([next(returns)])},
+  )
+  flags = (*SMALL, '--config.held_out_every=1')
+  launch(tmp_path, *flags, '--config.held_out_patience=2')
+  printed = capsys.readouterr()
+  assert '2 evaluations did not improve' in printed.err
+  assert 'after 0 meta-steps: held-out agents earned most' in printed.out
+  rule, initial = (tmp_path / x for x in ('rule.npz', 'initial_rule.npz'))
+  assert not small_runs.differing(weights.load(rule), weights.load(initial))
+  card = cards.read(tmp_path / 'rule.json')
+  assert (card.meta_steps, card.environment_steps) == (0, 0)
+  assert 'Of 3 evaluations up to meta-step 2, held-out' in card.description
+  assert cards.read(tmp_path / 'newest_rule.json').meta_steps == 2
+
+  # Repeating it does nothing more; more patience goes on.
+  launch(tmp_path, *flags, '--config.held_out_patience=2')
+  assert metrics.read_json(tmp_path / 'summary.json')['meta_steps'] == 2
+  launch(tmp_path, *flags, '--config.held_out_patience=4')
+  summary = metrics.read_json(tmp_path / 'summary.json')
+  assert (summary['meta_steps'], summary['rule_meta_step']) == (4, 4)
+  assert summary['held_out'] == {'catch/4x3': 7.0}
 
 
 def test_a_run_that_receives_sigterm_saves_first(

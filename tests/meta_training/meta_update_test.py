@@ -247,7 +247,7 @@ def discover(workdir: pathlib.Path, **changes: Any) -> Run:
   (training_,) = made
   return Run(
     initial=saved['initial_rule.npz'],
-    final=saved['rule.npz'],
+    final=saved.get('newest_rule.npz', saved['rule.npz']),
     trials=training_.trials,
     metrics=metrics.read(workdir / 'metrics.csv'),
     held_out=metrics.read(workdir / 'held_out' / 'metrics.csv'),

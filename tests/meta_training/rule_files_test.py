@@ -35,7 +35,7 @@ def test_a_lost_rule_is_written_again(
     rule=RULE, meta_step=4, environment_steps=[np.array([20, 30, 34, 40])]
   )
   for is_reported in (True, False):
-    rule_files(tmp_path).restore(state, seconds=5.0)
+    rule_files(tmp_path).restore(state, seconds=5.0, selection=None)
     printed = capsys.readouterr().err
     assert ('checkpoint of meta-step 4' in printed) == is_reported
     assert not small_runs.differing(weights.load(path), RULE)
@@ -89,7 +89,7 @@ def test_a_lost_card_is_written_again(
     path.write_bytes(junk)
     with pytest.raises(cards.CardError, match=str(path)):
       cards.read(path)
-  rule_files(tmp_path).restore(state, seconds=5.0)
+  rule_files(tmp_path).restore(state, seconds=5.0, selection=None)
   card = cards.read(path)
   assert card.held_out == {}
   assert (card.environment_steps, card.compute['seconds']) == (84, 5.0)
@@ -101,7 +101,7 @@ def test_a_lost_card_is_written_again(
     'meta_step,environment,return,return_min,return_max\n'
     '0,catch/4x3,-0.5,-1,0\n4,catch/4x3,0.5,,1\n6,catch/4x3,1,1,1\n'
   )
-  rule_files(tmp_path).save(state, seconds=5.0)
+  rule_files(tmp_path).save(state, seconds=5.0, selection=None)
   found = {'mean': 0.5, 'min': None, 'max': 1.0}
   assert cards.read(path).held_out == {
     'meta_step': 4,
@@ -110,7 +110,7 @@ def test_a_lost_card_is_written_again(
     'returns': {'catch/4x3': found},
   }
   rows.write_bytes(b'\xff\n')
-  rule_files(tmp_path).save(state, seconds=5.0)
+  rule_files(tmp_path).save(state, seconds=5.0, selection=None)
   assert cards.read(path).held_out == {}
 
 
@@ -118,4 +118,4 @@ def test_a_lost_card_is_written_again(
 def test_a_summary_needs_rows(tmp_path: pathlib.Path, content: str) -> None:
   (tmp_path / 'metrics.csv').write_text(content)
   with pytest.raises(workdirs.WorkdirError, match='metrics.csv has lost'):
-    reporting.summary(tmp_path)
+    reporting.summary(tmp_path, 4)
