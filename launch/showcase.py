@@ -61,6 +61,7 @@ def main(argv: Sequence[str]) -> None:
   from disco_rl.runtime import forks
   from disco_rl.runtime import metrics
   from disco_rl.runtime import workdirs
+  from disco_rl.update_rules import cards
   from launch import scheduler
 
   with in_one_line(ValueError, ImportError):
@@ -95,6 +96,7 @@ def main(argv: Sequence[str]) -> None:
         on=population,
         meta_curves=run / 'curves.png',
         held_out=_held_out(run),
+        rule_meta_step=cards.read(run / 'rule.json').meta_steps or 0,
         environment=environment,
         updates=_UPDATES.value,
         trained=trained,
@@ -128,15 +130,20 @@ def _facts(run: pathlib.Path, start: str) -> dict[str, str]:
   }
 
 
-def _held_out(run: pathlib.Path) -> 'tuple[np.ndarray, np.ndarray]':
-  """Reads meta-steps and mean returns of the first held-out environment."""
+def _held_out(
+  run: pathlib.Path,
+) -> 'tuple[np.ndarray, dict[str, np.ndarray]]':
+  """Reads meta-steps and mean returns by held-out environment."""
   from disco_rl.runtime import metrics
 
   columns = metrics.read(run / 'held_out' / 'metrics.csv')
   if not columns:
-    return np.empty(0), np.empty(0)
-  is_first = columns['environment'] == columns['environment'][0]
-  return columns['meta_step'][is_first], columns['return'][is_first]
+    return np.empty(0), {}
+  names = columns['environment']
+  return np.unique(columns['meta_step']), {
+    name: columns['return'][names == name]
+    for name in dict.fromkeys(names.tolist())
+  }
 
 
 def _settings(discovery: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,6 +77,12 @@ figure.film img { height: 12rem; image-rendering: pixelated; }
 .result { border-left: 4px solid #0072B2; padding: 0.25rem 1rem; }
 pre { background: #f5f5f5; padding: 0.5rem 0.75rem; overflow-x: auto;
   font-size: 0.85rem; }
+@media (prefers-color-scheme: dark) {
+  body { color: #ddd; background: #1b1b1f; }
+  h2, th, td { border-color: #444; }
+  figcaption { color: #aaa; }
+  pre { background: #2a2a30; }
+}
 """
 
 

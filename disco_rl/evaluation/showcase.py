@@ -56,8 +56,9 @@ class Showcase:
     discovery: Facts about the run, such as its agents and seconds, by name.
     on: The environments and suites of the population, separated by commas.
     meta_curves: The PNG file of the run's curves.
-    held_out: Meta-steps [N], and the mean returns [N] of new agents trained
-      with the rule at these meta-steps.
+    held_out: Meta-steps [N], and by held-out environment the mean returns [N]
+      of new agents trained with the rule at these meta-steps.
+    rule_meta_step: The meta-step of the rule, which they have chosen.
     environment: The environment that the new agents learn.
     updates: The number of updates of each new agent.
     trained: The new agents of each rule, in the order of the table.
@@ -68,7 +69,8 @@ class Showcase:
   discovery: Mapping[str, str]
   on: str
   meta_curves: pathlib.Path
-  held_out: tuple[np.ndarray, np.ndarray]
+  held_out: tuple[np.ndarray, Mapping[str, np.ndarray]]
+  rule_meta_step: int
   environment: str
   updates: int
   trained: Sequence[Trained]
@@ -102,6 +104,8 @@ def _found(showcase: Showcase, curves: pathlib.Path) -> Iterator[pages.Block]:
   run, environment = showcase.discovery, showcase.environment
   on = showcase.on.split(',')
   elsewhere = ', in which the rule was not discovered'
+  if environment in showcase.held_out[1]:
+    elsewhere += ', but by which it was chosen'
   is_used = _is_used(environment, suites.listed(showcase.on))
   places = ', '.join(_PLACES.get(name, name) for name in on)
   yield pages.Heading('A rule was discovered', level=1)
@@ -150,14 +154,21 @@ def _how(showcase: Showcase) -> Iterator[pages.Block]:
   yield pages.Heading('How it was discovered')
   steps, values = showcase.held_out
   if len(steps):
+    kept = showcase.rule_meta_step
     yield pages.Paragraph(
-      'New agents in its held-out environment that were trained by the rule as '
-      'it was after so many steps of discovery:'
+      'Now and then the rule trained new agents in held-out environments. The '
+      f'rule after {kept:,} of {steps[-1]:,.0f} steps is kept, since the mean '
+      'return of its agents, averaged with those of the evaluations just '
+      'before and after, was the highest. The mean returns after so many steps:'
     )
     yield pages.Table(
       [
         ['steps', *(f'{step:,.0f}' for step in steps)],
-        ['mean return', *(f'{value:.2f}' for value in values)],
+        *(
+          [name, *(f'{value:.2f}' for value in of_one)]
+          for name, of_one in values.items()
+        ),
+        ['', *('kept' if step == kept else '' for step in steps)],
       ]
     )
   yield pages.Table([['the run', ''], *map(list, showcase.discovery.items())])
