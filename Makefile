@@ -22,7 +22,8 @@ run: $(VENV)/.installed
 	@$(BIN)/python -m launch.meta_train --config=configs/quickstart.py \
 	  --workdir=$(WORKDIR)
 	@echo 'Now new agents learn by the rule, and others for comparison.'
-	@$(BIN)/python -m launch.showcase --workdir=$(WORKDIR)
+	@$(BIN)/python -m launch.showcase --workdir=$(WORKDIR) \
+	  --environment=catch/7x6
 
 define ABOUT
 Discovering a rule takes about seven minutes on two cores, one of them

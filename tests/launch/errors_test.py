@@ -184,7 +184,9 @@ def test_the_folder_is_checked_before_anything_is_made(
   assert [path.name for path in tmp_path.iterdir()] == ['config.json']
 
 
-@pytest.mark.parametrize('name', ['rule.npz', 'initial_rule.npz'])
+@pytest.mark.parametrize(
+  'name', ['rule.npz', 'newest_rule.npz', 'initial_rule.npz']
+)
 def test_a_discovery_does_not_overwrite_its_start(
   name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
