@@ -73,7 +73,9 @@ def sections() -> records.Sections:
   from disco_rl.update_rules import registry
 
   return {
-    **config_lib.sections(runner.EvaluationConfig, runner.StartingPoint),
+    **config_lib.sections(
+      runner.EvaluationConfig, runner.Budget, runner.StartingPoint
+    ),
     **config_lib.sections(*registry.classes(), nested=False),
   }
 

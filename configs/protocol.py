@@ -22,7 +22,10 @@ from configs import records
 from disco_rl import config as config_lib
 
 # Settings of training that the protocol sets for each run, or does not have.
-_OF_RUNS = ('environment', 'rule', 'updates', 'by_rule')
+_OF_RUNS = (
+  *('environment', 'rule', 'steps', 'updates', 'by_rule'),
+  *('evaluate_every', 'evaluate_episodes'),
+)
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -158,7 +158,16 @@ def run(
 def settings(parsed: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
   """Returns the settings of --config, with the changes made by flags."""
   config: Any = parsed['config'].value
-  return config.to_dict()
+  chosen = config.to_dict()
+  changed = given(parsed)
+  if {'steps', 'updates'} <= changed:
+    fail(
+      '--config.steps and --config.updates both say how long to train: give '
+      'one of them.'
+    )
+  if 'updates' in changed and 'steps' in chosen:
+    chosen['steps'] = 0
+  return chosen
 
 
 def given(parsed: flags.FlagValues = flags.FLAGS) -> set[str]:

@@ -1,15 +1,17 @@
 r"""Plays episodes with a trained agent, and draws them.
 
   disco-rl play --workdir=runs/catch
+  disco-rl play --workdir=runs/catch --best
   disco-rl play --agent=agent.npz --episodes=10 --to=episodes.mp4
   disco-rl play --workdir=runs/objects --episodes=100 \
     --play_in=dmlab/rooms_collect_good_objects_test
 
 The agent is from a run of disco-rl train, which may still be in progress, or
-from a file of `Trainer.save` or `Policy.save`. It plays in a new environment,
-without learning. The command prints its returns and, in NetHack, the last
-screen of each episode. It writes the pictures as a GIF, or as an MP4 if the
-file name ends in .mp4 (which requires the extra `video`).
+from a file of `Trainer.save` or `Policy.save`. With --best it is as in its best
+evaluation during the run, see --config.evaluate_every. It plays in a new
+environment, without learning. The command prints its returns and, in NetHack,
+the last screen of each episode. It writes the pictures as a GIF, or as an MP4
+if the file name ends in .mp4 (which requires the extra `video`).
 """
 
 from collections.abc import Sequence
@@ -35,7 +37,13 @@ _AGENT = flags.DEFINE_string(
   'agent', None, 'File of an agent or a policy, or an address, hf://...'
 )
 _SEED = flags.DEFINE_integer(
-  'seed', None, "Seed of the run's agent; by default its first.", lower_bound=0
+  'seed',
+  None,
+  'Seed of one of several agents; by default the first, or the best of all.',
+  lower_bound=0,
+)
+_BEST = flags.DEFINE_bool(
+  'best', False, 'Take the agent as it was in its best evaluation.'
 )
 _PLAY_IN = flags.DEFINE_string(
   'play_in',
@@ -89,7 +97,10 @@ def main(argv: Sequence[str]) -> None:
         'it, or name the file by --to=FILE.'
       )
     policy = disco_rl.load_policy(
-      named[0], seed=_SEED.value, environment=_PLAY_IN.value
+      named[0],
+      seed=_SEED.value,
+      best=_BEST.value,
+      environment=_PLAY_IN.value,
     )
     episodes, film = _play(policy)
     _report(episodes, film)

@@ -1,9 +1,11 @@
 r"""Trains agents with a fixed rule, several seeds in parallel.
 
   disco-rl train --config=catch \
-    --config.rule=disco103 --workdir=runs/catch_disco103
+    --config.rule=disco103 --config.steps=100_000 --workdir=runs/catch_disco103
 
 Every setting of the config is also a flag, such as --config.learning_rate=1e-3.
+--config.steps counts environment steps of each agent; --config.updates counts
+its updates instead.
 Repeat the command to resume an interrupted run. `disco-rl sweep` makes many
 runs, for example with several environments and rules, and writes a report.
 
@@ -27,6 +29,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
   # Imported late: a mistyped flag should not wait for JAX to load.
   from disco_rl.evaluation import runner
   from disco_rl.evaluation import stored
+  from disco_rl.evaluation import train_loop
   from disco_rl.runtime import forks
   from disco_rl.runtime import workdirs
 
@@ -41,6 +44,9 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
       config.updates,
     )
     workdirs.check(workdir, description, runner.FREE, runner.complete)
+    if steps := config_lib.build(runner.Budget, settings).steps:
+      made = config.environment_steps
+      train_loop.report_rounding('environment steps', steps, made)
     evaluation = runner.Evaluation(config, rule)
   with in_one_line():
     evaluation.run(workdir, description)

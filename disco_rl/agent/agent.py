@@ -130,6 +130,21 @@ class AgentConfig(config_lib.Settings):
       actions += (self.first_rollouts - 1) * rollout
     return actions
 
+  def updates_for(self, actions: int, first: int = 0) -> int:
+    """Returns the updates until at least some further actions are taken.
+
+    Args:
+      actions: The number of further actions, in all environments.
+      first: The updates made before.
+
+    Returns:
+      The number of further updates, those of whole rollouts, at least one.
+    """
+    rollouts = -(-actions // (self.num_environments * self.unroll_length))
+    if not first:
+      rollouts -= self.first_rollouts - 1
+    return self.updates(max(1, rollouts))
+
   def updates(self, rollouts: int) -> int:
     """Returns the updates that follow some rollouts."""
     return rollouts * self.updates_per_rollout
@@ -217,6 +232,11 @@ class Agent:
   def environment_steps(self, updates: int) -> int:
     """Returns the environment steps until some updates are made."""
     return self.config.actions(updates) * self.environment_spec.action_repeat
+
+  def updates_for(self, environment_steps: int, first: int = 0) -> int:
+    """Returns the updates for further steps; see `AgentConfig.updates_for`."""
+    repeat = self.environment_spec.action_repeat
+    return self.config.updates_for(-(-environment_steps // repeat), first)
 
   def init(self, key: types.Array) -> AgentState:
     """Makes the initial state of an agent."""

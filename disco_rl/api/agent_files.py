@@ -22,9 +22,9 @@ import numpy as np
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import agent as agent_lib
-from disco_rl.api import checks
 from disco_rl.api import rules
 from disco_rl.environments import registry
+from disco_rl.evaluation import checks
 from disco_rl.networks import torsos
 from disco_rl.runtime import files
 from disco_rl.runtime import npz
@@ -63,6 +63,7 @@ class Description:
     objects: The names of the user's own objects, by `environment`, `rule` and
       `torso`.
     rule_digest: A checksum of the rule's parameters; None: unknown.
+    seeds: The number of agents, whose seeds count up from `seed`.
   """
 
   environment: str | None
@@ -76,6 +77,7 @@ class Description:
   environment_steps: int | None = None
   objects: Mapping[str, str] = dataclasses.field(default_factory=dict)
   rule_digest: int | None = None
+  seeds: int = 1
 
   @property
   def output_spec(self) -> types.OutputSpec:
@@ -345,6 +347,7 @@ def _check_values(description: Description) -> None:
   """Raises TypeError or ValueError if a file does not describe an agent."""
   config_lib.check_types(description)
   config_lib.check('seed', description.seed, config_lib.CountOrZero)
+  config_lib.check('seeds', description.seeds, config_lib.Count)
   for kind, outputs in (
     ('state_outputs', description.state_outputs),
     ('action_outputs', description.action_outputs),
@@ -415,6 +418,7 @@ def _facts(description: Description) -> dict[str, Any]:
     **description.settings,
     **description.objects,
     'seed': description.seed,
+    'seeds': description.seeds,
     'the parameters of the rule': description.rule_digest,
     **{f'rule.{name}': x for name, x in description.rule_settings.items()},
     **{

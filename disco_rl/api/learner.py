@@ -13,9 +13,9 @@ from disco_rl import types
 from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import learner
 from disco_rl.agent import resolution
-from disco_rl.api import checks
 from disco_rl.api import rule_checks
 from disco_rl.api import rules
+from disco_rl.evaluation import checks
 from disco_rl.maths import action_masks
 from disco_rl.networks import agent_network
 from disco_rl.runtime import backend

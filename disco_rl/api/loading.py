@@ -9,14 +9,14 @@ import jax
 
 from disco_rl import config as config_lib
 from disco_rl.api import agent_files
-from disco_rl.api import checks
-from disco_rl.api import player as player_lib
 from disco_rl.api import policy as policy_lib
 from disco_rl.api import trainer as trainer_lib
 from disco_rl.environments import base
 from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
+from disco_rl.evaluation import checks
+from disco_rl.evaluation import player as player_lib
 from disco_rl.evaluation import stored
 from disco_rl.networks import agent_network
 from disco_rl.networks import torsos
@@ -30,6 +30,7 @@ def load_policy(
   path: files.PathLike,
   *,
   seed: int | None = None,
+  best: bool = False,
   environment: object = None,
   torso: torsos.Torso | None = None,
 ) -> policy_lib.Policy:
@@ -39,7 +40,10 @@ def load_policy(
     path: A file written by `Policy.save` or `Trainer.save`; the folder of a run
       of disco-rl train, whose newest checkpoint is read; or the address of
       such a file on a hub, hf://OWNER/REPOSITORY/PATH.npz#sha256=DIGEST.
-    seed: The seed of a run's agent; None: the first. A file contains one agent.
+    seed: The seed of one of several agents; None: the first, or the best of
+      all.
+    best: Whether to take the agent of a run as it was in its best evaluation;
+      needs the run's setting evaluate_every.
     environment: The environment, as for `Trainer`, instead of the stored one;
       the stored preprocessing applies to a name. Required if the agent's
       environment was an object, or if its name gymnasium/MODULE:ID needs a
@@ -56,8 +60,8 @@ def load_policy(
     TypeError: The kind of environment is not supported.
     ValueError: The file is damaged or not an agent file, the folder does not
       contain a run, the environment or torso of the agent is unknown or does
-      not fit its parameters, a torso is given for a run or a seed for a file,
-      or the run has no such agent.
+      not fit its parameters, a torso is given for a run or `best` for a file,
+      or there is no such agent.
     checkpointing.CheckpointError: The run has no checkpoint that can be read.
     ImportError: A package that the environment or the address needs is not
       installed.
@@ -70,7 +74,7 @@ def load_policy(
       f'{path} does not exist: name the file of an agent, or the folder of a '
       'run of disco-rl train.'
     )
-  description, arrays = _read(path, seed, torso is not None)
+  description, arrays = _read(path, seed, best, torso is not None)
   if environment is None:
     environment = description.environment
   else:
@@ -154,7 +158,7 @@ def _report_change(
 
 
 def _read(
-  path: pathlib.Path, seed: int | None, has_torso: bool
+  path: pathlib.Path, seed: int | None, best: bool, has_torso: bool
 ) -> tuple[agent_files.Description, dict[str, Any]]:
   """Reads an agent of a file or a run, and its parameters by name."""
   if path.is_dir():
@@ -163,7 +167,7 @@ def _read(
         f'{path} is the folder of a run, whose settings name the torso: leave '
         'out torso=...'
       )
-    one = stored.read(path, seed)
+    one = stored.read(path, seed, best)
     description = agent_files.describe(
       one.config.environment,
       one.config.preprocessing,
@@ -176,11 +180,22 @@ def _read(
       description, environment_steps=one.environment_steps
     )
     return description, _params_of(one)
-  if seed is not None:
+  if best:
     raise ValueError(
-      f'{path} holds one agent: a seed chooses among the agents of a run.'
+      f'{path} is a file: only the folders of runs have the best agent.'
     )
-  return agent_files.read(path)
+  description, arrays = agent_files.read(path)
+  first, number = description.seed, description.seeds
+  index = 0 if seed is None else seed - first
+  if not 0 <= index < number:
+    raise ValueError(
+      f'{path} has no agent with seed {seed}: the seeds of its agents are '
+      f'{first} to {first + number - 1}.'
+    )
+  if number > 1:
+    arrays = {name: x[index : index + 1] for name, x in arrays.items()}
+    description = dataclasses.replace(description, seed=first + index, seeds=1)
+  return description, arrays
 
 
 def _params_of(one: stored.StoredAgent) -> dict[str, Any]:

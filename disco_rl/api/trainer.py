@@ -1,6 +1,9 @@
-"""Trains one agent, acts with it, saves and loads it."""
+"""Trains one or several agents, acts with them, saves and loads them."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
 import dataclasses
 import functools
 import os
@@ -16,19 +19,21 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import host_collector
 from disco_rl.agent import resolution
 from disco_rl.api import agent_files
-from disco_rl.api import player as player_lib
 from disco_rl.api import policy as policy_lib
 from disco_rl.api import rule_checks
 from disco_rl.api import rules
 from disco_rl.environments import base
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
+from disco_rl.evaluation import evaluator as evaluator_lib
+from disco_rl.evaluation import player as player_lib
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
 from disco_rl.networks import torsos
 from disco_rl.runtime import backend
 from disco_rl.runtime import compilation_cache
 from disco_rl.runtime import files
+from disco_rl.runtime import loggers as loggers_lib
 from disco_rl.runtime import metrics
 from disco_rl.runtime import npz
 from disco_rl.runtime import reports
@@ -36,15 +41,25 @@ from disco_rl.runtime import signals
 from disco_rl.update_rules import base as rule_base
 
 
+class _NoWriter:
+  """Takes the place of a `MetricsWriter` without a folder."""
+
+  def write(self, rows: Sequence[metrics.Row]) -> None:
+    """Drops rows."""
+
+
 class Trainer(policy_lib.Acting):
   """One agent that learns by a rule, in a named environment or your own.
+
+  With `seeds`, there are several, which differ only in their seeds: they learn
+  in parallel, and play and act through their policies.
 
   With environments on the host, use it as a context manager, or call `close`.
 
   Attributes:
     spec: The shapes of observations and actions, as the agent sees them.
     config: The settings of the agent, including defaults.
-    updates: The number of updates so far.
+    updates: The number of updates so far, of each agent.
   """
 
   spec: types.EnvironmentSpec
@@ -59,6 +74,7 @@ class Trainer(policy_lib.Acting):
     torso: str | torsos.Torso | None = None,
     sizes: str = 'task',
     seed: int = 0,
+    seeds: int | None = None,
     num_environments: int | None = None,
     preprocessing: registry.Preprocessing = registry.NO_CHANGES,
     **settings: object,
@@ -85,10 +101,13 @@ class Trainer(policy_lib.Acting):
         that suits the observations.
       sizes: 'task' for an agent that suits the rule and the task; 'paper' for
         the large agents of the paper.
-      seed: The seed of all random numbers.
-      num_environments: The number of parallel environments; None: that of
-        `environment` if it is an object on the host, otherwise a number that
-        suits the rule and batch_size.
+      seed: The seed of all random numbers; that of the first of several
+        agents, from which the others count up.
+      seeds: The number of agents; None: one, whose metrics have no axis of
+        agents. An agent does not depend on the number.
+      num_environments: The number of parallel environments of an agent; None:
+        that of `environment` if it is an object on the host, otherwise a number
+        that suits the rule and batch_size.
       preprocessing: Changes to a named environment, such as {'atari':
         {'frame_skip': 1}}; see `environments.registry.make`.
       **settings: Fields of `agent.AgentConfig` (unroll_length, batch_size,
@@ -110,6 +129,8 @@ class Trainer(policy_lib.Acting):
     compilation_cache.leave_loops_rolled()
     backend.check_settings()
     seed = config_lib.valid('seed', seed, config_lib.CountOrZero)
+    if seeds is not None:
+      seeds = config_lib.valid('seeds', seeds, config_lib.Count)
     preprocessing = config_lib.plain(preprocessing)
     config_lib.check('sizes', sizes, resolution.Sizes)
     # Replay on disk needs the folder of a run.
@@ -120,12 +141,18 @@ class Trainer(policy_lib.Acting):
     if isinstance(environment, str):
       registry.import_module(environment)
     source = wrapping.recognize(environment, preprocessing)
+    if source.num_environments is not None and (seeds or 1) > 1:
+      raise ValueError(
+        f'seeds={seeds} agents need environments of their own, but '
+        f'{environment!r} is a single object: pass a function that makes it, '
+        'or a name.'
+      )
     number = _resolve(num_environments, source.num_environments)
     folder = _working_directory()
     loaded, self.config, self._environment = resolution.resolve_and_make(
       loaded,
       {**settings, 'torso': torso, 'num_environments': number},
-      lambda number: source.build(number, seed),
+      lambda number: source.build(number * (seeds or 1), seed),
       sizes,
     )
     if (now := _working_directory()) != folder:
@@ -135,7 +162,7 @@ class Trainer(policy_lib.Acting):
         'from now on.'
       )
     self.spec = self._environment.spec
-    self._initialize(environment, preprocessing, loaded, seed)
+    self._initialize(environment, preprocessing, loaded, seed, seeds)
 
   def _initialize(
     self,
@@ -143,38 +170,53 @@ class Trainer(policy_lib.Acting):
     preprocessing: registry.Preprocessing,
     rule: rules.LoadedRule,
     seed: int,
+    seeds: int | None,
   ) -> None:
-    """Initializes the agent, its training and its player."""
-    self._made_from = given, preprocessing, rule, seed
+    """Initializes the agents, their training and their player."""
+    self._made_from = given, preprocessing, rule, seed, seeds
+    self._seeds = range(seed, seed + (seeds or 1))
+    self._has_axis = seeds is not None
+    self._best: evaluator_lib.Best | None = None
     compilation_cache.use_default_folder()
     self.updates = self._steps = 0
     rule_checks.check_rule(rule.rule, rule.params, self.spec)
     agent = agent_lib.make(self.config, self.spec, rule.rule)
     # Errors about shapes are raised before anything is compiled.
     jax.eval_shape(agent.init, jax.random.key(0))
-    self._description = agent_files.describe(
-      given, preprocessing, rule, seed, self.config, self.spec
+    self._description = dataclasses.replace(
+      agent_files.describe(
+        given, preprocessing, rule, seed, self.config, self.spec
+      ),
+      seeds=len(self._seeds),
     )
     self._rule_params = jax.device_put(rule.params)
-    self._driver = training.make(agent, self._environment, num_agents=1)
+    self._driver = training.make(agent, self._environment, len(self._seeds))
     self._player = player_lib.Player(
       agent.network, self._environment, given, preprocessing
     )
     self._memory = player_lib.Memory(player_lib.action_keys(seed)[0])
-    self._train_state = self._driver.init(jax.random.key(seed)[None])
+    keys = jax.vmap(jax.random.key)(np.asarray(self._seeds))
+    self._train_state = self._driver.init(keys)
     self._is_closed = self._is_training = False
 
   def train(
     self,
-    updates: int,
+    updates: int | None = None,
     log_every: int = 10,
     *,
+    steps: int | None = None,
+    evaluate_every: int = 0,
+    evaluate_episodes: int = 10,
+    workdir: files.PathLike | None = None,
+    loggers: str | Sequence[str] = (),
     save_to: files.PathLike | None = None,
     save_every: int = 100,
     callback: Callable[[train_loop.Row], None] | None = None,
     show_progress: bool = True,
   ) -> dict[str, np.ndarray]:
     """Trains the agent, by rollouts in all environments and updates.
+
+      trainer.train(steps=100_000)
 
     If an environment raises, or after an interrupt from the keyboard, the agent
     has the state of the last complete update: it can be saved, and trained
@@ -183,26 +225,41 @@ class Trainer(policy_lib.Acting):
     lost.
 
     Args:
-      updates: The number of further updates, a multiple of
-        `updates_per_rollout`, to which log_every and save_every are rounded up.
+      updates: The number of further updates, instead of `steps`; like log_every
+        and save_every rounded up to a multiple of `updates_per_rollout`.
       log_every: The number of updates between two entries of the metrics. Host
         environments step while the device learns, except in the first rollout
         of each entry.
+      steps: The number of further environment steps of each agent, rounded up
+        to whole rollouts. A line on the standard error stream says so.
+      evaluate_every: The number of environment steps between two evaluations,
+        in which the agent plays new episodes like `evaluate` with its seed,
+        without learning; 0: none. `best_policy` has the best.
+      evaluate_episodes: The number of episodes of an evaluation.
+      workdir: A folder for metrics.csv, TensorBoard's files, and those of
+        loggers; None: none. Training that goes on continues them, a new trainer
+        begins them anew.
+      loggers: 'wandb', 'mlflow' or your own, see `runtime.loggers`; they need a
+        workdir.
       save_to: The path for `save`; None: nothing is saved.
       save_every: The number of updates between two saves, which overwrite the
         file. The last update, or the last before an error, is also saved.
-      callback: Called with a copy of each entry of the metrics, name -> value.
-        It may save the agent, act and evaluate, but not train or load it.
+      callback: Called with a copy of each entry of the metrics, name -> value;
+        of several agents, also with their `seed`. It may save the agent, act
+        and evaluate, but not train or load it.
       show_progress: Whether to show a bar on the standard error stream.
 
     Returns:
       Metrics as arrays, with an entry after every `log_every` updates, at every
       save and at the end: `update`, `environment_steps`, `episodes` (finished
       so far), `return` (mean of the last 100 episodes, NaN before the first
-      ends), and metrics of the rule, means over these updates.
+      ends), `evaluation_return` (mean of an evaluation, NaN without one) and
+      metrics of the rule, means over these updates. They are arrays [points];
+      with `seeds` [seeds, points], except the first two.
 
     Raises:
       ValueError: An argument is not valid.
+      ImportError: The package of a logger is not installed.
       RuntimeError: The trainer is closed or training, or its agent was lost.
       OSError: The file cannot be written.
       adapters.HostEnvironmentError: An environment on the host raised.
@@ -210,30 +267,45 @@ class Trainer(policy_lib.Acting):
       KeyboardInterrupt: The user interrupted; raised after the current update.
     """
     updates, log_every, save_every = self._check_training(
-      updates, log_every, save_to, save_every
+      updates, steps, log_every, save_to, save_every
     )
+    evaluator = self._make_evaluator(evaluate_every, evaluate_episodes)
+    names = loggers_lib.valid(loggers)
     # Environments may change the working directory.
     save_to = None if save_to is None else files.expanded(save_to)
-    rows: list[train_loop.Row] = []
+    rows: list[list[train_loop.Row]] = []
 
     def on_stage(stage: train_loop.Stage) -> None:
       since, self.updates = self.updates, stage.update
       self._steps = stage.environment_steps
       self._train_state = stage.train_state
       causes = functools.partial(train_loop.likely_causes, stage.train_state)
-      metrics.check_finite(stage.rows, since, causes)
-      rows.extend(stage.rows)
+      own = self._with_seeds(stage.rows)
+      metrics.check_finite(
+        own if self._has_axis else stage.rows,
+        since,
+        causes,
+        'seed' if self._has_axis else '',
+      )
+      if evaluator:
+        self._best = evaluator.best
+      if stage.rows:
+        rows.append(stage.rows)
+        writer.write(own)
       if save_to and (stage.is_last or stage.update % save_every == 0):
         self.save(save_to)
       if callback is not None:
-        for row in stage.rows:
+        for row in own if self._has_axis else stage.rows:
           callback(dict(row))
 
     every = (log_every, save_every) if save_to else (log_every,)
     train_state = self._get_train_state()
     self._is_training = True
     try:
-      with signals.Requests(ends_program=False) as requests:
+      with (
+        self._writer(workdir, names) as writer,
+        signals.Requests(ends_program=False) as requests,
+      ):
         requests.listen()
         train_loop.train(
           self._driver,
@@ -246,14 +318,85 @@ class Trainer(policy_lib.Acting):
           lambda: requests.received is not None,
           self._names,
           show_progress,
+          evaluator,
         )
     finally:
       self._is_training = False
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return self._arrays(rows)
+
+  def _arrays(
+    self, rows: Sequence[Sequence[train_loop.Row]]
+  ) -> dict[str, np.ndarray]:
+    """Returns rows [points][S] as arrays by name; see `train`."""
+    arrays = {
+      name: np.array([[row[name] for row in point] for point in rows]).T
+      for name in rows[0][0]
+    }
+    common = ('update', 'environment_steps')
+    return {
+      name: x if self._has_axis and name not in common else x[0]
+      for name, x in arrays.items()
+    }
+
+  def _with_seeds(self, rows: Sequence[train_loop.Row]) -> list[train_loop.Row]:
+    """Adds the seed of each agent to its row, after the update."""
+    return [
+      {'update': row['update'], 'seed': seed, **row}
+      for seed, row in zip(self._seeds, rows)
+    ]
+
+  @contextlib.contextmanager
+  def _writer(
+    self, workdir: files.PathLike | None, loggers: Sequence[str]
+  ) -> Iterator[metrics.MetricsWriter | _NoWriter]:
+    """Opens the metrics in a folder, and the loggers."""
+    if workdir is None:
+      if loggers:
+        raise ValueError(
+          f'loggers={",".join(loggers)} need a folder for their files: '
+          "workdir='runs/NAME'."
+        )
+      yield _NoWriter()
+      return
+    workdir = files.expanded(workdir)
+    if (workdir / 'config.json').exists():
+      raise ValueError(
+        f'{workdir} holds a run of a command, whose metrics would be lost: '
+        'name another workdir.'
+      )
+    workdir.mkdir(parents=True, exist_ok=True)
+    files.check_tree(workdir, is_written=True)
+    if not self.updates:
+      (workdir / 'loggers.json').unlink(missing_ok=True)
+    described = dataclasses.asdict(self._description)
+    settings = {**described.pop('settings'), **described}
+    run = loggers_lib.Run(workdir, settings, 'update')
+    with (
+      loggers_lib.opened(loggers, run) as opened,
+      metrics.MetricsWriter(
+        workdir, self.updates or None, loggers=opened
+      ) as writer,
+    ):
+      yield writer
+
+  def _make_evaluator(
+    self, every: int, episodes: int
+  ) -> evaluator_lib.Evaluator | None:
+    """Makes the evaluator of a training; None without evaluations."""
+    every = config_lib.valid('evaluate_every', every, config_lib.CountOrZero)
+    episodes = config_lib.valid('evaluate_episodes', episodes, config_lib.Count)
+    if not every:
+      return None
+    params = self._get_train_state().agents.learner.params
+    best = self._best or evaluator_lib.no_best(params)
+    return evaluator_lib.Evaluator(
+      self._player, self._seeds, every, episodes, best
+    )
 
   def _check_training(
     self,
-    updates: int,
+    updates: int | None,
+    steps: int | None,
     log_every: int,
     save_to: files.PathLike | None,
     save_every: int,
@@ -261,20 +404,34 @@ class Trainer(policy_lib.Acting):
     """Raises the errors of `train` that are known in advance.
 
     Returns:
-      The three numbers, rounded.
+      The numbers of updates, rounded.
     """
     if self._is_closed:
       raise RuntimeError('The trainer is closed: make a new one to train.')
     self._check_idle()
     backend.check_settings()
-    updates = config_lib.valid('updates', updates, config_lib.Count)
+    if (updates is None) == (steps is None):
+      raise ValueError(
+        'Say once how long to train: steps=100_000 environment steps, or '
+        'updates=300.'
+      )
+    whole = self.config.whole
+    if updates is not None:
+      asked = config_lib.valid('updates', updates, config_lib.Count)
+      updates = whole(asked)
+      train_loop.report_rounding('updates', asked, updates)
+    else:
+      asked = config_lib.valid('steps', steps, config_lib.Count)
+      agent = self._driver.agent
+      updates = agent.updates_for(asked, self.updates)
+      made = agent.environment_steps(self.updates + updates)
+      made -= agent.environment_steps(self.updates)
+      train_loop.report_rounding('environment steps', asked, made)
     log_every = config_lib.valid('log_every', log_every, config_lib.Count)
     save_every = config_lib.valid('save_every', save_every, config_lib.Count)
-    self.config.rollouts(updates)
     if save_to is not None:
       npz.check_name(save_to)
       files.check_writable(save_to)
-    whole = self.config.whole
     return updates, whole(log_every), whole(save_every)
 
   def _check_idle(self) -> None:
@@ -286,10 +443,72 @@ class Trainer(policy_lib.Acting):
         'Trainer.'
       )
 
-  def policy(self) -> policy_lib.Policy:
-    """Returns the current policy, without the state for learning."""
-    params = host_collector.copy_params(self._current_params())
-    return policy_lib.Policy(self._describe(), params, self._player)
+  def policy(self, seed: int | None = None) -> policy_lib.Policy:
+    """Returns the current policy, without the state for learning.
+
+    Args:
+      seed: The seed of the agent; None if there is only one.
+
+    Raises:
+      ValueError: There is no such agent, or there are several.
+    """
+    return self._policy(
+      self._get_train_state().agents.learner.params,
+      self._index(seed),
+      self._steps,
+    )
+
+  def best_policy(self, seed: int | None = None) -> policy_lib.Policy:
+    """Returns the policy with the best evaluation during training.
+
+    `save` does not keep it: save the policy. Its description names the
+    environment steps after which it was reached.
+
+    Args:
+      seed: The seed of the agent; None: the best of all.
+
+    Raises:
+      ValueError: There is no such agent.
+      RuntimeError: No agent was evaluated; see `evaluate_every` of `train`.
+    """
+    best = self._best
+    if best is None or not np.isfinite(best.mean_return).any():
+      raise RuntimeError(
+        'No agent was evaluated during training: train with '
+        'evaluate_every=STEPS.'
+      )
+    index = self._index(seed, default=int(np.argmax(best.mean_return)))
+    return self._policy(best.params, index, int(best.environment_steps[index]))
+
+  def _policy(
+    self, params: types.Params, index: int, environment_steps: int
+  ) -> policy_lib.Policy:
+    """Returns the policy of one agent, with its own copy of parameters."""
+    description = dataclasses.replace(
+      self._describe(),
+      seed=self._seeds[index],
+      seeds=1,
+      environment_steps=environment_steps,
+    )
+    one = jax.tree.map(lambda x: jnp.asarray(x[index : index + 1]), params)
+    return policy_lib.Policy(
+      description, host_collector.copy_params(one), self._player
+    )
+
+  def _index(self, seed: int | None, default: int | None = None) -> int:
+    """Returns the index of the agent with a seed."""
+    if seed is None and default is not None:
+      return default
+    if seed is None and len(self._seeds) == 1:
+      return 0
+    if seed is None or seed not in self._seeds:
+      named = 'name one' if seed is None else f'no agent has the seed {seed}'
+      raise ValueError(
+        f'The trainer has agents with the seeds {self._seeds[0]} to '
+        f'{self._seeds[-1]}: {named}, as in '
+        f'trainer.policy({self._seeds[0]}).evaluate().'
+      )
+    return self._seeds.index(seed)
 
   def save(self, path: files.PathLike) -> None:
     """Saves the agent and the state of training, except host environments.
@@ -335,6 +554,7 @@ class Trainer(policy_lib.Acting):
       steps = self._driver.agent.environment_steps(self.updates)
     self._steps = steps
     self._memory.reset_core()
+    self._best = None
 
   def take_over(
     self,
@@ -375,7 +595,7 @@ class Trainer(policy_lib.Acting):
     Raises:
       TypeError: The environment was given as an object on the host.
     """
-    given, preprocessing, _, seed = self._made_from
+    given, preprocessing, _, seed, _ = self._made_from
     source = wrapping.recognize(given, preprocessing)
     if source.num_environments is not None:
       raise TypeError(
@@ -385,13 +605,15 @@ class Trainer(policy_lib.Acting):
     train_state = jax.tree.map(jnp.copy, self._get_train_state())
     new = object.__new__(type(self))
     new._names, new.config, new.spec = self._names, self.config, self.spec
-    new._environment = source.build(self.config.num_environments, seed)
+    number = self.config.num_environments * len(self._seeds)
+    new._environment = source.build(number, seed)
     new._initialize(*self._made_from)
     new._train_state = new._driver.from_file(
       train_state, self._driver.replay_contents()
     )
     new.updates, new._steps = self.updates, self._steps
     new._memory = dataclasses.replace(self._memory)
+    new._best = self._best
     if self._is_closed:
       new.close()
     return new
@@ -404,9 +626,11 @@ class Trainer(policy_lib.Acting):
 
   def __repr__(self) -> str:
     closed = ', closed' if self._is_closed else ''
-    return f'<Trainer: {self._names}, {self.updates} updates{closed}>'
+    agents = f', {len(self._seeds)} agents' * self._has_axis
+    return f'<Trainer: {self._names}{agents}, {self._steps} steps{closed}>'
 
   def _current_params(self) -> types.Params:
+    self._index(None)  # One agent acts.
     return self._get_train_state().agents.learner.params
 
   def _get_train_state(self) -> training.TrainState:

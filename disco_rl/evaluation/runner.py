@@ -22,7 +22,9 @@ from disco_rl.environments import registry as environment_registry
 from disco_rl.environments.host import adapters
 from disco_rl.evaluation import achievements
 from disco_rl.evaluation import base
+from disco_rl.evaluation import evaluator as evaluator_lib
 from disco_rl.evaluation import normalization
+from disco_rl.evaluation import player as player_lib
 from disco_rl.evaluation import statistics
 from disco_rl.evaluation import train_loop
 from disco_rl.evaluation import training
@@ -47,9 +49,14 @@ class EvaluationConfig(config_lib.Settings):
       seeds.
     seed: seed of the first agent; the others count up. An agent does not depend
       on the number of agents.
-    updates: updates of each agent, rounded up to a multiple of its
-      `updates_per_rollout`, like the next two settings.
+    updates: updates of each agent, unless `steps` is given; like `log_every`
+      and `checkpoint_every` rounded up to a multiple of its
+      `updates_per_rollout`.
     log_every: updates between two rows of metrics.
+    evaluate_every: environment steps of each agent between two evaluations, in
+      which it plays episodes in new environments, without learning from them;
+      0: none. The run keeps the best policy of each agent.
+    evaluate_episodes: episodes of each agent in an evaluation.
     checkpoint_every: updates between two checkpoints.
     checkpoint_seconds: maximal seconds between two checkpoints; more if saving
       would take over 2% of the time.
@@ -68,6 +75,8 @@ class EvaluationConfig(config_lib.Settings):
   seed: config_lib.CountOrZero = 0
   updates: config_lib.Count = 1000
   log_every: config_lib.Count = 10
+  evaluate_every: config_lib.CountOrZero = 0
+  evaluate_episodes: config_lib.Count = 10
   checkpoint_every: config_lib.Count = 1000
   checkpoint_seconds: config_lib.Bound = 60.0
   sizes: resolution.Sizes = 'task'
@@ -92,6 +101,10 @@ class EvaluationConfig(config_lib.Settings):
     """The environment steps of one agent between two updates."""
     return self.agent.actions_per_update * self._action_repeat
 
+  def updates_for(self, environment_steps: int) -> int:
+    """Returns the updates until at least some environment steps are made."""
+    return self.agent.updates_for(-(-environment_steps // self._action_repeat))
+
   @property
   def _action_repeat(self) -> int:
     return environment_registry.action_repeat(
@@ -104,6 +117,18 @@ class EvaluationConfig(config_lib.Settings):
       self.agent.rollouts(self.updates)
     except ValueError as error:
       yield str(error)
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget(config_lib.Settings):
+  """The length of a training in environment steps.
+
+  Attributes:
+    steps: environment steps of each agent, rounded up to whole rollouts,
+      instead of `updates`, which config.json has; 0: `updates` is given.
+  """
+
+  steps: config_lib.CountOrZero = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +166,7 @@ def resolve(
   """Builds the config of an evaluation from flat settings, and loads its rule.
 
   Args:
-    settings: The settings by name, and those of `StartingPoint`.
+    settings: The settings by name, and those of `Budget` and `StartingPoint`.
       `agent.resolution` chooses those of agents and rules that are None or
       absent; config.json has all of them.
     rollouts: The number of rollouts, instead of the setting `updates`; then
@@ -159,6 +184,8 @@ def resolve(
   of_agents = {*config_lib.names(agent_lib.AgentConfig)}
   chosen = {*of_agents, *of_rules, 'sizes'}
   given = _given(settings, chosen)
+  steps = config_lib.build(Budget, given).steps
+  given.pop('steps', None)
   config = config_lib.build(
     EvaluationConfig, given, agent=agent_lib.AgentConfig(), rule_settings={}
   )
@@ -176,6 +203,8 @@ def resolve(
   updates, log_every = agent.whole(config.updates), config.log_every
   if rollouts is not None:
     updates, log_every = agent.updates(rollouts), agent.updates(log_every)
+  elif steps:
+    updates = dataclasses.replace(config, agent=agent).updates_for(steps)
   config = dataclasses.replace(
     config,
     agent=agent,
@@ -198,7 +227,7 @@ def _given(
   Raises:
     ValueError: A setting is unknown or not valid.
   """
-  records = (EvaluationConfig, StartingPoint)
+  records = (EvaluationConfig, Budget, StartingPoint)
   known = {*chosen, *itertools.chain(*map(config_lib.names, records))}
   config_lib.check_names(settings, known, 'The config')
   given = {
@@ -233,6 +262,8 @@ def complete(settings: Mapping[str, object]) -> dict[str, object]:
 # of them has made. Version 0.2 did not save these.
 TRAIN_STATE = 'train_state'
 STEPS = 'environment_steps'
+# That of the best policies, an `evaluator.Best`, of runs with evaluations.
+BEST = 'best'
 _DISK_REMEDY = (
   'Choose a --workdir on a larger disk, or lower seeds or replay_capacity.'
 )
@@ -286,6 +317,7 @@ class Evaluation:
       planning.chunkings(config), lambda config: self._fit(config, update_rule)
     )
     self._driver.begin_episodes()
+    self._evaluator = self._make_evaluator() if config.evaluate_every else None
     self._chosen = planning.chosen(config.agent.choices, fits.agent.choices)
     self._achievements = achievements.Counter(environment, config.seeds)
 
@@ -299,6 +331,22 @@ class Evaluation:
     needs = driver.needs(self._rule_params)
     needs.check()
     return config, driver, needs
+
+  def _make_evaluator(self) -> evaluator_lib.Evaluator:
+    config, agent = self._config, self._driver.agent
+    player = player_lib.Player(
+      agent.network, self._environment, config.environment, config.preprocessing
+    )
+    params = jax.eval_shape(
+      jax.vmap(lambda key: agent.init(key).learner.params), self._keys()
+    )
+    return evaluator_lib.Evaluator(
+      player,
+      range(config.seed, config.seed + config.seeds),
+      config.evaluate_every,
+      config.evaluate_episodes,
+      evaluator_lib.no_best(params),
+    )
 
   def run(
     self,
@@ -320,8 +368,8 @@ class Evaluation:
       The summary, as in summary.json: environment, rule, seeds, updates,
       environment_steps, return (see `statistics.summarize`), seconds,
       compile_seconds, peak_memory_bytes, checkpoint_seconds (for which saving
-      blocked the run); in Crafter also crafter_score; digests (see
-      `digests.write_summary`).
+      blocked the run); in Crafter also crafter_score; with evaluations also
+      best_evaluation_return; digests (see `digests.write_summary`).
 
     Raises:
       workdirs.WorkdirError: The folder contains a run with other settings, or
@@ -353,7 +401,7 @@ class Evaluation:
           self._content(train_state, steps),
           lambda tree: self._driver.restore_replays(tree[TRAIN_STATE]),
           # Environments are missing after a failure.
-          optional=['environments', STEPS],
+          optional=['environments', STEPS, BEST],
         )
         if newest is not None:
           train_state = self._resume(*newest)
@@ -377,6 +425,8 @@ class Evaluation:
     environments = self._driver.save_environments()
     if environments is not None:
       content['environments'] = environments
+    if self._evaluator:
+      content[BEST] = self._evaluator.best
     return content
 
   def _resume(
@@ -384,6 +434,8 @@ class Evaluation:
   ) -> base.TrainState:
     """Continues from a checkpoint; state that it lacks starts afresh."""
     config, environments = self._config, saved.get('environments')
+    if self._evaluator and BEST in saved:
+      self._evaluator.best = saved[BEST]
     if environments is None and isinstance(self._driver, training.HostTraining):
       reports.note(
         f'{config.environment} cannot be saved, or failed: new episodes begin, '
@@ -441,6 +493,7 @@ class Evaluation:
         on_stage,
         run.should_stop,
         f'{config.environment} {config.rule}',
+        evaluator=self._evaluator,
       )
     return latest, steps
 
@@ -448,7 +501,8 @@ class Evaluation:
     """Returns a row per seed, including the environment's own metrics."""
     success = self._success_rates(stage.train_state)
     unlocked = self._achievements.advance()
-    common = ('environment_steps', 'episodes', 'return')
+    common = ['environment_steps', 'episodes', 'return']
+    common += ['evaluation_return'] * bool(self._evaluator)
     return [
       {
         'update': row['update'],
@@ -482,6 +536,9 @@ class Evaluation:
       'environment_steps': environment_steps,
       'return': statistics.summarize(train_loop.returns(train_state)),
     }
+    if self._evaluator:
+      best = self._evaluator.best.mean_return
+      summary['best_evaluation_return'] = statistics.summarize(best.tolist())
     scores = achievements.crafter_scores(run.folder / 'metrics.csv')
     if scores is not None:
       summary['crafter_score'] = statistics.summarize(scores)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import pathlib
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from disco_rl.agent import agent as agent_lib
 from disco_rl.environments import base as environment_base
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import base
+from disco_rl.evaluation import evaluator
 from disco_rl.evaluation import runner
 from disco_rl.runtime import checkpointing
 from disco_rl.runtime import files
@@ -78,16 +80,19 @@ def read_settings(workdir: files.PathLike) -> Mapping[str, object]:
   return settings
 
 
-def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
+def read(
+  workdir: files.PathLike, seed: int | None = None, best: bool = False
+) -> StoredAgent:
   """Reads an agent from the newest checkpoint; changes nothing in the folder.
 
   Args:
     workdir: The folder of a run of disco-rl train.
-    seed: The seed of the agent; None: the first.
+    seed: The seed of the agent; None: the first, or the best of all.
+    best: Whether to take the parameters of its best evaluation.
 
   Raises:
-    ValueError: The folder contains no run, or the run has no agent with this
-      seed.
+    ValueError: The folder contains no run, the run has no agent with this seed,
+      or has not evaluated its agents yet.
     checkpointing.CheckpointError: The run has no checkpoint that can be read.
     FileNotFoundError: The file of its rule no longer exists.
     ImportError: A package that the environment needs is not installed.
@@ -99,8 +104,7 @@ def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
     raise ValueError(
       f'{workdir}, {workdirs.written_by(pathlib.Path(workdir))}: {error}'
     ) from error
-  seed = config.seed if seed is None else seed
-  index = seed - config.seed
+  index = 0 if seed is None else seed - config.seed
   if not 0 <= index < config.seeds:
     raise ValueError(
       f'{workdir} has no agent with seed {seed}: the seeds of its agents are '
@@ -110,17 +114,40 @@ def read(workdir: files.PathLike, seed: int | None = None) -> StoredAgent:
     config.environment, config.preprocessing
   )
   agent = agent_lib.make(config.agent, spec, rule.rule)
-  like = {
+  like: dict[str, Any] = {
     runner.TRAIN_STATE: _shapes(agent, environment, config.seeds),
     'seconds': np.zeros(()),
     runner.STEPS: np.zeros((), np.int64),
   }
+  if best:
+    params = like[runner.TRAIN_STATE].agents.learner.params
+    like[runner.BEST] = evaluator.no_best(params)
   update, tree = checkpointing.read(
-    pathlib.Path(workdir) / 'checkpoints', like, optional=[runner.STEPS]
+    pathlib.Path(workdir) / 'checkpoints',
+    like,
+    optional=[runner.STEPS, runner.BEST],
   )
   steps = runner.steps_of(config, update, tree)
+  found = tree.get(runner.BEST) if best else None
+  if best:
+    if found is None or not np.isfinite(found.mean_return).any():
+      raise ValueError(
+        f'{workdir} has no best agent: none has been evaluated yet. '
+        '--config.evaluate_every=STEPS evaluates them during training.'
+      )
+    if seed is None:
+      index = int(np.argmax(found.mean_return))
+    steps = int(found.environment_steps[index])
   one = jax.tree.map(lambda x: x[index : index + 1], tree[runner.TRAIN_STATE])
-  return StoredAgent(config, rule, agent, spec, seed, update, steps, one)
+  if found is not None:
+    params = jax.tree.map(lambda x: x[index : index + 1], found.params)
+    learner = dataclasses.replace(one.agents.learner, params=params)
+    one = dataclasses.replace(
+      one, agents=dataclasses.replace(one.agents, learner=learner)
+    )
+  return StoredAgent(
+    config, rule, agent, spec, config.seed + index, update, steps, one
+  )
 
 
 def _shapes(

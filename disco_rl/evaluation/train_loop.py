@@ -10,10 +10,13 @@ import numpy as np
 
 from disco_rl import types
 from disco_rl.agent import actor
+from disco_rl.agent import agent as agent_lib
 from disco_rl.agent import episodes
 from disco_rl.environments.host import data_checks
 from disco_rl.evaluation import base
+from disco_rl.evaluation import evaluator as evaluator_lib
 from disco_rl.runtime import progress
+from disco_rl.runtime import reports
 
 # Metric -> value, for one agent after one stage.
 Row = dict[str, Any]
@@ -29,8 +32,9 @@ class Stage:
     train_state: The state afterwards; valid until the next stage begins, which
       donates it.
     rows: For each agent: update, environment_steps, episodes (finished so far),
-      return (mean of the last 100 episodes) and the rule's own metrics, means
-      over the stage; empty if no update was made.
+      return (mean of the last 100 episodes), evaluation_return if there are
+      evaluations (NaN in other stages), and the rule's own metrics, means over
+      the stage; empty if no update was made.
     is_last: Whether training ends with this stage, for any reason.
   """
 
@@ -67,6 +71,7 @@ def train(
   should_stop: Callable[[], bool],
   description: str,
   is_shown: bool = True,
+  evaluator: evaluator_lib.Evaluator | None = None,
 ) -> None:
   """Trains, until the last update, a request to stop, or a failure.
 
@@ -80,17 +85,19 @@ def train(
     should_stop: Called after every stage, and within stages by
       `base.Training.attempt`; True ends training.
     description: The start of the progress bar's line.
-    is_shown: Whether there is a bar.
+    is_shown: Whether there is a bar, which counts environment steps.
+    evaluator: Plays episodes with the agents, after stages that end there.
 
   Raises:
     BaseException: An environment failed; raised after `on_stage`.
   """
   update, is_last = updates.first, updates.first == updates.last
-  steps = updates.environment_steps
+  steps, count = updates.environment_steps, agents.agent.environment_steps
   is_compiled = is_last or agents.is_compiled
   with progress.Progress(
-    updates.last,
-    updates.first,
+    steps + count(updates.last) - count(updates.first),
+    steps,
+    unit='step',
     description=description,
     is_shown=is_shown,
     status='' if is_compiled else 'compiling',
@@ -103,14 +110,18 @@ def train(
         updates.last,
         *((update // n + 1) * n for n in updates.every),
       )
+      if evaluator:
+        target = min(target, evaluator.next_update(agents.agent, update))
       done = agents.attempt(
         rule_params, train_state, target - update, should_stop
       )
       train_state = done.train_state
       update += done.num_updates
-      count = agents.agent.environment_steps
-      steps += count(update) - count(update - done.num_updates)
+      new_steps = count(update) - count(update - done.num_updates)
+      steps += new_steps
       rows = _rows(update, steps, done) if done.num_updates else []
+      if evaluator and rows:
+        _evaluate(evaluator, agents.agent, update, steps, train_state, rows)
       is_last = (
         should_stop() or update == updates.last or done.failure is not None
       )
@@ -118,12 +129,37 @@ def train(
       if done.failure is not None:
         raise done.failure
       mean_return = float(np.mean([row['return'] for row in rows]))
-      bar.advance(done.num_updates, **{'return': mean_return})
+      bar.advance(new_steps, **{'return': mean_return})
 
 
 def returns(train_state: base.TrainState) -> list[float]:
   """Returns the mean return of the last episodes of each agent."""
   return episodes.mean_return_on_host(train_state.agents.episodes).tolist()
+
+
+def _evaluate(
+  evaluator: evaluator_lib.Evaluator,
+  agent: agent_lib.Agent,
+  update: int,
+  environment_steps: int,
+  train_state: base.TrainState,
+  rows: list[Row],
+) -> None:
+  """Adds the results of an evaluation to the rows; NaN if none is due."""
+  means = np.full(len(rows), np.nan)
+  if evaluator.is_due(agent, update):
+    params = train_state.agents.learner.params
+    means = evaluator.evaluate(params, environment_steps)
+  for row, mean in zip(rows, means.tolist()):
+    row['evaluation_return'] = mean
+
+
+def report_rounding(unit: str, asked: int, made: int) -> None:
+  """Says that a budget was rounded up, if it was."""
+  if made != asked:
+    reports.note(
+      f'{asked:,} {unit} are rounded up to {made:,}, to whole rollouts.'
+    )
 
 
 def likely_causes(train_state: base.TrainState) -> str:

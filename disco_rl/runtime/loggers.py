@@ -93,6 +93,11 @@ def check(names: Sequence[str]) -> None:
 Names = Annotated[tuple[str, ...], config_lib.CheckedBy(check)]
 
 
+def valid(names: str | Sequence[str]) -> tuple[str, ...]:
+  """Returns names given as a text with commas or a sequence; checks them."""
+  return config_lib.valid('loggers', names, Names)
+
+
 @contextlib.contextmanager
 def opened(names: Sequence[str], run: Run) -> Iterator[list[metrics.Logger]]:
   """Opens the loggers of a run, and closes them at its end.

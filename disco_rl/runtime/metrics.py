@@ -69,9 +69,10 @@ def check_finite(
   likely_causes: Callable[[], str],
   series: str = '',
 ) -> None:
-  """Checks that all values except `return` and `success` are finite.
+  """Checks that all values are finite, except those that may be missing.
 
-  These two values are NaN until an episode has ended.
+  `return` and `success` are NaN until an episode has ended, and
+  `evaluation_return` where agents were not evaluated.
 
   Args:
     rows: Rows whose first column is the step.
@@ -90,7 +91,7 @@ def check_finite(
     bad = [
       name
       for name, value in row.items()
-      if name not in ('return', 'success')
+      if name not in ('return', 'success', 'evaluation_return')
       and not isinstance(value, str)
       and not math.isfinite(value)
     ]

@@ -52,6 +52,8 @@ CHANGES: dict[str, Changes] = {
       'bootstrapping_is_grounded': True,
       'bootstrapping_updates': 5,
       'budget_steps_per_action': 0,
+      'evaluate_episodes': 10,
+      'evaluate_every': 0,
       'held_out_patience': 0,
       'max_gradient_norm': 0.0,
       'min_replay_batches': 0.0,

@@ -23,13 +23,13 @@ import disco_rl
 from disco_rl import types
 from disco_rl.agent import learner as learner_lib
 from disco_rl.agent import resolution
-from disco_rl.api import checks
-from disco_rl.api import player as player_lib
 from disco_rl.api import rules
 from disco_rl.environments import base
 from disco_rl.environments import wrapping
 from disco_rl.environments.host import gymnasium_adapter
 from disco_rl.environments.jax_native import catch
+from disco_rl.evaluation import checks
+from disco_rl.evaluation import player as player_lib
 from disco_rl.evaluation import runner
 from disco_rl.maths import optimizers
 from disco_rl.update_rules import disco
@@ -563,8 +563,8 @@ def test_a_trainer_acts_in_its_environment() -> None:
 
 def test_a_closed_trainer_does_not_train() -> None:
   with disco_rl.Trainer(Bandit, RULE, **small.AGENT) as trainer:
-    assert repr(trainer) == '<Trainer: Bandit ActorCritic, 0 updates>'
-  assert repr(trainer) == '<Trainer: Bandit ActorCritic, 0 updates, closed>'
+    assert repr(trainer) == '<Trainer: Bandit ActorCritic, 0 steps>'
+  assert repr(trainer) == '<Trainer: Bandit ActorCritic, 0 steps, closed>'
   with pytest.raises(RuntimeError, match='trainer is closed: make a new one'):
     trainer.train(1)
   trainer.close()

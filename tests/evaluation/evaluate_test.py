@@ -121,7 +121,7 @@ def test_a_killed_run_resumes_to_the_same_results(
 
   launch(tmp_path, *CATCH)
   printed = capsys.readouterr()
-  assert ' 50% 10/20 ' in printed.err.splitlines()[0]
+  assert ' 50% 120/240 ' in printed.err.splitlines()[0]
   assert printed.out == (tmp_path / 'summary.json').read_text()
   assert {path.name for path in tmp_path.iterdir()} == FILES
   for name in ('metrics.csv', 'config.json'):

@@ -11,12 +11,12 @@ from numpy import typing as npt
 from disco_rl import config as config_lib
 from disco_rl import types
 from disco_rl.agent import actor
-from disco_rl.api import checks
 from disco_rl.environments import base
 from disco_rl.environments import families
 from disco_rl.environments import registry
 from disco_rl.environments import wrapping
 from disco_rl.environments.jax_native import on_host
+from disco_rl.evaluation import checks
 from disco_rl.evaluation import playing
 from disco_rl.networks import agent_network
 
@@ -127,7 +127,7 @@ class Player:
     episodes: int,
     greedy: bool,
     seed: int,
-    max_steps: int,
+    max_steps: int = playing.MAX_STEPS,
     has_film: bool = False,
   ) -> tuple[playing.Episodes, playing.Film | None]:
     """Plays episodes in new environments, as `Acting.evaluate` describes.
@@ -150,6 +150,17 @@ class Player:
       watch = film.take if film else lambda _: None
       played = playing.play(environment, act, episodes, watch, max_steps)
       return played, film
+
+  def check_new_environments(self) -> None:
+    """Raises ValueError if no new environments can be made to play in."""
+    if isinstance(self._environment, base.JaxEnvironment):
+      return
+    source = wrapping.recognize(self._given, self._preprocessing)
+    if source.num_environments is not None:
+      raise ValueError(
+        f'Episodes are played in new environments, but {self._given!r} is a '
+        'single object: pass a function that makes it, or a name.'
+      )
 
   def _choose(
     self,
@@ -237,12 +248,8 @@ class Player:
         self._kept[number] = on_host.OnHost(self._environment, number, seed)
       self._kept[number].seed(seed)
       return self._kept[number]
+    self.check_new_environments()
     source = wrapping.recognize(self._given, self._preprocessing, can_render)
-    if source.num_environments is not None:
-      raise ValueError(
-        f'Episodes are played in new environments, but {self._given!r} is a '
-        'single object: pass a function that makes it, or a name.'
-      )
     environment = source.build(number, seed)
     assert isinstance(environment, base.HostEnvironment)
     return environment

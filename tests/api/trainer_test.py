@@ -1,0 +1,260 @@
+"""Budgets, several agents, evaluations and loggers of `disco_rl.Trainer`."""
+
+from collections.abc import Mapping
+import functools
+import pathlib
+
+import evaluating
+import jax
+import numpy as np
+import pytest
+import small
+
+import disco_rl
+from disco_rl.agent import agent as agent_lib
+from disco_rl.runtime import loggers
+from disco_rl.runtime import metrics
+
+RULE = disco_rl.load_rule('actor_critic', num_bins=41, max_abs_value=3.0)
+# Those of `evaluating.CATCH`.
+AGENT = {
+  'learning_rate': 0.01,
+  'unroll_length': 6,
+  'batch_size': 8,
+  'num_environments': 2,
+  'replay_capacity': 16,
+  'hidden_sizes': (16,),
+  'action_model_lstm': 8,
+  'action_model_head': 8,
+}
+SEVERAL = (
+  *(x for x in evaluating.CATCH if 'updates' not in x and 'seeds' not in x),
+  *('--config.seeds=5', '--config.evaluate_every=100'),
+  '--config.evaluate_episodes=3',
+)
+
+
+@pytest.mark.parametrize('min_replay_batches', [0.0, 1.5])
+@pytest.mark.parametrize('updates_per_rollout', [1, 3])
+def test_a_budget_is_the_least_that_suffices(
+  min_replay_batches: float, updates_per_rollout: int
+) -> None:
+  config = agent_lib.AgentConfig(
+    unroll_length=3,
+    batch_size=4,
+    num_environments=2,
+    replay_capacity=20,
+    updates_per_rollout=updates_per_rollout,
+    min_replay_batches=min_replay_batches,
+  )
+  for first in (0, updates_per_rollout, 4 * updates_per_rollout):
+    for asked in (1, 5, 6, 7, 30):
+      made = lambda n, first=first: (
+        config.actions(first + n) - config.actions(first)
+      )
+      updates = config.updates_for(asked, first)
+      assert config.whole(updates) == updates
+      assert made(updates) >= asked
+      less = updates - updates_per_rollout
+      assert less == 0 or made(less) < asked
+
+
+@pytest.fixture(scope='module')
+def trainer() -> disco_rl.Trainer:
+  return disco_rl.Trainer('catch/4x3', RULE, **small.AGENT, seeds=2)
+
+
+def test_budgets_are_rounded_and_said(
+  trainer: disco_rl.Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+  before = trainer.updates
+  trainer.train(steps=20, show_progress=False)
+  assert trainer.updates == before + 3  # A rollout has 2 * 4 steps.
+  said = '20 environment steps are rounded up to 24, to whole rollouts.\n'
+  assert capsys.readouterr().err == said
+  trainer.train(steps=16, show_progress=False)
+  assert trainer.updates == before + 5
+  assert not capsys.readouterr().err
+  for budget in ({}, {'steps': 8, 'updates': 1}):
+    with pytest.raises(ValueError, match='Say once how long .*steps=100_000'):
+      trainer.train(**budget)
+
+
+def test_both_budgets_are_refused_by_the_command(
+  tmp_path: pathlib.Path,
+) -> None:
+  message = evaluating.error(tmp_path, *evaluating.CATCH, '--config.steps=100')
+  assert '--config.steps and --config.updates both say how long' in message
+
+
+def test_bars_count_environment_steps(
+  trainer: disco_rl.Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+  steps = 8 * trainer.updates
+  trainer.train(2)
+  assert f' {steps + 16}/{steps + 16} ' in capsys.readouterr().err
+
+
+def test_several_agents_have_an_axis(trainer: disco_rl.Trainer) -> None:
+  rows: list[Mapping[str, float]] = []
+  series = trainer.train(2, log_every=1, callback=rows.append)
+  assert series['return'].shape == series['loss'].shape == (2, 2)
+  assert series['update'].shape == series['environment_steps'].shape == (2,)
+  assert [row['seed'] for row in rows] == [0, 1, 0, 1]
+  assert [row['loss'] for row in rows] == series['loss'].T.ravel().tolist()
+  for act in (trainer.evaluate, trainer.policy, lambda: trainer.policy(2)):
+    with pytest.raises(ValueError, match=r'seeds 0 to 1: .* trainer.policy\(0'):
+      act()
+
+
+def test_several_agents_in_a_file(
+  trainer: disco_rl.Trainer, tmp_path: pathlib.Path
+) -> None:
+  path = tmp_path / 'agents.npz'
+  trainer.save(path)
+  for seed in (0, 1):
+    loaded = disco_rl.load_policy(path, seed=seed)
+    jax.tree.map(
+      np.testing.assert_array_equal, loaded.params, trainer.policy(seed).params
+    )
+    assert loaded.description.seed == seed
+  with pytest.raises(ValueError, match='no agent with seed 2: .* 0 to 1'):
+    disco_rl.load_policy(path, seed=2)
+  expected = trainer.train(2)
+  trainer.load(path)
+  np.testing.assert_array_equal(trainer.train(2)['loss'], expected['loss'])
+  one = disco_rl.Trainer('catch/4x3', RULE, **small.AGENT)
+  with pytest.raises(ValueError, match='seeds was 2, is 1'):
+    one.load(path)
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """A run of the command with five agents and evaluations."""
+  workdir = tmp_path_factory.mktemp('several') / 'run'
+  evaluating.launch(workdir, *SEVERAL, '--config.steps=235')
+  return workdir
+
+
+def test_a_trainer_and_the_command_agree(run: pathlib.Path) -> None:
+  trainer = disco_rl.Trainer('catch/4x3', RULE, **AGENT, seeds=5)
+  train = functools.partial(
+    disco_rl.Trainer.train,
+    steps=235,
+    log_every=5,
+    evaluate_every=100,
+    evaluate_episodes=3,
+  )
+  series = train(trainer)
+  # Evaluations are after the first rollouts with at least 100 and 200 steps.
+  np.testing.assert_array_equal(series['update'], [5, 9, 10, 15, 17, 20])
+  assert np.isfinite(series['evaluation_return'][:, [1, 4]]).all()
+  assert np.isnan(series['evaluation_return'][:, [0, 2, 3, 5]]).all()
+  columns = metrics.read(run / 'metrics.csv')
+  for name, values in series.items():
+    of_run = columns[name].reshape(-1, 5).T
+    np.testing.assert_allclose(
+      of_run, np.broadcast_to(values, of_run.shape), 1e-4
+    )
+  for seed in (None, 3):
+    best = trainer.best_policy(seed)
+    of_run = disco_rl.load_policy(run, seed=seed, best=True)
+    for name in ('seed', 'seeds', 'environment_steps'):
+      expected = getattr(best.description, name)
+      assert getattr(of_run.description, name) == expected
+    jax.tree.map(
+      lambda x, y: np.testing.assert_allclose(x, y, 1e-3, 1e-5),
+      of_run.params,
+      best.params,
+    )
+  own = series['evaluation_return'][3, [1, 4]]
+  assert best.evaluate(3, seed=3).mean == own.max()
+  alone = disco_rl.Trainer('catch/4x3', RULE, **AGENT, seed=3)
+  for name, values in train(alone).items():
+    expected = series[name][3] if series[name].ndim == 2 else series[name]
+    np.testing.assert_allclose(values, expected, 1e-4)
+
+
+def test_evaluations_resume_to_the_same_results(
+  run: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  evaluating.launch(tmp_path / 'run', *SEVERAL, '--config.updates=12')
+  evaluating.launch(tmp_path / 'run', *SEVERAL, '--config.updates=20')
+  read = lambda folder: metrics.read(folder / 'metrics.csv')
+  expected, found = read(run), read(tmp_path / 'run')
+  is_common = ~np.isin(found['update'], [12])
+  for name in ('evaluation_return', 'loss'):
+    is_same = found['update'][is_common] <= 10
+    np.testing.assert_array_equal(
+      found[name][is_common][is_same], expected[name][: is_same.sum()]
+    )
+  np.testing.assert_array_equal(
+    found['evaluation_return'][found['update'] == 17],
+    expected['evaluation_return'][expected['update'] == 17],
+  )
+  one, other = (
+    disco_rl.load_policy(x, best=True) for x in (run, tmp_path / 'run')
+  )
+  jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
+
+
+def test_runs_without_evaluations_have_no_best(tmp_path: pathlib.Path) -> None:
+  evaluating.launch(tmp_path, *evaluating.CATCH, '--config.updates=1')
+  with pytest.raises(ValueError, match='no best agent: .*evaluate_every=STEPS'):
+    disco_rl.load_policy(tmp_path, best=True)
+
+
+class Mine:
+  """Remembers what it gets."""
+
+  def __init__(self, run: loggers.Run):
+    self.settings, self.logged = run.settings, {}
+    MADE.append(self)
+
+  def log(self, step: int, scalars: Mapping[str, float]) -> None:
+    self.logged[step] = dict(scalars)
+
+  def close(self, has_failed: bool) -> None:
+    assert not has_failed
+
+
+MADE: list[Mine] = []
+
+
+def test_loggers(
+  trainer: disco_rl.Trainer,
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+) -> None:
+  monkeypatch.setitem(loggers._FACTORIES, 'mine', Mine)
+  since = trainer.updates
+  for _ in range(2):
+    series = trainer.train(2, loggers='mine', workdir=tmp_path / 'run')
+  assert [[*x.logged] for x in MADE] == [[since + 2], [since + 4]]
+  assert MADE[1].settings['environment'] == 'catch/4x3'
+  assert MADE[1].settings['batch_size'] == 8
+  logged = MADE[1].logged[since + 4]
+  assert logged['loss/seed_1'] == series['loss'][1, -1]
+  columns = metrics.read(tmp_path / 'run' / 'metrics.csv')
+  assert columns['update'].tolist() == [since + 2] * 2 + [since + 4] * 2
+  assert len(list((tmp_path / 'run' / 'tensorboard').iterdir())) == 2
+  with pytest.raises(ValueError, match="mine need a folder.*workdir='runs/"):
+    trainer.train(2, loggers='mine')
+  with pytest.raises(ValueError, match="'mlfow', which is unknown. Nearest"):
+    trainer.train(2, loggers=['mlfow'], workdir=tmp_path / 'run')
+  (tmp_path / 'run' / 'config.json').touch()
+  with pytest.raises(ValueError, match='holds a run of a command'):
+    trainer.train(2, workdir=tmp_path / 'run')
+
+
+def test_a_single_object_serves_one_agent() -> None:
+  gymnasium = pytest.importorskip('gymnasium')
+  environment = gymnasium.make('CartPole-v1')
+  with pytest.raises(ValueError, match='seeds=2 agents need .* pass a '):
+    disco_rl.Trainer(environment, RULE, seeds=2)
+  own = {n: x for n, x in small.AGENT.items() if n != 'num_environments'}
+  trainer = disco_rl.Trainer(environment, RULE, **own)
+  with pytest.raises(ValueError, match='Episodes are played in new env'):
+    trainer.train(1, evaluate_every=8)
+  with pytest.raises(RuntimeError, match='No agent was evaluated'):
+    trainer.best_policy()
