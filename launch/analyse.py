@@ -22,7 +22,6 @@ from collections.abc import Sequence
 import pathlib
 from typing import TYPE_CHECKING
 
-from absl import app
 from absl import flags
 
 from disco_rl import config as config_lib
@@ -92,4 +91,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=common.parse_flags)
+  common.start(main)

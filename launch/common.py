@@ -191,6 +191,13 @@ def settings_of(config: str, overrides: Sequence[str]) -> dict[str, Any]:
 # The startup of launchers.
 
 
+def start(main: Callable[[Sequence[str]], None]) -> None:
+  """Parses the flags of a launcher that makes no runs, and calls main(argv)."""
+  # A reader such as `head` may have seen enough, but a full disk is an error.
+  streams.protect(BrokenPipeError)
+  app.run(main, flags_parser=parse_flags)
+
+
 def begin(
   argv: Sequence[str],
   workdir: str | None = None,

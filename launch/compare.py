@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import pathlib
 from typing import Any
 
-from absl import app
 from absl import flags
 import numpy as np
 
@@ -135,4 +134,4 @@ def _label(rule: str, taken: Collection[str]) -> str:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=common.parse_flags)
+  common.start(main)

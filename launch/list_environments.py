@@ -20,7 +20,6 @@ import os
 from typing import Any
 import warnings
 
-from absl import app
 from absl import flags
 import jax
 
@@ -149,4 +148,4 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=common.parse_flags)
+  common.start(main)

@@ -18,7 +18,6 @@ import math
 from typing import TYPE_CHECKING
 from typing import Any
 
-from absl import app
 from absl import flags
 
 from launch import common
@@ -330,4 +329,4 @@ def _row(batch_devices: int) -> 'jax.sharding.Mesh':
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=common.parse_flags)
+  common.start(main)

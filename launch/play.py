@@ -20,7 +20,6 @@ import sys
 from typing import TYPE_CHECKING
 from typing import Any
 
-from absl import app
 from absl import flags
 
 from disco_rl import config as config_lib
@@ -144,4 +143,4 @@ def _report(episodes: 'playing.Episodes', film: 'playing.Film | None') -> None:
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=common.parse_flags)
+  common.start(main)

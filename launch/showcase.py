@@ -16,7 +16,6 @@ import shlex
 from typing import TYPE_CHECKING
 from typing import Any
 
-from absl import app
 from absl import flags
 import numpy as np
 
@@ -260,4 +259,4 @@ def _commands(
 
 
 if __name__ == '__main__':
-  app.run(main, flags_parser=common.parse_flags)
+  common.start(main)

@@ -10,11 +10,15 @@ from absl import logging
 
 
 class _Lossy(io.FileIO):
-  """Drops output to closed pipes, full disks and lost terminals."""
+  """Drops output that cannot be written, for some reasons."""
+
+  def __init__(self, descriptor: int, reasons: type[OSError]):
+    super().__init__(descriptor, 'w', closefd=False)
+    self._reasons = reasons
 
   def write(self, data: Any) -> int:
     """Returns the number of bytes that were written or dropped."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(self._reasons):
       # None means that the stream does not block, and cannot take bytes now.
       return super().write(data) or len(data)
     return len(data)
@@ -37,8 +41,13 @@ def hide_tracebacks() -> None:
   sys.unraisablehook = show_others
 
 
-def protect() -> None:
-  """Replaces the standard streams with streams that never fail."""
+def protect(reasons: type[OSError] = OSError) -> None:
+  """Replaces the standard streams with streams that do not fail.
+
+  Args:
+    reasons: The errors on which output is dropped; all by default, such as
+      closed pipes, full disks and lost terminals.
+  """
   for _ in range(3):
     # Otherwise a file of the run could get the number of a closed stream, and
     # messages of libraries would be written into it.
@@ -46,13 +55,15 @@ def protect() -> None:
     if unused > 2:
       os.close(unused)
       break
-  sys.stdout = _open(1, is_line_buffered=os.isatty(1))
-  sys.stderr = _open(2, is_line_buffered=True)
+  sys.stdout = _open(1, reasons, is_line_buffered=os.isatty(1))
+  sys.stderr = _open(2, reasons, is_line_buffered=True)
 
 
-def _open(descriptor: int, is_line_buffered: bool) -> io.TextIOWrapper:
+def _open(
+  descriptor: int, reasons: type[OSError], is_line_buffered: bool
+) -> io.TextIOWrapper:
   return io.TextIOWrapper(
-    io.BufferedWriter(_Lossy(descriptor, 'w', closefd=False)),
+    io.BufferedWriter(_Lossy(descriptor, reasons)),
     errors='backslashreplace',
     line_buffering=is_line_buffered,
   )

@@ -28,6 +28,16 @@ def main(settings, workdir):
 
 common.run(main)
 """
+LISTING = """
+import sys
+from launch import common
+
+def main(argv):
+  print('x' * 10**5)
+  sys.exit(7)
+
+common.start(main)
+"""
 INTERRUPTED = """
 import os, signal
 from launch import common
@@ -52,6 +62,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
   command = f'exec "$@" {redirection}'
   flags = ('--config=configs/quickstart.py', f'--workdir={workdir}')
+  flags = flags if 'common.run' in program else ()
   return subprocess.run(
     ['sh', '-c', command, 'sh', sys.executable, '-c', program, *flags],
     cwd=launching.REPOSITORY,
@@ -72,12 +83,19 @@ def test_streams_that_cannot_be_written_to(
   assert (tmp_path / 'data').read_text() == 'lost\n'
 
 
-def test_a_reader_that_goes_away(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize('program', [PRINTING, LISTING])
+def test_a_reader_that_goes_away(tmp_path: pathlib.Path, program: str) -> None:
   reader, writer = os.pipe()
   os.close(reader)
-  ended = run(PRINTING, tmp_path, '2>&1', writer)
+  ended = run(program, tmp_path, '2>&1', writer)
   os.close(writer)
   assert ended.returncode == 7
+
+
+def test_lists_on_a_full_disk_are_not_complete(tmp_path: pathlib.Path) -> None:
+  ended = run(LISTING, tmp_path, '>/dev/full')
+  assert ended.returncode == 1
+  assert 'No space left' in ended.stderr
 
 
 def test_other_streams_get_everything(tmp_path: pathlib.Path) -> None:
