@@ -51,6 +51,8 @@ def main() -> None:
   named = any(map(_NAMES_CODE.match, sys.argv[2:]))
   sys.path[:] = [str(_ROOT), *sys.path, *(folder if named else [])]
   name = sys.argv[1] if sys.argv[1:] else '--help'
+  # A reader such as `head` may have seen enough.
+  importlib.import_module('launch.streams').protect(BrokenPipeError)
   if name in ('-h', '-help', '--help', 'help'):
     print(_help())
     return

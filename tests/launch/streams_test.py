@@ -38,6 +38,14 @@ def main(argv):
 
 common.start(main)
 """
+HELPING = """
+import sys
+from disco_rl import __main__
+
+sys.argv[1:] = ['help']
+__main__.main()
+sys.exit(7)
+"""
 INTERRUPTED = """
 import os, signal
 from launch import common
@@ -83,7 +91,7 @@ def test_streams_that_cannot_be_written_to(
   assert (tmp_path / 'data').read_text() == 'lost\n'
 
 
-@pytest.mark.parametrize('program', [PRINTING, LISTING])
+@pytest.mark.parametrize('program', [PRINTING, LISTING, HELPING])
 def test_a_reader_that_goes_away(tmp_path: pathlib.Path, program: str) -> None:
   reader, writer = os.pipe()
   os.close(reader)
