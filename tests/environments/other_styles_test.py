@@ -206,6 +206,64 @@ def test_episodes_are_those_of_the_library(given: Any) -> None:
   np.testing.assert_array_equal(outcomes, expected)
 
 
+def begin_late(key: types.Array) -> Count:
+  """Begins with a last step for half of the keys; the number is the key."""
+  ending = jnp.where(key[1] % 2 == 0, 2, 0).astype(jnp.int32)
+  number = (key[1] % 1024).astype(jnp.int32)
+  return dataclasses.replace(begin(key), observation=number, ending=ending)
+
+
+class LateNavix(Navix):
+  def reset(self, key: Any, cache: Any = None) -> Any:
+    del cache
+    return begin_late(key)
+
+
+class LateXminigrid(Xminigrid):
+  def reset(self, params: Any, key: Any) -> Any:
+    del params
+    return begin_late(key)
+
+
+class LatePgx(Pgx):
+  def init(self, key: Any) -> Any:
+    return self._with_mask(begin_late(key))
+
+
+class LateJumanji(Jumanji):
+  def reset(self, key: Any) -> Any:
+    return begin_late(key), begin_late(key)
+
+
+class OverJumanji(Jumanji):
+  def reset(self, key: Any) -> Any:
+    return (move(begin(key), jnp.int32(2)),) * 2
+
+
+@pytest.mark.parametrize(
+  'library', [LateNavix(), LateXminigrid(), LatePgx(), LateJumanji()]
+)
+def test_episodes_that_are_over_when_they_begin_are_skipped(
+  library: Any,
+) -> None:
+  environment: Any = wrapping.recognize((library, None)).build(1, 0)
+  keys = jax.random.split(jax.random.key(0), 32)
+  _, first = jax.jit(jax.vmap(environment.reset))(keys)
+  if isinstance(first, dict):
+    first = first['observation']
+  own = np.asarray(jax.random.key_data(keys))[:, 1]
+  assert np.all(np.asarray(first) % 2 == 1)
+  # Other episodes begin as they did.
+  is_odd = own % 2 == 1
+  assert 0 < is_odd.sum() < 32
+  np.testing.assert_array_equal(first[is_odd], own[is_odd] % 1024)
+
+
+def test_episodes_that_are_all_over_are_refused() -> None:
+  with pytest.raises(ValueError, match='OverJumanji: reset .* 1000 times'):
+    wrapping.recognize(OverJumanji())
+
+
 def test_what_one_agent_cannot_play_is_refused() -> None:
   two = Pgx()
   two.num_players = 2

@@ -131,11 +131,16 @@ def make(env: Any, params: types.PyTree) -> GymnaxStyleEnvironment:
     The environment.
 
   Raises:
-    ValueError: A method is missing, the actions are not discrete, or there are
-      several players.
+    ValueError: A method is missing, the actions are not discrete, there are
+      several players, or episodes are over before they begin.
   """
   name = type(env).__name__
   env, params = other_styles.adapt(env, params) or (env, params)
+  if isinstance(env, other_styles.Adapted):
+    try:
+      env.check_resets(params)
+    except ValueError as error:
+      raise ValueError(f'{name}: {error}') from error
   missing = [method for method in METHODS if not hasattr(env, method)]
   if missing:
     raise ValueError(

@@ -22,6 +22,8 @@ from disco_rl.environments.host import data_checks
 
 # `StepType.LAST` of dm_env, which xminigrid and jumanji follow.
 _LAST = 2
+# Episodes that are over when they begin are skipped, but not for ever.
+_MOST_EMPTY = 1000
 # A library's trees of arrays.
 _State = types.PyTree
 _Params = types.PyTree
@@ -40,7 +42,8 @@ class Actions:
 class Adapted:
   """An environment of a library, with the methods of gymnax.
 
-  Keys are raw, uint32 [2], as the states of these libraries require.
+  Keys are raw, uint32 [2], as the states of these libraries require. If a reset
+  returns a last step, the episode is empty, and is skipped, as on the host.
 
   Attributes:
     num_actions: A.
@@ -60,8 +63,43 @@ class Adapted:
     self, key: types.Array, params: _Params
   ) -> tuple[types.PyTree, _State]:
     """Returns the first observation and the state."""
-    state = self.reset(jax.random.key_data(key), params)
+    state = self._begin(jax.random.key_data(key), params)
     return self.observe(state), state
+
+  def check_resets(self, params: _Params) -> None:
+    """Raises ValueError if all episodes are over before they begin."""
+    key = jax.random.key_data(jax.random.key(0))
+    if jax.jit(lambda: self._is_over(self._begin(key, params)))():
+      raise ValueError(
+        f'reset returned a step that ends the episode {_MOST_EMPTY} times in a '
+        'row: let it return one at which the episode begins.'
+      )
+
+  def _begin(self, key: types.Array, params: _Params) -> _State:
+    """Resets until an episode is not over."""
+    shapes = jax.eval_shape(self.reset, key, params)
+    # `lax.full` also makes keys, which states may contain.
+    nothing = jax.tree.map(lambda x: jax.lax.full(x.shape, 0, x.dtype), shapes)
+
+    def is_empty(carry: tuple[types.Array, _State]) -> types.Array:
+      number, state = carry
+      is_over = self._is_over(state) & (number < _MOST_EMPTY)
+      return (number == 0) | is_over
+
+    def reset(
+      carry: tuple[types.Array, _State],
+    ) -> tuple[types.Array, _State]:
+      number, _ = carry
+      another = jax.random.fold_in(key, number)
+      state = self.reset(jnp.where(number == 0, key, another), params)
+      return number + 1, state
+
+    _, state = jax.lax.while_loop(is_empty, reset, (jnp.int32(0), nothing))
+    return state
+
+  def _is_over(self, state: _State) -> types.Array:
+    _, _, is_last = self.outcome(state)
+    return is_last
 
   def step_env(
     self, key: types.Array, state: _State, action: types.Array, params: _Params
