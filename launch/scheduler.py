@@ -257,6 +257,7 @@ def _task(run: runs_lib.Run, log: pathlib.Path | None = None) -> dict[str, Any]:
     'folder': str(run.folder),
     'rule': run.rule,
     'settings': dict(run.settings),
+    'digests': dict(run.digests),
     'imports': list(workdirs.IMPORTED),
     'log': log and str(log),
   }
@@ -309,7 +310,9 @@ def _read_tasks(tasks: queue.SimpleQueue[str]) -> None:
 def _attempt(task: Mapping[str, Any]) -> str | None:
   """Makes a run; returns why it failed, or None if it did not."""
   folder = pathlib.Path(task['folder'])
-  run = runs_lib.Run(task['name'], folder, task['rule'], task['settings'])
+  run = runs_lib.Run(
+    task['name'], folder, task['rule'], task['settings'], task['digests']
+  )
   if task['log']:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(task['log'], 'ab') as log:
@@ -350,7 +353,11 @@ def _make(run: runs_lib.Run) -> None:
   if run.is_discovery:
     config = meta_trainer.config_of(run.settings)
     sharding.divide_cpu(config.cpu_devices)
-    meta_trainer.MetaTrainer(config).run(run.folder, run.settings)
+    trainer = meta_trainer.MetaTrainer(config)
+    run.check_rule()
+    trainer.run(run.folder, run.settings)
     return
-  with contextlib.closing(runner.Evaluation(*run.resolved)) as evaluation:
+  resolved = run.resolved
+  run.check_rule()
+  with contextlib.closing(runner.Evaluation(*resolved)) as evaluation:
     evaluation.run(run.folder, run.settings)

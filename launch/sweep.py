@@ -188,6 +188,7 @@ def _make_run(
   label = list(filter(None, [variant, *shown]))
   if is_discovery:
     settings['seed'] += seed
+    digests = runs_lib.digests_of(settings['rule'])
     meta_trainer.config_of(settings)
     folder /= f'seed_{settings["seed"]}'
     return runs_lib.Run(
@@ -195,6 +196,7 @@ def _make_run(
       folder,
       ', '.join(label) or pathlib.Path(file).stem,
       workdirs.with_choices(folder, settings, changes),
+      digests,
     )
   if _SEEDS.value > 1:
     raise ValueError(

@@ -33,12 +33,16 @@ class Run:
     folder: The folder of the run.
     rule: The name of the rule in figures and tables; a discovery's variant.
     settings: All settings of the run, flat, as in config.json.
+    digests: The `digests_of` the rule before the settings were resolved.
   """
 
   name: str
   folder: pathlib.Path
   rule: str
   settings: Mapping[str, Any] = dataclasses.field(hash=False)
+  digests: Mapping[str, str] = dataclasses.field(
+    default_factory=dict, hash=False
+  )
 
   @property
   def counter(self) -> str:
@@ -73,10 +77,34 @@ class Run:
     done = _read_entry(self.folder / 'summary.json', self.counter, int)
     return (done or 0) >= self.settings[self.counter]
 
+  def check_rule(self) -> None:
+    """Checks that all runs planned at the same time use the same rule.
+
+    Each process that makes a run reads the file, and calls this afterwards.
+
+    Raises:
+      files.WorkdirError: The file has changed since.
+    """
+    if digests_of(self.settings['rule']) != self.digests:
+      raise files.WorkdirError(
+        f'{self.settings["rule"]} has changed since the runs were planned: '
+        'those before used another rule. Restore the file to make the rest, or '
+        'choose another --workdir.'
+      )
+
   def fail(self, reason: str) -> None:
     """Records that the run cannot continue, so that it is not repeated."""
     self.folder.mkdir(parents=True, exist_ok=True)
     metrics.write_json(self.folder / 'failure.json', {'reason': reason})
+
+
+def digests_of(rule: str) -> dict[str, str]:
+  """Returns the SHA-256 of the file of a rule, by its name, if it can change.
+
+  Raises:
+    OSError: There is no such file.
+  """
+  return workdirs.digests_of(sources.files_among([rule]))
 
 
 def training(
@@ -98,9 +126,12 @@ def training(
 
   Raises:
     ValueError: A setting is unknown or not valid.
+    OSError: The file of the rule cannot be read or downloaded.
   """
+  digests = digests_of(str(given.get('rule', runner.EvaluationConfig.rule)))
   settings = config_lib.flatten(runner.config_of(given, rollouts))
-  return Run(name, folder, rule, workdirs.with_choices(folder, settings))
+  settings = workdirs.with_choices(folder, settings)
+  return Run(name, folder, rule, settings, digests)
 
 
 def check(
@@ -136,6 +167,7 @@ def check(
     workdirs.check_rules(
       run.folder, sources.files_among([run.settings['rule']])
     )
+    run.check_rule()
 
 
 def read(

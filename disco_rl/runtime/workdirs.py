@@ -320,7 +320,7 @@ def check_rules(
   """
   path = workdir / 'rules.json'
   earlier = metrics.read_json(path) if path.exists() else {}
-  now = {name: _sha256(file) for name, file in rules.items()}
+  now = digests_of(rules)
   changed = [name for name in now if earlier.get(name, now[name]) != now[name]]
   if changed:
     raise WorkdirError(
@@ -328,6 +328,11 @@ def check_rules(
       'used another rule. Choose another --workdir, or restore the file.'
     )
   return {**earlier, **now}
+
+
+def digests_of(rules: Mapping[str, str]) -> dict[str, str]:
+  """Returns the SHA-256 of the files of rules; raises OSError without one."""
+  return {name: _sha256(path) for name, path in rules.items()}
 
 
 def _sha256(path: str) -> str:

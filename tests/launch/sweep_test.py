@@ -26,6 +26,7 @@ from disco_rl.runtime import files
 from disco_rl.runtime import metrics
 from disco_rl.runtime import workdirs
 from disco_rl.update_rules import sources
+from launch import scheduler
 from launch import sweep
 from launch import train
 
@@ -299,9 +300,14 @@ def test_a_changed_file_of_weights_is_another_rule(
   rules = sources.files_among([str(path)])
   workdirs.claim(run.folder, run.settings, (), rules)
   runs_lib.check([run])
+  (later,) = plan(tmp_path / 'another', *arguments)
   shutil.copy(sources.SHIPPED / 'imitation.npz', path)
   with pytest.raises(files.WorkdirError, match=f'{path} changed since'):
     runs_lib.check([run])
+  # By a process of the sweep, which reads the file once more for each run.
+  answer = scheduler._attempt(json.loads(json.dumps(scheduler._task(later))))
+  assert f'{path} has changed since the runs were planned' in str(answer)
+  assert not later.folder.exists()
 
 
 def test_a_missing_package_is_found_before_anything_starts(
