@@ -59,9 +59,6 @@ def main() -> None:
   if name == '--version':
     print(disco_rl.__version__)
     return
-  if name == '--completion':
-    print((_ROOT / 'launch' / 'completion.bash').read_text())
-    return
   launchers = _launchers()
   name = ALIASES.get(name, name)
   if name not in launchers:

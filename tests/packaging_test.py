@@ -202,7 +202,6 @@ _DISTRIBUTIONS = {
   'absl': 'absl-py',
   'ale_py': 'ale-py',
   'haiku': 'dm-haiku',
-  'mlflow': 'mlflow-skinny',
   'orbax': 'orbax-checkpoint',
   'PIL': 'pillow',
 }

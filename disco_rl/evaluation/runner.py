@@ -66,7 +66,7 @@ class EvaluationConfig(config_lib.Settings):
     rule_settings: fields of the rule's class.
     preprocessing: changes to environments, see `environments.registry.make`.
     loggers: loggers in addition to metrics.csv and TensorBoard, separated by
-      commas: 'wandb', 'mlflow' or your own.
+      commas: 'wandb' or your own.
   """
 
   environment: str = 'catch'

@@ -229,12 +229,6 @@ def _make_group(
   # Those on the device; there are none if the group steps on the host.
   environments = [x for n in names if (x := specimens[n][1]) is not None]
   inner_loop = make_inner_loop(config, rule, spec)
-  agent = inner_loop.agent
-  jax.eval_shape(
-    lambda: variation.draw(
-      config.variation, agent, agent.init(jax.random.key(0))
-    )
-  )
   problem = inner_problem.AgentProblem(inner_loop, config.loss)
   group = population.GroupConfig(
     names=names,

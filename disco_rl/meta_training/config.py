@@ -67,7 +67,7 @@ class MetaTrainingConfig(config_lib.Settings):
     group_multiple: each group is padded with agents to a multiple of this
       number, so that devices can divide it; padding does not change the rule.
     loggers: loggers in addition to metrics.csv and TensorBoard, separated by
-      commas: 'wandb', 'mlflow' or your own.
+      commas: 'wandb' or your own.
   """
 
   environments: suites.Names = ()

@@ -28,7 +28,7 @@ def initial_member(
     actors = agent.init_actor(actor_key, environment)
   agent_key, value_key = jax.random.split(key)
   missing: types.PyTree = None
-  state = variation_lib.draw(variation, agent, agent.init(agent_key))
+  state = variation_lib.draw(variation, agent.init(agent_key))
   if environment is None:
     actors = jax.tree.map(jnp.copy, state.learner.params)
   return inner_loop_lib.Member(

@@ -1,4 +1,4 @@
-"""Loggers by name: Weights & Biases, MLflow, and those that users register.
+"""Loggers by name: Weights & Biases, and those that users register.
 
 They receive the same data as TensorBoard; metrics.csv remains the record. A
 resumed run continues its former run there, which loggers.json in its folder
@@ -15,8 +15,6 @@ import difflib
 import importlib.util
 import os
 import pathlib
-import re
-import time
 from typing import Annotated
 import uuid
 
@@ -27,10 +25,6 @@ from disco_rl.runtime import reports
 from disco_rl.runtime import signals
 
 _PROJECT = 'disco_rl'
-# The limits of MLflow servers: entries per request, and length of a parameter.
-_MLFLOW_METRICS = 1000
-_MLFLOW_PARAMETERS = 100
-_MLFLOW_LENGTH = 6000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +78,7 @@ def check(names: Sequence[str]) -> None:
       )
     if name in _PACKAGES and importlib.util.find_spec(name) is None:
       raise ImportError(
-        f'The logger {name!r} needs the package {_PACKAGES[name]}: '
+        f'The logger {name!r} needs the package of that name: '
         f'{extras.install(name)}.'
       )
 
@@ -193,74 +187,6 @@ class WeightsAndBiases:
     self._run.finish(exit_code=int(has_failed))
 
 
-class Mlflow:
-  """Logs to MLflow, https://mlflow.org, at MLFLOW_TRACKING_URI."""
-
-  def __init__(self, run: Run):
-    from mlflow import entities
-    from mlflow import tracking
-
-    self._entities = entities
-    self._client = tracking.MlflowClient()
-    identity = run.identity('mlflow')
-    if identity is not None:
-      self._client.update_run(identity, status='RUNNING')
-      self._identity = identity
-      return
-    created = self._client.create_run(
-      self._experiment(), run_name=str(run.workdir)
-    )
-    self._identity = created.info.run_id
-    run.remember('mlflow', self._identity)
-    parameters = [
-      entities.Param(name, str(value)[:_MLFLOW_LENGTH])
-      for name, value in _flatten(run.settings)
-    ]
-    for i in range(0, len(parameters), _MLFLOW_PARAMETERS):
-      self._client.log_batch(
-        self._identity, params=parameters[i : i + _MLFLOW_PARAMETERS]
-      )
-
-  def log(self, step: int, scalars: Mapping[str, float]) -> None:
-    """Implements `metrics.Logger`."""
-    now = time.time_ns() // 10**6
-    values = [
-      self._entities.Metric(re.sub(r'[^\w./ -]', '_', key), value, now, step)
-      for key, value in scalars.items()
-    ]
-    for i in range(0, len(values), _MLFLOW_METRICS):
-      self._client.log_batch(
-        self._identity, metrics=values[i : i + _MLFLOW_METRICS]
-      )
-
-  def close(self, has_failed: bool) -> None:
-    """Implements `metrics.Logger`."""
-    status = 'FAILED' if has_failed else 'FINISHED'
-    self._client.set_terminated(self._identity, status)
-
-  def _experiment(self) -> str:
-    """Returns the experiment of all runs, and creates it if needed."""
-    name = os.environ.get('MLFLOW_EXPERIMENT_NAME', _PROJECT)
-    found = self._client.get_experiment_by_name(name)
-    return (
-      found.experiment_id if found else self._client.create_experiment(name)
-    )
-
-
-def _flatten(
-  settings: Mapping[str, object], prefix: str = ''
-) -> Iterator[tuple[str, object]]:
-  """Flattens settings to names such as preprocessing.atari.height."""
-  for name, value in settings.items():
-    if isinstance(value, Mapping):
-      yield from _flatten(value, f'{prefix}{name}.')
-    else:
-      yield f'{prefix}{name}', value
-
-
-_FACTORIES: dict[str, Factory] = {
-  'wandb': WeightsAndBiases,
-  'mlflow': Mlflow,
-}
-# Module that a logger imports -> the package that provides it.
-_PACKAGES = {'wandb': 'wandb', 'mlflow': 'mlflow or mlflow-skinny'}
+_FACTORIES: dict[str, Factory] = {'wandb': WeightsAndBiases}
+# Loggers that need the package of the same name.
+_PACKAGES = ('wandb',)

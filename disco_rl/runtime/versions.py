@@ -64,6 +64,7 @@ CHANGES: dict[str, Changes] = {
       'persistent_std': 0.01,
     },
     defaults={'num_environments': 12},
+    removed={'width_range': []},
     arrays=(
       *('episodes.running_error', 'episodes.recent_error'),
       'episodes.billions',

@@ -346,7 +346,6 @@ TINY = {
   'validation_trajectories': 2,
   'hidden_sizes': (4,),
   'learning_rate_range': (1e-4, 1e-2),
-  'width_range': (0.25, 1.0),
   'action_model_lstm': 4,
   'action_model_head': 4,
   'num_bins': 5,

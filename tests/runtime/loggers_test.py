@@ -165,39 +165,11 @@ def test_names_are_checked_with_the_settings(
     ):
       build(settings)
   monkeypatch.setattr('importlib.util.find_spec', lambda _: None)
-  with pytest.raises(ImportError, match=r"'disco-rl-discovery\[mlflow\]'"):
-    loggers.check(['mlflow'])
+  with pytest.raises(ImportError, match=r"'disco-rl-discovery\[wandb\]'"):
+    loggers.check(['wandb'])
 
 
 # Those of packages.
-
-
-def test_mlflow(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-  tracking = pytest.importorskip(
-    'mlflow.tracking', reason="pip install -e '.[mlflow]'"
-  )
-  monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')
-  monkeypatch.setenv('MLFLOW_TRACKING_URI', (tmp_path / 'store').as_uri())
-  (tmp_path / 'run').mkdir()
-  write(tmp_path / 'run', 'mlflow', ROWS[:4])
-  write(tmp_path / 'run', 'mlflow', ROWS[4:], since=20)  # Resumed.
-  client = tracking.MlflowClient()
-  experiment = client.get_experiment_by_name('disco_rl').experiment_id
-  (run,) = client.search_runs([experiment])
-  assert run.info.status == 'FINISHED'
-  assert run.data.params == {
-    'learning_rate': '0.001',
-    'hidden_sizes': '(8, 4)',
-    'by.a.b': '2',
-  }
-  history = client.get_metric_history(run.info.run_id, 'of/return/mean')
-  assert [(x.step, x.value) for x in history] == [
-    (10, 10.5),
-    (20, 20.5),
-    (30, 30.5),
-  ]
 
 
 def test_weights_and_biases_offline(
