@@ -25,8 +25,16 @@ REWARD_ALONE: dict[str, Any] = {
 
 
 def base() -> ml_collections.ConfigDict:
-  """Returns all settings of disco-rl meta-train, at their defaults."""
-  return records.defaults(sections())
+  """Returns all settings of disco-rl meta-train, at their defaults.
+
+  Those of the rule, apart from its network, are None: an untrained rule has the
+  defaults, and another the settings of its own discovery.
+  """
+  # Imported late: launchers set JAX up before it loads.
+  from disco_rl.update_rules import disco
+
+  of_rules = {*config_lib.names(disco.Disco, nested=False)}
+  return records.defaults(sections(), unset=of_rules)
 
 
 def sections() -> records.Sections:

@@ -144,14 +144,18 @@ def _changes(name: str) -> Iterator[str]:
       title = f'configs/evaluate.py:{variant}'
       yield _change(title, module.base(), module.get_config(variant))
     return
+  # Those of an untrained rule, for settings that depend on the rule.
+  defaults = _import('configs.records').defaults(module.sections())
   for config in _DISCOVERIES:
     changed = _import(f'configs.{config}').get_config()
-    yield _change(f'configs/{config}.py', module.base(), changed)
+    yield _change(f'configs/{config}.py', defaults, changed)
   ablations = _import('configs.ablations')
+  full = ablations.get_config()
+  full.update({k: defaults[k] for k, value in full.items() if value is None})
   for variant in ablations.VARIANTS:
     title = f'configs/ablations.py:{variant}'
     changed = ablations.get_config(variant)
-    yield _change(title, ablations.get_config(), changed)
+    yield _change(title, full, changed)
 
 
 def _tables(sections: Mapping[str, Iterable[Any]]) -> Iterator[str]:
@@ -167,7 +171,7 @@ def _change(title: str, base: Any, config: Any) -> str:
   rows = [
     f'| `{name}` | `{_show(before.get(name))}` | `{_show(value)}` |'
     for name, value in after.items()
-    if value != before.get(name)
+    if value is not None and value != before.get(name)
   ]
   table = [
     '| setting | default | here |',

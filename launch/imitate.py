@@ -74,7 +74,7 @@ def main(settings: dict[str, Any], workdir: pathlib.Path) -> None:
           'environment and no agent took part.'
         ),
         seed=config.seed,
-        settings=settings,
+        settings=meta_trainer.filled(settings, config),
         **rule_files.provenance(time.perf_counter() - begin, devices=1),
         sha256=cards.sha256_of(path),
       )

@@ -189,13 +189,14 @@ def _make_run(
   if is_discovery:
     settings['seed'] += seed
     digests = runs_lib.digests_of(settings['rule'])
-    meta_trainer.config_of(settings)
     folder /= f'seed_{settings["seed"]}'
+    settings = workdirs.with_choices(folder, settings, changes)
+    config = meta_trainer.config_of(settings, changes)
     return runs_lib.Run(
       ', '.join((*parts, f'seed {settings["seed"]}')),
       folder,
       ', '.join(label) or pathlib.Path(file).stem,
-      workdirs.with_choices(folder, settings, changes),
+      meta_trainer.filled(settings, config),
       digests,
     )
   if _SEEDS.value > 1:

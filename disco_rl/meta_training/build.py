@@ -38,6 +38,31 @@ from disco_rl.update_rules import sources
 Specimen = tuple[types.EnvironmentSpec, base.JaxEnvironment | None]
 
 
+def load_rule(
+  rule: str, settings: Mapping[str, object]
+) -> tuple[disco.Disco, types.Params]:
+  """Loads the rule that discovery starts from, unless it is untrained.
+
+  Args:
+    rule: The name, path or address of the rule.
+    settings: The settings that are given for it; others are those of its own
+      discovery, and its network is that of its file.
+
+  Raises:
+    ValueError: Discovery cannot start from the rule, or its file is not valid.
+    OSError: The file cannot be read or downloaded.
+  """
+  if rule in rule_registry.names() or sources.is_path(rule):
+    loaded, params = rule_registry.load(rule, **settings)
+    if isinstance(loaded, disco.Disco):
+      return loaded, params
+  raise ValueError(
+    f'Discovery cannot start from rule={rule!r}; use '
+    f"'{config_lib.UNTRAINED}', {', '.join(map(repr, sources.names()))}, the "
+    'path of an npz file of weights, or hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
+  )
+
+
 def make_rule(
   config: config_lib.MetaTrainingConfig,
 ) -> tuple[disco.Disco, types.Params]:
@@ -52,16 +77,8 @@ def make_rule(
     return config.rule_settings, initial_rule.draw(
       key, config.rule_settings.network
     )
-  if config.rule in rule_registry.names() or sources.is_path(config.rule):
-    settings = dict(vars(config.rule_settings))
-    rule, params = rule_registry.load(config.rule, **settings)
-    if isinstance(rule, disco.Disco):
-      return rule, jax.device_put(params)
-  raise ValueError(
-    f'Discovery cannot start from rule={config.rule!r}; use '
-    f"'{config_lib.UNTRAINED}', {', '.join(map(repr, sources.names()))}, the "
-    'path of an npz file of weights, or hf://OWNER/REPOSITORY/FILE.npz@COMMIT.'
-  )
+  rule, params = load_rule(config.rule, vars(config.rule_settings))
+  return rule, jax.device_put(params)
 
 
 def make_groups(

@@ -35,8 +35,7 @@ class MetaTrainingConfig(config_lib.Settings):
     preprocessing: changes to environments, see `environments.registry.make`.
     rule: where discovery starts: 'untrained', the name of a discovered rule,
       the path of an npz file, or a hf:// address.
-    rule_settings: settings of the rule; the network applies to untrained
-      rules.
+    rule_settings: settings of the rule.
     meta_steps: updates of the rule.
     seed: seed of all random numbers.
     checkpoint_every: meta-steps between two checkpoints.

@@ -1,5 +1,6 @@
 """Discovery: runs meta-steps in a folder, with reports and checkpoints."""
 
+from collections.abc import Collection
 from collections.abc import Mapping
 import pathlib
 
@@ -26,6 +27,8 @@ from disco_rl.runtime import progress
 from disco_rl.runtime import reports
 from disco_rl.runtime import run as run_lib
 from disco_rl.runtime import sharding
+from disco_rl.update_rules import disco
+from disco_rl.update_rules import registry
 from disco_rl.update_rules import sources
 
 # Settings that may change when a run is resumed, possibly on other devices.
@@ -47,15 +50,59 @@ _HELD_OUT = 'held_out'
 _SELECTION = 'selection'
 
 
-def config_of(settings: Mapping[str, object]) -> config_lib.MetaTrainingConfig:
+def config_of(
+  settings: Mapping[str, object], flags: Collection[str] = ()
+) -> config_lib.MetaTrainingConfig:
   """Builds the config of a discovery from flat settings.
+
+  Settings of the rule that are None or absent are those of its own discovery,
+  or the defaults of an untrained rule. The network of a rule from a file is
+  that of the file, whatever the settings say.
+
+  Args:
+    settings: The settings by name.
+    flags: The names of those that the user has given on the command line, which
+      are used or refused.
 
   Raises:
     ValueError: A setting is unknown or not valid.
+    OSError: The file of the rule cannot be read or downloaded.
   """
   record = config_lib.MetaTrainingConfig
   settings_lib.check_names(settings, settings_lib.names(record), 'The config')
-  return settings_lib.build(record, settings)
+  of_rule = {*settings_lib.names(disco.Disco, nested=False)}
+  given = {
+    name: value
+    for name, value in settings.items()
+    if value is not None or name not in of_rule
+  }
+  config = settings_lib.build(record, given)
+  if config.rule == config_lib.UNTRAINED:
+    return config
+  own = {name: vars(config.rule_settings)[name] for name in of_rule & {*given}}
+  rule, _ = build.load_rule(config.rule, own)
+  asked = settings_lib.flatten(config.rule_settings.network)
+  network = settings_lib.flatten(rule.network)
+  for name in sorted(network.keys() & {*flags}):
+    if asked[name] != network[name]:
+      raise ValueError(
+        f'{name}={asked[name]!r} is for untrained rules: the network of '
+        f'{config.rule} has {name}={network[name]!r}. Leave it out.'
+      )
+  # Other records share some of them, such as the discount.
+  resolved = {**given, **registry.settings_of(rule)}
+  return settings_lib.build(record, resolved, rule_settings=rule)
+
+
+def filled(
+  settings: Mapping[str, object], config: config_lib.MetaTrainingConfig
+) -> dict[str, object]:
+  """Returns settings with those of a config in the place of None."""
+  known = settings_lib.flatten(config)
+  return {
+    name: known[name] if value is None else value
+    for name, value in settings.items()
+  }
 
 
 def complete(settings: Mapping[str, object]) -> dict[str, object]:
@@ -165,6 +212,7 @@ class MetaTrainer:
       disk=self._needs.disk,
       remedy=_DISK_REMEDY,
     )
+    description = filled(description, config)
     settings = {**settings_lib.flatten(config), **description, **self._chosen}
     with run_lib.opened(workdir, settings, options) as run:
       rule_files = rule_files_lib.RuleFiles(

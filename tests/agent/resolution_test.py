@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from configs import evaluate
+from configs import meta_training
+from configs import quickstart
 from configs import robustness
 import disco_rl
 from disco_rl import config as config_lib
@@ -25,7 +27,9 @@ from disco_rl.api import trainer as trainer_lib
 from disco_rl.environments import registry as environment_registry
 from disco_rl.evaluation import protocol
 from disco_rl.evaluation import runner
+from disco_rl.meta_training import build
 from disco_rl.meta_training import held_out
+from disco_rl.meta_training import meta_trainer
 from disco_rl.update_rules import actor_critic
 from disco_rl.update_rules import cards
 from disco_rl.update_rules import registry
@@ -503,3 +507,54 @@ def test_flags_and_trainers_change_only_what_they_name(
   check_properties(by_flags)
   # Only runs have folders for replay on disk.
   check_properties(by_arguments, {*by_flags({})} - {'replay_on_disk'})
+
+
+def in_discovery(
+  rule: str, given: dict[str, Any], starting_point: Any = None
+) -> dict[str, Any]:
+  """The settings of a discovery that starts from a rule."""
+  config = starting_point or meta_training.base()
+  settings = {**config.to_dict(), 'environments': 'catch/4x3', 'rule': rule}
+  made = meta_trainer.config_of({**settings, **given}, flags=given)
+  if rule != 'untrained':
+    assert build.make_rule(made)[0] == made.rule_settings
+  return config_lib.flatten(made)
+
+
+# Of a discovery: what rules have, and some of agents.
+OF_DISCOVERY = (
+  *config_lib.names(type(registry.load('general')[0]), nested=False),
+  *('batch_size', 'hidden_sizes', 'learning_rate', 'num_environments'),
+)
+
+
+@pytest.mark.usefixtures('cheap')
+@pytest.mark.parametrize('rule', ['untrained', *sources.names()])
+@pytest.mark.parametrize('module', [None, quickstart], ids=['base', 'quick'])
+def test_in_discovery_a_setting_changes_only_what_it_names(
+  rule: str, module: Any
+) -> None:
+  point = module and module.get_config()
+  check_properties(lambda given: in_discovery(rule, given, point), OF_DISCOVERY)
+
+
+@pytest.mark.usefixtures('cheap')
+def test_discovery_starts_with_the_settings_of_the_rules_own() -> None:
+  names = ('discount', 'num_bins', 'max_abs_value', 'q_cost', 'rule_lstm_size')
+  found = {
+    rule: tuple(in_discovery(rule, {})[name] for name in names)
+    for rule in ('untrained', 'general')
+  }
+  assert found == {
+    'untrained': (0.997, 601, 300.0, 0.2, 256),
+    'general': (0.99, 61, 5.0, 0.5, 64),
+  }
+  assert in_discovery('untrained', {'rule_lstm_size': 7})['rule_lstm_size'] == 7
+  with pytest.raises(ValueError, match='rule_lstm_size=7 is for untrained'):
+    in_discovery('general', {'rule_lstm_size': 7})
+  # A file of configs/ may have sizes for untrained rules.
+  assert (
+    in_discovery('general', {}, quickstart.get_config())['rule_lstm_size'] == 64
+  )
+  with pytest.raises(ValueError, match="cannot start from rule='actor_critic'"):
+    in_discovery('actor_critic', {})

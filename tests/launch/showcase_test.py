@@ -24,6 +24,7 @@ from configs import quickstart
 from disco_rl.environments import suites
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import showcase as showcase_lib
+from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import metrics
 from disco_rl.runtime import plotting
 from disco_rl.update_rules import cards
@@ -35,10 +36,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   """A folder as a discovery on Catch leaves it."""
   workdir = tmp_path_factory.mktemp('showcase') / 'run'
   workdir.mkdir()
-  settings = {
-    **quickstart.get_config().to_dict(),
-    **small_runs.SETTINGS,
-  }
+  settings = meta_trainer.complete(
+    {**quickstart.get_config().to_dict(), **small_runs.SETTINGS}
+  )
   metrics.write_json(workdir / 'config.json', settings)
   metrics.write_json(workdir / 'summary.json', {'meta_steps': 7})
   for name in ('initial_rule.npz', 'rule.npz'):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks import small_runs
+from disco_rl.meta_training import meta_trainer
 from disco_rl.runtime import metrics
 from launch import meta_train
 
@@ -41,6 +42,7 @@ def test_what_does_not_fit_is_named(
   source = tmp_path / 'source'
   (source / 'checkpoints' / '1').mkdir(parents=True)
   with launching.parsed(*TINY, f'--workdir={source}') as settings:
+    settings = meta_trainer.complete(settings)
     metrics.write_json(source / 'config.json', settings)
   answer = launching.error(
     meta_train,

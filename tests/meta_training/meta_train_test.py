@@ -527,16 +527,13 @@ def stop_at_init(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fine_tuning_begins_with_the_rule_in_the_file(
   finished: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-  """Sizes are those of the file, not of the settings."""
+  """Sizes are those of the file, and flags with others are refused."""
   path = finished / 'rule.npz'
+  arguments = (*TINY, f'--config.rule={path}', '--config.seed=3')
+  message = error(tmp_path, *arguments, '--config.rule_lstm_size=50')
+  assert 'rule_lstm_size=50 is for untrained rules' in message
   with pytest.raises(KeyboardInterrupt):
-    launch(
-      tmp_path,
-      *TINY,
-      f'--config.rule={path}',
-      '--config.rule_lstm_size=50',
-      '--config.seed=3',
-    )
+    launch(tmp_path, *arguments)
   assert not small_runs.differing(
     weights.load(tmp_path / 'initial_rule.npz'), weights.load(path)
   )
