@@ -15,7 +15,9 @@ to the rule and to the observations, to the folder `analysis` of the run:
   explore.html   an interactive page for trying the rule
 
 With --curve_updates it also writes without_predictions.png, learning curves of
-agents whose rule cannot see y and z.
+agents whose rule cannot see y and z; with --life_updates, terms.png and
+terms.csv: how much of the rule is a sum of hand-written terms, such as the
+policy gradient, along the lives of new agents.
 """
 
 from collections.abc import Sequence
@@ -49,6 +51,13 @@ _CURVE_UPDATES = flags.DEFINE_integer(
   "next to the run's; 0: there are none.",
   lower_bound=0,
 )
+_LIFE_UPDATES = flags.DEFINE_integer(
+  'life_updates',
+  0,
+  'Updates of new agents, at ten ages of which the rule is regressed on '
+  'hand-written terms; 0: there are none.',
+  lower_bound=0,
+)
 # The seed of the recording, of the probes and of the noise on predictions.
 _ANALYSIS_SEED = 0
 
@@ -59,7 +68,9 @@ def main(argv: Sequence[str]) -> None:
     fail('Name the run of disco-rl train by --workdir=RUN.')
   common.begin(argv, _WORKDIR.value)
   # Imported late: a mistyped flag should not wait for JAX to load.
+  from disco_rl.analysis import distillation
   from disco_rl.analysis import explorer
+  from disco_rl.analysis import figures
   from disco_rl.analysis import pictures
   from disco_rl.analysis import recording
   from disco_rl.runtime import files
@@ -88,6 +99,12 @@ def main(argv: Sequence[str]) -> None:
     if updates := _CURVE_UPDATES.value:
       curves = pictures.without_predictions(subject, workdir, updates)
       save('without_predictions', curves)
+    if updates := _LIFE_UPDATES.value:
+      lives = distillation.along_lives(subject, updates)
+      save('terms', figures.terms(lives))
+      table = folder / 'terms.csv'
+      distillation.write(table, lives, subject.config.seed)
+      print(config_lib.shown(table), flush=True)
 
 
 if __name__ == '__main__':

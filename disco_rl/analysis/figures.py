@@ -13,6 +13,7 @@ import scipy
 
 from disco_rl import types
 from disco_rl.analysis import ablation
+from disco_rl.analysis import distillation
 from disco_rl.analysis import probes as probes_lib
 from disco_rl.analysis import scenes
 from disco_rl.analysis import traces
@@ -224,6 +225,44 @@ def reliance(
   )
   ax.set_ylim(len(found) - 0.5, -0.5)
   plotting.legend_below(fig, columns=2)
+  return fig
+
+
+def terms(lives: distillation.Lives) -> figure.Figure:
+  """Draws a rule as a sum of hand-written terms, along agents' lives.
+
+  Returns:
+    Two panels over environment steps: the coefficients of the terms, and the
+    part of pi_hat - pi that all terms, and each alone, explain. Thin: one
+    agent; bold: the mean.
+  """
+  fig = figure.Figure(figsize=(8, 3.8), layout='constrained')
+  left, right = fig.subplots(1, 2)
+
+  def draw(panel: axes.Axes, values: np.ndarray, **style: Any) -> None:
+    steps, label = lives.environment_steps, style.pop('label')
+    panel.plot(steps, values.T, linewidth=0.7, alpha=0.4, **style)
+    mean = np.mean(values, axis=0)
+    panel.plot(steps, mean, linewidth=2.4, label=label, **style)
+
+  every = lambda of_one: np.array(
+    [[of_one(x) for x in of_agent] for of_agent in lives.found]
+  )
+  together = every(lambda x: x.r_squared)
+  draw(right, together, color=plotting.INK, label='all terms')
+  for i, name in enumerate(lives.found[0][0].coefficients):
+    style = {'color': plotting.color(i), 'label': name}
+    draw(left, every(lambda x, k=name: x.coefficients[k]), **style)
+    draw(right, every(lambda x, k=name: x.alone[k]), **style)
+  left.set_title('coefficient', loc='left', color=plotting.INK, fontsize=10)
+  right.set_title(
+    'part that is explained', loc='left', color=plotting.INK, fontsize=10
+  )
+  right.set_ylim(-0.02, 1.02)
+  for panel in (left, right):
+    panel.set_xlabel('environment steps', color=plotting.INK)
+    plotting.tidy(panel)
+  right.legend(frameon=False, labelcolor=plotting.INK, fontsize=8)
   return fig
 
 

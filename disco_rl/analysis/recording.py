@@ -1,5 +1,6 @@
 """Recordings of the actions and predictions of agents."""
 
+from collections.abc import Callable
 import contextlib
 import dataclasses
 
@@ -109,17 +110,30 @@ def play(
   key: types.Array,
   length: int,
 ) -> types.Rollout:
-  """Acts for T = length steps.
+  """Acts for T = length steps; see `player`."""
+  return player(network, environment, length)(params, key)
+
+
+def player(
+  network: agent_network.AgentNetwork,
+  environment: base.JaxEnvironment | base.HostEnvironment,
+  length: int,
+) -> Callable[[types.Params, types.Array], types.Rollout]:
+  """Makes a function that acts for T = length steps, compiled once.
 
   Returns:
-    T transitions in the B environments on the host, or in NUM_TRAJECTORIES
-    JAX-native ones.
+    A function from the agent's parameters and a key to T transitions in the B
+    environments on the host, or in NUM_TRAJECTORIES JAX-native ones.
   """
   if isinstance(environment, base.HostEnvironment):
     on_host = host_actor.HostActor(network, environment, num_agents=1)
-    params, key = jax.tree.map(lambda x: x[None], (params, key))
-    rollout, _ = on_host.unroll(params, key, length)
-    return jax.tree.map(lambda x: jnp.asarray(x[0]), rollout)
+
+    def act(params: types.Params, key: types.Array) -> types.Rollout:
+      params, key = jax.tree.map(lambda x: x[None], (params, key))
+      rollout, _ = on_host.unroll(params, key, length)
+      return jax.tree.map(lambda x: jnp.asarray(x[0]), rollout)
+
+    return act
 
   @jax.jit
   def on_device(params: types.Params, key: types.Array) -> types.Rollout:
@@ -127,4 +141,4 @@ def play(
     state = actor.init(key, network, environment, NUM_TRAJECTORIES)
     return actor.unroll(network, environment, params, state, act_key, length)[1]
 
-  return on_device(params, key)
+  return on_device

@@ -136,19 +136,11 @@ class Disco(base.UpdateRule, config_lib.Settings):
     unroll: base.Unroll,
   ) -> tuple[DiscoTargets, DiscoState, types.Logs]:
     """Runs the meta-network on the rollout; see `UpdateRule.targets`."""
-    rollout = dataclasses.replace(
-      rollout, reward=self.reward_scale * rollout.reward
-    )
     target_outputs = unroll(state.target_params)
-    estimates, moments = self._estimate(
+    inputs, moments = self.inputs(
       state.moments, rollout, outputs, target_outputs
     )
-    inputs = meta_features.MetaInputs(
-      rollout=rollout,
-      outputs=outputs,
-      target_outputs=target_outputs,
-      estimates=estimates,
-    )
+    estimates = inputs.estimates
     network = meta_network.transform(self.network)
     meta_outputs, meta_rnn = network.apply(rule_params, inputs, state.meta_rnn)
     state = DiscoState(
@@ -178,6 +170,38 @@ class Disco(base.UpdateRule, config_lib.Settings):
         'advantage': estimates.advantage,
       }
     return targets, state, logs
+
+  def inputs(
+    self,
+    moments: value_targets.ValueMoments,
+    rollout: types.Rollout,
+    outputs: types.Outputs,
+    target_outputs: types.Outputs,
+  ) -> tuple[meta_features.MetaInputs, value_targets.ValueMoments]:
+    """Makes the inputs of the meta-network.
+
+    Args:
+      moments: The moments of advantages and TD errors before the update.
+      rollout: The rollout, with the environment's rewards.
+      outputs: The outputs of the agent's network.
+      target_outputs: The outputs of its target network.
+
+    Returns:
+      The inputs, with scaled rewards, and the moments after the update.
+    """
+    rollout = dataclasses.replace(
+      rollout, reward=self.reward_scale * rollout.reward
+    )
+    estimates, moments = self._estimate(
+      moments, rollout, outputs, target_outputs
+    )
+    inputs = meta_features.MetaInputs(
+      rollout=rollout,
+      outputs=outputs,
+      target_outputs=target_outputs,
+      estimates=estimates,
+    )
+    return inputs, moments
 
   def loss(
     self, taken: types.Outputs, targets: DiscoTargets, rollout: types.Rollout

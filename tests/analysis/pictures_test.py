@@ -62,13 +62,17 @@ def test_a_run_is_drawn(
   quick = probes.ProbeConfig((8,), (8,), steps=3)
   monkeypatch.setattr(pictures, '_PROBES', quick)
   before = launching.contents(run)
-  call(workdir=str(run), recorded_steps=16, curve_updates=2)
+  call(workdir=str(run), recorded_steps=16, curve_updates=2, life_updates=2)
   paths = [
-    run / 'analysis' / f'{name}.png' for name in (*NAMES, 'without_predictions')
+    run / 'analysis' / f'{name}.png'
+    for name in (*NAMES, 'without_predictions', 'terms')
   ]
   page = run / 'analysis' / 'explore.html'
   assert 'lstm/linear_4/w' in page.read_text()
-  assert capsys.readouterr().out.split() == [f'{x}' for x in (page, *paths)]
+  table = run / 'analysis' / 'terms.csv'
+  printed = capsys.readouterr().out.split()
+  assert printed == [f'{x}' for x in (page, *paths, table)]
+  assert len(table.read_text().splitlines()) == 1 + 2
   for path in paths:
     with Image.open(path) as picture:
       assert len(picture.convert('L').getcolors() or ()) > 10, path
@@ -76,7 +80,7 @@ def test_a_run_is_drawn(
   assert all(isinstance(rule, ablation.Blind) for rule in trained)
   after = launching.contents(run)
   assert {name: after[name] for name in before} == before
-  assert len(after) == len(before) + len(paths) + 1
+  assert len(after) == len(before) + len(paths) + 2
 
 
 def test_curves_need_metrics_of_the_run(tmp_path: pathlib.Path) -> None:
