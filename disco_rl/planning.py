@@ -538,20 +538,20 @@ class Cluster:
 
   def table(
     self,
-    needs: Needs,
+    parts: Sequence[tuple[Needs, int]],
     dtype: str,
     actions_per_second: float,
-    devices: int,
     steps: tuple[str, int, int],
   ) -> Table:
     """Tabulates the memory and time of a run, if it fits.
 
     Args:
-      needs: The programs of a device, and the bytes of a machine and the disk.
+      parts: The parts of the cluster that compute different programs at the
+        same time: the programs of a device, the bytes of a machine and the
+        disk, and the number of devices.
       dtype: The type in which the agents' networks compute.
       actions_per_second: The actions per second on the host for the agents of a
         device.
-      devices: The number of devices that are used.
       steps: The name and the number of the run's steps, and the environment
         steps of all agents in each.
 
@@ -559,25 +559,34 @@ class Cluster:
       MachineTooSmallError: The machine's memory is too small.
       DoesNotFitError: The memory of a device is too small.
     """
-    needs.check_host(self.host_memory)
-    device = needs.most_held(self.memory)
-    seconds, flop = np.zeros(len(LIMITS)), 0.0
-    for load in needs.loads:
-      if load.times:
-        one = cost(load.call)
-        of_one = self.seconds(one, dtype)
-        # Simultaneous acting may take longer than the program.
-        of_one[-1] = load.waiting / actions_per_second + max(
-          0.0, load.acting / actions_per_second - of_one.sum()
-        )
-        seconds += load.times * of_one
-        flop += devices * load.times * one.flop
+    seconds, flop, device = np.zeros(len(LIMITS)), 0.0, 0
+    for needs, devices in parts:
+      needs.check_host(self.host_memory)
+      device = max(device, needs.most_held(self.memory, enough=device))
+      of_part = np.zeros(len(LIMITS))
+      for load in needs.loads:
+        if load.times:
+          one = cost(load.call)
+          of_one = self.seconds(one, dtype)
+          # Simultaneous acting may take longer than the program.
+          of_one[-1] = load.waiting / actions_per_second + max(
+            0.0, load.acting / actions_per_second - of_one.sum()
+          )
+          of_part += load.times * of_one
+          flop += devices * load.times * one.flop
+      # All wait for the part that takes longest.
+      seconds = max(seconds, of_part, key=np.sum)
+    host = max(needs.host for needs, _ in parts)
+    disk = sum(needs.disk for needs, _ in parts)
     (step, number, of_environments), total = steps, float(seconds.sum())
-    disk = 'GiB in the workdir: checkpoints, and replay, which they need'
     return [
       ('device_memory', device / 2**30, 'GiB on each device'),
-      ('host_memory', needs.host / 2**30, 'GiB on each machine'),
-      ('disk', needs.disk / 2**30, disk),
+      ('host_memory', host / 2**30, 'GiB on each machine'),
+      (
+        'disk',
+        disk / 2**30,
+        'GiB in the workdir: checkpoints, and replay, which they need',
+      ),
       (f'tflop_per_{step}', flop / 1e12, 'TFLOP on all devices'),
       (f'environment_steps_per_{step}', of_environments, 'of all agents'),
       (f'seconds_per_{step}', total, f'for {number:,} of them'),

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import dataclasses
 import json
 import math
+import operator
 from typing import TYPE_CHECKING
 from typing import Any
 
@@ -169,13 +170,14 @@ def of_discovery(
   steps = sum(group.config.num_agents * group.steps.in_all for group in groups)
   share = choose_batch_devices(config, sizes, cluster)
   rows = cluster.devices // share
-  if any(size % rows for size in sizes):
+  of_groups = sharding.rows_of_groups(sizes, rows)
+  if of_groups is None and any(size % rows for size in sizes):
     config = dataclasses.replace(config, group_multiple=rows)
   row = _row(share)
   rule_shapes = sharding.shapes(rule_params, row, sharding.REPLICATED)
 
   def attempt(config: 'config_lib.MetaTrainingConfig') -> 'planning.Table':
-    settings = {
+    settings: dict[str, Any] = {
       'batch_devices': share,
       'group_multiple': config.group_multiple,
       'torso_chunk_size': config.agent.network.torso.chunk_size,
@@ -184,26 +186,37 @@ def of_discovery(
       'offload': config.inner_loop.offload,
       'replay_on_disk': config.agent.replay_on_disk,
     }
-    # This is for the first row; all rows have equal parts.
-    own = [
-      group.alone_on(row, group.config.num_members // rows)
-      for group in build.make_groups(config, rule, row)
-    ]
-    population.check_replay(own, cluster.host_memory * cluster.machines / rows)
     reports.note(f'tracing with {settings}')
-    needs = population.needs(own, rule_shapes, config.keep_checkpoints)
+    # One row of those on which the same groups are; they have equal parts.
+    groups = build.make_groups(config, rule, row)
+    rows_of_each = of_groups or len(groups) * [rows]
+    own = [
+      group.alone_on(row, group.config.num_members // number)
+      for group, number in zip(groups, rows_of_each)
+    ]
+    parts = [([group], number) for group, number in zip(own, rows_of_each)]
+    if of_groups is None:
+      parts = [(own, rows)]
+    per_machine = rows // cluster.machines
+
+    def needs_of(
+      part: Sequence[population.Group], number: int
+    ) -> planning.Needs:
+      population.check_replay(part, cluster.host_memory / per_machine)
+      needs = population.needs(part, rule_shapes, config.keep_checkpoints)
+      return dataclasses.replace(
+        needs, host=needs.host * per_machine, disk=needs.disk * number
+      )
+
     table = cluster.table(
-      dataclasses.replace(
-        needs,
-        host=needs.host * rows // cluster.machines,
-        disk=needs.disk * rows,
-      ),
+      [(needs_of(part, number), share * number) for part, number in parts],
       config.agent.network.compute_dtype,
       # Each row has an equal part of the machine's processors.
       cluster.steps_per_second * share / cluster.per_machine,
-      cluster.devices,
       ('meta_step', config.meta_steps, steps),
     )
+    if of_groups:
+      settings['rows_of_groups'] = ', '.join(map(str, of_groups))
     return [*table, *((name, x, '') for name, x in settings.items())]
 
   with backend.making_programs_for(cluster.platform):
@@ -241,14 +254,14 @@ def of_training(
     needs = training.make(
       agent, environment, config.seeds // devices, _row(1)
     ).needs(rule.params)
+    needs = dataclasses.replace(
+      needs, host=devices * needs.host, disk=devices * needs.disk
+    )
     table = cluster.table(
-      dataclasses.replace(
-        needs, host=devices * needs.host, disk=devices * needs.disk
-      ),
+      [(needs, devices)],
       config.agent.network.compute_dtype,
       # All agents share the machine's processors.
       cluster.steps_per_second / devices,
-      devices,
       ('update', config.updates, config.seeds * agent.steps_per_update),
     )
     settings = {**config.agent.choices, 'devices': devices}
@@ -266,8 +279,11 @@ def choose_batch_devices(
   """Chooses the number of devices that share batches to minimize the time.
 
   In each group, every row of devices takes as long as the row with the most
-  agents. If several numbers take equally long, the smallest is chosen.
+  agents; groups on rows of their own take as long as the longest. If several
+  numbers take equally long, the smallest is chosen.
   """
+  from disco_rl.runtime import sharding
+
   shared = math.gcd(
     config.agent.batch_size,
     config.inner_loop.validation_trajectories,
@@ -285,6 +301,9 @@ def choose_batch_devices(
 
   def time(share: int) -> float:
     rows = cluster.devices // share
+    of_groups = sharding.rows_of_groups(sizes, rows)
+    if of_groups is not None:
+      return max(map(operator.floordiv, sizes, of_groups)) / share
     return sum(-(-size // rows) for size in sizes) / share
 
   return min(shares, key=lambda share: (time(share), share))

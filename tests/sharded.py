@@ -4,11 +4,13 @@ The population has seven agents, padded to eight. Arguments are layouts such as
 4x2, agents x batch. For each, the program prints as JSON how far the rule is
 from that of a single device after some meta-steps in double precision, and the
 collectives of a meta-step's programs. The torso computes a few observations at
-a time; on the single device, all.
+a time; on the single device, all. The layout `groups` has two groups, of four
+agents and of two, on rows of their own.
 """
 
 import collections
 import dataclasses
+import functools
 import json
 import re
 import sys
@@ -26,6 +28,7 @@ from disco_rl import types
 from disco_rl.environments.jax_native import catch
 from disco_rl.meta_training import build
 from disco_rl.meta_training import device_group
+from disco_rl.meta_training import meta_step
 from disco_rl.meta_training import meta_trainer
 from disco_rl.meta_training import meta_update
 from disco_rl.runtime import compilation
@@ -52,6 +55,13 @@ DIVISIBLE = {
   'batch_size': 8,
   'num_environments': 4,
   'validation_trajectories': 8,
+}
+# Four agents and two.
+GROUPS = {
+  'environments': 'catch/4x3,catch/4x3,catch/3x3',
+  'agents': 6,
+  'budgets': (100_000,),
+  'rule_meta_rnn_size': 0,
 }
 _COLLECTIVES = re.compile(
   r' (all-reduce|all-gather|all-to-all|reduce-scatter|collective-\w+)'
@@ -144,14 +154,63 @@ def discover(
   ]
 
 
+def discover_groups(rows: int) -> tuple[np.ndarray, list[dict[str, int]]]:
+  """Returns the same for two groups, by whole meta-steps."""
+  settings = {**quickstart.get_config().to_dict(), **SETTINGS, **GROUPS}
+  config = meta_trainer.config_of(settings)
+  rule, params = build.make_rule(config)
+  devices = np.array(jax.devices()[:rows])[:, None]
+  mesh = jax.sharding.Mesh(devices, (sharding.AGENTS, sharding.BATCH))
+  groups = [
+    device_group.DeviceGroup(
+      group.config,
+      group.config.num_members * [PreciseCatch(*size)],
+      group.estimator,
+    )
+    for group, size in zip(
+      build.make_groups(config, rule, mesh), ((4, 3), (3, 3))
+    )
+  ]
+  of_groups = [group.config.mesh.shape[sharding.AGENTS] for group in groups]
+  assert of_groups == ([4, 2] if rows == 8 else [1, 1]), of_groups
+  step = meta_step.MetaStep(config, groups, mesh)
+  state = step.init(sharding.put(precise(params), mesh, sharding.REPLICATED))
+  members = [
+    dataclasses.replace(
+      each.replace_agent(learner=precise(each.agent.learner)),
+      meta_value=precise(each.meta_value),
+    )
+    for each in state.members
+  ]
+  state = dataclasses.replace(state, members=members)
+  for _ in range(META_STEPS):
+    state, _, _ = step(state)
+  programs = [group._step.compile() for group in groups]
+  found = sum(
+    (
+      collections.Counter(collectives(program, group.config.mesh))
+      for program, group in zip(programs, groups)
+    ),
+    collections.Counter(),
+  )
+  of_mean = collectives(step._apply_mean.compile(), mesh)
+  return np.asarray(ravel_pytree(state.rule_params)[0]), [found, of_mean]
+
+
 def main() -> None:
   compilation_cache.collect_garbage_rarely()
   jax.config.update('jax_enable_x64', True)
-  expected, _ = discover(1, 1)
+  on_one = functools.cache(lambda: discover(1, 1))
   results = {}
   for layout in sys.argv[1:]:
-    # A batch has 8 x 7 observations, divided among devices.
-    params, found = discover(*map(int, layout.split('x')), torso_chunk_size=5)
+    if layout == 'groups':
+      expected, _ = discover_groups(1)
+      params, found = discover_groups(8)
+    else:
+      expected, _ = on_one()
+      # A batch has 8 x 7 observations, divided among devices.
+      sizes = map(int, layout.split('x'))
+      params, found = discover(*sizes, torso_chunk_size=5)
     error = np.linalg.norm(params - expected) / np.linalg.norm(expected)
     results[layout] = {'error': float(error), 'collectives': found}
   print(json.dumps(results))

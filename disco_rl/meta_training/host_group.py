@@ -120,6 +120,8 @@ class HostGroup(population.Group):
   @functools.cached_property
   def _micro_batches(self) -> list[MicroBatch]:
     """The micro-batches, made at first use, which begins all episodes."""
+    if not self.config.own_members:
+      return []
     return _divide(self.config, self._make_environments(0))
 
   @property
@@ -145,7 +147,7 @@ class HostGroup(population.Group):
 
   def restore_replays(self, members: inner_loop_lib.Member) -> None:
     """Implements `population.Group.restore_replays`."""
-    counters = self._own(members.agent.replay)
+    counters = self._from_checkpoint(members.agent.replay)
     for micro in self._micro_batches:
       micro.collector.restore_replays(offloading.take(counters, micro.own))
 
@@ -153,6 +155,8 @@ class HostGroup(population.Group):
     self, keys: types.Array, rule_params: types.Params
   ) -> inner_loop_lib.Member:
     """Makes members, with a leading axis of this process's members."""
+    if not self._micro_batches:
+      return self.config.own_part(self._member_shapes(rule_params))
     parts = []
     for micro in self._micro_batches:
       initial = self._initial(self.config.split(keys[micro.members]), None)
@@ -194,7 +198,9 @@ class HostGroup(population.Group):
         of_each = [x.pop('environment') for x in saved]
         state = jax.tree.map(lambda *x: np.stack(x), *saved)
         micro.collector.actor.restore({'environment': of_each, **state})
-      return self._own(members)
+      return self._from_checkpoint(members)
+    if not self._micro_batches:
+      return self._from_checkpoint(members)
     reports.note(
       f'Environments like {self.config.names[0]} cannot be saved: new episodes '
       'begin, with new seeds.'
@@ -204,7 +210,23 @@ class HostGroup(population.Group):
       micro.environment.replace([made[i] for i in micro.own])
       micro.collector.actor.restart()
     agents = host_collector.restart_episodes(members.agent)
-    return self._own(dataclasses.replace(members, agent=agents))
+    return self._from_checkpoint(dataclasses.replace(members, agent=agents))
+
+  def _from_checkpoint(self, tree: types.PyTree) -> types.PyTree:
+    """Returns this process's part; the inverse of `to_checkpoint`."""
+    if self.config.is_in_all_processes:
+      return self._own(tree)
+    return offloading.take(tree, np.array(self.config.own_members, int))
+
+  def _member_shapes(self, rule_params: types.Params) -> inner_loop_lib.Member:
+    """Returns the shapes of the members, [n, ...]."""
+    n = self.config.num_members
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n))
+    initial = self._initial.shapes(keys, None)
+    counters = jax.ShapeDtypeStruct((n,), np.int32)
+    return self._complete.shapes(rule_params, initial).replace_agent(
+      replay={'start': counters, 'added': counters}
+    )
 
   def to_checkpoint(
     self, members: inner_loop_lib.Member
@@ -212,13 +234,21 @@ class HostGroup(population.Group):
     """Implements `population.Group.to_checkpoint`."""
     if not distributed.is_distributed():
       return members
-    return self.config.join_parts(members)
+    if self.config.is_in_all_processes:
+      return self.config.join_parts(members)
+    return self.fetch(members)
+
+  def fetch(self, tree: types.PyTree) -> types.PyTree:
+    """Implements `population.Group.fetch`, from a tree [own, ...]."""
+    return self.config.gather(tree) if distributed.is_distributed() else tree
 
   def step(
     self, rule_params: types.Params, members: inner_loop_lib.Member
   ) -> meta_update.MetaUpdates:
     """Implements `population.Group.step`; one micro-batch after another."""
     total: types.PyTree = None
+    if not self._micro_batches:
+      return total, members, self.config.own_part(self._log_shapes(rule_params))
     all_logs = []
     for micro in self._micro_batches:
       updates, part, logs = self._step_of(
@@ -226,11 +256,17 @@ class HostGroup(population.Group):
       )
       members = offloading.put(members, micro.own, part)
       total = updates if total is None else _add(total, updates)
-      all_logs.append(distributed.fetch(logs))
+      all_logs.append(self._own(logs))
     logs = offloading.collect(
-      all_logs, [micro.members for micro in self._micro_batches]
+      all_logs, [micro.own for micro in self._micro_batches]
     )
     return total, members, logs
+
+  def _log_shapes(self, rule_params: types.Params) -> types.Logs:
+    """Returns the shapes of the logs of `step`, [n]."""
+    program, arguments = self.named_calls(rule_params)['meta_update']
+    _, _, logs = program.shapes(*arguments)
+    return logs
 
   def step_calls(
     self, rule_params: types.Params, members: inner_loop_lib.Member

@@ -17,7 +17,9 @@ rollout, except for validation, with the parameters before the last update.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+from concurrent import futures
 import dataclasses
+import functools
 import itertools
 import pathlib
 
@@ -76,6 +78,8 @@ class MetaStep:
     """Compiles nothing yet."""
     self._config = config
     self._groups = groups
+    self._mesh = mesh
+    self._is_divided = any(group.config.mesh != mesh for group in groups)
     self._key = jax.random.key(config.seed)
     _, optimizer = meta_update.meta_optimizers(config)
     self._init_optimizer = lambda rule_params: sharding.put(
@@ -89,7 +93,10 @@ class MetaStep:
 
   def calls(self, rule_params: types.Params) -> list[compilation.Call]:
     """Returns programs to be compiled in parallel, longest first."""
-    of_groups = [group.named_calls(rule_params) for group in self._groups]
+    of_groups = [
+      group.named_calls(rule)
+      for group, rule in zip(self._groups, self._rules(rule_params))
+    ]
     by_rank = itertools.zip_longest(*(calls.values() for calls in of_groups))
     return [call for calls in by_rank for call in calls if call is not None]
 
@@ -97,9 +104,11 @@ class MetaStep:
     """Makes initial agents, with the initial rule."""
     rng = np.random.default_rng([self._config.seed, 0])
     members, lifetimes = [], []
-    for i, group in enumerate(self._groups):
+    for i, (group, rule) in enumerate(
+      zip(self._groups, self._rules(rule_params))
+    ):
       keys = self._keys(0, i)
-      members.append(group.init(keys, rule_params))
+      members.append(group.init(keys, rule))
       lifetimes.append(
         lifetimes_lib.init(rng, self._config.lifetimes, len(keys))
       )
@@ -193,13 +202,9 @@ class MetaStep:
     Returns:
       The next state, logs [n] of each group, and the norm of the change of eta.
     """
-    # Programs of all groups on the device start before waiting for results.
-    updates, stepped, device_logs = zip(
-      *(
-        group.step(state.rule_params, members)
-        for group, members in zip(self._groups, state.members)
-      )
-    )
+    updates, stepped, device_logs = self._step_groups(state)
+    # Rows that are done would wait in the all-reduce, which may time out.
+    jax.block_until_ready(updates)
     distributed.wait(f'meta-step {state.meta_step}')
     rule_params, opt_state, norm = self._apply_mean(
       state.rule_params, state.opt_state, updates
@@ -207,12 +212,10 @@ class MetaStep:
     lifetimes: list[lifetimes_lib.Lifetimes] = []
     logs: list[dict[str, np.ndarray]] = []
     environment_steps: list[np.ndarray] = []
-    for group, before, steps_before, group_logs in zip(
-      self._groups,
-      state.lifetimes,
-      state.environment_steps,
-      distributed.fetch(device_logs),
+    for group, before, steps_before, of_group in zip(
+      self._groups, state.lifetimes, state.environment_steps, device_logs
     ):
+      group_logs = group.fetch(of_group)
       # The first agents may begin at any age, later ones begin at zero.
       is_new = (before.age == 0) | (state.meta_step == 0)
       first = is_new * group.fill_steps
@@ -233,6 +236,37 @@ class MetaStep:
       meta_step, rule_params, opt_state, members, lifetimes, environment_steps
     )
     return state, logs, float(norm)
+
+  def _step_groups(
+    self, state: State
+  ) -> tuple[
+    Sequence[types.Params],
+    Sequence[inner_loop_lib.Member],
+    Sequence[types.Logs],
+  ]:
+    """Steps all groups; returns sums of updates, members and logs of each."""
+    steps = [
+      functools.partial(group.step, rule, members)
+      for group, rule, members in zip(
+        self._groups, self._rules(state.rule_params), state.members
+      )
+    ]
+    if not self._is_divided:
+      # Programs of all groups on the device start before waiting for results.
+      updates, members, logs = zip(*(step() for step in steps))
+      return updates, members, logs
+    # Groups on the host act and learn at the same time, each on its own rows.
+    with futures.ThreadPoolExecutor(len(steps)) as pool:
+      started = [pool.submit(step) for step in steps]
+      updates, members, logs = zip(*(step.result() for step in started))
+    joined = sharding.join_rows(updates, state.rule_params, self._mesh)
+    return [joined], members, logs
+
+  def _rules(self, rule_params: types.Params) -> list[types.Params]:
+    """Returns eta on the devices of each group."""
+    return [
+      sharding.part_on(rule_params, group.config.mesh) for group in self._groups
+    ]
 
   def _reset_expired(
     self,

@@ -128,9 +128,9 @@ class MetaTrainer:
     backend.check_settings()
     build.validate((*config.environments, *config.held_out.environments))
     mesh = sharding.make_mesh(config.batch_devices)
-    # Groups are known, and checked, only after environments are made, so the
-    # total is checked before. With padding, any total can be divided.
-    if config.group_multiple == 1:
+    # Groups are known, and checked, only after environments are made; a single
+    # one is checked before. With padding, any total can be divided.
+    if config.group_multiple == 1 and len(config.environments) == 1:
       sharding.check(config.agents, mesh, 'in all')
     self._rule, params = build.make_rule(config)
     self._initial_params = sharding.put(params, mesh, sharding.REPLICATED)

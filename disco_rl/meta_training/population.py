@@ -96,6 +96,8 @@ class GroupConfig:
     own = [
       i for i, x in enumerate(rows) if x.process_index == jax.process_index()
     ]
+    if not own:
+      return range(0)
     return range(own[0] * shard, (own[-1] + 1) * shard)
 
   @property
@@ -130,6 +132,15 @@ class GroupConfig:
     if not distributed.is_distributed():
       return self.split(tree)
     return distributed.from_parts(tree, self.mesh, sharding.SPLIT)
+
+  def gather(self, tree: types.PyTree) -> types.PyTree:
+    """Joins trees [own, ...], which may be empty, in every process."""
+    return distributed.gather(tree, self.own_members, self.num_members)
+
+  @property
+  def is_in_all_processes(self) -> bool:
+    """Whether every process has members of the group."""
+    return distributed.has_all_processes(self.mesh)
 
 
 # Programs and the shapes of their arguments, by name.
@@ -272,7 +283,7 @@ class Group(abc.ABC):
     new episodes.
     """
     del meta_step, environments
-    return members
+    return self.config.split(members)
 
   def save_environments(self) -> types.PyTree | None:
     """Returns the state of environments on the host, or None."""
@@ -281,8 +292,23 @@ class Group(abc.ABC):
   def to_checkpoint(
     self, members: inner_loop_lib.Member
   ) -> inner_loop_lib.Member:
-    """Converts members for a checkpoint, with a leading axis n."""
-    return members
+    """Converts members for a checkpoint, with a leading axis n.
+
+    Each process writes its part of global arrays, which must be in all of them;
+    the first one writes NumPy arrays.
+    """
+    if self.config.is_in_all_processes:
+      return members
+    return self.fetch(members)
+
+  def fetch(self, tree: types.PyTree) -> types.PyTree:
+    """Fetches what `step` returns of each member, [n, ...].
+
+    Every process gets the whole NumPy arrays; all must call this.
+    """
+    if self.config.is_in_all_processes:
+      return distributed.fetch(tree)
+    return self.config.gather(self.config.own_part(tree))
 
   def begin_episodes(self) -> None:  # noqa: B027
     """Resets environments on the host, so that faults show before a run."""
@@ -314,7 +340,8 @@ class Group(abc.ABC):
       members: The members, with a leading axis n; donated.
 
     Returns:
-      The `meta_update.MetaUpdates` of the group.
+      The `meta_update.MetaUpdates` of the group: the sum of updates, None if no
+      member is in this process; the members; and logs for `fetch`.
     """
 
   @abc.abstractmethod
@@ -356,12 +383,20 @@ def needs(
   keep_checkpoints: int = 1,
 ) -> planning.Needs:
   """Returns the memory and disk of a population, from array shapes."""
-  calls = [group.named_calls(rule_params) for group in groups]
+  calls = [
+    group.named_calls(sharding.part_on(rule_params, group.config.mesh))
+    for group in groups
+  ]
   waiting = [group.waiting_bytes(own) for group, own in zip(groups, calls)]
   loads: list[planning.Load] = []
   host = disk = 0
-  for group, own, of_group in zip(groups, calls, waiting):
-    loads += _loads(group, own, rule_params, sum(waiting) - of_group)
+  for group, own in zip(groups, calls):
+    others = sum(
+      size
+      for other, size in zip(groups, waiting)
+      if other is not group and other.config.mesh == group.config.mesh
+    )
+    loads += _loads(group, own, rule_params, others)
     bytes_off_device = group.off_device(own, keep_checkpoints + 1)
     host, disk = host + bytes_off_device[0], disk + bytes_off_device[1]
   kept, remedy = '', 'lower agents'

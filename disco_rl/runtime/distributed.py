@@ -16,6 +16,7 @@ import tempfile
 
 import jax
 from jax.experimental import multihost_utils
+import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec
 import numpy as np
@@ -217,7 +218,9 @@ def place(x: types.PyTree, sharding: NamedSharding) -> jax.Array:
   if isinstance(x, jax.Array) and not x.is_fully_addressable:
     return jax.device_put(x, sharding)
   data = np.asarray(files.to_data(x))
-  placed = jax.make_array_from_callback(data.shape, sharding, lambda i: data[i])
+  placed = jax.make_array_from_callback(
+    data.shape, sharding, lambda i: data[i], dtype=data.dtype
+  )
   return files.from_data(placed, x)
 
 
@@ -236,13 +239,68 @@ def fetch(tree: types.PyTree) -> types.PyTree:
   return jax.device_get(jax.tree.map(everywhere, tree))
 
 
+def has_all_processes(mesh: jax.sharding.Mesh) -> bool:
+  """Returns whether every process has devices of a mesh."""
+  present = {device.process_index for device in mesh.devices.flat}
+  return len(present) == jax.process_count()
+
+
+def gather(
+  tree: types.PyTree, members: range, num_members: int
+) -> types.PyTree:
+  """Joins the parts of all processes, in all of them; parts may be empty.
+
+  Args:
+    tree: This process's part, [len(members), ...].
+    members: The indices of its members; no two processes have the same.
+    num_members: n, of all processes.
+
+  Returns:
+    NumPy arrays and keys [n, ...].
+  """
+
+  def join(x: types.PyTree) -> types.PyTree:
+    data = np.asarray(files.to_data(x))
+    whole = np.zeros((num_members, *data.shape[1:]), data.dtype)
+    whole[members.start : members.stop] = data
+    # Sums of bytes are exact: only one process has others than zero.
+    joined = _sum_over_processes(np.atleast_1d(whole).view(np.uint8))
+    return files.from_data(joined.view(data.dtype), x)
+
+  return jax.tree.map(join, tree)
+
+
+def _sum_over_processes(x: np.ndarray) -> np.ndarray:
+  devices = np.array(jax.devices()).reshape(jax.process_count(), -1)
+  mesh = jax.sharding.Mesh(devices, ('processes', 'devices'))
+  parts = multihost_utils.host_local_array_to_global_array(
+    x[None], mesh, PartitionSpec('processes')
+  )
+  total = jax.jit(
+    lambda parts: jnp.sum(parts, axis=0, dtype=x.dtype),
+    out_shardings=NamedSharding(mesh, PartitionSpec()),
+  )
+  return np.array(total(parts))
+
+
 def own_part(
   tree: types.PyTree, mesh: jax.sharding.Mesh, spec: PartitionSpec
 ) -> types.PyTree:
-  """Returns the part of global arrays on this process's devices."""
+  """Returns the part of global arrays on this process's devices.
+
+  Without the leading axis's entries, [0, ...], if it has none of the mesh.
+  """
   if not is_distributed():
     return tree
+  if not mesh.local_devices:
+    return jax.tree.map(_none_of, tree)
   return multihost_utils.global_array_to_host_local_array(tree, mesh, spec)
+
+
+def _none_of(x: types.PyTree) -> types.PyTree:
+  """Returns an array or keys like x, [n, ...] -> [0, ...]."""
+  data = jax.eval_shape(files.to_data, x)
+  return files.from_data(np.zeros((0, *data.shape[1:]), data.dtype), x)
 
 
 def from_parts(

@@ -1,15 +1,19 @@
 """Sharding of agents, and of each agent's batches, over devices.
 
-The devices form a mesh with two axes. Along `agents`, each has an equal shard
-of the population; `SPLIT` arrays have a leading axis of agents. Along `batch`,
-devices compute the same agents, but each learns from its shard of every batch.
-The rule's parameters are replicated.
+The devices form a mesh with two axes. Along `agents`, each row has an equal
+shard of a group of agents; `SPLIT` arrays have a leading axis of agents. Along
+`batch`, devices compute the same agents, but each learns from its shard of
+every batch. The rule's parameters are replicated.
+
+Groups are on all rows, one after another, or each on rows of its own, at the
+same time: `divide` chooses what takes less time.
 
 Within a program every device sees only its own shard; `maths.shared_batch`
 completes sums and means over trajectories.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import os
 
 import jax
@@ -61,6 +65,41 @@ def make_mesh(batch_devices: int = 1) -> jax.sharding.Mesh:
     )
   devices = np.array(jax.devices()).reshape(-1, batch_devices)
   return jax.sharding.Mesh(devices, (AGENTS, BATCH))
+
+
+def rows_of_groups(sizes: Sequence[int], rows: int) -> list[int] | None:
+  """Divides rows of devices among groups, in proportion to their agents.
+
+  All agents count as the same work: they make equally many updates.
+
+  Args:
+    sizes: The number of agents of each group.
+    rows: The number of rows.
+
+  Returns:
+    The number of rows of each group, which divides its agents; None if it takes
+    as little time to compute the groups on all rows, one after another.
+  """
+  one_after_another = sum(-(-size // rows) for size in sizes)
+  for longest in range(1, one_after_another):
+    on_a_row = [
+      max(n for n in range(1, longest + 1) if size % n == 0) for size in sizes
+    ]
+    found = [size // n for size, n in zip(sizes, on_a_row)]
+    if sum(found) <= rows:
+      return found
+  return None
+
+
+def divide(
+  mesh: jax.sharding.Mesh, sizes: Sequence[int]
+) -> list[jax.sharding.Mesh]:
+  """Returns the devices of each group: all, or by `rows_of_groups`."""
+  rows = rows_of_groups(sizes, mesh.shape[AGENTS])
+  if rows is None:
+    return len(sizes) * [mesh]
+  parts = np.split(mesh.devices, np.cumsum(rows))
+  return [jax.sharding.Mesh(part, mesh.axis_names) for part in parts[:-1]]
 
 
 def mesh_for(num_agents: int) -> jax.sharding.Mesh:
@@ -130,10 +169,69 @@ def shapes(
   )
 
 
+def part_on(tree: types.PyTree, mesh: jax.sharding.Mesh) -> types.PyTree:
+  """Returns replicated arrays on some of their devices, without copies.
+
+  Arrays, or shapes, that are on no other devices are returned as they are.
+  """
+  place = _placement(mesh, REPLICATED)
+
+  def part(x: types.PyTree) -> types.PyTree:
+    if x.sharding is None or x.sharding.device_set <= place.device_set:
+      return x
+    if isinstance(x, jax.ShapeDtypeStruct):
+      return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
+    return _assemble(x.shape, x.dtype, place, _by_device([x]))
+
+  return jax.tree.map(part, tree)
+
+
+def join_rows(
+  trees: Sequence[types.PyTree], like: types.PyTree, mesh: jax.sharding.Mesh
+) -> types.PyTree:
+  """Joins trees [rows of a group, ...], without copies, to [rows, ...].
+
+  Args:
+    trees: The trees of groups whose rows are disjoint; None for a group that
+      has no device of this process.
+    like: A tree with the shapes and types of a row, [...].
+    mesh: The devices; zeros are on those that no group has.
+  """
+  place = _placement(mesh, SPLIT)
+
+  def join(x: jax.Array, *of_groups: jax.Array) -> jax.Array:
+    shards = _by_device(of_groups)
+    for device in set(mesh.local_devices) - set(shards):
+      shards[device] = jax.device_put(np.zeros((1, *x.shape), x.dtype), device)
+    return _assemble((mesh.shape[AGENTS], *x.shape), x.dtype, place, shards)
+
+  return jax.tree.map(join, like, *(tree for tree in trees if tree is not None))
+
+
+def _by_device(arrays: Sequence[jax.Array]) -> dict[jax.Device, jax.Array]:
+  """Returns the shards of arrays on this process's devices."""
+  return {s.device: s.data for x in arrays for s in x.addressable_shards}
+
+
+def _assemble(
+  shape: tuple[int, ...],
+  dtype: types.DType,
+  place: jax.sharding.Sharding,
+  shards: dict[jax.Device, jax.Array],
+) -> jax.Array:
+  """Makes an array from its shards on this process's devices."""
+  own = [x for device, x in shards.items() if device in place.device_set]
+  # A process may have none of them.
+  return jax.make_array_from_single_device_arrays(
+    shape, place, own, dtype=dtype
+  )
+
+
 def _placement(
   mesh: jax.sharding.Mesh, spec: PartitionSpec
 ) -> jax.sharding.Sharding:
-  if mesh.size == 1:
+  # The device may be one of another process.
+  if mesh.size == 1 and not distributed.is_distributed():
     return jax.sharding.SingleDeviceSharding(mesh.devices.item())
   return NamedSharding(mesh, spec)
 

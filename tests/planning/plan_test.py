@@ -75,7 +75,9 @@ def needs_of(*loads: planning.Load, host: int = 0) -> planning.Needs:
 def table_of(
   needs: planning.Needs, cluster: planning.Cluster = ONE
 ) -> dict[str, Any]:
-  return dict_of(cluster.table(needs, 'float32', 1.0, 3, ('update', 864, 7)))
+  return dict_of(
+    cluster.table([(needs, 3)], 'float32', 1.0, ('update', 864, 7))
+  )
 
 
 def test_acting_during_learning_takes_the_rest() -> None:
@@ -103,7 +105,10 @@ def test_acting_during_learning_takes_the_rest() -> None:
     ((112, 32, 60), 32, 8),
     # Of these no number of rows divides all: rows of 8 leave the fewest idle.
     ((114, 32, 60), 64, 8),
-    ((3, 3), 2, 2),
+    # Each group has a row.
+    ((3, 3), 2, 1),
+    ((114, 32, 60), 1024, 4),
+    ((114, 32, 60), 2048, 8),
     ((5,), 4, 4),
   ],
 )
@@ -146,6 +151,28 @@ def test_groups_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
   assert five[seconds] == pytest.approx(eight[seconds])
   # Padding computes nothing of use.
   assert 8 * five[steps] == 5 * eight[steps]
+
+
+@pytest.mark.slow
+def test_groups_on_rows_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+  """They take as long as the longest, and no more arithmetic."""
+  monkeypatch.setattr(planning.Load, 'measurement', lambda load: load.bound)
+  config = config_of(environments='catch/2x2,catch/6x5', agents=6)
+  one, two = (
+    dict_of(
+      launcher.of_discovery(
+        config, dataclasses.replace(ONE, devices=devices, per_machine=devices)
+      )
+    )
+    for devices in (1, 2)
+  )
+  assert 'rows_of_groups' not in one
+  assert two['rows_of_groups'] == '1, 1'
+  assert two['group_multiple'] == 1
+  work, seconds = 'tflop_per_meta_step', 'seconds_per_meta_step'
+  assert two[work] == pytest.approx(one[work])
+  assert one[seconds] / 2 <= two[seconds] < 0.9 * one[seconds]
+  assert two['device_memory'] < one['device_memory']
 
 
 def test_settings_that_take_less_memory_come_later() -> None:

@@ -11,11 +11,13 @@ import launching
 import pytest
 import sharded
 
+from disco_rl.runtime import sharding
+
 
 @pytest.mark.slow
 def test_layouts_of_devices_agree() -> None:
   """To rounding; devices communicate in the necessary sums alone."""
-  layouts = ['4x2', '8x1', '1x8']
+  layouts = ['4x2', '8x1', '1x8', 'groups']
   ended = launching.run_python(
     *('tests/sharded.py', *layouts),
     timeout=1200,
@@ -35,6 +37,26 @@ def test_layouts_of_devices_agree() -> None:
     # the meta-RNN's inputs, whose weights are those of the real steps.
     assert sum(of_step.values()) <= 20, layout
     assert of_mean == {'all-reduce over agents': 1}, layout
+
+
+@pytest.mark.parametrize(
+  ('sizes', 'rows', 'expected'),
+  [
+    # 206 agents take 206 rows.
+    ((114, 32, 60), 256, [114, 32, 60]),
+    ((114, 32, 60), 128, [57, 16, 30]),
+    ((3, 3), 2, [1, 1]),
+    # One after another they take no longer.
+    ((114, 32, 60), 8, None),
+    ((4, 4), 2, None),
+    ((4, 2), 1, None),
+    ((7,), 8, None),
+  ],
+)
+def test_groups_have_rows_of_their_own_if_that_saves_time(
+  sizes: tuple[int, ...], rows: int, expected: list[int] | None
+) -> None:
+  assert sharding.rows_of_groups(sizes, rows) == expected
 
 
 # Prints the error that discovery with each of these flags ends with.
