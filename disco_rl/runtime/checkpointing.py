@@ -135,7 +135,7 @@ class Checkpointer:
       CheckpointError: This checkpoint or the previous one cannot be written;
         earlier checkpoints are kept.
     """
-    data = jax.tree.map(files.to_data, tree)
+    data = jax.tree.map(_stored, tree)
     with self._writing():
       self._await_writer()
       notes: dict[str, object] = {versions.KEY: versions.present()}
@@ -240,9 +240,10 @@ class Checkpointer:
     def abstract(x: types.PyTree) -> types.PyTree:
       # From its mere shape, Orbax would restore a NumPy array onto the devices
       # that held it, if another number of processes saved it.
-      if isinstance(x, np.ndarray):
-        return x
-      return ocp.utils.to_shape_dtype_struct(files.to_data(x))
+      stored = _stored(x)
+      if isinstance(stored, np.ndarray):
+        return stored
+      return ocp.utils.to_shape_dtype_struct(stored)
 
     restored = _restore_by_name(
       self._directory,
@@ -506,6 +507,18 @@ def _name(path: Sequence[Any]) -> str:
     key, 'key', getattr(key, 'idx', getattr(key, 'name', None))
   )
   return '.'.join(str(part(key)) for key in path)
+
+
+def _stored(x: types.PyTree) -> types.PyTree:
+  """Returns a leaf as Orbax stores it: data of keys, and NumPy arrays.
+
+  NumPy arrays, which the first process writes, replace JAX arrays that are in
+  this process alone: Orbax refuses them if there are others.
+  """
+  data = files.to_data(x)
+  if isinstance(data, jax.Array) and distributed.is_only_here(data):
+    return np.asarray(data)
+  return data
 
 
 def _zeros(like: types.PyTree) -> types.PyTree:

@@ -6,9 +6,11 @@ their agents.
 """
 
 import collections
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
+import functools
 import os
 import pathlib
 import re
@@ -245,6 +247,11 @@ def has_all_processes(mesh: jax.sharding.Mesh) -> bool:
   return len(present) == jax.process_count()
 
 
+def is_only_here(x: jax.Array) -> bool:
+  """Returns whether other processes have no part of an array."""
+  return is_distributed() and x.is_fully_addressable
+
+
 def gather(
   tree: types.PyTree, members: range, num_members: int
 ) -> types.PyTree:
@@ -276,11 +283,18 @@ def _sum_over_processes(x: np.ndarray) -> np.ndarray:
   parts = multihost_utils.host_local_array_to_global_array(
     x[None], mesh, PartitionSpec('processes')
   )
-  total = jax.jit(
-    lambda parts: jnp.sum(parts, axis=0, dtype=x.dtype),
+  return np.array(_sum_of_parts(mesh)(parts))
+
+
+@functools.cache
+def _sum_of_parts(
+  mesh: jax.sharding.Mesh,
+) -> Callable[[jax.Array], jax.Array]:
+  """Compiles, once for each shape, a sum that all devices get."""
+  return jax.jit(
+    lambda parts: jnp.sum(parts, axis=0, dtype=parts.dtype),
     out_shardings=NamedSharding(mesh, PartitionSpec()),
   )
-  return np.array(total(parts))
 
 
 def own_part(
