@@ -157,6 +157,46 @@ def start_two(workdir: pathlib.Path) -> list[subprocess.Popen[str]]:
   ]
 
 
+@pytest.mark.slow
+def test_processes_that_lack_a_group(tmp_path: pathlib.Path) -> None:
+  """Groups on the device and on the host, each in a process of its own.
+
+  One process resumes what they have saved.
+  """
+  workdir = tmp_path / 'run'
+  flags = (
+    *SETTINGS,
+    '--config.environments=catch/4x3,catch/4x3,gymnasium/CartPole-v1',
+    '--config.agents=6',
+    '--config.chunk_size=1',
+    '--config.checkpoint_every=1',
+  )
+  with socket.socket() as free:
+    free.bind(('localhost', 0))
+    port = free.getsockname()[1]
+  both = [
+    launching.start_python(
+      *('-m', 'launch.meta_train', *flags),
+      *('--config.meta_steps=2', f'--workdir={workdir}'),
+      *(f'--coordinator=localhost:{port}', '--num_processes=2'),
+      f'--process={process}',
+      JAX_NUM_CPU_DEVICES='4',
+    )
+    for process in range(2)
+  ]
+  errors = [each.communicate(timeout=PATIENCE)[1] for each in both]
+  assert [each.returncode for each in both] == [0, 0], errors
+  launching.call(meta_train, workdir, *flags, '--config.meta_steps=3')
+  rows = metrics.read(workdir / 'metrics.csv')
+  assert rows['meta_step'].tolist() == [1, 1, 2, 2, 3, 3]
+  assert rows['agents'].tolist() == 3 * [4, 2]
+  # Every agent has acted in each meta-step, also before the run was resumed.
+  steps = rows['environment_steps'].reshape(3, 2)
+  np.testing.assert_array_equal(steps, steps[0] * [[1], [2], [3]])
+  assert (rows['meta_gradient_norm'] > 0).all()
+  assert not rows['failed'].any()
+
+
 @pytest.mark.parametrize('flag', ['--distributed', '--num_processes=2'])
 def test_processes_that_are_not_known(
   tmp_path: pathlib.Path, flag: str
