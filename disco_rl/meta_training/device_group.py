@@ -94,7 +94,10 @@ class DeviceGroup(population.Group):
   ) -> tuple[int, int]:
     """Implements `population.Group.off_device`."""
     _, (_, members, *_) = calls['step']
-    return 0, checkpoints * memory.tree_bytes(members)
+    size = memory.tree_bytes(members)
+    # See `to_checkpoint`.
+    host = 0 if self.config.is_in_all_processes else size
+    return host, checkpoints * size
 
   def schedule(self) -> dict[str, tuple[int, int, int]]:
     """Implements `population.Group.schedule`."""

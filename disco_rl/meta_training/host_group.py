@@ -345,6 +345,8 @@ class HostGroup(population.Group):
     member = size // self.members_at_once
     replay = host_collector.replay_footprint(inner_loop.agent)
     host = num_own * (member + replay.memory)
+    if not self.config.is_in_all_processes:
+      host += self.config.num_members * member  # See `to_checkpoint`.
     if inner_loop.config.offload:
       _, (_, _, segment) = calls['backward']
       number = inner_loop.config.inner_updates // inner_loop.config.save_every
