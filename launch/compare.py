@@ -3,10 +3,25 @@
   disco-rl compare runs/mine runs/actor_critic --output=compare.png
 
 Each folder becomes one curve, labeled with its rule or with --labels. Runs with
-the same label are drawn as one curve, the mean of all their agents.
+the same label are drawn as one curve, the mean of all their agents. The final
+means and the differences of labels are printed, with intervals for what
+--resampled names:
+
+  agents       How far would a result move with other agents, in these
+               environments?
+  levels       With other levels like these? The runs of a label are in several
+               environments, the same for all labels, and their returns are
+               normalized.
+  discoveries  With other discoveries by the same recipe? The runs of a label
+               are of several rules, which the recipe has discovered with
+               different seeds.
+
+  disco-rl compare runs/*_general runs/*_ppo --resampled=levels \
+    --output=levels.png
 """
 
 from collections.abc import Collection
+from collections.abc import Mapping
 from collections.abc import Sequence
 import pathlib
 from typing import Any
@@ -15,6 +30,7 @@ from absl import flags
 import numpy as np
 
 from disco_rl import config as config_lib
+from disco_rl.evaluation import contrasts
 from disco_rl.evaluation import learning_curves
 from disco_rl.evaluation import runner
 from disco_rl.runtime import digests
@@ -26,11 +42,24 @@ from launch.errors import in_one_line
 
 # What may differ between runs of one label.
 _FREE = {'seed', 'seeds', 'version', *runner.FREE}
+_ALSO_FREE = {
+  'agents': set[str](),
+  'levels': {'environment'},
+  'discoveries': {'environment', 'rule'},
+}
+# (rule, environment) -> the curve of its agents.
+_Curves = dict[tuple[str, str], learning_curves.Curve]
 _OUTPUT = common.define_path('output', 'File, .png or .svg.')
 _LABELS = flags.DEFINE_list(
   'labels',
   None,
   'Labels of the folders, in their order; by default their rules.',
+)
+_RESAMPLED = flags.DEFINE_enum(
+  'resampled',
+  'agents',
+  [*contrasts.SENTENCES],
+  'What the printed intervals resample.',
 )
 
 
@@ -52,7 +81,9 @@ def main(argv: Sequence[str]) -> None:
   folders = [workdir.resolve() for workdir in workdirs]
   if twice := [x for x in workdirs if folders.count(x.resolve()) > 1]:
     fail(f'{twice[0]} and {twice[-1]} are the same folder: name it once.')
-  curves: dict[str, learning_curves.Curve] = {}
+  if _RESAMPLED.value == 'discoveries' and not _LABELS.value:
+    fail('--resampled=discoveries needs --labels: the recipe of each folder.')
+  curves: dict[str, _Curves] = {}
   configs: dict[str, list[dict[str, Any]]] = {}
   environments = []
   for workdir, label in zip(workdirs, labels):
@@ -74,12 +105,39 @@ def main(argv: Sequence[str]) -> None:
     for other in configs.setdefault(label, []):
       _check_alike(config, other, workdir, label)
     configs[label].append(config)
-    curves[label] = _joined(curves.get(label), curve, workdir)
-  title = ', '.join(dict.fromkeys(environments))
-  with in_one_line(ValueError):  # Of Matplotlib, about formulas in names.
-    pathlib.Path(_OUTPUT.value).parent.mkdir(parents=True, exist_ok=True)
-    learning_curves.learning_curves(curves, _OUTPUT.value, title)
-  print(config_lib.shown(_OUTPUT.value))
+    of_label = curves.setdefault(label, {})
+    key = rule, environment
+    of_label[key] = _joined(of_label.get(key), curve, workdir)
+  _write(curves, list(dict.fromkeys(environments)), _OUTPUT.value)
+
+
+def _write(
+  curves: Mapping[str, _Curves], environments: Sequence[str], output: str
+) -> None:
+  """Draws the figure, and prints the table."""
+  resampled, is_score = _RESAMPLED.value, False
+  with in_one_line(ValueError):
+    if any(len({x for _, x in own}) > 1 for own in curves.values()):
+      is_score = True
+      curves = {
+        label: {
+          key: contrasts.normalize(key[1], curve) for key, curve in own.items()
+        }
+        for label, own in curves.items()
+      }
+    labels = [contrasts.Label(*item) for item in curves.items()]
+    drawn = {x.name: contrasts.curve(x, resampled) for x in labels}
+    lines = [*contrasts.table(labels, resampled)]
+    title = ', '.join(environments)
+    if len(environments) > 3:
+      title = f'{len(environments)} environments'
+    # Errors of Matplotlib are about formulas in names.
+    pathlib.Path(output).parent.mkdir(parents=True, exist_ok=True)
+    learning_curves.learning_curves(
+      drawn, output, title, 'score' if is_score else 'return'
+    )
+  print('\n'.join(map(config_lib.shown, lines)))
+  print(config_lib.shown(output))
 
 
 def _check_alike(
@@ -90,7 +148,8 @@ def _check_alike(
 ) -> None:
   """Ends the program if the agents of two runs cannot have one label."""
   same = {name for name in config if config[name] == other.get(name)}
-  differing = sorted({*config, *other} - same - _FREE)
+  free = _FREE | _ALSO_FREE[_RESAMPLED.value]
+  differing = sorted({*config, *other} - same - free)
   if differing:
     changes = '; '.join(
       f'{name} is {config.get(name)!r}, was {other.get(name)!r}'
@@ -100,6 +159,8 @@ def _check_alike(
       f'{workdir} has other settings than the run before with the label '
       f'{label!r}: {changes}. Give it another label.'
     )
+  if any(config[name] != other[name] for name in ('environment', 'rule')):
+    return
   seeds, taken = (
     {x.get('seed', 0) + i for i in range(x.get('seeds', 1))}
     for x in (config, other)
@@ -128,7 +189,12 @@ def _joined(
 
 
 def _label(rule: str, taken: Collection[str]) -> str:
-  """Returns the name of the rule, with a number if it is already taken."""
+  """Returns the name of the rule, with a number if it is already taken.
+
+  If levels are resampled, runs of a rule have one label.
+  """
+  if _RESAMPLED.value == 'levels':
+    return rule
   labels = (rule, *(f'{rule} ({i})' for i in range(2, len(taken) + 3)))
   return next(label for label in labels if label not in taken)
 

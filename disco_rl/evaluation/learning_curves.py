@@ -15,13 +15,18 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 
 def learning_curves(
-  curves: Mapping[str, Curve], path: files.PathLike, title: str = ''
+  curves: Mapping[str, Curve],
+  path: files.PathLike,
+  title: str = '',
+  measure: str = 'return',
 ) -> None:
   """Writes the figure of `draw` to a file."""
-  plotting.save(draw(curves, title), path)
+  plotting.save(draw(curves, title, measure), path)
 
 
-def draw(curves: Mapping[str, Curve], title: str = '') -> figure.Figure:
+def draw(
+  curves: Mapping[str, Curve], title: str = '', measure: str = 'return'
+) -> figure.Figure:
   """Plots each seed as a thin line and their mean as a thick one.
 
   The mean begins where every seed has a value: a mean over some of the seeds
@@ -31,12 +36,13 @@ def draw(curves: Mapping[str, Curve], title: str = '') -> figure.Figure:
     curves: Label -> steps [points] and returns [seeds, points]; NaN where a
       seed has no value.
     title: The figure's title.
+    measure: The name of what is drawn.
 
   Returns:
     The figure.
   """
   fig, ax = plotting.panel(
-    'environment steps', 'return (mean of the last 100 episodes)'
+    'environment steps', f'{measure} (mean of the last 100 episodes)'
   )
   ends: dict[str, tuple[float, str]] = {}
   styles = plotting.lines(curves)

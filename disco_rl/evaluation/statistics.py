@@ -13,7 +13,7 @@ sentence decides what that is:
                of a larger set, and are resampled together with their agents. If
                rules are compared, all of them meet the same resampled levels.
   discoveries  "This recipe finds rules that score higher": discoveries are the
-               sample, see `across_discoveries`.
+               sample, see `across_discoveries` and `between_recipes`.
 """
 
 from collections.abc import Callable
@@ -241,6 +241,33 @@ def across_discoveries(values: npt.ArrayLike) -> Estimate:
     return Estimate(value=value, low=None, high=None)
   error = np.std(numbers, ddof=1) / np.sqrt(len(numbers))
   reach = scipy.stats.t.ppf(0.975, len(numbers) - 1) * error
+  return Estimate(value=value, low=value - reach, high=value + reach)
+
+
+def between_recipes(x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+  """Computes the mean difference of two recipes, with a 95% interval.
+
+  The interval is Welch's, for normally distributed values whose variances may
+  differ. A recipe with a single value, such as a rule that was not discovered,
+  is taken as given.
+
+  Args:
+    x: A number for each discovery of the first recipe, [D].
+    y: The same of the second recipe, [F].
+
+  Returns:
+    The estimate; without an interval if both have a single value.
+  """
+  samples = [np.asarray(values, float) for values in (x, y)]
+  value = np.mean(samples[0]) - np.mean(samples[1])
+  parts = [(np.var(s, ddof=1) / len(s), len(s)) for s in samples if len(s) > 1]
+  variance = sum(part for part, _ in parts)
+  if not parts:
+    return Estimate(value=value, low=None, high=None)
+  if variance == 0:
+    return Estimate(value=value, low=value, high=value)
+  freedom = variance**2 / sum(part**2 / (n - 1) for part, n in parts)
+  reach = scipy.stats.t.ppf(0.975, freedom) * np.sqrt(variance)
   return Estimate(value=value, low=value - reach, high=value + reach)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 from typing import Annotated
+from typing import NamedTuple
 
 import haiku as hk
 import jax
@@ -30,6 +31,9 @@ class AgentNetworkConfig(config_lib.Settings):
     torso: function from observations to an embedding.
     core_lstm: size of an LSTM between the torso and the heads, for partially
       observed environments; 0: no LSTM.
+    separate_torsos: whether the policy has a torso and a core of its own, and
+      all other heads of the rule, such as the value, a second one of the same
+      sizes; otherwise they share one.
     action_model_lstm: size of the LSTM of the action model.
     action_model_head: width of the hidden layer of each of its heads.
     normalize_observations: whether observations of floats are normalized, each
@@ -41,6 +45,7 @@ class AgentNetworkConfig(config_lib.Settings):
 
   torso: torsos.TorsoConfig = torsos.TorsoConfig()
   core_lstm: config_lib.WidthOrZero = 0
+  separate_torsos: bool = False
   action_model_lstm: config_lib.Width = 128
   action_model_head: config_lib.Width = 128
   normalize_observations: bool = False
@@ -53,8 +58,8 @@ class AgentNetwork:
 
   Attributes:
     init: key -> parameters.
-    initial_state: B -> state of the core before an episode, a tree of [B, ...];
-      empty without a core.
+    initial_state: B -> state of the cores before an episode, a tree of
+      [B, ...]; empty without a core.
     step: (parameters, observation [B, ...], core state [B, ...]) -> logits
       [B, A] and the next core state; for acting.
     policy: (parameters, rollout) -> logits [T+1, B, A].
@@ -77,6 +82,13 @@ class AgentNetwork:
   ]
 
 
+class _Encoder(NamedTuple):
+  """A torso, and a core or None, which encode observations for some heads."""
+
+  torso: torsos.TorsoModule
+  core: lstm.SequenceLSTM | None
+
+
 class AgentNetworkModule(hk.Module):
   """The Haiku module of `AgentNetwork`."""
 
@@ -91,12 +103,10 @@ class AgentNetworkModule(hk.Module):
     super().__init__(name)
     self._output_spec = output_spec
     self._dtype = dtype
-    self._torso = torsos.TorsoModule(config.torso)
-    self._core = (
-      lstm.SequenceLSTM(config.core_lstm, name='core')
-      if config.core_lstm
-      else None
-    )
+    # Of the policy, and of the other heads: one and the same, or two.
+    self._encoders = [self._encoder(config)]
+    if config.separate_torsos:
+      self._encoders.append(self._encoder(config, 'second_'))
     head_init = hk.initializers.TruncatedNormal(HEAD_INIT_STD)
     self._state_heads = {
       name: linear.LinearWeights(width, head_init, name)
@@ -113,22 +123,49 @@ class AgentNetworkModule(hk.Module):
         config.action_model_head,
       )
 
+  @hk.transparent
+  def _encoder(self, config: AgentNetworkConfig, prefix: str = '') -> _Encoder:
+    torso = torsos.TorsoModule(config.torso, f'{prefix}torso')
+    if not config.core_lstm:
+      return _Encoder(torso, None)
+    core = lstm.SequenceLSTM(config.core_lstm, name=f'{prefix}core')
+    return _Encoder(torso, core)
+
   def step(
     self, observation: types.PyTree, core_state: types.PyTree
   ) -> tuple[types.Array, types.PyTree]:
-    """Computes logits of the policy [B, A], and the next state of the core."""
-    embedding = self._torso(observation, self._dtype)
-    if self._core is not None:
-      reset = jnp.zeros((1, embedding.shape[0]), bool)
-      embedding, core_state = self._core(embedding[None], reset, core_state)
-      embedding = embedding[0]
+    """Computes logits of the policy [B, A], and the next state of the cores."""
+    # Without cores the second torso has no part in acting.
+    if not jax.tree.leaves(core_state):
+      embedding = self._encoders[0].torso(observation, self._dtype)
+    else:
+      embedding, core_state = self._step_cores(observation, core_state)
     outputs = self._predict(embedding, ('logits',), observation)
     return outputs['logits'], core_state
+
+  def _step_cores(
+    self, observation: types.PyTree, core_state: types.PyTree
+  ) -> tuple[types.Array, types.PyTree]:
+    """Returns the policy's embedding [B, D], and the next states of cores."""
+    embeddings, states = [], []
+    before = self._states(core_state)
+    for (torso, core), state in zip(self._encoders, before, strict=True):
+      assert core is not None
+      embedding = torso(observation, self._dtype)
+      reset = jnp.zeros((1, embedding.shape[0]), bool)
+      embedding, state = core(embedding[None], reset, state)
+      embeddings.append(embedding[0])
+      states.append(state)
+    return embeddings[0], tuple(states) if len(states) > 1 else states[0]
+
+  def _states(self, core_state: types.PyTree) -> Sequence[types.PyTree]:
+    """Returns the states of the cores of all encoders."""
+    return [core_state] if len(self._encoders) == 1 else core_state
 
   def policy(self, rollout: types.Rollout) -> types.Array:
     """Computes logits of the policy, [T+1, B, A]."""
     logits = self._predict(
-      self._embed(rollout), ('logits',), rollout.observation
+      self._embed(rollout, 0), ('logits',), rollout.observation
     )['logits']
     return logits.reshape(*rollout.action.shape, -1)
 
@@ -137,10 +174,16 @@ class AgentNetworkModule(hk.Module):
   ) -> tuple[types.Outputs, types.Outputs]:
     """Computes all outputs, and those of taken actions; see `AgentNetwork`."""
     batch_size = rollout.action.shape[1]
-    embedding = self._embed(rollout)
-    outputs = self._predict(
-      embedding, tuple(self._state_heads), rollout.observation
-    )
+    embedding = self._embed(rollout, 0)
+    if len(self._encoders) == 1:
+      outputs = self._predict(
+        embedding, tuple(self._state_heads), rollout.observation
+      )
+    else:
+      outputs = self._predict(embedding, ('logits',), rollout.observation)
+      embedding = self._embed(rollout, 1)
+      others = [name for name in self._state_heads if name != 'logits']
+      outputs = {**outputs, **self._heads(embedding, others)}
     every, taken = outputs, outputs
     if self._output_spec.action:
       for_all, for_taken = self._action_model(
@@ -164,16 +207,25 @@ class AgentNetworkModule(hk.Module):
       names: The names of the heads, including 'logits'.
       observation: The N observations, on one axis or on two.
     """
-    layers = [self._state_heads[name] for name in names]
-    w, b = linear.concatenate(layers, embedding.shape[-1], embedding.dtype)
-    outputs = dict(zip(names, linear.split(layers, embedding @ w + b)))
+    outputs = self._heads(embedding, names)
     legal = action_masks.find(observation)
     if legal is not None:
       legal = legal.reshape(outputs['logits'].shape)
     return outputs | {'logits': action_masks.apply(outputs['logits'], legal)}
 
-  def _embed(self, rollout: types.Rollout) -> types.Array:
-    """Embeds all observations, [(T+1) * B, D].
+  @hk.transparent
+  def _heads(
+    self, embedding: types.Array, names: Sequence[str]
+  ) -> dict[str, types.Array]:
+    """Computes heads of the state by one product, without the mask."""
+    if not names:
+      return {}
+    layers = [self._state_heads[name] for name in names]
+    w, b = linear.concatenate(layers, embedding.shape[-1], embedding.dtype)
+    return dict(zip(names, linear.split(layers, embedding @ w + b)))
+
+  def _embed(self, rollout: types.Rollout, which: int) -> types.Array:
+    """Embeds all observations by one of the encoders, [(T+1) * B, D].
 
     Time and batch are one axis, because products in the backward pass are up to
     twice as fast on matrices.
@@ -185,14 +237,14 @@ class AgentNetworkModule(hk.Module):
         'shape such as [0]: let the environment observe something.'
       )
     rows = lambda x: x.reshape(-1, *x.shape[2:])
-    embedding = self._torso(
-      jax.tree.map(rows, rollout.observation), self._dtype
-    )
-    if self._core is None:
+    torso, core = self._encoders[which]
+    embedding = torso(jax.tree.map(rows, rollout.observation), self._dtype)
+    if core is None:
       return embedding
-    state = jax.tree.map(lambda x: x[0], rollout.core_state)
+    first = jax.tree.map(lambda x: x[0], rollout.core_state)
+    state = self._states(first)[which]
     by_time = embedding.reshape(*rollout.action.shape, -1)
-    return rows(self._core(by_time, episode_starts(rollout), state)[0])
+    return rows(core(by_time, episode_starts(rollout), state)[0])
 
 
 def episode_starts(rollout: types.Rollout) -> types.Array:
@@ -216,7 +268,16 @@ def make(
   output_spec: types.OutputSpec,
   config: AgentNetworkConfig,
 ) -> AgentNetwork:
-  """Builds an agent's network, with the heads that its rule requires."""
+  """Builds an agent's network, with the heads that its rule requires.
+
+  Raises:
+    ValueError: No head would use the second of separate torsos.
+  """
+  if config.separate_torsos and not {**output_spec.state, **output_spec.action}:
+    raise ValueError(
+      'separate_torsos=True has no meaning for a rule whose only output is the '
+      'policy: leave it out.'
+    )
   dtype = jnp.dtype(config.compute_dtype)
 
   def transform(method: str) -> hk.Transformed:
@@ -248,7 +309,8 @@ def make(
   def initial_state(batch_size: int) -> types.PyTree:
     if not config.core_lstm:
       return ()
-    return lstm.zero_state(batch_size, config.core_lstm)
+    state = lstm.zero_state(batch_size, config.core_lstm)
+    return (state, state) if config.separate_torsos else state
 
   def init(key: types.Array) -> types.Params:
     rollout = types.empty_rollout(

@@ -62,6 +62,7 @@ CHANGES: dict[str, Changes] = {
       'outer_losses': 1,
       'persistent_pairs': 4,
       'persistent_std': 0.01,
+      'separate_torsos': False,
     },
     defaults={'num_environments': 12},
     removed={'width_range': []},

@@ -46,10 +46,16 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
   """
 
   # Part of its card. docs/train.md has what the settings of agents are worth.
+  # On Catch 8x8, with an entropy cost of 0.01 and a torso for the value, agents
+  # have 0.9 after 64,000 steps, and 0.98 after 128,000; with half the learning
+  # rate 0.06 and 0.92, with twice of it, a cost of 0.05 and one torso 0.5 and
+  # 0.97. On CartPole half the learning rate is steadier: five agents have 274
+  # after 100,000 steps, and 485 if greedy, instead of 240 and 250.
   # With bins up to 300, one of three agents did not learn Catch 6x5 in 300
   # updates; with 101 or 601 bins up to 20, ten of ten did.
   recommended: ClassVar[Mapping[str, object]] = {
-    'learning_rate': 2e-3,
+    'learning_rate': 1e-3,
+    'separate_torsos': True,
     'unroll_length': 16,
     'batch_size': 8,
     'num_environments': 8,
@@ -58,10 +64,12 @@ class ActorCritic(base.UpdateRule, config_lib.Settings):
     'max_gradient_norm': 0.5,
     'discount': 0.99,
     'normalize_advantage': True,
+    'entropy_cost': 0.01,
     'num_bins': 101,
     'max_abs_value': 20.0,
     'images': {
-      'learning_rate': 1e-3,
+      'separate_torsos': False,
+      'entropy_cost': 0.05,
       'num_bins': 601,
       'max_abs_value': 300.0,
     },

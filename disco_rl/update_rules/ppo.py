@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 from typing import ClassVar
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,9 @@ from disco_rl import types
 from disco_rl.maths import value_targets
 from disco_rl.update_rules import actor_critic
 
+_OF_IMAGES = cast(
+  Mapping[str, object], actor_critic.ActorCritic.recommended['images']
+)
 # Eight epochs of four batches.
 _ROLLOUTS = {
   'unroll_length': 64,
@@ -30,7 +34,8 @@ class PPO(actor_critic.ActorCritic):
   deviation 1 in each batch. `ActorCritic` has the same categorical value and
   entropy bonus.
   Agents go through each rollout in eight epochs of four batches, of whole
-  trajectories; advantages are estimated anew in each.
+  trajectories; advantages are estimated anew in each. Policy and value have a
+  torso each, except in tasks with images.
 
   Attributes:
     clip: epsilon; the ratio pi(a) / mu(a) of the current policy to the acting
@@ -39,8 +44,8 @@ class PPO(actor_critic.ActorCritic):
 
   recommended: ClassVar[Mapping[str, object]] = {
     **actor_critic.ActorCritic.recommended,
-    'learning_rate': 1e-3,
     **_ROLLOUTS,
+    'images': {**_OF_IMAGES, 'entropy_cost': 0.01},
     # It also learns from new rollouts alone with the paper's networks.
     'paper': {**_ROLLOUTS, 'on_policy_share': 1.0},
   }

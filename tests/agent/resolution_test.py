@@ -325,6 +325,7 @@ OTHER = {
   'optimizer': 'rmsprop',
   'replay_capacity': 480,
   'replay_on_disk': True,
+  'separate_torsos': True,
   'stride': 7,
   'torso': 'nethack',
   'torso_chunk_size': 7,

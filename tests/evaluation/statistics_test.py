@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import scipy
 
 from disco_rl.evaluation import statistics
 
@@ -296,3 +297,17 @@ def test_discoveries_by_hand() -> None:
   assert estimate.value == pytest.approx(0.52)
   assert estimate.ci95 == pytest.approx([0.3817, 0.6583], abs=1e-4)
   assert statistics.across_discoveries([0.58]).ci95 is None
+
+
+def test_two_recipes_differ_by_the_interval_of_welch() -> None:
+  x, y = [0.5, 0.7, 0.6, 0.9], [0.1, 0.4, 0.3]
+  found = statistics.between_recipes(x, y)
+  expected = scipy.stats.ttest_ind(x, y, equal_var=False)
+  interval = expected.confidence_interval(0.95)
+  assert found.ci95 is not None
+  np.testing.assert_allclose(found.ci95, [interval.low, interval.high])
+  # A single rule is given, as for `across_discoveries`.
+  one = statistics.between_recipes(x, [0.2])
+  of_recipe = statistics.across_discoveries(np.subtract(x, 0.2))
+  np.testing.assert_allclose(one.ci95, of_recipe.ci95)
+  assert statistics.between_recipes([0.5], [0.2]).ci95 is None

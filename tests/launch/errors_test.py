@@ -161,6 +161,63 @@ def test_only_agents_of_one_experiment_share_a_label(
   assert curve.call_args.args[0]['x'][1].shape == (4, 1)
 
 
+def test_comparisons_say_what_their_intervals_resample(
+  tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  """The means are 0.1 apart, in levels that are 1 apart."""
+
+  def run(rule: str, environment: str, returns: tuple[float, float]) -> str:
+    folder = tmp_path / f'{rule}_{environment.replace("/", "_")}'
+    folder.mkdir()
+    config = {'environment': environment, 'rule': rule, 'seeds': 2}
+    (folder / 'config.json').write_text(json.dumps(config))
+    rows = [f'1,{i},2,{x}' for i, x in enumerate(returns)]
+    header = 'update,seed,environment_steps,return'
+    (folder / 'metrics.csv').write_text('\n'.join([header, *rows, '']))
+    return f'{folder}'
+
+  easy, hard = 'catch/6x5', 'catch/9x4'
+  mine, others = (
+    [run(rule, easy, (x + 0.4, x + 0.5)), run(rule, hard, (x - 0.6, x - 0.5))]
+    for rule, x in (('mine', 0.1), ('other', 0.0))
+  )
+
+  def compared(*folders: str, resampled: str, labels: str = '') -> list[str]:
+    flags = {'output': f'{tmp_path / "figure.png"}', 'resampled': resampled}
+    if labels:
+      flags['labels'] = labels.split(',')
+    launching.call_main(compare, *folders, **flags)
+    return capsys.readouterr().out.splitlines()
+
+  first, own, _, difference, _ = compared(
+    mine[0], others[0], resampled='agents'
+  )
+  assert 'Mean return, [95% interval] over agents' in first
+  assert '0.55 [0.5, 0.6]' in own and '2 agents in 1 environments' in own
+  assert difference.startswith('mine minus other: 0.1 [')
+  # With other levels the means move far, and their difference does not.
+  first, own, _, difference, _ = compared(*mine, *others, resampled='levels')
+  assert 'Mean score, [95% interval] over levels' in first
+  low, high = map(float, re.findall(r'[-\d.]+(?=[,\]])', own)[:2])
+  assert high - low > 0.4
+  low, high = map(float, re.findall(r'[-\d.]+(?=[,\]])', difference))
+  assert high - low < 0.2
+  # Discoveries 0.55 and 0.45, by Student's t with one degree of freedom.
+  first, own, given, difference, _ = compared(
+    *(mine[0], others[0], run('hand', easy, (0.2, 0.2))),
+    resampled='discoveries',
+    labels='recipe,recipe,hand',
+  )
+  assert 'over discoveries' in first and '[one: no interval]' in given
+  assert '0.5 [-0.135, 1.14]' in own and 'each of 2 discoveries' in own
+  assert difference == 'recipe minus hand: 0.3 [-0.335, 0.935]'
+  lines = compared(
+    *(*mine, others[0], run('other', 'catch/7x6', (0.0, 0.0))),
+    resampled='levels',
+  )
+  assert 'mine and other have other environments: no difference.' in lines
+
+
 def test_curves_of_changed_metrics_are_not_compared(
   tmp_path: pathlib.Path,
 ) -> None:

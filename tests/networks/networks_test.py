@@ -203,6 +203,62 @@ def test_the_heros_surroundings_are_cut_out_of_the_map() -> None:
   assert (corner[5:] == nothing).all() and (corner[:, :4] == nothing).all()
 
 
+@pytest.mark.parametrize('core', [0, 6])
+def test_separate_torsos_share_nothing(core: int) -> None:
+  spec = types.EnvironmentSpec(VECTOR, num_actions=3)
+  config = agent_network.AgentNetworkConfig(
+    torsos.TorsoConfig(hidden_sizes=(7,)),
+    core_lstm=core,
+    action_model_lstm=8,
+    action_model_head=8,
+    separate_torsos=True,
+  )
+  heads = types.OutputSpec(state={'v': 5}, action={'q': 4})
+  network = agent_network.make(spec, heads, config)
+  params = jax.jit(network.init)(jax.random.key(0))
+  rollout = types.empty_rollout(
+    spec, network.initial_state(ROWS), length=1, batch_size=ROWS
+  )
+  observation = observe(VECTOR, rows=2 * ROWS).reshape(2, ROWS, -1)
+  rollout = dataclasses.replace(
+    rollout,
+    observation=observation,
+    mask=jnp.ones_like(rollout.mask),
+  )
+
+  def total(params: types.Params, name: str) -> types.Array:
+    return jnp.sum(network.unroll(params, rollout)[0][name] ** 2)
+
+  of_policy = {'torso', *(['core'] if core else ()), 'logits'}
+  for name in ('logits', 'v', 'q'):
+    gradient = jax.jit(jax.grad(total), static_argnums=1)(params, name)
+    reached = {
+      module.split('/')[2]
+      for module, leaves in gradient.items()
+      if any(np.any(x) for x in leaves.values())
+    }
+    if name == 'logits':
+      assert reached == of_policy
+    else:
+      assert 'second_torso' in reached and not reached & of_policy
+  # Acting, step by step, gives the same policy.
+  state, logits = network.initial_state(ROWS), []
+  for x in observation:
+    one, state = jax.jit(network.step)(params, x, state)
+    logits.append(one)
+  for found in (network.unroll(params, rollout)[0]['logits'], logits):
+    np.testing.assert_allclose(
+      found, network.policy(params, rollout), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_a_second_torso_needs_another_head_than_the_policy() -> None:
+  config = agent_network.AgentNetworkConfig(separate_torsos=True)
+  spec = types.EnvironmentSpec(VECTOR, num_actions=3)
+  with pytest.raises(ValueError, match='no meaning for a rule whose only'):
+    agent_network.make(spec, types.OutputSpec(state={}, action={}), config)
+
+
 def test_bfloat16_is_close_to_float32() -> None:
   def make(dtype: str) -> agent_network.AgentNetwork:
     return agent_network.make(
