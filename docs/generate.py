@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import csv
 import dataclasses
 import difflib
 import importlib
@@ -115,6 +116,36 @@ def _learning_rates() -> Iterator[str]:
       for is_image in (False, True)
     )
     lines.append(f'| `{name}` | ' + ' | '.join(f'{x:g}' for x in rates) + ' |')
+  yield '\n'.join(lines)
+
+
+# Results.
+
+
+def _baselines() -> Iterator[str]:
+  """Tabulates the returns in docs/data/baselines.csv."""
+  path = _ROOT / 'docs/data/baselines.csv'
+  with path.open(newline='', encoding='utf-8') as file:
+    rows = [*csv.DictReader(file)]
+  groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+  for row in rows:
+    key = ('environment', 'library', 'rule', 'environment_steps')
+    groups.setdefault(tuple(row[x] for x in key), []).append(row)
+  lines = [
+    '| environment | rule | steps | last 100 | each | greedy | each |',
+    '|---|---|---|---|---|---|---|',
+  ]
+  for (task, library, rule, steps), group in sorted(
+    groups.items(), key=lambda x: (x[0][0], x[0][2], int(x[0][3]))
+  ):
+    owner = '' if library == 'disco_rl' else ', Stable-Baselines3'
+    cells = []
+    for column in ('return', 'greedy'):
+      values = [float(x[column]) for x in group if x[column]]
+      mean = f'{sum(values) / len(values):.0f}' if values else ''
+      cells += [mean, ', '.join(f'{x:.0f}' for x in values)]
+    name = f'{task} | `{rule}`{owner} | {int(steps):,}'
+    lines.append(f'| {name} | ' + ' | '.join(cells) + ' |')
   yield '\n'.join(lines)
 
 
@@ -332,6 +363,7 @@ _PARTS = {
   'program': _program,
   'rules': _rules,
   'learning_rates': _learning_rates,
+  'baselines': _baselines,
   'settings': _settings,
   'changes': _changes,
   'reference': _reference,
