@@ -88,7 +88,9 @@ def by_trainer(
 ) -> Resolved:
   taken = {}
 
-  def initialize(self: Any, given: Any, preprocessing: Any, rule: Any, seed):
+  def initialize(
+    self: Any, given: Any, preprocessing: Any, rule: Any, *rest: Any
+  ) -> None:
     taken['rule'] = rule
 
   monkeypatch.setattr(trainer_lib.Trainer, '_initialize', initialize)
